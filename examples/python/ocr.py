@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Reads the text of a picture with two models: one finds the lines, one reads them.
 
-usage: ocr.py --models DIR --image PICTURE [--config YAML] [--threads N] [--output PNG]
+usage: ocr.py --config YAML --image PICTURE [--threads N] [--output PNG]
 
-The models are PP-OCRv4's detection and recognition networks. The configuration says which device runs what; nothing here
-depends on it. Needs numpy and Pillow; Evener's Python package must be importable.
+The configuration names two models, ocr_det and ocr_rec: PP-OCRv4's detection and recognition networks, as in
+config/examples/ocr.yaml. It says where they are and which device runs what; nothing here depends on it. Needs numpy and Pillow;
+Evener's Python package must be importable.
 """
 import argparse
 import json
@@ -16,9 +17,6 @@ import time
 
 import numpy
 from PIL import Image, ImageDraw
-
-DETECTION = "ch_PP-OCRv4_det_infer.onnx"
-RECOGNITION = "ch_PP-OCRv4_rec_infer.onnx"
 
 DETECTION_LONG_SIDE = 960    # pixels; pictures are scaled to it, up or down
 PIXEL_THRESHOLD = 0.3        # a pixel belongs to a line of text from this probability on
@@ -222,10 +220,9 @@ def placement(name, session):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--models", type=pathlib.Path, required=True, help="folder with the two models")
+    parser.add_argument("--config", required=True, help="YAML file that names the models ocr_det and ocr_rec")
     parser.add_argument("--image", type=pathlib.Path, required=True)
-    parser.add_argument("--config", help="YAML file that names the devices and what runs where; default: all on the CPU")
-    parser.add_argument("--threads", type=int, help="threads of the CPU device")
+    parser.add_argument("--threads", type=int, help="how many threads compute")
     parser.add_argument("--output", type=pathlib.Path, default="demo-ocr.png", help="picture with the boxes")
     arguments = parser.parse_args()
     try:
@@ -240,10 +237,10 @@ def read(arguments):
     image.load()
     image = image.convert("RGB")
     runtime = clock("open the devices", lambda: evener.Runtime(arguments.config, arguments.threads, log=show_compilation, log_level="info"))
-    detection = clock("load the detection network", lambda: runtime.session(arguments.models / DETECTION))
-    recognition = clock("load the recognition network", lambda: runtime.session(arguments.models / RECOGNITION))
+    detection = clock("load the detection network", lambda: runtime.session(name="ocr_det"))
+    recognition = clock("load the recognition network", lambda: runtime.session(name="ocr_rec"))
     ocr = Ocr(runner(detection), runner(recognition), alphabet_of(recognition.metadata("character")))
-    lines = clock("find the lines (first run: OpenCL programs are built, one by one, or come from the cache)", lambda: ocr.detect(image))
+    lines = clock("find the lines (programs for new shapes are built, one by one, or come from the cache)", lambda: ocr.detect(image))
     clock("find the lines again", lambda: ocr.detect(image))
     texts = clock(f"read {len(lines)} lines", lambda: [ocr.recognize(image, line) for line in lines])
     clock("draw the boxes", lambda: draw(image, lines, arguments.output))
@@ -257,9 +254,8 @@ def read(arguments):
         text, devices = placement(name, session)
         used |= devices
         print("  " + text.replace("\n", "\n  "))
-    kinds = {device.name: device.kind for device in runtime.devices}
-    if arguments.config and not any(kinds.get(name) == "opencl" for name in used):
-        print("  There is no OpenCL device here: everything ran on the CPU.")
+    if len(used) == 1:
+        print(f"  Everything ran on {used.pop()}.")
     print("\nTime")
     for name, seconds in clock.parts:
         print(f"  {seconds * 1000:9.1f} ms  {name}")

@@ -4,6 +4,7 @@
 #define EVENER_CORE_HPP
 
 #include <array>
+#include <chrono>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -273,7 +274,13 @@ enum class LogLevel : std::int32_t {
   kDebug = EVN_LOG_DEBUG
 };
 
-enum class Format : std::int32_t { kText = EVN_FORMAT_TEXT, kJson = EVN_FORMAT_JSON, kDot = EVN_FORMAT_DOT, kSvg = EVN_FORMAT_SVG };
+enum class Format : std::int32_t {
+  kText = EVN_FORMAT_TEXT,
+  kJson = EVN_FORMAT_JSON,
+  kDot = EVN_FORMAT_DOT,
+  kSvg = EVN_FORMAT_SVG,
+  kPrometheus = EVN_FORMAT_PROMETHEUS
+};
 
 enum class Access : std::uint32_t { kRead = EVN_MAP_READ, kWrite = EVN_MAP_WRITE, kReadWrite = EVN_MAP_READ | EVN_MAP_WRITE };
 
@@ -315,6 +322,14 @@ enum class Numerics : std::int32_t {
   kStrict = EVN_NUMERICS_STRICT,
 };
 
+// How requests are joined to batches (evn_batching_options).
+struct Batching {
+  std::int32_t max_batch = 8;             // rows
+  std::chrono::nanoseconds max_delay{0};  // for which the first request of a batch waits for others
+  std::string mask;                       // the input that says what is padding; "": none
+  std::vector<std::int64_t> buckets;      // lengths that requests are filled up to
+};
+
 struct SessionOptions {
   std::string device;             // of nodes that no rule places; "": the configuration's default
   std::string cache_file;         // of packed weights; "": as the configuration says
@@ -324,6 +339,9 @@ struct SessionOptions {
   Numerics numerics = Numerics::kDefault;     // kStrict: no Winograd, and numbers below 2^-126 are kept
   std::vector<std::string> disabled_passes;   // left out, beside those of the configuration: names of describe_passes()
   std::int32_t concurrency = 0;   // runs that compute at a time; 0: as the configuration says, else as many as there are cores
+  std::optional<Batching> batching;  // nullopt: as the configuration says
+  std::uint64_t idle_arena_bytes = 0;  // of intermediate values, kept for runs to come; 0: as the configuration says, else 1 GiB
+  std::string name;               // in statistics; "": the model's file name
 };
 
 // Asks work that has the token to stop.
@@ -336,6 +354,8 @@ class Cancel : public detail::Object<evn_cancel, evn_cancel_release> {
   void request() const noexcept { evn_cancel_request(get()); }
 };
 
+class State;
+
 struct RunOptions {
   bool allow_copies = false;     // inputs and outputs may lie on another device than the plan has them
   std::uint64_t timeout_ns = 0;  // 0: as the configuration says
@@ -343,6 +363,7 @@ struct RunOptions {
   const Cancel* cancel = nullptr; // ends the run once it is requested
   std::uint64_t deadline_ns = 0;  // of CLOCK_MONOTONIC; 0: none
   std::int32_t priority = 0;      // EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST; runs of lower ones make way
+  const State* state = nullptr;   // gives and takes the inputs and outputs of its pairs, which are empty Tensors here
   bool outputs_on_device = false; // new outputs lie where the plan makes them, not on the CPU
   bool overwrite_inputs = false;  // outputs that are given may be inputs
   std::vector<std::uint8_t> skipped_outputs;  // one for each output: 1: it is not wanted, and stays empty. Empty: all are wanted

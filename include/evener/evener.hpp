@@ -1,6 +1,6 @@
 // Evener for C++17 and later: owners, exceptions and views over the C API of evener.h. Header only; it needs the standard library
 // and libevener, nothing else. Here are models, sessions and runtimes; tensors are in tensor.hpp, asynchronous runs in request.hpp,
-// what all share in core.hpp, and operators of a program's own in operator.hpp.
+// states of streams in state.hpp, what all share in core.hpp, and operators of a program's own in operator.hpp.
 //
 //  Owners      Runtime, Device, Tensor, Value, Model and Session are moved, not copied; a default-made or moved-from one is empty
 //              and may only be destroyed, assigned and tested. They may be destroyed in any order. Destructors never throw.
@@ -13,6 +13,7 @@
 #define EVENER_EVENER_HPP
 
 #include "request.hpp"
+#include "state.hpp"
 
 namespace evener {
 inline namespace EVENER_SPANS {
@@ -202,10 +203,40 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     detail::check([&](evn_error* e) { return evn_session_finish(get(), timeout_ns, e); });
   }
 
+  // A state of the session, for one stream: session.state({{"present_k", "past_k", 2048}, {"h_next", "h"}}).
+  State state(const std::vector<StatePair>& pairs, const StateOptions& options = {}) const {
+    std::vector<evn_state_pair> all;
+    for (const StatePair& p : pairs) all.push_back({p.output.c_str(), p.input.c_str(), p.capacity});
+    std::vector<evn_input_shape> dims;
+    for (const auto& d : options.dims)
+      dims.push_back({d.first.c_str(), d.second.data(), static_cast<std::uint32_t>(d.second.size()), 0});
+    evn_state_options o = EVN_STATE_OPTIONS_INIT;
+    o.flags = options.on_demand ? EVN_STATE_ON_DEMAND : 0;
+    o.dims = dims.data();
+    o.dim_count = static_cast<std::uint32_t>(dims.size());
+    State made;
+    detail::check([&](evn_error* e) {
+      return evn_state_create(get(), all.data(), static_cast<std::uint32_t>(all.size()), &o, made.handle_.out(), e);
+    });
+    return made;
+  }
+  // What the session holds on all its devices together.
+  evn_session_memory_stats memory_stats() const {
+    evn_session_memory_stats stats = EVN_SESSION_MEMORY_STATS_INIT;
+    detail::check([&](evn_error* e) { return evn_session_get_memory_stats(get(), &stats, e); });
+    return stats;
+  }
+
   // Where each node runs and why.
   std::string explain(Format format = Format::kText) const {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
       return evn_session_explain(get(), static_cast<evn_format>(format), b, c, s, e);
+    });
+  }
+  // What runs and requests have come to so far, and how long they waited and ran.
+  std::string statistics(Format format = Format::kText) const {
+    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
+      return evn_session_get_statistics(get(), static_cast<evn_format>(format), b, c, s, e);
     });
   }
   void start_trace(std::uint32_t event_capacity) const {
@@ -237,6 +268,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     o.cancel = options.cancel != nullptr ? options.cancel->get() : nullptr;
     o.deadline_ns = options.deadline_ns;
     o.priority = options.priority;
+    o.state = options.state != nullptr ? options.state->get() : nullptr;
     if (options.outputs_on_device) o.flags |= EVN_RUN_OUTPUTS_ON_DEVICE;
     if (options.overwrite_inputs) o.flags |= EVN_RUN_OVERWRITE_INPUTS;
     o.skipped_outputs = skipped.empty() ? nullptr : skipped.data();
@@ -330,6 +362,12 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return d;
   }
   Device device(const char* name) const { return device(std::string(name)); }
+  // The same of all sessions, and the memory of the devices; Format::kPrometheus for a host to serve.
+  std::string statistics(Format format = Format::kText) const {
+    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
+      return evn_runtime_get_statistics(get(), static_cast<evn_format>(format), b, c, s, e);
+    });
+  }
   std::string describe_devices(Format format = Format::kText) const {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
       return evn_runtime_describe_devices(get(), static_cast<evn_format>(format), b, c, s, e);
@@ -416,6 +454,14 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return m;
   }
 
+  // Of a model that the configuration names under `models:`, made as that says and warmed: one for all who ask for it. Throws
+  // EVN_ERROR_INVALID_ARGUMENT listing the names there are.
+  Session session_named(const std::string& name) const {
+    Session s;
+    detail::check([&](evn_error* e) { return evn_runtime_session(get(), name.c_str(), s.handle_.out(), e); });
+    return s;
+  }
+
   Session session(const Model& model, const SessionOptions& options = {}) const {
     evn_session_options o = EVN_SESSION_OPTIONS_INIT;
     o.device = detail::c_str_or_null(options.device);
@@ -432,6 +478,17 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.disabled_passes = disabled.data();
     o.disabled_pass_count = static_cast<std::uint32_t>(disabled.size());
     o.concurrency = options.concurrency;
+    o.idle_arena_bytes = options.idle_arena_bytes;
+    o.name = detail::c_str_or_null(options.name);
+    evn_batching_options batching = EVN_BATCHING_OPTIONS_INIT;
+    if (options.batching) {
+      batching.max_batch = options.batching->max_batch;
+      batching.max_delay_ns = options.batching->max_delay.count() > 0 ? static_cast<std::uint64_t>(options.batching->max_delay.count()) : 0;
+      batching.mask = detail::c_str_or_null(options.batching->mask);
+      batching.buckets = options.batching->buckets.data();
+      batching.bucket_count = static_cast<std::uint32_t>(options.batching->buckets.size());
+      o.batching = &batching;
+    }
     Session s;
     detail::check([&](evn_error* e) { return evn_session_create(get(), model.get(), &o, s.handle_.out(), e); });
     return s;

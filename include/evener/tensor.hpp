@@ -184,6 +184,11 @@ class Device : public detail::Object<evn_device, evn_device_release> {
   void reset_memory_peak() const {
     detail::check([&](evn_error* e) { return evn_device_reset_memory_peak(get(), e); });
   }
+  // UINT64_MAX: none.
+  void set_memory_limit(std::uint64_t limit_bytes) const {
+    detail::check([&](evn_error* e) { return evn_device_set_memory_limit(get(), limit_bytes, e); });
+  }
+  // Gives cached blocks, and what sessions keep for runs to come, back to the system.
   void trim_memory() const {
     detail::check([&](evn_error* e) { return evn_device_trim_memory(get(), e); });
   }

@@ -1,5 +1,7 @@
 #include "api/handle_table.h"
 
+#include <new>
+
 #include "base/error.h"
 
 namespace evn {
@@ -11,9 +13,18 @@ constexpr std::uint64_t kReference = 1;
 constexpr std::uint64_t kReferences = (1u << 24) - 1;
 constexpr std::uint64_t kReleased = 1u << 31;
 constexpr int kKindShift = 24;
-constexpr std::uint64_t kKindMask = 0x7full << kKindShift;
+constexpr std::uint64_t kKindMask = 0x3full << kKindShift;
+constexpr std::uint64_t kLeft = 1u << 30;
+
+// Objects of which any number of threads do different things at once, each behind locks of its own, do not lose by one that has
+// gone.
+bool is_for_one(HandleKind kind) {
+  return kind != HandleKind::kRuntime && kind != HandleKind::kDevice && kind != HandleKind::kModel && kind != HandleKind::kCancel;
+}
 
 }  // namespace
+
+[[gnu::tls_model("initial-exec")]] constinit thread_local const OwnPin* t_own_pins = nullptr;
 
 HandleTable::Slot* HandleTable::slot_of(const void* handle) const noexcept {
   const auto index = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(handle)) - 1u;
@@ -91,7 +102,7 @@ HandleObject* HandleTable::pin(const void* handle, HandleKind kind) noexcept {
   if (slot == nullptr) return nullptr;
   std::uint64_t s = slot->state.load(std::memory_order_relaxed);
   do {
-    if (!is_live(s, handle, kind)) return nullptr;
+    if (!is_live(s, handle, kind) || (s & kLeft) != 0) return nullptr;
   } while (!slot->state.compare_exchange_weak(s, s + kReference, std::memory_order_acquire, std::memory_order_relaxed));
   return slot->object;
 }
@@ -109,6 +120,30 @@ bool HandleTable::release(const void* handle, HandleKind kind) noexcept {
   } while (!slot->state.compare_exchange_weak(s, s | kReleased, std::memory_order_acq_rel, std::memory_order_relaxed));
   drop(slot);
   return true;
+}
+
+bool HandleTable::is_left_by_fork(const void* handle, HandleKind kind) const noexcept {
+  const Slot* const slot = slot_of(handle);
+  if (slot == nullptr) return false;
+  const std::uint64_t s = slot->state.load(std::memory_order_relaxed);
+  return is_live(s, handle, kind) && (s & kLeft) != 0;
+}
+
+void HandleTable::prepare_for_forks() noexcept {
+  alignas(os::HeldOverForks) static std::byte held[sizeof(os::HeldOverForks)];  // never destroyed
+  new (held) os::HeldOverForks(mutex_);
+}
+
+void HandleTable::begin_in_child() noexcept {
+  for (std::uint32_t i = 0; i < used_; ++i) {
+    Slot& slot = slots_[i];
+    const std::uint64_t s = slot.state.load(std::memory_order_relaxed);
+    const std::uint64_t pins = (s & kReferences) - ((s & kReferences) != 0 && (s & kReleased) == 0 ? 1 : 0);
+    if (pins == 0 || !is_for_one(static_cast<HandleKind>((s & kKindMask) >> kKindShift))) continue;
+    std::uint64_t own = 0;
+    for (const OwnPin* p = t_own_pins; p != nullptr; p = p->outer) own += slot_of(p->handle) == &slot ? 1 : 0;
+    if (pins > own) slot.state.store(s | kLeft, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace evn

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <span>
 
+#include "base/os/fork.h"
+
 namespace evn {
 
 enum class HandleKind : std::uint8_t {
@@ -37,12 +39,19 @@ class HandleObject {
   HandleKind kind_;
 };
 
+// A pin that the calling thread has, as it is found in a child that the thread forks.
+struct OwnPin {
+  const void* handle;
+  const OwnPin* outer;  // the one before, of the same thread
+};
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local const OwnPin* t_own_pins;
+
 // From any thread.
 class HandleTable {
  public:
   struct Slot {
-    // Generation (32) | released (1) | kind (7) | references (24). The table itself holds one reference until the release; a free
-    // slot has none. The low word changes only by the counted operations.
+    // Generation (32) | released (1) | left by a fork (1) | kind (6) | references (24). The table itself holds one reference until
+    // the release; a free slot has none. The low word changes only by the counted operations.
     std::atomic<std::uint64_t> state{0};
     HandleObject* object = nullptr;
     std::uint32_t next_free = 0;  // slot + 1
@@ -55,7 +64,7 @@ class HandleTable {
   // Puts an object into a free slot; throws EVN_ERROR_LIMIT when all are taken.
   void* add(std::unique_ptr<HandleObject> object);
 
-  // Pins the object, or returns nullptr for a handle that is NULL, stale, random or of another kind.
+  // Pins the object, or returns nullptr for a handle that is NULL, stale, random or of another kind, or left by a fork.
   HandleObject* pin(const void* handle, HandleKind kind) noexcept;
   void unpin(const void* handle) noexcept;
   // Ends a pin without a lock. Where it was the last one of a released handle, the object goes when the next one is added.
@@ -63,6 +72,13 @@ class HandleTable {
 
   // Ends the handle. False when it is not a live handle of that kind. The object goes when its last pin does.
   bool release(const void* handle, HandleKind kind) noexcept;
+
+  // Whether another thread had pinned the live handle when this process was forked: its object may be half changed.
+  bool is_left_by_fork(const void* handle, HandleKind kind) const noexcept;
+
+  // Of the fork: a child may use the table whatever other threads do in it; in the child, what they had pinned is left alone. Once.
+  void prepare_for_forks() noexcept;
+  void begin_in_child() noexcept;
 
  private:
   std::uint32_t generation(std::uint64_t state) const { return static_cast<std::uint32_t>(state >> 32) + first_generation_; }

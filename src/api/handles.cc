@@ -10,4 +10,22 @@ HandleTable::Slot g_slots[1u << 18];
 
 constinit HandleTable g_handles(g_slots);
 
+namespace {
+
+constinit os::ForkedChild g_child{[]() noexcept { g_handles.begin_in_child(); }};
+
+[[gnu::constructor]] void watch_forks() {
+  g_handles.prepare_for_forks();
+  os::call_in_children(g_child);
+}
+
+}  // namespace
+
+void fail_to_pin(const void* handle, HandleKind kind, const char* name) {
+  if (g_handles.is_left_by_fork(handle, kind)) {
+    fail(EVN_ERROR_FORKED, "another thread was using the %s when the process forked", name);
+  }
+  fail(EVN_ERROR_INVALID_HANDLE, "the %s handle is not valid", name);
+}
+
 }  // namespace evn

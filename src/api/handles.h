@@ -12,6 +12,9 @@ namespace evn {
 // The process's, of 2^18 slots.
 extern constinit HandleTable g_handles;
 
+// Throws EVN_ERROR_INVALID_HANDLE, or EVN_ERROR_FORKED.
+[[noreturn]] void fail_to_pin(const void* handle, HandleKind kind, const char* name);
+
 template <typename T>
 struct HandleTraits;  // kind, name; specialised in objects.h
 
@@ -27,21 +30,26 @@ void* make_handle(T value) {
   return g_handles.add(std::make_unique<HandleObjectOf<T>>(std::move(value)));
 }
 
-// A pinned object of type T for the length of a call.
+// A pinned object of type T for the length of a call. Those of a thread end in the order opposite to that in which they began.
 template <typename T>
 class Pin {
  public:
-  explicit Pin(const void* handle) : handle_(handle), object_(g_handles.pin(handle, HandleTraits<T>::kind)) {
-    if (object_ == nullptr) fail(EVN_ERROR_INVALID_HANDLE, "the %s handle is not valid", HandleTraits<T>::name);
+  explicit Pin(const void* handle) : object_(g_handles.pin(handle, HandleTraits<T>::kind)), own_{handle, t_own_pins} {
+    if (object_ == nullptr) fail_to_pin(handle, HandleTraits<T>::kind, HandleTraits<T>::name);
+    t_own_pins = &own_;
   }
-  ~Pin() { g_handles.unpin(handle_); }
+  ~Pin() {
+    t_own_pins = own_.outer;
+    g_handles.unpin(own_.handle);
+  }
   Pin(const Pin&) = delete;
   Pin& operator=(const Pin&) = delete;
-  T& operator*() const { return static_cast<HandleObjectOf<T>*>(object_)->value; }
+  T& operator*() const { return object().value; }
+  HandleObjectOf<T>& object() const { return *static_cast<HandleObjectOf<T>*>(object_); }
 
  private:
-  const void* handle_;
   HandleObject* object_;
+  const OwnPin own_;
 };
 
 }  // namespace evn

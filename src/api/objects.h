@@ -2,10 +2,12 @@
 #pragma once
 
 #include "api/handles.h"
+#include "runtime/deployment.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/request/completion_queue.h"
 #include "runtime/request/request.h"
 #include "runtime/session.h"
+#include "runtime/state/state.h"
 
 namespace evn {
 
@@ -32,6 +34,16 @@ struct HandleTraits<RuntimePtr> {
   static constexpr HandleKind kind = HandleKind::kRuntime;
   static constexpr const char* name = "runtime";
 };
+// The host's hold on a runtime: while it lasts, the sessions that the configuration names stay.
+template <>
+class HandleObjectOf<RuntimePtr> final : public HandleObject {
+ public:
+  explicit HandleObjectOf(RuntimePtr v)
+      : HandleObject(HandleKind::kRuntime), value(std::move(v)), deployed(value->config().models.size()) {}
+  RuntimePtr value;
+  DeployedSessions deployed;
+};
+
 template <>
 struct HandleTraits<DeviceView> {
   static constexpr HandleKind kind = HandleKind::kDevice;
@@ -72,6 +84,11 @@ template <>
 struct HandleTraits<RequestPtr> {
   static constexpr HandleKind kind = HandleKind::kRequest;
   static constexpr const char* name = "request";
+};
+template <>
+struct HandleTraits<StatePtr> {
+  static constexpr HandleKind kind = HandleKind::kState;
+  static constexpr const char* name = "state";
 };
 template <>
 struct HandleTraits<QueuePtr> {

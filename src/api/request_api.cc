@@ -1,4 +1,5 @@
 // evn_session_submit*, evn_request_*, evn_queue_*, evn_session_finish.
+#include "base/mutex.h"
 #include "evener/request.h"
 
 #include <optional>
@@ -31,7 +32,7 @@ class ApiRequest final : public Request {
   }
   // Once nothing can fail any more.
   void adopt_user(evn_user_release take_back) {
-    const std::lock_guard<std::mutex> lock(user_mutex_);
+    const LockIfAlive lock(user_mutex_);
     user_data_.emplace();
     user_data_->adopt(take_back, user_);
     if (told_) take_back_user();
@@ -44,7 +45,7 @@ class ApiRequest final : public Request {
         done_(user_, static_cast<evn_request>(entry_.handle));
       } catch (...) {  // nobody is there to be told
       }
-      const std::lock_guard<std::mutex> lock(user_mutex_);
+      const LockIfAlive lock(user_mutex_);
       told_ = true;
       take_back_user();
     }
@@ -64,7 +65,7 @@ class ApiRequest final : public Request {
   QueuePtr queue_;
   CompletionQueue::Entry entry_;
   bool caller_has_handle_ = false;
-  std::mutex user_mutex_;  // a callback may have returned before the submission has
+  Mutex user_mutex_;  // a callback may have returned before the submission has
   bool told_ = false;
   std::optional<UserData> user_data_;
 };
@@ -82,6 +83,7 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
             const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request) {
   const Pin<SessionPtr> pin(session);
   const SessionPtr s = *pin;
+  s->requests().require_not_forked();
   static constexpr evn_submit_options defaults = EVN_SUBMIT_OPTIONS_INIT;
   const evn_submit_options so = read_options(submit_options, defaults, sizeof(evn_submit_options));
   if ((so.flags & ~static_cast<uint32_t>(EVN_SUBMIT_FAIL_WHEN_FULL)) != 0)
@@ -99,13 +101,19 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
     o.request.timeout_ns = 0;
   }
   QueuePtr queue = so.queue != nullptr ? *Pin<QueuePtr>(so.queue) : nullptr;
+  if (queue != nullptr) queue->require_not_forked();
   std::vector<RunValue> in(input_count), out(output_count);
   take_arguments<Kind>(*s, o.request, inputs, outputs, in, out);
   const auto made = std::make_shared<ApiRequest>(s, std::move(in), std::move(out), o, so, std::move(queue));
+  o.request.state.reset();  // it is the request's, which lets go of it at its end
   void* const handle = make_handle<RequestPtr>(made);
   made->set_handle(handle, request != nullptr);
   try {
     s->runtime()->dispatcher().submit(made, (so.flags & EVN_SUBMIT_FAIL_WHEN_FULL) != 0, o.request.stop);
+  } catch (const Error& e) {
+    s->statistics().note_refusal(o.request.priority, e.status);
+    g_handles.release(handle, HandleKind::kRequest);
+    throw;
   } catch (...) {
     g_handles.release(handle, HandleKind::kRequest);
     throw;
@@ -123,11 +131,11 @@ void take(evn_request request, Handle* outputs, uint32_t output_count) {
     require(outputs != nullptr || output_count == 0, "outputs");
     if constexpr (std::is_same_v<Kind, Tensors>) {
       for (std::size_t j = 0; j < out.size(); ++j) {
-        if (out[j].tensor == nullptr && !(*r)->was_given(j))
+        if (out[j].tensor == nullptr && out[j])
           fail(EVN_ERROR_INVALID_ARGUMENT, "output %zu is no tensor: evn_request_take_values gives it", j);
       }
     }
-    give_outputs<Kind>((*r)->runtime(), out, outputs, [&](std::size_t j) { return !(*r)->was_given(j); });
+    give_outputs<Kind>((*r)->runtime(), out, outputs, [&](std::size_t j) { return !(*r)->was_given(j) && out[j]; });
   });
 }
 

@@ -8,6 +8,7 @@ namespace evn {
 namespace {
 
 constexpr std::size_t kSmallestRuntimeOptions = offsetof(evn_runtime_options, cache_dir);
+constexpr std::uint64_t kSmallestMemoryLimit = 4096;
 
 std::string default_cache_dir() {
   if (std::string dir = os::environment("EVN_CACHE_DIR"); !dir.empty()) return dir;
@@ -161,6 +162,17 @@ evn_status evn_device_get_memory_stats(evn_device device, evn_memory_stats* stat
 
 evn_status evn_device_reset_memory_peak(evn_device device, evn_error* error) {
   return guarded(error, [&] { (*Pin<DeviceView>(device)).device->pool().reset_peak(); });
+}
+
+evn_status evn_device_set_memory_limit(evn_device device, uint64_t limit_bytes, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<DeviceView> d(device);
+    if (limit_bytes < kSmallestMemoryLimit) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "limit_bytes is %llu, the least is %llu", static_cast<unsigned long long>(limit_bytes),
+           static_cast<unsigned long long>(kSmallestMemoryLimit));
+    }
+    (*d).device->set_memory_limit(limit_bytes);
+  });
 }
 
 evn_status evn_device_trim_memory(evn_device device, evn_error* error) {

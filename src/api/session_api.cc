@@ -34,6 +34,7 @@ template <typename Kind, typename Handle>
 void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
          const evn_run_options* options) {
   const Pin<SessionPtr> s(session);
+  (*s)->requests().require_not_forked();
   check_argument_counts((*s)->graph(), input_count, output_count);
   const RunOptions o = read_run_options(options, (*s)->graph());
   require(inputs != nullptr || input_count == 0, "inputs");
@@ -43,8 +44,7 @@ void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle
   SmallArray<RunValue> out(output_count);
   take_arguments<Kind>(**s, o.request, inputs, outputs, in.span(), out.span());
   (*s)->run(in.span(), out.span(), o.request);
-  give_outputs<Kind>((*s)->runtime(), out.span(), outputs,
-                     [&](std::size_t j) { return outputs[j] == nullptr && !is_skipped(o.request.skipped, j); });
+  give_outputs<Kind>((*s)->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr && out[j]; });
 }
 
 // The cache of a session: the configuration's, or the options'.
@@ -57,7 +57,26 @@ CacheConfig cache_of(const Runtime& runtime, const evn_session_options& o) {
   return runtime.config().cache;
 }
 
-SessionRequest request_of(const evn_session_options& o) {
+// How requests are joined: as the configuration says, or the options.
+BatchingConfig batching_of(const Runtime& runtime, const evn_session_options& options) {
+  if (options.batching == nullptr) return runtime.config().session.batching;
+  static constexpr evn_batching_options defaults = EVN_BATCHING_OPTIONS_INIT;
+  const evn_batching_options o = read_options(options.batching, defaults, sizeof(evn_batching_options));
+  if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved of batching is not 0");
+  if (o.max_batch < 2 || o.max_batch > kMostMaxBatch) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "batching.max_batch is %d, expected 2 .. %d", o.max_batch, kMostMaxBatch);
+  }
+  require(o.buckets != nullptr || o.bucket_count == 0, "batching.buckets");
+  BatchingConfig batching;
+  batching.max_batch = o.max_batch;
+  batching.max_delay_ns = o.max_delay_ns;
+  if (o.mask != nullptr) batching.mask = o.mask;
+  batching.buckets.assign(o.buckets, o.buckets + o.bucket_count);
+  if (const char* const why = batching.why_wrong()) fail(EVN_ERROR_INVALID_ARGUMENT, "batching: %s", why);
+  return batching;
+}
+
+SessionRequest request_of(const Runtime& runtime, const evn_session_options& o) {
   if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_AUTO) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "precision is %d", static_cast<int>(o.precision));
   }
@@ -79,6 +98,9 @@ SessionRequest request_of(const evn_session_options& o) {
   }
   if (o.concurrency < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "concurrency is %d", o.concurrency);
   request.concurrency = o.concurrency;
+  request.idle_arena_bytes = o.idle_arena_bytes;
+  if (o.name != nullptr) request.name = o.name;
+  request.batching = batching_of(runtime, o);
   return request;
 }
 
@@ -130,7 +152,6 @@ RunOptions read_run_options(const evn_run_options* options, const Graph& graph) 
   const evn_run_options o = read_options(options, defaults, offsetof(evn_run_options, random_seed));
   if (o.allow_copies > 1) fail(EVN_ERROR_INVALID_ARGUMENT, "allow_copies is %u", o.allow_copies);
   if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
-  if (o.state != nullptr) fail(EVN_ERROR_UNSUPPORTED, "not there yet");
   if (o.priority < EVN_PRIORITY_LOWEST || o.priority > EVN_PRIORITY_HIGHEST) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "priority is %d, expected %d .. %d", o.priority, EVN_PRIORITY_LOWEST, EVN_PRIORITY_HIGHEST);
   }
@@ -144,6 +165,7 @@ RunOptions read_run_options(const evn_run_options* options, const Graph& graph) 
   request.outputs_on_device = (o.flags & EVN_RUN_OUTPUTS_ON_DEVICE) != 0;
   request.overwrite_inputs = (o.flags & EVN_RUN_OVERWRITE_INPUTS) != 0;
   request.skipped = read_skipped(o.skipped_outputs, graph);
+  if (o.state != nullptr) request.state = State::lease(*Pin<StatePtr>(o.state));
   return {std::move(request), token};
 }
 
@@ -170,7 +192,7 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
     const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
                           "the making of the session was cancelled");
-    *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(o), cache_of(**r, o))));
+    *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(**r, o), cache_of(**r, o))));
   });
 }
 
@@ -250,6 +272,24 @@ evn_status evn_session_compare(evn_session expected, evn_session got, const evn_
       values[i] = {*tensor, nullptr};
     }
     write_text(compare_sessions(**a, **b, std::span<const RunValue>(values.data(), input_count), format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_stats* stats, evn_error* error) {
+  return guarded(error, [&] {
+    const SessionMemoryStats s = (*Pin<SessionPtr>(session))->memory_stats();
+    evn_session_memory_stats full = EVN_SESSION_MEMORY_STATS_INIT;
+    full.arena_bytes = s.arenas.bytes;
+    full.idle_arena_bytes = s.arenas.idle_bytes;
+    full.peak_arena_bytes = s.arenas.peak_bytes;
+    full.arena_count = s.arenas.count;
+    full.arenas_made = s.arenas.made;
+    full.arenas_reused = s.arenas.reused;
+    full.arenas_dropped = s.arenas.dropped;
+    full.plan_count = s.plan_count;
+    full.plan_bytes = s.plan_bytes;
+    full.state_bytes = s.state_bytes;
+    write_info(stats, full);
   });
 }
 

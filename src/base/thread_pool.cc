@@ -3,8 +3,6 @@
 // fork: in the child nobody joins, and the caller does all the work.
 #include "base/thread_pool.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <mutex>
@@ -13,6 +11,8 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/mutex.h"
+#include "base/os/fork.h"
 
 namespace evn {
 namespace {
@@ -185,8 +185,11 @@ struct alignas(64) ThreadPool::Slot {
     return core >= 0 && core == caller_core.load(std::memory_order_relaxed);
   }
 
-  void await_leavers(std::uint64_t look) {
+  // Throws in a child that was forked in the midst of the job: what workers had in hand will never be done.
+  void await_leavers(std::uint64_t look, std::uint32_t started_in) {
     const auto empty = [&] { return gate.load(std::memory_order_acquire) == 0; };
+    if (started_in != os::fork_generation() && !empty())
+      fail(EVN_ERROR_FORKED, "the process forked while threads that the child does not have worked for this run");
     if (spin(look, empty)) return;
     std::uint32_t v = gate.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
     while (v != kCallerSleeps) {
@@ -211,9 +214,9 @@ struct ThreadPool::Shared {
   const RunScheduler* scheduler = nullptr;
   std::atomic<std::uint64_t> debt{0};         // ns
   std::atomic<std::uint64_t> alone_until{0};  // the caller of a job asks for no worker before
-  std::mutex starting;
+  Mutex starting;
   std::atomic<bool> started{false};
-  pid_t owner = 0;
+  std::uint32_t started_in = 0;
   std::vector<Worker> workers;
   std::vector<os::Thread> threads;
   Slot slots[kMostJobs];
@@ -255,7 +258,7 @@ struct ThreadPool::Shared {
     if (slot.gate.load(std::memory_order_acquire) == 0 && in_vain == 0) return;
     const std::uint64_t end = os::now_ns();
     const std::uint64_t two_ranges = 2 * (end - start) / (done + 1);
-    slot.await_leavers(std::max(spin_ns, std::min(two_ranges, kLongLook * spin_ns)));
+    slot.await_leavers(std::max(spin_ns, std::min(two_ranges, kLongLook * spin_ns)), started_in);
     const std::uint64_t now = os::now_ns();
     const std::uint64_t explained = two_ranges + (now - start) / kPaidOff;
     if (now - end > kSuspended) return;
@@ -303,12 +306,13 @@ struct ThreadPool::Shared {
       seen = s.generation.load(std::memory_order_acquire);
       if (s.stop.load(std::memory_order_acquire)) return;
       s.help_all(w->index, &alone);
+      if (s.started_in != os::fork_generation()) return;  // a body has forked; nobody has work for this thread there
     }
   }
 
   // Ends the threads that run. After fork the child has none: their handles are dropped, never joined.
   void end_threads() {
-    if (owner != getpid()) {
+    if (started_in != os::fork_generation()) {
       for (os::Thread& t : threads) ::new (static_cast<void*>(&t)) os::Thread();
     } else {
       stop.store(true, std::memory_order_release);
@@ -318,10 +322,12 @@ struct ThreadPool::Shared {
     stop.store(false, std::memory_order_relaxed);
   }
 
-  void start(int thread_count) {
-    const std::lock_guard<std::mutex> lock(starting);
-    if (started.load(std::memory_order_relaxed)) return;
-    owner = getpid();
+  // False in a forked child that began while another thread started them.
+  bool start(int thread_count) {
+    if (!starting.lock_if_alive()) return false;
+    const std::lock_guard<Mutex> lock(starting, std::adopt_lock);
+    if (started.load(std::memory_order_relaxed)) return true;
+    started_in = os::fork_generation();
     generation.store(0, std::memory_order_relaxed);
     for (Slot& slot : slots) {
       if (slot.shares.empty()) slot.shares = std::vector<Share>(static_cast<std::size_t>(thread_count));
@@ -338,6 +344,7 @@ struct ThreadPool::Shared {
       throw;
     }
     started.store(true, std::memory_order_release);
+    return true;
   }
 };
 
@@ -407,7 +414,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   const int core = os::current_core();
   if (!s.started.load(std::memory_order_acquire)) {
     s.slots[0].caller_core.store(core, std::memory_order_relaxed);
-    s.start(thread_count_);
+    if (!s.start(thread_count_)) return work_alone();
   }
   const std::uint64_t start = os::now_ns();
   if (start < s.alone_until.load(std::memory_order_relaxed)) return work_alone();

@@ -22,7 +22,8 @@ Arguments::Arguments(const Command& command, std::span<const char* const> words)
   }
   if (help_) return;
   const std::size_t wanted = command.operand != nullptr ? 1 : 0;
-  if (operands_.size() < wanted) fail_usage("%s needs %s; see evener %s --help", command.name, command.operand, command.name);
+  if (operands_.size() < wanted && command.operand[0] != '[')
+    fail_usage("%s needs %s; see evener %s --help", command.name, command.operand, command.name);
   if (operands_.size() > wanted)
     fail_usage("%s: \"%s\" is too much; see evener %s --help", command.name, operands_[wanted].c_str(), command.name);
 }

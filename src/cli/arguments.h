@@ -30,6 +30,7 @@ class Arguments {
   // Each value of an option that may be repeated.
   std::vector<std::string> all(std::string_view name) const;
   const std::string& operand(std::size_t index) const { return operands_.at(index); }
+  std::size_t operand_count() const { return operands_.size(); }
   bool wants_help() const { return help_; }
 
  private:
@@ -46,7 +47,7 @@ class Arguments {
 
 struct Command {
   const char* name;
-  const char* operand;  // its one operand in the help, or nullptr
+  const char* operand;  // its one operand in the help, in brackets where it may be left out, or nullptr
   const char* summary;
   const char* details;  // paragraphs for its own help
   std::span<const Option> options;

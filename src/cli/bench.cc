@@ -92,20 +92,27 @@ struct DeviceMemory {
   evn_memory_stats stats = EVN_MEMORY_STATS_INIT;
 };
 
-std::vector<DeviceMemory> memory_of(const Runtime& runtime) {
+struct Memory {
+  std::vector<DeviceMemory> devices;
+  evn_session_memory_stats session = EVN_SESSION_MEMORY_STATS_INIT;
+};
+
+Memory memory_of(const Runtime& runtime, const Session& session) {
   std::uint32_t count = 0;
   Call call;
   call.check(evn_runtime_device_count(runtime.get(), &count, call));
-  std::vector<DeviceMemory> all(count);
+  Memory all;
+  all.devices.resize(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     Device device;
     evn_device_info info = EVN_DEVICE_INFO_INIT;
     Call each;
     each.check(evn_runtime_device_at(runtime.get(), i, device.out(), each));
     each.check(evn_device_get_info(device.get(), &info, each));
-    each.check(evn_device_get_memory_stats(device.get(), &all[i].stats, each));
-    all[i].name = info.name;
+    each.check(evn_device_get_memory_stats(device.get(), &all.devices[i].stats, each));
+    all.devices[i].name = info.name;
   }
+  call.check(evn_session_get_memory_stats(session.get(), &all.session, call));
   return all;
 }
 
@@ -123,29 +130,34 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
-void print_json(const Times& t, const std::vector<DeviceMemory>& memory, const std::string& trace) {
+void print_json(const Times& t, const Memory& memory, const std::string& trace) {
   std::printf("{\"load_ms\":%.3f,\"session_ms\":%.3f,\"first_run_ms\":%.3f,", t.load, t.session, t.first);
   std::printf("\"runs\":%zu,\"median_ms\":%.4f,\"p90_ms\":%.4f,\"min_ms\":%.4f", t.runs.size(), t.quantile(0.5), t.quantile(0.9),
               t.runs.front());
   std::printf(",\"memory\":{");
-  for (std::size_t i = 0; i < memory.size(); ++i) {
-    const evn_memory_stats& s = memory[i].stats;
+  for (std::size_t i = 0; i < memory.devices.size(); ++i) {
+    const evn_memory_stats& s = memory.devices[i].stats;
     std::printf("%s%s:{\"current_bytes\":%llu,\"peak_bytes\":%llu,\"reserved_bytes\":%llu}", i == 0 ? "" : ",",
-                quoted(memory[i].name).c_str(), wide(s.current), wide(s.peak), wide(s.reserved));
+                quoted(memory.devices[i].name).c_str(), wide(s.current), wide(s.peak), wide(s.reserved));
   }
-  std::printf("}");
+  const evn_session_memory_stats& kept = memory.session;
+  std::printf("},\"session_memory\":{\"arena_bytes\":%llu,\"idle_arena_bytes\":%llu,\"peak_arena_bytes\":%llu,\"plan_bytes\":%llu}",
+              wide(kept.arena_bytes), wide(kept.idle_arena_bytes), wide(kept.peak_arena_bytes), wide(kept.plan_bytes));
   if (!trace.empty()) std::printf(",\"trace\":%s", trace.c_str());
   std::printf("}\n");
 }
 
-void print_plain(const Times& t, const std::vector<DeviceMemory>& memory, const std::string& layers) {
+void print_plain(const Times& t, const Memory& memory, const std::string& layers) {
   std::printf("load: model %.3f ms, session %.3f ms\n", t.load, t.session);
   std::printf("time: first run %.3f ms; %zu more: median %.3f ms, p90 %.3f ms, least %.3f ms\n", t.first, t.runs.size(),
               t.quantile(0.5), t.quantile(0.9), t.runs.front());
-  for (const DeviceMemory& m : memory) {
+  for (const DeviceMemory& m : memory.devices) {
     std::printf("memory of %s: %llu bytes in use, peak %llu, reserved %llu\n", m.name.c_str(), wide(m.stats.current),
                 wide(m.stats.peak), wide(m.stats.reserved));
   }
+  const evn_session_memory_stats& kept = memory.session;
+  std::printf("memory of the session: %llu bytes of intermediate values, peak %llu, kept for runs to come %llu; plans %llu\n",
+              wide(kept.arena_bytes), wide(kept.peak_arena_bytes), wide(kept.idle_arena_bytes), wide(kept.plan_bytes));
   if (!layers.empty()) std::printf("layers, from %d runs that are traced:\n", kLayerRuns);
   if (!layers.empty()) print_text(layers);
 }
@@ -153,6 +165,7 @@ void print_plain(const Times& t, const std::vector<DeviceMemory>& memory, const 
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
+  if (wants_load(arguments)) return run_load_bench(arguments);
   const int count = count_option(arguments, "--runs", 20, 1'000'000);
   const evn_format format = text_format(arguments);
   Times times;
@@ -168,7 +181,7 @@ int run_bench(const Arguments& arguments) {
   run_once(session, inputs, 0);
   times.first = since(start);
   times.runs = time_runs(session, inputs, count);
-  const std::vector<DeviceMemory> memory = memory_of(runtime);
+  const Memory memory = memory_of(runtime, session);
   std::string layers;
   if (arguments.has("--layers")) {
     start_trace(session, kEvents);

@@ -116,6 +116,47 @@ int run_explain(const Arguments& arguments) {
   return kExitOk;
 }
 
+// The names of the models that the configuration has, each with what it says of it.
+std::vector<std::pair<std::string, std::string>> configured_models(const Runtime& runtime) {
+  constexpr std::string_view kBegin = "model ";
+  const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+    return evn_runtime_describe_devices(runtime.get(), EVN_FORMAT_TEXT, buffer, capacity, size, error);
+  });
+  std::vector<std::pair<std::string, std::string>> models;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const std::size_t colon = line.find(": ");
+    begin = end + 1;
+    if (line.compare(0, kBegin.size(), kBegin) != 0 || colon == std::string::npos) continue;
+    models.emplace_back(line.substr(kBegin.size(), colon - kBegin.size()), line.substr(colon + 2));
+  }
+  return models;
+}
+
+// Loads, makes and warms the models, and prints for each how long that took, and what it needs.
+void load_models(const Runtime& runtime) {
+  const auto models = configured_models(runtime);
+  if (models.empty()) std::printf("the configuration names no models\n");
+  std::vector<Session> sessions;  // all of them are there at a time in the end
+  for (const auto& [name, about] : models) {
+    sessions.emplace_back();
+    const auto start = std::chrono::steady_clock::now();
+    Call call(kExitModel);
+    call.check(evn_runtime_session(runtime.get(), name.c_str(), sessions.back().out(), call));
+    const auto took = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+    const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+      return evn_session_explain(sessions.back().get(), EVN_FORMAT_TEXT, buffer, capacity, size, error);
+    });
+    std::printf("%s: %s\n  ready after %s\n", name.c_str(), about.c_str(), milliseconds(static_cast<double>(took)).c_str());
+    const std::size_t placement = text.find("\nplacement: ") + 1;
+    std::printf("  %s\n", text.substr(placement, text.find('\n', placement) - placement).c_str());
+    const std::size_t memory = text.rfind("\nmemory:\n");
+    if (memory != std::string::npos) print_text(text.substr(memory + std::string_view("\nmemory:\n").size()));
+    std::fflush(stdout);
+  }
+}
+
 int run_check_config(const Arguments& arguments) {
   const char* const path = arguments.operand(0).c_str();
   evn_runtime_options options = default_options();
@@ -125,6 +166,7 @@ int run_check_config(const Arguments& arguments) {
   const evn_status status = evn_runtime_create(&options, runtime.out(), &error);
   if (status == EVN_OK) {
     std::printf("%s: right, and every device that it needs is there\n", path);
+    if (arguments.has("--load")) load_models(runtime);
     return kExitOk;
   }
   if (status == EVN_ERROR_DEVICE_UNAVAILABLE) {
@@ -187,6 +229,11 @@ constexpr Option kExplainOptions[] = {
     {"--svg", nullptr, "print the graph as an SVG picture, coloured by device"},
 };
 
+constexpr Option kCheckConfigOptions[] = {
+    {"--load", nullptr,
+     "load the models that it names, make their sessions and warm them, and print for\neach its time, where its nodes are, and the "
+     "memory of each device"},
+};
 constexpr Option kPassesOptions[] = {kJsonOption};
 constexpr Command kCommands[] = {
     {"devices", nullptr, "list the devices of this machine",
@@ -203,11 +250,19 @@ constexpr Command kCommands[] = {
      "dimensions must be known from the model or --shape. In the names of output files, what is no letter, digit, '.', '_' or '-'\n"
      "becomes '_'. bfloat16 is written as float32. Archives are read and written as numpy.savez makes them: without compression.",
      kRunOptions, run_run},
-    {"bench", "MODEL", "measure a model",
+    {"bench", "[MODEL]", "measure a model, or load by many clients",
      "Loads a model and runs it, and prints the times of loading, of the first run, and of the runs after it (median, 90th\n"
      "percentile, least), and the memory of each device. Inputs that are not given are filled as evener run does. While it\n"
      "runs, progress is on stderr when that is a terminal. With --layers a table by node follows, which with --json is a trace\n"
-     "as of evener trace.",
+     "as of evener trace.\n"
+     "With --clients, --rate or --mix it measures load: throughput, percentiles of the latency from each request's arrival on, "
+     "what\n"
+     "was refused, late or failed, and the library's statistics (docs/serving.md). Ctrl-C ends it early; the table comes all the\n"
+     "same. Lines of a --mix FILE, in which paths are relative to its folder:\n"
+     "  MODEL [clients=4] [rate=20] [weight=2] [priority=1] [deadline=50ms] [shape x=1x3x224x224]...   # a comment\n"
+     "A line with clients or a rate has load of its own; the others share --clients and --rate by their weights. Lines of one "
+     "MODEL\n"
+     "share a session. A path with blanks stands in quotation marks.",
      kBenchOptions, run_bench},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"
@@ -232,14 +287,13 @@ constexpr Command kCommands[] = {
      "names of the inputs, one batch each, or folders of them. --verify runs both models over others and reports how far apart\n"
      "their outputs are, and both times.",
      kQuantizeOptions, run_quantize},
-    {"check-config",
-     "FILE",
-     "check a configuration",
+    {"check-config", "FILE", "check a configuration",
      "Reads a YAML configuration and opens the devices that it names. Ends with 0 when all is right, with 3 when the file is "
      "wrong,\n"
-     "and with 5 when the file is right but a device that is not optional is absent on this machine.",
-     {},
-     run_check_config},
+     "and with 5 when the file is right but a device that is not optional is absent on this machine. With --load it ends with the "
+     "code\n"
+     "of what is wrong with a model, too.",
+     kCheckConfigOptions, run_check_config},
     {"passes", nullptr, "list the passes over models",
      "Prints what is done to a model so that it runs faster: when it is loaded, and when a session is made of it. Each may be left "
      "out\n"

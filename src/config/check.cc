@@ -9,23 +9,25 @@
 namespace evn {
 namespace {
 
-// Long enough for evn_device_info.name, and nothing that device strings such as "gpu:1" or a terminal could misread.
-void check_name(const YamlSource& source, const DeviceConfig& device, std::size_t offset) {
+// Short enough for evn_device_info.name, and nothing that device strings such as "gpu:1" or a terminal could misread.
+void check_name(const YamlSource& source, const char* what, const std::string& name, std::size_t offset) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   const bool letters =
-      device.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == std::string::npos;
-  if (!letters || kLetters.find(device.name[0]) == std::string_view::npos || device.name.size() > 63) {
-    source.fail_at(offset, "the device name \"%s\" must begin with a letter and have at most 63 letters, digits and _ . -",
-                   shorten(device.name, 80).c_str());
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == std::string::npos;
+  if (!letters || kLetters.find(name[0]) == std::string_view::npos || name.size() > 63) {
+    source.fail_at(offset, "the %s name \"%s\" must begin with a letter and have at most 63 letters, digits and _ . -", what,
+                   shorten(name, 80).c_str());
   }
-  if (device.name == "auto") source.fail_at(offset, "a device cannot be called \"auto\": placement.default uses that word");
 }
 
 void check_devices(const YamlSource& source, ConfigDraft& draft) {
   const DeviceConfig* cpu = nullptr;
   for (std::size_t i = 0; i < draft.config.devices.size(); ++i) {
     const DeviceConfig& device = draft.config.devices[i];
-    check_name(source, device, draft.device_places[i]);
+    check_name(source, "device", device.name, draft.device_places[i]);
+    if (device.name == "auto") {
+      source.fail_at(draft.device_places[i], "a device cannot be called \"auto\": placement.default uses that word");
+    }
     if (device.type != "cpu") {
       if (device.name != "cpu") continue;
       source.fail_at(draft.device_places[i], "the name \"cpu\" is for the device of type cpu, not for one of type %s",
@@ -113,6 +115,59 @@ void check_rules(const YamlSource& source, const ConfigDraft& draft) {
   }
 }
 
+// A relative path below the configuration's folder without its parts that are . or .., but for a / at its end. Links are found
+// when it is opened.
+std::string path_beneath(const YamlSource& source, const char* key, const std::string& text, std::size_t offset) {
+  constexpr std::size_t kMostBytes = 4000;
+  constexpr std::size_t kMostParts = 64;
+  const auto refuse = [&](const char* why) { source.fail_at(offset, "\"%s\" %s: \"%s\"", key, why, shorten(text, 60).c_str()); };
+  if (text[0] == '/') refuse("is an absolute path, and must be one below the folder of the configuration");
+  if (text.size() > kMostBytes) refuse("is too long a path");
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('/', begin), text.size());
+    const std::string_view part = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    if (part.empty() || part == ".") continue;
+    if (part != "..") {
+      parts.push_back(part);
+    } else if (parts.empty()) {
+      refuse("leaves the folder of the configuration");
+    } else {
+      parts.pop_back();
+    }
+  }
+  if (parts.size() > kMostParts) refuse("has too many parts");
+  std::string path;
+  for (const std::string_view part : parts) path.append(path.empty() ? "" : "/").append(part);
+  const bool names_folder = text.back() == '/' || parts.empty() || text.ends_with("/.") || text.ends_with("/..");
+  return path.empty() ? "./" : names_folder ? path + "/" : path;
+}
+
+void check_batching(const YamlSource& source, const BatchingConfig& batching, std::size_t offset) {
+  if (batching.max_batch == 0) source.fail_at(offset, "\"batching\" needs a \"max_batch\"");
+  if (!batching.buckets.empty() && batching.mask.empty()) source.fail_at(offset, "\"buckets\" of \"batching\" need a \"mask\"");
+  for (std::size_t i = 1; i < batching.buckets.size(); ++i) {
+    if (batching.buckets[i - 1] >= batching.buckets[i]) source.fail_at(offset, "\"buckets\" of \"batching\" must rise");
+  }
+}
+
+void check_models(const YamlSource& source, ConfigDraft& draft) {
+  for (std::size_t i = 0; i < draft.config.models.size(); ++i) {
+    ModelConfig& model = draft.config.models[i];
+    const ConfigDraft::ModelPlaces& places = draft.model_places[i];
+    check_name(source, "model", model.name, places.name);
+    if (model.path.empty()) source.fail_at(places.name, "the model \"%s\" needs a \"path\"", model.name.c_str());
+    model.path = path_beneath(source, "path", model.path, places.path);
+    if (model.path.back() == '/') source.fail_at(places.path, "\"path\" names a folder: \"%s\"", shorten(model.path, 60).c_str());
+    if (!model.device.empty()) check_reference(source, draft.config, model.device, places.device);
+    if (places.batching != 0) check_batching(source, model.session.batching, places.batching);
+    if (!model.cache) continue;
+    if (places.cache == 0) source.fail_at(places.name, "\"cache_write\" and \"cache_map\" are for models with a \"cache\"");
+    if (!model.cache->file.empty()) model.cache->file = path_beneath(source, "cache", model.cache->file, places.cache);
+  }
+}
+
 }  // namespace
 
 void check_config(const YamlSource& source, ConfigDraft& draft) {
@@ -121,6 +176,8 @@ void check_config(const YamlSource& source, ConfigDraft& draft) {
     check_reference(source, draft.config, draft.config.default_device, draft.default_place);
   }
   check_rules(source, draft);
+  check_models(source, draft);
+  if (const char* const why = draft.config.session.batching.why_wrong()) source.fail_at(draft.buckets_place, "%s", why);
 }
 
 }  // namespace evn

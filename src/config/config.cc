@@ -2,9 +2,11 @@
 #include "config/config.h"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/os/beneath.h"
 #include "base/os/os.h"
 #include "base/text.h"
 #include "config/check.h"
@@ -16,6 +18,8 @@ namespace evn {
 namespace {
 
 constexpr char kDevicePath[] = "devices.*.";  // what options of device types stand below
+constexpr char kRulesPath[] = "placement.rules";
+constexpr std::string_view kBatchingPath = "models.*.batching";
 
 class ConfigReader {
  public:
@@ -59,7 +63,7 @@ class ConfigReader {
   static std::string readable(std::string_view path) {
     std::string text(path);
     if (const std::size_t star = text.find(".*"); star != std::string::npos) {
-      text.replace(star, 2, text.compare(0, 7, "devices") == 0 ? ".NAME" : "[]");
+      text.replace(star, 2, text.starts_with("devices") || text.starts_with("models") ? ".NAME" : "[]");
     }
     return text;
   }
@@ -90,6 +94,7 @@ class ConfigReader {
       const YamlNode& key = map.items[i];
       const KeyRow* const row = is_plain(key) ? find_row(path.empty() ? key.text : path + "." + key.text) : nullptr;
       if (row == nullptr) fail_unknown(names_below(path), key);
+      if (row->setting.name == kBatchingPath) draft_.model_places.back().batching = key.offset;
       read_entry(*row, key, map.items[i + 1]);
     }
   }
@@ -105,10 +110,12 @@ class ConfigReader {
     const char* const path = row.setting.name;
     switch (row.setting.type) {
       case SettingType::kMap: check_map(path, value); return read_map(path, value);
-      case SettingType::kNames: check_map(path, value); return read_devices(value);
+      case SettingType::kNames:
+        check_map(path, value);
+        return std::string_view(path) == "devices" ? read_devices(value) : read_models(value);
       case SettingType::kList:
         if (!is_empty(value) && value.kind != YamlNode::Kind::kList) source_.fail_at(value.offset, "\"%s\" must be a list", path);
-        return read_rules(path, value);
+        return std::string_view(path) == kRulesPath ? read_rules(value) : read_warm(value);
       default: {
         const KeyValue read = read_value(source_, row.setting, key, value);
         if (row.store != nullptr) row.store(draft_, read);
@@ -200,8 +207,49 @@ class ConfigReader {
     }
   }
 
-  void read_rules(const char* path, const YamlNode& list) {
-    const std::string element = std::string(path) + ".*";
+  void read_models(const YamlNode& map) {
+    for (std::size_t i = 0; i + 1 < map.items.size(); i += 2) {
+      const YamlNode& key = map.items[i];
+      const YamlNode& value = map.items[i + 1];
+      ModelConfig model;
+      model.name = read_text(source_, "a name of models", key);
+      model.line = key.line;
+      model.session.idle_arena_bytes = 0;
+      if (!is_empty(value) && value.kind != YamlNode::Kind::kMap) {
+        source_.fail_at(value.offset, "the model \"%s\" must be a map with a \"path\"", shorten(model.name, 60).c_str());
+      }
+      draft_.config.models.push_back(std::move(model));
+      draft_.model_places.emplace_back();
+      draft_.model_places.back().name = key.offset;
+      read_map("models.*", value);
+    }
+  }
+
+  void read_warm(const YamlNode& list) {
+    const Setting& dims = find_row("models.*.warm.*.*")->setting;
+    for (const YamlNode& item : list.items) {
+      if (item.kind != YamlNode::Kind::kMap) {
+        source_.fail_at(item.offset, "an element of \"warm\" must be a map from inputs to their dims, as in {x: [1, 3, 640, 640]}");
+      }
+      WarmRun run;
+      run.line = item.line;
+      for (std::size_t i = 0; i + 1 < item.items.size(); i += 2) {
+        const YamlNode& key = item.items[i];
+        WarmRun::Input input;
+        input.name = read_text(source_, "a name of inputs", key);
+        Setting setting = dims;
+        const std::string shown = shorten(input.name, 60);
+        setting.name = shown.c_str();
+        const KeyValue read = read_value(source_, setting, key, item.items[i + 1]);
+        input.dims.assign(read.numbers.begin(), read.numbers.end());
+        run.inputs.push_back(std::move(input));
+      }
+      draft_.config.models.back().warm.push_back(std::move(run));
+    }
+  }
+
+  void read_rules(const YamlNode& list) {
+    const std::string element = std::string(kRulesPath) + ".*";
     for (const YamlNode& item : list.items) {
       if (item.kind != YamlNode::Kind::kMap)
         source_.fail_at(item.offset, "a rule must be a map with a \"device\", a \"precision\" or \"numerics\"");
@@ -220,6 +268,14 @@ class ConfigReader {
 
 }  // namespace
 
+const char* BatchingConfig::why_wrong() const {
+  if (buckets.empty()) return nullptr;
+  if (mask.empty()) return "buckets need a mask";
+  if (buckets.front() < 1) return "buckets are lengths of 1 and more";
+  const bool rising = std::adjacent_find(buckets.begin(), buckets.end(), std::greater_equal<>()) == buckets.end();
+  return rising ? nullptr : "buckets must be in rising order";
+}
+
 const DeviceConfig* Config::find_device(const std::string& name) const {
   const auto found = std::find_if(devices.begin(), devices.end(), [&](const DeviceConfig& d) { return d.name == name; });
   return found == devices.end() ? nullptr : &*found;
@@ -231,6 +287,7 @@ Config parse_config(const std::string& text, const std::string& source, std::spa
   ConfigReader reader(checked, types);
   Config config = reader.read(parse_yaml(checked)).config;
   config.source = source;
+  if (!config.models.empty()) config.folder = os::current_folder() + "/";
   return config;
 }
 
@@ -240,6 +297,10 @@ Config load_config(const std::string& path, std::span<const DeviceType> types) {
   const std::size_t slash = path.rfind('/');
   if (!config.cache.file.empty() && config.cache.file[0] != '/' && slash != std::string::npos) {
     config.cache.file.insert(0, path, 0, slash + 1);
+  }
+  if (!config.models.empty() && slash != std::string::npos) {
+    if (path[0] == '/') config.folder.clear();
+    config.folder.append(path, 0, slash + 1);
   }
   return config;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,18 @@ struct CacheConfig {
   bool map = false;   // use the file's bytes where they lie
 };
 
+inline constexpr int kDefaultMaxBatch = 8;
+inline constexpr int kMostMaxBatch = 65536;
+
 // How requests of a session are joined to batches (evn_batching_options).
 struct BatchingConfig {
   int max_batch = 0;  // 0: they are not
   std::uint64_t max_delay_ns = 0;
   std::string mask;                   // "": none
   std::vector<std::int64_t> buckets;  // of lengths, in rising order
+
+  // What is wrong with mask and buckets; nullptr: nothing.
+  const char* why_wrong() const;
 };
 
 // What sessions are made with that say nothing else.
@@ -58,6 +65,28 @@ struct SessionConfig {
   int concurrency = 0;  // runs that compute at a time; 0: as many as there are cores
   BatchingConfig batching;
   std::uint64_t idle_arena_bytes = std::uint64_t{1} << 30;  // of intermediate values, kept for runs to come
+};
+
+// A run with zeros that readies a session for its shapes.
+struct WarmRun {
+  struct Input {
+    std::string name;
+    std::vector<std::int64_t> dims;
+  };
+  std::vector<Input> inputs;
+  int line = 0;
+};
+
+// A model that the host asks for by name, and what its session is made with.
+struct ModelConfig {
+  std::string name;
+  std::string path;                  // below Config::folder, without parts that are . or ..
+  std::string device;                // of nodes that no rule places: a name of `devices`, or "cpu"; "": the configuration's default
+  SessionConfig session;             // what is 0, empty or the default in it is the configuration's
+  std::optional<CacheConfig> cache;  // its file is below Config::folder too; none: the configuration's
+  std::vector<std::string> disabled_passes;
+  std::vector<WarmRun> warm;
+  int line = 0;
 };
 
 struct Config {
@@ -71,6 +100,8 @@ struct Config {
   SessionConfig session;
   std::vector<std::string> disabled_passes;  // of rewrites and of what is done across nodes
   int passes_line = 0;
+  std::string folder;  // of the file, absolute: where paths of models begin; set where there are models
+  std::vector<ModelConfig> models;
 
   const DeviceConfig* find_device(const std::string& name) const;
 };
@@ -80,7 +111,7 @@ struct Config {
 Config parse_config(const std::string& text, const std::string& source, std::span<const DeviceType> types);
 
 // Reads and parses a file, from whose folder on relative paths in it are. EVN_ERROR_IO too; never blocks on what is no regular
-// file.
+// file. Paths in a text begin where the process is.
 Config load_config(const std::string& path, std::span<const DeviceType> types);
 
 }  // namespace evn

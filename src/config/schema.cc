@@ -7,6 +7,19 @@ constexpr std::uint64_t kMaxNumber = INT64_MAX;
 
 DeviceConfig& device(ConfigDraft& d) { return d.config.devices.back(); }
 PlacementRule& rule(ConfigDraft& d) { return d.config.rules.back(); }
+ModelConfig& model(ConfigDraft& d) { return d.config.models.back(); }
+BatchingConfig& model_batching(ConfigDraft& d) { return model(d).session.batching; }
+CacheConfig& cache(ConfigDraft& d) {
+  std::optional<CacheConfig>& own = model(d).cache;
+  return own ? *own : own.emplace();
+}
+
+// A map that has any key has them all.
+BatchingConfig& batching(ConfigDraft& d) {
+  BatchingConfig& b = d.config.session.batching;
+  if (b.max_batch == 0) b.max_batch = kDefaultMaxBatch;
+  return b;
+}
 
 using Draft = ConfigDraft&;
 using Value = const KeyValue&;
@@ -92,6 +105,19 @@ constexpr KeyRow kRows[] = {
     numerics_row("session.numerics", [](Draft d, Value v) { d.config.session.numerics = numerics_of(v); }),
     {{"session.concurrency", SettingType::kInteger, "auto", 1, 1024, "auto", 0},
      [](Draft d, Value v) { d.config.session.concurrency = static_cast<int>(v.number); }},
+    {{"session.idle_arena_bytes", SettingType::kBytes, "1GiB", 1, kMaxNumber},
+     [](Draft d, Value v) { d.config.session.idle_arena_bytes = v.number; }},
+    map_row("session.batching"),
+    {{"session.batching.max_batch", SettingType::kInteger, "8", 2, kMostMaxBatch},
+     [](Draft d, Value v) { batching(d).max_batch = static_cast<int>(v.number); }},
+    {{"session.batching.max_delay", SettingType::kDuration, "none", 1, kMaxNumber, "none", 0},
+     [](Draft d, Value v) { batching(d).max_delay_ns = v.number; }},
+    text_row("session.batching.mask", "", [](Draft d, Value v) { batching(d).mask = v.text; }),
+    {{.name = "session.batching.buckets", .type = SettingType::kIntegers, .min = 1, .max = kMaxNumber},
+     [](Draft d, Value v) {
+       batching(d).buckets.assign(v.numbers.begin(), v.numbers.end());
+       d.buckets_place = v.offset;
+     }},
     texts_row("session.keep_fp32", [](Draft d, Value v) { d.config.session.keep_fp32 = v.texts; }),
 
     map_row("passes"),
@@ -105,6 +131,45 @@ constexpr KeyRow kRows[] = {
     text_row("cache.file", "none", [](Draft d, Value v) { d.config.cache.file = v.text == "none" ? "" : v.text; }),
     flag_row("cache.write", "true", [](Draft d, Value v) { d.config.cache.write = v.number != 0; }),
     flag_row("cache.map", "false", [](Draft d, Value v) { d.config.cache.map = v.number != 0; }),
+
+    {{"models", SettingType::kNames}},
+    map_row("models.*"),
+    text_row("models.*.path", nullptr,
+             [](Draft d, Value v) {
+               model(d).path = v.text;
+               d.model_places.back().path = v.offset;
+             }),
+    text_row("models.*.device", "",
+             [](Draft d, Value v) {
+               model(d).device = v.text;
+               d.model_places.back().device = v.offset;
+             }),
+    precision_row("models.*.precision", [](Draft d, Value v) { model(d).session.precision = precision_of(v); }),
+    numerics_row("models.*.numerics", [](Draft d, Value v) { model(d).session.numerics = numerics_of(v); }),
+    texts_row("models.*.keep_fp32", [](Draft d, Value v) { model(d).session.keep_fp32 = v.texts; }),
+    texts_row("models.*.disabled_passes", [](Draft d, Value v) { model(d).disabled_passes = v.texts; }),
+    {{"models.*.concurrency", SettingType::kInteger, "", 1, 1024},
+     [](Draft d, Value v) { model(d).session.concurrency = static_cast<int>(v.number); }},
+    map_row("models.*.batching"),
+    {{"models.*.batching.max_batch", SettingType::kInteger, "", 2, 65536},
+     [](Draft d, Value v) { model_batching(d).max_batch = static_cast<int>(v.number); }},
+    {{"models.*.batching.max_delay", SettingType::kDuration, "none", 1, kMaxNumber, "none", 0},
+     [](Draft d, Value v) { model_batching(d).max_delay_ns = v.number; }},
+    text_row("models.*.batching.mask", "", [](Draft d, Value v) { model_batching(d).mask = v.text; }),
+    {{"models.*.batching.buckets", SettingType::kIntegers, "", 1, kMaxNumber},
+     [](Draft d, Value v) { model_batching(d).buckets.assign(v.numbers.begin(), v.numbers.end()); }},
+    {{"models.*.idle_arena_bytes", SettingType::kBytes, "", 1, kMaxNumber},
+     [](Draft d, Value v) { model(d).session.idle_arena_bytes = v.number; }},
+    text_row("models.*.cache", "",
+             [](Draft d, Value v) {
+               cache(d).file = v.text == "none" ? "" : v.text;
+               d.model_places.back().cache = v.offset;
+             }),
+    flag_row("models.*.cache_write", "true", [](Draft d, Value v) { cache(d).write = v.number != 0; }),
+    flag_row("models.*.cache_map", "false", [](Draft d, Value v) { cache(d).map = v.number != 0; }),
+    {{"models.*.warm", SettingType::kList}},
+    {{"models.*.warm.*", SettingType::kNames}},
+    {{"models.*.warm.*.*", SettingType::kIntegers, "", 0, kMaxNumber}},
 };
 
 }  // namespace
@@ -122,6 +187,7 @@ const char* setting_type_name(SettingType type) {
     case SettingType::kBoolean: return "boolean";
     case SettingType::kText: return "string";
     case SettingType::kTexts: return "strings";
+    case SettingType::kIntegers: return "integers";
     case SettingType::kChoice: return "choice";
   }
   return "";

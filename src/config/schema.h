@@ -27,11 +27,21 @@ struct ConfigDraft {
   };
   std::vector<RulePlaces> rule_places;  // as config.rules
   std::size_t default_place = 0;
+  struct ModelPlaces {
+    std::size_t name = 0;
+    std::size_t path = 0;
+    std::size_t device = 0;
+    std::size_t cache = 0;
+    std::size_t batching = 0;  // 0: not set
+  };
+  std::vector<ModelPlaces> model_places;  // as config.models
+  std::size_t buckets_place = 0;
 };
 
 struct KeyRow {
   Setting setting;
-  void (*store)(ConfigDraft&, const KeyValue&) = nullptr;  // devices and rules: the last of the draft. nullptr: nothing to store
+  void (*store)(ConfigDraft&,
+                const KeyValue&) = nullptr;  // devices, rules, models: the last of the draft. nullptr: nothing to store
 };
 
 // All keys but the options of device types, which stand below `devices.*` too; the words of devices.*.type are the types' names.

@@ -62,6 +62,7 @@ std::string shown(const YamlNode& node) {
 
 const char* expectation(const Setting& setting) {
   switch (setting.type) {
+    case SettingType::kIntegers: return "a whole decimal number or a list of them";
     case SettingType::kInteger: return setting.words[0] != '\0' ? "a whole decimal number or auto" : "a whole decimal number";
     case SettingType::kBytes: return "a size such as 1048576, 64KiB, 512MiB or 2GiB (a whole number and the unit, no blank)";
     case SettingType::kDuration:
@@ -85,7 +86,7 @@ std::string format_number(SettingType type, std::uint64_t number) {
   static constexpr Step kBytes[] = {{1ull << 30, "GiB"}, {1ull << 20, "MiB"}, {1ull << 10, "KiB"}};
   static constexpr Step kTimes[] = {{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}};
   const Step* steps = type == SettingType::kBytes ? kBytes : kTimes;
-  if (type != SettingType::kInteger) {
+  if (type == SettingType::kBytes || type == SettingType::kDuration) {
     for (const Step* step = steps; step != steps + 3; ++step) {
       if (number >= step->factor && number % step->factor == 0) return std::to_string(number / step->factor) + step->name;
     }
@@ -95,7 +96,8 @@ std::string format_number(SettingType type, std::uint64_t number) {
 
 std::uint64_t read_number(const YamlSource& source, const Setting& setting, const YamlNode& key, const YamlNode& value) {
   // A size or time has a unit and so may be quoted; a quoted whole number is text.
-  const bool scalar = value.kind == YamlNode::Kind::kScalar && !(value.quoted && setting.type == SettingType::kInteger);
+  const bool plain = setting.type == SettingType::kInteger || setting.type == SettingType::kIntegers;
+  const bool scalar = value.kind == YamlNode::Kind::kScalar && !(value.quoted && plain);
   if (!scalar) fail_type(source, setting, key, value, expectation(setting));
   if (setting.words[0] != '\0' && value.text == setting.words) return setting.word_number;
   const std::optional<std::uint64_t> number = parse_number(setting.type, value.text);
@@ -156,6 +158,17 @@ std::vector<std::string> read_texts(const YamlSource& source, const Setting& set
   return texts;
 }
 
+std::vector<std::uint64_t> read_integers(const YamlSource& source, const Setting& setting, const YamlNode& key,
+                                         const YamlNode& value) {
+  Setting one = setting;
+  one.type = SettingType::kInteger;
+  if (value.kind == YamlNode::Kind::kScalar) return {read_number(source, one, key, value)};
+  if (value.kind != YamlNode::Kind::kList) fail_type(source, setting, key, value, "a whole number or a list of them");
+  std::vector<std::uint64_t> numbers;
+  for (const YamlNode& item : value.items) numbers.push_back(read_number(source, one, key, item));
+  return numbers;
+}
+
 }  // namespace
 
 std::string read_text(const YamlSource& source, const char* what, const YamlNode& node) {
@@ -186,6 +199,7 @@ KeyValue read_value(const YamlSource& source, const Setting& setting, const Yaml
       break;
     case SettingType::kChoice: read_choice(source, setting, key, value, &out); break;
     case SettingType::kTexts: out.texts = read_texts(source, setting, key, value); break;
+    case SettingType::kIntegers: out.numbers = read_integers(source, setting, key, value); break;
     case SettingType::kText:
       if (value.kind == YamlNode::Kind::kNull) fail_type(source, setting, key, value, "text");
       out.text = read_text(source, setting.name, value);

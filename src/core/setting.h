@@ -16,8 +16,9 @@ enum class SettingType {
   kDuration,  // kept in nanoseconds
   kBoolean,
   kText,
-  kTexts,   // one text or a list of them
-  kChoice,  // one of `words`
+  kTexts,     // one text or a list of them
+  kIntegers,  // one whole number or a list of them
+  kChoice,    // one of `words`
 };
 
 // A row of a table.
@@ -33,9 +34,10 @@ struct Setting {
 
 // A value as its setting's type reads it.
 struct SettingValue {
-  std::uint64_t number = 0;             // integers, bytes, nanoseconds, booleans, the index of a choice
-  std::string text = {};                // as it was written; not of kTexts
-  std::vector<std::string> texts = {};  // kTexts
+  std::uint64_t number = 0;                 // integers, bytes, nanoseconds, booleans, the index of a choice
+  std::string text = {};                    // as it was written; not of lists
+  std::vector<std::string> texts = {};      // kTexts
+  std::vector<std::uint64_t> numbers = {};  // kIntegers
 };
 
 }  // namespace evn

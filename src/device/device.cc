@@ -1,11 +1,18 @@
 #include "device/device.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace evn {
 
 Device::Device(std::string name, std::uint64_t memory_limit)
     : name_(std::move(name)), pool_(std::make_shared<Pool>(this, name_, memory_limit)) {}
+
+void Device::set_memory_limit(std::uint64_t limit) {
+  const bool bounded = !traits_.host_addressable && traits_.memory_bytes != 0;
+  pool_->set_limit(bounded ? std::min(limit, traits_.memory_bytes) : limit);
+}
 
 namespace {
 

@@ -72,8 +72,12 @@ class Device : public Backing {
   const DeviceTraits& traits() const { return traits_; }
   Pool& pool() { return *pool_; }
 
-  // Memory of the device's pool. The result keeps the pool; the device must outlive it.
-  PooledMemory allocate(std::size_t bytes, MemoryClass cls, bool pinned = false) { return PooledMemory(pool_, bytes, cls, pinned); }
+  // Memory of the device's pool (Pool::allocate). The result keeps the pool; the device must outlive it.
+  PooledMemory allocate(std::size_t bytes, MemoryClass cls, bool pinned = false, Reclaimer* first = nullptr) {
+    return PooledMemory(pool_, bytes, cls, pinned, first);
+  }
+  // Changes the cap on what the pool holds; it stays within what a device with memory of its own has.
+  void set_memory_limit(std::uint64_t limit);
   LedgerPtr ledger() const { return pool_; }
 
   // Copies buffer.size bytes (equal on both sides) between this device and the host (a host-addressable device), or within this

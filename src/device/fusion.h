@@ -34,6 +34,9 @@ struct Fusion {
   // Bit i: input i.
   std::uint32_t stored_16bit = 0;
   static constexpr std::uint32_t kOutputStored16Bit = 1u << 31;  // output 0
+
+  // Paged caches (device/paged.h). Bit i: the buffer of input i is a PageTable, whose rows are those of the last axis but one.
+  std::uint32_t paged = 0;
 };
 
 // Epilogue fusions that a kernel offers.
@@ -69,6 +72,7 @@ struct KernelFusion {
   std::uint8_t (*channel_views)(const OpDesc& d) = nullptr;  // kView...; null: none
   std::uint8_t storage_16bit = 0;                            // k16Bit...
   std::uint8_t stages = 0;                                   // k...Stage
+  std::uint32_t (*paged_inputs)(const OpDesc& d) = nullptr;  // bit i: input i may be paged; null: none
 };
 
 }  // namespace evn

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/os/fork.h"
 
 namespace evn {
 namespace {
@@ -27,9 +28,13 @@ constexpr std::size_t kMostKeptOfModels = std::size_t{12} << 20;  // in the cach
 Pool::Pool(Backing* backing, std::string device_name, std::uint64_t limit)
     : backing_(backing), device_name_(std::move(device_name)) {
   stats_.limit = limit;
+  os::hold_over_forks(mutex_);
 }
 
-Pool::~Pool() { close(); }
+Pool::~Pool() {
+  close();
+  os::let_go_over_forks(mutex_);
+}
 
 void Pool::close() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -76,29 +81,36 @@ void* Pool::take_cached(std::size_t capacity, std::size_t largest, bool pinned, 
 }
 
 // Outside of the lock, so that a slow log holds nobody up.
+void Pool::log_refusal(const Error& e) const {
+  LogEvent(log_, EVN_LOG_WARNING, "memory.refused")
+      .device(device_name_.c_str())
+      .field("bytes_requested", e.bytes_requested)
+      .field("bytes_available", e.bytes_available)
+      .field("limit_bytes", stats().limit)
+      .write("memory of device %s refused: %s", device_name_.c_str(), e.message);
+}
+
+// Calls body() under the lock; where it is refused memory, again as long as others give some back.
 template <typename F>
-auto Pool::logging_refusals(F&& body) const {
-  try {
-    return body();
-  } catch (const Error& e) {
-    if (e.status == EVN_ERROR_OUT_OF_MEMORY) {
-      LogEvent(log_, EVN_LOG_WARNING, "memory.refused")
-          .device(device_name_.c_str())
-          .field("bytes_requested", e.bytes_requested)
-          .field("bytes_available", e.bytes_available)
-          .field("limit_bytes", stats_.limit)
-          .write("memory of device %s refused: %s", device_name_.c_str(), e.message);
+auto Pool::reclaiming(Reclaimer* first, F&& body) {
+  for (;;) {
+    try {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return body();
+    } catch (const Error& e) {
+      if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+      const std::uint64_t missing = e.bytes_requested - std::min(e.bytes_requested, e.bytes_available);
+      const auto gives = [&](Reclaimer* r) { return r != nullptr && r->reclaim(*this, std::max<std::uint64_t>(missing, 1)); };
+      if (gives(first) || gives(reclaimer_.get())) continue;
+      log_refusal(e);
+      throw;
     }
-    throw;
   }
 }
 
-Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned) {
+Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned, Reclaimer* first) {
   if (bytes == 0) return {};
-  return logging_refusals([&] {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return allocate_locked(bytes, cls, pinned);
-  });
+  return reclaiming(first, [&] { return allocate_locked(bytes, cls, pinned); });
 }
 
 Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned) {
@@ -148,13 +160,11 @@ void Pool::free(const Block& block) noexcept {
     kept_of_models_ += block.capacity;
   }
   cache_.push_back({block.memory, block.capacity, block.pinned, of_model});
+  if (stats_.reserved > stats_.limit) trim_locked();  // it was lowered: nothing is kept
 }
 
 void Pool::charge(std::size_t bytes, MemoryClass cls) {
-  logging_refusals([&] {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    charge_locked(bytes, cls);
-  });
+  reclaiming(nullptr, [&] { charge_locked(bytes, cls); });
 }
 
 void Pool::charge_locked(std::size_t bytes, MemoryClass cls) {
@@ -181,7 +191,19 @@ void Pool::reset_peak() {
   stats_.peak = stats_.current;
 }
 
+void Pool::set_limit(std::uint64_t limit) {
+  std::uint64_t over = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stats_.limit = limit;
+    if (stats_.reserved > limit) trim_locked();
+    over = stats_.reserved - std::min(stats_.reserved, limit);
+  }
+  if (over != 0 && reclaimer_ != nullptr) reclaimer_->reclaim(*this, over);  // what is freed now is not kept
+}
+
 void Pool::trim() {
+  if (reclaimer_ != nullptr) reclaimer_->reclaim(*this, SIZE_MAX);
   const std::lock_guard<std::mutex> lock(mutex_);
   trim_locked();
 }
@@ -217,8 +239,9 @@ void Pool::give(void* memory, std::size_t bytes, std::size_t capacity, MemoryCla
   free({memory, bytes, capacity, cls, false});
 }
 
-PooledMemory::PooledMemory(std::shared_ptr<Pool> pool, std::size_t bytes, MemoryClass cls, bool pinned) : pool_(std::move(pool)) {
-  block_ = pool_->allocate(bytes, cls, pinned);
+PooledMemory::PooledMemory(std::shared_ptr<Pool> pool, std::size_t bytes, MemoryClass cls, bool pinned, Reclaimer* first)
+    : pool_(std::move(pool)) {
+  block_ = pool_->allocate(bytes, cls, pinned, first);
 }
 
 PooledMemory::~PooledMemory() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -19,6 +20,17 @@ class Backing {
   // Returns nullptr when the system refuses.
   virtual void* obtain(std::size_t bytes, bool pinned) = 0;
   virtual void give_back(void* memory, std::size_t bytes, bool pinned) noexcept = 0;
+};
+
+class Pool;
+struct Error;
+
+// Who keeps blocks of pools for later, and gives them back when a pool has none left. Called without locks of the pool.
+class Reclaimer {
+ public:
+  virtual ~Reclaimer() = default;
+  // Frees such blocks of the pool, of `bytes` or more where there are as many. False: there were none.
+  virtual bool reclaim(const Pool& pool, std::size_t bytes) noexcept = 0;
 };
 
 struct PoolStats {
@@ -40,6 +52,7 @@ class Pool final : public Ledger {
 
   // Before the pool is used by more than one thread.
   void set_log(const LogSink& log) { log_ = log; }
+  void set_reclaimer(std::shared_ptr<Reclaimer> reclaimer) { reclaimer_ = std::move(reclaimer); }
   // What charged memory beside the pool is made of.
   // From now on the backing's memory is such memory, and large blocks of it are the pool's.
   void set_host_memory(const HostMemory& memory) {
@@ -55,8 +68,9 @@ class Pool final : public Ledger {
     MemoryClass cls = MemoryClass::kTensors;
     bool pinned = false;
   };
-  // Bytes of 0 give a null block. Not zeroed. Throws EVN_ERROR_OUT_OF_MEMORY with the bytes asked and left and the device.
-  Block allocate(std::size_t bytes, MemoryClass cls, bool pinned = false);
+  // Bytes of 0 give a null block. Not zeroed. Throws EVN_ERROR_OUT_OF_MEMORY with the bytes asked and left and the device, after
+  // reclaimers have given back what they have: `first` (nullable), then the pool's own.
+  Block allocate(std::size_t bytes, MemoryClass cls, bool pinned = false, Reclaimer* first = nullptr);
   void free(const Block& block) noexcept;
 
   void charge(std::size_t bytes, MemoryClass cls) override;
@@ -66,6 +80,10 @@ class Pool final : public Ledger {
 
   PoolStats stats() const;
   void reset_peak();
+  // Changes the cap. What is kept for later is given back where more than that is held; what is in use stays, and until enough of
+  // it has been freed nothing more is given.
+  void set_limit(std::uint64_t limit);
+  // Gives back what is kept for later, by the pool and by its reclaimer.
   void trim();
   // Gives back what is kept of blocks of models: a model that is being packed uses them again, nobody else is waiting for them.
   void trim_models();
@@ -78,7 +96,8 @@ class Pool final : public Ledger {
   void charge_locked(std::size_t bytes, MemoryClass cls);
   Block allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned);
   template <typename F>
-  auto logging_refusals(F&& body) const;
+  auto reclaiming(Reclaimer* first, F&& body);
+  void log_refusal(const Error& error) const;
   void make_room(std::size_t bytes);  // trims the cache until bytes fit under the cap; throws when they cannot
   void trim_locked(bool models_only = false) noexcept;
   void* take_cached(std::size_t capacity, std::size_t largest, bool pinned, std::size_t* got) noexcept;
@@ -86,6 +105,7 @@ class Pool final : public Ledger {
   Backing* backing_;
   const std::string device_name_;
   LogSink log_;
+  std::shared_ptr<Reclaimer> reclaimer_;  // nullable
   HostMemory host_memory_;
   bool is_host_ = false;
   std::size_t kept_of_models_ = 0;  // bytes in the cache
@@ -105,7 +125,7 @@ class Pool final : public Ledger {
 class PooledMemory {
  public:
   PooledMemory() = default;
-  PooledMemory(std::shared_ptr<Pool> pool, std::size_t bytes, MemoryClass cls, bool pinned = false);
+  PooledMemory(std::shared_ptr<Pool> pool, std::size_t bytes, MemoryClass cls, bool pinned = false, Reclaimer* first = nullptr);
   PooledMemory(PooledMemory&& o) noexcept { swap(o); }
   PooledMemory& operator=(PooledMemory&& o) noexcept {
     swap(o);
@@ -114,6 +134,7 @@ class PooledMemory {
   ~PooledMemory();
   void* memory() const { return block_.memory; }
   std::size_t size() const { return block_.size; }
+  const Pool* pool() const { return pool_.get(); }
 
  private:
   void swap(PooledMemory& o) noexcept {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/os/fork.h"
 #include "ops/op.h"
 
 namespace evn {
@@ -34,6 +35,7 @@ class OperatorRegistry {
 
  private:
   mutable std::mutex mutex_;
+  const os::HeldOverForks held_{mutex_};
   std::vector<std::unique_ptr<CustomOp>> ops_;
 };
 

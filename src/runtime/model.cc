@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json_writer.h"
+#include "base/os/beneath.h"
 #include "base/os/os.h"
 #include "graph/infer.h"
 #include "graph/passes/passes.h"
@@ -213,14 +214,18 @@ struct Source {
   std::string folder;  // of external data
 };
 
-Source open_file(const Runtime& runtime, const std::string& path, std::uint64_t deadline) {
+Source read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file, const std::string& path, std::uint64_t deadline) {
   Source s;
   const std::size_t slash = path.find_last_of('/');
   s.folder = slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
   s.name = slash == std::string::npos ? path : path.substr(slash + 1);
-  s.image = read_image(os::open_for_reading(path, runtime.config().limits.model_bytes), runtime.cpu().ledger(), deadline);
+  s.image = read_image(std::move(file), runtime.cpu().ledger(), deadline);
   s.size = static_cast<std::size_t>(s.image.file->size());
   return s;
+}
+
+Source open_file(const Runtime& runtime, const std::string& path, std::uint64_t deadline) {
+  return read_opened(runtime, os::open_for_reading(path, runtime.config().limits.model_bytes), path, deadline);
 }
 
 Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir) {
@@ -244,6 +249,13 @@ Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, c
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path) {
   const std::uint64_t deadline = load_deadline(*runtime);
   Source s = open_file(*runtime, path, deadline);
+  return load(std::move(runtime), std::move(s.image), s.size, s.name, s.folder, deadline);
+}
+
+ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string& folder, const std::string& path) {
+  const std::uint64_t deadline = load_deadline(*runtime);
+  auto file = os::open_for_reading_beneath(folder, path, runtime->config().limits.model_bytes);
+  Source s = read_opened(*runtime, std::move(file), folder + path, deadline);
   return load(std::move(runtime), std::move(s.image), s.size, s.name, s.folder, deadline);
 }
 

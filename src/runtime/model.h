@@ -1,11 +1,12 @@
-// A loaded model: its graph after all passes, its weights, and their packed copies. Immutable but for the copies, and for the plain
-// bytes of weights that have some.
+// A loaded model: its graph after all passes, its weights, and their packed copies. Immutable but for the copies, for the plain
+// bytes of weights that have some, and for what its sessions share.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <string>
 
+#include "runtime/compiled_graphs.h"
 #include "runtime/runtime.h"
 #include "runtime/weights/packed.h"
 #include "runtime/weights/plain_weights.h"
@@ -24,6 +25,7 @@ struct LoadedModel {
   std::uint64_t bytes_hash = 0;          // of what the file had in it but its large tensors
   mutable PlainWeights plain;
   mutable PackedStore store;
+  mutable CompiledGraphs compiled;
   std::map<std::string, ModelPtr> bodies;  // by the name of the node that runs them: as models of their own
 
   const Graph& graph() const { return model.graph; }
@@ -31,6 +33,8 @@ struct LoadedModel {
 
 // Throws what evn_model_load_file documents.
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path);
+// The same of `path`, a relative one, below `folder`, which ends in /; none of its parts may be a link.
+ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string& folder, const std::string& path);
 // `data` is copied. external_dir "" : no external data.
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir);
 

@@ -59,9 +59,10 @@ struct SessionRequest {
   Numerics numerics = Numerics::kDefault;     // of nodes for which no rule has one
   std::vector<std::string> disabled_passes;   // beside the configuration's
   int concurrency = 0;                        // runs that compute at a time; 0: as many as there are cores
-  BatchingConfig batching;                    // of requests; max_batch 0: the configuration's
+  BatchingConfig batching;                    // of requests; max_batch 0: they are not joined
   std::uint64_t idle_arena_bytes = 0;         // kept for runs to come; 0: the configuration's
   std::string name;                           // in statistics; "": the model's file
+  bool listed = true;                         // among the sessions of the runtime's statistics, of which others are parts
   bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
 };
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json_writer.h"
 #include "runtime/pass_list.h"
+#include "runtime/run/arena_store.h"
 
 namespace evn {
 namespace {
@@ -47,7 +48,8 @@ int cores_of(const RuntimeOptions& options) {
 
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : options_(std::move(options)), scheduler_(cores_of(options_)) {
+Runtime::Runtime(RuntimeOptions options)
+    : options_(std::move(options)), arenas_(std::make_shared<ArenaStores>()), scheduler_(cores_of(options_)) {
   const Config& config = options_.config;
   check_pass_names(config.disabled_passes, false, EVN_ERROR_CONFIG, config.source + ":" + std::to_string(config.passes_line));
   const DeviceConfig* const cpu = cpu_config(config);
@@ -112,7 +114,7 @@ void Runtime::open_configured(const DeviceConfig& device) {
   try {
     open(*b, std::move(request), &device, true);
   } catch (Error& e) {
-    if (e.status != EVN_ERROR_DEVICE_UNAVAILABLE) throw;
+    if (e.status != EVN_ERROR_DEVICE_UNAVAILABLE && (e.status != EVN_ERROR_FORKED || !device.optional)) throw;
     if (!device.optional) {
       const Error inner = e;
       throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "%s:%d: device %s is not there: %s", options_.config.source.c_str(),
@@ -161,7 +163,7 @@ Device* Runtime::open(const Backend& b, DeviceRequest request, const DeviceConfi
   request.scheduler = &scheduler_;
   request.allocator = options_.allocator;
   request.log = options_.log;
-  const std::lock_guard<std::mutex> opening(opening_);
+  const std::lock_guard<Mutex> opening(opening_);
   std::string why;
   if (Device* d = configured == nullptr ? configured_device(request.name, &why) : nullptr) return d;  // another thread was first
   const void* const identity = b.identify != nullptr ? b.identify(request) : nullptr;
@@ -189,6 +191,7 @@ void Runtime::name_device(std::string name, Device* device) {
 Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
   std::shared_ptr<Device> device = b.open(request);
   device->pool().set_log(options_.log);
+  device->pool().set_reclaimer(arenas_);
   const DeviceTraits& traits = device->traits();
   LogEvent(options_.log, EVN_LOG_INFO, "device.opened")
       .device(device->name().c_str())
@@ -241,9 +244,17 @@ Device* Runtime::configured_device(const std::string& name, std::string* why) co
   return nullptr;
 }
 
+void Runtime::require_not_forked(Device& device) {
+  if (os::fork_generation() == 0 || device.traits().host_addressable) return;
+  device.copy({nullptr, {}}, {&device, {}}, {});  // of nothing
+}
+
 Device* Runtime::find_device(const std::string& name) {
   std::string why;
-  if (Device* d = configured_device(name, &why)) return d;
+  if (Device* d = configured_device(name, &why)) {
+    require_not_forked(*d);
+    return d;
+  }
   if (!why.empty()) {
     throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "device %s is not there: %s", name.c_str(), why.c_str())
         .with_device(name.c_str());
@@ -268,6 +279,31 @@ Device* Runtime::find_device(const std::string& name) {
   throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is no device \"%s\"; there are: %s", name.c_str(), list_names().c_str())
       .with_device(name.c_str());
 }
+
+namespace {
+
+void write_models(JsonWriter& json, std::string& text, const Config& config) {
+  json.key("models");
+  json.begin_array();
+  for (const ModelConfig& model : config.models) {
+    const int max_batch =
+        model.session.batching.max_batch != 0 ? model.session.batching.max_batch : config.session.batching.max_batch;
+    text += "model " + model.name + ": " + model.path;
+    if (!model.device.empty()) text += ", on " + model.device;
+    if (max_batch != 0) text += ", batches of at most " + std::to_string(max_batch);
+    text += "\n";
+    json.begin_object();
+    json.field("name", model.name);
+    json.field("path", model.path);
+    json.field("device", model.device);
+    json.field("max_batch", std::int64_t{max_batch});
+    json.field("warm_runs", std::uint64_t{model.warm.size()});
+    json.end_object();
+  }
+  json.end_array();
+}
+
+}  // namespace
 
 std::string Runtime::describe_devices(evn_format format) const {
   JsonWriter json;
@@ -306,6 +342,7 @@ std::string Runtime::describe_devices(evn_format format) const {
     json.end_object();
   }
   json.end_array();
+  write_models(json, text, options_.config);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;
 }

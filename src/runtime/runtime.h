@@ -8,13 +8,18 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
+#include "base/os/fork.h"
 #include "base/user_data.h"
 #include "config/config.h"
 #include "device/backend.h"
 #include "ops/custom.h"
 #include "runtime/request/dispatcher.h"
+#include "runtime/request/run_statistics.h"
 
 namespace evn {
+
+class ArenaStores;
 
 struct RuntimeOptions {
   Config config;
@@ -45,6 +50,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::size_t device_count() const;
   // nullptr when there is none of that index.
   Device* device_at(std::size_t index) const;
+  // Throws EVN_ERROR_FORKED where a device that this process has from its parent cannot be used: asks the device, in children only.
+  static void require_not_forked(Device& device);
   // By a configured name, or by a device type or an alias of one, with or without a number: "cpu", "gpu", "opencl:1"; opens what is
   // not open under any name. Throws EVN_ERROR_DEVICE_UNAVAILABLE listing the devices that there are.
   Device* find_device(const std::string& name);
@@ -58,6 +65,11 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   RunScheduler& scheduler() { return scheduler_; }
   RequestDispatcher& dispatcher() { return *dispatcher_; }
+  StatisticsList& statistics() { return statistics_; }
+  const StatisticsList& statistics() const { return statistics_; }
+
+  // What sessions keep for runs to come.
+  const std::shared_ptr<ArenaStores>& arenas() const { return arenas_; }
 
   // The host's own; models find them while they load.
   OperatorRegistry& operators() { return operators_; }
@@ -92,10 +104,13 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   RuntimeUsers users_;          // goes last
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
+  const std::shared_ptr<ArenaStores> arenas_;  // pools have it too
   RunScheduler scheduler_;
-  std::mutex opening_;  // one thread opens at a time; guards opened_
+  StatisticsList statistics_;
+  Mutex opening_;  // one thread opens at a time; guards opened_
   std::vector<Opened> opened_;
   mutable std::mutex mutex_;  // guards devices_ and names_ while runs go on
+  const os::HeldOverForks held_{mutex_};
   std::vector<std::shared_ptr<Device>> devices_;
   std::vector<Name> names_;  // of devices that are open, other than their own
   std::vector<Absent> absent_;

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "runtime/batch/batcher.h"
 #include "runtime/run/session_call.h"
 
 namespace evn {
@@ -16,6 +17,16 @@ constexpr std::size_t kMaxNext = 8;   // plans that go on from one
 
 const char* model_name(const LoadedModel& model) { return model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str(); }
 
+std::shared_ptr<ArenaStore> make_arenas(const Runtime& runtime, const SessionRequest& request) {
+  const std::uint64_t budget = request.idle_arena_bytes != 0 ? request.idle_arena_bytes : runtime.config().session.idle_arena_bytes;
+  return std::make_shared<ArenaStore>(runtime.arenas(), budget);
+}
+
+std::string statistics_name(const LoadedModel& model, const SessionRequest& request) {
+  if (!request.name.empty()) return request.name;
+  return model.file_name.empty() ? "model" : model.file_name;
+}
+
 int concurrency_of(const Runtime& runtime, const SessionRequest& request) {
   return request.concurrency != 0 ? request.concurrency : runtime.config().session.concurrency;
 }
@@ -23,14 +34,17 @@ int concurrency_of(const Runtime& runtime, const SessionRequest& request) {
 }  // namespace
 
 Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache)
-    : Session(std::move(model), request, cache, os::now_ns()) {}
+    : Session(std::move(model), request, cache, nullptr, os::now_ns()) {}
 
-Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::uint64_t begin_ns)
-    : owned_(std::make_shared<CompiledGraph>(compile(std::move(model), request, cache))),
+Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::shared_ptr<ArenaStore> arenas,
+                 std::uint64_t begin_ns)
+    : owned_(CompiledGraphs::compile(std::move(model), request, cache)),
+      arenas_(arenas != nullptr ? std::move(arenas) : make_arenas(*compiled_.model->runtime, request)),
       group_(concurrency_of(*compiled_.model->runtime, request)),
-      requests_(concurrency_of(*compiled_.model->runtime, request)) {
-  plans_.reserve(kMaxPlans + 1);
+      requests_(concurrency_of(*compiled_.model->runtime, request)),
+      statistics_(request.listed ? &runtime()->statistics() : nullptr, statistics_name(*compiled_.model, request), requests_) {
   make_bodies(request);
+  if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
       .device(request.device.c_str())
@@ -49,10 +63,42 @@ void Session::make_bodies(const SessionRequest& request) {
   const ModelPtr& model = compiled_.model;
   if (model->bodies.empty()) return;
   bodies_.resize(graph().nodes.size());
+  SessionRequest within = request;
+  within.listed = false;
+  within.batching = {};
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
     const auto body = model->bodies.find(graph().nodes[i].name);
-    if (body != model->bodies.end()) bodies_[i] = std::make_unique<Session>(body->second, request);
+    if (body != model->bodies.end()) bodies_[i].reset(new Session(body->second, within, {}, arenas_, os::now_ns()));
   }
+}
+
+Session::Prepared::~Prepared() {
+  while (idle != nullptr) idle = std::move(idle->next);
+}
+
+void Session::add_plans(const std::vector<PreparedPtr>& plans, SessionMemoryStats* stats) const {
+  for (const PreparedPtr& p : plans) {
+    ++stats->plan_count;
+    stats->plan_bytes += p->plan->bookkeeping_bytes;
+    add_plans(p->next, stats);
+  }
+}
+
+SessionMemoryStats Session::memory_stats() const {
+  SessionMemoryStats stats;
+  {
+    const std::lock_guard<Mutex> lock(mutex_);
+    add_plans(plans_, &stats);
+  }
+  for (const std::unique_ptr<Session>& body : bodies_) {
+    if (body == nullptr) continue;
+    const SessionMemoryStats inner = body->memory_stats();
+    stats.plan_count += inner.plan_count;
+    stats.plan_bytes += inner.plan_bytes;
+  }
+  stats.arenas = arenas_->stats();
+  stats.state_bytes = state_bytes_.load(std::memory_order_relaxed);
+  return stats;
 }
 
 void Session::log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const {
@@ -134,8 +180,10 @@ Signature Session::signature_of(const Call& call) const {
   return s;
 }
 
-// Makes a plan for the call, or makes one over.
+// Takes another session's plan for the call, makes one, or makes one over.
 Session::PreparedPtr Session::prepare(const Call& call) {
+  SharedPlans& shared = *compiled_.plans;
+  if (std::shared_ptr<Plan> found = shared.find([&](const Plan& p) { return matches(p, call); })) return remember(std::move(found));
   const std::uint64_t begin_ns = os::now_ns();
   const Signature signature = signature_of(call);
   std::shared_ptr<Plan> plan;
@@ -146,6 +194,7 @@ Session::PreparedPtr Session::prepare(const Call& call) {
   }
   if (plan == nullptr) plan = make_plan(compiled_, signature);
   log_plan(*plan, os::now_ns() - begin_ns, made_over);
+  shared.add(plan);
   return remember(std::move(plan));
 }
 
@@ -153,10 +202,11 @@ Session::PreparedPtr Session::prepare(const Call& call) {
 // what costs time to make and is never used. The latest goes first, whose memory is the nearest, and where many shapes come in
 // turns the others stay. One that came back is left where it is.
 std::shared_ptr<Plan> Session::take_stale_plan() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (plans_.size() < kFewPlans) return nullptr;
   for (auto it = plans_.begin(); it != plans_.end(); ++it) {
     if ((*it)->came_back || it->use_count() != 1 || (*it)->plan.use_count() != 1) continue;
+    if (!compiled_.plans->withdraw((*it)->plan)) continue;
     std::shared_ptr<Plan> plan = std::move((*it)->plan);
     plans_.erase(it);
     return plan;
@@ -167,10 +217,8 @@ std::shared_ptr<Plan> Session::take_stale_plan() {
 Session::PreparedPtr Session::remember(std::shared_ptr<Plan> plan) {
   auto prepared = std::make_shared<Prepared>();
   prepared->plan = std::move(plan);
-  prepared->idle.reserve(64);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   plans_.insert(plans_.begin(), prepared);
-  drop_idle_but(prepared.get());
   std::size_t bytes = 0;
   std::size_t keep = 0;
   while (keep < plans_.size() && keep < kMaxPlans) {
@@ -203,7 +251,7 @@ Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& don
     return true;
   };
   if (bytes <= kMaxKeyBytes) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     const auto it = std::find_if(prepared.next.begin(), prepared.next.end(), [&](const PreparedPtr& p) { return fits(*p->plan); });
     if (it != prepared.next.end()) {
       std::rotate(prepared.next.begin(), it, it + 1);
@@ -214,18 +262,11 @@ Session::PreparedPtr Session::find_next(Prepared& prepared, const Execution& don
   const std::uint64_t begin_ns = os::now_ns();
   next->plan = continue_plan(compiled_, prepared.plan, fetched, made);
   log_plan(*next->plan, os::now_ns() - begin_ns, false);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (bytes > kMaxKeyBytes) prepared.next.clear();
   prepared.next.insert(prepared.next.begin(), next);
   if (prepared.next.size() > kMaxNext) prepared.next.pop_back();
   return next;
-}
-
-// Only the latest plan keeps arenas between runs, so that changing shapes do not make memory grow.
-void Session::drop_idle_but(const Prepared* current) {
-  for (const PreparedPtr& p : plans_) {
-    if (p.get() != current) p->idle.clear();
-  }
 }
 
 // Runs the node that the plan ended with; returns what it made.
@@ -244,7 +285,8 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
     inputs[k] = std::move(runtime_value);
   }
   std::vector<RuntimeValuePtr> outputs(node.outputs.size());
-  HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.stop, state.random_seed, state.run);
+  HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.stop, state.random_seed, state.run,
+                   state.number);
   std::vector<TensorDesc> made(outputs.size());
   try {
     HostContext context{node, inputs, outputs, services};
@@ -274,6 +316,7 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
   std::shared_ptr<Flight> held;
   try {
     flight.graph = owned_;
+    flight.arenas = arenas_;
     for (const auto& side : {call.from.span(), call.to.span()})
       flight.tensors.insert(flight.tensors.end(), side.begin(), side.end());
     for (const RunValue& v : call.inputs) flight.tensors.push_back(v.tensor);
@@ -291,7 +334,7 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
 }
 
 std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
-                                                 std::uint64_t random_seed, ScheduledRun* scheduled) {
+                                                 std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number) {
   check_counts(inputs.size(), graph().outputs.size());
   SmallArray<RunValue> in(inputs.size());
   SmallArray<RunValue> out(graph().outputs.size());
@@ -304,7 +347,7 @@ std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr
     }
   }
   Call call{in.span(), out.span(), false};
-  run_call(call, stop, random_seed, scheduled);
+  run_call(call, stop, random_seed, scheduled, run_number);
   std::vector<RuntimeValuePtr> made(out.size());
   for (std::size_t j = 0; j < made.size(); ++j)
     made[j] = call.to[j] != nullptr ? runtime_value_of(call.to[j]) : call.runtime_values[graph().outputs[j]];

@@ -1,11 +1,14 @@
 // A session: a compiled model, its plans, and runs of it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
+#include "runtime/request/run_statistics.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
@@ -13,6 +16,7 @@
 
 namespace evn {
 
+class Batcher;
 class JsonWriter;
 class State;
 
@@ -22,14 +26,23 @@ struct RunRequest {
   std::uint64_t random_seed = 0;
   StopCondition stop = {};  // its deadline, or the timeout where that is earlier
   std::int32_t priority = 0;
-  bool outputs_on_device = false;          // outputs that are not given lie where the plan makes them
-  bool overwrite_inputs = false;           // outputs may be given tensors that are inputs
-  std::shared_ptr<State> state = {};       // nullable
+  bool outputs_on_device = false;     // outputs that are not given lie where the plan makes them
+  bool overwrite_inputs = false;      // outputs may be given tensors that are inputs
+  std::shared_ptr<State> state = {};  // nullable
+  std::uint64_t submitted_ns = 0;     // of a request; 0: its caller waits for it
+  RunTimes* times = nullptr;  // nullable: the run is not counted, and who gave this counts the requests of which it is one run
   std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
 };
 inline bool is_skipped(std::span<const std::uint8_t> skipped, std::size_t output) {
   return !skipped.empty() && skipped[output] != 0;
 }
+
+struct SessionMemoryStats {
+  ArenaStats arenas;
+  std::uint64_t plan_count = 0;
+  std::uint64_t plan_bytes = 0;
+  std::uint64_t state_bytes = 0;
+};
 
 class Session {
  public:
@@ -44,11 +57,19 @@ class Session {
   void run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request);
   // Runs as one iteration of a body; `scheduled`: the run that it is a part of.
   std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
-                                          std::uint64_t random_seed, ScheduledRun* scheduled);
+                                          std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number);
+
+  // Memory that states of the session hold.
+  void add_state_bytes(std::int64_t bytes) { state_bytes_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed); }
 
   // Asynchronous runs.
   SessionRequests& requests() { return requests_; }
+  RunStatistics& statistics() { return statistics_; }
+  // What joins them; nullptr: nothing does.
+  Batcher* batcher() const { return batcher_.get(); }
 
+  // What the session holds, bodies included.
+  SessionMemoryStats memory_stats() const;
   // For a node with a body: what runs that; else nullptr.
   const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
 
@@ -62,18 +83,23 @@ class Session {
   std::vector<std::uint64_t> node_times() const;
 
  private:
-  // A plan, the memory of runs that are not under way, and the plans that go on from it.
+  // A plan, executions of it that are not under way, and the plans that go on from it.
   struct Prepared;
   using PreparedPtr = std::shared_ptr<Prepared>;
   struct Prepared {
     std::shared_ptr<Plan> plan;
-    std::vector<std::unique_ptr<Execution>> idle;  // of the first plan of a chain only
-    std::vector<PreparedPtr> next;                 // most recently used first
-    bool came_back = false;                        // asked for again after another plan
+    std::unique_ptr<Execution> idle;  // a list, the latest first; guarded by the mutex of arenas_
+    int idle_count = 0;
+    std::vector<PreparedPtr> next;  // most recently used first
+    bool came_back = false;         // asked for again after another plan
+
+    ~Prepared();
   };
   struct Call;
 
-  Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::uint64_t begin_ns);
+  // `arenas`: of the session in which it is a body, or null.
+  Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::shared_ptr<ArenaStore> arenas,
+          std::uint64_t begin_ns);
   void make_bodies(const SessionRequest& request);
   struct Latest;
   Latest latest() const;
@@ -98,7 +124,9 @@ class Session {
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
-  void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled);
+  void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
+  void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
+                std::uint64_t run_number);
   void execute(Call& call, const PreparedPtr& first, RunState state);
   std::vector<TensorDesc> run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state);
   void own_strings(Call& call) const;
@@ -111,19 +139,24 @@ class Session {
   std::shared_ptr<Plan> take_stale_plan();
   PreparedPtr remember(std::shared_ptr<Plan> plan);
   PreparedPtr find_next(Prepared& prepared, const Execution& done, std::span<const TensorDesc> made);
-  std::unique_ptr<Execution> take_execution(Prepared& prepared);
-  void keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution);
-  void drop_idle_but(const Prepared* current);
+  // Takes an execution of the plan and an arena for it.
+  std::unique_ptr<Execution> take_execution(Prepared& prepared, const Execution* before);
+  void keep_executions(Flight& flight, std::uint64_t run_number) noexcept;
+  void add_plans(const std::vector<PreparedPtr>& plans, SessionMemoryStats* stats) const;
 
-  const std::shared_ptr<CompiledGraph> owned_;  // devices may work with it after the session has gone
-  CompiledGraph& compiled_ = *owned_;
+  const std::shared_ptr<const CompiledGraph> owned_;  // shared; devices may work with it after the session has gone
+  const CompiledGraph& compiled_ = *owned_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
-  mutable std::mutex mutex_;                      // guards plans_, idle executions and trace_
+  const std::shared_ptr<ArenaStore> arenas_;      // the bodies' too
+  mutable Mutex mutex_;                           // guards plans_ and trace_
   std::shared_ptr<Trace> trace_;                  // the latest
   std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
   std::vector<PreparedPtr> plans_;                // most recently used first
+  std::atomic<std::uint64_t> state_bytes_{0};     // of states
   RunGroup group_;                                // of its runs
   SessionRequests requests_;
+  RunStatistics statistics_;
+  std::unique_ptr<Batcher> batcher_;
 };
 
 }  // namespace evn

@@ -68,13 +68,14 @@ TensorDesc checked_desc(const Limits& limits, evn_dtype dtype, const std::int64_
   return desc;
 }
 
-Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill)
+Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill, MemoryClass cls)
     : runtime_(std::move(runtime)), device_(device), desc_(desc), pinned_(pinned) {
   const std::size_t bytes = desc.size_bytes();
   if (desc.dtype == DType::kString && !on_host()) {
     throw make_error(EVN_ERROR_UNSUPPORTED, "string tensors lie on the CPU device").with_device(device->name().c_str());
   }
-  memory_ = device->allocate(bytes, MemoryClass::kTensors, pinned);
+  Runtime::require_not_forked(*device);
+  memory_ = device->allocate(bytes, cls, pinned);
   buffer_ = {memory_.memory(), 0, bytes};
   if (bytes > 0 && (fill == Fill::kZero || desc.dtype == DType::kString)) clear();
 }
@@ -136,7 +137,7 @@ TensorPtr Tensor::part(const TensorPtr& whole, std::size_t offset_bytes, const T
 Tensor::~Tensor() {
   if (own_maps_ != 0) {
     const Tensor& all = owner();
-    const std::lock_guard<std::mutex> lock(all.mutex_);
+    const std::lock_guard<Mutex> lock(all.mutex_);
     all.maps_ -= own_maps_;
     if (all.maps_ == 0) {
       try {
@@ -153,7 +154,7 @@ Tensor::~Tensor() {
 bool Tensor::begin_use(const char* what) const {
   if (on_host()) return false;
   const Tensor& all = owner();
-  const std::lock_guard<std::mutex> lock(all.mutex_);
+  const std::lock_guard<Mutex> lock(all.mutex_);
   if (all.maps_ != 0) fail(EVN_ERROR_WRONG_STATE, "%s is mapped", what);
   ++all.uses_;
   return true;
@@ -161,7 +162,7 @@ bool Tensor::begin_use(const char* what) const {
 
 void Tensor::end_use() const {
   const Tensor& all = owner();
-  const std::lock_guard<std::mutex> lock(all.mutex_);
+  const std::lock_guard<Mutex> lock(all.mutex_);
   if (--all.uses_ == 0) all.unused_.notify_all();
 }
 
@@ -171,12 +172,12 @@ void Tensor::require_writable(const char* what) const {
 
 std::shared_ptr<const void> Tensor::texts() const {
   if (desc_.dtype != DType::kString) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return texts_;
 }
 
 void Tensor::set_texts(std::shared_ptr<const void> texts) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   texts_ = std::move(texts);
 }
 
@@ -195,7 +196,7 @@ void Tensor::set_strings(std::span<const std::string_view> strings) {
   std::vector<TextElement> elements;
   elements.reserve(count);
   for (const std::string_view s : strings) elements.push_back(texts->add(s));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (count > 0) std::memcpy(buffer_.address(), elements.data(), count * sizeof(TextElement));
   texts_ = std::move(texts);
 }
@@ -204,13 +205,13 @@ std::string Tensor::string_at(std::size_t index) const {
   const auto count = static_cast<std::size_t>(desc_.shape.elements());
   require_strings(count);
   if (index >= count) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %zu, the tensor has %zu elements", index, count);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return std::string(text_of(static_cast<const TextElement*>(buffer_.address())[index]));
 }
 
 std::size_t Tensor::get_strings(std::size_t count, char* to, std::size_t capacity, std::size_t* offsets) const {
   require_strings(count);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   const auto* elements = static_cast<const TextElement*>(buffer_.address());
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < count; ++i) bytes = checked_add(bytes, text_of(elements[i]).size() + 1);
@@ -237,11 +238,11 @@ void Tensor::copy_strings_to(Tensor& to) const {
   const std::size_t bytes = elements.size() * sizeof(TextElement);
   std::shared_ptr<const void> texts;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     if (bytes > 0) std::memcpy(elements.data(), buffer_.address(), bytes);
     texts = texts_;
   }
-  const std::lock_guard<std::mutex> lock(to.mutex_);
+  const std::lock_guard<Mutex> lock(to.mutex_);
   if (bytes > 0) std::memcpy(to.buffer_.address(), elements.data(), bytes);
   to.texts_ = std::move(texts);
 }
@@ -255,8 +256,9 @@ void* Tensor::map(std::uint32_t flags) {
   if (desc_.dtype == DType::kString)
     fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_strings, evn_tensor_set_strings");
   if (write) require_writable("the tensor");
+  Runtime::require_not_forked(*device_);
   const Tensor& all = owner();
-  std::unique_lock<std::mutex> lock(all.mutex_);
+  std::unique_lock<Mutex> lock(all.mutex_);
   all.require_not_mapped(write);
   all.unused_.wait(lock, [&] { return all.uses_ == 0; });
   all.require_not_mapped(write);
@@ -297,7 +299,7 @@ void Tensor::unmap_pinned() const {
 
 void Tensor::unmap() {
   const Tensor& all = owner();
-  const std::lock_guard<std::mutex> lock(all.mutex_);
+  const std::lock_guard<Mutex> lock(all.mutex_);
   if (own_maps_ == 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is not mapped");
   if (all.written_ && staging_ != nullptr) copy_and_wait(device_, {nullptr, {staging_.get(), 0, buffer_.size}}, {device_, buffer_});
   if (all.maps_ == 1) unmap_pinned();

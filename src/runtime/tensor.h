@@ -1,7 +1,6 @@
 // A tensor of the caller: dtype, shape and storage on one device, wrapped host memory, or a part of another tensor's memory.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -9,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/mutex.h"
 #include "runtime/runtime.h"
 
 namespace evn {
@@ -22,7 +22,8 @@ class Tensor {
  public:
   // Memory of the device's pool: zeroed, or as it comes, for who writes all of it before anybody reads.
   enum class Fill { kZero, kNone };
-  Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill = Fill::kZero);
+  Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDesc& desc, bool pinned, Fill fill = Fill::kZero,
+         MemoryClass cls = MemoryClass::kTensors);
   // Host memory of the caller, on the CPU device.
   Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc);
   // See part().
@@ -118,8 +119,8 @@ class Tensor {
   std::shared_ptr<const void> texts_;
   const std::shared_ptr<Tensor> whole_;  // of a part: whose memory it is; null: its own
   // Of the owner, for itself and its parts.
-  mutable std::mutex mutex_;  // guards all below, and the elements and texts of strings
-  mutable std::condition_variable unused_;
+  mutable Mutex mutex_;  // guards all below, and the elements and texts of strings
+  mutable Condition unused_;
   mutable std::uint32_t uses_ = 0;
   mutable std::uint32_t maps_ = 0;
   mutable bool written_ = false;            // the map, the only one, is to write

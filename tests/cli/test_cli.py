@@ -5,6 +5,7 @@ The command is taken from the environment variable EVENER_COMMAND.
 import json
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import xml.etree.ElementTree
@@ -314,6 +315,7 @@ def test_hostile_npz_files_are_refused(add, tmp_path):
 def test_bench_prints_times_and_memory(conv):
     out, err = evener("bench", conv, "--runs", 3, "--threads", 1)
     assert "load: model " in out and "3 more: median " in out and "p90 " in out and "memory of cpu: " in out
+    assert "memory of the session: " in out
     assert err == ""  # no progress where stderr is no terminal
 
 
@@ -321,6 +323,8 @@ def test_bench_gives_json(conv):
     result = json.loads(evener("bench", conv, "--runs", 4, "--json")[0])
     assert result["runs"] == 4 and 0 < result["min_ms"] <= result["median_ms"] <= result["p90_ms"]
     assert result["memory"]["cpu"]["peak_bytes"] >= result["memory"]["cpu"]["current_bytes"] > 0
+    kept = result["session_memory"]
+    assert kept["peak_arena_bytes"] >= kept["arena_bytes"] >= kept["idle_arena_bytes"] > 0 and kept["plan_bytes"] > 0
     assert "traceEvents" in json.loads(evener("bench", conv, "--runs", 1, "--json", "--layers")[0])["trace"]
 
 
@@ -530,6 +534,41 @@ def test_check_config_tells_an_absent_device_from_a_wrong_file(tmp_path):
     config.write_text(config.read_text().replace("}}", "}, optional: true}"))
     out, err = evener("check-config", config)
     assert "right" in out and "warning" in err and "npu" in err
+
+
+def test_check_config_loads_makes_and_warms_the_models(conv, add, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("models:\n  first: {path: conv.onnx, warm: [{x: [1, 3, 8, 8]}]}\n"
+                      "  second: {path: ./add.onnx, device: cpu, warm: [{a: [2, 3], b: [2, 3]}]}\n")
+    assert "ready" not in evener("check-config", config)[0]
+    out, _ = evener("check-config", "--load", config)
+    lines = out.splitlines()
+    for name, nodes in (("first: conv.onnx", 2), ("second: add.onnx, on cpu", 2)):
+        at = lines.index(name)
+        assert lines[at + 1].startswith("  ready after ") and lines[at + 1].endswith(" ms")
+        assert lines[at + 2].startswith("  placement: ") and lines[at + 2].endswith(" nodes on cpu")
+        assert lines[at + 3].startswith("  cpu: arena ")
+    assert int(re.search(r"arena (\d+) bytes", lines[lines.index("first: conv.onnx") + 3]).group(1)) > 0
+    (tmp_path / "elsewhere").mkdir()
+    run = subprocess.run([COMMAND, "check-config", "--load", str(config)], cwd=tmp_path / "elsewhere", capture_output=True, text=True)
+    assert run.returncode == OK, run.stderr
+
+
+def test_check_config_names_the_model_that_is_wrong(conv, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("models:\n  good: {path: conv.onnx}\n  bad: {path: absent.onnx}\n")
+    assert "right" in evener("check-config", config)[0]
+    out, err = evener("check-config", "--load", config, code=MODEL)
+    assert "good: conv.onnx" in out and f'{config}:3: model "bad": cannot open' in err
+    (tmp_path / "absent.onnx").write_bytes(b"\xff" * 10)
+    assert 'model "bad"' in evener("check-config", "--load", config, code=MODEL)[1]
+    config.write_text("models:\n  bad:\n    path: conv.onnx\n    warm: [{z: [1]}]\n")
+    _, err = evener("check-config", "--load", config, code=CONFIG)
+    assert f'{config}:4: model "bad", warm run 0: there is no input "z"; there are: x' in err
+    config.write_text("models:\n  bad: {path: ../conv.onnx}\n")
+    assert "leaves the folder" in evener("check-config", "--load", config, code=CONFIG)[1]
+    config.write_text("version: 1\n")
+    assert "names no models" in evener("check-config", "--load", config)[0]
 
 
 def test_exit_codes_tell_what_is_wrong(conv, tmp_path):

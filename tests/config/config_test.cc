@@ -136,8 +136,10 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
   EXPECT_TRUE(fails_with("threads: 2", "1:1: unknown key \"threads\" here; it belongs to devices.NAME.threads"));
   EXPECT_TRUE(fails_with("placement:\n  rules:\n  - {device: cpu, name: x}",
                          "3:19: unknown key \"name\" here; it belongs to placement.rules[].match.name"));
-  EXPECT_TRUE(fails_with(
-      "wibble: 1", "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement, session, passes, cache"));
+  EXPECT_TRUE(
+      fails_with("wibble: 1",
+                 "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement, session, passes, cache, "
+                 "models"));
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {

@@ -3,6 +3,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 
 import numpy
 import pytest
@@ -160,3 +161,19 @@ def test_custom_operator_runs_in_a_model(programs, tmp_path):
 def test_custom_operator_tells_what_is_wrong_at_which_node(programs, tmp_path):
     done = run(programs["custom_operator"], folding_model(tmp_path / "fold.onnx", low=2.0))
     assert done.returncode == 1 and "low is not below high" in done.stderr and "fold_1" in done.stderr
+
+
+def test_pictures_of_a_folder_are_streamed(model, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    path, answer = model
+    shutil.copyfile(path, tmp_path / "m.onnx")
+    (tmp_path / "c.yaml").write_text("models: {classifier: {path: m.onnx, warm: [{x: [1, 3, 24, 24]}]}}")
+    ramp = (numpy.arange(3 * 24 * 24) % 256).astype("uint8").reshape(3, 24, 24).transpose(1, 2, 0)
+    for name in ("b", "a"):
+        image.fromarray(ramp).save(tmp_path / f"{name}.png")
+    command = [sys.executable, str(ROOT / "examples" / "python" / "stream_images.py"), "--config", str(tmp_path / "c.yaml")]
+    done = subprocess.run([*command, "--model", "classifier", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{name}.png: {answer.argmax()} ({answer.max():.3f})" for name in "ab"]
+    done = subprocess.run([*command, "--model", "nobody", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1 and "there are: classifier" in done.stderr

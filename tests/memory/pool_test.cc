@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <new>
 #include <set>
 
 #include "base/alloc.h"
@@ -140,6 +141,100 @@ TEST_F(PoolTest, EveryFailedAllocationLeavesThePoolAsItWas) {
     if (!failed) return;
   }
   FAIL() << "the allocation never succeeded";
+}
+
+// Keeps blocks of a pool until it asks for them.
+struct Keeper : Reclaimer {
+  explicit Keeper(std::shared_ptr<Pool> p) : pool(std::move(p)) {}
+  void keep(std::size_t bytes) { kept.push_back(pool->allocate(bytes, MemoryClass::kArenas)); }
+  bool reclaim(const Pool& of, std::size_t bytes) noexcept override {
+    EXPECT_EQ(&of, pool.get());
+    asked.push_back(bytes);
+    std::size_t freed = 0;
+    while (!kept.empty() && freed < bytes) {
+      freed += kept.back().size;
+      pool->free(kept.back());
+      kept.pop_back();
+    }
+    return freed > 0;
+  }
+  std::shared_ptr<Pool> pool;
+  std::vector<Pool::Block> kept;
+  std::vector<std::size_t> asked;
+};
+
+TEST_F(PoolTest, WhatOthersKeepIsAskedForBeforeARequestIsRefused) {
+  const auto keeper = std::make_shared<Keeper>(pool);
+  Keeper first(pool);
+  pool->set_reclaimer(keeper);
+  for (int i = 0; i < 3; ++i) keeper->keep(256 << 10);
+  first.keep(100 << 10);
+  {
+    const PooledMemory fits(pool, 50 << 10, MemoryClass::kArenas);
+    EXPECT_TRUE(keeper->asked.empty());
+  }
+  // As many as are needed, of the first one before the others.
+  Pool::Block block = pool->allocate(200 << 10, MemoryClass::kArenas, false, &first);
+  EXPECT_EQ(first.kept.size(), 0u);
+  EXPECT_EQ(keeper->kept.size(), 3u);
+  pool->free(block);
+  block = pool->allocate(500 << 10, MemoryClass::kTensors, false, &first);
+  EXPECT_EQ(keeper->kept.size(), 2u);
+  // Charges ask too, and what nobody has is refused.
+  pool->charge(400 << 10, MemoryClass::kWeights);
+  EXPECT_EQ(keeper->kept.size(), 0u);
+  EXPECT_THROW(pool->charge(400 << 10, MemoryClass::kWeights), Error);
+  pool->discharge(400 << 10, MemoryClass::kWeights);
+  pool->free(block);
+  pool->set_reclaimer(nullptr);
+}
+
+TEST_F(PoolTest, WhatOthersKeepIsAskedForWhenTheSystemRefuses) {
+  const auto keeper = std::make_shared<Keeper>(pool);
+  pool->set_reclaimer(keeper);
+  int thrown = 0;
+  for (int k = 1; k < 6; ++k) {
+    keeper->keep(1000);
+    fault_arm(Seam::kAlloc, k, false);
+    try {
+      pool->free(pool->allocate(5000, MemoryClass::kArenas));
+    } catch (const std::bad_alloc&) {
+      ++thrown;
+    }
+    fault_arm(Seam::kAlloc, 0, false);
+    pool->trim();
+    EXPECT_EQ(keeper->kept.size(), 0u) << "trimming takes them as well";
+  }
+  EXPECT_LE(thrown, 1);
+  EXPECT_EQ(pool->stats().reserved, 0u);
+  pool->set_reclaimer(nullptr);
+}
+
+TEST_F(PoolTest, TheCapMayChange) {
+  const auto keeper = std::make_shared<Keeper>(pool);
+  pool->set_reclaimer(keeper);
+  const Pool::Block held = pool->allocate(100 << 10, MemoryClass::kTensors);
+  pool->free(pool->allocate(200 << 10, MemoryClass::kTensors));
+  keeper->keep(100 << 10);
+  keeper->keep(100 << 10);
+  pool->set_limit(350 << 10);
+  EXPECT_EQ(pool->stats().limit, 350u << 10);
+  EXPECT_EQ(keeper->kept.size(), 2u) << "the cache was enough";
+  EXPECT_EQ(pool->stats().largest_free_block, 0u);
+  pool->set_limit(250 << 10);
+  EXPECT_EQ(keeper->kept.size(), 1u);
+  EXPECT_LE(pool->stats().reserved, 250u << 10);
+  pool->set_limit(4096);
+  EXPECT_EQ(keeper->kept.size(), 0u);
+  EXPECT_GE(pool->stats().reserved, 100u << 10) << "what is in use stays";
+  EXPECT_THROW(pool->allocate(64, MemoryClass::kTensors), Error);
+  pool->free(held);
+  EXPECT_EQ(pool->stats().reserved, 0u) << "above the cap nothing is kept";
+  pool->free(pool->allocate(1024, MemoryClass::kTensors));
+  EXPECT_GE(pool->stats().reserved, 1024u);
+  pool->set_limit(UINT64_MAX);
+  pool->free(pool->allocate(2 << 20, MemoryClass::kTensors));
+  pool->set_reclaimer(nullptr);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
-"""The examples that show something: faces on a picture, speech in a recording."""
+"""The examples that show something: faces on a picture, speech in a recording and at many microphones."""
+import asyncio
+
 import evener
 import faces
+import microphones
 import numpy
 import pytest
 import voice
@@ -34,3 +37,15 @@ def test_the_recording_is_mostly_speech_and_noise_is_none():
     assert all(begin < end for begin, end in found) and all(a[1] <= b[0] for a, b in zip(found, found[1:]))
     noise = 0.05 * numpy.random.default_rng(1).standard_normal(5 * voice.RATE).astype("float32")
     assert voice.segments(voice.probabilities(session, noise)) == []
+
+
+def test_sixteen_microphones_hear_what_one_hears():
+    samples = voice.read_wave(MODELS / "two_cities.wav")[:4 * voice.RATE]
+    session = evener.Runtime(threads=2).session(MODELS / "silero_vad.onnx")
+    chances = numpy.array(voice.probabilities(session, samples))
+
+    async def listen():
+        states = [session.state([("stateN", "state")], dims={"state": [2, 1, 128]}) for _ in range(16)]
+        return await asyncio.gather(*(microphones.listen(session, state, samples, 4) for state in states))
+    for share, late in asyncio.run(listen()):
+        assert late == 0 and share == (chances >= voice.START).mean()  # the same bits, whoever runs beside it

@@ -1,5 +1,7 @@
 """The OCR example reads a photographed page, on the CPU and with the example configuration."""
 import os
+import pathlib
+import shutil
 
 import evener
 import numpy
@@ -11,9 +13,9 @@ from zoo import REPOSITORY, picture
 LINES = ["Region-based segmentation", "Let us first determine markers of the coins and the"]
 
 
-def read_page(runtime):
+def read_page(runtime, detection=None, recognition=None):
     """The lines of the page, and the two sessions that read it."""
-    detection, recognition = runtime.session(model_path("det")), runtime.session(model_path("rec"))
+    detection, recognition = detection or runtime.session(model_path("det")), recognition or runtime.session(model_path("rec"))
     alphabet = ocr.alphabet_of(recognition.metadata("character"))
     reader = ocr.Ocr(ocr.runner(detection), ocr.runner(recognition), alphabet)
     image = picture("page.png", "RGB")
@@ -40,6 +42,19 @@ def test_opencl_finds_the_lines_and_the_cpu_reads_them():
     if not opencl and os.environ.get("EVN_REQUIRE_OPENCL") != "1":
         pytest.skip("no OpenCL device: the CPU has found the lines too")
     assert opencl and devices_of(detection) <= opencl
+    assert devices_of(recognition) == {"cpu"}
+
+
+def test_the_models_come_by_their_names_from_one_file(tmp_path):
+    for name in ("det", "rec"):
+        source = pathlib.Path(model_path(name))
+        shutil.copyfile(source, tmp_path / source.name)
+    shutil.copyfile(REPOSITORY / "config" / "examples" / "ocr.yaml", tmp_path / "ocr.yaml")
+    runtime = evener.Runtime(tmp_path / "ocr.yaml")
+    read, detection, recognition = read_page(runtime, runtime.session("ocr_det"), runtime.session("ocr_rec"))
+    assert_lines(read)
+    assert read == read_page(runtime, *(runtime.session(model_path(name), device=device) for name, device in
+                                        (("det", devices_of(detection).pop()), ("rec", "cpu"))))[0]
     assert devices_of(recognition) == {"cpu"}
 
 

@@ -2,6 +2,7 @@
 #include "evener/operator.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cmath>
@@ -51,6 +52,31 @@ Error error_of(F&& f) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return Error(EVN_OK, "");
+}
+
+TEST_F(Wrapper, ModelsOfTheConfigurationHaveSessionsByName) {
+  const std::string file = "evener_named_" + std::to_string(getpid()) + ".onnx";
+  std::FILE* const out = std::fopen(file.c_str(), "wb");
+  ASSERT_NE(out, nullptr);
+  ASSERT_EQ(std::fwrite(bytes.data(), 1, bytes.size(), out), bytes.size());
+  std::fclose(out);
+  evener::RuntimeOptions options = plain_options();
+  options.config_text = "models: {line: {path: " + file + "}}";
+  const evener::Runtime configured(options);
+  const evener::Session first = configured.session_named("line");
+  const evener::Session second = configured.session_named("line");
+  std::remove(file.c_str());
+  std::vector<Tensor> inputs;
+  inputs.push_back(configured.tensor<float>({1, 3}, {1, 2, 3}));
+  inputs.push_back(configured.tensor<float>({3}, {10, 20, 30}));
+  for (const evener::Session* session : {&first, &second}) {
+    const std::vector<Tensor> outputs = session->run(inputs);
+    const auto y = outputs[0].data<float>();
+    EXPECT_EQ(std::vector<float>(y.begin(), y.end()), (std::vector<float>{12, 24, 36}));
+  }
+  const Error e = error_of([&] { configured.session_named("lime"); });
+  EXPECT_EQ(e.status(), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(e.what()).find("there are: line"), std::string::npos) << e.what();
 }
 
 TEST_F(Wrapper, RunsByOrderAndByName) {
@@ -226,6 +252,17 @@ TEST_F(Wrapper, ErrorsHaveStatusAndText) {
   EXPECT_LE(full.bytes_available(), 1u << 20);
 }
 
+TEST_F(Wrapper, CapsMayChangeAndSessionsTellWhatTheyHold) {
+  const evener::Device device = runtime.device();
+  EXPECT_EQ(session.memory_stats().arenas_made, 0u);
+  device.set_memory_limit(4096);
+  EXPECT_EQ(device.memory_stats().limit, 4096u);
+  EXPECT_EQ(error_of([&] { device.tensor(DType::kFloat32, {1 << 20}); }).status(), EVN_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(error_of([&] { device.set_memory_limit(1); }).status(), EVN_ERROR_INVALID_ARGUMENT);
+  device.set_memory_limit(UINT64_MAX);
+  EXPECT_EQ(device.memory_stats().limit, UINT64_MAX);
+}
+
 TEST_F(Wrapper, AModelThatCannotRunNamesItsNode) {
   evn::test::OnnxWriter w;
   w.add_input("x", evn::test::kF32, {3}).add_output("y").add_node("NoSuchOperator", {"x"}, {"y"}, {}, "strange");
@@ -377,6 +414,35 @@ TEST_F(Wrapper, AModelTellsWhatItTakes) {
   EXPECT_EQ(model.outputs().at(0).name, "y");
   EXPECT_EQ(model.metadata_keys(), std::vector<std::string>{"author"});
   EXPECT_EQ(runtime.session(model).input(0).name, name);
+}
+
+TEST_F(Wrapper, StatesGoFromRunToRun) {
+  using evn::test::kF32;
+  evn::test::OnnxWriter w(17);
+  w.add_input("x", kF32, {1, "S"}).add_input("past", kF32, {1, "P"}).add_output("all", kF32).add_output("sum", kF32);
+  w.add_node("Concat", {"past", "x"}, {"all"}, {{"axis", 1}}).add_node("ReduceSum", {"all"}, {"sum"}, {{"keepdims", 0}});
+  const std::string appender = w.serialize();
+  evener::Session appends = runtime.session(runtime.load(appender.data(), appender.size()));
+  evener::State state = appends.state({{"all", "past", 100}});
+  evener::RunOptions options;
+  options.state = &state;
+  std::vector<evener::Tensor> inputs(2);
+  inputs[0] = runtime.tensor<float>({1, 2}, {1.0f, 2.0f});
+  EXPECT_EQ(appends.run(inputs, options)[1].to_vector<float>(), std::vector<float>{3});
+  const std::vector<unsigned char> saved = state.save();
+  evener::State fork = state.fork();
+  const std::vector<evener::Tensor> outputs = appends.run(inputs, options);
+  EXPECT_FALSE(outputs[0]);
+  EXPECT_EQ(outputs[1].to_vector<float>(), std::vector<float>{6});
+  EXPECT_EQ(state.length(), 4);
+  EXPECT_EQ(fork.length(), 2);
+  state.truncate(1);
+  EXPECT_EQ(appends.submit(inputs, options).get()[1].to_vector<float>(), std::vector<float>{4});
+  state.restore(saved);
+  EXPECT_EQ(state.save(), fork.save());
+  EXPECT_NE(state.describe().find("pages"), std::string::npos);
+  state.reset();
+  EXPECT_EQ(state.length(), 0);
 }
 
 TEST_F(Wrapper, AssignmentReleasesWhatWasHeld) {

@@ -7,6 +7,9 @@
     result = session.run({"x": numpy.zeros((1, 3, 64, 64), "float32")})
     print(session.explain())
 
+A model that the configuration names under `models:` is runtime.session("its name"). evener.stream(session, "pictures") runs a session
+over a folder of pictures, and loads some ahead. All objects may be used with `with`.
+
 Arrays go in and come out without copies. Other Python threads run while a model does. Objects may be closed, collected
 or abandoned in any order. The library is the one that the environment variable EVENER_LIBRARY names; without it the
 release build of this source tree, a library beside this package, or the system's.
@@ -16,8 +19,10 @@ from ._library import Error, Status, library_path, version
 from ._log import LogRecord
 from ._operator import Node, Spec
 from ._quantizer import Quantizer
-from ._runtime import Cancel, Device, MemoryStats, Model, Runtime, Session, Value, inspect, passes
+from ._runtime import Cancel, Device, MemoryStats, Model, Runtime, Session, SessionMemoryStats, Value, inspect, passes
+from ._state import State
+from ._stream import Stream, StreamError, stream
 from ._tensor import Tensor
 
-__all__ = ["Cancel", "Device", "Error", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "Spec", "Status", "Tensor",
-           "Value", "from_dlpack", "inspect", "library_path", "passes", "version"]
+__all__ = ["Cancel", "Device", "Error", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "SessionMemoryStats", "Spec",
+           "State", "Status", "Stream", "StreamError", "Tensor", "Value", "from_dlpack", "inspect", "library_path", "passes", "stream", "version"]

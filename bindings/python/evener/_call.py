@@ -85,6 +85,11 @@ class Call:
         self._given[index] = True
         self._slots[index] = tensor.value
 
+    def leave_out(self, index):
+        """Input `index` is a state's."""
+        self._drop(index)
+        self._given[index] = True
+
     def _drop(self, index):
         if self._slots[index]:
             self._release(self._slots[index])

@@ -5,7 +5,8 @@ import json
 
 from . import _arrays, _callbacks, _raw
 from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
-from ._runtime import Model, _format, _Object
+from ._object import Object
+from ._runtime import Model, _format
 
 _METHODS = {"minmax": _raw.EVN_CALIBRATION_MINMAX, "percentile": _raw.EVN_CALIBRATION_PERCENTILE,
             "entropy": _raw.EVN_CALIBRATION_ENTROPY, "mse": _raw.EVN_CALIBRATION_MSE}
@@ -27,7 +28,7 @@ def _progress(user, what, done, total):
 _PROGRESS = _callbacks.immortal(_raw.evn_quantize_progress(_progress))
 
 
-class Quantizer(_Object):
+class Quantizer(Object):
     """Quantizes one model; evener/quantize.h says how.
 
         quantizer = evener.Quantizer(runtime, "model.onnx")

@@ -3,10 +3,11 @@ import atexit
 import concurrent.futures
 import ctypes
 import itertools
+import os
 import threading
 
 from . import _arrays, _raw, _tensor, _values
-from ._library import Error, check, library, new_error, sized
+from ._library import Error, Status, check, library, new_error, sized
 
 _LOOK_NS = 100_000_000  # the thread looks so often whether the interpreter ends
 
@@ -37,6 +38,9 @@ class _Completions:
     """Requests in flight, and the queue by which the library tells of their ends."""
 
     def __init__(self):
+        self._begin()
+
+    def _begin(self):
         self._lock = threading.Lock()
         self._some = threading.Condition(self._lock)
         self._waiting = {}
@@ -44,6 +48,19 @@ class _Completions:
         self._queue = None
         self._thread = None
         self._ends = False
+
+    def begin_in_child(self):
+        """A forked child has neither the thread nor what was under way: those futures fail there."""
+        queue, waiting = self._queue, self._waiting
+        self._begin()
+        if queue is not None:
+            library().evn_queue_release(queue)
+        for each in waiting.values():
+            each.future._condition = threading.Condition()  # a thread that is not there may have had its lock
+            try:
+                each.future.set_exception(Error(Status.FORKED, "the request was under way when the process forked"))
+            except concurrent.futures.InvalidStateError:
+                pass
 
     def options(self, waiting):
         """(number, options) of a submission; `waiting` is known by the number until it has ended, or drop() is called."""
@@ -109,6 +126,7 @@ class _Completions:
 
 
 _completions = _Completions()
+os.register_at_fork(after_in_child=_completions.begin_in_child)
 
 
 def _tensor_reader(outputs, on_device):

@@ -4,19 +4,23 @@ import ctypes
 import dataclasses
 import json
 import os
+import re
 import typing
 
 import numpy
 
-from . import _arrays, _call, _log, _operator, _raw, _requests, _tensor, _values
+from . import _arrays, _call, _log, _operator, _raw, _requests, _state, _tensor, _values
 from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, set_source, sized, text_of
+from ._object import Object
 
 _FORMATS = {"text": _raw.EVN_FORMAT_TEXT, "json": _raw.EVN_FORMAT_JSON}
+_PROMETHEUS = {"prometheus": _raw.EVN_FORMAT_PROMETHEUS}
 _PICTURES = {"dot": _raw.EVN_FORMAT_DOT, "svg": _raw.EVN_FORMAT_SVG}
 _KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
-_MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading")
+_MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading", "states")
 _UNKNOWN_RANK = 2**32 - 1
 _UNLIMITED = 2**64 - 1
+_NAME = re.compile("[A-Za-z][A-Za-z0-9_.-]{0,62}")  # of a model in a configuration
 
 
 def _format(name, more=()):
@@ -24,46 +28,6 @@ def _format(name, more=()):
     if name not in formats:
         raise ValueError(f'format must be one of {", ".join(formats)}, not {name!r}')
     return formats[name]
-
-
-class _Owned:
-    """Releases a handle when nothing refers to it any more."""
-
-    __slots__ = ("value", "_release")
-
-    def __init__(self, value, release):
-        self.value = value
-        self._release = release
-
-    def __del__(self):
-        self._release(self.value)
-
-
-class _Object:
-    """Owns one handle. Closing it, twice, or in any order with others, is safe: what others still use stays."""
-
-    _release = None  # name of the function that ends the handle
-    _owned = None
-
-    def _own(self, handle):
-        self._library = library()
-        self._owned = _Owned(handle, getattr(self._library, self._release))
-
-    @property
-    def _handle(self):
-        """The handle; None, which the library refuses as an invalid one, after close()."""
-        owned = self._owned
-        return owned.value if owned else None
-
-    def close(self):
-        """Ends this object; calls that are under way on other threads end normally. Later ones raise an Error."""
-        self._owned = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +38,26 @@ class MemoryStats:
     peak: int
     reserved: int
     limit: typing.Optional[int]  # None: no cap
-    by_class: dict               # "tensors", "weights", "packed", "arenas", "scratch", "loading" -> current
+    by_class: dict               # "tensors", "weights", "packed", "arenas", "scratch", "loading", "states" -> current
     allocations: int
     cache_hits: int
     largest_free_block: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionMemoryStats:
+    """What a session holds on all its devices together, in bytes; weights and their packed copies are its model's."""
+
+    arena_bytes: int        # intermediate values of runs: those under way, and those that are kept
+    idle_arena_bytes: int   # of these, kept for runs to come
+    peak_arena_bytes: int   # highest arena_bytes so far
+    arena_count: int        # runs for which there is memory now, under way or not
+    arenas_made: int        # that were taken from a device so far
+    arenas_reused: int      # runs that found what an earlier one had left
+    arenas_dropped: int     # given back for others, least recently used first
+    plan_count: int         # plans that are kept, one for each signature of shapes
+    plan_bytes: int         # of their bookkeeping
+    state_bytes: int        # what states of the session hold
 
 
 _PRECISIONS = ("fp32", "bf16", "fp16", "auto")
@@ -98,7 +78,7 @@ def _numerics(name):
     return _raw.EVN_NUMERICS_FAST + _NUMERICS.index(name)
 
 
-class Device(_Object):
+class Device(Object):
     """A view of one device of a runtime.
 
     name           as the configuration or Runtime.device() names it
@@ -136,8 +116,17 @@ class Device(_Object):
         error = new_error()
         check(self._library.evn_device_reset_memory_peak(self._handle, error), error)
 
+    def set_memory_limit(self, limit):
+        """Changes the cap on what the library holds on the device, in bytes; None: no cap.
+
+        Cached blocks and what sessions keep for runs to come are given back where that is needed. What is in use stays; what asks
+        for more than the cap gets Status.OUT_OF_MEMORY until enough has been given back.
+        """
+        error = new_error()
+        check(self._library.evn_device_set_memory_limit(self._handle, _UNLIMITED if limit is None else limit, error), error)
+
     def trim_memory(self):
-        """Gives cached blocks back to the system."""
+        """Gives cached blocks, and what sessions keep for runs to come, back to the system."""
         error = new_error()
         check(self._library.evn_device_trim_memory(self._handle, error), error)
 
@@ -145,7 +134,7 @@ class Device(_Object):
         return f"<evener.Device {self.name}: {self.description}>"
 
 
-class Model(_Object):
+class Model(Object):
     """An immutable graph and its weights; sessions made of one Model share them."""
 
     _release = "evn_model_release"
@@ -229,7 +218,7 @@ def _values_of(handle, count_function, info_function, name_function):
     return tuple(values)
 
 
-class Cancel(_Object):
+class Cancel(Object):
     """Asks runs that it is given to (Session.run, submit) to stop, for good."""
 
     _release = "evn_cancel_release"
@@ -244,17 +233,36 @@ class Cancel(_Object):
         self._library.evn_cancel_request(self._handle)
 
 
-class Session(_Object):
+def _batching(given):
+    """What evn_batching_options says of a dict."""
+    options = sized(_raw.evn_batching_options)
+    unknown = sorted(set(given) - {"max_batch", "max_delay", "mask", "buckets"})
+    if unknown:
+        raise TypeError(f"batching has no {unknown[0]!r}: there are max_batch, max_delay, mask and buckets")
+    delay = given.get("max_delay", 0)
+    if not delay >= 0:
+        raise ValueError(f"max_delay is {delay}")
+    options.max_batch = given.get("max_batch", 8)
+    options.max_delay_ns = round(delay * 1e9)
+    if given.get("mask") is not None:
+        options.mask = c_text(given["mask"])
+    buckets = list(given.get("buckets", ()))
+    options.buckets = (ctypes.c_int64 * len(buckets))(*buckets)
+    options.bucket_count = len(buckets)
+    return options
+
+
+class Session(Object):
     """A model placed on the devices of a runtime. Any number of threads may run it at a time.
 
     inputs, outputs  tuples of Value in the model's order
-    model            the Model
+    model            the Model; None where the configuration names it
     """
 
     _release = "evn_session_release"
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                 numerics=None, disabled_passes=(), concurrency=None):
+                 numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, name=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -274,10 +282,30 @@ class Session(_Object):
         options.disabled_pass_count = len(names)
         if concurrency is not None:
             options.concurrency = concurrency
+        if idle_arena_bytes is not None:
+            options.idle_arena_bytes = idle_arena_bytes
+        if name is not None:
+            options.name = c_text(name)
+        if batching is not None:
+            options.batching = ctypes.pointer(_batching(batching))
         check(lib.evn_session_create(runtime._handle, model._handle, options, handle, error), error)
+        self._take(handle, runtime, model)
+
+    @classmethod
+    def _deployed(cls, runtime, name):
+        """The session of a model that the configuration names."""
+        handle, error = _raw.evn_session(), new_error()
+        check(library().evn_runtime_session(runtime._handle, c_text(name), handle, error), error)
+        session = cls.__new__(cls)
+        session._take(handle, runtime, None)
+        return session
+
+    def _take(self, handle, runtime, model):
+        lib = library()
         self._own(handle)
         self._runtime = runtime._owned  # arrays are wrapped with it, also when the runtime has been closed
         self.model = model
+        self._metadata = None
         self.inputs = _values_of(handle, lib.evn_session_input_count, lib.evn_session_get_input_info, lib.evn_session_input_name)
         self.outputs = _values_of(handle, lib.evn_session_output_count, lib.evn_session_get_output_info, lib.evn_session_output_name)
         self._only_tensors = all(value.is_tensor for value in self.inputs + self.outputs)
@@ -288,13 +316,19 @@ class Session(_Object):
         super().close()
         self._calls.clear()
 
+    def memory_stats(self):
+        """The session's SessionMemoryStats now."""
+        stats, error = sized(_raw.evn_session_memory_stats), new_error()
+        check(self._library.evn_session_get_memory_stats(self._handle, stats, error), error)
+        return SessionMemoryStats(**{field.name: getattr(stats, field.name) for field in dataclasses.fields(SessionMemoryStats)})
+
     def _find_input(self, name, error):
         """The index of an input by its name, or the library's Error with the names there are."""
         index = ctypes.c_uint32()
         check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
         return index.value
 
-    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=()):
+    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None):
         """Runs the model once.
 
         inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
@@ -305,33 +339,34 @@ class Session(_Object):
         deadline of time.monotonic(), or None: the run ends with Status.TIMEOUT then, or after the timeout if that is earlier
         priority -7 to 7: while a run computes, those of lower priorities wait
         outputs_on_device  True: outputs stay on the devices where they are made, and are Tensors, which later runs take as inputs
+        state    a State of this session, or None: it gives and takes the inputs and outputs of its pairs, which are left out
         skip     names of outputs that are not wanted: what only they need is not computed
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
         Strings are arrays of objects. Sequences are lists, optionals None or what they hold, maps dicts; all these are copied.
         """
-        options = self._options(timeout, seed, cancel, deadline, priority, outputs_on_device, skip)
+        options = self._options(timeout, seed, cancel, deadline, priority, outputs_on_device, skip, state)
         if not self._only_tensors:
-            return self._run_values(inputs, options, new_error(), outputs_on_device)
+            return self._run_values(inputs, options, new_error(), outputs_on_device, state)
         call = self._take_call()
         try:
-            self._give(call, inputs)
+            self._give(call, inputs, state)
             return call.run(self._handle, options, outputs_on_device)
         finally:
             call.end()
             self._calls.append(call)
 
-    def submit(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=()):
+    def submit(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None):
         """Has the library's own threads run the model, and returns at once: a concurrent.futures.Future of what run() gives.
 
         Arguments as of run(); the timeout counts from now on. Arrays must stay as they are until the future is done. Requests wait in
         the order of their priorities, then of their deadlines. The future's cancel() stops the run too, unless it has a Cancel of its own.
         """
         token = Cancel() if cancel is None else None
-        options = self._options(timeout, seed, token or cancel, deadline, priority, outputs_on_device, skip)
+        options = self._options(timeout, seed, token or cancel, deadline, priority, outputs_on_device, skip, state)
         if not self._only_tensors:
             slots, error = (_raw.evn_value * len(self.inputs))(), new_error()
             try:
-                self._make_values(slots, inputs, error)
+                self._make_values(slots, inputs, error, state)
                 return _requests.submit_values(self._handle, slots, self.outputs, options, token, None, outputs_on_device)
             finally:
                 for slot in slots:
@@ -339,7 +374,7 @@ class Session(_Object):
                         self._library.evn_value_release(slot)
         call = self._take_call()
         try:
-            self._give(call, inputs)
+            self._give(call, inputs, state)
             slots, memory = call.submission()
             return _requests.submit_tensors(self._handle, slots, self.outputs, options, token, (inputs, memory),
                                             outputs_on_device)
@@ -347,9 +382,9 @@ class Session(_Object):
             call.end()
             self._calls.append(call)
 
-    async def run_async(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=()):
+    async def run_async(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None):
         """submit() for asyncio: `await session.run_async(inputs)` gives what run() gives. A task that is cancelled stops the run."""
-        return await asyncio.wrap_future(self.submit(inputs, timeout, seed, cancel, deadline, priority, outputs_on_device, skip))
+        return await asyncio.wrap_future(self.submit(inputs, timeout, seed, cancel, deadline, priority, outputs_on_device, skip, state))
 
     def _take_call(self):
         try:
@@ -357,7 +392,19 @@ class Session(_Object):
         except IndexError:  # the first run, or as many at a time as never before
             return _call.Call(self.inputs, self.outputs)
 
-    def _give(self, call, inputs):
+    def state(self, pairs, dims=None, on_demand=False):
+        """A State of this session, for one stream: run(..., state=) hands outputs on to the next run's inputs.
+
+        pairs      (output, input) where the dims stay the same, or (output, input, capacity) of a cache that grows to so many positions
+        dims       {input: dims} where the model leaves them open; 0 for the axis that grows
+        on_demand  memory for positions is taken as they come, and not all at once now
+        """
+        return _state.State(self, pairs, dims or {}, on_demand)
+
+    def _give(self, call, inputs, state=None):
+        if state is not None:
+            for name in state.inputs:
+                call.leave_out(self._index[name])
         for name, value in inputs.items():
             index = self._index.get(name)
             if index is None:
@@ -367,8 +414,9 @@ class Session(_Object):
             else:
                 call.give(self._runtime.value, index, value)
 
-    def _options(self, timeout, seed, cancel, deadline, priority, outputs_on_device, skip):
-        if timeout is None and seed == 0 and cancel is None and deadline is None and priority == 0 and not outputs_on_device and not skip:
+    def _options(self, timeout, seed, cancel, deadline, priority, outputs_on_device, skip, state):
+        if timeout is None and seed == 0 and cancel is None and deadline is None and priority == 0 and not outputs_on_device and not skip \
+                and state is None:
             return None
         options = sized(_raw.evn_run_options)
         options.random_seed = seed
@@ -381,6 +429,10 @@ class Session(_Object):
             options.cancel = cancel._handle
         if deadline is not None:
             options.deadline_ns = max(1, int(deadline * 1e9))
+        if state is not None:
+            if state._handle is None:
+                raise ValueError("the State is closed")
+            options.state = state._handle
         if outputs_on_device:
             options.flags = _raw.EVN_RUN_OUTPUTS_ON_DEVICE
         if skip:
@@ -397,21 +449,21 @@ class Session(_Object):
             skipped[index.value] = 1
         return skipped
 
-    def _make_values(self, slots, inputs, error):
+    def _make_values(self, slots, inputs, error, state=None):
         for name, value in inputs.items():
             index = self._index.get(name)
             if index is None:
                 index = self._find_input(name, error)
             slots[index] = _values.make(self._runtime.value, value, _values.Type(self.inputs[index].type), error)
         for value, slot in zip(self.inputs, slots):
-            if not slot:
+            if not slot and (state is None or value.name not in state.inputs):
                 raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
 
-    def _run_values(self, inputs, options, error, on_device=False):
+    def _run_values(self, inputs, options, error, on_device=False, state=None):
         slots = (_raw.evn_value * len(self.inputs))()
         results = (_raw.evn_value * len(self.outputs))()
         try:
-            self._make_values(slots, inputs, error)
+            self._make_values(slots, inputs, error, state)
             check(self._library.evn_session_run_values(self._handle, slots, len(slots), results, len(results), options, error), error)
             return {value.name: _values.read(result, on_device) for value, result in zip(self.outputs, results) if result}
         finally:
@@ -421,7 +473,11 @@ class Session(_Object):
 
     def metadata(self, key):
         """The value of the model's metadata entry `key`; KeyError when there is none."""
-        return self.model.metadata(key)
+        if self.model is not None:
+            return self.model.metadata(key)
+        if self._metadata is None:
+            self._metadata = json.loads(self.explain("json"))["metadata"]
+        return self._metadata[key]
 
     def explain(self, format="text"):
         """For each node its device, kernel and the reason, the copies between devices, the memory: "text" or "json".
@@ -429,6 +485,10 @@ class Session(_Object):
         "dot" and "svg" draw the graph, coloured by device, in Graphviz's language or as a picture.
         """
         return read_text(self._library.evn_session_explain, self._handle, _format(format, _PICTURES))
+
+    def statistics(self):
+        """What runs and requests have come to so far, as a dict; evn_session_get_statistics of the C API documents its keys."""
+        return json.loads(read_text(self._library.evn_session_get_statistics, self._handle, _format("json")))
 
     def compare(self, other, inputs):
         """How far the outputs of another session of the same runtime are from this one's over {name: array}, and both times, as a dict;
@@ -503,7 +563,7 @@ class Trace:
         self.stop()
 
 
-class Runtime(_Object):
+class Runtime(Object):
     """Devices, memory pools and threads. Many may live in one process.
 
     config        path of a YAML file (config/schema.yaml documents the keys)
@@ -558,6 +618,15 @@ class Runtime(_Object):
         """Every platform and device that this machine offers, opened or not."""
         return read_text(self._library.evn_runtime_describe_devices, self._handle, _format(format))
 
+    def statistics(self, format="dict"):
+        """The statistics of all sessions and the memory of the devices.
+
+        format  "dict", "text", "json", or "prometheus": what a Prometheus server reads; serve it as "text/plain; version=0.0.4"
+        """
+        as_dict = format == "dict"
+        text = read_text(self._library.evn_runtime_get_statistics, self._handle, _format("json" if as_dict else format, _PROMETHEUS))
+        return json.loads(text) if as_dict else text
+
     def model(self, path_or_bytes, external_dir=None):
         """Loads an ONNX model from a file or from its bytes. `external_dir`: folder of external data for a model from bytes."""
         return Model(self, path_or_bytes, external_dir)
@@ -600,9 +669,15 @@ class Runtime(_Object):
         """
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
-    def session(self, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None, disabled_passes=(), concurrency=None):
-        """A session of a model: a file's path, the bytes of one, or a Model.
+    def session(self, model=None, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
+                numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, *, name=None):
+        """A session of a model: a file's path, the bytes of one, or a Model; or one that the configuration names.
+
+            runtime.session("ocr_det")       # a name of `models:` in the configuration; else the path of a file
+            runtime.session(name="ocr_det")  # a name of `models:`, and nothing else
+
+        A str that is a name there is taken for that; a pathlib.Path or "./ocr_det" never is. All who ask for a name share one session,
+        which is loaded, made as the configuration says and warmed when it is first asked for; so no other argument goes with it.
 
         device       for nodes that no rule places
         cache        path of a file in which packed weights are kept from one process to the next; one that ends in / is a folder,
@@ -616,10 +691,33 @@ class Runtime(_Object):
                      else fast
         disabled_passes  names of passes of "when" "session" (passes()) that are left out, beside the configuration's
         concurrency  how many runs of it compute at a time at most. None: as the configuration says, else as many as there are cores
+        batching     how submitted runs are joined to batches: {"max_batch": rows, "max_delay": seconds, "mask": name of an input,
+                     "buckets": lengths}, each of which may be left out. None: as the configuration says, else they are not
+        idle_arena_bytes  of intermediate values that it keeps for runs to come. None: as the configuration says, else 1 GiB
+        name         beside a model: what statistics() call it; None: the model's file name. Alone: a name of the configuration
         """
+        options = (device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes, concurrency, batching,
+                   idle_arena_bytes)
+        if model is None and name is None:
+            raise TypeError("session() takes a model or a name")
+        named = Session._deployed(self, name) if model is None else self._named(model) if name is None else None
+        if named is not None:
+            if options != (None, None, True, False, None, (), None, (), None, None, None):
+                raise TypeError("a model that the configuration names is made as that says, without other arguments")
+            return named
         model = model if isinstance(model, Model) else self.model(model)
-        return Session(self, model, device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes,
-                       concurrency)
+        return Session(self, model, *options, name)
+
+    def _named(self, model):
+        """The session that the configuration has by this name; None: it is no name there."""
+        if not isinstance(model, str) or not _NAME.fullmatch(model):
+            return None
+        try:
+            return Session._deployed(self, model)
+        except Error as error:
+            if error.status != Status.INVALID_ARGUMENT:  # which the library gives for names alone
+                raise
+            return None
 
 
 def passes():

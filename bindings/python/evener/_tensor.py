@@ -72,10 +72,19 @@ class Tensor:
         self.device = text_of(info.device)
         self.read_only = bool(info.flags & _raw.EVN_TENSOR_READ_ONLY)
 
-    def __del__(self):
-        handle = getattr(self, "_handle", None)
+    def close(self):
+        """Ends this object; what shares its memory keeps that."""
+        handle, self._handle = getattr(self, "_handle", None), None
         if handle is not None:
             self._library.evn_tensor_release(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    __del__ = close
 
     def __repr__(self):
         return f"<evener.Tensor {self.dtype}{list(self.shape)} on {self.device}>"

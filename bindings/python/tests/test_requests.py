@@ -140,6 +140,32 @@ def test_concurrency_is_a_sessions(runtime):
         runtime.session(tiny.add(), concurrency=-1)
 
 
+def test_batching_is_a_sessions(runtime):
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 3]) for name in "xy"]
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], "it", axis=axis) for axis in (0, 1)]
+    mixing, model = (helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]), ir_version=9,
+                                       opset_imports=[helper.make_opsetid("", 17)]).SerializeToString() for node in nodes)
+    session = runtime.session(model, batching={"max_batch": 8, "max_delay": 0.002})
+    rows = [floats(i, 1, -i)[None] for i in range(40)]
+    futures = [session.submit({"x": row}) for row in rows]
+    alone = runtime.session(model)
+    for row, future in zip(rows, futures):
+        numpy.testing.assert_array_equal(future.result(60)["y"], alone.run({"x": row})["y"])
+    with pytest.raises(evener.Error, match="\"it\" works along the axis") as caught:
+        runtime.session(mixing, batching={})
+    assert caught.value.node == "it"
+    with pytest.raises(evener.Error, match="max_batch is 1"):
+        runtime.session(model, batching={"max_batch": 1})
+    with pytest.raises(evener.Error, match="buckets need a mask"):
+        runtime.session(model, batching={"buckets": [16, 32]})
+    with pytest.raises(evener.Error, match="no input"):
+        runtime.session(model, batching={"mask": "attention_mask"})
+    with pytest.raises(TypeError, match="'size'"):
+        runtime.session(model, batching={"size": 3})
+    with pytest.raises(ValueError, match="max_delay is -1"):
+        runtime.session(model, batching={"max_delay": -1})
+
+
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "os._exit(3)"])
 def test_the_interpreter_ends_with_requests_in_flight(end):
     code = ("import os, sys, tiny, evener, numpy\n"

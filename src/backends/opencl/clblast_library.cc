@@ -3,13 +3,14 @@
 #include <atomic>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "base/os/os.h"
 
 namespace evn {
 namespace {
 
 struct LibraryState {
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<bool> open{false};
   ClBlastApi api{};
 };
@@ -34,7 +35,7 @@ bool open_clblast_library(const char* name, ClBlastApi* api, std::string* why) {
 
 const ClBlastApi* clblast_api(std::string* why) {
   if (g_library.open.load(std::memory_order_acquire)) return &g_library.api;
-  const std::lock_guard<std::mutex> lock(g_library.mutex);
+  const std::lock_guard<Mutex> lock(g_library.mutex);
   if (g_library.open.load(std::memory_order_relaxed)) return &g_library.api;
   if (!open_clblast_library("libclblast.so.1", &g_library.api, why)) return nullptr;
   g_library.open.store(true, std::memory_order_release);

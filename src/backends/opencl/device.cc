@@ -54,6 +54,7 @@ std::string names_of(const std::vector<OpenClFound>& all) {
 OpenClFound choose(const DeviceRequest& request) {
   std::string why;
   const std::vector<OpenClFound> all = find_opencl_devices(&why);
+  if (opencl_is_forked()) throw make_error(EVN_ERROR_FORKED, "%s", why.c_str()).with_device(request.name.c_str());
   if (all.empty())
     throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "no OpenCL device: %s", why.c_str()).with_device(request.name.c_str());
   const Match match(request);
@@ -129,11 +130,21 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
   traits_.memory_bytes = found_.memory_bytes;
 }
 
+// What is left in a child is not given back: the calls that would do it do nothing there.
 OpenClDevice::~OpenClDevice() {
-  reaper_.stop();
-  drain();
+  if (!is_forked()) {
+    reaper_.stop();
+    drain();
+  }
   clblast_->release();
   close_pool();
+}
+
+void OpenClDevice::require_not_forked() const {
+  if (!is_forked()) return;
+  throw make_error(EVN_ERROR_FORKED, "the process was forked after it had opened device %s, which does not work in the child",
+                   name().c_str())
+      .with_device(name().c_str());
 }
 
 std::span<const KernelFamily* const> OpenClDevice::kernels() const { return opencl_kernel_families(); }
@@ -148,6 +159,7 @@ Precision OpenClDevice::lowest_precision(Precision wanted, std::string* why) con
 
 // CLBlast builds its programs with options of its own, which strict nodes cannot rely on.
 const Kernel* OpenClDevice::find_kernel(const OpDesc& desc, std::string* reason) const {
+  require_not_forked();
   if (desc.strict && !keeps_denormals()) {
     if (reason != nullptr) *reason = "numerics: strict, and this device flushes floats below 2^-126 (no CL_FP_DENORM)";
     return nullptr;
@@ -163,6 +175,7 @@ const Kernel* OpenClDevice::find_kernel(const OpDesc& desc, std::string* reason)
 // Drivers allocate when memory is first used, so what is there is what the pool's ledger says; only what can never be is refused
 // here.
 void* OpenClDevice::obtain(std::size_t bytes, bool pinned) {
+  require_not_forked();
   if (bytes > found_.largest_buffer) {
     throw make_error(EVN_ERROR_OUT_OF_MEMORY, "%zu bytes are more than the largest buffer of the device, %llu bytes", bytes,
                      static_cast<unsigned long long>(found_.largest_buffer))
@@ -181,7 +194,7 @@ void* OpenClDevice::obtain(std::size_t bytes, bool pinned) {
 
 void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
   const std::unique_ptr<OpenClMemory> owned(static_cast<OpenClMemory*>(memory));
-  if (owned->mapped != nullptr) {
+  if (owned->mapped != nullptr && !is_forked()) {
     opencl().enqueue_unmap_mem_object(queue_.get(), owned->buffer, owned->mapped, 0, nullptr, nullptr);
     drain();
   }
@@ -189,6 +202,7 @@ void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
 }
 
 void* OpenClDevice::map(const Buffer& buffer, bool read, bool write) {
+  require_not_forked();
   auto* memory = static_cast<OpenClMemory*>(buffer.memory);
   if (memory == nullptr || !memory->pinned) return nullptr;
   if (memory->mapped != nullptr) unmap(memory);  // an earlier unmap failed
@@ -205,6 +219,7 @@ void OpenClDevice::unmap(const Buffer& buffer, void*) { unmap(static_cast<OpenCl
 
 // To the end: a run of a traced session goes to another queue.
 void OpenClDevice::unmap(OpenClMemory* memory) {
+  require_not_forked();
   if (memory->mapped == nullptr) return wait(event());  // an earlier call failed when it waited
   check_cl(cl_call(opencl().enqueue_unmap_mem_object, queue_.get(), memory->buffer, memory->mapped, cl_uint{0},
                    static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr)),
@@ -246,11 +261,13 @@ OpenClReaper::Finished OpenClDevice::finish_all() noexcept {
 }
 
 void OpenClDevice::wait(const Event& event) {
+  require_not_forked();
   if (event.device != this || event.value <= done_.load()) return;
   check_cl(finish_all().code, "clFinish", name());
 }
 
 bool OpenClDevice::wait_or_stop(const Event& event, const Cancel& cancel) {
+  require_not_forked();
   if (event.device != this || event.value <= done_.load()) return true;
   if (!cancel.exists() || !reaper_.start()) {
     wait(event);
@@ -262,7 +279,13 @@ bool OpenClDevice::wait_or_stop(const Event& event, const Cancel& cancel) {
   return true;
 }
 
+bool OpenClDevice::settle(const Cancel& cancel) {
+  require_not_forked();
+  return reaper_.settle(cancel);
+}
+
 void OpenClDevice::hold_until(const Event& event, std::shared_ptr<const void> held) noexcept {
+  if (is_forked()) return;
   if (reaper_.start() && reaper_.hold(event.value, held)) return;
   Device::hold_until(event, std::move(held));
 }
@@ -272,6 +295,7 @@ Event OpenClDevice::copy(const Location& from, const Location& to, std::span<con
 }
 
 Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* trace) {
+  require_not_forked();
   const cl_command_queue queue = queue_of(trace);
   EVN_CHECK(from.buffer.size == to.buffer.size && (from.device == this || to.device == this));
   wait_for_others(waits);
@@ -308,6 +332,7 @@ void OpenClDevice::run(const KernelCall& call) {
 }
 
 Event OpenClDevice::enqueue(const KernelCall& call, std::span<const Event> waits) {
+  require_not_forked();
   wait_for_others(waits);
   const std::lock_guard<std::mutex> lock(mutex_);
   run(call);
@@ -323,6 +348,7 @@ cl_command_queue OpenClDevice::queue_of(const StepTrace* trace) const {
 
 // A queue that measures costs time at every command, so there is one besides. When it cannot be made, nothing is measured.
 void OpenClDevice::prepare_tracing() noexcept {
+  if (is_forked()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (measuring_.load() != nullptr) return;
   cl_int code = CL_SUCCESS;

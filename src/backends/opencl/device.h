@@ -1,6 +1,6 @@
 // An OpenCL device: one context and one in-order queue; a second one, which measures, for the runs of traced sessions. All of a run
 // goes to one queue. An event's value counts what was enqueued before it, on either. Whoever cannot wait to the end has the reaper
-// do it.
+// do it. A forked child cannot use the device: EVN_ERROR_FORKED.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 
 #include "backends/opencl/clblast.h"
 #include "backends/opencl/reaper.h"
+#include "base/os/fork.h"
 #include "device/backend.h"
 
 namespace evn {
@@ -30,7 +31,7 @@ class OpenClDevice final : public Device {
   bool wait_or_stop(const Event& event, const Cancel& cancel) override;
   Event all_enqueued() override { return event(); }
   void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept override;
-  bool settle(const Cancel& cancel) override { return reaper_.settle(cancel); }
+  bool settle(const Cancel& cancel) override;
   void prepare_tracing() noexcept override;
   Event copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* trace) override;
   void finish_trace(StepTrace* trace) noexcept override;
@@ -49,6 +50,8 @@ class OpenClDevice final : public Device {
   ClBlastVerdict clblast_trial(std::uint64_t (*now)()) { return clblast_->measure(now); }
 
  private:
+  bool is_forked() const { return opened_in_ != os::fork_generation(); }
+  void require_not_forked() const;
   void unmap(OpenClMemory* memory);
   cl_command_queue queue_of(const StepTrace* trace) const;
   cl_int finish();
@@ -58,6 +61,7 @@ class OpenClDevice final : public Device {
   void drain() noexcept;
   Event event();
 
+  const std::uint32_t opened_in_ = os::fork_generation();
   const OpenClFound found_;
   ClContext context_;
   ClQueue queue_;

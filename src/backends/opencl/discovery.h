@@ -30,6 +30,8 @@ struct OpenClFound {
 // All devices of all platforms, in the loader's order. *why tells of each platform that has none or fails, and why there is nothing
 // at all: it is not empty when the result is. Throws only when memory is short.
 std::vector<OpenClFound> find_opencl_devices(std::string* why);
+// Whether there are none because the parent of this forked process opened OpenCL.
+bool opencl_is_forked();
 
 // "gpu", "cpu" or "accelerator".
 const char* opencl_kind(const OpenClFound& device);

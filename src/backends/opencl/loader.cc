@@ -2,17 +2,62 @@
 
 #include <atomic>
 #include <mutex>
+#include <tuple>
+#include <type_traits>
 
+#include "backends/opencl/discovery.h"
+#include "base/mutex.h"
+#include "base/os/fork.h"
 #include "base/os/os.h"
 
 namespace evn {
 namespace {
 
 struct LoaderState {
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<bool> open{false};
+  OpenClApi* api = nullptr;  // once it is open
+  std::uint32_t opened_in = 0;
 };
 constinit LoaderState g_loader;
+
+constexpr cl_int kForked = -9998;  // no code of OpenCL's
+
+// In a child the drivers' threads are not there, and their locks are held by nobody: whatever is called there says so.
+template <typename R, typename... Args>
+void refuse(R (*&slot)(Args...)) {
+  slot = [](Args... args) -> R {
+    if constexpr (std::is_same_v<R, cl_int>) {
+      return kForked;
+    } else {
+      *std::get<sizeof...(Args) - 1>(std::tuple<Args...>(args...)) = kForked;
+      return nullptr;
+    }
+  };
+}
+
+template <typename... Slots>
+void refuse_all(Slots&... slots) {
+  (refuse(slots), ...);
+}
+
+void refuse_calls() noexcept {
+  OpenClApi& a = *g_loader.api;
+  refuse_all(a.get_platform_ids, a.get_platform_info, a.get_device_ids, a.get_device_info, a.create_context, a.release_context,
+             a.create_command_queue, a.release_command_queue, a.create_buffer, a.release_mem_object, a.create_program_with_source,
+             a.create_program_with_binary, a.build_program, a.get_program_info, a.get_program_build_info, a.release_program,
+             a.create_kernel, a.set_kernel_arg, a.release_kernel, a.enqueue_nd_range_kernel, a.enqueue_read_buffer,
+             a.enqueue_write_buffer, a.enqueue_copy_buffer, a.enqueue_map_buffer, a.enqueue_unmap_mem_object,
+             a.enqueue_marker_with_wait_list, a.get_event_profiling_info, a.release_event, a.flush, a.finish);
+}
+constinit os::ForkedChild g_child{&refuse_calls};
+
+// nullptr, and *why, in a child.
+const OpenClApi* api_unless_forked(std::string* why) {
+  if (g_loader.opened_in == os::fork_generation()) return g_loader.api;
+  *why = "the process was forked when it had opened OpenCL, whose drivers do not work in the child";
+  return nullptr;
+}
 
 template <typename Function>
 bool bind(void* library, const char* symbol, Function* slot, std::string* why) {
@@ -81,13 +126,18 @@ bool open_opencl_library(const char* name, OpenClApi* api, std::string* why) {
 constinit OpenClApi OpenClLibrary::api_{};
 
 const OpenClApi* opencl_api(std::string* why) {
-  if (g_loader.open.load(std::memory_order_acquire)) return &OpenClLibrary::api_;
-  const std::lock_guard<std::mutex> lock(g_loader.mutex);
-  if (g_loader.open.load(std::memory_order_relaxed)) return &OpenClLibrary::api_;
+  if (g_loader.open.load(std::memory_order_acquire)) return api_unless_forked(why);
+  const std::lock_guard<Mutex> lock(g_loader.mutex);
+  if (g_loader.open.load(std::memory_order_relaxed)) return api_unless_forked(why);
   if (!open_opencl_library("libOpenCL.so.1", &OpenClLibrary::api_, why)) return nullptr;
+  g_loader.api = &OpenClLibrary::api_;
+  g_loader.opened_in = os::fork_generation();
+  os::call_in_children(g_child);
   g_loader.open.store(true, std::memory_order_release);
   return &OpenClLibrary::api_;
 }
+
+bool opencl_is_forked() { return g_loader.open.load(std::memory_order_acquire) && g_loader.opened_in != os::fork_generation(); }
 
 const char* cl_error_name(cl_int code) {
   switch (code) {
@@ -128,6 +178,7 @@ const char* cl_error_name(cl_int code) {
     case CL_INVALID_OPERATION: return "CL_INVALID_OPERATION";
     case CL_INVALID_BUFFER_SIZE: return "CL_INVALID_BUFFER_SIZE";
     case CL_INVALID_GLOBAL_WORK_SIZE: return "CL_INVALID_GLOBAL_WORK_SIZE";
+    case kForked: return "the process has forked";
     case -1001: return "CL_PLATFORM_NOT_FOUND_KHR";
     default: return "an unknown OpenCL error";
   }
@@ -142,6 +193,7 @@ evn_status cl_status(cl_int code) {
     case CL_INVALID_COMMAND_QUEUE:
     case CL_INVALID_CONTEXT:
     case -9999: return EVN_ERROR_DEVICE_LOST;  // some drivers' code for a kernel that was stopped
+    case kForked: return EVN_ERROR_FORKED;
     default: return EVN_ERROR_INTERNAL;
   }
 }

@@ -102,7 +102,7 @@ bool OpenClReaper::start() noexcept {
 }
 
 void OpenClReaper::stop() noexcept {
-  if (thread_ == nullptr) return;
+  if (thread_ == nullptr || made_in_ != os::fork_generation()) return;
   {
     const std::lock_guard<std::mutex> lock(state_->mutex);
     state_->stop = true;

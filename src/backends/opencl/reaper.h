@@ -9,6 +9,7 @@
 
 #include "backends/opencl/loader.h"
 #include "base/os/background.h"
+#include "base/os/fork.h"
 #include "device/kernel.h"
 
 namespace evn {
@@ -26,7 +27,7 @@ class OpenClReaper {
   OpenClReaper(const OpenClReaper&) = delete;
   OpenClReaper& operator=(const OpenClReaper&) = delete;
 
-  // The device goes; nobody waits, and nothing is held, when it does.
+  // The device goes; nobody waits, and nothing is held, when it does. In a forked child there is nothing to stop.
   void stop() noexcept;
 
   // False where the system refuses the thread, or memory. Before wait and hold.
@@ -51,6 +52,7 @@ class OpenClReaper {
   std::mutex starting_;
   std::shared_ptr<State> state_;  // null before the start
   std::unique_ptr<os::BackgroundThread> thread_;
+  const std::uint32_t made_in_ = os::fork_generation();
 };
 
 }  // namespace evn

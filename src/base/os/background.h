@@ -1,10 +1,12 @@
 // Threads that may outlive the object that started them.
 #pragma once
 
+#include <cstdint>
+
 namespace evn::os {
 
 // A thread with all signals blocked. The destructor joins it; on that thread itself it lets go of it, and the thread ends by
-// itself.
+// itself; in a forked child, where the thread is not, it does nothing.
 class BackgroundThread {
  public:
   BackgroundThread(void (*body)(void*), void* argument);  // throws EVN_ERROR_NO_THREADS
@@ -14,6 +16,7 @@ class BackgroundThread {
 
  private:
   unsigned long handle_ = 0;
+  std::uint32_t started_in_;
 };
 
 }  // namespace evn::os

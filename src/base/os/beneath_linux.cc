@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/os/beneath.h"
 #include "base/os/files_linux.h"
 #include "base/os/os.h"
 #include "base/os/read_linux.h"
@@ -87,6 +88,31 @@ Fd open_beneath(int folder, const std::string& location) noexcept {
     if (errno != EAGAIN) break;
   }
   return open_beneath_by_walk(folder, location);
+}
+
+std::string current_folder() {
+  std::string path(256, '\0');
+  for (;;) {
+    if (::getcwd(path.data(), path.size()) != nullptr) {
+      path.resize(path.find('\0'));
+      return path;
+    }
+    if (errno != ERANGE || path.size() > (std::size_t{1} << 20)) return ".";
+    path.resize(2 * path.size());
+  }
+}
+
+void refuse_links_beneath(const std::string& folder, const std::string& location) {
+  for (std::size_t begin = 0; begin < location.size();) {
+    const std::size_t end = std::min(location.find('/', begin), location.size());
+    struct stat st = {};
+    const std::string part = folder + location.substr(0, end);
+    if (io_call([&] { return ::lstat(part.c_str(), &st); }) != 0) return;
+    if (S_ISLNK(st.st_mode)) {
+      fail(EVN_ERROR_IO, "'%s' goes through a link, which must not be below '%s'", location.c_str(), folder.c_str());
+    }
+    begin = end + 1;
+  }
 }
 
 FileBytes read_file_beneath(const std::string& folder, const std::string& location, std::uint64_t offset, std::uint64_t length,

@@ -15,6 +15,7 @@
 #include "base/fault.h"
 #include "base/os/background.h"
 #include "base/os/files_linux.h"
+#include "base/os/fork.h"
 #include "base/os/os.h"
 
 namespace evn::os {
@@ -87,9 +88,11 @@ Thread::~Thread() {
   if (joinable_) ::pthread_join(handle_, nullptr);
 }
 
-BackgroundThread::BackgroundThread(void (*body)(void*), void* argument) : handle_(start_thread(body, argument)) {}
+BackgroundThread::BackgroundThread(void (*body)(void*), void* argument)
+    : handle_(start_thread(body, argument)), started_in_(fork_generation()) {}
 
 BackgroundThread::~BackgroundThread() {
+  if (started_in_ != fork_generation()) return;
   if (::pthread_equal(handle_, ::pthread_self()) != 0) {
     ::pthread_detach(handle_);
   } else {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "base/os/os.h"
 
 namespace evn {
@@ -11,7 +12,7 @@ namespace {
 constexpr const char* kModule = "libevener_image.so";
 
 struct ImageState {
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<const evn_image_module_table*> table{nullptr};
 };
 constinit ImageState g_image;
@@ -31,7 +32,7 @@ const evn_image_module_table* open_image_module(const std::string& path, std::st
 
 const evn_image_module_table* image_module(std::string* why) {
   if (const auto* table = g_image.table.load(std::memory_order_acquire)) return table;
-  const std::lock_guard<std::mutex> lock(g_image.mutex);
+  const std::lock_guard<Mutex> lock(g_image.mutex);
   if (const auto* table = g_image.table.load(std::memory_order_relaxed)) return table;
   const std::string folder = os::own_folder();
   if (folder.empty()) *why = "the folder of this library is not known";

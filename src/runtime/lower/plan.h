@@ -21,6 +21,10 @@ struct Signature {
   std::vector<std::uint8_t> skipped;               // per output: 1: it is not wanted; empty: all are
 };
 
+// In the place of a slot: the input lies in the pages of a state, whose rows are those of axis slot - kPagedSlot; the output is
+// what the run appends to such an input.
+inline constexpr std::uint8_t kPagedSlot = 0x80;
+inline bool is_paged_slot(std::uint8_t slot) { return slot >= kPagedSlot && slot < kPagedSlot + kMaxRank; }
 // In the place of a slot: an output is wanted where it is made.
 inline constexpr std::uint8_t kAnySlot = 0xfe;
 
@@ -59,17 +63,25 @@ struct AbsorbedNodes {
 };
 
 struct PlanStep {
-  enum class Kind : std::uint8_t { kKernel, kCopy, kRelayout };
+  enum class Kind : std::uint8_t {
+    kKernel,
+    kCopy,
+    kRelayout,
+    kAppend,  // writes a value behind the rows of a paged one
+    kExtend,  // makes room behind them, which a kernel writes to
+    kGather   // writes a paged value in plain order
+  };
   Kind kind = Kind::kKernel;
   std::uint8_t slot = 0;    // the device that does it
   bool wait_after = false;  // the source of an upload is reused soon
   std::int32_t node = -1;   // kKernel: graph node. Others: -1
   AbsorbedNodes absorbed;
-  ValueId value = kNoValue;        // kCopy, kRelayout: what is copied
+  ValueId value = kNoValue;        // kCopy, kRelayout, kAppend, kGather: what is copied. kExtend: what the rows become
   std::uint8_t from_slot = 0;      // kCopy
   std::uint8_t to_slot = 0;        // kCopy
   std::uint32_t wait_slots = 0;    // devices whose downloads must have arrived
-  std::uint32_t buffers = 0;       // first of: inputs, outputs, scratch (kKernel); from, to (kCopy)
+  std::uint32_t buffers = 0;       // first of: inputs, outputs, scratch (kKernel); from, to (kCopy); in plain order, paged
+                                   // (kAppend, kGather)
   std::uint32_t first_desc = 0;    // kKernel: of its descs in Plan::descs; kRelayout: its desc in Plan::relayouts
   std::uint32_t passes = 0;        // kKernel: bit i: the i-th of lowering_passes() took part
   std::int32_t constants = -1;     // kKernel: which of the plan's constants its desc has; -1: the compiled node's
@@ -77,6 +89,11 @@ struct PlanStep {
   std::span<const Buffer> packed;  // kKernel: per input
   OpDesc desc;                     // kKernel, kRelayout: spans into the plan
   KernelPlan plan;
+};
+
+// Which rows of a paged value a step writes or reads: PlanStep::plan's state.
+struct PagedRows {
+  std::int64_t first = 0, count = 0;
 };
 
 // A tensor of the caller's, not of the host, that the plan copies because it is wanted on, or made by, another device.

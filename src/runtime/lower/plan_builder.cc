@@ -42,13 +42,15 @@ void PlanBuilder::start() {
     s_.descs[v] = plan_->signature.inputs[i];
     if (s_.descs[v].wraps || !s_.descs[v].shape.is_known()) continue;
     const int slot = plan_->signature.input_slots[i];
+    const bool is_paged = is_paged_slot(plan_->signature.input_slots[i]);
     PlanRoot r;
     r.source = Source::kInput;
-    r.slot = static_cast<std::uint8_t>(slot);
+    r.slot = is_paged ? std::uint8_t{0} : static_cast<std::uint8_t>(slot);
     r.index = static_cast<std::int32_t>(i);
     r.bytes = s_.descs[v].size_bytes();
     r.last_user = INT32_MAX;  // never written over
-    root(v, slot) = add_root(r);
+    if (is_paged) r.paged_axis = static_cast<std::int8_t>(slot - kPagedSlot);
+    (is_paged ? s_.storage.root(v, Representation::paged()) : root(v, slot)) = add_root(r);
     if (const auto& bytes = plan_->signature.values[i]; !c_.only_estimated() && is_key(c_, i, s_.descs[v]))
       set_known(v, bytes.data(), bytes.size());
   }
@@ -70,7 +72,7 @@ void PlanBuilder::add_view(std::int32_t index) {
 }
 
 void PlanBuilder::share(ValueId from, ValueId to) {
-  if (root(from, 0, Layout::kChannelsLast) >= 0) need(from, 0);
+  if (root(from, 0, Layout::kChannelsLast) >= 0 || s_.storage.root(from, Representation::paged()) >= 0) need(from, 0);
   for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
     std::int32_t r = root(from, static_cast<int>(slot));
     if (r < 0 && s_.values[from] != nullptr && slot == 0) r = need(from, 0);
@@ -84,6 +86,11 @@ void PlanBuilder::add_output(std::size_t j) {
   const int slot = slot_for_output(j);
   plan_->outputs[j] = s_.descs[v];
   if (s_.descs[v].wraps) return;
+  if (is_paged_slot(plan_->signature.output_slots[j])) {
+    EVN_CHECK(s_.storage.root(v, Representation::paged()) >= 0);
+    return;
+  }
+  if (s_.storage.root(v, Representation::paged()) >= 0) need(v, 0);
   const std::int32_t last = slot == 0 && root(v, 0) < 0 ? root(v, 0, Layout::kChannelsLast) : -1;
   if (last >= 0 && s_.roots[last].source == Source::kOutput) return;  // raw
   if (last >= 0 && !same_in_all_layouts(s_.descs[v].shape)) return add_relayout(v, last, add_output_root(j, slot), Layout::kPlain);

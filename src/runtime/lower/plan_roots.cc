@@ -84,6 +84,45 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
   plan_->steps.push_back(step);
 }
 
+void PlanRoots::add_append(ValueId v, std::int32_t paged, std::int64_t first) {
+  const std::int32_t from = need(v, 0);
+  PlanStep step;
+  step.kind = PlanStep::Kind::kAppend;
+  step.value = v;
+  step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis]};
+  step.wait_slots = s_.roots[from].pending_slots;
+  step.buffers = add_buffer(from);
+  add_buffer(paged);
+  s_.other_steps.push_back(now());
+  plan_->steps.push_back(step);
+}
+
+void PlanRoots::add_extend(ValueId v, std::int32_t paged, std::int64_t first) {
+  PlanStep step;
+  step.kind = PlanStep::Kind::kExtend;
+  step.value = v;
+  step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis] - first};
+  step.buffers = add_buffer(-1);
+  add_buffer(paged);
+  s_.other_steps.push_back(now());
+  plan_->steps.push_back(step);
+  s_.storage.root(v, Representation::paged()) = paged;
+}
+
+std::int32_t PlanRoots::gather(ValueId v, std::int32_t paged) {
+  const std::int32_t to = add_arena_root(v, 0, now());
+  if (s_.roots[to].bytes == 0) return to;
+  PlanStep step;
+  step.kind = PlanStep::Kind::kGather;
+  step.value = v;
+  step.plan.state<PagedRows>() = {0, s_.descs[v].shape[s_.roots[paged].paged_axis]};
+  step.buffers = add_buffer(to);
+  add_buffer(paged);
+  s_.other_steps.push_back(now());
+  plan_->steps.push_back(step);
+  return to;
+}
+
 std::int32_t PlanRoots::relayout(ValueId v, std::int32_t from, Layout wanted) {
   if (same_in_all_layouts(s_.descs[v].shape) && !s_.roots[from].view.is_strided()) return root(v, 0, wanted) = from;
   const std::int32_t to = add_arena_root(v, 0, now());
@@ -106,6 +145,10 @@ std::int32_t PlanRoots::need(ValueId v, int slot, Layout layout, bool may_be_vie
 
 std::int32_t PlanRoots::need(ValueId v, int slot) {
   if (const std::int32_t r = root(v, slot); r >= 0) return r;
+  if (const std::int32_t r = s_.storage.root(v, Representation::paged()); r >= 0 && root(v, 0) < 0) {
+    root(v, 0) = gather(v, r);
+    return need(v, slot);
+  }
   if (const std::int32_t r = root(v, 0, Layout::kChannelsLast); r >= 0 && root(v, 0) < 0) {
     relayout(v, r, Layout::kPlain);
     return need(v, slot);
@@ -143,6 +186,8 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
   const ValueId v = draft_.outputs[k];
   const int slot = step.slot;
   if (v == kNoValue) return -1;
+  if (const std::int32_t j = s_.output_of[v]; j >= 0 && is_paged_slot(plan_->signature.output_slots[j]))
+    return s_.storage.root(v, Representation::paged());
   const std::int32_t last_node = step.absorbed.of_segment != nullptr ? step.absorbed.end()[-1] : step.node;
   const Layout layout = step.desc.output_layout(static_cast<int>(k));
   const bool plain = layout == Layout::kPlain || same_in_all_layouts(s_.descs[v].shape);

@@ -31,6 +31,11 @@ class PlanRoots : public PlanArenas {
   // Adds a step that converts v from root `from` to root `to` in layout `wanted`.
   void add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layout wanted);
 
+  // Adds a step that writes v, in plain order, behind the first `first` rows of the paged root.
+  void add_append(ValueId v, std::int32_t paged, std::int64_t first);
+  // Adds a step that makes room for v, which a kernel makes of the paged root by appending to its first `first` rows.
+  void add_extend(ValueId v, std::int32_t paged, std::int64_t first);
+
   // The root that holds v on a slot, copying it there first when it is elsewhere.
   std::int32_t need(ValueId v, int slot);
 
@@ -80,6 +85,9 @@ class PlanRoots : public PlanArenas {
  private:
   // The root that holds v on slot 0 in a layout in which it is not yet there, from the other one.
   std::int32_t relayout(ValueId v, std::int32_t from, Layout wanted);
+
+  // Adds a step that brings v, whose root is paged, to the host in plain order, and returns its root there.
+  std::int32_t gather(ValueId v, std::int32_t paged);
 
   // Counts the copy of an input of the run that a step on `slot` needs. need() calls itself for a copy between two devices by way
   // of the host; only the first call counts.

@@ -25,6 +25,7 @@ struct PlanRoot {
   bool is_16bit = false;            // stored as bfloat16 or float16, in half of the bytes
   bool is_viewed = false;           // is part of another one, or the other way round
   bool written_over = false;        // some of its channels are those of a later value
+  std::int8_t paged_axis = -1;      // of an input in pages: the axis of their rows
 };
 
 // What is known of the values between two nodes; and, behind the last one, how the plan was made.

@@ -12,7 +12,7 @@ void PlanSteps::add_kernel(std::int32_t index) {
   }
   form(index);
   PlanStep step = keep_draft();
-  find_inputs(step);
+  find_inputs(&step);
   set_output_roots(&step, draft_.views, input_roots_);
   for (OpDesc& stage : draft_.nodes.empty() ? std::span<OpDesc>() : std::span<OpDesc>(plan_->step_nodes.back())) {
     stage.fusion.pitches =
@@ -78,13 +78,25 @@ void PlanSteps::keep_stages(PlanStep* step) {
   step->packed = packed;
 }
 
-void PlanSteps::find_inputs(const PlanStep& step) {
+void PlanSteps::find_inputs(PlanStep* step) {
   input_roots_.clear();
+  auto* const may_be_paged = step->kernel->fusion.paged_inputs;
+  const std::uint32_t pages = may_be_paged != nullptr && step->desc.nodes.empty() ? may_be_paged(step->desc) : 0;
   for (std::size_t k = 0; k < draft_.operands.size(); ++k) {
     const StepOperand& o = draft_.operands[k];
-    input_roots_.push_back(
-        o.value == kNoValue ? -1 : need(o.value, step.slot, step.desc.input_layout(static_cast<int>(k)), o.may_be_view));
+    const std::int32_t paged = k < 32 && (pages >> k & 1) != 0 ? paged_root(o.value) : -1;
+    if (paged >= 0) step->desc.fusion.paged |= 1u << k;
+    input_roots_.push_back(paged >= 0 ? paged
+                           : o.value == kNoValue
+                               ? -1
+                               : need(o.value, step->slot, step->desc.input_layout(static_cast<int>(k)), o.may_be_view));
   }
+}
+
+// The root of v in pages of rows that kernels read so; -1: there is none, or v lies in plain order too.
+std::int32_t PlanSteps::paged_root(ValueId v) {
+  const std::int32_t r = v == kNoValue ? -1 : s_.storage.root(v, Representation::paged());
+  return r >= 0 && root(v, 0) < 0 && s_.roots[r].paged_axis == s_.descs[v].shape.rank() - 2 ? r : -1;
 }
 
 void PlanSteps::add_step(PlanStep* step) {

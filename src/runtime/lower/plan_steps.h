@@ -21,7 +21,8 @@ class PlanSteps : public PlanRoots {
   void keep_stages(PlanStep* step);
 
   // Finds the roots of the draft's operands.
-  void find_inputs(const PlanStep& step);
+  void find_inputs(PlanStep* step);
+  std::int32_t paged_root(ValueId v);
 
   // Adds the step, with the buffers of its inputs, unless there is nothing to write.
   void add_step(PlanStep* step);

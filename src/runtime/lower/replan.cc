@@ -273,7 +273,18 @@ class Replanner : PlanArenas {
     return true;
   }
 
+  // Rows of an input that a state holds: as many as it has now.
+  void update_paged(PlanStep* step) {
+    const PlanRoot& paged = s_.roots[s_.buffer_roots[step->buffers + 1]];
+    const auto rows = [&](ValueId v) { return s_.descs[v].shape[paged.paged_axis]; };
+    const std::int64_t past = rows(graph_.inputs[static_cast<std::size_t>(paged.index)]);
+    if (step->kind == PlanStep::Kind::kGather) step->plan.state<PagedRows>() = {0, rows(step->value)};
+    if (step->kind == PlanStep::Kind::kAppend) step->plan.state<PagedRows>() = {past, rows(step->value)};
+    if (step->kind == PlanStep::Kind::kExtend) step->plan.state<PagedRows>() = {past, rows(step->value) - past};
+  }
+
   void update_other(PlanStep* step) {
+    if (step->kind >= PlanStep::Kind::kAppend) update_paged(step);
     if (!changed_[step->value]) return;
     const std::size_t bytes = s_.descs[step->value].size_bytes();
     for (std::uint32_t b = step->buffers; b < step->buffers + 2; ++b) set_bytes(s_.buffer_roots[b], bytes);

@@ -12,17 +12,18 @@
 namespace evn {
 
 // A representation of a value: on one of the session's devices in plain order; or, on the host alone, channels last, where the
-// value may be a channel view; or channels last and copied out of the wider value.
+// value may be a channel view; or channels last and copied out of the wider value; or in the pages of a state.
 class Representation {
  public:
   static constexpr Representation plain(int slot) { return Representation(kFirstPlain + slot); }
   static constexpr Representation channels_last() { return Representation(kChannelsLast); }
   static constexpr Representation materialized() { return Representation(kMaterialized); }
+  static constexpr Representation paged() { return Representation(kPaged); }
   static constexpr Representation of(Layout layout, int slot) { return layout == Layout::kPlain ? plain(slot) : channels_last(); }
 
  private:
   friend class ValueStorage;
-  static constexpr int kChannelsLast = 0, kMaterialized = 1, kFirstPlain = 2;
+  static constexpr int kChannelsLast = 0, kMaterialized = 1, kPaged = 2, kFirstPlain = 3;
   explicit constexpr Representation(int number) : number_(number) {}
 
   int number_;

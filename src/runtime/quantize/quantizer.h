@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "base/user_data.h"
 #include "evener/quantize.h"
 #include "model/save.h"
@@ -110,7 +111,7 @@ class Quantizer {
   std::shared_ptr<Runtime> runtime_;
   UserData user_;  // behind all else but the runtime
   QuantizerRequest request_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   Model model_;  // float32; branches and bodies among the other nodes (graph/subgraphs.h)
   QuantScheme scheme_;
   QuantScheme calibrated_;  // the first one, to which observers belong

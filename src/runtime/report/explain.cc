@@ -143,6 +143,16 @@ void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, c
   json.end_object();
 }
 
+// Those of bodies are not counted.
+std::string nodes_by_device(const CompiledGraph& c, const std::vector<NodePlacement>& placed) {
+  std::string text = "placement:";
+  for (const Device* device : c.devices) {
+    const auto count = std::count_if(placed.begin(), placed.end(), [&](const NodePlacement& p) { return p.device == device; });
+    if (count > 0) text += (text.back() == ':' ? " " : ", ") + std::to_string(count) + " nodes on " + device->name();
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 // What the latest run tells.
@@ -157,7 +167,7 @@ Session::Latest Session::latest() const {
   const CompiledGraph& c = compiled_;
   Latest l{{}, std::vector<const Kernel*>(c.nodes.size(), nullptr), std::vector<std::uint32_t>(c.nodes.size()), c.placement.nodes};
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) {
       l.chain.push_back(p->plan);
     }
@@ -206,9 +216,14 @@ std::string Session::explain(evn_format format) const {
   std::vector<CopyRow> copies = chain.empty() ? expected_copies(c) : std::vector<CopyRow>();
   for (const auto& plan : chain) add_planned_copies(c, *plan, copies);
   JsonWriter json;
-  std::string text = "model " + (c.model->file_name.empty() ? std::string("(from a buffer)") : c.model->file_name) + "\nnodes:\n";
+  std::string text = "model " + (c.model->file_name.empty() ? std::string("(from a buffer)") : c.model->file_name) + "\n" +
+                     nodes_by_device(c, placed) + "nodes:\n";
   json.begin_object();
   json.field("model", c.model->file_name);
+  json.key("metadata");
+  json.begin_object();
+  for (const MetadataEntry& entry : c.model->model.metadata) json.field(entry.key, entry.value);
+  json.end_object();
   json.key("nodes");
   json.begin_array();
   write_nodes(json, text);

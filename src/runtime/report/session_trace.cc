@@ -6,25 +6,25 @@ namespace evn {
 
 void Session::start_trace(std::uint32_t event_capacity) {
   auto trace = std::make_shared<Trace>(compiled_, event_capacity);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (tracing_.load()) fail(EVN_ERROR_WRONG_STATE, "the session is being traced already");
   trace_.swap(trace);
   tracing_.store(true);
 }
 
 void Session::stop_trace() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (!tracing_.exchange(false)) fail(EVN_ERROR_WRONG_STATE, "the session is not being traced");
 }
 
 std::shared_ptr<Trace> Session::trace_to_record() const {
   if (!tracing_.load(std::memory_order_relaxed)) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return tracing_.load() ? trace_ : nullptr;
 }
 
 std::shared_ptr<Trace> Session::latest_trace() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (trace_ == nullptr) fail(EVN_ERROR_WRONG_STATE, "the session has never been traced");
   return trace_;
 }

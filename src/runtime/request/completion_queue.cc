@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "base/error.h"
 #include "base/os/event_descriptor.h"
 
 namespace evn {
@@ -10,16 +11,25 @@ CompletionQueue::~CompletionQueue() {
   while (first_ != nullptr) {
     Entry* const entry = first_;
     first_ = entry->next;
-    if (entry->abandon != nullptr) entry->abandon(entry->handle);
-    const std::shared_ptr<const void> keeper = std::move(entry->keeper);
+    abandon(entry);
   }
   os::close_event_descriptor(descriptor_);
 }
 
+void CompletionQueue::abandon(Entry* entry) noexcept {
+  if (entry->abandon != nullptr) entry->abandon(entry->handle);
+  const std::shared_ptr<const void> keeper = std::move(entry->keeper);
+}
+
+void CompletionQueue::require_not_forked() const {
+  if (is_forked()) fail(EVN_ERROR_FORKED, "the queue was made before the process forked, and is its parent's");
+}
+
 void CompletionQueue::push(Entry* entry, std::shared_ptr<const void> keeper) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
   entry->next = nullptr;
   entry->keeper = std::move(keeper);
+  if (is_forked()) return abandon(entry);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (first_ == nullptr) os::set_event_descriptor(descriptor_, true);
   (first_ == nullptr ? first_ : last_->next) = entry;
   last_ = entry;
@@ -27,7 +37,8 @@ void CompletionQueue::push(Entry* entry, std::shared_ptr<const void> keeper) noe
 }
 
 CompletionQueue::Taken CompletionQueue::next(std::uint64_t timeout_ns) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  require_not_forked();
+  std::unique_lock<Mutex> lock(mutex_);
   const auto some = [this] { return first_ != nullptr; };
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;
   if (timeout_ns >= kForever) {
@@ -43,7 +54,8 @@ CompletionQueue::Taken CompletionQueue::next(std::uint64_t timeout_ns) {
 }
 
 int CompletionQueue::descriptor() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  require_not_forked();
+  const std::lock_guard<Mutex> lock(mutex_);
   if (descriptor_ < 0) {
     descriptor_ = os::make_event_descriptor();
     os::set_event_descriptor(descriptor_, first_ != nullptr);

@@ -1,10 +1,13 @@
-// Requests that have ended, in that order, for the threads that ask.
+// Requests that have ended, in that order, for the threads that ask. It is of the process that made it, which shares the descriptor
+// with its children.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+
+#include "base/mutex.h"
+#include "base/os/fork.h"
 
 namespace evn {
 
@@ -33,10 +36,16 @@ class CompletionQueue {
   Taken next(std::uint64_t timeout_ns);
   // Can be read from while there are entries. Throws EVN_ERROR_LIMIT.
   int descriptor();
+  // Throws EVN_ERROR_FORKED in a child of the process that made it; so do next and descriptor, and push lets go of the entry there.
+  void require_not_forked() const;
 
  private:
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable pushed_;
+  bool is_forked() const { return made_in_ != os::fork_generation(); }
+  static void abandon(Entry* entry) noexcept;
+
+  const std::uint32_t made_in_ = os::fork_generation();
+  Mutex mutex_;  // guards what follows
+  Condition pushed_;
   Entry* first_ = nullptr;
   Entry* last_ = nullptr;
   int descriptor_ = -1;  // an eventfd, whose count is 1 while there are entries

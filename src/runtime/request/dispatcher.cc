@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <vector>
 
 #include "base/error.h"
 #include "base/os/background.h"
 #include "base/os/os.h"
+#include "runtime/batch/batch_run.h"
+#include "runtime/batch/gathering.h"
 #include "runtime/request/request.h"
 #include "runtime/request/session_requests.h"
 
@@ -39,14 +40,18 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   const bool on_host;
   const HostPost post;
   const std::uint64_t most_waiting;
+  const std::uint32_t made_in = os::fork_generation();
 
   std::mutex mutex;  // guards what follows
-  std::condition_variable work, room, watch;
+  Condition work, room, watch, joined;
   SessionRequests* first = nullptr;  // of the sessions in which requests wait
   std::uint64_t waiting = 0;
   std::uint64_t numbers = 0;
   int idle = 0;
-  int tasks_in_vain = 0;  // of the host, which found nothing that might be executed then
+  int tasks_in_vain = 0;           // of the host, which found nothing that might be executed then
+  std::size_t tasks_to_spare = 0;  // of requests that were joined with others
+  int gatherings = 0;              // threads that wait for requests to join
+  BatchList batches;               // under way, at which the watcher looks
   bool stopped = false;
   bool watch_sleeps = false;
   std::array<int, 2 * kMostPriority + 1> executing{};  // by priority
@@ -58,6 +63,9 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
 
   State(int at_a_time, bool host, HostPost host_post, std::uint64_t most)
       : most_executing(at_a_time), on_host(host), post(host_post), most_waiting(most) {}
+
+  // What is guarded is as other threads had it when the process forked, which this thread did in a callback.
+  bool is_forked() const { return made_in != os::fork_generation(); }
 
   // A request waits only for others that are as urgent: for a more urgent one a further thread is started, for which runs of the
   // others make way.
@@ -89,10 +97,10 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     return request;
   }
 
-  void note_gone(SessionRequests* session) {
-    --waiting;
-    room.notify_one();
-    if (!session->is_empty()) return;
+  void note_gone(SessionRequests* session, std::size_t count = 1) {
+    waiting -= count;
+    count == 1 ? room.notify_one() : room.notify_all();
+    if (!session->is_empty() || !session->listed) return;
     SessionRequests** at = &first;
     while (*at != session) at = &(*at)->next;
     *at = session->next;
@@ -102,6 +110,9 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   void push(const RequestPtr& request) {
     SessionRequests& session = request->session().requests();
     request->note_submission(os::now_ns(), ++numbers);
+    if (Batcher* const batcher = request->session().batcher()) batcher->note_arrival(session.in_flight() + 1);
+    if (gatherings > 0) joined.notify_all();
+    if (session.gathering != nullptr && session.gathering->offer(request)) return;
     session.push(request);
     ++waiting;
     if (session.listed) return;
@@ -145,8 +156,9 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     } catch (const std::bad_alloc&) {}
   }
 
-  // Executes a request that has been popped; `thread` is null in a task of the host. The lock is held again in the end.
-  void execute(RequestPtr request, Thread* thread, std::unique_lock<std::mutex>& lock) {
+  // Executes a request that has been popped; `thread` is null in a task of the host. The lock is held again in the end. False, and
+  // it is not, in a child that a callback has forked.
+  bool execute(RequestPtr request, Thread* thread, std::unique_lock<std::mutex>& lock) {
     std::shared_ptr<Session> session = request->shared_session();
     const std::int32_t priority = request->run().priority;
     ++executing[class_of(priority)];
@@ -154,17 +166,32 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
       thread->priority = priority;
       thread->executes = true;
     }
-    lock.unlock();
-    request->execute(request);
-    request.reset();
-    lock.lock();
+    Batcher* const batcher = session->batcher();
+    if (batcher == nullptr) {
+      if (thread != nullptr && waiting > 0) call_more_threads();
+      lock.unlock();
+      request->execute(request);
+      request.reset();
+      if (is_forked()) return false;
+      lock.lock();
+    } else {
+      execute_with_others(*batcher, std::move(request), *session, thread, lock);
+      if (is_forked()) return false;
+    }
     if (thread == nullptr || thread->executes) --executing[class_of(priority)];
     if (thread != nullptr) thread->executes = false;
     session->requests().done();
     lock.unlock();
     session.reset();  // with it the runtime may end, here
+    if (is_forked()) return false;
     lock.lock();
+    return true;
   }
+
+  void execute_with_others(Batcher& batcher, RequestPtr request, Session& session, const Thread* thread,
+                           std::unique_lock<std::mutex>& lock);
+  void gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests, std::unique_lock<std::mutex>& lock);
+  void run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock);
 
   static void work_main(void* argument) {
     auto* const thread = static_cast<Thread*>(argument);
@@ -177,8 +204,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     std::unique_lock<std::mutex> lock(mutex);
     while (!stopped) {
       if (RequestPtr request = pop()) {
-        if (waiting > 0) call_more_threads();
-        execute(std::move(request), thread, lock);
+        if (!execute(std::move(request), thread, lock)) return;
         continue;
       }
       if (static_cast<int>(threads.size()) > most_executing) return end_thread(thread);
@@ -215,6 +241,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   void watch_loop();
   bool replace_long_callbacks(std::uint64_t now);
   void end_stopped(std::unique_lock<std::mutex>& lock);
+  void look_at_batches(std::unique_lock<std::mutex>& lock);
 
   static void run_task(void* context, std::uint32_t) {
     const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(context));
@@ -226,16 +253,100 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     do {
       RequestPtr request = pop();
       if (request == nullptr) {
-        ++tasks_in_vain;
+        if (tasks_to_spare > 0) --tasks_to_spare;
+        else ++tasks_in_vain;
         return;
       }
-      execute(std::move(request), nullptr, lock);
+      if (!execute(std::move(request), nullptr, lock)) return;
     } while (tasks_in_vain > 0 && tasks_in_vain-- > 0);
   }
 };
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local RequestDispatcher::State::Thread* RequestDispatcher::State::t_thread =
     nullptr;
+
+// Executes a request that has been popped, with those that may be joined with it. Of each that is executed alone the batcher is
+// told too.
+void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr request, Session& session, const Thread* thread,
+                                                   std::unique_lock<std::mutex>& lock) {
+  SessionRequests& requests = session.requests();
+  Gathering gathering(batcher);
+  gather(gathering, request, requests, lock);
+  if (thread != nullptr && waiting > 0) call_more_threads();
+  lock.unlock();
+  if (gathering.members.size() > 1) {
+    request.reset();
+    run_batch(batcher, std::move(gathering.members), lock);
+  } else {
+    gathering.members.clear();
+    const std::int64_t rows = batcher.rows_of(*request);
+    const std::uint64_t begin = os::now_ns();
+    request->execute(request);
+    request.reset();
+    batcher.note_run(rows, os::now_ns() - begin);
+  }
+  lock.lock();
+  batcher.note_end(requests.in_flight());
+}
+
+// Those that wait already; and those that come, as long as the first may wait for them, more are on their way, and no other request
+// could have this thread.
+void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests,
+                                      std::unique_lock<std::mutex>& lock) {
+  try {
+    if (!gathering.begin(leader)) return;
+    requests.join(leader->run().priority, &gathering.members, [&](const RequestPtr& r) { return gathering.wants(r); });
+  } catch (const std::bad_alloc&) {  // with those that there are
+    if (gathering.members.empty()) return;
+  }
+  const std::size_t taken = gathering.members.size() - 1;
+  if (taken > 0) note_gone(&requests, taken);
+  if (on_host) tasks_to_spare += taken;
+  while (!on_host && !stopped && requests.gathering == nullptr && !gathering.members.empty() && !gathering.is_full()) {
+    const std::uint64_t now = os::now_ns();
+    const bool expects = gathering.batcher.expects_more_than(requests.in_flight());
+    if (now >= gathering.until_ns || !expects || (waiting > 0 && idle == 0) || gathering.has_stopped()) return;
+    std::uint64_t sleep = std::min<std::uint64_t>(gathering.until_ns - now, 1'000'000'000);
+    if (gathering.has_tokens()) sleep = std::min(sleep, kLookNs);
+    requests.gathering = &gathering;
+    ++gatherings;
+    joined.wait_for(lock, std::chrono::nanoseconds(sleep));
+    --gatherings;
+    requests.gathering = nullptr;
+  }
+}
+
+// Without the lock.
+void RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<BatchRun> batch = BatchRun::make(batcher, std::move(members));
+  if (batch == nullptr) return;
+  bool done = batch->prepare();
+  const bool watched = done && batch->has_stops() && !on_host;
+  if (watched) {
+    lock.lock();
+    batches.add(*batch);
+    call_the_watcher();
+    lock.unlock();
+  }
+  if (done) done = batch->run();
+  if (watched) {
+    lock.lock();
+    batches.remove(*batch);
+    lock.unlock();
+  }
+  batch->finish(done);
+}
+
+void RequestDispatcher::State::look_at_batches(std::unique_lock<std::mutex>& lock) {
+  if (batches.is_empty()) return;
+  std::vector<std::shared_ptr<BatchRun>> found = batches.all();
+  lock.unlock();
+  for (std::shared_ptr<BatchRun>& b : found) {
+    b->look();
+    b.reset();
+  }
+  lock.lock();
+}
 
 // Another thread in the place of each that has been in a callback for long. Whether there are such callbacks.
 bool RequestDispatcher::State::replace_long_callbacks(std::uint64_t now) {
@@ -271,6 +382,7 @@ void RequestDispatcher::State::end_stopped(std::unique_lock<std::mutex>& lock) {
     if (r != nullptr) r->end_stopped(r);
     r.reset();
   }
+  if (is_forked()) return;
   lock.lock();
 }
 
@@ -280,7 +392,10 @@ void RequestDispatcher::State::watch_loop() {
     const std::uint64_t begin = os::now_ns();
     bool looks = replace_long_callbacks(begin);
     end_stopped(lock);
-    if (stopped) return;
+    if (is_forked()) return;
+    look_at_batches(lock);
+    if (stopped || is_forked()) return;
+    looks = looks || !batches.is_empty();
     std::uint64_t deadline = UINT64_MAX;
     for (const SessionRequests* s = first; s != nullptr; s = s->next) s->look_at_stops(&deadline, &looks);
     const std::uint64_t now = os::now_ns();
@@ -300,6 +415,7 @@ RequestDispatcher::Aside::Aside() noexcept {
   State::Thread* const thread = State::t_thread;
   if (thread == nullptr) return;
   State& state = *thread->state;
+  if (state.is_forked()) return;
   const std::lock_guard<std::mutex> lock(state.mutex);
   thread->callback_begin_ns = os::now_ns();
   if (state.waiting > 0) state.call_the_watcher();
@@ -307,7 +423,7 @@ RequestDispatcher::Aside::Aside() noexcept {
 
 RequestDispatcher::Aside::~Aside() {
   State::Thread* const thread = State::t_thread;
-  if (thread == nullptr) return;
+  if (thread == nullptr || thread->state->is_forked()) return;
   const std::lock_guard<std::mutex> lock(thread->state->mutex);
   thread->callback_begin_ns = 0;
 }
@@ -316,6 +432,7 @@ RequestDispatcher::RequestDispatcher(int threads, bool on_host, HostPost post, s
     : state_(std::make_shared<State>(threads, on_host, post, most_waiting)) {}
 
 RequestDispatcher::~RequestDispatcher() {
+  if (is_forked()) return;  // the parent's state stays: its threads kept it
   std::vector<std::unique_ptr<State::Thread>> threads, ended;
   std::unique_ptr<State::Thread> watcher;
   {
@@ -329,7 +446,16 @@ RequestDispatcher::~RequestDispatcher() {
   }
 }
 
+void RequestDispatcher::begin_in_child() {
+  const std::lock_guard<Mutex> lock(beginning_);
+  if (!is_forked()) return;
+  const State& old = *state_;
+  state_ = std::make_shared<State>(old.most_executing, old.on_host, old.post, old.most_waiting);
+  made_in_.store(os::fork_generation(), std::memory_order_release);
+}
+
 void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, const StopCondition& stop) {
+  if (is_forked()) begin_in_child();
   State& s = *state_;
   if (s.on_host && s.post.post == nullptr) {
     fail(EVN_ERROR_UNSUPPORTED, "the runtime has an executor of the host's, and asynchronous runs need its `post` too");
@@ -347,6 +473,7 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
     if (cancel.stop()) cancel.fail();
     s.room.wait_for(lock, std::chrono::nanoseconds(kLookNs));
   }
+  session.begin_in_child();
   s.push(request);
   session.enter();
   try {
@@ -363,7 +490,8 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
     if (!lock.owns_lock()) lock.lock();
     if (!session.remove(request.get())) return;  // somebody has come for it all the same
     s.note_gone(&session);
-    session.leave();
+    session.note_end();
+    session.leave(os::fork_generation());
     throw;
   }
 }

@@ -1,9 +1,13 @@
-// Who executes requests: threads that start when they are first needed, or the host's executor.
+// Who executes requests: threads that start when they are first needed, or the host's executor. A forked child has neither threads
+// nor requests of its parent's: its first submission begins anew.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
+#include "base/mutex.h"
+#include "base/os/fork.h"
 #include "evener/evener.h"
 
 namespace evn {
@@ -45,6 +49,11 @@ class RequestDispatcher {
   struct State;
 
  private:
+  bool is_forked() const { return made_in_.load(std::memory_order_acquire) != os::fork_generation(); }
+  [[gnu::cold]] void begin_in_child();
+
+  Mutex beginning_;
+  std::atomic<std::uint32_t> made_in_{os::fork_generation()};  // that of the state
   std::shared_ptr<State> state_;
 };
 

@@ -41,20 +41,30 @@ void Request::end_stopped(const RequestPtr& self) noexcept {
   try {
     Cancel{run_.stop, "the request's time is over"}.fail();
   } catch (const Error& e) {
+    session_->statistics().note_end(run_.priority, outcome_of(e.status));
     end(self, &e);
   }
 }
 
+void Request::end_joined(const RequestPtr& self, std::span<RunValue> made) noexcept {
+  for (std::size_t j = 0; j < outputs_.size(); ++j) {
+    if (!outputs_[j]) outputs_[j] = std::move(made[j]);
+  }
+  end(self, nullptr);
+}
+
 void Request::end(const RequestPtr& self, const Error* error) noexcept {
   inputs_.clear();  // others may have what the request kept before they learn of its end
+  run_.state.reset();
   const std::shared_ptr<Session> session = std::move(session_);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const LockIfAlive lock(mutex_);
     if (error != nullptr) {
       error_ = *error;
       failed_ = true;
       outputs_.clear();
     }
+    session->requests().note_end();
     state_.store(State::kEnded, std::memory_order_release);
     ended_.notify_all();
   }
@@ -63,13 +73,18 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
     const RequestDispatcher::Aside aside;
     tell(self);
   }
-  session->requests().leave();
+  session->requests().leave(made_in_);
+}
+
+void Request::require_not_forked() const {
+  if (made_in_ != os::fork_generation()) fail(EVN_ERROR_FORKED, "the request was under way when the process forked");
 }
 
 bool Request::wait(std::uint64_t timeout_ns) {
   if (has_ended()) return true;
+  require_not_forked();
   if (timeout_ns == 0) return false;
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<Mutex> lock(mutex_);
   const auto done = [this] { return has_ended(); };
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;
   if (timeout_ns < kForever) return ended_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), done);
@@ -78,6 +93,7 @@ bool Request::wait(std::uint64_t timeout_ns) {
 }
 
 void Request::check_takeable() const {
+  if (!has_ended()) require_not_forked();
   if (!has_ended()) fail(EVN_ERROR_BUSY, "the request has not ended");
   if (failed_) throw Error(error_);
   if (taken_) fail(EVN_ERROR_WRONG_STATE, "the request's outputs have been taken");

@@ -1,11 +1,12 @@
 // One asynchronous run of a session: what it was given, and what came of it.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/os/fork.h"
 #include "base/user_data.h"
 #include "runtime/session.h"
 
@@ -30,18 +31,26 @@ class Request {
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   const RunRequest& run() const { return run_; }
   std::size_t output_count() const { return outputs_.size(); }
+  std::uint64_t submitted_ns() const { return submitted_ns_; }
+  // Until it has ended: what it was given, and the tensor that was given for an output, or null.
+  std::span<const RunValue> inputs() const { return inputs_; }
+  const TensorPtr& given_output(std::size_t output) const { return outputs_[output].tensor; }
 
   // Runs the model. Called once, without locks.
   void execute(const RequestPtr& self) noexcept;
   // Ends a request that nobody executes, and that its token or deadline has stopped.
   void end_stopped(const RequestPtr& self) noexcept;
+  // Ends a request that a run of several has computed. `made`: the outputs for which no tensor was given.
+  void end_joined(const RequestPtr& self, std::span<RunValue> made) noexcept;
   // Of the dispatcher, before anybody else knows the request.
   void note_submission(std::uint64_t now_ns, std::uint64_t number) {
     submitted_ns_ = now_ns;
+    run_.submitted_ns = now_ns;
     number_ = number;
   }
 
-  // Whether it has ended; waits so long for it (UINT64_MAX: as long as it takes).
+  // Whether it has ended; waits so long for it (UINT64_MAX: as long as it takes). Throws EVN_ERROR_FORKED where it never will, in a
+  // child of the process that submitted it.
   bool wait(std::uint64_t timeout_ns);
   bool has_ended() const { return state_.load(std::memory_order_acquire) == State::kEnded; }
 
@@ -49,7 +58,7 @@ class Request {
   // EVN_ERROR_BUSY, EVN_ERROR_WRONG_STATE.
   template <typename F>
   void take(F&& give) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     check_takeable();
     give(std::span<const RunValue>(outputs_));
     taken_ = true;
@@ -66,6 +75,7 @@ class Request {
   friend class SessionRequests;
   enum class State : std::uint8_t { kQueued, kRunning, kEnded };
 
+  void require_not_forked() const;
   void check_takeable() const;
   void end(const RequestPtr& self, const Error* error) noexcept;
 
@@ -73,13 +83,14 @@ class Request {
   const std::shared_ptr<Runtime> runtime_;
   std::vector<RunValue> inputs_, outputs_;
   std::vector<bool> given_;
-  const RunRequest run_;
+  RunRequest run_;
   const std::shared_ptr<CancelToken> token_;
+  const std::uint32_t made_in_ = os::fork_generation();
   std::atomic<State> state_{State::kQueued};
   bool taken_ = false;
   bool failed_ = false;
-  std::mutex mutex_;
-  std::condition_variable ended_;
+  Mutex mutex_;
+  Condition ended_;
   Error error_;
   std::uint64_t submitted_ns_ = 0;
   std::uint64_t number_ = 0;

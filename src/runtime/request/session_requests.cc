@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 
+#include "base/error.h"
 #include "runtime/request/request.h"
 
 namespace evn {
@@ -52,13 +54,27 @@ std::int32_t SessionRequests::top_priority(std::uint64_t now_ns) const {
 
 RequestPtr SessionRequests::pop(std::uint64_t now_ns) {
   std::int64_t u = 0;
-  Heap& heap = classes_[static_cast<std::size_t>(top_class(now_ns, &u))];
+  ++running_;
+  return take_top(static_cast<std::int32_t>(top_class(now_ns, &u)) - kMostPriority);
+}
+
+const RequestPtr* SessionRequests::top(std::int32_t priority) const {
+  const Heap& heap = classes_[static_cast<std::size_t>(priority + kMostPriority)];
+  return heap.empty() ? nullptr : &heap.front();
+}
+
+RequestPtr SessionRequests::take_top(std::int32_t priority) {
+  Heap& heap = classes_[static_cast<std::size_t>(priority + kMostPriority)];
   std::pop_heap(heap.begin(), heap.end(), is_later);
   RequestPtr request = std::move(heap.back());
   heap.pop_back();
   --waiting_;
-  ++running_;
   return request;
+}
+
+std::uint64_t SessionRequests::in_flight() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return entered_;
 }
 
 bool SessionRequests::remove(const Request* request) noexcept {
@@ -91,18 +107,41 @@ void SessionRequests::look_at_stops(std::uint64_t* deadline_ns, bool* tokens) co
   }
 }
 
-void SessionRequests::enter() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  ++entered_;
+void SessionRequests::require_not_forked() const {
+  if (used_in_.load(std::memory_order_relaxed) == os::fork_generation() || under_way_.load(std::memory_order_relaxed) == 0) return;
+  fail(EVN_ERROR_FORKED, "requests of the session were under way when the process forked");
 }
 
-void SessionRequests::leave() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+// Threads that are no more may have been about to tell of the ends of requests, and to note that.
+void SessionRequests::begin_in_child() {
+  if (used_in_.load(std::memory_order_relaxed) == os::fork_generation()) return;
+  require_not_forked();
+  ::new (static_cast<void*>(&mutex_)) Mutex;
+  entered_ = 0;
+  running_ = 0;
+  waiting_ = 0;
+  for (Heap& heap : classes_) heap.clear();
+  next = nullptr;
+  listed = false;
+  used_in_.store(os::fork_generation(), std::memory_order_relaxed);
+}
+
+void SessionRequests::enter() {
+  const std::lock_guard<Mutex> lock(mutex_);
+  ++entered_;
+  under_way_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void SessionRequests::leave(std::uint32_t made_in) noexcept {
+  const LockIfAlive lock(mutex_);
+  if (made_in != used_in_.load(std::memory_order_relaxed)) return;  // begin_in_child has been there
   if (--entered_ == 0) changed_.notify_all();
 }
 
 bool SessionRequests::wait_for_all(std::uint64_t timeout_ns) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  require_not_forked();
+  if (used_in_.load(std::memory_order_relaxed) != os::fork_generation()) return true;  // who still had to tell is not there
+  std::unique_lock<Mutex> lock(mutex_);
   const auto none = [this] { return entered_ == 0; };
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;
   if (timeout_ns < kForever) return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), none);

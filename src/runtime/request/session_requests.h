@@ -2,14 +2,18 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/os/fork.h"
+
 namespace evn {
 
+struct Gathering;
 class Request;
 using RequestPtr = std::shared_ptr<Request>;
 
@@ -24,6 +28,8 @@ class SessionRequests {
 
   // -- Guarded by the dispatcher's mutex ------------------------------------------------------------------------------------
 
+  // Forgets what its parent's dispatcher noted, in a child. Throws as require_not_forked does.
+  void begin_in_child();
   // Takes a request; throws std::bad_alloc and is unchanged.
   void push(RequestPtr request);
   // How urgent the most urgent one is: more is more. INT64_MIN where none waits, or no more may be executed now.
@@ -32,22 +38,59 @@ class SessionRequests {
   // The most urgent one, which is executed from now on until done().
   RequestPtr pop(std::uint64_t now_ns);
   void done() { --running_; }
+  // Takes out those of a priority that `wants` says kTake to, the most urgent first, and appends them to `out`, in the place of
+  // which they go on being executed as one: done() is called once for all. Throws std::bad_alloc; none is lost then.
+  enum class Wanted { kTake, kLeave, kEnd };
+  template <typename F>
+  void join(std::int32_t priority, std::vector<RequestPtr>* out, F&& wants) {
+    std::array<RequestPtr, 32> left;
+    std::size_t left_count = 0;
+    const auto put_back = [&] {
+      while (left_count > 0) push(std::move(left[--left_count]));  // for which there is room
+    };
+    try {
+      while (left_count < left.size()) {
+        const RequestPtr* const first = top(priority);
+        if (first == nullptr) break;
+        out->reserve(out->size() + 1);
+        const Wanted wanted = wants(*first);
+        if (wanted == Wanted::kEnd) break;
+        RequestPtr request = take_top(priority);
+        if (wanted == Wanted::kLeave) {
+          left[left_count++] = std::move(request);
+          continue;
+        }
+        out->push_back(std::move(request));
+      }
+    } catch (...) {
+      put_back();
+      throw;
+    }
+    put_back();
+  }
+  // The number of requests that have not ended.
+  std::uint64_t in_flight();
   // Takes out one that has just been pushed. False: it is not there any more.
   bool remove(const Request* request) noexcept;
   // Appends those whose token or deadline says stop, which stay, and end elsewhere.
   void find_stopped(std::vector<RequestPtr>* out) const;
   // The earliest of the deadlines of those that wait (UINT64_MAX: none has one), and whether one has a token.
   void look_at_stops(std::uint64_t* deadline_ns, bool* tokens) const;
-  bool is_empty() const { return waiting_ == 0; }
+  bool is_empty() const { return waiting() == 0; }
 
   SessionRequests* next = nullptr;  // in the dispatcher's list of those in which requests wait
   bool listed = false;
+  Gathering* gathering = nullptr;  // of the dispatcher: a thread that waits for requests to be joined with what it has
 
   // -- From any thread ------------------------------------------------------------------------------------------------------
 
-  // A request has come; it has ended, and has told so.
+  std::size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
+  // Throws EVN_ERROR_FORKED in a child of a process in which requests were under way at the fork.
+  void require_not_forked() const;
+  // A request has come; it ends; it has told so. `made_in`: the fork generation in which it came.
   void enter();
-  void leave() noexcept;
+  void note_end() noexcept { under_way_.fetch_sub(1, std::memory_order_relaxed); }
+  void leave(std::uint32_t made_in) noexcept;
   // Waits until all have left. False: it took longer.
   bool wait_for_all(std::uint64_t timeout_ns);
 
@@ -68,6 +111,9 @@ class SessionRequests {
   static bool in_any_callback() noexcept;
 
  private:
+  const RequestPtr* top(std::int32_t priority) const;
+  RequestPtr take_top(std::int32_t priority);
+
   using Heap = std::vector<RequestPtr>;  // the earliest deadline, then the first to come, at the front
   static bool is_later(const RequestPtr& a, const RequestPtr& b);
   // The class of the most urgent one; -1 where none waits.
@@ -75,12 +121,14 @@ class SessionRequests {
 
   const int most_running_;
   int running_ = 0;
-  std::size_t waiting_ = 0;
+  std::atomic<std::size_t> waiting_{0};
   std::array<Heap, 2 * kMostPriority + 1> classes_;
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
+  Mutex mutex_;  // guards what follows
+  Condition changed_;
   std::uint64_t entered_ = 0;
+  std::atomic<std::uint64_t> under_way_{0};
+  std::atomic<std::uint32_t> used_in_{os::fork_generation()};
 };
 
 }  // namespace evn

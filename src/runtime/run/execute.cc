@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "runtime/state/paged_cache.h"
 
 namespace evn {
 namespace {
@@ -12,25 +13,36 @@ constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the s
 
 }  // namespace
 
-Execution::Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before)
-    : graph_(graph), plan_(plan), before_(before), texts_(graph.devices[0]->ledger()) {
-  arenas_.reserve(graph.devices.size());
-  for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {
-    arenas_.push_back(graph.devices[slot]->allocate(plan.arena_bytes[slot], MemoryClass::kArenas));
-  }
+Execution::Execution(const CompiledGraph& graph, const Plan& plan)
+    : graph_(graph), plan_(plan), texts_(graph.devices[0]->ledger()) {
+  bound_.resize(graph.devices.size());
   buffers_.resize(plan.buffers.size());
   last_.resize(graph.devices.size());
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
     const BufferSource& from = plan.buffers[i];
     buffers_[i] = from.buffer;
-    if (from.source == Source::kArena) {
-      const Execution* owner = this;
-      while (owner->plan_.subplan != from.subplan) owner = owner->before_;
-      buffers_[i].memory = owner->arenas_[from.slot].memory();
-    }
     if (from.source == Source::kInput || from.source == Source::kOutput || from.source == Source::kRuntimeValue) {
       patches_.push_back({static_cast<std::uint32_t>(i), from.source, from.index});
     }
+  }
+}
+
+void Execution::use_arena(ArenaLease arena, const Execution* before) noexcept {
+  arena_ = std::move(arena);
+  before_ = before;
+  bool moved = before != nullptr;  // that one's may have moved
+  for (std::size_t slot = 0; slot < bound_.size(); ++slot) {
+    void* const memory = arena_.memory_on(*graph_.devices[slot]);
+    moved |= memory != bound_[slot];
+    bound_[slot] = memory;
+  }
+  if (!moved) return;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const BufferSource& from = plan_.buffers[i];
+    if (from.source != Source::kArena) continue;
+    const Execution* owner = this;
+    while (owner->plan_.subplan != from.subplan) owner = owner->before_;
+    buffers_[i].memory = owner->bound_[from.slot];
   }
 }
 
@@ -71,6 +83,8 @@ void Execution::run_steps() {
       StepTrace* const trace = trace_ != nullptr ? trace_->begin_step(step) : nullptr;
       if (step.kind == PlanStep::Kind::kCopy) {
         run_copy(step, trace);
+      } else if (step.kind >= PlanStep::Kind::kAppend) {
+        run_paged(step);
       } else {
         run_kernel(step, trace);
       }
@@ -120,6 +134,17 @@ void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
   const Location to = place(step.to_slot, buffers_[step.buffers + 1]);
   used_ |= 1u << step.slot;
   last_[step.slot] = trace != nullptr ? device->copy_traced(from, to, {}, trace) : device->copy(from, to, {});
+}
+
+// What lies in pages is the host's.
+void Execution::run_paged(const PlanStep& step) {
+  const auto& rows = step.plan.state<PagedRows>();
+  void* const plain = buffers_[step.buffers].address();
+  PagedCache& cache = static_cast<PagedCache&>(*static_cast<PageTable*>(buffers_[step.buffers + 1].memory));
+  used_ |= 1u;
+  if (step.kind == PlanStep::Kind::kGather) return cache.gather(rows.first, rows.count, plain);
+  cache.extend(rows.first, rows.count);
+  if (step.kind == PlanStep::Kind::kAppend) cache.write(rows.first, rows.count, plain);
 }
 
 // A run that may end before the device does: who gave the runtime value may not keep its bytes.

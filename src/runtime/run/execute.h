@@ -6,6 +6,7 @@
 #include "ops/host.h"
 #include "runtime/lower/plan.h"
 #include "runtime/report/trace.h"
+#include "runtime/run/arena_store.h"
 
 namespace evn {
 
@@ -16,15 +17,21 @@ struct RunState {
   std::span<const RuntimeValuePtr> runtime_values;  // per value; empty where the graph has none
   StopCondition stop;
   std::uint64_t random_seed = 0;
+  std::uint64_t number = 0;  // ArenaStore::begin_run
   ScheduledRun* run = nullptr;
   RunTrace* trace = nullptr;  // records the steps; nullptr: nothing does
 };
 
-// What one run at a time needs: arenas, and the plan's buffers with their addresses filled in. Kept by the session between runs.
+// What one run at a time needs: the plan's buffers with their addresses filled in, and the arena in which they lie. Kept by the
+// session between runs, without the arena.
 class Execution {
  public:
-  // Allocates the arenas. `before`: of the plan that this one goes on from; must outlive this one.
-  Execution(const CompiledGraph& graph, const Plan& plan, const Execution* before = nullptr);
+  Execution(const CompiledGraph& graph, const Plan& plan);
+
+  // Says where intermediate values lie, until release_arena. `before`: of the plan that this one goes on from (nullptr: it is the
+  // first of its chain), which has its arena as long.
+  void use_arena(ArenaLease arena, const Execution* before) noexcept;
+  ArenaPtr release_arena() noexcept { return arena_.release(); }
 
   // Runs all steps and waits for all devices. Allocates nothing, but for strings that are made. Throws EVN_ERROR_TIMEOUT after the
   // deadline, and what kernels and devices throw, with node and device. All work has ended then too, unless is_in_flight(): then
@@ -39,11 +46,14 @@ class Execution {
   // Where a buffer of the plan, which lies on the host, is.
   const void* address(std::uint32_t buffer) const { return buffers_[buffer].address(); }
 
+  std::unique_ptr<Execution> next;  // while it is idle: another one of the plan
+
  private:
   void bind(const RunState& state);
   void run_steps();
   void run_kernel(const PlanStep& step, StepTrace* trace);
   void run_copy(const PlanStep& step, StepTrace* trace);
+  void run_paged(const PlanStep& step);
   void wait_for(std::uint32_t slots);
   Event all_of(std::size_t slot) const;
   void end_early() noexcept;
@@ -57,8 +67,9 @@ class Execution {
 
   const CompiledGraph& graph_;
   const Plan& plan_;
-  const Execution* before_;
-  std::vector<PooledMemory> arenas_;  // per device slot
+  const Execution* before_ = nullptr;
+  ArenaLease arena_;
+  std::vector<void*> bound_;  // per device slot: the arena's memory, by which buffers_ have their addresses
   std::vector<Buffer> buffers_;
   std::vector<Patch> patches_;  // buffers that are inputs, outputs or runtime values
   TextPool texts_;              // of strings that this run's steps made

@@ -104,7 +104,7 @@ RuntimeValuePtr HostRun::keep(const RuntimeValuePtr& runtime_value) {
 std::vector<RuntimeValuePtr> HostRun::run_body(std::span<const RuntimeValuePtr> inputs, std::uint64_t iteration) {
   EVN_CHECK(body_ != nullptr);
   check_stop();
-  return body_->run_values(inputs, stop_, mix(random_seed_, iteration), run_);
+  return body_->run_values(inputs, stop_, mix(random_seed_, iteration), run_, run_number_);
 }
 
 void HostRun::check_stop() {

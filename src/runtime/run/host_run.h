@@ -28,8 +28,9 @@ void check_runtime_value(const RuntimeValue& runtime_value);
 class HostRun final : public HostServices {
  public:
   // `body` (nullable) runs the node's body.
-  HostRun(Runtime& runtime, Session* body, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* run)
-      : runtime_(runtime), body_(body), stop_(stop), random_seed_(random_seed), run_(run) {}
+  HostRun(Runtime& runtime, Session* body, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* run,
+          std::uint64_t run_number)
+      : runtime_(runtime), body_(body), stop_(stop), random_seed_(random_seed), run_(run), run_number_(run_number) {}
 
   std::shared_ptr<RuntimeValue> make_tensor(const TensorDesc& desc, void** bytes) override;
   RuntimeValuePtr keep(const RuntimeValuePtr& runtime_value) override;
@@ -43,6 +44,7 @@ class HostRun final : public HostServices {
   const StopCondition stop_;
   std::uint64_t random_seed_;
   ScheduledRun* run_;
+  std::uint64_t run_number_;
 };
 
 }  // namespace evn

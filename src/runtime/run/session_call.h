@@ -3,6 +3,7 @@
 
 #include "base/small_array.h"
 #include "runtime/session.h"
+#include "runtime/state/state_run.h"
 
 namespace evn {
 
@@ -20,26 +21,39 @@ struct Session::Call {
   SmallArray<Tensor::Use> input_uses{inputs.size()};  // of the caller's tensors
   SmallArray<Tensor::Use> output_uses{outputs.size()};
   Cancel cancel = {};
+  StateRun* state = nullptr;  // nullable: what gives and takes some of the inputs and outputs
+
+  const State::Pair* paged_input(std::size_t i) const { return state != nullptr ? state->paged_input(i) : nullptr; }
+  const State::Pair* paged_output(std::size_t j) const { return state != nullptr ? state->paged_output(j) : nullptr; }
+  const TensorDesc& input_desc(std::size_t i) const {
+    if (from[i] != nullptr) return from[i]->desc();
+    const State::Pair* const paged = paged_input(i);
+    return paged != nullptr ? paged->desc : inputs[i].runtime_value->desc;
+  }
   std::span<const std::uint8_t> skipped = {};  // RunRequest's
   bool outputs_on_device = false;
   bool overwrite_inputs = false;
 
   bool is_skipped(std::size_t output) const { return evn::is_skipped(skipped, output); }
-  const TensorDesc& input_desc(std::size_t i) const { return from[i] != nullptr ? from[i]->desc() : inputs[i].runtime_value->desc; }
 };
 
 // A run from its first step on, with all that it works with: what devices need when the run has ended before them. Members that use
 // others stand behind them.
 struct Session::Flight {
   std::shared_ptr<const CompiledGraph> graph;
-  PreparedPtr first, last;
+  std::shared_ptr<ArenaStore> arenas;
   std::vector<TensorPtr> tensors;
   std::vector<RuntimeValuePtr> runtime_values;
   std::vector<Tensor::Use> uses;
-  std::unique_ptr<Execution> execution;
-  std::vector<std::unique_ptr<Execution>> parts;  // after the first; each uses the memory of those before
+  // The parts of a chain; each uses the memory of those before.
+  struct Part {
+    PreparedPtr prepared;
+    std::unique_ptr<Execution> execution;
+  };
+  Part first;
+  std::vector<Part> others;
 
-  Execution& latest() const { return parts.empty() ? *execution : *parts.back(); }
+  Execution& latest() const { return others.empty() ? *first.execution : *others.back().execution; }
 };
 
 }  // namespace evn

@@ -9,6 +9,12 @@
 #include "runtime/run/overlap.h"
 
 namespace evn {
+namespace {
+
+constexpr int kMostIdle = 64;  // executions of a plan
+
+}  // namespace
+
 bool Session::fits_declared_shape(std::size_t index, const RunValue& given) const {
   const Value& want = graph().values[graph().inputs[index]];
   const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.runtime_value->desc;
@@ -50,14 +56,13 @@ bool Session::matches(const Plan& plan, const Call& call) const {
 
 Session::PreparedPtr Session::find_plan(const Call& call) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<Mutex> lock(mutex_);
     for (std::size_t i = 0; i < plans_.size(); ++i) {
       if (!matches(*plans_[i]->plan, call)) continue;
       if (i > 0) {
         plans_[i]->came_back = true;
         std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i),
                     plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-        drop_idle_but(plans_[0].get());
       }
       return plans_[0];
     }
@@ -65,22 +70,44 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
   return prepare(call);
 }
 
-std::unique_ptr<Execution> Session::take_execution(Prepared& prepared) {
+// Called once the run has a core, so that no more arenas are in use than runs may compute.
+std::unique_ptr<Execution> Session::take_execution(Prepared& prepared, const Execution* before) {
+  const ArenaNeed need{compiled_.devices, prepared.plan->arena_bytes};
+  const bool any = need.total() != 0;
+  std::unique_ptr<Execution> execution;
+  ArenaPtr arena, replaced;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!prepared.idle.empty()) {
-      std::unique_ptr<Execution> e = std::move(prepared.idle.back());
-      prepared.idle.pop_back();
-      return e;
+    const std::lock_guard<std::mutex> lock(arenas_->mutex());
+    if (prepared.idle != nullptr) {
+      execution = std::move(prepared.idle);
+      prepared.idle = std::move(execution->next);
+      --prepared.idle_count;
     }
+    if (any) arena = arenas_->take(need, &replaced);
   }
-  return std::make_unique<Execution>(compiled_, *prepared.plan);
+  if (any && arena == nullptr) arena = arenas_->make(need, std::move(replaced));
+  ArenaLease lease(arenas_.get(), std::move(arena));
+  if (execution == nullptr) execution = std::make_unique<Execution>(compiled_, *prepared.plan);
+  execution->use_arena(std::move(lease), before);
+  return execution;
 }
 
-void Session::keep_execution(const PreparedPtr& prepared, std::unique_ptr<Execution> execution) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const bool current = !plans_.empty() && plans_[0] == prepared;
-  if (current && prepared->idle.size() < prepared->idle.capacity()) prepared->idle.push_back(std::move(execution));
+void Session::keep_executions(Flight& flight, std::uint64_t run_number) noexcept {
+  ArenaPtr dropped;
+  const auto keep = [&](Flight::Part& part) {
+    if (ArenaPtr arena = part.execution->release_arena()) arenas_->keep(std::move(arena), run_number, &dropped);
+    Prepared& prepared = *part.prepared;
+    if (prepared.idle_count >= kMostIdle) return;
+    part.execution->next = std::move(prepared.idle);
+    prepared.idle = std::move(part.execution);
+    ++prepared.idle_count;
+  };
+  {
+    const std::lock_guard<std::mutex> lock(arenas_->mutex());
+    for (Flight::Part& part : flight.others) keep(part);
+    keep(flight.first);
+  }
+  ArenaStore::free_list(std::move(dropped));
 }
 
 namespace {
@@ -120,6 +147,10 @@ void Session::settle_devices(const Call& call) const {
 void Session::take_inputs(Call& call) const {
   const bool keep = may_leave(call);
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    if (const State::Pair* const paged = call.paged_input(i)) {
+      call.input_slots[i] = static_cast<std::uint8_t>(kPagedSlot + paged->axis);
+      continue;
+    }
     if (!fits_declared_shape(i, call.inputs[i])) check_input(i, call.inputs[i]);
     if (call.inputs[i].tensor == nullptr) {
       call.runtime_values[graph().inputs[i]] = call.inputs[i].runtime_value;
@@ -150,6 +181,9 @@ void Session::choose_output_slots(Call& call) const {
     const TensorPtr& given = call.outputs[j].tensor;
     if (given == nullptr) {
       if (call.outputs_on_device && !call.is_skipped(j)) call.output_slots[j] = kAnySlot;
+      if (call.paged_output(j) != nullptr) call.output_slots[j] = kPagedSlot;
+      if (const int slot = call.state != nullptr ? call.state->handed_on_slot(j) : -1; slot >= 0)
+        call.output_slots[j] = static_cast<std::uint8_t>(slot);
       continue;
     }
     if (graph().values[graph().outputs[j]].wraps) refuse_output(j, {}, *given);
@@ -166,7 +200,11 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
   const bool keep = may_leave(call);
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     const TensorDesc& desc = plan.outputs[j];
-    if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps) continue;
+    if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps || call.paged_output(j) != nullptr) continue;
+    if (call.state != nullptr && call.state->handed_on_slot(j) >= 0) {
+      call.to[j] = call.state->make_output(j, desc);
+      continue;
+    }
     const TensorPtr& given = call.outputs[j].tensor;
     if (given != nullptr && !(given->desc() == desc)) refuse_output(j, desc, *given);
     const std::uint8_t slot = plan.output_slots[j];
@@ -182,13 +220,13 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   SmallArray<Buffer> outputs(call.to.size());
   for (std::size_t i = 0; i < call.from.size(); ++i) {
     if (call.from[i] != nullptr) inputs[i] = call.from[i]->buffer();
+    if (const State::Pair* const paged = call.paged_input(i)) inputs[i] = {static_cast<PageTable*>(paged->cache.get()), 0, 0};
   }
   state.inputs = inputs.span();
   state.outputs = outputs.span();
   state.runtime_values = call.runtime_values;
   Flight flight;
-  flight.first = first;
-  flight.execution = take_execution(*first);
+  flight.first = {first, take_execution(*first, nullptr)};
   const auto run_part = [&](const Plan& plan, Execution& execution) {
     check_copies(plan, call.allow_copies);
     take_outputs(call, plan);
@@ -202,7 +240,7 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   };
   RunTrace* const trace = state.trace;
   if (trace != nullptr) trace->sample_memory(first->plan.get());
-  run_part(*first->plan, *flight.execution);
+  run_part(*first->plan, *flight.first.execution);
   for (PreparedPtr p = first; p->plan->has_continuation();) {
     const Execution& done = flight.latest();
     std::vector<TensorDesc> made;
@@ -212,14 +250,14 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
       if (trace != nullptr) trace->add_host_node(p->plan->host_node, begin);
     }
     const std::uint64_t start = trace != nullptr ? os::now_ns() : 0;
-    flight.last = p = find_next(*p, done, made);
+    p = find_next(*p, done, made);
     if (trace != nullptr) trace->add_span(TraceKind::kPrepare, start);
-    flight.parts.push_back(std::make_unique<Execution>(compiled_, *p->plan, &done));
-    run_part(*p->plan, *flight.parts.back());
+    flight.others.push_back({p, nullptr});
+    flight.others.back().execution = take_execution(*p, &done);
+    run_part(*p->plan, flight.latest());
   }
   own_strings(call);
-  flight.parts.clear();
-  keep_execution(first, std::move(flight.execution));
+  keep_executions(flight, state.number);
 }
 
 // What this run's steps and inputs keep, the outputs must keep for themselves.
@@ -234,7 +272,8 @@ void Session::own_strings(Call& call) const {
   }
 }
 
-void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled) {
+void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
+                       std::uint64_t run_number) {
   static_cast<StopCondition&>(call.cancel) = stop;
   const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
   std::optional<RunTrace> trace;
@@ -252,12 +291,18 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
   RunState state;
   state.stop = stop;
   state.random_seed = random_seed;
+  state.number = run_number;
   state.run = scheduled;
   state.trace = trace ? &*trace : nullptr;
   execute(call, prepared, state);
 }
 
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
+  RunNote note(statistics_, request.priority, request.submitted_ns, request.times);
+  note.follow([&] { run_noted(inputs, outputs, request, note); });
+}
+
+void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
   const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
   StopCondition stop = request.stop;
   if (const Cancel* outer = CancelScope::current()) stop.join(*outer);  // of work of which the run is a part
@@ -266,23 +311,33 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
     stop.deadline_ns = stop.deadline_ns != 0 ? std::min(stop.deadline_ns, end) : end;
   }
   check_counts(inputs.size(), outputs.size());
+  std::optional<StateRun> state;
+  if (request.state != nullptr) {
+    state.emplace(*request.state, *this, inputs, outputs, request.skipped);
+    inputs = state->inputs();
+    outputs = state->outputs();
+  }
   Call call{inputs, outputs, request.allow_copies};
+  call.state = state ? &*state : nullptr;
   call.skipped = request.skipped;
   call.outputs_on_device = request.outputs_on_device;
   call.overwrite_inputs = request.overwrite_inputs;
   static_cast<StopCondition&>(call.cancel) = stop;
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
   scheduled.enter();
-  run_call(call, stop, request.random_seed, &scheduled);
+  note.begin(scheduled);
+  run_call(call, stop, request.random_seed, &scheduled, arenas_->begin_run());
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
     if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);
   }
   for (std::size_t j = 0; j < outputs.size(); ++j) {
-    if (outputs[j] || call.is_skipped(j)) continue;
+    if (outputs[j] || call.is_skipped(j) || call.paged_output(j) != nullptr) continue;
     outputs[j].tensor = call.to[j];
     if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
   }
+  if (state) state->commit();
+  note.end(scheduled);
 }
 
 }  // namespace evn

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/mutex.h"
 
 namespace evn {
 namespace {
@@ -15,7 +16,7 @@ constexpr const char* kWatch = "Watch";
 void run_watch(const ReferenceContext& c);
 
 struct WatchOp final : CustomOp {
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   mutable std::map<std::int64_t, std::pair<WatchFunction, void*>> entries;
 
   WatchOp() {
@@ -80,7 +81,7 @@ Watching::Watching(Runtime& runtime, WatchFunction function, void* user) {
 
 Watching::~Watching() {
   const auto& op = *static_cast<const WatchOp*>(op_);
-  const std::lock_guard lock(op.mutex);
+  const LockIfAlive lock(op.mutex);
   op.entries.erase(id_);
 }
 

@@ -141,7 +141,7 @@ void PackedStore::Batch::run_part(const Part& part, const Work& work, void* bloc
   if (!job.noted) return;
   Checksum sum;
   sum.add(bytes, part.bytes, part.offset);
-  const std::lock_guard<std::mutex> lock(*work.checksums);
+  const std::lock_guard<Mutex> lock(*work.checksums);
   job.checksum.add(sum);
 }
 
@@ -199,7 +199,7 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
     if (j.cached != nullptr || j.desc.constant(j.key.input)->data != nullptr) continue;
     plan.thread_scratch_bytes = std::max(plan.thread_scratch_bytes, block_of(*j.kernel, j.desc, j.key.input));
   }
-  std::mutex checksums;
+  Mutex checksums;
   plan.state<Work>() = {parts.data(), store_.cache_, &checksums};
   reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
   const bool reads = plan.thread_scratch_bytes != 0 && plain != nullptr;
@@ -265,7 +265,7 @@ Buffer PackedStore::plain(Device& device, const Weight& weight) {
                 .input = 0,
                 .variant = 0,
                 .bytes = weight.size_bytes};
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (const auto it = copies_.find(key); it != copies_.end()) return {it->second.memory(), 0, weight.size_bytes};
   Copy copy;
   copy.pooled = device.allocate(weight.size_bytes, MemoryClass::kWeights);
@@ -277,7 +277,7 @@ Buffer PackedStore::plain(Device& device, const Weight& weight) {
 
 PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
   const Key key = key_of(device, kernel, desc, input);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   if (key.bytes == 0 || copies_.contains(key)) return {};
   const bool cached = find_cached(key, desc) != nullptr;
   const bool reads = !cached && desc.constant(input)->data == nullptr;
@@ -285,18 +285,18 @@ PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, con
 }
 
 void PackedStore::open(Device& device, WeightCache* cache) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   opened_for_ = &device;
   cache_ = cache;
 }
 
 void PackedStore::open_slab(std::size_t room) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   slab_ = Slab::make(const_cast<Device*>(opened_for_)->ledger(), room);
 }
 
 void PackedStore::close() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const LockIfAlive lock(mutex_);
   slab_ = nullptr;
   cache_ = nullptr;
   opened_for_ = nullptr;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/mutex.h"
 #include "base/slab.h"
 #include "device/device.h"
 #include "runtime/weights/plain_weights.h"
@@ -73,7 +74,7 @@ class PackedStore {
     struct Work {
       const Part* parts;
       const WeightCache* cache;
-      std::mutex* checksums;
+      Mutex* checksums;
     };
     std::vector<Part> cut_jobs();
     static void run_part(const Part& part, const Work& work, void* block);
@@ -81,7 +82,7 @@ class PackedStore {
     bool go_back_to_plain(PlainWeights::Access* plain);
     static void pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
     PackedStore& store_;
-    std::unique_lock<std::mutex> lock_;
+    std::unique_lock<Mutex> lock_;
     std::vector<Job> jobs_;
     std::size_t bytes_ = 0;
     std::shared_ptr<void> scratch_;
@@ -111,7 +112,7 @@ class PackedStore {
   Copy allocate(Device& device, std::size_t bytes);
   static void upload(Device& device, const Copy& copy, const void* bytes, std::size_t size);
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::map<Key, Copy> copies_;
   std::shared_ptr<Slab> slab_;
   WeightCache* cache_ = nullptr;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "core/graph.h"
 
 namespace evn {
@@ -42,7 +43,7 @@ class PlainWeights {
 
     const LoadedModel& model_;
     PlainWeights& weights_;
-    std::unique_lock<std::mutex> lock_;
+    std::unique_lock<Mutex> lock_;
     std::unique_ptr<Model> again_;  // the model, read once more
   };
 
@@ -52,7 +53,7 @@ class PlainWeights {
     bool has_checksum = false;
     std::uint64_t checksum = 0;  // of the bytes, when they were last read
   };
-  std::mutex mutex_;
+  Mutex mutex_;
   std::map<const Weight*, State> states_;  // of those that were ever kept or let go
 };
 

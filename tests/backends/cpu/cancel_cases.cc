@@ -126,6 +126,9 @@ void add_attention(Cases* all) {
   all->push_back(at_end("fused_attention", own("Attention").x({1, 1, 1, 32}).x(long_keys).x(long_keys).x({1, 16384})));
   Case past = Case("Attention", 23).x({1, 1, 4, 33}).x({1, 1, 4, 33}).x({1, 1, 4, 33}).absent();
   all->push_back(at_end("attention", past.x({1, 1, 16384, 33}).x({1, 1, 16384, 33}).outputs(3)));
+  Case group = contrib("GroupQueryAttention").x({1, 4, 33}).x({1, 4, 33}).x({1, 4, 33}).x({1, 1, 16384, 33}).x({1, 1, 16384, 33});
+  group.list({16387}, kI32).list({16388}, kI32).integer("num_heads", 1).integer("kv_num_heads", 1);
+  all->push_back(at_end("group_query_attention", group.outputs(3)));
   all->push_back({"fused_attention_bf16", own("Attention").x({1, 1, 64, 64}).x({1, 1, 32768, 64}).x({1, 1, 32768, 64}),
                   Precision::kBfloat16, false});
 }

@@ -175,6 +175,32 @@ void add_attentions(Cases* all) {
   Case group = contrib("GroupQueryAttention").x({2, 1, 32}).x({2, 1, 16}).x({2, 1, 16}).x({2, 2, 6, 8}).x({2, 2, 6, 8});
   group.literal({kI32, {2}}, {3, 6}).scalar(kI32, 7).x({9, 4}).x({9, 4}).integer("num_heads", 4).integer("kv_num_heads", 2);
   all->push_back(group.integer("do_rotary", 1).integer("local_window_size", 4).outputs(4));
+  // What the CPU has a kernel for: steps and prompts, a past that is not full, one or several heads to a group, angles for a part
+  // of each row, windows, blocks of rows.
+  for (const std::int64_t steps : {1, 3, 150}) {
+    for (const bool interleaved : {false, true}) {
+      const std::int64_t groups = interleaved ? 4 : 2, past = 6;
+      const std::int64_t total = steps + past;
+      Case c = contrib("GroupQueryAttention").x({2, steps, 4 * 24}).x({2, steps, groups * 24}).x({2, steps, groups * 24});
+      c.x({2, groups, past, 24})
+          .x({2, groups, past, 24})
+          .literal({kI32, {2}}, {static_cast<double>(total - 1), static_cast<double>(total - 3)})
+          .scalar(kI32, static_cast<double>(total));
+      c.x({total + 2, interleaved ? 12 : 5})
+          .x({total + 2, interleaved ? 12 : 5})
+          .integer("num_heads", 4)
+          .integer("kv_num_heads", groups);
+      c.integer("do_rotary", 1).integer("rotary_interleaved", interleaved ? 1 : 0).outputs(3);
+      all->push_back(interleaved ? c.integer("local_window_size", 4) : c);
+    }
+    Case prompt = contrib("GroupQueryAttention").x({1, steps, 3 * 16}).absent().absent().absent().absent();
+    prompt.literal({kI32, {1}}, {static_cast<double>(steps - 1)}).scalar(kI32, static_cast<double>(steps));
+    all->push_back(prompt.integer("num_heads", 1).integer("kv_num_heads", 1).real("scale", 0.5f).outputs(3));
+    Case full =
+        contrib("GroupQueryAttention").x({1, steps, 16}).x({1, steps, 16}).x({1, steps, 16}).x({1, 1, 200, 16}).x({1, 1, 200, 16});
+    full.literal({kI32, {1}}, {static_cast<double>(steps + 2)}).scalar(kI32, static_cast<double>(steps + 3));
+    all->push_back(full.integer("num_heads", 1).integer("kv_num_heads", 1).integer("causal", 0).outputs(3));
+  }
   Case packed = contrib("GroupQueryAttention").x({2, 5, 64}).absent().absent().absent().absent();
   packed.literal({kI32, {2}}, {4, 4}).scalar(kI32, 5);
   all->push_back(packed.integer("num_heads", 4).integer("kv_num_heads", 2).integer("smooth_softmax", 1).real("softcap", 1.5f));

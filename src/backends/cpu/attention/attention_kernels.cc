@@ -6,6 +6,7 @@
 #include "backends/cpu/attention/attention_loops.h"
 #include "backends/cpu/bfloat/bfloat_attention.h"
 #include "backends/cpu/support.h"
+#include "device/paged.h"
 #include "ops/fused_attention.h"
 #include "ops/infra/walk.h"
 
@@ -31,7 +32,8 @@ struct AttentionState {
   std::int64_t y_step[4], mask_step[4];
   std::int64_t visible, left, right;    // keys that the mask has; how far a query sees
   std::int64_t rows, blocks, per_tile;  // of a block; blocks of a head; units of a tile
-  Isa bfloat_isa;                       // of the products, where they have operands of bfloat16
+  bool k_paged, v_paged;
+  Isa bfloat_isa;  // of the products, where they have operands of bfloat16
   bool is_bfloat;
 };
 
@@ -115,7 +117,20 @@ void fused_plan(const OpDesc& d, KernelPlan* p) {
   std::copy_n(z.y_step, 4, s.y_step);
   std::copy_n(z.mask_step, 4, s.mask_step);
   s.left = s.right = kEverything;
+  s.k_paged = (d.fusion.paged >> Fused::kK & 1) != 0;
+  s.v_paged = (d.fusion.paged >> Fused::kV & 1) != 0;
   finish_plan(d, p);
+}
+
+// Keys and values whose axes are in the order of a cache.
+std::uint32_t fused_paged_inputs(const OpDesc& d) {
+  const auto lies_so = [&](int input, int perm, int view) {
+    if (attr_given(*d.node, view) || d.inputs[static_cast<std::size_t>(input)].shape.rank() != 4) return false;
+    const std::span<const std::int64_t> axes = attr_ints(*d.node, perm);
+    return axes.empty() || (axes[0] == 0 && axes[1] == 1 && axes[2] == 2);
+  };
+  return (lies_so(Fused::kK, FusedAttentionAttr::kKPerm, FusedAttentionAttr::kKView) ? 1u << Fused::kK : 0) |
+         (lies_so(Fused::kV, FusedAttentionAttr::kVPerm, FusedAttentionAttr::kVView) ? 1u << Fused::kV : 0);
 }
 
 Refusal bfloat_supports(const OpDesc& d) {
@@ -232,6 +247,14 @@ simd_attention::Rows rows_of(const AttentionOperand& o, const float* data, std::
   return r;
 }
 
+// The same in the pages that the table at `data` lists.
+simd_attention::Rows paged_rows_of(const AttentionOperand& o, const void* data, std::int64_t b, std::int64_t h) {
+  simd_attention::Rows r;
+  r.past_count = o.dims[2];
+  r.set_pages(*static_cast<const PageTable*>(data), (o.dims[0] == 1 ? 0 : b) * o.dims[1] + (o.dims[1] == 1 ? 0 : h));
+  return r;
+}
+
 class Blocks {
  public:
   Blocks(const KernelArgs& args, bool is_fused, CancelPoints* points)
@@ -245,8 +268,8 @@ class Blocks {
     simd_attention::Block a{};
     a.q = args_.in<float>(0) + s_.q.offset + b * s_.q.step[0] + h * s_.q.step[1] + first * s_.q.step[2];
     a.q_step = s_.q.step[2];
-    a.k = rows_of(s_.k, args_.in<float>(1), b, h / s_.group);
-    a.v = rows_of(s_.v, args_.in<float>(2), b, h / s_.group);
+    a.k = s_.k_paged ? paged_rows_of(s_.k, args_.in<char>(1), b, h) : rows_of(s_.k, args_.in<float>(1), b, h / s_.group);
+    a.v = s_.v_paged ? paged_rows_of(s_.v, args_.in<char>(2), b, h) : rows_of(s_.v, args_.in<float>(2), b, h / s_.group);
     a.queries = std::min(s_.rows, s_.queries - first);
     a.keys = s_.keys;
     a.depth = s_.depth;
@@ -351,7 +374,8 @@ constexpr Kernel kKernels[] = {
      .rank = 10,
      .supports = fused_supports,
      .plan = fused_plan,
-     .run = run<true>},
+     .run = run<true>,
+     .fusion = {.paged_inputs = fused_paged_inputs}},
     {.name = "fused_attention_bf16",
      .op = kFusedAttention,
      .domain = kMergeDomain,

@@ -117,7 +117,9 @@ inline void each_panel(std::int64_t vectors, F f) {
 // ----------------------------------------------------------------------------------------------------- packing --
 
 inline const float* row_of(const Rows& r, std::int64_t t) {
-  return t < r.past_count ? r.past + t * r.past_step : r.row + (t - r.past_count) * r.step;
+  if (t >= r.past_count) return r.row + (t - r.past_count) * r.step;
+  if (r.pages == nullptr) return r.past + t * r.past_step;
+  return static_cast<const float*>(r.pages[t >> r.page_shift]) + r.page_first + (t & r.page_mask) * r.past_step;
 }
 
 // Keys [first, first + count) as columns: to[d * columns + key]; what is beyond `count` is 0. `columns` is a whole number of
@@ -373,13 +375,11 @@ void add_values(const Block& b, const Buffers& f, const float* values, std::int6
 
 // Whole vectors are read where they lie.
 void weigh_values_in_place(const Block& b, const Buffers& f) {
-  const std::int64_t counts[] = {b.v.past_count, b.keys - b.v.past_count};
-  for (int part = 0; part < 2; ++part) {
-    const float* rows = part == 0 ? b.v.past : b.v.row;
-    const std::int64_t step = part == 0 ? b.v.past_step : b.v.step;
-    for (std::int64_t t = 0; t < counts[part]; t += kKc) {
-      add_values(b, f, rows + t * step, step, (part == 0 ? 0 : counts[0]) + t, smaller(counts[part] - t, kKc));
-    }
+  for (std::int64_t t = 0, count = 0; t < b.keys; t += count) {
+    const bool is_past = t < b.v.past_count;
+    count = smaller((is_past ? b.v.past_count : b.keys) - t, kKc);
+    if (is_past && b.v.pages != nullptr) count = smaller(count, b.v.page_mask + 1 - (t & b.v.page_mask));
+    add_values(b, f, row_of(b.v, t), is_past ? b.v.past_step : b.v.step, t, count);
   }
 }
 

@@ -7,16 +7,30 @@
 
 #include "backends/cpu/isa.h"
 #include "backends/cpu/simd/cancel_points.h"
+#include "device/paged.h"
 
 namespace evn::simd_attention {
 
-// Rows of keys or values: those of the past, then the new ones. Steps are in elements.
+// Rows of keys or values: those of the past, which may lie in pages, then the new ones. Steps are in elements.
 struct Rows {
   const float* past = nullptr;
   std::int64_t past_count = 0, past_step = 0;
   const float* row = nullptr;
   std::int64_t step = 0;
   std::int64_t element_step = 1;  // between the elements of a row: of keys without a past, which may lie transposed (step 1)
+  void* const* pages =
+      nullptr;  // in the place of `past`: row t is number t & page_mask of page t >> page_shift, from page_first on
+  int page_shift = 0;
+  std::int64_t page_mask = 0, page_first = 0;
+
+  // Number `of` of the outer ones of a table.
+  void set_pages(const PageTable& table, std::int64_t of) {
+    pages = table.pages;
+    page_shift = table.shift;
+    page_mask = table.page_rows() - 1;
+    past_step = table.row_bytes / static_cast<std::int64_t>(sizeof(float));
+    page_first = (of << table.shift) * past_step;
+  }
 };
 
 struct Block {

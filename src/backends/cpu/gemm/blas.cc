@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "backends/cpu/isa.h"
+#include "base/mutex.h"
 #include "base/os/os.h"
 
 namespace evn {
@@ -12,7 +13,7 @@ namespace {
 constexpr const char* kModule = "libevener_openblas.so";
 
 struct BlasState {
-  std::mutex mutex;
+  Mutex mutex;
   std::atomic<const evn_blas_module_table*> table{nullptr};
 };
 constinit BlasState g_blas;
@@ -46,7 +47,7 @@ namespace {
 
 const evn_blas_module_table* find_module(std::string* why) {
   if (const auto* table = g_blas.table.load(std::memory_order_acquire)) return table;
-  const std::lock_guard<std::mutex> lock(g_blas.mutex);
+  const std::lock_guard<Mutex> lock(g_blas.mutex);
   if (const auto* table = g_blas.table.load(std::memory_order_relaxed)) return table;
   const std::string folder = os::own_folder();
   if (folder.empty()) *why = "the folder of this library is not known";

@@ -1,0 +1,83 @@
+#include "base/mutex.h"
+
+#include "base/error.h"
+#include "base/os/fork.h"
+#include "base/os/futex.h"
+#include "base/os/os.h"
+
+namespace evn {
+namespace {
+
+constexpr std::uint32_t kLocked = 1;
+constexpr std::uint32_t kSleeper = 2;
+constexpr int kGenerationShift = 2;
+
+std::uint32_t locked_now() noexcept { return os::fork_generation() << kGenerationShift | kLocked; }
+
+const std::uint32_t* futex_word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
+
+}  // namespace
+
+bool Mutex::try_lock() noexcept {
+  std::uint32_t free = 0;
+  if (!word_.compare_exchange_strong(free, locked_now(), std::memory_order_acquire, std::memory_order_relaxed)) return false;
+  owner_.store(os::this_thread(), std::memory_order_relaxed);
+  return true;
+}
+
+bool Mutex::lock_slowly() noexcept {
+  const std::uint32_t mine = locked_now();
+  while (true) {
+    std::uint32_t v = word_.load(std::memory_order_relaxed);
+    if (v == 0) {
+      if (!word_.compare_exchange_weak(v, mine | kSleeper, std::memory_order_acquire, std::memory_order_relaxed)) continue;
+      owner_.store(os::this_thread(), std::memory_order_relaxed);
+      return true;
+    }
+    const bool from_parent = (v ^ mine) >> kGenerationShift != 0;
+    if (from_parent && owner_.load(std::memory_order_relaxed) != os::forking_thread()) return false;
+    if ((v & kSleeper) == 0 && !word_.compare_exchange_weak(v, v | kSleeper, std::memory_order_relaxed)) continue;
+    os::futex_wait(futex_word(word_), v | kSleeper);
+  }
+}
+
+void Mutex::unlock() noexcept {
+  owner_.store(nullptr, std::memory_order_relaxed);
+  if ((word_.exchange(0, std::memory_order_release) & kSleeper) != 0) os::futex_wake_one(futex_word(word_));
+}
+
+void Mutex::fail_forked() {
+  fail(EVN_ERROR_FORKED, "another thread was using this when the process forked, and the child does not have that thread");
+}
+
+void Condition::notify_one() noexcept {
+  number_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) os::futex_wake_one(futex_word(number_));
+}
+
+void Condition::notify_all() noexcept {
+  number_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(futex_word(number_));
+}
+
+std::uint32_t Condition::begin_sleep() noexcept {
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  return number_.load(std::memory_order_seq_cst);
+}
+
+void Condition::end_sleep(std::uint32_t seen, std::uint64_t timeout_ns) noexcept {
+  os::futex_wait_for(futex_word(number_), seen, timeout_ns);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+std::uint64_t Condition::end_of(std::uint64_t time_ns) noexcept {
+  const std::uint64_t now = os::now_ns();
+  return time_ns < UINT64_MAX - now ? now + time_ns : UINT64_MAX;
+}
+
+std::uint64_t Condition::left_until(std::uint64_t end_ns) noexcept {
+  const std::uint64_t now = os::now_ns();
+  return end_ns > now ? end_ns - now : 0;
+}
+
+}  // namespace evn

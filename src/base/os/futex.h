@@ -1,0 +1,12 @@
+// Sleeping on a word, with a limit. os.h has the plain calls.
+#pragma once
+
+#include <cstdint>
+
+namespace evn::os {
+
+// Sleeps while *word == expected, so long at most (UINT64_MAX: without a limit); may wake early.
+void futex_wait_for(const std::uint32_t* word, std::uint32_t expected, std::uint64_t timeout_ns) noexcept;
+void futex_wake_one(const std::uint32_t* word) noexcept;
+
+}  // namespace evn::os

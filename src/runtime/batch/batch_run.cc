@@ -1,0 +1,288 @@
+#include "runtime/batch/batch_run.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace evn {
+namespace {
+
+bool is_stopped(const Request& request) { return Cancel{request.run().stop}.stop(); }
+
+}  // namespace
+
+BatchRun::BatchRun(Batcher& batcher, std::vector<RequestPtr>&& members)
+    : batcher_(batcher), session_(members.front()->shared_session()), members_(members.size()) {
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    members_[i].rows = batcher_.rows_of(*members[i]);
+    members_[i].length = batcher_.length_of(*members[i]);
+  }
+  for (std::size_t i = 0; i < members.size(); ++i) members_[i].request = std::move(members[i]);
+}
+
+std::shared_ptr<BatchRun> BatchRun::make(Batcher& batcher, std::vector<RequestPtr> members) noexcept {
+  try {
+    return std::make_shared<BatchRun>(batcher, std::move(members));
+  } catch (const std::bad_alloc&) {
+    for (const RequestPtr& r : members) r->execute(r);
+    return nullptr;
+  }
+}
+
+void BatchRun::drop_stopped() {
+  for (Member& m : members_) {
+    if (!is_stopped(*m.request)) continue;
+    const RequestPtr request = std::move(m.request);
+    request->end_stopped(request);
+  }
+  std::erase_if(members_, [](const Member& m) { return m.request == nullptr; });
+  if (!members_.empty()) leader_ = members_.front().request;
+}
+
+bool BatchRun::prepare() noexcept {
+  try {
+    drop_stopped();
+    if (members_.size() < 2 || !prove()) return false;
+    copy_rows();
+    request_ = leader().run();
+    request_.timeout_ns = 0;
+    request_.stop = stop_of_all();
+    outputs_.resize(leader().output_count());
+    return true;
+  } catch (...) {  // whatever it was, it is each member's own when that runs alone
+    return false;
+  }
+}
+
+// For the batch, and for each number of rows and each length that a member has alone.
+bool BatchRun::prove() {
+  bool alike = true;
+  for (Member& m : members_) {
+    m.first = rows_;
+    rows_ += m.rows;
+    alike = alike && m.length == members_.front().length;
+  }
+  length_ = alike ? members_.front().length : batcher_.bucket_of(members_.front().length);
+  proof_ = batcher_.proof_for(leader(), length_, rows_);
+  if (proof_ == nullptr) return false;
+  for (Member& m : members_) {
+    m.proof = proof_;
+    if (m.rows == 1 && m.length == length_) continue;
+    m.proof = batcher_.proof_for(*m.request, m.length, std::max<std::int64_t>(m.rows, 2));
+    if (m.proof == nullptr || m.proof->axes != proof_->axes) return false;
+    // An output is as long as its row, along axis 1, or has nothing to do with that.
+    for (std::size_t j = 0; j < proof_->one.size(); ++j) {
+      TensorDesc own = m.proof->one[j];
+      if (own == proof_->one[j]) continue;
+      const bool by_length = proof_->axes[j] == 0 && own.shape.rank() > 1 && own.shape[1] == m.length;
+      if (!by_length) return false;
+      own.shape[1] = length_;
+      if (!(own == proof_->one[j])) return false;
+    }
+  }
+  return true;
+}
+
+void BatchRun::copy_rows() {
+  const std::span<const RunValue> first = leader().inputs();
+  std::vector<TensorDesc> descs(first.size());
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (batcher_.axis_of(i) == kNoRows) continue;
+    descs[i] = first[i].tensor->desc();
+    descs[i].shape[batcher_.axis_of(i)] = rows_;
+    if (batcher_.is_filled_up(i)) descs[i].shape[1] = length_;
+  }
+  tensors_ = batcher_.take_tensors(session_->runtime(), descs);
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (tensors_[i] != nullptr) copy_input(i, *tensors_[i]);
+    inputs_.push_back(tensors_[i] != nullptr ? RunValue{tensors_[i], nullptr} : first[i]);
+  }
+}
+
+void BatchRun::copy_input(std::size_t input, const Tensor& to) const {
+  const int axis = batcher_.axis_of(input);
+  const bool fills = batcher_.is_filled_up(input);
+  const Shape& shape = to.desc().shape;
+  const auto before = static_cast<std::size_t>(shape.elements(0, axis));
+  const std::size_t row = to.size_bytes() / before / static_cast<std::size_t>(rows_);
+  auto* at = static_cast<unsigned char*>(to.buffer().address());
+  for (std::size_t p = 0; p < before; ++p) {
+    for (const Member& m : members_) {
+      const Tensor& from = *m.request->inputs()[input].tensor;
+      const auto rows = static_cast<std::size_t>(m.rows);
+      const std::size_t own = from.size_bytes() / before / rows;
+      const auto* source = static_cast<const unsigned char*>(from.buffer().address()) + p * own * rows;
+      if (!fills || own == row) {
+        move_in_pieces(at, source, row * rows);
+      } else {
+        for (std::size_t r = 0; r < rows; ++r) {
+          move_in_pieces(at + r * row, source + r * own, own);
+          fill_in_pieces(at + r * row + own, 0, row - own);
+        }
+      }
+      at += row * rows;
+    }
+  }
+}
+
+// It stops when all members are: at the latest of their deadlines, by the token that all of them have, or by look().
+StopCondition BatchRun::stop_of_all() {
+  StopCondition all = leader().run().stop;
+  bool ever = true;
+  for (const Member& m : members_) {
+    const StopCondition& own = m.request->run().stop;
+    has_stops_ = has_stops_ || own.exists();
+    ever = ever && own.exists();
+    all.deadline_ns = all.deadline_ns == 0 || own.deadline_ns == 0 ? 0 : std::max(all.deadline_ns, own.deadline_ns);
+    if (own.requested != all.requested) all.requested = nullptr;
+  }
+  if (ever && all.requested == nullptr) all.requested = &token_.requested;
+  return all;
+}
+
+void BatchRun::look() noexcept {
+  std::vector<RequestPtr> stopped;
+  {
+    const std::lock_guard<Mutex> lock(mutex_);
+    try {
+      stopped.reserve(members_.size());
+    } catch (const std::bad_alloc&) {  // the next time
+      return;
+    }
+    bool some = false;
+    for (Member& m : members_) {
+      if (m.request == nullptr) continue;
+      if (is_stopped(*m.request)) stopped.push_back(std::move(m.request));
+      else some = true;
+    }
+    if (!some) token_.requested.store(true, std::memory_order_relaxed);
+  }
+  for (const RequestPtr& request : stopped) request->end_stopped(request);
+}
+
+bool BatchRun::run() noexcept {
+  const std::uint64_t begin = os::now_ns();
+  bool done = false;
+  times_.requests = static_cast<std::uint32_t>(members_.size());
+  request_.times = &times_;
+  try {
+    session_->run(inputs_, outputs_, request_);
+    done = true;
+  } catch (...) {  // as above
+  }
+  duration_ns_ = os::now_ns() - begin;
+  return done;
+}
+
+void BatchRun::finish(bool has_run) noexcept {
+  if (has_run) {
+    batcher_.note_run(rows_, duration_ns_);
+    session_->statistics().note_batch(static_cast<std::size_t>(rows_));
+  }
+  inputs_.clear();
+  if (!tensors_.empty()) batcher_.give_back(std::move(tensors_));
+  for (Member& m : members_) {
+    RequestPtr request;
+    {
+      const std::lock_guard<Mutex> lock(mutex_);
+      request.swap(m.request);
+    }
+    if (request == nullptr) continue;
+    if (is_stopped(*request)) {
+      request->end_stopped(request);
+      continue;
+    }
+    bool given = false;
+    try {
+      given = has_run && give(m, request);
+    } catch (...) {  // as above
+    }
+    if (given) continue;
+    const std::uint64_t begin = os::now_ns();
+    request->execute(request);
+    batcher_.note_run(m.rows, os::now_ns() - begin);
+  }
+}
+
+// False: a tensor that was given for an output is not of its shape, of which a run tells.
+bool BatchRun::give(const Member& member, const RequestPtr& to) {
+  Request& request = *to;
+  std::vector<RunValue> made(outputs_.size());
+  for (std::size_t j = 0; j < outputs_.size(); ++j) {
+    const TensorPtr& given = request.given_output(j);
+    if (outputs_[j].tensor == nullptr) continue;
+    if (given != nullptr && !(given->desc() == desc_of_part(member, j))) return false;
+    if (given == nullptr) made[j].tensor = part(member, j);
+  }
+  for (std::size_t j = 0; j < outputs_.size(); ++j) {
+    const TensorPtr& given = request.given_output(j);
+    if (given != nullptr && outputs_[j].tensor != nullptr) copy_part(member, j, *given);
+  }
+  const std::uint64_t came = request.submitted_ns();
+  session_->statistics().note_run(request.run().priority, RunOutcome::kCompleted,
+                                  (times_.begin_ns > came ? times_.begin_ns - came : 0) + times_.waited_ns,
+                                  times_.end_ns - times_.begin_ns - times_.waited_ns);
+  request.end_joined(to, made);
+  return true;
+}
+
+TensorDesc BatchRun::desc_of_part(const Member& member, std::size_t output) const {
+  TensorDesc desc = member.proof->one[output];
+  const int axis = member.proof->axes[output];
+  if (axis != kNoRows) desc.shape[axis] *= member.rows;
+  return desc;
+}
+
+// Without a copy where its elements stand in a row, and belong to it alone.
+TensorPtr BatchRun::part(const Member& member, std::size_t output) const {
+  const TensorPtr& whole = outputs_[output].tensor;
+  const TensorDesc desc = desc_of_part(member, output);
+  const int axis = proof_->axes[output];
+  if (axis != kNoRows && member.proof->one[output] == proof_->one[output] && desc.shape.elements(0, axis) == 1) {
+    const std::size_t row = whole->size_bytes() / static_cast<std::size_t>(rows_);
+    return Tensor::part(whole, row * static_cast<std::size_t>(member.first), desc);
+  }
+  auto made = std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), desc, false, Tensor::Fill::kNone);
+  copy_part(member, output, *made);
+  return made;
+}
+
+void BatchRun::copy_part(const Member& member, std::size_t output, Tensor& to) const {
+  const Tensor& whole = *outputs_[output].tensor;
+  const auto* from = static_cast<const unsigned char*>(whole.buffer().address());
+  auto* at = static_cast<unsigned char*>(to.buffer().address());
+  const int axis = proof_->axes[output];
+  if (to.size_bytes() == 0) return;
+  if (axis == kNoRows) return move_in_pieces(at, from, to.size_bytes());
+  const auto before = static_cast<std::size_t>(to.desc().shape.elements(0, axis));
+  const std::size_t row = whole.size_bytes() / before / static_cast<std::size_t>(rows_);
+  const auto rows = static_cast<std::size_t>(member.rows);
+  const std::size_t own = to.size_bytes() / before / rows;  // less than a row's where that was filled up
+  for (std::size_t p = 0; p < before; ++p) {
+    const unsigned char* source = from + (p * static_cast<std::size_t>(rows_) + static_cast<std::size_t>(member.first)) * row;
+    for (std::size_t r = 0; r < rows; ++r, at += own, source += row) move_in_pieces(at, source, own);
+  }
+}
+
+void BatchList::add(BatchRun& batch) {
+  batch.next_ = first_;
+  first_ = &batch;
+}
+
+void BatchList::remove(BatchRun& batch) {
+  BatchRun** at = &first_;
+  while (*at != &batch) at = &(*at)->next_;
+  *at = batch.next_;
+}
+
+std::vector<std::shared_ptr<BatchRun>> BatchList::all() const noexcept {
+  std::vector<std::shared_ptr<BatchRun>> found;
+  try {
+    for (BatchRun* b = first_; b != nullptr; b = b->next_) found.push_back(b->shared_from_this());
+  } catch (const std::bad_alloc&) {}
+  return found;
+}
+
+}  // namespace evn

@@ -1,0 +1,221 @@
+#include "runtime/batch/batcher.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "runtime/request/request.h"
+
+namespace evn {
+namespace {
+
+constexpr std::size_t kMostProofs = 64;
+constexpr std::size_t kMostKept = 8;         // tensors for batches that are not under way
+constexpr std::size_t kMostCompared = 4096;  // bytes of an input without rows
+constexpr std::uint64_t kShareOfMean = 8;    // a run counts for so much of the mean
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  if (!(a.desc() == b.desc())) return false;
+  if (a.size_bytes() == 0 || a.buffer().address() == b.buffer().address()) return true;
+  return a.size_bytes() <= kMostCompared && std::memcmp(a.buffer().address(), b.buffer().address(), a.size_bytes()) == 0;
+}
+
+bool same_inputs(const RowInputs& a, const RowInputs& b) { return a.one == b.one && a.values == b.values; }
+
+}  // namespace
+
+Batcher::Batcher(const CompiledGraph& graph, const BatchingConfig& config)
+    : graph_(graph), config_(config), axes_(row_axes(graph.graph())), filled_up_(axes_.size(), false) {
+  find_mask();
+  check_outputs();
+  if (!prove_rows_beforehand(graph, axes_)) {
+    LogEvent(graph.model->runtime->log(), EVN_LOG_INFO, "batching.open")
+        .field("file", graph.model->file_name.c_str())
+        .write("whether rows can be joined is looked at when requests come: none of the lengths tried fits the graph");
+  }
+  const auto size = static_cast<std::size_t>(config.max_batch) + 1;
+  counts_ = std::make_unique<std::atomic<std::uint64_t>[]>(size);
+  proofs_.reserve(kMostProofs + 1);
+  tensors_.reserve(kMostKept);
+}
+
+void Batcher::find_mask() {
+  if (config_.mask.empty()) return;
+  const Graph& g = graph_.graph();
+  for (std::size_t i = 0; i < g.inputs.size(); ++i) {
+    if (g.values[g.inputs[i]].name == config_.mask) mask_ = static_cast<int>(i);
+  }
+  if (mask_ == kNoRows) fail(EVN_ERROR_INVALID_ARGUMENT, "batching.mask is \"%s\", which is no input", config_.mask.c_str());
+  const Value& mask = g.values[g.inputs[static_cast<std::size_t>(mask_)]];
+  if (axes_[static_cast<std::size_t>(mask_)] != 0 || mask.shape.rank() < 2 || mask.shape[1] >= 0) {
+    fail(EVN_ERROR_UNSUPPORTED, "batching.mask: dims 0 and 1 of input \"%s\" must be open, they are %s", mask.name.c_str(),
+         mask.shape.to_string().c_str());
+  }
+  for (std::size_t i = 0; i < g.inputs.size(); ++i) {
+    const Value& v = g.values[g.inputs[i]];
+    if (axes_[i] != 0 || v.shape.rank() < 2 || v.shape[1] >= 0) continue;
+    const auto name = [](const Value& of) { return of.symbols.size() > 1 ? of.symbols[1] : std::string(); };
+    filled_up_[i] = name(v).empty() || name(mask).empty() || name(v) == name(mask);
+  }
+}
+
+void Batcher::check_outputs() const {
+  const Graph& g = graph_.graph();
+  for (const ValueId id : g.outputs) {
+    const Value& v = g.values[id];
+    if (!v.wraps && v.dtype != DType::kString && !is_sub_byte(v.dtype)) continue;
+    fail(EVN_ERROR_UNSUPPORTED, "requests cannot be joined to batches: output \"%s\" has elements that are no whole bytes",
+         v.name.c_str());
+  }
+}
+
+std::int64_t Batcher::rows_of(const Request& request) const {
+  const RunRequest& run = request.run();
+  if (run.state != nullptr || run.outputs_on_device || run.overwrite_inputs) return 0;
+  const std::span<const RunValue> in = request.inputs();
+  const Graph& g = graph_.graph();
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (in[i].tensor == nullptr || !in[i].tensor->on_host()) return 0;
+    const TensorDesc& d = in[i].tensor->desc();
+    const Value& want = g.values[g.inputs[i]];
+    if (d.dtype != want.dtype || d.shape.rank() != want.shape.rank() || is_sub_byte(d.dtype)) return 0;
+    for (int k = 0; k < d.shape.rank(); ++k) {
+      if (d.shape[k] == 0 || (want.shape[k] >= 0 && want.shape[k] != d.shape[k])) return 0;
+    }
+    if (axes_[i] == kNoRows) continue;
+    const std::int64_t here = d.shape[axes_[i]];
+    if (rows != 0 && here != rows) return 0;
+    rows = here;
+  }
+  const std::int64_t length = length_of(request);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (filled_up_[i] && in[i].tensor->desc().shape[1] != length) return 0;
+  }
+  for (std::size_t j = 0; j < request.output_count(); ++j) {
+    const TensorPtr& given = request.given_output(j);
+    if (given != nullptr && (!given->on_host() || given->read_only())) return 0;
+  }
+  return rows;
+}
+
+bool Batcher::agree(const Request& a, const Request& b) const {
+  const RunRequest& x = a.run();
+  const RunRequest& y = b.run();
+  if (x.random_seed != y.random_seed || x.allow_copies != y.allow_copies || x.skipped != y.skipped) return false;
+  if (mask_ != kNoRows && bucket_of(length_of(a)) != bucket_of(length_of(b))) return false;
+  for (std::size_t i = 0; i < a.inputs().size(); ++i) {
+    const Tensor& s = *a.inputs()[i].tensor;
+    const Tensor& t = *b.inputs()[i].tensor;
+    if (axes_[i] == kNoRows && &s != &t && !same_bytes(s, t)) return false;
+    for (int k = 0; k < s.desc().shape.rank(); ++k) {
+      const bool free = k == axes_[i] || (k == 1 && filled_up_[i]);
+      if (!free && s.desc().shape[k] != t.desc().shape[k]) return false;
+    }
+  }
+  return true;
+}
+
+std::uint64_t Batcher::waits_until(const Request& member) const {
+  const std::uint64_t end = member.submitted_ns() + std::min(config_.max_delay_ns, UINT64_MAX - member.submitted_ns());
+  const std::uint64_t deadline = member.run().stop.deadline_ns;
+  if (deadline == 0) return end;
+  const std::uint64_t run = mean_ns_.load(std::memory_order_relaxed);
+  return std::min(end, deadline > run ? deadline - run : 0);
+}
+
+std::int64_t Batcher::length_of(const Request& request) const {
+  return mask_ == kNoRows ? 0 : request.inputs()[static_cast<std::size_t>(mask_)].tensor->desc().shape[1];
+}
+
+std::int64_t Batcher::bucket_of(std::int64_t length) const {
+  const auto bucket = std::lower_bound(config_.buckets.begin(), config_.buckets.end(), length);
+  return bucket == config_.buckets.end() ? length : *bucket;
+}
+
+RowInputs Batcher::one_row_of(const Request& request, std::int64_t length) const {
+  RowInputs inputs;
+  const std::span<const RunValue> in = request.inputs();
+  inputs.values.resize(in.size());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const Tensor& t = *in[i].tensor;
+    inputs.one.push_back(t.desc());
+    if (axes_[i] != kNoRows) inputs.one.back().shape[axes_[i]] = 1;
+    if (filled_up_[i]) inputs.one.back().shape[1] = length;
+    if (axes_[i] != kNoRows || !is_key(graph_, i, t.desc())) continue;
+    const auto* bytes = static_cast<const unsigned char*>(t.buffer().address());
+    inputs.values[i].assign(bytes, bytes + t.size_bytes());
+  }
+  return inputs;
+}
+
+std::shared_ptr<const RowOutputs> Batcher::proof_for(const Request& request, std::int64_t length, std::int64_t rows) {
+  Proof proof{one_row_of(request, length), rows, nullptr};
+  {
+    const std::lock_guard<Mutex> lock(mutex_);
+    for (auto it = proofs_.begin(); it != proofs_.end(); ++it) {
+      if (it->rows != rows || !same_inputs(it->inputs, proof.inputs)) continue;
+      std::rotate(proofs_.begin(), it, it + 1);
+      return proofs_.front().outputs;
+    }
+  }
+  try {
+    proof.outputs = std::make_shared<RowOutputs>(prove_rows(graph_, axes_, proof.inputs, rows));
+  } catch (const Error& e) {
+    if (e.status == EVN_ERROR_OUT_OF_MEMORY) throw;
+    LogEvent(graph_.model->runtime->log(), EVN_LOG_INFO, "batching.refused")
+        .field("file", graph_.model->file_name.c_str())
+        .field("node", e.node)
+        .write("requests of these shapes run alone: %s", e.message);
+  }
+  const std::lock_guard<Mutex> lock(mutex_);
+  proofs_.insert(proofs_.begin(), proof);
+  if (proofs_.size() > kMostProofs) proofs_.pop_back();
+  return proof.outputs;
+}
+
+std::vector<TensorPtr> Batcher::take_tensors(const std::shared_ptr<Runtime>& runtime, std::span<const TensorDesc> descs) {
+  std::vector<TensorPtr> tensors;
+  {
+    const std::lock_guard<Mutex> lock(mutex_);
+    for (auto& kept : tensors_) {
+      bool fits = kept.size() == descs.size();
+      for (std::size_t i = 0; fits && i < descs.size(); ++i) {
+        fits = kept[i] == nullptr ? descs[i].dtype == DType::kUndefined : kept[i]->desc() == descs[i];
+      }
+      if (!fits) continue;
+      tensors.swap(kept);
+      std::swap(kept, tensors_.back());
+      tensors_.pop_back();
+      return tensors;
+    }
+  }
+  for (const TensorDesc& d : descs) {
+    tensors.push_back(
+        d.dtype == DType::kUndefined ? nullptr : std::make_shared<Tensor>(runtime, &runtime->cpu(), d, false, Tensor::Fill::kNone));
+  }
+  return tensors;
+}
+
+void Batcher::give_back(std::vector<TensorPtr> tensors) noexcept {
+  const std::lock_guard<Mutex> lock(mutex_);
+  if (tensors_.size() == kMostKept) std::swap(tensors_.front(), tensors);
+  else tensors_.push_back(std::move(tensors));  // for which there is room
+}
+
+void Batcher::note_run(std::int64_t rows, std::uint64_t duration_ns) noexcept {
+  const auto at = static_cast<std::size_t>(std::min<std::int64_t>(rows, config_.max_batch));
+  counts_[at].fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t mean = mean_ns_.load(std::memory_order_relaxed);
+  const std::uint64_t next = mean == 0 ? duration_ns : mean - mean / kShareOfMean + duration_ns / kShareOfMean;
+  mean_ns_.store(next, std::memory_order_relaxed);
+}
+
+std::vector<std::uint64_t> Batcher::batch_counts() const {
+  std::vector<std::uint64_t> counts;
+  for (int i = 0; i <= config_.max_batch; ++i)
+    counts.push_back(counts_[static_cast<std::size_t>(i)].load(std::memory_order_relaxed));
+  return counts;
+}
+
+}  // namespace evn

@@ -1,0 +1,86 @@
+// Which requests of a session may be joined, and how many wait for how long. The session has one where requests are joined.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "runtime/batch/separable.h"
+#include "runtime/tensor.h"
+
+namespace evn {
+
+class Request;
+using RequestPtr = std::shared_ptr<Request>;
+
+class Batcher {
+ public:
+  // Throws EVN_ERROR_UNSUPPORTED with the node that mixes rows, and EVN_ERROR_INVALID_ARGUMENT for a mask that is no input.
+  Batcher(const CompiledGraph& graph, const BatchingConfig& config);
+
+  // -- Of requests ----------------------------------------------------------------------------------------------------------
+
+  // Rows of a request that may be joined with others; 0: it runs alone.
+  std::int64_t rows_of(const Request& request) const;
+  // Whether two that may be joined, may be so with each other.
+  bool agree(const Request& a, const Request& b) const;
+  std::int64_t most_rows() const { return config_.max_batch; }
+
+  // -- Waiting: guarded by the dispatcher's mutex ---------------------------------------------------------------------------
+
+  // A request has come, with which so many are in flight.
+  void note_arrival(std::uint64_t in_flight) { expected_ = std::max(expected_, in_flight); }
+  // A batch has ended, with which so many were in flight. What once was is forgotten by and by.
+  void note_end(std::uint64_t in_flight) { expected_ = std::max(in_flight, expected_ - std::min(expected_, 1 + expected_ / 8)); }
+  // Whether more than so many have lately been in flight at a time, so that others may be on their way.
+  bool expects_more_than(std::size_t members) const { return expected_ > members; }
+  // Until when the first of a batch waits for others, as far as this member of it goes.
+  std::uint64_t waits_until(const Request& member) const;
+
+  // -- Of batches -----------------------------------------------------------------------------------------------------------
+
+  int axis_of(std::size_t input) const { return axes_[input]; }
+  std::span<const int> axes() const { return axes_; }
+  // The length of a request's rows (0: without a mask), of those that are filled up to it, and whether an input is.
+  std::int64_t length_of(const Request& request) const;
+  std::int64_t bucket_of(std::int64_t length) const;
+  bool is_filled_up(std::size_t input) const { return filled_up_[input]; }
+
+  // What is proven for one row such as the request's, of that length, in a batch of so many; null: nothing, and it is not joined.
+  std::shared_ptr<const RowOutputs> proof_for(const Request& request, std::int64_t length, std::int64_t rows);
+
+  // Tensors for the inputs of batches, which are used again.
+  std::vector<TensorPtr> take_tensors(const std::shared_ptr<Runtime>& runtime, std::span<const TensorDesc> descs);
+  void give_back(std::vector<TensorPtr> tensors) noexcept;
+
+  // A run of so many rows has taken so long.
+  void note_run(std::int64_t rows, std::uint64_t duration_ns) noexcept;
+  // How many runs had 0, 1, ... rows; more than max_batch count as that many.
+  std::vector<std::uint64_t> batch_counts() const;
+
+ private:
+  struct Proof {
+    RowInputs inputs;
+    std::int64_t rows;
+    std::shared_ptr<const RowOutputs> outputs;
+  };
+
+  RowInputs one_row_of(const Request& request, std::int64_t length) const;
+  void check_outputs() const;
+  void find_mask();
+
+  const CompiledGraph& graph_;
+  const BatchingConfig config_;
+  const std::vector<int> axes_;  // per input
+  int mask_ = kNoRows;           // input
+  std::vector<bool> filled_up_;  // per input
+  std::uint64_t expected_ = 0;
+  std::atomic<std::uint64_t> mean_ns_{0};  // of runs
+  std::unique_ptr<std::atomic<std::uint64_t>[]> counts_;
+  Mutex mutex_;                // guards what follows
+  std::vector<Proof> proofs_;  // most recently used first
+  std::vector<std::vector<TensorPtr>> tensors_;
+};
+
+}  // namespace evn

@@ -1,0 +1,76 @@
+#include "runtime/compiled_graphs.h"
+
+#include <algorithm>
+
+#include "runtime/lower/plan.h"
+
+namespace evn {
+namespace {
+
+// All that compiling looks at.
+std::string key_of(const SessionRequest& request, const CacheConfig& cache) {
+  std::string key = std::to_string(static_cast<int>(request.precision)) + " " + std::to_string(static_cast<int>(request.numerics)) +
+                    (request.raw_outputs ? " raw" : "") + (cache.map ? " map" : "");
+  const auto add = [&](const std::string& text) { key += " " + std::to_string(text.size()) + ":" + text; };
+  add(request.device);
+  add(cache.file);
+  for (const auto* list : {&request.keep_fp32, &request.disabled_passes}) {
+    key += " " + std::to_string(list->size());
+    for (const std::string& text : *list) add(text);
+  }
+  return key;
+}
+
+}  // namespace
+
+void SharedPlans::add(const std::shared_ptr<Plan>& plan) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(entries_, [](const Entry& e) { return e.plan.expired(); });
+  entries_.push_back({plan});
+}
+
+bool SharedPlans::withdraw(const std::shared_ptr<Plan>& plan) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = std::find_if(entries_.begin(), entries_.end(),
+                               [&](const Entry& e) { return !e.plan.owner_before(plan) && !plan.owner_before(e.plan); });
+  if (it == entries_.end()) return true;
+  if (it->found) return false;
+  entries_.erase(it);
+  return true;
+}
+
+std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr model, const SessionRequest& request,
+                                                             const CacheConfig& cache) {
+  const bool shared = cache.file.empty() || !cache.write;
+  CompiledGraphs& all = model->compiled;
+  std::string key = shared ? key_of(request, cache) : std::string();
+  if (shared) {
+    if (std::shared_ptr<const CompiledGraph> found = all.find(key)) return found;
+  }
+  auto made = std::make_shared<CompiledGraph>(evn::compile(std::move(model), request, cache));
+  made->plans = std::make_shared<SharedPlans>();
+  return shared ? all.add(std::move(key), std::move(made)) : std::move(made);
+}
+
+std::shared_ptr<const CompiledGraph> CompiledGraphs::find(const std::string& key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const Entry& e : entries_) {
+    if (e.key != key) continue;
+    if (std::shared_ptr<const CompiledGraph> graph = e.graph.lock()) return graph;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const CompiledGraph> CompiledGraphs::add(std::string key, std::shared_ptr<const CompiledGraph> made) {
+  std::shared_ptr<const CompiledGraph> other;  // let go of without the lock
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(entries_, [](const Entry& e) { return e.graph.expired(); });
+  for (const Entry& e : entries_) {
+    if (e.key != key) continue;
+    if ((other = e.graph.lock())) return other;
+  }
+  entries_.push_back({std::move(key), made});
+  return made;
+}
+
+}  // namespace evn

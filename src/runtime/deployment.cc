@@ -1,0 +1,212 @@
+#include "runtime/deployment.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/os/beneath.h"
+#include "base/text.h"
+
+namespace evn {
+namespace {
+
+std::size_t index_of(const Config& config, const char* name) {
+  std::string names;
+  for (std::size_t i = 0; i < config.models.size(); ++i) {
+    if (config.models[i].name == name) return i;
+    if (names.size() < 300) names += (i > 0 ? ", " : "") + config.models[i].name;
+  }
+  const std::string shown = shorten(name, 80);
+  if (names.empty()) fail(EVN_ERROR_INVALID_ARGUMENT, "there is no model \"%s\": the configuration names none", shown.c_str());
+  fail(EVN_ERROR_INVALID_ARGUMENT, "there is no model \"%s\" in the configuration; there are: %s", shown.c_str(), names.c_str());
+}
+
+// The error with the place in the configuration that led to it. What is no argument of the host's is the configuration's.
+Error blame(const Config& config, const ModelConfig& model, int line, const char* part, const Error& e) {
+  const evn_status status = e.status == EVN_ERROR_INVALID_ARGUMENT ? EVN_ERROR_CONFIG : e.status;
+  return make_error(status, "%s:%d: model \"%s\"%s: %s", shorten(config.source, 120).c_str(), line, model.name.c_str(), part,
+                    e.message)
+      .with_node(e.node)
+      .with_device(e.device)
+      .with_bytes(e.bytes_requested, e.bytes_available);
+}
+
+// An optional device that is not there leaves its nodes to the configuration's default.
+std::string device_of(const Runtime& runtime, const ModelConfig& model) {
+  if (model.device.empty()) return "";
+  const DeviceConfig* const configured = runtime.config().find_device(model.device);
+  std::string why;
+  if (configured == nullptr || !configured->optional || runtime.configured_device(model.device, &why) != nullptr) {
+    return model.device;
+  }
+  LogEvent(runtime.log(), EVN_LOG_WARNING, "device.absent")
+      .device(model.device.c_str())
+      .field("model", model.name.c_str())
+      .field("reason", why.c_str())
+      .write("model \"%s\" runs without device %s, which is not there: %s", model.name.c_str(), model.device.c_str(), why.c_str());
+  return "";
+}
+
+CacheConfig cache_of(const Config& config, const ModelConfig& model) {
+  if (!model.cache) return config.cache;
+  CacheConfig cache = *model.cache;
+  if (cache.file.empty()) return cache;
+  os::refuse_links_beneath(config.folder, cache.file);
+  cache.file.insert(0, config.folder);
+  return cache;
+}
+
+std::shared_ptr<Session> make_session(const std::shared_ptr<Runtime>& runtime, const ModelConfig& model) {
+  const Config& config = runtime->config();
+  const ModelPtr loaded = load_model_beneath(runtime, config.folder, model.path);
+  SessionRequest request(device_of(*runtime, model));
+  request.precision = model.session.precision;
+  request.keep_fp32 = model.session.keep_fp32;
+  request.numerics = model.session.numerics;
+  request.disabled_passes = model.disabled_passes;
+  request.concurrency = model.session.concurrency;
+  request.batching = model.session.batching.max_batch != 0 ? model.session.batching : config.session.batching;
+  request.idle_arena_bytes = model.session.idle_arena_bytes;
+  request.name = model.name;
+  return std::make_shared<Session>(loaded, request, cache_of(config, model));
+}
+
+void refuse_unknown_inputs(const Graph& graph, const WarmRun& warm) {
+  for (const WarmRun::Input& given : warm.inputs) {
+    std::string names;
+    bool found = false;
+    for (const ValueId id : graph.inputs) {
+      const std::string& name = graph.values[id].name;
+      found = found || name == given.name;
+      if (names.size() < 256) names += (names.empty() ? "" : ", ") + name;
+    }
+    if (found) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "there is no input \"%s\"; there are: %s", shorten(given.name, 80).c_str(), names.c_str());
+  }
+}
+
+// Zeros of the dims that are given, or else declared.
+RunValue zeros_for(const std::shared_ptr<Runtime>& runtime, const Value& value, const WarmRun& warm) {
+  if (value.wraps) fail(EVN_ERROR_UNSUPPORTED, "input \"%s\" is no tensor, so that no zeros can be given", value.name.c_str());
+  const auto given =
+      std::find_if(warm.inputs.begin(), warm.inputs.end(), [&](const WarmRun::Input& input) { return input.name == value.name; });
+  std::vector<std::int64_t> dims;
+  if (given != warm.inputs.end()) {
+    dims = given->dims;
+  } else if (value.has_shape && value.shape.is_known()) {
+    for (int i = 0; i < value.shape.rank(); ++i) dims.push_back(value.shape[i]);
+  } else {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the dims of input \"%s\" are not given, and the model leaves them open", value.name.c_str());
+  }
+  if (dims.size() > EVN_MAX_RANK) fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" has %zu dims", value.name.c_str(), dims.size());
+  const TensorDesc desc = checked_desc(runtime->config().limits, static_cast<evn_dtype>(value.dtype), dims.data(),
+                                       static_cast<std::uint32_t>(dims.size()));
+  return {std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false), nullptr};
+}
+
+void run_with_zeros(const std::shared_ptr<Runtime>& runtime, Session& session, const WarmRun& warm) {
+  const Graph& graph = session.graph();
+  refuse_unknown_inputs(graph, warm);
+  std::vector<RunValue> inputs;
+  for (const ValueId id : graph.inputs) inputs.push_back(zeros_for(runtime, graph.values[id], warm));
+  std::vector<RunValue> outputs(graph.outputs.size());
+  session.run(inputs, outputs, {});
+}
+
+}  // namespace
+
+std::shared_ptr<Session> deploy_model(const std::shared_ptr<Runtime>& runtime, const ModelConfig& model) {
+  int line = model.line;
+  char part[32] = "";
+  try {
+    const std::shared_ptr<Session> session = make_session(runtime, model);
+    for (std::size_t i = 0; i < model.warm.size(); ++i) {
+      line = model.warm[i].line;
+      std::snprintf(part, sizeof part, ", warm run %zu", i);
+      run_with_zeros(runtime, *session, model.warm[i]);
+    }
+    return session;
+  } catch (const Error& e) {
+    throw blame(runtime->config(), model, line, part, e);
+  }
+}
+
+// One load of a slot, whose end it tells of, however it ends.
+class DeployedSessions::Loading {
+ public:
+  // With the lock.
+  Loading(DeployedSessions& all, Slot& slot) : all_(all), slot_(slot) {
+    slot.loading = true;
+    slot.loads_in_child = all.mark_.in_child();
+    slot.loader = std::this_thread::get_id();
+  }
+  ~Loading() {
+    const std::unique_lock<std::mutex> lock = all_.lock();
+    slot_.loading = false;
+    if (session != nullptr) {
+      slot_.session = std::move(session);
+      slot_.ready.store(true, std::memory_order_release);
+    }
+    all_.changed_.notify_all();
+  }
+  Loading(const Loading&) = delete;
+  Loading& operator=(const Loading&) = delete;
+
+  std::shared_ptr<Session> session;
+
+ private:
+  DeployedSessions& all_;
+  Slot& slot_;
+};
+
+// In a forked child, a thread of the parent's may have held the mutex for ever.
+std::unique_lock<std::mutex> DeployedSessions::lock() {
+  if (!mark_.in_child()) return std::unique_lock<std::mutex>(mutex_);
+  constexpr auto kLonger = std::chrono::seconds(1);  // than anybody holds it
+  const auto end = std::chrono::steady_clock::now() + kLonger;
+  for (;;) {
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock()) return lock;
+    if (std::chrono::steady_clock::now() > end) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  fail(EVN_ERROR_FORKED, "the process was forked while a thread looked for a model of the configuration");
+}
+
+// Notes in what the calling thread loads what it waits for.
+void DeployedSessions::set_waiting(const Slot* slot) {
+  for (Slot& own : slots_) {
+    if (own.loading && own.loader == std::this_thread::get_id()) own.waits_for = slot;
+  }
+}
+
+// Waits until the slot is not loading, or something else has changed.
+void DeployedSessions::wait_for(std::unique_lock<std::mutex>& lock, const Slot& slot, const char* name) {
+  if (!slot.loads_in_child && mark_.in_child()) {
+    fail(EVN_ERROR_FORKED, "model \"%s\" was being loaded when the process was forked", name);
+  }
+  for (const Slot* s = &slot; s != nullptr && s->loading; s = s->waits_for) {
+    if (s->loader != std::this_thread::get_id()) continue;
+    fail(EVN_ERROR_WRONG_STATE, "model \"%s\" is being loaded by the thread that asks for it, which would wait for itself", name);
+  }
+  set_waiting(&slot);
+  changed_.wait(lock);
+  set_waiting(nullptr);
+}
+
+std::shared_ptr<Session> DeployedSessions::get(const std::shared_ptr<Runtime>& runtime, const char* name) {
+  const std::size_t index = index_of(runtime->config(), name);
+  Slot& slot = slots_[index];
+  if (slot.ready.load(std::memory_order_acquire)) return slot.session;
+  std::unique_lock<std::mutex> held = lock();
+  while (slot.loading) wait_for(held, slot, name);
+  if (slot.ready.load(std::memory_order_relaxed)) return slot.session;
+  Loading loading(*this, slot);
+  held.unlock();
+  std::shared_ptr<Session> session = deploy_model(runtime, runtime->config().models[index]);
+  loading.session = session;
+  return session;
+}
+
+}  // namespace evn

@@ -1,0 +1,118 @@
+// Key and value caches are appended to in place: where a run's state (runtime/state) holds an input in pages, the Concat that puts
+// new rows behind it writes these rows into the pages, and copies nothing else; and GroupQueryAttention, which appends by itself,
+// does so there.
+#include "runtime/lower/passes/cache_append.h"
+
+#include <algorithm>
+
+#include "ops/concat.h"
+#include "ops/infra/index.h"
+#include "runtime/lower/plan_roots.h"
+
+namespace evn {
+
+extern const LoweringPassInfo cache_append_pass;
+
+namespace {
+
+// The axis of a Concat that appends to an input of the graph, where its output is one of the graph; -1: it is none such.
+int axis_of(const CompiledGraph& c, std::size_t index) {
+  const Graph& graph = c.graph();
+  const Node& node = graph.nodes[index];
+  const CompiledNode& n = c.nodes[index];
+  if (node.op_type != "Concat" || !node.domain.empty() || node.inputs.size() != 2 || !node.epilogue.empty()) return -1;
+  if (n.mode != NodeMode::kKernel || n.slot != 0 || node.region >= 0) return -1;
+  const Value& out = graph.values[node.outputs[0]];
+  if (!out.has_shape || out.dtype == DType::kString || is_sub_byte(out.dtype)) return -1;
+  const auto is_in = [](const std::vector<ValueId>& list, ValueId v) {
+    return std::find(list.begin(), list.end(), v) != list.end();
+  };
+  if (!is_in(graph.inputs, node.inputs[0]) || !is_in(graph.outputs, node.outputs[0]) || node.inputs[1] == node.inputs[0]) return -1;
+  if (std::any_of(n.layouts.begin(), n.layouts.end(), [](Layout layout) { return layout != Layout::kPlain; })) return -1;
+  return normalize_axis(attr_int(node, ConcatAttr::kAxis), out.shape.rank());
+}
+
+// Which of GroupQueryAttention's inputs is the past of output 1 or 2.
+constexpr std::size_t kPastOfOutput = 2;
+constexpr int kRowAxis = 2;
+
+bool is_group_query(const Node& node) { return node.op_type == "GroupQueryAttention" && node.domain == "com.microsoft"; }
+
+// Whether the node appends to pages of its past caches by itself.
+bool appends_by_itself(const CompiledGraph& c, std::size_t index) {
+  const Node& node = c.graph().nodes[index];
+  const CompiledNode& n = c.nodes[index];
+  return is_group_query(node) && n.mode == NodeMode::kKernel && n.slot == 0 && node.region < 0 && n.kernel != nullptr &&
+         n.kernel->fusion.paged_inputs != nullptr;
+}
+
+class CacheAppend final : public LoweringPass {
+ public:
+  bool elide(PlanRoots& p, std::int32_t index) const override {
+    const Node& node = p.graph_.nodes[index];
+    const ValueId past = node.inputs[0], made = node.outputs[0];
+    if (node.op_type != "Concat") return false;
+    const std::int32_t paged = p.s_.storage.root(past, Representation::paged());
+    const std::int32_t j = p.s_.output_of[made];
+    if (paged < 0 || j < 0 || !is_paged_slot(p.plan_->signature.output_slots[j])) return false;
+    const int axis = p.s_.roots[paged].paged_axis;
+    EVN_CHECK(axis_of(p.c_, static_cast<std::size_t>(index)) == axis);
+    if (p.s_.descs[node.inputs[1]].shape.elements() > 0) p.add_append(node.inputs[1], paged, p.s_.descs[past].shape[axis]);
+    p.s_.storage.root(made, Representation::paged()) = paged;
+    return true;
+  }
+
+  bool finish(PlanRoots& p, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t) const override {
+    if (step->node < 0 || step->desc.fusion.paged == 0) return false;
+    const Node& node = p.graph_.nodes[step->node];
+    if (!is_group_query(node)) return false;
+    for (std::size_t k = 1; k < 3 && k < node.outputs.size(); ++k) {
+      if ((step->desc.fusion.paged >> (kPastOfOutput + k) & 1) == 0) continue;
+      p.add_extend(node.outputs[k], inputs[kPastOfOutput + k], step->desc.inputs[kPastOfOutput + k].shape[kRowAxis]);
+    }
+    return true;
+  }
+};
+
+std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    if (axis_of(c, i) >= 0 || appends_by_itself(c, i)) return std::make_unique<CacheAppend>();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int append_axis(const CompiledGraph& c, ValueId output, ValueId input, const char** why) {
+  const Graph& graph = c.graph();
+  const auto is_active = [](const ActivePass& p) { return lowering_passes()[p.number] == &cache_append_pass; };
+  const auto fail_with = [&](const char* reason) { return *why = reason, -1; };
+  std::size_t maker = 0, position = 0;
+  for (; maker < graph.nodes.size(); ++maker) {
+    const std::vector<ValueId>& outputs = graph.nodes[maker].outputs;
+    position = static_cast<std::size_t>(std::find(outputs.begin(), outputs.end(), output) - outputs.begin());
+    if (position < outputs.size()) break;
+  }
+  if (maker == graph.nodes.size()) return fail_with("no node makes the output");
+  const Node& node = graph.nodes[maker];
+  int axis = -1;
+  if (is_group_query(node) && position > 0 && kPastOfOutput + position < node.inputs.size() &&
+      node.inputs[kPastOfOutput + position] == input) {
+    if (!appends_by_itself(c, maker)) return fail_with("the GroupQueryAttention has no kernel that appends to pages");
+    axis = kRowAxis;
+  } else if (node.op_type == "Concat" && node.inputs[0] == input) {
+    if (c.nodes[maker].slot != 0) return fail_with("the Concat does not run on the CPU");
+    axis = axis_of(c, maker);
+    if (axis < 0) return fail_with("the Concat has more operands than two, a branch, or another layout");
+  } else {
+    return fail_with("the output is not made by a Concat of the input and what is new");
+  }
+  if (std::none_of(c.passes.begin(), c.passes.end(), is_active)) return fail_with("the pass cache_append is switched off");
+  if (c.needed[input]) return fail_with("shapes depend on the elements of the input");
+  return axis;
+}
+
+const LoweringPassInfo cache_append_pass = {"cache_append", "appends to the pages of a state in place of copying a cache", true,
+                                            find};
+
+}  // namespace evn

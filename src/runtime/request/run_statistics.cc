@@ -1,0 +1,227 @@
+#include "runtime/request/run_statistics.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <memory>
+#include <new>
+
+#include "base/os/os.h"
+#include "base/text.h"
+
+namespace evn {
+namespace {
+
+constexpr const char* kOutcomeNames[] = {"completed", "failed", "cancelled", "late", "rejected"};
+static_assert(std::size(kOutcomeNames) == kRunOutcomes);
+
+// Names come from files and hosts: what is no UTF-8 and what steers a terminal is replaced, before names are told apart.
+std::string plain(std::string_view name) {
+  std::string text;
+  for (std::size_t i = 0; i < name.size();) {
+    const std::size_t length = utf8_character(name.substr(i));
+    const auto c = static_cast<unsigned char>(name[i]);
+    if (length == 0 || c < 0x20 || c == 0x7f) {
+      text += c == '\n' ? '\n' : '?';
+    } else {
+      text.append(name, i, length);
+    }
+    i += std::max<std::size_t>(length, 1);
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* outcome_name(RunOutcome outcome) { return kOutcomeNames[static_cast<std::size_t>(outcome)]; }
+
+RunOutcome outcome_of(evn_status status) noexcept {
+  switch (status) {
+    case EVN_OK: return RunOutcome::kCompleted;
+    case EVN_ERROR_CANCELLED: return RunOutcome::kCancelled;
+    case EVN_ERROR_TIMEOUT: return RunOutcome::kLate;
+    case EVN_ERROR_BUSY: return RunOutcome::kRejected;
+    default: return RunOutcome::kFailed;
+  }
+}
+
+void PriorityCounts::add(const PriorityCounts& other) {
+  for (std::size_t i = 0; i < kRunOutcomes; ++i) outcomes[i] += other.outcomes[i];
+  waited.add(other.waited);
+  ran.add(other.ran);
+}
+
+PriorityCounts SessionCounts::all() const {
+  PriorityCounts sum;
+  for (const PriorityCounts& p : priorities) sum.add(p);
+  return sum;
+}
+
+bool StatisticsList::has_label(const std::string& label) const {
+  const RunStatistics* s = first_;
+  while (s != nullptr && s->label_ != label) s = s->after_;
+  return s != nullptr;
+}
+
+// A session keeps its label, whichever others end before it.
+std::string StatisticsList::free_label(const std::string& name) const {
+  const std::string wanted = plain(name);
+  if (!has_label(wanted)) return wanted;
+  constexpr std::uint64_t kMostNumber = 1'000'000'000;
+  std::uint64_t number = 2;
+  for (const RunStatistics* s = first_; s != nullptr; s = s->after_) {
+    const std::string_view label = s->label_;
+    if (!label.starts_with(wanted) || label.size() == wanted.size() || label[wanted.size()] != '#') continue;
+    const std::uint64_t n = parse_u64(label.substr(wanted.size() + 1)).value_or(0);
+    if (n < kMostNumber) number = std::max(number, n + 1);
+  }
+  while (has_label(wanted + "#" + std::to_string(number))) ++number;  // a name may end like a number of ours
+  return wanted + "#" + std::to_string(number);
+}
+
+RunStatistics::RunStatistics(StatisticsList* list, std::string name, const SessionRequests& requests)
+    : list_(list), name_(std::move(name)), requests_(requests) {
+  if (list_ == nullptr) return;
+  auto times = std::make_unique<Times>();  // so that runs of the usual priority allocate nothing
+  const std::lock_guard<std::mutex> lock(list_->mutex_);
+  label_ = list_->free_label(name_);
+  times_[class_of(0)].store(times.release(), std::memory_order_relaxed);
+  before_ = list_->last_;
+  (before_ != nullptr ? before_->after_ : list_->first_) = this;
+  list_->last_ = this;
+}
+
+RunStatistics::~RunStatistics() {
+  if (list_ != nullptr) {
+    const std::lock_guard<std::mutex> lock(list_->mutex_);
+    (before_ != nullptr ? before_->after_ : list_->first_) = after_;
+    (after_ != nullptr ? after_->before_ : list_->last_) = before_;
+  }
+  for (std::atomic<Times*>& t : times_) delete t.load(std::memory_order_acquire);
+  delete batches_.load(std::memory_order_acquire);
+}
+
+RunStatistics::Times* RunStatistics::times_of(std::int32_t priority) noexcept {
+  std::atomic<Times*>& place = times_[class_of(priority)];
+  Times* times = place.load(std::memory_order_acquire);
+  if (times != nullptr) return times;
+  auto* const made = new (std::nothrow) Times;
+  if (made == nullptr || place.compare_exchange_strong(times, made, std::memory_order_acq_rel)) return made;
+  delete made;
+  return times;  // another thread's
+}
+
+void RunStatistics::note_end(std::int32_t priority, RunOutcome outcome) noexcept {
+  if (list_ != nullptr) count(priority, outcome);
+}
+
+void RunStatistics::note_refusal(std::int32_t priority, evn_status status) noexcept {
+  if (const RunOutcome outcome = outcome_of(status); outcome > RunOutcome::kFailed) note_end(priority, outcome);
+}
+
+void RunStatistics::note_run(std::int32_t priority, RunOutcome outcome, std::uint64_t waited_ns, std::uint64_t ran_ns) noexcept {
+  if (list_ == nullptr) return;
+  count(priority, outcome);
+  Times* const times = times_of(priority);
+  if (times == nullptr) {
+    uncounted_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  times->waited.add(waited_ns);
+  if (outcome == RunOutcome::kCompleted) times->ran.add(ran_ns);
+}
+
+std::size_t RunStatistics::row_bucket(std::size_t rows) noexcept {
+  if (rows <= kExactRows) return rows == 0 ? 0 : rows - 1;
+  return std::min<std::size_t>(kRowBuckets - 1, kExactRows + static_cast<std::size_t>(std::bit_width(rows - 1)) - 9);
+}
+
+std::uint64_t RunStatistics::rows_of(std::size_t bucket) noexcept {
+  return bucket < kExactRows ? bucket + 1 : std::uint64_t{2 * kExactRows} << (bucket - kExactRows);
+}
+
+void RunStatistics::note_batch(std::size_t rows) noexcept {
+  if (list_ == nullptr) return;
+  RowBuckets* buckets = batches_.load(std::memory_order_acquire);
+  if (buckets == nullptr) {
+    auto* const made = new (std::nothrow) RowBuckets{};
+    if (made == nullptr) {
+      uncounted_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    if (batches_.compare_exchange_strong(buckets, made, std::memory_order_acq_rel)) {
+      buckets = made;
+    } else {
+      delete made;
+    }
+  }
+  (*buckets)[row_bucket(rows)].fetch_add(1, std::memory_order_relaxed);
+}
+
+SessionCounts RunStatistics::read() const {
+  SessionCounts s;
+  s.name = name_;
+  s.label = label_;
+  const std::uint64_t now = now_.load(std::memory_order_relaxed);
+  s.running = now / kOneRunning;
+  s.queued = now % kOneRunning + requests_.waiting();
+  s.uncounted = uncounted_.load(std::memory_order_relaxed);
+  if (const RowBuckets* const buckets = batches_.load(std::memory_order_acquire)) {
+    for (std::size_t i = 0; i < kRowBuckets; ++i) {
+      const std::uint64_t n = (*buckets)[i].load(std::memory_order_relaxed);
+      if (n != 0) s.batches.push_back({rows_of(i), n});
+    }
+  }
+  for (std::int32_t priority = -kMostPriority; priority <= kMostPriority; ++priority) {
+    PriorityCounts p;
+    p.priority = priority;
+    std::uint64_t all = 0;
+    for (std::size_t i = 0; i < kRunOutcomes; ++i)
+      all += p.outcomes[i] = outcomes_[class_of(priority)][i].load(std::memory_order_relaxed);
+    if (all == 0) continue;
+    if (const Times* const times = times_[class_of(priority)].load(std::memory_order_acquire)) {
+      times->waited.read(&p.waited);
+      times->ran.read(&p.ran);
+    }
+    s.priorities.push_back(std::move(p));
+  }
+  return s;
+}
+
+RunNote::RunNote(RunStatistics& statistics, std::int32_t priority, std::uint64_t submitted_ns, RunTimes* times) noexcept
+    : statistics_(statistics.list_ != nullptr ? &statistics : nullptr),
+      priority_(priority),
+      submitted_ns_(submitted_ns),
+      times_(times != nullptr ? times : &own_) {
+  if (statistics_ != nullptr) statistics_->now_.fetch_add(times_->requests, std::memory_order_relaxed);
+}
+
+void RunNote::begin(const ScheduledRun& run) noexcept {
+  if (statistics_ == nullptr) return;
+  times_->begin_ns = os::now_ns();
+  waited_ns_ = submitted_ns_ != 0 && times_->begin_ns > submitted_ns_ ? times_->begin_ns - submitted_ns_ : run.waited_ns();
+  times_->waited_ns = run.waited_ns();
+  statistics_->now_.fetch_add(times_->requests * (RunStatistics::kOneRunning - 1), std::memory_order_relaxed);
+}
+
+void RunNote::end(const ScheduledRun& run) noexcept {
+  if (statistics_ == nullptr) return;
+  times_->end_ns = os::now_ns();
+  times_->waited_ns = run.waited_ns() - times_->waited_ns;
+}
+
+RunNote::~RunNote() {
+  if (statistics_ == nullptr) return;
+  const bool computed = times_->begin_ns != 0;
+  statistics_->now_.fetch_sub(times_->requests * (computed ? RunStatistics::kOneRunning : 1), std::memory_order_relaxed);
+  if (times_ != &own_) return;
+  if (!computed) {
+    statistics_->note_end(priority_, outcome_);
+  } else if (outcome_ == RunOutcome::kCompleted) {
+    statistics_->note_run(priority_, outcome_, waited_ns_ + own_.waited_ns, own_.end_ns - own_.begin_ns - own_.waited_ns);
+  } else {
+    statistics_->note_run(priority_, outcome_, waited_ns_, 0);
+  }
+}
+
+}  // namespace evn

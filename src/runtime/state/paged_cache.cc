@@ -1,0 +1,138 @@
+#include "runtime/state/paged_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "base/cancel.h"
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace evn {
+namespace {
+
+// Pages of about so many bytes: what a fork copies at most, and what is too much at the end of each cache.
+constexpr std::int64_t kPageBytes = 64 << 10;
+constexpr int kLeastShift = 4;
+constexpr int kMostShift = 10;
+
+int shift_for(std::int64_t row_bytes) {
+  int shift = kLeastShift;
+  while (shift < kMostShift && row_bytes << (shift + 1) <= kPageBytes) ++shift;
+  return shift;
+}
+
+}  // namespace
+
+PagedCache::PagedCache(Device& device, std::int64_t outer_count, std::int64_t bytes_of_row, std::int64_t capacity, bool on_demand)
+    : device_(device), capacity_(capacity), on_demand_(on_demand) {
+  const std::int64_t all = checked_mul(outer_count, bytes_of_row);
+  outer = outer_count;
+  row_bytes = bytes_of_row;
+  shift = shift_for(all);
+  page_size_ = static_cast<std::size_t>(checked_mul(all, page_rows()));
+  (void)checked_mul(all, checked_add(capacity, page_rows()));
+  const auto most = static_cast<std::size_t>(pages_for(capacity));
+  owned_.reserve(most);
+  addresses_.resize(most);
+  pages = addresses_.data();
+  if (on_demand) return;
+  try {
+    while (owned_.size() < most) add_page();
+  } catch (...) {
+    for (CachePage* p : owned_) CachePage::let_go(p);
+    throw;
+  }
+}
+
+PagedCache::~PagedCache() {
+  for (CachePage* p : owned_) CachePage::let_go(p);
+}
+
+void PagedCache::add_page() {
+  auto page = std::make_unique<CachePage>(device_, page_size_);
+  addresses_[owned_.size()] = page->memory();
+  owned_.push_back(page.release());
+}
+
+// Before rows of a page are written, behind its first `rows`: another cache may have it too.
+void PagedCache::own_page(std::size_t index, std::int64_t rows) {
+  if (!owned_[index]->is_shared()) return;
+  auto page = std::make_unique<CachePage>(device_, page_size_);
+  for (std::int64_t o = 0; o < outer && rows > 0; ++o) {
+    const std::int64_t at = (o << shift) * row_bytes;
+    move_in_pieces(static_cast<char*>(page->memory()) + at, static_cast<const char*>(addresses_[index]) + at,
+                   static_cast<std::uint64_t>(rows * row_bytes));
+  }
+  CachePage::let_go(owned_[index]);
+  addresses_[index] = page->memory();
+  owned_[index] = page.release();
+}
+
+void PagedCache::fork(const PagedCache& from, std::int64_t rows) {
+  const auto full = static_cast<std::size_t>(rows >> shift);
+  const auto used = static_cast<std::size_t>(pages_for(rows));
+  while (owned_.size() < used) add_page();
+  for (std::size_t i = 0; i < full; ++i) {
+    from.owned_[i]->share();
+    CachePage::let_go(owned_[i]);
+    owned_[i] = from.owned_[i];
+    addresses_[i] = from.addresses_[i];
+  }
+  if (used > full) {
+    const std::int64_t first = static_cast<std::int64_t>(full) << shift;
+    for (std::int64_t o = 0; o < outer; ++o)
+      move_in_pieces(row(o, first), from.row(o, first), static_cast<std::uint64_t>((rows - first) * row_bytes));
+  }
+}
+
+void PagedCache::own(std::int64_t rows) {
+  while (static_cast<std::int64_t>(owned_.size()) < pages_for(rows)) add_page();
+  for (std::int64_t i = 0; i < pages_for(rows); ++i) own_page(static_cast<std::size_t>(i), page_rows());
+}
+
+void PagedCache::replace(std::int64_t rows, const void* from) noexcept {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t o = 0; o < outer; ++o)
+      std::memcpy(row(o, r), static_cast<const char*>(from) + (o * rows + r) * row_bytes, static_cast<std::size_t>(row_bytes));
+  }
+}
+
+void PagedCache::extend(std::int64_t first, std::int64_t count) {
+  const std::int64_t end = checked_add(first, count);
+  if (end > capacity_) {
+    fail(EVN_ERROR_LIMIT, "the state has room for %lld positions, the run makes them %lld", static_cast<long long>(capacity_),
+         static_cast<long long>(end));
+  }
+  while (static_cast<std::int64_t>(owned_.size()) < pages_for(end)) add_page();
+  for (std::int64_t i = first >> shift; i < pages_for(end); ++i)
+    own_page(static_cast<std::size_t>(i), std::max<std::int64_t>(first - (i << shift), 0));
+  appended_ = end;
+}
+
+// The parts of rows [first, first + count) that lie in one page: f(first of it, how many).
+template <typename F>
+void PagedCache::each_part(std::int64_t first, std::int64_t count, F&& f) const {
+  for (std::int64_t r = first, n = 0; r < first + count; r += n) {
+    n = std::min(first + count - r, page_rows() - (r & (page_rows() - 1)));
+    f(r, n);
+  }
+}
+
+void PagedCache::write(std::int64_t first, std::int64_t count, const void* from) {
+  each_part(first, count, [&](std::int64_t r, std::int64_t n) {
+    for (std::int64_t o = 0; o < outer; ++o)
+      move_in_pieces(row(o, r), static_cast<const char*>(from) + (o * count + (r - first)) * row_bytes,
+                     static_cast<std::uint64_t>(n * row_bytes));
+  });
+}
+
+void PagedCache::gather(std::int64_t first, std::int64_t count, void* to) const {
+  each_part(first, count, [&](std::int64_t r, std::int64_t n) {
+    for (std::int64_t o = 0; o < outer; ++o)
+      move_in_pieces(static_cast<char*>(to) + (o * count + (r - first)) * row_bytes, row(o, r),
+                     static_cast<std::uint64_t>(n * row_bytes));
+  });
+}
+
+}  // namespace evn

@@ -1,0 +1,320 @@
+#include "runtime/state/state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "runtime/lower/passes/cache_append.h"
+
+namespace evn {
+namespace {
+
+std::size_t position_of(const Graph& graph, const std::vector<ValueId>& list, const std::string& name, const char* what) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (graph.values[list[i]].name == name) return i;
+  }
+  fail(EVN_ERROR_INVALID_ARGUMENT, "the model has no %s \"%s\"", what, name.c_str());
+}
+
+const std::string* symbol_of(const Value& v, int axis) {
+  const auto i = static_cast<std::size_t>(axis);
+  return i < v.symbols.size() && !v.symbols[i].empty() ? &v.symbols[i] : nullptr;
+}
+
+const Shape* given_for(const StateRequest& all, const std::string& input) {
+  for (const StateRequest::Dims& d : all.dims) {
+    if (d.input == input) return &d.shape;
+  }
+  return nullptr;
+}
+
+// The slot of the device that makes a value and reads another; the CPU where these differ, as its tensors go everywhere.
+std::uint8_t slot_of(const CompiledGraph& c, ValueId output, ValueId input) {
+  int made = 0;
+  for (std::size_t i = 0; i < c.graph().nodes.size(); ++i) {
+    const std::vector<ValueId>& outputs = c.graph().nodes[i].outputs;
+    const bool runs = c.nodes[i].mode == NodeMode::kKernel || c.nodes[i].mode == NodeMode::kSegment;
+    if (runs && std::find(outputs.begin(), outputs.end(), output) != outputs.end()) made = c.nodes[i].slot;
+  }
+  const auto v = static_cast<std::size_t>(input);
+  for (std::uint32_t i = c.reader_begin[v]; i < c.reader_begin[v + 1]; ++i) {
+    if (c.nodes[static_cast<std::size_t>(c.readers[i])].slot != made) return 0;
+  }
+  return static_cast<std::uint8_t>(made);
+}
+
+}  // namespace
+
+std::size_t State::Pair::bytes() const {
+  return (cache != nullptr ? cache->bytes() : 0) + (current != nullptr ? current->size_bytes() : 0) +
+         (spare != nullptr ? spare->size_bytes() : 0);
+}
+
+State::State(std::shared_ptr<Session> session, const StateRequest& request)
+    : session_(std::move(session)),
+      on_demand_(request.on_demand),
+      input_pairs_(session_->graph().inputs.size(), -1),
+      output_pairs_(session_->graph().outputs.size(), -1) {
+  for (const StateRequest::Dims& d : request.dims) {
+    for (const std::int64_t dim : d.shape.dims()) {
+      if (dim < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "a dim of \"%s\" is %lld", d.input.c_str(), static_cast<long long>(dim));
+    }
+  }
+  pairs_.reserve(request.pairs.size());
+  for (const StatePairRequest& pair : request.pairs) add_pair(pair, request);
+  for (const StateRequest::Dims& d : request.dims) {
+    const std::size_t input = position_of(session_->graph(), session_->graph().inputs, d.input, "input");
+    if (input_pairs_[input] < 0)
+      fail(EVN_ERROR_INVALID_ARGUMENT, "dims are given for input \"%s\", which is in no pair", d.input.c_str());
+  }
+  for (Pair& p : pairs_) allocate(p);
+  count_bytes();
+}
+
+State::State(const State& from, Empty)
+    : session_(from.session_), on_demand_(from.on_demand_), input_pairs_(from.input_pairs_), output_pairs_(from.output_pairs_) {
+  pairs_.reserve(from.pairs_.size());
+  for (const Pair& p : from.pairs_) {
+    Pair& made = pairs_.emplace_back();
+    made.output = p.output;
+    made.input = p.input;
+    made.capacity = p.capacity;
+    made.axis = p.axis;
+    made.held = p.held;
+    made.reason = p.reason;
+    made.slot = p.slot;
+    made.first = p.first;
+    made.desc = p.desc;
+  }
+}
+
+State::~State() {
+  for (const Pair& p : pairs_) session_->add_state_bytes(-static_cast<std::int64_t>(p.counted));
+}
+
+void State::count_bytes() {
+  for (Pair& p : pairs_) {
+    const std::size_t now = p.bytes();
+    if (now != p.counted) session_->add_state_bytes(static_cast<std::int64_t>(now) - static_cast<std::int64_t>(p.counted));
+    p.counted = now;
+  }
+}
+
+StatePtr State::lease(const StatePtr& state) {
+  if (state->leased_.exchange(true, std::memory_order_acquire)) fail(EVN_ERROR_BUSY, "another run uses the state");
+  struct End {
+    StatePtr held;
+    void operator()(State* s) noexcept { s->leased_.store(false, std::memory_order_release); }
+  };
+  return StatePtr(state.get(), End{state});  // which calls it where it throws
+}
+
+void State::add_pair(const StatePairRequest& request, const StateRequest& all) {
+  const CompiledGraph& c = session_->compiled();
+  const Graph& graph = c.graph();
+  Pair& p = pairs_.emplace_back();
+  p.output = position_of(graph, graph.outputs, request.output, "output");
+  p.input = position_of(graph, graph.inputs, request.input, "input");
+  p.capacity = request.capacity;
+  const auto number = static_cast<std::int32_t>(pairs_.size() - 1);
+  if (output_pairs_[p.output] >= 0) fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" is in two pairs", request.output.c_str());
+  if (input_pairs_[p.input] >= 0) fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" is in two pairs", request.input.c_str());
+  output_pairs_[p.output] = number;
+  input_pairs_[p.input] = number;
+  const ValueId out_id = graph.outputs[p.output], in_id = graph.inputs[p.input];
+  const Value& out = graph.values[out_id];
+  const Value& in = graph.values[in_id];
+  if (out.wraps || in.wraps || in.dtype == DType::kString)
+    fail(EVN_ERROR_UNSUPPORTED, "pair \"%s\", \"%s\": only tensors of numbers are states", out.name.c_str(), in.name.c_str());
+  if (out.dtype != in.dtype || (out.has_shape && in.has_shape && out.shape.rank() != in.shape.rank())) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" is %s of rank %d, input \"%s\" %s of rank %d", out.name.c_str(),
+         dtype_name(out.dtype), out.shape.rank(), in.name.c_str(), dtype_name(in.dtype), in.shape.rank());
+  }
+  if (p.capacity < 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the capacity of \"%s\" is %lld", in.name.c_str(), static_cast<long long>(p.capacity));
+  p.reason = "its dims stay the same";
+  if (p.capacity > 0) {
+    p.axis = append_axis(c, out_id, in_id, &p.reason);
+    p.held = p.axis >= 0 ? Held::kPages : Held::kHandedOn;
+    if (p.axis >= 0) p.reason = "runs append to it";
+    if (p.axis < 0) p.axis = growing_axis(p, all);
+  }
+  p.slot = p.held == Held::kPages ? std::uint8_t{0} : slot_of(c, out_id, in_id);
+  p.first = {in.dtype, first_shape(p, all)};
+  const std::size_t bytes = p.first.size_bytes();
+  const Limits& limits = session_->runtime()->config().limits;
+  if (bytes > limits.tensor_bytes) {
+    throw make_error(EVN_ERROR_LIMIT, "input \"%s\" of the state has %zu bytes, above the limit tensor_bytes", in.name.c_str(),
+                     bytes)
+        .with_bytes(bytes, limits.tensor_bytes);
+  }
+  p.desc = p.first;
+}
+
+// Where the graph does not say it: the axis that the options give 0 for, or the only open one of another name in the output.
+int State::growing_axis(const Pair& pair, const StateRequest& all) const {
+  const Graph& graph = session_->graph();
+  const Value& in = graph.values[graph.inputs[pair.input]];
+  const Value& out = graph.values[graph.outputs[pair.output]];
+  const Shape* const given = given_for(all, in.name);
+  int found = -1, count = 0;
+  const int rank = given != nullptr ? given->rank() : in.shape.rank();
+  for (int axis = 0; axis < rank; ++axis) {
+    bool grows = false;
+    if (given != nullptr) {
+      grows = (*given)[axis] == 0;
+    } else if (in.has_shape && in.shape[axis] < 0) {
+      const std::string* const a = symbol_of(in, axis);
+      const std::string* const b = out.has_shape ? symbol_of(out, axis) : nullptr;
+      grows = a == nullptr || b == nullptr || *a != *b;
+    }
+    if (grows) found = axis;
+    count += grows ? 1 : 0;
+  }
+  if (count == 1) return found;
+  fail(EVN_ERROR_INVALID_ARGUMENT, "it cannot be told on which axis \"%s\" grows: give its dims, with 0 for that axis",
+       in.name.c_str());
+}
+
+Shape State::first_shape(const Pair& pair, const StateRequest& all) const {
+  const Graph& graph = session_->graph();
+  const Value& in = graph.values[graph.inputs[pair.input]];
+  const Shape* const given = given_for(all, in.name);
+  if (!in.has_shape && given == nullptr)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the model does not say the rank of \"%s\": give its dims", in.name.c_str());
+  if (in.has_shape && given != nullptr && given->rank() != in.shape.rank()) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "dims of rank %d are given for \"%s\", which is of rank %d", given->rank(), in.name.c_str(),
+         in.shape.rank());
+  }
+  Shape shape = given != nullptr ? *given : in.shape;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const std::int64_t declared = in.has_shape ? in.shape[axis] : -1;
+    if (axis == pair.axis) {
+      if (declared > 0)
+        fail(EVN_ERROR_INVALID_ARGUMENT, "axis %d of \"%s\" is %lld in the model: it cannot grow", axis, in.name.c_str(),
+             static_cast<long long>(declared));
+      shape[axis] = 0;
+      continue;
+    }
+    if (declared >= 0 && shape[axis] != declared) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "dim %d of \"%s\" is %lld in the model, %lld is given", axis, in.name.c_str(),
+           static_cast<long long>(declared), static_cast<long long>(shape[axis]));
+    }
+    if (shape[axis] >= 0) continue;
+    shape[axis] = 1;
+    const std::string* const symbol = symbol_of(in, axis);
+    for (const StateRequest::Dims& d : all.dims) {
+      const Value& other = graph.values[graph.inputs[position_of(graph, graph.inputs, d.input, "input")]];
+      for (int i = 0; symbol != nullptr && i < d.shape.rank(); ++i) {
+        if (const std::string* const s = symbol_of(other, i); s != nullptr && *s == *symbol) shape[axis] = d.shape[i];
+      }
+    }
+  }
+  return shape;
+}
+
+TensorPtr State::make_tensor(const Pair& pair, const TensorDesc& desc, bool zeroed) const {
+  return std::make_shared<Tensor>(session_->runtime(), session_->compiled().devices[pair.slot], desc, false,
+                                  zeroed ? Tensor::Fill::kZero : Tensor::Fill::kNone, MemoryClass::kStates);
+}
+
+void State::allocate(Pair& p) const {
+  if (p.held == Held::kPages) {
+    const Shape& shape = p.first.shape;
+    const std::int64_t row =
+        checked_mul(shape.elements(p.axis + 1, shape.rank()), static_cast<std::int64_t>(dtype_size(p.first.dtype)));
+    p.cache = std::make_unique<PagedCache>(session_->runtime()->cpu(), shape.elements(0, p.axis), row, p.capacity, on_demand_);
+    return;
+  }
+  p.current = make_tensor(p, p.first, true);
+  if (p.held == Held::kInTurns) p.spare = make_tensor(p, p.first, true);
+}
+
+void State::reset() {
+  std::vector<TensorPtr> tensors(pairs_.size());
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    Pair& p = pairs_[i];
+    if (p.held == Held::kHandedOn) tensors[i] = make_tensor(p, p.first, true);
+    if (p.held != Held::kInTurns) continue;
+    if (!p.spare->on_host()) {
+      copy_tensor(*std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), p.first, false), *p.spare);
+    } else if (p.spare->size_bytes() > 0) {
+      std::memset(p.spare->buffer().address(), 0, p.spare->size_bytes());
+    }
+  }
+  commit([&] {
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      Pair& p = pairs_[i];
+      p.desc = p.first;
+      if (p.held == Held::kInTurns) p.current.swap(p.spare);
+      if (p.held == Held::kHandedOn) p.current = std::move(tensors[i]);
+    }
+  });
+}
+
+StatePtr State::fork() const {
+  StatePtr made(new State(*this, Empty{}));
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const Pair& from = pairs_[i];
+    Pair& to = made->pairs_[i];
+    if (from.held == Held::kPages) {
+      made->allocate(to);
+      to.cache->fork(*from.cache, from.positions());
+      continue;
+    }
+    to.current = make_tensor(to, from.desc, false);
+    if (from.held == Held::kInTurns) to.spare = make_tensor(to, from.desc, false);
+    copy_tensor(*from.current, *to.current);
+  }
+  made->count_bytes();
+  return made;
+}
+
+// A tensor of the pair's on the host, or a copy of it there.
+TensorPtr State::host_copy(const Pair& p) const {
+  if (p.current->on_host()) return p.current;
+  auto copy = std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), p.desc, false, Tensor::Fill::kNone,
+                                       MemoryClass::kStates);
+  copy_tensor(*p.current, *copy);
+  return copy;
+}
+
+void State::truncate(std::int64_t positions) {
+  if (positions < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "positions is %lld", static_cast<long long>(positions));
+  std::vector<TensorPtr> tensors(pairs_.size());
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const Pair& p = pairs_[i];
+    if (p.held != Held::kHandedOn || p.positions() <= positions) continue;
+    TensorDesc desc = p.desc;
+    desc.shape[p.axis] = positions;
+    const TensorPtr from = host_copy(p);
+    const auto cut = std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), desc, false, Tensor::Fill::kNone,
+                                              MemoryClass::kStates);
+    const std::size_t outer = static_cast<std::size_t>(desc.shape.elements(0, p.axis));
+    if (cut->size_bytes() > 0) {
+      const std::size_t had = from->size_bytes() / outer, kept = cut->size_bytes() / outer;
+      for (std::size_t o = 0; o < outer; ++o)
+        std::memcpy(static_cast<char*>(cut->buffer().address()) + o * kept,
+                    static_cast<const char*>(from->buffer().address()) + o * had, kept);
+    }
+    tensors[i] = cut;
+    if (!p.current->on_host()) copy_tensor(*cut, *(tensors[i] = make_tensor(p, desc, false)));
+  }
+  commit([&] {
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      Pair& p = pairs_[i];
+      if (p.axis >= 0) p.desc.shape[p.axis] = std::min(p.desc.shape[p.axis], positions);
+      if (tensors[i] != nullptr) p.current = std::move(tensors[i]);
+    }
+  });
+}
+
+std::int64_t State::length(std::size_t pair) const {
+  const std::lock_guard<Mutex> lock(mutex_);
+  if (pair >= pairs_.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "index is %zu, there are %zu pairs", pair, pairs_.size());
+  return pairs_[pair].positions();
+}
+
+}  // namespace evn

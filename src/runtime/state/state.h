@@ -1,0 +1,116 @@
+// What one stream keeps from run to run. docs/decisions/0063-states.md
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/session.h"
+#include "runtime/state/paged_cache.h"
+
+namespace evn {
+
+class State;
+using StatePtr = std::shared_ptr<State>;
+
+// What a state is made of.
+struct StatePairRequest {
+  std::string output, input;
+  std::int64_t capacity = 0;  // 0: dims stay the same
+};
+struct StateRequest {
+  struct Dims {
+    std::string input;
+    Shape shape;
+  };
+  std::vector<StatePairRequest> pairs;
+  std::vector<Dims> dims;  // of inputs whose dims the model leaves open
+  bool on_demand = false;
+};
+
+class State {
+ public:
+  enum class Held : std::uint8_t {
+    kPages,    // rows in pages, which runs append to
+    kInTurns,  // two tensors of the same dims: a run reads one and writes the other
+    kHandedOn  // the tensor that the latest run made
+  };
+  struct Pair {
+    std::size_t output = 0, input = 0;  // positions among those of the graph
+    std::int64_t capacity = 0;
+    int axis = -1;  // on which it grows; -1: it does not
+    Held held = Held::kInTurns;
+    const char* reason = "";            // why it is held so
+    std::uint8_t slot = 0;              // of the session's devices, where its tensors lie
+    TensorDesc first;                   // as it begins
+    TensorDesc desc;                    // as it is now
+    std::unique_ptr<PagedCache> cache;  // kPages
+    TensorPtr current, spare;           // else; `spare` kInTurns alone
+    std::size_t counted = 0;            // of its bytes, among the session's
+
+    std::int64_t positions() const { return axis >= 0 ? desc.shape[axis] : 0; }
+    std::size_t bytes() const;
+  };
+
+  State(std::shared_ptr<Session> session, const StateRequest& request);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // The state for one user at a time; what it returns ends that. Throws EVN_ERROR_BUSY.
+  static StatePtr lease(const StatePtr& state);
+
+  Session& session() const { return *session_; }
+  const std::shared_ptr<Session>& shared_session() const { return session_; }
+
+  // Of who holds the lease.
+  std::span<Pair> pairs() { return pairs_; }
+  // The pair of the graph's input or output at a position; nullptr: it is in none.
+  Pair* pair_of_input(std::size_t input) { return find(input_pairs_[input]); }
+  Pair* pair_of_output(std::size_t output) { return find(output_pairs_[output]); }
+  bool has_input(std::size_t input) const { return input_pairs_[input] >= 0; }
+  bool has_output(std::size_t output) const { return output_pairs_[output] >= 0; }
+  // A tensor of a pair, on its device. Throws EVN_ERROR_OUT_OF_MEMORY.
+  TensorPtr make_tensor(const Pair& pair, const TensorDesc& desc, bool zeroed) const;
+  // Sets what pairs are now; calls `change` while nobody else looks.
+  template <typename F>
+  void commit(F&& change) {
+    const std::lock_guard<Mutex> lock(mutex_);
+    change();
+    count_bytes();
+  }
+
+  void reset();
+  StatePtr fork() const;
+  void truncate(std::int64_t positions);
+  std::vector<unsigned char> save() const;
+  std::size_t saved_size() const;
+  void restore(std::span<const unsigned char> bytes);
+
+  // From any thread.
+  std::int64_t length(std::size_t pair) const;
+  std::string describe(evn_format format) const;
+
+ private:
+  struct Empty {};
+  State(const State& from, Empty);
+  void add_pair(const StatePairRequest& request, const StateRequest& all);
+  Shape first_shape(const Pair& pair, const StateRequest& all) const;
+  int growing_axis(const Pair& pair, const StateRequest& all) const;
+  void allocate(Pair& pair) const;
+  TensorPtr host_copy(const Pair& pair) const;
+  void count_bytes();
+  Pair* find(std::int32_t number) { return number < 0 ? nullptr : &pairs_[static_cast<std::size_t>(number)]; }
+
+  const std::shared_ptr<Session> session_;
+  const bool on_demand_;
+  std::vector<Pair> pairs_;
+  std::vector<std::int32_t> input_pairs_, output_pairs_;  // per input and output of the graph
+  std::atomic<bool> leased_{false};
+  mutable Mutex mutex_;  // guards what commit changes, for who has no lease
+};
+
+}  // namespace evn
