@@ -256,6 +256,19 @@ TEST_F(Wrapper, NamesShapesAndTexts) {
   EXPECT_EQ(runtime.device_count(), 1u);
 }
 
+TEST_F(Wrapper, Statistics) {
+  evener::SessionOptions options;
+  options.name = "by name";
+  const evener::Session named = runtime.session(runtime.load(bytes.data(), bytes.size()), options);
+  EXPECT_NE(named.statistics().find("session by name: 0 queued, 0 running"), std::string::npos);
+  EXPECT_EQ(named.statistics(evener::Format::kJson).rfind("{\"name\":\"by name\",", 0), 0u);
+  EXPECT_NE(runtime.statistics().find("session by name"), std::string::npos);
+  EXPECT_NE(runtime.statistics(evener::Format::kPrometheus).find("evener_requests_running{session=\"by name\"} 0\n"),
+            std::string::npos);
+  EXPECT_EQ(error_of([&] { static_cast<void>(named.statistics(evener::Format::kPrometheus)); }).status(),
+            EVN_ERROR_INVALID_ARGUMENT);
+}
+
 TEST_F(Wrapper, ErrorsHaveStatusAndText) {
   const Error missing = error_of([&] { runtime.load("no-such-file.onnx"); });
   EXPECT_EQ(missing.status(), EVN_ERROR_IO);
