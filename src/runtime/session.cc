@@ -313,6 +313,14 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
   return made;
 }
 
+void Session::run_with_state(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request,
+                             RunNote& note) {
+  check_counts(inputs.size(), outputs.size());
+  StateRun state(*request.state, *this, inputs, outputs, request.skipped);
+  run_noted(state.inputs(), state.outputs(), request, note, &state);
+  state.commit();
+}
+
 // The run has failed, and devices still work for it: they get all that they use. Where there is no memory for that, the run waits.
 void Session::leave(Call& call, Flight& flight) const noexcept {
   Execution& latest = flight.latest();

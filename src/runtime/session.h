@@ -19,6 +19,7 @@ namespace evn {
 class Batcher;
 class JsonWriter;
 class State;
+class StateRun;
 
 struct RunRequest {
   bool allow_copies = false;
@@ -124,7 +125,9 @@ class Session {
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
-  void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
+  void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
+                 StateRun* state);
+  void run_with_state(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
   void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
                 std::uint64_t run_number);
   void execute(Call& call, const PreparedPtr& first, RunState state);

@@ -301,10 +301,14 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
 
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
   RunNote note(statistics_, request.priority, request.submitted_ns, request.times);
-  note.follow([&] { run_noted(inputs, outputs, request, note); });
+  note.follow([&] {
+    if (request.state != nullptr) return run_with_state(inputs, outputs, request, note);
+    run_noted(inputs, outputs, request, note, nullptr);
+  });
 }
 
-void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
+void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
+                        StateRun* state) {
   const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
   StopCondition stop = request.stop;
   if (const Cancel* outer = CancelScope::current()) stop.join(*outer);  // of work of which the run is a part
@@ -313,14 +317,8 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
     stop.deadline_ns = stop.deadline_ns != 0 ? std::min(stop.deadline_ns, end) : end;
   }
   check_counts(inputs.size(), outputs.size());
-  std::optional<StateRun> state;
-  if (request.state != nullptr) {
-    state.emplace(*request.state, *this, inputs, outputs, request.skipped);
-    inputs = state->inputs();
-    outputs = state->outputs();
-  }
   Call call{inputs, outputs, request.allow_copies};
-  call.state = state ? &*state : nullptr;
+  call.state = state;
   call.skipped = request.skipped;
   call.outputs_on_device = request.outputs_on_device;
   call.overwrite_inputs = request.overwrite_inputs;
@@ -338,7 +336,6 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
     outputs[j].tensor = call.to[j];
     if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
   }
-  if (state) state->commit();
   note.end(scheduled);
 }
 

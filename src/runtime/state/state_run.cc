@@ -32,6 +32,8 @@ StateRun::StateRun(State& state, const Session& session, std::span<const RunValu
   }
 }
 
+StateRun::~StateRun() = default;
+
 int StateRun::handed_on_slot(std::size_t j) const {
   const State::Pair* const p = state_.pair_of_output(j);
   return p != nullptr && p->held == State::Held::kHandedOn ? p->slot : -1;

@@ -12,6 +12,9 @@ class StateRun {
   // its output is skipped.
   StateRun(State& state, const Session& session, std::span<const RunValue> inputs, std::span<RunValue> outputs,
            std::span<const std::uint8_t> skipped);
+  ~StateRun();
+  StateRun(const StateRun&) = delete;
+  StateRun& operator=(const StateRun&) = delete;
 
   std::span<const RunValue> inputs() const { return inputs_.span(); }
   std::span<RunValue> outputs() { return outputs_.span(); }
