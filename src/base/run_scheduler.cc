@@ -3,10 +3,38 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/error.h"
+#include "base/lent_core.h"
 #include "base/os/os.h"
 
 namespace evn {
 namespace {
+
+// The runs of the calling thread that have cores, at most one of each scheduler. What an operator of such a run runs itself
+// computes on the same core: it would otherwise wait for one that only its own end can free.
+struct HeldCore {
+  const RunScheduler* scheduler;
+  ScheduledRun* run;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local HeldCore t_held[LentCore::kMostSchedulers] = {};
+
+bool holds_core(const RunScheduler* scheduler) {
+  return std::any_of(std::begin(t_held), std::end(t_held), [&](const HeldCore& h) { return h.scheduler == scheduler; });
+}
+
+// The entry that has `run`; with nullptr, a free one. nullptr: there is none.
+HeldCore* find_held(const ScheduledRun* run) {
+  HeldCore* const h = std::find_if(std::begin(t_held), std::end(t_held), [&](const HeldCore& e) { return e.run == run; });
+  return h != std::end(t_held) ? h : nullptr;
+}
+
+void note_core(const RunScheduler* scheduler, ScheduledRun* run) {
+  if (HeldCore* const h = find_held(nullptr)) *h = {scheduler, run};
+}
+
+void forget_core(const ScheduledRun* run) {
+  if (HeldCore* const h = find_held(run)) *h = {};
+}
 
 constexpr std::uint64_t kTokenLookNs = 1'000'000;  // nobody wakes a run whose token is requested: a handler of a signal may do that
 
@@ -169,11 +197,11 @@ bool RunScheduler::shares_core(const ScheduledRun& run) const {
 }
 
 void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
-  if (cores_ == 0 || mark_.in_child()) return;
+  if (cores_ == 0 || mark_.in_child() || holds_core(this)) return;
   std::unique_lock<std::mutex> lock(mutex_);
   run.arrival_ = ++arrivals_;
   if (running_count_.load(std::memory_order_relaxed) < cores_ && has_room_for(run) && (waiting_.first == nullptr || may_pass(run)))
-    return run.note_core(), start(run);
+    return run.note_core(), note_core(this, &run), start(run);
   run.wait_begin_ns_ = os::now_ns();
   run.state_ = ScheduledRun::State::kWaiting;
   waiting_.push(&run);
@@ -183,9 +211,11 @@ void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
   lock.unlock();
   if (shares) os::leave_core();
   run.note_core();
+  note_core(this, &run);
 }
 
 void RunScheduler::leave(ScheduledRun& run) noexcept {
+  forget_core(&run);
   if (mark_.in_child()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   stop(run);
@@ -214,7 +244,23 @@ void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
     w->granted_.notify_one();
   }
   hand_out_cores();
-  wait_for_core(lock, run, cancel);
+  if (!wait_for_core(lock, run, cancel)) forget_core(&run);
+}
+
+LentCore::LentCore() noexcept {
+  for (int i = 0; i < kMostSchedulers; ++i) runs_[i] = t_held[i].run;
+  for (ScheduledRun* run : runs_) {
+    if (run != nullptr) run->leave();
+  }
+}
+
+LentCore::~LentCore() {
+  for (ScheduledRun* run : runs_) {
+    try {
+      if (run != nullptr) run->enter();
+    } catch (const Error&) {  // it has been stopped, and ends without a core at its next look
+    }
+  }
 }
 
 }  // namespace evn

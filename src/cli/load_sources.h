@@ -27,7 +27,8 @@ struct LoadSource {
   std::vector<double> shares;  // of each, and of those before it
   int clients = 0;
   double rate = 0;
-  Dice dice{1};
+  Dice dice{1};           // of arrivals
+  Dice picks{1'000'000};  // of streams
   // While it runs:
   std::uint64_t next_ns = UINT64_MAX;  // the next arrival
   std::deque<std::uint64_t> waiting;   // arrivals for which no client is free

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kPauseNs = 1'000'000;           // before clients that were refused ask again
 constexpr std::uint64_t kLongestWaitNs = 50'000'000;    // so that an interruption is seen
+constexpr int kMostTaken = 64;                          // before it is seen whether others have arrived
 constexpr std::uint64_t kLeastGraceNs = 2'000'000'000;  // for what has not ended when the time is over
 
 using Queue = Owner<evn_queue, evn_queue_release>;
@@ -58,7 +59,7 @@ class Submitter {
       for (LoadSource& s : sources_) next = std::min(next, serve(s, now));
       now = monotonic_ns();
       bool some = take(next > now ? next - now : 0);
-      while (some) some = take(0);
+      for (int i = 1; some && i < kMostTaken; ++i) some = take(0);
     }
     finish();
     outcome_.seconds = static_cast<double>(last_end_ns_ - begin_ns_) / 1e9;
@@ -72,17 +73,21 @@ class Submitter {
       while (s.in_flight < s.clients && s.pause_end_ns <= now) submit(s, monotonic_ns());
       return s.pause_end_ns > now ? s.pause_end_ns : UINT64_MAX;
     }
-    for (; s.next_ns <= now; s.draw_next()) s.waiting.push_back(s.next_ns);
+    arrive(s, now);
+    return s.next_ns;
+  }
+  // Requests of a source that has a rate, up to `now`; each goes off when a client is free.
+  void arrive(LoadSource& s, std::uint64_t now) {
+    for (; s.next_ns <= now && s.next_ns < end_ns_; s.draw_next()) s.waiting.push_back(s.next_ns);
     while (!s.waiting.empty() && (s.clients == 0 || s.in_flight < s.clients)) {
       const std::uint64_t arrival = s.waiting.front();
       s.waiting.pop_front();
       submit(s, arrival);
     }
-    return s.next_ns;
   }
 
   void submit(LoadSource& s, std::uint64_t arrival_ns) {
-    const std::size_t index = s.pick(s.dice);
+    const std::size_t index = s.pick(s.picks);
     const LoadTarget& target = plan_.targets[index];
     if (free_.empty()) {
       all_.push_back(std::make_unique<Flight>());
@@ -140,22 +145,30 @@ class Submitter {
     return true;
   }
 
-  // Waits for what is under way, though not for ever where more arrives than can be computed.
+  // Waits for what has arrived, though not for ever where more arrives than can be computed.
   void finish() {
     const std::uint64_t grace = std::max(kLeastGraceNs, static_cast<std::uint64_t>(plan_.seconds * 1e9));
     const std::uint64_t give_up = monotonic_ns() + grace;
-    while (in_flight_ > 0) {
+    bool some_wait = true;
+    while (in_flight_ > 0 || some_wait) {
       const std::uint64_t now = monotonic_ns();
+      progress_.say(now, completed_);
       if (now >= give_up && !abandoned_ && !interruption_.came()) {
         abandoned_ = true;
         evn_cancel_request(interruption_.token());
       }
-      progress_.say(now, completed_);
-      take(kLongestWaitNs);
+      some_wait = false;
+      for (LoadSource& s : sources_) {
+        if (abandoned_ || interruption_.came()) break;
+        if (s.rate != 0) arrive(s, end_ns_);
+        some_wait = some_wait || !s.waiting.empty();
+      }
+      if (in_flight_ > 0) take(kLongestWaitNs);
     }
     for (LoadSource& s : sources_) {
-      for (std::size_t i = 0; i < s.waiting.size(); ++i) ++outcome_.results[s.pick(s.dice)].unfinished;
-      s.waiting.clear();
+      if (!abandoned_) break;  // after an interruption nobody wants them
+      for (; s.next_ns < end_ns_; s.draw_next()) s.waiting.push_back(s.next_ns);
+      for (std::size_t i = 0; i < s.waiting.size(); ++i) ++outcome_.results[s.pick(s.picks)].unfinished;
     }
   }
 

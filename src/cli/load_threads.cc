@@ -51,6 +51,10 @@ class Client {
   }
 
  private:
+  // Where more arrives than can be computed, what has not begun by then is given up.
+  std::uint64_t give_up_ns() const {
+    return end_ns_ + std::max<std::uint64_t>(2'000'000'000, static_cast<std::uint64_t>(plan_.seconds * 1e9));
+  }
   // When the next request arrives; returns then. False: none does any more.
   bool next(std::uint64_t* arrival) {
     if (interruption_.came()) return false;
@@ -62,6 +66,11 @@ class Client {
       const std::lock_guard<std::mutex> lock(shared_.mutex);
       *arrival = shared_.source.next_ns;
       if (*arrival >= end_ns_) return false;
+      if (monotonic_ns() > give_up_ns()) {
+        for (; shared_.source.next_ns < end_ns_; shared_.source.draw_next())
+          ++outcome.results[shared_.source.pick(dice_)].unfinished;
+        return false;
+      }
       shared_.source.draw_next();
     }
     sleep_until(*arrival, interruption_);

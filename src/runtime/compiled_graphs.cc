@@ -10,7 +10,7 @@ namespace {
 // All that compiling looks at.
 std::string key_of(const SessionRequest& request, const CacheConfig& cache) {
   std::string key = std::to_string(static_cast<int>(request.precision)) + " " + std::to_string(static_cast<int>(request.numerics)) +
-                    (request.raw_outputs ? " raw" : "") + (cache.map ? " map" : "");
+                    (request.raw_outputs ? " raw" : "") + (cache.map ? " map" : "") + (cache.write ? " write" : "");
   const auto add = [&](const std::string& text) { key += " " + std::to_string(text.size()) + ":" + text; };
   add(request.device);
   add(cache.file);
@@ -41,15 +41,15 @@ bool SharedPlans::withdraw(const std::shared_ptr<Plan>& plan) {
 
 std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr model, const SessionRequest& request,
                                                              const CacheConfig& cache) {
-  const bool shared = cache.file.empty() || !cache.write;
+  const bool may_write = !cache.file.empty() && cache.write;
   CompiledGraphs& all = model->compiled;
-  std::string key = shared ? key_of(request, cache) : std::string();
-  if (shared) {
+  std::string key = key_of(request, cache);
+  if (!may_write) {
     if (std::shared_ptr<const CompiledGraph> found = all.find(key)) return found;
   }
   auto made = std::make_shared<CompiledGraph>(evn::compile(std::move(model), request, cache));
   made->plans = std::make_shared<SharedPlans>();
-  return shared ? all.add(std::move(key), std::move(made)) : std::move(made);
+  return all.add(std::move(key), std::move(made));
 }
 
 std::shared_ptr<const CompiledGraph> CompiledGraphs::find(const std::string& key) {

@@ -48,8 +48,8 @@ class SharedPlans {
 
 class CompiledGraphs {
  public:
-  // What a session of the model that was made with the same has, or what compile (lower/compile.h) makes. A session that may write
-  // a cache file compiles for itself, since that is when the file is written.
+  // What a session of the model that was made with the same has, or what compile (lower/compile.h) makes. Where a cache file may
+  // have to be written it compiles all the same, since that is when it is written.
   static std::shared_ptr<const CompiledGraph> compile(std::shared_ptr<const LoadedModel> model, const SessionRequest& request,
                                                       const CacheConfig& cache);
 

@@ -17,6 +17,9 @@ constexpr std::size_t kMaxNext = 8;   // plans that go on from one
 
 const char* model_name(const LoadedModel& model) { return model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str(); }
 
+// With an execution of it.
+std::size_t held_bytes(const Plan& plan) { return plan.bookkeeping_bytes + plan.buffers.size() * sizeof(Buffer); }
+
 std::shared_ptr<ArenaStore> make_arenas(const Runtime& runtime, const SessionRequest& request) {
   const std::uint64_t budget = request.idle_arena_bytes != 0 ? request.idle_arena_bytes : runtime.config().session.idle_arena_bytes;
   return std::make_shared<ArenaStore>(runtime.arenas(), budget);
@@ -79,7 +82,7 @@ Session::Prepared::~Prepared() {
 void Session::add_plans(const std::vector<PreparedPtr>& plans, SessionMemoryStats* stats) const {
   for (const PreparedPtr& p : plans) {
     ++stats->plan_count;
-    stats->plan_bytes += p->plan->bookkeeping_bytes;
+    stats->plan_bytes += held_bytes(*p->plan);
     add_plans(p->next, stats);
   }
 }
@@ -224,7 +227,7 @@ Session::PreparedPtr Session::remember(std::shared_ptr<Plan> plan) {
   std::size_t bytes = 0;
   std::size_t keep = 0;
   while (keep < plans_.size() && keep < kMaxPlans) {
-    bytes += plans_[keep]->plan->bookkeeping_bytes;
+    bytes += held_bytes(*plans_[keep]->plan);
     if (keep > 0 && bytes > kPlanCacheBytes) break;
     ++keep;
   }

@@ -318,14 +318,24 @@ TEST_F(StatisticsTest, WrongArgumentsAreRefused) {
   EXPECT_EQ(evn_runtime_get_statistics(runtime, EVN_FORMAT_SVG, buffer, sizeof buffer, &size, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_session_get_statistics(nullptr, EVN_FORMAT_TEXT, buffer, sizeof buffer, &size, &error), EVN_ERROR_INVALID_HANDLE);
   EXPECT_EQ(evn_runtime_get_statistics(nullptr, EVN_FORMAT_TEXT, buffer, sizeof buffer, &size, &error), EVN_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(evn_session_get_statistics(session, EVN_FORMAT_TEXT, buffer, sizeof buffer, nullptr, &error),
-            EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_session_get_statistics(session, EVN_FORMAT_TEXT, buffer, sizeof buffer, &size, &error), EVN_ERROR_BUFFER_TOO_SMALL);
-  EXPECT_GT(size, sizeof buffer);
+  EXPECT_GT(error.bytes_requested, sizeof buffer);
 }
 
 TEST_F(StatisticsTest, EachFailingAllocationIsAStatusOrATimeThatIsNotKept) {
   EXPECT_EQ(run(1), EVN_OK);
+  for (const int format : {int{EVN_FORMAT_TEXT}, int{EVN_FORMAT_JSON}, int{EVN_FORMAT_PROMETHEUS}}) {
+    std::string buffer(1 << 20, '\0');
+    for (int k = 1;; ++k) {
+      size_t size = 0;
+      fault_arm(Seam::kAlloc, k, false);
+      const evn_status status = evn_runtime_get_statistics(runtime, format, buffer.data(), buffer.size(), &size, &error);
+      fault_arm(Seam::kAlloc, 0, false);
+      if (status == EVN_OK) break;
+      ASSERT_EQ(status, EVN_ERROR_OUT_OF_MEMORY);
+      ASSERT_LT(k, 5000);
+    }
+  }
   const evn_tensor x = tensor(1);
   evn_run_options o = EVN_RUN_OPTIONS_INIT;
   int refused = 0, completed = 1;
@@ -352,18 +362,6 @@ TEST_F(StatisticsTest, EachFailingAllocationIsAStatusOrATimeThatIsNotKept) {
   EXPECT_GT(number(all, "failed"), 15);
   EXPECT_LE(number(all, "completed") + number(all, "failed"), completed + refused);
   EXPECT_GT(number(json(), "uncounted"), 0);
-  for (const int format : {int{EVN_FORMAT_TEXT}, int{EVN_FORMAT_JSON}, int{EVN_FORMAT_PROMETHEUS}}) {
-    std::string buffer(1 << 20, '\0');
-    for (int k = 1;; ++k) {
-      size_t size = 0;
-      fault_arm(Seam::kAlloc, k, false);
-      const evn_status status = evn_runtime_get_statistics(runtime, format, buffer.data(), buffer.size(), &size, &error);
-      fault_arm(Seam::kAlloc, 0, false);
-      if (status == EVN_OK) break;
-      ASSERT_EQ(status, EVN_ERROR_OUT_OF_MEMORY);
-      ASSERT_LT(k, 5000);
-    }
-  }
 }
 
 TEST_F(StatisticsTest, AreReadWhileEightThreadsRunAndSessionsComeAndGo) {

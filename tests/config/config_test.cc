@@ -108,6 +108,29 @@ TEST(Config, AutoAndNoneAreTheDefaults) {
   EXPECT_EQ(c.default_device, "");
 }
 
+TEST(Config, BatchingHasAllItsKeys) {
+  const BatchingConfig b =
+      parse_config("session: {batching: {max_batch: 16, max_delay: 2ms, mask: attention_mask, buckets: [8, 32]}}", "")
+          .session.batching;
+  EXPECT_EQ(b.max_batch, 16);
+  EXPECT_EQ(b.max_delay_ns, 2'000'000u);
+  EXPECT_EQ(b.mask, "attention_mask");
+  EXPECT_EQ(b.buckets, (std::vector<std::int64_t>{8, 32}));
+  EXPECT_EQ(parse_config("session: {batching: {}}", "").session.batching.max_batch, 0);
+  EXPECT_EQ(parse_config("session: {batching: {max_delay: none}}", "").session.batching.max_batch, 8);
+  EXPECT_EQ(parse_config("session: {batching: {mask: m, buckets: 7}}", "").session.batching.buckets, std::vector<std::int64_t>{7});
+  EXPECT_TRUE(
+      fails_with("session: {batching: {max_batch: 1}}", "1:33: \"session.batching.max_batch\" must be from 2 to 65536, not 1"));
+  EXPECT_TRUE(fails_with("session: {batching: {buckets: [1, 2]}}", "1:31: buckets need a mask"));
+  EXPECT_TRUE(fails_with("session: {batching: {mask: m, buckets: [2, 2]}}", "1:40: buckets must be in rising order"));
+  EXPECT_TRUE(fails_with("session: {batching: {mask: m, buckets: [0]}}",
+                         "1:41: \"session.batching.buckets\" must be from 1 to 9223372036854775807, not 0"));
+  EXPECT_TRUE(fails_about("session: {batching: {mask: m, buckets: [x]}}",
+                          "\"session.batching.buckets\" must be a whole decimal number or a list of them, not text"));
+  EXPECT_TRUE(fails_about("session: {batching: {mask: m, buckets: {a: 1}}}",
+                          "\"session.batching.buckets\" must be a whole decimal number or a list of them, not a map"));
+}
+
 TEST(Config, SectionsMayBeEmpty) {
   const Config c = parse_config("limits:\ndevices:\nplacement:\n", "");
   EXPECT_EQ(c.limits.nodes, Limits{}.nodes);
@@ -143,7 +166,7 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {
-  for (const char* text : {"placement: {objective: latency}", "session: {batching: {max_batch: 8}}",
+  for (const char* text : {"placement: {objective: latency}", "session: {batching: {pad: true}}",
                            "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
     EXPECT_TRUE(fails_about(text, "unknown key")) << text;
   }

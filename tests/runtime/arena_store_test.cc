@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -175,7 +176,10 @@ TEST(SharedSessions, ShareWhatIsCompiledWhereTheirOptionsAreEqual) {
   EXPECT_NE(&a.compiled(), &Session(load(runtime, softmax_model()), "cpu").compiled());
   CacheConfig cache;
   cache.file = testing::TempDir() + "evn_shared_sessions.evc";
-  EXPECT_NE(&a.compiled(), &Session(model, "cpu", cache).compiled());
+  const Session c(model, "cpu", cache), d(model, "cpu", cache);
+  EXPECT_NE(&a.compiled(), &c.compiled());
+  EXPECT_EQ(&c.compiled(), &d.compiled());
+  std::remove(cache.file.c_str());
 }
 
 TEST(SharedSessions, ManyShapesInSeveralSessionsComputeTheSame) {

@@ -126,6 +126,30 @@ TEST_F(Wrapper, FuturesGiveWhatRunsGiveAndThrowWhatTheyThrow) {
   EXPECT_EQ(error_of([&] { session.submit(inputs, options); }).status(), EVN_ERROR_INVALID_ARGUMENT);
 }
 
+TEST_F(Wrapper, RequestsAreJoinedToBatches) {
+  evener::SessionOptions options;
+  options.batching.emplace();
+  options.batching->max_batch = 4;
+  options.batching->max_delay = std::chrono::milliseconds(1);
+  const evener::Session joined = runtime.session(runtime.load(bytes.data(), bytes.size()), options);
+  std::vector<std::future<std::vector<Tensor>>> futures;
+  for (int i = 0; i < 20; ++i) {
+    std::vector<Tensor> inputs;
+    for (std::size_t k = 0; k < 2; ++k) {
+      inputs.push_back(joined.input(k).name == "x" ? runtime.tensor<float>({1, 3}, {static_cast<float>(i), 2, 3})
+                                                   : runtime.tensor<float>({3}, {10, 20, 30}));
+    }
+    futures.push_back(joined.submit(inputs));
+  }
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(futures[static_cast<std::size_t>(i)].get()[0].to_vector<float>(),
+              (std::vector<float>{10 + 2 * static_cast<float>(i), 24, 36}));
+  }
+  options.batching->buckets = {16};
+  const Error e = error_of([&] { runtime.session(runtime.load(bytes.data(), bytes.size()), options); });
+  EXPECT_NE(std::string(e.what()).find("buckets need a mask"), std::string::npos) << e.what();
+}
+
 TEST_F(Wrapper, RequestsAndQueues) {
   std::vector<Tensor> inputs;
   for (std::size_t i = 0; i < 2; ++i) {
@@ -230,6 +254,19 @@ TEST_F(Wrapper, NamesShapesAndTexts) {
   EXPECT_THROW(runtime.session(model, without), evener::Error);
   EXPECT_EQ(runtime.device().name(), "cpu");
   EXPECT_EQ(runtime.device_count(), 1u);
+}
+
+TEST_F(Wrapper, Statistics) {
+  evener::SessionOptions options;
+  options.name = "by name";
+  const evener::Session named = runtime.session(runtime.load(bytes.data(), bytes.size()), options);
+  EXPECT_NE(named.statistics().find("session by name: 0 queued, 0 running"), std::string::npos);
+  EXPECT_EQ(named.statistics(evener::Format::kJson).rfind("{\"name\":\"by name\",", 0), 0u);
+  EXPECT_NE(runtime.statistics().find("session by name"), std::string::npos);
+  EXPECT_NE(runtime.statistics(evener::Format::kPrometheus).find("evener_requests_running{session=\"by name\"} 0\n"),
+            std::string::npos);
+  EXPECT_EQ(error_of([&] { static_cast<void>(named.statistics(evener::Format::kPrometheus)); }).status(),
+            EVN_ERROR_INVALID_ARGUMENT);
 }
 
 TEST_F(Wrapper, ErrorsHaveStatusAndText) {

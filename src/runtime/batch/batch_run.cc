@@ -178,7 +178,8 @@ bool BatchRun::run() noexcept {
 
 void BatchRun::finish(bool has_run) noexcept {
   if (has_run) {
-    batcher_.note_run(rows_, duration_ns_);
+    batcher_.count_run(rows_);
+    batcher_.note_duration(duration_ns_);
     session_->statistics().note_batch(static_cast<std::size_t>(rows_));
   }
   inputs_.clear();
@@ -200,9 +201,8 @@ void BatchRun::finish(bool has_run) noexcept {
     } catch (...) {  // as above
     }
     if (given) continue;
-    const std::uint64_t begin = os::now_ns();
+    batcher_.count_run(m.rows);
     request->execute(request);
-    batcher_.note_run(m.rows, os::now_ns() - begin);
   }
 }
 

@@ -10,9 +10,10 @@ namespace evn {
 namespace {
 
 constexpr std::size_t kMostProofs = 64;
-constexpr std::size_t kMostKept = 8;         // tensors for batches that are not under way
-constexpr std::size_t kMostCompared = 4096;  // bytes of an input without rows
-constexpr std::uint64_t kShareOfMean = 8;    // a run counts for so much of the mean
+constexpr std::size_t kMostKept = 8;          // tensors for batches that are not under way
+constexpr std::size_t kMostCompared = 4096;   // bytes of an input without rows
+constexpr std::uint64_t kWakingNs = 500'000;  // that a deadline leaves beside twice the mean run
+constexpr std::uint64_t kShareOfMean = 8;     // a run counts for so much of the mean
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
   if (!(a.desc() == b.desc())) return false;
@@ -120,7 +121,7 @@ std::uint64_t Batcher::waits_until(const Request& member) const {
   const std::uint64_t end = member.submitted_ns() + std::min(config_.max_delay_ns, UINT64_MAX - member.submitted_ns());
   const std::uint64_t deadline = member.run().stop.deadline_ns;
   if (deadline == 0) return end;
-  const std::uint64_t run = mean_ns_.load(std::memory_order_relaxed);
+  const std::uint64_t run = 2 * mean_ns_.load(std::memory_order_relaxed) + kWakingNs;
   return std::min(end, deadline > run ? deadline - run : 0);
 }
 
@@ -203,9 +204,12 @@ void Batcher::give_back(std::vector<TensorPtr> tensors) noexcept {
   else tensors_.push_back(std::move(tensors));  // for which there is room
 }
 
-void Batcher::note_run(std::int64_t rows, std::uint64_t duration_ns) noexcept {
+void Batcher::count_run(std::int64_t rows) noexcept {
   const auto at = static_cast<std::size_t>(std::min<std::int64_t>(rows, config_.max_batch));
   counts_[at].fetch_add(1, std::memory_order_relaxed);
+}
+
+void Batcher::note_duration(std::uint64_t duration_ns) noexcept {
   const std::uint64_t mean = mean_ns_.load(std::memory_order_relaxed);
   const std::uint64_t next = mean == 0 ? duration_ns : mean - mean / kShareOfMean + duration_ns / kShareOfMean;
   mean_ns_.store(next, std::memory_order_relaxed);

@@ -54,8 +54,9 @@ class Batcher {
   std::vector<TensorPtr> take_tensors(const std::shared_ptr<Runtime>& runtime, std::span<const TensorDesc> descs);
   void give_back(std::vector<TensorPtr> tensors) noexcept;
 
-  // A run of so many rows has taken so long.
-  void note_run(std::int64_t rows, std::uint64_t duration_ns) noexcept;
+  // A run has so many rows; it has taken so long.
+  void count_run(std::int64_t rows) noexcept;
+  void note_duration(std::uint64_t duration_ns) noexcept;
   // How many runs had 0, 1, ... rows; more than max_batch count as that many.
   std::vector<std::uint64_t> batch_counts() const;
 

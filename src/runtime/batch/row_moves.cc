@@ -100,7 +100,20 @@ void join(NodeRows& c, std::size_t first, std::size_t step) {
   if (axis_of(c, 0, c.one_out[0].shape.rank()) == at) c.refuse("joins values along the axis of the batch's rows");
   c.set_rows(0, at);
 }
-void concat(NodeRows& c) { join(c, 0, 1); }
+
+// Numbers of rows, and behind them what other indices there are: along the last axis, for GatherND.
+bool join_indices(NodeRows& c) {
+  const int at = c.axis(0);
+  const int last = c.rank(0) - 1;
+  bool fits = axis_of(c, 0, c.rank(0)) == last && at != last && c.shape(0)[last] == 1;
+  for (std::size_t k = 1; fits && k < c.one.size(); ++k) fits = c.is_rows(k) && c.axis(k) == at && c.shape(k)[at] == 1;
+  if (fits) c.set_rows(0, at, RowPlace::Kind::kIndices);
+  return fits;
+}
+
+void concat(NodeRows& c) {
+  if (!c.is_numbers(0) || !join_indices(c)) join(c, 0, 1);
+}
 void concat_bytes(NodeRows& c) { join(c, 2, 3); }
 
 void split(NodeRows& c) {
@@ -136,9 +149,35 @@ void pad(NodeRows& c) {
   c.set_rows(0, at);
 }
 
+// Where indices, which are known, of each row stay within that row's part of an axis and choose what they choose for one row alone:
+// the axis of the indices that has the rows. -1: they do not.
+int axis_of_offsets(const NodeRows& c, int axis) {
+  const TensorDesc& one = c.one[1].desc;
+  const TensorDesc& many = c.many[1].desc;
+  if (one.dtype != DType::kInt64 || c.one[1].data == nullptr || c.many[1].data == nullptr) return -1;
+  int at = -1;
+  for (int i = 0; one.shape.rank() == many.shape.rank() && i < one.shape.rank(); ++i) {
+    if (one.shape[i] == many.shape[i]) continue;
+    if (at >= 0 || many.shape[i] != c.rows * one.shape[i]) return -1;
+    at = i;
+  }
+  if (at < 0) return -1;
+  const std::int64_t part = c.shape(0)[axis];
+  const std::int64_t block = one.shape.elements(at, one.shape.rank());
+  for (std::int64_t i = 0; i < many.shape.elements(); ++i) {
+    const std::int64_t alone = c.one[1].as<std::int64_t>()[i / block / c.rows * block + i % block];
+    const std::int64_t row = i / block % c.rows;
+    if (alone < 0 || alone >= part || c.many[1].as<std::int64_t>()[i] != row * part + alone) return -1;
+  }
+  return at;
+}
+
 void gather(NodeRows& c) {
   c.require_alike(3);
   const int axis = normalize_axis(c.int_attribute("axis", 0), c.rank(0));
+  if (c.is_rows(0) && c.axis(0) == axis && !c.is_alike(1)) {
+    if (const int at = axis_of_offsets(c, axis); at >= 0) return c.set_rows(0, axis + at);
+  }
   if (c.is_rows(0) && c.is_rows(1)) c.refuse("chooses from rows of the batch by rows of the batch");
   if (!c.is_alike(0) && !c.is_rows(0)) c.refuse("chooses by the size of the batch");
   if (!c.is_alike(1) && !c.is_rows(1)) c.refuse("chooses by the size of the batch");
@@ -161,6 +200,8 @@ void elements_along_axis(NodeRows& c) {
 void gather_nd(NodeRows& c) {
   const auto batch_axes = static_cast<int>(c.int_attribute("batch_dims", 0));
   if (c.is_rows(0) && c.is_rows(1) && c.axis(0) == c.axis(1) && c.axis(0) < batch_axes) return c.set_rows(0, c.axis(0));
+  const bool by_number = c.in[1].kind == RowPlace::Kind::kIndices;
+  if (by_number && c.is_rows(0) && c.axis(0) == 0 && c.shape(0)[0] == 1 && batch_axes == 0) return c.set_rows(0, c.axis(1));
   if (c.is_alike(0) && c.is_rows(1) && c.axis(1) < c.rank(1) - 1 && batch_axes == 0) return c.set_rows(0, c.axis(1));
   c.refuse("chooses among the rows of the batch");
 }
@@ -181,42 +222,37 @@ void transpose(NodeRows& c) {
   c.set_rows(0, static_cast<int>(std::find(perm, perm + c.rank(0), at) - perm));
 }
 
-// The same elements in the same order: rows stay together where as many elements stand before the axis as did.
-void reshape(NodeRows& c) {
-  if (!c.is_rows(0)) c.refuse("takes the size of the batch into a shape");
+// The first axis of which both runs have another dim; -1: there is none.
+int unlike_axis(const NodeRows& c) {
   const Shape& one = c.one_out[0].shape;
   const Shape& many = c.many_out[0].shape;
-  int at = -1;
   for (int i = 0; i < one.rank() && one.rank() == many.rank(); ++i) {
-    if (one[i] != many[i] && at < 0) at = i;
+    if (one[i] != many[i]) return i;
   }
-  if (at < 0 || one.elements(0, at) != c.shape(0).elements(0, c.axis(0))) c.refuse("mixes the rows of the batch with other axes");
+  return -1;
+}
+
+// The same elements in the same order: rows stay together where as many elements stand before the axis as did. -1: they do not.
+int reshaped_axis(const NodeRows& c) {
+  const int at = unlike_axis(c);
+  return at >= 0 && c.one_out[0].shape.elements(0, at) == c.shape(0).elements(0, c.axis(0)) ? at : -1;
+}
+
+void reshape(NodeRows& c) {
+  if (!c.is_rows(0)) c.refuse("takes rows of the batch for a parameter");
+  const int at = reshaped_axis(c);
+  if (at < 0) c.refuse("mixes the rows of the batch with other axes");
   c.set_rows(0, at);
 }
 
 // What is repeated to a shape, in which one axis may have the batch's size.
 void set_repeated(NodeRows& c) {
-  const Shape& one = c.one_out[0].shape;
-  const Shape& many = c.many_out[0].shape;
-  int at = -1;
-  for (int i = 0; i < one.rank() && one.rank() == many.rank(); ++i) {
-    if (one[i] != many[i] && at < 0) at = i;
-  }
-  if (one == many) {
-    c.out[0] = {};
-    return;
-  }
-  c.set_rows(0, at);
+  const int at = unlike_axis(c);
+  if (c.one_out[0].shape == c.many_out[0].shape) c.out[0] = {};
+  else if (c.fits_rows(0, at)) c.out[0] = {RowPlace::Kind::kRows, at};
 }
 
 void expand(NodeRows& c) {
-  if (c.is_alike(0)) {
-    set_repeated(c);
-    const int own = c.out[0].axis - (c.one_out[0].shape.rank() - c.rank(0));
-    if (c.out[0].kind == RowPlace::Kind::kRows && own >= 0 && c.shape(0)[own] != 1)
-      c.refuse("repeats by the size of the batch what has that size");
-    return;
-  }
   if (!c.is_rows(0)) c.refuse("computes with the size of the batch");
   const int at = c.axis(0) + c.one_out[0].shape.rank() - c.rank(0);
   if (c.one_out[0].shape[at] != c.shape(0)[c.axis(0)]) c.refuse("repeats the rows of the batch");
@@ -224,13 +260,10 @@ void expand(NodeRows& c) {
 }
 
 void tile(NodeRows& c) {
-  if (c.is_alike(0)) return set_repeated(c);
   if (!c.is_rows(0)) c.refuse("computes with the size of the batch");
   if (c.one_out[0].shape[c.axis(0)] != c.shape(0)[c.axis(0)]) c.refuse("repeats the rows of the batch");
   c.set_rows(0, c.axis(0));
 }
-
-void constant_of_shape(NodeRows& c) { set_repeated(c); }
 
 void one_hot(NodeRows& c) {
   const int at = only_rows_of_first(c);
@@ -246,8 +279,10 @@ void trilu(NodeRows& c) {
 
 void top_k(NodeRows& c) { along_axis(c); }
 
-// By the first input alone, whatever the others are (a dtype, say).
-void first_input(NodeRows& c) { c.is_rows(0) ? c.set_rows(0, c.axis(0)) : c.refuse(kHasNoRows); }
+void first_input(NodeRows& c) { c.set_rows(0, only_rows_of_first(c)); }
+
+// Of the second input only the dtype counts.
+void cast_like(NodeRows& c) { c.is_rows(0) ? c.set_rows(0, c.axis(0)) : c.refuse(kHasNoRows); }
 
 void dropout(NodeRows& c) {
   const bool trains = c.has(2) && (c.one[2].data == nullptr || *c.one[2].as<std::uint8_t>() != 0);
@@ -331,11 +366,10 @@ constexpr RowRuleOf kRules[] = {
     {"Identity", nullptr, first_input},
     {"Expand", nullptr, expand},
     {"Tile", nullptr, tile},
-    {"ConstantOfShape", nullptr, constant_of_shape},
     {"OneHot", nullptr, one_hot},
     {"Trilu", nullptr, trilu},
     {"TopK", nullptr, top_k},
-    {"CastLike", nullptr, first_input},
+    {"CastLike", nullptr, cast_like},
     {"Dropout", nullptr, dropout},
     {"QuantizeLinear", nullptr, quantize},
     {"DequantizeLinear", nullptr, quantize},
@@ -356,5 +390,24 @@ constexpr RowRuleOf kRules[] = {
 }  // namespace
 
 std::span<const RowRuleOf> row_rules_of_moves() { return kRules; }
+
+void follow_sizes(NodeRows& c) {
+  for (RowPlace& p : c.out) p = {RowPlace::Kind::kUnlike, 0};
+  const std::string& op = c.node.op_type;
+  if (c.in.empty() || c.out.size() != 1) return;
+  if (c.is_alike(0) && (op == "Expand" || op == "Tile")) return set_repeated(c);
+  if (op == "ConstantOfShape") return set_repeated(c);
+  if (!c.is_numbers(0)) return;
+  int at = -1;
+  if (op == "Identity" || op == "Cast") at = c.axis(0);
+  if (op == "Expand") at = c.axis(0) + c.one_out[0].shape.rank() - c.rank(0);
+  if (op == "Reshape" || op == "Squeeze" || op == "Unsqueeze") at = reshaped_axis(c);
+  if (op == "Transpose") {
+    int perm[kMaxRank];
+    transpose_perm(c.node, c.rank(0), perm);
+    at = static_cast<int>(std::find(perm, perm + c.rank(0), c.axis(0)) - perm);
+  }
+  if (c.fits_rows(0, at) && c.one_out[0].shape[at] == 1) c.out[0] = {RowPlace::Kind::kRowNumbers, at};
+}
 
 }  // namespace evn

@@ -85,6 +85,7 @@ void multiply(NodeRows& c, std::size_t a, std::size_t b, bool swaps_a) {
     c.refuse("brings together values that have the batch's rows at different axes");
   for (const std::size_t k : {a, b}) {
     if (c.is_rows(k)) continue;
+    if (!c.is_alike(k)) c.refuse("computes with the size of the batch");
     const int own = at - batch_axes + c.rank(k) - 2;
     if (c.rank(k) > 2 && own >= 0 && c.shape(k)[own] != 1)
       c.refuse("has an operand with numbers of its own for each row of a batch");
@@ -102,6 +103,7 @@ void fused_matmul(NodeRows& c) {
 // With weights that are alike.
 void matmul_n_bits(NodeRows& c) {
   c.require_alike(1);
+  if (!c.is_rows(0)) c.refuse("takes rows of the batch for a parameter");
   if (c.axis(0) == c.rank(0) - 1) c.refuse("sums up over the rows of the batch");
   c.set_rows(0, c.axis(0));
 }
@@ -111,6 +113,7 @@ void multiply_matrix(NodeRows& c, std::size_t addend) {
   c.require_alike(1u | 1u << addend);
   if (!c.is_rows(0)) c.refuse("adds rows of the batch to a product without");
   if (c.axis(0) != (c.int_attribute("transA", 0) != 0 ? 1 : 0)) c.refuse("sums up over the rows of the batch");
+  if (!c.is_rows(addend) && !c.is_alike(addend)) c.refuse("computes with the size of the batch");
   if (c.has(addend) && !c.is_rows(addend) && c.rank(addend) == 2 && c.shape(addend)[0] != 1)
     c.refuse("adds numbers of its own to each row of a batch");
   if (c.is_rows(addend) && (c.rank(addend) != 2 || c.axis(addend) != 0)) c.refuse("adds rows of the batch to columns");
@@ -243,6 +246,7 @@ void fused_attention(NodeRows& c) {
   if (role < 0) c.refuse("has rows of the batch in its mask alone");
   for (std::size_t k = 0; k < 3; ++k) {
     if (c.is_rows(k)) continue;
+    if (!c.is_alike(k)) c.refuse("computes with the size of the batch");
     if (c.gives(kViews[k])) c.refuse("reads parts of a tensor of a batch of one size");
     for (int axis = 0; axis < 4; ++axis) {
       if (role_of(c, kPerms[k], axis) == role && c.shape(k)[axis] != 1)
@@ -251,7 +255,7 @@ void fused_attention(NodeRows& c) {
   }
   if (c.has(3)) {
     const int own = role - 4 + c.rank(3);
-    const bool fits = c.is_rows(3) ? c.axis(3) == own : own < 0 || c.shape(3)[own] == 1;
+    const bool fits = c.is_rows(3) ? c.axis(3) == own : c.is_alike(3) && (own < 0 || c.shape(3)[own] == 1);
     if (!fits) c.refuse("has a mask that does not go with the rows of the batch");
   }
   const std::span<const std::int64_t> order = c.ints_attribute("y_perm");
@@ -287,6 +291,7 @@ void embed_layer_norm(NodeRows& c) {
 
 void byte_table(NodeRows& c) {
   c.require_alike(1);
+  c.require_rows(0, c.axis(0));
   c.set_rows(0, c.axis(0));
 }
 

@@ -41,14 +41,18 @@ void NodeRows::require_rows(std::size_t k, int at) const {
   if (axis(k) != at) refuse("has the batch's rows at an axis that it works along");
 }
 
-void NodeRows::set_rows(std::size_t k, int at) const {
-  if (k >= out.size() || node.outputs[k] == kNoValue) return;
+bool NodeRows::fits_rows(std::size_t k, int at) const {
   const Shape& a = one_out[k].shape;
   const Shape& b = many_out[k].shape;
   bool fits = a.rank() == b.rank() && at >= 0 && at < a.rank();
   for (int i = 0; fits && i < a.rank(); ++i) fits = b[i] == (i == at ? rows * a[i] : a[i]);
-  if (!fits) refuse("has an output that does not grow with the rows alone");
-  out[k] = {RowPlace::Kind::kRows, at};
+  return fits;
+}
+
+void NodeRows::set_rows(std::size_t k, int at, RowPlace::Kind kind) const {
+  if (k >= out.size() || node.outputs[k] == kNoValue) return;
+  if (!fits_rows(k, at)) refuse("has an output that does not grow with the rows alone");
+  out[k] = {kind, at};
 }
 
 void NodeRows::set_all_rows(int at) const {
@@ -108,6 +112,8 @@ void follow_rows(NodeRows& c) {
     for (RowPlace& p : c.out) p = {};
     return;
   }
+  const bool any_rows = std::any_of(c.in.begin(), c.in.end(), [](const RowPlace& p) { return p.kind == RowPlace::Kind::kRows; });
+  if (!any_rows && !is_dropout) return follow_sizes(c);
   RowRule rule = find_rule(row_rules_of_moves(), c.node);
   if (rule == nullptr) rule = find_rule(row_rules_of_products(), c.node);
   if (rule != nullptr) return rule(c);

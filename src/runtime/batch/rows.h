@@ -15,9 +15,11 @@ namespace evn {
 
 struct RowPlace {
   enum class Kind : std::uint8_t {
-    kAlike,   // the same in both runs
-    kRows,    // one after the other along `axis`, each as many elements of it as the run of one row has
-    kUnlike,  // another one: shapes, say, which may be known and decide about other shapes
+    kAlike,       // the same in both runs
+    kRows,        // one after the other along `axis`, each as many elements of it as the run of one row has
+    kRowNumbers,  // as kRows, one element of the axis each: all are the number of their row, counted from 0
+    kIndices,     // as kRows, lists of indices along the last axis, which begin with the number of their row
+    kUnlike,      // another one: shapes, say, which may be known and decide about other shapes
   };
   Kind kind = Kind::kAlike;
   int axis = 0;
@@ -39,6 +41,7 @@ struct NodeRows {
 
   bool has(std::size_t k) const { return k < one.size() && one[k].present(); }
   bool is_rows(std::size_t k) const { return has(k) && in[k].kind == RowPlace::Kind::kRows; }
+  bool is_numbers(std::size_t k) const { return has(k) && in[k].kind == RowPlace::Kind::kRowNumbers; }
   bool is_alike(std::size_t k) const { return !has(k) || in[k].kind == RowPlace::Kind::kAlike; }
   int axis(std::size_t k) const { return in[k].axis; }
   const Shape& shape(std::size_t k) const { return one[k].desc.shape; }
@@ -48,8 +51,10 @@ struct NodeRows {
   void require_alike(std::uint32_t but) const;
   // Refuses where the input has no rows, or not at that axis.
   void require_rows(std::size_t k, int at) const;
+  // Whether the output's dims say that it may have rows at that axis.
+  bool fits_rows(std::size_t k, int at) const;
   // The output has its rows at that axis, or is not wanted. Refuses where its dims say otherwise.
-  void set_rows(std::size_t k, int at) const;
+  void set_rows(std::size_t k, int at, RowPlace::Kind kind = RowPlace::Kind::kRows) const;
   void set_all_rows(int at) const;
 
   // A resolved attribute of the node's by its name.
@@ -74,6 +79,9 @@ std::span<const RowRuleOf> row_rules_of_products();
 
 // Element by element, with inputs that are broadcast: those of `operands` (bits). Others are parameters.
 void broadcast_rows(NodeRows& c, std::uint32_t operands);
+
+// Where no input has rows, but some come from the size of the batch (row_moves.cc). Who uses such things beside rows is refused.
+void follow_sizes(NodeRows& c);
 
 // Sets c.out. Throws EVN_ERROR_UNSUPPORTED with the node where rows are mixed, or nothing is known of the operator.
 void follow_rows(NodeRows& c);

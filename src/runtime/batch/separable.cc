@@ -11,8 +11,8 @@
 namespace evn {
 namespace {
 
-constexpr std::size_t kMostEvaluated = 4096;  // bytes of an output of shape arithmetic that no shape needs
-constexpr std::size_t kMostWays = 64;         // through the Ifs of a graph
+constexpr std::size_t kMostEvaluated = 65536;  // bytes of an output of shape arithmetic that no shape needs
+constexpr std::size_t kMostWays = 64;          // through the Ifs of a graph
 constexpr std::int64_t kTriedRows = 3;
 constexpr std::int64_t kTriedLengths[] = {64, 48, 512, 640, 7};
 
@@ -78,8 +78,9 @@ class RowWalk : public ShapeWalk {
       if (end == End::kHost) refuse(node, "runs on the host, where rows are not followed");
       for (const ValueId v : missing_) {
         if (depends[v]) refuse(node, "depends on what the rows hold: in its shape, or in whether it runs");
-        choose(v, ways);
       }
+      if (pass_unknown(node, ways != nullptr)) continue;
+      for (const ValueId v : missing_) choose(v, ways);
     }
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) evaluate_small(i);
   }
@@ -90,6 +91,24 @@ class RowWalk : public ShapeWalk {
   ConstTensor input(ValueId v) const { return v == kNoValue ? ConstTensor{} : ConstTensor{s_.descs[v], s_.values[v]}; }
 
  private:
+  // Shape arithmetic with what nobody knows yet, which comes to an If's condition perhaps.
+  bool pass_unknown(const Node& node, bool may) {
+    if (!may || c_.nodes[s_.next_node].mode != NodeMode::kPlanned || is_merge(node)) return false;
+    const auto shaping = [&](std::size_t k) { return k < 32 && (node.op->value_inputs >> k & 1u) != 0; };
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) {
+      if (shaping(k) && node.inputs[k] != kNoValue && s_.values[node.inputs[k]] == nullptr) return false;
+    }
+    for (const ValueId v : missing_) {
+      if (std::find(node.inputs.begin(), node.inputs.end(), v) == node.inputs.end()) return false;  // whether it runs
+    }
+    const std::span<const TensorDesc> outputs = infer(node);
+    for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+      if (node.outputs[k] != kNoValue) s_.descs[node.outputs[k]] = outputs[k];
+    }
+    ++s_.next_node;
+    return true;
+  }
+
   void choose(ValueId v, std::vector<Way>* ways) {
     const bool is_condition = std::find(c_.conditions.begin(), c_.conditions.end(), v) != c_.conditions.end();
     if (ways == nullptr || !is_condition || s_.descs[v].dtype != DType::kBool || s_.descs[v].shape.elements() != 1)
@@ -137,7 +156,7 @@ class Follower {
     }
     RowOutputs outputs;
     for (const ValueId v : graph_.outputs) {
-      if (places_[v].kind == RowPlace::Kind::kUnlike) {
+      if (places_[v].kind != RowPlace::Kind::kRows && places_[v].kind != RowPlace::Kind::kAlike) {
         fail(EVN_ERROR_UNSUPPORTED, "requests cannot be joined to batches: output \"%s\" depends on how many rows there are",
              graph_.values[v].name.c_str());
       }
@@ -190,6 +209,10 @@ class Follower {
       at = i;
     }
     if (at < 0) return unlike;
+    if (a.dtype == DType::kInt64 && a.shape[at] == 1) {
+      const RowPlace::Kind kind = kind_of_numbers(v, at);
+      if (kind != RowPlace::Kind::kUnlike) return {kind, at};
+    }
     const auto before = static_cast<std::size_t>(a.shape.elements(0, at));
     const std::size_t block = before == 0 ? 0 : a.size_bytes() / before;
     if (block * before * static_cast<std::size_t>(rows_) != b.size_bytes()) return unlike;  // elements of less than a byte
@@ -201,6 +224,24 @@ class Follower {
       }
     }
     return {RowPlace::Kind::kRows, at};
+  }
+
+  // Whether each row has its number, or lists that begin with it, where the run of one row has 0 and the same lists.
+  RowPlace::Kind kind_of_numbers(ValueId v, int at) const {
+    const Shape& shape = one_.desc(v).shape;
+    const std::int64_t list = shape[shape.rank() - 1];
+    const std::int64_t inner = shape.elements(at + 1, shape.rank());
+    const auto* x = static_cast<const std::int64_t*>(one_.value(v));
+    const auto* y = static_cast<const std::int64_t*>(many_.value(v));
+    bool numbers = true, lists = at < shape.rank() - 1 && list > 1;
+    for (std::int64_t i = 0; i < many_.desc(v).shape.elements(); ++i) {
+      const std::int64_t row = i / inner % rows_;
+      const std::int64_t alone = x[i / inner / rows_ * inner + i % inner];
+      const bool counts = y[i] == row && alone == 0;
+      numbers = numbers && counts;
+      lists = lists && (i % list == 0 ? counts : y[i] == alone);
+    }
+    return numbers ? RowPlace::Kind::kRowNumbers : lists ? RowPlace::Kind::kIndices : RowPlace::Kind::kUnlike;
   }
 
   void use_rule(const Node& node) {

@@ -85,8 +85,8 @@ struct CompiledGraph {
   std::size_t kernel_nodes = 0;             // nodes that kernels run
   std::size_t packed_count = 0;
   std::shared_ptr<SharedPlans> plans;  // of the sessions that have this; null: compiled to be estimated
-  bool raw_outputs = false;         // SessionRequest's
-  bool has_runtime_values = false;  // some node runs on the host, or an input is no tensor
+  bool raw_outputs = false;            // SessionRequest's
+  bool has_runtime_values = false;     // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return *source; }
   bool only_estimated() const { return model == nullptr; }

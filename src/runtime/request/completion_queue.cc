@@ -1,8 +1,10 @@
 #include "runtime/request/completion_queue.h"
 
 #include <chrono>
+#include <optional>
 
 #include "base/error.h"
+#include "base/lent_core.h"
 #include "base/os/event_descriptor.h"
 
 namespace evn {
@@ -38,8 +40,14 @@ void CompletionQueue::push(Entry* entry, std::shared_ptr<const void> keeper) noe
 
 CompletionQueue::Taken CompletionQueue::next(std::uint64_t timeout_ns) {
   require_not_forked();
+  std::optional<LentCore> lent;  // takes a core back when the lock is free again
   std::unique_lock<Mutex> lock(mutex_);
   const auto some = [this] { return first_ != nullptr; };
+  if (!some() && timeout_ns != 0) {
+    lock.unlock();
+    lent.emplace();
+    lock.lock();
+  }
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;
   if (timeout_ns >= kForever) {
     pushed_.wait(lock, some);

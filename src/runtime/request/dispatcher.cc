@@ -75,6 +75,11 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     return on_host || as_urgent < most_executing;
   }
 
+  // Whether some thread is: it may be for long, and others then come in its place where the watcher sees that.
+  bool is_in_callback() const {
+    return std::any_of(threads.begin(), threads.end(), [](const auto& t) { return t->callback_begin_ns != 0; });
+  }
+
   // The session whose turn it is; null: none.
   SessionRequests* next_session(std::uint64_t now) const {
     SessionRequests* best = nullptr;
@@ -279,11 +284,11 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
     run_batch(batcher, std::move(gathering.members), lock);
   } else {
     gathering.members.clear();
-    const std::int64_t rows = batcher.rows_of(*request);
+    batcher.count_run(batcher.rows_of(*request));
     const std::uint64_t begin = os::now_ns();
     request->execute(request);
     request.reset();
-    batcher.note_run(rows, os::now_ns() - begin);
+    batcher.note_duration(os::now_ns() - begin);
   }
   lock.lock();
   batcher.note_end(requests.in_flight());
@@ -479,7 +484,7 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
   try {
     if (!s.on_host) {
       s.call_a_thread();
-      if (stop.exists() && s.idle == 0) s.call_the_watcher();
+      if (s.idle == 0 && (stop.exists() || s.is_in_callback())) s.call_the_watcher();
     } else {
       lock.unlock();
       const evn_status status = s.post.post(s.post.user, &State::run_task, context.get());

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/lent_core.h"
 #include "runtime/request/dispatcher.h"
 #include "runtime/request/session_requests.h"
 
@@ -84,6 +85,7 @@ bool Request::wait(std::uint64_t timeout_ns) {
   if (has_ended()) return true;
   require_not_forked();
   if (timeout_ns == 0) return false;
+  const LentCore lent;
   std::unique_lock<Mutex> lock(mutex_);
   const auto done = [this] { return has_ended(); };
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;

@@ -83,7 +83,7 @@ RunStatistics::RunStatistics(StatisticsList* list, std::string name, const Sessi
     : list_(list), name_(std::move(name)), requests_(requests) {
   if (list_ == nullptr) return;
   auto times = std::make_unique<Times>();  // so that runs of the usual priority allocate nothing
-  const std::lock_guard<std::mutex> lock(list_->mutex_);
+  const std::lock_guard<Mutex> lock(list_->mutex_);
   label_ = list_->free_label(name_);
   times_[class_of(0)].store(times.release(), std::memory_order_relaxed);
   before_ = list_->last_;
@@ -93,7 +93,7 @@ RunStatistics::RunStatistics(StatisticsList* list, std::string name, const Sessi
 
 RunStatistics::~RunStatistics() {
   if (list_ != nullptr) {
-    const std::lock_guard<std::mutex> lock(list_->mutex_);
+    const LockIfAlive lock(list_->mutex_);  // a list that a fork left half linked has only sessions that there are
     (before_ != nullptr ? before_->after_ : list_->first_) = after_;
     (after_ != nullptr ? after_->before_ : list_->last_) = before_;
   }
@@ -121,8 +121,8 @@ void RunStatistics::note_refusal(std::int32_t priority, evn_status status) noexc
 
 void RunStatistics::note_run(std::int32_t priority, RunOutcome outcome, std::uint64_t waited_ns, std::uint64_t ran_ns) noexcept {
   if (list_ == nullptr) return;
-  count(priority, outcome);
   Times* const times = times_of(priority);
+  if (times == nullptr || outcome != RunOutcome::kCompleted) count(priority, outcome);  // others are counted with their times
   if (times == nullptr) {
     uncounted_.fetch_add(1, std::memory_order_relaxed);
     return;
@@ -175,15 +175,17 @@ SessionCounts RunStatistics::read() const {
   for (std::int32_t priority = -kMostPriority; priority <= kMostPriority; ++priority) {
     PriorityCounts p;
     p.priority = priority;
-    std::uint64_t all = 0;
-    for (std::size_t i = 0; i < kRunOutcomes; ++i)
-      all += p.outcomes[i] = outcomes_[class_of(priority)][i].load(std::memory_order_relaxed);
-    if (all == 0) continue;
     if (const Times* const times = times_[class_of(priority)].load(std::memory_order_acquire)) {
-      times->waited.read(&p.waited);
       times->ran.read(&p.ran);
+      times->waited.read(&p.waited);
     }
-    s.priorities.push_back(std::move(p));
+    std::uint64_t all = p.outcomes[0] = p.ran.count;
+    for (std::size_t i = 0; i < kRunOutcomes; ++i) {
+      const std::uint64_t n = outcomes_[class_of(priority)][i].load(std::memory_order_relaxed);
+      p.outcomes[i] += n;
+      all += n;
+    }
+    if (all != 0) s.priorities.push_back(std::move(p));
   }
   return s;
 }

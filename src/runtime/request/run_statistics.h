@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/os/fork.h"
 #include "base/run_scheduler.h"
 #include "runtime/request/session_requests.h"
@@ -62,8 +63,7 @@ class StatisticsList {
   bool has_label(const std::string& label) const;
   std::string free_label(const std::string& name) const;
 
-  mutable std::mutex mutex_;  // guards what follows, and links
-  const os::HeldOverForks held_{mutex_};
+  mutable Mutex mutex_;  // guards what follows, and links
   RunStatistics* first_ = nullptr;
   RunStatistics* last_ = nullptr;
 };
@@ -114,6 +114,7 @@ class RunStatistics {
   RunStatistics* after_ = nullptr;
   std::atomic<std::uint64_t> now_{0};  // runs that wait for a core, and above those that compute
   std::atomic<std::uint64_t> uncounted_{0};
+  // Of those that completed only where there was no room for their times.
   std::array<std::array<std::atomic<std::uint64_t>, kRunOutcomes>, 2 * kMostPriority + 1> outcomes_{};
   std::array<std::atomic<Times*>, 2 * kMostPriority + 1> times_{};
   std::atomic<RowBuckets*> batches_{nullptr};
@@ -121,7 +122,7 @@ class RunStatistics {
 
 template <typename F>
 void StatisticsList::for_each(F&& f) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   for (const RunStatistics* s = first_; s != nullptr; s = s->after_) f(*s);
 }
 

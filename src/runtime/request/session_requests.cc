@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/lent_core.h"
 #include "runtime/request/request.h"
 
 namespace evn {
@@ -73,7 +74,7 @@ RequestPtr SessionRequests::take_top(std::int32_t priority) {
 }
 
 std::uint64_t SessionRequests::in_flight() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return entered_;
 }
 
@@ -141,6 +142,7 @@ void SessionRequests::leave(std::uint32_t made_in) noexcept {
 bool SessionRequests::wait_for_all(std::uint64_t timeout_ns) {
   require_not_forked();
   if (used_in_.load(std::memory_order_relaxed) != os::fork_generation()) return true;  // who still had to tell is not there
+  const LentCore lent;
   std::unique_lock<Mutex> lock(mutex_);
   const auto none = [this] { return entered_ == 0; };
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;

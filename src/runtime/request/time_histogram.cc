@@ -50,6 +50,7 @@ std::uint64_t TimeCounts::count_up_to(std::uint64_t ns) const {
 
 void TimeHistogram::add(std::uint64_t ns) noexcept {
   buckets_[TimeBuckets::of(ns)].fetch_add(1, std::memory_order_relaxed);
+  if (ns == 0) return;  // most waits
   sum_ns_.fetch_add(ns, std::memory_order_relaxed);
   std::uint64_t most = max_ns_.load(std::memory_order_relaxed);
   while (ns > most && !max_ns_.compare_exchange_weak(most, ns, std::memory_order_relaxed)) {}

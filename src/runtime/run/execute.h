@@ -32,6 +32,11 @@ class Execution {
   // first of its chain), which has its arena as long.
   void use_arena(ArenaLease arena, const Execution* before) noexcept;
   ArenaPtr release_arena() noexcept { return arena_.release(); }
+  // Lets go of what only the run that has ended needed.
+  void rest() noexcept {
+    texts_.clear();
+    staged_.clear();
+  }
 
   // Runs all steps and waits for all devices. Allocates nothing, but for strings that are made. Throws EVN_ERROR_TIMEOUT after the
   // deadline, and what kernels and devices throw, with node and device. All work has ended then too, unless is_in_flight(): then

@@ -102,6 +102,8 @@ void Session::keep_executions(Flight& flight, std::uint64_t run_number) noexcept
     prepared.idle = std::move(part.execution);
     ++prepared.idle_count;
   };
+  for (Flight::Part& part : flight.others) part.execution->rest();
+  flight.first.execution->rest();
   {
     const std::lock_guard<std::mutex> lock(arenas_->mutex());
     for (Flight::Part& part : flight.others) keep(part);
