@@ -191,7 +191,7 @@ Session::PreparedPtr Session::prepare(const Call& call) {
   const Signature signature = signature_of(call);
   std::shared_ptr<Plan> plan;
   bool made_over = false;
-  if (std::shared_ptr<Plan> old = take_stale_plan()) {
+  if (std::shared_ptr<Plan> old = take_stale_plan(signature)) {
     plan = replan(compiled_, std::move(old), signature);
     made_over = plan != nullptr;
   }
@@ -203,12 +203,14 @@ Session::PreparedPtr Session::prepare(const Call& call) {
 
 // A plan to be made over, when there are some: shapes that never come again (a cache that grows) would fill the cache of plans with
 // what costs time to make and is never used. The latest goes first, whose memory is the nearest, and where many shapes come in
-// turns the others stay. One that came back is left where it is.
-std::shared_ptr<Plan> Session::take_stale_plan() {
+// turns the others stay. One that came back is left where it is, and so is one that gives other outputs, or elsewhere.
+std::shared_ptr<Plan> Session::take_stale_plan(const Signature& signature) {
   const std::lock_guard<Mutex> lock(mutex_);
   if (plans_.size() < kFewPlans) return nullptr;
   for (auto it = plans_.begin(); it != plans_.end(); ++it) {
     if ((*it)->came_back || it->use_count() != 1 || (*it)->plan.use_count() != 1) continue;
+    const Signature& old = (*it)->plan->signature;
+    if (old.skipped != signature.skipped || old.output_slots != signature.output_slots) continue;
     if (!compiled_.plans->withdraw((*it)->plan)) continue;
     std::shared_ptr<Plan> plan = std::move((*it)->plan);
     plans_.erase(it);

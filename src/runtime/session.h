@@ -139,7 +139,7 @@ class Session {
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);
   PreparedPtr prepare(const Call& call);
-  std::shared_ptr<Plan> take_stale_plan();
+  std::shared_ptr<Plan> take_stale_plan(const Signature& signature);
   PreparedPtr remember(std::shared_ptr<Plan> plan);
   PreparedPtr find_next(Prepared& prepared, const Execution& done, std::span<const TensorDesc> made);
   // Takes an execution of the plan and an arena for it.
