@@ -1,0 +1,91 @@
+"""Forked children: what runs there, and what fails at once instead of waiting for threads that are not there."""
+import os
+import signal
+import subprocess
+import sys
+import traceback
+
+import evener
+import pytest
+import tiny
+from helpers import floats
+
+INPUTS = {"a": floats(1, 2, 3)[None], "b": floats(4, 5, 6)[None]}
+SUM = [[5, 7, 9]]
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer Pythons warn of forks beside threads
+
+
+def in_child(body):
+    """Whether the body ended without an exception in a child."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # kills a child that hangs
+        try:
+            body()
+            os._exit(0)
+        except BaseException:  # pylint: disable=broad-except
+            traceback.print_exc()
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def use(session):
+    assert session.run(INPUTS)["y"].tolist() == SUM
+    assert session.submit(INPUTS).result(60)["y"].tolist() == SUM
+
+
+def test_a_child_runs_and_submits(runtime):
+    session = runtime.session(tiny.add())
+    use(session)
+
+    def child():
+        use(session)
+        use(runtime.session(tiny.add()))
+        assert in_child(lambda: use(session))
+
+    assert in_child(child)
+    use(session)
+
+
+def test_futures_in_flight_fail_in_the_child():
+    code = """
+import os, signal, sys, threading, numpy, onnx, evener
+from onnx import helper
+opened, began = threading.Event(), threading.Event()
+def run(_node, arrays):
+    began.set()
+    assert opened.wait(60)
+    return [arrays[0]]
+runtime = evener.Runtime(threads=1, cache_dir="")
+runtime.register_operator("mine", "Gate", lambda node, inputs: [(inputs[0].dtype, inputs[0].shape)], run)
+node = helper.make_node("Gate", ["x"], ["y"], domain="mine")
+ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
+model = helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]), ir_version=9,
+                          opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)])
+session = runtime.session(model.SerializeToString())
+x = numpy.ones(2, "float32")
+futures = [session.submit({"x": x}) for _ in range(3)]
+assert began.wait(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    for future in futures:
+        assert future.exception(10).status == evener.Status.FORKED
+    try:
+        session.run({"x": x})
+    except evener.Error as error:
+        assert error.status == evener.Status.FORKED
+    else:
+        os._exit(2)
+    session.close()
+    runtime.close()
+    sys.exit(7)  # with all that the interpreter and the library do at an end
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+opened.set()
+assert [future.result(60)["y"].tolist() for future in futures] == [[1, 1]] * 3
+sys.exit(code)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120, check=False,
+                          cwd=tiny.__file__.rsplit("/", 1)[0])
+    assert done.returncode == 7, done.stderr
