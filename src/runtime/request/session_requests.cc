@@ -116,6 +116,7 @@ void SessionRequests::leave() noexcept {
 }
 
 bool SessionRequests::wait_for_all(std::uint64_t timeout_ns) {
+  awaited_.store(true, std::memory_order_relaxed);
   std::unique_lock<std::mutex> lock(mutex_);
   const auto none = [this] { return entered_ == 0; };
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;

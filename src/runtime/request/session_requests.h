@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -84,6 +85,8 @@ class SessionRequests {
   void leave() noexcept;
   // Waits until all have left. False: it took longer.
   bool wait_for_all(std::uint64_t timeout_ns);
+  // Whether somebody does, or has.
+  bool are_awaited() const { return awaited_.load(std::memory_order_relaxed); }
 
   // While it lives, this thread is in a callback of a request of this session.
   class InCallback {
@@ -118,6 +121,7 @@ class SessionRequests {
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::uint64_t entered_ = 0;
+  std::atomic<bool> awaited_{false};
 };
 
 }  // namespace evn
