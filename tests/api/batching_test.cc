@@ -436,6 +436,13 @@ TEST_F(WaitingTest, OtherWorkEndsAWait) {
   expect_right(sent[0]);
 }
 
+TEST_F(WaitingTest, TheEndOfTheSessionEndsAWait) {
+  const std::vector<Sent> sent = submit_rows(1);
+  ASSERT_OK(evn_session_finish(session, kForever, &error));
+  session = nullptr;
+  expect_right(sent[0]);
+}
+
 TEST_F(WaitingTest, ACancelledRequestWaitsNoLonger) {
   evn_cancel cancel = nullptr;
   ASSERT_OK(evn_cancel_create(&cancel, &error));

@@ -310,8 +310,9 @@ void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& le
   while (!on_host && !stopped && requests.gathering == nullptr && !gathering.members.empty() && !gathering.is_full()) {
     const std::uint64_t now = os::now_ns();
     const bool expects = gathering.batcher.expects_more_than(requests.in_flight());
-    if (now >= gathering.until_ns || !expects || (waiting > 0 && idle == 0) || gathering.has_stopped()) return;
-    std::uint64_t sleep = std::min<std::uint64_t>(gathering.until_ns - now, 1'000'000'000);
+    if (now >= gathering.until_ns || requests.are_awaited() || !expects || (waiting > 0 && idle == 0) || gathering.has_stopped())
+      return;
+    std::uint64_t sleep = std::min(gathering.until_ns - now, 10 * kLookNs);
     if (gathering.has_tokens()) sleep = std::min(sleep, kLookNs);
     requests.gathering = &gathering;
     ++gatherings;

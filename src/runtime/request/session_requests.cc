@@ -142,6 +142,7 @@ void SessionRequests::leave(std::uint32_t made_in) noexcept {
 bool SessionRequests::wait_for_all(std::uint64_t timeout_ns) {
   require_not_forked();
   if (used_in_.load(std::memory_order_relaxed) != os::fork_generation()) return true;  // who still had to tell is not there
+  awaited_.store(true, std::memory_order_relaxed);
   const LentCore lent;
   std::unique_lock<Mutex> lock(mutex_);
   const auto none = [this] { return entered_ == 0; };

@@ -490,6 +490,35 @@ TEST_F(SeparableTest, RandomAndUnknownOperatorsAreRefused) {
   expect_refused(with(two(), "MeanVarianceNormalization", {"x"}, {{"axes", Ints{0, 2}}}), "not known");
 }
 
+TEST_F(SeparableTest, NodesOnOtherDevicesAreRefused) {
+  Config config = two_mocks();
+  config.rules.push_back(rule({"Relu"}, {}, "m", Policy::kRequire, 1));
+  SessionRequest request = batching();
+  try {
+    Session session(load(make_runtime(config), with(two(), "Relu", {"x"})), request);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
+    EXPECT_STREQ(e.node, "it");
+    EXPECT_NE(std::string(e.message).find("on a device"), std::string::npos) << e.message;
+  }
+}
+
+TEST_F(SeparableTest, BodiesAreRefused) {
+  const Proto body = Proto()
+                         .message(1, node_proto("Identity", {"c"}, {"c1"}))
+                         .message(1, node_proto("Relu", {"v"}, {"v1"}))
+                         .bytes(2, "body")
+                         .message(11, value_info_proto("i", kI64, {}))
+                         .message(11, value_info_proto("c", kBool, {}))
+                         .message(11, value_info_proto("v", kF32, {}, false))
+                         .message(12, value_info_proto("c1", kBool, {}))
+                         .message(12, value_info_proto("v1", kF32, {}, false));
+  OnnxWriter w = two();
+  w.add_input("n", kI64, {}).add_node("Loop", {"n", "", "x"}, {"out"}, {Attr::graph("body", body)}, "it");
+  expect_refused(w, "on the host");
+}
+
 TEST_F(SeparableTest, ABatchOfOneInTheFileIsNone) {
   OnnxWriter w(18);
   w.add_input("pixels", kF32, {1, 3, 8, 8}).add_output("out").add_node("Relu", {"pixels"}, {"out"});
