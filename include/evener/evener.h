@@ -292,7 +292,8 @@ EVN_API void evn_runtime_options_init(evn_runtime_options *options, uint32_t str
  * driver. */
 EVN_API evn_status evn_runtime_create(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
 
-/* Ends the caller's hold. The runtime itself goes when its last device, tensor, model and session have gone, and devices have done
+/* Ends the caller's hold. Sessions of `models:` that nobody else holds end with it. The runtime itself goes when its last device,
+ * tensor, model and session have gone, and devices have done
  * what runs that timed out have left to them. May block for its threads to end. Never fails on NULL. */
 EVN_API evn_status evn_runtime_release(evn_runtime runtime);
 
@@ -322,11 +323,15 @@ enum {
  * ask, so that its weights, requests and statistics are one. The first call for a name loads the model and makes the session, and
  * those that come meanwhile wait for it; a call that fails leaves the next one to try again.
  *   name  a key of `models:`
- * Returns EVN_ERROR_INVALID_ARGUMENT (no such name; the message lists those there are), and what evn_model_load_file,
- * evn_session_create and evn_session_run return. Blocks; allocates. The caller releases the session. @since 0.2 */
+ * Returns EVN_ERROR_INVALID_ARGUMENT (no such name; the message lists those there are), EVN_ERROR_CONFIG (what the configuration
+ * says of the model does not fit it), EVN_ERROR_WRONG_STATE (the calling thread is loading that model, or would wait for one that
+ * waits for it), and what evn_model_load_file, evn_session_create and evn_session_run return otherwise. Blocks; allocates. The
+ * caller
+ * releases the session. @since 0.2 */
 EVN_API evn_status evn_runtime_session(evn_runtime runtime, const char *name, evn_session *session, evn_error *error);
 
-/* Writes every platform and device that this machine offers, opened or not, and says why when there is no OpenCL. */
+/* Writes every platform and device that this machine offers, opened or not, and says why when there is no OpenCL; and the models
+ * that the configuration names. */
 EVN_API evn_status evn_runtime_describe_devices(evn_runtime runtime, evn_format format, char *buffer, size_t capacity,
                                                 size_t *size, evn_error *error);
 
@@ -486,7 +491,8 @@ typedef struct evn_memory_stats {
   uint32_t reserved0;
   uint64_t current;                              /* in use */
   uint64_t peak;                                 /* highest `current` since the start or evn_device_reset_memory_peak */
-  uint64_t reserved;                             /* held from the system: in use and cached; never above `limit` */
+  uint64_t reserved;                             /* held from the system: in use and cached; never above `limit`, unless that was
+                                                    lowered below what is in use */
   uint64_t limit;                                /* the cap on `reserved`, or UINT64_MAX */
   uint64_t by_class[EVN_MEMORY_CLASS_COUNT];     /* `current` by class; the rest is 0 */
   uint64_t allocations;                          /* blocks handed out so far */
@@ -506,13 +512,14 @@ EVN_API evn_status evn_device_reset_memory_peak(evn_device device, evn_error *er
 
 /* Changes the cap on what the library holds on the device, while it is in use.
  *   limit_bytes  UINT64_MAX: none
- * Cached blocks and memory of sessions' idle runs are given back first where that is needed. A limit below what is in use is set
+ * Cached blocks and memory of sessions' idle runs are given back first where that is needed; a device with memory of its own stays
+ * within what it has. A limit below what is in use is set
  * all
  * the same: nothing is taken away, and what asks for more gets EVN_ERROR_OUT_OF_MEMORY until enough has been given back.
  * Returns EVN_ERROR_INVALID_ARGUMENT (below 4096). Thread-safe. @since 0.2 */
 EVN_API evn_status evn_device_set_memory_limit(evn_device device, uint64_t limit_bytes, evn_error *error);
 
-/* Gives the cached blocks of the device back to the system. */
+/* Gives the cached blocks of the device, and what sessions keep there for runs to come, back to the system. */
 EVN_API evn_status evn_device_trim_memory(evn_device device, evn_error *error);
 
 /* --------------------------------------------------------------------------------------------------- tensor -- */
@@ -846,14 +853,19 @@ enum {
   EVN_NUMERICS_STRICT = 2
 };
 
-/* How requests of a session are joined to batches: those whose inputs agree in dtype and dims but for the batch axis, which is axis
- * 0, run as one, and their outputs are parts of its outputs. A session is made with it only where the model's graph proves that no
- * row of a batch depends on another; else EVN_ERROR_UNSUPPORTED names the node that mixes rows. Results have the bits that requests
- * have alone.
+/* How requests of a session are joined to batches: those whose inputs agree in dtype and dims but for the batch axis run as one,
+ * and
+ * their outputs are parts of its outputs, without a copy where the batch axis is the outermost. The batch axis is axis 0, or where
+ * that dim is fixed (states [layers, batch, width]) the axis with the other inputs' batch name or the first open one. A session is
+ * made with it only where the model's graph proves that no row of a batch depends on another; else EVN_ERROR_UNSUPPORTED names the
+ * node that mixes rows. Results have the bits that requests have alone.
  *
- * Requests that ask for other random seeds, priorities, devices or states are not joined. One waits for others no longer than
- * max_delay_ns, nor beyond what its deadline leaves, nor while a thread is idle and no other is on its way.
- * An array of it is never handed over; it may grow. @since 0.2 */
+ * Requests that ask for other random seeds or priorities, that have states, or whose inputs without a batch axis have other bytes
+ * are
+ * not joined, nor are runs of evn_session_run; and all nodes must run on the CPU. One waits for others no longer than max_delay_ns
+ * from its submission on, nor longer than its deadline leaves twice the mean run, nor while other work waits for its thread, nor
+ * once
+ * as many are in flight as lately were. @since 0.2 */
 typedef struct evn_batching_options {
   uint32_t struct_size;
   int32_t max_batch;     /* rows of a batch at most, 2 .. 65536; a request that has as many or more runs alone */
@@ -941,12 +953,13 @@ typedef struct evn_session_memory_stats {
   uint64_t arena_bytes;      /* intermediate values of runs: those under way, and those that are kept */
   uint64_t idle_arena_bytes; /* of these, kept for runs to come; at most the session's idle_arena_bytes, or what one run needs */
   uint64_t peak_arena_bytes; /* highest arena_bytes so far */
-  uint64_t arena_count;      /* runs for which there is memory now, under way or not */
+  uint64_t arena_count;      /* arenas that there are now, under way or kept: one for each run, each further part of a run whose
+                                shapes depend on values, and each body */
   uint64_t arenas_made;      /* that were taken from a device's pool so far */
-  uint64_t arenas_reused;    /* runs that found what an earlier one had left */
-  uint64_t arenas_dropped;   /* given back for others, least recently used first */
+  uint64_t arenas_reused;    /* times that one was used which an earlier run had left */
+  uint64_t arenas_dropped;   /* given back: least recently used, replaced by larger ones, or because a device needed the memory */
   uint64_t plan_count;       /* plans that are kept, one for each signature of shapes */
-  uint64_t plan_bytes;       /* of their bookkeeping */
+  uint64_t plan_bytes;       /* of their bookkeeping, with that of one run each; plans that sessions share count in each */
   uint64_t state_bytes;      /* what states of the session hold (state.h) */
 } evn_session_memory_stats;
 #define EVN_SESSION_MEMORY_STATS_INIT {sizeof(evn_session_memory_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
