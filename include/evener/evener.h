@@ -326,8 +326,7 @@ enum {
  * Returns EVN_ERROR_INVALID_ARGUMENT (no such name; the message lists those there are), EVN_ERROR_CONFIG (what the configuration
  * says of the model does not fit it), EVN_ERROR_WRONG_STATE (the calling thread is loading that model, or would wait for one that
  * waits for it), and what evn_model_load_file, evn_session_create and evn_session_run return otherwise. Blocks; allocates. The
- * caller
- * releases the session. @since 0.2 */
+ * caller releases the session. @since 0.2 */
 EVN_API evn_status evn_runtime_session(evn_runtime runtime, const char *name, evn_session *session, evn_error *error);
 
 /* Writes every platform and device that this machine offers, opened or not, and says why when there is no OpenCL; and the models
@@ -854,18 +853,15 @@ enum {
 };
 
 /* How requests of a session are joined to batches: those whose inputs agree in dtype and dims but for the batch axis run as one,
- * and
- * their outputs are parts of its outputs, without a copy where the batch axis is the outermost. The batch axis is axis 0, or where
- * that dim is fixed (states [layers, batch, width]) the axis with the other inputs' batch name or the first open one. A session is
- * made with it only where the model's graph proves that no row of a batch depends on another; else EVN_ERROR_UNSUPPORTED names the
- * node that mixes rows. Results have the bits that requests have alone.
+ * and their outputs are parts of its outputs, without a copy where the batch axis is the outermost. The batch axis is axis 0, or
+ * where that dim is fixed (states [layers, batch, width]) the axis with the other inputs' batch name or the first open one. A
+ * session is made with it only where the model's graph proves that no row of a batch depends on another; else EVN_ERROR_UNSUPPORTED
+ * names the node that mixes rows. Results have the bits that requests have alone.
  *
  * Requests that ask for other random seeds or priorities, that have states, or whose inputs without a batch axis have other bytes
- * are
- * not joined, nor are runs of evn_session_run; and all nodes must run on the CPU. One waits for others no longer than max_delay_ns
- * from its submission on, nor longer than its deadline leaves twice the mean run, nor while other work waits for its thread, nor
- * once
- * as many are in flight as lately were. @since 0.2 */
+ * are not joined, nor are runs of evn_session_run; and all nodes must run on the CPU. One waits for others no longer than
+ * max_delay_ns from its submission on, nor longer than its deadline leaves twice the mean run, nor while other work waits for its
+ * thread, nor once as many are in flight as lately were. @since 0.2 */
 typedef struct evn_batching_options {
   uint32_t struct_size;
   int32_t max_batch;     /* rows of a batch at most, 2 .. 65536; a request that has as many or more runs alone */

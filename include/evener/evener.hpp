@@ -483,7 +483,8 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     evn_batching_options batching = EVN_BATCHING_OPTIONS_INIT;
     if (options.batching) {
       batching.max_batch = options.batching->max_batch;
-      batching.max_delay_ns = options.batching->max_delay.count() > 0 ? static_cast<std::uint64_t>(options.batching->max_delay.count()) : 0;
+      const auto delay = options.batching->max_delay.count();
+      batching.max_delay_ns = delay > 0 ? static_cast<std::uint64_t>(delay) : 0;
       batching.mask = detail::c_str_or_null(options.batching->mask);
       batching.buckets = options.batching->buckets.data();
       batching.bucket_count = static_cast<std::uint32_t>(options.batching->buckets.size());

@@ -1,5 +1,5 @@
-// States of streams in C++: what goes from an output of one run to an input of the next. Included by evener.hpp; see state.h for the
-// rules.
+// States of streams in C++: what goes from an output of one run to an input of the next. Included by evener.hpp; see state.h for
+// the rules.
 #ifndef EVENER_STATE_HPP
 #define EVENER_STATE_HPP
 
