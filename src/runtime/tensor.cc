@@ -103,15 +103,16 @@ void Tensor::adopt(evn_deleter deleter, void* user) {
   user_ = user;
 }
 
-Tensor::Tensor(PartKey, std::shared_ptr<Tensor> whole, const Buffer& buffer, const TensorDesc& desc)
+Tensor::Tensor(PartKey, std::shared_ptr<Tensor> whole, const Buffer& buffer, const TensorDesc& desc, bool apart)
     : runtime_(whole->runtime_),
       device_(whole->device_),
       desc_(desc),
       pinned_(whole->pinned_),
       buffer_(buffer),
-      whole_(whole->whole_ != nullptr ? whole->whole_ : std::move(whole)) {}
+      whole_(whole->whole_ != nullptr ? whole->whole_ : std::move(whole)),
+      apart_(apart) {}
 
-TensorPtr Tensor::part(const TensorPtr& whole, std::size_t offset_bytes, const TensorDesc& desc) {
+TensorPtr Tensor::part(const TensorPtr& whole, std::size_t offset_bytes, const TensorDesc& desc, bool apart) {
   const std::size_t bytes = desc.size_bytes(), all = whole->size_bytes();
   if (whole->desc_.dtype == DType::kString || desc.dtype == DType::kString)
     fail(EVN_ERROR_UNSUPPORTED, "string tensors have no views");
@@ -131,7 +132,7 @@ TensorPtr Tensor::part(const TensorPtr& whole, std::size_t offset_bytes, const T
   } else {
     buffer.offset += offset_bytes;
   }
-  return std::make_shared<Tensor>(PartKey(), whole, buffer, desc);
+  return std::make_shared<Tensor>(PartKey(), whole, buffer, desc, apart && whole->on_host());
 }
 
 Tensor::~Tensor() {
@@ -153,7 +154,7 @@ Tensor::~Tensor() {
 
 bool Tensor::begin_use(const char* what) const {
   if (on_host()) return false;
-  const Tensor& all = owner();
+  const Tensor& all = counter();
   const std::lock_guard<Mutex> lock(all.mutex_);
   if (all.maps_ != 0) fail(EVN_ERROR_WRONG_STATE, "%s is mapped", what);
   ++all.uses_;
@@ -161,7 +162,7 @@ bool Tensor::begin_use(const char* what) const {
 }
 
 void Tensor::end_use() const {
-  const Tensor& all = owner();
+  const Tensor& all = counter();
   const std::lock_guard<Mutex> lock(all.mutex_);
   if (--all.uses_ == 0) all.unused_.notify_all();
 }
@@ -257,7 +258,7 @@ void* Tensor::map(std::uint32_t flags) {
     fail(EVN_ERROR_UNSUPPORTED, "strings are no bytes to map: evn_tensor_get_strings, evn_tensor_set_strings");
   if (write) require_writable("the tensor");
   Runtime::require_not_forked(*device_);
-  const Tensor& all = owner();
+  const Tensor& all = counter();
   std::unique_lock<Mutex> lock(all.mutex_);
   all.require_not_mapped(write);
   all.unused_.wait(lock, [&] { return all.uses_ == 0; });
@@ -284,21 +285,21 @@ void* Tensor::map_bytes(bool read, bool write) {
 // A device maps memory once at a time: those who read share the owner's. What is not read of a map to write is undefined: only the
 // part is mapped.
 void* Tensor::map_pinned(bool read, bool write) const {
-  const Tensor& all = owner();
+  const Tensor& all = counter();
   if (all.pinned_address_ == nullptr) all.pinned_address_ = device_->map(write ? buffer_ : all.buffer_, read, write);
   if (all.pinned_address_ == nullptr || write) return all.pinned_address_;
   return static_cast<char*>(all.pinned_address_) + (buffer_.offset - all.buffer_.offset);
 }
 
 void Tensor::unmap_pinned() const {
-  const Tensor& all = owner();
+  const Tensor& all = counter();
   if (all.pinned_address_ == nullptr) return;
   device_->unmap(all.written_ ? buffer_ : all.buffer_, all.pinned_address_);
   all.pinned_address_ = nullptr;
 }
 
 void Tensor::unmap() {
-  const Tensor& all = owner();
+  const Tensor& all = counter();
   const std::lock_guard<Mutex> lock(all.mutex_);
   if (own_maps_ == 0) fail(EVN_ERROR_WRONG_STATE, "the tensor is not mapped");
   if (all.written_ && staging_ != nullptr) copy_and_wait(device_, {nullptr, {staging_.get(), 0, buffer_.size}}, {device_, buffer_});

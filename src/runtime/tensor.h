@@ -27,14 +27,16 @@ class Tensor {
   // Host memory of the caller, on the CPU device.
   Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc);
   // See part().
-  Tensor(PartKey, std::shared_ptr<Tensor> whole, const Buffer& buffer, const TensorDesc& desc);
+  Tensor(PartKey, std::shared_ptr<Tensor> whole, const Buffer& buffer, const TensorDesc& desc, bool apart);
   ~Tensor();
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
 
   // A tensor over the memory of `whole` from byte `offset_bytes` on, which it keeps. Who uses or maps one of the two uses or maps
   // the other. Throws EVN_ERROR_INVALID_ARGUMENT (beyond the end), EVN_ERROR_UNSUPPORTED (strings; not at the device's alignment).
-  static std::shared_ptr<Tensor> part(const std::shared_ptr<Tensor>& whole, std::size_t offset_bytes, const TensorDesc& desc);
+  // `apart`: memory of the host that only this part is used for, so that nobody who uses or maps the rest is concerned.
+  static std::shared_ptr<Tensor> part(const std::shared_ptr<Tensor>& whole, std::size_t offset_bytes, const TensorDesc& desc,
+                                      bool apart = false);
 
   // From now on wrapped memory is the tensor's to delete; until then a failure leaves it with the caller.
   void adopt(evn_deleter deleter, void* user);
@@ -97,6 +99,8 @@ class Tensor {
  private:
   // Which has the memory, and all that is known of its uses and maps.
   const Tensor& owner() const { return whole_ != nullptr ? *whole_ : *this; }
+  // Who counts uses and maps.
+  const Tensor& counter() const { return apart_ ? *this : owner(); }
   void require_strings(std::size_t count) const;
   void require_not_mapped(bool to_write) const;
   void* map_bytes(bool read, bool write);
@@ -118,6 +122,7 @@ class Tensor {
   void* user_ = nullptr;
   std::shared_ptr<const void> texts_;
   const std::shared_ptr<Tensor> whole_;  // of a part: whose memory it is; null: its own
+  const bool apart_ = false;             // of a part: nobody else uses its bytes
   // Of the owner, for itself and its parts.
   mutable Mutex mutex_;  // guards all below, and the elements and texts of strings
   mutable Condition unused_;

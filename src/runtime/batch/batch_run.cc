@@ -242,7 +242,7 @@ TensorPtr BatchRun::part(const Member& member, std::size_t output) const {
   const int axis = proof_->axes[output];
   if (axis != kNoRows && member.proof->one[output] == proof_->one[output] && desc.shape.elements(0, axis) == 1) {
     const std::size_t row = whole->size_bytes() / static_cast<std::size_t>(rows_);
-    return Tensor::part(whole, row * static_cast<std::size_t>(member.first), desc);
+    return Tensor::part(whole, row * static_cast<std::size_t>(member.first), desc, true);
   }
   auto made = std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), desc, false, Tensor::Fill::kNone);
   copy_part(member, output, *made);

@@ -1,0 +1,90 @@
+// Requests that are executed together: who waits for whom, and the end of those that are stopped meanwhile.
+#include "runtime/request/dispatcher_state.h"
+
+namespace evn {
+
+// Executes a request that has been popped, with those that may be joined with it. Of each that is executed alone the batcher is
+// told too.
+void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr request, Session& session, const Thread* thread,
+                                                   std::unique_lock<std::mutex>& lock) {
+  SessionRequests& requests = session.requests();
+  Gathering gathering(batcher);
+  gather(gathering, request, requests, lock);
+  if (thread != nullptr && waiting > 0) call_more_threads();
+  lock.unlock();
+  if (gathering.members.size() > 1) {
+    request.reset();
+    run_batch(batcher, std::move(gathering.members), lock);
+  } else {
+    gathering.members.clear();
+    batcher.count_run(batcher.rows_of(*request));
+    const std::uint64_t begin = os::now_ns();
+    request->execute(request);
+    request.reset();
+    batcher.note_duration(os::now_ns() - begin);
+  }
+  lock.lock();
+  batcher.note_end(requests.in_flight());
+}
+
+// Those that wait already; and those that come, as long as the first may wait for them, more are on their way, and no other request
+// could have this thread.
+void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests,
+                                      std::unique_lock<std::mutex>& lock) {
+  try {
+    if (!gathering.begin(leader)) return;
+    requests.join(leader->run().priority, &gathering.members, [&](const RequestPtr& r) { return gathering.wants(r); });
+  } catch (const std::bad_alloc&) {  // with those that there are
+    if (gathering.members.empty()) return;
+  }
+  const std::size_t taken = gathering.members.size() - 1;
+  if (taken > 0) note_gone(&requests, taken);
+  if (on_host) tasks_to_spare += taken;
+  while (!on_host && !stopped && requests.gathering == nullptr && !gathering.members.empty() && !gathering.is_full()) {
+    const std::uint64_t now = os::now_ns();
+    const bool expects = gathering.batcher.expects_more_than(requests.in_flight());
+    if (now >= gathering.until_ns || requests.are_awaited() || !expects || (waiting > 0 && idle == 0) || gathering.has_stopped())
+      return;
+    std::uint64_t sleep = std::min(gathering.until_ns - now, 10 * kLookNs);
+    if (gathering.has_tokens()) sleep = std::min(sleep, kLookNs);
+    requests.gathering = &gathering;
+    ++gatherings;
+    joined.wait_for(lock, std::chrono::nanoseconds(sleep));
+    --gatherings;
+    requests.gathering = nullptr;
+  }
+}
+
+// Without the lock.
+void RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock) {
+  const std::shared_ptr<BatchRun> batch = BatchRun::make(batcher, std::move(members));
+  if (batch == nullptr) return;
+  bool done = batch->prepare();
+  const bool watched = done && batch->has_stops() && !on_host;
+  if (watched) {
+    lock.lock();
+    batches.add(*batch);
+    call_the_watcher();
+    lock.unlock();
+  }
+  if (done) done = batch->run();
+  if (watched) {
+    lock.lock();
+    batches.remove(*batch);
+    lock.unlock();
+  }
+  batch->finish(done);
+}
+
+void RequestDispatcher::State::look_at_batches(std::unique_lock<std::mutex>& lock) {
+  if (batches.is_empty()) return;
+  std::vector<std::shared_ptr<BatchRun>> found = batches.all();
+  lock.unlock();
+  for (std::shared_ptr<BatchRun>& b : found) {
+    b->look();
+    b.reset();
+  }
+  lock.lock();
+}
+
+}  // namespace evn
