@@ -121,7 +121,8 @@ struct HeldRuns : testing::Test {
     EXPECT_EQ(evn_model_release(model), EVN_OK);
     return made;
   }
-  evn_tensor tensor() {
+  evn_tensor tensor() {  // of any thread
+    evn_error error = EVN_ERROR_INIT;
     const int64_t dim = 4;
     evn_device cpu = nullptr;
     evn_tensor t = nullptr;
