@@ -119,19 +119,20 @@ EVN_API evn_status evn_session_finish(evn_session session, uint64_t timeout_ns, 
 
 /* Writes what runs and requests of the session have come to so far, those of evn_session_run included: how many are queued and
  * running now; for each priority that was used, and for all, how many have ended well, failed, were cancelled, late
- * (EVN_ERROR_TIMEOUT) and rejected (EVN_ERROR_BUSY); how long those that came to compute waited before, and how long those that ended
- * well ran, as percentiles; how large batches were (exact up to 256 rows, then up to the next power of two). Times are kept in
+ * (EVN_ERROR_TIMEOUT) and rejected (EVN_ERROR_BUSY); how long those that came to compute waited before, and how long those that
+ * ended well ran, as percentiles; how large batches were (exact up to 256 rows, then up to the next power of two). Times are kept in
  * histograms whose buckets are at most 3.2 % wide, so that percentiles are off by at most that.
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"name", "queued", "running", "batches": [{"rows", "count"}], "priorities":
  *           [{"priority", "completed", "failed", "cancelled", "late", "rejected", "wait_ns" and "run_ns": {"count", "mean", "p50",
  *           "p90", "p99", "p999", "max"}}], "all": the same of all priorities}, and "uncounted" where times were not kept for want
  *           of memory
- * Returns EVN_ERROR_BUFFER_TOO_SMALL: they go on meanwhile, and the next text may be longer: give room for it at once. @since 0.2 */
+ * Returns EVN_ERROR_BUFFER_TOO_SMALL: they go on meanwhile, and the next text may be longer: give room for it at once.
+ * @since 0.2 */
 EVN_API evn_status evn_session_get_statistics(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                               evn_error *error);
 
-/* The same of all sessions of the runtime that there are, and the memory of its devices. Of several sessions with one name the later
- * ones are "name#2", "name#3", as long as they live.
+/* The same of all sessions of the runtime that there are, and the memory of its devices. Of several sessions with one name the
+ * later ones are "name#2", "name#3", as long as they live.
  *   format  EVN_FORMAT_TEXT, EVN_FORMAT_JSON ({"sessions": [...], "devices": [{"name", "current_bytes", "peak_bytes",
  *           "reserved_bytes", "limit_bytes"}]}; null: no limit) or EVN_FORMAT_PROMETHEUS: counters evener_requests_total{session,
  *           priority, outcome} (completed, failed, cancelled, late, rejected), gauges evener_requests_queued and
