@@ -571,9 +571,9 @@ EVN_API evn_status evn_tensor_wrap(evn_runtime runtime, void *data, size_t size_
  * run or map of one counts as a use of both. Views of a read-only tensor are read-only.
  *   first  number of the first element of the part, in row-major order
  *   dims   rank values >= 0; nullable when rank is 0
- * Returns EVN_ERROR_INVALID_ARGUMENT (beyond the end of the tensor; elements of less than a byte that do not begin at one),
- * EVN_ERROR_UNSUPPORTED (strings; a part on an OpenCL device that does not begin at the device's alignment), EVN_ERROR_LIMIT
- * (rank). @since 0.2 */
+ * Returns EVN_ERROR_INVALID_ARGUMENT (beyond the end of the tensor; elements of less than a byte that do not begin at a byte, or
+ * end neither at one nor with the tensor), EVN_ERROR_UNSUPPORTED (strings; a part on an OpenCL device that does not begin at the
+ * device's alignment), EVN_ERROR_LIMIT (rank). @since 0.2 */
 EVN_API evn_status evn_tensor_create_view(evn_tensor tensor, uint64_t first, const int64_t *dims, uint32_t rank, evn_tensor *view,
                                           evn_error *error);
 
@@ -626,7 +626,7 @@ EVN_API evn_status evn_tensor_get_string(evn_tensor tensor, size_t index, char *
  *   offsets   nullable; count + 1 places: where each element begins in the buffer, and where the last ends: element i has
  *             offsets[i + 1] - offsets[i] - 1 bytes
  *   count     the number of elements that the tensor has
- *   size      out: the bytes of all
+ *   size      out, nullable where a buffer is given: the bytes of all
  * Returns EVN_ERROR_INVALID_ARGUMENT (another dtype or count), EVN_ERROR_BUFFER_TOO_SMALL. @since 0.2 */
 EVN_API evn_status evn_tensor_get_strings(evn_tensor tensor, char *buffer, size_t capacity, size_t *offsets, size_t count,
                                           size_t *size, evn_error *error);
