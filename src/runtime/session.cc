@@ -46,6 +46,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
       group_(concurrency_of(*compiled_.model->runtime, request)),
       requests_(concurrency_of(*compiled_.model->runtime, request)),
       statistics_(request.listed ? &runtime()->statistics() : nullptr, statistics_name(*compiled_.model, request), requests_) {
+  for (const Device* device : compiled_.devices) Runtime::require_not_forked(*device);
   make_bodies(request);
   if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
@@ -313,6 +314,18 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
     throw;
   }
   return made;
+}
+
+// What this run's steps and inputs keep, the outputs must keep for themselves.
+void Session::own_strings(Call& call) const {
+  for (std::size_t j = 0; j < call.to.size(); ++j) {
+    if (call.to[j] == nullptr || call.to[j]->desc().dtype != DType::kString) continue;
+    Tensor& t = *call.to[j];
+    auto texts = std::make_shared<TextPool>(compiled_.devices[0]->ledger());
+    auto* elements = static_cast<TextElement*>(t.buffer().address());
+    texts->copy(elements, static_cast<std::size_t>(t.desc().shape.elements()), elements);
+    t.set_texts(std::move(texts));
+  }
 }
 
 void Session::run_with_state(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request,

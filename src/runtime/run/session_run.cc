@@ -262,18 +262,6 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   keep_executions(flight, state.number);
 }
 
-// What this run's steps and inputs keep, the outputs must keep for themselves.
-void Session::own_strings(Call& call) const {
-  for (std::size_t j = 0; j < call.to.size(); ++j) {
-    if (call.to[j] == nullptr || call.to[j]->desc().dtype != DType::kString) continue;
-    Tensor& t = *call.to[j];
-    auto texts = std::make_shared<TextPool>(compiled_.devices[0]->ledger());
-    auto* elements = static_cast<TextElement*>(t.buffer().address());
-    texts->copy(elements, static_cast<std::size_t>(t.desc().shape.elements()), elements);
-    t.set_texts(std::move(texts));
-  }
-}
-
 void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
                        std::uint64_t run_number) {
   static_cast<StopCondition&>(call.cancel) = stop;
