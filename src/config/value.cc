@@ -160,12 +160,10 @@ std::vector<std::string> read_texts(const YamlSource& source, const Setting& set
 
 std::vector<std::uint64_t> read_integers(const YamlSource& source, const Setting& setting, const YamlNode& key,
                                          const YamlNode& value) {
-  Setting one = setting;
-  one.type = SettingType::kInteger;
-  if (value.kind == YamlNode::Kind::kScalar) return {read_number(source, one, key, value)};
-  if (value.kind != YamlNode::Kind::kList) fail_type(source, setting, key, value, "a whole number or a list of them");
+  if (value.kind == YamlNode::Kind::kScalar) return {read_number(source, setting, key, value)};
+  if (value.kind != YamlNode::Kind::kList) fail_type(source, setting, key, value, expectation(setting));
   std::vector<std::uint64_t> numbers;
-  for (const YamlNode& item : value.items) numbers.push_back(read_number(source, one, key, item));
+  for (const YamlNode& item : value.items) numbers.push_back(read_number(source, setting, key, item));
   return numbers;
 }
 

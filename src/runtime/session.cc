@@ -46,7 +46,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
       group_(concurrency_of(*compiled_.model->runtime, request)),
       requests_(concurrency_of(*compiled_.model->runtime, request)),
       statistics_(request.listed ? &runtime()->statistics() : nullptr, statistics_name(*compiled_.model, request), requests_) {
-  for (const Device* device : compiled_.devices) Runtime::require_not_forked(*device);
+  for (Device* device : compiled_.devices) Runtime::require_not_forked(*device);
   make_bodies(request);
   if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;

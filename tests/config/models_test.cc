@@ -150,7 +150,8 @@ TEST(ConfigModels, DimsAreListsOfWholeNumbers) {
   EXPECT_TRUE(fails_about(warm + "[{x: }]}", "must be a whole number or a list of them, not nothing"));
   EXPECT_TRUE(fails_with(warm + "[{x: [1, -1]}]}", "2:31: \"x\" must be from 0 to 9223372036854775807, not -1"));
   for (const char* value : {"[n]", "[1.5]", "[\"1\"]", "[[1]]", "[~]", "[0x1]"}) {
-    EXPECT_TRUE(fails_about(warm + "[{x: " + value + "}]}", "\"x\" must be a whole decimal number, not ")) << value;
+    EXPECT_TRUE(fails_about(warm + "[{x: " + value + "}]}", "\"x\" must be a whole decimal number or a list of them, not "))
+        << value;
   }
   EXPECT_TRUE(fails_about(warm + "[{x: [9223372036854775808]}]}", "must be from 0 to"));
   EXPECT_TRUE(fails_about(warm + "{x: [1]}}", "\"models.*.warm\" must be a list"));
