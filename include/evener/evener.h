@@ -200,7 +200,8 @@ typedef struct evn_log_record {
                                   "plan.created", "program.compiling" (begins, and may take seconds),
                                   "program.compiled", "program.restored" (from the cache), "clblast.tried",
                                   "memory.refused" (a cap), "cache.opened", "cache.ignored" (a file of packed weights that
-                                  is not used), "cache.written", "cache.not_written" */
+                                  is not used), "cache.written", "cache.not_written", "batching.open" (a session's batching is
+                                  proven for each batch), "batching.refused" (requests of some shapes are not joined) */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
@@ -577,6 +578,7 @@ EVN_API evn_status evn_tensor_wrap(evn_runtime runtime, void *data, size_t size_
 EVN_API evn_status evn_tensor_create_view(evn_tensor tensor, uint64_t first, const int64_t *dims, uint32_t rank, evn_tensor *view,
                                           evn_error *error);
 
+/* Ends the caller's hold; the memory goes when its last use ends. */
 EVN_API evn_status evn_tensor_release(evn_tensor tensor);
 
 /* Fills *info, whose struct_size the caller sets. No cost. */

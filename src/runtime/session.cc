@@ -316,6 +316,10 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
   return made;
 }
 
+// Out of line, where they are small.
+Session::Call::~Call() = default;
+Session::Flight::~Flight() = default;
+
 // What this run's steps and inputs keep, the outputs must keep for themselves.
 void Session::own_strings(Call& call) const {
   for (std::size_t j = 0; j < call.to.size(); ++j) {

@@ -146,8 +146,8 @@ TEST(ConfigModels, WhatIsMissingOrContradictsIsNamed) {
 TEST(ConfigModels, DimsAreListsOfWholeNumbers) {
   const std::string warm = "models:\n  m: {path: a, warm: ";
   EXPECT_EQ(parse_config(warm + "[{x: 3}]}", "").models[0].warm[0].inputs[0].dims, std::vector<std::int64_t>{3});
-  EXPECT_TRUE(fails_with(warm + "[{x: {}}]}", "2:27: \"x\" must be a whole number or a list of them, not a map"));
-  EXPECT_TRUE(fails_about(warm + "[{x: }]}", "must be a whole number or a list of them, not nothing"));
+  EXPECT_TRUE(fails_with(warm + "[{x: {}}]}", "2:27: \"x\" must be a whole decimal number or a list of them, not a map"));
+  EXPECT_TRUE(fails_about(warm + "[{x: }]}", "must be a whole decimal number or a list of them, not nothing"));
   EXPECT_TRUE(fails_with(warm + "[{x: [1, -1]}]}", "2:31: \"x\" must be from 0 to 9223372036854775807, not -1"));
   for (const char* value : {"[n]", "[1.5]", "[\"1\"]", "[[1]]", "[~]", "[0x1]"}) {
     EXPECT_TRUE(fails_about(warm + "[{x: " + value + "}]}", "\"x\" must be a whole decimal number or a list of them, not "))

@@ -63,8 +63,6 @@ def test_errors_of_names(deployed):
         deployed.session("triple", precision="fp16")
     with pytest.raises(TypeError):
         deployed.session()
-    with pytest.raises(TypeError):
-        deployed.session("triple", name="triple")
 
 
 def test_a_named_session_outlives_its_runtime(tmp_path):

@@ -13,6 +13,7 @@ struct Session::Call {
   std::span<const RunValue> inputs;
   std::span<RunValue> outputs;  // empty: to be created
   bool allow_copies;
+  ~Call();
   SmallArray<TensorPtr> from{inputs.size()};
   SmallArray<TensorPtr> to{outputs.size()};
   SmallArray<std::uint8_t> input_slots{inputs.size()};
@@ -40,6 +41,10 @@ struct Session::Call {
 // A run from its first step on, with all that it works with: what devices need when the run has ended before them. Members that use
 // others stand behind them.
 struct Session::Flight {
+  Flight() = default;
+  Flight(Flight&&) = default;
+  ~Flight();
+
   std::shared_ptr<const CompiledGraph> graph;
   std::shared_ptr<ArenaStore> arenas;
   std::vector<TensorPtr> tensors;

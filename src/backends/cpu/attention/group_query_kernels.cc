@@ -129,11 +129,12 @@ class Blocks {
   void run(std::int64_t unit) {
     const std::int64_t block = unit % s_.blocks, h = unit / s_.blocks % s_.heads, b = unit / s_.blocks / s_.heads;
     const std::int64_t group = h / (s_.heads / s_.groups), first = block * s_.rows;
-    const std::int64_t past = past_of(b);
+    const std::int64_t length = length_of(b), past = past_of(length);
     simd_attention::Block a{};
     a.queries = std::min(s_.rows, s_.steps - first);
     if (a.queries <= 0) return;
-    a.keys = a.visible_keys = past + s_.steps;
+    a.keys = past + s_.steps;
+    a.visible_keys = std::min(a.keys, length);  // a prompt may be filled up behind its end
     a.depth = a.value_depth = s_.depth;
     a.scale = s_.scale;
     a.blind_is_zero = true;
@@ -157,9 +158,9 @@ class Blocks {
   }
 
  private:
-  // Rows that are past of batch b. Throws where the lengths do not fit.
-  std::int64_t past_of(std::int64_t b) const {
-    const std::int64_t length = std::int64_t{args_.in<std::int32_t>(Input::kLengths)[b]} + 1;
+  std::int64_t length_of(std::int64_t b) const { return std::int64_t{args_.in<std::int32_t>(Input::kLengths)[b]} + 1; }
+  // Rows that are past, of a batch of so many in all. Throws where the lengths do not fit.
+  std::int64_t past_of(std::int64_t length) const {
     const std::int64_t past = s_.steps == s_.total ? 0 : length - s_.steps;
     if (length < 0 || length > s_.total || past < 0 || past > s_.past || past + s_.steps > s_.present)
       fail(EVN_ERROR_INVALID_ARGUMENT, "seqlens_k does not fit the past and the new keys");
