@@ -600,7 +600,7 @@ enum { EVN_MAP_READ = 1, EVN_MAP_WRITE = 2 };
  *   data        out; NULL for a tensor without elements
  *   size_bytes  out, nullable
  * Any number of maps for READ alone may be there at a time, and give the same address; each is ended by an evn_tensor_unmap
- * (@since 0.2). Returns EVN_ERROR_WRONG_STATE when it is mapped already and one of both maps is for WRITE,
+ * (from 0.2 on). Returns EVN_ERROR_WRONG_STATE when it is mapped already and one of both maps is for WRITE,
  * EVN_ERROR_INVALID_ARGUMENT for WRITE on a read-only tensor. While mapped it cannot be run with or copied, except on the CPU,
  * where mapping is free and a tensor may be used while mapped. */
 EVN_API evn_status evn_tensor_map(evn_tensor tensor, uint32_t flags, void **data, size_t *size_bytes, evn_error *error);

@@ -2,6 +2,7 @@
 
 The command is taken from the environment variable EVENER_COMMAND.
 """
+import functools
 import json
 import os
 import subprocess
@@ -89,12 +90,24 @@ def batches(tmp_path):
     return folder, held
 
 
-def ort_session(path):
+def ort_session(path, exact=True):
     """A session of ONNX Runtime whose sums of 8 bits are exact, also where the CPU has no VNNI: there it adds two products in 16 bits."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+@functools.cache
+def ort_saturates():
+    """Whether ONNX Runtime adds two products of 8 bits in 16 here, for which it has no remedy where activations are int8."""
+    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+    ends = [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 4]), helper.make_tensor_value_info("y", TensorProto.INT32, [1, 1])]
+    weight = numpy_helper.from_array(np.full((4, 1), 127, np.int8), "w")
+    model = helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:], [weight]), opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": np.full((1, 4), 255, np.uint8)})[0][0, 0] != 4 * 255 * 127
 
 
 def run_ort(path, x):
@@ -455,14 +468,15 @@ def test_operators_on_bytes_give_the_same_numbers(network, batches, tmp_path, wo
     for name, more in (("qdq", ()), ("qop", ("--qoperator",))):
         out = tmp_path / f"{name}.onnx"
         report = json.loads(quantize(network, "-o", out, "--calibration", folder, "--verify", held, "--json", *words, *more))
-        both.append((report["outputs"], onnx.load(out), run_ort(out, x)))
+        both.append((report["outputs"], onnx.load(out), ort_session(out, "--int8" not in words).run(["y0"], {"x": x})[0]))
     (outputs, qdq, expected), (same, qop, got) = both
     ops = [n.op_type for n in qop.graph.node]
     # What is below 0 saturates at the zero point of uint8 alone: with int8 a Conv before a Relu stays float32.
     assert ops.count("QLinearConv") == [n.op_type for n in qdq.graph.node].count("Conv") - ("--int8" in words)
     assert "--int8" in words or {"QLinearAdd", "QLinearGlobalAveragePool"} <= set(ops)
     assert len(ops) < len(qdq.graph.node) and {o.domain for o in qop.opset_import} == {"", "com.microsoft"}
-    assert np.abs(got - expected).max() <= 0.01 * np.abs(expected).max()
+    if "--int8" not in words or not ort_saturates():
+        assert np.abs(got - expected).max() <= 0.01 * np.abs(expected).max()
     for a, b in zip(outputs, same):
         assert abs(a["cosine"] - b["cosine"]) < 1e-4 and b["cosine"] > 0.99
 
