@@ -23,7 +23,6 @@ def onnx_runtime(model):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    options.add_session_config_entry("session.x64quantprecision", "1")  # exact sums where the CPU has no VNNI
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
