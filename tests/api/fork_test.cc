@@ -316,6 +316,7 @@ TEST_F(ForkTest, AChildIsWholeWhateverOtherThreadsDo) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
+      evn_request under_way = nullptr;  // one is always queued or running; none outlives the gate
       while (!stop) {
         const evn_tensor t = tensor();
         evn_tensor_release(t);
@@ -328,9 +329,18 @@ TEST_F(ForkTest, AChildIsWholeWhateverOtherThreadsDo) {
         EXPECT_EQ(evn_tensor_release(y), EVN_OK);
         evn_request r = nullptr;
         EXPECT_EQ(evn_session_submit(session, &theirs, 1, nullptr, 1, nullptr, nullptr, &r, &e), EVN_OK);
-        EXPECT_EQ(evn_request_release(r), EVN_OK);
+        bool ended = false;
+        if (under_way) {
+          EXPECT_EQ(evn_request_wait(under_way, kForever, &ended, &e), EVN_OK);
+        }
+        EXPECT_EQ(evn_request_release(under_way), EVN_OK);
+        under_way = r;
         ++rounds;
       }
+      evn_error e = EVN_ERROR_INIT;
+      bool ended = false;
+      EXPECT_EQ(evn_request_wait(under_way, kForever, &ended, &e), EVN_OK);
+      EXPECT_EQ(evn_request_release(under_way), EVN_OK);
     });
   }
   EXPECT_TRUE(eventually([&] { return rounds > 3; }));
