@@ -1,0 +1,232 @@
+// The fixture of the tests of asynchronous runs. An operator within the model says when a run begins and holds it, so that nothing
+// depends on how long anything takes.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/os/os.h"
+#include "evener/request.h"
+#include "tests/api/support.h"
+
+namespace evn::test::request_test {
+
+// The operator "Gate", a copy of its input: notes the first element, and waits while the gate is shut.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool shut = false;
+  std::vector<float> seen;
+
+  void set(bool to) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    shut = to;
+    changed.notify_all();
+  }
+  void pass(float x) {
+    std::unique_lock<std::mutex> lock(mutex);
+    seen.push_back(x);
+    changed.notify_all();
+    changed.wait(lock, [this] { return !shut; });
+  }
+  void await(std::size_t count) {
+    std::unique_lock<std::mutex> lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return seen.size() >= count; }));
+  }
+  std::vector<float> all() {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return seen;
+  }
+};
+
+inline evn_status infer(void*, evn_operator_node, const evn_tensor_view* in, uint32_t, evn_tensor_view* out, uint32_t, evn_error*) {
+  out[0].dtype = in[0].dtype;
+  out[0].rank = in[0].rank;
+  std::memcpy(out[0].dims, in[0].dims, sizeof in[0].dims);
+  return EVN_OK;
+}
+
+inline evn_status pass(void* user, evn_operator_node, const evn_tensor_view* in, uint32_t, const evn_tensor_view* out, uint32_t,
+                       evn_error*) {
+  std::memcpy(out[0].data, in[0].data, in[0].size_bytes);
+  static_cast<Gate*>(user)->pass(*static_cast<const float*>(in[0].data));
+  return EVN_OK;
+}
+
+inline bool eventually(const std::function<bool()>& condition) {
+  const std::uint64_t end = os::now_ns() + 60'000'000'000;
+  while (!condition()) {
+    if (os::now_ns() > end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
+}
+
+inline constexpr uint64_t kForever = UINT64_MAX;
+
+struct Host {  // an executor of the host's: tasks that a test runs when it likes
+  std::mutex mutex;
+  std::deque<std::pair<evn_task, void*>> tasks;
+  evn_status answer = EVN_OK;
+
+  static void parallel(void*, uint32_t count, evn_task task, void* context) {
+    for (uint32_t i = 0; i < count; ++i) task(context, i);
+  }
+  static evn_status post(void* user, evn_task task, void* context) {
+    auto& h = *static_cast<Host*>(user);
+    const std::lock_guard<std::mutex> lock(h.mutex);
+    if (h.answer == EVN_OK) h.tasks.emplace_back(task, context);
+    return h.answer;
+  }
+  bool run_one() {
+    std::pair<evn_task, void*> t;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (tasks.empty()) return false;
+      t = tasks.front();
+      tasks.pop_front();
+    }
+    t.first(t.second, 0);
+    return true;
+  }
+};
+
+struct RequestTest : testing::Test {
+  evn_error error = EVN_ERROR_INIT;
+  evn_runtime runtime = nullptr;
+  evn_session session = nullptr;
+  Gate gate;
+  Host host;
+
+  void SetUp() override { make(1); }
+  void TearDown() override {
+    gate.set(false);
+    EXPECT_EQ(evn_session_release(session), EVN_OK);
+    EXPECT_EQ(evn_runtime_release(runtime), EVN_OK);
+  }
+  void make(int32_t threads, bool on_host = false, bool can_post = true, const char* config = "", int32_t concurrency = 0) {
+    EXPECT_EQ(evn_session_release(session), EVN_OK);
+    EXPECT_EQ(evn_runtime_release(runtime), EVN_OK);
+    session = nullptr;
+    runtime = nullptr;
+    evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+    options.cache_dir = "";
+    options.thread_count = threads;
+    options.config_text = config;
+    options.config_size = std::strlen(config);
+    if (on_host) options.parallel_for = &Host::parallel;
+    if (on_host && can_post) {
+      options.post = &Host::post;
+      options.post_user = &host;
+    }
+    ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
+    evn_operator op = EVN_OPERATOR_INIT;
+    op.domain = "mine";
+    op.name = "Gate";
+    op.min_inputs = op.max_inputs = 1;
+    op.infer = infer;
+    op.run = pass;
+    op.user = &gate;
+    ASSERT_OK(evn_runtime_register_operator(runtime, &op, &error));
+    session = load(concurrency);
+  }
+  evn_session load(int32_t concurrency = 0) {
+    OnnxWriter w(17);
+    w.import("mine", 1);
+    w.add_input("x", kF32, {4}).add_output("y", kF32);
+    w.add_node("Gate", {"x"}, {"a"}, {}, "gate", "mine").add_node("Neg", {"a"}, {"y"});
+    const std::string bytes = w.serialize();
+    evn_model model = nullptr;
+    evn_session made = nullptr;
+    EXPECT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));
+    evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+    options.concurrency = concurrency;
+    EXPECT_OK(evn_session_create(runtime, model, &options, &made, &error));
+    EXPECT_EQ(evn_model_release(model), EVN_OK);
+    return made;
+  }
+  evn_tensor tensor(float first) {
+    const int64_t dim = 4;
+    evn_device cpu = nullptr;
+    evn_tensor t = nullptr;
+    EXPECT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
+    EXPECT_OK(evn_tensor_create(cpu, EVN_DTYPE_FLOAT32, &dim, 1, 0, &t, &error));
+    const float values[4] = {first, 1, 2, 3};
+    EXPECT_OK(write(t, values));
+    EXPECT_EQ(evn_device_release(cpu), EVN_OK);
+    return t;
+  }
+  evn_status write(evn_tensor t, const float* values) {
+    void* data = nullptr;
+    const evn_status status = evn_tensor_map(t, EVN_MAP_WRITE, &data, nullptr, &error);
+    if (status != EVN_OK) return status;
+    std::memcpy(data, values, 16);
+    return evn_tensor_unmap(t, &error);
+  }
+  float first_of(evn_tensor t) {
+    void* data = nullptr;
+    EXPECT_OK(evn_tensor_map(t, EVN_MAP_READ, &data, nullptr, &error));
+    const float x = *static_cast<float*>(data);
+    EXPECT_OK(evn_tensor_unmap(t, &error));
+    return x;
+  }
+  evn_status submit(float first, evn_request* request, const evn_submit_options* submit_options = nullptr,
+                    const evn_run_options* options = nullptr, evn_session to = nullptr) {
+    const evn_tensor x = tensor(first);
+    error = EVN_ERROR_INIT;
+    const evn_status status =
+        evn_session_submit(to != nullptr ? to : session, &x, 1, nullptr, 1, options, submit_options, request, &error);
+    EXPECT_EQ(evn_tensor_release(x), EVN_OK);  // the request keeps it
+    return status;
+  }
+  // Waits for the request, takes its output and releases both; the output's first element.
+  float result(evn_request request) {
+    bool done = false;
+    EXPECT_OK(evn_request_wait(request, kForever, &done, &error));
+    EXPECT_TRUE(done);
+    evn_tensor y = nullptr;
+    EXPECT_OK(evn_request_take(request, &y, 1, &error));
+    const float x = y != nullptr ? first_of(y) : 0;
+    EXPECT_EQ(evn_tensor_release(y), EVN_OK);
+    EXPECT_EQ(evn_request_release(request), EVN_OK);
+    return x;
+  }
+  evn_status outcome(evn_request request) {
+    bool done = false;
+    EXPECT_OK(evn_request_wait(request, kForever, &done, &error));
+    evn_tensor y = nullptr;
+    error = EVN_ERROR_INIT;
+    const evn_status status = evn_request_take(request, &y, 1, &error);
+    EXPECT_EQ(evn_tensor_release(y), EVN_OK);
+    EXPECT_EQ(evn_request_release(request), EVN_OK);
+    return status;
+  }
+};
+
+// What a callback saw, and what it gives back.
+struct Seen {
+  std::atomic<int> done{0}, released{0};
+  std::function<void(evn_request)> then;
+
+  static void on_done(void* user, evn_request request) {
+    auto& s = *static_cast<Seen*>(user);
+    if (s.then) s.then(request);
+    ++s.done;
+  }
+  static void on_release(void* user) { ++static_cast<Seen*>(user)->released; }
+  evn_submit_options options(evn_queue queue = nullptr) {
+    evn_submit_options o = EVN_SUBMIT_OPTIONS_INIT;
+    o.queue = queue;
+    o.done = &on_done;
+    o.user = this;
+    o.release = &on_release;
+    return o;
+  }
+};
+
+}  // namespace evn::test::request_test
