@@ -1,0 +1,139 @@
+"""evener run: .npy and .npz files are read and written as numpy does, and hostile ones are refused with a reason."""
+import os
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+from command import COMMAND, FAILURE, USAGE, assert_close, evener, reference, save, value
+from onnx import TensorProto, helper
+
+if not COMMAND:
+    pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
+
+DTYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8,
+          np.int32: TensorProto.INT32, np.int64: TensorProto.INT64, np.bool_: TensorProto.BOOL, np.float16: TensorProto.FLOAT16,
+          np.complex64: TensorProto.COMPLEX64, np.complex128: TensorProto.COMPLEX128}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+def test_npy_of_each_type_survives_reading_and_writing(dtype, tmp_path):
+    model = save(tmp_path / "t.onnx", [helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])],
+                 [value("x", [3, 5], DTYPES[dtype])], [value("y", [5, 3], DTYPES[dtype])])
+    x = (np.arange(15).reshape(3, 5) % 7 - (0 if dtype in (np.uint8, np.bool_) else 3)).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    evener("run", model, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path)
+    y = np.load(tmp_path / "y.npy")
+    assert y.dtype == x.dtype and np.array_equal(y, x.T)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_versions_are_read(version, conv, tmp_path):
+    x = np.random.default_rng(3).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    with open(tmp_path / "x.npy", "wb") as file:
+        np.lib.format.write_array(file, x, version)
+    evener("run", conv, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path)
+    assert_close(np.load(tmp_path / "y.npy"), reference(conv, {"x": x})[0])
+
+
+def npy(header, data=b"\0" * 4, version=1, length=None):
+    header = header.encode()
+    size = len(header) if length is None else length
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", size) + header + data
+
+
+GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
+
+
+@pytest.mark.parametrize("data, message", [
+    (b"", "too early"), (b"\x93NUMPY", "too early"), (b"PK\x03\x04" + b"\0" * 40, "not a .npy"),
+    (npy(GOOD, version=9), "version"), (npy(GOOD, version=2, length=0xffffffff), "64 KiB"), (npy(GOOD, length=60000), "too early"),
+    (npy(GOOD.replace("False", "True")), "Fortran"), (npy(GOOD.replace("<f4", ">f4")), "little-endian"),
+    (npy(GOOD.replace("<f4", "|O")), "element type"), (npy(GOOD.replace("(1,)", "(2,)")), "size"),
+    (npy(GOOD.replace("(1,)", "(4294967296, 4294967296)")), "size"), (npy(GOOD.replace("(1,)", "(-1,)")), "damaged"),
+    (npy(GOOD.replace("(1,)", "(1,1,1,1,1,1,1,1,1)")), "damaged"), (npy(GOOD.replace("(1,)", "(1")), "damaged"),
+    (npy(GOOD[:-1]), "damaged"), (npy("{}"), "damaged"), (npy(GOOD.replace("descr", "descrx")), "damaged"),
+    (npy(GOOD, data=b"\0" * 5), "size"),
+    (npy(GOOD.replace("'shape'", "'shape': (1,), 'shape'")), "damaged"), (npy("(" * 1000), "damaged"),
+])
+def test_hostile_npy_files_are_refused_with_a_reason(data, message, add, tmp_path):
+    (tmp_path / "x.npy").write_bytes(data)
+    _, err = evener("run", add, "--input", f"a={tmp_path / 'x.npy'}", code=FAILURE)
+    assert message in err and "x.npy" in err
+
+
+def test_npy_that_is_no_file_is_refused_at_once(add, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "absent", "."):
+        evener("run", add, "--input", f"a={tmp_path / name}", code=FAILURE)
+
+
+# ------------------------------------------------------------------------------------------------------------- npz --
+
+
+def test_npz_gives_all_inputs_and_takes_all_outputs(add, tmp_path):
+    rng = np.random.default_rng(4)
+    feeds = {name: rng.standard_normal((5, 3)).astype(np.float32) for name in "ab"}
+    np.savez(tmp_path / "in.npz", **feeds)
+    out, _ = evener("run", add, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    assert f"input b: float32 [5,3], from {tmp_path / 'in.npz'}" in out
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive.files == ["out/sum:0", "out_sum_0"]
+        for name, expected in zip(archive.files, reference(add, feeds)):
+            assert_close(archive[name], expected)
+
+
+def test_npz_may_hold_some_of_the_inputs(add, tmp_path):
+    np.savez(tmp_path / "in.npz", a=np.ones((2, 3), np.float32))
+    np.save(tmp_path / "b.npy", np.full((2, 3), 2, np.float32))
+    evener("run", add, "--input", tmp_path / "in.npz", "--input", f"b={tmp_path / 'b.npy'}", "--output-dir", tmp_path)
+    assert (np.load(tmp_path / "out_sum_0.npy") == 3).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
+def test_npz_of_each_type_survives_reading_and_writing(dtype, tmp_path):
+    model = save(tmp_path / "t.onnx", [helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])],
+                 [value("x", [3, 5], DTYPES[dtype])], [value("y", [5, 3], DTYPES[dtype])])
+    x = (np.arange(15).reshape(3, 5) % 2).astype(dtype)
+    np.savez(tmp_path / "in.npz", x=x)
+    evener("run", model, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive["y"].dtype == x.dtype and np.array_equal(archive["y"], x.T)
+
+
+def test_npz_is_a_whole_zip_archive(conv, tmp_path):
+    evener("run", conv, "--output", tmp_path / "out.npz")
+    with zipfile.ZipFile(tmp_path / "out.npz") as archive:
+        assert archive.namelist() == ["y.npy"] and archive.testzip() is None
+
+
+def test_compressed_npz_is_refused_with_the_way_out(add, tmp_path):
+    np.savez_compressed(tmp_path / "in.npz", a=np.ones((2, 3), np.float32))
+    _, err = evener("run", add, "--input", tmp_path / "in.npz", code=FAILURE)
+    assert "savez_compressed" in err and "a.npy" in err
+
+
+def test_npz_inputs_that_clash_or_are_unknown_are_usage_errors(add, tmp_path):
+    np.savez(tmp_path / "in.npz", a=np.ones((2, 3), np.float32))
+    np.savez(tmp_path / "strange.npz", c=np.ones((2, 3), np.float32))
+    np.save(tmp_path / "a.npy", np.ones((2, 3), np.float32))
+    for words in (["--input", f"a={tmp_path / 'a.npy'}"], ["--shape", "a=2,3"], ["--input", tmp_path / "in.npz"]):
+        evener("run", add, "--input", tmp_path / "in.npz", "--shape", "b=2,3", *words, code=USAGE)
+    evener("run", add, "--input", tmp_path / "strange.npz", "--shape", "a=2,3", "--shape", "b=2,3", code=USAGE)
+    evener("run", add, "--output", tmp_path / "out.zip", code=USAGE)
+
+
+def test_hostile_npz_files_are_refused(add, tmp_path):
+    np.savez(tmp_path / "good.npz", a=np.ones((2, 3), np.float32))
+    good = (tmp_path / "good.npz").read_bytes()
+    bad = tmp_path / "in.npz"
+    for size in range(0, len(good), 7):
+        bad.write_bytes(good[:size])
+        evener("run", add, "--input", bad, "--shape", "b=2,3", code=FAILURE)
+    directory = good.rindex(b"PK\x01\x02")
+    for at, field in ((20, "<I"), (24, "<I"), (28, "<H"), (30, "<H"), (42, "<I"), (10, "<H")):
+        data = bytearray(good)
+        struct.pack_into(field, data, directory + at, 0xfff0)
+        bad.write_bytes(data)
+        _, err = evener("run", add, "--input", bad, "--shape", "b=2,3", code=FAILURE)
+        assert "in.npz" in err
