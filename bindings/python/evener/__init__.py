@@ -19,7 +19,10 @@ from ._library import Error, Status, library_path, version
 from ._log import LogRecord
 from ._operator import Node, Spec
 from ._quantizer import Quantizer
-from ._runtime import Cancel, Device, MemoryStats, Model, Runtime, Session, SessionMemoryStats, Value, inspect, passes
+from ._device import Device, MemoryStats
+from ._model import Model, Value
+from ._runtime import Runtime, inspect, passes
+from ._session import Cancel, Session, SessionMemoryStats
 from ._state import State
 from ._stream import Stream, StreamError, stream
 from ._tensor import Tensor

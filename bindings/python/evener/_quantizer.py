@@ -6,7 +6,7 @@ import json
 from . import _arrays, _callbacks, _raw
 from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
 from ._object import Object
-from ._runtime import Model, _format
+from ._model import Model, _format
 
 _METHODS = {"minmax": _raw.EVN_CALIBRATION_MINMAX, "percentile": _raw.EVN_CALIBRATION_PERCENTILE,
             "entropy": _raw.EVN_CALIBRATION_ENTROPY, "mse": _raw.EVN_CALIBRATION_MSE}

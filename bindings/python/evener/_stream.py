@@ -9,7 +9,7 @@ import threading
 import numpy
 
 from . import _arrays
-from ._runtime import Session
+from ._session import Session
 
 _PICTURES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 _ALIGNMENT = 64  # what the library reads without a copy
