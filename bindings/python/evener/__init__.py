@@ -14,13 +14,13 @@ Arrays go in and come out without copies. Other Python threads run while a model
 or abandoned in any order. The library is the one that the environment variable EVENER_LIBRARY names; without it the
 release build of this source tree, a library beside this package, or the system's.
 """
+from ._device import Device, MemoryStats
 from ._dlpack import from_dlpack
 from ._library import Error, Status, library_path, version
 from ._log import LogRecord
+from ._model import Model, Value
 from ._operator import Node, Spec
 from ._quantizer import Quantizer
-from ._device import Device, MemoryStats
-from ._model import Model, Value
 from ._runtime import Runtime, inspect, passes
 from ._session import Cancel, Session, SessionMemoryStats
 from ._state import State
