@@ -17,6 +17,7 @@
 
 #include "ops/attention_cache.h"
 #include "ops/attention_core.h"
+#include "ops/group_query_attention.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
@@ -27,46 +28,15 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-enum : int {
-  kQuery,
-  kKey,
-  kValue,
-  kPastKey,
-  kPastValue,
-  kLengths,
-  kTotal,
-  kCosine,
-  kSine,
-  kPositions,
-  kBias,
-  kSink,
-  kKeyScale,
-  kValueScale,
-  kFirstRefused
-};
-enum : int {
-  kHeads,
-  kGroups,
-  kScale,
-  kSoftcap,
-  kDoRotary,
-  kInterleaved,
-  kWindow,
-  kSmooth,
-  kCausal,
-  kQkOutput,
-  kSlidingCache,
-  kKeyQuantized,
-  kValueQuantized,
-  kBitWidth
-};
+using Input = GroupQueryInput;
+using Attr = GroupQueryAttr;
 
 struct Sizes {
   std::int64_t batch, heads, groups, steps, past, depth;
 };
 
 Sizes sizes_of(const Node& node, const Shape& query, bool packed, const Shape* past) {
-  Sizes z = {query[0], attr_int(node, kHeads), attr_int(node, kGroups), query[1], past != nullptr ? (*past)[2] : 0, 0};
+  Sizes z = {query[0], attr_int(node, Attr::kHeads), attr_int(node, Attr::kGroups), query[1], past != nullptr ? (*past)[2] : 0, 0};
   if (z.heads < 1 || z.groups < 1 || z.heads % z.groups != 0) {
     fail(EVN_ERROR_INVALID_MODEL, "the heads of the keys do not divide those of the queries");
   }
@@ -76,11 +46,11 @@ Sizes sizes_of(const Node& node, const Shape& query, bool packed, const Shape* p
 
 // 0: the caches are float32.
 int cache_bits(const Node& node) {
-  const bool quantized = attr_string(node, kKeyQuantized) != "NONE";
-  if (quantized != (attr_string(node, kValueQuantized) != "NONE")) {
+  const bool quantized = attr_string(node, Attr::kKeyQuantized) != "NONE";
+  if (quantized != (attr_string(node, Attr::kValueQuantized) != "NONE")) {
     fail(EVN_ERROR_UNSUPPORTED, "k_quant_type and v_quant_type: one of the caches is quantized, the other is not");
   }
-  const std::int64_t bits = attr_int(node, kBitWidth);
+  const std::int64_t bits = attr_int(node, Attr::kBitWidth);
   if (quantized && bits != 4 && bits != 8) {
     fail(EVN_ERROR_INVALID_MODEL, "kv_cache_bit_width is %lld, not 4 or 8", static_cast<long long>(bits));
   }
@@ -100,7 +70,7 @@ DType cache_dtype(const Node& node) {
   return bits == 8 ? DType::kInt8 : bits == 4 ? DType::kUint8 : DType::kFloat32;
 }
 
-bool is_sliding(const Node& node) { return attr_int(node, kSlidingCache) != 0; }
+bool is_sliding(const Node& node) { return attr_int(node, Attr::kSlidingCache) != 0; }
 
 DType output_dtype(const Node& node, std::span<const DType> inputs, int output) {
   const bool quantized = (output == 1 || output == 2) && cache_bits(node) != 0;
@@ -108,21 +78,21 @@ DType output_dtype(const Node& node, std::span<const DType> inputs, int output) 
 }
 
 void check_attributes(const InferContext& c) {
-  for (int i = kFirstRefused; i < static_cast<int>(c.inputs.size()); ++i) {
+  for (int i = Input::kFirstRefused; i < static_cast<int>(c.inputs.size()); ++i) {
     if (c.has_input(i)) fail(EVN_ERROR_UNSUPPORTED, "input %d: normalized queries and keys", i);
   }
-  const std::int64_t causal = attr_int(c.node, kCausal), window = attr_int(c.node, kWindow);
+  const std::int64_t causal = attr_int(c.node, Attr::kCausal), window = attr_int(c.node, Attr::kWindow);
   if (causal != 0 && causal != 1) fail(EVN_ERROR_INVALID_MODEL, "causal is %lld", static_cast<long long>(causal));
   if (causal == 0 && window > 0) fail(EVN_ERROR_INVALID_MODEL, "local_window_size needs causal 1");
   if (!is_sliding(c.node)) return;
   if (window < 1) fail(EVN_ERROR_INVALID_MODEL, "sliding_window_cache needs local_window_size");
-  if (!c.has_input(kPastKey)) fail(EVN_ERROR_INVALID_MODEL, "sliding_window_cache needs past_key and past_value");
+  if (!c.has_input(Input::kPastKey)) fail(EVN_ERROR_INVALID_MODEL, "sliding_window_cache needs past_key and past_value");
   if (c.outputs.size() > 3 && c.node.outputs[3] != kNoValue) fail(EVN_ERROR_UNSUPPORTED, "the scores of a sliding cache");
 }
 
 void check_cache(const InferContext& c, const Sizes& z) {
   const DType dtype = cache_dtype(c.node);
-  for (const int i : {int{kPastKey}, int{kPastValue}}) {
+  for (const int i : {int{Input::kPastKey}, int{Input::kPastValue}}) {
     if (!c.has_input(i)) continue;
     if (dtype != DType::kFloat32 && c.inputs[static_cast<std::size_t>(i)].dtype == DType::kFloat8E4M3FN) {
       fail(EVN_ERROR_UNSUPPORTED, "caches of float8e4m3fn");
@@ -130,14 +100,14 @@ void check_cache(const InferContext& c, const Sizes& z) {
     require_dtype(c, i, dtype_bit(dtype));
   }
   for (int i = 0; i < 2; ++i) {
-    const bool per_channel = is_per_channel(c.node, kKeyQuantized + i);
+    const bool per_channel = is_per_channel(c.node, Attr::kKeyQuantized + i);
     if (dtype == DType::kFloat32) continue;
-    require_input(c, kKeyScale + i);
-    const Shape& scale = c.shape(kKeyScale + i);
+    require_input(c, Input::kKeyScale + i);
+    const Shape& scale = c.shape(Input::kKeyScale + i);
     const std::int64_t count = !per_channel ? 1 : z.depth < 0 ? -1 : checked_mul(z.groups, z.depth);
-    require_dim(dim_elements(scale, 0, scale.rank()), count, kKeyScale + i);
+    require_dim(dim_elements(scale, 0, scale.rank()), count, Input::kKeyScale + i);
   }
-  if (is_sliding(c.node) && z.past >= 0 && z.past < attr_int(c.node, kWindow)) {
+  if (is_sliding(c.node) && z.past >= 0 && z.past < attr_int(c.node, Attr::kWindow)) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "the sliding cache has fewer rows than local_window_size");
   }
 }
@@ -156,55 +126,61 @@ std::int64_t row_width(const Node& node, std::int64_t depth) {
 
 void check_inputs(const InferContext& c, const Sizes& z) {
   const std::int64_t hidden = z.depth < 0 ? -1 : checked_mul(z.groups, z.depth);
-  require_dims(c, kKey, {z.batch, z.steps, hidden});
-  require_dims(c, kValue, {z.batch, z.steps, hidden});
+  require_dims(c, Input::kKey, {z.batch, z.steps, hidden});
+  require_dims(c, Input::kValue, {z.batch, z.steps, hidden});
   const std::int64_t width = row_width(c.node, z.depth);
-  require_dims(c, kPastKey, {z.batch, z.groups, z.past, width});
-  require_dims(c, kPastValue, {z.batch, z.groups, z.past, width});
+  require_dims(c, Input::kPastKey, {z.batch, z.groups, z.past, width});
+  require_dims(c, Input::kPastValue, {z.batch, z.groups, z.past, width});
   check_cache(c, z);
-  require_dtype(c, kLengths, dtype_bit(DType::kInt32));
-  require_dtype(c, kTotal, dtype_bit(DType::kInt32));
-  require_scalar(c, kTotal);
-  const std::int64_t lengths = dim_elements(c.shape(kLengths), 0, c.shape(kLengths).rank());
-  require_dim(lengths, z.batch, kLengths);
-  require_dtype(c, kPositions, dtype_bit(DType::kInt64));
-  require_dims(c, kPositions, {z.batch, z.steps});
-  require_vector(c, kSink, z.heads);
-  if (attr_int(c.node, kDoRotary) == 0) return;
-  for (const int i : {int{kCosine}, int{kSine}}) {
+  require_dtype(c, Input::kLengths, dtype_bit(DType::kInt32));
+  require_dtype(c, Input::kTotal, dtype_bit(DType::kInt32));
+  require_scalar(c, Input::kTotal);
+  const std::int64_t lengths = dim_elements(c.shape(Input::kLengths), 0, c.shape(Input::kLengths).rank());
+  require_dim(lengths, z.batch, Input::kLengths);
+  require_dtype(c, Input::kPositions, dtype_bit(DType::kInt64));
+  require_dims(c, Input::kPositions, {z.batch, z.steps});
+  require_vector(c, Input::kSink, z.heads);
+  if (attr_int(c.node, Attr::kDoRotary) == 0) return;
+  for (const int i : {int{Input::kCosine}, int{Input::kSine}}) {
     require_input(c, i);
-    require_dims(c, i, {c.shape(kCosine)[0], c.shape(kCosine)[1]});
+    require_dims(c, i, {c.shape(Input::kCosine)[0], c.shape(Input::kCosine)[1]});
   }
-  if (z.depth >= 0 && c.shape(kCosine)[1] > z.depth / 2) fail(EVN_ERROR_INVALID_MODEL, "the caches are wider than the heads");
+  if (z.depth >= 0 && c.shape(Input::kCosine)[1] > z.depth / 2) {
+    fail(EVN_ERROR_INVALID_MODEL, "the caches are wider than the heads");
+  }
 }
 
 void infer_group(InferContext& c) {
   check_attributes(c);
-  require_input(c, kLengths);
-  require_input(c, kTotal);
+  require_input(c, Input::kLengths);
+  require_input(c, Input::kTotal);
   for (int i = 0; i < static_cast<int>(c.inputs.size()); ++i) {
-    const bool is_float = i != kLengths && i != kTotal && i != kPositions && i != kPastKey && i != kPastValue;
+    const bool is_float =
+        i != Input::kLengths && i != Input::kTotal && i != Input::kPositions && i != Input::kPastKey && i != Input::kPastValue;
     if (is_float) require_dtype(c, i, dtype_bit(DType::kFloat32));
   }
-  if (c.has_input(kKey) != c.has_input(kValue)) fail(EVN_ERROR_INVALID_MODEL, "key and value go together");
-  if (c.has_input(kPastKey) != c.has_input(kPastValue)) fail(EVN_ERROR_INVALID_MODEL, "past_key and past_value go together");
-  require_rank(c, kQuery, 3, 3);
-  require_rank(c, kPastKey, 4, 4);
-  const Sizes z = sizes_of(c.node, c.shape(kQuery), !c.has_input(kKey), c.has_input(kPastKey) ? &c.shape(kPastKey) : nullptr);
+  if (c.has_input(Input::kKey) != c.has_input(Input::kValue)) fail(EVN_ERROR_INVALID_MODEL, "key and value go together");
+  if (c.has_input(Input::kPastKey) != c.has_input(Input::kPastValue)) {
+    fail(EVN_ERROR_INVALID_MODEL, "past_key and past_value go together");
+  }
+  require_rank(c, Input::kQuery, 3, 3);
+  require_rank(c, Input::kPastKey, 4, 4);
+  const Sizes z = sizes_of(c.node, c.shape(Input::kQuery), !c.has_input(Input::kKey),
+                           c.has_input(Input::kPastKey) ? &c.shape(Input::kPastKey) : nullptr);
   check_inputs(c, z);
   InferContext::Ints total;
   std::int64_t keys = -1, scores = -1;
-  if (c.int_value(kTotal, &total) && total.count == 1) {
+  if (c.int_value(Input::kTotal, &total) && total.count == 1) {
     if (total.v[0] < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "total_sequence_length is negative");
     keys = z.past < 0 || is_sliding(c.node) ? z.past : std::max(z.past, total.v[0]);
     scores = total.v[0];
-    if (c.has_input(kBias)) require_rank(c, kBias, 4, 4);
-    if (c.has_input(kBias)) require_dim(c.shape(kBias)[3], total.v[0], kBias);
+    if (c.has_input(Input::kBias)) require_rank(c, Input::kBias, 4, 4);
+    if (c.has_input(Input::kBias)) require_dim(c.shape(Input::kBias)[3], total.v[0], Input::kBias);
   }
-  for (int i = 0; i < 3 && c.has_input(kBias); ++i) {
-    require_rank(c, kBias, 4, 4);
+  for (int i = 0; i < 3 && c.has_input(Input::kBias); ++i) {
+    require_rank(c, Input::kBias, 4, 4);
     const std::int64_t dims[] = {z.batch, z.heads, z.steps};
-    if (i == 2 || c.shape(kBias)[i] != 1) require_dim(c.shape(kBias)[i], dims[i], kBias);
+    if (i == 2 || c.shape(Input::kBias)[i] != 1) require_dim(c.shape(Input::kBias)[i], dims[i], Input::kBias);
   }
   const Shape cache = {z.batch, z.groups, keys, row_width(c.node, z.depth)};
   const std::int64_t hidden = z.depth < 0 ? -1 : checked_mul(z.heads, z.depth);
@@ -217,15 +193,15 @@ class Rows {
  public:
   Rows(const ReferenceContext& c, const Sizes& z, std::int64_t keys)
       : c_(c), z_(z), keys_(keys), query_(size_of(z.heads, z.steps)), key_(size_of(z.groups, keys)), value_(key_.size()) {
-    total_ = *c.input(kTotal).as<std::int32_t>();
+    total_ = *c.input(Input::kTotal).as<std::int32_t>();
     prompt_ = z.steps == total_;
-    window_ = attr_int(c.node, kWindow);
-    causal_ = attr_int(c.node, kCausal) != 0;
+    window_ = attr_int(c.node, Attr::kWindow);
+    causal_ = attr_int(c.node, Attr::kCausal) != 0;
     sliding_ = is_sliding(c.node);
     for (int i = 0; i < 2; ++i) {
       const int bits = cache_bits(c.node);
-      const float* scales = bits == 0 ? nullptr : c.input(kKeyScale + i).as<float>();
-      format_[i] = {bits, z.depth, scales, is_per_channel(c.node, kKeyQuantized + i)};
+      const float* scales = bits == 0 ? nullptr : c.input(Input::kKeyScale + i).as<float>();
+      format_[i] = {bits, z.depth, scales, is_per_channel(c.node, Attr::kKeyQuantized + i)};
     }
     for (std::int64_t b = 0; b < z.batch; ++b) {
       cancellation_point();
@@ -241,21 +217,21 @@ class Rows {
   }
 
   double sink(std::int64_t h) const {
-    if (c_.has_input(kSink)) return static_cast<double>(c_.input(kSink).as<float>()[h]);
-    return attr_int(c_.node, kSmooth) == 1 ? 0 : -kInfinity;
+    if (c_.has_input(Input::kSink)) return static_cast<double>(c_.input(Input::kSink).as<float>()[h]);
+    return attr_int(c_.node, Attr::kSmooth) == 1 ? 0 : -kInfinity;
   }
 
   double bias(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t t) const {
     t += first_of(b);
     if (!sees(b, s, t)) return -kInfinity;
-    if (!c_.has_input(kBias)) return 0;
-    const ConstTensor& added = c_.input(kBias);
+    if (!c_.has_input(Input::kBias)) return 0;
+    const ConstTensor& added = c_.input(Input::kBias);
     const Strides step = broadcast_strides(added.desc.shape, {z_.batch, z_.heads, z_.steps, total_});
     return static_cast<double>(added.as<float>()[b * step.step[0] + h * step.step[1] + s * step.step[2] + t * step.step[3]]);
   }
 
   void scores(int stage, std::int64_t b, std::int64_t h, std::int64_t s, std::span<const double> row) const {
-    const std::int64_t wanted = attr_int(c_.node, kQkOutput);
+    const std::int64_t wanted = attr_int(c_.node, Attr::kQkOutput);
     if (c_.outputs.size() < 4 || !c_.output(3).present() || stage != (wanted == 1 ? 2 : 3)) return;
     float* to = c_.output(3).as<float>() + ((b * z_.heads + h) * z_.steps + s) * total_;
     for (std::int64_t t = 0; t < total_; ++t) {
@@ -278,7 +254,7 @@ class Rows {
     return static_cast<std::size_t>(((b * heads + h) * steps + s) * z_.depth);
   }
 
-  std::int64_t length_of(std::int64_t b) const { return std::int64_t{c_.input(kLengths).as<std::int32_t>()[b]} + 1; }
+  std::int64_t length_of(std::int64_t b) const { return std::int64_t{c_.input(Input::kLengths).as<std::int32_t>()[b]} + 1; }
   std::int64_t past_of(std::int64_t b) const { return prompt_ ? 0 : length_of(b) - z_.steps; }
   // Whether query s counts the key at position t.
   bool sees(std::int64_t b, std::int64_t s, std::int64_t t) const {
@@ -311,30 +287,31 @@ class Rows {
 
   // The position of a new row, for its rotation. Where nothing is past, the first of position_ids stands for all.
   std::int64_t position_of(std::int64_t b, std::int64_t s) const {
-    if (!c_.has_input(kPositions)) return past_of(b) + s;
-    const auto* positions = c_.input(kPositions).as<std::int64_t>();
+    if (!c_.has_input(Input::kPositions)) return past_of(b) + s;
+    const auto* positions = c_.input(Input::kPositions).as<std::int64_t>();
     if (!prompt_) return positions[b * z_.steps + s];
-    return positions[0] < 0 || positions[0] >= c_.input(kCosine).desc.shape[0] ? -1 : positions[0] + s;
+    return positions[0] < 0 || positions[0] >= c_.input(Input::kCosine).desc.shape[0] ? -1 : positions[0] + s;
   }
 
   // Row (b, s) of head h of Q (0), K (1) or V (2).
   const float* given(int which, std::int64_t b, std::int64_t h, std::int64_t s) const {
-    const bool packed = !c_.has_input(kKey);
+    const bool packed = !c_.has_input(Input::kKey);
     const std::int64_t heads = packed ? z_.heads + 2 * z_.groups : which == 0 ? z_.heads : z_.groups;
     const std::int64_t first = packed && which > 0 ? z_.heads + (which - 1) * z_.groups : 0;
-    return c_.input(packed ? kQuery : kQuery + which).as<float>() + ((b * z_.steps + s) * heads + first + h) * z_.depth;
+    return c_.input(packed ? Input::kQuery : Input::kQuery + which).as<float>() +
+           ((b * z_.steps + s) * heads + first + h) * z_.depth;
   }
 
   void copy_row(const float* from, double* to, std::int64_t position, bool turn) const {
     copy_in_pieces(from, z_.depth, to);
-    if (!turn || attr_int(c_.node, kDoRotary) == 0) return;
-    const Shape& cache = c_.input(kCosine).desc.shape;
+    if (!turn || attr_int(c_.node, Attr::kDoRotary) == 0) return;
+    const Shape& cache = c_.input(Input::kCosine).desc.shape;
     if (position < 0 || position >= cache[0]) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "position %lld is outside the caches", static_cast<long long>(position));
     }
-    const float* cosines = c_.input(kCosine).as<float>() + position * cache[1];
-    const float* sines = c_.input(kSine).as<float>() + position * cache[1];
-    turn_pairs(to, to, z_.depth, cosines, sines, cache[1], attr_int(c_.node, kInterleaved) != 0);
+    const float* cosines = c_.input(Input::kCosine).as<float>() + position * cache[1];
+    const float* sines = c_.input(Input::kSine).as<float>() + position * cache[1];
+    turn_pairs(to, to, z_.depth, cosines, sines, cache[1], attr_int(c_.node, Attr::kInterleaved) != 0);
   }
 
   void check_length(std::int64_t b) const {
@@ -368,8 +345,8 @@ class Rows {
       cancellation_point();
       const std::int64_t h = i / resident, row = (b * z_.groups + h) * z_.past + i % resident;
       const std::size_t to = at(b, z_.groups, h, keys_, i % resident);
-      format_[0].read(c_.input(kPastKey).data, row, h, &key_[to]);
-      format_[1].read(c_.input(kPastValue).data, row, h, &value_[to]);
+      format_[0].read(c_.input(Input::kPastKey).data, row, h, &key_[to]);
+      format_[1].read(c_.input(Input::kPastValue).data, row, h, &value_[to]);
     }
   }
 
@@ -382,14 +359,14 @@ class Rows {
 };
 
 void reference_group(const ReferenceContext& c) {
-  const Shape* past = c.has_input(kPastKey) ? &c.input(kPastKey).desc.shape : nullptr;
-  const Sizes z = sizes_of(c.node, c.input(kQuery).desc.shape, !c.has_input(kKey), past);
-  const std::int64_t total = *c.input(kTotal).as<std::int32_t>();
+  const Shape* past = c.has_input(Input::kPastKey) ? &c.input(Input::kPastKey).desc.shape : nullptr;
+  const Sizes z = sizes_of(c.node, c.input(Input::kQuery).desc.shape, !c.has_input(Input::kKey), past);
+  const std::int64_t total = *c.input(Input::kTotal).as<std::int32_t>();
   const std::int64_t keys = is_sliding(c.node) ? checked_add(z.past, z.steps) : std::max(z.past, total);
   if (z.depth == 0 || z.batch == 0) return;
   Rows rows(c, z, keys);
-  const AttentionRule rule = {attention_scale(static_cast<double>(attr_float(c.node, kScale)), z.depth),
-                              static_cast<double>(attr_float(c.node, kSoftcap))};
+  const AttentionRule rule = {attention_scale(static_cast<double>(attr_float(c.node, Attr::kScale)), z.depth),
+                              static_cast<double>(attr_float(c.node, Attr::kSoftcap))};
   attend({z.batch, z.heads, z.groups, z.steps, keys, z.depth, z.depth}, rule, rows);
   rows.store_present();
 }
@@ -419,7 +396,7 @@ constexpr OpDef kOps[] = {
      .max_outputs = 4,
      .attributes = kAttributes,
      .dtypes = dtype_bit(DType::kFloat32),
-     .value_inputs = 1u << kTotal,
+     .value_inputs = 1u << Input::kTotal,
      .output_dtype = output_dtype,
      .infer = infer_group,
      .reference = reference_group,

@@ -12,48 +12,10 @@
 #include "base/os/os.h"
 #include "evener/request.h"
 #include "runtime/batch/batcher.h"
-#include "tests/api/support.h"
+#include "tests/api/gate.h"
 
 namespace evn::test::batching_test {
 namespace {
-
-constexpr uint64_t kForever = UINT64_MAX;
-
-// The operator "Gate", a copy of its input that waits while the gate is shut.
-struct Gate {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool shut = false;
-  int seen = 0;
-
-  void set(bool to) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    shut = to;
-    changed.notify_all();
-  }
-  void await(int count) {
-    std::unique_lock<std::mutex> lock(mutex);
-    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return seen >= count; }));
-  }
-};
-
-evn_status infer(void*, evn_operator_node, const evn_tensor_view* in, uint32_t, evn_tensor_view* out, uint32_t, evn_error*) {
-  out[0].dtype = in[0].dtype;
-  out[0].rank = in[0].rank;
-  std::memcpy(out[0].dims, in[0].dims, sizeof in[0].dims);
-  return EVN_OK;
-}
-
-evn_status pass(void* user, evn_operator_node, const evn_tensor_view* in, uint32_t, const evn_tensor_view* out, uint32_t,
-                evn_error*) {
-  std::memcpy(out[0].data, in[0].data, in[0].size_bytes);
-  auto& gate = *static_cast<Gate*>(user);
-  std::unique_lock<std::mutex> lock(gate.mutex);
-  ++gate.seen;
-  gate.changed.notify_all();
-  gate.changed.wait(lock, [&] { return !gate.shut; });
-  return EVN_OK;
-}
 
 // rows [N, S] of indices into a table of 8 texts, and a mask of as many; means over what counts, and the texts themselves.
 OnnxWriter text_model() {
@@ -107,14 +69,7 @@ struct BatchingTest : testing::Test {
     options.config_size = std::strlen(config);
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
     ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
-    evn_operator op = EVN_OPERATOR_INIT;
-    op.domain = "mine";
-    op.name = "Gate";
-    op.min_inputs = op.max_inputs = 1;
-    op.infer = infer;
-    op.run = pass;
-    op.user = &gate;
-    ASSERT_OK(evn_runtime_register_operator(runtime, &op, &error));
+    ASSERT_OK(gate.register_at(runtime, &error));
   }
   OnnxWriter gate_model() {
     OnnxWriter w(17);
@@ -149,7 +104,7 @@ struct BatchingTest : testing::Test {
   void hold() {
     EXPECT_EQ(evn_request_release(held), EVN_OK);
     held = nullptr;
-    const int before = gate.seen;
+    const int before = gate.begun;
     gate.set(true);
     const std::vector<float> x(4);
     const evn_tensor t = tensor(EVN_DTYPE_FLOAT32, {1, 4}, x.data(), 16);

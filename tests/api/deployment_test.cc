@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/fault.h"
-#include "tests/api/support.h"
+#include "tests/api/gate.h"
 
 namespace evn::test::deployment_test {
 namespace {
@@ -72,13 +72,6 @@ struct DeploymentTest : testing::Test {
     w.add_node(op, {"x"}, {"y"}, {}, "calls", "mine");
     return w.serialize();
   }
-  static evn_status infer(void*, evn_operator_node, const evn_tensor_view* in, uint32_t, evn_tensor_view* out, uint32_t,
-                          evn_error*) {
-    out[0].dtype = in[0].dtype;
-    out[0].rank = in[0].rank;
-    std::memcpy(out[0].dims, in[0].dims, sizeof in[0].dims);
-    return EVN_OK;
-  }
   static evn_status run(void* user, evn_operator_node, const evn_tensor_view* in, uint32_t, const evn_tensor_view* out, uint32_t,
                         evn_error*) {
     std::memcpy(out[0].data, in[0].data, in[0].size_bytes);
@@ -106,7 +99,7 @@ struct DeploymentTest : testing::Test {
       op.domain = "mine";
       op.name = name;
       op.min_inputs = op.max_inputs = 1;
-      op.infer = infer;
+      op.infer = infer_like_input;
       op.run = run;
       op.user = calls;
       ASSERT_OK(evn_runtime_register_operator(runtime, &op, &error));
@@ -153,29 +146,6 @@ struct DeploymentTest : testing::Test {
     EXPECT_OK(evn_device_get_memory_stats(cpu, &stats, &error));
     evn_device_release(cpu);
     return stats.by_class[EVN_MEMORY_WEIGHTS] + stats.by_class[EVN_MEMORY_PACKED];
-  }
-};
-
-struct Gate {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int inside = 0;
-  bool is_open = false;
-
-  void pass() {
-    std::unique_lock<std::mutex> lock(mutex);
-    ++inside;
-    changed.notify_all();
-    changed.wait(lock, [this] { return is_open; });
-  }
-  void await(int count) {
-    std::unique_lock<std::mutex> lock(mutex);
-    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return inside >= count; }));
-  }
-  void open() {
-    const std::lock_guard<std::mutex> lock(mutex);
-    is_open = true;
-    changed.notify_all();
   }
 };
 
@@ -236,6 +206,7 @@ TEST_F(DeploymentTest, UnknownNamesAndMissingArgumentsAreErrors) {
 
 TEST_F(DeploymentTest, ConcurrentFirstCallsLoadOnceAndHoldNoOtherName) {
   Gate gate;
+  gate.set(true);
   in_held = [&] { gate.pass(); };
   constexpr int kThreads = 8;
   std::atomic<int> good{0};
@@ -245,10 +216,10 @@ TEST_F(DeploymentTest, ConcurrentFirstCallsLoadOnceAndHoldNoOtherName) {
   EXPECT_EQ(status_of("other"), EVN_OK);  // while the other one is being loaded
   EXPECT_EQ(status_of("nobody"), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(good, 0);
-  gate.open();
+  gate.set(false);
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(good, kThreads);
-  EXPECT_EQ(gate.inside, 1);
+  EXPECT_EQ(gate.begun, 1);
   EXPECT_EQ(loaded, 2);
   EXPECT_EQ(created, 2);
 }
@@ -271,6 +242,7 @@ TEST_F(DeploymentTest, AFailureLeavesTheNextCallToTryAgain) {
 
 TEST_F(DeploymentTest, ThoseThatWaitForAFailureTryThemselves) {
   Gate gate;
+  gate.set(true);
   std::atomic<int> calls{0};
   in_held = [&] {
     if (calls++ == 0) gate.pass();
@@ -280,7 +252,7 @@ TEST_F(DeploymentTest, ThoseThatWaitForAFailureTryThemselves) {
   std::atomic<int> refused{0};
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { refused += status_of("held") == EVN_ERROR_CONFIG; });
   gate.await(1);
-  gate.open();
+  gate.set(false);
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(refused, 4);
   EXPECT_EQ(loaded, 4);  // each in turn
@@ -367,6 +339,7 @@ TEST_F(DeploymentTest, TheRuntimeEndsWithItsHandleWhereNobodyHasASession) {
 
 TEST_F(DeploymentTest, ALoadThatTheReleaseOvertakesEndsNormally) {
   Gate gate;
+  gate.set(true);
   in_held = [&] { gate.pass(); };
   evn_session s = nullptr;
   evn_error e = EVN_ERROR_INIT;
@@ -374,7 +347,7 @@ TEST_F(DeploymentTest, ALoadThatTheReleaseOvertakesEndsNormally) {
   std::thread loader([&] { status = evn_runtime_session(runtime, "held", &s, &e); });
   gate.await(1);
   EXPECT_EQ(evn_runtime_release(runtime), EVN_OK);
-  gate.open();
+  gate.set(false);
   loader.join();
   runtime = nullptr;
   EXPECT_EQ(status, EVN_OK) << e.message;
@@ -397,6 +370,7 @@ TEST_F(DeploymentTest, AThreadDoesNotWaitForItself) {
 
 TEST_F(DeploymentTest, TwoLoadsDoNotWaitForEachOther) {
   Gate both;
+  both.set(true);
   std::atomic<int> refused{0}, given{0};
   const auto ask = [&](const char* name) {
     both.pass();
@@ -410,7 +384,7 @@ TEST_F(DeploymentTest, TwoLoadsDoNotWaitForEachOther) {
   std::thread a([&] { good += status_of("held") == EVN_OK; });
   std::thread b([&] { good += status_of("nested") == EVN_OK; });
   both.await(2);
-  both.open();
+  both.set(false);
   a.join();
   b.join();
   EXPECT_EQ(good, 2);
@@ -472,6 +446,7 @@ TEST_F(DeploymentTest, EveryRefusalOfTheSystemIsAStatusAndTheNextCallSucceeds) {
 TEST_F(DeploymentTest, AForkedChildGetsWhatNobodyWasLoading) {
   evn_session_release(session("net"));
   Gate gate;
+  gate.set(true);
   in_held = [&] { gate.pass(); };
   std::thread loader([&] { EXPECT_EQ(status_of("held"), EVN_OK); });
   gate.await(1);
@@ -490,7 +465,7 @@ TEST_F(DeploymentTest, AForkedChildGetsWhatNobodyWasLoading) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  gate.open();
+  gate.set(false);
   loader.join();
 }
 

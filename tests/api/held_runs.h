@@ -10,58 +10,10 @@
 #include <thread>
 
 #include "evener/request.h"
-#include "tests/api/support.h"
+#include "tests/api/gate.h"
+#include "tests/support/eventually.h"
 
 namespace evn::test::held {
-
-inline constexpr uint64_t kForever = UINT64_MAX;
-
-// Gives up after a minute, so that what is broken fails and does not hang.
-inline bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 300'000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::microseconds(200));
-  return condition();
-}
-
-struct Gate {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool shut = false;
-  int passed = 0;
-  std::function<void()> then;  // called in each run, behind the gate
-
-  void set(bool to) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    shut = to;
-    changed.notify_all();
-  }
-  void pass() {
-    {
-      std::unique_lock<std::mutex> lock(mutex);
-      ++passed;
-      changed.notify_all();
-      changed.wait(lock, [this] { return !shut; });
-    }
-    if (then) then();
-  }
-  void await(int count) {
-    std::unique_lock<std::mutex> lock(mutex);
-    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return passed >= count; }));
-  }
-
-  static evn_status infer(void*, evn_operator_node, const evn_tensor_view* in, uint32_t, evn_tensor_view* out, uint32_t,
-                          evn_error*) {
-    out[0].dtype = in[0].dtype;
-    out[0].rank = in[0].rank;
-    std::memcpy(out[0].dims, in[0].dims, sizeof in[0].dims);
-    return EVN_OK;
-  }
-  static evn_status run(void* user, evn_operator_node, const evn_tensor_view* in, uint32_t, const evn_tensor_view* out, uint32_t,
-                        evn_error*) {
-    std::memcpy(out[0].data, in[0].data, in[0].size_bytes);
-    static_cast<Gate*>(user)->pass();
-    return EVN_OK;
-  }
-};
 
 // A runtime with two models: y = -x, with the gate on its way, and y = -x without.
 struct HeldRuns : testing::Test {
@@ -86,14 +38,7 @@ struct HeldRuns : testing::Test {
   }
   void make(const evn_runtime_options& options) {
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
-    evn_operator op = EVN_OPERATOR_INIT;
-    op.domain = "mine";
-    op.name = "Gate";
-    op.min_inputs = op.max_inputs = 1;
-    op.infer = &Gate::infer;
-    op.run = &Gate::run;
-    op.user = &gate;
-    ASSERT_OK(evn_runtime_register_operator(runtime, &op, &error));
+    ASSERT_OK(gate.register_at(runtime, &error));
     session = load(true);
     plain = load(false);
     x = tensor();

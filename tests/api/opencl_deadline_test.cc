@@ -9,6 +9,7 @@
 
 #include "base/fault.h"
 #include "tests/api/opencl_support.h"
+#include "tests/support/eventually.h"
 
 namespace evn::test {
 namespace {
@@ -16,10 +17,6 @@ namespace {
 constexpr std::int64_t kCount = 2 * 3 * 8 * 8;
 
 // A step that happens behind the test's back, and will. Gives up after minutes, so that a broken build fails and does not hang.
-bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 120'000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return condition();
-}
 
 struct OpenClDeadlines : OpenClApiTest {
   evn_model model = nullptr;

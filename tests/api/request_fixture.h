@@ -12,62 +12,10 @@
 
 #include "base/os/os.h"
 #include "evener/request.h"
-#include "tests/api/support.h"
+#include "tests/api/gate.h"
+#include "tests/support/eventually.h"
 
 namespace evn::test::request_test {
-
-// The operator "Gate", a copy of its input: notes the first element, and waits while the gate is shut.
-struct Gate {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool shut = false;
-  std::vector<float> seen;
-
-  void set(bool to) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    shut = to;
-    changed.notify_all();
-  }
-  void pass(float x) {
-    std::unique_lock<std::mutex> lock(mutex);
-    seen.push_back(x);
-    changed.notify_all();
-    changed.wait(lock, [this] { return !shut; });
-  }
-  void await(std::size_t count) {
-    std::unique_lock<std::mutex> lock(mutex);
-    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return seen.size() >= count; }));
-  }
-  std::vector<float> all() {
-    const std::lock_guard<std::mutex> lock(mutex);
-    return seen;
-  }
-};
-
-inline evn_status infer(void*, evn_operator_node, const evn_tensor_view* in, uint32_t, evn_tensor_view* out, uint32_t, evn_error*) {
-  out[0].dtype = in[0].dtype;
-  out[0].rank = in[0].rank;
-  std::memcpy(out[0].dims, in[0].dims, sizeof in[0].dims);
-  return EVN_OK;
-}
-
-inline evn_status pass(void* user, evn_operator_node, const evn_tensor_view* in, uint32_t, const evn_tensor_view* out, uint32_t,
-                       evn_error*) {
-  std::memcpy(out[0].data, in[0].data, in[0].size_bytes);
-  static_cast<Gate*>(user)->pass(*static_cast<const float*>(in[0].data));
-  return EVN_OK;
-}
-
-inline bool eventually(const std::function<bool()>& condition) {
-  const std::uint64_t end = os::now_ns() + 60'000'000'000;
-  while (!condition()) {
-    if (os::now_ns() > end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  return true;
-}
-
-inline constexpr uint64_t kForever = UINT64_MAX;
 
 struct Host {  // an executor of the host's: tasks that a test runs when it likes
   std::mutex mutex;
@@ -125,14 +73,7 @@ struct RequestTest : testing::Test {
       options.post_user = &host;
     }
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
-    evn_operator op = EVN_OPERATOR_INIT;
-    op.domain = "mine";
-    op.name = "Gate";
-    op.min_inputs = op.max_inputs = 1;
-    op.infer = infer;
-    op.run = pass;
-    op.user = &gate;
-    ASSERT_OK(evn_runtime_register_operator(runtime, &op, &error));
+    ASSERT_OK(gate.register_at(runtime, &error));
     session = load(concurrency);
   }
   evn_session load(int32_t concurrency = 0) {

@@ -11,58 +11,11 @@
 #include "base/fault.h"
 #include "base/os/os.h"
 #include "evener/request.h"
-#include "tests/api/support.h"
+#include "tests/api/gate.h"
+#include "tests/support/eventually.h"
 
 namespace evn::test::statistics_test {
 namespace {
-
-constexpr uint64_t kForever = UINT64_MAX;
-
-// The operator "Gate", a copy of its input: waits while it is shut, and fails where the first element is negative.
-struct Gate {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool shut = false;
-  int passing = 0;
-
-  void set(bool to) {
-    const std::lock_guard<std::mutex> lock(mutex);
-    shut = to;
-    changed.notify_all();
-  }
-  void await(int count) {
-    std::unique_lock<std::mutex> lock(mutex);
-    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return passing >= count; }));
-  }
-};
-
-evn_status infer(void*, evn_operator_node, const evn_tensor_view* in, uint32_t, evn_tensor_view* out, uint32_t, evn_error*) {
-  out[0].dtype = in[0].dtype;
-  out[0].rank = in[0].rank;
-  std::memcpy(out[0].dims, in[0].dims, sizeof in[0].dims);
-  return EVN_OK;
-}
-
-evn_status pass(void* user, evn_operator_node, const evn_tensor_view* in, uint32_t, const evn_tensor_view* out, uint32_t,
-                evn_error*) {
-  auto& gate = *static_cast<Gate*>(user);
-  std::memcpy(out[0].data, in[0].data, in[0].size_bytes);
-  std::unique_lock<std::mutex> lock(gate.mutex);
-  ++gate.passing;
-  gate.changed.notify_all();
-  gate.changed.wait(lock, [&] { return !gate.shut; });
-  --gate.passing;
-  return *static_cast<const float*>(in[0].data) < 0 ? EVN_ERROR_INTERNAL : EVN_OK;
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const std::uint64_t end = os::now_ns() + 60'000'000'000;
-  while (!condition()) {
-    if (os::now_ns() > end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  return true;
-}
 
 // The number behind "key": from the first `part` on, where that is given.
 std::int64_t number(const std::string& json, const std::string& key, const std::string& part = "") {
@@ -87,14 +40,8 @@ struct StatisticsTest : testing::Test {
     options.config_text = kYaml;
     options.config_size = sizeof kYaml - 1;
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
-    evn_operator op = EVN_OPERATOR_INIT;
-    op.domain = "mine";
-    op.name = "Gate";
-    op.min_inputs = op.max_inputs = 1;
-    op.infer = infer;
-    op.run = pass;
-    op.user = &gate;
-    ASSERT_OK(evn_runtime_register_operator(runtime, &op, &error));
+    gate.fails_below_zero = true;
+    ASSERT_OK(gate.register_at(runtime, &error));
     OnnxWriter w(17);
     w.import("mine", 1);
     w.add_input("x", kF32, {4}).add_output("y", kF32);
@@ -223,7 +170,7 @@ TEST_F(StatisticsTest, RequestsAreQueuedThenRunningThenCounted) {
   ASSERT_OK(evn_cancel_create(&cancel, &error));
   evn_request held = nullptr, waiting[3] = {}, refused = nullptr;
   ASSERT_OK(submit(&held));
-  gate.await(1);
+  gate.await_waiting(1);
   ASSERT_OK(submit(&waiting[0]));
   ASSERT_OK(submit(&waiting[1], -2));
   ASSERT_OK(submit(&waiting[2], -1, cancel));
@@ -255,7 +202,7 @@ TEST_F(StatisticsTest, WhoWaitsForRoomInVainIsLateOrCancelled) {
   gate.set(true);
   evn_request held[4] = {}, none = nullptr;
   ASSERT_OK(submit(&held[0]));
-  gate.await(1);
+  gate.await_waiting(1);
   for (int i = 1; i < 4; ++i) ASSERT_OK(submit(&held[i]));
   evn_cancel cancel = nullptr;
   ASSERT_OK(evn_cancel_create(&cancel, &error));
@@ -274,7 +221,7 @@ TEST_F(StatisticsTest, ASynchronousRunThatWaitsForACoreIsQueued) {
   ASSERT_OK(evn_session_create(runtime, model, &options, &session, &error));
   gate.set(true);
   std::thread first([&] { EXPECT_EQ(run(1), EVN_OK); });
-  gate.await(1);
+  gate.await_waiting(1);
   std::thread second([&] { EXPECT_EQ(run(1), EVN_OK); });
   EXPECT_TRUE(eventually([&] { return number(json(), "queued") == 1; }));
   EXPECT_EQ(number(json(), "running"), 1);

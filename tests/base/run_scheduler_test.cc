@@ -15,8 +15,11 @@
 #include "base/error.h"
 #include "base/os/os.h"
 #include "base/thread_pool.h"
+#include "tests/support/eventually.h"
 
 namespace evn {
+using test::eventually;
+
 namespace {
 
 // A run on a thread of its own, which computes until it is told to end, and pauses whenever it must.
@@ -69,15 +72,6 @@ class Worker {
   std::atomic<evn_status> status_{EVN_OK};
   std::thread thread_;
 };
-
-bool eventually(const std::function<bool()>& condition) {
-  const std::uint64_t end = os::now_ns() + 60'000'000'000;
-  while (!condition()) {
-    if (os::now_ns() > end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  return true;
-}
 
 // Long enough for a run that may compute to begin.
 void let_others_try() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }

@@ -8,6 +8,7 @@
 #include "backends/cpu/support.h"
 #include "base/error.h"
 #include "device/paged.h"
+#include "ops/group_query_attention.h"
 #include "ops/op.h"
 
 namespace evn {
@@ -18,25 +19,8 @@ constexpr std::int64_t kBlockScores = 1 << 17;  // floats
 constexpr std::int64_t kLeastRows = 16;
 constexpr std::int64_t kEverything = std::int64_t{1} << 40;
 
-struct Input {
-  enum : int { kQuery, kKey, kValue, kPastKey, kPastValue, kLengths, kTotal, kCosine, kSine, kPositions, kBias, kSink };
-};
-struct Attr {
-  enum : int {
-    kHeads,
-    kGroups,
-    kScale,
-    kSoftcap,
-    kDoRotary,
-    kInterleaved,
-    kWindow,
-    kSmooth,
-    kCausal,
-    kQkOutput,
-    kSlidingCache,
-    kKeyType
-  };
-};
+using Input = GroupQueryInput;
+using Attr = GroupQueryAttr;
 
 struct GroupQueryState {
   Isa isa;
@@ -56,7 +40,7 @@ Refusal supports(const OpDesc& d) {
   for (const int i : {int{Input::kQuery}, int{Input::kPastKey}, int{Input::kPastValue}}) {
     if (d.has_input(i) && d.inputs[static_cast<std::size_t>(i)].dtype != DType::kFloat32) return kNeedsFloat32;
   }
-  if (attr_string(node, Attr::kKeyType) != "NONE") return "quantized caches";
+  if (attr_string(node, Attr::kKeyQuantized) != "NONE") return "quantized caches";
   if (attr_float(node, Attr::kSoftcap) != 0) return "without softcap only";
   if (attr_int(node, Attr::kSlidingCache) != 0) return "sliding caches";
   if (attr_int(node, Attr::kSmooth) == 1 || d.has_input(Input::kSink)) return "sinks";
