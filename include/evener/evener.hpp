@@ -362,7 +362,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return d;
   }
   Device device(const char* name) const { return device(std::string(name)); }
-  // The same of all sessions, and the memory of the devices; Format::kPrometheus for a host to serve.
+  // Statistics of all sessions, and the memory of the devices; Format::kPrometheus for a host to serve.
   std::string statistics(Format format = Format::kText) const {
     return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
       return evn_runtime_get_statistics(get(), static_cast<evn_format>(format), b, c, s, e);
@@ -454,7 +454,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return m;
   }
 
-  // Of a model that the configuration names under `models:`, made as that says and warmed: one for all who ask for it. Throws
+  // The session of a model that the configuration names under `models:`, made as it says and warmed: one for all callers. Throws
   // EVN_ERROR_INVALID_ARGUMENT listing the names there are.
   Session session_named(const std::string& name) const {
     Session s;

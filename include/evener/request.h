@@ -131,7 +131,7 @@ EVN_API evn_status evn_session_finish(evn_session session, uint64_t timeout_ns, 
 EVN_API evn_status evn_session_get_statistics(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                               evn_error *error);
 
-/* The same of all sessions of the runtime that there are, and the memory of its devices. Of several sessions with one name the
+/* Writes the statistics of all sessions of the runtime, and the memory of its devices. Where several sessions have one name, the
  * later ones are "name#2", "name#3", as long as they live.
  *   format  EVN_FORMAT_TEXT, EVN_FORMAT_JSON ({"sessions": [...], "devices": [{"name", "current_bytes", "peak_bytes",
  *           "reserved_bytes", "limit_bytes"}]}; null: no limit) or EVN_FORMAT_PROMETHEUS: counters evener_requests_total{session,

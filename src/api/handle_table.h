@@ -76,7 +76,8 @@ class HandleTable {
   // Whether another thread had pinned the live handle when this process was forked: its object may be half changed.
   bool is_left_by_fork(const void* handle, HandleKind kind) const noexcept;
 
-  // Of the fork: a child may use the table whatever other threads do in it; in the child, what they had pinned is left alone. Once.
+  // Called once. From then on a forked child may use the table whatever other threads of the parent were doing in it; objects that
+  // these had pinned are left alone in the child.
   void prepare_for_forks() noexcept;
   void begin_in_child() noexcept;
 

@@ -34,7 +34,7 @@ struct RunOptions {
   CancelPtr
       token;  // which the request's stop condition refers to: it lives as long as the run, whoever releases its handle meanwhile
 };
-// Of a run of a session whose numbers of inputs and outputs have been checked.
+// Reads the options of a run whose numbers of inputs and outputs have been checked.
 RunOptions read_run_options(const evn_run_options* options, const Graph& graph);
 
 // Throws where output j, for which there is a tensor, is not wanted.

@@ -10,7 +10,7 @@
 
 namespace evn::cli {
 
-// The same numbers each time: SplitMix64.
+// A deterministic pseudo-random generator: SplitMix64.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : state_(seed) {}

@@ -5,7 +5,7 @@
 
 namespace evn {
 
-// Of a value [outer][rows][inner], row r lies in page r >> shift, which has, for each of `outer`, its rows one behind the other.
+// The value has the dims [outer][rows][inner]; row r lies in page r >> shift. A page is [outer][1 << shift][inner].
 struct PageTable {
   void* const* pages = nullptr;
   int shift = 0;
@@ -14,9 +14,8 @@ struct PageTable {
 
   std::int64_t page_rows() const { return std::int64_t{1} << shift; }
   std::int64_t page_bytes() const { return outer * row_bytes * page_rows(); }
-  // Row r of number `of` of the outer ones.
-  char* row(std::int64_t of, std::int64_t r) const {
-    return static_cast<char*>(pages[r >> shift]) + ((of << shift) + (r & (page_rows() - 1))) * row_bytes;
+  char* row(std::int64_t at_outer, std::int64_t r) const {
+    return static_cast<char*>(pages[r >> shift]) + ((at_outer << shift) + (r & (page_rows() - 1))) * row_bytes;
   }
 };
 

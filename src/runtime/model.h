@@ -33,7 +33,7 @@ struct LoadedModel {
 
 // Throws what evn_model_load_file documents.
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path);
-// The same of `path`, a relative one, below `folder`, which ends in /; none of its parts may be a link.
+// Loads the file at the relative `path` below `folder`, which ends in /; no component of `path` may be a symbolic link.
 ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string& folder, const std::string& path);
 // `data` is copied. external_dir "" : no external data.
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir);

@@ -123,7 +123,7 @@ class Tensor {
   std::shared_ptr<const void> texts_;
   const std::shared_ptr<Tensor> whole_;  // of a part: whose memory it is; null: its own
   const bool apart_ = false;             // of a part: nobody else uses its bytes
-  // Of the owner, for itself and its parts.
+  // Used only in the owner of the memory, for itself and its parts.
   mutable Mutex mutex_;  // guards all below, and the elements and texts of strings
   mutable Condition unused_;
   mutable std::uint32_t uses_ = 0;

@@ -1,4 +1,4 @@
-// Requests that are joined to batches: which are, what each of them is given, and that one member's misfortune is its own. A
+// Batching of requests: which are batched, what each is given, and that a member that fails or is stopped does not affect others. A
 // session with a gate in it holds the only thread that executes requests until all have been submitted, so that nothing depends on
 // how long anything takes.
 #include <atomic>

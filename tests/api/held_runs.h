@@ -81,7 +81,7 @@ struct HeldRuns : testing::Test {
     EXPECT_EQ(evn_device_release(cpu), EVN_OK);
     return t;
   }
-  // Of any thread.
+  // May be called by any thread.
   evn_status run(evn_session s, const evn_run_options* options = nullptr) {
     evn_error e = EVN_ERROR_INIT;
     evn_tensor y = nullptr;

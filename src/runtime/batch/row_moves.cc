@@ -232,7 +232,7 @@ int unlike_axis(const NodeRows& c) {
   return -1;
 }
 
-// The same elements in the same order: rows stay together where as many elements stand before the axis as did. -1: they do not.
+// Reshape keeps rows together where as many elements stand before the rows' axis in the output as in the input. -1: they do not.
 int reshaped_axis(const NodeRows& c) {
   const int at = unlike_axis(c);
   return at >= 0 && c.one_out[0].shape.elements(0, at) == c.shape(0).elements(0, c.axis(0)) ? at : -1;
@@ -281,7 +281,7 @@ void top_k(NodeRows& c) { along_axis(c); }
 
 void first_input(NodeRows& c) { c.set_rows(0, only_rows_of_first(c)); }
 
-// Of the second input only the dtype counts.
+// CastLike reads only the dtype of its second input.
 void cast_like(NodeRows& c) { c.is_rows(0) ? c.set_rows(0, c.axis(0)) : c.refuse(kHasNoRows); }
 
 void dropout(NodeRows& c) {

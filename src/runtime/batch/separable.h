@@ -29,8 +29,8 @@ std::vector<int> row_axes(const Graph& graph);
 // that it does not; and what shape rules throw where the inputs do not fit the graph.
 RowOutputs prove_rows(const CompiledGraph& graph, std::span<const int> axes, const RowInputs& inputs, std::int64_t rows);
 
-// The same while open dims are not known: for lengths of which the graph takes one, and both ways of each If that depends on an
-// input without rows. False: the graph takes none of these lengths, so that only a run can tell.
+// Proves it when a session is made, while open dims are unknown: for sample lengths that the graph accepts, and both branches of
+// each If that depends on an input without rows. False: the graph takes none of these lengths, so that only a run can tell.
 bool prove_rows_beforehand(const CompiledGraph& graph, std::span<const int> axes);
 
 }  // namespace evn

@@ -10,7 +10,7 @@ namespace evn {
 class Runtime;
 
 std::string describe_statistics(const SessionCounts& session, evn_format format);
-// Of all sessions that the runtime lists, and the memory of its devices.
+// Describes all sessions of the runtime, and the memory of its devices.
 std::string describe_statistics(const Runtime& runtime, evn_format format);
 
 // EVN_FORMAT_PROMETHEUS: the text format, version 0.0.4.

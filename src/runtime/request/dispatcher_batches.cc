@@ -3,8 +3,8 @@
 
 namespace evn {
 
-// Executes a request that has been popped, with those that may be joined with it. Of each that is executed alone the batcher is
-// told too.
+// Executes a request that has been popped, with those that may be joined with it. The batcher is also
+// told of each request that is executed alone.
 void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr request, Session& session, const Thread* thread,
                                                    std::unique_lock<std::mutex>& lock) {
   SessionRequests& requests = session.requests();

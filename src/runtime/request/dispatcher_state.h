@@ -1,5 +1,5 @@
-// What the threads of a dispatcher share: who executes, who is idle, which sessions have requests that wait. Of dispatcher.cc and
-// dispatcher_batches.cc alone.
+// What the threads of a dispatcher share: who executes, who is idle, which sessions have requests that wait. Only dispatcher.cc and
+// dispatcher_batches.cc include it.
 #pragma once
 
 #include <algorithm>

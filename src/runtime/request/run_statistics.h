@@ -114,7 +114,7 @@ class RunStatistics {
   RunStatistics* after_ = nullptr;
   std::atomic<std::uint64_t> now_{0};  // runs that wait for a core, and above those that compute
   std::atomic<std::uint64_t> uncounted_{0};
-  // Of those that completed only where there was no room for their times.
+  // Completed runs are counted here only where there was no memory for their histograms.
   std::array<std::array<std::atomic<std::uint64_t>, kRunOutcomes>, 2 * kMostPriority + 1> outcomes_{};
   std::array<std::atomic<Times*>, 2 * kMostPriority + 1> times_{};
   std::atomic<RowBuckets*> batches_{nullptr};

@@ -77,7 +77,7 @@ class ArenaStores final : public Reclaimer {
   std::atomic<std::uint64_t> runs_{0};
 };
 
-// Of a session and of the bodies in it.
+// The arenas of a session and of the bodies of its Loop, If and Scan nodes.
 class ArenaStore final : public Reclaimer {
  public:
   // Idle arenas have at most `budget` bytes together, but for those of the latest run.

@@ -30,7 +30,7 @@ class CachePage {
 // As what runs see of it (kernels as a PageTable), which is the first thing in it. Used by one thread at a time.
 class PagedCache : public PageTable {
  public:
-  // Of `outer` times up to `capacity` rows on the CPU device, all of whose pages are taken at once unless they are taken on demand.
+  // Holds `outer` times up to `capacity` rows on the CPU device. All pages are allocated at once, unless they are to be on demand.
   // The device must outlive it. Throws EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_LIMIT (sizes).
   PagedCache(Device& device, std::int64_t outer_count, std::int64_t bytes_of_row, std::int64_t capacity, bool on_demand);
   ~PagedCache();

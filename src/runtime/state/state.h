@@ -66,7 +66,7 @@ class State {
   Session& session() const { return *session_; }
   const std::shared_ptr<Session>& shared_session() const { return session_; }
 
-  // Of who holds the lease.
+  // Only the holder of the lease may call these.
   std::span<Pair> pairs() { return pairs_; }
   // The pair of the graph's input or output at a position; nullptr: it is in none.
   Pair* pair_of_input(std::size_t input) { return find(input_pairs_[input]); }

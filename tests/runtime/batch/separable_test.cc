@@ -1,5 +1,5 @@
-// The proof that rows keep apart: graphs that it takes are run row by row and joined, and give the same bits; graphs that it does
-// not take are refused with the node.
+// The proof that rows are independent: graphs that it takes are run row by row and joined, and give the same bits; graphs that it
+// does not take are refused with the node.
 #include "runtime/batch/separable.h"
 
 #include "runtime/batch/batcher.h"
@@ -112,7 +112,7 @@ OnnxWriter mask_by_indices() {
   return w;
 }
 
-// The same by the positions of mask[row, key] in all of it.
+// The mask of mask_by_indices, gathered by offsets into the flattened mask.
 OnnxWriter mask_by_offsets() {
   OnnxWriter w(18);
   w.add_input("x", kF32, {"N", "S"}).add_output("out");

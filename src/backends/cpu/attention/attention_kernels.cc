@@ -247,7 +247,7 @@ simd_attention::Rows rows_of(const AttentionOperand& o, const float* data, std::
   return r;
 }
 
-// The same in the pages that the table at `data` lists.
+// Rows of a paged cache; `data` is its PageTable.
 simd_attention::Rows paged_rows_of(const AttentionOperand& o, const void* data, std::int64_t b, std::int64_t h) {
   simd_attention::Rows r;
   r.past_count = o.dims[2];

@@ -155,7 +155,7 @@ class Blocks {
     return past;
   }
 
-  // Of Q (0), K (1) or V (2): from one step to the next, and row `step` of head h.
+  // For Q (0), K (1) or V (2): the distance from one step to the next, and row `step` of head h.
   std::int64_t step_of(int which) const {
     return (s_.packed ? s_.heads + 2 * s_.groups : which == 0 ? s_.heads : s_.groups) * s_.depth;
   }
