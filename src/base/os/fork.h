@@ -19,8 +19,8 @@ const void* this_thread() noexcept;
 const void* forking_thread() noexcept;
 
 // While it lives, a fork begins with the mutex, so that what it guards is whole in the child, and the mutex free. For mutexes that
-// are held for moments, and under which no other is locked. A fork waits no more than 100 ms for who has it, in whose callback it
-// may be called.
+// are held for moments, and under which only mutexes that were added later are locked: a fork takes them in the order in which they
+// were added. It waits no more than 100 ms for each, as it may be called in a callback of who has it.
 class HeldOverForks {
  public:
   explicit HeldOverForks(std::mutex& mutex) noexcept;

@@ -19,12 +19,14 @@ constexpr std::uint64_t kMostWaitNs = 100'000'000;
 [[gnu::tls_model("initial-exec")]] constinit thread_local char t_thread = 0;
 
 constinit const void* g_forking_thread = nullptr;
-constinit std::mutex g_mutex;  // guards the list
-constinit HeldOverForks* g_held = nullptr;
+constinit std::mutex g_mutex;               // guards the list
+constinit HeldOverForks* g_held = nullptr;  // the oldest
+constinit HeldOverForks* g_newest = nullptr;
 constinit std::atomic<ForkedChild*> g_children{nullptr};
 
 // False: somebody has it for too long.
-bool lock_soon(std::mutex& mutex, std::uint64_t end) noexcept {
+bool lock_soon(std::mutex& mutex) noexcept {
+  const std::uint64_t end = now_ns() + kMostWaitNs;
   while (!mutex.try_lock()) {
     if (now_ns() >= end) return false;
     const timespec nap{0, 50'000};
@@ -38,8 +40,7 @@ bool lock_soon(std::mutex& mutex, std::uint64_t end) noexcept {
 struct ForkHandlers {
   static void prepare() {
     g_mutex.lock();
-    const std::uint64_t end = now_ns() + kMostWaitNs;
-    for (HeldOverForks* h = g_held; h != nullptr; h = h->after_) h->taken_ = lock_soon(h->mutex_, end);
+    for (HeldOverForks* h = g_held; h != nullptr; h = h->after_) h->taken_ = lock_soon(h->mutex_);
   }
   static void parent() {
     for (HeldOverForks* h = g_held; h != nullptr; h = h->after_) {
@@ -66,14 +67,14 @@ struct ForkHandlers {
 
   static void add(HeldOverForks* what) noexcept {
     const std::lock_guard<std::mutex> lock(g_mutex);
-    what->after_ = g_held;
-    if (g_held != nullptr) g_held->before_ = what;
-    g_held = what;
+    what->before_ = g_newest;
+    (g_newest != nullptr ? g_newest->after_ : g_held) = what;
+    g_newest = what;
   }
   static void remove(HeldOverForks* what) noexcept {
     const std::lock_guard<std::mutex> lock(g_mutex);
     (what->before_ != nullptr ? what->before_->after_ : g_held) = what->after_;
-    if (what->after_ != nullptr) what->after_->before_ = what->before_;
+    (what->after_ != nullptr ? what->after_->before_ : g_newest) = what->before_;
   }
   static HeldOverForks* find(const std::mutex& mutex) noexcept {
     const std::lock_guard<std::mutex> lock(g_mutex);
