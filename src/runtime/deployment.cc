@@ -1,7 +1,6 @@
 #include "runtime/deployment.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 
 #include "base/error.h"
@@ -12,10 +11,12 @@ namespace evn {
 namespace {
 
 std::size_t index_of(const Config& config, const char* name) {
-  std::string names;
   for (std::size_t i = 0; i < config.models.size(); ++i) {
     if (config.models[i].name == name) return i;
-    if (names.size() < 300) names += (i > 0 ? ", " : "") + config.models[i].name;
+  }
+  std::string names;
+  for (const ModelConfig& m : config.models) {
+    if (names.size() < 300) names += (names.empty() ? "" : ", ") + m.name;
   }
   const std::string shown = shorten(name, 80);
   if (names.empty()) fail(EVN_ERROR_INVALID_ARGUMENT, "there is no model \"%s\": the configuration names none", shown.c_str());
@@ -138,11 +139,11 @@ class DeployedSessions::Loading {
   // With the lock.
   Loading(DeployedSessions& all, Slot& slot) : all_(all), slot_(slot) {
     slot.loading = true;
-    slot.loads_in_child = all.mark_.in_child();
+    slot.loading_in = os::fork_generation();
     slot.loader = std::this_thread::get_id();
   }
   ~Loading() {
-    const std::unique_lock<std::mutex> lock = all_.lock();
+    const LockIfAlive lock(all_.mutex_);
     slot_.loading = false;
     if (session != nullptr) {
       slot_.session = std::move(session);
@@ -160,20 +161,6 @@ class DeployedSessions::Loading {
   Slot& slot_;
 };
 
-// In a forked child, a thread of the parent's may have held the mutex for ever.
-std::unique_lock<std::mutex> DeployedSessions::lock() {
-  if (!mark_.in_child()) return std::unique_lock<std::mutex>(mutex_);
-  constexpr auto kLonger = std::chrono::seconds(1);  // than anybody holds it
-  const auto end = std::chrono::steady_clock::now() + kLonger;
-  for (;;) {
-    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-    if (lock.owns_lock()) return lock;
-    if (std::chrono::steady_clock::now() > end) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  fail(EVN_ERROR_FORKED, "the process was forked while a thread looked for a model of the configuration");
-}
-
 // Notes in what the calling thread loads what it waits for.
 void DeployedSessions::set_waiting(const Slot* slot) {
   for (Slot& own : slots_) {
@@ -182,8 +169,8 @@ void DeployedSessions::set_waiting(const Slot* slot) {
 }
 
 // Waits until the slot is not loading, or something else has changed.
-void DeployedSessions::wait_for(std::unique_lock<std::mutex>& lock, const Slot& slot, const char* name) {
-  if (!slot.loads_in_child && mark_.in_child()) {
+void DeployedSessions::wait_for(std::unique_lock<Mutex>& lock, const Slot& slot, const char* name) {
+  if (slot.loading_in != os::fork_generation()) {
     fail(EVN_ERROR_FORKED, "model \"%s\" was being loaded when the process was forked", name);
   }
   for (const Slot* s = &slot; s != nullptr && s->loading; s = s->waits_for) {
@@ -199,7 +186,7 @@ std::shared_ptr<Session> DeployedSessions::get(const std::shared_ptr<Runtime>& r
   const std::size_t index = index_of(runtime->config(), name);
   Slot& slot = slots_[index];
   if (slot.ready.load(std::memory_order_acquire)) return slot.session;
-  std::unique_lock<std::mutex> held = lock();
+  std::unique_lock<Mutex> held(mutex_);
   while (slot.loading) wait_for(held, slot, name);
   if (slot.ready.load(std::memory_order_relaxed)) return slot.session;
   Loading loading(*this, slot);

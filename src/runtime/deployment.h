@@ -3,13 +3,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
-#include "base/os/fork_mark.h"
+#include "base/mutex.h"
+#include "base/os/fork.h"
 #include "runtime/session.h"
 
 namespace evn {
@@ -31,19 +30,17 @@ class DeployedSessions {
     std::atomic<bool> ready{false};
     std::shared_ptr<Session> session;  // once it is ready it stays
     bool loading = false;
-    bool loads_in_child = false;  // a forked child's thread does it
+    std::uint32_t loading_in = 0;  // the process whose thread does it
     std::thread::id loader;
     const Slot* waits_for = nullptr;  // while it loads: what its loader waits for
   };
   class Loading;
 
-  std::unique_lock<std::mutex> lock();
-  void wait_for(std::unique_lock<std::mutex>& lock, const Slot& slot, const char* name);
+  void wait_for(std::unique_lock<Mutex>& lock, const Slot& slot, const char* name);
   void set_waiting(const Slot* slot);
 
-  const os::ForkMark mark_;
-  std::mutex mutex_;  // guards the slots; held for moments
-  std::condition_variable changed_;
+  Mutex mutex_;  // guards the slots; held for moments
+  Condition changed_;
   std::vector<Slot> slots_;  // as Config::models
 };
 
