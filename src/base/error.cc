@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -16,13 +17,11 @@ void copy_escaped(char* to, std::size_t capacity, const char* from) {
   static const char kHex[] = "0123456789abcdef";
   std::size_t n = 0;
   for (std::string_view rest(from); !rest.empty();) {
-    const std::size_t length = utf8_character(rest);
+    const std::size_t length = printable_character(rest);
     const auto c = static_cast<unsigned char>(rest[0]);
-    const bool c1 = length == 2 && c == 0xc2 && static_cast<unsigned char>(rest[1]) < 0xa0;
-    const bool plain = length > 0 && c >= 0x20 && c != 0x7f && !c1;
-    const std::size_t take = plain ? length : 1;
-    if (n + (plain ? take : 4) >= capacity) break;
-    if (plain) {
+    const std::size_t take = std::max<std::size_t>(length, 1);
+    if (n + (length > 0 ? take : 4) >= capacity) break;
+    if (length > 0) {
       std::memcpy(to + n, rest.data(), take);
       n += take;
     } else {

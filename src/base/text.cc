@@ -121,6 +121,14 @@ std::size_t utf8_character(std::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
+std::size_t printable_character(std::string_view text) {
+  const std::size_t length = utf8_character(text);
+  if (length == 0) return 0;
+  const auto c = static_cast<unsigned char>(text[0]);
+  const bool c1 = c == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0;
+  return c < 0x20 || c == 0x7f || c1 ? 0 : length;
+}
+
 std::size_t find_invalid_utf8(std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {

@@ -26,6 +26,10 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 // Bytes of the well-formed UTF-8 character that `text` begins with; 0 when it begins with none.
 std::size_t utf8_character(std::string_view text);
 
+// Bytes of the character that `text` begins with, where it may stand in messages and on terminals; 0 when it begins with a control
+// character (C0, DEL, C1) or with no well-formed character.
+std::size_t printable_character(std::string_view text);
+
 // The offset of the first byte that is not well-formed UTF-8 (overlong forms, surrogates and values above U+10FFFF are not);
 // npos when all of it is.
 std::size_t find_invalid_utf8(std::string_view text);

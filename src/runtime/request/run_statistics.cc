@@ -19,14 +19,13 @@ static_assert(std::size(kOutcomeNames) == kRunOutcomes);
 std::string plain(std::string_view name) {
   std::string text;
   for (std::size_t i = 0; i < name.size();) {
-    const std::size_t length = utf8_character(name.substr(i));
-    const auto c = static_cast<unsigned char>(name[i]);
-    if (length == 0 || c < 0x20 || c == 0x7f) {
-      text += c == '\n' ? '\n' : '?';
+    const std::size_t length = printable_character(name.substr(i));
+    if (length == 0) {
+      text += name[i] == '\n' ? '\n' : '?';
     } else {
       text.append(name, i, length);
     }
-    i += std::max<std::size_t>(length, 1);
+    i += std::max<std::size_t>(utf8_character(name.substr(i)), 1);
   }
   return text;
 }
@@ -140,7 +139,7 @@ std::uint64_t RunStatistics::rows_of(std::size_t bucket) noexcept {
   return bucket < kExactRows ? bucket + 1 : std::uint64_t{2 * kExactRows} << (bucket - kExactRows);
 }
 
-void RunStatistics::note_batch(std::size_t rows) noexcept {
+void RunStatistics::note_rows(std::size_t rows) noexcept {
   if (list_ == nullptr) return;
   RowBuckets* buckets = batches_.load(std::memory_order_acquire);
   if (buckets == nullptr) {

@@ -127,7 +127,7 @@ TEST_F(RunStatisticsTest, LabelsTellSessionsOfOneNameApartAndStay) {
 }
 
 TEST_F(RunStatisticsTest, NamesThatDifferOnlyInWhatIsReplacedHaveLabelsOfTheirOwn) {
-  const RunStatistics a(&list, "m\xff\x1b", requests), b(&list, "m\xfe\x01", requests), c(&list, "\xc3\xa4\n\"\\", requests);
+  const RunStatistics a(&list, "m\xff\x1b", requests), b(&list, "m\xc2\x85\x01", requests), c(&list, "\xc3\xa4\n\"\\", requests);
   EXPECT_EQ(labels(), (std::vector<std::string>{"m??", "m??#2", "\xc3\xa4\n\"\\"}));
 }
 
@@ -138,8 +138,8 @@ TEST_F(RunStatisticsTest, KeepsWhatIsNotedByPriority) {
   s.note_end(-7, RunOutcome::kLate);
   s.note_refusal(0, EVN_ERROR_BUSY);
   s.note_refusal(0, EVN_ERROR_INVALID_ARGUMENT);
-  for (const std::size_t rows : {1, 8, 8, 256, 257, 512, 513}) s.note_batch(rows);
-  s.note_batch(SIZE_MAX);
+  for (const std::size_t rows : {1, 8, 8, 256, 257, 512, 513}) s.note_rows(rows);
+  s.note_rows(SIZE_MAX);
   const SessionCounts c = s.read();
   ASSERT_EQ(c.priorities.size(), 3u);
   EXPECT_EQ(c.priorities[0].priority, -7);
@@ -164,7 +164,7 @@ TEST_F(RunStatisticsTest, WhereMemoryIsRefusedTheTimesAreCountedAsNotKept) {
   s.note_run(0, RunOutcome::kCompleted, 1, 1);  // has its histograms from the beginning
   s.note_run(3, RunOutcome::kCompleted, 1, 1);
   s.note_run(3, RunOutcome::kCancelled, 1, 1);
-  s.note_batch(2);
+  s.note_rows(2);
   fault_arm(Seam::kAlloc, 0, false);
   s.note_run(3, RunOutcome::kCompleted, 1, 1);
   const SessionCounts c = s.read();
@@ -182,7 +182,7 @@ TEST_F(RunStatisticsTest, ASessionThatIsAPartOfAnotherKeepsNothing) {
   RunStatistics s(nullptr, "body", requests);
   s.note_run(0, RunOutcome::kCompleted, 1, 1);
   s.note_end(0, RunOutcome::kLate);
-  s.note_batch(3);
+  s.note_rows(3);
   EXPECT_TRUE(s.read().priorities.empty());
   EXPECT_TRUE(labels().empty());
 }
@@ -195,7 +195,7 @@ TEST_F(RunStatisticsTest, NothingIsLostBetweenThreads) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kEach; ++i) {
         s.note_run(i % 3 - 1, RunOutcome::kCompleted, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(t * i));
-        s.note_batch(static_cast<std::size_t>(i % 5 + 1));
+        s.note_rows(static_cast<std::size_t>(i % 5 + 1));
         if (i % 500 != 0) continue;
         EXPECT_LE(s.read().all().ran.count, std::uint64_t{kThreads} * kEach);
       }
