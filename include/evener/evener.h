@@ -201,7 +201,8 @@ typedef struct evn_log_record {
                                   "program.compiled", "program.restored" (from the cache), "clblast.tried",
                                   "memory.refused" (a cap), "cache.opened", "cache.ignored" (a file of packed weights that
                                   is not used), "cache.written", "cache.not_written", "batching.open" (a session's batching is
-                                  proven for each batch), "batching.refused" (requests of some shapes are not joined) */
+                                  proven for each batch), "batching.refused" (requests of some shapes are not joined),
+                                  "batching.failed" (a batch failed, and its requests run alone) */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
@@ -513,9 +514,8 @@ EVN_API evn_status evn_device_reset_memory_peak(evn_device device, evn_error *er
 /* Changes the cap on what the library holds on the device, while it is in use.
  *   limit_bytes  UINT64_MAX: none
  * Cached blocks and memory of sessions' idle runs are given back first where that is needed; a device with memory of its own stays
- * within what it has. A limit below what is in use is set
- * all
- * the same: nothing is taken away, and what asks for more gets EVN_ERROR_OUT_OF_MEMORY until enough has been given back.
+ * within what it has. A limit below what is in use is set all the same: nothing is taken away, and what asks for more gets
+ * EVN_ERROR_OUT_OF_MEMORY until enough has been given back.
  * Returns EVN_ERROR_INVALID_ARGUMENT (below 4096). Thread-safe. @since 0.2 */
 EVN_API evn_status evn_device_set_memory_limit(evn_device device, uint64_t limit_bytes, evn_error *error);
 

@@ -120,8 +120,8 @@ EVN_API evn_status evn_session_finish(evn_session session, uint64_t timeout_ns, 
 /* Writes what runs and requests of the session have come to so far, those of evn_session_run included: how many are queued and
  * running now; for each priority that was used, and for all, how many have ended well, failed, were cancelled, late
  * (EVN_ERROR_TIMEOUT) and rejected (EVN_ERROR_BUSY); how long those that came to compute waited before, and how long those that
- * ended well ran, as percentiles; how large batches were (exact up to 256 rows, then up to the next power of two). Times are kept
- * in histograms whose buckets are at most 3.2 % wide, so that percentiles are off by at most that.
+ * ended well ran, as percentiles; with batching, how many rows its runs had (exact up to 256, then up to the next power of two).
+ * Times are kept in histograms whose buckets are at most 3.2 % wide, so that percentiles are off by at most that.
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"name", "queued", "running", "batches": [{"rows", "count"}], "priorities":
  *           [{"priority", "completed", "failed", "cancelled", "late", "rejected", "wait_ns" and "run_ns": {"count", "mean", "p50",
  *           "p90", "p99", "p999", "max"}}], "all": the same of all priorities}, and "uncounted" where times were not kept for want

@@ -146,10 +146,7 @@ std::string path_beneath(const YamlSource& source, const char* key, const std::s
 
 void check_batching(const YamlSource& source, const BatchingConfig& batching, std::size_t offset) {
   if (batching.max_batch == 0) source.fail_at(offset, "\"batching\" needs a \"max_batch\"");
-  if (!batching.buckets.empty() && batching.mask.empty()) source.fail_at(offset, "\"buckets\" of \"batching\" need a \"mask\"");
-  for (std::size_t i = 1; i < batching.buckets.size(); ++i) {
-    if (batching.buckets[i - 1] >= batching.buckets[i]) source.fail_at(offset, "\"buckets\" of \"batching\" must rise");
-  }
+  if (const char* why = batching.why_wrong()) source.fail_at(offset, "\"batching\": %s", why);
 }
 
 void check_models(const YamlSource& source, ConfigDraft& draft) {

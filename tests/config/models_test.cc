@@ -137,8 +137,8 @@ TEST(ConfigModels, WhatIsMissingOrContradictsIsNamed) {
   EXPECT_TRUE(fails_about("models: [a]", "\"models\" must be a map"));
   const std::string model = "models:\n  m: {path: a, ";
   EXPECT_TRUE(fails_with(model + "batching: {max_delay: 1ms}}", "2:16: \"batching\" needs a \"max_batch\""));
-  EXPECT_TRUE(fails_about(model + "batching: {max_batch: 2, buckets: [1]}}", "\"buckets\" of \"batching\" need a \"mask\""));
-  EXPECT_TRUE(fails_about(model + "batching: {max_batch: 2, mask: m, buckets: [2, 2]}}", "must rise"));
+  EXPECT_TRUE(fails_about(model + "batching: {max_batch: 2, buckets: [1]}}", "\"batching\": buckets need a mask"));
+  EXPECT_TRUE(fails_about(model + "batching: {max_batch: 2, mask: m, buckets: [2, 2]}}", "buckets must be in rising order"));
   EXPECT_TRUE(fails_about(model + "batching: {max_batch: 1}}", "must be from 2 to 65536, not 1"));
   EXPECT_TRUE(fails_about(model + "cache_map: true}", "are for models with a \"cache\""));
 }

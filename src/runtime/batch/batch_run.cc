@@ -16,7 +16,7 @@ bool is_stopped(const Request& request) { return Cancel{request.run().stop}.stop
 BatchRun::BatchRun(Batcher& batcher, std::vector<RequestPtr>&& members)
     : batcher_(batcher), session_(members.front()->shared_session()), members_(members.size()) {
   for (std::size_t i = 0; i < members.size(); ++i) {
-    members_[i].rows = batcher_.rows_of(*members[i]);
+    members_[i].rows = members[i]->joinable_rows();
     members_[i].length = batcher_.length_of(*members[i]);
   }
   for (std::size_t i = 0; i < members.size(); ++i) members_[i].request = std::move(members[i]);
@@ -162,6 +162,16 @@ void BatchRun::look() noexcept {
   for (const RequestPtr& request : stopped) request->end_stopped(request);
 }
 
+// The members that have not been stopped run alone, so that a failure is only that of whose it is; a batch that fails again and
+// again costs its run each time, which the log tells.
+void BatchRun::note_failure(const Error& e) const noexcept {
+  if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT) return;  // all members have been stopped
+  LogEvent(session_->runtime()->log(), EVN_LOG_INFO, "batching.failed")
+      .field("node", e.node)
+      .field("rows", static_cast<std::uint64_t>(rows_))
+      .write("a batch of %lld rows failed, and its requests run alone: %s", static_cast<long long>(rows_), e.message);
+}
+
 bool BatchRun::run() noexcept {
   const std::uint64_t begin = os::now_ns();
   bool done = false;
@@ -170,7 +180,10 @@ bool BatchRun::run() noexcept {
   try {
     session_->run(inputs_, outputs_, request_);
     done = true;
-  } catch (...) {  // as above
+  } catch (const Error& e) {
+    note_failure(e);
+  } catch (...) {
+    note_failure(make_error(EVN_ERROR_INTERNAL, "an unexpected exception was caught"));
   }
   duration_ns_ = os::now_ns() - begin;
   return done;
@@ -178,13 +191,14 @@ bool BatchRun::run() noexcept {
 
 void BatchRun::finish(bool has_run) noexcept {
   if (has_run) {
-    batcher_.count_run(rows_);
     batcher_.note_duration(duration_ns_);
-    session_->statistics().note_batch(static_cast<std::size_t>(rows_));
+    session_->statistics().note_rows(static_cast<std::size_t>(rows_));
   }
   inputs_.clear();
   if (!tensors_.empty()) batcher_.give_back(std::move(tensors_));
+  const std::uint32_t process = os::fork_generation();
   for (Member& m : members_) {
+    if (os::fork_generation() != process) return;  // a callback has forked: the others are the parent's
     RequestPtr request;
     {
       const std::lock_guard<Mutex> lock(mutex_);
@@ -201,7 +215,7 @@ void BatchRun::finish(bool has_run) noexcept {
     } catch (...) {  // as above
     }
     if (given) continue;
-    batcher_.count_run(m.rows);
+    session_->statistics().note_rows(static_cast<std::size_t>(m.rows));
     request->execute(request);
   }
 }

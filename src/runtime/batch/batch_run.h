@@ -39,6 +39,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     std::shared_ptr<const RowOutputs> proof;  // of its own length
   };
 
+  void note_failure(const Error& e) const noexcept;
   void drop_stopped();
   bool prove();
   void copy_rows();

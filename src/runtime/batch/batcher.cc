@@ -9,7 +9,7 @@
 namespace evn {
 namespace {
 
-constexpr std::size_t kMostProofs = 64;
+constexpr std::size_t kLeastProofs = 64, kMostProofs = 1024;
 constexpr std::size_t kMostKept = 8;          // tensors for batches that are not under way
 constexpr std::size_t kMostCompared = 4096;   // bytes of an input without rows
 constexpr std::uint64_t kWakingNs = 500'000;  // that a deadline leaves beside twice the mean run
@@ -21,12 +21,25 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
   return a.size_bytes() <= kMostCompared && std::memcmp(a.buffer().address(), b.buffer().address(), a.size_bytes()) == 0;
 }
 
+// Whether the tensor that is given for output j lies over an input, or over that of an output before it.
+bool overlaps_before(const Request& request, std::size_t j) {
+  const auto overlaps = [&](const RunValue& other) {
+    return other.tensor != nullptr && overlap_of(*other.tensor, *request.given_output(j)) != Overlap::kNone;
+  };
+  const std::span<const RunValue> in = request.inputs(), before = request.outputs().first(j);
+  return std::any_of(in.begin(), in.end(), overlaps) || std::any_of(before.begin(), before.end(), overlaps);
+}
+
 bool same_inputs(const RowInputs& a, const RowInputs& b) { return a.one == b.one && a.values == b.values; }
 
 }  // namespace
 
 Batcher::Batcher(const CompiledGraph& graph, const BatchingConfig& config)
-    : graph_(graph), config_(config), axes_(row_axes(graph.graph())), filled_up_(axes_.size(), false) {
+    : graph_(graph),
+      config_(config),
+      axes_(row_axes(graph.graph())),
+      filled_up_(axes_.size(), false),
+      most_proofs_(std::clamp(2 * static_cast<std::size_t>(config.max_batch), kLeastProofs, kMostProofs)) {
   find_mask();
   check_outputs();
   if (!prove_rows_beforehand(graph, axes_)) {
@@ -34,9 +47,7 @@ Batcher::Batcher(const CompiledGraph& graph, const BatchingConfig& config)
         .field("file", graph.model->file_name.c_str())
         .write("whether rows can be joined is looked at when requests come: none of the lengths tried fits the graph");
   }
-  const auto size = static_cast<std::size_t>(config.max_batch) + 1;
-  counts_ = std::make_unique<std::atomic<std::uint64_t>[]>(size);
-  proofs_.reserve(kMostProofs + 1);
+  proofs_.reserve(most_proofs_ + 1);
   tensors_.reserve(kMostKept);
 }
 
@@ -96,6 +107,7 @@ std::int64_t Batcher::rows_of(const Request& request) const {
   for (std::size_t j = 0; j < request.output_count(); ++j) {
     const TensorPtr& given = request.given_output(j);
     if (given != nullptr && (!given->on_host() || given->read_only())) return 0;
+    if (given != nullptr && overlaps_before(request, j)) return 0;  // a run of its own refuses it
   }
   return rows;
 }
@@ -171,7 +183,7 @@ std::shared_ptr<const RowOutputs> Batcher::proof_for(const Request& request, std
   }
   const std::lock_guard<Mutex> lock(mutex_);
   proofs_.insert(proofs_.begin(), proof);
-  if (proofs_.size() > kMostProofs) proofs_.pop_back();
+  if (proofs_.size() > most_proofs_) proofs_.pop_back();
   return proof.outputs;
 }
 
@@ -204,22 +216,10 @@ void Batcher::give_back(std::vector<TensorPtr> tensors) noexcept {
   else tensors_.push_back(std::move(tensors));  // for which there is room
 }
 
-void Batcher::count_run(std::int64_t rows) noexcept {
-  const auto at = static_cast<std::size_t>(std::min<std::int64_t>(rows, config_.max_batch));
-  counts_[at].fetch_add(1, std::memory_order_relaxed);
-}
-
 void Batcher::note_duration(std::uint64_t duration_ns) noexcept {
   const std::uint64_t mean = mean_ns_.load(std::memory_order_relaxed);
   const std::uint64_t next = mean == 0 ? duration_ns : mean - mean / kShareOfMean + duration_ns / kShareOfMean;
   mean_ns_.store(next, std::memory_order_relaxed);
-}
-
-std::vector<std::uint64_t> Batcher::batch_counts() const {
-  std::vector<std::uint64_t> counts;
-  for (int i = 0; i <= config_.max_batch; ++i)
-    counts.push_back(counts_[static_cast<std::size_t>(i)].load(std::memory_order_relaxed));
-  return counts;
 }
 
 }  // namespace evn

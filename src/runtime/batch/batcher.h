@@ -21,7 +21,7 @@ class Batcher {
 
   // -- Of requests ----------------------------------------------------------------------------------------------------------
 
-  // Rows of a request that may be joined with others; 0: it runs alone.
+  // Rows of a request that may be joined with others; 0: it runs alone. Called when it is made: Request::joinable_rows has it.
   std::int64_t rows_of(const Request& request) const;
   // Whether two that may be joined, may be so with each other.
   bool agree(const Request& a, const Request& b) const;
@@ -54,11 +54,8 @@ class Batcher {
   std::vector<TensorPtr> take_tensors(const std::shared_ptr<Runtime>& runtime, std::span<const TensorDesc> descs);
   void give_back(std::vector<TensorPtr> tensors) noexcept;
 
-  // A run has so many rows; it has taken so long.
-  void count_run(std::int64_t rows) noexcept;
+  // A run has taken so long.
   void note_duration(std::uint64_t duration_ns) noexcept;
-  // How many runs had 0, 1, ... rows; more than max_batch count as that many.
-  std::vector<std::uint64_t> batch_counts() const;
 
  private:
   struct Proof {
@@ -76,11 +73,11 @@ class Batcher {
   const std::vector<int> axes_;  // per input
   int mask_ = kNoRows;           // input
   std::vector<bool> filled_up_;  // per input
+  const std::size_t most_proofs_;
   std::uint64_t expected_ = 0;
   std::atomic<std::uint64_t> mean_ns_{0};  // of runs
-  std::unique_ptr<std::atomic<std::uint64_t>[]> counts_;
-  Mutex mutex_;                // guards what follows
-  std::vector<Proof> proofs_;  // most recently used first
+  Mutex mutex_;                            // guards what follows
+  std::vector<Proof> proofs_;              // most recently used first
   std::vector<std::vector<TensorPtr>> tensors_;
 };
 

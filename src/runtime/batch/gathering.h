@@ -21,7 +21,7 @@ struct Gathering {
 
   // Throws std::bad_alloc.
   bool begin(const RequestPtr& first) {
-    const std::int64_t own = batcher.rows_of(*first);
+    const std::int64_t own = first->joinable_rows();
     if (own == 0 || own >= batcher.most_rows()) return false;
     members.push_back(first);
     note(*first, own);
@@ -31,7 +31,7 @@ struct Gathering {
   SessionRequests::Wanted wants(const RequestPtr& other) {
     using Wanted = SessionRequests::Wanted;
     if (is_full()) return Wanted::kEnd;
-    const std::int64_t own = batcher.rows_of(*other);
+    const std::int64_t own = other->joinable_rows();
     if (own == 0 || rows + own > batcher.most_rows() || !batcher.agree(*members.front(), *other)) return Wanted::kLeave;
     note(*other, own);
     return Wanted::kTake;

@@ -17,12 +17,14 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
     run_batch(batcher, std::move(gathering.members), lock);
   } else {
     gathering.members.clear();
-    batcher.count_run(batcher.rows_of(*request));
+    const std::int64_t rows = request->joinable_rows();
     const std::uint64_t begin = os::now_ns();
     request->execute(request);
     request.reset();
     batcher.note_duration(os::now_ns() - begin);
+    if (rows > 0) session.statistics().note_rows(static_cast<std::size_t>(rows));
   }
+  if (is_forked()) return;  // by a callback: in the child, a thread of the parent's may have the mutex
   lock.lock();
   batcher.note_end(requests.in_flight());
 }
@@ -68,7 +70,7 @@ void RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPt
     lock.unlock();
   }
   if (done) done = batch->run();
-  if (watched) {
+  if (watched && !is_forked()) {
     lock.lock();
     batches.remove(*batch);
     lock.unlock();
@@ -84,6 +86,7 @@ void RequestDispatcher::State::look_at_batches(std::unique_lock<std::mutex>& loc
     b->look();
     b.reset();
   }
+  if (is_forked()) return;
   lock.lock();
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/lent_core.h"
+#include "runtime/batch/batcher.h"
 #include "runtime/request/dispatcher.h"
 #include "runtime/request/session_requests.h"
 
@@ -20,6 +21,7 @@ Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs,
       token_(std::move(token)) {
   given_.reserve(outputs_.size());
   for (std::size_t j = 0; j < outputs_.size(); ++j) given_.push_back(outputs_[j] || is_skipped(run_.skipped, j));
+  if (const Batcher* const batcher = session_->batcher()) joinable_rows_ = batcher->rows_of(*this);
 }
 
 void Request::execute(const RequestPtr& self) noexcept {

@@ -31,7 +31,10 @@ class Request {
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   const RunRequest& run() const { return run_; }
   std::size_t output_count() const { return outputs_.size(); }
+  std::span<const RunValue> outputs() const { return outputs_; }
   std::uint64_t submitted_ns() const { return submitted_ns_; }
+  // Rows of a request that may be joined with others (Batcher::rows_of); 0: it runs alone.
+  std::int64_t joinable_rows() const { return joinable_rows_; }
   // Until it has ended: what it was given, and the tensor that was given for an output, or null.
   std::span<const RunValue> inputs() const { return inputs_; }
   const TensorPtr& given_output(std::size_t output) const { return outputs_[output].tensor; }
@@ -85,6 +88,7 @@ class Request {
   std::vector<bool> given_;
   RunRequest run_;
   const std::shared_ptr<CancelToken> token_;
+  std::int64_t joinable_rows_ = 0;
   const std::uint32_t made_in_ = os::fork_generation();
   std::atomic<State> state_{State::kQueued};
   bool taken_ = false;

@@ -133,7 +133,10 @@ TEST_F(BatchRunTest, OneThatIsStoppedBeforeItBeginsIsLeftOut) {
   batch->finish(false);
   EXPECT_EQ(status_of(*requests[0]), EVN_ERROR_CANCELLED);
   EXPECT_EQ(status_of(*requests[1]), EVN_OK);
-  EXPECT_EQ(session->batcher()->batch_counts()[1], 1u);
+  const auto batches = session->statistics().read().batches;
+  ASSERT_EQ(batches.size(), 1u);
+  EXPECT_EQ(batches[0].rows, 1u);
+  EXPECT_EQ(batches[0].count, 1u);
 }
 
 }  // namespace
