@@ -5,9 +5,8 @@
  *   run_options.state = state;
  *   for (...) evn_session_run(session, inputs, n, outputs, m, &run_options, &error);
  *
- * A state is of one session, and one run uses it at a time: another that comes meanwhile is EVN_ERROR_BUSY. After a run that
- * fails it
- * is as it was before. */
+ * A state is of one session, and one run uses it at a time: another that comes meanwhile is EVN_ERROR_BUSY. A run that fails leaves
+ * the state as it was before. */
 #ifndef EVENER_STATE_H
 #define EVENER_STATE_H
 
@@ -51,14 +50,13 @@ EVN_API void evn_state_options_init(evn_state_options *options, uint32_t struct_
 /* Makes a state, with zeros in pairs without a capacity and no positions in those with one.
  * Where a pair with a capacity is appended to on the CPU (Concat of the input and what is new, or GroupQueryAttention's past and
  * present), its positions lie in pages that never move: a run writes what is new, and attention reads the pages where they lie.
- * Other pairs are handed on as tensors, where the plan has made them: two that take turns, where dims stay the same.
- * evn_state_describe says which it is, and why.
+ * Other pairs are tensors on the device that makes them: two that are swapped after each run (double-buffered) where dims stay the
+ * same, else the one that the latest run made. evn_state_describe says which it is, and why.
  *   pairs    pair_count of them; copied
  *   options  nullable
- * Returns EVN_ERROR_INVALID_ARGUMENT (a name that is none, twice the same, dtypes or ranks that differ, an axis that cannot be
- * told),
- * EVN_ERROR_UNSUPPORTED (what is no tensor, or strings), EVN_ERROR_OUT_OF_MEMORY. Allocates: bytes are the device's, of
- * EVN_MEMORY_STATES. @since 0.2 */
+ * Returns EVN_ERROR_INVALID_ARGUMENT (a name that the model does not have, a name twice, dtypes or ranks that differ, an axis that
+ * cannot be told), EVN_ERROR_UNSUPPORTED (values that are no tensors, and strings), EVN_ERROR_OUT_OF_MEMORY. Allocates: bytes are
+ * the device's, of EVN_MEMORY_STATES. @since 0.2 */
 EVN_API evn_status evn_state_create(evn_session session, const evn_state_pair *pairs, uint32_t pair_count,
                                     const evn_state_options *options, evn_state *state, evn_error *error);
 
@@ -66,9 +64,8 @@ EVN_API evn_status evn_state_create(evn_session session, const evn_state_pair *p
 EVN_API evn_status evn_state_reset(evn_state state, evn_error *error);
 
 /* Makes another state of the same contents, which goes its own way from now on: a beam of a search. Full pages are shared; of
- * each pair
- * with pages no more than one page is copied, other pairs are copied whole. Returns EVN_ERROR_BUSY, EVN_ERROR_OUT_OF_MEMORY.
- * @since 0.2 */
+ * each pair with pages no more than one page is copied, other pairs are copied whole. Returns EVN_ERROR_BUSY,
+ * EVN_ERROR_OUT_OF_MEMORY. @since 0.2 */
 EVN_API evn_status evn_state_fork(evn_state state, evn_state *copy, evn_error *error);
 
 /* Sets *positions to the number of positions of the pair at `index` on the axis on which it grows; of a pair without a capacity 0.
@@ -80,21 +77,18 @@ EVN_API evn_status evn_state_length(evn_state state, uint32_t index, int64_t *po
 EVN_API evn_status evn_state_truncate(evn_state state, int64_t positions, evn_error *error);
 
 /* Writes the contents as bytes: with buffer NULL and capacity 0 it only sets *size. The bytes are for this version of the library
- * and
- * any machine of the same byte order. Returns EVN_ERROR_BUFFER_TOO_SMALL, EVN_ERROR_BUSY. Blocks: copies from devices. @since 0.2
- * */
+ * and any machine of the same byte order. Returns EVN_ERROR_BUFFER_TOO_SMALL, EVN_ERROR_BUSY. Blocks: copies from devices.
+ * @since 0.2 */
 EVN_API evn_status evn_state_save(evn_state state, void *buffer, size_t capacity, size_t *size, evn_error *error);
 
 /* Puts what evn_state_save wrote in the place of the contents, of a state with the same pairs; checked. Returns
- * EVN_ERROR_INVALID_ARGUMENT (bytes that are none of these, or of other pairs; the state is as it was), EVN_ERROR_LIMIT (more
- * positions
- * than the capacity), EVN_ERROR_BUSY, EVN_ERROR_OUT_OF_MEMORY. @since 0.2 */
+ * EVN_ERROR_INVALID_ARGUMENT (bytes that evn_state_save did not write, or wrote for other pairs; the state is as it was),
+ * EVN_ERROR_LIMIT (more positions than the capacity), EVN_ERROR_BUSY, EVN_ERROR_OUT_OF_MEMORY. @since 0.2 */
 EVN_API evn_status evn_state_restore(evn_state state, const void *data, size_t size, evn_error *error);
 
-/* Writes the pairs: names, dtype, dims, positions and capacity, bytes, pages, and how they are held: EVN_FORMAT_TEXT or
- * EVN_FORMAT_JSON ([{"output", "input", "dtype", "dims", "positions", "capacity", "bytes", "pages", "held", "reason"}], "held"
- * one of
- * "pages", "in_turns", "handed_on"). @since 0.2 */
+/* Writes the pairs: names, dtype, dims, positions and capacity, bytes, pages, and how they are stored, as EVN_FORMAT_TEXT or
+ * EVN_FORMAT_JSON ([{"output", "input", "dtype", "dims", "positions", "capacity", "bytes", "pages", "storage", "reason"}], "storage"
+ * one of "pages", "double_buffered", "tensor"). @since 0.2 */
 EVN_API evn_status evn_state_describe(evn_state state, evn_format format, char *buffer, size_t capacity, size_t *size,
                                       evn_error *error);
 

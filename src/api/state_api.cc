@@ -87,8 +87,7 @@ evn_status evn_state_save(evn_state state, void* buffer, size_t capacity, size_t
     require(buffer != nullptr || capacity == 0, "buffer");
     const std::size_t needed = s.saved_size();
     if (buffer != nullptr && capacity >= needed) {
-      const std::vector<unsigned char> bytes = s.save();
-      std::memcpy(buffer, bytes.data(), bytes.size());
+      s.save({static_cast<unsigned char*>(buffer), needed});
     } else if (buffer != nullptr || capacity > 0) {
       throw make_error(EVN_ERROR_BUFFER_TOO_SMALL, "the state has %zu bytes, the buffer %zu", needed, capacity)
           .with_bytes(needed, capacity);

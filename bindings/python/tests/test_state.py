@@ -45,7 +45,7 @@ def test_outputs_go_to_the_next_runs_inputs(session):
     assert session.submit(rows(1, 100.0), state=state).result(60)["sum"].tolist() == [[132.0, 132.0]]
     assert asyncio.run(session.run_async(rows(1, 100.0), state=state))["sum"].tolist() == [[232.0, 232.0]]
     assert len(state) == state.length(0) == 7 and state.length(1) == 0
-    assert [(p["held"], p["positions"], p["capacity"]) for p in state.describe()] == [("pages", 7, 40), ("in_turns", 0, 0)]
+    assert [(p["storage"], p["positions"], p["capacity"]) for p in state.describe()] == [("pages", 7, 40), ("double_buffered", 0, 0)]
     json.dumps(state.describe())
 
 

@@ -184,7 +184,7 @@ void Session::choose_output_slots(Call& call) const {
     if (given == nullptr) {
       if (call.outputs_on_device && !call.is_skipped(j)) call.output_slots[j] = kAnySlot;
       if (call.paged_output(j) != nullptr) call.output_slots[j] = kPagedSlot;
-      if (const int slot = call.state != nullptr ? call.state->handed_on_slot(j) : -1; slot >= 0)
+      if (const int slot = call.state != nullptr ? call.state->tensor_slot(j) : -1; slot >= 0)
         call.output_slots[j] = static_cast<std::uint8_t>(slot);
       continue;
     }
@@ -203,7 +203,7 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     const TensorDesc& desc = plan.outputs[j];
     if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps || call.paged_output(j) != nullptr) continue;
-    if (call.state != nullptr && call.state->handed_on_slot(j) >= 0) {
+    if (call.state != nullptr && call.state->tensor_slot(j) >= 0) {
       call.to[j] = call.state->make_output(j, desc);
       continue;
     }

@@ -24,8 +24,8 @@ int shift_for(std::int64_t row_bytes) {
 
 }  // namespace
 
-PagedCache::PagedCache(Device& device, std::int64_t outer_count, std::int64_t bytes_of_row, std::int64_t capacity, bool on_demand)
-    : device_(device), capacity_(capacity), on_demand_(on_demand) {
+PagedCache::PagedCache(Device& device, std::int64_t outer_count, std::int64_t bytes_of_row, std::int64_t capacity)
+    : device_(device), capacity_(capacity) {
   const std::int64_t all = checked_mul(outer_count, bytes_of_row);
   outer = outer_count;
   row_bytes = bytes_of_row;
@@ -36,23 +36,31 @@ PagedCache::PagedCache(Device& device, std::int64_t outer_count, std::int64_t by
   owned_.reserve(most);
   addresses_.resize(most);
   pages = addresses_.data();
-  if (on_demand) return;
-  try {
-    while (owned_.size() < most) add_page();
-  } catch (...) {
-    for (CachePage* p : owned_) CachePage::let_go(p);
-    throw;
+}
+
+void PagedCache::fork(const PagedCache& from, std::int64_t rows) {
+  const auto full = static_cast<std::size_t>(rows >> shift);
+  for (std::size_t i = 0; i < full; ++i) {
+    from.owned_[i]->share();
+    owned_.push_back(from.owned_[i]);
+    addresses_[i] = from.addresses_[i];
   }
+  add_pages(rows);
+  const std::int64_t first = static_cast<std::int64_t>(full) << shift;
+  for (std::int64_t o = 0; o < outer && rows > first; ++o)
+    move_in_pieces(row(o, first), from.row(o, first), static_cast<std::uint64_t>((rows - first) * row_bytes));
 }
 
 PagedCache::~PagedCache() {
   for (CachePage* p : owned_) CachePage::let_go(p);
 }
 
-void PagedCache::add_page() {
-  auto page = std::make_unique<CachePage>(device_, page_size_);
-  addresses_[owned_.size()] = page->memory();
-  owned_.push_back(page.release());
+void PagedCache::add_pages(std::int64_t rows) {
+  while (static_cast<std::int64_t>(owned_.size()) < pages_for(rows)) {
+    auto page = std::make_unique<CachePage>(device_, page_size_);
+    addresses_[owned_.size()] = page->memory();
+    owned_.push_back(page.release());
+  }
 }
 
 // Before rows of a page are written, behind its first `rows`: another cache may have it too.
@@ -69,25 +77,8 @@ void PagedCache::own_page(std::size_t index, std::int64_t rows) {
   owned_[index] = page.release();
 }
 
-void PagedCache::fork(const PagedCache& from, std::int64_t rows) {
-  const auto full = static_cast<std::size_t>(rows >> shift);
-  const auto used = static_cast<std::size_t>(pages_for(rows));
-  while (owned_.size() < used) add_page();
-  for (std::size_t i = 0; i < full; ++i) {
-    from.owned_[i]->share();
-    CachePage::let_go(owned_[i]);
-    owned_[i] = from.owned_[i];
-    addresses_[i] = from.addresses_[i];
-  }
-  if (used > full) {
-    const std::int64_t first = static_cast<std::int64_t>(full) << shift;
-    for (std::int64_t o = 0; o < outer; ++o)
-      move_in_pieces(row(o, first), from.row(o, first), static_cast<std::uint64_t>((rows - first) * row_bytes));
-  }
-}
-
 void PagedCache::own(std::int64_t rows) {
-  while (static_cast<std::int64_t>(owned_.size()) < pages_for(rows)) add_page();
+  add_pages(rows);
   for (std::int64_t i = 0; i < pages_for(rows); ++i) own_page(static_cast<std::size_t>(i), page_rows());
 }
 
@@ -104,7 +95,7 @@ void PagedCache::extend(std::int64_t first, std::int64_t count) {
     fail(EVN_ERROR_LIMIT, "the state has room for %lld positions, the run makes them %lld", static_cast<long long>(capacity_),
          static_cast<long long>(end));
   }
-  while (static_cast<std::int64_t>(owned_.size()) < pages_for(end)) add_page();
+  add_pages(end);
   for (std::int64_t i = first >> shift; i < pages_for(end); ++i)
     own_page(static_cast<std::size_t>(i), std::max<std::int64_t>(first - (i << shift), 0));
   appended_ = end;

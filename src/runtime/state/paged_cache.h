@@ -30,16 +30,19 @@ class CachePage {
 // As what runs see of it (kernels as a PageTable), which is the first thing in it. Used by one thread at a time.
 class PagedCache : public PageTable {
  public:
-  // Holds `outer` times up to `capacity` rows on the CPU device. All pages are allocated at once, unless they are to be on demand.
-  // The device must outlive it. Throws EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_LIMIT (sizes).
-  PagedCache(Device& device, std::int64_t outer_count, std::int64_t bytes_of_row, std::int64_t capacity, bool on_demand);
+  // Holds `outer` times up to `capacity` rows on the CPU device, which must outlive it; as yet without pages. Throws
+  // EVN_ERROR_LIMIT (sizes).
+  PagedCache(Device& device, std::int64_t outer_count, std::int64_t bytes_of_row, std::int64_t capacity);
   ~PagedCache();
   PagedCache(const PagedCache&) = delete;
   PagedCache& operator=(const PagedCache&) = delete;
 
-  // Takes over rows [0, `rows`) of another cache of the same sizes, in its pages; the last of them, where it is not full, is
-  // copied.
+  // Of a cache without pages: takes the first `rows` rows of another of the same sizes, whose full pages it shares; only the rows
+  // of the last page, where it is not full, are copied.
   void fork(const PagedCache& from, std::int64_t rows);
+
+  // Sees to it that there are pages for that many rows. Throws EVN_ERROR_OUT_OF_MEMORY.
+  void add_pages(std::int64_t rows);
 
   // Makes rows [first, first + count), behind which there are none, ready to be written. Throws EVN_ERROR_LIMIT where these are
   // more than the capacity, EVN_ERROR_OUT_OF_MEMORY.
@@ -57,19 +60,17 @@ class PagedCache : public PageTable {
   std::int64_t appended() const { return appended_; }
   void set_appended(std::int64_t rows) { appended_ = rows; }
 
-  std::size_t page_count() const { return owned_.size(); }
+  std::size_t page_size() const { return page_size_; }
   std::size_t bytes() const { return owned_.size() * page_size_; }
 
  private:
   template <typename F>
   void each_part(std::int64_t first, std::int64_t count, F&& f) const;
-  void add_page();
   void own_page(std::size_t index, std::int64_t rows);
   std::int64_t pages_for(std::int64_t rows) const { return (rows + page_rows() - 1) >> shift; }
 
   Device& device_;
   const std::int64_t capacity_;
-  const bool on_demand_;
   std::size_t page_size_ = 0;
   std::int64_t appended_ = 0;
   std::vector<CachePage*> owned_;

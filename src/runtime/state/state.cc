@@ -69,7 +69,7 @@ State::State(std::shared_ptr<Session> session, const StateRequest& request)
     if (input_pairs_[input] < 0)
       fail(EVN_ERROR_INVALID_ARGUMENT, "dims are given for input \"%s\", which is in no pair", d.input.c_str());
   }
-  for (Pair& p : pairs_) allocate(p);
+  for (Pair& p : pairs_) allocate(p, nullptr);
   count_bytes();
 }
 
@@ -82,7 +82,7 @@ State::State(const State& from, Empty)
     made.input = p.input;
     made.capacity = p.capacity;
     made.axis = p.axis;
-    made.held = p.held;
+    made.storage = p.storage;
     made.reason = p.reason;
     made.slot = p.slot;
     made.first = p.first;
@@ -137,11 +137,11 @@ void State::add_pair(const StatePairRequest& request, const StateRequest& all) {
   p.reason = "its dims stay the same";
   if (p.capacity > 0) {
     p.axis = append_axis(c, out_id, in_id, &p.reason);
-    p.held = p.axis >= 0 ? Held::kPages : Held::kHandedOn;
+    p.storage = p.axis >= 0 ? Storage::kPages : Storage::kTensor;
     if (p.axis >= 0) p.reason = "runs append to it";
     if (p.axis < 0) p.axis = growing_axis(p, all);
   }
-  p.slot = p.held == Held::kPages ? std::uint8_t{0} : slot_of(c, out_id, in_id);
+  p.slot = p.storage == Storage::kPages ? std::uint8_t{0} : slot_of(c, out_id, in_id);
   p.first = {in.dtype, first_shape(p, all)};
   const std::size_t bytes = p.first.size_bytes();
   const Limits& limits = session_->runtime()->config().limits;
@@ -220,24 +220,26 @@ TensorPtr State::make_tensor(const Pair& pair, const TensorDesc& desc, bool zero
                                   zeroed ? Tensor::Fill::kZero : Tensor::Fill::kNone, MemoryClass::kStates);
 }
 
-void State::allocate(Pair& p) const {
-  if (p.held == Held::kPages) {
+void State::allocate(Pair& p, const Pair* from) const {
+  if (p.storage == Storage::kPages) {
     const Shape& shape = p.first.shape;
     const std::int64_t row =
         checked_mul(shape.elements(p.axis + 1, shape.rank()), static_cast<std::int64_t>(dtype_size(p.first.dtype)));
-    p.cache = std::make_unique<PagedCache>(session_->runtime()->cpu(), shape.elements(0, p.axis), row, p.capacity, on_demand_);
+    p.cache = std::make_unique<PagedCache>(session_->runtime()->cpu(), shape.elements(0, p.axis), row, p.capacity);
+    if (from != nullptr) p.cache->fork(*from->cache, from->positions());
+    if (!on_demand_) p.cache->add_pages(p.capacity);
     return;
   }
   p.current = make_tensor(p, p.first, true);
-  if (p.held == Held::kInTurns) p.spare = make_tensor(p, p.first, true);
+  if (p.storage == Storage::kDoubleBuffered) p.spare = make_tensor(p, p.first, true);
 }
 
 void State::reset() {
   std::vector<TensorPtr> tensors(pairs_.size());
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     Pair& p = pairs_[i];
-    if (p.held == Held::kHandedOn) tensors[i] = make_tensor(p, p.first, true);
-    if (p.held != Held::kInTurns) continue;
+    if (p.storage == Storage::kTensor) tensors[i] = make_tensor(p, p.first, true);
+    if (p.storage != Storage::kDoubleBuffered) continue;
     if (!p.spare->on_host()) {
       copy_tensor(*std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), p.first, false), *p.spare);
     } else if (p.spare->size_bytes() > 0) {
@@ -248,8 +250,8 @@ void State::reset() {
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       Pair& p = pairs_[i];
       p.desc = p.first;
-      if (p.held == Held::kInTurns) p.current.swap(p.spare);
-      if (p.held == Held::kHandedOn) p.current = std::move(tensors[i]);
+      if (p.storage == Storage::kDoubleBuffered) p.current.swap(p.spare);
+      if (p.storage == Storage::kTensor) p.current = std::move(tensors[i]);
     }
   });
 }
@@ -259,13 +261,12 @@ StatePtr State::fork() const {
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const Pair& from = pairs_[i];
     Pair& to = made->pairs_[i];
-    if (from.held == Held::kPages) {
-      made->allocate(to);
-      to.cache->fork(*from.cache, from.positions());
+    if (from.storage == Storage::kPages) {
+      made->allocate(to, &from);
       continue;
     }
     to.current = make_tensor(to, from.desc, false);
-    if (from.held == Held::kInTurns) to.spare = make_tensor(to, from.desc, false);
+    if (from.storage == Storage::kDoubleBuffered) to.spare = make_tensor(to, from.desc, false);
     copy_tensor(*from.current, *to.current);
   }
   made->count_bytes();
@@ -286,7 +287,7 @@ void State::truncate(std::int64_t positions) {
   std::vector<TensorPtr> tensors(pairs_.size());
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     const Pair& p = pairs_[i];
-    if (p.held != Held::kHandedOn || p.positions() <= positions) continue;
+    if (p.storage != Storage::kTensor || p.positions() <= positions) continue;
     TensorDesc desc = p.desc;
     desc.shape[p.axis] = positions;
     const TensorPtr from = host_copy(p);

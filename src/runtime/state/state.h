@@ -33,22 +33,22 @@ struct StateRequest {
 
 class State {
  public:
-  enum class Held : std::uint8_t {
-    kPages,    // rows in pages, which runs append to
-    kInTurns,  // two tensors of the same dims: a run reads one and writes the other
-    kHandedOn  // the tensor that the latest run made
+  enum class Storage : std::uint8_t {
+    kPages,           // rows in pages, which runs append to
+    kDoubleBuffered,  // two tensors of the same dims: a run reads one and writes the other
+    kTensor           // the tensor that the latest run made
   };
   struct Pair {
     std::size_t output = 0, input = 0;  // positions among those of the graph
     std::int64_t capacity = 0;
     int axis = -1;  // on which it grows; -1: it does not
-    Held held = Held::kInTurns;
-    const char* reason = "";            // why it is held so
+    Storage storage = Storage::kDoubleBuffered;
+    const char* reason = "";            // why it is stored so
     std::uint8_t slot = 0;              // of the session's devices, where its tensors lie
     TensorDesc first;                   // as it begins
     TensorDesc desc;                    // as it is now
     std::unique_ptr<PagedCache> cache;  // kPages
-    TensorPtr current, spare;           // else; `spare` kInTurns alone
+    TensorPtr current, spare;           // else; `spare` kDoubleBuffered alone
     std::size_t counted = 0;            // of its bytes, among the session's
 
     std::int64_t positions() const { return axis >= 0 ? desc.shape[axis] : 0; }
@@ -86,8 +86,8 @@ class State {
   void reset();
   StatePtr fork() const;
   void truncate(std::int64_t positions);
-  std::vector<unsigned char> save() const;
   std::size_t saved_size() const;
+  void save(std::span<unsigned char> to) const;  // of saved_size() bytes
   void restore(std::span<const unsigned char> bytes);
 
   // From any thread.
@@ -100,7 +100,7 @@ class State {
   void add_pair(const StatePairRequest& request, const StateRequest& all);
   Shape first_shape(const Pair& pair, const StateRequest& all) const;
   int growing_axis(const Pair& pair, const StateRequest& all) const;
-  void allocate(Pair& pair) const;
+  void allocate(Pair& pair, const Pair* forked_from) const;
   TensorPtr host_copy(const Pair& pair) const;
   void count_bytes();
   Pair* find(std::int32_t number) { return number < 0 ? nullptr : &pairs_[static_cast<std::size_t>(number)]; }

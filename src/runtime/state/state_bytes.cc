@@ -47,8 +47,8 @@ std::uint64_t hash_of(std::span<const unsigned char> bytes) {
   fail(EVN_ERROR_INVALID_ARGUMENT, "the bytes are no saved state of these pairs: %s", why);
 }
 
-const char* name_of(State::Held held) {
-  return held == State::Held::kPages ? "pages" : held == State::Held::kInTurns ? "in_turns" : "handed_on";
+const char* name_of(State::Storage storage) {
+  return storage == State::Storage::kPages ? "pages" : storage == State::Storage::kDoubleBuffered ? "double_buffered" : "tensor";
 }
 
 }  // namespace
@@ -59,8 +59,7 @@ std::size_t State::saved_size() const {
   return size;
 }
 
-std::vector<unsigned char> State::save() const {
-  std::vector<unsigned char> bytes(saved_size());
+void State::save(std::span<unsigned char> bytes) const {
   std::size_t at = sizeof(Header);
   for (const Pair& p : pairs_) {
     const PairHeader h = header_of(p.desc);
@@ -77,9 +76,8 @@ std::vector<unsigned char> State::save() const {
   Header header;
   header.pairs = pairs_.size();
   header.size = bytes.size();
-  header.hash = hash_of(std::span<const unsigned char>(bytes).subspan(sizeof header));
+  header.hash = hash_of(bytes.subspan(sizeof header));
   std::memcpy(bytes.data(), &header, sizeof header);
-  return bytes;
 }
 
 // All is checked, and all memory taken, before anything changes.
@@ -154,7 +152,7 @@ std::string State::describe(evn_format format) const {
   for (const Pair& p : pairs_) {
     const std::string& output = graph.values[graph.outputs[p.output]].name;
     const std::string& input = graph.values[graph.inputs[p.input]].name;
-    const std::size_t pages = p.cache != nullptr ? p.cache->page_count() : 0;
+    const std::size_t pages = p.cache != nullptr ? p.counted / p.cache->page_size() : 0;
     if (format == EVN_FORMAT_JSON) {
       json.begin_object();
       json.field("output", output);
@@ -168,14 +166,14 @@ std::string State::describe(evn_format format) const {
       json.field("capacity", p.capacity);
       json.field("bytes", static_cast<std::uint64_t>(p.counted));
       json.field("pages", static_cast<std::uint64_t>(pages));
-      json.field("held", name_of(p.held));
+      json.field("storage", name_of(p.storage));
       json.field("reason", p.reason);
       json.end_object();
       continue;
     }
     text += output + " -> " + input + ": " + dtype_name(p.desc.dtype) + p.desc.shape.to_string();
     if (p.axis >= 0) text += ", " + std::to_string(p.positions()) + " of " + std::to_string(p.capacity) + " positions";
-    text += ", " + std::to_string(p.counted) + " bytes, " + name_of(p.held);
+    text += ", " + std::to_string(p.counted) + " bytes, " + name_of(p.storage);
     if (pages > 0) text += " (" + std::to_string(pages) + ")";
     text += ": " + std::string(p.reason) + "\n";
   }

@@ -34,9 +34,9 @@ StateRun::StateRun(State& state, const Session& session, std::span<const RunValu
 
 StateRun::~StateRun() = default;
 
-int StateRun::handed_on_slot(std::size_t j) const {
+int StateRun::tensor_slot(std::size_t j) const {
   const State::Pair* const p = state_.pair_of_output(j);
-  return p != nullptr && p->held == State::Held::kHandedOn ? p->slot : -1;
+  return p != nullptr && p->storage == State::Storage::kTensor ? p->slot : -1;
 }
 
 TensorPtr StateRun::make_output(std::size_t j, const TensorDesc& desc) const {
@@ -51,9 +51,9 @@ TensorPtr StateRun::make_output(std::size_t j, const TensorDesc& desc) const {
 void StateRun::commit() {
   state_.commit([&] {
     for (State::Pair& p : state_.pairs()) {
-      if (p.held == State::Held::kPages) p.desc.shape[p.axis] = p.cache->appended();
-      if (p.held == State::Held::kInTurns) p.current.swap(p.spare);
-      if (p.held != State::Held::kHandedOn) continue;
+      if (p.storage == State::Storage::kPages) p.desc.shape[p.axis] = p.cache->appended();
+      if (p.storage == State::Storage::kDoubleBuffered) p.current.swap(p.spare);
+      if (p.storage != State::Storage::kTensor) continue;
       p.current = std::move(outputs_[p.output].tensor);
       p.desc = p.current->desc();
     }

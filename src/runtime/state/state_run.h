@@ -23,7 +23,7 @@ class StateRun {
   State::Pair* paged_input(std::size_t i) const { return paged(state_.pair_of_input(i)); }
   State::Pair* paged_output(std::size_t j) const { return paged(state_.pair_of_output(j)); }
   // The device slot of an output that is handed on; -1: it is not.
-  int handed_on_slot(std::size_t j) const;
+  int tensor_slot(std::size_t j) const;
   // The tensor for such an output, whose desc the plan knows. Throws EVN_ERROR_LIMIT (more than the capacity).
   TensorPtr make_output(std::size_t j, const TensorDesc& desc) const;
 
@@ -31,7 +31,7 @@ class StateRun {
   void commit();
 
  private:
-  static State::Pair* paged(State::Pair* p) { return p != nullptr && p->held == State::Held::kPages ? p : nullptr; }
+  static State::Pair* paged(State::Pair* p) { return p != nullptr && p->storage == State::Storage::kPages ? p : nullptr; }
 
   State& state_;
   const std::span<RunValue> given_;
