@@ -12,7 +12,8 @@ std::size_t plan_arena(std::vector<Lifetime>& values, std::size_t alignment) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (values[i].bytes > 0) by_size.push_back(static_cast<std::int32_t>(i));
   }
-  std::stable_sort(by_size.begin(), by_size.end(), [&](int a, int b) { return values[a].bytes > values[b].bytes; });
+  std::sort(by_size.begin(), by_size.end(),
+            [&](int a, int b) { return values[a].bytes != values[b].bytes ? values[a].bytes > values[b].bytes : a < b; });
 
   std::vector<std::int32_t> placed;  // by offset
   placed.reserve(by_size.size());

@@ -151,9 +151,9 @@ std::vector<std::int64_t> places(const ConstTensor& x, const List& keys) {
   std::vector<std::int64_t> found(static_cast<std::size_t>(x.desc.shape.elements()), -1);
   dispatch_labels(keys.dtype, [&](auto zero) {
     using T = decltype(zero);
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
+    std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {  // of equal keys the first one stays first
       cancellation_point();
-      return less(keys.at<T>(i), keys.at<T>(j));
+      return less(keys.at<T>(i), keys.at<T>(j)) || (i < j && !less(keys.at<T>(j), keys.at<T>(i)));
     });
     for (std::size_t i = 0; i < found.size(); ++i) {
       cancellation_point();

@@ -244,9 +244,9 @@ void read_votes(const Node& n, const NodeTable& table, std::size_t targets, Fore
     if (!f->branches[leaf[i]].is_leaf) fail(EVN_ERROR_INVALID_MODEL, "vote %zu is of a node that is no leaf", i);
   }
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
+  std::sort(order.begin(), order.end(), [&](std::size_t i, std::size_t j) {
     cancellation_point();
-    return leaf[i] < leaf[j];
+    return leaf[i] != leaf[j] ? leaf[i] < leaf[j] : i < j;
   });
   for (const std::size_t i : order) {
     cancellation_point();

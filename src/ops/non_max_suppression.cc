@@ -64,9 +64,9 @@ void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
       // A score that is no number is never taken; it would have no place in the order.
       if (scores[i] == scores[i] && (!has_least || scores[i] > least)) order.push_back(i);
     }
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
       cancellation_point();
-      return scores[a] > scores[b];
+      return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
     });
     for (const std::int64_t i : order) {
       cancellation_point();
