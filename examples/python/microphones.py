@@ -20,8 +20,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import voice  # noqa: E402
 
 
-async def listen(session, state, samples, seconds):
-    """The share of chunks with speech, and how many answers came too late."""
+async def listen(session, state, samples, seconds, patience=1.0):
+    """The share of chunks with speech, and how many answers came later than `patience` seconds."""
     context = numpy.zeros(voice.CONTEXT, "float32")
     rate = numpy.array(voice.RATE, "int64")
     spoken = late = chunks = 0
@@ -30,7 +30,7 @@ async def listen(session, state, samples, seconds):
         inputs = {"input": numpy.concatenate([context, chunk])[None], "sr": rate}
         chunks += 1
         try:
-            outputs = await session.run_async(inputs, state=state, deadline=time.monotonic() + 1.0)
+            outputs = await session.run_async(inputs, state=state, deadline=time.monotonic() + patience)
             spoken += float(outputs["output"][0, 0]) >= voice.START
         except evener.Error as error:
             if error.status != evener.Status.TIMEOUT:

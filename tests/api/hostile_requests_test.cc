@@ -1,5 +1,5 @@
-// Misuse of runs and requests: rows M06 to M20 of the list of hostile cases that request_test.cc and misuse_run_test.cc do not
-// have. Nothing here depends on how long anything takes.
+// Misuse of runs and requests that request_test.cc and misuse_run_test.cc do not have: releases in callbacks, deadlines at the
+// edges, tokens of others. Nothing here depends on how long anything takes.
 #include <signal.h>
 #include <unistd.h>
 

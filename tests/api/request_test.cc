@@ -1,5 +1,4 @@
-// Asynchronous runs: their outcome, their ends, callbacks, failures, and what callers do wrong (rows M06 to M20 of the list of
-// hostile cases).
+// Asynchronous runs: their outcome, their ends, callbacks, failures, and what callers do wrong.
 #include <atomic>
 #include <thread>
 
@@ -52,7 +51,7 @@ TEST_F(RequestTest, OutputsAreTakenOnceAndErrorsAgainAndAgain) {
   ASSERT_OK(submit(1, &request));
   bool done = false;
   EXPECT_OK(evn_request_wait(request, kForever, &done, &error));
-  EXPECT_OK(evn_request_wait(request, kForever, &done, &error));  // M16
+  EXPECT_OK(evn_request_wait(request, kForever, &done, &error));
   evn_tensor y = nullptr;
   EXPECT_EQ(evn_request_take(request, &y, 2, &error), EVN_ERROR_INVALID_ARGUMENT);  // and they are still there
   EXPECT_OK(evn_request_take(request, &y, 1, &error));
@@ -173,7 +172,7 @@ TEST_F(RequestTest, ACallbackThatThrowsLosesNothing) {
   EXPECT_TRUE(eventually([&] { return seen.released == 3; }));
 }
 
-// M15: others go on, though there is one thread for requests.
+// Others go on, though there is one thread for requests.
 TEST_F(RequestTest, ACallbackThatBlocksHoldsUpNobody) {
   Seen blocked;
   std::atomic<bool> end{false};
@@ -214,7 +213,7 @@ TEST_F(RequestTest, ReleasedHandlesOfRequestsInFlightLoseNothing) {
   evn_request request = nullptr;
   ASSERT_OK(submit(1, &request, &o));
   EXPECT_EQ(evn_request_release(request), EVN_OK);
-  EXPECT_EQ(evn_session_release(session), EVN_OK);  // M06
+  EXPECT_EQ(evn_session_release(session), EVN_OK);
   EXPECT_EQ(evn_runtime_release(runtime), EVN_OK);
   session = nullptr;
   runtime = nullptr;

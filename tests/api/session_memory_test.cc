@@ -390,8 +390,6 @@ TEST_F(SessionMemory, NothingIsLostWhereTheSystemRefusesMemory) {
   EXPECT_GT(failures, 10);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-
 // Bytes that the process has of the C library.
 std::size_t allocated() {
   const struct mallinfo2 info = mallinfo2();
@@ -399,6 +397,9 @@ std::size_t allocated() {
 }
 
 TEST_F(SessionMemory, FurtherSessionsOfAModelCostLittle) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "only what is shipped is measured: a sanitizer has an allocator of its own";
+#endif
   OnnxWriter w(17);
   const std::vector<float> weights(64 * 64, 0.01f), bias(64, 0.5f);
   w.add_input("x", kF32, {"rows", 64}).add_output("y", kF32);
@@ -429,7 +430,7 @@ TEST_F(SessionMemory, FurtherSessionsOfAModelCostLittle) {
   const std::size_t arenas = stats(sessions[0]).arena_bytes;
   const std::size_t each = (allocated() - before) / 63;
   RecordProperty("bytes_of_a_session", static_cast<int>(each));
-  EXPECT_LE(each, 100'000 + arenas);
+  EXPECT_LE(each, 40'000 + arenas);
   const evn_memory_stats all = device_stats();
   EXPECT_EQ(all.by_class[EVN_MEMORY_WEIGHTS], one.by_class[EVN_MEMORY_WEIGHTS]);
   EXPECT_EQ(all.by_class[EVN_MEMORY_PACKED], one.by_class[EVN_MEMORY_PACKED]);
@@ -438,8 +439,6 @@ TEST_F(SessionMemory, FurtherSessionsOfAModelCostLittle) {
   for (const evn_tensor t : {x, y}) EXPECT_EQ(evn_tensor_release(t), EVN_OK);
   EXPECT_EQ(evn_model_release(model), EVN_OK);
 }
-
-#endif
 
 TEST_F(SessionMemory, StatisticsRefuseWhatIsWrong) {
   const evn_session session = make_of(rows_model());

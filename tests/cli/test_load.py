@@ -131,12 +131,13 @@ def test_a_model_that_fails_is_found_out_while_warming_up(tmp_path):
 def test_an_interruption_ends_it_early_and_the_table_comes(model, more):
     process = subprocess.Popen([COMMAND, "bench", str(model), "--shape", "x=64x16", "--clients", "2", "--duration", "3600", "--json", *more],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while True:  # until the handler is there: the token is made right before
+    handled = False
+    while not handled and process.poll() is None:  # until the handler is there: the token is made right before
         with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
             caught = next(line for line in status if line.startswith("SigCgt")).split()[1]
-        if int(caught, 16) >> (signal.SIGINT - 1) & 1:
-            break
+        handled = bool(int(caught, 16) >> (signal.SIGINT - 1) & 1)
         time.sleep(0.01)
+    assert handled
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == OK, err

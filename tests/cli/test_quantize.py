@@ -475,10 +475,11 @@ def test_operators_on_bytes_give_the_same_numbers(network, batches, tmp_path, wo
     assert ops.count("QLinearConv") == [n.op_type for n in qdq.graph.node].count("Conv") - ("--int8" in words)
     assert "--int8" in words or {"QLinearAdd", "QLinearGlobalAveragePool"} <= set(ops)
     assert len(ops) < len(qdq.graph.node) and {o.domain for o in qop.opset_import} == {"", "com.microsoft"}
-    if "--int8" not in words or not ort_saturates():
-        assert np.abs(got - expected).max() <= 0.01 * np.abs(expected).max()
     for a, b in zip(outputs, same):
         assert abs(a["cosine"] - b["cosine"]) < 1e-4 and b["cosine"] > 0.99
+    if "--int8" in words and ort_saturates():
+        pytest.skip("this CPU has no VNNI: ONNX Runtime saturates sums of products of 8 bits, and is no judge of the numbers")
+    assert np.abs(got - expected).max() <= 0.01 * np.abs(expected).max()
 
 
 def test_every_operator_on_bytes_is_within_a_step(tmp_path):

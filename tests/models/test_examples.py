@@ -46,6 +46,6 @@ def test_sixteen_microphones_hear_what_one_hears():
 
     async def listen():
         states = [session.state([("stateN", "state")], dims={"state": [2, 1, 128]}) for _ in range(16)]
-        return await asyncio.gather(*(microphones.listen(session, state, samples, 4) for state in states))
+        return await asyncio.gather(*(microphones.listen(session, state, samples, 4, patience=600) for state in states))
     for share, late in asyncio.run(listen()):
         assert late == 0 and share == (chances >= voice.START).mean()  # the same bits, whoever runs beside it

@@ -36,7 +36,7 @@ def gate():
     ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
     model = helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]), ir_version=9,
                               opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)])
-    Gate.session = runtime.session(model.SerializeToString())
+    Gate.runtime, Gate.session = runtime, runtime.session(model.SerializeToString())
     yield Gate
     Gate.open.set()
 
@@ -140,17 +140,23 @@ def test_concurrency_is_a_sessions(runtime):
         runtime.session(tiny.add(), concurrency=-1)
 
 
-def test_batching_is_a_sessions(runtime):
+def test_batching_is_a_sessions(gate):
+    runtime = gate.runtime
     ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 3]) for name in "xy"]
     nodes = [helper.make_node("Softmax", ["x"], ["y"], "it", axis=axis) for axis in (0, 1)]
     mixing, model = (helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]), ir_version=9,
                                        opset_imports=[helper.make_opsetid("", 17)]).SerializeToString() for node in nodes)
     session = runtime.session(model, batching={"max_batch": 8, "max_delay": 0.002})
+    held = [gate.session.submit({"x": floats(1, 2)}) for _ in range(2)]  # both threads are busy while requests come
+    assert all(gate.began.acquire(timeout=60) for _ in held)
     rows = [floats(i, 1, -i)[None] for i in range(40)]
     futures = [session.submit({"x": row}) for row in rows]
+    gate.open.set()
     alone = runtime.session(model)
     for row, future in zip(rows, futures):
         numpy.testing.assert_array_equal(future.result(60)["y"], alone.run({"x": row})["y"])
+    assert sum(batch["rows"] * batch["count"] for batch in session.statistics()["batches"]) == 40
+    assert max(batch["rows"] for batch in session.statistics()["batches"]) == 8
     with pytest.raises(evener.Error, match="\"it\" works along the axis") as caught:
         runtime.session(mixing, batching={})
     assert caught.value.node == "it"
