@@ -51,12 +51,12 @@ def test_no_more_than_so_many_items_are_under_way(doubled):
     bounded = threading.Event()
 
     def load(i):
-        assert i < 3 or bounded.is_set()
+        assert i < 4 or bounded.is_set()
         loaded.append(i)
         return floats(i)
 
     with evener.stream(doubled, (given.append(i) or i for i in range(20)), load=load, prefetch=3) as results:
-        first = next(results)  # by then three may have been loaded, and its place is free again only with the next call
+        first = next(results)  # its place is free now: three more may have been loaded
         assert first["y"].tolist() == [0]
         bounded.set()
         for i, outputs in enumerate(results, 1):
