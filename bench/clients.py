@@ -11,7 +11,7 @@ arrival (open loop).
 Engines: `evener` (run() from each thread), `evener:submit` (its own queue), `ort:1` and `ort:all` (Run from each thread, with one intra-op
 thread and with one for each core), `openvino` (throughput mode, one asynchronous request for each client), `evener:before` (the checkout that
 EVENER_BEFORE names). Models are those of compare.py. Outputs must be within its tolerance of ONNX Runtime's, those of one engine must have the same
-bits whatever runs beside them.
+bits whatever runs beside them. An engine that cannot run a model is named, and left out there.
 """
 import argparse
 import json
@@ -33,7 +33,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import compare  # noqa: E402
 import engines as single  # noqa: E402
 
-MODELS = ("mobilenet_v2", "resnet50", "minilm", "silero_vad", "PP-OCRv6_rec_small")
+MODELS = ("mobilenet_v2", "resnet50", "minilm_l3", "silero_vad", "PP-OCRv6_rec_small")
 
 
 def percentile(values, share):
@@ -224,7 +224,11 @@ def measure(given, names, arguments):
         processes = {}
         try:
             for name in names:
-                processes[name] = Process(name, given.path, arguments.clients, folder)
+                try:
+                    processes[name] = Process(name, given.path, arguments.clients, folder)
+                except RuntimeError as error:
+                    print(f"  {given.label}: {name} cannot run it: {error}", flush=True)
+            names = list(processes)
             for name in names:
                 why = wrong_outputs(processes[name].outputs, processes[names[-1]].outputs, name)
                 if why:
@@ -278,10 +282,10 @@ def main():
         given = compare.parse_model(text, arguments.models, arguments.cache)
         results = measure(given, names, arguments)
         for count in sorted({key[0] for key in results}, key=lambda c: (c < 0, c)):
-            row = {name: results[count, name] for name in names}
-            best = max((row[name]["rate"] for name in names if name in PEERS), default=None)
-            tail = min((row[name]["p99"] for name in names if name in PEERS), default=None)
-            cells = [f"{name} {row[name]['rate']:.0f}/s {1e3 * row[name]['p50']:.2f} {1e3 * row[name]['p99']:.2f}" for name in names]
+            row = {name: results[count, name] for name in names if (count, name) in results}
+            best = max((row[name]["rate"] for name in row if name in PEERS), default=None)
+            tail = min((row[name]["p99"] for name in row if name in PEERS), default=None)
+            cells = [f"{name} {row[name]['rate']:.0f}/s {1e3 * row[name]['p50']:.2f} {1e3 * row[name]['p99']:.2f}" for name in row]
             what = "open loop" if count < 0 else f"{count} clients"
             if best and "evener" in row:
                 ratio = row["evener"]["p99"] / tail if count < 0 else row["evener"]["rate"] / best

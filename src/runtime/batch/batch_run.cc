@@ -215,7 +215,6 @@ void BatchRun::finish(bool has_run) noexcept {
     } catch (...) {  // as above
     }
     if (given) continue;
-    session_->statistics().note_rows(static_cast<std::size_t>(m.rows));
     request->execute(request);
   }
 }

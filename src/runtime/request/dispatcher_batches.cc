@@ -3,11 +3,9 @@
 
 namespace evn {
 
-// Executes a request that has been popped, with those that may be joined with it. The batcher is also
-// told of each request that is executed alone.
-void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr request, Session& session, const Thread* thread,
-                                                   std::unique_lock<std::mutex>& lock) {
-  SessionRequests& requests = session.requests();
+// Executes a request that has been popped, with those that may be joined with it.
+void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr request, SessionRequests& requests,
+                                                   const Thread* thread, std::unique_lock<std::mutex>& lock) {
   Gathering gathering(batcher);
   gather(gathering, request, requests, lock);
   if (thread != nullptr && waiting > 0) call_more_threads();
@@ -17,12 +15,10 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
     run_batch(batcher, std::move(gathering.members), lock);
   } else {
     gathering.members.clear();
-    const std::int64_t rows = request->joinable_rows();
     const std::uint64_t begin = os::now_ns();
     request->execute(request);
     request.reset();
     batcher.note_duration(os::now_ns() - begin);
-    if (rows > 0) session.statistics().note_rows(static_cast<std::size_t>(rows));
   }
   if (is_forked()) return;  // by a callback: in the child, a thread of the parent's may have the mutex
   lock.lock();

@@ -180,7 +180,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
       if (is_forked()) return false;
       lock.lock();
     } else {
-      execute_with_others(*batcher, std::move(request), *session, thread, lock);
+      execute_with_others(*batcher, std::move(request), session->requests(), thread, lock);
       if (is_forked()) return false;
     }
     if (thread == nullptr || thread->executes) --executing[class_of(priority)];
@@ -193,7 +193,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     return true;
   }
 
-  void execute_with_others(Batcher& batcher, RequestPtr request, Session& session, const Thread* thread,
+  void execute_with_others(Batcher& batcher, RequestPtr request, SessionRequests& requests, const Thread* thread,
                            std::unique_lock<std::mutex>& lock);
   void gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests, std::unique_lock<std::mutex>& lock);
   void run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock);

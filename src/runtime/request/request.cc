@@ -28,6 +28,7 @@ void Request::execute(const RequestPtr& self) noexcept {
   state_.store(State::kRunning, std::memory_order_relaxed);
   try {
     session_->run(inputs_, outputs_, run_);
+    if (joinable_rows_ > 0) session_->statistics().note_rows(static_cast<std::size_t>(joinable_rows_));
     end(self, nullptr);
   } catch (const Error& e) {
     end(self, &e);

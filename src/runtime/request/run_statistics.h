@@ -81,7 +81,7 @@ class RunStatistics {
   // What was not accepted, for want of room or of time; a status that says something else is not counted.
   void note_refusal(std::int32_t priority, evn_status status) noexcept;
   void note_run(std::int32_t priority, RunOutcome outcome, std::uint64_t waited_ns, std::uint64_t ran_ns) noexcept;
-  // A run of requests, one or several, in a session with batching.
+  // A completed run of requests, one or several, in a session with batching.
   void note_rows(std::size_t rows) noexcept;
 
   SessionCounts read() const;
