@@ -266,6 +266,7 @@ evn_cancel g_token = nullptr;
 std::atomic<int> g_asked{0};
 
 TEST_F(HostileRequests, M19_AHandlerOfASignalCancelsARequest) {
+  g_asked = 0;
   gate.set(true);
   ASSERT_OK(evn_cancel_create(&g_token, &error));
   struct sigaction action {
