@@ -87,8 +87,8 @@ EVN_API evn_status evn_state_save(evn_state state, void *buffer, size_t capacity
 EVN_API evn_status evn_state_restore(evn_state state, const void *data, size_t size, evn_error *error);
 
 /* Writes the pairs: names, dtype, dims, positions and capacity, bytes, pages, and how they are stored, as EVN_FORMAT_TEXT or
- * EVN_FORMAT_JSON ([{"output", "input", "dtype", "dims", "positions", "capacity", "bytes", "pages", "storage", "reason"}], "storage"
- * one of "pages", "double_buffered", "tensor"). @since 0.2 */
+ * EVN_FORMAT_JSON ([{"output", "input", "dtype", "dims", "positions", "capacity", "bytes", "pages", "storage", "reason"}],
+ * "storage" one of "pages", "double_buffered", "tensor"). @since 0.2 */
 EVN_API evn_status evn_state_describe(evn_state state, evn_format format, char *buffer, size_t capacity, size_t *size,
                                       evn_error *error);
 
