@@ -213,7 +213,8 @@ std::shared_ptr<Plan> Session::take_stale_plan(const Signature& signature) {
     const Signature& old = (*it)->plan->signature;
     if (old.skipped != signature.skipped || old.output_slots != signature.output_slots) continue;
     if (!compiled_.plans->withdraw((*it)->plan)) continue;
-    std::shared_ptr<Plan> plan = std::move((*it)->plan);
+    // Copied, not moved: the count of the last run that used it was read without an order, which the end of `Prepared` brings.
+    std::shared_ptr<Plan> plan = (*it)->plan;
     plans_.erase(it);
     return plan;
   }
