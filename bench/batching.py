@@ -21,6 +21,7 @@ import onnx
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "models"))
 import networks  # noqa: E402
+from table import Table  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 COMMAND = REPOSITORY / "build" / "release" / "evener"
@@ -71,8 +72,8 @@ def main():
     parser.add_argument("--only", default=",".join(name.split(",")[0] for name in MODELS))
     parser.add_argument("--markdown", type=pathlib.Path)
     arguments = parser.parse_args()
-    lines = ["| model | requests/s: joined | one by one | quotient | processor ms per request: joined | one by one | p99 ms: joined | one by one |",
-             "|---|---|---|---|---|---|---|---|"]
+    table = Table("model", "requests/s: joined", "one by one", "quotient", "processor ms per request: joined", "one by one", "p99 ms: joined",
+                  "one by one")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for title, (source, shapes) in MODELS.items():
@@ -95,12 +96,8 @@ def main():
                          lambda report, _: report["all"]["latency_ms"]["p99"]):
                 figures.append([median(batching, read) for batching in (True, False)])
             (rate, alone), (work, work_alone), (p99, p99_alone) = figures
-            lines.append(f"| {title} | {rate:.1f} | {alone:.1f} | {rate / alone:.2f} | {work:.2f} | {work_alone:.2f} | {p99:.1f} | {p99_alone:.1f} |")
-            print(lines[-1], file=sys.stderr, flush=True)
-    page = "\n".join(lines) + "\n"
-    print(page)
-    if arguments.markdown:
-        arguments.markdown.write_text(page)
+            table.add(title, f"{rate:.1f}", f"{alone:.1f}", f"{rate / alone:.2f}", f"{work:.2f}", f"{work_alone:.2f}", f"{p99:.1f}", f"{p99_alone:.1f}")
+    table.write(arguments.markdown)
 
 
 if __name__ == "__main__":

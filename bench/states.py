@@ -18,6 +18,7 @@ import numpy
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / "bindings" / "python"), str(pathlib.Path(__file__).resolve().parent / "models")]
 import evener  # noqa: E402
 import networks  # noqa: E402
+from table import Table  # noqa: E402
 
 
 def timed(call):
@@ -57,16 +58,12 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--markdown", type=pathlib.Path)
     arguments = parser.parse_args()
-    lines = ["| past | step with a state, ms | step with carried caches, ms | quotient |", "|---|---|---|---|"]
+    table = Table("past", "step with a state, ms", "step with carried caches, ms", "quotient")
     with evener.Runtime(threads=arguments.threads, cache_dir="") as runtime, runtime.session(networks.filled_skeleton("gpt_kv")) as session:
         for past in map(int, arguments.past.split(",")):
             state, carried = measure(session, past, arguments.steps)
-            lines.append(f"| {past} | {state:.2f} | {carried:.2f} | {state / carried:.2f} |")
-            print(lines[-1], file=sys.stderr, flush=True)
-    page = "\n".join(lines) + "\n"
-    print(page)
-    if arguments.markdown:
-        arguments.markdown.write_text(page)
+            table.add(str(past), f"{state:.2f}", f"{carried:.2f}", f"{state / carried:.2f}")
+    table.write(arguments.markdown)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import pytest
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 for folder in ("bindings/python", "examples/python", "tests/models", "bench", "bench/models"):
     sys.path.insert(0, str(REPOSITORY / folder))
+sys.path.append(str(REPOSITORY / "bindings/python/tests"))  # gate.py
 
 # Where ONNX Runtime is the judge of sums of 8-bit products, or of a network of them. On x86 without VNNI it adds two products in 16 bits,
 # which saturates; "session.x64quantprecision" is no remedy for int8 activations and for weights that are no constants.

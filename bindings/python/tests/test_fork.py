@@ -50,23 +50,13 @@ def test_a_child_runs_and_submits(runtime):
 
 def test_futures_in_flight_fail_in_the_child():
     code = """
-import os, signal, sys, threading, numpy, onnx, evener
-from onnx import helper
-opened, began = threading.Event(), threading.Event()
-def run(_node, arrays):
-    began.set()
-    assert opened.wait(60)
-    return [arrays[0]]
+import os, signal, sys, numpy, evener, gate
 runtime = evener.Runtime(threads=1, cache_dir="")
-runtime.register_operator("mine", "Gate", lambda node, inputs: [(inputs[0].dtype, inputs[0].shape)], run)
-node = helper.make_node("Gate", ["x"], ["y"], domain="mine")
-ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
-model = helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]), ir_version=9,
-                          opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)])
-session = runtime.session(model.SerializeToString())
+held = gate.Gate(runtime)
+session = held.session
 x = numpy.ones(2, "float32")
 futures = [session.submit({"x": x}) for _ in range(3)]
-assert began.wait(60)
+assert held.began.acquire(timeout=60)
 child = os.fork()
 if child == 0:
     signal.alarm(60)
@@ -82,7 +72,7 @@ if child == 0:
     runtime.close()
     sys.exit(7)  # with all that the interpreter and the library do at an end
 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-opened.set()
+held.open.set()
 assert [future.result(60)["y"].tolist() for future in futures] == [[1, 1]] * 3
 sys.exit(code)
 """

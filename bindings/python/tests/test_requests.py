@@ -11,6 +11,7 @@ import numpy
 import onnx
 import pytest
 import tiny
+from gate import Gate
 from helpers import floats
 from onnx import helper
 
@@ -20,25 +21,10 @@ SUM = [[5, 7, 9]]
 
 @pytest.fixture
 def gate():
-    """A session of a runtime of its own whose runs wait within an operator until `open` is set; `began` counts them."""
-    class Gate:
-        open, began = threading.Event(), threading.Semaphore(0)
-
-        @classmethod
-        def run(cls, _node, arrays):
-            cls.began.release()
-            assert cls.open.wait(60)
-            return [arrays[0]]
-
-    runtime = evener.Runtime(threads=2, cache_dir="")
-    runtime.register_operator("mine", "Gate", lambda node, inputs: [(inputs[0].dtype, inputs[0].shape)], Gate.run)
-    node = helper.make_node("Gate", ["x"], ["y"], domain="mine")
-    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
-    model = helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]), ir_version=9,
-                              opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)])
-    Gate.runtime, Gate.session = runtime, runtime.session(model.SerializeToString())
-    yield Gate
-    Gate.open.set()
+    """A gate in a runtime of its own, with two threads."""
+    made = Gate(evener.Runtime(threads=2, cache_dir=""))
+    yield made
+    made.open.set()
 
 
 def test_submit_gives_a_future_of_what_run_gives(runtime):
@@ -147,8 +133,7 @@ def test_batching_is_a_sessions(gate):
     mixing, model = (helper.make_model(helper.make_graph([node], "g", ends[:1], ends[1:]), ir_version=9,
                                        opset_imports=[helper.make_opsetid("", 17)]).SerializeToString() for node in nodes)
     session = runtime.session(model, batching={"max_batch": 8, "max_delay": 0.002})
-    held = [gate.session.submit({"x": floats(1, 2)}) for _ in range(2)]  # both threads are busy while requests come
-    assert all(gate.began.acquire(timeout=60) for _ in held)
+    gate.occupy(floats(1, 2), threads=2)
     rows = [floats(i, 1, -i)[None] for i in range(40)]
     futures = [session.submit({"x": row}) for row in rows]
     gate.open.set()

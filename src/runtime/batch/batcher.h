@@ -19,7 +19,7 @@ class Batcher {
   // Throws EVN_ERROR_UNSUPPORTED with the node that mixes rows, and EVN_ERROR_INVALID_ARGUMENT for a mask that is no input.
   Batcher(const CompiledGraph& graph, const BatchingConfig& config);
 
-  // -- Of requests ----------------------------------------------------------------------------------------------------------
+  // -- Requests -------------------------------------------------------------------------------------------------------------
 
   // Rows of a request that may be joined with others; 0: it runs alone. Called when it is made: Request::joinable_rows has it.
   std::int64_t rows_of(const Request& request) const;
@@ -38,7 +38,7 @@ class Batcher {
   // Until when the first of a batch waits for others, as far as this member of it goes.
   std::uint64_t waits_until(const Request& member) const;
 
-  // -- Of batches -----------------------------------------------------------------------------------------------------------
+  // -- Batches --------------------------------------------------------------------------------------------------------------
 
   int axis_of(std::size_t input) const { return axes_[input]; }
   std::span<const int> axes() const { return axes_; }

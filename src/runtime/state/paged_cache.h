@@ -37,8 +37,8 @@ class PagedCache : public PageTable {
   PagedCache(const PagedCache&) = delete;
   PagedCache& operator=(const PagedCache&) = delete;
 
-  // Of a cache without pages: takes the first `rows` rows of another of the same sizes, whose full pages it shares; only the rows
-  // of the last page, where it is not full, are copied.
+  // Takes the first `rows` rows of another cache of the same sizes, whose full pages it shares; only the rows of the last page,
+  // where it is not full, are copied. This cache must have no pages yet.
   void fork(const PagedCache& from, std::int64_t rows);
 
   // Sees to it that there are pages for that many rows. Throws EVN_ERROR_OUT_OF_MEMORY.

@@ -22,7 +22,7 @@ class StateRun {
   // The pair that holds an input or output in pages; nullptr: none does.
   State::Pair* paged_input(std::size_t i) const { return paged(state_.pair_of_input(i)); }
   State::Pair* paged_output(std::size_t j) const { return paged(state_.pair_of_output(j)); }
-  // The device slot of an output that is handed on; -1: it is not.
+  // The device slot of an output whose pair is stored as a tensor (State::Storage::kTensor); -1: it is not.
   int tensor_slot(std::size_t j) const;
   // The tensor for such an output, whose desc the plan knows. Throws EVN_ERROR_LIMIT (more than the capacity).
   TensorPtr make_output(std::size_t j, const TensorDesc& desc) const;
