@@ -1,10 +1,10 @@
 #include "base/run_scheduler.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.h"
 #include "base/lent_core.h"
+#include "base/os/futex.h"
 #include "base/os/os.h"
 
 namespace evn {
@@ -36,9 +36,47 @@ void forget_core(const ScheduledRun* run) {
   if (HeldCore* const h = find_held(run)) *h = {};
 }
 
-constexpr std::uint64_t kTokenLookNs = 1'000'000;  // nobody wakes a run whose token is requested: a handler of a signal may do that
+constexpr int kQuickReturns = 2;  // whose thread is expected back
+
+// What the calling thread did with the scheduler that it last waited for.
+struct Turn {
+  const RunScheduler* scheduler;
+  std::uint64_t begin_ns;  // when it last got a core for which it had waited
+  std::uint64_t left_ns;   // when it last left a core while others waited; 0: then it woke another, which takes a time of its own
+  int quick_returns;       // how often in a row it came back at once
+
+  void note_return(const RunScheduler* to, std::uint64_t now) {
+    if (scheduler == to && left_ns == 0) return;
+    const bool quick = scheduler == to && now - left_ns <= RunScheduler::kReturnNs;
+    quick_returns = quick ? std::min(quick_returns + 1, kQuickReturns) : 0;
+  }
+  void note_leave(const RunScheduler* from, std::uint64_t now) {
+    if (scheduler != from) *this = {.scheduler = from, .begin_ns = 0, .left_ns = 0, .quick_returns = 0};
+    left_ns = now;
+  }
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Turn t_turn = {};
+
+constexpr std::uint64_t kTokenLookNs = 4'000'000;  // nobody wakes a run whose token is requested: a handler of a signal may do that
+
+const std::uint32_t* futex_word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
 
 }  // namespace
+
+// A thread may have ended by the time it is woken: then nobody sleeps on the word any more, or somebody who looks again.
+void RunScheduler::Lock::unlock() noexcept {
+  if (lock_.owns_lock()) lock_.unlock();
+  for (int i = 0; i < count_; ++i) os::futex_wake_one(words_[i]);
+  count_ = 0;
+}
+
+void RunScheduler::Lock::wake(ScheduledRun& run) {
+  run.signal_.store(run.state_ == ScheduledRun::State::kRunning ? ScheduledRun::kStarted : ScheduledRun::kLook,
+                    std::memory_order_release);
+  const std::uint32_t* const word = futex_word(run.signal_);
+  if (count_ == kMostWords) return os::futex_wake_one(word);
+  words_[count_++] = word;
+}
 
 void RunScheduler::List::push(ScheduledRun* run) {
   run->before_ = last;
@@ -78,10 +116,25 @@ ScheduledRun* RunScheduler::most_urgent_waiting() const {
 }
 
 // Whether a run that has just come may take a free core before those that wait.
-bool RunScheduler::may_pass(const ScheduledRun& run) const {
+bool RunScheduler::may_pass(const ScheduledRun& run, std::uint64_t now) const {
   const ScheduledRun* const first = most_urgent_waiting();
   if (first == nullptr || run.is_more_urgent_than(*first)) return true;
-  return !first->is_more_urgent_than(run) && os::now_ns() - first->wait_begin_ns_ < kMostPassedNs;
+  if (first->is_more_urgent_than(run)) return false;
+  if (t_turn.scheduler == this && t_turn.quick_returns == kQuickReturns) return now - t_turn.begin_ns < kTurnNs;
+  return now - first->wait_begin_ns_ < kMostPassedNs;
+}
+
+// Whether the calling thread, whose run has just ended, is expected back before its turn is over, and nobody waits who should not
+// wait for that.
+bool RunScheduler::may_keep_core(const ScheduledRun& run, std::uint64_t now) const {
+  if (t_turn.scheduler != this || t_turn.quick_returns < kQuickReturns || now - t_turn.begin_ns >= kTurnNs) return false;
+  const ScheduledRun* const first = most_urgent_waiting();
+  return first != nullptr && !first->is_more_urgent_than(run) && now - first->wait_begin_ns_ < kStarvedNs;
+}
+
+// Whether one of so many cores is free because a thread that was expected back has not come.
+bool RunScheduler::has_abandoned_core(int cores, std::uint64_t now) const {
+  return running_count_.load(std::memory_order_relaxed) < cores && now - kept_ns_ > kReturnNs;
 }
 
 bool RunScheduler::should_pause(const ScheduledRun& run) const {
@@ -123,8 +176,9 @@ void RunScheduler::stop(ScheduledRun& run) {
   if (run.group_ != nullptr) --run.group_->running_;
 }
 
-// Gives free cores to those that wait. One that has not waited long is only woken, and takes the core if it is still free then.
-void RunScheduler::hand_out_cores() {
+// Gives free cores to those that wait. Unless that is to be `at_once`, one that has not waited long is only woken, and takes the
+// core if it is still free then.
+void RunScheduler::hand_out_cores(Lock& lock, bool at_once) {
   if (waiting_.first == nullptr) return;
   const std::uint64_t now = os::now_ns();
   for (ScheduledRun *w = waiting_.first, *next; w != nullptr; w = next) {
@@ -137,49 +191,51 @@ void RunScheduler::hand_out_cores() {
     w->boost_end_ns_ = now + kBoostNs;
     start(*w);
     w->must_pause_.store(true, std::memory_order_relaxed);  // to look at the time
-    w->granted_.notify_one();
+    lock.wake(*w);
   }
   while (running_count_.load(std::memory_order_relaxed) < cores_) {
     ScheduledRun* const w = most_urgent_waiting();
     if (w == nullptr) return;
-    if (now - w->wait_begin_ns_ < kMostPassedNs) {
-      if (!w->woken_) w->granted_.notify_one();
+    if (!at_once && now - w->wait_begin_ns_ < kMostPassedNs) {
+      if (!w->woken_) lock.wake(*w);
       w->woken_ = true;
       return;
     }
     waiting_.remove(w);
     start(*w);
-    w->granted_.notify_one();
+    lock.wake(*w);
   }
 }
 
-// The run is in the list of those that wait. False, and it is in none, when `cancel` says stop.
-bool RunScheduler::wait_for_core(std::unique_lock<std::mutex>& lock, ScheduledRun& run, const Cancel& cancel) noexcept {
+// The run is in the list of those that wait. False, and it is in none, when `cancel` says stop. The lock may be free at the end.
+bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& cancel) noexcept {
   run.woken_ = false;
+  std::uint64_t look_after = kFirstLookNs;
   while (run.state_ == ScheduledRun::State::kWaiting) {
     if (running_count_.load(std::memory_order_relaxed) < cores_ && most_urgent_waiting() == &run) {
       waiting_.remove(&run);
       start(run);
-      hand_out_cores();  // one was woken at a time
+      hand_out_cores(lock);  // one was woken at a time
       break;
     }
     run.woken_ = false;
     if (cancel.stop()) {
       waiting_.remove(&run);
       run.state_ = ScheduledRun::State::kOutside;
-      hand_out_cores();
+      hand_out_cores(lock);
       break;
     }
-    std::uint64_t look = cancel.requested != nullptr ? kTokenLookNs : UINT64_MAX;
+    std::uint64_t look = cancel.requested != nullptr ? std::min(kTokenLookNs, look_after) : look_after;
     if (cancel.deadline_ns != 0) {
       const std::uint64_t now = deadline_clock_ns();
       look = std::min(look, cancel.deadline_ns > now ? cancel.deadline_ns - now : 1);
     }
-    if (look == UINT64_MAX) {
-      run.granted_.wait(lock);
-    } else {
-      run.granted_.wait_for(lock, std::chrono::nanoseconds(std::min<std::uint64_t>(look, 1'000'000'000)));
-    }
+    run.signal_.store(ScheduledRun::kNone, std::memory_order_relaxed);
+    lock.unlock();
+    os::futex_wait_for(futex_word(run.signal_), ScheduledRun::kNone, look);
+    if (run.signal_.load(std::memory_order_acquire) == ScheduledRun::kStarted) break;
+    lock.lock();
+    look_after = std::min<std::uint64_t>(look_after * 2, 1'000'000'000);
   }
   run.waited_ns_ += os::now_ns() - run.wait_begin_ns_;
   return run.state_ == ScheduledRun::State::kRunning;
@@ -198,15 +254,21 @@ bool RunScheduler::shares_core(const ScheduledRun& run) const {
 
 void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
   if (cores_ == 0 || mark_.in_child() || holds_core(this)) return;
-  std::unique_lock<std::mutex> lock(mutex_);
+  Lock lock(mutex_);
   run.arrival_ = ++arrivals_;
-  if (running_count_.load(std::memory_order_relaxed) < cores_ && has_room_for(run) && (waiting_.first == nullptr || may_pass(run)))
+  const bool is_contended = waiting_.first != nullptr;
+  const std::uint64_t now = is_contended ? os::now_ns() : 0;
+  if (is_contended) t_turn.note_return(this, now);
+  if (running_count_.load(std::memory_order_relaxed) < cores_ && has_room_for(run) && (!is_contended || may_pass(run, now)))
     return run.note_core(), note_core(this, &run), start(run);
-  run.wait_begin_ns_ = os::now_ns();
+  run.wait_begin_ns_ = is_contended ? now : os::now_ns();
   run.state_ = ScheduledRun::State::kWaiting;
   waiting_.push(&run);
   if (has_room_for(run)) ask_for_core(run);
+  if (has_abandoned_core(cores_, run.wait_begin_ns_)) hand_out_cores(lock);
   if (!wait_for_core(lock, run, cancel)) cancel.fail();
+  t_turn = {.scheduler = this, .begin_ns = os::now_ns(), .left_ns = 0, .quick_returns = t_turn.quick_returns};
+  lock.lock();
   const bool shares = shares_core(run);
   lock.unlock();
   if (shares) os::leave_core();
@@ -217,15 +279,23 @@ void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
 void RunScheduler::leave(ScheduledRun& run) noexcept {
   forget_core(&run);
   if (mark_.in_child()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  Lock lock(mutex_);
   stop(run);
   run.core_.store(-1, std::memory_order_relaxed);
-  hand_out_cores();
+  if (waiting_.first == nullptr) return;
+  const std::uint64_t now = os::now_ns();
+  t_turn.note_leave(this, now);
+  if (!has_abandoned_core(cores_ - 1, now) && may_keep_core(run, now)) {
+    kept_ns_ = now;
+    return;
+  }
+  if (t_turn.quick_returns == kQuickReturns) t_turn.left_ns = 0;
+  hand_out_cores(lock, t_turn.quick_returns == kQuickReturns);
 }
 
 void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
   if (run.state_ != ScheduledRun::State::kRunning || mark_.in_child()) return;
-  std::unique_lock<std::mutex> lock(mutex_);
+  Lock lock(mutex_);
   const std::uint64_t now = os::now_ns();
   if (run.boosted_ && now < run.boost_end_ns_) return;
   run.boosted_ = false;
@@ -241,9 +311,9 @@ void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
       w != nullptr && w != &run && running_count_.load(std::memory_order_relaxed) < cores_) {
     waiting_.remove(w);  // it need not be woken to ask
     start(*w);
-    w->granted_.notify_one();
+    lock.wake(*w);
   }
-  hand_out_cores();
+  hand_out_cores(lock);
   if (!wait_for_core(lock, run, cancel)) forget_core(&run);
 }
 

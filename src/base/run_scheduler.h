@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 
@@ -50,6 +49,13 @@ class RunScheduler {
   // A run that is no more urgent may take a free core before one that has been woken for it, unless that has waited for so long:
   // a thread that runs one model again and again need not wait for another to wake up.
   static constexpr std::uint64_t kMostPassedNs = 1'000'000;
+  // A thread that again and again asks for a core within kReturnNs of its last run's end keeps its core for a turn of kTurnNs, in
+  // which nobody is woken for the core: to wake a thread for every run costs more than a short run takes. Should the thread not
+  // come back, then the next run to begin or to end sees it, or one that waits: each looks by itself after kFirstLookNs, then when
+  // it has waited twice as long, and so on.
+  static constexpr std::uint64_t kTurnNs = 2'000'000;
+  static constexpr std::uint64_t kReturnNs = 20'000;
+  static constexpr std::uint64_t kFirstLookNs = 4'000'000;
 
  private:
   friend class ScheduledRun;
@@ -60,17 +66,41 @@ class RunScheduler {
     void remove(ScheduledRun* run);
   };
 
+  // The scheduler's lock, and the threads that are woken when it has been given back: one that wakes up while its waker still has
+  // the lock only falls asleep again.
+  class Lock {
+   public:
+    explicit Lock(std::mutex& mutex) : lock_(mutex) {}
+    ~Lock() { unlock(); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+    void lock() {
+      if (!lock_.owns_lock()) lock_.lock();
+    }
+    void unlock() noexcept;
+    void wake(ScheduledRun& run);
+
+   private:
+    static constexpr int kMostWords = 8;  // more are woken under the lock
+    std::unique_lock<std::mutex> lock_;
+    const std::uint32_t* words_[kMostWords];
+    int count_ = 0;
+  };
+
   void enter(ScheduledRun& run, const Cancel& cancel);
   void leave(ScheduledRun& run) noexcept;
   void pause(ScheduledRun& run, const Cancel& cancel) noexcept;
-  bool wait_for_core(std::unique_lock<std::mutex>& lock, ScheduledRun& run, const Cancel& cancel) noexcept;
+  bool wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& cancel) noexcept;
   bool has_room_for(const ScheduledRun& run) const;
-  bool may_pass(const ScheduledRun& run) const;
+  bool may_pass(const ScheduledRun& run, std::uint64_t now) const;
+  bool may_keep_core(const ScheduledRun& run, std::uint64_t now) const;
+  bool has_abandoned_core(int cores, std::uint64_t now) const;
   bool should_pause(const ScheduledRun& run) const;
   void ask_for_core(const ScheduledRun& run);
   void start(ScheduledRun& run);
   void stop(ScheduledRun& run);
-  void hand_out_cores();
+  void hand_out_cores(Lock& lock, bool at_once = false);
   bool shares_core(const ScheduledRun& run) const;
   ScheduledRun* most_urgent_waiting() const;
 
@@ -80,6 +110,7 @@ class RunScheduler {
   std::mutex mutex_;  // guards what follows, and what runs have of the scheduler
   List running_, waiting_;
   std::uint64_t arrivals_ = 0;
+  std::uint64_t kept_ns_ = 0;  // when a thread that is expected back last left its core without waking another
 };
 
 // One run, on the stack of the thread that runs it.
@@ -111,6 +142,7 @@ class ScheduledRun {
  private:
   friend class RunScheduler;
   enum class State : std::uint8_t { kOutside, kRunning, kWaiting };
+  enum Signal : std::uint32_t { kNone, kLook, kStarted };
 
   bool is_more_urgent_than(const ScheduledRun& other) const;
 
@@ -127,7 +159,7 @@ class ScheduledRun {
   std::uint64_t wait_begin_ns_ = 0;
   std::uint64_t boost_end_ns_ = 0;
   std::uint64_t waited_ns_ = 0;
-  std::condition_variable granted_;
+  std::atomic<std::uint32_t> signal_{kNone};  // on which its thread sleeps
   ScheduledRun* before_ = nullptr;
   ScheduledRun* after_ = nullptr;
 };

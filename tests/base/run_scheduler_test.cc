@@ -101,6 +101,33 @@ TEST(RunScheduler, NoMoreRunsComputeThanThereAreCores) {
   EXPECT_EQ(scheduler.idle_cores(), 2);
 }
 
+// Threads that come back at once keep their cores for a while without waking another; all the same nobody is left waiting when they
+// end, each after another number of runs.
+TEST(RunScheduler, QuickRunsOfManyThreadsAllEnd) {
+  for (const int cores : {1, 2, 3}) {
+    RunScheduler scheduler(cores);
+    std::atomic<int> inside{0}, most{0}, done{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 500 * t; ++i) {
+          const Cancel cancel;
+          ScheduledRun run(scheduler, {}, nullptr, cancel);
+          run.enter();
+          const int now = ++inside;
+          if (now > most) most = now;
+          --inside;
+          ++done;
+        }
+      });
+    }
+    for (auto& t : threads) t.join();
+    EXPECT_LE(most, cores);
+    EXPECT_EQ(done, 500 * (1 + 2 + 3 + 4 + 5 + 6 + 7));
+    EXPECT_EQ(scheduler.idle_cores(), cores);
+  }
+}
+
 TEST(RunScheduler, WithoutABoundAllCompute) {
   RunScheduler scheduler(0);
   Worker a(scheduler, {}), b(scheduler, {}), c(scheduler, {});
