@@ -7,14 +7,14 @@ import ctypes
 import numpy
 
 from . import _arrays, _raw, _tensor
-from ._library import Error, Status, check, library, new_error, sized
+from ._library import Error, Status, check, library, new_error, prompt_library, sized
 
 _POINTER, _INT32, _UINT32, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
 _POINTER_SIZE = ctypes.sizeof(_POINTER)
 
 
-def _function(name, *parameters):
-    function = library()[name]  # an object of its own, unlike library().name
+def _function(lib, name, *parameters):
+    function = lib[name]  # an object of its own, unlike lib.name
     function.restype, function.argtypes = _INT32, parameters
     return function
 
@@ -28,11 +28,11 @@ class Call:
     """The C side of one run of tensors. `inputs`, `outputs`: of the session."""
 
     def __init__(self, inputs, outputs):
-        self._wrap = _function("evn_tensor_wrap", _POINTER, _POINTER, _SIZE, _INT32, _POINTER, _UINT32, _POINTER, _POINTER, _POINTER,
-                               _POINTER)
-        self._session_run = _function("evn_session_run", _POINTER, _POINTER, _UINT32, _POINTER, _UINT32, _POINTER, _POINTER)
-        self._release = _function("evn_tensor_release", _POINTER)
-        self._library = library()
+        self._wrap = _function(prompt_library(), "evn_tensor_wrap", _POINTER, _POINTER, _SIZE, _INT32, _POINTER, _UINT32, _POINTER, _POINTER,
+                               _POINTER, _POINTER)
+        self._session_run = _function(library(), "evn_session_run", _POINTER, _POINTER, _UINT32, _POINTER, _UINT32, _POINTER, _POINTER)
+        self._release = _function(library(), "evn_tensor_release", _POINTER)  # may call a deleter of another library
+        self._release_wrapped = _function(prompt_library(), "evn_tensor_release", _POINTER)
         self._inputs = inputs
         self._names = [value.name for value in outputs]
         self._no_results = [None] * len(outputs)
@@ -92,11 +92,13 @@ class Call:
 
     def _drop(self, index):
         if self._slots[index]:
-            self._release(self._slots[index])
+            release = self._release if self._wrapped[index] is None else self._release_wrapped
+            release(self._slots[index])
             self._slots[index] = self._wrapped[index] = None
 
-    def run(self, session, options, on_device=False):
-        """Runs, and returns {name: array} of the outputs that are wanted; with `on_device`, {name: Tensor}."""
+    def run(self, session, options, runtime, on_device=False):
+        """Runs, and returns {name: array} of the outputs that are wanted; with `on_device`, {name: Tensor}. `runtime`: the owner of its
+        handle."""
         if False in self._given:
             raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[self._given.index(False)].name}' is missing")
         status = self._session_run(session, self._slots_at, len(self._inputs), self._results_at, len(self._names),
@@ -104,7 +106,8 @@ class Call:
         if status:
             check(status, self.error)
         results = self._results
-        owners = [_arrays.OutputTensor(tensor, self._library) for tensor in results]  # all of them before anything can fail
+        place = None if on_device else runtime
+        owners = [_arrays.OutputTensor(tensor, place) for tensor in results]  # all of them before anything can fail
         results[:] = self._no_results  # else the next run would write there
         if on_device:
             return {name: _tensor.of_output(owner, self.error) for name, owner in zip(self._names, owners) if not owner.is_empty()}

@@ -2,6 +2,7 @@
 import ctypes
 import ctypes.util
 import enum
+import functools
 import os
 import pathlib
 import sys
@@ -164,6 +165,14 @@ def _library():
 def library():
     """The loaded library; loads it at the first call. OSError says where it was looked for."""
     return _library()[1]
+
+
+@functools.cache
+def prompt_library():
+    """The same library, whose functions keep the interpreter's lock. For those that return at once, wait for nothing and call nothing of
+    Python's: another thread that takes the lock at each of them costs more than they do."""
+    path, _ = _library()
+    return _raw.bind(ctypes.PyDLL(path))
 
 
 def library_path():

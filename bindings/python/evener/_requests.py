@@ -129,14 +129,14 @@ _completions = _Completions()
 os.register_at_fork(after_in_child=_completions.begin_in_child)
 
 
-def _tensor_reader(outputs, on_device):
+def _tensor_reader(outputs, runtime, on_device):
     names = [value.name for value in outputs]
 
     def read(request):
         lib, error, results = library(), new_error(), (ctypes.c_void_p * len(names))()
         take = lib.evn_request_take
         check(take(request, ctypes.cast(results, ctypes.POINTER(_raw.evn_tensor)), len(names), error), error)
-        owners = [_arrays.OutputTensor(tensor, lib) for tensor in results]
+        owners = [_arrays.OutputTensor(tensor, None if on_device else runtime) for tensor in results]
         read_one = _tensor.of_output if on_device else _arrays.OutputTensor.array
         return {name: read_one(owner, error) for name, owner in zip(names, owners) if not owner.is_empty()}
     return read
@@ -156,10 +156,11 @@ def _value_reader(outputs, on_device):
     return read
 
 
-def submit_tensors(session, slots, outputs, options, token, keep, on_device=False):
-    """Submits a run of tensors; `slots`: an array of handles. A RunFuture; with `on_device`, of Tensors."""
+def submit_tensors(session, slots, outputs, options, token, keep, runtime, on_device=False):
+    """Submits a run of tensors; `slots`: an array of handles; `runtime`: the owner of its handle. A RunFuture; with `on_device`, of
+    Tensors."""
     return _submit(library().evn_session_submit, session, ctypes.cast(slots, ctypes.POINTER(_raw.evn_tensor)), len(slots), outputs,
-                   _tensor_reader(outputs, on_device), options, token, keep)
+                   _tensor_reader(outputs, runtime, on_device), options, token, keep)
 
 
 def submit_values(session, slots, outputs, options, token, keep, on_device=False):

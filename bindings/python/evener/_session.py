@@ -181,7 +181,7 @@ class Session(Object):
         call = self._take_call()
         try:
             self._give(call, inputs, state)
-            return call.run(self._handle, options, outputs_on_device)
+            return call.run(self._handle, options, self._runtime, outputs_on_device)
         finally:
             call.end()
             self._calls.append(call)
@@ -208,7 +208,7 @@ class Session(Object):
             self._give(call, inputs, state)
             slots, memory = call.submission()
             return _requests.submit_tensors(self._handle, slots, self.outputs, options, token, (inputs, memory),
-                                            outputs_on_device)
+                                            self._runtime, outputs_on_device)
         finally:
             call.end()
             self._calls.append(call)

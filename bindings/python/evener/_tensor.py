@@ -114,7 +114,7 @@ class Tensor:
             return numpy.from_dlpack(self)
         except _ElsewhereError:
             view = _full_view(self)
-            return _arrays.OutputTensor(view, self._library).array(new_error()).copy()
+            return _arrays.OutputTensor(view).array(new_error()).copy()
 
     def view(self, first, shape):
         """A tensor over a part of the memory, which it keeps: elements from number `first` on, in row-major order, as `shape`.
