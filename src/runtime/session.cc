@@ -63,6 +63,8 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
 
 Session::~Session() = default;
 
+void Session::note_duration(std::uint64_t duration_ns) noexcept { batcher_->note_duration(duration_ns); }
+
 void Session::make_bodies(const SessionRequest& request) {
   const ModelPtr& model = compiled_.model;
   if (model->bodies.empty()) return;

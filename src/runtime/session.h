@@ -127,6 +127,7 @@ class Session {
   void take_outputs(Call& call, const Plan& plan) const;
   void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
                  StateRun* state);
+  void note_duration(std::uint64_t duration_ns) noexcept;  // of a run, for the batches to come
   void run_with_state(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
   void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
                 std::uint64_t run_number);

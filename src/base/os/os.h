@@ -122,6 +122,9 @@ void leave_core() noexcept;
 // CLOCK_MONOTONIC.
 std::uint64_t now_ns() noexcept;
 
+// What the calling thread has had of a processor.
+std::uint64_t thread_time_ns() noexcept;
+
 // dlopen with RTLD_NOW | RTLD_LOCAL; nullptr and *why on failure.
 void* open_library(const char* name, std::string* why);
 void* find_symbol(void* library, const char* name) noexcept;

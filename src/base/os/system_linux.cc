@@ -18,11 +18,19 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-std::uint64_t now_ns() noexcept {
+namespace {
+
+std::uint64_t read_clock(clockid_t clock) noexcept {
   struct timespec t = {};
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  ::clock_gettime(clock, &t);
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
+
+}  // namespace
+
+std::uint64_t now_ns() noexcept { return read_clock(CLOCK_MONOTONIC); }
+
+std::uint64_t thread_time_ns() noexcept { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
 
 void* open_library(const char* name, std::string* why) {
   if (fault_hit(Seam::kIo)) {

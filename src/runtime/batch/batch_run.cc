@@ -173,7 +173,6 @@ void BatchRun::note_failure(const Error& e) const noexcept {
 }
 
 bool BatchRun::run() noexcept {
-  const std::uint64_t begin = os::now_ns();
   bool done = false;
   times_.requests = static_cast<std::uint32_t>(members_.size());
   request_.times = &times_;
@@ -185,13 +184,11 @@ bool BatchRun::run() noexcept {
   } catch (...) {
     note_failure(make_error(EVN_ERROR_INTERNAL, "an unexpected exception was caught"));
   }
-  duration_ns_ = os::now_ns() - begin;
   return done;
 }
 
 void BatchRun::finish(bool has_run) noexcept {
   if (has_run) {
-    batcher_.note_duration(duration_ns_);
     session_->statistics().note_rows(static_cast<std::size_t>(rows_));
   }
   inputs_.clear();

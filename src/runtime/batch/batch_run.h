@@ -62,8 +62,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   RunRequest request_;
   std::vector<TensorPtr> tensors_;  // copies of the rows, per input
   std::vector<RunValue> inputs_, outputs_;
-  RunTimes times_;  // of the run, for the statistics of its members
-  std::uint64_t duration_ns_ = 0;
+  RunTimes times_;            // of the run, for the statistics of its members
   BatchRun* next_ = nullptr;  // in a list
   CancelToken token_;
   Mutex mutex_;  // guards which of the members have a request while the run is under way

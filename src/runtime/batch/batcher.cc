@@ -10,6 +10,7 @@ namespace evn {
 namespace {
 
 constexpr std::size_t kLeastProofs = 64, kMostProofs = 1024;
+constexpr std::size_t kMostRowSizes = 8;      // of which is known how many rows a batch should have
 constexpr std::size_t kMostKept = 8;          // tensors for batches that are not under way
 constexpr std::size_t kMostCompared = 4096;   // bytes of an input without rows
 constexpr std::uint64_t kWakingNs = 500'000;  // that a deadline leaves beside twice the mean run
@@ -48,6 +49,7 @@ Batcher::Batcher(const CompiledGraph& graph, const BatchingConfig& config)
         .write("whether rows can be joined is looked at when requests come: none of the lengths tried fits the graph");
   }
   proofs_.reserve(most_proofs_ + 1);
+  sizes_.reserve(kMostRowSizes);
   tensors_.reserve(kMostKept);
 }
 
@@ -127,6 +129,30 @@ bool Batcher::agree(const Request& a, const Request& b) const {
     }
   }
   return true;
+}
+
+std::uint64_t Batcher::row_bytes(const Request& request) const {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i] != kNoRows) bytes += request.inputs()[i].tensor->size_bytes();
+  }
+  return bytes / static_cast<std::uint64_t>(request.joinable_rows());
+}
+
+// 0: there has been but one, which may have been planned.
+std::uint64_t Batcher::shortest_run_ns() const {
+  return runs_.load(std::memory_order_relaxed) > 1 ? least_ns_.load(std::memory_order_relaxed) : 0;
+}
+
+BatchSizes& Batcher::sizes_of(std::uint64_t row_bytes) noexcept {
+  auto it = std::find_if(sizes_.begin(), sizes_.end(), [&](const RowSizes& s) { return s.row_bytes == row_bytes; });
+  if (it == sizes_.end()) {
+    if (sizes_.size() == sizes_.capacity()) sizes_.pop_back();
+    sizes_.push_back({row_bytes, BatchSizes(config_.max_batch, shortest_run_ns())});
+    it = sizes_.end() - 1;
+  }
+  std::rotate(sizes_.begin(), it, it + 1);
+  return sizes_.front().sizes;
 }
 
 std::uint64_t Batcher::waits_until(const Request& member) const {
@@ -220,6 +246,8 @@ void Batcher::note_duration(std::uint64_t duration_ns) noexcept {
   const std::uint64_t mean = mean_ns_.load(std::memory_order_relaxed);
   const std::uint64_t next = mean == 0 ? duration_ns : mean - mean / kShareOfMean + duration_ns / kShareOfMean;
   mean_ns_.store(next, std::memory_order_relaxed);
+  if (duration_ns < least_ns_.load(std::memory_order_relaxed)) least_ns_.store(duration_ns, std::memory_order_relaxed);
+  runs_.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace evn

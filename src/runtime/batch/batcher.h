@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "runtime/batch/batch_sizes.h"
 #include "runtime/batch/separable.h"
 #include "runtime/tensor.h"
 
@@ -25,9 +26,14 @@ class Batcher {
   std::int64_t rows_of(const Request& request) const;
   // Whether two that may be joined, may be so with each other.
   bool agree(const Request& a, const Request& b) const;
-  std::int64_t most_rows() const { return config_.max_batch; }
+  // Bytes of one row of a request that may be joined: requests whose rows cost the same have as many.
+  std::uint64_t row_bytes(const Request& request) const;
 
   // -- Waiting: guarded by the dispatcher's mutex ---------------------------------------------------------------------------
+
+  // How many rows of so many bytes a batch takes, at most max_batch; and what one has cost.
+  std::int64_t most_rows(std::uint64_t row_bytes) { return sizes_of(row_bytes).most_rows(); }
+  void note_cost(std::uint64_t row_bytes, std::int64_t rows, std::uint64_t core_ns) { sizes_of(row_bytes).note(rows, core_ns); }
 
   // A request has come, with which so many are in flight.
   void note_arrival(std::uint64_t in_flight) { expected_ = std::max(expected_, in_flight); }
@@ -64,6 +70,13 @@ class Batcher {
     std::shared_ptr<const RowOutputs> outputs;
   };
 
+  struct RowSizes {
+    std::uint64_t row_bytes;
+    BatchSizes sizes;
+  };
+
+  std::uint64_t shortest_run_ns() const;
+  BatchSizes& sizes_of(std::uint64_t row_bytes) noexcept;
   RowInputs one_row_of(const Request& request, std::int64_t length) const;
   void check_outputs() const;
   void find_mask();
@@ -75,9 +88,12 @@ class Batcher {
   std::vector<bool> filled_up_;  // per input
   const std::size_t most_proofs_;
   std::uint64_t expected_ = 0;
+  std::vector<RowSizes> sizes_;            // most recently used first
   std::atomic<std::uint64_t> mean_ns_{0};  // of runs
-  Mutex mutex_;                            // guards what follows
-  std::vector<Proof> proofs_;              // most recently used first
+  std::atomic<std::uint64_t> least_ns_{UINT64_MAX};
+  std::atomic<std::uint32_t> runs_{0};
+  Mutex mutex_;                // guards what follows
+  std::vector<Proof> proofs_;  // most recently used first
   std::vector<std::vector<TensorPtr>> tensors_;
 };
 

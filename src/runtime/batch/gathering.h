@@ -15,14 +15,22 @@ struct Gathering {
   Batcher& batcher;
   std::vector<RequestPtr> members = {};
   std::int64_t rows = 0;
+  std::int64_t most_rows = 0;
+  std::uint64_t row_bytes = 0;          // 0: the first cannot be joined
   std::uint64_t until_ns = UINT64_MAX;  // it waits for others
 
-  bool is_full() const { return rows >= batcher.most_rows(); }
+  bool is_full() const { return rows >= most_rows; }
 
   // Throws std::bad_alloc.
   bool begin(const RequestPtr& first) {
     const std::int64_t own = first->joinable_rows();
-    if (own == 0 || own >= batcher.most_rows()) return false;
+    if (own == 0) return false;
+    row_bytes = batcher.row_bytes(*first);
+    most_rows = batcher.most_rows(row_bytes);
+    if (own >= most_rows) {
+      rows = own;
+      return false;
+    }
     members.push_back(first);
     note(*first, own);
     return true;
@@ -32,7 +40,7 @@ struct Gathering {
     using Wanted = SessionRequests::Wanted;
     if (is_full()) return Wanted::kEnd;
     const std::int64_t own = other->joinable_rows();
-    if (own == 0 || rows + own > batcher.most_rows() || !batcher.agree(*members.front(), *other)) return Wanted::kLeave;
+    if (own == 0 || rows + own > most_rows || !batcher.agree(*members.front(), *other)) return Wanted::kLeave;
     note(*other, own);
     return Wanted::kTake;
   }

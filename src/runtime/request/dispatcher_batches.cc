@@ -9,20 +9,26 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
   Gathering gathering(batcher);
   gather(gathering, request, requests, lock);
   if (thread != nullptr && waiting > 0) call_more_threads();
+  const int beside = count_executing();
   lock.unlock();
+  const std::uint64_t begin = os::thread_time_ns();
   if (gathering.members.size() > 1) {
     request.reset();
     run_batch(batcher, std::move(gathering.members), lock);
   } else {
     gathering.members.clear();
-    const std::uint64_t begin = os::now_ns();
     request->execute(request);
     request.reset();
-    batcher.note_duration(os::now_ns() - begin);
   }
   if (is_forked()) return;  // by a callback: in the child, a thread of the parent's may have the mutex
+  const std::uint64_t time = os::thread_time_ns() - begin;
   lock.lock();
   batcher.note_end(requests.in_flight());
+  if (gathering.row_bytes == 0) return;
+  // Cores, which it shared with those beside it then and now: twice each.
+  const auto executed = static_cast<std::uint64_t>(std::max(2, beside + count_executing()));
+  const auto cores = on_host ? executed : std::max<std::uint64_t>(executed, 2 * static_cast<std::uint64_t>(most_executing));
+  batcher.note_cost(gathering.row_bytes, gathering.rows, time * cores / executed);
 }
 
 // Those that wait already; and those that come, as long as the first may wait for them, more are on their way, and no other request

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <mutex>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -66,6 +67,8 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
 
   // What is guarded is as other threads had it when the process forked, which this thread did in a callback.
   bool is_forked() const { return made_in != os::fork_generation(); }
+
+  int count_executing() const { return std::accumulate(executing.begin(), executing.end(), 0); }
 
   // A request waits only for others that are as urgent: for a more urgent one a further thread is started, for which runs of the
   // others make way.

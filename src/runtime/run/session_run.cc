@@ -291,7 +291,9 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
   RunNote note(statistics_, request.priority, request.submitted_ns, request.times);
   note.follow([&] {
     if (request.state != nullptr) return run_with_state(inputs, outputs, request, note);
+    const std::uint64_t begin = batcher_ != nullptr ? os::now_ns() : 0;
     run_noted(inputs, outputs, request, note, nullptr);
+    if (batcher_ != nullptr) note_duration(os::now_ns() - begin);
   });
 }
 

@@ -1,0 +1,74 @@
+#include "runtime/batch/batch_sizes.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace evn {
+namespace {
+
+constexpr double kShareOfMean = 1.0 / 8;  // one batch
+constexpr double kMostOfMean = 2;         // a batch that took longer was held up by something else
+
+int size_of(std::int64_t rows) { return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows))) - 1; }
+
+}  // namespace
+
+BatchSizes::BatchSizes(std::int64_t most_rows, std::uint64_t run_ns)
+    : most_rows_(most_rows), largest_(std::min(size_of(most_rows), kMostSizes - 1)), chosen_(largest_) {
+  if (run_ns >= kLongRunNs) begin_trials();
+}
+
+void BatchSizes::begin_trials() {
+  trial_ = 0;
+  last_trial_ = largest_;
+}
+
+void BatchSizes::Size::forget() { *this = {}; }
+
+std::int64_t BatchSizes::most_rows() const {
+  const int size = trial_ != kNone ? trial_ : chosen_;
+  return size == largest_ ? most_rows_ : std::int64_t{1} << size;
+}
+
+// The smallest size than which none is cheaper by more than the least gain.
+int BatchSizes::best() const {
+  double least = 0;
+  for (int i = 0; i <= largest_; ++i) {
+    if (sizes_[i].is_known() && (least == 0 || sizes_[i].row_ns < least)) least = sizes_[i].row_ns;
+  }
+  for (int i = 0; i <= largest_; ++i) {
+    if (sizes_[i].is_known() && sizes_[i].row_ns * (1 - kLeastGain) <= least) return i;
+  }
+  return chosen_;
+}
+
+// The trial's size is known. The first time all sizes are tried from 1 on, until one gains nothing.
+void BatchSizes::go_on() {
+  chosen_ = best();
+  const bool more = trial_ < last_trial_ && trial_ <= chosen_;
+  trial_ = more ? trial_ + 1 : kNone;
+  if (trial_ == kNone) again_ns_ = computed_ns_ + kAgainNs;
+}
+
+void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns) {
+  computed_ns_ += core_ns;
+  if (last_trial_ == kNone) {
+    if (computed_ns_ < kFreeNs) return;
+    begin_trials();
+  } else if (trial_ == kNone && computed_ns_ >= again_ns_) {  // those beside the chosen one
+    trial_ = std::max(chosen_ - 1, 0);
+    last_trial_ = std::min(chosen_ + 1, largest_);
+    for (int i = trial_; i <= last_trial_; ++i) {
+      if (i != chosen_) sizes_[i].forget();
+    }
+  }
+  Size& size = sizes_[std::min(size_of(rows), largest_)];
+  const double row_ns = static_cast<double>(core_ns) / static_cast<double>(rows);
+  if (++size.batches == 1 && core_ns < kTrialNs) return;  // planning has a part in it
+  size.trial_ns += core_ns;
+  const double seen = size.row_ns != 0 ? std::min(row_ns, kMostOfMean * size.row_ns) : row_ns;
+  size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) * kShareOfMean : seen;
+  while (trial_ != kNone && sizes_[trial_].is_known()) go_on();
+}
+
+}  // namespace evn

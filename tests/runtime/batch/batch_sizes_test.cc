@@ -1,0 +1,86 @@
+// How many rows batches get, for costs that are told: nothing is measured.
+#include "runtime/batch/batch_sizes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+namespace evn {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+
+// The size that most batches have in the end, where as many rows wait as a batch may take. The cost is a batch's.
+std::int64_t settle(BatchSizes& sizes, const std::function<std::uint64_t(std::int64_t)>& cost) {
+  std::map<std::int64_t, int> seen;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::int64_t rows = sizes.most_rows();
+    sizes.note(rows, cost(rows));
+    if (i >= 10'000) ++seen[rows];
+  }
+  return std::max_element(seen.begin(), seen.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
+}
+
+std::uint64_t weights_once(std::int64_t rows) { return 6 * kMs + static_cast<std::uint64_t>(rows) * kMs / 2; }
+std::uint64_t by_the_row(std::int64_t rows) { return 20 * kMs * static_cast<std::uint64_t>(rows); }
+// Up to four rows are cheaper together, more are not.
+std::uint64_t up_to_four(std::int64_t rows) {
+  const auto n = static_cast<std::uint64_t>(rows);
+  return n * (n < 4 ? 4 - n / 2 : 2) * kMs;
+}
+
+TEST(BatchSizes, AsManyRowsAsThereAreWhereThatMakesARowCheaper) {
+  BatchSizes sizes(16, 6 * kMs);
+  EXPECT_EQ(sizes.most_rows(), 1);
+  EXPECT_EQ(settle(sizes, weights_once), 16);
+}
+
+TEST(BatchSizes, OneRowWhereMoreGainNothing) {
+  BatchSizes sizes(16, 20 * kMs);
+  EXPECT_EQ(settle(sizes, by_the_row), 1);
+}
+
+TEST(BatchSizes, NoMoreThanGainSomething) {
+  BatchSizes sizes(64, 6 * kMs);
+  EXPECT_EQ(settle(sizes, up_to_four), 4);
+}
+
+TEST(BatchSizes, AnyNumberMayBeTheLargest) {
+  BatchSizes sizes(12, 6 * kMs);
+  EXPECT_EQ(settle(sizes, weights_once), 12);
+}
+
+TEST(BatchSizes, ShortRunsAreJoinedBeforeAnythingIsKnown) {
+  BatchSizes sizes(16, BatchSizes::kLongRunNs - 1);
+  std::uint64_t computed = 0;
+  for (; computed + kMs < BatchSizes::kFreeNs; computed += kMs) {
+    EXPECT_EQ(sizes.most_rows(), 16);
+    sizes.note(16, kMs);
+  }
+  sizes.note(16, kMs);
+  EXPECT_EQ(sizes.most_rows(), 1);
+}
+
+TEST(BatchSizes, WhatWasHeldUpOnceChangesNothing) {
+  BatchSizes sizes(16, 20 * kMs);
+  int runs = 0;
+  EXPECT_EQ(settle(sizes, [&](std::int64_t rows) { return by_the_row(rows) * (++runs == 100 ? 1000 : 1); }), 1);
+}
+
+TEST(BatchSizes, AnotherCostIsSeenLater) {
+  BatchSizes sizes(16, 20 * kMs);
+  ASSERT_EQ(settle(sizes, by_the_row), 1);
+  EXPECT_EQ(settle(sizes, weights_once), 16);
+  EXPECT_EQ(settle(sizes, by_the_row), 1);
+}
+
+TEST(BatchSizes, BatchesThatNeverGetLargeDoNotEndATrial) {
+  BatchSizes sizes(16, 6 * kMs);
+  for (int i = 0; i < 1000; ++i) sizes.note(1, weights_once(1));
+  EXPECT_EQ(sizes.most_rows(), 2);
+}
+
+}  // namespace
+}  // namespace evn
