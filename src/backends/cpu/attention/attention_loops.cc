@@ -89,8 +89,15 @@ constexpr MicroFn kMicros[][kNv] = {
 #endif
 };
 
+// One row by so many vectors of columns: as many chains as keep the multipliers busy, and whole rows of B as they lie in memory.
+constexpr std::int64_t kRowNv = 8;
+
 // `rows` rows by `vectors` vectors of columns, in register tiles of like heights.
 void product(CancelPoints* points, Product g, std::int64_t rows, std::int64_t vectors) {
+  if (vectors == kRowNv) {
+    if (!stops(points, vectors * kLanes * g.k)) micro<1, kRowNv>(g);
+    return;
+  }
   const std::int64_t blocks = (rows + kMr - 1) / kMr;
   for (std::int64_t i = 0; i < blocks; ++i) {
     const std::int64_t height = rows / blocks + (i < rows % blocks ? 1 : 0);
@@ -363,14 +370,18 @@ void score(const Block& b, const Buffers& f) {
 // The weighted sum of values [first, first + count), which lie ldb apart: to the result, or with the last of them to Y.
 void add_values(const Block& b, const Buffers& f, const float* values, std::int64_t ldb, std::int64_t first, std::int64_t count) {
   const bool last = first + count == b.keys && f.width == b.value_depth;
-  each_panel(f.width / kLanes, [&](std::int64_t at, std::int64_t vectors) {
+  const std::int64_t vectors = f.width / kLanes;
+  const auto add = [&](std::int64_t at, std::int64_t n) {
     const std::int64_t d = at * kLanes;
     const float* start = first == 0 ? nullptr : f.result + d;
     product(b.points,
             {f.scores + first, f.score_step, values + d, ldb, count, start, f.width, last ? b.y + d : f.result + d,
              last ? b.y_step : f.width, 1.0f, last ? f.inverse : nullptr},
-            b.queries, vectors);
-  });
+            b.queries, n);
+  };
+  std::int64_t at = 0;
+  for (; b.queries == 1 && vectors - at >= kRowNv; at += kRowNv) add(at, kRowNv);
+  each_panel(vectors - at, [&](std::int64_t begin, std::int64_t n) { add(at + begin, n); });
 }
 
 // Whole vectors are read where they lie.

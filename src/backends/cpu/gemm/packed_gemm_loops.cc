@@ -27,7 +27,8 @@ constexpr std::int64_t kMatrixKc = 1024;  // panels of B, the next one's as well
 constexpr std::int64_t kMc = 126;
 constexpr std::int64_t kWholeMc = 2 * kMc;  // so many rows of a matrix, which is not copied, are one block
 constexpr std::int64_t kNearFloats =
-    1 << 12;  // a B of so many is read at once. A larger one left L2 while other layers ran: it is fetched ahead
+    1 << 12;                 // a B of so many is read at once. A larger one left L2 while other layers ran: it is fetched ahead
+constexpr int kStreams = 4;  // panels that one row reads at a time
 constexpr std::int64_t kPadding = 16;  // of copied rows, so that they do not fall into one set of the cache
 
 // A micro-tile in one block of k.
@@ -133,6 +134,25 @@ void micro(const Micro& g) {
   finish<true, R, NV>(g, acc);
 }
 
+// For one row, which reads B once and from far away: several panels at a time, `panel` floats apart, as several streams come from
+// memory faster than one does. A is one segment.
+void micro_streams(const Micro& g, std::int64_t panel, std::int64_t count) {
+  Vec acc[1][kStreams * kNv];
+  start<BiasOf::kColumns, 1, kStreams * kNv>(g, acc);
+  const float* a = g.a;
+  const float* const a_end = a + count;
+  const float* b = g.b;
+  for (; a != a_end; ++a, b += kNr) {
+    const Vec x = splat(*a);
+#pragma GCC unroll 4
+    for (int p = 0; p < kStreams; ++p) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kNv; ++v) add_product(x, load(b + p * panel + v * kLanes), acc[0][p * kNv + v]);
+    }
+  }
+  finish<true, 1, kStreams * kNv>(g, acc);
+}
+
 using MicroFn = void (*)(const Micro&);
 constexpr int kHalfNv = kNv < 4 ? 1 : 2;
 #define EVN_MICRO_ROW(R) \
@@ -217,9 +237,14 @@ class Block {
     g.ldc = t_.ldc;
     g.ldr = t_.ldr;
     g.far = t_.far && last;
-    // One or two rows read B as the stream that it is, faster than by hints.
+    // Two rows read B as the stream that it is, faster than by hints.
     const bool far = t_.k * t_.n > kNearFloats && m_ > 2;
-    for (std::int64_t column = 0; column < t_.n; column += kNr) {
+    std::int64_t column = 0;
+    if (m_ == 1 && t_.k * t_.n > kNearFloats && t_.window == nullptr) {
+      column = run_streams(g, segments[0], k0, kc, last);
+      if (column < 0) return false;
+    }
+    for (; column < t_.n; column += kNr) {
       const std::int64_t left = t_.n - column;
       const std::int64_t cols = left < kNr ? left : kNr;
       const std::int64_t vectors = (cols + kLanes - 1) / kLanes;
@@ -259,6 +284,24 @@ class Block {
       }
     }
     return true;
+  }
+
+  // One row, as far as there are panels to read side by side: the column after the last of them; -1: the run stops.
+  std::int64_t run_streams(Micro& g, const Segment& segment, std::int64_t k0, std::int64_t kc, bool last) {
+    constexpr std::int64_t width = kStreams * kNr;
+    std::int64_t column = 0;
+    for (; t_.n - column >= width; column += width) {
+      if (stops(t_.points, width * kc)) return -1;
+      g.last_lanes = kLanes;
+      g.a = panels_[0].a + segment.at;
+      g.b = t_.b + column * t_.k + k0 * kNr;
+      g.c = t_.c + row_ * t_.ldc + column;
+      g.bias = t_.init == nullptr ? nullptr : t_.init + column;
+      g.residual = last && t_.residual != nullptr ? t_.residual + row_ * t_.ldr + column : nullptr;
+      micro_streams(g, t_.k * kNr, kc);
+      if (last && chain_.rest_count > 0) apply_rest(chain_, g.c, 1, t_.ldc, width);
+    }
+    return column;
   }
 
   // Not inlined: the stack of `parts` is only for those who need it.
