@@ -136,6 +136,16 @@ class ScheduledRun {
   void note_core() { core_.store(os::current_core(), std::memory_order_relaxed); }
   void pause() noexcept { scheduler_.pause(*this, cancel_); }
 
+  // Whether other threads may do parts of it; and what those parts would have taken on its own thread. Of that thread.
+  bool is_alone() const { return alone_; }
+  void set_alone(bool alone) { alone_ = alone; }
+  bool was_offered() const { return offered_; }
+  std::uint64_t saved_ns() const { return saved_ns_; }
+  void note_help(std::uint64_t saved_ns) {
+    offered_ = true;
+    saved_ns_ += saved_ns;
+  }
+
   // What it has waited for cores so far.
   std::uint64_t waited_ns() const { return waited_ns_; }
 
@@ -159,6 +169,9 @@ class ScheduledRun {
   std::uint64_t wait_begin_ns_ = 0;
   std::uint64_t boost_end_ns_ = 0;
   std::uint64_t waited_ns_ = 0;
+  bool alone_ = false;
+  bool offered_ = false;
+  std::uint64_t saved_ns_ = 0;
   std::atomic<std::uint32_t> signal_{kNone};  // on which its thread sleeps
   ScheduledRun* before_ = nullptr;
   ScheduledRun* after_ = nullptr;

@@ -409,7 +409,8 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
       body(context, 0, begin, left < grain ? count : begin + grain);
     }
   };
-  if (!shared_ || ranges == 1 || t_in_body || shared_->idle_cores() <= 0) return work_alone();
+  if (!shared_ || ranges == 1 || t_in_body || (run != nullptr && run->is_alone()) || shared_->idle_cores() <= 0)
+    return work_alone();
   Shared& s = *shared_;
   const int core = os::current_core();
   if (!s.started.load(std::memory_order_acquire)) {
@@ -440,6 +441,10 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   s.announce();
   const std::uint64_t done = job.work(0, &s);
   s.close_gate(slot, start, done);
+  if (run != nullptr) {
+    const std::uint64_t helped = static_cast<std::uint64_t>(ranges) - done;
+    run->note_help(helped != 0 ? (os::now_ns() - start) * helped / (done + 1) : 0);
+  }
   job.rethrow();
 }
 

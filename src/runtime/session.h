@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/help_worth.h"
 #include "base/mutex.h"
 #include "runtime/request/run_statistics.h"
 #include "runtime/request/session_requests.h"
@@ -93,6 +94,7 @@ class Session {
     int idle_count = 0;
     std::vector<PreparedPtr> next;  // most recently used first
     bool came_back = false;         // asked for again after another plan
+    HelpWorth help_worth;
 
     ~Prepared();
   };

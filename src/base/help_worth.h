@@ -1,0 +1,45 @@
+// Whether threads that help are worth it for short runs: between the jobs of such runs they spin, on a core that others could use.
+// docs/decisions/0055-run-scheduler.md
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace evn {
+
+// Of runs that are alike, from any thread.
+class HelpWorth {
+ public:
+  // Runs of that length are measured; longer ones are always helped.
+  static constexpr std::uint64_t kShortNs = 500'000;
+  // After so much of their time, they go on alone where helpers have saved less than a kLeastShare of it, for so many runs.
+  static constexpr std::uint64_t kMeasuredNs = 2'000'000;
+  static constexpr std::uint64_t kLeastShare = 10;
+  static constexpr std::uint32_t kAloneRuns = 1000;
+
+  // Whether the run that begins is to compute on its own thread alone.
+  bool begin_alone() {
+    std::uint32_t left = alone_.load(std::memory_order_relaxed);
+    while (left != 0) {
+      if (alone_.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) return true;
+    }
+    return false;
+  }
+
+  // A run to which threads could come has taken `run_ns`; the ranges that they did would have taken `saved_ns` more.
+  void note(std::uint64_t run_ns, std::uint64_t saved_ns) {
+    if (run_ns >= kShortNs) return;
+    const std::uint64_t saved = saved_ns_.fetch_add(saved_ns, std::memory_order_relaxed) + saved_ns;
+    const std::uint64_t measured = measured_ns_.fetch_add(run_ns, std::memory_order_relaxed) + run_ns;
+    if (measured < kMeasuredNs) return;
+    saved_ns_.store(0, std::memory_order_relaxed);
+    measured_ns_.store(0, std::memory_order_relaxed);
+    if (saved < measured / kLeastShare) alone_.store(kAloneRuns, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::uint32_t> alone_{0};
+  std::atomic<std::uint64_t> measured_ns_{0}, saved_ns_{0};
+};
+
+}  // namespace evn
