@@ -7,12 +7,12 @@
 
 namespace evn {
 
-// Of runs that are alike, from any thread.
+// One for the runs of a plan, which are alike. From any thread.
 class HelpWorth {
  public:
-  // Runs of that length are measured; longer ones are always helped.
+  // Shorter runs are measured; others are always helped.
   static constexpr std::uint64_t kShortNs = 500'000;
-  // After so much of their time, they go on alone where helpers have saved less than a kLeastShare of it, for so many runs.
+  // Where helpers have saved less than 1 / kLeastShare of so much time, so many runs do without them.
   static constexpr std::uint64_t kMeasuredNs = 2'000'000;
   static constexpr std::uint64_t kLeastShare = 10;
   static constexpr std::uint32_t kAloneRuns = 1000;
@@ -26,7 +26,7 @@ class HelpWorth {
     return false;
   }
 
-  // A run to which threads could come has taken `run_ns`; the ranges that they did would have taken `saved_ns` more.
+  // A run that helpers could join has taken `run_ns`; what they did would have taken its own thread `saved_ns` more.
   void note(std::uint64_t run_ns, std::uint64_t saved_ns) {
     if (run_ns >= kShortNs) return;
     const std::uint64_t saved = saved_ns_.fetch_add(saved_ns, std::memory_order_relaxed) + saved_ns;

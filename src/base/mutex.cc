@@ -14,8 +14,6 @@ constexpr int kGenerationShift = 2;
 
 std::uint32_t locked_now() noexcept { return os::fork_generation() << kGenerationShift | kLocked; }
 
-const std::uint32_t* futex_word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
-
 }  // namespace
 
 bool Mutex::try_lock() noexcept {
@@ -37,13 +35,13 @@ bool Mutex::lock_slowly() noexcept {
     const bool from_parent = (v ^ mine) >> kGenerationShift != 0;
     if (from_parent && owner_.load(std::memory_order_relaxed) != os::forking_thread()) return false;
     if ((v & kSleeper) == 0 && !word_.compare_exchange_weak(v, v | kSleeper, std::memory_order_relaxed)) continue;
-    os::futex_wait(futex_word(word_), v | kSleeper);
+    os::futex_wait(os::futex_word(word_), v | kSleeper);
   }
 }
 
 void Mutex::unlock() noexcept {
   owner_.store(nullptr, std::memory_order_relaxed);
-  if ((word_.exchange(0, std::memory_order_release) & kSleeper) != 0) os::futex_wake_one(futex_word(word_));
+  if ((word_.exchange(0, std::memory_order_release) & kSleeper) != 0) os::futex_wake_one(os::futex_word(word_));
 }
 
 void Mutex::fail_forked() {
@@ -52,12 +50,12 @@ void Mutex::fail_forked() {
 
 void Condition::notify_one() noexcept {
   number_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) os::futex_wake_one(futex_word(number_));
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) os::futex_wake_one(os::futex_word(number_));
 }
 
 void Condition::notify_all() noexcept {
   number_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(futex_word(number_));
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(os::futex_word(number_));
 }
 
 std::uint32_t Condition::begin_sleep() noexcept {
@@ -66,7 +64,7 @@ std::uint32_t Condition::begin_sleep() noexcept {
 }
 
 void Condition::end_sleep(std::uint32_t seen, std::uint64_t timeout_ns) noexcept {
-  os::futex_wait_for(futex_word(number_), seen, timeout_ns);
+  os::futex_wait_for(os::futex_word(number_), seen, timeout_ns);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 

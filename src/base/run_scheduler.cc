@@ -36,7 +36,7 @@ void forget_core(const ScheduledRun* run) {
   if (HeldCore* const h = find_held(run)) *h = {};
 }
 
-constexpr int kQuickReturns = 2;  // whose thread is expected back
+constexpr int kQuickReturns = 2;  // in a row: the thread is expected to come back at once again
 
 // What the calling thread did with the scheduler that it last waited for.
 struct Turn {
@@ -59,8 +59,6 @@ struct Turn {
 
 constexpr std::uint64_t kTokenLookNs = 4'000'000;  // nobody wakes a run whose token is requested: a handler of a signal may do that
 
-const std::uint32_t* futex_word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
-
 }  // namespace
 
 // A thread may have ended by the time it is woken: then nobody sleeps on the word any more, or somebody who looks again.
@@ -73,7 +71,7 @@ void RunScheduler::Lock::unlock() noexcept {
 void RunScheduler::Lock::wake(ScheduledRun& run) {
   run.signal_.store(run.state_ == ScheduledRun::State::kRunning ? ScheduledRun::kStarted : ScheduledRun::kLook,
                     std::memory_order_release);
-  const std::uint32_t* const word = futex_word(run.signal_);
+  const std::uint32_t* const word = os::futex_word(run.signal_);
   if (count_ == kMostWords) return os::futex_wake_one(word);
   words_[count_++] = word;
 }
@@ -232,7 +230,7 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
     }
     run.signal_.store(ScheduledRun::kNone, std::memory_order_relaxed);
     lock.unlock();
-    os::futex_wait_for(futex_word(run.signal_), ScheduledRun::kNone, look);
+    os::futex_wait_for(os::futex_word(run.signal_), ScheduledRun::kNone, look);
     if (run.signal_.load(std::memory_order_acquire) == ScheduledRun::kStarted) break;
     lock.lock();
     look_after = std::min<std::uint64_t>(look_after * 2, 1'000'000'000);

@@ -136,13 +136,14 @@ class ScheduledRun {
   void note_core() { core_.store(os::current_core(), std::memory_order_relaxed); }
   void pause() noexcept { scheduler_.pause(*this, cancel_); }
 
-  // Whether other threads may do parts of it; and what those parts would have taken on its own thread. Of that thread.
+  // Whether its own thread does all of it. These five are for that thread.
   bool is_alone() const { return alone_; }
   void set_alone(bool alone) { alone_ = alone; }
-  bool was_offered() const { return offered_; }
+  // When its first job was open to helpers (0: none was); and what the parts that they did would have taken on its own thread.
+  std::uint64_t first_help_ns() const { return first_help_ns_; }
   std::uint64_t saved_ns() const { return saved_ns_; }
-  void note_help(std::uint64_t saved_ns) {
-    offered_ = true;
+  void note_help(std::uint64_t begin_ns, std::uint64_t saved_ns) {
+    if (first_help_ns_ == 0) first_help_ns_ = begin_ns;
     saved_ns_ += saved_ns;
   }
 
@@ -170,7 +171,7 @@ class ScheduledRun {
   std::uint64_t boost_end_ns_ = 0;
   std::uint64_t waited_ns_ = 0;
   bool alone_ = false;
-  bool offered_ = false;
+  std::uint64_t first_help_ns_ = 0;
   std::uint64_t saved_ns_ = 0;
   std::atomic<std::uint32_t> signal_{kNone};  // on which its thread sleeps
   ScheduledRun* before_ = nullptr;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mutex.h"
 #include "base/os/fork.h"
+#include "base/os/futex.h"
 
 namespace evn {
 namespace {
@@ -38,8 +39,6 @@ constexpr std::uint64_t kSuspended = 50'000'000;  // no scheduler keeps a thread
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool t_in_body = false;
 
 enum class Failure : int { kNone, kError, kMemory };
-
-const std::uint32_t* futex_word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
 
 // Calls done() until it is true or the spin budget is spent; says whether it became true.
 template <typename Done>
@@ -176,7 +175,7 @@ struct alignas(64) ThreadPool::Slot {
   }
 
   void leave() {
-    if (gate.fetch_sub(1, std::memory_order_release) == (kCallerSleeps | 1)) os::futex_wake_all(futex_word(gate));
+    if (gate.fetch_sub(1, std::memory_order_release) == (kCallerSleeps | 1)) os::futex_wake_all(os::futex_word(gate));
   }
 
   // Whether a worker only takes the caller's core from him.
@@ -193,7 +192,7 @@ struct alignas(64) ThreadPool::Slot {
     if (spin(look, empty)) return;
     std::uint32_t v = gate.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
     while (v != kCallerSleeps) {
-      os::futex_wait(futex_word(gate), v);
+      os::futex_wait(os::futex_word(gate), v);
       v = gate.load(std::memory_order_acquire);
     }
     gate.store(0, std::memory_order_relaxed);
@@ -236,7 +235,7 @@ struct ThreadPool::Shared {
 
   void announce() {
     generation.fetch_add(1, std::memory_order_seq_cst);
-    if (sleepers.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(futex_word(generation));
+    if (sleepers.load(std::memory_order_seq_cst) != 0) os::futex_wake_all(os::futex_word(generation));
   }
 
   // `*often`: whether the job before came so soon that a longer look would have been worth it; kept for the next call. `look`: or
@@ -246,7 +245,7 @@ struct ThreadPool::Shared {
     const std::uint64_t start = os::now_ns();
     if (spin(!look ? 0 : *often ? kLongLook * spin_ns : spin_ns, changed)) return;
     sleepers.fetch_add(1, std::memory_order_seq_cst);
-    while (!changed()) os::futex_wait(futex_word(generation), seen);
+    while (!changed()) os::futex_wait(os::futex_word(generation), seen);
     sleepers.fetch_sub(1, std::memory_order_relaxed);
     *often = os::now_ns() - start < kLongLook * spin_ns;
   }
@@ -443,7 +442,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   s.close_gate(slot, start, done);
   if (run != nullptr) {
     const std::uint64_t helped = static_cast<std::uint64_t>(ranges) - done;
-    run->note_help(helped != 0 ? (os::now_ns() - start) * helped / (done + 1) : 0);
+    run->note_help(start, helped != 0 ? (os::now_ns() - start) * helped / (done + 1) : 0);
   }
   job.rethrow();
 }

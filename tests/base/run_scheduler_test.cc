@@ -101,7 +101,7 @@ TEST(RunScheduler, NoMoreRunsComputeThanThereAreCores) {
   EXPECT_EQ(scheduler.idle_cores(), 2);
 }
 
-// Threads that come back at once keep their cores for a while without waking another; all the same nobody is left waiting when they
+// Threads that come back at once keep their cores for a while without waking another. No thread is left waiting when the others
 // end, each after another number of runs.
 TEST(RunScheduler, QuickRunsOfManyThreadsAllEnd) {
   for (const int cores : {1, 2, 3}) {
@@ -115,7 +115,8 @@ TEST(RunScheduler, QuickRunsOfManyThreadsAllEnd) {
           ScheduledRun run(scheduler, {}, nullptr, cancel);
           run.enter();
           const int now = ++inside;
-          if (now > most) most = now;
+          int seen = most;
+          while (now > seen && !most.compare_exchange_weak(seen, now)) {}
           --inside;
           ++done;
         }

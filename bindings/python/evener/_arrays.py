@@ -5,7 +5,7 @@ import math
 import numpy
 
 from . import _raw
-from ._library import check, library, prompt_library, sized
+from ._library import check, library, library_with_gil, sized
 
 try:
     import ml_dtypes  # numpy has none of these of its own
@@ -146,15 +146,15 @@ _NO_DELETER = _raw.evn_deleter()
 class OutputTensor:
     """Owns a tensor of the library while arrays look at its memory.
 
-    runtime  the owner of the runtime's handle, for a tensor that lies on the CPU: then neither to map it nor to release it waits for
-             anything, as it is not what keeps the runtime alive, and both keep the interpreter's lock
+    runtime  the owner of the runtime's handle, where the tensor lies on the CPU. It keeps the runtime alive longer than the tensor, so
+             that neither mapping nor releasing the tensor waits for anything, and the GIL is held meanwhile. None: it is released
     """
 
     __slots__ = ("_library", "_runtime", "_tensor", "__array_interface__")
 
     def __init__(self, tensor, runtime=None):
         # Kept here: module globals may be gone when the last array ends at exit.
-        self._library = library() if runtime is None else prompt_library()
+        self._library = library() if runtime is None else library_with_gil()
         self._runtime = runtime
         self._tensor = tensor
 

@@ -7,7 +7,7 @@ import ctypes
 import numpy
 
 from . import _arrays, _raw, _tensor
-from ._library import Error, Status, check, library, new_error, prompt_library, sized
+from ._library import Error, Status, check, library, new_error, library_with_gil, sized
 
 _POINTER, _INT32, _UINT32, _SIZE = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32, ctypes.c_size_t
 _POINTER_SIZE = ctypes.sizeof(_POINTER)
@@ -28,11 +28,11 @@ class Call:
     """The C side of one run of tensors. `inputs`, `outputs`: of the session."""
 
     def __init__(self, inputs, outputs):
-        self._wrap = _function(prompt_library(), "evn_tensor_wrap", _POINTER, _POINTER, _SIZE, _INT32, _POINTER, _UINT32, _POINTER, _POINTER,
+        self._wrap = _function(library_with_gil(), "evn_tensor_wrap", _POINTER, _POINTER, _SIZE, _INT32, _POINTER, _UINT32, _POINTER, _POINTER,
                                _POINTER, _POINTER)
         self._session_run = _function(library(), "evn_session_run", _POINTER, _POINTER, _UINT32, _POINTER, _UINT32, _POINTER, _POINTER)
         self._release = _function(library(), "evn_tensor_release", _POINTER)  # may call a deleter of another library
-        self._release_wrapped = _function(prompt_library(), "evn_tensor_release", _POINTER)
+        self._release_wrapped = _function(library_with_gil(), "evn_tensor_release", _POINTER)
         self._inputs = inputs
         self._names = [value.name for value in outputs]
         self._no_results = [None] * len(outputs)
@@ -106,8 +106,8 @@ class Call:
         if status:
             check(status, self.error)
         results = self._results
-        place = None if on_device else runtime
-        owners = [_arrays.OutputTensor(tensor, place) for tensor in results]  # all of them before anything can fail
+        on_cpu = None if on_device else runtime
+        owners = [_arrays.OutputTensor(tensor, on_cpu) for tensor in results]  # all of them before anything can fail
         results[:] = self._no_results  # else the next run would write there
         if on_device:
             return {name: _tensor.of_output(owner, self.error) for name, owner in zip(self._names, owners) if not owner.is_empty()}

@@ -168,9 +168,9 @@ def library():
 
 
 @functools.cache
-def prompt_library():
-    """The same library, whose functions keep the interpreter's lock. For those that return at once, wait for nothing and call nothing of
-    Python's: another thread that takes the lock at each of them costs more than they do."""
+def library_with_gil():
+    """The library, with functions that are called without releasing the GIL: for those that return at once and wait for nothing. To
+    release the GIL and to get it back from other threads costs more than such a call."""
     path, _ = _library()
     return _raw.bind(ctypes.PyDLL(path))
 

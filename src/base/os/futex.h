@@ -1,9 +1,12 @@
 // Sleeping on a word, with a limit. os.h has the plain calls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace evn::os {
+
+inline const std::uint32_t* futex_word(const std::atomic<std::uint32_t>& a) { return reinterpret_cast<const std::uint32_t*>(&a); }
 
 // Sleeps while *word == expected, so long at most (UINT64_MAX: without a limit); may wake early.
 void futex_wait_for(const std::uint32_t* word, std::uint32_t expected, std::uint64_t timeout_ns) noexcept;

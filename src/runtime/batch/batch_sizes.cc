@@ -13,17 +13,27 @@ int size_of(std::int64_t rows) { return static_cast<int>(std::bit_width(static_c
 
 }  // namespace
 
-BatchSizes::BatchSizes(std::int64_t most_rows, std::uint64_t run_ns)
+BatchSizes::BatchSizes(std::int64_t most_rows, std::uint64_t run_ns, const BatchSizes* other)
     : most_rows_(most_rows), largest_(std::min(size_of(most_rows), kMostSizes - 1)), chosen_(largest_) {
-  if (run_ns >= kLongRunNs) begin_trials();
+  if (other != nullptr && other->last_trial_ != kNone) {
+    chosen_ = other->chosen_;
+    try_neighbours();
+  } else if (run_ns >= kLongRunNs) {
+    try_sizes(0, largest_);
+  }
 }
 
-void BatchSizes::begin_trials() {
-  trial_ = 0;
-  last_trial_ = largest_;
+void BatchSizes::try_sizes(int first, int last) {
+  trial_ = first;
+  last_trial_ = last;
 }
 
-void BatchSizes::Size::forget() { *this = {}; }
+void BatchSizes::try_neighbours() {
+  try_sizes(std::max(chosen_ - 1, 0), std::min(chosen_ + 1, largest_));
+  for (int i = trial_; i <= last_trial_; ++i) {
+    if (i != chosen_) sizes_[i] = {};
+  }
+}
 
 std::int64_t BatchSizes::most_rows() const {
   const int size = trial_ != kNone ? trial_ : chosen_;
@@ -54,13 +64,9 @@ void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns) {
   computed_ns_ += core_ns;
   if (last_trial_ == kNone) {
     if (computed_ns_ < kFreeNs) return;
-    begin_trials();
-  } else if (trial_ == kNone && computed_ns_ >= again_ns_) {  // those beside the chosen one
-    trial_ = std::max(chosen_ - 1, 0);
-    last_trial_ = std::min(chosen_ + 1, largest_);
-    for (int i = trial_; i <= last_trial_; ++i) {
-      if (i != chosen_) sizes_[i].forget();
-    }
+    try_sizes(0, largest_);
+  } else if (trial_ == kNone && computed_ns_ >= again_ns_) {
+    try_neighbours();
   }
   Size& size = sizes_[std::min(size_of(rows), largest_)];
   const double row_ns = static_cast<double>(core_ns) / static_cast<double>(rows);

@@ -7,15 +7,16 @@
 
 namespace evn {
 
-// Of rows of one shape. Guarded by its owner.
+// For rows of one size. Guarded by its owner.
 class BatchSizes {
  public:
-  // `run_ns`: what the shortest run of the session has taken so far; 0: not known.
-  BatchSizes(std::int64_t most_rows, std::uint64_t run_ns);
+  // `run_ns`: what the shortest run of the session has taken so far; 0: not known. `other`: for rows of another size, of the same
+  // session, from which this one begins; nullable.
+  BatchSizes(std::int64_t most_rows, std::uint64_t run_ns, const BatchSizes* other = nullptr);
 
-  // A batch now takes so many at most; that of a trial, or of those that were tried the best.
+  // The next batch takes so many at most: what is being tried, or else the best of what has been tried.
   std::int64_t most_rows() const;
-  // A batch of so many rows has taken so much time of a processor on its own thread, times the cores that it had.
+  // A batch of so many rows has been computed. `core_ns`: processor time of its thread, times the share of the cores that it had.
   void note(std::int64_t rows, std::uint64_t core_ns);
 
   // Until so much has been computed, batches take all that they may: no sooner can they be measured. Where runs are known to be
@@ -37,12 +38,12 @@ class BatchSizes {
     std::uint64_t trial_ns = 0;
 
     bool is_known() const { return batches >= kTrialBatches && trial_ns >= kTrialNs; }
-    void forget();
   };
   static constexpr int kMostSizes = 20;
   static constexpr int kNone = -1;
 
-  void begin_trials();
+  void try_sizes(int first, int last);
+  void try_neighbours();  // of the chosen size
   int best() const;
   void go_on();
 

@@ -10,7 +10,7 @@ namespace evn {
 namespace {
 
 constexpr std::size_t kLeastProofs = 64, kMostProofs = 1024;
-constexpr std::size_t kMostRowSizes = 8;      // of which is known how many rows a batch should have
+constexpr std::size_t kMostRowSizes = 16;     // for which it is known how many rows a batch should have
 constexpr std::size_t kMostKept = 8;          // tensors for batches that are not under way
 constexpr std::size_t kMostCompared = 4096;   // bytes of an input without rows
 constexpr std::uint64_t kWakingNs = 500'000;  // that a deadline leaves beside twice the mean run
@@ -132,11 +132,16 @@ bool Batcher::agree(const Request& a, const Request& b) const {
 }
 
 std::uint64_t Batcher::row_bytes(const Request& request) const {
+  const auto rows = static_cast<std::uint64_t>(request.joinable_rows());
+  const auto length = static_cast<std::uint64_t>(length_of(request));
+  const auto bucket = static_cast<std::uint64_t>(bucket_of(length_of(request)));
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < axes_.size(); ++i) {
-    if (axes_[i] != kNoRows) bytes += request.inputs()[i].tensor->size_bytes();
+    if (axes_[i] == kNoRows) continue;
+    const std::uint64_t own = request.inputs()[i].tensor->size_bytes() / rows;
+    bytes += filled_up_[i] ? own / length * bucket : own;
   }
-  return bytes / static_cast<std::uint64_t>(request.joinable_rows());
+  return bytes;
 }
 
 // 0: there has been but one, which may have been planned.
@@ -147,8 +152,9 @@ std::uint64_t Batcher::shortest_run_ns() const {
 BatchSizes& Batcher::sizes_of(std::uint64_t row_bytes) noexcept {
   auto it = std::find_if(sizes_.begin(), sizes_.end(), [&](const RowSizes& s) { return s.row_bytes == row_bytes; });
   if (it == sizes_.end()) {
+    const BatchSizes made(config_.max_batch, shortest_run_ns(), sizes_.empty() ? nullptr : &sizes_.front().sizes);
     if (sizes_.size() == sizes_.capacity()) sizes_.pop_back();
-    sizes_.push_back({row_bytes, BatchSizes(config_.max_batch, shortest_run_ns())});
+    sizes_.push_back({row_bytes, made});
     it = sizes_.end() - 1;
   }
   std::rotate(sizes_.begin(), it, it + 1);

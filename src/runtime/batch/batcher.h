@@ -26,7 +26,7 @@ class Batcher {
   std::int64_t rows_of(const Request& request) const;
   // Whether two that may be joined, may be so with each other.
   bool agree(const Request& a, const Request& b) const;
-  // Bytes of one row of a request that may be joined: requests whose rows cost the same have as many.
+  // Bytes of one row of a request that may be joined, filled up to its bucket: by these the costs of rows are kept apart.
   std::uint64_t row_bytes(const Request& request) const;
 
   // -- Waiting: guarded by the dispatcher's mutex ---------------------------------------------------------------------------

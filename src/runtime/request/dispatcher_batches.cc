@@ -25,7 +25,7 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
   lock.lock();
   batcher.note_end(requests.in_flight());
   if (gathering.row_bytes == 0) return;
-  // Cores, which it shared with those beside it then and now: twice each.
+  // The thread's time, times its share of the cores: these, divided by the mean of how many requests executed at its begin and end.
   const auto executed = static_cast<std::uint64_t>(std::max(2, beside + count_executing()));
   const auto cores = on_host ? executed : std::max<std::uint64_t>(executed, 2 * static_cast<std::uint64_t>(most_executing));
   batcher.note_cost(gathering.row_bytes, gathering.rows, time * cores / executed);

@@ -286,9 +286,9 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
   state.trace = trace ? &*trace : nullptr;
   if (scheduled == nullptr) return execute(call, prepared, state);
   scheduled->set_alone(prepared->help_worth.begin_alone());
-  const std::uint64_t begin = scheduled->is_alone() ? 0 : os::now_ns();
   execute(call, prepared, state);
-  if (scheduled->was_offered()) prepared->help_worth.note(os::now_ns() - begin, scheduled->saved_ns());
+  if (const std::uint64_t begin = scheduled->first_help_ns(); begin != 0)
+    prepared->help_worth.note(os::now_ns() - begin, scheduled->saved_ns());
 }
 
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {

@@ -76,6 +76,16 @@ TEST(BatchSizes, AnotherCostIsSeenLater) {
   EXPECT_EQ(settle(sizes, by_the_row), 1);
 }
 
+TEST(BatchSizes, RowsOfAnotherSizeBeginWithWhatIsKnown) {
+  BatchSizes known(16, 6 * kMs);
+  ASSERT_EQ(settle(known, weights_once), 16);
+  BatchSizes other(16, 6 * kMs, &known);
+  EXPECT_EQ(other.most_rows(), 8);
+  EXPECT_EQ(settle(other, weights_once), 16);
+  BatchSizes unlike(16, 6 * kMs, &known);
+  EXPECT_EQ(settle(unlike, by_the_row), 1);
+}
+
 TEST(BatchSizes, BatchesThatNeverGetLargeDoNotEndATrial) {
   BatchSizes sizes(16, 6 * kMs);
   for (int i = 0; i < 1000; ++i) sizes.note(1, weights_once(1));

@@ -89,12 +89,13 @@ constexpr MicroFn kMicros[][kNv] = {
 #endif
 };
 
-// One row by so many vectors of columns: as many chains as keep the multipliers busy, and whole rows of B as they lie in memory.
+// A product of one row takes so many vectors of columns at a time: as many chains of multiply-adds as hide their latency.
 constexpr std::int64_t kRowNv = 8;
+static_assert(kRowNv > kNv);
 
 // `rows` rows by `vectors` vectors of columns, in register tiles of like heights.
 void product(CancelPoints* points, Product g, std::int64_t rows, std::int64_t vectors) {
-  if (vectors == kRowNv) {
+  if (rows == 1 && vectors == kRowNv) {
     if (!stops(points, vectors * kLanes * g.k)) micro<1, kRowNv>(g);
     return;
   }

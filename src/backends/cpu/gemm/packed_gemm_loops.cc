@@ -134,8 +134,8 @@ void micro(const Micro& g) {
   finish<true, R, NV>(g, acc);
 }
 
-// For one row, which reads B once and from far away: several panels at a time, `panel` floats apart, as several streams come from
-// memory faster than one does. A is one segment.
+// A matrix-vector product: one row reads B once and from memory, kStreams panels at a time, `panel` floats apart, as several
+// streams come from memory faster than one does.
 void micro_streams(const Micro& g, std::int64_t panel, std::int64_t count) {
   Vec acc[1][kStreams * kNv];
   start<BiasOf::kColumns, 1, kStreams * kNv>(g, acc);
@@ -237,7 +237,7 @@ class Block {
     g.ldc = t_.ldc;
     g.ldr = t_.ldr;
     g.far = t_.far && last;
-    // Two rows read B as the stream that it is, faster than by hints.
+    // One or two rows read B as the stream that it is, faster than by hints.
     const bool far = t_.k * t_.n > kNearFloats && m_ > 2;
     std::int64_t column = 0;
     if (m_ == 1 && t_.k * t_.n > kNearFloats && t_.window == nullptr) {
@@ -286,7 +286,7 @@ class Block {
     return true;
   }
 
-  // One row, as far as there are panels to read side by side: the column after the last of them; -1: the run stops.
+  // One row by as many columns as there are groups of kStreams whole panels: the column after the last of them; -1: the run stops.
   std::int64_t run_streams(Micro& g, const Segment& segment, std::int64_t k0, std::int64_t kc, bool last) {
     constexpr std::int64_t width = kStreams * kNr;
     std::int64_t column = 0;

@@ -15,7 +15,7 @@ TEST(CpuFusedAttention, QueriesKeysAndDepths) {
       fused().input({2, 3, queries, 24}).input({2, 3, keys, 24}).input({2, 3, keys, 40}).real("scale", 0.3f).run();
     }
   }
-  for (const std::int64_t depth : {1, 8, 15, 16, 33, 64, 80}) {
+  for (const std::int64_t depth : {1, 8, 15, 16, 33, 64, 80, 128, 144, 150}) {
     fused().input({1, 2, 9, depth}).input({1, 2, 21, depth}).input({1, 2, 21, depth}).run();
     fused().input({1, 2, 1, depth}).input({1, 2, 21, depth}).input({1, 2, 21, depth}).run();
   }

@@ -53,6 +53,23 @@ TEST(CpuMatMul, LongInnerDimension) {
       .run();
 }
 
+// Whole panels of columns that are read side by side, and what is left of them; k in one block and in several.
+TEST(CpuMatMul, OneRowByManyColumns) {
+  for (const std::int64_t n : {64, 256, 300, 529, 1100}) {
+    for (const std::int64_t k : {65, 600, 1030}) {
+      KernelCheck("MatMul").input(Shape{1, k}).weight(Shape{k, n}).kernel("matmul_packed").run();
+      KernelCheck("MatMul").input(Shape{1, k}).weight(Shape{k, n}).step(EpilogueOpKind::kSigmoid).kernel("matmul_packed").run();
+      KernelCheck("Gemm")
+          .input(Shape{1, k})
+          .weight(Shape{k, n})
+          .input(Shape{n})
+          .step(EpilogueOpKind::kClip, -0.5f, 0.5f)
+          .kernel("gemm_packed")
+          .run();
+    }
+  }
+}
+
 TEST(CpuMatMul, BatchAxesBroadcast) {
   KernelCheck("MatMul").input(Shape{2, 3, 5, 7}).input(Shape{2, 3, 7, 6}).kernel("matmul_gemm").run();
   KernelCheck("MatMul").input(Shape{2, 1, 5, 7}).input(Shape{3, 7, 6}).kernel("matmul_gemm").run();
@@ -74,19 +91,21 @@ TEST(CpuMatMul, RowsDoNotDependOnTheirNumber) {
   Random random(3);
   for (float& v : row) v = random.uniform(-1, 1);
   for (int i = 0; i < 21; ++i) many.insert(many.end(), row.begin(), row.end());
-  for (bool constant : {false, true}) {
-    const Bytes one = KernelCheck("MatMul")
-                          .input_of<float>(Shape{1, 200}, row)
-                          .input(Shape{200, 77}, constant)
-                          .kernels(matmul_kernels(constant))
-                          .run()[0];
-    const Bytes all = KernelCheck("MatMul")
-                          .input_of<float>(Shape{21, 200}, many)
-                          .input(Shape{200, 77}, constant)
-                          .kernels(matmul_kernels(constant))
-                          .run()[0];
-    ASSERT_EQ(all.size(), 21 * one.size());
-    for (int i = 0; i < 21; ++i) EXPECT_EQ(std::memcmp(all.data() + i * one.size(), one.data(), one.size()), 0) << "row " << i;
+  for (const std::int64_t n : {77, 600}) {
+    for (bool constant : {false, true}) {
+      const Bytes one = KernelCheck("MatMul")
+                            .input_of<float>(Shape{1, 200}, row)
+                            .input(Shape{200, n}, constant)
+                            .kernels(matmul_kernels(constant))
+                            .run()[0];
+      const Bytes all = KernelCheck("MatMul")
+                            .input_of<float>(Shape{21, 200}, many)
+                            .input(Shape{200, n}, constant)
+                            .kernels(matmul_kernels(constant))
+                            .run()[0];
+      ASSERT_EQ(all.size(), 21 * one.size());
+      for (int i = 0; i < 21; ++i) EXPECT_EQ(std::memcmp(all.data() + i * one.size(), one.data(), one.size()), 0) << "row " << i;
+    }
   }
 }
 
