@@ -28,7 +28,7 @@ constexpr std::int64_t kMc = 126;
 constexpr std::int64_t kWholeMc = 2 * kMc;  // so many rows of a matrix, which is not copied, are one block
 constexpr std::int64_t kNearFloats =
     1 << 12;                 // a B of so many is read at once. A larger one left L2 while other layers ran: it is fetched ahead
-constexpr int kStreams = 4;  // panels that one row reads at a time
+constexpr int kStreams = 4;  // panels that one row reads at a time; two rows read half as many
 constexpr std::int64_t kPadding = 16;  // of copied rows, so that they do not fall into one set of the cache
 
 // A micro-tile in one block of k.
@@ -134,23 +134,29 @@ void micro(const Micro& g) {
   finish<true, R, NV>(g, acc);
 }
 
-// A matrix-vector product: one row reads B once and from memory, kStreams panels at a time, `panel` floats apart, as several
-// streams come from memory faster than one does.
+// A matrix-vector product, or one with two vectors: B is read once and from memory, P panels at a time, `panel` floats apart, as
+// several streams come from memory faster than one does.
+template <int R, int P>
 void micro_streams(const Micro& g, std::int64_t panel, std::int64_t count) {
-  Vec acc[1][kStreams * kNv];
-  start<BiasOf::kColumns, 1, kStreams * kNv>(g, acc);
+  Vec acc[R][P * kNv];
+  start<BiasOf::kColumns, R, P * kNv>(g, acc);
   const float* a = g.a;
   const float* const a_end = a + count;
   const float* b = g.b;
   for (; a != a_end; ++a, b += kNr) {
-    const Vec x = splat(*a);
+    const Vec first = splat(a[0]);
+    const Vec second = R == 2 ? splat(a[g.lda]) : first;
 #pragma GCC unroll 4
-    for (int p = 0; p < kStreams; ++p) {
+    for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kNv; ++v) add_product(x, load(b + p * panel + v * kLanes), acc[0][p * kNv + v]);
+      for (int v = 0; v < kNv; ++v) {
+        const Vec x = load(b + p * panel + v * kLanes);
+        add_product(first, x, acc[0][p * kNv + v]);
+        if constexpr (R == 2) add_product(second, x, acc[1][p * kNv + v]);
+      }
     }
   }
-  finish<true, 1, kStreams * kNv>(g, acc);
+  finish<true, R, P * kNv>(g, acc);
 }
 
 using MicroFn = void (*)(const Micro&);
@@ -240,7 +246,7 @@ class Block {
     // One or two rows read B as the stream that it is, faster than by hints.
     const bool far = t_.k * t_.n > kNearFloats && m_ > 2;
     std::int64_t column = 0;
-    if (m_ == 1 && t_.k * t_.n > kNearFloats && t_.window == nullptr) {
+    if (m_ <= 2 && t_.k * t_.n > kNearFloats && t_.window == nullptr) {
       column = run_streams(g, segments[0], k0, kc, last);
       if (column < 0) return false;
     }
@@ -286,20 +292,21 @@ class Block {
     return true;
   }
 
-  // One row by as many columns as there are groups of kStreams whole panels: the column after the last of them; -1: the run stops.
+  // One or two rows by as many columns as there are groups of whole panels: the column after the last of them; -1: the run stops.
   std::int64_t run_streams(Micro& g, const Segment& segment, std::int64_t k0, std::int64_t kc, bool last) {
-    constexpr std::int64_t width = kStreams * kNr;
+    const std::int64_t width = kStreams / m_ * kNr;
+    g.lda = t_.lda;
     std::int64_t column = 0;
     for (; t_.n - column >= width; column += width) {
-      if (stops(t_.points, width * kc)) return -1;
+      if (stops(t_.points, m_ * width * kc)) return -1;
       g.last_lanes = kLanes;
       g.a = panels_[0].a + segment.at;
       g.b = t_.b + column * t_.k + k0 * kNr;
       g.c = t_.c + row_ * t_.ldc + column;
       g.bias = t_.init == nullptr ? nullptr : t_.init + column;
       g.residual = last && t_.residual != nullptr ? t_.residual + row_ * t_.ldr + column : nullptr;
-      micro_streams(g, t_.k * kNr, kc);
-      if (last && chain_.rest_count > 0) apply_rest(chain_, g.c, 1, t_.ldc, width);
+      (m_ == 1 ? micro_streams<1, kStreams> : micro_streams<2, kStreams / 2>)(g, t_.k * kNr, kc);
+      if (last && chain_.rest_count > 0) apply_rest(chain_, g.c, m_, t_.ldc, width);
     }
     return column;
   }

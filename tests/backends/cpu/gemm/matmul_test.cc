@@ -54,18 +54,20 @@ TEST(CpuMatMul, LongInnerDimension) {
 }
 
 // Whole panels of columns that are read side by side, and what is left of them; k in one block and in several.
-TEST(CpuMatMul, OneRowByManyColumns) {
-  for (const std::int64_t n : {64, 256, 300, 529, 1100}) {
-    for (const std::int64_t k : {65, 600, 1030}) {
-      KernelCheck("MatMul").input(Shape{1, k}).weight(Shape{k, n}).kernel("matmul_packed").run();
-      KernelCheck("MatMul").input(Shape{1, k}).weight(Shape{k, n}).step(EpilogueOpKind::kSigmoid).kernel("matmul_packed").run();
-      KernelCheck("Gemm")
-          .input(Shape{1, k})
-          .weight(Shape{k, n})
-          .input(Shape{n})
-          .step(EpilogueOpKind::kClip, -0.5f, 0.5f)
-          .kernel("gemm_packed")
-          .run();
+TEST(CpuMatMul, OneOrTwoRowsByManyColumns) {
+  for (const std::int64_t m : {1, 2}) {
+    for (const std::int64_t n : {64, 256, 300, 529, 1100}) {
+      for (const std::int64_t k : {65, 600, 1030}) {
+        KernelCheck("MatMul").input(Shape{m, k}).weight(Shape{k, n}).kernel("matmul_packed").run();
+        KernelCheck("MatMul").input(Shape{m, k}).weight(Shape{k, n}).step(EpilogueOpKind::kSigmoid).kernel("matmul_packed").run();
+        KernelCheck("Gemm")
+            .input(Shape{m, k})
+            .weight(Shape{k, n})
+            .input(Shape{n})
+            .step(EpilogueOpKind::kClip, -0.5f, 0.5f)
+            .kernel("gemm_packed")
+            .run();
+      }
     }
   }
 }
