@@ -11,14 +11,17 @@
 namespace evn {
 namespace {
 
-// Pages of about so many bytes: what a fork copies at most, and what is too much at the end of each cache.
-constexpr std::int64_t kPageBytes = 64 << 10;
+// A page is what a fork copies at most, and what is too much at the end of each cache. Within it the rows of a head lie together: the
+// more, the faster attention reads them from memory, as hardware prefetchers fetch in vain at the end of every head's rows.
+constexpr std::int64_t kLeastPageBytes = 64 << 10, kMostPageBytes = 256 << 10;
+constexpr std::int64_t kPagesOfCache = 8;  // at least so many are a cache whose pages are larger than the least
 constexpr int kLeastShift = 4;
 constexpr int kMostShift = 10;
 
-int shift_for(std::int64_t row_bytes) {
+int shift_for(std::int64_t row_bytes, std::int64_t capacity) {
+  const std::int64_t bytes = std::clamp(checked_mul(row_bytes, capacity) / kPagesOfCache, kLeastPageBytes, kMostPageBytes);
   int shift = kLeastShift;
-  while (shift < kMostShift && row_bytes << (shift + 1) <= kPageBytes) ++shift;
+  while (shift < kMostShift && row_bytes << (shift + 1) <= bytes) ++shift;
   return shift;
 }
 
@@ -29,7 +32,7 @@ PagedCache::PagedCache(Device& device, std::int64_t outer_count, std::int64_t by
   const std::int64_t all = checked_mul(outer_count, bytes_of_row);
   outer = outer_count;
   row_bytes = bytes_of_row;
-  shift = shift_for(all);
+  shift = shift_for(all, capacity);
   page_size_ = static_cast<std::size_t>(checked_mul(all, page_rows()));
   (void)checked_mul(all, checked_add(capacity, page_rows()));
   const auto most = static_cast<std::size_t>(pages_for(capacity));
