@@ -17,6 +17,7 @@ GraphEditor::GraphEditor(Graph& graph) : graph_(graph) {
   producer_.assign(values, -1);
   is_output_.assign(values, false);
   is_input_.assign(values, false);
+  is_read_by_inserted_.assign(graph.values.size(), false);
   removed_.assign(graph.nodes.size(), false);
   first_use_.reserve(graph.nodes.size());
   for (ValueId v : graph.outputs) is_output_[v] = true;
@@ -158,11 +159,15 @@ ValueId GraphEditor::append(Value v) {
   producer_.push_back(-1);
   is_output_.push_back(false);
   is_input_.push_back(false);
+  is_read_by_inserted_.push_back(false);
   changed_ = true;
   return static_cast<ValueId>(graph_.values.size()) - 1;
 }
 
 void GraphEditor::insert_node(int n, Node node) {
+  for (const ValueId v : node.inputs) {
+    if (v != kNoValue) is_read_by_inserted_[v] = true;
+  }
   inserted_.emplace_back(n, std::move(node));
   changed_ = true;
 }

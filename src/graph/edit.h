@@ -34,7 +34,7 @@ class GraphEditor {
   bool is_input(ValueId v) const { return is_input_[v]; }
   // How often nodes read it; graph outputs are not counted.
   int use_count(ValueId v) const { return use_count_[v]; }
-  bool is_dead(ValueId v) const { return use_count_[v] == 0 && !is_output_[v]; }
+  bool is_dead(ValueId v) const { return use_count_[v] == 0 && !is_output_[v] && !is_read_by_inserted_[v]; }
   // The node that is alone in reading v, once; -1 when there is none, or v is a graph output.
   int only_consumer(ValueId v) const;
 
@@ -48,7 +48,8 @@ class GraphEditor {
   ValueId add_constant(std::string name, WeightPtr weight);
   // A value that a node will compute.
   ValueId add_value(std::string name, DType dtype);
-  // A new node, which commit() puts in front of node n. What it reads and writes is not in the index until then.
+  // A new node, which commit() puts in front of node n. What it reads and writes is not in the index until then, but constants that
+  // it reads stay.
   void insert_node(int n, Node node);
 
   // Drops the removed nodes; the order of the others stays. Returns whether anything was changed.
@@ -76,6 +77,7 @@ class GraphEditor {
   std::vector<std::int32_t> producer_;
   std::vector<bool> is_output_;
   std::vector<bool> is_input_;
+  std::vector<bool> is_read_by_inserted_;
   std::vector<bool> removed_;
   std::vector<std::pair<int, Node>> inserted_;  // and before which node
   bool changed_ = false;

@@ -14,30 +14,13 @@ namespace evn {
 namespace {
 
 constexpr int kMaxInputs = Contraction::kMaxInputs;
-constexpr int kLetters = 52;
-constexpr int kLabels = kLetters + kMaxRank;  // letters, then the axes of "..." counted from its right end
-
 int letter_of(char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 26 : c - 'A'; }
-
-// The labels of one term's axes. `dots` is where "..." stands, or -1.
-struct Term {
-  int count = 0;
-  int label[kMaxRank] = {};
-  int dots = -1;
-};
-
-struct Equation {
-  int inputs = 0;
-  Term term[kMaxInputs];
-  Term result;
-  bool has_result = false;
-};
 
 [[noreturn]] void bad_equation(const Node& node) {
   fail(EVN_ERROR_INVALID_MODEL, "the equation '%s' cannot be read", attr_string(node, 0).c_str());
 }
 
-void read_symbol(const Node& node, const std::string& text, std::size_t* at, Term* term) {
+void read_symbol(const Node& node, const std::string& text, std::size_t* at, EinsumTerm* term) {
   if (text[*at] == '.') {
     if (text.compare(*at, 3, "...") != 0 || term->dots >= 0) bad_equation(node);
     term->dots = term->count;
@@ -50,10 +33,10 @@ void read_symbol(const Node& node, const std::string& text, std::size_t* at, Ter
   term->label[term->count++] = letter_of(c);
 }
 
-Equation parse(const Node& node) {
+EinsumEquation parse(const Node& node) {
   const std::string& text = attr_string(node, 0);
-  Equation e;
-  Term* term = &e.term[0];
+  EinsumEquation e;
+  EinsumTerm* term = &e.term[0];
   for (std::size_t i = 0; i < text.size(); ++i) {
     cancellation_point();
     if (text[i] == ' ') continue;
@@ -74,22 +57,16 @@ Equation parse(const Node& node) {
 }
 
 // Replaces "..." by the labels of `axes` axes, aligned to the right.
-void expand_dots(const Node& node, Term* term, int axes) {
+void expand_dots(const Node& node, EinsumTerm* term, int axes) {
   if (term->dots < 0) return;
   if (axes < 0 || term->count + axes > kMaxRank) bad_equation(node);
   for (int i = term->count - 1; i >= term->dots; --i) term->label[i + axes] = term->label[i];
-  for (int i = 0; i < axes; ++i) term->label[term->dots + i] = kLetters + axes - 1 - i;
+  for (int i = 0; i < axes; ++i) term->label[term->dots + i] = kEinsumLetters + axes - 1 - i;
   term->count += axes;
 }
 
-// Sizes of the labels (-2: not used) and the equation with all labels written out.
-struct Resolved {
-  Equation e;
-  std::int64_t size[kLabels];
-};
-
-void add_size(Resolved* r, int label, std::int64_t dim, int input) {
-  std::int64_t& size = r->size[label];
+void add_size(EinsumEquation* e, int label, std::int64_t dim, int input) {
+  std::int64_t& size = e->size[label];
   if (size == -2 || size == 1 || (size < 0 && dim != 1)) {
     size = dim;
   } else if (dim != 1) {
@@ -97,56 +74,32 @@ void add_size(Resolved* r, int label, std::int64_t dim, int input) {
   }
 }
 
-void default_result(Resolved* r, int dots) {
-  int uses[kLabels] = {};
-  for (int n = 0; n < r->e.inputs; ++n) {
-    for (int i = 0; i < r->e.term[n].count; ++i) ++uses[r->e.term[n].label[i]];
+void default_result(EinsumEquation* e, int dots) {
+  int uses[kEinsumLabels] = {};
+  for (int n = 0; n < e->inputs; ++n) {
+    for (int i = 0; i < e->term[n].count; ++i) ++uses[e->term[n].label[i]];
   }
-  Term& result = r->e.result;
+  EinsumTerm& result = e->result;
   const auto add = [&](int label) {
     if (result.count == kMaxRank) fail(EVN_ERROR_LIMIT, "the result has more than %d axes", kMaxRank);
     result.label[result.count++] = label;
   };
-  for (int i = dots - 1; i >= 0; --i) add(kLetters + i);
-  for (int label = 0; label < kLetters; ++label) {
+  for (int i = dots - 1; i >= 0; --i) add(kEinsumLetters + i);
+  for (int label = 0; label < kEinsumLetters; ++label) {
     if (uses[label] == 1) add(label);
   }
 }
 
-Resolved resolve(const Node& node, std::span<const TensorDesc> inputs) {
-  Resolved r{parse(node), {}};
-  if (static_cast<std::size_t>(r.e.inputs) != inputs.size()) bad_equation(node);
-  std::fill_n(r.size, kLabels, std::int64_t{-2});
-  int dots = 0;
-  for (int n = 0; n < r.e.inputs; ++n) {
-    const Shape& shape = inputs[static_cast<std::size_t>(n)].shape;
-    Term& term = r.e.term[n];
-    if (term.dots >= 0) dots = std::max(dots, shape.rank() - term.count);
-    expand_dots(node, &term, shape.rank() - term.count);
-    if (term.count != shape.rank()) fail(EVN_ERROR_INVALID_MODEL, "the equation does not fit the rank of input %d", n);
-    for (int i = 0; i < term.count; ++i) add_size(&r, term.label[i], shape[i], n);
-  }
-  if (!r.e.has_result) default_result(&r, dots);
-  if (r.e.has_result) expand_dots(node, &r.e.result, dots);
-  std::uint64_t seen = 0;
-  for (int i = 0; i < r.e.result.count; ++i) {
-    const int label = r.e.result.label[i];
-    if (r.size[label] == -2 || (seen >> label & 1u) != 0) bad_equation(node);
-    seen |= std::uint64_t{1} << label;
-  }
-  return r;
-}
-
 void infer_einsum(InferContext& c) {
   require_same_dtype(c, 0, static_cast<int>(c.inputs.size()) - 1);
-  const Resolved r = resolve(c.node, c.inputs);
+  const EinsumEquation e = einsum_equation(c.node, c.inputs);
   Shape out;
-  for (int i = 0; i < r.e.result.count; ++i) out.push_back(r.size[r.e.result.label[i]]);
+  for (int i = 0; i < e.result.count; ++i) out.push_back(e.size[e.result.label[i]]);
   c.outputs[0].shape = out;
 }
 
 // How far each axis of `labels` moves in an input; a repeated letter moves along both its axes, an axis of 1 not at all.
-Strides strides_of(const Term& term, const Shape& shape, const int* labels, int count) {
+Strides strides_of(const EinsumTerm& term, const Shape& shape, const int* labels, int count) {
   const Strides dense = dense_strides(shape);
   Strides s;
   for (int axis = 0; axis < term.count; ++axis) {
@@ -208,26 +161,50 @@ constexpr OpDef kOps[] = {
 
 }  // namespace
 
+EinsumEquation einsum_equation(const Node& node, std::span<const TensorDesc> inputs) {
+  EinsumEquation e = parse(node);
+  if (static_cast<std::size_t>(e.inputs) != inputs.size()) bad_equation(node);
+  std::fill_n(e.size, kEinsumLabels, std::int64_t{-2});
+  int dots = 0;
+  for (int n = 0; n < e.inputs; ++n) {
+    const Shape& shape = inputs[static_cast<std::size_t>(n)].shape;
+    EinsumTerm& term = e.term[n];
+    if (term.dots >= 0) dots = std::max(dots, shape.rank() - term.count);
+    expand_dots(node, &term, shape.rank() - term.count);
+    if (term.count != shape.rank()) fail(EVN_ERROR_INVALID_MODEL, "the equation does not fit the rank of input %d", n);
+    for (int i = 0; i < term.count; ++i) add_size(&e, term.label[i], shape[i], n);
+  }
+  if (!e.has_result) default_result(&e, dots);
+  if (e.has_result) expand_dots(node, &e.result, dots);
+  std::uint64_t seen = 0;
+  for (int i = 0; i < e.result.count; ++i) {
+    const int label = e.result.label[i];
+    if (e.size[label] == -2 || (seen >> label & 1u) != 0) bad_equation(node);
+    seen |= std::uint64_t{1} << label;
+  }
+  return e;
+}
+
 Contraction einsum_contraction(const Node& node, std::span<const TensorDesc> inputs) {
-  const Resolved r = resolve(node, inputs);
+  const EinsumEquation e = einsum_equation(node, inputs);
   Contraction c;
-  c.operands = r.e.inputs;
+  c.operands = e.inputs;
   int summed_labels[kMaxRank] = {};
   std::uint64_t in_result = 0;
-  for (int i = 0; i < r.e.result.count; ++i) {
-    c.kept.push_back(r.size[r.e.result.label[i]]);
-    in_result |= std::uint64_t{1} << r.e.result.label[i];
+  for (int i = 0; i < e.result.count; ++i) {
+    c.kept.push_back(e.size[e.result.label[i]]);
+    in_result |= std::uint64_t{1} << e.result.label[i];
   }
-  for (int label = 0; label < kLabels; ++label) {
-    if (r.size[label] == -2 || (in_result >> label & 1u) != 0) continue;
+  for (int label = 0; label < kEinsumLabels; ++label) {
+    if (e.size[label] == -2 || (in_result >> label & 1u) != 0) continue;
     if (c.summed.rank() == kMaxRank) fail(EVN_ERROR_LIMIT, "more than %d letters are summed over", kMaxRank);
     summed_labels[c.summed.rank()] = label;
-    c.summed.push_back(r.size[label]);
+    c.summed.push_back(e.size[label]);
   }
   for (int n = 0; n < c.operands; ++n) {
     const Shape& shape = inputs[static_cast<std::size_t>(n)].shape;
-    c.kept_steps[n] = strides_of(r.e.term[n], shape, r.e.result.label, r.e.result.count);
-    c.summed_steps[n] = strides_of(r.e.term[n], shape, summed_labels, c.summed.rank());
+    c.kept_steps[n] = strides_of(e.term[n], shape, e.result.label, e.result.count);
+    c.summed_steps[n] = strides_of(e.term[n], shape, summed_labels, c.summed.rank());
   }
   return c;
 }

@@ -406,9 +406,7 @@ class Qdq {
   // A Flatten behind node n, of whose result only the first two axes are wanted, takes its output.
   void flatten(int n) {
     const ValueId y = node(n).outputs[0];
-    Node flat = made("Flatten", "", 13, node(n).name + "/flattened", node(n).region);
-    flat.attributes = {{"axis", std::int64_t{1}}};
-    flat.resolved = {std::int64_t{1}};
+    Node flat = Matcher::made("Flatten", "", 13, node(n).name + "/flattened", node(n).region, {{"axis", std::int64_t{1}}});
     flat.inputs = {edit_.add_value(node(n).name + "/mean", edit_.value(y).dtype)};
     flat.outputs = {y};
     edit_.set_output(n, 0, flat.inputs[0]);
@@ -460,20 +458,9 @@ class Qdq {
     return true;
   }
 
-  static Node made(const char* op, const char* domain, int since, const std::string& name, std::int32_t region) {
-    Node n;
-    n.name = name;
-    n.op_type = op;
-    n.domain = domain;
-    n.since_version = since;
-    n.op = find_op(domain, op, since);
-    n.region = region;
-    return n;
-  }
-
   // A new ByteTable of x in front of node n.
   ValueId table_before(int n, ValueId x, DType dtype, const ByteValues& values, const std::string& name) {
-    Node table = made(kByteTable, kMergeDomain, 1, name, node(n).region);
+    Node table = Matcher::made(kByteTable, kMergeDomain, 1, name, node(n).region);
     table.inputs = {x, byte_table(edit_, context_, dtype, values)};
     table.outputs = {edit_.add_value(name, dtype)};
     const ValueId y = table.outputs[0];

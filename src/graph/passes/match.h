@@ -63,17 +63,17 @@ class Matcher {
   // Makes node n another operator. Inputs are the caller's matter. False, with nothing changed, when the library has no such
   // operator.
   bool set_op(int n, const char* op_type, int since, std::vector<Attribute> attributes = {}, const char* domain = "") const {
-    const OpDef* op = find_op(domain, op_type, since);
-    if (op == nullptr) return false;
-    Node& node = edit_.node(n);
-    node.op_type = op_type;
-    node.domain = domain;
-    node.since_version = since;
-    node.op = op;
-    node.resolved.clear();
-    for (const AttributeSpec& spec : op->attributes) node.resolved.push_back(resolve(spec, attributes));
-    node.attributes = std::move(attributes);
-    return true;
+    return become(edit_.node(n), op_type, since, std::move(attributes), domain);
+  }
+
+  // A new node of an operator that the library has, without inputs and outputs.
+  static Node made(const char* op_type, const char* domain, int since, std::string name, std::int32_t region,
+                   std::vector<Attribute> attributes = {}) {
+    Node node;
+    node.name = std::move(name);
+    node.region = region;
+    EVN_CHECK(become(node, op_type, since, std::move(attributes), domain));
+    return node;
   }
 
   // Node n becomes a part of node `into`.
@@ -86,6 +86,19 @@ class Matcher {
   }
 
  private:
+  static bool become(Node& node, const char* op_type, int since, std::vector<Attribute> attributes, const char* domain) {
+    const OpDef* op = find_op(domain, op_type, since);
+    if (op == nullptr) return false;
+    node.op_type = op_type;
+    node.domain = domain;
+    node.since_version = since;
+    node.op = op;
+    node.resolved.clear();
+    for (const AttributeSpec& spec : op->attributes) node.resolved.push_back(resolve(spec, attributes));
+    node.attributes = std::move(attributes);
+    return true;
+  }
+
   static AttributeValue resolve(const AttributeSpec& spec, const std::vector<Attribute>& given) {
     for (const Attribute& a : given) {
       if (a.name == spec.name) return a.value;

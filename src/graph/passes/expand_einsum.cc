@@ -1,0 +1,294 @@
+// An Einsum of float32 becomes transpositions, sums and products, which have kernels and which other rewrites know: operands are
+// contracted from left to right, each pair by a MatMul over [both and kept..., rows..., columns..., row, column], or a Mul where
+// nothing is summed over. Letters that occur twice in an operand (diagonals) and sums over axes of 1 that broadcast stay an Einsum.
+#include "ops/einsum.h"
+
+#include "graph/edit.h"
+#include "graph/passes/match.h"
+#include "graph/passes/quantization.h"
+#include "graph/passes/rewrites.h"
+
+namespace evn {
+namespace {
+
+using Labels = std::vector<int>;
+
+bool has(const Labels& labels, int label) { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
+
+Labels operator+(Labels a, const Labels& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// An operand of what remains: a value, and the labels of its axes. A label of kOne is an axis of 1.
+constexpr int kOne = -1;
+struct Operand {
+  int value;
+  Labels labels;
+};
+
+// One node that is to be made. Values below 0 are the Einsum's inputs: ~i is number i; others are outputs of made nodes.
+struct Made {
+  const char* op;
+  int since;
+  std::vector<int> inputs;
+  std::vector<Attribute> attributes;
+  std::vector<std::int64_t> shape;  // of a Reshape
+};
+
+// The nodes that compute an equation.
+class Expansion {
+ public:
+  // False: the equation stays.
+  bool make(const EinsumEquation& e) {
+    result_.assign(e.result.label, e.result.label + e.result.count);
+    std::vector<Operand> operands;
+    for (int i = 0; i < e.inputs; ++i) {
+      operands.push_back({~i, {}});
+      for (int axis = 0; axis < e.term[i].count; ++axis) {
+        if (has(operands.back().labels, e.term[i].label[axis])) return false;
+        operands.back().labels.push_back(e.term[i].label[axis]);
+      }
+    }
+    Operand left = operands[0];
+    for (std::size_t i = 1; i < operands.size(); ++i) {
+      if (!contract(&left, operands[i], {operands.data() + i + 1, operands.size() - i - 1})) return false;
+    }
+    sum_over(&left, [&](int label) { return !has(result_, label); });
+    transpose(&left, result_);
+    return true;
+  }
+
+  const std::vector<Made>& nodes() const { return nodes_; }
+
+ private:
+  int add(const char* op, int since, std::vector<int> inputs, std::vector<Attribute> attributes = {},
+          std::vector<std::int64_t> shape = {}) {
+    nodes_.push_back({op, since, std::move(inputs), std::move(attributes), std::move(shape)});
+    return static_cast<int>(nodes_.size()) - 1;
+  }
+
+  template <typename F>
+  void sum_over(Operand* x, F is_summed) {
+    std::vector<std::int64_t> axes;
+    Labels kept;
+    for (std::size_t i = 0; i < x->labels.size(); ++i) {
+      if (is_summed(x->labels[i])) {
+        axes.push_back(static_cast<std::int64_t>(i));
+      } else {
+        kept.push_back(x->labels[i]);
+      }
+    }
+    if (axes.empty()) return;
+    *x = {add("ReduceSum", 1, {x->value}, {{"axes", axes}, {"keepdims", std::int64_t{0}}}), kept};
+  }
+
+  // To an order of all its labels.
+  void transpose(Operand* x, const Labels& order) {
+    if (x->labels == order) return;
+    std::vector<std::int64_t> perm;
+    for (const int label : order) perm.push_back(std::find(x->labels.begin(), x->labels.end(), label) - x->labels.begin());
+    *x = {add("Transpose", 1, {x->value}, {{"perm", perm}}), order};
+  }
+
+  // To an order that has kOne where there is an axis of 1 to be. Leading ones, but for the last `least` axes, are left to
+  // broadcast.
+  void arrange(Operand* x, const Labels& order, std::size_t least) {
+    Labels given;
+    std::vector<std::int64_t> ones;
+    std::size_t skipped = 0;
+    while (order.size() - skipped > least && order[skipped] == kOne) ++skipped;
+    for (std::size_t i = skipped; i < order.size(); ++i) {
+      if (order[i] == kOne) {
+        ones.push_back(static_cast<std::int64_t>(i - skipped));
+      } else {
+        given.push_back(order[i]);
+      }
+    }
+    transpose(x, given);
+    if (!ones.empty()) x->value = add("Unsqueeze", 1, {x->value}, {{"axes", ones}});
+    x->labels.assign(order.begin() + static_cast<std::ptrdiff_t>(skipped), order.end());
+  }
+
+  // By where they stand in the result; labels that it does not have come last.
+  void sort(Labels* labels) const {
+    std::stable_sort(labels->begin(), labels->end(), [&](int a, int b) {
+      return std::find(result_.begin(), result_.end(), a) < std::find(result_.begin(), result_.end(), b);
+    });
+  }
+
+  // *a becomes the contraction of *a and b, whose labels that `others` or the result need are kept.
+  bool contract(Operand* a, Operand b, std::span<const Operand> others) {
+    const auto is_kept = [&](int label) {
+      return has(result_, label) ||
+             std::any_of(others.begin(), others.end(), [&](const Operand& o) { return has(o.labels, label); });
+    };
+    sum_over(a, [&](int label) { return !has(b.labels, label) && !is_kept(label); });
+    sum_over(&b, [&](int label) { return !has(a->labels, label) && !is_kept(label); });
+    Labels both, inner, rows, columns;
+    for (const int label : a->labels) {
+      (!has(b.labels, label) ? rows : is_kept(label) ? both : inner).push_back(label);
+    }
+    for (const int label : b.labels) {
+      if (!has(a->labels, label)) columns.push_back(label);
+    }
+    for (Labels* labels : {&both, &rows, &columns}) sort(labels);
+    if (inner.empty()) return multiply(a, b, both, rows, columns);
+    // The result's last axis is to be that of the product's columns.
+    if (!rows.empty() && (columns.empty() || last_of(rows) > last_of(columns))) {
+      std::swap(*a, b);
+      std::swap(rows, columns);
+    }
+    return product(a, b, both, inner, rows, columns);
+  }
+
+  std::ptrdiff_t last_of(const Labels& labels) const {
+    return std::find(result_.begin(), result_.end(), labels.back()) - result_.begin();
+  }
+
+  bool multiply(Operand* a, Operand b, const Labels& both, const Labels& rows, const Labels& columns) {
+    Labels all = both + rows + columns;
+    if (all.size() > static_cast<std::size_t>(kMaxRank)) return false;
+    sort(&all);
+    const auto with_ones = [&](const Labels& missing) {
+      Labels order = all;
+      for (int& label : order) label = has(missing, label) ? kOne : label;
+      return order;
+    };
+    arrange(a, with_ones(columns), 0);
+    arrange(&b, with_ones(rows), 0);
+    *a = {add("Mul", 7, {a->value, b.value}), all};
+    return true;
+  }
+
+  bool product(Operand* a, Operand b, const Labels& both, const Labels& inner, Labels rows, Labels columns) {
+    const auto take_last = [](Labels* labels) {
+      const int last = labels->empty() ? kOne : labels->back();
+      if (last != kOne) labels->pop_back();
+      return last;
+    };
+    const int row = take_last(&rows), column = take_last(&columns);
+    const std::size_t rank = both.size() + rows.size() + columns.size() + 2;
+    if (rank + inner.size() - 1 > static_cast<std::size_t>(kMaxRank)) return false;
+    const Labels row_ones(rows.size(), kOne), column_ones(columns.size(), kOne);
+    arrange(a, both + rows + column_ones + Labels{row} + inner, 1 + inner.size());
+    join_last(a, inner.size());
+    if (inner.size() == 1) {
+      arrange(&b, both + row_ones + columns + inner + Labels{column}, 2);
+    } else {
+      arrange(&b, both + row_ones + columns + Labels{column} + inner, 1 + inner.size());
+      join_last(&b, inner.size());
+      std::vector<std::int64_t> perm(b.labels.size());
+      for (std::size_t i = 0; i < perm.size(); ++i) perm[i] = static_cast<std::int64_t>(i);
+      std::swap(perm[perm.size() - 2], perm[perm.size() - 1]);
+      b.value = add("Transpose", 1, {b.value}, {{"perm", perm}});
+    }
+    Labels all = both + rows + columns;
+    *a = {add("MatMul", 1, {a->value, b.value}), all + Labels{row, column}};
+    std::vector<std::int64_t> ones;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const int label = i == 0 ? row : column;
+      if (label == kOne) {
+        ones.push_back(static_cast<std::int64_t>(all.size() + i));
+      }
+    }
+    if (row != kOne) all.push_back(row);
+    if (column != kOne) all.push_back(column);
+    if (!ones.empty()) a->value = add("Squeeze", 1, {a->value}, {{"axes", ones}});
+    a->labels = all;
+    return true;
+  }
+
+  // The last `count` axes become one.
+  void join_last(Operand* x, std::size_t count) {
+    if (count == 1) return;
+    std::vector<std::int64_t> shape(x->labels.size() - count, 0);  // as they are
+    shape.push_back(-1);
+    x->labels.resize(shape.size());
+    x->value = add("Reshape", 5, {x->value}, {}, shape);
+  }
+
+  Labels result_;
+  std::vector<Made> nodes_;
+};
+
+class Einsums {
+ public:
+  Einsums(Graph& graph, const PassContext& context) : edit_(graph), match_(edit_), context_(context) {}
+
+  bool run() {
+    for (int n = 0; n < edit_.node_count(); ++n) {
+      check_deadline(context_, static_cast<std::size_t>(n));
+      if (!edit_.removed(n) && match_.is(n, "Einsum") && match_.plain(n)) expand(n);
+    }
+    return edit_.commit();
+  }
+
+ private:
+  void expand(int n) {
+    const Node& node = edit_.node(n);
+    std::vector<TensorDesc> inputs;
+    for (const ValueId v : node.inputs) {
+      if (v == kNoValue || !edit_.value(v).has_shape) return;
+      inputs.push_back({edit_.value(v).dtype, edit_.value(v).shape});
+    }
+    const EinsumEquation e = einsum_equation(node, inputs);
+    Expansion expansion;
+    if (broadcasts_a_sum(e, inputs) || !expansion.make(e)) return;
+    insert(n, expansion.nodes());
+  }
+
+  // Whether a label that is summed over is 1 in one operand and not in another. Where that is not known yet, MatMul says so later.
+  static bool broadcasts_a_sum(const EinsumEquation& e, std::span<const TensorDesc> inputs) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      for (int axis = 0; axis < e.term[i].count; ++axis) {
+        const int label = e.term[i].label[axis];
+        if (!e.result.has(label) && inputs[i].shape[axis] == 1 && e.size[label] != 1) return true;
+      }
+    }
+    return false;
+  }
+
+  // In the place of node n, which becomes the last of them.
+  void insert(int n, const std::vector<Made>& nodes) {
+    const std::vector<ValueId> operands = edit_.node(n).inputs;
+    const std::string name = edit_.node(n).name;
+    std::vector<ValueId> values;
+    const auto value_of = [&](int v) {
+      return v < 0 ? operands[static_cast<std::size_t>(~v)] : values[static_cast<std::size_t>(v)];
+    };
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      cancellation_point();
+      const Made& made = nodes[i];
+      const std::string part = name + "/" + std::to_string(i);
+      std::vector<ValueId> inputs;
+      for (const int v : made.inputs) inputs.push_back(value_of(v));
+      if (!made.shape.empty()) inputs.push_back(add_vector(edit_, context_, (part + "/shape").c_str(), made.shape));
+      if (i + 1 == nodes.size()) return become(n, made, inputs);
+      Node node = Matcher::made(made.op, "", made.since, part, edit_.node(n).region, made.attributes);
+      node.model_op = "Einsum";
+      node.inputs = inputs;
+      node.outputs = {edit_.add_value(part, DType::kFloat32)};
+      values.push_back(node.outputs[0]);
+      edit_.insert_node(n, std::move(node));
+    }
+    become(n, {"Identity", 1, {}, {}, {}}, {operands[0]});  // "ij->ij"
+  }
+
+  void become(int n, const Made& made, const std::vector<ValueId>& inputs) {
+    EVN_CHECK(match_.set_op(n, made.op, made.since, made.attributes));
+    edit_.node(n).model_op = "Einsum";
+    for (std::size_t i = 0; i < inputs.size(); ++i) edit_.set_input(n, static_cast<int>(i), inputs[i]);
+    edit_.shrink_inputs(n, static_cast<int>(inputs.size()));
+  }
+
+  GraphEditor edit_;
+  Matcher match_;
+  const PassContext& context_;
+};
+
+}  // namespace
+
+bool expand_einsum(Graph& graph, const PassContext& context) { return Einsums(graph, context).run(); }
+
+}  // namespace evn
