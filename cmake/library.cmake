@@ -116,7 +116,7 @@ endif()
 
 if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
   # The API's objects themselves: --exclude-libs hides what comes from archives.
-  add_library(evener SHARED ${CMAKE_SOURCE_DIR}/src/api/library/new.cc ${CMAKE_SOURCE_DIR}/src/api/library/runtime_support.cc $<TARGET_OBJECTS:evn_api>)
+  add_library(evener SHARED ${CMAKE_SOURCE_DIR}/src/api/library/new.cc ${CMAKE_SOURCE_DIR}/src/api/library/runtime_support.cc ${CMAKE_SOURCE_DIR}/src/api/library/locale.cc $<TARGET_OBJECTS:evn_api>)
   target_link_libraries(evener PRIVATE $<TARGET_PROPERTY:evn_api,LINK_LIBRARIES>)
   set_target_properties(evener PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
   target_link_options(evener PRIVATE

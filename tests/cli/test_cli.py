@@ -334,6 +334,15 @@ def test_check_config_accepts_a_right_file():
     assert "right" in evener("check-config", EXAMPLES / "limits.yaml")[0]
 
 
+def test_the_librarys_own_locale_reads_numbers_of_directives(tmp_path):
+    # yaml-cpp reads the version by a stream, and the library has a classic locale of its own (src/api/library/locale.cc).
+    (tmp_path / "a.yaml").write_text("%YAML 1.2\n---\nversion: 1\n")
+    evener("check-config", tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text("%YAML 7.0\n---\nversion: 1\n")
+    _, errors = evener("check-config", tmp_path / "b.yaml", code=CONFIG)
+    assert "not valid YAML: " in errors and "7" in errors
+
+
 def test_check_config_says_where_a_file_is_wrong(tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("devices:\n  cpu: {type: cpu, thread: 2}\n")

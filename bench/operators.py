@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Every operator by itself against ONNX Runtime, over sizes and layouts as real models have them, interleaved and with outputs compared.
+
+usage: operators.py [--threads N] [--seconds S] [--above RATIO] [--markdown FILE] [NAME...]
+
+Each case is a model of one node. Both engines run it in turns in one process, with so many threads, for at least S seconds; printed are the medians
+in microseconds, their quotient (ours to theirs), the kernel that ran it here, and whether the outputs agree. NAMEs are parts of names of cases.
+At the end stand the geometric mean and, with --above, only the cases whose quotient is above RATIO.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy
+from onnx import helper
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bindings" / "python"))
+import operator_cases  # noqa: E402
+from table import Table  # noqa: E402
+
+
+def model_of(case, feeds):
+    """The model of one node, whose inputs are graph inputs but for the constants of the case."""
+    inputs, initializers = [], []
+    for name, value in feeds.items():
+        dtype = helper.np_dtype_to_tensor_dtype(value.dtype)
+        if name in case.constants:
+            initializers.append(helper.make_tensor(name, dtype, value.shape, value.tobytes(), raw=True))
+        else:
+            inputs.append(helper.make_tensor_value_info(name, dtype, value.shape))
+    outputs = [f"y{i}" for i in range(case.outputs)]
+    node = helper.make_node(case.op, list(feeds), outputs, domain=case.domain, **case.attributes)
+    made = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    opsets = [helper.make_opsetid("", case.opset)] + ([helper.make_opsetid(case.domain, 1)] if case.domain else [])
+    return helper.make_model(helper.make_graph([node], "g", inputs, made, initializers), opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def agree(ours, theirs):
+    for a, b in zip(ours, theirs):
+        a, b = numpy.asarray(a), numpy.asarray(b)
+        if a.shape != b.shape:
+            return False
+        if a.dtype.kind == "f":
+            limit = 2e-2 if a.dtype == numpy.float16 else 1e-3
+            scale = float(numpy.nanmax(numpy.abs(b.astype("float64")), initial=0))
+            if not numpy.allclose(a.astype("float64"), b.astype("float64"), rtol=limit, atol=limit * max(scale, 1e-6), equal_nan=True):
+                return False
+        elif not numpy.array_equal(a, b):
+            return False
+    return True
+
+
+class Case:
+    def __init__(self, case, threads):
+        import evener
+        import onnxruntime
+        random = numpy.random.default_rng(3)
+        feeds = case.feeds(random)
+        model = model_of(case, feeds)
+        self.feeds = {name: value for name, value in feeds.items() if name not in case.constants}
+        self.runtime = evener.Runtime(threads=threads, cache_dir="")
+        self.ours = self.runtime.session(model)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = threads, 4
+        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        self.theirs = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.kernel = ", ".join(sorted({step["kernel"] for step in self.steps()}))
+
+    def steps(self):
+        return [node for node in json.loads(self.ours.explain("json"))["nodes"] if node.get("kernel")]
+
+    def run_ours(self):
+        return list(self.ours.run(self.feeds).values())
+
+    def run_theirs(self):
+        return self.theirs.run(None, self.feeds)
+
+
+def timed(run, seconds):
+    """Times of one turn."""
+    times, end = [], time.perf_counter() + seconds
+    while True:
+        begin = time.perf_counter()
+        run()
+        now = time.perf_counter()
+        times.append(now - begin)
+        if now >= end:
+            return times
+
+
+def measure(case, seconds):
+    ours, theirs = [], []
+    case.run_ours(), case.run_theirs()
+    for _ in range(4):
+        ours += timed(case.run_ours, seconds / 8)
+        theirs += timed(case.run_theirs, seconds / 8)
+    return statistics.median(ours) * 1e6, statistics.median(theirs) * 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--above", type=float, default=0)
+    parser.add_argument("--markdown", type=pathlib.Path)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", str(arguments.threads))
+    table = Table("case", "ours, us", "ONNX Runtime, us", "quotient", "kernel", "outputs")
+    quotients, wrong = [], []
+    for case in operator_cases.cases():
+        if arguments.names and not any(name in case.name for name in arguments.names):
+            continue
+        try:
+            made = Case(case, arguments.threads)
+            same = agree(made.run_ours(), made.run_theirs())
+            ours, theirs = measure(made, arguments.seconds)
+        except Exception as error:  # noqa: BLE001: what one engine refuses is a row of the table
+            table.add(case.name, "-", "-", "-", "-", f"{type(error).__name__}: {str(error).splitlines()[0][:80]}")
+            continue
+        quotients.append(ours / theirs)
+        wrong += [] if same else [case.name]
+        if ours / theirs > arguments.above:
+            table.add(case.name, f"{ours:.1f}", f"{theirs:.1f}", f"{ours / theirs:.2f}", made.kernel, "agree" if same else "DIFFER")
+    table.write(arguments.markdown)
+    if quotients:
+        mean = math.exp(statistics.fmean(map(math.log, quotients)))
+        print(f"{len(quotients)} cases: geometric mean {mean:.2f}, {sum(q > 1.1 for q in quotients)} above 1.1, most {max(quotients):.1f}; "
+              f"{len(wrong)} differ {wrong}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
