@@ -3,6 +3,8 @@
 // ReverseSequence: of each element of the batch, the first sequence_lens[n] steps in reverse order.
 // dtypes: any; lengths int64. Failures: ranks, blocks that do not divide; axes other than 0 and 1; at run: a length outside the
 // axis. Exact.
+#include "ops/depth_to_space.h"
+
 #include "base/checked.h"
 #include "ops/infra/check.h"
 #include "ops/infra/walk.h"
@@ -10,11 +12,11 @@
 namespace evn {
 namespace {
 
-enum : int { kBlock, kMode };
+using Attr = BlockAttr;
 
 std::int64_t block_of(const InferContext& c) {
   require_rank(c, 0, 4, 4);
-  const std::int64_t block = attr_int(c.node, kBlock);
+  const std::int64_t block = attr_int(c.node, Attr::kBlock);
   if (block < 1 || block > 1 << 20) fail(EVN_ERROR_INVALID_MODEL, "blocksize is %lld", static_cast<long long>(block));
   return block;
 }
@@ -28,12 +30,12 @@ std::int64_t divided(std::int64_t dim, std::int64_t by) {
 std::int64_t multiplied(std::int64_t dim, std::int64_t by) { return dim < 0 ? -1 : checked_mul(dim, by); }
 
 void check_mode(const Node& node) {
-  if (!attr_given(node, kMode)) return;
-  const std::string& mode = attr_string(node, kMode);
+  if (!attr_given(node, Attr::kMode)) return;
+  const std::string& mode = attr_string(node, Attr::kMode);
   if (mode != "DCR" && mode != "CRD") fail(EVN_ERROR_INVALID_MODEL, "mode must not be '%s'", mode.c_str());
 }
 
-bool is_crd(const Node& node) { return attr_given(node, kMode) && attr_string(node, kMode) == "CRD"; }
+bool is_crd(const Node& node) { return attr_given(node, Attr::kMode) && attr_string(node, Attr::kMode) == "CRD"; }
 
 void infer_depth_to_space(InferContext& c) {
   const std::int64_t b = block_of(c);
@@ -63,7 +65,7 @@ void permute(const ReferenceContext& c, const Shape& split, const int (&perm)[6]
 
 void reference_depth_to_space(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
-  const std::int64_t b = attr_int(c.node, kBlock);
+  const std::int64_t b = attr_int(c.node, Attr::kBlock);
   const std::int64_t channels = x[1] / (b * b);
   if (is_crd(c.node)) return permute(c, {x[0], channels, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3});
   permute(c, {x[0], b, b, channels, x[2], x[3]}, {0, 3, 4, 1, 5, 2});
@@ -71,7 +73,7 @@ void reference_depth_to_space(const ReferenceContext& c) {
 
 void reference_space_to_depth(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
-  const std::int64_t b = attr_int(c.node, kBlock);
+  const std::int64_t b = attr_int(c.node, Attr::kBlock);
   const Shape split = {x[0], x[1], x[2] / b, b, x[3] / b, b};
   if (is_crd(c.node)) return permute(c, split, {0, 1, 3, 5, 2, 4});
   permute(c, split, {0, 3, 5, 1, 2, 4});

@@ -14,6 +14,9 @@ struct GeluAttr {
 struct HardSigmoidAttr {
   enum : int { kAlpha, kBeta };
 };
+struct EluAttr {  // of Celu and ThresholdedRelu too; kGamma: of Selu
+  enum : int { kAlpha, kGamma };
+};
 struct SwishAttr {
   enum : int { kAlpha };
 };

@@ -51,7 +51,15 @@ void add_elementwise(Cases* all) {
                        {"log", "Log"},
                        {"sin", "Sin"},
                        {"cos", "Cos"},
-                       {"swish", "Swish", 24}};
+                       {"swish", "Swish", 24},
+                       {"round", "Round"},
+                       {"sign", "Sign"},
+                       {"softsign", "Softsign"},
+                       {"thresholded_relu", "ThresholdedRelu"},
+                       {"elu", "Elu"},
+                       {"selu", "Selu"},
+                       {"celu", "Celu"},
+                       {"mish", "Mish"}};
   for (const Unary& u : ops) all->push_back({u.kernel, Case(u.op, u.opset).x({1, kMany}, 0.1, 2)});
   all->push_back({"gelu", Case("Gelu", kOpset).x({1, kMany})});
   all->push_back({"gelu_tanh", Case("Gelu", kOpset).x({1, kMany}).word("approximate", "tanh")});
@@ -84,6 +92,9 @@ void add_moves(Cases* all) {
   all->push_back({"transpose", Case("Transpose", kOpset).x({2048, 1024})});
   all->push_back({"transpose", Case("Transpose", kOpset).in(kU8, {64, 2, 32, 2, 64, 2}, 0, 255).ints("perm", {4, 3, 2, 1, 0, 5})});
   all->push_back({"expand", Case("Expand", kOpset).x({1, 2048}).list({2048, 2048})});
+  all->push_back({"tile", Case("Tile", kOpset).x({1, 2048}).list({2048, 1})});
+  all->push_back({"depth_to_space", Case("DepthToSpace", kOpset).x({1, 64, 256, 256}).integer("blocksize", 2)});
+  all->push_back({"space_to_depth", Case("SpaceToDepth", kOpset).x({1, 16, 512, 512}).integer("blocksize", 2)});
   all->push_back({"slice", Case("Slice", kOpset).x({1, 8 * kMany}).list({0}).list({8 * kMany}).list({1}).list({2})});
   all->push_back({"concat", Case("Concat", kOpset).x({1, 2 * kMany}).x({1, 2 * kMany}).integer("axis", 1)});
   all->push_back({"split", Case("Split", 13).x({1, 4 * kMany}).integer("axis", 1).outputs(2)});
@@ -111,6 +122,8 @@ void add_rows(Cases* all) {
   all->push_back({"batch_norm", Case("BatchNormalization", 15).x({1, 1, 1, 4 * kMany}).x({1}).x({1}).x({1}).x({1}, 0.5, 2)});
   all->push_back(
       at_end("batch_norm", Case("BatchNormalization", 15).x({1, kMany, 2, 1}).x({kMany}).x({kMany}).x({kMany}).x({kMany}, 0.5, 2)));
+  all->push_back(at_end("instance_norm", Case("InstanceNormalization", kOpset).x({1, 2, kMany}).w({2}).w({2})));
+  all->push_back(at_end("group_norm", Case("GroupNormalization", kOpset).x({1, 4, kMany}).w({4}).w({4}).integer("num_groups", 2)));
   all->push_back(at_end("layer_norm", Case("LayerNormalization", 17).x({1, 2 * kMany}).w({2 * kMany}).w({2 * kMany})));
   all->push_back(at_end("rms_norm", Case("RMSNormalization", 23).x({1, 2 * kMany}).w({2 * kMany})));
   all->push_back(at_end("rms_norm_simplified", Case("SimplifiedLayerNormalization", 17).x({1, 2 * kMany}).w({2 * kMany})));
@@ -262,6 +275,10 @@ void add_pools(Cases* all) {
     all->push_back({kernel, Case(op, 12).x({1, 4096, 3, 48}).ints("kernel_shape", {3, 33})});
   }
   all->push_back(at_end("global_average_pool", Case("GlobalAveragePool", 1).x({1, 2, 1, kMany})));
+  for (const auto& [kernel, op] : {std::pair{"max_pool_volume", "MaxPool"}, {"average_pool_volume", "AveragePool"}}) {
+    all->push_back(
+        {kernel, Case(op, kOpset).x({1, 4, 16, 256, 256}).ints("kernel_shape", {3, 3, 3}).ints("pads", {1, 1, 1, 1, 1, 1})});
+  }
   all->push_back(at_end("global_max_pool", Case("GlobalMaxPool", 1).x({1, 2, 1, kMany})));
   const auto bytes = [](Case c, const Shape& x) { return c.in(kU8, x, 0, 255); };
   all->push_back(

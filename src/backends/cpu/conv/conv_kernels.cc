@@ -1,8 +1,9 @@
-// Conv over one or two spatial axes, any group, as an implicit matrix product: a constant weight is packed once, one that is
+// Conv over one to three spatial axes, any group, as an implicit matrix product: a constant weight is packed once, one that is
 // computed is read row by row, and patches of the image are packed block by block into L1. A tile is a range of output positions
 // and output channels of one group of one image.
 #include "ops/conv.h"
 
+#include "backends/cpu/conv/conv_plan.h"
 #include "backends/cpu/gemm/pack.h"
 #include "backends/cpu/support.h"
 
@@ -22,8 +23,7 @@ struct ConvState {
 Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   const int rank = d.inputs[0].shape.rank();
-  if (rank != 3 && rank != 4) return "only one or two spatial axes";
-  return nullptr;
+  return rank < 3 || rank > 5 ? "only one to three spatial axes" : nullptr;
 }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
@@ -50,13 +50,6 @@ void prepack(const OpDesc& d, int, void* packed) {
   }
 }
 
-simd_gemm::Patches make_patches(const Window& w) {
-  const WindowAxis none;
-  const WindowAxis& y = w.rank == 2 ? w.axis[0] : none;
-  const WindowAxis& x = w.axis[w.rank - 1];
-  return {y.input, x.input, y.kernel, x.kernel, y.stride, x.stride, y.dilation, x.dilation, y.pad_begin, x.pad_begin, x.output};
-}
-
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ConvState>();
   const Shape& x = d.inputs[0].shape;
@@ -67,13 +60,13 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
   s.channels = w[1];
   s.rows = w[0] / s.groups;
-  s.patches = make_patches(window);
+  s.patches = patches_of(window);
   s.k = s.channels * window.kernel_elements();
   s.in_plane = window.input_elements();
   s.out_plane = window.output_elements();
   const simd_gemm::Patches& q = s.patches;
-  s.in_place = q.kernel_h * q.kernel_w == 1 && q.stride_h * q.stride_w == 1 && q.pad_top == 0 && q.pad_left == 0 &&
-               s.in_plane == s.out_plane;
+  s.in_place = q.taps() == 1 && q.stride_d * q.stride_h * q.stride_w == 1 && q.pad_front == 0 && q.pad_top == 0 &&
+               q.pad_left == 0 && s.in_plane == s.out_plane;
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
   const std::int64_t outer = checked_mul(x[0], s.groups);
   s.tiling = tile_packed_gemm(loops, s.rows, s.out_plane, s.k, outer, s.in_place ? 32 : 128);

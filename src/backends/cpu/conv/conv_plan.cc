@@ -3,6 +3,15 @@
 #include "ops/conv.h"
 
 namespace evn {
+
+simd_gemm::Patches patches_of(const Window& window) {
+  const WindowAxis none;
+  const WindowAxis& z = window.rank == 3 ? window.axis[0] : none;
+  const WindowAxis& y = window.rank >= 2 ? window.axis[window.rank - 2] : none;
+  const WindowAxis& x = window.axis[window.rank - 1];
+  return {y.input,     x.input,  y.kernel, x.kernel, y.stride, x.stride,   y.dilation,  x.dilation, y.pad_begin,
+          x.pad_begin, x.output, z.input,  z.kernel, z.stride, z.dilation, z.pad_begin, y.output};
+}
 namespace {
 
 // The vertical and the horizontal axis.

@@ -1,11 +1,16 @@
-// How convolutions that lie channels last are told to their loops: what the kernels of one node and cascades share.
+// How convolutions are told to their loops: what the kernels of one node and cascades share.
 #pragma once
 
 #include "backends/cpu/conv/depthwise_loops.h"
 #include "backends/cpu/conv/few_channels_loops.h"
+#include "backends/cpu/gemm/gemm_loops.h"
 #include "backends/cpu/support.h"
+#include "ops/infra/window.h"
 
 namespace evn {
+
+// Of one to three spatial axes.
+simd_gemm::Patches patches_of(const Window& window);
 
 simd_depthwise::Geometry depthwise_geometry(const OpDesc& d);
 std::int64_t depthwise_weight_step(const Shape& weight);  // floats from one tap of the packed weight to the next

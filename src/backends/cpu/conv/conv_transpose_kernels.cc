@@ -1,13 +1,14 @@
-// ConvTranspose over one or two spatial axes. Where stride equals kernel and nothing is padded, each tap of the kernel is a product
-// of its own whose columns are spread over the output (conv_transpose_blocks); else the output is a product with patches of the
-// input that has zeros between its elements (conv_transpose_gemm). Channels last, a row of blocks is a few products whose results
-// lie one after the other: each row of taps by a row of the input (conv_transpose_nhwc).
+// ConvTranspose over one to three spatial axes. Where stride equals kernel and nothing is padded, each tap of the kernel is a
+// product of its own whose columns are spread over the output (conv_transpose_blocks); else the output is a product with patches of
+// the input that has zeros between its elements (conv_transpose_gemm). Channels last, a row of blocks is a few products whose
+// results lie one after the other: each row of taps by a row of the input (conv_transpose_nhwc).
 #include "ops/conv_transpose.h"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "backends/cpu/conv/conv_plan.h"
 #include "backends/cpu/gemm/pack.h"
 #include "backends/cpu/gemm/packed_gemm_plan.h"
 #include "backends/cpu/reduce/long_lines.h"
@@ -27,7 +28,7 @@ struct UpState {
 Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   const int rank = d.inputs[0].shape.rank();
-  if (rank != 3 && rank != 4) return "only one or two spatial axes";
+  if (rank < 3 || rank > 5) return "only one to three spatial axes";
   if (d.constant(1) == nullptr) return "the weight is not constant";
   return nullptr;
 }
@@ -41,6 +42,7 @@ bool all_are(std::span<const std::int64_t> list, std::int64_t value) {
 
 Refusal blocks_supports(const OpDesc& d) {
   if (const Refusal refusal = supports(d)) return refusal;
+  if (d.inputs[0].shape.rank() == 5) return "only one or two spatial axes";
   const Node& n = *d.node;
   const Shape& w = d.inputs[1].shape;
   const auto strides = attr_ints(n, ConvTransposeAttr::kStrides);
@@ -110,12 +112,8 @@ void plan_common(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<UpState>();
   const Shape& w = d.inputs[1].shape;
   const Window window = conv_transpose_window(*d.node, d.inputs[0].shape, w);
-  const WindowAxis none;
-  const WindowAxis& y = window.rank == 2 ? window.axis[0] : none;
-  const WindowAxis& x = window.axis[window.rank - 1];
   s.isa = cpu_isa();
-  s.patches = {y.input,    x.input,    y.kernel,    x.kernel,    y.stride, x.stride,
-               y.dilation, x.dilation, y.pad_begin, x.pad_begin, x.output};
+  s.patches = patches_of(window);
   s.groups = attr_int(*d.node, ConvTransposeAttr::kGroup);
   s.channels = w[0] / s.groups;
   s.rows = w[1];

@@ -59,6 +59,10 @@ Parameters parameters(const KernelArgs& args) {
     return {1.0f / 6.0f, 0.5f};
   } else if constexpr (F == Unary::kSwish) {
     return {attr_float(node, SwishAttr::kAlpha), 0};
+  } else if constexpr (F == Unary::kElu || F == Unary::kCelu || F == Unary::kThresholdedRelu) {
+    return {attr_float(node, EluAttr::kAlpha), 0};
+  } else if constexpr (F == Unary::kSelu) {
+    return {attr_float(node, EluAttr::kAlpha), attr_float(node, EluAttr::kGamma)};
   } else {
     return {};
   }
@@ -106,6 +110,14 @@ constexpr Kernel kKernels[] = {
     row<Unary::kGelu>("gelu", "Gelu", gelu_supports<false>),
     row<Unary::kGeluTanh>("gelu_tanh", "Gelu", gelu_supports<true>, 9),
     row<Unary::kSwish>("swish", "Swish"),
+    row<Unary::kRound>("round", "Round"),
+    row<Unary::kSign>("sign", "Sign"),
+    row<Unary::kSoftsign>("softsign", "Softsign"),
+    row<Unary::kThresholdedRelu>("thresholded_relu", "ThresholdedRelu"),
+    row<Unary::kElu>("elu", "Elu"),
+    row<Unary::kSelu>("selu", "Selu"),
+    row<Unary::kCelu>("celu", "Celu"),
+    row<Unary::kMish>("mish", "Mish"),
 };
 
 }  // namespace

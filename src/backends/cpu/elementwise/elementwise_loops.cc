@@ -19,6 +19,27 @@ inline Vec each_lane(Vec x, F f) {
   return x;
 }
 
+// Of x <= 0, or NaN: by tanh, which keeps what is left of small x.
+inline Vec expm1_of(Vec x) {
+  const Vec t = tanh_of(splat(0.5f) * x);
+  return (t + t) / (splat(1.0f) - t);
+}
+
+// Of 0 <= x <= 1, or NaN: what 1 + x loses of x is made good by the quotient.
+inline Vec log1p_of(Vec x) {
+  const Vec u = splat(1.0f) + x;
+  const Vec kept = u - splat(1.0f);
+  return kept == zero() ? x : log_of(u) * (x / kept);
+}
+
+// To nearest, ties to even, by adding and subtracting 2^23 with the sign of x; from there on every float is whole.
+inline Vec round_of(Vec x) {
+  const IntVec sign = as_int(x) & splat_int(INT32_MIN);
+  const Vec big = as_float(as_int(splat(8388608.0f)) | sign);
+  const Vec rounded = as_float(as_int((x + big) - big) | sign);
+  return abs_of(x) < splat(8388608.0f) ? rounded : x;
+}
+
 inline Vec unary_of(Unary f, float a, float b, Vec x) {
   switch (f) {
     case Unary::kIdentity: return x;
@@ -36,9 +57,7 @@ inline Vec unary_of(Unary f, float a, float b, Vec x) {
     case Unary::kNeg: return -x;
     case Unary::kReciprocal: return splat(1.0f) / x;
     case Unary::kGelu: return gelu_of(x);
-    case Unary::kSoftplus:
-      return each_lane(
-          x, [](float v) { return v > 0 ? v + __builtin_log1pf(__builtin_expf(-v)) : __builtin_log1pf(__builtin_expf(v)); });
+    case Unary::kSoftplus: return max_of(zero(), x) + log1p_of(exp_of(-abs_of(x)));
     case Unary::kFloor: return each_lane(x, [](float v) { return __builtin_floorf(v); });
     case Unary::kCeil: return each_lane(x, [](float v) { return __builtin_ceilf(v); });
     case Unary::kLog: return log_of(x);
@@ -47,6 +66,18 @@ inline Vec unary_of(Unary f, float a, float b, Vec x) {
     case Unary::kSwish: return swish_of(splat(a), x);
     case Unary::kSin: return sine_of<false>(x);
     case Unary::kCos: return sine_of<true>(x);
+    case Unary::kRound: return round_of(x);
+    case Unary::kSign: return x > zero() ? splat(1.0f) : x < zero() ? splat(-1.0f) : x != x ? x : zero();
+    case Unary::kSoftsign: return x / (splat(1.0f) + abs_of(x));
+    case Unary::kThresholdedRelu: return x > splat(a) ? x : zero();
+    case Unary::kElu: return x < zero() ? splat(a) * expm1_of(x) : x;
+    case Unary::kSelu: return splat(b) * (x > zero() ? x : splat(a) * expm1_of(x));
+    case Unary::kCelu: return x > zero() ? x : splat(a) * expm1_of(x / splat(a));
+    case Unary::kMish: {
+      const Vec e = exp_of(x);
+      const Vec n = fma(e, e, e + e);  // tanh(log(1 + e)) = n / (n + 2)
+      return x > splat(20.0f) ? x : x * (n / (n + splat(2.0f)));
+    }
   }
   return x;
 }
@@ -60,12 +91,22 @@ void unary_loop(float a, float b, const float* x, float* y, std::int64_t n) {
 
 using UnaryFn = void (*)(float, float, const float*, float*, std::int64_t);
 constexpr UnaryFn kUnary[] = {
-    unary_loop<Unary::kIdentity>,    unary_loop<Unary::kRelu>,       unary_loop<Unary::kClip>,    unary_loop<Unary::kLeakyRelu>,
-    unary_loop<Unary::kHardSigmoid>, unary_loop<Unary::kHardSwish>,  unary_loop<Unary::kSigmoid>, unary_loop<Unary::kTanh>,
-    unary_loop<Unary::kSqrt>,        unary_loop<Unary::kExp>,        unary_loop<Unary::kErf>,     unary_loop<Unary::kAbs>,
-    unary_loop<Unary::kNeg>,         unary_loop<Unary::kReciprocal>, unary_loop<Unary::kGelu>,    unary_loop<Unary::kSoftplus>,
-    unary_loop<Unary::kFloor>,       unary_loop<Unary::kCeil>,       unary_loop<Unary::kLog>,     unary_loop<Unary::kSquare>,
-    unary_loop<Unary::kGeluTanh>,    unary_loop<Unary::kSwish>,      unary_loop<Unary::kSin>,     unary_loop<Unary::kCos>,
+    unary_loop<Unary::kIdentity>,    unary_loop<Unary::kRelu>,
+    unary_loop<Unary::kClip>,        unary_loop<Unary::kLeakyRelu>,
+    unary_loop<Unary::kHardSigmoid>, unary_loop<Unary::kHardSwish>,
+    unary_loop<Unary::kSigmoid>,     unary_loop<Unary::kTanh>,
+    unary_loop<Unary::kSqrt>,        unary_loop<Unary::kExp>,
+    unary_loop<Unary::kErf>,         unary_loop<Unary::kAbs>,
+    unary_loop<Unary::kNeg>,         unary_loop<Unary::kReciprocal>,
+    unary_loop<Unary::kGelu>,        unary_loop<Unary::kSoftplus>,
+    unary_loop<Unary::kFloor>,       unary_loop<Unary::kCeil>,
+    unary_loop<Unary::kLog>,         unary_loop<Unary::kSquare>,
+    unary_loop<Unary::kGeluTanh>,    unary_loop<Unary::kSwish>,
+    unary_loop<Unary::kSin>,         unary_loop<Unary::kCos>,
+    unary_loop<Unary::kRound>,       unary_loop<Unary::kSign>,
+    unary_loop<Unary::kSoftsign>,    unary_loop<Unary::kThresholdedRelu>,
+    unary_loop<Unary::kElu>,         unary_loop<Unary::kSelu>,
+    unary_loop<Unary::kCelu>,        unary_loop<Unary::kMish>,
 };
 
 inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {

@@ -33,6 +33,14 @@ enum class Unary : std::int32_t {
   kSwish,
   kSin,
   kCos,
+  kRound,
+  kSign,
+  kSoftsign,
+  kThresholdedRelu,
+  kElu,
+  kSelu,
+  kCelu,
+  kMish,
 };
 
 enum class Binary : std::int32_t { kAdd, kSub, kMul, kDiv, kMin, kMax, kPow, kPRelu };

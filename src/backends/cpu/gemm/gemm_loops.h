@@ -12,7 +12,8 @@
 
 namespace evn::simd_gemm {
 
-// The image that a convolution slides over, as the matrix B: row k is (channel, ky, kx), column n is an output position (y, x).
+// The image that a convolution slides over, as the matrix B: row k is (channel, kz, ky, kx), column n is an output position (z, y,
+// x).
 struct Patches {
   std::int64_t height, width;  // of one input plane
   std::int64_t kernel_h, kernel_w;
@@ -20,6 +21,11 @@ struct Patches {
   std::int64_t dilation_h, dilation_w;
   std::int64_t pad_top, pad_left;
   std::int64_t out_width;
+  // Of volumes; images are one plane deep.
+  std::int64_t depth = 1, kernel_d = 1, stride_d = 1, dilation_d = 1, pad_front = 0;
+  std::int64_t out_height = INT64_MAX;
+
+  std::int64_t taps() const { return kernel_d * kernel_h * kernel_w; }
 };
 
 enum class AKind : std::int32_t {
@@ -42,7 +48,7 @@ struct Tile {
   BKind b_kind;
   const float* a;
   std::int64_t lda;
-  const float* b;  // kPacked: the tile's first panel; kRows, kColumns: its first column; patches: plane 0 of the group
+  const float* b;  // kPacked: the tile's first panel; kRows, kColumns: its first column; patches: the group's first channel
   std::int64_t ldb;
   const Patches* patches;
   std::int64_t first_column;  // patches: the output position of column 0

@@ -30,31 +30,32 @@ void pack_columns(float* to, const float* b, std::int64_t ldb, std::int64_t kc, 
 // Consecutive output positions of one row inside a micro-panel.
 struct Run {
   std::int32_t at, count;
-  bool inside;          // no tap of the kernel leaves the input to the left or right
-  std::int64_t y, x;    // output position
-  std::int64_t iy, ix;  // input position of tap (0, 0)
-  const float* row;     // input row of the current ky; null: outside
+  bool inside;              // no tap of the kernel leaves the input to the left or right
+  std::int64_t z, y, x;     // output position
+  std::int64_t iz, iy, ix;  // input position of tap (0, 0, 0)
+  const float* row;         // input row of the current kz and ky; null: outside
 };
 
 int find_runs(const Patches& p, std::int64_t first, std::int64_t cols, Run* runs) {
   int n = 0;
-  std::int64_t y = first / p.out_width;
+  std::int64_t line = first / p.out_width;
   std::int64_t x = first % p.out_width;
-  for (std::int64_t at = 0; at < cols;) {
+  for (std::int64_t at = 0; at < cols; ++line) {
     const std::int64_t left = p.out_width - x;
     const std::int64_t count = left < cols - at ? left : cols - at;
     Run& r = runs[n++];
     r.at = static_cast<std::int32_t>(at);
     r.count = static_cast<std::int32_t>(count);
-    r.y = y;
+    r.z = line / p.out_height;
+    r.y = line % p.out_height;
     r.x = x;
-    r.iy = y * p.stride_h - p.pad_top;
+    r.iz = r.z * p.stride_d - p.pad_front;
+    r.iy = r.y * p.stride_h - p.pad_top;
     r.ix = x * p.stride_w - p.pad_left;
     r.inside = r.ix >= 0 && r.ix + (count - 1) * p.stride_w + (p.kernel_w - 1) * p.dilation_w < p.width;
     r.row = nullptr;
     at += count;
     x = 0;
-    ++y;
   }
   return n;
 }
@@ -92,16 +93,19 @@ void pack_patches_strided(float* to, const Tile& t, std::int64_t k0, std::int64_
   const Patches& p = *t.patches;
   Run runs[MaxRuns];
   const int count = find_runs(p, t.first_column + column, cols, runs);
-  const std::int64_t taps = p.kernel_h * p.kernel_w;
-  const float* plane = t.b + k0 / taps * p.height * p.width;
-  std::int64_t ky = k0 % taps / p.kernel_w;
+  const std::int64_t taps = p.taps();
+  const float* volume = t.b + k0 / taps * p.depth * p.height * p.width;
+  std::int64_t kz = k0 % taps / (p.kernel_h * p.kernel_w);
+  std::int64_t ky = k0 / p.kernel_w % p.kernel_h;
   std::int64_t kx = k0 % p.kernel_w;
   bool new_row = true;
   for (std::int64_t k = 0; k < kc; ++k) {
     if (new_row) {
       for (int i = 0; i < count; ++i) {
+        const std::int64_t iz = runs[i].iz + kz * p.dilation_d;
         const std::int64_t iy = runs[i].iy + ky * p.dilation_h;
-        runs[i].row = iy < 0 || iy >= p.height ? nullptr : plane + iy * p.width;
+        const bool outside = iz < 0 || iz >= p.depth || iy < 0 || iy >= p.height;
+        runs[i].row = outside ? nullptr : volume + (iz * p.height + iy) * p.width;
       }
       new_row = false;
     }
@@ -123,7 +127,10 @@ void pack_patches_strided(float* to, const Tile& t, std::int64_t k0, std::int64_
       new_row = true;
       if (++ky == p.kernel_h) {
         ky = 0;
-        plane += p.height * p.width;
+        if (++kz == p.kernel_d) {
+          kz = 0;
+          volume += p.depth * p.height * p.width;
+        }
       }
     }
   }
@@ -144,18 +151,21 @@ void pack_up_patches(float* to, const Tile& t, std::int64_t k0, std::int64_t kc,
   const Patches& p = *t.patches;
   Run runs[MaxRuns];
   const int count = find_runs(p, t.first_column + column, cols, runs);
-  const std::int64_t taps = p.kernel_h * p.kernel_w;
+  const std::int64_t taps = p.taps();
   for (std::int64_t k = 0; k < kc; ++k) {
-    const float* plane = t.b + (k0 + k) / taps * p.height * p.width;
-    const std::int64_t ky = (k0 + k) % taps / p.kernel_w;
+    const float* volume = t.b + (k0 + k) / taps * p.depth * p.height * p.width;
+    const std::int64_t kz = (k0 + k) % taps / (p.kernel_h * p.kernel_w);
+    const std::int64_t ky = (k0 + k) / p.kernel_w % p.kernel_h;
     const std::int64_t kx = (k0 + k) % p.kernel_w;
     float* row = to + k * nr;
     for (int i = 0; i < count; ++i) {
       const Run& r = runs[i];
       zero_over(row + r.at, r.count);
+      const std::int64_t z = r.z + p.pad_front - kz * p.dilation_d;
+      if (z < 0 || z % p.stride_d != 0 || z / p.stride_d >= p.depth) continue;
       const std::int64_t y = r.y + p.pad_top - ky * p.dilation_h;
       if (y < 0 || y % p.stride_h != 0 || y / p.stride_h >= p.height) continue;
-      const float* from = plane + y / p.stride_h * p.width;
+      const float* from = volume + (z / p.stride_d * p.height + y / p.stride_h) * p.width;
       const std::int64_t x0 = r.x + p.pad_left - kx * p.dilation_w;
       std::int64_t j = x0 >= 0 ? (p.stride_w - x0 % p.stride_w) % p.stride_w : -x0;
       for (; j < r.count && (x0 + j) / p.stride_w < p.width; j += p.stride_w) row[r.at + j] = from[(x0 + j) / p.stride_w];

@@ -1,8 +1,10 @@
-// Operators that only move elements, of any dtype: Transpose, Slice, Expand. A tile is a run of elements of the output.
+// Operators that only move elements, of any dtype: Transpose, Slice, Expand, Tile, DepthToSpace, SpaceToDepth. A tile is a run of
+// elements of the output.
 #include "backends/cpu/elementwise/elementwise_loops.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/move/strided_copy.h"
 #include "backends/cpu/support.h"
+#include "ops/depth_to_space.h"
 #include "ops/slice.h"
 #include "ops/transpose.h"
 
@@ -93,6 +95,56 @@ void expand_plan(const OpDesc& d, KernelPlan* p) {
   p->state<MoveState>().copy = make_strided_copy(y, steps, 0);
 }
 
+// ------------------------------------------------------------------------------------------------------- Tile --
+
+void tile_plan(const OpDesc& d, KernelPlan* p) {
+  plan_common(d, p);
+  const Shape& x = d.inputs[0].shape;
+  const Shape& y = d.outputs[0].shape;
+  StridedCopy& copy = p->state<MoveState>().copy;
+  copy = {};
+  if (y.elements() == 0) return;
+  std::int64_t dense[kMaxRank];
+  row_major_strides(x, dense);
+  for (int i = x.rank() - 1; i >= 0; --i) {
+    copy.add_axis(x[i], dense[i]);
+    copy.add_axis(y[i] / x[i], 0);
+  }
+  if (copy.rank == 0) copy = make_strided_copy(Shape{}, dense, 0);
+}
+
+// ------------------------------------------------------------------------------- DepthToSpace, SpaceToDepth --
+
+// The place of six axes of x, seen as `split`, in y.
+void permute_plan(const OpDesc& d, const Shape& split, const int (&perm)[6], KernelPlan* p) {
+  plan_common(d, p);
+  std::int64_t dense[kMaxRank], steps[6];
+  row_major_strides(split, dense);
+  Shape shape;
+  for (int i = 0; i < 6; ++i) {
+    shape.push_back(split[perm[i]]);
+    steps[i] = dense[perm[i]];
+  }
+  p->state<MoveState>().copy = make_strided_copy(shape, steps, 0);
+}
+
+bool is_crd(const Node& node) { return attr_given(node, BlockAttr::kMode) && attr_string(node, BlockAttr::kMode) == "CRD"; }
+
+void depth_to_space_plan(const OpDesc& d, KernelPlan* p) {
+  const Shape& x = d.inputs[0].shape;
+  const std::int64_t b = attr_int(*d.node, BlockAttr::kBlock), channels = x[1] / (b * b);
+  if (is_crd(*d.node)) return permute_plan(d, {x[0], channels, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3}, p);
+  permute_plan(d, {x[0], b, b, channels, x[2], x[3]}, {0, 3, 4, 1, 5, 2}, p);
+}
+
+void space_to_depth_plan(const OpDesc& d, KernelPlan* p) {
+  const Shape& x = d.inputs[0].shape;
+  const std::int64_t b = attr_int(*d.node, BlockAttr::kBlock);
+  const Shape split = {x[0], x[1], x[2] / b, b, x[3] / b, b};
+  if (is_crd(*d.node)) return permute_plan(d, split, {0, 1, 3, 5, 2, 4}, p);
+  permute_plan(d, split, {0, 3, 5, 1, 2, 4}, p);
+}
+
 // ------------------------------------------------------------------------------------------------------ Slice --
 
 void slice_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
@@ -129,6 +181,19 @@ constexpr Kernel kKernels[] = {
      .run = run_planned,
      .layouts = transpose_layouts},
     {.name = "expand", .op = "Expand", .rank = 10, .supports = supports, .plan = expand_plan, .run = run_planned},
+    {.name = "tile", .op = "Tile", .rank = 10, .supports = supports, .plan = tile_plan, .run = run_planned},
+    {.name = "depth_to_space",
+     .op = "DepthToSpace",
+     .rank = 10,
+     .supports = supports,
+     .plan = depth_to_space_plan,
+     .run = run_planned},
+    {.name = "space_to_depth",
+     .op = "SpaceToDepth",
+     .rank = 10,
+     .supports = supports,
+     .plan = space_to_depth_plan,
+     .run = run_planned},
     {.name = "slice",
      .op = "Slice",
      .rank = 10,

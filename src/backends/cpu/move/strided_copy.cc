@@ -96,18 +96,20 @@ void copy_range(Isa isa, const StridedCopy& c, const T* from, T* to, std::int64_
 
 }  // namespace
 
+void StridedCopy::add_axis(std::int64_t dim, std::int64_t step) {
+  if (dim == 1) return;
+  if (rank > 0 && step == steps[rank - 1] * dims[rank - 1]) {
+    dims[rank - 1] *= dim;
+    return;
+  }
+  dims[rank] = dim;
+  steps[rank++] = step;
+}
+
 StridedCopy make_strided_copy(const Shape& out, const std::int64_t* steps, std::int64_t start) {
   StridedCopy c;
   c.start = start;
-  for (int i = out.rank() - 1; i >= 0; --i) {
-    if (out[i] == 1) continue;
-    if (c.rank > 0 && steps[i] == c.steps[c.rank - 1] * c.dims[c.rank - 1]) {
-      c.dims[c.rank - 1] *= out[i];
-      continue;
-    }
-    c.dims[c.rank] = out[i];
-    c.steps[c.rank++] = steps[i];
-  }
+  for (int i = out.rank() - 1; i >= 0; --i) c.add_axis(out[i], steps[i]);
   if (c.rank == 0) {
     c.dims[0] = 1;
     c.rank = 1;

@@ -1,4 +1,4 @@
-// Copies a strided view of a tensor into a dense one: what Transpose, Slice and Expand have in common.
+// Copies a strided view of a tensor into a dense one: what Transpose, Slice, Expand, Tile and others have in common.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,14 @@
 namespace evn {
 
 struct StridedCopy {
-  int rank = 0;  // of the merged axes, at least 1; axis 0 is the innermost
-  std::int64_t dims[kMaxRank] = {};
-  std::int64_t steps[kMaxRank] = {};  // in elements of the input; may be negative or 0
+  static constexpr int kMostAxes = 2 * kMaxRank;  // an axis that is tiled is two
+  int rank = 0;                                   // of the merged axes, at least 1; axis 0 is the innermost
+  std::int64_t dims[kMostAxes] = {};
+  std::int64_t steps[kMostAxes] = {};  // in elements of the input; may be negative or 0
   std::int64_t start = 0;
+
+  // Puts an axis outside all others.
+  void add_axis(std::int64_t dim, std::int64_t step);
 };
 
 // Merges the axes of a view: output element (i...) is input element start + sum of i[a] * steps[a].

@@ -46,6 +46,46 @@ TEST(CpuConv, LongInnerDimensionIsCarriedBetweenBlocks) {
   conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_nhwc"}).run();
 }
 
+// Strides, dilations and pads in all three directions, the kernel's and the image's sizes each of their own.
+struct Volume {
+  std::vector<std::int64_t> size, kernel, strides, dilations, pads;
+};
+
+std::vector<Volume> volumes() {
+  return {{{4, 6, 9}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}},
+          {{5, 7, 40}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0, 0, 0, 0}},
+          {{5, 8, 13}, {2, 3, 4}, {2, 1, 2}, {1, 2, 1}, {0, 1, 2, 1, 0, 3}},
+          {{3, 5, 5}, {3, 1, 2}, {1, 3, 1}, {2, 1, 3}, {2, 0, 1, 2, 0, 1}},
+          {{1, 9, 9}, {3, 3, 3}, {1, 1, 3}, {1, 1, 1}, {1, 0, 0, 1, 0, 0}},
+          {{6, 4, 4}, {4, 4, 4}, {1, 1, 1}, {1, 1, 1}, {3, 3, 3, 3, 3, 3}}};
+}
+
+Shape volume_shape(std::int64_t n, std::int64_t c, const std::vector<std::int64_t>& size) {
+  return {n, c, size[0], size[1], size[2]};
+}
+
+TEST(CpuConv, Volumes) {
+  for (const Volume& v : volumes()) {
+    for (const std::int64_t group : {1, 2, 6}) {
+      KernelCheck c("Conv");
+      c.input(volume_shape(2, 6, v.size)).weight(volume_shape(12, 6 / group, v.kernel)).input(Shape{12});
+      c.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).ints("pads", v.pads);
+      c.step(EpilogueOpKind::kRelu).kernel("conv_gemm").run();
+    }
+  }
+}
+
+TEST(CpuConv, TransposedVolumes) {
+  for (const Volume& v : volumes()) {
+    for (const std::int64_t group : {1, 2}) {
+      KernelCheck c("ConvTranspose");
+      c.input(volume_shape(2, 6, v.size)).weight(volume_shape(6, 5, v.kernel)).input(Shape{5 * group});
+      c.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).ints("pads", v.pads);
+      c.kernel("conv_transpose_gemm").run();
+    }
+  }
+}
+
 TEST(CpuConv, FewInputChannels) {
   const Spatial cases[] = {
       {32, 45, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1}, {33, 30, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, {40, 61, 7, 7, 2, 2, 1, 1, 3, 3, 3, 3},

@@ -42,6 +42,36 @@ TEST(CpuElementwise, FunctionsOfOneInput) {
   check_unary("Log", "log");
   check_unary("Sin", "sin");
   check_unary("Cos", "cos");
+  check_unary("Round", "round");
+  check_unary("Sign", "sign");
+  check_unary("Softsign", "softsign");
+  check_unary("ThresholdedRelu", "thresholded_relu");
+  check_unary("Elu", "elu");
+  check_unary("Selu", "selu");
+  check_unary("Celu", "celu");
+  check_unary("Mish", "mish", 18);
+}
+
+// Where exp(x) - 1 and log(1 + exp(x)) have lost x: the largest result is small too, so that the tolerance is.
+TEST(CpuElementwise, SmallResultsKeepTheirDigits) {
+  for (const float scale : {1e-3f, 1e-6f, 1e-20f}) {
+    KernelCheck("Elu").input(Shape{999}, false, -scale, scale).real("alpha", 1.3f).kernel("elu").run();
+    KernelCheck("Selu").input(Shape{999}, false, -scale, scale).kernel("selu").run();
+    KernelCheck("Celu").input(Shape{999}, false, -scale, scale).real("alpha", 0.7f).kernel("celu").run();
+    KernelCheck("Mish", 18).input(Shape{999}, false, -scale, scale).kernel("mish").run();
+  }
+  KernelCheck("Softplus").input(Shape{999}, false, -30, -15).kernel("softplus").run();
+  KernelCheck("ThresholdedRelu").input(Shape{999}, false, -3, 3).real("alpha", 0.7f).kernel("thresholded_relu").run();
+}
+
+TEST(CpuElementwise, RoundsHalvesToEven) {
+  std::vector<float> x;
+  for (float v = -9.5f; v <= 9.5f; v += 0.5f) x.push_back(v);
+  for (const float v : {8388607.5f, 4194303.5f, 4194304.5f, 8388609.0f, 16777216.0f, 3e38f, 0.49999997f, 1e-40f}) {
+    x.push_back(v);
+    x.push_back(-v);
+  }
+  KernelCheck("Round").input_of<float>(Shape{static_cast<std::int64_t>(x.size())}, x).kernel("round").run();
 }
 
 TEST(CpuElementwise, NewerFunctions) {

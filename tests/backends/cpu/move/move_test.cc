@@ -36,6 +36,60 @@ TEST(CpuMove, TransposesOfEveryElementSize) {
   KernelCheck("Transpose").input(Shape{40, 50}).step(EpilogueOpKind::kRelu).kernel("transpose").run();
 }
 
+TEST(CpuMove, TilesOfEveryElementSize) {
+  const std::pair<Shape, std::vector<std::int64_t>> cases[] = {{Shape{}, {}},
+                                                               {Shape{7}, {5}},
+                                                               {Shape{1}, {100}},
+                                                               {Shape{3, 5}, {4, 1}},
+                                                               {Shape{3, 5}, {1, 4}},
+                                                               {Shape{3, 5}, {2, 3}},
+                                                               {Shape{1, 1, 9}, {1, 7, 1}},
+                                                               {Shape{2, 3, 4}, {1, 1, 1}},
+                                                               {Shape{2, 3, 2, 2}, {2, 2, 2, 2}},
+                                                               {Shape{3, 0}, {2, 2}},
+                                                               {Shape{3, 4}, {0, 2}},
+                                                               {Shape{2, 2, 2, 2, 2, 2, 2, 2}, {2, 2, 2, 2, 2, 2, 2, 2}}};
+  for (const auto& [shape, repeats] : cases) {
+    const Shape length{static_cast<std::int64_t>(repeats.size())};
+    const auto tile = [&]<typename T>(T) {
+      KernelCheck("Tile")
+          .input_of<T>(shape, counting<T>(shape.elements()))
+          .template input_of<std::int64_t>(length, repeats, true)
+          .kernel("tile")
+          .run();
+    };
+    tile(float{});
+    tile(std::uint8_t{});
+    tile(std::int16_t{});
+    tile(std::int64_t{});
+  }
+  KernelCheck("Tile")
+      .input(Shape{30, 50})
+      .input_of<std::int64_t>(Shape{2}, {3, 40}, true)
+      .step(EpilogueOpKind::kRelu)
+      .kernel("tile")
+      .run();
+}
+
+TEST(CpuMove, BlocksBetweenDepthAndSpace) {
+  for (const std::int64_t block : {1, 2, 3}) {
+    for (const char* mode : {"DCR", "CRD"}) {
+      KernelCheck("DepthToSpace")
+          .input(Shape{2, 3 * block * block, 5, 7})
+          .integer("blocksize", block)
+          .attribute("mode", std::string(mode))
+          .kernel("depth_to_space")
+          .run();
+    }
+    KernelCheck("SpaceToDepth").input(Shape{2, 3, 5 * block, 7 * block}).integer("blocksize", block).kernel("space_to_depth").run();
+    KernelCheck("SpaceToDepth")
+        .input_of<std::uint8_t>(Shape{1, 2, 4 * block, 2 * block}, counting<std::uint8_t>(16 * block * block))
+        .integer("blocksize", block)
+        .kernel("space_to_depth")
+        .run();
+  }
+}
+
 void slice(const Shape& x, std::vector<std::int64_t> starts, std::vector<std::int64_t> ends, std::vector<std::int64_t> axes,
            std::vector<std::int64_t> steps) {
   const Shape n{static_cast<std::int64_t>(starts.size())};

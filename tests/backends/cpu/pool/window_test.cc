@@ -80,5 +80,57 @@ TEST(CpuPool, WholePlanes) {
   }
 }
 
+struct Pool3d {
+  Shape x;
+  std::vector<std::int64_t> kernel, strides, pads;
+  std::int64_t ceil_mode;
+};
+
+const Pool3d kVolumes[] = {
+    {{2, 3, 4, 8, 8}, {2, 2, 2}, {2, 2, 2}, {0, 0, 0, 0, 0, 0}, 0},
+    {{1, 2, 5, 9, 33}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1, 1, 1, 1}, 0},
+    {{1, 2, 5, 9, 34}, {1, 3, 3}, {1, 2, 2}, {0, 1, 1, 0, 1, 1}, 1},
+    {{1, 1, 3, 20, 70}, {3, 3, 3}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}, 0},
+    {{1, 2, 6, 12, 13}, {2, 4, 3}, {3, 3, 4}, {1, 2, 1, 0, 0, 2}, 1},
+    {{1, 2, 3, 7, 7}, {3, 7, 7}, {1, 1, 1}, {0, 0, 0, 0, 0, 0}, 0},
+};
+
+TEST(CpuPool, Volumes) {
+  for (const Pool3d& p : kVolumes) {
+    for (const char* op : {"MaxPool", "AveragePool"}) {
+      for (const std::int64_t counts_pads : {0, 1}) {
+        KernelCheck c(op);
+        c.input(p.x)
+            .ints("kernel_shape", p.kernel)
+            .ints("strides", p.strides)
+            .ints("pads", p.pads)
+            .integer("ceil_mode", p.ceil_mode);
+        if (op[0] == 'A') c.integer("count_include_pad", counts_pads);
+        c.step(EpilogueOpKind::kHardSwish, 1.0f / 6, 0.5f).kernel(op[0] == 'A' ? "average_pool_volume" : "max_pool_volume").run();
+      }
+    }
+  }
+  KernelCheck("MaxPool", 22)
+      .input(Shape{1, 2, 9, 9, 9})
+      .ints("kernel_shape", {2, 3, 3})
+      .ints("dilations", {3, 2, 3})
+      .kernel("max_pool_volume")
+      .run();
+}
+
+TEST(CpuPool, NaNIsTheMaximumOfItsVolume) {
+  std::vector<float> x(4 * 6 * 10);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17);
+  x[0] = x[77] = x[239] = std::numeric_limits<float>::quiet_NaN();
+  for (const std::int64_t stride : {1, 2, 3}) {
+    KernelCheck("MaxPool")
+        .input_of<float>(Shape{1, 1, 4, 6, 10}, x)
+        .ints("kernel_shape", {2, 2, 3})
+        .ints("strides", {1, stride, stride})
+        .kernel("max_pool_volume")
+        .run();
+  }
+}
+
 }  // namespace
 }  // namespace evn::test

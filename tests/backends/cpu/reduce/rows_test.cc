@@ -190,5 +190,36 @@ TEST(CpuReduce, NaNIsTheMaximum) {
   KernelCheck("ReduceMax").input_of<float>(Shape{2, 50}, x).ints("axes", {0}).kernel("reduce_max").run();
 }
 
+TEST(CpuRows, NormalizationsOfGroups) {
+  for (const Shape& x : {Shape{2, 6, 5, 7}, Shape{1, 6, 1}, Shape{3, 6, 40, 40}, Shape{1, 6, 70000}, Shape{2, 6}, Shape{0, 6, 4}}) {
+    KernelCheck("InstanceNormalization").input(x).input(Shape{6}).input(Shape{6}).kernel("instance_norm").run();
+    KernelCheck("InstanceNormalization")
+        .input(x, false, 3, 5)
+        .input(Shape{6})
+        .input(Shape{6})
+        .real("epsilon", 0.1f)
+        .step(EpilogueOpKind::kRelu)
+        .step(EpilogueOpKind::kTanh)
+        .kernel("instance_norm")
+        .run();
+    for (const std::int64_t groups : {1, 2, 3, 6}) {
+      KernelCheck("GroupNormalization", 18)
+          .input(x)
+          .input(Shape{groups})
+          .input(Shape{groups})
+          .integer("num_groups", groups)
+          .kernel("group_norm")
+          .run();
+      KernelCheck("GroupNormalization", 21)
+          .input(x)
+          .input(Shape{6})
+          .input(Shape{6})
+          .integer("num_groups", groups)
+          .kernel("group_norm")
+          .run();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace evn::test
