@@ -141,7 +141,7 @@ void apply_broadcast(const ReferenceContext& c, F&& f) {
   const Shape& out = c.output().desc.shape;
   T* y = c.output().as<T>();
   walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
-          [&](std::int64_t i, const std::int64_t* at) { y[i] = f(a.as<T>()[at[0]], b.as<U>()[at[1]]); });
+          [=, p = a.as<T>(), q = b.as<U>()](std::int64_t i, const std::int64_t* at) { y[i] = f(p[at[0]], q[at[1]]); });
 }
 
 template <typename Op>

@@ -43,8 +43,8 @@ void apply_bits(const ReferenceContext& c, F&& f) {
   dispatch_bits(a.desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
-            [&](std::int64_t i, const std::int64_t* at) {
-              c.output().as<T>()[i] = static_cast<T>(f(a.as<T>()[at[0]], b.as<T>()[at[1]]));
+            [=, y = c.output().as<T>(), p = a.as<T>(), q = b.as<T>()](std::int64_t i, const std::int64_t* at) {
+              y[i] = static_cast<T>(f(p[at[0]], q[at[1]]));
             });
   });
 }

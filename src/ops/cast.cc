@@ -218,10 +218,7 @@ void reference_cast(const ReferenceContext& c) {
       using To = decltype(to);
       const From* x = c.input(0).as<From>();
       To* y = c.output().as<To>();
-      for (std::int64_t i = 0; i < count; ++i) {
-        cancellation_point();
-        y[i] = convert<To>(x[i]);
-      }
+      each_element(count, [x, y](std::int64_t i) { y[i] = convert<To>(x[i]); });
     });
   });
 }

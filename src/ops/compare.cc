@@ -24,7 +24,7 @@ void apply_broadcast(const ReferenceContext& c, F&& f) {
   const Shape& out = c.output().desc.shape;
   auto* y = c.output().as<std::uint8_t>();
   walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
-          [&](std::int64_t i, const std::int64_t* at) { y[i] = f(a.as<T>()[at[0]], b.as<T>()[at[1]]) ? 1 : 0; });
+          [=, p = a.as<T>(), q = b.as<T>()](std::int64_t i, const std::int64_t* at) { y[i] = f(p[at[0]], q[at[1]]) ? 1 : 0; });
 }
 
 struct EqualOp {
@@ -86,20 +86,15 @@ void reference_xor(const ReferenceContext& c) {
 
 void reference_not(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
-  for (std::int64_t i = 0; i < count; ++i) {
-    cancellation_point();
-    c.output().as<std::uint8_t>()[i] = c.input(0).as<std::uint8_t>()[i] == 0 ? 1 : 0;
-  }
+  each_element(
+      count, [x = c.input(0).as<std::uint8_t>(), y = c.output().as<std::uint8_t>()](std::int64_t i) { y[i] = x[i] == 0 ? 1 : 0; });
 }
 
 void reference_is_nan(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      c.output().as<std::uint8_t>()[i] = std::isnan(c.input(0).as<T>()[i]) ? 1 : 0;
-    }
+    const auto* x = c.input(0).as<decltype(zero)>();
+    each_element(count, [x, y = c.output().as<std::uint8_t>()](std::int64_t i) { y[i] = std::isnan(x[i]) ? 1 : 0; });
   });
 }
 
@@ -108,11 +103,10 @@ void reference_is_inf(const ReferenceContext& c) {
   const bool positive = attr_int(c.node, 1) != 0;
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      const auto x = c.input(0).as<decltype(zero)>()[i];
-      c.output().as<std::uint8_t>()[i] = std::isinf(x) && (x < 0 ? negative : positive) ? 1 : 0;
-    }
+    const auto* x = c.input(0).as<decltype(zero)>();
+    each_element(count, [=, y = c.output().as<std::uint8_t>()](std::int64_t i) {
+      y[i] = std::isinf(x[i]) && (x[i] < 0 ? negative : positive) ? 1 : 0;
+    });
   });
 }
 

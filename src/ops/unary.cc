@@ -69,10 +69,9 @@ void reference_float(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      c.output().as<T>()[i] = static_cast<T>(kFunction(c.input(0).as<T>()[i], a, b));
-    }
+    each_element(count, [=, x = c.input(0).as<T>(), y = c.output().as<T>()](std::int64_t i) {
+      y[i] = static_cast<T>(kFunction(x[i], a, b));
+    });
   });
 }
 

@@ -2,6 +2,8 @@
 //   y = min(x0, x1, ...), and so on, element by element. NaN in any input gives NaN
 // dtypes: all numbers for Min and Max, floating point for Sum and Mean (added up in double). All inputs alike.
 // Failures: shapes that do not broadcast, unlike dtypes. Tolerance: exact, Sum and Mean rtol 1e-6.
+#include <algorithm>
+
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
@@ -29,20 +31,28 @@ std::int64_t broadcast_offset(const Shape& from, const Shape& out, std::int64_t 
   return offset;
 }
 
-// y = finish(fold(fold(x0, x1), x2) ...), in A; each output element reads all inputs first, so that y may be one of them.
+// y = finish(fold(fold(x0, x1), x2) ...), in A, some elements at a time; all inputs of these are read before they are written, so
+// that y may be one of them.
 template <typename T, typename A, typename Fold, typename Finish>
 void fold_inputs(const ReferenceContext& c, Fold&& fold, Finish&& finish) {
+  constexpr std::int64_t kAtOnce = 256;
   const Shape& out = c.output().desc.shape;
   const std::int64_t count = out.elements();
-  for (std::int64_t i = 0; i < count; ++i) {
-    cancellation_point();
-    A value{};
-    for (std::size_t n = 0; n < c.inputs.size(); ++n) {
-      cancellation_point();
-      const A x = c.inputs[n].as<T>()[broadcast_offset(c.inputs[n].desc.shape, out, i)];
-      value = n == 0 ? x : fold(value, x);
+  T* const y = c.output().as<T>();
+  A values[kAtOnce];
+  for (std::int64_t begin = 0; begin < count; begin += kAtOnce) {
+    const std::int64_t n = std::min(kAtOnce, count - begin);
+    for (std::size_t input = 0; input < c.inputs.size(); ++input) {
+      cancellation_point(n);
+      const T* const x = c.inputs[input].as<T>();
+      const Shape& shape = c.inputs[input].desc.shape;
+      const bool dense = shape.elements() == count;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const A element = x[dense ? begin + i : broadcast_offset(shape, out, begin + i)];
+        values[i] = input == 0 ? element : fold(values[i], element);
+      }
     }
-    c.output().as<T>()[i] = static_cast<T>(finish(value));
+    for (std::int64_t i = 0; i < n; ++i) y[begin + i] = static_cast<T>(finish(values[i]));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -29,6 +30,14 @@ template <typename F>
 void dispatch_numbers(DType dtype, F&& f) {
   dispatch<float, double, std::int64_t, std::int32_t, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t,
            std::uint64_t>(dtype, f);
+}
+
+// Calls f(i) for i from 0 to count - 1: a plain loop between cancellation points.
+template <typename F>
+void each_element(std::int64_t count, F&& f) {
+  in_pieces(count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) f(i);
+  });
 }
 
 // Two's-complement results for signed and unsigned T alike.
@@ -59,40 +68,48 @@ T saturate_to(double x) {
   return static_cast<T>(x);
 }
 
+// 2^e, of a normal double.
+constexpr double power_of_two(int e) { return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52); }
+
 // 16-bit floating formats of 1 sign bit, E exponent bits and M mantissa bits.
 template <int E, int M>
 struct SmallFloat {
   static constexpr int kBias = (1 << (E - 1)) - 1;
   static constexpr std::uint16_t kInfinity = static_cast<std::uint16_t>(((1 << E) - 1) << M);
+  static constexpr double kUnit = power_of_two(1 - kBias - M);
   std::uint16_t bits = 0;
 
   double value() const {
+    const std::uint64_t sign = static_cast<std::uint64_t>(bits >> 15) << 63;
     const int exponent = bits >> M & ((1 << E) - 1);
-    const int mantissa = bits & ((1 << M) - 1);
-    double magnitude;
-    if (exponent == (1 << E) - 1) {
-      magnitude = mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
-    } else {
-      magnitude = std::ldexp(exponent == 0 ? mantissa : mantissa + (1 << M), (exponent == 0 ? 1 : exponent) - kBias - M);
-    }
-    return bits >> 15 != 0 ? -magnitude : magnitude;
+    const std::uint64_t mantissa = bits & ((1u << M) - 1);
+    // 2^(1 - kBias - M) is the unit of what is below the normal numbers.
+    if (exponent == 0) return std::bit_cast<double>(std::bit_cast<std::uint64_t>(kUnit * static_cast<double>(mantissa)) | sign);
+    const bool finite = exponent != (1 << E) - 1;
+    const std::uint64_t wide = finite ? static_cast<std::uint64_t>(exponent - kBias + 1023) : 2047;
+    // A NaN is the quiet one.
+    const std::uint64_t rest = finite ? mantissa << (52 - M) : mantissa != 0 ? std::uint64_t{1} << 51 : 0;
+    return std::bit_cast<double>(sign | wide << 52 | rest);
   }
 
   // To nearest, ties to even; too large gives infinity.
   static SmallFloat from(double x) {
-    const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
-    if (std::isnan(x)) return {static_cast<std::uint16_t>(sign | kInfinity | 1 << (M - 1))};
-    const double a = std::fabs(x);
-    if (a == 0) return {sign};
-    if (std::isinf(a)) return {static_cast<std::uint16_t>(sign | kInfinity)};
-    const int exponent = std::max(std::ilogb(a), 1 - kBias);
-    if (exponent > kBias) return {static_cast<std::uint16_t>(sign | kInfinity)};
-    const double scaled = std::ldexp(a, M - exponent);
-    auto units = static_cast<std::int64_t>(scaled);
-    const double rest = scaled - static_cast<double>(units);
-    if (rest > 0.5 || (rest == 0.5 && units % 2 != 0)) ++units;
+    constexpr int kShift = 52 - M;
+    constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
+    const auto all = std::bit_cast<std::uint64_t>(x);
+    const auto sign = static_cast<std::uint16_t>(all >> 48 & 0x8000);
+    const std::uint64_t a = all & ~kSign;
+    if (a > std::uint64_t{2047} << 52) return {static_cast<std::uint16_t>(sign | kInfinity | 1 << (M - 1))};
+    const std::uint64_t exponent = a >> 52;
+    if (exponent < 1024 - kBias) {
+      // In units of the smallest number; 2^52 has no digits behind the point.
+      const double units = std::bit_cast<double>(a) / kUnit + 0x1p52;
+      return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint64_t>(units) & 0xffff))};
+    }
     // A mantissa that rounds up to the next power of two carries into the exponent, up to infinity.
-    return {static_cast<std::uint16_t>(sign | ((exponent + kBias - 1) * (1 << M) + units))};
+    const std::uint64_t rounded = (a + (std::uint64_t{1} << (kShift - 1)) - 1 + (a >> kShift & 1)) >> kShift;
+    const std::uint64_t biased = rounded - (static_cast<std::uint64_t>(1023 - kBias) << M);
+    return {static_cast<std::uint16_t>(sign | std::min<std::uint64_t>(biased, kInfinity))};
   }
 };
 using Float16 = SmallFloat<5, 10>;

@@ -30,20 +30,51 @@ inline Strides dense_strides(const Shape& shape) {
   return s;
 }
 
-// Calls f(position, offsets) for each element: `position` counts from 0, offsets[n] follows strides[n] from start[n] (null: 0).
+// The axes of a walk, innermost first: those over which all offsets go on as within one are one.
+template <int N>
+struct WalkAxes {
+  int rank = 0;
+  std::int64_t dims[kMaxRank] = {};
+  std::int64_t steps[kMaxRank][N] = {};
+
+  WalkAxes(const Shape& shape, const Strides (&strides)[N]) {
+    for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+      if (shape[axis] == 1) continue;
+      bool goes_on = rank > 0;
+      for (int n = 0; n < N && goes_on; ++n) goes_on = strides[n].step[axis] == steps[rank - 1][n] * dims[rank - 1];
+      if (goes_on) {
+        dims[rank - 1] *= shape[axis];
+        continue;
+      }
+      for (int n = 0; n < N; ++n) steps[rank][n] = strides[n].step[axis];
+      dims[rank++] = shape[axis];
+    }
+    if (rank == 0) dims[rank++] = 1;
+  }
+};
+
+// Calls f(position, offsets) for each element: `position` counts from 0, offsets[n] follows strides[n] from start[n] (null: 0). The
+// innermost loop is plain.
 template <int N, typename F>
 void walk(const Shape& shape, const Strides (&strides)[N], F&& f, const std::int64_t* start = nullptr) {
   const std::int64_t total = shape.elements();
+  if (total == 0) return;
+  const WalkAxes<N> axes(shape, strides);
   std::int64_t at[kMaxRank] = {};
-  std::int64_t offsets[N] = {};
-  for (int n = 0; n < N && start != nullptr; ++n) offsets[n] = start[n];
-  for (std::int64_t position = 0; position < total; ++position) {
-    cancellation_point();
-    f(position, static_cast<const std::int64_t*>(offsets));
-    for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-      for (int n = 0; n < N; ++n) offsets[n] += strides[n].step[axis];
-      if (++at[axis] < shape[axis]) break;
-      for (int n = 0; n < N; ++n) offsets[n] -= strides[n].step[axis] * shape[axis];
+  std::int64_t base[N] = {};
+  for (int n = 0; n < N && start != nullptr; ++n) base[n] = start[n];
+  for (std::int64_t position = 0; position < total; position += axes.dims[0]) {
+    in_pieces(axes.dims[0], 1, [&](std::int64_t begin, std::int64_t end) {
+      std::int64_t offsets[N];
+      for (std::int64_t i = begin; i < end; ++i) {
+        for (int n = 0; n < N; ++n) offsets[n] = base[n] + i * axes.steps[0][n];
+        f(position + i, static_cast<const std::int64_t*>(offsets));
+      }
+    });
+    for (int axis = 1; axis < axes.rank; ++axis) {
+      for (int n = 0; n < N; ++n) base[n] += axes.steps[axis][n];
+      if (++at[axis] < axes.dims[axis]) break;
+      for (int n = 0; n < N; ++n) base[n] -= axes.steps[axis][n] * axes.dims[axis];
       at[axis] = 0;
     }
   }

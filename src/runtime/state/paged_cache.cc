@@ -11,8 +11,8 @@
 namespace evn {
 namespace {
 
-// A page is what a fork copies at most, and what is too much at the end of each cache. Within it the rows of a head lie together: the
-// more, the faster attention reads them from memory, as hardware prefetchers fetch in vain at the end of every head's rows.
+// A page is what a fork copies at most, and what is too much at the end of each cache. Within it the rows of a head lie together:
+// the more, the faster attention reads them from memory, as hardware prefetchers fetch in vain at the end of every head's rows.
 constexpr std::int64_t kLeastPageBytes = 64 << 10, kMostPageBytes = 256 << 10;
 constexpr std::int64_t kPagesOfCache = 8;  // at least so many are a cache whose pages are larger than the least
 constexpr int kLeastShift = 4;

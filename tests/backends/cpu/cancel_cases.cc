@@ -78,9 +78,20 @@ void add_elementwise(Cases* all) {
   all->push_back({"mul", Case("Mul", kOpset).x({8, 1, 16, 1, 32, 1, 64, 2}).x({8, 2, 1, 2, 1, 2, 64, 1})});
   all->push_back(
       {"where", Case("Where", kOpset).in(DType::kBool, {8, 1, 16, 1, 32, 1, 64, 2}, 0, 2).x({8, 2, 1, 2, 1, 2, 64, 1}).x({})});
-  all->push_back(
-      {"and",
-       Case("And", kOpset).in(DType::kBool, {8, 1, 16, 1, 32, 1, 64, 2}, 0, 2).in(DType::kBool, {8, 2, 1, 2, 1, 2, 64, 1}, 0, 2)});
+  for (const auto& [kernel, op] : {std::pair{"and", "And"}, {"or", "Or"}, {"xor", "Xor"}}) {
+    all->push_back(
+        {kernel,
+         Case(op, kOpset).in(DType::kBool, {8, 1, 16, 1, 32, 1, 64, 2}, 0, 2).in(DType::kBool, {8, 2, 1, 2, 1, 2, 64, 1}, 0, 2)});
+  }
+  for (const auto& [kernel, op] : {std::pair{"equal", "Equal"},
+                                   {"less", "Less"},
+                                   {"greater", "Greater"},
+                                   {"less_or_equal", "LessOrEqual"},
+                                   {"greater_or_equal", "GreaterOrEqual"}}) {
+    all->push_back({kernel, Case(op, kOpset).x({8, 1, 16, 1, 32, 1, 64, 2}).x({8, 2, 1, 2, 1, 2, 64, 1})});
+  }
+  all->push_back({"cast_to_half", Case("Cast", kOpset).x({1, kMany}).integer("to", EVN_DTYPE_FLOAT16)});
+  all->push_back({"cast_from_half", Case("Cast", kOpset).in(DType::kFloat16, {1, kMany}).integer("to", EVN_DTYPE_FLOAT32)});
 }
 
 void add_moves(Cases* all) {

@@ -75,6 +75,9 @@ struct Loops {
   // y[i] between four lines: b and d (c and d) count as much as `right` (`below`) says, 0 to 1.
   void (*bilinear)(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y,
                    std::int64_t n);
+  // Between float16 and float32; to float16 to nearest, ties to even.
+  void (*widen_half)(const std::uint16_t* x, float* y, std::int64_t n);
+  void (*narrow_half)(const float* x, std::uint16_t* y, std::int64_t n);
   // The epilogue alone, in place.
   void (*chain)(float* y, std::int64_t n, const Epilogue* epilogue);
 };

@@ -1,5 +1,5 @@
-// Where, for elements of any whole number of bytes up to 8, and And: what models make masks of. Inputs broadcast; axes along which
-// all move alike are merged. A tile is a run of elements of the output.
+// Where, for elements of any whole number of bytes up to 8, logic of bools and comparisons: what models make masks of. Inputs
+// broadcast; axes along which all move alike are merged. A tile is a run of elements of the output.
 #include <algorithm>
 
 #include "backends/cpu/support.h"
@@ -89,7 +89,22 @@ void run_where(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
       for (std::int64_t i = 0; i < n; ++i) y[i] = condition[i] != 0 ? a : b;
       return;
     }
-    for (std::int64_t i = 0; i < n; ++i) y[i] = condition[i * s.step[0][0]] != 0 ? x[i * s.step[1][0]] : z[i * s.step[2][0]];
+    // Both are read, for there to be no branch.
+    const auto select = [](std::uint8_t c, T a, T b) {
+      const T mask = static_cast<T>(-static_cast<T>(c != 0));
+      return static_cast<T>((a & mask) | (b & ~mask));
+    };
+    if (s.step[0][0] == 1 && s.step[1][0] == 1 && s.step[2][0] == 1) {
+      for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i], x[i], z[i]);
+    } else if (s.step[0][0] == 1 && s.step[1][0] == 1 && s.step[2][0] == 0) {
+      const T b = *z;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i], x[i], b);
+    } else if (s.step[0][0] == 1 && s.step[1][0] == 0 && s.step[2][0] == 1) {
+      const T a = *x;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i], a, z[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i * s.step[0][0]], x[i * s.step[1][0]], z[i * s.step[2][0]]);
+    }
   });
 }
 
@@ -102,21 +117,74 @@ void where(const KernelArgs& args, std::int64_t begin, std::int64_t end, const C
   }
 }
 
-void logical_and(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+// y[i] = op(x[i], z[i]), a bool.
+template <typename T, typename Op>
+void run_pairs(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, Op op) {
   const auto& s = args.plan->state<SelectState>();
   each_run(args, begin, end, cancel, [&](const std::int64_t* from, std::int64_t at, std::int64_t n) {
-    const std::uint8_t* x = args.in<std::uint8_t>(0) + from[0];
-    const std::uint8_t* z = args.in<std::uint8_t>(1) + from[1];
+    const T* x = args.in<T>(0) + from[0];
+    const T* z = args.in<T>(1) + from[1];
     std::uint8_t* y = args.out<std::uint8_t>() + at;
-    for (std::int64_t i = 0; i < n; ++i) {
-      y[i] = static_cast<std::uint8_t>(static_cast<int>(x[i * s.step[0][0]] != 0) & static_cast<int>(z[i * s.step[1][0]] != 0));
+    if (s.step[0][0] == 1 && s.step[1][0] == 1) {
+      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], z[i]);
+    } else if (s.step[0][0] == 1 && s.step[1][0] == 0) {
+      const T b = *z;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], b);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i * s.step[0][0]], z[i * s.step[1][0]]);
     }
   });
 }
 
+enum class Logic { kAnd, kOr, kXor };
+
+template <Logic L>
+void logic(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  run_pairs<std::uint8_t>(args, begin, end, cancel, [](std::uint8_t a, std::uint8_t b) {
+    const int x = a != 0, z = b != 0;
+    return static_cast<std::uint8_t>(L == Logic::kAnd ? x & z : L == Logic::kOr ? x | z : x ^ z);
+  });
+}
+
+Refusal compare_supports(const OpDesc& d) {
+  if (!d.node->epilogue.empty()) return "no fused steps";
+  const DType dtype = d.inputs[0].dtype;
+  return dtype == DType::kFloat32 || dtype == DType::kInt64 || dtype == DType::kInt32 ? nullptr : "not for this element type";
+}
+
+enum class Order { kEqual, kLess, kGreater, kLessOrEqual, kGreaterOrEqual };
+
+template <Order O>
+void compare(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto op = [](auto a, auto b) {
+    if constexpr (O == Order::kEqual) return static_cast<std::uint8_t>(a == b);
+    if constexpr (O == Order::kLess) return static_cast<std::uint8_t>(a < b);
+    if constexpr (O == Order::kGreater) return static_cast<std::uint8_t>(a > b);
+    if constexpr (O == Order::kLessOrEqual) return static_cast<std::uint8_t>(a <= b);
+    if constexpr (O == Order::kGreaterOrEqual) return static_cast<std::uint8_t>(a >= b);
+  };
+  switch (args.desc->inputs[0].dtype) {
+    case DType::kFloat32: return run_pairs<float>(args, begin, end, cancel, op);
+    case DType::kInt64: return run_pairs<std::int64_t>(args, begin, end, cancel, op);
+    default: return run_pairs<std::int32_t>(args, begin, end, cancel, op);
+  }
+}
+
+template <Order O>
+constexpr Kernel comparison(const char* name, const char* op) {
+  return {.name = name, .op = op, .rank = 10, .supports = compare_supports, .plan = plan, .run = compare<O>};
+}
+
 constexpr Kernel kKernels[] = {
     {.name = "where", .op = "Where", .rank = 10, .supports = supports, .plan = plan, .run = where},
-    {.name = "and", .op = "And", .rank = 10, .supports = supports, .plan = plan, .run = logical_and},
+    {.name = "and", .op = "And", .rank = 10, .supports = supports, .plan = plan, .run = logic<Logic::kAnd>},
+    {.name = "or", .op = "Or", .rank = 10, .supports = supports, .plan = plan, .run = logic<Logic::kOr>},
+    {.name = "xor", .op = "Xor", .rank = 10, .supports = supports, .plan = plan, .run = logic<Logic::kXor>},
+    comparison<Order::kEqual>("equal", "Equal"),
+    comparison<Order::kLess>("less", "Less"),
+    comparison<Order::kGreater>("greater", "Greater"),
+    comparison<Order::kLessOrEqual>("less_or_equal", "LessOrEqual"),
+    comparison<Order::kGreaterOrEqual>("greater_or_equal", "GreaterOrEqual"),
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Element-wise operators of one and two inputs on the CPU.
+#include <cmath>
 #include <limits>
 
+#include "ops/infra/numeric.h"
 #include "tests/backends/cpu/kernel_check.h"
 
 namespace evn::test {
@@ -163,6 +165,40 @@ TEST(CpuElementwise, OtherDtypesAndCountsAreLeftToTheReference) {
       .kernel("reference")
       .run();
   KernelCheck("Max").input(Shape{3}).input(Shape{3}).input(Shape{3}).kernel("reference").run();
+}
+
+TEST(CpuCast, EveryHalf) {
+  std::vector<std::uint16_t> all(1 << 16);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+  std::vector<Float16> halves;
+  for (const std::uint16_t bits : all) halves.push_back({bits});
+  KernelCheck("Cast").input_of<Float16>(Shape{1 << 16}, halves).integer("to", EVN_DTYPE_FLOAT32).kernel("cast_from_half").run();
+  KernelCheck("Cast")
+      .input_of<Float16>(Shape{13}, {halves.begin() + 15361, halves.begin() + 15374})
+      .integer("to", EVN_DTYPE_FLOAT32)
+      .kernel("cast_from_half")
+      .run();
+}
+
+TEST(CpuCast, FloatsAreRoundedToHalves) {
+  std::vector<float> x = special_values();
+  for (std::uint32_t i = 0; i < 0x7c00; ++i) {  // every half, the middle to the next, and what is beside that
+    const auto value = static_cast<float>(Float16{static_cast<std::uint16_t>(i)}.value());
+    const auto next = i + 1 == 0x7c00 ? 65536.0f : static_cast<float>(Float16{static_cast<std::uint16_t>(i + 1)}.value());
+    const float middle = (value + next) / 2;
+    for (const float v : {value, middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e6f)})
+      x.push_back(i % 2 == 0 ? v : -v);
+  }
+  KernelCheck("Cast")
+      .input_of<float>(Shape{static_cast<std::int64_t>(x.size())}, x)
+      .integer("to", EVN_DTYPE_FLOAT16)
+      .kernel("cast_to_half")
+      .run();
+  KernelCheck("Cast")
+      .input_of<float>(Shape{7}, {x.begin(), x.begin() + 7})
+      .integer("to", EVN_DTYPE_FLOAT16)
+      .kernel("cast_to_half")
+      .run();
 }
 
 }  // namespace
