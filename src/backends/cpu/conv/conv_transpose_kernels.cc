@@ -1,7 +1,7 @@
-// ConvTranspose over one to three spatial axes. Where stride equals kernel and nothing is padded, each tap of the kernel is a
-// product of its own whose columns are spread over the output (conv_transpose_blocks); else the output is a product with patches of
-// the input that has zeros between its elements (conv_transpose_gemm). Channels last, a row of blocks is a few products whose
-// results lie one after the other: each row of taps by a row of the input (conv_transpose_nhwc).
+// ConvTranspose over one to three spatial axes: a product of the weight, one row for each output channel and tap, and the image,
+// whose rows are added where their taps lie in the output (col2im; conv_transpose_gemm). Where stride equals kernel and nothing is
+// padded, each tap is a product of its own whose columns are spread over the output (conv_transpose_blocks). Channels last, a row
+// of blocks is a few products whose results lie one after the other: each row of taps by a row of the input (conv_transpose_nhwc).
 #include "ops/conv_transpose.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cpu/conv/conv_plan.h"
+#include "backends/cpu/elementwise/elementwise_loops.h"
 #include "backends/cpu/gemm/pack.h"
 #include "backends/cpu/gemm/packed_gemm_plan.h"
 #include "backends/cpu/reduce/long_lines.h"
@@ -17,10 +18,14 @@
 namespace evn {
 namespace {
 
+constexpr std::int64_t kProductRows = 96;       // of a product, at most, or those of one output channel
+constexpr std::int64_t kStripFloats = 1 << 16;  // of a product that stays in L2 until it is added
+
 struct UpState {
   Isa isa;
-  simd_gemm::Patches patches;  // of conv_transpose_gemm; out_width and kernel serve both
+  simd_gemm::Patches patches;
   std::int64_t groups, channels, rows, taps, k;
+  std::int64_t out_depth, tile_rows, row_tiles, strip;  // of conv_transpose_gemm: output channels of a tile; columns of a product
   std::int64_t in_plane, out_plane;
   Tiling tiling;
 };
@@ -62,34 +67,45 @@ std::uint64_t prepack_variant(const OpDesc& d, int) {
   return static_cast<std::uint64_t>(attr_int(*d.node, ConvTransposeAttr::kGroup)) << 8 | static_cast<std::uint64_t>(cpu_isa());
 }
 
+// Output channels of a tile: some rows of the product, as many for any number of threads.
+std::int64_t tile_rows_of(const Shape& w) {
+  return std::clamp<std::int64_t>(kProductRows / std::max<std::int64_t>(1, w.elements(2, w.rank())), 1,
+                                  std::max<std::int64_t>(1, w[1]));
+}
+
+std::int64_t tile_floats(const Shape& w, std::int64_t groups) {
+  const std::int64_t rows = checked_mul(tile_rows_of(w), w.elements(2, w.rank()));
+  return packed_a_floats(simd_gemm::loops(cpu_isa()), rows, w[0] / groups);
+}
+
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != 1) return 0;
   const Shape& w = d.inputs[1].shape;
-  const std::int64_t floats = packed_a_floats(simd_gemm::loops(cpu_isa()), w[1], checked_mul(w[0], w.elements(2, w.rank())));
-  return static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));
+  const std::int64_t groups = attr_int(*d.node, ConvTransposeAttr::kGroup);
+  const std::int64_t tiles = checked_mul(groups, ceil_div(w[1], tile_rows_of(w)));
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(checked_mul(tile_floats(w, groups), tiles), sizeof(float)));
 }
 
-// Weight [channels of all groups][rows][taps] -> per group one matrix of `rows` by (channel, tap).
+// Weight [channels of all groups][rows][taps] -> per group and tile one matrix of (row, tap) by channel.
 void prepack(const OpDesc& d, int, void* packed) {
   const simd_gemm::Loops& loops = simd_gemm::loops(cpu_isa());
   const Shape& w = d.inputs[1].shape;
   const std::int64_t groups = attr_int(*d.node, ConvTransposeAttr::kGroup);
-  const std::int64_t taps = w.elements(2, w.rank());
-  const std::int64_t channels = w[0] / groups;
-  const std::int64_t padded = packed_a_floats(loops, w[1], 1);
+  const std::int64_t taps = w.elements(2, w.rank()), channels = w[0] / groups, rows = tile_rows_of(w);
   auto* to = static_cast<float*>(packed);
   for (std::int64_t g = 0; g < groups; ++g) {
-    const float* from = d.constant(1)->as<float>() + g * channels * w[1] * taps;
-    for (std::int64_t row0 = 0; row0 < padded; row0 += loops.mr) {
-      for (std::int64_t c = 0; c < channels; ++c) {
-        for (std::int64_t tap = 0; tap < taps; ++tap) {
-          for (std::int64_t row = row0; row < row0 + loops.mr; ++row) {
-            *to++ = row < w[1] ? from[(c * w[1] + row) * taps + tap] : 0.0f;
-          }
-        }
-      }
+    const float* const from = d.constant(1)->as<float>() + g * channels * w[1] * taps;
+    for (std::int64_t row = 0; row < w[1]; row += rows, to += tile_floats(w, groups)) {
+      pack_a(loops, from + row * taps, 1, w[1] * taps, std::min(rows, w[1] - row) * taps, channels, to);
     }
   }
+}
+
+std::size_t blocks_prepack_bytes(const OpDesc& d, int input) {
+  if (input != 1) return 0;
+  const Shape& w = d.inputs[1].shape;
+  const std::int64_t floats = packed_a_floats(simd_gemm::loops(cpu_isa()), w[1], checked_mul(w[0], w.elements(2, w.rank())));
+  return static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));
 }
 
 // Packs one matrix of `rows` by channel for each group and tap.
@@ -128,11 +144,17 @@ void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<UpState>();
   plan_common(d, p);
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
-  s.k = s.channels * s.taps;
-  const std::int64_t outer = checked_mul(d.inputs[0].shape[0], s.groups);
-  s.tiling = tile_packed_gemm(loops, s.rows, s.out_plane, s.k, outer, 128);
-  p->tiles = checked_mul(outer, s.tiling.tiles());
-  p->thread_scratch_bytes = static_cast<std::size_t>(simd_gemm::buffer_floats(loops, 0)) * sizeof(float);
+  const Shape& y = d.outputs[0].shape;
+  s.k = s.channels;
+  s.out_depth = y.rank() == 5 ? y[2] : 1;
+  s.patches.out_height = y.rank() >= 4 ? y[y.rank() - 2] : 1;
+  s.tile_rows = tile_rows_of(d.inputs[1].shape);
+  s.row_tiles = ceil_div(s.rows, s.tile_rows);
+  s.strip = std::clamp<std::int64_t>(kStripFloats / std::max<std::int64_t>(1, s.tile_rows * s.taps), loops.nr,
+                                     std::max<std::int64_t>(s.in_plane, loops.nr));
+  p->tiles = checked_mul(checked_mul(y[0], s.groups), s.row_tiles);
+  const std::int64_t product = checked_mul(checked_mul(s.tile_rows, s.taps), s.strip);
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_add(simd_gemm::buffer_floats(loops, 0), product)) * sizeof(float);
 }
 
 void blocks_plan(const OpDesc& d, KernelPlan* p) {
@@ -160,28 +182,77 @@ simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_
   return t;
 }
 
+// Where along one axis input `first` + i lies in the output for a tap: output begin + i * stride, for i in [low, high).
+struct Landing {
+  std::int64_t begin, low, high;
+
+  Landing(std::int64_t first, std::int64_t count, std::int64_t stride, std::int64_t offset, std::int64_t outputs)
+      : begin(first * stride + offset),
+        low(begin >= 0 ? 0 : std::min(count, ceil_div(-begin, stride))),
+        high(std::clamp<std::int64_t>(outputs <= begin ? 0 : ceil_div(outputs - begin, stride), low, count)) {}
+};
+
+// Adds a row of the product, columns [column, column + n) of one tap, to an output plane.
+void add_columns(const UpState& s, const float* from, std::int64_t column, std::int64_t n, std::int64_t tap, float* plane) {
+  const simd_gemm::Patches& q = s.patches;
+  const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
+  const std::int64_t kz = tap / (q.kernel_h * q.kernel_w), ky = tap / q.kernel_w % q.kernel_h, kx = tap % q.kernel_w;
+  std::int64_t line = column / q.width, x = column % q.width;
+  for (std::int64_t j = 0; j < n; ++line) {
+    const std::int64_t count = std::min(q.width - x, n - j);
+    const std::int64_t z = line / q.height * q.stride_d + kz * q.dilation_d - q.pad_front;
+    const std::int64_t y = line % q.height * q.stride_h + ky * q.dilation_h - q.pad_top;
+    if (z >= 0 && z < s.out_depth && y >= 0 && y < q.out_height) {
+      const Landing at(x, count, q.stride_w, kx * q.dilation_w - q.pad_left, q.out_width);
+      const float* const add = from + j;
+      float* const to = plane + (z * q.out_height + y) * q.out_width + at.begin;
+      if (q.stride_w == 1) {
+        float* const here = to + at.low;
+        loops.binary(simd_elementwise::Binary::kAdd, here, 1, add + at.low, 1, here, at.high - at.low, {1, 0, 0, 0}, false,
+                     nullptr);
+      } else {
+        for (std::int64_t i = at.low; i < at.high; ++i) to[i * q.stride_w] += add[i];
+      }
+    }
+    j += count;
+    x = 0;
+  }
+}
+
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<UpState>();
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
+  const std::int64_t packed = packed_a_floats(loops, s.tile_rows * s.taps, s.k);
+  float* const product = static_cast<float*>(args.thread_scratch) + simd_gemm::buffer_floats(loops, 0);
   CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
-    const std::int64_t column_tile = index % s.tiling.column_tiles;
-    const std::int64_t row_tile = index / s.tiling.column_tiles % s.tiling.row_tiles;
-    const std::int64_t plane_group = index / s.tiling.tiles();
-    const std::int64_t group = plane_group % s.groups;
-    const std::int64_t column = column_tile * s.tiling.columns;
-    const std::int64_t row = row_tile * s.tiling.rows;
-    simd_gemm::Tile t = start_tile(args, s, group, row, &points);
-    t.m = s.tiling.row_end(row_tile, s.rows) - row;
-    t.n = s.tiling.column_end(column_tile, s.out_plane) - column;
-    t.a = args.pack<float>(1) + group * packed_a_floats(loops, s.rows, s.k) + row * s.k;
-    t.b_kind = simd_gemm::BKind::kUpPatches;
-    t.b = args.in<float>(0) + plane_group * s.channels * s.in_plane;
-    t.patches = &s.patches;
-    t.first_column = column;
-    t.c = args.out<float>() + (plane_group * s.rows + row) * s.out_plane + column;
-    t.ldc = s.out_plane;
-    loops.run(t);
+    const std::int64_t row_tile = index % s.row_tiles, plane_group = index / s.row_tiles, group = plane_group % s.groups;
+    const std::int64_t row = row_tile * s.tile_rows, rows = std::min(s.tile_rows, s.rows - row);
+    float* const planes = args.out<float>() + (plane_group * s.rows + row) * s.out_plane;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float bias = args.desc->has_input(2) ? args.in<float>(2)[group * s.rows + row + r] : 0;
+      if (!fill_by_parts(&points, planes + r * s.out_plane, s.out_plane, bias)) return;
+    }
+    simd_gemm::Tile t{};
+    t.m = rows * s.taps;
+    t.k = s.k;
+    t.a_kind = simd_gemm::AKind::kPacked;
+    t.a = args.pack<float>(1) + (group * s.row_tiles + row_tile) * packed;
+    t.b_kind = simd_gemm::BKind::kRows;
+    t.ldb = s.in_plane;
+    t.c = product;
+    t.buffer = static_cast<float*>(args.thread_scratch);
+    t.points = &points;
+    for (std::int64_t column = 0; column < s.in_plane; column += s.strip) {
+      t.n = t.ldc = std::min(s.strip, s.in_plane - column);
+      t.b = args.in<float>(0) + plane_group * s.channels * s.in_plane + column;
+      loops.run(t);
+      for (std::int64_t i = 0; i < t.m; ++i) {
+        if (stops(&points, 2 * t.n)) return;
+        add_columns(s, product + i * t.n, column, t.n, i % s.taps, planes + i / s.taps * s.out_plane);
+      }
+    }
+    chain_long(s.isa, planes, rows * s.out_plane, epilogue_of(*args.desc), &points);
   }
 }
 
@@ -401,7 +472,7 @@ constexpr Kernel kKernels[] = {
      .op = "ConvTranspose",
      .rank = 20,
      .supports = blocks_supports,
-     .prepack_bytes = prepack_bytes,
+     .prepack_bytes = blocks_prepack_bytes,
      .prepack_variant = prepack_variant,
      .prepack = blocks_prepack,
      .plan = blocks_plan,

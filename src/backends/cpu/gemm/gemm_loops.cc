@@ -166,7 +166,6 @@ const float* block_of_b(const Tile& t, std::int64_t k0, std::int64_t kc, std::in
       break;
     case BKind::kColumns: pack_columns(t.buffer, t.b + column * t.ldb + k0, t.ldb, kc, cols, kNr); break;
     case BKind::kPatches: pack_patches<kNr>(t.buffer, t, k0, kc, column, cols, kNr); break;
-    case BKind::kUpPatches: pack_up_patches<kNr>(t.buffer, t, k0, kc, column, cols, kNr); break;
   }
   return t.buffer;
 }

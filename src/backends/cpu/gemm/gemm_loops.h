@@ -34,12 +34,10 @@ enum class AKind : std::int32_t {
   kColumns,  // the transpose is row-major
 };
 enum class BKind : std::int32_t {
-  kPacked,     // panels of `nr` columns: [ceil(n / nr)][k][nr], columns beyond n are 0
-  kRows,       // row-major, ldb apart
-  kColumns,    // the transpose is row-major
-  kPatches,    // patches of an image
-  kUpPatches,  // patches of a transposed convolution: output (y, x) reads input ((y + pad - ky * dilation) / stride, ...) where
-               // whole
+  kPacked,   // panels of `nr` columns: [ceil(n / nr)][k][nr], columns beyond n are 0
+  kRows,     // row-major, ldb apart
+  kColumns,  // the transpose is row-major
+  kPatches,  // patches of an image
 };
 
 struct Tile {

@@ -31,7 +31,6 @@ void pack_columns(float* to, const float* b, std::int64_t ldb, std::int64_t kc, 
 struct Run {
   std::int32_t at, count;
   bool inside;              // no tap of the kernel leaves the input to the left or right
-  std::int64_t z, y, x;     // output position
   std::int64_t iz, iy, ix;  // input position of tap (0, 0, 0)
   const float* row;         // input row of the current kz and ky; null: outside
 };
@@ -46,11 +45,8 @@ int find_runs(const Patches& p, std::int64_t first, std::int64_t cols, Run* runs
     Run& r = runs[n++];
     r.at = static_cast<std::int32_t>(at);
     r.count = static_cast<std::int32_t>(count);
-    r.z = line / p.out_height;
-    r.y = line % p.out_height;
-    r.x = x;
-    r.iz = r.z * p.stride_d - p.pad_front;
-    r.iy = r.y * p.stride_h - p.pad_top;
+    r.iz = line / p.out_height * p.stride_d - p.pad_front;
+    r.iy = line % p.out_height * p.stride_h - p.pad_top;
     r.ix = x * p.stride_w - p.pad_left;
     r.inside = r.ix >= 0 && r.ix + (count - 1) * p.stride_w + (p.kernel_w - 1) * p.dilation_w < p.width;
     r.row = nullptr;
@@ -142,34 +138,6 @@ void pack_patches(float* to, const Tile& t, std::int64_t k0, std::int64_t kc, st
     case 1: pack_patches_strided<MaxRuns, 1>(to, t, k0, kc, column, cols, nr); break;
     case 2: pack_patches_strided<MaxRuns, 2>(to, t, k0, kc, column, cols, nr); break;
     default: pack_patches_strided<MaxRuns, 0>(to, t, k0, kc, column, cols, nr); break;
-  }
-}
-
-// Packs patches, as pack_patches does, of a transposed convolution. Strided in the output, so element by element.
-template <int MaxRuns>
-void pack_up_patches(float* to, const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t column, std::int64_t cols, int nr) {
-  const Patches& p = *t.patches;
-  Run runs[MaxRuns];
-  const int count = find_runs(p, t.first_column + column, cols, runs);
-  const std::int64_t taps = p.taps();
-  for (std::int64_t k = 0; k < kc; ++k) {
-    const float* volume = t.b + (k0 + k) / taps * p.depth * p.height * p.width;
-    const std::int64_t kz = (k0 + k) % taps / (p.kernel_h * p.kernel_w);
-    const std::int64_t ky = (k0 + k) / p.kernel_w % p.kernel_h;
-    const std::int64_t kx = (k0 + k) % p.kernel_w;
-    float* row = to + k * nr;
-    for (int i = 0; i < count; ++i) {
-      const Run& r = runs[i];
-      zero_over(row + r.at, r.count);
-      const std::int64_t z = r.z + p.pad_front - kz * p.dilation_d;
-      if (z < 0 || z % p.stride_d != 0 || z / p.stride_d >= p.depth) continue;
-      const std::int64_t y = r.y + p.pad_top - ky * p.dilation_h;
-      if (y < 0 || y % p.stride_h != 0 || y / p.stride_h >= p.height) continue;
-      const float* from = volume + (z / p.stride_d * p.height + y / p.stride_h) * p.width;
-      const std::int64_t x0 = r.x + p.pad_left - kx * p.dilation_w;
-      std::int64_t j = x0 >= 0 ? (p.stride_w - x0 % p.stride_w) % p.stride_w : -x0;
-      for (; j < r.count && (x0 + j) / p.stride_w < p.width; j += p.stride_w) row[r.at + j] = from[(x0 + j) / p.stride_w];
-    }
   }
 }
 
