@@ -4,6 +4,8 @@
 //   attributes  dilations, pads, strides
 // dtypes: all numbers, complex ones too. Failures: list lengths, sizes and strides below 1, dims that do not fit. Tolerance: rtol
 // 1e-5, atol 1e-6; integers exact (sums wrap).
+#include <algorithm>
+
 #include "base/checked.h"
 #include "ops/infra/check.h"
 #include "ops/infra/complex_parts.h"
@@ -81,19 +83,30 @@ void infer_col2im(InferContext& c) {
   c.outputs[0].shape = y;
 }
 
-// The place in the image of element k of the block at window l; -1 in the padding.
-std::int64_t place_of(const Geometry& g, std::int64_t k, std::int64_t l) {
-  std::int64_t place = 0, unit = 1;
-  for (int i = g.rank - 1; i >= 0; --i) {
-    const std::int64_t p = l % g.windows[i] * g.stride[i] + k % g.block[i] * g.dilation[i] - g.pad[i];
-    if (p < 0 || p >= g.image[i]) return -1;
-    place += p * unit;
-    unit *= g.image[i];
-    l /= g.windows[i];
-    k /= g.block[i];
+// Where a row of windows, along the last axis, has element k of its blocks in the image: window w at begin + w * stride, for w in
+// [low, high). `row` counts the windows of the other axes.
+struct Landing {
+  std::int64_t begin = 0, low = 0, high = 0;
+
+  Landing(const Geometry& g, std::int64_t k, std::int64_t row) {
+    const int last = g.rank - 1;
+    const std::int64_t offset = k % g.block[last] * g.dilation[last] - g.pad[last];
+    std::int64_t place = 0, unit = g.image[last];
+    k /= g.block[last];
+    for (int i = last - 1; i >= 0; --i) {
+      const std::int64_t p = row % g.windows[i] * g.stride[i] + k % g.block[i] * g.dilation[i] - g.pad[i];
+      if (p < 0 || p >= g.image[i]) return;
+      place += p * unit;
+      unit *= g.image[i];
+      row /= g.windows[i];
+      k /= g.block[i];
+    }
+    begin = place + offset;
+    low = offset >= 0 ? 0 : std::min(g.windows[last], ceil_div(-offset, g.stride[last]));
+    high = std::clamp<std::int64_t>(offset >= g.image[last] ? 0 : ceil_div(g.image[last] - offset, g.stride[last]), low,
+                                    g.windows[last]);
   }
-  return place;
-}
+};
 
 void reference_col2im(const ReferenceContext& c) {
   if (is_complex(c.input(0).desc.dtype)) {
@@ -109,22 +122,20 @@ void reference_col2im(const ReferenceContext& c) {
     using T = decltype(zero);
     const T* x = c.input(0).as<T>();
     T* y = c.output().as<T>();
-    for (std::int64_t i = 0; i < planes * g.image_elements; ++i) {
-      cancellation_point();
-      y[i] = 0;
-    }
+    fill_in_pieces(y, planes * g.image_elements, T{0});
+    const std::int64_t width = g.windows[g.rank - 1], step = g.stride[g.rank - 1];
     for (std::int64_t plane = 0; plane < planes; ++plane, y += g.image_elements) {
-      cancellation_point();
       for (std::int64_t k = 0; k < g.block_elements; ++k) {
-        cancellation_point();
-        for (std::int64_t l = 0; l < g.window_count; ++l, ++x) {
-          cancellation_point();
-          const std::int64_t place = place_of(g, k, l);
-          if (place < 0) continue;
-          if constexpr (std::is_floating_point_v<T>) {
-            y[place] += *x;
-          } else {
-            y[place] = wrap_add(y[place], *x);
+        for (std::int64_t row = 0; row < g.window_count / width; ++row, x += width) {
+          cancellation_point(1 + width);
+          const Landing at(g, k, row);
+          T* const to = y + at.begin;
+          for (std::int64_t w = at.low; w < at.high; ++w) {
+            if constexpr (std::is_floating_point_v<T>) {
+              to[w * step] += x[w];
+            } else {
+              to[w * step] = wrap_add(to[w * step], x[w]);
+            }
           }
         }
       }

@@ -17,8 +17,10 @@ enum : int { kBoxes, kScores, kMost, kOverlap, kLeast };
 DType int64_output(const Node&, std::span<const DType>, int) { return DType::kInt64; }
 
 struct Box {
-  float y1, x1, y2, x2;
-  float area() const { return (y2 - y1) * (x2 - x1); }
+  float y1, x1, y2, x2, area;
+
+  Box(float top, float left, float bottom, float right)
+      : y1(top), x1(left), y2(bottom), x2(right), area((bottom - top) * (right - left)) {}
 };
 
 Box box_at(const float* from, bool center) {
@@ -26,12 +28,23 @@ Box box_at(const float* from, bool center) {
   return {std::min(from[0], from[2]), std::min(from[1], from[3]), std::max(from[0], from[2]), std::max(from[1], from[3])};
 }
 
+struct Candidate {
+  float score;
+  std::int64_t box;
+};
+
+// The order of a heap whose first is the highest score and, of equal ones, the first box.
+bool comes_later(const Candidate& a, const Candidate& b) {
+  cancellation_point();
+  return a.score != b.score ? a.score < b.score : a.box > b.box;
+}
+
 float overlap(const Box& a, const Box& b) {
   const float height = std::min(a.y2, b.y2) - std::max(a.y1, b.y1);
   const float width = std::min(a.x2, b.x2) - std::max(a.x1, b.x1);
   if (!(height > 0) || !(width > 0)) return 0;
   const float shared = height * width;
-  return shared / (a.area() + b.area() - shared);
+  return shared / (a.area + b.area - shared);
 }
 
 template <typename T>
@@ -51,25 +64,26 @@ void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
   const float least = scalar_or<float>(inputs, kLeast, 0);
   const bool center = attr_int(node, 0) != 0;
   if (!(limit >= 0 && limit <= 1)) fail(EVN_ERROR_INVALID_ARGUMENT, "iou_threshold is not from 0 to 1");
-  std::vector<std::int64_t> order;
+  std::vector<Candidate> candidates;
   std::vector<Box> taken;
   for (std::int64_t row = 0; row < shape[0] * shape[1] && most > 0; ++row) {
     cancellation_point();
     const float* scores = inputs[kScores].as<float>() + row * boxes;
     const float* corners = inputs[kBoxes].as<float>() + row / shape[1] * boxes * 4;
-    order.clear();
+    candidates.clear();
     taken.clear();
     for (std::int64_t i = 0; i < boxes; ++i) {
       cancellation_point();
       // A score that is no number is never taken; it would have no place in the order.
-      if (scores[i] == scores[i] && (!has_least || scores[i] > least)) order.push_back(i);
+      if (scores[i] == scores[i] && (!has_least || scores[i] > least)) candidates.push_back({scores[i], i});
     }
-    std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    // Most of the candidates are often not asked for, so they are not sorted.
+    std::make_heap(candidates.begin(), candidates.end(), comes_later);
+    while (!candidates.empty()) {
       cancellation_point();
-      return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-    });
-    for (const std::int64_t i : order) {
-      cancellation_point();
+      std::pop_heap(candidates.begin(), candidates.end(), comes_later);
+      const std::int64_t i = candidates.back().box;
+      candidates.pop_back();
       const Box box = box_at(corners + i * 4, center);
       if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) {
             cancellation_point();

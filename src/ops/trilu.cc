@@ -27,16 +27,21 @@ void reference_trilu(const ReferenceContext& c) {
   const std::int64_t columns = x[x.rank() - 1];
   const bool upper = attr_int(c.node, 0) != 0;
   const std::int64_t k = c.has_input(1) ? std::clamp(*c.input(1).as<std::int64_t>(), -rows - 1, columns + 1) : 0;
-  const std::int64_t zero[2] = {};  // of any type
-  with_width(c.input(0).desc.dtype, [&](auto width) {
-    for (std::int64_t i = 0; i < x.elements(); ++i) {
-      cancellation_point();
-      const std::int64_t row = i / columns % rows;
-      const std::int64_t column = i % columns;
-      const bool kept = upper ? column >= row + k : column <= row + k;
-      move_element<width()>(c.output().data, i, kept ? c.input(0).data : zero, kept ? i : 0);
-    }
-  });
+  const std::size_t size = dtype_size(c.input(0).desc.dtype);
+  const auto* from = static_cast<const char*>(c.input(0).data);
+  auto* to = static_cast<char*>(c.output().data);
+  const std::size_t line = static_cast<std::size_t>(columns) * size;
+  for (std::int64_t i = 0; i < x.elements(0, x.rank() - 1); ++i, from += line, to += line) {
+    // What is kept of a row: columns [begin, end).
+    const std::int64_t at = i % rows + k;
+    const std::int64_t begin = upper ? std::clamp<std::int64_t>(at, 0, columns) : 0;
+    const std::int64_t end = upper ? columns : std::clamp<std::int64_t>(at + 1, 0, columns);
+    const std::size_t first = static_cast<std::size_t>(begin) * size, last = static_cast<std::size_t>(end) * size;
+    cancellation_point();
+    fill_in_pieces(to, 0, first);
+    if (to != from) move_in_pieces(to + first, from + first, last - first);
+    fill_in_pieces(to + last, 0, line - last);
+  }
 }
 
 DType eye_dtype(const Node& node, std::span<const DType> inputs, int) {
@@ -59,10 +64,11 @@ void reference_eye(const ReferenceContext& c) {
   const std::int64_t k = std::clamp(attr_int(c.node, kDiagonal), -shape[0], shape[1]);
   dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t i = 0; i < shape.elements(); ++i) {
-      cancellation_point();
-      c.output().as<T>()[i] = static_cast<T>(i % shape[1] == i / shape[1] + k ? 1 : 0);
-    }
+    auto* const y = c.output().as<T>();
+    fill_in_pieces(y, shape.elements(), T{0});
+    each_element(shape[0], [=](std::int64_t row) {
+      if (row + k >= 0 && row + k < shape[1]) y[row * shape[1] + row + k] = 1;
+    });
   });
 }
 

@@ -1,6 +1,7 @@
 // An Einsum of float32 becomes transpositions, sums and products, which have kernels and which other rewrites know: operands are
 // contracted from left to right, each pair by a MatMul over [both and kept..., rows..., columns..., row, column], or a Mul where
-// nothing is summed over. Letters that occur twice in an operand (diagonals) and sums over axes of 1 that broadcast stay an Einsum.
+// nothing is summed over. Letters that occur twice in an operand (diagonals) stay an Einsum, as do equations whose operands are not
+// known to fit.
 #include "ops/einsum.h"
 
 #include "graph/edit.h"
@@ -234,19 +235,39 @@ class Einsums {
     }
     const EinsumEquation e = einsum_equation(node, inputs);
     Expansion expansion;
-    if (broadcasts_a_sum(e, inputs) || !expansion.make(e)) return;
+    if (!agree(e, node.inputs) || !expansion.make(e)) return;
     insert(n, expansion.nodes());
   }
 
-  // Whether a label that is summed over is 1 in one operand and not in another. Where that is not known yet, MatMul says so later.
-  static bool broadcasts_a_sum(const EinsumEquation& e, std::span<const TensorDesc> inputs) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      for (int axis = 0; axis < e.term[i].count; ++axis) {
-        const int label = e.term[i].label[axis];
-        if (!e.result.has(label) && inputs[i].shape[axis] == 1 && e.size[label] != 1) return true;
+  // Whether operands that share a label are known to have the same dim there, by number or by name. Otherwise a run may broadcast a
+  // 1 that is summed over, which MatMul does not, or fail, and is to say so of the Einsum.
+  bool agree(const EinsumEquation& e, const std::vector<ValueId>& operands) const {
+    for (int label = 0; label < kEinsumLabels; ++label) {
+      const Value* first = nullptr;
+      int first_axis = 0;
+      for (std::size_t i = 0; i < operands.size(); ++i) {
+        const EinsumTerm& term = e.term[i];
+        const auto axis = static_cast<int>(std::find(term.label, term.label + term.count, label) - term.label);
+        if (axis == term.count) continue;
+        const Value& value = edit_.value(operands[i]);
+        if (first != nullptr && !same_dim(*first, first_axis, value, axis, e.result.has(label))) return false;
+        if (first == nullptr || first->shape[first_axis] == 1) {
+          first = &value;
+          first_axis = axis;
+        }
       }
     }
-    return false;
+    return true;
+  }
+
+  static bool same_dim(const Value& a, int axis, const Value& b, int other, bool may_broadcast) {
+    const std::int64_t x = a.shape[axis], y = b.shape[other];
+    if (may_broadcast && (x == 1 || y == 1)) return true;
+    if (x >= 0 && y >= 0) return x == y;
+    const auto symbol = [](const Value& v, int i) {
+      return static_cast<std::size_t>(i) < v.symbols.size() ? v.symbols[static_cast<std::size_t>(i)] : std::string();
+    };
+    return x < 0 && y < 0 && !symbol(a, axis).empty() && symbol(a, axis) == symbol(b, other);
   }
 
   // In the place of node n, which becomes the last of them.

@@ -78,11 +78,23 @@ TEST(ExpandEinsum, SeveralOperands) {
   expect_expanded("a,ab,abc,bd->cd", {{2}, {2, 3}, {2, 3, 4}, {3, 5}});
 }
 
+// Dims that are not known are alike where they have one name.
 TEST(ExpandEinsum, UnknownDims) {
-  Graph graph = einsum("bhqd,bhkd->bhqk", {{-1, 3, -1, 5}, {-1, 3, -1, 5}});
+  const auto graph_with = [](std::vector<std::string> names) {
+    Graph graph = einsum("bhqd,bhkd->bhqk", {{-1, 3, -1, 5}, {-1, 3, -1, 5}});
+    for (int i = 0; i < 2; ++i) graph.values[graph.inputs[i]].symbols = {names[2 * i], "", names[2 * i + 1], ""};
+    return graph;
+  };
+  Graph graph = graph_with({"batch", "queries", "batch", "keys"});
   EXPECT_TRUE(run_pass(graph, kPass));
   EXPECT_EQ(count_op(graph, "MatMul"), 1);
-  expect_same_results(graph, einsum("bhqd,bhkd->bhqk", {{-1, 3, -1, 5}, {-1, 3, -1, 5}}), 1e-4, 1e-5);
+  expect_same_results(graph, graph_with({"", "", "", ""}), 1e-4, 1e-5);
+  for (const auto& names : {std::vector<std::string>{"batch", "queries", "other", "keys"}, {"", "", "", ""}}) {
+    Graph stays = graph_with(names);
+    EXPECT_FALSE(run_pass(stays, kPass));
+  }
+  Graph open = einsum("ij,k->ijk", {{-1, -1}, {-1}});  // no letter is shared
+  EXPECT_TRUE(run_pass(open, kPass));
 }
 
 TEST(ExpandEinsum, WhatNeedsNoTranspositionHasNone) {
