@@ -340,7 +340,7 @@ def test_the_librarys_own_locale_reads_numbers_of_directives(tmp_path):
     evener("check-config", tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text("%YAML 7.0\n---\nversion: 1\n")
     _, errors = evener("check-config", tmp_path / "b.yaml", code=CONFIG)
-    assert "not valid YAML: " in errors and "7" in errors
+    assert "not valid YAML: YAML major version" in errors
 
 
 def test_check_config_says_where_a_file_is_wrong(tmp_path):

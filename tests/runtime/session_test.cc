@@ -355,9 +355,10 @@ OnnxWriter product_of_eight() {
   std::vector<std::string> names;
   for (char name = 'a'; name <= 'h'; ++name) {
     names.emplace_back(1, name);
-    w.add_initializer(names.back(), {128}, std::vector<float>(128, 0.5f));
+    w.add_initializer(names.back(), {128, 128}, std::vector<float>(128 * 128, 0.5f));
   }
-  w.add_node("Einsum", names, {"p"}, {{"equation", "a,b,c,d,e,f,g,h->"}}, "product");
+  // Diagonals, which do not become products of matrices.
+  w.add_node("Einsum", names, {"p"}, {{"equation", "aa,bb,cc,dd,ee,ff,gg,hh->"}}, "product");
   w.add_node("Add", {"x", "p"}, {"y"}).add_input("x", kF32, {1}).add_output("y");
   return w;
 }

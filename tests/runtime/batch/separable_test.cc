@@ -406,10 +406,10 @@ struct SeparableTest : RuntimeTest {
     }
     return make_error(EVN_OK, "the session was made");
   }
-  static void expect_refused(const OnnxWriter& writer, const char* why) {
+  static void expect_refused(const OnnxWriter& writer, const char* why, const char* node = "it") {
     const Error e = refusal(writer);
     EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED) << e.message;
-    EXPECT_STREQ(e.node, "it") << e.message;
+    EXPECT_STREQ(e.node, node) << e.message;
     EXPECT_NE(std::string(e.message).find(why), std::string::npos) << e.message;
   }
 };
@@ -449,8 +449,12 @@ TEST_F(SeparableTest, OperatorsThatMixRowsAreRefused) {
   expect_refused(with(two().add_initializer("s", {3}, Ints{6, -1, 4}), "Reshape", {"x", "s"}), "mixes the rows");
   expect_refused(with(two().add_initializer("r", {3}, Ints{2, 1, 1}), "Tile", {"x", "r"}), "repeats the rows");
   expect_refused(with(two().add_initializer("p", {6}, Ints{1, 0, 0, 0, 0, 0}), "Pad", {"x", "p"}), "pads the batch");
-  expect_refused(with(two(), "Einsum", {"x", "y"}, {{"equation", "nij,mij->nm"}}), "brings together rows");
-  expect_refused(with(two(), "Einsum", {"x", "y"}, {{"equation", "nij,nij->ij"}}), "sums up");
+  expect_refused(with(two(), "Einsum", {"x", "y"}, {{"equation", "nij,mij->nm"}}), "multiplies by a matrix whose");
+  expect_refused(with(two(), "Einsum", {"x", "y"}, {{"equation", "nij,nij->ij"}}), "multiplies by a matrix whose", "it/4");
+  OnnxWriter square(17);  // diagonals stay an Einsum
+  square.add_input("x", kF32, {"batch", 4, 4}).add_input("y", kF32, {"batch", 4, 4}).add_output("out");
+  expect_refused(with(square, "Einsum", {"x", "y"}, {{"equation", "nii,mii->nm"}}), "brings together rows");
+  expect_refused(with(square, "Einsum", {"x", "y"}, {{"equation", "nii,nii->i"}}), "sums up");
   OnnxWriter top = two();
   top.add_initializer("k", {1}, Ints{1}).add_node("TopK", {"x", "k"}, {"out", "i"}, {{"axis", 0}}, "it");
   expect_refused(top, "works along the axis");

@@ -43,7 +43,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 constexpr Kernel kKernels[] = {
     {.name = "cast_from_half", .op = "Cast", .rank = 10, .supports = supports<true>, .plan = plan, .run = run<true>},
-    {.name = "cast_to_half", .op = "Cast", .rank = 10, .supports = supports<false>, .plan = plan, .run = run<false>},
+    {.name = "cast_to_half", .op = "Cast", .rank = 11, .supports = supports<false>, .plan = plan, .run = run<false>},
 };
 
 }  // namespace
