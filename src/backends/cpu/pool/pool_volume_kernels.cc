@@ -104,8 +104,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {.name = "max_pool_volume", .op = "MaxPool", .rank = 9, .supports = supports, .plan = plan<false>, .run = run<false>},
-    {.name = "average_pool_volume", .op = "AveragePool", .rank = 9, .supports = supports, .plan = plan<true>, .run = run<true>},
+    {.name = "max_pool_volume", .op = "MaxPool", .rank = 8, .supports = supports, .plan = plan<false>, .run = run<false>},
+    {.name = "average_pool_volume", .op = "AveragePool", .rank = 8, .supports = supports, .plan = plan<true>, .run = run<true>},
 };
 
 }  // namespace
