@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu/isa.h"
@@ -98,10 +99,11 @@ struct Figure {
 
 std::vector<Figure> figures(double seconds) {
   std::vector<Figure> all;
-  for (const Isa isa : {Isa::k_avx512, Isa::k_avx2, Isa::k_baseline}) {
+  constexpr std::pair<Isa, const char*> kClusters[] = {
+      {Isa::k_avx512, "fma_avx512"}, {Isa::k_avx2, "fma_avx2"}, {Isa::k_baseline, "fma_baseline"}};
+  for (const auto& [isa, name] : kClusters) {
     if (!isa_available(isa)) continue;
-    static const char* const names[] = {"fma_baseline", "fma_avx2", "fma_avx512"};
-    all.push_back({names[static_cast<int>(isa)], "GFLOPS", [=](int t) { return multiply_add_gflops(loops_of(isa), t, seconds); }});
+    all.push_back({name, "GFLOPS", [isa = isa, seconds](int t) { return multiply_add_gflops(loops_of(isa), t, seconds); }});
   }
   const PeakLoops& loops = loops_of(cpu_isa());
   const auto bandwidth = [&](std::int64_t bytes, bool triad) {

@@ -4,13 +4,12 @@
 //   attributes  dilations, pads, strides
 // dtypes: all numbers, complex ones too. Failures: list lengths, sizes and strides below 1, dims that do not fit. Tolerance: rtol
 // 1e-5, atol 1e-6; integers exact (sums wrap).
-#include <algorithm>
-
 #include "base/checked.h"
 #include "ops/infra/check.h"
 #include "ops/infra/complex_parts.h"
 #include "ops/infra/index.h"
 #include "ops/infra/numeric.h"
+#include "ops/infra/window.h"
 
 namespace evn {
 namespace {
@@ -84,11 +83,12 @@ void infer_col2im(InferContext& c) {
 }
 
 // Where a row of windows, along the last axis, has element k of its blocks in the image: window w at begin + w * stride, for w in
-// [low, high). `row` counts the windows of the other axes.
-struct Landing {
-  std::int64_t begin = 0, low = 0, high = 0;
+// `inside`. `row` counts the windows of the other axes.
+struct WindowRow {
+  std::int64_t begin = 0;
+  IndexRange inside = {0, 0};
 
-  Landing(const Geometry& g, std::int64_t k, std::int64_t row) {
+  WindowRow(const Geometry& g, std::int64_t k, std::int64_t row) {
     const int last = g.rank - 1;
     const std::int64_t offset = k % g.block[last] * g.dilation[last] - g.pad[last];
     std::int64_t place = 0, unit = g.image[last];
@@ -102,9 +102,7 @@ struct Landing {
       k /= g.block[i];
     }
     begin = place + offset;
-    low = offset >= 0 ? 0 : std::min(g.windows[last], ceil_div(-offset, g.stride[last]));
-    high = std::clamp<std::int64_t>(offset >= g.image[last] ? 0 : ceil_div(g.image[last] - offset, g.stride[last]), low,
-                                    g.windows[last]);
+    inside = indices_inside(offset, g.stride[last], g.windows[last], g.image[last]);
   }
 };
 
@@ -128,9 +126,9 @@ void reference_col2im(const ReferenceContext& c) {
       for (std::int64_t k = 0; k < g.block_elements; ++k) {
         for (std::int64_t row = 0; row < g.window_count / width; ++row, x += width) {
           cancellation_point(1 + width);
-          const Landing at(g, k, row);
+          const WindowRow at(g, k, row);
           T* const to = y + at.begin;
-          for (std::int64_t w = at.low; w < at.high; ++w) {
+          for (std::int64_t w = at.inside.low; w < at.inside.high; ++w) {
             if constexpr (std::is_floating_point_v<T>) {
               to[w * step] += x[w];
             } else {

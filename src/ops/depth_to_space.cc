@@ -51,33 +51,20 @@ void infer_space_to_depth(InferContext& c) {
   c.outputs[0].shape = {x[0], multiplied(x[1], b * b), divided(x[2], b), divided(x[3], b)};
 }
 
-// Moves elements in the order of `perm` over x seen as `split`.
-void permute(const ReferenceContext& c, const Shape& split, const int (&perm)[6]) {
-  const Strides dense = dense_strides(split);
+void reference_move(const ReferenceContext& c, const BlockMove& move) {
+  const Strides dense = dense_strides(move.split);
   Shape shape;
   Strides strides;
   for (int i = 0; i < 6; ++i) {
-    shape.push_back(split[perm[i]]);
-    strides.step[i] = dense.step[perm[i]];
+    shape.push_back(move.split[move.perm[i]]);
+    strides.step[i] = dense.step[move.perm[i]];
   }
   gather_strided(shape, c.input(0).desc.dtype, c.output().data, c.input(0).data, strides);
 }
 
-void reference_depth_to_space(const ReferenceContext& c) {
-  const Shape& x = c.input(0).desc.shape;
-  const std::int64_t b = attr_int(c.node, Attr::kBlock);
-  const std::int64_t channels = x[1] / (b * b);
-  if (is_crd(c.node)) return permute(c, {x[0], channels, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3});
-  permute(c, {x[0], b, b, channels, x[2], x[3]}, {0, 3, 4, 1, 5, 2});
-}
+void reference_depth_to_space(const ReferenceContext& c) { reference_move(c, depth_to_space(c.node, c.input(0).desc.shape)); }
 
-void reference_space_to_depth(const ReferenceContext& c) {
-  const Shape& x = c.input(0).desc.shape;
-  const std::int64_t b = attr_int(c.node, Attr::kBlock);
-  const Shape split = {x[0], x[1], x[2] / b, b, x[3] / b, b};
-  if (is_crd(c.node)) return permute(c, split, {0, 1, 3, 5, 2, 4});
-  permute(c, split, {0, 3, 5, 1, 2, 4});
-}
+void reference_space_to_depth(const ReferenceContext& c) { reference_move(c, space_to_depth(c.node, c.input(0).desc.shape)); }
 
 // --------------------------------------------------------------------------------------------- ReverseSequence --
 
@@ -165,6 +152,19 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
+
+BlockMove depth_to_space(const Node& node, const Shape& x) {
+  const std::int64_t b = attr_int(node, Attr::kBlock), channels = x[1] / (b * b);
+  if (is_crd(node)) return {{x[0], channels, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3}};
+  return {{x[0], b, b, channels, x[2], x[3]}, {0, 3, 4, 1, 5, 2}};
+}
+
+BlockMove space_to_depth(const Node& node, const Shape& x) {
+  const std::int64_t b = attr_int(node, Attr::kBlock);
+  const Shape split = {x[0], x[1], x[2] / b, b, x[3] / b, b};
+  if (is_crd(node)) return {split, {0, 1, 3, 5, 2, 4}};
+  return {split, {0, 3, 5, 1, 2, 4}};
+}
 
 extern const OpFamily depth_to_space_family;
 const OpFamily depth_to_space_family = {kOps};

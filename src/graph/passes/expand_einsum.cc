@@ -184,19 +184,14 @@ class Expansion {
       std::swap(perm[perm.size() - 2], perm[perm.size() - 1]);
       b.value = add("Transpose", 1, {b.value}, {{"perm", perm}});
     }
-    Labels all = both + rows + columns;
-    *a = {add("MatMul", 1, {a->value, b.value}), all + Labels{row, column}};
+    *a = {add("MatMul", 1, {a->value, b.value}), both + rows + columns};
     std::vector<std::int64_t> ones;
-    for (std::size_t i = 0; i < 2; ++i) {
-      const int label = i == 0 ? row : column;
-      if (label == kOne) {
-        ones.push_back(static_cast<std::int64_t>(all.size() + i));
-      }
+    auto axis = static_cast<std::int64_t>(rank) - 2;
+    for (const int label : {row, column}) {
+      label == kOne ? ones.push_back(axis) : a->labels.push_back(label);
+      ++axis;
     }
-    if (row != kOne) all.push_back(row);
-    if (column != kOne) all.push_back(column);
     if (!ones.empty()) a->value = add("Squeeze", 1, {a->value}, {{"axes", ones}});
-    a->labels = all;
     return true;
   }
 

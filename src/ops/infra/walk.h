@@ -37,6 +37,7 @@ struct WalkAxes {
   std::int64_t dims[kMaxRank] = {};
   std::int64_t steps[kMaxRank][N] = {};
 
+  WalkAxes() = default;
   WalkAxes(const Shape& shape, const Strides (&strides)[N]) {
     for (int axis = shape.rank() - 1; axis >= 0; --axis) {
       if (shape[axis] == 1) continue;

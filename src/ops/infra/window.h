@@ -2,9 +2,11 @@
 // Kernels of all backends read it from here, so that there is one rule for auto_pad and ceil_mode.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
+#include "base/checked.h"
 #include "ops/op.h"
 
 namespace evn {
@@ -36,6 +38,15 @@ struct Window {
   std::int64_t input_elements() const { return axis[0].input * axis[1].input * axis[2].input; }
   std::int64_t kernel_elements() const { return axis[0].kernel * axis[1].kernel * axis[2].kernel; }
 };
+
+// The i of [0, count) for which begin + i * stride lies in [0, limit): [low, high).
+struct IndexRange {
+  std::int64_t low, high;
+};
+inline IndexRange indices_inside(std::int64_t begin, std::int64_t stride, std::int64_t count, std::int64_t limit) {
+  const std::int64_t low = begin >= 0 ? 0 : std::min(count, ceil_div(-begin, stride));
+  return {low, std::clamp<std::int64_t>(begin >= limit ? 0 : ceil_div(limit - begin, stride), low, count)};
+}
 
 enum class AutoPad { kNotSet, kValid, kSameUpper, kSameLower };
 

@@ -12,6 +12,7 @@ simd_gemm::Patches patches_of(const Window& window) {
   return {y.input,     x.input,  y.kernel, x.kernel, y.stride, x.stride,   y.dilation,  x.dilation, y.pad_begin,
           x.pad_begin, x.output, z.input,  z.kernel, z.stride, z.dilation, z.pad_begin, y.output};
 }
+
 namespace {
 
 // The vertical and the horizontal axis.

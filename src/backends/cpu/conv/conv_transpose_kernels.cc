@@ -182,16 +182,6 @@ simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_
   return t;
 }
 
-// Where along one axis input `first` + i lies in the output for a tap: output begin + i * stride, for i in [low, high).
-struct Landing {
-  std::int64_t begin, low, high;
-
-  Landing(std::int64_t first, std::int64_t count, std::int64_t stride, std::int64_t offset, std::int64_t outputs)
-      : begin(first * stride + offset),
-        low(begin >= 0 ? 0 : std::min(count, ceil_div(-begin, stride))),
-        high(std::clamp<std::int64_t>(outputs <= begin ? 0 : ceil_div(outputs - begin, stride), low, count)) {}
-};
-
 // Adds a row of the product, columns [column, column + n) of one tap, to an output plane.
 void add_columns(const UpState& s, const float* from, std::int64_t column, std::int64_t n, std::int64_t tap, float* plane) {
   const simd_gemm::Patches& q = s.patches;
@@ -203,15 +193,15 @@ void add_columns(const UpState& s, const float* from, std::int64_t column, std::
     const std::int64_t z = line / q.height * q.stride_d + kz * q.dilation_d - q.pad_front;
     const std::int64_t y = line % q.height * q.stride_h + ky * q.dilation_h - q.pad_top;
     if (z >= 0 && z < s.out_depth && y >= 0 && y < q.out_height) {
-      const Landing at(x, count, q.stride_w, kx * q.dilation_w - q.pad_left, q.out_width);
+      const std::int64_t first = x * q.stride_w + kx * q.dilation_w - q.pad_left;
+      const auto [low, high] = indices_inside(first, q.stride_w, count, q.out_width);
       const float* const add = from + j;
-      float* const to = plane + (z * q.out_height + y) * q.out_width + at.begin;
+      float* const to = plane + (z * q.out_height + y) * q.out_width + first;
       if (q.stride_w == 1) {
-        float* const here = to + at.low;
-        loops.binary(simd_elementwise::Binary::kAdd, here, 1, add + at.low, 1, here, at.high - at.low, {1, 0, 0, 0}, false,
-                     nullptr);
+        float* const here = to + low;
+        loops.binary(simd_elementwise::Binary::kAdd, here, 1, add + low, 1, here, high - low, {1, 0, 0, 0}, false, nullptr);
       } else {
-        for (std::int64_t i = at.low; i < at.high; ++i) to[i * q.stride_w] += add[i];
+        for (std::int64_t i = low; i < high; ++i) to[i * q.stride_w] += add[i];
       }
     }
     j += count;

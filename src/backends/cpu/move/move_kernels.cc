@@ -115,34 +115,18 @@ void tile_plan(const OpDesc& d, KernelPlan* p) {
 
 // ------------------------------------------------------------------------------- DepthToSpace, SpaceToDepth --
 
-// The place of six axes of x, seen as `split`, in y.
-void permute_plan(const OpDesc& d, const Shape& split, const int (&perm)[6], KernelPlan* p) {
+template <BlockMove (*MoveOf)(const Node&, const Shape&)>
+void block_plan(const OpDesc& d, KernelPlan* p) {
   plan_common(d, p);
+  const BlockMove move = MoveOf(*d.node, d.inputs[0].shape);
   std::int64_t dense[kMaxRank], steps[6];
-  row_major_strides(split, dense);
+  row_major_strides(move.split, dense);
   Shape shape;
   for (int i = 0; i < 6; ++i) {
-    shape.push_back(split[perm[i]]);
-    steps[i] = dense[perm[i]];
+    shape.push_back(move.split[move.perm[i]]);
+    steps[i] = dense[move.perm[i]];
   }
   p->state<MoveState>().copy = make_strided_copy(shape, steps, 0);
-}
-
-bool is_crd(const Node& node) { return attr_given(node, BlockAttr::kMode) && attr_string(node, BlockAttr::kMode) == "CRD"; }
-
-void depth_to_space_plan(const OpDesc& d, KernelPlan* p) {
-  const Shape& x = d.inputs[0].shape;
-  const std::int64_t b = attr_int(*d.node, BlockAttr::kBlock), channels = x[1] / (b * b);
-  if (is_crd(*d.node)) return permute_plan(d, {x[0], channels, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3}, p);
-  permute_plan(d, {x[0], b, b, channels, x[2], x[3]}, {0, 3, 4, 1, 5, 2}, p);
-}
-
-void space_to_depth_plan(const OpDesc& d, KernelPlan* p) {
-  const Shape& x = d.inputs[0].shape;
-  const std::int64_t b = attr_int(*d.node, BlockAttr::kBlock);
-  const Shape split = {x[0], x[1], x[2] / b, b, x[3] / b, b};
-  if (is_crd(*d.node)) return permute_plan(d, split, {0, 1, 3, 5, 2, 4}, p);
-  permute_plan(d, split, {0, 3, 5, 1, 2, 4}, p);
 }
 
 // ------------------------------------------------------------------------------------------------------ Slice --
@@ -186,13 +170,13 @@ constexpr Kernel kKernels[] = {
      .op = "DepthToSpace",
      .rank = 10,
      .supports = supports,
-     .plan = depth_to_space_plan,
+     .plan = block_plan<depth_to_space>,
      .run = run_planned},
     {.name = "space_to_depth",
      .op = "SpaceToDepth",
      .rank = 10,
      .supports = supports,
-     .plan = space_to_depth_plan,
+     .plan = block_plan<space_to_depth>,
      .run = run_planned},
     {.name = "slice",
      .op = "Slice",

@@ -11,9 +11,8 @@ namespace {
 constexpr int kMost = 3;  // inputs
 
 struct SelectState {
-  std::int32_t rank;  // of the merged axes, at least 1; axis 0 is the innermost
   std::int64_t count;
-  std::int64_t dims[kMaxRank], step[kMost][kMaxRank];
+  WalkAxes<kMost> axes;
 };
 
 Refusal supports(const OpDesc& d) {
@@ -25,28 +24,11 @@ Refusal supports(const OpDesc& d) {
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<SelectState>();
-  s = SelectState{};
   const Shape& out = d.outputs[0].shape;
-  const std::size_t inputs = d.inputs.size();
   Strides strides[kMost];
-  for (std::size_t k = 0; k < inputs; ++k) strides[k] = broadcast_strides(d.inputs[k].shape, out);
+  for (std::size_t k = 0; k < d.inputs.size(); ++k) strides[k] = broadcast_strides(d.inputs[k].shape, out);
   s.count = out.elements();
-  s.rank = 1;
-  s.dims[0] = 1;
-  for (int i = out.rank() - 1; i >= 0; --i) {
-    if (out[i] == 1) continue;
-    const int last = s.rank - 1;
-    bool alike = true;
-    for (std::size_t k = 0; k < inputs; ++k) alike &= strides[k].step[i] == s.step[k][last] * s.dims[last];
-    if (s.dims[last] == 1 || alike) {
-      for (std::size_t k = 0; k < inputs && s.dims[last] == 1; ++k) s.step[k][last] = strides[k].step[i];
-      s.dims[last] *= out[i];
-      continue;
-    }
-    s.dims[s.rank] = out[i];
-    for (std::size_t k = 0; k < inputs; ++k) s.step[k][s.rank] = strides[k].step[i];
-    ++s.rank;
-  }
+  s.axes = WalkAxes<kMost>(out, strides);
   p->tiles = ceil_div(s.count, kElementsPerTile);
   p->flops = static_cast<double>(s.count);
   p->bytes = bytes_of(d);
@@ -56,20 +38,21 @@ void plan(const OpDesc& d, KernelPlan* p) {
 template <typename F>
 void each_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
   const auto& s = args.plan->state<SelectState>();
+  const WalkAxes<kMost>& axes = s.axes;
   CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min(s.count, (index + 1) * kElementsPerTile);
     for (std::int64_t at = index * kElementsPerTile; at < last;) {
-      const std::int64_t start = at % s.dims[0];
-      const std::int64_t n = std::min(last - at, s.dims[0] - start);
+      const std::int64_t start = at % axes.dims[0];
+      const std::int64_t n = std::min(last - at, axes.dims[0] - start);
       std::int64_t from[kMost];
-      for (int k = 0; k < kMost; ++k) from[k] = start * s.step[k][0];
-      std::int64_t row = at / s.dims[0];
-      for (int i = 1; i < s.rank; ++i) {
-        for (int k = 0; k < kMost; ++k) from[k] += row % s.dims[i] * s.step[k][i];
-        row /= s.dims[i];
+      for (int k = 0; k < kMost; ++k) from[k] = start * axes.steps[0][k];
+      std::int64_t row = at / axes.dims[0];
+      for (int i = 1; i < axes.rank; ++i) {
+        for (int k = 0; k < kMost; ++k) from[k] += row % axes.dims[i] * axes.steps[i][k];
+        row /= axes.dims[i];
       }
-      if (stops(&points, n * 2 + kFarElement * s.rank)) return;
+      if (stops(&points, n * 2 + kFarElement * axes.rank)) return;
       f(from, at, n);
       at += n;
     }
@@ -78,13 +61,13 @@ void each_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
 
 template <typename T>
 void run_where(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  const auto& s = args.plan->state<SelectState>();
+  const std::int64_t(&step)[kMost] = args.plan->state<SelectState>().axes.steps[0];
   each_run(args, begin, end, cancel, [&](const std::int64_t* from, std::int64_t at, std::int64_t n) {
     const std::uint8_t* condition = args.in<std::uint8_t>(0) + from[0];
     const T* x = args.in<T>(1) + from[1];
     const T* z = args.in<T>(2) + from[2];
     T* y = args.out<T>() + at;
-    if (s.step[0][0] == 1 && s.step[1][0] == 0 && s.step[2][0] == 0) {
+    if (step[0] == 1 && step[1] == 0 && step[2] == 0) {
       const T a = *x, b = *z;
       for (std::int64_t i = 0; i < n; ++i) y[i] = condition[i] != 0 ? a : b;
       return;
@@ -94,16 +77,16 @@ void run_where(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
       const T mask = static_cast<T>(-static_cast<T>(c != 0));
       return static_cast<T>((a & mask) | (b & ~mask));
     };
-    if (s.step[0][0] == 1 && s.step[1][0] == 1 && s.step[2][0] == 1) {
+    if (step[0] == 1 && step[1] == 1 && step[2] == 1) {
       for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i], x[i], z[i]);
-    } else if (s.step[0][0] == 1 && s.step[1][0] == 1 && s.step[2][0] == 0) {
+    } else if (step[0] == 1 && step[1] == 1 && step[2] == 0) {
       const T b = *z;
       for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i], x[i], b);
-    } else if (s.step[0][0] == 1 && s.step[1][0] == 0 && s.step[2][0] == 1) {
+    } else if (step[0] == 1 && step[1] == 0 && step[2] == 1) {
       const T a = *x;
       for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i], a, z[i]);
     } else {
-      for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i * s.step[0][0]], x[i * s.step[1][0]], z[i * s.step[2][0]]);
+      for (std::int64_t i = 0; i < n; ++i) y[i] = select(condition[i * step[0]], x[i * step[1]], z[i * step[2]]);
     }
   });
 }
@@ -120,18 +103,18 @@ void where(const KernelArgs& args, std::int64_t begin, std::int64_t end, const C
 // y[i] = op(x[i], z[i]), a bool.
 template <typename T, typename Op>
 void run_pairs(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, Op op) {
-  const auto& s = args.plan->state<SelectState>();
+  const std::int64_t(&step)[kMost] = args.plan->state<SelectState>().axes.steps[0];
   each_run(args, begin, end, cancel, [&](const std::int64_t* from, std::int64_t at, std::int64_t n) {
     const T* x = args.in<T>(0) + from[0];
     const T* z = args.in<T>(1) + from[1];
     std::uint8_t* y = args.out<std::uint8_t>() + at;
-    if (s.step[0][0] == 1 && s.step[1][0] == 1) {
+    if (step[0] == 1 && step[1] == 1) {
       for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], z[i]);
-    } else if (s.step[0][0] == 1 && s.step[1][0] == 0) {
+    } else if (step[0] == 1 && step[1] == 0) {
       const T b = *z;
       for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], b);
     } else {
-      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i * s.step[0][0]], z[i * s.step[1][0]]);
+      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i * step[0]], z[i * step[1]]);
     }
   });
 }

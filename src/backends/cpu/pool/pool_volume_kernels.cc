@@ -1,6 +1,5 @@
 // MaxPool without indices and AveragePool over three spatial axes, float32. A tile is some output planes. For a row of one, the
 // input rows that its windows reach become one row, and that the output tap by tap.
-#include <cmath>
 #include <limits>
 
 #include "backends/cpu/elementwise/elementwise_loops.h"
@@ -53,8 +52,7 @@ template <bool Average>
 void add_row(const WindowAxis& a, const float* row, float* y) {
   for (std::int64_t k = 0; k < a.kernel; ++k) {
     const std::int64_t start = k * a.dilation - a.pad_begin;  // of output 0
-    const std::int64_t first = start >= 0 ? 0 : ceil_div(-start, a.stride);
-    const std::int64_t end = std::min(a.output, start >= a.input ? 0 : ceil_div(a.input - start, a.stride));
+    const auto [first, end] = indices_inside(start, a.stride, a.output, a.input);
     if (first >= end) continue;
     const float* const x = row + start + first * a.stride;
     switch (a.stride) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/opencl/kernels/strided.h"
+#include "ops/depth_to_space.h"
 
 namespace evn {
 namespace {
@@ -332,12 +333,9 @@ void run_reverse(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
 
 // ---- DepthToSpace and SpaceToDepth: one strided copy over six axes ----
 
-enum : int { kBlock, kMode };
-
-bool is_crd(const Node& node) { return attr_given(node, kMode) && attr_string(node, kMode) == "CRD"; }
-
-// x seen as `split`, written in the order of `perm`.
-void plan_permutation(const OpDesc& desc, const Shape& split, const int (&perm)[6], KernelPlan* plan) {
+template <BlockMove (*MoveOf)(const Node&, const Shape&)>
+void plan_blocks(const OpDesc& desc, KernelPlan* plan) {
+  const auto [split, perm] = MoveOf(*desc.node, desc.inputs[0].shape);
   std::int64_t dense[kMaxRank] = {}, from[kMaxRank] = {}, to[kMaxRank] = {};
   row_major_strides(split, dense);
   Shape dims;
@@ -348,22 +346,6 @@ void plan_permutation(const OpDesc& desc, const Shape& split, const int (&perm)[
   row_major_strides(dims, to);
   plan->state<DeviceCopy>() = make_device_copy(dims, from, to);
   count_moves(desc, plan);
-}
-
-void plan_depth_to_space(const OpDesc& desc, KernelPlan* plan) {
-  const Shape& x = desc.inputs[0].shape;
-  const std::int64_t b = attr_int(*desc.node, kBlock);
-  const std::int64_t channels = x[1] / (b * b);
-  if (is_crd(*desc.node)) return plan_permutation(desc, {x[0], channels, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3}, plan);
-  plan_permutation(desc, {x[0], b, b, channels, x[2], x[3]}, {0, 3, 4, 1, 5, 2}, plan);
-}
-
-void plan_space_to_depth(const OpDesc& desc, KernelPlan* plan) {
-  const Shape& x = desc.inputs[0].shape;
-  const std::int64_t b = attr_int(*desc.node, kBlock);
-  const Shape split = {x[0], x[1], x[2] / b, b, x[3] / b, b};
-  if (is_crd(*desc.node)) return plan_permutation(desc, split, {0, 1, 3, 5, 2, 4}, plan);
-  plan_permutation(desc, split, {0, 3, 5, 1, 2, 4}, plan);
 }
 
 void run_permutation(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
@@ -398,8 +380,8 @@ constexpr Kernel kKernels[] = {
     row("trilu", "Trilu", plan_trilu, run_trilu),
     row("tile", "Tile", plan_tile, run_tile),
     row("reverse_sequence", "ReverseSequence", plan_reverse, run_reverse),
-    row("depth_to_space", "DepthToSpace", plan_depth_to_space, run_permutation),
-    row("space_to_depth", "SpaceToDepth", plan_space_to_depth, run_permutation),
+    row("depth_to_space", "DepthToSpace", plan_blocks<depth_to_space>, run_permutation),
+    row("space_to_depth", "SpaceToDepth", plan_blocks<space_to_depth>, run_permutation),
 };
 
 }  // namespace
