@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """How soon a run ends after it is cancelled, how long an urgent run takes beside others, and throughput by callers.
 
-usage: responsiveness.py [--cancels N] [--urgent N] [--slice S] [--opencl] [--only LIST] [--markdown FILE]
+usage: responsiveness.py [--cancels N] [--urgent N] [--slice S] [--opencl] [--only LIST] [--keep FILE] [--markdown FILE]
 
 cancel      a model of about a second is cancelled at random points: the time from cancel() to the end of run(), p50 and p99, with one and two
             threads, for products of matrices and for convolutions; with --opencl also on the first OpenCL device
 urgent      a model of about 10 ms at priority 7, alone and beside two threads that run one of about 500 ms again and again at priority 0: p50
             and p99, and their quotient
 throughput  1, 2, 4, 8 and 16 callers of one session with all threads, against the best of two fixed choices: all callers in a runtime of one
-            thread, one caller with all threads
+            thread, one caller with all threads; --keep writes its model, for `evener bench`
 
 Models are made here: nothing is loaded. Other load on the machine shows at once: compare only what one call of this script printed.
 """
@@ -126,7 +126,15 @@ def urgent_rows(options):
         lone[name] = runtime.session(products(max(1, round(seconds / one)))[0])
         lone[name].run(inputs)
     short, long = lone["short"], lone["long"]
-    alone = [timed(short, inputs, priority=7) * 1e3 for _ in range(options.urgent)]
+
+    def urgent_times():
+        times = []
+        for _ in range(options.urgent):
+            times.append(timed(short, inputs, priority=7) * 1e3)
+            time.sleep(0.005)
+        return times
+
+    alone = urgent_times()
     ends = threading.Event()
 
     def saturate():
@@ -137,10 +145,7 @@ def urgent_rows(options):
     for thread in others:
         thread.start()
     time.sleep(0.2)
-    beside = []
-    for _ in range(options.urgent):
-        beside.append(timed(short, inputs, priority=7) * 1e3)
-        time.sleep(0.005)
+    beside = urgent_times()
     ends.set()
     for thread in others:
         thread.join()
@@ -170,6 +175,8 @@ def throughput(session, inputs, callers, seconds):
 
 def throughput_rows(options):
     model, shape = convolutions(4)
+    if options.keep:
+        options.keep.write_bytes(model)
     cores = os.cpu_count()
     session, inputs = session_of(model, shape, cores)
     single = session_of(model, shape, 1)[0]
@@ -201,6 +208,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--opencl", action="store_true")
     parser.add_argument("--only", default="cancel,urgent,throughput")
+    parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--markdown", type=pathlib.Path)
     options = parser.parse_args()
     parts = {"cancel": ("From cancel() to the end of run()", cancel_rows), "urgent": ("An urgent run beside others", urgent_rows),

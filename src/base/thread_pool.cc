@@ -31,6 +31,9 @@ constexpr std::uint64_t kLongLook = 8;  // times the spin budget: where jobs com
 constexpr std::uint64_t kMostDebt = 200'000;
 constexpr std::uint64_t kCostOfSharedCore = 40'000;
 constexpr std::uint64_t kPaidOff = 8;
+// Where the last job that found both on one core took so long, the worker moves to another core, by three system calls: the system
+// wakes it there again and again, though a core is free, when a more urgent run has just made others pause.
+constexpr std::uint64_t kWorthMoving = 500'000;
 constexpr std::uint64_t kAlonePerDebt = 16;
 constexpr std::uint64_t kMostAlone = 100'000'000;
 constexpr std::uint64_t kSuspended = 50'000'000;  // no scheduler keeps a thread so long: the process was stopped
@@ -211,8 +214,9 @@ struct ThreadPool::Shared {
   alignas(64) std::atomic<std::uint32_t> taken{0};  // bit i: a caller has slot i
   std::uint64_t spin_ns = 0;
   const RunScheduler* scheduler = nullptr;
-  std::atomic<std::uint64_t> debt{0};         // ns
-  std::atomic<std::uint64_t> alone_until{0};  // the caller of a job asks for no worker before
+  std::atomic<std::uint64_t> debt{0};                // ns
+  std::atomic<std::uint64_t> alone_until{0};         // the caller of a job asks for no worker before
+  std::atomic<std::uint64_t> lasted_on_one_core{0};  // the last job of which a worker was on its caller's core
   Mutex starting;
   std::atomic<bool> started{false};
   std::uint32_t started_in = 0;
@@ -256,6 +260,7 @@ struct ThreadPool::Shared {
     const std::uint64_t in_vain = slot.on_one_core.exchange(0, std::memory_order_relaxed) * kCostOfSharedCore;
     if (slot.gate.load(std::memory_order_acquire) == 0 && in_vain == 0) return;
     const std::uint64_t end = os::now_ns();
+    if (in_vain != 0) lasted_on_one_core.store(end - start, std::memory_order_relaxed);
     const std::uint64_t two_ranges = 2 * (end - start) / (done + 1);
     slot.await_leavers(std::max(spin_ns, std::min(two_ranges, kLongLook * spin_ns)), started_in);
     const std::uint64_t now = os::now_ns();
@@ -271,11 +276,15 @@ struct ThreadPool::Shared {
   bool help(Slot& slot, int index) {
     if (!slot.join()) return false;
     std::uint64_t done = 0;
-    if (slot.shares_core()) {
-      if (!slot.job.must_pause()) slot.on_one_core.fetch_add(1, std::memory_order_relaxed);
-    } else if (index <= idle_cores()) {
-      done = slot.job.work(index);
+    bool shares = slot.shares_core();
+    if (shares && !slot.job.must_pause()) {
+      slot.on_one_core.fetch_add(1, std::memory_order_relaxed);
+      if (index <= idle_cores() && lasted_on_one_core.load(std::memory_order_relaxed) >= kWorthMoving) {
+        os::leave_core();
+        shares = slot.shares_core();
+      }
     }
+    if (!shares && index <= idle_cores()) done = slot.job.work(index);
     slot.leave();
     return done != 0;
   }
