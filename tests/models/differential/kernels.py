@@ -53,6 +53,16 @@ def _plane(draw, low=6, high=33):
     return size(draw, low, high), size(draw, low, high)
 
 
+@reaches("cast_to_half", op="Cast")
+def cast_to_half(draw):
+    return draw.case([draw.values((size(draw, 1, 130),))], {"to": 10})
+
+
+@reaches("cast_from_half", op="Cast")
+def cast_from_half(draw):
+    return draw.case([draw.values((size(draw, 1, 130),), "float16")], {"to": 1})
+
+
 @reaches("conv_gemm", op="Conv")
 def conv_gemm(draw):
     """The weight is an input."""
