@@ -307,7 +307,7 @@ struct ThreadPool::Shared {
     std::uint32_t seen = 0;
     bool often = false;
     bool alone = s.slots[0].shares_core();
-    if (alone) os::leave_core();  // here only: a thread that starts makes system calls in any case, a run must not
+    if (alone) os::leave_core();
     while (true) {
       s.await_generation(seen, !alone, &often);
       // In this order: who has seen the last generation has seen the stop. A late worker would otherwise wait for another one.

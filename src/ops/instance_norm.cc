@@ -20,8 +20,6 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------------ groups --
 
-enum : int { kEpsilon, kGroups, kStash };
-
 void infer_instance_norm(InferContext& c) {
   require_same_dtype(c, 0, 2);
   require_rank(c, 0, 2);
@@ -31,14 +29,14 @@ void infer_instance_norm(InferContext& c) {
 }
 
 DType group_dtype(const Node& node, std::span<const DType> inputs, int) {
-  require_stash_type(node, kStash, true);
+  require_stash_type(node, GroupNormAttr::kStashType, true);
   return inputs[0];
 }
 
 void infer_group_norm(InferContext& c) {
   require_same_dtype(c, 0, 2);
   require_rank(c, 0, 2);
-  const std::int64_t groups = attr_int(c.node, kGroups);
+  const std::int64_t groups = attr_int(c.node, GroupNormAttr::kGroups);
   const std::int64_t channels = c.shape(0)[1];
   if (groups < 1) fail(EVN_ERROR_INVALID_MODEL, "num_groups is %lld", static_cast<long long>(groups));
   if (channels >= 0 && channels % groups != 0) fail(EVN_ERROR_INVALID_MODEL, "num_groups does not divide the channels");
@@ -73,7 +71,7 @@ Moments moments_of(const T* x, std::int64_t count, double epsilon) {
 // `groups` parts of the channels; element i of scale and bias is for `span` channels.
 void normalize_groups(const ReferenceContext& c, std::int64_t groups, std::int64_t span) {
   const Shape& x = c.input(0).desc.shape;
-  const double epsilon = attr_float(c.node, kEpsilon);
+  const double epsilon = attr_float(c.node, GroupNormAttr::kEpsilon);
   const std::int64_t inner = x.elements(2, x.rank());
   if (x.elements() == 0) return;
   const std::int64_t size = x[1] / groups * inner;
@@ -97,7 +95,7 @@ void normalize_groups(const ReferenceContext& c, std::int64_t groups, std::int64
 void reference_instance_norm(const ReferenceContext& c) { normalize_groups(c, c.input(0).desc.shape[1], 1); }
 
 void reference_group_norm(const ReferenceContext& c) {
-  const std::int64_t groups = attr_int(c.node, kGroups);
+  const std::int64_t groups = attr_int(c.node, GroupNormAttr::kGroups);
   normalize_groups(c, groups, c.node.op->since < 21 ? c.input(0).desc.shape[1] / groups : 1);
 }
 

@@ -8,6 +8,9 @@ namespace evn {
 struct LayerNormAttr {
   enum : int { kAxis, kEpsilon, kStashType };
 };
+struct GroupNormAttr {
+  enum : int { kEpsilon, kGroups, kStashType };  // InstanceNormalization: the first; GroupNormalization before 21: the first two
+};
 
 // `stash_type` of the normalizations, the precision in which mean and variance are computed. The references compute in float64, so
 // that float32 and, where `doubles`, float64 are honoured; rounding to half precision on the way is refused. For rules of dtypes,

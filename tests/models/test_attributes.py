@@ -104,8 +104,7 @@ def test_kernels_in_float32_leave_other_precisions_to_the_reference(runtime, op,
         session = runtime.session(model(op, 23, inputs, FLOAT, given, True))
         return json.loads(session.explain("json"))["nodes"][0]["kernel"]
     assert kernel(attributes) == "reference"
-    if op != "GroupNormalization":  # which has no other on the CPU
-        assert kernel({name: value for name, value in attributes.items() if name == "num_groups"}) != "reference"
+    assert kernel({name: value for name, value in attributes.items() if name == "num_groups"}) != "reference"
 
 
 def test_softmax_precision_is_that_of_casts_around_the_softmax(runtime):

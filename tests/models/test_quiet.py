@@ -1,5 +1,5 @@
 """After the first run with a shape a run asks nothing of the system: it allocates no memory, and makes no system call with one thread,
-none but futex with several. tests/tools/quiet_run.c looks."""
+none but futex and changes of a worker's core with several. tests/tools/quiet_run.c looks."""
 import os
 import pathlib
 import subprocess

@@ -1,7 +1,8 @@
 /* Runs a model, and then looks at what its further runs ask of the system: allocations are counted by a malloc of this program that
- * stands before the C library's, and system calls end the program (a seccomp filter), but for futex where there are several
- * threads. usage: quiet_run MODEL THREADS RUNS [NAME=DIM,DIM,...=FILE]...    FILE: the input's bytes Prints "allocations N", then
- * "quiet" or "system call N". tests/models/test_quiet.py runs it. */
+ * stands before the C library's, and system calls end the program (a seccomp filter), but for these where there are several
+ * threads: futex, and the calls by which a worker leaves its caller's core (sched_getaffinity and sched_setaffinity).
+ *   usage: quiet_run MODEL THREADS RUNS [NAME=DIM,DIM,...=FILE]...    FILE: the input's bytes
+ * Prints "allocations N", then "quiet" or "system call N". tests/models/test_quiet.py runs it. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -72,11 +73,13 @@ static void report_and_end(int number, siginfo_t* info, void* context) {
   _exit(write(REPORT_FD, text, (size_t)snprintf(text, sizeof text, "system call %d\n", info->si_syscall)) > 0 ? 1 : 2);
 }
 
-static int forbid_system_calls(int allow_futex) {
+static int forbid_system_calls(int has_workers) {
   const struct sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 4, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allow_futex ? SYS_futex : SYS_exit_group, 3, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 6, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, has_workers ? SYS_futex : SYS_exit_group, 5, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, has_workers ? SYS_sched_getaffinity : SYS_exit_group, 4, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, has_workers ? SYS_sched_setaffinity : SYS_exit_group, 3, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 0, 3),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, REPORT_FD, 0, 1),

@@ -1,5 +1,8 @@
-"""What several tests use: arrays of float32, and threads that do the same work."""
+"""What several tests use: arrays of float32, threads that do the same work, and forks that find all other threads asleep."""
+import os
+import pathlib
 import threading
+import time
 
 import numpy
 
@@ -15,3 +18,17 @@ def in_threads(work, count):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def fork_when_others_sleep():
+    """os.fork() once all other threads of the process sleep: a child cannot allocate when another thread was in AddressSanitizer's
+    allocator, whose locks stay locked in the child (glibc's do not)."""
+    def others():
+        stats = [path.read_text().rpartition(")")[2] for path in pathlib.Path("/proc/self/task").glob("*/stat")
+                 if path.parent.name != str(threading.get_native_id())]
+        return all(stat.split()[0] == "S" for stat in stats)
+    asleep = 0
+    while asleep < 3:  # three times in a row: some might have been about to go on
+        time.sleep(0.01)
+        asleep = asleep + 1 if others() else 0
+    return os.fork()

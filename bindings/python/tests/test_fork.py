@@ -8,7 +8,7 @@ import traceback
 import evener
 import pytest
 import tiny
-from helpers import floats
+from helpers import floats, fork_when_others_sleep
 
 INPUTS = {"a": floats(1, 2, 3)[None], "b": floats(4, 5, 6)[None]}
 SUM = [[5, 7, 9]]
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # newer P
 
 def in_child(body):
     """Whether the body ended without an exception in a child."""
-    child = os.fork()
+    child = fork_when_others_sleep()
     if child == 0:
         signal.alarm(60)  # kills a child that hangs
         try:
@@ -50,14 +50,14 @@ def test_a_child_runs_and_submits(runtime):
 
 def test_futures_in_flight_fail_in_the_child():
     code = """
-import os, signal, sys, numpy, evener, gate
+import os, signal, sys, numpy, evener, gate, helpers
 runtime = evener.Runtime(threads=1, cache_dir="")
 held = gate.Gate(runtime)
 session = held.session
 x = numpy.ones(2, "float32")
 futures = [session.submit({"x": x}) for _ in range(3)]
 assert held.began.acquire(timeout=60)
-child = os.fork()
+child = helpers.fork_when_others_sleep()
 if child == 0:
     signal.alarm(60)
     for future in futures:

@@ -6,7 +6,7 @@
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/reduce/rows_loops.h"
 #include "backends/cpu/support.h"
-#include "ops/op.h"
+#include "ops/layer_norm.h"
 
 namespace evn {
 namespace {
@@ -18,10 +18,13 @@ struct GroupNormState {
   std::int64_t units, per_tile;          // groups in all; of a tile
 };
 
-enum : int { kEpsilon, kGroups };
 constexpr std::int64_t kPart = kLongLine;
 
-Refusal supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
+Refusal supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  const bool has_stash = d.node->op_type == "GroupNormalization" && d.node->op->since >= 21;
+  return !has_stash || stash_is_float32(*d.node, GroupNormAttr::kStashType) ? nullptr : kStashRefusal;
+}
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<GroupNormState>();
@@ -29,7 +32,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s = GroupNormState{};
   s.isa = cpu_isa();
   const bool grouped = d.node->op_type == "GroupNormalization";
-  s.groups = grouped ? attr_int(*d.node, kGroups) : x[1];
+  s.groups = grouped ? attr_int(*d.node, GroupNormAttr::kGroups) : x[1];
   s.channels = s.groups > 0 ? x[1] / s.groups : 0;
   s.inner = x.elements(2, x.rank());
   s.span = grouped && d.node->op->since < 21 ? s.channels : 1;
@@ -58,7 +61,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const simd_rows::Loops& rows = simd_rows::loops(s.isa);
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
   const Epilogue* const epilogue = epilogue_of(*args.desc);
-  const auto epsilon = static_cast<double>(attr_float(*args.desc->node, kEpsilon));
+  const auto epsilon = static_cast<double>(attr_float(*args.desc->node, GroupNormAttr::kEpsilon));
   const std::int64_t size = s.channels * s.inner;
   CancelPoints points = points_of(cancel);
   for (std::int64_t unit = begin * s.per_tile; unit < std::min(end * s.per_tile, s.units) && !cancel.stop(); ++unit) {
