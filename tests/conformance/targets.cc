@@ -8,7 +8,8 @@
 
 namespace evn {
 extern const Backend cpu_backend;
-}
+extern const Backend opencl_backend;
+}  // namespace evn
 
 namespace evn::conformance {
 namespace {
@@ -18,14 +19,20 @@ struct Opened {
   std::vector<Absent> absent;
 };
 
-void open_one(const Backend& backend, Opened* all) {
+// `kernels`: of OpenCL devices, those that are not the device's own kind as well.
+void open_one(const Backend& backend, Opened* all, const char* kernels = nullptr) {
   DeviceRequest request;
+  if (kernels != nullptr) request.settings.set_text("kernels", kernels);
   request.name = backend.type.name;
   request.settings.set_number("threads", 2);
+  request.settings.set_text("clblast", "never");  // its kernels take products by their size, not by rank; ClBlastTest runs them
   try {
     const std::shared_ptr<Device> device = backend.open(request);
     if (&backend != &cpu_backend) {
-      all->targets.push_back({backend.type.name, device, {}});
+      all->targets.push_back(
+          {backend.type.name + std::string(kernels != nullptr ? " with kernels of a " : "") + (kernels != nullptr ? kernels : ""),
+           device,
+           {}});
       return;
     }
     for (const Isa isa : isas()) {
@@ -44,6 +51,7 @@ const Opened& opened() {
   static const Opened* all = [] {
     auto* o = new Opened;
     for (const Backend* backend : builtin_backends()) open_one(*backend, o);
+    open_one(opencl_backend, o, "gpu");
     open_one(mock_backend, o);
     return o;
   }();

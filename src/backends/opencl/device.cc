@@ -20,6 +20,7 @@ constexpr DeviceOption kOptions[] = {
     {{"match.platform", SettingType::kText, "\"*\""}, true},
     {{.name = "match.kind", .type = SettingType::kChoice, .fallback = "any", .words = "any|gpu|cpu|accelerator"}, true},
     {{"match.index", SettingType::kInteger, "0", 0, 255}, true},
+    {{.name = "kernels", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|cpu|gpu"}},
     {{.name = "clblast", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|always|never"}},
 };
 constexpr DeviceAlias kAliases[] = {{"gpu", "match.kind", "gpu"}};
@@ -82,7 +83,9 @@ void check_open(cl_int code, const char* call, const DeviceRequest& request) {
 }
 
 std::shared_ptr<Device> open_device(const DeviceRequest& request) {
-  const OpenClFound found = choose(request);
+  OpenClFound found = choose(request);
+  if (const std::string_view kernels = request.settings.text("kernels", "auto"); kernels != "auto")
+    found.kernels_of_cpus = kernels == "cpu";
   const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
   cl_int code = CL_SUCCESS;
   ClContext context(cl_create(&code, opencl().create_context, properties, cl_uint{1}, &found.id, nullptr, nullptr));
@@ -97,7 +100,7 @@ std::vector<DeviceListing> list_devices(std::string* why) {
   for (const OpenClFound& found : find_opencl_devices(why)) {
     listings.push_back({"opencl:" + std::to_string(listings.size()), found.name,
                         found.platform_name + ", " + found.platform_version, found.driver_version, opencl_kind(found),
-                        found.compute_units, found.memory_bytes, clblast_outlook((found.type & CL_DEVICE_TYPE_CPU) != 0)});
+                        found.compute_units, found.memory_bytes, clblast_outlook(found.is_cpu())});
   }
   return listings;
 }
@@ -120,7 +123,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
       context_(std::move(context)),
       queue_(std::move(queue)),
       programs_(found_, context_.get(), request.name, request.cache_dir, request.log),
-      clblast_(std::make_unique<ClBlast>(*this, (found_.type & CL_DEVICE_TYPE_CPU) != 0, request, identity_of(found_), clblast)) {
+      clblast_(std::make_unique<ClBlast>(*this, found_.is_cpu(), request, identity_of(found_), clblast)) {
   traits_.host_addressable = false;
   traits_.alignment = 128;
   traits_.kind = EVN_DEVICE_OPENCL;
@@ -152,7 +155,7 @@ std::span<const KernelFamily* const> OpenClDevice::kernels() const { return open
 Precision OpenClDevice::lowest_precision(Precision wanted, std::string* why) const {
   if (wanted == Precision::kBfloat16) *why = "OpenCL devices have no bf16 products";
   else if (!found_.half) *why = "this device has no cl_khr_fp16";
-  else if (wanted == Precision::kAuto && (found_.type & CL_DEVICE_TYPE_CPU) != 0) *why = "fp16 may be slower on a CPU";
+  else if (wanted == Precision::kAuto && found_.is_cpu()) *why = "fp16 may be slower on a CPU";
   else return Precision::kFloat16;
   return Precision::kFloat32;
 }
@@ -318,14 +321,14 @@ Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::s
                      static_cast<void*>(target), cl_uint{0}, none, command.out()),
              "clEnqueueReadBuffer", name());
   } else {
-    Launcher(programs_, queue, true, name(), trace).copy(from.buffer, to.buffer, from.buffer.size);
+    Launcher(programs_, queue, found_, name(), trace).copy(from.buffer, to.buffer, from.buffer.size);
   }
   return event();
 }
 
 void OpenClDevice::run(const KernelCall& call) {
   static const Cancel kNever;
-  Launcher context(programs_, queue_of(call.trace), (found_.type & CL_DEVICE_TYPE_CPU) != 0, name(), call.trace, clblast_.get());
+  Launcher context(programs_, queue_of(call.trace), found_, name(), call.trace, clblast_.get());
   KernelArgs args = call.args;
   args.context = &context;
   call.kernel->run(args, 0, args.plan->tiles, call.cancel != nullptr ? *call.cancel : kNever);

@@ -1,6 +1,7 @@
 // What OpenCL devices this machine has. Opens nothing.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,13 @@ struct OpenClFound {
   bool dot_product = false;          // cl_khr_integer_dot_product
   bool half = false;                 // cl_khr_fp16
   bool denormals = false;            // keeps floats below 2^-126 (CL_FP_DENORM)
-  bool usable = true;                // available, little-endian, with a compiler
+  bool rounded_division = false;  // floats are divided with one rounding, if a program asks (CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)
+  std::optional<bool> kernels_of_cpus;  // where the configuration says so
+  bool usable = true;                   // available, little-endian, with a compiler
+
+  bool is_cpu() const { return (type & CL_DEVICE_TYPE_CPU) != 0; }
+  // Long loops for cores, else tiles in local memory for the lanes of a GPU.
+  bool has_kernels_of_cpus() const { return kernels_of_cpus.value_or(is_cpu()); }
 };
 
 // All devices of all platforms, in the loader's order. *why tells of each platform that has none or fails, and why there is nothing

@@ -24,7 +24,7 @@ void Launcher::set_buffer(const Buffer& buffer) {
 }
 
 void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
-  const std::size_t local_x = is_cpu_ ? 1 : kGpuLocalSize;
+  const std::size_t local_x = function.group != 0 ? function.group : is_cpu() ? 1 : kGpuLocalSize;
   const std::size_t local[3] = {local_x, 1, 1};
   const std::size_t global[3] = {align_up(static_cast<std::size_t>(grid.x), local_x), static_cast<std::size_t>(grid.y),
                                  static_cast<std::size_t>(grid.z)};

@@ -54,12 +54,13 @@ struct Grid {
 
 class Launcher {
  public:
-  Launcher(OpenClPrograms& programs, cl_command_queue queue, bool is_cpu, const std::string& device, StepTrace* trace = nullptr,
-           ClBlast* clblast = nullptr)
-      : programs_(programs), queue_(queue), is_cpu_(is_cpu), device_(device), trace_(trace), clblast_(clblast) {}
+  Launcher(OpenClPrograms& programs, cl_command_queue queue, const OpenClFound& found, const std::string& device,
+           StepTrace* trace = nullptr, ClBlast* clblast = nullptr)
+      : programs_(programs), queue_(queue), found_(found), device_(device), trace_(trace), clblast_(clblast) {}
 
   // True for a device whose work items are loops on cores: few and long ones suit it.
-  bool is_cpu() const { return is_cpu_; }
+  bool is_cpu() const { return found_.has_kernels_of_cpus(); }
+  std::int64_t compute_units() const { return found_.compute_units; }
 
   // EVN_LANES and EVN_COLUMNS of the sources: lanes of a vector, pixels of a register-blocked tile.
   int lanes() const { return programs_.lanes(); }
@@ -98,7 +99,7 @@ class Launcher {
 
   OpenClPrograms& programs_;
   cl_command_queue queue_;
-  bool is_cpu_;
+  const OpenClFound& found_;
   const std::string& device_;
   StepTrace* trace_;
   ClBlast* clblast_;

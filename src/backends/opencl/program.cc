@@ -25,13 +25,14 @@ std::string find_source(std::string_view name) {
 // Register-blocked kernels want their vectors to be as wide as the device's; a work item of a GPU is one lane of many, so that its
 // vectors are short there, and its groups large.
 int vector_lanes(const OpenClFound& found) {
-  if ((found.type & CL_DEVICE_TYPE_CPU) == 0) return 4;
+  if (!found.has_kernels_of_cpus()) return 4;
   return found.float_lanes >= 16 ? 16 : found.float_lanes >= 8 ? 8 : 4;
 }
 
 std::string build_options(const OpenClFound& found) {
   std::string options = " -DEVN_LOCAL=";
-  options += (found.type & CL_DEVICE_TYPE_CPU) != 0 ? "1" : "64";
+  options += found.has_kernels_of_cpus() ? "1" : "64";
+  if (found.rounded_division) options += " -cl-fp32-correctly-rounded-divide-sqrt";
   return options + " -DEVN_LANES=" + std::to_string(vector_lanes(found));
 }
 

@@ -16,6 +16,7 @@ namespace evn {
 struct OpenClFunction {
   const char* source;  // "conv": kernels/conv.cl; "conv_half": the same with EVN_HALF
   const char* name;
+  std::size_t group = 0;  // work items of a group, where they are not EVN_LOCAL
 };
 
 class OpenClPrograms {

@@ -2,7 +2,9 @@
 #include "ops/conv.h"
 
 #include "backends/opencl/kernels/half.h"
+#include "backends/opencl/kernels/product.h"
 #include "backends/opencl/kernels/support.h"
+#include "backends/opencl/kernels/tiled.h"
 
 namespace evn {
 namespace {
@@ -17,6 +19,18 @@ constexpr OpenClFunction kHalfPad{"conv_half", "conv_pad"};
 constexpr OpenClFunction kHalfDirect{"conv_half", "conv_direct"};
 constexpr OpenClFunction kHalfPointwise{"conv_half", "conv_1x1"};
 constexpr OpenClFunction kHalfPointwiseNarrow{"conv_half", "conv_1x1_narrow"};
+
+constexpr TiledFunctions tiles_of(const char* source) {
+  return {{{128, {source, "conv_128", 256}}, {64, {source, "conv_64", 256}}, {32, {source, "conv_32", 256}}}};
+}
+constexpr TiledFunctions point_tiles_of(const char* source) {
+  return {{{128, {source, "points_128", 256}}, {64, {source, "points_64", 256}}, {32, {source, "points_32", 256}}}};
+}
+constexpr TiledFunctions kTiles = tiles_of("tiled");
+constexpr TiledFunctions kHalfTiles = tiles_of("tiled_half");
+constexpr TiledFunctions kPointTiles = point_tiles_of("tiled");
+constexpr TiledFunctions kHalfPointTiles = point_tiles_of("tiled_half");
+constexpr OpenClFunction kDepthwisePixels{"tiled", "depthwise"};
 
 enum : int { kX, kW, kB };
 
@@ -227,6 +241,21 @@ Buffer part(const Buffer& buffer, std::int64_t index, std::int64_t elements) {
   return b;
 }
 
+// On a GPU: weights times the input's pixels under the taps, which are found as they are read (implicit GEMM).
+void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args, const Params& params, std::int64_t images,
+               std::int64_t pixels, const Buffer& weights, const Buffer& bias) {
+  Product p{};
+  p.m = params.outputs;
+  p.n = pixels;
+  p.k = std::int64_t{params.channels} * params.kernel_h * params.kernel_w;
+  p.c_row = 1;
+  p.alpha = p.beta = 1.0f;
+  p.has_c = params.has_bias;
+  // The smallest tiles add up in another order, which must not be chosen by the number of images.
+  run_tiled(cl, tiled, p.m, p.n, checked_mul<std::int64_t>(images, params.groups), params.groups, args.inputs[kX], weights, bias,
+            args.outputs[0], p, params, args.desc->node->epilogue);
+}
+
 template <typename T>
 void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& state = args.plan->state<State>();
@@ -239,6 +268,10 @@ void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(T);
   const Buffer weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, &used);
   const Buffer bias = p.has_bias == 0 ? weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, &used);
+  if (!cl.is_cpu()) {
+    const std::int64_t pixels = std::int64_t{p.out_h} * p.out_w;
+    return run_tiles(cl, kIsHalf<T> ? kHalfTiles : kTiles, args, p, state.images, pixels, weights, bias);
+  }
   for (std::int64_t i = 0; i < state.images; ++i) {
     cl.run(kIsHalf<T> ? kHalfPad : kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
     cl.run(kIsHalf<T> ? kHalfDirect : kDirect, grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
@@ -251,6 +284,12 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const State& state = args.plan->state<State>();
   const Params& p = state.params;
   Launcher& cl = launcher(args);
+  if (!cl.is_cpu()) {
+    Params plane = p;
+    plane.in_h = plane.out_h = 1;
+    return run_tiles(cl, kIsHalf<T> ? kHalfPointTiles : kPointTiles, args, plane, state.images, p.in_w, args.packed[kW],
+                     bias_of(args));
+  }
   const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
   const bool narrow = p.in_w < cl.lanes();
   const int columns = p.in_w < cl.tile_columns() ? cl.lanes() : cl.tile_columns();
@@ -265,6 +304,11 @@ void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const Params& p = state.params;
   const std::int64_t limit = args.desc->inputs[kX].shape.elements();
   const Buffer& bias = p.has_bias ? args.inputs[kB] : args.inputs[kW];
+  if (Launcher& cl = launcher(args); !cl.is_cpu()) {
+    cl.run(kDepthwisePixels, {std::int64_t{p.out_h} * p.out_w, std::int64_t{p.groups} * p.outputs, state.images}, args.inputs[kX],
+           args.inputs[kW], bias, args.outputs[0], p, args.desc->node->epilogue);
+    return;
+  }
   launcher(args).run(kDepthwise, {ceil_div(p.out_h, p.row_chunk), std::int64_t{p.groups} * p.outputs, state.images},
                      args.inputs[kX], args.inputs[kW], bias, args.outputs[0], p, limit, args.desc->node->epilogue);
 }

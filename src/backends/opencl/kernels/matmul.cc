@@ -3,6 +3,7 @@
 #include "backends/opencl/kernels/half.h"
 #include "backends/opencl/kernels/product.h"
 #include "backends/opencl/kernels/support.h"
+#include "backends/opencl/kernels/tiled.h"
 #include "ops/gemm.h"
 
 namespace evn {
@@ -13,6 +14,14 @@ constexpr OpenClFunction kMultiply8{"matmul", "multiply_8"};
 constexpr OpenClFunction kMultiply1{"matmul", "multiply_1"};
 constexpr OpenClFunction kHalfMultiply8{"matmul_half", "multiply_8"};
 constexpr OpenClFunction kHalfMultiply1{"matmul_half", "multiply_1"};
+
+constexpr TiledFunctions tiles_of(const char* source) {
+  return {{{128, {source, "product_128", 256}}, {64, {source, "product_64", 256}}, {32, {source, "product_32", 64}}}};
+}
+constexpr TiledFunctions kTiles = tiles_of("tiled");
+constexpr TiledFunctions kHalfTiles = tiles_of("tiled_half");
+constexpr OpenClFunction kFew{"tiled", "product_few"};
+constexpr OpenClFunction kHalfFew{"tiled_half", "product_few"};
 
 enum : int { kA, kB, kC };
 constexpr std::int64_t kPanel = 32;      // columns
@@ -152,14 +161,24 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
     cl.run(kPack, grid, args.inputs[kB], b, p.n, p.k, s.b_row, s.b_column);
   }
   const bool single = p.m <= kFewRows;
+  const Buffer& addend = p.has_c != 0 ? args.inputs[kC] : args.inputs[kA];
+  const Epilogue& epilogue = args.desc->node->epilogue;
+  if (!cl.is_cpu()) {
+    if (single) {
+      cl.run(kOfHalves ? kHalfFew : kFew, {p.n, p.m, s.products}, args.inputs[kA], b, addend, args.outputs[0], p, epilogue);
+    } else {
+      run_tiled(cl, kOfHalves ? kHalfTiles : kTiles, p.m, p.n, s.products, s.products, args.inputs[kA], b, addend, args.outputs[0],
+                p, epilogue);
+    }
+    return;
+  }
   const std::int64_t row_tiles = single ? p.m : ceil_div(p.m, 8);
   const std::int64_t column_tiles = ceil_div(p.n, cl.tile_columns());
-  p.rows_first = cl.is_cpu() ? 1 : 0;  // a core keeps a panel in its cache; a GPU's neighbours read along a row of it
-  const Grid grid = p.rows_first != 0 ? Grid{row_tiles, column_tiles, s.products} : Grid{column_tiles, row_tiles, s.products};
+  p.rows_first = 1;  // a core keeps a panel in its cache
   const OpenClFunction& of_one = kOfHalves ? kHalfMultiply1 : kMultiply1;
   const OpenClFunction& of_many = kOfHalves ? kHalfMultiply8 : kMultiply8;
-  cl.run(single ? of_one : of_many, grid, args.inputs[kA], b, p.has_c != 0 ? args.inputs[kC] : args.inputs[kA], args.outputs[0], p,
-         args.desc->node->epilogue);
+  cl.run(single ? of_one : of_many, {row_tiles, column_tiles, s.products}, args.inputs[kA], b, addend, args.outputs[0], p,
+         epilogue);
 }
 
 constexpr Kernel half_row(const char* name, const char* op, Refusal (*supports)(const OpDesc&),

@@ -2,6 +2,7 @@
 // SkipLayerNormalization, MeanVarianceNormalization, LpNormalization and Hardmax of float32.
 #include <algorithm>
 
+#include "backends/opencl/kernels/grouped.h"
 #include "backends/opencl/kernels/support.h"
 #include "ops/infra/check.h"
 #include "ops/layer_norm.h"
@@ -12,6 +13,7 @@ namespace {
 constexpr OpenClFunction kRows{"normalize", "normalize_rows"};
 constexpr OpenClFunction kLines{"normalize", "normalize_lines"};
 constexpr OpenClFunction kHardmax{"normalize", "hardmax"};
+constexpr OpenClFunction kGroupedRows = row_function("normalize_rows");
 
 // Numbers as normalize.cl has them.
 enum : std::int32_t { kMoments, kRootMeanSquare, kDeviation, kSum1, kSum2 };
@@ -55,8 +57,15 @@ void enqueue_rows(const KernelArgs& args, const Buffer& x) {
   const std::int32_t has_mean = s.kind == kMoments && output(1);
   const std::int32_t has_factor = s.kind == kMoments && output(2);
   const Buffer& y = args.outputs[0];
-  cl.run(kRows, {ceil_div(s.rows, chunk)}, x, y, has_mean != 0 ? args.outputs[1] : y, has_factor != 0 ? args.outputs[2] : y, s.rows,
-         s.length, chunk, s.epsilon, s.kind, has_mean, has_factor, Epilogue{});
+  const Buffer& means = has_mean != 0 ? args.outputs[1] : y;
+  const Buffer& factors = has_factor != 0 ? args.outputs[2] : y;
+  if (wants_row_groups(cl, s.length)) {
+    const std::int32_t of_squares = s.kind == kRootMeanSquare;
+    return cl.run(kGroupedRows, row_grid(s.rows), x, y, means, factors, s.length, s.epsilon, of_squares, has_mean, has_factor,
+                  Epilogue{});
+  }
+  cl.run(kRows, {ceil_div(s.rows, chunk)}, x, y, means, factors, s.rows, s.length, chunk, s.epsilon, s.kind, has_mean, has_factor,
+         Epilogue{});
 }
 
 void scale_rows(const KernelArgs& args, const Buffer* scale, const Buffer* bias) {

@@ -1,6 +1,7 @@
 // GlobalAveragePool, GlobalMaxPool, MaxPool and AveragePool.
 #include "ops/pool.h"
 
+#include "backends/opencl/kernels/grouped.h"
 #include "backends/opencl/kernels/support.h"
 
 namespace evn {
@@ -9,6 +10,7 @@ namespace {
 constexpr OpenClFunction kGlobalAverage{"pool", "global_average"};
 constexpr OpenClFunction kGlobalMaximum{"pool", "global_maximum"};
 constexpr OpenClFunction kPool{"pool", "pool"};
+constexpr OpenClFunction kGroupedFold = row_function("fold_rows");
 
 struct GlobalState {
   std::int64_t planes;
@@ -34,10 +36,14 @@ void plan_global(const OpDesc& desc, KernelPlan* plan) {
   count_bytes(desc, plan);
 }
 
-template <const OpenClFunction& kFunction>
+template <const OpenClFunction& kFunction, Fold kFold>
 void run_global(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const GlobalState& s = args.plan->state<GlobalState>();
-  launcher(args).run(kFunction, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, args.desc->node->epilogue);
+  Launcher& cl = launcher(args);
+  if (wants_row_groups(cl, s.elements)) {
+    return cl.run(kGroupedFold, row_grid(s.planes), args.inputs[0], args.outputs[0], s.elements, kFold, args.desc->node->epilogue);
+  }
+  cl.run(kFunction, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, args.desc->node->epilogue);
 }
 
 Refusal supports_pool(const OpDesc& desc) {
@@ -82,13 +88,13 @@ constexpr Kernel kKernels[] = {
      .rank = 10,
      .supports = supports_global,
      .plan = plan_global,
-     .run = run_global<kGlobalAverage>},
+     .run = run_global<kGlobalAverage, Fold::kMean>},
     {.name = "global_max_pool",
      .op = "GlobalMaxPool",
      .rank = 10,
      .supports = supports_global,
      .plan = plan_global,
-     .run = run_global<kGlobalMaximum>},
+     .run = run_global<kGlobalMaximum, Fold::kMax>},
     {.name = "max_pool", .op = "MaxPool", .rank = 10, .supports = supports_pool, .plan = plan_max, .run = run_pool},
     {.name = "average_pool", .op = "AveragePool", .rank = 10, .supports = supports_pool, .plan = plan_average, .run = run_pool},
 };

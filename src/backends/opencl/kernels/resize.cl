@@ -1,4 +1,5 @@
-// Resize and Upsample of any axes, to the nearest element or linearly. Coordinates are computed as in ops/resize.h, step by step.
+// Resize and Upsample of any axes, to the nearest element or linearly. Coordinates are computed as in ops/resize.h, step by step:
+// where divisions are not rounded once (build options), one that falls on an element may go to its neighbour.
 #pragma OPENCL FP_CONTRACT OFF
 
 typedef struct {

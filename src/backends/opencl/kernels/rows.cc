@@ -1,6 +1,7 @@
 // Softmax, LogSoftmax, LayerNormalization, the reductions, ArgMax and ArgMin, of float32.
 #include <algorithm>
 
+#include "backends/opencl/kernels/grouped.h"
 #include "backends/opencl/kernels/support.h"
 #include "ops/layer_norm.h"
 #include "ops/reduce.h"
@@ -15,6 +16,8 @@ constexpr OpenClFunction kArgExtreme{"rows", "arg_extreme"};
 constexpr OpenClFunction kSoftmaxRows{"rows", "softmax_rows"};
 constexpr OpenClFunction kSoftmaxColumns{"rows", "softmax_columns"};
 constexpr OpenClFunction kLayerNorm{"rows", "layer_norm"};
+constexpr OpenClFunction kGroupedReduce = row_function("reduce_rows");
+constexpr OpenClFunction kGroupedLayerNorm = row_function("layer_norm");
 
 // Rows of one work item.
 std::int64_t row_chunk(const Launcher& cl, std::int64_t rows, std::int64_t length) {
@@ -22,8 +25,6 @@ std::int64_t row_chunk(const Launcher& cl, std::int64_t rows, std::int64_t lengt
 }
 
 // ---- reductions ----
-
-enum class Fold : std::int32_t { kSum, kMean, kMax, kMin, kProd, kL1, kL2, kSumSquare };
 
 // The struct that rows.cl takes, laid out as there.
 struct Reduce {
@@ -105,6 +106,9 @@ void run_reduce(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   Launcher& cl = launcher(args);
   const Epilogue& epilogue = args.desc->node->epilogue;
   if (p.inner == 0) {
+    if (wants_row_groups(cl, p.length * p.runs)) {
+      return cl.run(kGroupedReduce, row_grid(p.outputs), args.inputs[0], args.outputs[0], p, epilogue);
+    }
     p.chunk = row_chunk(cl, p.outputs, p.length * p.runs);
     return cl.run(kReduceRows, {ceil_div(p.outputs, p.chunk)}, args.inputs[0], args.outputs[0], p, epilogue);
   }
@@ -160,6 +164,10 @@ void run_softmax(const KernelArgs& args, std::int64_t, std::int64_t, const Cance
   Launcher& cl = launcher(args);
   const Epilogue& epilogue = args.desc->node->epilogue;
   if (v.inner == 1) {
+    if (wants_row_groups(cl, v.length)) {
+      return cl.run(kGroupedSoftmax, row_grid(v.outer), args.inputs[0], args.outputs[0], v.length, std::int32_t{kLogarithm},
+                    epilogue);
+    }
     const std::int64_t chunk = row_chunk(cl, v.outer, v.length);
     return cl.run(kSoftmaxRows, {ceil_div(v.outer, chunk)}, args.inputs[0], args.outputs[0], v.outer, v.length, chunk,
                   std::int32_t{kLogarithm}, epilogue);
@@ -203,10 +211,16 @@ void plan_layer_norm(const OpDesc& desc, KernelPlan* plan) {
 void run_layer_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const LayerNormState& s = args.plan->state<LayerNormState>();
   Launcher& cl = launcher(args);
-  const std::int64_t chunk = row_chunk(cl, s.rows, s.length);
   const std::int32_t has_bias = args.desc->has_input(2);
-  cl.run(kLayerNorm, {ceil_div(s.rows, chunk)}, args.inputs[0], args.inputs[1], args.inputs[has_bias != 0 ? 2 : 1], args.outputs[0],
-         s.rows, s.length, chunk, s.epsilon, has_bias, args.desc->node->epilogue);
+  const Buffer& bias = args.inputs[has_bias != 0 ? 2 : 1];
+  const Epilogue& epilogue = args.desc->node->epilogue;
+  if (wants_row_groups(cl, s.length)) {
+    return cl.run(kGroupedLayerNorm, row_grid(s.rows), args.inputs[0], args.inputs[1], bias, args.outputs[0], s.length, s.epsilon,
+                  has_bias, epilogue);
+  }
+  const std::int64_t chunk = row_chunk(cl, s.rows, s.length);
+  cl.run(kLayerNorm, {ceil_div(s.rows, chunk)}, args.inputs[0], args.inputs[1], bias, args.outputs[0], s.rows, s.length, chunk,
+         s.epsilon, has_bias, epilogue);
 }
 
 template <Fold kFold>

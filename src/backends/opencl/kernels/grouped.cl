@@ -1,0 +1,120 @@
+// Rows for GPUs, a work group to each: reductions, Softmax, LayerNormalization and global pools. The order in which elements are added up
+// depends on the length of a row alone.
+
+#define EVN_GROUP 128
+#define EVN_GROUP_KERNEL kernel __attribute__((reqd_work_group_size(EVN_GROUP, 1, 1)))
+
+enum { kSum, kMean, kMax, kMin, kProd, kL1, kL2, kSumSquare };
+
+static inline float start_of(int op) { return op == kMax ? -INFINITY : op == kMin ? INFINITY : op == kProd ? 1.0f : 0.0f; }
+
+// NaN on either side gives NaN.
+static inline float fold(float a, float x, int op) {
+  switch (op) {
+    case kMax: return a != a || a > x ? a : x;
+    case kMin: return a != a || a < x ? a : x;
+    case kProd: return a * x;
+    case kL1: return a + fabs(x);
+    case kL2:
+    case kSumSquare: return fma(x, x, a);
+    default: return a + x;
+  }
+}
+
+// What the group's items have, as a tree; all of them get the result.
+static inline float fold_group(float v, int op, local float* parts) {
+  const int item = get_local_id(0), plain = op == kL1 || op == kL2 || op == kSumSquare || op == kMean ? kSum : op;
+  barrier(CLK_LOCAL_MEM_FENCE);  // the last result was read
+  parts[item] = v;
+  for (int half_ = EVN_GROUP / 2; half_ > 0; half_ /= 2) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item < half_) parts[item] = fold(parts[item], parts[item + half_], plain);
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  return parts[0];
+}
+
+static inline float fold_row(global const float* x, long n, int op, local float* parts) {
+  float r = start_of(op);
+  for (long i = get_local_id(0); i < n; i += EVN_GROUP) r = fold(r, x[i], op);
+  return fold_group(r, op, parts);
+}
+
+// As in rows.cl.
+typedef struct {
+  int op, kept, reduced, padding;
+  long length, step, inner, outputs, runs, chunk;
+  float count, padding2;
+  long kept_dim[8], kept_stride[8];
+  long reduced_dim[8], reduced_stride[8];
+} Reduce;
+
+// The innermost axis is reduced. Grid: the work items of a group for each output.
+EVN_GROUP_KERNEL void reduce_rows(global const float* x, ulong x0, global float* y, ulong y0, Reduce p, Epilogue e) {
+  local float parts[EVN_GROUP];
+  const long output = get_group_id(0);
+  global const float* in = x + x0 + offset_of(output, p.kept, p.kept_dim, p.kept_stride);
+  float r = start_of(p.op);
+  for (long i = get_local_id(0); i < p.runs * p.length; i += EVN_GROUP) {
+    r = fold(r, in[offset_of(i / p.length, p.reduced, p.reduced_dim, p.reduced_stride) + i % p.length], p.op);
+  }
+  r = fold_group(r, p.op, parts);
+  r = p.op == kMean ? r / p.count : p.op == kL2 ? sqrt(r) : r;
+  if (get_local_id(0) == 0) y[y0 + output] = apply_epilogue(r, &e);
+}
+
+// A row to each output, side by side. Grid: the work items of a group for each row.
+EVN_GROUP_KERNEL void fold_rows(global const float* x, ulong x0, global float* y, ulong y0, long length, int op, Epilogue e) {
+  local float parts[EVN_GROUP];
+  const float r = fold_row(x + x0 + get_group_id(0) * length, length, op, parts);
+  if (get_local_id(0) == 0) y[y0 + get_group_id(0)] = apply_epilogue(op == kMean ? r / (float)length : r, &e);
+}
+
+// Grid: the work items of a group for each row. y may be x.
+EVN_GROUP_KERNEL void softmax_rows(global const float* x, ulong x0, global float* y, ulong y0, long length, int logarithm, Epilogue e) {
+  local float parts[EVN_GROUP];
+  global const float* in = x + x0 + get_group_id(0) * length;
+  global float* out = y + y0 + get_group_id(0) * length;
+  const float top = fold_row(in, length, kMax, parts);
+  float sum = 0.0f;
+  for (long i = get_local_id(0); i < length; i += EVN_GROUP) sum += exp_of(in[i] - top);
+  sum = fold_group(sum, kSum, parts);
+  const float shift = logarithm ? log(sum) : 0.0f;
+  for (long i = get_local_id(0); i < length; i += EVN_GROUP) {
+    out[i] = apply_epilogue(logarithm ? in[i] - top - shift : exp_of(in[i] - top) / sum, &e);
+  }
+}
+
+// y = (x - mean) / sqrt(variance + epsilon) * scale + bias. Grid: the work items of a group for each row. y may be x.
+EVN_GROUP_KERNEL void layer_norm(global const float* x, ulong x0, global const float* scale, ulong scale0, global const float* bias,
+                                 ulong bias0, global float* y, ulong y0, long length, float epsilon, int has_bias, Epilogue e) {
+  local float parts[EVN_GROUP];
+  global const float* in = x + x0 + get_group_id(0) * length;
+  global float* out = y + y0 + get_group_id(0) * length;
+  const float mean = fold_row(in, length, kSum, parts) / (float)length;
+  float squares = 0.0f;
+  for (long i = get_local_id(0); i < length; i += EVN_GROUP) squares = fma(in[i] - mean, in[i] - mean, squares);
+  const float factor = 1.0f / sqrt(fold_group(squares, kSum, parts) / (float)length + epsilon);
+  for (long i = get_local_id(0); i < length; i += EVN_GROUP) {
+    out[i] = apply_epilogue(fma((in[i] - mean) * factor, scale[scale0 + i], has_bias ? bias[bias0 + i] : 0.0f), &e);
+  }
+}
+
+// (x - mean) / sqrt(variance + epsilon), or x / sqrt(mean of squares + epsilon); where wanted, the mean and the factor too. Grid: the work
+// items of a group for each row. y may be x.
+EVN_GROUP_KERNEL void normalize_rows(global const float* x, ulong x0, global float* y, ulong y0, global float* means, ulong means0,
+                                     global float* factors, ulong factors0, long length, float epsilon, int of_squares, int has_mean,
+                                     int has_factor, Epilogue e) {
+  local float parts[EVN_GROUP];
+  const long row = get_group_id(0);
+  global const float* in = x + x0 + row * length;
+  global float* out = y + y0 + row * length;
+  const float mean = of_squares ? 0.0f : fold_row(in, length, kSum, parts) / (float)length;
+  float squares = 0.0f;
+  for (long i = get_local_id(0); i < length; i += EVN_GROUP) squares = fma(in[i] - mean, in[i] - mean, squares);
+  const float factor = 1.0f / sqrt(fold_group(squares, kSum, parts) / (float)length + epsilon);
+  for (long i = get_local_id(0); i < length; i += EVN_GROUP) out[i] = apply_epilogue((in[i] - mean) * factor, &e);
+  if (get_local_id(0) != 0) return;
+  if (has_mean) means[means0 + row] = mean;
+  if (has_factor) factors[factors0 + row] = factor;
+}
