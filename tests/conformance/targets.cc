@@ -30,9 +30,7 @@ void open_one(const Backend& backend, Opened* all, const char* kernels = nullptr
     const std::shared_ptr<Device> device = backend.open(request);
     if (&backend != &cpu_backend) {
       all->targets.push_back(
-          {backend.type.name + std::string(kernels != nullptr ? " with kernels of a " : "") + (kernels != nullptr ? kernels : ""),
-           device,
-           {}});
+          {backend.type.name + std::string(kernels != nullptr ? " for a " : "") + (kernels != nullptr ? kernels : ""), device, {}});
       return;
     }
     for (const Isa isa : isas()) {

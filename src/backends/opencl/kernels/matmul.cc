@@ -20,8 +20,8 @@ constexpr TiledFunctions tiles_of(const char* source) {
 }
 constexpr TiledFunctions kTiles = tiles_of("tiled");
 constexpr TiledFunctions kHalfTiles = tiles_of("tiled_half");
-constexpr OpenClFunction kFew{"tiled", "product_few"};
-constexpr OpenClFunction kHalfFew{"tiled_half", "product_few"};
+constexpr OpenClFunction kFew{"tiled", "product_few", 256};
+constexpr OpenClFunction kHalfFew{"tiled_half", "product_few", 256};
 
 enum : int { kA, kB, kC };
 constexpr std::int64_t kPanel = 32;      // columns
@@ -165,7 +165,9 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const Epilogue& epilogue = args.desc->node->epilogue;
   if (!cl.is_cpu()) {
     if (single) {
-      cl.run(kOfHalves ? kHalfFew : kFew, {p.n, p.m, s.products}, args.inputs[kA], b, addend, args.outputs[0], p, epilogue);
+      const OpenClFunction& few = kOfHalves ? kHalfFew : kFew;
+      const std::int64_t items = checked_mul(ceil_div(p.n, kPanel), static_cast<std::int64_t>(few.group));
+      cl.run(few, {items, p.m, s.products}, args.inputs[kA], b, addend, args.outputs[0], p, epilogue);
     } else {
       run_tiled(cl, kOfHalves ? kHalfTiles : kTiles, p.m, p.n, s.products, s.products, args.inputs[kA], b, addend, args.outputs[0],
                 p, epilogue);

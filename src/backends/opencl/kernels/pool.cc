@@ -1,6 +1,8 @@
 // GlobalAveragePool, GlobalMaxPool, MaxPool and AveragePool.
 #include "ops/pool.h"
 
+#include <algorithm>
+
 #include "backends/opencl/kernels/grouped.h"
 #include "backends/opencl/kernels/support.h"
 
@@ -20,7 +22,7 @@ struct GlobalState {
 // The struct that pool.cl takes, laid out as there.
 struct Params {
   std::int32_t in_h, in_w, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
-  std::int32_t border_h, border_w, include_pad, maximum;
+  std::int32_t border_h, border_w, include_pad, maximum, piece;
 };
 struct PoolState {
   Params params;
@@ -79,7 +81,11 @@ void plan_average(const OpDesc& desc, KernelPlan* plan) { plan_pool(desc, plan, 
 
 void run_pool(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const PoolState& s = args.plan->state<PoolState>();
-  launcher(args).run(kPool, {s.params.out_h, s.planes}, args.inputs[0], args.outputs[0], s.params, args.desc->node->epilogue);
+  Launcher& cl = launcher(args);
+  Params p = s.params;
+  p.piece = cl.is_cpu() ? std::max(p.out_w, 1) : 1;
+  const Grid grid{checked_mul<std::int64_t>(p.out_h, ceil_div(p.out_w, p.piece)), s.planes};
+  cl.run(kPool, grid, args.inputs[0], args.outputs[0], p, args.desc->node->epilogue);
 }
 
 constexpr Kernel kKernels[] = {

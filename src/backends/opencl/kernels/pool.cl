@@ -52,6 +52,7 @@ typedef struct {
   int border_h, border_w;  // first position that lies beyond the input and its pad at the end
   int include_pad;         // the mean counts pads
   int maximum;             // else the mean
+  int piece;               // of an output row, one work item's
 } Pool;
 
 // Lanes whose window lies inside a row that reads every position (stride 1).
@@ -89,10 +90,12 @@ static inline float pool_one(global const float* in, int top, int left, const Po
   return r;
 }
 
-// Grid: output rows, planes.
+// Grid: pieces of output rows, planes.
 EVN_KERNEL void pool(global const float* x, ulong x0, global float* y, ulong y0, Pool p, Epilogue e) {
-  const int row = get_global_id(0);
+  const int pieces = (p.out_w + p.piece - 1) / p.piece;
+  const int row = get_global_id(0) / pieces;
   if (row >= p.out_h) return;
+  const int begin = get_global_id(0) % pieces * p.piece, end = min(begin + p.piece, p.out_w);
   const long plane = get_global_id(1);
   global const float* in = x + x0 + plane * p.in_h * p.in_w;
   global float* out = y + y0 + (plane * p.out_h + row) * p.out_w;
@@ -100,9 +103,9 @@ EVN_KERNEL void pool(global const float* x, ulong x0, global float* y, ulong y0,
   const int rows = p.include_pad ? counted(top, p.kernel_h, p.dilation_h, INT_MIN, p.border_h)
                                  : counted(top, p.kernel_h, p.dilation_h, 0, p.in_h);
   const int reach = (p.kernel_w - 1) * p.dilation_w;
-  for (int ox = 0; ox < p.out_w;) {
+  for (int ox = begin; ox < end;) {
     const int left = ox * p.stride_w - p.pad_w;
-    if (p.stride_w == 1 && left >= 0 && left + EVN_LANES + reach <= p.in_w && ox + EVN_LANES <= p.out_w) {
+    if (p.stride_w == 1 && left >= 0 && left + EVN_LANES + reach <= p.in_w && ox + EVN_LANES <= end) {
       VF r = pool_vector(in, top, left, &p);
       if (!p.maximum) r /= (float)max(rows * p.kernel_w, 1);  // 0 of a window in the padding
       STOREV(apply_epilogue(r, &e), out + ox);
