@@ -19,6 +19,7 @@ PAGES = {
     "docs/benchmarks-epyc.md": (*ENGINE, "bench"),
     "docs/benchmarks-int8.md": (*ENGINE, "bench"),
     "docs/benchmarks-int8-epyc.md": (*ENGINE, "bench"),
+    "docs/benchmarks-gpu.md": ("src/backends/opencl", "bench/gpu.py"),
     "docs/benchmarks-serving.md": (*ENGINE, "bench"),
 }
 STAMP = re.compile(r"<!-- measured at ([0-9a-f]{7,40})\b")

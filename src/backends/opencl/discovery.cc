@@ -42,7 +42,6 @@ bool describe(OpenClFound* d) {
   d->dot_product = extensions.find("cl_khr_integer_dot_product") != std::string::npos;
   d->half = extensions.find("cl_khr_fp16") != std::string::npos;
   d->denormals = (floats & CL_FP_DENORM) != 0;
-  d->rounded_division = (floats & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   d->compute_units = units;
   d->float_lanes = lanes;
   d->memory_bytes = memory;

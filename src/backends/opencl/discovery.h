@@ -20,12 +20,11 @@ struct OpenClFound {
   cl_device_type type = 0;
   std::uint32_t compute_units = 1;
   std::uint64_t memory_bytes = 0;
-  std::uint64_t largest_buffer = 0;  // bytes
-  std::uint32_t float_lanes = 1;     // the native vector width
-  bool dot_product = false;          // cl_khr_integer_dot_product
-  bool half = false;                 // cl_khr_fp16
-  bool denormals = false;            // keeps floats below 2^-126 (CL_FP_DENORM)
-  bool rounded_division = false;  // floats are divided with one rounding, if a program asks (CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT)
+  std::uint64_t largest_buffer = 0;     // bytes
+  std::uint32_t float_lanes = 1;        // the native vector width
+  bool dot_product = false;             // cl_khr_integer_dot_product
+  bool half = false;                    // cl_khr_fp16
+  bool denormals = false;               // keeps floats below 2^-126 (CL_FP_DENORM)
   std::optional<bool> kernels_of_cpus;  // where the configuration says so
   bool usable = true;                   // available, little-endian, with a compiler
 

@@ -32,7 +32,6 @@ int vector_lanes(const OpenClFound& found) {
 std::string build_options(const OpenClFound& found) {
   std::string options = " -DEVN_LOCAL=";
   options += found.has_kernels_of_cpus() ? "1" : "64";
-  if (found.rounded_division) options += " -cl-fp32-correctly-rounded-divide-sqrt";
   return options + " -DEVN_LANES=" + std::to_string(vector_lanes(found));
 }
 

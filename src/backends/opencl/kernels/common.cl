@@ -30,6 +30,19 @@ typedef struct {
 } Epilogue;
 enum { kRelu, kClip, kLeakyRelu, kHardSigmoid, kHardSwish, kSigmoid, kTanh, kScale, kOffset, kGeluStep, kGeluTanhStep, kSwish };
 
+// Drivers may divide with an error of 2.5 units; what is left is added until the quotient is the nearest float.
+#define EVN_DEFINE_QUOTIENT(T)                                                 \
+  __attribute__((overloadable)) static inline T quotient(T x, T y) {           \
+    T q = x / y;                                                               \
+    const T whole = q;                                                         \
+    const T r = (T)1.0f / y;                                                   \
+    q = fma(fma(-q, y, x), r, q);                                              \
+    q = fma(fma(-q, y, x), r, q);                                              \
+    return q - q == (T)0.0f ? q : whole; /* infinities and NaN have no rest */ \
+  }
+EVN_DEFINE_QUOTIENT(float)
+EVN_DEFINE_QUOTIENT(VF)
+
 // Drivers compute these by unlike code for scalars and vectors: always that for vectors, so that an element has the same bits wherever
 // it lies.
 __attribute__((overloadable)) static inline VF exp_of(VF x) { return exp(x); }

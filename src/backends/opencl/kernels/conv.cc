@@ -242,18 +242,19 @@ Buffer part(const Buffer& buffer, std::int64_t index, std::int64_t elements) {
 }
 
 // On a GPU: weights times the input's pixels under the taps, which are found as they are read (implicit GEMM).
-void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args, const Params& params, std::int64_t images,
-               std::int64_t pixels, const Buffer& weights, const Buffer& bias) {
+void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args, const State& state, const Buffer& weights,
+               const Buffer& bias) {
+  const Params& params = state.params;
   Product p{};
   p.m = params.outputs;
-  p.n = pixels;
+  p.n = std::int64_t{params.out_h} * params.out_w;
   p.k = std::int64_t{params.channels} * params.kernel_h * params.kernel_w;
   p.c_row = 1;
   p.alpha = p.beta = 1.0f;
   p.has_c = params.has_bias;
   // The smallest tiles add up in another order, which must not be chosen by the number of images.
-  run_tiled(cl, tiled, p.m, p.n, checked_mul<std::int64_t>(images, params.groups), params.groups, args.inputs[kX], weights, bias,
-            args.outputs[0], p, params, args.desc->node->epilogue);
+  run_tiled(cl, tiled, p.m, p.n, checked_mul<std::int64_t>(state.images, params.groups), params.groups, args.inputs[kX], weights,
+            bias, args.outputs[0], p, params, args.desc->node->epilogue);
 }
 
 template <typename T>
@@ -268,10 +269,7 @@ void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(T);
   const Buffer weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, &used);
   const Buffer bias = p.has_bias == 0 ? weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, &used);
-  if (!cl.is_cpu()) {
-    const std::int64_t pixels = std::int64_t{p.out_h} * p.out_w;
-    return run_tiles(cl, kIsHalf<T> ? kHalfTiles : kTiles, args, p, state.images, pixels, weights, bias);
-  }
+  if (!cl.is_cpu()) return run_tiles(cl, kIsHalf<T> ? kHalfTiles : kTiles, args, state, weights, bias);
   for (std::int64_t i = 0; i < state.images; ++i) {
     cl.run(kIsHalf<T> ? kHalfPad : kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
     cl.run(kIsHalf<T> ? kHalfDirect : kDirect, grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
@@ -285,10 +283,9 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const Params& p = state.params;
   Launcher& cl = launcher(args);
   if (!cl.is_cpu()) {
-    Params plane = p;
-    plane.in_h = plane.out_h = 1;
-    return run_tiles(cl, kIsHalf<T> ? kHalfPointTiles : kPointTiles, args, plane, state.images, p.in_w, args.packed[kW],
-                     bias_of(args));
+    State plane = state;
+    plane.params.in_h = plane.params.out_h = 1;
+    return run_tiles(cl, kIsHalf<T> ? kHalfPointTiles : kPointTiles, args, plane, args.packed[kW], bias_of(args));
   }
   const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
   const bool narrow = p.in_w < cl.lanes();

@@ -18,22 +18,13 @@ static inline float byte_or(global const float* z, ulong z0, long at, int kind) 
   return kind == kNoByte ? 0.0f : (float)load_byte((global const uchar*)(z + z0) + at, kind == kSigned);
 }
 
-// Drivers may divide with an error of 2.5 units; what is left is added until the quotient is the nearest float.
-#define EVN_DEFINE_QUOTIENT(T)                                                      \
-  __attribute__((overloadable)) static inline T quotient(T x, T y) {                \
-    T q = x / y;                                                                    \
-    const T whole = q;                                                              \
-    const T r = (T)1.0f / y;                                                        \
-    q = fma(fma(-q, y, x), r, q);                                                   \
-    q = fma(fma(-q, y, x), r, q);                                                   \
-    return q - q == (T)0.0f ? q : whole; /* infinities and NaN have no rest */      \
-  }                                                                                 \
-  /* To bytes; NaN becomes 0. */                                                    \
+// To bytes; NaN becomes 0.
+#define EVN_DEFINE_SATURATED(T)                                                     \
   __attribute__((overloadable)) static inline T saturated(T x, float low, float high) { \
     return x != x ? (T)0.0f : fmin(fmax(rint(x), (T)low), (T)high);                 \
   }
-EVN_DEFINE_QUOTIENT(float)
-EVN_DEFINE_QUOTIENT(VF)
+EVN_DEFINE_SATURATED(float)
+EVN_DEFINE_SATURATED(VF)
 
 static inline void store_vector(VF v, global uchar* y) {
   EVN_CAT(vstore, EVN_LANES)(EVN_CAT(convert_uchar, EVN_LANES)(TO_VI(v) & 255), 0, y);

@@ -1,5 +1,5 @@
-// Resize and Upsample of any axes, to the nearest element or linearly. Coordinates are computed as in ops/resize.h, step by step:
-// where divisions are not rounded once (build options), one that falls on an element may go to its neighbour.
+// Resize and Upsample of any axes, to the nearest element or linearly. Coordinates are computed as in ops/resize.h, step by step,
+// and rounded as there: a position that falls on an element would else go to its neighbour.
 #pragma OPENCL FP_CONTRACT OFF
 
 typedef struct {
@@ -31,14 +31,14 @@ static inline Taps taps_of(const Resize* p, int axis, VI position) {
   const float last = (float)(p->in[axis] - 1);
   VF at;
   if (p->coordinates == 3) {
-    at = length == 1.0f || p->out[axis] == 1 ? (VF)0.0f : x * last / (length - 1.0f);
+    at = length == 1.0f || p->out[axis] == 1 ? (VF)0.0f : quotient(x * last, (VF)(length - 1.0f));
   } else if (p->coordinates == 4) {
-    at = x / scale;
+    at = quotient(x, (VF)scale);
   } else if (p->coordinates == 1) {
-    const float adjustment = (float)p->out[axis] / length;
-    at = (float)p->in[axis] / 2.0f * (1.0f - adjustment) + (x + 0.5f) / scale - 0.5f;
+    const float adjustment = quotient((float)p->out[axis], length);
+    at = (float)p->in[axis] / 2.0f * (1.0f - adjustment) + quotient(x + 0.5f, (VF)scale) - 0.5f;
   } else {
-    at = p->coordinates == 2 && p->out[axis] <= 1 ? (VF)0.0f : (x + 0.5f) / scale - 0.5f;
+    at = p->coordinates == 2 && p->out[axis] <= 1 ? (VF)0.0f : quotient(x + 0.5f, (VF)scale) - 0.5f;
   }
   const VF down = floor(at);
   const VF rest = at - down;
@@ -148,18 +148,18 @@ static inline float coordinate_of(const Sampling* p, int axis, int position) {
   const float length = scale * (float)p->in[axis];
   switch (p->coordinates) {
     case 1: {
-      const float adjustment = (float)p->out[axis] / length;
-      return (float)p->in[axis] / 2.0f * (1.0f - adjustment) + (x + 0.5f) / scale - 0.5f;
+      const float adjustment = quotient((float)p->out[axis], length);
+      return (float)p->in[axis] / 2.0f * (1.0f - adjustment) + quotient(x + 0.5f, scale) - 0.5f;
     }
-    case 2: return p->out[axis] > 1 ? (x + 0.5f) / scale - 0.5f : 0.0f;
-    case 3: return length == 1.0f || p->out[axis] == 1 ? 0.0f : x * last / (length - 1.0f);
-    case 4: return x / scale;
+    case 2: return p->out[axis] > 1 ? quotient(x + 0.5f, scale) - 0.5f : 0.0f;
+    case 3: return length == 1.0f || p->out[axis] == 1 ? 0.0f : quotient(x * last, length - 1.0f);
+    case 4: return quotient(x, scale);
     case 5: {
       const float begin = p->roi_begin[axis], end = p->roi_end[axis];
       if (p->out[axis] <= 1) return 0.5f * (begin + end) * last;
-      return begin * last + x * (end - begin) * last / (float)(p->out[axis] - 1);
+      return begin * last + quotient(x * (end - begin) * last, (float)(p->out[axis] - 1));
     }
-    default: return (x + 0.5f) / scale - 0.5f;
+    default: return quotient(x + 0.5f, scale) - 0.5f;
   }
 }
 
@@ -193,7 +193,7 @@ static inline Reach reach_of(const Sampling* p, int axis, int position) {
     return r;
   }
   if (p->antialias && p->scale[axis] < 1.0f) r.stretch = p->scale[axis];
-  const int before = (int)floor(-(float)p->mode / r.stretch) + 1;
+  const int before = (int)floor(quotient(-(float)p->mode, r.stretch)) + 1;
   r.first = (int)floor(r.at) + before;
   r.count = 2 - 2 * before;
   if (!p->antialias && !p->exclude_outside) return r;
