@@ -145,16 +145,22 @@ bool RunScheduler::should_pause(const ScheduledRun& run) const {
   return false;
 }
 
-// Runs that are less urgent make way: all of lower priorities; of the same one, the one whose deadline is latest.
-void RunScheduler::ask_for_core(const ScheduledRun& run) {
+// Runs that are less urgent make way: all of lower priorities, and whether there are any is returned; of the same one, the one
+// whose deadline is latest.
+bool RunScheduler::ask_for_core(const ScheduledRun& run) {
   ScheduledRun* latest = nullptr;
+  bool asks = false;
   for (ScheduledRun* r = running_.first; r != nullptr; r = r->after_) {
     if (r == &run || !run.is_more_urgent_than(*r)) continue;
-    if (r->urgency_.priority < run.urgency_.priority) r->must_pause_.store(true, std::memory_order_relaxed);
+    if (r->urgency_.priority < run.urgency_.priority) {
+      r->must_pause_.store(true, std::memory_order_relaxed);
+      asks = true;
+    }
     if (latest == nullptr || latest->is_more_urgent_than(*r)) latest = r;
   }
   if (latest != nullptr && running_count_.load(std::memory_order_relaxed) >= cores_)
     latest->must_pause_.store(true, std::memory_order_relaxed);
+  return asks;
 }
 
 void RunScheduler::start(ScheduledRun& run) {
@@ -162,7 +168,7 @@ void RunScheduler::start(ScheduledRun& run) {
   running_.push(&run);
   running_count_.fetch_add(1, std::memory_order_relaxed);
   if (run.group_ != nullptr) ++run.group_->running_;
-  if (!run.boosted_) ask_for_core(run);
+  run.expects_cores_ = !run.boosted_ && ask_for_core(run);
 }
 
 void RunScheduler::stop(ScheduledRun& run) {
@@ -177,8 +183,9 @@ void RunScheduler::stop(ScheduledRun& run) {
 // Gives free cores to those that wait. Unless that is to be `at_once`, one that has not waited long is only woken, and takes the
 // core if it is still free then.
 void RunScheduler::hand_out_cores(Lock& lock, bool at_once) {
-  if (waiting_.first == nullptr) return;
   const std::uint64_t now = os::now_ns();
+  if (now >= lingers_until_ns_) lingers_until_ns_ = 0;
+  if (waiting_.first == nullptr) return;
   for (ScheduledRun *w = waiting_.first, *next; w != nullptr; w = next) {
     next = w->after_;
     const bool starved = now - w->wait_begin_ns_ >= kStarvedNs;
@@ -191,7 +198,15 @@ void RunScheduler::hand_out_cores(Lock& lock, bool at_once) {
     w->must_pause_.store(true, std::memory_order_relaxed);  // to look at the time
     lock.wake(*w);
   }
-  while (running_count_.load(std::memory_order_relaxed) < cores_) {
+  while (true) {
+    const bool lingers = lingers_until_ns_ != 0;
+    if (running_count_.load(std::memory_order_relaxed) >= cores_ - (lingers ? 1 : 0)) {
+      if (!lingers) return;
+      if (running_.first != nullptr)
+        return running_.first->must_pause_.store(true, std::memory_order_relaxed);  // to look at the time
+      lingers_until_ns_ = 0;
+      continue;
+    }
     ScheduledRun* const w = most_urgent_waiting();
     if (w == nullptr) return;
     if (!at_once && now - w->wait_begin_ns_ < kMostPassedNs) {
@@ -210,7 +225,8 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
   run.woken_ = false;
   std::uint64_t look_after = kFirstLookNs;
   while (run.state_ == ScheduledRun::State::kWaiting) {
-    if (running_count_.load(std::memory_order_relaxed) < cores_ && most_urgent_waiting() == &run) {
+    const bool lingers = lingers_until_ns_ != 0 && os::now_ns() < lingers_until_ns_;
+    if (running_count_.load(std::memory_order_relaxed) < cores_ - (lingers ? 1 : 0) && most_urgent_waiting() == &run) {
       waiting_.remove(&run);
       start(run);
       hand_out_cores(lock);  // one was woken at a time
@@ -244,10 +260,30 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
 bool RunScheduler::shares_core(const ScheduledRun& run) const {
   const int core = os::current_core();
   if (core < 0) return false;
+  if (lingers_until_ns_ != 0 && core == lingers_on_) return true;
   for (const ScheduledRun* r = running_.first; r != nullptr; r = r->after_) {
     if (r != &run && r->core_.load(std::memory_order_relaxed) == core) return true;
   }
   return false;
+}
+
+// For a run that has waited: where its thread has been woken on another's core, it goes to a free one.
+void RunScheduler::settle(ScheduledRun& run) {
+  Lock lock(mutex_);
+  const bool shares = shares_core(run);
+  lock.unlock();
+  if (shares) os::leave_core();
+  run.note_core();
+}
+
+// Whether the thread of a run that has just ended keeps its core for a while; the others are given to those that wait.
+bool RunScheduler::linger(const ScheduledRun& run, Lock& lock, std::uint64_t now) {
+  const ScheduledRun* const first = most_urgent_waiting();
+  if (first == nullptr || run.urgency_.priority <= first->urgency_.priority) return false;
+  lingers_until_ns_ = now + kLingerNs;
+  lingers_on_ = os::current_core();
+  hand_out_cores(lock, true);
+  return true;
 }
 
 void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
@@ -266,11 +302,8 @@ void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
   if (has_abandoned_core(cores_, run.wait_begin_ns_)) hand_out_cores(lock);
   if (!wait_for_core(lock, run, cancel)) cancel.fail();
   t_turn = {.scheduler = this, .begin_ns = os::now_ns(), .left_ns = 0, .quick_returns = t_turn.quick_returns};
-  lock.lock();
-  const bool shares = shares_core(run);
   lock.unlock();
-  if (shares) os::leave_core();
-  run.note_core();
+  settle(run);
   note_core(this, &run);
 }
 
@@ -283,6 +316,7 @@ void RunScheduler::leave(ScheduledRun& run) noexcept {
   if (waiting_.first == nullptr) return;
   const std::uint64_t now = os::now_ns();
   t_turn.note_leave(this, now);
+  if (linger(run, lock, now)) return;
   if (!has_abandoned_core(cores_ - 1, now) && may_keep_core(run, now)) {
     kept_ns_ = now;
     return;
@@ -297,7 +331,9 @@ void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
   const std::uint64_t now = os::now_ns();
   if (run.boosted_ && now < run.boost_end_ns_) return;
   run.boosted_ = false;
+  if (lingers_until_ns_ != 0 && now >= lingers_until_ns_) hand_out_cores(lock, true);
   if (!should_pause(run)) {
+    if (lingers_until_ns_ != 0) return;  // it is called at the next edge again
     run.must_pause_.store(false, std::memory_order_relaxed);
     return;
   }
@@ -312,7 +348,25 @@ void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
     lock.wake(*w);
   }
   hand_out_cores(lock);
-  if (!wait_for_core(lock, run, cancel)) forget_core(&run);
+  if (running_count_.load(std::memory_order_relaxed) < cores_) {
+    for (const FreeCoreListener* l = listeners_; l != nullptr; l = l->next) l->core_freed(l->context);
+  }
+  if (!wait_for_core(lock, run, cancel)) return forget_core(&run);
+  lock.unlock();
+  settle(run);
+}
+
+void RunScheduler::add(FreeCoreListener& listener) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  listener.next = listeners_;
+  listeners_ = &listener;
+}
+
+void RunScheduler::remove(FreeCoreListener& listener) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  FreeCoreListener** at = &listeners_;
+  while (*at != &listener) at = &(*at)->next;
+  *at = listener.next;
 }
 
 LentCore::LentCore() noexcept {

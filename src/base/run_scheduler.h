@@ -34,6 +34,14 @@ class RunGroup {
 
 class ScheduledRun;
 
+// Told of cores that become free for helpers in the midst of others' jobs: threads of a pool. Called with the scheduler's lock
+// held.
+struct FreeCoreListener {
+  void (*core_freed)(void* context) = nullptr;
+  void* context = nullptr;
+  FreeCoreListener* next = nullptr;
+};
+
 // From any thread.
 class RunScheduler {
  public:
@@ -42,6 +50,10 @@ class RunScheduler {
 
   // Cores that no run's own thread has: for as many threads that help runs.
   int idle_cores() const { return cores_ == 0 ? INT32_MAX : cores_ - running_count_.load(std::memory_order_relaxed); }
+
+  // Until removed, told when a run makes way for a more urgent one and no other takes its core.
+  void add(FreeCoreListener& listener);
+  void remove(FreeCoreListener& listener);
 
   // A run that has waited so long computes at once with more urgent ones for so long a time, so that none waits for ever.
   static constexpr std::uint64_t kStarvedNs = 1'000'000'000;
@@ -56,6 +68,9 @@ class RunScheduler {
   static constexpr std::uint64_t kTurnNs = 2'000'000;
   static constexpr std::uint64_t kReturnNs = 20'000;
   static constexpr std::uint64_t kFirstLookNs = 4'000'000;
+  // The thread whose run was more urgent than those that wait has its core for so long after the run's end: it has a result to hand
+  // on, and the system lets a thread that is woken go first for some milliseconds.
+  static constexpr std::uint64_t kLingerNs = 300'000;
 
  private:
   friend class ScheduledRun;
@@ -97,11 +112,13 @@ class RunScheduler {
   bool may_keep_core(const ScheduledRun& run, std::uint64_t now) const;
   bool has_abandoned_core(int cores, std::uint64_t now) const;
   bool should_pause(const ScheduledRun& run) const;
-  void ask_for_core(const ScheduledRun& run);
+  bool ask_for_core(const ScheduledRun& run);
   void start(ScheduledRun& run);
   void stop(ScheduledRun& run);
   void hand_out_cores(Lock& lock, bool at_once = false);
+  bool linger(const ScheduledRun& run, Lock& lock, std::uint64_t now);
   bool shares_core(const ScheduledRun& run) const;
+  void settle(ScheduledRun& run);
   ScheduledRun* most_urgent_waiting() const;
 
   const int cores_;
@@ -109,8 +126,11 @@ class RunScheduler {
   std::atomic<int> running_count_{0};
   std::mutex mutex_;  // guards what follows, and what runs have of the scheduler
   List running_, waiting_;
+  FreeCoreListener* listeners_ = nullptr;
   std::uint64_t arrivals_ = 0;
-  std::uint64_t kept_ns_ = 0;  // when a thread that is expected back last left its core without waking another
+  std::uint64_t lingers_until_ns_ = 0;  // until when a thread has its core beyond its run's end; 0: none has
+  int lingers_on_ = -1;                 // that core
+  std::uint64_t kept_ns_ = 0;           // when a thread that is expected back last left its core without waking another
 };
 
 // One run, on the stack of the thread that runs it.
@@ -132,6 +152,8 @@ class ScheduledRun {
   // Whether the run should make way at the next edge of a range: others stop working for it, its own thread calls pause, which
   // returns when the run may go on, or when its Cancel says stop.
   bool must_pause() const { return must_pause_.load(std::memory_order_relaxed); }
+  // Whether others were making way when the run got its core: helpers may come in the midst of a job.
+  bool expects_cores() const { return expects_cores_; }
   // Notes where the run computes, for those that come to a core.
   void note_core() { core_.store(os::current_core(), std::memory_order_relaxed); }
   void pause() noexcept { scheduler_.pause(*this, cancel_); }
@@ -164,6 +186,7 @@ class ScheduledRun {
   State state_ = State::kOutside;
   bool woken_ = false;    // while it waits: somebody has told it that there is a core
   bool boosted_ = false;  // while it runs: until boost_end_ns_
+  bool expects_cores_ = false;
   std::atomic<bool> must_pause_{false};
   std::atomic<int> core_{-1};  // on which its thread was last; negative: not known
   std::uint64_t arrival_ = 0;

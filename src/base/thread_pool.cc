@@ -213,7 +213,8 @@ struct ThreadPool::Shared {
   std::atomic<bool> stop{false};
   alignas(64) std::atomic<std::uint32_t> taken{0};  // bit i: a caller has slot i
   std::uint64_t spin_ns = 0;
-  const RunScheduler* scheduler = nullptr;
+  RunScheduler* scheduler = nullptr;
+  FreeCoreListener listener{[](void* shared) { static_cast<Shared*>(shared)->announce(); }, this};
   std::atomic<std::uint64_t> debt{0};                // ns
   std::atomic<std::uint64_t> alone_until{0};         // the caller of a job asks for no worker before
   std::atomic<std::uint64_t> lasted_on_one_core{0};  // the last job of which a worker was on its caller's core
@@ -379,7 +380,7 @@ bool ThreadPool::Job::make_way(Shared* caller) {
   return true;
 }
 
-ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t spin_ns, const RunScheduler* scheduler)
+ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t spin_ns, RunScheduler* scheduler)
     : thread_count_(std::clamp(thread_count, 1, kMaxThreads)),
       executor_(executor),
       scheduler_(scheduler),
@@ -387,9 +388,11 @@ ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t sp
   if (!shared_) return;
   shared_->spin_ns = spin_ns;
   shared_->scheduler = scheduler;
+  if (scheduler != nullptr) scheduler->add(shared_->listener);
 }
 
 ThreadPool::~ThreadPool() {
+  if (shared_ && scheduler_ != nullptr) scheduler_->remove(shared_->listener);
   if (shared_ && shared_->started) shared_->end_threads();
 }
 
@@ -417,8 +420,8 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
       body(context, 0, begin, left < grain ? count : begin + grain);
     }
   };
-  if (!shared_ || ranges == 1 || t_in_body || (run != nullptr && run->is_alone()) || shared_->idle_cores() <= 0)
-    return work_alone();
+  if (!shared_ || ranges == 1 || t_in_body || (run != nullptr && run->is_alone())) return work_alone();
+  if (shared_->idle_cores() <= 0 && (run == nullptr || !run->expects_cores())) return work_alone();
   Shared& s = *shared_;
   const int core = os::current_core();
   if (!s.started.load(std::memory_order_acquire)) {
@@ -446,7 +449,10 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   job.failed.store(false, std::memory_order_relaxed);
   job.failure = Failure::kNone;
   slot.gate.store(kOpen, std::memory_order_release);
-  s.announce();
+  // Where no core is free yet, the workers are woken once one is: whichever comes later, the open gate or the free core, sees the
+  // other.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (s.idle_cores() > 0) s.announce();
   const std::uint64_t done = job.work(0, &s);
   s.close_gate(slot, start, done);
   if (run != nullptr) {

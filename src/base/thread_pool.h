@@ -32,7 +32,7 @@ class ThreadPool {
   static constexpr int kMaxThreads = 1024;
   // `scheduler` (nullable, outlives the pool) says how many cores are left to threads of the pool.
   explicit ThreadPool(int thread_count, HostExecutor executor = {}, std::uint64_t spin_ns = kDefaultSpinNs,
-                      const RunScheduler* scheduler = nullptr);
+                      RunScheduler* scheduler = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -59,7 +59,7 @@ class ThreadPool {
 
   int thread_count_;
   HostExecutor executor_;
-  const RunScheduler* scheduler_;
+  RunScheduler* scheduler_;
   std::unique_ptr<Shared> shared_;
 };
 

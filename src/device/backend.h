@@ -15,7 +15,7 @@ struct DeviceRequest {
   std::uint64_t memory_limit = UINT64_MAX;
   std::string cache_dir;                    // "": no cache on disk
   HostExecutor executor;                    // threads of the host, for a device that computes on them
-  const RunScheduler* scheduler = nullptr;  // of the runs, for such a device; outlives it
+  RunScheduler* scheduler = nullptr;  // of the runs, for such a device; outlives it
   evn_allocator allocator{};                // memory of the host, for a device that uses it
   LogSink log;
 };

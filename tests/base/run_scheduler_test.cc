@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -254,6 +255,83 @@ TEST(RunScheduler, ALowPriorityIsNotStarved) {
   one.join();
   two.join();
   EXPECT_TRUE(eventually([&] { return low.computes(); }));
+}
+
+// Many short runs of a higher priority: after each, those that made way get all cores again, whichever of them looks at the time.
+TEST(RunScheduler, AfterAnUrgentRunAllCoresAreGivenBack) {
+  for (const int cores : {1, 2, 3}) {
+    RunScheduler scheduler(cores);
+    std::vector<std::unique_ptr<Worker>> workers;
+    for (int i = 0; i < cores; ++i) workers.push_back(std::make_unique<Worker>(scheduler, RunUrgency{0}));
+    const auto all_compute = [&] {
+      return eventually([&] {
+        int computing = 0;
+        for (const auto& w : workers) computing += w->computes() ? 1 : 0;
+        return computing == cores && scheduler.idle_cores() == 0;
+      });
+    };
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(all_compute()) << cores << " cores, urgent run " << i;
+      const Cancel cancel;
+      ScheduledRun run(scheduler, {1}, nullptr, cancel);
+      run.enter();
+    }
+    EXPECT_TRUE(all_compute());
+  }
+}
+
+TEST(RunScheduler, WhenTheOnlyOneThatWouldLookAtTheTimeEndsTheRestGoOn) {
+  RunScheduler scheduler(2);
+  Worker first(scheduler, {0}), second(scheduler, {0});
+  ASSERT_TRUE(eventually([&] { return first.computes() && second.computes(); }));
+  {
+    const Cancel cancel;
+    ScheduledRun run(scheduler, {1}, nullptr, cancel);
+    run.enter();
+    ASSERT_TRUE(eventually([&] { return !first.computes() && !second.computes(); }));
+  }
+  first.end();
+  EXPECT_TRUE(eventually([&] { return second.computes(); }));
+}
+
+// A job of the urgent run that begins before others have made way gets helpers once they have.
+TEST(RunScheduler, HelpersComeInTheMidstOfAJobWhenOthersHaveMadeWay) {
+  if (os::usable_cores() < 2) GTEST_SKIP() << "helpers on the caller's core do not help";
+  RunScheduler scheduler(2);
+  ThreadPool pool(2, {}, kDefaultSpinNs, &scheduler);
+  std::atomic<bool> may_pause{false}, ends{false};
+  std::thread low([&] {
+    const Cancel cancel;
+    ScheduledRun run(scheduler, {0}, nullptr, cancel);
+    run.enter();
+    while (!ends) {
+      if (may_pause && run.must_pause()) run.pause();
+      std::this_thread::yield();
+    }
+  });
+  struct State {
+    std::atomic<bool>& may_pause;
+    std::atomic<bool> helped{false};
+  } state{may_pause};
+  const auto body = [](void* context, int thread, std::int64_t, std::int64_t) {
+    auto& s = *static_cast<State*>(context);
+    s.may_pause = true;  // the job is under way
+    if (thread != 0) s.helped = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  // In one of several urgent runs: the system may put the worker on this core, where it does not help.
+  EXPECT_TRUE(eventually([&] {
+    may_pause = false;
+    const Cancel cancel;
+    ScheduledRun run(scheduler, {1}, nullptr, cancel);
+    if (!eventually([&] { return scheduler.idle_cores() == 1; })) return false;
+    run.enter();
+    EXPECT_EQ(scheduler.idle_cores(), 0);
+    pool.parallel_for(50, 1, body, &state, &run);
+    return state.helped.load();
+  }));
+  ends = true;
+  low.join();
 }
 
 TEST(RunScheduler, HelpersTakeOnlyCoresThatNoRunHas) {
