@@ -57,6 +57,19 @@ struct Turn {
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Turn t_turn = {};
 
+// Whether the calling thread is expected to come back soon after a run.
+struct Returns {
+  const RunScheduler* scheduler;
+  std::uint64_t linger;  // the number of the last one that was its own; 0: none since it came back
+  int late, skip;        // how often in a row it was late; for how many runs it is not expected
+  void note(bool in_time) {
+    linger = 0;
+    late = in_time ? 0 : std::min(late + 1, 6);
+    skip = in_time ? 0 : 1 << late;
+  }
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Returns t_returns = {};
+
 constexpr std::uint64_t kTokenLookNs = 4'000'000;  // nobody wakes a run whose token is requested: a handler of a signal may do that
 
 }  // namespace
@@ -165,6 +178,7 @@ bool RunScheduler::ask_for_core(const ScheduledRun& run) {
 
 void RunScheduler::start(ScheduledRun& run) {
   run.state_ = ScheduledRun::State::kRunning;
+  run.begin_ns_ = os::now_ns();
   running_.push(&run);
   running_count_.fetch_add(1, std::memory_order_relaxed);
   if (run.group_ != nullptr) ++run.group_->running_;
@@ -176,7 +190,7 @@ void RunScheduler::stop(ScheduledRun& run) {
   run.boosted_ = false;
   run.must_pause_.store(false, std::memory_order_relaxed);
   running_.remove(&run);
-  running_count_.fetch_sub(1, std::memory_order_relaxed);
+  running_count_.fetch_sub(1, std::memory_order_seq_cst);
   if (run.group_ != nullptr) --run.group_->running_;
 }
 
@@ -184,7 +198,7 @@ void RunScheduler::stop(ScheduledRun& run) {
 // core if it is still free then.
 void RunScheduler::hand_out_cores(Lock& lock, bool at_once) {
   const std::uint64_t now = os::now_ns();
-  if (now >= lingers_until_ns_) lingers_until_ns_ = 0;
+  if (lingers_until_ns_ <= now) end_linger(true);
   if (waiting_.first == nullptr) return;
   for (ScheduledRun *w = waiting_.first, *next; w != nullptr; w = next) {
     next = w->after_;
@@ -198,15 +212,7 @@ void RunScheduler::hand_out_cores(Lock& lock, bool at_once) {
     w->must_pause_.store(true, std::memory_order_relaxed);  // to look at the time
     lock.wake(*w);
   }
-  while (true) {
-    const bool lingers = lingers_until_ns_ != 0;
-    if (running_count_.load(std::memory_order_relaxed) >= cores_ - (lingers ? 1 : 0)) {
-      if (!lingers) return;
-      if (running_.first != nullptr)
-        return running_.first->must_pause_.store(true, std::memory_order_relaxed);  // to look at the time
-      lingers_until_ns_ = 0;
-      continue;
-    }
+  while (running_count_.load(std::memory_order_relaxed) < cores_) {
     ScheduledRun* const w = most_urgent_waiting();
     if (w == nullptr) return;
     if (!at_once && now - w->wait_begin_ns_ < kMostPassedNs) {
@@ -225,8 +231,8 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
   run.woken_ = false;
   std::uint64_t look_after = kFirstLookNs;
   while (run.state_ == ScheduledRun::State::kWaiting) {
-    const bool lingers = lingers_until_ns_ != 0 && os::now_ns() < lingers_until_ns_;
-    if (running_count_.load(std::memory_order_relaxed) < cores_ - (lingers ? 1 : 0) && most_urgent_waiting() == &run) {
+    end_linger(false);
+    if (running_count_.load(std::memory_order_relaxed) < cores_ && most_urgent_waiting() == &run) {
       waiting_.remove(&run);
       start(run);
       hand_out_cores(lock);  // one was woken at a time
@@ -276,13 +282,37 @@ void RunScheduler::settle(ScheduledRun& run) {
   run.note_core();
 }
 
-// Whether the thread of a run that has just ended keeps its core for a while; the others are given to those that wait.
+// Whether the thread of a run that has just ended keeps its core for a while; other free ones are given to those that wait. Some
+// run that computes looks at the time.
 bool RunScheduler::linger(const ScheduledRun& run, Lock& lock, std::uint64_t now) {
   const ScheduledRun* const first = most_urgent_waiting();
-  if (first == nullptr || run.urgency_.priority <= first->urgency_.priority) return false;
-  lingers_until_ns_ = now + kLingerNs;
-  lingers_on_ = os::current_core();
+  if (first == nullptr || lingers_until_ns_ != 0 || first->urgency_.priority > run.urgency_.priority) return false;
+  std::uint64_t length = kLingerNs;
+  if (first->urgency_.priority == run.urgency_.priority) {
+    length = std::min(length, (now - run.begin_ns_) / 16);
+    if (length < kLeastLingerNs || now - first->wait_begin_ns_ >= kStarvedNs) return false;
+    if (t_returns.scheduler != this) t_returns = {};
+    if (t_returns.skip > 0) return --t_returns.skip, false;
+  }
+  running_count_.fetch_add(1, std::memory_order_relaxed);
   hand_out_cores(lock, true);
+  if (running_.first == nullptr) {
+    running_count_.fetch_sub(1, std::memory_order_seq_cst);
+    return false;
+  }
+  running_.first->must_pause_.store(true, std::memory_order_relaxed);
+  lingers_until_ns_ = now + length;
+  lingers_on_ = os::current_core();
+  t_returns.scheduler = this;
+  t_returns.linger = ++lingers_;
+  return true;
+}
+
+// Takes the core of a thread that lingers, unless its time is not over. False: no core has become free.
+bool RunScheduler::end_linger(bool at_once) {
+  if (lingers_until_ns_ == 0 || (!at_once && os::now_ns() < lingers_until_ns_)) return false;
+  lingers_until_ns_ = 0;
+  running_count_.fetch_sub(1, std::memory_order_seq_cst);
   return true;
 }
 
@@ -290,6 +320,9 @@ void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
   if (cores_ == 0 || mark_.in_child() || holds_core(this)) return;
   Lock lock(mutex_);
   run.arrival_ = ++arrivals_;
+  const bool has_lingered = t_returns.scheduler == this && t_returns.linger != 0;
+  const bool returns = has_lingered && t_returns.linger == lingers_ && end_linger(true);
+  if (has_lingered) t_returns.note(returns);
   const bool is_contended = waiting_.first != nullptr;
   const std::uint64_t now = is_contended ? os::now_ns() : 0;
   if (is_contended) t_turn.note_return(this, now);
@@ -299,7 +332,7 @@ void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
   run.state_ = ScheduledRun::State::kWaiting;
   waiting_.push(&run);
   if (has_room_for(run)) ask_for_core(run);
-  if (has_abandoned_core(cores_, run.wait_begin_ns_)) hand_out_cores(lock);
+  if (returns || has_abandoned_core(cores_, run.wait_begin_ns_)) hand_out_cores(lock, returns);
   if (!wait_for_core(lock, run, cancel)) cancel.fail();
   t_turn = {.scheduler = this, .begin_ns = os::now_ns(), .left_ns = 0, .quick_returns = t_turn.quick_returns};
   lock.unlock();

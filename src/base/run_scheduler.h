@@ -49,7 +49,7 @@ class RunScheduler {
   explicit RunScheduler(int cores) : cores_(cores) {}
 
   // Cores that no run's own thread has: for as many threads that help runs.
-  int idle_cores() const { return cores_ == 0 ? INT32_MAX : cores_ - running_count_.load(std::memory_order_relaxed); }
+  int idle_cores() const { return cores_ == 0 ? INT32_MAX : cores_ - running_count_.load(std::memory_order_seq_cst); }
 
   // Until removed, told when a run makes way for a more urgent one and no other takes its core.
   void add(FreeCoreListener& listener);
@@ -68,9 +68,11 @@ class RunScheduler {
   static constexpr std::uint64_t kTurnNs = 2'000'000;
   static constexpr std::uint64_t kReturnNs = 20'000;
   static constexpr std::uint64_t kFirstLookNs = 4'000'000;
-  // The thread whose run was more urgent than those that wait has its core for so long after the run's end: it has a result to hand
-  // on, and the system lets a thread that is woken go first for some milliseconds.
+  // After a run's end its thread has its core for so long, but no more than a sixteenth of the run's time, if it is expected back
+  // or was more urgent than those that wait: it has a result to hand on, and the system lets a thread that is woken go before its
+  // waker for some milliseconds. Who has come back late is not expected back for some runs.
   static constexpr std::uint64_t kLingerNs = 300'000;
+  static constexpr std::uint64_t kLeastLingerNs = 50'000;
 
  private:
   friend class ScheduledRun;
@@ -117,6 +119,7 @@ class RunScheduler {
   void stop(ScheduledRun& run);
   void hand_out_cores(Lock& lock, bool at_once = false);
   bool linger(const ScheduledRun& run, Lock& lock, std::uint64_t now);
+  bool end_linger(bool at_once);
   bool shares_core(const ScheduledRun& run) const;
   void settle(ScheduledRun& run);
   ScheduledRun* most_urgent_waiting() const;
@@ -128,9 +131,11 @@ class RunScheduler {
   List running_, waiting_;
   FreeCoreListener* listeners_ = nullptr;
   std::uint64_t arrivals_ = 0;
-  std::uint64_t lingers_until_ns_ = 0;  // until when a thread has its core beyond its run's end; 0: none has
-  int lingers_on_ = -1;                 // that core
-  std::uint64_t kept_ns_ = 0;           // when a thread that is expected back last left its core without waking another
+  std::uint64_t lingers_until_ns_ =
+      0;                       // until when a thread has its core beyond its run's end, which counts as running; 0: none has
+  std::uint64_t lingers_ = 0;  // how many have had
+  int lingers_on_ = -1;        // that core
+  std::uint64_t kept_ns_ = 0;  // when a thread that is expected back last left its core without waking another
 };
 
 // One run, on the stack of the thread that runs it.
@@ -192,6 +197,7 @@ class ScheduledRun {
   std::uint64_t arrival_ = 0;
   std::uint64_t wait_begin_ns_ = 0;
   std::uint64_t boost_end_ns_ = 0;
+  std::uint64_t begin_ns_ = 0;  // when it last got a core
   std::uint64_t waited_ns_ = 0;
   bool alone_ = false;
   std::uint64_t first_help_ns_ = 0;

@@ -170,7 +170,7 @@ struct alignas(64) ThreadPool::Slot {
   std::vector<Share> shares;
 
   bool join() {
-    std::uint32_t v = gate.load(std::memory_order_relaxed);
+    std::uint32_t v = gate.load(std::memory_order_seq_cst);
     while ((v & kOpen) != 0) {
       if (gate.compare_exchange_weak(v, v + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
     }
@@ -448,10 +448,9 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   job.deal(static_cast<std::uint32_t>(ranges), slot.shares.data(), static_cast<std::uint32_t>(thread_count_));
   job.failed.store(false, std::memory_order_relaxed);
   job.failure = Failure::kNone;
-  slot.gate.store(kOpen, std::memory_order_release);
-  // Where no core is free yet, the workers are woken once one is: whichever comes later, the open gate or the free core, sees the
-  // other.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Where no core is free yet, the workers are woken once one is. All of this is in one order: whichever comes later, the open gate or the
+  // free core, sees the other.
+  slot.gate.exchange(kOpen, std::memory_order_seq_cst);
   if (s.idle_cores() > 0) s.announce();
   const std::uint64_t done = job.work(0, &s);
   s.close_gate(slot, start, done);
