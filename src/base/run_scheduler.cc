@@ -285,11 +285,14 @@ void RunScheduler::settle(ScheduledRun& run) {
 // Whether the thread of a run that has just ended keeps its core for a while; other free ones are given to those that wait. Some
 // run that computes looks at the time.
 bool RunScheduler::linger(const ScheduledRun& run, Lock& lock, std::uint64_t now) {
+  const std::uint64_t share = (now - run.begin_ns_) / 16;
+  const bool is_short = share < kLeastLingerNs && waiting_.first->urgency_.priority >= run.urgency_.priority;
+  if (is_short || lingers_until_ns_ != 0) return false;  // without a look at all that wait
   const ScheduledRun* const first = most_urgent_waiting();
-  if (first == nullptr || lingers_until_ns_ != 0 || first->urgency_.priority > run.urgency_.priority) return false;
+  if (first == nullptr || first->urgency_.priority > run.urgency_.priority) return false;
   std::uint64_t length = kLingerNs;
   if (first->urgency_.priority == run.urgency_.priority) {
-    length = std::min(length, (now - run.begin_ns_) / 16);
+    length = std::min(length, share);
     if (length < kLeastLingerNs || now - first->wait_begin_ns_ >= kStarvedNs) return false;
     if (t_returns.scheduler != this) t_returns = {};
     if (t_returns.skip > 0) return --t_returns.skip, false;
