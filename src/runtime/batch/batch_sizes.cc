@@ -29,6 +29,7 @@ void BatchSizes::try_sizes(int first, int last) {
 }
 
 void BatchSizes::try_neighbours() {
+  kept_ = chosen_;
   try_sizes(std::max(chosen_ - 1, 0), std::min(chosen_ + 1, largest_));
   for (int i = trial_; i <= last_trial_; ++i) {
     if (i != chosen_) sizes_[i] = {};
@@ -57,7 +58,9 @@ void BatchSizes::go_on() {
   chosen_ = best();
   const bool more = trial_ < last_trial_ && trial_ <= chosen_;
   trial_ = more ? trial_ + 1 : kNone;
-  if (trial_ == kNone) again_ns_ = computed_ns_ + kAgainNs;
+  if (trial_ != kNone) return;
+  again_after_ns_ = chosen_ == kept_ ? std::min(2 * again_after_ns_, kMostAgainNs) : kAgainNs;
+  again_ns_ = computed_ns_ + again_after_ns_;
 }
 
 void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns) {

@@ -23,10 +23,12 @@ class BatchSizes {
   // long, sizes are tried from the first batch on.
   static constexpr std::uint64_t kFreeNs = 50'000'000;
   static constexpr std::uint64_t kLongRunNs = 5'000'000;
-  // A size is known after so many batches and so much time, and is looked at again after so much more.
+  // A size is known after so many batches and so much time, and is looked at again after so much more; after twice as long, up to a bound,
+  // where looking again has changed nothing.
   static constexpr std::uint32_t kTrialBatches = 2;
   static constexpr std::uint64_t kTrialNs = 20'000'000;
   static constexpr std::uint64_t kAgainNs = 3'000'000'000;
+  static constexpr std::uint64_t kMostAgainNs = 48'000'000'000;
   // A larger batch, which makes its members wait longer, must make a row cheaper by so much.
   static constexpr double kLeastGain = 0.04;
 
@@ -50,7 +52,9 @@ class BatchSizes {
   std::int64_t most_rows_;
   int largest_;  // index of the size that has the most rows
   std::uint64_t computed_ns_ = 0;
-  std::uint64_t again_ns_ = 0;
+  std::uint64_t again_ns_ = 0;  // of computed_ns_, when the next look is due
+  std::uint64_t again_after_ns_ = kAgainNs;
+  int kept_ = kNone;  // the size that was chosen before the trials
   int chosen_;
   int trial_ = kNone;
   int last_trial_ = kNone;  // of those that are to be tried one after the other

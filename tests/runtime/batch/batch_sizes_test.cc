@@ -76,6 +76,22 @@ TEST(BatchSizes, AnotherCostIsSeenLater) {
   EXPECT_EQ(settle(sizes, by_the_row), 1);
 }
 
+TEST(BatchSizes, WhereNothingChangesItLooksLessAndLessOften) {
+  BatchSizes sizes(16, 20 * kMs);
+  int looks = 0;
+  std::int64_t before = 1;
+  for (std::uint64_t computed = 0; computed < 400'000 * kMs;) {
+    const std::int64_t rows = sizes.most_rows();
+    looks += rows != 1 && before == 1 ? 1 : 0;
+    before = rows;
+    const std::uint64_t cost = by_the_row(rows);
+    sizes.note(rows, cost);
+    computed += cost;
+  }
+  EXPECT_GE(looks, 8);
+  EXPECT_LE(looks, 16);  // 130 at even intervals
+}
+
 TEST(BatchSizes, RowsOfAnotherSizeBeginWithWhatIsKnown) {
   BatchSizes known(16, 6 * kMs);
   ASSERT_EQ(settle(known, weights_once), 16);
