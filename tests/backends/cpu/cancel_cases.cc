@@ -123,9 +123,18 @@ void add_rows(Cases* all) {
   for (const auto& [kernel, op] : {std::pair{"reduce_sum", "ReduceSum"},
                                    {"reduce_mean", "ReduceMean"},
                                    {"reduce_max", "ReduceMax"},
-                                   {"reduce_min", "ReduceMin"}}) {
+                                   {"reduce_min", "ReduceMin"},
+                                   {"reduce_l1", "ReduceL1"},
+                                   {"reduce_l2", "ReduceL2"},
+                                   {"reduce_sum_square", "ReduceSumSquare"},
+                                   {"reduce_log_sum", "ReduceLogSum"}}) {
     all->push_back(at_end(kernel, Case(op, 18).x({4 * kMany}).list({0})));
     all->push_back(at_end(kernel, Case(op, 18).x({kMany / 16, 40}).list({0})));
+  }
+  // The largest of some is often that of all: what has been done would not be seen.
+  for (const auto& [kernel, op] : {std::pair{"reduce_mean", "ReduceMean"}, {"reduce_l2", "ReduceL2"}}) {
+    all->push_back(at_end(kernel, Case(op, 18).x({kMany / 8, 2, 8}).list({0, 2})));
+    all->push_back(at_end(kernel, Case(op, 18).x({kMany / 16, 2, 4, 3}).list({0, 2})));
   }
   all->push_back(at_end("softmax", Case("Softmax", 13).x({1, kMany})));
   all->push_back(at_end("softmax", Case("Softmax", 13).x({kMany / 16, 17}).integer("axis", 0)));

@@ -16,6 +16,8 @@ constexpr std::int64_t kPartRows = 1024;  // of a column
 constexpr std::int64_t kLeastColumns = 32, kMostColumns = 256;  // columns that are processed together
 constexpr std::int64_t kRowWork = 16;  // units per row for its first access: rows lie in different cache lines
 
+using simd_rows::joining;
+
 Reduce sum_for(Reduce op) { return op == Reduce::kMean ? Reduce::kSum : op; }
 
 // Reduces up to kMostColumns columns into `to`, which has room for two rows of `width` floats.
@@ -23,7 +25,7 @@ bool reduce_some_columns(const simd_rows::Loops& loops, Reduce op, const float* 
                          std::int64_t width, float* to, CancelPoints* points) {
   return in_parts(points, n, kPartRows, width + kRowWork, [&](std::int64_t row, std::int64_t end) {
     loops.reduce_columns(op, x + row * step, row == 0 ? to : to + width, end - row, step, width);
-    if (row > 0) loops.reduce_columns(op, to, to, 2, width, width);
+    if (row > 0) loops.reduce_columns(joining(op), to, to, 2, width, width);
   });
 }
 
@@ -34,7 +36,7 @@ float reduce_long(Isa isa, Reduce op, const float* x, std::int64_t n, CancelPoin
   float both[2] = {};
   const bool goes_on = in_parts(points, n, kLongLine, 1, [&](std::int64_t i, std::int64_t end) {
     both[i == 0 ? 0 : 1] = loops.reduce(sum_for(op), x + i, end - i);
-    if (i > 0) both[0] = loops.reduce(sum_for(op), both, 2);
+    if (i > 0) both[0] = loops.reduce(joining(op), both, 2);
   });
   if (!goes_on) return 0;
   return op == Reduce::kMean ? both[0] / static_cast<float>(n) : both[0];

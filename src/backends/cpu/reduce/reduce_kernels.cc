@@ -1,9 +1,10 @@
-// ReduceSum, ReduceMean, ReduceMax and ReduceMin of float32 over neighbouring axes: the input is seen as [outer, length, inner], in
-// either layout. A tile is a run of outputs.
+// ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceL1, ReduceL2, ReduceSumSquare and ReduceLogSum of float32 over any axes, in
+// either layout. Neighbouring axes of a kind are one. What lies innermost is seen as [length, inner]; further reduced axes outside
+// of that are joined run by run. A tile is a run of outputs.
 #include "ops/reduce.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 
 #include "backends/cpu/elementwise/elementwise_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
@@ -13,11 +14,40 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kColumns = 32;  // outputs of a tile are a multiple where neighbours are reduced together
+constexpr std::int64_t kColumns = 32;       // outputs of a tile are a multiple where neighbours are reduced together
+constexpr std::int64_t kMostColumns = 256;  // that several runs are joined for at a time
+constexpr std::int64_t kRunWork = 32;       // of a run, beside its elements
+
+// Axes of one kind, the last varies fastest.
+struct AxisList {
+  std::int32_t rank = 0;
+  std::int64_t dim[kMaxRank] = {}, stride[kMaxRank] = {};
+
+  void add(std::int64_t d, std::int64_t s) {
+    dim[rank] = d;
+    stride[rank++] = s;
+  }
+  std::int64_t count() const {
+    std::int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n = checked_mul(n, dim[i]);
+    return n;
+  }
+  std::int64_t offset(std::int64_t index) const {
+    std::int64_t at = 0;
+    for (int i = rank - 1; i > 0; --i) {
+      at += index % dim[i] * stride[i];
+      index /= dim[i];
+    }
+    return rank > 0 ? at + index * stride[0] : 0;
+  }
+};
 
 struct ReduceState {
   Isa isa;
-  std::int64_t length, inner, count, per_tile;
+  std::int64_t length, step, inner, count, per_tile;
+  std::int64_t runs;  // of `length` elements, to one output
+  float divisor;      // of the mean
+  AxisList kept, reduced;
 };
 
 // The axes as bits; constant where they are an input (supports has checked it).
@@ -30,11 +60,6 @@ std::uint32_t axes_of(const OpDesc& d) {
     for (std::size_t i = 0; i < n; ++i) std::memcpy(&values[i], axes->as<char>() + i * sizeof(std::int64_t), sizeof(std::int64_t));
   }
   return reduce_axes(*d.node, d.inputs[0].shape.rank(), {values, n});
-}
-
-bool are_neighbours(std::uint32_t bits) {
-  const std::uint32_t run = bits >> std::countr_zero(bits);
-  return (run & (run + 1)) == 0;
 }
 
 // The axes as they are stored.
@@ -53,16 +78,13 @@ Refusal supports(const OpDesc& d) {
     if (axes == nullptr) return "the axes are not constant";
     if (axes->desc.dtype != DType::kInt64 || axes->desc.shape.elements() > kMaxRank) return "the axes are not a short int64 list";
   }
-  const std::uint32_t bits = axes_of(d);
-  if (bits == 0) return "no axes";
-  return are_neighbours(bits) ? nullptr : "only over neighbouring axes";
+  return axes_of(d) == 0 ? "no axes" : nullptr;
 }
 
-// Channels last, where the axes are then neighbours too. Without axis 1 what is left lies channels last as well; with it, plain.
+// Channels last. Without axis 1 what is left lies channels last as well; with it, plain.
 void layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> outputs) {
-  const int rank = d.inputs[0].shape.rank();
   const std::uint32_t bits = axes_of(d);
-  const bool takes = inputs[0] == Layout::kChannelsLast && (bits & 1u) == 0 && are_neighbours(stored_bits(bits, rank, inputs[0]));
+  const bool takes = inputs[0] == Layout::kChannelsLast && (bits & 1u) == 0;
   std::fill(inputs.begin(), inputs.end(), Layout::kPlain);
   if (!takes) return;
   inputs[0] = Layout::kChannelsLast;
@@ -71,22 +93,91 @@ void layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> output
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ReduceState>();
+  s = ReduceState{};
   const Shape x = stored_shape(d.inputs[0].shape, d.input_layout(0));
   const std::uint32_t bits = stored_bits(axes_of(d), x.rank(), d.input_layout(0));
-  const int first = std::countr_zero(bits);
-  const int last = static_cast<int>(std::bit_width(bits));
   s.isa = cpu_isa();
-  s.length = x.elements(first, last);
-  s.inner = x.elements(last, x.rank());
-  s.count = checked_mul(x.elements(0, first), s.inner);
-  s.per_tile = units_per_tile(s.count, static_cast<double>(s.length), kElementsPerTile);
+  s.inner = s.length = s.step = 1;
+  std::int64_t stride = 1;
+  AxisList kept, reduced;  // from the innermost on
+  bool was_reduced = false, first = true;
+  for (int axis = x.rank() - 1; axis >= 0; --axis) {
+    const bool is_reduced = (bits >> axis & 1u) != 0;
+    if (x[axis] == 1) continue;
+    AxisList& list = is_reduced ? reduced : kept;
+    if (first || was_reduced != is_reduced) {
+      list.add(x[axis], stride);
+    } else {
+      list.dim[list.rank - 1] = checked_mul(list.dim[list.rank - 1], x[axis]);
+    }
+    stride = checked_mul(stride, x[axis]);
+    was_reduced = is_reduced;
+    first = false;
+  }
+  const auto keep_others = [](const AxisList& from, int begin, AxisList* to) {
+    for (int i = from.rank - 1; i >= begin; --i) to->add(from.dim[i], from.stride[i]);
+  };
+  const bool has_inner = kept.rank > 0 && kept.stride[0] == 1;
+  if (has_inner) s.inner = kept.dim[0];
+  if (reduced.rank > 0) {
+    s.length = reduced.dim[0];
+    s.step = reduced.stride[0];
+  }
+  keep_others(kept, has_inner ? 1 : 0, &s.kept);
+  keep_others(reduced, 1, &s.reduced);
+  s.runs = s.reduced.count();
+  if (s.runs == 0) s.length = 0, s.runs = 1, s.reduced = {};  // of nothing
+  s.divisor = static_cast<float>(checked_mul(s.length, s.runs));
+  s.count = checked_mul(s.kept.count(), s.inner);
+  s.per_tile = units_per_tile(s.count, static_cast<double>(s.length) * static_cast<double>(s.runs), kElementsPerTile);
   if (s.inner > 1) s.per_tile = ceil_div(s.per_tile, kColumns) * kColumns;
   p->tiles = ceil_div(s.count, s.per_tile);
   p->flops = static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
 }
 
+enum class Finish { kNone, kRoot, kLogarithm };
+
+// One output.
 template <simd_rows::Reduce Op>
+float reduce_runs(const ReduceState& s, const simd_rows::Loops& loops, const float* x, CancelPoints* points) {
+  constexpr simd_rows::Reduce kPart = Op == simd_rows::Reduce::kMean ? simd_rows::Reduce::kSum : Op;
+  const bool is_long = s.length > kLongLine;
+  float both[2] = {};
+  for (std::int64_t r = 0; r < s.runs && !points->stopped; ++r) {
+    const float* from = x + s.reduced.offset(r);
+    both[r == 0 ? 0 : 1] = is_long ? reduce_long(s.isa, kPart, from, s.length, points) : loops.reduce(kPart, from, s.length);
+    if (r > 0) both[0] = loops.reduce(joining(Op), both, 2);
+    if (!is_long && stops(points, s.length + kRunWork)) break;
+  }
+  return Op == simd_rows::Reduce::kMean ? both[0] / s.divisor : both[0];
+}
+
+// Outputs that lie side by side.
+template <simd_rows::Reduce Op>
+void reduce_run_columns(const ReduceState& s, const simd_rows::Loops& loops, const float* x, float* y, std::int64_t width,
+                        CancelPoints* points) {
+  constexpr simd_rows::Reduce kPart = Op == simd_rows::Reduce::kMean ? simd_rows::Reduce::kSum : Op;
+  const bool is_long = s.length > kLongColumn;
+  for (std::int64_t j = 0; j < width && !points->stopped; j += kMostColumns) {
+    const std::int64_t columns = std::min(kMostColumns, width - j);
+    float both[2 * kMostColumns];
+    for (std::int64_t r = 0; r < s.runs && !points->stopped; ++r) {
+      const float* from = x + s.reduced.offset(r) + j;
+      float* const to = r == 0 ? both : both + columns;
+      if (is_long) {
+        reduce_long_columns(s.isa, kPart, from, to, s.length, s.step, columns, points);
+      } else {
+        loops.reduce_columns(kPart, from, to, s.length, s.step, columns);
+      }
+      if (r > 0) loops.reduce_columns(joining(Op), both, both, 2, columns, columns);
+      if (!is_long && stops(points, s.length * columns + kRunWork)) break;
+    }
+    for (std::int64_t i = 0; i < columns; ++i) y[j + i] = Op == simd_rows::Reduce::kMean ? both[i] / s.divisor : both[i];
+  }
+}
+
+template <simd_rows::Reduce Op, Finish kFinish>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ReduceState>();
   const simd_rows::Loops& loops = simd_rows::loops(s.isa);
@@ -99,25 +190,37 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     float* y = args.out<float>();
     for (std::int64_t at = first; at < last;) {
       const std::int64_t column = at % s.inner;
-      const float* x = args.in<float>(0) + at / s.inner * s.length * s.inner + column;
+      const float* x = args.in<float>(0) + s.kept.offset(at / s.inner) + column;
       const std::int64_t width = last - at < s.inner - column ? last - at : s.inner - column;
-      if (s.inner == 1) {
+      if (s.runs > 1) {
+        if (s.inner == 1) {
+          y[at] = reduce_runs<Op>(s, loops, x, &points);
+        } else {
+          reduce_run_columns<Op>(s, loops, x, y + at, width, &points);
+        }
+        if (points.stopped) return;
+      } else if (s.inner == 1) {
         y[at] = is_long ? reduce_long(s.isa, Op, x, s.length, &points) : loops.reduce(Op, x, s.length);
       } else if (is_long) {
-        reduce_long_columns(s.isa, Op, x, y + at, s.length, s.inner, width, &points);
+        reduce_long_columns(s.isa, Op, x, y + at, s.length, s.step, width, &points);
       } else {
-        loops.reduce_columns(Op, x, y + at, s.length, s.inner, width);
+        loops.reduce_columns(Op, x, y + at, s.length, s.step, width);
       }
       at += width;
       if (is_long && points.stopped) return;
+    }
+    if constexpr (kFinish == Finish::kRoot) {
+      for (std::int64_t i = first; i < last; ++i) y[i] = std::sqrt(y[i]);
+    } else if constexpr (kFinish == Finish::kLogarithm) {
+      for (std::int64_t i = first; i < last; ++i) y[i] = std::log(y[i]);
     }
     simd_elementwise::loops(s.isa).chain(y + first, last - first, epilogue_of(*args.desc));
   }
 }
 
-template <simd_rows::Reduce Op>
+template <simd_rows::Reduce Op, Finish kFinish = Finish::kNone>
 constexpr Kernel row(const char* name, const char* op) {
-  return {.name = name, .op = op, .rank = 10, .supports = supports, .plan = plan, .run = run<Op>, .layouts = layouts};
+  return {.name = name, .op = op, .rank = 10, .supports = supports, .plan = plan, .run = run<Op, kFinish>, .layouts = layouts};
 }
 
 constexpr Kernel kKernels[] = {
@@ -125,6 +228,10 @@ constexpr Kernel kKernels[] = {
     row<simd_rows::Reduce::kMean>("reduce_mean", "ReduceMean"),
     row<simd_rows::Reduce::kMax>("reduce_max", "ReduceMax"),
     row<simd_rows::Reduce::kMin>("reduce_min", "ReduceMin"),
+    row<simd_rows::Reduce::kAbsSum>("reduce_l1", "ReduceL1"),
+    row<simd_rows::Reduce::kSquareSum, Finish::kRoot>("reduce_l2", "ReduceL2"),
+    row<simd_rows::Reduce::kSquareSum>("reduce_sum_square", "ReduceSumSquare"),
+    row<simd_rows::Reduce::kSum, Finish::kLogarithm>("reduce_log_sum", "ReduceLogSum"),
 };
 
 }  // namespace

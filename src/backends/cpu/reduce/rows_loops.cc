@@ -52,6 +52,8 @@ inline float fold(const float* x, std::int64_t n, F f) {
 }
 
 inline Vec same(Vec x) { return x; }
+inline Vec absolute(Vec x) { return max_of(x, -x); }
+inline Vec square(Vec x) { return x * x; }
 
 float reduce(Reduce op, const float* x, std::int64_t n) {
   switch (op) {
@@ -59,13 +61,15 @@ float reduce(Reduce op, const float* x, std::int64_t n) {
     case Reduce::kMean: return fold<SumOp>(x, n, same) / static_cast<float>(n);
     case Reduce::kMax: return fold<MaxOp>(x, n, same);
     case Reduce::kMin: return fold<MinOp>(x, n, same);
+    case Reduce::kAbsSum: return fold<SumOp>(x, n, absolute);
+    case Reduce::kSquareSum: return fold<SumOp>(x, n, square);
   }
   return 0;
 }
 
 // Two vectors of columns, in four chains of rows each: row i belongs to chain i % 4.
-template <typename Op>
-inline void fold_columns(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes, Vec (&to)[2]) {
+template <typename Op, typename F>
+inline void fold_columns(const float* x, std::int64_t n, std::int64_t step, std::int64_t lanes, Vec (&to)[2], F f) {
   Vec a[4][2];
   for (int j = 0; j < 4; ++j) a[j][0] = a[j][1] = splat(Op::kStart);
   const bool whole = lanes == 2 * kLanes;
@@ -73,26 +77,26 @@ inline void fold_columns(const float* x, std::int64_t n, std::int64_t step, std:
   for (; whole && i + 4 <= n; i += 4) {
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j) {
-      a[j][0] = Op::add(a[j][0], load(x + (i + j) * step));
-      a[j][1] = Op::add(a[j][1], load(x + (i + j) * step + kLanes));
+      a[j][0] = Op::add(a[j][0], f(load(x + (i + j) * step)));
+      a[j][1] = Op::add(a[j][1], f(load(x + (i + j) * step + kLanes)));
     }
   }
   const std::int64_t first = lanes < kLanes ? lanes : kLanes;
   const std::int64_t second = lanes - first;
   for (; i < n; ++i) {
     const auto j = static_cast<int>(i % 4);
-    a[j][0] = Op::add(a[j][0], load_n(x + i * step, first));
-    if (second > 0) a[j][1] = Op::add(a[j][1], load_n(x + i * step + kLanes, second));
+    a[j][0] = Op::add(a[j][0], f(load_n(x + i * step, first)));
+    if (second > 0) a[j][1] = Op::add(a[j][1], f(load_n(x + i * step + kLanes, second)));
   }
   for (int k = 0; k < 2; ++k) to[k] = Op::add(Op::add(a[0][k], a[1][k]), Op::add(a[2][k], a[3][k]));
 }
 
-template <typename Op>
-void reduce_columns_of(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, float divisor) {
+template <typename Op, typename F>
+void reduce_columns_of(const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width, float divisor, F f) {
   for (std::int64_t j = 0; j < width; j += 2 * kLanes) {
     const std::int64_t lanes = width - j < 2 * kLanes ? width - j : 2 * kLanes;
     Vec v[2];
-    fold_columns<Op>(x + j, n, step, lanes, v);
+    fold_columns<Op>(x + j, n, step, lanes, v, f);
     for (int k = 0; k < 2 && k * kLanes < lanes; ++k) {
       const std::int64_t left = lanes - k * kLanes;
       store_n(y + j + k * kLanes, divisor == 1 ? v[k] : v[k] / splat(divisor), left < kLanes ? left : kLanes);
@@ -102,10 +106,12 @@ void reduce_columns_of(const float* x, float* y, std::int64_t n, std::int64_t st
 
 void reduce_columns(Reduce op, const float* x, float* y, std::int64_t n, std::int64_t step, std::int64_t width) {
   switch (op) {
-    case Reduce::kSum: return reduce_columns_of<SumOp>(x, y, n, step, width, 1);
-    case Reduce::kMean: return reduce_columns_of<SumOp>(x, y, n, step, width, static_cast<float>(n));
-    case Reduce::kMax: return reduce_columns_of<MaxOp>(x, y, n, step, width, 1);
-    case Reduce::kMin: return reduce_columns_of<MinOp>(x, y, n, step, width, 1);
+    case Reduce::kSum: return reduce_columns_of<SumOp>(x, y, n, step, width, 1, same);
+    case Reduce::kMean: return reduce_columns_of<SumOp>(x, y, n, step, width, static_cast<float>(n), same);
+    case Reduce::kMax: return reduce_columns_of<MaxOp>(x, y, n, step, width, 1, same);
+    case Reduce::kMin: return reduce_columns_of<MinOp>(x, y, n, step, width, 1, same);
+    case Reduce::kAbsSum: return reduce_columns_of<SumOp>(x, y, n, step, width, 1, absolute);
+    case Reduce::kSquareSum: return reduce_columns_of<SumOp>(x, y, n, step, width, 1, square);
   }
 }
 

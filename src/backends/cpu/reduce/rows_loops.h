@@ -9,7 +9,9 @@
 
 namespace evn::simd_rows {
 
-enum class Reduce : std::int32_t { kSum, kMean, kMax, kMin };
+enum class Reduce : std::int32_t { kSum, kMean, kMax, kMin, kAbsSum, kSquareSum };
+// What joins reductions of parts of a line; the mean's is the sum.
+constexpr Reduce joining(Reduce op) { return op == Reduce::kMax || op == Reduce::kMin ? op : Reduce::kSum; }
 
 // y = (x - mean) / sqrt(variance + epsilon) * scale + bias over a line; without `centered`, 0 takes the place of the mean.
 struct Norm {
