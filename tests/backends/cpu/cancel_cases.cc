@@ -91,6 +91,7 @@ void add_elementwise(Cases* all) {
     all->push_back({kernel, Case(op, kOpset).x({8, 1, 16, 1, 32, 1, 64, 2}).x({8, 2, 1, 2, 1, 2, 64, 1})});
   }
   all->push_back({"cast_to_half", Case("Cast", kOpset).x({1, kMany}).integer("to", EVN_DTYPE_FLOAT16)});
+  all->push_back({"cast", Case("Cast", kOpset).x({1, kMany}).integer("to", EVN_DTYPE_INT64)});
   all->push_back({"cast_from_half", Case("Cast", kOpset).in(DType::kFloat16, {1, kMany}).integer("to", EVN_DTYPE_FLOAT32)});
 }
 

@@ -53,6 +53,13 @@ def _plane(draw, low=6, high=33):
     return size(draw, low, high), size(draw, low, high)
 
 
+@reaches("cast", op="Cast")
+def cast(draw):
+    kind, to = draw.one(("uint8", 1), ("int8", 1), ("bool", 1), ("int32", 1), ("int64", 1), ("float32", 9), ("float32", 6), ("float32", 7), ("int32", 7),
+                        ("int64", 6), ("bool", 7), ("bool", 6), ("int64", 9), ("int32", 9))
+    return draw.case([draw.values((size(draw, 1, 130),), kind)], {"to": to})
+
+
 @reaches("cast_to_half", op="Cast")
 def cast_to_half(draw):
     return draw.case([draw.values((size(draw, 1, 130),))], {"to": 10})
