@@ -84,7 +84,7 @@ void check_open(cl_int code, const char* call, const DeviceRequest& request) {
 
 std::shared_ptr<Device> open_device(const DeviceRequest& request) {
   OpenClFound found = choose(request);
-  if (const std::string_view kernels = request.settings.text("kernels", "auto"); kernels != "auto")
+  if (const std::string kernels = request.settings.text("kernels", "auto"); kernels != "auto")
     found.kernels_of_cpus = kernels == "cpu";
   const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
   cl_int code = CL_SUCCESS;
