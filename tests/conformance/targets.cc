@@ -49,7 +49,8 @@ const Opened& opened() {
   static const Opened* all = [] {
     auto* o = new Opened;
     for (const Backend* backend : builtin_backends()) open_one(*backend, o);
-    open_one(opencl_backend, o, "gpu");
+    // Once is enough: not in the runs that are for an instruction set of the CPU's.
+    if (std::getenv("EVN_CPU_ISA") == nullptr) open_one(opencl_backend, o, "gpu");
     open_one(mock_backend, o);
     return o;
   }();
