@@ -35,11 +35,11 @@ class Variadic {
     ValueId left = operands[0];
     for (std::size_t i = 1; i + 1 < operands.size(); ++i) {
       cancellation_point();
-      const std::string part = name + "/" + std::to_string(i - 1);
-      Node node = Matcher::made(of_two, "", since, part, edit_.node(n).region);
+      // All are the model's node: errors and rules name it.
+      Node node = Matcher::made(of_two, "", since, name, edit_.node(n).region);
       node.model_op = model_op;
       node.inputs = {left, operands[i]};
-      left = edit_.add_value(part, DType::kFloat32);
+      left = edit_.add_value(name + "/" + std::to_string(i - 1), DType::kFloat32);
       node.outputs = {left};
       edit_.insert_node(n, std::move(node));
     }
