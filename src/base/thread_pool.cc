@@ -448,8 +448,8 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   job.deal(static_cast<std::uint32_t>(ranges), slot.shares.data(), static_cast<std::uint32_t>(thread_count_));
   job.failed.store(false, std::memory_order_relaxed);
   job.failure = Failure::kNone;
-  // Where no core is free yet, the workers are woken once one is. All of this is in one order: whichever comes later, the open gate or the
-  // free core, sees the other.
+  // Where no core is free yet, the workers are woken once one is. All of this is in one order: whichever comes later, the open gate
+  // or the free core, sees the other.
   slot.gate.exchange(kOpen, std::memory_order_seq_cst);
   if (s.idle_cores() > 0) s.announce();
   const std::uint64_t done = job.work(0, &s);

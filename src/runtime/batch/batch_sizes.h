@@ -23,8 +23,8 @@ class BatchSizes {
   // long, sizes are tried from the first batch on.
   static constexpr std::uint64_t kFreeNs = 50'000'000;
   static constexpr std::uint64_t kLongRunNs = 5'000'000;
-  // A size is known after so many batches and so much time, and is looked at again after so much more; after twice as long, up to a bound,
-  // where looking again has changed nothing.
+  // A size is known after so many batches and so much time, and is looked at again after so much more; after twice as long, up to a
+  // bound, where looking again has changed nothing.
   static constexpr std::uint32_t kTrialBatches = 2;
   static constexpr std::uint64_t kTrialNs = 20'000'000;
   static constexpr std::uint64_t kAgainNs = 3'000'000'000;
