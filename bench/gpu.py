@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Networks and their products on an OpenCL GPU, beside PyTorch on CUDA in the same run where that is installed.
 
-usage: gpu.py [--device D] [--models LIST] [--layers N] [--seconds S] [--markdown FILE]
+usage: gpu.py [--device D] [--models LIST] [--layers N] [--seconds S]
 
 products    square matrices and 3 x 3 convolutions of ResNet's shapes, float32, inputs and outputs on the device
-models      the skeletons of bench/models with noise for weights and models of EVENER_MODELS, from host arrays to host arrays; answers are
+models      the skeletons of bench/models with noise for weights, from host arrays to host arrays; answers are
             compared with those of the library's CPU. PyTorch runs torchvision's or transformers' network of the same name, eagerly, in
             float32 with and without TF32 and in float16
 layers      with --layers the N nodes of each model that take longest, as `evener bench --layers` tells them (EVENER_COMMAND)
@@ -60,7 +60,7 @@ def torch_network(name):
     if torch is None:
         return None
     try:
-        if name.startswith(("bert", "vit")) and name != "vit_b_16":
+        if name.startswith("bert"):
             from transformers import BertConfig, BertModel
             sizes = {"bert_mini": (256, 4, 4), "bert_base": (768, 12, 12)}[name]
             network = BertModel(BertConfig(hidden_size=sizes[0], num_hidden_layers=sizes[1], num_attention_heads=sizes[2], intermediate_size=4 * sizes[0]))
@@ -186,6 +186,8 @@ def models(names, device, seconds, layer_count):
     for name, path, shapes in traced if layer_count else []:
         print(f"\n#### {name}\n")
         layers(path, device, shapes, layer_count)
+    for _, path, _ in traced:
+        os.unlink(path)
 
 
 def main():

@@ -393,12 +393,14 @@ void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
 }
 
 void RunScheduler::add(FreeCoreListener& listener) {
+  if (mark_.in_child()) return;  // the lock may be held for ever, and nobody pauses there
   const std::lock_guard<std::mutex> lock(mutex_);
   listener.next = listeners_;
   listeners_ = &listener;
 }
 
 void RunScheduler::remove(FreeCoreListener& listener) {
+  if (mark_.in_child()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   FreeCoreListener** at = &listeners_;
   while (*at != &listener) at = &(*at)->next;

@@ -24,8 +24,11 @@ def fork_when_others_sleep():
     """os.fork() once all other threads of the process sleep: a child cannot allocate when another thread was in AddressSanitizer's
     allocator, whose locks stay locked in the child (glibc's do not)."""
     def others():
-        stats = [path.read_text().rpartition(")")[2] for path in pathlib.Path("/proc/self/task").glob("*/stat")
-                 if path.parent.name != str(threading.get_native_id())]
+        try:
+            stats = [path.read_text().rpartition(")")[2] for path in pathlib.Path("/proc/self/task").glob("*/stat")
+                     if path.parent.name != str(threading.get_native_id())]
+        except OSError:  # a thread has just ended
+            return False
         return all(stat.split()[0] == "S" for stat in stats)
     asleep = 0
     while asleep < 3:  # three times in a row: some might have been about to go on
