@@ -39,7 +39,7 @@ def typed(dtype, *shape, low=0, high=100):
 
 
 def small(*shape):
-    """Of which a step of a recurrent network does not make more out of a rounding than there was."""
+    """Normal numbers so small that the steps of a recurrent network do not amplify roundings."""
     return lambda random: random.normal(0, 0.03, shape).astype("float32")
 
 
