@@ -12,30 +12,42 @@ void infer_hardmax(InferContext& c) {
   infer_same_shape(c);
 }
 
-void reference_hardmax(const ReferenceContext& c) {
+// Elements that compete with each other: `count` lines of `length` elements, `inner` apart.
+struct Lines {
+  std::int64_t count, length, inner;
+};
+
+Lines lines_of(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const int axis = normalize_axis(attr_int(c.node, 0), x.rank());
   const bool one_axis = c.node.op->since >= 13;
   const std::int64_t length = one_axis ? x[axis] : x.elements(axis, x.rank());
   const std::int64_t inner = one_axis ? x.elements(axis + 1, x.rank()) : 1;
-  if (x.elements() == 0) return;
+  return {length > 0 ? x.elements() / length : 0, length, inner};
+}
+
+std::int64_t parts_of_hardmax(const ReferenceContext& c) { return lines_of(c).count; }
+
+void reference_hardmax(const ReferenceContext& c) {
+  const Lines lines = lines_of(c);
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t row = 0; row < x.elements() / length; ++row) {
-      cancellation_point();
-      const std::int64_t begin = row / inner * length * inner + row % inner;
+    for (std::int64_t line = c.begin; line < std::min(c.end, lines.count); ++line) {
+      const std::int64_t begin = line / lines.inner * lines.length * lines.inner + line % lines.inner;
       const T* from = c.input(0).as<T>() + begin;
       T* to = c.output().as<T>() + begin;
       std::int64_t best = 0;
-      for (std::int64_t i = 1; i < length; ++i) {
-        cancellation_point();
-        const T top = from[best * inner];
-        if (from[i * inner] > top || (std::isnan(from[i * inner]) && !std::isnan(top))) best = i;
-      }
-      for (std::int64_t i = 0; i < length; ++i) {
-        cancellation_point();
-        to[i * inner] = i == best ? 1 : 0;
-      }
+      T top = from[0];
+      in_pieces(lines.length, 1, [&](std::int64_t i, std::int64_t end) {
+        for (; i < end; ++i) {
+          const T x = from[i * lines.inner];
+          to[i * lines.inner] = 0;
+          if (x <= top || std::isnan(top)) continue;
+          best = i;
+          top = x;
+        }
+      });
+      to[best * lines.inner] = 1;
     }
   });
 }
@@ -48,13 +60,15 @@ constexpr OpDef kOps[] = {
      .attributes = kAxis1,
      .dtypes = kFloats,
      .infer = infer_hardmax,
-     .reference = reference_hardmax},
+     .reference = reference_hardmax,
+     .parts = parts_of_hardmax},
     {.name = "Hardmax",
      .since = 13,
      .attributes = kAxis13,
      .dtypes = kFloats,
      .infer = infer_hardmax,
-     .reference = reference_hardmax},
+     .reference = reference_hardmax,
+     .parts = parts_of_hardmax},
 };
 
 }  // namespace

@@ -116,6 +116,9 @@ struct ReferenceContext {
   std::span<const ConstTensor> inputs;  // [i].present() is false where an optional input is not given
   std::span<const MutableTensor> outputs;
   RunServices services = {};
+  // Of an operator with `parts`: those that are to be computed. `end` may lie beyond the last.
+  std::int64_t begin = 0;
+  std::int64_t end = INT64_MAX;
 
   // A string that an operator makes.
   TextElement add_text(std::string_view bytes) const {
@@ -197,6 +200,9 @@ struct OpDef {
   void (*host)(HostContext& c) = nullptr;
   const BodyRule* body = nullptr;
   const struct CustomOp* custom = nullptr;  // of a host (ops/custom.h); then attributes may have any names, and none are resolved
+  // Into how many parts (rows, channels, boxes) of the outputs the work falls, by the shapes alone; no data is there. The reference
+  // computes those of [c.begin, c.end), several threads each their own. nullptr: it cannot be cut.
+  std::int64_t (*parts)(const ReferenceContext& c) = nullptr;
 };
 
 struct OpFamily {

@@ -113,6 +113,15 @@ TEST_P(Conformance, EveryKernelGivesWhatTheReferenceGives) {
   });
 }
 
+TEST_P(Conformance, PartsOfTheReferenceTogetherGiveTheWhole) {
+  for_each_case(GetParam(), [](const Case& c) {
+    const KernelSubject s = make_subject(c, 3, {});
+    if (s.node.op->parts == nullptr) return;
+    for (const int shares : {2, 3, 7})
+      EXPECT_TRUE(test::reference_result(s, shares) == test::reference_result(s)) << shares << " shares";
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Of, Conformance, testing::ValuesIn(case_ops()), param_name);
 
 // ------------------------------------------------------------------------------------------------ determinism --

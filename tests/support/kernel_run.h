@@ -121,13 +121,19 @@ inline std::vector<Bytes> blank_outputs(const KernelSubject& s) {
   return out;
 }
 
-inline std::vector<Bytes> reference_result(const KernelSubject& s) {
+// `shares`: the reference is called so many times, for as many of its parts each (OpDef::parts), from the last ones on.
+inline std::vector<Bytes> reference_result(const KernelSubject& s, std::int64_t shares = 1) {
   std::vector<Bytes> out = blank_outputs(s);
   std::vector<ConstTensor> in;
   std::vector<MutableTensor> to;
   for (std::size_t i = 0; i < s.inputs.size(); ++i) in.push_back({s.inputs[i], s.values[i].data()});
   for (std::size_t i = 0; i < out.size(); ++i) to.push_back({s.outputs[i], out[i].data()});
-  run_reference({s.node, in, to});
+  ReferenceContext c{s.node, in, to};
+  const std::int64_t parts = shares > 1 ? s.node.op->parts(c) : 0;
+  for (std::int64_t i = shares - 1; i >= 0; --i) {
+    if (shares > 1) c.begin = i * parts / shares, c.end = (i + 1) * parts / shares;
+    run_reference(c);
+  }
   return out;
 }
 
