@@ -51,6 +51,7 @@ struct Taps {
 
 inline Taps taps_of(const WindowAxis& a, std::int64_t output) {
   const std::int64_t start = output * a.stride - a.pad_begin;
+  if (start >= 0 && start + (a.kernel - 1) * a.dilation < a.input) return {start, a.kernel, a.kernel};
   const std::int64_t skip = start < 0 ? ceil_div(-start, a.dilation) : 0;
   const auto below = [&](std::int64_t limit) {
     return std::clamp<std::int64_t>(start >= limit ? 0 : ceil_div(limit - start, a.dilation), 0, a.kernel);

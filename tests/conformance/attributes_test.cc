@@ -269,7 +269,7 @@ constexpr Exemption kUnreadByKernels[] = {
     {"group_query_attention", "qk_output", "takes no nodes whose scores are an output"},
     {"group_query_attention", "kv_cache_bit_width", "takes no quantized caches"},
     {"group_query_attention", "v_quant_type", "of k_quant_type's kind, which it looks at"},
-    {"max_pool max_pool_bytes max_pool_volume", "storage_order", "takes no nodes whose indices are an output"},
+    {"max_pool max_pool_bytes", "storage_order", "takes no nodes whose indices are an output"},
     {"conv_transpose_nhwc", "kernel_shape", "the weight's own dims, with which the shape rule has compared it"},
     {"quantize quantize_linear cast cast_like cast_to_half cast_from_half", "saturate",
      "of floating formats of 8 bits, which it does not take"},

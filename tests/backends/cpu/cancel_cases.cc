@@ -294,12 +294,11 @@ void add_pools(Cases* all) {
   for (const auto& [kernel, op] : {std::pair{"max_pool", "MaxPool"}, {"average_pool", "AveragePool"}}) {
     all->push_back({kernel, Case(op, 12).x({1, 1, 4, kMany / 2}).ints("kernel_shape", {3, 3}).ints("pads", {1, 1, 1, 1})});
     all->push_back({kernel, Case(op, 12).x({1, 4096, 3, 48}).ints("kernel_shape", {3, 33})});
-  }
-  all->push_back(at_end("global_average_pool", Case("GlobalAveragePool", 1).x({1, 2, 1, kMany})));
-  for (const auto& [kernel, op] : {std::pair{"max_pool_volume", "MaxPool"}, {"average_pool_volume", "AveragePool"}}) {
     all->push_back(
         {kernel, Case(op, kOpset).x({1, 4, 16, 256, 256}).ints("kernel_shape", {3, 3, 3}).ints("pads", {1, 1, 1, 1, 1, 1})});
+    all->push_back(at_end(kernel, Case(op, 12).x({1, 1, 64, kMany / 16}).ints("kernel_shape", {64, 5}).ints("strides", {1, 3})));
   }
+  all->push_back(at_end("global_average_pool", Case("GlobalAveragePool", 1).x({1, 2, 1, kMany})));
   all->push_back(at_end("global_max_pool", Case("GlobalMaxPool", 1).x({1, 2, 1, kMany})));
   const auto bytes = [](Case c, const Shape& x) { return c.in(kU8, x, 0, 255); };
   all->push_back(

@@ -2,7 +2,6 @@
 
 #include "backends/cpu/simd/copy.h"
 #include "backends/cpu/simd/epilogue.h"
-#include "backends/cpu/simd/taps.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -13,10 +12,9 @@ using simd_window::Strip;
 constexpr int kAtOnce = 4;                   // vectors of output in flight, to hide the latency of their chains
 constexpr std::int64_t kPart = 1 << 14;      // floats between two cancellation points, whole vectors
 constexpr std::int64_t kMostWork = 1 << 14;  // multiply-adds between two cancellation points
-constexpr std::int64_t kCounts = 1 << 10;    // positions between two cancellation points while taps are counted
 
-void fill(float* to, float value, std::int64_t n) {
-  const Vec v = splat(value);
+void fill_zeros(float* to, std::int64_t n) {
+  const Vec v = zero();
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) store(to + i, v);
   if (i < n) store_n(to + i, v, n - i);
@@ -27,7 +25,6 @@ void fill(float* to, float value, std::int64_t n) {
 struct Areas {
   std::int64_t* offsets;  // of taps
   std::int64_t* phases;   // begin and end, stride_w times
-  float* counts;          // of columns, for an average
   float* rows;
 };
 
@@ -36,7 +33,6 @@ Areas areas_of(const Geometry& g, float* buffer) {
   a.offsets = reinterpret_cast<std::int64_t*>(buffer);
   a.phases = a.offsets + g.kernel_h * g.kernel_w;
   a.rows = buffer + simd_window::table_floats(g, kLanes);
-  a.counts = a.rows - simd_window::phase_floats(g, kLanes);
   return a;
 }
 
@@ -74,32 +70,32 @@ inline void fill_phase(const Geometry& g, const float* from, std::int64_t n, flo
 }
 
 // One input row. Copies run over the end of a phase by less than a vector, into what is filled next; the buffer has room for that.
-void fill_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length, float* to) {
+void fill_row(const Geometry& g, const Areas& a, const float* row, std::int64_t length, float* to) {
   for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
     const std::int64_t low = a.phases[2 * f];
     const std::int64_t high = a.phases[2 * f + 1];
-    fill(to, pad, low);
+    fill_zeros(to, low);
     fill_phase(g, row + f - g.pad_left + low * g.stride_w, high - low, to + low);
-    fill(to + high, pad, length - high);
+    fill_zeros(to + high, length - high);
   }
 }
 
 // Fills one long input row, with cancellation points.
-__attribute__((noinline)) void fill_long_row(const Geometry& g, const Areas& a, const float* row, float pad, std::int64_t length,
-                                             float* to, CancelPoints* points) {
+__attribute__((noinline)) void fill_long_row(const Geometry& g, const Areas& a, const float* row, std::int64_t length, float* to,
+                                             CancelPoints* points) {
   for (std::int64_t f = 0; f < g.stride_w; ++f, to += length) {
     const std::int64_t low = a.phases[2 * f];
     const std::int64_t high = a.phases[2 * f + 1];
     const float* const from = row + f - g.pad_left + low * g.stride_w;
     if (stops(points, kFarElement)) return;
-    in_parts(points, low, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill(to + i, pad, end - i); });
+    in_parts(points, low, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill_zeros(to + i, end - i); });
     in_parts(points, high - low, kPart, 1,
              [&](std::int64_t i, std::int64_t end) { fill_phase(g, from + i * g.stride_w, end - i, to + low + i); });
-    in_parts(points, length - high, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill(to + high + i, pad, end - i); });
+    in_parts(points, length - high, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill_zeros(to + high + i, end - i); });
   }
 }
 
-void fill_rows(const Strip& s, const Areas& a, float pad) {
+void fill_rows(const Strip& s, const Areas& a) {
   const Geometry& g = *s.geometry;
   const std::int64_t rows = simd_window::buffer_rows(g, s.row_end - s.row_begin);
   const std::int64_t length = simd_window::phase_floats(g, kLanes);
@@ -112,40 +108,27 @@ void fill_rows(const Strip& s, const Areas& a, float pad) {
     const std::int64_t y = first + r;
     float* const to = a.rows + r * stride;
     if (y < 0 || y >= g.height) {
-      in_parts(s.points, stride, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill(to + i, pad, end - i); });
+      in_parts(s.points, stride, kPart, 1, [&](std::int64_t i, std::int64_t end) { fill_zeros(to + i, end - i); });
     } else if (is_short) {
-      fill_row(g, a, s.plane + y * g.width, pad, length, to);
+      fill_row(g, a, s.plane + y * g.width, length, to);
     } else {
-      fill_long_row(g, a, s.plane + y * g.width, pad, length, to, s.points);
+      fill_long_row(g, a, s.plane + y * g.width, length, to, s.points);
     }
   }
 }
 
-struct ConvOp {
-  static Vec add(Vec acc, float weight, Vec x) { return fma(splat(weight), x, acc); }
-};
-struct MaxOp {
-  static Vec add(Vec acc, float, Vec x) { return ((x > acc) | (x != x)) ? x : acc; }
-};
-struct SumOp {
-  static Vec add(Vec acc, float, Vec x) { return acc + x; }
-};
-
-template <typename Op>
 inline void taps_loop(const std::int64_t* offset, const float* weight, std::int64_t taps, const float* const (&from)[kAtOnce],
                       Vec (&acc)[kAtOnce]) {
   for (std::int64_t t = 0; t < taps; ++t) {
     const std::int64_t at = offset[t];
-    const float w = weight == nullptr ? 0.0f : weight[t];
+    const float w = weight[t];
 #pragma GCC unroll 4
-    for (int i = 0; i < kAtOnce; ++i) acc[i] = Op::add(acc[i], w, load(from[i] + at));
+    for (int i = 0; i < kAtOnce; ++i) acc[i] = fma(splat(w), load(from[i] + at), acc[i]);
   }
 }
 
-// Vectors of the strip are numbered row by row; kAtOnce of them are computed together, also across rows. `post` makes the result of
-// a vector from its accumulator.
-template <typename Op, typename Post>
-inline void run_strip(const Strip& s, const Areas& areas, const float* weight, float start, Post post) {
+// Vectors of the strip are numbered row by row; kAtOnce of them are computed together, also across rows.
+void run_strip(const Strip& s, const Areas& areas) {
   const Geometry& g = *s.geometry;
   const Chain chain = split_chain(s.epilogue);
   const std::int64_t taps = g.kernel_h * g.kernel_w;
@@ -163,7 +146,7 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
     std::int64_t at_x[kAtOnce] = {};
     int count = 0;
     for (int i = 0; i < kAtOnce; ++i) {
-      acc[i] = splat(start);
+      acc[i] = splat(s.bias);
       if (y < rows) {
         at_y[i] = y;
         at_x[i] = x;
@@ -178,12 +161,12 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
         from[i] = from[0];
       }
     }
-    taps_loop<Op>(areas.offsets, weight, taps, from, acc);
+    taps_loop(areas.offsets, s.weight, taps, from, acc);
     for (int i = 0; i < kAtOnce; ++i) {
       if (i >= count) break;
       float* to = s.out + at_y[i] * g.out_width + at_x[i];
       const std::int64_t lanes = g.out_width - at_x[i];
-      const Vec v = bounded(chain, post(acc[i], at_y[i], at_x[i]));
+      const Vec v = bounded(chain, acc[i]);
       if (lanes >= kLanes) {
         store(to, v);
       } else {
@@ -197,42 +180,13 @@ inline void run_strip(const Strip& s, const Areas& areas, const float* weight, f
 
 void depthwise(const Strip& s) {
   const Areas areas = areas_of(*s.geometry, s.buffer);
-  fill_rows(s, areas, 0);
-  run_strip<ConvOp>(s, areas, s.weight, s.bias, [](Vec v, std::int64_t, std::int64_t) { return v; });
-}
-
-void max(const Strip& s) {
-  const Areas areas = areas_of(*s.geometry, s.buffer);
-  fill_rows(s, areas, -__builtin_inff());
-  run_strip<MaxOp>(s, areas, nullptr, -__builtin_inff(), [](Vec v, std::int64_t, std::int64_t) { return v; });
-}
-
-void average(const Strip& s) {
-  const Geometry& g = *s.geometry;
-  const Areas areas = areas_of(g, s.buffer);
-  fill_rows(s, areas, 0);
-  const std::int64_t length = simd_window::phase_floats(g, kLanes);
-  for (std::int64_t begin = 0; begin < length; begin += kCounts) {
-    const std::int64_t end = length - begin < kCounts ? length : begin + kCounts;
-    if (stops(s.points, (end - begin) * kFarElement)) return;
-    for (std::int64_t x = begin; x < end; ++x) {
-      areas.counts[x] = x >= g.out_width ? 1.0f
-                                         : static_cast<float>(count_taps(x, g.stride_w, g.pad_left, g.dilation_w, g.kernel_w,
-                                                                         g.width, g.pad_right, s.include_pad));
-    }
-  }
-  run_strip<SumOp>(s, areas, nullptr, 0, [&](Vec v, std::int64_t y, std::int64_t x) {
-    const Vec count =
-        load(areas.counts + x) * splat(static_cast<float>(count_taps(y + s.row_begin, g.stride_h, g.pad_top, g.dilation_h,
-                                                                     g.kernel_h, g.height, g.pad_bottom, s.include_pad)));
-    return count == zero() ? zero() : v / count;
-  });
+  fill_rows(s, areas);
+  run_strip(s, areas);
 }
 
 }  // namespace
 
 extern const simd_window::Loops loops_window;
-const simd_window::Loops loops_window = {
-    .lanes = kLanes, .prepare = prepare, .depthwise = depthwise, .max = max, .average = average};
+const simd_window::Loops loops_window = {.lanes = kLanes, .prepare = prepare, .depthwise = depthwise};
 
 }  // namespace evn::EVN_ISA

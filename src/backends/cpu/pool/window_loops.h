@@ -1,4 +1,4 @@
-// Sliding windows over one plane: depthwise convolution, maximum and average. Some output rows (a strip) at a time; the input rows
+// Depthwise convolution of one plane. Some output rows (a strip) at a time; the input rows
 // that they need are first copied into a padded buffer, de-interleaved by the stride, so that each tap is a run of whole vectors.
 #pragma once
 
@@ -26,7 +26,6 @@ struct Strip {
   float* out;                       // of row_begin
   const float* weight;              // kernel_h x kernel_w
   float bias;
-  bool include_pad;  // average: padding counts
   const Epilogue* epilogue;
   float* buffer;         // buffer_floats, aligned to 64, prepared for the geometry
   CancelPoints* points;  // null: none
@@ -37,8 +36,6 @@ struct Loops {
   // Writes the tables at the start of the buffer; once for any number of strips.
   void (*prepare)(const Geometry& geometry, float* buffer, CancelPoints* points);
   void (*depthwise)(const Strip&);
-  void (*max)(const Strip&);
-  void (*average)(const Strip&);
 };
 const Loops& loops(Isa isa);
 
@@ -51,10 +48,10 @@ static inline std::int64_t row_floats(const Geometry& g, int lanes) { return pha
 static inline std::int64_t buffer_rows(const Geometry& g, std::int64_t out_rows) {
   return (out_rows - 1) * g.stride_h + (g.kernel_h - 1) * g.dilation_h + 1;
 }
-// The tables: 64-bit offsets of the taps and bounds of the phases, then the columns' counts of an average.
+// The tables: 64-bit offsets of the taps and bounds of the phases.
 static inline std::int64_t table_floats(const Geometry& g, int lanes) {
   const std::int64_t words = 2 * (g.kernel_h * g.kernel_w + 2 * g.stride_w);
-  return (words + lanes - 1) / lanes * lanes + phase_floats(g, lanes);
+  return (words + lanes - 1) / lanes * lanes;
 }
 static inline std::int64_t buffer_floats(const Geometry& g, int lanes, std::int64_t out_rows) {
   return table_floats(g, lanes) + buffer_rows(g, out_rows) * row_floats(g, lanes) + lanes;

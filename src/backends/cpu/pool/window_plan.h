@@ -1,4 +1,4 @@
-// How sliding windows (depthwise Conv, pools) are cut into tiles: strips of rows of a plane, or several small planes together.
+// How a depthwise Conv, and pools channels last, are cut into tiles: strips of rows of a plane, or several small planes together.
 #pragma once
 
 #include "backends/cpu/pool/window_loops.h"

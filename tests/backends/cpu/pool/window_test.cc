@@ -42,15 +42,22 @@ TEST(CpuPool, IndicesAreLeftToTheReference) {
 }
 
 TEST(CpuPool, NaNIsTheMaximumOfItsWindow) {
-  std::vector<float> x(64, -1.0f);
-  x[10] = std::nanf("");
-  x[40] = 3;
-  KernelCheck("MaxPool")
-      .input_of<float>(Shape{1, 1, 8, 8}, x)
-      .ints("kernel_shape", {3, 3})
-      .ints("pads", {1, 1, 1, 1})
-      .kernel("max_pool")
-      .run();
+  for (const std::int64_t stride : {1, 2, 3}) {
+    for (const std::int64_t width : {8, 70}) {
+      std::vector<float> x(static_cast<std::size_t>(8 * width), -1.0f);
+      x[10] = std::nanf("");
+      x[40] = 3;
+      x[static_cast<std::size_t>(6 * width + 5)] = std::numeric_limits<float>::infinity();
+      x[static_cast<std::size_t>(7 * width + 5)] = -std::numeric_limits<float>::infinity();
+      KernelCheck("MaxPool")
+          .input_of<float>(Shape{1, 1, 8, width}, x)
+          .ints("kernel_shape", {3, 3})
+          .ints("strides", {stride, stride})
+          .ints("pads", {1, 1, 1, 1})
+          .kernel("max_pool")
+          .run();
+    }
+  }
 }
 
 TEST(CpuPool, AverageOfWindows) {
@@ -106,7 +113,7 @@ TEST(CpuPool, Volumes) {
             .ints("pads", p.pads)
             .integer("ceil_mode", p.ceil_mode);
         if (op[0] == 'A') c.integer("count_include_pad", counts_pads);
-        c.step(EpilogueOpKind::kHardSwish, 1.0f / 6, 0.5f).kernel(op[0] == 'A' ? "average_pool_volume" : "max_pool_volume").run();
+        c.step(EpilogueOpKind::kHardSwish, 1.0f / 6, 0.5f).kernel(op[0] == 'A' ? "average_pool" : "max_pool").run();
       }
     }
   }
@@ -114,7 +121,7 @@ TEST(CpuPool, Volumes) {
       .input(Shape{1, 2, 9, 9, 9})
       .ints("kernel_shape", {2, 3, 3})
       .ints("dilations", {3, 2, 3})
-      .kernel("max_pool_volume")
+      .kernel("max_pool")
       .run();
 }
 
@@ -127,7 +134,7 @@ TEST(CpuPool, NaNIsTheMaximumOfItsVolume) {
         .input_of<float>(Shape{1, 1, 4, 6, 10}, x)
         .ints("kernel_shape", {2, 2, 3})
         .ints("strides", {1, stride, stride})
-        .kernel("max_pool_volume")
+        .kernel("max_pool")
         .run();
   }
 }

@@ -1,0 +1,171 @@
+#include "backends/cpu/pool/pool_line_loops.h"
+
+#include "backends/cpu/simd/vec.h"
+
+namespace evn::EVN_ISA {
+namespace {
+
+using simd_pool_line::Geometry;
+
+// A NaN stays: where one of the two is NaN, max_of gives what there is so far.
+struct MaxOp {
+  static Vec add(Vec so_far, Vec x) { return x != x ? x : max_of(x, so_far); }
+  static float add(float so_far, float x) { return x > so_far || x != x ? x : so_far; }
+};
+// The same where there is no NaN.
+struct OrderedMaxOp {
+  static Vec add(Vec so_far, Vec x) { return max_of(x, so_far); }
+};
+struct SumOp {
+  template <typename V>
+  static V add(V so_far, V x) {
+    return so_far + x;
+  }
+};
+
+inline bool any_nan(Vec v) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) != 0;
+#else
+  return max_lanes(v) != max_lanes(v);
+#endif
+}
+
+#if defined(__AVX512F__)
+#define EVN_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define EVN_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#elif defined(__AVX2__)
+#define EVN_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define EVN_ODD 1, 3, 5, 7, 9, 11, 13, 15
+#else
+#define EVN_EVEN 0, 2, 4, 6
+#define EVN_ODD 1, 3, 5, 7
+#endif
+inline Vec even_lanes(Vec a, Vec b) { return __builtin_shufflevector(a, b, EVN_EVEN); }
+inline Vec odd_lanes(Vec a, Vec b) { return __builtin_shufflevector(a, b, EVN_ODD); }
+
+// The first n lanes, which may be all or none.
+inline Vec load_some(const float* p, std::int64_t n) { return n >= kLanes ? load(p) : n > 0 ? load_n(p, n) : zero(); }
+inline void store_some(float* p, Vec v, std::int64_t n) {
+  if (n >= kLanes) store(p, v);
+  else if (n > 0) store_n(p, v, n);
+}
+
+// Two vectors from x on, of which n elements are there. `total` grows by all of them: it is NaN where one of them is.
+template <typename Op, bool Whole>
+inline void join_two(const float* const* lines, std::int64_t count, std::int64_t x, std::int64_t n, Vec (&to)[2], Vec* total) {
+  for (int i = 0; i < 2; ++i)
+    to[i] = Whole ? load(lines[0] + x + i * kLanes) : load_some(lines[0] + x + i * kLanes, n - i * kLanes);
+  Vec sum = to[0] + to[1];
+  for (std::int64_t r = 1; r < count; ++r) {
+    Vec next[2];
+    for (int i = 0; i < 2; ++i) {
+      const float* const from = lines[r] + x + i * kLanes;
+      next[i] = Whole ? load(from) : load_some(from, n - i * kLanes);
+      to[i] = Op::add(to[i], next[i]);
+    }
+    sum += next[0] + next[1];
+  }
+  *total += sum;
+}
+
+template <typename Op>
+inline void join_by_element(const Geometry& g, const float* const* lines, std::int64_t count, std::int64_t begin,
+                            std::int64_t end) {
+  std::int64_t phase = (begin + g.pad) % g.stride, at = (begin + g.pad) / g.stride;
+  for (std::int64_t x = begin; x < end; ++x) {
+    if (phase < g.phases) {
+      float joined = lines[0][x];
+      for (std::int64_t r = 1; r < count; ++r) joined = Op::add(joined, lines[r][x]);
+      g.joined[phase * g.length + at] = joined;
+    }
+    if (++phase == g.stride) phase = 0, ++at;
+  }
+}
+
+// For strides of 1 and 2. Returns the sum of all elements, by lanes.
+template <typename Op>
+inline Vec join(const Geometry& g, const float* const* lines, std::int64_t count, std::int64_t begin, std::int64_t end) {
+  constexpr std::int64_t kTwo = 2 * kLanes;
+  // With a stride of 2 elements at even and at odd positions go to two phases, which an odd padding exchanges.
+  float* const first = g.stride == 1 ? g.joined + g.pad : g.joined + g.pad % 2 * g.length + g.pad / 2;
+  float* const second = g.stride == 1 ? first + kLanes : g.joined + (g.pad + 1) % 2 * g.length + (g.pad + 1) / 2;
+  Vec total = zero();
+  for (std::int64_t x = begin; x < end; x += kTwo) {
+    const std::int64_t n = end - x;
+    Vec v[2];
+    if (n >= kTwo) join_two<Op, true>(lines, count, x, n, v, &total);
+    else join_two<Op, false>(lines, count, x, n, v, &total);
+    if (g.stride == 1) {
+      store_some(first + x, v[0], n);
+      store_some(second + x, v[1], n - kLanes);
+    } else {
+      store_some(first + x / 2, even_lanes(v[0], v[1]), (n + 1) / 2);
+      store_some(second + x / 2, odd_lanes(v[0], v[1]), n / 2);
+    }
+  }
+  return total;
+}
+
+bool join_max(const Geometry& g, const float* const* lines, std::int64_t count, std::int64_t begin, std::int64_t end) {
+  if (g.stride > 2) {
+    join_by_element<MaxOp>(g, lines, count, begin, end);
+    return true;
+  }
+  if (!any_nan(join<OrderedMaxOp>(g, lines, count, begin, end))) return false;
+  join<MaxOp>(g, lines, count, begin, end);
+  return true;
+}
+
+void join_sum(const Geometry& g, const float* const* lines, std::int64_t count, std::int64_t begin, std::int64_t end) {
+  if (g.stride > 2) join_by_element<SumOp>(g, lines, count, begin, end);
+  else join<SumOp>(g, lines, count, begin, end);
+}
+
+// N vectors of outputs together, to hide the latency of their chains. Loads may run over the end of the outputs.
+template <typename Op, int N>
+inline void fold(const Geometry& g, std::int64_t i, Vec (&to)[N]) {
+  for (int v = 0; v < N; ++v) to[v] = load(g.joined + g.taps[0] + i + v * kLanes);
+  for (std::int64_t k = 1; k < g.kernel; ++k) {
+    const float* const from = g.joined + g.taps[k] + i;
+    for (int v = 0; v < N; ++v) to[v] = Op::add(to[v], load(from + v * kLanes));
+  }
+}
+
+template <typename Op, typename Post>
+inline void fold_all(const Geometry& g, float* y, std::int64_t begin, std::int64_t end, Post post) {
+  std::int64_t i = begin;
+  for (; i + 2 * kLanes <= end; i += 2 * kLanes) {
+    Vec v[2];
+    fold<Op, 2>(g, i, v);
+    for (int k = 0; k < 2; ++k) store(y + i + k * kLanes, post(v[k], i + k * kLanes));
+  }
+  for (; i < end; i += kLanes) {
+    Vec v[1];
+    fold<Op, 1>(g, i, v);
+    store_some(y + i, post(v[0], i), end - i);
+  }
+}
+
+void max(const Geometry& g, bool nan, float* y, std::int64_t begin, std::int64_t end) {
+  const auto same = [](Vec v, std::int64_t) { return v; };
+  if (nan) fold_all<MaxOp>(g, y, begin, end, same);
+  else fold_all<OrderedMaxOp>(g, y, begin, end, same);
+}
+
+void average(const Geometry& g, float scale, const float* divisors, float* y, std::int64_t begin, std::int64_t end) {
+  fold_all<SumOp>(g, y, begin, end, [&](Vec v, std::int64_t i) {
+    const Vec count = splat(scale) * load(divisors + i);
+    return count == zero() ? zero() : v / count;
+  });
+}
+
+}  // namespace
+
+extern const simd_pool_line::Loops loops_pool_line;
+const simd_pool_line::Loops loops_pool_line = {
+    .lanes = kLanes, .join_max = join_max, .join_sum = join_sum, .max = max, .average = average};
+
+}  // namespace evn::EVN_ISA
