@@ -125,7 +125,7 @@ def reductions():
 
 def elementwise():
     for op in ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Erf", "Abs", "Neg", "Floor", "Round", "Sin", "Cos", "HardSwish", "HardSigmoid", "Softplus",
-               "Softsign", "Elu", "Selu", "LeakyRelu", "Mish", "Gelu", "Sign", "Reciprocal", "Ceil", "Tan", "Atan", "Sinh", "Cosh", "Celu", "ThresholdedRelu"):
+               "Softsign", "Elu", "Selu", "LeakyRelu", "Mish", "Gelu", "Sign", "Reciprocal", "Ceil", "Tan", "Atan", "Sinh", "Cosh", "Asinh", "Celu", "ThresholdedRelu"):
         yield case(op, (1, 64, 56, 56))
     for op in ("Add", "Mul", "Sub", "Div", "Pow", "Max", "Min"):
         yield case(op, (1, 64, 56, 56), (1, 64, 56, 56))

@@ -2,6 +2,8 @@
 //   C = A op B as bool, NumPy broadcasting; comparisons with NaN are false
 // dtypes: comparisons of all numbers (Equal of bool and strings too), both inputs alike; logic of bool; IsNaN and IsInf of floating
 // point. Failures: shapes that do not broadcast, unlike dtypes. Exact.
+#include "ops/compare.h"
+
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
@@ -99,8 +101,8 @@ void reference_is_nan(const ReferenceContext& c) {
 }
 
 void reference_is_inf(const ReferenceContext& c) {
-  const bool negative = attr_int(c.node, 0) != 0;
-  const bool positive = attr_int(c.node, 1) != 0;
+  const bool negative = attr_int(c.node, IsInfAttr::kDetectNegative) != 0;
+  const bool positive = attr_int(c.node, IsInfAttr::kDetectPositive) != 0;
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     const auto* x = c.input(0).as<decltype(zero)>();

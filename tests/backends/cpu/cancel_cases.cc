@@ -59,7 +59,18 @@ void add_elementwise(Cases* all) {
                        {"elu", "Elu"},
                        {"selu", "Selu"},
                        {"celu", "Celu"},
-                       {"mish", "Mish"}};
+                       {"mish", "Mish"},
+                       {"tan", "Tan"},
+                       {"asin", "Asin"},
+                       {"acos", "Acos"},
+                       {"atan", "Atan"},
+                       {"sinh", "Sinh"},
+                       {"cosh", "Cosh"},
+                       {"asinh", "Asinh"},
+                       {"acosh", "Acosh"},
+                       {"atanh", "Atanh"},
+                       {"is_nan", "IsNaN"},
+                       {"is_inf", "IsInf"}};
   for (const Unary& u : ops) all->push_back({u.kernel, Case(u.op, u.opset).x({1, kMany}, 0.1, 2)});
   all->push_back({"gelu", Case("Gelu", kOpset).x({1, kMany})});
   all->push_back({"gelu_tanh", Case("Gelu", kOpset).x({1, kMany}).word("approximate", "tanh")});
@@ -78,6 +89,7 @@ void add_elementwise(Cases* all) {
   all->push_back({"mul", Case("Mul", kOpset).x({8, 1, 16, 1, 32, 1, 64, 2}).x({8, 2, 1, 2, 1, 2, 64, 1})});
   all->push_back(
       {"where", Case("Where", kOpset).in(DType::kBool, {8, 1, 16, 1, 32, 1, 64, 2}, 0, 2).x({8, 2, 1, 2, 1, 2, 64, 1}).x({})});
+  all->push_back({"not", Case("Not", kOpset).in(DType::kBool, {1, kMany}, 0, 2)});
   for (const auto& [kernel, op] : {std::pair{"and", "And"}, {"or", "Or"}, {"xor", "Xor"}}) {
     all->push_back(
         {kernel,

@@ -118,6 +118,15 @@ constexpr Kernel kKernels[] = {
     row<Unary::kSelu>("selu", "Selu"),
     row<Unary::kCelu>("celu", "Celu"),
     row<Unary::kMish>("mish", "Mish"),
+    row<Unary::kTan>("tan", "Tan"),
+    row<Unary::kAsin>("asin", "Asin"),
+    row<Unary::kAcos>("acos", "Acos"),
+    row<Unary::kAtan>("atan", "Atan"),
+    row<Unary::kSinh>("sinh", "Sinh"),
+    row<Unary::kCosh>("cosh", "Cosh"),
+    row<Unary::kAsinh>("asinh", "Asinh"),
+    row<Unary::kAcosh>("acosh", "Acosh"),
+    row<Unary::kAtanh>("atanh", "Atanh"),
 };
 
 }  // namespace

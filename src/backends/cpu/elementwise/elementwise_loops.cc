@@ -1,6 +1,7 @@
 #include "backends/cpu/elementwise/elementwise_loops.h"
 
 #include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/trigonometry.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -78,6 +79,15 @@ inline Vec unary_of(Unary f, float a, float b, Vec x) {
       const Vec n = fma(e, e, e + e);  // tanh(log(1 + e)) = n / (n + 2)
       return x > splat(20.0f) ? x : x * (n / (n + splat(2.0f)));
     }
+    case Unary::kTan: return tan_of(x);
+    case Unary::kAsin: return inverse_sine_of<false>(x);
+    case Unary::kAcos: return inverse_sine_of<true>(x);
+    case Unary::kAtan: return atan_of(x);
+    case Unary::kSinh: return sinh_of(x);
+    case Unary::kCosh: return cosh_of(x);
+    case Unary::kAsinh: return asinh_of(x);
+    case Unary::kAcosh: return acosh_of(x);
+    case Unary::kAtanh: return atanh_of(x);
   }
   return x;
 }
@@ -107,6 +117,11 @@ constexpr UnaryFn kUnary[] = {
     unary_loop<Unary::kSoftsign>,    unary_loop<Unary::kThresholdedRelu>,
     unary_loop<Unary::kElu>,         unary_loop<Unary::kSelu>,
     unary_loop<Unary::kCelu>,        unary_loop<Unary::kMish>,
+    unary_loop<Unary::kTan>,         unary_loop<Unary::kAsin>,
+    unary_loop<Unary::kAcos>,        unary_loop<Unary::kAtan>,
+    unary_loop<Unary::kSinh>,        unary_loop<Unary::kCosh>,
+    unary_loop<Unary::kAsinh>,       unary_loop<Unary::kAcosh>,
+    unary_loop<Unary::kAtanh>,
 };
 
 inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {
@@ -322,25 +337,25 @@ inline Vec widened(Float16Vec h) { return _mm256_cvtph_ps(h); }
 inline Float16Vec narrowed(Vec x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT); }
 #endif
 
+inline Float16Vec load_half(const std::uint16_t* x, std::int64_t n) {
+  Float16Vec h = {};
+  __builtin_memcpy(&h, x, static_cast<std::size_t>(n) * sizeof(std::uint16_t));
+  return h;
+}
+inline void store_half(std::uint16_t* y, Float16Vec h, std::int64_t n) {
+  __builtin_memcpy(y, &h, static_cast<std::size_t>(n) * sizeof(std::uint16_t));
+}
+
 void run_widen_half(const std::uint16_t* x, float* y, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    const std::int64_t count = n - i < kLanes ? n - i : kLanes;
-    Float16Vec h = {};
-    __builtin_memcpy(&h, x + i, count == kLanes ? sizeof h : static_cast<std::size_t>(count) * sizeof(std::uint16_t));
-    if (count == kLanes) {
-      store(y + i, widened(h));
-    } else {
-      store_n(y + i, widened(h), count);
-    }
-  }
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(y + i, widened(load_half(x + i, kLanes)));
+  if (i < n) store_n(y + i, widened(load_half(x + i, n - i)), n - i);
 }
 
 void run_narrow_half(const float* x, std::uint16_t* y, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    const std::int64_t count = n - i < kLanes ? n - i : kLanes;
-    const Float16Vec h = narrowed(count == kLanes ? load(x + i) : load_n(x + i, count));
-    __builtin_memcpy(y + i, &h, count == kLanes ? sizeof h : static_cast<std::size_t>(count) * sizeof(std::uint16_t));
-  }
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_half(y + i, narrowed(load(x + i)), kLanes);
+  if (i < n) store_half(y + i, narrowed(load_n(x + i, n - i)), n - i);
 }
 #else
 // As ops/infra/numeric.h does it, in integers.

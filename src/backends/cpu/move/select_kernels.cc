@@ -1,8 +1,9 @@
-// Where, for elements of any whole number of bytes up to 8, logic of bools and comparisons: what models make masks of. Inputs
-// broadcast; axes along which all move alike are merged. A tile is a run of elements of the output.
+// Where, for elements of any whole number of bytes up to 8, logic of bools, comparisons, IsNaN and IsInf: what models make masks
+// of. Inputs broadcast; axes along which all move alike are merged. A tile is a run of elements of the output.
 #include <algorithm>
 
 #include "backends/cpu/support.h"
+#include "ops/compare.h"
 #include "ops/infra/walk.h"
 
 namespace evn {
@@ -100,23 +101,62 @@ void where(const KernelArgs& args, std::int64_t begin, std::int64_t end, const C
   }
 }
 
-// y[i] = op(x[i], z[i]), a bool.
-template <typename T, typename Op>
+// y[i] = op(x[i], z[i]), a bool. x is input X, and z the other one.
+template <typename T, int X = 0, typename Op>
 void run_pairs(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, Op op) {
   const std::int64_t(&step)[kMost] = args.plan->state<SelectState>().axes.steps[0];
   each_run(args, begin, end, cancel, [&](const std::int64_t* from, std::int64_t at, std::int64_t n) {
-    const T* x = args.in<T>(0) + from[0];
-    const T* z = args.in<T>(1) + from[1];
+    const T* x = args.in<T>(X) + from[X];
+    const T* z = args.in<T>(1 - X) + from[1 - X];
     std::uint8_t* y = args.out<std::uint8_t>() + at;
-    if (step[0] == 1 && step[1] == 1) {
+    if (step[X] == 1 && step[1 - X] == 1) {
       for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], z[i]);
     } else if (step[0] == 1 && step[1] == 0) {
-      const T b = *z;
-      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], b);
+      const T b = X == 0 ? *z : *x;
+      const T* const all = X == 0 ? x : z;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = X == 0 ? op(all[i], b) : op(b, all[i]);
     } else {
-      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i * step[0]], z[i * step[1]]);
+      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i * step[X]], z[i * step[1 - X]]);
     }
   });
+}
+
+// y[i] = op(x[i]), a bool.
+template <typename T, typename Op>
+void run_each(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, Op op) {
+  each_run(args, begin, end, cancel, [&](const std::int64_t*, std::int64_t at, std::int64_t n) {
+    const T* x = args.in<T>(0) + at;
+    std::uint8_t* y = args.out<std::uint8_t>() + at;
+    for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i]);
+  });
+}
+
+void run_not(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  run_each<std::uint8_t>(args, begin, end, cancel, [](std::uint8_t x) { return static_cast<std::uint8_t>(x == 0); });
+}
+
+Refusal float_supports(const OpDesc& d) {
+  if (!d.node->epilogue.empty()) return "no fused steps";
+  return d.inputs[0].dtype == DType::kFloat32 ? nullptr : kNeedsFloat32;
+}
+
+constexpr std::uint32_t kInfinity = 0x7f800000u, kSign = 0x80000000u;
+
+void is_nan(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  run_each<std::int32_t>(args, begin, end, cancel, [](std::int32_t x) {
+    return static_cast<std::uint8_t>((x & static_cast<std::int32_t>(~kSign)) > static_cast<std::int32_t>(kInfinity));
+  });
+}
+
+// An infinity whose sign does not count is compared without it.
+void is_inf(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const bool negative = attr_int(*args.desc->node, IsInfAttr::kDetectNegative) != 0;
+  const bool positive = attr_int(*args.desc->node, IsInfAttr::kDetectPositive) != 0;
+  const std::uint32_t mask = negative && positive ? ~kSign : ~0u;
+  const std::uint32_t wanted = positive ? kInfinity : negative ? kInfinity | kSign : 1;
+  const std::uint32_t none = positive || negative ? 0 : ~0u;
+  run_each<std::uint32_t>(args, begin, end, cancel,
+                          [=](std::uint32_t x) { return static_cast<std::uint8_t>(((x & mask) | none) == wanted); });
 }
 
 enum class Logic { kAnd, kOr, kXor };
@@ -135,27 +175,24 @@ Refusal compare_supports(const OpDesc& d) {
   return dtype == DType::kFloat32 || dtype == DType::kInt64 || dtype == DType::kInt32 ? nullptr : "not for this element type";
 }
 
-enum class Order { kEqual, kLess, kGreater, kLessOrEqual, kGreaterOrEqual };
+enum class Order { kEqual, kLess, kLessOrEqual };
 
-template <Order O>
+// X: the input that is on the left. a > b is b < a.
+template <Order O, int X = 0>
 void compare(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto op = [](auto a, auto b) {
-    if constexpr (O == Order::kEqual) return static_cast<std::uint8_t>(a == b);
-    if constexpr (O == Order::kLess) return static_cast<std::uint8_t>(a < b);
-    if constexpr (O == Order::kGreater) return static_cast<std::uint8_t>(a > b);
-    if constexpr (O == Order::kLessOrEqual) return static_cast<std::uint8_t>(a <= b);
-    if constexpr (O == Order::kGreaterOrEqual) return static_cast<std::uint8_t>(a >= b);
+    return static_cast<std::uint8_t>(O == Order::kEqual ? a == b : O == Order::kLess ? a < b : a <= b);
   };
   switch (args.desc->inputs[0].dtype) {
-    case DType::kFloat32: return run_pairs<float>(args, begin, end, cancel, op);
-    case DType::kInt64: return run_pairs<std::int64_t>(args, begin, end, cancel, op);
-    default: return run_pairs<std::int32_t>(args, begin, end, cancel, op);
+    case DType::kFloat32: return run_pairs<float, X>(args, begin, end, cancel, op);
+    case DType::kInt64: return run_pairs<std::int64_t, X>(args, begin, end, cancel, op);
+    default: return run_pairs<std::int32_t, X>(args, begin, end, cancel, op);
   }
 }
 
-template <Order O>
+template <Order O, int X = 0>
 constexpr Kernel comparison(const char* name, const char* op) {
-  return {.name = name, .op = op, .rank = 10, .supports = compare_supports, .plan = plan, .run = compare<O>};
+  return {.name = name, .op = op, .rank = 10, .supports = compare_supports, .plan = plan, .run = compare<O, X>};
 }
 
 constexpr Kernel kKernels[] = {
@@ -165,9 +202,12 @@ constexpr Kernel kKernels[] = {
     {.name = "xor", .op = "Xor", .rank = 10, .supports = supports, .plan = plan, .run = logic<Logic::kXor>},
     comparison<Order::kEqual>("equal", "Equal"),
     comparison<Order::kLess>("less", "Less"),
-    comparison<Order::kGreater>("greater", "Greater"),
+    comparison<Order::kLess, 1>("greater", "Greater"),
     comparison<Order::kLessOrEqual>("less_or_equal", "LessOrEqual"),
-    comparison<Order::kGreaterOrEqual>("greater_or_equal", "GreaterOrEqual"),
+    comparison<Order::kLessOrEqual, 1>("greater_or_equal", "GreaterOrEqual"),
+    {.name = "not", .op = "Not", .rank = 10, .supports = supports, .plan = plan, .run = run_not},
+    {.name = "is_nan", .op = "IsNaN", .rank = 10, .supports = float_supports, .plan = plan, .run = is_nan},
+    {.name = "is_inf", .op = "IsInf", .rank = 10, .supports = float_supports, .plan = plan, .run = is_inf},
 };
 
 }  // namespace

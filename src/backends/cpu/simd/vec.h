@@ -128,6 +128,21 @@ static inline Vec as_float(IntVec v) { return reinterpret_cast<Vec>(v); }
 static inline IntVec splat_int(std::int32_t x) { return x - IntVec{}; }
 static inline Vec abs_of(Vec x) { return as_float(as_int(x) & splat_int(0x7fffffff)); }
 
+// Whether a comparison holds for all lanes.
+static inline bool all_lanes(IntVec mask) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask(reinterpret_cast<__m512i>(mask), reinterpret_cast<__m512i>(mask)) == kAllLanes;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(as_float(mask)) == 0xff;
+#elif defined(__x86_64__)
+  return _mm_movemask_ps(as_float(mask)) == 0xf;
+#else
+  std::int32_t all = -1;
+  for (int i = 0; i < kLanes; ++i) all &= mask[i];
+  return all != 0;
+#endif
+}
+
 // One addition chain over the lanes, in lane order.
 static inline float sum_lanes(Vec v) {
   float s = v[0];
@@ -302,7 +317,7 @@ static inline Vec log_of(Vec x) {
 template <bool Cosine>
 static inline Vec sine_of(Vec x) {
 #if defined(__AVX2__) || defined(__aarch64__)
-  if (max_lanes(abs_of(x)) < 131072.0f) {
+  if (all_lanes(abs_of(x) < splat(131072.0f))) {
     const Vec magic = splat(12582912.0f);  // as in exp_of
     const Vec shifted = fma(x, splat(0.636619772367581f), magic);
     const Vec k = shifted - magic;

@@ -52,6 +52,15 @@ TEST(CpuElementwise, FunctionsOfOneInput) {
   check_unary("Selu", "selu");
   check_unary("Celu", "celu");
   check_unary("Mish", "mish", 18);
+  check_unary("Tan", "tan");
+  check_unary("Asin", "asin");
+  check_unary("Acos", "acos");
+  check_unary("Atan", "atan");
+  check_unary("Sinh", "sinh");
+  check_unary("Cosh", "cosh");
+  check_unary("Asinh", "asinh");
+  check_unary("Acosh", "acosh");
+  check_unary("Atanh", "atanh");
 }
 
 // Where exp(x) - 1 and log(1 + exp(x)) have lost x: the largest result is small too, so that the tolerance is.
