@@ -155,11 +155,14 @@ std::int64_t pad_source(PadMode mode, std::int64_t p, std::int64_t n) {
   switch (mode) {
     case PadMode::kConstant: return -1;
     case PadMode::kEdge: return std::clamp<std::int64_t>(p, 0, n - 1);
-    case PadMode::kWrap: return (p % n + n) % n;
+    case PadMode::kWrap:
+      if (p >= -n && p < 2 * n) return p < 0 ? p + n : p - n;
+      return (p % n + n) % n;
     case PadMode::kReflect: break;
   }
   if (n == 1) return 0;
   const std::int64_t period = 2 * (n - 1);
+  if (p > -n && p <= period) return p < 0 ? -p : period - p;
   const std::int64_t q = (p % period + period) % period;
   return q < n ? q : period - q;
 }

@@ -114,6 +114,12 @@ void add_pads(Cases* all) {
     for (const DType d : {kF32, kF64}) all->push_back(Case("Pad", 2).in(d, {4, 5}).ints("pads", {0, 2, 1, -1}).word("mode", mode));
     all->push_back(Case("Pad", 11).x({4, 5}).list({0, -2, 0, 3}).word("mode", mode));
   }
+  for (const char* mode : {"constant", "reflect", "edge"}) {
+    all->push_back(Case("Pad", 13).x({2, 3, 7, 9}).list({0, 1, 2, 3, 1, 0, 4, 2}).word("mode", mode));
+    all->push_back(Case("Pad", 13).x({2, 3, 7, 9}).list({0, 0, 2, 0, 0, 0, -3, 0}).word("mode", mode));
+  }
+  all->push_back(Case("Pad", 13).x({2, 4}).list({0, 10, 0, -12}).flat());
+  all->push_back(Case("Pad", 13).x({4, 3}).list({10, 0, -12, 0}).flat());
   all->push_back(Case("Pad", 2).x({3, 5}).ints("pads", {0, 1, 0, 2}).real("value", 3.5f).batch());
   all->push_back(Case("Pad", 18).x({4, 5}).list({2, 1}).scalar(kF32, -1).list({-1}));
   all->push_back(Case("Pad", 19).x({4, 5}).list({2, 1}).absent().list({1}, kI32).word("mode", "wrap"));

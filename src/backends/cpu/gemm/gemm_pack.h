@@ -62,7 +62,7 @@ inline void copy_inside(float* to, const float* from, std::int64_t stride, std::
   if (Stride == 1) {
     copy_over(to, from, n);
   } else if (Stride == 2) {
-    copy_even(to, from, n);
+    copy_even_over(to, from, n);
   } else {
     for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
   }

@@ -64,42 +64,83 @@ Lines find_axes(const KernelArgs& args) {
   lines.rank = x.rank();
   lines.mode = pad_mode(*d.node);
   for (int i = 0; i < x.rank(); ++i) {
-    const std::int64_t begin = std::max<std::int64_t>(amounts.begin[i], 0);
+    const std::int64_t begin = std::clamp<std::int64_t>(amounts.begin[i], 0, y[i]);
     const std::int64_t end = std::max(begin, std::min(y[i], x[i] + amounts.begin[i]));
     lines.axis[stored_axis(i, x.rank(), d.output_layout())] = {x[i], y[i], begin, end, amounts.begin[i]};
   }
   return lines;
 }
 
-// Where a line begins in the input, in lines, and how many from there on (up to `most`) are like it: from the input one after the
-// other, or not from it at all (at -1), which is only with a constant.
-struct Run {
-  std::int64_t at, count;
+// Finds lines one after the other.
+class LineFinder {
+ public:
+  // A run of lines: where the first begins in the input, in lines, and how many from there on (up to `most`) are like it: from the
+  // input one after the other, or not from it at all (at -1), which is only with a constant.
+  struct Run {
+    std::int64_t at, count;
+  };
+
+  LineFinder(const Lines& lines, std::int64_t line) : l_(lines), row_(l_.rank > 1 ? l_.axis[l_.rank - 2] : kOneLine) { seek(line); }
+
+  Run run(std::int64_t most) const {
+    const bool here = position_ >= row_.begin && position_ < row_.end;
+    const std::int64_t end = here ? row_.end : position_ < row_.begin ? row_.begin : row_.out;
+    Run run = {outer_ + position_ - row_.shift, std::min(most, end - position_)};
+    if (!here && l_.mode != PadMode::kConstant) run = {outer_ + pad_source(l_.mode, position_ - row_.shift, row_.in), 1};
+    if (!inside_ || (!here && l_.mode == PadMode::kConstant)) run.at = -1;
+    return run;
+  }
+
+  // `count` is at most that of the run.
+  void skip(std::int64_t count) {
+    line_ += count;
+    position_ += count;
+    if (position_ == row_.out) seek(line_);
+  }
+
+ private:
+  void seek(std::int64_t line) {
+    line_ = line;
+    position_ = line % row_.out;
+    line /= row_.out;
+    outer_ = 0;
+    inside_ = true;
+    std::int64_t step = row_.in;
+    for (int i = l_.rank - 3; i >= 0; --i) {
+      const Axis& a = l_.axis[i];
+      const std::int64_t position = line % a.out;
+      line /= a.out;
+      const bool here = position >= a.begin && position < a.end;
+      inside_ &= here || l_.mode != PadMode::kConstant;
+      outer_ += (here                            ? position - a.shift
+                 : l_.mode != PadMode::kConstant ? pad_source(l_.mode, position - a.shift, a.in)
+                                                 : 0) *
+                step;
+      step *= a.in;
+    }
+  }
+
+  static constexpr Axis kOneLine = {1, 1, 0, 1, 0};
+  const Lines& l_;
+  const Axis& row_;  // of lines
+  std::int64_t line_ = 0, position_ = 0;
+  std::int64_t outer_ = 0;  // where the lines of the outer axes begin
+  bool inside_ = true;      // of the outer axes
 };
 
-Run find_run(const Lines& l, std::int64_t line, std::int64_t most) {
-  Run run = {0, 1};
-  std::int64_t step = 1;
-  bool inside = true;
-  for (int i = l.rank - 2; i >= 0; --i) {
-    const Axis& a = l.axis[i];
-    const std::int64_t position = line % a.out;
-    line /= a.out;
-    const bool here = position >= a.begin && position < a.end;
-    if (i == l.rank - 2)
-      run.count = std::min(most, here ? a.end - position : position < a.begin ? a.begin - position : a.out - position);
-    if (!here && l.mode != PadMode::kConstant) {
-      run.at += pad_source(l.mode, position - a.shift, a.in) * step;
-      if (i == l.rank - 2) run.count = 1;
-    } else {
-      inside &= here;
-      run.at += (position - a.shift) * step;
-    }
-    step *= a.in;
+// Which elements of the input's line stand before and behind it, where these are few.
+struct Ends {
+  static constexpr std::int64_t kMost = 64;
+  std::int64_t count = 0;  // 0: none, or too many
+  std::int64_t source[kMost];
+
+  Ends(PadMode mode, const Axis& row) {
+    const std::int64_t behind = row.out - row.end;
+    if (mode == PadMode::kConstant || row.begin > kMost || behind > kMost - row.begin) return;
+    for (std::int64_t i = 0; i < row.begin; ++i) source[count++] = pad_source(mode, i - row.shift, row.in);
+    for (std::int64_t i = row.end; i < row.out; ++i) source[count++] = pad_source(mode, i - row.shift, row.in);
   }
-  if (!inside) run.at = -1;
-  return run;
-}
+};
 
 // Positions [begin, end) of a line, which are not those of the input's line `from`.
 template <typename T>
@@ -130,8 +171,10 @@ void pad_lines(const KernelArgs& args, const Lines& l, T value, std::int64_t fir
   T* to = args.out<T>() + first * row.out;
   const std::int64_t ends = whole || l.mode == PadMode::kConstant ? 0 : row.begin + row.out - row.end;
   const bool is_short = row.out <= kBytesPerTile && (last - first) * (row.out + ends * kFarElement) <= kTileWorkPerLook;
+  LineFinder finder(l, first);
+  const Ends few(l.mode, row);
   for (std::int64_t line = first; line < last;) {
-    const Run run = find_run(l, line, last - line);
+    const LineFinder::Run run = finder.run(last - line);
     const std::int64_t count = run.at < 0 || whole ? run.count : 1;
     const T* const from = run.at < 0 ? nullptr : args.in<T>(0) + run.at * row.in;
     if (run.at < 0) {
@@ -139,15 +182,21 @@ void pad_lines(const KernelArgs& args, const Lines& l, T value, std::int64_t fir
     } else if (whole) {
       copy_by_parts(points, to, from, count * row.out * static_cast<std::int64_t>(sizeof(T)));
     } else if (is_short) {
-      pad_ends(l.mode, row, from, value, to, 0, row.begin);
       std::copy_n(from + row.begin - row.shift, row.end - row.begin, to + row.begin);
-      pad_ends(l.mode, row, from, value, to, row.end, row.out);
+      if (few.count > 0) {
+        for (std::int64_t i = 0; i < row.begin; ++i) to[i] = from[few.source[i]];
+        for (std::int64_t i = row.begin; i < few.count; ++i) to[row.end - row.begin + i] = from[few.source[i]];
+      } else {
+        pad_ends(l.mode, row, from, value, to, 0, row.begin);
+        pad_ends(l.mode, row, from, value, to, row.end, row.out);
+      }
     } else {
       pad_long_line(l.mode, row, from, value, to, points);
     }
     if (points->stopped) return;
     to += count * row.out;
     line += count;
+    finder.skip(count);
   }
 }
 

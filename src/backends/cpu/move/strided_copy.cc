@@ -14,16 +14,43 @@ struct Pair {
   std::uint64_t first, second;
 };
 
-constexpr std::int64_t kBlock = 16;  // of a transposition: 16 lines of up to 64 bytes on either side
+constexpr std::int64_t kShortLine = 1024;  // elements from which on memcpy is as fast as a loop
+constexpr std::int64_t kBlock = 16;        // of a transposition: 16 lines of up to 64 bytes on either side
 
-std::int64_t line_start(const StridedCopy& c, std::int64_t line) {
-  std::int64_t at = c.start;
-  for (int i = 1; i < c.rank; ++i) {
-    at += line % c.dims[i] * c.steps[i];
-    line /= c.dims[i];
+// Where lines begin in the input, one after the other: lines of axis 0, counted along the other axes.
+class LineWalk {
+ public:
+  LineWalk(const StridedCopy& copy, std::int64_t line) : c_(copy), offset_(copy.start) {
+    for (int i = 1; i < c_.rank; ++i) {
+      at_[i] = line % c_.dims[i];
+      offset_ += at_[i] * c_.steps[i];
+      line /= c_.dims[i];
+    }
   }
-  return at;
-}
+
+  std::int64_t offset() const { return offset_; }
+  // How many lines from this one on differ along axis 1 only.
+  std::int64_t run() const { return c_.rank > 1 ? c_.dims[1] - at_[1] : 1; }
+
+  // `lines` is at most run().
+  void skip(std::int64_t lines) {
+    if (c_.rank == 1) return;
+    at_[1] += lines;
+    offset_ += lines * c_.steps[1];
+    for (int i = 1; i < c_.rank && at_[i] == c_.dims[i]; ++i) {
+      at_[i] = 0;
+      offset_ -= c_.dims[i] * c_.steps[i];
+      if (i + 1 == c_.rank) break;
+      ++at_[i + 1];
+      offset_ += c_.steps[i + 1];
+    }
+  }
+
+ private:
+  const StridedCopy& c_;
+  std::int64_t offset_;
+  std::int64_t at_[StridedCopy::kMostAxes] = {};
+};
 
 // By whole cache lines: the speed of a loop over elements depends on where it lies.
 template <typename T>
@@ -47,9 +74,11 @@ void copy_run(const T* from, std::int64_t step, T* to, std::int64_t n) {
   }
 }
 
-// Lines [line, line + count) where the next line starts at the next input element: a transposition, in blocks.
+// Lines [line, line + count) where the next line starts at the next input element: a transposition, in blocks. A function of its
+// own, so that its loops are aligned alike whatever is around them.
 template <typename T>
-void transpose_lines(Isa, const T* from, std::int64_t step, T* to, std::int64_t count, std::int64_t width) {
+__attribute__((noinline)) void transpose_lines(Isa, const T* from, std::int64_t step, T* to, std::int64_t count,
+                                               std::int64_t width) {
   for (std::int64_t r0 = 0; r0 < count; r0 += kBlock) {
     const std::int64_t r1 = std::min(r0 + kBlock, count);
     for (std::int64_t x0 = 0; x0 < width; x0 += kBlock) {
@@ -67,30 +96,46 @@ void transpose_lines(Isa isa, const std::uint32_t* from, std::int64_t step, std:
                                        width);
 }
 
+// Whole lines whose elements lie `step` apart, and which begin `line_step` apart.
+template <typename T>
+void copy_lines(Isa, const T* from, std::int64_t step, std::int64_t line_step, T* to, std::int64_t lines, std::int64_t width) {
+  for (std::int64_t r = 0; r < lines; ++r) copy_run(from + r * line_step, step, to + r * width, width);
+}
+
+void copy_lines(Isa isa, const std::uint32_t* from, std::int64_t step, std::int64_t line_step, std::uint32_t* to,
+                std::int64_t lines, std::int64_t width) {
+  const auto* const x = reinterpret_cast<const float*>(from);
+  if (step == 1 && width <= kShortLine) {
+    simd_transpose::loops(isa).copy(x, line_step, lines, width, reinterpret_cast<float*>(to), width);
+  } else if (step == 2) {
+    simd_transpose::loops(isa).copy_even(x, line_step, lines, width, reinterpret_cast<float*>(to), width);
+  } else {
+    for (std::int64_t r = 0; r < lines; ++r) copy_run(from + r * line_step, step, to + r * width, width);
+  }
+}
+
 template <typename T>
 void copy_range(Isa isa, const StridedCopy& c, const T* from, T* to, std::int64_t begin, std::int64_t end) {
-  const std::int64_t width = c.dims[0];
+  const std::int64_t width = c.dims[0], line_step = c.rank > 1 ? c.steps[1] : 0;
   const bool transposes = c.rank > 1 && c.steps[1] == 1 && c.steps[0] != 1 && c.steps[0] != 0;
-  for (std::int64_t at = begin; at < end;) {
-    const std::int64_t line = at / width;
-    const std::int64_t x = at % width;
-    const T* source = from + line_start(c, line);
-    const std::int64_t whole = (end - at) / width;
-    if (transposes && x == 0 && whole > 1) {
-      const std::int64_t lines = std::min(whole, c.dims[1] - line % c.dims[1]);
+  LineWalk walk(c, begin / width);
+  for (std::int64_t at = begin, x = begin % width; at < end; x = 0) {
+    const T* const source = from + walk.offset();
+    const std::int64_t lines = std::min((end - at) / width, walk.run());
+    if (x != 0 || lines == 0) {  // a part of one
+      const std::int64_t n = std::min(width - x, end - at);
+      copy_run(source + x * c.steps[0], c.steps[0], to + at, n);
+      walk.skip(1);
+      at += n;
+      continue;
+    }
+    if (transposes && lines > 1) {
       transpose_lines(isa, source, c.steps[0], to + at, lines, width);
-      at += lines * width;
-      continue;
+    } else {
+      copy_lines(isa, source, c.steps[0], line_step, to + at, lines, width);
     }
-    if (c.rank > 1 && c.steps[0] == 1 && x == 0 && whole > 1) {
-      const std::int64_t lines = std::min(whole, c.dims[1] - line % c.dims[1]);
-      for (std::int64_t r = 0; r < lines; ++r) copy_run(source + r * c.steps[1], 1, to + at + r * width, width);
-      at += lines * width;
-      continue;
-    }
-    const std::int64_t n = std::min(width - x, end - at);
-    copy_run(source + x * c.steps[0], c.steps[0], to + at, n);
-    at += n;
+    walk.skip(lines);
+    at += lines * width;
   }
 }
 

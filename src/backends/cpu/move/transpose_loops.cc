@@ -2,7 +2,7 @@
 // Edges use the same squares with masks. Two or three rows into dense columns are interleaved instead.
 #include "backends/cpu/move/transpose_loops.h"
 
-#include "backends/cpu/simd/vec.h"
+#include "backends/cpu/simd/copy.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -217,9 +217,13 @@ void copy(const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t c
   }
 }
 
+void copy_even_rows(const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step) {
+  for (std::int64_t i = 0; i < rows; ++i) copy_even(y + i * y_step, x + i * x_step, columns, store_some);
+}
+
 }  // namespace
 
 extern const simd_transpose::Loops loops_transpose;
-const simd_transpose::Loops loops_transpose = {transpose, copy};
+const simd_transpose::Loops loops_transpose = {transpose, copy, copy_even_rows};
 
 }  // namespace evn::EVN_ISA

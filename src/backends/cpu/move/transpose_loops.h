@@ -12,6 +12,8 @@ struct Loops {
   void (*transpose)(const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step);
   // y[i * y_step + j] = x[i * x_step + j] for i < rows, j < columns.
   void (*copy)(const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step);
+  // y[i * y_step + j] = x[i * x_step + 2 * j] for i < rows, j < columns.
+  void (*copy_even)(const float* x, std::int64_t x_step, std::int64_t rows, std::int64_t columns, float* y, std::int64_t y_step);
 };
 const Loops& loops(Isa isa);
 

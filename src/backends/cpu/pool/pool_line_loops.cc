@@ -1,6 +1,6 @@
 #include "backends/cpu/pool/pool_line_loops.h"
 
-#include "backends/cpu/simd/vec.h"
+#include "backends/cpu/simd/copy.h"
 
 namespace evn::EVN_ISA {
 namespace {
@@ -31,26 +31,6 @@ inline bool any_nan(Vec v) {
 #else
   return max_lanes(v) != max_lanes(v);
 #endif
-}
-
-#if defined(__AVX512F__)
-#define EVN_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define EVN_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#elif defined(__AVX2__)
-#define EVN_EVEN 0, 2, 4, 6, 8, 10, 12, 14
-#define EVN_ODD 1, 3, 5, 7, 9, 11, 13, 15
-#else
-#define EVN_EVEN 0, 2, 4, 6
-#define EVN_ODD 1, 3, 5, 7
-#endif
-inline Vec even_lanes(Vec a, Vec b) { return __builtin_shufflevector(a, b, EVN_EVEN); }
-inline Vec odd_lanes(Vec a, Vec b) { return __builtin_shufflevector(a, b, EVN_ODD); }
-
-// The first n lanes, which may be all or none.
-inline Vec load_some(const float* p, std::int64_t n) { return n >= kLanes ? load(p) : n > 0 ? load_n(p, n) : zero(); }
-inline void store_some(float* p, Vec v, std::int64_t n) {
-  if (n >= kLanes) store(p, v);
-  else if (n > 0) store_n(p, v, n);
 }
 
 // Two vectors from x on, of which n elements are there. `total` grows by all of them: it is NaN where one of them is.

@@ -63,7 +63,7 @@ inline void fill_phase(const Geometry& g, const float* from, std::int64_t n, flo
   if (g.stride_w == 1) {
     copy_over(to, from, n);
   } else if (g.stride_w == 2) {
-    copy_even(to, from, n);
+    copy_even_over(to, from, n);
   } else {
     for (std::int64_t i = 0; i < n; ++i) to[i] = from[i * g.stride_w];
   }

@@ -17,35 +17,42 @@ static inline void zero_over(float* to, std::int64_t n) {
   for (std::int64_t i = 0; i < n; i += kLanes) store(to + i, zeros);
 }
 
-// to[i] = from[2 * i]; reads nothing beyond from[2 * n - 2], and may write up to a whole vector beyond.
-static inline void copy_even(float* to, const float* from, std::int64_t n) {
-  std::int64_t i = 0;
+// Every second lane of two vectors together.
 #if defined(__AVX512F__)
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  for (; i + kLanes < n; i += kLanes) {
-    store(to + i, _mm512_permutex2var_ps(load(from + 2 * i), even, load(from + 2 * i + kLanes)));
-  }
-  if (i < n) {
-    const std::int64_t floats = 2 * (n - i) - 1;
-    const Vec a = load_n(from + 2 * i, floats < kLanes ? floats : kLanes);
-    const Vec b = floats > kLanes ? load_n(from + 2 * i + kLanes, floats - kLanes) : zero();
-    store(to + i, _mm512_permutex2var_ps(a, even, b));
-  }
+#define EVN_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define EVN_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
 #elif defined(__AVX2__)
-  const __m256i order = _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7);
-  for (; i + kLanes < n; i += kLanes) {
-    const __m256 mixed = _mm256_shuffle_ps(load(from + 2 * i), load(from + 2 * i + kLanes), 0x88);
-    store(to + i, _mm256_permutevar8x32_ps(mixed, order));
-  }
-  if (i < n) {
-    const std::int64_t floats = 2 * (n - i) - 1;
-    const Vec a = load_n(from + 2 * i, floats < kLanes ? floats : kLanes);
-    const Vec b = floats > kLanes ? load_n(from + 2 * i + kLanes, floats - kLanes) : zero();
-    store(to + i, _mm256_permutevar8x32_ps(_mm256_shuffle_ps(a, b, 0x88), order));
-  }
+#define EVN_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define EVN_ODD 1, 3, 5, 7, 9, 11, 13, 15
 #else
-  for (; i < n; ++i) to[i] = from[2 * i];
+#define EVN_EVEN 0, 2, 4, 6
+#define EVN_ODD 1, 3, 5, 7
 #endif
+static inline Vec even_lanes(Vec a, Vec b) { return __builtin_shufflevector(a, b, EVN_EVEN); }
+static inline Vec odd_lanes(Vec a, Vec b) { return __builtin_shufflevector(a, b, EVN_ODD); }
+#undef EVN_EVEN
+#undef EVN_ODD
+
+// The first n lanes, which may be all or none.
+static inline Vec load_some(const float* p, std::int64_t n) { return n >= kLanes ? load(p) : n > 0 ? load_n(p, n) : zero(); }
+static inline void store_some(float* p, Vec v, std::int64_t n) {
+  if (n >= kLanes) store(p, v);
+  else if (n > 0) store_n(p, v, n);
+}
+
+// to[i] = from[2 * i]; reads nothing beyond from[2 * n - 2]. `store_last` writes the last n lanes, of a vector or less.
+template <typename F>
+static inline void copy_even(float* to, const float* from, std::int64_t n, F store_last) {
+  std::int64_t i = 0;
+  for (; i + kLanes < n; i += kLanes) store(to + i, even_lanes(load(from + 2 * i), load(from + 2 * i + kLanes)));
+  if (i >= n) return;
+  const std::int64_t floats = 2 * (n - i) - 1;
+  store_last(to + i, even_lanes(load_some(from + 2 * i, floats), load_some(from + 2 * i + kLanes, floats - kLanes)), n - i);
+}
+
+// The same, and may write up to a whole vector beyond.
+static inline void copy_even_over(float* to, const float* from, std::int64_t n) {
+  copy_even(to, from, n, [](float* last, Vec v, std::int64_t) { store(last, v); });
 }
 
 }  // namespace evn::EVN_ISA
