@@ -22,12 +22,17 @@ typedef std::int32_t UnalignedInts __attribute__((vector_size(4 * kLanes), align
 
 inline IntVec splat_step(std::int32_t x) { return splat_int(x); }
 
-inline bool any_of(IntVec mask) {
+// Whether one of a and b is NaN in some lane, or some lane of v is above the limit.
+inline bool any_nan_or_above(Vec a, Vec b, IntVec v, std::int32_t limit) {
 #if defined(__AVX512F__)
-  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0;
+  const __mmask16 above = _mm512_cmpgt_epi32_mask(reinterpret_cast<__m512i>(v), _mm512_set1_epi32(limit));
+  return (_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) | above) != 0;
 #elif defined(__AVX2__)
-  return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0;
+  return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q), as_float(v > splat_int(limit)))) != 0;
+#elif defined(__x86_64__)
+  return _mm_movemask_ps(_mm_or_ps(_mm_cmpunord_ps(a, b), as_float(v > splat_int(limit)))) != 0;
 #else
+  const IntVec mask = (v > splat_int(limit)) | (a != a) | (b != b);
   std::int32_t any = 0;
   for (int i = 0; i < kLanes; ++i) any |= mask[i];
   return any != 0;
@@ -94,29 +99,58 @@ inline IntVec quantized(Vec quotient, Vec least, Vec zero_as_float, IntVec zero_
   return steps & (quotient == quotient);
 }
 
-// Whether some element of the quotient lies so close to the middle of two whole numbers that one that is off by some roundings
-// could be rounded the other way. Far beyond the bounds it may lie anywhere.
-inline bool near_middle(Vec quotient) {
-  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23
-  const Vec away = quotient - ((quotient + magic) - magic);
-  const IntVec magnitude = reinterpret_cast<IntVec>(away) & splat_int(0x7fffffff);
-  return any_of(magnitude > splat_int(0x3efff000));  // 0.5 - 2^-13, as bits
-}
+// A product by the reciprocal, where that is a normal number, is the quotient but for some roundings. They matter next to the
+// middle of two whole numbers only, within the bounds.
+class Quantization {
+ public:
+  Quantization(float scale, std::int32_t zero_point, bool is_signed)
+      : divisor_(splat(scale)),
+        factor_(splat(1.0f / scale)),
+        multiplies_(std::isnormal(1.0f / scale) && std::isnormal(scale)),
+        least_(splat(least_of(is_signed))),
+        zeros_(splat_step(zero_point)),
+        low_(least_ - float_of(zeros_)),
+        high_(low_ + splat(255.0f)) {}
+
+  bool multiplies() const { return multiplies_; }
+
+  IntVec by_division(Vec v) const { return quantized(v / divisor_, least_, float_of(zeros_), zeros_); }
+
+  // By the reciprocal. False where one of them is NaN or so close to a middle that it must be divided.
+  bool by_product(const Vec (&v)[2], IntVec (&to)[2]) const {
+    const Vec magic = splat(12582912.0f);  // 1.5 * 2^23
+    const IntVec shift = reinterpret_cast<IntVec>(magic) - zeros_;
+    IntVec away[2];
+    for (int i = 0; i < 2; ++i) {
+      const Vec bounded = min_of(high_, max_of(v[i] * factor_, low_)), shifted = bounded + magic;
+      away[i] = as_int(abs_of(bounded - (shifted - magic)));
+      to[i] = reinterpret_cast<IntVec>(reinterpret_cast<BitVec>(shifted) - reinterpret_cast<BitVec>(shift));
+    }
+    const IntVec further = away[0] > away[1] ? away[0] : away[1];
+    return !any_nan_or_above(v[0], v[1], further, 0x3efff000);  // 0.5 - 2^-13, as bits
+  }
+
+ private:
+  const Vec divisor_, factor_;
+  const bool multiplies_;
+  const Vec least_;
+  const IntVec zeros_;
+  const Vec low_, high_;
+};
 
 void quantize(const float* x, std::int64_t n, float scale, std::int32_t zero_point, bool is_signed, std::uint8_t* to) {
-  const Vec divisor = splat(scale), least = splat(least_of(is_signed));
-  const IntVec zeros = splat_step(zero_point);
-  const Vec zeros_as_float = float_of(zeros);
-  // A product by the reciprocal, where it is a normal number, is the quotient but for some roundings, which matter next to a middle
-  // only.
-  const float reciprocal = 1.0f / scale;
-  const bool multiplies = std::isnormal(reciprocal) && std::isnormal(scale);
-  const Vec factor = splat(reciprocal);
-  each_vector(n, [&](std::int64_t i, std::int64_t count) {
-    const Vec v = load_some(x + i, count);
-    Vec quotient = v * factor;
-    if (!multiplies || near_middle(quotient)) quotient = v / divisor;
-    store_some_steps(to + i, quantized(quotient, least, zeros_as_float, zeros), count);
+  const Quantization q(scale, zero_point, is_signed);
+  std::int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    const Vec v[2] = {load(x + i), load(x + i + kLanes)};
+    IntVec steps[2];
+    if (!q.multiplies() || !q.by_product(v, steps)) {
+      for (int k = 0; k < 2; ++k) steps[k] = q.by_division(v[k]);
+    }
+    for (int k = 0; k < 2; ++k) store_steps(to + i + k * kLanes, steps[k]);
+  }
+  each_vector(n - i, [&](std::int64_t k, std::int64_t count) {
+    store_some_steps(to + i + k, q.by_division(load_some(x + i + k, count)), count);
   });
 }
 
