@@ -21,7 +21,7 @@ class Case:
 
 
 def cases():
-    return [case for family in (products, convolutions, pools, normalizations, reductions, elementwise, moves, gathers, resizes, detection, sorting,
+    return [case for family in (products, block_weights, convolutions, pools, normalizations, reductions, elementwise, moves, gathers, resizes, detection, sorting,
                                 recurrent, others) for case in family()]
 
 
@@ -58,6 +58,15 @@ def products():
                              ("nctkv,kvw->nctw", ((1, 64, 60, 3, 25), (3, 25, 25))), ("bi,bj->bij", ((8, 256), (8, 256))),
                              ("bij,bij->b", ((8, 256, 64), (8, 256, 64)))):
         yield case("Einsum", *shapes, note=equation, equation=equation)
+
+
+def block_weights():
+    """Products with weights of 4 and 8 bits in blocks of 32, as exporters of language models write them, one row and a prompt."""
+    for bits, level, k, n in ((4, 4, 1024, 4096), (4, 4, 4096, 1024), (4, 0, 1024, 4096), (8, 4, 1024, 4096)):
+        for rows in (1, 64):
+            yield case("MatMulNBits", (1, rows, k), typed("uint8", n, k // 32, 4 * bits, high=256),
+                       lambda random, n=n, k=k: random.uniform(0.001, 0.01, n * k // 32).astype("float32"), constants=[1, 2], domain="com.microsoft",
+                       note=f"{bits} bits level {level} {k}x{n}", K=k, N=n, bits=bits, block_size=32, accuracy_level=level)
 
 
 def convolutions():
