@@ -3,6 +3,9 @@
 //   inputs      theta [N, 2, 3] or [N, 3, 4]; size: [N, C, H, W] or [N, C, D, H, W]
 //   attributes  align_corners: -1 and 1 are the centres of the corner pixels, else their outer edges
 // dtypes: floating point; size int64. Failures: ranks, sizes and dims that do not fit. Tolerance: rtol 1e-5, atol 1e-6.
+#include <algorithm>
+#include <vector>
+
 #include "ops/infra/check.h"
 #include "ops/infra/index.h"
 #include "ops/infra/numeric.h"
@@ -39,32 +42,54 @@ double coordinate(std::int64_t i, std::int64_t count, bool align) {
   return (2 * static_cast<double>(i) + 1) / static_cast<double>(count) - 1;
 }
 
+// A part is a line of points along the last axis.
+std::int64_t parts_of_grid(const ReferenceContext& c) {
+  const Shape& y = c.output().desc.shape;
+  return y.elements(0, y.rank() - 2);
+}
+
+template <typename T, int kSpatial>
+void grid_line(const T* x, std::int64_t width, const T* slope, const T* base, T* out) {
+  T slopes[kSpatial], bases[kSpatial];
+  for (int row = 0; row < kSpatial; ++row) {
+    slopes[row] = slope[row];
+    bases[row] = base[row];
+  }
+  each_element(width, [&](std::int64_t i) {
+    for (int row = 0; row < kSpatial; ++row) out[i * kSpatial + row] = slopes[row] * x[i] + bases[row];
+  });
+}
+
 template <typename T>
 void grid(const ReferenceContext& c) {
   const Shape& y = c.output().desc.shape;
   const int spatial = y.rank() - 2;
   const bool align = attr_int(c.node, 0) != 0;
-  const std::int64_t points = y.elements(1, 1 + spatial);
-  T* out = c.output().as<T>();
-  for (std::int64_t n = 0; n < y[0]; ++n) {
+  const std::int64_t width = y[spatial];
+  std::vector<T> columns(static_cast<std::size_t>(width));
+  each_element(width, [&](std::int64_t i) { columns[static_cast<std::size_t>(i)] = static_cast<T>(coordinate(i, width, align)); });
+  const std::int64_t last = std::min(c.end, parts_of_grid(c));
+  for (std::int64_t line = c.begin; line < last; ++line) {
     cancellation_point();
-    const T* theta = c.input(0).as<T>() + n * spatial * (spatial + 1);
-    for (std::int64_t p = 0; p < points; ++p) {
-      cancellation_point();
-      double at[4] = {};  // x is the last axis
-      std::int64_t rest = p;
-      for (int i = 0; i < spatial; ++i) {
-        const std::int64_t count = y[spatial - i];
-        at[i] = coordinate(rest % count, count, align);
-        rest /= count;
-      }
-      at[spatial] = 1;
-      for (int row = 0; row < spatial; ++row) {
-        double sum = 0;
-        for (int i = 0; i <= spatial; ++i) sum += static_cast<double>(theta[row * (spatial + 1) + i]) * at[i];
-        *out++ = static_cast<T>(sum);
-      }
+    double at[4] = {};  // x is the last axis
+    std::int64_t rest = line;
+    for (int i = 1; i < spatial; ++i) {
+      const std::int64_t count = y[spatial - i];
+      at[i] = coordinate(rest % count, count, align);
+      rest /= count;
     }
+    at[spatial] = 1;
+    const T* theta = c.input(0).as<T>() + rest * spatial * (spatial + 1);
+    T* const out = c.output().as<T>() + line * width * spatial;
+    T slope[3], base[3];
+    for (int row = 0; row < spatial; ++row, theta += spatial + 1) {
+      double sum = 0;
+      for (int i = 1; i <= spatial; ++i) sum += static_cast<double>(theta[i]) * at[i];
+      slope[row] = theta[0];
+      base[row] = static_cast<T>(sum);
+    }
+    if (spatial == 2) grid_line<T, 2>(columns.data(), width, slope, base, out);
+    else grid_line<T, 3>(columns.data(), width, slope, base, out);
   }
 }
 
@@ -83,7 +108,8 @@ constexpr OpDef kOps[] = {
      .value_inputs = 2,
      .infer = infer_grid,
      .reference = reference_grid,
-     .tolerance = {1e-5, 1e-6}},
+     .tolerance = {1e-5, 1e-6},
+     .parts = parts_of_grid},
 };
 
 }  // namespace

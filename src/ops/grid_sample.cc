@@ -11,6 +11,7 @@
 #include "ops/infra/complex_parts.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/round.h"
+#include "ops/infra/terms.h"
 #include "ops/infra/window.h"
 
 namespace evn {
@@ -56,12 +57,23 @@ void infer_grid_sample(InferContext& c) {
   c.outputs[0].shape = out;
 }
 
-// The elements of one axis that a place reads, and their weights. An index of -1 reads 0.
+// The elements of one axis that a place reads, and their weights; what is outside the image is 0.
 struct Taps {
   int count = 0;
   std::int64_t index[4] = {};
   double weight[4] = {};
 };
+
+// Takes out those whose index is -1.
+void keep_inside(Taps* taps) {
+  int kept = 0;
+  for (int i = 0; i < taps->count; ++i) {
+    if (taps->index[i] < 0) continue;
+    taps->index[kept] = taps->index[i];
+    taps->weight[kept++] = taps->weight[i];
+  }
+  taps->count = kept;
+}
 
 double reflect(double x, double low, double high) {
   const double range = high - low;
@@ -90,16 +102,28 @@ double cubic_weight(double distance) {
   return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
-Taps taps_of(float coordinate, std::int64_t size, Mode mode, Padding padding, bool align) {
-  Taps taps;
+constexpr std::int64_t kTapsWork = 8;  // of the taps of one place
+
+void find_taps(float coordinate, std::int64_t size, Mode mode, Padding padding, bool align, Taps* to) {
+  Taps& taps = *to;
+  taps.count = 0;
   const auto length = static_cast<float>(size);
   // In float32, so that places that lie between two elements do so everywhere.
   const float place = align ? (coordinate + 1) / 2.0f * (length - 1) : ((coordinate + 1) * length - 1) / 2.0f;
   const double low = align ? 0 : -0.5;
   const double high = static_cast<double>(size) - (align ? 1 : 0.5);
+  // Most places lie between two elements.
+  if (mode == Mode::kLinear && place >= 0 && static_cast<double>(place) < static_cast<double>(size - 1)) {
+    taps.index[0] = static_cast<std::int64_t>(place);
+    taps.index[1] = taps.index[0] + 1;
+    taps.weight[1] = static_cast<double>(place) - static_cast<double>(taps.index[0]);
+    taps.weight[0] = 1 - taps.weight[1];
+    taps.count = 2;
+    return;
+  }
   double x = place;
   if (!std::isfinite(x)) {
-    if (padding != Padding::kBorder || std::isnan(x)) return taps;
+    if (padding != Padding::kBorder || std::isnan(x)) return;
     x = x < 0 ? low : high;
   }
   if (mode == Mode::kNearest) x = round_even(x);
@@ -114,25 +138,25 @@ Taps taps_of(float coordinate, std::int64_t size, Mode mode, Padding padding, bo
     taps.index[i] = padded(first + i, size, padding, low, high);
     taps.weight[i] = mode == Mode::kNearest ? 1 : mode == Mode::kLinear ? 1 - distance : cubic_weight(distance);
   }
-  return taps;
+  keep_inside(to);
 }
 
-template <typename T>
-double read(const T* plane, const std::int64_t (&size)[kMaxSpatial], const Taps (&taps)[kMaxSpatial]) {
-  double sum = 0;
+// The elements of a plane that a place is the sum of.
+void add_place(const std::int64_t (&size)[kMaxSpatial], const Taps (&taps)[kMaxSpatial], Terms* terms) {
+  Term* to = terms->grow(static_cast<std::size_t>(taps[0].count * taps[1].count * taps[2].count));
   for (int i = 0; i < taps[0].count; ++i) {
     for (int j = 0; j < taps[1].count; ++j) {
-      for (int k = 0; k < taps[2].count; ++k) {
-        if (taps[0].index[i] < 0 || taps[1].index[j] < 0 || taps[2].index[k] < 0) continue;
-        const std::int64_t at = (taps[0].index[i] * size[1] + taps[1].index[j]) * size[2] + taps[2].index[k];
-        sum += taps[0].weight[i] * taps[1].weight[j] * taps[2].weight[k] * static_cast<double>(plane[at]);
-      }
+      const std::int64_t line = (taps[0].index[i] * size[1] + taps[1].index[j]) * size[2];
+      const double weight = taps[0].weight[i] * taps[1].weight[j];
+      for (int k = 0; k < taps[2].count; ++k) *to++ = {line + taps[2].index[k], weight * taps[2].weight[k]};
     }
   }
-  return sum;
+  terms->close();
 }
 
-template <typename T>
+// Places whose terms are found together, for all channels.
+constexpr std::int64_t kPlacesAtOnce = 512;
+
 void grid_sample(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const int axes = x.rank() - 2;
@@ -143,25 +167,34 @@ void grid_sample(const ReferenceContext& c) {
   for (int i = 0; i < axes; ++i) size[kMaxSpatial - axes + i] = x[2 + i];
   const std::int64_t plane = x.elements(2, x.rank());
   const std::int64_t places = c.input(1).desc.shape.elements(1, axes + 1);
-  for (std::int64_t i = 0; i < x[0] * places; ++i) {
-    cancellation_point();
-    const T* coordinates = c.input(1).as<T>() + i * axes;
-    Taps taps[kMaxSpatial];
-    for (int axis = 0; axis < kMaxSpatial; ++axis) {
-      const int from_end = kMaxSpatial - 1 - axis;
-      if (from_end < axes) {
-        taps[axis] = taps_of(static_cast<float>(coordinates[from_end]), size[axis], mode, padding, align);
-      } else {
-        taps[axis].count = 1;
-        taps[axis].weight[0] = 1;
-      }
-    }
-    for (std::int64_t channel = 0; channel < x[1]; ++channel) {
-      cancellation_point();
-      const std::int64_t image = i / places * x[1] + channel;
-      c.output().as<T>()[image * places + i % places] = static_cast<T>(read(c.input(0).as<T>() + image * plane, size, taps));
-    }
+  const std::int64_t last = std::min(c.end, x[0] * places);
+  Taps taps[kMaxSpatial];
+  for (Taps& one : taps) {
+    one.count = 1;
+    one.weight[0] = 1;
   }
+  Terms all;
+  for (std::int64_t first = c.begin, count; first < last; first += count) {
+    const std::int64_t image = first / places, place = first % places;
+    count = std::min({kPlacesAtOnce, places - place, last - first});
+    all.clear();
+    for (std::int64_t i = 0; i < count; ++i) {
+      cancellation_point(kTapsWork);
+      for (int axis = 0; axis < axes; ++axis) {
+        const int to = kMaxSpatial - 1 - axis;
+        find_taps(static_cast<float>(number_at({c.input(1), (first + i) * axes + axis})), size[to], mode, padding, align,
+                  &taps[to]);
+      }
+      add_place(size, taps, &all);
+    }
+    add_terms({c.input(0), image * x[1] * plane}, plane, all, {c.output(), image * x[1] * places + place}, places, x[1]);
+  }
+}
+
+// A part is a place of an image; of complex numbers both parts are made as a whole.
+std::int64_t parts_of_grid_sample(const ReferenceContext& c) {
+  const Shape& grid = c.input(1).desc.shape;
+  return is_complex(c.input(0).desc.dtype) ? 1 : grid.elements(0, grid.rank() - 1);
 }
 
 void reference_grid_sample(const ReferenceContext& c) {
@@ -169,12 +202,10 @@ void reference_grid_sample(const ReferenceContext& c) {
   if (c.output().desc.shape.elements() == 0) return;
   if (x.elements(2, x.rank()) == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "an image without elements");
   if (is_complex(c.input(0).desc.dtype)) {
-    for_each_complex_part(c, [](const ReferenceContext& part, int) {
-      dispatch_floats(part.input(0).desc.dtype, [&](auto zero) { grid_sample<decltype(zero)>(part); });
-    });
+    for_each_complex_part(c, [](const ReferenceContext& part, int) { grid_sample(part); });
     return;
   }
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { grid_sample<decltype(zero)>(c); });
+  grid_sample(c);
 }
 
 constexpr AttributeSpec kAttributes16[] = {int_attribute("align_corners", 0), string_attribute("mode", "bilinear"),
@@ -190,7 +221,8 @@ constexpr OpDef row(int since, std::span<const AttributeSpec> attributes) {
           .dtypes = kFloats | kComplex,
           .infer = infer_grid_sample,
           .reference = reference_grid_sample,
-          .tolerance = {1e-4, 1e-5}};
+          .tolerance = {1e-4, 1e-5},
+          .parts = parts_of_grid_sample};
 }
 constexpr OpDef kOps[] = {row(16, kAttributes16), row(20, kAttributes20)};
 

@@ -5,9 +5,11 @@
 // sizes; at run an image that there is not, a corner that is not finite. Exact.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
+#include "ops/infra/terms.h"
 
 namespace evn {
 namespace {
@@ -24,11 +26,7 @@ void infer(InferContext& c) {
   c.outputs[0].shape = {c.shape(1)[0], c.shape(0)[1], pooled[0], pooled[1]};
 }
 
-// The elements [begin, end) of an axis of `size` that bin `n` of `count` touches.
-struct Bin {
-  std::int64_t begin, end;
-};
-
+// The elements of an axis of `size` that bin `n` of `count` touches.
 Bin bin_of(std::int64_t first, std::int64_t last, std::int64_t n, std::int64_t count, std::int64_t size) {
   const double length = static_cast<double>(std::max<std::int64_t>(last - first + 1, 1));
   const double step = length / static_cast<double>(count);
@@ -37,18 +35,26 @@ Bin bin_of(std::int64_t first, std::int64_t last, std::int64_t n, std::int64_t c
   return {std::clamp<std::int64_t>(begin, 0, size), std::clamp<std::int64_t>(end, 0, size)};
 }
 
+void fill_bins(std::int64_t first, std::int64_t last, std::int64_t size, std::vector<Bin>* bins) {
+  const auto count = static_cast<std::int64_t>(bins->size());
+  each_element(count, [&](std::int64_t n) { (*bins)[static_cast<std::size_t>(n)] = bin_of(first, last, n, count, size); });
+}
+
+// A part is a channel of a region.
+std::int64_t parts_of_pool(const ReferenceContext& c) { return c.output().desc.shape.elements(0, 2); }
+
 void reference(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const Shape& y = c.output().desc.shape;
   const double scale = attr_float(c.node, kSpatialScale);
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    T* to = c.output().as<T>();
-    for (std::int64_t r = 0; r < y[0]; ++r) {
-      cancellation_point();
-      std::int64_t roi[5];
+  std::int64_t roi[5];
+  std::vector<Bin> rows(static_cast<std::size_t>(y[2])), columns(static_cast<std::size_t>(y[3]));
+  const std::int64_t last = std::min(c.end, parts_of_pool(c));
+  for (std::int64_t part = c.begin; part < last; ++part) {
+    cancellation_point();
+    if (part == c.begin || part % x[1] == 0) {
       for (int i = 0; i < 5; ++i) {
-        const double given = static_cast<double>(c.input(1).as<T>()[r * 5 + i]);
+        const double given = number_at({c.input(1), part / x[1] * 5 + i});
         const double value = std::round(i == 0 ? given : given * scale);
         if (!(std::fabs(value) < 0x1p40)) fail(EVN_ERROR_INVALID_ARGUMENT, "a region of MaxRoiPool is not finite");
         roi[i] = static_cast<std::int64_t>(value);
@@ -56,29 +62,14 @@ void reference(const ReferenceContext& c) {
       if (roi[0] < 0 || roi[0] >= x[0])
         fail(EVN_ERROR_INVALID_ARGUMENT, "a region is of image %lld of %lld", static_cast<long long>(roi[0]),
              static_cast<long long>(x[0]));
-      for (std::int64_t channel = 0; channel < x[1]; ++channel) {
-        cancellation_point();
-        const T* plane = c.input(0).as<T>() + (roi[0] * x[1] + channel) * x[2] * x[3];
-        for (std::int64_t h = 0; h < y[2]; ++h) {
-          cancellation_point();
-          const Bin rows = bin_of(roi[2], roi[4], h, y[2], x[2]);
-          for (std::int64_t w = 0; w < y[3]; ++w, ++to) {
-            cancellation_point();
-            const Bin columns = bin_of(roi[1], roi[3], w, y[3], x[3]);
-            const bool empty = rows.begin >= rows.end || columns.begin >= columns.end;
-            *to = empty ? T{0} : plane[rows.begin * x[3] + columns.begin];
-            for (std::int64_t i = rows.begin; i < rows.end && !empty; ++i) {
-              cancellation_point();
-              for (std::int64_t j = columns.begin; j < columns.end; ++j) {
-                cancellation_point();
-                *to = std::max(*to, plane[i * x[3] + j]);
-              }
-            }
-          }
-        }
-      }
+      fill_bins(roi[2], roi[4], x[2], &rows);
+      fill_bins(roi[1], roi[3], x[3], &columns);
     }
-  });
+    for (std::int64_t i = 0; i < y[2]; ++i) {
+      largest_of_bins({c.input(0), (roi[0] * x[1] + part % x[1]) * x[2] * x[3]}, x[3], rows[static_cast<std::size_t>(i)], columns,
+                      {c.output(), (part * y[2] + i) * y[3]});
+    }
+  }
 }
 
 constexpr AttributeSpec kAttributes[] = {required_attribute("pooled_shape", AttributeType::kInts),
@@ -91,7 +82,8 @@ constexpr OpDef kOps[] = {
      .attributes = kAttributes,
      .dtypes = kFloats,
      .infer = infer,
-     .reference = reference},
+     .reference = reference,
+     .parts = parts_of_pool},
 };
 
 }  // namespace

@@ -44,108 +44,86 @@ void infer_resize(InferContext& c) {
   c.outputs[0].shape = out;
 }
 
-// One input element with its weight.
-struct Tap {
-  std::int64_t index;
-  double weight;
-};
-
-double cubic_weight(double distance, double a) {
-  const double d = std::fabs(distance);
-  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
-  if (d < 2) return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
-  return 0;
-}
-
-// The taps of one output position; empty: extrapolated.
-void taps_of(const ResizeGeometry& g, int axis, std::int64_t position, std::vector<Tap>* taps) {
-  taps->clear();
-  const ResizeAxis& a = g.axis[axis];
-  if (g.is_identity(axis)) return taps->push_back({position, 1});
-  const float coordinate = resize_coordinate(g, axis, position);
-  if (resize_is_outside(g, axis, coordinate)) return;
-  if (g.mode == ResizeMode::kNearest) return taps->push_back({resize_nearest(g, axis, coordinate), 1});
-  if (g.mode == ResizeMode::kLinear && !g.antialias) {
-    const LinearTap tap = resize_linear(g, axis, coordinate);
-    taps->push_back({tap.low, 1 - static_cast<double>(tap.weight)});
-    return taps->push_back({tap.high, tap.weight});
-  }
-  const double reach = g.mode == ResizeMode::kLinear ? 1 : 2;
-  const double stretch = g.antialias ? std::min<double>(a.scale, 1) : 1;
-  const auto floor_position = static_cast<std::int64_t>(std::floor(coordinate));
-  const auto first = static_cast<std::int64_t>(std::floor(-reach / stretch)) + 1;
-  double sum = 0;
-  for (std::int64_t i = floor_position + first; i <= floor_position + 1 - first; ++i) {
-    cancellation_point();
-    const double distance = (static_cast<double>(i) - static_cast<double>(coordinate)) * stretch;
-    double weight = g.mode == ResizeMode::kLinear ? std::max(0.0, 1 - std::fabs(distance)) : cubic_weight(distance, g.cubic_a);
-    if (g.exclude_outside && (i < 0 || i >= a.input)) weight = 0;
-    taps->push_back({std::clamp<std::int64_t>(i, 0, a.input - 1), weight});
-    sum += weight;
-  }
-  if (!g.antialias && !g.exclude_outside) return;
-  for (Tap& tap : *taps) {
-    cancellation_point();
-    tap.weight /= sum;
-  }
-}
-
 // All taps of an axis: those of position p are [begin[p], begin[p + 1]).
 struct AxisTaps {
-  std::vector<Tap> taps;
+  std::vector<ResizeTap> taps;
   std::vector<std::size_t> begin;
 };
 
 AxisTaps axis_taps(const ResizeGeometry& g, int axis) {
   AxisTaps all;
-  std::vector<Tap> one;
   for (std::int64_t p = 0; p < g.axis[axis].output; ++p) {
     cancellation_point();
     all.begin.push_back(all.taps.size());
-    taps_of(g, axis, p, &one);
-    all.taps.insert(all.taps.end(), one.begin(), one.end());
+    const ResizeReach reach = resize_reach(g, axis, p);
+    double sum = 0;
+    for (std::int64_t i = 0; i < reach.count; ++i) {
+      cancellation_point();
+      all.taps.push_back(resize_tap(g, axis, reach, i));
+      sum += all.taps.back().weight;
+    }
+    for (std::size_t i = all.begin.back(); i < all.taps.size() && resize_scales_weights(g, axis); ++i) {
+      cancellation_point();
+      all.taps[i].weight /= sum;
+    }
   }
   all.begin.push_back(all.taps.size());
   return all;
 }
 
-// Sum over the taps of the axes from `axis` on. Returns false when one of them has none.
-template <typename T>
-bool sample(const std::vector<AxisTaps>& axes, const Strides& strides, const std::int64_t* at, std::size_t axis, const T* x,
-            double* sum) {
-  if (axis == axes.size()) {
-    *sum = static_cast<double>(*x);
-    return true;
-  }
-  const std::size_t begin = axes[axis].begin[at[axis]];
-  const std::size_t end = axes[axis].begin[at[axis] + 1];
-  *sum = 0;
-  for (std::size_t i = begin; i < end; ++i) {
-    cancellation_point();
-    double inner;
-    const Tap& tap = axes[axis].taps[i];
-    if (!sample(axes, strides, at, axis + 1, x + tap.index * strides.step[axis], &inner)) return false;
-    *sum += tap.weight == 0 ? 0 : tap.weight * inner;
-  }
-  return begin != end;
-}
+// Elements as doubles.
+struct Elements {
+  double (*read)(const void* x, std::int64_t i);
+  void (*write)(void* y, std::int64_t i, double value, bool rounds);
+};
 
 template <typename T>
-T from_double(double v, bool rounds = false) {
-  if constexpr (std::is_integral_v<T>) return saturate_to<T>(rounds ? round_even(v) : v);
-  else return static_cast<T>(v);
-}
+constexpr Elements kElements = {
+    [](const void* x, std::int64_t i) { return static_cast<double>(static_cast<const T*>(x)[i]); },
+    [](void* y, std::int64_t i, double value, bool rounds) {
+      T& to = static_cast<T*>(y)[i];
+      if constexpr (std::is_integral_v<T>) to = saturate_to<T>(rounds ? round_even(value) : value);
+      else to = static_cast<T>(value);
+    },
+};
 
-template <typename T>
+// An output position's place in the input, axis by axis.
+struct Sampler {
+  std::vector<AxisTaps> axes;
+  Strides strides;
+  const void* x;
+  Elements elements;
+
+  // Sum over the taps of the axes from `axis` on. Returns false when one of them has none.
+  bool sample(const std::int64_t* at, std::size_t axis, std::int64_t from, double* sum) const {
+    if (axis == axes.size()) {
+      *sum = elements.read(x, from);
+      return true;
+    }
+    const std::size_t begin = axes[axis].begin[at[axis]];
+    const std::size_t end = axes[axis].begin[at[axis] + 1];
+    *sum = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      cancellation_point();
+      double inner;
+      const ResizeTap& tap = axes[axis].taps[i];
+      if (!sample(at, axis + 1, from + tap.index * strides.step[axis], &inner)) return false;
+      *sum += tap.weight == 0 ? 0 : tap.weight * inner;
+    }
+    return begin != end;
+  }
+};
+
 void resize(const ReferenceContext& c, const ResizeGeometry& g) {
   const Shape& x = c.input(0).desc.shape;
   const Shape& out = c.output().desc.shape;
-  std::vector<AxisTaps> axes;
-  for (int i = 0; i < x.rank(); ++i) axes.push_back(axis_taps(g, i));
-  const Strides strides = dense_strides(x);
+  Sampler sampler;
+  for (int i = 0; i < x.rank(); ++i) sampler.axes.push_back(axis_taps(g, i));
+  sampler.strides = dense_strides(x);
+  sampler.x = c.input(0).data;
+  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) { sampler.elements = kElements<decltype(zero)>; });
   const bool rounds = g.antialias || g.mode == ResizeMode::kCubic;
-  const std::int64_t total = out.elements();
-  for (std::int64_t i = 0; i < total; ++i) {
+  for (std::int64_t i = c.begin; i < std::min(c.end, out.elements()); ++i) {
     cancellation_point();
     std::int64_t at[kMaxRank] = {};
     std::int64_t rest = i;
@@ -153,21 +131,25 @@ void resize(const ReferenceContext& c, const ResizeGeometry& g) {
       at[axis] = rest % out[axis];
       rest /= out[axis];
     }
+    double value = g.extrapolation_value;
     if (g.mode == ResizeMode::kNearest) {
       // Without sums, so that 64-bit integers stay exact.
       std::int64_t from = 0;
       bool outside = false;
-      for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-        const std::size_t begin = axes[axis].begin[at[axis]];
-        outside |= begin == axes[axis].begin[at[axis] + 1];
-        if (!outside) from += axes[axis].taps[begin].index * strides.step[axis];
+      for (std::size_t axis = 0; axis < sampler.axes.size(); ++axis) {
+        const AxisTaps& taps = sampler.axes[axis];
+        const std::size_t begin = taps.begin[at[axis]];
+        outside |= begin == taps.begin[at[axis] + 1];
+        if (!outside) from += taps.taps[begin].index * sampler.strides.step[axis];
       }
-      c.output().as<T>()[i] = outside ? from_double<T>(g.extrapolation_value) : c.input(0).as<T>()[from];
-    } else {
-      double value;
-      if (!sample(axes, strides, at, 0, c.input(0).as<T>(), &value)) value = g.extrapolation_value;
-      c.output().as<T>()[i] = from_double<T>(value, rounds);
+      if (!outside) {
+        with_width(c.input(0).desc.dtype, [&](auto width) { move_element<width()>(c.output().data, i, sampler.x, from); });
+        continue;
+      }
+    } else if (double sum; sampler.sample(at, 0, 0, &sum)) {
+      value = sum;
     }
+    sampler.elements.write(c.output().data, i, value, rounds && g.mode != ResizeMode::kNearest);
   }
 }
 
@@ -177,11 +159,16 @@ void reference_resize(const ReferenceContext& c) {
   if (is_complex(c.input(0).desc.dtype)) {
     for_each_complex_part(c, [&](const ReferenceContext& part, int number) {
       if (number == 1) g.extrapolation_value = 0;
-      dispatch_floats(part.input(0).desc.dtype, [&](auto zero) { resize<decltype(zero)>(part, g); });
+      resize(part, g);
     });
     return;
   }
-  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) { resize<decltype(zero)>(c, g); });
+  resize(c, g);
+}
+
+// Of complex numbers both parts are made as a whole.
+std::int64_t parts_of_resize(const ReferenceContext& c) {
+  return is_complex(c.input(0).desc.dtype) ? 1 : c.output().desc.shape.elements();
 }
 
 // In the order of ResizeAttr.
@@ -211,7 +198,8 @@ constexpr OpDef resize_row(int since, std::size_t attributes) {
           .value_inputs = 0b1110,
           .infer = infer_resize,
           .reference = reference_resize,
-          .tolerance = {1e-4, 1e-5}};
+          .tolerance = {1e-4, 1e-5},
+          .parts = parts_of_resize};
 }
 
 constexpr OpDef two_inputs_row(const char* name, int since) {
@@ -224,7 +212,8 @@ constexpr OpDef two_inputs_row(const char* name, int since) {
           .value_inputs = 0b10,
           .infer = infer_resize,
           .reference = reference_resize,
-          .tolerance = {1e-4, 1e-5}};
+          .tolerance = {1e-4, 1e-5},
+          .parts = parts_of_resize};
 }
 
 constexpr OpDef kOps[] = {
@@ -234,7 +223,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kResized,
      .infer = infer_resize,
      .reference = reference_resize,
-     .tolerance = {1e-4, 1e-5}},
+     .tolerance = {1e-4, 1e-5},
+     .parts = parts_of_resize},
     two_inputs_row("Upsample", 9),
     two_inputs_row("Resize", 10),
     resize_row(11, 6),

@@ -72,4 +72,24 @@ struct LinearTap {
 };
 LinearTap resize_linear(const ResizeGeometry& geometry, int axis, float coordinate);
 
+// The elements that an output position of an axis is the sum of: `count`, from `first` on, which may lie outside the input. None:
+// the position is extrapolated.
+struct ResizeReach {
+  std::int64_t first, count;
+  float coordinate;
+  double stretch;  // of elements to the kernel
+};
+ResizeReach resize_reach(const ResizeGeometry& geometry, int axis, std::int64_t position);
+// The most that there are for a position.
+std::int64_t resize_most_taps(const ResizeGeometry& geometry, int axis);
+
+// Element i of these, clamped to the input, with its weight.
+struct ResizeTap {
+  std::int64_t index;
+  double weight;
+};
+ResizeTap resize_tap(const ResizeGeometry& geometry, int axis, const ResizeReach& reach, std::int64_t i);
+// Whether a position's weights are to be divided by their sum.
+bool resize_scales_weights(const ResizeGeometry& geometry, int axis);
+
 }  // namespace evn

@@ -6,9 +6,11 @@
 // dtypes: floating point, x and rois alike; indices int64. Failures: dims that do not fit; at run: an index that is no image;
 // regions so large that a bin would need more than 4096 samples along a side (LIMIT). Tolerance: rtol 1e-4, atol 1e-5.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "ops/infra/check.h"
-#include "ops/infra/numeric.h"
+#include "ops/infra/terms.h"
 
 namespace evn {
 namespace {
@@ -69,35 +71,36 @@ Between between(double x, std::int64_t size) {
   return {true, low, low + 1, x - static_cast<double>(low)};
 }
 
-template <typename T>
-double bin_value(const T* plane, std::int64_t height, std::int64_t width, const Side& y, const Side& x, std::int64_t i,
-                 std::int64_t j, bool average) {
-  double sum = 0, top = -std::numeric_limits<double>::infinity();
-  for (std::int64_t k = 0; k < y.samples; ++k) {
+// The elements, `step` apart, that the samples inside the image of some bins of one axis read; `merged`: each once. Returns whether
+// all samples are inside.
+bool find_samples(const Side& side, std::int64_t first, std::int64_t bins, std::int64_t size, std::int64_t step, bool merged,
+                  Terms* terms) {
+  bool all_inside = true;
+  terms->clear();
+  for (std::int64_t i = first; i < first + bins; ++i) {
     cancellation_point();
-    const Between v = between(y.at(i, k), height);
-    for (std::int64_t l = 0; l < x.samples; ++l) {
+    for (std::int64_t k = 0; k < side.samples; ++k) {
       cancellation_point();
-      const Between h = between(x.at(j, l), width);
-      double parts[4] = {};
-      if (v.inside && h.inside) {
-        const auto value = [&](std::int64_t row, std::int64_t column) { return static_cast<double>(plane[row * width + column]); };
-        parts[0] = (1 - v.weight) * (1 - h.weight) * value(v.low, h.low);
-        parts[1] = (1 - v.weight) * h.weight * value(v.low, h.high);
-        parts[2] = v.weight * (1 - h.weight) * value(v.high, h.low);
-        parts[3] = v.weight * h.weight * value(v.high, h.high);
-      }
-      sum += parts[0] + parts[1] + parts[2] + parts[3];
-      top = std::max({top, parts[0], parts[1], parts[2], parts[3]});
+      const Between at = between(side.at(i, k), size);
+      all_inside &= at.inside;
+      if (!at.inside) continue;
+      const auto add = merged ? &Terms::merge : &Terms::add;
+      (terms->*add)(at.low * step, 1 - at.weight);
+      (terms->*add)(at.high * step, at.weight);
     }
+    terms->close();
   }
-  const double count = static_cast<double>(y.samples) * static_cast<double>(x.samples);
-  if (count == 0) return 0;
-  return average ? sum / count : top;
+  return all_inside;
 }
 
-template <typename T>
-void roi_align(const ReferenceContext& c) {
+// Bins whose samples are found together.
+std::int64_t bins_at_once(const Side& side, std::int64_t left) {
+  return std::min<std::int64_t>(
+      left, std::max<std::int64_t>(static_cast<std::int64_t>(kMaxSamples) / std::max<std::int64_t>(side.samples, 1), 1));
+}
+
+// Channels [first, last) of region r.
+void align_region(const ReferenceContext& c, std::int64_t r, std::int64_t first, std::int64_t last) {
   const Shape& x = c.input(0).desc.shape;
   const Shape& out = c.output().desc.shape;
   const bool half_pixel = attr_given(c.node, kTransform) && attr_string(c.node, kTransform) == "half_pixel";
@@ -105,34 +108,47 @@ void roi_align(const ReferenceContext& c) {
   const double scale = attr_float(c.node, kScale);
   const std::int64_t ratio = attr_int(c.node, kRatio);
   const bool average = attr_string(c.node, kMode) == "avg";
-  T* to = c.output().as<T>();
-  for (std::int64_t r = 0; r < out[0]; ++r) {
-    cancellation_point();
-    const std::int64_t image = c.input(2).as<std::int64_t>()[r];
-    if (image < 0 || image >= x[0]) fail(EVN_ERROR_INVALID_ARGUMENT, "region %lld is of no image", static_cast<long long>(r));
-    const T* roi = c.input(1).as<T>() + r * 4;
-    const auto edge = [&](int i) { return static_cast<double>(roi[i]) * scale - shift; };
-    const Side horizontal = side_of(edge(0), edge(2), out[3], ratio, !half_pixel);
-    const Side vertical = side_of(edge(1), edge(3), out[2], ratio, !half_pixel);
-    for (std::int64_t channel = 0; channel < x[1]; ++channel) {
-      cancellation_point();
-      const T* plane = c.input(0).as<T>() + (image * x[1] + channel) * x[2] * x[3];
-      for (std::int64_t i = 0; i < out[2]; ++i) {
-        cancellation_point();
-        for (std::int64_t j = 0; j < out[3]; ++j) {
-          cancellation_point();
-          *to++ = static_cast<T>(bin_value(plane, x[2], x[3], vertical, horizontal, i, j, average));
+  const std::int64_t image = c.input(2).as<std::int64_t>()[r];
+  if (image < 0 || image >= x[0]) fail(EVN_ERROR_INVALID_ARGUMENT, "region %lld is of no image", static_cast<long long>(r));
+  const auto edge = [&](int i) { return number_at({c.input(1), r * 4 + i}) * scale - shift; };
+  const Side horizontal = side_of(edge(0), edge(2), out[3], ratio, !half_pixel);
+  const Side vertical = side_of(edge(1), edge(3), out[2], ratio, !half_pixel);
+  const double count = static_cast<double>(vertical.samples) * static_cast<double>(horizontal.samples);
+  const double unit = count == 0 ? 0 : 1 / count;
+  Terms rows, columns;
+  for (std::int64_t top = 0, height; top < out[2]; top += height) {
+    height = bins_at_once(vertical, out[2] - top);
+    const bool rows_inside = find_samples(vertical, top, height, x[2], x[3], average, &rows);
+    for (std::int64_t left = 0, width; left < out[3]; left += width) {
+      width = bins_at_once(horizontal, out[3] - left);
+      const bool all_inside = find_samples(horizontal, left, width, x[3], 1, average, &columns) && rows_inside;
+      // A sample outside the image is 0.
+      const double least = count > 0 && all_inside ? -std::numeric_limits<double>::infinity() : 0;
+      for (std::int64_t channel = first; channel < last; ++channel) {
+        const Place plane = {c.input(0), (image * x[1] + channel) * x[2] * x[3]};
+        for (std::int64_t i = 0; i < height; ++i) {
+          const Target to = {c.output(), ((r * x[1] + channel) * out[2] + top + i) * out[3] + left};
+          if (average) add_pairs(plane, rows.of(i), columns, unit, to);
+          else largest_pairs(plane, rows.of(i), columns, least, to);
         }
       }
     }
   }
 }
 
+// A part is a channel of a region.
+std::int64_t parts_of_roi_align(const ReferenceContext& c) { return c.output().desc.shape.elements(0, 2); }
+
 void reference_roi_align(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   if (c.output().desc.shape.elements() == 0) return;
   if (x[2] == 0 || x[3] == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "an image without elements");
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { roi_align<decltype(zero)>(c); });
+  const std::int64_t end = std::min(c.end, parts_of_roi_align(c));
+  for (std::int64_t part = c.begin; part < end;) {
+    const std::int64_t first = part % x[1], last = std::min(x[1], first + (end - part));
+    align_region(c, part / x[1], first, last);
+    part += last - first;
+  }
 }
 
 constexpr AttributeSpec kAttributes[] = {
@@ -148,7 +164,8 @@ constexpr OpDef row(int since, std::size_t attributes) {
           .dtypes = kFloats,
           .infer = infer_roi_align,
           .reference = reference_roi_align,
-          .tolerance = {1e-4, 1e-5}};
+          .tolerance = {1e-4, 1e-5},
+          .parts = parts_of_roi_align};
 }
 constexpr OpDef kOps[] = {row(10, 5), row(16, 6)};
 

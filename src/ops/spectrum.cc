@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ops/infra/check.h"
+#include "ops/infra/fft.h"
 #include "ops/infra/index.h"
 #include "ops/infra/numeric.h"
 
@@ -35,22 +36,6 @@ bool scalar_value(const InferContext& c, int i, std::int64_t fallback, std::int6
 // ------------------------------------------------------------------------------------------------------- DFT --
 
 enum : int { kInverse, kOneSided, kAxis17 };
-
-struct Complex {
-  double real, imaginary;
-};
-
-// One spectrum value, or with inverse one sample, without the division.
-Complex transform(const Complex* x, std::int64_t length, std::int64_t k, bool inverse) {
-  Complex sum{0, 0};
-  for (std::int64_t n = 0; n < length; ++n) {
-    cancellation_point();
-    const double angle = kTurn * static_cast<double>(k * n % length) / static_cast<double>(length) * (inverse ? 1 : -1);
-    sum.real += x[n].real * std::cos(angle) - x[n].imaginary * std::sin(angle);
-    sum.imaginary += x[n].real * std::sin(angle) + x[n].imaginary * std::cos(angle);
-  }
-  return sum;
-}
 
 bool to_real(const Node& node) { return attr_int(node, kInverse) != 0 && attr_int(node, kOneSided) != 0; }
 
@@ -89,47 +74,91 @@ void infer_dft(InferContext& c) {
   c.outputs[0].shape = y;
 }
 
-template <typename T>
-void dft(const ReferenceContext& c, int axis, std::int64_t length) {
+// Elements that are `step` apart from `at` on.
+struct Line {
+  std::int64_t at, step;
+};
+
+// `count` elements of a tensor, times `unit`, as every `step`-th double.
+void read_line(const ConstTensor& x, Line line, std::int64_t count, double unit, double* to, std::int64_t step) {
+  dispatch_floats(x.desc.dtype, [&](auto zero) {
+    const auto* from = x.as<decltype(zero)>() + line.at;
+    each_element(count, [&](std::int64_t i) { to[i * step] = static_cast<double>(from[i * line.step]) * unit; });
+  });
+}
+
+void write_line(const double* from, std::int64_t step, double unit, std::int64_t count, const MutableTensor& y, Line line) {
+  dispatch_floats(y.desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* to = y.as<T>() + line.at;
+    each_element(count, [&](std::int64_t i) { to[i * line.step] = static_cast<T>(from[i * step] * unit); });
+  });
+}
+
+// Writes `count` complex numbers of a transform, times `unit` and their imaginary parts times `imaginary_unit`. Of a real line's
+// there is only the first half; the rest are conjugates.
+void write_spectrum(const double* from, std::int64_t length, bool is_real, double unit, double imaginary_unit, std::int64_t count,
+                    const MutableTensor& y, Line line) {
+  const std::int64_t made = is_real ? std::min(count, length / 2 + 1) : count;
+  const Line rest = {line.at + made * line.step, line.step};
+  for (std::int64_t part = 0; part < 2; ++part) {
+    const double factor = part == 0 ? unit : imaginary_unit;
+    write_line(from + part, 2, factor, made, y, {line.at + part, line.step});
+    write_line(from + 2 * (length - made) + part, -2, part == 0 ? factor : -factor, count - made, y, {rest.at + part, rest.step});
+  }
+}
+
+// The lines that are transformed, `inner` apart.
+struct DftLines {
+  int axis;
+  std::int64_t length, count, inner;
+};
+
+DftLines dft_lines(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
-  const Shape& y = c.output().desc.shape;
-  const int parts = x.rank() - 1;
+  // While a run is planned there is no data: then the count is a guess where the axis is an input.
+  const bool given = c.node.op->since >= 20 && c.has_input(2) && c.input(2).data != nullptr;
+  const int axis = normalize_axis(c.node.op->since < 20 ? attr_int(c.node, kAxis17) : given ? int_at(c.input(2), 0) : -2, x.rank());
+  const bool has_length = c.has_input(1) && c.input(1).data != nullptr;
+  const std::int64_t length = has_length ? int_at(c.input(1), 0) : to_real(c.node) ? 2 * (x[axis] - 1) : x[axis];
+  const std::int64_t inner = x.elements(axis + 1, x.rank() - 1);
+  return {axis, length, x.elements(0, axis) * inner, inner};
+}
+
+void reference_dft(const ReferenceContext& c) {
+  if (c.output().desc.shape.elements() == 0) return;
+  using Kind = LineTransform::Kind;
+  const Shape& x = c.input(0).desc.shape;
+  const DftLines lines = dft_lines(c);
+  const std::int64_t x_parts = x[x.rank() - 1], x_length = x[lines.axis], y_length = c.output().desc.shape[lines.axis];
+  const Kind kind = to_real(c.node) ? Kind::kToReal : x_parts == 1 ? Kind::kReal : Kind::kPlain;
+  const std::int64_t y_parts = kind == Kind::kToReal ? 1 : 2;
   const bool inverse = attr_int(c.node, kInverse) != 0;
-  const std::int64_t inner = x.elements(axis + 1, parts);
-  std::vector<Complex> signal(static_cast<std::size_t>(length));
-  for (std::int64_t i = 0; i < x.elements(0, axis) * inner; ++i) {
-    cancellation_point();
-    const std::int64_t outer = i / inner;
-    fill_in_pieces(signal.data(), static_cast<std::int64_t>(signal.size()), Complex{0, 0});
-    for (std::int64_t n = 0; n < std::min(length, x[axis]); ++n) {
-      cancellation_point();
-      const T* from = c.input(0).as<T>() + ((outer * x[axis] + n) * inner + i % inner) * x[parts];
-      signal[static_cast<std::size_t>(n)] = {static_cast<double>(from[0]), x[parts] == 2 ? static_cast<double>(from[1]) : 0};
-    }
-    for (std::int64_t n = length / 2 + 1; to_real(c.node) && n < length; ++n) {
-      cancellation_point();
-      const Complex other = signal[static_cast<std::size_t>(length - n)];
-      signal[static_cast<std::size_t>(n)] = {other.real, -other.imaginary};
-    }
-    for (std::int64_t k = 0; k < y[axis]; ++k) {
-      cancellation_point();
-      const Complex value = transform(signal.data(), length, k, inverse);
-      const double unit = inverse ? static_cast<double>(length) : 1;
-      T* to = c.output().as<T>() + ((outer * y[axis] + k) * inner + i % inner) * y[parts];
-      to[0] = static_cast<T>(value.real / unit);
-      if (y[parts] == 2) to[1] = static_cast<T>(value.imaginary / unit);
+  const double unit = inverse ? 1 / static_cast<double>(lines.length) : 1;
+  // Conjugates on both sides turn a transform into its inverse.
+  const double sign = inverse ? -1 : 1;
+  LineTransform transform(lines.length, kind);
+  const std::int64_t room = kind == Kind::kToReal ? lines.length / 2 + 1 : lines.length, parts = kind == Kind::kReal ? 1 : 2;
+  const std::int64_t taken = std::min(room, x_length);
+  for (std::int64_t i = c.begin; i < std::min(c.end, lines.count); ++i) {
+    const std::int64_t outer = i / lines.inner, inner = i % lines.inner;
+    const Line from = {(outer * x_length * lines.inner + inner) * x_parts, lines.inner * x_parts};
+    const Line to = {(outer * y_length * lines.inner + inner) * y_parts, lines.inner * y_parts};
+    double* const line = transform.line();
+    if (parts > x_parts) fill_in_pieces(line, parts * taken, 0.0);
+    read_line(c.input(0), from, taken, 1, line, parts);
+    if (x_parts == 2) read_line(c.input(0), {from.at + 1, from.step}, taken, sign, line + 1, parts);
+    fill_in_pieces(line + parts * taken, parts * (room - taken), 0.0);
+    const double* const y = transform.run();
+    if (kind == Kind::kToReal) {
+      write_line(y, 1, unit, y_length, c.output(), to);
+    } else {
+      write_spectrum(y, lines.length, kind == Kind::kReal, unit, sign * unit, y_length, c.output(), to);
     }
   }
 }
 
-void reference_dft(const ReferenceContext& c) {
-  const Shape& x = c.input(0).desc.shape;
-  const std::int64_t given = c.node.op->since < 20 ? attr_int(c.node, kAxis17) : c.has_input(2) ? int_at(c.input(2), 0) : -2;
-  const int axis = normalize_axis(given, x.rank());
-  const std::int64_t length = c.has_input(1) ? int_at(c.input(1), 0) : to_real(c.node) ? 2 * (x[axis] - 1) : x[axis];
-  if (c.output().desc.shape.elements() == 0) return;
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { dft<decltype(zero)>(c, axis, length); });
-}
+std::int64_t parts_of_dft(const ReferenceContext& c) { return dft_lines(c).count; }
 
 // ------------------------------------------------------------------------------------------------------ STFT --
 
@@ -156,39 +185,28 @@ void infer_stft(InferContext& c) {
   c.outputs[0].shape = {x[0], frames, !length_known ? -1 : one_sided ? length / 2 + 1 : length, 2};
 }
 
-template <typename T>
-void stft(const ReferenceContext& c, std::int64_t length) {
+void reference_stft(const ReferenceContext& c) {
+  if (c.output().desc.shape.elements() == 0) return;
+  using Kind = LineTransform::Kind;
   const Shape& x = c.input(0).desc.shape;
   const Shape& y = c.output().desc.shape;
+  const std::int64_t length = c.has_input(3) ? int_at(c.input(3), 0) : c.has_input(2) ? c.input(2).desc.shape[0] : x[1];
   const std::int64_t parts = x.rank() == 3 ? x[2] : 1;
   const std::int64_t step = int_at(c.input(1), 0);
-  std::vector<Complex> frame(static_cast<std::size_t>(length));
-  T* to = c.output().as<T>();
-  for (std::int64_t i = 0; i < y[0] * y[1]; ++i) {
-    cancellation_point();
-    const T* from = c.input(0).as<T>() + (i / y[1] * x[1] + i % y[1] * step) * parts;
-    for (std::int64_t n = 0; n < length; ++n) {
-      cancellation_point();
-      const double weight = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[n]) : 1;
-      frame[static_cast<std::size_t>(n)] = {weight * static_cast<double>(from[n * parts]),
-                                            parts == 2 ? weight * static_cast<double>(from[n * parts + 1]) : 0};
+  std::vector<double> window(static_cast<std::size_t>(c.has_input(2) ? length : 0));
+  if (c.has_input(2)) read_line(c.input(2), {0, 1}, length, 1, window.data(), 1);
+  LineTransform transform(length, parts == 1 ? Kind::kReal : Kind::kPlain);
+  for (std::int64_t i = c.begin; i < std::min(c.end, y[0] * y[1]); ++i) {
+    double* const line = transform.line();
+    read_line(c.input(0), {(i / y[1] * x[1] + i % y[1] * step) * parts, 1}, length * parts, 1, line, 1);
+    for (std::int64_t part = 0; part < parts && c.has_input(2); ++part) {
+      each_element(length, [&](std::int64_t n) { line[n * parts + part] *= window[static_cast<std::size_t>(n)]; });
     }
-    for (std::int64_t k = 0; k < y[2]; ++k) {
-      cancellation_point();
-      const Complex value = transform(frame.data(), length, k, false);
-      *to++ = static_cast<T>(value.real);
-      *to++ = static_cast<T>(value.imaginary);
-    }
+    write_spectrum(transform.run(), length, parts == 1, 1, 1, y[2], c.output(), {i * y[2] * 2, 2});
   }
 }
 
-void reference_stft(const ReferenceContext& c) {
-  const std::int64_t length = c.has_input(3)   ? int_at(c.input(3), 0)
-                              : c.has_input(2) ? c.input(2).desc.shape[0]
-                                               : c.input(0).desc.shape[1];
-  if (c.output().desc.shape.elements() == 0) return;
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) { stft<decltype(zero)>(c, length); });
-}
+std::int64_t parts_of_stft(const ReferenceContext& c) { return c.output().desc.shape.elements(0, 2); }
 
 // --------------------------------------------------------------------------------------------------- windows --
 
@@ -304,7 +322,8 @@ constexpr OpDef kOps[] = {
      .value_inputs = 2,
      .infer = infer_dft,
      .reference = reference_dft,
-     .tolerance = kSum},
+     .tolerance = kSum,
+     .parts = parts_of_dft},
     {.name = "DFT",
      .since = 20,
      .max_inputs = 3,
@@ -313,7 +332,8 @@ constexpr OpDef kOps[] = {
      .value_inputs = 6,
      .infer = infer_dft,
      .reference = reference_dft,
-     .tolerance = kSum},
+     .tolerance = kSum,
+     .parts = parts_of_dft},
     {.name = "STFT",
      .since = 17,
      .min_inputs = 2,
@@ -323,7 +343,8 @@ constexpr OpDef kOps[] = {
      .value_inputs = 10,
      .infer = infer_stft,
      .reference = reference_stft,
-     .tolerance = kSum},
+     .tolerance = kSum,
+     .parts = parts_of_stft},
     {.name = "HannWindow",
      .since = 17,
      .attributes = kWindow,

@@ -23,6 +23,114 @@ TEST(Dft, OfARealSignalAndBack) {
   expect_parts(Op("DFT", 20).with("onesided", 1).with("inverse", 1).run({half})[0], {1, 2, 3, 4});
 }
 
+// The plain sum: `count` values of a transform of `x`, which has a real and an imaginary part for each element, padded to `length`.
+std::vector<double> plain_sum(const std::vector<double>& x, std::int64_t length, std::int64_t count, bool inverse) {
+  std::vector<double> y;
+  const double sign = inverse ? 1 : -1, unit = inverse ? 1 / static_cast<double>(length) : 1;
+  for (std::int64_t k = 0; k < count; ++k) {
+    double real = 0, imaginary = 0;
+    for (std::int64_t n = 0; n < std::min(length, static_cast<std::int64_t>(x.size() / 2)); ++n) {
+      const double angle = sign * 2 * M_PI * static_cast<double>(k * n % length) / static_cast<double>(length);
+      const double a = x[static_cast<std::size_t>(2 * n)], b = x[static_cast<std::size_t>(2 * n + 1)];
+      real += a * std::cos(angle) - b * std::sin(angle);
+      imaginary += a * std::sin(angle) + b * std::cos(angle);
+    }
+    y.push_back(real * unit);
+    y.push_back(imaginary * unit);
+  }
+  return y;
+}
+
+// [2, given, 3, parts] transformed along axis 1, each of its lines against the plain sum.
+void expect_plain_sums(std::int64_t given, std::int64_t length, int parts, bool inverse, bool one_sided) {
+  SCOPED_TRACE(testing::Message() << length << " of " << given << ", parts " << parts << " inverse " << inverse << " "
+                                  << one_sided);
+  constexpr std::int64_t kOuter = 2, kInner = 3;
+  std::vector<double> x(static_cast<std::size_t>(kOuter * given * kInner * parts));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i * i % 101) + static_cast<double>(i % 7));
+  const Tensor y = Op("DFT", 20)
+                       .with("inverse", inverse ? 1 : 0)
+                       .with("onesided", one_sided ? 1 : 0)
+                       .run({tensor<double>({kOuter, given, kInner, parts}, x), tensor<std::int64_t>({}, {length}),
+                             tensor<std::int64_t>({}, {1})})[0];
+  const bool to_real = inverse && one_sided;
+  const std::int64_t count = one_sided && !inverse ? length / 2 + 1 : length;
+  ASSERT_EQ(y.desc.shape, (Shape{kOuter, count, kInner, to_real ? 1 : 2}));
+  const std::vector<double> values = y.values<double>();
+  for (std::int64_t line = 0; line < kOuter * kInner; ++line) {
+    const auto place = [&](std::int64_t of, std::int64_t i) { return (line / kInner * of + i) * kInner + line % kInner; };
+    std::vector<double> signal;
+    for (std::int64_t i = 0; i < std::min(given, length); ++i) {
+      const auto at = static_cast<std::size_t>(place(given, i) * parts);
+      signal.push_back(x[at]);
+      signal.push_back(parts == 2 ? x[at + 1] : 0);
+    }
+    if (to_real) {
+      signal.resize(static_cast<std::size_t>(2 * length));
+      for (std::int64_t i = length / 2 + 1; i < length; ++i) {
+        signal[static_cast<std::size_t>(2 * i)] = signal[static_cast<std::size_t>(2 * (length - i))];
+        signal[static_cast<std::size_t>(2 * i + 1)] = -signal[static_cast<std::size_t>(2 * (length - i) + 1)];
+      }
+    }
+    const std::vector<double> expected = plain_sum(signal, length, count, inverse);
+    for (std::int64_t k = 0; k < count; ++k) {
+      const auto at = static_cast<std::size_t>(place(count, k) * (to_real ? 1 : 2));
+      ASSERT_NEAR(values[at], expected[static_cast<std::size_t>(2 * k)], 1e-11) << line << " " << k;
+      if (!to_real) {
+        ASSERT_NEAR(values[at + 1], expected[static_cast<std::size_t>(2 * k + 1)], 1e-11) << line << " " << k;
+      }
+    }
+  }
+}
+
+TEST(Dft, EveryLengthIsThePlainSum) {
+  // Each factor and pairs of them, primes and their multiples, and lengths that are longer or shorter than the signal.
+  for (const std::int64_t length :
+       {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,  16,  20,  21,  22,  24,  25,  26,
+        27, 28, 30, 32, 34, 35, 36, 42, 49, 60, 62, 64, 70, 97, 100, 106, 120, 121, 128, 194, 210, 256}) {
+    for (const std::int64_t given : {length, length + 3, length / 2 + 1}) {
+      expect_plain_sums(given, length, 1, false, false);
+      expect_plain_sums(given, length, 1, false, true);
+      expect_plain_sums(given, length, 1, true, false);
+      expect_plain_sums(given, length, 1, true, true);
+      expect_plain_sums(given, length, 2, false, false);
+      expect_plain_sums(given, length, 2, true, false);
+      expect_plain_sums(given, length, 2, true, true);
+    }
+  }
+}
+
+TEST(Stft, FramesAreTransformsOfTheWindowedSignal) {
+  for (const int parts : {1, 2}) {
+    for (const std::int64_t length : {5, 12, 22}) {
+      std::vector<double> x(static_cast<std::size_t>(2 * 40 * parts)), window;
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i * i % 101));
+      for (std::int64_t i = 0; i < length; ++i) window.push_back(0.5 + static_cast<double>(i % 3));
+      const bool one_sided = parts == 1;
+      const Tensor y =
+          Op("STFT", 17)
+              .with("onesided", one_sided ? 1 : 0)
+              .run({tensor<double>({2, 40, parts}, x), tensor<std::int64_t>({}, {7}), tensor<double>({length}, window)})[0];
+      const std::int64_t frames = (40 - length) / 7 + 1, count = one_sided ? length / 2 + 1 : length;
+      ASSERT_EQ(y.desc.shape, (Shape{2, frames, count, 2}));
+      const std::vector<double> values = y.values<double>();
+      for (std::int64_t frame = 0; frame < 2 * frames; ++frame) {
+        std::vector<double> signal;
+        for (std::int64_t i = 0; i < length; ++i) {
+          const auto at = static_cast<std::size_t>((frame / frames * 40 + frame % frames * 7 + i) * parts);
+          const double weight = window[static_cast<std::size_t>(i)];
+          signal.push_back(weight * x[at]);
+          signal.push_back(parts == 2 ? weight * x[at + 1] : 0);
+        }
+        const std::vector<double> expected = plain_sum(signal, length, count, false);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          ASSERT_NEAR(values[static_cast<std::size_t>(frame) * expected.size() + i], expected[i], 1e-11) << frame << " " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Dft, LengthCutsAndPads) {
   const Tensor x = f32({1, 3, 1}, {1, 1, 1});
   expect_parts(Op("DFT", 20).run({x, tensor<std::int64_t>({}, {2})})[0], {2, 0, 0, 0});

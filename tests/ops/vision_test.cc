@@ -38,6 +38,48 @@ TEST(RoiAlign, MeanOfSamples) {
   expect_near(y[0].floats(), {2.5f});
 }
 
+TEST(RoiAlign, OfARampIsTheMiddleOfEachBin) {
+  // x = 10 * row + column, in two channels; the region's bins are 1.5 by 2 elements.
+  Floats values;
+  for (int channel = 0; channel < 2; ++channel) {
+    for (int i = 0; i < 100; ++i) values.push_back(static_cast<float>(i * (channel + 1)));
+  }
+  const Tensor x = f32({1, 2, 10, 10}, values);
+  for (const int ratio : {0, 1, 2, 3, 3000}) {
+    const auto y = Op("RoiAlign", 16)
+                       .with("sampling_ratio", ratio)
+                       .with("output_height", 2)
+                       .with("output_width", 3)
+                       .run({x, f32({1, 4}, {1.5f, 2.5f, 7.5f, 5.5f}), i64({0})});
+    Floats expected;
+    for (int channel = 1; channel <= 2; ++channel) {
+      for (int i = 0; i < 2; ++i) {
+        for (int j = 0; j < 3; ++j) expected.push_back(static_cast<float>(channel) * (10 * (2 + 0.75f + 1.5f * i) + 1 + 1 + 2 * j));
+      }
+    }
+    expect_near(y[0].floats(), expected, 1e-3f);
+  }
+}
+
+TEST(RoiAlign, TheLargestProductCountsAndWhatIsOutsideIsZero) {
+  const Tensor x = f32({1, 1, 2, 2}, {-1, -2, -3, -4});
+  const auto run = [&](const Floats& region) {
+    return Op("RoiAlign", 16).with("sampling_ratio", 1).with("mode", "max").run({x, f32({1, 4}, region), i64({0})})[0].floats();
+  };
+  expect_near(run({0.25f, 0.25f, 1.25f, 1.25f}), {-0.25f});  // weights 3/4 and 1/4 both ways: of -9, -6, -9 and -4 sixteenths
+  EXPECT_EQ(run({-9, -9, -7, -7}), (Floats{0}));
+}
+
+TEST(MaxRoiPool, TakesTheFirstNanAndLeavesEmptyBinsZero) {
+  const Tensor x = f32({1, 1, 2, 3}, {1, 5, kNan, kNan, 7, -2});
+  const auto y = Op("MaxRoiPool", 22).with("pooled_shape", Ints{1, 3}).run({x, f32({2, 5}, {0, 0, 0, 2, 1, 0, 2, 0, 7, 1})});
+  const Floats values = y[0].floats();
+  EXPECT_EQ((Floats{values[0], values[1]}), (Floats{1, 7}));
+  EXPECT_TRUE(std::isnan(values[2]));
+  EXPECT_TRUE(std::isnan(values[3]));
+  EXPECT_EQ((Floats{values[4], values[5]}), (Floats{0, 0}));
+}
+
 TEST(RoiAlign, HostileRegionsAreErrors) {
   const Tensor x = f32({1, 1, 2, 2}, {1, 2, 3, 4});
   EXPECT_EQ(Op("RoiAlign", 16).status({x, f32({1, 4}, {0, 0, 2, 2}), i64({1})}), EVN_ERROR_INVALID_ARGUMENT);

@@ -31,6 +31,25 @@ ResizeMode parse_mode(const std::string& word) {
 // As far as the formulas see it, a resized axis may have a fractional length.
 float resized_length(const ResizeAxis& a) { return a.scale * static_cast<float>(a.input); }
 
+double cubic_weight(double distance, double a) {
+  const double d = std::fabs(distance);
+  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+  if (d < 2) return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+  return 0;
+}
+
+// Whether a position is one element of the input.
+bool is_copied(const ResizeGeometry& g, int axis) { return g.mode == ResizeMode::kNearest || g.is_identity(axis); }
+
+bool is_plain_linear(const ResizeGeometry& g) { return g.mode == ResizeMode::kLinear && !g.antialias; }
+
+double stretch_of(const ResizeGeometry& g, int axis) { return g.antialias ? std::min<double>(g.axis[axis].scale, 1) : 1; }
+
+// The first element that a kernel reaches, counted from the one below the coordinate; the last one is 1 - first.
+std::int64_t first_reached(const ResizeGeometry& g, double stretch) {
+  return static_cast<std::int64_t>(std::floor((g.mode == ResizeMode::kLinear ? -1 : -2) / stretch)) + 1;
+}
+
 }  // namespace
 
 ResizeGeometry resize_attributes(const Node& node) {
@@ -98,6 +117,45 @@ LinearTap resize_linear(const ResizeGeometry& g, int axis, float coordinate) {
   const double down = std::floor(coordinate);
   return {static_cast<std::int64_t>(std::clamp<double>(down, 0, last)),
           static_cast<std::int64_t>(std::clamp<double>(down + 1, 0, last)), static_cast<float>(coordinate - down)};
+}
+
+ResizeReach resize_reach(const ResizeGeometry& g, int axis, std::int64_t position) {
+  ResizeReach r = {position, 1, 0, 1};
+  if (g.is_identity(axis)) return r;
+  r.coordinate = resize_coordinate(g, axis, position);
+  if (resize_is_outside(g, axis, r.coordinate)) {
+    r.count = 0;
+  } else if (g.mode == ResizeMode::kNearest) {
+    r.first = resize_nearest(g, axis, r.coordinate);
+  } else {
+    r.stretch = stretch_of(g, axis);
+    const std::int64_t first = first_reached(g, r.stretch);
+    r.first = static_cast<std::int64_t>(std::floor(r.coordinate)) + first;
+    r.count = 2 - 2 * first;
+  }
+  return r;
+}
+
+std::int64_t resize_most_taps(const ResizeGeometry& g, int axis) {
+  return is_copied(g, axis) ? 1 : 2 - 2 * first_reached(g, stretch_of(g, axis));
+}
+
+ResizeTap resize_tap(const ResizeGeometry& g, int axis, const ResizeReach& r, std::int64_t i) {
+  if (is_copied(g, axis)) return {r.first, 1};
+  const std::int64_t last = g.axis[axis].input - 1, at = r.first + i;
+  ResizeTap tap = {std::clamp<std::int64_t>(at, 0, last), 0};
+  if (is_plain_linear(g)) {
+    const double above = resize_linear(g, axis, r.coordinate).weight;
+    tap.weight = i == 0 ? 1 - above : above;
+  } else if (!g.exclude_outside || at == tap.index) {
+    const double distance = (static_cast<double>(at) - static_cast<double>(r.coordinate)) * r.stretch;
+    tap.weight = g.mode == ResizeMode::kLinear ? std::max(0.0, 1 - std::fabs(distance)) : cubic_weight(distance, g.cubic_a);
+  }
+  return tap;
+}
+
+bool resize_scales_weights(const ResizeGeometry& g, int axis) {
+  return !is_copied(g, axis) && !is_plain_linear(g) && (g.antialias || g.exclude_outside);
 }
 
 }  // namespace evn

@@ -130,6 +130,14 @@ void add_moves(Cases* all) {
       at_end("resize",
              Case("Resize", kOpset).in(kU8, {1, 2, 1, kMany / 2}, 0, 255).absent().floats({1, 1, 1, 2}).word("mode", "nearest")));
   all->push_back(at_end("upsample", Case("Upsample", 9).x({1, 1, 1, kMany / 2}).floats({1, 1, 1, 2})));
+  // One long line, lines that are added up, and a few long sums.
+  const auto axes = [](const Shape& x, const conformance::Floats& scales, const char* mode) {
+    return Case("Resize", kOpset).x(x).absent().floats(scales).word("mode", mode);
+  };
+  all->push_back(at_end("resize_axes", axes({1, kMany}, {1, 4}, "cubic")));
+  all->push_back(at_end("resize_axes", axes({2, kMany * 2}, {2, 1}, "linear").integer("antialias", 1)));
+  all->push_back(at_end("resize_axes", axes({1, kMany * 2}, {1, 1e-5f}, "cubic").integer("antialias", 1)));
+  all->push_back(at_end("upsample_axes", Case("Upsample", 9).x({8, kMany / 8, 2}).floats({2, 1, 2}).word("mode", "linear")));
 }
 
 void add_rows(Cases* all) {

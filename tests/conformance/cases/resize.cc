@@ -75,6 +75,30 @@ void add_resize_shapes(Cases* all) {
   all->push_back(by_scales({2, 3, 5, 7}, {1, 1, 3, 4}, "nearest", "half_pixel", 19).word("nearest_mode", "round_prefer_ceil"));
 }
 
+// What the kernel that resizes axis after axis decides by sizes: how planes are cut, and which axis goes first.
+void add_resize_axes(Cases* all) {
+  for (const char* mode : {"linear", "cubic"}) {
+    // Many small planes, growing and shrinking; three axes; the axes in the middle; channels behind them.
+    all->push_back(by_scales({9, 2, 5, 7}, {1, 1, 2, 3}, mode, "half_pixel"));
+    all->push_back(by_scales({5, 3, 6, 7, 9}, {1, 1, 2, 0.5f, 2}, mode, "align_corners"));
+    all->push_back(by_scales({1, 2, 6, 40, 50}, {1, 1, 2, 2, 2}, mode, "half_pixel"));
+    all->push_back(by_scales({2, 11, 13, 20}, {1, 1.5f, 0.6f, 1}, mode, "half_pixel"));
+    // A plane that falls into several tiles, and one whose lines are long.
+    all->push_back(by_scales({1, 1, 400, 300}, {1, 1, 0.4f, 0.5f}, mode, "half_pixel", 18).integer("antialias", 1));
+    all->push_back(by_sizes({1, 2, 3, 5000}, {1, 2, 7, 9000}, mode, "half_pixel", 18).integer("antialias", 1));
+    all->push_back(by_scales({1, 1, 12, 14}, {1, 1, 0.3f, 1.6f}, mode, "pytorch_half_pixel", 18)
+                       .integer("antialias", 1)
+                       .integer("exclude_outside", 1));
+    // One axis shrinks to nothing where another one grows: what lies between must not be larger than both.
+    all->push_back(by_sizes({1, 1, 4000}, {2, 2000, 2}, mode, "half_pixel"));
+    // The same sizes, but not the same elements.
+    all->push_back(by_scales({2, 3, 4, 5}, {1, 1, 1.2f, 1.1f}, mode, "half_pixel"));
+    all->push_back(by_scales({1, 3, 6, 7}, {1, 1.4f, 2, 2}, mode, "half_pixel").variable());
+    all->back().operands[2].constant = false;
+  }
+  all->push_back(Case("Upsample", 7).x({2, 3, 5, 7}).attr("scales", Floats{1, 2, 2, 2}).word("mode", "linear"));
+}
+
 void add_old(Cases* all) {
   for (const char* mode : {"nearest", "linear"}) {
     all->push_back(Case("Upsample", 7).x({2, 3, 5, 7}).attr("scales", Floats{1, 1, 2, 2}).word("mode", mode).batch());
@@ -93,6 +117,7 @@ void add_old(Cases* all) {
 void add_resize_cases(Cases* all) {
   add_resize_modes(all);
   add_resize_shapes(all);
+  add_resize_axes(all);
   add_old(all);
 }
 
