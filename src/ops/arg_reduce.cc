@@ -1,8 +1,11 @@
 // ArgMax and ArgMin: the position of the largest or smallest element along `axis`, int64; of equal ones the first, or, with
 // select_last_index (from 12), the last. keepdims leaves an axis of 1. NaN counts as the extreme, and all NaN as equal.
 // dtypes: all numbers. Failures: axis outside the rank; at run: an axis without elements. Exact.
+#include <algorithm>
+
 #include "ops/infra/check.h"
-#include "ops/infra/numeric.h"
+#include "ops/infra/first_largest.h"
+#include "ops/infra/ordered_lines.h"
 
 namespace evn {
 namespace {
@@ -25,37 +28,81 @@ void infer_arg(InferContext& c) {
   c.outputs[0].shape = out;
 }
 
-template <bool kMax, typename T>
-bool beats(T x, T best, bool or_equal) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(best)) return or_equal && std::isnan(x);
-    if (std::isnan(x)) return true;
-  }
-  return (kMax ? x > best : x < best) || (or_equal && x == best);
-}
+// x as [outer, length, inner]; an output for each [o, n].
+struct Lines {
+  std::int64_t count, length, inner;
+};
 
-template <bool kMax>
-void reference_arg(const ReferenceContext& c) {
+Lines lines_of(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const int axis = normalize_axis(attr_int(c.node, kAxis), x.rank());
-  const bool last = attr_given(c.node, kSelectLast) && attr_int(c.node, kSelectLast) != 0;
-  const std::int64_t inner = x.elements(axis + 1, x.rank());
-  const std::int64_t count = c.output().desc.shape.elements();
-  if (count > 0 && x[axis] == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the axis has no elements");
-  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      const T* from = c.input(0).as<T>() + i / inner * x[axis] * inner + i % inner;
-      std::int64_t best = 0;
-      for (std::int64_t n = 1; n < x[axis]; ++n) {
-        cancellation_point();
-        if (beats<kMax>(from[n * inner], from[best * inner], last)) best = n;
+  return {c.output().desc.shape.elements(), x[axis], x.elements(axis + 1, x.rank())};
+}
+
+std::int64_t parts_of_arg(const ReferenceContext& c) { return lines_of(c).count; }
+
+constexpr int kBlock = 16;
+constexpr int kMostColumns = 256;
+
+// Of each of `width` columns, `step` elements from row to row, the row of the first largest element, or the last one.
+template <typename T>
+[[gnu::noinline]] void find_columns(const T* x, std::int64_t rows, std::int64_t step, std::int64_t width, bool last,
+                                    std::int64_t* y) {
+  T best[kMostColumns];
+  std::int32_t found[kMostColumns];  // of the rows of a piece, the last that was above those before it
+  const std::int64_t start = last ? rows - 1 : 0;
+  std::copy_n(x + start * step, width, best);
+  std::fill_n(y, width, start);
+  in_pieces(rows, width, [&](std::int64_t begin, std::int64_t end) {
+    std::fill_n(found, width, -1);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T* from = x + (last ? rows - 1 - i : i) * step;
+      const auto look_at = [&, number = static_cast<std::int32_t>(i - begin)](std::int64_t j) {
+        const bool above = is_above(from[j], best[j]);
+        best[j] = above ? from[j] : best[j];
+        found[j] = above ? number : found[j];
+      };
+      std::int64_t j = 0;
+      for (; width - j >= kBlock; j += kBlock) {
+        for (int n = 0; n < kBlock; ++n) look_at(j + n);
       }
-      c.output().as<std::int64_t>()[i] = best;
+      for (; j < width; ++j) look_at(j);
+    }
+    for (std::int64_t j = 0; j < width; ++j) {
+      if (found[j] >= 0) y[j] = last ? rows - 1 - begin - found[j] : begin + found[j];
     }
   });
 }
+
+void find(const ReferenceContext& c, bool largest) {
+  const Lines lines = lines_of(c);
+  if (lines.count > 0 && lines.length == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the axis has no elements");
+  const bool last = attr_given(c.node, kSelectLast) && attr_int(c.node, kSelectLast) != 0;
+  const OrderedLines ordered{c.input(0).desc.dtype, largest};
+  const auto size = static_cast<std::int64_t>(dtype_size(ordered.dtype));
+  const std::int64_t end = std::min(c.end, lines.count);
+  with_ordered(ordered.dtype, [&](auto zero) {
+    using W = decltype(zero);
+    LineRoom room;
+    for (std::int64_t i = c.begin; i < end;) {
+      const std::int64_t column = i % lines.inner;
+      const void* from = c.input(0).as<char>() + ((i - column) * lines.length + column) * size;
+      const std::int64_t width = std::min<std::int64_t>({lines.inner - column, end - i, kMostColumns});
+      const bool as_they_are = ordered.are_there(1, 1);
+      const W* x = as_they_are ? static_cast<const W*>(from) : ordered.read<W>(from, lines.length, lines.inner, width, &room);
+      std::int64_t* y = c.output().as<std::int64_t>() + i;
+      if (lines.inner == 1) {
+        *y = first_largest(x, lines.length, last);
+      } else {
+        find_columns(x, lines.length, as_they_are ? lines.inner : width, width, last, y);
+      }
+      i += width;
+    }
+  });
+}
+
+void reference_max(const ReferenceContext& c) { find(c, true); }
+void reference_min(const ReferenceContext& c) { find(c, false); }
 
 constexpr AttributeSpec kAttributes1[] = {int_attribute("axis", 0), int_attribute("keepdims", 1)};
 constexpr AttributeSpec kAttributes12[] = {int_attribute("axis", 0), int_attribute("keepdims", 1),
@@ -68,28 +115,32 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .output_dtype = int64_output,
      .infer = infer_arg,
-     .reference = reference_arg<true>},
+     .reference = reference_max,
+     .parts = parts_of_arg},
     {.name = "ArgMax",
      .since = 12,
      .attributes = kAttributes12,
      .dtypes = kNumbers,
      .output_dtype = int64_output,
      .infer = infer_arg,
-     .reference = reference_arg<true>},
+     .reference = reference_max,
+     .parts = parts_of_arg},
     {.name = "ArgMin",
      .since = 1,
      .attributes = kAttributes1,
      .dtypes = kNumbers,
      .output_dtype = int64_output,
      .infer = infer_arg,
-     .reference = reference_arg<false>},
+     .reference = reference_min,
+     .parts = parts_of_arg},
     {.name = "ArgMin",
      .since = 12,
      .attributes = kAttributes12,
      .dtypes = kNumbers,
      .output_dtype = int64_output,
      .infer = infer_arg,
-     .reference = reference_arg<false>},
+     .reference = reference_min,
+     .parts = parts_of_arg},
 };
 
 }  // namespace

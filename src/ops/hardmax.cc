@@ -2,6 +2,7 @@
 // one. NaN is the largest.
 // dtypes: floating point. Failures: axis outside the rank. Exact.
 #include "ops/infra/check.h"
+#include "ops/infra/first_largest.h"
 #include "ops/infra/numeric.h"
 
 namespace evn {
@@ -36,6 +37,11 @@ void reference_hardmax(const ReferenceContext& c) {
       const std::int64_t begin = line / lines.inner * lines.length * lines.inner + line % lines.inner;
       const T* from = c.input(0).as<T>() + begin;
       T* to = c.output().as<T>() + begin;
+      if (lines.inner == 1) {
+        fill_in_pieces(to, 0, static_cast<std::size_t>(lines.length) * sizeof(T));
+        to[first_largest(from, lines.length)] = 1;
+        continue;
+      }
       std::int64_t best = 0;
       T top = from[0];
       in_pieces(lines.length, 1, [&](std::int64_t i, std::int64_t end) {

@@ -3,11 +3,11 @@
 // k is an attribute before 10, later input 1.
 // dtypes: all numbers; output 1 int64. Failures: axis outside the rank; k below 0 or above the axis. Exact.
 #include <algorithm>
-#include <numeric>
-#include <vector>
 
 #include "ops/infra/check.h"
-#include "ops/infra/numeric.h"
+#include "ops/infra/ordered_lines.h"
+#include "ops/infra/selection.h"
+#include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
@@ -42,50 +42,53 @@ void infer_top_k(InferContext& c) {
   }
 }
 
-template <typename T>
-bool is_less(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(a) || std::isnan(b)) return !std::isnan(a) && std::isnan(b);
-  }
-  return a < b;
-}
+// The elements of one line, `inner` apart in the tensor.
+struct Lines {
+  std::int64_t count, length, inner, k;
+};
 
-template <typename T>
-void top_k(const ReferenceContext& c, int axis, bool largest) {
+Lines lines_of(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
+  const int axis = normalize_axis(attr_int(c.node, kAxis), x.rank());
   const std::int64_t k = c.output(c.outputs[0].present() ? 0 : 1).desc.shape[axis];
   const std::int64_t inner = x.elements(axis + 1, x.rank());
-  const std::int64_t rows = x.elements(0, axis) * inner;
-  std::vector<std::int64_t> order(static_cast<std::size_t>(x[axis]));
-  for (std::int64_t row = 0; row < rows; ++row) {
-    cancellation_point();
-    const T* from = c.input(0).as<T>() + row / inner * x[axis] * inner + row % inner;
-    in_pieces(x[axis], 1,
-              [&](std::int64_t begin, std::int64_t end) { std::iota(order.begin() + begin, order.begin() + end, begin); });
-    std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](std::int64_t i, std::int64_t j) {
-      cancellation_point();
-      const T a = from[i * inner];
-      const T b = from[j * inner];
-      if (is_less(a, b)) return !largest;
-      if (is_less(b, a)) return largest;
-      return i < j;
+  return {k > 0 && x.elements() > 0 ? x.elements(0, axis) * inner : 0, x[axis], inner, k};
+}
+
+std::int64_t parts_of_top_k(const ReferenceContext& c) { return lines_of(c).count; }
+
+// Writes the outputs' lines from element `to` on, of the input's line from element `from` on.
+void write(const ReferenceContext& c, const Lines& lines, std::int64_t from, std::int64_t to, const Keyed* found) {
+  if (c.output().present()) {
+    with_width(c.input(0).desc.dtype, [&](auto width) {
+      each_element(lines.k, [&](std::int64_t n) {
+        move_element<width()>(c.output().data, to + n * lines.inner, c.input(0).data, from + found[n].at * lines.inner);
+      });
     });
-    for (std::int64_t n = 0; n < k; ++n) {
-      cancellation_point();
-      const std::int64_t to = (row / inner * k + n) * inner + row % inner;
-      const std::int64_t at = order[static_cast<std::size_t>(n)];
-      if (c.outputs[0].present()) c.output().as<T>()[to] = from[at * inner];
-      if (c.outputs.size() > 1 && c.output(1).present()) c.output(1).as<std::int64_t>()[to] = at;
-    }
+  }
+  if (c.outputs.size() > 1 && c.output(1).present()) {
+    each_element(lines.k, [&, y = c.output(1).as<std::int64_t>() + to](std::int64_t n) { y[n * lines.inner] = found[n].at; });
   }
 }
 
 void reference_top_k(const ReferenceContext& c) {
-  const Shape& x = c.input(0).desc.shape;
-  const int axis = normalize_axis(attr_int(c.node, kAxis), x.rank());
-  const bool largest = c.node.op->since < 11 || attr_int(c.node, kLargest) != 0;
-  if (x.elements() == 0) return;
-  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) { top_k<decltype(zero)>(c, axis, largest); });
+  const Lines lines = lines_of(c);
+  const std::int64_t last = std::min(c.end, lines.count);
+  if (c.begin >= last) return;
+  const OrderedLines ordered{c.input(0).desc.dtype, c.node.op->since < 11 || attr_int(c.node, kLargest) != 0};
+  with_ordered(ordered.dtype, [&](auto zero) {
+    using W = decltype(zero);
+    Selection<W> selection(lines.length, lines.k, !ordered.largest);
+    LineRoom room;
+    for (std::int64_t line = c.begin; line < last; ++line) {
+      cancellation_point();
+      const std::int64_t outer = line / lines.inner, column = line % lines.inner;
+      const std::int64_t from = outer * lines.length * lines.inner + column;
+      const auto size = static_cast<std::int64_t>(dtype_size(ordered.dtype));
+      const W* x = ordered.read<W>(c.input(0).as<char>() + from * size, lines.length, lines.inner, 1, &room);
+      write(c, lines, from, outer * lines.k * lines.inner + column, selection.find(x, lines.length));
+    }
+  });
 }
 
 constexpr AttributeSpec kAttributes1[] = {int_attribute("axis", -1), required_attribute("k", AttributeType::kInt)};
@@ -100,7 +103,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .output_dtype = top_k_dtype,
      .infer = infer_top_k,
-     .reference = reference_top_k},
+     .reference = reference_top_k,
+     .parts = parts_of_top_k},
     {.name = "TopK",
      .since = 10,
      .min_inputs = 2,
@@ -112,7 +116,8 @@ constexpr OpDef kOps[] = {
      .value_inputs = 2,
      .output_dtype = top_k_dtype,
      .infer = infer_top_k,
-     .reference = reference_top_k},
+     .reference = reference_top_k,
+     .parts = parts_of_top_k},
     {.name = "TopK",
      .since = 11,
      .min_inputs = 2,
@@ -124,7 +129,8 @@ constexpr OpDef kOps[] = {
      .value_inputs = 2,
      .output_dtype = top_k_dtype,
      .infer = infer_top_k,
-     .reference = reference_top_k},
+     .reference = reference_top_k,
+     .parts = parts_of_top_k},
 };
 
 }  // namespace

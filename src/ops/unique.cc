@@ -5,12 +5,13 @@
 // the imaginary one), bool, strings (by their bytes). Failures: axis outside the rank. Exact.
 #include <algorithm>
 #include <complex>
-#include <cstring>
-#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "ops/infra/check.h"
-#include "ops/infra/numeric.h"
+#include "ops/infra/ordered_lines.h"
+#include "ops/infra/sort_by_key.h"
+#include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
@@ -73,45 +74,69 @@ struct Found {
   std::vector<std::int64_t> inverse;  // of each slice of x, which distinct one it is
 };
 
-Found find(const Node& node, const ConstTensor& x) {
-  const Slices s = slices_of(node, x.desc.shape);
-  Found found;
-  found.inverse.resize(static_cast<std::size_t>(s.length));
-  std::vector<std::int64_t> order(static_cast<std::size_t>(s.length));
-  in_pieces(s.length, 1,
-            [&](std::int64_t begin, std::int64_t end) { std::iota(order.begin() + begin, order.begin() + end, begin); });
+// The slices in order, equal ones by their places. Equal slices have the same key.
+std::vector<Keyed> sorted(const ConstTensor& x, const Slices& s) {
+  std::vector<Keyed> order(static_cast<std::size_t>(s.length));
+  each_element(s.length, [&](std::int64_t i) { order[static_cast<std::size_t>(i)].at = i; });
+  const OrderedLines ordered{x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, true};
   CompareSlices compare = compare_slices<TextElement>;
+  LineRoom room;
+  const void* data = x.data;
+  bool is_sorted = false;
   if (is_complex(x.desc.dtype)) {
     dispatch_floats(complex_part(x.desc.dtype), [&](auto zero) { compare = compare_slices<std::complex<decltype(zero)>>; });
   } else if (x.desc.dtype != DType::kString) {
-    dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype,
-                     [&](auto zero) { compare = compare_slices<decltype(zero)>; });
+    with_ordered(ordered.dtype, [&](auto zero) {
+      using W = decltype(zero);
+      compare = compare_slices<W>;
+      const W* from = ordered.read<W>(x.data, x.desc.shape.elements(), 1, 1, &room);
+      data = from;
+      if (s.outer != 1 || s.inner != 1) return;
+      each_element(s.length, [&](std::int64_t i) { order[static_cast<std::size_t>(i)].key = ordered_key(from[i]); });
+      is_sorted = true;
+    });
   }
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
+  if (is_sorted) {
+    std::vector<Keyed> scratch(order.size());
+    sort_by_key(order.data(), scratch.data(), s.length);
+    return order;
+  }
+  std::stable_sort(order.begin(), order.end(), [&](const Keyed& i, const Keyed& j) {
     cancellation_point();
-    return compare(x.data, s, i, j) < 0;
+    return compare(data, s, i.at, j.at) < 0;
   });
+  std::uint64_t key = 0;
   for (std::size_t n = 0; n < order.size(); ++n) {
     cancellation_point();
-    if (n == 0 || compare(x.data, s, order[n - 1], order[n]) != 0) found.first.push_back(order[n]);
-    found.inverse[static_cast<std::size_t>(order[n])] = static_cast<std::int64_t>(found.first.size()) - 1;
+    if (n > 0 && compare(data, s, order[n - 1].at, order[n].at) != 0) ++key;
+    order[n].key = key;
   }
-  if (is_sorted(node)) return found;
-  std::vector<std::int64_t> place(found.first.size());  // by the sorted number, the number in order of occurrence
-  std::vector<std::int64_t> occurring = found.first;
-  std::sort(occurring.begin(), occurring.end(), [](std::int64_t a, std::int64_t b) {
-    cancellation_point();
-    return a < b;
+  return order;
+}
+
+Found find(const Node& node, const ConstTensor& x) {
+  const Slices s = slices_of(node, x.desc.shape);
+  const std::vector<Keyed> order = sorted(x, s);
+  Found found;
+  found.inverse.resize(order.size());
+  each_element(s.length, [&](std::int64_t n) {
+    const Keyed* item = order.data() + n;
+    if (n == 0 || item[0].key != item[-1].key) found.first.push_back(item->at);
+    found.inverse[static_cast<std::size_t>(item->at)] = static_cast<std::int64_t>(found.first.size()) - 1;
   });
-  for (std::size_t n = 0; n < place.size(); ++n) {
-    cancellation_point();
-    place[n] = std::lower_bound(occurring.begin(), occurring.end(), found.first[n]) - occurring.begin();
-  }
-  for (std::int64_t& i : found.inverse) {
-    cancellation_point();
-    i = place[static_cast<std::size_t>(i)];
-  }
-  found.first = occurring;
+  if (is_sorted(node)) return found;
+  std::vector<std::int64_t> occurring;                      // the places in `first` in ascending order
+  std::vector<std::int64_t> number(found.first.size(), 0);  // by the sorted number, the number in order of occurrence
+  each_element(s.length, [&](std::int64_t n) {
+    std::int64_t& i = found.inverse[static_cast<std::size_t>(n)];
+    const auto distinct = static_cast<std::size_t>(i);
+    if (found.first[distinct] == n) {
+      number[distinct] = static_cast<std::int64_t>(occurring.size());
+      occurring.push_back(n);
+    }
+    i = number[distinct];
+  });
+  found.first = std::move(occurring);
   return found;
 }
 
@@ -137,7 +162,16 @@ void reference_unique(const ReferenceContext& c) {
   const Found found = find(c.node, c.input(0));
   const auto distinct = static_cast<std::int64_t>(found.first.size());
   const std::int64_t bytes = s.inner * static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
-  for (std::int64_t o = 0; o < s.outer && c.output().present() && bytes > 0; ++o) {
+  if (c.output().present() && s.inner == 1) {
+    with_width(c.input(0).desc.dtype, [&](auto width) {
+      for (std::int64_t o = 0; o < s.outer; ++o) {
+        each_element(distinct, [&, from = found.first.data()](std::int64_t n) {
+          move_element<width()>(c.output().data, o * distinct + n, c.input(0).data, o * s.length + from[n]);
+        });
+      }
+    });
+  }
+  for (std::int64_t o = 0; o < s.outer && c.output().present() && s.inner > 1; ++o) {
     for (std::int64_t n = 0; n < distinct; ++n) {
       cancellation_point();
       move_in_pieces(c.output().as<char>() + (o * distinct + n) * bytes,
@@ -153,10 +187,7 @@ void reference_unique(const ReferenceContext& c) {
   if (inverse > 1) write(1, found.first);
   write(inverse, found.inverse);
   std::vector<std::int64_t> counts(found.first.size(), 0);
-  for (const std::int64_t i : found.inverse) {
-    cancellation_point();
-    ++counts[static_cast<std::size_t>(i)];
-  }
+  each_element(s.length, [to = counts.data(), from = found.inverse.data()](std::int64_t i) { ++to[from[i]]; });
   write(inverse + 1, counts);
 }
 
