@@ -2,7 +2,9 @@
 //   MatMulNBits            y = A W' + bias, W[n, k] = (q[n, k] - zero point) * scale. `bits` (2, 4, 8) of each q lie in bytes, the
 //                          first in the lowest ones: B [N, blocks, block_size * bits / 8], scales [N, blocks]; zero points packed
 //                          likewise, [N, bytes], or in the dtype of A, [N, blocks]; 2^(bits - 1) where there are none. g_idx [K]
-//                          names the block of each k, which otherwise is k / block_size. The attributes K and N are W's dims
+//                          names the block of each k, which otherwise is k / block_size. The attributes K and N are W's dims.
+//                          accuracy_level 4 without g_idx: A is rounded to multiples of 1/127 of the largest magnitude of each
+//                          block of a row (ops/row_quantization.h), whose sums are NaN where it is not finite
 //   GatherBlockQuantized   Gather along `gather_axis` of (q - zero point) * scale, with blocks of block_size along `quantize_axis`.
 //                          uint8 holds `bits` of several q, packed along the last axis, as its zero points are, with 2^(bits - 1)
 //                          where there are none; other types hold one q an element, with 0. An index out of range gives zeros
@@ -14,6 +16,7 @@
 #include "ops/infra/index.h"
 #include "ops/infra/quantized.h"
 #include "ops/infra/small_types.h"
+#include "ops/row_quantization.h"
 
 namespace evn {
 namespace {
@@ -86,9 +89,39 @@ void weights_of(const ReferenceContext& c, const BlockShape& s, std::int64_t n, 
   }
 }
 
+// The rows of A as they are multiplied.
+std::vector<double> rows_of(const ReferenceContext& c, const BlockShape& s) {
+  const std::int64_t count = c.input(kA).desc.shape.elements();
+  const float* a = c.input(kA).as<float>();
+  std::vector<double> rows(static_cast<std::size_t>(count));
+  each_element(count, [&](std::int64_t i) { rows[static_cast<std::size_t>(i)] = static_cast<double>(a[i]); });
+  std::vector<TensorDesc> inputs;
+  for (const ConstTensor& t : c.inputs) inputs.push_back(t.desc);
+  if (!quantizes_rows(c.node, inputs)) return rows;
+  for (std::int64_t row = 0; row < count; row += s.k) {
+    for (std::int64_t begin = row; begin < row + s.k; begin += s.block) {
+      const std::int64_t end = std::min(begin + s.block, row + s.k);
+      float largest = 0;
+      for (std::int64_t i = begin; i < end; ++i) {
+        cancellation_point();
+        if (!(std::fabs(a[i]) <= largest)) largest = std::fabs(a[i]);
+        if (std::isnan(largest)) break;
+      }
+      const RowQuantization q = row_quantization(largest);
+      for (std::int64_t i = begin; i < end; ++i) {
+        cancellation_point();
+        const float number = q.factor == 0 ? 0.0f : std::nearbyint(a[i] * q.factor);
+        rows[static_cast<std::size_t>(i)] = static_cast<double>(number) * static_cast<double>(q.scale);
+      }
+    }
+  }
+  return rows;
+}
+
 void reference_matmul(const ReferenceContext& c) {
   const BlockShape s = block_shape(c.node);
   const std::int64_t rows = c.input(kA).desc.shape.elements() / s.k;
+  const std::vector<double> elements = rows_of(c, s);
   std::vector<double> weights(static_cast<std::size_t>(s.k));
   for (std::int64_t n = 0; n < s.n; ++n) {
     cancellation_point();
@@ -96,10 +129,10 @@ void reference_matmul(const ReferenceContext& c) {
     for (std::int64_t m = 0; m < rows; ++m) {
       cancellation_point();
       double sum = c.has_input(kBias) ? static_cast<double>(c.input(kBias).as<float>()[n]) : 0;
-      const float* a = c.input(kA).as<float>() + m * s.k;
+      const double* a = elements.data() + m * s.k;
       for (std::int64_t k = 0; k < s.k; ++k) {
         cancellation_point();
-        sum += static_cast<double>(a[k]) * weights[static_cast<std::size_t>(k)];
+        sum += a[k] * weights[static_cast<std::size_t>(k)];
       }
       c.output().as<float>()[m * s.n + n] = static_cast<float>(sum);
     }

@@ -40,5 +40,11 @@ inline BlockShape block_shape(const Node& node) {
   return s;
 }
 
+// Whether the rows of A are quantized too, to 8 bits and block by block.
+inline bool quantizes_rows(const Node& node, std::span<const TensorDesc> inputs) {
+  const bool named = inputs.size() > kGroups && inputs[kGroups].dtype != DType::kUndefined;
+  return attr_int(node, kAccuracy) == 4 && !named;
+}
+
 }  // namespace matmul_nbits
 }  // namespace evn

@@ -256,7 +256,6 @@ constexpr Exemption kUnread[] = {
      "whether there is a mask, which the inputs tell; ONNX Runtime computes nothing by it"},
     {"FusedGemm", "activation_gamma", "no activation that is taken has a third parameter"},
     {"GroupQueryAttention", "qk_norm_epsilon", "of normalized queries and keys, which are refused"},
-    {"MatMulNBits", "accuracy_level", "the least precision that is enough; float32 is above all of them"},
     {"RotaryEmbedding", "is_packed_batching", "position_ids say where each step is, packed or not"},
     {"MaxPoolGradient", "storage_order", "of indices, which it does not have"},
     {"Merge", "if", "the library's own; ops/merge.h reads it"},

@@ -226,7 +226,9 @@ void add_products(Cases* all) {
   for (const std::int64_t rows : {1, 3, 8}) {
     const std::int64_t nk = rows == 1 ? k : 4096, n = rows == 1 ? 256 : 1024;
     Case c = contrib("MatMulNBits").x({rows, nk}).constant(kU8, {n, nk / 32, 16}, 0, 255).w({n, nk / 32}, 0.01, 0.02);
-    all->push_back({"matmul_nbits", c.integer("K", nk).integer("N", n).integer("bits", 4).integer("block_size", 32)});
+    c = c.integer("K", nk).integer("N", n).integer("bits", 4).integer("block_size", 32);
+    all->push_back({"matmul_nbits", c});
+    all->push_back({"matmul_nbits_dot", c.integer("accuracy_level", 4)});
   }
   for (const Precision p : {Precision::kBfloat16, Precision::kFloat16}) {
     const std::string end = p == Precision::kBfloat16 ? "_bf16" : "_fp16";
@@ -398,10 +400,12 @@ std::vector<std::pair<CancelCase, CancelCase>> largest_cases() {
         return Case("Conv", 11).x({1, n, 1, 1}).w({32, n, 1, 1});
       },
       Precision::kBfloat16);
-  add("matmul_nbits", kBlock, 2 * kBlock, [](std::int64_t n) {
-    Case c = contrib("MatMulNBits").x({1, n}).constant(kU8, {16, 1, n / 2}, 0, 255).w({16, 1}, 0.01, 0.02);
-    return c.integer("K", n).integer("N", 16).integer("bits", 4).integer("block_size", n);
-  });
+  for (const auto& [kernel, level] : {std::pair{"matmul_nbits", 0}, {"matmul_nbits_dot", 4}}) {
+    add(kernel, kBlock, 2 * kBlock, [level = level](std::int64_t n) {
+      Case c = contrib("MatMulNBits").x({1, n}).constant(kU8, {16, 1, n / 2}, 0, 255).w({16, 1}, 0.01, 0.02);
+      return c.integer("K", n).integer("N", 16).integer("bits", 4).integer("block_size", n).integer("accuracy_level", level);
+    });
+  }
   return all;
 }
 

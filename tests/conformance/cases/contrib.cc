@@ -141,6 +141,19 @@ void add_blocks(Cases* all) {
     Case product = contrib("MatMulNBits").x({2, 3, 40}).constant(DType::kUint8, {5, 3, 2 * bits}, 0, 256);
     product.w({5, 3}, 0.01, 0.1).constant(DType::kUint8, {5, (3 * bits + 7) / 8}, 0, 256).absent().w({5});
     all->push_back(product.integer("bits", bits).integer("block_size", 16).integer("K", 40).integer("N", 5).batch());
+    if (bits == 2) continue;
+    const auto quantized = [&] {
+      Case c = contrib("MatMulNBits").x({2, 7, 72}).constant(DType::kUint8, {37, 3, 4 * bits}, 0, 256).w({37, 3}, 0.01, 0.1);
+      return c.integer("bits", bits)
+          .integer("block_size", 32)
+          .integer("K", 72)
+          .integer("N", 37)
+          .integer("accuracy_level", 4)
+          .batch();
+    };
+    all->push_back(quantized());
+    all->push_back(quantized().constant(DType::kUint8, {37, (3 * bits + 7) / 8}, 0, 256).absent().w({37}));
+    all->push_back(quantized().w({37, 3}, 0, 9));
   }
   for_dtypes(find_op("com.microsoft", "GatherBlockQuantized", 1)->dtypes, [&](DType d) {
     Case gather = contrib("GatherBlockQuantized").constant(d, {6, d == DType::kUint8 ? 20 : 40}, 0, 256);

@@ -5,6 +5,7 @@
 
 #include "backends/cpu/gemm/packed_gemm_plan.h"
 #include "backends/cpu/nbits/nbits_loops.h"
+#include "backends/cpu/nbits/nbits_pack.h"
 #include "backends/cpu/support.h"
 #include "ops/block_quantized.h"
 
@@ -27,29 +28,14 @@ struct NBitsState {
   PackedGemmTiling tiling;
 };
 
-// Whether one of the node's own inputs is given: a residual may stand where one that is not given would.
-bool given(const OpDesc& d, int i) { return d.has_input(i); }
-
-constexpr std::int64_t kMostInBlock = 1 << 15;  // weights, which have no cancellation point between them
-
 Refusal supports(const OpDesc& d) {
-  for (const int i : {kA, kScales, kBias}) {
-    if (given(d, i) && d.inputs[static_cast<std::size_t>(i)].dtype != DType::kFloat32) return kNeedsFloat32;
-  }
-  const std::int64_t bits = attr_int(*d.node, kBits);
-  if (bits != 4 && bits != 8) return "neither 4 nor 8 bits";
-  if (block_shape(*d.node).block > kMostInBlock) return "blocks of more than 2^15 weights";
-  for (const int i : {kB, kScales, kZeros}) {
-    if (given(d, i) && d.constant(i) == nullptr) return "weights, scales and zero points must be constant";
-  }
-  return given(d, kGroups) ? "blocks that g_idx names" : nullptr;
+  if (quantizes_rows(*d.node, d.inputs)) return "accuracy_level 4, whose rows are quantized";
+  return refusal_of_weights(d);
 }
 
 // ------------------------------------------------------------------------------------------------------- packing --
 
 std::int64_t panels_of(const BlockShape& b, const simd_nbits::Loops& loops) { return ceil_div(b.n, std::int64_t{loops.width}); }
-
-bool has_float_zeros(const OpDesc& d) { return given(d, kZeros) && d.inputs[kZeros].dtype == DType::kFloat32; }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   const BlockShape b = block_shape(*d.node);
@@ -77,19 +63,12 @@ std::uint64_t prepack_variant(const OpDesc& d, int) {
   return static_cast<std::uint64_t>(b.k) << 16 | static_cast<std::uint64_t>(b.bits) << 8 | static_cast<std::uint64_t>(cpu_isa());
 }
 
-// Calls f(column, at) for each column from `begin` on: `at` counts rows of panels before it, as many as `rows` for each, plus its
-// place.
-template <typename F>
-void for_each_column(const simd_nbits::Loops& loops, std::int64_t begin, std::int64_t end, std::int64_t rows, F&& f) {
-  for (std::int64_t j = begin; j < end; ++j) f(j - begin, j / loops.width * loops.width * rows + j % loops.width);
-}
-
 void pack_elements(const BlockShape& b, const simd_nbits::Loops& loops, const std::uint8_t* rows, std::int64_t begin,
                    std::int64_t end, void* packed) {
   const std::int64_t column_bytes = b.column_bytes();
   if (b.bits == 8) {
     auto* const to = static_cast<std::uint8_t*>(packed);
-    for_each_column(loops, begin, end, b.k, [&](std::int64_t j, std::int64_t at) {
+    for_each_column(loops.width, begin, end, b.k, [&](std::int64_t j, std::int64_t at) {
       const std::uint8_t* const from = rows + j * column_bytes;
       for (std::int64_t k = 0; k < b.k; ++k) to[at + k * loops.width] = from[k] ^ 0x80u;
     });
@@ -97,7 +76,7 @@ void pack_elements(const BlockShape& b, const simd_nbits::Loops& loops, const st
   }
   auto* const to = static_cast<std::uint32_t*>(packed);
   const std::int64_t groups = ceil_div(b.k, std::int64_t{8});
-  for_each_column(loops, begin, end, groups, [&](std::int64_t j, std::int64_t at) {
+  for_each_column(loops.width, begin, end, groups, [&](std::int64_t j, std::int64_t at) {
     const std::uint8_t* from = rows + j * column_bytes;
     for (std::int64_t g = 0; g < groups; ++g, from += 4) {
       std::uint32_t word = from[0] | static_cast<std::uint32_t>(from[1]) << 8 | static_cast<std::uint32_t>(from[2]) << 16 |
@@ -111,23 +90,16 @@ void pack_elements(const BlockShape& b, const simd_nbits::Loops& loops, const st
   });
 }
 
-template <typename T, typename F>
-void pack_numbers(const BlockShape& b, const simd_nbits::Loops& loops, std::int64_t begin, std::int64_t end, T* to, F&& number) {
-  for_each_column(loops, begin, end, b.blocks, [&](std::int64_t j, std::int64_t at) {
-    for (std::int64_t i = 0; i < b.blocks; ++i) to[at + i * loops.width] = number(j, i);
-  });
-}
-
 void pack_zeros(const OpDesc& d, const BlockShape& b, const simd_nbits::Loops& loops, const void* rows, std::int64_t begin,
                 std::int64_t end, void* packed) {
   if (has_float_zeros(d)) {
     const auto* const from = static_cast<const float*>(rows);
     const float middle = b.bits == 4 ? 8 : 128;
-    return pack_numbers(b, loops, begin, end, static_cast<float*>(packed),
+    return pack_numbers(b, loops.width, begin, end, static_cast<float*>(packed),
                         [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i] - middle; });
   }
   const auto* const from = static_cast<const std::uint8_t*>(rows);
-  pack_numbers(b, loops, begin, end, static_cast<std::int8_t*>(packed), [&](std::int64_t j, std::int64_t i) {
+  pack_numbers(b, loops.width, begin, end, static_cast<std::int8_t*>(packed), [&](std::int64_t j, std::int64_t i) {
     const std::uint8_t* const column = from + j * b.zero_bytes;
     const int zero = b.bits == 4 ? (column[i / 2] >> (i % 2 * 4) & 15) - 8 : column[i] - 128;
     return static_cast<std::int8_t>(zero);
@@ -140,7 +112,7 @@ void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin,
   if (input == kB) return pack_elements(b, loops, static_cast<const std::uint8_t*>(rows), begin, end, packed);
   if (input == kZeros) return pack_zeros(d, b, loops, rows, begin, end, packed);
   const auto* const from = static_cast<const float*>(rows);
-  pack_numbers(b, loops, begin, end, static_cast<float*>(packed),
+  pack_numbers(b, loops.width, begin, end, static_cast<float*>(packed),
                [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i]; });
 }
 

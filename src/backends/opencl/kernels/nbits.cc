@@ -10,6 +10,8 @@ using namespace matmul_nbits;
 constexpr OpenClFunction kMultiply8{"nbits", "multiply_nbits_8"};
 constexpr OpenClFunction kMultiply1{"nbits", "multiply_nbits_1"};
 
+constexpr OpenClFunction kRoundBlocks{"nbits", "round_blocks"};
+
 constexpr std::int64_t kPanel = 32;   // columns
 constexpr std::int64_t kFewRows = 4;  // up to these the tiles are of one row
 
@@ -92,6 +94,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   p.has_bias = desc.has_input(kBias) ? 1 : 0;
   plan->flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
   count_bytes(desc, plan);
+  if (quantizes_rows(*desc.node, desc.inputs)) plan->scratch_bytes = desc.inputs[kA].size_bytes();
 }
 
 void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
@@ -101,7 +104,9 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const bool few = p.m <= kFewRows;
   const std::int64_t rows = few ? p.m : ceil_div(p.m, std::int64_t{kBlockRows}), columns = ceil_div(p.n, std::int64_t{cl.lanes()});
   const Grid grid = p.rows_first != 0 ? Grid{rows, columns} : Grid{columns, rows};
-  cl.run(few ? kMultiply1 : kMultiply8, grid, args.inputs[kA], args.packed[kB], args.packed[kScales],
+  const bool rounds = args.plan->scratch_bytes > 0;
+  if (rounds) cl.run(kRoundBlocks, {p.m, std::int64_t{p.blocks}}, args.inputs[kA], args.scratch, p);
+  cl.run(few ? kMultiply1 : kMultiply8, grid, rounds ? args.scratch : args.inputs[kA], args.packed[kB], args.packed[kScales],
          args.packed[p.has_zeros != 0 ? kZeros : kScales], args.inputs[p.has_bias != 0 ? kBias : kA], args.outputs[0], p,
          args.desc->node->epilogue);
 }

@@ -83,3 +83,20 @@ typedef struct {
 // Grid: blocks of rows and vectors of columns, in either order.
 EVN_DEFINE(multiply_nbits_8, 8, EVN_ROWS)
 EVN_DEFINE(multiply_nbits_1, 1, EVN_ONE)
+
+// Blocks of A as their rounded elements, which a product reads in place of A (ops/row_quantization.h).
+EVN_KERNEL void round_blocks(global const float* a, ulong a0, global float* to, ulong t0, NBits p) {
+  const long row = get_global_id(0), b = get_global_id(1);
+  if (row >= p.m || b >= p.blocks) return;
+  const long begin = row * p.k + b * p.block, end = begin + min((long)p.block, p.k - b * p.block);
+  uint largest = 0u;  // bits have the order of magnitudes
+  for (long i = begin; i < end; ++i) largest = max(largest, as_uint(a[a0 + i]) & 0x7fffffffu);
+  float factor = 0.0f, scale = 0.0f;
+  if (largest >= 0x7f800000u) {
+    scale = NAN;
+  } else if (largest >= 0x0d800000u) {  // 2^-100
+    factor = quotient(127.0f, as_float(largest));
+    scale = quotient(as_float(largest), 127.0f);
+  }
+  for (long i = begin; i < end; ++i) to[t0 + i] = (factor == 0.0f ? 0.0f : rint(a[a0 + i] * factor)) * scale;
+}

@@ -1,4 +1,7 @@
 // MatMulNBits of all numbers of rows that take another way, of blocks that end before K, and of all kinds of zero points.
+#include <cmath>
+#include <limits>
+
 #include "tests/backends/cpu/kernel_check.h"
 
 namespace evn::test::nbits_test {
@@ -11,6 +14,7 @@ struct Case {
   Zeros zeros = Zeros::kNone;
   bool bias = false;
   EpilogueOpKind step = EpilogueOpKind::kScale;
+  std::int64_t accuracy = 0;
 };
 
 std::vector<std::uint8_t> draw_bytes(std::int64_t count, std::uint64_t seed) {
@@ -23,7 +27,11 @@ std::vector<std::uint8_t> draw_bytes(std::int64_t count, std::uint64_t seed) {
 void check(const Case& c) {
   const std::int64_t blocks = (c.k + c.block - 1) / c.block, blob = c.block * c.bits / 8, zero_bytes = (blocks * c.bits + 7) / 8;
   KernelCheck check("com.microsoft::MatMulNBits", 1);
-  check.integer("K", c.k).integer("N", c.n).integer("bits", c.bits).integer("block_size", c.block);
+  check.integer("K", c.k)
+      .integer("N", c.n)
+      .integer("bits", c.bits)
+      .integer("block_size", c.block)
+      .integer("accuracy_level", c.accuracy);
   const float scale = c.bits == 8 ? 0.01f : 0.1f;
   check.input({c.m, c.k})
       .input_of({c.n, blocks, blob}, draw_bytes(c.n * blocks * blob, 5), true)
@@ -37,7 +45,7 @@ void check(const Case& c) {
   }
   if (c.bias) check.absent().input({c.n}, true);
   if (c.step != EpilogueOpKind::kScale) check.step(c.step);
-  check.kernel("matmul_nbits").run();
+  check.kernel(c.accuracy == 4 ? "matmul_nbits_dot" : "matmul_nbits").run();
 }
 
 TEST(MatMulNBitsKernel, FewRowsAreTheReference) {
@@ -48,6 +56,29 @@ TEST(MatMulNBitsKernel, FewRowsAreTheReference) {
       check({m, 300, 64, bits, 128, Zeros::kFloats, false, EpilogueOpKind::kGelu});
     }
   }
+}
+
+TEST(MatMulNBitsKernel, QuantizedRowsAreTheReference) {
+  for (const std::int64_t bits : {4, 8}) {
+    for (const std::int64_t m : {1, 2, 5, 6, 13, 70}) {
+      check({m, 96, 130, bits, 32, Zeros::kNone, false, EpilogueOpKind::kScale, 4});
+      check({m, 75, 70, bits, 16, Zeros::kPacked, true, EpilogueOpKind::kScale, 4});
+      check({m, 300, 64, bits, 128, Zeros::kFloats, false, EpilogueOpKind::kGelu, 4});
+    }
+    check({1, 40000, 33, bits, 64, Zeros::kPacked, true, EpilogueOpKind::kRelu, 4});
+    check({7, 17000, 5, bits, 4096, Zeros::kNone, false, EpilogueOpKind::kScale, 4});
+  }
+}
+
+TEST(MatMulNBitsKernel, BlocksThatAreNotFiniteMakeTheRowNaN) {
+  std::vector<float> a(4 * 64, 0.5f);
+  a[70] = std::numeric_limits<float>::infinity();
+  a[130] = std::nanf("");
+  for (int i = 192; i < 256; ++i) a[static_cast<std::size_t>(i)] = 1e-32f;
+  KernelCheck check("com.microsoft::MatMulNBits", 1);
+  check.integer("K", 64).integer("N", 3).integer("bits", 4).integer("block_size", 32).integer("accuracy_level", 4);
+  check.input_of<float>({4, 64}, a).input_of({3, 2, 16}, draw_bytes(96, 5), true).input({3, 2}, true, 0.1f, 0.2f);
+  check.kernel("matmul_nbits_dot").run();
 }
 
 TEST(MatMulNBitsKernel, ManyRowsAreTheReference) {

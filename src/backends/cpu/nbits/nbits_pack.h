@@ -1,0 +1,47 @@
+// What the kernels of MatMulNBits have in common: which weights they take, and how these are packed in panels of columns.
+#pragma once
+
+#include "backends/cpu/support.h"
+#include "ops/block_quantized.h"
+
+namespace evn {
+
+// Whether one of the node's own inputs is given: a residual may stand where one that is not given would.
+inline bool given(const OpDesc& d, int i) { return d.has_input(i); }
+
+inline bool has_float_zeros(const OpDesc& d) {
+  return given(d, matmul_nbits::kZeros) && d.inputs[matmul_nbits::kZeros].dtype == DType::kFloat32;
+}
+
+inline constexpr std::int64_t kMostInBlock = 1 << 15;  // weights, which have no cancellation point between them
+
+inline Refusal refusal_of_weights(const OpDesc& d) {
+  using namespace matmul_nbits;
+  for (const int i : {kA, kScales, kBias}) {
+    if (given(d, i) && d.inputs[static_cast<std::size_t>(i)].dtype != DType::kFloat32) return kNeedsFloat32;
+  }
+  const std::int64_t bits = attr_int(*d.node, kBits);
+  if (bits != 4 && bits != 8) return "neither 4 nor 8 bits";
+  if (block_shape(*d.node).block > kMostInBlock) return "blocks of more than 2^15 weights";
+  for (const int i : {kB, kScales, kZeros}) {
+    if (given(d, i) && d.constant(i) == nullptr) return "weights, scales and zero points must be constant";
+  }
+  return given(d, kGroups) ? "blocks that g_idx names" : nullptr;
+}
+
+// Calls f(column, at) for each column from `begin` on: `at` counts rows of panels of `width` columns before it, as many as `rows`
+// for each, plus its place.
+template <typename F>
+void for_each_column(std::int64_t width, std::int64_t begin, std::int64_t end, std::int64_t rows, F&& f) {
+  for (std::int64_t j = begin; j < end; ++j) f(j - begin, j / width * width * rows + j % width);
+}
+
+// One number for each column and block: number(column, block).
+template <typename T, typename F>
+void pack_numbers(const matmul_nbits::BlockShape& b, std::int64_t width, std::int64_t begin, std::int64_t end, T* to, F&& number) {
+  for_each_column(width, begin, end, b.blocks, [&](std::int64_t j, std::int64_t at) {
+    for (std::int64_t i = 0; i < b.blocks; ++i) to[at + i * width] = number(j, i);
+  });
+}
+
+}  // namespace evn
