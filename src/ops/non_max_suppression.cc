@@ -109,9 +109,8 @@ T scalar_or(std::span<const ConstTensor> inputs, int i, T otherwise) {
   return index < inputs.size() && inputs[index].present() ? *inputs[index].as<T>() : otherwise;
 }
 
-// Calls take(batch, class, box) for what is selected, in the order of the output.
-template <typename F>
-void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
+// Writes the rows of the output, unless `to` is null. Returns how many they are.
+std::int64_t select(const Node& node, std::span<const ConstTensor> inputs, std::int64_t* to) {
   const Shape& shape = inputs[kScores].desc.shape;
   const std::int64_t boxes = shape[2];
   const std::int64_t most = scalar_or<std::int64_t>(inputs, kMost, 0);
@@ -123,6 +122,7 @@ void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
   if (boxes > UINT32_MAX) fail(EVN_ERROR_LIMIT, "more boxes than can be told apart");
   std::vector<std::uint64_t> candidates;
   Taken taken;
+  std::int64_t selected = 0;
   for (std::int64_t row = 0; row < shape[0] * shape[1] && most > 0; ++row) {
     cancellation_point();
     const float* scores = inputs[kScores].as<float>() + row * boxes;
@@ -148,9 +148,14 @@ void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
       const Box box = box_at(corners + i * 4, center);
       if (taken.overlap(box, limit)) continue;
       taken.add(box);
-      take(row / shape[1], row % shape[1], i);
+      ++selected;
+      if (to == nullptr) continue;
+      *to++ = row / shape[1];
+      *to++ = row % shape[1];
+      *to++ = i;
     }
   }
+  return selected;
 }
 
 void check_inputs(const InferContext& c) {
@@ -173,19 +178,11 @@ void infer_suppression(InferContext& c) {
     const bool empty = c.has_input(i) && c.shape(i).is_known() && c.shape(i).elements() == 0;
     known &= !c.has_input(i) || empty || known_input(c, i).data != nullptr;
   }
-  std::int64_t count = known ? 0 : -1;
-  if (known) select(c.node, c.values, [&](std::int64_t, std::int64_t, std::int64_t) { ++count; });
+  const std::int64_t count = known ? select(c.node, c.values, nullptr) : -1;
   c.outputs[0].shape = {count, 3};
 }
 
-void reference_suppression(const ReferenceContext& c) {
-  auto* to = c.output().as<std::int64_t>();
-  select(c.node, c.inputs, [&](std::int64_t batch, std::int64_t category, std::int64_t box) {
-    *to++ = batch;
-    *to++ = category;
-    *to++ = box;
-  });
-}
+void reference_suppression(const ReferenceContext& c) { select(c.node, c.inputs, c.output().as<std::int64_t>()); }
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("center_point_box", 0)};
 constexpr OpDef kOps[] = {
