@@ -4,6 +4,8 @@
 //   attributes  dilations, pads, strides
 // dtypes: all numbers, complex ones too. Failures: list lengths, sizes and strides below 1, dims that do not fit. Tolerance: rtol
 // 1e-5, atol 1e-6; integers exact (sums wrap).
+#include <algorithm>
+
 #include "base/checked.h"
 #include "ops/infra/check.h"
 #include "ops/infra/complex_parts.h"
@@ -82,29 +84,86 @@ void infer_col2im(InferContext& c) {
   c.outputs[0].shape = y;
 }
 
-// Where a row of windows, along the last axis, has element k of its blocks in the image: window w at begin + w * stride, for w in
-// `inside`. `row` counts the windows of the other axes.
-struct WindowRow {
-  std::int64_t begin = 0;
-  IndexRange inside = {0, 0};
-
-  WindowRow(const Geometry& g, std::int64_t k, std::int64_t row) {
-    const int last = g.rank - 1;
-    const std::int64_t offset = k % g.block[last] * g.dilation[last] - g.pad[last];
-    std::int64_t place = 0, unit = g.image[last];
-    k /= g.block[last];
-    for (int i = last - 1; i >= 0; --i) {
-      const std::int64_t p = row % g.windows[i] * g.stride[i] + k % g.block[i] * g.dilation[i] - g.pad[i];
-      if (p < 0 || p >= g.image[i]) return;
-      place += p * unit;
+// Element k of the blocks of all windows: where it lies in the image, row by row of windows along the last axis.
+class BlockElement {
+ public:
+  BlockElement(const Geometry& g, std::int64_t k) : g_(g) {
+    std::int64_t unit = 1;
+    for (int i = g.rank - 1; i >= 0; --i) {
+      offset_[i] = k % g.block[i] * g.dilation[i] - g.pad[i];
+      unit_[i] = unit;
       unit *= g.image[i];
-      row /= g.windows[i];
       k /= g.block[i];
     }
-    begin = place + offset;
-    inside = indices_inside(offset, g.stride[last], g.windows[last], g.image[last]);
+    const int last = g.rank - 1;
+    inside_ = indices_inside(offset_[last], g.stride[last], g.windows[last], g.image[last]);
   }
+
+  // Window w of the next row has the element at the returned place + w * stride, for w in windows().
+  std::int64_t next_row() {
+    std::int64_t place = offset_[g_.rank - 1];
+    bool inside = true;
+    for (int i = 0; i + 1 < g_.rank; ++i) {
+      const std::int64_t p = at_[i] * g_.stride[i] + offset_[i];
+      inside = inside && p >= 0 && p < g_.image[i];
+      place += p * unit_[i];
+    }
+    for (int i = g_.rank - 2; i >= 0 && ++at_[i] == g_.windows[i]; --i) at_[i] = 0;
+    return inside ? place : kOutside;
+  }
+  const IndexRange& windows() const { return inside_; }
+  static constexpr std::int64_t kOutside = INT64_MIN;
+
+ private:
+  const Geometry& g_;
+  std::int64_t offset_[kMaxAxes], unit_[kMaxAxes], at_[kMaxAxes] = {};  // of the row's first window
+  IndexRange inside_ = {0, 0};
 };
+
+template <typename T>
+T sum_of(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) return a + b;
+  else return wrap_add(a, b);
+}
+
+// to[i * step] += x[i].
+template <typename T>
+[[gnu::noinline]] void add_line(const T* __restrict x, std::int64_t count, T* __restrict to, std::int64_t step) {
+  constexpr std::int64_t kBlock = 4;
+  std::int64_t i = 0;
+  for (; step == 1 && i + kBlock <= count; i += kBlock) {
+    for (std::int64_t j = 0; j < kBlock; ++j) to[i + j] = sum_of(to[i + j], x[i + j]);
+  }
+  for (; i < count; ++i) to[i * step] = sum_of(to[i * step], x[i]);
+}
+
+constexpr std::int64_t kPiece = 1024;  // windows between two cancellation points
+
+// A part is a plane of the output.
+template <typename T>
+void add_planes(const ReferenceContext& c, const Geometry& g) {
+  const std::int64_t width = g.windows[g.rank - 1], step = g.stride[g.rank - 1];
+  const std::int64_t last = std::min(c.end, c.output().desc.shape.elements(0, 2));
+  for (std::int64_t plane = c.begin; plane < last; ++plane) {
+    const T* x = c.input(0).as<T>() + plane * g.block_elements * g.window_count;
+    T* const y = c.output().as<T>() + plane * g.image_elements;
+    fill_in_pieces(y, g.image_elements, T{0});
+    for (std::int64_t k = 0; k < g.block_elements; ++k) {
+      BlockElement element(g, k);
+      for (std::int64_t row = 0; row < g.window_count / width; ++row, x += width) {
+        const std::int64_t place = element.next_row();
+        cancellation_point();
+        if (place == BlockElement::kOutside) continue;
+        const IndexRange windows = element.windows();
+        for (std::int64_t first = windows.low; first < windows.high; first += kPiece) {
+          const std::int64_t count = std::min(kPiece, windows.high - first);
+          cancellation_point(count);
+          add_line(x + first, count, y + place + first * step, step);
+        }
+      }
+    }
+  }
+}
 
 void reference_col2im(const ReferenceContext& c) {
   if (is_complex(c.input(0).desc.dtype)) {
@@ -115,30 +174,22 @@ void reference_col2im(const ReferenceContext& c) {
     return std::span<const std::int64_t>(c.input(i).as<std::int64_t>(), static_cast<std::size_t>(c.input(i).desc.shape.elements()));
   };
   const Geometry g = geometry_of(c.node, list(1), list(2));
-  const std::int64_t planes = c.output().desc.shape.elements(0, 2);
-  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T* x = c.input(0).as<T>();
-    T* y = c.output().as<T>();
-    fill_in_pieces(y, planes * g.image_elements, T{0});
-    const std::int64_t width = g.windows[g.rank - 1], step = g.stride[g.rank - 1];
-    for (std::int64_t plane = 0; plane < planes; ++plane, y += g.image_elements) {
-      for (std::int64_t k = 0; k < g.block_elements; ++k) {
-        for (std::int64_t row = 0; row < g.window_count / width; ++row, x += width) {
-          cancellation_point(1 + width);
-          const WindowRow at(g, k, row);
-          T* const to = y + at.begin;
-          for (std::int64_t w = at.inside.low; w < at.inside.high; ++w) {
-            if constexpr (std::is_floating_point_v<T>) {
-              to[w * step] += x[w];
-            } else {
-              to[w * step] = wrap_add(to[w * step], x[w]);
-            }
-          }
-        }
-      }
-    }
-  });
+  switch (c.input(0).desc.dtype) {
+    case DType::kFloat32: return add_planes<float>(c, g);
+    case DType::kFloat64: return add_planes<double>(c, g);
+    default: break;
+  }
+  // Sums of integers wrap: signed ones have the bits of unsigned ones.
+  switch (dtype_size(c.input(0).desc.dtype)) {
+    case 1: return add_planes<std::uint8_t>(c, g);
+    case 2: return add_planes<std::uint16_t>(c, g);
+    case 4: return add_planes<std::uint32_t>(c, g);
+    default: return add_planes<std::uint64_t>(c, g);
+  }
+}
+
+std::int64_t parts_of_col2im(const ReferenceContext& c) {
+  return is_complex(c.input(0).desc.dtype) ? 1 : c.output().desc.shape.elements(0, 2);
 }
 
 constexpr AttributeSpec kAttributes[] = {optional_attribute("dilations", AttributeType::kInts),
@@ -154,7 +205,8 @@ constexpr OpDef kOps[] = {
      .value_inputs = 6,
      .infer = infer_col2im,
      .reference = reference_col2im,
-     .tolerance = {1e-5, 1e-6}},
+     .tolerance = {1e-5, 1e-6},
+     .parts = parts_of_col2im},
 };
 
 }  // namespace

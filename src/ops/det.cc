@@ -19,44 +19,42 @@ void infer_det(InferContext& c) {
 
 // Destroys `m`.
 double determinant(std::vector<double>& m, std::int64_t n) {
-  const auto at = [&](std::int64_t row, std::int64_t column) -> double& { return m[static_cast<std::size_t>(row * n + column)]; };
+  const auto row_at = [&](std::int64_t row) { return m.data() + row * n; };
   double result = 1;
   for (std::int64_t k = 0; k < n; ++k) {
-    cancellation_point();
+    double* const top = row_at(k);
     std::int64_t pivot = k;
-    for (std::int64_t row = k + 1; row < n; ++row) {
-      cancellation_point();
-      if (std::fabs(at(row, k)) > std::fabs(at(pivot, k))) pivot = row;
-    }
-    if (at(pivot, k) == 0) return 0;
+    each_element(n - k, [&](std::int64_t i) {
+      if (std::fabs(row_at(k + i)[k]) > std::fabs(row_at(pivot)[k])) pivot = k + i;
+    });
+    if (row_at(pivot)[k] == 0) return 0;
     if (pivot != k) {
-      for (std::int64_t column = 0; column < n; ++column) {
-        cancellation_point();
-        std::swap(at(pivot, column), at(k, column));
-      }
+      double* const other = row_at(pivot);
+      each_element(n - k, [&](std::int64_t i) { std::swap(other[k + i], top[k + i]); });
       result = -result;
     }
-    result *= at(k, k);
+    result *= top[k];
     for (std::int64_t row = k + 1; row < n; ++row) {
-      cancellation_point();
-      const double factor = at(row, k) / at(k, k);
-      for (std::int64_t column = k; column < n; ++column) {
-        cancellation_point();
-        at(row, column) -= factor * at(k, column);
-      }
+      double* const to = row_at(row);
+      const double factor = to[k] / top[k];
+      each_element(n - k - 1, [&](std::int64_t i) { to[k + 1 + i] -= factor * top[k + 1 + i]; });
     }
   }
   return result;
 }
 
+// A part is a matrix.
+std::int64_t parts_of_det(const ReferenceContext& c) { return c.output().desc.shape.elements(); }
+
 void reference_det(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const std::int64_t n = x[x.rank() - 1];
-  if (c.output().desc.shape.elements() == 0) return;
+  const std::int64_t last = std::min(c.end, parts_of_det(c));
+  if (c.begin >= last) return;
   std::vector<double> matrix(static_cast<std::size_t>(n * n));
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t i = 0; i < c.output().desc.shape.elements(); ++i) {
+    for (std::int64_t i = c.begin; i < last; ++i) {
       cancellation_point();
       copy_in_pieces(c.input(0).as<T>() + i * n * n, n * n, matrix.data());
       c.output().as<T>()[i] = static_cast<T>(determinant(matrix, n));
@@ -122,7 +120,13 @@ void reference_inverse(const ReferenceContext& c) {
 }
 
 constexpr OpDef kOps[] = {
-    {.name = "Det", .since = 11, .dtypes = kFloats, .infer = infer_det, .reference = reference_det, .tolerance = {1e-5, 1e-6}},
+    {.name = "Det",
+     .since = 11,
+     .dtypes = kFloats,
+     .infer = infer_det,
+     .reference = reference_det,
+     .tolerance = {1e-5, 1e-6},
+     .parts = parts_of_det},
     {.name = "Inverse",
      .domain = "com.microsoft",
      .since = 1,

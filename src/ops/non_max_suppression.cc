@@ -5,6 +5,8 @@
 //   center_point_box  0: two corners y1, x1, y2, x2 in any order; 1: x, y of the center, width, height
 // dtypes: float32; the count int64. Failures: dims that do not fit, a threshold outside 0 to 1. Exact.
 #include <algorithm>
+#include <bit>
+#include <limits>
 #include <vector>
 
 #include "ops/infra/check.h"
@@ -28,24 +30,78 @@ Box box_at(const float* from, bool center) {
   return {std::min(from[0], from[2]), std::min(from[1], from[3]), std::max(from[0], from[2]), std::max(from[1], from[3])};
 }
 
-struct Candidate {
-  float score;
-  std::int64_t box;
+// A candidate as a number: the largest one has the highest score and, of equal ones, the first box.
+std::uint64_t candidate(float score, std::int64_t box) {
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);  // -0 is 0
+  const std::uint32_t order = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return std::uint64_t{order} << 32 | (UINT32_MAX - static_cast<std::uint32_t>(box));
+}
+std::int64_t box_of(std::uint64_t candidate) { return UINT32_MAX - static_cast<std::uint32_t>(candidate); }
+
+void make_heap_of(std::vector<std::uint64_t>* candidates) {
+  if (candidates->size() <= kWorkPerLook / 4) {
+    cancellation_point(2 * static_cast<std::int64_t>(candidates->size()));
+    return std::make_heap(candidates->begin(), candidates->end());
+  }
+  std::make_heap(candidates->begin(), candidates->end(), [](std::uint64_t a, std::uint64_t b) {
+    cancellation_point();
+    return a < b;
+  });
+}
+
+// Boxes that were taken, as lists of their sides and, in groups, of what is certain about them.
+class Taken {
+ public:
+  void clear() { boxes_ = 0; }
+  std::int64_t size() const { return boxes_; }
+
+  void add(const Box& box) {
+    if (boxes_ % kGroup == 0 && boxes_ / kGroup == static_cast<std::int64_t>(groups_.size())) groups_.emplace_back();
+    Group& g = groups_[static_cast<std::size_t>(boxes_ / kGroup)];
+    const std::int64_t i = boxes_++ % kGroup;
+    // What is behind the last one meets nothing.
+    if (i == 0) std::fill_n(g.y2, kGroup, -std::numeric_limits<float>::infinity());
+    g.y1[i] = box.y1;
+    g.x1[i] = box.x1;
+    g.y2[i] = box.y2;
+    g.x2[i] = box.x2;
+    g.area[i] = box.area;
+  }
+
+  // Whether one of them overlaps with the box by more than `limit`.
+  bool overlap(const Box& box, float limit) const {
+    for (std::int64_t first = 0; first < boxes_; first += kGroup) {
+      cancellation_point(kGroup);
+      const Group& g = groups_[static_cast<std::size_t>(first / kGroup)];
+      // Most do not meet any: then the smaller side of what they share is not above 0.
+      std::int32_t meets[kGroup], any = 0;
+      for (std::int64_t i = 0; i < kGroup; ++i) meets[i] = std::min(g.height(box, i), g.width(box, i)) > 0 ? 1 : 0;
+      for (std::int64_t i = 0; i < kGroup; ++i) any |= meets[i];
+      if (any == 0) continue;
+      for (std::int64_t i = 0; i < kGroup; ++i) {
+        if (meets[i] == 0) continue;
+        const float height = g.height(box, i), width = g.width(box, i);
+        if (!(height > 0) || !(width > 0)) continue;
+        const float shared = height * width;
+        if (shared / (box.area + g.area[i] - shared) > limit) return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  static constexpr std::int64_t kGroup = 16;
+  struct Group {
+    float y1[kGroup], x1[kGroup], y2[kGroup], x2[kGroup], area[kGroup];
+    float height(const Box& box, std::int64_t i) const { return std::min(box.y2, y2[i]) - std::max(box.y1, y1[i]); }
+    float width(const Box& box, std::int64_t i) const { return std::min(box.x2, x2[i]) - std::max(box.x1, x1[i]); }
+  };
+
+  std::vector<Group> groups_;
+  std::int64_t boxes_ = 0;
 };
 
-// The order of a heap whose first is the highest score and, of equal ones, the first box.
-bool comes_later(const Candidate& a, const Candidate& b) {
-  cancellation_point();
-  return a.score != b.score ? a.score < b.score : a.box > b.box;
-}
-
-float overlap(const Box& a, const Box& b) {
-  const float height = std::min(a.y2, b.y2) - std::max(a.y1, b.y1);
-  const float width = std::min(a.x2, b.x2) - std::max(a.x1, b.x1);
-  if (!(height > 0) || !(width > 0)) return 0;
-  const float shared = height * width;
-  return shared / (a.area + b.area - shared);
-}
+constexpr std::int64_t kPopWork = 16;  // of taking the first one from a heap
 
 template <typename T>
 T scalar_or(std::span<const ConstTensor> inputs, int i, T otherwise) {
@@ -53,9 +109,8 @@ T scalar_or(std::span<const ConstTensor> inputs, int i, T otherwise) {
   return index < inputs.size() && inputs[index].present() ? *inputs[index].as<T>() : otherwise;
 }
 
-// Calls take(batch, class, box) for what is selected, in the order of the output.
-template <typename F>
-void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
+// Writes the rows of the output, unless `to` is null. Returns how many they are.
+std::int64_t select(const Node& node, std::span<const ConstTensor> inputs, std::int64_t* to) {
   const Shape& shape = inputs[kScores].desc.shape;
   const std::int64_t boxes = shape[2];
   const std::int64_t most = scalar_or<std::int64_t>(inputs, kMost, 0);
@@ -64,37 +119,43 @@ void select(const Node& node, std::span<const ConstTensor> inputs, F&& take) {
   const float least = scalar_or<float>(inputs, kLeast, 0);
   const bool center = attr_int(node, 0) != 0;
   if (!(limit >= 0 && limit <= 1)) fail(EVN_ERROR_INVALID_ARGUMENT, "iou_threshold is not from 0 to 1");
-  std::vector<Candidate> candidates;
-  std::vector<Box> taken;
+  if (boxes > UINT32_MAX) fail(EVN_ERROR_LIMIT, "more boxes than can be told apart");
+  std::vector<std::uint64_t> candidates;
+  Taken taken;
+  std::int64_t selected = 0;
   for (std::int64_t row = 0; row < shape[0] * shape[1] && most > 0; ++row) {
     cancellation_point();
     const float* scores = inputs[kScores].as<float>() + row * boxes;
     const float* corners = inputs[kBoxes].as<float>() + row / shape[1] * boxes * 4;
-    candidates.clear();
+    candidates.resize(static_cast<std::size_t>(boxes));
     taken.clear();
-    for (std::int64_t i = 0; i < boxes; ++i) {
-      cancellation_point();
-      // A score that is no number is never taken; it would have no place in the order.
-      if (scores[i] == scores[i] && (!has_least || scores[i] > least)) candidates.push_back({scores[i], i});
-    }
+    std::size_t count = 0;
+    in_pieces(boxes, 1, [&](std::int64_t i, std::int64_t end) {
+      for (; i < end; ++i) {
+        // A score that is no number is never taken; it would have no place in the order.
+        candidates[count] = candidate(scores[i], i);
+        count += scores[i] == scores[i] && (!has_least || scores[i] > least) ? 1 : 0;
+      }
+    });
+    candidates.resize(count);
     // Most of the candidates are often not asked for, so they are not sorted.
-    std::make_heap(candidates.begin(), candidates.end(), comes_later);
-    while (!candidates.empty()) {
-      cancellation_point();
-      std::pop_heap(candidates.begin(), candidates.end(), comes_later);
-      const std::int64_t i = candidates.back().box;
+    make_heap_of(&candidates);
+    while (!candidates.empty() && taken.size() < most) {
+      cancellation_point(kPopWork);
+      std::pop_heap(candidates.begin(), candidates.end());
+      const std::int64_t i = box_of(candidates.back());
       candidates.pop_back();
       const Box box = box_at(corners + i * 4, center);
-      if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) {
-            cancellation_point();
-            return overlap(box, other) > limit;
-          }))
-        continue;
-      taken.push_back(box);
-      take(row / shape[1], row % shape[1], i);
-      if (static_cast<std::int64_t>(taken.size()) >= most) break;
+      if (taken.overlap(box, limit)) continue;
+      taken.add(box);
+      ++selected;
+      if (to == nullptr) continue;
+      *to++ = row / shape[1];
+      *to++ = row % shape[1];
+      *to++ = i;
     }
   }
+  return selected;
 }
 
 void check_inputs(const InferContext& c) {
@@ -117,19 +178,11 @@ void infer_suppression(InferContext& c) {
     const bool empty = c.has_input(i) && c.shape(i).is_known() && c.shape(i).elements() == 0;
     known &= !c.has_input(i) || empty || known_input(c, i).data != nullptr;
   }
-  std::int64_t count = known ? 0 : -1;
-  if (known) select(c.node, c.values, [&](std::int64_t, std::int64_t, std::int64_t) { ++count; });
+  const std::int64_t count = known ? select(c.node, c.values, nullptr) : -1;
   c.outputs[0].shape = {count, 3};
 }
 
-void reference_suppression(const ReferenceContext& c) {
-  auto* to = c.output().as<std::int64_t>();
-  select(c.node, c.inputs, [&](std::int64_t batch, std::int64_t category, std::int64_t box) {
-    *to++ = batch;
-    *to++ = category;
-    *to++ = box;
-  });
-}
+void reference_suppression(const ReferenceContext& c) { select(c.node, c.inputs, c.output().as<std::int64_t>()); }
 
 constexpr AttributeSpec kAttributes[] = {int_attribute("center_point_box", 0)};
 constexpr OpDef kOps[] = {

@@ -1,4 +1,5 @@
 // Detectors and samplers, losses, Einsum, Det, and com.microsoft's fused operators.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -98,6 +99,39 @@ TEST(NonMaxSuppression, TakesTheBestOfEachHeap) {
   EXPECT_EQ(Op("NonMaxSuppression", 11).run({boxes, f32({1, 1, 3}, {kNan, kNan, 1}), most})[0].ints(), (Ints{0, 0, 2}));
   EXPECT_EQ(Op("NonMaxSuppression", 11).status({boxes, scores, most, f32({1}, {kNan})}), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(Op("NonMaxSuppression", 11).infer({desc({1, 3, 4}), desc({1, 1, 3})})[0], (Shape{-1, 3}));
+}
+
+TEST(NonMaxSuppression, OfManyBoxesTakesWhatThePlainRuleTakes) {
+  constexpr int kBoxes = 300;
+  Floats corners, scores;
+  for (int i = 0; i < kBoxes; ++i) {
+    const auto x = static_cast<float>(i * 37 % 101), y = static_cast<float>(i * 53 % 97);
+    corners.insert(corners.end(), {y, x, y + static_cast<float>(5 + i % 11), x + static_cast<float>(5 + i % 7)});
+    // Many scores are alike, of either sign, and zeros of either sign.
+    scores.push_back(i % 10 == 0 ? (i % 20 == 0 ? -0.0f : 0.0f) : static_cast<float>(i * 29 % 41 - 20));
+  }
+  const float limit = 0.1f;
+  std::vector<int> order, taken;
+  for (int i = 0; i < kBoxes; ++i) order.push_back(i);
+  const auto score = [&](int i) { return scores[static_cast<std::size_t>(i)]; };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return score(a) > score(b); });
+  const auto side = [&](int i, int k) { return corners[static_cast<std::size_t>(i * 4 + k)]; };
+  const auto area = [&](int i) { return (side(i, 2) - side(i, 0)) * (side(i, 3) - side(i, 1)); };
+  const auto meets = [&](int a, int b) {
+    const float height = std::min(side(a, 2), side(b, 2)) - std::max(side(a, 0), side(b, 0));
+    const float width = std::min(side(a, 3), side(b, 3)) - std::max(side(a, 1), side(b, 1));
+    return height > 0 && width > 0 && height * width / (area(a) + area(b) - height * width) > limit;
+  };
+  Ints expected;
+  for (const int i : order) {
+    if (std::any_of(taken.begin(), taken.end(), [&](int other) { return meets(i, other); })) continue;
+    taken.push_back(i);
+    expected.insert(expected.end(), {0, 0, i});
+  }
+  EXPECT_GT(taken.size(), 40u);
+  const Tensor boxes = f32({1, kBoxes, 4}, corners);
+  const auto y = Op("NonMaxSuppression", 11).run({boxes, f32({1, 1, kBoxes}, scores), i64({kBoxes}), f32({1}, {limit})});
+  EXPECT_EQ(y[0].ints(), expected);
 }
 
 TEST(MaxUnpool, KeepsCoordinatesInAnotherShape) {
