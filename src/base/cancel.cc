@@ -84,4 +84,10 @@ void fill_in_pieces(void* to, int byte, std::uint64_t size) {
   }
 }
 
+void copy_block(void* to, const void* from, std::int64_t size) {
+  if (size > kBytesPerWork * kWorkPerLook / 4) return move_in_pieces(to, from, static_cast<std::uint64_t>(size));
+  cancellation_point(size / kBytesPerWork + 1);
+  if (size > 0) std::memcpy(to, from, static_cast<std::size_t>(size));
+}
+
 }  // namespace evn

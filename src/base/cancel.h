@@ -126,6 +126,9 @@ void in_pieces(std::int64_t count, std::int64_t work, F&& f) {
 void move_in_pieces(void* to, const void* from, std::uint64_t size);
 void fill_in_pieces(void* to, int byte, std::uint64_t size);
 
+// memcpy likewise, at once where it is short.
+void copy_block(void* to, const void* from, std::int64_t size);
+
 // std::fill_n and std::copy_n likewise; `to` and `from` do not overlap.
 template <typename T>
 void fill_in_pieces(T* to, std::int64_t count, const T& value) {

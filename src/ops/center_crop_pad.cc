@@ -2,9 +2,11 @@
 // an odd number of elements one more goes, or comes, at the end. dtypes: any. Failures: axes outside the rank or given twice, a
 // size below 0, as many sizes as axes. Exact.
 #include <algorithm>
+#include <cstring>
 
 #include "ops/infra/check.h"
 #include "ops/infra/index.h"
+#include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
 
 namespace evn {
@@ -52,13 +54,21 @@ void reference_center(const ReferenceContext& c) {
     start[1] += (y[i] - common[i]) / 2 * strides[1].step[i];
   }
   if (y.elements() == 0) return;
-  fill_in_pieces(c.output().data, 0, c.output().desc.size_bytes());
-  with_width(c.input(0).desc.dtype, [&](auto width) {
-    walk<2>(
-        common, strides,
-        [&](std::int64_t, const std::int64_t* at) { move_element<width()>(c.output().data, at[1], c.input(0).data, at[0]); },
-        start);
-  });
+  if (common != y) fill_in_pieces(c.output().data, 0, c.output().desc.size_bytes());
+  const auto size = static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
+  const WalkAxes<2> axes(common, strides);
+  const bool dense = axes.steps[0][0] == 1 && axes.steps[0][1] == 1;
+  walk_lines(
+      axes,
+      [&](std::int64_t, const std::int64_t* at) {
+        char* const to = c.output().as<char>() + at[1] * size;
+        const char* const from = c.input(0).as<char>() + at[0] * size;
+        if (dense) return copy_block(to, from, axes.dims[0] * size);
+        each_element(axes.dims[0], [&](std::int64_t i) {
+          std::memcpy(to + i * axes.steps[0][1] * size, from + i * axes.steps[0][0] * size, static_cast<std::size_t>(size));
+        });
+      },
+      start);
 }
 
 constexpr AttributeSpec kAxes[] = {optional_attribute("axes", AttributeType::kInts)};

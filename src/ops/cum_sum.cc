@@ -19,40 +19,67 @@ void infer_cumulative(InferContext& c) {
   infer_same_shape(c);
 }
 
-// One row of `length` elements that are `step` apart, from its first to its last.
+template <bool kProduct, typename T>
+T next_of(T total, T x) {
+  if constexpr (std::is_floating_point_v<T>) return kProduct ? total * x : total + x;
+  else return kProduct ? wrap_mul(total, x) : wrap_add(total, x);
+}
+
+// One row of `length` elements, `step` (1 or -1) apart, from its first to its last.
 template <bool kProduct, typename T>
 void accumulate(const T* x, T* y, std::int64_t length, std::int64_t step, bool exclusive) {
   T total = kProduct ? 1 : 0;
-  for (std::int64_t i = 0; i < length; ++i) {
-    cancellation_point();
-    const auto element = static_cast<Accumulator<T>>(x[i * step]);
-    const T next =
-        static_cast<T>(kProduct ? static_cast<Accumulator<T>>(total) * element : static_cast<Accumulator<T>>(total) + element);
+  each_element(length, [&](std::int64_t i) {
+    const T next = next_of<kProduct>(total, x[i * step]);
     y[i * step] = exclusive ? total : next;
     total = next;
+  });
+}
+
+// `length` rows of `inner` elements, `step` apart, from the first to the last: each from the one before.
+template <bool kProduct, typename T>
+void accumulate_rows(const T* x, T* y, std::int64_t length, std::int64_t step, std::int64_t inner, bool exclusive) {
+  for (std::int64_t i = 0; i < length; ++i, x += step, y += step) {
+    const T* const from = exclusive ? x - step : x;
+    in_pieces(inner, 1, [&](std::int64_t n, std::int64_t end) {
+      for (; n < end; ++n) {
+        const T before = i > 0 ? y[n - step] : kProduct ? T{1} : T{0};
+        y[n] = exclusive && i == 0 ? before : next_of<kProduct>(before, from[n]);
+      }
+    });
   }
 }
 
-template <bool kProduct>
-void reference_cumulative(const ReferenceContext& c) {
+int axis_of(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const std::int64_t given = int_at(c.input(1), 0);
   if (given < -x.rank() || given >= x.rank()) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "axis %lld is outside [-%d, %d)", static_cast<long long>(given), x.rank(), x.rank());
   }
-  const int axis = normalize_axis(given, x.rank());
+  return normalize_axis(given, x.rank());
+}
+
+template <bool kProduct>
+void reference_cumulative(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const int axis = axis_of(c);
   const bool exclusive = attr_int(c.node, kExclusive) != 0;
   const bool reverse = attr_int(c.node, kReverse) != 0;
-  const std::int64_t outer = x.elements(0, axis);
   const std::int64_t inner = x.elements(axis + 1, x.rank());
-  if (x[axis] == 0) return;
+  const std::int64_t block = x[axis] * inner;
+  const std::int64_t step = reverse ? -inner : inner;
+  if (block == 0) return;
   dispatch<float, double, std::int32_t, std::int64_t, std::uint32_t, std::uint64_t>(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t row = 0; row < outer * inner; ++row) {
-      cancellation_point();
-      const std::int64_t begin = row / inner * x[axis] * inner + row % inner;
-      const std::int64_t start = reverse ? begin + (x[axis] - 1) * inner : begin;
-      accumulate<kProduct>(c.input(0).as<T>() + start, c.output().as<T>() + start, x[axis], reverse ? -inner : inner, exclusive);
+    for (std::int64_t i = 0; i < x.elements(0, axis); ++i) {
+      const std::int64_t start = i * block + (reverse ? block - inner : 0);
+      const T* from = c.input(0).as<T>() + start;
+      T* to = c.output().as<T>() + start;
+      if (inner == 1) {
+        accumulate<kProduct>(from, to, x[axis], step, exclusive);
+      } else {
+        accumulate_rows<kProduct>(from, to, x[axis], step, inner, exclusive);
+      }
     }
   });
 }

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
 
 namespace evn {
@@ -80,32 +81,38 @@ void infer_reverse_sequence(InferContext& c) {
   infer_same_shape(c);
 }
 
+// A part is one element of the first axis.
+std::int64_t parts_of_reverse_sequence(const ReferenceContext& c) { return c.input(0).desc.shape[0]; }
+
 void reference_reverse_sequence(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const bool batch_first = attr_int(c.node, kBatchAxis) == 0;
   const std::int64_t batch = x[batch_first ? 0 : 1];
   const std::int64_t time = x[batch_first ? 1 : 0];
-  const std::int64_t block = x.elements(2, x.rank());
-  for (std::int64_t n = 0; n < batch; ++n) {
-    cancellation_point();
+  const auto length_of = [&](std::int64_t n) {
     const std::int64_t length = c.input(1).as<std::int64_t>()[n];
     if (length < 0 || length > time) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "a length of %lld for %lld steps", static_cast<long long>(length),
            static_cast<long long>(time));
     }
-    with_width(c.input(0).desc.dtype, [&](auto width) {
-      for (std::int64_t t = 0; t < time; ++t) {
-        cancellation_point();
+    return length;
+  };
+  if (c.begin == 0) each_element(batch, length_of);  // also where there are no steps
+  const std::int64_t elements = x.elements(2, x.rank());
+  const std::int64_t block = elements * static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
+  if (block == 0) return;
+  with_width(c.input(0).desc.dtype, [&](auto width) {
+    for (std::int64_t i = c.begin; i < std::min(c.end, x[0]); ++i) {
+      each_element(x[1], [&](std::int64_t j) {
+        const std::int64_t n = batch_first ? i : j, t = batch_first ? j : i;
+        const std::int64_t length = length_of(n);
         const std::int64_t source = t < length ? length - 1 - t : t;
-        const std::int64_t to = (batch_first ? n * time + t : t * batch + n) * block;
-        const std::int64_t from = (batch_first ? n * time + source : source * batch + n) * block;
-        for (std::int64_t i = 0; i < block; ++i) {
-          cancellation_point();
-          move_element<width()>(c.output().data, to + i, c.input(0).data, from + i);
-        }
-      }
-    });
-  }
+        const std::int64_t from = batch_first ? i * x[1] + source : source * x[1] + j, to = i * x[1] + j;
+        if (elements == 1) return move_element<width()>(c.output().data, to, c.input(0).data, from);
+        copy_block(c.output().as<char>() + to * block, c.input(0).as<char>() + from * block, block);
+      });
+    }
+  });
 }
 
 constexpr AttributeSpec kBlocks[] = {required_attribute("blocksize", AttributeType::kInt), string_attribute("mode", "DCR")};
@@ -148,7 +155,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kMoved,
      .flags = kOpMoves,
      .infer = infer_reverse_sequence,
-     .reference = reference_reverse_sequence},
+     .reference = reference_reverse_sequence,
+     .parts = parts_of_reverse_sequence},
 };
 
 }  // namespace

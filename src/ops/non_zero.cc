@@ -17,29 +17,21 @@ template <typename F>
 void for_each_non_zero(const ConstTensor& x, F&& f) {
   const std::int64_t count = x.desc.shape.elements();
   const DType dtype = x.desc.dtype;
+  const auto visit = [&](auto&& is_there) {
+    each_element(count, [&](std::int64_t i) {
+      if (is_there(i)) f(i);
+    });
+  };
   if (dtype == DType::kFloat16 || dtype == DType::kBfloat16) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      if ((x.as<std::uint16_t>()[i] & 0x7fff) != 0) f(i);  // -0 is 0
-    }
-    return;
+    return visit([p = x.as<std::uint16_t>()](std::int64_t i) { return (p[i] & 0x7fff) != 0; });  // -0 is 0
   }
   if (is_complex(dtype)) {
-    dispatch_floats(complex_part(dtype), [&](auto zero) {
-      const auto* parts = x.as<decltype(zero)>();
-      for (std::int64_t i = 0; i < count; ++i) {
-        cancellation_point();
-        if (parts[2 * i] != 0 || parts[2 * i + 1] != 0) f(i);
-      }
+    return dispatch_floats(complex_part(dtype), [&](auto zero) {
+      visit([p = x.as<decltype(zero)>()](std::int64_t i) { return p[2 * i] != 0 || p[2 * i + 1] != 0; });
     });
-    return;
   }
-  dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      if (x.as<decltype(zero)>()[i] != 0) f(i);
-    }
-  });
+  dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype,
+                   [&](auto zero) { visit([p = x.as<decltype(zero)>()](std::int64_t i) { return p[i] != 0; }); });
 }
 
 std::int64_t count_non_zero(const ConstTensor& x) {
@@ -102,7 +94,7 @@ void reference_compress(const ReferenceContext& c) {
   for (std::int64_t o = 0; o < outer; ++o) {
     cancellation_point();
     for_each_non_zero(c.input(1), [&](std::int64_t i) {
-      move_in_pieces(to, c.input(0).as<char>() + (o * length + i) * block, static_cast<std::size_t>(block));
+      copy_block(to, c.input(0).as<char>() + (o * length + i) * block, block);
       to += block;
     });
   }

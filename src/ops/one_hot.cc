@@ -2,6 +2,8 @@
 // Negative indices count from the end; one outside [-depth, depth) gives a row of values[0]. Fractions are cut off.
 // dtypes: indices and depth all numbers; values any. Failures: axis outside [-rank - 1, rank], depth below 0 or of more than one
 // element, values of other than two elements. Exact.
+#include <algorithm>
+
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
@@ -37,20 +39,35 @@ void infer_one_hot(InferContext& c) {
   c.outputs[0].shape = out;
 }
 
+// A part is one element of the axes before the new one.
+std::int64_t parts_of_one_hot(const ReferenceContext& c) {
+  const Shape& out = c.output().desc.shape;
+  return out.elements(0, normalize_axis(attr_int(c.node, 0), out.rank()));
+}
+
 void reference_one_hot(const ReferenceContext& c) {
   const Shape& out = c.output().desc.shape;
   const int axis = normalize_axis(attr_int(c.node, 0), out.rank());
   const std::int64_t depth = out[axis];
   const std::int64_t inner = out.elements(axis + 1, out.rank());
-  const std::int64_t count = out.elements();
+  const std::int64_t block = depth * inner;
+  const std::int64_t begin = c.begin, end = std::min(c.end, parts_of_one_hot(c));
+  if (block == 0 || begin >= end) return;
   with_width(c.output().desc.dtype, [&](auto width) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      const std::int64_t at = i / inner % depth;
-      std::int64_t index = whole(c.input(0), i / inner / depth * inner + i % inner);
-      if (index < 0 && index >= -depth) index += depth;
-      move_element<width()>(c.output().data, i, c.input(2).data, index == at ? 1 : 0);
+    const char* off = c.input(2).as<char>();
+    char* const to = c.output().as<char>() + begin * block * width();
+    const std::int64_t count = (end - begin) * block;
+    if (std::all_of(off, off + width(), [off](char byte) { return byte == *off; })) {
+      fill_in_pieces(to, *off, static_cast<std::uint64_t>(count) * width());
+    } else {
+      each_element(count, [=](std::int64_t i) { move_element<width()>(to, i, off, 0); });
     }
+    each_element((end - begin) * inner, [&](std::int64_t i) {
+      std::int64_t index = whole(c.input(0), begin * inner + i);
+      if (index < 0 && index >= -depth) index += depth;
+      if (index < 0 || index >= depth) return;
+      move_element<width()>(to, i / inner * block + index * inner + i % inner, off, 1);
+    });
   });
 }
 
@@ -65,7 +82,8 @@ constexpr OpDef kOps[] = {
      .value_inputs = 2,
      .output_dtype = values_dtype,
      .infer = infer_one_hot,
-     .reference = reference_one_hot},
+     .reference = reference_one_hot,
+     .parts = parts_of_one_hot},
 };
 
 }  // namespace

@@ -65,6 +65,20 @@ void infer_range(InferContext& c) {
   c.outputs[0].shape = {count};
 }
 
+template <typename T>
+void fill_range(T* y, std::int64_t count, T start, T delta) {
+  constexpr std::int64_t kAtATime = 16;
+  T steps[kAtATime];
+  for (std::int64_t n = 0; n < kAtATime; ++n) steps[n] = wrap_mul(static_cast<T>(n), delta);
+  in_pieces(count, 1, [&](std::int64_t i, std::int64_t end) {
+    for (; end - i >= kAtATime; i += kAtATime) {
+      const T base = wrap_add(start, wrap_mul(static_cast<T>(i), delta));
+      for (std::int64_t n = 0; n < kAtATime; ++n) y[i + n] = wrap_add(base, steps[n]);
+    }
+    for (; i < end; ++i) y[i] = wrap_add(start, wrap_mul(static_cast<T>(i), delta));
+  });
+}
+
 void reference_range(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_range(c.input(0).desc.dtype, [&](auto zero) {
@@ -72,9 +86,11 @@ void reference_range(const ReferenceContext& c) {
     using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
     const auto start = static_cast<Wide>(*c.input(0).as<T>());
     const auto delta = static_cast<Wide>(*c.input(2).as<T>());
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      c.output().as<T>()[i] = static_cast<T>(start + static_cast<Wide>(i) * delta);
+    T* const y = c.output().as<T>();
+    if constexpr (std::is_floating_point_v<T>) {
+      each_element(count, [=](std::int64_t i) { y[i] = static_cast<T>(start + static_cast<Wide>(i) * delta); });
+    } else {
+      fill_range(y, count, static_cast<T>(start), static_cast<T>(delta));
     }
   });
 }

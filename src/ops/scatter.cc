@@ -3,6 +3,7 @@
 // `reduction` (from 16; min and max from 18) combines instead: y op updates, in the order of the updates.
 // dtypes: any; with a reduction all numbers, those of 16 bits rounded after each update, of complex ones add and mul. Failures:
 // axis outside the rank, ranks and dims that do not fit; at run: an index outside [-dim, dim). Exact.
+#include <algorithm>
 #include <complex>
 
 #include "ops/infra/check.h"
@@ -26,65 +27,59 @@ Reduction reduction_of(const Node& node, int attribute) {
   fail(EVN_ERROR_INVALID_MODEL, "reduction must not be '%s'", word.c_str());
 }
 
-template <typename T>
-T combine_numbers(Reduction reduction, T a, T b) {
-  switch (reduction) {
-    case Reduction::kAdd:
-      if constexpr (std::is_floating_point_v<T>) return a + b;
-      else return wrap_add(a, b);
-    case Reduction::kMul:
-      if constexpr (std::is_floating_point_v<T>) return a * b;
-      else return wrap_mul(a, b);
-    case Reduction::kMin: return a < b ? a : b;
-    case Reduction::kMax: return a > b ? a : b;
-    case Reduction::kNone: break;
-  }
-  return b;
-}
-
 constexpr std::uint32_t kHalf = dtype_bit(DType::kFloat16) | dtype_bit(DType::kBfloat16);
 
 template <typename T>
-std::complex<T> combine_complex(Reduction reduction, std::complex<T> a, std::complex<T> b) {
-  if (reduction == Reduction::kAdd) return a + b;
+T sum(T a, T b) {
+  if constexpr (std::is_integral_v<T>) return wrap_add(a, b);
+  else return a + b;
+}
+template <typename T>
+T product(T a, T b) {
+  if constexpr (std::is_integral_v<T>) return wrap_mul(a, b);
+  else return a * b;
+}
+template <typename T>
+std::complex<T> product(std::complex<T> a, std::complex<T> b) {
   return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
 }
 
 template <typename T>
-T combine(Reduction reduction, T a, T b) {
-  if constexpr (!std::is_arithmetic_v<T>) return T::from(combine(reduction, a.value(), b.value()));
-  else return combine_numbers(reduction, a, b);
+inline constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
+
+// y[i] = f(y[i], updates[i]).
+template <typename T, typename F>
+void update(T* y, const T* updates, std::int64_t count, F&& f) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (kIsHalf<T>) y[i] = T::from(f(y[i].value(), updates[i].value()));
+    else y[i] = f(y[i], updates[i]);
+  }
 }
 
-// Calls each(store), where store(to, from) puts update `from` to element `to` of the output.
-template <typename F>
-void with_store(const ReferenceContext& c, Reduction reduction, F&& each) {
-  const DType dtype = c.input(0).desc.dtype;
-  const void* updates = c.input(2).data;
-  if (reduction == Reduction::kNone) {
-    with_width(dtype, [&](auto width) {
-      each([&](std::int64_t to, std::int64_t from) { move_element<width()>(c.output().data, to, updates, from); });
-    });
-    return;
+template <typename T>
+void combine(Reduction reduction, void* to, const void* from, std::int64_t count) {
+  T* const y = static_cast<T*>(to);
+  const T* const updates = static_cast<const T*>(from);
+  if (reduction == Reduction::kAdd) return update(y, updates, count, [](auto a, auto b) { return sum(a, b); });
+  if (reduction == Reduction::kMul) return update(y, updates, count, [](auto a, auto b) { return product(a, b); });
+  if constexpr (std::is_arithmetic_v<T> || kIsHalf<T>) {
+    if (reduction == Reduction::kMin) return update(y, updates, count, [](auto a, auto b) { return a < b ? a : b; });
+    update(y, updates, count, [](auto a, auto b) { return a > b ? a : b; });
   }
+}
+
+// Puts `count` updates that follow each other, and where they belong, into the output.
+using Combine = void (*)(Reduction reduction, void* to, const void* from, std::int64_t count);
+
+Combine combine_of(DType dtype) {
+  Combine result = nullptr;
+  const auto choose = [&](auto zero) { result = combine<decltype(zero)>; };
   if (is_complex(dtype)) {
-    dispatch_floats(complex_part(dtype), [&](auto zero) {
-      using T = std::complex<decltype(zero)>;
-      each([&](std::int64_t to, std::int64_t from) {
-        T& element = c.output().as<T>()[to];
-        element = combine_complex(reduction, element, static_cast<const T*>(updates)[from]);
-      });
-    });
-    return;
+    dispatch_floats(complex_part(dtype), [&](auto zero) { choose(std::complex<decltype(zero)>{}); });
+  } else {
+    (dtype_bit(dtype) & kHalf) != 0 ? dispatch<Float16, Bfloat16>(dtype, choose) : dispatch_numbers(dtype, choose);
   }
-  const auto reduce = [&](auto zero) {
-    using T = decltype(zero);
-    each([&](std::int64_t to, std::int64_t from) {
-      T& element = c.output().as<T>()[to];
-      element = combine(reduction, element, static_cast<const T*>(updates)[from]);
-    });
-  };
-  (dtype_bit(dtype) & kHalf) != 0 ? dispatch<Float16, Bfloat16>(dtype, reduce) : dispatch_numbers(dtype, reduce);
+  return result;
 }
 
 void check_dtypes(const InferContext& c, std::uint32_t indices, Reduction reduction) {
@@ -114,16 +109,37 @@ void infer_scatter_elements(InferContext& c) {
   c.outputs[0].shape = x;
 }
 
+template <std::size_t W>
+void spread(void* to, const std::int64_t* at, const void* from, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) move_element<W>(to, at[i], from, i);
+}
+
 void reference_scatter_elements(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const int axis = normalize_axis(attr_int(c.node, 0), x.rank());
+  const DType dtype = c.input(0).desc.dtype;
+  const auto size = static_cast<std::int64_t>(dtype_size(dtype));
+  const Reduction reduction = reduction_of(c.node, 1);
+  const Combine put = reduction == Reduction::kNone ? nullptr : combine_of(dtype);
   Strides strides = dense_strides(x);
-  const std::int64_t step = strides.step[axis];
   strides.step[axis] = 0;
   copy_all(c.input(0), c.output());
-  with_store(c, reduction_of(c.node, 1), [&](auto&& store) {
-    walk<1>(c.input(1).desc.shape, {strides},
-            [&](std::int64_t i, const std::int64_t* at) { store(at[0] + index_at(c.input(1), i, x[axis]) * step, i); });
+  if (c.input(1).desc.shape.elements() == 0) return;
+  const WalkAxes<1> axes(c.input(1).desc.shape, {strides});
+  const IndexedAxis indexed{x[axis], x.elements(axis + 1, x.rank()), axes.steps[0][0]};
+  walk_lines(axes, [&](std::int64_t position, const std::int64_t* base) {
+    std::int64_t at[kIndicesAtATime];
+    for (std::int64_t i = 0; i < axes.dims[0]; i += kIndicesAtATime) {
+      const std::int64_t count = std::min(kIndicesAtATime, axes.dims[0] - i);
+      cancellation_point(count);
+      read_indices(c.input(1), position + i, count, indexed, base[0] + i * indexed.lane, at);
+      const char* from = c.input(2).as<char>() + (position + i) * size;
+      if (put != nullptr) {
+        for (std::int64_t n = 0; n < count; ++n) put(reduction, c.output().as<char>() + at[n] * size, from + n * size, 1);
+        continue;
+      }
+      with_width(dtype, [&](auto width) { spread<width()>(c.output().data, at, from, count); });
+    }
   });
 }
 
@@ -151,21 +167,27 @@ void reference_scatter_nd(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const Shape& indices = c.input(1).desc.shape;
   const int depth = static_cast<int>(indices[indices.rank() - 1]);
+  const auto size = static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
+  const Reduction reduction = reduction_of(c.node, 0);
+  const Combine put = reduction == Reduction::kNone ? nullptr : combine_of(c.input(0).desc.dtype);
   const Strides strides = dense_strides(x);
   const std::int64_t count = indices.elements(0, indices.rank() - 1);
   const std::int64_t inner = x.elements(depth, x.rank());
   copy_all(c.input(0), c.output());
-  with_store(c, reduction_of(c.node, 0), [&](auto&& store) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      std::int64_t to = 0;
-      for (int k = 0; k < depth; ++k) to += index_at(c.input(1), i * depth + k, x[k]) * strides.step[k];
-      for (std::int64_t n = 0; n < inner; ++n) {
-        cancellation_point();
-        store(to + n, i * inner + n);
-      }
+  for (std::int64_t i = 0; i < count; ++i) {
+    cancellation_point();
+    const std::int64_t* index = c.input(1).as<std::int64_t>() + i * depth;
+    std::int64_t at = 0;
+    for (int k = 0; k < depth; ++k) at += wrap_index(index[k], x[k]) * strides.step[k];
+    char* const to = c.output().as<char>() + at * size;
+    const char* const from = c.input(2).as<char>() + i * inner * size;
+    if (put == nullptr) {
+      copy_block(to, from, inner * size);
+    } else {
+      in_pieces(inner, 1,
+                [&](std::int64_t begin, std::int64_t end) { put(reduction, to + begin * size, from + begin * size, end - begin); });
     }
-  });
+  }
 }
 
 constexpr AttributeSpec kElements[] = {int_attribute("axis", 0), string_attribute("reduction", "none")};

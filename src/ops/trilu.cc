@@ -21,6 +21,12 @@ void infer_trilu(InferContext& c) {
   infer_same_shape(c);
 }
 
+// A part is a row.
+std::int64_t parts_of_trilu(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  return x.elements(0, x.rank() - 1);
+}
+
 void reference_trilu(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const std::int64_t rows = x[x.rank() - 2];
@@ -31,7 +37,10 @@ void reference_trilu(const ReferenceContext& c) {
   const auto* from = static_cast<const char*>(c.input(0).data);
   auto* to = static_cast<char*>(c.output().data);
   const std::size_t line = static_cast<std::size_t>(columns) * size;
-  for (std::int64_t i = 0; i < x.elements(0, x.rank() - 1); ++i, from += line, to += line) {
+  const std::int64_t last_row = std::min(c.end, parts_of_trilu(c));
+  from += static_cast<std::size_t>(c.begin) * line;
+  to += static_cast<std::size_t>(c.begin) * line;
+  for (std::int64_t i = c.begin; i < last_row; ++i, from += line, to += line) {
     // What is kept of a row: columns [begin, end).
     const std::int64_t at = i % rows + k;
     const std::int64_t begin = upper ? std::clamp<std::int64_t>(at, 0, columns) : 0;
@@ -39,7 +48,7 @@ void reference_trilu(const ReferenceContext& c) {
     const std::size_t first = static_cast<std::size_t>(begin) * size, last = static_cast<std::size_t>(end) * size;
     cancellation_point();
     fill_in_pieces(to, 0, first);
-    if (to != from) move_in_pieces(to + first, from + first, last - first);
+    if (to != from) copy_block(to + first, from + first, static_cast<std::int64_t>(last - first));
     fill_in_pieces(to + last, 0, line - last);
   }
 }
@@ -62,10 +71,10 @@ void reference_eye(const ReferenceContext& c) {
   const Shape& shape = c.output().desc.shape;
   const DType dtype = c.output().desc.dtype;
   const std::int64_t k = std::clamp(attr_int(c.node, kDiagonal), -shape[0], shape[1]);
+  fill_in_pieces(c.output().data, 0, c.output().desc.size_bytes());
   dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
     using T = decltype(zero);
     auto* const y = c.output().as<T>();
-    fill_in_pieces(y, shape.elements(), T{0});
     each_element(shape[0], [=](std::int64_t row) {
       if (row + k >= 0 && row + k < shape[1]) y[row * shape[1] + row + k] = 1;
     });
@@ -83,7 +92,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kMoved & ~kString,
      .flags = kOpMoves,
      .infer = infer_trilu,
-     .reference = reference_trilu},
+     .reference = reference_trilu,
+     .parts = parts_of_trilu},
     {.name = "Trilu",
      .domain = "com.microsoft",
      .since = 1,
@@ -92,7 +102,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kMoved & ~kString,
      .flags = kOpMoves,
      .infer = infer_trilu,
-     .reference = reference_trilu},
+     .reference = reference_trilu,
+     .parts = parts_of_trilu},
     {.name = "EyeLike",
      .since = 9,
      .attributes = kEye,

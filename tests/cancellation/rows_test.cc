@@ -80,6 +80,7 @@ void add_moves(std::vector<Case>* all) {
   all->push_back(Case("Squeeze", 11).in(kF64, {1, kSide, kSide}).ints("axes", {0}));
   all->push_back(Case("Unsqueeze", 11).in(kF64, {kSide, kSide}).ints("axes", {1}));
   all->push_back(Case("Split", 18).in(kF64, {kSide, kSide}).integer("num_outputs", 2).outputs(2));
+  all->push_back(Case("CenterCropPad", 18).in(kF64, {kSide, kSide}).list({kSide, kSide - 2}));
   all->push_back(constant_case(1, "value", kArea));
   all->push_back(constant_case(11, "value", kArea));
   all->push_back(constant_case(13, "value", kArea));
@@ -94,7 +95,7 @@ void add_indices(std::vector<Case>* all) {
   all->push_back(Case("Scatter", 9).x({kMany}).in(kI64, {kMany}, 0, kMany).x({kMany}));
   for (const int opset : {11, 16, 18})
     all->push_back(Case("ScatterElements", opset).x({kMany}).in(kI64, {kMany}, 0, kMany).x({kMany}));
-  for (const int opset : {16, 18}) all->push_back(Case("ScatterND", opset).x({1000}).in(kI64, {kMany, 1}, 0, 1000).x({kMany}));
+  for (const int opset : {11, 16, 18}) all->push_back(Case("ScatterND", opset).x({1000}).in(kI64, {kMany, 1}, 0, 1000).x({kMany}));
   for (const int opset : {9, 11}) all->push_back(Case("Compress", opset).x({kMany}).in(DType::kBool, {kMany}));
   all->push_back(Case("NegativeLogLikelihoodLoss", 13).x({kMany, 3}).in(kI64, {kMany}, 0, 3));
   all->push_back(Case("MaxUnpool", 9)

@@ -116,7 +116,9 @@ TEST_P(Conformance, EveryKernelGivesWhatTheReferenceGives) {
 TEST_P(Conformance, PartsOfTheReferenceTogetherGiveTheWhole) {
   for_each_case(GetParam(), [](const Case& c) {
     const KernelSubject s = make_subject(c, 3, {});
-    if (s.node.op->parts == nullptr) return;
+    // Elements of less than a byte are unpacked as a whole, and so never cut into parts.
+    const bool is_small = std::any_of(s.outputs.begin(), s.outputs.end(), [](const TensorDesc& d) { return is_sub_byte(d.dtype); });
+    if (s.node.op->parts == nullptr || is_small) return;
     for (const int shares : {2, 3, 7})
       EXPECT_TRUE(test::reference_result(s, shares) == test::reference_result(s)) << shares << " shares";
   });

@@ -154,5 +154,77 @@ TEST(ReverseSequence, OnlyTheFirstStepsAreReversed) {
   EXPECT_EQ(Op("ReverseSequence", 10).status({x, i64({4, 2})}), EVN_ERROR_INVALID_ARGUMENT);
 }
 
+// 0, 1, 2, ... scrambled.
+Ints scrambled(std::int64_t count, std::int64_t low, std::int64_t high) {
+  Ints v;
+  for (std::int64_t i = 0; i < count; ++i) v.push_back(low + i * 7919 % (high - low));
+  return v;
+}
+
+TEST(GatherElements, LongLinesOfEitherIndexTypeAreLikeShortOnes) {
+  const Floats x = counting(2 * 700 * 3);
+  const Ints at = scrambled(2 * 3000 * 2, -700, 700);
+  const std::vector<std::int32_t> narrow(at.begin(), at.end());
+  const Tensor in = f32({2, 700, 3}, x);
+  const Floats y = Op("GatherElements", 13).with("axis", 1).run({in, i64_of({2, 3000, 2}, at)})[0].floats();
+  EXPECT_EQ(Op("GatherElements", 13).with("axis", 1).run({in, i32({2, 3000, 2}, narrow)})[0].floats(), y);
+  for (std::int64_t i = 0; i < 2 * 3000 * 2; ++i) {
+    const std::int64_t index = (at[static_cast<std::size_t>(i)] + 700) % 700;
+    ASSERT_EQ(y[static_cast<std::size_t>(i)], static_cast<float>((i / 6000 * 700 + index) * 3 + i % 2));
+  }
+  // And as the targets of a scatter, of which the last to a place stays.
+  const Floats z =
+      Op("ScatterElements", 18).with("axis", 1).run({in, i64_of({2, 3000, 2}, at), f32({2, 3000, 2}, counting(12000))})[0].floats();
+  Floats expected = x;
+  for (std::int64_t i = 0; i < 2 * 3000 * 2; ++i) {
+    const std::int64_t index = (at[static_cast<std::size_t>(i)] + 700) % 700;
+    expected[static_cast<std::size_t>((i / 6000 * 700 + index) * 3 + i % 2)] = static_cast<float>(i);
+  }
+  EXPECT_EQ(z, expected);
+}
+
+TEST(OneHot, AlongAnyAxisOfAnyValues) {
+  const Ints at = scrambled(2 * 3, -6, 6);
+  const auto y = Op("OneHot", 11).with("axis", 1).run({i64_of({2, 3}, at), i64({5}), f32({2}, {0.5f, 2})})[0].floats();
+  for (std::int64_t i = 0; i < 2 * 5 * 3; ++i) {
+    const std::int64_t index = at[static_cast<std::size_t>(i / 15 * 3 + i % 3)];
+    const bool is_on = (index < 0 ? index + 5 : index) == i / 3 % 5;
+    ASSERT_EQ(y[static_cast<std::size_t>(i)], is_on ? 2 : 0.5f) << i;
+  }
+}
+
+TEST(CumSum, AlongAnyAxisEitherWay) {
+  const Floats x = counting(2 * 4 * 3);
+  for (const std::int64_t axis : {0, 1, 2}) {
+    const std::int64_t dims[] = {2, 4, 3}, steps[] = {12, 3, 1};
+    for (const std::int64_t exclusive : {0, 1}) {
+      for (const std::int64_t reverse : {0, 1}) {
+        const Floats y = Op("CumSum", 14)
+                             .with("exclusive", exclusive)
+                             .with("reverse", reverse)
+                             .run({f32({2, 4, 3}, x), i64_of({}, {axis})})[0]
+                             .floats();
+        for (std::int64_t i = 0; i < 24; ++i) {
+          const std::int64_t place = i / steps[axis] % dims[axis];
+          float sum = 0;
+          for (std::int64_t n = 0; n < dims[axis]; ++n) {
+            const bool is_in = (reverse != 0 ? n > place : n < place) || (n == place && exclusive == 0);
+            if (is_in) sum += x[static_cast<std::size_t>(i + (n - place) * steps[axis])];
+          }
+          ASSERT_EQ(y[static_cast<std::size_t>(i)], sum) << axis << exclusive << reverse << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Range, LongOnesWrapAsShortOnesDo) {
+  const auto y =
+      Op("Range", 11).run({tensor<std::int16_t>({}, {-32000}), tensor<std::int16_t>({}, {32000}), tensor<std::int16_t>({}, {3})});
+  const auto v = y[0].values<std::int16_t>();
+  ASSERT_EQ(v.size(), 21334u);
+  for (std::size_t i = 0; i < v.size(); ++i) ASSERT_EQ(v[i], static_cast<std::int16_t>(-32000 + 3 * static_cast<int>(i)));
+}
+
 }  // namespace
 }  // namespace evn::test

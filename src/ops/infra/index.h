@@ -23,4 +23,15 @@ inline std::int64_t index_at(const ConstTensor& indices, std::int64_t i, std::in
   return wrap_index(int_at(indices, i), dim);
 }
 
+// Where indices of one axis lead: from index i of those that are read, to base + i * lane + index * step.
+struct IndexedAxis {
+  std::int64_t dim, step, lane;
+};
+
+// Reads `count` elements of an int32 or int64 tensor from element `begin` on as indices of that axis, wrapped and checked as
+// wrap_index does, and writes where they lead. To be called for a few elements at a time.
+void read_indices(const ConstTensor& indices, std::int64_t begin, std::int64_t count, const IndexedAxis& axis, std::int64_t base,
+                  std::int64_t* to);
+inline constexpr std::int64_t kIndicesAtATime = 256;
+
 }  // namespace evn

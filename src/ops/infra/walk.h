@@ -1,6 +1,7 @@
 // N-d iteration: walks a shape in row-major order with running offsets into differently laid out tensors.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
@@ -52,6 +53,13 @@ struct WalkAxes {
     }
     if (rank == 0) dims[rank++] = 1;
   }
+
+  // How often the innermost axis is walked.
+  std::int64_t lines() const {
+    std::int64_t n = 1;
+    for (int axis = 1; axis < rank; ++axis) n *= dims[axis];
+    return dims[0] == 0 ? 0 : n;
+  }
 };
 
 // One offset at a time, from any position on.
@@ -84,6 +92,32 @@ class OffsetWalk {
   std::int64_t at_[kMaxRank] = {};
   std::int64_t offset_ = 0;
 };
+
+// Calls f(position, offsets) for lines [begin, end) of `axes`: for the first element of each. Element i of a line has the position
+// position + i and the offsets offsets[n] + i * axes.steps[0][n].
+template <int N, typename F>
+void walk_lines(const WalkAxes<N>& axes, F&& f, const std::int64_t* start = nullptr, std::int64_t begin = 0,
+                std::int64_t end = INT64_MAX) {
+  end = std::min(end, axes.lines());
+  std::int64_t at[kMaxRank] = {};
+  std::int64_t base[N] = {};
+  for (int n = 0; n < N && start != nullptr; ++n) base[n] = start[n];
+  std::int64_t rest = begin;
+  for (int axis = 1; axis < axes.rank && rest > 0; ++axis) {
+    at[axis] = rest % axes.dims[axis];
+    rest /= axes.dims[axis];
+    for (int n = 0; n < N; ++n) base[n] += axes.steps[axis][n] * at[axis];
+  }
+  for (std::int64_t line = begin; line < end; ++line) {
+    f(line * axes.dims[0], static_cast<const std::int64_t*>(base));
+    for (int axis = 1; axis < axes.rank; ++axis) {
+      for (int n = 0; n < N; ++n) base[n] += axes.steps[axis][n];
+      if (++at[axis] < axes.dims[axis]) break;
+      for (int n = 0; n < N; ++n) base[n] -= axes.steps[axis][n] * axes.dims[axis];
+      at[axis] = 0;
+    }
+  }
+}
 
 // Calls f(position, offsets) for each element: `position` counts from 0, offsets[n] follows strides[n] from start[n] (null: 0). The
 // innermost loop is plain.

@@ -77,10 +77,12 @@ std::vector<PartsCase> cases() {
     for (const std::int64_t k : {7, 33, 70}) {
       for (const std::int64_t bits : {4, 8}) {
         const std::int64_t blocks = (k + 15) / 16;
-        all.push_back({kBlocks,
-                       {3, k},
-                       {{n, blocks, 2 * bits}, {n, blocks}},
-                       {{"K", k}, {"N", n}, {"bits", bits}, {"block_size", std::int64_t{16}}}});
+        for (const std::int64_t level : {0, 4}) {
+          all.push_back({kBlocks,
+                         {3, k},
+                         {{n, blocks, 2 * bits}, {n, blocks}},
+                         {{"K", k}, {"N", n}, {"bits", bits}, {"block_size", std::int64_t{16}}, {"accuracy_level", level}}});
+        }
       }
     }
   }

@@ -39,6 +39,15 @@ void add_scatters(Cases* all) {
     });
   }
   all->push_back(Case("ScatterElements", 16).x({5}).list({1, 1}).x({2}).word("reduction", "add"));
+  all->push_back(Case("GatherElements", 13).x({3, 700}).in(kI64, {2, 600}, -700, 699).integer("axis", 1));
+  all->push_back(Case("GatherElements", 13).x({3, 40, 5}).in(kI32, {2, 90, 4}, -40, 39).integer("axis", 1));
+  all->push_back(Case("ScatterElements", 18).x({3, 700}).in(kI64, {2, 600}, -700, 699).x({2, 600}).integer("axis", 1));
+  all->push_back(Case("ScatterElements", 18)
+                     .x({3, 40, 5})
+                     .in(kI32, {2, 90, 4}, -40, 39)
+                     .x({2, 90, 4})
+                     .integer("axis", 1)
+                     .word("reduction", "add"));
   all->push_back(Case("ScatterND", 16).x({5}).literal({kI64, {2, 1}}, {1, 1}).x({2}).word("reduction", "mul"));
 }
 
