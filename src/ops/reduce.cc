@@ -9,6 +9,7 @@
 #include "ops/reduce.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
@@ -58,28 +59,78 @@ std::uint32_t mask_of(const ReferenceContext& c) {
   return reduce_axes(c.node, c.input(0).desc.shape.rank(), {axes, static_cast<std::size_t>(count)});
 }
 
-// y = finish(fold(... fold(first, x) ...), number of x) over the reduced axes. A is what is accumulated in.
-template <typename T, typename A, typename Fold, typename Finish>
-void reduce(const ReferenceContext& c, A first, Fold&& fold, Finish&& finish) {
+template <typename T>
+bool is_nan(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
+  else return false;
+}
+
+// What a reduction does to one output, in a state of its own.
+struct Steps {
+  void (*add)(void* state, const void* x, std::int64_t count, std::int64_t step);  // takes in x[i * step] for i < count
+  void (*write)(const void* state, std::int64_t count, void* y, std::int64_t at);  // makes element `at` of y, of so many elements
+};
+
+std::int64_t parts_of_reduce(const ReferenceContext& c) { return c.output().desc.shape.elements(); }
+
+// Walks over the outputs of the context's parts, and for each over what is reduced to it. Each begins with the state `first`, of
+// `bytes` bytes.
+void reduce_by(const ReferenceContext& c, const Steps& steps, const void* first, void* state, std::size_t bytes) {
   const std::uint32_t mask = mask_of(c);
   const Shape& x = c.input(0).desc.shape;
+  const auto size = static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
   const Strides dense = dense_strides(x);
-  Shape kept;
-  Shape reduced;
-  Strides kept_strides;
-  Strides reduced_strides;
+  Shape shapes[2];  // of what is kept, and of what is reduced
+  Strides strides[2];
   for (int i = 0; i < x.rank(); ++i) {
-    const bool out = (mask >> i & 1u) != 0;
-    (out ? reduced_strides.step[reduced.rank()] : kept_strides.step[kept.rank()]) = dense.step[i];
-    (out ? reduced : kept).push_back(x[i]);
+    const int which = static_cast<int>(mask >> i & 1u);
+    strides[which].step[shapes[which].rank()] = dense.step[i];
+    shapes[which].push_back(x[i]);
   }
-  const std::int64_t count = reduced.elements();
-  walk<1>(kept, {kept_strides}, [&](std::int64_t i, const std::int64_t* base) {
-    A value = first;
-    const T* from = c.input(0).as<T>() + base[0];
-    walk<1>(reduced, {reduced_strides}, [&](std::int64_t, const std::int64_t* at) { value = fold(value, from[at[0]]); });
-    c.output().as<T>()[i] = finish(value, count);
-  });
+  const std::int64_t end = std::min(c.end, shapes[0].elements()), count = shapes[1].elements();
+  if (c.begin >= end) return;
+  const WalkAxes<1> kept(shapes[0], {strides[0]}), reduced(shapes[1], {strides[1]});
+  const std::int64_t row = kept.dims[0], length = reduced.dims[0], step = reduced.steps[0][0];
+  const auto reduce_row = [&](std::int64_t position, const std::int64_t* base) {
+    for (std::int64_t i = std::max(position, c.begin); i < std::min(end, position + row); ++i) {
+      cancellation_point();
+      const char* from = c.input(0).as<char>() + (base[0] + (i - position) * kept.steps[0][0]) * size;
+      std::memcpy(state, first, bytes);
+      walk_lines(reduced, [&](std::int64_t, const std::int64_t* at) {
+        in_pieces(length, 1,
+                  [&](std::int64_t n, std::int64_t last) { steps.add(state, from + (at[0] + n * step) * size, last - n, step); });
+      });
+      steps.write(state, count, c.output().data, i);
+    }
+  };
+  walk_lines(kept, reduce_row, nullptr, c.begin / row, (end - 1) / row + 1);
+}
+
+// y = finish(fold(... fold(first, x) ...), number of x) over the reduced axes. A is what is accumulated in; both functions are
+// stateless. With kAnyOrder a fold of folded parts is the same, whatever the parts are.
+template <typename T, typename A, bool kAnyOrder = false, typename Fold, typename Finish>
+void reduce(const ReferenceContext& c, A first, Fold, Finish) {
+  const Steps steps = {[](void* state, const void* x, std::int64_t count, std::int64_t step) {
+                         const T* from = static_cast<const T*>(x);
+                         A value = *static_cast<A*>(state);
+                         if constexpr (kAnyOrder) {
+                           A second = value, third = value, fourth = value;
+                           for (; count >= 4; count -= 4, from += 4 * step) {
+                             value = Fold{}(value, from[0]);
+                             second = Fold{}(second, from[step]);
+                             third = Fold{}(third, from[2 * step]);
+                             fourth = Fold{}(fourth, from[3 * step]);
+                           }
+                           value = Fold{}(Fold{}(value, second), Fold{}(third, fourth));
+                         }
+                         for (; count > 0; --count, from += step) value = Fold{}(value, *from);
+                         *static_cast<A*>(state) = value;
+                       },
+                       [](const void* state, std::int64_t count, void* y, std::int64_t at) {
+                         static_cast<T*>(y)[at] = Finish{}(*static_cast<const A*>(state), count);
+                       }};
+  A value;
+  reduce_by(c, steps, &first, &value, sizeof(A));
 }
 
 template <typename F>
@@ -138,25 +189,49 @@ void reference_log_sum(const ReferenceContext& c) {
   });
 }
 
-// The largest element so far, and the sum of exp(x - largest).
+// The largest element so far, and the sum of exp(x - largest). A NaN stays the largest.
+template <typename T>
 struct ScaledSum {
+  // What differences and their exponentials are computed in; for results in float, float will do.
+  using Wide = std::conditional_t<std::is_same_v<T, float>, float, double>;
   double largest = -std::numeric_limits<double>::infinity();
   double sum = 0;
 
-  ScaledSum plus(double x) const {
-    if (std::isnan(x) || std::isnan(largest)) return {std::numeric_limits<double>::quiet_NaN(), 0};
-    if (std::isinf(x) && x < 0) return *this;
-    if (x <= largest) return {largest, x == largest ? sum + 1 : sum + std::exp(x - largest)};
-    return {x, std::isinf(largest) ? 1 : sum * std::exp(largest - x) + 1};
+  void add(const T* x, std::int64_t count, std::int64_t step) {
+    if (std::isnan(largest)) return;
+    Wide top = -std::numeric_limits<Wide>::infinity();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto element = static_cast<Wide>(x[i * step]);
+      top = is_nan(top) || top > element ? top : element;
+    }
+    if (static_cast<double>(top) > largest || std::isnan(top)) {
+      sum = std::isinf(largest) ? 0 : sum * std::exp(largest - static_cast<double>(top));
+      largest = static_cast<double>(top);
+    }
+    if (!std::isfinite(largest)) {  // of nothing but -infinity the sum stays 0
+      sum = largest > 0 ? 1 : 0;
+      return;
+    }
+    cancellation_point(count * (kFunctionWork - 1));
+    const auto scale = static_cast<Wide>(largest);
+    for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(std::exp(static_cast<Wide>(x[i * step]) - scale));
   }
 };
 
 void reference_log_sum_exp(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
-    reduce<T, ScaledSum>(
-        c, ScaledSum{}, [](const ScaledSum& a, T x) { return a.plus(static_cast<double>(x)); },
-        [](const ScaledSum& a, std::int64_t) { return from_double<T>(a.largest + std::log(a.sum)); });
+    using State = ScaledSum<T>;
+    constexpr Steps kSteps = {[](void* state, const void* x, std::int64_t count, std::int64_t step) {
+                                static_cast<State*>(state)->add(static_cast<const T*>(x), count, step);
+                              },
+                              [](const void* state, std::int64_t, void* y, std::int64_t at) {
+                                const auto* s = static_cast<const State*>(state);
+                                static_cast<T*>(y)[at] = from_double<T>(s->largest + std::log(s->sum));
+                              }};
+    const State first;
+    State state;
+    reduce_by(c, kSteps, &first, &state, sizeof state);
   });
 }
 
@@ -185,12 +260,6 @@ void reference_prod(const ReferenceContext& c) {
   });
 }
 
-template <typename T>
-bool is_nan(T x) {
-  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
-  else return false;
-}
-
 template <bool kMax>
 void reference_extreme(const ReferenceContext& c) {
   const DType dtype = c.input(0).desc.dtype;
@@ -199,7 +268,7 @@ void reference_extreme(const ReferenceContext& c) {
     using Limits = std::numeric_limits<T>;
     const T lowest = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
     const T highest = Limits::has_infinity ? Limits::infinity() : dtype == DType::kBool ? T{1} : Limits::max();
-    reduce<T, T>(
+    reduce<T, T, std::is_integral_v<T>>(
         c, kMax ? lowest : highest, [](T a, T x) { return is_nan(a) || (kMax ? a > x : a < x) ? a : x; },
         [](T a, std::int64_t) { return a; });
   });
@@ -222,7 +291,8 @@ constexpr OpDef by_attribute(const char* name, Reference reference, std::uint32_
           .dtypes = dtypes,
           .infer = infer_reduce,
           .reference = reference,
-          .tolerance = near};
+          .tolerance = near,
+          .parts = parts_of_reduce};
 }
 constexpr OpDef by_input(const char* name, int since, Reference reference, std::uint32_t dtypes = kSumDtypes,
                          Tolerance near = kNear) {
@@ -234,7 +304,8 @@ constexpr OpDef by_input(const char* name, int since, Reference reference, std::
           .value_inputs = 2,
           .infer = infer_reduce,
           .reference = reference,
-          .tolerance = near};
+          .tolerance = near,
+          .parts = parts_of_reduce};
 }
 
 constexpr OpDef kOps[] = {
