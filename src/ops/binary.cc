@@ -6,9 +6,9 @@
 // a floating exponent, the double result saturated to the integer type.
 // Failures: shapes that do not broadcast, unlike dtypes; at run: an integer divided by 0, 0 to a negative integer power.
 // Tolerance: 1 ulp or so; Pow rtol 1e-5.
+#include "ops/infra/broadcast.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
-#include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
@@ -34,6 +34,7 @@ void infer_prelu(InferContext& c) {
 [[noreturn]] void fail_zero() { fail(EVN_ERROR_INVALID_ARGUMENT, "integer division by zero"); }
 
 struct AddOp {
+  static constexpr bool kVector = true;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) return a + b;
@@ -41,6 +42,7 @@ struct AddOp {
   }
 };
 struct SubOp {
+  static constexpr bool kVector = true;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) return a - b;
@@ -48,6 +50,7 @@ struct SubOp {
   }
 };
 struct MulOp {
+  static constexpr bool kVector = true;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) return a * b;
@@ -55,6 +58,7 @@ struct MulOp {
   }
 };
 struct DivOp {
+  static constexpr bool kVector = false;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -68,11 +72,25 @@ struct DivOp {
     }
   }
 };
+double remainder_of(double a, double b) { return std::fmod(a, b); }
+
+// std::fmod, which takes its time. Where the quotient has no more than 28 bits, its product with b and what that leaves of a are
+// exact in double. A quotient that was rounded up to a whole number is one too large.
+float remainder_of(float a, float b) {
+  const double divisor = std::fabs(b), magnitude = std::fabs(a);
+  const double quotient = magnitude / divisor;
+  if (!(quotient < 0x1p28) || std::isinf(b)) return std::fmod(a, b);
+  double rest = magnitude - static_cast<double>(static_cast<std::int64_t>(quotient)) * divisor;
+  rest += rest < 0 ? divisor : 0;
+  return std::copysign(static_cast<float>(rest), a);
+}
+
 struct FmodOp {
+  static constexpr bool kVector = false;
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
-      return std::fmod(a, b);
+      return remainder_of(a, b);
     } else {
       if (b == 0) fail_zero();
       if constexpr (std::is_signed_v<T>) {
@@ -83,6 +101,7 @@ struct FmodOp {
   }
 };
 struct ModOp {
+  static constexpr bool kVector = false;
   template <typename T>
   static T apply(T a, T b) {
     const T r = FmodOp::apply(a, b);
@@ -90,6 +109,7 @@ struct ModOp {
   }
 };
 struct PReluOp {
+  static constexpr bool kVector = true;
   template <typename T>
   static T apply(T x, T slope) {
     return x < 0 ? MulOp::apply(x, slope) : x;
@@ -134,21 +154,15 @@ T power(T base, U exponent) {
   }
 }
 
-template <typename T, typename U, typename F>
-void apply_broadcast(const ReferenceContext& c, F&& f) {
-  const ConstTensor& a = c.input(0);
-  const ConstTensor& b = c.input(1);
-  const Shape& out = c.output().desc.shape;
-  T* y = c.output().as<T>();
-  walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
-          [=, p = a.as<T>(), q = b.as<U>()](std::int64_t i, const std::int64_t* at) { y[i] = f(p[at[0]], q[at[1]]); });
-}
-
 template <typename Op>
 void reference_binary(const ReferenceContext& c) {
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    apply_broadcast<T, T>(c, [](T a, T b) { return Op::apply(a, b); });
+    constexpr auto kApply = [](T a, T b) { return Op::apply(a, b); };
+    // There are no products of 64-bit integers side by side.
+    constexpr bool kVector = Op::kVector && !(std::is_same_v<Op, MulOp> && std::is_integral_v<T> && sizeof(T) == 8);
+    constexpr Pairs kPairs = kVector ? Pairs::kVector : Pairs::kSingle;
+    apply_pairs(c, pair_loop<kPairs, T, T, T, decltype(kApply)>);
   });
 }
 
@@ -161,7 +175,8 @@ void reference_pow(const ReferenceContext& c) {
     using T = decltype(zero);
     const auto with_exponents = [&](auto exponent) {
       using U = decltype(exponent);
-      apply_broadcast<T, U>(c, [](T a, U b) { return power(a, b); });
+      constexpr auto kPower = [](T a, U b) { return power(a, b); };
+      apply_pairs(c, pair_loop<Pairs::kSingle, T, T, U, decltype(kPower)>);
     };
     const DType exponents = c.input(1).desc.dtype;
     const bool numbers = (kNumbers & dtype_bit(exponents)) != 0;
@@ -181,7 +196,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .flags = kOpElementwise,
      .infer = infer_binary,
-     .reference = reference_binary<AddOp>},
+     .reference = reference_binary<AddOp>,
+     .parts = parts_of_pairs},
     {.name = "Sub",
      .since = 7,
      .min_inputs = 2,
@@ -189,7 +205,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .flags = kOpElementwise,
      .infer = infer_binary,
-     .reference = reference_binary<SubOp>},
+     .reference = reference_binary<SubOp>,
+     .parts = parts_of_pairs},
     {.name = "Mul",
      .since = 7,
      .min_inputs = 2,
@@ -197,7 +214,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .flags = kOpElementwise,
      .infer = infer_binary,
-     .reference = reference_binary<MulOp>},
+     .reference = reference_binary<MulOp>,
+     .parts = parts_of_pairs},
     {.name = "Div",
      .since = 7,
      .min_inputs = 2,
@@ -206,7 +224,8 @@ constexpr OpDef kOps[] = {
      .flags = kOpElementwise,
      .infer = infer_binary,
      .reference = reference_binary<DivOp>,
-     .tolerance = kOneUlp},
+     .tolerance = kOneUlp,
+     .parts = parts_of_pairs},
     {.name = "Mod",
      .since = 10,
      .min_inputs = 2,
@@ -215,7 +234,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .flags = kOpElementwise,
      .infer = infer_binary,
-     .reference = reference_mod},
+     .reference = reference_mod,
+     .parts = parts_of_pairs},
     {.name = "Pow",
      .since = 7,
      .min_inputs = 2,
@@ -224,7 +244,8 @@ constexpr OpDef kOps[] = {
      .flags = kOpElementwise,
      .infer = infer_pow,
      .reference = reference_pow,
-     .tolerance = {1e-5, 1e-7}},
+     .tolerance = {1e-5, 1e-7},
+     .parts = parts_of_pairs},
     {.name = "PRelu",
      .since = 7,
      .min_inputs = 2,
@@ -232,7 +253,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .flags = kOpElementwise,
      .infer = infer_prelu,
-     .reference = reference_binary<PReluOp>},
+     .reference = reference_binary<PReluOp>,
+     .parts = parts_of_pairs},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 // Signed numbers keep their sign to the right: -1 is what is left of a negative one. dtypes: integers (BitShift: unsigned ones,
 // from 28 all), both inputs alike; BitCast any. Failures: shapes that do not broadcast, unlike dtypes, another direction, a cast to
 // another size. Exact.
+#include "ops/infra/broadcast.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
@@ -35,17 +36,11 @@ void dispatch_bits(DType dtype, F&& f) {
   }
 }
 
-template <typename F>
-void apply_bits(const ReferenceContext& c, F&& f) {
-  const ConstTensor& a = c.input(0);
-  const ConstTensor& b = c.input(1);
-  const Shape& out = c.output().desc.shape;
-  dispatch_bits(a.desc.dtype, [&](auto zero) {
+template <Pairs kPairs = Pairs::kVector, typename F>
+void apply_bits(const ReferenceContext& c, F) {
+  dispatch_bits(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
-            [=, y = c.output().as<T>(), p = a.as<T>(), q = b.as<T>()](std::int64_t i, const std::int64_t* at) {
-              y[i] = static_cast<T>(f(p[at[0]], q[at[1]]));
-            });
+    apply_pairs(c, pair_loop<kPairs, T, T, T, F>);
   });
 }
 
@@ -69,24 +64,20 @@ std::uint64_t shift_right_signed(std::uint64_t bits, std::uint64_t by) {
 }
 
 void reference_shift(const ReferenceContext& c) {
-  const bool left = attr_string(c.node, 0) == "LEFT";
-  if (!left && (kSignedInts & dtype_bit(c.input(0).desc.dtype)) != 0) {
-    return apply_bits(c, [](auto a, auto b) { return shift_right_signed<std::make_signed_t<decltype(a)>>(a, b); });
+  if (attr_string(c.node, 0) == "LEFT") {
+    return apply_bits<Pairs::kFour>(c, [](auto a, auto b) { return b < 8 * sizeof(a) ? std::uint64_t{a} << b : 0; });
   }
-  apply_bits(c, [left](auto a, auto b) -> std::uint64_t {
-    if (b >= 8 * sizeof(a)) return 0;
-    return left ? std::uint64_t{a} << b : std::uint64_t{a} >> b;
-  });
+  if ((kSignedInts & dtype_bit(c.input(0).desc.dtype)) != 0) {
+    return apply_bits<Pairs::kFour>(c, [](auto a, auto b) { return shift_right_signed<std::make_signed_t<decltype(a)>>(a, b); });
+  }
+  apply_bits<Pairs::kFour>(c, [](auto a, auto b) { return b < 8 * sizeof(a) ? std::uint64_t{a} >> b : 0; });
 }
 
 void reference_not(const ReferenceContext& c) {
   const std::int64_t count = c.output().desc.shape.elements();
   dispatch_bits(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t i = 0; i < count; ++i) {
-      cancellation_point();
-      c.output().as<T>()[i] = static_cast<T>(~c.input(0).as<T>()[i]);
-    }
+    each_element(count, [x = c.input(0).as<T>(), y = c.output().as<T>()](std::int64_t i) { y[i] = static_cast<T>(~x[i]); });
   });
 }
 
@@ -116,7 +107,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kInts,
      .flags = kFlags,
      .infer = infer_bitwise,
-     .reference = reference_and},
+     .reference = reference_and,
+     .parts = parts_of_pairs},
     {.name = "BitwiseOr",
      .since = 18,
      .min_inputs = 2,
@@ -124,7 +116,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kInts,
      .flags = kFlags,
      .infer = infer_bitwise,
-     .reference = reference_or},
+     .reference = reference_or,
+     .parts = parts_of_pairs},
     {.name = "BitwiseXor",
      .since = 18,
      .min_inputs = 2,
@@ -132,7 +125,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kInts,
      .flags = kFlags,
      .infer = infer_bitwise,
-     .reference = reference_xor},
+     .reference = reference_xor,
+     .parts = parts_of_pairs},
     {.name = "BitwiseNot", .since = 18, .dtypes = kInts, .flags = kFlags, .infer = infer_same_shape, .reference = reference_not},
     {.name = "BitShift",
      .since = 11,
@@ -142,7 +136,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kUnsignedInts,
      .flags = kFlags,
      .infer = infer_shift,
-     .reference = reference_shift},
+     .reference = reference_shift,
+     .parts = parts_of_pairs},
     {.name = "BitShift",
      .since = 28,
      .min_inputs = 2,
@@ -151,7 +146,8 @@ constexpr OpDef kOps[] = {
      .dtypes = kInts,
      .flags = kFlags,
      .infer = infer_shift,
-     .reference = reference_shift},
+     .reference = reference_shift,
+     .parts = parts_of_pairs},
     {.name = "BitCast",
      .since = 26,
      .attributes = kTo,

@@ -4,9 +4,9 @@
 // point. Failures: shapes that do not broadcast, unlike dtypes. Exact.
 #include "ops/compare.h"
 
+#include "ops/infra/broadcast.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
-#include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
@@ -20,13 +20,8 @@ void infer_compare(InferContext& c) {
 
 // Bools are read as bytes, so that a byte other than 0 and 1 has no undefined effect.
 template <typename T, typename F>
-void apply_broadcast(const ReferenceContext& c, F&& f) {
-  const ConstTensor& a = c.input(0);
-  const ConstTensor& b = c.input(1);
-  const Shape& out = c.output().desc.shape;
-  auto* y = c.output().as<std::uint8_t>();
-  walk<2>(out, {broadcast_strides(a.desc.shape, out), broadcast_strides(b.desc.shape, out)},
-          [=, p = a.as<T>(), q = b.as<T>()](std::int64_t i, const std::int64_t* at) { y[i] = f(p[at[0]], q[at[1]]) ? 1 : 0; });
+void apply(const ReferenceContext& c, F) {
+  apply_pairs(c, pair_loop<Pairs::kSingle, std::uint8_t, T, T, F>);
 }
 
 struct EqualOp {
@@ -64,26 +59,26 @@ template <typename Op>
 void reference_compare(const ReferenceContext& c) {
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    apply_broadcast<T>(c, [](T a, T b) { return Op::apply(a, b); });
+    apply<T>(c, [](T a, T b) { return Op::apply(a, b); });
   });
 }
 
 void reference_equal(const ReferenceContext& c) {
   if (c.input(0).desc.dtype == DType::kString) {
-    return apply_broadcast<TextElement>(c, [](TextElement a, TextElement b) { return text_of(a) == text_of(b); });
+    return apply<TextElement>(c, [](TextElement a, TextElement b) { return text_of(a) == text_of(b); });
   }
   if (c.input(0).desc.dtype != DType::kBool) return reference_compare<EqualOp>(c);
-  apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return (a != 0) == (b != 0); });
+  apply<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return (a != 0) == (b != 0); });
 }
 
 void reference_and(const ReferenceContext& c) {
-  apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return a != 0 && b != 0; });
+  apply<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return a != 0 && b != 0; });
 }
 void reference_or(const ReferenceContext& c) {
-  apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return a != 0 || b != 0; });
+  apply<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return a != 0 || b != 0; });
 }
 void reference_xor(const ReferenceContext& c) {
-  apply_broadcast<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return (a != 0) != (b != 0); });
+  apply<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return (a != 0) != (b != 0); });
 }
 
 void reference_not(const ReferenceContext& c) {
@@ -126,7 +121,8 @@ constexpr OpDef kOps[] = {
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_compare,
-     .reference = reference_equal},
+     .reference = reference_equal,
+     .parts = parts_of_pairs},
     {.name = "Less",
      .since = 7,
      .min_inputs = 2,
@@ -135,7 +131,8 @@ constexpr OpDef kOps[] = {
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_compare,
-     .reference = reference_compare<LessOp>},
+     .reference = reference_compare<LessOp>,
+     .parts = parts_of_pairs},
     {.name = "Greater",
      .since = 7,
      .min_inputs = 2,
@@ -144,7 +141,8 @@ constexpr OpDef kOps[] = {
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_compare,
-     .reference = reference_compare<GreaterOp>},
+     .reference = reference_compare<GreaterOp>,
+     .parts = parts_of_pairs},
     {.name = "LessOrEqual",
      .since = 12,
      .min_inputs = 2,
@@ -153,7 +151,8 @@ constexpr OpDef kOps[] = {
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_compare,
-     .reference = reference_compare<LessOrEqualOp>},
+     .reference = reference_compare<LessOrEqualOp>,
+     .parts = parts_of_pairs},
     {.name = "GreaterOrEqual",
      .since = 12,
      .min_inputs = 2,
@@ -162,7 +161,8 @@ constexpr OpDef kOps[] = {
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_compare,
-     .reference = reference_compare<GreaterOrEqualOp>},
+     .reference = reference_compare<GreaterOrEqualOp>,
+     .parts = parts_of_pairs},
     {.name = "And",
      .since = 7,
      .min_inputs = 2,
@@ -171,7 +171,8 @@ constexpr OpDef kOps[] = {
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_compare,
-     .reference = reference_and},
+     .reference = reference_and,
+     .parts = parts_of_pairs},
     {.name = "Or",
      .since = 7,
      .min_inputs = 2,
@@ -180,7 +181,8 @@ constexpr OpDef kOps[] = {
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_compare,
-     .reference = reference_or},
+     .reference = reference_or,
+     .parts = parts_of_pairs},
     {.name = "Xor",
      .since = 7,
      .min_inputs = 2,
@@ -189,7 +191,8 @@ constexpr OpDef kOps[] = {
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_compare,
-     .reference = reference_xor},
+     .reference = reference_xor,
+     .parts = parts_of_pairs},
     {.name = "Not",
      .since = 1,
      .dtypes = kBool,

@@ -8,9 +8,11 @@
 //   float32
 // dtypes: floating point. Failures: ranks and dims that do not fit, groups that do not divide the channels.
 // Tolerance: rtol 1e-4, atol 1e-5.
+#include <algorithm>
 #include <vector>
 
 #include "ops/infra/check.h"
+#include "ops/infra/line_sums.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
 #include "ops/layer_norm.h"
@@ -112,33 +114,61 @@ void infer_mean_variance(InferContext& c) {
   infer_same_shape(c);
 }
 
-void reference_mean_variance(const ReferenceContext& c) {
-  const Shape& x = c.input(0).desc.shape;
-  const std::uint32_t mask = mean_variance_axes(c.node, x.rank());
-  const Strides dense = dense_strides(x);
-  Shape kept, reduced;
-  Strides kept_strides, reduced_strides;
-  for (int i = 0; i < x.rank(); ++i) {
-    const bool out = (mask >> i & 1u) != 0;
-    (out ? reduced_strides.step[reduced.rank()] : kept_strides.step[kept.rank()]) = dense.step[i];
-    (out ? reduced : kept).push_back(x[i]);
+// The axes that are kept, each of whose positions is a part, and those over which is normalized.
+struct Moving {
+  WalkAxes<1> kept, reduced;
+  std::int64_t groups, count;
+
+  explicit Moving(const ReferenceContext& c) {
+    const Shape& x = c.input(0).desc.shape;
+    const std::uint32_t mask = mean_variance_axes(c.node, x.rank());
+    const Strides dense = dense_strides(x);
+    Shape shapes[2];
+    Strides strides[2];
+    for (int i = 0; i < x.rank(); ++i) {
+      const int which = static_cast<int>(mask >> i & 1u);
+      strides[which].step[shapes[which].rank()] = dense.step[i];
+      shapes[which].push_back(x[i]);
+    }
+    kept = {shapes[0], {strides[0]}};
+    reduced = {shapes[1], {strides[1]}};
+    groups = shapes[0].elements();
+    count = shapes[1].elements();
   }
-  const auto count = static_cast<double>(reduced.elements());
+};
+
+std::int64_t parts_of_mean_variance(const ReferenceContext& c) { return Moving(c).groups; }
+
+void reference_mean_variance(const ReferenceContext& c) {
+  const Moving axes(c);
+  const std::int64_t length = axes.reduced.dims[0], step = axes.reduced.steps[0][0];
+  const auto count = static_cast<double>(axes.count);
+  if (axes.count == 0) return;
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    walk<1>(kept, {kept_strides}, [&](std::int64_t, const std::int64_t* base) {
-      const T* from = c.input(0).as<T>() + base[0];
-      double mean = 0, variance = 0;
-      walk<1>(reduced, {reduced_strides}, [&](std::int64_t, const std::int64_t* at) { mean += static_cast<double>(from[at[0]]); });
-      mean /= count;
-      walk<1>(reduced, {reduced_strides}, [&](std::int64_t, const std::int64_t* at) {
-        variance += (static_cast<double>(from[at[0]]) - mean) * (static_cast<double>(from[at[0]]) - mean);
+    const auto normalize = [&](std::int64_t start) {
+      const T* x = c.input(0).as<T>() + start;
+      const auto sum = [&](LineSum what, double center) {
+        double all = 0;
+        walk_lines(axes.reduced,
+                   [&](std::int64_t, const std::int64_t* at) { all += line_sum(what, x + at[0], length, step, center); });
+        return all;
+      };
+      const double mean = sum(LineSum::kElements, 0) / count;
+      const double divisor = std::sqrt(sum(LineSum::kSquares, mean) / count) + 1e-9;
+      walk_lines(axes.reduced, [&](std::int64_t, const std::int64_t* at) {
+        normalize_line(x + at[0], c.output().as<T>() + start + at[0], length, step, mean, divisor);
       });
-      const double divisor = std::sqrt(variance / count) + 1e-9;
-      walk<1>(reduced, {reduced_strides}, [&](std::int64_t, const std::int64_t* at) {
-        c.output().as<T>()[base[0] + at[0]] = static_cast<T>((static_cast<double>(from[at[0]]) - mean) / divisor);
-      });
-    });
+    };
+    // A line of what is kept, of which only some positions may lie in the parts.
+    const std::int64_t end = std::min(c.end, axes.groups), row = axes.kept.dims[0];
+    const auto normalize_row = [&](std::int64_t position, const std::int64_t* at) {
+      for (std::int64_t i = std::max(position, c.begin); i < std::min(end, position + row); ++i) {
+        cancellation_point();
+        normalize(at[0] + (i - position) * axes.kept.steps[0][0]);
+      }
+    };
+    if (c.begin < end) walk_lines(axes.kept, normalize_row, nullptr, c.begin / row, (end - 1) / row + 1);
   });
 }
 
@@ -152,28 +182,31 @@ void infer_lp(InferContext& c) {
   infer_same_shape(c);
 }
 
+std::int64_t parts_of_lp(const ReferenceContext& c) {
+  const Shape& x = c.input(0).desc.shape;
+  const std::int64_t length = x[normalize_axis(attr_int(c.node, kLpAxis), x.rank())];
+  return length > 0 ? x.elements() / length : 0;
+}
+
 void reference_lp(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const int axis = normalize_axis(attr_int(c.node, kLpAxis), x.rank());
   const bool squares = attr_int(c.node, kP) == 2;
   const std::int64_t inner = x.elements(axis + 1, x.rank());
-  const std::int64_t rows = x.elements(0, axis) * inner;
+  const std::int64_t rows = std::min(c.end, parts_of_lp(c));
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
-    for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t row = c.begin; row < rows; ++row) {
       cancellation_point();
       const std::int64_t begin = row / inner * x[axis] * inner + row % inner;
-      double norm = 0;
-      for (std::int64_t i = 0; i < x[axis]; ++i) {
-        cancellation_point();
-        const auto element = static_cast<double>(c.input(0).as<T>()[begin + i * inner]);
-        norm += squares ? element * element : std::fabs(element);
-      }
+      const T* from = c.input(0).as<T>() + begin;
+      T* to = c.output().as<T>() + begin;
+      double norm = line_sum(squares ? LineSum::kSquares : LineSum::kMagnitudes, from, x[axis], inner);
       if (squares) norm = std::sqrt(norm);
-      for (std::int64_t i = 0; i < x[axis]; ++i) {
-        cancellation_point();
-        const std::int64_t at = begin + i * inner;
-        c.output().as<T>()[at] = static_cast<T>(norm == 0 ? 0 : static_cast<double>(c.input(0).as<T>()[at]) / norm);
+      if (norm == 0) {
+        each_element(x[axis], [=](std::int64_t i) { to[i * inner] = 0; });
+      } else {
+        normalize_line(from, to, x[axis], inner, 0, norm);
       }
     }
   });
@@ -274,14 +307,16 @@ constexpr OpDef kOps[] = {
      .dtypes = kFloats,
      .infer = infer_mean_variance,
      .reference = reference_mean_variance,
-     .tolerance = kNear},
+     .tolerance = kNear,
+     .parts = parts_of_mean_variance},
     {.name = "LpNormalization",
      .since = 1,
      .attributes = kLp,
      .dtypes = kFloats,
      .infer = infer_lp,
      .reference = reference_lp,
-     .tolerance = kNear},
+     .tolerance = kNear,
+     .parts = parts_of_lp},
     {.name = "RMSNormalization",
      .since = 23,
      .min_inputs = 2,

@@ -59,88 +59,118 @@ std::uint32_t mask_of(const ReferenceContext& c) {
   return reduce_axes(c.node, c.input(0).desc.shape.rank(), {axes, static_cast<std::size_t>(count)});
 }
 
-// What has been folded so far, of a type that the functions of a Reduction know.
-struct Folded {
-  alignas(8) unsigned char bytes[16] = {};
-
-  template <typename A>
-  A as() const {
-    static_assert(sizeof(A) <= sizeof bytes);
-    A value;
-    std::memcpy(static_cast<void*>(&value), bytes, sizeof value);
-    return value;
-  }
-  template <typename A>
-  void set(const A& value) {
-    std::memcpy(bytes, static_cast<const void*>(&value), sizeof value);
-  }
-};
-
-// What makes one element of those that are reduced to it: the innermost loops. The rest is the same for all types and operators.
-struct Reduction {
-  Folded first;
-  void (*fold)(Folded* value, const void* from, std::int64_t step, std::int64_t count);
-  void (*finish)(const Folded& value, std::int64_t count, void* to);
-};
-
-// y = finish(fold(... fold(first, x) ...), number of x). A is what is accumulated in.
-template <typename T, typename A, auto kFold, auto kFinish>
-Reduction reduction(const A& first) {
-  Reduction r;
-  r.first.set(first);
-  r.fold = [](Folded* value, const void* from, std::int64_t step, std::int64_t count) {
-    A so_far = value->as<A>();
-    const T* x = static_cast<const T*>(from);
-    for (std::int64_t i = 0; i < count; ++i, x += step) so_far = kFold(so_far, *x);
-    value->set(so_far);
-  };
-  r.finish = [](const Folded& value, std::int64_t count, void* to) {
-    *static_cast<T*>(to) = static_cast<T>(kFinish.template operator()<T>(value.as<A>(), count));
-  };
-  return r;
+template <typename T>
+bool is_nan(T x) {
+  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
+  else return false;
 }
 
-// The axes that are kept and those that are reduced, with their strides in x.
-struct Split {
-  Shape kept, reduced;
-  Strides kept_strides, reduced_strides;
-
-  Split(const Shape& x, std::uint32_t mask) {
-    const Strides dense = dense_strides(x);
-    for (int i = 0; i < x.rank(); ++i) {
-      const bool out = (mask >> i & 1u) != 0;
-      (out ? reduced_strides.step[reduced.rank()] : kept_strides.step[kept.rank()]) = dense.step[i];
-      (out ? reduced : kept).push_back(x[i]);
-    }
-  }
+// What a reduction does to one output, in a state of its own.
+struct Steps {
+  void (*add)(void* state, const void* x, std::int64_t count, std::int64_t step);  // takes in x[i * step] for i < count
+  void (*write)(const void* state, std::int64_t count, void* y, std::int64_t at);  // makes element `at` of y, of so many elements
 };
 
 std::int64_t parts_of_reduce(const ReferenceContext& c) { return c.output().desc.shape.elements(); }
 
-void run_reduction(const ReferenceContext& c, const Reduction& r) {
-  const Split split(c.input(0).desc.shape, mask_of(c));
+// Walks over the outputs of the context's parts, and for each over what is reduced to it. Each begins with the state `first`, of
+// `bytes` bytes.
+void reduce_by(const ReferenceContext& c, const Steps& steps, const void* first, void* state, std::size_t bytes) {
+  const std::uint32_t mask = mask_of(c);
+  const Shape& x = c.input(0).desc.shape;
   const auto size = static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
-  const std::int64_t count = split.reduced.elements(), end = std::min(c.end, split.kept.elements());
-  if (c.begin >= end) return;
-  const WalkAxes<1> inner(split.reduced, {split.reduced_strides});
-  const std::int64_t line = inner.dims[0], step = inner.steps[0][0];
-  OffsetWalk kept(split.kept, split.kept_strides), lines(split.reduced, split.reduced_strides);
-  kept.seek(c.begin);
-  for (std::int64_t i = c.begin; i < end; ++i, kept.next()) {
-    Folded value = r.first;
-    for (std::int64_t first = 0; first < count; first += line) {
-      if (line != count) lines.seek(first);
-      const char* const from = c.input(0).as<char>() + (kept.offset() + lines.offset()) * size;
-      in_pieces(line, 1, [&](std::int64_t k, std::int64_t last) { r.fold(&value, from + k * step * size, step, last - k); });
-    }
-    cancellation_point();
-    r.finish(value, count, c.output().as<char>() + i * size);
+  const Strides dense = dense_strides(x);
+  Shape shapes[2];  // of what is kept, and of what is reduced
+  Strides strides[2];
+  for (int i = 0; i < x.rank(); ++i) {
+    const int which = static_cast<int>(mask >> i & 1u);
+    strides[which].step[shapes[which].rank()] = dense.step[i];
+    shapes[which].push_back(x[i]);
   }
+  const std::int64_t end = std::min(c.end, shapes[0].elements()), count = shapes[1].elements();
+  if (c.begin >= end) return;
+  const WalkAxes<1> kept(shapes[0], {strides[0]}), reduced(shapes[1], {strides[1]});
+  const std::int64_t row = kept.dims[0], length = reduced.dims[0], step = reduced.steps[0][0];
+  const auto reduce_row = [&](std::int64_t position, const std::int64_t* base) {
+    for (std::int64_t i = std::max(position, c.begin); i < std::min(end, position + row); ++i) {
+      cancellation_point();
+      const char* from = c.input(0).as<char>() + (base[0] + (i - position) * kept.steps[0][0]) * size;
+      std::memcpy(state, first, bytes);
+      walk_lines(reduced, [&](std::int64_t, const std::int64_t* at) {
+        in_pieces(length, 1,
+                  [&](std::int64_t n, std::int64_t last) { steps.add(state, from + (at[0] + n * step) * size, last - n, step); });
+      });
+      steps.write(state, count, c.output().data, i);
+    }
+  };
+  walk_lines(kept, reduce_row, nullptr, c.begin / row, (end - 1) / row + 1);
+}
+
+// y = finish(fold(... fold(first, x) ...), number of x) over the reduced axes. A is what is accumulated in; both functions are
+// stateless. With kAnyOrder a fold of folded parts is the same, whatever the parts are.
+template <typename T, typename A, bool kAnyOrder = false, typename Fold, typename Finish>
+void reduce(const ReferenceContext& c, A first, Fold, Finish) {
+  const Steps steps = {[](void* state, const void* x, std::int64_t count, std::int64_t step) {
+                         const T* from = static_cast<const T*>(x);
+                         A value = *static_cast<A*>(state);
+                         if constexpr (kAnyOrder) {
+                           A second = value, third = value, fourth = value;
+                           for (; count >= 4; count -= 4, from += 4 * step) {
+                             value = Fold{}(value, from[0]);
+                             second = Fold{}(second, from[step]);
+                             third = Fold{}(third, from[2 * step]);
+                             fourth = Fold{}(fourth, from[3 * step]);
+                           }
+                           value = Fold{}(Fold{}(value, second), Fold{}(third, fourth));
+                         }
+                         for (; count > 0; --count, from += step) value = Fold{}(value, *from);
+                         *static_cast<A*>(state) = value;
+                       },
+                       [](const void* state, std::int64_t count, void* y, std::int64_t at) {
+                         static_cast<T*>(y)[at] = Finish{}(*static_cast<const A*>(state), count);
+                       }};
+  A value;
+  reduce_by(c, steps, &first, &value, sizeof(A));
 }
 
 template <typename F>
 void dispatch_sums(const ReferenceContext& c, F&& f) {
   dispatch<float, double, std::int32_t, std::int64_t, std::uint32_t, std::uint64_t>(c.input(0).desc.dtype, f);
+}
+
+// Sums of kTerm(x).
+template <auto kTerm>
+void sum_terms(const ReferenceContext& c) {
+  dispatch_sums(c, [&](auto zero) {
+    using T = decltype(zero);
+    using A = Accumulator<T>;
+    reduce<T, A>(
+        c, A{0}, [](A a, T x) { return a + kTerm(static_cast<A>(x)); }, [](A a, std::int64_t) { return static_cast<T>(a); });
+  });
+}
+
+constexpr auto kSame = [](auto x) { return x; };
+constexpr auto kSquare = [](auto x) { return x * x; };
+constexpr auto kMagnitude = [](auto x) {
+  if constexpr (std::is_floating_point_v<decltype(x)>) return std::fabs(x);
+  else return static_cast<std::int64_t>(x) < 0 ? 0 - x : x;
+};
+
+void reference_l1(const ReferenceContext& c) {
+  // Unsigned 64-bit values have no sign to drop.
+  c.input(0).desc.dtype == DType::kUint64 ? sum_terms<kSame>(c) : sum_terms<kMagnitude>(c);
+}
+
+void reference_l2(const ReferenceContext& c) {
+  dispatch_sums(c, [&](auto zero) {
+    using T = decltype(zero);
+    reduce<T, double>(
+        c, 0.0, [](double a, T x) { return a + static_cast<double>(x) * static_cast<double>(x); },
+        [](double a, std::int64_t) {
+          if constexpr (std::is_integral_v<T>) return saturate_to<T>(std::sqrt(a));
+          else return static_cast<T>(std::sqrt(a));
+        });
+  });
 }
 
 // A double as T: integers towards zero.
@@ -150,91 +180,84 @@ T from_double(double x) {
   else return static_cast<T>(x);
 }
 
-constexpr auto kSame = [](auto x) { return x; };
-constexpr auto kSquare = [](auto x) { return x * x; };
-constexpr auto kMagnitude = [](auto x) {
-  if constexpr (std::is_floating_point_v<decltype(x)>) return std::fabs(x);
-  else return static_cast<std::int64_t>(x) < 0 ? 0 - x : x;
-};
-constexpr auto kPlus = []<typename A>(A a, auto x) { return a + static_cast<A>(x); };
-constexpr auto kTimes = []<typename A>(A a, auto x) { return a * static_cast<A>(x); };
-constexpr auto kAsItIs = []<typename T>(auto a, std::int64_t) { return a; };
-
-// Sums of kTerm(x).
-template <auto kTerm>
-void sum_terms(const ReferenceContext& c) {
+void reference_log_sum(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
-    using A = Accumulator<T>;
-    run_reduction(c, reduction<T, A, [](A a, T x) { return a + kTerm(static_cast<A>(x)); }, kAsItIs>(0));
+    reduce<T, double>(
+        c, 0.0, [](double a, T x) { return a + static_cast<double>(x); },
+        [](double a, std::int64_t) { return from_double<T>(std::log(a)); });
   });
 }
 
-void reference_l1(const ReferenceContext& c) {
-  // Unsigned 64-bit values have no sign to drop.
-  c.input(0).desc.dtype == DType::kUint64 ? sum_terms<kSame>(c) : sum_terms<kMagnitude>(c);
-}
-
-constexpr auto kRoot = []<typename T>(double a, std::int64_t) { return from_double<T>(std::sqrt(a)); };
-constexpr auto kLog = []<typename T>(double a, std::int64_t) { return from_double<T>(std::log(a)); };
-
-void reference_l2(const ReferenceContext& c) {
-  constexpr auto kPlusSquare = [](double a, auto x) { return a + static_cast<double>(x) * static_cast<double>(x); };
-  dispatch_sums(c, [&](auto zero) { run_reduction(c, reduction<decltype(zero), double, kPlusSquare, kRoot>(0)); });
-}
-
-void reference_log_sum(const ReferenceContext& c) {
-  dispatch_sums(c, [&](auto zero) { run_reduction(c, reduction<decltype(zero), double, kPlus, kLog>(0)); });
-}
-
-// The largest element so far, and the sum of exp(x - largest).
+// The largest element so far, and the sum of exp(x - largest). A NaN stays the largest.
+template <typename T>
 struct ScaledSum {
+  // What differences and their exponentials are computed in; for results in float, float will do.
+  using Wide = std::conditional_t<std::is_same_v<T, float>, float, double>;
   double largest = -std::numeric_limits<double>::infinity();
   double sum = 0;
 
-  ScaledSum plus(double x) const;
+  void add(const T* x, std::int64_t count, std::int64_t step) {
+    if (std::isnan(largest)) return;
+    Wide top = -std::numeric_limits<Wide>::infinity();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto element = static_cast<Wide>(x[i * step]);
+      top = is_nan(top) || top > element ? top : element;
+    }
+    if (static_cast<double>(top) > largest || std::isnan(top)) {
+      sum = std::isinf(largest) ? 0 : sum * std::exp(largest - static_cast<double>(top));
+      largest = static_cast<double>(top);
+    }
+    if (!std::isfinite(largest)) {  // of nothing but -infinity the sum stays 0
+      sum = largest > 0 ? 1 : 0;
+      return;
+    }
+    cancellation_point(count * (kFunctionWork - 1));
+    const auto scale = static_cast<Wide>(largest);
+    for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(std::exp(static_cast<Wide>(x[i * step]) - scale));
+  }
 };
-
-[[gnu::noinline]] ScaledSum ScaledSum::plus(double x) const {
-  if (std::isnan(x) || std::isnan(largest)) return {std::numeric_limits<double>::quiet_NaN(), 0};
-  if (std::isinf(x) && x < 0) return *this;
-  if (x <= largest) return {largest, x == largest ? sum + 1 : sum + std::exp(x - largest)};
-  return {x, std::isinf(largest) ? 1 : sum * std::exp(largest - x) + 1};
-}
 
 void reference_log_sum_exp(const ReferenceContext& c) {
-  constexpr auto kPlusExp = [](const ScaledSum& a, auto x) { return a.plus(static_cast<double>(x)); };
-  constexpr auto kLogOf = []<typename T>(const ScaledSum& a, std::int64_t) { return from_double<T>(a.largest + std::log(a.sum)); };
-  dispatch_sums(c, [&](auto zero) { run_reduction(c, reduction<decltype(zero), ScaledSum, kPlusExp, kLogOf>(ScaledSum{})); });
+  dispatch_sums(c, [&](auto zero) {
+    using T = decltype(zero);
+    using State = ScaledSum<T>;
+    constexpr Steps kSteps = {[](void* state, const void* x, std::int64_t count, std::int64_t step) {
+                                static_cast<State*>(state)->add(static_cast<const T*>(x), count, step);
+                              },
+                              [](const void* state, std::int64_t, void* y, std::int64_t at) {
+                                const auto* s = static_cast<const State*>(state);
+                                static_cast<T*>(y)[at] = from_double<T>(s->largest + std::log(s->sum));
+                              }};
+    const State first;
+    State state;
+    reduce_by(c, kSteps, &first, &state, sizeof state);
+  });
 }
-
-constexpr auto kMean = []<typename T>(auto a, std::int64_t n) -> T {
-  using A = decltype(a);
-  using Signed = std::conditional_t<std::is_signed_v<T> && std::is_integral_v<T>, std::int64_t, A>;
-  if constexpr (std::is_integral_v<T>) {
-    if (n == 0) return T{0};
-  }
-  return static_cast<T>(static_cast<Signed>(a) / static_cast<Signed>(n));
-};
 
 void reference_mean(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
-    run_reduction(c, reduction<T, Accumulator<T>, kPlus, kMean>(0));
+    using A = Accumulator<T>;
+    using Signed = std::conditional_t<std::is_signed_v<T> && std::is_integral_v<T>, std::int64_t, A>;
+    reduce<T, A>(
+        c, A{0}, [](A a, T x) { return a + static_cast<A>(x); },
+        [](A a, std::int64_t n) {
+          if constexpr (std::is_integral_v<T>) {
+            if (n == 0) return T{0};
+          }
+          return static_cast<T>(static_cast<Signed>(a) / static_cast<Signed>(n));
+        });
   });
 }
 
 void reference_prod(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
-    run_reduction(c, reduction<T, Accumulator<T>, kTimes, kAsItIs>(1));
+    using A = Accumulator<T>;
+    reduce<T, A>(
+        c, A{1}, [](A a, T x) { return a * static_cast<A>(x); }, [](A a, std::int64_t) { return static_cast<T>(a); });
   });
-}
-
-template <typename T>
-bool is_nan(T x) {
-  if constexpr (std::is_floating_point_v<T>) return std::isnan(x);
-  else return false;
 }
 
 template <bool kMax>
@@ -243,10 +266,11 @@ void reference_extreme(const ReferenceContext& c) {
   dispatch_numbers(dtype == DType::kBool ? DType::kUint8 : dtype, [&](auto zero) {
     using T = decltype(zero);
     using Limits = std::numeric_limits<T>;
-    constexpr auto kFurthest = [](T a, T x) { return is_nan(a) || (kMax ? a > x : a < x) ? a : x; };
     const T lowest = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
     const T highest = Limits::has_infinity ? Limits::infinity() : dtype == DType::kBool ? T{1} : Limits::max();
-    run_reduction(c, reduction<T, T, kFurthest, kAsItIs>(kMax ? lowest : highest));
+    reduce<T, T, std::is_integral_v<T>>(
+        c, kMax ? lowest : highest, [](T a, T x) { return is_nan(a) || (kMax ? a > x : a < x) ? a : x; },
+        [](T a, std::int64_t) { return a; });
   });
 }
 

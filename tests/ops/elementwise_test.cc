@@ -1,4 +1,5 @@
 // Binary, variadic, unary, comparisons, Where, Clip: hand-checked values and the edges of integer arithmetic.
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -182,6 +183,60 @@ TEST(Clip, MaximumWinsOverALargerMinimum) {
 TEST(Clip, BoundMustBeAScalarOfTheSameDtype) {
   EXPECT_EQ(Op("Clip", 13).status({f32({1}, {0}), f32({2}, {5, 5})}), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(Op("Clip", 13).status({f32({1}, {0}), i32({}, {5})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(Mod, OfFloatsIsExactForQuotientsOfAnySize) {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kTiny = std::numeric_limits<float>::denorm_min();
+  Floats a, b;
+  const auto add = [&](float x, float y) {
+    for (const float sign : {1.0f, -1.0f}) {
+      a.insert(a.end(), {sign * x, x});
+      b.insert(b.end(), {y, sign * y});
+    }
+  };
+  std::uint32_t bits = 1;
+  for (int i = 0; i < 20000; ++i) {
+    const auto next = [&] { return static_cast<float>(bits = bits * 1664525u + 1013904223u); };
+    const float x = std::ldexp(next(), i % 70 - 60), y = std::ldexp(next(), -(i % 31));
+    add(x, y);
+    add(y * static_cast<float>(i % 17), y);                   // whole quotients, or what is next to them
+    add(std::nextafter(y * static_cast<float>(i), 0.0f), y);  // just below
+  }
+  for (const float x : {0.0f, 1.0f, kTiny, 3 * kTiny, kInf, std::nanf(""), 3.4e38f}) {
+    for (const float y : {0.0f, 1.0f, kTiny, 2 * kTiny, kInf, std::nanf(""), 1e-38f}) add(x, y);
+  }
+  const auto count = static_cast<std::int64_t>(a.size());
+  const Floats y = Op("Mod", 13).with("fmod", 1).run({f32({count}, a), f32({count}, b)})[0].floats();
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const float expected = std::fmod(a[i], b[i]);
+    if (std::isnan(expected)) ASSERT_TRUE(std::isnan(y[i])) << a[i] << " mod " << b[i];
+    else ASSERT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::bit_cast<std::uint32_t>(expected)) << a[i] << " mod " << b[i];
+  }
+}
+
+TEST(BitShift, OfLongAndBroadcastInputs) {
+  std::vector<std::uint8_t> x, by;
+  for (int i = 0; i < 3 * 37; ++i) {
+    x.push_back(static_cast<std::uint8_t>(i * 91));
+    by.push_back(static_cast<std::uint8_t>(i % 10));
+  }
+  const std::vector<std::uint8_t> row(by.begin(), by.begin() + 37);
+  for (const bool left : {true, false}) {
+    const auto shifted = [&](std::uint8_t a, std::uint8_t b) {
+      return static_cast<std::uint8_t>(b > 7 ? 0 : left ? a << b : a >> b);
+    };
+    const auto run = [&](const Tensor& b) {
+      return Op("BitShift", 11)
+          .with("direction", left ? "LEFT" : "RIGHT")
+          .run({tensor<std::uint8_t>({3, 37}, x), b})[0]
+          .values<std::uint8_t>();
+    };
+    const auto y = run(tensor<std::uint8_t>({3, 37}, by)), z = run(tensor<std::uint8_t>({37}, row));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(y[i], shifted(x[i], by[i]));
+      ASSERT_EQ(z[i], shifted(x[i], row[i % 37]));
+    }
+  }
 }
 
 }  // namespace

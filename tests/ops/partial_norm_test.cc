@@ -119,5 +119,50 @@ TEST(Bits, ShiftsByAllBitsGiveZero) {
             (std::vector<std::int32_t>{0x3f800000}));
 }
 
+TEST(MeanVarianceNormalization, OverAnyAxes) {
+  const Shape shape = {2, 3, 4, 37};
+  Floats x;
+  for (std::int64_t i = 0; i < shape.elements(); ++i) x.push_back(static_cast<float>(i * 7919 % 1009) / 100 + 50);
+  const std::size_t steps[] = {444, 148, 37, 1}, dims[] = {2, 3, 4, 37};
+  for (const Ints& axes : {Ints{0, 2, 3}, Ints{1}, Ints{-1}, Ints{0, 2}, Ints{0, 1, 2, 3}, Ints{1, 3}}) {
+    std::uint32_t mask = 0;
+    for (const std::int64_t axis : axes) mask |= 1u << (axis + 4) % 4;
+    const Floats y = Op("MeanVarianceNormalization", 13).with("axes", axes).run({f32(shape, x)})[0].floats();
+    const auto group_of = [&](std::size_t i) {  // the element with 0 on the axes
+      for (std::size_t axis = 0; axis < 4; ++axis) i -= (mask >> axis & 1u) != 0 ? i / steps[axis] % dims[axis] * steps[axis] : 0;
+      return i;
+    };
+    for (std::size_t i = 0; i < x.size(); i += 13) {
+      double sum = 0, squares = 0, count = 0;
+      for (std::size_t j = 0; j < x.size(); ++j) {
+        if (group_of(j) != group_of(i)) continue;
+        sum += static_cast<double>(x[j]), squares += static_cast<double>(x[j]) * static_cast<double>(x[j]), ++count;
+      }
+      const double mean = sum / count, deviation = std::sqrt(squares / count - mean * mean);
+      ASSERT_NEAR(y[i], (static_cast<double>(x[i]) - mean) / (deviation + 1e-9), 1e-4) << "mask " << mask << ", " << i;
+    }
+  }
+}
+
+TEST(LpNormalization, AlongLongAndStridedLines) {
+  const Shape shape = {2, 300, 3};
+  Floats x;
+  for (std::int64_t i = 0; i < shape.elements(); ++i) x.push_back(static_cast<float>(i * 7919 % 1009) / 100 - 5);
+  for (const int p : {1, 2}) {
+    for (const std::size_t step : {1, 3}) {  // of axis 1; with 1 the tensor is [2, 300] thrice as long
+      const Shape seen = step == 3 ? shape : Shape{2, 900, 1};
+      const std::size_t length = step == 3 ? 300 : 900;
+      const Floats y = Op("LpNormalization", 22).with("axis", 1).with("p", p).run({f32(seen, x)})[0].floats();
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const std::size_t begin = i / 900 * 900 + i % step;
+        double norm = 0;
+        for (std::size_t n = 0; n < length; ++n) norm += std::pow(std::fabs(static_cast<double>(x[begin + n * step])), p);
+        ASSERT_NEAR(y[i], static_cast<double>(x[i]) / std::pow(norm, 1.0 / p), 1e-6);
+      }
+    }
+  }
+  EXPECT_EQ(Op("LpNormalization", 22).run({f32({40}, Floats(40, 0))})[0].floats(), Floats(40, 0));
+}
+
 }  // namespace
 }  // namespace evn::test

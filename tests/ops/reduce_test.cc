@@ -1,4 +1,5 @@
 // Reductions, ArgMax and ArgMin.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -116,6 +117,50 @@ TEST(ArgMax, AxisMustBeThereAndHaveElements) {
   EXPECT_EQ(Op("ArgMax", 13).with("axis", 1).status({f32({2, 0}, {})}), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(Op("ArgMax", 13).with("axis", 1).run({f32({0, 2}, {})})[0].desc.shape, (Shape{0, 1}));
   EXPECT_EQ(Op("ArgMax", 13).with("axis", 1).with("keepdims", 0).infer({desc({-1, -1, 4})})[0], (Shape{-1, 4}));
+}
+
+// Of rows of 5000 elements, which a fold takes in by pieces.
+TEST(Reduce, LongLinesAndStridedOnes) {
+  constexpr std::int64_t kRows = 3, kLength = 5000;
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  Floats x;
+  Ints whole;
+  for (std::int64_t i = 0; i < kRows * kLength; ++i) {
+    whole.push_back(i * 7919 % 100'003 - 50'000);
+    x.push_back(static_cast<float>(whole.back()) / 700);
+  }
+  Floats transposed(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) transposed[i % kLength * kRows + i / kLength] = x[i];
+  Floats expected;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < kLength; ++i)
+      sum += std::exp(static_cast<double>(x[static_cast<std::size_t>(row * kLength + i)]) - 71);
+    expected.push_back(static_cast<float>(71 + std::log(sum)));
+  }
+  const auto log_sum_exp = [](const Tensor& t, int axis) {
+    return Op("ReduceLogSumExp", 18).with("keepdims", 0).run({t, i64({axis})})[0].floats();
+  };
+  const Floats y = log_sum_exp(f32({kRows, kLength}, x), 1), z = log_sum_exp(f32({kLength, kRows}, transposed), 0);
+  for (std::size_t row = 0; row < expected.size(); ++row) {
+    EXPECT_NEAR(y[row], expected[row], 1e-5f * expected[row]);
+    EXPECT_EQ(y[row], z[row]);
+  }
+  x[4999] = kInf, x[5000] = -kInf, x[12'000] = std::nanf(""), x[14'000] = kInf;
+  const Floats special = log_sum_exp(f32({kRows, kLength}, x), 1);
+  EXPECT_EQ(special[0], kInf);
+  EXPECT_NEAR(special[1], expected[1], 1e-5f * expected[1]);
+  EXPECT_TRUE(std::isnan(special[2]));
+  EXPECT_EQ(log_sum_exp(f32({1, 3000}, Floats(3000, -kInf)), 1), Floats{-kInf});
+  const auto most = [&](const char* op, auto pick) {
+    const Ints found = Op(op, 18).with("keepdims", 0).run({tensor({kRows, kLength}, whole), i64({1})})[0].ints();
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      EXPECT_EQ(found[static_cast<std::size_t>(row)], *pick(whole.begin() + row * kLength, whole.begin() + (row + 1) * kLength))
+          << op;
+    }
+  };
+  most("ReduceMax", [](auto begin, auto end) { return std::max_element(begin, end); });
+  most("ReduceMin", [](auto begin, auto end) { return std::min_element(begin, end); });
 }
 
 }  // namespace

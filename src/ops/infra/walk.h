@@ -62,37 +62,6 @@ struct WalkAxes {
   }
 };
 
-// One offset at a time, from any position on.
-class OffsetWalk {
- public:
-  OffsetWalk(const Shape& shape, const Strides& strides) : axes_(shape, {strides}) {}
-
-  std::int64_t offset() const { return offset_; }
-
-  void seek(std::int64_t position) {
-    offset_ = 0;
-    for (int axis = 0; axis < axes_.rank; ++axis) {
-      at_[axis] = position % axes_.dims[axis];
-      offset_ += at_[axis] * axes_.steps[axis][0];
-      position /= axes_.dims[axis];
-    }
-  }
-
-  void next() {
-    for (int axis = 0; axis < axes_.rank; ++axis) {
-      offset_ += axes_.steps[axis][0];
-      if (++at_[axis] < axes_.dims[axis]) return;
-      offset_ -= axes_.steps[axis][0] * axes_.dims[axis];
-      at_[axis] = 0;
-    }
-  }
-
- private:
-  WalkAxes<1> axes_;
-  std::int64_t at_[kMaxRank] = {};
-  std::int64_t offset_ = 0;
-};
-
 // Calls f(position, offsets) for lines [begin, end) of `axes`: for the first element of each. Element i of a line has the position
 // position + i and the offsets offsets[n] + i * axes.steps[0][n].
 template <int N, typename F>
