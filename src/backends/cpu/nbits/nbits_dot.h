@@ -23,7 +23,7 @@ constexpr int kDotRows = 6;  // whose sums stay in registers
 #elif defined(__AVX2__)
 constexpr int kDotRows = 4;
 #else
-constexpr int kDotRows = 2;
+constexpr int kDotRows = 1;  // for the few machines of this kind the code is better small
 #endif
 // Multiply-adds that are a unit of work.
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
