@@ -96,8 +96,10 @@ void redraw_blocks(Case* c, test::Random& random) {
   c->operands[0].desc.shape = {pick(random, 1, 3), draw_dim(random), k};
   c->operands[1].desc.shape = {n, blocks, block * bits / 8};
   c->operands[2].desc.shape = {n, blocks};
-  if (c->operands[3].desc.dtype != DType::kUndefined) c->operands[3].desc.shape = {n, (blocks * bits + 7) / 8};
-  c->operands[5].desc.shape = {n};
+  if (c->operands.size() > 3 && c->operands[3].desc.dtype == DType::kUint8)
+    c->operands[3].desc.shape = {n, (blocks * bits + 7) / 8};
+  if (c->operands.size() > 3 && c->operands[3].desc.dtype == kF32) c->operands[3].desc.shape = {n, blocks};
+  if (c->operands.size() > 5) c->operands[5].desc.shape = {n};
 }
 
 }  // namespace
