@@ -57,7 +57,7 @@ enum {
 enum {
   EVN_QUANTIZE_PER_TENSOR = 1,    /* one scale for each weight */
   EVN_QUANTIZE_CONTRIB = 2,       /* EVN_QUANTIZE_WEIGHTS: MatMul and Gemm as com.microsoft's MatMulNBits, for which ONNX Runtime
-                                     has kernels too (accuracy_level 4: an engine may quantize what they read; Evener does not).
+                                     has kernels too (accuracy_level 4: what they multiply is quantized to 8 bits, block by block).
                                      EVN_QUANTIZE_DYNAMIC: LSTM too, as com.microsoft's DynamicQuantizeLSTM */
   EVN_QUANTIZE_EXTERNAL_DATA = 128, /* a file that is saved has its larger constants in another beside it, which is called as it is,
                                        and
