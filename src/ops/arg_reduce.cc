@@ -44,7 +44,7 @@ std::int64_t parts_of_arg(const ReferenceContext& c) { return lines_of(c).count;
 constexpr int kBlock = 16;
 constexpr int kMostColumns = 256;
 
-// Of each of `width` columns, `step` elements from row to row, the row of the first largest element, or the last one.
+// Finds, for each of `width` columns whose elements lie `step` apart, the row of the first largest element, or of the last one.
 template <typename T>
 [[gnu::noinline]] void find_columns(const T* x, std::int64_t rows, std::int64_t step, std::int64_t width, bool last,
                                     std::int64_t* y) {

@@ -89,39 +89,34 @@ void weights_of(const ReferenceContext& c, const BlockShape& s, std::int64_t n, 
   }
 }
 
-// The rows of A as they are multiplied.
-std::vector<double> rows_of(const ReferenceContext& c, const BlockShape& s) {
+// The elements of A as they are multiplied: rounded block by block. Empty where they are taken as they are.
+std::vector<double> quantized_elements(const ReferenceContext& c, const BlockShape& s) {
+  if (!quantizes_rows(c.node, c.has_input(kGroups))) return {};
   const std::int64_t count = c.input(kA).desc.shape.elements();
   const float* a = c.input(kA).as<float>();
-  std::vector<double> rows(static_cast<std::size_t>(count));
-  each_element(count, [&](std::int64_t i) { rows[static_cast<std::size_t>(i)] = static_cast<double>(a[i]); });
-  std::vector<TensorDesc> inputs;
-  for (const ConstTensor& t : c.inputs) inputs.push_back(t.desc);
-  if (!quantizes_rows(c.node, inputs)) return rows;
-  for (std::int64_t row = 0; row < count; row += s.k) {
-    for (std::int64_t begin = row; begin < row + s.k; begin += s.block) {
-      const std::int64_t end = std::min(begin + s.block, row + s.k);
-      float largest = 0;
-      for (std::int64_t i = begin; i < end; ++i) {
-        cancellation_point();
-        if (!(std::fabs(a[i]) <= largest)) largest = std::fabs(a[i]);
-        if (std::isnan(largest)) break;
-      }
-      const RowQuantization q = row_quantization(largest);
-      for (std::int64_t i = begin; i < end; ++i) {
-        cancellation_point();
-        const float number = q.factor == 0 ? 0.0f : std::nearbyint(a[i] * q.factor);
-        rows[static_cast<std::size_t>(i)] = static_cast<double>(number) * static_cast<double>(q.scale);
-      }
+  std::vector<double> elements(static_cast<std::size_t>(count));
+  for (std::int64_t begin = 0, end; begin < count; begin = end) {
+    const std::int64_t row_end = (begin / s.k + 1) * s.k;
+    end = std::min(begin + s.block, row_end);
+    float largest = 0;
+    for (std::int64_t i = begin; i < end && !std::isnan(largest); ++i) {
+      cancellation_point();
+      if (!(std::fabs(a[i]) <= largest)) largest = std::fabs(a[i]);
+    }
+    const RowQuantization q = row_quantization(largest);
+    for (std::int64_t i = begin; i < end; ++i) {
+      cancellation_point();
+      const float number = q.factor == 0 ? 0.0f : std::nearbyint(a[i] * q.factor);
+      elements[static_cast<std::size_t>(i)] = static_cast<double>(number) * static_cast<double>(q.scale);
     }
   }
-  return rows;
+  return elements;
 }
 
 void reference_matmul(const ReferenceContext& c) {
   const BlockShape s = block_shape(c.node);
   const std::int64_t rows = c.input(kA).desc.shape.elements() / s.k;
-  const std::vector<double> elements = rows_of(c, s);
+  const std::vector<double> quantized = quantized_elements(c, s);
   std::vector<double> weights(static_cast<std::size_t>(s.k));
   for (std::int64_t n = 0; n < s.n; ++n) {
     cancellation_point();
@@ -129,10 +124,11 @@ void reference_matmul(const ReferenceContext& c) {
     for (std::int64_t m = 0; m < rows; ++m) {
       cancellation_point();
       double sum = c.has_input(kBias) ? static_cast<double>(c.input(kBias).as<float>()[n]) : 0;
-      const double* a = elements.data() + m * s.k;
+      const float* a = c.input(kA).as<float>() + m * s.k;
+      const double* rounded = quantized.empty() ? nullptr : quantized.data() + m * s.k;
       for (std::int64_t k = 0; k < s.k; ++k) {
         cancellation_point();
-        sum += a[k] * weights[static_cast<std::size_t>(k)];
+        sum += (rounded != nullptr ? rounded[k] : static_cast<double>(a[k])) * weights[static_cast<std::size_t>(k)];
       }
       c.output().as<float>()[m * s.n + n] = static_cast<float>(sum);
     }

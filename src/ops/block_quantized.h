@@ -40,11 +40,8 @@ inline BlockShape block_shape(const Node& node) {
   return s;
 }
 
-// Whether the rows of A are quantized too, to 8 bits and block by block.
-inline bool quantizes_rows(const Node& node, std::span<const TensorDesc> inputs) {
-  const bool named = inputs.size() > kGroups && inputs[kGroups].dtype != DType::kUndefined;
-  return attr_int(node, kAccuracy) == 4 && !named;
-}
+// Whether the rows of A are quantized too, to 8 bits and block by block. `has_groups`: whether g_idx is given.
+inline bool quantizes_rows(const Node& node, bool has_groups) { return attr_int(node, kAccuracy) == 4 && !has_groups; }
 
 }  // namespace matmul_nbits
 }  // namespace evn

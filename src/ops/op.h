@@ -116,7 +116,7 @@ struct ReferenceContext {
   std::span<const ConstTensor> inputs;  // [i].present() is false where an optional input is not given
   std::span<const MutableTensor> outputs;
   RunServices services = {};
-  // Of an operator with `parts`: those that are to be computed. `end` may lie beyond the last.
+  // Which parts are to be computed, where the operator has `parts`. `end` may lie beyond the last.
   std::int64_t begin = 0;
   std::int64_t end = INT64_MAX;
 

@@ -95,7 +95,7 @@ void average_pool(const ReferenceContext& c) {
   }
 }
 
-// Of |x|^p; 1 and 2, which are all that models ask for, without the function.
+// |x|^p. Models ask for a p of 1 and 2, which need no call of pow.
 double lp_power(double x, std::int64_t p) {
   return p == 2 ? x * x : p == 1 ? std::fabs(x) : std::pow(std::fabs(x), static_cast<double>(p));
 }

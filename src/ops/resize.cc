@@ -166,7 +166,7 @@ void reference_resize(const ReferenceContext& c) {
   resize(c, g);
 }
 
-// Of complex numbers both parts are made as a whole.
+// Complex numbers are resized as two tensors, one after the other, and cannot be cut.
 std::int64_t parts_of_resize(const ReferenceContext& c) {
   return is_complex(c.input(0).desc.dtype) ? 1 : c.output().desc.shape.elements();
 }

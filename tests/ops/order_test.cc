@@ -146,7 +146,7 @@ TYPED_TEST(Order, UniqueGivesEachElementOnce) {
     ASSERT_EQ(y[1].ints(), first);
     ASSERT_EQ(y[2].ints(), inverse);
     ASSERT_EQ(y[3].ints(), counts);
-    // As they occur: the same ones, by their first places.
+    // With sorted = 0 the distinct elements come in the order of their first places.
     const auto z = Op("Unique", 11).with("sorted", 0).outputs(4).run({tensor({count}, x)});
     const Ints places_of = z[1].ints(), numbers = z[2].ints();
     ASSERT_TRUE(std::is_sorted(places_of.begin(), places_of.end()));

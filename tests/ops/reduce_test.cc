@@ -119,7 +119,7 @@ TEST(ArgMax, AxisMustBeThereAndHaveElements) {
   EXPECT_EQ(Op("ArgMax", 13).with("axis", 1).with("keepdims", 0).infer({desc({-1, -1, 4})})[0], (Shape{-1, 4}));
 }
 
-// Of rows of 5000 elements, which a fold takes in by pieces.
+// Rows of 5000 elements are reduced in several pieces.
 TEST(Reduce, LongLinesAndStridedOnes) {
   constexpr std::int64_t kRows = 3, kLength = 5000;
   constexpr float kInf = std::numeric_limits<float>::infinity();

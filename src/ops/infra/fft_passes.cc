@@ -30,7 +30,7 @@ void butterfly(Complex (&a)[R], const Complex (&units)[R]) {
     a[2] = even - odd;
     a[3] = even_rest + odd_rest;
   } else {
-    // Of an odd R elements j and R - j have the same cosines and opposite sines.
+    // Where R is odd, elements j and R - j have the same cosines and opposite sines.
     constexpr int kPairs = R / 2;
     Complex sums[kPairs], rests[kPairs];
     const Complex first = a[0];
@@ -57,7 +57,7 @@ struct Blocks {
   std::int64_t begin, end, first, last;
 };
 
-// Of each block, R rows of `stride` columns that are length / R apart become R rows that follow each other.
+// R rows of `stride` columns of each block, which are length / R apart, become R rows that follow each other.
 template <int R>
 void pass(const Complex* x, Complex* y, const Complex* roots, std::int64_t length, std::int64_t stride, Blocks part) {
   const std::int64_t row = length / R;  // from an element to the next of its block

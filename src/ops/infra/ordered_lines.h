@@ -29,8 +29,8 @@ class LineRoom {
   std::size_t size_ = 0;
 };
 
-// Of a tensor [rows, step], the elements [rows, width] as W that is larger the larger, or else the smaller, the element is. NaN
-// stays NaN. They are written to `room` where they do not lie like that already.
+// Reads elements [rows, width] of a tensor [rows, step] as numbers W that ascend with the elements, or descend where `largest` is
+// false. NaN stays NaN. They are copied to `room` unless they lie like that already.
 struct OrderedLines {
   DType dtype;
   bool largest;

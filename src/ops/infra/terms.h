@@ -22,7 +22,7 @@ class Terms {
     begin_.assign(1, 0);
   }
   void add(std::int64_t at, double weight) { *grow(1) = {at, weight}; }
-  // As add; an element that the sum has among its last two terms gets the weight.
+  // Adds a term, or the weight to one of the last two terms of the sum if that is of the same element.
   void merge(std::int64_t at, double weight);
   // Room for so many terms at the end.
   Term* grow(std::size_t count) {

@@ -91,7 +91,7 @@ void add_resize_axes(Cases* all) {
                        .integer("exclude_outside", 1));
     // One axis shrinks to nothing where another one grows: what lies between must not be larger than both.
     all->push_back(by_sizes({1, 1, 4000}, {2, 2000, 2}, mode, "half_pixel"));
-    // The same sizes, but not the same elements.
+    // Scales that give the sizes of the input, but other elements.
     all->push_back(by_scales({2, 3, 4, 5}, {1, 1, 1.2f, 1.1f}, mode, "half_pixel"));
     all->push_back(by_scales({1, 3, 6, 7}, {1, 1.4f, 2, 2}, mode, "half_pixel").variable());
     all->back().operands[2].constant = false;

@@ -82,8 +82,6 @@ inline void each_vector(std::int64_t count, F&& f) {
   if (i < count) f(i, count - i);
 }
 
-inline Vec load_some(const float* p, std::int64_t n) { return n == kLanes ? load(p) : load_n(p, n); }
-inline void store_some(float* p, Vec v, std::int64_t n) { n == kLanes ? store(p, v) : store_n(p, v, n); }
 inline void store_some_steps(std::uint8_t* p, IntVec v, std::int64_t n) {
   n == kLanes ? store_steps(p, v) : store_steps_n(p, v, n);
 }

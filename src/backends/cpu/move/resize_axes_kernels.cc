@@ -111,7 +111,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   for (int i = 0; i < s.passes; ++i) {
     const int axis = s.order[i];
     int at = i;
-    // Of axes that grow alike, the innermost one goes first.
+    // The innermost of several axes that grow alike goes first.
     for (; at > 0 && growth(s.geometry.axis[whole.order[at - 1]]) >= growth(s.geometry.axis[axis]); --at) {
       whole.order[at] = whole.order[at - 1];
     }
@@ -135,8 +135,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// Of the positions [begin, end). Elements that are there twice become one, and those at the ends that weigh nothing are left out.
-// Returns false if the run is to stop.
+// Makes the table of the positions [begin, end). Elements that are there twice become one, and those at the ends that weigh nothing
+// are left out. Returns false if the run is to stop.
 bool fill_table(const ResizeGeometry& g, int axis, std::int64_t begin, std::int64_t end, const ResizeTable& table,
                 CancelPoints* points) {
   for (std::int64_t position = begin; position < end; ++position) {

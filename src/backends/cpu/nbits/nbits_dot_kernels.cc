@@ -22,7 +22,7 @@ struct DotState {
   std::int64_t columns, column_tiles;
 };
 
-// That of the loops: tiles of AMX do not help a few rows, and all CPUs with them have vpdpbusd.
+// The instruction set whose loops run: they do not use AMX, and all CPUs that have it have vpdpbusd.
 Isa dot_isa() {
   const Isa isa = integer_isa();
   return isa == Isa::k_avx512_amx ? Isa::k_avx512_vnni : isa;
@@ -31,7 +31,7 @@ Isa dot_isa() {
 std::int64_t width_of() { return simd_nbits_dot::loops(dot_isa()).width; }
 
 Refusal supports(const OpDesc& d) {
-  return quantizes_rows(*d.node, d.inputs) ? refusal_of_weights(d) : "only an accuracy_level of 4 without g_idx";
+  return quantizes_rows(*d.node, given(d, kGroups)) ? refusal_of_weights(d) : "only an accuracy_level of 4 without g_idx";
 }
 
 // ------------------------------------------------------------------------------------------------------- packing --
@@ -88,26 +88,6 @@ void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin,
     const std::uint8_t* const column = from + j * b.zero_bytes;
     return static_cast<std::uint8_t>(b.bits == 4 ? column[i / 2] >> (i % 2 * 4) & 15 : column[i]);
   });
-}
-
-// Parts are panels, where a row of the constant is a column.
-std::int64_t part_step(const OpDesc& d, int input) {
-  return d.inputs[static_cast<std::size_t>(input)].shape.rank() < 2 ? 0 : width_of();
-}
-
-void prepack(const OpDesc& d, int input, void* packed) {
-  std::memset(packed, 0, prepack_bytes(d, input));
-  pack_part(d, input, d.constant(input)->bytes(), 0, block_shape(*d.node).n, packed);
-}
-
-// The last part also has the columns that there are not.
-void prepack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const BlockShape b = block_shape(*d.node);
-  if (end == b.n && end % width_of() != 0) {
-    const std::size_t bytes = prepack_bytes(d, input), panel = bytes / static_cast<std::size_t>(ceil_div(b.n, width_of()));
-    std::memset(static_cast<char*>(packed) + bytes - panel, 0, panel);
-  }
-  pack_part(d, input, rows, begin, end, packed);
 }
 
 // ----------------------------------------------------------------------------------------------------------- run --
@@ -195,10 +175,10 @@ constexpr Kernel kKernels[] = {
      .supports = supports,
      .prepack_bytes = prepack_bytes,
      .prepack_variant = prepack_variant,
-     .prepack = prepack,
+     .prepack = prepack_panels<prepack_bytes, pack_part>,
      .plan = plan,
      .run = run,
-     .prepack_parts = {.step = part_step, .run = prepack_part},
+     .prepack_parts = {.step = panels_step<width_of>, .run = prepack_some_panels<width_of, prepack_bytes, pack_part>},
      .fusion = {.epilogue = kFusesResidual}},
 };
 

@@ -29,7 +29,7 @@ struct NBitsState {
 };
 
 Refusal supports(const OpDesc& d) {
-  if (quantizes_rows(*d.node, d.inputs)) return "accuracy_level 4, whose rows are quantized";
+  if (quantizes_rows(*d.node, given(d, kGroups))) return "accuracy_level 4, whose rows are quantized";
   return refusal_of_weights(d);
 }
 
@@ -116,26 +116,7 @@ void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin,
                [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i]; });
 }
 
-// Parts are panels, where a row of the constant is a column.
-std::int64_t part_step(const OpDesc& d, int input) {
-  return d.inputs[static_cast<std::size_t>(input)].shape.rank() < 2 ? 0 : simd_nbits::loops(cpu_isa()).width;
-}
-
-void prepack(const OpDesc& d, int input, void* packed) {
-  std::memset(packed, 0, prepack_bytes(d, input));
-  pack_part(d, input, d.constant(input)->bytes(), 0, block_shape(*d.node).n, packed);
-}
-
-// The last part also has the columns that there are not.
-void prepack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const BlockShape b = block_shape(*d.node);
-  const std::int64_t width = simd_nbits::loops(cpu_isa()).width;
-  if (end == b.n && end % width != 0) {
-    const std::size_t bytes = prepack_bytes(d, input), panel = bytes / static_cast<std::size_t>(ceil_div(b.n, width));
-    std::memset(static_cast<char*>(packed) + bytes - panel, 0, panel);
-  }
-  pack_part(d, input, rows, begin, end, packed);
-}
+std::int64_t width_of() { return simd_nbits::loops(cpu_isa()).width; }
 
 // ---------------------------------------------------------------------------------------------------------- plan --
 
@@ -290,10 +271,10 @@ constexpr Kernel kKernels[] = {
      .supports = supports,
      .prepack_bytes = prepack_bytes,
      .prepack_variant = prepack_variant,
-     .prepack = prepack,
+     .prepack = prepack_panels<prepack_bytes, pack_part>,
      .plan = plan,
      .run = run,
-     .prepack_parts = {.step = part_step, .run = prepack_part},
+     .prepack_parts = {.step = panels_step<width_of>, .run = prepack_some_panels<width_of, prepack_bytes, pack_part>},
      .fusion = {.epilogue = kFusesResidual}},
 };
 

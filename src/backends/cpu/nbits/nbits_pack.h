@@ -44,4 +44,27 @@ void pack_numbers(const matmul_nbits::BlockShape& b, std::int64_t width, std::in
   });
 }
 
+// The hooks of a kernel that packs its constants in panels of WidthOf() columns. Pack writes columns [begin, end); the last panel
+// also has the columns that there are not, which are 0. Parts are panels, where a row of the constant is a column.
+template <auto Bytes, auto Pack>
+void prepack_panels(const OpDesc& d, int input, void* packed) {
+  std::memset(packed, 0, Bytes(d, input));
+  Pack(d, input, d.constant(input)->bytes(), 0, matmul_nbits::block_shape(*d.node).n, packed);
+}
+
+template <auto WidthOf>
+std::int64_t panels_step(const OpDesc& d, int input) {
+  return d.inputs[static_cast<std::size_t>(input)].shape.rank() < 2 ? 0 : WidthOf();
+}
+
+template <auto WidthOf, auto Bytes, auto Pack>
+void prepack_some_panels(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
+  const std::int64_t n = matmul_nbits::block_shape(*d.node).n, width = WidthOf();
+  if (end == n && end % width != 0) {
+    const std::size_t bytes = Bytes(d, input), panel = bytes / static_cast<std::size_t>(ceil_div(n, width));
+    std::memset(static_cast<char*>(packed) + bytes - panel, 0, panel);
+  }
+  Pack(d, input, rows, begin, end, packed);
+}
+
 }  // namespace evn

@@ -95,9 +95,9 @@ void plan(const OpDesc& d, KernelPlan* p) {
 
 // What one thread computes lines by: its part of the scratch, filled once for any number of lines.
 template <bool Average>
-class Liner {
+class LinePool {
  public:
-  Liner(const KernelArgs& args, const Cancel& cancel)
+  LinePool(const KernelArgs& args, const Cancel& cancel)
       : s_(args.plan->state<LineState>()), loops_(simd_pool_line::loops(s_.isa)), points_(points_of(cancel)) {
     const WindowAxis& a = line_axis(s_.window);
     auto* const taps = static_cast<std::int64_t*>(args.thread_scratch);
@@ -175,14 +175,14 @@ void run_lines(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   const auto& s = args.plan->state<LineState>();
   const std::int64_t width = line_axis(s.window).output;
   const Epilogue* const epilogue = epilogue_of(*args.desc);
-  Liner<Average> liner(args, cancel);
-  for (std::int64_t index = begin; index < end && !liner.points()->stopped && !cancel.stop(); ++index) {
+  LinePool<Average> pool(args, cancel);
+  for (std::int64_t index = begin; index < end && !pool.points()->stopped && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile, last = std::min(first + s.per_tile, s.lines);
-    liner.seek(first);
+    pool.seek(first);
     for (std::int64_t line = first; line < last; ++line) {
-      if (!liner.run(args.in<float>(0), args.out<float>() + line * width)) return;
+      if (!pool.run(args.in<float>(0), args.out<float>() + line * width)) return;
     }
-    if (epilogue != nullptr) chain_long(s.isa, args.out<float>() + first * width, (last - first) * width, epilogue, liner.points());
+    if (epilogue != nullptr) chain_long(s.isa, args.out<float>() + first * width, (last - first) * width, epilogue, pool.points());
   }
 }
 

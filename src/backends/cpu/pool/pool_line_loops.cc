@@ -12,7 +12,7 @@ struct MaxOp {
   static Vec add(Vec so_far, Vec x) { return x != x ? x : max_of(x, so_far); }
   static float add(float so_far, float x) { return x > so_far || x != x ? x : so_far; }
 };
-// The same where there is no NaN.
+// The maximum of numbers among which there is no NaN.
 struct OrderedMaxOp {
   static Vec add(Vec so_far, Vec x) { return max_of(x, so_far); }
 };

@@ -33,13 +33,6 @@ static inline Vec odd_lanes(Vec a, Vec b) { return __builtin_shufflevector(a, b,
 #undef EVN_EVEN
 #undef EVN_ODD
 
-// The first n lanes, which may be all or none.
-static inline Vec load_some(const float* p, std::int64_t n) { return n >= kLanes ? load(p) : n > 0 ? load_n(p, n) : zero(); }
-static inline void store_some(float* p, Vec v, std::int64_t n) {
-  if (n >= kLanes) store(p, v);
-  else if (n > 0) store_n(p, v, n);
-}
-
 // to[i] = from[2 * i]; reads nothing beyond from[2 * n - 2]. `store_last` writes the last n lanes, of a vector or less.
 template <typename F>
 static inline void copy_even(float* to, const float* from, std::int64_t n, F store_last) {
@@ -50,7 +43,7 @@ static inline void copy_even(float* to, const float* from, std::int64_t n, F sto
   store_last(to + i, even_lanes(load_some(from + 2 * i, floats), load_some(from + 2 * i + kLanes, floats - kLanes)), n - i);
 }
 
-// The same, and may write up to a whole vector beyond.
+// copy_even that may write up to a whole vector beyond to[n - 1].
 static inline void copy_even_over(float* to, const float* from, std::int64_t n) {
   copy_even(to, from, n, [](float* last, Vec v, std::int64_t) { store(last, v); });
 }

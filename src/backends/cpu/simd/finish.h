@@ -7,16 +7,6 @@
 namespace evn::EVN_ISA {
 namespace {
 
-inline Vec load_some(const float* p, std::int64_t lanes) { return lanes >= kLanes ? load(p) : load_n(p, lanes); }
-
-inline void store_some(float* p, Vec v, std::int64_t lanes) {
-  if (lanes >= kLanes) {
-    store(p, v);
-  } else {
-    store_n(p, v, lanes);
-  }
-}
-
 // The bounds and, where the rest is a gate, that.
 template <int Count>
 inline void finish_in_registers(const Chain& chain, Vec (&v)[Count]) {

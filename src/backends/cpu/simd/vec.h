@@ -98,6 +98,13 @@ __attribute__((noinline, unused)) static void store_n(float* p, Vec v, std::int6
 }
 #endif
 
+// The first n lanes, which may be all or none.
+static inline Vec load_some(const float* p, std::int64_t n) { return n >= kLanes ? load(p) : n > 0 ? load_n(p, n) : splat(0); }
+static inline void store_some(float* p, Vec v, std::int64_t n) {
+  if (n >= kLanes) store(p, v);
+  else if (n > 0) store_n(p, v, n);
+}
+
 // Stores past the caches, for what nobody reads soon: without them each line of a large output is read before it is written. `p` is
 // aligned to a vector. Other threads see them after fence_past().
 #if defined(__AVX512F__)

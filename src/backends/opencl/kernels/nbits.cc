@@ -94,7 +94,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   p.has_bias = desc.has_input(kBias) ? 1 : 0;
   plan->flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
   count_bytes(desc, plan);
-  if (quantizes_rows(*desc.node, desc.inputs)) plan->scratch_bytes = desc.inputs[kA].size_bytes();
+  if (quantizes_rows(*desc.node, desc.has_input(kGroups))) plan->scratch_bytes = desc.inputs[kA].size_bytes();
 }
 
 void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
