@@ -181,6 +181,7 @@ int State::growing_axis(const Pair& pair, const StateRequest& all) const {
 Shape State::first_shape(const Pair& pair, const StateRequest& all) const {
   const Graph& graph = session_->graph();
   const Value& in = graph.values[graph.inputs[pair.input]];
+  const Value& out = graph.values[graph.outputs[pair.output]];
   const Shape* const given = given_for(all, in.name);
   if (!in.has_shape && given == nullptr)
     fail(EVN_ERROR_INVALID_ARGUMENT, "the model does not say the rank of \"%s\": give its dims", in.name.c_str());
@@ -203,7 +204,8 @@ Shape State::first_shape(const Pair& pair, const StateRequest& all) const {
            static_cast<long long>(declared), static_cast<long long>(shape[axis]));
     }
     if (shape[axis] >= 0) continue;
-    shape[axis] = 1;
+    // An open dim is that of the output, where the graph tells it: exporters leave the width of a head's cache open.
+    shape[axis] = out.has_shape && out.shape[axis] >= 0 ? out.shape[axis] : 1;
     const std::string* const symbol = symbol_of(in, axis);
     for (const StateRequest::Dims& d : all.dims) {
       const Value& other = graph.values[graph.inputs[position_of(graph, graph.inputs, d.input, "input")]];

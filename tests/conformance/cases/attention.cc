@@ -77,6 +77,21 @@ void add_attention_cases(Cases* all) {
     all->push_back(
         Case("Attention", 23).x({2, 4, 3, 5}).x({2, 2, 6, 5}).x({2, 2, 6, 7}).integer("softmax_precision", precision).batch(7));
   }
+  // A single query, whose heads stand in the place of rows.
+  for (const Shape& mask : {Shape{2, 8, 1, 70}, Shape{1, 1, 1, 70}, Shape{8, 1, 70}}) {
+    all->push_back(Case("Attention", 23).x({2, 8, 1, 20}).x({2, 2, 70, 20}).x({2, 2, 70, 12}).in(DType::kBool, mask));
+  }
+  all->push_back(Case("Attention", 23)
+                     .x({2, 1, 7 * 16})
+                     .x({2, 1, 16})
+                     .x({2, 1, 16})
+                     .x({2, 7, 1, 67})
+                     .x({2, 1, 66, 16})
+                     .x({2, 1, 66, 16})
+                     .integer("q_num_heads", 7)
+                     .integer("kv_num_heads", 1)
+                     .integer("is_causal", 1)
+                     .outputs(3));
   all->push_back(Case("Attention", 25)
                      .x({2, 2, 3, 4})
                      .x({2, 2, 6, 4})

@@ -214,6 +214,20 @@ void add_attentions(Cases* all) {
     full.literal({kI32, {1}}, {static_cast<double>(steps + 2)}).scalar(kI32, static_cast<double>(steps + 3));
     all->push_back(full.integer("num_heads", 1).integer("kv_num_heads", 1).integer("causal", 0).outputs(3));
   }
+  // A single step, whose heads stand in the place of rows: some of a group, odd ones, more than a block has; long pasts.
+  struct Step {
+    std::int64_t heads, groups, depth, past;
+    int window;
+  };
+  for (const Step& t :
+       {Step{8, 2, 64, 130, 0}, Step{14, 2, 16, 70, 0}, Step{3, 1, 20, 65, 9}, Step{22, 1, 8, 17, 0}, Step{6, 3, 24, 1, 0}}) {
+    const double total = static_cast<double>(t.past + 1);
+    Case c = contrib("GroupQueryAttention").x({1, 1, (t.heads + 2 * t.groups) * t.depth}).absent().absent();
+    c.x({1, t.groups, t.past, t.depth}).x({1, t.groups, t.past, t.depth}).literal({kI32, {1}}, {total - 1}).scalar(kI32, total);
+    c.x({t.past + 1, t.depth / 2}).x({t.past + 1, t.depth / 2}).integer("num_heads", t.heads).integer("kv_num_heads", t.groups);
+    if (t.window > 0) c.integer("local_window_size", t.window);
+    all->push_back(c.integer("do_rotary", 1).outputs(3));
+  }
   Case packed = contrib("GroupQueryAttention").x({2, 5, 64}).absent().absent().absent().absent();
   packed.literal({kI32, {2}}, {4, 4}).scalar(kI32, 5);
   all->push_back(packed.integer("num_heads", 4).integer("kv_num_heads", 2).integer("smooth_softmax", 1).real("softcap", 1.5f));

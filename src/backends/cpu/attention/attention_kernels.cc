@@ -31,7 +31,8 @@ struct AttentionState {
   std::int64_t batch, heads, group, queries, keys, past, depth, value_depth;
   std::int64_t y_step[4], mask_step[4];
   std::int64_t visible, left, right;    // keys that the mask has; how far a query sees
-  std::int64_t rows, blocks, per_tile;  // of a block; blocks of a head; units of a tile
+  std::int64_t together;                // heads of a block, more than 1 where there is one query
+  std::int64_t rows, blocks, per_tile;  // of a block; blocks of as many heads; units of a tile
   bool k_paged, v_paged;
   Isa bfloat_isa;  // of the products, where they have operands of bfloat16
   bool is_bfloat;
@@ -43,9 +44,11 @@ void finish_plan(const OpDesc& d, KernelPlan* p) {
   // The number of rows does not depend on the batch, so that a batch has the blocks that it has alone.
   s.rows = std::clamp<std::int64_t>(kBlockScores / std::max<std::int64_t>(s.keys, 1), kLeastRows, kBlockRows);
   s.blocks = std::max<std::int64_t>(1, ceil_div(s.queries, s.rows));
-  s.rows = ceil_div(s.queries, s.blocks);
   const bool is_empty = s.batch == 0 || s.heads == 0 || s.queries == 0 || (s.value_depth == 0 && s.past == 0);
-  const std::int64_t units = is_empty ? 0 : checked_mul(checked_mul(s.batch, s.heads), s.blocks);
+  const std::int64_t heads = checked_mul(s.batch, s.heads);
+  s.together = s.queries == 1 && !is_empty ? simd_attention::heads_together(s.group, heads / s.group, d.threads) : 1;
+  s.rows = s.together > 1 ? s.together : ceil_div(s.queries, s.blocks);
+  const std::int64_t units = is_empty ? 0 : checked_mul(heads / s.together, s.blocks);
   const double cost = static_cast<double>(s.rows) * static_cast<double>(s.keys) * static_cast<double>(s.depth + s.value_depth);
   s.per_tile = units_per_tile(units, cost);
   p->tiles = ceil_div(units, s.per_tile);
@@ -262,15 +265,15 @@ class Blocks {
 
   void run(std::int64_t unit) {
     const std::int64_t block = unit % s_.blocks;
-    const std::int64_t h = unit / s_.blocks % s_.heads;
-    const std::int64_t b = unit / s_.blocks / s_.heads;
+    const std::int64_t head = unit / s_.blocks * s_.together, h = head % s_.heads, b = head / s_.heads;
     const std::int64_t first = block * s_.rows;
+    const bool across = s_.together > 1;  // rows are heads
     simd_attention::Block a{};
     a.q = args_.in<float>(0) + s_.q.offset + b * s_.q.step[0] + h * s_.q.step[1] + first * s_.q.step[2];
-    a.q_step = s_.q.step[2];
+    a.q_step = s_.q.step[across ? 1 : 2];
     a.k = s_.k_paged ? paged_rows_of(s_.k, args_.in<char>(1), b, h) : rows_of(s_.k, args_.in<float>(1), b, h / s_.group);
     a.v = s_.v_paged ? paged_rows_of(s_.v, args_.in<char>(2), b, h) : rows_of(s_.v, args_.in<float>(2), b, h / s_.group);
-    a.queries = std::min(s_.rows, s_.queries - first);
+    a.queries = across ? s_.together : std::min(s_.rows, s_.queries - first);
     a.keys = s_.keys;
     a.depth = s_.depth;
     a.value_depth = s_.value_depth;
@@ -278,7 +281,7 @@ class Blocks {
     a.visible_keys = s_.visible;
     a.blind_is_zero = s_.blind_is_zero;
     a.y = args_.out<float>() + b * s_.y_step[0] + h * s_.y_step[1] + first * s_.y_step[2];
-    a.y_step = s_.y_step[2];
+    a.y_step = s_.y_step[across ? 1 : 2];
     a.buffer = static_cast<float*>(args_.thread_scratch);
     a.points = points_;
     add_mask(b, h, first, &a);
@@ -292,7 +295,6 @@ class Blocks {
     if (a.queries <= 0 || points_->stopped) return;
     const simd_attention::Loops& loops = simd_attention::loops(s_.isa);
     if (!s_.is_bfloat) return loops.run(a);
-    const std::int64_t head = unit / s_.blocks;
     run_bfloat_attention(simd_bfloat_gemm::loops(s_.bfloat_isa), loops, a, head == packed_head_);
     packed_head_ = head;
   }
@@ -306,7 +308,7 @@ class Blocks {
     } else {
       a->mask = args_.in<float>(Input::kMask) + at;
     }
-    a->mask_row = s_.mask_step[2];
+    a->mask_row = s_.mask_step[s_.together > 1 ? 1 : 2];
     a->mask_step = s_.mask_step[3];
   }
 
@@ -328,7 +330,7 @@ class Blocks {
       a->visible_keys = std::min(a->visible_keys, valid);
       offset = valid - s_.queries;
     }
-    a->slope = s_.left < kEverything || s_.right < kEverything ? 1 : 0;
+    a->slope = s_.together == 1 && (s_.left < kEverything || s_.right < kEverything) ? 1 : 0;
     a->first_low = s_.left < kEverything ? first + offset - s_.left : -kEverything;
     a->first_high = s_.right < kEverything ? first + offset + s_.right + 1 : kEverything;
   }
@@ -353,7 +355,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<AttentionState>();
   CancelPoints points = points_of(cancel);
   Blocks blocks(args, Fused, &points);
-  const std::int64_t units = s.batch * s.heads * s.blocks;
+  const std::int64_t units = s.batch * (s.heads / s.together) * s.blocks;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min((index + 1) * s.per_tile, units);
     for (std::int64_t unit = index * s.per_tile; unit < last && !points.stopped; ++unit) blocks.run(unit);

@@ -9,6 +9,7 @@ namespace evn::EVN_ISA {
 namespace {
 
 using simd_attention::Block;
+using simd_attention::kFewRows;
 using simd_attention::Rows;
 
 // Register tiles of kMr rows by kNv vectors; kKc rows of packed values stay in L1.
@@ -19,7 +20,7 @@ constexpr int kMr = 6, kNv = 2, kKc = 64;
 #else
 constexpr int kMr = 4, kNv = 2, kKc = 64;
 #endif
-constexpr std::int64_t kFewRows = 3;          // up to here packing keys costs more than it saves
+constexpr std::int64_t kAhead = 64;           // rows of keys that are read where they lie come near so early
 constexpr std::int64_t kKeysPerPoint = 8192;  // of a row, a multiple of two vectors
 
 inline std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -161,12 +162,12 @@ void pack_keys(const Block& b, std::int64_t first, std::int64_t count, float* to
   }
 }
 
-// Rows that will be wanted come near meanwhile.
+// Rows that will be wanted come into the L2 cache meanwhile: it has more requests under way than the L1 cache could have.
 void expect(const Rows& rows, std::int64_t first, std::int64_t count, std::int64_t length) {
   constexpr std::int64_t kLine = 16;  // floats
   for (std::int64_t t = first; t < first + count; ++t) {
     const float* row = row_of(rows, t);
-    for (std::int64_t d = 0; d < length; d += kLine) __builtin_prefetch(row + d);
+    for (std::int64_t d = 0; d < length; d += kLine) __builtin_prefetch(row + d, 0, 2);
   }
 }
 
@@ -332,29 +333,75 @@ Buffers cut_buffer(const Block& b) {
   return f;
 }
 
-// One row of scores, from keys where they lie.
-void score_row(const Block& b, const float* q, float* s) {
-  for (std::int64_t t = 0; t < b.keys; t += kLanes) {
-    if (stops(b.points, kLanes * b.depth)) return;
-    Vec acc[kLanes];
-    for (int i = 0; i < kLanes; ++i) {
-      acc[i] = zero();
-      if (t + i >= b.keys) continue;
-      const float* k = row_of(b.k, t + i);
-      std::int64_t d = 0;
-      for (; d + kLanes <= b.depth; d += kLanes) acc[i] = fma(load(q + d), load(k + d), acc[i]);
-      if (d < b.depth) acc[i] = fma(load_n(q + d, b.depth - d), load_n(k + d, b.depth - d), acc[i]);
+// Scores of rows [first, first + R) by kLanes keys from t on, read where they lie: kLanes / R keys at a time, so that each key that
+// is loaded serves R rows, and one tree over the lanes as many sums as there are lanes. That tree is the same for any R.
+template <int R, bool Ahead>
+void score_few(const Block& b, const Buffers& f, std::int64_t first, std::int64_t t) {
+  constexpr int kKeys = kLanes / R;
+  const float* const q = b.q + first * b.q_step;
+  float* const s = f.scores + first * f.score_step;
+  const std::int64_t whole = b.depth - b.depth % kLanes, rest = b.depth - whole;
+  for (std::int64_t end = t + kLanes; t < end; t += kKeys) {
+    const float* keys[kKeys];  // behind the last one it stands for those that are not there
+    const float* later[kKeys];
+    for (int j = 0; j < kKeys; ++j) {
+      keys[j] = row_of(b.k, smaller(t + j, b.keys - 1));
+      if (Ahead) later[j] = row_of(b.k, smaller(t + j + kAhead, b.keys - 1));
     }
+    Vec acc[kLanes];
+    for (int i = 0; i < kLanes; ++i) acc[i] = zero();
+    const auto add = [&](std::int64_t d, auto get) {
+      Vec k[kKeys];
+#pragma GCC unroll 16
+      for (int j = 0; j < kKeys; ++j) {
+        k[j] = get(keys[j] + d);
+        if (Ahead) __builtin_prefetch(later[j] + d, 0, 2);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const Vec x = get(q + r * b.q_step + d);
+#pragma GCC unroll 16
+        for (int j = 0; j < kKeys; ++j) acc[r * kKeys + j] = fma(x, k[j], acc[r * kKeys + j]);
+      }
+    };
+    for (std::int64_t d = 0; d < whole; d += kLanes) add(d, [](const float* p) { return load(p); });
+    if (rest > 0) add(whole, [&](const float* p) { return load_n(p, rest); });
     fold_all(acc);
-    store(s + t, acc[0] * splat(b.scale));
+    float sums[kLanes];
+    store(sums, acc[0] * splat(b.scale));
+    for (int r = 0; r < R; ++r) __builtin_memcpy(s + r * f.score_step + t, sums + r * kKeys, kKeys * sizeof(float));
+  }
+}
+
+void score_in_place(const Block& b, const Buffers& f) {
+  expect(b.k, 0, smaller(b.keys, kAhead), b.depth);
+  for (std::int64_t t = 0; t < b.keys; t += kLanes) {
+    if (stops(b.points, b.queries * kLanes * b.depth)) return;
+    std::int64_t i = 0;
+    if (b.queries >= 4) {
+      score_few<4, true>(b, f, 0, t);
+      i = 4;
+    } else if (b.queries >= 2) {
+      score_few<2, true>(b, f, 0, t);
+      i = 2;
+    } else {
+      score_few<1, true>(b, f, 0, t);
+      i = 1;
+    }
+    if (i + 4 <= b.queries) {
+      score_few<4, false>(b, f, i, t);
+      i += 4;
+    }
+    if (i + 2 <= b.queries) {
+      score_few<2, false>(b, f, i, t);
+      i += 2;
+    }
+    if (i < b.queries) score_few<1, false>(b, f, i, t);
   }
 }
 
 void score(const Block& b, const Buffers& f) {
-  if (b.queries <= kFewRows && b.k.element_step == 1) {
-    for (std::int64_t i = 0; i < b.queries; ++i) score_row(b, b.q + i * b.q_step, f.scores + i * f.score_step);
-    return;
-  }
+  if (b.queries <= kFewRows && b.k.element_step == 1) return score_in_place(b, f);
   each_panel(f.score_step / kLanes, [&](std::int64_t first, std::int64_t vectors) {
     const std::int64_t t = first * kLanes;
     const std::int64_t columns = vectors * kLanes;
@@ -387,10 +434,12 @@ void add_values(const Block& b, const Buffers& f, const float* values, std::int6
 
 // Whole vectors are read where they lie.
 void weigh_values_in_place(const Block& b, const Buffers& f) {
+  const bool few = b.queries <= kFewRows;
   for (std::int64_t t = 0, count = 0; t < b.keys; t += count) {
     const bool is_past = t < b.v.past_count;
-    count = smaller((is_past ? b.v.past_count : b.keys) - t, kKc);
+    count = smaller((is_past ? b.v.past_count : b.keys) - t, few ? kAhead / 2 : kKc);
     if (is_past && b.v.pages != nullptr) count = smaller(count, b.v.page_mask + 1 - (t & b.v.page_mask));
+    if (few) expect(b.v, smaller(t + kAhead, b.keys), smaller(count, larger(0, b.keys - t - kAhead)), b.value_depth);
     add_values(b, f, row_of(b.v, t), is_past ? b.v.past_step : b.v.step, t, count);
   }
 }
@@ -423,6 +472,7 @@ void run(const Block& b) {
     return;
   }
   score(b, f);
+  if (b.queries <= kFewRows) expect(b.v, 0, smaller(b.keys, kAhead), b.value_depth);
   for (std::int64_t i = 0; i < b.queries && !has_stopped(b.points); i += kLanes) {
     weigh_rows(b, i, smaller(b.queries - i, kLanes), f.scores + i * f.score_step, f.score_step, f.inverse + i);
   }

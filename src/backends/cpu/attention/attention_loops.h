@@ -3,6 +3,7 @@
 // block sizes change no bit of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backends/cpu/isa.h"
@@ -50,6 +51,17 @@ struct Block {
   float* buffer;         // buffer_floats, aligned to 64
   CancelPoints* points;  // null: none
 };
+
+// Query rows of a block whose keys are read where they lie; of more they are packed.
+inline constexpr std::int64_t kFewRows = 8;
+
+// Heads whose only query rows form one block, because they share keys and values, of `heads` that do: as many as divide them and
+// leave a block for each thread. Results do not depend on it.
+inline std::int64_t heads_together(std::int64_t heads, std::int64_t groups, std::int64_t threads) {
+  std::int64_t together = std::max<std::int64_t>(std::min(heads, kFewRows), 1);
+  while (together > 1 && (heads % together != 0 || groups * (heads / together) < threads)) --together;
+  return together;
+}
 
 struct Loops {
   void (*run)(const Block& block);

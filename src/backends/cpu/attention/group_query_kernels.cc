@@ -1,6 +1,6 @@
 // GroupQueryAttention of com.microsoft, float32: new keys and queries are turned (rotary embedding) as they are used, by each block
 // of query rows for itself; the first block of a group's first head writes what the caches get. Caches of a state (PageTable) get
-// their new rows in place.
+// their new rows in place. A single step has heads in the place of query rows: those that share keys and values read them once.
 #include <algorithm>
 #include <cmath>
 
@@ -29,7 +29,8 @@ struct GroupQueryState {
   std::int64_t past, total, present;    // rows of the past caches; as the model says; rows of the present ones
   std::int64_t pairs, positions;        // of the rotary caches
   std::int64_t window;                  // <= 0: none
-  std::int64_t rows, blocks, per_tile;  // of a block; blocks of a head; units of a tile
+  std::int64_t together;                // heads of a block, more than 1 where there is one step
+  std::int64_t rows, blocks, per_tile;  // of a block; blocks of as many heads; units of a tile
   std::int64_t buffer_floats;           // of the loops
   bool causal, rotates, interleaved, packed, k_paged, v_paged;
 };
@@ -76,10 +77,11 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.v_paged = (d.fusion.paged >> Input::kPastValue & 1) != 0;
   const float given = attr_float(node, Attr::kScale);
   s.scale = given != 0 ? given : static_cast<float>(1 / std::sqrt(static_cast<double>(s.depth)));
+  s.together = s.steps == 1 ? simd_attention::heads_together(s.heads / s.groups, checked_mul(s.batch, s.groups), d.threads) : 1;
   s.rows = std::clamp<std::int64_t>(kBlockScores / std::max<std::int64_t>(s.present, 1), kLeastRows, kBlockRows);
   s.blocks = std::max<std::int64_t>(1, ceil_div(s.steps, s.rows));
-  s.rows = ceil_div(s.steps, s.blocks);
-  const std::int64_t units = s.depth == 0 || s.steps == 0 ? 0 : checked_mul(checked_mul(s.batch, s.heads), s.blocks);
+  s.rows = s.together > 1 ? s.together : ceil_div(s.steps, s.blocks);
+  const std::int64_t units = s.depth == 0 || s.steps == 0 ? 0 : checked_mul(checked_mul(s.batch, s.heads / s.together), s.blocks);
   const double cost = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.present) * static_cast<double>(s.depth);
   s.per_tile = units_per_tile(units, cost);
   p->tiles = ceil_div(units, s.per_tile);
@@ -111,23 +113,23 @@ class Blocks {
       : args_(args), s_(args.plan->state<GroupQueryState>()), points_(points), buffer_(static_cast<float*>(args.thread_scratch)) {}
 
   void run(std::int64_t unit) {
-    const std::int64_t block = unit % s_.blocks, h = unit / s_.blocks % s_.heads, b = unit / s_.blocks / s_.heads;
-    const std::int64_t group = h / (s_.heads / s_.groups), first = block * s_.rows;
+    const std::int64_t block = unit % s_.blocks, at = unit / s_.blocks * s_.together, h = at % s_.heads, b = at / s_.heads;
+    const std::int64_t group = h / (s_.heads / s_.groups), first = s_.together > 1 ? 0 : block * s_.rows;
     const std::int64_t length = length_of(b), past = past_of(length);
     simd_attention::Block a{};
-    a.queries = std::min(s_.rows, s_.steps - first);
+    a.queries = s_.together > 1 ? s_.together : std::min(s_.rows, s_.steps - first);
     if (a.queries <= 0) return;
     a.keys = past + s_.steps;
     a.visible_keys = std::min(a.keys, length);  // a prompt may be filled up behind its end
     a.depth = a.value_depth = s_.depth;
     a.scale = s_.scale;
     a.blind_is_zero = true;
-    a.slope = s_.causal ? 1 : 0;
+    a.slope = s_.causal && s_.together == 1 ? 1 : 0;
     a.first_low = s_.window > 0 ? past + first - s_.window + 1 : -kEverything;
     a.first_high = s_.causal ? past + first + 1 : kEverything;
     a.points = points_;
     a.buffer = buffer_;
-    a.q_step = step_of(0);
+    a.q_step = s_.together > 1 ? s_.depth : step_of(0);
     a.q = given(0, b, h, first);
     a.k = rows_of(1, b, group, past);
     a.v = rows_of(2, b, group, past);
@@ -137,7 +139,7 @@ class Blocks {
       store(2, b, group, past, a.v);
     }
     a.y = args_.out<float>() + ((b * s_.steps + first) * s_.heads + h) * s_.depth;
-    a.y_step = s_.heads * s_.depth;
+    a.y_step = s_.together > 1 ? s_.depth : s_.heads * s_.depth;
     if (!points_->stopped) simd_attention::loops(s_.isa).run(a);
   }
 
@@ -206,7 +208,10 @@ class Blocks {
       if (stops(points_, 8 * s_.depth)) return false;
       const std::int64_t at = position_of(b, step, past) * s_.pairs;
       turn(s_, a->k.row + step * a->k.step, cosines + at, sines + at, k + step * s_.depth);
-      if (step >= first && step < first + a->queries)
+      for (std::int64_t i = 0; i < (s_.together > 1 ? s_.together : 0); ++i) {
+        turn(s_, a->q + i * a->q_step, cosines + at, sines + at, q + i * s_.depth);
+      }
+      if (s_.together == 1 && step >= first && step < first + a->queries)
         turn(s_, a->q + (step - first) * a->q_step, cosines + at, sines + at, q + (step - first) * s_.depth);
     }
     a->q = q;
@@ -248,7 +253,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<GroupQueryState>();
   CancelPoints points = points_of(cancel);
   Blocks blocks(args, &points);
-  const std::int64_t units = s.batch * s.heads * s.blocks;
+  const std::int64_t units = s.batch * (s.heads / s.together) * s.blocks;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t last = std::min((index + 1) * s.per_tile, units);
     for (std::int64_t unit = index * s.per_tile; unit < last && !points.stopped; ++unit) blocks.run(unit);
