@@ -32,7 +32,8 @@ def checkpoint(shape, folder):
     name, sizes = SHAPES[shape]
     torch.manual_seed(7)
     config = getattr(transformers, name)(**sizes, max_position_embeddings=POSITIONS, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
-    transformers.AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+    # Weights are rounded to bfloat16, as those of published checkpoints are.
+    transformers.AutoModelForCausalLM.from_config(config).bfloat16().float().save_pretrained(folder)
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({**{f"t{i}": i for i in range(100)}, "<unk>": 100}, unk_token="<unk>"))
     transformers.PreTrainedTokenizerFast(tokenizer_object=words, bos_token="t1", eos_token="t2", unk_token="<unk>").save_pretrained(folder)
 

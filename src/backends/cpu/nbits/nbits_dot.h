@@ -119,6 +119,22 @@ inline IntVec zeros_from(const std::uint8_t* p) {
 #endif
 }
 
+#if defined(__AVX512F__)
+inline Vec widened_halves(const void* p) {
+  return _mm512_maskz_cvtph_ps(kAllLanes, _mm256_loadu_si256(static_cast<const __m256i_u*>(p)));
+}
+#elif defined(__AVX2__)
+inline Vec widened_halves(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i_u*>(p))); }
+#endif
+
+// Scales [at, at + kLanes).
+inline Vec scales_at(const Weights& w, std::int64_t at) {
+#if defined(__AVX2__)
+  if (w.half_scales) return widened_halves(static_cast<const std::uint16_t*>(w.scales) + at);
+#endif
+  return load(static_cast<const float*>(w.scales) + at);
+}
+
 // A range of blocks of one panel. Unless it reaches the last block, the sums of the R rows are stored in `sums`, from which the
 // next range starts.
 struct Part {
@@ -154,7 +170,7 @@ void panel_rows(const Tile& t, const Chain& chain, std::int64_t row, std::int64_
     block_dots<Bits>(elements, w.block, a, sum);
 #pragma GCC unroll 2
     for (int v = 0; v < kDotNv; ++v) {
-      const Vec scale = load(w.scales + numbers + v * kLanes);
+      const Vec scale = scales_at(w, numbers + v * kLanes);
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r) {
         const std::int64_t at = (row + r) * w.blocks + b;
@@ -259,6 +275,12 @@ void quantize_row(const float* a, std::int64_t k, std::int64_t block, std::int8_
 }  // namespace
 
 extern const simd_nbits_dot::Loops loops_nbits_dot;
-const simd_nbits_dot::Loops loops_nbits_dot = {.width = kDotWidth, .quantize = quantize_row, .run = run_dots};
+#if defined(__AVX2__)
+constexpr bool kTakesHalfScales = true;
+#else
+constexpr bool kTakesHalfScales = false;
+#endif
+const simd_nbits_dot::Loops loops_nbits_dot = {
+    .width = kDotWidth, .takes_half_scales = kTakesHalfScales, .quantize = quantize_row, .run = run_dots};
 
 }  // namespace evn::EVN_ISA

@@ -1,10 +1,12 @@
 // MatMulNBits with an accuracy_level of 4: rows of A become int8 with a scale for each block, and are multiplied by constant
 // weights of 4 or 8 bits as they are read. A tile is a range of columns for some rows; the thread that takes it quantizes the rows,
-// if it has not done so for the tile before.
+// if it has not done so for the tile before. Scales that float16 holds exactly, as those of weights from checkpoints of 16 bits
+// often are, are packed so: one row reads them from memory with the weights.
 #include <algorithm>
 
 #include "backends/cpu/nbits/nbits_dot_loops.h"
 #include "backends/cpu/nbits/nbits_pack.h"
+#include "ops/infra/numeric.h"
 
 namespace evn {
 namespace {
@@ -12,7 +14,7 @@ namespace {
 using namespace matmul_nbits;
 
 constexpr std::int64_t kMostRows = 60;      // of a tile
-constexpr double kStreamTile = 600'000;     // multiply-adds of a tile of one row, some 10 us
+constexpr double kStreamTile = 400'000;     // multiply-adds of a tile of one row, some 10 us of reading from memory
 constexpr double kProductTile = 6'000'000;  // and of many
 
 struct DotState {
@@ -36,13 +38,18 @@ Refusal supports(const OpDesc& d) {
 
 // ------------------------------------------------------------------------------------------------------- packing --
 
+// Stands before packed scales. Which kind they are is seen when they are packed, so that there is room for either.
+struct alignas(64) ScalesHeader {
+  std::uint32_t are_halves;
+};
+
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   const BlockShape b = block_shape(*d.node);
   const std::int64_t width = width_of(), columns = checked_mul(ceil_div(b.n, width), width);
   const auto numbers = static_cast<std::size_t>(checked_mul(columns, b.blocks));
   switch (input) {
     case kB: return checked_mul(numbers, static_cast<std::size_t>(b.block * b.bits / 8));
-    case kScales: return checked_mul(numbers, sizeof(float));
+    case kScales: return checked_add(sizeof(ScalesHeader), checked_mul(numbers, sizeof(float)));
     case kZeros: return checked_mul(numbers, has_float_zeros(d) ? sizeof(float) : 1);
     default: return 0;
   }
@@ -75,10 +82,27 @@ void pack_elements(const BlockShape& b, const std::uint8_t* rows, std::int64_t b
   });
 }
 
+bool is_half(float x) { return static_cast<float>(Float16::from(x).value()) == x; }
+
+void pack_scales(const OpDesc& d, const float* scales, void* packed) {
+  const BlockShape b = block_shape(*d.node);
+  auto* const header = static_cast<ScalesHeader*>(packed);
+  const bool halves = simd_nbits_dot::loops(dot_isa()).takes_half_scales && std::all_of(scales, scales + b.n * b.blocks, is_half);
+  header->are_halves = halves ? 1 : 0;
+  const auto scale = [&](std::int64_t j, std::int64_t i) { return scales[j * b.blocks + i]; };
+  if (halves) {
+    pack_numbers(b, width_of(), 0, b.n, reinterpret_cast<Float16*>(header + 1),
+                 [&](std::int64_t j, std::int64_t i) { return Float16::from(scale(j, i)); });
+  } else {
+    pack_numbers(b, width_of(), 0, b.n, reinterpret_cast<float*>(header + 1), scale);
+  }
+}
+
 void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
   const BlockShape b = block_shape(*d.node);
   if (input == kB) return pack_elements(b, static_cast<const std::uint8_t*>(rows), begin, end, packed);
-  if (input == kScales || has_float_zeros(d)) {
+  if (input == kScales) return pack_scales(d, static_cast<const float*>(rows), packed);
+  if (has_float_zeros(d)) {
     const auto* const from = static_cast<const float*>(rows);
     return pack_numbers(b, width_of(), begin, end, static_cast<float*>(packed),
                         [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i]; });
@@ -105,7 +129,10 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const std::int64_t width = width_of(), panels = ceil_div(s.b.n, width);
   const double cost =
       static_cast<double>(s.b.k) * static_cast<double>(width) * static_cast<double>(std::max<std::int64_t>(1, s.rows));
-  s.columns = units_per_tile(panels, cost, s.rows > 1 ? kProductTile : kStreamTile) * width;
+  // As many tiles for each thread as for the others: they are few, and the last ones are waited for.
+  const std::int64_t most = units_per_tile(panels, cost, s.rows > 1 ? kProductTile : kStreamTile), threads = d.threads;
+  const std::int64_t wanted = ceil_div(ceil_div(panels, most), threads) * threads;
+  s.columns = ceil_div(panels, std::max<std::int64_t>(wanted, 1)) * width;
   s.column_tiles = ceil_div(s.b.n, s.columns);
   p->tiles = s.m == 0 ? 0 : checked_mul(s.row_tiles, s.column_tiles);
   const std::int64_t row =
@@ -115,12 +142,17 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
+// Scales are packed as a whole.
+std::int64_t rows_of_parts(const OpDesc& d, int input) { return input == kScales ? 0 : panels_step<width_of>(d, input); }
+
 simd_nbits_dot::Weights weights_of(const KernelArgs& args, const BlockShape& b) {
+  const auto* const header = args.pack<ScalesHeader>(kScales);
   simd_nbits_dot::Weights w = {.bits = static_cast<int>(b.bits),
                                .block = b.block,
                                .blocks = b.blocks,
                                .elements = args.pack<void>(kB),
-                               .scales = args.pack<float>(kScales),
+                               .scales = header + 1,
+                               .half_scales = header->are_halves != 0,
                                .zeros = nullptr,
                                .float_zeros = nullptr};
   if (has_float_zeros(*args.desc)) {
@@ -178,7 +210,7 @@ constexpr Kernel kKernels[] = {
      .prepack = prepack_panels<prepack_bytes, pack_part>,
      .plan = plan,
      .run = run,
-     .prepack_parts = {.step = panels_step<width_of>, .run = prepack_some_panels<width_of, prepack_bytes, pack_part>},
+     .prepack_parts = {.step = rows_of_parts, .run = prepack_some_panels<width_of, prepack_bytes, pack_part>},
      .fusion = {.epilogue = kFusesResidual}},
 };
 

@@ -4,7 +4,7 @@
 //   elements   unsigned. 4 bits: [panel][k / 8][column] words of eight elements: byte i has k + i in its low half, k + 4 + i in its
 //   high one;
 //              8 bits: [panel][k / 4][column] words of four elements that follow each other in k
-//   scales     float32, [panel][block][column]
+//   scales     float32, or float16 where that holds all of them exactly, [panel][block][column]
 //   zeros      uint8 or float32, likewise; what is subtracted from an element
 // A last panel has columns of zeros, a last block elements that count nothing because those of A are 0.
 #pragma once
@@ -21,7 +21,8 @@ struct Weights {
   int bits;                    // 4 or 8
   std::int64_t block, blocks;  // block: a multiple of 16
   const void* elements;
-  const float* scales;
+  const void* scales;
+  bool half_scales;           // of float16
   const std::uint8_t* zeros;  // null: 2^(bits - 1), or float_zeros
   const float* float_zeros;
 
@@ -50,7 +51,8 @@ struct Tile {
 };
 
 struct Loops {
-  int width;  // columns of a panel
+  int width;               // columns of a panel
+  bool takes_half_scales;  // whether scales may be float16
   // A row of k floats as numbers between -127 and 127 with a scale for each block: its largest magnitude / 127. Elements beyond k
   // are 0.
   void (*quantize)(const float* a, std::int64_t k, std::int64_t block, std::int8_t* numbers, float* scales, std::int32_t* sums);
