@@ -7,6 +7,7 @@
 
 #include "backends/cpu/nbits/nbits_dot_loops.h"
 #include "backends/cpu/simd/finish.h"
+#include "backends/cpu/simd/lanes.h"
 #include "ops/row_quantization.h"
 
 namespace evn::EVN_ISA {
@@ -236,39 +237,89 @@ void run_dots(const Tile& t) {
   }
 }
 
-// The bits of a magnitude have the order of the magnitudes, those of infinities and NaN above all.
-inline std::int32_t largest_bits(const float* a, std::int64_t n) {
-  IntVec most = {};
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    const IntVec bits = as_int(abs_of(load_some(a + i, n - i)));
-    most = bits > most ? bits : most;
+// Lane i of v[0] becomes f of all lanes of v[i], taken together in a tree.
+template <typename F>
+inline void fold_ints(IntVec (&v)[kLanes], F&& f) {
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < half; ++i) {
+      const Vec a = reinterpret_cast<Vec>(v[i]), b = reinterpret_cast<Vec>(v[i + half]);
+      v[i] = f(reinterpret_cast<IntVec>(zip_low(a, b)), reinterpret_cast<IntVec>(zip_high(a, b)));
+    }
   }
-  std::int32_t largest = 0;
-  for (int i = 0; i < kLanes; ++i) largest = most[i] > largest ? most[i] : largest;
-  return largest;
 }
 
-void quantize_row(const float* a, std::int64_t k, std::int64_t block, std::int8_t* numbers, float* scales, std::int32_t* sums) {
+inline void store_bytes(std::int8_t* to, IntVec x) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to), _mm512_maskz_cvtepi32_epi8(kAllLanes, reinterpret_cast<__m512i>(x)));
+#else
+  typedef std::int8_t Bytes __attribute__((vector_size(kLanes)));
+  const Bytes bytes = __builtin_convertvector(x, Bytes);
+  std::memcpy(to, &bytes, sizeof bytes);
+#endif
+}
+
+// The largest magnitude of n floats, as bits: they have the order of the magnitudes, those of infinities and NaN above all.
+inline IntVec largest_bits(const float* a, std::int64_t n) {
+  IntVec most = {};
+  const auto take = [&](Vec x) {
+    const IntVec bits = as_int(abs_of(x));
+    most = bits > most ? bits : most;
+  };
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) take(load(a + i));
+  if (i < n) take(load_n(a + i, n - i));
+  return most;
+}
+
+// A block of n floats as numbers of a factor, filled up with 0; returns their sum, over the lanes.
+inline IntVec quantize_block(const float* a, std::int64_t n, std::int64_t block, float factor, std::int8_t* numbers) {
   const Vec magic = splat(12582912.0f);  // 1.5 * 2^23
-  for (std::int64_t begin = 0; begin < k; begin += block, numbers += block) {
-    const std::int64_t n = k - begin < block ? k - begin : block;
-    const std::int32_t bits = largest_bits(a + begin, n);
-    const RowQuantization quantization = row_quantization(__builtin_bit_cast(float, bits));
-    const Vec factor = splat(quantization.factor);
-    IntVec sum = {};
-    for (std::int64_t i = 0; i < block; i += kLanes) {
-      IntVec x = {};
-      if (i < n && quantization.factor != 0) {
-        const Vec shifted = load_some(a + begin + i, n - i) * factor + magic;
-        x = reinterpret_cast<IntVec>(reinterpret_cast<BitVec>(shifted) - reinterpret_cast<BitVec>(magic));
-      }
-      sum += x;
-      for (int j = 0; j < kLanes; ++j) numbers[i + j] = static_cast<std::int8_t>(x[j]);
+  const Vec by = splat(factor);
+  IntVec sum = {};
+  std::int64_t i = 0;
+  const auto put = [&](Vec x) {
+    const IntVec rounded = reinterpret_cast<IntVec>(reinterpret_cast<BitVec>(x * by + magic) - reinterpret_cast<BitVec>(magic));
+    sum += rounded;
+    store_bytes(numbers + i, rounded);
+    i += kLanes;
+  };
+  if (factor != 0) {
+    while (i + kLanes <= n) put(load(a + i));
+    if (i < n) put(load_n(a + i, n - i));
+  }
+  for (; i < block; i += kLanes) store_bytes(numbers + i, IntVec{});
+  return sum;
+}
+
+// As many blocks at a time as there are lanes, which one tree over the lanes serves.
+void quantize_row(const float* a, std::int64_t k, std::int64_t block, std::int8_t* numbers, float* scales, std::int32_t* sums) {
+  const auto length = [&](std::int64_t begin) { return k - begin < block ? k - begin : block; };
+  for (std::int64_t begin = 0; begin < k; begin += kLanes * block) {
+    IntVec v[kLanes];
+    int count = 0;
+    for (int i = 0; i < kLanes; ++i) {
+      const std::int64_t at = begin + i * block;
+      v[i] = at < k ? largest_bits(a + at, length(at)) : IntVec{};
+      count += at < k ? 1 : 0;
     }
-    std::int32_t all = 0;
-    for (int i = 0; i < kLanes; ++i) all += sum[i];
-    *scales++ = quantization.scale;
-    *sums++ = all;
+    fold_ints(v, [](IntVec x, IntVec y) { return x > y ? x : y; });
+    float factors[kLanes];
+    for (int i = 0; i < count; ++i) {
+      const RowQuantization q = row_quantization(__builtin_bit_cast(float, static_cast<std::int32_t>(v[0][i])));
+      factors[i] = q.factor;
+      *scales++ = q.scale;
+    }
+    for (int i = 0; i < kLanes; ++i) {
+      v[i] = IntVec{};
+      if (i >= count) continue;
+      const std::int64_t at = begin + i * block;
+      v[i] = quantize_block(a + at, length(at), block, factors[i], numbers);
+      numbers += block;
+    }
+    fold_ints(v, [](IntVec x, IntVec y) { return x + y; });
+    for (int i = 0; i < count; ++i) *sums++ = v[0][i];
   }
 }
 

@@ -13,9 +13,10 @@ namespace {
 
 using namespace matmul_nbits;
 
-constexpr std::int64_t kMostRows = 60;      // of a tile
-constexpr double kStreamTile = 400'000;     // multiply-adds of a tile of one row, some 10 us of reading from memory
-constexpr double kProductTile = 6'000'000;  // and of many
+constexpr std::int64_t kMostRows = 60;       // of a tile
+constexpr double kStreamTile = 400'000;      // multiply-adds of a tile of one row, some 10 us of reading from memory
+constexpr double kProductTile = 6'000'000;   // and of many, at least
+constexpr std::int64_t kTilesPerThread = 2;  // of many rows
 
 struct DotState {
   Isa isa;
@@ -124,15 +125,17 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.b = block_shape(*d.node);
   const Shape& a = d.inputs[kA].shape;
   s.m = a.elements(0, a.rank() - 1);
+  const std::int64_t threads = d.threads;
   s.row_tiles = std::max<std::int64_t>(1, ceil_div(s.m, kMostRows));
+  if (s.row_tiles > threads) s.row_tiles = ceil_div(s.row_tiles, threads) * threads;
   s.rows = ceil_div(s.m, s.row_tiles);
   const std::int64_t width = width_of(), panels = ceil_div(s.b.n, width);
   const double cost =
       static_cast<double>(s.b.k) * static_cast<double>(width) * static_cast<double>(std::max<std::int64_t>(1, s.rows));
-  // As many tiles for each thread as for the others: they are few, and the last ones are waited for.
-  const std::int64_t most = units_per_tile(panels, cost, s.rows > 1 ? kProductTile : kStreamTile), threads = d.threads;
-  const std::int64_t wanted = ceil_div(ceil_div(panels, most), threads) * threads;
-  s.columns = ceil_div(panels, std::max<std::int64_t>(wanted, 1)) * width;
+  // As many tiles for each thread as for the others: they are few, and the last ones are waited for. Each quantizes its rows.
+  const std::int64_t most = ceil_div(panels, units_per_tile(panels, cost, s.rows > 1 ? kProductTile : kStreamTile));
+  const std::int64_t wanted = s.rows > 1 ? ceil_div(kTilesPerThread * threads, s.row_tiles) : ceil_div(most, threads) * threads;
+  s.columns = ceil_div(panels, std::clamp<std::int64_t>(wanted, 1, std::max(most, threads))) * width;
   s.column_tiles = ceil_div(s.b.n, s.columns);
   p->tiles = s.m == 0 ? 0 : checked_mul(s.row_tiles, s.column_tiles);
   const std::int64_t row =
