@@ -178,16 +178,21 @@ void pack_values(const Block& b, std::int64_t first, std::int64_t count, float* 
 
 // ----------------------------------------------------------------------------------------------------- softmax --
 
-// What is added to the scores of keys [t, t + n).
-inline Vec mask_at(const Block& b, std::int64_t row, std::int64_t t, std::int64_t n) {
+// What is added to the scores of keys [t, t + n): n lanes count.
+__attribute__((noinline)) Vec mask_at(const Block& b, std::int64_t row, std::int64_t t, std::int64_t n) {
   if (b.mask != nullptr) {
     const float* p = b.mask + row * b.mask_row + t * b.mask_step;
     return b.mask_step == 0 ? splat(*p) : n == kLanes ? load(p) : load_n(p, n);
   }
-  Vec v = zero();
+  typedef std::uint8_t Bytes __attribute__((vector_size(kLanes)));
   const std::uint8_t* p = b.bool_mask + row * b.mask_row + t * b.mask_step;
-  for (std::int64_t i = 0; i < n; ++i) v[i] = p[i * b.mask_step] != 0 ? 0.0f : -__builtin_inff();
-  return v;
+  Bytes seen = {};
+  if (n == kLanes && b.mask_step == 1) {
+    __builtin_memcpy(&seen, p, sizeof seen);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) seen[i] = p[i * b.mask_step];
+  }
+  return __builtin_convertvector(seen, IntVec) != 0 ? zero() : splat(-__builtin_inff());
 }
 
 __attribute__((noinline)) bool sees_nothing(const Block& b, std::int64_t row, std::int64_t low, std::int64_t high) {
@@ -241,7 +246,7 @@ Vec mask_row(const Block& b, std::int64_t row, float* s, std::int64_t low, std::
 }
 
 // Scores of one row, masked, to weights that do not sum to 1 yet. Returns their sum over the lanes.
-Vec weigh_row(const Block& b, float* s, float top) {
+__attribute__((noinline)) Vec weigh_row(const Block& b, float* s, float top) {
   const Vec shift = splat(top);
   const Vec log2e = splat(1.44269504088896341f);
   const std::int64_t end = round_up(b.keys, kLanes);
@@ -335,8 +340,8 @@ Buffers cut_buffer(const Block& b) {
 
 // Scores of rows [first, first + R) by kLanes keys from t on, read where they lie: kLanes / R keys at a time, so that each key that
 // is loaded serves R rows, and one tree over the lanes as many sums as there are lanes. That tree is the same for any R.
-template <int R, bool Ahead>
-void score_few(const Block& b, const Buffers& f, std::int64_t first, std::int64_t t) {
+template <int R>
+__attribute__((noinline)) void score_few(const Block& b, const Buffers& f, std::int64_t first, std::int64_t t) {
   constexpr int kKeys = kLanes / R;
   const float* const q = b.q + first * b.q_step;
   float* const s = f.scores + first * f.score_step;
@@ -346,7 +351,7 @@ void score_few(const Block& b, const Buffers& f, std::int64_t first, std::int64_
     const float* later[kKeys];
     for (int j = 0; j < kKeys; ++j) {
       keys[j] = row_of(b.k, smaller(t + j, b.keys - 1));
-      if (Ahead) later[j] = row_of(b.k, smaller(t + j + kAhead, b.keys - 1));
+      later[j] = first == 0 ? row_of(b.k, smaller(t + j + kAhead, b.keys - 1)) : keys[j];
     }
     Vec acc[kLanes];
     for (int i = 0; i < kLanes; ++i) acc[i] = zero();
@@ -355,7 +360,7 @@ void score_few(const Block& b, const Buffers& f, std::int64_t first, std::int64_
 #pragma GCC unroll 16
       for (int j = 0; j < kKeys; ++j) {
         k[j] = get(keys[j] + d);
-        if (Ahead) __builtin_prefetch(later[j] + d, 0, 2);
+        __builtin_prefetch(later[j] + d, 0, 2);
       }
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
@@ -378,25 +383,8 @@ void score_in_place(const Block& b, const Buffers& f) {
   for (std::int64_t t = 0; t < b.keys; t += kLanes) {
     if (stops(b.points, b.queries * kLanes * b.depth)) return;
     std::int64_t i = 0;
-    if (b.queries >= 4) {
-      score_few<4, true>(b, f, 0, t);
-      i = 4;
-    } else if (b.queries >= 2) {
-      score_few<2, true>(b, f, 0, t);
-      i = 2;
-    } else {
-      score_few<1, true>(b, f, 0, t);
-      i = 1;
-    }
-    if (i + 4 <= b.queries) {
-      score_few<4, false>(b, f, i, t);
-      i += 4;
-    }
-    if (i + 2 <= b.queries) {
-      score_few<2, false>(b, f, i, t);
-      i += 2;
-    }
-    if (i < b.queries) score_few<1, false>(b, f, i, t);
+    for (; i + 4 <= b.queries; i += 4) score_few<4>(b, f, i, t);
+    for (; i < b.queries; ++i) score_few<1>(b, f, i, t);
   }
 }
 

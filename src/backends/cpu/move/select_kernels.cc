@@ -35,9 +35,11 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// f(where each input begins, where the output does, elements of this run) for the elements of the tiles.
-template <typename F>
-void each_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F&& f) {
+// Elements [at, at + n) of the output, whose inputs begin at `from`. `context`: what run_tiles was given.
+using RunFn = void (*)(const void* context, const std::int64_t* from, std::int64_t at, std::int64_t n);
+
+// Calls `run` for the elements of the tiles.
+void run_tiles(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, RunFn run, const void* context) {
   const auto& s = args.plan->state<SelectState>();
   const WalkAxes<kMost>& axes = s.axes;
   CancelPoints points = points_of(cancel);
@@ -54,10 +56,19 @@ void each_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
         row /= axes.dims[i];
       }
       if (stops(&points, n * 2 + kFarElement * axes.rank)) return;
-      f(from, at, n);
+      run(context, from, at, n);
       at += n;
     }
   }
+}
+
+// f(where each input begins, where the output does, elements of this run) for the elements of the tiles.
+template <typename F>
+void each_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, const F& f) {
+  const RunFn run = [](const void* context, const std::int64_t* from, std::int64_t at, std::int64_t n) {
+    (*static_cast<const F*>(context))(from, at, n);
+  };
+  run_tiles(args, begin, end, cancel, run, &f);
 }
 
 template <typename T>
@@ -101,22 +112,25 @@ void where(const KernelArgs& args, std::int64_t begin, std::int64_t end, const C
   }
 }
 
-// y[i] = op(x[i], z[i]), a bool. x is input X, and z the other one.
-template <typename T, int X = 0, typename Op>
-void run_pairs(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, Op op) {
+// y[i] = op(x[i], z[i]), a bool. x is input `left`, and z the other one.
+template <typename T, typename Op>
+void run_pairs(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, Op op, int left = 0) {
   const std::int64_t(&step)[kMost] = args.plan->state<SelectState>().axes.steps[0];
+  const std::int64_t x_step = step[left], z_step = step[1 - left];
   each_run(args, begin, end, cancel, [&](const std::int64_t* from, std::int64_t at, std::int64_t n) {
-    const T* x = args.in<T>(X) + from[X];
-    const T* z = args.in<T>(1 - X) + from[1 - X];
+    const T* x = args.in<T>(left) + from[left];
+    const T* z = args.in<T>(1 - left) + from[1 - left];
     std::uint8_t* y = args.out<std::uint8_t>() + at;
-    if (step[X] == 1 && step[1 - X] == 1) {
+    if (x_step == 1 && z_step == 1) {
       for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], z[i]);
-    } else if (step[0] == 1 && step[1] == 0) {
-      const T b = X == 0 ? *z : *x;
-      const T* const all = X == 0 ? x : z;
-      for (std::int64_t i = 0; i < n; ++i) y[i] = X == 0 ? op(all[i], b) : op(b, all[i]);
+    } else if (x_step == 1 && z_step == 0) {
+      const T b = *z;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], b);
+    } else if (x_step == 0 && z_step == 1) {
+      const T a = *x;
+      for (std::int64_t i = 0; i < n; ++i) y[i] = op(a, z[i]);
     } else {
-      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i * step[X]], z[i * step[1 - X]]);
+      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i * x_step], z[i * z_step]);
     }
   });
 }
@@ -177,17 +191,22 @@ Refusal compare_supports(const OpDesc& d) {
 
 enum class Order { kEqual, kLess, kLessOrEqual };
 
-// X: the input that is on the left. a > b is b < a.
-template <Order O, int X = 0>
-void compare(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+// `left`: the input that is on the left. a > b is b < a.
+template <Order O>
+void compare_from(int left, const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto op = [](auto a, auto b) {
     return static_cast<std::uint8_t>(O == Order::kEqual ? a == b : O == Order::kLess ? a < b : a <= b);
   };
   switch (args.desc->inputs[0].dtype) {
-    case DType::kFloat32: return run_pairs<float, X>(args, begin, end, cancel, op);
-    case DType::kInt64: return run_pairs<std::int64_t, X>(args, begin, end, cancel, op);
-    default: return run_pairs<std::int32_t, X>(args, begin, end, cancel, op);
+    case DType::kFloat32: return run_pairs<float>(args, begin, end, cancel, op, left);
+    case DType::kInt64: return run_pairs<std::int64_t>(args, begin, end, cancel, op, left);
+    default: return run_pairs<std::int32_t>(args, begin, end, cancel, op, left);
   }
+}
+
+template <Order O, int X>
+void compare(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  compare_from<O>(X, args, begin, end, cancel);
 }
 
 template <Order O, int X = 0>
