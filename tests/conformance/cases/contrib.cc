@@ -228,6 +228,18 @@ void add_attentions(Cases* all) {
     if (t.window > 0) c.integer("local_window_size", t.window);
     all->push_back(c.integer("do_rotary", 1).outputs(3));
   }
+  // Windows of a prompt, whose blocks of rows begin behind keys that none of them sees.
+  for (const std::int64_t past : {0, 90}) {
+    const std::int64_t steps = 200, total = past + steps;
+    Case c = contrib("GroupQueryAttention").x({1, steps, 2 * 16}).x({1, steps, 16}).x({1, steps, 16});
+    if (past == 0) {
+      c.absent().absent();
+    } else {
+      c.x({1, 1, past, 16}).x({1, 1, past, 16});
+    }
+    c.literal({kI32, {1}}, {static_cast<double>(total - 1)}).scalar(kI32, static_cast<double>(total));
+    all->push_back(c.integer("num_heads", 2).integer("kv_num_heads", 1).integer("local_window_size", 40).outputs(3));
+  }
   Case packed = contrib("GroupQueryAttention").x({2, 5, 64}).absent().absent().absent().absent();
   packed.literal({kI32, {2}}, {4, 4}).scalar(kI32, 5);
   all->push_back(packed.integer("num_heads", 4).integer("kv_num_heads", 2).integer("smooth_softmax", 1).real("softcap", 1.5f));

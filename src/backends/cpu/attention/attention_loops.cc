@@ -2,6 +2,7 @@
 // for others they are packed, a panel of columns at a time, and so are the values, some rows at a time.
 #include "backends/cpu/attention/attention_loops.h"
 
+#include "backends/cpu/attention/attention_product.h"
 #include "backends/cpu/simd/copy.h"
 #include "backends/cpu/simd/lanes.h"
 
@@ -12,116 +13,12 @@ using simd_attention::Block;
 using simd_attention::kFewRows;
 using simd_attention::Rows;
 
-// Register tiles of kMr rows by kNv vectors; kKc rows of packed values stay in L1.
-#if defined(__AVX512F__)
-constexpr int kMr = 6, kNv = 4, kKc = 128;
-#elif defined(__AVX2__)
-constexpr int kMr = 6, kNv = 2, kKc = 64;
-#else
-constexpr int kMr = 4, kNv = 2, kKc = 64;
-#endif
 constexpr std::int64_t kAhead = 64;           // rows of keys that are read where they lie come near so early
 constexpr std::int64_t kKeysPerPoint = 8192;  // of a row, a multiple of two vectors
 
 inline std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-
-// ---------------------------------------------------------------------------------------------------- products --
-
-struct Product {
-  const float* a;
-  std::int64_t lda;
-  const float* b;
-  std::int64_t ldb;
-  std::int64_t k;
-  const float* start;  // where the chains go on from; null: 0
-  std::int64_t ld_start;
-  float* c;  // may be `start`
-  std::int64_t ldc;
-  float scale;             // of the result
-  const float* row_scale;  // nullable: instead, for each row
-};
-
-// c[R][NV vectors] = (start + a b) * scale, one chain of multiply-adds for each element.
-template <int R, int NV>
-void micro(const Product& g) {
-  Vec acc[R][NV];
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < NV; ++v) acc[r][v] = g.start == nullptr ? zero() : load(g.start + r * g.ld_start + v * kLanes);
-  }
-  const float* a = g.a;
-  const float* a3 = g.a + (R > 3 ? 3 * g.lda : 0);
-  const float* b = g.b;
-  const std::int64_t lda = g.lda;
-  const std::int64_t ldb = g.ldb;
-  for (std::int64_t k = 0; k < g.k; ++k) {
-    Vec bv[NV];
-#pragma GCC unroll 8
-    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec x = splat(r < 3 ? a[r * lda] : a3[(r - 3) * lda]);
-#pragma GCC unroll 8
-      for (int v = 0; v < NV; ++v) acc[r][v] = fma(x, bv[v], acc[r][v]);
-    }
-    ++a;
-    ++a3;
-    b += ldb;
-  }
-  for (int r = 0; r < R; ++r) {
-    const Vec scale = splat(g.row_scale == nullptr ? g.scale : g.row_scale[r]);
-    for (int v = 0; v < NV; ++v) store(g.c + r * g.ldc + v * kLanes, acc[r][v] * scale);
-  }
-}
-
-using MicroFn = void (*)(const Product&);
-#if defined(__AVX512F__)
-#define EVN_MICROS(R) \
-  { micro<R, 1>, micro<R, 2>, micro<R, 3>, micro<R, 4> }
-#else
-#define EVN_MICROS(R) \
-  { micro<R, 1>, micro<R, 2> }
-#endif
-constexpr MicroFn kMicros[][kNv] = {
-    EVN_MICROS(1), EVN_MICROS(2), EVN_MICROS(3), EVN_MICROS(4),
-#if defined(__AVX2__)
-    EVN_MICROS(5), EVN_MICROS(6),
-#endif
-};
-
-// A product of one row takes so many vectors of columns at a time: as many chains of multiply-adds as hide their latency.
-constexpr std::int64_t kRowNv = 8;
-static_assert(kRowNv > kNv);
-
-// `rows` rows by `vectors` vectors of columns, in register tiles of like heights.
-void product(CancelPoints* points, Product g, std::int64_t rows, std::int64_t vectors) {
-  if (rows == 1 && vectors == kRowNv) {
-    if (!stops(points, vectors * kLanes * g.k)) micro<1, kRowNv>(g);
-    return;
-  }
-  const std::int64_t blocks = (rows + kMr - 1) / kMr;
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const std::int64_t height = rows / blocks + (i < rows % blocks ? 1 : 0);
-    if (stops(points, height * vectors * kLanes * g.k)) return;
-    kMicros[height - 1][vectors - 1](g);
-    g.a += height * g.lda;
-    g.c += height * g.ldc;
-    if (g.start != nullptr) g.start += height * g.ld_start;
-    if (g.row_scale != nullptr) g.row_scale += height;
-  }
-}
-
-// Cuts `vectors` vectors of columns into panels of up to kNv: f(first vector, vectors of the panel).
-template <typename F>
-inline void each_panel(std::int64_t vectors, F f) {
-  const std::int64_t panels = (vectors + kNv - 1) / kNv;
-  for (std::int64_t i = 0, at = 0; i < panels; ++i) {
-    const std::int64_t width = vectors / panels + (i < vectors % panels ? 1 : 0);
-    f(at, width);
-    at += width;
-  }
-}
 
 // ----------------------------------------------------------------------------------------------------- packing --
 
@@ -451,7 +348,47 @@ void weigh_values(const Block& b, const Buffers& f) {
   }
 }
 
-void run(const Block& b) {
+// Passes over keys before the first that any row sees. Their number is a multiple of two vectors and, where they are past, of whole
+// pages, so that the sums over the others are the same.
+void skip_keys(Block* b) {
+  std::int64_t skipped = larger(0, smaller(b->first_low, b->keys));
+  std::int64_t unit = 2 * kLanes;
+  for (const Rows* r : {&b->k, &b->v}) {
+    if (r->pages == nullptr) continue;
+    skipped = smaller(skipped, r->past_count);
+    unit = larger(unit, r->page_mask + 1);
+  }
+  skipped -= skipped % unit;
+  if (skipped == 0) return;
+  for (Rows* r : {&b->k, &b->v}) {
+    const std::int64_t past = smaller(skipped, r->past_count);
+    if (r->pages != nullptr) {
+      r->pages += past >> r->page_shift;
+    } else if (r->past != nullptr) {
+      r->past += past * r->past_step;
+    }
+    r->past_count -= past;
+    r->row += (skipped - past) * r->step;
+  }
+  if (b->mask != nullptr) b->mask += skipped * b->mask_step;
+  if (b->bool_mask != nullptr) b->bool_mask += skipped * b->mask_step;
+  b->keys -= skipped;
+  b->first_low -= skipped;
+  b->first_high -= skipped;
+  b->visible_keys -= skipped;
+}
+
+// Leaves out keys that no row of the block sees: a causal block is half of a square, a window a strip of it.
+Block of_seen_keys(Block b) {
+  if (!b.blind_is_zero) return b;
+  const std::int64_t high = smaller(b.visible_keys, b.first_high + (b.queries - 1) * b.slope);
+  b.keys = smaller(b.keys, larger(high, 1));
+  skip_keys(&b);
+  return b;
+}
+
+void run(const Block& block) {
+  const Block b = of_seen_keys(block);
   const Buffers f = cut_buffer(b);
   if (b.keys == 0) {
     for (std::int64_t i = 0; i < b.queries; ++i) {
@@ -481,6 +418,17 @@ void weigh(const Block& b, std::int64_t first, std::int64_t count, float* scores
   }
 }
 
+void rotate(const float* x, const float* cosines, const float* sines, std::int64_t pairs, std::int64_t rest, float* y) {
+  for (std::int64_t p = 0; p < pairs; p += kLanes) {
+    const std::int64_t n = pairs - p;
+    const Vec a = load_some(x + p, n), b = load_some(x + pairs + p, n);
+    const Vec c = load_some(cosines + p, n), s = load_some(sines + p, n);
+    store_some(y + p, c * a - s * b, n);
+    store_some(y + pairs + p, s * a + c * b, n);
+  }
+  for (std::int64_t i = 2 * pairs, end = i + rest; i < end; i += kLanes) store_some(y + i, load_some(x + i, end - i), end - i);
+}
+
 void scale_rows(float* rows, std::int64_t step, std::int64_t count, std::int64_t n, const float* scales) {
   for (std::int64_t i = 0; i < count; ++i, rows += step) {
     const Vec scale = splat(scales[i]);
@@ -493,6 +441,6 @@ void scale_rows(float* rows, std::int64_t step, std::int64_t count, std::int64_t
 }  // namespace
 
 extern const simd_attention::Loops loops_attention;
-const simd_attention::Loops loops_attention = {run, buffer_floats, weigh, scale_rows};
+const simd_attention::Loops loops_attention = {run, buffer_floats, weigh, scale_rows, rotate};
 
 }  // namespace evn::EVN_ISA

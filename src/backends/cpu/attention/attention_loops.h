@@ -70,6 +70,8 @@ struct Loops {
   // into weights that do not sum to 1 yet. inverse[i], of whole vectors, becomes 1 / the sum of a row's.
   void (*weigh)(const Block& block, std::int64_t first, std::int64_t count, float* scores, std::int64_t step, float* inverse);
   void (*scale_rows)(float* rows, std::int64_t step, std::int64_t count, std::int64_t n, const float* scales);
+  // Rotary embedding of one row: element i < pairs and element pairs + i are turned by an angle; `rest` elements behind are copied.
+  void (*rotate)(const float* x, const float* cosines, const float* sines, std::int64_t pairs, std::int64_t rest, float* y);
 };
 const Loops& loops(Isa isa);
 

@@ -98,11 +98,11 @@ std::uint32_t paged_inputs(const OpDesc&) { return 1u << Input::kPastKey | 1u <<
 
 // The first 2 * pairs elements of a row, turned by the angles of its position.
 void turn(const GroupQueryState& s, const float* x, const float* cosines, const float* sines, float* y) {
-  const std::int64_t step = s.interleaved ? 2 : 1, apart = s.interleaved ? 1 : s.pairs;
+  if (!s.interleaved) return simd_attention::loops(s.isa).rotate(x, cosines, sines, s.pairs, s.depth - 2 * s.pairs, y);
   for (std::int64_t p = 0; p < s.pairs; ++p) {
-    const float a = x[p * step], b = x[p * step + apart];
-    y[p * step] = cosines[p] * a - sines[p] * b;
-    y[p * step + apart] = sines[p] * a + cosines[p] * b;
+    const float a = x[2 * p], b = x[2 * p + 1];
+    y[2 * p] = cosines[p] * a - sines[p] * b;
+    y[2 * p + 1] = sines[p] * a + cosines[p] * b;
   }
   std::copy(x + 2 * s.pairs, x + s.depth, y + 2 * s.pairs);
 }
@@ -133,8 +133,9 @@ class Blocks {
     a.q = given(0, b, h, first);
     a.k = rows_of(1, b, group, past);
     a.v = rows_of(2, b, group, past);
-    if (s_.rotates && !turn_rows(b, first, past, &a)) return;
-    if (block == 0 && h % (s_.heads / s_.groups) == 0) {
+    const bool stores = block == 0 && h % (s_.heads / s_.groups) == 0;
+    if (s_.rotates && !turn_rows(b, first, past, stores, &a)) return;
+    if (stores) {
       store(1, b, group, past, a.k);
       store(2, b, group, past, a.v);
     }
@@ -198,13 +199,15 @@ class Blocks {
     return position;
   }
 
-  // Puts turned queries and new keys in the place of those given. False: the run is to stop.
-  bool turn_rows(std::int64_t b, std::int64_t first, std::int64_t past, simd_attention::Block* a) const {
+  // Puts turned queries and new keys in the place of those given; keys that no query of the block sees only where the block
+  // `stores` them. False: the run is to stop.
+  bool turn_rows(std::int64_t b, std::int64_t first, std::int64_t past, bool stores, simd_attention::Block* a) const {
     float* const q = buffer_ + s_.buffer_floats;
     float* const k = q + s_.rows * s_.depth;
     const auto* const cosines = args_.in<float>(Input::kCosine);
     const auto* const sines = args_.in<float>(Input::kSine);
-    for (std::int64_t step = 0; step < s_.steps; ++step) {
+    const std::int64_t end = stores || !s_.causal ? s_.steps : std::min(s_.steps, first + a->queries);
+    for (std::int64_t step = 0; step < end; ++step) {
       if (stops(points_, 8 * s_.depth)) return false;
       const std::int64_t at = position_of(b, step, past) * s_.pairs;
       turn(s_, a->k.row + step * a->k.step, cosines + at, sines + at, k + step * s_.depth);
