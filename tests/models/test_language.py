@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 CASES = {
     "groups": dict(heads=8, groups=2, depth=64),
-    "one_group_of_an_odd_number": dict(heads=7, groups=1, depth=24),
+    "one_group_of_an_odd_number": dict(heads=7, groups=1, depth=48),
     "more_heads_than_a_block": dict(heads=22, groups=1, depth=16),
     "a_window": dict(heads=4, groups=2, depth=32, window=40),
     "a_window_without_groups": dict(heads=3, groups=3, depth=16, window=7),
