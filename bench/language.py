@@ -24,7 +24,7 @@ import time
 import numpy
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-STEPS = 8  # of a turn
+STEPS = 24  # of a turn
 WORDS = 32000
 
 

@@ -17,7 +17,7 @@ SHAPES = {
     "qwen2": ("Qwen2Config", dict(num_hidden_layers=24, hidden_size=896, intermediate_size=4864, num_attention_heads=14, num_key_value_heads=2,
                                   vocab_size=32000)),
     "phi3": ("Phi3Config", dict(num_hidden_layers=8, hidden_size=768, intermediate_size=2048, num_attention_heads=12, num_key_value_heads=12,
-                                vocab_size=32000, pad_token_id=0)),
+                                vocab_size=32000, pad_token_id=0, original_max_position_embeddings=8192)),
     "gemma": ("GemmaConfig", dict(num_hidden_layers=6, hidden_size=640, intermediate_size=2048, num_attention_heads=4, num_key_value_heads=1,
                                   head_dim=256, vocab_size=32000)),
 }

@@ -250,24 +250,23 @@ __attribute__((noinline)) void score_few(const Block& b, const Buffers& f, std::
       keys[j] = row_of(b.k, smaller(t + j, b.keys - 1));
       later[j] = first == 0 ? row_of(b.k, smaller(t + j + kAhead, b.keys - 1)) : keys[j];
     }
+    // Key by key, as they lie in memory: the hardware's prefetchers follow one stream.
     Vec acc[kLanes];
-    for (int i = 0; i < kLanes; ++i) acc[i] = zero();
-    const auto add = [&](std::int64_t d, auto get) {
-      Vec k[kKeys];
-#pragma GCC unroll 16
-      for (int j = 0; j < kKeys; ++j) {
-        k[j] = get(keys[j] + d);
+    for (int j = 0; j < kKeys; ++j) {
+      Vec sum[R];
+      for (int r = 0; r < R; ++r) sum[r] = zero();
+      for (std::int64_t d = 0; d < whole; d += kLanes) {
         __builtin_prefetch(later[j] + d, 0, 2);
-      }
+        const Vec k = load(keys[j] + d);
 #pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) {
-        const Vec x = get(q + r * b.q_step + d);
-#pragma GCC unroll 16
-        for (int j = 0; j < kKeys; ++j) acc[r * kKeys + j] = fma(x, k[j], acc[r * kKeys + j]);
+        for (int r = 0; r < R; ++r) sum[r] = fma(load(q + r * b.q_step + d), k, sum[r]);
       }
-    };
-    for (std::int64_t d = 0; d < whole; d += kLanes) add(d, [](const float* p) { return load(p); });
-    if (rest > 0) add(whole, [&](const float* p) { return load_n(p, rest); });
+      if (rest > 0) {
+        const Vec k = load_n(keys[j] + whole, rest);
+        for (int r = 0; r < R; ++r) sum[r] = fma(load_n(q + r * b.q_step + whole, rest), k, sum[r]);
+      }
+      for (int r = 0; r < R; ++r) acc[r * kKeys + j] = sum[r];
+    }
     fold_all(acc);
     float sums[kLanes];
     store(sums, acc[0] * splat(b.scale));
@@ -322,7 +321,7 @@ void weigh_values_in_place(const Block& b, const Buffers& f) {
   const bool few = b.queries <= kFewRows;
   for (std::int64_t t = 0, count = 0; t < b.keys; t += count) {
     const bool is_past = t < b.v.past_count;
-    count = smaller((is_past ? b.v.past_count : b.keys) - t, few ? kAhead / 2 : kKc);
+    count = smaller((is_past ? b.v.past_count : b.keys) - t, few ? kAhead : kKc);
     if (is_past && b.v.pages != nullptr) count = smaller(count, b.v.page_mask + 1 - (t & b.v.page_mask));
     if (few) expect(b.v, smaller(t + kAhead, b.keys), smaller(count, larger(0, b.keys - t - kAhead)), b.value_depth);
     add_values(b, f, row_of(b.v, t), is_past ? b.v.past_step : b.v.step, t, count);
