@@ -8,26 +8,31 @@ import numpy
 class Case:
     name: str
     op: str
-    inputs: list  # of arrays, or shapes of float32 with a normal distribution
+    inputs: list  # of functions of a generator, or shapes of float32 with a normal distribution; None: not given
     attributes: dict
     constants: set
     outputs: int
     opset: int
     domain: str
+    open: set = dataclasses.field(default_factory=set)  # inputs whose dims the model leaves open
+
+    def input_names(self):
+        return ["" if value is None else f"x{i}" for i, value in enumerate(self.inputs)]
 
     def feeds(self, random):
         return {f"x{i}": random.normal(size=value).astype("float32") if isinstance(value, tuple) else value(random)
-                for i, value in enumerate(self.inputs)}
+                for i, value in enumerate(self.inputs) if value is not None}
 
 
 def cases():
-    return [case for family in (products, block_weights, convolutions, pools, normalizations, reductions, elementwise, moves, gathers, resizes, detection, sorting,
+    return [case for family in (products, block_weights, attentions, convolutions, pools, normalizations, reductions, elementwise, moves, gathers, resizes, detection, sorting,
                                 recurrent, others) for case in family()]
 
 
-def case(op, *inputs, note="", constants=(), outputs=1, opset=20, domain="", **attributes):
+def case(op, *inputs, note="", constants=(), outputs=1, opset=20, domain="", opened=(), **attributes):
     shapes = " ".join("x".join(map(str, value)) for value in inputs if isinstance(value, tuple))
-    return Case(f"{op} {note} {shapes}".replace("  ", " "), op, list(inputs), attributes, {f"x{i}" for i in constants}, outputs, opset, domain)
+    return Case(f"{op} {note} {shapes}".replace("  ", " "), op, list(inputs), attributes, {f"x{i}" for i in constants}, outputs, opset, domain,
+                {f"x{i}" for i in opened})
 
 
 def typed(dtype, *shape, low=0, high=100):
@@ -67,6 +72,26 @@ def block_weights():
             yield case("MatMulNBits", (1, rows, k), typed("uint8", n, k // 32, 4 * bits, high=256),
                        lambda random, n=n, k=k: random.uniform(0.001, 0.01, n * k // 32).astype("float32"), constants=[1, 2], domain="com.microsoft",
                        note=f"{bits} bits level {level} {k}x{n}", K=k, N=n, bits=bits, block_size=32, accuracy_level=level)
+
+
+def attentions():
+    """Attention as onnxruntime's optimizer and exporters of language models write it: encoders with a mask, single steps and prompts."""
+    for batch, steps, width, heads in ((1, 128, 768, 12), (4, 32, 384, 6)):
+        mask = typed("int32", batch, steps, low=1, high=2)
+        yield case("Attention", (batch, steps, width), small(width, 3 * width), (3 * width,), mask, constants=[1, 2], domain="com.microsoft",
+                   note="com.microsoft with a mask", num_heads=heads)
+        yield case("MultiHeadAttention", *[(batch, steps, width)] * 3, (3 * width,), mask, constants=[3], domain="com.microsoft",
+                   note="bias and mask", num_heads=heads)
+    yield case("MultiHeadAttention", (1, 1, 512), (1, 1, 512), (1, 1, 512), None, None, None, (1, 8, 447, 64), (1, 8, 447, 64), outputs=3,
+               domain="com.microsoft", note="a step with a past", num_heads=8)
+    yield case("Attention", (1, 8, 1, 64), (1, 2, 1024, 64), (1, 2, 1024, 64), opset=23)
+    yield case("Attention", (1, 12, 128, 64), (1, 12, 128, 64), (1, 12, 128, 64), opset=23)
+    for heads, groups, steps, past, more in ((16, 4, 1, 1024, {}), (12, 12, 1, 1024, {}), (16, 4, 128, 0, {}), (16, 4, 256, 0, {"local_window_size": 64}),
+                                             (8, 4, 64, 64, {"softcap": 30.0})):
+        total = steps + past
+        yield case("GroupQueryAttention", (1, steps, heads * 64), (1, steps, groups * 64), (1, steps, groups * 64), (1, groups, past, 64),
+                   (1, groups, past, 64), fixed([total - 1], "int32"), fixed(total, "int32"), outputs=3, domain="com.microsoft",
+                   note=" ".join(more), opened=[3, 4], num_heads=heads, kv_num_heads=groups, **more)
 
 
 def convolutions():

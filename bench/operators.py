@@ -36,9 +36,10 @@ def model_of(case, feeds):
         if name in case.constants:
             initializers.append(helper.make_tensor(name, dtype, value.shape, value.tobytes(), raw=True))
         else:
-            inputs.append(helper.make_tensor_value_info(name, dtype, value.shape))
+            dims = [f"{name}_{axis}" for axis in range(value.ndim)] if name in case.open else value.shape
+            inputs.append(helper.make_tensor_value_info(name, dtype, dims))
     outputs = [f"y{i}" for i in range(case.outputs)]
-    node = helper.make_node(case.op, list(feeds), outputs, domain=case.domain, **case.attributes)
+    node = helper.make_node(case.op, case.input_names(), outputs, domain=case.domain, **case.attributes)
     made = [helper.make_empty_tensor_value_info(name) for name in outputs]
     opsets = [helper.make_opsetid("", case.opset)] + ([helper.make_opsetid(case.domain, 1)] if case.domain else [])
     return helper.make_model(helper.make_graph([node], "g", inputs, made, initializers), opset_imports=opsets, ir_version=10).SerializeToString()

@@ -21,6 +21,7 @@ constexpr Pass kPasses[] = {
     {"resolve_branches", "keeps the branch of an If whose condition is known", resolve_branches},
     {"plain_operators", "takes operators of com.microsoft apart into those of ONNX", plain_operators},
     {"expand_einsum", "computes Einsum by transpositions, sums and products of matrices", expand_einsum},
+    {"expand_attention", "computes attention of com.microsoft by products and the Attention of ONNX", expand_attention},
     {"expand_variadic", "computes sums, means and extremes of several operands two by two", expand_variadic},
     {"sink_constants", "moves a constant factor or sum behind what it commutes with", sink_constants},
     {"fuse_byte_tables", "looks element-wise functions of bytes up in a table", fuse_byte_tables},

@@ -10,6 +10,7 @@ bool fold_constants(Graph& graph, const PassContext& context);
 bool resolve_branches(Graph& graph, const PassContext& context);
 bool plain_operators(Graph& graph, const PassContext& context);
 bool expand_einsum(Graph& graph, const PassContext& context);
+bool expand_attention(Graph& graph, const PassContext& context);
 bool expand_variadic(Graph& graph, const PassContext& context);
 bool sink_constants(Graph& graph, const PassContext& context);
 bool fuse_byte_tables(Graph& graph, const PassContext& context);
