@@ -31,24 +31,31 @@ std::int64_t broadcast_offset(const Shape& from, const Shape& out, std::int64_t 
   return offset;
 }
 
+constexpr std::int64_t kAtOnce = 256;  // elements
+
+// Where elements [begin, begin + n) of the output are in an input.
+void find_elements(const Shape& from, const Shape& out, std::int64_t begin, std::int64_t n, std::int64_t* at) {
+  const bool dense = from.elements() == out.elements();
+  for (std::int64_t i = 0; i < n; ++i) at[i] = dense ? begin + i : broadcast_offset(from, out, begin + i);
+}
+
 // y = finish(fold(fold(x0, x1), x2) ...), in A, some elements at a time; all inputs of these are read before they are written, so
 // that y may be one of them.
 template <typename T, typename A, typename Fold, typename Finish>
 void fold_inputs(const ReferenceContext& c, Fold&& fold, Finish&& finish) {
-  constexpr std::int64_t kAtOnce = 256;
   const Shape& out = c.output().desc.shape;
   const std::int64_t count = out.elements();
   T* const y = c.output().as<T>();
   A values[kAtOnce];
+  std::int64_t at[kAtOnce];
   for (std::int64_t begin = 0; begin < count; begin += kAtOnce) {
     const std::int64_t n = std::min(kAtOnce, count - begin);
     for (std::size_t input = 0; input < c.inputs.size(); ++input) {
       cancellation_point(n);
       const T* const x = c.inputs[input].as<T>();
-      const Shape& shape = c.inputs[input].desc.shape;
-      const bool dense = shape.elements() == count;
+      find_elements(c.inputs[input].desc.shape, out, begin, n, at);
       for (std::int64_t i = 0; i < n; ++i) {
-        const A element = x[dense ? begin + i : broadcast_offset(shape, out, begin + i)];
+        const A element = x[at[i]];
         values[i] = input == 0 ? element : fold(values[i], element);
       }
     }
@@ -62,21 +69,16 @@ bool is_nan(T x) {
   else return false;
 }
 
-void reference_min(const ReferenceContext& c) {
+void extreme_of_inputs(const ReferenceContext& c, bool largest) {
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
     using T = decltype(zero);
     fold_inputs<T, T>(
-        c, [](T a, T b) { return is_nan(a) || a < b ? a : b; }, [](T a) { return a; });
+        c, [largest](T a, T b) { return is_nan(a) || (largest ? a > b : a < b) ? a : b; }, [](T a) { return a; });
   });
 }
 
-void reference_max(const ReferenceContext& c) {
-  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    fold_inputs<T, T>(
-        c, [](T a, T b) { return is_nan(a) || a > b ? a : b; }, [](T a) { return a; });
-  });
-}
+void reference_min(const ReferenceContext& c) { extreme_of_inputs(c, false); }
+void reference_max(const ReferenceContext& c) { extreme_of_inputs(c, true); }
 
 void sum_inputs(const ReferenceContext& c, double divisor) {
   dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {

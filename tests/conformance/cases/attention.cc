@@ -77,6 +77,7 @@ void add_attention_cases(Cases* all) {
     all->push_back(
         Case("Attention", 23).x({2, 4, 3, 5}).x({2, 2, 6, 5}).x({2, 2, 6, 7}).integer("softmax_precision", precision).batch(7));
   }
+  all->push_back(Case("Attention", 24).x({2, 4, 3, 8}).x({2, 2, 20, 8}).x({2, 2, 20, 8}).x({3, 20}).real("softcap", 2));
   // A single query, whose heads stand in the place of rows.
   for (const Shape& mask : {Shape{2, 8, 1, 70}, Shape{1, 1, 1, 70}, Shape{8, 1, 70}}) {
     all->push_back(Case("Attention", 23).x({2, 8, 1, 20}).x({2, 2, 70, 20}).x({2, 2, 70, 12}).in(DType::kBool, mask));

@@ -240,6 +240,14 @@ void add_attentions(Cases* all) {
     c.literal({kI32, {1}}, {static_cast<double>(total - 1)}).scalar(kI32, static_cast<double>(total));
     all->push_back(c.integer("num_heads", 2).integer("kv_num_heads", 1).integer("local_window_size", 40).outputs(3));
   }
+  // Sinks, a cap and a bias, of a step whose heads are rows and of a prompt.
+  for (const std::int64_t steps : {1, 5}) {
+    const std::int64_t total = 40 + steps;
+    Case c = contrib("GroupQueryAttention").x({2, steps, 8 * 8}).x({2, steps, 2 * 8}).x({2, steps, 2 * 8});
+    c.x({2, 2, 40, 8}).x({2, 2, 40, 8}).literal({kI32, {2}}, {static_cast<double>(total - 1), static_cast<double>(total - 9)});
+    c.scalar(kI32, static_cast<double>(total)).absent().absent().absent().x({1, 8, steps, total}).x({8});
+    all->push_back(c.integer("num_heads", 8).integer("kv_num_heads", 2).real("softcap", 2).outputs(3));
+  }
   Case packed = contrib("GroupQueryAttention").x({2, 5, 64}).absent().absent().absent().absent();
   packed.literal({kI32, {2}}, {4, 4}).scalar(kI32, 5);
   all->push_back(packed.integer("num_heads", 4).integer("kv_num_heads", 2).integer("smooth_softmax", 1).real("softcap", 1.5f));

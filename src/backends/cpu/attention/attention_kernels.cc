@@ -25,7 +25,7 @@ constexpr Refusal kNoSteps = "no fused steps";
 
 struct AttentionState {
   Isa isa;
-  float scale;
+  float scale, softcap;
   bool bool_mask, has_mask, blind_is_zero;
   AttentionOperand q, k, v;
   std::int64_t batch, heads, group, queries, keys, past, depth, value_depth;
@@ -165,7 +165,6 @@ Refusal supports(const OpDesc& d) {
     const DType dtype = d.inputs[static_cast<std::size_t>(i)].dtype;
     if (dtype != DType::kFloat32 && !(i == Input::kMask && dtype == DType::kBool)) return kNeedsFloat32;
   }
-  if (attr_float(*d.node, Attr::kSoftcap) != 0) return "without softcap only";
   const std::int64_t precision = attr_int(*d.node, Attr::kPrecision);
   if (precision != 0 && precision != EVN_DTYPE_FLOAT32) return "softmax_precision is not float32";
   if (d.outputs.size() > 3 && d.outputs[3].dtype != DType::kUndefined) return "scores are an output";
@@ -227,6 +226,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   if (attr_int(node, Attr::kIsCausal) != 0) s.right = 0;
   const float given = attr_float(node, Attr::kScale);
   s.scale = given != 0 ? given : static_cast<float>(1 / std::sqrt(static_cast<double>(s.depth)));
+  s.softcap = attr_float(node, Attr::kSoftcap);
   s.blind_is_zero = true;
   finish_plan(d, p);
 }
@@ -278,6 +278,7 @@ class Blocks {
     a.depth = s_.depth;
     a.value_depth = s_.value_depth;
     a.scale = s_.scale;
+    a.softcap = s_.softcap;
     a.visible_keys = s_.visible;
     a.blind_is_zero = s_.blind_is_zero;
     a.y = args_.out<float>() + b * s_.y_step[0] + h * s_.y_step[1] + first * s_.y_step[2];

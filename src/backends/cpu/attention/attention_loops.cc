@@ -169,6 +169,15 @@ __attribute__((noinline)) Vec weigh_row(const Block& b, float* s, float top) {
   return sum[0] + sum[1];
 }
 
+__attribute__((noinline)) void cap_row(const Block& b, float* s) {
+  const Vec cap = splat(b.softcap), inverse = splat(1 / b.softcap);
+  const std::int64_t end = round_up(b.keys, kLanes);
+  for (std::int64_t t = 0; t < end; t += kLanes) {
+    if (stops(b.points, kLanes * kFunction)) return;
+    store(s + t, cap * tanh_of(load(s + t) * inverse));
+  }
+}
+
 // Up to kLanes rows together, so that one tree over the lanes serves them all. inverse[i] becomes 1 / the sum of a row's weights.
 void weigh_rows(const Block& b, std::int64_t first, std::int64_t count, float* scores, std::int64_t step, float* inverse) {
   Vec lanes[kLanes];
@@ -179,6 +188,7 @@ void weigh_rows(const Block& b, std::int64_t first, std::int64_t count, float* s
     std::int64_t low = larger(0, b.first_low + row * b.slope);
     std::int64_t high = smaller(b.visible_keys, b.first_high + row * b.slope);
     if (low >= high) low = high = 0;
+    if (b.softcap != 0 && i < count) cap_row(b, scores + i * step);
     lanes[i] = i < count ? mask_row(b, row, scores + i * step, low, high) : zero();
     blind[i] = i < count && b.blind_is_zero && sees_nothing(b, row, low, high);
   }
@@ -193,7 +203,10 @@ void weigh_rows(const Block& b, std::int64_t first, std::int64_t count, float* s
         zero_over(scores + i * step + t, smaller(end - t, kKeysPerPoint));
       }
     } else {
+      const float sink = b.sinks == nullptr ? -__builtin_inff() : b.sinks[(first + i) * b.sink_row];
+      top[i] = sink > top[i] ? sink : top[i];
       lanes[i] = weigh_row(b, scores + i * step, top[i]);
+      if (b.sinks != nullptr) lanes[i][0] += exp2_of(splat((sink - top[i]) * 1.44269504088896341f))[0];
     }
   }
   fold_all(lanes);

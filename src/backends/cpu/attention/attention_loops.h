@@ -40,6 +40,9 @@ struct Block {
   Rows k, v;
   std::int64_t queries, keys, depth, value_depth;  // keys: with those of the past
   float scale;
+  float softcap;                  // scores become softcap * tanh(score / softcap) before the mask; 0: they do not
+  const float* sinks;             // nullable: of query 0, a key without a value that counts in the sum
+  std::int64_t sink_row;          // from the sink of one query to that of the next
   const float* mask;              // nullable: is added; of query 0
   const std::uint8_t* bool_mask;  // nullable: 0 hides the key
   std::int64_t mask_row, mask_step;

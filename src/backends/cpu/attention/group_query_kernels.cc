@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "device/paged.h"
 #include "ops/group_query_attention.h"
+#include "ops/infra/walk.h"
 #include "ops/op.h"
 
 namespace evn {
@@ -24,7 +25,8 @@ using Attr = GroupQueryAttr;
 
 struct GroupQueryState {
   Isa isa;
-  float scale;
+  float scale, softcap;
+  std::int64_t bias_step[4];
   std::int64_t batch, heads, groups, steps, depth;
   std::int64_t past, total, present;    // rows of the past caches; as the model says; rows of the present ones
   std::int64_t pairs, positions;        // of the rotary caches
@@ -32,20 +34,17 @@ struct GroupQueryState {
   std::int64_t together;                // heads of a block, more than 1 where there is one step
   std::int64_t rows, blocks, per_tile;  // of a block; blocks of as many heads; units of a tile
   std::int64_t buffer_floats;           // of the loops
-  bool causal, rotates, interleaved, packed, k_paged, v_paged;
+  bool causal, rotates, interleaved, packed, smooth, k_paged, v_paged;
 };
 
 Refusal supports(const OpDesc& d) {
   const Node& node = *d.node;
   if (!node.epilogue.empty()) return "no fused steps";
-  for (const int i : {int{Input::kQuery}, int{Input::kPastKey}, int{Input::kPastValue}}) {
+  for (const int i : {int{Input::kQuery}, int{Input::kPastKey}, int{Input::kPastValue}, int{Input::kBias}, int{Input::kSink}}) {
     if (d.has_input(i) && d.inputs[static_cast<std::size_t>(i)].dtype != DType::kFloat32) return kNeedsFloat32;
   }
   if (attr_string(node, Attr::kKeyQuantized) != "NONE") return "quantized caches";
-  if (attr_float(node, Attr::kSoftcap) != 0) return "without softcap only";
   if (attr_int(node, Attr::kSlidingCache) != 0) return "sliding caches";
-  if (attr_int(node, Attr::kSmooth) == 1 || d.has_input(Input::kSink)) return "sinks";
-  if (d.has_input(Input::kBias)) return "an attention bias";
   if (d.outputs.size() > 3 && d.outputs[3].dtype != DType::kUndefined) return "scores are an output";
   return nullptr;
 }
@@ -72,6 +71,12 @@ void plan(const OpDesc& d, KernelPlan* p) {
     s.pairs = d.inputs[Input::kCosine].shape[1];
   }
   s.window = attr_int(node, Attr::kWindow);
+  s.softcap = attr_float(node, Attr::kSoftcap);
+  s.smooth = attr_int(node, Attr::kSmooth) == 1;
+  if (d.has_input(Input::kBias)) {
+    const Strides steps = broadcast_strides(d.inputs[Input::kBias].shape, {s.batch, s.heads, s.steps, s.total});
+    std::copy_n(steps.step, 4, s.bias_step);
+  }
   s.causal = attr_int(node, Attr::kCausal) != 0;
   s.k_paged = (d.fusion.paged >> Input::kPastKey & 1) != 0;
   s.v_paged = (d.fusion.paged >> Input::kPastValue & 1) != 0;
@@ -123,6 +128,9 @@ class Blocks {
     a.visible_keys = std::min(a.keys, length);  // a prompt may be filled up behind its end
     a.depth = a.value_depth = s_.depth;
     a.scale = s_.scale;
+    a.softcap = s_.softcap;
+    add_sinks(h, &a);
+    add_bias(b, h, first, &a);
     a.blind_is_zero = true;
     a.slope = s_.causal && s_.together == 1 ? 1 : 0;
     a.first_low = s_.window > 0 ? past + first - s_.window + 1 : -kEverything;
@@ -145,6 +153,23 @@ class Blocks {
   }
 
  private:
+  void add_sinks(std::int64_t h, simd_attention::Block* a) const {
+    static constexpr float kZero = 0;
+    if (args_.desc->has_input(Input::kSink)) {
+      a->sinks = args_.in<float>(Input::kSink) + h;
+      a->sink_row = s_.together > 1 ? 1 : 0;
+    } else if (s_.smooth) {
+      a->sinks = &kZero;
+    }
+  }
+
+  void add_bias(std::int64_t b, std::int64_t h, std::int64_t first, simd_attention::Block* a) const {
+    if (!args_.desc->has_input(Input::kBias)) return;
+    a->mask = args_.in<float>(Input::kBias) + b * s_.bias_step[0] + h * s_.bias_step[1] + first * s_.bias_step[2];
+    a->mask_row = s_.bias_step[s_.together > 1 ? 1 : 2];
+    a->mask_step = s_.bias_step[3];
+  }
+
   std::int64_t length_of(std::int64_t b) const { return std::int64_t{args_.in<std::int32_t>(Input::kLengths)[b]} + 1; }
   // Rows that are past, of a batch of so many in all. Throws where the lengths do not fit.
   std::int64_t past_of(std::int64_t length) const {
