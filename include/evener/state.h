@@ -38,7 +38,8 @@ typedef struct evn_state_options {
   uint32_t flags;              /* EVN_STATE_... */
   const evn_input_shape *dims; /* dim_count inputs of pairs whose dims the model leaves open, and what these are; the axis on
                                   which a pair grows is 0 here. Dims with one symbol are one: what is given for it holds for all.
-                                  NULL where none is needed: dims that nothing gives are 1 */
+                                  NULL where none is needed: dims that nothing gives are
+                                  those of the output where the graph tells them, else 1 */
   uint32_t dim_count;
   uint32_t reserved;           /* 0 */
 } evn_state_options;

@@ -227,7 +227,7 @@ class Session(Object):
         """A State of this session, for one stream: run(..., state=) hands outputs on to the next run's inputs.
 
         pairs      (output, input) where the dims stay the same, or (output, input, capacity) of a cache that grows to so many positions
-        dims       {input: dims} where the model leaves them open; 0 for the axis that grows
+        dims       {input: dims} where the model leaves them open and the graph does not tell those of the output; 0 for the axis that grows
         on_demand  memory for positions is taken as they come, and not all at once now
         """
         return _state.State(self, pairs, dims or {}, on_demand)
