@@ -40,8 +40,9 @@ Refusal supports(const OpDesc& d) {
 // ------------------------------------------------------------------------------------------------------- packing --
 
 // Stands before packed scales. Which kind they are is seen when they are packed, so that there is room for either.
-struct alignas(64) ScalesHeader {
+struct ScalesHeader {
   std::uint32_t are_halves;
+  std::uint32_t unused[15];  // a cache line: the scales are as aligned as the copy
 };
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {

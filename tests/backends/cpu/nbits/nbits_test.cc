@@ -15,6 +15,7 @@ struct Case {
   bool bias = false;
   EpilogueOpKind step = EpilogueOpKind::kScale;
   std::int64_t accuracy = 0;
+  bool half_scales = false;  // scales that float16 holds
 };
 
 std::vector<std::uint8_t> draw_bytes(std::int64_t count, std::uint64_t seed) {
@@ -33,9 +34,15 @@ void check(const Case& c) {
       .integer("block_size", c.block)
       .integer("accuracy_level", c.accuracy);
   const float scale = c.bits == 8 ? 0.01f : 0.1f;
-  check.input({c.m, c.k})
-      .input_of({c.n, blocks, blob}, draw_bytes(c.n * blocks * blob, 5), true)
-      .input({c.n, blocks}, true, scale / 4, scale);
+  check.input({c.m, c.k}).input_of({c.n, blocks, blob}, draw_bytes(c.n * blocks * blob, 5), true);
+  if (c.half_scales) {
+    std::vector<float> scales;
+    for (const std::uint8_t b : draw_bytes(c.n * blocks, 9))
+      scales.push_back(scale / 4 < 0.01f ? std::ldexp(b + 1.0f, -15) : std::ldexp(b + 1.0f, -12));
+    check.input_of({c.n, blocks}, scales, true);
+  } else {
+    check.input({c.n, blocks}, true, scale / 4, scale);
+  }
   if (c.zeros == Zeros::kPacked) {
     check.input_of({c.n, zero_bytes}, draw_bytes(c.n * zero_bytes, 7), true);
   } else if (c.zeros == Zeros::kFloats) {
@@ -64,6 +71,10 @@ TEST(MatMulNBitsKernel, QuantizedRowsAreTheReference) {
       check({m, 96, 130, bits, 32, Zeros::kNone, false, EpilogueOpKind::kScale, 4});
       check({m, 75, 70, bits, 16, Zeros::kPacked, true, EpilogueOpKind::kScale, 4});
       check({m, 300, 64, bits, 128, Zeros::kFloats, false, EpilogueOpKind::kGelu, 4});
+    }
+    for (const std::int64_t m : {1, 7}) {
+      check({m, 300, 130, bits, 32, Zeros::kNone, false, EpilogueOpKind::kScale, 4, true});
+      check({m, 96, 70, bits, 16, Zeros::kFloats, false, EpilogueOpKind::kScale, 4, true});
     }
     check({1, 40000, 33, bits, 64, Zeros::kPacked, true, EpilogueOpKind::kRelu, 4});
     check({7, 17000, 5, bits, 4096, Zeros::kNone, false, EpilogueOpKind::kScale, 4});
