@@ -45,7 +45,8 @@ void expect_same(const Kernel& kernel, const KernelSubject& s, int input) {
   const Bytes& values = s.values[static_cast<std::size_t>(input)];
   const std::int64_t rows = kernel.prepack_parts.rows(*d.constant(input)), step = kernel.prepack_parts.step(d, input);
   const std::size_t row = values.size() / static_cast<std::size_t>(rows);
-  ASSERT_GT(step, 0);
+  ASSERT_TRUE(step > 0 || input > 1);  // a kernel with parts has them of its first weight; others may be packed as a whole
+  if (step == 0) return;
   for (const std::int64_t steps : {1, 2, 5, 1000}) {
     Bytes parts(bytes, '\xff');
     for (std::int64_t begin = (rows - 1) / (steps * step) * steps * step; begin >= 0; begin -= steps * step) {
