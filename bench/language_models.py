@@ -55,7 +55,7 @@ def onnx_file(shape, precision, folder):
 
 
 def gguf_file(shape, precision, folder):
-    """The path of a GGUF file of the Llama architecture in these sizes, with weights of Q4_0, Q4_K or float32; made when it is not there yet."""
+    """The path of a GGUF file of the Llama architecture in these sizes, with weights of Q4_0 or float32; made when it is not there yet."""
     import gguf
     to = pathlib.Path(folder) / f"{shape}-{precision}.gguf"
     if to.exists():

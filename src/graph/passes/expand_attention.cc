@@ -117,11 +117,7 @@ class Attentions {
     std::vector<Attribute> attributes = {
         {"q_num_heads", heads}, {"kv_num_heads", heads}, {"is_causal", causal != 0 ? std::int64_t{1} : std::int64_t{0}}};
     if (scale != 0) attributes.push_back({"scale", scale});
-    const std::string model_op = edit_.node(n).op_type;
-    EVN_CHECK(match_.set_op(n, "Attention", 23, std::move(attributes)));
-    edit_.node(n).model_op = model_op;
-    for (std::size_t i = 0; i < inputs.size(); ++i) edit_.set_input(n, static_cast<int>(i), inputs[i]);
-    edit_.shrink_inputs(n, static_cast<int>(inputs.size()));
+    match_.replace(n, "Attention", 23, std::move(attributes), inputs);
   }
 
   GraphEditor edit_;

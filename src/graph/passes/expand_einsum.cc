@@ -280,7 +280,7 @@ class Einsums {
       std::vector<ValueId> inputs;
       for (const int v : made.inputs) inputs.push_back(value_of(v));
       if (!made.shape.empty()) inputs.push_back(add_vector(edit_, context_, (part + "/shape").c_str(), made.shape));
-      if (i + 1 == nodes.size()) return become(n, made, inputs);
+      if (i + 1 == nodes.size()) return match_.replace(n, made.op, made.since, made.attributes, inputs);
       Node node = Matcher::made(made.op, "", made.since, part, edit_.node(n).region, made.attributes);
       node.model_op = "Einsum";
       node.inputs = inputs;
@@ -288,14 +288,7 @@ class Einsums {
       values.push_back(node.outputs[0]);
       edit_.insert_node(n, std::move(node));
     }
-    become(n, {"Identity", 1, {}, {}, {}}, {operands[0]});  // "ij->ij"
-  }
-
-  void become(int n, const Made& made, const std::vector<ValueId>& inputs) {
-    EVN_CHECK(match_.set_op(n, made.op, made.since, made.attributes));
-    edit_.node(n).model_op = "Einsum";
-    for (std::size_t i = 0; i < inputs.size(); ++i) edit_.set_input(n, static_cast<int>(i), inputs[i]);
-    edit_.shrink_inputs(n, static_cast<int>(inputs.size()));
+    match_.replace(n, "Identity", 1, {}, {operands[0]});  // "ij->ij"
   }
 
   GraphEditor edit_;

@@ -66,6 +66,15 @@ class Matcher {
     return become(edit_.node(n), op_type, since, std::move(attributes), domain);
   }
 
+  // Makes node n the last of the nodes that compute what the model's operator does, with these inputs.
+  void replace(int n, const char* op_type, int since, std::vector<Attribute> attributes, const std::vector<ValueId>& inputs) const {
+    const std::string model_op = edit_.node(n).op_type;
+    EVN_CHECK(set_op(n, op_type, since, std::move(attributes)));
+    edit_.node(n).model_op = model_op;
+    for (std::size_t i = 0; i < inputs.size(); ++i) edit_.set_input(n, static_cast<int>(i), inputs[i]);
+    edit_.shrink_inputs(n, static_cast<int>(inputs.size()));
+  }
+
   // A new node of an operator that the library has, without inputs and outputs.
   static Node made(const char* op_type, const char* domain, int since, std::string name, std::int32_t region,
                    std::vector<Attribute> attributes = {}) {

@@ -1,6 +1,8 @@
 // Constants that are packed some rows at a time, by several threads, in any order: bit for bit as all at once.
 #include <algorithm>
+#include <cstring>
 #include <set>
+#include <string>
 
 #include "tests/backends/cpu/kernel_check.h"
 
@@ -132,6 +134,45 @@ TEST(CpuPrepack, PartsMakeWhatTheWholeMakes) {
   }
   EXPECT_EQ(seen, with_parts);
   EXPECT_GE(seen.size(), 8u);
+}
+
+// The packed copy says so in its first word. Instruction sets without a conversion keep float32.
+TEST(CpuPrepack, ScalesThatFloat16HoldsExactlyArePackedAsFloat16) {
+  const PartsCase c = {kBlocks,
+                       {3, 70},
+                       {{33, 5, 8}, {33, 5}},
+                       {{"K", std::int64_t{70}},
+                        {"N", std::int64_t{33}},
+                        {"bits", std::int64_t{4}},
+                        {"block_size", std::int64_t{16}},
+                        {"accuracy_level", std::int64_t{4}}}};
+  constexpr int kScales = 2;
+  for (const Isa isa : available_isas(true)) {
+    const ForcedIsa forced(isa);
+    SCOPED_TRACE(isa_name(isa));
+    const std::shared_ptr<Device> device = cpu_device(1);
+    for (const bool exact : {false, true}) {
+      KernelSubject s = subject_of(c);
+      if (exact) {
+        std::vector<float> scales(33 * 5);
+        for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = static_cast<float>(i + 1) * 0x1p-12f;
+        const auto* const bytes = reinterpret_cast<const char*>(scales.data());
+        s.values[kScales] = Bytes(bytes, bytes + scales.size() * sizeof(float));
+        s.constants[kScales] = copy_of(s.inputs[kScales], s.values[kScales]);
+      }
+      int found = 0;
+      for (const Kernel* kernel : supporting_kernels(*device, s.desc())) {
+        if (std::string(kernel->name) != "matmul_nbits_dot") continue;
+        ++found;
+        Bytes packed(kernel->prepack_bytes(s.desc(), kScales));
+        kernel->prepack(s.desc(), kScales, packed.data());
+        std::uint32_t are_halves = 2;
+        std::memcpy(&are_halves, packed.data(), sizeof are_halves);
+        EXPECT_EQ(are_halves, exact && isa != Isa::k_baseline ? 1u : 0u);
+      }
+      EXPECT_EQ(found, 1);
+    }
+  }
 }
 
 }  // namespace

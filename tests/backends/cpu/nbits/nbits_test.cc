@@ -37,8 +37,7 @@ void check(const Case& c) {
   check.input({c.m, c.k}).input_of({c.n, blocks, blob}, draw_bytes(c.n * blocks * blob, 5), true);
   if (c.half_scales) {
     std::vector<float> scales;
-    for (const std::uint8_t b : draw_bytes(c.n * blocks, 9))
-      scales.push_back(scale / 4 < 0.01f ? std::ldexp(b + 1.0f, -15) : std::ldexp(b + 1.0f, -12));
+    for (const std::uint8_t b : draw_bytes(c.n * blocks, 9)) scales.push_back(std::ldexp(b + 1.0f, c.bits == 8 ? -15 : -12));
     check.input_of({c.n, blocks}, scales, true);
   } else {
     check.input({c.n, blocks}, true, scale / 4, scale);
