@@ -8,7 +8,8 @@
 namespace evn::EVN_ISA {
 namespace {
 
-constexpr int kMostRows = 4, kBlocks = 2;
+constexpr int kMostRows = 6, kFewestRows = 4;  // of a micro-tile; of fewer the last one is computed several times
+constexpr std::int64_t kRowsToStore = 24;      // whose sums are stored at once: what their columns need is loaded for all of them
 constexpr std::int64_t kPair = 2;
 
 typedef std::uint32_t Pairs __attribute__((vector_size(64)));
@@ -23,47 +24,101 @@ inline Pairs pair_of(const std::uint16_t* p) {
   return bits - Pairs{};
 }
 
-// Products of kMostRows rows, of which those from `count` on are the last one again, by two blocks of columns `block` apart; 0:
-// one, twice.
-void multiply(const Tile& t, const std::uint16_t* a, std::int64_t count, const std::uint16_t* b, std::int64_t block, float* sums) {
-  Vec acc[kMostRows][kBlocks] = {};
-  for (std::int64_t s = 0; s < t.segments; ++s) {
-    const std::uint16_t* rows[kMostRows];
-    for (std::int64_t r = 0; r < kMostRows; ++r) rows[r] = a + (r < count ? r : count - 1) * t.lda + t.offsets[s];
-    for (std::int64_t k = 0; k < t.padded; k += kPair, b += kPair * kLanes) {
-      const Pairs b0 = *reinterpret_cast<const UnalignedPairs*>(b), b1 = *reinterpret_cast<const UnalignedPairs*>(b + block);
+struct Micro {
+  const std::uint16_t* a;
+  std::int64_t lda, rows;
+  const std::int64_t* offsets;
+  std::int64_t segments, padded;
+  const std::uint16_t* b;
+  std::int64_t block;  // from a vector of columns of B to the next
+  float* sums;
+  std::int64_t ld;
+};
+
+// Rows of A by V vectors of columns of B, over all of k.
+template <int R, int V>
+void multiply(const Micro& m) {
+  Vec acc[R][V] = {};
+  const std::uint16_t* b = m.b;
+  const std::int64_t block = m.block;
+  for (std::int64_t s = 0; s < m.segments; ++s) {
+    const std::uint16_t* rows[R];
 #pragma GCC unroll 8
-      for (int r = 0; r < kMostRows; ++r) {
+    for (int r = 0; r < R; ++r) rows[r] = m.a + (R > kFewestRows || r < m.rows ? r : m.rows - 1) * m.lda + m.offsets[s];
+#pragma GCC unroll 2
+    for (std::int64_t k = 0; k < m.padded; k += kPair, b += kPair * kLanes) {
+      Pairs columns[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) columns[v] = *reinterpret_cast<const UnalignedPairs*>(b + v * block);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
         const Pairs x = pair_of(rows[r] + k);
-        add_qgemm(x, b0, acc[r][0]);
-        add_qgemm(x, b1, acc[r][1]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) add_qgemm(x, columns[v], acc[r][v]);
       }
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < kMostRows; ++r) {
-    store(sums + r * kSumColumns, acc[r][0]);
-    store(sums + r * kSumColumns + kLanes, acc[r][1]);
+  for (int r = 0; r < R; ++r) {
+    if (R == kFewestRows && r >= m.rows) return;
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) store(m.sums + r * m.ld + v * kLanes, acc[r][v]);
   }
 }
 
+using MicroFn = void (*)(const Micro&);
+// By rows beyond kFewestRows, for one, two and four vectors of columns.
+constexpr int kWidths[] = {1, 2, 4};
+constexpr MicroFn kMicros[][kMostRows - kFewestRows + 1] = {
+    {multiply<4, 1>, multiply<5, 1>, multiply<6, 1>},
+    {multiply<4, 2>, multiply<5, 2>, multiply<6, 2>},
+    {multiply<4, 4>, multiply<5, 4>, multiply<6, 4>},
+};
+constexpr std::int64_t kMostColumns = 4 * kLanes;
+
 void run(const Tile& t) {
-  alignas(64) float sums[kMostRows * kSumColumns];
-  const std::int64_t block = t.segments * t.padded * kLanes;
-  const std::int64_t pieces = (t.width + kMostRows - 1) / kMostRows;
+  alignas(64) float sums[kRowsToStore * kMostColumns];
+  const std::int64_t depth = t.segments * t.padded, pieces = (t.width + kMostRows - 1) / kMostRows;
   const Chain chain = split_chain(t.epilogue);
-  for (std::int64_t column = 0; column < t.n; column += kSumColumns) {
-    const std::int64_t columns = t.n - column < kSumColumns ? t.n - column : kSumColumns;
+  Micro micro = {.a = nullptr,
+                 .lda = t.lda,
+                 .rows = 0,
+                 .offsets = t.offsets,
+                 .segments = t.segments,
+                 .padded = t.padded,
+                 .b = nullptr,
+                 .block = depth * kLanes,
+                 .sums = sums,
+                 .ld = kMostColumns};
+  for (std::int64_t column = 0; column < t.n;) {
+    const std::int64_t blocks = (t.n - column + kLanes - 1) / kLanes;
+    int width = 2;
+    while (kWidths[width] > blocks) --width;
+    const std::int64_t most = kWidths[width] * kLanes, columns = t.n - column < most ? t.n - column : most;
+    micro.b = t.b + column * depth;
     for (std::int64_t line = 0; line < t.lines; ++line) {
       std::int64_t x = 0;
-      for (std::int64_t piece = pieces; piece > 0; --piece) {
-        const std::int64_t rows = (t.width - x + piece - 1) / piece;
-        if (stops(t.points, kMostRows * kSumColumns * t.segments * t.padded / kPairsPerUnit)) return;
-        multiply(t, t.a + line * t.line_step + x * t.lda, rows, t.b + column / kLanes * block, columns > kLanes ? block : 0, sums);
-        store_sums(t, chain, {sums, rows, line, x, column, columns});
+      for (std::int64_t piece = pieces; piece > 0;) {
+        std::int64_t rows = 0;
+        do {
+          micro.rows = (t.width - x - rows + piece - 1) / piece;
+          const std::int64_t computed = micro.rows < kFewestRows ? kFewestRows : micro.rows;
+          if (stops(t.points, computed * most * depth / kPairsPerUnit)) return;
+          micro.a = t.a + line * t.line_step + (x + rows) * t.lda;
+          if (t.whole) {
+            micro.sums = static_cast<float*>(t.c) + (x + rows) * t.ldc + column;
+            micro.ld = t.ldc;
+          } else {
+            micro.sums = sums + rows * kMostColumns;
+          }
+          kMicros[width][computed - kFewestRows](micro);
+          rows += micro.rows;
+        } while (--piece > 0 && rows + kMostRows <= kRowsToStore);
+        if (!t.whole) store_sums(t, chain, {sums, rows, line, x, column, columns, kMostColumns});
         x += rows;
       }
     }
+    column += most;
   }
 }
 

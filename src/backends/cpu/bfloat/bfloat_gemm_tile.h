@@ -68,11 +68,11 @@ bool copy(const std::uint16_t* from, std::int64_t n, std::uint16_t* to) {
   return check.all();
 }
 
-// Some rows of at most kSumColumns columns, which begin at (line, x) and `column`; `sums` has the products' sums, kSumColumns
-// apart, and may be written over.
+// Some rows of some columns, which begin at (line, x) and `column`; `sums` has the products' sums, rows `ld` apart, of whole
+// kSumColumns, and may be written over.
 struct SumBlock {
   float* sums;
-  std::int64_t rows, line, x, column, columns;
+  std::int64_t rows, line, x, column, columns, ld = kSumColumns;
 };
 
 // The columns of a block, as two vectors of which the second may be empty.
@@ -113,7 +113,7 @@ void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
       static_cast<const std::uint16_t*>(t.residual) + (residual == Residual::kBfloat ? first_residual : 0);
   float* c = static_cast<float*>(t.c) + (to_bfloat ? 0 : first);
   std::uint16_t* c_narrow = static_cast<std::uint16_t*>(t.c) + (to_bfloat ? first : 0);
-  for (std::int64_t r = 0; r < rows; ++r, sums += kSumColumns) {
+  for (std::int64_t r = 0; r < rows; ++r, sums += b.ld) {
     Vec low = load(sums) + low_bias, high = load(sums + kLanes) + high_bias;
     if constexpr (residual == Residual::kFloat) {
       low += load(added);
@@ -145,7 +145,8 @@ void store_whole(const Tile& t, const Chain& chain, const SumBlock& b) {
 }
 #endif
 
-void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
+// At most kSumColumns columns.
+void store_some_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
   const bool rest = chain.rest_count > 0;
 #if defined(__AMX_BF16__)
   if (!rest && b.columns == kSumColumns && t.init_row == 0) {
@@ -160,7 +161,7 @@ void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
   const Vec scale = splat(t.init_scale);
   Vec low_bias = zero(), high_bias = zero();
   for (std::int64_t r = 0; r < b.rows; ++r) {
-    float* const sums = b.sums + r * kSumColumns;
+    float* const sums = b.sums + r * b.ld;
     Vec low = load(sums), high = load(sums + kLanes);
     if (init != nullptr) {
       if (r == 0 || !bias_is_same) {
@@ -190,10 +191,17 @@ void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
     }
   }
   if (!rest) return;
-  apply_rest(chain, b.sums, b.rows, kSumColumns, b.columns);
+  apply_rest(chain, b.sums, b.rows, b.ld, b.columns);
   for (std::int64_t r = 0; r < b.rows; ++r) {
-    const float* const sums = b.sums + r * kSumColumns;
+    const float* const sums = b.sums + r * b.ld;
     put(t, columns, first + r * t.ldc, load(sums), load(sums + kLanes));
+  }
+}
+
+void store_sums(const Tile& t, const Chain& chain, const SumBlock& b) {
+  for (std::int64_t j = 0; j < b.columns; j += kSumColumns) {
+    const std::int64_t left = b.columns - j;
+    store_some_sums(t, chain, {b.sums + j, b.rows, b.line, b.x, b.column + j, left < kSumColumns ? left : kSumColumns, b.ld});
   }
 }
 
