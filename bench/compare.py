@@ -76,6 +76,11 @@ INT8_MODELS = {  # name -> file, shapes of inputs, the float network
        for name in ("efficientnet_lite0_int8_qdq", "efficientnet_lite0_int8_qoperator")},
     "bert_base_int8_dyn": ("bert_base_int8_dyn.onnx", networks.text_shapes(1, 128), "bert_base.onnx"),
     "gpt_kv_int8_dyn": ("gpt_kv_int8_dyn.onnx", networks.cache_shapes(1, 1, 64), "gpt_kv.onnx"),
+    **{f"{name}_int8_evener": (f"{name}_int8_evener.onnx", {}, f"{name}.onnx")
+       for name in ("mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x1_0")},
+    "ppocrv4_det_int8_evener": ("ppocrv4_det_int8_evener.onnx", {"x": (1, 3, 160, 320)}, "ch_PP-OCRv4_det_infer.onnx"),
+    "ppocrv4_rec_int8_evener": ("ppocrv4_rec_int8_evener.onnx", {"x": (1, 3, 48, 320)}, "ch_PP-OCRv4_rec_infer.onnx"),
+    "bert_mini_int8_evener": ("bert_mini_int8_evener.onnx", networks.SKELETONS["bert_mini"][0], "bert_mini.onnx"),
     "minilm_l6_q": ("all_minilm_l6_v2_q.onnx", networks.text_shapes(1, 128), None),
     "bge_small_q": ("bge_small_en_v15_q.onnx", networks.text_shapes(1, 128), None),
 }
