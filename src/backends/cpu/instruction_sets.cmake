@@ -91,8 +91,9 @@ endif()
 # Functions are aligned to a cache line, and loops of -O2 to half of one: otherwise the speed of the same code (15 % of a pool) depends on
 # what is linked before it.
 set(EVN_SIMD_ALIGNMENT -falign-functions=64)
-if("avx2" IN_LIST EVN_ISAS)  # the baseline is for the few machines without it
+if("avx2" IN_LIST EVN_ISAS)  # the baseline is for the few machines without it, and leaves out loops for special cases
   set(EVN_SIMD_SPEED_baseline -O2)
+  set(EVN_SIMD_DEFINITIONS_baseline EVN_SMALL_CLUSTER)
   set(EVN_SIMD_ALIGNMENT_baseline "")
 endif()
 
@@ -108,7 +109,7 @@ function(evn_simd_objects)
   endif()
   target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${alignment} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-asynchronous-unwind-tables
     -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
-  target_compile_definitions(${A_NAME} PRIVATE EVN_ISA=${A_ISA})
+  target_compile_definitions(${A_NAME} PRIVATE EVN_ISA=${A_ISA} ${EVN_SIMD_DEFINITIONS_${A_ISA}})
   if(NOT EVN_ISA_CLUSTER_${A_ISA} STREQUAL A_ISA)
     target_compile_definitions(${A_NAME} PRIVATE EVN_CLUSTER=${EVN_ISA_CLUSTER_${A_ISA}})
   endif()

@@ -209,17 +209,17 @@ void any(const Tile& t) {
 }
 
 template <int K>
-void square(const Tile& t) {
+[[maybe_unused]] void square(const Tile& t) {
   const Geometry& g = *t.geometry;
   if (g.stride_h == 1) return g.stride_w == 1 ? square<K, 1, 1>(t) : square<K, 1, 2>(t);
   return g.stride_w == 1 ? square<K, 2, 1>(t) : square<K, 2, 2>(t);
 }
 
 void run(const Tile& t) {
+#if !defined(EVN_SMALL_CLUSTER)
   const Geometry& g = *t.geometry;
   const bool is_square = g.kernel_h == g.kernel_w && g.dilation_h == 1 && g.dilation_w == 1 && g.stride_h <= 2 && g.stride_w <= 2;
   if (is_square && g.kernel_w == 3) return square<3>(t);
-#if !defined(__x86_64__) || defined(__AVX2__)  // 23 KB, which the cluster for old machines does not have
   if (is_square && g.kernel_w == 5) return square<5>(t);
 #endif
   any(t);

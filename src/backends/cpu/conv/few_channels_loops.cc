@@ -12,6 +12,8 @@ using simd_few_channels::Tile;
 // Accumulators: outputs times vectors; beside them the vectors of a tap and a float of a pixel.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kOne = 14, kTwo = 14;
+#elif defined(EVN_SMALL_CLUSTER)
+constexpr int kOne = 4, kTwo = 4;
 #else
 constexpr int kOne = 12, kTwo = 6;
 #endif

@@ -86,26 +86,48 @@ inline RowVec row_splat(float x) { return splat(x); }
 inline RowVec row_fma(RowVec a, RowVec b, RowVec c) { return fma(a, b, c); }
 #endif
 
+// What the sums of `panels` panels by n columns begin with: `sums` has kMr rows of a column side by side. Not inlined, and with
+// loops that stay loops: one copy serves all numbers of panels and columns.
+__attribute__((noinline)) void load_narrow(const Tile& t, const Micro& g, std::int64_t row, int panels, int n, float* sums) {
+#pragma GCC unroll 1
+  for (std::int64_t m = row; m < row + panels * kMr; ++m) {
+#pragma GCC unroll 1
+    for (int j = 0; j < n; ++j) {
+      float x = 0;
+      if (m < t.m) x = g.from_c ? g.c[m * g.ldc + j] : g.bias != nullptr ? g.bias[m * g.bias_step] : 0;
+      sums[((m - row) / kMr * n + j) * kMr + (m - row) % kMr] = x;
+    }
+  }
+}
+
+__attribute__((noinline)) void store_narrow(const Tile& t, const Micro& g, std::int64_t row, int panels, int n, const float* sums) {
+  const std::int64_t end = t.m - row < panels * kMr ? t.m : row + panels * kMr;
+#pragma GCC unroll 1
+  for (std::int64_t m = row; m < end; ++m) {
+#pragma GCC unroll 1
+    for (int j = 0; j < n; ++j) {
+      float x = sums[((m - row) / kMr * n + j) * kMr + (m - row) % kMr];
+      if (g.bound) {
+        x = g.low > x ? g.low : x;
+        x = g.high < x ? g.high : x;
+      }
+      g.c[m * g.ldc + j] = x;
+    }
+  }
+}
+
 // Block [k0, k0 + g.k) of P panels from `row` on; g as for a micro-kernel of the rows from 0.
 template <int P, int N>
 void narrow_panels(const Tile& t, const Micro& g, std::int64_t k0, std::int64_t row) {
-  RowVec acc[P][N];
   const std::int64_t panel = t.k * kMr;
   const float* a = t.a + row / kMr * panel + k0 * kMr;
+  alignas(64) float sums[P * N * kMr];
+  load_narrow(t, g, row, P, N, sums);
+  RowVec acc[P][N];
+#pragma GCC unroll 8
   for (int p = 0; p < P; ++p) {
-    for (int j = 0; j < N; ++j) {
-      RowVec x = row_splat(0);
-      for (int r = 0; r < kMr; ++r) {
-        const std::int64_t m = row + p * kMr + r;
-        if (m >= t.m) break;
-        if (g.from_c) {
-          x[r] = g.c[m * g.ldc + j];
-        } else if (g.bias != nullptr) {
-          x[r] = g.bias[m * g.bias_step];
-        }
-      }
-      acc[p][j] = x;
-    }
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) acc[p][j] = row_load(sums + (p * N + j) * kMr);
   }
   for (std::int64_t k = 0; k < g.k; ++k) {
 #pragma GCC unroll 8
@@ -115,20 +137,12 @@ void narrow_panels(const Tile& t, const Micro& g, std::int64_t k0, std::int64_t 
       for (int j = 0; j < N; ++j) acc[p][j] = row_fma(x, row_splat(g.b[k * g.ldb + j]), acc[p][j]);
     }
   }
+#pragma GCC unroll 8
   for (int p = 0; p < P; ++p) {
-    for (int r = 0; r < kMr; ++r) {
-      const std::int64_t m = row + p * kMr + r;
-      if (m >= t.m) return;
-      for (int j = 0; j < N; ++j) {
-        float x = acc[p][j][r];
-        if (g.bound) {
-          x = g.low > x ? g.low : x;
-          x = g.high < x ? g.high : x;
-        }
-        g.c[m * g.ldc + j] = x;
-      }
-    }
+#pragma GCC unroll 8
+    for (int j = 0; j < N; ++j) *reinterpret_cast<UnalignedRowVec*>(sums + (p * N + j) * kMr) = acc[p][j];
   }
+  store_narrow(t, g, row, P, N, sums);
 }
 
 template <int N>
