@@ -192,13 +192,15 @@ void add_recurrent(Cases* all) {
     const char *kernel, *op;
     std::int64_t gates, hidden;
   };
-  for (const Net& n : {Net{"lstm_gemm", "LSTM", 4, 128}, Net{"gru_gemm", "GRU", 3, 160}, Net{"rnn_gemm", "RNN", 1, 256}}) {
+  for (const Net& n : {Net{"lstm_gemm", "LSTM", 4, 128}, Net{"gru_gemm", "GRU", 3, 160}, Net{"rnn_gemm", "RNN", 1, 256},
+                       Net{"lstm_bf16", "LSTM", 4, 128}, Net{"gru_bf16", "GRU", 3, 160}, Net{"rnn_bf16", "RNN", 1, 256}}) {
     for (const std::int64_t batch : {1, 3}) {
       Case c = Case(n.op, 14)
                    .x({120 / batch, batch, 64})
                    .w({1, n.gates * n.hidden, 64}, -0.05, 0.05)
                    .w({1, n.gates * n.hidden, n.hidden}, -0.05, 0.05);
-      all->push_back({n.kernel, c.integer("hidden_size", n.hidden)});
+      const bool is_bfloat = std::string_view(n.kernel).ends_with("_bf16");
+      all->push_back({n.kernel, c.integer("hidden_size", n.hidden), is_bfloat ? Precision::kBfloat16 : Precision::kFloat32});
     }
   }
   // All sequences have ended before they began.

@@ -259,9 +259,9 @@ def conv_half(draw):
     return _conv(draw, (draw.int(1, 2), channels, *_plane(draw)), (size(draw, 16, 64), channels, kernel, kernel), pads=[kernel // 2] * 4)
 
 
-@reaches("lstm_gemm", op="LSTM")
-@reaches("gru_gemm", op="GRU")
-@reaches("rnn_gemm", op="RNN")
+@reaches("lstm_gemm", "lstm_bf16", op="LSTM")
+@reaches("gru_gemm", "gru_bf16", op="GRU")
+@reaches("rnn_gemm", "rnn_bf16", op="RNN")
 def recurrent(draw):
     """W and R are constants, of more than a panel."""
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[draw.op]

@@ -44,16 +44,16 @@ void multiply(const Micro& m) {
   for (std::int64_t s = 0; s < m.segments; ++s) {
     const std::uint16_t* rows[R];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) rows[r] = m.a + (R > kFewestRows || r < m.rows ? r : m.rows - 1) * m.lda + m.offsets[s];
+    for (int r = 0; r < R; ++r) rows[r] = m.a + (R != kFewestRows || r < m.rows ? r : m.rows - 1) * m.lda + m.offsets[s];
 #pragma GCC unroll 2
     for (std::int64_t k = 0; k < m.padded; k += kPair, b += kPair * kLanes) {
       Pairs columns[V];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < V; ++v) columns[v] = *reinterpret_cast<const UnalignedPairs*>(b + v * block);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const Pairs x = pair_of(rows[r] + k);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < V; ++v) add_qgemm(x, columns[v], acc[r][v]);
       }
     }
@@ -61,23 +61,25 @@ void multiply(const Micro& m) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     if (R == kFewestRows && r >= m.rows) return;
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int v = 0; v < V; ++v) store(m.sums + r * m.ld + v * kLanes, acc[r][v]);
   }
 }
 
 using MicroFn = void (*)(const Micro&);
-// By rows beyond kFewestRows, for one, two and four vectors of columns.
-constexpr int kWidths[] = {1, 2, 4};
+// By rows beyond kFewestRows, for one, two and four vectors of columns; one row has eight, whose products wait for memory alone.
+constexpr int kWidths[] = {1, 2, 4, 8};
+constexpr int kWide = 2, kOneRow = 3;
 constexpr MicroFn kMicros[][kMostRows - kFewestRows + 1] = {
     {multiply<4, 1>, multiply<5, 1>, multiply<6, 1>},
     {multiply<4, 2>, multiply<5, 2>, multiply<6, 2>},
     {multiply<4, 4>, multiply<5, 4>, multiply<6, 4>},
+    {multiply<1, 8>},
 };
-constexpr std::int64_t kMostColumns = 4 * kLanes;
+constexpr std::int64_t kStoredFloats = kRowsToStore * 4 * kLanes;
 
 void run(const Tile& t) {
-  alignas(64) float sums[kRowsToStore * kMostColumns];
+  alignas(64) float sums[kStoredFloats];
   const std::int64_t depth = t.segments * t.padded, pieces = (t.width + kMostRows - 1) / kMostRows;
   const Chain chain = split_chain(t.epilogue);
   Micro micro = {.a = nullptr,
@@ -89,12 +91,13 @@ void run(const Tile& t) {
                  .b = nullptr,
                  .block = depth * kLanes,
                  .sums = sums,
-                 .ld = kMostColumns};
+                 .ld = 0};
   for (std::int64_t column = 0; column < t.n;) {
     const std::int64_t blocks = (t.n - column + kLanes - 1) / kLanes;
-    int width = 2;
+    int width = t.width == 1 ? kOneRow : kWide;
     while (kWidths[width] > blocks) --width;
     const std::int64_t most = kWidths[width] * kLanes, columns = t.n - column < most ? t.n - column : most;
+    const std::int64_t ld = most < kSumColumns ? kSumColumns : most;
     micro.b = t.b + column * depth;
     for (std::int64_t line = 0; line < t.lines; ++line) {
       std::int64_t x = 0;
@@ -102,19 +105,20 @@ void run(const Tile& t) {
         std::int64_t rows = 0;
         do {
           micro.rows = (t.width - x - rows + piece - 1) / piece;
-          const std::int64_t computed = micro.rows < kFewestRows ? kFewestRows : micro.rows;
+          const std::int64_t computed = width == kOneRow ? 1 : micro.rows < kFewestRows ? kFewestRows : micro.rows;
           if (stops(t.points, computed * most * depth / kPairsPerUnit)) return;
           micro.a = t.a + line * t.line_step + (x + rows) * t.lda;
           if (t.whole) {
             micro.sums = static_cast<float*>(t.c) + (x + rows) * t.ldc + column;
             micro.ld = t.ldc;
           } else {
-            micro.sums = sums + rows * kMostColumns;
+            micro.sums = sums + rows * ld;
+            micro.ld = ld;
           }
-          kMicros[width][computed - kFewestRows](micro);
+          kMicros[width][width == kOneRow ? 0 : computed - kFewestRows](micro);
           rows += micro.rows;
         } while (--piece > 0 && rows + kMostRows <= kRowsToStore);
-        if (!t.whole) store_sums(t, chain, {sums, rows, line, x, column, columns, kMostColumns});
+        if (!t.whole) store_sums(t, chain, {sums, rows, line, x, column, columns, ld});
         x += rows;
       }
     }

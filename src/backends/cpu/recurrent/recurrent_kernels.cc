@@ -1,14 +1,14 @@
-// LSTM, GRU and RNN of float32 with constant W and R. The inputs' products with W are made for many steps at once; then, step by
-// step, the products with R and the cell. Gates lie `padded` floats apart everywhere, in packed columns too: whole vectors. A tile
-// is one direction of some sequences: of one, when they have lengths of their own.
+// LSTM, GRU and RNN of float32 with constant W and R, whose products may have operands of bfloat16. The inputs' products with W are
+// made for many steps at once; then, step by step, the products with R and the cell. Gates lie `padded` floats apart everywhere, in
+// packed columns too: whole vectors. A tile is one direction of some sequences: of one, when they have lengths of their own.
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/bfloat/bfloat_plan.h"
 #include "backends/cpu/elementwise/elementwise_loops.h"
-#include "backends/cpu/gemm/pack.h"
-#include "backends/cpu/gemm/packed_gemm_plan.h"
-#include "backends/cpu/move/transpose_loops.h"
+#include "backends/cpu/gemm/gemm_loops.h"
 #include "backends/cpu/recurrent/recurrent_loops.h"
+#include "backends/cpu/recurrent/recurrent_products.h"
 #include "backends/cpu/support.h"
 #include "ops/recurrent.h"
 
@@ -20,15 +20,6 @@ using simd_recurrent::Cell;
 
 constexpr std::int64_t kProjectedRows = 64;  // inputs whose products with W are made at once: they should stay in L2
 
-constexpr std::int64_t kMostLanes = 16;  // of any cluster
-
-std::int64_t padded_size(std::int64_t hidden) { return checked_mul<std::int64_t>(ceil_div(hidden, kMostLanes), kMostLanes); }
-
-int gates_of(const OpDesc& d) {
-  const Shape& r = d.inputs[In::kR].shape;
-  return r[2] == 0 ? 1 : static_cast<int>(r[1] / r[2]);
-}
-
 const RecurrentForm& form_of(int gates) { return gates == 4 ? kLstmForm : gates == 3 ? kGruForm : kRnnForm; }
 
 Refusal supports(const OpDesc& d) {
@@ -39,89 +30,38 @@ Refusal supports(const OpDesc& d) {
   return nullptr;
 }
 
+Refusal supports_bfloat(const OpDesc& d) {
+  if (d.precision != Precision::kBfloat16) return "bfloat16 is not asked for";
+  if (const Refusal refusal = refuses_half(d)) return refusal;
+  if (const Refusal refusal = supports(d)) return refusal;
+  return std::max(d.inputs[In::kW].shape[2], d.inputs[In::kR].shape[2]) > kMostHalfDepth ? kTooDeep : nullptr;
+}
+
 // ----------------------------------------------------------------------------------------------------- packing --
 
-// A GRU's third product waits for the first two: its columns of R are a matrix of their own.
-int joined_gates(int gates, int input) { return gates == 3 && input == In::kR ? 2 : gates; }
-
-// Floats of one direction. W is packed as gemm/packed_gemm_loops.h has it, R as gemm/gemm_loops.h does.
-std::int64_t packed_floats(Isa isa, int gates, std::int64_t padded, std::int64_t depth, int input) {
-  if (input == In::kW) return packed_gemm_floats(simd_packed_gemm::loops(isa), checked_mul<std::int64_t>(padded, gates), depth);
-  const simd_gemm::Loops& loops = simd_gemm::loops(isa);
-  const int joined = joined_gates(gates, input);
-  const std::int64_t rest = joined < gates ? packed_b_floats(loops, padded, depth) : 0;
-  return checked_add(packed_b_floats(loops, checked_mul<std::int64_t>(padded, joined), depth), rest);
-}
-
+template <bool kBfloat>
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   if (input != In::kW && input != In::kR) return 0;
-  const Shape& w = d.inputs[input].shape;
-  const std::int64_t floats = packed_floats(cpu_isa(), gates_of(d), padded_size(d.inputs[In::kR].shape[2]), w[2], input);
-  return checked_mul(static_cast<std::size_t>(checked_mul(floats, w[0])), sizeof(float));
+  const RecurrentMatrix b = recurrent_matrix(d, input, kBfloat);
+  return static_cast<std::size_t>(checked_mul(b.bytes(), d.inputs[static_cast<std::size_t>(input)].shape[0]));
 }
 
-std::uint64_t prepack_variant(const OpDesc&, int) { return static_cast<std::uint64_t>(cpu_isa()); }
-
-// Panels of `nr` columns, the last one no wider than it must be with `narrow`.
-struct Panels {
-  std::int64_t nr;
-  bool narrow;
-  std::int64_t columns, depth;
-  float* to;
-
-  // Calls body(to, width, index, count) for what of columns [begin, end) lies in each panel: `count` columns from begin + index on,
-  // at `to`, where rows are `width` floats long.
-  template <typename F>
-  void each(std::int64_t begin, std::int64_t end, F&& body) const {
-    for (std::int64_t column = begin; column < end;) {
-      const std::int64_t first = column / nr * nr;
-      const std::int64_t width = narrow ? std::min(nr, columns - first) : nr;
-      const std::int64_t count = std::min(first + width, end) - column;
-      body(to + first * depth + (column - first), width, column - begin, count);
-      column += count;
-    }
-  }
-};
+template <bool kBfloat>
+std::uint64_t prepack_variant(const OpDesc&, int) {
+  return static_cast<std::uint64_t>(kBfloat ? bfloat16_isa() : cpu_isa()) << 1 | (kBfloat ? 1 : 0);
+}
 
 // Parts of gates whose padding would share a vector with the next gate's are whole gates.
 std::int64_t part_step(const OpDesc& d, int) {
+  constexpr std::int64_t kMostLanes = 16;  // of any cluster
   const std::int64_t hidden = d.inputs[In::kR].shape[2];
   return hidden % kMostLanes == 0 ? kMostLanes : hidden;
 }
 
-// Rows of all gates of all directions. What pads a gate, or the last panel, is written with the row before it.
+template <bool kBfloat>
 void prepack(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const Isa isa = cpu_isa();
-  const simd_transpose::Loops& move = simd_transpose::loops(isa);
-  const bool is_w = input == In::kW;
-  const std::int64_t hidden = d.inputs[In::kR].shape[2], padded = padded_size(hidden), depth = d.inputs[input].shape[2];
-  const std::int64_t nr = is_w ? simd_packed_gemm::loops(isa).nr : simd_gemm::loops(isa).nr;
-  const int gates = gates_of(d), joined = joined_gates(gates, input);
-  const std::int64_t floats = packed_floats(isa, gates, padded, depth, input);
-  const auto* from = static_cast<const float*>(rows);
-  for (std::int64_t row = begin; row < end;) {
-    const std::int64_t gate = row / hidden % gates, first = row % hidden, count = std::min(hidden - first, end - row);
-    const bool second = gate >= joined;
-    float* const to = static_cast<float*>(packed) + row / hidden / gates * floats;
-    Panels p{nr, is_w, (second ? gates - joined : joined) * padded, depth, to};
-    if (second) p.to += packed_b_floats(simd_gemm::loops(isa), joined * padded, depth);
-    const std::int64_t column = (second ? gate - joined : gate) * padded + first;
-    p.each(column, column + count, [&](float* at, std::int64_t width, std::int64_t index, std::int64_t n) {
-      move.transpose(from + index * depth, depth, n, depth, at, width);
-    });
-    if (first + count == hidden) {
-      const std::int64_t next = column - first + padded;
-      p.each(column + count, is_w || next < p.columns ? next : ceil_div(next, nr) * nr,
-             [&](float* at, std::int64_t width, std::int64_t, std::int64_t n) {
-               for (std::int64_t k = 0; k < depth; ++k) std::fill_n(at + k * width, n, 0.0f);
-             });
-    }
-    from += count * depth;
-    row += count;
-  }
+  recurrent_matrix(d, input, kBfloat).pack(static_cast<const float*>(rows), begin, end, packed);
 }
-
-constexpr PrepackParts kParts = {part_step, prepack, 2};
 
 // -------------------------------------------------------------------------------------------------------- plan --
 
@@ -129,15 +69,18 @@ struct State {
   Isa isa;
   RecurrentSpec spec;
   RecurrentSizes size;
+  RecurrentMatrix w, r;
   std::int32_t gates;
   std::int64_t padded;
   std::int64_t rows, row_tiles;  // sequences of a tile; tiles of one direction
   std::int64_t chunk;            // steps whose products with W are made at once
 };
 
+constexpr std::int64_t kFloat = sizeof(float);
+
 // A thread's block, in floats from its beginning.
 struct Scratch {
-  std::int64_t bias, recurrent_bias, peepholes, h, c, reset, gates, projected, end;
+  std::int64_t products, bias, recurrent_bias, peepholes, h, c, reset, gates, projected, end;
 };
 
 Scratch scratch_of(const State& s) {
@@ -149,7 +92,8 @@ Scratch scratch_of(const State& s) {
     next = checked_add(next, checked_mul<std::int64_t>(ceil_div(floats, 16), 16));
     return begin;
   };
-  take(simd_gemm::buffer_floats(simd_gemm::loops(s.isa), 0));
+  const std::int64_t projected_rows = checked_mul(s.rows, s.chunk);
+  at.products = take(ceil_div(std::max(product_bytes(s.w, projected_rows), product_bytes(s.r, s.rows)), kFloat));
   at.bias = take(checked_mul<std::int64_t>(s.gates, size));
   at.recurrent_bias = take(size);
   at.peepholes = take(checked_mul<std::int64_t>(3, size));
@@ -157,20 +101,23 @@ Scratch scratch_of(const State& s) {
   at.c = take(checked_mul(s.rows, size));
   at.reset = take(checked_mul(s.rows, size));
   at.gates = take(checked_mul(s.rows, s.gates * size));
-  at.projected = take(checked_mul(checked_mul(s.rows, s.chunk), s.gates * size));
+  at.projected = take(checked_mul(projected_rows, s.gates * size));
   at.end = next;
   return at;
 }
 
+template <bool kBfloat>
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<State>();
   s = State{};
   s.isa = cpu_isa();
-  s.gates = gates_of(d);
+  s.w = recurrent_matrix(d, In::kW, kBfloat);
+  s.r = recurrent_matrix(d, In::kR, kBfloat);
+  s.gates = s.w.gates;
+  s.padded = s.w.padded;
   s.spec = recurrent_spec(*d.node, form_of(s.gates));
   s.size = recurrent_sizes(s.spec, d.inputs[In::kX].shape, d.inputs[In::kR].shape);
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);
-  s.padded = padded_size(s.size.hidden);
   const double sequence = static_cast<double>(s.size.steps) * static_cast<double>(s.size.inputs + s.size.hidden) * s.gates *
                           static_cast<double>(s.size.hidden);
   // Rows of one tile share what they read of R: fewer than a micro-tile has would only read it more often.
@@ -202,8 +149,8 @@ class Layer {
         loops_(simd_recurrent::loops(s.isa)) {
     const auto* lengths = args.desc->has_input(In::kLengths) ? args.in<std::int32_t>(In::kLengths) : nullptr;
     steps_ = sequence_steps(lengths, first, s.size.steps);
-    w_ = args.pack<float>(In::kW) + direction * packed_floats(s.isa, s.gates, s.padded, s.size.inputs, In::kW);
-    r_ = args.pack<float>(In::kR) + direction * packed_floats(s.isa, s.gates, s.padded, s.size.hidden, In::kR);
+    w_ = args.pack<char>(In::kW) + direction * s.w.bytes();
+    r_ = args.pack<char>(In::kR) + direction * s.r.bytes();
     const Activation* f = s.spec.activations[direction];
     cell_ = {{f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own}, s.padded, nullptr};
   }
@@ -267,38 +214,6 @@ class Layer {
   float* c(std::int64_t row) const { return scratch_ + at_.c + row * s_.padded; }
   float* gates(std::int64_t row) const { return scratch_ + at_.gates + row * s_.gates * s_.padded; }
 
-  struct Product {
-    const float* a;
-    std::int64_t lda, m;
-    const float* b;
-    std::int64_t k, n;
-    const float* init;
-    std::int64_t init_row;
-    float* to;
-    bool backwards = false;
-  };
-  void multiply(const Product& p) const {
-    if (p.m == 1) return loops_.row(p.a, p.k, p.b, simd_gemm::loops(s_.isa).nr, p.n, p.backwards, p.init, p.to, points_);
-    simd_gemm::Tile t{};
-    t.m = p.m;
-    t.n = p.n;
-    t.k = p.k;
-    t.a_kind = simd_gemm::AKind::kRows;
-    t.a = p.a;
-    t.lda = p.lda;
-    t.b_kind = simd_gemm::BKind::kPacked;
-    t.b = p.b;
-    t.c = p.to;
-    t.ldc = s_.gates * s_.padded;
-    t.init = p.init;
-    t.init_row = p.init_row;
-    t.init_column = 1;
-    t.init_scale = 1;
-    t.buffer = scratch_;
-    t.points = points_;
-    simd_gemm::loops(s_.isa).run(t);
-  }
-
   // W x + bias of steps [begin, begin + count), rows in the order of x.
   void project(std::int64_t begin, std::int64_t count) const {
     const bool whole = !s_.spec.batch_first && rows_ == s_.size.batch;
@@ -308,37 +223,41 @@ class Layer {
     for (std::int64_t i = 0; i < runs; ++i) {
       const std::int64_t row =
           s_.spec.batch_first ? s_.size.x_row(s_.spec, begin, first_ + i) : s_.size.x_row(s_.spec, begin + i, first_);
-      simd_packed_gemm::Tile t{};
-      t.large_l2 = has_large_l2();
-      t.m = m;
-      t.n = t.ldc = s_.gates * s_.padded;
-      t.k = t.lda = inputs;
-      t.a = args_.in<float>(In::kX) + row * inputs;
-      t.b = w_;
-      t.c = scratch_ + at_.projected + i * m * t.n;
-      t.init = scratch_ + at_.bias;
-      t.init_column = 1;
-      t.init_scale = 1;
-      t.points = points_;
-      simd_packed_gemm::loops(s_.isa).run(t);
+      const std::int64_t columns = s_.gates * s_.padded;
+      multiply(s_.w, w_,
+               {.a = args_.in<float>(In::kX) + row * inputs,
+                .lda = inputs,
+                .m = m,
+                .column = 0,
+                .n = columns,
+                .init = scratch_ + at_.bias,
+                .init_row = 0,
+                .to = scratch_ + at_.projected + i * m * columns,
+                .ldc = columns},
+               scratch_ + at_.products, points_);
     }
+  }
+
+  // The product of a row for each sequence with R; init rows `init_row` apart.
+  void multiply_r(const float* a, std::int64_t column, std::int64_t n, const float* init, std::int64_t init_row,
+                  bool backwards = false) const {
+    multiply(s_.r, r_, {a, s_.padded, rows_, column, n, init, init_row, gates(0) + column, s_.gates * s_.padded, backwards},
+             scratch_ + at_.products, points_);
   }
 
   // `odd`: of every second step.
   void step(const float* projected, std::int64_t stride, bool odd) const {
     const std::int64_t size = s_.padded;
-    const std::int64_t hidden = s_.size.hidden;
-    const std::int64_t joined = joined_gates(s_.gates, In::kR) * size;
-    multiply({h(0), size, rows_, r_, hidden, joined, projected, stride, gates(0), odd});
+    const std::int64_t joined = joined_gates(s_.gates, false) * size;
+    multiply_r(h(0), 0, joined, projected, stride, odd);
     if (s_.gates == 3) {
-      const float* r = r_ + packed_b_floats(simd_gemm::loops(s_.isa), joined, hidden);
       if (resets_after()) {
-        multiply({h(0), size, rows_, r, hidden, size, scratch_ + at_.recurrent_bias, 0, gates(0) + 2 * size});
+        multiply_r(h(0), joined, size, scratch_ + at_.recurrent_bias, 0);
       } else {
         float* reset = scratch_ + at_.reset;
         for (std::int64_t i = 0; i < rows_ && !stops(points_, kFunction * size); ++i)
           loops_.gru_reset(cell_, gates(i), h(i), reset + i * size);
-        multiply({reset, size, rows_, r, hidden, size, projected + 2 * size, stride, gates(0) + 2 * size});
+        multiply_r(reset, joined, size, projected + joined, stride);
       }
     }
     for (std::int64_t i = 0; i < rows_ && !stops(points_, s_.gates * kFunction * size); ++i) {
@@ -385,8 +304,8 @@ class Layer {
   float* scratch_;
   const simd_recurrent::Loops& loops_;
   std::int64_t steps_ = 0;
-  const float* w_ = nullptr;
-  const float* r_ = nullptr;
+  const char* w_ = nullptr;
+  const char* r_ = nullptr;
   Cell cell_{};
 };
 
@@ -400,37 +319,23 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
 }
 
+template <bool kBfloat>
+constexpr Kernel kernel(const char* name, const char* op) {
+  return {.name = name,
+          .op = op,
+          .rank = kBfloat ? 20 : 10,
+          .supports = kBfloat ? supports_bfloat : supports,
+          .prepack_bytes = prepack_bytes<kBfloat>,
+          .prepack_variant = prepack_variant<kBfloat>,
+          .prepack = prepack_all<prepack<kBfloat>, 2>,
+          .plan = plan<kBfloat>,
+          .run = run,
+          .operands = kBfloat ? Precision::kBfloat16 : Precision::kFloat32,
+          .prepack_parts = {part_step, prepack<kBfloat>, 2}};
+}
 constexpr Kernel kKernels[] = {
-    {.name = "lstm_gemm",
-     .op = "LSTM",
-     .rank = 10,
-     .supports = supports,
-     .prepack_bytes = prepack_bytes,
-     .prepack_variant = prepack_variant,
-     .prepack = prepack_all<prepack, 2>,
-     .plan = plan,
-     .run = run,
-     .prepack_parts = kParts},
-    {.name = "gru_gemm",
-     .op = "GRU",
-     .rank = 10,
-     .supports = supports,
-     .prepack_bytes = prepack_bytes,
-     .prepack_variant = prepack_variant,
-     .prepack = prepack_all<prepack, 2>,
-     .plan = plan,
-     .run = run,
-     .prepack_parts = kParts},
-    {.name = "rnn_gemm",
-     .op = "RNN",
-     .rank = 10,
-     .supports = supports,
-     .prepack_bytes = prepack_bytes,
-     .prepack_variant = prepack_variant,
-     .prepack = prepack_all<prepack, 2>,
-     .plan = plan,
-     .run = run,
-     .prepack_parts = kParts},
+    kernel<false>("lstm_gemm", "LSTM"), kernel<false>("gru_gemm", "GRU"), kernel<false>("rnn_gemm", "RNN"),
+    kernel<true>("lstm_bf16", "LSTM"),  kernel<true>("gru_bf16", "GRU"),  kernel<true>("rnn_bf16", "RNN"),
 };
 
 }  // namespace
