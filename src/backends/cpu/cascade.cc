@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "backends/cpu/bfloat/bfloat_plan.h"
 #include "backends/cpu/conv/conv_plan.h"
 #include "backends/cpu/gemm/packed_gemm_plan.h"
 #include "backends/cpu/qconv/byte_line_buffer.h"
@@ -44,7 +45,7 @@ bool is_one_pixel(const Window& window) {
 // A stage without its memory. Lines are rows of the output's pixels; a line of it is made of lines of the stage before.
 struct Stage {
   enum class Kind { kFirstLayer, kDepthwise, kPointwise } kind;
-  bool of_bytes;
+  bool of_bytes, of_bfloat;  // of_bfloat: a product whose operands are rounded; lines between stages are float32
   std::int64_t in_height, height;
   std::int64_t kernel, stride, pad;  // between these lines
   std::int64_t in_line, line;        // bytes of a line
@@ -56,6 +57,7 @@ struct Stage {
     const Window window = window_of(d);
     const WindowAxis& v = window.axis[0];
     of_bytes = weight_of(d) != 1;
+    of_bfloat = d.precision == Precision::kBfloat16;
     if (attr_int(*d.node, ConvAttr::kGroup) > 1) {
       kind = Kind::kDepthwise;
     } else {
@@ -116,6 +118,7 @@ struct Stages {
 
 bool takes(const Kernel& kernel, const OpDesc& d) {
   const std::uint8_t stages = kernel.fusion.stages;
+  if (kernel.operands == Precision::kBfloat16 && bfloat16_isa() != Isa::k_avx512_bf16) return false;  // not measured with tiles
   if (stages == 0 || CascadeChoice::get() == CascadeUse::kNever || d.inputs[0].shape.rank() != 4) return false;
   const Window window = window_of(d);
   const bool dense = window.axis[0].dilation == 1 && window.axis[1].dilation == 1;
@@ -150,11 +153,15 @@ struct CascadeState {
   std::int64_t lines[kMaxStages],
       at[kMaxStages];                 // of each stage but the last: its buffer, in lines, and where it begins, in bytes
   std::int64_t copied_at;             // of lines that a first layer copies
+  std::int64_t rounded_at;            // of a product's operands of bfloat16
   std::int64_t stage_at[kMaxStages];  // of bytes: its own memory
 };
 
 // Lines that begin at a multiple of a line of the cache.
 std::int64_t padded(std::int64_t bytes) { return static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)); }
+
+// Elements of a row of A of a product of bfloat16.
+std::int64_t rounded_row(const OpDesc& d) { return bfloat_padded(simd_bfloat_gemm::loops(bfloat16_isa()), d.inputs[0].shape[1]); }
 
 const ByteLineBufferKernel& lines_kernel(const OpDesc& d, const Stage& stage) {
   if (stage.kind != Stage::Kind::kDepthwise) return conv_lines;
@@ -205,6 +212,15 @@ void plan(const OpDesc& d, KernelPlan* p) {
     bytes += static_cast<std::int64_t>(sizeof(float)) *
              few_channels_line_floats(simd_few_channels::loops(cpu_isa()), few_channels_geometry(d.nodes[0]));
   }
+  s.rounded_at = bytes = padded(bytes);
+  std::int64_t rounded = 0;
+  for (int i = 0; i < stages.count; ++i) {
+    if (!stages.stage[i].of_bfloat) continue;
+    const std::int64_t pixels =
+        checked_mul(i + 1 < stages.count ? s.lines[i] : s.group, d.nodes[static_cast<std::size_t>(i)].outputs[0].shape[3]);
+    rounded = std::max(rounded, checked_mul(pixels, rounded_row(d.nodes[static_cast<std::size_t>(i)])));
+  }
+  bytes = checked_add(bytes, checked_mul<std::int64_t>(rounded, sizeof(std::uint16_t)));
   for (int i = 0; i < stages.count && stages.stage[i].of_bytes; ++i) {
     const OpDesc& stage = d.nodes[static_cast<std::size_t>(i)];
     s.stage_at[i] = bytes;
@@ -228,11 +244,16 @@ struct Worker : Stage {
   simd_depthwise::Geometry depthwise;
   simd_few_channels::Geometry few_channels;
   ByteLineBuffer* bytes;  // null: floats, with what follows
-  const float* weight;
+  const void* weight;
   const float* bias;
   const std::uint8_t* residual;  // of all images
+  // Of the cascade's own input, of the residual and of the output: stored as bfloat16, not float32.
+  bool reads_16bit, residual_is_16bit, writes_16bit;
   std::int64_t width, channels, in_channels;
   bool is_last;
+  // Bytes of a line as it is stored.
+  std::int64_t stored_line() const { return writes_16bit ? line / 2 : line; }
+  std::int64_t stored_in_line() const { return reads_16bit ? in_line / 2 : in_line; }
   std::int64_t end;    // lines up to here are made
   std::int64_t first;  // the line at which the buffer begins
   std::uint8_t* buffer;
@@ -253,7 +274,7 @@ class Runner {
     last.end = begin;
     for (int p = count_ - 1; p > 0; --p) stage_[p - 1].end = stage_[p - 1].first = stage_[p].first_line(stage_[p].end);
     last.first = 0;
-    last.buffer = args_.out<std::uint8_t>() + image_ * last.height * last.line;
+    last.buffer = args_.out<std::uint8_t>() + image_ * last.height * last.stored_line();
     for (std::int64_t y = begin; y < end && !points_->stopped; y += s_.group) group(std::min(end, y + s_.group));
   }
 
@@ -277,11 +298,14 @@ class Runner {
     w.residual = d.has_residual() ? args_.in<std::uint8_t>(input + d.fusion.residual) : nullptr;
     w.buffer = memory + s_.at[i];
     w.bytes = nullptr;
+    w.reads_16bit = i == 0 && args_.desc->reads_16bit();
+    w.residual_is_16bit = d.has_residual() && args_.desc->reads_16bit(input + d.fusion.residual);
+    w.writes_16bit = w.is_last && args_.desc->writes_16bit();
     if (w.of_bytes) {
       w.bytes = lines_kernel(d, w).begin(args_, d, input, int8_stage(s_, i, w.is_last), memory + s_.stage_at[i], points_);
       return;
     }
-    w.weight = args_.pack<float>(input + 1);
+    w.weight = args_.pack<void>(input + 1);
     w.bias = d.has_input(2) ? args_.in<float>(input + 2) : nullptr;
     w.in_channels = d.inputs[0].shape[1];
     w.width = d.outputs[0].shape[3];
@@ -317,12 +341,13 @@ class Runner {
 
   void make(int p, std::int64_t from, std::int64_t to) {
     Worker& w = stage_[p];
-    const std::uint8_t* const first = p == 0 ? args_.in<std::uint8_t>(0) + image_ * w.in_height * w.in_line
+    const std::uint8_t* const first = p == 0 ? args_.in<std::uint8_t>(0) + image_ * w.in_height * w.stored_in_line()
                                              : stage_[p - 1].buffer - stage_[p - 1].first * w.in_line;
-    std::uint8_t* const to_lines = w.buffer - w.first * w.line;
+    std::uint8_t* const to_lines = w.buffer - w.first * w.stored_line();
     if (w.bytes != nullptr) {
       return w.bytes->make(first, from, to, to_lines, w.residual == nullptr ? nullptr : w.residual + image_ * w.height * w.line);
     }
+    if (w.of_bfloat) return make_pointwise_bfloat(w, first, to_lines, from, to);
     const auto* const x = reinterpret_cast<const float*>(first);
     auto* const y = reinterpret_cast<float*>(to_lines);
     switch (w.kind) {
@@ -339,7 +364,7 @@ class Runner {
     t.y = y;
     t.row_begin = from;
     t.row_end = to;
-    t.weight = w.weight;
+    t.weight = static_cast<const float*>(w.weight);
     t.bias = w.bias;
     t.epilogue = epilogue_of(*w.desc);
     t.lines = reinterpret_cast<float*>(static_cast<std::uint8_t*>(args_.thread_scratch) + s_.copied_at);
@@ -355,7 +380,7 @@ class Runner {
     t.row_begin = from;
     t.row_end = to;
     t.channels = w.channels;
-    t.weight = w.weight;
+    t.weight = static_cast<const float*>(w.weight);
     t.weight_step = depthwise_weight_step(w.desc->inputs[1].shape);
     t.bias = w.bias;
     t.epilogue = epilogue_of(*w.desc);
@@ -371,7 +396,7 @@ class Runner {
     t.k = w.in_channels;
     t.a = x + from * w.in_line / kFloat;
     t.lda = w.desc->input_pitch(0);
-    t.b = w.weight;
+    t.b = static_cast<const float*>(w.weight);
     t.c = y + from * w.line / kFloat;
     t.ldc = w.desc->output_pitch();
     t.init = w.bias;
@@ -385,6 +410,56 @@ class Runner {
     t.far = w.is_last && args_.outputs[0].size >= kFarOutput;
     t.points = points_;
     simd_packed_gemm::loops(isa_).run(t);
+  }
+
+  void make_pointwise_bfloat(const Worker& w, const std::uint8_t* x, std::uint8_t* y, std::int64_t from, std::int64_t to) const {
+    const simd_bfloat_gemm::Loops& loops = simd_bfloat_gemm::loops(bfloat16_isa());
+    const std::int64_t rows = (to - from) * w.width, k = w.in_channels, pitch = w.desc->input_pitch(0), start = 0;
+    simd_bfloat_gemm::Tile t{};
+    t.padded = rounded_row(*w.desc);
+    const std::uint8_t* const pixels = x + from * w.stored_in_line();
+    if (w.reads_16bit && t.padded == k) {
+      t.a = reinterpret_cast<const std::uint16_t*>(pixels);
+      t.lda = pitch;
+    } else {
+      auto* const rounded = reinterpret_cast<std::uint16_t*>(static_cast<std::uint8_t*>(args_.thread_scratch) + s_.rounded_at);
+      t.a = rounded;
+      t.lda = t.padded;
+      const bool together = pitch == k && t.padded == k;  // one long row
+      const std::int64_t runs = together ? 1 : rows, length = together ? rows * k : k;
+      for (std::int64_t r = 0; r < runs; ++r) {
+        const bool goes_on = by_parts(points_, length, 64, 1, [&](std::int64_t begin, std::int64_t end) {
+          if (w.reads_16bit) {
+            std::copy_n(reinterpret_cast<const std::uint16_t*>(pixels) + r * pitch + begin, end - begin,
+                        rounded + r * t.padded + begin);
+          } else {
+            loops.convert(reinterpret_cast<const float*>(pixels) + r * pitch + begin, end - begin, rounded + r * t.padded + begin);
+          }
+        });
+        if (!goes_on) return;
+        if (!together) std::fill(rounded + r * t.padded + k, rounded + (r + 1) * t.padded, std::uint16_t{0});
+      }
+    }
+    t.lines = 1;
+    t.width = rows;
+    t.offsets = &start;
+    t.segments = 1;
+    t.b = static_cast<const std::uint16_t*>(w.weight);
+    t.n = w.channels;
+    t.init = w.bias;
+    t.init_column = 1;
+    t.init_scale = 1;
+    if (w.residual != nullptr) {
+      t.ldr = w.desc->residual_pitch();
+      t.residual_is_bfloat = w.residual_is_16bit;
+      t.residual = w.residual + (image_ * w.height + from) * w.width * t.ldr * (w.residual_is_16bit ? 2 : kFloat);
+    }
+    t.epilogue = epilogue_of(*w.desc);
+    t.to_bfloat = w.writes_16bit;
+    t.c = y + from * w.stored_line();
+    t.ldc = w.desc->output_pitch();
+    t.points = points_;
+    loops.run(t);
   }
 };
 
@@ -403,7 +478,14 @@ constinit std::atomic<CascadeUse> CascadeChoice::use_{CascadeUse::kWhereItPays};
 const Cascades cpu_cascades = {
     .takes = takes,
     .joins = joins,
-    .kernel = {.name = "conv_cascade", .op = "", .domain = "", .rank = 0, .supports = supports, .plan = plan, .run = run},
+    .kernel = {.name = "conv_cascade",
+               .op = "",
+               .domain = "",
+               .rank = 0,
+               .supports = supports,
+               .plan = plan,
+               .run = run,
+               .fusion = {.storage_16bit = storage_16bit(Precision::kBfloat16)}},
 };
 
 }  // namespace evn

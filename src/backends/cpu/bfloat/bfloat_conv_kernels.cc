@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/cpu/bfloat/bfloat_plan.h"
+#include "backends/cpu/conv/conv_plan.h"
 #include "backends/cpu/qconv/qgemm_conv.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
@@ -48,6 +49,8 @@ Refusal supports(const OpDesc& d) {
   const BfloatSource from = source_of(d, nullptr);
   if (from.segments() > kMostSegments) return "the kernel is too large";
   if (from.segments() * from.segment() > kMostHalfDepth) return kTooDeep;
+  // vdpbf16ps has twice the multiply-adds of float32; tiles have more.
+  if (half_isa(d) == Isa::k_avx512_bf16 && winograd_halves(d)) return "Winograd's method in float32 is faster";
   if (columns_of(d) < kFewest || from.segments() * from.segment() < kFewest || from.segment() < kLeastSegment) return "too narrow";
   return nullptr;
 }
@@ -278,7 +281,8 @@ constexpr Kernel conv(const char* name, int rank, Precision operands) {
           .prepack_parts = {.step = part_step, .run = prepack},
           .fusion = {.epilogue = kFusesBias | kFusesResidual,
                      .channel_views = channel_views<kViewInput | kViewResidual | kViewOutputs>,
-                     .storage_16bit = storage_16bit(operands)}};
+                     .storage_16bit = storage_16bit(operands),
+                     .stages = operands == Precision::kBfloat16 ? kPointwiseStage : std::uint8_t{0}}};
 }
 // Winograd's method in float32 is faster than float16.
 constexpr Kernel kKernels[] = {conv("conv_bf16", 40, Precision::kBfloat16), conv("conv_fp16", 17, Precision::kFloat16)};

@@ -46,6 +46,7 @@ class CascadePass final : public LoweringPass {
     OpDesc d{&f.graph_.nodes[index], all.first(all.size() - 1), all.last(1), n.constants};
     d.layouts = n.layouts.data();
     d.threads = f.threads_of(0);
+    d.precision = n.kernel->operands;  // a stage has one kernel
     d.strict = n.strict;
     return d;
   }

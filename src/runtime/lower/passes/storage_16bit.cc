@@ -86,11 +86,15 @@ class Storage16Bit final : public LoweringPass {
  public:
   // Sets Fusion::stored_16bit.
   bool finish(PlanRoots& plan, PlanStep* step, std::span<const std::int32_t> inputs, std::int32_t placed) const override {
-    if (!step->desc.nodes.empty()) return false;
+    // What a cascade adds to its last stage's sums is numbered among that stage's own inputs.
+    const std::span<const OpDesc> stages = step->desc.nodes;
+    int residual = step->desc.fusion.residual;
+    if (!stages.empty() && stages.back().has_residual())
+      residual = static_cast<int>(stages.back().inputs.data() - step->desc.inputs.data()) + stages.back().fusion.residual;
     for (std::size_t k = 0; k < inputs.size() && k < 31; ++k) {
       if (inputs[k] < 0 || !plan.s_.roots[inputs[k]].is_16bit) continue;
       step->desc.fusion.stored_16bit |= 1u << k;
-      const std::uint8_t needed = static_cast<int>(k) == step->desc.fusion.residual ? k16BitResidual : k == 0 ? k16BitInput : 0;
+      const std::uint8_t needed = static_cast<int>(k) == residual ? k16BitResidual : k == 0 ? k16BitInput : 0;
       if ((step->kernel->fusion.storage_16bit & needed) ==
           0) {  // inputs without elements have made other kernels run than those that were chosen
         fail(EVN_ERROR_UNSUPPORTED, "a value that is kept as bfloat16 is read as float32: precision fp32 can run this");
