@@ -90,11 +90,12 @@ void run_bfloat_attention(const simd_bfloat_gemm::Loops& loops, const simd_atten
   if (!is_packed) {
     const simd_bfloat_gemm::Loops& pack = simd_bfloat_gemm::loops(Isa::k_avx512_bf16);
     if (b.k.element_step == 1) {
-      pack.pack_columns(b.k.row, b.k.step, b.depth, b.keys, parts.padded_depth, keys, b.points);
+      pack.pack_columns(b.k.row, b.k.step, b.depth, b.keys, parts.padded_depth, parts.padded_depth * pack.lanes, keys, b.points);
     } else {
-      pack.pack_rows(b.k.row, b.k.element_step, b.depth, b.keys, parts.padded_depth, keys, b.points);
+      pack.pack_rows(b.k.row, b.k.element_step, b.depth, b.keys, parts.padded_depth, parts.padded_depth * pack.lanes, keys,
+                     b.points);
     }
-    pack.pack_rows(b.v.row, b.v.step, b.keys, b.value_depth, parts.padded_keys, values, b.points);
+    pack.pack_rows(b.v.row, b.v.step, b.keys, b.value_depth, parts.padded_keys, parts.padded_keys * pack.lanes, values, b.points);
   }
   for (std::int64_t first = 0; first < b.queries; first += kBfloatQueries) {
     const std::int64_t count = std::min(b.queries - first, kBfloatQueries);

@@ -53,12 +53,13 @@ struct Loops {
   bool (*copy)(const std::uint16_t* from, std::int64_t n, std::uint16_t* to);
   int unit = 2;             // k that lie together
   bool is_float16 = false;  // else bfloat16
-  // B of floats that a run computes, in one segment `padded` long: the k of a column lie together and columns `step` apart, or the
-  // columns of a row and rows `step` apart. Of k_avx512_bf16 alone, for k_avx512_amx too.
-  void (*pack_columns)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
-                       CancelPoints* points) = nullptr;
-  void (*pack_rows)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
-                    CancelPoints* points) = nullptr;
+  // B of floats in one segment, of which k is written, and zeros up to `padded`; blocks of columns are `block` elements apart. The
+  // k of a column lie together and columns `step` apart, or the columns of a row and rows `step` apart. Of k_avx512_bf16 alone, for
+  // k_avx512_amx too.
+  void (*pack_columns)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded,
+                       std::int64_t block, std::uint16_t* to, CancelPoints* points) = nullptr;
+  void (*pack_rows)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::int64_t block,
+                    std::uint16_t* to, CancelPoints* points) = nullptr;
 };
 const Loops& loops(Isa isa);
 

@@ -127,10 +127,10 @@ void run(const Tile& t) {
 }
 
 // 16 columns by 32 of k are a square of pairs.
-void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
-                  CancelPoints* points) {
+void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::int64_t block,
+                  std::uint16_t* to, CancelPoints* points) {
   constexpr std::int64_t kSquare = 2 * kLanes;
-  for (std::int64_t column = 0; column < n; column += kLanes, to += padded * kLanes) {
+  for (std::int64_t column = 0; column < n; column += kLanes, to += block) {
     for (std::int64_t at = 0; at < padded; at += kSquare) {
       if (stops(points, kLanes * kSquare)) return;
       Vec v[kLanes];
@@ -150,8 +150,8 @@ void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int
   }
 }
 
-void pack_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::uint16_t* to,
-               CancelPoints* points) {
+void pack_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::int64_t block,
+               std::uint16_t* to, CancelPoints* points) {
   typedef std::int16_t Halves __attribute__((vector_size(64)));
   const Halves in_turns = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                            8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -163,7 +163,7 @@ void pack_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_
       const Vec low = row < k ? load_n(p + column, left) : zero();
       const Vec high = row + 1 < k ? load_n(p + step + column, left) : zero();
       const __m512i pairs = _mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(in_turns), narrowed(high, low));
-      _mm512_storeu_si512(to + column * padded + row * kLanes, pairs);
+      _mm512_storeu_si512(to + column / kLanes * block + row * kLanes, pairs);
     }
   }
 }

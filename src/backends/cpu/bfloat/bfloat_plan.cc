@@ -35,6 +35,42 @@ void each_rounded(const simd_bfloat_gemm::Loops& loops, const float* from, float
   }
 }
 
+// The loops that round and transpose a whole vector of columns, or null: of bfloat16, and unless what is packed is scaled.
+const simd_bfloat_gemm::Loops* packing_loops(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from) {
+  return loops.is_float16 || from.scale != 1 ? nullptr : &simd_bfloat_gemm::loops(Isa::k_avx512_bf16);
+}
+
+// One block of columns, of which there are `count`, segment by segment: what lies apart is put together before, some k at a time.
+void pack_block(const simd_bfloat_gemm::Loops& pack, const BfloatSource& from, std::int64_t padded, std::int64_t lanes,
+                const float* column, std::int64_t count, std::uint16_t* to) {
+  constexpr std::int64_t kPart = 256, kMostLanes = 16;
+  const std::int64_t segment = from.segment(), taps = from.by_tap ? 1 : from.taps_w;
+  EVN_CHECK(lanes <= kMostLanes);
+  float part[kMostLanes * kPart];
+  for (std::int64_t s = 0; s < from.segments(); ++s, to += padded * lanes) {
+    const float* const first = column + s * taps;
+    for (std::int64_t k = 0; k < segment; k += kPart) {
+      const std::int64_t n = std::min(kPart, segment - k), written = k + n == segment ? padded - k : n;
+      if (taps == 1 && from.channel_step == 1) {
+        pack.pack_columns(first + k, from.column_step, n, count, written, 0, to + k * lanes, nullptr);
+        continue;
+      }
+      for (std::int64_t j = 0; j < count; ++j) {
+        const float* source = first + j * from.column_step + k / from.channels + k % from.channels * from.channel_step;
+        std::int64_t left = from.channels - k % from.channels;
+        for (std::int64_t i = 0; i < n; ++i, source += from.channel_step) {
+          if (left-- == 0) {
+            source += 1 - from.channels * from.channel_step;
+            left = from.channels - 1;
+          }
+          part[j * kPart + i] = *source;
+        }
+      }
+      pack.pack_columns(part, kPart, n, count, written, 0, to + k * lanes, nullptr);
+    }
+  }
+}
+
 }  // namespace
 
 void pack_bfloat_columns(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
@@ -42,6 +78,11 @@ void pack_bfloat_columns(const simd_bfloat_gemm::Loops& loops, const BfloatSourc
   const std::int64_t lanes = loops.lanes, padded = bfloat_padded(loops, from.segment()), block = bfloat_block(loops, from);
   const std::int64_t taps = from.taps_h * from.taps_w, unit = loops.unit;
   const float* column = from.b;
+  if (const simd_bfloat_gemm::Loops* const pack = packing_loops(loops, from)) {
+    for (std::int64_t i = begin; i < end; ++i, column += lanes * from.column_step)
+      pack_block(*pack, from, padded, lanes, column, std::min(lanes, columns - i * lanes), to + i * block);
+    return;
+  }
   for (std::int64_t i = begin; i < end; ++i) {
     std::uint16_t* const at = to + i * block;
     std::memset(at, 0, static_cast<std::size_t>(block) * sizeof *at);
@@ -64,6 +105,9 @@ void pack_bfloat_rows(const simd_bfloat_gemm::Loops& loops, const BfloatSource& 
                       std::int64_t columns, std::uint16_t* to) {
   const std::int64_t lanes = loops.lanes, k = from.channels, block = bfloat_block(loops, from), unit = loops.unit;
   const std::int64_t last = end == k ? bfloat_padded(loops, k) : end;
+  if (const simd_bfloat_gemm::Loops* const pack = packing_loops(loops, from)) {
+    return pack->pack_rows(from.b, from.channel_step, end - begin, columns, last - begin, block, to + begin * lanes, nullptr);
+  }
   for (std::int64_t first = 0; first < columns; first += lanes) {
     const std::int64_t count = std::min(lanes, columns - first);
     std::uint16_t* at = to + first / lanes * block + begin * lanes;

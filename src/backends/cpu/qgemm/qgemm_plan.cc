@@ -8,6 +8,7 @@
 #endif
 
 #include "backends/cpu/elementwise/bytes_loops.h"
+#include "backends/cpu/qgemm/interleave.h"
 #include "backends/cpu/simd/epilogue_ops_loops.h"
 #include "backends/cpu/support.h"
 #include "base/error.h"
@@ -114,6 +115,40 @@ bool pack_rows(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int
 #endif
 }
 
+// A block of columns whose taps and channels lie by themselves, one tap's channels after the other.
+void pack_columns(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int64_t padded, std::int64_t first,
+                  std::int64_t count, std::uint8_t* to, std::uint32_t* sum, CancelPoints* points) {
+  constexpr std::int64_t kPart = 512;  // bytes of a column at a time
+  const std::int64_t lanes = loops.lanes, group = loops.k_group, taps = from.taps_h * from.taps_w;
+  std::uint8_t part[kInterleaved][kPart];
+  for (std::int64_t j = 0; j < count; j += kInterleaved) {
+    const std::int64_t together = std::min<std::int64_t>(kInterleaved, count - j);
+    for (std::int64_t tap = 0; tap < taps; ++tap) {
+      const std::int64_t begin = from.by_tap ? tap * padded : tap / from.taps_w * padded + tap % from.taps_w * from.channels;
+      for (std::int64_t channel = 0; channel < from.channels; channel += kPart) {
+        const std::int64_t n = std::min(kPart, from.channels - channel), k = begin + channel;
+        if (stops(points, 4 * together * n)) return;
+        const std::uint8_t* columns[kInterleaved] = {};
+        for (std::int64_t c = 0; c < together; ++c) {
+          const std::uint8_t* const source = from.b + tap + channel * from.channel_step + (first + j + c) * from.column_step;
+          if (from.channel_step == 1) {
+            std::memcpy(part[c], source, static_cast<std::size_t>(n));
+          } else {
+            for (std::int64_t i = 0; i < n; ++i) part[c][i] = source[i * from.channel_step];
+          }
+          sum[j + c] += flip_and_sum(part[c], n, from.flip);
+          columns[c] = part[c];
+        }
+        const std::int64_t units = group == 4 && k % 4 == 0 ? n / 4 : 0;
+        if (units > 0) interleave_columns(columns, units, lanes * group, to + (k / 4 * lanes + j) * 4);
+        for (std::int64_t c = 0; c < together; ++c) {
+          for (std::int64_t i = 4 * units; i < n; ++i) to[((k + i) / group * lanes + j + c) * group + (k + i) % group] = part[c][i];
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void pack_qgemm(const simd_qgemm::Loops& loops, const QgemmSource& from, std::int64_t columns, void* packed, CancelPoints* points) {
@@ -124,7 +159,6 @@ void pack_qgemm(const simd_qgemm::Loops& loops, const QgemmSource& from, std::in
   fill_by_parts(points, to, qgemm_bytes(loops, shape), std::uint8_t{0});
   auto* const sums = reinterpret_cast<std::int32_t*>(to + qgemm_data_bytes(loops, shape));
   const unsigned change = from.flip ? 0x80u : 0;
-  const std::int64_t taps = from.taps_h * from.taps_w;
   for (std::int64_t first = 0; first < columns; first += lanes) {
     if (has_stopped(points)) return;
     std::uint8_t* const at = to + first / lanes * block;
@@ -145,24 +179,7 @@ void pack_qgemm(const simd_qgemm::Loops& loops, const QgemmSource& from, std::in
         }
       }
     }
-    if (!by_rows) {
-      for (std::int64_t j = 0; j < count; ++j) {
-        for (std::int64_t tap = 0; tap < taps; ++tap) {
-          const std::uint8_t* const source = from.b + tap + (first + j) * from.column_step;
-          const std::int64_t begin = from.by_tap ? tap * padded : tap / from.taps_w * padded + tap % from.taps_w * from.channels;
-          std::uint32_t total = 0;
-          by_parts(points, from.channels, 64, 4, [&](std::int64_t channel_begin, std::int64_t channel_end) {
-            for (std::int64_t channel = channel_begin; channel < channel_end; ++channel) {
-              const auto byte = static_cast<std::uint8_t>(source[channel * from.channel_step] ^ change);
-              const std::int64_t k = begin + channel;
-              at[(k / group * lanes + j) * group + k % group] = byte;
-              total += static_cast<std::uint32_t>(static_cast<std::int8_t>(byte));
-            }
-          });
-          sum[j] += total;
-        }
-      }
-    }
+    if (!by_rows) pack_columns(loops, from, padded, first, count, at, sum, points);
     for (std::int64_t j = 0; j < count; ++j) sums[first + j] = static_cast<std::int32_t>(sum[j]);
   }
 }
