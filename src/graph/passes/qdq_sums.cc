@@ -20,15 +20,19 @@ double any_sum(const ByteWeight& w, const Quantization& x, int axis) {
 
 std::vector<double> largest_sums(const ByteWeight& w, const Quantization& x, int axis) {
   const Shape& shape = w.weight->desc.shape;
-  const std::int64_t count = shape[axis], inner = shape.elements(axis + 1, shape.rank()), all = shape.elements();
+  const std::int64_t count = shape[axis], inner = shape.elements(axis + 1, shape.rank()), runs = shape.elements(0, axis) * count;
   std::vector<std::int64_t> sums(static_cast<std::size_t>(count));
   const auto* bytes = static_cast<const std::uint8_t*>(w.weight->bytes());
-  const bool is_signed = w.q.dtype == DType::kInt8;
-  for (std::int64_t i = 0; i < all; ++i) {
-    cancellation_point();
-    const auto at = static_cast<std::size_t>(i / inner % count);
-    const std::int32_t b = is_signed ? static_cast<std::int8_t>(bytes[i]) : bytes[i];
-    sums[at] += std::abs(b - w.q.zeros[w.q.zeros.size() > 1 ? at : 0]);
+  const bool is_signed = w.q.dtype == DType::kInt8, single = w.q.zeros.size() <= 1;
+  std::size_t at = 0;  // what a run of `inner` bytes is added to
+  for (std::int64_t run = 0; run < runs; ++run, bytes += inner, at = at + 1 == sums.size() ? 0 : at + 1) {
+    const std::int32_t zero = w.q.zeros[single ? 0 : at];
+    std::int64_t sum = 0;
+    in_pieces(inner, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        sum += std::abs((is_signed ? static_cast<std::int8_t>(bytes[i]) : bytes[i]) - zero);
+    });
+    sums[at] += sum;
   }
   std::vector<double> most;
   for (const std::int64_t sum : sums) most.push_back(static_cast<double>(sum) * largest(x));
