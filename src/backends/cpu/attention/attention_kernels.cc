@@ -50,7 +50,7 @@ void finish_plan(const OpDesc& d, KernelPlan* p) {
   s.rows = s.together > 1 ? s.together : ceil_div(s.queries, s.blocks);
   const std::int64_t units = is_empty ? 0 : checked_mul(heads / s.together, s.blocks);
   const double cost = static_cast<double>(s.rows) * static_cast<double>(s.keys) * static_cast<double>(s.depth + s.value_depth);
-  s.per_tile = units_per_tile(units, cost);
+  s.per_tile = units_per_tile(units, simd_attention::cost_of_rows(s.rows, s.keys, s.depth + s.value_depth));
   p->tiles = ceil_div(units, s.per_tile);
   const std::int64_t floats = simd_attention::loops(s.isa).buffer_floats(s.rows, s.keys, s.depth, s.value_depth);
   p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(floats, sizeof(float)));

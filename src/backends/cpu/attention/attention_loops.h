@@ -66,6 +66,13 @@ inline std::int64_t heads_together(std::int64_t heads, std::int64_t groups, std:
   return together;
 }
 
+// What a block of query rows costs, in multiply-adds that one core does in the same time: a few rows wait for the keys and values,
+// which come from memory, as long as so many rows multiply.
+inline double cost_of_rows(std::int64_t rows, std::int64_t keys, std::int64_t depths) {
+  constexpr std::int64_t kRowsOfRead = 16;
+  return static_cast<double>(std::max(rows, kRowsOfRead)) * static_cast<double>(keys) * static_cast<double>(depths);
+}
+
 struct Loops {
   void (*run)(const Block& block);
   std::int64_t (*buffer_floats)(std::int64_t queries, std::int64_t keys, std::int64_t depth, std::int64_t value_depth);

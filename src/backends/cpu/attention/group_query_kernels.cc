@@ -88,7 +88,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.rows = s.together > 1 ? s.together : ceil_div(s.steps, s.blocks);
   const std::int64_t units = s.depth == 0 || s.steps == 0 ? 0 : checked_mul(checked_mul(s.batch, s.heads / s.together), s.blocks);
   const double cost = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.present) * static_cast<double>(s.depth);
-  s.per_tile = units_per_tile(units, cost);
+  s.per_tile = units_per_tile(units, simd_attention::cost_of_rows(s.rows, s.present, 2 * s.depth));
   p->tiles = ceil_div(units, s.per_tile);
   s.buffer_floats = simd_attention::loops(s.isa).buffer_floats(s.rows, s.present, s.depth, s.depth);
   const std::int64_t turned = s.rotates ? checked_mul(checked_add(s.rows, s.steps), s.depth) : 0;
