@@ -146,9 +146,12 @@ void softmax_plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// Before opset 13 all axes from the given one on are one line, in their plain order.
+// Over the channels, lines lie together channels last; over another axis they would lie as far apart as there are channels, which
+// may be few (the heads of talking-heads attention). Before opset 13 all axes from the given one on are one line, in their plain
+// order.
 void softmax_layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> outputs) {
-  if (d.node->op->since >= 13) outputs[0] = inputs[0];
+  const int rank = d.inputs[0].shape.rank();
+  if (d.node->op->since >= 13 && normalize_axis(attr_int(*d.node, SoftmaxAttr::kAxis), rank) == 1) outputs[0] = inputs[0];
   inputs[0] = outputs[0];
 }
 
