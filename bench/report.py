@@ -16,6 +16,7 @@ MEASURED = ("src", "include", "bindings/python/evener", "bench", "cmake", "CMake
 PEAK_UNITS = {"fma": "GFLOPS of float32 multiply-adds", "int8": "GOPS of products of bytes and their sums",
               "bf16": "GFLOPS of products of bfloat16 and their sums"}
 UNMEASURABLE = "not measurable here"
+FEATURES = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")  # that a page tells of a processor
 HEADER = """
 | model | engine | threads | median ms | ratio to {reference} | of peak | load ms | first run ms | memory MiB |
 |---|---|---:|---:|---:|---:|---:|---:|---:|"""
@@ -101,8 +102,7 @@ def processor():
         fields = dict(entry.split(":", 1) for entry in pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
         fields = {key.strip(): value.strip() for key, value in fields.items()}
         name = fields.get("model name", name)
-        known = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
-        features = "".join(f", {flag}" for flag in known if flag in fields.get("flags", "").split())
+        features = "".join(f", {flag}" for flag in FEATURES if flag in fields.get("flags", "").split())
     except OSError:
         pass
     return f"{name}{features}"
