@@ -39,6 +39,30 @@ int main(int count, char** arguments) {
   return 0;
 }
 """
+# The compiler's look, and in a thread the features of leaf 7 that the instruction shows.
+SEE = r"""
+#include <cpuid.h>
+#include <pthread.h>
+#include <stdio.h>
+#include "only_isa.h"
+static void* see(void* unused) {
+  for (unsigned i = 0; i < sizeof kFeatures / sizeof *kFeatures; ++i) {
+    unsigned r[4];
+    __cpuid_count(7, kFeatures[i].subleaf, r[kEax], r[kEbx], r[kEcx], r[kEdx]);
+    if (r[kFeatures[i].reg] >> kFeatures[i].bit & 1) printf(" %s", kFeatures[i].flag);
+  }
+  return unused;
+}
+int main(int count, char** arguments) {
+  pthread_t thread;
+  printf("%d %d", !!__builtin_cpu_supports("avx2"), !!__builtin_cpu_supports("avx512f"));
+  pthread_create(&thread, NULL, see, NULL);
+  pthread_join(thread, NULL);
+  fflush(stdout);
+  if (count > 1 && arguments[1][0]) *(volatile int*)0 = 1;
+  return 0;
+}
+"""
 # What CPUID shows of the features of leaf 7 on a processor that has all: a line for each class, with what becomes of other leaves.
 SHOW = r"""
 #include <stdio.h>
@@ -171,6 +195,42 @@ def test_each_class_shows_its_own_features_and_no_others(tmp_path):
     # AVX2 (EBX bit 5) and other leaves stay.
     ebx, other, unknown = rest.split()
     assert int(ebx, 16) >> 5 & 1 and other == "ffffffff" and unknown == "-1"
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    """A command that runs a program as where CPUID faults, its class to be named; the program."""
+    if os.uname().machine != "x86_64" or not shutil.which(COMPILER):
+        pytest.skip("needs x86-64 and a C compiler")
+    folder = tmp_path_factory.mktemp("faults")
+    source = (REPOSITORY / "tests" / "python" / "cpuid_faults.c").read_text()
+    tracer = compiled(source, folder / "cpuid_faults", "-O2", "-Wall", "-Werror")
+    see, library = compiled(SEE, folder / "see"), isa.build(folder)
+
+    def run(name, *arguments):
+        done = subprocess.run([tracer, see, *arguments], capture_output=True, text=True,
+                              env=dict(os.environ, CPUID_FAULTS_PRELOAD=str(library), EVENER_ONLY_ISA=name))
+        if done.returncode == 76:
+            pytest.skip("this process may not trace others")
+        return done
+
+    return run
+
+
+@pytest.mark.parametrize("name", list(isa.CLASSES))
+def test_a_program_and_its_threads_see_what_the_processor_has_of_a_class(name, faults):
+    there = isa.flags()
+    if "avx2" not in there:
+        pytest.skip("this processor has no AVX2")
+    done = faults(name)
+    assert (done.returncode, done.stderr) == (0, "")
+    avx2, avx512, *seen = done.stdout.split()
+    shown = {*isa.CLASSES[name].needs, *isa.CLASSES[name].shows} - {"avx2", "fma"}
+    assert avx2 == "1" and avx512 == str(int("avx512f" in shown & there)) and shown & there <= set(seen) <= shown
+
+
+def test_a_fault_that_is_not_of_cpuid_ends_the_program(faults):
+    assert faults("avx2", "write").returncode == 128 + signal.SIGSEGV
 
 
 SAPPHIRE_RAPIDS = isa.CLASSES["avx512_amx"].needs + isa.CLASSES["avx512_amx"].shows + ("avx", "avx2", "fma", "amd_ibs")
