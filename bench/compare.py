@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the speed and memory of inference engines on the same models, with the same threads and inputs.
 
-usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--starts N] [--isa avx2] [--peak PROGRAM]
+usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--starts N] [--isa CLASS] [--peak PROGRAM]
                   [--command PROGRAM] [--models DIR] [--cache DIR] [--markdown FILE] [--int8 | --int8-isas | --precision bf16]
                   [--subnormals flush|keep|both] [MODEL...]
 
@@ -24,11 +24,14 @@ next). To load and to run first happen once in a
 process: --starts processes of each engine do so one after the other, engine by engine, and the medians are taken.
 
 With --peak, the program of bench/kernels/peak.cc runs before and after each model, and a time is also given as the share of the
-multiply-adds that the processor could have done meanwhile; the `evener` command counts those that a model has. At the end come
-the best of the other engines for each model, Evener's ratio to it, and the geometric mean of those.
+multiply-adds that the processor could have done meanwhile, of bytes with --int8 and of bfloat16 with --precision bf16; the `evener`
+command counts those that a model has. At the end come the best of the other engines for each model, Evener's ratio to it, and the
+geometric mean of those.
 
---isa avx2 shows every engine a processor that has AVX2 and nothing beyond it (isa.py), and a worker that finds AVX-512 used ends.
-Where the machine cannot do so, Evener and OpenVINO are kept to AVX2 by their own switches, and the others are left out.
+--isa shows every engine a processor that has one class of instruction sets and nothing beyond it (isa.py): avx2, avx2_vnni, avx512,
+avx512_vnni, avx512_bf16 or avx512_amx. A worker of a class without AVX-512 that finds it used ends. Where the machine cannot do so,
+Evener and OpenVINO are kept to the class by their own switches, and the others are "not measurable here"; outputs are compared with
+the first engine's all the same. A class that the processor does not have is an error.
 
 --int8 takes quantized models instead, ONNX Runtime and OpenVINO in its default precision beside us, and our own float32 on the
 network that each was made of; outputs are compared by their cosine. --int8-isas compares our int8 and float32 alone, kept to each
@@ -60,7 +63,8 @@ import numpy
 
 import isa
 import report
-from engines import ATOL, BFLOAT16_ENGINES, DEFAULT_ENGINES, ENGINES, INT8_ENGINES, KEEP, KEPT_ENGINES, REPOSITORY, RTOL
+from engines import BFLOAT16_ENGINES, DEFAULT_ENGINES, ENGINES, INT8_ENGINES, KEEP, KEPT_ENGINES, REPOSITORY, RTOL
+from output_check import compare_outputs, difference, least_cosine  # noqa: F401 (scripts that import this one use difference)
 
 sys.path.append(str(REPOSITORY / "bench" / "models"))
 import networks  # noqa: E402
@@ -128,7 +132,7 @@ def worker(arguments):
         print(json.dumps(fields), file=answers, flush=True)
 
     limit_memory()
-    watch = isa.Watch() if arguments.only_avx2 else None
+    watch = isa.Watch(arguments.only_isa) if arguments.only_isa else None
     folder = pathlib.Path(arguments.folder)
     with numpy.load(folder / "feeds.npz") as stored:
         feeds = {name: stored[name] for name in stored.files}
@@ -158,7 +162,8 @@ def worker(arguments):
         peaks.append(memory_bytes("VmHWM"))
         known = before is not None and None not in peaks
         answer(seconds=statistics.median(times), memory=max(peaks) - before if known else None, bound=engine.memory_bound())
-    numpy.savez(folder / f"{arguments.worker}.last.npz", *(numpy.asarray(output) for output in outputs))
+    if outputs is not None:
+        numpy.savez(folder / f"{arguments.worker}.last.npz", *(numpy.asarray(output) for output in outputs))
 
 
 def worker_environment(name, threads, limit, keep):
@@ -176,8 +181,9 @@ class Worker:
         self.name = name
         self.log = folder / f"{name}.log"
         read_end, write_end = os.pipe()
+        kept = ["--only-isa", limit.name] if limit.masked else []
         command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--answers", str(write_end), "--folder", str(folder),
-                   "--cache", str(cache), "--threads", str(threads), *(["--only-avx2"] if limit.masked else []), str(path)]
+                   "--cache", str(cache), "--threads", str(threads), *kept, str(path)]
         self.rounds = []
         environment = worker_environment(name, threads, limit, keep)
         partner = next((entry[2] for entry in INT8_MODELS.values() if entry[2] and entry[0] == path.name), None)
@@ -216,72 +222,15 @@ class Worker:
             self.process.wait()
 
 
-def difference(actual, expected, tolerance=(RTOL, ATOL)):
-    """Why an output is wrong, or "": NaN in other places, or further than rtol * |b| + atol * max|b| from the expected b."""
-    rtol, atol = tolerance
-    if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        return f"is {actual.dtype}{list(actual.shape)}, not {expected.dtype}{list(expected.shape)}"
-    a, b = actual.astype("float64"), expected.astype("float64")
-    if b.size and not numpy.isfinite(b).any():
-        return "has no finite number to compare"
-    if not numpy.array_equal(numpy.isnan(a), numpy.isnan(b)):
-        return "has NaN in other places"
-    finite = numpy.isfinite(b)
-    if not numpy.array_equal(a[~finite & ~numpy.isnan(b)], b[~finite & ~numpy.isnan(b)]):
-        return "has infinities in other places"
-    a, b = a[finite], b[finite]
-    if b.size > 1 and b.min() == b.max():
-        return "proves nothing: every expected value is the same"
-    error = numpy.abs(a - b) - (rtol * numpy.abs(b) + atol * numpy.abs(b).max(initial=0))
-    return f"differs by {numpy.abs(a - b).max():.3g}" if (error > 0).any() else ""
-
-
-def least_cosine(folder, name, reference):
-    """The least cosine of an engine's outputs, of the first or the last run, to the reference's."""
-    least = 1.0
-    with numpy.load(folder / f"{reference}.first.npz") as expected:
-        for which in ("first", "last"):
-            with numpy.load(folder / f"{name}.{which}.npz") as actual:
-                for key in expected.files:
-                    a, b = (values[key].astype("float64").ravel() for values in (actual, expected))
-                    if a.size != b.size or not numpy.isfinite(a).all():
-                        return -1.0
-                    lengths = numpy.sqrt((a * a).sum() * (b * b).sum())
-                    least = min(least, float((a * b).sum() / lengths) if lengths else float((a == b).all()))
-    return least
-
-
-def compare_outputs(folder, name, reference, model_rtol=RTOL):
-    """Why the outputs of an engine's first or last run are wrong, or ""."""
-    engine = ENGINES[name]
-    tolerance = (max(engine.tolerance[0], model_rtol), engine.tolerance[1])
-    if engine.cosine is not None:
-        cosine = least_cosine(folder, name, reference)
-        return "" if cosine >= engine.cosine else f"cosine {cosine:.4f}"
-    with numpy.load(folder / f"{reference}.first.npz") as expected:
-        for which in ("first", "last"):
-            with numpy.load(folder / f"{name}.{which}.npz") as actual:
-                if actual.files != expected.files:
-                    return f"{len(actual.files)} outputs, not {len(expected.files)}"
-                varied = any(numpy.unique(expected[key]).size > 1 for key in expected.files)
-                for index, key in enumerate(expected.files):
-                    got, wanted = actual[key], expected[key]
-                    if varied and wanted.size > 1 and numpy.unique(wanted).size == 1 and numpy.array_equal(got.ravel(), wanted.ravel()):
-                        continue  # the others prove enough
-                    if not engine.keeps_shapes and got.size == wanted.size:
-                        got = got.reshape(wanted.shape).astype(wanted.dtype)
-                    why = difference(got, wanted, tolerance)
-                    if why:
-                        return f"output {index} of the {which} run {why}"
-    return ""
-
-
-def measured_peak(program, threads, limit):
-    """What bench/kernels/peak finds now: figure -> number."""
+def measured_peak(program, threads, limit, operands="fma"):
+    """What bench/kernels/peak finds now: figure -> number. `operands` are "fma" (float32), "int8" or "bf16"; without products of
+    bfloat16 the peak is that of float32."""
     done = subprocess.run([program, "--json", "--threads", str(threads)], capture_output=True, text=True,
                           env=limit.environment(PARTNER), check=True)
     found = json.loads(done.stdout)
-    return {"flops": found[f"fma_{found['isa']}"][0] * 1e9, "read_bytes": found["read"][0] * 1e9}
+    which = operands if operands in found else "fma"
+    figure = found[f"fma_{found['isa']}" if which == "fma" else which]
+    return {"flops": figure[0] * 1e9, "read_bytes": found["read"][0] * 1e9, "unit": report.PEAK_UNITS[which]}
 
 
 def multiply_adds(command, path, feeds):
@@ -304,8 +253,24 @@ def kernel_times(command, path, feeds_file, limit):
     return found
 
 
-def measure(model, engines, threads, limit, arguments, keep=False):
-    """The rows of one model, by engine, and the yardstick that was measured with them."""
+def operands(arguments):
+    """Of the products whose peak is measured."""
+    return "int8" if arguments.int8 or arguments.int8_isas else arguments.precision or "fma"
+
+
+def write_outputs(name, path, folder, cache, keep):
+    """Runs an engine that is not timed once, so that others can be compared with its outputs. Whether it could."""
+    try:
+        Worker(name, path, 1, folder, cache, isa.Unlimited(), keep).end()
+    except RuntimeError as error:
+        print(f"not compared with: {name}: {error}")
+        return False
+    return True
+
+
+def measure(model, engines, threads, limit, arguments, keep=False, reference=None):
+    """The rows of one model, by engine, and the yardstick that was measured with them. `reference` is an engine that is only there
+    to compare outputs with, as it cannot be kept to `limit`."""
     path = model.path
     rows, workers = {}, {}
     yardstick = report.Yardstick()
@@ -318,7 +283,7 @@ def measure(model, engines, threads, limit, arguments, keep=False):
             raise SystemExit(f"compare.py: {path}: {error}") from None
         if arguments.peak:
             yardstick.multiply_adds = multiply_adds(arguments.command, path, feeds)
-            yardstick.peaks.append(measured_peak(arguments.peak, threads, limit))
+            yardstick.peaks.append(measured_peak(arguments.peak, threads, limit, operands(arguments)))
         starts = {name: [] for name in engines}
         try:
             for _ in range(arguments.starts - 1):
@@ -345,11 +310,14 @@ def measure(model, engines, threads, limit, arguments, keep=False):
             for one in workers.values():
                 one.end()
         if arguments.peak:
-            yardstick.peaks.append(measured_peak(arguments.peak, threads, limit))
+            yardstick.peaks.append(measured_peak(arguments.peak, threads, limit, operands(arguments)))
             yardstick.kernels = kernel_times(arguments.command, path, folder / "feeds.npz", limit) if threads == 1 else {}
-        reference = next(iter(workers), None)
+        first = next(iter(workers), None)
+        if reference is None or not write_outputs(reference, path, folder, arguments.cache, keep):
+            reference = first
         for name, one in workers.items():
-            rows[name] = row_of(one, workers[reference], starts[name] + [one.started], compare_outputs(folder, name, reference, model.rtol))
+            failure = compare_outputs(folder, name, reference, model.rtol)
+            rows[name] = row_of(one, workers[first], starts[name] + [one.started], failure)
             if ENGINES[name].cosine is not None:
                 rows[name].cosine = least_cosine(folder, name, reference)
     return [rows[name] for name in engines], yardstick
@@ -435,7 +403,7 @@ def main():
     parser.add_argument("--models", type=pathlib.Path, default=REPOSITORY / "build" / "models", metavar="DIR")
     parser.add_argument("--cache", type=pathlib.Path, default=REPOSITORY / "build" / "converted", metavar="DIR",
                         help="where models in the engines' own formats are kept")
-    parser.add_argument("--isa", default="", choices=[isa.OnlyAvx2.name], help="keep engines to this instruction set")
+    parser.add_argument("--isa", default="", choices=list(isa.CLASSES), help="keep engines to this class of instruction sets")
     parser.add_argument("--peak", metavar="PROGRAM", help="bench/kernels/peak of a build with EVN_BENCH: also give shares of the peak")
     parser.add_argument("--command", metavar="PROGRAM", default=str(REPOSITORY / "build" / "release" / "evener"),
                         help="the evener command, which counts multiply-adds for --peak")
@@ -443,7 +411,7 @@ def main():
     parser.add_argument("--subnormals", default="flush", choices=["flush", "keep", "both"],
                         help="what becomes of floats below 2^-126 in engines that can do either")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--only-avx2", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--only-isa", help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("model", nargs="*")
@@ -454,7 +422,11 @@ def main():
         parser.error(f"a page has at least {FEWEST_ROUNDS} rounds of each model")
     os.environ["EVENER_MODELS"] = str(arguments.models)  # where the zoo's are
     with tempfile.TemporaryDirectory() as folder:
-        return compare(isa.OnlyAvx2(folder) if arguments.isa else isa.Unlimited(), arguments)
+        try:
+            limit = isa.Only(arguments.isa, folder) if arguments.isa else isa.Unlimited()
+        except RuntimeError as error:
+            raise SystemExit(f"compare.py: {error}") from None
+        return compare(limit, arguments)
 
 
 def compare(limit, arguments):
@@ -462,19 +434,24 @@ def compare(limit, arguments):
     quantized = arguments.int8 or arguments.int8_isas
     if arguments.int8 + arguments.int8_isas + bool(arguments.precision) > 1:
         raise SystemExit("compare.py: --int8, --int8-isas and --precision exclude each other")
+    if arguments.int8_isas and limit.name:
+        raise SystemExit("compare.py: --int8-isas and --isa exclude each other")
     asked = (INT8_ENGINES if arguments.int8 else KEPT_ENGINES if quantized else
              BFLOAT16_ENGINES if arguments.precision else DEFAULT_ENGINES)
     usual = INT8_MODELS if quantized else BFLOAT16_MODELS if arguments.precision else [*trained(), *MODELS]
-    engines, missing = parse_engines(arguments.engines or ",".join(engine.name for engine in asked), limit)
+    wanted = arguments.engines or ",".join(engine.name for engine in asked)
+    engines, missing = parse_engines(wanted, limit)
     if not engines:
         raise SystemExit("compare.py: no engine is there")
+    first = wanted.split(",")[0]
+    reference = first if first in missing and not ENGINES[first].missing() else None
     models = [parse_model(text, arguments.models, arguments.cache) for text in arguments.model or usual]
     counts = [int(count) for count in arguments.threads.split(",")]
     passes = [(keep, counts[:1] if keep and arguments.subnormals == "both" else counts)
               for keep in {"flush": [False], "keep": [True], "both": [False, True]}[arguments.subnormals]]
     reports = []
     for keep, threads_of_pass in passes:
-        results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice, limit, keep)
+        results = report.Report(ENGINES, engines, missing, arguments.rounds, arguments.slice, limit, keep, reference)
         reports.append(results)
         print(results.machine)
         if limit.method:
@@ -482,7 +459,7 @@ def compare(limit, arguments):
         for threads in threads_of_pass:
             print(report.HEADER.format(reference=engines[0]), flush=True)
             for model in models:
-                rows, yardstick = measure(model, engines, threads, limit, arguments, keep)
+                rows, yardstick = measure(model, engines, threads, limit, arguments, keep, reference)
                 results.add(threads, model.label, rows, yardstick)
                 for row in rows:
                     print(report.line(model.label, row, threads, yardstick), flush=True)

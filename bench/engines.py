@@ -17,6 +17,7 @@ import tempfile
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 RTOL, ATOL = 1e-3, 1e-4
 KEEP = "EVENER_COMPARE_KEEP_SUBNORMALS"  # in a worker's environment: engines keep floats below 2^-126 that otherwise make them 0
+OPENVINO_PRECISION = "EVENER_COMPARE_OPENVINO_PRECISION"  # in a worker's environment: the INFERENCE_PRECISION_HINT of OpenVINO
 
 
 def keeps_subnormals():
@@ -154,11 +155,16 @@ class OpenVino(Engine):
         model.reshape({name: list(value.shape) for name, value in feeds.items()})
         compiled = core.compile_model(model, "CPU", {
             "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "ENABLE_CPU_PINNING": False,
-            "CPU_DENORMALS_OPTIMIZATION": not keeps_subnormals(), **self.settings})
+            "CPU_DENORMALS_OPTIMIZATION": not keeps_subnormals(), **self.settings, **self.kept_precision()})
         self.outputs = range(len(compiled.outputs))
         self.request = compiled.create_infer_request()
         for name, value in feeds.items():
             self.request.set_tensor(name, self.module.Tensor(value))
+
+    @staticmethod
+    def kept_precision():
+        """OpenVINO chooses its default precision by CPUID, which the switch of oneDNN (isa.py) does not change."""
+        return {"INFERENCE_PRECISION_HINT": os.environ[OPENVINO_PRECISION]} if os.environ.get(OPENVINO_PRECISION) else {}
 
     def run(self, feeds):
         self.request.infer()

@@ -13,6 +13,10 @@ import isa
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 MEASURED = ("src", "include", "bindings/python/evener", "bench", "cmake", "CMakeLists.txt", "CMakePresets.json")  # a page is about these
+PEAK_UNITS = {"fma": "GFLOPS of float32 multiply-adds", "int8": "GOPS of products of bytes and their sums",
+              "bf16": "GFLOPS of products of bfloat16 and their sums"}
+UNMEASURABLE = "not measurable here"
+FEATURES = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")  # that a page tells of a processor
 HEADER = """
 | model | engine | threads | median ms | ratio to {reference} | of peak | load ms | first run ms | memory MiB |
 |---|---|---:|---:|---:|---:|---:|---:|---:|"""
@@ -38,7 +42,7 @@ class Row:
 class Yardstick:
     """What the machine could do while a model was measured."""
     multiply_adds: int = 0                                 # of a run; 0: not known
-    peaks: list = dataclasses.field(default_factory=list)  # before and after: {"flops", "read_bytes"}
+    peaks: list = dataclasses.field(default_factory=list)  # before and after: {"flops", "read_bytes", "unit"}
 
     kernels: dict = dataclasses.field(default_factory=dict)  # kernel -> (seconds, floating-point operations), of some runs
 
@@ -98,8 +102,7 @@ def processor():
         fields = dict(entry.split(":", 1) for entry in pathlib.Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
         fields = {key.strip(): value.strip() for key, value in fields.items()}
         name = fields.get("model name", name)
-        known = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
-        features = "".join(f", {flag}" for flag in known if flag in fields.get("flags", "").split())
+        features = "".join(f", {flag}" for flag in FEATURES if flag in fields.get("flags", "").split())
     except OSError:
         pass
     return f"{name}{features}"
@@ -158,11 +161,13 @@ def page(reports):
 class Report:
     """All rows of a run of compare.py."""
 
-    def __init__(self, known, engines, missing, rounds, seconds, limit=None, keep=False):
+    def __init__(self, known, engines, missing, rounds, seconds, limit=None, keep=False, reference=None):
         self.keep = keep  # floats below 2^-126, in engines that can
         self.known, self.engines, self.missing = known, engines, missing
         self.rounds, self.seconds = rounds, seconds
         self.limit = limit or isa.Unlimited()
+        self.reference = reference or engines[0]  # with whose outputs those of others are compared
+        self.unmeasurable = [name for name in missing if self.limit.missing(name) and not known[name].missing()]
         self.machine = machine()
         self.rows = {}  # threads -> model -> rows
         self.yardsticks = {}  # (threads, model) -> Yardstick
@@ -208,7 +213,7 @@ class Report:
             return ""
         heads = [name.partition(":")[2] or "all" for name in pairs]
         counted = f"{threads} thread{'s' if threads > 1 else ''}"
-        lines = [f"\nOur time on the quantized network over that on the float one, {counted}; the cosine to {self.known[self.engines[0]].title}'s output:\n", f"| model | {' | '.join(heads)} | cosine |", "|---|" + "---:|" * (len(heads) + 1)]
+        lines = [f"\nOur time on the quantized network over that on the float one, {counted}; the cosine to {self.known[self.reference].title}'s output:\n", f"| model | {' | '.join(heads)} | cosine |", "|---|" + "---:|" * (len(heads) + 1)]
         for label, rows in self.rows[threads].items():
             found = {row.engine: row for row in rows}
             cells = []
@@ -224,7 +229,7 @@ class Report:
         if not self.is_low():
             return ""
         names = [name for name in self.engines if self.known[name].cosine is not None]
-        reference = self.known[self.engines[0]].title
+        reference = self.known[self.reference].title
         lines = [f"\nThe least cosine of an output to {reference}'s in float32, which is to be {self.known[names[0]].cosine} and more:\n",
                  "| model | " + " | ".join(self.known[name].title for name in names) + " |", "|---|" + "---:|" * len(names)]
         for label, rows in self.rows[threads].items():
@@ -238,7 +243,7 @@ class Report:
             return []
         flops = sorted(peak["flops"] / 1e9 for peak in peaks)
         reads = sorted(peak["read_bytes"] / 1e9 for peak in peaks)
-        return [f"\nThe peak, measured beside each model: {flops[0]:.0f} to {flops[-1]:.0f} GFLOPS of float32 multiply-adds, "
+        return [f"\nThe peak, measured beside each model: {flops[0]:.0f} to {flops[-1]:.0f} {peaks[0].get('unit', PEAK_UNITS['fma'])}, "
                 f"{reads[0]:.0f} to {reads[-1]:.0f} GB/s read from memory."]
 
     def kernels(self):
@@ -266,10 +271,10 @@ class Report:
 
     def table(self, threads, title, text):
         """One line a model, one column an engine."""
-        lines = [f"\n{title}\n", "| model | " + " | ".join(self.known[name].title for name in self.engines) + " |",
-                 "|---|" + "---:|" * len(self.engines)]
+        shown = self.engines + self.unmeasurable
+        lines = [f"\n{title}\n", "| model | " + " | ".join(self.known[name].title for name in shown) + " |", "|---|" + "---:|" * len(shown)]
         for label, rows in self.rows[threads].items():
-            cells = ["failed" if row.failure else text(row) for row in rows]
+            cells = ["failed" if row.failure else text(row) for row in rows] + [UNMEASURABLE] * len(self.unmeasurable)
             lines.append(f"| {label} | " + " | ".join(cells) + " |")
         return "\n".join(lines) + "\n"
 
@@ -285,7 +290,7 @@ class Report:
 
     def work(self):
         if self.is_low():
-            return f"{self.known[self.engines[0]].title} computes in float32, batch 1."
+            return f"{self.known[self.reference].title} computes in float32, batch 1."
         return "Models of 8 bits, batch 1." if self.is_int8() else "All compute in float32, batch 1."
 
     def origin(self):
@@ -307,9 +312,9 @@ class Report:
         return f"Floats below 2^-126 (subnormal numbers): {said}."
 
     def head(self):
-        reference = self.known[self.engines[0]].title
+        reference = self.known[self.reference].title
         what = " of 8 bits" if self.is_int8() else " of bfloat16" if self.is_low() else ""
-        lines = ["# Benchmarks" + (" with AVX2" if self.limit.name else "") + what, "", stamp(),
+        lines = ["# Benchmarks" + (f" with {self.limit.title}" if self.limit.name else "") + what, "", stamp(),
                  f"Made by `bench/compare.py {shown_arguments(sys.argv[1:])}` on {datetime.date.today().isoformat()}.", "",
                  f"Machine: {self.machine}, {platform.system()} {platform.release().split('-')[0]}. It is shared: only ratios within a "
                  "line mean something.", "",

@@ -14,11 +14,12 @@ import sys
 ENGINE = ("src", "include", "CMakeLists.txt", "cmake/library.cmake", "cmake/registration.cmake")
 PAGES = {
     "docs/models.md": (*ENGINE, "bench/models"),
-    "docs/benchmarks.md": (*ENGINE, "bench"),
+    "docs/benchmarks-float32-amx.md": (*ENGINE, "bench"),
     "docs/benchmarks-avx2.md": (*ENGINE, "bench"),
     "docs/benchmarks-epyc.md": (*ENGINE, "bench"),
     "docs/benchmarks-int8.md": (*ENGINE, "bench"),
     "docs/benchmarks-int8-epyc.md": (*ENGINE, "bench"),
+    "docs/benchmarks-language.md": (*ENGINE, "bench/language.py", "bench/language_models.py"),
     "docs/benchmarks-gpu.md": ("src/backends/opencl", "bench/gpu.py"),
     "docs/benchmarks-serving.md": (*ENGINE, "bench"),
 }

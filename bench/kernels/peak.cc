@@ -1,5 +1,7 @@
-// What this machine can do, as a yardstick for the other measurements: float32 multiply-adds of each instruction-set cluster, and
-// the bandwidth of reading and of a triad (a = b + s * c) in the second cache and out of all caches, for 1 to N threads.
+// What this machine can do, as a yardstick for the other measurements: float32 multiply-adds of each instruction-set cluster,
+// products of bytes and of bfloat16 with their sums by the instruction set that the library would take (EVN_CPU_ISA may name a
+// lesser one), and the bandwidth of reading and of a triad (a = b + s * c) in the second cache and out of all caches, for 1 to N
+// threads.
 //   usage: peak [--threads N[-M]] [--ms T] [--json]    N: as many threads; default: 1 to all cores
 // A triad counts the bytes that the code names: two read and one written. Each figure is the best of several tries of T ms.
 #include <sched.h>
@@ -17,6 +19,7 @@
 
 #include "backends/cpu/isa.h"
 #include "base/os/os.h"
+#include "peak_dots.h"
 #include "peak_loops.h"
 
 namespace evn {
@@ -33,6 +36,26 @@ const PeakLoops& loops_of(Isa isa) {
 #endif
   static_cast<void>(isa);
   return baseline::peak_loops;
+}
+
+// How the library multiplies bytes or bfloat16 on it; nullptr for an instruction set without such products, or whose were not
+// written.
+const PeakDots* dots_of(Isa isa) {
+#if defined(__x86_64__)
+  constexpr std::pair<Isa, const PeakDots*> kAll[] = {
+      {Isa::k_avx2, &avx2::peak_dots},
+      {Isa::k_avx2_vnni, &avx2_vnni::peak_dots},
+      {Isa::k_avx512, &avx512::peak_dots},
+      {Isa::k_avx512_vnni, &avx512_vnni::peak_dots},
+      {Isa::k_avx512_bf16, &avx512_bf16::peak_dots},
+      {Isa::k_avx512_amx, &avx512_amx::peak_dots},
+  };
+  for (const auto& [its, dots] : kAll) {
+    if (its == isa) return dots;
+  }
+#endif
+  static_cast<void>(isa);
+  return nullptr;
 }
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -74,6 +97,11 @@ double multiply_add_gflops(const PeakLoops& loops, int threads, double seconds) 
   return rate * static_cast<double>(kRounds * kPeakChains * loops.lanes * 2) / 1e9;
 }
 
+double giga_operations(void (*dots)(std::int64_t), std::int64_t operations, int threads, double seconds) {
+  constexpr std::int64_t kRounds = 10000;
+  return best_of(threads, seconds, [=](int) { dots(kRounds); }) * static_cast<double>(kRounds * operations) / 1e9;
+}
+
 // Bytes that the three arrays of each thread have together.
 double gigabytes_per_second(const PeakLoops& loops, int threads, double seconds, std::int64_t bytes, bool triad) {
   const std::int64_t count = bytes / 3 / 4 / 256 * 256;
@@ -104,6 +132,12 @@ std::vector<Figure> figures(double seconds) {
   for (const auto& [isa, name] : kClusters) {
     if (!isa_available(isa)) continue;
     all.push_back({name, "GFLOPS", [isa = isa, seconds](int t) { return multiply_add_gflops(loops_of(isa), t, seconds); }});
+  }
+  if (const PeakDots* dots = dots_of(integer_isa())) {
+    all.push_back({"int8", "GOPS", [=](int t) { return giga_operations(dots->int8, dots->int8_operations, t, seconds); }});
+  }
+  if (const PeakDots* dots = dots_of(bfloat16_isa()); dots != nullptr && dots->bf16 != nullptr) {
+    all.push_back({"bf16", "GFLOPS", [=](int t) { return giga_operations(dots->bf16, dots->bf16_operations, t, seconds); }});
   }
   const PeakLoops& loops = loops_of(cpu_isa());
   const auto bandwidth = [&](std::int64_t bytes, bool triad) {
@@ -139,7 +173,9 @@ int run(int argc, char** argv) {
     }
   }
   if (first < 1 || last < first || last > 1024 || !(seconds > 0)) return usage();
-  std::printf(json ? "{\"isa\": \"%s\", \"first_threads\": %d" : "%s; threads from %d on\n", isa_name(cpu_isa()), first);
+  std::printf(json ? "{\"isa\": \"%s\", \"int8_isa\": \"%s\", \"bf16_isa\": \"%s\", \"first_threads\": %d"
+                   : "%s, bytes by %s, bfloat16 by %s; threads from %d on\n",
+              isa_name(cpu_isa()), isa_name(integer_isa()), isa_name(bfloat16_isa()), first);
   for (const Figure& f : figures(seconds)) {
     std::printf(json ? ", \"%s\": [" : "%-14s", f.name);
     for (int t = first; t <= last; ++t) std::printf(json ? "%s%.2f" : "%s%10.1f", json && t > first ? ", " : "", f.measure(t));

@@ -134,7 +134,7 @@ def test_a_page_says_which_commit_made_it_and_on_which_machine():
     assert found and found[3] in report.machine()
 
 
-PAGES = sorted((REPOSITORY / "docs").glob("benchmarks*.md")) + [REPOSITORY / "docs" / "models.md"]
+PAGES = sorted((REPOSITORY / "docs").glob("benchmarks-*.md")) + [REPOSITORY / "docs" / "models.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,6 +1,7 @@
-/* A library for LD_PRELOAD: the program, and every thread that it starts, finds by CPUID a processor with AVX2 and FMA, and nothing
- * wider or newer (no AVX-512, AVX10, AMX, AVX-VNNI). So engines that have no switch for it can be compared with AVX2; isa.py builds
- * it. It is linked with -z initfirst: constructors of other libraries ask CPUID too.
+/* A library for LD_PRELOAD: the program, and every thread that it starts, finds by CPUID a processor of the class of instruction
+ * sets that the environment variable EVENER_ONLY_ISA names, and nothing wider or newer (only_isa.h). So engines that have no switch
+ * for it can be compared within a class; isa.py builds it. It is linked with -z initfirst: constructors of other libraries ask
+ * CPUID too.
  *
  * Linux makes CPUID fault for a thread and what it clones (arch_prctl(ARCH_SET_CPUID, 0); x86-64 with cpuid_fault). The handler
  * executes the instruction with faulting off, clears bits, and goes on behind it. XGETBV cannot be made to fault: it still shows
@@ -17,14 +18,15 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "only_isa.h"
+
 #if !defined(__linux__) || !defined(__x86_64__)
 #error "CPUID faulting is a thing of Linux on x86-64"
 #endif
 
-enum { kArchSetCpuid = 0x1012, kEax = 0, kEbx, kEcx, kEdx, kCannot = 77 };
+enum { kArchSetCpuid = 0x1012, kCannot = 77 };
 
-#define BIT(n) (1u << (n))
-
+static enum isa_class g_class;
 static struct sigaction g_before;
 static unsigned long g_answered;
 
@@ -42,28 +44,6 @@ static void cpuid(unsigned leaf, unsigned subleaf, unsigned r[4]) {
   __asm__ volatile("cpuid" : "=a"(r[kEax]), "=b"(r[kEbx]), "=c"(r[kEcx]), "=d"(r[kEdx]) : "0"(leaf), "2"(subleaf) : "memory");
 }
 
-/* State components of XCR0: 5 to 7 are AVX-512's, 17 and 18 AMX's, 19 APX's. */
-static int hidden_state(unsigned component) { return (component >= 5 && component <= 7) || (component >= 17 && component <= 19); }
-
-static void hide(unsigned leaf, unsigned subleaf, unsigned r[4]) {
-  if (leaf == 7 && subleaf == 0) {
-    r[kEax] = 0; /* no further subleaves: AVX-VNNI, AVX512-BF16, AVX10, ... are told there */
-    /* avx512: f, dq, ifma, pf, er, cd, bw, vl */
-    r[kEbx] &= ~(BIT(16) | BIT(17) | BIT(21) | BIT(26) | BIT(27) | BIT(28) | BIT(30) | BIT(31));
-    /* avx512: vbmi, vbmi2, vnni, bitalg, vpopcntdq; gfni, vaes and vpclmulqdq, which no processor of AVX2's time has */
-    r[kEcx] &= ~(BIT(1) | BIT(6) | BIT(8) | BIT(9) | BIT(10) | BIT(11) | BIT(12) | BIT(14));
-    /* avx512: 4vnniw, 4fmaps, vp2intersect, fp16; amx: bf16, tile, int8 */
-    r[kEdx] &= ~(BIT(2) | BIT(3) | BIT(8) | BIT(22) | BIT(23) | BIT(24) | BIT(25));
-  } else if (leaf == 0xd && subleaf == 0) {
-    /* The sizes in EBX and ECX stay: XSAVE stores as much as the kernel has enabled. */
-    for (unsigned component = 0; component < 32; ++component) {
-      if (hidden_state(component)) r[kEax] &= ~BIT(component);
-    }
-  } else if (leaf == 7 || (leaf == 0xd && hidden_state(subleaf)) || leaf == 0x19 || leaf == 0x1d || leaf == 0x1e || leaf == 0x24) {
-    memset(r, 0, 4 * sizeof *r); /* key locker, AMX's tiles and products, AVX10 */
-  }
-}
-
 static void on_fault(int number, siginfo_t* info, void* context) {
   greg_t* registers = ((ucontext_t*)context)->uc_mcontext.gregs;
   const unsigned char* code = (const unsigned char*)registers[REG_RIP];
@@ -74,7 +54,7 @@ static void on_fault(int number, siginfo_t* info, void* context) {
     allow_cpuid(1);
     cpuid(leaf, subleaf, r);
     allow_cpuid(0);
-    hide(leaf, subleaf, r);
+    hide(g_class, leaf, subleaf, r);
     registers[REG_RAX] = r[kEax];
     registers[REG_RBX] = r[kEbx];
     registers[REG_RCX] = r[kEcx];
@@ -88,16 +68,28 @@ static void on_fault(int number, siginfo_t* info, void* context) {
 }
 
 /* How many CPUID instructions were answered so far. */
-__attribute__((visibility("default"))) unsigned long only_avx2_answered(void) {
+__attribute__((visibility("default"))) unsigned long only_isa_answered(void) {
   return __atomic_load_n(&g_answered, __ATOMIC_RELAXED);
 }
 
 /* CPUID as the program sees it: EAX, EBX, ECX, EDX. */
-__attribute__((visibility("default"))) void only_avx2_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4]) {
+__attribute__((visibility("default"))) void only_isa_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4]) {
   cpuid(leaf, subleaf, registers);
 }
 
-__attribute__((constructor)) static void begin(void) {
+/* This runs before the C library has set `environ`. */
+__attribute__((constructor)) static void begin(int count, char** arguments, char** environment) {
+  static const char variable[] = "EVENER_ONLY_ISA=";
+  const char* name = "";
+  (void)count, (void)arguments;
+  for (char** entry = environment; *entry != NULL; ++entry) {
+    if (strncmp(*entry, variable, sizeof variable - 1) == 0) name = *entry + sizeof variable - 1;
+  }
+  g_class = find_class(name);
+  if (g_class == kNoClass) {
+    fprintf(stderr, "EVENER_ONLY_ISA: there is no class of instruction sets \"%.80s\"\n", name);
+    _exit(kCannot);
+  }
   struct sigaction action;
   memset(&action, 0, sizeof action);
   action.sa_sigaction = on_fault;
