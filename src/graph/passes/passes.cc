@@ -36,6 +36,7 @@ constexpr Pass kPasses[] = {
     {"fuse_gelu", "Gelu from its parts", fuse_gelu},
     {"fuse_channel_shuffle", "one transposition for Reshape, Transpose, Reshape", fuse_channel_shuffle},
     {"fuse_attention", "attention from its products and its Softmax", fuse_attention},
+    {"crop_taps", "takes taps of convolutions that read padding alone", crop_taps},
     {"fold_batch_norm", "folds BatchNormalization into the weights before it", fold_batch_norm},
     {"fold_gate", "multiplies by a gate of channels within the convolution behind it", fold_gate},
     {"fuse_epilogue", "applies activations where the node before them writes", fuse_epilogue},

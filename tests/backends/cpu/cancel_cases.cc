@@ -236,7 +236,7 @@ void add_products(Cases* all) {
     const std::string end = p == Precision::kBfloat16 ? "_bf16" : "_fp16";
     all->push_back({"matmul" + end, Case("MatMul", 13).x({64, k / 4}).w({k / 4, 64}), p, false});
     all->push_back({"gemm" + end, Case("Gemm", 13).x({64, k / 4}).w({64, k / 4}).integer("transB", 1), p, false});
-    all->push_back({"conv" + end, Case("Conv", 11).x({1, 64, 32, 64}).w({64, 64, 3, 3}).ints("pads", {1, 1, 1, 1}), p, false});
+    all->push_back({"conv" + end, Case("Conv", 11).x({1, 64, 32, 64}).w({64, 64, 3, 5}).ints("pads", {1, 2, 1, 2}), p, false});
   }
 }
 
@@ -272,6 +272,7 @@ void add_convolutions(Cases* all) {
   all->push_back({"conv_gemm", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back(at_end("conv_gemm", conv({1, 1, 1, 32768 + 15}, {32, 1, 1, 32768}, {0, 0, 0, 0})));
   all->push_back({"conv_nhwc", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
+  all->push_back({"conv_grouped", conv({1, 64, 32, 64}, {64, 16, 3, 3}, {1, 1, 1, 1}, 4)});
   all->push_back({"conv_winograd", conv({1, 32, 48, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_winograd_small", conv({1, 1024, 8, 16}, {64, 1024, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_depthwise", conv({1, 1, 4, kMany / 2}, {1, 1, 3, 3}, {1, 1, 1, 1})});

@@ -1,5 +1,6 @@
 // Constants that are packed some rows at a time, by several threads, in any order: bit for bit as all at once.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <set>
 #include <string>
@@ -73,6 +74,9 @@ std::vector<PartsCase> cases() {
       all.push_back({"Conv", {1, k, 15, 17}, {{n, k, 3, 3}}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});
       all.push_back({"Conv", {1, 3 * k, 9}, {{3 * n, k, 5}}, {{"group", std::int64_t{3}}}});
     }
+  }
+  for (const auto& [groups, in, out] : {std::array<std::int64_t, 3>{3, 16, 16}, {2, 20, 33}, {4, 8, 16}, {6, 7, 8}}) {
+    all.push_back({"Conv", {1, groups * in, 6, 5}, {{groups * out, in, 3, 3}}, {{"group", groups}}});
   }
   all.push_back(
       {"Conv", {1, 256, 7, 9}, {{257, 256, 3, 3}}, {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}});  // Winograd's small tiles

@@ -55,6 +55,10 @@ void add_pointwise_conv(Cases* all) {
 void add_group_conv(Cases* all) {
   all->push_back(conv({2, 6, 7, 9}, {4, 3, 3, 3}).integer("group", 2).ints("pads", {1, 1, 1, 1}));
   all->push_back(conv({1, 12, 5, 6}, {30, 4, 3, 3}).integer("group", 3));
+  all->push_back(conv({2, 48, 9, 17}, {48, 16, 3, 3}).integer("group", 3).ints("pads", {1, 1, 1, 1}));
+  all->push_back(conv({1, 32, 8, 31}, {40, 16, 3, 5}).integer("group", 2).ints("pads", {0, 2, 2, 1}).ints("strides", {2, 1}));
+  all->push_back(conv({2, 32, 11, 7}, {64, 8, 3, 3}).integer("group", 4).ints("pads", {2, 2, 2, 2}).ints("dilations", {2, 2}));
+  all->push_back(conv({1, 39, 6, 30}, {39, 13, 2, 2}).integer("group", 3));
   for (const std::int64_t k : {1, 2, 3, 5, 7}) {
     const std::int64_t p = k / 2;
     all->push_back(conv({2, 5, 11, 19}, {5, 1, k, k}).integer("group", 5).ints("pads", {p, p, p, p}));

@@ -98,11 +98,22 @@ def conv_depthwise_nhwc(draw):
 @reaches("conv_nhwc", op="Conv")
 def conv_nhwc(draw):
     """Products of pixels and filters: 1 x 1 and others, with strides, dilations and groups, of any number of channels."""
-    groups, kernel = draw.one(1, 1, 1, 2), draw.one((1, 1), (1, 1), (3, 3), (5, 3), (1, 7))
+    groups = draw.one(1, 1, 1, 2)
+    kernel = (1, 1) if groups > 1 else draw.one((1, 1), (1, 1), (3, 3), (5, 3), (1, 7))
     channels, filters = size(draw, 8, 72), size(draw, 8, 72)
     stride = draw.int(1, 2) if kernel != (3, 3) else 2
     return _conv(draw, (draw.int(1, 3), channels * groups, *_plane(draw)), (filters * groups, channels, *kernel), group=groups, strides=[stride, stride],
                  pads=[draw.int(0, 1)] * 4)
+
+
+@reaches("conv_grouped", op="Conv")
+def conv_grouped(draw):
+    """Groups of some channels, two of which are joined where they have at most eight."""
+    joined = draw.maybe(0.4)
+    groups = 2 * draw.int(1, 3) if joined else draw.int(2, 4)
+    channels, filters = (draw.int(6, 8), draw.int(6, 16)) if joined else (size(draw, 16, 40), size(draw, 16, 64))
+    return _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw, 9)), (filters * groups, channels, draw.int(2, 3), draw.int(1, 3)), group=groups,
+                 strides=[draw.int(1, 2)] * 2, pads=[draw.int(0, 2) for _ in range(4)], dilations=[draw.int(1, 2)] * 2)
 
 
 @reaches("conv_winograd", op="Conv")

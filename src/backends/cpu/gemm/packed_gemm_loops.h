@@ -21,6 +21,8 @@ struct Window {
   std::int64_t dilation_h, dilation_w;
   std::int64_t pad_top, pad_left;
   std::int64_t out_height, out_width;
+  bool is_padded =
+      false;  // the pads are there, copied with the image: panels of rows end with the line, so that none are copied again
 };
 
 // B, k x n, packed: panels of `nr` columns, [panel][k][column]; the last panel is as wide as whole vectors need to be, and the

@@ -75,7 +75,8 @@ int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* p
   }
   const Window& w = *t.window;
   const bool short_runs = has_short_runs(w);
-  const bool by_line = w.out_width >= 2 * mr;  // panels end with the line; narrow lines are mostly copied anyway
+  // Panels end with the line; narrow lines are mostly copied anyway, unless they have their pads.
+  const bool by_line = w.is_padded || w.out_width >= 2 * mr;
   for (std::int64_t r = 0; r < m;) {
     const Position p = position_of(w, t.first_row + row + r);
     const std::int64_t left = by_line && m - r > w.out_width - p.x ? w.out_width - p.x : m - r;
