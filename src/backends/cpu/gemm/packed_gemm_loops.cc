@@ -182,8 +182,9 @@ constexpr MicroFn kMicros[kTallMr][4] = {
 class Block {
  public:
   Block(const Tile& t, const Chain& chain, std::int64_t row, std::int64_t m) : t_(t), chain_(chain), row_(row), m_(m) {
+    const bool few_columns = t.n <= kHalfNv * kLanes;
     panel_count_ = by_quads() ? cut_even_panels(t, row, m, kQuadMr, kTallMr, panels_)
-                              : cut_panels(t, row, m, t.n <= kHalfNv * kLanes ? kTallMr : kMr, panels_);
+                              : cut_panels(t, row, m, few_columns ? kTallMr : kMr, few_columns, panels_);
     for (int i = 0; i < panel_count_; ++i) any_copied_ |= panels_[i].a == nullptr;
   }
 

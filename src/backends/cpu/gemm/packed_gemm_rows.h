@@ -18,6 +18,7 @@ struct Segment {
 };
 constexpr std::int64_t kShortRun = 8;  // below: pixels are always copied, so that runs of k are not short
 constexpr int kMaxSegments = 72;
+constexpr std::int64_t kFewestRows = 4;  // of panels that are kept this low rather than copied
 
 // Whether the pixels under one line of the window lie together.
 inline bool is_together(const Window& w) { return w.dilation_w == 1 && w.pixel == w.channels; }
@@ -63,7 +64,7 @@ int cut_even_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, int
 }
 
 // Cuts rows [row, row + m) of the tile into panels of at most `mr` rows. Returns how many.
-int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* panels) {
+int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, bool few_columns, Panel* panels) {
   int n = 0;
   if (t.window == nullptr) {
     const auto count = static_cast<std::int32_t>((m + mr - 1) / mr);
@@ -75,7 +76,10 @@ int cut_panels(const Tile& t, std::int64_t row, std::int64_t m, int mr, Panel* p
   }
   const Window& w = *t.window;
   const bool short_runs = has_short_runs(w);
-  const bool by_line = w.out_width >= 2 * mr;  // panels end with the line; narrow lines are mostly copied anyway
+  // Panels end with the line; narrow lines are mostly copied anyway, but where nothing is outside and copies for few columns do not
+  // pay.
+  const bool is_all_inside = few_columns && w.pad_left == 0 && is_inside(w, {0, 0, 0}, w.out_width);
+  const bool by_line = w.out_width >= (is_all_inside ? kFewestRows : 2 * mr);
   for (std::int64_t r = 0; r < m;) {
     const Position p = position_of(w, t.first_row + row + r);
     const std::int64_t left = by_line && m - r > w.out_width - p.x ? w.out_width - p.x : m - r;
