@@ -6,25 +6,21 @@ usage: operators.py [--threads N] [--seconds S] [--above RATIO] [--markdown FILE
 Each case is a model of one node. Both engines run it in turns in one process, with so many threads, for at least S seconds; printed are the medians
 in microseconds, their quotient (ours to theirs), the kernel that ran it here, and whether the outputs agree. NAMEs are parts of names of cases.
 At the end stand the geometric mean and, with --above, only the cases whose quotient is above RATIO.
-
-What is timed is the engine's call, not its Python binding: tensors are made once, evn_session_run is called with them through ctypes, ONNX Runtime
-through an IOBinding. Both make their outputs anew in each run.
+What is timed is the engine's call, not its Python binding (bench/pair.py).
 """
 import argparse
-import json
 import math
 import os
 import pathlib
 import statistics
 import sys
-import time
 
 import numpy
 from onnx import helper
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bindings" / "python"))
 import operator_cases  # noqa: E402
+import pair  # noqa: E402
 from table import Table  # noqa: E402
 
 
@@ -60,77 +56,11 @@ def agree(ours, theirs):
     return True
 
 
-class Case:
+class Case(pair.Pair):
     def __init__(self, case, threads):
-        import evener
-        import onnxruntime
-        random = numpy.random.default_rng(3)
-        feeds = case.feeds(random)
-        model = model_of(case, feeds)
-        self.feeds = {name: value for name, value in feeds.items() if name not in case.constants}
-        self.runtime = evener.Runtime(threads=threads, cache_dir="")
-        self.ours = self.runtime.session(model)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = threads, 4
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1")
-        self.theirs = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        feeds = case.feeds(numpy.random.default_rng(3))
+        super().__init__(model_of(case, feeds), {name: value for name, value in feeds.items() if name not in case.constants}, threads)
         self.kernel = ", ".join(sorted({step["kernel"] for step in self.steps()}))
-        self.bind_ours(), self.bind_theirs()
-
-    def steps(self):
-        return [node for node in json.loads(self.ours.explain("json"))["nodes"] if node.get("kernel")]
-
-    def bind_ours(self):
-        call = self.ours._take_call()  # the C side of a run
-        self.ours._give(call, self.feeds)
-        run, release, results = call._session_run, call._release, call._results
-        arguments = (self.ours._handle, call._slots_at, len(self.feeds), call._results_at, len(results), None, call._error_at)
-        places = range(len(results))
-
-        def bound():
-            if run(*arguments):
-                raise RuntimeError(call.error.message.decode())
-            for place in places:
-                release(results[place])
-                results[place] = None
-
-        self.bound_ours, self.call = bound, call
-
-    def bind_theirs(self):
-        binding = self.theirs.io_binding()
-        for name, value in self.feeds.items():
-            binding.bind_cpu_input(name, value)
-        for output in self.theirs.get_outputs():
-            binding.bind_output(output.name)
-        run, arguments = self.theirs._sess.run_with_iobinding, (binding._iobinding, None)
-        self.bound_theirs, self.binding = lambda: run(*arguments), binding
-
-    def run_ours(self):
-        return list(self.ours.run(self.feeds).values())
-
-    def run_theirs(self):
-        return self.theirs.run(None, self.feeds)
-
-
-def timed(run, seconds):
-    """Times of one turn."""
-    times, end = [], time.perf_counter() + seconds
-    while True:
-        begin = time.perf_counter()
-        run()
-        now = time.perf_counter()
-        times.append(now - begin)
-        if now >= end:
-            return times
-
-
-def measure(case, seconds):
-    ours, theirs = [], []
-    case.bound_ours(), case.bound_theirs()
-    for _ in range(4):
-        ours += timed(case.bound_ours, seconds / 8)
-        theirs += timed(case.bound_theirs, seconds / 8)
-    return statistics.median(ours) * 1e6, statistics.median(theirs) * 1e6
 
 
 def main():
@@ -150,7 +80,7 @@ def main():
         try:
             made = Case(case, arguments.threads)
             same = agree(made.run_ours(), made.run_theirs())
-            ours, theirs = measure(made, arguments.seconds)
+            ours, theirs = made.measure(arguments.seconds)
         except Exception as error:  # noqa: BLE001: what one engine refuses is a row of the table
             table.add(case.name, "-", "-", "-", "-", f"{type(error).__name__}: {str(error).splitlines()[0][:80]}")
             continue

@@ -12,9 +12,12 @@ class Table:
         self._lines.append("| " + " | ".join(cells) + " |")
         print(self._lines[-1], file=sys.stderr, flush=True)
 
+    def text(self):
+        return "\n".join(self._lines) + "\n"
+
     def write(self, path):
         """On standard output and, where a path is given, into that file."""
-        page = "\n".join(self._lines) + "\n"
+        page = self.text()
         print(page)
         if path:
             path.write_text(page)

@@ -140,6 +140,16 @@ TEST(MaxPool, CeilModeAddsAWindowUnlessItBeginsInThePadding) {
   EXPECT_EQ(output(4, {0, 1}), 2);
 }
 
+TEST(AveragePool, CeilModeHasOneWindowThatIsLargerThanTheImage) {
+  const auto pool = [](std::int64_t stride) {
+    return Op("AveragePool", 19).with("kernel_shape", Ints{9}).with("strides", Ints{stride}).with("ceil_mode", 1);
+  };
+  const Tensor x = f32({1, 1, 3}, {1, 2, 6});
+  EXPECT_EQ(pool(9).run({x})[0].floats(), (Floats{3}));
+  EXPECT_EQ(pool(7).run({x})[0].floats(), (Floats{3}));
+  EXPECT_EQ(pool(6).status({x}), EVN_ERROR_INVALID_MODEL);  // ceil((3 - 9) / 6) + 1 is 0
+}
+
 TEST(MaxPool, DilationsAndBytes) {
   const Tensor x = tensor<std::uint8_t>({1, 1, 4}, {1, 9, 3, 200});
   EXPECT_EQ(Op("MaxPool", 12).with("kernel_shape", Ints{2}).with("dilations", Ints{2}).run({x})[0].values<std::uint8_t>(),

@@ -234,8 +234,10 @@ class Einsums {
     insert(n, expansion.nodes());
   }
 
-  // Whether operands that share a label are known to have the same dim there, by number or by name. Otherwise a run may broadcast a
-  // 1 that is summed over, which MatMul does not, or fail, and is to say so of the Einsum.
+  // Whether operands that share a label have the same dim there. Those of a letter that nothing is known of do, as exporters leave
+  // them open; where a run has others, the product says that they do not fit. Known dims that differ are left to the Einsum, which
+  // broadcasts a 1 that is summed over, or says what is wrong; so are axes of "..." that are summed over, but where numbers or
+  // names say that they are alike.
   bool agree(const EinsumEquation& e, const std::vector<ValueId>& operands) const {
     for (int label = 0; label < kEinsumLabels; ++label) {
       const Value* first = nullptr;
@@ -245,7 +247,8 @@ class Einsums {
         const auto axis = static_cast<int>(std::find(term.label, term.label + term.count, label) - term.label);
         if (axis == term.count) continue;
         const Value& value = edit_.value(operands[i]);
-        if (first != nullptr && !same_dim(*first, first_axis, value, axis, e.result.has(label))) return false;
+        if (first != nullptr && !same_dim(*first, first_axis, value, axis, e.result.has(label), label < kEinsumLetters))
+          return false;
         if (first == nullptr || first->shape[first_axis] == 1) {
           first = &value;
           first_axis = axis;
@@ -255,10 +258,11 @@ class Einsums {
     return true;
   }
 
-  static bool same_dim(const Value& a, int axis, const Value& b, int other, bool may_broadcast) {
+  static bool same_dim(const Value& a, int axis, const Value& b, int other, bool may_broadcast, bool is_letter) {
     const std::int64_t x = a.shape[axis], y = b.shape[other];
     if (may_broadcast && (x == 1 || y == 1)) return true;
     if (x >= 0 && y >= 0) return x == y;
+    if (is_letter && x != 1 && y != 1) return true;
     const auto symbol = [](const Value& v, int i) {
       return static_cast<std::size_t>(i) < v.symbols.size() ? v.symbols[static_cast<std::size_t>(i)] : std::string();
     };

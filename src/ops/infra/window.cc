@@ -32,8 +32,8 @@ void resolve_axis(WindowAxis& a, AutoPad auto_pad, bool ceil_mode) {
     return;
   }
   const std::int64_t room = checked_add(a.input, a.pad_begin + a.pad_end) - a.extent();
-  if (room < 0) {
-    a.output = 0;
+  if (room < 0) {  // one window that reaches beyond the end, where its stride does too
+    a.output = ceil_mode && room > -a.stride ? 1 : 0;
     return;
   }
   a.output = (ceil_mode ? ceil_div(room, a.stride) : room / a.stride) + 1;

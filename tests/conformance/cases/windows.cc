@@ -28,6 +28,13 @@ void add_plain_conv(Cases* all) {
   // enlarge beyond a share of their largest result.
   all->push_back(Case("Conv", 11).x({1, 256, 7, 9}).w({257, 256, 3, 3}, -0.04, 0.04).w({257}).ints("pads", {1, 1, 1, 1}));
   all->push_back(conv({2, 3, 40, 67}, {24, 3, 3, 3}).ints("pads", {1, 1, 1, 1}).ints("strides", {2, 2}));
+  // Groups of 8 to 64 filters: lines of several tiles, strides and dilations, one axis, lines as short as windows.
+  all->push_back(conv({2, 32, 30, 33}, {64, 16, 3, 3}).integer("group", 2).ints("pads", {1, 1, 1, 1}));
+  all->push_back(conv({1, 36, 9, 14}, {48, 9, 3, 3}).integer("group", 4).ints("pads", {1, 2, 0, 1}).ints("strides", {2, 1}));
+  all->push_back(
+      conv({1, 24, 12, 11}, {24, 8, 3, 5}, false).integer("group", 3).ints("dilations", {2, 3}).ints("pads", {2, 6, 2, 6}));
+  all->push_back(conv({2, 48, 19}, {32, 24, 16}).integer("group", 2).ints("pads", {8, 8}).ints("strides", {3}));
+  all->push_back(conv({1, 128, 3, 2}, {128, 64, 7, 3}).integer("group", 2).ints("pads", {3, 1, 3, 1}));
   for (const char* mode : {"SAME_UPPER", "SAME_LOWER", "VALID"}) {
     all->push_back(conv({1, 2, 8, 9}, {4, 2, 4, 3}).word("auto_pad", mode).ints("strides", {2, 2}));
   }

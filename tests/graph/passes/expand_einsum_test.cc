@@ -78,21 +78,29 @@ TEST(ExpandEinsum, SeveralOperands) {
   expect_expanded("a,ab,abc,bd->cd", {{2}, {2, 3}, {2, 3, 4}, {3, 5}});
 }
 
-// Dims that are not known are alike where they have one name.
+// Dims of a letter that are not known are taken to be alike; those of axes of "..." where they have one name.
 TEST(ExpandEinsum, UnknownDims) {
-  const auto graph_with = [](std::vector<std::string> names) {
-    Graph graph = einsum("bhqd,bhkd->bhqk", {{-1, 3, -1, 5}, {-1, 3, -1, 5}});
-    for (int i = 0; i < 2; ++i) graph.values[graph.inputs[i]].symbols = {names[2 * i], "", names[2 * i + 1], ""};
+  for (const char* equation : {"bhqd,bhkd->bhqk", "bhqk,bhkd->bhqd"}) {
+    const std::vector<Shape> shapes = {{-1, 3, 4, -1}, {-1, 3, -1, -1}};
+    Graph graph = einsum(equation, shapes);
+    EXPECT_TRUE(run_pass(graph, kPass)) << equation;
+    EXPECT_EQ(count_op(graph, "MatMul"), 1);
+    expect_same_results(graph, einsum(equation, shapes), 1e-4, 1e-5);
+  }
+  const auto dotted = [](const std::string& first, const std::string& second) {
+    Graph graph = einsum("...d,...d->d", {{-1, 5}, {-1, 5}});
+    graph.values[graph.inputs[0]].symbols = {first, ""};
+    graph.values[graph.inputs[1]].symbols = {second, ""};
     return graph;
   };
-  Graph graph = graph_with({"batch", "queries", "batch", "keys"});
-  EXPECT_TRUE(run_pass(graph, kPass));
-  EXPECT_EQ(count_op(graph, "MatMul"), 1);
-  expect_same_results(graph, graph_with({"", "", "", ""}), 1e-4, 1e-5);
-  for (const auto& names : {std::vector<std::string>{"batch", "queries", "other", "keys"}, {"", "", "", ""}}) {
-    Graph stays = graph_with(names);
+  Graph named = dotted("rows", "rows");
+  EXPECT_TRUE(run_pass(named, kPass));
+  for (const char* other : {"", "others"}) {
+    Graph stays = dotted(other, "rows");
     EXPECT_FALSE(run_pass(stays, kPass));
   }
+  Graph one = einsum("ij,jk->ik", {{3, 1}, {-1, 5}});  // it may be that 1 is broadcast
+  EXPECT_FALSE(run_pass(one, kPass));
   Graph open = einsum("ij,k->ijk", {{-1, -1}, {-1}});  // no letter is shared
   EXPECT_TRUE(run_pass(open, kPass));
 }
