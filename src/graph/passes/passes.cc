@@ -40,6 +40,7 @@ constexpr Pass kPasses[] = {
     {"fold_batch_norm", "folds BatchNormalization into the weights before it", fold_batch_norm},
     {"fold_gate", "multiplies by a gate of channels within the convolution behind it", fold_gate},
     {"fuse_epilogue", "applies activations where the node before them writes", fuse_epilogue},
+    {"flatten_conv", "convolves over two axes where the window has one tap along a third", flatten_conv},
     {"dead_code", "drops what nobody reads", dead_code},
 };
 

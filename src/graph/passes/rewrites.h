@@ -29,6 +29,7 @@ bool fold_batch_norm(Graph& graph, const PassContext& context);
 bool fold_gate(Graph& graph, const PassContext& context);
 bool fuse_epilogue(Graph& graph, const PassContext& context);
 bool crop_taps(Graph& graph, const PassContext& context);
+bool flatten_conv(Graph& graph, const PassContext& context);
 bool dead_code(Graph& graph, const PassContext& context);
 
 }  // namespace evn
