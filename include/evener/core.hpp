@@ -322,6 +322,15 @@ enum class Numerics : std::int32_t {
   kStrict = EVN_NUMERICS_STRICT,
 };
 
+enum class Products : std::int32_t {
+  kDefault = EVN_PRODUCTS_DEFAULT,
+  kOwn = EVN_PRODUCTS_OWN,
+  kOpenBlas = EVN_PRODUCTS_OPENBLAS,
+  kClBlast = EVN_PRODUCTS_CLBLAST,
+  kAuto = EVN_PRODUCTS_AUTO,
+  kMeasured = EVN_PRODUCTS_MEASURED,
+};
+
 // How requests are joined to batches (evn_batching_options).
 struct Batching {
   std::int32_t max_batch = 8;             // rows
@@ -342,6 +351,7 @@ struct SessionOptions {
   std::optional<Batching> batching;  // nullopt: as the configuration says
   std::uint64_t idle_arena_bytes = 0;  // of intermediate values, kept for runs to come; 0: as the configuration says, else 1 GiB
   std::string name;               // in statistics; "": the model's file name
+  Products products = Products::kDefault;  // the library that multiplies matrices
 };
 
 // Asks work that has the token to stop.

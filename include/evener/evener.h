@@ -854,6 +854,23 @@ enum {
   EVN_NUMERICS_STRICT = 2
 };
 
+/* Which library multiplies matrices: the nodes MatMul and Gemm, of float32 and float64. Others run on kernels of this library
+ * whatever this says, and so does a product that the library asked for cannot multiply: it is not there, the device has none, a
+ * dtype, a shape. evn_session_explain says so and why, and a rule of the configuration can make that an error. OpenBLAS and CLBlast
+ * multiply in float32 whatever EVN_PRECISION_... allows. @since 0.2 */
+typedef int32_t evn_products;
+enum {
+  EVN_PRODUCTS_DEFAULT = 0,  /* as the configuration says; auto where it does not */
+  EVN_PRODUCTS_OWN = 1,      /* this library's kernels; float64, for which it has none that is optimized, by the reference's */
+  EVN_PRODUCTS_OPENBLAS = 2, /* libevener_openblas.so, on the CPU */
+  EVN_PRODUCTS_CLBLAST = 3,  /* libclblast.so.1, on OpenCL devices, where its results are right on the device */
+  EVN_PRODUCTS_AUTO = 4,     /* float32 by this library's kernels, or CLBlast where it is faster there; float64 by OpenBLAS */
+  EVN_PRODUCTS_MEASURED = 5  /* as auto, but on the CPU float32 is multiplied by what was faster for the operands' shapes when a
+                                plan was first made for them: this library's kernel or OpenBLAS's. In one session the choice
+                                stays, and with it the bits; another one may choose otherwise. Constant matrices are in memory
+                                both as they are and packed. A session with batching does not measure */
+};
+
 /* How requests of a session are joined to batches: those whose inputs agree in dtype and dims but for the batch axis run as one,
  * and their outputs are parts of its outputs, without a copy where the batch axis is the outermost. The batch axis is axis 0, or
  * where that dim is fixed (states [layers, batch, width]) the axis with the other inputs' batch name or the first open one. A
@@ -913,10 +930,12 @@ typedef struct evn_session_options {
                                 what was used last is kept first, and what one run needs is always kept. 0: the configuration's
                                 `session.idle_arena_bytes`, else 1 GiB. @since 0.2 */
   const char *name;       /* nullable: what statistics call the session; NULL: the model's file name. @since 0.2 */
+  evn_products products;  /* EVN_PRODUCTS_..., of nodes for which no rule has one. @since 0.2 */
+  uint32_t reserved3;     /* 0 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
   {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0,\
-   NULL, 0, NULL, 0, NULL}
+   NULL, 0, NULL, 0, NULL, EVN_PRODUCTS_DEFAULT, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
@@ -1063,6 +1082,7 @@ EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
  * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason", "numerics", "numerics_reason",
+ * "products" (the library whose kernel it is: "own", "openblas", "clblast"), "products_reason",
  * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run)}],
  * "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}. DOT and SVG draw the nodes, coloured by device, and the
  * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */

@@ -83,9 +83,13 @@ SessionRequest request_of(const Runtime& runtime, const evn_session_options& o) 
   if (o.numerics < EVN_NUMERICS_DEFAULT || o.numerics > EVN_NUMERICS_STRICT) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "numerics is %d", static_cast<int>(o.numerics));
   }
+  if (o.products < EVN_PRODUCTS_DEFAULT || o.products > EVN_PRODUCTS_MEASURED) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "products is %d", static_cast<int>(o.products));
+  }
   SessionRequest request(o.device != nullptr ? o.device : "");
   request.numerics = static_cast<Numerics>(o.numerics);
   request.precision = static_cast<Precision>(o.precision);
+  request.products = static_cast<Products>(o.products);
   require(o.keep_fp32 != nullptr || o.keep_fp32_count == 0, "keep_fp32");
   for (uint32_t i = 0; i < o.keep_fp32_count; ++i) {
     require(o.keep_fp32[i] != nullptr, "an entry of keep_fp32");

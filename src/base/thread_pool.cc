@@ -320,7 +320,7 @@ struct ThreadPool::Shared {
   }
 
   // Ends the threads that run. After fork the child has none: their handles are dropped, never joined.
-  void end_threads() {
+  [[gnu::cold]] void end_threads() {
     if (started_in != os::fork_generation()) {
       for (os::Thread& t : threads) ::new (static_cast<void*>(&t)) os::Thread();
     } else {
@@ -332,7 +332,7 @@ struct ThreadPool::Shared {
   }
 
   // False in a forked child that began while another thread started them.
-  bool start(int thread_count) {
+  [[gnu::cold]] bool start(int thread_count) {
     if (!starting.lock_if_alive()) return false;
     const std::lock_guard<Mutex> lock(starting, std::adopt_lock);
     if (started.load(std::memory_order_relaxed)) return true;
@@ -380,7 +380,7 @@ bool ThreadPool::Job::make_way(Shared* caller) {
   return true;
 }
 
-ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t spin_ns, RunScheduler* scheduler)
+[[gnu::cold]] ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t spin_ns, RunScheduler* scheduler)
     : thread_count_(std::clamp(thread_count, 1, kMaxThreads)),
       executor_(executor),
       scheduler_(scheduler),
@@ -391,7 +391,7 @@ ThreadPool::ThreadPool(int thread_count, HostExecutor executor, std::uint64_t sp
   if (scheduler != nullptr) scheduler->add(shared_->listener);
 }
 
-ThreadPool::~ThreadPool() {
+[[gnu::cold]] ThreadPool::~ThreadPool() {
   if (shared_ && scheduler_ != nullptr) scheduler_->remove(shared_->listener);
   if (shared_ && shared_->started) shared_->end_threads();
 }

@@ -209,6 +209,7 @@ constexpr Option kRunOptions[] = {
     kKeepFp32Option,
     kDisablePassOption,
     kNumericsOption,
+    kProductsOption,
     kCacheOption,
     kMapCacheOption,
     kThreadsOption,
@@ -221,6 +222,7 @@ constexpr Option kExplainOptions[] = {
     kKeepFp32Option,
     kDisablePassOption,
     kNumericsOption,
+    kProductsOption,
     kCacheOption,
     kMapCacheOption,
     kThreadsOption,
@@ -276,7 +278,8 @@ constexpr Command kCommands[] = {
      "only when a run is planned are dashed.",
      kExplainOptions, run_explain},
     {"compare", "MODEL", "say what a lower precision or another model loses and gains",
-     "Runs MODEL in float32 on the CPU and, in turns, --with another model, in --precision or --numerics, over the same inputs, "
+     "Runs MODEL in float32 on the CPU and, in turns, --with another model, in --precision, --numerics or --products, over the "
+     "same inputs, "
      "and\n"
      "prints for each float32 output how far they are apart (cosine, signal to error, rows with the same largest element, largest\n"
      "error), and both median times.",

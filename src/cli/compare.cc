@@ -6,8 +6,8 @@ namespace evn::cli {
 
 int run_compare(const Arguments& arguments) {
   const char* const other = arguments.get("--with");
-  if (other == nullptr && !arguments.has("--precision") && !arguments.has("--numerics")) {
-    fail_usage("compare needs --with, --precision or --numerics");
+  if (other == nullptr && !arguments.has("--precision") && !arguments.has("--numerics") && !arguments.has("--products")) {
+    fail_usage("compare needs --with, --precision, --numerics or --products");
   }
   const Runtime runtime = open_runtime(arguments);
   const Model model = load_model(runtime, arguments.operand(0));

@@ -6,7 +6,7 @@
 namespace evn::cli {
 
 inline constexpr Option kCompareOptions[] = {
-    {"--with", "MODEL", "another model, for example the same quantized; without it MODEL in --precision or --numerics"},
+    {"--with", "MODEL", "another model, for example the same quantized; without it MODEL in --precision, --numerics or --products"},
     kShapeOption,
     kInputOption,
     kConfigOption,
@@ -15,6 +15,7 @@ inline constexpr Option kCompareOptions[] = {
     kKeepFp32Option,
     kDisablePassOption,
     kNumericsOption,
+    kProductsOption,
     kThreadsOption,
     kJsonOption,
 };

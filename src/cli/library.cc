@@ -24,6 +24,14 @@ evn_numerics parse_numerics(std::string_view text) {
   fail_usage("--numerics is fast or strict, not \"%s\"", std::string(text).c_str());
 }
 
+evn_products parse_products(std::string_view text) {
+  constexpr std::string_view kWords[] = {"own", "openblas", "clblast", "auto", "measured"};
+  for (std::size_t i = 0; i < std::size(kWords); ++i) {
+    if (text == kWords[i]) return static_cast<evn_products>(EVN_PRODUCTS_OWN + i);
+  }
+  fail_usage("--products is own, openblas, clblast, auto or measured, not \"%s\"", std::string(text).c_str());
+}
+
 }  // namespace
 
 evn_runtime_options default_options() {
@@ -60,6 +68,7 @@ Session open_session(const Arguments& arguments, const Runtime& runtime, const M
   }
   if (const char* precision = arguments.get("--precision")) options.precision = parse_precision(precision);
   if (const char* numerics = arguments.get("--numerics")) options.numerics = parse_numerics(numerics);
+  if (const char* products = arguments.get("--products")) options.products = parse_products(products);
   const std::vector<std::string> keep = arguments.all("--keep-fp32");
   std::vector<const char*> patterns;
   for (const std::string& k : keep) patterns.push_back(k.c_str());

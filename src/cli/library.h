@@ -55,6 +55,9 @@ inline constexpr Option kKeepFp32Option = {"--keep-fp32", "PATTERN",
 inline constexpr Option kNumericsOption = {"--numerics", "N",
                                            "fast or strict: strict has no Winograd and keeps numbers below 2^-126.\n"
                                            "Without: as --config says, else fast"};
+inline constexpr Option kProductsOption = {"--products", "L",
+                                           "own, openblas, clblast, auto or measured: the library that multiplies\n"
+                                           "matrices. Without: as --config says, else auto"};
 inline constexpr Option kDisablePassOption = {"--disable-pass", "NAME",
                                               "a pass of sessions that is left out (evener passes lists them); may be\n"
                                               "repeated",
@@ -79,7 +82,7 @@ Runtime open_runtime(const Arguments& arguments);
 
 Model load_model(const Runtime& runtime, const std::string& path);
 
-// A session as --device, --precision, --keep-fp32, --numerics, --disable-pass, --cache and --map-cache say.
+// A session as --device, --precision, --keep-fp32, --numerics, --products, --disable-pass, --cache and --map-cache say.
 Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model);
 
 // The text that a function of the library gives: `call` takes buffer, capacity, size, error.

@@ -61,6 +61,15 @@ void check_reference(const YamlSource& source, const Config& config, const std::
                  guess ? "did you mean \"" : "there are: ", guess ? near.c_str() : list.c_str(), guess ? "\"?" : "");
 }
 
+// Sees to `measure: true`, which stands at `place`.
+void check_measure(const YamlSource& source, std::size_t place, Products* products) {
+  if (place == 0) return;
+  if (*products != Products::kDefault && *products != Products::kAuto) {
+    source.fail_at(place, "\"measure\" is for \"products: auto\", not for %s", products_name(*products));
+  }
+  *products = Products::kMeasured;
+}
+
 // Texts of a rule's match in an order and form that two equal matches share.
 std::string match_key(const PlacementRule& rule) {
   std::string key;
@@ -78,6 +87,7 @@ std::string match_key(const PlacementRule& rule) {
 bool contradict(const PlacementRule& a, const PlacementRule& b) {
   if (a.precision != Precision::kDefault && b.precision != Precision::kDefault) return true;
   if (a.numerics != Numerics::kDefault && b.numerics != Numerics::kDefault) return true;
+  if (a.products != Products::kDefault && b.products != Products::kDefault) return true;
   if (a.device.empty() || b.device.empty()) return false;
   if (a.policy != Policy::kForbid && b.policy != Policy::kForbid) return true;
   return a.device == b.device;
@@ -85,18 +95,24 @@ bool contradict(const PlacementRule& a, const PlacementRule& b) {
 
 const char* subject(const PlacementRule& rule) {
   if (!rule.device.empty()) return rule.device.c_str();
+  if (rule.products != Products::kDefault) return products_name(rule.products);
   return rule.precision != Precision::kDefault ? precision_name(rule.precision) : numerics_name(rule.numerics);
 }
 
-void check_rules(const YamlSource& source, const ConfigDraft& draft) {
+void check_rules(const YamlSource& source, ConfigDraft& draft) {
   std::multimap<std::string, const PlacementRule*> seen;
   for (std::size_t i = 0; i < draft.config.rules.size(); ++i) {
-    const PlacementRule& rule = draft.config.rules[i];
+    PlacementRule& rule = draft.config.rules[i];
     const ConfigDraft::RulePlaces& places = draft.rule_places[i];
-    if (rule.device.empty() && rule.precision == Precision::kDefault && rule.numerics == Numerics::kDefault) {
-      source.fail_at(places.rule, "the rule needs a \"device\", a \"precision\" or \"numerics\"");
+    check_measure(source, places.measure, &rule.products);
+    const bool has_products = rule.products != Products::kDefault;
+    if (rule.device.empty() && rule.precision == Precision::kDefault && rule.numerics == Numerics::kDefault && !has_products) {
+      source.fail_at(places.rule, "the rule needs a \"device\", a \"precision\", \"numerics\" or \"products\"");
     }
-    if (rule.device.empty() && places.policy != 0) source.fail_at(places.policy, "\"policy\" is for rules with a \"device\"");
+    if (rule.device.empty() && places.policy != 0 && !has_products)
+      source.fail_at(places.policy, "\"policy\" is for rules with a \"device\" or \"products\"");
+    if (rule.policy == Policy::kForbid && has_products)
+      source.fail_at(places.policy, "\"policy: forbid\" is for rules without \"products\"");
     if (!rule.device.empty()) check_reference(source, draft.config, rule.device, places.device);
     for (const std::string& op : rule.ops) {
       if (op.find_first_of("*?") == std::string::npos) continue;
@@ -158,6 +174,7 @@ void check_models(const YamlSource& source, ConfigDraft& draft) {
     model.path = path_beneath(source, "path", model.path, places.path);
     if (model.path.back() == '/') source.fail_at(places.path, "\"path\" names a folder: \"%s\"", shorten(model.path, 60).c_str());
     if (!model.device.empty()) check_reference(source, draft.config, model.device, places.device);
+    check_measure(source, places.measure, &model.session.products);
     if (places.batching != 0) check_batching(source, model.session.batching, places.batching);
     if (!model.cache) continue;
     if (places.cache == 0) source.fail_at(places.name, "\"cache_write\" and \"cache_map\" are for models with a \"cache\"");
@@ -173,6 +190,7 @@ void check_config(const YamlSource& source, ConfigDraft& draft) {
     check_reference(source, draft.config, draft.config.default_device, draft.default_place);
   }
   check_rules(source, draft);
+  check_measure(source, draft.measure_place, &draft.config.session.products);
   check_models(source, draft);
   if (const char* const why = draft.config.session.batching.why_wrong()) source.fail_at(draft.buckets_place, "%s", why);
 }

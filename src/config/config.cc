@@ -252,11 +252,11 @@ class ConfigReader {
     const std::string element = std::string(kRulesPath) + ".*";
     for (const YamlNode& item : list.items) {
       if (item.kind != YamlNode::Kind::kMap)
-        source_.fail_at(item.offset, "a rule must be a map with a \"device\", a \"precision\" or \"numerics\"");
+        source_.fail_at(item.offset, "a rule must be a map with a \"device\", a \"precision\", \"numerics\" or \"products\"");
       PlacementRule rule;
       rule.line = item.line;
       draft_.config.rules.push_back(std::move(rule));
-      draft_.rule_places.push_back({item.offset, 0, 0});
+      draft_.rule_places.push_back({item.offset, 0, 0, 0});
       read_map(element, item);
     }
   }

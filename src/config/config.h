@@ -10,6 +10,7 @@
 #include "core/device_type.h"
 #include "core/numerics.h"
 #include "core/precision.h"
+#include "core/products.h"
 
 namespace evn {
 
@@ -19,6 +20,7 @@ struct DeviceConfig {
   std::uint64_t memory_limit = UINT64_MAX;
   bool optional = false;
   Precision precision = Precision::kDefault;
+  Products products = Products::kDefault;
   DeviceSettings settings;  // of the type's own options
   int line = 0;
 };
@@ -29,10 +31,11 @@ struct PlacementRule {
   std::vector<std::string> ops;     // operator names; empty: any
   std::vector<std::string> names;   // globs over node names; empty: any
   std::vector<std::string> models;  // globs over the model's file name without its folder ("" for a buffer); empty: any
-  std::string device;               // a name of `devices`, or "cpu"; "": a rule about the precision or the numerics alone
+  std::string device;               // a name of `devices`, or "cpu"; "": a rule about how the nodes are computed alone
   Policy policy = Policy::kRequire;
   Precision precision = Precision::kDefault;
   Numerics numerics = Numerics::kDefault;
+  Products products = Products::kDefault;
   int line = 0;
 };
 
@@ -62,6 +65,7 @@ struct SessionConfig {
   Precision precision = Precision::kDefault;
   std::vector<std::string> keep_fp32;  // nodes that stay float32: globs of names, or "type:Softmax"
   Numerics numerics = Numerics::kDefault;
+  Products products = Products::kDefault;
   int concurrency = 0;  // runs that compute at a time; 0: as many as there are cores
   BatchingConfig batching;
   std::uint64_t idle_arena_bytes = std::uint64_t{1} << 30;  // of intermediate values, kept for runs to come

@@ -23,16 +23,19 @@ struct ConfigDraft {
   struct RulePlaces {
     std::size_t rule = 0;
     std::size_t device = 0;
-    std::size_t policy = 0;  // 0: not set
+    std::size_t policy = 0;   // 0: not set
+    std::size_t measure = 0;  // 0: not set, or false
   };
   std::vector<RulePlaces> rule_places;  // as config.rules
   std::size_t default_place = 0;
+  std::size_t measure_place = 0;  // of session.measure; 0: not set, or false
   struct ModelPlaces {
     std::size_t name = 0;
     std::size_t path = 0;
     std::size_t device = 0;
     std::size_t cache = 0;
     std::size_t batching = 0;  // 0: not set
+    std::size_t measure = 0;   // 0: not set, or false
   };
   std::vector<ModelPlaces> model_places;  // as config.models
   std::size_t buckets_place = 0;

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Changes with this file; a module of another number is not used. */
-#define EVN_BLAS_MODULE_ABI 2u
+#define EVN_BLAS_MODULE_ABI 3u
 #define EVN_BLAS_MODULE_SYMBOL "evn_blas_module"
 
 /* The largest product of one call; k is free. They bound what a call writes into its buffer. */
@@ -28,6 +28,7 @@ typedef struct evn_blas_product {
   int transpose_a, transpose_b;
   int lda, ldb, ldc; /* elements from one row to the next, of the matrices as they are stored */
   double alpha, beta;
+  int single; /* the matrices are of floats; 0: of doubles */
 } evn_blas_product;
 
 typedef struct evn_blas_module_table {
@@ -35,9 +36,9 @@ typedef struct evn_blas_module_table {
   const char* core;    /* OpenBLAS's name of the kernels that it uses: "SkylakeX" */
   size_t buffer_bytes; /* that each call needs to itself, aligned to 4096. OpenBLAS allocates nothing else */
   /* Where OpenBLAS cuts k itself: a product may be made in calls of so many k, or a multiple, the later ones of which add to C
-   * (beta 1), to the same bits; the last one has at least as many. 0: it is not known. */
-  int depth;
-  void (*product_f64)(const evn_blas_product* p, const double* a, const double* b, double* c, void* buffer);
+   * (beta 1), to the same bits; the last one has at least as many. Of doubles, then of floats. 0: it is not known. */
+  int depth[2];
+  void (*product)(const evn_blas_product* p, const void* a, const void* b, void* c, void* buffer);
 } evn_blas_module_table;
 
 /* `core`: whose kernels to use; NULL: OpenBLAS looks at the CPU itself. The first call decides; not thread-safe. NULL when the

@@ -41,6 +41,18 @@ const Kernel* Device::find_kernel(const OpDesc& desc, std::string* reason) const
   return best;
 }
 
+const char* Device::why_not_by(Products library, const OpDesc& desc) const {
+  const char* why = "this device does not have it";
+  for (const KernelFamily* family : kernels()) {
+    for (const Kernel& kernel : family->kernels) {
+      if (kernel.library != library) continue;
+      if (desc.node->op_type == kernel.op && desc.node->domain == kernel.domain) return kernel.supports(desc);
+      why = kNoSuchProduct;
+    }
+  }
+  return why;
+}
+
 void Device::hold_until(const Event& event, std::shared_ptr<const void> held) noexcept {
   try {
     wait(event);

@@ -61,6 +61,9 @@ struct Claim {
   std::vector<std::string> refusals;  // per node: why it is in no segment, or only the reference takes it; or ""
 };
 
+// Why a library of products has no kernel for a node.
+inline constexpr char kNoSuchProduct[] = "it multiplies for MatMul and Gemm alone";
+
 class Device : public Backing {
  public:
   Device(std::string name, std::uint64_t memory_limit);
@@ -145,6 +148,10 @@ class Device : public Backing {
     *why = "this device has float32 products alone";
     return Precision::kFloat32;
   }
+
+  // Why no kernel of a library (Kernel::library) runs the node, which another kernel takes: there is no such library here, it has
+  // no such operator, or what its kernel says. nullptr: one does.
+  virtual const char* why_not_by(Products library, const OpDesc& desc) const;
 
   // Writes a value in another layout: one input, one output, no node. nullptr: the device has plain values only, and no kernel of
   // it asks for others.

@@ -13,6 +13,7 @@
 #include "core/graph.h"
 #include "core/numerics.h"
 #include "core/precision.h"
+#include "core/products.h"
 #include "device/fusion.h"
 #include "device/layout.h"
 #include "device/prepack.h"
@@ -39,6 +40,7 @@ struct OpDesc {
   bool strict = false;                   // sums are plain, and subnormal numbers are kept (Numerics::kStrict)
   // The lowest that the node's products may round their operands to: one that the device has, never kDefault or kAuto.
   Precision precision = Precision::kFloat32;
+  Products products = Products::kAuto;  // which library multiplies, never kDefault: a kernel of another one refuses
   // What the nodes are asked about that run as one step. Of a segment: in topological order, the descs do not overlap, and
   // Node::inputs and Node::outputs say which values they read and make. Of a cascade (device/cascade.h): `inputs` has the inputs of
   // all. Empty: one node.
@@ -193,7 +195,8 @@ struct Kernel {
   void (*layouts)(const OpDesc& desc, std::span<Layout> inputs, std::span<Layout> outputs) = nullptr;
   // What its products round their operands to. Only nodes that may have it so low are offered to the kernel (OpDesc::precision).
   Precision operands = Precision::kFloat32;
-  PrepackParts prepack_parts = {};  // CPU only
+  Products library = Products::kOwn;  // that multiplies in it
+  PrepackParts prepack_parts = {};    // CPU only
   KernelFusion fusion = {};
 };
 

@@ -35,7 +35,7 @@ void fill(std::span<const std::int64_t> given, int count, std::int64_t fallback,
   }
 }
 
-Geometry geometry_of(const Node& node, std::span<const std::int64_t> image, std::span<const std::int64_t> block) {
+[[gnu::cold]] Geometry geometry_of(const Node& node, std::span<const std::int64_t> image, std::span<const std::int64_t> block) {
   Geometry g;
   if (image.size() > kMaxAxes || image.size() != block.size() || image.empty()) {
     fail(EVN_ERROR_INVALID_MODEL, "image_shape and block_shape have %zu and %zu values", image.size(), block.size());
@@ -60,7 +60,7 @@ Geometry geometry_of(const Node& node, std::span<const std::int64_t> image, std:
   return g;
 }
 
-void infer_col2im(InferContext& c) {
+[[gnu::cold]] void infer_col2im(InferContext& c) {
   require_rank(c, 0, 3, 3);
   for (const int i : {1, 2}) {
     require_dtype(c, i, dtype_bit(DType::kInt64));

@@ -171,7 +171,7 @@ void check_inputs(const InferContext& c) {
 }
 
 // How many there are is known once all inputs are: the selection is made here and again when the node runs.
-void infer_suppression(InferContext& c) {
+[[gnu::cold]] void infer_suppression(InferContext& c) {
   check_inputs(c);
   bool known = true;
   for (int i = 0; i < static_cast<int>(c.inputs.size()); ++i) {

@@ -10,6 +10,7 @@ namespace {
 // All that compiling looks at.
 std::string key_of(const SessionRequest& request, const CacheConfig& cache) {
   std::string key = std::to_string(static_cast<int>(request.precision)) + " " + std::to_string(static_cast<int>(request.numerics)) +
+                    " " + std::to_string(static_cast<int>(request.products)) + (request.joins_requests() ? " joins" : "") +
                     (request.raw_outputs ? " raw" : "") + (cache.map ? " map" : "") + (cache.write ? " write" : "");
   const auto add = [&](const std::string& text) { key += " " + std::to_string(text.size()) + ":" + text; };
   add(request.device);

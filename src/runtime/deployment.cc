@@ -63,6 +63,7 @@ std::shared_ptr<Session> make_session(const std::shared_ptr<Runtime>& runtime, c
   const ModelPtr loaded = load_model_beneath(runtime, config.folder, model.path);
   SessionRequest request(device_of(*runtime, model));
   request.precision = model.session.precision;
+  request.products = model.session.products;
   request.keep_fp32 = model.session.keep_fp32;
   request.numerics = model.session.numerics;
   request.disabled_passes = model.disabled_passes;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "ops/merge.h"
 #include "runtime/placement_rules.h"
+#include "runtime/placement_settings.h"
 
 namespace evn {
 namespace {
@@ -183,6 +184,7 @@ class Placer {
       OpDesc& desc = descs.emplace_back(OpDesc{&node, view.inputs, view.outputs, view.constants});
       desc.precision = p.precision;
       desc.strict = p.numerics == Numerics::kStrict;
+      desc.products = products_of(node, *c->device);
       nodes.push_back(static_cast<std::int32_t>(i));
     }
     c->segments = claim_segments(*c->device, descs, nodes);
@@ -245,7 +247,8 @@ class Placer {
   }
 
   // True when the device has claimed the node with others.
-  bool take_claimed(const Node& node, Device* device, NodePlacement* p) {
+  bool take_claimed(const OpDesc& desc, Device* device, NodePlacement* p) {
+    const Node& node = *desc.node;
     if (!device->traits().claims_segments) return false;
     const Claims& c = claims_of(device);
     const auto index = static_cast<std::size_t>(&node - graph_.nodes.data());
@@ -258,64 +261,33 @@ class Placer {
     p->device = device;
     p->kernel = c.segments[static_cast<std::size_t>(c.segment_of[index])].kernel;
     set_precision(node, *device, p);
+    settle_products(model_, request_, desc, true, p);
     return true;
   }
 
-  struct WantedPrecision {
-    Precision precision;
-    std::string reason;
-  };
-
-  // What the first authority says that says anything.
   void set_numerics(const Node& node, NodePlacement* p) const {
-    const auto decide = [&](Numerics numerics, std::string reason) {
-      p->numerics = numerics;
-      p->numerics_reason = std::move(reason);
-    };
-    for (const PlacementRule& rule : config_.rules) {
-      if (rule.numerics == Numerics::kDefault) continue;
-      if (matches(rule, node, model_.file_name) ||
-          (rule.numerics == Numerics::kStrict && matches_fused(rule, node, model_.file_name))) {
-        return decide(rule.numerics, "rule at line " + std::to_string(rule.line));
-      }
-    }
-    if (request_.numerics != Numerics::kDefault) return decide(request_.numerics, "the session's options");
-    if (config_.session.numerics != Numerics::kDefault) return decide(config_.session.numerics, "the configuration's session");
-    decide(Numerics::kFast, kDefaultPrecision);
-  }
-
-  // What the first authority says that says anything.
-  WantedPrecision wanted_precision(const Node& node, const Device& device) const {
-    for (const std::vector<std::string>* list : {&config_.session.keep_fp32, &request_.keep_fp32}) {
-      for (const std::string& pattern : *list) {
-        bool kept = matches_node(pattern, node.name, node.op_type);
-        for (const std::string& fused : node.fused) kept = kept || glob_match(pattern, fused);
-        if (kept) return {Precision::kFloat32, "keep_fp32 \"" + pattern + "\""};
-      }
-    }
-    for (const PlacementRule& rule : config_.rules) {
-      if (rule.precision == Precision::kDefault || !matches(rule, node, model_.file_name)) continue;
-      return {rule.precision, "rule at line " + std::to_string(rule.line)};
-    }
-    if (request_.precision != Precision::kDefault) return {request_.precision, "the session's options"};
-    if (config_.session.precision != Precision::kDefault) return {config_.session.precision, "the configuration's session"};
-    const DeviceConfig* const configured = config_.find_device(device.name());
-    if (configured != nullptr && configured->precision != Precision::kDefault) return {configured->precision, "the device's"};
-    return {Precision::kFloat32, kDefaultPrecision};
+    WantedSetting wanted = wanted_setting(NodeSetting::kNumerics, model_, request_, node, nullptr);
+    p->numerics = wanted.as<Numerics>();
+    p->numerics_reason = std::move(wanted.reason);
   }
 
   // Sets the lowest precision that the node may have on the device, and why.
   void set_precision(const Node& node, const Device& device, NodePlacement* p) const {
-    const WantedPrecision wanted = wanted_precision(node, device);
-    if (p->numerics == Numerics::kStrict && wanted.precision != Precision::kFloat32) {
-      p->precision = Precision::kFloat32;
-      p->precision_reason = wanted.reason + "; " + precision_name(wanted.precision) + ": the node's numerics are strict";
-      return;
-    }
+    WantedSetting wanted = wanted_setting(NodeSetting::kPrecision, model_, request_, node, &device);
+    const auto precision = wanted.as<Precision>();
+    p->precision = Precision::kFloat32;
     std::string why;
-    p->precision = wanted.precision == Precision::kFloat32 ? Precision::kFloat32 : device.lowest_precision(wanted.precision, &why);
-    p->precision_reason = wanted.reason;
-    if (!why.empty()) p->precision_reason += std::string("; ") + precision_name(wanted.precision) + ": " + why;
+    if (precision != Precision::kFloat32 && p->numerics == Numerics::kStrict) {
+      why = "the node's numerics are strict";
+    } else if (precision != Precision::kFloat32) {
+      p->precision = device.lowest_precision(precision, &why);
+    }
+    p->precision_reason = std::move(wanted.reason);
+    if (!why.empty()) p->precision_reason.append("; ").append(precision_name(precision)).append(": ").append(why);
+  }
+
+  Products products_of(const Node& node, const Device& device) const {
+    return wanted_setting(NodeSetting::kProducts, model_, request_, node, &device).as<Products>();
   }
 
   // Says why the kernel does not have the precision that it may have.
@@ -329,13 +301,20 @@ class Placer {
         is_product |= kernel.operands == lowest && node.op_type == kernel.op && node.domain == kernel.domain;
       }
     }
-    p->precision_reason +=
-        is_product ? std::string("; no ") + precision_name(lowest) + " kernel takes it" : "; " + node.op_type + " stays fp32";
+    if (p->kernel != nullptr && p->kernel->library != Products::kOwn) {
+      p->precision_reason.append("; ").append(products_name(p->kernel->library)).append(" multiplies in fp32");
+    } else if (is_product) {
+      p->precision_reason.append("; no ").append(precision_name(lowest)).append(" kernel takes it");
+    } else {
+      p->precision_reason.append("; ").append(node.op_type).append(" stays fp32");
+    }
   }
 
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
-    if (take_claimed(node, device, p)) return true;
+    OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+    desc.products = products_of(node, *device);
+    if (take_claimed(desc, device, p)) return true;
     const bool far_strings = !device->traits().host_addressable && view.has_strings();
     if ((node.op->flags & kOpView) != 0 && node.epilogue.empty() && !far_strings) {
       p->mode = NodeMode::kView;
@@ -343,7 +322,6 @@ class Placer {
       return true;
     }
     std::string why;
-    OpDesc desc{&node, view.inputs, view.outputs, view.constants};
     set_precision(node, *device, p);
     desc.precision = p->precision;
     desc.strict = p->numerics == Numerics::kStrict;
@@ -355,6 +333,7 @@ class Placer {
       if (p->kernel != nullptr) {
         p->mode = NodeMode::kKernel;
         p->device = device;
+        settle_products(model_, request_, desc, false, p);
         return true;
       }
       why = "no kernel for " + node.op_type;
@@ -365,6 +344,7 @@ class Placer {
         p->device = device;
         p->kernel = claim.segments[0].kernel;
         if (!claim.refusals[0].empty()) add_refusal(device->name() + ": " + claim.refusals[0], p);
+        settle_products(model_, request_, desc, true, p);
         if (desc.strict) note_strict(*device, desc, p);
         return true;
       }

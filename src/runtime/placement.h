@@ -33,6 +33,9 @@ struct NodePlacement {
   std::string precision_reason;               // "the session's options", "Softmax stays fp32: it is no product"
   Numerics numerics = Numerics::kFast;        // never kDefault
   std::string numerics_reason;                // as of the precision
+  Products products = Products::kAuto;        // never kDefault
+  std::string products_reason;                // as of the precision
+  const Kernel* rival = nullptr;              // kMeasured: OpenBLAS's kernel, which a plan may have in place of the node's own
   std::int32_t segment = -1;                  // kSegment: index into Placement::segments
   bool may_move = false;  // a rank is not known yet; if the device refuses what a run brings, the CPU takes the node
 };
@@ -57,13 +60,17 @@ struct SessionRequest {
   Precision precision = Precision::kDefault;  // of nodes for which no rule has one
   std::vector<std::string> keep_fp32;         // beside the configuration's
   Numerics numerics = Numerics::kDefault;     // of nodes for which no rule has one
+  Products products = Products::kDefault;     // of nodes for which no rule has one
   std::vector<std::string> disabled_passes;   // beside the configuration's
   int concurrency = 0;                        // runs that compute at a time; 0: as many as there are cores
   BatchingConfig batching;                    // of requests; max_batch 0: they are not joined
+  bool is_of_batches = false;                 // the session is a body's of one with batching
   std::uint64_t idle_arena_bytes = 0;         // kept for runs to come; 0: the configuration's
   std::string name;                           // in statistics; "": the model's file
   bool listed = true;                         // among the sessions of the runtime's statistics, of which others are parts
   bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
+
+  bool joins_requests() const { return is_of_batches || batching.max_batch != 0; }
 };
 
 // Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's device, or no allowed device, can run;

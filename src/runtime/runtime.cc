@@ -129,12 +129,16 @@ void Runtime::open_configured(const DeviceConfig& device) {
   }
 }
 
-// A device has one cap, one precision, and one value of each option that does not only say which device is meant.
+// A device has one cap, one precision, one library of products, and one value of each option that does not only say which device is
+// meant.
 void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& second) const {
   const DeviceConfig& first = *opened.configured;
   const auto limit = [](const DeviceConfig& d) { return d.memory_limit == UINT64_MAX ? "none" : std::to_string(d.memory_limit); };
   const auto precision = [](const DeviceConfig& d) {
     return std::string(d.precision == Precision::kDefault ? "none" : precision_name(d.precision));
+  };
+  const auto products = [](const DeviceConfig& d) {
+    return std::string(d.products == Products::kDefault ? "none" : products_name(d.products));
   };
   const auto check = [&](const char* key, const std::string& a, const std::string& b) {
     if (a == b) return;
@@ -146,6 +150,7 @@ void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& seco
   };
   check("memory_limit", limit(first), limit(second));
   check("precision", precision(first), precision(second));
+  check("products", products(first), products(second));
   for (const DeviceOption& option : opened.backend->type.options) {
     const Setting& setting = option.setting;
     if (option.selects || setting.type == SettingType::kMap) continue;

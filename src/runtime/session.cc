@@ -72,6 +72,7 @@ void Session::make_bodies(const SessionRequest& request) {
   SessionRequest within = request;
   within.listed = false;
   within.batching = {};
+  within.is_of_batches = request.joins_requests();
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
     const auto body = model->bodies.find(graph().nodes[i].name);
     if (body != model->bodies.end()) bodies_[i].reset(new Session(body->second, within, {}, arenas_, os::now_ns()));

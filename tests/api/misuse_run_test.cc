@@ -117,6 +117,20 @@ TEST_F(MisuseRun, M08_ALoadThatFailedLeavesNothingToRun) {
   EXPECT_EQ(evn_tensor_release(t), EVN_OK);
 }
 
+TEST_F(MisuseRun, M08_ProductsThatThereAreNotAreRefused) {
+  evn_session s = nullptr;
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  for (const evn_products wrong : {-1, EVN_PRODUCTS_MEASURED + 1}) {
+    options.products = wrong;
+    EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad) << wrong;
+    EXPECT_NE(std::string(error.message).find("products is "), std::string::npos) << error.message;
+  }
+  options.products = EVN_PRODUCTS_MEASURED;
+  options.struct_size = offsetof(evn_session_options, products);  // of a host that was built before there were products
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), EVN_OK) << error.message;
+  EXPECT_EQ(evn_session_release(s), EVN_OK);
+}
+
 TEST_F(MisuseRun, M08_PrecisionsThatThereAreNotAreRefused) {
   evn_session s = nullptr;
   evn_session_options options = EVN_SESSION_OPTIONS_INIT;

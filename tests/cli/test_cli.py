@@ -275,6 +275,27 @@ def test_explain_says_why_a_precision_is_what_it_is(conv):
     assert "fp32, bf16, fp16 or auto" in errors
 
 
+def test_explain_says_which_library_multiplies(conv):
+    nodes = json.loads(evener("explain", conv, "--products", "openblas", "--json")[0])["nodes"]
+    reasons = {n["op"]: n["products_reason"] for n in nodes}
+    assert reasons["Conv"] == "the session's options; openblas: it multiplies for MatMul and Gemm alone"
+    assert "      products own: the session's options; openblas: it" in evener("explain", conv, "--products", "openblas")[0]
+    assert "products" not in evener("explain", conv)[0]
+    _, errors = evener("run", conv, "--products", "mkl", code=USAGE)
+    assert "own, openblas, clblast, auto or measured" in errors
+    assert '"cosine"' in evener("compare", conv, "--products", "own", "--json")[0]
+
+
+def test_a_rule_that_requires_a_library_names_file_line_node_and_device(conv, tmp_path):
+    config = tmp_path / "products.yaml"
+    config.write_text("placement:\n  rules:\n    - {match: {op: Conv}, products: openblas}\n")
+    _, errors = evener("explain", conv, "--config", config, code=MODEL)
+    assert f"{config}:3: the rule requires products: openblas, which device cpu cannot have for Conv: it multiplies for" in errors
+    config.write_text("placement:\n  rules:\n    - {match: {op: Conv}, products: openblas, policy: prefer}\n")
+    text, _ = evener("explain", conv, "--config", config)
+    assert "products own: rule at line 3; openblas: it multiplies for MatMul and Gemm alone" in text
+
+
 def test_explain_says_which_numerics_nodes_have(conv):
     nodes = json.loads(evener("explain", conv, "--numerics", "strict", "--json")[0])["nodes"]
     assert all((n["numerics"], n["numerics_reason"]) == ("strict", "the session's options") for n in nodes)

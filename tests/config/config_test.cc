@@ -235,7 +235,7 @@ TEST(Config, RulesThatDifferOrForbidDoNotConflict) {
 
 TEST(Config, RulesNeedADevice) {
   EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}",
-                         "3:7: the rule needs a \"device\", a \"precision\" or \"numerics\""));
+                         "3:7: the rule needs a \"device\", a \"precision\", \"numerics\" or \"products\""));
   EXPECT_TRUE(fails_about("placement: {rules: [cpu]}", "a rule must be a map"));
   EXPECT_TRUE(fails_about("placement: {rules: {device: cpu}}", "\"placement.rules\" must be a list"));
 }
@@ -280,10 +280,52 @@ TEST(Config, MistakesInPrecisionNameThePlaceAndTheWords) {
   }
   EXPECT_TRUE(fails_about("session: {precision: int8}", "1:22: "));
   EXPECT_TRUE(fails_about("session: {precison: bf16}", "did you mean \"precision\""));
-  EXPECT_TRUE(
-      fails_with("placement: {rules: [{precision: bf16, policy: prefer}]}", "1:47: \"policy\" is for rules with a \"device\""));
+  EXPECT_TRUE(fails_with("placement: {rules: [{precision: bf16, policy: prefer}]}",
+                         "1:47: \"policy\" is for rules with a \"device\" or \"products\""));
   EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: A}, precision: bf16}, {match: {op: A}, precision: fp32}]}",
                           "conflicting rules"));
+}
+
+TEST(Config, ProductsStandOnDevicesRulesSessionsAndModels) {
+  const Config c = parse_config(
+      "devices: {cpu: {type: cpu, products: own}}\nplacement:\n  rules:\n"
+      "  - {match: {op: MatMul}, products: openblas, policy: prefer}\n  - {match: {op: Gemm}, measure: true}\n"
+      "  - {match: {op: Gemm}, device: cpu}\nsession: {measure: true, products: auto}\n"
+      "models: {m: {path: m.onnx, products: clblast}, o: {path: o.onnx, measure: false}}\n",
+      "");
+  EXPECT_EQ(c.find_device("cpu")->products, Products::kOwn);
+  ASSERT_EQ(c.rules.size(), 3u);
+  EXPECT_EQ(c.rules[0].products, Products::kOpenBlas);
+  EXPECT_EQ(c.rules[0].policy, Policy::kPrefer);
+  EXPECT_EQ(c.rules[0].device, "");
+  EXPECT_EQ(c.rules[1].products, Products::kMeasured);
+  EXPECT_EQ(c.rules[2].products, Products::kDefault);
+  EXPECT_EQ(c.session.products, Products::kMeasured);
+  EXPECT_EQ(c.models[0].session.products, Products::kClBlast);
+  EXPECT_EQ(c.models[1].session.products, Products::kDefault);
+  EXPECT_EQ(Config{}.session.products, Products::kDefault);
+}
+
+TEST(Config, MistakesInProductsNameThePlaceAndTheWords) {
+  for (const char* text :
+       {"session: {products: mkl}", "devices: {cpu: {type: cpu, products: mkl}}",
+        "placement: {rules: [{match: {op: Gemm}, products: mkl}]}", "models: {m: {path: m.onnx, products: 1}}"}) {
+    EXPECT_TRUE(fails_about(text, "own, openblas, clblast or auto")) << text;
+  }
+  EXPECT_TRUE(fails_about("session: {products: mkl}", "1:21: "));
+  EXPECT_TRUE(fails_about("session: {product: own}", "did you mean \"products\""));
+  EXPECT_TRUE(fails_with("session: {products: own, measure: true}", "1:35: \"measure\" is for \"products: auto\", not for own"));
+  EXPECT_TRUE(fails_with("placement: {rules: [{measure: true, products: openblas}]}",
+                         "1:31: \"measure\" is for \"products: auto\", not for openblas"));
+  EXPECT_TRUE(fails_about("models: {m: {path: m.onnx, products: clblast, measure: true}}", "not for clblast"));
+  EXPECT_TRUE(fails_about("session: {measure: 1}", "true or false"));
+  EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: Gemm}, measure: false}]}", "the rule needs a \"device\""));
+  EXPECT_TRUE(fails_with("placement: {rules: [{products: own, policy: forbid}]}",
+                         "1:45: \"policy: forbid\" is for rules without \"products\""));
+  EXPECT_TRUE(fails_about("placement: {rules: [{device: cpu, products: own, policy: forbid}]}", "without \"products\""));
+  EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: A}, products: own}, {match: {op: A}, measure: true}]}",
+                          "for \"own\" and \"measured\""));
+  EXPECT_TRUE(fails_about("devices: {cpu: {type: cpu, measure: true}}", "unknown key"));
 }
 
 TEST(Config, OperatorsAreNamesAndListsAreNotEmpty) {

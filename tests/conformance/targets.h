@@ -17,14 +17,18 @@ struct Target {
   std::shared_ptr<Device> device;
   std::optional<Isa> isa;                     // the CPU's: forced while the target is in use
   Precision precision = Precision::kFloat32;  // of its kernels' operands
+  Products products = Products::kAuto;        // kOpenBlas: products alone differ from those of another target
 
   // Extensions of a cluster differ from it in products of bytes or of a lower precision only.
   bool differs(const test::KernelSubject& s) const {
+    if (products == Products::kOpenBlas) return s.node.op_type == "MatMul" || s.node.op_type == "Gemm";
     return !isa || cluster_of(*isa) == *isa || precision != Precision::kFloat32 || test::has_bytes(s);
   }
   // A case as its kernels are given it.
   test::KernelSubject subject(const test::KernelSubject& s) const {
-    return precision == Precision::kFloat32 ? s : test::rounded(s, precision);
+    test::KernelSubject given = precision == Precision::kFloat32 ? s : test::rounded(s, precision);
+    given.products = products;
+    return given;
   }
 };
 

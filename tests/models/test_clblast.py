@@ -48,5 +48,5 @@ def test_configuration_says_who_multiplies(mode, suffix):
 def test_devices_say_what_other_libraries_they_use():
     found = {device["id"]: device["libraries"] for backend in json.loads(evener.Runtime().describe_devices("json"))["backends"]
              for device in backend["devices"]}
-    assert found["cpu"].startswith("OpenBLAS for float64: ")
+    assert found["cpu"].startswith("OpenBLAS: ")
     assert all(text.startswith("CLBlast: ") for id, text in found.items() if id.startswith("opencl:"))

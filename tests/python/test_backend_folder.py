@@ -35,11 +35,12 @@ def test_the_build_finds_a_backend_by_its_folder(tmp_path):
 
 
 def test_src_outside_the_folders_of_backends_names_none():
-    """The CPU alone has a name that the rest knows: it is the device that is always there."""
+    """The CPU alone has a name that the rest knows: it is the device that is always there. core/products.h has the words by which hosts ask for
+    a library of products, whatever backend uses it."""
     named = []
     for file in sorted((ROOT / "src").glob("**/*")):
         inside = file.relative_to(ROOT / "src")
-        if file.suffix not in (".h", ".cc") or inside.parts[0] in ("backends", "cli", "modules"):
+        if file.suffix not in (".h", ".cc") or inside.parts[0] in ("backends", "cli", "modules") or inside.as_posix() == "core/products.h":
             continue
         for number, line in enumerate(file.read_text().splitlines(), 1):
             code = line.split("//")[0]

@@ -28,10 +28,12 @@ struct KernelSubject {
   std::vector<Bytes> values;         // per input; an absent one has none
   std::vector<WeightPtr> constants;  // per input: a copy of its value where it is constant, or null
   Precision precision = Precision::kFloat32;
+  Products products = Products::kAuto;
 
   OpDesc desc() const {
     OpDesc d{&node, inputs, outputs, constants};
     d.precision = precision;
+    d.products = products;
     return d;
   }
 };
@@ -150,6 +152,7 @@ class KernelRun {
     }
     desc_ = {&s_.node, s_.inputs, s_.outputs, constants_};
     desc_.precision = s_.precision;
+    desc_.products = s_.products;
     desc_.threads = device_.traits().compute_units;
     if (kernel_.layouts != nullptr) choose_layouts(given);
     kernel_.plan(desc_, &plan_);

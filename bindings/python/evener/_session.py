@@ -49,6 +49,15 @@ def _numerics(name):
     return _raw.EVN_NUMERICS_FAST + _NUMERICS.index(name)
 
 
+_PRODUCTS = ("own", "openblas", "clblast", "auto", "measured")
+
+
+def _products(name):
+    if name not in _PRODUCTS:
+        raise ValueError(f'products must be one of {", ".join(_PRODUCTS)}, not {name!r}')
+    return _raw.EVN_PRODUCTS_OWN + _PRODUCTS.index(name)
+
+
 class Cancel(Object):
     """Asks runs that it is given to (Session.run, submit) to stop, for good."""
 
@@ -93,7 +102,8 @@ class Session(Object):
     _release = "evn_session_release"
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                 numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, name=None):
+                 numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, products=None,
+                 name=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -105,6 +115,8 @@ class Session(Object):
             options.precision = _precision(precision)
         if numerics is not None:
             options.numerics = _numerics(numerics)
+        if products is not None:
+            options.products = _products(products)
         patterns = [c_text(pattern) for pattern in ([keep_fp32] if isinstance(keep_fp32, str) else keep_fp32)]
         options.keep_fp32 = (ctypes.c_char_p * len(patterns))(*patterns)
         options.keep_fp32_count = len(patterns)

@@ -116,6 +116,27 @@ def test_a_session_says_which_precision_its_nodes_have(runtime):
         runtime.session(model, precision="int8")
 
 
+def test_a_session_says_which_library_multiplies(runtime):
+    model = dense(1)
+    x = numpy.random.default_rng(2).standard_normal((5, 96)).astype("float32")
+
+    def node(**options):
+        return json.loads(runtime.session(model, **options).explain("json"))["nodes"][0]
+
+    assert (node()["products"], node()["products_reason"]) == ("own", "the default")
+    assert (node(products="own")["products"], node(products="own")["products_reason"]) == ("own", "the session's options")
+    asked = node(products="openblas")
+    assert asked["products"] == "openblas" or "libevener_openblas.so" in asked["products_reason"]
+    assert node(products="clblast")["products_reason"] == "the session's options; clblast: this device does not have it"
+    expected = runtime.session(model).run({"x": x})["y"]
+    for products in ("openblas", "measured"):
+        session = runtime.session(model, products=products)
+        numpy.testing.assert_allclose(session.run({"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
+        assert (session.run({"x": x})["y"] == session.run({"x": x})["y"]).all()
+    with pytest.raises(ValueError, match="own, openblas, clblast, auto, measured"):
+        runtime.session(model, products="mkl")
+
+
 def test_passes_are_listed_and_left_out_of_a_session(runtime):
     names = [row["name"] for row in evener.passes() if row["when"] == "session"]
     assert "cascade" in names

@@ -44,7 +44,8 @@ std::int64_t long_ranges(const KernelPlan& plan) {
   return 1 + static_cast<std::int64_t>(std::min(1e6, std::max(plan.flops / kFlopsPerRange, plan.bytes / kBytesPerRange)));
 }
 
-std::string cpu_description() {
+// What is cold is compiled for size: it is done once for a device, or for a node when a session is made.
+[[gnu::cold]] std::string cpu_description() {
   std::string text;
 #if defined(__x86_64__)
   unsigned words[12] = {};
@@ -65,7 +66,7 @@ std::string cpu_description() {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(const DeviceRequest& request)
+  [[gnu::cold]] explicit CpuDevice(const DeviceRequest& request)
       : Device(request.name, request.memory_limit),
         memory_{request.allocator},
         threads_(thread_count(request), request.executor, request.settings.number("spin", kDefaultSpinNs), request.scheduler) {
@@ -78,7 +79,7 @@ class CpuDevice final : public Device {
     traits_.compute_units = static_cast<std::uint32_t>(threads_.thread_count());
     traits_.memory_bytes = os::physical_memory_bytes();
   }
-  ~CpuDevice() override { close_pool(); }
+  [[gnu::cold]] ~CpuDevice() override { close_pool(); }
 
   void* obtain(std::size_t bytes, bool) override { return memory_.obtain(bytes, bytes >= kPagedFrom ? kPage : kLine); }
   void give_back(void* memory, std::size_t bytes, bool) noexcept override { memory_.give_back(memory, bytes); }
@@ -105,7 +106,7 @@ class CpuDevice final : public Device {
   void wait(const Event&) override {}
   std::span<const KernelFamily* const> kernels() const override { return cpu_kernel_families(); }
 
-  const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {
+  [[gnu::cold]] const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {
     if (const Kernel* kernel = Device::find_kernel(desc, reason)) return kernel;
     const Refusal refusal = cpu_reference_kernel.supports(desc);
     if (refusal == nullptr) return &cpu_reference_kernel;
@@ -116,7 +117,7 @@ class CpuDevice final : public Device {
     return nullptr;
   }
 
-  Precision lowest_precision(Precision wanted, std::string* why) const override {
+  [[gnu::cold]] Precision lowest_precision(Precision wanted, std::string* why) const override {
     if (wanted == Precision::kFloat16) {
       if (float16_isa() != Isa::k_baseline) return Precision::kFloat16;
       *why = "this CPU has no AVX512-FP16";
@@ -148,7 +149,7 @@ class CpuDevice final : public Device {
     std::atomic<bool> stopped{false};  // what is left need not ask
   };
 
-  static int thread_count(const DeviceRequest& request) {
+  [[gnu::cold]] static int thread_count(const DeviceRequest& request) {
     const auto wanted = static_cast<int>(request.settings.number("threads", 0));
     return std::min(wanted > 0 ? wanted : os::usable_cores(), ThreadPool::kMaxThreads);
   }
@@ -185,7 +186,7 @@ class CpuDevice final : public Device {
   ThreadPool threads_;
 };
 
-std::shared_ptr<Device> open_cpu(const DeviceRequest& request) {
+[[gnu::cold]] std::shared_ptr<Device> open_cpu(const DeviceRequest& request) {
   if (request.index != 0) {
     throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is one CPU and nothing else here").with_device(request.name.c_str());
   }
@@ -193,8 +194,9 @@ std::shared_ptr<Device> open_cpu(const DeviceRequest& request) {
   return std::make_shared<CpuDevice>(request);
 }
 
-std::vector<DeviceListing> list_cpu(std::string*) {
-  DeviceListing cpu;
+[[gnu::cold]] std::vector<DeviceListing> list_cpu(std::string*) {
+  std::vector<DeviceListing> all(1);
+  DeviceListing& cpu = all[0];
   cpu.id = "cpu";
   cpu.description = cpu_description();
   cpu.platform = "host";
@@ -203,7 +205,7 @@ std::vector<DeviceListing> list_cpu(std::string*) {
   cpu.compute_units = static_cast<std::uint32_t>(os::usable_cores());
   cpu.memory_bytes = os::physical_memory_bytes();
   cpu.libraries = blas_outlook();
-  return {std::move(cpu)};
+  return all;
 }
 
 constexpr DeviceOption kOptions[] = {

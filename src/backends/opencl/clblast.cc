@@ -35,13 +35,11 @@ ClBlast::ClBlast(Device& device, bool is_cpu, const DeviceRequest& request, cons
       mode_(request.settings.text("clblast", "auto")),
       is_cpu_(is_cpu),
       log_(request.log),
-      cached_(request.cache_dir, "clblast", EVN_VERSION_STRING + ("\n" + mode_ + "\n" + identity)),
+      cached_(request.cache_dir, "clblast", EVN_VERSION_STRING + ("\n1 " + mode_ + "\n" + identity)),
       api_(api) {}
 
 // Why there is no trial; "" when there is to be one.
 std::string ClBlast::refuse() {
-  if (mode_ == "never") return "the configuration says `clblast: never`";
-  if (mode_ == "auto" && is_cpu_) return kNotOnCpu;
   std::string why;
   if (api_ == nullptr) api_ = clblast_api(&why);
   return why;
@@ -62,35 +60,45 @@ void ClBlast::decide() {
 }
 
 void ClBlast::judge() {
-  verdict_ = {UINT64_MAX, refuse()};
+  verdict_ = {UINT64_MAX, false, refuse()};
   if (!verdict_.text.empty()) return;
   os::FileBytes file;
   const std::string_view kept = cached_.read(&file);
   if (kept.size() > sizeof verdict_.from) {
     std::memcpy(&verdict_.from, kept.data(), sizeof verdict_.from);
-    verdict_.text = kept.substr(sizeof verdict_.from);
+    verdict_.is_right = kept[sizeof verdict_.from] != 0;
+    verdict_.text = kept.substr(sizeof verdict_.from + 1);
     return;
   }
   ++trials_;
   try {
     verdict_ = try_clblast(device_, mode_ != "always", os::now_ns);
     std::string content(reinterpret_cast<const char*>(&verdict_.from), sizeof verdict_.from);
-    cached_.write(content + verdict_.text);
+    cached_.write(content + static_cast<char>(verdict_.is_right) + verdict_.text);
   } catch (const Error& e) {
     if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT) throw;  // who asks next tries again
-    verdict_ = {UINT64_MAX, std::string("the trial failed: ") + e.message};
+    verdict_ = {UINT64_MAX, false, std::string("the trial failed: ") + e.message};
   }
 }
 
-const Kernel* ClBlast::kernel_for(const OpDesc& desc) {
-  if (mode_ == "never" || (mode_ == "auto" && is_cpu_)) return nullptr;
+const Kernel* ClBlast::kernel_for(const OpDesc& desc, const char** why) {
+  const char* ignored;
+  if (why == nullptr) why = &ignored;
+  const bool is_asked = mode_ == "always" || desc.products == Products::kClBlast;
+  *why = mode_ == "never" ? "the configuration says `clblast: never`" : kNotOnCpu;
+  if (mode_ == "never" || (is_cpu_ && !is_asked) || desc.products == Products::kOwn) return nullptr;
+  *why = kNoSuchProduct;
   for (const Kernel& kernel : clblast_kernels()) {
     if (desc.node->op_type != kernel.op || !desc.node->domain.empty()) continue;
     const std::uint64_t size = size_of(kernel, desc);
-    if (size == 0 || (mode_ != "always" && size < kSmallestProduct)) return nullptr;
+    const Refusal refusal = kernel.supports(desc);
+    *why = refusal != nullptr ? refusal : "a dim that is not known when the model is placed, or a side below 16";
+    if (size == 0 || (!is_asked && size < kSmallestProduct)) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!decided_) decide();
-    return size >= verdict_.from ? &kernel : nullptr;
+    const bool goes = is_asked ? verdict_.is_right : size >= verdict_.from;
+    *why = goes ? nullptr : verdict_.text.c_str();
+    return goes ? &kernel : nullptr;
   }
   return nullptr;
 }
@@ -99,7 +107,7 @@ ClBlastVerdict ClBlast::measure(std::uint64_t (*now)()) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::string why;
   if (api_ == nullptr) api_ = clblast_api(&why);
-  return api_ != nullptr ? try_clblast(device_, true, now) : ClBlastVerdict{UINT64_MAX, why};
+  return api_ != nullptr ? try_clblast(device_, true, now) : ClBlastVerdict{UINT64_MAX, false, why};
 }
 
 std::string ClBlast::verdict() const {

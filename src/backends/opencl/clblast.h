@@ -31,8 +31,10 @@ class ClBlast {
   ClBlast(Device& device, bool is_cpu, const DeviceRequest& request, const std::string& identity, const ClBlastApi* api = nullptr);
 
   // The kernel, if the product is to go there; else nullptr. All dims must be known. The first large product of a device starts the
-  // trial, which takes seconds where CLBlast's kernels must be compiled. Safe to call from several threads.
-  const Kernel* kernel_for(const OpDesc& desc);
+  // trial, which takes seconds where CLBlast's kernels must be compiled. A product that asks for CLBlast (OpDesc::products) goes
+  // there as with the mode "always", but not against "never". Safe to call from several threads. `why`: nullable; why it does not
+  // go there, as long as this object lives.
+  const Kernel* kernel_for(const OpDesc& desc, const char** why = nullptr);
 
   // Enqueues. Under the device's lock.
   void multiply(cl_command_queue queue, StepTrace* trace, const ClBlastProduct& p, const Buffer& a, const Buffer& b,

@@ -67,8 +67,20 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 }
 
 constexpr Kernel kKernels[] = {
-    {.name = "matmul_clblast", .op = "MatMul", .rank = 20, .supports = supports_matmul, .plan = plan_matmul, .run = run},
-    {.name = "gemm_clblast", .op = "Gemm", .rank = 20, .supports = supports_gemm, .plan = plan_gemm, .run = run},
+    {.name = "matmul_clblast",
+     .op = "MatMul",
+     .rank = 20,
+     .supports = supports_matmul,
+     .plan = plan_matmul,
+     .run = run,
+     .library = Products::kClBlast},
+    {.name = "gemm_clblast",
+     .op = "Gemm",
+     .rank = 20,
+     .supports = supports_gemm,
+     .plan = plan_gemm,
+     .run = run,
+     .library = Products::kClBlast},
 };
 
 }  // namespace

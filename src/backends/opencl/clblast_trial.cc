@@ -176,11 +176,12 @@ ClBlastVerdict try_clblast(Device& device, bool measure, std::uint64_t (*now)())
   ClBlastVerdict verdict;
   verdict.text = check(device);
   if (!verdict.text.empty()) return verdict;
-  if (!measure) return {0, "its results are right; used for every product that it takes"};
+  verdict.is_right = true;
+  if (!measure) return {0, true, "its results are right; used for every product that it takes"};
   std::string speeds;
   for (const std::int64_t side : kTimedSides) {
     const Times t = measure_side(device, side, now);
-    if (!t.right) return {UINT64_MAX, "its results are wrong for " + text_of(side, side, side)};
+    if (!t.right) return {UINT64_MAX, false, "its results are wrong for " + text_of(side, side, side)};
     speeds += (speeds.empty() ? "" : ", ") + percent(t) + " at " + std::to_string(side);
     const bool wins = t.own / 11 >= t.clblast / 10;  // a tenth faster
     const auto size = static_cast<std::uint64_t>(side * side * side);

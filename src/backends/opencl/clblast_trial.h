@@ -9,7 +9,8 @@ namespace evn {
 class Device;
 
 struct ClBlastVerdict {
-  std::uint64_t from = UINT64_MAX;  // multiply-adds of the smallest product that goes to CLBlast; UINT64_MAX: none does
+  std::uint64_t from = UINT64_MAX;  // multiply-adds of the smallest product that is faster there; UINT64_MAX: none is
+  bool is_right = false;            // its results are, whatever its speed
   std::string text;                 // a sentence
 };
 

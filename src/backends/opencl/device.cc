@@ -160,6 +160,14 @@ Precision OpenClDevice::lowest_precision(Precision wanted, std::string* why) con
   return Precision::kFloat32;
 }
 
+const char* OpenClDevice::why_not_by(Products library, const OpDesc& desc) const {
+  if (library != Products::kClBlast) return Device::why_not_by(library, desc);
+  if (desc.strict) return "numerics: strict";
+  const char* why = nullptr;
+  clblast_->kernel_for(desc, &why);
+  return why;
+}
+
 // CLBlast builds its programs with options of its own, which strict nodes cannot rely on.
 const Kernel* OpenClDevice::find_kernel(const OpDesc& desc, std::string* reason) const {
   require_not_forked();
@@ -168,7 +176,8 @@ const Kernel* OpenClDevice::find_kernel(const OpDesc& desc, std::string* reason)
     return nullptr;
   }
   const Kernel* own = Device::find_kernel(desc, reason);
-  const bool may_be_theirs = own != nullptr && own->operands == Precision::kFloat32 && !desc.strict;
+  const bool in_float32 = own != nullptr && (own->operands == Precision::kFloat32 || desc.products == Products::kClBlast);
+  const bool may_be_theirs = in_float32 && !desc.strict;
   const Kernel* theirs = may_be_theirs ? clblast_->kernel_for(desc) : nullptr;
   return theirs != nullptr ? theirs : own;
 }

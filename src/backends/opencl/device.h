@@ -42,6 +42,7 @@ class OpenClDevice final : public Device {
   // CLBlast's kernel where that is to be used.
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;
   Precision lowest_precision(Precision wanted, std::string* why) const override;
+  const char* why_not_by(Products library, const OpDesc& desc) const override;
 
   // Strict nodes (OpDesc::strict) run here.
   bool keeps_denormals() const { return found_.denormals; }

@@ -37,6 +37,8 @@ void blas_memory_free(void* buffer) { (void)buffer; }
  * there are beside it. The archive's members of these names are not linked either. */
 int dgemm_small_matrix_permit_SKYLAKEX(int ta, int tb, long m, long n, long k, double alpha, double beta);
 int dgemm_small_matrix_permit_COOPERLAKE(int ta, int tb, long m, long n, long k, double alpha, double beta);
+int sgemm_small_matrix_permit_SKYLAKEX(int ta, int tb, long m, long n, long k, float alpha, float beta);
+int sgemm_small_matrix_permit_COOPERLAKE(int ta, int tb, long m, long n, long k, float alpha, float beta);
 
 int dgemm_small_matrix_permit_SKYLAKEX(int ta, int tb, long m, long n, long k, double alpha, double beta) {
   (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)beta;
@@ -44,6 +46,14 @@ int dgemm_small_matrix_permit_SKYLAKEX(int ta, int tb, long m, long n, long k, d
 }
 
 int dgemm_small_matrix_permit_COOPERLAKE(int ta, int tb, long m, long n, long k, double alpha, double beta) {
+  return dgemm_small_matrix_permit_SKYLAKEX(ta, tb, m, n, k, alpha, beta);
+}
+
+int sgemm_small_matrix_permit_SKYLAKEX(int ta, int tb, long m, long n, long k, float alpha, float beta) {
+  return dgemm_small_matrix_permit_SKYLAKEX(ta, tb, m, n, k, alpha, beta);
+}
+
+int sgemm_small_matrix_permit_COOPERLAKE(int ta, int tb, long m, long n, long k, float alpha, float beta) {
   return dgemm_small_matrix_permit_SKYLAKEX(ta, tb, m, n, k, alpha, beta);
 }
 
@@ -55,10 +65,14 @@ char* __wrap_getenv(const char* name) { return strcmp(name, "OPENBLAS_CORETYPE")
 
 /* -------------------------------------------------------------------------------------------------------------- module -- */
 
-static void product_f64(const evn_blas_product* p, const double* a, const double* b, double* c, void* buffer) {
+static void product(const evn_blas_product* p, const void* a, const void* b, void* c, void* buffer) {
+  const enum CBLAS_TRANSPOSE ta = p->transpose_a ? CblasTrans : CblasNoTrans, tb = p->transpose_b ? CblasTrans : CblasNoTrans;
   t_buffer = buffer;
-  cblas_dgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans, p->m, p->n,
-              p->k, p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
+  if (p->single) {
+    cblas_sgemm(CblasRowMajor, ta, tb, p->m, p->n, p->k, (float)p->alpha, a, p->lda, b, p->ldb, (float)p->beta, c, p->ldc);
+  } else {
+    cblas_dgemm(CblasRowMajor, ta, tb, p->m, p->n, p->k, p->alpha, a, p->lda, b, p->ldb, p->beta, c, p->ldc);
+  }
   t_buffer = NULL;
 }
 
@@ -68,7 +82,7 @@ enum {
   kRounding = 64,          /* a block may be that much deeper than its size says */
 };
 
-/* How much of its buffer the largest product touches: block sizes are the core's secret. Packed A comes first, then packed B, which
+/* How much of its buffer the largest products touch: block sizes are the core's secret. Packed A comes first, then packed B, which
  * has at most (block size + rounding) x 256 elements; so what the probe touches and the rounding bound every product. 0: no memory.
  */
 static size_t measure_buffer(void) {
@@ -79,9 +93,9 @@ static size_t measure_buffer(void) {
   if (memory == MAP_FAILED) return 0;
   madvise(memory, all, MADV_NOHUGEPAGE);
   double* a = (double*)(memory + kProbeBytes);
-  const evn_blas_product p = {EVN_BLAS_MAX_ROWS, EVN_BLAS_MAX_COLUMNS, kProbeDepth,          0,   0,
-                              kProbeDepth,       EVN_BLAS_MAX_COLUMNS, EVN_BLAS_MAX_COLUMNS, 1.0, 0.0};
-  product_f64(&p, a, a + matrix / sizeof(double), a + 2 * (matrix / sizeof(double)), memory);
+  evn_blas_product p = {EVN_BLAS_MAX_ROWS,    EVN_BLAS_MAX_COLUMNS, kProbeDepth, 0,   0, kProbeDepth,
+                        EVN_BLAS_MAX_COLUMNS, EVN_BLAS_MAX_COLUMNS, 1.0,         0.0, 0};
+  for (; p.single < 2; ++p.single) product(&p, a, a + matrix / sizeof(double), a + 2 * (matrix / sizeof(double)), memory);
   size_t pages = kProbeBytes / page;
   static unsigned char resident[kProbeBytes / 4096];
   const int known = page >= 4096 && mincore(memory, kProbeBytes, resident) == 0;
@@ -94,35 +108,38 @@ enum { kProbeRows = EVN_BLAS_ROW_GROUP, kProbeColumns = 24, kProbeK = 3 * 768 + 
 
 /* Whether a product split along k into calls of `depth` is bit-equal to one call. OpenBLAS does not tell its block sizes, so they
  * are probed with random values of both signs. */
-static int is_depth(int depth, void* buffer) {
+static int is_depth(int depth, int single, void* buffer) {
   static double a[kProbeRows * kProbeK], b[kProbeK * kProbeColumns], whole[kProbeRows * kProbeColumns],
       cut[kProbeRows * kProbeColumns];
+  const size_t size = single ? sizeof(float) : sizeof(double);
   uint64_t state = 88172645463325252u;
   for (int i = 0; i < kProbeRows * kProbeK + kProbeK * kProbeColumns; ++i) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
     const double x = (double)(int64_t)state / 9.0e18;
-    if (i < kProbeRows * kProbeK) a[i] = x;
-    else b[i - kProbeRows * kProbeK] = x;
+    double* const to = i < kProbeRows * kProbeK ? a : b;
+    const int at = to == a ? i : i - kProbeRows * kProbeK;
+    if (single) ((float*)to)[at] = (float)x;
+    else to[at] = x;
   }
-  evn_blas_product p = {kProbeRows, kProbeColumns, kProbeK, 0, 0, kProbeK, kProbeColumns, kProbeColumns, 1.0, 0.0};
-  product_f64(&p, a, b, whole, buffer);
+  evn_blas_product p = {kProbeRows, kProbeColumns, kProbeK, 0, 0, kProbeK, kProbeColumns, kProbeColumns, 1.0, 0.0, single};
+  product(&p, a, b, whole, buffer);
   for (int k = 0; k < kProbeK; k += p.k) {
     p.k = kProbeK - k < 2 * depth ? kProbeK - k : depth;
     p.beta = k == 0 ? 0.0 : 1.0;
-    product_f64(&p, a + k, b + k * kProbeColumns, cut, buffer);
+    product(&p, (const char*)a + (size_t)k * size, (const char*)b + (size_t)(k * kProbeColumns) * size, cut, buffer);
   }
-  return memcmp(whole, cut, sizeof whole) == 0;
+  return memcmp(whole, cut, kProbeRows * kProbeColumns * size) == 0;
 }
 
-static int find_depth(size_t buffer_bytes) {
-  static const int kDepths[] = {128, 192, 256, 320, 384, 512, 640, 768};
+static int find_depth(size_t buffer_bytes, int single) {
+  static const int kDepths[] = {128, 192, 256, 320, 384, 448, 512, 640, 768};
   void* const buffer = mmap(NULL, buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (buffer == MAP_FAILED) return 0;
   int depth = 0;
   for (size_t i = 0; i < sizeof kDepths / sizeof kDepths[0] && depth == 0; ++i)
-    depth = is_depth(kDepths[i], buffer) ? kDepths[i] : 0;
+    depth = is_depth(kDepths[i], single, buffer) ? kDepths[i] : 0;
   munmap(buffer, buffer_bytes);
   return depth;
 }
@@ -130,12 +147,13 @@ static int find_depth(size_t buffer_bytes) {
 EXPORT const evn_blas_module_table* evn_blas_module(const char* core);
 
 const evn_blas_module_table* evn_blas_module(const char* core) {
-  static evn_blas_module_table table = {EVN_BLAS_MODULE_ABI, NULL, 0, 0, product_f64};
+  static evn_blas_module_table table = {EVN_BLAS_MODULE_ABI, NULL, 0, {0, 0}, product};
   if (table.buffer_bytes != 0) return &table;
   g_core = core;
   gotoblas_dynamic_init();
   table.core = gotoblas_corename();
   table.buffer_bytes = measure_buffer();
-  if (table.buffer_bytes != 0) table.depth = find_depth(table.buffer_bytes);
+  for (int single = 0; single < 2 && table.buffer_bytes != 0; ++single)
+    table.depth[single] = find_depth(table.buffer_bytes, single);
   return table.buffer_bytes == 0 ? NULL : &table;
 }

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "graph/inline_if.h"
+#include "runtime/lower/product_trials.h"
 #include "runtime/pass_list.h"
 #include "runtime/weights/constant_uses.h"
 
@@ -95,6 +96,9 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   n.segment = p.segment;
   n.precision = p.precision;
   n.strict = p.numerics == Numerics::kStrict;
+  n.products = p.products;
+  n.rival = p.rival;
+  if (n.rival != nullptr && c.trials == nullptr) c.trials = std::make_shared<ProductTrials>();
   for (const ValueId v : node.inputs) {
     n.constants.push_back(v == kNoValue ? nullptr : graph.values[v].constant);
     n.has_planned_input |= v != kNoValue && c.needed[v];
@@ -299,7 +303,7 @@ class Packer {
       const CompiledNode& n = c_.nodes[index];
       const bool on_host = c_.devices[n.slot]->traits().host_addressable;
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
-        const bool packed = n.packed[k].memory != nullptr && on_host;
+        const bool packed = n.packed[k].memory != nullptr && on_host && n.rival == nullptr;
         const bool plain = !packed && n.constants[k] != nullptr && cache_ != nullptr;
         if (plain) map_plain(*n.constants[k]);
         uses_.done(c_.graph().nodes[index].inputs[k], packed);
@@ -393,6 +397,7 @@ OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDe
   OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
   desc.precision = n.precision;
   desc.strict = n.strict;
+  desc.products = n.products;
   return desc;
 }
 

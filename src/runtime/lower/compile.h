@@ -29,6 +29,8 @@ struct CompiledNode {
   const Kernel* kernel = nullptr;
   Precision precision = Precision::kFloat32;  // OpDesc::precision
   bool strict = false;                        // OpDesc::strict
+  Products products = Products::kAuto;        // OpDesc::products
+  const Kernel* rival = nullptr;              // NodePlacement::rival
   bool has_planned_input = false;             // an input is known only when a run is planned
   std::int32_t segment = -1;                  // NodeMode::kSegment: index into CompiledGraph::segments
   bool choose_late = false;                   // a rank is not known yet: the kernel is chosen when a run is planned
@@ -54,6 +56,8 @@ struct CompiledSegment {
   std::vector<WeightPtr> constants;  // per input
   std::vector<Buffer> packed;        // per input: none
 };
+
+class ProductTrials;  // product_trials.h
 
 // A pass that found something in the graph.
 struct ActivePass {
@@ -84,9 +88,10 @@ struct CompiledGraph {
   std::size_t most_step_args = 0;           // inputs and outputs of no step are more
   std::size_t kernel_nodes = 0;             // nodes that kernels run
   std::size_t packed_count = 0;
-  std::shared_ptr<SharedPlans> plans;  // of the sessions that have this; null: compiled to be estimated
-  bool raw_outputs = false;            // SessionRequest's
-  bool has_runtime_values = false;     // some node runs on the host, or an input is no tensor
+  std::shared_ptr<ProductTrials> trials;  // of products with a rival; null: there are none, or compiled to be estimated
+  std::shared_ptr<SharedPlans> plans;     // of the sessions that have this; null: compiled to be estimated
+  bool raw_outputs = false;               // SessionRequest's
+  bool has_runtime_values = false;        // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return *source; }
   bool only_estimated() const { return model == nullptr; }

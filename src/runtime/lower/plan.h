@@ -62,6 +62,8 @@ struct AbsorbedNodes {
   const std::int32_t* end() const { return begin() + count; }
 };
 
+struct ProductTrial;  // product_trials.h
+
 struct PlanStep {
   enum class Kind : std::uint8_t {
     kKernel,
@@ -76,18 +78,19 @@ struct PlanStep {
   bool wait_after = false;  // the source of an upload is reused soon
   std::int32_t node = -1;   // kKernel: graph node. Others: -1
   AbsorbedNodes absorbed;
-  ValueId value = kNoValue;        // kCopy, kRelayout, kAppend, kGather: what is copied. kExtend: what the rows become
-  std::uint8_t from_slot = 0;      // kCopy
-  std::uint8_t to_slot = 0;        // kCopy
-  std::uint32_t wait_slots = 0;    // devices whose downloads must have arrived
-  std::uint32_t buffers = 0;       // first of: inputs, outputs, scratch (kKernel); from, to (kCopy); in plain order, paged
-                                   // (kAppend, kGather)
-  std::uint32_t first_desc = 0;    // kKernel: of its descs in Plan::descs; kRelayout: its desc in Plan::relayouts
-  std::uint32_t passes = 0;        // kKernel: bit i: the i-th of lowering_passes() took part
-  std::int32_t constants = -1;     // kKernel: which of the plan's constants its desc has; -1: the compiled node's
-  const Kernel* kernel = nullptr;  // kKernel, kRelayout
-  std::span<const Buffer> packed;  // kKernel: per input
-  OpDesc desc;                     // kKernel, kRelayout: spans into the plan
+  ValueId value = kNoValue;             // kCopy, kRelayout, kAppend, kGather: what is copied. kExtend: what the rows become
+  std::uint8_t from_slot = 0;           // kCopy
+  std::uint8_t to_slot = 0;             // kCopy
+  std::uint32_t wait_slots = 0;         // devices whose downloads must have arrived
+  std::uint32_t buffers = 0;            // first of: inputs, outputs, scratch (kKernel); from, to (kCopy); in plain order, paged
+                                        // (kAppend, kGather)
+  std::uint32_t first_desc = 0;         // kKernel: of its descs in Plan::descs; kRelayout: its desc in Plan::relayouts
+  std::uint32_t passes = 0;             // kKernel: bit i: the i-th of lowering_passes() took part
+  std::int32_t constants = -1;          // kKernel: which of the plan's constants its desc has; -1: the compiled node's
+  const Kernel* kernel = nullptr;       // kKernel, kRelayout
+  const ProductTrial* trial = nullptr;  // kKernel: what chose it, for explain; of CompiledGraph::trials
+  std::span<const Buffer> packed;       // kKernel: per input
+  OpDesc desc;                          // kKernel, kRelayout: spans into the plan
   KernelPlan plan;
 };
 

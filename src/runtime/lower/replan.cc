@@ -227,6 +227,7 @@ class Replanner : PlanArenas {
     form(step.node);
     if (!is_as_before(step)) return false;
     std::copy(draft_.descs.begin(), draft_.descs.end(), plan_->descs.begin() + step.first_desc);
+    step.trial = draft_.trial;
     if (step.constants >= 0)
       std::move(draft_.constants.begin(), draft_.constants.end(),
                 plan_->constants[static_cast<std::size_t>(step.constants)].begin());

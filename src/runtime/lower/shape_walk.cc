@@ -140,7 +140,7 @@ void ShapeWalk::check_output(const Node& node, std::size_t k, const TensorDesc& 
 }
 
 // Kernels of other nodes were chosen by what a host's operator said while the model loaded.
-void ShapeWalk::check_agreement(const Node& node, std::size_t k, const TensorDesc& now) const {
+[[gnu::cold]] void ShapeWalk::check_agreement(const Node& node, std::size_t k, const TensorDesc& now) const {
   const Value& then = graph_.values[node.outputs[k]];
   bool same = now.dtype == then.dtype && (!then.has_shape || then.shape.rank() == now.shape.rank());
   for (int i = 0; same && then.has_shape && i < now.shape.rank(); ++i) same = then.shape[i] < 0 || then.shape[i] == now.shape[i];

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/lower/product_trials.h"
+
 namespace evn {
 
 void StepFormer::form(std::int32_t index) {
@@ -27,14 +29,24 @@ void StepFormer::form(std::int32_t index) {
   d.desc.threads = threads_of(n.slot);
   d.desc.precision = n.precision;
   d.desc.strict = n.strict;
+  d.desc.products = n.products;
   if (!n.layouts.empty()) d.desc.layouts = n.layouts.data();
   if (n.has_planned_input) set_constants();
   if (n.choose_late) choose_late();
   choose_for_empty();
+  d.trial = nullptr;
+  if (n.rival != nullptr && d.kernel == n.kernel && d.computes) {
+    d.trial = &c_.trials->of(*c_.devices[n.slot], d.desc, n);
+    if (d.trial->rival_wins()) {
+      d.kernel = n.rival;
+      d.packed = {};
+    }
+  }
+  const bool is_settled = d.kernel == n.kernel || d.kernel == n.rival;
   const bool as_compiled = d.kernel == n.kernel && d.desc.layouts == n.layouts.data();
   d.views = as_compiled ? n.views : std::uint8_t{0};
   add_operands(index, 0, d.slot, d.packed, d.views);
-  for (std::size_t p = 0; p < c_.passes.size() && d.computes && d.kernel == n.kernel; ++p) {
+  for (std::size_t p = 0; p < c_.passes.size() && d.computes && is_settled; ++p) {
     if (c_.passes[p].pass->extend(*this)) d.passes |= 1u << c_.passes[p].number;
   }
   if (d.desc.fusion.tail != nullptr) d.outputs = d.desc.fusion.tail->outputs;
@@ -58,6 +70,7 @@ void StepFormer::form_segment(const CompiledSegment& segment) {
     desc.threads = threads_of(n.slot);
     desc.precision = n.precision;
     desc.strict = n.strict;
+    desc.products = n.products;
     return desc;
   };
   d.desc = desc_of(segment.first, segment.values.inputs, segment.values.outputs, segment.constants);

@@ -6,6 +6,8 @@
 
 namespace evn {
 
+struct ProductTrial;  // product_trials.h
+
 // What a kernel reads as one of its inputs.
 struct StepOperand {
   ValueId value = kNoValue;  // kNoValue: nothing that lies in memory
@@ -19,17 +21,18 @@ struct StepDraft {
   const Kernel* kernel = nullptr;
   bool computes = true;  // false: no output has elements
   AbsorbedNodes absorbed;
-  OpDesc desc;                        // its spans are of the vectors below, or of the compiled graph
-  std::span<const Buffer> packed;     // per input
-  std::vector<StepOperand> operands;  // per input
-  std::span<const ValueId> outputs;   // per output
-  std::uint8_t views = 0;             // which arguments may be channel views (kView...)
-  std::uint32_t passes = 0;           // bit i: the i-th of lowering_passes() took part
-  std::vector<TensorDesc> descs;      // of inputs, then of outputs; the output of a stage is input 0 of the next one
-  std::vector<OpDesc> nodes;          // of a cascade or a segment
-  std::vector<WeightPtr> constants;   // where some are known since planning
-  std::vector<Layout> late_layouts;   // of a kernel that was chosen now
-  std::vector<Buffer> late_packed;    // packed constants of such a kernel
+  OpDesc desc;                          // its spans are of the vectors below, or of the compiled graph
+  std::span<const Buffer> packed;       // per input
+  std::vector<StepOperand> operands;    // per input
+  std::span<const ValueId> outputs;     // per output
+  std::uint8_t views = 0;               // which arguments may be channel views (kView...)
+  std::uint32_t passes = 0;             // bit i: the i-th of lowering_passes() took part
+  std::vector<TensorDesc> descs;        // of inputs, then of outputs; the output of a stage is input 0 of the next one
+  std::vector<OpDesc> nodes;            // of a cascade or a segment
+  std::vector<WeightPtr> constants;     // where some are known since planning
+  std::vector<Layout> late_layouts;     // of a kernel that was chosen now
+  std::vector<Buffer> late_packed;      // packed constants of such a kernel
+  const ProductTrial* trial = nullptr;  // what chose among two kernels
 };
 
 class StepFormer : public ShapeWalk {

@@ -1,7 +1,9 @@
 // What evn_session_explain writes: the placement with reasons, the copies of the latest plan, and memory per device.
 #include <algorithm>
+#include <cstdio>
 
 #include "base/json_writer.h"
+#include "runtime/lower/product_trials.h"
 #include "runtime/pass_list.h"
 #include "runtime/report/drawing.h"
 #include "runtime/session.h"
@@ -67,10 +69,19 @@ void add_planned_copies(const CompiledGraph& c, const Plan& plan, std::vector<Co
   }
 }
 
-// `operands`: of the kernel that runs the node, where one does.
+// What a trial of two kernels found.
+std::string times_of(const ProductTrial& t) {
+  char text[100];
+  const auto ns = [](std::uint64_t x) { return static_cast<unsigned long long>(x); };
+  std::snprintf(text, sizeof text, "; measured: own %llu.%llu us, openblas %llu.%llu us", ns(t.own_ns / 1000),
+                ns(t.own_ns / 100 % 10), ns(t.rival_ns / 1000), ns(t.rival_ns / 100 % 10));
+  return text;
+}
+
+// `operands`, `library`: of the kernel that runs the node, where one does.
 // `lowering`: the passes that its step went through (PlanStep::passes).
 void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel,
-                Precision operands, std::uint32_t lowering) {
+                Precision operands, Products library, std::uint32_t lowering) {
   const std::vector<const char*> passes = pass_names(node.rewrites, lowering);
   json.begin_object();
   json.field("name", node.name);
@@ -85,10 +96,16 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
     json.null();
   }
   json.field("refused", p.refused);
-  json.field("precision", precision_name(operands));
-  json.field("precision_reason", p.precision_reason);
-  json.field("numerics", numerics_name(p.numerics));
-  json.field("numerics_reason", p.numerics_reason);
+  const struct {
+    const char *name, *reason_name, *value;
+    const std::string& reason;
+  } settings[] = {{"precision", "precision_reason", precision_name(operands), p.precision_reason},
+                  {"numerics", "numerics_reason", numerics_name(p.numerics), p.numerics_reason},
+                  {"products", "products_reason", products_name(library), p.products_reason}};
+  for (const auto& s : settings) {
+    json.field(s.name, s.value);
+    json.field(s.reason_name, s.reason);
+  }
   json.key("fused");
   json.begin_array();
   for (const std::string& name : node.fused) json.value(name);
@@ -107,10 +124,10 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
     text += "\n";
   }
   if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
-  const bool is_default = p.precision_reason.empty() || p.precision_reason == kDefaultPrecision;
-  if (!is_default) text += std::string("      ") + precision_name(operands) + ": " + p.precision_reason + "\n";
-  const bool is_said = !p.numerics_reason.empty() && p.numerics_reason != kDefaultPrecision;
-  if (is_said) text += std::string("      ") + numerics_name(p.numerics) + ": " + p.numerics_reason + "\n";
+  for (const auto& s : settings) {
+    if (s.reason.empty() || s.reason == kDefaultPrecision) continue;
+    text.append("      ").append(&s == &settings[2] ? "products " : "").append(s.value).append(": ").append(s.reason).append("\n");
+  }
 }
 
 void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const std::vector<std::shared_ptr<Plan>>& chain) {
@@ -180,6 +197,7 @@ Session::Latest Session::latest() const {
     for (const PlanStep& step : plan->steps) {
       if (step.kind != PlanStep::Kind::kKernel) continue;
       l.kernels[step.node] = step.kernel;
+      if (step.trial != nullptr) l.placed[static_cast<std::size_t>(step.node)].products_reason += times_of(*step.trial);
       l.passes[step.node] = step.passes;
       for (const std::int32_t with : step.absorbed) {
         l.kernels[with] = step.kernel;
@@ -199,7 +217,7 @@ void Session::write_nodes(JsonWriter& json, std::string& text) const {
     const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
     const bool runs = (p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment) && kernel != nullptr;
     write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32,
-               l.passes[i]);
+               runs ? kernel->library : Products::kOwn, l.passes[i]);
     if (body(i) != nullptr) body(i)->write_nodes(json, text);
   }
 }

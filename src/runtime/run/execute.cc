@@ -13,7 +13,8 @@ constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the s
 
 }  // namespace
 
-Execution::Execution(const CompiledGraph& graph, const Plan& plan)
+// Cold, that is for size: once for each plan and run that computes at a time.
+[[gnu::cold]] Execution::Execution(const CompiledGraph& graph, const Plan& plan)
     : graph_(graph), plan_(plan), texts_(graph.devices[0]->ledger()) {
   bound_.resize(graph.devices.size());
   buffers_.resize(plan.buffers.size());

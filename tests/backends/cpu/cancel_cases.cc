@@ -225,6 +225,12 @@ void add_products(Cases* all) {
   all->push_back(at_end("matmul_openblas", Case("MatMul", 13).in(kF64, {64, k / 4}).in(kF64, {k / 4, 16})));
   all->push_back(
       at_end("gemm_openblas", Case("Gemm", 13).in(kF64, {61, k / 4}).in(kF64, {40, k / 4}).in(kF64, {61, 1}).integer("transB", 1)));
+  CancelCase single = at_end("matmul_openblas", Case("MatMul", 13).x({64, k / 2}).x({k / 2, 16}));
+  single.products = Products::kOpenBlas;
+  all->push_back(single);
+  single.kernel = "gemm_openblas";
+  single.node = Case("Gemm", 13).x({61, k / 2}).x({40, k / 2}).x({61, 1}).integer("transB", 1);
+  all->push_back(single);
   for (const std::int64_t rows : {1, 3, 8}) {
     const std::int64_t nk = rows == 1 ? k : 4096, n = rows == 1 ? 256 : 1024;
     Case c = contrib("MatMulNBits").x({rows, nk}).constant(kU8, {n, nk / 32, 16}, 0, 255).w({n, nk / 32}, 0.01, 0.02);

@@ -19,6 +19,7 @@ struct CancelCase {
   // states); then the number of looks is checked, but not how evenly they come.
   bool gradual = true;
   bool all_flops = true;  // false: the plan counts more flops than are done (sequences that have ended)
+  Products products = Products::kAuto;
 };
 
 inline constexpr std::int64_t kMany = 1 << 19;

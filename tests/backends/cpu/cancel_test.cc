@@ -63,6 +63,7 @@ KernelSubject subject_of(const CancelCase& c) {
     s.node.op = nullptr;
   }
   s.precision = c.precision;
+  s.products = c.products;
   return s;
 }
 
@@ -74,8 +75,9 @@ KernelSubject subject_of(const CancelCase& c) {
 double flops_of_millisecond(const CancelCase& c, const KernelSubject& s, Isa isa) {
   constexpr double kBaseline = 2 * 1.5e6 * 4 / 3;
   // OpenBLAS, which goes on until some rows are done, gets more of them done.
-  if (s.inputs[0].dtype == DType::kFloat64)
-    return isa == Isa::k_baseline ? kBaseline : (isa == Isa::k_avx2 ? 4.5 : 6.5) * kBaseline;
+  const double of_type = s.inputs[0].dtype == DType::kFloat64 ? 1 : 2;
+  if (of_type == 1 || c.products == Products::kOpenBlas)
+    return of_type * (isa == Isa::k_baseline ? 1 : (isa == Isa::k_avx2 ? 4.5 : 6.5)) * kBaseline;
   const bool has_vnni =
       isa == Isa::k_avx2_vnni || isa == Isa::k_avx512_vnni || isa == Isa::k_avx512_bf16 || isa == Isa::k_avx512_fp16;
   if (isa == Isa::k_avx512_amx && (has_bytes(s) || c.precision != Precision::kFloat32)) return 32 * kBaseline;

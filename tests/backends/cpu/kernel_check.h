@@ -83,6 +83,10 @@ class KernelCheck {
     epilogue_.push({kind, a, b});
     return *this;
   }
+  KernelCheck& by(Products products) {
+    subject_.products = products;
+    return *this;
+  }
   KernelCheck& outputs(int n) {
     output_count_ = n;
     return *this;

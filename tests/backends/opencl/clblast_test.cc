@@ -216,6 +216,41 @@ TEST_F(ClBlastTest, UnknownDimsStay) {
   EXPECT_STREQ(device->find_kernel({known.node, inputs, outputs, known.constants}, nullptr)->name, "matmul");
 }
 
+// What the node asks for (`products`) counts before the device's `clblast`, but for `never`.
+TEST_F(ClBlastTest, AProductMayAskForItOrForTheOwnKernels) {
+  const auto kernel_by = [](OpenClDevice& device, const Graph& graph, Products products) {
+    const NodeRun run(graph, 1);
+    OpDesc desc = run.desc();
+    desc.products = products;
+    return std::string(device.find_kernel(desc, nullptr)->name);
+  };
+  const auto why = [](OpenClDevice& device, const Graph& graph, Products library) {
+    const NodeRun run(graph, 1);
+    OpDesc desc = run.desc();
+    desc.products = library;
+    const char* const reason = device.why_not_by(library, desc);
+    return std::string(reason != nullptr ? reason : "");
+  };
+  const auto device = open_with(&kHost, "auto");
+  EXPECT_EQ(kernel_by(*device, product(33, 45, 21), Products::kClBlast), "matmul_clblast");
+  EXPECT_EQ(kernel_by(*device, gemm(false, true, {45}), Products::kClBlast), "gemm_clblast");
+  EXPECT_EQ(why(*device, product(33, 45, 21), Products::kClBlast), "");
+  EXPECT_EQ(kernel_by(*device, product(33, 45, 21), Products::kAuto), "matmul") << "a CPU device";
+  EXPECT_EQ(why(*device, product(15, 45, 21), Products::kClBlast),
+            "a dim that is not known when the model is placed, or a side below 16");
+  EXPECT_EQ(why(*device, product(33, 45, 21), Products::kOpenBlas), "this device does not have it");
+  GraphBuilder other;
+  other.output(other.node("Relu", {other.input("a", {32, 32})}));
+  EXPECT_EQ(why(*device, other.build(), Products::kClBlast), "it multiplies for MatMul and Gemm alone");
+  EXPECT_EQ(kernel_by(*open_with(&kHost, "always"), product(33, 45, 21), Products::kOwn), "matmul");
+  const auto never = open_with(&kHost, "never");
+  EXPECT_EQ(kernel_by(*never, product(33, 45, 21), Products::kClBlast), "matmul");
+  EXPECT_EQ(why(*never, product(33, 45, 21), Products::kClBlast), "the configuration says `clblast: never`");
+  const auto wrong = open_with(&kIdle, "auto");
+  EXPECT_EQ(kernel_by(*wrong, product(33, 45, 21), Products::kClBlast), "matmul");
+  EXPECT_EQ(why(*wrong, product(33, 45, 21), Products::kClBlast), "its results are wrong for 128 x 128 x 128");
+}
+
 TEST_F(ClBlastTest, WrongResultsExcludeIt) {
   const auto device = open_with(&kIdle);
   EXPECT_EQ(kernel_of(*device, product(64, 64, 64)), "matmul");

@@ -30,7 +30,7 @@ struct UpState {
   Tiling tiling;
 };
 
-Refusal supports(const OpDesc& d) {
+[[gnu::cold]] Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   const int rank = d.inputs[0].shape.rank();
   if (rank < 3 || rank > 5) return "only one to three spatial axes";
@@ -140,7 +140,7 @@ void plan_common(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-void plan(const OpDesc& d, KernelPlan* p) {
+[[gnu::cold]] void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<UpState>();
   plan_common(d, p);
   const simd_gemm::Loops& loops = simd_gemm::loops(s.isa);

@@ -66,9 +66,10 @@ const evn_blas_module_table* blas_module() {
 std::string blas_outlook() {
   std::string why;
   const evn_blas_module_table* table = find_module(&why);
-  if (table == nullptr) return "OpenBLAS for float64: no, " + why;
-  return std::string("OpenBLAS for float64: ") + (table->core != nullptr ? table->core : "yes") +
-         (table->depth == 0 ? "; its block size is unknown: a product is not cancelled within a tile" : "");
+  if (table == nullptr) return "OpenBLAS: no, " + why;
+  return std::string("OpenBLAS: ") + (table->core != nullptr ? table->core : "yes") +
+         (table->depth[0] == 0 || table->depth[1] == 0 ? "; its block size is unknown: a product is not cancelled within a tile"
+                                                       : "");
 }
 
 }  // namespace evn

@@ -34,7 +34,7 @@ void layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> output
   outputs[0] = inputs[0];
 }
 
-void plan(const OpDesc& d, KernelPlan* p) {
+[[gnu::cold]] void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<GatherState>();
   const Shape x = stored_shape(d.inputs[0].shape, d.input_layout(0));
   const int axis = stored_axis(normalize_axis(attr_int(*d.node, GatherAttr::kAxis), x.rank()), x.rank(), d.input_layout(0));

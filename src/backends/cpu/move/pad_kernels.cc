@@ -28,7 +28,7 @@ Refusal supports(const OpDesc& d) {
   return nullptr;
 }
 
-void plan(const OpDesc& d, KernelPlan* p) {
+[[gnu::cold]] void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<PadState>();
   const Shape y = stored_shape(d.outputs[0].shape, d.output_layout());
   s.element = static_cast<std::int64_t>(dtype_size(d.outputs[0].dtype));

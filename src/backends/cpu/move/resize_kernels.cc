@@ -30,7 +30,7 @@ constexpr std::int64_t kColumnsPerPoint = 1 << 12;
 
 std::string mode_of(const Node& n) { return attr_string(n, ResizeAttr::kMode); }
 
-Refusal supports(const OpDesc& d) {
+[[gnu::cold]] Refusal supports(const OpDesc& d) {
   const Node& n = *d.node;
   const bool is_byte = d.inputs[0].dtype == DType::kInt8 || d.inputs[0].dtype == DType::kUint8;
   const bool moves = is_byte && mode_of(n) == "nearest" && n.epilogue.empty();

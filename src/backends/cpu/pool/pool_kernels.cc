@@ -21,7 +21,7 @@ constexpr double kLineCost = 128;             // of a line beside its elements
 
 bool is_last(const OpDesc& d) { return d.output_layout() == Layout::kChannelsLast; }
 
-Refusal supports(const OpDesc& d) {
+[[gnu::cold]] Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;  // indices are int64
   const int rank = d.inputs[0].shape.rank();
   if (rank < 3 || rank > 5) return "only one to three spatial axes";
@@ -57,7 +57,7 @@ const WindowAxis& line_axis(const Window& w) { return w.axis[w.rank - 1]; }
 const WindowAxis& row_axis(const Window& w) { return w.rank > 1 ? w.axis[w.rank - 2] : kNoAxis; }
 const WindowAxis& depth_axis(const Window& w) { return w.rank > 2 ? w.axis[w.rank - 3] : kNoAxis; }
 
-void plan_lines(const OpDesc& d, const Window& window, KernelPlan* p) {
+[[gnu::cold]] void plan_lines(const OpDesc& d, const Window& window, KernelPlan* p) {
   auto& s = p->state<LineState>();
   s.isa = cpu_isa();
   s.window = window;
@@ -233,7 +233,7 @@ constexpr std::int64_t kColumns = 32;  // channels of a tile are a multiple, cha
 
 Refusal global_supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
 
-void global_plan(const OpDesc& d, KernelPlan* p) {
+[[gnu::cold]] void global_plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<GlobalState>();
   const Shape& x = d.inputs[0].shape;
   s.isa = cpu_isa();

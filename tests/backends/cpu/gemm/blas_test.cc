@@ -2,6 +2,7 @@
 // has the same bits whatever is computed beside it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -35,18 +36,22 @@ TEST(BlasModule, AnotherLibraryIsNone) {
   EXPECT_EQ(why, "it is no module of this library");
 }
 
-std::vector<double> noise(std::size_t count, unsigned seed) {
+template <typename T>
+std::vector<T> noise(std::size_t count, unsigned seed) {
   std::mt19937 generator(seed);
-  std::vector<double> values(count);
-  for (double& v : values) v = static_cast<double>(generator()) / 4294967296.0 - 0.5;
+  std::vector<T> values(count);
+  for (T& v : values) v = static_cast<T>(static_cast<double>(generator()) / 4294967296.0 - 0.5);
   return values;
 }
 
+// Of doubles, and of floats.
+template <typename T>
 class Products : public testing::Test {
  protected:
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kGuard = 1 << 20;
   static constexpr unsigned char kMark = 0xA5;
+  static constexpr int kSingle = sizeof(T) == sizeof(float);
 
   void SetUp() override {
     module_ = blas_module();
@@ -56,10 +61,10 @@ class Products : public testing::Test {
     buffer_ = memory_.data() + ((kPage - start % kPage) % kPage);
   }
 
-  std::vector<double> product(const std::vector<double>& a, const std::vector<double>& b, int m, int n, int k, bool ta, bool tb) {
-    std::vector<double> c(static_cast<std::size_t>(m) * static_cast<std::size_t>(n), -1.0);
-    const evn_blas_product p = {m, n, k, ta, tb, ta ? m : k, tb ? k : n, n, 1.0, 0.0};
-    module_->product_f64(&p, a.data(), b.data(), c.data(), buffer_);
+  std::vector<T> product(const std::vector<T>& a, const std::vector<T>& b, int m, int n, int k, bool ta, bool tb) {
+    std::vector<T> c(static_cast<std::size_t>(m) * static_cast<std::size_t>(n), T{-1});
+    const evn_blas_product p = {m, n, k, ta, tb, ta ? m : k, tb ? k : n, n, 1.0, 0.0, kSingle};
+    module_->product(&p, a.data(), b.data(), c.data(), buffer_);
     return c;
   }
 
@@ -71,29 +76,31 @@ class Products : public testing::Test {
   std::vector<unsigned char> memory_;
   unsigned char* buffer_ = nullptr;
 };
+using Types = testing::Types<double, float>;
+TYPED_TEST_SUITE(Products, Types);
 
-TEST_F(Products, StayInTheirBuffer) {
-  for (const int k : {1, 100, 255, 256, 319, 320, 321, 383, 385, 500, 511, 513, 639, 641, 767, 769, 1000, 2100}) {
+TYPED_TEST(Products, StayInTheirBuffer) {
+  for (const int k : {1, 100, 255, 256, 319, 320, 321, 383, 385, 500, 511, 513, 639, 641, 767, 769, 1000, 1537, 2100}) {
     for (const int transposed : {0, 1, 2, 3}) {
       const auto size = static_cast<std::size_t>(k) * EVN_BLAS_MAX_ROWS;
-      product(noise(size, 1), noise(size, 2), EVN_BLAS_MAX_ROWS, EVN_BLAS_MAX_COLUMNS, k, (transposed & 1) != 0,
-              (transposed & 2) != 0);
-      expect_guard_untouched();
+      this->product(noise<TypeParam>(size, 1), noise<TypeParam>(size, 2), EVN_BLAS_MAX_ROWS, EVN_BLAS_MAX_COLUMNS, k,
+                    (transposed & 1) != 0, (transposed & 2) != 0);
+      this->expect_guard_untouched();
     }
   }
 }
 
-TEST_F(Products, RowsHaveTheSameBitsWhateverIsBesideThem) {
+TYPED_TEST(Products, RowsHaveTheSameBitsWhateverIsBesideThem) {
   constexpr int kRows = 56, kColumns = 67, kGroup = EVN_BLAS_ROW_GROUP;
   for (const int k : {5, 40, 700}) {
-    const std::vector<double> a = noise(static_cast<std::size_t>(kRows) * static_cast<std::size_t>(k), 3);
-    const std::vector<double> b = noise(static_cast<std::size_t>(kColumns) * static_cast<std::size_t>(k), 4);
-    const std::vector<double> all = product(a, b, kRows, kColumns, k, false, false);
+    const std::vector<TypeParam> a = noise<TypeParam>(static_cast<std::size_t>(kRows) * static_cast<std::size_t>(k), 3);
+    const std::vector<TypeParam> b = noise<TypeParam>(static_cast<std::size_t>(kColumns) * static_cast<std::size_t>(k), 4);
+    const std::vector<TypeParam> all = this->product(a, b, kRows, kColumns, k, false, false);
     for (const int count : {kGroup, 2 * kGroup, 3 * kGroup}) {
       for (int first = 0; first + count <= kRows; ++first) {
-        const std::vector<double> part(a.begin() + first * k, a.begin() + (first + count) * k);
-        const std::vector<double> some = product(part, b, count, kColumns, k, false, false);
-        ASSERT_EQ(std::memcmp(some.data(), all.data() + first * kColumns, some.size() * sizeof(double)), 0)
+        const std::vector<TypeParam> part(a.begin() + first * k, a.begin() + (first + count) * k);
+        const std::vector<TypeParam> some = this->product(part, b, count, kColumns, k, false, false);
+        ASSERT_EQ(std::memcmp(some.data(), all.data() + first * kColumns, some.size() * sizeof(TypeParam)), 0)
             << "rows " << first << " to " << first + count << ", k " << k;
       }
     }
@@ -101,24 +108,25 @@ TEST_F(Products, RowsHaveTheSameBitsWhateverIsBesideThem) {
 }
 
 // A product made in several calls, of some k and some groups of rows each, has the bits of one call: a run can stop between calls.
-TEST_F(Products, InCallsOfSomeDepthHaveTheSameBits) {
-  ASSERT_GT(module_->depth, 0) << "where " << module_->core << " cuts k is not known: products are not cut";
-  const int depth = module_->depth;
+TYPED_TEST(Products, InCallsOfSomeDepthHaveTheSameBits) {
+  const int depth = this->module_->depth[TestFixture::kSingle];
+  ASSERT_GT(depth, 0) << "where " << this->module_->core << " cuts k is not known: products are not cut";
   for (const int n : {1, 7, 40, EVN_BLAS_MAX_COLUMNS}) {
     for (const int m : {EVN_BLAS_ROW_GROUP, 128}) {
       for (const int k : {depth + 1, 2 * depth, 2 * depth + 77, 5 * depth + depth / 2}) {
         for (const int transposed : {0, 1, 2, 3}) {
           const bool ta = (transposed & 1) != 0, tb = (transposed & 2) != 0;
-          const std::vector<double> a = noise(static_cast<std::size_t>(m) * static_cast<std::size_t>(k), 7);
-          const std::vector<double> b = noise(static_cast<std::size_t>(n) * static_cast<std::size_t>(k), 8);
-          std::vector<double> whole = noise(static_cast<std::size_t>(m) * static_cast<std::size_t>(n), 9), cut = whole;
-          evn_blas_product p = {m, n, k, ta, tb, ta ? m : k, tb ? k : n, n, 0.7, 1.0};
-          module_->product_f64(&p, a.data(), b.data(), whole.data(), buffer_);
+          const std::vector<TypeParam> a = noise<TypeParam>(static_cast<std::size_t>(m) * static_cast<std::size_t>(k), 7);
+          const std::vector<TypeParam> b = noise<TypeParam>(static_cast<std::size_t>(n) * static_cast<std::size_t>(k), 8);
+          std::vector<TypeParam> whole = noise<TypeParam>(static_cast<std::size_t>(m) * static_cast<std::size_t>(n), 9),
+                                 cut = whole;
+          evn_blas_product p = {m, n, k, ta, tb, ta ? m : k, tb ? k : n, n, 0.7, 1.0, TestFixture::kSingle};
+          this->module_->product(&p, a.data(), b.data(), whole.data(), this->buffer_);
           for (int at = 0; at < k; at += p.k) {
             p.k = k - at < 2 * depth ? k - at : depth;
-            module_->product_f64(&p, a.data() + at * (ta ? m : 1), b.data() + at * (tb ? 1 : n), cut.data(), buffer_);
+            this->module_->product(&p, a.data() + at * (ta ? m : 1), b.data() + at * (tb ? 1 : n), cut.data(), this->buffer_);
           }
-          ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(double)), 0)
+          ASSERT_EQ(std::memcmp(whole.data(), cut.data(), whole.size() * sizeof(TypeParam)), 0)
               << m << " x " << n << ", k " << k << ", " << transposed;
         }
       }
@@ -126,16 +134,16 @@ TEST_F(Products, InCallsOfSomeDepthHaveTheSameBits) {
   }
 }
 
-TEST_F(Products, AreRight) {
+TYPED_TEST(Products, AreRight) {
   constexpr int kRows = 37, kColumns = 29, kDepth = 700;
-  const std::vector<double> a = noise(kRows * kDepth, 5);
-  const std::vector<double> b = noise(kColumns * kDepth, 6);
-  const std::vector<double> c = product(a, b, kRows, kColumns, kDepth, false, true);
+  const std::vector<TypeParam> a = noise<TypeParam>(kRows * kDepth, 5);
+  const std::vector<TypeParam> b = noise<TypeParam>(kColumns * kDepth, 6);
+  const std::vector<TypeParam> c = this->product(a, b, kRows, kColumns, kDepth, false, true);
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < kColumns; ++j) {
       double sum = 0;
-      for (int x = 0; x < kDepth; ++x) sum += a[i * kDepth + x] * b[j * kDepth + x];
-      ASSERT_NEAR(c[i * kColumns + j], sum, 1e-11);
+      for (int x = 0; x < kDepth; ++x) sum += static_cast<double>(a[i * kDepth + x]) * static_cast<double>(b[j * kDepth + x]);
+      ASSERT_NEAR(c[i * kColumns + j], sum, TestFixture::kSingle != 0 ? 1e-4 : 1e-11);
     }
   }
 }

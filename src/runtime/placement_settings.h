@@ -1,0 +1,34 @@
+// How a node is to be computed: what the configuration with its rules and a session's options ask for.
+#pragma once
+
+#include <string>
+
+#include "runtime/placement.h"
+
+namespace evn {
+
+enum class NodeSetting : std::uint8_t { kPrecision, kNumerics, kProducts };
+
+struct WantedSetting {
+  std::int32_t value;  // a Precision, Numerics or Products, never kDefault
+  std::string reason;
+  const PlacementRule* rule = nullptr;  // that says so; null: another authority does
+
+  template <typename T>
+  T as() const {
+    return static_cast<T>(value);
+  }
+};
+
+// What the first authority says that says anything: keep_fp32 (of the precision), rules, the session's options, the configuration's
+// session, the device (not of numerics). At the end: float32, fast, auto.
+WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, const SessionRequest& request, const Node& node,
+                             const Device* device);
+
+// Sets what NodePlacement says of products once the node has its kernel: why that is of another library than the one that is
+// asked for, or which is measured against it. Throws EVN_ERROR_UNSUPPORTED where a rule requires a library that does not run the
+// node. `ranks_known`: of the desc's shapes.
+void settle_products(const LoadedModel& model, const SessionRequest& request, const OpDesc& desc, bool ranks_known,
+                     NodePlacement* p);
+
+}  // namespace evn
