@@ -46,7 +46,7 @@ std::vector<T> noise(std::size_t count, unsigned seed) {
 
 // Of doubles, and of floats.
 template <typename T>
-class Products : public testing::Test {
+class BlasModuleProducts : public testing::Test {
  protected:
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kGuard = 1 << 20;
@@ -77,9 +77,9 @@ class Products : public testing::Test {
   unsigned char* buffer_ = nullptr;
 };
 using Types = testing::Types<double, float>;
-TYPED_TEST_SUITE(Products, Types);
+TYPED_TEST_SUITE(BlasModuleProducts, Types);
 
-TYPED_TEST(Products, StayInTheirBuffer) {
+TYPED_TEST(BlasModuleProducts, StayInTheirBuffer) {
   for (const int k : {1, 100, 255, 256, 319, 320, 321, 383, 385, 500, 511, 513, 639, 641, 767, 769, 1000, 1537, 2100}) {
     for (const int transposed : {0, 1, 2, 3}) {
       const auto size = static_cast<std::size_t>(k) * EVN_BLAS_MAX_ROWS;
@@ -90,7 +90,7 @@ TYPED_TEST(Products, StayInTheirBuffer) {
   }
 }
 
-TYPED_TEST(Products, RowsHaveTheSameBitsWhateverIsBesideThem) {
+TYPED_TEST(BlasModuleProducts, RowsHaveTheSameBitsWhateverIsBesideThem) {
   constexpr int kRows = 56, kColumns = 67, kGroup = EVN_BLAS_ROW_GROUP;
   for (const int k : {5, 40, 700}) {
     const std::vector<TypeParam> a = noise<TypeParam>(static_cast<std::size_t>(kRows) * static_cast<std::size_t>(k), 3);
@@ -108,7 +108,7 @@ TYPED_TEST(Products, RowsHaveTheSameBitsWhateverIsBesideThem) {
 }
 
 // A product made in several calls, of some k and some groups of rows each, has the bits of one call: a run can stop between calls.
-TYPED_TEST(Products, InCallsOfSomeDepthHaveTheSameBits) {
+TYPED_TEST(BlasModuleProducts, InCallsOfSomeDepthHaveTheSameBits) {
   const int depth = this->module_->depth[TestFixture::kSingle];
   ASSERT_GT(depth, 0) << "where " << this->module_->core << " cuts k is not known: products are not cut";
   for (const int n : {1, 7, 40, EVN_BLAS_MAX_COLUMNS}) {
@@ -134,7 +134,7 @@ TYPED_TEST(Products, InCallsOfSomeDepthHaveTheSameBits) {
   }
 }
 
-TYPED_TEST(Products, AreRight) {
+TYPED_TEST(BlasModuleProducts, AreRight) {
   constexpr int kRows = 37, kColumns = 29, kDepth = 700;
   const std::vector<TypeParam> a = noise<TypeParam>(kRows * kDepth, 5);
   const std::vector<TypeParam> b = noise<TypeParam>(kColumns * kDepth, 6);
