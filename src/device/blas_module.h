@@ -19,7 +19,8 @@ extern "C" {
 #define EVN_BLAS_MAX_ROWS 256
 #define EVN_BLAS_MAX_COLUMNS 256
 
-/* A row of C has the same bits in all products whose m is a multiple of this, whatever the other rows are. */
+/* Where evn_blas_module_table::row_groups says so, a row of C has the same bits in all products whose m is a multiple of this,
+ * whatever the other rows are. */
 #define EVN_BLAS_ROW_GROUP 8
 
 /* C = alpha * A' * B' + beta * C, row-major; A' is A or, with transpose_a, its transpose (A is then k x m), likewise B'. */
@@ -38,6 +39,8 @@ typedef struct evn_blas_module_table {
   /* Where OpenBLAS cuts k itself: a product may be made in calls of so many k, or a multiple, the later ones of which add to C
    * (beta 1), to the same bits; the last one has at least as many. Of doubles, then of floats. 0: it is not known. */
   int depth[2];
+  int row_groups[2]; /* of doubles, then of floats: see EVN_BLAS_ROW_GROUP. 0: a row depends on how many there are, and on its place
+                      */
   void (*product)(const evn_blas_product* p, const void* a, const void* b, void* c, void* buffer);
 } evn_blas_module_table;
 

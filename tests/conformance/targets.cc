@@ -38,7 +38,7 @@ void open_one(const Backend& backend, Opened* all, const char* kernels = nullptr
       if (integer_isa() == isa) all->targets.push_back({std::string("cpu ") + isa_name(isa), device, isa});
       // The baseline is what bfloat16_isa() says where there are no such products.
       const bool has_bfloat16 = bfloat16_isa() == isa && cluster_of(isa) != isa;
-      if (cluster_of(isa) == isa && blas_module() != nullptr)
+      if (cluster_of(isa) == isa && blas_module() != nullptr && blas_module()->row_groups[1] != 0)
         all->targets.push_back(
             {std::string("cpu openblas ") + isa_name(isa), device, isa, Precision::kFloat32, Products::kOpenBlas});
       if (has_bfloat16) all->targets.push_back({std::string("cpu bf16 ") + isa_name(isa), device, isa, Precision::kBfloat16});

@@ -106,6 +106,18 @@ static size_t measure_buffer(void) {
 
 enum { kProbeRows = EVN_BLAS_ROW_GROUP, kProbeColumns = 24, kProbeK = 3 * 768 + 101 };
 
+/* Random values of both signs. */
+static void fill_random(double* to, int count, int single, uint64_t* state) {
+  for (int i = 0; i < count; ++i) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    const double x = (double)(int64_t)*state / 9.0e18;
+    if (single) ((float*)to)[i] = (float)x;
+    else to[i] = x;
+  }
+}
+
 /* Whether a product split along k into calls of `depth` is bit-equal to one call. OpenBLAS does not tell its block sizes, so they
  * are probed with random values of both signs. */
 static int is_depth(int depth, int single, void* buffer) {
@@ -113,16 +125,8 @@ static int is_depth(int depth, int single, void* buffer) {
       cut[kProbeRows * kProbeColumns];
   const size_t size = single ? sizeof(float) : sizeof(double);
   uint64_t state = 88172645463325252u;
-  for (int i = 0; i < kProbeRows * kProbeK + kProbeK * kProbeColumns; ++i) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    const double x = (double)(int64_t)state / 9.0e18;
-    double* const to = i < kProbeRows * kProbeK ? a : b;
-    const int at = to == a ? i : i - kProbeRows * kProbeK;
-    if (single) ((float*)to)[at] = (float)x;
-    else to[at] = x;
-  }
+  fill_random(a, kProbeRows * kProbeK, single, &state);
+  fill_random(b, kProbeK * kProbeColumns, single, &state);
   evn_blas_product p = {kProbeRows, kProbeColumns, kProbeK, 0, 0, kProbeK, kProbeColumns, kProbeColumns, 1.0, 0.0, single};
   product(&p, a, b, whole, buffer);
   for (int k = 0; k < kProbeK; k += p.k) {
@@ -144,16 +148,47 @@ static int find_depth(size_t buffer_bytes, int single) {
   return depth;
 }
 
+enum { kGroupedRows = 56, kGroupedColumns = 67, kGroupedK = 101 };
+
+/* Whether rows have the same bits by themselves, some at a time, as among others. The float32 kernels for AVX2 have not: they add
+ * up a row in an order that depends on its place among all. */
+static int has_row_groups(size_t buffer_bytes, int single) {
+  static double a[kGroupedRows * kGroupedK], b[kGroupedK * kGroupedColumns], whole[kGroupedRows * kGroupedColumns],
+      some[kGroupedRows * kGroupedColumns];
+  const size_t size = single ? sizeof(float) : sizeof(double);
+  void* const buffer = mmap(NULL, buffer_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (buffer == MAP_FAILED) return 0;
+  uint64_t state = 88172645463325252u;
+  fill_random(a, kGroupedRows * kGroupedK, single, &state);
+  fill_random(b, kGroupedK * kGroupedColumns, single, &state);
+  evn_blas_product p = {kGroupedRows,    kGroupedColumns, kGroupedK, 0,   0,     kGroupedK,
+                        kGroupedColumns, kGroupedColumns, 1.0,       0.0, single};
+  product(&p, a, b, whole, buffer);
+  int same = 1;
+  for (int count = EVN_BLAS_ROW_GROUP; count < kGroupedRows; count += EVN_BLAS_ROW_GROUP) {
+    p.m = count;
+    for (int first = 0; first + count <= kGroupedRows; ++first) {
+      product(&p, (const char*)a + (size_t)(first * kGroupedK) * size, b, some, buffer);
+      const char* const wanted = (const char*)whole + (size_t)(first * kGroupedColumns) * size;
+      same = same && memcmp(some, wanted, (size_t)(count * kGroupedColumns) * size) == 0;
+    }
+  }
+  munmap(buffer, buffer_bytes);
+  return same;
+}
+
 EXPORT const evn_blas_module_table* evn_blas_module(const char* core);
 
 const evn_blas_module_table* evn_blas_module(const char* core) {
-  static evn_blas_module_table table = {EVN_BLAS_MODULE_ABI, NULL, 0, {0, 0}, product};
+  static evn_blas_module_table table = {EVN_BLAS_MODULE_ABI, NULL, 0, {0, 0}, {0, 0}, product};
   if (table.buffer_bytes != 0) return &table;
   g_core = core;
   gotoblas_dynamic_init();
   table.core = gotoblas_corename();
   table.buffer_bytes = measure_buffer();
-  for (int single = 0; single < 2 && table.buffer_bytes != 0; ++single)
+  for (int single = 0; single < 2 && table.buffer_bytes != 0; ++single) {
     table.depth[single] = find_depth(table.buffer_bytes, single);
+    table.row_groups[single] = has_row_groups(table.buffer_bytes, single);
+  }
   return table.buffer_bytes == 0 ? NULL : &table;
 }

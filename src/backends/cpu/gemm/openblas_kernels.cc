@@ -19,6 +19,7 @@ namespace evn {
 namespace {
 
 constexpr Refusal kNoModule = "libevener_openblas.so is not beside the library or cannot be opened";
+constexpr Refusal kNoRowGroups = "its kernels for this CPU add up a row in an order that depends on the rows beside it";
 constexpr std::size_t kBufferAlignment = 4096;
 constexpr std::int64_t kTileRows = 128;  // the least that keeps packing a block of B below a few percent
 constexpr std::int64_t kTileColumns = 256;
@@ -54,7 +55,9 @@ Refusal supports(const OpDesc& d) {
   for (int i = 0; i < 2; ++i) {
     if (d.inputs[i].shape.rank() < 1) return "a scalar";
   }
-  return blas_module() == nullptr ? kNoModule : nullptr;
+  const evn_blas_module_table* const module = blas_module();
+  if (module == nullptr) return kNoModule;
+  return module->row_groups[all_float32(d) ? 1 : 0] != 0 ? nullptr : kNoRowGroups;
 }
 
 void finish_plan(const OpDesc& d, std::int64_t outer, KernelPlan* p) {

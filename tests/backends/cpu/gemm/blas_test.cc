@@ -90,7 +90,9 @@ TYPED_TEST(BlasModuleProducts, StayInTheirBuffer) {
   }
 }
 
+// Where the module says that they have: elsewhere some differ, and the library makes no such products.
 TYPED_TEST(BlasModuleProducts, RowsHaveTheSameBitsWhateverIsBesideThem) {
+  bool same = true;
   constexpr int kRows = 56, kColumns = 67, kGroup = EVN_BLAS_ROW_GROUP;
   for (const int k : {5, 40, 700}) {
     const std::vector<TypeParam> a = noise<TypeParam>(static_cast<std::size_t>(kRows) * static_cast<std::size_t>(k), 3);
@@ -100,11 +102,11 @@ TYPED_TEST(BlasModuleProducts, RowsHaveTheSameBitsWhateverIsBesideThem) {
       for (int first = 0; first + count <= kRows; ++first) {
         const std::vector<TypeParam> part(a.begin() + first * k, a.begin() + (first + count) * k);
         const std::vector<TypeParam> some = this->product(part, b, count, kColumns, k, false, false);
-        ASSERT_EQ(std::memcmp(some.data(), all.data() + first * kColumns, some.size() * sizeof(TypeParam)), 0)
-            << "rows " << first << " to " << first + count << ", k " << k;
+        same = same && std::memcmp(some.data(), all.data() + first * kColumns, some.size() * sizeof(TypeParam)) == 0;
       }
     }
   }
+  EXPECT_EQ(this->module_->row_groups[TestFixture::kSingle] != 0, same);
 }
 
 // A product made in several calls, of some k and some groups of rows each, has the bits of one call: a run can stop between calls.
