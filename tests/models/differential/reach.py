@@ -69,11 +69,21 @@ def terms(case):
     return int(numpy.prod(case.inputs[1].shape[1:])) if case.op == "Conv" else case.inputs[0].shape[-1]
 
 
+def recurrent_bound(case, u):
+    """What the products of one step may be off by, whose states are 1 at most: gates are no steeper than that, and what steps add to it has
+    either sign. tests/backends/cpu/bfloat/bfloat_recurrent_test.cc rounds as the kernels do, and is stricter."""
+    x, w, r = (numpy.abs(case.inputs[i]).astype("float64") for i in range(3))
+    h = max([1.0, *(float(numpy.abs(given).max(initial=0)) for given in case.inputs[5:7] if given is not None)])
+    return (2 * u + u * u) * (x.max(initial=0) * w.sum(axis=2).max() + h * r.sum(axis=2).max())
+
+
 def bound(trials, case, u):
     """How far products of rounded operands may be from the exact ones, by element: each operand is off by no more than u of itself, so a
     product by (1 + u)^2 - 1 of itself, and a sum by as much of the sum of magnitudes; to that come the roundings of float32 sums, here and
     in the judge. Attention's is kernels.attention_bound."""
     if case.op == "Attention":
         return kernels.attention_bound(case, u)
+    if case.op in ("LSTM", "GRU", "RNN"):
+        return recurrent_bound(case, u)
     magnitudes = dataclasses.replace(case, inputs=[numpy.abs(x) for x in case.inputs])
     return (2 * u + u * u + 2 * terms(case) * FLOAT32) * trials.single(trials.others[1], magnitudes)[0].astype("float64")

@@ -43,7 +43,7 @@ const simd_bfloat_gemm::Loops* packing_loops(const simd_bfloat_gemm::Loops& loop
 // One block of columns, of which there are `count`, segment by segment: what lies apart is put together before, some k at a time.
 void pack_block(const simd_bfloat_gemm::Loops& pack, const BfloatSource& from, std::int64_t padded, std::int64_t lanes,
                 const float* column, std::int64_t count, std::uint16_t* to) {
-  constexpr std::int64_t kPart = 256, kMostLanes = 16;
+  constexpr std::int64_t kPart = 128, kMostLanes = 16;
   const std::int64_t segment = from.segment(), taps = from.by_tap ? 1 : from.taps_w;
   EVN_CHECK(lanes <= kMostLanes);
   float part[kMostLanes * kPart];
