@@ -234,10 +234,10 @@ class Einsums {
     insert(n, expansion.nodes());
   }
 
-  // Whether operands that share a label have the same dim there. Those of a letter that nothing is known of do, as exporters leave
-  // them open; where a run has others, the product says that they do not fit. Known dims that differ are left to the Einsum, which
-  // broadcasts a 1 that is summed over, or says what is wrong; so are axes of "..." that are summed over, but where numbers or
-  // names say that they are alike.
+  // Whether operands that share a label have the same dim there. Dims that nothing is known of do, as exporters leave them open,
+  // where they are a letter's or kept, and so may be broadcast: where a run has others, the product says that they do not fit.
+  // Known dims that differ are left to the Einsum, which broadcasts a 1 that is summed over, or says what is wrong; so are axes of
+  // "..." that are summed over.
   bool agree(const EinsumEquation& e, const std::vector<ValueId>& operands) const {
     for (int label = 0; label < kEinsumLabels; ++label) {
       const Value* first = nullptr;
@@ -260,7 +260,7 @@ class Einsums {
 
   static bool same_dim(const Value& a, int axis, const Value& b, int other, bool may_broadcast, bool is_letter) {
     const std::int64_t x = a.shape[axis], y = b.shape[other];
-    if (may_broadcast && (x == 1 || y == 1)) return true;
+    if (may_broadcast && (x < 0 || x == 1 || y < 0 || y == 1)) return true;
     if (x >= 0 && y >= 0) return x == y;
     if (is_letter && x != 1 && y != 1) return true;
     const auto symbol = [](const Value& v, int i) {

@@ -87,6 +87,10 @@ TEST(ExpandEinsum, UnknownDims) {
     EXPECT_EQ(count_op(graph, "MatMul"), 1);
     expect_same_results(graph, einsum(equation, shapes), 1e-4, 1e-5);
   }
+  const std::vector<Shape> dots = {{-1, -1, 4, 3, 5}, {-1, -1, 5, 4, 6}};
+  Graph kept = einsum("...hqk,...khd->...qhd", dots);
+  EXPECT_TRUE(run_pass(kept, kPass));
+  expect_same_results(kept, einsum("...hqk,...khd->...qhd", dots), 1e-4, 1e-5);
   const auto dotted = [](const std::string& first, const std::string& second) {
     Graph graph = einsum("...d,...d->d", {{-1, 5}, {-1, 5}});
     graph.values[graph.inputs[0]].symbols = {first, ""};
