@@ -1,4 +1,5 @@
 """What of bench/zoo_torch.py needs no PyTorch: the list of networks, options, comparison, sums of traces, tables."""
+import json
 import math
 import pathlib
 import sys
@@ -99,6 +100,15 @@ def test_cells_of_a_row():
         "a", "t", "script", "20", "7", "yes", "1e-06", "", "", "", "1.00", "2.00", "0.50"]
     assert "NO" in zoo_torch.row_cells("a", "t", "script", made, [row("a", 1, 2, equal=False)], [1], "")
     assert "FAILS: late" in zoo_torch.row_cells("a", "t", "script", made, [], [1], "late")
+
+
+def test_kept_rows_are_the_last_of_each_number_of_threads(tmp_path):
+    path = tmp_path / "rows.json"
+    assert zoo_torch.kept_rows(path) == zoo_torch.kept_rows(None) == {}
+    refused = {"name": "b", "exporter": "script", "refusal": "no"}
+    rows = [row("a", 1, 2), row("a", 3, 4), row("a", 5, 6, 2), refused]
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert zoo_torch.kept_rows(path) == {("a", "script"): rows[1:3], ("b", "script"): [refused]}
 
 
 def test_a_failure_is_its_last_line():
