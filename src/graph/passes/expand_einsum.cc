@@ -4,6 +4,7 @@
 // known to fit.
 #include "ops/einsum.h"
 
+#include "base/checked.h"
 #include "graph/edit.h"
 #include "graph/passes/match.h"
 #include "graph/passes/quantization.h"
@@ -43,6 +44,7 @@ class Expansion {
   // False: the equation stays.
   bool make(const EinsumEquation& e) {
     result_.assign(e.result.label, e.result.label + e.result.count);
+    sizes_ = e.size;
     std::vector<Operand> operands;
     for (int i = 0; i < e.inputs; ++i) {
       operands.push_back({~i, {}});
@@ -162,7 +164,27 @@ class Expansion {
     return true;
   }
 
+  // Several axes of columns as one, where nothing but the columns tells matrices apart: else each row by itself is multiplied by
+  // one of many.
+  bool wide_product(Operand* a, Operand b, const Labels& inner, const Labels& rows, const Labels& columns) {
+    std::int64_t width = 1;
+    std::vector<std::int64_t> shape(rows.size(), 0);  // as they are
+    for (const int label : columns) {
+      if (sizes_[label] < 1) return false;
+      width = checked_mul(width, sizes_[label]);
+      shape.push_back(sizes_[label]);
+    }
+    if (shape.size() > static_cast<std::size_t>(kMaxRank)) return false;
+    transpose(a, rows + inner);
+    join_last(a, inner.size());
+    transpose(&b, inner + columns);
+    b.value = add("Reshape", 5, {b.value}, {}, {-1, width});
+    *a = {add("Reshape", 5, {add("MatMul", 1, {a->value, b.value})}, {}, shape), rows + columns};
+    return true;
+  }
+
   bool product(Operand* a, Operand b, const Labels& both, const Labels& inner, Labels rows, Labels columns) {
+    if (both.empty() && columns.size() > 1 && wide_product(a, b, inner, rows, columns)) return true;
     const auto take_last = [](Labels* labels) {
       const int last = labels->empty() ? kOne : labels->back();
       if (last != kOne) labels->pop_back();
@@ -205,6 +227,7 @@ class Expansion {
   }
 
   Labels result_;
+  const std::int64_t* sizes_ = nullptr;  // of labels
   std::vector<Made> nodes_;
 };
 
