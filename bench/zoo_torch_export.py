@@ -48,7 +48,7 @@ def calibrate(module, inputs):
         axes = [axis for axis in range(x.ndim) if axis != 1]
         if x.numel() > x.shape[1]:
             normalization.running_mean.copy_(x.mean(axes))
-            normalization.running_var.copy_(x.var(axes).clamp_min(1e-2))
+            normalization.running_var.copy_(x.var(axes).clamp_min(1e-6))
 
     hooks = [part.register_forward_pre_hook(keep) for part in module.modules()
              if "BatchNorm" in type(part).__name__ and isinstance(getattr(part, "running_mean", None), torch.Tensor)]
