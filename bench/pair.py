@@ -60,7 +60,9 @@ class Pair:
         self.bound_theirs, self.binding = lambda: run(*arguments), binding
 
     def run_ours(self):
-        return list(self.ours.run(self.feeds).values())
+        """Outputs in the model's order; one that it lists twice is there twice."""
+        made = self.ours.run(self.feeds)
+        return [made[output.name] for output in self.theirs.get_outputs()]
 
     def run_theirs(self):
         return self.theirs.run(None, self.feeds)

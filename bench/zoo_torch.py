@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Networks of torchvision, timm, transformers and diffusers, as torch.onnx.export writes them, on Evener and on ONNX Runtime.
 
-usage: zoo_torch.py [--exporter script,dynamo] [--threads 1,2] [--seconds S] [--above RATIO] [--export-only] [--again]
+usage: zoo_torch.py [--exporter script,dynamo] [--threads 1,2] [--seconds S] [--above RATIO] [--export-only | --exported] [--again]
                     [--folder FOLDER] [--markdown FILE] [--json FILE] [NAME...]
 
 NAMEs are patterns (resnet*, timm/*); all networks without. Each is made with random weights and exported, in a process of its
@@ -12,8 +12,9 @@ once more.
 Both engines run a network in turns in one process (bench/pair.py), with each number of threads for at least S seconds in all.
 Printed are the medians in ms and their ratio (ours to theirs), whether the outputs are equal (RTOL and ATOL below), and their
 largest difference to the largest magnitude of its output. Then the geometric mean, the share above RATIO, the worst, and for
-each above RATIO the three kernels of our trace that take the most time. --json appends all of this to a file, a line for each
-network and number of threads.
+each above RATIO the three kernels of our trace that take the most time. --json keeps all of this in a file, a line for each
+network and number of threads; what it has is not measured again, so that a run that was cut off goes on. --exported leaves out
+what is not exported yet.
 
 Needs the packages of scripts/requirements-zoo.txt. It exits with 1 where a network fails or outputs differ.
 """
@@ -127,6 +128,15 @@ def measured(stem, arguments):
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")], failure
 
 
+def kept_rows(path):
+    """The rows of a file of --json: {(name, exporter): rows}, the last for each number of threads."""
+    rows = {}
+    for line in path.read_text().splitlines() if path and path.exists() else []:
+        row = json.loads(line)
+        rows.setdefault((row["name"], row["exporter"]), {})[row.get("threads")] = row
+    return {key: list(by_threads.values()) for key, by_threads in rows.items()}
+
+
 def failure_of(code, text):
     if code == 0:
         return ""
@@ -193,6 +203,7 @@ def arguments_of(words=None):
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--above", type=float, default=0.95)
     parser.add_argument("--export-only", action="store_true")
+    parser.add_argument("--exported", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--folder", type=pathlib.Path, default=REPOSITORY / "build" / "zoo")
     parser.add_argument("--markdown", type=pathlib.Path)
@@ -211,31 +222,39 @@ def main():
     if arguments.worker:
         return worker(arguments)
     networks = zoo_torch_models.chosen(arguments.names, zoo_torch_models.networks())
-    zoo_torch_export.export_all(networks, arguments.exporter, arguments.folder, arguments.again)
+    if not arguments.exported:
+        zoo_torch_export.export_all(networks, arguments.exporter, arguments.folder, arguments.again)
     if arguments.export_only:
         return 0
+    kept = kept_rows(arguments.json)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(arguments.threads)))
     heads = [f"{what}, {counted(count)}" for count in arguments.threads for what in ("Evener, ms", "ONNX Runtime, ms", "ratio")]
     table = Table("network", "task", "exporter", "opset", "nodes", "equal", "error", *heads)
     all_rows, unexported, bad = [], [], []
     for network in networks:
         for exporter in arguments.exporter:
+            stem = zoo_torch_export.stem_of(network.name, exporter, arguments.folder)
+            if arguments.exported and not pathlib.Path(f"{stem}.json").exists():
+                continue
             made = zoo_torch_export.exported(network, exporter, arguments.folder)
             if "error" in made:
                 unexported.append(f"{network.name} ({exporter}): {made['error']}")
                 continue
-            rows, failure = measured(zoo_torch_export.stem_of(network.name, exporter, arguments.folder), arguments)
+            rows, failure = kept.get((network.name, exporter), []), ""
+            is_kept = rows and ("refusal" in rows[0] or set(arguments.threads) <= {row["threads"] for row in rows})
+            if not is_kept:
+                rows, failure = measured(stem, arguments)
+                rows = [{"name": network.name, "exporter": exporter, **row} for row in rows]
+                if arguments.json:
+                    with open(arguments.json, "a") as file:
+                        file.writelines(json.dumps(row) + "\n" for row in rows)
             if rows and "refusal" in rows[0]:
                 unexported.append(f"{network.name} ({exporter}): ONNX Runtime refuses it: {rows[0]['refusal']}")
                 continue
-            rows = [{"name": network.name, "exporter": exporter, **row} for row in rows]
             table.add(*row_cells(network.name, network.task, exporter, made, rows, arguments.threads, failure))
             if failure or not all(row["equal"] for row in rows):
                 bad.append(f"{network.name} ({exporter}): {failure or 'outputs differ'}")
-            all_rows += rows
-            if arguments.json:
-                with open(arguments.json, "a") as file:
-                    file.writelines(json.dumps(row) + "\n" for row in rows)
+            all_rows += [row for row in rows if row["threads"] in arguments.threads]
     lines = summary(all_rows, arguments.above)
     text = page(table, slow_table(all_rows, arguments.above) if all_rows else None, unexported, lines, bad)
     if arguments.markdown:

@@ -27,7 +27,7 @@ class Network:
 TIMM = """
 bat_resnext26ts botnet26t_256 halonet26t lambda_resnet26t repvgg_a0 mobileone_s0 regnetz_b16 gcresnet33ts
 beit_base_patch16_224:depth=4 beit3_base_patch16_224:depth=3 cait_xxs24_224:depth=10 coat_tiny coat_lite_tiny convit_tiny
-convmixer_768_32:depth=8 convnext_atto convnextv2_atto cpubone_nano crossvit_tiny_240 crossvit_9_dagger_240 csatv2 cspdarknet53
+ convnext_atto convnextv2_atto cpubone_nano crossvit_tiny_240 crossvit_9_dagger_240 csatv2 cspdarknet53
 cs3darknet_focus_s cspnext_tiny davit_tiny deit_tiny_patch16_224 deit_tiny_distilled_patch16_224 deit3_small_patch16_224
 densenetblur121d dla34 dla60_res2net dpn48b edgenext_xx_small efficientformer_l1 efficientformerv2_s0 efficientnet_lite0
 tf_efficientnet_b0 tf_efficientnetv2_b0 efficientnet_cc_b0_4e efficientnet_blur_b0 efficientnet_b0_g16_evos gc_efficientnetv2_rw_t
@@ -72,8 +72,11 @@ def sized(word, size):
 
 
 def image(size, frames=None):
+    """Noise over smooth colours: after some layers all places of noise alone are alike, and the order of their scores is chance."""
     import torch
-    return torch.randn((1, 3, size, size) if frames is None else (1, 3, frames, size, size))
+    smooth = torch.nn.functional.interpolate(torch.randn(frames or 1, 3, 6, 6), (size, size), mode="bicubic", align_corners=False)
+    made = 2 * smooth + 0.5 * torch.randn(frames or 1, 3, size, size)
+    return made if frames is None else made.transpose(0, 1)[None].contiguous()
 
 
 def timm_network(word):
@@ -120,6 +123,13 @@ def tensors_of(module, run=None):
     return Tensors()
 
 
+def spread_scores(module, factor):
+    """Multiplies what scores are made with: which of many nearly equal ones of random weights are the largest is chance."""
+    for name, part in module.named_modules():
+        if name.endswith(("cls_logits", "cls_score")) or "classification_head.module_list" in name and hasattr(part, "weight"):
+            part.weight.data.mul_(factor)
+
+
 def torchvision_network(word, task):
     name, size = sized(word, 224)
 
@@ -131,10 +141,13 @@ def torchvision_network(word, task):
             return tensors_of(models.get_model(name, weights=None, weights_backbone=None, num_classes=21)), {"image": image(size)}
         if task == "detection":
             sizes = {} if name.startswith("ssd") else {"min_size": size, "max_size": size}
+            if "rcnn" in name:
+                sizes.update(rpn_pre_nms_top_n_test=200, rpn_post_nms_top_n_test=100)
+            if name.startswith("keypointrcnn"):
+                sizes.update(box_detections_per_img=5)  # each is a turn of a Loop
             module = models.get_model(name, weights=None, weights_backbone=None, num_classes=5, **sizes)
-            if name == "ssd300_vgg16":  # without batch normalization its scores would all be 1, and their order chance
-                for part in module.head.classification_head.module_list:
-                    part.weight.data.mul_(0.02)
+            # ssd300_vgg16 has no batch normalization: its scores would all be 1.
+            spread_scores(module, 0.02 if name == "ssd300_vgg16" else 10)
             return tensors_of(module, lambda module, x: module([x])), {"image": image(size)[0]}
         extra = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
         return models.get_model(name, weights=None, **extra), {"image": image(size)}

@@ -89,8 +89,12 @@ void read_input(Reader& r, const Field& f) {
 void read_output(Reader& r, const Field& f) {
   ValueInfo info = read_value_info(r.loader, f.bytes);
   const ValueId id = r.id(info.name);
-  r.set_role(id, kIsOutput, "output", f.at);
-  r.graph.outputs.push_back(id);
+  // PyTorch's exporter lists a tensor twice that a module gives twice. Who runs a model asks for outputs by name: once is enough.
+  const bool is_again = !r.is_body && (r.roles[static_cast<std::size_t>(id)] & kIsOutput) != 0;
+  if (!is_again) {
+    r.set_role(id, kIsOutput, "output", f.at);
+    r.graph.outputs.push_back(id);
+  }
   declare(r, r.value(id), info.type, f.at);
 }
 

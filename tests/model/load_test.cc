@@ -39,6 +39,15 @@ std::vector<T> values_of(const Weight& w) {
   return std::vector<T>(w.as<T>(), w.as<T>() + w.size_bytes / sizeof(T));
 }
 
+TEST(LoadOnnx, AnOutputThatIsListedTwiceIsOne) {
+  OnnxWriter w;
+  w.add_input("x", 1, {2}).add_node("Relu", {"x"}, {"y"}).add_node("Neg", {"x"}, {"z"});
+  const Graph g = load_bytes(w.add_output("y").add_output("z").add_output("y").serialize()).graph;
+  ASSERT_EQ(g.outputs.size(), 2u);
+  EXPECT_EQ(g.values[g.outputs[0]].name, "y");
+  EXPECT_EQ(g.values[g.outputs[1]].name, "z");
+}
+
 TEST(LoadOnnx, ReadsAWholeNetwork) {
   const Model m = load_bytes(small_network().serialize());
   EXPECT_EQ(m.ir_version, 8);

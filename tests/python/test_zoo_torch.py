@@ -1,4 +1,5 @@
 """What of bench/zoo_torch.py needs no PyTorch: the list of networks, options, comparison, sums of traces, tables."""
+import json
 import math
 import pathlib
 import sys
@@ -23,8 +24,9 @@ def row(name, ours, theirs, threads=1, **more):
 def test_networks_have_names_of_their_own_and_cover_the_tasks():
     networks = zoo_torch_models.networks()
     assert len({network.name for network in networks}) == len(networks) >= 150
-    assert {"classification", "detection", "segmentation", "video", "optical flow", "audio", "encoder", "decoder", "encoder-decoder",
-            "vision-language", "depth", "super-resolution", "time series", "diffusion"} <= {network.task for network in networks}
+    assert {"classification", "detection", "segmentation", "video", "optical flow", "audio", "encoder", "decoder",
+            "encoder-decoder", "vision-language", "depth", "super-resolution", "time series", "diffusion"} <= {
+                network.task for network in networks}
 
 
 def test_patterns_match_with_and_without_the_library():
@@ -68,7 +70,8 @@ def test_a_traces_kernels_are_summed_by_the_shortest_time_of_each_step():
     def event(name, op, duration, kernel="k", category="kernel"):
         return {"cat": category, "name": name, "dur": duration, "args": {"op": op, "kernel": kernel, "shapes": name}}
 
-    events = [event("a", "Conv", 100), event("a", "Conv", 300), event("b", "Conv", 200), event("c", "Add", 100), event("x", "", 9, "", "run")]
+    events = [event("a", "Conv", 100), event("a", "Conv", 300), event("b", "Conv", 200), event("c", "Add", 100),
+              event("x", "", 9, "", "run")]
     assert zoo_torch.kernels_of(events) == [["Conv", "k", 2, 0.3, 0.75, "b"], ["Add", "k", 1, 0.1, 0.25, "c"]]
     assert zoo_torch.kernels_of([]) == []
 
@@ -89,8 +92,10 @@ def test_the_page_lists_what_is_slow_and_what_failed():
     assert "conv_nhwc (Conv) x 3: 60 %, float32[1] | Add (Add) x 1: 20 %,  |  |" in slow
     table = Table("network")
     table.add("b")
-    page = zoo_torch.page(table, zoo_torch.slow_table(rows, 0.95), ["d (dynamo): TypeError"], ["3 files"], ["c (script): outputs differ"])
-    assert page.startswith("- 3 files\n\n| network |") and "- c (script): outputs differ" in page and "- d (dynamo): TypeError" in page
+    unexported, bad = ["d (dynamo): TypeError"], ["c (script): outputs differ"]
+    page = zoo_torch.page(table, zoo_torch.slow_table(rows, 0.95), unexported, ["3 files"], bad)
+    assert page.startswith("- 3 files\n\n| network |")
+    assert all(f"- {line}" in page for line in unexported + bad)
 
 
 def test_cells_of_a_row():
@@ -99,6 +104,15 @@ def test_cells_of_a_row():
         "a", "t", "script", "20", "7", "yes", "1e-06", "", "", "", "1.00", "2.00", "0.50"]
     assert "NO" in zoo_torch.row_cells("a", "t", "script", made, [row("a", 1, 2, equal=False)], [1], "")
     assert "FAILS: late" in zoo_torch.row_cells("a", "t", "script", made, [], [1], "late")
+
+
+def test_kept_rows_are_the_last_of_each_number_of_threads(tmp_path):
+    path = tmp_path / "rows.json"
+    assert zoo_torch.kept_rows(path) == zoo_torch.kept_rows(None) == {}
+    refused = {"name": "b", "exporter": "script", "refusal": "no"}
+    rows = [row("a", 1, 2), row("a", 3, 4), row("a", 5, 6, 2), refused]
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert zoo_torch.kept_rows(path) == {("a", "script"): rows[1:3], ("b", "script"): [refused]}
 
 
 def test_a_failure_is_its_last_line():

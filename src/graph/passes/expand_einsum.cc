@@ -4,6 +4,7 @@
 // known to fit.
 #include "ops/einsum.h"
 
+#include "base/checked.h"
 #include "graph/edit.h"
 #include "graph/passes/match.h"
 #include "graph/passes/quantization.h"
@@ -43,6 +44,7 @@ class Expansion {
   // False: the equation stays.
   bool make(const EinsumEquation& e) {
     result_.assign(e.result.label, e.result.label + e.result.count);
+    sizes_ = e.size;
     std::vector<Operand> operands;
     for (int i = 0; i < e.inputs; ++i) {
       operands.push_back({~i, {}});
@@ -162,7 +164,27 @@ class Expansion {
     return true;
   }
 
+  // Several axes of columns as one, where nothing but the columns tells matrices apart: else each row by itself is multiplied by
+  // one of many.
+  bool wide_product(Operand* a, Operand b, const Labels& inner, const Labels& rows, const Labels& columns) {
+    std::int64_t width = 1;
+    std::vector<std::int64_t> shape(rows.size(), 0);  // as they are
+    for (const int label : columns) {
+      if (sizes_[label] < 1) return false;
+      width = checked_mul(width, sizes_[label]);
+      shape.push_back(sizes_[label]);
+    }
+    if (shape.size() > static_cast<std::size_t>(kMaxRank)) return false;
+    transpose(a, rows + inner);
+    join_last(a, inner.size());
+    transpose(&b, inner + columns);
+    b.value = add("Reshape", 5, {b.value}, {}, {-1, width});
+    *a = {add("Reshape", 5, {add("MatMul", 1, {a->value, b.value})}, {}, shape), rows + columns};
+    return true;
+  }
+
   bool product(Operand* a, Operand b, const Labels& both, const Labels& inner, Labels rows, Labels columns) {
+    if (both.empty() && columns.size() > 1 && wide_product(a, b, inner, rows, columns)) return true;
     const auto take_last = [](Labels* labels) {
       const int last = labels->empty() ? kOne : labels->back();
       if (last != kOne) labels->pop_back();
@@ -205,6 +227,7 @@ class Expansion {
   }
 
   Labels result_;
+  const std::int64_t* sizes_ = nullptr;  // of labels
   std::vector<Made> nodes_;
 };
 
@@ -234,10 +257,10 @@ class Einsums {
     insert(n, expansion.nodes());
   }
 
-  // Whether operands that share a label have the same dim there. Those of a letter that nothing is known of do, as exporters leave
-  // them open; where a run has others, the product says that they do not fit. Known dims that differ are left to the Einsum, which
-  // broadcasts a 1 that is summed over, or says what is wrong; so are axes of "..." that are summed over, but where numbers or
-  // names say that they are alike.
+  // Whether operands that share a label have the same dim there. Dims that nothing is known of do, as exporters leave them open,
+  // where they are a letter's or kept, and so may be broadcast: where a run has others, the product says that they do not fit.
+  // Known dims that differ are left to the Einsum, which broadcasts a 1 that is summed over, or says what is wrong; so are axes of
+  // "..." that are summed over.
   bool agree(const EinsumEquation& e, const std::vector<ValueId>& operands) const {
     for (int label = 0; label < kEinsumLabels; ++label) {
       const Value* first = nullptr;
@@ -260,7 +283,7 @@ class Einsums {
 
   static bool same_dim(const Value& a, int axis, const Value& b, int other, bool may_broadcast, bool is_letter) {
     const std::int64_t x = a.shape[axis], y = b.shape[other];
-    if (may_broadcast && (x == 1 || y == 1)) return true;
+    if (may_broadcast && (x < 0 || x == 1 || y < 0 || y == 1)) return true;
     if (x >= 0 && y >= 0) return x == y;
     if (is_letter && x != 1 && y != 1) return true;
     const auto symbol = [](const Value& v, int i) {

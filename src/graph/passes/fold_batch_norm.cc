@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "graph/edit.h"
+#include "graph/passes/affine.h"
 #include "graph/passes/match.h"
 #include "graph/passes/rewrites.h"
 #include "ops/batch_norm.h"
@@ -15,21 +16,17 @@
 #include "ops/gemm.h"
 
 namespace evn {
+
+bool Affine::is_finite() const {
+  const auto finite = [](double v) { return std::isfinite(static_cast<float>(v)); };
+  return std::all_of(scale.begin(), scale.end(), finite) && std::all_of(shift.begin(), shift.end(), finite);
+}
+
+bool Affine::scales() const {
+  return std::any_of(scale.begin(), scale.end(), [](double s) { return s != 1.0; });
+}
+
 namespace {
-
-// y[c] = scale[c] * x[c] + shift[c].
-struct Affine {
-  std::vector<double> scale;
-  std::vector<double> shift;
-
-  bool is_finite() const {
-    const auto finite = [](double v) { return std::isfinite(static_cast<float>(v)); };
-    return std::all_of(scale.begin(), scale.end(), finite) && std::all_of(shift.begin(), shift.end(), finite);
-  }
-  bool scales() const {
-    return std::any_of(scale.begin(), scale.end(), [](double s) { return s != 1.0; });
-  }
-};
 
 // Where a node's weight has the output channel: index = (i / inner) % size within block (i / (inner * size)) of the weight.
 struct Layout {
@@ -93,6 +90,8 @@ bool per_channel(const Graph& graph, ValueId v, const Layout& layout, std::vecto
   return true;
 }
 
+}  // namespace
+
 bool compose_batch_norm(const Graph& graph, const Node& node, std::int64_t channels, Affine* affine) {
   std::vector<double> scale, bias, mean, variance;
   if (node.inputs.size() != 5 || why_not_plain_batch_norm(node) != nullptr) return false;
@@ -113,6 +112,8 @@ bool compose_batch_norm(const Graph& graph, const Node& node, std::int64_t chann
   }
   return true;
 }
+
+namespace {
 
 bool compose_arithmetic(const Graph& graph, const Node& node, ValueId x, const Layout& layout, Affine* affine) {
   const bool mul = is_op(node, "Mul");

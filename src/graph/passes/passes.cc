@@ -38,6 +38,7 @@ constexpr Pass kPasses[] = {
     {"fuse_attention", "attention from its products and its Softmax", fuse_attention},
     {"crop_taps", "takes taps of convolutions that read padding alone", crop_taps},
     {"fold_batch_norm", "folds BatchNormalization into the weights before it", fold_batch_norm},
+    {"merge_convolutions", "adds the weights of convolutions of one value whose results are added", merge_convolutions},
     {"fold_gate", "multiplies by a gate of channels within the convolution behind it", fold_gate},
     {"fuse_epilogue", "applies activations where the node before them writes", fuse_epilogue},
     {"flatten_conv", "convolves over two axes where the window has one tap along a third", flatten_conv},

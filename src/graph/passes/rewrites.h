@@ -26,6 +26,7 @@ bool fuse_channel_shuffle(Graph& graph, const PassContext& context);
 bool fuse_gelu(Graph& graph, const PassContext& context);
 bool fuse_attention(Graph& graph, const PassContext& context);
 bool fold_batch_norm(Graph& graph, const PassContext& context);
+bool merge_convolutions(Graph& graph, const PassContext& context);
 bool fold_gate(Graph& graph, const PassContext& context);
 bool fuse_epilogue(Graph& graph, const PassContext& context);
 bool crop_taps(Graph& graph, const PassContext& context);

@@ -24,6 +24,8 @@ void add_batch_norm(Cases* all) {
                        .outputs(3));
   }
   all->push_back(Case("BatchNormalization", 7).x({2, 3, 5}).w({3}).w({3}).w({3}).w({3}, 0.1, 2).real("epsilon", 0.1f));
+  all->push_back(Case("BatchNormalization", 9).x({37, 40}).w({40}).w({40}).w({40}).w({40}, 0.1, 2));
+  all->push_back(Case("BatchNormalization", 9).x({5, 300, 1, 1}).w({300}).w({300}).w({300}).w({300}, 0.1, 2));
   for (const int opset : {7, 9}) {  // training, which further outputs ask for
     all->push_back(
         Case("BatchNormalization", opset).x({3, 4, 5}).x({4}).x({4}).x({4}).x({4}, 0.1, 2).real("momentum", 0.75f).outputs(5));

@@ -54,6 +54,26 @@ TEST(ExpandEinsum, ProductsOfMatrices) {
   expect_expanded("abc,bcd->ad", {{2, 3, 4}, {3, 4, 5}});
 }
 
+// One product, of all rows by all columns.
+TEST(ExpandEinsum, SeveralAxesOfColumnsAreOne) {
+  for (const auto& [equation, shapes] : {std::pair{"ibh,hnd->ibnd", std::vector<Shape>{{3, 2, 4}, {4, 5, 6}}},
+                                         std::pair{"ibh,hnd->bnid", std::vector<Shape>{{3, 2, 4}, {4, 5, 6}}},
+                                         std::pair{"ibnd,hnd->ibh", std::vector<Shape>{{3, 2, 5, 6}, {4, 5, 6}}},
+                                         std::pair{"h,hnd->nd", std::vector<Shape>{{4}, {4, 5, 6}}},
+                                         std::pair{"abc,cbde->ade", std::vector<Shape>{{2, 3, 4}, {4, 3, 5, 6}}}}) {
+    expect_expanded(equation, shapes);
+    Graph graph = einsum(equation, shapes);
+    EXPECT_TRUE(run_pass(graph, kPass));
+    const Node* product = find_node(graph, "MatMul");
+    ASSERT_NE(product, nullptr);
+    EXPECT_LE(graph.values[product->inputs[1]].shape.rank(), 2) << equation;
+  }
+  const std::vector<Shape> open = {{-1, -1, 4}, {4, 5, 6}};
+  Graph graph = einsum("ibh,hnd->ibnd", open);
+  EXPECT_TRUE(run_pass(graph, kPass));
+  expect_same_results(graph, einsum("ibh,hnd->ibnd", open), 1e-4, 1e-5);
+}
+
 TEST(ExpandEinsum, VectorsAndSums) {
   expect_expanded("i,i->", {{4}, {4}});
   expect_expanded("ij,j->i", {{3, 4}, {4}});
@@ -87,6 +107,10 @@ TEST(ExpandEinsum, UnknownDims) {
     EXPECT_EQ(count_op(graph, "MatMul"), 1);
     expect_same_results(graph, einsum(equation, shapes), 1e-4, 1e-5);
   }
+  const std::vector<Shape> dots = {{-1, -1, 4, 3, 5}, {-1, -1, 5, 4, 6}};
+  Graph kept = einsum("...hqk,...khd->...qhd", dots);
+  EXPECT_TRUE(run_pass(kept, kPass));
+  expect_same_results(kept, einsum("...hqk,...khd->...qhd", dots), 1e-4, 1e-5);
   const auto dotted = [](const std::string& first, const std::string& second) {
     Graph graph = einsum("...d,...d->d", {{-1, 5}, {-1, 5}});
     graph.values[graph.inputs[0]].symbols = {first, ""};

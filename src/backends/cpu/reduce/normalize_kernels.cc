@@ -16,7 +16,7 @@ constexpr std::int64_t kFloatsAtOnce = 2048;  // of an output that is kept as bf
 
 // ----------------------------------------------------------------------------------------- BatchNormalization --
 
-// Plain, a line is a plane of one channel; channels last, it is a position.
+// Plain, a line is a plane of one channel; channels last, and where a plane is one element, it is a position.
 struct BatchNormState {
   Isa isa;
   bool last;
@@ -33,7 +33,7 @@ void batch_norm_plan(const OpDesc& d, KernelPlan* p) {
   const Shape& x = d.inputs[0].shape;
   s.isa = cpu_isa();
   s.channels = x[1];
-  s.last = d.output_layout() == Layout::kChannelsLast;
+  s.last = d.output_layout() == Layout::kChannelsLast || x.elements(2, x.rank()) == 1;
   s.lines = s.last ? checked_mul(x[0], x.elements(2, x.rank())) : x.elements(0, 2);
   s.line = s.last ? x[1] : x.elements(2, x.rank());
   s.per_tile = units_per_tile(s.lines, static_cast<double>(s.line), kElementsPerTile);

@@ -1,0 +1,23 @@
+// What batch normalization and arithmetic with constants do to each channel.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/graph.h"
+
+namespace evn {
+
+// y[c] = scale[c] * x[c] + shift[c].
+struct Affine {
+  std::vector<double> scale;
+  std::vector<double> shift;
+
+  bool is_finite() const;
+  bool scales() const;
+};
+
+// What a BatchNormalization with constants does after *affine. False, with *affine as it was: it is no such node.
+bool compose_batch_norm(const Graph& graph, const Node& node, std::int64_t channels, Affine* affine);
+
+}  // namespace evn
