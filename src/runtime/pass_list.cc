@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json_writer.h"
@@ -37,11 +38,19 @@ void check_pass_names(const std::vector<std::string>& names, bool lowering_only,
       fail(status, "%s: %s is done when the model is loaded: passes.disable of the configuration leaves it out", where.c_str(),
            row->name);
     }
+    // A message has no room for all: those that begin as the name does come first.
+    const auto common = [&](const Row& r) {
+      const std::string_view other = r.name;
+      return std::mismatch(name.begin(), name.end(), other.begin(), other.end()).first - name.begin();
+    };
+    std::vector<Row> sorted = all;
+    std::stable_sort(sorted.begin(), sorted.end(), [&](const Row& a, const Row& b) { return common(a) > common(b); });
     std::string there;
-    for (const Row& r : all) {
+    for (const Row& r : sorted) {
       if (!(r.at_load && lowering_only)) there.append(there.empty() ? "" : ", ").append(r.name);
     }
-    fail(status, "%s: there is no pass \"%.64s\"; there are %s", where.c_str(), name.c_str(), there.c_str());
+    fail(status, "%s: there is no pass \"%.64s\" (evener passes lists them); there are %s", where.c_str(), name.c_str(),
+         there.c_str());
   }
 }
 
