@@ -64,7 +64,8 @@ TEST_F(SumEpilogueTest, TheLaterOfTwoConvsTakesTheSum) {
   weight("w1", {kChannels, kChannels, 3, 3});
   weight("w2", {kChannels, kChannels, 3, 3});
   conv("x", "w1", "a");
-  conv("x", "w2", "b");
+  w_.add_node("Neg", {"x"}, {"n"});  // of one value merge_convolutions would make one convolution
+  conv("n", "w2", "b");
   w_.add_node("Add", {"a", "b"}, {"y"});
   EXPECT_EQ(check({image(1, 9, 9), image(3, 4, 6)}), 1);
 }
