@@ -88,7 +88,8 @@ INT8_MODELS = {  # name -> file, shapes of inputs, the float network
     "minilm_l6_q": ("all_minilm_l6_v2_q.onnx", networks.text_shapes(1, 128), None),
     "bge_small_q": ("bge_small_en_v15_q.onnx", networks.text_shapes(1, 128), None),
 }
-BFLOAT16_MODELS = ("resnet50", "densenet121", "vit_b_16", "bert_base")
+BFLOAT16_MODELS = ("resnet50", "densenet121", "vit_b_16", "bert_base", "mobilenet_v2", "squeezenet1_1", "shufflenet_v2_x1_0", "mobilenet_v3_small",
+                   "bert_mini", "lstm_gru", "yolo_like_640")
 FEWEST_ROUNDS = 5                      # of a page
 SEED = 1                               # of the zoo's inputs
 PARTNER = "evener"                     # the engine whose ratio to the best of the others is given
