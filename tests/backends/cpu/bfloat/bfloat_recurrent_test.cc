@@ -99,7 +99,8 @@ class BfloatRecurrent : public OnIsa {
 };
 
 constexpr Net kNets[] = {{"LSTM", 4, 6, 2, 13, 20}, {"LSTM", 4, 5, 1, 40, 64},      {"LSTM", 4, 3, 7, 8, 16},
-                         {"GRU", 3, 6, 3, 9, 33},   {"GRU", 3, 6, 1, 16, 48, true}, {"RNN", 1, 8, 5, 21, 17}};
+                         {"GRU", 3, 6, 3, 9, 33},   {"GRU", 3, 6, 1, 16, 48, true}, {"RNN", 1, 8, 5, 21, 17},
+                         {"RNN", 1, 3, 3, 6, 130},  {"LSTM", 4, 3, 2, 300, 140}};
 
 // A state that lies next to the middle between two numbers of bfloat16 may be rounded either way, by 2^-8 of itself: few do. What
 // that changes later is smaller than the state's own share of a sum.

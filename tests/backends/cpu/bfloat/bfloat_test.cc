@@ -136,6 +136,9 @@ TEST_P(Bfloat, ConvolutionsAreSumsOfRoundedOperands) {
   }
   const Spatial first{32, 30, 7, 7, 2, 1, 3};
   check_conv(conv(1, 3, 24, 1, first), 1, first);
+  const Spatial deep{5, 6, 1, 1, 1, 1, 0}, window{6, 7, 3, 3, 2, 1, 1};  // more channels than are packed at once
+  check_conv(conv(1, 300, 40, 1, deep), 1, deep);
+  check_conv(conv(1, 300, 40, 1, window), 1, window);
   const Spatial patches{32, 48, 16, 16, 16, 1, 0};
   check_conv(conv(1, 3, 40, 1, patches), 1, patches);
 }
