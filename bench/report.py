@@ -296,7 +296,7 @@ class Report:
     def origin(self):
         if self.is_int8():
             return ("Skeletons have noise for weights (`scripts/fetch_models.py skeletons8 embeddings`); EfficientNet-Lite0, BERT-base and "
-                    "the decoder are quantized by ONNX Runtime's tool (`bench/models/quantized.py`). Texts: 128 tokens; gpt_kv: one step "
+                    "the decoder are quantized by ONNX Runtime's tool, those named _evener by Evener's (`bench/models/quantized.py`). Texts: 128 tokens; gpt_kv: one step "
                     "after 64. Outputs are compared by their cosine.")
         return ("Trained models (`bench/models/zoo.py`, fetched by `scripts/fetch_models.py ocr photo more faces web people`) have pieces of real pictures and "
                 "recordings for inputs, as their tests do; those of `scripts/fetch_models.py minilm skeletons`, whose weights are noise "
