@@ -199,7 +199,7 @@ TEST_F(ProductsTest, ARuleThatRequiresHoldsForOperatorsThatTheLibraryLacks) {
   }
 }
 
-// Of the two kernels, whichever it is, the choice stays: the same bits, run after run and plan after plan.
+// Whichever of the two kernels is chosen, the choice stays: the same bits, run after run and plan after plan.
 TEST_F(WithOpenBlas, MeasuredChoicesStay) {
   Session session(load(make_runtime(), network()), asks(Products::kMeasured));
   ASSERT_NE(placed(session, "first").rival, nullptr);

@@ -247,7 +247,7 @@ struct Worker : Stage {
   const void* weight;
   const float* bias;
   const std::uint8_t* residual;  // of all images
-  // Of the cascade's own input, of the residual and of the output: stored as bfloat16, not float32.
+  // Whether the cascade's own input, the residual and the output are stored as bfloat16.
   bool reads_16bit, residual_is_16bit, writes_16bit;
   std::int64_t width, channels, in_channels;
   bool is_last;
@@ -425,20 +425,7 @@ class Runner {
       auto* const rounded = reinterpret_cast<std::uint16_t*>(static_cast<std::uint8_t*>(args_.thread_scratch) + s_.rounded_at);
       t.a = rounded;
       t.lda = t.padded;
-      const bool together = pitch == k && t.padded == k;  // one long row
-      const std::int64_t runs = together ? 1 : rows, length = together ? rows * k : k;
-      for (std::int64_t r = 0; r < runs; ++r) {
-        const bool goes_on = by_parts(points_, length, 64, 1, [&](std::int64_t begin, std::int64_t end) {
-          if (w.reads_16bit) {
-            std::copy_n(reinterpret_cast<const std::uint16_t*>(pixels) + r * pitch + begin, end - begin,
-                        rounded + r * t.padded + begin);
-          } else {
-            loops.convert(reinterpret_cast<const float*>(pixels) + r * pitch + begin, end - begin, rounded + r * t.padded + begin);
-          }
-        });
-        if (!goes_on) return;
-        if (!together) std::fill(rounded + r * t.padded + k, rounded + (r + 1) * t.padded, std::uint16_t{0});
-      }
+      if (!copy_bfloat_rows(loops, {pixels, w.reads_16bit, pitch, rows, k}, t.padded, rounded, points_)) return;
     }
     t.lines = 1;
     t.width = rows;

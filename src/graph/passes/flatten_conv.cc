@@ -1,10 +1,9 @@
 // Conv over three spatial axes whose window has one tap along some of them becomes one over two, which has faster kernels: with one
 // tap along the first axis ((2+1)D networks, 1 x 3 x 3) its positions are images of a batch, between two transpositions; with one
 // tap along the other two (3 x 1 x 1) these are one axis.
-#include <cstring>
-
 #include "graph/edit.h"
 #include "graph/passes/match.h"
+#include "graph/passes/quantization.h"
 #include "graph/passes/rewrites.h"
 #include "ops/conv.h"
 
@@ -91,12 +90,7 @@ class Flattener {
                   edit_.node(n).epilogue);
   }
 
-  ValueId ints(const Ints& values) {
-    void* bytes = nullptr;
-    const WeightPtr weight = make_weight({DType::kInt64, Shape{static_cast<std::int64_t>(values.size())}}, context_.ledger, &bytes);
-    std::memcpy(bytes, values.data(), values.size() * sizeof(std::int64_t));
-    return edit_.add_constant("shape", weight);
-  }
+  ValueId ints(const Ints& values) { return add_vector(edit_, context_, "shape", values); }
 
   GraphEditor edit_;
   Matcher match_;

@@ -100,24 +100,6 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// The padding of k is 0 by a weight that is 0.
-void copy_rows(const simd_bfloat_gemm::Loops& loops, const KernelArgs& args, const PackedGemmState& s, std::int64_t row,
-               std::int64_t rows, std::uint16_t* to, CancelPoints* points) {
-  const bool is_bfloat = args.desc->reads_16bit();
-  for (std::int64_t r = 0; r < rows; ++r, to += s.lda) {
-    const std::int64_t at = (row + r) * s.k;
-    const bool goes_on = by_parts(points, s.k, 64, 1, [&](std::int64_t begin, std::int64_t end) {
-      if (is_bfloat) {
-        std::copy_n(args.in<std::uint16_t>(0) + at + begin, end - begin, to + begin);
-      } else {
-        loops.convert(args.in<float>(0) + at + begin, end - begin, to + begin);
-      }
-    });
-    if (!goes_on) return;
-    std::fill(to + s.k, to + bfloat_padded(loops, s.k), std::uint16_t{0});
-  }
-}
-
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<PackedGemmState>();
   const OpDesc& d = *args.desc;
@@ -134,7 +116,11 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for_each_packed_gemm_tile(
       s.tiling, s.m, s.n, begin, end,
       [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-        if (!s.in_place && copied_row != row) copy_rows(loops, args, s, row, rows, copied, &points);
+        if (!s.in_place && copied_row != row) {
+          const void* const from = d.reads_16bit() ? static_cast<const void*>(args.in<std::uint16_t>(0) + row * s.k)
+                                                   : static_cast<const void*>(args.in<float>(0) + row * s.k);
+          copy_bfloat_rows(loops, {from, d.reads_16bit(), s.k, rows, s.k}, s.lda, copied, &points);
+        }
         if (points.stopped) return false;
         copied_row = row;
         simd_bfloat_gemm::Tile t{};

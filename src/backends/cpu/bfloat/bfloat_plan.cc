@@ -130,6 +130,26 @@ constexpr std::int64_t kRowsBytesLarge = 1344 << 10;
 
 }  // namespace
 
+bool copy_bfloat_rows(const simd_bfloat_gemm::Loops& loops, const BfloatRows& rows, std::int64_t ld, std::uint16_t* to,
+                      CancelPoints* points) {
+  const std::int64_t k = rows.k, padded = bfloat_padded(loops, k);
+  const bool is_one = rows.pitch == k && ld == k && padded == k;  // rows that lie together are one long row
+  const std::int64_t length = is_one ? checked_mul(rows.count, k) : k;
+  for (std::int64_t r = 0; r < (is_one ? 1 : rows.count); ++r, to += ld) {
+    const std::int64_t at = r * rows.pitch;
+    const bool goes_on = by_parts(points, length, 64, 1, [&](std::int64_t begin, std::int64_t end) {
+      if (rows.is_rounded) {
+        std::copy_n(static_cast<const std::uint16_t*>(rows.from) + at + begin, end - begin, to + begin);
+      } else {
+        loops.convert(static_cast<const float*>(rows.from) + at + begin, end - begin, to + begin);
+      }
+    });
+    if (!goes_on) return false;
+    if (!is_one) std::fill(to + k, to + padded, std::uint16_t{0});
+  }
+  return true;
+}
+
 std::int64_t bfloat_pieces(const simd_bfloat_gemm::Loops& loops, const QgemmWork& w) {
   if (w.threads < 2) return 1;
   const double rows = static_cast<double>(w.outer) * std::max(kRowsOfRead, static_cast<double>(w.m));

@@ -38,6 +38,16 @@ void pack_bfloat_columns(const simd_bfloat_gemm::Loops& loops, const BfloatSourc
 void pack_bfloat_rows(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from, std::int64_t begin, std::int64_t end,
                       std::int64_t columns, std::uint16_t* to);
 
+// Rows of A, `pitch` elements apart and each of k floats, or of k elements that are rounded already, become rows `ld` apart, with
+// zeros up to the padded k. False: the run is to stop.
+struct BfloatRows {
+  const void* from;
+  bool is_rounded;
+  std::int64_t pitch, count, k;
+};
+bool copy_bfloat_rows(const simd_bfloat_gemm::Loops& loops, const BfloatRows& rows, std::int64_t ld, std::uint16_t* to,
+                      CancelPoints* points);
+
 // Tiles and pieces as tile_qgemm and qgemm_pieces have them.
 std::int64_t bfloat_pieces(const simd_bfloat_gemm::Loops& loops, const QgemmWork& work);
 PackedGemmTiling tile_bfloat(const simd_bfloat_gemm::Loops& loops, const QgemmWork& work);

@@ -19,8 +19,8 @@ simd_few_channels::Geometry few_channels_geometry(const OpDesc& d);
 // Floats of the lines that a tile copies.
 std::int64_t few_channels_line_floats(const simd_few_channels::Loops& loops, const simd_few_channels::Geometry& g);
 
-// Whether Winograd's F(4 x 4, 3 x 3) in float32 takes a Conv and is faster there than twice as many multiply-adds in the same time,
-// each of which it saves 2.25 to 4 times.
+// Whether Winograd's F(4 x 4, 3 x 3) in float32 takes a Conv and is faster there than a direct convolution whose instructions do
+// twice as many multiply-adds.
 bool winograd_halves(const OpDesc& d);
 
 }  // namespace evn

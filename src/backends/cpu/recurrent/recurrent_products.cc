@@ -125,14 +125,7 @@ void multiply_bfloats(const RecurrentMatrix& b, const std::uint16_t* packed, con
                       CancelPoints* points) {
   const simd_bfloat_gemm::Loops& loops = bfloat_loops(b);
   const std::int64_t padded = bfloat_padded(loops, b.depth), start = 0;
-  for (std::int64_t r = 0; r < p.m; ++r) {
-    std::uint16_t* const to = rows + r * padded;
-    const bool goes_on = by_parts(points, b.depth, 64, 1, [&](std::int64_t begin, std::int64_t end) {
-      loops.convert(p.a + r * p.lda + begin, end - begin, to + begin);
-    });
-    if (!goes_on) return;
-    std::fill(to + b.depth, to + padded, std::uint16_t{0});
-  }
+  if (!copy_bfloat_rows(loops, {p.a, false, p.lda, p.m, b.depth}, padded, rows, points)) return;
   simd_bfloat_gemm::Tile t{};
   t.a = rows;
   t.lines = 1;

@@ -44,7 +44,7 @@ std::vector<T> noise(std::size_t count, unsigned seed) {
   return values;
 }
 
-// Of doubles, and of floats.
+// Matrices of doubles and of floats.
 template <typename T>
 class BlasModuleProducts : public testing::Test {
  protected:
