@@ -63,7 +63,7 @@ def compared(ours, theirs, may_differ=0):
 def kernels_of(events):
     """What a trace says of kernels: [op, kernel, how many steps, ms of a run, share, shapes of the longest], the costliest first.
 
-    Of the runs that a trace has each step's shortest time counts, for others are lengthened by what else the machine does.
+    Each step counts with the shortest time that it has in the trace: longer ones contain what else the machine did.
     """
     steps = {}
     for event in events:
