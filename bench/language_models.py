@@ -39,14 +39,16 @@ def checkpoint(shape, folder):
 
 
 def onnx_file(shape, precision, folder):
-    """The path of an ONNX model with `precision` (int4 or fp32), made in `folder` when it is not there yet."""
+    """The path of an ONNX model with `precision` (int4, int4_fp16 or fp32), made in `folder` when it is not there yet."""
     folder = pathlib.Path(folder)
     to = folder / f"{shape}-{precision}"
     if not (to / "genai_config.json").exists():
         if not (folder / shape / "config.json").exists():
             checkpoint(shape, folder / shape)
-        options = ["int4_accuracy_level=4", "int4_block_size=32"] if precision == "int4" else []
-        words = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", folder / shape, "-o", to, "-p", precision, "-e", "cpu", "-c", folder / "cache"]
+        bits, _, half = precision.partition("_")
+        options = ["int4_accuracy_level=4", "int4_block_size=32"] if bits == "int4" else []
+        words = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", folder / shape, "-o", to, "-p", bits, "-e", "webgpu" if half else "cpu", "-c",
+                 folder / "cache"]  # for GPUs the builder writes float16
         made = subprocess.run([*map(str, words), *(["--extra_options", *options] if options else [])], capture_output=True, text=True,
                               env={**os.environ, "HF_HUB_OFFLINE": "1"})
         if made.returncode != 0:
@@ -77,7 +79,7 @@ def gguf_file(shape, precision, folder):
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_vocab_size(words)
     writer.add_tokenizer_model("no_vocab")
-    kind = {"fp32": gguf.GGMLQuantizationType.F32, "int4": gguf.GGMLQuantizationType.Q4_0}[precision]
+    kind = {"fp32": gguf.GGMLQuantizationType.F32, "int4": gguf.GGMLQuantizationType.Q4_0}[precision.partition("_")[0]]
     random = numpy.random.default_rng(7)
 
     def add(name, *dims):

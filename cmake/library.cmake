@@ -14,6 +14,15 @@ if(NOT CMAKE_CROSSCOMPILING)
   find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 endif()
 
+# Link-time optimization of the folders, by gcc, where GNU ld packs relocations (below). Their object files have code as well
+# (-ffat-lto-objects), from which all but the library is linked as ever; the clusters of the CPU's kernels have code alone.
+set(EVN_LTO_FLAGS "")
+if(EVN_LTO AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo)$" AND NOT EVN_SANITIZED
+   AND NOT CMAKE_CROSSCOMPILING)
+  set(EVN_LTO_FLAGS -flto -ffat-lto-objects)
+  add_link_options($<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,evener>>:-fno-lto>)
+endif()
+
 # Compiled for size (decision 0024): the loops of the CPU's kernels are in clusters of their own, and those files that spend their time in
 # loops or work for each run and each new shape have -O2.
 set(EVN_FAST_FOLDERS memory)
@@ -62,6 +71,7 @@ function(evn_folder name dir)
     return()
   endif()
   add_library(evn_${name} STATIC ${sources})
+  target_compile_options(evn_${name} PRIVATE ${EVN_LTO_FLAGS})
   if(NOT name IN_LIST EVN_FAST_FOLDERS)
     set(size -Os)
     if(name IN_LIST EVN_SMALL_FOLDERS)
@@ -126,9 +136,9 @@ if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
   target_link_options(evener PRIVATE
     -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections -Wl,--no-undefined
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
-  # What makes the library smaller, best first: lld of LLVM 15 or later, which folds equal functions and packs relative relocations as
-  # bitmaps, where the C library here reads them (then the library needs glibc 2.36 where it is used); GNU ld, which packs them alone;
-  # gold, which folds functions alone. -O2: strings that end another one are not kept twice.
+  # What makes the library smaller, best first: link-time optimization and GNU ld, which packs relative relocations as bitmaps, where the
+  # C library here reads them (then the library needs glibc 2.36 where it is used); lld of LLVM 15 or later, which folds equal functions
+  # and packs relocations; GNU ld without optimization; gold, which folds functions alone. -O2: strings that end another one are not kept twice.
   # --icf=all folds functions whose address is taken too: no code may tell functions or constants apart by their addresses alone.
   include(CheckLinkerFlag)
   include(CheckCXXSourceRuns)
@@ -149,7 +159,9 @@ if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
   endif()
   evn_check_packing(EVN_PACKS_RELOCATIONS)
   check_linker_flag(CXX "-fuse-ld=gold;-Wl,--icf=safe,-O2" EVN_HAS_FOLDING)
-  if(EVN_LLD_PACKS_RELOCATIONS)
+  if(EVN_LTO_FLAGS AND EVN_PACKS_RELOCATIONS)
+    target_link_options(evener PRIVATE -flto=auto ${EVN_NO_IPA_VRP} -Wl,-z,pack-relative-relocs,-O2)
+  elseif(EVN_LLD_PACKS_RELOCATIONS)
     target_link_options(evener PRIVATE ${lld} -Wl,-z,pack-relative-relocs,-O2)
   elseif(EVN_PACKS_RELOCATIONS)
     target_link_options(evener PRIVATE -Wl,-z,pack-relative-relocs,-O2)

@@ -211,7 +211,8 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     for (const auto& d : options.dims)
       dims.push_back({d.first.c_str(), d.second.data(), static_cast<std::uint32_t>(d.second.size()), 0});
     evn_state_options o = EVN_STATE_OPTIONS_INIT;
-    o.flags = options.on_demand ? EVN_STATE_ON_DEMAND : 0;
+    o.flags = (options.on_demand ? EVN_STATE_ON_DEMAND : 0u) | (options.float16 ? EVN_STATE_FLOAT16 : 0u) |
+              (options.int8 ? EVN_STATE_INT8 : 0u);
     o.dims = dims.data();
     o.dim_count = static_cast<std::uint32_t>(dims.size());
     State made;

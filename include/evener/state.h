@@ -28,8 +28,14 @@ typedef struct evn_state_pair {
 
 /* Flags of evn_state_options. */
 enum {
-  EVN_STATE_ON_DEMAND = 1 /* memory for positions is taken page by page as the state grows, and not all at once when it is made;
-                             then a run can fail with EVN_ERROR_OUT_OF_MEMORY */
+  EVN_STATE_ON_DEMAND = 1, /* memory for positions is taken page by page as the state grows, and not all at once when it is made;
+                              then a run can fail with EVN_ERROR_OUT_OF_MEMORY */
+  EVN_STATE_FLOAT16 = 2,   /* pages of float32 values store float16: half the memory, and faster where attention waits for it. A row is
+                              rounded when it is stored: attention reads what the same run adds rounded where a Concat appends it, and
+                              unrounded from GroupQueryAttention. Infinite beyond 65504 */
+  EVN_STATE_INT8 = 4       /* pages of float32, float16 and bfloat16 values store 8 bits: each row of the innermost axis as whole
+                              numbers from -127 to 127 times a scale, its largest magnitude / 127. A row with a value that is not
+                              finite becomes NaN. Not together with EVN_STATE_FLOAT16 */
 };
 
 /* How a state is made. @since 0.2 */
@@ -51,6 +57,7 @@ EVN_API void evn_state_options_init(evn_state_options *options, uint32_t struct_
 /* Makes a state, with zeros in pairs without a capacity and no positions in those with one.
  * Where a pair with a capacity is appended to on the CPU (Concat of the input and what is new, or GroupQueryAttention's past and
  * present), its positions lie in pages that never move: a run writes what is new, and attention reads the pages where they lie.
+ * Pages of float16 and bfloat16 values are read and written as they are also where the model computes in float32 between them.
  * Other pairs are tensors on the device that makes them: two that are swapped after each run (double-buffered) where dims stay the
  * same, else the one that the latest run made. evn_state_describe says which it is, and why.
  *   pairs    pair_count of them; copied

@@ -19,6 +19,7 @@ struct StatePair {
 struct StateOptions {
   std::map<std::string, std::vector<std::int64_t>> dims;  // of inputs whose dims the model leaves open; 0 for the axis that grows
   bool on_demand = false;                                 // memory is taken as the state grows
+  bool float16 = false, int8 = false;                     // EVN_STATE_FLOAT16, EVN_STATE_INT8
 };
 
 // What one stream keeps from run to run: RunOptions::state. Its inputs are given as empty Tensors, and its outputs come so.

@@ -12,13 +12,16 @@ using namespace evn;
 StateRequest request_of(const evn_state_pair* pairs, uint32_t pair_count, const evn_state_options* options) {
   static constexpr evn_state_options defaults = EVN_STATE_OPTIONS_INIT;
   const evn_state_options o = read_options(options, defaults, sizeof(evn_state_options));
-  if ((o.flags & ~static_cast<uint32_t>(EVN_STATE_ON_DEMAND)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
+  constexpr uint32_t kNarrow = EVN_STATE_FLOAT16 | EVN_STATE_INT8, kFlags = EVN_STATE_ON_DEMAND | kNarrow;
+  if ((o.flags & ~kFlags) != 0 || (o.flags & kNarrow) == kNarrow) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
   require(pairs != nullptr || pair_count == 0, "pairs");
   if (pair_count == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "pair_count is 0");
   require(o.dims != nullptr || o.dim_count == 0, "dims");
   StateRequest request;
   request.on_demand = (o.flags & EVN_STATE_ON_DEMAND) != 0;
+  if ((o.flags & EVN_STATE_FLOAT16) != 0) request.format = RowFormat::kFloat16;
+  if ((o.flags & EVN_STATE_INT8) != 0) request.format = RowFormat::kInt8;
   for (uint32_t i = 0; i < pair_count; ++i) {
     require(pairs[i].output != nullptr, "the output of a pair");
     require(pairs[i].input != nullptr, "the input of a pair");

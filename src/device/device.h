@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "device/cascade.h"
+#include "device/paged.h"
 #include "device/step_trace.h"
 #include "memory/pool.h"
 
@@ -156,6 +157,8 @@ class Device : public Backing {
   // Writes a value in another layout: one input, one output, no node. nullptr: the device has plain values only, and no kernel of
   // it asks for others.
   virtual const Kernel* relayout_kernel() const { return nullptr; }
+  // Of the host, for pages in 16 and 8 bits.
+  virtual const RowLoops* row_loops() const { return nullptr; }
 
   // How nodes that follow each other run as a cascade. nullptr: each is a step of its own.
   virtual const Cascades* cascades() const { return nullptr; }

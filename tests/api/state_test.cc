@@ -419,7 +419,7 @@ TEST_F(StateTest, MisuseIsAStatus) {
   o.dim_count = 1;
   EXPECT_EQ(evn_state_create(session, pairs(), 3, &o, &made, &error), EVN_ERROR_INVALID_ARGUMENT);
   o.dim_count = 0;
-  o.flags = 4;
+  o.flags = 8;
   EXPECT_EQ(evn_state_create(session, pairs(), 3, &o, &made, &error), EVN_ERROR_INVALID_ARGUMENT);
   state = create();
   int64_t length = 0;

@@ -235,14 +235,15 @@ class Session(Object):
         except IndexError:  # the first run, or as many at a time as never before
             return _call.Call(self.inputs, self.outputs)
 
-    def state(self, pairs, dims=None, on_demand=False):
+    def state(self, pairs, dims=None, on_demand=False, caches=None):
         """A State of this session, for one stream: run(..., state=) hands outputs on to the next run's inputs.
 
         pairs      (output, input) where the dims stay the same, or (output, input, capacity) of a cache that grows to so many positions
         dims       {input: dims} where the model leaves them open and the graph does not tell those of the output; 0 for the axis that grows
         on_demand  memory for positions is taken as they come, and not all at once now
+        caches     "float16" or "int8": caches of floating-point numbers that are appended to store so many bits (EVN_STATE_FLOAT16, EVN_STATE_INT8)
         """
-        return _state.State(self, pairs, dims or {}, on_demand)
+        return _state.State(self, pairs, dims or {}, on_demand, caches)
 
     def _give(self, call, inputs, state=None):
         if state is not None:

@@ -6,6 +6,8 @@ from . import _raw
 from ._library import c_text, check, library, new_error, read_text, sized
 from ._object import Object
 
+_CACHES = {None: 0, "float16": _raw.EVN_STATE_FLOAT16, "int8": _raw.EVN_STATE_INT8}
+
 
 class State(Object):
     """What one stream keeps from run to run; made by Session.state(), used by run(..., state=), submit and run_async.
@@ -15,14 +17,16 @@ class State(Object):
 
     _release = "evn_state_release"
 
-    def __init__(self, session, pairs, dims, on_demand):
+    def __init__(self, session, pairs, dims, on_demand, caches):
+        if caches not in _CACHES:
+            raise ValueError(f"caches is {caches!r}: None, \"float16\" or \"int8\"")
         lib, handle, error = library(), _raw.evn_state(), new_error()
         made = [tuple(pair) + (0,) * (3 - len(tuple(pair))) for pair in pairs]
         items = (_raw.evn_state_pair * len(made))()
         for item, (output, given, capacity) in zip(items, made):
             item.output, item.input, item.capacity = c_text(output), c_text(given), capacity
         options = sized(_raw.evn_state_options)
-        options.flags = _raw.EVN_STATE_ON_DEMAND if on_demand else 0
+        options.flags = (_raw.EVN_STATE_ON_DEMAND if on_demand else 0) | _CACHES[caches]
         shapes = (_raw.evn_input_shape * len(dims))()
         for shape, (name, values) in zip(shapes, dims.items()):
             shape.name, shape.dims, shape.rank = c_text(name), (ctypes.c_int64 * len(values))(*values), len(values)

@@ -10,6 +10,7 @@
 #include <cpuid.h>
 #endif
 
+#include "backends/cpu/attention/attention_loops.h"
 #include "backends/cpu/cascade.h"
 #include "backends/cpu/float_mode.h"
 #include "backends/cpu/gemm/blas.h"
@@ -135,6 +136,7 @@ class CpuDevice final : public Device {
   }
 
   const Kernel* relayout_kernel() const override { return &cpu_relayout_kernel; }
+  const RowLoops* row_loops() const override { return &simd_attention::loops(cpu_isa()).rows; }
   const Cascades* cascades() const override { return &cpu_cascades; }
 
   const Kernel* reference_kernel(const OpDesc& desc) const override {

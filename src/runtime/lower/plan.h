@@ -97,6 +97,7 @@ struct PlanStep {
 // Which rows of a paged value a step writes or reads: PlanStep::plan's state.
 struct PagedRows {
   std::int64_t first = 0, count = 0;
+  DType dtype = DType::kUndefined;  // in plain order
 };
 
 // A tensor of the caller's, not of the host, that the plan copies because it is wanted on, or made by, another device.

@@ -89,7 +89,7 @@ void PlanRoots::add_append(ValueId v, std::int32_t paged, std::int64_t first) {
   PlanStep step;
   step.kind = PlanStep::Kind::kAppend;
   step.value = v;
-  step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis]};
+  step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis], s_.descs[v].dtype};
   step.wait_slots = s_.roots[from].pending_slots;
   step.buffers = add_buffer(from);
   add_buffer(paged);
@@ -101,7 +101,7 @@ void PlanRoots::add_extend(ValueId v, std::int32_t paged, std::int64_t first) {
   PlanStep step;
   step.kind = PlanStep::Kind::kExtend;
   step.value = v;
-  step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis] - first};
+  step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis] - first, s_.descs[v].dtype};
   step.buffers = add_buffer(-1);
   add_buffer(paged);
   s_.other_steps.push_back(now());
@@ -115,7 +115,7 @@ std::int32_t PlanRoots::gather(ValueId v, std::int32_t paged) {
   PlanStep step;
   step.kind = PlanStep::Kind::kGather;
   step.value = v;
-  step.plan.state<PagedRows>() = {0, s_.descs[v].shape[s_.roots[paged].paged_axis]};
+  step.plan.state<PagedRows>() = {0, s_.descs[v].shape[s_.roots[paged].paged_axis], s_.descs[v].dtype};
   step.buffers = add_buffer(to);
   add_buffer(paged);
   s_.other_steps.push_back(now());

@@ -279,9 +279,10 @@ class Replanner : PlanArenas {
     const PlanRoot& paged = s_.roots[s_.buffer_roots[step->buffers + 1]];
     const auto rows = [&](ValueId v) { return s_.descs[v].shape[paged.paged_axis]; };
     const std::int64_t past = rows(graph_.inputs[static_cast<std::size_t>(paged.index)]);
-    if (step->kind == PlanStep::Kind::kGather) step->plan.state<PagedRows>() = {0, rows(step->value)};
-    if (step->kind == PlanStep::Kind::kAppend) step->plan.state<PagedRows>() = {past, rows(step->value)};
-    if (step->kind == PlanStep::Kind::kExtend) step->plan.state<PagedRows>() = {past, rows(step->value) - past};
+    const DType dtype = s_.descs[step->value].dtype;
+    if (step->kind == PlanStep::Kind::kGather) step->plan.state<PagedRows>() = {0, rows(step->value), dtype};
+    if (step->kind == PlanStep::Kind::kAppend) step->plan.state<PagedRows>() = {past, rows(step->value), dtype};
+    if (step->kind == PlanStep::Kind::kExtend) step->plan.state<PagedRows>() = {past, rows(step->value) - past, dtype};
   }
 
   void update_other(PlanStep* step) {

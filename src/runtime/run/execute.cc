@@ -143,9 +143,9 @@ void Execution::run_paged(const PlanStep& step) {
   void* const plain = buffers_[step.buffers].address();
   PagedCache& cache = static_cast<PagedCache&>(*static_cast<PageTable*>(buffers_[step.buffers + 1].memory));
   used_ |= 1u;
-  if (step.kind == PlanStep::Kind::kGather) return cache.gather(rows.first, rows.count, plain);
+  if (step.kind == PlanStep::Kind::kGather) return cache.gather(rows.first, rows.count, rows.dtype, plain);
   cache.extend(rows.first, rows.count);
-  if (step.kind == PlanStep::Kind::kAppend) cache.write(rows.first, rows.count, plain);
+  if (step.kind == PlanStep::Kind::kAppend) cache.write(rows.first, rows.count, rows.dtype, plain);
 }
 
 // A run that may end before the device does: who gave the runtime value may not keep its bytes.

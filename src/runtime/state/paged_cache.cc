@@ -25,13 +25,56 @@ int shift_for(std::int64_t row_bytes, std::int64_t capacity) {
   return shift;
 }
 
+std::int64_t bytes_of_row(std::int64_t elements, DType dtype, RowFormat format) {
+  if (format == RowFormat::kInt8) return checked_add<std::int64_t>(elements, sizeof(float));
+  return checked_mul(elements, static_cast<std::int64_t>(format == RowFormat::kPlain ? dtype_size(dtype) : sizeof(std::uint16_t)));
+}
+
+// The format whose rows are those of the dtype.
+RowFormat format_of(DType dtype) {
+  return dtype == DType::kFloat16 ? RowFormat::kFloat16 : dtype == DType::kBfloat16 ? RowFormat::kBfloat16 : RowFormat::kPlain;
+}
+
+// Converts rows of `elements` elements that lie `step` bytes apart, or back.
+class RowConverter {
+ public:
+  RowConverter(const RowLoops& loops, RowFormat format, DType dtype, std::int64_t elements)
+      : loops_(loops),
+        format_(format),
+        plain_(format_of(dtype)),
+        elements_(elements),
+        row_(static_cast<std::size_t>(checked_add(elements, kRowRoom))) {}
+
+  void store(const char* plain, char* row) { convert(plain_, plain, format_, row); }
+  void load(const char* row, char* plain) { convert(format_, row, plain_, plain); }
+
+ private:
+  void convert(RowFormat from_format, const char* from, RowFormat to_format, char* to) {
+    cancellation_point();
+    if (from_format == RowFormat::kPlain) {
+      std::memcpy(row_.data(), from, static_cast<std::size_t>(elements_) * sizeof(float));
+    } else {
+      loops_.widen(from_format, from, elements_, row_.data());
+    }
+    loops_.store(to_format, row_.data(), elements_, to);
+  }
+
+  const RowLoops& loops_;
+  const RowFormat format_, plain_;
+  const std::int64_t elements_;
+  std::vector<float> row_;
+};
+
 }  // namespace
 
-PagedCache::PagedCache(Device& device, std::int64_t outer_count, std::int64_t bytes_of_row, std::int64_t capacity)
+PagedCache::PagedCache(Device& device, std::int64_t outer_count, std::int64_t elements_of_row, DType dtype, RowFormat row_format,
+                       std::int64_t capacity)
     : device_(device), capacity_(capacity) {
-  const std::int64_t all = checked_mul(outer_count, bytes_of_row);
+  row_bytes = bytes_of_row(elements_of_row, dtype, row_format);
+  const std::int64_t all = checked_mul(outer_count, row_bytes);
   outer = outer_count;
-  row_bytes = bytes_of_row;
+  row_elements = elements_of_row;
+  format = row_format;
   shift = shift_for(all, capacity);
   page_size_ = static_cast<std::size_t>(checked_mul(all, page_rows()));
   (void)checked_mul(all, checked_add(capacity, page_rows()));
@@ -113,19 +156,39 @@ void PagedCache::each_part(std::int64_t first, std::int64_t count, F&& f) const 
   }
 }
 
-void PagedCache::write(std::int64_t first, std::int64_t count, const void* from) {
-  each_part(first, count, [&](std::int64_t r, std::int64_t n) {
-    for (std::int64_t o = 0; o < outer; ++o)
-      move_in_pieces(row(o, r), static_cast<const char*>(from) + (o * count + (r - first)) * row_bytes,
-                     static_cast<std::uint64_t>(n * row_bytes));
-  });
+// Whether values of `dtype` are other bytes in pages.
+bool PagedCache::converts(DType dtype) const { return format != RowFormat::kPlain && format != format_of(dtype); }
+
+void PagedCache::write(std::int64_t first, std::int64_t count, DType dtype, const void* from) {
+  const char* const rows = static_cast<const char*>(from);
+  if (!converts(dtype)) {
+    return each_part(first, count, [&](std::int64_t r, std::int64_t n) {
+      for (std::int64_t o = 0; o < outer; ++o)
+        move_in_pieces(row(o, r), rows + (o * count + (r - first)) * row_bytes, static_cast<std::uint64_t>(n * row_bytes));
+    });
+  }
+  RowConverter converter(*device_.row_loops(), format, dtype, row_elements);
+  const std::int64_t bytes = row_elements * static_cast<std::int64_t>(dtype_size(dtype));
+  for (std::int64_t i = 0; i < outer * count; ++i) converter.store(rows + i * bytes, row(i / count, first + i % count));
 }
 
-void PagedCache::gather(std::int64_t first, std::int64_t count, void* to) const {
-  each_part(first, count, [&](std::int64_t r, std::int64_t n) {
+void PagedCache::gather(std::int64_t first, std::int64_t count, DType dtype, void* to) const {
+  char* const rows = static_cast<char*>(to);
+  if (!converts(dtype)) {
+    return each_part(first, count, [&](std::int64_t r, std::int64_t n) {
+      for (std::int64_t o = 0; o < outer; ++o)
+        move_in_pieces(rows + (o * count + (r - first)) * row_bytes, row(o, r), static_cast<std::uint64_t>(n * row_bytes));
+    });
+  }
+  RowConverter converter(*device_.row_loops(), format, dtype, row_elements);
+  const std::int64_t bytes = row_elements * static_cast<std::int64_t>(dtype_size(dtype));
+  for (std::int64_t i = 0; i < outer * count; ++i) converter.load(row(i / count, first + i % count), rows + i * bytes);
+}
+
+void PagedCache::save(std::int64_t rows, void* to) const {
+  each_part(0, rows, [&](std::int64_t r, std::int64_t n) {
     for (std::int64_t o = 0; o < outer; ++o)
-      move_in_pieces(static_cast<char*>(to) + (o * count + (r - first)) * row_bytes, row(o, r),
-                     static_cast<std::uint64_t>(n * row_bytes));
+      move_in_pieces(static_cast<char*>(to) + (o * rows + r) * row_bytes, row(o, r), static_cast<std::uint64_t>(n * row_bytes));
   });
 }
 

@@ -30,9 +30,10 @@ class CachePage {
 // As what runs see of it (kernels as a PageTable), which is the first thing in it. Used by one thread at a time.
 class PagedCache : public PageTable {
  public:
-  // Holds `outer` times up to `capacity` rows on the CPU device, which must outlive it; as yet without pages. Throws
-  // EVN_ERROR_LIMIT (sizes).
-  PagedCache(Device& device, std::int64_t outer_count, std::int64_t bytes_of_row, std::int64_t capacity);
+  // Holds `outer` times up to `capacity` rows, each of so many elements of `dtype` and stored as `row_format`, on the CPU device,
+  // which must outlive it; as yet without pages. Throws EVN_ERROR_LIMIT (sizes).
+  PagedCache(Device& device, std::int64_t outer_count, std::int64_t elements_of_row, DType dtype, RowFormat row_format,
+             std::int64_t capacity);
   ~PagedCache();
   PagedCache(const PagedCache&) = delete;
   PagedCache& operator=(const PagedCache&) = delete;
@@ -47,11 +48,16 @@ class PagedCache : public PageTable {
   // Makes rows [first, first + count), behind which there are none, ready to be written. Throws EVN_ERROR_LIMIT where these are
   // more than the capacity, EVN_ERROR_OUT_OF_MEMORY.
   void extend(std::int64_t first, std::int64_t count);
-  // Writes such rows from [outer][count], and reads rows.
-  void write(std::int64_t first, std::int64_t count, const void* from);
-  void gather(std::int64_t first, std::int64_t count, void* to) const;
+  // Writes such rows from [outer][count] of `dtype`, and reads rows. Where they are stored otherwise, `dtype` is float32 or
+  // float16.
+  void write(std::int64_t first, std::int64_t count, DType dtype, const void* from);
+  void gather(std::int64_t first, std::int64_t count, DType dtype, void* to) const;
 
-  // Sees to it that the pages of the first `rows` rows are this cache's alone, as they are; then replace() writes these rows.
+  // The first `rows` rows as they are stored, [outer][rows].
+  std::size_t stored_bytes(std::int64_t rows) const { return static_cast<std::size_t>(outer * row_bytes * rows); }
+  void save(std::int64_t rows, void* to) const;
+  // Sees to it that the pages of the first `rows` rows are this cache's alone, as they are; then replace() writes these rows, as
+  // they are stored.
   void own(std::int64_t rows);
   void replace(std::int64_t rows, const void* from) noexcept;
 
@@ -64,6 +70,7 @@ class PagedCache : public PageTable {
   std::size_t bytes() const { return owned_.size() * page_size_; }
 
  private:
+  bool converts(DType dtype) const;
   template <typename F>
   void each_part(std::int64_t first, std::int64_t count, F&& f) const;
   void own_page(std::size_t index, std::int64_t rows);

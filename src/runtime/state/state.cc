@@ -45,6 +45,14 @@ std::uint8_t slot_of(const CompiledGraph& c, ValueId output, ValueId input) {
   return static_cast<std::uint8_t>(made);
 }
 
+// What pages of a dtype store where `wanted` is asked for.
+RowFormat format_for(DType dtype, RowFormat wanted) {
+  const RowFormat own = dtype == DType::kFloat16 ? RowFormat::kFloat16 : RowFormat::kBfloat16;
+  if (dtype == DType::kFloat32) return wanted;
+  if (dtype != DType::kFloat16 && dtype != DType::kBfloat16) return RowFormat::kPlain;
+  return wanted == RowFormat::kInt8 ? wanted : own;
+}
+
 }  // namespace
 
 std::size_t State::Pair::bytes() const {
@@ -83,6 +91,7 @@ State::State(const State& from, Empty)
     made.capacity = p.capacity;
     made.axis = p.axis;
     made.storage = p.storage;
+    made.format = p.format;
     made.reason = p.reason;
     made.slot = p.slot;
     made.first = p.first;
@@ -141,6 +150,7 @@ void State::add_pair(const StatePairRequest& request, const StateRequest& all) {
     if (p.axis >= 0) p.reason = "runs append to it";
     if (p.axis < 0) p.axis = growing_axis(p, all);
   }
+  if (p.storage == Storage::kPages) p.format = format_for(in.dtype, all.format);
   p.slot = p.storage == Storage::kPages ? std::uint8_t{0} : slot_of(c, out_id, in_id);
   p.first = {in.dtype, first_shape(p, all)};
   const std::size_t bytes = p.first.size_bytes();
@@ -225,9 +235,8 @@ TensorPtr State::make_tensor(const Pair& pair, const TensorDesc& desc, bool zero
 void State::allocate(Pair& p, const Pair* from) const {
   if (p.storage == Storage::kPages) {
     const Shape& shape = p.first.shape;
-    const std::int64_t row =
-        checked_mul(shape.elements(p.axis + 1, shape.rank()), static_cast<std::int64_t>(dtype_size(p.first.dtype)));
-    p.cache = std::make_unique<PagedCache>(session_->runtime()->cpu(), shape.elements(0, p.axis), row, p.capacity);
+    p.cache = std::make_unique<PagedCache>(session_->runtime()->cpu(), shape.elements(0, p.axis),
+                                           shape.elements(p.axis + 1, shape.rank()), p.first.dtype, p.format, p.capacity);
     if (from != nullptr) p.cache->fork(*from->cache, from->positions());
     if (!on_demand_) p.cache->add_pages(p.capacity);
     return;

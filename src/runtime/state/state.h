@@ -29,6 +29,7 @@ struct StateRequest {
   std::vector<StatePairRequest> pairs;
   std::vector<Dims> dims;  // of inputs whose dims the model leaves open
   bool on_demand = false;
+  RowFormat format = RowFormat::kPlain;  // of pages, of numbers that it can hold
 };
 
 class State {
@@ -43,16 +44,19 @@ class State {
     std::int64_t capacity = 0;
     int axis = -1;  // on which it grows; -1: it does not
     Storage storage = Storage::kDoubleBuffered;
-    const char* reason = "";            // why it is stored so
-    std::uint8_t slot = 0;              // of the session's devices, where its tensors lie
-    TensorDesc first;                   // as it begins
-    TensorDesc desc;                    // as it is now
-    std::unique_ptr<PagedCache> cache;  // kPages
-    TensorPtr current, spare;           // else; `spare` kDoubleBuffered alone
-    std::size_t counted = 0;            // of its bytes, among the session's
+    RowFormat format = RowFormat::kPlain;  // kPages
+    const char* reason = "";               // why it is stored so
+    std::uint8_t slot = 0;                 // of the session's devices, where its tensors lie
+    TensorDesc first;                      // as it begins
+    TensorDesc desc;                       // as it is now
+    std::unique_ptr<PagedCache> cache;     // kPages
+    TensorPtr current, spare;              // else; `spare` kDoubleBuffered alone
+    std::size_t counted = 0;               // of its bytes, among the session's
 
     std::int64_t positions() const { return axis >= 0 ? desc.shape[axis] : 0; }
     std::size_t bytes() const;
+    // Of what save() writes of it.
+    std::size_t saved_bytes() const { return cache != nullptr ? cache->stored_bytes(positions()) : desc.size_bytes(); }
   };
 
   State(std::shared_ptr<Session> session, const StateRequest& request);

@@ -22,18 +22,24 @@ struct Header {
 };
 
 struct PairHeader {
-  std::int32_t dtype = 0;
+  std::int32_t dtype = 0;  // and the RowFormat of pages, times kFormat
   std::int32_t rank = 0;
   std::int64_t dims[kMaxRank] = {};
   std::uint64_t bytes = 0;
 };
 
-PairHeader header_of(const TensorDesc& desc) {
+constexpr std::int32_t kFormat = 1 << 16;
+
+std::int32_t type_of(const State::Pair& p) {
+  return static_cast<std::int32_t>(p.first.dtype) + kFormat * static_cast<std::int32_t>(p.format);
+}
+
+PairHeader header_of(const State::Pair& p) {
   PairHeader h;
-  h.dtype = static_cast<std::int32_t>(desc.dtype);
-  h.rank = desc.shape.rank();
-  for (int i = 0; i < desc.shape.rank(); ++i) h.dims[i] = desc.shape[i];
-  h.bytes = desc.size_bytes();
+  h.dtype = type_of(p);
+  h.rank = p.desc.shape.rank();
+  for (int i = 0; i < h.rank; ++i) h.dims[i] = p.desc.shape[i];
+  h.bytes = p.saved_bytes();
   return h;
 }
 
@@ -51,23 +57,28 @@ const char* name_of(State::Storage storage) {
   return storage == State::Storage::kPages ? "pages" : storage == State::Storage::kDoubleBuffered ? "double_buffered" : "tensor";
 }
 
+const char* stored_as(const State::Pair& p) {
+  const DType dtypes[] = {p.first.dtype, DType::kFloat16, DType::kBfloat16, DType::kInt8};  // by RowFormat
+  return dtype_name(dtypes[static_cast<int>(p.format)]);
+}
+
 }  // namespace
 
 std::size_t State::saved_size() const {
   std::size_t size = sizeof(Header);
-  for (const Pair& p : pairs_) size = checked_add(size, checked_add(sizeof(PairHeader), p.desc.size_bytes()));
+  for (const Pair& p : pairs_) size = checked_add(size, checked_add(sizeof(PairHeader), p.saved_bytes()));
   return size;
 }
 
 void State::save(std::span<unsigned char> bytes) const {
   std::size_t at = sizeof(Header);
   for (const Pair& p : pairs_) {
-    const PairHeader h = header_of(p.desc);
+    const PairHeader h = header_of(p);
     std::memcpy(bytes.data() + at, &h, sizeof h);
     at += sizeof h;
     if (h.bytes == 0) continue;
     if (p.cache != nullptr) {
-      p.cache->gather(0, p.positions(), bytes.data() + at);
+      p.cache->save(p.positions(), bytes.data() + at);
     } else {
       std::memcpy(bytes.data() + at, host_copy(p)->buffer().address(), h.bytes);
     }
@@ -102,7 +113,7 @@ void State::restore(std::span<const unsigned char> bytes) {
     std::memcpy(&h, bytes.data() + at, sizeof h);
     at += sizeof h;
     TensorDesc desc = p.first;
-    if (h.dtype != static_cast<std::int32_t>(desc.dtype) || h.rank != desc.shape.rank()) refuse("a pair has another type");
+    if (h.dtype != type_of(p) || h.rank != desc.shape.rank()) refuse("a pair has another type, or its pages do");
     for (int i = 0; i < h.rank; ++i) {
       if (h.dims[i] < 0 || (i != p.axis && h.dims[i] != desc.shape[i])) refuse("a pair has other dims");
       desc.shape[i] = h.dims[i];
@@ -111,7 +122,8 @@ void State::restore(std::span<const unsigned char> bytes) {
       fail(EVN_ERROR_LIMIT, "the saved state has %lld positions, this one has room for %lld",
            static_cast<long long>(h.dims[p.axis]), static_cast<long long>(p.capacity));
     }
-    if (h.bytes != desc.size_bytes() || bytes.size() - at < h.bytes) refuse("a pair has another size");
+    const std::size_t wanted = p.cache != nullptr ? p.cache->stored_bytes(desc.shape[p.axis]) : desc.size_bytes();
+    if (h.bytes != wanted || bytes.size() - at < h.bytes) refuse("a pair has another size");
     parts.push_back({desc, bytes.data() + at, nullptr});
     at += h.bytes;
   }
@@ -167,6 +179,7 @@ std::string State::describe(evn_format format) const {
       json.field("bytes", static_cast<std::uint64_t>(p.counted));
       json.field("pages", static_cast<std::uint64_t>(pages));
       json.field("storage", name_of(p.storage));
+      json.field("stored", stored_as(p));
       json.field("reason", p.reason);
       json.end_object();
       continue;
@@ -174,6 +187,7 @@ std::string State::describe(evn_format format) const {
     text += output + " -> " + input + ": " + dtype_name(p.desc.dtype) + p.desc.shape.to_string();
     if (p.axis >= 0) text += ", " + std::to_string(p.positions()) + " of " + std::to_string(p.capacity) + " positions";
     text += ", " + std::to_string(p.counted) + " bytes, " + name_of(p.storage);
+    if (p.format != RowFormat::kPlain) text += std::string(" of ") + stored_as(p);
     if (pages > 0) text += " (" + std::to_string(pages) + ")";
     text += ": " + std::string(p.reason) + "\n";
   }

@@ -235,8 +235,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
 void store_present(const simd_attention::Rows& rows, std::int64_t count, std::int64_t depth, float* to, CancelPoints* points) {
   for (std::int64_t t = 0; t < count; ++t, to += depth) {
     if (stops(points, depth)) return;
-    const float* from = t < rows.past_count ? rows.past + t * rows.past_step : rows.row + (t - rows.past_count) * rows.step;
-    std::copy_n(from, depth, to);
+    std::copy_n(rows.at(t), depth, to);
   }
 }
 
@@ -316,11 +315,8 @@ class Blocks {
   void add_past(std::int64_t b, std::int64_t h, simd_attention::Block* a) const {
     if (s_.past == 0) return;
     const std::int64_t head = b * s_.k.dims[1] + h / s_.group;
-    a->k.past = args_.in<float>(Input::kPastKey) + head * s_.past * s_.depth;
-    a->v.past = args_.in<float>(Input::kPastValue) + head * s_.past * s_.value_depth;
-    a->k.past_count = a->v.past_count = s_.past;
-    a->k.past_step = s_.depth;
-    a->v.past_step = s_.value_depth;
+    a->k.set_past(args_.in<float>(Input::kPastKey) + head * s_.past * s_.depth, s_.past, s_.depth);
+    a->v.set_past(args_.in<float>(Input::kPastValue) + head * s_.past * s_.value_depth, s_.past, s_.value_depth);
   }
 
   // Query i stands at key i + offset and sees from `left` before it to `right` behind it.

@@ -3,75 +3,17 @@
 #include "backends/cpu/attention/attention_loops.h"
 
 #include "backends/cpu/attention/attention_product.h"
-#include "backends/cpu/simd/copy.h"
+#include "backends/cpu/attention/attention_rows.h"
 #include "backends/cpu/simd/lanes.h"
 
 namespace evn::EVN_ISA {
 namespace {
 
-using simd_attention::Block;
 using simd_attention::kFewRows;
-using simd_attention::Rows;
 
 constexpr std::int64_t kAhead = 64;           // rows of keys that are read where they lie come near so early
+constexpr std::int64_t kNarrowAhead = 128;    // rows in 16 or 8 bits
 constexpr std::int64_t kKeysPerPoint = 8192;  // of a row, a multiple of two vectors
-
-inline std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
-inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-
-// ----------------------------------------------------------------------------------------------------- packing --
-
-inline const float* row_of(const Rows& r, std::int64_t t) {
-  if (t >= r.past_count) return r.row + (t - r.past_count) * r.step;
-  if (r.pages == nullptr) return r.past + t * r.past_step;
-  return static_cast<const float*>(r.pages[t >> r.page_shift]) + r.page_first + (t & r.page_mask) * r.past_step;
-}
-
-// Keys [first, first + count) as columns: to[d * columns + key]; what is beyond `count` is 0. `columns` is a whole number of
-// vectors.
-void pack_keys(const Block& b, std::int64_t first, std::int64_t count, float* to, std::int64_t columns) {
-  if (b.k.element_step != 1) {
-    for (std::int64_t d = 0; d < b.depth; ++d) {
-      const float* from = b.k.row + first * b.k.step + d * b.k.element_step;
-      for (std::int64_t j = 0; j < columns; j += kLanes) {
-        const std::int64_t n = smaller(count - j, kLanes);
-        store(to + d * columns + j, n <= 0 ? zero() : load_n(from + j, n));
-      }
-    }
-    return;
-  }
-  for (std::int64_t j = 0; j < columns; j += kLanes) {
-    const float* rows[kLanes];
-    for (int i = 0; i < kLanes; ++i) rows[i] = j + i < count ? row_of(b.k, first + j + i) : nullptr;
-    for (std::int64_t d = 0; d < b.depth; d += kLanes) {
-      const std::int64_t n = smaller(b.depth - d, kLanes);
-      Vec v[kLanes];
-      if (n == kLanes && j + kLanes <= count) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) v[i] = load(rows[i] + d);
-      } else {
-        for (int i = 0; i < kLanes; ++i) v[i] = rows[i] == nullptr ? zero() : load_n(rows[i] + d, n);
-      }
-      transpose(v);
-      for (int i = 0; i < n; ++i) store(to + (d + i) * columns + j, v[i]);
-    }
-  }
-}
-
-// Rows that will be wanted come into the L2 cache meanwhile: it has more requests under way than the L1 cache could have.
-void expect(const Rows& rows, std::int64_t first, std::int64_t count, std::int64_t length) {
-  constexpr std::int64_t kLine = 16;  // floats
-  for (std::int64_t t = first; t < first + count; ++t) {
-    const float* row = row_of(rows, t);
-    for (std::int64_t d = 0; d < length; d += kLine) __builtin_prefetch(row + d, 0, 2);
-  }
-}
-
-// Values [first, first + count), as rows of `width` floats, whole vectors of which the last is filled up with 0.
-void pack_values(const Block& b, std::int64_t first, std::int64_t count, float* to, std::int64_t width) {
-  for (std::int64_t t = 0; t < count; ++t) copy_over(to + t * width, row_of(b.v, first + t), b.value_depth);
-}
 
 // ----------------------------------------------------------------------------------------------------- softmax --
 
@@ -224,6 +166,7 @@ struct Buffers {
   float* result;  // [queries][width]
   std::int64_t width;
   float* panel;    // of keys or values
+  float* room;     // for kLanes keys that are widened
   float* inverse;  // [queries], 1 / sum of the weights
 };
 
@@ -234,7 +177,7 @@ std::int64_t panel_floats(std::int64_t keys, std::int64_t depth, std::int64_t va
 
 std::int64_t buffer_floats(std::int64_t queries, std::int64_t keys, std::int64_t depth, std::int64_t value_depth) {
   return queries * (round_up(keys, kLanes) + round_up(value_depth, kLanes)) + panel_floats(keys, depth, value_depth) +
-         round_up(queries, kLanes) + kLanes;
+         round_up(queries, kLanes) + kLanes * (round_up(depth, kLanes) + 1);
 }
 
 Buffers cut_buffer(const Block& b) {
@@ -245,37 +188,41 @@ Buffers cut_buffer(const Block& b) {
   f.result = f.scores + b.queries * f.score_step;
   f.inverse = f.result + b.queries * f.width;
   f.panel = f.inverse + round_up(b.queries, kLanes);
+  f.room = f.panel + panel_floats(b.keys, b.depth, b.value_depth);
   return f;
 }
 
-// Scores of rows [first, first + R) by kLanes keys from t on, read where they lie: kLanes / R keys at a time, so that each key that
-// is loaded serves R rows, and one tree over the lanes as many sums as there are lanes. That tree is the same for any R.
+// kLanes keys, and what is to be prefetched while they are read: `later` may be the same.
+struct Keys {
+  const float* key[kLanes];
+  const char* later[kLanes];
+  std::int64_t later_bytes;  // of an element
+};
+
+// Scores of rows [first, first + R) by kLanes keys from t on: kLanes / R keys at a time, so that each key that is loaded serves R
+// rows, and one tree over the lanes as many sums as there are lanes. That tree is the same for any R.
 template <int R>
-__attribute__((noinline)) void score_few(const Block& b, const Buffers& f, std::int64_t first, std::int64_t t) {
+__attribute__((noinline)) void score_few(const Block& b, const Buffers& f, std::int64_t first, std::int64_t t, const Keys& keys) {
   constexpr int kKeys = kLanes / R;
   const float* const q = b.q + first * b.q_step;
-  float* const s = f.scores + first * f.score_step;
+  float* const s = f.scores + first * f.score_step + t;
   const std::int64_t whole = b.depth - b.depth % kLanes, rest = b.depth - whole;
-  for (std::int64_t end = t + kLanes; t < end; t += kKeys) {
-    const float* keys[kKeys];  // behind the last one it stands for those that are not there
-    const float* later[kKeys];
-    for (int j = 0; j < kKeys; ++j) {
-      keys[j] = row_of(b.k, smaller(t + j, b.keys - 1));
-      later[j] = first == 0 ? row_of(b.k, smaller(t + j + kAhead, b.keys - 1)) : keys[j];
-    }
+  for (int at = 0; at < kLanes; at += kKeys) {
     // Key by key, as they lie in memory: the hardware's prefetchers follow one stream.
     Vec acc[kLanes];
     for (int j = 0; j < kKeys; ++j) {
+      const float* const key = keys.key[at + j];
+      const char* const later = first == 0 ? keys.later[at + j] : reinterpret_cast<const char*>(key);
       Vec sum[R];
       for (int r = 0; r < R; ++r) sum[r] = zero();
       for (std::int64_t d = 0; d < whole; d += kLanes) {
-        __builtin_prefetch(later[j] + d, 0, 2);
-        const Vec k = load(keys[j] + d);
+        __builtin_prefetch(later + d * keys.later_bytes, 0, 2);
+        const Vec k = load(key + d);
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) sum[r] = fma(load(q + r * b.q_step + d), k, sum[r]);
       }
       if (rest > 0) {
-        const Vec k = load_n(keys[j] + whole, rest);
+        const Vec k = load_n(key + whole, rest);
         for (int r = 0; r < R; ++r) sum[r] = fma(load_n(q + r * b.q_step + whole, rest), k, sum[r]);
       }
       for (int r = 0; r < R; ++r) acc[r * kKeys + j] = sum[r];
@@ -283,17 +230,22 @@ __attribute__((noinline)) void score_few(const Block& b, const Buffers& f, std::
     fold_all(acc);
     float sums[kLanes];
     store(sums, acc[0] * splat(b.scale));
-    for (int r = 0; r < R; ++r) __builtin_memcpy(s + r * f.score_step + t, sums + r * kKeys, kKeys * sizeof(float));
+    for (int r = 0; r < R; ++r) __builtin_memcpy(s + r * f.score_step + at, sums + r * kKeys, kKeys * sizeof(float));
   }
 }
 
 void score_in_place(const Block& b, const Buffers& f) {
-  expect(b.k, 0, smaller(b.keys, kAhead), b.depth);
+  const std::int64_t ahead = is_narrow(b.k, 0) ? kNarrowAhead : kAhead;
+  expect(b.k, 0, smaller(b.keys, ahead), b.depth);
   for (std::int64_t t = 0; t < b.keys; t += kLanes) {
     if (stops(b.points, b.queries * kLanes * b.depth)) return;
+    Keys keys;
+    find_keys(b, t, f.room, keys.key);
+    keys.later_bytes = bytes_of_element(b.k, t);
+    for (int j = 0; j < kLanes; ++j) keys.later[j] = address_of(b.k, smaller(t + j + ahead, b.keys - 1));
     std::int64_t i = 0;
-    for (; i + 4 <= b.queries; i += 4) score_few<4>(b, f, i, t);
-    for (; i < b.queries; ++i) score_few<1>(b, f, i, t);
+    for (; i + 4 <= b.queries; i += 4) score_few<4>(b, f, i, t, keys);
+    for (; i < b.queries; ++i) score_few<1>(b, f, i, t, keys);
   }
 }
 
@@ -303,7 +255,7 @@ void score(const Block& b, const Buffers& f) {
     const std::int64_t t = first * kLanes;
     const std::int64_t columns = vectors * kLanes;
     if (stops(b.points, columns * b.depth)) return;
-    pack_keys(b, t, smaller(b.keys - t, columns), f.panel, columns);
+    pack_keys(b, t, smaller(b.keys - t, columns), f.panel, columns, f.room);
     expect(b.v, t, smaller(b.keys - t, columns), b.value_depth);
     if (b.k.element_step == 1)
       expect(b.k, smaller(b.keys, t + columns), larger(0, smaller(b.keys - t - columns, columns)), b.depth);
@@ -329,15 +281,27 @@ void add_values(const Block& b, const Buffers& f, const float* values, std::int6
   each_panel(vectors - at, [&](std::int64_t begin, std::int64_t n) { add(at + begin, n); });
 }
 
-// Whole vectors are read where they lie.
+// Whole vectors are read where they lie, but those of 16 or 8 bits.
 void weigh_values_in_place(const Block& b, const Buffers& f) {
   const bool few = b.queries <= kFewRows;
   for (std::int64_t t = 0, count = 0; t < b.keys; t += count) {
     const bool is_past = t < b.v.past_count;
     count = smaller((is_past ? b.v.past_count : b.keys) - t, few ? kAhead : kKc);
     if (is_past && b.v.pages != nullptr) count = smaller(count, b.v.page_mask + 1 - (t & b.v.page_mask));
-    if (few) expect(b.v, smaller(t + kAhead, b.keys), smaller(count, larger(0, b.keys - t - kAhead)), b.value_depth);
-    add_values(b, f, row_of(b.v, t), is_past ? b.v.past_step : b.v.step, t, count);
+    const bool narrow = is_narrow(b.v, t);
+    if (few && narrow) count = smaller(count, kLanes);
+    if (few) {
+      const std::int64_t later = smaller(t + (narrow ? kNarrowAhead : kAhead), b.keys);
+      expect(b.v, later, smaller(count, b.keys - later), b.value_depth);
+    }
+    if (narrow) {
+      if (stops(b.points, count * f.width)) return;
+      pack_values(b, t, count, f.panel, f.width);
+      add_values(b, f, f.panel, f.width, t, count);
+      continue;
+    }
+    const std::int64_t step = is_past ? b.v.past_step / static_cast<std::int64_t>(sizeof(float)) : b.v.step;
+    add_values(b, f, reinterpret_cast<const float*>(address_of(b.v, t)), step, t, count);
   }
 }
 
@@ -453,6 +417,6 @@ void scale_rows(float* rows, std::int64_t step, std::int64_t count, std::int64_t
 }  // namespace
 
 extern const simd_attention::Loops loops_attention;
-const simd_attention::Loops loops_attention = {run, buffer_floats, weigh, scale_rows, rotate};
+const simd_attention::Loops loops_attention = {run, buffer_floats, weigh, scale_rows, rotate, {widen_one, store_row}};
 
 }  // namespace evn::EVN_ISA

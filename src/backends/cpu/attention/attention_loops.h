@@ -12,25 +12,36 @@
 
 namespace evn::simd_attention {
 
-// Rows of keys or values: those of the past, which may lie in pages, then the new ones. Steps are in elements.
+// Rows of keys or values: those of the past, which may lie in pages and in 16 or 8 bits there, then the new ones.
 struct Rows {
-  const float* past = nullptr;
-  std::int64_t past_count = 0, past_step = 0;
+  const char* past = nullptr;
+  std::int64_t past_count = 0, past_step = 0;  // bytes from one row of the past to the next
   const float* row = nullptr;
-  std::int64_t step = 0;
+  std::int64_t step = 0;          // of new rows, in elements
   std::int64_t element_step = 1;  // between the elements of a row: of keys without a past, which may lie transposed (step 1)
   void* const* pages =
-      nullptr;  // in the place of `past`: row t is number t & page_mask of page t >> page_shift, from page_first on
+      nullptr;  // in the place of `past`: row t is number t & page_mask of page t >> page_shift, from byte page_first on
   int page_shift = 0;
+  RowFormat format = RowFormat::kPlain;  // of the past
   std::int64_t page_mask = 0, page_first = 0;
 
+  void set_past(const float* rows, std::int64_t count, std::int64_t depth) {
+    past = reinterpret_cast<const char*>(rows);
+    past_count = count;
+    past_step = depth * static_cast<std::int64_t>(sizeof(float));
+  }
+  // Row t, where none lie in pages.
+  const float* at(std::int64_t t) const {
+    return t < past_count ? reinterpret_cast<const float*>(past + t * past_step) : row + (t - past_count) * step;
+  }
   // Number `of` of the outer ones of a table.
   void set_pages(const PageTable& table, std::int64_t of) {
     pages = table.pages;
     page_shift = table.shift;
     page_mask = table.page_rows() - 1;
-    past_step = table.row_bytes / static_cast<std::int64_t>(sizeof(float));
+    past_step = table.row_bytes;
     page_first = (of << table.shift) * past_step;
+    format = table.format;
   }
 };
 
@@ -82,6 +93,7 @@ struct Loops {
   void (*scale_rows)(float* rows, std::int64_t step, std::int64_t count, std::int64_t n, const float* scales);
   // Rotary embedding of one row: element i < pairs and element pairs + i are turned by an angle; `rest` elements behind are copied.
   void (*rotate)(const float* x, const float* cosines, const float* sines, std::int64_t pairs, std::int64_t rest, float* y);
+  RowLoops rows;
 };
 const Loops& loops(Isa isa);
 

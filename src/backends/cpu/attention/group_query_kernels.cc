@@ -200,13 +200,12 @@ class Blocks {
     r.row = given(which, b, group, 0);
     r.step = step_of(which);
     r.past_count = past;
-    r.past_step = s_.depth;
     if (past == 0) return r;
     const std::int64_t head = b * s_.groups + group;
     if (is_paged(which)) {
       r.set_pages(table(which), head);
     } else {
-      r.past = args_.in<float>(2 + which) + head * s_.past * s_.depth;
+      r.set_past(args_.in<float>(2 + which) + head * s_.past * s_.depth, past, s_.depth);
     }
     return r;
   }
@@ -254,7 +253,8 @@ class Blocks {
     if (is_paged(which)) {
       for (std::int64_t step = 0; step < s_.steps; ++step) {
         if (stops(points_, s_.depth)) return;
-        std::copy_n(rows.row + step * rows.step, s_.depth, reinterpret_cast<float*>(table(which).row(head, past + step)));
+        simd_attention::loops(s_.isa).rows.store(table(which).format, rows.row + step * rows.step, s_.depth,
+                                                 table(which).row(head, past + step));
       }
       return;
     }
@@ -266,7 +266,7 @@ class Blocks {
       if (t >= past + s_.steps) {
         std::fill_n(to, s_.depth, 0.0f);
       } else {
-        std::copy_n(t < past ? rows.past + t * rows.past_step : rows.row + (t - past) * rows.step, s_.depth, to);
+        std::copy_n(rows.at(t), s_.depth, to);
       }
     }
   }

@@ -1,6 +1,6 @@
 // Key and value caches are appended to in place: where a run's state (runtime/state) holds an input in pages, the Concat that puts
 // new rows behind it writes these rows into the pages, and copies nothing else; and GroupQueryAttention, which appends by itself,
-// does so there.
+// does so there. Casts between float32 and the 16 bits of such an input are left out: who reads or writes pages converts.
 #include "runtime/lower/passes/cache_append.h"
 
 #include <algorithm>
@@ -46,10 +46,40 @@ bool appends_by_itself(const CompiledGraph& c, std::size_t index) {
          n.kernel->fusion.paged_inputs != nullptr;
 }
 
+bool is_16bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+
+// Whether the node, of the CPU, casts from 16 bits to float32 or back.
+bool is_cast(const CompiledGraph& c, std::size_t index) {
+  const Node& node = c.graph().nodes[index];
+  const CompiledNode& n = c.nodes[index];
+  if (node.op_type != "Cast" || !node.domain.empty() || n.mode != NodeMode::kKernel || n.slot != 0 || node.region >= 0)
+    return false;
+  if (!node.epilogue.empty()) return false;
+  const DType from = c.graph().values[node.inputs[0]].dtype, to = c.graph().values[node.outputs[0]].dtype;
+  return (is_16bit(from) && to == DType::kFloat32) || (from == DType::kFloat32 && is_16bit(to));
+}
+
+// The node that makes v; the number of all nodes: none does.
+std::size_t maker_of(const Graph& graph, ValueId v) {
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const std::vector<ValueId>& outputs = graph.nodes[i].outputs;
+    if (std::find(outputs.begin(), outputs.end(), v) != outputs.end()) return i;
+  }
+  return graph.nodes.size();
+}
+
+// What v, of `dtype`, is cast from; v itself where it is not cast.
+ValueId before_cast(const CompiledGraph& c, ValueId v, DType dtype) {
+  const std::size_t maker = maker_of(c.graph(), v);
+  if (maker == c.graph().nodes.size() || !is_cast(c, maker) || c.graph().values[v].dtype != dtype) return v;
+  return c.graph().nodes[maker].inputs[0];
+}
+
 class CacheAppend final : public LoweringPass {
  public:
   bool elide(PlanRoots& p, std::int32_t index) const override {
     const Node& node = p.graph_.nodes[index];
+    if (is_cast(p.c_, static_cast<std::size_t>(index))) return elide_cast(p, node.inputs[0], node.outputs[0]);
     const ValueId past = node.inputs[0], made = node.outputs[0];
     if (node.op_type != "Concat") return false;
     const std::int32_t paged = p.s_.storage.root(past, Representation::paged());
@@ -72,6 +102,16 @@ class CacheAppend final : public LoweringPass {
     }
     return true;
   }
+
+ private:
+  static bool elide_cast(PlanRoots& p, ValueId from, ValueId to) {
+    const std::int32_t paged = p.s_.storage.root(from, Representation::paged());
+    if (paged < 0) return false;
+    const DType stored = p.s_.descs[p.graph_.inputs[static_cast<std::size_t>(p.s_.roots[paged].index)]].dtype;
+    if (p.s_.descs[from].dtype != stored && p.s_.descs[to].dtype != stored) return false;
+    p.s_.storage.root(to, Representation::paged()) = paged;
+    return true;
+  }
 };
 
 std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
@@ -87,20 +127,25 @@ int append_axis(const CompiledGraph& c, ValueId output, ValueId input, const cha
   const Graph& graph = c.graph();
   const auto is_active = [](const ActivePass& p) { return lowering_passes()[p.number] == &cache_append_pass; };
   const auto fail_with = [&](const char* reason) { return *why = reason, -1; };
-  std::size_t maker = 0, position = 0;
-  for (; maker < graph.nodes.size(); ++maker) {
-    const std::vector<ValueId>& outputs = graph.nodes[maker].outputs;
-    position = static_cast<std::size_t>(std::find(outputs.begin(), outputs.end(), output) - outputs.begin());
-    if (position < outputs.size()) break;
-  }
+  // In 16 bits, casts may stand on both sides of what appends in float32.
+  const DType dtype = graph.values[input].dtype;
+  ValueId made = output;
+  if (is_16bit(dtype)) made = before_cast(c, output, dtype);
+  const bool is_cast_back = made != output;
+  const std::size_t maker = maker_of(graph, made);
   if (maker == graph.nodes.size()) return fail_with("no node makes the output");
   const Node& node = graph.nodes[maker];
+  const auto position = static_cast<std::size_t>(std::find(node.outputs.begin(), node.outputs.end(), made) - node.outputs.begin());
+  const auto appends_to = [&](std::size_t i) {
+    const ValueId past = node.inputs[i];
+    return (is_cast_back ? before_cast(c, past, DType::kFloat32) : past) == input;
+  };
   int axis = -1;
   if (is_group_query(node) && position > 0 && kPastOfOutput + position < node.inputs.size() &&
-      node.inputs[kPastOfOutput + position] == input) {
+      appends_to(kPastOfOutput + position)) {
     if (!appends_by_itself(c, maker)) return fail_with("the GroupQueryAttention has no kernel that appends to pages");
     axis = kRowAxis;
-  } else if (node.op_type == "Concat" && node.inputs[0] == input) {
+  } else if (node.op_type == "Concat" && made == output && node.inputs[0] == input) {
     if (c.nodes[maker].slot != 0) return fail_with("the Concat does not run on the CPU");
     axis = axis_of(c, maker);
     if (axis < 0) return fail_with("the Concat has more operands than two, a branch, or another layout");
