@@ -30,9 +30,9 @@ typedef struct evn_state_pair {
 enum {
   EVN_STATE_ON_DEMAND = 1, /* memory for positions is taken page by page as the state grows, and not all at once when it is made;
                               then a run can fail with EVN_ERROR_OUT_OF_MEMORY */
-  EVN_STATE_FLOAT16 = 2,   /* pages of float32 values store float16: half the memory, and faster where attention waits for it. A row is
-                              rounded when it is stored: attention reads what the same run adds rounded where a Concat appends it, and
-                              unrounded from GroupQueryAttention. Infinite beyond 65504 */
+  EVN_STATE_FLOAT16 = 2,   /* pages of float32 values store float16: half the memory, and faster where attention waits for it. A row
+                              is rounded when it is stored: attention reads what the same run adds rounded where a Concat appends
+                              it, and unrounded from GroupQueryAttention. Infinite beyond 65504 */
   EVN_STATE_INT8 = 4       /* pages of float32, float16 and bfloat16 values store 8 bits: each row of the innermost axis as whole
                               numbers from -127 to 127 times a scale, its largest magnitude / 127. A row with a value that is not
                               finite becomes NaN. Not together with EVN_STATE_FLOAT16 */
