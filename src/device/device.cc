@@ -24,7 +24,7 @@ const Kernel* Device::find_kernel(const OpDesc& desc, std::string* reason) const
   const Kernel* best = nullptr;
   for (const KernelFamily* family : kernels()) {
     for (const Kernel& kernel : family->kernels) {
-      if (desc.node->op_type != kernel.op || desc.node->domain != kernel.domain) continue;
+      if (!kernel.is_for(*desc.node)) continue;
       if (best != nullptr && best->rank >= kernel.rank) continue;
       if (kernel.operands != Precision::kFloat32 && kernel.operands != desc.precision) continue;
       if (const Refusal refusal = kernel.supports(desc); refusal == nullptr) {
@@ -46,7 +46,7 @@ const char* Device::why_not_by(Products library, const OpDesc& desc) const {
   for (const KernelFamily* family : kernels()) {
     for (const Kernel& kernel : family->kernels) {
       if (kernel.library != library) continue;
-      if (desc.node->op_type == kernel.op && desc.node->domain == kernel.domain) return kernel.supports(desc);
+      if (kernel.is_for(*desc.node)) return kernel.supports(desc);
       why = kNoSuchProduct;
     }
   }

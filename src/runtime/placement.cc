@@ -55,7 +55,7 @@ struct NodeView {
 const Kernel* any_kernel(const Device& device, const Node& node) {
   for (const KernelFamily* family : device.kernels()) {
     for (const Kernel& kernel : family->kernels) {
-      if (node.op_type == kernel.op && node.domain == kernel.domain) return &kernel;
+      if (kernel.is_for(node)) return &kernel;
     }
   }
   return nullptr;
@@ -298,7 +298,7 @@ class Placer {
     bool is_product = false;
     for (const KernelFamily* family : p->device->kernels()) {
       for (const Kernel& kernel : family->kernels) {
-        is_product |= kernel.operands == lowest && node.op_type == kernel.op && node.domain == kernel.domain;
+        is_product |= kernel.operands == lowest && kernel.is_for(node);
       }
     }
     if (p->kernel != nullptr && p->kernel->library != Products::kOwn) {
