@@ -170,7 +170,7 @@ struct Kernel {
   const char* name;         // unique in its backend: "conv_gemm"
   const char* op = "";      // operator name
   const char* domain = "";  // "" is ai.onnx
-  int rank;  // the highest rank that supports a node runs it; two equal ranks for one operator are a test failure
+  int rank;                 // the highest rank that supports a node runs it; two equal ranks for one operator are a test failure
   // Looks at dtypes, attributes, ranks, constants and the epilogue; at dims only where they are constant (weights).
   Refusal (*supports)(const OpDesc& desc);
   // Bytes that the kernel wants of a packed copy of constant input i; 0: none. Nullable: packs nothing. On the CPU the plain bytes
@@ -200,7 +200,9 @@ struct Kernel {
   KernelFusion fusion = {};
 
   // Whether it is for the node's operator. Most are not, and differ in the first letter.
-  bool is_for(const Node& node) const { return node.op_type[0] == op[0] && node.op_type == op && node.domain == domain; }
+  [[gnu::always_inline]] bool is_for(const Node& node) const {
+    return node.op_type[0] == op[0] && node.op_type == op && node.domain == domain;
+  }
 };
 
 struct KernelFamily {

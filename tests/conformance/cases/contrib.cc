@@ -141,7 +141,6 @@ void add_blocks(Cases* all) {
     Case product = contrib("MatMulNBits").x({2, 3, 40}).constant(DType::kUint8, {5, 3, 2 * bits}, 0, 256);
     product.w({5, 3}, 0.01, 0.1).constant(DType::kUint8, {5, (3 * bits + 7) / 8}, 0, 256).absent().w({5});
     all->push_back(product.integer("bits", bits).integer("block_size", 16).integer("K", 40).integer("N", 5).batch());
-    if (bits == 2) continue;
     const auto quantized = [&] {
       Case c = contrib("MatMulNBits").x({2, 7, 72}).constant(DType::kUint8, {37, 3, 4 * bits}, 0, 256).w({37, 3}, 0.01, 0.1);
       return c.integer("bits", bits)

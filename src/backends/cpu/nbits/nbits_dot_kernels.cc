@@ -1,7 +1,7 @@
 // MatMulNBits with an accuracy_level of 4: rows of A become int8 with a scale for each block, and are multiplied by constant
-// weights of 4 or 8 bits as they are read. A tile is a range of columns for some rows; the thread that takes it quantizes the rows,
-// if it has not done so for the tile before. Scales that float16 holds exactly, as those of weights from checkpoints of 16 bits
-// often are, are packed so: one row reads them from memory with the weights.
+// weights of 4 or 8 bits (those of 2 become 4) as they are read. A tile is a range of columns for some rows; the thread that takes
+// it quantizes the rows, if it has not done so for the tile before. Scales that float16 holds exactly, as those of weights from
+// checkpoints of 16 bits often are, are packed so: one row reads them from memory with the weights.
 #include <algorithm>
 
 #include "backends/cpu/nbits/nbits_dot_loops.h"
@@ -46,7 +46,7 @@ struct ScalesHeader {
 };
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
-  const BlockShape b = block_shape(*d.node);
+  const BlockShape b = packed_shape(d);
   const std::int64_t width = width_of(), columns = checked_mul(ceil_div(b.n, width), width);
   const auto numbers = static_cast<std::size_t>(checked_mul(columns, b.blocks));
   switch (input) {
@@ -58,7 +58,7 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 }
 
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  const BlockShape b = block_shape(*d.node);
+  const BlockShape b = packed_shape(d);
   return static_cast<std::uint64_t>(b.k) << 16 | static_cast<std::uint64_t>(b.bits) << 8 | static_cast<std::uint64_t>(width_of());
 }
 
@@ -87,7 +87,7 @@ void pack_elements(const BlockShape& b, const std::uint8_t* rows, std::int64_t b
 bool is_half(float x) { return static_cast<float>(Float16::from(x).value()) == x; }
 
 void pack_scales(const OpDesc& d, const float* scales, void* packed) {
-  const BlockShape b = block_shape(*d.node);
+  const BlockShape b = packed_shape(d);
   auto* const header = static_cast<ScalesHeader*>(packed);
   const bool halves = simd_nbits_dot::loops(dot_isa()).takes_half_scales && std::all_of(scales, scales + b.n * b.blocks, is_half);
   header->are_halves = halves ? 1 : 0;
@@ -100,20 +100,29 @@ void pack_scales(const OpDesc& d, const float* scales, void* packed) {
   }
 }
 
-void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const BlockShape b = block_shape(*d.node);
-  if (input == kB) return pack_elements(b, static_cast<const std::uint8_t*>(rows), begin, end, packed);
-  if (input == kScales) return pack_scales(d, static_cast<const float*>(rows), packed);
-  if (has_float_zeros(d)) {
-    const auto* const from = static_cast<const float*>(rows);
-    return pack_numbers(b, width_of(), begin, end, static_cast<float*>(packed),
-                        [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i]; });
-  }
-  const auto* const from = static_cast<const std::uint8_t*>(rows);
+void pack_zeros(const BlockShape& b, const std::uint8_t* from, std::int64_t begin, std::int64_t end, void* packed) {
   pack_numbers(b, width_of(), begin, end, static_cast<std::uint8_t*>(packed), [&](std::int64_t j, std::int64_t i) {
     const std::uint8_t* const column = from + j * b.zero_bytes;
     return static_cast<std::uint8_t>(b.bits == 4 ? column[i / 2] >> (i % 2 * 4) & 15 : column[i]);
   });
+}
+
+void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
+  const BlockShape b = packed_shape(d), given = block_shape(*d.node);
+  if (input == kB) {
+    return with_4_bits(
+        d, given.column_bytes(), rows, begin, end,
+        [&](const std::uint8_t* from, std::int64_t first, std::int64_t last) { pack_elements(b, from, first, last, packed); });
+  }
+  if (input == kScales) return pack_scales(d, static_cast<const float*>(rows), packed);
+  if (has_float_zeros(d)) {
+    const auto* const from = static_cast<const float*>(rows);
+    const auto more = static_cast<float>(packed_offset(d));
+    return pack_numbers(b, width_of(), begin, end, static_cast<float*>(packed),
+                        [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i] + more; });
+  }
+  with_4_bits(d, given.zero_bytes, rows, begin, end,
+              [&](const std::uint8_t* from, std::int64_t first, std::int64_t last) { pack_zeros(b, from, first, last, packed); });
 }
 
 // ----------------------------------------------------------------------------------------------------------- run --
@@ -123,7 +132,7 @@ std::int64_t numbers_of_row(const BlockShape& b) { return b.blocks * b.block; }
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<DotState>();
   s.isa = dot_isa();
-  s.b = block_shape(*d.node);
+  s.b = packed_shape(d);
   const Shape& a = d.inputs[kA].shape;
   s.m = a.elements(0, a.rank() - 1);
   const std::int64_t threads = d.threads;

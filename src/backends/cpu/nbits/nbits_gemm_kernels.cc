@@ -1,6 +1,7 @@
-// MatMulNBits by constant weights of 4 or 8 bits, which stay that small in memory. A few rows are multiplied as the weights are
-// read; for more, panels of the weights become float32, some rows of k at a time, and are multiplied as MatMul's. A tile is a range
-// of rows and columns. Which way is taken depends on the number of rows of the whole, so that threads change no bit.
+// MatMulNBits by constant weights of 4 or 8 bits, which stay that small in memory; those of 2 bits become 4. A few rows are
+// multiplied as the weights are read; for more, panels of the weights become float32, some rows of k at a time, and are multiplied
+// as MatMul's. A tile is a range of rows and columns. Which way is taken depends on the number of rows of the whole, so that
+// threads change no bit.
 #include <algorithm>
 
 #include "backends/cpu/gemm/packed_gemm_plan.h"
@@ -38,7 +39,7 @@ Refusal supports(const OpDesc& d) {
 std::int64_t panels_of(const BlockShape& b, const simd_nbits::Loops& loops) { return ceil_div(b.n, std::int64_t{loops.width}); }
 
 std::size_t prepack_bytes(const OpDesc& d, int input) {
-  const BlockShape b = block_shape(*d.node);
+  const BlockShape b = packed_shape(d);
   const simd_nbits::Loops& loops = simd_nbits::loops(cpu_isa());
   const std::int64_t columns = checked_mul(panels_of(b, loops), std::int64_t{loops.width});
   const simd_nbits::Weights w = {.bits = static_cast<int>(b.bits),
@@ -59,7 +60,7 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 }
 
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  const BlockShape b = block_shape(*d.node);
+  const BlockShape b = packed_shape(d);
   return static_cast<std::uint64_t>(b.k) << 16 | static_cast<std::uint64_t>(b.bits) << 8 | static_cast<std::uint64_t>(cpu_isa());
 }
 
@@ -90,15 +91,8 @@ void pack_elements(const BlockShape& b, const simd_nbits::Loops& loops, const st
   });
 }
 
-void pack_zeros(const OpDesc& d, const BlockShape& b, const simd_nbits::Loops& loops, const void* rows, std::int64_t begin,
-                std::int64_t end, void* packed) {
-  if (has_float_zeros(d)) {
-    const auto* const from = static_cast<const float*>(rows);
-    const float middle = b.bits == 4 ? 8 : 128;
-    return pack_numbers(b, loops.width, begin, end, static_cast<float*>(packed),
-                        [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i] - middle; });
-  }
-  const auto* const from = static_cast<const std::uint8_t*>(rows);
+void pack_zeros(const BlockShape& b, const simd_nbits::Loops& loops, const std::uint8_t* from, std::int64_t begin, std::int64_t end,
+                void* packed) {
   pack_numbers(b, loops.width, begin, end, static_cast<std::int8_t*>(packed), [&](std::int64_t j, std::int64_t i) {
     const std::uint8_t* const column = from + j * b.zero_bytes;
     const int zero = b.bits == 4 ? (column[i / 2] >> (i % 2 * 4) & 15) - 8 : column[i] - 128;
@@ -107,13 +101,24 @@ void pack_zeros(const OpDesc& d, const BlockShape& b, const simd_nbits::Loops& l
 }
 
 void pack_part(const OpDesc& d, int input, const void* rows, std::int64_t begin, std::int64_t end, void* packed) {
-  const BlockShape b = block_shape(*d.node);
+  const BlockShape b = packed_shape(d), given = block_shape(*d.node);
   const simd_nbits::Loops& loops = simd_nbits::loops(cpu_isa());
-  if (input == kB) return pack_elements(b, loops, static_cast<const std::uint8_t*>(rows), begin, end, packed);
-  if (input == kZeros) return pack_zeros(d, b, loops, rows, begin, end, packed);
+  if (input == kB) {
+    return with_4_bits(d, given.column_bytes(), rows, begin, end,
+                       [&](const std::uint8_t* from, std::int64_t first, std::int64_t last) {
+                         pack_elements(b, loops, from, first, last, packed);
+                       });
+  }
+  const bool are_bytes = input == kZeros && !has_float_zeros(d);
+  if (are_bytes) {
+    return with_4_bits(d, given.zero_bytes, rows, begin, end, [&](const std::uint8_t* from, std::int64_t first, std::int64_t last) {
+      pack_zeros(b, loops, from, first, last, packed);
+    });
+  }
   const auto* const from = static_cast<const float*>(rows);
+  const auto middle = static_cast<float>(input == kZeros ? (1 << (given.bits - 1)) : 0);
   pack_numbers(b, loops.width, begin, end, static_cast<float*>(packed),
-               [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i]; });
+               [&](std::int64_t j, std::int64_t i) { return from[j * b.blocks + i] - middle; });
 }
 
 std::int64_t width_of() { return simd_nbits::loops(cpu_isa()).width; }
@@ -138,7 +143,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<NBitsState>();
   s = NBitsState{};
   s.isa = cpu_isa();
-  s.b = block_shape(*d.node);
+  s.b = packed_shape(d);
   const Shape& a = d.inputs[kA].shape;
   s.m = a.elements(0, a.rank() - 1);
   const simd_nbits::Loops& loops = simd_nbits::loops(s.isa);

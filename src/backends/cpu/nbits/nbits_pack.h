@@ -1,6 +1,8 @@
 // What the kernels of MatMulNBits have in common: which weights they take, and how these are packed in panels of columns.
 #pragma once
 
+#include <vector>
+
 #include "backends/cpu/support.h"
 #include "ops/block_quantized.h"
 
@@ -13,6 +15,34 @@ inline bool has_float_zeros(const OpDesc& d) {
   return given(d, matmul_nbits::kZeros) && d.inputs[matmul_nbits::kZeros].dtype == DType::kFloat32;
 }
 
+// The weights as they are packed and multiplied: those of 2 bits as 4, with zero points that are as many more.
+inline matmul_nbits::BlockShape packed_shape(const OpDesc& d) {
+  matmul_nbits::BlockShape b = matmul_nbits::block_shape(*d.node);
+  if (b.bits != 2) return b;
+  b.bits = 4;
+  b.zero_bytes = ceil_div(b.blocks, std::int64_t{2});
+  return b;
+}
+inline constexpr int kMoreOf2Bits = 8 - 2;  // the zero points of 4 and of 2 bits where none are given
+// What zero points are more by.
+inline int packed_offset(const OpDesc& d) { return attr_int(*d.node, matmul_nbits::kBits) == 2 ? kMoreOf2Bits : 0; }
+
+// Calls pack(rows, first, last) for columns [begin, end) of weights or zero points, of `column_bytes` bytes a column as the model
+// has them: for all of them, or one by one as 4 bits where they have 2.
+template <typename F>
+void with_4_bits(const OpDesc& d, std::int64_t column_bytes, const void* rows, std::int64_t begin, std::int64_t end, F&& pack) {
+  const auto* from = static_cast<const std::uint8_t*>(rows);
+  if (packed_offset(d) == 0) return pack(from, begin, end);
+  std::vector<std::uint8_t> column(static_cast<std::size_t>(2 * column_bytes));
+  for (std::int64_t j = begin; j < end; ++j, from += column_bytes) {
+    for (std::int64_t i = 0; i < 2 * column_bytes; ++i) {
+      const int two = from[i / 2] >> (i % 2 * 4);
+      column[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(((two & 3) | (two & 12) << 2) + kMoreOf2Bits * 0x11);
+    }
+    pack(column.data(), j, j + 1);
+  }
+}
+
 inline constexpr std::int64_t kMostInBlock = 1 << 15;  // weights, which have no cancellation point between them
 
 inline Refusal refusal_of_weights(const OpDesc& d) {
@@ -20,8 +50,6 @@ inline Refusal refusal_of_weights(const OpDesc& d) {
   for (const int i : {kA, kScales, kBias}) {
     if (given(d, i) && d.inputs[static_cast<std::size_t>(i)].dtype != DType::kFloat32) return kNeedsFloat32;
   }
-  const std::int64_t bits = attr_int(*d.node, kBits);
-  if (bits != 4 && bits != 8) return "neither 4 nor 8 bits";
   if (block_shape(*d.node).block > kMostInBlock) return "blocks of more than 2^15 weights";
   for (const int i : {kB, kScales, kZeros}) {
     if (given(d, i) && d.constant(i) == nullptr) return "weights, scales and zero points must be constant";
