@@ -1,7 +1,8 @@
 // com.microsoft's fused operators of float32 become the ONNX operators that they are made of, with what follows as steps of those,
-// so that the kernels of those run them: FusedConv without z, FusedGemm, Gelu, and FusedMatMul, which is MatMul or, of two matrices
-// that are transposed, Gemm.
+// so that the kernels of those run them: FusedConv without z, FusedGemm, FusedMatMul, which is MatMul, behind Transposes of its
+// operands, or, of two matrices, Gemm; Gelu, BiasGelu, FastGelu and QuickGelu, whose bias becomes an Add.
 #include <algorithm>
+#include <numeric>
 
 #include "graph/edit.h"
 #include "graph/passes/match.h"
@@ -45,10 +46,33 @@ class Plain {
   bool rewrite(int n) {
     const Node& node = edit_.node(n);
     if (node.op_type == "Gelu") return become(n, "Gelu", 20, {});
+    if (node.op_type == "BiasGelu") return biased(n, "Gelu", 20, {});
+    if (node.op_type == "FastGelu") return biased(n, "Gelu", 20, {{"approximate", std::string("tanh")}});
+    if (node.op_type == "QuickGelu") return biased(n, "Swish", 24, {{"alpha", given_float(node, "alpha", 1.702f)}});
     if (node.op_type == "FusedConv") return conv(n);
     if (node.op_type == "FusedGemm") return gemm(n);
     if (node.op_type == "FusedMatMul") return matmul(n);
     return false;
+  }
+
+  // A new node before node n, and its output.
+  ValueId insert(int n, const char* op_type, int since, std::vector<ValueId> inputs, std::vector<Attribute> attributes = {}) {
+    const std::string name = edit_.node(n).name + "/" + op_type + std::to_string(edit_.graph().values.size());
+    Node node = Matcher::made(op_type, "", since, name, edit_.node(n).region, std::move(attributes));
+    node.model_op = edit_.node(n).op_type;
+    node.inputs = std::move(inputs);
+    const ValueId made = edit_.add_value(name + "/0", DType::kFloat32);
+    node.outputs.push_back(made);
+    edit_.insert_node(n, std::move(node));
+    return made;
+  }
+
+  // A function of the first input, or of its sum with the second.
+  bool biased(int n, const char* op_type, int since, std::vector<Attribute> attributes) {
+    const std::vector<ValueId> inputs = edit_.node(n).inputs;
+    const bool has_bias = inputs.size() > 1 && inputs[1] != kNoValue;
+    match_.replace(n, op_type, since, std::move(attributes), {has_bias ? insert(n, "Add", 7, inputs) : inputs[0]});
+    return true;
   }
 
   bool conv(int n) {
@@ -75,17 +99,27 @@ class Plain {
 
   bool matmul(int n) {
     const Node& node = edit_.node(n);
-    if (is_set(node, "transBatchA") || is_set(node, "transBatchB")) return false;
+    const bool batches[] = {is_set(node, "transBatchA"), is_set(node, "transBatchB")};
+    const bool transposed[] = {is_set(node, "transA"), is_set(node, "transB")};
+    int ranks[2];
+    for (int i = 0; i < 2; ++i) ranks[i] = value_rank(edit_.value(node.inputs[static_cast<std::size_t>(i)]));
+    const bool moves = transposed[0] || transposed[1] || batches[0] || batches[1];
+    if (moves && ranks[0] == 2 && ranks[1] == 2) return become(n, "Gemm", 11, {});
+    Epilogue steps;
     const float alpha = given_float(node, "alpha", 1);
-    if (!is_set(node, "transA") && !is_set(node, "transB")) {
-      Epilogue steps;
-      if (alpha != 1 && !steps.push({EpilogueOpKind::kScale, alpha, 0})) return false;
-      return become(n, "MatMul", 1, steps);
+    if (alpha != 1 && !steps.push({EpilogueOpKind::kScale, alpha, 0})) return false;
+    for (int i = 0; i < 2; ++i) {
+      if ((transposed[i] || batches[i]) && ranks[i] < 2) return false;
     }
     for (int i = 0; i < 2; ++i) {
-      if (value_rank(edit_.value(node.inputs[static_cast<std::size_t>(i)])) != 2) return false;
+      const ValueId operand = edit_.node(n).inputs[static_cast<std::size_t>(i)];
+      std::vector<std::int64_t> axes(static_cast<std::size_t>(ranks[i] < 2 ? 0 : ranks[i]));
+      std::iota(axes.begin(), axes.end(), 0);
+      if (batches[i]) std::rotate(axes.begin(), axes.begin() + 1, axes.end() - 1);
+      if (transposed[i]) std::swap(axes[axes.size() - 2], axes.back());
+      if (transposed[i] || batches[i]) edit_.set_input(n, i, insert(n, "Transpose", 1, {operand}, {{"perm", axes}}));
     }
-    return become(n, "Gemm", 11, {});
+    return become(n, "MatMul", 1, steps);
   }
 
   // Keeps the attributes that the operator has too.

@@ -67,12 +67,43 @@ TEST(PlainOperators, FusedMatMulIsMatMulOrGemm) {
   expect_becomes(turned, "Gemm", 0);
 }
 
-TEST(PlainOperators, FusedMatMulOfTransposedBatchesStays) {
-  for (const char* name : {"transB", "transBatchA"}) {
-    GraphBuilder b;
-    b.output(b.node("com.microsoft::FusedMatMul", {b.input("a", Shape{4, 4, 4}), b.input("b", Shape{4, 4, 4})},
-                    {attribute(name, std::int64_t{1})}));
-    expect_stays(b);
+TEST(PlainOperators, FusedMatMulOfTransposedBatchesIsMatMulBehindTransposes) {
+  for (const bool batch_a : {false, true}) {
+    for (const bool batch_b : {false, true}) {
+      for (const std::int64_t a : {0, 1}) {
+        GraphBuilder b;
+        b.output(b.node("com.microsoft::FusedMatMul", {b.input("a", Shape{4, 4, 4, 4}), b.input("b", Shape{4, 4, 4, 4})},
+                        {attribute("transBatchA", std::int64_t{batch_a}), attribute("transBatchB", std::int64_t{batch_b}),
+                         attribute("transA", a), attribute("transB", std::int64_t{1}), attribute("alpha", 0.25f)}));
+        Graph graph = b.build();
+        EXPECT_TRUE(run_pass(graph, kPass));
+        EXPECT_EQ(graph.nodes.back().op_type, "MatMul");
+        EXPECT_EQ(graph.nodes.back().epilogue.count, 1);
+        EXPECT_EQ(graph.nodes.size(), a == 1 || batch_a ? 3u : 2u);
+        for (const Node& node : graph.nodes) EXPECT_EQ(node.domain, "");
+        expect_same_results(graph, b.build(), 1e-5, 1e-6);
+      }
+    }
+  }
+}
+
+TEST(PlainOperators, GelusWithABiasAreAnAddAndAGelu) {
+  const std::pair<const char*, const char*> kinds[] = {{"BiasGelu", "Gelu"}, {"FastGelu", "Gelu"}, {"QuickGelu", "Swish"}};
+  for (const auto& [from, to] : kinds) {
+    for (const bool has_bias : {false, true}) {
+      const std::string name = from;
+      if (has_bias ? name == "QuickGelu" : name == "BiasGelu") continue;
+      GraphBuilder b;
+      std::vector<ValueId> inputs = {b.input("x", Shape{2, 3, 5})};
+      if (has_bias) inputs.push_back(b.input("bias", Shape{5}));
+      b.output(b.node("com.microsoft::" + name, inputs));
+      Graph graph = b.build();
+      EXPECT_TRUE(run_pass(graph, kPass)) << name;
+      EXPECT_EQ(graph.nodes.size(), has_bias ? 2u : 1u) << name;
+      EXPECT_EQ(graph.nodes.back().op_type, to);
+      EXPECT_FALSE(run_pass(graph, kPass));
+      expect_same_results(graph, b.build(), 1e-5, 1e-6);
+    }
   }
 }
 
