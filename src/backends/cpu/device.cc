@@ -125,10 +125,10 @@ class CpuDevice final : public Device {
       return Precision::kFloat32;
     }
     const Isa isa = bfloat16_isa();
-    if (wanted == Precision::kAuto && isa != Isa::k_avx512_amx) {
-      *why = "this CPU has no AMX, without which bf16 may be slower";
-    } else if (isa == Isa::k_baseline) {
+    if (isa == Isa::k_baseline) {
       *why = "this CPU has no AMX or AVX512-BF16";
+    } else if (wanted == Precision::kAuto && !has_fast_bfloat16()) {
+      *why = "this CPU has AVX512-BF16, by which bf16 may be slower";
     } else {
       return Precision::kBfloat16;
     }

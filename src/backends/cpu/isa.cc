@@ -131,6 +131,15 @@ Isa integer_isa() { return products().int8; }
 
 Isa bfloat16_isa() { return products().bf16; }
 
+bool has_fast_bfloat16() {
+  const Isa isa = bfloat16_isa();
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (isa != Isa::k_baseline && __builtin_cpu_is("amd")) return true;
+#endif
+  return isa == Isa::k_avx512_amx;
+}
+
 Isa float16_isa() {
   const Isa isa = ChosenIsa::get();
   const Isa products = row_of(isa).fp16;

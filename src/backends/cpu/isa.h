@@ -37,6 +37,10 @@ Isa integer_isa();
 // The instruction set for products of bfloat16: an extension that has them, or k_baseline where there is none.
 Isa bfloat16_isa();
 
+// Whether these are faster than products of float32: those of AMX, and vdpbf16ps where a core begins as many of them in a cycle as
+// multiply-adds, each of which is two. That is so with AMD; Intel's cores with vdpbf16ps have it on one of two ports.
+bool has_fast_bfloat16();
+
 // The instruction set for products of float16, which a CPU with AMX may have as well.
 Isa float16_isa();
 

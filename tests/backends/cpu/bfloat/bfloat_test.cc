@@ -225,6 +225,21 @@ TEST(BfloatKernels, TheDeviceSaysWhatItLacks) {
   EXPECT_EQ(device->lowest_precision(Precision::kAuto, &why), Precision::kFloat32);
 }
 
+TEST(BfloatKernels, AutoIsBfloat16WhereThatIsFaster) {
+  const std::shared_ptr<Device> device = cpu_device(1);
+  for (const Isa isa : {Isa::k_baseline, Isa::k_avx2, Isa::k_avx512_bf16, Isa::k_avx512_amx}) {
+    if (!isa_available(isa)) continue;
+    const ForcedIsa forced(isa);
+    SCOPED_TRACE(isa_name(isa));
+    std::string why;
+    const Precision chosen = device->lowest_precision(Precision::kAuto, &why);
+    EXPECT_EQ(chosen, has_fast_bfloat16() ? Precision::kBfloat16 : Precision::kFloat32);
+    EXPECT_EQ(why.empty(), chosen == Precision::kBfloat16);
+    if (!isa_includes(isa, Isa::k_avx512_bf16)) EXPECT_EQ(chosen, Precision::kFloat32);
+    if (bfloat16_isa() == Isa::k_avx512_amx) EXPECT_EQ(chosen, Precision::kBfloat16);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(On, Bfloat, testing::Values(Isa::k_avx512_bf16, Isa::k_avx512_fp16, Isa::k_avx512_amx),
                          [](const auto& i) { return std::string(isa_name(i.param)); });
 
