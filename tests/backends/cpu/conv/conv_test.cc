@@ -144,6 +144,7 @@ TEST(CpuConv, Depthwise) {
       {56, 57, 5, 5, 2, 2, 1, 1, 2, 2, 2, 2}, {30, 33, 3, 3, 1, 1, 3, 3, 3, 3, 3, 3},  {20, 20, 7, 7, 1, 1, 1, 1, 3, 3, 3, 3},
       {11, 70, 3, 3, 3, 3, 1, 1, 0, 0, 0, 0}, {8, 90, 1, 9, 1, 1, 1, 1, 0, 4, 0, 4},   {200, 130, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},
       {3, 3, 3, 3, 1, 1, 1, 1, 4, 4, 4, 4},   {48, 320, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1}, {17, 33, 2, 2, 2, 2, 1, 1, 0, 0, 1, 1},
+      {12, 29, 3, 7, 2, 1, 2, 1, 2, 3, 1, 2}, {9, 600, 7, 7, 1, 1, 1, 1, 3, 0, 3, 5},  {4, 3, 1, 7, 1, 1, 1, 1, 0, 9, 0, 8},
   };
   for (const Spatial& s : cases) {
     conv(2, 5, 5, 5, s).kernel("conv_depthwise").run();
@@ -157,7 +158,7 @@ TEST(CpuConv, Depthwise) {
 
 // Every place of a block of outputs at every border, with tails of channels.
 TEST(CpuConv, DepthwiseOfSmallImages) {
-  for (const std::int64_t kernel : {3, 5}) {
+  for (const std::int64_t kernel : {3, 5, 7}) {
     for (const std::int64_t down : {1, 2}) {
       for (const std::int64_t across : {1, 2}) {
         for (std::int64_t size = 2; size <= 11; ++size) {
