@@ -32,12 +32,21 @@ class LineWalk {
   // How many lines from this one on differ along axis 1 only.
   std::int64_t run() const { return c_.rank > 1 ? c_.dims[1] - at_[1] : 1; }
 
-  // `lines` is at most run().
-  void skip(std::int64_t lines) {
+  // How many whole runs of axis 1 follow from this line on that differ along axis 2 only.
+  std::int64_t planes() const { return c_.rank > 2 && at_[1] == 0 ? c_.dims[2] - at_[2] : 0; }
+
+  // How often so many planes from this line on follow once more.
+  std::int64_t repeats(std::int64_t planes) const {
+    return c_.rank > 3 && c_.steps[3] == 0 && planes == c_.dims[2] ? c_.dims[3] - at_[3] - 1 : 0;
+  }
+
+  // Lines, of which there are at most run(), or whole runs of them (axis 2), at most planes(), or all of
+  // these (axis 3).
+  void skip(std::int64_t count, int axis = 1) {
     if (c_.rank == 1) return;
-    at_[1] += lines;
-    offset_ += lines * c_.steps[1];
-    for (int i = 1; i < c_.rank && at_[i] == c_.dims[i]; ++i) {
+    at_[axis] += count;
+    offset_ += count * c_.steps[axis];
+    for (int i = axis; i < c_.rank && at_[i] == c_.dims[i]; ++i) {
       at_[i] = 0;
       offset_ -= c_.dims[i] * c_.steps[i];
       if (i + 1 == c_.rank) break;
@@ -131,6 +140,18 @@ void copy_range(Isa isa, const StridedCopy& c, const T* from, T* to, std::int64_
     }
     if (transposes && lines > 1) {
       transpose_lines(isa, source, c.steps[0], to + at, lines, width);
+    } else if (const std::int64_t planes = std::min(walk.planes(), (end - at) / (width * c.dims[1])); planes > 1) {
+      const std::int64_t plane = width * c.dims[1];
+      for (std::int64_t p = 0; p < planes; ++p, at += plane)
+        copy_lines(isa, source + p * c.steps[2], c.steps[0], line_step, to + at, c.dims[1], width);
+      const std::int64_t block = planes * plane, repeated = std::min(walk.repeats(planes), (end - at) / block);
+      if (repeated > 0) {  // what has just been written
+        for (std::int64_t i = 0; i < repeated; ++i, at += block) std::copy_n(to + at - block, block, to + at);
+        walk.skip(1 + repeated, 3);
+      } else {
+        walk.skip(planes, 2);
+      }
+      continue;
     } else {
       copy_lines(isa, source, c.steps[0], line_step, to + at, lines, width);
     }
