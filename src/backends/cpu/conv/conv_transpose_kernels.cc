@@ -182,8 +182,10 @@ simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_
   return t;
 }
 
-// Adds a row of the product, columns [column, column + n) of one tap, to an output plane.
-void add_columns(const UpState& s, const float* from, std::int64_t column, std::int64_t n, std::int64_t tap, float* plane) {
+// Adds columns [column, column + n) of one tap's row of the product to an output plane. `beside`: the row of the tap to the right,
+// to be added too where the stride is two, or null.
+void add_columns(const UpState& s, const float* from, const float* beside, std::int64_t column, std::int64_t n, std::int64_t tap,
+                 float* plane) {
   const simd_gemm::Patches& q = s.patches;
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
   const std::int64_t kz = tap / (q.kernel_h * q.kernel_w), ky = tap / q.kernel_w % q.kernel_h, kx = tap % q.kernel_w;
@@ -197,11 +199,22 @@ void add_columns(const UpState& s, const float* from, std::int64_t column, std::
       const auto [low, high] = indices_inside(first, q.stride_w, count, q.out_width);
       const float* const add = from + j;
       float* const to = plane + (z * q.out_height + y) * q.out_width + first;
+      const auto add_each = [&](const float* x_of, float* to_of, std::int64_t i, std::int64_t end) {
+        for (; i < end; ++i) to_of[i * q.stride_w] += x_of[i];
+      };
       if (q.stride_w == 1) {
         float* const here = to + low;
         loops.binary(simd_elementwise::Binary::kAdd, here, 1, add + low, 1, here, high - low, {1, 0, 0, 0}, false, nullptr);
+      } else if (beside != nullptr) {
+        const auto [low_beside, high_beside] = indices_inside(first + 1, q.stride_w, count, q.out_width);
+        const std::int64_t begin = std::max(low, low_beside), end = std::max(begin, std::min(high, high_beside));
+        add_each(add, to, low, std::min(begin, high));
+        add_each(beside + j, to + 1, low_beside, std::min(begin, high_beside));
+        loops.add_in_turns(add + begin, beside + j + begin, to + 2 * begin, end - begin);
+        add_each(add, to, end, high);
+        add_each(beside + j, to + 1, end, high_beside);
       } else {
-        for (std::int64_t i = low; i < high; ++i) to[i * q.stride_w] += add[i];
+        add_each(add, to, low, high);
       }
     }
     j += count;
@@ -238,8 +251,13 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       t.b = args.in<float>(0) + plane_group * s.channels * s.in_plane + column;
       loops.run(t);
       for (std::int64_t i = 0; i < t.m; ++i) {
-        if (stops(&points, 2 * t.n)) return;
-        add_columns(s, product + i * t.n, column, t.n, i % s.taps, planes + i / s.taps * s.out_plane);
+        if (stops(&points, 4 * t.n)) return;
+        const std::int64_t tap = i % s.taps;
+        const float* const row_of_tap = product + i * t.n;
+        const bool pairs =
+            s.patches.stride_w == 2 && s.patches.dilation_w == 1 && tap % s.patches.kernel_w + 1 < s.patches.kernel_w;
+        add_columns(s, row_of_tap, pairs ? row_of_tap + t.n : nullptr, column, t.n, tap, planes + i / s.taps * s.out_plane);
+        i += pairs ? 1 : 0;
       }
     }
     chain_long(s.isa, planes, rows * s.out_plane, epilogue_of(*args.desc), &points);

@@ -1,6 +1,7 @@
 #include "backends/cpu/elementwise/elementwise_loops.h"
 
 #include "backends/cpu/simd/epilogue.h"
+#include "backends/cpu/simd/lanes.h"
 #include "backends/cpu/simd/trigonometry.h"
 
 namespace evn::EVN_ISA {
@@ -364,6 +365,16 @@ void run_bilinear(const float* a, const float* b, const float* c, const float* d
   if (left > 0) store_n(y + i, at(load_n(a + i, left), load_n(b + i, left), load_n(c + i, left), load_n(d + i, left)), left);
 }
 
+void run_add_in_turns(const float* a, const float* b, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    const Vec v = load_some(a + i, n - i), w = load_some(b + i, n - i);
+    float* const first = y + 2 * i;
+    const std::int64_t left = 2 * (n - i);
+    store_some(first, load_some(first, left) + zip_low(v, w), left);
+    store_some(first + kLanes, load_some(first + kLanes, left - kLanes) + zip_high(v, w), left - kLanes);
+  }
+}
+
 void run_chain(float* y, std::int64_t n, const Epilogue* epilogue) {
   if (epilogue == nullptr) return;
   const Chain chain = split_chain(epilogue);
@@ -471,6 +482,7 @@ const simd_elementwise::Loops loops_elementwise = {.unary = run_unary,
                                                    .affine_rows = run_affine_rows,
                                                    .norm_of_channels = run_norm_of_channels,
                                                    .bilinear = run_bilinear,
+                                                   .add_in_turns = run_add_in_turns,
                                                    .widen_half = run_widen_half,
                                                    .narrow_half = run_narrow_half,
                                                    .chain = run_chain};
