@@ -261,6 +261,23 @@ TEST(CpuConv, NaNStaysWhereItIs) {
       .run();
 }
 
+TEST(CpuConv, SmallGroups) {
+  const Spatial cases[] = {
+      {9, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},  {6, 28, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, {13, 14, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},
+      {8, 15, 1, 3, 1, 2, 1, 1, 0, 0, 0, 0}, {7, 9, 5, 3, 2, 1, 1, 1, 2, 3, 2, 0},  {10, 5, 2, 3, 1, 1, 3, 1, 2, 1, 2, 1},
+      {3, 3, 3, 3, 1, 1, 1, 1, 4, 9, 4, 8},  {2, 2, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},  {40, 33, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},
+  };
+  const std::vector<Isa> isas = {Isa::k_avx2, Isa::k_avx512};
+  for (const std::int64_t channels : {2, 4, 8, 16}) {
+    for (const Spatial& s : cases)
+      conv(2, 48, 48, 48 / channels, s, s.h != 9).kernels({"conv_gemm", "conv_small_groups"}).only(isas).run();
+  }
+  const auto narrow = [&] { return conv(1, 32, 32, 8, cases[0]); };
+  narrow().step(EpilogueOpKind::kClip, -0.2f, 0.3f).kernel("conv_small_groups").only(isas).run();
+  narrow().step(EpilogueOpKind::kSwish, 1.2f).kernel("conv_small_groups").only(isas).run();
+  narrow().step(EpilogueOpKind::kRelu).step(EpilogueOpKind::kSigmoid).kernel("conv_small_groups").only(isas).run();
+}
+
 TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
   const Spatial s = {13, 17, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
   Random random(5);
