@@ -123,6 +123,28 @@ void copy_lines(Isa isa, const std::uint32_t* from, std::int64_t step, std::int6
   }
 }
 
+// Whole runs of axis 1 that differ along axis 2 only, and what repeats all of axis 2, where that is within `n` elements. Returns
+// how many it has written, which may be none. Elements of other sizes are too rare for the code.
+template <typename T>
+std::int64_t copy_planes(Isa isa, const StridedCopy& c, LineWalk* walk, const T* from, T* to, std::int64_t n) {
+  if constexpr (sizeof(T) != 4 && sizeof(T) != 8) {
+    return 0;
+  } else {
+    const std::int64_t plane = c.dims[0] * (c.rank > 1 ? c.dims[1] : 1), planes = std::min(walk->planes(), n / plane);
+    if (planes < 2) return 0;
+    for (std::int64_t p = 0; p < planes; ++p)
+      copy_lines(isa, from + p * c.steps[2], c.steps[0], c.steps[1], to + p * plane, c.dims[1], c.dims[0]);
+    const std::int64_t block = planes * plane, repeats = std::min(walk->repeats(planes), n / block - 1);
+    if (repeats < 1) {
+      walk->skip(planes, 2);
+      return block;
+    }
+    for (std::int64_t i = 1; i <= repeats; ++i) std::copy_n(to, block, to + i * block);
+    walk->skip(1 + repeats, 3);
+    return (1 + repeats) * block;
+  }
+}
+
 template <typename T>
 void copy_range(Isa isa, const StridedCopy& c, const T* from, T* to, std::int64_t begin, std::int64_t end) {
   const std::int64_t width = c.dims[0], line_step = c.rank > 1 ? c.steps[1] : 0;
@@ -138,20 +160,12 @@ void copy_range(Isa isa, const StridedCopy& c, const T* from, T* to, std::int64_
       at += n;
       continue;
     }
+    if (const std::int64_t written = transposes ? 0 : copy_planes(isa, c, &walk, source, to + at, end - at); written > 0) {
+      at += written;
+      continue;
+    }
     if (transposes && lines > 1) {
       transpose_lines(isa, source, c.steps[0], to + at, lines, width);
-    } else if (const std::int64_t planes = std::min(walk.planes(), (end - at) / (width * c.dims[1])); planes > 1) {
-      const std::int64_t plane = width * c.dims[1];
-      for (std::int64_t p = 0; p < planes; ++p, at += plane)
-        copy_lines(isa, source + p * c.steps[2], c.steps[0], line_step, to + at, c.dims[1], width);
-      const std::int64_t block = planes * plane, repeated = std::min(walk.repeats(planes), (end - at) / block);
-      if (repeated > 0) {  // what has just been written
-        for (std::int64_t i = 0; i < repeated; ++i, at += block) std::copy_n(to + at - block, block, to + at);
-        walk.skip(1 + repeated, 3);
-      } else {
-        walk.skip(planes, 2);
-      }
-      continue;
     } else {
       copy_lines(isa, source, c.steps[0], line_step, to + at, lines, width);
     }
