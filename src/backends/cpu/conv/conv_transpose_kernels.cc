@@ -197,24 +197,22 @@ void add_columns(const UpState& s, const float* from, const float* beside, std::
     if (z >= 0 && z < s.out_depth && y >= 0 && y < q.out_height) {
       const std::int64_t first = x * q.stride_w + kx * q.dilation_w - q.pad_left;
       const auto [low, high] = indices_inside(first, q.stride_w, count, q.out_width);
-      const float* const add = from + j;
+      const auto [low_beside, high_beside] = indices_inside(first + 1, q.stride_w, beside == nullptr ? 0 : count, q.out_width);
       float* const to = plane + (z * q.out_height + y) * q.out_width + first;
-      const auto add_each = [&](const float* x_of, float* to_of, std::int64_t i, std::int64_t end) {
-        for (; i < end; ++i) to_of[i * q.stride_w] += x_of[i];
+      const auto add_each = [&](const float* add, float* here, std::int64_t i, std::int64_t end) {
+        if (q.stride_w == 1 && i < end) {
+          loops.binary(simd_elementwise::Binary::kAdd, here + i, 1, add + i, 1, here + i, end - i, {1, 0, 0, 0}, false, nullptr);
+        } else {
+          for (; i < end; ++i) here[i * q.stride_w] += add[i];
+        }
       };
-      if (q.stride_w == 1) {
-        float* const here = to + low;
-        loops.binary(simd_elementwise::Binary::kAdd, here, 1, add + low, 1, here, high - low, {1, 0, 0, 0}, false, nullptr);
-      } else if (beside != nullptr) {
-        const auto [low_beside, high_beside] = indices_inside(first + 1, q.stride_w, count, q.out_width);
-        const std::int64_t begin = std::max(low, low_beside), end = std::max(begin, std::min(high, high_beside));
-        add_each(add, to, low, std::min(begin, high));
+      const std::int64_t begin = std::max(low, low_beside), end = std::max(begin, std::min(high, high_beside));
+      add_each(from + j, to, low, std::min(begin, high));
+      add_each(from + j, to, end, high);
+      if (beside != nullptr) {
         add_each(beside + j, to + 1, low_beside, std::min(begin, high_beside));
-        loops.add_in_turns(add + begin, beside + j + begin, to + 2 * begin, end - begin);
-        add_each(add, to, end, high);
         add_each(beside + j, to + 1, end, high_beside);
-      } else {
-        add_each(add, to, low, high);
+        loops.add_in_turns(from + j + begin, beside + j + begin, to + 2 * begin, end - begin);
       }
     }
     j += count;
@@ -267,10 +265,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 // Column j of `from` goes to the place of tap (ky, kx) in the block of input position column + j.
 void spread_columns(const UpState& s, const float* from, std::int64_t column, std::int64_t n, std::int64_t tap, float* plane) {
   const simd_gemm::Patches& q = s.patches;
-  const std::int64_t ky = tap / q.kernel_w;
-  const std::int64_t kx = tap % q.kernel_w;
-  std::int64_t y = column / q.width;
-  std::int64_t x = column % q.width;
+  const std::int64_t ky = tap / q.kernel_w, kx = tap % q.kernel_w;
+  std::int64_t y = column / q.width, x = column % q.width;
   for (std::int64_t j = 0; j < n;) {
     const std::int64_t count = q.width - x < n - j ? q.width - x : n - j;
     float* to = plane + (y * q.kernel_h + ky) * q.out_width + x * q.kernel_w + kx;
@@ -287,8 +283,7 @@ void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   float* spread = static_cast<float*>(args.thread_scratch) + simd_gemm::buffer_floats(loops, 0);
   CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
-    const std::int64_t column_tile = index % s.tiling.column_tiles;
-    const std::int64_t plane_group = index / s.tiling.column_tiles;
+    const std::int64_t column_tile = index % s.tiling.column_tiles, plane_group = index / s.tiling.column_tiles;
     const std::int64_t group = plane_group % s.groups;
     const std::int64_t column = column_tile * s.tiling.columns;
     simd_gemm::Tile t = start_tile(args, s, group, 0, &points);
