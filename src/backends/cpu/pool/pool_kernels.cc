@@ -150,12 +150,12 @@ class LinePool {
     plane_ = line / row_axis(s_.window).output / depth_axis(s_.window).output;
   }
 
-  // Computes some of the next lines, `left` at most, that have windows of the same height. Returns how many: 0 where run() is to
-  // compute the next one, or the run is to stop.
+  // Where windows are narrow, computes some of the next lines, `left` at most, that have windows of the same height. Returns how
+  // many: 0 where run() is to compute the next one, or the run is to stop.
   std::int64_t run_narrow(const float* input, float* y, std::int64_t left) {
     const WindowAxis &row = row_axis(s_.window), &a = line_axis(s_.window);
     const Taps in_row = taps_of(row, row_);
-    if (!s_.is_narrow || in_row.count == 0) return 0;
+    if (in_row.count == 0) return 0;
     std::int64_t lines = 1;
     if (in_row.count == row.kernel) {
       const std::int64_t inside = (row.input + row.pad_begin - (row.kernel - 1) * row.dilation - 1) / row.stride + 1;
@@ -229,7 +229,7 @@ void run_lines(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
     pool.seek(first);
     for (std::int64_t line = first; line < last;) {
       float* const y = args.out<float>() + line * width;
-      const std::int64_t lines = pool.run_narrow(args.in<float>(0), y, last - line);
+      const std::int64_t lines = s.is_narrow ? pool.run_narrow(args.in<float>(0), y, last - line) : 0;
       if (lines == 0 && (pool.points()->stopped || !pool.run(args.in<float>(0), y))) return;
       line += std::max<std::int64_t>(lines, 1);
     }
