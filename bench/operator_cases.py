@@ -104,6 +104,8 @@ def convolutions():
     yield conv((1, 96, 56, 56), (96, 1, 3, 3), pads=[1, 1, 1, 1], group=96)
     yield conv((1, 96, 28, 28), (96, 1, 7, 7), pads=[3, 3, 3, 3], group=96)
     yield conv((1, 128, 28, 28), (128, 4, 3, 3), pads=[1, 1, 1, 1], group=32)
+    yield conv((1, 256, 28, 28), (256, 8, 3, 3), pads=[1, 1, 1, 1], group=32)
+    yield conv((1, 512, 14, 14), (512, 16, 3, 3), pads=[1, 1, 1, 1], group=32)
     yield conv((1, 64, 28, 28), (64, 64, 3, 3), pads=[2, 2, 2, 2], dilations=[2, 2])
     yield conv((1, 80, 1000), (256, 80, 3), pads=[1, 1])
     yield conv((1, 256, 500), (256, 1, 31), pads=[15, 15], group=256)

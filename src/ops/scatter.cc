@@ -167,25 +167,34 @@ void reference_scatter_nd(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const Shape& indices = c.input(1).desc.shape;
   const int depth = static_cast<int>(indices[indices.rank() - 1]);
-  const auto size = static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
+  const DType dtype = c.input(0).desc.dtype;
+  const auto size = static_cast<std::int64_t>(dtype_size(dtype));
   const Reduction reduction = reduction_of(c.node, 0);
-  const Combine put = reduction == Reduction::kNone ? nullptr : combine_of(c.input(0).desc.dtype);
-  const Strides strides = dense_strides(x);
+  const Combine put = reduction == Reduction::kNone ? nullptr : combine_of(dtype);
   const std::int64_t count = indices.elements(0, indices.rank() - 1);
   const std::int64_t inner = x.elements(depth, x.rank());
   copy_all(c.input(0), c.output());
-  for (std::int64_t i = 0; i < count; ++i) {
-    cancellation_point();
-    const std::int64_t* index = c.input(1).as<std::int64_t>() + i * depth;
-    std::int64_t at = 0;
-    for (int k = 0; k < depth; ++k) at += wrap_index(index[k], x[k]) * strides.step[k];
-    char* const to = c.output().as<char>() + at * size;
-    const char* const from = c.input(2).as<char>() + i * inner * size;
-    if (put == nullptr) {
-      copy_block(to, from, inner * size);
-    } else {
-      in_pieces(inner, 1,
-                [&](std::int64_t begin, std::int64_t end) { put(reduction, to + begin * size, from + begin * size, end - begin); });
+  const std::int64_t* const rows = c.input(1).as<std::int64_t>();
+  std::int64_t at[kIndicesAtATime];
+  for (std::int64_t first = 0; first < count; first += kIndicesAtATime) {
+    const std::int64_t some = std::min(kIndicesAtATime, count - first);
+    cancellation_point(some * (depth + 1));
+    read_coordinates(rows + first * depth, some, x, depth, at);
+    const char* from = c.input(2).as<char>() + first * inner * size;
+    if (put == nullptr && inner == 1) {
+      with_width(dtype, [&](auto width) { spread<width()>(c.output().data, at, from, some); });
+      continue;
+    }
+    for (std::int64_t i = 0; i < some; ++i, from += inner * size) {
+      cancellation_point();
+      char* const to = c.output().as<char>() + at[i] * size;
+      if (put == nullptr) {
+        copy_block(to, from, inner * size);
+      } else {
+        in_pieces(inner, 1, [&](std::int64_t begin, std::int64_t end) {
+          put(reduction, to + begin * size, from + begin * size, end - begin);
+        });
+      }
     }
   }
 }

@@ -74,6 +74,24 @@ TEST(ScatterNd, PutsBlocksAtPlaces) {
   EXPECT_EQ(Op("ScatterND", 18).status({kGrid, i64_of({1, 1}, {0}), f32({1, 2}, {7, 8})}), EVN_ERROR_INVALID_MODEL);
 }
 
+TEST(ScatterNd, ManyRows) {
+  constexpr std::int64_t kRows = 700;
+  Ints at;
+  Floats updates, expected(30 * 20);
+  for (std::int64_t i = 0; i < kRows; ++i) {
+    const std::int64_t a = i * 7 % 30, b = i * 3 % 20;
+    at.insert(at.end(), {i % 2 == 0 ? a : a - 30, i % 3 == 0 ? b - 20 : b});
+    updates.push_back(static_cast<float>(i));
+    expected[static_cast<std::size_t>(a * 20 + b)] = static_cast<float>(i);  // the last one stays
+  }
+  const Floats zeros(30 * 20);
+  EXPECT_EQ(Op("ScatterND", 18).run({f32({30, 20}, zeros), i64_of({kRows, 2}, at), f32({kRows}, updates)})[0].floats(), expected);
+  Ints outside = at;
+  outside[600] = 30;
+  EXPECT_EQ(Op("ScatterND", 18).status({f32({30, 20}, zeros), i64_of({kRows, 2}, outside), f32({kRows}, updates)}),
+            EVN_ERROR_INVALID_ARGUMENT);
+}
+
 TEST(OneHot, IndexOutsideTheDepthIsAnOffRow) {
   const auto y = Op("OneHot", 11).run({i64({1, -1, 3}), i64({3}), f32({2}, {0, 5})});
   EXPECT_EQ(y[0].desc.shape, (Shape{3, 3}));

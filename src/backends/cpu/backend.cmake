@@ -9,12 +9,12 @@ evn_backend(cpu SOURCES ${shared} ${kernels} ${loops})
 set(fast device.cc move/relayout.cc pool/pool_kernels.cc reduce/lrn_kernels.cc)
 # These have loops over elements of their own. They are aligned as the clusters' loops are, or the speed of the same code (a third of a Resize)
 # depends on what is linked before it.
-set(aligned conv/conv_transpose_kernels.cc elementwise/cast_kernels.cc elementwise/quantize_kernels.cc move/gather_kernels.cc move/pad_kernels.cc move/resize_kernels.cc move/select_kernels.cc move/strided_copy.cc)
+set(aligned conv/conv_transpose_kernels.cc elementwise/quantize_kernels.cc move/gather_kernels.cc move/pad_kernels.cc move/resize_kernels.cc move/select_kernels.cc move/strided_copy.cc)
 list(TRANSFORM fast PREPEND backends/cpu/)
 list(TRANSFORM aligned PREPEND backends/cpu/)
 evn_fast_files(${fast} ${aligned})
 list(TRANSFORM aligned PREPEND ${CMAKE_SOURCE_DIR}/src/)
 # Plain loops that gcc vectorizes at -O3 only, because arrays may overlap.
-set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/backends/cpu/elementwise/cast_kernels.cc ${CMAKE_SOURCE_DIR}/src/backends/cpu/move/select_kernels.cc APPEND PROPERTY COMPILE_OPTIONS
-  "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release,RelWithDebInfo>>:-ftree-loop-vectorize;-fvect-cost-model=dynamic>")
+set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/backends/cpu/elementwise/numbers_loops.cc ${CMAKE_SOURCE_DIR}/src/backends/cpu/move/select_kernels.cc APPEND PROPERTY COMPILE_OPTIONS
+  "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release,RelWithDebInfo>>:-ftree-loop-vectorize;-fvect-cost-model=dynamic;--param=vect-epilogues-nomask=0>")
 set_property(SOURCE ${aligned} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-falign-functions=64>)

@@ -34,4 +34,8 @@ void read_indices(const ConstTensor& indices, std::int64_t begin, std::int64_t c
                   std::int64_t* to);
 inline constexpr std::int64_t kIndicesAtATime = 256;
 
+// Reads `count` rows of `depth` coordinates each, of the leading axes of x, and writes to which element each leads. To be called
+// for a few rows at a time.
+void read_coordinates(const std::int64_t* rows, std::int64_t count, const Shape& x, int depth, std::int64_t* to);
+
 }  // namespace evn

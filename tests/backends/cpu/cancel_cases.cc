@@ -280,6 +280,8 @@ void add_convolutions(Cases* all) {
   all->push_back({"conv_nhwc", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_grouped", conv({1, 64, 32, 64}, {64, 16, 3, 3}, {1, 1, 1, 1}, 4)});
   all->push_back({"conv_grouped", conv({1, 64, 8, 1 << 12}, {64, 32, 3, 3}, {1, 1, 1, 1}, 2)});
+  all->push_back({"conv_small_groups", conv({1, 64, 32, 64}, {64, 16, 3, 3}, {1, 1, 1, 1}, 4)});
+  all->push_back({"conv_small_groups", conv({1, 16, 4, 1 << 15}, {16, 4, 3, 3}, {1, 1, 1, 1}, 4)});
   all->push_back({"conv_winograd", conv({1, 32, 48, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_winograd_small", conv({1, 1024, 8, 16}, {64, 1024, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_depthwise", conv({1, 1, 4, kMany / 2}, {1, 1, 3, 3}, {1, 1, 1, 1})});

@@ -162,6 +162,7 @@ bool is_absent(const std::string& kernel) {
   if (kernel.ends_with("_bf16")) return bfloat16_isa() == Isa::k_baseline;
   if (kernel.ends_with("_fp16")) return float16_isa() == Isa::k_baseline;
   if (kernel.ends_with("_openblas")) return blas_module() == nullptr || blas_module()->row_groups[1] == 0;
+  if (kernel == "conv_small_groups") return cluster_of(cpu_isa()) == Isa::k_baseline;
   const Isa isa = integer_isa();
   if (kernel == "qlinear_conv_winograd") return isa != Isa::k_avx2 && isa != Isa::k_avx512;
   if (kernel == "qlinear_conv_depthwise_planes") return isa != Isa::k_avx512_vnni && isa != Isa::k_avx512_amx;

@@ -66,6 +66,10 @@ void add_group_conv(Cases* all) {
   all->push_back(conv({1, 32, 8, 31}, {40, 16, 3, 5}).integer("group", 2).ints("pads", {0, 2, 2, 1}).ints("strides", {2, 1}));
   all->push_back(conv({2, 32, 11, 7}, {64, 8, 3, 3}).integer("group", 4).ints("pads", {2, 2, 2, 2}).ints("dilations", {2, 2}));
   all->push_back(conv({1, 39, 6, 30}, {39, 13, 2, 2}).integer("group", 3));
+  // Vectors of the channels of several groups.
+  all->push_back(conv({2, 32, 9, 17}, {32, 4, 3, 3}).integer("group", 8).ints("pads", {1, 1, 1, 1}));
+  all->push_back(conv({1, 48, 6, 11}, {48, 8, 3, 3}).integer("group", 6).ints("pads", {1, 1, 0, 2}).ints("strides", {2, 2}));
+  all->push_back(conv({1, 32, 8, 5}, {32, 16, 2, 3}).integer("group", 2).ints("dilations", {2, 1}));
   for (const std::int64_t k : {1, 2, 3, 5, 7}) {
     const std::int64_t p = k / 2;
     all->push_back(conv({2, 5, 11, 19}, {5, 1, k, k}).integer("group", 5).ints("pads", {p, p, p, p}));

@@ -112,8 +112,18 @@ def conv_grouped(draw):
     joined = draw.maybe(0.4)
     groups = 2 * draw.int(1, 3) if joined else draw.int(2, 4)
     channels, filters = (draw.int(6, 8), draw.int(6, 16)) if joined else (size(draw, 16, 40), size(draw, 16, 64))
+    filters += filters == channels and channels <= 16  # not those of conv_small_groups
     return _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw, 9)), (filters * groups, channels, draw.int(2, 3), draw.int(1, 3)), group=groups,
                  strides=[draw.int(1, 2)] * 2, pads=[draw.int(0, 2) for _ in range(4)], dilations=[draw.int(1, 2)] * 2)
+
+
+@reaches("conv_small_groups", op="Conv")
+def conv_small_groups(draw):
+    """Vectors have whole groups, or groups whole vectors."""
+    channels, groups = draw.one(2, 4, 8, 16), 16 * draw.int(1, 3)
+    groups //= draw.one(1, min(channels, 8))
+    return _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw, 9)), (channels * groups, channels, draw.int(1, 5), 3), group=groups,
+                 strides=[draw.int(1, 2)] * 2, pads=[draw.int(0, 2) for _ in range(4)], dilations=[draw.int(1, 2), 1])
 
 
 @reaches("conv_winograd", op="Conv")

@@ -182,8 +182,10 @@ simd_gemm::Tile start_tile(const KernelArgs& args, const UpState& s, std::int64_
   return t;
 }
 
-// Adds a row of the product, columns [column, column + n) of one tap, to an output plane.
-void add_columns(const UpState& s, const float* from, std::int64_t column, std::int64_t n, std::int64_t tap, float* plane) {
+// Adds columns [column, column + n) of one tap's row of the product to an output plane. `beside`: the row of the tap to the right,
+// to be added too where the stride is two, or null.
+void add_columns(const UpState& s, const float* from, const float* beside, std::int64_t column, std::int64_t n, std::int64_t tap,
+                 float* plane) {
   const simd_gemm::Patches& q = s.patches;
   const simd_elementwise::Loops& loops = simd_elementwise::loops(s.isa);
   const std::int64_t kz = tap / (q.kernel_h * q.kernel_w), ky = tap / q.kernel_w % q.kernel_h, kx = tap % q.kernel_w;
@@ -195,13 +197,22 @@ void add_columns(const UpState& s, const float* from, std::int64_t column, std::
     if (z >= 0 && z < s.out_depth && y >= 0 && y < q.out_height) {
       const std::int64_t first = x * q.stride_w + kx * q.dilation_w - q.pad_left;
       const auto [low, high] = indices_inside(first, q.stride_w, count, q.out_width);
-      const float* const add = from + j;
+      const auto [low_beside, high_beside] = indices_inside(first + 1, q.stride_w, beside == nullptr ? 0 : count, q.out_width);
       float* const to = plane + (z * q.out_height + y) * q.out_width + first;
-      if (q.stride_w == 1) {
-        float* const here = to + low;
-        loops.binary(simd_elementwise::Binary::kAdd, here, 1, add + low, 1, here, high - low, {1, 0, 0, 0}, false, nullptr);
-      } else {
-        for (std::int64_t i = low; i < high; ++i) to[i * q.stride_w] += add[i];
+      const auto add_each = [&](const float* add, float* here, std::int64_t i, std::int64_t end) {
+        if (q.stride_w == 1 && i < end) {
+          loops.binary(simd_elementwise::Binary::kAdd, here + i, 1, add + i, 1, here + i, end - i, {1, 0, 0, 0}, false, nullptr);
+        } else {
+          for (; i < end; ++i) here[i * q.stride_w] += add[i];
+        }
+      };
+      const std::int64_t begin = std::max(low, low_beside), end = std::max(begin, std::min(high, high_beside));
+      add_each(from + j, to, low, std::min(begin, high));
+      add_each(from + j, to, end, high);
+      if (beside != nullptr) {
+        add_each(beside + j, to + 1, low_beside, std::min(begin, high_beside));
+        add_each(beside + j, to + 1, end, high_beside);
+        loops.add_in_turns(from + j + begin, beside + j + begin, to + 2 * begin, end - begin);
       }
     }
     j += count;
@@ -238,8 +249,13 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       t.b = args.in<float>(0) + plane_group * s.channels * s.in_plane + column;
       loops.run(t);
       for (std::int64_t i = 0; i < t.m; ++i) {
-        if (stops(&points, 2 * t.n)) return;
-        add_columns(s, product + i * t.n, column, t.n, i % s.taps, planes + i / s.taps * s.out_plane);
+        if (stops(&points, 4 * t.n)) return;
+        const std::int64_t tap = i % s.taps;
+        const float* const row_of_tap = product + i * t.n;
+        const bool pairs =
+            s.patches.stride_w == 2 && s.patches.dilation_w == 1 && tap % s.patches.kernel_w + 1 < s.patches.kernel_w;
+        add_columns(s, row_of_tap, pairs ? row_of_tap + t.n : nullptr, column, t.n, tap, planes + i / s.taps * s.out_plane);
+        i += pairs ? 1 : 0;
       }
     }
     chain_long(s.isa, planes, rows * s.out_plane, epilogue_of(*args.desc), &points);
@@ -249,10 +265,8 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 // Column j of `from` goes to the place of tap (ky, kx) in the block of input position column + j.
 void spread_columns(const UpState& s, const float* from, std::int64_t column, std::int64_t n, std::int64_t tap, float* plane) {
   const simd_gemm::Patches& q = s.patches;
-  const std::int64_t ky = tap / q.kernel_w;
-  const std::int64_t kx = tap % q.kernel_w;
-  std::int64_t y = column / q.width;
-  std::int64_t x = column % q.width;
+  const std::int64_t ky = tap / q.kernel_w, kx = tap % q.kernel_w;
+  std::int64_t y = column / q.width, x = column % q.width;
   for (std::int64_t j = 0; j < n;) {
     const std::int64_t count = q.width - x < n - j ? q.width - x : n - j;
     float* to = plane + (y * q.kernel_h + ky) * q.out_width + x * q.kernel_w + kx;
@@ -269,8 +283,7 @@ void blocks_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
   float* spread = static_cast<float*>(args.thread_scratch) + simd_gemm::buffer_floats(loops, 0);
   CancelPoints points = points_of(cancel);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
-    const std::int64_t column_tile = index % s.tiling.column_tiles;
-    const std::int64_t plane_group = index / s.tiling.column_tiles;
+    const std::int64_t column_tile = index % s.tiling.column_tiles, plane_group = index / s.tiling.column_tiles;
     const std::int64_t group = plane_group % s.groups;
     const std::int64_t column = column_tile * s.tiling.columns;
     simd_gemm::Tile t = start_tile(args, s, group, 0, &points);

@@ -208,6 +208,64 @@ void any(const Tile& t) {
   }
 }
 
+// Outputs of a row that the kernel for wide windows computes together: with its taps they fit into 16 registers.
+constexpr int kWide = 7;
+
+// kWide outputs of a row, of which `count` are stored, for windows whose K taps of a row lie side by side, with a stride of one: a
+// pixel is loaded once for all of them. `x` is tap 0 of the first one's first row; of the columns of pixels from there on, `inside`
+// are in the image.
+template <int K>
+inline void wide_vector(const Tile& t, const float* x, Range rows, Range inside, std::int64_t c, std::int64_t lanes, float* y,
+                        std::int64_t count, const Chain& chain) {
+  const Geometry& g = *t.geometry;
+  const Vec start = t.bias == nullptr ? zero() : load_some(t.bias + c, lanes);
+  Vec acc[kWide];
+#pragma GCC unroll 8
+  for (int i = 0; i < kWide; ++i) acc[i] = start;
+  for (std::int64_t ky = rows.begin; ky < rows.end; ++ky) {
+    const float* const weight = t.weight + ky * K * t.weight_step + c;
+    const float* const from = x + ky * g.dilation_h * g.width * g.pixel;
+    Vec w[K];
+#pragma GCC unroll 8
+    for (int k = 0; k < K; ++k) w[k] = load(weight + k * t.weight_step);
+#pragma GCC unroll 16
+    for (int p = 0; p < kWide + K - 1; ++p) {
+      if (p < inside.begin || p >= inside.end) continue;
+      const Vec v = load_n(from + p * g.pixel, lanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < kWide; ++i) {
+        if (p >= i && p - i < K) acc[i] = fma(w[p - i], v, acc[i]);
+      }
+    }
+  }
+  finish(chain, acc);
+#pragma GCC unroll 8
+  for (int i = 0; i < kWide; ++i) {
+    if (i < count) store_some(y + i * g.out_pixel, acc[i], lanes);
+  }
+}
+
+// All rows of kLanes channels in turn: the pixels that rows share stay in the first cache.
+template <int K>
+[[maybe_unused]] void wide(const Tile& t) {
+  const Geometry& g = *t.geometry;
+  const Chain chain = split_chain(t.epilogue);
+  const std::int64_t end = t.channel + t.channels;
+  for (std::int64_t c = t.channel; c < end; c += kLanes) {
+    const std::int64_t lanes = end - c < kLanes ? end - c : kLanes;
+    for (std::int64_t y = t.row_begin; y < t.row_end; ++y) {
+      const std::int64_t y0 = y * g.stride_h - g.pad_top;
+      const Range rows = inside(y0, g.dilation_h, g.kernel_h, g.height);
+      for (std::int64_t x = 0; x < g.out_width; x += kWide) {
+        if (stops(t.points, (rows.end - rows.begin) * K * kWide * kLanes + kFarElement)) return;
+        const std::int64_t x0 = x - g.pad_left;
+        wide_vector<K>(t, t.x + (y0 * g.width + x0) * g.pixel + c, rows, inside(x0, 1, kWide + K - 1, g.width), c, lanes,
+                       t.y + (y * g.out_width + x) * g.out_pixel + c, g.out_width - x, chain);
+      }
+    }
+  }
+}
+
 template <int K>
 [[maybe_unused]] void square(const Tile& t) {
   const Geometry& g = *t.geometry;
@@ -221,6 +279,7 @@ void run(const Tile& t) {
   const bool is_square = g.kernel_h == g.kernel_w && g.dilation_h == 1 && g.dilation_w == 1 && g.stride_h <= 2 && g.stride_w <= 2;
   if (is_square && g.kernel_w == 3) return square<3>(t);
   if (is_square && g.kernel_w == 5) return square<5>(t);
+  if (g.kernel_w == 7 && g.dilation_w == 1 && g.stride_w == 1) return wide<7>(t);
 #endif
   any(t);
 }

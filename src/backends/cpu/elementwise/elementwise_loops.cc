@@ -2,6 +2,7 @@
 
 #include "backends/cpu/simd/epilogue.h"
 #include "backends/cpu/simd/half.h"
+#include "backends/cpu/simd/lanes.h"
 #include "backends/cpu/simd/trigonometry.h"
 
 namespace evn::EVN_ISA {
@@ -42,7 +43,7 @@ inline Vec round_of(Vec x) {
   return abs_of(x) < splat(8388608.0f) ? rounded : x;
 }
 
-inline Vec unary_of(Unary f, float a, float b, Vec x) {
+__attribute__((always_inline)) inline Vec unary_of(Unary f, float a, float b, Vec x) {
   switch (f) {
     case Unary::kIdentity: return x;
     case Unary::kRelu: return max_of(zero(), x);
@@ -93,40 +94,84 @@ inline Vec unary_of(Unary f, float a, float b, Vec x) {
   return x;
 }
 
-template <Unary F>
-void unary_loop(float a, float b, const float* x, float* y, std::int64_t n) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(y + i, unary_of(F, a, b, load(x + i)));
-  if (i < n) store_n(y + i, unary_of(F, a, b, load_n(x + i, n - i)), n - i);
+// The tail is computed as a vector of its own.
+template <typename F>
+__attribute__((always_inline)) inline void each_vector(const float* x, float* y, std::int64_t n, F f) {
+  const std::int64_t whole = n / kLanes * kLanes;
+  Vec tail;
+  auto* const last = reinterpret_cast<float*>(&tail);
+  const float* from = x;
+  float* to = y;
+  for (std::int64_t end = whole;; end = kLanes) {
+    for (std::int64_t i = 0; i < end; i += kLanes) store(to + i, f(load(from + i)));
+    if (whole == n) return;
+    if (to == last) break;
+    tail = load_n(x + whole, n - whole);
+    from = to = last;
+  }
+  store_n(y + whole, tail, n - whole);
 }
 
-using UnaryFn = void (*)(float, float, const float*, float*, std::int64_t);
+// A loop of its own, whose switch is over a constant: a call and a jump for each vector take longer than most of the functions.
+template <Unary F>
+void unary_loop(Unary, float a, float b, const float* x, float* y, std::int64_t n) {
+  each_vector(x, y, n, [&](Vec v) { return unary_of(F, a, b, v); });
+}
+
+// The functions from here on share a loop.
+#if defined(EVN_SMALL_CLUSTER)
+constexpr Unary kShared = Unary::kLeakyRelu;
+#else
+constexpr Unary kShared = Unary::kSin;
+#endif
+
+void shared_loop(Unary f, float a, float b, const float* x, float* y, std::int64_t n) {
+  if (f < kShared) __builtin_unreachable();
+  each_vector(x, y, n, [&](Vec v) { return unary_of(f, a, b, v); });
+}
+
+using UnaryFn = void (*)(Unary, float, float, const float*, float*, std::int64_t);
 constexpr UnaryFn kUnary[] = {
-    unary_loop<Unary::kIdentity>,    unary_loop<Unary::kRelu>,
-    unary_loop<Unary::kClip>,        unary_loop<Unary::kLeakyRelu>,
-    unary_loop<Unary::kHardSigmoid>, unary_loop<Unary::kHardSwish>,
-    unary_loop<Unary::kSigmoid>,     unary_loop<Unary::kTanh>,
-    unary_loop<Unary::kSqrt>,        unary_loop<Unary::kExp>,
-    unary_loop<Unary::kErf>,         unary_loop<Unary::kAbs>,
-    unary_loop<Unary::kNeg>,         unary_loop<Unary::kReciprocal>,
-    unary_loop<Unary::kGelu>,        unary_loop<Unary::kSoftplus>,
-    unary_loop<Unary::kFloor>,       unary_loop<Unary::kCeil>,
-    unary_loop<Unary::kLog>,         unary_loop<Unary::kSquare>,
-    unary_loop<Unary::kGeluTanh>,    unary_loop<Unary::kSwish>,
-    unary_loop<Unary::kSin>,         unary_loop<Unary::kCos>,
-    unary_loop<Unary::kRound>,       unary_loop<Unary::kSign>,
-    unary_loop<Unary::kSoftsign>,    unary_loop<Unary::kThresholdedRelu>,
-    unary_loop<Unary::kElu>,         unary_loop<Unary::kSelu>,
-    unary_loop<Unary::kCelu>,        unary_loop<Unary::kMish>,
-    unary_loop<Unary::kTan>,         unary_loop<Unary::kAsin>,
-    unary_loop<Unary::kAcos>,        unary_loop<Unary::kAtan>,
-    unary_loop<Unary::kSinh>,        unary_loop<Unary::kCosh>,
-    unary_loop<Unary::kAsinh>,       unary_loop<Unary::kAcosh>,
-    unary_loop<Unary::kAtanh>,
+    unary_loop<Unary::kIdentity>,
+    unary_loop<Unary::kRelu>,
+    unary_loop<Unary::kClip>,
+#if !defined(EVN_SMALL_CLUSTER)
+    unary_loop<Unary::kLeakyRelu>,
+    unary_loop<Unary::kHardSigmoid>,
+    unary_loop<Unary::kHardSwish>,
+    unary_loop<Unary::kSigmoid>,
+    unary_loop<Unary::kTanh>,
+    unary_loop<Unary::kSqrt>,
+    unary_loop<Unary::kExp>,
+    unary_loop<Unary::kErf>,
+    unary_loop<Unary::kAbs>,
+    unary_loop<Unary::kNeg>,
+    unary_loop<Unary::kReciprocal>,
+    unary_loop<Unary::kGelu>,
+    unary_loop<Unary::kSoftplus>,
+    unary_loop<Unary::kFloor>,
+    unary_loop<Unary::kCeil>,
+    unary_loop<Unary::kLog>,
+    unary_loop<Unary::kSquare>,
+    unary_loop<Unary::kGeluTanh>,
+    unary_loop<Unary::kSwish>,
+    unary_loop<Unary::kRound>,
+    unary_loop<Unary::kSign>,
+    unary_loop<Unary::kSoftsign>,
+    unary_loop<Unary::kThresholdedRelu>,
+    unary_loop<Unary::kElu>,
+    unary_loop<Unary::kSelu>,
+    unary_loop<Unary::kCelu>,
+    unary_loop<Unary::kMish>,
+#endif
 };
+static_assert(sizeof kUnary / sizeof kUnary[0] == static_cast<std::size_t>(kShared));
+
+inline UnaryFn loop_of(Unary f) { return f < kShared ? kUnary[static_cast<int>(f)] : shared_loop; }
 
 inline void apply_chain(const Chain& chain, float* y, std::int64_t n) {
-  if (chain.low > -__builtin_inff() || chain.high < __builtin_inff()) unary_loop<Unary::kClip>(chain.low, chain.high, y, y, n);
+  if (chain.low > -__builtin_inff() || chain.high < __builtin_inff())
+    unary_loop<Unary::kClip>(Unary::kClip, chain.low, chain.high, y, y, n);
   apply_rest(chain, y, n);
 }
 
@@ -148,20 +193,20 @@ inline void run_past(float* y, std::int64_t n, F write) {
 
 void run_unary(Unary f, float a, float b, const float* x, float* y, std::int64_t n, bool past, const Epilogue* epilogue) {
   const Chain chain = split_chain(epilogue);
-  const UnaryFn loop = kUnary[static_cast<int>(f)];
+  const UnaryFn loop = loop_of(f);
   const auto write = [&](std::int64_t i, std::int64_t count, float* to) {
-    loop(a, b, x + i, to, count);
+    loop(f, a, b, x + i, to, count);
     if (epilogue != nullptr) apply_chain(chain, to, count);
   };
   if (past) {
     run_past(y, n, write);
     return fence_past();
   }
-  if (epilogue == nullptr) return loop(a, b, x, y, n);
+  if (epilogue == nullptr) return loop(f, a, b, x, y, n);
   for (std::int64_t i = 0; i < n; i += kChunk) write(i, n - i < kChunk ? n - i : kChunk, y + i);
 }
 
-inline Vec binary_of(Binary op, Vec x, Vec z) {
+__attribute__((always_inline)) inline Vec binary_of(Binary op, Vec x, Vec z) {
   switch (op) {
     case Binary::kAdd: return x + z;
     case Binary::kSub: return x - z;
@@ -321,6 +366,16 @@ void run_bilinear(const float* a, const float* b, const float* c, const float* d
   if (left > 0) store_n(y + i, at(load_n(a + i, left), load_n(b + i, left), load_n(c + i, left), load_n(d + i, left)), left);
 }
 
+void run_add_in_turns(const float* a, const float* b, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    const Vec v = load_some(a + i, n - i), w = load_some(b + i, n - i);
+    float* const first = y + 2 * i;
+    const std::int64_t left = 2 * (n - i);
+    store_some(first, load_some(first, left) + zip_low(v, w), left);
+    store_some(first + kLanes, load_some(first + kLanes, left - kLanes) + zip_high(v, w), left - kLanes);
+  }
+}
+
 void run_chain(float* y, std::int64_t n, const Epilogue* epilogue) {
   if (epilogue == nullptr) return;
   const Chain chain = split_chain(epilogue);
@@ -365,6 +420,7 @@ const simd_elementwise::Loops loops_elementwise = {.unary = run_unary,
                                                    .affine_rows = run_affine_rows,
                                                    .norm_of_channels = run_norm_of_channels,
                                                    .bilinear = run_bilinear,
+                                                   .add_in_turns = run_add_in_turns,
                                                    .widen_half = widen_half,
                                                    .narrow_half = narrow_half,
                                                    .chain = run_chain};

@@ -31,8 +31,6 @@ enum class Unary : std::int32_t {
   kSquare,
   kGeluTanh,
   kSwish,
-  kSin,
-  kCos,
   kRound,
   kSign,
   kSoftsign,
@@ -41,6 +39,8 @@ enum class Unary : std::int32_t {
   kSelu,
   kCelu,
   kMish,
+  kSin,
+  kCos,
   kTan,
   kAsin,
   kAcos,
@@ -84,6 +84,8 @@ struct Loops {
   // y[i] between four lines: b and d (c and d) count as much as `right` (`below`) says, 0 to 1.
   void (*bilinear)(const float* a, const float* b, const float* c, const float* d, float right, float below, float* y,
                    std::int64_t n);
+  // y[2 * i] += a[i] and y[2 * i + 1] += b[i].
+  void (*add_in_turns)(const float* a, const float* b, float* y, std::int64_t n);
   // Between float16 and float32; to float16 to nearest, ties to even.
   void (*widen_half)(const std::uint16_t* x, float* y, std::int64_t n);
   void (*narrow_half)(const float* x, std::uint16_t* y, std::int64_t n);

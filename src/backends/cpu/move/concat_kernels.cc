@@ -44,6 +44,12 @@ void plan_rows(const TensorDesc& large, std::size_t pieces, int axis, Layout lay
   p->bytes = 2.0 * static_cast<double>(s.outer) * static_cast<double>(s.row);
 }
 
+// Rows of so many bytes, an element or two: a load and a store of a vector under a mask take longer.
+template <std::size_t Bytes>
+void copy_short_rows(const char* from, std::int64_t from_step, char* to, std::int64_t to_step, std::int64_t rows) {
+  for (std::int64_t r = 0; r < rows; ++r, from += from_step, to += to_step) std::memcpy(to, from, Bytes);
+}
+
 // Rows of some bytes.
 void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std::int64_t to_step, std::int64_t rows,
                std::int64_t bytes, CancelPoints* points) {
@@ -55,6 +61,8 @@ void copy_rows(Isa isa, const char* from, std::int64_t from_step, char* to, std:
   }
   const bool by_floats = bytes % kFloat == 0 && from_step % kFloat == 0 && to_step % kFloat == 0;
   by_parts(points, rows, 1, bytes + kFarElement, [&](std::int64_t begin, std::int64_t end) {
+    if (bytes == 8) return copy_short_rows<8>(from + begin * from_step, from_step, to + begin * to_step, to_step, end - begin);
+    if (bytes == 4) return copy_short_rows<4>(from + begin * from_step, from_step, to + begin * to_step, to_step, end - begin);
     if (by_floats) {
       simd_transpose::loops(isa).copy(reinterpret_cast<const float*>(from + begin * from_step), from_step / kFloat, end - begin,
                                       bytes / kFloat, reinterpret_cast<float*>(to + begin * to_step), to_step / kFloat);

@@ -18,6 +18,7 @@ struct ResizeState {
   Isa isa;
   bool last;
   std::int64_t lines, width, per_tile;
+  std::int64_t rows;  // positions of the axis before that of the columns, 0 where it is that of the channels
 };
 
 // Position of each column: for nearest the input column, for linear also its neighbour and weight.
@@ -82,7 +83,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const double line = static_cast<double>(s.width) * static_cast<double>(s.last ? y[1] : 1);
   s.per_tile = units_per_tile(s.lines, line, 2 * kElementsPerTile);
   p->tiles = ceil_div(s.lines, s.per_tile);
-  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(s.width, sizeof(Column)));
+  s.rows = s.last && y.rank() == 3 ? 0 : y[y.rank() - 2];
+  p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(checked_add(s.width, s.rows), sizeof(Column)));
   p->flops = 4.0 * static_cast<double>(y.elements());
   p->bytes = bytes_of(d);
 }
@@ -113,8 +115,8 @@ struct Line {
   float weight = 0;
 };
 
-// Channels last, lines are numbered without the channels.
-Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int64_t line, bool last) {
+// Channels last, lines are numbered without the channels. `rows`: positions of the axis before the last, as those of the columns.
+Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int64_t line, bool last, const Column* rows) {
   Line r;
   std::int64_t step = 1;
   for (int axis = x.rank() - 2; axis >= 0; --axis) {
@@ -122,7 +124,11 @@ Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int
     const std::int64_t position = line % y[axis];
     line /= y[axis];
     std::int64_t low = position, high = position;
-    if (!g.is_identity(axis)) {
+    if (axis == x.rank() - 2) {
+      low = rows[position].low;
+      high = rows[position].high;
+      r.weight = rows[position].weight;
+    } else if (!g.is_identity(axis)) {
       const float at = resize_coordinate(g, axis, position);
       if (g.mode == ResizeMode::kNearest) {
         low = high = resize_nearest(g, axis, at);
@@ -209,7 +215,7 @@ void run_bytes(const KernelArgs& args, const ResizeGeometry& g, const Channels& 
   const Shape& x = args.desc->inputs[0].shape;
   const std::int64_t in_width = x[x.rank() - 1] * c.in_pitch;
   for (std::int64_t line = begin * s.per_tile; line < std::min(end * s.per_tile, s.lines) && !stops(points, kFarElement); ++line) {
-    const Line at = find_line(g, x, args.desc->outputs[0].shape, line, s.last);
+    const Line at = find_line(g, x, args.desc->outputs[0].shape, line, s.last, columns + s.width);
     const auto* from = args.in<std::uint8_t>(0) + at.low * in_width;
     auto* to = args.out<std::uint8_t>() + line * s.width * c.out_pitch;
     if (c.same && c.out <= kColumnsPerPoint) {
@@ -248,6 +254,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   auto* columns = static_cast<Column*>(args.thread_scratch);
   CancelPoints points = points_of(cancel);
   if (!fill_columns(g, x.rank() - 1, s.width, columns, &points)) return;
+  if (s.rows > 0 && !fill_columns(g, x.rank() - 2, s.rows, columns + s.width, &points)) return;
   const Channels channels =
       s.last ? Channels{x[1], y[1], d.input_pitch(0), d.output_pitch(), g.is_identity(1)} : Channels{1, 1, 1, 1, true};
   if (d.inputs[0].dtype != DType::kFloat32) return run_bytes(args, g, channels, columns, begin, end, &points);
@@ -257,13 +264,18 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = std::min(first + s.per_tile, s.lines);
+    std::int64_t before = -1;  // what the line before was made from
     for (std::int64_t line = first; line < last; ++line) {
       if (stops(&points, kFarElement + (is_short ? s.width * kFunction : 0))) return;
-      const Line at = find_line(g, x, y, line, s.last);
+      const Line at = find_line(g, x, y, line, s.last, columns + s.width);
       const float* low = args.in<float>(0) + at.low * in_width;
       const float* high = args.in<float>(0) + at.high * in_width;
       float* to = args.out<float>() + line * out_width;
-      if (is_short) {
+      const bool repeats = g.mode == ResizeMode::kNearest && at.low == before && channels.out == channels.out_pitch;
+      before = at.low;
+      if (repeats) {
+        if (!copy_by_parts(&points, to, to - out_width, out_width * std::int64_t{sizeof(float)})) return;
+      } else if (is_short) {
         run_line(g, at, low, high, columns, s.width, to);
       } else if (s.last) {
         run_line_last(s.isa, g, at, low, high, columns, s.width, channels, to, &points);

@@ -2,12 +2,15 @@
 // of. Inputs broadcast; axes along which all move alike are merged. A tile is a run of elements of the output.
 #include <algorithm>
 
+#include "backends/cpu/elementwise/numbers_loops.h"
 #include "backends/cpu/support.h"
 #include "ops/compare.h"
 #include "ops/infra/walk.h"
 
 namespace evn {
 namespace {
+
+using simd_numbers::EachFn, simd_numbers::Loops, simd_numbers::PairFn;
 
 constexpr int kMost = 3;  // inputs
 
@@ -112,41 +115,57 @@ void where(const KernelArgs& args, std::int64_t begin, std::int64_t end, const C
   }
 }
 
-// y[i] = op(x[i], z[i]), a bool. x is input `left`, and z the other one.
-template <typename T, typename Op>
-void run_pairs(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, Op op, int left = 0) {
+constexpr std::int64_t kAtOnce = 256;  // elements
+
+// An element, so many times.
+template <typename T>
+void repeat(const void* from, void* to, std::int64_t n) {
+  std::fill_n(static_cast<T*>(to), n, *static_cast<const T*>(from));
+}
+void repeat(const char* from, std::size_t element, void* to, std::int64_t n) {
+  if (element == 1) repeat<std::uint8_t>(from, to, n);
+  else if (element == 4) repeat<std::uint32_t>(from, to, n);
+  else repeat<std::uint64_t>(from, to, n);
+}
+
+// A bool from each pair of elements. x is input `left`, and z the other one; one that stays where it is (steps are 0 or 1) is
+// repeated, so that a single loop does for all.
+void run_pairs(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, PairFn pair, int left = 0) {
   const std::int64_t(&step)[kMost] = args.plan->state<SelectState>().axes.steps[0];
-  const std::int64_t x_step = step[left], z_step = step[1 - left];
+  const std::size_t element = dtype_size(args.desc->inputs[0].dtype);
   each_run(args, begin, end, cancel, [&](const std::int64_t* from, std::int64_t at, std::int64_t n) {
-    const T* x = args.in<T>(left) + from[left];
-    const T* z = args.in<T>(1 - left) + from[1 - left];
-    std::uint8_t* y = args.out<std::uint8_t>() + at;
-    if (x_step == 1 && z_step == 1) {
-      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], z[i]);
-    } else if (x_step == 1 && z_step == 0) {
-      const T b = *z;
-      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i], b);
-    } else if (x_step == 0 && z_step == 1) {
-      const T a = *x;
-      for (std::int64_t i = 0; i < n; ++i) y[i] = op(a, z[i]);
-    } else {
-      for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i * x_step], z[i * z_step]);
+    std::uint64_t repeated[2][kAtOnce];
+    const char* x[2];
+    for (int i = 0; i < 2; ++i) {
+      const int input = i == 0 ? left : 1 - left;
+      x[i] = args.in<char>(input) + static_cast<std::size_t>(from[input]) * element;
+      if (step[input] != 0) continue;
+      repeat(x[i], element, repeated[i], std::min(n, kAtOnce));
+      x[i] = reinterpret_cast<const char*>(repeated[i]);
+    }
+    std::uint8_t* const y = args.out<std::uint8_t>() + at;
+    const bool all_move = step[0] != 0 && step[1] != 0;
+    const std::int64_t at_once = all_move ? n : kAtOnce;
+    for (std::int64_t i = 0; i < n; i += at_once) {
+      pair(x[0], x[1], y + i, std::min(n - i, at_once));
+      if (step[left] != 0) x[0] += static_cast<std::size_t>(at_once) * element;
+      if (step[1 - left] != 0) x[1] += static_cast<std::size_t>(at_once) * element;
     }
   });
 }
 
-// y[i] = op(x[i]), a bool.
-template <typename T, typename Op>
-void run_each(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, Op op) {
+// f(x, y, n) for runs of one input.
+template <typename F>
+void run_each(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel, F f) {
+  const std::size_t element = dtype_size(args.desc->inputs[0].dtype);
   each_run(args, begin, end, cancel, [&](const std::int64_t*, std::int64_t at, std::int64_t n) {
-    const T* x = args.in<T>(0) + at;
-    std::uint8_t* y = args.out<std::uint8_t>() + at;
-    for (std::int64_t i = 0; i < n; ++i) y[i] = op(x[i]);
+    f(args.in<char>(0) + static_cast<std::size_t>(at) * element, args.out<std::uint8_t>() + at, n);
   });
 }
 
-void run_not(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  run_each<std::uint8_t>(args, begin, end, cancel, [](std::uint8_t x) { return static_cast<std::uint8_t>(x == 0); });
+template <EachFn Loops::*Each>
+void each(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  run_each(args, begin, end, cancel, simd_numbers::loops(cpu_isa()).*Each);
 }
 
 Refusal float_supports(const OpDesc& d) {
@@ -156,31 +175,22 @@ Refusal float_supports(const OpDesc& d) {
 
 constexpr std::uint32_t kInfinity = 0x7f800000u, kSign = 0x80000000u;
 
-void is_nan(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  run_each<std::int32_t>(args, begin, end, cancel, [](std::int32_t x) {
-    return static_cast<std::uint8_t>((x & static_cast<std::int32_t>(~kSign)) > static_cast<std::int32_t>(kInfinity));
-  });
-}
-
 // An infinity whose sign does not count is compared without it.
 void is_inf(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const bool negative = attr_int(*args.desc->node, IsInfAttr::kDetectNegative) != 0;
   const bool positive = attr_int(*args.desc->node, IsInfAttr::kDetectPositive) != 0;
-  const std::uint32_t mask = negative && positive ? ~kSign : ~0u;
-  const std::uint32_t wanted = positive ? kInfinity : negative ? kInfinity | kSign : 1;
-  const std::uint32_t none = positive || negative ? 0 : ~0u;
-  run_each<std::uint32_t>(args, begin, end, cancel,
-                          [=](std::uint32_t x) { return static_cast<std::uint8_t>(((x & mask) | none) == wanted); });
+  const simd_numbers::Infinities wanted = {.mask = negative && positive ? ~kSign : ~0u,
+                                           .none = positive || negative ? 0 : ~0u,
+                                           .wanted = positive   ? kInfinity
+                                                     : negative ? kInfinity | kSign
+                                                                : 1};
+  run_each(args, begin, end, cancel,
+           [&](const void* x, void* y, std::int64_t n) { simd_numbers::loops(cpu_isa()).is_inf(wanted, x, y, n); });
 }
 
-enum class Logic { kAnd, kOr, kXor };
-
-template <Logic L>
+template <PairFn Loops::*Pair>
 void logic(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  run_pairs<std::uint8_t>(args, begin, end, cancel, [](std::uint8_t a, std::uint8_t b) {
-    const int x = a != 0, z = b != 0;
-    return static_cast<std::uint8_t>(L == Logic::kAnd ? x & z : L == Logic::kOr ? x | z : x ^ z);
-  });
+  run_pairs(args, begin, end, cancel, simd_numbers::loops(cpu_isa()).*Pair);
 }
 
 Refusal compare_supports(const OpDesc& d) {
@@ -189,43 +199,32 @@ Refusal compare_supports(const OpDesc& d) {
   return dtype == DType::kFloat32 || dtype == DType::kInt64 || dtype == DType::kInt32 ? nullptr : "not for this element type";
 }
 
-enum class Order { kEqual, kLess, kLessOrEqual };
-
-// `left`: the input that is on the left. a > b is b < a.
-template <Order O>
-void compare_from(int left, const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  const auto op = [](auto a, auto b) {
-    return static_cast<std::uint8_t>(O == Order::kEqual ? a == b : O == Order::kLess ? a < b : a <= b);
-  };
-  switch (args.desc->inputs[0].dtype) {
-    case DType::kFloat32: return run_pairs<float>(args, begin, end, cancel, op, left);
-    case DType::kInt64: return run_pairs<std::int64_t>(args, begin, end, cancel, op, left);
-    default: return run_pairs<std::int32_t>(args, begin, end, cancel, op, left);
-  }
-}
-
-template <Order O, int X>
+// `Left`: the input that is on the left. a > b is b < a.
+template <simd_numbers::Comparisons Loops::*Of, int Left>
 void compare(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  compare_from<O>(X, args, begin, end, cancel);
+  const simd_numbers::Comparisons& of = simd_numbers::loops(cpu_isa()).*Of;
+  const DType dtype = args.desc->inputs[0].dtype;
+  const PairFn pair = dtype == DType::kFloat32 ? of.float32 : dtype == DType::kInt64 ? of.int64 : of.int32;
+  run_pairs(args, begin, end, cancel, pair, Left);
 }
 
-template <Order O, int X = 0>
+template <simd_numbers::Comparisons Loops::*Of, int Left = 0>
 constexpr Kernel comparison(const char* name, const char* op) {
-  return {.name = name, .op = op, .rank = 10, .supports = compare_supports, .plan = plan, .run = compare<O, X>};
+  return {.name = name, .op = op, .rank = 10, .supports = compare_supports, .plan = plan, .run = compare<Of, Left>};
 }
 
 constexpr Kernel kKernels[] = {
     {.name = "where", .op = "Where", .rank = 10, .supports = supports, .plan = plan, .run = where},
-    {.name = "and", .op = "And", .rank = 10, .supports = supports, .plan = plan, .run = logic<Logic::kAnd>},
-    {.name = "or", .op = "Or", .rank = 10, .supports = supports, .plan = plan, .run = logic<Logic::kOr>},
-    {.name = "xor", .op = "Xor", .rank = 10, .supports = supports, .plan = plan, .run = logic<Logic::kXor>},
-    comparison<Order::kEqual>("equal", "Equal"),
-    comparison<Order::kLess>("less", "Less"),
-    comparison<Order::kLess, 1>("greater", "Greater"),
-    comparison<Order::kLessOrEqual>("less_or_equal", "LessOrEqual"),
-    comparison<Order::kLessOrEqual, 1>("greater_or_equal", "GreaterOrEqual"),
-    {.name = "not", .op = "Not", .rank = 10, .supports = supports, .plan = plan, .run = run_not},
-    {.name = "is_nan", .op = "IsNaN", .rank = 10, .supports = float_supports, .plan = plan, .run = is_nan},
+    {.name = "and", .op = "And", .rank = 10, .supports = supports, .plan = plan, .run = logic<&Loops::logic_and>},
+    {.name = "or", .op = "Or", .rank = 10, .supports = supports, .plan = plan, .run = logic<&Loops::logic_or>},
+    {.name = "xor", .op = "Xor", .rank = 10, .supports = supports, .plan = plan, .run = logic<&Loops::logic_xor>},
+    comparison<&Loops::equal>("equal", "Equal"),
+    comparison<&Loops::less>("less", "Less"),
+    comparison<&Loops::less, 1>("greater", "Greater"),
+    comparison<&Loops::less_or_equal>("less_or_equal", "LessOrEqual"),
+    comparison<&Loops::less_or_equal, 1>("greater_or_equal", "GreaterOrEqual"),
+    {.name = "not", .op = "Not", .rank = 10, .supports = supports, .plan = plan, .run = each<&Loops::logic_not>},
+    {.name = "is_nan", .op = "IsNaN", .rank = 10, .supports = float_supports, .plan = plan, .run = each<&Loops::is_nan>},
     {.name = "is_inf", .op = "IsInf", .rank = 10, .supports = float_supports, .plan = plan, .run = is_inf},
 };
 

@@ -32,12 +32,21 @@ class LineWalk {
   // How many lines from this one on differ along axis 1 only.
   std::int64_t run() const { return c_.rank > 1 ? c_.dims[1] - at_[1] : 1; }
 
-  // `lines` is at most run().
-  void skip(std::int64_t lines) {
+  // How many whole runs of axis 1 follow from this line on that differ along axis 2 only.
+  std::int64_t planes() const { return c_.rank > 2 && at_[1] == 0 ? c_.dims[2] - at_[2] : 0; }
+
+  // How often so many planes from this line on follow once more.
+  std::int64_t repeats(std::int64_t planes) const {
+    return c_.rank > 3 && c_.steps[3] == 0 && planes == c_.dims[2] ? c_.dims[3] - at_[3] - 1 : 0;
+  }
+
+  // Lines, of which there are at most run(), or whole runs of them (axis 2), at most planes(), or all of
+  // these (axis 3).
+  void skip(std::int64_t count, int axis = 1) {
     if (c_.rank == 1) return;
-    at_[1] += lines;
-    offset_ += lines * c_.steps[1];
-    for (int i = 1; i < c_.rank && at_[i] == c_.dims[i]; ++i) {
+    at_[axis] += count;
+    offset_ += count * c_.steps[axis];
+    for (int i = axis; i < c_.rank && at_[i] == c_.dims[i]; ++i) {
       at_[i] = 0;
       offset_ -= c_.dims[i] * c_.steps[i];
       if (i + 1 == c_.rank) break;
@@ -114,6 +123,28 @@ void copy_lines(Isa isa, const std::uint32_t* from, std::int64_t step, std::int6
   }
 }
 
+// Whole runs of axis 1 that differ along axis 2 only, and what repeats all of axis 2, where that is within `n` elements. Returns
+// how many it has written, which may be none. Elements of other sizes are too rare for the code.
+template <typename T>
+std::int64_t copy_planes(Isa isa, const StridedCopy& c, LineWalk* walk, const T* from, T* to, std::int64_t n) {
+  if constexpr (sizeof(T) != 4 && sizeof(T) != 8) {
+    return 0;
+  } else {
+    const std::int64_t plane = c.dims[0] * (c.rank > 1 ? c.dims[1] : 1), planes = std::min(walk->planes(), n / plane);
+    if (planes < 2) return 0;
+    for (std::int64_t p = 0; p < planes; ++p)
+      copy_lines(isa, from + p * c.steps[2], c.steps[0], c.steps[1], to + p * plane, c.dims[1], c.dims[0]);
+    const std::int64_t block = planes * plane, repeats = std::min(walk->repeats(planes), n / block - 1);
+    if (repeats < 1) {
+      walk->skip(planes, 2);
+      return block;
+    }
+    for (std::int64_t i = 1; i <= repeats; ++i) std::copy_n(to, block, to + i * block);
+    walk->skip(1 + repeats, 3);
+    return (1 + repeats) * block;
+  }
+}
+
 template <typename T>
 void copy_range(Isa isa, const StridedCopy& c, const T* from, T* to, std::int64_t begin, std::int64_t end) {
   const std::int64_t width = c.dims[0], line_step = c.rank > 1 ? c.steps[1] : 0;
@@ -127,6 +158,10 @@ void copy_range(Isa isa, const StridedCopy& c, const T* from, T* to, std::int64_
       copy_run(source + x * c.steps[0], c.steps[0], to + at, n);
       walk.skip(1);
       at += n;
+      continue;
+    }
+    if (const std::int64_t written = transposes ? 0 : copy_planes(isa, c, &walk, source, to + at, end - at); written > 0) {
+      at += written;
       continue;
     }
     if (transposes && lines > 1) {

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int64_t kMostLines = 1 << 14;  // under one window, and taps in one of them
 constexpr double kLineCost = 128;             // of a line beside its elements
+constexpr std::int64_t kMostNarrowRows = 8;   // under a narrow window
 
 bool is_last(const OpDesc& d) { return d.output_layout() == Layout::kChannelsLast; }
 
@@ -49,6 +50,8 @@ struct LineState {
   std::int64_t lines, per_tile;
   std::int64_t phases, length, used;  // of the joined line: simd_pool_line::Geometry
   std::int64_t pointers, divisors;    // elements of these tables in the scratch, whole vectors each
+  bool is_narrow;
+  simd_pool_line::Narrow narrow;
 };
 
 // The last axis of a window, that before it and that before both; of size 1 where the window has fewer.
@@ -56,6 +59,26 @@ constexpr WindowAxis kNoAxis;
 const WindowAxis& line_axis(const Window& w) { return w.axis[w.rank - 1]; }
 const WindowAxis& row_axis(const Window& w) { return w.rank > 1 ? w.axis[w.rank - 2] : kNoAxis; }
 const WindowAxis& depth_axis(const Window& w) { return w.rank > 2 ? w.axis[w.rank - 3] : kNoAxis; }
+
+// Whether lines can be computed several at once, by reading windows from the input.
+[[gnu::cold]] void plan_narrow(const OpDesc& d, LineState* s) {
+  const simd_pool_line::Loops& loops = simd_pool_line::loops(s->isa);
+  const WindowAxis &a = line_axis(s->window), &row = row_axis(s->window);
+  s->is_narrow = loops.narrow_max != nullptr && d.inputs[0].shape.rank() <= 4 && a.stride == 2 &&
+                 (a.kernel == 2 || a.kernel == 3) && a.dilation == 1 && a.input <= kMostLines && row.kernel <= kMostNarrowRows;
+  if (!s->is_narrow) return;
+  const std::int64_t begin = ceil_div(a.pad_begin, std::int64_t{2}), last = a.input + a.pad_begin - a.kernel;
+  const std::int64_t end = std::min(last < 0 ? 0 : last / 2 + 1, a.output);
+  s->is_narrow = end - begin >= loops.lanes;
+  s->narrow = {.kernel = a.kernel,
+               .pad = a.pad_begin,
+               .input = a.input,
+               .output = a.output,
+               .begin = begin,
+               .end = end,
+               .row_step = row.dilation * a.input,
+               .line_step = row.stride * a.input};
+}
 
 [[gnu::cold]] void plan_lines(const OpDesc& d, const Window& window, KernelPlan* p) {
   auto& s = p->state<LineState>();
@@ -71,6 +94,7 @@ const WindowAxis& depth_axis(const Window& w) { return w.rank > 2 ? w.axis[w.ran
   s.pointers = ceil_div(lines_under + a.kernel, lanes) * lanes;
   s.divisors = ceil_div(a.output, lanes) * lanes;
   s.lines = d.outputs[0].shape.elements(0, d.outputs[0].shape.rank() - 1);
+  plan_narrow(d, &s);
   const double cost = static_cast<double>(lines_under) * static_cast<double>(s.used) +
                       static_cast<double>(a.kernel) * static_cast<double>(a.output) + kLineCost;
   s.per_tile = units_per_tile(s.lines, cost, 4 * kElementsPerTile);
@@ -126,6 +150,30 @@ class LinePool {
     plane_ = line / row_axis(s_.window).output / depth_axis(s_.window).output;
   }
 
+  // Where windows are narrow, computes some of the next lines, `left` at most, that have windows of the same height. Returns how
+  // many: 0 where run() is to compute the next one, or the run is to stop.
+  std::int64_t run_narrow(const float* input, float* y, std::int64_t left) {
+    const WindowAxis &row = row_axis(s_.window), &a = line_axis(s_.window);
+    const Taps in_row = taps_of(row, row_);
+    if (in_row.count == 0) return 0;
+    std::int64_t lines = 1;
+    if (in_row.count == row.kernel) {
+      const std::int64_t inside = (row.input + row.pad_begin - (row.kernel - 1) * row.dilation - 1) / row.stride + 1;
+      const std::int64_t work = 2 * in_row.count * a.input + a.kernel * a.output;
+      lines = std::min({left, std::min(inside, row.output) - row_, std::max<std::int64_t>(1, kTileWorkPerPoint / work)});
+    }
+    if (stops(&points_, lines * (2 * in_row.count * a.input + a.kernel * a.output + kFarElement))) return 0;
+    const float* const x = input + plane_ * s_.window.input_elements() + in_row.first * a.input;
+    if (Average) {
+      loops_.narrow_average(s_.narrow, x, in_row.count, divisor(in_row), divisors_, y, lines);
+    } else {
+      lines = loops_.narrow_max(s_.narrow, x, in_row.count, y, lines);
+    }
+    row_ += lines;
+    if (row_ == row.output) row_ = 0, ++plane_;
+    return lines;
+  }
+
   // Computes the next line. Returns false if the run is to stop.
   bool run(const float* input, float* y) {
     const WindowAxis &depth = depth_axis(s_.window), &row = row_axis(s_.window), &a = line_axis(s_.window);
@@ -179,8 +227,11 @@ void run_lines(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   for (std::int64_t index = begin; index < end && !pool.points()->stopped && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile, last = std::min(first + s.per_tile, s.lines);
     pool.seek(first);
-    for (std::int64_t line = first; line < last; ++line) {
-      if (!pool.run(args.in<float>(0), args.out<float>() + line * width)) return;
+    for (std::int64_t line = first; line < last;) {
+      float* const y = args.out<float>() + line * width;
+      const std::int64_t lines = s.is_narrow ? pool.run_narrow(args.in<float>(0), y, last - line) : 0;
+      if (lines == 0 && (pool.points()->stopped || !pool.run(args.in<float>(0), y))) return;
+      line += std::max<std::int64_t>(lines, 1);
     }
     if (epilogue != nullptr) chain_long(s.isa, args.out<float>() + first * width, (last - first) * width, epilogue, pool.points());
   }

@@ -5,7 +5,7 @@
 namespace evn::EVN_ISA {
 namespace {
 
-using simd_pool_line::Geometry;
+using simd_pool_line::Geometry, simd_pool_line::Narrow;
 
 // A NaN stays: where one of the two is NaN, max_of gives what there is so far.
 struct MaxOp {
@@ -14,9 +14,12 @@ struct MaxOp {
 };
 // The maximum of numbers among which there is no NaN.
 struct OrderedMaxOp {
+  static constexpr bool kTotals = true;  // narrow_line sums all elements
   static Vec add(Vec so_far, Vec x) { return max_of(x, so_far); }
+  static float add(float so_far, float x) { return MaxOp::add(so_far, x); }
 };
 struct SumOp {
+  static constexpr bool kTotals = false;
   template <typename V>
   static V add(V so_far, V x) {
     return so_far + x;
@@ -142,10 +145,110 @@ void average(const Geometry& g, float scale, const float* divisors, float* y, st
   });
 }
 
+#if !defined(EVN_SMALL_CLUSTER)
+// Two vectors of elements from x on, joined over the lines. `total`: as in join_two.
+template <typename Op>
+inline void join_rows(const Narrow& g, const float* x, std::int64_t rows, Vec (&to)[2], Vec* total) {
+  to[0] = load(x), to[1] = load(x + kLanes);
+  if constexpr (Op::kTotals) *total += to[0] + to[1];
+  for (std::int64_t r = 1; r < rows; ++r) {
+    x += g.row_step;
+    const Vec a = load(x), b = load(x + kLanes);
+    to[0] = Op::add(to[0], a), to[1] = Op::add(to[1], b);
+    if constexpr (Op::kTotals) *total += a + b;
+  }
+}
+
+// A vector of outputs, whose first taps begin at x. Lines are joined first, then taps in their order.
+template <typename Op>
+inline Vec narrow_vector(const Narrow& g, const float* x, std::int64_t rows, Vec* total) {
+  Vec v[2];
+  join_rows<Op>(g, x, rows, v, total);
+  const Vec first = even_lanes(v[0], v[1]);
+  if (g.kernel == 2) return Op::add(first, odd_lanes(v[0], v[1]));
+  join_rows<Op>(g, x + 1, rows, v, total);
+  return Op::add(Op::add(first, even_lanes(v[0], v[1])), odd_lanes(v[0], v[1]));
+}
+
+// An output with taps in the padding, which counts as `none`.
+template <typename Op>
+__attribute__((noinline)) float narrow_edge(const Narrow& g, const float* x, std::int64_t rows, std::int64_t at, float none) {
+  float all = none;
+  for (std::int64_t k = 0; k < g.kernel; ++k) {
+    const std::int64_t column = 2 * at - g.pad + k;
+    if (column < 0 || column >= g.input) continue;
+    float joined = x[column];
+    for (std::int64_t r = 1; r < rows; ++r) joined = Op::add(joined, x[r * g.row_step + column]);
+    all = Op::add(all, joined);
+  }
+  return all;
+}
+
+// post: of a vector of outputs or of one, and where it is. Returns NaN in some lane where one of the elements is, of Ops with
+// kTotals. The last vector may overlap the one before it.
+template <typename Op, typename Post>
+inline Vec narrow_line(const Narrow& g, const float* x, std::int64_t rows, float none, float* y, Post post) {
+  Vec total = zero();
+  for (std::int64_t i = 0; i < g.output; ++i) {
+    if (i == g.begin) i = g.end;
+    if (i == g.output) break;
+    const float edge = narrow_edge<Op>(g, x, rows, i, none);
+    if constexpr (Op::kTotals) total += splat(edge - edge);
+    y[i] = post(edge, i);
+  }
+  const float* const first = x - g.pad;
+  for (std::int64_t i = g.begin;;) {
+    store(y + i, post(narrow_vector<Op>(g, first + 2 * i, rows, &total), i));
+    if (i + kLanes == g.end) return total;
+    i = i + 2 * kLanes <= g.end ? i + kLanes : g.end - kLanes;
+  }
+}
+
+std::int64_t narrow_max(const Narrow& g, const float* x, std::int64_t rows, float* y, std::int64_t lines) {
+  const auto same = [](auto v, std::int64_t) { return v; };
+  for (std::int64_t i = 0; i < lines; ++i, x += g.line_step, y += g.output) {
+    if (any_nan(narrow_line<OrderedMaxOp>(g, x, rows, -__builtin_inff(), y, same))) return i;
+  }
+  return lines;
+}
+
+struct Quotient {
+  float scale;
+  const float* divisors;
+  Vec count, inverse;
+  bool is_exact;  // the count is a power of two, and a product with its inverse has the bits of the quotient
+
+  Vec operator()(Vec v, std::int64_t) const { return is_exact ? v * inverse : v / count; }
+  float operator()(float v, std::int64_t i) const {
+    const float count_of = scale * divisors[i];
+    return count_of == 0 ? 0 : v / count_of;
+  }
+};
+
+void narrow_average(const Narrow& g, const float* x, std::int64_t rows, float scale, const float* divisors, float* y,
+                    std::int64_t lines) {
+  const float count = scale * divisors[g.begin];
+  const bool is_exact = (__builtin_bit_cast(std::uint32_t, count) & 0x7fffffu) == 0;
+  const Quotient quotient = {scale, divisors, splat(count), splat(1 / count), is_exact};
+  for (std::int64_t i = 0; i < lines; ++i, x += g.line_step, y += g.output) narrow_line<SumOp>(g, x, rows, 0.0f, y, quotient);
+}
+#endif
+
 }  // namespace
 
 extern const simd_pool_line::Loops loops_pool_line;
-const simd_pool_line::Loops loops_pool_line = {
-    .lanes = kLanes, .join_max = join_max, .join_sum = join_sum, .max = max, .average = average};
+const simd_pool_line::Loops loops_pool_line = {.lanes = kLanes,
+                                               .join_max = join_max,
+                                               .join_sum = join_sum,
+                                               .max = max,
+                                               .average = average,
+#if defined(EVN_SMALL_CLUSTER)
+                                               .narrow_max = nullptr,
+                                               .narrow_average = nullptr
+#else
+                                               .narrow_max = narrow_max,
+                                               .narrow_average = narrow_average
+#endif
+};
 
 }  // namespace evn::EVN_ISA

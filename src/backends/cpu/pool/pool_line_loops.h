@@ -1,5 +1,6 @@
 // One line of a pool's output. A window is a product of axes: the input lines under it are joined element by element into one,
-// which is taken apart by the stride on the way, and that line's taps are then runs of whole vectors.
+// which is taken apart by the stride on the way, and that line's taps are then runs of whole vectors. Narrow windows are read from
+// the input.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,14 @@ struct Geometry {
   float* joined;                // the phases, filled with what padding counts as
 };
 
+// A narrow window, whose lines need not be joined beforehand: two or three taps side by side, and a stride of two. Outputs
+// [begin, end) of a line, at least `lanes` of them, have all taps inside the input.
+struct Narrow {
+  std::int64_t kernel, pad, input, output, begin, end;
+  std::int64_t row_step;   // floats from a line under a window to the next
+  std::int64_t line_step;  // from the first line under the windows of an output line to that of the next
+};
+
 struct Loops {
   int lanes;
   // Elements [begin, end) of the joined line, begin a multiple of 2 * lanes: the maximum, or the sum, of so many lines. join_max
@@ -28,6 +37,12 @@ struct Loops {
   // is 0. `nan`: there may be one in the joined line.
   void (*max)(const Geometry& g, bool nan, float* y, std::int64_t begin, std::int64_t end);
   void (*average)(const Geometry& g, float scale, const float* divisors, float* y, std::int64_t begin, std::int64_t end);
+  // So many output lines of narrow windows over `rows` lines each, the first of which is x. The same bits as those of join_max and
+  // max, join_sum and average. narrow_max gives how many lines it computed: it ends at one where there may be a NaN. Null in the
+  // cluster for machines without AVX2.
+  std::int64_t (*narrow_max)(const Narrow& g, const float* x, std::int64_t rows, float* y, std::int64_t lines);
+  void (*narrow_average)(const Narrow& g, const float* x, std::int64_t rows, float scale, const float* divisors, float* y,
+                         std::int64_t lines);
 };
 const Loops& loops(Isa isa);
 

@@ -179,8 +179,13 @@ inline float exp_line(const float* x, float* y, std::int64_t n, Vec top) {
 }
 
 void log_softmax(const float* x, float* y, std::int64_t n, const Chain& chain) {
-  const Vec top = splat(fold<MaxOp>(x, n, same));
-  const float sum = fold<SumOp>(x, n, [&](Vec v) { return exp_of(v - top); });
+  const Vec top = splat(fold<LooseMaxOp>(x, n, same));  // a NaN that is lost here comes back with the sum
+#if defined(__AVX512F__)
+  const auto exponential = [](Vec v) { return exp2_of(v * splat(1.44269504088896341f)); };  // there, 1 of 0
+#else
+  const auto exponential = [](Vec v) { return exp_of(v); };
+#endif
+  const float sum = fold<SumOp>(x, n, [&](Vec v) { return exponential(v - top); });
   const Vec shift = splat(__builtin_logf(sum));
   map(x, y, n, [&](Vec v) { return bounded(chain, v - top - shift); });
   apply_rest(chain, y, n);

@@ -144,6 +144,7 @@ TEST(CpuConv, Depthwise) {
       {56, 57, 5, 5, 2, 2, 1, 1, 2, 2, 2, 2}, {30, 33, 3, 3, 1, 1, 3, 3, 3, 3, 3, 3},  {20, 20, 7, 7, 1, 1, 1, 1, 3, 3, 3, 3},
       {11, 70, 3, 3, 3, 3, 1, 1, 0, 0, 0, 0}, {8, 90, 1, 9, 1, 1, 1, 1, 0, 4, 0, 4},   {200, 130, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},
       {3, 3, 3, 3, 1, 1, 1, 1, 4, 4, 4, 4},   {48, 320, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1}, {17, 33, 2, 2, 2, 2, 1, 1, 0, 0, 1, 1},
+      {12, 29, 3, 7, 2, 1, 2, 1, 2, 3, 1, 2}, {9, 600, 7, 7, 1, 1, 1, 1, 3, 0, 3, 5},  {4, 3, 1, 7, 1, 1, 1, 1, 0, 9, 0, 8},
   };
   for (const Spatial& s : cases) {
     conv(2, 5, 5, 5, s).kernel("conv_depthwise").run();
@@ -157,7 +158,7 @@ TEST(CpuConv, Depthwise) {
 
 // Every place of a block of outputs at every border, with tails of channels.
 TEST(CpuConv, DepthwiseOfSmallImages) {
-  for (const std::int64_t kernel : {3, 5}) {
+  for (const std::int64_t kernel : {3, 5, 7}) {
     for (const std::int64_t down : {1, 2}) {
       for (const std::int64_t across : {1, 2}) {
         for (std::int64_t size = 2; size <= 11; ++size) {
@@ -260,6 +261,23 @@ TEST(CpuConv, NaNStaysWhereItIs) {
       .run();
 }
 
+TEST(CpuConv, SmallGroups) {
+  const Spatial cases[] = {
+      {9, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},  {6, 28, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, {13, 14, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},
+      {8, 15, 1, 3, 1, 2, 1, 1, 0, 0, 0, 0}, {7, 9, 5, 3, 2, 1, 1, 1, 2, 3, 2, 0},  {10, 5, 2, 3, 1, 1, 3, 1, 2, 1, 2, 1},
+      {3, 3, 3, 3, 1, 1, 1, 1, 4, 9, 4, 8},  {2, 2, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},  {40, 33, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},
+  };
+  const std::vector<Isa> isas = {Isa::k_avx2, Isa::k_avx512};
+  for (const std::int64_t channels : {2, 4, 8, 16}) {
+    for (const Spatial& s : cases)
+      conv(2, 48, 48, 48 / channels, s, s.h != 9).kernels({"conv_gemm", "conv_small_groups"}).only(isas).run();
+  }
+  const auto narrow = [&] { return conv(1, 32, 32, 8, cases[0]); };
+  narrow().step(EpilogueOpKind::kClip, -0.2f, 0.3f).kernel("conv_small_groups").only(isas).run();
+  narrow().step(EpilogueOpKind::kSwish, 1.2f).kernel("conv_small_groups").only(isas).run();
+  narrow().step(EpilogueOpKind::kRelu).step(EpilogueOpKind::kSigmoid).kernel("conv_small_groups").only(isas).run();
+}
+
 TEST(CpuConv, BatchNeighboursDoNotChangeABit) {
   const Spatial s = {13, 17, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1};
   Random random(5);
@@ -301,6 +319,9 @@ TEST(CpuConvTranspose, BlocksAndGeneral) {
       {4, 6, 2, 5, 6, 3, 2, 3, 2, {0, 0, 0, 0}, {1, 1}, {0, 0}, "conv_transpose_blocks"},
       {6, 5, 1, 7, 9, 3, 3, 2, 2, {1, 1, 1, 1}, {1, 1}, {1, 1}, "conv_transpose_gemm"},
       {6, 4, 2, 7, 20, 4, 4, 2, 2, {1, 1, 1, 1}, {1, 1}, {0, 0}, "conv_transpose_gemm"},
+      {6, 4, 2, 5, 37, 3, 5, 1, 2, {1, 4, 1, 3}, {1, 1}, {0, 0}, "conv_transpose_gemm"},
+      {5, 3, 1, 3, 2, 2, 6, 2, 2, {0, 5, 1, 0}, {1, 1}, {0, 1}, "conv_transpose_gemm"},
+      {4, 5, 1, 4, 90, 4, 4, 2, 2, {0, 11, 1, 30}, {1, 1}, {0, 1}, "conv_transpose_gemm"},
       {3, 7, 1, 6, 6, 3, 3, 1, 1, {0, 0, 0, 0}, {2, 2}, {0, 0}, "conv_transpose_gemm"},
       {40, 20, 1, 9, 9, 3, 3, 3, 3, {1, 0, 0, 1}, {2, 1}, {0, 0}, "conv_transpose_gemm"},
   };

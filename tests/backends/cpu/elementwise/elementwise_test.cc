@@ -189,6 +189,59 @@ TEST(CpuCast, EveryHalf) {
       .run();
 }
 
+TEST(CpuCast, EveryConversionOfManyNumbers) {
+  constexpr std::int64_t kCount = 700;  // whole vectors and a tail
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float specials[] = {nan,
+                            inf,
+                            -inf,
+                            0.0f,
+                            -0.0f,
+                            0.9f,
+                            -0.9f,
+                            254.9f,
+                            255.0f,
+                            256.0f,
+                            1e-40f,
+                            3e9f,
+                            -3e9f,
+                            2147483520.0f,
+                            2147483648.0f,
+                            -2147483648.0f,
+                            9.2e18f,
+                            9223372036854775808.0f,
+                            -9223372036854775808.0f,
+                            1e30f,
+                            -1e30f,
+                            16777217.0f};
+  std::vector<float> floats;
+  std::vector<std::int64_t> longs;
+  std::vector<std::int32_t> ints;
+  std::vector<std::uint8_t> bytes, bools;
+  std::vector<std::int8_t> signed_bytes;
+  Random random(7);
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    floats.push_back(i % 3 == 0 ? random.uniform(-300, 300) : specials[static_cast<std::size_t>(i) % std::size(specials)]);
+    longs.push_back(i % 4 == 0 ? 0 : static_cast<std::int64_t>(random.next()) >> i % 64);
+    ints.push_back(static_cast<std::int32_t>(longs.back()));
+    bytes.push_back(static_cast<std::uint8_t>(i));
+    bools.push_back(static_cast<std::uint8_t>(i % 5 == 0 ? i % 3 : i % 2));  // any byte but 0 is true
+    signed_bytes.push_back(static_cast<std::int8_t>(i));
+  }
+  const auto to = [](KernelCheck&& c, std::int64_t dtype) { c.integer("to", dtype).kernel("cast").run(); };
+  const Shape shape = {kCount};
+  for (const std::int64_t t : {EVN_DTYPE_UINT8, EVN_DTYPE_BOOL, EVN_DTYPE_INT32, EVN_DTYPE_INT64})
+    to(std::move(KernelCheck("Cast").input_of<float>(shape, floats)), t);
+  for (const std::int64_t t : {EVN_DTYPE_FLOAT32, EVN_DTYPE_INT32, EVN_DTYPE_BOOL})
+    to(std::move(KernelCheck("Cast").input_of<std::int64_t>(shape, longs)), t);
+  for (const std::int64_t t : {EVN_DTYPE_FLOAT32, EVN_DTYPE_INT64, EVN_DTYPE_BOOL})
+    to(std::move(KernelCheck("Cast").input_of<std::int32_t>(shape, ints)), t);
+  for (const std::int64_t t : {EVN_DTYPE_FLOAT32, EVN_DTYPE_INT64, EVN_DTYPE_INT32})
+    to(std::move(KernelCheck("Cast").bools(shape, bools)), t);
+  to(std::move(KernelCheck("Cast").input_of<std::uint8_t>(shape, bytes)), EVN_DTYPE_FLOAT32);
+  to(std::move(KernelCheck("Cast").input_of<std::int8_t>(shape, signed_bytes)), EVN_DTYPE_FLOAT32);
+}
+
 TEST(CpuCast, FloatsAreRoundedToHalves) {
   std::vector<float> x = special_values();
   for (std::uint32_t i = 0; i < 0x7c00; ++i) {  // every half, the middle to the next, and what is beside that

@@ -48,6 +48,8 @@ TEST(CpuMove, TilesOfEveryElementSize) {
                                                                {Shape{2, 3, 2, 2}, {2, 2, 2, 2}},
                                                                {Shape{3, 0}, {2, 2}},
                                                                {Shape{3, 4}, {0, 2}},
+                                                               {Shape{5, 40, 27}, {2, 3, 2}},  // several tiles
+                                                               {Shape{2, 37, 50}, {5, 3, 7}},
                                                                {Shape{2, 2, 2, 2, 2, 2, 2, 2}, {2, 2, 2, 2, 2, 2, 2, 2}}};
   for (const auto& [shape, repeats] : cases) {
     const Shape length{static_cast<std::int64_t>(repeats.size())};

@@ -57,6 +57,24 @@ TEST(CpuLogic, BroadcastsBothInputs) {
   }
 }
 
+TEST(CpuCompare, InfinitiesAndNaN) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  const float specials[] = {0, nan, 1, inf, std::numeric_limits<float>::max(), -inf, -nan};
+  std::vector<float> x;
+  for (std::size_t i = 0; i < 300; ++i) x.push_back(specials[i % std::size(specials)]);
+  KernelCheck("IsNaN").input_of<float>({300}, x).kernel("is_nan").run();
+  for (const std::int64_t negative : {0, 1}) {
+    for (const std::int64_t positive : {0, 1}) {
+      KernelCheck("IsInf", 10)
+          .input_of<float>({300}, x)
+          .integer("detect_negative", negative)
+          .integer("detect_positive", positive)
+          .kernel("is_inf")
+          .run();
+    }
+  }
+}
+
 TEST(CpuCompare, EveryTypeAndStep) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   std::vector<float> x = {nan, inf, -inf, 0.0f, -0.0f, 1.0f}, z = {nan, inf, inf, -0.0f, 0.0f, nan};

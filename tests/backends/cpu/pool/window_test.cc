@@ -13,7 +13,8 @@ struct Pool2d {
 const Pool2d kPools[] = {
     {8, 8, {2, 2}, {2, 2}, {0, 0, 0, 0}, 0},   {15, 33, {3, 3}, {2, 2}, {1, 1, 1, 1}, 0}, {15, 34, {3, 3}, {2, 2}, {0, 0, 0, 0}, 1},
     {20, 70, {3, 3}, {1, 1}, {1, 1, 1, 1}, 0}, {9, 9, {5, 5}, {1, 1}, {2, 2, 2, 2}, 0},   {24, 40, {2, 1}, {2, 1}, {0, 0, 0, 0}, 0},
-    {12, 13, {4, 3}, {3, 4}, {2, 1, 0, 2}, 1}, {7, 7, {7, 7}, {1, 1}, {0, 0, 0, 0}, 0},
+    {12, 13, {4, 3}, {3, 4}, {2, 1, 0, 2}, 1}, {7, 7, {7, 7}, {1, 1}, {0, 0, 0, 0}, 0},   {13, 75, {2, 2}, {2, 2}, {1, 1, 0, 0}, 0},
+    {9, 91, {3, 3}, {2, 2}, {2, 2, 2, 2}, 1},  {40, 64, {3, 2}, {1, 2}, {1, 0, 1, 0}, 0}, {11, 70, {1, 3}, {3, 2}, {0, 0, 0, 1}, 1},
 };
 
 TEST(CpuPool, MaximumOfWindows) {
@@ -33,6 +34,13 @@ TEST(CpuPool, MaximumOfWindows) {
       .ints("kernel_shape", {3})
       .ints("strides", {2})
       .step(EpilogueOpKind::kScale, 2)
+      .kernel("max_pool")
+      .run();
+  KernelCheck("MaxPool")
+      .input(Shape{1, 2, 20, 50})
+      .ints("kernel_shape", {3, 3})
+      .ints("strides", {2, 2})
+      .ints("dilations", {2, 1})
       .kernel("max_pool")
       .run();
 }
@@ -57,6 +65,21 @@ TEST(CpuPool, NaNIsTheMaximumOfItsWindow) {
           .kernel("max_pool")
           .run();
     }
+  }
+}
+
+TEST(CpuPool, NaNInAnyOfManyLines) {
+  for (const std::int64_t kernel : {2, 3}) {
+    std::vector<float> x(static_cast<std::size_t>(2 * 40 * 77));
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 31) - 15;
+    for (const std::size_t at : {0, 77 * 12 + 76, 77 * 13 + 40, 77 * 30, 77 * 79 + 76}) x[at] = std::nanf("");
+    KernelCheck("MaxPool")
+        .input_of<float>(Shape{1, 2, 40, 77}, x)
+        .ints("kernel_shape", {kernel, kernel})
+        .ints("strides", {2, 2})
+        .ints("pads", {1, 1, 1, 1})
+        .kernel("max_pool")
+        .run();
   }
 }
 

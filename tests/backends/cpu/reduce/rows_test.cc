@@ -25,6 +25,19 @@ TEST(CpuSoftmax, EveryAxisAndLength) {
   KernelCheck("LogSoftmax").input(Shape{4, 7, 30}).integer("axis", 1).kernel("reference").run();
 }
 
+TEST(CpuSoftmax, NumbersThatAreNone) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr std::int64_t kLength = 75, kRows = 6;
+  std::vector<float> x(static_cast<std::size_t>(kRows * kLength));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 13) - 6;
+  x[0] = x[kLength + 40] = x[2 * kLength + 74] = nan;
+  x[3 * kLength + 8] = inf;
+  x[4 * kLength + 20] = -inf;
+  std::fill_n(x.begin() + 5 * kLength, kLength, -inf);
+  for (const auto& [op, kernel] : {std::pair{"Softmax", "softmax"}, {"LogSoftmax", "log_softmax"}})
+    KernelCheck(op).input_of<float>(Shape{kRows, kLength}, x).kernel(kernel).run();
+}
+
 TEST(CpuSoftmax, InfinityMasksAnElement) {
   const float inf = std::numeric_limits<float>::infinity();
   KernelCheck("Softmax").input_of<float>(Shape{2, 3}, {1, -inf, 2, -inf, 0, -inf}).kernel("softmax").run();
