@@ -211,8 +211,9 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     for (const auto& d : options.dims)
       dims.push_back({d.first.c_str(), d.second.data(), static_cast<std::uint32_t>(d.second.size()), 0});
     evn_state_options o = EVN_STATE_OPTIONS_INIT;
-    o.flags = (options.on_demand ? EVN_STATE_ON_DEMAND : 0u) | (options.float16 ? EVN_STATE_FLOAT16 : 0u) |
-              (options.int8 ? EVN_STATE_INT8 : 0u);
+    if (options.on_demand) o.flags |= EVN_STATE_ON_DEMAND;
+    if (options.float16) o.flags |= EVN_STATE_FLOAT16;
+    if (options.int8) o.flags |= EVN_STATE_INT8;
     o.dims = dims.data();
     o.dim_count = static_cast<std::uint32_t>(dims.size());
     State made;
