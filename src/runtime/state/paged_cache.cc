@@ -35,7 +35,7 @@ RowFormat format_of(DType dtype) {
   return dtype == DType::kFloat16 ? RowFormat::kFloat16 : dtype == DType::kBfloat16 ? RowFormat::kBfloat16 : RowFormat::kPlain;
 }
 
-// Converts rows of `elements` elements that lie `step` bytes apart, or back.
+// Converts rows from the dtype of a value to what pages store, and back.
 class RowConverter {
  public:
   RowConverter(const RowLoops& loops, RowFormat format, DType dtype, std::int64_t elements)

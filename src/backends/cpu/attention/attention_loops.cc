@@ -192,7 +192,7 @@ Buffers cut_buffer(const Block& b) {
   return f;
 }
 
-// kLanes keys, and what is to be prefetched while they are read: `later` may be the same.
+// kLanes keys, and rows of the cache that are prefetched while these are read.
 struct Keys {
   const float* key[kLanes];
   const char* later[kLanes];
