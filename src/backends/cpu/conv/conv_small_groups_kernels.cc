@@ -112,7 +112,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr Kernel kKernels[] = {
     {.name = "conv_small_groups",
      .op = "Conv",
-     .rank = 18,
+     .rank = 22,
      .supports = supports,
      .prepack_bytes = prepack_bytes,
      .prepack_variant = prepack_variant,
