@@ -15,12 +15,19 @@ if(NOT CMAKE_CROSSCOMPILING)
 endif()
 
 # Link-time optimization of the folders, by gcc, where GNU ld packs relocations (below). Their object files have code as well
-# (-ffat-lto-objects), from which all but the library is linked as ever; the clusters of the CPU's kernels have code alone.
+# (-ffat-lto-objects), from which all but the library is linked as ever; the clusters of the CPU's kernels have code alone. An archive's index
+# must name what the code defines: with a target ar leaves gcc's plugin aside, which names what the intermediate representation defines.
 set(EVN_LTO_FLAGS "")
 if(EVN_LTO AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo)$" AND NOT EVN_SANITIZED
    AND NOT CMAKE_CROSSCOMPILING)
-  set(EVN_LTO_FLAGS -flto -ffat-lto-objects)
-  add_link_options($<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,evener>>:-fno-lto>)
+  execute_process(COMMAND ${CMAKE_LINKER} --print-output-format OUTPUT_VARIABLE format OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  if(format)
+    set(EVN_LTO_FLAGS -flto -ffat-lto-objects)
+    add_link_options($<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,evener>>:-fno-lto>)
+    set(CMAKE_CXX_ARCHIVE_CREATE "<CMAKE_AR> --target=${format} qc <TARGET> <LINK_FLAGS> <OBJECTS>")
+    set(CMAKE_CXX_ARCHIVE_APPEND "<CMAKE_AR> --target=${format} q <TARGET> <LINK_FLAGS> <OBJECTS>")
+    set(CMAKE_CXX_ARCHIVE_FINISH "<CMAKE_AR> --target=${format} s <TARGET>")
+  endif()
 endif()
 
 # Compiled for size (decision 0024): the loops of the CPU's kernels are in clusters of their own, and those files that spend their time in
