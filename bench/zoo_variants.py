@@ -15,7 +15,7 @@ variants are
 
 Both engines run in turns in one process (bench/pair.py). Printed are medians in ms, their ratio (ours to theirs) and the largest difference of an
 output, which is large for a network of random weights in 8 bits: rounding decides over much there, between two levels of ONNX Runtime's optimization
-too. What a tool cannot rewrite, or ONNX Runtime cannot run, is left out and named.
+too. What a tool cannot rewrite, or ONNX Runtime cannot run, is left out and named. Needs the packages of scripts/requirements-zoo.txt.
 """
 import argparse
 import collections
