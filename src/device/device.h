@@ -157,7 +157,7 @@ class Device : public Backing {
   // Writes a value in another layout: one input, one output, no node. nullptr: the device has plain values only, and no kernel of
   // it asks for others.
   virtual const Kernel* relayout_kernel() const { return nullptr; }
-  // Of the host, for pages in 16 and 8 bits.
+  // Conversions of rows of a cache to 16 and 8 bits and back. nullptr: the device has none.
   virtual const RowLoops* row_loops() const { return nullptr; }
 
   // How nodes that follow each other run as a cascade. nullptr: each is a step of its own.

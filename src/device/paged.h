@@ -8,7 +8,7 @@ namespace evn {
 // How a page stores the elements of a row.
 enum class RowFormat : std::uint8_t {
   kPlain,  // as the value has them
-  // Of a value of float32, float16 or bfloat16:
+  // The others store values of float32, float16 or bfloat16.
   kFloat16,
   kBfloat16,
   kInt8  // a scale of float32, then an int8 for each element, symmetric to 0

@@ -30,11 +30,6 @@ std::int64_t bytes_of_row(std::int64_t elements, DType dtype, RowFormat format) 
   return checked_mul(elements, static_cast<std::int64_t>(format == RowFormat::kPlain ? dtype_size(dtype) : sizeof(std::uint16_t)));
 }
 
-// The format whose rows are those of the dtype.
-RowFormat format_of(DType dtype) {
-  return dtype == DType::kFloat16 ? RowFormat::kFloat16 : dtype == DType::kBfloat16 ? RowFormat::kBfloat16 : RowFormat::kPlain;
-}
-
 // Converts rows from the dtype of a value to what pages store, and back.
 class RowConverter {
  public:

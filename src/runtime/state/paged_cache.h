@@ -27,6 +27,11 @@ class CachePage {
   std::atomic<std::uint32_t> owners_{1};
 };
 
+// The format in which a row has the bytes of a value of `dtype`.
+inline RowFormat format_of(DType dtype) {
+  return dtype == DType::kFloat16 ? RowFormat::kFloat16 : dtype == DType::kBfloat16 ? RowFormat::kBfloat16 : RowFormat::kPlain;
+}
+
 // As what runs see of it (kernels as a PageTable), which is the first thing in it. Used by one thread at a time.
 class PagedCache : public PageTable {
  public:
@@ -48,8 +53,8 @@ class PagedCache : public PageTable {
   // Makes rows [first, first + count), behind which there are none, ready to be written. Throws EVN_ERROR_LIMIT where these are
   // more than the capacity, EVN_ERROR_OUT_OF_MEMORY.
   void extend(std::int64_t first, std::int64_t count);
-  // Writes such rows from [outer][count] of `dtype`, and reads rows. Where they are stored otherwise, `dtype` is float32 or
-  // float16.
+  // Writes such rows from [outer][count] of `dtype`, and reads rows. Where they are stored otherwise, `dtype` is float32,
+  // float16 or bfloat16.
   void write(std::int64_t first, std::int64_t count, DType dtype, const void* from);
   void gather(std::int64_t first, std::int64_t count, DType dtype, void* to) const;
 

@@ -47,10 +47,9 @@ std::uint8_t slot_of(const CompiledGraph& c, ValueId output, ValueId input) {
 
 // What pages of a dtype store where `wanted` is asked for.
 RowFormat format_for(DType dtype, RowFormat wanted) {
-  const RowFormat own = dtype == DType::kFloat16 ? RowFormat::kFloat16 : RowFormat::kBfloat16;
   if (dtype == DType::kFloat32) return wanted;
-  if (dtype != DType::kFloat16 && dtype != DType::kBfloat16) return RowFormat::kPlain;
-  return wanted == RowFormat::kInt8 ? wanted : own;
+  const RowFormat own = format_of(dtype);  // 16 bits stay so
+  return own != RowFormat::kPlain && wanted == RowFormat::kInt8 ? wanted : own;
 }
 
 }  // namespace

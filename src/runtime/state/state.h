@@ -55,7 +55,7 @@ class State {
 
     std::int64_t positions() const { return axis >= 0 ? desc.shape[axis] : 0; }
     std::size_t bytes() const;
-    // Of what save() writes of it.
+    // The size of what save() writes for this pair.
     std::size_t saved_bytes() const { return cache != nullptr ? cache->stored_bytes(positions()) : desc.size_bytes(); }
   };
 
