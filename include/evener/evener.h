@@ -904,7 +904,8 @@ EVN_API void evn_batching_options_init(evn_batching_options *options, uint32_t s
 typedef struct evn_session_options {
   uint32_t struct_size;
   uint32_t reserved;
-  const char *device; /* the device of nodes that no rule places; NULL: the configuration's `default`, else the CPU */
+  const char *device; /* the device of nodes that no rule places, or several with commas between them, of which the first that can
+                         runs a node; "auto": searched for by measured costs. NULL: the configuration's `default`, else the CPU */
   const char *cache_file; /* where packed weights of the CPU are kept from one process to the next; one that ends in / is a folder,
                              with a file for each model. NULL: the configuration's `cache`; "": none */
   uint32_t cache_flags;   /* EVN_CACHE_..., of cache_file; 0 without one */

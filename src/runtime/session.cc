@@ -71,6 +71,8 @@ void Session::make_bodies(const SessionRequest& request) {
   bodies_.resize(graph().nodes.size());
   SessionRequest within = request;
   within.listed = false;
+  within.is_body = true;
+  within.assigned = nullptr;
   within.batching = {};
   within.is_of_batches = request.joins_requests();
   for (std::size_t i = 0; i < bodies_.size(); ++i) {

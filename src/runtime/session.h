@@ -78,9 +78,14 @@ class Session {
   std::string explain(evn_format format) const;
 
   // Tracing. start and stop throw EVN_ERROR_WRONG_STATE; what was recorded stays until the next start.
-  void start_trace(std::uint32_t event_capacity);
+  // `serial`: the runs that are traced wait for each step before they begin the next.
+  void start_trace(std::uint32_t event_capacity, bool serial = false);
   void stop_trace();
   std::string trace(evn_format format) const;
+  // The latest; throws EVN_ERROR_WRONG_STATE.
+  std::shared_ptr<const Trace> recorded_trace() const { return latest_trace(); }
+  // The plans of the latest run, one after the other; none before the first.
+  std::vector<std::shared_ptr<const Plan>> latest_plans() const;
   // Nanoseconds in the steps of each node of graph(), over all runs of the latest trace. Throws EVN_ERROR_WRONG_STATE.
   std::vector<std::uint64_t> node_times() const;
 
@@ -106,6 +111,7 @@ class Session {
   void make_bodies(const SessionRequest& request);
   struct Latest;
   Latest latest() const;
+  std::shared_ptr<Plan> plan_for_assumed_inputs() const;
   void write_nodes(JsonWriter& json, std::string& text) const;
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;

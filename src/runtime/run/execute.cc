@@ -89,6 +89,7 @@ void Execution::run_steps() {
       } else {
         run_kernel(step, trace);
       }
+      if (trace_ != nullptr && trace_->is_serial()) graph_.devices[step.slot]->wait(last_[step.slot]);
       if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
       if (step.wait_after) wait_for(1u << step.slot);
       if (run_ != nullptr) {
