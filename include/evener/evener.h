@@ -1080,12 +1080,42 @@ EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs
 EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *inputs, uint32_t input_count, evn_value *outputs,
                                           uint32_t output_count, const evn_run_options *options, evn_error *error);
 
+/* How costs are measured. @since 0.2 */
+typedef struct evn_calibrate_options {
+  uint32_t struct_size;
+  uint32_t reserved;    /* 0 */
+  evn_cancel cancel;    /* nullable: once it is requested, the call ends with EVN_ERROR_CANCELLED, between runs of a model */
+  uint64_t deadline_ns; /* of CLOCK_MONOTONIC, or 0: the call ends with EVN_ERROR_TIMEOUT then */
+} evn_calibrate_options;
+#define EVN_CALIBRATE_OPTIONS_INIT {sizeof(evn_calibrate_options), 0, NULL, 0}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_calibrate_options_init(evn_calibrate_options *options, uint32_t struct_size);
+
+/* Measures what steps, copies and submissions take on each device of the runtime, for the placement of `default: auto` and for the
+ * predictions of evn_session_explain. The costs are the runtime's, and are kept in its `cache_dir` for later ones, by device, driver
+ * and build of the library. Sessions that exist keep their placement.
+ *   model    nullable, of this runtime: its steps, with zeros for inputs (a dim that the model leaves open is 1 on axis 0, else 128).
+ *            NULL: some 100 operators in sizes that networks have, by which steps of other sizes are estimated
+ *   options  nullable
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"devices": [{"device", "refused" (why it was not measured, or ""), "steps",
+ *            "run_ns", "steps_ns" (what its steps and copies are predicted to take together), "submission_ns" (between steps),
+ *            "upload", "download": {"latency_ns", "ns_per_mib"}}]}
+ * Takes a second or two for each device, on an idle machine; what else runs meanwhile makes costs too high. Asking for the size
+ * alone measures too, and the next text may be longer: give room for it at once. Returns EVN_ERROR_CANCELLED, EVN_ERROR_TIMEOUT,
+ * EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE, EVN_ERROR_BUFFER_TOO_SMALL, EVN_ERROR_UNSUPPORTED (an input that is no
+ * tensor or has no rank). Blocks; allocates; thread-safe. @since 0.2 */
+EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, const evn_calibrate_options *options,
+                                         evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
+
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
- * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason", "numerics", "numerics_reason",
+ * "device", "kernel", "reason", "rule_line", "refused", "predicted_ns" (what its step is predicted to take, where costs are known),
+ * "measured_ns" (what it took on average in the latest trace; null for either: not known, or no step of its own), "precision", "precision_reason", "numerics", "numerics_reason",
  * "products" (the library whose kernel it is: "own", "openblas", "clblast"), "products_reason",
  * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run)}],
- * "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}. DOT and SVG draw the nodes, coloured by device, and the
+ * "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "memory": {device: {...}}, "auto" (what a search for the placement
+ * chose from, or null), "predicted_ns" (of all steps and copies, one after the other)}. DOT and SVG draw the nodes, coloured by device, and the
  * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);

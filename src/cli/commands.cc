@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/bench.h"
+#include "cli/calibrate.h"
 #include "cli/compare.h"
 #include "cli/library.h"
 #include "cli/npz.h"
@@ -266,6 +267,11 @@ constexpr Command kCommands[] = {
      "MODEL\n"
      "share a session. A path with blanks stands in quotation marks.",
      kBenchOptions, run_bench},
+    {"calibrate", "[MODEL]", "measure what steps cost on each device",
+     "Measures what the steps of MODEL, or without it some 100 operators in sizes that networks have, take on each device of the\n"
+     "configuration, and copies from and to it. The costs are kept in the folder for caches ($EVN_CACHE_DIR), for placements of\n"
+     "`default: auto` and for what evener explain predicts.",
+     kCalibrateOptions, run_calibrate},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"
      "Chrome (chrome://tracing) and Perfetto open. With -o a table by node is printed as well: count, median and total time,\n"

@@ -331,6 +331,18 @@ def test_passes_are_listed_and_left_out_by_name(tmp_path):
     assert 'passes.yaml:3: there is no pass "fuse_gleu" (evener passes lists them); there are fuse_gelu, ' in errors
 
 
+def test_calibrate_measures_and_explain_predicts(add, tmp_path, monkeypatch):
+    monkeypatch.setenv("EVN_CACHE_DIR", str(tmp_path / "costs"))
+    assert all(n["predicted_ns"] is None for n in json.loads(evener("explain", add, "--json")[0])["nodes"])
+    rows = json.loads(evener("calibrate", add, "--json")[0])["devices"]
+    assert [row["device"] for row in rows] == ["cpu"] and rows[0]["run_ns"] > 0 and rows[0]["refused"] == ""
+    explained = json.loads(evener("explain", add, "--json")[0])
+    assert any(n["predicted_ns"] is not None for n in explained["nodes"]) and explained["predicted_ns"] > 0
+    text, _ = evener("calibrate")
+    assert text.startswith("cpu: ") and "steps" in text
+    evener("calibrate", tmp_path / "missing.onnx", code=MODEL)
+
+
 def test_rules_match_the_models_file_name(add, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("placement:\n  rules:\n    - {match: {model: \"*dd.onnx\"}, device: cpu}\n"

@@ -112,7 +112,7 @@ double least_run(Session& session, std::span<const RunValue> inputs, int runs) {
   return least;
 }
 
-double measure_steps(Session& session, std::span<const RunValue> inputs, CostTables& tables) {
+double measure_steps(Session& session, std::span<const RunValue> inputs, CostTables& tables, bool sets_submission) {
   const CompiledGraph& graph = session.compiled();
   least_run(session, inputs, 1);  // makes the plan; caches are cold
   const double run_ns = least_run(session, inputs, kMostRuns);
@@ -147,14 +147,13 @@ double measure_steps(Session& session, std::span<const RunValue> inputs, CostTab
   };
   std::map<std::pair<const Device*, std::uint64_t>, Sum> by_key;
   double all_ns = 0;
-  std::size_t queued_kernels = 0, kernels = 0;
+  std::size_t queued_kernels = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (times[i].empty()) continue;
     const double ns = *std::min_element(times[i].begin(), times[i].end());
     all_ns += ns;
     if (steps[i]->kernel == nullptr) continue;
     const Device* const device = graph.devices[steps[i]->slot];
-    ++kernels;
     queued_kernels += device->traits().host_addressable ? 0u : 1u;
     const StepFeatures features = features_of(graph, *steps[i]);
     Sum& sum = by_key.try_emplace({device, features.key}, Sum{features, device}).first->second;
@@ -167,14 +166,10 @@ double measure_steps(Session& session, std::span<const RunValue> inputs, CostTab
   for (const auto& [key, sum] : by_key) {
     tables.with(*sum.device, [&, s = sum](CostTable& t) { t.add(s.features, scale * s.ns / s.count); });
   }
-  // What is not in the steps is between them: on a device with a queue, else on the only one.
-  const std::size_t between = queued_kernels != 0 ? queued_kernels : kernels;
-  if (between != 0) {
-    const double gap = std::max(0.0, run_ns - all_ns) / static_cast<double>(between);
-    for (const Device* device : graph.devices) {
-      if (queued_kernels != 0 && device->traits().host_addressable) continue;
-      tables.with(*device, [&](CostTable& t) { t.submission_ns = gap; });
-    }
+  // What is not in the steps is between those of a device with a queue.
+  const double gap = std::max(0.0, run_ns - all_ns) / static_cast<double>(std::max<std::size_t>(queued_kernels, 1));
+  for (const Device* device : graph.devices) {
+    if (!device->traits().host_addressable && sets_submission) tables.with(*device, [&](CostTable& t) { t.submission_ns = gap; });
   }
   return run_ns;
 }

@@ -24,7 +24,7 @@ void measure_copies(Device& device, CostTables& tables);
 double least_run(Session& session, std::span<const RunValue> inputs, int runs);
 
 // Runs the session some times, and writes the least time that each of its steps took into the tables; returns the least time of a
-// run. Throws what runs throw.
-double measure_steps(Session& session, std::span<const RunValue> inputs, CostTables& tables);
+// run. Throws what runs throw. `sets_submission`: what a run takes beside its steps is the cost of submitting these.
+double measure_steps(Session& session, std::span<const RunValue> inputs, CostTables& tables, bool sets_submission = true);
 
 }  // namespace evn

@@ -1,6 +1,7 @@
 // `default: auto` with times that are invented: nothing here depends on how fast the machine is.
 #include "runtime/cost/placement_search.h"
 
+#include "base/fault.h"
 #include "runtime/cost/measure.h"
 #include "runtime/cost/step_features.h"
 #include "tests/runtime/support.h"
@@ -183,6 +184,34 @@ TEST_F(PlacementSearchTest, MeasuresWhatItLacksAndStaysWithIt) {
   HostTensor x({DType::kFloat32, {1, 4, 8, 8}});
   for (std::size_t i = 0; i < x.as<float>().size(); ++i) x.as<float>()[i] = static_cast<float>(i % 7);
   expect_close(run(session, {x}), run(on_cpu, {x}));
+}
+
+TEST_F(PlacementSearchTest, EachFailingAllocationIsAnErrorOrNoSearch) {
+  Config c = config();
+  c.measure_costs = true;
+  const std::shared_ptr<Runtime> runtime = make_runtime(c);
+  const std::uint64_t before = runtime->device_at(1)->pool().stats().current;
+  int failed = 0;
+  for (std::int64_t k = 1;; k += 1 + k / 50) {
+    for (std::size_t i = 0; i < 2; ++i) runtime->costs().forget(*runtime->device_at(i));
+    ModelPtr m = load(runtime, chain());
+    fault_count_reset(Seam::kAlloc);
+    fault_arm(Seam::kAlloc, k, false);
+    std::int64_t calls = 0;
+    try {
+      const Session session(m, "");
+      calls = fault_count(Seam::kAlloc);
+    } catch (const std::bad_alloc&) {
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_OUT_OF_MEMORY) << e.message;
+    }
+    fault_arm(Seam::kAlloc, 0, false);
+    m.reset();
+    EXPECT_EQ(runtime->device_at(1)->pool().stats().current, before) << k;
+    if (calls != 0 && calls < k) break;
+    ++failed;
+  }
+  EXPECT_GT(failed, 20);
 }
 
 TEST_F(PlacementSearchTest, MemoryOfWhatWasTriedIsGivenBack) {
