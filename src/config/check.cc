@@ -200,6 +200,9 @@ void check_models(const YamlSource& source, ConfigDraft& draft) {
 void check_config(const YamlSource& source, ConfigDraft& draft) {
   check_devices(source, draft);
   check_references(source, draft.config, draft.config.default_devices, draft.default_place, true);
+  check_references(source, draft.config, draft.config.split_devices, draft.split_place, false);
+  if (draft.config.split_devices.size() == 1)
+    source.fail_at(draft.split_place, "\"split\" needs two devices at least: [%s, ...]", draft.config.split_devices[0].c_str());
   check_rules(source, draft);
   check_measure(source, draft.measure_place, &draft.config.session.products);
   check_models(source, draft);

@@ -88,6 +88,12 @@ constexpr KeyRow
                         d.config.default_line = v.line;
                         d.default_place = v.offset;
                       }),
+            texts_row("placement.split",
+                      [](Draft d, Value v) {
+                        d.config.split_devices = v.texts;
+                        d.config.split_line = v.line;
+                        d.split_place = v.offset;
+                      }),
             choice_row("placement.objective", "latency", "latency|throughput|memory",
                        [](Draft d, Value v) { d.config.objective = static_cast<Objective>(v.number); }),
             flag_row("placement.measure", "true", [](Draft d, Value v) { d.config.measure_costs = v.number != 0; }),

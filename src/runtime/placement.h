@@ -76,6 +76,7 @@ struct SessionRequest {
   std::shared_ptr<const Assignment> assigned;  // nullable: in the place of `device`
   std::vector<WarmRun::Input> assumed_inputs;  // dims by which a search measures, where the model leaves them open
   bool is_body = false;                        // the session is a body's of another one
+  bool is_part = false;                        // it runs some rows of runs of another one
   bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
 
   bool joins_requests() const { return is_of_batches || batching.max_batch != 0; }

@@ -19,6 +19,7 @@ namespace evn {
 
 class Batcher;
 class JsonWriter;
+class RowSplit;
 class State;
 class StateRun;
 
@@ -113,6 +114,7 @@ class Session {
   Latest latest() const;
   std::shared_ptr<Plan> plan_for_assumed_inputs() const;
   void write_nodes(JsonWriter& json, std::string& text) const;
+  void write_split(JsonWriter& json, std::string& text) const;
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
   // Whether the input is a tensor of the dtype and within the shape that the model declares. Others may still be right
@@ -169,6 +171,7 @@ class Session {
   SessionRequests requests_;
   RunStatistics statistics_;
   std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<RowSplit> split_;  // null: runs are not split
 };
 
 }  // namespace evn

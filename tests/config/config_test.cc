@@ -107,6 +107,9 @@ TEST(Config, DevicesMayBeListsOfPreference) {
   EXPECT_EQ(c.rules[0].devices, (std::vector<std::string>{"g", "h"}));
   EXPECT_EQ(c.models[0].devices, (std::vector<std::string>{"g", "cpu"}));
   EXPECT_EQ(c.models[1].devices, std::vector<std::string>{kAutoDevice});
+  EXPECT_EQ(parse_config(devices + "placement: {split: [g, cpu]}", "").split_devices, (std::vector<std::string>{"g", "cpu"}));
+  EXPECT_TRUE(fails_about(devices + "placement: {split: g}", "\"split\" needs two devices at least: [g, ...]"));
+  EXPECT_TRUE(fails_about(devices + "placement: {split: [g, auto]}", "\"auto\" stands alone"));
   EXPECT_TRUE(fails_about(devices + "placement: {default: [g, auto]}", "\"auto\" stands alone"));
   EXPECT_TRUE(fails_about(devices + "placement: {rules: [{device: auto}]}", "\"auto\" stands alone"));
   EXPECT_TRUE(fails_about(devices + "placement: {rules: [{device: [g, g]}]}", "\"g\" is named twice"));

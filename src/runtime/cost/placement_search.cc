@@ -343,7 +343,7 @@ class Search {
 }  // namespace
 
 bool is_searched(const Config& config, const SessionRequest& request) {
-  if (request.assigned != nullptr || request.is_body) return false;
+  if (request.assigned != nullptr || request.is_body || request.is_part) return false;
   if (!request.device.empty()) return request.device == kAutoDevice;
   return config.default_devices.size() == 1 && config.default_devices[0] == kAutoDevice;
 }

@@ -9,6 +9,7 @@
 #include "runtime/pass_list.h"
 #include "runtime/report/drawing.h"
 #include "runtime/session.h"
+#include "runtime/split/row_split.h"
 
 namespace evn {
 namespace {
@@ -288,6 +289,23 @@ Session::Latest Session::latest() const {
   return l;
 }
 
+// The devices that share the rows of batches.
+void Session::write_split(JsonWriter& json, std::string& text) const {
+  json.key("split");
+  json.begin_array();
+  if (split_ != nullptr) text += "split of batches by rows:\n";
+  for (const RowSplit::Share& s : split_ != nullptr ? split_->shares() : std::vector<RowSplit::Share>()) {
+    json.begin_object();
+    json.field("device", s.device);
+    json.field("rows", s.rows);
+    write_time(json, "row_ns", s.row_ns);
+    json.end_object();
+    text += "  " + s.device + ": " + std::to_string(s.rows) + " rows of the latest run" +
+            (s.row_ns > 0 ? ", " + microseconds(s.row_ns) + " a row" : "") + "\n";
+  }
+  json.end_array();
+}
+
 std::vector<std::shared_ptr<const Plan>> Session::latest_plans() const {
   const std::vector<std::shared_ptr<Plan>> chain = latest().chain;
   return {chain.begin(), chain.end()};
@@ -359,6 +377,7 @@ std::string Session::explain(evn_format format) const {
             (row.predicted_ns > 0 ? ", predicted " + microseconds(row.predicted_ns) : "") + "\n";
   }
   json.end_array();
+  write_split(json, text);
   write_memory(json, text, c, chain);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;
