@@ -1113,9 +1113,11 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
  * "device", "kernel", "reason", "rule_line", "refused", "predicted_ns" (what its step is predicted to take, where costs are known),
  * "measured_ns" (what it took on average in the latest trace; null for either: not known, or no step of its own), "precision", "precision_reason", "numerics", "numerics_reason",
  * "products" (the library whose kernel it is: "own", "openblas", "clblast"), "products_reason",
- * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run)}],
- * "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "memory": {device: {...}}, "auto" (what a search for the placement
- * chose from, or null), "predicted_ns" (of all steps and copies, one after the other)}. DOT and SVG draw the nodes, coloured by device, and the
+ * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run),
+ * "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "inputs" (values that it reads, but constants),
+ * "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and "outputs" (of the model),
+ * "memory": {device: {...}}, "auto" (what a search for the placement chose from, or null), "predicted_ns" (of all steps and copies, one
+ * after the other)}. DOT and SVG draw the nodes, coloured by device, and the
  * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);

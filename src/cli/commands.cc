@@ -245,8 +245,9 @@ constexpr Command kCommands[] = {
      "Prints for each node its device, kernel, reason and the line of the configuration that decided, the copies between devices,\n"
      "and the memory of each device. With --shape the model is run once on a pattern, so that bytes of copies are known.\n"
      "--dot and --svg draw the graph: boxes are coloured by device, copies between devices are red, values that are read\n"
-     "only when a run is planned are dashed. --assert is for checks of a placement: the nodes that\n"
-     "contradict it are printed to stderr.",
+     "only when a run is planned are dashed. --html writes a page that can be searched, with the details of each node, the\n"
+     "copies, the memory, and with --run what each thread and device did when. --assert is for checks of a placement: the\n"
+     "nodes that contradict it are printed to stderr.",
      kExplainOptions, run_explain},
     {"compare", "MODEL", "say what a lower precision or another model loses and gains",
      "Runs MODEL in float32 on the CPU and, in turns, --with another model, in --precision, --numerics or --products, over the "
