@@ -448,6 +448,18 @@ EVN_API evn_status evn_operator_attribute_string_at(evn_operator_node node, cons
 typedef int32_t evn_device_kind;
 enum { EVN_DEVICE_CPU = 0, EVN_DEVICE_OPENCL = 1, EVN_DEVICE_OTHER = 2 };
 
+typedef int32_t evn_device_class;
+enum { EVN_DEVICE_CLASS_UNKNOWN = 0, EVN_DEVICE_CLASS_CPU = 1, EVN_DEVICE_CLASS_GPU = 2, EVN_DEVICE_CLASS_ACCELERATOR = 3 };
+
+/* What a device has (evn_device_info.features). Whether it is faster is another question: see evn_precision. */
+enum {
+  EVN_DEVICE_FP16 = 1,           /* arithmetic of float16: cl_khr_fp16, AVX512-FP16 */
+  EVN_DEVICE_BF16 = 2,           /* products of bfloat16: AVX512-BF16, AMX */
+  EVN_DEVICE_INT8_DOT = 4,       /* products of bytes that are summed up: cl_khr_integer_dot_product, VNNI, AMX */
+  EVN_DEVICE_UNIFIED_MEMORY = 8, /* its memory is the host's */
+  EVN_DEVICE_SUBGROUPS = 16      /* work items of OpenCL that run in step share values */
+};
+
 /* What a device is. Strings are cut to fit. */
 typedef struct evn_device_info {
   uint32_t struct_size;
@@ -458,8 +470,14 @@ typedef struct evn_device_info {
   uint32_t compute_units;   /* threads of the CPU device; compute units of an OpenCL one */
   uint32_t reserved;
   uint64_t memory_bytes;    /* memory that the device reports */
+  evn_device_class device_class; /* @since 0.2 */
+  uint32_t features;             /* EVN_DEVICE_FP16, ... @since 0.2 */
+  uint64_t largest_allocation;   /* bytes of the largest buffer that it can have. @since 0.2 */
+  char identity[128];            /* tells it apart from other devices of this machine, as long as hardware and drivers stay: "pci
+                                    0000:01:00.0" or "uuid ...", which it has under every driver that says so, else a name made of
+                                    platform, device and index. @since 0.2 */
 } evn_device_info;
-#define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0}
+#define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0, 0, 0, 0, {0}}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_device_info_init(evn_device_info *info, uint32_t struct_size);
@@ -1113,9 +1131,11 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
  * "device", "kernel", "reason", "rule_line", "refused", "predicted_ns" (what its step is predicted to take, where costs are known),
  * "measured_ns" (what it took on average in the latest trace; null for either: not known, or no step of its own), "precision", "precision_reason", "numerics", "numerics_reason",
  * "products" (the library whose kernel it is: "own", "openblas", "clblast"), "products_reason",
- * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run)}],
- * "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "memory": {device: {...}}, "auto" (what a search for the placement
- * chose from, or null), "predicted_ns" (of all steps and copies, one after the other)}. DOT and SVG draw the nodes, coloured by device, and the
+ * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run),
+ * "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "inputs" (values that it reads, but constants),
+ * "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and "outputs" (of the model),
+ * "memory": {device: {...}}, "auto" (what a search for the placement chose from, or null), "predicted_ns" (of all steps and copies, one
+ * after the other)}. DOT and SVG draw the nodes, coloured by device, and the
  * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);

@@ -133,6 +133,10 @@ evn_status evn_device_get_info(evn_device device, evn_device_info* info, evn_err
     copy_text(full.driver, t.driver);
     full.compute_units = t.compute_units;
     full.memory_bytes = t.memory_bytes;
+    full.device_class = t.profile.device_class;
+    full.features = t.profile.features;
+    full.largest_allocation = t.profile.largest_allocation;
+    copy_text(full.identity, t.profile.identity);
     write_info(info, full);
   });
 }

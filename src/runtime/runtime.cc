@@ -315,6 +315,23 @@ void write_models(JsonWriter& json, std::string& text, const Config& config) {
 
 }  // namespace
 
+// What a device has, and what tells it apart from others.
+static void write_profile(JsonWriter& json, std::string& text, const DeviceProfile& p) {
+  static constexpr const char* kFeatures[] = {"fp16", "bf16", "int8_dot", "unified_memory", "subgroups"};  // by bits
+  json.key("features");
+  json.begin_array();
+  text += "  has:      ";
+  for (std::size_t i = 0; i < std::size(kFeatures); ++i) {
+    if ((p.features >> i & 1) == 0) continue;
+    json.value(kFeatures[i]);
+    text += std::string(kFeatures[i]) + ", ";
+  }
+  json.end_array();
+  json.field("largest_allocation_bytes", p.largest_allocation);
+  json.field("identity", p.identity);
+  text += "buffers of at most " + std::to_string(p.largest_allocation >> 20) + " MiB\n  identity: " + p.identity + "\n";
+}
+
 std::string Runtime::describe_devices(evn_format format) const {
   JsonWriter json;
   std::string text;
@@ -342,6 +359,7 @@ std::string Runtime::describe_devices(evn_format format) const {
       json.field("compute_units", std::uint64_t{d.compute_units});
       json.field("memory_bytes", d.memory_bytes);
       json.field("libraries", d.libraries);
+      write_profile(json, text, d.profile);
       json.end_object();
     }
     json.end_array();

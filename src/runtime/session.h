@@ -113,7 +113,7 @@ class Session {
   struct Latest;
   Latest latest() const;
   std::shared_ptr<Plan> plan_for_assumed_inputs() const;
-  void write_nodes(JsonWriter& json, std::string& text) const;
+  void write_nodes(JsonWriter& json, std::string& text, std::int64_t level) const;
   void write_split(JsonWriter& json, std::string& text) const;
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;

@@ -362,6 +362,19 @@ def test_devices_lists_the_cpu():
     json.loads(evener("devices", "--json")[0])
 
 
+def test_devices_says_what_each_has_and_what_tells_it_apart():
+    listed = [device for backend in json.loads(evener("devices", "--json")[0])["backends"] for device in backend["devices"]]
+    assert len({device["identity"] for device in listed}) == len(listed)
+    for device in listed:
+        assert device["identity"] and 0 < device["largest_allocation_bytes"] <= device["memory_bytes"]
+        assert set(device["features"]) <= {"fp16", "bf16", "int8_dot", "unified_memory", "subgroups"}
+    assert "unified_memory" in listed[0]["features"] and listed[0]["identity"].startswith("host, ")
+    text = evener("devices")[0]
+    assert f"  identity: {listed[0]['identity']}\n" in text and "  has:      " in text
+    plain = json.loads(evener("devices", "--json", environment={"EVN_CPU_ISA": "baseline"})[0])["backends"][0]["devices"][0]
+    assert plain["features"] == ["unified_memory"]
+
+
 def test_check_config_accepts_a_right_file():
     assert "right" in evener("check-config", EXAMPLES / "cpu-only.yaml")[0]
     assert "right" in evener("check-config", EXAMPLES / "limits.yaml")[0]

@@ -103,12 +103,34 @@ std::string times_of(const ProductTrial& t) {
   return text;
 }
 
+void write_names(JsonWriter& json, const char* key, const Graph& graph, std::span<const ValueId> values) {
+  json.key(key);
+  json.begin_array();
+  for (const ValueId v : values) {
+    if (v != kNoValue && graph.values[v].constant == nullptr) json.value(graph.values[v].name);
+  }
+  json.end_array();
+}
+
+// What a node reads, but constants, and what it makes, with their types as far as the model tells them.
+void write_values(JsonWriter& json, const Graph& graph, const Node& node) {
+  write_names(json, "inputs", graph, node.inputs);
+  write_names(json, "outputs", graph, node.outputs);
+  json.key("types");
+  json.begin_array();
+  for (const ValueId v : node.outputs) {
+    if (v == kNoValue || graph.values[v].constant != nullptr) continue;
+    const Value& value = graph.values[v];
+    json.value(dtype_name(value.dtype) + (value.has_shape ? value.shape.to_string() : std::string()));
+  }
+  json.end_array();
+}
+
 // `operands`, `library`: of the kernel that runs the node, where one does.
 // `lowering`: the passes that its step went through (PlanStep::passes).
 void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel,
                 Precision operands, Products library, std::uint32_t lowering, const NodeTimes& times) {
   const std::vector<const char*> passes = pass_names(node.rewrites, lowering);
-  json.begin_object();
   json.field("name", node.name);
   json.field("op", node.op_type);
   json.field("device", p.device->name());
@@ -141,7 +163,6 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   json.begin_array();
   for (const char* name : passes) json.value(name);
   json.end_array();
-  json.end_object();
   text += "  " + node.name + "  " + node.op_type;
   if (!node.fused.empty()) text += " (+" + std::to_string(node.fused.size()) + " fused)";
   text += "  " + p.device->name() + "  " + kernel + "  " + p.reason + "\n";
@@ -311,16 +332,20 @@ std::vector<std::shared_ptr<const Plan>> Session::latest_plans() const {
   return {chain.begin(), chain.end()};
 }
 
-// Those of a body stand behind the node that runs it.
-void Session::write_nodes(JsonWriter& json, std::string& text) const {
+// Those of a body stand behind the node that runs it, one level deeper.
+void Session::write_nodes(JsonWriter& json, std::string& text, std::int64_t level) const {
   const Latest l = latest();
   for (std::size_t i = 0; i < compiled_.nodes.size(); ++i) {
     const NodePlacement& p = l.placed[i];
     const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
     const bool runs = (p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment) && kernel != nullptr;
+    json.begin_object();
     write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32,
                runs ? kernel->library : Products::kOwn, l.passes[i], l.times[i]);
-    if (body(i) != nullptr) body(i)->write_nodes(json, text);
+    json.field("level", level);
+    write_values(json, graph(), graph().nodes[i]);
+    json.end_object();
+    if (body(i) != nullptr) body(i)->write_nodes(json, text, level + 1);
   }
 }
 
@@ -356,9 +381,11 @@ std::string Session::explain(evn_format format) const {
   json.begin_object();
   for (const MetadataEntry& entry : c.model->model.metadata) json.field(entry.key, entry.value);
   json.end_object();
+  write_names(json, "inputs", c.graph(), c.graph().inputs);
+  write_names(json, "outputs", c.graph(), c.graph().outputs);
   json.key("nodes");
   json.begin_array();
-  write_nodes(json, text);
+  write_nodes(json, text, 0);
   json.end_array();
 
   json.key("copies");
