@@ -30,7 +30,7 @@ import evener  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 MODELS = ("simple_cnn,mobilenet_v2,mobilenet_v3_small,squeezenet1_1,shufflenet_v2_x1_0,efficientnet_lite0,resnet18,resnet50,densenet121,"
-          "bert_mini,gpt_kv,vit_b_16,lstm_gru,minilm_l3,yolo_like_640")
+          "bert_mini,gpt_kv,vit_b_16,lstm_gru,yolo_like_640")
 TYPES = {"float32": numpy.float32, "int64": numpy.int64, "int32": numpy.int32, "bool": bool, "uint8": numpy.uint8}
 
 
@@ -85,7 +85,7 @@ def config(threads, arguments, default):
 
 def compare(name, threads, arguments):
     with tempfile.TemporaryDirectory() as folder:
-        runtime = evener.Runtime(config=config(threads, arguments, "auto"), cache_dir=folder)
+        runtime = evener.Runtime(config_text=config(threads, arguments, "auto"), cache_dir=folder)
         reference = runtime.session(runtime.model(reference_model()), device="cpu")
         x = numpy.ones((512, 512), numpy.float32)
         before = min(timed(reference, {"x": x}) for _ in range(30))
@@ -93,7 +93,7 @@ def compare(name, threads, arguments):
         summary = json.loads(chosen.explain("json"))["auto"]
         del chosen, reference, runtime
         # What a second process would find.
-        runtime = evener.Runtime(config=config(threads, arguments, "auto"), cache_dir=folder)
+        runtime = evener.Runtime(config_text=config(threads, arguments, "auto"), cache_dir=folder)
         model = runtime.model(path_of(name))
         reference = runtime.session(runtime.model(reference_model()), device="cpu")
         sessions = {"cpu": runtime.session(model, device="cpu"), "gpu": runtime.session(model, device="gpu,cpu"), "auto": runtime.session(model)}
@@ -112,8 +112,8 @@ def compare(name, threads, arguments):
 
 def split(name, rows, rounds):
     devices = "devices: {a: {type: opencl, match: {index: 0}}, b: {type: opencl, match: {index: 1}}}\n"
-    one = evener.Runtime(config=devices + "placement: {default: [a, cpu]}")
-    two = evener.Runtime(config=devices + "placement: {default: cpu, split: [a, b]}")
+    one = evener.Runtime(config_text=devices + "placement: {default: [a, cpu]}")
+    two = evener.Runtime(config_text=devices + "placement: {default: cpu, split: [a, b]}")
     sessions = {"one": one.session(one.model(path_of(name))), "two": two.session(two.model(path_of(name)))}
     inputs = zeros_of(sessions["one"], rows)
     for _ in range(3):

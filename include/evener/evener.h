@@ -1110,11 +1110,11 @@ typedef struct evn_calibrate_options {
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_calibrate_options_init(evn_calibrate_options *options, uint32_t struct_size);
 
-/* Measures what steps, copies and submissions take on each device of the runtime, for the placement of `default: auto` and for the
- * predictions of evn_session_explain. The costs are the runtime's, and are kept in its `cache_dir` for later ones, by device, driver
- * and build of the library. Sessions that exist keep their placement.
- *   model    nullable, of this runtime: its steps, with zeros for inputs (a dim that the model leaves open is 1 on axis 0, else 128).
- *            NULL: some 100 operators in sizes that networks have, by which steps of other sizes are estimated
+/* Measures what steps, copies and submissions take on each device of the runtime, for the placement of `default: auto` and for
+ * the predictions of evn_session_explain. The costs are the runtime's, and are kept in its `cache_dir` for later ones, by device,
+ * driver and build of the library. Sessions that exist keep their placement.
+ *   model    nullable, of this runtime: its steps, with zeros for inputs (a dim that the model leaves open is 1 on axis 0, else
+ *            128). NULL: some 100 operators in sizes that networks have, by which steps of other sizes are estimated
  *   options  nullable
  *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"devices": [{"device", "refused" (why it was not measured, or ""), "steps",
  *            "run_ns", "steps_ns" (what its steps and copies are predicted to take together), "submission_ns" (between steps),
@@ -1129,13 +1129,14 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
  * "device", "kernel", "reason", "rule_line", "refused", "predicted_ns" (what its step is predicted to take, where costs are known),
- * "measured_ns" (what it took on average in the latest trace; null for either: not known, or no step of its own), "precision", "precision_reason", "numerics", "numerics_reason",
- * "products" (the library whose kernel it is: "own", "openblas", "clblast"), "products_reason",
- * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run),
- * "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "inputs" (values that it reads, but constants),
- * "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and "outputs" (of the model),
- * "memory": {device: {...}}, "auto" (what a search for the placement chose from, or null), "predicted_ns" (of all steps and copies, one
- * after the other)}. DOT and SVG draw the nodes, coloured by device, and the
+ * "measured_ns" (what it took on average in the latest trace; null for either: not known, or no step of its own), "precision",
+ * "precision_reason", "numerics", "numerics_reason", "products" (the library whose kernel it is: "own", "openblas", "clblast"),
+ * "products_reason", "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once
+ * it has run), "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "inputs" (values that it reads, but
+ * constants), "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and "outputs"
+ * (of the model), "memory": {device: {...}}, "split": [{"device", "rows" (of the latest run), "row_ns"}] (of the configuration's
+ * `split`), "auto" (what a search for the placement chose from, or null), "predicted_ns" (of all steps and copies, one after the
+ * other)}. DOT and SVG draw the nodes, coloured by device, and the
  * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);

@@ -16,7 +16,7 @@ from command import COMMAND, CONFIG, DEVICE, FAILURE, MODEL, OK, USAGE, assert_c
 from onnx import helper, numpy_helper
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "config" / "examples"
-COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "check-config", "version"]
+COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "calibrate", "check-config", "version"]
 
 if not COMMAND:
     pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
@@ -341,6 +341,20 @@ def test_calibrate_measures_and_explain_predicts(add, tmp_path, monkeypatch):
     text, _ = evener("calibrate")
     assert text.startswith("cpu: ") and "steps" in text
     evener("calibrate", tmp_path / "missing.onnx", code=MODEL)
+
+
+@pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.glob("*.yaml")))
+def test_examples_of_configurations_run(example, tmp_path, monkeypatch):
+    """Each file of config/examples runs a model, or says which device this machine lacks."""
+    monkeypatch.setenv("EVN_CACHE_DIR", str(tmp_path / "costs"))
+    monkeypatch.setenv("POCL_DEVICES", "pthread pthread")
+    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Softmax", ["c"], ["y"])]
+    conv = save(tmp_path / "conv.onnx", nodes, [value("x", ["n", 3, 8, 8])], [value("y", ["n", 4, 8, 8])], [weight])
+    result = subprocess.run([COMMAND, "run", conv, "--config", EXAMPLES / example, "--shape", "x=2,3,8,8"], capture_output=True, text=True,
+                            timeout=120)
+    lacks_opencl = result.returncode == DEVICE and "OpenCL" in result.stderr
+    assert result.returncode == OK or lacks_opencl, result.stderr
 
 
 def test_rules_match_the_models_file_name(add, tmp_path):
