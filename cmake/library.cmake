@@ -180,7 +180,15 @@ if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
   set_target_properties(evener PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
   file(GLOB cli CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)
   if(cli)
-    add_executable(evener_cli ${cli})
+    set(page ${CMAKE_BINARY_DIR}/generated/cli_page.cc)
+    set(page_folder ${CMAKE_SOURCE_DIR}/src/cli/page)
+    set(page_scripts data.js layout.js graph.js timeline.js details.js)  # in this order
+    list(TRANSFORM page_scripts PREPEND ${page_folder}/)
+    set(embed_page ${CMAKE_SOURCE_DIR}/cmake/embed_page.cmake)
+    add_custom_command(OUTPUT ${page}
+      COMMAND ${CMAKE_COMMAND} -DOUT=${page} -DFOLDER=${page_folder} "-DSCRIPTS=${page_scripts}" -P ${embed_page}
+      DEPENDS ${page_folder}/page.html ${page_folder}/page.css ${page_scripts} ${embed_page} VERBATIM)
+    add_executable(evener_cli ${cli} ${page})
     set_target_properties(evener_cli PROPERTIES OUTPUT_NAME evener BUILD_RPATH_USE_ORIGIN ON INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
     target_link_libraries(evener_cli PRIVATE evener)
   endif()

@@ -55,7 +55,10 @@ evn_pytest(binding bindings/python/tests)
 evn_pytest(cli tests/cli)
 evn_pytest(examples tests/examples)
 set(models ${CMAKE_SOURCE_DIR}/tests/models)
-evn_long_pytest(models tests/models --ignore=${models}/test_differential.py --ignore=${models}/test_kernels.py)
+evn_long_pytest(models tests/models --ignore=${models}/test_differential.py --ignore=${models}/test_kernels.py
+  --ignore=${models}/test_cuts.py)
+evn_long_pytest(cuts tests/models/test_cuts.py)
+set_tests_properties(python.cuts PROPERTIES TIMEOUT 14400)
 foreach(share 0 1 2 3)  # of the operators, side by side
   evn_long_pytest(differential.${share} tests/models/test_differential.py ${models}/test_kernels.py)
   set_tests_properties(python.differential.${share} PROPERTIES TIMEOUT 14400)
@@ -65,6 +68,7 @@ foreach(share 0 1 2 3)  # of the operators, side by side
   endif()
 endforeach()
 if(EVN_SANITIZE)
+  set_property(TEST python.cuts APPEND PROPERTY ENVIRONMENT EVN_CUTS=200)  # fewer than the 5,000 of a release build
   evn_pytest(ocr tests/models/test_ocr.py ${models}/test_models.py -k "ocr or det or cls or rec or lines")
 else()  # what is shipped, and what stands beside the library
   evn_pytest(install tests/install)

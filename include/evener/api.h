@@ -202,6 +202,9 @@ typedef struct evn_api {
   evn_status (*state_restore)(evn_state state, const void *data, size_t size, evn_error *error);
   evn_status (*state_describe)(evn_state state, evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
   evn_status (*state_release)(evn_state state);
+  void (*calibrate_options_init)(evn_calibrate_options *options, uint32_t struct_size);
+  evn_status (*runtime_calibrate)(evn_runtime runtime, evn_model model, const evn_calibrate_options *options, evn_format format,
+                                  char *buffer, size_t capacity, size_t *size, evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

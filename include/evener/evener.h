@@ -448,6 +448,18 @@ EVN_API evn_status evn_operator_attribute_string_at(evn_operator_node node, cons
 typedef int32_t evn_device_kind;
 enum { EVN_DEVICE_CPU = 0, EVN_DEVICE_OPENCL = 1, EVN_DEVICE_OTHER = 2 };
 
+typedef int32_t evn_device_class;
+enum { EVN_DEVICE_CLASS_UNKNOWN = 0, EVN_DEVICE_CLASS_CPU = 1, EVN_DEVICE_CLASS_GPU = 2, EVN_DEVICE_CLASS_ACCELERATOR = 3 };
+
+/* What a device has (evn_device_info.features). Whether it is faster is another question: see evn_precision. */
+enum {
+  EVN_DEVICE_FP16 = 1,           /* arithmetic of float16: cl_khr_fp16, AVX512-FP16 */
+  EVN_DEVICE_BF16 = 2,           /* products of bfloat16: AVX512-BF16, AMX */
+  EVN_DEVICE_INT8_DOT = 4,       /* products of bytes that are summed up: cl_khr_integer_dot_product, VNNI, AMX */
+  EVN_DEVICE_UNIFIED_MEMORY = 8, /* its memory is the host's */
+  EVN_DEVICE_SUBGROUPS = 16      /* work items of OpenCL that run in step share values */
+};
+
 /* What a device is. Strings are cut to fit. */
 typedef struct evn_device_info {
   uint32_t struct_size;
@@ -458,8 +470,14 @@ typedef struct evn_device_info {
   uint32_t compute_units;   /* threads of the CPU device; compute units of an OpenCL one */
   uint32_t reserved;
   uint64_t memory_bytes;    /* memory that the device reports */
+  evn_device_class device_class; /* @since 0.2 */
+  uint32_t features;             /* EVN_DEVICE_FP16, ... @since 0.2 */
+  uint64_t largest_allocation;   /* bytes of the largest buffer that it can have. @since 0.2 */
+  char identity[128];            /* tells it apart from other devices of this machine, as long as hardware and drivers stay: "pci
+                                    0000:01:00.0" or "uuid ...", which it has under every driver that says so, else a name made of
+                                    platform, device and index. @since 0.2 */
 } evn_device_info;
-#define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0}
+#define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0, 0, 0, 0, {0}}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_device_info_init(evn_device_info *info, uint32_t struct_size);
@@ -904,7 +922,8 @@ EVN_API void evn_batching_options_init(evn_batching_options *options, uint32_t s
 typedef struct evn_session_options {
   uint32_t struct_size;
   uint32_t reserved;
-  const char *device; /* the device of nodes that no rule places; NULL: the configuration's `default`, else the CPU */
+  const char *device; /* the device of nodes that no rule places, or several with commas between them, of which the first that can
+                         runs a node; "auto": searched for by measured costs. NULL: the configuration's `default`, else the CPU */
   const char *cache_file; /* where packed weights of the CPU are kept from one process to the next; one that ends in / is a folder,
                              with a file for each model. NULL: the configuration's `cache`; "": none */
   uint32_t cache_flags;   /* EVN_CACHE_..., of cache_file; 0 without one */
@@ -1079,12 +1098,44 @@ EVN_API evn_status evn_session_run(evn_session session, const evn_tensor *inputs
 EVN_API evn_status evn_session_run_values(evn_session session, const evn_value *inputs, uint32_t input_count, evn_value *outputs,
                                           uint32_t output_count, const evn_run_options *options, evn_error *error);
 
+/* How costs are measured. @since 0.2 */
+typedef struct evn_calibrate_options {
+  uint32_t struct_size;
+  uint32_t reserved;    /* 0 */
+  evn_cancel cancel;    /* nullable: once it is requested, the call ends with EVN_ERROR_CANCELLED, between runs of a model */
+  uint64_t deadline_ns; /* of CLOCK_MONOTONIC, or 0: the call ends with EVN_ERROR_TIMEOUT then */
+} evn_calibrate_options;
+#define EVN_CALIBRATE_OPTIONS_INIT {sizeof(evn_calibrate_options), 0, NULL, 0}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_calibrate_options_init(evn_calibrate_options *options, uint32_t struct_size);
+
+/* Measures what steps, copies and submissions take on each device of the runtime, for the placement of `default: auto` and for the
+ * predictions of evn_session_explain. The costs are the runtime's, and are kept in its `cache_dir` for later ones, by device, driver
+ * and build of the library. Sessions that exist keep their placement.
+ *   model    nullable, of this runtime: its steps, with zeros for inputs (a dim that the model leaves open is 1 on axis 0, else 128).
+ *            NULL: some 100 operators in sizes that networks have, by which steps of other sizes are estimated
+ *   options  nullable
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"devices": [{"device", "refused" (why it was not measured, or ""), "steps",
+ *            "run_ns", "steps_ns" (what its steps and copies are predicted to take together), "submission_ns" (between steps),
+ *            "upload", "download": {"latency_ns", "ns_per_mib"}}]}
+ * Takes a second or two for each device, on an idle machine; what else runs meanwhile makes costs too high. Asking for the size
+ * alone measures too, and the next text may be longer: give room for it at once. Returns EVN_ERROR_CANCELLED, EVN_ERROR_TIMEOUT,
+ * EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE, EVN_ERROR_BUFFER_TOO_SMALL, EVN_ERROR_UNSUPPORTED (an input that is no
+ * tensor or has no rank). Blocks; allocates; thread-safe. @since 0.2 */
+EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, const evn_calibrate_options *options,
+                                         evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
+
 /* Writes the placement: for each node its device, kernel, reason and the configuration's line; the copies between devices
  * (bytes are those of the last planned shapes, 0 before the first run); memory per device. JSON: {"nodes": [{"name", "op",
- * "device", "kernel", "reason", "rule_line", "refused", "precision", "precision_reason", "numerics", "numerics_reason",
+ * "device", "kernel", "reason", "rule_line", "refused", "predicted_ns" (what its step is predicted to take, where costs are known),
+ * "measured_ns" (what it took on average in the latest trace; null for either: not known, or no step of its own), "precision", "precision_reason", "numerics", "numerics_reason",
  * "products" (the library whose kernel it is: "own", "openblas", "clblast"), "products_reason",
- * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run)}],
- * "copies": [{"value", "from", "to", "bytes"}], "memory": {device: {...}}}. DOT and SVG draw the nodes, coloured by device, and the
+ * "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once it has run),
+ * "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "inputs" (values that it reads, but constants),
+ * "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and "outputs" (of the model),
+ * "memory": {device: {...}}, "auto" (what a search for the placement chose from, or null), "predicted_ns" (of all steps and copies, one
+ * after the other)}. DOT and SVG draw the nodes, coloured by device, and the
  * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);

@@ -376,6 +376,23 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     });
   }
 
+  // Measures what the steps of the model, or of a suite of operators, take on each device (evn_runtime_calibrate).
+  std::string calibrate(const Model* model = nullptr, Format format = Format::kText) const {
+    std::string text(std::size_t{1} << 16, '\0');  // asking for the size would measure it twice
+    for (bool grew = true; grew;) {
+      std::size_t size = 0;
+      detail::check([&](evn_error* e) {
+        const evn_status status = evn_runtime_calibrate(get(), model == nullptr ? nullptr : model->get(), nullptr,
+                                                        static_cast<evn_format>(format), text.data(), text.size(), &size, e);
+        grew = status == EVN_ERROR_BUFFER_TOO_SMALL;
+        if (grew) size = static_cast<std::size_t>(e->bytes_requested) + 1;
+        return grew ? EVN_OK : status;
+      });
+      text.resize(size - 1);
+    }
+    return text;
+  }
+
   // A sequence, optional or map of a type such as "seq(tensor(float32))".
   Value value(const std::string& type, Span<const Value> parts) const {
     std::vector<evn_value> handles;

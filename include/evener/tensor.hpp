@@ -176,6 +176,8 @@ class Device : public detail::Object<evn_device, evn_device_release> {
     return info;
   }
   std::string name() const { return info().name; }
+  // Whether it has all of these: EVN_DEVICE_FP16 | ...
+  bool has(std::uint32_t features) const { return (info().features & features) == features; }
   evn_memory_stats memory_stats() const {
     evn_memory_stats stats = EVN_MEMORY_STATS_INIT;
     detail::check([&](evn_error* e) { return evn_device_get_memory_stats(get(), &stats, e); });

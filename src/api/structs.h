@@ -16,6 +16,7 @@
   EVN_STRUCT(evn_tensor_info, EVN_TENSOR_INFO_INIT)                   \
   EVN_STRUCT(evn_model_options, EVN_MODEL_OPTIONS_INIT)               \
   EVN_STRUCT(evn_inspect_options, EVN_INSPECT_OPTIONS_INIT)           \
+  EVN_STRUCT(evn_calibrate_options, EVN_CALIBRATE_OPTIONS_INIT)       \
   EVN_STRUCT(evn_value_info, EVN_VALUE_INFO_INIT)                     \
   EVN_STRUCT(evn_batching_options, EVN_BATCHING_OPTIONS_INIT)         \
   EVN_STRUCT(evn_session_options, EVN_SESSION_OPTIONS_INIT)           \

@@ -148,6 +148,8 @@ constexpr evn_api kApi = {
     .state_restore = evn_state_restore,
     .state_describe = evn_state_describe,
     .state_release = evn_state_release,
+    .calibrate_options_init = evn_calibrate_options_init,
+    .runtime_calibrate = evn_runtime_calibrate,
 };
 
 }  // namespace

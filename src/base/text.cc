@@ -146,6 +146,19 @@ std::string shorten(std::string_view text, std::size_t max_bytes) {
   return std::string(text.substr(0, n)) + "...";
 }
 
+std::vector<std::string> split_names(std::string_view text) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::string_view name = text.substr(begin, end - begin);
+    while (!name.empty() && name.front() == ' ') name.remove_prefix(1);
+    while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
+    names.emplace_back(name);
+    begin = end + 1;
+  }
+  return names;
+}
+
 std::optional<std::uint64_t> parse_u64(std::string_view text) {
   if (text.empty() || (text.size() > 1 && text[0] == '0')) return std::nullopt;
   std::uint64_t value = 0;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace evn {
 
@@ -36,6 +37,9 @@ std::size_t find_invalid_utf8(std::string_view text);
 
 // At most max_bytes of text, cut at a character and ended by "..." when it was longer. For messages.
 std::string shorten(std::string_view text, std::size_t max_bytes);
+
+// The parts of a text between its commas, without the spaces around them.
+std::vector<std::string> split_names(std::string_view text);
 
 // Decimal digits only: no sign, no blank, no leading zero, no wrap.
 std::optional<std::uint64_t> parse_u64(std::string_view text);

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "cli/bench.h"
+#include "cli/calibrate.h"
 #include "cli/compare.h"
+#include "cli/explain.h"
 #include "cli/library.h"
 #include "cli/npz.h"
 #include "cli/quantize.h"
@@ -93,26 +95,6 @@ int run_run(const Arguments& arguments) {
   }
   report_outputs(arguments, session, outputs);
   print_times(times);
-  return kExitOk;
-}
-
-evn_format explain_format(const Arguments& arguments) {
-  if (arguments.has("--json") + arguments.has("--dot") + arguments.has("--svg") > 1) {
-    fail_usage("explain: --json, --dot and --svg exclude each other");
-  }
-  return arguments.has("--dot") ? EVN_FORMAT_DOT : arguments.has("--svg") ? EVN_FORMAT_SVG : text_format(arguments);
-}
-
-int run_explain(const Arguments& arguments) {
-  const evn_format format = explain_format(arguments);
-  const Runtime runtime = open_runtime(arguments);
-  const Model model = load_model(runtime, arguments.operand(0));
-  const Session session = open_session(arguments, runtime, model);
-  // The bytes of copies are known once a run has planned them.
-  if (arguments.has("--shape")) run_once(session, make_inputs(arguments, runtime, session, false), 0);
-  print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
-    return evn_session_explain(session.get(), format, buffer, capacity, size, error);
-  }));
   return kExitOk;
 }
 
@@ -214,23 +196,6 @@ constexpr Option kRunOptions[] = {
     kMapCacheOption,
     kThreadsOption,
 };
-constexpr Option kExplainOptions[] = {
-    kShapeOption,
-    kConfigOption,
-    kDeviceOption,
-    kPrecisionOption,
-    kKeepFp32Option,
-    kDisablePassOption,
-    kNumericsOption,
-    kProductsOption,
-    kCacheOption,
-    kMapCacheOption,
-    kThreadsOption,
-    kJsonOption,
-    {"--dot", nullptr, "print the graph in Graphviz's language, coloured by device"},
-    {"--svg", nullptr, "print the graph as an SVG picture, coloured by device"},
-};
-
 constexpr Option kCheckConfigOptions[] = {
     {"--load", nullptr,
      "load the models that it names, make their sessions and warm them, and print for\neach its time, where its nodes are, and the "
@@ -266,6 +231,11 @@ constexpr Command kCommands[] = {
      "MODEL\n"
      "share a session. A path with blanks stands in quotation marks.",
      kBenchOptions, run_bench},
+    {"calibrate", "[MODEL]", "measure what steps cost on each device",
+     "Measures what the steps of MODEL, or without it some 100 operators in sizes that networks have, take on each device of the\n"
+     "configuration, and copies from and to it. The costs are kept in the folder for caches ($EVN_CACHE_DIR), for placements of\n"
+     "`default: auto` and for what evener explain predicts.",
+     kCalibrateOptions, run_calibrate},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"
      "Chrome (chrome://tracing) and Perfetto open. With -o a table by node is printed as well: count, median and total time,\n"
@@ -275,7 +245,9 @@ constexpr Command kCommands[] = {
      "Prints for each node its device, kernel, reason and the line of the configuration that decided, the copies between devices,\n"
      "and the memory of each device. With --shape the model is run once on a pattern, so that bytes of copies are known.\n"
      "--dot and --svg draw the graph: boxes are coloured by device, copies between devices are red, values that are read\n"
-     "only when a run is planned are dashed.",
+     "only when a run is planned are dashed. --html writes a page that can be searched, with the details of each node, the\n"
+     "copies, the memory, and with --run what each thread and device did when. --assert is for checks of a placement: the\n"
+     "nodes that contradict it are printed to stderr.",
      kExplainOptions, run_explain},
     {"compare", "MODEL", "say what a lower precision or another model loses and gains",
      "Runs MODEL in float32 on the CPU and, in turns, --with another model, in --precision, --numerics or --products, over the "

@@ -37,18 +37,6 @@ class Map {
   std::size_t size_ = 0;
 };
 
-// Printable: names of hostile models may steer a terminal.
-std::string printable(const std::string& name) {
-  std::string text;
-  for (const char c : name) {
-    const auto u = static_cast<unsigned char>(c);
-    char escape[8];
-    std::snprintf(escape, sizeof escape, "\\x%02x", u);
-    text += u < 0x20 || u == 0x7f ? std::string(escape) : std::string(1, c);
-  }
-  return text;
-}
-
 template <typename Info>
 std::vector<std::int64_t> dims_of(const Info& info) {
   return {info.dims, info.dims + std::min<std::uint32_t>(info.rank, EVN_MAX_RANK)};
@@ -206,6 +194,17 @@ void print_summary(const std::string& name, evn_dtype dtype, const std::vector<s
 }
 
 }  // namespace
+
+std::string printable(const std::string& name) {
+  std::string text;
+  for (const char c : name) {
+    const auto u = static_cast<unsigned char>(c);
+    char escape[8];
+    std::snprintf(escape, sizeof escape, "\\x%02x", u);
+    text += u < 0x20 || u == 0x7f ? std::string(escape) : std::string(1, c);
+  }
+  return text;
+}
 
 Tensor tensor_of(const Runtime& runtime, const NpyArray& array) {
   Tensor tensor = make_tensor(runtime, array.dtype, array.dims);

@@ -13,6 +13,9 @@ namespace evn::cli {
 // The dimensions of --shape NAME=1,3,224,224 (or 1x3x224x224); throws a usage Failure.
 std::vector<std::int64_t> parse_dims(const std::string& name, const std::string& text);
 
+// A text without control characters: names of hostile models may steer a terminal.
+std::string printable(const std::string& name);
+
 // A tensor on the CPU with an array's values.
 Tensor tensor_of(const Runtime& runtime, const NpyArray& array);
 

@@ -49,6 +49,9 @@ void check_devices(const YamlSource& source, ConfigDraft& draft) {
 
 void check_reference(const YamlSource& source, const Config& config, const std::string& name, std::size_t offset) {
   if (config.find_device(name) != nullptr) return;
+  if (name == kAutoDevice) {
+    source.fail_at(offset, "\"auto\" stands alone, as the default or as a model's device: the placement is searched for");
+  }
   std::vector<std::string_view> names;
   std::string list;
   for (const DeviceConfig& device : config.devices) {
@@ -59,6 +62,16 @@ void check_reference(const YamlSource& source, const Config& config, const std::
   const bool guess = !near.empty();
   source.fail_at(offset, "unknown device \"%s\"; %s%s%s", shorten(name, 60).c_str(),
                  guess ? "did you mean \"" : "there are: ", guess ? near.c_str() : list.c_str(), guess ? "\"?" : "");
+}
+
+// A list of preference, or, where `may_be_auto`, "auto" alone.
+void check_references(const YamlSource& source, const Config& config, const std::vector<std::string>& names, std::size_t offset,
+                      bool may_be_auto) {
+  if (may_be_auto && names.size() == 1 && names[0] == kAutoDevice) return;
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    check_reference(source, config, *name, offset);
+    if (std::find(names.begin(), name, *name) != name) source.fail_at(offset, "the device \"%s\" is named twice", name->c_str());
+  }
 }
 
 // Sees to `measure: true`, which stands at `place`.
@@ -88,13 +101,13 @@ bool contradict(const PlacementRule& a, const PlacementRule& b) {
   if (a.precision != Precision::kDefault && b.precision != Precision::kDefault) return true;
   if (a.numerics != Numerics::kDefault && b.numerics != Numerics::kDefault) return true;
   if (a.products != Products::kDefault && b.products != Products::kDefault) return true;
-  if (a.device.empty() || b.device.empty()) return false;
+  if (a.devices.empty() || b.devices.empty()) return false;
   if (a.policy != Policy::kForbid && b.policy != Policy::kForbid) return true;
-  return a.device == b.device;
+  return a.devices == b.devices;
 }
 
 const char* subject(const PlacementRule& rule) {
-  if (!rule.device.empty()) return rule.device.c_str();
+  if (!rule.devices.empty()) return rule.devices[0].c_str();
   if (rule.products != Products::kDefault) return products_name(rule.products);
   return rule.precision != Precision::kDefault ? precision_name(rule.precision) : numerics_name(rule.numerics);
 }
@@ -106,14 +119,14 @@ void check_rules(const YamlSource& source, ConfigDraft& draft) {
     const ConfigDraft::RulePlaces& places = draft.rule_places[i];
     check_measure(source, places.measure, &rule.products);
     const bool has_products = rule.products != Products::kDefault;
-    if (rule.device.empty() && rule.precision == Precision::kDefault && rule.numerics == Numerics::kDefault && !has_products) {
+    if (rule.devices.empty() && rule.precision == Precision::kDefault && rule.numerics == Numerics::kDefault && !has_products) {
       source.fail_at(places.rule, "the rule needs a \"device\", a \"precision\", \"numerics\" or \"products\"");
     }
-    if (rule.device.empty() && places.policy != 0 && !has_products)
+    if (rule.devices.empty() && places.policy != 0 && !has_products)
       source.fail_at(places.policy, "\"policy\" is for rules with a \"device\" or \"products\"");
     if (rule.policy == Policy::kForbid && has_products)
       source.fail_at(places.policy, "\"policy: forbid\" is for rules without \"products\"");
-    if (!rule.device.empty()) check_reference(source, draft.config, rule.device, places.device);
+    check_references(source, draft.config, rule.devices, places.device, false);
     for (const std::string& op : rule.ops) {
       if (op.find_first_of("*?") == std::string::npos) continue;
       source.fail_at(places.rule, "\"op\" takes names of operators, not patterns: \"%s\"", shorten(op, 60).c_str());
@@ -173,7 +186,7 @@ void check_models(const YamlSource& source, ConfigDraft& draft) {
     if (model.path.empty()) source.fail_at(places.name, "the model \"%s\" needs a \"path\"", model.name.c_str());
     model.path = path_beneath(source, "path", model.path, places.path);
     if (model.path.back() == '/') source.fail_at(places.path, "\"path\" names a folder: \"%s\"", shorten(model.path, 60).c_str());
-    if (!model.device.empty()) check_reference(source, draft.config, model.device, places.device);
+    check_references(source, draft.config, model.devices, places.device, true);
     check_measure(source, places.measure, &model.session.products);
     if (places.batching != 0) check_batching(source, model.session.batching, places.batching);
     if (!model.cache) continue;
@@ -186,9 +199,10 @@ void check_models(const YamlSource& source, ConfigDraft& draft) {
 
 void check_config(const YamlSource& source, ConfigDraft& draft) {
   check_devices(source, draft);
-  if (!draft.config.default_device.empty()) {
-    check_reference(source, draft.config, draft.config.default_device, draft.default_place);
-  }
+  check_references(source, draft.config, draft.config.default_devices, draft.default_place, true);
+  check_references(source, draft.config, draft.config.split_devices, draft.split_place, false);
+  if (draft.config.split_devices.size() == 1)
+    source.fail_at(draft.split_place, "\"split\" needs two devices at least: [%s, ...]", draft.config.split_devices[0].c_str());
   check_rules(source, draft);
   check_measure(source, draft.measure_place, &draft.config.session.products);
   check_models(source, draft);

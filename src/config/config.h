@@ -27,11 +27,17 @@ struct DeviceConfig {
 
 enum class Policy { kRequire, kPrefer, kForbid };
 
+// What a search for the placement makes small: the time of one run, the time of the busiest device, the memory of all devices.
+enum class Objective { kLatency, kThroughput, kMemory };
+
+// What stands in the place of names of devices where the placement is searched for.
+inline constexpr char kAutoDevice[] = "auto";
+
 struct PlacementRule {
-  std::vector<std::string> ops;     // operator names; empty: any
-  std::vector<std::string> names;   // globs over node names; empty: any
-  std::vector<std::string> models;  // globs over the model's file name without its folder ("" for a buffer); empty: any
-  std::string device;               // a name of `devices`, or "cpu"; "": a rule about how the nodes are computed alone
+  std::vector<std::string> ops;      // operator names; empty: any
+  std::vector<std::string> names;    // globs over node names; empty: any
+  std::vector<std::string> models;   // globs over the model's file name without its folder ("" for a buffer); empty: any
+  std::vector<std::string> devices;  // names of `devices`, or "cpu": the first that can; empty: how nodes are computed alone
   Policy policy = Policy::kRequire;
   Precision precision = Precision::kDefault;
   Numerics numerics = Numerics::kDefault;
@@ -85,7 +91,7 @@ struct WarmRun {
 struct ModelConfig {
   std::string name;
   std::string path;                  // below Config::folder, without parts that are . or ..
-  std::string device;                // of nodes that no rule places: a name of `devices`, or "cpu"; "": the configuration's default
+  std::vector<std::string> devices;  // as Config::default_devices; empty: the configuration's
   SessionConfig session;             // what is 0, empty or the default in it is the configuration's
   std::optional<CacheConfig> cache;  // its file is below Config::folder too; none: the configuration's
   std::vector<std::string> disabled_passes;
@@ -97,7 +103,13 @@ struct Config {
   std::string source;  // file name for messages, "<text>" or ""
   Limits limits;
   std::vector<DeviceConfig> devices;
-  std::string default_device;  // "": auto
+  // Of nodes that no rule places: names of `devices`, or "cpu": the first that can. {kAutoDevice}: searched for by measured costs.
+  // Empty: the CPU, and what must not run there goes to the first other device that can.
+  std::vector<std::string> default_devices;
+  std::vector<std::string> split_devices;  // that share the rows of a run's batch; empty: none do
+  int split_line = 0;
+  Objective objective = Objective::kLatency;
+  bool measure_costs = true;  // those that a search lacks
   int default_line = 0;
   CacheConfig cache;
   std::vector<PlacementRule> rules;

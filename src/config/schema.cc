@@ -82,23 +82,32 @@ constexpr KeyRow
             flag_row("devices.*.optional", "false", [](Draft d, Value v) { device(d).optional = v.number != 0; }),
 
             map_row("placement"),
-            text_row("placement.default", "auto",
-                     [](Draft d, Value v) {
-                       d.config.default_device = v.text == "auto" ? "" : v.text;
-                       d.config.default_line = v.line;
-                       d.default_place = v.offset;
-                     }),
+            texts_row("placement.default",
+                      [](Draft d, Value v) {
+                        d.config.default_devices = v.texts;
+                        d.config.default_line = v.line;
+                        d.default_place = v.offset;
+                      }),
+            texts_row("placement.split",
+                      [](Draft d, Value v) {
+                        d.config.split_devices = v.texts;
+                        d.config.split_line = v.line;
+                        d.split_place = v.offset;
+                      }),
+            choice_row("placement.objective", "latency", "latency|throughput|memory",
+                       [](Draft d, Value v) { d.config.objective = static_cast<Objective>(v.number); }),
+            flag_row("placement.measure", "true", [](Draft d, Value v) { d.config.measure_costs = v.number != 0; }),
             {{"placement.rules", SettingType::kList}},
             map_row("placement.rules.*"),
             map_row("placement.rules.*.match"),
             texts_row("placement.rules.*.match.op", [](Draft d, Value v) { rule(d).ops = v.texts; }),
             texts_row("placement.rules.*.match.name", [](Draft d, Value v) { rule(d).names = v.texts; }),
             texts_row("placement.rules.*.match.model", [](Draft d, Value v) { rule(d).models = v.texts; }),
-            text_row("placement.rules.*.device", "",
-                     [](Draft d, Value v) {
-                       rule(d).device = v.text;
-                       d.rule_places.back().device = v.offset;
-                     }),
+            texts_row("placement.rules.*.device",
+                      [](Draft d, Value v) {
+                        rule(d).devices = v.texts;
+                        d.rule_places.back().device = v.offset;
+                      }),
             choice_row("placement.rules.*.policy", "require", "require|prefer|forbid",
                        [](Draft d, Value v) {
                          rule(d).policy = static_cast<Policy>(v.number);
@@ -151,11 +160,11 @@ constexpr KeyRow
                        model(d).path = v.text;
                        d.model_places.back().path = v.offset;
                      }),
-            text_row("models.*.device", "",
-                     [](Draft d, Value v) {
-                       model(d).device = v.text;
-                       d.model_places.back().device = v.offset;
-                     }),
+            texts_row("models.*.device",
+                      [](Draft d, Value v) {
+                        model(d).devices = v.texts;
+                        d.model_places.back().device = v.offset;
+                      }),
             precision_row("models.*.precision", [](Draft d, Value v) { model(d).session.precision = precision_of(v); }),
             numerics_row("models.*.numerics", [](Draft d, Value v) { model(d).session.numerics = numerics_of(v); }),
             products_row("models.*.products", [](Draft d, Value v) { model(d).session.products = products_of(v); }),

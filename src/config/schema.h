@@ -28,6 +28,7 @@ struct ConfigDraft {
   };
   std::vector<RulePlaces> rule_places;  // as config.rules
   std::size_t default_place = 0;
+  std::size_t split_place = 0;
   std::size_t measure_place = 0;  // of session.measure; 0: not set, or false
   struct ModelPlaces {
     std::size_t name = 0;

@@ -30,6 +30,7 @@ struct DeviceListing {
   std::uint32_t compute_units = 0;
   std::uint64_t memory_bytes = 0;
   std::string libraries;  // which other libraries it may call, and whether they are there
+  DeviceProfile profile = {};
 };
 
 // Another name for devices of a backend, which stands for an option: "gpu:1" is the second device with match.kind gpu.

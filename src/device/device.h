@@ -29,6 +29,14 @@ struct Location {
   Buffer buffer;
 };
 
+// What tells devices apart that are not open.
+struct DeviceProfile {
+  evn_device_class device_class = EVN_DEVICE_CLASS_UNKNOWN;
+  std::uint32_t features = 0;  // EVN_DEVICE_FP16, ...
+  std::uint64_t largest_allocation = 0;
+  std::string identity;
+};
+
 struct DeviceTraits {
   bool host_addressable = false;  // Buffer::address() is valid on the host
   std::size_t alignment = 64;     // of buffers inside an arena
@@ -37,6 +45,7 @@ struct DeviceTraits {
   std::string driver;
   std::uint32_t compute_units = 1;
   std::uint64_t memory_bytes = 0;
+  DeviceProfile profile;
   bool claims_segments = false;  // claim may return segments of several nodes
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "runtime/cost/placement_search.h"
 #include "runtime/lower/plan.h"
+#include "runtime/session.h"
 
 namespace evn {
 namespace {
@@ -14,6 +16,11 @@ std::string key_of(const SessionRequest& request, const CacheConfig& cache) {
                     (request.raw_outputs ? " raw" : "") + (cache.map ? " map" : "") + (cache.write ? " write" : "");
   const auto add = [&](const std::string& text) { key += " " + std::to_string(text.size()) + ":" + text; };
   add(request.device);
+  if (request.is_body) key += " body";
+  for (const WarmRun::Input& input : request.assumed_inputs) {
+    add(input.name);
+    for (const std::int64_t dim : input.dims) key += " " + std::to_string(dim);
+  }
   add(cache.file);
   for (const auto* list : {&request.keep_fp32, &request.disabled_passes}) {
     key += " " + std::to_string(list->size());
@@ -42,13 +49,22 @@ bool SharedPlans::withdraw(const std::shared_ptr<Plan>& plan) {
 
 std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr model, const SessionRequest& request,
                                                              const CacheConfig& cache) {
+  // A placement that is tried out is nobody else's.
+  if (request.assigned != nullptr) {
+    auto made = std::make_shared<CompiledGraph>(evn::compile(std::move(model), request, cache));
+    made->plans = std::make_shared<SharedPlans>();
+    return made;
+  }
   const bool may_write = !cache.file.empty() && cache.write;
   CompiledGraphs& all = model->compiled;
   std::string key = key_of(request, cache);
   if (!may_write) {
     if (std::shared_ptr<const CompiledGraph> found = all.find(key)) return found;
   }
-  auto made = std::make_shared<CompiledGraph>(evn::compile(std::move(model), request, cache));
+  std::vector<std::shared_ptr<Session>> tried;
+  SessionRequest placed = request;
+  if (is_searched(model->runtime->config(), request)) placed.assigned = search_placement(model, request, &tried);
+  auto made = std::make_shared<CompiledGraph>(evn::compile(std::move(model), placed, cache));
   made->plans = std::make_shared<SharedPlans>();
   return all.add(std::move(key), std::move(made));
 }

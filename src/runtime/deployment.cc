@@ -33,20 +33,23 @@ Error blame(const Config& config, const ModelConfig& model, int line, const char
       .with_bytes(e.bytes_requested, e.bytes_available);
 }
 
-// An optional device that is not there leaves its nodes to the configuration's default.
-std::string device_of(const Runtime& runtime, const ModelConfig& model) {
-  if (model.device.empty()) return "";
-  const DeviceConfig* const configured = runtime.config().find_device(model.device);
-  std::string why;
-  if (configured == nullptr || !configured->optional || runtime.configured_device(model.device, &why) != nullptr) {
-    return model.device;
+// Those that are there. Where none is, the nodes are the configuration's default's.
+std::string devices_of(const Runtime& runtime, const ModelConfig& model) {
+  std::string present;
+  for (const std::string& name : model.devices) {
+    const DeviceConfig* const configured = runtime.config().find_device(name);
+    std::string why;
+    if (configured == nullptr || !configured->optional || runtime.configured_device(name, &why) != nullptr) {
+      present += (present.empty() ? "" : ",") + name;
+      continue;
+    }
+    LogEvent(runtime.log(), EVN_LOG_WARNING, "device.absent")
+        .device(name.c_str())
+        .field("model", model.name.c_str())
+        .field("reason", why.c_str())
+        .write("model \"%s\" runs without device %s, which is not there: %s", model.name.c_str(), name.c_str(), why.c_str());
   }
-  LogEvent(runtime.log(), EVN_LOG_WARNING, "device.absent")
-      .device(model.device.c_str())
-      .field("model", model.name.c_str())
-      .field("reason", why.c_str())
-      .write("model \"%s\" runs without device %s, which is not there: %s", model.name.c_str(), model.device.c_str(), why.c_str());
-  return "";
+  return present;
 }
 
 CacheConfig cache_of(const Config& config, const ModelConfig& model) {
@@ -61,7 +64,7 @@ CacheConfig cache_of(const Config& config, const ModelConfig& model) {
 std::shared_ptr<Session> make_session(const std::shared_ptr<Runtime>& runtime, const ModelConfig& model) {
   const Config& config = runtime->config();
   const ModelPtr loaded = load_model_beneath(runtime, config.folder, model.path);
-  SessionRequest request(device_of(*runtime, model));
+  SessionRequest request(devices_of(*runtime, model));
   request.precision = model.session.precision;
   request.products = model.session.products;
   request.keep_fp32 = model.session.keep_fp32;
@@ -71,6 +74,7 @@ std::shared_ptr<Session> make_session(const std::shared_ptr<Runtime>& runtime, c
   request.batching = model.session.batching.max_batch != 0 ? model.session.batching : config.session.batching;
   request.idle_arena_bytes = model.session.idle_arena_bytes;
   request.name = model.name;
+  if (!model.warm.empty()) request.assumed_inputs = model.warm[0].inputs;
   return std::make_shared<Session>(loaded, request, cache_of(config, model));
 }
 

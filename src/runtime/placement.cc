@@ -7,49 +7,12 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "ops/merge.h"
+#include "runtime/node_view.h"
 #include "runtime/placement_rules.h"
 #include "runtime/placement_settings.h"
 
 namespace evn {
 namespace {
-
-// The descs of one node as far as they are known before a run.
-struct NodeView {
-  std::vector<TensorDesc> inputs, outputs;
-  std::vector<WeightPtr> constants;
-  bool ranks_known = true;
-
-  // Whether the node may be in a segment: its rank and the inputs that it reads by value are known before a run.
-  bool fits_segments(const Node& node) const {
-    if (node.region >= 0 || !ranks_known || has_strings() || (node.op->flags & kOpShapeOnly) != 0) return false;
-    for (std::size_t k = 0; k < node.inputs.size() && k < 32; ++k) {
-      if ((node.op->value_inputs >> k & 1) != 0 && node.inputs[k] != kNoValue && constants[k] == nullptr) return false;
-    }
-    return true;
-  }
-
-  bool has_strings() const {
-    const auto is_string = [](const TensorDesc& d) { return d.dtype == DType::kString; };
-    return std::any_of(inputs.begin(), inputs.end(), is_string) || std::any_of(outputs.begin(), outputs.end(), is_string);
-  }
-
-  NodeView(const Graph& graph, const Node& node) {
-    const auto add = [&](ValueId id, std::vector<TensorDesc>* to) {
-      TensorDesc d;
-      if (id != kNoValue) {
-        const Value& v = graph.values[id];
-        d = {v.dtype, v.shape};
-        ranks_known &= v.has_shape;
-      }
-      to->push_back(d);
-    };
-    for (const ValueId id : node.inputs) {
-      add(id, &inputs);
-      constants.push_back(id == kNoValue ? nullptr : graph.values[id].constant);
-    }
-    for (const ValueId id : node.outputs) add(id, &outputs);
-  }
-};
 
 // Some kernel of the device for the operator, whatever it says of types and shapes.
 const Kernel* any_kernel(const Device& device, const Node& node) {
@@ -77,16 +40,27 @@ class Placer {
         runtime_(*model.runtime),
         config_(model.runtime->config()),
         request_(request),
+        assigned_(request.assigned.get()),
         needed_(values_needed_for_shapes(graph_)),
         known_(values_known_before_run(graph_)) {
-    const std::string& default_device = request.device;
-    default_name_ = !default_device.empty() ? default_device : config_.default_device;
-    if (default_name_.empty()) return;
-    const DeviceConfig* configured = config_.find_device(default_name_);
-    if (configured != nullptr && configured->optional && default_device.empty()) {
-      default_ = runtime_.configured_device(default_name_, &default_absent_);
-    } else {
-      default_ = runtime_.find_device(default_name_);
+    if (assigned_ != nullptr || request.device == kAutoDevice) return;
+    if (!request.device.empty()) {
+      default_names_ = request.device;
+      for (const std::string& name : split_names(request.device)) defaults_.push_back(runtime_.find_device(name));
+      return;
+    }
+    for (const std::string& name : config_.default_devices) {
+      if (name == kAutoDevice) continue;  // of a body, whose nodes are not searched for
+      default_names_ += (default_names_.empty() ? "" : ", ") + name;
+      const DeviceConfig* configured = config_.find_device(name);
+      std::string absent;
+      Device* const device =
+          configured != nullptr && configured->optional ? runtime_.configured_device(name, &absent) : runtime_.find_device(name);
+      if (device != nullptr) {
+        defaults_.push_back(device);
+      } else {
+        default_absent_ += "the default device " + name + " is absent: " + absent + "; ";
+      }
     }
   }
 
@@ -134,9 +108,10 @@ class Placer {
   Runtime& runtime_;
   const Config& config_;
   const SessionRequest& request_;
-  std::string default_name_;
-  Device* default_ = nullptr;
-  std::string default_absent_;
+  const Assignment* const assigned_;  // nullable
+  std::string default_names_;
+  std::vector<Device*> defaults_;           // in the order in which they are asked
+  std::string default_absent_;              // of which of them are not there, and why
   std::vector<Device*> home_;               // per value, where it is made
   const std::vector<bool> needed_, known_;  // values_needed_for_shapes, values_known_before_run
 
@@ -374,26 +349,45 @@ class Placer {
         .with_node(node.name.c_str());
   }
 
-  // Returns true when a rule decided.
-  bool apply_rules(const Node& node, const NodeView& view, NodePlacement* p, const Device** forbidden, std::string* note) {
-    for (std::size_t i = 0; i < config_.rules.size(); ++i) {
-      const PlacementRule& rule = config_.rules[i];
-      if (rule.device.empty() || !matches(rule, node, model_.file_name)) continue;
-      const std::string label =
-          "rule at line " + std::to_string(rule.line) + " (" + policy_name(rule.policy) + " " + rule.device + ")";
-      std::string absent;
-      Device* device = runtime_.configured_device(rule.device, &absent);
-      if (device == nullptr) {
-        *note += label + " skipped, the device is absent: " + absent + "; ";
-        continue;
+  using Forbidden = std::vector<const Device*>;
+  static bool is_among(const Device* device, const Forbidden& forbidden) {
+    return std::find(forbidden.begin(), forbidden.end(), device) != forbidden.end();
+  }
+
+  // The devices of a rule that are there. Notes which are not.
+  std::vector<Device*> devices_of(const PlacementRule& rule, const std::string& label, std::string* note) const {
+    std::vector<Device*> devices;
+    std::string absent;
+    for (const std::string& name : rule.devices) {
+      std::string why;
+      Device* const device = runtime_.configured_device(name, &why);
+      if (device != nullptr) {
+        devices.push_back(device);
+      } else if (rule.devices.size() == 1) {
+        absent = ": " + why;
+      } else {
+        *note += label + ": " + name + " is absent: " + why + "; ";
       }
+    }
+    if (devices.empty()) *note += label + " skipped, the device is absent" + absent + "; ";
+    return devices;
+  }
+
+  // Returns true when a rule decided.
+  bool apply_rules(const Node& node, const NodeView& view, NodePlacement* p, Forbidden* forbidden, std::string* note) {
+    for (const PlacementRule& rule : config_.rules) {
+      if (rule.devices.empty() || !matches(rule, node, model_.file_name)) continue;
+      const std::string label = rule_label(rule);
+      const std::vector<Device*> devices = devices_of(rule, label, note);
+      if (devices.empty()) continue;
       p->rule_line = rule.line;
       if (rule.policy == Policy::kForbid) {
-        *forbidden = device;
+        forbidden->assign(devices.begin(), devices.end());
         *note += label + "; ";
         return false;
       }
-      if (try_device(node, view, device, p)) {
+      for (Device* const device : devices) {
+        if (!try_device(node, view, device, p)) continue;
         p->reason = *note + label;
         p->may_move = rule.policy == Policy::kPrefer && !view.ranks_known;
         return true;
@@ -407,37 +401,51 @@ class Placer {
 
   void place_node(const Node& node, NodePlacement* p) {
     const NodeView view(graph_, node);
-    const Device* forbidden = nullptr;
+    Forbidden forbidden;
     std::string note;
     if (apply_rules(node, view, p, &forbidden, &note)) return;
     if ((node.op->flags & kOpView) != 0 && node.epilogue.empty() && node.inputs[0] != kNoValue) {
       Device* producer = home_[node.inputs[0]];
-      if (producer != nullptr && producer != forbidden) {
+      if (producer != nullptr && !is_among(producer, forbidden)) {
         try_device(node, view, producer, p);
         p->reason = note + "a view: where its input is";
         return;
       }
     }
-    const bool preferred_failed = p->rule_line != 0 && forbidden == nullptr;
-    if (default_ != nullptr && default_ != forbidden) {
-      if (try_device(node, view, default_, p)) {
-        p->reason = note + "the default device";
-        return;
-      }
-      if (!preferred_failed) refuse(node, *p, "the default device is " + default_name_);
+    if (assigned_ != nullptr && take_assigned(node, view, p, forbidden, note)) return;
+    const bool preferred_failed = p->rule_line != 0 && forbidden.empty();
+    bool tried = false;
+    for (Device* const device : defaults_) {
+      if (is_among(device, forbidden)) continue;
+      tried = true;
+      if (!try_device(node, view, device, p)) continue;
+      p->reason = note + (defaults_.size() == 1 ? "the default device" : "the first of the default devices that can");
+      return;
     }
-    if (!default_absent_.empty()) note += "the default device " + default_name_ + " is absent: " + default_absent_ + "; ";
-    place_automatically(node, view, p, forbidden, note);
+    if (tried && !preferred_failed) {
+      refuse(node, *p, (defaults_.size() == 1 ? "the default device is " : "the default devices are ") + default_names_);
+    }
+    place_in_order(node, view, p, forbidden, note + default_absent_);
+  }
+
+  bool take_assigned(const Node& node, const NodeView& view, NodePlacement* p, const Forbidden& forbidden,
+                     const std::string& note) {
+    const auto index = static_cast<std::size_t>(&node - graph_.nodes.data());
+    Device* const device = assigned_->devices[index];
+    if (device == nullptr || is_among(device, forbidden) || !try_device(node, view, device, p)) return false;
+    p->reason = note + (assigned_->reasons.empty() ? std::string("assigned") : assigned_->reasons[index]);
+    p->may_move = !view.ranks_known;
+    return true;
   }
 
   // Without a rule: the CPU, and where that is forbidden the first other device that can.
-  void place_automatically(const Node& node, const NodeView& view, NodePlacement* p, const Device* forbidden,
-                           const std::string& note) {
+  void place_in_order(const Node& node, const NodeView& view, NodePlacement* p, const Forbidden& forbidden,
+                      const std::string& note) {
     for (std::size_t i = 0; i < runtime_.device_count(); ++i) {
       Device* device = runtime_.device_at(i);
-      if (device == forbidden || device == default_) continue;
+      if (is_among(device, forbidden) || std::find(defaults_.begin(), defaults_.end(), device) != defaults_.end()) continue;
       if (try_device(node, view, device, p)) {
-        p->reason = note + (device == &runtime_.cpu() ? "auto: the CPU" : "auto: the first device that can");
+        p->reason = note + (device == &runtime_.cpu() ? "no rule: the CPU" : "no rule: the first device that can");
         return;
       }
     }

@@ -1,6 +1,7 @@
 // Which device and kernel runs each node, and why: a value that explain prints and tests compare.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,29 +52,44 @@ std::vector<bool> values_needed_for_shapes(const Graph& graph);
 // Values that can be told before anything runs: constants, shapes, small inputs, and what is computed from these; per value.
 std::vector<bool> values_known_before_run(const Graph& graph);
 
+struct Assignment;
+
 // What a session is made with.
 struct SessionRequest {
   SessionRequest(const char* default_device) : device(default_device) {}             // NOLINT: most ask for no more
   SessionRequest(std::string default_device) : device(std::move(default_device)) {}  // NOLINT
 
-  std::string device;                         // of nodes that no rule places; "": the configuration's `default`
-  Precision precision = Precision::kDefault;  // of nodes for which no rule has one
-  std::vector<std::string> keep_fp32;         // beside the configuration's
-  Numerics numerics = Numerics::kDefault;     // of nodes for which no rule has one
-  Products products = Products::kDefault;     // of nodes for which no rule has one
-  std::vector<std::string> disabled_passes;   // beside the configuration's
-  int concurrency = 0;                        // runs that compute at a time; 0: as many as there are cores
-  BatchingConfig batching;                    // of requests; max_batch 0: they are not joined
-  bool is_of_batches = false;                 // the session is a body's of one with batching
-  std::uint64_t idle_arena_bytes = 0;         // kept for runs to come; 0: the configuration's
-  std::string name;                           // in statistics; "": the model's file
-  bool listed = true;                         // among the sessions of the runtime's statistics, of which others are parts
+  // Devices of nodes that no rule places, with commas between them: the first that can. "auto": searched for by measured costs
+  // (cost/placement_search.h). "": the configuration's `default`.
+  std::string device;
+  Precision precision = Precision::kDefault;   // of nodes for which no rule has one
+  std::vector<std::string> keep_fp32;          // beside the configuration's
+  Numerics numerics = Numerics::kDefault;      // of nodes for which no rule has one
+  Products products = Products::kDefault;      // of nodes for which no rule has one
+  std::vector<std::string> disabled_passes;    // beside the configuration's
+  int concurrency = 0;                         // runs that compute at a time; 0: as many as there are cores
+  BatchingConfig batching;                     // of requests; max_batch 0: they are not joined
+  bool is_of_batches = false;                  // the session is a body's of one with batching
+  std::uint64_t idle_arena_bytes = 0;          // kept for runs to come; 0: the configuration's
+  std::string name;                            // in statistics; "": the model's file
+  bool listed = true;                          // among the sessions of the runtime's statistics, of which others are parts
+  std::shared_ptr<const Assignment> assigned;  // nullable: in the place of `device`
+  std::vector<WarmRun::Input> assumed_inputs;  // dims by which a search measures, where the model leaves them open
+  bool is_body = false;                        // the session is a body's of another one
+  bool is_part = false;                        // it runs some rows of runs of another one
   bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
 
   bool joins_requests() const { return is_of_batches || batching.max_batch != 0; }
 };
 
-// Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's device, or no allowed device, can run;
+// Where nodes that no rule places go if they can: in the place of the default devices.
+struct Assignment {
+  std::vector<Device*> devices;      // per node of the model's graph; null: none
+  std::vector<std::string> reasons;  // per node, or empty
+  std::string summary;               // what it was chosen from
+};
+
+// Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's devices, or no allowed device, can run;
 // EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.
 Placement place(const LoadedModel& model, const SessionRequest& request);
 

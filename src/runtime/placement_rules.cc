@@ -25,4 +25,10 @@ const char* policy_name(Policy policy) {
   return policy == Policy::kRequire ? "require" : (policy == Policy::kPrefer ? "prefer" : "forbid");
 }
 
+std::string rule_label(const PlacementRule& rule) {
+  std::string label = "rule at line " + std::to_string(rule.line) + " (" + policy_name(rule.policy);
+  for (const std::string& name : rule.devices) label += (&name == &rule.devices[0] ? " " : ", ") + name;
+  return label + ")";
+}
+
 }  // namespace evn

@@ -16,4 +16,7 @@ bool matches_fused(const PlacementRule& rule, const Node& node, const std::strin
 
 const char* policy_name(Policy policy);
 
+// "rule at line 7 (prefer npu, gpu)".
+std::string rule_label(const PlacementRule& rule);
+
 }  // namespace evn

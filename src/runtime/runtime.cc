@@ -49,7 +49,10 @@ int cores_of(const RuntimeOptions& options) {
 }  // namespace
 
 Runtime::Runtime(RuntimeOptions options)
-    : options_(std::move(options)), arenas_(std::make_shared<ArenaStores>()), scheduler_(cores_of(options_)) {
+    : options_(std::move(options)),
+      arenas_(std::make_shared<ArenaStores>()),
+      costs_(options_.cache_dir),
+      scheduler_(cores_of(options_)) {
   const Config& config = options_.config;
   check_pass_names(config.disabled_passes, false, EVN_ERROR_CONFIG, config.source + ":" + std::to_string(config.passes_line));
   const DeviceConfig* const cpu = cpu_config(config);
@@ -294,13 +297,15 @@ void write_models(JsonWriter& json, std::string& text, const Config& config) {
     const int max_batch =
         model.session.batching.max_batch != 0 ? model.session.batching.max_batch : config.session.batching.max_batch;
     text += "model " + model.name + ": " + model.path;
-    if (!model.device.empty()) text += ", on " + model.device;
+    std::string devices;
+    for (const std::string& name : model.devices) devices += (devices.empty() ? "" : ", ") + name;
+    if (!devices.empty()) text += ", on " + devices;
     if (max_batch != 0) text += ", batches of at most " + std::to_string(max_batch);
     text += "\n";
     json.begin_object();
     json.field("name", model.name);
     json.field("path", model.path);
-    json.field("device", model.device);
+    json.field("device", devices);
     json.field("max_batch", std::int64_t{max_batch});
     json.field("warm_runs", std::uint64_t{model.warm.size()});
     json.end_object();
@@ -309,6 +314,23 @@ void write_models(JsonWriter& json, std::string& text, const Config& config) {
 }
 
 }  // namespace
+
+// What a device has, and what tells it apart from others.
+static void write_profile(JsonWriter& json, std::string& text, const DeviceProfile& p) {
+  static constexpr const char* kFeatures[] = {"fp16", "bf16", "int8_dot", "unified_memory", "subgroups"};  // by bits
+  json.key("features");
+  json.begin_array();
+  text += "  has:      ";
+  for (std::size_t i = 0; i < std::size(kFeatures); ++i) {
+    if ((p.features >> i & 1) == 0) continue;
+    json.value(kFeatures[i]);
+    text += std::string(kFeatures[i]) + ", ";
+  }
+  json.end_array();
+  json.field("largest_allocation_bytes", p.largest_allocation);
+  json.field("identity", p.identity);
+  text += "buffers of at most " + std::to_string(p.largest_allocation >> 20) + " MiB\n  identity: " + p.identity + "\n";
+}
 
 std::string Runtime::describe_devices(evn_format format) const {
   JsonWriter json;
@@ -337,6 +359,7 @@ std::string Runtime::describe_devices(evn_format format) const {
       json.field("compute_units", std::uint64_t{d.compute_units});
       json.field("memory_bytes", d.memory_bytes);
       json.field("libraries", d.libraries);
+      write_profile(json, text, d.profile);
       json.end_object();
     }
     json.end_array();

@@ -14,6 +14,7 @@
 #include "config/config.h"
 #include "device/backend.h"
 #include "ops/custom.h"
+#include "runtime/cost/cost_table.h"
 #include "runtime/request/dispatcher.h"
 #include "runtime/request/run_statistics.h"
 
@@ -68,6 +69,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   StatisticsList& statistics() { return statistics_; }
   const StatisticsList& statistics() const { return statistics_; }
 
+  // What steps and copies cost on the devices.
+  CostTables& costs() { return costs_; }
+
   // What sessions keep for runs to come.
   const std::shared_ptr<ArenaStores>& arenas() const { return arenas_; }
 
@@ -105,6 +109,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
   const std::shared_ptr<ArenaStores> arenas_;  // pools have it too
+  CostTables costs_;
   RunScheduler scheduler_;
   StatisticsList statistics_;
   Mutex opening_;  // one thread opens at a time; guards opened_

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "runtime/batch/batcher.h"
 #include "runtime/run/session_call.h"
+#include "runtime/split/row_split.h"
 
 namespace evn {
 namespace {
@@ -49,6 +50,8 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
   for (Device* device : compiled_.devices) Runtime::require_not_forked(*device);
   make_bodies(request);
   if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
+  const bool is_whole = !request.is_body && !request.is_part && request.assigned == nullptr;
+  if (is_whole && !runtime()->config().split_devices.empty()) split_ = std::make_unique<RowSplit>(compiled_, request);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
       .device(request.device.c_str())
@@ -71,6 +74,8 @@ void Session::make_bodies(const SessionRequest& request) {
   bodies_.resize(graph().nodes.size());
   SessionRequest within = request;
   within.listed = false;
+  within.is_body = true;
+  within.assigned = nullptr;
   within.batching = {};
   within.is_of_batches = request.joins_requests();
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
@@ -102,6 +107,13 @@ SessionMemoryStats Session::memory_stats() const {
     const SessionMemoryStats inner = body->memory_stats();
     stats.plan_count += inner.plan_count;
     stats.plan_bytes += inner.plan_bytes;
+  }
+  if (split_ != nullptr) {
+    for (const RowSplit::Share& part : split_->shares()) {
+      const SessionMemoryStats inner = part.session->memory_stats();
+      stats.plan_count += inner.plan_count;
+      stats.plan_bytes += inner.plan_bytes;
+    }
   }
   stats.arenas = arenas_->stats();
   stats.state_bytes = state_bytes_.load(std::memory_order_relaxed);

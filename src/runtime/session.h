@@ -19,6 +19,7 @@ namespace evn {
 
 class Batcher;
 class JsonWriter;
+class RowSplit;
 class State;
 class StateRun;
 
@@ -78,9 +79,14 @@ class Session {
   std::string explain(evn_format format) const;
 
   // Tracing. start and stop throw EVN_ERROR_WRONG_STATE; what was recorded stays until the next start.
-  void start_trace(std::uint32_t event_capacity);
+  // `serial`: the runs that are traced wait for each step before they begin the next.
+  void start_trace(std::uint32_t event_capacity, bool serial = false);
   void stop_trace();
   std::string trace(evn_format format) const;
+  // The latest; throws EVN_ERROR_WRONG_STATE.
+  std::shared_ptr<const Trace> recorded_trace() const { return latest_trace(); }
+  // The plans of the latest run, one after the other; none before the first.
+  std::vector<std::shared_ptr<const Plan>> latest_plans() const;
   // Nanoseconds in the steps of each node of graph(), over all runs of the latest trace. Throws EVN_ERROR_WRONG_STATE.
   std::vector<std::uint64_t> node_times() const;
 
@@ -106,7 +112,9 @@ class Session {
   void make_bodies(const SessionRequest& request);
   struct Latest;
   Latest latest() const;
-  void write_nodes(JsonWriter& json, std::string& text) const;
+  std::shared_ptr<Plan> plan_for_assumed_inputs() const;
+  void write_nodes(JsonWriter& json, std::string& text, std::int64_t level) const;
+  void write_split(JsonWriter& json, std::string& text) const;
   void log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const;
   void check_counts(std::size_t inputs, std::size_t outputs) const;
   // Whether the input is a tensor of the dtype and within the shape that the model declares. Others may still be right
@@ -163,6 +171,7 @@ class Session {
   SessionRequests requests_;
   RunStatistics statistics_;
   std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<RowSplit> split_;  // null: runs are not split
 };
 
 }  // namespace evn

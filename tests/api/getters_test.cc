@@ -117,6 +117,21 @@ TEST_F(Getters, ADeviceTellsItsWholeTexts) {
   evn_device_release(cpu);
 }
 
+TEST_F(Getters, ADeviceTellsWhatItHasAndWhatTellsItApart) {
+  evn_device cpu = nullptr;
+  evn_device_info info = EVN_DEVICE_INFO_INIT;
+  ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
+  ASSERT_OK(evn_device_get_info(cpu, &info, &error));
+  EXPECT_EQ(info.device_class, EVN_DEVICE_CLASS_CPU);
+  EXPECT_NE(info.features & EVN_DEVICE_UNIFIED_MEMORY, 0u);
+  EXPECT_EQ(info.features & EVN_DEVICE_SUBGROUPS, 0u);
+  EXPECT_EQ(info.largest_allocation, info.memory_bytes);
+  EXPECT_EQ(std::string(info.identity).substr(0, 6), "host, ");
+  const std::string listed = text_of([&](auto... a) { return evn_runtime_describe_devices(runtime, EVN_FORMAT_JSON, a...); });
+  EXPECT_NE(listed.find(std::string("\"identity\":\"") + info.identity), std::string::npos) << listed;
+  evn_device_release(cpu);
+}
+
 TEST_F(Getters, WrongArgumentsAreAStatusAndChangeNothing) {
   const evn_status bad = EVN_ERROR_INVALID_ARGUMENT, stale = EVN_ERROR_INVALID_HANDLE;
   ASSERT_OK(evn_session_create(runtime, model, nullptr, &session, &error));

@@ -85,6 +85,8 @@ TEST_F(Infos, SayHowMuchOfThemWasFilled) {
   const evn_tensor t = input();
   check_info<evn_device_info>("device", evn_device_info_init, offsetof(evn_device_info, description),
                               [&](auto* i) { return evn_device_get_info(cpu, i, &error); });
+  check_info<evn_device_info>("device of 0.1", evn_device_info_init, offsetof(evn_device_info, device_class),
+                              [&](auto* i) { return evn_device_get_info(cpu, i, &error); });
   check_info<evn_tensor_info>("tensor", evn_tensor_info_init, offsetof(evn_tensor_info, size_bytes),
                               [&](auto* i) { return evn_tensor_get_info(t, i, &error); });
   check_info<evn_value_info>("session input", evn_value_info_init, offsetof(evn_value_info, symbols),

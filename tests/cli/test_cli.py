@@ -331,6 +331,18 @@ def test_passes_are_listed_and_left_out_by_name(tmp_path):
     assert 'passes.yaml:3: there is no pass "fuse_gleu" (evener passes lists them); there are fuse_gelu, ' in errors
 
 
+def test_calibrate_measures_and_explain_predicts(add, tmp_path, monkeypatch):
+    monkeypatch.setenv("EVN_CACHE_DIR", str(tmp_path / "costs"))
+    assert all(n["predicted_ns"] is None for n in json.loads(evener("explain", add, "--json")[0])["nodes"])
+    rows = json.loads(evener("calibrate", add, "--json")[0])["devices"]
+    assert [row["device"] for row in rows] == ["cpu"] and rows[0]["run_ns"] > 0 and rows[0]["refused"] == ""
+    explained = json.loads(evener("explain", add, "--json")[0])
+    assert any(n["predicted_ns"] is not None for n in explained["nodes"]) and explained["predicted_ns"] > 0
+    text, _ = evener("calibrate")
+    assert text.startswith("cpu: ") and "steps" in text
+    evener("calibrate", tmp_path / "missing.onnx", code=MODEL)
+
+
 def test_rules_match_the_models_file_name(add, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("placement:\n  rules:\n    - {match: {model: \"*dd.onnx\"}, device: cpu}\n"
@@ -348,6 +360,19 @@ def test_rules_match_the_models_file_name(add, tmp_path):
 def test_devices_lists_the_cpu():
     assert "cpu" in evener("devices")[0].lower()
     json.loads(evener("devices", "--json")[0])
+
+
+def test_devices_says_what_each_has_and_what_tells_it_apart():
+    listed = [device for backend in json.loads(evener("devices", "--json")[0])["backends"] for device in backend["devices"]]
+    assert len({device["identity"] for device in listed}) == len(listed)
+    for device in listed:
+        assert device["identity"] and 0 < device["largest_allocation_bytes"] <= device["memory_bytes"]
+        assert set(device["features"]) <= {"fp16", "bf16", "int8_dot", "unified_memory", "subgroups"}
+    assert "unified_memory" in listed[0]["features"] and listed[0]["identity"].startswith("host, ")
+    text = evener("devices")[0]
+    assert f"  identity: {listed[0]['identity']}\n" in text and "  has:      " in text
+    plain = json.loads(evener("devices", "--json", environment={"EVN_CPU_ISA": "baseline"})[0])["backends"][0]["devices"][0]
+    assert plain["features"] == ["unified_memory"]
 
 
 def test_check_config_accepts_a_right_file():

@@ -66,13 +66,13 @@ placement:
   EXPECT_EQ(gpu.memory_limit, UINT64_MAX);
   EXPECT_EQ(c.find_device("gpu"), &gpu);
   EXPECT_EQ(c.find_device("npu"), nullptr);
-  EXPECT_EQ(c.default_device, "gpu");
+  EXPECT_EQ(c.default_devices, std::vector<std::string>{"gpu"});
   EXPECT_EQ(c.default_line, 18);
   ASSERT_EQ(c.rules.size(), 3u);
   EXPECT_EQ(c.rules[0].ops, (std::vector<std::string>{"Conv", "Gemm"}));
   EXPECT_EQ(c.rules[0].names, std::vector<std::string>{"decoder/*"});
   EXPECT_EQ(c.rules[0].models, (std::vector<std::string>{"a*", "b"}));
-  EXPECT_EQ(c.rules[0].device, "gpu");
+  EXPECT_EQ(c.rules[0].devices, std::vector<std::string>{"gpu"});
   EXPECT_EQ(c.rules[0].policy, Policy::kPrefer);
   EXPECT_EQ(c.rules[0].line, 20);
   EXPECT_TRUE(c.rules[1].ops.empty() && c.rules[1].names.empty() && c.rules[1].models.empty());
@@ -97,6 +97,25 @@ TEST(Config, TheCacheIsInTheFolderOfTheFile) {
   EXPECT_TRUE(c.cache.map);
 }
 
+TEST(Config, DevicesMayBeListsOfPreference) {
+  const std::string devices = "devices: {g: {type: opencl}, h: {type: opencl}}\n";
+  const Config c = parse_config(devices +
+                                    "placement: {default: [h, cpu], rules: [{device: [g, h], policy: prefer}]}\n"
+                                    "models: {det: {path: m.onnx, device: [g, cpu]}, rec: {path: n.onnx, device: auto}}",
+                                "");
+  EXPECT_EQ(c.default_devices, (std::vector<std::string>{"h", "cpu"}));
+  EXPECT_EQ(c.rules[0].devices, (std::vector<std::string>{"g", "h"}));
+  EXPECT_EQ(c.models[0].devices, (std::vector<std::string>{"g", "cpu"}));
+  EXPECT_EQ(c.models[1].devices, std::vector<std::string>{kAutoDevice});
+  EXPECT_EQ(parse_config(devices + "placement: {split: [g, cpu]}", "").split_devices, (std::vector<std::string>{"g", "cpu"}));
+  EXPECT_TRUE(fails_about(devices + "placement: {split: g}", "\"split\" needs two devices at least: [g, ...]"));
+  EXPECT_TRUE(fails_about(devices + "placement: {split: [g, auto]}", "\"auto\" stands alone"));
+  EXPECT_TRUE(fails_about(devices + "placement: {default: [g, auto]}", "\"auto\" stands alone"));
+  EXPECT_TRUE(fails_about(devices + "placement: {rules: [{device: auto}]}", "\"auto\" stands alone"));
+  EXPECT_TRUE(fails_about(devices + "placement: {rules: [{device: [g, g]}]}", "\"g\" is named twice"));
+  EXPECT_TRUE(fails_about(devices + "placement: {default: [g, hh]}", "unknown device \"hh\""));
+}
+
 TEST(Config, AutoAndNoneAreTheDefaults) {
   const Config c = parse_config(
       "limits: {run_time: none}\ndevices: {cpu: {type: cpu, threads: auto, memory_limit: none}}\n"
@@ -105,7 +124,7 @@ TEST(Config, AutoAndNoneAreTheDefaults) {
   EXPECT_EQ(c.limits.run_time_ns, 0u);
   EXPECT_EQ(c.devices[0].settings.number("threads", 0), 0u);
   EXPECT_EQ(c.devices[0].memory_limit, UINT64_MAX);
-  EXPECT_EQ(c.default_device, "");
+  EXPECT_EQ(c.default_devices, std::vector<std::string>{kAutoDevice});
 }
 
 TEST(Config, BatchingHasAllItsKeys) {
@@ -166,7 +185,7 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {
-  for (const char* text : {"placement: {objective: latency}", "session: {batching: {pad: true}}",
+  for (const char* text : {"placement: {deadline: 5ms}", "session: {batching: {pad: true}}",
                            "placement: {rules: [{match: {between: [a, b]}, device: cpu}]}"}) {
     EXPECT_TRUE(fails_about(text, "unknown key")) << text;
   }
@@ -248,7 +267,7 @@ TEST(Config, PrecisionStandsOnDevicesRulesAndSessions) {
   EXPECT_EQ(c.find_device("cpu")->precision, Precision::kFloat16);
   ASSERT_EQ(c.rules.size(), 2u);
   EXPECT_EQ(c.rules[0].precision, Precision::kBfloat16);
-  EXPECT_EQ(c.rules[0].device, "");
+  EXPECT_TRUE(c.rules[0].devices.empty());
   EXPECT_EQ(c.rules[1].precision, Precision::kDefault);
   EXPECT_EQ(c.session.precision, Precision::kAuto);
   EXPECT_EQ(c.session.keep_fp32, (std::vector<std::string>{"head/*", "type:Gemm"}));
@@ -262,7 +281,7 @@ TEST(Config, NumericsStandOnRulesAndSessions) {
       "");
   ASSERT_EQ(c.rules.size(), 2u);
   EXPECT_EQ(c.rules[0].numerics, Numerics::kStrict);
-  EXPECT_EQ(c.rules[0].device, "");
+  EXPECT_TRUE(c.rules[0].devices.empty());
   EXPECT_EQ(c.rules[1].numerics, Numerics::kDefault);
   EXPECT_EQ(c.session.numerics, Numerics::kFast);
   EXPECT_EQ(Config{}.session.numerics, Numerics::kDefault);
@@ -297,7 +316,7 @@ TEST(Config, ProductsStandOnDevicesRulesSessionsAndModels) {
   ASSERT_EQ(c.rules.size(), 3u);
   EXPECT_EQ(c.rules[0].products, Products::kOpenBlas);
   EXPECT_EQ(c.rules[0].policy, Policy::kPrefer);
-  EXPECT_EQ(c.rules[0].device, "");
+  EXPECT_TRUE(c.rules[0].devices.empty());
   EXPECT_EQ(c.rules[1].products, Products::kMeasured);
   EXPECT_EQ(c.rules[2].products, Products::kDefault);
   EXPECT_EQ(c.session.products, Products::kMeasured);

@@ -38,7 +38,7 @@ models:
   EXPECT_EQ(det.name, "ocr_det");
   EXPECT_EQ(det.line, 4);
   EXPECT_EQ(det.path, "models/det.onnx");
-  EXPECT_EQ(det.device, "gpu");
+  EXPECT_EQ(det.devices, std::vector<std::string>{"gpu"});
   EXPECT_EQ(det.session.precision, Precision::kBfloat16);
   EXPECT_EQ(det.session.numerics, Numerics::kStrict);
   EXPECT_EQ(det.session.keep_fp32, (std::vector<std::string>{"head/*", "type:Gemm"}));
@@ -64,7 +64,7 @@ models:
 
   const ModelConfig& rec = c.models[1];
   EXPECT_EQ(rec.path, "rec.onnx");
-  EXPECT_EQ(rec.device, "");
+  EXPECT_TRUE(rec.devices.empty());
   EXPECT_EQ(rec.session.precision, Precision::kDefault);
   EXPECT_EQ(rec.session.concurrency, 0);
   EXPECT_EQ(rec.session.batching.max_batch, 0);

@@ -111,8 +111,8 @@ TEST(ConfigSchema, DocumentedDefaultsAreTheStructs) {
           "\n    match: {";
   for (const char* key : {"vendor", "device", "platform", "kind", "index"})
     text += entry(std::string("devices.*.match.") + key) + ", ";
-  text += "}\n  cpu: {type: cpu, " + entry("devices.*.threads") + "}\nplacement:\n  " + entry("placement.default") +
-          "\n  rules: [{device: g, " + entry("placement.rules.*.policy") + "}]\ncache: {";
+  text += "}\n  cpu: {type: cpu, " + entry("devices.*.threads") + "}\nplacement:\n  " + entry("placement.objective") + "\n  " +
+          entry("placement.measure") + "\n  rules: [{device: g, " + entry("placement.rules.*.policy") + "}]\ncache: {";
   for (const char* key : {"file", "write", "map"}) text += entry(std::string("cache.") + key) + ", ";
   text += "}\n";
   const Error e = config_error(text);
@@ -135,7 +135,9 @@ TEST(ConfigSchema, DocumentedDefaultsAreTheStructs) {
   EXPECT_EQ(g.settings.text("match.kind", ""), "any");
   EXPECT_EQ(g.settings.number("match.index", 7), 0u);
   EXPECT_EQ(c.find_device("cpu")->settings.number("threads", 7), 0u);  // which is what DeviceRequest says without it
-  EXPECT_EQ(c.default_device, Config{}.default_device);
+  EXPECT_EQ(c.default_devices, Config{}.default_devices);
+  EXPECT_EQ(c.objective, Config{}.objective);
+  EXPECT_EQ(c.measure_costs, Config{}.measure_costs);
   EXPECT_EQ(c.rules[0].policy, PlacementRule{}.policy);
   EXPECT_EQ(c.cache.file, CacheConfig{}.file);
   EXPECT_EQ(c.cache.write, CacheConfig{}.write);
@@ -156,8 +158,8 @@ TEST(ConfigSchema, EveryExampleFileLoads) {
 TEST(ConfigSchema, OcrExamplePutsTheDetectorOnOpenClOnly) {
   const Config c = load_config((config_folder() / "examples" / "ocr-cpu-opencl.yaml").string());
   ASSERT_EQ(c.rules.size(), 1u);
-  EXPECT_EQ(c.default_device, "cpu");
-  EXPECT_EQ(c.find_device(c.rules[0].device)->type, "opencl");
+  EXPECT_EQ(c.default_devices, std::vector<std::string>{"cpu"});
+  EXPECT_EQ(c.find_device(c.rules[0].devices.at(0))->type, "opencl");
   EXPECT_EQ(c.rules[0].policy, Policy::kRequire);
   EXPECT_EQ(c.rules[0].models, std::vector<std::string>{"*det*"});
 }

@@ -43,13 +43,13 @@ TEST(ConfigTypes, C08PlainBooleansAndNullAreNoNames) {
                          "as text)"));
   EXPECT_TRUE(fails_about(rule + "on", "must be text, not a boolean \"on\""));
   EXPECT_TRUE(fails_about(rule + "True", "must be text, not a boolean \"True\""));
-  EXPECT_TRUE(fails_with(rule + "~", "3:7: \"placement.rules.*.device\" must be text, not nothing (null)"));
-  EXPECT_TRUE(fails_about(rule, "must be text, not nothing (null)"));
+  EXPECT_TRUE(fails_with(rule + "~", "3:7: \"placement.rules.*.device\" must be text or a list of texts, not nothing (null)"));
+  EXPECT_TRUE(fails_about(rule, "must be text or a list of texts, not nothing (null)"));
   EXPECT_TRUE(fails_about(rule + "1", "must be text, not a number \"1\""));
   EXPECT_TRUE(fails_about(rule + "-.5e3", "must be text, not a number"));
   EXPECT_TRUE(fails_about(rule + ".NaN", "must be text, not a number"));
   EXPECT_TRUE(fails_about(rule + "0xff", "must be text, not a number"));
-  EXPECT_TRUE(fails_about(rule + "[gpu]", "must be text, not a list"));
+  EXPECT_TRUE(fails_about(rule + "{a: b}", "must be text or a list of texts, not a map"));
 }
 
 TEST(ConfigTypes, QuotedBooleansAreNames) {

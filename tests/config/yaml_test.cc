@@ -56,7 +56,7 @@ TEST(ConfigYaml, C01NothingMeansTheDefaults) {
     const Config c = parse_config(text, "");
     EXPECT_EQ(c.limits.model_bytes, Limits{}.model_bytes) << text;
     EXPECT_EQ(c.limits.run_time_ns, 0u) << text;
-    EXPECT_EQ(c.default_device, "") << text;
+    EXPECT_TRUE(c.default_devices.empty()) << text;
     EXPECT_TRUE(c.rules.empty()) << text;
     ASSERT_EQ(c.devices.size(), 1u) << text;
     EXPECT_EQ(c.devices[0].type, "cpu") << text;

@@ -50,7 +50,7 @@ std::shared_ptr<Runtime> make(std::vector<DeviceConfig> devices = {}, const std:
   RuntimeOptions o;
   o.config.source = "test.yaml";
   o.config.devices = std::move(devices);
-  o.config.default_device = default_device;
+  if (!default_device.empty()) o.config.default_devices = {default_device};
   o.thread_count = 1;
   o.backends = kBackends;
   g_opened = 0;

@@ -23,7 +23,7 @@ TEST_F(PlacementTest, WithoutRulesEverythingIsOnTheCpu) {
   ModelPtr m;
   const Placement p = place_with({}, &m);
   for (const NodePlacement& n : p.nodes) EXPECT_EQ(n.device->name(), "cpu");
-  EXPECT_EQ(of(p, m, "conv").reason, "auto: the CPU");
+  EXPECT_EQ(of(p, m, "conv").reason, "no rule: the CPU");
   EXPECT_EQ(of(p, m, "conv").rule_line, 0);
 }
 
@@ -66,7 +66,7 @@ TEST_F(PlacementTest, PreferFallsBackAndSaysWhy) {
 
 TEST_F(PlacementTest, ForbidKeepsADeviceAway) {
   Config c = two_mocks();
-  c.default_device = "m";
+  c.default_devices = {"m"};
   c.rules = {rule({"Gemm"}, {}, "m", Policy::kForbid, 3)};
   ModelPtr m;
   const Placement p = place_with(c, &m);
@@ -85,7 +85,7 @@ TEST_F(PlacementTest, ForbiddingTheCpuLeavesTheNextDevice) {
 TEST_F(PlacementTest, ANamedDefaultIsRequired) {
   mock_settings().refused_ops = {"Softmax"};
   Config c = two_mocks();
-  c.default_device = "m";
+  c.default_devices = {"m"};
   ModelPtr m;
   try {
     place_with(c, &m);
@@ -94,6 +94,72 @@ TEST_F(PlacementTest, ANamedDefaultIsRequired) {
     EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
     EXPECT_STREQ(e.node, "softmax");
   }
+}
+
+TEST_F(PlacementTest, AListOfPreferenceGoesToTheFirstThatCan) {
+  mock_settings().refused_ops = {"Conv"};
+  Config c = two_mocks();
+  PlacementRule r = rule({}, {}, "", Policy::kRequire, 7);
+  r.devices = {"m", "cpu"};
+  c.rules = {r};
+  ModelPtr m;
+  const Placement p = place_with(c, &m);
+  EXPECT_EQ(of(p, m, "conv").device->name(), "cpu");
+  EXPECT_EQ(of(p, m, "conv").reason, "rule at line 7 (require m, cpu)");
+  EXPECT_EQ(of(p, m, "conv").refused, "m: mock: refused by the test");
+  EXPECT_EQ(of(p, m, "gemm").device->name(), "m");
+}
+
+TEST_F(PlacementTest, APreferenceThatFailsGoesOnToTheDefault) {
+  mock_settings().refused_ops = {"Conv"};
+  Config c = two_mocks();
+  PlacementRule r = rule({"Conv"}, {}, "", Policy::kPrefer, 7);
+  r.devices = {"m", "n"};
+  c.rules = {r};
+  ModelPtr m;
+  const Placement p = place_with(c, &m);
+  EXPECT_EQ(of(p, m, "conv").device->name(), "cpu");
+  EXPECT_NE(of(p, m, "conv").reason.find("(prefer m, n) not possible"), std::string::npos) << of(p, m, "conv").reason;
+}
+
+TEST_F(PlacementTest, ARequiredListThatNoneCanIsAnErrorWithAllReasons) {
+  mock_settings().refused_ops = {"Conv"};
+  Config c = two_mocks();
+  PlacementRule r = rule({"Conv"}, {}, "", Policy::kRequire, 7);
+  r.devices = {"m", "n"};
+  c.rules = {r};
+  ModelPtr m;
+  try {
+    place_with(c, &m);
+    FAIL();
+  } catch (const Error& e) {
+    const std::string message = e.message;
+    EXPECT_NE(message.find("(require m, n)"), std::string::npos) << message;
+    EXPECT_NE(message.find("m: mock: refused by the test; n: mock: refused by the test"), std::string::npos) << message;
+  }
+}
+
+TEST_F(PlacementTest, ForbiddingAListKeepsAllOfThemAway) {
+  Config c = two_mocks();
+  PlacementRule r = rule({"Gemm"}, {}, "", Policy::kForbid, 3);
+  r.devices = {"cpu", "m"};
+  c.rules = {r};
+  ModelPtr m;
+  EXPECT_EQ(of(place_with(c, &m), m, "gemm").device->name(), "n");
+}
+
+TEST_F(PlacementTest, DefaultDevicesAreAskedInTheirOrder) {
+  mock_settings().refused_ops = {"Softmax"};
+  Config c = two_mocks();
+  c.default_devices = {"m", "cpu"};
+  ModelPtr m;
+  const Placement p = place_with(c, &m);
+  EXPECT_EQ(of(p, m, "conv").device->name(), "m");
+  EXPECT_EQ(of(p, m, "softmax").device->name(), "cpu");
+  EXPECT_EQ(of(p, m, "softmax").reason, "the first of the default devices that can");
+  const Placement by_options = place_with(two_mocks(), &m, "n, cpu");
+  EXPECT_EQ(of(by_options, m, "conv").device->name(), "n");
+  EXPECT_EQ(of(by_options, m, "softmax").device->name(), "cpu");
 }
 
 TEST_F(PlacementTest, RulesOnAnAbsentOptionalDeviceAreSkippedAndSaidSo) {

@@ -27,7 +27,7 @@ void claim_groups(Groups groups) {
 // A configuration in which the mock "m" is the default, and nodes stay as the model has them.
 Config on_mock() {
   Config c = two_mocks();
-  c.default_device = "m";
+  c.default_devices = {"m"};
   for (const Pass& p : passes()) c.disabled_passes.push_back(p.name);
   return c;
 }

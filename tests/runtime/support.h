@@ -31,7 +31,7 @@ inline PlacementRule rule(std::vector<std::string> ops, std::vector<std::string>
   PlacementRule r;
   r.ops = std::move(ops);
   r.names = std::move(names);
-  r.device = device;
+  if (!device.empty()) r.devices = {device};
   r.policy = policy;
   r.line = line;
   return r;

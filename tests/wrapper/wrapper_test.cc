@@ -253,6 +253,8 @@ TEST_F(Wrapper, NamesShapesAndTexts) {
   without.disabled_passes = {"cascde"};
   EXPECT_THROW(runtime.session(model, without), evener::Error);
   EXPECT_EQ(runtime.device().name(), "cpu");
+  EXPECT_TRUE(runtime.device().has(EVN_DEVICE_UNIFIED_MEMORY));
+  EXPECT_FALSE(runtime.device().has(EVN_DEVICE_UNIFIED_MEMORY | EVN_DEVICE_SUBGROUPS));
   EXPECT_EQ(runtime.device_count(), 1u);
 }
 

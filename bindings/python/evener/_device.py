@@ -7,6 +7,9 @@ from ._library import Status, check, library, new_error, sized, text_of
 from ._object import Object
 
 _KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
+_CLASSES = {_raw.EVN_DEVICE_CLASS_CPU: "cpu", _raw.EVN_DEVICE_CLASS_GPU: "gpu", _raw.EVN_DEVICE_CLASS_ACCELERATOR: "accelerator"}
+_FEATURES = {"fp16": _raw.EVN_DEVICE_FP16, "bf16": _raw.EVN_DEVICE_BF16, "int8_dot": _raw.EVN_DEVICE_INT8_DOT,
+             "unified_memory": _raw.EVN_DEVICE_UNIFIED_MEMORY, "subgroups": _raw.EVN_DEVICE_SUBGROUPS}
 _MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading", "states")
 _UNLIMITED = 2**64 - 1
 
@@ -34,6 +37,10 @@ class Device(Object):
     driver         platform and driver version, or the chosen instruction set of the CPU
     compute_units  threads of the CPU; compute units of an OpenCL device
     memory_bytes   memory that the device reports
+    device_class   "cpu", "gpu", "accelerator" or "unknown": an OpenCL device may be any of them
+    features       which of "fp16", "bf16", "int8_dot", "unified_memory" and "subgroups" it has: a frozenset
+    largest_allocation  bytes of the largest buffer that it can have
+    identity       tells it apart from other devices of this machine: a PCI address or UUID where the driver says so
     """
 
     _release = "evn_device_release"
@@ -48,6 +55,10 @@ class Device(Object):
         self.driver = text_of(info.driver)
         self.compute_units = info.compute_units
         self.memory_bytes = info.memory_bytes
+        self.device_class = _CLASSES.get(info.device_class, "unknown")
+        self.features = frozenset(name for name, bit in _FEATURES.items() if info.features & bit)
+        self.largest_allocation = info.largest_allocation
+        self.identity = text_of(info.identity)
 
     def memory(self):
         """The device's MemoryStats now."""

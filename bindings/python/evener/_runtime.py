@@ -103,6 +103,19 @@ class Runtime(Object):
                 return json.loads(buffer.value.decode("utf-8", "replace"))
             capacity = error.bytes_requested
 
+    def calibrate(self, model=None):
+        """Measures what the steps of a model, or of a suite of operators, take on each device; a dict, whose keys
+        evn_runtime_calibrate of the C API documents. What it finds is used by placements of `default: auto` and by explain."""
+        capacity = 1 << 16  # asking for the size would measure it twice
+        while True:
+            buffer, size, error = ctypes.create_string_buffer(capacity), ctypes.c_size_t(), new_error()
+            handle = model._handle if model is not None else None
+            status = self._library.evn_runtime_calibrate(self._handle, handle, None, _raw.EVN_FORMAT_JSON, buffer, capacity, size, error)
+            if status != Status.BUFFER_TOO_SMALL:
+                check(status, error)
+                return json.loads(buffer.value.decode("utf-8", "replace"))
+            capacity = error.bytes_requested
+
     def register_operator(self, domain, name, infer, run, *, inputs=1, outputs=1, since_version=1, value_inputs=()):
         """Adds a custom operator to those that models which this runtime loads from now on may use; it runs on the CPU.
 

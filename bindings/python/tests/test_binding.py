@@ -500,6 +500,8 @@ def test_inputs_with_names_longer_than_the_c_struct_holds_are_found(runtime):
 def test_the_first_device_is_the_cpu(runtime):
     cpu = runtime.devices[0]
     assert cpu.kind == "cpu" and cpu.compute_units == 1 and cpu.description
+    assert cpu.device_class == "cpu" and "unified_memory" in cpu.features and "subgroups" not in cpu.features
+    assert cpu.largest_allocation == cpu.memory_bytes and cpu.identity.startswith("host, ")
     session = runtime.session(tiny.matmul(16))
     stats = cpu.memory()
     assert session.inputs and stats.limit is None and stats.peak >= stats.current >= sum(stats.by_class.values()) > 0

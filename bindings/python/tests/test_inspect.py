@@ -57,3 +57,11 @@ def test_counts_as_kernels_do():
         flops = {e["op"]: e["flops"] for e in events if e.get("op") in ("Conv", "MatMul")}
         counted = runtime.inspect(model)["estimate"]["multiply_adds_by_operator"]
     assert counted == {"Conv": 4 * 4 * 18, "MatMul": 16 * 6} and flops == {op: 2 * n for op, n in counted.items()}
+
+
+def test_calibrate_measures_the_devices():
+    with evener.Runtime(threads=1) as runtime:
+        model = runtime.model(product())
+        found = runtime.calibrate(model)
+        assert [row["device"] for row in found["devices"]] == ["cpu"] and found["devices"][0]["run_ns"] > 0
+        assert '"predicted_ns"' in runtime.session(model).explain("json")

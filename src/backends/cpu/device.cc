@@ -65,6 +65,18 @@ std::int64_t long_ranges(const KernelPlan& plan) {
   return text;
 }
 
+[[gnu::cold]] DeviceProfile cpu_profile() {
+  DeviceProfile p;
+  p.device_class = EVN_DEVICE_CLASS_CPU;
+  p.features = EVN_DEVICE_UNIFIED_MEMORY;
+  if (float16_isa() != Isa::k_baseline) p.features |= EVN_DEVICE_FP16;
+  if (bfloat16_isa() != Isa::k_baseline) p.features |= EVN_DEVICE_BF16;
+  if (integer_isa() != cluster_of(integer_isa())) p.features |= EVN_DEVICE_INT8_DOT;
+  p.largest_allocation = os::physical_memory_bytes();
+  p.identity = "host, " + cpu_description();
+  return p;
+}
+
 class CpuDevice final : public Device {
  public:
   [[gnu::cold]] explicit CpuDevice(const DeviceRequest& request)
@@ -79,6 +91,7 @@ class CpuDevice final : public Device {
     traits_.driver = isa_name(cpu_isa());
     traits_.compute_units = static_cast<std::uint32_t>(threads_.thread_count());
     traits_.memory_bytes = os::physical_memory_bytes();
+    traits_.profile = cpu_profile();
   }
   [[gnu::cold]] ~CpuDevice() override { close_pool(); }
 
@@ -207,6 +220,7 @@ class CpuDevice final : public Device {
   cpu.compute_units = static_cast<std::uint32_t>(os::usable_cores());
   cpu.memory_bytes = os::physical_memory_bytes();
   cpu.libraries = blas_outlook();
+  cpu.profile = cpu_profile();
   return all;
 }
 

@@ -5,10 +5,10 @@
 #include <mutex>
 #include <string>
 
-#include "backends/opencl/cache_file.h"
 #include "backends/opencl/clblast_library.h"
 #include "backends/opencl/clblast_trial.h"
 #include "backends/opencl/launcher.h"
+#include "base/cache_file.h"
 #include "device/backend.h"
 
 namespace evn {

@@ -104,7 +104,7 @@ std::vector<DeviceListing> list_devices(std::string* why) {
   for (const OpenClFound& found : find_opencl_devices(why)) {
     listings.push_back({"opencl:" + std::to_string(listings.size()), found.name,
                         found.platform_name + ", " + found.platform_version, found.driver_version, opencl_kind(found),
-                        found.compute_units, found.memory_bytes, clblast_outlook(found.is_cpu())});
+                        found.compute_units, found.memory_bytes, clblast_outlook(found.is_cpu()), opencl_profile(found)});
   }
   return listings;
 }
@@ -134,6 +134,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
   traits_.driver = found_.platform_name + ", " + found_.driver_version;
   traits_.compute_units = found_.compute_units;
   traits_.memory_bytes = found_.memory_bytes;
+  traits_.profile = opencl_profile(found_);
   streams_[kKernels] = std::make_unique<OpenClStream>(std::move(queue), issued_);
   cl_int code = CL_SUCCESS;
   ClQueue transfers = make_queue(context_.get(), found_, 0, &code);

@@ -1,5 +1,8 @@
 #include "backends/opencl/discovery.h"
 
+#include <algorithm>
+#include <cstdio>
+
 namespace evn {
 namespace {
 
@@ -24,7 +27,42 @@ bool read_value(cl_device_id device, cl_device_info what, T* value) {
                  static_cast<std::size_t*>(nullptr)) == CL_SUCCESS;
 }
 
-bool describe(OpenClFound* d) {
+// Of extensions that the header for OpenCL 1.2 need not have.
+constexpr cl_device_info kMaxSubGroups = 0x105c;  // CL_DEVICE_MAX_NUM_SUB_GROUPS of OpenCL 2.1
+constexpr cl_device_info kPciBusInfo = 0x410f;    // CL_DEVICE_PCI_BUS_INFO_KHR
+constexpr cl_device_info kUuid = 0x106a;          // CL_DEVICE_UUID_KHR
+struct PciBusInfo {
+  cl_uint domain, bus, device, function;
+};
+
+// "pci 0000:01:00.0" or "uuid 01234567-...", as far as the driver says so, else "".
+std::string hardware_of(cl_device_id id, const std::string& extensions) {
+  char text[64];
+  PciBusInfo pci{};
+  if (extensions.find("cl_khr_pci_bus_info") != std::string::npos && read_value(id, kPciBusInfo, &pci)) {
+    std::snprintf(text, sizeof text, "pci %04x:%02x:%02x.%x", pci.domain, pci.bus, pci.device, pci.function);
+    return text;
+  }
+  unsigned char uuid[16] = {};
+  if (extensions.find("cl_khr_device_uuid") == std::string::npos || !read_value(id, kUuid, &uuid)) return "";
+  std::string digits = "uuid ";
+  for (int i = 0; i < 16; ++i) {
+    std::snprintf(text, sizeof text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+    digits += text;
+  }
+  return digits;
+}
+
+// A driver may give several devices one identity, as one that is there twice; then they have a number.
+void identify(OpenClFound* d, const std::vector<OpenClFound>& found, const std::string& extensions) {
+  const std::string hardware = hardware_of(d->id, extensions);
+  const std::string name = hardware.empty() ? d->platform_name + ", " + d->name : hardware;
+  d->identity = name;
+  const auto is_there = [&](const OpenClFound& other) { return other.platform == d->platform && other.identity == d->identity; };
+  for (int i = 1; std::any_of(found.begin(), found.end(), is_there); ++i) d->identity = name + ", " + std::to_string(i);
+}
+
+bool describe(OpenClFound* d, const std::vector<OpenClFound>& before) {
   const auto text = [&](cl_device_info what, std::string* out) { return read_text(opencl().get_device_info, d->id, what, out); };
   cl_uint units = 1, lanes = 1;
   cl_ulong memory = 0, largest = 0;
@@ -42,6 +80,12 @@ bool describe(OpenClFound* d) {
   d->dot_product = extensions.find("cl_khr_integer_dot_product") != std::string::npos;
   d->half = extensions.find("cl_khr_fp16") != std::string::npos;
   d->denormals = (floats & CL_FP_DENORM) != 0;
+  cl_bool unified = CL_FALSE;
+  cl_uint subgroups = 0;
+  d->unified_memory = read_value(d->id, CL_DEVICE_HOST_UNIFIED_MEMORY, &unified) && unified == CL_TRUE;
+  d->subgroups =
+      (read_value(d->id, kMaxSubGroups, &subgroups) && subgroups > 0) || extensions.find("_subgroups") != std::string::npos;
+  identify(d, before, extensions);
   d->compute_units = units;
   d->float_lanes = lanes;
   d->memory_bytes = memory;
@@ -74,7 +118,7 @@ void add_platform(cl_platform_id platform, std::vector<OpenClFound>* found, std:
   }
   for (cl_device_id id : ids) {
     d.id = id;
-    if (describe(&d)) {
+    if (describe(&d, *found)) {
       found->push_back(d);
     } else {
       note(why, "a device of platform \"" + d.platform_name + "\" does not tell what it is");
@@ -103,6 +147,20 @@ std::vector<OpenClFound> find_opencl_devices(std::string* why) {
   }
   for (cl_platform_id platform : platforms) add_platform(platform, &found, why);
   return found;
+}
+
+DeviceProfile opencl_profile(const OpenClFound& device) {
+  DeviceProfile p;
+  p.device_class = (device.type & CL_DEVICE_TYPE_GPU) != 0 ? EVN_DEVICE_CLASS_GPU
+                   : device.is_cpu()                       ? EVN_DEVICE_CLASS_CPU
+                                                           : EVN_DEVICE_CLASS_ACCELERATOR;
+  if (device.half) p.features |= EVN_DEVICE_FP16;
+  if (device.dot_product) p.features |= EVN_DEVICE_INT8_DOT;
+  if (device.unified_memory) p.features |= EVN_DEVICE_UNIFIED_MEMORY;
+  if (device.subgroups) p.features |= EVN_DEVICE_SUBGROUPS;
+  p.largest_allocation = device.largest_buffer;
+  p.identity = device.identity;
+  return p;
 }
 
 const char* opencl_kind(const OpenClFound& device) {

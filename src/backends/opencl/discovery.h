@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/opencl/loader.h"
+#include "device/device.h"
 
 namespace evn {
 
@@ -20,11 +21,14 @@ struct OpenClFound {
   cl_device_type type = 0;
   std::uint32_t compute_units = 1;
   std::uint64_t memory_bytes = 0;
-  std::uint64_t largest_buffer = 0;     // bytes
-  std::uint32_t float_lanes = 1;        // the native vector width
-  bool dot_product = false;             // cl_khr_integer_dot_product
-  bool half = false;                    // cl_khr_fp16
-  bool denormals = false;               // keeps floats below 2^-126 (CL_FP_DENORM)
+  std::uint64_t largest_buffer = 0;  // bytes
+  std::uint32_t float_lanes = 1;     // the native vector width
+  bool dot_product = false;          // cl_khr_integer_dot_product
+  bool half = false;                 // cl_khr_fp16
+  bool denormals = false;            // keeps floats below 2^-126 (CL_FP_DENORM)
+  bool unified_memory = false;       // CL_DEVICE_HOST_UNIFIED_MEMORY
+  bool subgroups = false;
+  std::string identity;                 // DeviceProfile::identity
   std::optional<bool> kernels_of_cpus;  // where the configuration says so
   bool usable = true;                   // available, little-endian, with a compiler
 
@@ -38,6 +42,8 @@ struct OpenClFound {
 std::vector<OpenClFound> find_opencl_devices(std::string* why);
 // Whether there are none because the parent of this forked process opened OpenCL.
 bool opencl_is_forked();
+
+DeviceProfile opencl_profile(const OpenClFound& device);
 
 // "gpu", "cpu" or "accelerator".
 const char* opencl_kind(const OpenClFound& device);

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/opencl/cache_file.h"
 #include "backends/opencl/discovery.h"
+#include "base/cache_file.h"
 #include "base/log.h"
 
 namespace evn {

@@ -143,8 +143,14 @@ class RowWalk : public ShapeWalk {
 // One pass over the nodes, beside both walks.
 class Follower {
  public:
-  Follower(const CompiledGraph& c, const RowWalk& one, const RowWalk& many, std::int64_t rows)
-      : c_(c), graph_(c.graph()), one_(one), many_(many), rows_(rows), places_(graph_.values.size()) {}
+  Follower(const CompiledGraph& c, const RowWalk& one, const RowWalk& many, std::int64_t rows, bool on_any_device)
+      : c_(c),
+        graph_(c.graph()),
+        one_(one),
+        many_(many),
+        rows_(rows),
+        on_any_device_(on_any_device),
+        places_(graph_.values.size()) {}
 
   RowOutputs run(std::span<const int> axes) {
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
@@ -171,7 +177,7 @@ class Follower {
     const Node& node = graph_.nodes[index];
     if (one_.is_left_out(index) != many_.is_left_out(index)) refuse(node, "runs, or does not, by the size of the batch");
     if (one_.is_left_out(index)) return;
-    if (!c_.devices[c_.nodes[index].slot]->traits().host_addressable) {
+    if (!on_any_device_ && !c_.devices[c_.nodes[index].slot]->traits().host_addressable) {
       refuse(node, "runs on a device whose kernels may round otherwise for other sizes of a batch");
     }
     if (is_merge(node)) return follow_merge(node);
@@ -269,6 +275,7 @@ class Follower {
   const RowWalk& one_;
   const RowWalk& many_;
   const std::int64_t rows_;
+  const bool on_any_device_;
   std::vector<RowPlace> places_;
 };
 
@@ -291,7 +298,7 @@ RowOutputs prove(const CompiledGraph& graph, std::span<const int> axes, const Ro
   const std::vector<TensorDesc> descs = joined_descs(axes, inputs, rows);
   RowWalk many(graph, descs, inputs);
   many.go(ways, depends);
-  return Follower(graph, one, many, rows).run(axes);
+  return Follower(graph, one, many, rows, inputs.on_any_device).run(axes);
 }
 
 // The next way through the Ifs; false: that was the last.
@@ -303,8 +310,9 @@ bool go_on(std::vector<Way>* ways) {
 }
 
 // Whether the graph takes open dims of that length, on some way through its Ifs.
-bool try_length(const CompiledGraph& graph, std::span<const int> axes, std::int64_t length) {
+bool try_length(const CompiledGraph& graph, std::span<const int> axes, std::int64_t length, bool on_any_device) {
   RowInputs inputs;
+  inputs.on_any_device = on_any_device;
   for (std::size_t i = 0; i < graph.graph().inputs.size(); ++i) {
     const Value& v = graph.graph().values[graph.graph().inputs[i]];
     TensorDesc desc{v.dtype, v.shape};
@@ -374,9 +382,9 @@ RowOutputs prove_rows(const CompiledGraph& graph, std::span<const int> axes, con
   }
 }
 
-bool prove_rows_beforehand(const CompiledGraph& graph, std::span<const int> axes) {
+bool prove_rows_beforehand(const CompiledGraph& graph, std::span<const int> axes, bool on_any_device) {
   for (const std::int64_t length : kTriedLengths) {
-    if (try_length(graph, axes, length)) return true;
+    if (try_length(graph, axes, length, on_any_device)) return true;
   }
   return false;
 }

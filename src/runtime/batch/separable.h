@@ -13,6 +13,7 @@ inline constexpr int kNoRows = -1;  // an input or output without rows: alike fo
 struct RowInputs {
   std::vector<TensorDesc> one;
   std::vector<std::vector<unsigned char>> values;
+  bool on_any_device = false;  // also nodes on devices whose kernels may round otherwise for other sizes of a batch
 };
 
 // What is proven of its outputs.
@@ -31,6 +32,6 @@ RowOutputs prove_rows(const CompiledGraph& graph, std::span<const int> axes, con
 
 // Proves it when a session is made, while open dims are unknown: for sample lengths that the graph accepts, and both branches of
 // each If that depends on an input without rows. False: the graph takes none of these lengths, so that only a run can tell.
-bool prove_rows_beforehand(const CompiledGraph& graph, std::span<const int> axes);
+bool prove_rows_beforehand(const CompiledGraph& graph, std::span<const int> axes, bool on_any_device = false);
 
 }  // namespace evn

@@ -418,6 +418,7 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   c.limits = &c.model->runtime->config().limits;
   check_pass_names(request.disabled_passes, true, EVN_ERROR_INVALID_ARGUMENT, "disabled_passes");
   c.placement = place(*c.model, request);
+  c.assigned = request.assigned;
   c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
   analyse(c, c.model->runtime->config().disabled_passes, request.disabled_passes);
@@ -429,6 +430,43 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   return c;
 }
 
+namespace {
+
+// Buffers of the sizes of packed copies, which lie nowhere.
+void pretend_to_pack(CompiledGraph& c) {
+  c.unpacked = true;
+  for (std::size_t v = 0; v < c.graph().values.size(); ++v) {
+    if (const Weight* w = c.graph().values[v].constant.get()) c.constants[v] = {w->desc, w->data.get()};
+  }
+  for_each_node(c, [&](std::size_t i) {
+    CompiledNode& n = c.nodes[i];
+    n.rival = nullptr;  // nothing can be measured
+    if (!packs_now(n) || n.kernel->prepack_bytes == nullptr) return;
+    const std::vector<TensorDesc> descs = descs_of(c.graph(), c.graph().nodes[i]);
+    const OpDesc desc = desc_of(c.graph().nodes[i], n, descs);
+    for (std::size_t k = 0; k < n.packed.size(); ++k) {
+      if (n.constants[k] == nullptr) continue;
+      const std::size_t bytes = n.kernel->prepack_bytes(desc, static_cast<int>(k));
+      if (bytes != 0) n.packed[k] = {&n, 0, bytes};  // somewhere: nobody looks
+    }
+  });
+}
+
+}  // namespace
+
+CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request) {
+  CompiledGraph c;
+  c.model = std::move(model);
+  c.source = &c.model->graph();
+  c.limits = &c.model->runtime->config().limits;
+  c.placement = place(*c.model, request);
+  c.raw_outputs = request.raw_outputs;
+  c.devices.push_back(&c.model->runtime->cpu());
+  analyse(c, c.model->runtime->config().disabled_passes, request.disabled_passes);
+  pretend_to_pack(c);
+  return c;
+}
+
 CompiledGraph compile_for_estimate(const Graph& graph, Runtime& runtime) {
   CompiledGraph c;
   c.source = &graph;
@@ -436,20 +474,7 @@ CompiledGraph compile_for_estimate(const Graph& graph, Runtime& runtime) {
   c.placement = place_on(graph, runtime.cpu());
   c.devices.push_back(&runtime.cpu());
   analyse(c, runtime.config().disabled_passes, {});
-  for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    if (const Weight* w = graph.values[v].constant.get()) c.constants[v] = {w->desc, w->data.get()};
-  }
-  for_each_node(c, [&](std::size_t i) {
-    CompiledNode& n = c.nodes[i];
-    if (!packs_now(n) || n.kernel->prepack_bytes == nullptr) return;
-    const std::vector<TensorDesc> descs = descs_of(graph, graph.nodes[i]);
-    const OpDesc desc = desc_of(graph.nodes[i], n, descs);
-    for (std::size_t k = 0; k < n.packed.size(); ++k) {
-      if (n.constants[k] == nullptr) continue;
-      const std::size_t bytes = n.kernel->prepack_bytes(desc, static_cast<int>(k));
-      if (bytes != 0) n.packed[k] = {&n, 0, bytes};  // somewhere: nobody looks
-    }
-  });
+  pretend_to_pack(c);
   return c;
 }
 

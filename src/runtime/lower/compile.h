@@ -66,7 +66,7 @@ struct ActivePass {
 };
 
 struct CompiledGraph {
-  ModelPtr model;                  // null: compiled to be estimated, with nothing packed
+  ModelPtr model;                  // null: of no model, and unpacked
   const Graph* source = nullptr;   // the model's, or `ordered`
   std::unique_ptr<Graph> ordered;  // the model's with its nodes in an order in which those of each segment stand together
   const Limits* limits = nullptr;
@@ -88,13 +88,15 @@ struct CompiledGraph {
   std::size_t most_step_args = 0;           // inputs and outputs of no step are more
   std::size_t kernel_nodes = 0;             // nodes that kernels run
   std::size_t packed_count = 0;
-  std::shared_ptr<ProductTrials> trials;  // of products with a rival; null: there are none, or compiled to be estimated
-  std::shared_ptr<SharedPlans> plans;     // of the sessions that have this; null: compiled to be estimated
-  bool raw_outputs = false;               // SessionRequest's
-  bool has_runtime_values = false;        // some node runs on the host, or an input is no tensor
+  std::shared_ptr<ProductTrials> trials;       // of products with a rival; null: there are none, or compiled to be estimated
+  std::shared_ptr<SharedPlans> plans;          // of the sessions that have this; null: compiled to be estimated
+  bool raw_outputs = false;                    // SessionRequest's
+  std::shared_ptr<const Assignment> assigned;  // SessionRequest's; null: none
+  bool unpacked = false;                       // compiled to be estimated, with nothing packed
+  bool has_runtime_values = false;             // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return *source; }
-  bool only_estimated() const { return model == nullptr; }
+  bool only_estimated() const { return unpacked; }
 };
 
 // The node that alone reads what this one, which has one output, makes, and as its input 0, in the same region. -1: there is none.
@@ -106,6 +108,10 @@ OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDe
 
 // Places the model and packs its constants, or takes their packed copies from a cache file.
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache);
+
+// The same with nothing packed, to tell what a run would take: in the place of packed copies there are buffers of their sizes that
+// lie nowhere. Nothing of it can run.
+CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request);
 
 // Compiles a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there
 // are buffers of their sizes that lie nowhere. Nodes that no kernel takes have NodeMode::kHost. The graph and the limits outlive

@@ -51,8 +51,8 @@ void PlanBuilder::start() {
     r.last_user = INT32_MAX;  // never written over
     if (is_paged) r.paged_axis = static_cast<std::int8_t>(slot - kPagedSlot);
     (is_paged ? s_.storage.root(v, Representation::paged()) : root(v, slot)) = add_root(r);
-    if (const auto& bytes = plan_->signature.values[i]; !c_.only_estimated() && is_key(c_, i, s_.descs[v]))
-      set_known(v, bytes.data(), bytes.size());
+    const auto& bytes = plan_->signature.values[i];
+    if ((!c_.only_estimated() || !bytes.empty()) && is_key(c_, i, s_.descs[v])) set_known(v, bytes.data(), bytes.size());
   }
 }
 

@@ -3,10 +3,13 @@
 #include <cstdio>
 
 #include "base/json_writer.h"
+#include "runtime/cost/measure.h"
+#include "runtime/cost/plan_cost.h"
 #include "runtime/lower/product_trials.h"
 #include "runtime/pass_list.h"
 #include "runtime/report/drawing.h"
 #include "runtime/session.h"
+#include "runtime/split/row_split.h"
 
 namespace evn {
 namespace {
@@ -16,7 +19,28 @@ struct CopyRow {
   std::string from;
   std::string to;
   std::uint64_t bytes = 0;
+  double predicted_ns = 0;  // 0: not known
 };
+
+// What the step of a node is predicted to take, and took in the latest trace; 0: not known, or the node has no step of its own.
+struct NodeTimes {
+  double predicted_ns = 0, measured_ns = 0;
+};
+
+void write_time(JsonWriter& json, const char* name, double ns) {
+  json.key(name);
+  if (ns > 0) {
+    json.value(static_cast<std::int64_t>(ns));
+  } else {
+    json.null();
+  }
+}
+
+std::string microseconds(double ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f us", ns / 1e3);
+  return text;
+}
 
 // `planned`: the kernel that the latest run used, or null.
 const char* kernel_name(const NodePlacement& p, const Kernel* planned) {
@@ -44,7 +68,7 @@ std::vector<CopyRow> expected_copies(const CompiledGraph& c) {
   const auto use = [&](ValueId v, int slot) {
     if (v == kNoValue || home[v] < 0 || home[v] == slot || (copied[v] >> slot & 1) != 0) return;
     copied[v] |= 1u << slot;
-    rows.push_back({graph.values[v].name, c.devices[home[v]]->name(), c.devices[slot]->name(), 0});
+    rows.push_back({graph.values[v].name, c.devices[home[v]]->name(), c.devices[slot]->name(), 0, 0});
   };
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -61,11 +85,12 @@ std::vector<CopyRow> expected_copies(const CompiledGraph& c) {
   return rows;
 }
 
-void add_planned_copies(const CompiledGraph& c, const Plan& plan, std::vector<CopyRow>& rows) {
-  for (const PlanStep& step : plan.steps) {
+void add_planned_copies(const CompiledGraph& c, const Plan& plan, const PlanCost& cost, std::vector<CopyRow>& rows) {
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const PlanStep& step = plan.steps[i];
     if (step.kind != PlanStep::Kind::kCopy || step.from_slot == step.to_slot) continue;
     rows.push_back({c.graph().values[step.value].name, c.devices[step.from_slot]->name(), c.devices[step.to_slot]->name(),
-                    plan.buffers[step.buffers].buffer.size});
+                    plan.buffers[step.buffers].buffer.size, cost.is_known ? cost.steps[i].ns : 0});
   }
 }
 
@@ -78,12 +103,34 @@ std::string times_of(const ProductTrial& t) {
   return text;
 }
 
+void write_names(JsonWriter& json, const char* key, const Graph& graph, std::span<const ValueId> values) {
+  json.key(key);
+  json.begin_array();
+  for (const ValueId v : values) {
+    if (v != kNoValue && graph.values[v].constant == nullptr) json.value(graph.values[v].name);
+  }
+  json.end_array();
+}
+
+// What a node reads, but constants, and what it makes, with their types as far as the model tells them.
+void write_values(JsonWriter& json, const Graph& graph, const Node& node) {
+  write_names(json, "inputs", graph, node.inputs);
+  write_names(json, "outputs", graph, node.outputs);
+  json.key("types");
+  json.begin_array();
+  for (const ValueId v : node.outputs) {
+    if (v == kNoValue || graph.values[v].constant != nullptr) continue;
+    const Value& value = graph.values[v];
+    json.value(dtype_name(value.dtype) + (value.has_shape ? value.shape.to_string() : std::string()));
+  }
+  json.end_array();
+}
+
 // `operands`, `library`: of the kernel that runs the node, where one does.
 // `lowering`: the passes that its step went through (PlanStep::passes).
 void write_node(JsonWriter& json, std::string& text, const Node& node, const NodePlacement& p, const char* kernel,
-                Precision operands, Products library, std::uint32_t lowering) {
+                Precision operands, Products library, std::uint32_t lowering, const NodeTimes& times) {
   const std::vector<const char*> passes = pass_names(node.rewrites, lowering);
-  json.begin_object();
   json.field("name", node.name);
   json.field("op", node.op_type);
   json.field("device", p.device->name());
@@ -96,6 +143,8 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
     json.null();
   }
   json.field("refused", p.refused);
+  write_time(json, "predicted_ns", times.predicted_ns);
+  write_time(json, "measured_ns", times.measured_ns);
   const struct {
     const char *name, *reason_name, *value;
     const std::string& reason;
@@ -114,13 +163,18 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   json.begin_array();
   for (const char* name : passes) json.value(name);
   json.end_array();
-  json.end_object();
   text += "  " + node.name + "  " + node.op_type;
   if (!node.fused.empty()) text += " (+" + std::to_string(node.fused.size()) + " fused)";
   text += "  " + p.device->name() + "  " + kernel + "  " + p.reason + "\n";
   if (!passes.empty()) {
     text += "      by";
     for (const char* name : passes) text += std::string(" ") + name;
+    text += "\n";
+  }
+  if (times.predicted_ns > 0 || times.measured_ns > 0) {
+    text += "      ";
+    if (times.predicted_ns > 0) text += "predicted " + microseconds(times.predicted_ns);
+    if (times.measured_ns > 0) text += (times.predicted_ns > 0 ? ", measured " : "measured ") + microseconds(times.measured_ns);
     text += "\n";
   }
   if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
@@ -178,16 +232,63 @@ struct Session::Latest {
   std::vector<const Kernel*> kernels;  // per node: the one that ran it, or null
   std::vector<std::uint32_t> passes;   // per node: those that its step went through
   std::vector<NodePlacement> placed;   // per node
+  std::vector<NodeTimes> times;        // per node
+  std::vector<PlanCost> costs;         // as the chain
 };
+
+// The plan for the dims that a search would assume; null where there is none.
+std::shared_ptr<Plan> Session::plan_for_assumed_inputs() const {
+  try {
+    Signature s;
+    s.inputs = assumed_inputs(*runtime(), graph(), {});
+    s.input_slots.resize(s.inputs.size());
+    s.output_slots.resize(graph().outputs.size());
+    s.values.resize(s.inputs.size());
+    for (std::size_t i = 0; i < s.inputs.size(); ++i) {
+      if (is_key(compiled_, i, s.inputs[i])) s.values[i].assign(s.inputs[i].size_bytes(), 0);
+    }
+    return make_plan(compiled_, std::move(s));
+  } catch (const Error&) {
+    return nullptr;  // other dims may do
+  }
+}
 
 Session::Latest Session::latest() const {
   const CompiledGraph& c = compiled_;
-  Latest l{{}, std::vector<const Kernel*>(c.nodes.size(), nullptr), std::vector<std::uint32_t>(c.nodes.size()), c.placement.nodes};
+  Latest l{{},
+           std::vector<const Kernel*>(c.nodes.size(), nullptr),
+           std::vector<std::uint32_t>(c.nodes.size()),
+           c.placement.nodes,
+           std::vector<NodeTimes>(c.nodes.size()),
+           {}};
+  std::shared_ptr<Trace> trace;
   {
     const std::lock_guard<Mutex> lock(mutex_);
+    trace = trace_;
     for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) {
       l.chain.push_back(p->plan);
     }
+  }
+  std::vector<std::shared_ptr<Plan>> shown = l.chain;
+  if (shown.empty()) {
+    if (std::shared_ptr<Plan> plan = plan_for_assumed_inputs()) shown.push_back(std::move(plan));
+  }
+  for (const auto& plan : shown) {
+    const PlanCost cost = cost_of(c, *plan, runtime()->costs());
+    for (std::size_t i = 0; i < plan->steps.size(); ++i) {
+      if (plan->steps[i].kind == PlanStep::Kind::kKernel && cost.is_known)
+        l.times[static_cast<std::size_t>(plan->steps[i].node)].predicted_ns = cost.steps[i].ns;
+    }
+    l.costs.push_back(cost);
+  }
+  if (trace != nullptr) {
+    std::vector<int> runs(c.nodes.size());
+    for (const TraceEvent* e : trace->events()) {
+      if ((e->kind != TraceKind::kKernel && e->kind != TraceKind::kHost) || e->node < 0) continue;
+      l.times[static_cast<std::size_t>(e->node)].measured_ns += static_cast<double>(e->busy_ns());
+      ++runs[static_cast<std::size_t>(e->node)];
+    }
+    for (std::size_t i = 0; i < runs.size(); ++i) l.times[i].measured_ns /= std::max(runs[i], 1);
   }
   for (const auto& plan : l.chain) {
     for (const ElidedNode& e : plan->elided) {
@@ -209,22 +310,48 @@ Session::Latest Session::latest() const {
   return l;
 }
 
-// Those of a body stand behind the node that runs it.
-void Session::write_nodes(JsonWriter& json, std::string& text) const {
+// The devices that share the rows of batches.
+void Session::write_split(JsonWriter& json, std::string& text) const {
+  json.key("split");
+  json.begin_array();
+  if (split_ != nullptr) text += "split of batches by rows:\n";
+  for (const RowSplit::Share& s : split_ != nullptr ? split_->shares() : std::vector<RowSplit::Share>()) {
+    json.begin_object();
+    json.field("device", s.device);
+    json.field("rows", s.rows);
+    write_time(json, "row_ns", s.row_ns);
+    json.end_object();
+    text += "  " + s.device + ": " + std::to_string(s.rows) + " rows of the latest run" +
+            (s.row_ns > 0 ? ", " + microseconds(s.row_ns) + " a row" : "") + "\n";
+  }
+  json.end_array();
+}
+
+std::vector<std::shared_ptr<const Plan>> Session::latest_plans() const {
+  const std::vector<std::shared_ptr<Plan>> chain = latest().chain;
+  return {chain.begin(), chain.end()};
+}
+
+// Those of a body stand behind the node that runs it, one level deeper.
+void Session::write_nodes(JsonWriter& json, std::string& text, std::int64_t level) const {
   const Latest l = latest();
   for (std::size_t i = 0; i < compiled_.nodes.size(); ++i) {
     const NodePlacement& p = l.placed[i];
     const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
     const bool runs = (p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment) && kernel != nullptr;
+    json.begin_object();
     write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32,
-               runs ? kernel->library : Products::kOwn, l.passes[i]);
-    if (body(i) != nullptr) body(i)->write_nodes(json, text);
+               runs ? kernel->library : Products::kOwn, l.passes[i], l.times[i]);
+    json.field("level", level);
+    write_values(json, graph(), graph().nodes[i]);
+    json.end_object();
+    if (body(i) != nullptr) body(i)->write_nodes(json, text, level + 1);
   }
 }
 
 std::string Session::explain(evn_format format) const {
   const CompiledGraph& c = compiled_;
-  const auto [chain, planned, passes, placed] = latest();
+  const auto [chain, planned, passes, placed, times, costs] = latest();
   if (format == EVN_FORMAT_DOT || format == EVN_FORMAT_SVG) {
     std::vector<const char*> kernels;
     for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(placed[i], planned[i]));
@@ -232,19 +359,33 @@ std::string Session::explain(evn_format format) const {
     return format == EVN_FORMAT_DOT ? drawing_to_dot(drawing) : drawing_to_svg(drawing);
   }
   std::vector<CopyRow> copies = chain.empty() ? expected_copies(c) : std::vector<CopyRow>();
-  for (const auto& plan : chain) add_planned_copies(c, *plan, copies);
+  for (std::size_t i = 0; i < chain.size(); ++i) add_planned_copies(c, *chain[i], costs[i], copies);
   JsonWriter json;
   std::string text = "model " + (c.model->file_name.empty() ? std::string("(from a buffer)") : c.model->file_name) + "\n" +
-                     nodes_by_device(c, placed) + "nodes:\n";
+                     nodes_by_device(c, placed);
   json.begin_object();
   json.field("model", c.model->file_name);
+  json.key("auto");
+  if (c.assigned != nullptr) {
+    json.value(c.assigned->summary);
+    text += "auto: " + c.assigned->summary + "\n";
+  } else {
+    json.null();
+  }
+  double predicted_ns = 0;
+  for (const PlanCost& cost : costs) predicted_ns += cost.is_known ? cost.total_ns : 0;
+  write_time(json, "predicted_ns", predicted_ns);
+  if (predicted_ns > 0) text += "predicted: " + microseconds(predicted_ns) + "\n";
+  text += "nodes:\n";
   json.key("metadata");
   json.begin_object();
   for (const MetadataEntry& entry : c.model->model.metadata) json.field(entry.key, entry.value);
   json.end_object();
+  write_names(json, "inputs", c.graph(), c.graph().inputs);
+  write_names(json, "outputs", c.graph(), c.graph().outputs);
   json.key("nodes");
   json.begin_array();
-  write_nodes(json, text);
+  write_nodes(json, text, 0);
   json.end_array();
 
   json.key("copies");
@@ -256,11 +397,14 @@ std::string Session::explain(evn_format format) const {
     json.field("from", row.from);
     json.field("to", row.to);
     json.field("bytes", row.bytes);
+    write_time(json, "predicted_ns", row.predicted_ns);
     json.end_object();
     text += "  " + row.value + "  " + row.from + " -> " + row.to + "  " +
-            (row.bytes > 0 ? std::to_string(row.bytes) + " bytes" : "size known when it runs") + "\n";
+            (row.bytes > 0 ? std::to_string(row.bytes) + " bytes" : "size known when it runs") +
+            (row.predicted_ns > 0 ? ", predicted " + microseconds(row.predicted_ns) : "") + "\n";
   }
   json.end_array();
+  write_split(json, text);
   write_memory(json, text, c, chain);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;

@@ -4,8 +4,8 @@
 
 namespace evn {
 
-void Session::start_trace(std::uint32_t event_capacity) {
-  auto trace = std::make_shared<Trace>(compiled_, event_capacity);
+void Session::start_trace(std::uint32_t event_capacity, bool serial) {
+  auto trace = std::make_shared<Trace>(compiled_, event_capacity, serial);
   const std::lock_guard<Mutex> lock(mutex_);
   if (tracing_.load()) fail(EVN_ERROR_WRONG_STATE, "the session is being traced already");
   trace_.swap(trace);

@@ -82,7 +82,8 @@ std::uint64_t bytes_of(const OpDesc& desc) {
 
 // ------------------------------------------------------------------------------------------------------------- trace --
 
-Trace::Trace(const CompiledGraph& graph, std::uint32_t capacity) : graph_(graph), capacity_(capacity), origin_ns_(os::now_ns()) {
+Trace::Trace(const CompiledGraph& graph, std::uint32_t capacity, bool serial)
+    : graph_(graph), capacity_(capacity), serial_(serial), origin_ns_(os::now_ns()) {
   static_assert(alignof(TraceEvent) <= 64 && std::is_trivially_destructible_v<TraceEvent>);
   const std::size_t bytes = checked_mul(std::size_t{capacity}, sizeof(TraceEvent));
   memory_ = graph.devices[0]->allocate(bytes, MemoryClass::kScratch);

@@ -40,12 +40,16 @@ struct TraceEvent {
   StepTrace device;               // times by the device's own clock
   TraceEvent* next = nullptr;     // while the run goes on: steps whose device times are still to come
   char shapes[128] = {};          // "float32[1,3] float32[3] -> float32[1,3]", cut to fit
+
+  // How long the device worked on a step.
+  std::uint64_t busy_ns() const { return device.end != 0 ? device.end - device.start : end_ns - start_ns; }
 };
 
 class Trace {
  public:
   // Takes the memory for `capacity` events from the CPU's pool, and lets the devices prepare.
-  Trace(const CompiledGraph& graph, std::uint32_t capacity);
+  // `serial`: each step is waited for before the next is begun, so that its time is all that it takes.
+  Trace(const CompiledGraph& graph, std::uint32_t capacity, bool serial = false);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
@@ -58,6 +62,7 @@ class Trace {
 
   const CompiledGraph& graph() const { return graph_; }
   std::uint64_t origin_ns() const { return origin_ns_; }
+  bool is_serial() const { return serial_; }
   std::uint64_t dropped() const;
   std::vector<const TraceEvent*> events() const;  // those that are ready, in the order in which they began
 
@@ -66,6 +71,7 @@ class Trace {
   PooledMemory memory_;
   TraceEvent* events_ = nullptr;
   std::uint32_t capacity_;
+  bool serial_;
   std::atomic<std::uint64_t> used_{0};  // may pass capacity_
   std::uint64_t origin_ns_;
 };
@@ -74,6 +80,7 @@ class Trace {
 class RunTrace {
  public:
   explicit RunTrace(std::shared_ptr<Trace> trace);
+  bool is_serial() const { return trace_->is_serial(); }
   ~RunTrace();
   RunTrace(const RunTrace&) = delete;
   RunTrace& operator=(const RunTrace&) = delete;

@@ -48,9 +48,6 @@ class Clocks {
   std::map<std::uint8_t, Bounds> bounds_;
 };
 
-// How long the device worked on a step.
-std::uint64_t duration_of(const TraceEvent& e) { return e.device.end != 0 ? e.device.end - e.device.start : e.end_ns - e.start_ns; }
-
 std::string name_of(const CompiledGraph& c, const TraceEvent& e) {
   switch (e.kind) {
     case TraceKind::kRun: return "run";
@@ -177,7 +174,7 @@ class JsonTrace {
       close();
     }
     const std::uint64_t start = measured ? clocks_.host_time(e.slot, e.device.start) : e.start_ns;
-    open_span(name, category, queued ? kFirstDevice + e.slot : kHost, queued ? 1 : callers_.at(e.caller), start, duration_of(e));
+    open_span(name, category, queued ? kFirstDevice + e.slot : kHost, queued ? 1 : callers_.at(e.caller), start, e.busy_ns());
     if (e.kind == TraceKind::kKernel) {
       json_.field("op", c_.graph().nodes[e.node].op_type);
       json_.field("kernel", e.kernel->name);
@@ -230,7 +227,7 @@ std::vector<Row> rows_of(const CompiledGraph& c, const std::vector<const TraceEv
     row.op = copy ? "" : e->node >= 0 ? c.graph().nodes[e->node].op_type : "";
     row.device = copy ? way : row.is_step ? c.devices[e->slot]->name() : "";
     row.kernel = e->kernel != nullptr ? e->kernel->name : "";
-    row.times.push_back(duration_of(*e));
+    row.times.push_back(e->busy_ns());
     row.total += row.times.back();
     row.flops += e->flops;
     row.bytes += static_cast<double>(e->bytes);

@@ -211,6 +211,13 @@ void RunNote::end(const ScheduledRun& run) noexcept {
   times_->waited_ns = run.waited_ns() - times_->waited_ns;
 }
 
+void RunNote::begin_split() noexcept {
+  if (statistics_ == nullptr) return;
+  times_->begin_ns = os::now_ns();
+  waited_ns_ = submitted_ns_ != 0 && times_->begin_ns > submitted_ns_ ? times_->begin_ns - submitted_ns_ : 0;
+  statistics_->now_.fetch_add(times_->requests * (RunStatistics::kOneRunning - 1), std::memory_order_relaxed);
+}
+
 RunNote::~RunNote() {
   if (statistics_ == nullptr) return;
   const bool computed = times_->begin_ns != 0;

@@ -146,6 +146,9 @@ class RunNote {
 
   void begin(const ScheduledRun& run) noexcept;
   void end(const ScheduledRun& run) noexcept;
+  // Of a run whose parts are runs of other sessions, which wait for cores themselves.
+  void begin_split() noexcept;
+  void end_split() noexcept { own_.end_ns = times_->end_ns = os::now_ns(); }
   // Runs it, and notes how that ends.
   template <typename F>
   void follow(F&& run) {

@@ -93,6 +93,9 @@ void Execution::run_steps() {
       } else {
         run_kernel(step, trace);
       }
+      if (trace_ != nullptr && trace_->is_serial()) {
+        for (const Event& event : {latest_[step.slot].copy, latest_[step.slot].kernel}) graph_.devices[step.slot]->wait(event);
+      }
       if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
       if (run_ != nullptr) {
         if (run_->must_pause()) run_->pause();

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "runtime/run/overlap.h"
+#include "runtime/split/row_split.h"
 
 namespace evn {
 namespace {
@@ -296,6 +297,7 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
   note.follow([&] {
     if (request.state != nullptr) return run_with_state(inputs, outputs, request, note);
     const std::uint64_t begin = batcher_ != nullptr ? os::now_ns() : 0;
+    if (split_ != nullptr && split_->run(inputs, outputs, request, note)) return;
     run_noted(inputs, outputs, request, note, nullptr);
     if (batcher_ != nullptr) note_duration(os::now_ns() - begin);
   });

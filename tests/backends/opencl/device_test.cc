@@ -1,4 +1,5 @@
 // Opening, listing, memory and copies of OpenCL devices.
+#include <cstring>
 #include <thread>
 
 #include "tests/backends/opencl/opencl_test.h"
@@ -75,12 +76,75 @@ TEST(OpenClDevice, ListTellsWhatEachDeviceIs) {
     EXPECT_TRUE(list[i].kind == "cpu" || list[i].kind == "gpu" || list[i].kind == "accelerator") << list[i].kind;
     EXPECT_GT(list[i].compute_units, 0u);
     EXPECT_GT(list[i].memory_bytes, 0u);
+    const DeviceProfile& profile = list[i].profile;
+    EXPECT_EQ(profile.device_class, list[i].kind == "gpu"   ? EVN_DEVICE_CLASS_GPU
+                                    : list[i].kind == "cpu" ? EVN_DEVICE_CLASS_CPU
+                                                            : EVN_DEVICE_CLASS_ACCELERATOR);
+    EXPECT_GT(profile.largest_allocation, 0u);
+    EXPECT_LE(profile.largest_allocation, list[i].memory_bytes);
+    EXPECT_FALSE(profile.identity.empty());
+    for (std::size_t k = 0; k < i; ++k)
+      EXPECT_TRUE(list[k].platform != list[i].platform || list[k].profile.identity != profile.identity);
   }
   const std::shared_ptr<OpenClDevice> device = open_opencl();
+  EXPECT_EQ(device->traits().profile.identity, list[0].profile.identity);
+  EXPECT_EQ(device->traits().profile.features, list[0].profile.features);
   EXPECT_EQ(device->traits().description, list[0].description);
   EXPECT_EQ(device->traits().kind, EVN_DEVICE_OPENCL);
   EXPECT_EQ(device->traits().alignment, 128u);
   EXPECT_FALSE(device->traits().host_addressable);
+}
+
+// What a driver says that has some extensions and no others.
+struct SayingDriver {
+  explicit SayingDriver(const char* with) : system(opencl()) {
+    extensions = with;
+    OpenClApi api = system;
+    get_info = system.get_device_info;
+    api.get_device_info = [](cl_device_id id, cl_device_info what, std::size_t capacity, void* to, std::size_t* size) -> cl_int {
+      constexpr cl_uint kPci[] = {0, 0x1f, 2, 3};
+      constexpr cl_bool kYes = CL_TRUE;
+      constexpr cl_uint kNone = 0;
+      const auto give = [&](const void* from, std::size_t bytes) {
+        if (size != nullptr) *size = bytes;
+        if (to == nullptr) return CL_SUCCESS;
+        if (capacity < bytes) return CL_INVALID_VALUE;
+        std::memcpy(to, from, bytes);
+        return CL_SUCCESS;
+      };
+      if (what == CL_DEVICE_EXTENSIONS) return give(extensions.c_str(), extensions.size() + 1);
+      if (what == 0x410f) return give(kPci, sizeof kPci);
+      if (what == 0x106a) return give("0123456789abcde", 16);
+      if (what == 0x105c) return give(&kNone, sizeof kNone);
+      if (what == CL_DEVICE_HOST_UNIFIED_MEMORY) return give(&kYes, sizeof kYes);
+      return get_info(id, what, capacity, to, size);
+    };
+    Access<OpenClLibrary>::set(api);
+  }
+  ~SayingDriver() { Access<OpenClLibrary>::set(system); }
+
+  const OpenClApi system;
+  static inline std::string extensions;
+  static inline decltype(OpenClApi::get_device_info) get_info;
+};
+
+TEST(OpenClDevice, ProfileIsWhatTheDriverSays) {
+  EVN_NEEDS_OPENCL();
+  const auto profile = [](const char* extensions) {
+    const SayingDriver driver(extensions);
+    std::string why;
+    return opencl_profile(find_opencl_devices(&why).at(0));
+  };
+  DeviceProfile p = profile("cl_khr_fp16 cl_khr_pci_bus_info cl_khr_device_uuid");
+  EXPECT_EQ(p.identity, "pci 0000:1f:02.3");
+  EXPECT_EQ(p.features, static_cast<std::uint32_t>(EVN_DEVICE_FP16 | EVN_DEVICE_UNIFIED_MEMORY));
+  p = profile("cl_khr_device_uuid cl_khr_integer_dot_product cl_intel_subgroups");
+  EXPECT_EQ(p.identity, "uuid 30313233-3435-3637-3839-616263646500");
+  EXPECT_EQ(p.features, static_cast<std::uint32_t>(EVN_DEVICE_INT8_DOT | EVN_DEVICE_UNIFIED_MEMORY | EVN_DEVICE_SUBGROUPS));
+  std::string why;
+  const OpenClFound found = find_opencl_devices(&why).at(0);
+  EXPECT_EQ(profile("").identity, found.platform_name + ", " + found.name);
+  EXPECT_EQ(profile("").features, static_cast<std::uint32_t>(EVN_DEVICE_UNIFIED_MEMORY));
 }
 
 TEST(OpenClDevice, IndexCountsAmongWhatTheGlobsLeave) {

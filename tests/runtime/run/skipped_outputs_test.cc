@@ -284,7 +284,7 @@ TEST_F(SkippedOutputs, OfSegments) {
   w.add_node("Relu", {"x"}, {"a"}, {}, "s0").add_node("Neg", {"a"}, {"b"}, {}, "s1").add_node("Abs", {"b"}, {"c"}, {}, "s2");
   w.add_node("Exp", {"c"}, {"d"}, {}, "e");
   Config config = two_mocks();
-  config.default_device = "m";
+  config.default_devices = {"m"};
   for (const Pass& p : passes()) config.disabled_passes.push_back(p.name);
   expect_subsets(w, {{random_tensor({2, 3}, 1)}, {random_tensor({4, 3}, 2)}}, config);
 }

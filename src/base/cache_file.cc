@@ -1,4 +1,4 @@
-#include "backends/opencl/cache_file.h"
+#include "base/cache_file.h"
 
 #include <cstring>
 

@@ -1,0 +1,177 @@
+#include "runtime/cost/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/cancel.h"
+#include "base/error.h"
+#include "runtime/cost/plan_cost.h"
+#include "runtime/cost/step_features.h"
+#include "runtime/report/trace.h"
+
+namespace evn {
+namespace {
+
+constexpr int kMostRuns = 5;
+constexpr std::uint64_t kEnoughNs = 400'000'000;  // after which no further run is begun
+constexpr std::size_t kCopySizes[] = {4096, 4u << 20};
+constexpr int kCopies = 7;
+
+// The least time of a copy with the wait for its end.
+double time_copy(Device& device, const Location& from, const Location& to) {
+  double least = HUGE_VAL;
+  for (int i = 0; i < kCopies; ++i) {
+    cancellation_point(kWorkPerLook);
+    const std::uint64_t begin = os::now_ns();
+    device.wait(device.copy(from, to, {}));
+    least = std::min(least, static_cast<double>(os::now_ns() - begin));
+  }
+  return least;
+}
+
+CopyCost fit(const double (&ns)[2]) {
+  const double slope = std::max(0.0, (ns[1] - ns[0]) / static_cast<double>(kCopySizes[1] - kCopySizes[0]));
+  return {std::max(0.0, ns[0] - slope * static_cast<double>(kCopySizes[0])), slope};
+}
+
+bool is_traced(const PlanStep& step) { return step.kind <= PlanStep::Kind::kRelayout; }
+
+// The steps of all parts of a run.
+std::vector<const PlanStep*> traced_steps(const std::vector<std::shared_ptr<const Plan>>& chain) {
+  std::vector<const PlanStep*> steps;
+  for (const auto& plan : chain) {
+    for (const PlanStep& step : plan->steps) {
+      if (is_traced(step)) steps.push_back(&step);
+    }
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::vector<TensorDesc> assumed_inputs(const Runtime& runtime, const Graph& graph, std::span<const WarmRun::Input> given) {
+  std::vector<TensorDesc> descs;
+  for (const ValueId id : graph.inputs) {
+    const Value& value = graph.values[id];
+    if (value.wraps) fail(EVN_ERROR_UNSUPPORTED, "input \"%s\" is no tensor, so that no zeros can be given", value.name.c_str());
+    const auto named = std::find_if(given.begin(), given.end(), [&](const WarmRun::Input& i) { return i.name == value.name; });
+    std::vector<std::int64_t> dims;
+    if (named != given.end()) {
+      dims = named->dims;
+    } else if (value.has_shape) {
+      for (int axis = 0; axis < value.shape.rank(); ++axis)
+        dims.push_back(value.shape[axis] >= 0 ? value.shape[axis] : axis == 0 ? 1 : kAssumedDim);
+    } else {
+      fail(EVN_ERROR_UNSUPPORTED, "the rank of input \"%s\" is not known before a run", value.name.c_str());
+    }
+    if (dims.size() > EVN_MAX_RANK) fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" has %zu dims", value.name.c_str(), dims.size());
+    descs.push_back(checked_desc(runtime.config().limits, static_cast<evn_dtype>(value.dtype), dims.data(),
+                                 static_cast<std::uint32_t>(dims.size())));
+  }
+  return descs;
+}
+
+std::vector<RunValue> zeros_of(const std::shared_ptr<Runtime>& runtime, std::span<const TensorDesc> descs) {
+  std::vector<RunValue> values;
+  for (const TensorDesc& desc : descs) values.push_back({std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false), nullptr});
+  return values;
+}
+
+void measure_copies(Device& device, CostTables& tables) {
+  if (device.traits().host_addressable || tables.with(device, [](const CostTable& t) { return t.has_copies; })) return;
+  const std::size_t most = kCopySizes[1];
+  const PooledMemory there = device.allocate(most, MemoryClass::kScratch);
+  std::vector<char> here(most);
+  double up[2], down[2];
+  for (int i = 0; i < 2; ++i) {
+    const Location host{nullptr, {here.data(), 0, kCopySizes[i]}};
+    const Location far{&device, {there.memory(), 0, kCopySizes[i]}};
+    up[i] = time_copy(device, host, far);
+    down[i] = time_copy(device, far, host);
+  }
+  tables.with(device, [&](CostTable& t) {
+    t.upload = fit(up);
+    t.download = fit(down);
+    t.has_copies = true;
+  });
+}
+
+double least_run(Session& session, std::span<const RunValue> inputs, int runs) {
+  double least = HUGE_VAL;
+  int done = 0;
+  const std::uint64_t start = os::now_ns();
+  do {
+    cancellation_point(kWorkPerLook);
+    std::vector<RunValue> outputs(session.graph().outputs.size());
+    const std::uint64_t begin = os::now_ns();
+    session.run(inputs, outputs, {});
+    least = std::min(least, static_cast<double>(os::now_ns() - begin));
+  } while (++done < runs && os::now_ns() - start < kEnoughNs);
+  return least;
+}
+
+double measure_steps(Session& session, std::span<const RunValue> inputs, CostTables& tables, bool sets_submission) {
+  const CompiledGraph& graph = session.compiled();
+  least_run(session, inputs, 1);  // makes the plan; caches are cold
+  const double run_ns = least_run(session, inputs, kMostRuns);
+  const std::vector<std::shared_ptr<const Plan>> chain = session.latest_plans();
+  const std::vector<const PlanStep*> steps = traced_steps(chain);
+  const int runs = std::max(1, std::min(kMostRuns, static_cast<int>(static_cast<double>(kEnoughNs) / std::max(run_ns, 1.0))));
+  const std::size_t threads = std::min<std::size_t>(graph.devices[0]->traits().compute_units, StepTrace::kThreads);
+  const std::size_t per_run =
+      (steps.size() + graph.graph().nodes.size()) * (1 + threads) + 8 * (chain.size() + graph.devices.size());
+  session.start_trace(static_cast<std::uint32_t>(std::min<std::size_t>(per_run * static_cast<std::size_t>(runs), 1u << 20)), true);
+  try {
+    for (int i = 0; i < runs; ++i) least_run(session, inputs, 1);
+  } catch (...) {
+    session.stop_trace();
+    throw;
+  }
+  session.stop_trace();
+
+  std::vector<std::vector<double>> times(steps.size());
+  std::size_t at = 0;
+  const std::shared_ptr<const Trace> trace = session.recorded_trace();
+  for (const TraceEvent* e : trace->events()) {
+    if (e->kind != TraceKind::kKernel && e->kind != TraceKind::kCopy) continue;
+    const std::size_t i = at++ % steps.size();
+    if (e->kernel == steps[i]->kernel && e->node == steps[i]->node) times[i].push_back(static_cast<double>(e->busy_ns()));
+  }
+  struct Sum {
+    StepFeatures features;
+    const Device* device;
+    double ns = 0;
+    int count = 0;
+  };
+  std::map<std::pair<const Device*, std::uint64_t>, Sum> by_key;
+  double all_ns = 0;
+  std::size_t queued_kernels = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (times[i].empty()) continue;
+    const double ns = *std::min_element(times[i].begin(), times[i].end());
+    all_ns += ns;
+    if (steps[i]->kernel == nullptr) continue;
+    const Device* const device = graph.devices[steps[i]->slot];
+    queued_kernels += device->traits().host_addressable ? 0u : 1u;
+    const StepFeatures features = features_of(graph, *steps[i]);
+    Sum& sum = by_key.try_emplace({device, features.key}, Sum{features, device}).first->second;
+    sum.ns += ns;
+    ++sum.count;
+  }
+  // Steps that are waited for one by one take longer than in a queue that is never empty.
+  const double scale = all_ns > run_ns ? run_ns / all_ns : 1;
+  all_ns *= scale;
+  for (const auto& [key, sum] : by_key) {
+    tables.with(*sum.device, [&, s = sum](CostTable& t) { t.add(s.features, scale * s.ns / s.count); });
+  }
+  // What is not in the steps is between those of a device with a queue.
+  const double gap = std::max(0.0, run_ns - all_ns) / static_cast<double>(std::max<std::size_t>(queued_kernels, 1));
+  for (const Device* device : graph.devices) {
+    if (!device->traits().host_addressable && sets_submission) tables.with(*device, [&](CostTable& t) { t.submission_ns = gap; });
+  }
+  return run_ns;
+}
+
+}  // namespace evn

@@ -1,0 +1,329 @@
+#include "runtime/split/row_split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/os/os.h"
+#include "runtime/run/overlap.h"
+
+namespace evn {
+namespace {
+
+constexpr std::size_t kMostProofs = 32;
+constexpr std::size_t kMostRowsKnown = 64;
+constexpr double kNewShare = 0.25;         // of the latest run in what a row takes
+constexpr std::uint64_t kRunsToLook = 64;  // after which a device without rows is given one, to see whether it still is so slow
+
+// Contiguous bytes of rows on an axis, for each element of the axes before it.
+struct RowBytes {
+  std::size_t before, row;
+};
+RowBytes row_bytes(const TensorDesc& whole, int axis) {
+  const auto before = static_cast<std::size_t>(whole.shape.elements(0, axis));
+  const auto rows = static_cast<std::size_t>(whole.shape[axis]);
+  return {before, before * rows == 0 ? 0 : whole.size_bytes() / before / rows};
+}
+
+void copy_rows(const Tensor& whole, Tensor& part, int axis, std::int64_t first, bool to_part) {
+  const RowBytes b = row_bytes(whole.desc(), axis);
+  auto* const all = static_cast<unsigned char*>(whole.buffer().address());
+  auto* at = static_cast<unsigned char*>(part.buffer().address());
+  const auto rows = static_cast<std::size_t>(whole.desc().shape[axis]);
+  const std::size_t bytes = part.size_bytes() / std::max<std::size_t>(b.before, 1);
+  for (std::size_t p = 0; p < b.before; ++p, at += bytes) {
+    unsigned char* const there = all + (p * rows + static_cast<std::size_t>(first)) * b.row;
+    to_part ? move_in_pieces(at, there, bytes) : move_in_pieces(there, at, bytes);
+  }
+}
+
+bool lies_in_rows(const TensorDesc& desc, int axis) { return desc.shape.elements(0, axis) == 1; }
+
+}  // namespace
+
+std::vector<std::int64_t> share_rows(std::int64_t rows, std::span<const double> row_ns) {
+  std::vector<std::int64_t> shares(row_ns.size(), 0);
+  double speeds = 0;
+  for (const double ns : row_ns) speeds += 1 / ns;
+  std::int64_t left = rows;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    shares[i] = static_cast<std::int64_t>(std::floor(static_cast<double>(rows) / row_ns[i] / speeds));
+    left -= shares[i];
+  }
+  for (; left > 0; --left) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < shares.size(); ++i) {
+      if (static_cast<double>(shares[i] + 1) * row_ns[i] < static_cast<double>(shares[best] + 1) * row_ns[best]) best = i;
+    }
+    ++shares[best];
+  }
+  return shares;
+}
+
+// What one device does of a run.
+struct RowSplit::Part {
+  Session* session = nullptr;
+  std::size_t device = 0;
+  std::int64_t first = 0, rows = 0;
+  std::vector<RunValue> inputs, outputs;
+  RunRequest request;
+  std::uint64_t ns = 0;
+  bool failed = false;
+  Error error;
+
+  void run() noexcept {
+    try {
+      const std::uint64_t begin = os::now_ns();
+      session->run(inputs, outputs, request);
+      ns = os::now_ns() - begin;
+    } catch (const Error& e) {
+      failed = true;
+      error = e;
+    } catch (const std::bad_alloc&) {
+      failed = true;
+      error = make_error(EVN_ERROR_OUT_OF_MEMORY, "no memory for a part of the batch");
+    } catch (...) {
+      failed = true;
+      error = make_error(EVN_ERROR_INTERNAL, "an unexpected exception was caught");
+    }
+  }
+};
+
+RowSplit::RowSplit(const CompiledGraph& graph, const SessionRequest& request)
+    : graph_(graph), axes_([&] {
+        const Config& config = graph.model->runtime->config();
+        try {
+          std::vector<int> axes = row_axes(graph.graph());
+          prove_rows_beforehand(graph, axes, true);
+          return axes;
+        } catch (const Error& e) {
+          throw make_error(EVN_ERROR_UNSUPPORTED, "%s:%d: placement.split: the rows of a batch cannot be split: %s",
+                           config.source.c_str(), config.split_line, e.message)
+              .with_node(e.node);
+        }
+      }()) {
+  const Runtime& runtime = *graph.model->runtime;
+  for (const std::string& name : runtime.config().split_devices) {
+    std::string why;
+    if (name != "cpu" && runtime.configured_device(name, &why) == nullptr) {
+      LogEvent(runtime.log(), EVN_LOG_WARNING, "device.absent")
+          .device(name.c_str())
+          .field("reason", why.c_str())
+          .write("runs are split without device %s, which is not there: %s", name.c_str(), why.c_str());
+      continue;
+    }
+    SessionRequest part = request;
+    part.device = name == "cpu" ? name : name + ",cpu";
+    part.assigned = nullptr;
+    part.batching = {};
+    part.listed = false;
+    part.is_part = true;
+    devices_.push_back({name, std::make_unique<Session>(graph.model, part), 0, 0, {}});
+  }
+}
+
+// 0: it is not split.
+std::int64_t RowSplit::rows_of(std::span<const RunValue> inputs, std::span<const RunValue> outputs,
+                               const RunRequest& request) const {
+  const Graph& g = graph_.graph();
+  if (request.state != nullptr || request.outputs_on_device || request.overwrite_inputs || inputs.size() != axes_.size()) return 0;
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].tensor == nullptr || !inputs[i].tensor->on_host()) return 0;
+    const TensorDesc& d = inputs[i].tensor->desc();
+    const Value& want = g.values[g.inputs[i]];
+    if (d.dtype != want.dtype || d.shape.rank() != want.shape.rank() || is_sub_byte(d.dtype) || d.dtype == DType::kString) return 0;
+    if (axes_[i] == kNoRows) continue;
+    const std::int64_t here = d.shape[axes_[i]];
+    if (rows != 0 && here != rows) return 0;
+    rows = here;
+  }
+  for (const RunValue& given : outputs) {
+    if (given.runtime_value != nullptr) return 0;
+    if (given.tensor != nullptr && (!given.tensor->on_host() || given.tensor->read_only())) return 0;
+    for (const RunValue& in : inputs) {
+      if (given.tensor != nullptr && overlap_of(*in.tensor, *given.tensor) != Overlap::kNone) return 0;  // a run refuses it
+    }
+  }
+  return rows < 2 ? 0 : rows;
+}
+
+std::shared_ptr<const RowOutputs> RowSplit::proof_for(std::span<const RunValue> inputs, std::int64_t rows) {
+  Proof proof;
+  proof.rows = rows;
+  proof.inputs.on_any_device = true;
+  proof.inputs.values.resize(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& t = *inputs[i].tensor;
+    proof.inputs.one.push_back(t.desc());
+    if (axes_[i] != kNoRows) proof.inputs.one.back().shape[axes_[i]] = 1;
+    if (axes_[i] != kNoRows || !is_key(graph_, i, t.desc())) continue;
+    const auto* bytes = static_cast<const unsigned char*>(t.buffer().address());
+    proof.inputs.values[i].assign(bytes, bytes + t.size_bytes());
+  }
+  {
+    const std::lock_guard<Mutex> lock(mutex_);
+    for (auto it = proofs_.begin(); it != proofs_.end(); ++it) {
+      if (it->rows != rows || it->inputs.one != proof.inputs.one || it->inputs.values != proof.inputs.values) continue;
+      std::rotate(proofs_.begin(), it, it + 1);
+      return proofs_.front().outputs;
+    }
+  }
+  try {
+    proof.outputs = std::make_shared<RowOutputs>(prove_rows(graph_, axes_, proof.inputs, rows));
+    const auto whole_bytes = [](const TensorDesc& d) { return d.dtype != DType::kString && !is_sub_byte(d.dtype) && !d.wraps; };
+    if (!std::all_of(proof.outputs->one.begin(), proof.outputs->one.end(), whole_bytes)) proof.outputs = nullptr;
+  } catch (const Error& e) {
+    if (e.status == EVN_ERROR_OUT_OF_MEMORY) throw;
+    LogEvent(graph_.model->runtime->log(), EVN_LOG_INFO, "split.refused")
+        .field("file", graph_.model->file_name.c_str())
+        .field("node", e.node)
+        .write("runs of these shapes are not split over devices: %s", e.message);
+  }
+  const std::lock_guard<Mutex> lock(mutex_);
+  proofs_.insert(proofs_.begin(), proof);
+  if (proofs_.size() > kMostProofs) proofs_.pop_back();
+  return proof.outputs;
+}
+
+// Devices that have not been measured are taken for as fast as the others.
+std::vector<std::int64_t> RowSplit::next_shares(std::int64_t rows) {
+  const std::lock_guard<Mutex> lock(mutex_);
+  double sum = 0, measured = 0;
+  for (const DeviceSession& d : devices_) {
+    sum += d.row_ns;
+    measured += d.row_ns > 0 ? 1 : 0;
+  }
+  std::vector<double> row_ns;
+  for (const DeviceSession& d : devices_) row_ns.push_back(d.row_ns > 0 ? d.row_ns : measured > 0 ? sum / measured : 1);
+  std::vector<std::int64_t> shares = share_rows(rows, row_ns);
+  if (++runs_ % kRunsToLook == 0) {
+    for (std::int64_t& share : shares) {
+      const auto most = std::max_element(shares.begin(), shares.end());
+      if (share != 0 || *most < 2) continue;
+      ++share;
+      --*most;
+    }
+  }
+  for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].rows = shares[i];
+  return shares;
+}
+
+// The first run of so many rows plans, and does not count.
+void RowSplit::note_time(std::size_t device, std::int64_t rows, std::uint64_t ns) {
+  const std::lock_guard<Mutex> lock(mutex_);
+  DeviceSession& d = devices_[device];
+  if (std::find(d.rows_known.begin(), d.rows_known.end(), rows) == d.rows_known.end()) {
+    if (d.rows_known.size() < kMostRowsKnown) d.rows_known.push_back(rows);
+    return;
+  }
+  const double now = static_cast<double>(ns) / static_cast<double>(rows);
+  d.row_ns = d.row_ns == 0 ? now : d.row_ns + kNewShare * (now - d.row_ns);
+}
+
+bool RowSplit::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
+  const std::int64_t rows = rows_of(inputs, outputs, request);
+  if (rows == 0 || devices_.size() < 2 || outputs.size() != graph_.graph().outputs.size()) return false;
+  const std::shared_ptr<const RowOutputs> proof = proof_for(inputs, rows);
+  if (proof == nullptr) return false;
+  const std::shared_ptr<Runtime>& runtime = graph_.model->runtime;
+
+  // Whole outputs, of which the parts write theirs where these lie in a row.
+  std::vector<TensorPtr> whole(outputs.size());
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    if (is_skipped(request.skipped, j)) continue;
+    TensorDesc desc = proof->one[j];
+    if (proof->axes[j] != kNoRows) desc.shape[proof->axes[j]] *= rows;
+    if (outputs[j].tensor != nullptr && !(outputs[j].tensor->desc() == desc)) return false;  // a run refuses it
+    whole[j] = outputs[j].tensor != nullptr ? outputs[j].tensor
+                                            : std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false, Tensor::Fill::kNone);
+  }
+
+  note.begin_split();
+  const std::vector<std::int64_t> shares = next_shares(rows);
+  std::vector<std::unique_ptr<Part>> parts;
+  std::int64_t first = 0;
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    if (shares[d] == 0) continue;
+    auto part = std::make_unique<Part>();
+    part->session = devices_[d].session.get();
+    part->device = d;
+    part->first = first;
+    part->rows = shares[d];
+    part->request = request;
+    part->request.times = nullptr;
+    if (const Cancel* outer = CancelScope::current()) part->request.stop.join(*outer);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (axes_[i] == kNoRows) {
+        part->inputs.push_back(inputs[i]);
+        continue;
+      }
+      TensorDesc desc = inputs[i].tensor->desc();
+      desc.shape[axes_[i]] = part->rows;
+      const RowBytes b = row_bytes(inputs[i].tensor->desc(), axes_[i]);
+      if (lies_in_rows(desc, axes_[i])) {
+        part->inputs.push_back({Tensor::part(inputs[i].tensor, b.row * static_cast<std::size_t>(first), desc), nullptr});
+      } else {
+        auto copy = std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false, Tensor::Fill::kNone);
+        copy_rows(*inputs[i].tensor, *copy, axes_[i], first, true);
+        part->inputs.push_back({std::move(copy), nullptr});
+      }
+    }
+    part->outputs.resize(outputs.size());
+    for (std::size_t j = 0; j < outputs.size(); ++j) {
+      const int axis = proof->axes[j];
+      if (whole[j] == nullptr || axis == kNoRows || !lies_in_rows(whole[j]->desc(), axis)) continue;
+      TensorDesc desc = whole[j]->desc();
+      desc.shape[axis] = proof->one[j].shape[axis] * part->rows;
+      const std::size_t row = whole[j]->size_bytes() / static_cast<std::size_t>(rows);
+      part->outputs[j].tensor = Tensor::part(whole[j], row * static_cast<std::size_t>(first), desc);
+    }
+    first += part->rows;
+    parts.push_back(std::move(part));
+  }
+
+  {
+    // The first part is this thread's, as are those for which the system refuses one.
+    std::vector<os::Thread> threads;
+    threads.reserve(parts.size());
+    std::vector<Part*> here{parts[0].get()};
+    for (std::size_t i = 1; i < parts.size(); ++i) {
+      try {
+        threads.emplace_back([](void* part) { static_cast<Part*>(part)->run(); }, parts[i].get());
+      } catch (const Error&) {
+        here.push_back(parts[i].get());
+      }
+    }
+    for (Part* part : here) part->run();
+  }
+  for (const auto& part : parts) {
+    if (part->failed) throw part->error;
+  }
+  for (const auto& part : parts) {
+    note_time(part->device, part->rows, part->ns);
+    for (std::size_t j = 0; j < outputs.size(); ++j) {
+      const int axis = proof->axes[j];
+      if (whole[j] == nullptr) continue;
+      if (axis == kNoRows) {
+        if (part == parts[0]) copy_tensor(*part->outputs[j].tensor, *whole[j]);
+      } else if (!lies_in_rows(whole[j]->desc(), axis)) {
+        copy_rows(*whole[j], *part->outputs[j].tensor, axis, part->first * proof->one[j].shape[axis], false);
+      }
+    }
+  }
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    if (outputs[j].tensor == nullptr) outputs[j].tensor = whole[j];
+  }
+  note.end_split();
+  return true;
+}
+
+std::vector<RowSplit::Share> RowSplit::shares() const {
+  const std::lock_guard<Mutex> lock(mutex_);
+  std::vector<Share> all;
+  for (const DeviceSession& d : devices_) all.push_back({d.session.get(), d.device, d.rows, d.row_ns});
+  return all;
+}
+
+}  // namespace evn

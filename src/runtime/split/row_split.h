@@ -1,0 +1,65 @@
+// `placement.split`: the rows of one run's batch are computed by several devices at a time, each of which takes as many as its
+// speed allows.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "runtime/batch/separable.h"
+#include "runtime/session.h"
+
+namespace evn {
+
+// How many of `rows` each device computes, so that the last of them ends as early as it can; `row_ns`: what a row takes each.
+std::vector<std::int64_t> share_rows(std::int64_t rows, std::span<const double> row_ns);
+
+class RowSplit {
+ public:
+  // `graph`: of the session whose runs are split. Makes a session of the model on each of the devices, with the CPU for nodes that
+  // a device does not take. Throws EVN_ERROR_UNSUPPORTED, with the place in the configuration and the node, where rows of a batch
+  // are not known to be independent.
+  RowSplit(const CompiledGraph& graph, const SessionRequest& request);
+
+  // Runs the parts and puts the outputs together. False, and nothing is done: the run has fewer than two rows, a state, tensors
+  // that do not lie on the host, or outputs of which it is not proven where their rows are. Throws what runs throw.
+  bool run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
+
+  struct Share {
+    const Session* session;
+    std::string device;
+    std::int64_t rows;  // of the latest run
+    double row_ns;      // 0: not measured yet
+  };
+  std::vector<Share> shares() const;
+
+ private:
+  struct Part;
+  struct Proof {
+    RowInputs inputs;
+    std::int64_t rows = 0;
+    std::shared_ptr<const RowOutputs> outputs;  // null: nothing is proven
+  };
+
+  std::int64_t rows_of(std::span<const RunValue> inputs, std::span<const RunValue> outputs, const RunRequest& request) const;
+  std::shared_ptr<const RowOutputs> proof_for(std::span<const RunValue> inputs, std::int64_t rows);
+  std::vector<std::int64_t> next_shares(std::int64_t rows);
+  void note_time(std::size_t device, std::int64_t rows, std::uint64_t ns);
+
+  struct DeviceSession {
+    std::string device;
+    std::unique_ptr<Session> session;
+    double row_ns = 0;                     // guarded by mutex_, as all below
+    std::int64_t rows = 0;                 // of the latest run
+    std::vector<std::int64_t> rows_known;  // for which there has been a run, so that the next is not planned anew
+  };
+  const CompiledGraph& graph_;
+  const std::vector<int> axes_;  // per input
+  std::vector<DeviceSession> devices_;
+  mutable Mutex mutex_;
+  std::vector<Proof> proofs_;  // most recently used first
+  std::uint64_t runs_ = 0;
+};
+
+}  // namespace evn

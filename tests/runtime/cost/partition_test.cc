@@ -1,0 +1,117 @@
+#include "runtime/cost/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+namespace evn::test {
+namespace {
+
+constexpr double kInf = HUGE_VAL;
+
+// A chain of nodes, each of which reads what the one before it makes; value 0 is the model's input.
+PartitionProblem chain(const std::vector<std::vector<double>>& times, double bytes, CopyCost copy) {
+  PartitionProblem p;
+  const std::size_t n = times[0].size();
+  for (std::size_t i = 0; i < n; ++i) p.nodes.push_back({{static_cast<int>(i)}, {static_cast<int>(i) + 1}});
+  p.value_bytes.assign(n + 1, bytes);
+  p.outputs = {static_cast<int>(n)};
+  for (const std::vector<double>& ns : times) {
+    PartitionProblem::Device& d = p.devices.emplace_back();
+    d.ns = ns;
+    for (std::size_t i = 0; i < n; ++i) d.first_of.push_back(static_cast<int>(i));
+    if (p.devices.size() > 1) d.upload = d.download = copy;
+  }
+  return p;
+}
+
+// The least total of all placements.
+double least(const PartitionProblem& p) {
+  const std::size_t n = p.nodes.size(), devices = p.devices.size();
+  Places places(n);
+  double best = kInf;
+  for (;;) {
+    best = std::min(best, evaluate(p, places).total);
+    std::size_t i = 0;
+    while (i < n && ++places[i] == static_cast<int>(devices)) places[i++] = 0;
+    if (i == n) return best;
+  }
+}
+
+TEST(Partition, CostsAreStepsAndCopies) {
+  const PartitionProblem p = chain({{10, 20, 30}, {1, 2, 3}}, 100, {5, 0.01});
+  EXPECT_EQ(evaluate(p, {0, 0, 0}).total, 60);
+  const PartitionCost mixed = evaluate(p, {0, 1, 0});
+  EXPECT_EQ(mixed.total, 10 + 2 + 30 + 6 + 6);
+  EXPECT_EQ(mixed.busy, (std::vector<double>{40, 14}));
+  EXPECT_EQ(mixed.of(Objective::kThroughput), 40);
+  EXPECT_EQ(evaluate(p, {1, 1, 1}).total, 6 + 6 + 6);
+}
+
+TEST(Partition, AValueIsCopiedToADeviceOnce) {
+  PartitionProblem p = chain({{10, 10, 10}, {1, 1, 1}}, 100, {5, 0});
+  p.nodes[2].reads = {0, 2};  // the input again
+  EXPECT_EQ(evaluate(p, {1, 1, 1}).total, 3 + 5 + 5);
+}
+
+TEST(Partition, BetweenTwoDevicesGoesByWayOfTheHost) {
+  const PartitionProblem p = chain({{9, 9}, {1, 9}, {9, 1}}, 0, {2, 0});
+  EXPECT_EQ(evaluate(p, {1, 2}).total, 2 + 1 + 2 + 2 + 1 + 2);
+}
+
+TEST(Partition, ANodeOfAStepThatIsTornApartTakesTheStepsTime) {
+  PartitionProblem p = chain({{10, 0}, {8, 0}}, 0, {0, 0});
+  for (PartitionProblem::Device& d : p.devices) d.first_of = {0, 0};
+  EXPECT_EQ(evaluate(p, {1, 1}).total, 8);
+  EXPECT_EQ(evaluate(p, {1, 0}).total, 8 + 10);
+  EXPECT_EQ(best_segments(p), (Places{1, 1}));
+}
+
+TEST(Partition, CheapCopiesGiveEachNodeItsFastestDevice) {
+  const PartitionProblem p = chain({{1, 9, 1, 9}, {9, 1, 9, 1}}, 1, {0.1, 0});
+  EXPECT_EQ(best_segments(p), (Places{0, 1, 0, 1}));
+  EXPECT_EQ(improve(p, {0, 0, 0, 0}, Objective::kLatency), (Places{0, 1, 0, 1}));
+}
+
+TEST(Partition, DearCopiesKeepAllOnOneDevice) {
+  const PartitionProblem p = chain({{1, 9, 1, 9}, {9, 1, 9, 1}}, 1, {50, 0});
+  EXPECT_EQ(best_segments(p), (Places{0, 0, 0, 0}));
+}
+
+TEST(Partition, NodesGoWhereTheyCan) {
+  const PartitionProblem p = chain({{100, kInf, 100}, {1, 50, kInf}}, 1, {5, 0});
+  EXPECT_EQ(best_segments(p), (Places{1, 1, 0}));
+  const PartitionProblem none = chain({{1, kInf}, {1, kInf}}, 1, {5, 0});
+  EXPECT_TRUE(best_segments(none).empty());
+}
+
+TEST(Partition, ThroughputSharesTheWork) {
+  const PartitionProblem p = chain({{10, 10, 10, 10}, {10, 10, 10, 10}}, 1, {1, 0});
+  EXPECT_EQ(evaluate(p, improve(p, {0, 0, 0, 0}, Objective::kLatency)).total, 40);
+  EXPECT_LE(evaluate(p, improve(p, {0, 0, 0, 0}, Objective::kThroughput)).of(Objective::kThroughput), 22);
+}
+
+// Of chains the dynamic program is optimal; with skip connections, which cross several cuts, what improves it comes close.
+TEST(Partition, FindsTheBestOfSmallRandomProblems) {
+  std::mt19937 random(7);
+  const auto draw = [&](int most) { return static_cast<double>(random() % static_cast<unsigned>(most) + 1); };
+  int best_with_skips = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    std::vector<std::vector<double>> times(trial % 2 == 0 ? 2 : 3);
+    for (auto& device : times) {
+      for (int i = 0; i < 7; ++i) device.push_back(draw(100));
+    }
+    PartitionProblem p = chain(times, draw(40), {draw(20), 0.5});
+    EXPECT_NEAR(evaluate(p, best_segments(p)).total, least(p), 1e-9) << trial;
+    p.nodes[4].reads.push_back(2);
+    p.nodes[6].reads.push_back(1);
+    const double found = evaluate(p, improve(p, best_segments(p), Objective::kLatency)).total;
+    EXPECT_LE(found, 1.15 * least(p)) << trial;
+    best_with_skips += found <= least(p) + 1e-9 ? 1 : 0;
+  }
+  EXPECT_GE(best_with_skips, 50);
+}
+
+}  // namespace
+}  // namespace evn::test
