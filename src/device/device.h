@@ -17,7 +17,7 @@ namespace evn {
 
 class Device;
 
-// A point in a device's stream of work: everything enqueued up to `value`. No device: done.
+// The end of one copy or kernel, as the device numbers them. No device: done.
 struct Event {
   Device* device = nullptr;
   std::uint64_t value = 0;
@@ -93,6 +93,10 @@ class Device : public Backing {
   void set_memory_limit(std::uint64_t limit);
   LedgerPtr ledger() const { return pool_; }
 
+  // What uses the same memory of this device happens in the order in which copy and enqueue were called, unless both only read. The
+  // rest may overlap. `waits`: what must have happened before, of this device or others: what the order of this device does not
+  // imply, as memory of the host is used by several. A device that cannot wait by itself has the caller wait.
+
   // Copies buffer.size bytes (equal on both sides) between this device and the host (a host-addressable device), or within this
   // device. The memory must stay valid until the event. Throws EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY.
   virtual Event copy(const Location& from, const Location& to, std::span<const Event> waits) = 0;
@@ -101,7 +105,11 @@ class Device : public Backing {
   // to must stay until all_enqueued() has happened.
   virtual Event enqueue(const KernelCall& call, std::span<const Event> waits) = 0;
 
-  // Blocks until the event has happened; an error of the device is thrown here at the latest.
+  // Has the device begin what was enqueued, which a driver may keep back. `wait` implies it.
+  virtual void submit() {}
+
+  // Blocks until the event has happened; an error of the device is thrown here at the latest. What throws, here or below, has
+  // waited.
   virtual void wait(const Event& event) = 0;
 
   // The same, but false, with the event still to come, when `cancel` says stop. Waits to the end where the system refuses a thread.
@@ -112,6 +120,10 @@ class Device : public Backing {
 
   // All that was enqueued so far, also by calls that threw. Without a device: what enqueue and copy gave are all there is.
   virtual Event all_enqueued() { return {}; }
+
+  // Throws the error of anything that was enqueued after `begin`, which is all_enqueued() of then, and has ended since: for who has
+  // waited for the last events alone.
+  virtual void check_since(const Event& /*begin*/) {}
 
   // Lets go of `held` when the event has happened, without holding up the caller; on whichever thread, and perhaps as the last
   // thing that kept this device. Waits where the system refuses a thread or memory.

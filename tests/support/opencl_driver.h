@@ -8,9 +8,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "backends/opencl/discovery.h"
@@ -26,7 +29,22 @@ struct Access<OpenClLibrary> {
 
 class OpenClDriver {
  public:
-  enum Call { kContext, kReleaseContext, kRead, kWrite, kCopy, kMap, kUnmap, kKernel, kCallCount };
+  enum Call {
+    kContext,
+    kReleaseContext,
+    kRead,
+    kWrite,
+    kCopy,
+    kMap,
+    kUnmap,
+    kKernel,
+    kFlush,
+    kFinish,
+    kWait,
+    kCallback,
+    kUserEvent,
+    kCallCount
+  };
 
   OpenClDriver() {
     std::string why;
@@ -41,24 +59,50 @@ class OpenClDriver {
       return code;
     };
     api.enqueue_read_buffer = [](cl_command_queue q, auto... a) {
-      return self_->before(kRead, q), system_.enqueue_read_buffer(q, a...);
+      return self_->command(kRead, system_.enqueue_read_buffer, q, a...);
     };
     api.enqueue_write_buffer = [](cl_command_queue q, auto... a) {
-      return self_->before(kWrite, q), system_.enqueue_write_buffer(q, a...);
+      return self_->command(kWrite, system_.enqueue_write_buffer, q, a...);
     };
     api.enqueue_copy_buffer = [](cl_command_queue q, auto... a) {
-      return self_->before(kCopy, q), system_.enqueue_copy_buffer(q, a...);
+      return self_->command(kCopy, system_.enqueue_copy_buffer, q, a...);
     };
     api.enqueue_map_buffer = [](cl_command_queue q, auto... a) {
       return self_->before(kMap, q), system_.enqueue_map_buffer(q, a...);
     };
     api.enqueue_unmap_mem_object = [](cl_command_queue q, auto... a) {
-      return self_->before(kUnmap, q), system_.enqueue_unmap_mem_object(q, a...);
+      return self_->command(kUnmap, system_.enqueue_unmap_mem_object, q, a...);
     };
     api.enqueue_nd_range_kernel = [](cl_command_queue q, auto... a) {
-      return self_->before(kKernel, q), system_.enqueue_nd_range_kernel(q, a...);
+      return self_->command(kKernel, system_.enqueue_nd_range_kernel, q, a...);
     };
-    api.finish = [](cl_command_queue q) { return self_->before_finish(), system_.finish(q); };
+    api.flush = [](cl_command_queue q) { return self_->count(kFlush), system_.flush(q); };
+    api.finish = [](cl_command_queue q) { return self_->before_wait(kFinish), system_.finish(q); };
+    api.wait_for_events = [](cl_uint count, const cl_event* events) {
+      self_->before_wait(kWait);
+      const cl_int code = system_.wait_for_events(count, events);
+      return code == CL_SUCCESS && self_->failed_status(events[0]) < 0 ? CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST : code;
+    };
+    api.get_event_info = [](cl_event event, cl_event_info what, std::size_t size, void* value, std::size_t* size_ret) {
+      const cl_int code = system_.get_event_info(event, what, size, value, size_ret);
+      cl_int status = CL_QUEUED;
+      if (code == CL_SUCCESS && what == CL_EVENT_COMMAND_EXECUTION_STATUS) std::memcpy(&status, value, sizeof status);
+      if (status == CL_COMPLETE && (status = self_->failed_status(event)) < 0) std::memcpy(value, &status, sizeof status);
+      return code;
+    };
+    api.set_event_callback = [](cl_event event, cl_int type, void(CL_CALLBACK * call)(cl_event, cl_int, void*), void* data) {
+      self_->count(kCallback);
+      if (self_->no_callbacks_) return cl_int{CL_INVALID_OPERATION};
+      auto* const callback = new Callback{call, data};
+      const cl_int code = system_.set_event_callback(event, type, &on_end, callback);
+      if (code != CL_SUCCESS) delete callback;
+      return code;
+    };
+    api.set_user_event_status = [](cl_event event, cl_int status) {
+      if (status < 0) self_->passed_on_ = status;
+      return system_.set_user_event_status(event, CL_COMPLETE);  // a driver may abort where one fails
+    };
+    api.create_user_event = [](auto... a) { return self_->count(kUserEvent), system_.create_user_event(a...); };
     Access<OpenClLibrary>::set(api);
   }
   ~OpenClDriver() {
@@ -67,6 +111,7 @@ class OpenClDriver {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_EQ(counts_[kReleaseContext], counts_[kContext]) << "a device that was opened under the driver is still open";
+    forget_failed();
     Access<OpenClLibrary>::set(system_);
     self_ = nullptr;
   }
@@ -80,12 +125,14 @@ class OpenClDriver {
   // counted: a test of who waits fails, and does not hang.
   void hold() {
     const std::lock_guard<std::mutex> lock(mutex_);
+    forget_failed();
     holder_ = std::this_thread::get_id();
     hold_next_ = true;
   }
   // The same from the command after the next `kernels` kernels on.
   void hold_after(int kernels) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    forget_failed();
     holder_ = std::this_thread::get_id();
     hold_after_ = kernels;
   }
@@ -97,6 +144,17 @@ class OpenClDriver {
     const std::lock_guard<std::mutex> lock(mutex_);
     let_go_locked();
   }
+  // The command that is held ends, and is said to have ended with an error, until the next hold. (PoCL 3.1 aborts where one really
+  // does.)
+  void fail_held(cl_int code) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failed_code_ = code;
+    let_go_locked();
+  }
+  // The error with which a user event ended; 0: none did.
+  cl_int passed_on() const { return passed_on_; }
+  // The driver refuses callbacks.
+  void refuse_callbacks() { no_callbacks_ = true; }
   // How often the thread that called `hold` waited for what was held.
   int waited_for_held() const { return waited_; }
 
@@ -108,13 +166,48 @@ class OpenClDriver {
     return reinterpret_cast<Function>(os::find_symbol(library, name));
   }
 
+  struct Callback {
+    void(CL_CALLBACK* call)(cl_event, cl_int, void*);
+    void* data;
+  };
+  static void CL_CALLBACK on_end(cl_event event, cl_int status, void* callback) {
+    const std::unique_ptr<Callback> c(static_cast<Callback*>(callback));
+    const cl_int failed = self_ != nullptr ? self_->failed_status(event) : 0;
+    c->call(event, failed < 0 ? failed : status, c->data);
+  }
+
   void count(Call call) { ++counts_[call]; }
 
-  void before(Call call, cl_command_queue queue) {
+  // A command whose last argument is where its event goes.
+  template <typename Function, typename... Args>
+  cl_int command(Call call, Function function, cl_command_queue queue, Args... args) {
+    const bool held = before(call, queue);
+    const cl_int code = function(queue, args...);
+    cl_event* const event = std::get<sizeof...(Args) - 1>(std::tuple<Args...>(args...));
+    if (!held || code != CL_SUCCESS || event == nullptr) return code;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    system_.retain_event(*event);
+    held_command_ = *event;
+    return code;
+  }
+
+  cl_int failed_status(cl_event event) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return event == held_command_ ? failed_code_ : CL_SUCCESS;
+  }
+
+  void forget_failed() {
+    failed_code_ = CL_SUCCESS;
+    if (held_command_ != nullptr) system_.release_event(held_command_);
+    held_command_ = nullptr;
+  }
+
+  // True: the command is the first that is held.
+  bool before(Call call, cl_command_queue queue) {
     count(call);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (call == kKernel && hold_after_ >= 0 && hold_after_-- == 0) hold_next_ = true;
-    if (!hold_next_ || held_ != nullptr) return;
+    if (!hold_next_ || held_ != nullptr) return false;
     hold_next_ = false;
     cl_context context = nullptr;
     cl_int code = symbol<decltype(&::clGetCommandQueueInfo)>("clGetCommandQueueInfo")(queue, CL_QUEUE_CONTEXT, sizeof context,
@@ -124,9 +217,11 @@ class OpenClDriver {
     EXPECT_EQ(code, CL_SUCCESS);
     EXPECT_EQ(symbol<decltype(&::clEnqueueBarrierWithWaitList)>("clEnqueueBarrierWithWaitList")(queue, 1, &held_, nullptr),
               CL_SUCCESS);
+    return true;
   }
 
-  void before_finish() {
+  void before_wait(Call call) {
+    count(call);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (held_ == nullptr || std::this_thread::get_id() != holder_) return;
     ++waited_;
@@ -146,11 +241,15 @@ class OpenClDriver {
   static inline OpenClApi system_{};
   std::array<std::atomic<int>, kCallCount> counts_{};
   std::atomic<int> waited_{0};
+  std::atomic<bool> no_callbacks_{false};
+  std::atomic<cl_int> passed_on_{0};
   mutable std::mutex mutex_;  // guards what follows
   std::thread::id holder_;
   bool hold_next_ = false;
   int hold_after_ = -1;
   cl_event held_ = nullptr;
+  cl_event held_command_ = nullptr;
+  cl_int failed_code_ = CL_SUCCESS;
 };
 
 // Why there is no device; "" when there is one.

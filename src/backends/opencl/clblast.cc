@@ -116,19 +116,20 @@ std::string ClBlast::verdict() const {
 }
 
 // CLBlast would otherwise allocate in each call, past the device's ledger. It is handed a whole buffer, so an arena will not do.
-cl_mem ClBlast::work_space(cl_command_queue queue, std::size_t bytes) {
+cl_mem ClBlast::work_space(OpenClStep& step, std::size_t bytes) {
+  const cl_command_queue queue = step.queue();
   WorkSpace& space = work_spaces_[work_spaces_[0].queue == nullptr || work_spaces_[0].queue == queue ? 0 : 1];
   space.queue = queue;
   if (space.memory.size() < bytes) {
-    check_cl(cl_call(opencl().finish, queue), "clFinish", device_.name());  // before the pool lends the old one to others
+    step.finish(device_.name());  // before the pool lends the old one to others
     space.memory = PooledMemory();
     space.memory = device_.allocate(bytes, MemoryClass::kScratch);
   }
   return bytes == 0 ? nullptr : static_cast<OpenClMemory*>(space.memory.memory())->buffer;
 }
 
-void ClBlast::multiply(cl_command_queue queue, StepTrace* trace, const ClBlastProduct& p, const Buffer& a, const Buffer& b,
-                       const Buffer& c) {
+void ClBlast::multiply(OpenClStep& step, const ClBlastProduct& p, const Buffer& a, const Buffer& b, const Buffer& c) {
+  cl_command_queue queue = step.queue();
   const auto memory = [](const Buffer& buffer) { return static_cast<OpenClMemory*>(buffer.memory)->buffer; };
   const auto first = [](const Buffer& buffer) { return buffer.offset / sizeof(float); };
   const auto check = [&](int status, const char* call) {
@@ -145,16 +146,20 @@ void ClBlast::multiply(cl_command_queue queue, StepTrace* trace, const ClBlastPr
   check(cl_call(api_->temp_bytes, kClBlastRowMajor, a_transpose, b_transpose, m, n, k, first(a), a_ld, first(b), b_ld, first(c), n,
                 &queue, &bytes),
         "SGemmTempBufferSize");
-  const cl_mem temp = work_space(queue, bytes);
-  // It gives the event of its last kernel only, so that a marker says when the first began.
-  if (TracedCommand begin(trace); begin.out() != nullptr) {
-    check_cl(cl_call(opencl().enqueue_marker_with_wait_list, queue, cl_uint{0}, static_cast<const cl_event*>(nullptr), begin.out()),
-             "clEnqueueMarkerWithWaitList", device_.name());
+  const cl_mem temp = work_space(step, bytes);
+  // It has no wait list, and gives the event of its last kernel only: markers wait for it, say when the first began, and cover what
+  // it has enqueued before it failed.
+  if (step.has_waits() || step.is_measured()) step.add_marker(device_.name());
+  const int status =
+      cl_call(api_->sgemm, kClBlastRowMajor, a_transpose, b_transpose, m, n, k, p.alpha, memory(a), first(a), a_ld, memory(b),
+              first(b), b_ld, 0.0f, memory(c), first(c), n, &queue, static_cast<cl_event*>(nullptr), temp);
+  try {
+    step.add_marker(device_.name());
+  } catch (const Error&) {
+    opencl().finish(queue);  // past the seam: the memory may be in use
+    throw;
   }
-  TracedCommand command(trace);
-  check(cl_call(api_->sgemm, kClBlastRowMajor, a_transpose, b_transpose, m, n, k, p.alpha, memory(a), first(a), a_ld, memory(b),
-                first(b), b_ld, 0.0f, memory(c), first(c), n, &queue, command.out(), temp),
-        "Sgemm");
+  check(status, "Sgemm");
 }
 
 }  // namespace evn

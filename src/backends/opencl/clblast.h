@@ -37,8 +37,7 @@ class ClBlast {
   const Kernel* kernel_for(const OpDesc& desc, const char** why = nullptr);
 
   // Enqueues. Under the device's lock.
-  void multiply(cl_command_queue queue, StepTrace* trace, const ClBlastProduct& p, const Buffer& a, const Buffer& b,
-                const Buffer& c);
+  void multiply(OpenClStep& step, const ClBlastProduct& p, const Buffer& a, const Buffer& b, const Buffer& c);
 
   // Gives up its memory; nothing may follow.
   void release() noexcept {
@@ -60,7 +59,7 @@ class ClBlast {
   void decide();
   void judge();
   std::string refuse();
-  cl_mem work_space(cl_command_queue queue, std::size_t bytes);
+  cl_mem work_space(OpenClStep& step, std::size_t bytes);
 
   Device& device_;
   const std::string mode_;
@@ -72,7 +71,7 @@ class ClBlast {
   bool decided_ = false;
   int trials_ = 0;
   ClBlastVerdict verdict_;
-  WorkSpace work_spaces_[2];  // of the device's two queues; under the device's lock
+  WorkSpace work_spaces_[2];  // of the device's two queues for kernels; under the device's lock
 };
 
 // "MatMul" and "Gemm" of float32, one right-hand matrix for all.

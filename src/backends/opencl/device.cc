@@ -82,6 +82,10 @@ void check_open(cl_int code, const char* call, const DeviceRequest& request) {
       .with_device(request.name.c_str());
 }
 
+ClQueue make_queue(cl_context context, const OpenClFound& found, cl_command_queue_properties properties, cl_int* code) {
+  return ClQueue(cl_create(code, opencl().create_command_queue, context, found.id, cl_command_queue_properties{properties}));
+}
+
 std::shared_ptr<Device> open_device(const DeviceRequest& request) {
   OpenClFound found = choose(request);
   if (const std::string kernels = request.settings.text("kernels", "auto"); kernels != "auto")
@@ -90,7 +94,7 @@ std::shared_ptr<Device> open_device(const DeviceRequest& request) {
   cl_int code = CL_SUCCESS;
   ClContext context(cl_create(&code, opencl().create_context, properties, cl_uint{1}, &found.id, nullptr, nullptr));
   check_open(code, "clCreateContext", request);
-  ClQueue queue(cl_create(&code, opencl().create_command_queue, context.get(), found.id, cl_command_queue_properties{0}));
+  ClQueue queue = make_queue(context.get(), found, 0, &code);
   check_open(code, "clCreateCommandQueue", request);
   return std::make_shared<OpenClDevice>(request, found, std::move(context), std::move(queue));
 }
@@ -121,7 +125,6 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
     : Device(request.name, std::min(request.memory_limit, found.memory_bytes)),
       found_(found),
       context_(std::move(context)),
-      queue_(std::move(queue)),
       programs_(found_, context_.get(), request.name, request.cache_dir, request.log),
       clblast_(std::make_unique<ClBlast>(*this, found_.is_cpu(), request, identity_of(found_), clblast)) {
   traits_.host_addressable = false;
@@ -132,6 +135,11 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
   traits_.compute_units = found_.compute_units;
   traits_.memory_bytes = found_.memory_bytes;
   traits_.profile = opencl_profile(found_);
+  streams_[kKernels] = std::make_unique<OpenClStream>(std::move(queue), issued_);
+  cl_int code = CL_SUCCESS;
+  ClQueue transfers = make_queue(context_.get(), found_, 0, &code);
+  check_open(code, "clCreateCommandQueue", request);
+  streams_[kTransfers] = std::make_unique<OpenClStream>(std::move(transfers), issued_);
 }
 
 // What is left in a child is not given back: the calls that would do it do nothing there.
@@ -139,6 +147,7 @@ OpenClDevice::~OpenClDevice() {
   if (!is_forked()) {
     reaper_.stop();
     drain();
+    notices_->settle();
   }
   clblast_->release();
   close_pool();
@@ -208,7 +217,7 @@ void* OpenClDevice::obtain(std::size_t bytes, bool pinned) {
 void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
   const std::unique_ptr<OpenClMemory> owned(static_cast<OpenClMemory*>(memory));
   if (owned->mapped != nullptr && !is_forked()) {
-    opencl().enqueue_unmap_mem_object(queue_.get(), owned->buffer, owned->mapped, 0, nullptr, nullptr);
+    opencl().enqueue_unmap_mem_object(streams_[kKernels]->queue(), owned->buffer, owned->mapped, 0, nullptr, nullptr);
     drain();
   }
   opencl().release_mem_object(owned->buffer);
@@ -220,154 +229,57 @@ void* OpenClDevice::map(const Buffer& buffer, bool read, bool write) {
   if (memory == nullptr || !memory->pinned) return nullptr;
   if (memory->mapped != nullptr) unmap(memory);  // an earlier unmap failed
   const cl_map_flags flags = read ? CL_MAP_READ | (write ? CL_MAP_WRITE : 0) : CL_MAP_WRITE_INVALIDATE_REGION;
+  OpenClStep step(streams_[kKernels]->queue());
+  if (const Event all = all_enqueued(); !add_wait(step, all)) wait(all);
+  OpenClCommand command(step, "clEnqueueMapBuffer");
   cl_int code = CL_SUCCESS;
-  void* address =
-      cl_create(&code, opencl().enqueue_map_buffer, queue_.get(), memory->buffer, cl_bool{CL_TRUE}, cl_map_flags{flags},
-                buffer.offset, buffer.size, cl_uint{0}, static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr));
+  void* address = cl_create(&code, opencl().enqueue_map_buffer, step.queue(), memory->buffer, cl_bool{CL_TRUE}, cl_map_flags{flags},
+                            buffer.offset, buffer.size, command.wait_count(), command.waits(), command.out());
   check_cl(code, "clEnqueueMapBuffer", name());
   return memory->mapped = address;
 }
 
 void OpenClDevice::unmap(const Buffer& buffer, void*) { unmap(static_cast<OpenClMemory*>(buffer.memory)); }
 
-// To the end: a run of a traced session goes to another queue.
+// To the end: what follows may go to another queue.
 void OpenClDevice::unmap(OpenClMemory* memory) {
   require_not_forked();
-  if (memory->mapped == nullptr) return wait(event());  // an earlier call failed when it waited
-  check_cl(cl_call(opencl().enqueue_unmap_mem_object, queue_.get(), memory->buffer, memory->mapped, cl_uint{0},
-                   static_cast<const cl_event*>(nullptr), static_cast<cl_event*>(nullptr)),
-           "clEnqueueUnmapMemObject", name());
-  memory->mapped = nullptr;
-  wait(event());
-}
-
-// --------------------------------------------------------------------------------------------------------------- work --
-
-Event OpenClDevice::event() { return {this, issued_.fetch_add(1) + 1}; }
-
-// Past the seam: whatever has failed, memory that is in use must not be given up.
-void OpenClDevice::drain() noexcept {
-  opencl().finish(queue_.get());
-  if (cl_command_queue measuring = measuring_.load()) opencl().finish(measuring);
-}
-
-// Both queues, as work that others wait for may be on either.
-cl_int OpenClDevice::finish() {
-  const cl_int code = cl_call(opencl().finish, queue_.get());
-  cl_command_queue measuring = measuring_.load();
-  return code != CL_SUCCESS || measuring == nullptr ? code : cl_call(opencl().finish, measuring);
-}
-
-void OpenClDevice::wait_for_others(std::span<const Event> waits) {
-  for (const Event& event : waits) {
-    if (event.device != nullptr && event.device != this) event.device->wait(event);
+  if (memory->mapped == nullptr) return wait(all_enqueued());  // an earlier call failed when it waited
+  Event unmapped;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    OpenClStep step(streams_[kKernels]->queue());
+    {
+      OpenClCommand command(step, "clEnqueueUnmapMemObject");
+      check_cl(cl_call(opencl().enqueue_unmap_mem_object, step.queue(), memory->buffer, memory->mapped, command.wait_count(),
+                       command.waits(), command.out()),
+               "clEnqueueUnmapMemObject", name());
+    }
+    memory->mapped = nullptr;
+    unmapped = keep(step, kKernels, {}, 0);
   }
-}
-
-OpenClReaper::Finished OpenClDevice::finish_all() noexcept {
-  const std::uint64_t issued = issued_.load();
-  const cl_int code = finish();
-  if (code != CL_SUCCESS) drain();
-  std::uint64_t done = done_.load();
-  while (done < issued && !done_.compare_exchange_weak(done, issued)) {}
-  return {issued, code};
-}
-
-void OpenClDevice::wait(const Event& event) {
-  require_not_forked();
-  if (event.device != this || event.value <= done_.load()) return;
-  check_cl(finish_all().code, "clFinish", name());
-}
-
-bool OpenClDevice::wait_or_stop(const Event& event, const Cancel& cancel) {
-  require_not_forked();
-  if (event.device != this || event.value <= done_.load()) return true;
-  if (!cancel.exists() || !reaper_.start()) {
-    wait(event);
-    return true;
-  }
-  cl_int code = CL_SUCCESS;
-  if (!reaper_.wait(event.value, cancel, &code)) return false;
-  check_cl(code, "clFinish", name());
-  return true;
-}
-
-bool OpenClDevice::settle(const Cancel& cancel) {
-  require_not_forked();
-  return reaper_.settle(cancel);
-}
-
-void OpenClDevice::hold_until(const Event& event, std::shared_ptr<const void> held) noexcept {
-  if (is_forked()) return;
-  if (reaper_.start() && reaper_.hold(event.value, held)) return;
-  Device::hold_until(event, std::move(held));
-}
-
-Event OpenClDevice::copy(const Location& from, const Location& to, std::span<const Event> waits) {
-  return copy_traced(from, to, waits, nullptr);
-}
-
-Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* trace) {
-  require_not_forked();
-  const cl_command_queue queue = queue_of(trace);
-  EVN_CHECK(from.buffer.size == to.buffer.size && (from.device == this || to.device == this));
-  wait_for_others(waits);
-  if (from.buffer.size == 0) return {};
-  const auto host = [this](const Location& l) {
-    return l.device != this ? static_cast<char*>(l.buffer.memory) + l.buffer.offset : nullptr;
-  };
-  const auto* none = static_cast<const cl_event*>(nullptr);
-  TracedCommand command(trace);
-  char* source = host(from);
-  char* target = host(to);
-  if (source != nullptr) {
-    const cl_mem memory = static_cast<OpenClMemory*>(to.buffer.memory)->buffer;
-    check_cl(cl_call(opencl().enqueue_write_buffer, queue, memory, cl_bool{CL_FALSE}, to.buffer.offset, to.buffer.size,
-                     static_cast<const void*>(source), cl_uint{0}, none, command.out()),
-             "clEnqueueWriteBuffer", name());
-  } else if (target != nullptr) {
-    const cl_mem memory = static_cast<OpenClMemory*>(from.buffer.memory)->buffer;
-    check_cl(cl_call(opencl().enqueue_read_buffer, queue, memory, cl_bool{CL_FALSE}, from.buffer.offset, from.buffer.size,
-                     static_cast<void*>(target), cl_uint{0}, none, command.out()),
-             "clEnqueueReadBuffer", name());
-  } else {
-    Launcher(programs_, queue, found_, name(), trace).copy(from.buffer, to.buffer, from.buffer.size);
-  }
-  return event();
-}
-
-void OpenClDevice::run(const KernelCall& call) {
-  static const Cancel kNever;
-  Launcher context(programs_, queue_of(call.trace), found_, name(), call.trace, clblast_.get());
-  KernelArgs args = call.args;
-  args.context = &context;
-  call.kernel->run(args, 0, args.plan->tiles, call.cancel != nullptr ? *call.cancel : kNever);
-}
-
-Event OpenClDevice::enqueue(const KernelCall& call, std::span<const Event> waits) {
-  require_not_forked();
-  wait_for_others(waits);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  run(call);
-  return event();
+  wait(unmapped);
 }
 
 // ------------------------------------------------------------------------------------------------------------ tracing --
 
-cl_command_queue OpenClDevice::queue_of(const StepTrace* trace) const {
-  cl_command_queue measuring = trace != nullptr ? measuring_.load() : nullptr;
-  return measuring != nullptr ? measuring : queue_.get();
+OpenClDevice::Stream OpenClDevice::stream_for(Stream kind, const StepTrace* trace) const {
+  const bool measured = trace != nullptr && measures_.load(std::memory_order_acquire);
+  return static_cast<Stream>(kind + (measured ? kMeasuredKernels : 0));
 }
 
-// A queue that measures costs time at every command, so there is one besides. When it cannot be made, nothing is measured.
+// A queue that measures costs time at every command, so there are two besides. When they cannot be made, nothing is measured.
 void OpenClDevice::prepare_tracing() noexcept {
   if (is_forked()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (measuring_.load() != nullptr) return;
+  if (measures_.load()) return;
   cl_int code = CL_SUCCESS;
-  measuring_owner_ = ClQueue(cl_create(&code, opencl().create_command_queue, context_.get(), found_.id,
-                                       cl_command_queue_properties{CL_QUEUE_PROFILING_ENABLE}));
-  if (code == CL_SUCCESS) measuring_.store(measuring_owner_.get());
+  for (const Stream of : {kMeasuredKernels, kMeasuredTransfers}) {
+    ClQueue queue = make_queue(context_.get(), found_, CL_QUEUE_PROFILING_ENABLE, &code);
+    if (code != CL_SUCCESS) return;
+    streams_[of] = std::make_unique<OpenClStream>(std::move(queue), issued_);
+  }
+  measures_.store(true, std::memory_order_release);
 }
 
 void OpenClDevice::finish_trace(StepTrace* trace) noexcept {

@@ -1,8 +1,10 @@
-// An OpenCL device: one context and one in-order queue; a second one, which measures, for the runs of traced sessions. All of a run
-// goes to one queue. An event's value counts what was enqueued before it, on either. Whoever cannot wait to the end has the reaper
-// do it. A forked child cannot use the device: EVN_ERROR_FORKED.
+// An OpenCL device: one context with an in-order queue for kernels and one for transfers between the device and the host; two more,
+// which measure, for the runs of traced sessions. What uses the same memory of the device happens in the order in which it was
+// enqueued, whichever queue it is in: a command waits for the events of others. An event's value says in which queues it is, and
+// the number of its step. A forked child cannot use the device: EVN_ERROR_FORKED. docs/decisions/0069-opencl-events.md
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -18,7 +20,7 @@ extern const Backend opencl_backend;
 
 class OpenClDevice final : public Device {
  public:
-  // `clblast`: the library, where it is not to be the system's.
+  // `queue`: for kernels. `clblast`: the library, where it is not to be the system's.
   OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
                const ClBlastApi* clblast = nullptr);
   ~OpenClDevice() override;
@@ -29,7 +31,9 @@ class OpenClDevice final : public Device {
   Event enqueue(const KernelCall& call, std::span<const Event> waits) override;
   void wait(const Event& event) override;
   bool wait_or_stop(const Event& event, const Cancel& cancel) override;
-  Event all_enqueued() override { return event(); }
+  Event all_enqueued() override { return event(issued_.load(), kAllStreams); }
+  void submit() override;
+  void check_since(const Event& begin) override;
   void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept override;
   bool settle(const Cancel& cancel) override;
   void prepare_tracing() noexcept override;
@@ -51,29 +55,51 @@ class OpenClDevice final : public Device {
   ClBlastVerdict clblast_trial(std::uint64_t (*now)()) { return clblast_->measure(now); }
 
  private:
+  // In an event's value: bit i of the lowest says that it is in stream i.
+  enum Stream : std::uint8_t { kKernels, kTransfers, kMeasuredKernels, kMeasuredTransfers, kStreamCount };
+  static constexpr std::uint64_t kAllStreams = (1u << kStreamCount) - 1;
+  Event event(std::uint64_t number, std::uint64_t streams) { return {this, number << kStreamCount | streams}; }
+  // Calls f(stream, number) for the streams in which the event is, until it says false.
+  template <typename F>
+  bool each_stream(std::uint64_t value, F&& f) {
+    for (int i = 0; i < kStreamCount; ++i) {
+      if (i >= kMeasuredKernels && !measures_.load(std::memory_order_acquire)) break;
+      if ((value >> i & 1) != 0 && !f(*streams_[i], value >> kStreamCount)) return false;
+    }
+    return true;
+  }
+
   bool is_forked() const { return opened_in_ != os::fork_generation(); }
   void require_not_forked() const;
   void unmap(OpenClMemory* memory);
-  cl_command_queue queue_of(const StepTrace* trace) const;
-  cl_int finish();
-  OpenClReaper::Finished finish_all() noexcept;
-  void run(const KernelCall& call);
-  void wait_for_others(std::span<const Event> waits);
+  Stream stream_for(Stream kind, const StepTrace* trace) const;
+  // What a step must wait for: what it is told, and what uses the same memory in other streams.
+  void add_waits(OpenClStep& step, std::span<const Event> waits);
+  bool add_wait(OpenClStep& step, const Event& event);
+  bool add_wait_of_other(OpenClStep& step, OpenClDevice& other, const Event& event);
+  void add_conflicts(OpenClStep& step, Stream of, const OpenClUse& use);
+  Event keep(OpenClStep& step, Stream of, const OpenClUse& use, double flops);
+  void enqueue_copy(OpenClStep& step, const Location& from, const Location& to);
+  void run(const KernelCall& call, OpenClStep& step);
+  cl_int finish(std::uint64_t value) noexcept;
+  void report(std::uint64_t value);
+  void throw_if(const OpenClStream::Failure& failure) const;
   void drain() noexcept;
-  Event event();
 
   const std::uint32_t opened_in_ = os::fork_generation();
   const OpenClFound found_;
   ClContext context_;
-  ClQueue queue_;
-  ClQueue measuring_owner_;                           // set once, under mutex_
-  std::atomic<cl_command_queue> measuring_{nullptr};  // null until a session is traced
-  std::mutex mutex_;  // of programs_ and of setting arguments: a kernel object's arguments are shared state
+  std::atomic<std::uint64_t> issued_{0};  // the number of the latest step
+  std::array<std::unique_ptr<OpenClStream>, kStreamCount> streams_;
+  std::atomic<bool> measures_{false};  // the streams that measure are there
+  // Of programs_, of setting arguments (those of a kernel object are shared state), and of the order of kernels.
+  std::mutex mutex_;
+  std::mutex transfers_;  // of the order of transfers
   OpenClPrograms programs_;
   const std::unique_ptr<ClBlast> clblast_;
-  std::atomic<std::uint64_t> issued_{0};
-  std::atomic<std::uint64_t> done_{0};
-  OpenClReaper reaper_{[](void* device) noexcept { return static_cast<OpenClDevice*>(device)->finish_all(); }, this};
+  OpenClNoticesPtr notices_{OpenClNotices::make()};
+  OpenClReaper reaper_{[](void* device, std::uint64_t value) noexcept { return static_cast<OpenClDevice*>(device)->finish(value); },
+                       this};
 };
 
 }  // namespace evn

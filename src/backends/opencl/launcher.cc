@@ -28,10 +28,10 @@ void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
   const std::size_t local[3] = {local_x, 1, 1};
   const std::size_t global[3] = {align_up(static_cast<std::size_t>(grid.x), local_x), static_cast<std::size_t>(grid.y),
                                  static_cast<std::size_t>(grid.z)};
-  TracedCommand command(trace_);
+  OpenClCommand command(step_, function.name);
   const cl_int code =
-      cl_call(opencl().enqueue_nd_range_kernel, queue_, kernel_, cl_uint{3}, static_cast<const std::size_t*>(nullptr), global,
-              local, cl_uint{0}, static_cast<const cl_event*>(nullptr), command.out());
+      cl_call(opencl().enqueue_nd_range_kernel, step_.queue(), kernel_, cl_uint{3}, static_cast<const std::size_t*>(nullptr),
+              global, local, command.wait_count(), command.waits(), command.out());
   if (code == CL_SUCCESS) return;
   throw make_error(cl_status(code), "clEnqueueNDRangeKernel of %s failed: %s (%d)", function.name, cl_error_name(code),
                    static_cast<int>(code))
@@ -40,16 +40,16 @@ void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
 
 void Launcher::multiply(const ClBlastProduct& product, const Buffer& a, const Buffer& b, const Buffer& c) {
   EVN_CHECK(clblast_ != nullptr);
-  clblast_->multiply(queue_, trace_, product, a, b, c);
+  clblast_->multiply(step_, product, a, b, c);
 }
 
 void Launcher::copy(const Buffer& from, const Buffer& to, std::size_t bytes) {
   if (bytes == 0) return;
   const cl_mem source = static_cast<const OpenClMemory*>(from.memory)->buffer;
   const cl_mem target = static_cast<const OpenClMemory*>(to.memory)->buffer;
-  TracedCommand command(trace_);
-  check_cl(cl_call(opencl().enqueue_copy_buffer, queue_, source, target, from.offset, to.offset, bytes, cl_uint{0},
-                   static_cast<const cl_event*>(nullptr), command.out()),
+  OpenClCommand command(step_, "clEnqueueCopyBuffer");
+  check_cl(cl_call(opencl().enqueue_copy_buffer, step_.queue(), source, target, from.offset, to.offset, bytes, command.wait_count(),
+                   command.waits(), command.out()),
            "clEnqueueCopyBuffer", device_);
 }
 

@@ -6,41 +6,11 @@
 #include <type_traits>
 
 #include "backends/opencl/program.h"
+#include "backends/opencl/stream.h"
 #include "base/checked.h"
 #include "device/kernel.h"
-#include "device/step_trace.h"
 
 namespace evn {
-
-// A device's memory handle (Buffer::memory).
-struct OpenClMemory {
-  cl_mem buffer = nullptr;
-  std::size_t bytes = 0;
-  bool pinned = false;
-  void* mapped = nullptr;  // where the host sees it, while it does
-};
-
-// The event of one command of a step that is measured; nothing when none is. The trace takes it over.
-class TracedCommand {
- public:
-  explicit TracedCommand(StepTrace* trace) : trace_(trace != nullptr && trace->wanted ? trace : nullptr) {}
-  TracedCommand(const TracedCommand&) = delete;
-  TracedCommand& operator=(const TracedCommand&) = delete;
-  ~TracedCommand() {
-    if (event_ == nullptr) return;
-    if (trace_->first == nullptr) {
-      trace_->first = event_;
-      return;
-    }
-    if (trace_->last != nullptr) opencl().release_event(static_cast<cl_event>(trace_->last));
-    trace_->last = event_;
-  }
-  cl_event* out() { return trace_ != nullptr ? &event_ : nullptr; }
-
- private:
-  StepTrace* trace_;
-  cl_event event_ = nullptr;
-};
 
 class ClBlast;
 struct ClBlastProduct;
@@ -54,9 +24,9 @@ struct Grid {
 
 class Launcher {
  public:
-  Launcher(OpenClPrograms& programs, cl_command_queue queue, const OpenClFound& found, const std::string& device,
-           StepTrace* trace = nullptr, ClBlast* clblast = nullptr)
-      : programs_(programs), queue_(queue), found_(found), device_(device), trace_(trace), clblast_(clblast) {}
+  Launcher(OpenClPrograms& programs, OpenClStep& step, const OpenClFound& found, const std::string& device,
+           ClBlast* clblast = nullptr)
+      : programs_(programs), step_(step), found_(found), device_(device), clblast_(clblast) {}
 
   // True for a device whose work items are loops on cores: few and long ones suit it.
   bool is_cpu() const { return found_.has_kernels_of_cpus(); }
@@ -98,10 +68,9 @@ class Launcher {
   void enqueue(const OpenClFunction& function, Grid grid);
 
   OpenClPrograms& programs_;
-  cl_command_queue queue_;
+  OpenClStep& step_;
   const OpenClFound& found_;
   const std::string& device_;
-  StepTrace* trace_;
   ClBlast* clblast_;
   cl_kernel kernel_ = nullptr;
   cl_uint next_ = 0;

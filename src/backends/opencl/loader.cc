@@ -48,7 +48,8 @@ void refuse_calls() noexcept {
              a.create_program_with_binary, a.build_program, a.get_program_info, a.get_program_build_info, a.release_program,
              a.create_kernel, a.set_kernel_arg, a.release_kernel, a.enqueue_nd_range_kernel, a.enqueue_read_buffer,
              a.enqueue_write_buffer, a.enqueue_copy_buffer, a.enqueue_map_buffer, a.enqueue_unmap_mem_object,
-             a.enqueue_marker_with_wait_list, a.get_event_profiling_info, a.release_event, a.flush, a.finish);
+             a.enqueue_marker_with_wait_list, a.get_event_profiling_info, a.get_event_info, a.set_event_callback, a.wait_for_events,
+             a.create_user_event, a.set_user_event_status, a.retain_event, a.release_event, a.flush, a.finish);
 }
 constinit os::ForkedChild g_child{&refuse_calls};
 
@@ -103,8 +104,16 @@ bool bind_commands(void* library, OpenClApi* api, std::string* why) {
          bind(library, "clEnqueueUnmapMemObject", &api->enqueue_unmap_mem_object, why) &&
          bind(library, "clEnqueueMarkerWithWaitList", &api->enqueue_marker_with_wait_list, why) &&
          bind(library, "clGetEventProfilingInfo", &api->get_event_profiling_info, why) &&
-         bind(library, "clReleaseEvent", &api->release_event, why) && bind(library, "clFlush", &api->flush, why) &&
-         bind(library, "clFinish", &api->finish, why);
+         bind(library, "clFlush", &api->flush, why) && bind(library, "clFinish", &api->finish, why);
+}
+
+bool bind_events(void* library, OpenClApi* api, std::string* why) {
+  return bind(library, "clGetEventInfo", &api->get_event_info, why) &&
+         bind(library, "clSetEventCallback", &api->set_event_callback, why) &&
+         bind(library, "clWaitForEvents", &api->wait_for_events, why) &&
+         bind(library, "clCreateUserEvent", &api->create_user_event, why) &&
+         bind(library, "clSetUserEventStatus", &api->set_user_event_status, why) &&
+         bind(library, "clRetainEvent", &api->retain_event, why) && bind(library, "clReleaseEvent", &api->release_event, why);
 }
 
 }  // namespace
@@ -116,7 +125,8 @@ bool open_opencl_library(const char* name, OpenClApi* api, std::string* why) {
     *why = std::string(name) + " cannot be opened: " + (reason.empty() ? "the system refused" : reason);
     return false;
   }
-  if (bind_objects(library, api, &reason) && bind_programs(library, api, &reason) && bind_commands(library, api, &reason))
+  if (bind_objects(library, api, &reason) && bind_programs(library, api, &reason) && bind_commands(library, api, &reason) &&
+      bind_events(library, api, &reason))
     return true;
   os::close_library(library);
   *why = std::string(name) + " is no OpenCL library: " + reason;
@@ -192,6 +202,7 @@ evn_status cl_status(cl_int code) {
     case CL_DEVICE_NOT_AVAILABLE:
     case CL_INVALID_COMMAND_QUEUE:
     case CL_INVALID_CONTEXT:
+    case CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST:
     case -9999: return EVN_ERROR_DEVICE_LOST;  // some drivers' code for a kernel that was stopped
     case kForked: return EVN_ERROR_FORKED;
     default: return EVN_ERROR_INTERNAL;

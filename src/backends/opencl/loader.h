@@ -1,5 +1,6 @@
 // The OpenCL library, opened at first use and never closed, as a table of the functions that this backend calls; and the one seam
-// that every call passes. Release functions do not pass it: they must not fail, and a test that made them would only leak.
+// that every call passes. Functions that retain and release, and the one that sets a user event, do not pass it: they must not
+// fail, and a test that made them would only leak, or leave a command waiting for ever.
 #pragma once
 
 #ifndef CL_TARGET_OPENCL_VERSION
@@ -43,6 +44,12 @@ struct OpenClApi {
   decltype(&::clEnqueueUnmapMemObject) enqueue_unmap_mem_object;
   decltype(&::clEnqueueMarkerWithWaitList) enqueue_marker_with_wait_list;
   decltype(&::clGetEventProfilingInfo) get_event_profiling_info;
+  decltype(&::clGetEventInfo) get_event_info;
+  decltype(&::clSetEventCallback) set_event_callback;
+  decltype(&::clWaitForEvents) wait_for_events;
+  decltype(&::clCreateUserEvent) create_user_event;
+  decltype(&::clSetUserEventStatus) set_user_event_status;
+  decltype(&::clRetainEvent) retain_event;
   decltype(&::clReleaseEvent) release_event;
   decltype(&::clFlush) flush;
   decltype(&::clFinish) finish;

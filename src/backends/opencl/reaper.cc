@@ -39,33 +39,37 @@ struct OpenClReaper::State {
   std::size_t holding = 0;  // those that are being let go of included
   bool stop = false;
 
-  // Whether anybody asks for the device's end. Their events may have happened already, when another's end was waited for.
-  bool is_asked() const {
-    if (!held.empty()) return true;
+  // Whether anybody asks for an event, and for which.
+  bool is_asked(std::uint64_t* value) const {
     for (const Waiter* w = waiters; w != nullptr; w = w->next) {
-      if (!w->done) return true;
+      if (w->done) continue;
+      *value = w->value;
+      return true;
     }
-    return false;
+    if (held.empty()) return false;
+    *value = held.front().value;
+    return true;
   }
 };
 
 void OpenClReaper::loop(State& s) {
   std::unique_lock<std::mutex> lock(s.mutex);
   for (;;) {
-    s.work.wait(lock, [&] { return s.stop || s.is_asked(); });
+    std::uint64_t value = 0;
+    s.work.wait(lock, [&] { return s.stop || s.is_asked(&value); });
     if (s.stop) return;
     lock.unlock();
-    const Finished finished = s.finish(s.device);
+    const cl_int code = s.finish(s.device, value);
     lock.lock();
     for (Waiter* w = s.waiters; w != nullptr; w = w->next) {
-      if (w->done || w->value > finished.upto) continue;
+      if (w->done || w->value != value) continue;
       w->done = true;
-      w->code = finished.code;
+      w->code = code;
     }
     std::list<Held> over;
     for (auto it = s.held.begin(); it != s.held.end();) {
       const auto at = it++;
-      if (at->value <= finished.upto) over.splice(over.end(), s.held, at);
+      if (at->value == value) over.splice(over.end(), s.held, at);
     }
     s.progress.notify_all();
     if (over.empty()) continue;

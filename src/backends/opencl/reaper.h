@@ -1,6 +1,6 @@
-// Waits for a device on a thread of its own: for callers whose time may be over first, and for what they leave in flight. OpenCL
-// can only wait to the end. The thread starts when it is first needed, and may outlive the device: what it lets go of last may be
-// all that kept the device.
+// Waits for events of a device on a thread of its own: for what callers leave in flight, and for callers whose time may be over
+// first, where a call of the driver has failed by which they would learn of the event. The thread starts when it is first needed,
+// and may outlive the device: what it lets go of last may be all that kept the device.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,8 @@ namespace evn {
 
 class OpenClReaper {
  public:
-  // All up to event `upto` has ended; `code`: how.
-  struct Finished {
-    std::uint64_t upto;
-    cl_int code;
-  };
-  using Finish = Finished (*)(void* device) noexcept;
+  // Waits until the event has happened; how that went.
+  using Finish = cl_int (*)(void* device, std::uint64_t value) noexcept;
   OpenClReaper(Finish finish, void* device) : finish_(finish), device_(device) {}
   ~OpenClReaper() { stop(); }
   OpenClReaper(const OpenClReaper&) = delete;

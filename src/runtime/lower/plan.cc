@@ -30,7 +30,6 @@ class RunPlanner : PlanBuilder {
     plan_->outputs = before->outputs;
     plan_->output_slots = before->output_slots;
     plan_->known = before->known;
-    for (PlanRoot& r : s_.roots) r.pending_slots = 0;
     reserve();
     for (std::size_t i = 0; i < fetched.size(); ++i) {
       const ValueId v = before->fetch[i];

@@ -74,14 +74,12 @@ struct PlanStep {
     kGather   // writes a paged value in plain order
   };
   Kind kind = Kind::kKernel;
-  std::uint8_t slot = 0;    // the device that does it
-  bool wait_after = false;  // the source of an upload is reused soon
-  std::int32_t node = -1;   // kKernel: graph node. Others: -1
+  std::uint8_t slot = 0;   // the device that does it
+  std::int32_t node = -1;  // kKernel: graph node. Others: -1
   AbsorbedNodes absorbed;
   ValueId value = kNoValue;             // kCopy, kRelayout, kAppend, kGather: what is copied. kExtend: what the rows become
   std::uint8_t from_slot = 0;           // kCopy
   std::uint8_t to_slot = 0;             // kCopy
-  std::uint32_t wait_slots = 0;         // devices whose downloads must have arrived
   std::uint32_t buffers = 0;            // first of: inputs, outputs, scratch (kKernel); from, to (kCopy); in plain order, paged
                                         // (kAppend, kGather)
   std::uint32_t first_desc = 0;         // kKernel: of its descs in Plan::descs; kRelayout: its desc in Plan::relayouts

@@ -49,12 +49,7 @@ void PlanRoots::add_copy(ValueId v, std::int32_t from, std::int32_t to) {
   step.value = v;
   step.from_slot = s_.roots[from].slot;
   step.to_slot = s_.roots[to].slot;
-  const bool from_host = host(step.from_slot);
-  const bool to_host = host(step.to_slot);
-  step.slot = from_host ? step.to_slot : step.from_slot;
-  step.wait_slots = from_host ? s_.roots[from].pending_slots : 0;
-  step.wait_after = from_host && !to_host && s_.roots[from].source == Source::kArena;
-  if (to_host && !from_host) s_.roots[to].pending_slots |= 1u << step.from_slot;
+  step.slot = host(step.from_slot) ? step.to_slot : step.from_slot;
   step.buffers = add_buffer(from);
   add_buffer(to);
   s_.other_steps.push_back(now());
@@ -76,7 +71,6 @@ void PlanRoots::add_relayout(ValueId v, std::int32_t from, std::int32_t to, Layo
   if (const RootView& view = s_.roots[from].view; view.is_strided())
     step.desc.fusion.pitches = plan_->pitches.emplace_back(std::vector{view.pitch, std::int64_t{0}}).data();
   step.kernel->plan(step.desc, &step.plan);
-  step.wait_slots = s_.roots[from].pending_slots;
   step.buffers = add_buffer(from);
   add_buffer(to);
   add_buffer(-1);
@@ -90,7 +84,6 @@ void PlanRoots::add_append(ValueId v, std::int32_t paged, std::int64_t first) {
   step.kind = PlanStep::Kind::kAppend;
   step.value = v;
   step.plan.state<PagedRows>() = {first, s_.descs[v].shape[s_.roots[paged].paged_axis], s_.descs[v].dtype};
-  step.wait_slots = s_.roots[from].pending_slots;
   step.buffers = add_buffer(from);
   add_buffer(paged);
   s_.other_steps.push_back(now());
@@ -202,7 +195,6 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
     if (r.source != Source::kArena || r.view.exists() || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
     r.last_user = last_user(v);
     r.last = std::max(r.last, now());
-    r.pending_slots = 0;
     return root(v, slot, layout) = inputs[i];
   }
   return root(v, slot, layout) = add_arena_root(v, slot, now());

@@ -19,13 +19,12 @@ struct PlanRoot {
   std::size_t slack = 0;   // of these, to grow into
   std::int32_t first = 0;  // steps
   std::int32_t last = 0;
-  std::int32_t last_user = -1;      // last node that reads any of its values
-  std::uint32_t pending_slots = 0;  // a download from these devices writes it
-  RootView view;                    // its place and life are the parent's
-  bool is_16bit = false;            // stored as bfloat16 or float16, in half of the bytes
-  bool is_viewed = false;           // is part of another one, or the other way round
-  bool written_over = false;        // some of its channels are those of a later value
-  std::int8_t paged_axis = -1;      // of an input in pages: the axis of their rows
+  std::int32_t last_user = -1;  // last node that reads any of its values
+  RootView view;                // its place and life are the parent's
+  bool is_16bit = false;        // stored as bfloat16 or float16, in half of the bytes
+  bool is_viewed = false;       // is part of another one, or the other way round
+  bool written_over = false;    // some of its channels are those of a later value
+  std::int8_t paged_axis = -1;  // of an input in pages: the axis of their rows
 };
 
 // What is known of the values between two nodes; and, behind the last one, how the plan was made.

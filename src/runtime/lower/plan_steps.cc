@@ -101,9 +101,6 @@ std::int32_t PlanSteps::paged_root(ValueId v) {
 }
 
 void PlanSteps::add_step(PlanStep* step) {
-  for (const std::int32_t r : input_roots_) {
-    if (r >= 0 && host(step->slot)) step->wait_slots |= s_.roots[r].pending_slots;
-  }
   step->buffers = static_cast<std::uint32_t>(plan_->buffers.size());
   for (const std::int32_t r : input_roots_) add_buffer(r);
   bool any_output = false;

@@ -18,7 +18,10 @@ constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the s
     : graph_(graph), plan_(plan), texts_(graph.devices[0]->ledger()) {
   bound_.resize(graph.devices.size());
   buffers_.resize(plan.buffers.size());
-  last_.resize(graph.devices.size());
+  latest_.resize(graph.devices.size());
+  std::size_t copies = 0;
+  for (const PlanStep& step : plan.steps) copies += step.kind == PlanStep::Kind::kCopy;
+  host_copies_.reserve(copies);
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
     const BufferSource& from = plan.buffers[i];
     buffers_[i] = from.buffer;
@@ -65,12 +68,13 @@ void Execution::run(const RunState& state) {
   texts_.clear();
   services_ = {&texts_, state.random_seed};
   static_cast<StopCondition&>(cancel_) = state.stop;
-  for (Event& e : last_) e = {};
-  used_ = in_flight_ = 0;
+  for (std::size_t slot = 0; slot < latest_.size(); ++slot) latest_[slot] = {graph_.devices[slot]->all_enqueued(), {}, {}};
+  host_copies_.clear();
+  used_ = unsubmitted_ = in_flight_ = 0;
   staged_.clear();
   try {
     run_steps();
-    wait_for(UINT32_MAX);
+    wait_for_all();
   } catch (...) {
     end_early();
     throw;
@@ -80,7 +84,7 @@ void Execution::run(const RunState& state) {
 void Execution::run_steps() {
   for (const PlanStep& step : plan_.steps) {
     try {
-      if (step.wait_slots != 0) wait_for(step.wait_slots);
+      if (graph_.devices[step.slot]->traits().host_addressable && used_ > 1) wait_for_copies(step);
       StepTrace* const trace = trace_ != nullptr ? trace_->begin_step(step) : nullptr;
       if (step.kind == PlanStep::Kind::kCopy) {
         run_copy(step, trace);
@@ -89,9 +93,10 @@ void Execution::run_steps() {
       } else {
         run_kernel(step, trace);
       }
-      if (trace_ != nullptr && trace_->is_serial()) graph_.devices[step.slot]->wait(last_[step.slot]);
+      if (trace_ != nullptr && trace_->is_serial()) {
+        for (const Event& event : {latest_[step.slot].copy, latest_[step.slot].kernel}) graph_.devices[step.slot]->wait(event);
+      }
       if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
-      if (step.wait_after) wait_for(1u << step.slot);
       if (run_ != nullptr) {
         if (run_->must_pause()) run_->pause();
         if (step.plan.flops > kNotedFlops) run_->note_core();
@@ -122,7 +127,9 @@ void Execution::run_kernel(const PlanStep& step, StepTrace* trace) {
   call.args.packed = step.packed;
   call.args.scratch = b[inputs + outputs];
   used_ |= 1u << step.slot;
-  last_[step.slot] = graph_.devices[step.slot]->enqueue(call, {});
+  unsubmitted_ |= 1u << step.slot;
+  const Event done = graph_.devices[step.slot]->enqueue(call, {});
+  if (done.device != nullptr) latest_[step.slot].kernel = done;
 }
 
 void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
@@ -134,8 +141,25 @@ void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
   const bool of_runtime_value = plan_.buffers[step.buffers].source == Source::kRuntimeValue;
   const Location from = place(step.from_slot, of_runtime_value && cancel_.exists() ? staged(step.buffers) : buffers_[step.buffers]);
   const Location to = place(step.to_slot, buffers_[step.buffers + 1]);
+  const Location* const on_host = from.device == nullptr ? &from : to.device == nullptr ? &to : nullptr;
+  const bool written = on_host == &to;
+  constexpr std::size_t kMostWaits = 4;
+  Event waits[kMostWaits];
+  std::size_t count = 0;
+  if (on_host != nullptr) {
+    wait([&](auto&& wait_here) {
+      host_copies_.each_before(on_host->buffer, written, [&](const Event& copy) {
+        if (count == kMostWaits) return wait_here(copy);
+        waits[count++] = copy;
+        return false;
+      });
+    });
+  }
   used_ |= 1u << step.slot;
-  last_[step.slot] = trace != nullptr ? device->copy_traced(from, to, {}, trace) : device->copy(from, to, {});
+  unsubmitted_ |= 1u << step.slot;
+  const Event done = device->copy_traced(from, to, {waits, count}, trace);
+  if (done.device != nullptr) latest_[step.slot].copy = done;
+  if (on_host != nullptr) host_copies_.add(done, on_host->buffer, written);
 }
 
 // What lies in pages is the host's.
@@ -157,50 +181,95 @@ Buffer Execution::staged(std::uint32_t buffer) {
   return {staged_.back().get(), 0, from.size};
 }
 
-void Execution::wait_for(std::uint32_t slots) {
+// Calls each(f), which calls f(event) for what is to be waited for. f gives true: it has happened.
+template <typename F>
+void Execution::wait(F&& each) {
   const std::uint64_t start = trace_ != nullptr ? os::now_ns() : 0;
   bool waited = false;
-  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
-    if ((slots >> slot & 1) == 0 || last_[slot].device == nullptr) continue;
+  each([&](const Event& event) {
+    if (event.device == nullptr) return true;
     if (run_ != nullptr) run_->leave();  // a core that only waits is another's
-    if (!last_[slot].device->wait_or_stop(last_[slot], cancel_)) cancel_.fail();
-    waited = true;
-  }
+    if (!event.device->wait_or_stop(event, cancel_)) cancel_.fail();
+    return waited = true;
+  });
   if (waited && run_ != nullptr) run_->enter();
   if (trace_ != nullptr && waited) trace_->add_span(TraceKind::kWait, start);
 }
 
-Event Execution::all_of(std::size_t slot) const {
+// Before a step on the host: until it may use its memory. Meanwhile, and while it computes, devices go on with theirs. A step whose
+// values are channels of others reaches beyond its buffers.
+void Execution::wait_for_copies(const PlanStep& step) {
+  submit_all();
+  if (host_copies_.empty()) return;
+  wait([&](auto&& wait_here) {
+    if (step.desc.fusion.pitches != nullptr) return host_copies_.each(wait_here);
+    const bool is_paged = step.kind >= PlanStep::Kind::kAppend;
+    const std::size_t inputs = is_paged ? (step.kind == PlanStep::Kind::kAppend ? 1 : 0) : step.desc.inputs.size();
+    const std::size_t buffers = is_paged ? 1 : inputs + step.desc.outputs.size() + 1;
+    for (std::size_t i = 0; i < buffers; ++i) {
+      const Buffer& buffer = buffers_[step.buffers + i];
+      if (buffer.memory != nullptr && buffer.size > 0) host_copies_.each_before(buffer, i >= inputs, wait_here);
+    }
+  });
+}
+
+void Execution::submit_all() {
+  for (std::size_t slot = 0; unsubmitted_ != 0 && slot < latest_.size(); ++slot) {
+    if ((unsubmitted_ >> slot & 1) != 0) graph_.devices[slot]->submit();
+    unsubmitted_ &= ~(1u << slot);
+  }
+}
+
+void Execution::wait_for_all() {
+  wait([&](auto&& wait_here) {
+    for (const Latest& latest : latest_) {
+      wait_here(latest.copy);
+      wait_here(latest.kernel);
+    }
+  });
+  for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
+    if ((used_ >> slot & 1) != 0) graph_.devices[slot]->check_since(latest_[slot].begin);
+  }
+}
+
+std::array<Event, 2> Execution::all_of(std::size_t slot) const {
   const Event all = graph_.devices[slot]->all_enqueued();
-  return all.device != nullptr ? all : last_[slot];
+  if (all.device != nullptr) return {all, {}};
+  return {latest_[slot].copy, latest_[slot].kernel};
 }
 
 // The error that brought us here is the one to report: what devices say now is of no interest.
 void Execution::end_early() noexcept {
-  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+  for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
     if ((used_ >> slot & 1) == 0) continue;
-    try {
-      const Event all = all_of(slot);
-      if (all.device != nullptr && !all.device->wait_or_stop(all, cancel_)) in_flight_ |= 1u << slot;
-    } catch (const Error&) {
-    } catch (const std::bad_alloc&) {
-      in_flight_ |= 1u << slot;
+    for (const Event& event : all_of(slot)) {
+      try {
+        if (event.device != nullptr && !event.device->wait_or_stop(event, cancel_)) in_flight_ |= 1u << slot;
+      } catch (const Error&) {
+      } catch (const std::bad_alloc&) {
+        in_flight_ |= 1u << slot;
+      }
     }
   }
 }
 
 void Execution::hold_in_flight(const std::shared_ptr<const void>& held) noexcept {
-  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
-    if ((in_flight_ >> slot & 1) != 0) graph_.devices[slot]->hold_until(all_of(slot), held);
+  for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
+    if ((in_flight_ >> slot & 1) == 0) continue;
+    for (const Event& event : all_of(slot)) {
+      if (event.device != nullptr) event.device->hold_until(event, held);
+    }
   }
 }
 
 void Execution::wait_in_flight() noexcept {
-  for (std::size_t slot = 0; slot < last_.size(); ++slot) {
+  for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
     if ((in_flight_ >> slot & 1) == 0) continue;
-    try {
-      graph_.devices[slot]->wait(all_of(slot));
-    } catch (const Error&) {}
+    for (const Event& event : all_of(slot)) {
+      try {
+        if (event.device != nullptr) event.device->wait(event);
+      } catch (const Error&) {}
+    }
   }
 }
 

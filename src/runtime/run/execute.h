@@ -1,12 +1,14 @@
 // Runs a plan: the memory of one run, and the loop over its steps.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "ops/host.h"
 #include "runtime/lower/plan.h"
 #include "runtime/report/trace.h"
 #include "runtime/run/arena_store.h"
+#include "runtime/run/host_copies.h"
 
 namespace evn {
 
@@ -59,8 +61,12 @@ class Execution {
   void run_kernel(const PlanStep& step, StepTrace* trace);
   void run_copy(const PlanStep& step, StepTrace* trace);
   void run_paged(const PlanStep& step);
-  void wait_for(std::uint32_t slots);
-  Event all_of(std::size_t slot) const;
+  void wait_for_copies(const PlanStep& step);
+  void wait_for_all();
+  template <typename F>
+  void wait(F&& each);
+  void submit_all();
+  std::array<Event, 2> all_of(std::size_t slot) const;
   void end_early() noexcept;
   Buffer staged(std::uint32_t buffer);
 
@@ -79,8 +85,14 @@ class Execution {
   std::vector<Patch> patches_;  // buffers that are inputs, outputs or runtime values
   TextPool texts_;              // of strings that this run's steps made
   RunServices services_;
-  std::vector<Event> last_;                    // per device slot: its latest work of this run
+  struct Latest {
+    Event begin;         // what the device had been given before this run
+    Event copy, kernel;  // its latest of this run
+  };
+  std::vector<Latest> latest_;                 // per device slot
+  HostCopies host_copies_;                     // that nobody has waited for
   std::uint32_t used_ = 0;                     // device slots on which this run has put work, or tried to
+  std::uint32_t unsubmitted_ = 0;              // of these, those with work that the driver may keep back
   std::uint32_t in_flight_ = 0;                // of these, those that had not done it when the run ended
   std::vector<std::shared_ptr<void>> staged_;  // host memory that outlives the run where runtime values do not
   Cancel cancel_;

@@ -47,7 +47,8 @@ class MockDevice final : public Device {
     memory_.erase(memory);
   }
 
-  Event copy(const Location& from, const Location& to, std::span<const Event>) override {
+  Event copy(const Location& from, const Location& to, std::span<const Event> waits) override {
+    wait_for_others(waits);
     queue_.push_back([this, from, to] {
       if (from.device != this) ++mock_counters().uploads;
       if (to.device != this) ++mock_counters().downloads;
@@ -56,7 +57,8 @@ class MockDevice final : public Device {
     return {this, ++issued_};
   }
 
-  Event enqueue(const KernelCall& call, std::span<const Event>) override {
+  Event enqueue(const KernelCall& call, std::span<const Event> waits) override {
+    wait_for_others(waits);
     queue_.push_back([this, call] {
       ++mock_counters().kernels;
       KernelArgs args = call.args;
@@ -99,6 +101,12 @@ class MockDevice final : public Device {
   }
 
  private:
+  // What is this device's happens in order.
+  void wait_for_others(std::span<const Event> waits) const {
+    for (const Event& e : waits) {
+      if (e.device != nullptr && e.device != this) e.device->wait(e);
+    }
+  }
   bool refuses(const std::string& op) const {
     const auto contains = [&](const std::vector<std::string>& ops) { return std::find(ops.begin(), ops.end(), op) != ops.end(); };
     return contains(mock_settings().refused_ops) || contains(refused_ops_);

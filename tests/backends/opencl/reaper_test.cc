@@ -7,8 +7,9 @@ namespace evn::test {
 namespace {
 
 struct OpenClReaperTest : testing::Test {
-  // A device on which events up to 10 were issued, and have happened.
-  OpenClReaper reaper{[](void*) noexcept { return OpenClReaper::Finished{10, CL_SUCCESS}; }, nullptr};
+  // A device on which all events have happened, number 13 with an error.
+  OpenClReaper reaper{[](void*, std::uint64_t value) noexcept -> cl_int { return value == 13 ? CL_OUT_OF_RESOURCES : CL_SUCCESS; },
+                      nullptr};
   Cancel cancel;
   cl_int code = CL_SUCCESS;
 
@@ -22,6 +23,9 @@ struct OpenClReaperTest : testing::Test {
 TEST_F(OpenClReaperTest, AnEventThatHasHappenedMayBeWaitedFor) {
   EXPECT_TRUE(reaper.wait(4, cancel, &code));
   EXPECT_TRUE(reaper.wait(10, cancel, &code));
+  EXPECT_EQ(code, CL_SUCCESS);
+  EXPECT_TRUE(reaper.wait(13, cancel, &code));
+  EXPECT_EQ(code, CL_OUT_OF_RESOURCES);
 }
 
 TEST_F(OpenClReaperTest, WhatIsHeldForAnEventThatHasHappenedIsLetGo) {
