@@ -202,7 +202,8 @@ typedef struct evn_log_record {
                                   "memory.refused" (a cap), "cache.opened", "cache.ignored" (a file of packed weights that
                                   is not used), "cache.written", "cache.not_written", "batching.open" (a session's batching is
                                   proven for each batch), "batching.refused" (requests of some shapes are not joined),
-                                  "batching.failed" (a batch failed, and its requests run alone) */
+                                  "batching.failed" (a batch failed, and its requests run alone), "split.refused" (runs of some
+                                  shapes are not split over devices) */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */

@@ -8,7 +8,7 @@ function rowsOf(node) {
   const took = TRACE && TRACE.byNode.get(node.name);
   const rows = [["name", node.name], ["operator", node.op], ["device", node.device], ["reason", node.reason],
     ["refused", node.refused], ["rule", node.rule_line === null ? "" : "line " + node.rule_line + " of the configuration"],
-    ["kernel", node.kernel],
+    ["kernel", node.kernel], ["predicted", node.predicted_ns === null ? "" : timeText(node.predicted_ns / 1000)],
     ["precision", node.precision + (node.precision_reason ? ": " + node.precision_reason : "")],
     ["numerics", node.numerics + (node.numerics_reason ? ": " + node.numerics_reason : "")],
     ["products", node.products + (node.products_reason ? ": " + node.products_reason : "")],
