@@ -112,16 +112,14 @@ double least_run(Session& session, std::span<const RunValue> inputs, int runs) {
   return least;
 }
 
-double measure_steps(Session& session, std::span<const RunValue> inputs, CostTables& tables, bool sets_submission) {
+namespace {
+
+// The least time of each step, over some traced runs; HUGE_VAL: it was not seen.
+std::vector<double> trace_steps(Session& session, std::span<const RunValue> inputs, const std::vector<const PlanStep*>& steps,
+                                std::size_t parts, int runs) {
   const CompiledGraph& graph = session.compiled();
-  least_run(session, inputs, 1);  // makes the plan; caches are cold
-  const double run_ns = least_run(session, inputs, kMostRuns);
-  const std::vector<std::shared_ptr<const Plan>> chain = session.latest_plans();
-  const std::vector<const PlanStep*> steps = traced_steps(chain);
-  const int runs = std::max(1, std::min(kMostRuns, static_cast<int>(static_cast<double>(kEnoughNs) / std::max(run_ns, 1.0))));
   const std::size_t threads = std::min<std::size_t>(graph.devices[0]->traits().compute_units, StepTrace::kThreads);
-  const std::size_t per_run =
-      (steps.size() + graph.graph().nodes.size()) * (1 + threads) + 8 * (chain.size() + graph.devices.size());
+  const std::size_t per_run = (steps.size() + graph.graph().nodes.size()) * (1 + threads) + 8 * (parts + graph.devices.size());
   session.start_trace(static_cast<std::uint32_t>(std::min<std::size_t>(per_run * static_cast<std::size_t>(runs), 1u << 20)), true);
   try {
     for (int i = 0; i < runs; ++i) least_run(session, inputs, 1);
@@ -130,18 +128,31 @@ double measure_steps(Session& session, std::span<const RunValue> inputs, CostTab
     throw;
   }
   session.stop_trace();
-
-  std::vector<std::vector<double>> times(steps.size());
+  std::vector<double> least(steps.size(), HUGE_VAL);
   std::size_t at = 0;
   const std::shared_ptr<const Trace> trace = session.recorded_trace();
   for (const TraceEvent* e : trace->events()) {
-    if (e->kind != TraceKind::kKernel && e->kind != TraceKind::kCopy) continue;
+    if ((e->kind != TraceKind::kKernel && e->kind != TraceKind::kCopy) || steps.empty()) continue;
     const std::size_t i = at++ % steps.size();
-    if (e->kernel == steps[i]->kernel && e->node == steps[i]->node) times[i].push_back(static_cast<double>(e->busy_ns()));
+    if (e->kernel == steps[i]->kernel && e->node == steps[i]->node)
+      least[i] = std::min(least[i], static_cast<double>(e->busy_ns()));
   }
+  return least;
+}
+
+}  // namespace
+
+double measure_steps(Session& session, std::span<const RunValue> inputs, CostTables& tables, bool sets_submission) {
+  const CompiledGraph& graph = session.compiled();
+  least_run(session, inputs, 1);  // makes the plan; caches are cold
+  const double run_ns = least_run(session, inputs, kMostRuns);
+  const std::vector<std::shared_ptr<const Plan>> chain = session.latest_plans();
+  const std::vector<const PlanStep*> steps = traced_steps(chain);
+  const int runs = std::max(1, std::min(kMostRuns, static_cast<int>(static_cast<double>(kEnoughNs) / std::max(run_ns, 1.0))));
+  const std::vector<double> times = trace_steps(session, inputs, steps, chain.size(), runs);
+
   struct Sum {
     StepFeatures features;
-    const Device* device;
     double ns = 0;
     int count = 0;
   };
@@ -149,25 +160,23 @@ double measure_steps(Session& session, std::span<const RunValue> inputs, CostTab
   double all_ns = 0;
   std::size_t queued_kernels = 0;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    if (times[i].empty()) continue;
-    const double ns = *std::min_element(times[i].begin(), times[i].end());
-    all_ns += ns;
+    if (times[i] == HUGE_VAL) continue;
+    all_ns += times[i];
     if (steps[i]->kernel == nullptr) continue;
     const Device* const device = graph.devices[steps[i]->slot];
     queued_kernels += device->traits().host_addressable ? 0u : 1u;
     const StepFeatures features = features_of(graph, *steps[i]);
-    Sum& sum = by_key.try_emplace({device, features.key}, Sum{features, device}).first->second;
-    sum.ns += ns;
+    Sum& sum = by_key.try_emplace({device, features.key}, Sum{features}).first->second;
+    sum.ns += times[i];
     ++sum.count;
   }
   // Steps that are waited for one by one take longer than in a queue that is never empty.
   const double scale = all_ns > run_ns ? run_ns / all_ns : 1;
-  all_ns *= scale;
   for (const auto& [key, sum] : by_key) {
-    tables.with(*sum.device, [&, s = sum](CostTable& t) { t.add(s.features, scale * s.ns / s.count); });
+    tables.with(*key.first, [&, s = sum](CostTable& t) { t.add(s.features, scale * s.ns / s.count); });
   }
   // What is not in the steps is between those of a device with a queue.
-  const double gap = std::max(0.0, run_ns - all_ns) / static_cast<double>(std::max<std::size_t>(queued_kernels, 1));
+  const double gap = std::max(0.0, run_ns - scale * all_ns) / static_cast<double>(std::max<std::size_t>(queued_kernels, 1));
   for (const Device* device : graph.devices) {
     if (!device->traits().host_addressable && sets_submission) tables.with(*device, [&](CostTable& t) { t.submission_ns = gap; });
   }

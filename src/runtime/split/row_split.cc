@@ -222,72 +222,73 @@ void RowSplit::note_time(std::size_t device, std::int64_t rows, std::uint64_t ns
   d.row_ns = d.row_ns == 0 ? now : d.row_ns + kNewShare * (now - d.row_ns);
 }
 
-bool RowSplit::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
-  const std::int64_t rows = rows_of(inputs, outputs, request);
-  if (rows == 0 || devices_.size() < 2 || outputs.size() != graph_.graph().outputs.size()) return false;
-  const std::shared_ptr<const RowOutputs> proof = proof_for(inputs, rows);
-  if (proof == nullptr) return false;
+// Whole outputs, of which the parts write theirs where these lie in a row. Empty: a given one is not of its shape, which a run
+// refuses.
+std::vector<TensorPtr> RowSplit::whole_outputs(std::span<const RunValue> outputs, const RunRequest& request,
+                                               const RowOutputs& proof, std::int64_t rows) const {
   const std::shared_ptr<Runtime>& runtime = graph_.model->runtime;
-
-  // Whole outputs, of which the parts write theirs where these lie in a row.
   std::vector<TensorPtr> whole(outputs.size());
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (is_skipped(request.skipped, j)) continue;
-    TensorDesc desc = proof->one[j];
-    if (proof->axes[j] != kNoRows) desc.shape[proof->axes[j]] *= rows;
-    if (outputs[j].tensor != nullptr && !(outputs[j].tensor->desc() == desc)) return false;  // a run refuses it
-    whole[j] = outputs[j].tensor != nullptr ? outputs[j].tensor
-                                            : std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false, Tensor::Fill::kNone);
+    TensorDesc desc = proof.one[j];
+    if (proof.axes[j] != kNoRows) desc.shape[proof.axes[j]] *= rows;
+    whole[j] = outputs[j].tensor;
+    if (whole[j] == nullptr) whole[j] = std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false, Tensor::Fill::kNone);
+    if (!(whole[j]->desc() == desc)) return {};
   }
+  return whole;
+}
 
-  note.begin_split();
-  const std::vector<std::int64_t> shares = next_shares(rows);
-  std::vector<std::unique_ptr<Part>> parts;
-  std::int64_t first = 0;
-  for (std::size_t d = 0; d < devices_.size(); ++d) {
-    if (shares[d] == 0) continue;
-    auto part = std::make_unique<Part>();
-    part->session = devices_[d].session.get();
-    part->device = d;
-    part->first = first;
-    part->rows = shares[d];
-    part->request = request;
-    part->request.times = nullptr;
-    if (const Cancel* outer = CancelScope::current()) part->request.stop.join(*outer);
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (axes_[i] == kNoRows) {
-        part->inputs.push_back(inputs[i]);
-        continue;
-      }
-      TensorDesc desc = inputs[i].tensor->desc();
-      desc.shape[axes_[i]] = part->rows;
-      const RowBytes b = row_bytes(inputs[i].tensor->desc(), axes_[i]);
-      if (lies_in_rows(desc, axes_[i])) {
-        part->inputs.push_back({Tensor::part(inputs[i].tensor, b.row * static_cast<std::size_t>(first), desc), nullptr});
-      } else {
-        auto copy = std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false, Tensor::Fill::kNone);
-        copy_rows(*inputs[i].tensor, *copy, axes_[i], first, true);
-        part->inputs.push_back({std::move(copy), nullptr});
-      }
+// The rows from `first` on. Tensors whose rows do not lie in a row are copied: inputs here, outputs by gather().
+std::unique_ptr<RowSplit::Part> RowSplit::make_part(std::size_t device, std::int64_t first, std::int64_t rows,
+                                                    std::span<const RunValue> inputs, const std::vector<TensorPtr>& whole,
+                                                    const RowOutputs& proof, const RunRequest& request) {
+  const std::shared_ptr<Runtime>& runtime = graph_.model->runtime;
+  auto part = std::make_unique<Part>();
+  part->session = devices_[device].session.get();
+  part->device = device;
+  part->first = first;
+  part->rows = rows;
+  part->request = request;
+  part->request.times = nullptr;
+  if (const Cancel* outer = CancelScope::current()) part->request.stop.join(*outer);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (axes_[i] == kNoRows) {
+      part->inputs.push_back(inputs[i]);
+      continue;
     }
-    part->outputs.resize(outputs.size());
-    for (std::size_t j = 0; j < outputs.size(); ++j) {
-      const int axis = proof->axes[j];
-      if (whole[j] == nullptr || axis == kNoRows || !lies_in_rows(whole[j]->desc(), axis)) continue;
-      TensorDesc desc = whole[j]->desc();
-      desc.shape[axis] = proof->one[j].shape[axis] * part->rows;
-      const std::size_t row = whole[j]->size_bytes() / static_cast<std::size_t>(rows);
-      part->outputs[j].tensor = Tensor::part(whole[j], row * static_cast<std::size_t>(first), desc);
+    const Tensor& all = *inputs[i].tensor;
+    TensorDesc desc = all.desc();
+    desc.shape[axes_[i]] = rows;
+    TensorPtr own;
+    if (lies_in_rows(desc, axes_[i])) {
+      own = Tensor::part(inputs[i].tensor, row_bytes(all.desc(), axes_[i]).row * static_cast<std::size_t>(first), desc);
+    } else {
+      own = std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false, Tensor::Fill::kNone);
+      copy_rows(all, *own, axes_[i], first, true);
     }
-    first += part->rows;
-    parts.push_back(std::move(part));
+    part->inputs.push_back({std::move(own), nullptr});
   }
+  part->outputs.resize(whole.size());
+  for (std::size_t j = 0; j < whole.size(); ++j) {
+    const int axis = proof.axes[j];
+    if (whole[j] == nullptr || axis == kNoRows || !lies_in_rows(whole[j]->desc(), axis)) continue;
+    TensorDesc desc = whole[j]->desc();
+    desc.shape[axis] = proof.one[j].shape[axis] * rows;
+    const std::size_t row = row_bytes(whole[j]->desc(), axis).row * static_cast<std::size_t>(proof.one[j].shape[axis]);
+    part->outputs[j].tensor = Tensor::part(whole[j], row * static_cast<std::size_t>(first), desc);
+  }
+  return part;
+}
 
+// All parts at a time: the first on this thread, as are those for which the system refuses one. Throws what the first that failed
+// has thrown.
+void RowSplit::run_parts(const std::vector<std::unique_ptr<Part>>& parts) {
   {
-    // The first part is this thread's, as are those for which the system refuses one.
     std::vector<os::Thread> threads;
     threads.reserve(parts.size());
     std::vector<Part*> here{parts[0].get()};
+    here.reserve(parts.size());
     for (std::size_t i = 1; i < parts.size(); ++i) {
       try {
         threads.emplace_back([](void* part) { static_cast<Part*>(part)->run(); }, parts[i].get());
@@ -300,18 +301,39 @@ bool RowSplit::run(std::span<const RunValue> inputs, std::span<RunValue> outputs
   for (const auto& part : parts) {
     if (part->failed) throw part->error;
   }
-  for (const auto& part : parts) {
-    note_time(part->device, part->rows, part->ns);
-    for (std::size_t j = 0; j < outputs.size(); ++j) {
-      const int axis = proof->axes[j];
-      if (whole[j] == nullptr) continue;
-      if (axis == kNoRows) {
-        if (part == parts[0]) copy_tensor(*part->outputs[j].tensor, *whole[j]);
-      } else if (!lies_in_rows(whole[j]->desc(), axis)) {
-        copy_rows(*whole[j], *part->outputs[j].tensor, axis, part->first * proof->one[j].shape[axis], false);
-      }
-    }
+}
+
+// Copies what the parts could not write into the whole outputs. What has no rows is alike in all.
+void RowSplit::gather(const std::vector<std::unique_ptr<Part>>& parts, const RowOutputs& proof,
+                      const std::vector<TensorPtr>& whole) {
+  for (std::size_t j = 0; j < whole.size(); ++j) {
+    const int axis = proof.axes[j];
+    if (whole[j] == nullptr) continue;
+    if (axis == kNoRows) copy_tensor(*parts[0]->outputs[j].tensor, *whole[j]);
+    if (axis == kNoRows || lies_in_rows(whole[j]->desc(), axis)) continue;
+    for (const auto& part : parts)
+      copy_rows(*whole[j], *part->outputs[j].tensor, axis, part->first * proof.one[j].shape[axis], false);
   }
+}
+
+bool RowSplit::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
+  const std::int64_t rows = rows_of(inputs, outputs, request);
+  if (rows == 0 || devices_.size() < 2 || outputs.size() != graph_.graph().outputs.size()) return false;
+  const std::shared_ptr<const RowOutputs> proof = proof_for(inputs, rows);
+  if (proof == nullptr) return false;
+  const std::vector<TensorPtr> whole = whole_outputs(outputs, request, *proof, rows);
+  if (whole.size() != outputs.size()) return false;
+  note.begin_split();
+  const std::vector<std::int64_t> shares = next_shares(rows);
+  std::vector<std::unique_ptr<Part>> parts;
+  std::int64_t first = 0;
+  for (std::size_t d = 0; d < devices_.size(); ++d) {
+    if (shares[d] != 0) parts.push_back(make_part(d, first, shares[d], inputs, whole, *proof, request));
+    first += shares[d];
+  }
+  run_parts(parts);
+  for (const auto& part : parts) note_time(part->device, part->rows, part->ns);
+  gather(parts, *proof, whole);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j].tensor == nullptr) outputs[j].tensor = whole[j];
   }

@@ -44,6 +44,12 @@ class RowSplit {
 
   std::int64_t rows_of(std::span<const RunValue> inputs, std::span<const RunValue> outputs, const RunRequest& request) const;
   std::shared_ptr<const RowOutputs> proof_for(std::span<const RunValue> inputs, std::int64_t rows);
+  std::vector<TensorPtr> whole_outputs(std::span<const RunValue> outputs, const RunRequest& request, const RowOutputs& proof,
+                                       std::int64_t rows) const;
+  std::unique_ptr<Part> make_part(std::size_t device, std::int64_t first, std::int64_t rows, std::span<const RunValue> inputs,
+                                  const std::vector<TensorPtr>& whole, const RowOutputs& proof, const RunRequest& request);
+  static void run_parts(const std::vector<std::unique_ptr<Part>>& parts);
+  static void gather(const std::vector<std::unique_ptr<Part>>& parts, const RowOutputs& proof, const std::vector<TensorPtr>& whole);
   std::vector<std::int64_t> next_shares(std::int64_t rows);
   void note_time(std::size_t device, std::int64_t rows, std::uint64_t ns);
 
