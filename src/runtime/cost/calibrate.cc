@@ -10,8 +10,21 @@
 namespace evn {
 namespace {
 
+// All nodes on the device that it takes, the others on the CPU.
+SessionRequest alone_on(const ModelPtr& model, Device& device) {
+  auto alone = std::make_shared<Assignment>();
+  alone->devices.assign(model->graph().nodes.size(), &device);
+  SessionRequest request("");
+  request.assigned = std::move(alone);
+  request.listed = false;
+  return request;
+}
+
 std::vector<RunValue> zeros_for(const ModelPtr& model) {
-  return zeros_of(model->runtime, assumed_inputs(*model->runtime, model->graph(), {}));
+  const CompiledGraph compiled = compile_unpacked(model, alone_on(model, model->runtime->cpu()));
+  return zeros_of(model->runtime, fitting_inputs(*model->runtime, model->graph(), {}, [&](const std::vector<TensorDesc>& inputs) {
+                    make_plan(compiled, signature_of_zeros(compiled, inputs));
+                  }));
 }
 
 DeviceCalibration calibrate_on(const ModelPtr& model, Device& device, bool is_suite) {
@@ -20,12 +33,7 @@ DeviceCalibration calibrate_on(const ModelPtr& model, Device& device, bool is_su
   c.device = device.name();
   measure_copies(device, runtime.costs());
   if (is_suite) calibrate_on(calibration_chain(model->runtime), device, false);
-  auto alone = std::make_shared<Assignment>();
-  alone->devices.assign(model->graph().nodes.size(), &device);
-  SessionRequest request("");
-  request.assigned = std::move(alone);
-  request.listed = false;
-  Session session(model, request);
+  Session session(model, alone_on(model, device));
   c.run_ns = measure_steps(session, zeros_for(model), runtime.costs(), !is_suite);
   for (const auto& plan : session.latest_plans()) {
     const PlanCost cost = cost_of(session.compiled(), *plan, runtime.costs());

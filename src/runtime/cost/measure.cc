@@ -51,7 +51,20 @@ std::vector<const PlanStep*> traced_steps(const std::vector<std::shared_ptr<cons
 
 }  // namespace
 
-std::vector<TensorDesc> assumed_inputs(const Runtime& runtime, const Graph& graph, std::span<const WarmRun::Input> given) {
+Signature signature_of_zeros(const CompiledGraph& graph, std::span<const TensorDesc> inputs) {
+  Signature s;
+  s.inputs.assign(inputs.begin(), inputs.end());
+  s.input_slots.resize(inputs.size());
+  s.output_slots.resize(graph.graph().outputs.size());
+  s.values.resize(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (is_key(graph, i, inputs[i])) s.values[i].assign(inputs[i].size_bytes(), 0);
+  }
+  return s;
+}
+
+std::vector<TensorDesc> assumed_inputs(const Runtime& runtime, const Graph& graph, std::span<const WarmRun::Input> given,
+                                       std::int64_t open) {
   std::vector<TensorDesc> descs;
   for (const ValueId id : graph.inputs) {
     const Value& value = graph.values[id];
@@ -62,7 +75,7 @@ std::vector<TensorDesc> assumed_inputs(const Runtime& runtime, const Graph& grap
       dims = named->dims;
     } else if (value.has_shape) {
       for (int axis = 0; axis < value.shape.rank(); ++axis)
-        dims.push_back(value.shape[axis] >= 0 ? value.shape[axis] : axis == 0 ? 1 : kAssumedDim);
+        dims.push_back(value.shape[axis] >= 0 ? value.shape[axis] : axis == 0 ? 1 : open);
     } else {
       fail(EVN_ERROR_UNSUPPORTED, "the rank of input \"%s\" is not known before a run", value.name.c_str());
     }

@@ -62,7 +62,12 @@ class Search {
       devices_.push_back(runtime_->device_at(i));
     if (devices_.size() == 1) return nothing("there is no other device");
     try {
-      inputs_ = assumed_inputs(*runtime_, graph_, request_.assumed_inputs);
+      auto on_cpu = std::make_shared<Assignment>();
+      on_cpu->devices.assign(graph_.nodes.size(), devices_[0]);
+      const CompiledGraph compiled = compile_unpacked(model_, request_for(on_cpu));
+      inputs_ = fitting_inputs(*runtime_, graph_, request_.assumed_inputs, [&](const std::vector<TensorDesc>& inputs) {
+        make_plan(compiled, signature_of_zeros(compiled, inputs));
+      });
       return search();
     } catch (const Error& e) {
       if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT) throw;
@@ -130,26 +135,13 @@ class Search {
     return r;
   }
 
-  Signature signature() const {
-    Signature s;
-    s.inputs = inputs_;
-    s.input_slots.resize(inputs_.size());
-    s.output_slots.resize(graph_.outputs.size());
-    s.values.resize(inputs_.size());
-    return s;
-  }
-
   struct Lowered {
     CompiledGraph graph;
     std::shared_ptr<Plan> plan;
   };
   Lowered lower(const std::shared_ptr<Assignment>& assignment, Candidate* c) const {
     Lowered l{compile_unpacked(model_, request_for(assignment)), nullptr};
-    Signature wanted = signature();
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (is_key(l.graph, i, inputs_[i])) wanted.values[i].assign(inputs_[i].size_bytes(), 0);
-    }
-    l.plan = make_plan(l.graph, std::move(wanted));
+    l.plan = make_plan(l.graph, signature_of_zeros(l.graph, inputs_));
     if (l.plan->has_continuation()) fail(EVN_ERROR_UNSUPPORTED, "shapes depend on what a run computes");
     c->assignment = assignment;
     c->cost = cost_of(l.graph, *l.plan, tables_);

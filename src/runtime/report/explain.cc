@@ -239,15 +239,11 @@ struct Session::Latest {
 // The plan for the dims that a search would assume; null where there is none.
 std::shared_ptr<Plan> Session::plan_for_assumed_inputs() const {
   try {
-    Signature s;
-    s.inputs = assumed_inputs(*runtime(), graph(), {});
-    s.input_slots.resize(s.inputs.size());
-    s.output_slots.resize(graph().outputs.size());
-    s.values.resize(s.inputs.size());
-    for (std::size_t i = 0; i < s.inputs.size(); ++i) {
-      if (is_key(compiled_, i, s.inputs[i])) s.values[i].assign(s.inputs[i].size_bytes(), 0);
-    }
-    return make_plan(compiled_, std::move(s));
+    std::shared_ptr<Plan> plan;
+    fitting_inputs(*runtime(), graph(), {}, [&](const std::vector<TensorDesc>& inputs) {
+      plan = make_plan(compiled_, signature_of_zeros(compiled_, inputs));
+    });
+    return plan;
   } catch (const Error&) {
     return nullptr;  // other dims may do
   }

@@ -48,12 +48,7 @@ class PlacementSearchTest : public RuntimeTest {
       SessionRequest request("");
       request.assigned = alone;
       const CompiledGraph graph = compile_unpacked(model, request);
-      Signature s;
-      s.inputs = assumed_inputs(runtime, model->graph(), {});
-      s.input_slots.resize(s.inputs.size());
-      s.output_slots.resize(model->graph().outputs.size());
-      s.values.resize(s.inputs.size());
-      const std::shared_ptr<Plan> plan = make_plan(graph, std::move(s));
+      const std::shared_ptr<Plan> plan = make_plan(graph, signature_of_zeros(graph, assumed_inputs(runtime, model->graph(), {})));
       for (const PlanStep& step : plan->steps) {
         if (step.kernel == nullptr) continue;
         const Device& by = *graph.devices[step.slot];
@@ -154,6 +149,18 @@ TEST_F(PlacementSearchTest, ADeviceOfWhichNothingIsKnownIsLeftOut) {
   m->runtime->costs().forget(*m->runtime->device_at(1));
   EXPECT_EQ(placed(m), "cccccccc") << summary;
   EXPECT_NE(summary.find("not m: nothing is known"), std::string::npos) << summary;
+}
+
+TEST_F(PlacementSearchTest, OpenDimsAreTakenForWhatTheGraphAccepts) {
+  Config c = config();
+  c.measure_costs = true;
+  OnnxWriter w;
+  w.add_input("x", kF32, {"n", "h", 8});
+  w.add_initializer("y", {1, 48, 8}, std::vector<float>(48 * 8, 1.0f));
+  w.add_node("Add", {"x", "y"}, {"z"}, {}, "add").add_output("z");
+  const ModelPtr m = load(make_runtime(c), w);
+  EXPECT_EQ(placed(m).find('-'), std::string::npos) << summary;
+  EXPECT_EQ(assumed_inputs(*m->runtime, m->graph(), {}, 48)[0].shape, (Shape{1, 48, 8}));
 }
 
 TEST_F(PlacementSearchTest, AModelWithOpenRankIsNotSearchedFor) {
