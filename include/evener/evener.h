@@ -1115,7 +1115,8 @@ EVN_API void evn_calibrate_options_init(evn_calibrate_options *options, uint32_t
  * the predictions of evn_session_explain. The costs are the runtime's, and are kept in its `cache_dir` for later ones, by device,
  * driver and build of the library. Sessions that exist keep their placement.
  *   model    nullable, of this runtime: its steps, with zeros for inputs (a dim that the model leaves open is 1 on axis 0, else
- *            the first of 128, 64, 32, 48, 256, 512, 640, 16 and 1 that the model accepts). NULL: some 100 operators in sizes that networks have, by which steps of other sizes are estimated
+ *            the first of 128, 64, 32, 48, 256, 512, 640, 16 and 1 that the model accepts). NULL: some 100 operators in sizes that
+ *            networks have, by which steps of other sizes are estimated
  *   options  nullable
  *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"devices": [{"device", "refused" (why it was not measured, or ""), "steps",
  *            "run_ns", "steps_ns" (what its steps and copies are predicted to take together), "submission_ns" (between steps),
