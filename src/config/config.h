@@ -103,8 +103,8 @@ struct Config {
   std::string source;  // file name for messages, "<text>" or ""
   Limits limits;
   std::vector<DeviceConfig> devices;
-  // Of nodes that no rule places: names of `devices`, or "cpu": the first that can. {kAutoDevice}: searched for by measured costs.
-  // Empty: the CPU, and what must not run there goes to the first other device that can.
+  // Where nodes go that no rule places: names of `devices`, or "cpu": the first that can. {kAutoDevice}: searched for by measured
+  // costs. Empty: the CPU, and what must not run there goes to the first other device that can.
   std::vector<std::string> default_devices;
   std::vector<std::string> split_devices;  // that share the rows of a run's batch; empty: none do
   int split_line = 0;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kMostLooks = 100'000'000;  // at nodes, of improve()
 constexpr std::size_t kLengths[] = {1, 2, 4, 8, 16, 32, 64, 128};
 
-// Of a copy between two devices, which goes by way of the host.
+// The time of copying so many values with so many bytes between two devices, by way of the host.
 double transfer(const PartitionProblem& p, std::size_t from, std::size_t to, double values, double bytes) {
   double ns = 0;
   if (from != 0) ns += values * p.devices[from].download.latency_ns + bytes * p.devices[from].download.ns_per_byte;

@@ -6,7 +6,7 @@
 
 namespace evn {
 
-// Of a kernel step or a re-layout.
+// The features of a kernel step or a re-layout.
 StepFeatures features_of(const CompiledGraph& graph, const PlanStep& step);
 
 }  // namespace evn

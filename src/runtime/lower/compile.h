@@ -66,7 +66,7 @@ struct ActivePass {
 };
 
 struct CompiledGraph {
-  ModelPtr model;                  // null: of no model, and unpacked
+  ModelPtr model;                  // null: a graph without a model was compiled, to be estimated
   const Graph* source = nullptr;   // the model's, or `ordered`
   std::unique_ptr<Graph> ordered;  // the model's with its nodes in an order in which those of each segment stand together
   const Limits* limits = nullptr;
@@ -109,8 +109,8 @@ OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDe
 // Places the model and packs its constants, or takes their packed copies from a cache file.
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache);
 
-// The same with nothing packed, to tell what a run would take: in the place of packed copies there are buffers of their sizes that
-// lie nowhere. Nothing of it can run.
+// Compiles as compile() does, but packs nothing, to tell what a run would take: in the place of packed copies there are buffers of
+// their sizes that lie nowhere. Nothing of it can run.
 CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request);
 
 // Compiles a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there

@@ -146,7 +146,7 @@ class RunNote {
 
   void begin(const ScheduledRun& run) noexcept;
   void end(const ScheduledRun& run) noexcept;
-  // Of a run whose parts are runs of other sessions, which wait for cores themselves.
+  // In the place of begin and end, for a run whose parts are runs of other sessions, which wait for cores themselves.
   void begin_split() noexcept;
   void end_split() noexcept { own_.end_ns = times_->end_ns = os::now_ns(); }
   // Runs it, and notes how that ends.

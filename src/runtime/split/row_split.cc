@@ -173,8 +173,10 @@ std::shared_ptr<const RowOutputs> RowSplit::proof_for(std::span<const RunValue> 
   try {
     proof.outputs = std::make_shared<RowOutputs>(prove_rows(graph_, axes_, proof.inputs, rows));
     const auto whole_bytes = [](const TensorDesc& d) { return d.dtype != DType::kString && !is_sub_byte(d.dtype) && !d.wraps; };
-    if (!std::all_of(proof.outputs->one.begin(), proof.outputs->one.end(), whole_bytes)) proof.outputs = nullptr;
+    if (!std::all_of(proof.outputs->one.begin(), proof.outputs->one.end(), whole_bytes))
+      fail(EVN_ERROR_UNSUPPORTED, "an output has elements that are no whole bytes");
   } catch (const Error& e) {
+    proof.outputs = nullptr;
     if (e.status == EVN_ERROR_OUT_OF_MEMORY) throw;
     LogEvent(graph_.model->runtime->log(), EVN_LOG_INFO, "split.refused")
         .field("file", graph_.model->file_name.c_str())
