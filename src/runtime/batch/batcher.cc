@@ -22,6 +22,13 @@ bool same_bytes(const Tensor& a, const Tensor& b) {
   return a.size_bytes() <= kMostCompared && std::memcmp(a.buffer().address(), b.buffer().address(), a.size_bytes()) == 0;
 }
 
+void log_refusal(const CompiledGraph& graph, const Error& why) {
+  LogEvent(graph.model->runtime->log(), EVN_LOG_INFO, "batching.refused")
+      .field("file", graph.model->file_name.c_str())
+      .field("node", why.node)
+      .write("requests of these shapes run alone: %s", why.message);
+}
+
 // Whether the tensor that is given for output j lies over an input, or over that of an output before it.
 bool overlaps_before(const Request& request, std::size_t j) {
   const auto overlaps = [&](const RunValue& other) {
@@ -31,8 +38,6 @@ bool overlaps_before(const Request& request, std::size_t j) {
   return std::any_of(in.begin(), in.end(), overlaps) || std::any_of(before.begin(), before.end(), overlaps);
 }
 
-bool same_inputs(const RowInputs& a, const RowInputs& b) { return a.one == b.one && a.values == b.values; }
-
 }  // namespace
 
 Batcher::Batcher(const CompiledGraph& graph, const BatchingConfig& config)
@@ -40,15 +45,14 @@ Batcher::Batcher(const CompiledGraph& graph, const BatchingConfig& config)
       config_(config),
       axes_(row_axes(graph.graph())),
       filled_up_(axes_.size(), false),
-      most_proofs_(std::clamp(2 * static_cast<std::size_t>(config.max_batch), kLeastProofs, kMostProofs)) {
+      proofs_(graph, axes_, std::clamp(2 * static_cast<std::size_t>(config.max_batch), kLeastProofs, kMostProofs), log_refusal) {
   find_mask();
-  check_outputs();
+  check_row_outputs(graph.graph());
   if (!prove_rows_beforehand(graph, axes_)) {
     LogEvent(graph.model->runtime->log(), EVN_LOG_INFO, "batching.open")
         .field("file", graph.model->file_name.c_str())
         .write("whether rows can be joined is looked at when requests come: none of the lengths tried fits the graph");
   }
-  proofs_.reserve(most_proofs_ + 1);
   sizes_.reserve(kMostRowSizes);
   tensors_.reserve(kMostKept);
 }
@@ -70,16 +74,6 @@ void Batcher::find_mask() {
     if (axes_[i] != 0 || v.shape.rank() < 2 || v.shape[1] >= 0) continue;
     const auto name = [](const Value& of) { return of.symbols.size() > 1 ? of.symbols[1] : std::string(); };
     filled_up_[i] = name(v).empty() || name(mask).empty() || name(v) == name(mask);
-  }
-}
-
-void Batcher::check_outputs() const {
-  const Graph& g = graph_.graph();
-  for (const ValueId id : g.outputs) {
-    const Value& v = g.values[id];
-    if (!v.wraps && v.dtype != DType::kString && !is_sub_byte(v.dtype)) continue;
-    fail(EVN_ERROR_UNSUPPORTED, "requests cannot be joined to batches: output \"%s\" has elements that are no whole bytes",
-         v.name.c_str());
   }
 }
 
@@ -178,45 +172,12 @@ std::int64_t Batcher::bucket_of(std::int64_t length) const {
   return bucket == config_.buckets.end() ? length : *bucket;
 }
 
-RowInputs Batcher::one_row_of(const Request& request, std::int64_t length) const {
-  RowInputs inputs;
-  const std::span<const RunValue> in = request.inputs();
-  inputs.values.resize(in.size());
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    const Tensor& t = *in[i].tensor;
-    inputs.one.push_back(t.desc());
-    if (axes_[i] != kNoRows) inputs.one.back().shape[axes_[i]] = 1;
-    if (filled_up_[i]) inputs.one.back().shape[1] = length;
-    if (axes_[i] != kNoRows || !is_key(graph_, i, t.desc())) continue;
-    const auto* bytes = static_cast<const unsigned char*>(t.buffer().address());
-    inputs.values[i].assign(bytes, bytes + t.size_bytes());
-  }
-  return inputs;
-}
-
 std::shared_ptr<const RowOutputs> Batcher::proof_for(const Request& request, std::int64_t length, std::int64_t rows) {
-  Proof proof{one_row_of(request, length), rows, nullptr};
-  {
-    const std::lock_guard<Mutex> lock(mutex_);
-    for (auto it = proofs_.begin(); it != proofs_.end(); ++it) {
-      if (it->rows != rows || !same_inputs(it->inputs, proof.inputs)) continue;
-      std::rotate(proofs_.begin(), it, it + 1);
-      return proofs_.front().outputs;
-    }
+  RowInputs row = one_row_of(graph_, axes_, request.inputs());
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (filled_up_[i]) row.one[i].shape[1] = length;
   }
-  try {
-    proof.outputs = std::make_shared<RowOutputs>(prove_rows(graph_, axes_, proof.inputs, rows));
-  } catch (const Error& e) {
-    if (e.status == EVN_ERROR_OUT_OF_MEMORY) throw;
-    LogEvent(graph_.model->runtime->log(), EVN_LOG_INFO, "batching.refused")
-        .field("file", graph_.model->file_name.c_str())
-        .field("node", e.node)
-        .write("requests of these shapes run alone: %s", e.message);
-  }
-  const std::lock_guard<Mutex> lock(mutex_);
-  proofs_.insert(proofs_.begin(), proof);
-  if (proofs_.size() > most_proofs_) proofs_.pop_back();
-  return proof.outputs;
+  return proofs_.of(std::move(row), rows);
 }
 
 std::vector<TensorPtr> Batcher::take_tensors(const std::shared_ptr<Runtime>& runtime, std::span<const TensorDesc> descs) {

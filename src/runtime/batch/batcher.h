@@ -7,7 +7,7 @@
 
 #include "base/mutex.h"
 #include "runtime/batch/batch_sizes.h"
-#include "runtime/batch/separable.h"
+#include "runtime/batch/row_proofs.h"
 #include "runtime/tensor.h"
 
 namespace evn {
@@ -64,12 +64,6 @@ class Batcher {
   void note_duration(std::uint64_t duration_ns) noexcept;
 
  private:
-  struct Proof {
-    RowInputs inputs;
-    std::int64_t rows;
-    std::shared_ptr<const RowOutputs> outputs;
-  };
-
   struct RowSizes {
     std::uint64_t row_bytes;
     BatchSizes sizes;
@@ -77,8 +71,6 @@ class Batcher {
 
   std::uint64_t shortest_run_ns() const;
   BatchSizes& sizes_of(std::uint64_t row_bytes) noexcept;
-  RowInputs one_row_of(const Request& request, std::int64_t length) const;
-  void check_outputs() const;
   void find_mask();
 
   const CompiledGraph& graph_;
@@ -86,14 +78,13 @@ class Batcher {
   const std::vector<int> axes_;  // per input
   int mask_ = kNoRows;           // input
   std::vector<bool> filled_up_;  // per input
-  const std::size_t most_proofs_;
   std::uint64_t expected_ = 0;
   std::vector<RowSizes> sizes_;            // most recently used first
   std::atomic<std::uint64_t> mean_ns_{0};  // of runs
   std::atomic<std::uint64_t> least_ns_{UINT64_MAX};
   std::atomic<std::uint32_t> runs_{0};
-  Mutex mutex_;                // guards what follows
-  std::vector<Proof> proofs_;  // most recently used first
+  RowProofs proofs_;
+  Mutex mutex_;  // guards what follows
   std::vector<std::vector<TensorPtr>> tensors_;
 };
 

@@ -90,19 +90,34 @@ struct RowSplit::Part {
   }
 };
 
+namespace {
+
+void log_refusal(const CompiledGraph& graph, const Error& why) {
+  LogEvent(graph.model->runtime->log(), EVN_LOG_INFO, "split.refused")
+      .field("file", graph.model->file_name.c_str())
+      .field("node", why.node)
+      .write("runs of these shapes are not split over devices: %s", why.message);
+}
+
+// The axes of the inputs' rows. Throws where rows of a batch are not known to be independent, with the place in the configuration.
+std::vector<int> axes_to_split(const CompiledGraph& graph) {
+  const Config& config = graph.model->runtime->config();
+  try {
+    check_row_outputs(graph.graph());
+    std::vector<int> axes = row_axes(graph.graph());
+    prove_rows_beforehand(graph, axes, true);
+    return axes;
+  } catch (const Error& e) {
+    throw make_error(EVN_ERROR_UNSUPPORTED, "%s:%d: placement.split: the rows of a batch cannot be split: %s",
+                     config.source.c_str(), config.split_line, e.message)
+        .with_node(e.node);
+  }
+}
+
+}  // namespace
+
 RowSplit::RowSplit(const CompiledGraph& graph, const SessionRequest& request)
-    : graph_(graph), axes_([&] {
-        const Config& config = graph.model->runtime->config();
-        try {
-          std::vector<int> axes = row_axes(graph.graph());
-          prove_rows_beforehand(graph, axes, true);
-          return axes;
-        } catch (const Error& e) {
-          throw make_error(EVN_ERROR_UNSUPPORTED, "%s:%d: placement.split: the rows of a batch cannot be split: %s",
-                           config.source.c_str(), config.split_line, e.message)
-              .with_node(e.node);
-        }
-      }()) {
+    : graph_(graph), axes_(axes_to_split(graph)), proofs_(graph, axes_, kMostProofs, log_refusal) {
   const Runtime& runtime = *graph.model->runtime;
   for (const std::string& name : runtime.config().split_devices) {
     std::string why;
@@ -147,46 +162,6 @@ std::int64_t RowSplit::rows_of(std::span<const RunValue> inputs, std::span<const
     }
   }
   return rows < 2 ? 0 : rows;
-}
-
-std::shared_ptr<const RowOutputs> RowSplit::proof_for(std::span<const RunValue> inputs, std::int64_t rows) {
-  Proof proof;
-  proof.rows = rows;
-  proof.inputs.on_any_device = true;
-  proof.inputs.values.resize(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& t = *inputs[i].tensor;
-    proof.inputs.one.push_back(t.desc());
-    if (axes_[i] != kNoRows) proof.inputs.one.back().shape[axes_[i]] = 1;
-    if (axes_[i] != kNoRows || !is_key(graph_, i, t.desc())) continue;
-    const auto* bytes = static_cast<const unsigned char*>(t.buffer().address());
-    proof.inputs.values[i].assign(bytes, bytes + t.size_bytes());
-  }
-  {
-    const std::lock_guard<Mutex> lock(mutex_);
-    for (auto it = proofs_.begin(); it != proofs_.end(); ++it) {
-      if (it->rows != rows || it->inputs.one != proof.inputs.one || it->inputs.values != proof.inputs.values) continue;
-      std::rotate(proofs_.begin(), it, it + 1);
-      return proofs_.front().outputs;
-    }
-  }
-  try {
-    proof.outputs = std::make_shared<RowOutputs>(prove_rows(graph_, axes_, proof.inputs, rows));
-    const auto whole_bytes = [](const TensorDesc& d) { return d.dtype != DType::kString && !is_sub_byte(d.dtype) && !d.wraps; };
-    if (!std::all_of(proof.outputs->one.begin(), proof.outputs->one.end(), whole_bytes))
-      fail(EVN_ERROR_UNSUPPORTED, "an output has elements that are no whole bytes");
-  } catch (const Error& e) {
-    proof.outputs = nullptr;
-    if (e.status == EVN_ERROR_OUT_OF_MEMORY) throw;
-    LogEvent(graph_.model->runtime->log(), EVN_LOG_INFO, "split.refused")
-        .field("file", graph_.model->file_name.c_str())
-        .field("node", e.node)
-        .write("runs of these shapes are not split over devices: %s", e.message);
-  }
-  const std::lock_guard<Mutex> lock(mutex_);
-  proofs_.insert(proofs_.begin(), proof);
-  if (proofs_.size() > kMostProofs) proofs_.pop_back();
-  return proof.outputs;
 }
 
 // Devices that have not been measured are taken for as fast as the others.
@@ -321,7 +296,9 @@ void RowSplit::gather(const std::vector<std::unique_ptr<Part>>& parts, const Row
 bool RowSplit::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
   const std::int64_t rows = rows_of(inputs, outputs, request);
   if (rows == 0 || devices_.size() < 2 || outputs.size() != graph_.graph().outputs.size()) return false;
-  const std::shared_ptr<const RowOutputs> proof = proof_for(inputs, rows);
+  RowInputs row = one_row_of(graph_, axes_, inputs);
+  row.on_any_device = true;
+  const std::shared_ptr<const RowOutputs> proof = proofs_.of(std::move(row), rows);
   if (proof == nullptr) return false;
   const std::vector<TensorPtr> whole = whole_outputs(outputs, request, *proof, rows);
   if (whole.size() != outputs.size()) return false;

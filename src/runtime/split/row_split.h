@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "runtime/batch/separable.h"
+#include "runtime/batch/row_proofs.h"
 #include "runtime/session.h"
 
 namespace evn {
@@ -36,14 +36,7 @@ class RowSplit {
 
  private:
   struct Part;
-  struct Proof {
-    RowInputs inputs;
-    std::int64_t rows = 0;
-    std::shared_ptr<const RowOutputs> outputs;  // null: nothing is proven
-  };
-
   std::int64_t rows_of(std::span<const RunValue> inputs, std::span<const RunValue> outputs, const RunRequest& request) const;
-  std::shared_ptr<const RowOutputs> proof_for(std::span<const RunValue> inputs, std::int64_t rows);
   std::vector<TensorPtr> whole_outputs(std::span<const RunValue> outputs, const RunRequest& request, const RowOutputs& proof,
                                        std::int64_t rows) const;
   std::unique_ptr<Part> make_part(std::size_t device, std::int64_t first, std::int64_t rows, std::span<const RunValue> inputs,
@@ -63,8 +56,8 @@ class RowSplit {
   const CompiledGraph& graph_;
   const std::vector<int> axes_;  // per input
   std::vector<DeviceSession> devices_;
+  RowProofs proofs_;
   mutable Mutex mutex_;
-  std::vector<Proof> proofs_;  // most recently used first
   std::uint64_t runs_ = 0;
 };
 
