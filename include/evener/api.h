@@ -205,6 +205,8 @@ typedef struct evn_api {
   void (*calibrate_options_init)(evn_calibrate_options *options, uint32_t struct_size);
   evn_status (*runtime_calibrate)(evn_runtime runtime, evn_model model, const evn_calibrate_options *options, evn_format format,
                                   char *buffer, size_t capacity, size_t *size, evn_error *error);
+  void (*reconfigure_options_init)(evn_reconfigure_options *options, uint32_t struct_size);
+  evn_status (*runtime_reconfigure)(evn_runtime runtime, const evn_reconfigure_options *options, evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

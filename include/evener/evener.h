@@ -203,7 +203,8 @@ typedef struct evn_log_record {
                                   is not used), "cache.written", "cache.not_written", "batching.open" (a session's batching is
                                   proven for each batch), "batching.refused" (requests of some shapes are not joined),
                                   "batching.failed" (a batch failed, and its requests run alone), "split.refused" (runs of some
-                                  shapes are not split over devices) */
+                                  shapes are not split over devices), "runtime.reconfigured", "session.replaced" (another
+                                  placement took over), "device.lost" */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
@@ -331,6 +332,44 @@ enum {
  * waits for it), and what evn_model_load_file, evn_session_create and evn_session_run return otherwise. Blocks; allocates. The
  * caller releases the session. @since 0.2 */
 EVN_API evn_status evn_runtime_session(evn_runtime runtime, const char *name, evn_session *session, evn_error *error);
+
+/* Another configuration for a runtime. @since 0.2 */
+typedef struct evn_reconfigure_options {
+  uint32_t struct_size;
+  uint32_t reserved;       /* 0 */
+  const char *config_path; /* a YAML file, or NULL */
+  const char *config_text; /* the same as text of config_size bytes, or NULL; not both. Both NULL: as a runtime that was made
+                              without a configuration */
+  size_t config_size;      /* bytes of config_text */
+  evn_cancel cancel;       /* nullable: once it is requested, the call ends with EVN_ERROR_CANCELLED, and nothing has changed */
+  uint64_t deadline_ns;    /* of CLOCK_MONOTONIC, or 0: the call ends with EVN_ERROR_TIMEOUT then, and nothing has changed */
+} evn_reconfigure_options;
+#define EVN_RECONFIGURE_OPTIONS_INIT {sizeof(evn_reconfigure_options), 0, NULL, NULL, 0, NULL, 0}
+
+/* See evn_error_init. @since 0.2 */
+EVN_API void evn_reconfigure_options_init(evn_reconfigure_options *options, uint32_t struct_size);
+
+/* Gives the runtime another configuration, and every session of it, those that exist, the placement that this says. Runs and
+ * requests that were submitted before end on the old placement; later ones use the new. Handles of sessions, models, tensors and
+ * states stay valid: a state goes on with what it holds, which its next run copies to where the new placement wants it.
+ *
+ * Everything is made before anything changes: devices that are new are opened, each session is placed and its weights are packed
+ * anew, models of `models:` that are in use are loaded where their path is another one, and warmed. Where that fails the call
+ * returns the error, naming the file and line or the session's model, and nothing has changed. While it lasts, both placements
+ * are in memory and count against the devices' limits, the higher one of the old and the new; at the end what is held must be
+ * within the new ones.
+ *
+ * What is bound to an open device stays: a device that the new configuration describes with other options than memory_limit,
+ * precision and products is refused (EVN_ERROR_CONFIG), and so are a name that is another device's and another number of threads.
+ * Devices that it does not name stay open, unused. Sessions keep the options that the caller made them with, before what the
+ * configuration says; a session of `models:` has what the new configuration says of its name, or where it has that name no more,
+ * what it had. A model under another path must have the same inputs and outputs. A trace that is being recorded goes on with the
+ * new placement, and begins again.
+ *   options  nullable: as without a configuration
+ * Returns EVN_ERROR_CONFIG, EVN_ERROR_IO, EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_DEVICE_UNAVAILABLE, EVN_ERROR_OUT_OF_MEMORY (bytes
+ * asked and left), EVN_ERROR_CANCELLED, EVN_ERROR_TIMEOUT, and what evn_session_create and evn_model_load_file return. Takes as
+ * long as making all sessions; thread-safe, one call after the other; runs go on meanwhile. @since 0.2 */
+EVN_API evn_status evn_runtime_reconfigure(evn_runtime runtime, const evn_reconfigure_options *options, evn_error *error);
 
 /* Writes every platform and device that this machine offers, opened or not, and says why when there is no OpenCL; and the models
  * that the configuration names. */

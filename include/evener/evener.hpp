@@ -393,6 +393,16 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return text;
   }
 
+  // Gives the runtime another configuration (evn_runtime_reconfigure): a file, or its text where the path is empty. Sessions go on
+  // with the placements that it says, or nothing changes.
+  void reconfigure(const std::string& config_path, const std::string& config_text = "") const {
+    evn_reconfigure_options o = EVN_RECONFIGURE_OPTIONS_INIT;
+    o.config_path = detail::c_str_or_null(config_path);
+    o.config_text = detail::c_str_or_null(config_text);
+    o.config_size = config_text.size();
+    detail::check([&](evn_error* e) { return evn_runtime_reconfigure(get(), &o, e); });
+  }
+
   // A sequence, optional or map of a type such as "seq(tensor(float32))".
   Value value(const std::string& type, Span<const Value> parts) const {
     std::vector<evn_value> handles;

@@ -141,7 +141,7 @@ Checked check_view(const Limits& limits, const dlpack::TensorView& view) {
 
 template <typename M>
 evn_tensor adopt(const RuntimePtr& runtime, M* managed, bool read_only) {
-  const Checked checked = check_view(runtime->config().limits, managed->view);
+  const Checked checked = check_view(runtime->settings()->config.limits, managed->view);
   auto tensor = std::make_shared<Tensor>(runtime, checked.data, checked.desc);
   if (read_only) tensor->set_read_only();
   const auto handle = static_cast<evn_tensor>(make_handle<TensorPtr>(tensor));

@@ -3,10 +3,10 @@
 
 #include "api/handles.h"
 #include "runtime/deployment.h"
+#include "runtime/live/live_session.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/request/completion_queue.h"
 #include "runtime/request/request.h"
-#include "runtime/session.h"
 #include "runtime/state/state.h"
 
 namespace evn {
@@ -25,6 +25,7 @@ struct ValueObject {
 
 using RuntimePtr = std::shared_ptr<Runtime>;
 using SessionPtr = std::shared_ptr<Session>;
+using LiveSessionPtr = std::shared_ptr<LiveSession>;
 using QuantizerPtr = std::shared_ptr<Quantizer>;
 using CancelPtr = std::shared_ptr<CancelToken>;
 using QueuePtr = std::shared_ptr<CompletionQueue>;
@@ -38,8 +39,7 @@ struct HandleTraits<RuntimePtr> {
 template <>
 class HandleObjectOf<RuntimePtr> final : public HandleObject {
  public:
-  explicit HandleObjectOf(RuntimePtr v)
-      : HandleObject(HandleKind::kRuntime), value(std::move(v)), deployed(value->config().models.size()) {}
+  explicit HandleObjectOf(RuntimePtr v) : HandleObject(HandleKind::kRuntime), value(std::move(v)) {}
   RuntimePtr value;
   DeployedSessions deployed;
 };
@@ -60,7 +60,7 @@ struct HandleTraits<ModelPtr> {
   static constexpr const char* name = "model";
 };
 template <>
-struct HandleTraits<SessionPtr> {
+struct HandleTraits<LiveSessionPtr> {
   static constexpr HandleKind kind = HandleKind::kSession;
   static constexpr const char* name = "session";
 };
@@ -94,6 +94,20 @@ template <>
 struct HandleTraits<QueuePtr> {
   static constexpr HandleKind kind = HandleKind::kQueue;
   static constexpr const char* name = "queue";
+};
+
+// A session for the length of a call, with the placement that it has at its begin.
+class SessionPin {
+ public:
+  explicit SessionPin(evn_session session) : pin_(session), session_((*pin_)->current()) {}
+  Session& operator*() const { return *session_; }
+  Session* operator->() const { return session_.get(); }
+  const SessionPtr& shared() const { return session_; }
+  const LiveSessionPtr& live() const { return *pin_; }
+
+ private:
+  const Pin<LiveSessionPtr> pin_;
+  const SessionPtr session_;
 };
 
 }  // namespace evn

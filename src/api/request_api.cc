@@ -81,8 +81,8 @@ ApiRequest& of(const RequestPtr& request) { return static_cast<ApiRequest&>(*req
 template <typename Kind, typename Handle>
 void submit(evn_session session, const Handle* inputs, uint32_t input_count, const Handle* outputs, uint32_t output_count,
             const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request) {
-  const Pin<SessionPtr> pin(session);
-  const SessionPtr s = *pin;
+  const SessionPin pin(session);
+  const SessionPtr& s = pin.shared();
   s->requests().require_not_forked();
   static constexpr evn_submit_options defaults = EVN_SUBMIT_OPTIONS_INIT;
   const evn_submit_options so = read_options(submit_options, defaults, sizeof(evn_submit_options));
@@ -226,11 +226,7 @@ evn_status evn_queue_release(evn_queue queue) {
 
 evn_status evn_session_finish(evn_session session, uint64_t timeout_ns, evn_error* error) {
   return guarded(error, [&] {
-    SessionPtr s;
-    {
-      const Pin<SessionPtr> pin(session);
-      s = *pin;
-    }
+    const SessionPtr s = SessionPin(session).shared();
     if (s->requests().in_callback()) fail(EVN_ERROR_WRONG_STATE, "a callback of a request waits for the requests of its session");
     if (!g_handles.release(session, HandleKind::kSession)) fail(EVN_ERROR_INVALID_HANDLE, "the session handle is not valid");
     if (!s->requests().wait_for_all(timeout_ns)) fail(EVN_ERROR_TIMEOUT, "requests of the session are still under way");

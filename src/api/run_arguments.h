@@ -52,7 +52,8 @@ void take_arguments(const Session& session, const RunRequest& request, const Han
   };
   if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph(), request.skipped);
   for (std::size_t i = 0; i < in.size(); ++i) {
-    const bool of_state = request.state != nullptr && &request.state->session() == &session && request.state->has_input(i);
+    const bool of_state =
+        request.state != nullptr && request.state->session().identity() == session.identity() && request.state->has_input(i);
     if (inputs[i] != nullptr || !of_state) take(inputs[i], &in[i]);
   }
   for (std::size_t j = 0; j < out.size() && outputs != nullptr; ++j) {

@@ -19,7 +19,9 @@ std::string default_cache_dir() {
   return "";
 }
 
-Config read_config(const evn_runtime_options& o) {
+// As evn_runtime_options and evn_reconfigure_options give it.
+template <typename Options>
+Config read_config(const Options& o) {
   if (o.config_path != nullptr && o.config_text != nullptr) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "config_path and config_text are both given");
   }
@@ -79,6 +81,19 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
     const auto handle = static_cast<evn_runtime>(make_handle(made));
     adopt_users(o, made->users());  // nothing can fail from here on
     *runtime = handle;
+  });
+}
+
+evn_status evn_runtime_reconfigure(evn_runtime runtime, const evn_reconfigure_options* options, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    constexpr evn_reconfigure_options kDefaults = EVN_RECONFIGURE_OPTIONS_INIT;
+    const evn_reconfigure_options o = read_options(options, kDefaults, sizeof(evn_reconfigure_options));
+    if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+    const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to reconfigure is over",
+                          "the reconfiguration was cancelled");
+    (*r)->live().reconfigure(*r, read_config(o));
+    r.object().deployed.keep_named(*(*r)->settings());
   });
 }
 

@@ -1,5 +1,6 @@
 // evn_session_*.
 #include <cstddef>
+#include <optional>
 
 #include "api/barrier.h"
 #include "api/objects.h"
@@ -14,13 +15,13 @@ namespace {
 using namespace evn;
 
 void find_value(evn_session session, bool inputs, const char* name, uint32_t* index) {
-  const Pin<SessionPtr> s(session);
+  const SessionPin s(session);
   require(name != nullptr, "name");
   require(index != nullptr, "index");
-  const auto& list = ids_of((*s)->graph(), inputs);
+  const auto& list = ids_of(s->graph(), inputs);
   std::string names;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    const std::string& have = (*s)->graph().values[list[i]].name;
+    const std::string& have = s->graph().values[list[i]].name;
     if (have == name) {
       *index = static_cast<uint32_t>(i);
       return;
@@ -33,33 +34,33 @@ void find_value(evn_session session, bool inputs, const char* name, uint32_t* in
 template <typename Kind, typename Handle>
 void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
          const evn_run_options* options) {
-  const Pin<SessionPtr> s(session);
-  (*s)->requests().require_not_forked();
-  check_argument_counts((*s)->graph(), input_count, output_count);
-  const RunOptions o = read_run_options(options, (*s)->graph());
+  const SessionPin s(session);
+  s->requests().require_not_forked();
+  check_argument_counts(s->graph(), input_count, output_count);
+  const RunOptions o = read_run_options(options, s->graph());
   require(inputs != nullptr || input_count == 0, "inputs");
   require(outputs != nullptr || output_count == 0, "outputs");
   // Shared pointers keep the values until the run has ended, whatever is released meanwhile.
   SmallArray<RunValue> in(input_count);
   SmallArray<RunValue> out(output_count);
-  take_arguments<Kind>(**s, o.request, inputs, outputs, in.span(), out.span());
-  (*s)->run(in.span(), out.span(), o.request);
-  give_outputs<Kind>((*s)->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr && out[j]; });
+  take_arguments<Kind>(*s, o.request, inputs, outputs, in.span(), out.span());
+  s->run(in.span(), out.span(), o.request);
+  give_outputs<Kind>(s->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr && out[j]; });
 }
 
-// The cache of a session: the configuration's, or the options'.
-CacheConfig cache_of(const Runtime& runtime, const evn_session_options& o) {
+// The cache that the options give; none: the configuration's.
+std::optional<CacheConfig> cache_of(const evn_session_options& o) {
   constexpr uint32_t kFlags = EVN_CACHE_READ_ONLY | EVN_CACHE_MAP;
   if ((o.cache_flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "cache_flags is %u", o.cache_flags);
   if (o.cache_file != nullptr)
-    return {o.cache_file, (o.cache_flags & EVN_CACHE_READ_ONLY) == 0, (o.cache_flags & EVN_CACHE_MAP) != 0};
+    return CacheConfig{o.cache_file, (o.cache_flags & EVN_CACHE_READ_ONLY) == 0, (o.cache_flags & EVN_CACHE_MAP) != 0};
   if (o.cache_flags != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "cache_flags is %u without a cache_file", o.cache_flags);
-  return runtime.config().cache;
+  return std::nullopt;
 }
 
-// How requests are joined: as the configuration says, or the options.
-BatchingConfig batching_of(const Runtime& runtime, const evn_session_options& options) {
-  if (options.batching == nullptr) return runtime.config().session.batching;
+// How requests are joined; none: as the configuration says.
+std::optional<BatchingConfig> batching_of(const evn_session_options& options) {
+  if (options.batching == nullptr) return std::nullopt;
   static constexpr evn_batching_options defaults = EVN_BATCHING_OPTIONS_INIT;
   const evn_batching_options o = read_options(options.batching, defaults, sizeof(evn_batching_options));
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved of batching is not 0");
@@ -76,7 +77,7 @@ BatchingConfig batching_of(const Runtime& runtime, const evn_session_options& op
   return batching;
 }
 
-SessionRequest request_of(const Runtime& runtime, const evn_session_options& o) {
+SessionRequest request_of(const evn_session_options& o) {
   if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_AUTO) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "precision is %d", static_cast<int>(o.precision));
   }
@@ -104,7 +105,6 @@ SessionRequest request_of(const Runtime& runtime, const evn_session_options& o) 
   request.concurrency = o.concurrency;
   request.idle_arena_bytes = o.idle_arena_bytes;
   if (o.name != nullptr) request.name = o.name;
-  request.batching = batching_of(runtime, o);
   return request;
 }
 
@@ -196,7 +196,8 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
     if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
     const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
                           "the making of the session was cancelled");
-    *session = static_cast<evn_session>(make_handle(std::make_shared<Session>(*m, request_of(**r, o), cache_of(**r, o))));
+    auto recipe = std::make_unique<GivenRecipe>(*m, request_of(o), batching_of(o), cache_of(o));
+    *session = static_cast<evn_session>(make_handle(LiveSession::create(*r, std::move(recipe))));
   });
 }
 
@@ -206,31 +207,29 @@ evn_status evn_session_release(evn_session session) {
 }
 
 evn_status evn_session_input_count(evn_session session, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { count_values((*Pin<SessionPtr>(session))->graph(), true, count); });
+  return guarded(error, [&] { count_values(SessionPin(session)->graph(), true, count); });
 }
 
 evn_status evn_session_output_count(evn_session session, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { count_values((*Pin<SessionPtr>(session))->graph(), false, count); });
+  return guarded(error, [&] { count_values(SessionPin(session)->graph(), false, count); });
 }
 
 evn_status evn_session_get_input_info(evn_session session, uint32_t index, evn_value_info* info, evn_error* error) {
-  return guarded(error, [&] { describe_value(value_at((*Pin<SessionPtr>(session))->graph(), true, index), info); });
+  return guarded(error, [&] { describe_value(value_at(SessionPin(session)->graph(), true, index), info); });
 }
 
 evn_status evn_session_get_output_info(evn_session session, uint32_t index, evn_value_info* info, evn_error* error) {
-  return guarded(error, [&] { describe_value(value_at((*Pin<SessionPtr>(session))->graph(), false, index), info); });
+  return guarded(error, [&] { describe_value(value_at(SessionPin(session)->graph(), false, index), info); });
 }
 
 evn_status evn_session_input_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size,
                                   evn_error* error) {
-  return guarded(error,
-                 [&] { write_text(value_at((*Pin<SessionPtr>(session))->graph(), true, index).name, buffer, capacity, size); });
+  return guarded(error, [&] { write_text(value_at(SessionPin(session)->graph(), true, index).name, buffer, capacity, size); });
 }
 
 evn_status evn_session_output_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size,
                                    evn_error* error) {
-  return guarded(error,
-                 [&] { write_text(value_at((*Pin<SessionPtr>(session))->graph(), false, index).name, buffer, capacity, size); });
+  return guarded(error, [&] { write_text(value_at(SessionPin(session)->graph(), false, index).name, buffer, capacity, size); });
 }
 
 evn_status evn_session_find_input(evn_session session, const char* name, uint32_t* index, evn_error* error) {
@@ -254,34 +253,34 @@ evn_status evn_session_run_values(evn_session session, const evn_value* inputs, 
 evn_status evn_session_explain(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
                                evn_error* error) {
   return guarded(error, [&] {
-    const Pin<SessionPtr> s(session);
+    const SessionPin s(session);
     if (format < EVN_FORMAT_TEXT || format > EVN_FORMAT_SVG) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text((*s)->explain(format), buffer, capacity, size);
+    write_text(s->explain(format), buffer, capacity, size);
   });
 }
 
 evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor* inputs, uint32_t input_count,
                                evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
   return guarded(error, [&] {
-    const Pin<SessionPtr> a(expected), b(got);
+    const SessionPin a(expected), b(got);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
     require(inputs != nullptr || input_count == 0, "inputs");
-    refuse_other_than_tensors((*a)->graph());
-    refuse_other_than_tensors((*b)->graph());
+    refuse_other_than_tensors(a->graph());
+    refuse_other_than_tensors(b->graph());
     SmallArray<RunValue> values(input_count);
     for (uint32_t i = 0; i < input_count; ++i) {
       const Pin<TensorPtr> tensor(inputs[i]);
-      const bool ours = (*tensor)->runtime() == (*a)->runtime() && (*tensor)->runtime() == (*b)->runtime();
+      const bool ours = (*tensor)->runtime() == a->runtime() && (*tensor)->runtime() == b->runtime();
       if (!ours) fail(EVN_ERROR_INVALID_ARGUMENT, "input %u belongs to another runtime", i);
       values[i] = {*tensor, nullptr};
     }
-    write_text(compare_sessions(**a, **b, std::span<const RunValue>(values.data(), input_count), format), buffer, capacity, size);
+    write_text(compare_sessions(*a, *b, std::span<const RunValue>(values.data(), input_count), format), buffer, capacity, size);
   });
 }
 
 evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_stats* stats, evn_error* error) {
   return guarded(error, [&] {
-    const SessionMemoryStats s = (*Pin<SessionPtr>(session))->memory_stats();
+    const SessionMemoryStats s = SessionPin(session)->memory_stats();
     evn_session_memory_stats full = EVN_SESSION_MEMORY_STATS_INIT;
     full.arena_bytes = s.arenas.bytes;
     full.idle_arena_bytes = s.arenas.idle_bytes;
@@ -299,25 +298,25 @@ evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_
 
 evn_status evn_session_trace_start(evn_session session, uint32_t event_capacity, evn_error* error) {
   return guarded(error, [&] {
-    const Pin<SessionPtr> s(session);
+    const SessionPin s(session);
     if (event_capacity == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "event_capacity is 0");
-    (*s)->start_trace(event_capacity);
+    s->start_trace(event_capacity);
   });
 }
 
 evn_status evn_session_trace_stop(evn_session session, evn_error* error) {
   return guarded(error, [&] {
-    const Pin<SessionPtr> s(session);
-    (*s)->stop_trace();
+    const SessionPin s(session);
+    s->stop_trace();
   });
 }
 
 evn_status evn_session_get_trace(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
                                  evn_error* error) {
   return guarded(error, [&] {
-    const Pin<SessionPtr> s(session);
+    const SessionPin s(session);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text((*s)->trace(format), buffer, capacity, size);
+    write_text(s->trace(format), buffer, capacity, size);
   });
 }
 

@@ -54,10 +54,10 @@ extern "C" {
 evn_status evn_state_create(evn_session session, const evn_state_pair* pairs, uint32_t pair_count, const evn_state_options* options,
                             evn_state* state, evn_error* error) {
   return guarded(error, [&] {
-    const Pin<SessionPtr> s(session);
+    const SessionPin s(session);
     require(state != nullptr, "state");
     const StateRequest request = request_of(pairs, pair_count, options);
-    *state = static_cast<evn_state>(make_handle(std::make_shared<State>(*s, request)));
+    *state = static_cast<evn_state>(make_handle(std::make_shared<State>(s.shared(), request)));
   });
 }
 

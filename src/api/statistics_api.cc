@@ -11,9 +11,9 @@ extern "C" {
 evn_status evn_session_get_statistics(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
                                       evn_error* error) {
   return guarded(error, [&] {
-    const Pin<SessionPtr> s(session);
+    const SessionPin s(session);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text(describe_statistics((*s)->statistics().read(), format), buffer, capacity, size);
+    write_text(describe_statistics(s->statistics().read(), format), buffer, capacity, size);
   });
 }
 

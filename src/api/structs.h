@@ -10,6 +10,7 @@
 #define EVN_STRUCTS(EVN_STRUCT)                                       \
   EVN_STRUCT(evn_error, EVN_ERROR_INIT)                               \
   EVN_STRUCT(evn_runtime_options, EVN_RUNTIME_OPTIONS_INIT)           \
+  EVN_STRUCT(evn_reconfigure_options, EVN_RECONFIGURE_OPTIONS_INIT)   \
   EVN_STRUCT(evn_operator, EVN_OPERATOR_INIT)                         \
   EVN_STRUCT(evn_device_info, EVN_DEVICE_INFO_INIT)                   \
   EVN_STRUCT(evn_memory_stats, EVN_MEMORY_STATS_INIT)                 \

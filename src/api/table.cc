@@ -150,6 +150,8 @@ constexpr evn_api kApi = {
     .state_release = evn_state_release,
     .calibrate_options_init = evn_calibrate_options_init,
     .runtime_calibrate = evn_runtime_calibrate,
+    .reconfigure_options_init = evn_reconfigure_options_init,
+    .runtime_reconfigure = evn_runtime_reconfigure,
 };
 
 }  // namespace

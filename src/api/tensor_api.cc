@@ -53,7 +53,7 @@ evn_status evn_tensor_create(evn_device device, evn_dtype dtype, const int64_t* 
     require(tensor != nullptr, "tensor");
     if ((flags & ~static_cast<uint32_t>(EVN_TENSOR_PINNED)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", flags);
     const DeviceView& view = *d;
-    const TensorDesc desc = checked_desc(view.runtime->config().limits, dtype, dims, rank);
+    const TensorDesc desc = checked_desc(view.runtime->settings()->config.limits, dtype, dims, rank);
     *tensor = static_cast<evn_tensor>(
         make_handle<TensorPtr>(std::make_shared<Tensor>(view.runtime, view.device, desc, (flags & EVN_TENSOR_PINNED) != 0)));
   });
@@ -64,7 +64,7 @@ evn_status evn_tensor_wrap(evn_runtime runtime, void* data, size_t size_bytes, e
   return guarded(error, [&] {
     const Pin<RuntimePtr> r(runtime);
     require(tensor != nullptr, "tensor");
-    const TensorDesc desc = checked_desc((*r)->config().limits, dtype, dims, rank);
+    const TensorDesc desc = checked_desc((*r)->settings()->config.limits, dtype, dims, rank);
     if (desc.dtype == DType::kString)
       fail(EVN_ERROR_UNSUPPORTED, "strings are no memory to wrap: evn_tensor_create, evn_tensor_set_strings");
     if (desc.size_bytes() != size_bytes) {

@@ -109,7 +109,8 @@ struct Config {
   std::vector<std::string> split_devices;  // that share the rows of a run's batch; empty: none do
   int split_line = 0;
   Objective objective = Objective::kLatency;
-  bool measure_costs = true;  // those that a search lacks
+  bool measure_costs = true;            // those that a search lacks
+  bool moves_off_lost_devices = false;  // sessions are placed anew on the other devices when one is lost; else runs fail
   int default_line = 0;
   CacheConfig cache;
   std::vector<PlacementRule> rules;

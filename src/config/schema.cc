@@ -94,6 +94,8 @@ constexpr KeyRow
                         d.config.split_line = v.line;
                         d.split_place = v.offset;
                       }),
+            choice_row("placement.on_device_lost", "fail", "fail|move",
+                       [](Draft d, Value v) { d.config.moves_off_lost_devices = v.number == 1; }),
             choice_row("placement.objective", "latency", "latency|throughput|memory",
                        [](Draft d, Value v) { d.config.objective = static_cast<Objective>(v.number); }),
             flag_row("placement.measure", "true", [](Draft d, Value v) { d.config.measure_costs = v.number != 0; }),

@@ -14,6 +14,13 @@ void Device::set_memory_limit(std::uint64_t limit) {
   pool_->set_limit(bounded ? std::min(limit, traits_.memory_bytes) : limit);
 }
 
+bool Device::mark_lost(const Error& why) noexcept {
+  if (losing_.exchange(true)) return false;
+  why_lost_ = why;
+  lost_.store(true, std::memory_order_release);
+  return true;
+}
+
 namespace {
 
 std::string no_kernel(const OpDesc& desc) { return "no kernel for " + desc.node->op_type; }

@@ -2,10 +2,12 @@
 // event; on the CPU all events are done when they are returned.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "device/cascade.h"
@@ -83,6 +85,12 @@ class Device : public Backing {
 
   const std::string& name() const { return name_; }
   const DeviceTraits& traits() const { return traits_; }
+
+  // Whether it has stopped working: nothing is placed on it any more. Why, once it has.
+  bool is_lost() const noexcept { return lost_.load(std::memory_order_acquire); }
+  const char* why_lost() const noexcept { return why_lost_.message; }
+  // False: it was already.
+  bool mark_lost(const Error& why) noexcept;
   Pool& pool() { return *pool_; }
 
   // Memory of the device's pool (Pool::allocate). The result keeps the pool; the device must outlive it.
@@ -192,6 +200,8 @@ class Device : public Backing {
  private:
   std::string name_;
   std::shared_ptr<Pool> pool_;
+  std::atomic<bool> losing_{false}, lost_{false};
+  Error why_lost_;  // written once, before lost_
 };
 
 }  // namespace evn

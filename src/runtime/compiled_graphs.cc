@@ -10,11 +10,12 @@ namespace evn {
 namespace {
 
 // All that compiling looks at.
-std::string key_of(const SessionRequest& request, const CacheConfig& cache) {
+std::string key_of(const SessionRequest& request, const CacheConfig& cache, std::uint64_t losses) {
   std::string key = std::to_string(static_cast<int>(request.precision)) + " " + std::to_string(static_cast<int>(request.numerics)) +
                     " " + std::to_string(static_cast<int>(request.products)) + (request.joins_requests() ? " joins" : "") +
                     (request.raw_outputs ? " raw" : "") + (cache.map ? " map" : "") + (cache.write ? " write" : "");
   const auto add = [&](const std::string& text) { key += " " + std::to_string(text.size()) + ":" + text; };
+  key += " settings " + std::to_string(request.settings->generation) + " losses " + std::to_string(losses);
   add(request.device);
   if (request.is_body) key += " body";
   for (const WarmRun::Input& input : request.assumed_inputs) {
@@ -57,13 +58,13 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr model, con
   }
   const bool may_write = !cache.file.empty() && cache.write;
   CompiledGraphs& all = model->compiled;
-  std::string key = key_of(request, cache);
+  std::string key = key_of(request, cache, model->runtime->lost_devices());
   if (!may_write) {
     if (std::shared_ptr<const CompiledGraph> found = all.find(key)) return found;
   }
   std::vector<std::shared_ptr<Session>> tried;
   SessionRequest placed = request;
-  if (is_searched(model->runtime->config(), request)) placed.assigned = search_placement(model, request, &tried);
+  if (is_searched(request.settings->config, request)) placed.assigned = search_placement(model, request, &tried);
   auto made = std::make_shared<CompiledGraph>(evn::compile(std::move(model), placed, cache));
   made->plans = std::make_shared<SharedPlans>();
   return all.add(std::move(key), std::move(made));

@@ -10,10 +10,15 @@
 namespace evn {
 namespace {
 
-std::size_t index_of(const Config& config, const char* name) {
-  for (std::size_t i = 0; i < config.models.size(); ++i) {
-    if (config.models[i].name == name) return i;
+const ModelConfig* find_model(const Config& config, const std::string& name) {
+  for (const ModelConfig& m : config.models) {
+    if (m.name == name) return &m;
   }
+  return nullptr;
+}
+
+void require_model(const Config& config, const char* name) {
+  if (find_model(config, name) != nullptr) return;
   std::string names;
   for (const ModelConfig& m : config.models) {
     if (names.size() < 300) names += (names.empty() ? "" : ", ") + m.name;
@@ -34,12 +39,12 @@ Error blame(const Config& config, const ModelConfig& model, int line, const char
 }
 
 // Those that are there. Where none is, the nodes are the configuration's default's.
-std::string devices_of(const Runtime& runtime, const ModelConfig& model) {
+std::string devices_of(const Runtime& runtime, const Settings& settings, const ModelConfig& model) {
   std::string present;
   for (const std::string& name : model.devices) {
-    const DeviceConfig* const configured = runtime.config().find_device(name);
+    const DeviceConfig* const configured = settings.config.find_device(name);
     std::string why;
-    if (configured == nullptr || !configured->optional || runtime.configured_device(name, &why) != nullptr) {
+    if (configured == nullptr || !configured->optional || runtime.known_device(name, settings, &why) != nullptr) {
       present += (present.empty() ? "" : ",") + name;
       continue;
     }
@@ -61,23 +66,6 @@ CacheConfig cache_of(const Config& config, const ModelConfig& model) {
   return cache;
 }
 
-std::shared_ptr<Session> make_session(const std::shared_ptr<Runtime>& runtime, const ModelConfig& model) {
-  const Config& config = runtime->config();
-  const ModelPtr loaded = load_model_beneath(runtime, config.folder, model.path);
-  SessionRequest request(devices_of(*runtime, model));
-  request.precision = model.session.precision;
-  request.products = model.session.products;
-  request.keep_fp32 = model.session.keep_fp32;
-  request.numerics = model.session.numerics;
-  request.disabled_passes = model.disabled_passes;
-  request.concurrency = model.session.concurrency;
-  request.batching = model.session.batching.max_batch != 0 ? model.session.batching : config.session.batching;
-  request.idle_arena_bytes = model.session.idle_arena_bytes;
-  request.name = model.name;
-  if (!model.warm.empty()) request.assumed_inputs = model.warm[0].inputs;
-  return std::make_shared<Session>(loaded, request, cache_of(config, model));
-}
-
 void refuse_unknown_inputs(const Graph& graph, const WarmRun& warm) {
   for (const WarmRun::Input& given : warm.inputs) {
     std::string names;
@@ -93,7 +81,8 @@ void refuse_unknown_inputs(const Graph& graph, const WarmRun& warm) {
 }
 
 // Zeros of the dims that are given, or else declared.
-RunValue zeros_for(const std::shared_ptr<Runtime>& runtime, const Value& value, const WarmRun& warm) {
+RunValue zeros_for(const Session& session, const Value& value, const WarmRun& warm) {
+  const std::shared_ptr<Runtime>& runtime = session.runtime();
   if (value.wraps) fail(EVN_ERROR_UNSUPPORTED, "input \"%s\" is no tensor, so that no zeros can be given", value.name.c_str());
   const auto given =
       std::find_if(warm.inputs.begin(), warm.inputs.end(), [&](const WarmRun::Input& input) { return input.name == value.name; });
@@ -106,37 +95,97 @@ RunValue zeros_for(const std::shared_ptr<Runtime>& runtime, const Value& value, 
     fail(EVN_ERROR_INVALID_ARGUMENT, "the dims of input \"%s\" are not given, and the model leaves them open", value.name.c_str());
   }
   if (dims.size() > EVN_MAX_RANK) fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" has %zu dims", value.name.c_str(), dims.size());
-  const TensorDesc desc = checked_desc(runtime->config().limits, static_cast<evn_dtype>(value.dtype), dims.data(),
+  const TensorDesc desc = checked_desc(session.compiled().limits(), static_cast<evn_dtype>(value.dtype), dims.data(),
                                        static_cast<std::uint32_t>(dims.size()));
   return {std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false), nullptr};
 }
 
-void run_with_zeros(const std::shared_ptr<Runtime>& runtime, Session& session, const WarmRun& warm) {
+void run_with_zeros(Session& session, const WarmRun& warm) {
   const Graph& graph = session.graph();
   refuse_unknown_inputs(graph, warm);
   std::vector<RunValue> inputs;
-  for (const ValueId id : graph.inputs) inputs.push_back(zeros_for(runtime, graph.values[id], warm));
+  for (const ValueId id : graph.inputs) inputs.push_back(zeros_for(session, graph.values[id], warm));
   std::vector<RunValue> outputs(graph.outputs.size());
   session.run(inputs, outputs, {});
 }
 
-}  // namespace
+// Of a model that the configuration names.
+class DeployedRecipe final : public SessionRecipe {
+ public:
+  explicit DeployedRecipe(std::string name) : name_(std::move(name)) {}
 
-std::shared_ptr<Session> deploy_model(const std::shared_ptr<Runtime>& runtime, const ModelConfig& model) {
-  int line = model.line;
-  char part[32] = "";
-  try {
-    const std::shared_ptr<Session> session = make_session(runtime, model);
-    for (std::size_t i = 0; i < model.warm.size(); ++i) {
-      line = model.warm[i].line;
-      std::snprintf(part, sizeof part, ", warm run %zu", i);
-      run_with_zeros(runtime, *session, model.warm[i]);
+  // By what the settings say of the model, or where they say nothing of it any more, what those said by which the session was made
+  // that is in use.
+  std::shared_ptr<Session> make(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings,
+                                const std::shared_ptr<Session>& before) const override {
+    SettingsPtr said = settings, used;
+    {
+      const std::lock_guard<Mutex> lock(mutex_);
+      used = used_;
     }
-    return session;
-  } catch (const Error& e) {
-    throw blame(runtime->config(), model, line, part, e);
+    if (find_model(settings->config, name_) == nullptr && used != nullptr) said = used;
+    require_model(said->config, name_.c_str());
+    const ModelConfig& model = *find_model(said->config, name_);
+    int line = model.line;
+    char part[32] = "";
+    try {
+      const std::shared_ptr<Session> session = make_session(runtime, settings, *said, model, before, used.get());
+      for (std::size_t i = 0; i < model.warm.size(); ++i) {
+        line = model.warm[i].line;
+        std::snprintf(part, sizeof part, ", warm run %zu", i);
+        run_with_zeros(*session, model.warm[i]);
+      }
+      return session;
+    } catch (const Error& e) {
+      throw blame(said->config, model, line, part, e);
+    }
   }
-}
+
+  void note_use_of(const SettingsPtr& settings) noexcept override {
+    if (find_model(settings->config, name_) == nullptr) return;
+    const LockIfAlive lock(mutex_);
+    used_ = settings;
+  }
+
+  std::string name() const override { return "model \"" + name_ + "\""; }
+
+ private:
+  // The model of the session in whose place this one comes, where it is under the path that `used` says.
+  static ModelPtr loaded_before(const std::shared_ptr<Session>& before, const Settings* used, const Settings& said,
+                                const ModelConfig& model) {
+    const ModelConfig* const was = before != nullptr && used != nullptr ? find_model(used->config, model.name) : nullptr;
+    const bool same = was != nullptr && was->path == model.path && used->config.folder == said.config.folder;
+    return same ? before->compiled().model : nullptr;
+  }
+
+  static std::shared_ptr<Session> make_session(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings,
+                                               const Settings& said, const ModelConfig& model,
+                                               const std::shared_ptr<Session>& before, const Settings* used) {
+    const Config& config = said.config;
+    ModelPtr loaded = loaded_before(before, used, said, model);
+    if (loaded == nullptr) loaded = load_model_beneath(runtime, config.folder, model.path);
+    SessionRequest request(devices_of(*runtime, *settings, model));
+    request.settings = settings;
+    request.identity = before != nullptr ? before->identity() : nullptr;
+    request.precision = model.session.precision;
+    request.products = model.session.products;
+    request.keep_fp32 = model.session.keep_fp32;
+    request.numerics = model.session.numerics;
+    request.disabled_passes = model.disabled_passes;
+    request.concurrency = model.session.concurrency;
+    request.batching = model.session.batching.max_batch != 0 ? model.session.batching : settings->config.session.batching;
+    request.idle_arena_bytes = model.session.idle_arena_bytes;
+    request.name = model.name;
+    if (!model.warm.empty()) request.assumed_inputs = model.warm[0].inputs;
+    return std::make_shared<Session>(loaded, request, cache_of(config, model));
+  }
+
+  const std::string name_;
+  mutable Mutex mutex_;  // guards used_
+  SettingsPtr used_;     // that said something of the model, and by which the session in use was made; null: none yet
+};
+
+}  // namespace
 
 // One load of a slot, whose end it tells of, however it ends.
 class DeployedSessions::Loading {
@@ -150,16 +199,13 @@ class DeployedSessions::Loading {
   ~Loading() {
     const LockIfAlive lock(all_.mutex_);
     slot_.loading = false;
-    if (session != nullptr) {
-      slot_.session = std::move(session);
-      slot_.ready.store(true, std::memory_order_release);
-    }
+    if (session != nullptr) slot_.session = std::move(session);
     all_.changed_.notify_all();
   }
   Loading(const Loading&) = delete;
   Loading& operator=(const Loading&) = delete;
 
-  std::shared_ptr<Session> session;
+  std::shared_ptr<LiveSession> session;
 
  private:
   DeployedSessions& all_;
@@ -168,8 +214,8 @@ class DeployedSessions::Loading {
 
 // Notes in what the calling thread loads what it waits for.
 void DeployedSessions::set_waiting(const Slot* slot) {
-  for (Slot& own : slots_) {
-    if (own.loading && own.loader == std::this_thread::get_id()) own.waits_for = slot;
+  for (const std::unique_ptr<Slot>& own : slots_) {
+    if (own->loading && own->loader == std::this_thread::get_id()) own->waits_for = slot;
   }
 }
 
@@ -187,18 +233,42 @@ void DeployedSessions::wait_for(std::unique_lock<Mutex>& lock, const Slot& slot,
   set_waiting(nullptr);
 }
 
-std::shared_ptr<Session> DeployedSessions::get(const std::shared_ptr<Runtime>& runtime, const char* name) {
-  const std::size_t index = index_of(runtime->config(), name);
-  Slot& slot = slots_[index];
-  if (slot.ready.load(std::memory_order_acquire)) return slot.session;
+DeployedSessions::Slot& DeployedSessions::slot_of(const char* name) {
+  for (const std::unique_ptr<Slot>& slot : slots_) {
+    if (slot->name == name) return *slot;
+  }
+  auto made = std::make_unique<Slot>();
+  made->name = name;
+  slots_.push_back(std::move(made));
+  return *slots_.back();
+}
+
+std::shared_ptr<LiveSession> DeployedSessions::get(const std::shared_ptr<Runtime>& runtime, const char* name) {
+  require_model(runtime->settings()->config, name);
   std::unique_lock<Mutex> held(mutex_);
-  while (slot.loading) wait_for(held, slot, name);
-  if (slot.ready.load(std::memory_order_relaxed)) return slot.session;
-  Loading loading(*this, slot);
+  Slot* slot = &slot_of(name);
+  while (slot->loading) {
+    wait_for(held, *slot, name);
+    slot = &slot_of(name);  // it may have been let go of meanwhile
+  }
+  if (slot->session != nullptr) return slot->session;
+  Loading loading(*this, *slot);
   held.unlock();
-  std::shared_ptr<Session> session = deploy_model(runtime, runtime->config().models[index]);
+  std::shared_ptr<LiveSession> session = LiveSession::create(runtime, std::make_unique<DeployedRecipe>(name));
   loading.session = session;
   return session;
+}
+
+void DeployedSessions::keep_named(const Settings& settings) {
+  std::vector<std::unique_ptr<Slot>> dropped;  // end without the lock
+  const std::lock_guard<Mutex> lock(mutex_);
+  for (std::unique_ptr<Slot>& slot : slots_) {
+    const bool is_awaited = std::any_of(slots_.begin(), slots_.end(),
+                                        [&](const std::unique_ptr<Slot>& s) { return s != nullptr && s->waits_for == slot.get(); });
+    if (slot->loading || is_awaited || find_model(settings.config, slot->name) != nullptr) continue;
+    dropped.push_back(std::move(slot));
+  }
+  std::erase_if(slots_, [](const std::unique_ptr<Slot>& slot) { return slot == nullptr; });
 }
 
 }  // namespace evn

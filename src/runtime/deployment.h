@@ -2,14 +2,14 @@
 // docs/decisions/0061-models-by-name.md
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/os/fork.h"
-#include "runtime/session.h"
+#include "runtime/live/live_session.h"
 
 namespace evn {
 
@@ -17,18 +17,17 @@ namespace evn {
 // thread.
 class DeployedSessions {
  public:
-  // `count`: of the configuration's models.
-  explicit DeployedSessions(std::size_t count) : slots_(count) {}
-
   // The session of the model of that name; the first call makes it, and those that come meanwhile wait. Throws
   // EVN_ERROR_INVALID_ARGUMENT for no such name, and for nothing else; EVN_ERROR_WRONG_STATE where the calling thread would wait
   // for itself; EVN_ERROR_FORKED; and, naming the model and its line, what loading a model, making a session and running it throw.
-  std::shared_ptr<Session> get(const std::shared_ptr<Runtime>& runtime, const char* name);
+  std::shared_ptr<LiveSession> get(const std::shared_ptr<Runtime>& runtime, const char* name);
+  // Lets go of those that the settings do not name.
+  void keep_named(const Settings& settings);
 
  private:
   struct Slot {
-    std::atomic<bool> ready{false};
-    std::shared_ptr<Session> session;  // once it is ready it stays
+    std::string name;
+    std::shared_ptr<LiveSession> session;  // null: not yet
     bool loading = false;
     std::uint32_t loading_in = 0;  // the process whose thread does it
     std::thread::id loader;
@@ -36,15 +35,13 @@ class DeployedSessions {
   };
   class Loading;
 
+  Slot& slot_of(const char* name);
   void wait_for(std::unique_lock<Mutex>& lock, const Slot& slot, const char* name);
   void set_waiting(const Slot* slot);
 
   Mutex mutex_;  // guards the slots; held for moments
   Condition changed_;
-  std::vector<Slot> slots_;  // as Config::models
+  std::vector<std::unique_ptr<Slot>> slots_;  // of names that have been asked for
 };
-
-// Loads a model of the configuration, makes its session and warms it.
-std::shared_ptr<Session> deploy_model(const std::shared_ptr<Runtime>& runtime, const ModelConfig& model);
 
 }  // namespace evn

@@ -114,7 +114,8 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   cancel.cancelled = "the load was cancelled";
   if (const Cancel* outer = CancelScope::current()) cancel.join(*outer);
   const CancelScope scope(cancel);
-  Limits limits = runtime.config().limits;
+  const SettingsPtr settings = runtime.settings();
+  Limits limits = settings->config.limits;
   // What a host gives has been held against the limit by now; what the quantizer makes of it may be larger, in one piece.
   limits.model_bytes = std::max<std::uint64_t>(limits.model_bytes, size);
   const LedgerPtr ledger = runtime.cpu().ledger();
@@ -124,7 +125,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   validate_model(model, limits, &loaded.runtime->operators());
   infer_graph(model.graph, wrong);
   std::vector<const char*> left_out(disabled.begin(), disabled.end());
-  for (const std::string& name : runtime.config().disabled_passes) left_out.push_back(name.c_str());
+  for (const std::string& name : settings->config.disabled_passes) left_out.push_back(name.c_str());
   optimize_graph(model.graph, {ledger, limits, deadline_ns}, left_out);
   read_constants_of_bodies(model.graph);
   if (image.file != nullptr) image.file->check_unchanged();
@@ -162,7 +163,7 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t siz
 }
 
 std::uint64_t load_deadline(const Runtime& runtime) {
-  const std::uint64_t limit = runtime.config().limits.load_time_ns;
+  const std::uint64_t limit = runtime.settings()->config.limits.load_time_ns;
   return limit == 0 ? UINT64_MAX : deadline_clock_ns() + limit;
 }
 
@@ -225,11 +226,11 @@ Source read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file,
 }
 
 Source open_file(const Runtime& runtime, const std::string& path, std::uint64_t deadline) {
-  return read_opened(runtime, os::open_for_reading(path, runtime.config().limits.model_bytes), path, deadline);
+  return read_opened(runtime, os::open_for_reading(path, runtime.settings()->config.limits.model_bytes), path, deadline);
 }
 
 Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir) {
-  const std::uint64_t limit = runtime.config().limits.model_bytes;
+  const std::uint64_t limit = runtime.settings()->config.limits.model_bytes;
   if (size > limit) {
     throw make_error(EVN_ERROR_LIMIT, "the model has %zu bytes, above the limit model_bytes of %llu", size,
                      static_cast<unsigned long long>(limit))
@@ -254,7 +255,7 @@ ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& pa
 
 ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string& folder, const std::string& path) {
   const std::uint64_t deadline = load_deadline(*runtime);
-  auto file = os::open_for_reading_beneath(folder, path, runtime->config().limits.model_bytes);
+  auto file = os::open_for_reading_beneath(folder, path, runtime->settings()->config.limits.model_bytes);
   Source s = read_opened(*runtime, std::move(file), folder + path, deadline);
   return load(std::move(runtime), std::move(s.image), s.size, s.name, s.folder, deadline);
 }

@@ -38,15 +38,17 @@ class Placer {
       : model_(model),
         graph_(model.graph()),
         runtime_(*model.runtime),
-        config_(model.runtime->config()),
+        config_(request.settings->config),
         request_(request),
+        all_(runtime_.devices_for(*request.settings)),
         assigned_(request.assigned.get()),
         needed_(values_needed_for_shapes(graph_)),
         known_(values_known_before_run(graph_)) {
     if (assigned_ != nullptr || request.device == kAutoDevice) return;
     if (!request.device.empty()) {
       default_names_ = request.device;
-      for (const std::string& name : split_names(request.device)) defaults_.push_back(runtime_.find_device(name));
+      for (const std::string& name : split_names(request.device))
+        add_default(name, runtime_.find_device(name, request.settings), "");
       return;
     }
     for (const std::string& name : config_.default_devices) {
@@ -54,13 +56,9 @@ class Placer {
       default_names_ += (default_names_.empty() ? "" : ", ") + name;
       const DeviceConfig* configured = config_.find_device(name);
       std::string absent;
-      Device* const device =
-          configured != nullptr && configured->optional ? runtime_.configured_device(name, &absent) : runtime_.find_device(name);
-      if (device != nullptr) {
-        defaults_.push_back(device);
-      } else {
-        default_absent_ += "the default device " + name + " is absent: " + absent + "; ";
-      }
+      Device* const device = configured != nullptr && configured->optional ? runtime_.known_device(name, *request.settings, &absent)
+                                                                           : runtime_.find_device(name, request.settings);
+      add_default(name, device, absent);
     }
   }
 
@@ -103,11 +101,23 @@ class Placer {
     return result;
   }
 
+  // Where sessions move off lost devices, such a device is as one that is optional and absent; elsewhere it refuses its nodes.
+  bool is_absent(const Device* device, std::string* why) const {
+    if (device != nullptr && device->is_lost()) *why = "it is lost: " + std::string(device->why_lost());
+    return device == nullptr || (device->is_lost() && config_.moves_off_lost_devices);
+  }
+
+  void add_default(const std::string& name, Device* device, std::string absent) {
+    if (is_absent(device, &absent)) default_absent_ += "the default device " + name + " is absent: " + absent + "; ";
+    else defaults_.push_back(device);
+  }
+
   const LoadedModel& model_;
   const Graph& graph_;
   Runtime& runtime_;
   const Config& config_;
   const SessionRequest& request_;
+  const std::vector<Device*> all_;    // in the order in which they are asked where nothing says another
   const Assignment* const assigned_;  // nullable
   std::string default_names_;
   std::vector<Device*> defaults_;           // in the order in which they are asked
@@ -265,28 +275,9 @@ class Placer {
     return wanted_setting(NodeSetting::kProducts, model_, request_, node, &device).as<Products>();
   }
 
-  // Says why the kernel does not have the precision that it may have.
-  static void explain_precision(const Node& node, NodePlacement* p) {
-    const Precision lowest = p->precision;
-    const bool has = p->kernel != nullptr && p->kernel->operands == lowest;
-    if (lowest == Precision::kFloat32 || has) return;
-    bool is_product = false;
-    for (const KernelFamily* family : p->device->kernels()) {
-      for (const Kernel& kernel : family->kernels) {
-        is_product |= kernel.operands == lowest && kernel.is_for(node);
-      }
-    }
-    if (p->kernel != nullptr && p->kernel->library != Products::kOwn) {
-      p->precision_reason.append("; ").append(products_name(p->kernel->library)).append(" multiplies in fp32");
-    } else if (is_product) {
-      p->precision_reason.append("; no ").append(precision_name(lowest)).append(" kernel takes it");
-    } else {
-      p->precision_reason.append("; ").append(node.op_type).append(" stays fp32");
-    }
-  }
-
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
+    if (device->is_lost()) return add_refusal(device->name() + ": it is lost: " + device->why_lost(), p), false;
     OpDesc desc{&node, view.inputs, view.outputs, view.constants};
     desc.products = products_of(node, *device);
     if (take_claimed(desc, device, p)) return true;
@@ -360,8 +351,8 @@ class Placer {
     std::string absent;
     for (const std::string& name : rule.devices) {
       std::string why;
-      Device* const device = runtime_.configured_device(name, &why);
-      if (device != nullptr) {
+      Device* const device = runtime_.known_device(name, *request_.settings, &why);
+      if (!is_absent(device, &why)) {
         devices.push_back(device);
       } else if (rule.devices.size() == 1) {
         absent = ": " + why;
@@ -419,7 +410,8 @@ class Placer {
       if (is_among(device, forbidden)) continue;
       tried = true;
       if (!try_device(node, view, device, p)) continue;
-      p->reason = note + (defaults_.size() == 1 ? "the default device" : "the first of the default devices that can");
+      p->reason =
+          note + default_absent_ + (defaults_.size() == 1 ? "the default device" : "the first of the default devices that can");
       return;
     }
     if (tried && !preferred_failed) {
@@ -441,8 +433,7 @@ class Placer {
   // Without a rule: the CPU, and where that is forbidden the first other device that can.
   void place_in_order(const Node& node, const NodeView& view, NodePlacement* p, const Forbidden& forbidden,
                       const std::string& note) {
-    for (std::size_t i = 0; i < runtime_.device_count(); ++i) {
-      Device* device = runtime_.device_at(i);
+    for (Device* const device : all_) {
       if (is_among(device, forbidden) || std::find(defaults_.begin(), defaults_.end(), device) != defaults_.end()) continue;
       if (try_device(node, view, device, p)) {
         p->reason = note + (device == &runtime_.cpu() ? "no rule: the CPU" : "no rule: the first device that can");
@@ -455,7 +446,10 @@ class Placer {
 
 }  // namespace
 
-Placement place(const LoadedModel& model, const SessionRequest& request) { return Placer(model, request).run(); }
+Placement place(const LoadedModel& model, const SessionRequest& request) {
+  const SessionRequest complete = with_settings(request, *model.runtime);
+  return Placer(model, complete).run();
+}
 
 Placement place_on(const Graph& graph, Device& device) {
   const std::vector<bool> needed = values_needed_for_shapes(graph);

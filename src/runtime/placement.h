@@ -53,6 +53,7 @@ std::vector<bool> values_needed_for_shapes(const Graph& graph);
 std::vector<bool> values_known_before_run(const Graph& graph);
 
 struct Assignment;
+struct SessionIdentity;
 
 // What a session is made with.
 struct SessionRequest {
@@ -78,9 +79,14 @@ struct SessionRequest {
   bool is_body = false;                        // the session is a body's of another one
   bool is_part = false;                        // it runs some rows of runs of another one
   bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
+  SettingsPtr settings;      // that it is placed by; null: the runtime's of now
+  std::shared_ptr<SessionIdentity> identity;  // nullable: of the session in whose place it comes
 
   bool joins_requests() const { return is_of_batches || batching.max_batch != 0; }
 };
+
+// The request, with the runtime's settings of now where it has none.
+SessionRequest with_settings(SessionRequest request, const Runtime& runtime);
 
 // Where nodes that no rule places go if they can: in the place of the default devices.
 struct Assignment {

@@ -19,9 +19,14 @@ const std::string* keeps_fp32(const std::vector<std::string>& patterns, const No
 
 }  // namespace
 
+SessionRequest with_settings(SessionRequest request, const Runtime& runtime) {
+  if (request.settings == nullptr) request.settings = runtime.settings();
+  return request;
+}
+
 WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, const SessionRequest& request, const Node& node,
                              const Device* device) {
-  const Config& config = model.runtime->config();
+  const Config& config = request.settings->config;
   static_assert(static_cast<int>(Precision::kDefault) == 0 && static_cast<int>(Numerics::kDefault) == 0);
   static_assert(static_cast<int>(Products::kDefault) == 0);
   const auto said_by = [setting](const auto& authority) {
@@ -54,6 +59,25 @@ WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, cons
   return {static_cast<std::int32_t>(setting == NodeSetting::kProducts ? Products::kAuto : Products::kOwn), kDefaultPrecision};
 }
 
+void explain_precision(const Node& node, NodePlacement* p) {
+  const Precision lowest = p->precision;
+  const bool has = p->kernel != nullptr && p->kernel->operands == lowest;
+  if (lowest == Precision::kFloat32 || has) return;
+  bool is_product = false;
+  for (const KernelFamily* family : p->device->kernels()) {
+    for (const Kernel& kernel : family->kernels) {
+      is_product |= kernel.operands == lowest && kernel.is_for(node);
+    }
+  }
+  if (p->kernel != nullptr && p->kernel->library != Products::kOwn) {
+    p->precision_reason.append("; ").append(products_name(p->kernel->library)).append(" multiplies in fp32");
+  } else if (is_product) {
+    p->precision_reason.append("; no ").append(precision_name(lowest)).append(" kernel takes it");
+  } else {
+    p->precision_reason.append("; ").append(node.op_type).append(" stays fp32");
+  }
+}
+
 void settle_products(const LoadedModel& model, const SessionRequest& request, const OpDesc& desc, bool ranks_known,
                      NodePlacement* p) {
   const Device& device = *p->device;
@@ -81,7 +105,7 @@ void settle_products(const LoadedModel& model, const SessionRequest& request, co
   const char* const name = measures ? "not measured" : products_name(p->products);
   if (!measures && wanted.rule != nullptr && wanted.rule->policy == Policy::kRequire) {
     throw make_error(EVN_ERROR_UNSUPPORTED, "%s:%d: the rule requires products: %s, which device %s cannot have for %s: %s",
-                     model.runtime->config().source.c_str(), wanted.rule->line, name, device.name().c_str(),
+                     request.settings->config.source.c_str(), wanted.rule->line, name, device.name().c_str(),
                      desc.node->op_type.c_str(), why)
         .with_node(desc.node->name.c_str())
         .with_device(device.name().c_str());

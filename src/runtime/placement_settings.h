@@ -25,6 +25,9 @@ struct WantedSetting {
 WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, const SessionRequest& request, const Node& node,
                              const Device* device);
 
+// Adds to the reason of the precision why the kernel does not have the one that it may have.
+void explain_precision(const Node& node, NodePlacement* p);
+
 // Sets what NodePlacement says of products once the node has its kernel: why that is of another library than the one that is
 // asked for, or which is measured against it. Throws EVN_ERROR_UNSUPPORTED where a rule requires a library that does not run the
 // node. `ranks_known`: of the desc's shapes.

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_writer.h"
-#include "runtime/pass_list.h"
+#include "runtime/live/proposal.h"
 #include "runtime/run/arena_store.h"
 
 namespace evn {
@@ -21,13 +21,6 @@ bool split_index(const std::string& name, std::string* type, int* index) {
   const char* last = name.data() + name.size();
   const auto [end, error] = std::from_chars(first, last, *index);
   return error == std::errc() && end == last && first != last && *index >= 0;
-}
-
-std::string shown(const Setting& setting, const SettingValue* value) {
-  if (value == nullptr) return setting.fallback != nullptr ? setting.fallback : "";
-  std::string text = value->text;
-  for (const std::string& one : value->texts) text += (text.empty() ? "" : ", ") + one;
-  return text;
 }
 
 const DeviceConfig* cpu_config(const Config& config) {
@@ -53,36 +46,17 @@ Runtime::Runtime(RuntimeOptions options)
       arenas_(std::make_shared<ArenaStores>()),
       costs_(options_.cache_dir),
       scheduler_(cores_of(options_)) {
-  const Config& config = options_.config;
-  check_pass_names(config.disabled_passes, false, EVN_ERROR_CONFIG, config.source + ":" + std::to_string(config.passes_line));
-  const DeviceConfig* const cpu = cpu_config(config);
-  for (const DeviceConfig& d : config.devices) {
-    if (d.type != "cpu" || &d == cpu) continue;
-    fail(EVN_ERROR_CONFIG, "%s:%d: a second device of type cpu (the first is at line %d)", config.source.c_str(), d.line,
-         cpu->line);
-  }
-  DeviceRequest request;
-  request.name = cpu != nullptr ? cpu->name : "cpu";
-  if (cpu != nullptr) {
-    request.memory_limit = cpu->memory_limit;
-    request.settings = cpu->settings;
-  }
-  if (options_.thread_count > 0) request.settings.set_number("threads", static_cast<std::uint64_t>(options_.thread_count));
-  if (options_.cpu_memory_limit != 0) request.memory_limit = options_.cpu_memory_limit;
-  const Backend* cpu_backend = backend("cpu");
-  EVN_CHECK(cpu_backend != nullptr);
-  open(*cpu_backend, std::move(request), cpu, true);
-  for (const DeviceConfig& d : config.devices) {
-    if (&d != cpu) open_configured(d);
-  }
+  Proposal first(*this, std::move(options_.config));
+  first.open();
+  first.adopt();
   const bool on_host = options_.executor.parallel_for != nullptr || options_.post.post != nullptr;
   dispatcher_ = std::make_unique<RequestDispatcher>(static_cast<int>(this->cpu().traits().compute_units), on_host, options_.post,
-                                                    config.limits.queued_requests);
+                                                    settings_->config.limits.queued_requests);
   LogEvent(options_.log, EVN_LOG_INFO, "runtime.created")
       .field("devices", devices_.size())
-      .field("absent_devices", absent_.size())
+      .field("absent_devices", settings_->absent.size())
       .field("threads", this->cpu().traits().compute_units)
-      .field("config", config.source.c_str())
+      .field("config", settings_->config.source.c_str())
       .write("made a runtime with %zu devices and %u threads", devices_.size(), this->cpu().traits().compute_units);
 }
 
@@ -104,99 +78,22 @@ const Backend* Runtime::find_alias(const std::string& name, const DeviceAlias** 
   return nullptr;
 }
 
-void Runtime::open_configured(const DeviceConfig& device) {
-  const Backend* b = backend(device.type);
-  if (b == nullptr) {
-    fail(EVN_ERROR_CONFIG, "%s:%d: device %s: there is no device type %s", options_.config.source.c_str(), device.line,
-         device.name.c_str(), device.type.c_str());
+Runtime::Opened* Runtime::find_opened(const Backend& b, const DeviceRequest& request, const void** identity) {
+  *identity = b.identify != nullptr ? b.identify(request) : nullptr;
+  for (Opened& o : opened_) {
+    if (o.backend != &b) continue;
+    if (*identity != nullptr ? o.identity == *identity : o.device->name() == request.name) return &o;
   }
-  DeviceRequest request;
-  request.name = device.name;
-  request.settings = device.settings;
-  request.memory_limit = device.memory_limit;
-  try {
-    open(*b, std::move(request), &device, true);
-  } catch (Error& e) {
-    if (e.status != EVN_ERROR_DEVICE_UNAVAILABLE && (e.status != EVN_ERROR_FORKED || !device.optional)) throw;
-    if (!device.optional) {
-      const Error inner = e;
-      throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "%s:%d: device %s is not there: %s", options_.config.source.c_str(),
-                       device.line, device.name.c_str(), inner.message)
-          .with_device(device.name.c_str());
-    }
-    LogEvent(options_.log, EVN_LOG_WARNING, "device.absent")
-        .device(device.name.c_str())
-        .field("reason", e.message)
-        .write("optional device %s is not there: %s", device.name.c_str(), e.message);
-    absent_.push_back({device.name, e.message});
-  }
+  return nullptr;
 }
 
-// A device has one cap, one precision, one library of products, and one value of each option that does not only say which device is
-// meant.
-void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& second) const {
-  const DeviceConfig& first = *opened.configured;
-  const auto limit = [](const DeviceConfig& d) { return d.memory_limit == UINT64_MAX ? "none" : std::to_string(d.memory_limit); };
-  const auto precision = [](const DeviceConfig& d) {
-    return std::string(d.precision == Precision::kDefault ? "none" : precision_name(d.precision));
-  };
-  const auto products = [](const DeviceConfig& d) {
-    return std::string(d.products == Products::kDefault ? "none" : products_name(d.products));
-  };
-  const auto check = [&](const char* key, const std::string& a, const std::string& b) {
-    if (a == b) return;
-    throw make_error(
-        EVN_ERROR_CONFIG, "%s:%d: devices %s (line %d) and %s are one device, \"%s\", and have one %s: %s says %s, %s says %s",
-        options_.config.source.c_str(), second.line, first.name.c_str(), first.line, second.name.c_str(),
-        opened.device->traits().description.c_str(), key, first.name.c_str(), a.c_str(), second.name.c_str(), b.c_str())
-        .with_device(second.name.c_str());
-  };
-  check("memory_limit", limit(first), limit(second));
-  check("precision", precision(first), precision(second));
-  check("products", products(first), products(second));
-  for (const DeviceOption& option : opened.backend->type.options) {
-    const Setting& setting = option.setting;
-    if (option.selects || setting.type == SettingType::kMap) continue;
-    const SettingValue* const a = first.settings.find(setting.name);
-    const SettingValue* const b = second.settings.find(setting.name);
-    const bool numbers = setting.type >= SettingType::kInteger && setting.type <= SettingType::kBoolean;
-    if (numbers && a != nullptr && b != nullptr && a->number == b->number) continue;  // written differently, perhaps
-    check(setting.name, shown(setting, a), shown(setting, b));
-  }
-}
-
-Device* Runtime::open(const Backend& b, DeviceRequest request, const DeviceConfig* configured, bool keep_name) {
+Runtime::Opened& Runtime::open_new(const Backend& b, const void* identity, DeviceRequest request) {
   request.cache_dir = options_.cache_dir;
   request.executor = options_.executor;
   request.scheduler = &scheduler_;
   request.allocator = options_.allocator;
   request.log = options_.log;
-  const std::lock_guard<Mutex> opening(opening_);
-  std::string why;
-  if (Device* d = configured == nullptr ? configured_device(request.name, &why) : nullptr) return d;  // another thread was first
-  const void* const identity = b.identify != nullptr ? b.identify(request) : nullptr;
-  for (const Opened& o : opened_) {
-    if (identity == nullptr || o.backend != &b || o.identity != identity) continue;
-    if (configured != nullptr) check_same_settings(o, *configured);
-    if (keep_name) name_device(std::move(request.name), o.device);
-    return o.device;
-  }
   opened_.reserve(opened_.size() + 1);
-  Device* const device = open_new(b, request);
-  opened_.push_back({&b, identity, configured, device});
-  return device;
-}
-
-void Runtime::name_device(std::string name, Device* device) {
-  LogEvent(options_.log, EVN_LOG_INFO, "device.named")
-      .device(device->name().c_str())
-      .field("name", name.c_str())
-      .write("%s is another name of device %s", name.c_str(), device->name().c_str());
-  const std::lock_guard<std::mutex> lock(mutex_);
-  names_.push_back({std::move(name), device});
-}
-
-Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
   std::shared_ptr<Device> device = b.open(request);
   device->pool().set_log(options_.log);
   device->pool().set_reclaimer(arenas_);
@@ -209,9 +106,46 @@ Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
       .field("compute_units", traits.compute_units)
       .field("memory_limit_bytes", request.memory_limit)
       .write("opened device %s: %s (%s)", device->name().c_str(), traits.description.c_str(), traits.driver.c_str());
+  Device* const opened = device.get();
+  opened_.push_back({&b, identity, {}, {}, opened, std::move(device)});
+  return opened_.back();
+}
+
+// Makes it one of the runtime's devices, where it is not yet.
+Device* Runtime::publish(Opened& opened) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  devices_.push_back(std::move(device));
-  return devices_.back().get();
+  if (opened.unpublished != nullptr) devices_.push_back(opened.unpublished);
+  opened.unpublished = nullptr;
+  return opened.device;
+}
+
+// `keep_name`: so that who asks by this name again need not ask the driver.
+Device* Runtime::open_by_name(const Backend& b, DeviceRequest request, bool keep_name) {
+  const std::lock_guard<Mutex> opening(opening_);
+  std::string why;
+  if (Device* d = known_device(request.name, *settings(), &why)) return d;  // another thread was first
+  const std::string name = request.name;
+  const void* identity = nullptr;
+  Opened* opened = find_opened(b, request, &identity);
+  const bool is_new = opened == nullptr;
+  if (is_new) opened = &open_new(b, identity, std::move(request));
+  Device* const device = publish(*opened);
+  if (keep_name && !is_new) name_device(name, device);
+  return device;
+}
+
+void Runtime::name_device(std::string name, Device* device) {
+  LogEvent(options_.log, EVN_LOG_INFO, "device.named")
+      .device(device->name().c_str())
+      .field("name", name.c_str())
+      .write("%s is another name of device %s", name.c_str(), device->name().c_str());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  names_.push_back({std::move(name), device});
+}
+
+SettingsPtr Runtime::settings() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return settings_;
 }
 
 std::size_t Runtime::device_count() const {
@@ -236,20 +170,27 @@ std::string Runtime::list_names() const {
   return names;
 }
 
-Device* Runtime::configured_device(const std::string& name, std::string* why) const {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& d : devices_) {
-      if (d->name() == name) return d.get();
-    }
-    for (const Name& n : names_) {
-      if (n.name == name) return n.device;
-    }
+Device* Runtime::known_device(const std::string& name, const Settings& settings, std::string* why) const {
+  if (Device* const device = settings.find(name, why)) return device;
+  if (!why->empty()) return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& d : devices_) {
+    if (d->name() == name) return d.get();
   }
-  for (const Absent& a : absent_) {
-    if (a.name == name) *why = a.why;
+  for (const Name& n : names_) {
+    if (n.name == name) return n.device;
   }
   return nullptr;
+}
+
+std::vector<Device*> Runtime::devices_for(const Settings& settings) const {
+  std::vector<Device*> devices;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& d : devices_) {
+    const bool asked_for = std::find(asked_for_.begin(), asked_for_.end(), d.get()) != asked_for_.end();
+    if (devices.empty() || asked_for || settings.has(d.get())) devices.push_back(d.get());
+  }
+  return devices;
 }
 
 void Runtime::require_not_forked(Device& device) {
@@ -257,10 +198,11 @@ void Runtime::require_not_forked(Device& device) {
   device.copy({nullptr, {}}, {&device, {}}, {});  // of nothing
 }
 
-Device* Runtime::find_device(const std::string& name) {
+Device* Runtime::find_device(const std::string& name, const SettingsPtr& settings) {
   std::string why;
-  if (Device* d = configured_device(name, &why)) {
+  if (Device* d = known_device(name, *settings, &why)) {
     require_not_forked(*d);
+    note_asked_for(*settings, d);
     return d;
   }
   if (!why.empty()) {
@@ -281,11 +223,19 @@ Device* Runtime::find_device(const std::string& name) {
       if (alias != nullptr) request.settings.set_text(alias->option, alias->text);
       // A name is kept as "npu" or "npu:0", not in other spellings of the number (npu:00), or they could be many.
       const bool keep_name = name == type || name == type + ":" + std::to_string(index);
-      return open(*b, std::move(request), nullptr, keep_name);
+      Device* const device = open_by_name(*b, std::move(request), keep_name);
+      note_asked_for(*settings, device);
+      return device;
     }
   }
   throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "there is no device \"%s\"; there are: %s", name.c_str(), list_names().c_str())
       .with_device(name.c_str());
+}
+
+void Runtime::note_asked_for(const Settings& settings, Device* device) {
+  if (device == devices_[0].get() || settings.has(device)) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (std::find(asked_for_.begin(), asked_for_.end(), device) == asked_for_.end()) asked_for_.push_back(device);
 }
 
 namespace {
@@ -370,7 +320,7 @@ std::string Runtime::describe_devices(evn_format format) const {
     json.end_object();
   }
   json.end_array();
-  write_models(json, text, options_.config);
+  write_models(json, text, settings()->config);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;
 }

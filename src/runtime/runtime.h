@@ -2,8 +2,10 @@
 // are first asked for; they live as long as the runtime. A physical device is opened once, whatever names it has.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,15 +17,17 @@
 #include "device/backend.h"
 #include "ops/custom.h"
 #include "runtime/cost/cost_table.h"
+#include "runtime/live/live_sessions.h"
 #include "runtime/request/dispatcher.h"
 #include "runtime/request/run_statistics.h"
+#include "runtime/settings.h"
 
 namespace evn {
 
 class ArenaStores;
 
 struct RuntimeOptions {
-  Config config;
+  Config config;                       // the first
   int thread_count = 0;                // 0: from the configuration, else all usable cores
   std::uint64_t cpu_memory_limit = 0;  // 0: from the configuration
   std::string cache_dir;               // "": no cache of compiled programs
@@ -44,7 +48,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // Opens the CPU and the configured devices. Throws EVN_ERROR_DEVICE_UNAVAILABLE, EVN_ERROR_CONFIG.
   explicit Runtime(RuntimeOptions options);
 
-  const Config& config() const { return options_.config; }
+  // The settings of now; a reconfiguration makes others (live/proposal.h).
+  SettingsPtr settings() const;
   const LogSink& log() const { return options_.log; }
 
   Device& cpu() const { return *devices_[0]; }
@@ -55,9 +60,21 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   static void require_not_forked(Device& device);
   // By a configured name, or by a device type or an alias of one, with or without a number: "cpu", "gpu", "opencl:1"; opens what is
   // not open under any name. Throws EVN_ERROR_DEVICE_UNAVAILABLE listing the devices that there are.
-  Device* find_device(const std::string& name);
-  // The device of a configured name; nullptr and *why when it is optional and absent.
-  Device* configured_device(const std::string& name, std::string* why) const;
+  Device* find_device(const std::string& name) { return find_device(name, settings()); }
+  Device* find_device(const std::string& name, const SettingsPtr& settings);
+  // The device of a configured name, or of one by which it was opened; nullptr, and *why when it is optional and absent.
+  Device* known_device(const std::string& name, const Settings& settings, std::string* why) const;
+  // Devices that a search may place nodes on: the CPU, and those that the settings name or that were asked for by other names.
+  std::vector<Device*> devices_for(const Settings& settings) const;
+
+  // A command has failed as on a device that is lost. Asks the device for a small copy; where that fails too, or nothing comes of
+  // it for seconds, the device is lost from now on. Returns whether it is; waits no longer than `stop` says.
+  bool examine(Device& device, const Error& failure, const StopCondition& stop);
+  // How many devices have been lost.
+  std::uint64_t lost_devices() const { return lost_devices_.load(std::memory_order_acquire); }
+
+  // Sessions that a reconfiguration places anew.
+  LiveSessions& live() { return live_; }
 
   std::string describe_devices(evn_format format) const;
 
@@ -79,15 +96,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   OperatorRegistry& operators() { return operators_; }
 
  private:
-  struct Absent {
-    std::string name;
-    std::string why;
-  };
+  friend class Proposal;
   struct Opened {
     const Backend* backend;
-    const void* identity;            // nullptr: of a backend whose devices have none
-    const DeviceConfig* configured;  // nullptr: not by the configuration
+    const void* identity;                    // nullptr: of a backend whose devices have none
+    std::optional<DeviceConfig> configured;  // what the settings say of it; none: nothing
+    std::optional<DeviceConfig> proposed;    // what settings say that are not yet those of the runtime
     Device* device;
+    std::shared_ptr<Device> unpublished;  // null: devices_ has it
   };
   struct Name {
     std::string name;
@@ -96,13 +112,13 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   const Backend* backend(const std::string& type) const;
   // The backend with the alias; nullptr: there is none.
   const Backend* find_alias(const std::string& name, const DeviceAlias** alias) const;
-  void open_configured(const DeviceConfig& device);
-  // The device of the request; opens it where that has not been done. `configured`: what asks for it. `keep_name`: so that who asks
-  // by this name again need not ask the driver.
-  Device* open(const Backend& backend, DeviceRequest request, const DeviceConfig* configured, bool keep_name);
+  // With opening_ held.
+  Opened* find_opened(const Backend& backend, const DeviceRequest& request, const void** identity);
+  Opened& open_new(const Backend& backend, const void* identity, DeviceRequest request);
+  Device* publish(Opened& opened);
+  void note_asked_for(const Settings& settings, Device* device);
+  Device* open_by_name(const Backend& backend, DeviceRequest request, bool keep_name);
   void name_device(std::string name, Device* device);
-  Device* open_new(const Backend& backend, const DeviceRequest& request);
-  void check_same_settings(const Opened& opened, const DeviceConfig& second) const;
   std::string list_names() const;
 
   RuntimeUsers users_;          // goes last
@@ -114,11 +130,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   StatisticsList statistics_;
   Mutex opening_;  // one thread opens at a time; guards opened_
   std::vector<Opened> opened_;
-  mutable std::mutex mutex_;  // guards devices_ and names_ while runs go on
+  mutable std::mutex mutex_;  // guards what follows, up to settings_, while runs go on
   const os::HeldOverForks held_{mutex_};
   std::vector<std::shared_ptr<Device>> devices_;
-  std::vector<Name> names_;  // of devices that are open, other than their own
-  std::vector<Absent> absent_;
+  std::vector<Name> names_;         // by which devices were asked for, other than their own and those of the settings
+  std::vector<Device*> asked_for_;  // by names that are not those of the settings
+  SettingsPtr settings_;
+  std::atomic<std::uint64_t> lost_devices_{0};
+  LiveSessions live_;
   std::unique_ptr<RequestDispatcher> dispatcher_;  // goes first
 };
 

@@ -22,7 +22,8 @@ const char* model_name(const LoadedModel& model) { return model.file_name.empty(
 std::size_t held_bytes(const Plan& plan) { return plan.bookkeeping_bytes + plan.buffers.size() * sizeof(Buffer); }
 
 std::shared_ptr<ArenaStore> make_arenas(const Runtime& runtime, const SessionRequest& request) {
-  const std::uint64_t budget = request.idle_arena_bytes != 0 ? request.idle_arena_bytes : runtime.config().session.idle_arena_bytes;
+  const SessionConfig& configured = request.settings->config.session;
+  const std::uint64_t budget = request.idle_arena_bytes != 0 ? request.idle_arena_bytes : configured.idle_arena_bytes;
   return std::make_shared<ArenaStore>(runtime.arenas(), budget);
 }
 
@@ -31,27 +32,31 @@ std::string statistics_name(const LoadedModel& model, const SessionRequest& requ
   return model.file_name.empty() ? "model" : model.file_name;
 }
 
-int concurrency_of(const Runtime& runtime, const SessionRequest& request) {
-  return request.concurrency != 0 ? request.concurrency : runtime.config().session.concurrency;
+int concurrency_of(const SessionRequest& request) {
+  return request.concurrency != 0 ? request.concurrency : request.settings->config.session.concurrency;
 }
 
 }  // namespace
 
-Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache)
-    : Session(std::move(model), request, cache, nullptr, os::now_ns()) {}
+Session::Session(ModelPtr model, SessionRequest request, const CacheConfig& cache)
+    : Session(model, with_settings(std::move(request), *model->runtime), cache, nullptr, os::now_ns()) {}
 
 Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::shared_ptr<ArenaStore> arenas,
                  std::uint64_t begin_ns)
-    : owned_(CompiledGraphs::compile(std::move(model), request, cache)),
+    : stale_copies_{model, request.settings},
+      owned_(CompiledGraphs::compile(std::move(model), request, cache)),
       arenas_(arenas != nullptr ? std::move(arenas) : make_arenas(*compiled_.model->runtime, request)),
-      group_(concurrency_of(*compiled_.model->runtime, request)),
-      requests_(concurrency_of(*compiled_.model->runtime, request)),
-      statistics_(request.listed ? &runtime()->statistics() : nullptr, statistics_name(*compiled_.model, request), requests_) {
+      concurrency_(concurrency_of(request)),
+      group_(concurrency_),
+      identity_(request.identity != nullptr
+                    ? request.identity
+                    : std::make_shared<SessionIdentity>(request.listed ? &runtime()->statistics() : nullptr,
+                                                        statistics_name(*compiled_.model, request), concurrency_)) {
   for (Device* device : compiled_.devices) Runtime::require_not_forked(*device);
   make_bodies(request);
   if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
   const bool is_whole = !request.is_body && !request.is_part && request.assigned == nullptr;
-  if (is_whole && !runtime()->config().split_devices.empty()) split_ = std::make_unique<RowSplit>(compiled_, request);
+  if (is_whole && !request.settings->config.split_devices.empty()) split_ = std::make_unique<RowSplit>(compiled_, request);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
       .device(request.device.c_str())
@@ -66,6 +71,24 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
 
 Session::~Session() = default;
 
+Session::StaleCopies::~StaleCopies() {
+  if (settings->generation != model->runtime->settings()->generation) model->store.drop_unused();
+}
+
+void Session::trace_like(const Session& other) {
+  if (const std::shared_ptr<const Trace> traced = other.trace_to_record()) start_trace(traced->capacity(), traced->is_serial());
+}
+
+std::vector<Device*> Session::devices() const {
+  std::vector<Device*> devices = compiled_.devices;
+  if (split_ == nullptr) return devices;
+  for (const RowSplit::Share& part : split_->shares()) {
+    const std::vector<Device*>& own = part.session->compiled().devices;
+    devices.insert(devices.end(), own.begin(), own.end());
+  }
+  return devices;
+}
+
 void Session::note_duration(std::uint64_t duration_ns) noexcept { batcher_->note_duration(duration_ns); }
 
 void Session::make_bodies(const SessionRequest& request) {
@@ -73,6 +96,7 @@ void Session::make_bodies(const SessionRequest& request) {
   if (model->bodies.empty()) return;
   bodies_.resize(graph().nodes.size());
   SessionRequest within = request;
+  within.identity = nullptr;
   within.listed = false;
   within.is_body = true;
   within.assigned = nullptr;
@@ -307,8 +331,8 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
     inputs[k] = std::move(runtime_value);
   }
   std::vector<RuntimeValuePtr> outputs(node.outputs.size());
-  HostRun services(*runtime(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.stop, state.random_seed, state.run,
-                   state.number);
+  HostRun services(*runtime(), compiled_.limits(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.stop,
+                   state.random_seed, state.run, state.number);
   std::vector<TensorDesc> made(outputs.size());
   try {
     HostContext context{node, inputs, outputs, services};
@@ -351,6 +375,7 @@ void Session::own_strings(Call& call) const {
 void Session::run_with_state(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request,
                              RunNote& note) {
   check_counts(inputs.size(), outputs.size());
+  if (State& s = *request.state; &s.session() != this && s.session().identity() == identity_) s.follow(shared_from_this(), true);
   StateRun state(*request.state, *this, inputs, outputs, request.skipped);
   run_noted(state.inputs(), state.outputs(), request, note, &state);
   state.commit();

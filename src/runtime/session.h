@@ -9,8 +9,7 @@
 
 #include "base/help_worth.h"
 #include "base/mutex.h"
-#include "runtime/request/run_statistics.h"
-#include "runtime/request/session_requests.h"
+#include "runtime/request/session_identity.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
 #include "runtime/tensor.h"
@@ -47,16 +46,17 @@ struct SessionMemoryStats {
   std::uint64_t state_bytes = 0;
 };
 
-class Session {
+class Session : public std::enable_shared_from_this<Session> {
  public:
-  explicit Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache = {});
+  explicit Session(ModelPtr model, SessionRequest request, const CacheConfig& cache = {});
   ~Session();
 
   const CompiledGraph& compiled() const { return compiled_; }
   const Graph& graph() const { return compiled_.graph(); }
   const std::shared_ptr<Runtime>& runtime() const { return compiled_.model->runtime; }
 
-  // Runs once. `outputs` has a slot per graph output; empty slots are filled with new values on success only.
+  // Runs once. `outputs` has a slot per graph output; empty slots are filled with new values on success only. Where a device is
+  // lost meanwhile, and the settings have sessions move off those, the session that takes this one's place runs instead.
   void run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request);
   // Runs as one iteration of a body; `scheduled`: the run that it is a part of.
   std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
@@ -66,10 +66,15 @@ class Session {
   void add_state_bytes(std::int64_t bytes) { state_bytes_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed); }
 
   // Asynchronous runs.
-  SessionRequests& requests() { return requests_; }
-  RunStatistics& statistics() { return statistics_; }
+  SessionRequests& requests() { return identity_->requests; }
+  RunStatistics& statistics() { return identity_->statistics; }
+  // The same for all placements of what is one session to the host.
+  const std::shared_ptr<SessionIdentity>& identity() const { return identity_; }
   // What joins them; nullptr: nothing does.
   Batcher* batcher() const { return batcher_.get(); }
+
+  // Those that runs may use.
+  std::vector<Device*> devices() const;
 
   // What the session holds, bodies included.
   SessionMemoryStats memory_stats() const;
@@ -78,6 +83,10 @@ class Session {
 
   std::string explain(evn_format format) const;
 
+  // A trace that another session records begins here as well, for who is to take its place.
+  void trace_like(const Session& other);
+  // For requests of its identity that are still to come.
+  void set_concurrency() noexcept { identity_->requests.set_most_running(concurrency_); }
   // Tracing. start and stop throw EVN_ERROR_WRONG_STATE; what was recorded stays until the next start.
   // `serial`: the runs that are traced wait for each step before they begin the next.
   void start_trace(std::uint32_t event_capacity, bool serial = false);
@@ -130,6 +139,7 @@ class Session {
   TensorPtr stage(const TensorDesc& desc, std::uint8_t slot) const;
   bool may_leave(const Call& call) const;
   void settle_devices(const Call& call) const;
+  [[noreturn]] static void refuse_lost(const Device& device);
   struct Flight;
   [[gnu::cold]] void leave(Call& call, Flight& flight) const noexcept;
   void take_inputs(Call& call) const;
@@ -138,6 +148,8 @@ class Session {
   void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
                  StateRun* state);
   void note_duration(std::uint64_t duration_ns) noexcept;  // of a run, for the batches to come
+  void run_here(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
+  std::shared_ptr<Session> after_loss(const Error& failure, const RunRequest& request) const;
   void run_with_state(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
   void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
                 std::uint64_t run_number);
@@ -158,6 +170,15 @@ class Session {
   void keep_executions(Flight& flight, std::uint64_t run_number) noexcept;
   void add_plans(const std::vector<PreparedPtr>& plans, SessionMemoryStats* stats) const;
 
+  // Goes last: constants that were packed for settings that the runtime does not have, or not any more, are not kept for sessions
+  // to come. The devices may go with the settings.
+  struct StaleCopies {
+    ModelPtr model;
+    SettingsPtr settings;
+    ~StaleCopies();
+  };
+
+  const StaleCopies stale_copies_;
   const std::shared_ptr<const CompiledGraph> owned_;  // shared; devices may work with it after the session has gone
   const CompiledGraph& compiled_ = *owned_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
@@ -167,9 +188,9 @@ class Session {
   std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
   std::vector<PreparedPtr> plans_;                // most recently used first
   std::atomic<std::uint64_t> state_bytes_{0};     // of states
+  const int concurrency_;                         // 0: as many runs at a time as there are cores
   RunGroup group_;                                // of its runs
-  SessionRequests requests_;
-  RunStatistics statistics_;
+  const std::shared_ptr<SessionIdentity> identity_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<RowSplit> split_;  // null: runs are not split
 };

@@ -258,6 +258,17 @@ TEST_F(Wrapper, NamesShapesAndTexts) {
   EXPECT_EQ(runtime.device_count(), 1u);
 }
 
+TEST_F(Wrapper, AnotherConfiguration) {
+  const evener::Session session = runtime.session(runtime.load(bytes.data(), bytes.size()));
+  runtime.reconfigure("", "placement: {default: cpu}\n");
+  EXPECT_NE(session.explain().find("the default device"), std::string::npos);
+  EXPECT_EQ(error_of([&] { runtime.reconfigure("", "placement: {default: gpuu}\n"); }).status(), EVN_ERROR_CONFIG);
+  EXPECT_EQ(error_of([&] { runtime.reconfigure("no-such-file.yaml"); }).status(), EVN_ERROR_IO);
+  EXPECT_NE(session.explain().find("the default device"), std::string::npos);
+  runtime.reconfigure("");
+  EXPECT_EQ(session.explain().find("the default device"), std::string::npos);
+}
+
 TEST_F(Wrapper, Statistics) {
   evener::SessionOptions options;
   options.name = "by name";

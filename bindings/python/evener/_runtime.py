@@ -14,6 +14,16 @@ _PROMETHEUS = {"prometheus": _raw.EVN_FORMAT_PROMETHEUS}
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_.-]{0,62}")  # of a model in a configuration
 
 
+def _set_config(options, config, config_text):
+    if config is not None:
+        options.config_path = c_path(config)
+    if config_text is not None:
+        if not isinstance(config_text, str):
+            raise TypeError(f"config_text must be a str, not {type(config_text).__name__}")
+        text = config_text.encode()
+        options.config_text, options.config_size = text, len(text)
+
+
 class Runtime(Object):
     """Devices, memory pools and threads. Many may live in one process.
 
@@ -34,13 +44,7 @@ class Runtime(Object):
         options = sized(_raw.evn_runtime_options)
         options.thread_count = 0 if threads is None else threads
         options.cpu_memory_limit_bytes = 0 if memory_limit is None else memory_limit
-        if config is not None:
-            options.config_path = c_path(config)
-        if config_text is not None:
-            if not isinstance(config_text, str):
-                raise TypeError(f"config_text must be a str, not {type(config_text).__name__}")
-            text = config_text.encode()
-            options.config_text, options.config_size = text, len(text)
+        _set_config(options, config, config_text)
         if cache_dir is not None:
             options.cache_dir = c_path(cache_dir)
         with _log.delivered(options, log, log_level):
@@ -102,6 +106,16 @@ class Runtime(Object):
                 check(status, error)
                 return json.loads(buffer.value.decode("utf-8", "replace"))
             capacity = error.bytes_requested
+
+    def reconfigure(self, config=None, *, config_text=None):
+        """Gives the runtime another configuration, a YAML file or its text, and every session of it the placement that this says.
+
+        Sessions, models and states stay valid; runs that have begun end on the old placement. Where anything cannot be made as the
+        configuration says, Error is raised and nothing has changed. evn_runtime_reconfigure of the C API documents what may change.
+        """
+        options, error = sized(_raw.evn_reconfigure_options), new_error()
+        _set_config(options, config, config_text)
+        check(self._library.evn_runtime_reconfigure(self._handle, options, error), error)
 
     def calibrate(self, model=None):
         """Measures what the steps of a model, or of a suite of operators, take on each device; a dict, whose keys

@@ -59,6 +59,19 @@ def test_counts_as_kernels_do():
     assert counted == {"Conv": 4 * 4 * 18, "MatMul": 16 * 6} and flops == {op: 2 * n for op, n in counted.items()}
 
 
+def test_reconfigure_places_sessions_anew():
+    with evener.Runtime(threads=1) as runtime:
+        session = runtime.session(runtime.model(product()))
+        assert '"rule_line":2' not in session.explain("json")
+        runtime.reconfigure(config_text="placement:\n  rules: [{match: {op: MatMul}, device: cpu}]\n")
+        assert '"rule_line":2' in session.explain("json")
+        with pytest.raises(evener.Error, match="<text>:1"):
+            runtime.reconfigure(config_text="placement: {rules: [{match: {op: MatMul}, device: gpuu}]}")
+        assert '"rule_line":2' in session.explain("json")
+        runtime.reconfigure()
+        assert '"rule_line":2' not in session.explain("json")
+
+
 def test_calibrate_measures_the_devices():
     with evener.Runtime(threads=1) as runtime:
         model = runtime.model(product())

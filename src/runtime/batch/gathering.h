@@ -40,7 +40,8 @@ struct Gathering {
     using Wanted = SessionRequests::Wanted;
     if (is_full()) return Wanted::kEnd;
     const std::int64_t own = other->joinable_rows();
-    if (own == 0 || rows + own > most_rows || !batcher.agree(*members.front(), *other)) return Wanted::kLeave;
+    const bool same = &other->session() == &members.front()->session();  // and not another placement of it
+    if (own == 0 || !same || rows + own > most_rows || !batcher.agree(*members.front(), *other)) return Wanted::kLeave;
     note(*other, own);
     return Wanted::kTake;
   }

@@ -80,7 +80,7 @@ std::vector<TensorDesc> assumed_inputs(const Runtime& runtime, const Graph& grap
       fail(EVN_ERROR_UNSUPPORTED, "the rank of input \"%s\" is not known before a run", value.name.c_str());
     }
     if (dims.size() > EVN_MAX_RANK) fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" has %zu dims", value.name.c_str(), dims.size());
-    descs.push_back(checked_desc(runtime.config().limits, static_cast<evn_dtype>(value.dtype), dims.data(),
+    descs.push_back(checked_desc(runtime.settings()->config.limits, static_cast<evn_dtype>(value.dtype), dims.data(),
                                  static_cast<std::uint32_t>(dims.size())));
   }
   return descs;

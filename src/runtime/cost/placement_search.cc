@@ -51,15 +51,16 @@ class Search {
   Search(const ModelPtr& model, const SessionRequest& request, std::vector<std::shared_ptr<Session>>* keep)
       : model_(model),
         graph_(model->graph()),
-        request_(request),
+        request_(with_settings(request, *model->runtime)),
         runtime_(model->runtime),
-        config_(model->runtime->config()),
+        config_(request_.settings->config),
         tables_(model->runtime->costs()),
         keep_(keep) {}
 
   std::shared_ptr<const Assignment> run() {
-    for (std::size_t i = 0; i < runtime_->device_count() && devices_.size() < kMostDevices; ++i)
-      devices_.push_back(runtime_->device_at(i));
+    for (Device* const device : runtime_->devices_for(*request_.settings)) {
+      if (!device->is_lost() && devices_.size() < kMostDevices) devices_.push_back(device);
+    }
     if (devices_.size() == 1) return nothing("there is no other device");
     try {
       auto on_cpu = std::make_shared<Assignment>();
@@ -131,6 +132,7 @@ class Search {
     SessionRequest r = request_;
     r.assigned = std::move(assignment);
     r.batching = {};
+    r.identity = nullptr;
     r.listed = false;
     return r;
   }
@@ -318,7 +320,7 @@ class Search {
 
   const ModelPtr& model_;
   const Graph& graph_;
-  const SessionRequest& request_;
+  const SessionRequest request_;
   const std::shared_ptr<Runtime> runtime_;
   const Config& config_;
   CostTables& tables_;

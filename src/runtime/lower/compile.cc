@@ -209,7 +209,7 @@ class Packer {
 
   void run() {
     const std::size_t block_bytes = open_slab();
-    PackedStore::Batch batch(store_);
+    PackedStore::Batch batch(store_, *c_.kept);
     batch.reserve(cpu_, block_bytes);
     std::sort(large_.begin(), large_.end(),
               [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
@@ -415,13 +415,13 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   CompiledGraph c;
   c.model = std::move(model);
   c.source = &c.model->graph();
-  c.limits = &c.model->runtime->config().limits;
+  c.settings = request.settings;
   check_pass_names(request.disabled_passes, true, EVN_ERROR_INVALID_ARGUMENT, "disabled_passes");
   c.placement = place(*c.model, request);
   c.assigned = request.assigned;
   c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
-  analyse(c, c.model->runtime->config().disabled_passes, request.disabled_passes);
+  analyse(c, c.settings->config.disabled_passes, request.disabled_passes);
   std::optional<WeightCache> file;
   if (!cache.file.empty()) file.emplace(*c.model, cache);
   Packer(c, file ? &*file : nullptr).run();
@@ -458,11 +458,11 @@ CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request) {
   CompiledGraph c;
   c.model = std::move(model);
   c.source = &c.model->graph();
-  c.limits = &c.model->runtime->config().limits;
+  c.settings = request.settings != nullptr ? request.settings : c.model->runtime->settings();
   c.placement = place(*c.model, request);
   c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
-  analyse(c, c.model->runtime->config().disabled_passes, request.disabled_passes);
+  analyse(c, c.settings->config.disabled_passes, request.disabled_passes);
   pretend_to_pack(c);
   return c;
 }
@@ -470,10 +470,10 @@ CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request) {
 CompiledGraph compile_for_estimate(const Graph& graph, Runtime& runtime) {
   CompiledGraph c;
   c.source = &graph;
-  c.limits = &runtime.config().limits;
+  c.settings = runtime.settings();
   c.placement = place_on(graph, runtime.cpu());
   c.devices.push_back(&runtime.cpu());
-  analyse(c, runtime.config().disabled_passes, {});
+  analyse(c, c.settings->config.disabled_passes, {});
   pretend_to_pack(c);
   return c;
 }

@@ -69,7 +69,7 @@ struct CompiledGraph {
   ModelPtr model;                  // null: a graph without a model was compiled, to be estimated
   const Graph* source = nullptr;   // the model's, or `ordered`
   std::unique_ptr<Graph> ordered;  // the model's with its nodes in an order in which those of each segment stand together
-  const Limits* limits = nullptr;
+  SettingsPtr settings;            // by which it is placed
   Placement placement;
   std::vector<Device*> devices;  // slot 0 is the CPU
   std::vector<CompiledNode> nodes;
@@ -88,6 +88,7 @@ struct CompiledGraph {
   std::size_t most_step_args = 0;           // inputs and outputs of no step are more
   std::size_t kernel_nodes = 0;             // nodes that kernels run
   std::size_t packed_count = 0;
+  std::unique_ptr<KeptCopies> kept = std::make_unique<KeptCopies>();  // copies of constants that this and its plans use
   std::shared_ptr<ProductTrials> trials;       // of products with a rival; null: there are none, or compiled to be estimated
   std::shared_ptr<SharedPlans> plans;          // of the sessions that have this; null: compiled to be estimated
   bool raw_outputs = false;                    // SessionRequest's
@@ -96,6 +97,7 @@ struct CompiledGraph {
   bool has_runtime_values = false;             // some node runs on the host, or an input is no tensor
 
   const Graph& graph() const { return *source; }
+  const Limits& limits() const { return settings->config.limits; }
   bool only_estimated() const { return unpacked; }
 };
 
@@ -114,8 +116,7 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
 CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request);
 
 // Compiles a graph whose nodes all go to the CPU, to tell what a run of it takes (estimate.cc): in the place of packed copies there
-// are buffers of their sizes that lie nowhere. Nodes that no kernel takes have NodeMode::kHost. The graph and the limits outlive
-// the result.
+// are buffers of their sizes that lie nowhere. Nodes that no kernel takes have NodeMode::kHost. The graph outlives the result.
 CompiledGraph compile_for_estimate(const Graph& graph, Runtime& runtime);
 
 }  // namespace evn

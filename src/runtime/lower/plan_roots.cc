@@ -151,7 +151,7 @@ std::int32_t PlanRoots::need(ValueId v, int slot) {
     Buffer fixed = {const_cast<void*>(s_.values[v]), 0, s_.descs[v].size_bytes()};
     if (constant != nullptr && !c_.only_estimated()) {
       if (s_.values[v] == nullptr) PlainWeights::Access(*c_.model).keep(*constant);
-      fixed = c_.model->store.plain(*c_.devices[slot], *constant);
+      fixed = c_.model->store.plain(*c_.devices[slot], *constant, *c_.kept);
     }
     return root(v, slot) = add_fixed_root(v, slot, fixed);
   }

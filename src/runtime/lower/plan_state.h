@@ -47,7 +47,7 @@ struct PlanState {
 class PlanWork {
  public:
   PlanWork(const CompiledGraph& compiled, std::shared_ptr<Plan> plan)
-      : c_(compiled), graph_(compiled.graph()), limits_(*compiled.limits), plan_(std::move(plan)) {}
+      : c_(compiled), graph_(compiled.graph()), limits_(compiled.limits()), plan_(std::move(plan)) {}
 
   bool host(int slot) const { return c_.devices[slot]->traits().host_addressable; }
 

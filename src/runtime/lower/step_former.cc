@@ -150,7 +150,7 @@ void StepFormer::choose_late() {
   }
   d.late_packed.resize(inputs);
   for (std::size_t k = 0; k < inputs; ++k) {
-    d.late_packed[k] = c_.model->store.packed(device, *d.kernel, d.desc, static_cast<int>(k), nullptr);
+    d.late_packed[k] = c_.model->store.packed(device, *d.kernel, d.desc, static_cast<int>(k), nullptr, *c_.kept);
   }
   d.packed = d.late_packed;
 }

@@ -231,7 +231,7 @@ class Pruner {
 class Inspector {
  public:
   Inspector(Runtime& runtime, const InspectRequest& request)
-      : runtime_(runtime), request_(request), limits_(runtime.config().limits) {
+      : runtime_(runtime), request_(request), settings_(runtime.settings()), limits_(settings_->config.limits) {
     deadline_ns_ = limits_.load_time_ns == 0 ? UINT64_MAX : deadline_clock_ns() + limits_.load_time_ns;
   }
 
@@ -258,6 +258,7 @@ class Inspector {
  private:
   Runtime& runtime_;
   const InspectRequest& request_;
+  const SettingsPtr settings_;
   const Limits& limits_;
   std::uint64_t deadline_ns_;
   std::shared_ptr<const void> bytes_;
@@ -301,7 +302,7 @@ class Inspector {
     validate_model(model, limits_, &runtime_.operators());
     infer_graph(model.graph);
     std::vector<const char*> disabled;
-    for (const std::string& name : runtime_.config().disabled_passes) disabled.push_back(name.c_str());
+    for (const std::string& name : settings_->config.disabled_passes) disabled.push_back(name.c_str());
     optimize_graph(model.graph, {runtime_.cpu().ledger(), limits_, deadline_ns_}, disabled);
   }
 

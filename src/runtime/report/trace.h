@@ -63,6 +63,7 @@ class Trace {
   const CompiledGraph& graph() const { return graph_; }
   std::uint64_t origin_ns() const { return origin_ns_; }
   bool is_serial() const { return serial_; }
+  std::uint32_t capacity() const { return capacity_; }
   std::uint64_t dropped() const;
   std::vector<const TraceEvent*> events() const;  // those that are ready, in the order in which they began
 

@@ -198,7 +198,7 @@ RunNote::RunNote(RunStatistics& statistics, std::int32_t priority, std::uint64_t
 }
 
 void RunNote::begin(const ScheduledRun& run) noexcept {
-  if (statistics_ == nullptr) return;
+  if (statistics_ == nullptr || times_->begin_ns != 0) return;
   times_->begin_ns = os::now_ns();
   waited_ns_ = submitted_ns_ != 0 && times_->begin_ns > submitted_ns_ ? times_->begin_ns - submitted_ns_ : run.waited_ns();
   times_->waited_ns = run.waited_ns();
@@ -212,7 +212,7 @@ void RunNote::end(const ScheduledRun& run) noexcept {
 }
 
 void RunNote::begin_split() noexcept {
-  if (statistics_ == nullptr) return;
+  if (statistics_ == nullptr || times_->begin_ns != 0) return;
   times_->begin_ns = os::now_ns();
   waited_ns_ = submitted_ns_ != 0 && times_->begin_ns > submitted_ns_ ? times_->begin_ns - submitted_ns_ : 0;
   statistics_->now_.fetch_add(times_->requests * (RunStatistics::kOneRunning - 1), std::memory_order_relaxed);

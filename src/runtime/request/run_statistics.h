@@ -144,6 +144,7 @@ class RunNote {
   RunNote(const RunNote&) = delete;
   RunNote& operator=(const RunNote&) = delete;
 
+  // Once: a run that begins again elsewhere, as a device was lost, has begun already.
   void begin(const ScheduledRun& run) noexcept;
   void end(const ScheduledRun& run) noexcept;
   // In the place of begin and end, for a run whose parts are runs of other sessions, which wait for cores themselves.

@@ -68,6 +68,8 @@ class SessionRequests {
     }
     put_back();
   }
+  // Another bound, from now on. From any thread.
+  void set_most_running(int most_running) noexcept { most_running_.store(most_running, std::memory_order_relaxed); }
   // The number of requests that have not ended.
   std::uint64_t in_flight();
   // Takes out one that has just been pushed. False: it is not there any more.
@@ -121,7 +123,7 @@ class SessionRequests {
   // The class of the most urgent one; -1 where none waits.
   int top_class(std::uint64_t now_ns, std::int64_t* urgency) const;
 
-  const int most_running_;
+  std::atomic<int> most_running_;
   int running_ = 0;
   std::atomic<std::size_t> waiting_{0};
   std::array<Heap, 2 * kMostPriority + 1> classes_;

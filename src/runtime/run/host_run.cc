@@ -112,6 +112,4 @@ void HostRun::check_stop() {
   if (cancel.stop()) cancel.fail();
 }
 
-const Limits& HostRun::limits() const { return runtime_.config().limits; }
-
 }  // namespace evn

@@ -28,18 +28,25 @@ void check_runtime_value(const RuntimeValue& runtime_value);
 class HostRun final : public HostServices {
  public:
   // `body` (nullable) runs the node's body.
-  HostRun(Runtime& runtime, Session* body, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* run,
-          std::uint64_t run_number)
-      : runtime_(runtime), body_(body), stop_(stop), random_seed_(random_seed), run_(run), run_number_(run_number) {}
+  HostRun(Runtime& runtime, const Limits& limits, Session* body, const StopCondition& stop, std::uint64_t random_seed,
+          ScheduledRun* run, std::uint64_t run_number)
+      : runtime_(runtime),
+        limits_(limits),
+        body_(body),
+        stop_(stop),
+        random_seed_(random_seed),
+        run_(run),
+        run_number_(run_number) {}
 
   std::shared_ptr<RuntimeValue> make_tensor(const TensorDesc& desc, void** bytes) override;
   RuntimeValuePtr keep(const RuntimeValuePtr& runtime_value) override;
   std::vector<RuntimeValuePtr> run_body(std::span<const RuntimeValuePtr> inputs, std::uint64_t iteration) override;
   void check_stop() override;
-  const Limits& limits() const override;
+  const Limits& limits() const override { return limits_; }
 
  private:
   Runtime& runtime_;
+  const Limits& limits_;
   Session* body_;
   const StopCondition stop_;
   std::uint64_t random_seed_;

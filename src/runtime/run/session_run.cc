@@ -143,6 +143,7 @@ bool Session::may_leave(const Call& call) const {
 // What earlier runs have left to a device stands before all that this one would do there.
 void Session::settle_devices(const Call& call) const {
   for (Device* device : compiled_.devices) {
+    if (device->is_lost()) refuse_lost(*device);
     if (!device->settle(call.cancel)) call.cancel.fail();
   }
 }
@@ -293,19 +294,28 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
 }
 
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
-  RunNote note(statistics_, request.priority, request.submitted_ns, request.times);
+  RunNote note(statistics(), request.priority, request.submitted_ns, request.times);
   note.follow([&] {
-    if (request.state != nullptr) return run_with_state(inputs, outputs, request, note);
-    const std::uint64_t begin = batcher_ != nullptr ? os::now_ns() : 0;
-    if (split_ != nullptr && split_->run(inputs, outputs, request, note)) return;
-    run_noted(inputs, outputs, request, note, nullptr);
-    if (batcher_ != nullptr) note_duration(os::now_ns() - begin);
+    try {
+      run_here(inputs, outputs, request, note);
+    } catch (const Error& e) {
+      if (e.status != EVN_ERROR_DEVICE_LOST) throw;
+      after_loss(e, request)->run_here(inputs, outputs, request, note);
+    }
   });
+}
+
+void Session::run_here(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
+  if (request.state != nullptr) return run_with_state(inputs, outputs, request, note);
+  const std::uint64_t begin = batcher_ != nullptr ? os::now_ns() : 0;
+  if (split_ != nullptr && split_->run(inputs, outputs, request, note)) return;
+  run_noted(inputs, outputs, request, note, nullptr);
+  if (batcher_ != nullptr) note_duration(os::now_ns() - begin);
 }
 
 void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
                         StateRun* state) {
-  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : runtime()->config().limits.run_time_ns;
+  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : compiled_.limits().run_time_ns;
   StopCondition stop = request.stop;
   if (const Cancel* outer = CancelScope::current()) stop.join(*outer);  // of work of which the run is a part
   if (limit != 0) {

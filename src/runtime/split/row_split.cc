@@ -101,7 +101,7 @@ void log_refusal(const CompiledGraph& graph, const Error& why) {
 
 // The axes of the inputs' rows. Throws where rows of a batch are not known to be independent, with the place in the configuration.
 std::vector<int> axes_to_split(const CompiledGraph& graph) {
-  const Config& config = graph.model->runtime->config();
+  const Config& config = graph.settings->config;
   try {
     check_row_outputs(graph.graph());
     std::vector<int> axes = row_axes(graph.graph());
@@ -119,9 +119,11 @@ std::vector<int> axes_to_split(const CompiledGraph& graph) {
 RowSplit::RowSplit(const CompiledGraph& graph, const SessionRequest& request)
     : graph_(graph), axes_(axes_to_split(graph)), proofs_(graph, axes_, kMostProofs, log_refusal) {
   const Runtime& runtime = *graph.model->runtime;
-  for (const std::string& name : runtime.config().split_devices) {
+  for (const std::string& name : graph.settings->config.split_devices) {
     std::string why;
-    if (name != "cpu" && runtime.configured_device(name, &why) == nullptr) {
+    const Device* const device = name == "cpu" ? &runtime.cpu() : runtime.known_device(name, *graph.settings, &why);
+    if (device != nullptr && device->is_lost()) why = "it is lost: " + std::string(device->why_lost());
+    if (device == nullptr || device->is_lost()) {
       LogEvent(runtime.log(), EVN_LOG_WARNING, "device.absent")
           .device(name.c_str())
           .field("reason", why.c_str())
@@ -132,6 +134,7 @@ RowSplit::RowSplit(const CompiledGraph& graph, const SessionRequest& request)
     part.device = name == "cpu" ? name : name + ",cpu";
     part.assigned = nullptr;
     part.batching = {};
+    part.identity = nullptr;
     part.listed = false;
     part.is_part = true;
     devices_.push_back({name, std::make_unique<Session>(graph.model, part), 0, 0, {}});

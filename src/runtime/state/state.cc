@@ -59,9 +59,15 @@ std::size_t State::Pair::bytes() const {
          (spare != nullptr ? spare->size_bytes() : 0);
 }
 
-State::State(std::shared_ptr<Session> session, const StateRequest& request)
+State::State(std::shared_ptr<Session> session, const StateRequest& request) : State(std::move(session), request, Empty{}) {
+  for (Pair& p : pairs_) allocate(p, nullptr);
+  count_bytes();
+}
+
+// Without memory as yet.
+State::State(std::shared_ptr<Session> session, const StateRequest& request, Empty)
     : session_(std::move(session)),
-      on_demand_(request.on_demand),
+      request_(request),
       input_pairs_(session_->graph().inputs.size(), -1),
       output_pairs_(session_->graph().outputs.size(), -1) {
   for (const StateRequest::Dims& d : request.dims) {
@@ -76,12 +82,10 @@ State::State(std::shared_ptr<Session> session, const StateRequest& request)
     if (input_pairs_[input] < 0)
       fail(EVN_ERROR_INVALID_ARGUMENT, "dims are given for input \"%s\", which is in no pair", d.input.c_str());
   }
-  for (Pair& p : pairs_) allocate(p, nullptr);
-  count_bytes();
 }
 
 State::State(const State& from, Empty)
-    : session_(from.session_), on_demand_(from.on_demand_), input_pairs_(from.input_pairs_), output_pairs_(from.output_pairs_) {
+    : session_(from.session_), request_(from.request_), input_pairs_(from.input_pairs_), output_pairs_(from.output_pairs_) {
   pairs_.reserve(from.pairs_.size());
   for (const Pair& p : from.pairs_) {
     Pair& made = pairs_.emplace_back();
@@ -153,7 +157,7 @@ void State::add_pair(const StatePairRequest& request, const StateRequest& all) {
   p.slot = p.storage == Storage::kPages ? std::uint8_t{0} : slot_of(c, out_id, in_id);
   p.first = {in.dtype, first_shape(p, all)};
   const std::size_t bytes = p.first.size_bytes();
-  const Limits& limits = session_->runtime()->config().limits;
+  const Limits& limits = session_->compiled().limits();
   if (bytes > limits.tensor_bytes) {
     throw make_error(EVN_ERROR_LIMIT, "input \"%s\" of the state has %zu bytes, above the limit tensor_bytes", in.name.c_str(),
                      bytes)
@@ -237,7 +241,7 @@ void State::allocate(Pair& p, const Pair* from) const {
     p.cache = std::make_unique<PagedCache>(session_->runtime()->cpu(), shape.elements(0, p.axis),
                                            shape.elements(p.axis + 1, shape.rank()), p.first.dtype, p.format, p.capacity);
     if (from != nullptr) p.cache->fork(*from->cache, from->positions());
-    if (!on_demand_) p.cache->add_pages(p.capacity);
+    if (!request_.on_demand) p.cache->add_pages(p.capacity);
     return;
   }
   p.current = make_tensor(p, p.first, true);
@@ -245,6 +249,7 @@ void State::allocate(Pair& p, const Pair* from) const {
 }
 
 void State::reset() {
+  if (const std::shared_ptr<Session> newest = newest_session(); newest != session_) return follow(newest, false);
   std::vector<TensorPtr> tensors(pairs_.size());
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     Pair& p = pairs_[i];
@@ -286,6 +291,13 @@ StatePtr State::fork() const {
 // A tensor of the pair's on the host, or a copy of it there.
 TensorPtr State::host_copy(const Pair& p) const {
   if (p.current->on_host()) return p.current;
+  if (const Device& device = *p.current->device(); device.is_lost()) {
+    const Graph& graph = session_->graph();
+    throw make_error(EVN_ERROR_DEVICE_LOST,
+                     "the state's \"%s\" lay on device %s, which is lost: reset the state, or restore what was saved of it",
+                     graph.values[graph.inputs[p.input]].name.c_str(), device.name().c_str())
+        .with_device(device.name().c_str());
+  }
   auto copy = std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), p.desc, false, Tensor::Fill::kNone,
                                        MemoryClass::kStates);
   copy_tensor(*p.current, *copy);

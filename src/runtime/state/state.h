@@ -67,10 +67,11 @@ class State {
   // The state for one user at a time; what it returns ends that. Throws EVN_ERROR_BUSY.
   static StatePtr lease(const StatePtr& state);
 
+  // Only the holder of the lease may call these, but for what says otherwise.
   Session& session() const { return *session_; }
-  const std::shared_ptr<Session>& shared_session() const { return session_; }
-
-  // Only the holder of the lease may call these.
+  // Goes on with another placement of its session, with what it holds or empty. Throws EVN_ERROR_DEVICE_LOST where what it holds
+  // lay on a device that is lost, and EVN_ERROR_OUT_OF_MEMORY; the state is then as it was.
+  void follow(const std::shared_ptr<Session>& session, bool with_contents);
   std::span<Pair> pairs() { return pairs_; }
   // The pair of the graph's input or output at a position; nullptr: it is in none.
   Pair* pair_of_input(std::size_t input) { return find(input_pairs_[input]); }
@@ -101,6 +102,11 @@ class State {
  private:
   struct Empty {};
   State(const State& from, Empty);
+  State(std::shared_ptr<Session> session, const StateRequest& request, Empty);
+  std::shared_ptr<Session> newest_session() const;
+  bool is_lost() const;  // some of it, with the device where it lay
+  TensorPtr plain_copy(const Pair& pair) const;
+  void copy_contents(const Pair& from, Pair* to, const State& made) const;
   void add_pair(const StatePairRequest& request, const StateRequest& all);
   Shape first_shape(const Pair& pair, const StateRequest& all) const;
   int growing_axis(const Pair& pair, const StateRequest& all) const;
@@ -109,8 +115,8 @@ class State {
   void count_bytes();
   Pair* find(std::int32_t number) { return number < 0 ? nullptr : &pairs_[static_cast<std::size_t>(number)]; }
 
-  const std::shared_ptr<Session> session_;
-  const bool on_demand_;
+  std::shared_ptr<Session> session_;  // the lease's
+  const StateRequest request_;
   std::vector<Pair> pairs_;
   std::vector<std::int32_t> input_pairs_, output_pairs_;  // per input and output of the graph
   std::atomic<bool> leased_{false};

@@ -93,6 +93,7 @@ void State::save(std::span<unsigned char> bytes) const {
 
 // All is checked, and all memory taken, before anything changes.
 void State::restore(std::span<const unsigned char> bytes) {
+  if (const std::shared_ptr<Session> newest = newest_session(); newest != session_) follow(newest, !is_lost());
   Header header;
   if (bytes.size() < sizeof header) refuse("they are too few");
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -156,8 +157,8 @@ void State::restore(std::span<const unsigned char> bytes) {
 }
 
 std::string State::describe(evn_format format) const {
-  const Graph& graph = session_->graph();
   const std::lock_guard<Mutex> lock(mutex_);
+  const Graph& graph = session_->graph();
   JsonWriter json;
   std::string text;
   json.begin_array();

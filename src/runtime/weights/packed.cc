@@ -59,10 +59,10 @@ const WeightCache::Entry* PackedStore::find_cached(const Key& key, const OpDesc&
   return cache_ != nullptr && opened_for_ == key.device ? cache_->find(copy_of(key, desc)) : nullptr;
 }
 
-PackedStore::Copy PackedStore::allocate(Device& device, std::size_t bytes) {
-  Copy copy;
-  if (slab_ != nullptr && opened_for_ == &device) copy.block = slab_->take(bytes, MemoryClass::kPacked);
-  if (copy.block == nullptr) copy.pooled = device.allocate(bytes, MemoryClass::kPacked);
+std::shared_ptr<PackedStore::Copy> PackedStore::allocate(Device& device, std::size_t bytes) {
+  auto copy = std::make_shared<Copy>();
+  if (slab_ != nullptr && opened_for_ == &device) copy->block = slab_->take(bytes, MemoryClass::kPacked);
+  if (copy->block == nullptr) copy->pooled = device.allocate(bytes, MemoryClass::kPacked);
   return copy;
 }
 
@@ -80,23 +80,24 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   const Key key = key_of(device, kernel, desc, input);
   if (key.bytes == 0) return {};
   WeightCache* const cache = store_.opened_for_ == &device ? store_.cache_ : nullptr;
-  const auto noted = [&](const Copy& copy) {
-    if (cache != nullptr) cache->note(copy_of(key, desc), copy.memory());
-    return Buffer{copy.memory(), 0, key.bytes};
+  const auto noted = [&](const std::shared_ptr<Copy>& copy) {
+    user_.add(copy);
+    if (cache != nullptr) cache->note(copy_of(key, desc), copy->memory());
+    return Buffer{copy->memory(), 0, key.bytes};
   };
   if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return noted(it->second);
   const auto queued = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key == key; });
-  if (queued != jobs_.end()) return {queued->copy.memory(), 0, key.bytes};
+  if (queued != jobs_.end()) return {queued->copy->memory(), 0, key.bytes};
   const Weight& weight = *desc.constant(input);
   const WeightCache::Entry* const cached = store_.find_cached(key, desc);
   if (cached != nullptr && cache->maps()) {
-    Copy copy;
-    copy.block = cache->map(*cached, key.bytes, MemoryClass::kPacked);
+    auto copy = std::make_shared<Copy>();
+    copy->block = cache->map(*cached, key.bytes, MemoryClass::kPacked);
     return noted(store_.copies_.emplace(key, std::move(copy)).first->second);
   }
   if (cached == nullptr && plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
-  Copy copy = store_.allocate(device, key.bytes);
-  const Buffer target{copy.memory(), 0, key.bytes};
+  std::shared_ptr<Copy> copy = store_.allocate(device, key.bytes);
+  const Buffer target{copy->memory(), 0, key.bytes};
   if (device.traits().host_addressable) {
     noted(copy);
     jobs_.push_back({key, &kernel, desc, std::move(copy), plain != nullptr && plain->may_go(weight), cached});
@@ -107,7 +108,8 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   if (plain != nullptr) plain->bring_back(weight);
   const std::shared_ptr<void> staging = allocate_charged(nullptr, key.bytes, MemoryClass::kLoading);
   kernel.prepack(desc, input, staging.get());
-  upload(device, copy, staging.get(), key.bytes);
+  upload(device, *copy, staging.get(), key.bytes);
+  user_.add(copy);
   store_.copies_.emplace(key, std::move(copy));
   return target;
 }
@@ -116,7 +118,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
 void PackedStore::Batch::run_part(const Part& part, const Work& work, void* block) {
   Job& job = *part.job;
   if (job.cached != nullptr) {
-    job.done = work.cache->read(*job.cached, job.copy.memory(), job.key.bytes);
+    job.done = work.cache->read(*job.cached, job.copy->memory(), job.key.bytes);
     return;
   }
   const int input = job.key.input;
@@ -129,14 +131,14 @@ void PackedStore::Batch::run_part(const Part& part, const Work& work, void* bloc
     bytes = static_cast<const char*>(weight.data.get()) + part.offset;
   }
   if (part.end != 0) {
-    job.kernel->prepack_parts.run(job.desc, input, bytes, part.begin, part.end, job.copy.memory());
+    job.kernel->prepack_parts.run(job.desc, input, bytes, part.begin, part.end, job.copy->memory());
   } else {
     OpDesc read = job.desc;
     std::vector<WeightPtr> constants(read.constants.begin(), read.constants.end());
     const std::shared_ptr<const void> unowned(std::shared_ptr<const void>(), bytes);
     if (in_file) constants[static_cast<std::size_t>(input)] = make_weight_over(weight.desc, unowned);
     read.constants = constants;
-    job.kernel->prepack(read, input, job.copy.memory());
+    job.kernel->prepack(read, input, job.copy->memory());
   }
   if (!job.noted) return;
   Checksum sum;
@@ -249,14 +251,15 @@ void PackedStore::Batch::run(PlainWeights::Access* plain) {
   bytes_ = 0;
 }
 
-Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain) {
-  Batch batch(*this);
+Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain,
+                           KeptCopies& user) {
+  Batch batch(*this, user);
   const Buffer buffer = batch.add(device, kernel, desc, input, plain);
   batch.run(plain);
   return buffer;
 }
 
-Buffer PackedStore::plain(Device& device, const Weight& weight) {
+Buffer PackedStore::plain(Device& device, const Weight& weight, KeptCopies& user) {
   if (device.traits().host_addressable) return {const_cast<void*>(weight.data.get()), 0, weight.size_bytes};
   const Key key{.weight = weight.id,
                 .version = weight.version,
@@ -266,13 +269,32 @@ Buffer PackedStore::plain(Device& device, const Weight& weight) {
                 .variant = 0,
                 .bytes = weight.size_bytes};
   const std::lock_guard<Mutex> lock(mutex_);
-  if (const auto it = copies_.find(key); it != copies_.end()) return {it->second.memory(), 0, weight.size_bytes};
-  Copy copy;
-  copy.pooled = device.allocate(weight.size_bytes, MemoryClass::kWeights);
-  const Buffer target{copy.memory(), 0, weight.size_bytes};
-  upload(device, copy, weight.data.get(), weight.size_bytes);
+  if (const auto it = copies_.find(key); it != copies_.end()) {
+    user.add(it->second);
+    return {it->second->memory(), 0, weight.size_bytes};
+  }
+  auto copy = std::make_shared<Copy>();
+  copy->pooled = device.allocate(weight.size_bytes, MemoryClass::kWeights);
+  const Buffer target{copy->memory(), 0, weight.size_bytes};
+  upload(device, *copy, weight.data.get(), weight.size_bytes);
+  user.add(copy);
   copies_.emplace(key, std::move(copy));
   return target;
+}
+
+void PackedStore::drop_unused() noexcept {
+  std::map<Key, std::shared_ptr<Copy>> unused;  // goes without the lock
+  const LockIfAlive lock(mutex_);
+  for (auto it = copies_.begin(); it != copies_.end();) {
+    const auto next = std::next(it);
+    if (it->second.use_count() == 1) unused.insert(copies_.extract(it));
+    it = next;
+  }
+}
+
+void KeptCopies::add(const std::shared_ptr<const void>& copy) {
+  const std::lock_guard<Mutex> lock(mutex_);
+  copies_.insert(copy);
 }
 
 PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {

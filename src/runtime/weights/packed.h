@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "base/hash.h"
@@ -15,6 +16,17 @@
 #include "runtime/weights/weight_cache.h"
 
 namespace evn {
+
+// Copies that somebody uses: the store lets go of others when it is asked to. From any thread.
+class KeptCopies {
+ public:
+  // Throws std::bad_alloc.
+  void add(const std::shared_ptr<const void>& copy);
+
+ private:
+  Mutex mutex_;
+  std::set<std::shared_ptr<const void>> copies_;
+};
 
 class PackedStore {
   struct Key {
@@ -38,7 +50,8 @@ class PackedStore {
   // Copies that are made together, by the threads of their device. While one lives nobody else asks the store.
   class Batch {
    public:
-    explicit Batch(PackedStore& store) : store_(store), lock_(store.mutex_) {}
+    // What it makes or finds is kept for `user`.
+    Batch(PackedStore& store, KeptCopies& user) : store_(store), user_(user), lock_(store.mutex_) {}
     // The packed copy of constant input `input`; memory null when the kernel packs nothing. It is written by the time of `run`, and
     // what `desc` points to lives till then. `plain` (nullable: they are there) brings the constant's bytes back where they are
     // needed.
@@ -59,7 +72,7 @@ class PackedStore {
       Key key;
       const Kernel* kernel;
       OpDesc desc;
-      Copy copy;
+      std::shared_ptr<Copy> copy;
       bool noted;                                  // somebody wants the checksum
       const WeightCache::Entry* cached = nullptr;  // it is read from there
       bool done = false;
@@ -82,6 +95,7 @@ class PackedStore {
     bool go_back_to_plain(PlainWeights::Access* plain);
     static void pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
     PackedStore& store_;
+    KeptCopies& user_;
     std::unique_lock<Mutex> lock_;
     std::vector<Job> jobs_;
     std::size_t bytes_ = 0;
@@ -89,10 +103,12 @@ class PackedStore {
     std::size_t scratch_bytes_ = 0;
   };
 
-  // Makes one copy, at once. The store keeps it.
-  Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
+  // Makes one copy, at once. The store keeps it, and so does `user`.
+  Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain, KeptCopies& user);
   // The constant's plain bytes on a device that is not host-addressable; on others the bytes themselves.
-  Buffer plain(Device& device, const Weight& weight);
+  Buffer plain(Device& device, const Weight& weight, KeptCopies& user);
+  // Lets go of copies that nobody uses, which the store keeps for sessions to come.
+  void drop_unused() noexcept;
 
   struct Need {
     std::size_t room = 0;   // in a slab
@@ -109,11 +125,11 @@ class PackedStore {
   static Key key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input);
   static WeightCache::Copy copy_of(const Key& key, const OpDesc& desc);
   const WeightCache::Entry* find_cached(const Key& key, const OpDesc& desc) const;
-  Copy allocate(Device& device, std::size_t bytes);
+  std::shared_ptr<Copy> allocate(Device& device, std::size_t bytes);
   static void upload(Device& device, const Copy& copy, const void* bytes, std::size_t size);
 
   Mutex mutex_;
-  std::map<Key, Copy> copies_;
+  std::map<Key, std::shared_ptr<Copy>> copies_;
   std::shared_ptr<Slab> slab_;
   WeightCache* cache_ = nullptr;
   const Device* opened_for_ = nullptr;  // slab_ and cache_

@@ -74,6 +74,7 @@ class MockDevice final : public Device {
       const std::function<void()> work = std::move(queue_.front());
       queue_.pop_front();
       MockSettings& s = mock_settings();
+      if (s.lost == name()) throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device is gone").with_device(name().c_str());
       if (s.fail_call > 0 && --s.fail_call == 0) {
         throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device failed").with_device(name().c_str());
       }

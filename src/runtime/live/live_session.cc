@@ -1,0 +1,122 @@
+#include "runtime/live/live_session.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace evn {
+
+std::shared_ptr<Session> GivenRecipe::make(const std::shared_ptr<Runtime>&, const SettingsPtr& settings,
+                                           const std::shared_ptr<Session>& before) const {
+  SessionRequest request = request_;
+  request.settings = settings;
+  request.identity = before != nullptr ? before->identity() : nullptr;
+  request.batching = batching_ ? *batching_ : settings->config.session.batching;
+  return std::make_shared<Session>(model_, std::move(request), cache_ ? *cache_ : settings->config.cache);
+}
+
+std::string GivenRecipe::name() const {
+  if (!request_.name.empty()) return "session " + request_.name;
+  return "session of " + (model_->file_name.empty() ? std::string("a model from a buffer") : model_->file_name);
+}
+
+std::shared_ptr<LiveSession> LiveSession::create(const std::shared_ptr<Runtime>& runtime, std::unique_ptr<SessionRecipe> recipe) {
+  auto live = std::make_shared<LiveSession>(std::move(recipe));
+  LiveSessions& all = runtime->live();
+  for (;;) {
+    const SettingsPtr settings = runtime->settings();
+    live->current_ = live->recipe_->make(runtime, settings, nullptr);
+    const std::lock_guard<Mutex> lock(all.mutex_);
+    if (runtime->settings() != settings) continue;  // it has been reconfigured meanwhile
+    std::erase_if(all.all_, [](const auto& l) { return l.expired(); });
+    all.all_.push_back(live);
+    live->recipe_->note_use_of(settings);
+    live->current_->identity()->live = live;
+    return live;
+  }
+}
+
+std::shared_ptr<Session> LiveSession::current() const {
+  const std::lock_guard<Mutex> lock(mutex_);
+  return current_;
+}
+
+bool LiveSession::has_lost_device(const Session& session) {
+  const std::vector<Device*> devices = session.devices();
+  return std::any_of(devices.begin(), devices.end(), [](const Device* d) { return d->is_lost(); });
+}
+
+namespace {
+
+void refuse_other_value(const char* what, std::size_t index, const Value& had, const Value& has) {
+  fail(EVN_ERROR_CONFIG, "%s %zu was \"%s\", %s, and would be \"%s\", %s: handles of the session could not go on", what, index,
+       had.name.c_str(), TensorDesc{had.dtype, had.shape, had.wraps}.type_string().c_str(), has.name.c_str(),
+       TensorDesc{has.dtype, has.shape, has.wraps}.type_string().c_str());
+}
+
+// Throws where a host that knows the inputs and outputs of one graph would be wrong about the other's.
+void check_same_interface(const Graph& before, const Graph& after) {
+  const auto check = [&](const char* what, const std::vector<ValueId>& had, const std::vector<ValueId>& has) {
+    if (had.size() != has.size())
+      fail(EVN_ERROR_CONFIG, "it has %zu %ss, and would have %zu: handles of the session could not go on", had.size(), what,
+           has.size());
+    for (std::size_t i = 0; i < had.size(); ++i) {
+      const Value& a = before.values[had[i]];
+      const Value& b = after.values[has[i]];
+      const bool alike = a.name == b.name && a.dtype == b.dtype && a.wraps == b.wraps && a.has_shape == b.has_shape &&
+                         (!a.has_shape || a.shape == b.shape);
+      if (!alike) refuse_other_value(what, i, a, b);
+    }
+  };
+  check("input", before.inputs, after.inputs);
+  check("output", before.outputs, after.outputs);
+}
+
+}  // namespace
+
+std::shared_ptr<Session> LiveSession::make(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings) const {
+  const std::shared_ptr<Session> before = current();
+  try {
+    std::shared_ptr<Session> session = recipe_->make(runtime, settings, before);
+    check_same_interface(before->graph(), session->graph());
+    session->trace_like(*before);
+    return session;
+  } catch (const Error& e) {
+    throw make_error(e.status, "%s: %s", recipe_->name().c_str(), e.message)
+        .with_node(e.node)
+        .with_device(e.device)
+        .with_bytes(e.bytes_requested, e.bytes_available);
+  }
+}
+
+void LiveSession::replace(std::shared_ptr<Session> session, const char* why) noexcept {
+  const std::shared_ptr<Session> now = session;
+  recipe_->note_use_of(now->compiled().settings);
+  {
+    const LockIfAlive lock(mutex_);
+    current_.swap(session);
+  }
+  now->set_concurrency();
+  LogEvent(now->runtime()->log(), EVN_LOG_INFO, "session.replaced")
+      .field("file", now->compiled().model->file_name.c_str())
+      .field("reason", why)
+      .write("another placement of %s takes over: %s",
+             now->compiled().model->file_name.empty() ? "a model" : now->compiled().model->file_name.c_str(), why);
+}
+
+std::shared_ptr<Session> LiveSession::without_lost_devices(const Session& failed) {
+  const std::lock_guard<Mutex> losing(losing_);
+  const std::shared_ptr<Runtime>& runtime = failed.runtime();
+  for (;;) {
+    const std::shared_ptr<Session> now = current();
+    if (now.get() != &failed && !has_lost_device(*now)) return now;
+    const SettingsPtr settings = runtime->settings();
+    std::shared_ptr<Session> session = make(runtime, settings);
+    const std::lock_guard<Mutex> lock(runtime->live().mutex_);
+    if (runtime->settings() != settings) continue;
+    replace(session, "a device is lost");
+    return session;
+  }
+}
+
+}  // namespace evn

@@ -1,0 +1,70 @@
+// A session as its handle names it: its placement may be replaced while runs go on, when the runtime is reconfigured or a device is
+// lost. docs/decisions/0071-reconfiguration.md
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/mutex.h"
+#include "runtime/live/live_sessions.h"
+#include "runtime/session.h"
+
+namespace evn {
+
+// How a session is made by some settings: what its caller asks for, and beside that what a configuration says.
+class SessionRecipe {
+ public:
+  virtual ~SessionRecipe() = default;
+  // `before`: in whose place it comes, or null. From any thread.
+  virtual std::shared_ptr<Session> make(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings,
+                                        const std::shared_ptr<Session>& before) const = 0;
+  // A session that was made by these settings is in use from now on.
+  virtual void note_use_of(const SettingsPtr& /*settings*/) noexcept {}
+  // For errors: "session of model.onnx".
+  virtual std::string name() const = 0;
+};
+
+// Of a model that the host has loaded, with what its options say.
+class GivenRecipe final : public SessionRecipe {
+ public:
+  GivenRecipe(ModelPtr model, SessionRequest request, std::optional<BatchingConfig> batching, std::optional<CacheConfig> cache)
+      : model_(std::move(model)), request_(std::move(request)), batching_(std::move(batching)), cache_(std::move(cache)) {}
+  std::shared_ptr<Session> make(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings,
+                                const std::shared_ptr<Session>& before) const override;
+  std::string name() const override;
+
+ private:
+  const ModelPtr model_;
+  const SessionRequest request_;
+  const std::optional<BatchingConfig> batching_;  // none: the configuration's
+  const std::optional<CacheConfig> cache_;        // as well
+};
+
+class LiveSession : public std::enable_shared_from_this<LiveSession> {
+ public:
+  // Makes a session by the settings that the runtime has when it is done, and has it follow them.
+  static std::shared_ptr<LiveSession> create(const std::shared_ptr<Runtime>& runtime, std::unique_ptr<SessionRecipe> recipe);
+  explicit LiveSession(std::unique_ptr<SessionRecipe> recipe) : recipe_(std::move(recipe)) {}
+
+  // The session of now. From any thread.
+  std::shared_ptr<Session> current() const;
+
+  // What takes the place of a session with a device that is lost, which another thread may have made already. Throws what making
+  // it does.
+  std::shared_ptr<Session> without_lost_devices(const Session& failed);
+
+ private:
+  friend class LiveSessions;
+
+  static bool has_lost_device(const Session& session);
+  // A session by other settings, with which runs of this one's handle can go on. Throws with the session's name.
+  std::shared_ptr<Session> make(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings) const;
+  void replace(std::shared_ptr<Session> session, const char* why) noexcept;
+
+  const std::unique_ptr<SessionRecipe> recipe_;
+  Mutex losing_;         // one thread at a time looks for a place without lost devices; taken before that of LiveSessions
+  mutable Mutex mutex_;  // guards current_
+  std::shared_ptr<Session> current_;
+};
+
+}  // namespace evn

@@ -1,0 +1,99 @@
+// Devices that stop working: how that is told from a command that failed, and where runs go on.
+#include <array>
+
+#include "base/error.h"
+#include "base/os/os.h"
+#include "runtime/live/live_session.h"
+
+namespace evn {
+namespace {
+
+constexpr std::size_t kProbeBytes = 64;
+constexpr std::uint64_t kProbeNs = 5'000'000'000;
+
+// A small copy to the device and back.
+struct Probe {
+  explicit Probe(Device& device) : memory(device.allocate(kProbeBytes, MemoryClass::kScratch)) {}
+  PooledMemory memory;
+  std::array<unsigned char, kProbeBytes> there{}, back{};
+};
+
+enum class Answer { kRight, kWrong, kNone, kStopped };
+
+// Throws what the device says. kNone: it says nothing for long.
+Answer ask(Device& device, const StopCondition& stop) {
+  const auto probe = std::make_shared<Probe>(device);
+  for (std::size_t i = 0; i < kProbeBytes; ++i) probe->there[i] = static_cast<unsigned char>(37 * i + 1);
+  const Location far{&device, {probe->memory.memory(), 0, kProbeBytes}};
+  try {
+    const Event up = device.copy({nullptr, {probe->there.data(), 0, kProbeBytes}}, far, {});
+    const Event down = device.copy(far, {nullptr, {probe->back.data(), 0, kProbeBytes}}, std::span<const Event>(&up, 1));
+    Cancel cancel;
+    cancel.deadline_ns = deadline_clock_ns() + kProbeNs;
+    cancel.join(stop);
+    if (!device.wait_or_stop(down, cancel)) {
+      device.hold_until(device.all_enqueued(), probe);
+      return Cancel{stop}.stop() ? Answer::kStopped : Answer::kNone;
+    }
+  } catch (...) {
+    device.hold_until(device.all_enqueued(), probe);
+    throw;
+  }
+  return probe->back == probe->there ? Answer::kRight : Answer::kWrong;
+}
+
+}  // namespace
+
+bool Runtime::examine(Device& device, const Error& failure, const StopCondition& stop) {
+  if (device.is_lost()) return true;
+  if (device.traits().host_addressable) return false;
+  try {
+    const Answer answer = ask(device, stop);
+    if (answer == Answer::kRight || answer == Answer::kStopped) return false;
+  } catch (const Error& e) {
+    // A device that has no memory for so little, where its cap is not the reason, is as one that does not answer.
+    const PoolStats stats = device.pool().stats();
+    const bool is_refused = e.status == EVN_ERROR_OUT_OF_MEMORY && stats.current + kProbeBytes <= stats.limit;
+    if (e.status != EVN_ERROR_DEVICE_LOST && e.status != EVN_ERROR_INTERNAL && !is_refused) return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  if (!device.mark_lost(failure)) return true;
+  lost_devices_.fetch_add(1, std::memory_order_acq_rel);
+  LogEvent(log(), EVN_LOG_ERROR, "device.lost")
+      .device(device.name().c_str())
+      .field("reason", failure.message)
+      .write("device %s is lost: %s", device.name().c_str(), failure.message);
+  return true;
+}
+
+void Session::refuse_lost(const Device& device) {
+  throw make_error(EVN_ERROR_DEVICE_LOST, "device %s is lost: %s", device.name().c_str(), device.why_lost())
+      .with_device(device.name().c_str());
+}
+
+// What runs in the place of this session, after a run of it has failed so. Throws where nothing does.
+std::shared_ptr<Session> Session::after_loss(const Error& failure, const RunRequest& request) const {
+  const std::shared_ptr<LiveSession> live = identity_->live.lock();
+  if (live == nullptr || !compiled_.settings->config.moves_off_lost_devices) throw Error(failure);
+  bool is_lost = false;
+  for (Device* const device : devices()) {
+    const bool is_meant = failure.device[0] == '\0' || device->name() == failure.device;
+    if (is_meant && runtime()->examine(*device, failure, request.stop)) is_lost = true;
+  }
+  if (!is_lost) throw Error(failure);
+  if (request.overwrite_inputs) {
+    throw make_error(EVN_ERROR_DEVICE_LOST, "%s; inputs may have been overwritten, so that the run is not repeated elsewhere",
+                     failure.message)
+        .with_device(failure.device);
+  }
+  try {
+    return live->without_lost_devices(*this);
+  } catch (const Error& e) {
+    throw make_error(EVN_ERROR_DEVICE_LOST, "%s; the session cannot do without the device: %s", failure.message, e.message)
+        .with_device(failure.device)
+        .with_node(e.node);
+  }
+}
+
+}  // namespace evn

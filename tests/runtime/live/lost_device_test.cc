@@ -1,0 +1,211 @@
+// Devices that stop working: runs go on elsewhere where the configuration says so, and else fail.
+#include "runtime/state/state.h"
+#include "tests/runtime/live/support.h"
+
+namespace evn::test {
+namespace {
+
+class LostDeviceTest : public RuntimeTest {
+ protected:
+  static Config config(bool moves = true) {
+    Config c = two_mocks();
+    c.moves_off_lost_devices = moves;
+    c.default_devices = {"m", "n", "cpu"};
+    return c;
+  }
+
+  static evn_status status_of(Session& session, std::string* message = nullptr) {
+    try {
+      run(session, {network_input()});
+      return EVN_OK;
+    } catch (const Error& e) {
+      if (message != nullptr) *message = e.message;
+      return e.status;
+    }
+  }
+};
+
+TEST_F(LostDeviceTest, RunsGoOnOnTheOtherDevices) {
+  const ModelPtr model = load(make_runtime(config()), small_network());
+  const auto live = make_live(model);
+  const std::shared_ptr<Session> first = live->current();
+  const std::vector<HostTensor> want = run(*first, {network_input()});
+  EXPECT_EQ(place_of(*first, "conv"), "m");
+  mock_settings().lost = "m";
+  expect_close(run(*first, {network_input()}), want);  // the very run that finds it out
+  const std::shared_ptr<Session> second = live->current();
+  EXPECT_NE(second, first);
+  EXPECT_EQ(place_of(*second, "conv"), "n");
+  EXPECT_EQ(reason_of(*second, "conv"),
+            "the default device m is absent: it is lost: the mock device is gone; the first of the default devices that can");
+  expect_close(run(*first, {network_input()}), want);  // who has the old placement still
+  EXPECT_EQ(live->current(), second);
+  EXPECT_EQ(second->statistics().read().all().outcomes[0], 3u);
+  EXPECT_EQ(second->statistics().read().all().outcomes[1], 0u);
+  mock_settings().lost = "n";
+  expect_close(run(*second, {network_input()}), want);
+  EXPECT_EQ(place_of(*live->current(), "conv"), "cpu");
+  EXPECT_EQ(model->runtime->lost_devices(), 2u);
+}
+
+TEST_F(LostDeviceTest, SessionsThatAreMadeLaterDoWithoutIt) {
+  const ModelPtr model = load(make_runtime(config()), small_network());
+  const auto live = make_live(model);
+  mock_settings().lost = "m";
+  ASSERT_EQ(status_of(*live->current()), EVN_OK);
+  EXPECT_EQ(place_of(*make_live(model)->current(), "conv"), "n");
+  EXPECT_EQ(place_of(Session(model, "m"), "conv"), "cpu");
+}
+
+TEST_F(LostDeviceTest, WithoutThePolicyEachRunFails) {
+  const ModelPtr model = load(make_runtime(config(false)), small_network());
+  const auto live = make_live(model);
+  const std::shared_ptr<Session> first = live->current();
+  mock_settings().lost = "m";
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(status_of(*live->current()), EVN_ERROR_DEVICE_LOST);
+  EXPECT_EQ(live->current(), first);
+  mock_settings().lost = "";
+  EXPECT_EQ(status_of(*live->current()), EVN_OK);  // the driver works again
+}
+
+TEST_F(LostDeviceTest, ACommandThatFailsOnADeviceThatAnswersIsAnErrorAlone) {
+  const ModelPtr model = load(make_runtime(config()), small_network());
+  const auto live = make_live(model);
+  const std::shared_ptr<Session> first = live->current();
+  mock_settings().fail_call = 2;
+  EXPECT_EQ(status_of(*first), EVN_ERROR_DEVICE_LOST);
+  EXPECT_EQ(live->current(), first);
+  EXPECT_EQ(model->runtime->lost_devices(), 0u);
+  EXPECT_EQ(status_of(*first), EVN_OK);
+}
+
+TEST_F(LostDeviceTest, ARuleThatRequiresItIsSkipped) {
+  Config c = config();
+  c.default_devices = {};
+  c.rules = {rule({"Conv"}, {}, "m", Policy::kRequire, 3)};
+  const ModelPtr model = load(make_runtime(c), small_network());
+  const auto live = make_live(model);
+  mock_settings().lost = "m";
+  ASSERT_EQ(status_of(*live->current()), EVN_OK);
+  EXPECT_EQ(place_of(*live->current(), "conv"), "cpu");
+  EXPECT_NE(reason_of(*live->current(), "conv").find("it is lost: the mock device is gone"), std::string::npos);
+}
+
+TEST_F(LostDeviceTest, WhereNoOtherDeviceCanTheErrorSaysBoth) {
+  Config c = config();
+  c.default_devices = {};
+  c.rules = {rule({"Softmax"}, {}, "cpu", Policy::kForbid, 5)};
+  c.devices = {mock_device("m")};
+  const ModelPtr model = load(make_runtime(c), small_network());
+  const auto live = make_live(model);
+  const std::shared_ptr<Session> first = live->current();
+  mock_settings().lost = "m";
+  std::string message;
+  EXPECT_EQ(status_of(*live->current(), &message), EVN_ERROR_DEVICE_LOST);
+  EXPECT_NE(message.find("the mock device is gone"), std::string::npos) << message;
+  EXPECT_NE(message.find("the session cannot do without the device"), std::string::npos) << message;
+  EXPECT_EQ(live->current(), first);
+  EXPECT_EQ(status_of(*live->current(), &message), EVN_ERROR_DEVICE_LOST);
+}
+
+TEST_F(LostDeviceTest, ARunThatMayHaveOverwrittenItsInputsIsNotRepeated) {
+  const ModelPtr model = load(make_runtime(config()), small_network());
+  const auto live = make_live(model);
+  mock_settings().lost = "m";
+  std::vector<RunValue> in = {{to_tensor(model->runtime, network_input()), nullptr}}, out(1);
+  RunRequest request;
+  request.overwrite_inputs = true;
+  try {
+    live->current()->run(in, out, request);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_DEVICE_LOST);
+    EXPECT_NE(std::string(e.message).find("not repeated elsewhere"), std::string::npos) << e.message;
+  }
+  ASSERT_EQ(status_of(*live->current()), EVN_OK);
+}
+
+TEST_F(LostDeviceTest, ASplitRunGoesOnWithTheDevicesThatAreLeft) {
+  OnnxWriter w;
+  w.add_input("x", kF32, {Dim("n"), 4});
+  w.add_node("Softmax", {"x"}, {"y"}, {}, "softmax");
+  w.add_output("y");
+  Config c = two_mocks();
+  c.moves_off_lost_devices = true;
+  c.split_devices = {"m", "n"};
+  const ModelPtr model = load(make_runtime(c), w);
+  const auto live = make_live(model);
+  HostTensor x({DType::kFloat32, {6, 4}});
+  for (std::size_t i = 0; i < x.as<float>().size(); ++i) x.as<float>()[i] = static_cast<float>(i);
+  const std::vector<HostTensor> want = run(*live->current(), {x});
+  mock_settings().lost = "n";
+  expect_close(run(*live->current(), {x}), want);
+  EXPECT_EQ(live->current()->explain(EVN_FORMAT_JSON).find(R"({"device":"n")"), std::string::npos);
+}
+
+TEST_F(LostDeviceTest, AReconfigurationDoesWithoutItToo) {
+  const ModelPtr model = load(make_runtime(config()), small_network());
+  const auto live = make_live(model);
+  mock_settings().lost = "m";
+  ASSERT_EQ(status_of(*live->current()), EVN_OK);
+  Config c = config();
+  c.rules = {rule({"Conv"}, {}, "m", Policy::kPrefer, 3)};
+  model->runtime->live().reconfigure(model->runtime, c);
+  EXPECT_EQ(place_of(*live->current(), "conv"), "n");
+}
+
+// A state of two tensors that lie on the device that is lost.
+TEST_F(LostDeviceTest, AStateThatLayThereIsAnErrorUntilItIsReset) {
+  OnnxWriter w;
+  w.add_input("x", kF32, {2}).add_input("h", kF32, {2});
+  w.add_node("Add", {"x", "h"}, {"next"}, {}, "add");
+  w.add_output("next", kF32, {2});
+  Config c = config();
+  const ModelPtr model = load(make_runtime(c), w);
+  const auto live = make_live(model);
+  StateRequest request;
+  request.pairs = {{"next", "h", 0}};
+  const auto state = std::make_shared<State>(live->current(), request);
+  HostTensor x({DType::kFloat32, {2}});
+  x.as<float>()[0] = 1;
+  x.as<float>()[1] = 2;
+  const auto step = [&](const StatePtr& with) {
+    std::vector<RunValue> in = {{to_tensor(model->runtime, x), nullptr}, {}}, out(1);
+    RunRequest run;
+    run.state = State::lease(with);
+    live->current()->run(in, out, run);
+  };
+  const auto sums = [&](const StatePtr& of) {
+    std::vector<unsigned char> bytes(of->saved_size());
+    of->save(bytes);
+    std::vector<float> values(2);
+    std::memcpy(values.data(), bytes.data() + bytes.size() - 8, 8);
+    return values;
+  };
+  step(state);
+  step(state);
+  EXPECT_EQ(sums(state), (std::vector<float>{2, 4}));
+  std::vector<unsigned char> saved(state->saved_size());
+  state->save(saved);
+  const StatePtr second = state->fork();
+  mock_settings().lost = "m";
+  for (int i = 0; i < 2; ++i) {
+    try {
+      step(state);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_DEVICE_LOST);
+      EXPECT_NE(std::string(e.message).find("\"h\" lay on device m, which is lost"), std::string::npos) << e.message;
+    }
+  }
+  EXPECT_EQ(place_of(*live->current(), "add"), "n");
+  state->reset();
+  step(state);
+  EXPECT_EQ(sums(state), (std::vector<float>{1, 2}));
+  second->restore(saved);
+  step(second);
+  EXPECT_EQ(sums(second), (std::vector<float>{3, 6}));
+}
+
+}  // namespace
+}  // namespace evn::test
