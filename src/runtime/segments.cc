@@ -33,24 +33,36 @@ class SegmentGraph {
   // Depth-first topological sort, from the nodes in their order: what a group depends on, then its nodes.
   std::optional<std::vector<std::int32_t>> order() {
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (state(group_of_[i]) == kNew) enter(group_of_[i]);
-      while (!open_.empty()) {
-        const std::int32_t group = open_.back();
-        if (next_.size() == next_begin_.back()) {
-          leave(group);
-          continue;
-        }
-        const std::int32_t before = next_.back();
-        next_.pop_back();
-        if (state(before) == kOpen) return std::nullopt;
-        if (state(before) == kNew) enter(before);
-      }
+      if (!visit(i)) return std::nullopt;
     }
     return std::move(order_);
   }
 
+  // The same, from these nodes first. The graph has no cycle.
+  std::vector<std::int32_t> order_from(std::span<const std::int32_t> first) {
+    for (const std::int32_t node : first) visit(static_cast<std::size_t>(node));
+    return *order();
+  }
+
  private:
   enum State : std::int32_t { kNew, kOpen, kDone };
+
+  // False: there is a cycle.
+  bool visit(std::size_t node) {
+    if (state(group_of_[node]) == kNew) enter(group_of_[node]);
+    while (!open_.empty()) {
+      const std::int32_t group = open_.back();
+      if (next_.size() == next_begin_.back()) {
+        leave(group);
+        continue;
+      }
+      const std::int32_t before = next_.back();
+      next_.pop_back();
+      if (state(before) == kOpen) return false;
+      if (state(before) == kNew) enter(before);
+    }
+    return true;
+  }
 
   std::int32_t& state(std::int32_t group) { return state_[static_cast<std::size_t>(group)]; }
 
@@ -108,6 +120,35 @@ class SegmentGraph {
 
 std::optional<std::vector<std::int32_t>> contiguous_order(const Graph& graph, std::span<const PlacedSegment> segments) {
   return SegmentGraph(graph, segments).order();
+}
+
+std::vector<std::int32_t> queues_first_order(const Graph& graph, std::span<const PlacedSegment> segments,
+                                             const std::vector<bool>& has_queue) {
+  const std::vector<std::int32_t> order = *contiguous_order(graph, segments);
+  const std::vector<ValueId> conditions = region_conditions(graph);
+  std::vector<std::int32_t> after(graph.values.size(), 0);      // per value: how many nodes of the host come before it in a row
+  std::vector<std::int32_t> host_nodes(graph.nodes.size(), 0);  // per node, as well
+  for (const std::int32_t index : order) {
+    const auto i = static_cast<std::size_t>(index);
+    const Node& node = graph.nodes[i];
+    const auto look = [&](ValueId v) {
+      if (v != kNoValue) host_nodes[i] = std::max(host_nodes[i], after[static_cast<std::size_t>(v)]);
+    };
+    for (const ValueId v : node.inputs) look(v);
+    for (std::int32_t r = node.region; r >= 0; r = graph.regions[static_cast<std::size_t>(r)].parent)
+      look(conditions[static_cast<std::size_t>(r)]);
+    for (const ValueId v : node.outputs) {
+      if (v != kNoValue) after[static_cast<std::size_t>(v)] = host_nodes[i] + (has_queue[i] ? 0 : 1);
+    }
+  }
+  std::vector<std::int32_t> first;
+  for (const std::int32_t index : order) {
+    if (has_queue[static_cast<std::size_t>(index)]) first.push_back(index);
+  }
+  std::stable_sort(first.begin(), first.end(), [&](std::int32_t a, std::int32_t b) {
+    return host_nodes[static_cast<std::size_t>(a)] < host_nodes[static_cast<std::size_t>(b)];
+  });
+  return SegmentGraph(graph, segments).order_from(first);
 }
 
 std::vector<std::size_t> segments_in_cycles(const Graph& graph, std::span<const PlacedSegment> segments) {

@@ -21,6 +21,12 @@ struct PlacedSegment {
 // the graph has a cycle once each segment is one node.
 std::optional<std::vector<std::int32_t>> contiguous_order(const Graph& graph, std::span<const PlacedSegment> segments);
 
+// Such an order, of an acyclic graph, in which devices with a queue begin early: first come the nodes that they run and what those
+// need, those before which the host has the fewest nodes to run in a row first; then what the host runs for itself. So a device
+// works on one branch while the host works on another. `has_queue`: per node, whether such a device runs it.
+std::vector<std::int32_t> queues_first_order(const Graph& graph, std::span<const PlacedSegment> segments,
+                                             const std::vector<bool>& has_queue);
+
 // Indices of the segments to drop so that the graph stays acyclic: each would close a cycle with those that are kept before it.
 std::vector<std::size_t> segments_in_cycles(const Graph& graph, std::span<const PlacedSegment> segments);
 

@@ -52,6 +52,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
                     ? request.identity
                     : std::make_shared<SessionIdentity>(request.listed ? &runtime()->statistics() : nullptr,
                                                         statistics_name(*compiled_.model, request), concurrency_)) {
+  if (request.identity == nullptr) set_concurrency();
   for (Device* device : compiled_.devices) Runtime::require_not_forked(*device);
   make_bodies(request);
   if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);

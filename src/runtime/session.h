@@ -86,7 +86,10 @@ class Session : public std::enable_shared_from_this<Session> {
   // A trace that another session records begins here as well, for who is to take its place.
   void trace_like(const Session& other);
   // For requests of its identity that are still to come.
-  void set_concurrency() noexcept { identity_->requests.set_most_running(concurrency_); }
+  void set_concurrency() noexcept {
+    identity_->requests.set_most_running(concurrency_);
+    identity_->requests.set_depth(compiled_.pipeline_depth);
+  }
   // Tracing. start and stop throw EVN_ERROR_WRONG_STATE; what was recorded stays until the next start.
   // `serial`: the runs that are traced wait for each step before they begin the next.
   void start_trace(std::uint32_t event_capacity, bool serial = false);

@@ -134,6 +134,11 @@ void CostTables::save(const Device& device) {
   file_of(cache_dir_, device).write(bytes);
 }
 
+void CostTables::drop(const Device& device) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(known_, [&](const Known& k) { return k.device == &device; });
+}
+
 void CostTables::forget(const Device& device) {
   with(device, [](CostTable& table) { table = CostTable(); });
   save(device);

@@ -74,6 +74,8 @@ class CostTables {
   void save(const Device& device);
   // Lets go of what is known of the device, here and in its file.
   void forget(const Device& device);
+  // The device goes, and its table here with it.
+  void drop(const Device& device) noexcept;
 
  private:
   struct Known {

@@ -38,16 +38,27 @@ std::vector<bool> inner_positions(const PartitionProblem::Device& device) {
 
 }  // namespace
 
-double PartitionCost::of(Objective objective) const {
-  return objective == Objective::kThroughput ? *std::max_element(busy.begin(), busy.end()) : total;
+double PartitionCost::of(Objective objective, bool at_once) const {
+  if (objective == Objective::kThroughput) return *std::max_element(busy.begin(), busy.end());
+  return at_once ? end : total;
 }
 
 PartitionCost evaluate(const PartitionProblem& p, const Places& places) {
+  const std::size_t count = p.devices.size();
   PartitionCost cost;
-  cost.busy.resize(p.devices.size());
-  const auto spend = [&](std::size_t device, double ns) {
+  cost.busy.resize(count);
+  std::vector<double> free(count), link(count);                // when a device, and its copies, have done what was given to them
+  std::vector<double> ready(p.value_bytes.size() * count, 0);  // when a value is on a device where it lies
+  const auto ready_at = [&](std::int32_t value, std::size_t device) -> double& {
+    return ready[static_cast<std::size_t>(value) * count + device];
+  };
+  // Begins when `line` is free and not before `begin`; gives the end.
+  const auto spend = [&](std::size_t device, double& line, double begin, double ns) {
     cost.busy[device] += ns;
     cost.total += ns;
+    line = std::max(line, begin) + ns;
+    cost.end = std::max(cost.end, line);
+    return line;
   };
   std::vector<std::uint32_t> lies(p.value_bytes.size(), 1);  // bit d: the value is on device d. What no node makes is on the host
   const auto bring = [&](std::int32_t value, std::size_t to) {
@@ -57,19 +68,26 @@ PartitionCost evaluate(const PartitionProblem& p, const Places& places) {
     if ((on & 1) == 0) {
       std::size_t from = 1;
       while ((on >> from & 1) == 0) ++from;
-      spend(from, p.devices[from].download.of(bytes));
+      ready_at(value, 0) = spend(from, link[from], ready_at(value, from), p.devices[from].download.of(bytes));
       on |= 1;
     }
-    if (to != 0) spend(to, p.devices[to].upload.of(bytes));
+    if (to != 0) ready_at(value, to) = spend(to, link[to], ready_at(value, 0), p.devices[to].upload.of(bytes));
     on |= 1u << to;
   };
   for (std::size_t i = 0; i < p.nodes.size(); ++i) {
     const auto device = static_cast<std::size_t>(places[i]);
-    for (const std::int32_t v : p.nodes[i].reads) bring(v, device);
+    double begin = 0;
+    for (const std::int32_t v : p.nodes[i].reads) {
+      bring(v, device);
+      begin = std::max(begin, ready_at(v, device));
+    }
     const auto first = static_cast<std::size_t>(p.devices[device].first_of[i]);
     const bool alone = first != i && places[first] != places[i];
-    spend(device, p.devices[device].ns[alone ? first : i]);
-    for (const std::int32_t v : p.nodes[i].makes) lies[static_cast<std::size_t>(v)] = 1u << device;
+    const double end = spend(device, free[device], begin, p.devices[device].ns[alone ? first : i]);
+    for (const std::int32_t v : p.nodes[i].makes) {
+      lies[static_cast<std::size_t>(v)] = 1u << device;
+      ready_at(v, device) = end;
+    }
   }
   for (const std::int32_t v : p.outputs) bring(v, 0);
   return cost;
@@ -136,9 +154,9 @@ Places best_segments(const PartitionProblem& p) {
   return places;
 }
 
-Places improve(const PartitionProblem& p, Places places, Objective objective) {
+Places improve(const PartitionProblem& p, Places places, Objective objective, bool at_once) {
   const std::size_t n = p.nodes.size();
-  double best = evaluate(p, places).of(objective);
+  double best = evaluate(p, places).of(objective, at_once);
   std::size_t looks = 0;
   // Gives the steps of [begin, end) that a device can run, and that lie in it, to that device, if this is better.
   const auto give = [&](std::size_t begin, std::size_t end, std::size_t device) {
@@ -153,7 +171,7 @@ Places improve(const PartitionProblem& p, Places places, Objective objective) {
       changed = true;
     }
     if (!changed) return false;
-    const double ns = evaluate(p, places).of(objective);
+    const double ns = evaluate(p, places).of(objective, at_once);
     if (ns < best * (1 - 1e-9)) {
       best = ns;
       return true;

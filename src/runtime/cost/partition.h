@@ -32,8 +32,10 @@ using Places = std::vector<std::int32_t>;
 
 struct PartitionCost {
   double total = 0;          // one step after the other
+  double end = 0;            // with each device, and its copies, at work as soon as what it needs is there
   std::vector<double> busy;  // per device; copies are the other device's than the host
-  double of(Objective objective) const;
+  // Whose latency is `end`, or where devices are taken to work one after the other, `total`.
+  double of(Objective objective, bool at_once) const;
 };
 
 // What the problem says of the places. A node that a device would run in the step of another one, which is elsewhere, takes the
@@ -47,6 +49,6 @@ Places best_segments(const PartitionProblem& problem);
 
 // Moves cuts, and gives runs of nodes to other devices, as long as that makes the objective smaller. Looks at most at some
 // 100,000,000 nodes.
-Places improve(const PartitionProblem& problem, Places places, Objective objective);
+Places improve(const PartitionProblem& problem, Places places, Objective objective, bool at_once = true);
 
 }  // namespace evn

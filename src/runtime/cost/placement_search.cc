@@ -37,11 +37,11 @@ struct Candidate {
   double of(Objective objective) const {
     if (objective == Objective::kMemory) return static_cast<double>(bytes);
     if (objective == Objective::kThroughput) return *std::max_element(cost.slot_ns.begin(), cost.slot_ns.end());
-    return run_ns != 0 ? run_ns : cost.total_ns;
+    return run_ns != 0 ? run_ns : cost.end_ns;
   }
 
   std::string figures() const {
-    return text_of(cost.total_ns) + " predicted" + (run_ns != 0 ? ", " + text_of(run_ns) + " measured" : "") + ", " +
+    return text_of(cost.end_ns) + " predicted" + (run_ns != 0 ? ", " + text_of(run_ns) + " measured" : "") + ", " +
            std::to_string(bytes) + " bytes";
   }
 };
@@ -268,14 +268,16 @@ class Search {
     if (devices_.size() < 2) return candidates;
     const Places segments = best_segments(problem_);
     if (segments.empty()) return candidates;
-    const Places improved = improve(problem_, segments, config_.objective);
-    for (const Places* places : {&improved, &segments}) {
-      if (places == &segments && segments == improved) continue;
+    // Devices that share cores do not work at once as well as separate ones: which holds here is for runs to tell.
+    const Places at_once = improve(problem_, segments, config_.objective, true);
+    const Places in_turn = improve(problem_, segments, config_.objective, false);
+    const auto is_there = [](const std::vector<Candidate>& list, const Candidate& c) {
+      return std::any_of(list.begin(), list.end(), [&](const Candidate& a) { return a.cost.key == c.cost.key; });
+    };
+    for (const Places* places : {&at_once, &in_turn, &segments}) {
       Candidate c;
       lower(assign(*places), &c);
-      const bool is_one_alone =
-          std::any_of(alone_.begin(), alone_.end(), [&](const Candidate& a) { return a.cost.key == c.cost.key; });
-      if (c.is_mixed && !is_one_alone) candidates.push_back(std::move(c));
+      if (c.is_mixed && !is_there(alone_, c) && !is_there(candidates, c)) candidates.push_back(std::move(c));
     }
     std::sort(candidates.begin(), candidates.end(),
               [&](const Candidate& a, const Candidate& b) { return a.of(config_.objective) < b.of(config_.objective); });

@@ -1,5 +1,7 @@
 #include "runtime/cost/plan_cost.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "runtime/cost/step_features.h"
 
@@ -17,12 +19,64 @@ double copy_ns(const CompiledGraph& graph, const PlanStep& step, double bytes, C
   return ns;
 }
 
+// When steps begin and end, where each device works through its kernels, and through its copies, in their order, and waits for what
+// they read.
+class Timeline {
+ public:
+  Timeline(const CompiledGraph& graph, const Plan& plan) : graph_(graph), plan_(plan), lines_(2 * graph.devices.size()) {}
+
+  // Returns when the step has ended.
+  double add(const PlanStep& step, double ns) {
+    const bool is_copy = step.kind == PlanStep::Kind::kCopy;
+    const std::size_t reads = is_copy ? 1 : step.kernel != nullptr ? step.desc.inputs.size() : 0;
+    const std::size_t writes = is_copy ? 1 : step.kernel != nullptr ? step.desc.outputs.size() : 0;
+    double& line = lines_[2 * step.slot + (is_copy && !graph_.devices[step.slot]->traits().host_addressable ? 1 : 0)];
+    for (std::size_t i = 0; i < reads; ++i) line = std::max(line, ready(plan_.buffers[step.buffers + i]));
+    line += ns;
+    for (std::size_t i = 0; i < writes; ++i) set_ready(plan_.buffers[step.buffers + reads + i], line);
+    return line;
+  }
+
+ private:
+  struct Written {
+    Source source;
+    std::uint8_t slot;
+    std::int32_t index;
+    std::size_t begin, end;
+    double ready;
+  };
+
+  static Written place_of(const BufferSource& b, double ready) {
+    return {b.source, b.slot, b.index, b.buffer.offset, b.buffer.offset + b.buffer.size, ready};
+  }
+  static bool overlap(const Written& a, const Written& b) {
+    return a.source == b.source && a.slot == b.slot && a.index == b.index && a.begin < b.end && b.begin < a.end;
+  }
+  double ready(const BufferSource& b) const {
+    const Written read = place_of(b, 0);
+    double at = 0;
+    for (const Written& w : written_) at = std::max(at, overlap(w, read) ? w.ready : 0);
+    return at;
+  }
+  void set_ready(const BufferSource& b, double at) {
+    const Written now = place_of(b, at);
+    std::erase_if(written_, [&](const Written& w) { return overlap(w, now); });
+    if (b.source == Source::kArena || b.source == Source::kOutput) written_.push_back(now);
+  }
+
+  const CompiledGraph& graph_;
+  const Plan& plan_;
+  std::vector<double> lines_;     // per device: of its kernels, and of its copies
+  std::vector<Written> written_;  // what is in memory now
+};
+
 }  // namespace
 
 PlanCost cost_of(const CompiledGraph& graph, const Plan& plan, CostTables& tables) {
   PlanCost cost;
   cost.slot_ns.resize(graph.devices.size());
   Hasher key;
+  Timeline timeline(graph, plan);
   for (const PlanStep& step : plan.steps) {
     PlanCost::Step s;
     key.add(static_cast<std::uint64_t>(step.kind) << 8 | step.slot);
@@ -43,6 +97,7 @@ PlanCost cost_of(const CompiledGraph& graph, const Plan& plan, CostTables& table
     }
     cost.slot_ns[step.slot] += s.ns;
     cost.total_ns += s.ns;
+    cost.end_ns = std::max(cost.end_ns, timeline.add(step, s.ns));
     cost.steps.push_back(s);
   }
   for (const Device* device : graph.devices) key.add(device->name());

@@ -16,6 +16,7 @@ struct PlanCost {
   std::vector<Step> steps;      // as the plan's
   std::vector<double> slot_ns;  // per device slot: how long it is busy
   double total_ns = 0;          // of all steps, one after the other
+  double end_ns = 0;            // with each device, and its copies, at work as soon as what it needs is there
   std::size_t unmeasured = 0;   // steps of kernels whose time is an estimate
   bool is_known = true;         // false: of some device nothing is known at all
   std::uint64_t key = 0;        // tells this plan from others

@@ -91,17 +91,17 @@ Proposal::~Proposal() {
   for (const Limit& limit : limits_) {
     if (limit.wanted > limit.before) limit.device->set_memory_limit(limit.before);
   }
-  std::vector<std::shared_ptr<Device>> opened;  // closed without the lock
-  const LockIfAlive lock(runtime_.opening_);
-  for (Runtime::Opened& o : runtime_.opened_) {
-    o.proposed.reset();
-    if (o.unpublished == nullptr) continue;
-    runtime_.costs_.forget(*o.device);
-    opened.push_back(std::move(o.unpublished));
+  for (;;) {
+    std::shared_ptr<Device> opened;  // closed without the lock
+    const LockIfAlive lock(runtime_.opening_);
+    for (Runtime::Opened& o : runtime_.opened_) o.proposed.reset();
+    const auto it = std::find_if(runtime_.opened_.begin(), runtime_.opened_.end(),
+                                 [](const Runtime::Opened& o) { return o.unpublished != nullptr; });
+    if (it == runtime_.opened_.end()) return;
+    opened = std::move(it->unpublished);
+    runtime_.opened_.erase(it);
+    runtime_.costs_.drop(*opened);
   }
-  std::erase_if(runtime_.opened_, [&](const Runtime::Opened& o) {
-    return std::any_of(opened.begin(), opened.end(), [&](const auto& d) { return d.get() == o.device; });
-  });
 }
 
 void Proposal::check_cpus() const {

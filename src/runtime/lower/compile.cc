@@ -1,6 +1,7 @@
 #include "runtime/lower/compile.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "base/cancel.h"
@@ -110,9 +111,18 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   c.kernel_nodes += n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment ? 1u : 0u;
 }
 
-// Gives the session an order of the nodes in which those of each segment are contiguous.
-void order_segments(CompiledGraph& c) {
-  const std::vector<std::int32_t> order = *contiguous_order(c.graph(), c.placement.segments);
+// Gives the session an order of the nodes in which those of each segment are contiguous, and in which devices with a queue begin
+// early.
+void order_nodes(CompiledGraph& c) {
+  std::vector<bool> has_queue, has_work;
+  for (const NodePlacement& p : c.placement.nodes) {
+    has_work.push_back(p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment);
+    has_queue.push_back(has_work.back() && !p.device->traits().host_addressable);
+  }
+  if (c.placement.segments.empty() &&
+      (has_queue == has_work || std::find(has_queue.begin(), has_queue.end(), true) == has_queue.end()))
+    return;
+  const std::vector<std::int32_t> order = queues_first_order(c.graph(), c.placement.segments, has_queue);
   if (std::is_sorted(order.begin(), order.end())) return;
   c.ordered = std::make_unique<Graph>(c.graph());
   std::vector<Node> nodes;
@@ -129,6 +139,14 @@ void order_segments(CompiledGraph& c) {
   }
   c.placement.nodes = std::move(placed);
   c.source = c.ordered.get();
+}
+
+void set_pipeline_depth(CompiledGraph& c) {
+  std::uint32_t used = 0;
+  for (const CompiledNode& n : c.nodes) {
+    if (n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment) used |= std::uint32_t{1} << n.slot;
+  }
+  c.pipeline_depth = used <= 1 ? 0 : std::popcount(used) + 1;
 }
 
 // Finds the inputs and outputs of each segment; find_readers has run.
@@ -362,11 +380,12 @@ void find_passes(CompiledGraph& c, bool of_storage, const Names& configured, con
 
 // Everything but the packing, for a graph whose nodes have been placed.
 void analyse(CompiledGraph& c, const Names& configured, const Names& requested) {
-  if (!c.placement.segments.empty()) order_segments(c);
+  order_nodes(c);
   compile_values(c);
   c.nodes.resize(c.graph().nodes.size());
   for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
   find_readers(c);
+  set_pipeline_depth(c);
   compile_segments(c);
   find_passes(c, false, configured, requested);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);

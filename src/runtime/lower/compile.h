@@ -87,6 +87,7 @@ struct CompiledGraph {
   std::size_t arg_count = 0;                // inputs and outputs of all nodes together
   std::size_t most_step_args = 0;           // inputs and outputs of no step are more
   std::size_t kernel_nodes = 0;             // nodes that kernels run
+  int pipeline_depth = 0;                   // requests that keep all devices at work: one for each, and one whose values are copied
   std::size_t packed_count = 0;
   std::unique_ptr<KeptCopies> kept = std::make_unique<KeptCopies>();  // copies of constants that this and its plans use
   std::shared_ptr<ProductTrials> trials;       // of products with a rival; null: there are none, or compiled to be estimated

@@ -369,7 +369,7 @@ std::string Session::explain(evn_format format) const {
     json.null();
   }
   double predicted_ns = 0;
-  for (const PlanCost& cost : costs) predicted_ns += cost.is_known ? cost.total_ns : 0;
+  for (const PlanCost& cost : costs) predicted_ns += cost.is_known ? cost.end_ns : 0;
   write_time(json, "predicted_ns", predicted_ns);
   if (predicted_ns > 0) text += "predicted: " + microseconds(predicted_ns) + "\n";
   text += "nodes:\n";

@@ -87,6 +87,27 @@ RequestDispatcher::Aside::~Aside() {
   thread->callback_begin_ns = 0;
 }
 
+RequestDispatcher::DeviceWait::DeviceWait() noexcept {
+  State::Thread* const thread = State::t_thread;
+  if (thread == nullptr || !thread->executes || thread->state->is_forked()) return;
+  State& state = *thread->state;
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  stands_aside_ = true;
+  --state.executing[class_of(thread->priority)];
+  ++state.device_waits[class_of(thread->priority)];
+  state.kept_threads = std::max(state.kept_threads, std::accumulate(state.device_waits.begin(), state.device_waits.end(), 0));
+  if (state.waiting > 0) state.call_more_threads();
+}
+
+// More are executed for a moment than cores allow: runs wait for cores themselves.
+RequestDispatcher::DeviceWait::~DeviceWait() {
+  State::Thread* const thread = State::t_thread;
+  if (!stands_aside_ || thread->state->is_forked()) return;
+  const std::lock_guard<std::mutex> lock(thread->state->mutex);
+  ++thread->state->executing[class_of(thread->priority)];
+  --thread->state->device_waits[class_of(thread->priority)];
+}
+
 RequestDispatcher::RequestDispatcher(int threads, bool on_host, HostPost post, std::uint64_t most_waiting)
     : state_(std::make_shared<State>(threads, on_host, post, most_waiting)) {}
 

@@ -55,7 +55,9 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   BatchList batches;               // under way, at which the watcher looks
   bool stopped = false;
   bool watch_sleeps = false;
-  std::array<int, 2 * kMostPriority + 1> executing{};  // by priority
+  int kept_threads = 0;                                   // beside most_executing: as many as ever waited for devices at a time
+  std::array<int, 2 * kMostPriority + 1> executing{};     // by priority
+  std::array<int, 2 * kMostPriority + 1> device_waits{};  // by priority: threads that do not count there, as they wait for devices
   std::vector<std::unique_ptr<Thread>> threads;
   std::vector<std::unique_ptr<Thread>> ended;  // to be joined
   std::unique_ptr<Thread> watcher;             // looks after requests that are stopped while they wait, and after long callbacks
@@ -72,10 +74,14 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
 
   // A request waits only for others that are as urgent: for a more urgent one a further thread is started, for which runs of the
   // others make way.
-  bool may_execute(std::int32_t priority) const {
-    int as_urgent = 0;
-    for (std::size_t c = class_of(priority); c < executing.size(); ++c) as_urgent += executing[c];
-    return on_host || as_urgent < most_executing;
+  // `depth`: as many of them as are to be under way at a time, those that wait for devices included.
+  bool may_execute(std::int32_t priority, int depth) const {
+    int as_urgent = 0, wait = 0;
+    for (std::size_t c = class_of(priority); c < executing.size(); ++c) {
+      as_urgent += executing[c];
+      wait += device_waits[c];
+    }
+    return on_host || (as_urgent < most_executing && as_urgent + wait < std::max(most_executing, depth));
   }
 
   // Whether some thread is: it may be for long, and others then come in its place where the watcher sees that.
@@ -89,7 +95,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     std::int64_t most = INT64_MIN;
     for (SessionRequests* s = first; s != nullptr; s = s->next) {
       const std::int64_t u = s->urgency(now);
-      if (u <= most || !may_execute(s->top_priority(now))) continue;
+      if (u <= most || !may_execute(s->top_priority(now), s->depth())) continue;
       most = u;
       best = s;
     }
@@ -215,7 +221,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
         if (!execute(std::move(request), thread, lock)) return;
         continue;
       }
-      if (static_cast<int>(threads.size()) > most_executing) return end_thread(thread);
+      if (static_cast<int>(threads.size()) > most_executing + kept_threads) return end_thread(thread);
       ++idle;
       work.wait(lock);
       --idle;

@@ -70,6 +70,9 @@ class SessionRequests {
   }
   // Another bound, from now on. From any thread.
   void set_most_running(int most_running) noexcept { most_running_.store(most_running, std::memory_order_relaxed); }
+  // How many are under way at a time while most of them wait for devices; 0: as many as execute. From any thread.
+  void set_depth(int depth) noexcept { depth_.store(depth, std::memory_order_relaxed); }
+  int depth() const noexcept { return depth_.load(std::memory_order_relaxed); }
   // The number of requests that have not ended.
   std::uint64_t in_flight();
   // Takes out one that has just been pushed. False: it is not there any more.
@@ -124,6 +127,7 @@ class SessionRequests {
   int top_class(std::uint64_t now_ns, std::int64_t* urgency) const;
 
   std::atomic<int> most_running_;
+  std::atomic<int> depth_{0};
   int running_ = 0;
   std::atomic<std::size_t> waiting_{0};
   std::array<Heap, 2 * kMostPriority + 1> classes_;

@@ -2,8 +2,10 @@
 
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "base/error.h"
+#include "runtime/request/dispatcher.h"
 #include "runtime/state/paged_cache.h"
 
 namespace evn {
@@ -186,12 +188,15 @@ template <typename F>
 void Execution::wait(F&& each) {
   const std::uint64_t start = trace_ != nullptr ? os::now_ns() : 0;
   bool waited = false;
+  std::optional<RequestDispatcher::DeviceWait> other_requests;
   each([&](const Event& event) {
     if (event.device == nullptr) return true;
     if (run_ != nullptr) run_->leave();  // a core that only waits is another's
+    if (run_ != nullptr && !other_requests) other_requests.emplace();
     if (!event.device->wait_or_stop(event, cancel_)) cancel_.fail();
     return waited = true;
   });
+  other_requests.reset();
   if (waited && run_ != nullptr) run_->enter();
   if (trace_ != nullptr && waited) trace_->add_span(TraceKind::kWait, start);
 }

@@ -4,9 +4,11 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <mutex>
 
 #include "base/error.h"
 #include "ops/op.h"
+#include "tests/backends/mock/queues.h"
 
 namespace evn {
 namespace {
@@ -29,11 +31,16 @@ class MockDevice final : public Device {
     traits_.memory_bytes = 1 << 30;
     if (const SettingValue* refused = request.settings.find("refuse")) refused_ops_ = refused->texts;
     traits_.claims_segments = mock_settings().segments != nullptr;
+    if (mock_settings().has_queues) queues_ = std::make_unique<MockQueues>();
   }
 
-  ~MockDevice() override { close_pool(); }
+  ~MockDevice() override {
+    queues_ = nullptr;
+    close_pool();
+  }
 
   void* obtain(std::size_t bytes, bool) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (held_ + bytes > mock_settings().memory_bytes) return nullptr;
     held_ += bytes;
     void* token = reinterpret_cast<void*>(next_token_);  // no address: using it as one faults
@@ -43,32 +50,51 @@ class MockDevice final : public Device {
   }
 
   void give_back(void* memory, std::size_t bytes, bool) noexcept override {
+    const std::lock_guard<std::mutex> lock(mutex_);
     held_ -= bytes;
     memory_.erase(memory);
   }
 
   Event copy(const Location& from, const Location& to, std::span<const Event> waits) override {
-    wait_for_others(waits);
-    queue_.push_back([this, from, to] {
-      if (from.device != this) ++mock_counters().uploads;
-      if (to.device != this) ++mock_counters().downloads;
+    const auto work = [this, from, to] {
+      count([&](MockCounters& c) {
+        c.uploads += from.device != this;
+        c.downloads += to.device != this;
+      });
       std::memmove(address(to), address(from), from.buffer.size);
-    });
+    };
+    if (queues_ != nullptr) {
+      std::vector<MockQueues::Use> uses;
+      if (from.device == this) uses.push_back({from.buffer, false});
+      if (to.device == this) uses.push_back({to.buffer, true});
+      return add(to.device == this ? MockQueues::kUploads : MockQueues::kDownloads, mock_settings().copy_ns, std::move(uses), waits, work);
+    }
+    wait_for_others(waits);
+    queue_.push_back(work);
     return {this, ++issued_};
   }
 
   Event enqueue(const KernelCall& call, std::span<const Event> waits) override {
-    wait_for_others(waits);
-    queue_.push_back([this, call] {
-      ++mock_counters().kernels;
+    const auto work = [this, call] {
+      count([](MockCounters& c) { ++c.kernels; });
       KernelArgs args = call.args;
       args.context = this;
       call.kernel->run(args, 0, call.args.plan->tiles, *call.cancel);
-    });
+    };
+    if (queues_ != nullptr) {
+      std::vector<MockQueues::Use> uses;
+      for (const Buffer& b : call.args.inputs) uses.push_back({b, false});
+      for (const Buffer& b : call.args.outputs) uses.push_back({b, true});
+      uses.push_back({call.args.scratch, true});
+      return add(MockQueues::kKernels, mock_settings().kernel_ns, std::move(uses), waits, work);
+    }
+    wait_for_others(waits);
+    queue_.push_back(work);
     return {this, ++issued_};
   }
 
   void wait(const Event& event) override {
+    if (queues_ != nullptr) return event.device == this ? queues_->wait(event.value) : void();
     while (done_ < event.value) {
       ++done_;
       const std::function<void()> work = std::move(queue_.front());
@@ -96,12 +122,30 @@ class MockDevice final : public Device {
   void* address(const Location& l) { return l.device == this ? address(l.buffer) : l.buffer.address(); }
   void* address(const Buffer& b) {
     if (b.memory == nullptr) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<unsigned char>& bytes = memory_.at(b.memory);
     EVN_CHECK(b.offset + b.size <= bytes.size());
     return bytes.data() + b.offset;
   }
 
  private:
+  Event add(MockQueues::Queue queue, std::uint64_t ns, std::vector<MockQueues::Use> uses, std::span<const Event> waits,
+            std::function<void()> work) {
+    std::vector<std::shared_ptr<const MockQueues::Done>> before;
+    for (const Event& e : waits) {
+      if (e.device == nullptr) continue;
+      auto* const mock = e.device->traits().kind == EVN_DEVICE_OTHER ? static_cast<MockDevice*>(e.device) : nullptr;
+      if (mock != nullptr && mock->queues_ != nullptr) before.push_back(mock->queues_->done(e.value));
+      else e.device->wait(e);
+    }
+    return {this, queues_->add(queue, std::chrono::nanoseconds(ns), std::move(uses), std::move(before), std::move(work))};
+  }
+  template <typename F>
+  static void count(F&& f) {
+    static std::mutex counting;  // of all devices
+    const std::lock_guard<std::mutex> lock(counting);
+    f(mock_counters());
+  }
   // What is this device's happens in order.
   void wait_for_others(std::span<const Event> waits) const {
     for (const Event& e : waits) {
@@ -120,6 +164,8 @@ class MockDevice final : public Device {
   std::deque<std::function<void()>> queue_;
   std::uint64_t issued_ = 0;
   std::uint64_t done_ = 0;
+  std::mutex mutex_;  // guards memory_, where queues work by themselves
+  std::unique_ptr<MockQueues> queues_;
 };
 
 Refusal supports_any(const OpDesc&) { return nullptr; }

@@ -13,7 +13,10 @@ namespace evn {
 struct MockSettings {
   std::vector<std::string> refused_ops;
   std::int64_t fail_call = 0;  // the k-th copy or kernel from now on fails with EVN_ERROR_DEVICE_LOST; 0: none
-  std::string lost;            // every copy and kernel of the device of this name fails with EVN_ERROR_DEVICE_LOST
+  // Devices opened from now on have queues that work by themselves (queues.h), where commands take so long.
+  bool has_queues = false;
+  std::uint64_t kernel_ns = 0, copy_ns = 0;
+  std::string lost;  // every copy and kernel of the device of this name fails with EVN_ERROR_DEVICE_LOST
   // Segments of several nodes that devices opened from now on claim of what they are offered (Device::claim); empty: none.
   std::function<std::vector<std::vector<int>>(std::span<const OpDesc>)> segments;
   std::uint64_t memory_bytes = UINT64_MAX;  // above it, obtain() refuses
