@@ -159,6 +159,7 @@ class Placer {
       OpDesc& desc = descs.emplace_back(OpDesc{&node, view.inputs, view.outputs, view.constants});
       desc.precision = p.precision;
       desc.strict = p.numerics == Numerics::kStrict;
+      desc.small = request_.memory == MemoryPlan::kSmall;
       desc.products = products_of(node, *c->device);
       nodes.push_back(static_cast<std::int32_t>(i));
     }
@@ -287,6 +288,10 @@ class Placer {
 
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
+    if (std::find(request_.full.begin(), request_.full.end(), device) != request_.full.end()) {
+      add_refusal(device->name() + ": it has no memory left for the model", p);
+      return false;
+    }
     OpDesc desc{&node, view.inputs, view.outputs, view.constants};
     desc.products = products_of(node, *device);
     if (take_claimed(desc, device, p)) return true;
@@ -300,6 +305,7 @@ class Placer {
     set_precision(node, *device, p);
     desc.precision = p->precision;
     desc.strict = p->numerics == Numerics::kStrict;
+    desc.small = request_.memory == MemoryPlan::kSmall;
     if (far_strings) {
       why = "strings stay on the host";
     } else if (!view.ranks_known) {

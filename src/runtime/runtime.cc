@@ -7,6 +7,7 @@
 #include "base/json_writer.h"
 #include "runtime/pass_list.h"
 #include "runtime/run/arena_store.h"
+#include "runtime/weights/weight_pager.h"
 
 namespace evn {
 namespace {
@@ -46,11 +47,32 @@ int cores_of(const RuntimeOptions& options) {
   return std::max(options.thread_count > 0 ? options.thread_count : configured, os::usable_cores());
 }
 
+CachePolicy cache_policy_of(const DeviceConfig& device) { return {device.cache_limit, static_cast<TrimWhen>(device.trim)}; }
+
+std::string trim_word(std::uint64_t trim) { return trim == 0 ? "never" : trim == 1 ? "idle" : "always"; }
+
+// What is kept for later: first what costs an allocation to have again, then packed weights, which have to be packed again.
+class IdleMemory final : public Reclaimer {
+ public:
+  IdleMemory(std::shared_ptr<ArenaStores> arenas, std::shared_ptr<WeightPagers> pagers)
+      : arenas_(std::move(arenas)), pagers_(std::move(pagers)) {}
+  bool reclaim(const Pool& pool, std::size_t bytes) noexcept override {
+    if (arenas_->reclaim(pool, bytes)) return true;
+    return bytes != kWhateverIsIdle && pagers_->reclaim(pool, bytes);
+  }
+
+ private:
+  static constexpr std::size_t kWhateverIsIdle = SIZE_MAX;  // Pool::trim: nobody needs the memory
+  const std::shared_ptr<ArenaStores> arenas_;
+  const std::shared_ptr<WeightPagers> pagers_;
+};
+
 }  // namespace
 
 Runtime::Runtime(RuntimeOptions options)
     : options_(std::move(options)),
       arenas_(std::make_shared<ArenaStores>()),
+      pagers_(std::make_shared<WeightPagers>()),
       costs_(options_.cache_dir),
       scheduler_(cores_of(options_)) {
   const Config& config = options_.config;
@@ -65,6 +87,7 @@ Runtime::Runtime(RuntimeOptions options)
   request.name = cpu != nullptr ? cpu->name : "cpu";
   if (cpu != nullptr) {
     request.memory_limit = cpu->memory_limit;
+    request.cache = cache_policy_of(*cpu);
     request.settings = cpu->settings;
   }
   if (options_.thread_count > 0) request.settings.set_number("threads", static_cast<std::uint64_t>(options_.thread_count));
@@ -75,6 +98,7 @@ Runtime::Runtime(RuntimeOptions options)
   for (const DeviceConfig& d : config.devices) {
     if (&d != cpu) open_configured(d);
   }
+  if (config.session.share_arenas) shared_arenas_ = std::make_shared<ArenaStore>(arenas_, config.session.idle_arena_bytes);
   const bool on_host = options_.executor.parallel_for != nullptr || options_.post.post != nullptr;
   dispatcher_ = std::make_unique<RequestDispatcher>(static_cast<int>(this->cpu().traits().compute_units), on_host, options_.post,
                                                     config.limits.queued_requests);
@@ -114,6 +138,7 @@ void Runtime::open_configured(const DeviceConfig& device) {
   request.name = device.name;
   request.settings = device.settings;
   request.memory_limit = device.memory_limit;
+  request.cache = cache_policy_of(device);
   try {
     open(*b, std::move(request), &device, true);
   } catch (Error& e) {
@@ -152,6 +177,9 @@ void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& seco
         .with_device(second.name.c_str());
   };
   check("memory_limit", limit(first), limit(second));
+  check("cache_limit", first.cache_limit == UINT64_MAX ? "none" : std::to_string(first.cache_limit),
+        second.cache_limit == UINT64_MAX ? "none" : std::to_string(second.cache_limit));
+  check("trim", trim_word(first.trim), trim_word(second.trim));
   check("precision", precision(first), precision(second));
   check("products", products(first), products(second));
   for (const DeviceOption& option : opened.backend->type.options) {
@@ -199,7 +227,9 @@ void Runtime::name_device(std::string name, Device* device) {
 Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
   std::shared_ptr<Device> device = b.open(request);
   device->pool().set_log(options_.log);
-  device->pool().set_reclaimer(arenas_);
+  device->pool().set_reclaimer(std::make_shared<IdleMemory>(arenas_, pagers_));
+  device->pool().set_cache_policy(request.cache);
+  if (request.cache.trim == TrimWhen::kIdle) trims_idle_.store(true, std::memory_order_relaxed);
   const DeviceTraits& traits = device->traits();
   LogEvent(options_.log, EVN_LOG_INFO, "device.opened")
       .device(device->name().c_str())
@@ -212,6 +242,15 @@ Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   devices_.push_back(std::move(device));
   return devices_.back().get();
+}
+
+std::shared_ptr<ArenaStore> Runtime::shared_arenas() const { return shared_arenas_; }
+
+void Runtime::end_run() noexcept {
+  if (runs_.fetch_sub(1, std::memory_order_acq_rel) != 1 || !trims_idle_.load(std::memory_order_relaxed)) return;
+  for (std::size_t i = 0; Device* const device = device_at(i); ++i) {
+    if (device->pool().trims_when() == TrimWhen::kIdle) device->pool().trim();
+  }
 }
 
 std::size_t Runtime::device_count() const {

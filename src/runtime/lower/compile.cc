@@ -96,6 +96,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   n.segment = p.segment;
   n.precision = p.precision;
   n.strict = p.numerics == Numerics::kStrict;
+  n.small = c.is_small;
   n.products = p.products;
   n.rival = p.rival;
   if (n.rival != nullptr && c.trials == nullptr) c.trials = std::make_shared<ProductTrials>();
@@ -201,6 +202,8 @@ class Packer {
   // `cache` is nullable.
   Packer(CompiledGraph& c, WeightCache* cache) : c_(c), cpu_(*c.devices[0]), store_(c.model->store), cache_(cache), uses_(c) {
     window_bytes_ = cpu_.traits().compute_units > 1 ? kWindowBytes : 1;
+    pages_ = cpu_.pool().is_limited() && cache == nullptr && c.model->file != nullptr && c.ordered == nullptr;
+    if (pages_) store_.pager().join(c.model->runtime->weight_pagers());
     store_.open(cpu_, cache);
   }
   ~Packer() { store_.close(); }
@@ -266,7 +269,7 @@ class Packer {
     // Plain constants that are in memory make room for packed ones as they go: a slab would be memory beside theirs, and large ones
     // between them find no room.
     if (from_file >= room / 2) {
-      store_.open_slab(room);
+      if (!pages_) store_.open_slab(room);
     } else {
       large_.clear();
     }
@@ -289,12 +292,21 @@ class Packer {
       if (large) settle(batch);
       descs_.push_back(std::move(descs));
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
-        n.packed[k] = batch->add(device, *n.kernel, desc, static_cast<int>(k), uses_.plain());
+        n.packed[k] = is_pageable(n, k) ? batch->add_paged(device, *n.kernel, desc, static_cast<int>(k))
+                                        : batch->add(device, *n.kernel, desc, static_cast<int>(k), uses_.plain());
+        c_.is_paged |= is_paged(n.packed[k]);
         if (large) batch->run(uses_.plain());
       }
     }
     window_.push_back(index);
     if (large || batch->bytes() >= window_bytes_ || window_.size() >= kWindowNodes) settle(batch);
+  }
+
+  // Under a limit, a constant that lies in the model's file may be packed again.
+  bool is_pageable(const CompiledNode& n, std::size_t k) const {
+    const Weight* const w = n.constants[k].get();
+    return pages_ && n.slot == 0 && n.rival == nullptr && w != nullptr && w->source != nullptr &&
+           w->size_bytes >= PlainWeights::kLeastBytes && uses_.may_go(*w);
   }
 
   void settle(PackedStore::Batch* batch) {
@@ -338,6 +350,7 @@ class Packer {
     std::size_t bytes;
   };
   std::vector<Large> large_;     // nodes with a constant that is read from the file into a large block
+  bool pages_ = false;           // packed copies may be dropped
   std::size_t small_bytes_ = 0;  // the others' blocks
   std::size_t window_bytes_;
   std::size_t largest_small_ = kWindowBytes;  // of constants that are packed beside others
@@ -397,6 +410,7 @@ OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDe
   OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
   desc.precision = n.precision;
   desc.strict = n.strict;
+  desc.small = n.small;
   desc.products = n.products;
   return desc;
 }
@@ -417,6 +431,7 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   c.source = &c.model->graph();
   c.limits = &c.model->runtime->config().limits;
   check_pass_names(request.disabled_passes, true, EVN_ERROR_INVALID_ARGUMENT, "disabled_passes");
+  c.is_small = request.memory == MemoryPlan::kSmall;
   c.placement = place(*c.model, request);
   c.assigned = request.assigned;
   c.raw_outputs = request.raw_outputs;
@@ -459,6 +474,7 @@ CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request) {
   c.model = std::move(model);
   c.source = &c.model->graph();
   c.limits = &c.model->runtime->config().limits;
+  c.is_small = request.memory == MemoryPlan::kSmall;
   c.placement = place(*c.model, request);
   c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());

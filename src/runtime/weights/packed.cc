@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/cancel.h"
 #include "base/checked.h"
@@ -85,6 +87,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
     return Buffer{copy.memory(), 0, key.bytes};
   };
   if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return noted(it->second);
+  if (const auto it = store_.pages_.find(key); it != store_.pages_.end()) return paged_buffer(*it->second);
   const auto queued = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key == key; });
   if (queued != jobs_.end()) return {queued->copy.memory(), 0, key.bytes};
   const Weight& weight = *desc.constant(input);
@@ -99,7 +102,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   const Buffer target{copy.memory(), 0, key.bytes};
   if (device.traits().host_addressable) {
     noted(copy);
-    jobs_.push_back({key, &kernel, desc, std::move(copy), plain != nullptr && plain->may_go(weight), cached});
+    jobs_.push_back({key, &kernel, desc, std::move(copy), target.memory, plain != nullptr && plain->may_go(weight), cached});
     if (cached == nullptr || weight.data != nullptr) bytes_ += key.bytes;
     return target;
   }
@@ -116,7 +119,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
 void PackedStore::Batch::run_part(const Part& part, const Work& work, void* block) {
   Job& job = *part.job;
   if (job.cached != nullptr) {
-    job.done = work.cache->read(*job.cached, job.copy.memory(), job.key.bytes);
+    job.done = work.cache->read(*job.cached, job.target, job.key.bytes);
     return;
   }
   const int input = job.key.input;
@@ -129,14 +132,14 @@ void PackedStore::Batch::run_part(const Part& part, const Work& work, void* bloc
     bytes = static_cast<const char*>(weight.data.get()) + part.offset;
   }
   if (part.end != 0) {
-    job.kernel->prepack_parts.run(job.desc, input, bytes, part.begin, part.end, job.copy.memory());
+    job.kernel->prepack_parts.run(job.desc, input, bytes, part.begin, part.end, job.target);
   } else {
     OpDesc read = job.desc;
     std::vector<WeightPtr> constants(read.constants.begin(), read.constants.end());
     const std::shared_ptr<const void> unowned(std::shared_ptr<const void>(), bytes);
     if (in_file) constants[static_cast<std::size_t>(input)] = make_weight_over(weight.desc, unowned);
     read.constants = constants;
-    job.kernel->prepack(read, input, job.copy.memory());
+    job.kernel->prepack(read, input, job.target);
   }
   if (!job.noted) return;
   Checksum sum;
@@ -243,10 +246,72 @@ void PackedStore::Batch::run(PlainWeights::Access* plain) {
   if (go_back_to_plain(plain)) run_jobs(plain);
   for (Job& j : jobs_) {
     if (j.noted && j.cached == nullptr) plain->note_checksum(*j.desc.constant(j.key.input), j.checksum.value());
-    store_.copies_.emplace(j.key, std::move(j.copy));
+    if (j.page == nullptr) {
+      store_.copies_.emplace(j.key, std::move(j.copy));
+    } else {
+      store_.pager_.keep(*std::exchange(j.page, nullptr), std::move(j.copy.pooled), j.pinned);
+    }
   }
   jobs_.clear();
   bytes_ = 0;
+}
+
+PackedStore::Batch::~Batch() {
+  for (const Job& j : jobs_) {
+    if (j.page != nullptr) store_.pager_.give_up(*j.page);
+  }
+}
+
+Buffer PackedStore::Batch::add_paged(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
+  const Key key = key_of(device, kernel, desc, input);
+  if (key.bytes == 0) return {};
+  if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return {it->second.memory(), 0, key.bytes};
+  std::unique_ptr<PagedWeight>& entry = store_.pages_[key];
+  if (entry == nullptr) {
+    auto page = std::make_unique<PagedWeight>(device, kernel, desc, input, key.bytes);
+    store_.pager_.add(*page);
+    entry = std::move(page);
+  }
+  PagedWeight& page = *entry;
+  if (device.pool().left() >= key.bytes + block_of(kernel, desc, input) && store_.pager_.begin(page)) add_job(page, false);
+  return paged_buffer(page);
+}
+
+void PackedStore::Batch::restore(PagedWeight& page) { add_job(page, true); }
+
+// The pager waits for the copy: what fails says so.
+void PackedStore::Batch::add_job(PagedWeight& page, bool pinned) {
+  try {
+    Job job{key_of(page.device, page.kernel, page.desc, page.input), &page.kernel, page.desc, {}, nullptr, true};
+    job.page = &page;
+    job.pinned = pinned;
+    jobs_.push_back(std::move(job));
+  } catch (...) {
+    store_.pager_.give_up(page);
+    throw;
+  }
+  Job& job = jobs_.back();  // the destructor gives it up from here on
+  job.copy.pooled = page.device.allocate(page.bytes, MemoryClass::kPacked);
+  job.target = job.copy.memory();
+  bytes_ += page.bytes;
+}
+
+void* PackedStore::pin(PagedWeight& page, const LoadedModel& model) {
+  bool was_there = false;
+  if (void* const there = pager_.pin(page, &was_there)) return there;
+  std::optional<PlainWeights::Access> plain;
+  std::optional<Batch> batch;
+  try {
+    plain.emplace(model);
+    batch.emplace(*this);
+  } catch (...) {
+    pager_.give_up(page);
+    throw;
+  }
+  batch->restore(page);  // what fails from here on gives it up
+  batch->run(&*plain);
+  if (was_there) page.device.pool().note_weights(0, page.bytes);
+  return pager_.address(page);
 }
 
 Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain) {
