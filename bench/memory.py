@@ -25,6 +25,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
 
 LIMITS = (100, 90, 80, 70, 60, 50, 40, 30)
+ROUND = 64 << 10      # limits are multiples of it
 ALLOWANCE = 8 << 20  # bytes of the resident set beyond the limit
 RTOL, ATOL = 1e-3, 1e-4
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -130,7 +131,8 @@ def run_one(name, limit, threads, memory, results):
     del session
     if cpu is not None:
         cpu.trim_memory()
-        answer["left_bytes"] = cpu.memory().current
+        left = cpu.memory().by_class
+        answer.update(left_arenas=left["arenas"], left_tensors=left["tensors"])
     return answer
 
 
@@ -164,7 +166,7 @@ def measure(name, threads, limits, memory):
             raise SystemExit(f"{name}: {base['status']}: {base['message']}")
         rows = []
         for percent in limits:
-            limit = max(4096, base["peak"] * percent // 100)
+            limit = -(-base["peak"] * percent // 100 // ROUND) * ROUND
             results = pathlib.Path(folder) / f"{percent}.npz"
             row = in_a_process(name, limit, threads, memory, results)
             row.update(percent=percent, limit=limit)

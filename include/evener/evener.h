@@ -1159,9 +1159,10 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
  * "products_reason", "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once
  * it has run), "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "inputs" (values that it reads, but
  * constants), "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and "outputs"
- * (of the model), "memory": {device: {...}}, "split": [{"device", "rows" (of the latest run), "row_ns"}] (of the configuration's
- * `split`), "auto" (what a search for the placement chose from, or null), "predicted_ns" (of all steps and copies, one after the
- * other)}. DOT and SVG draw the nodes, coloured by device, and the
+ * (of the model), "memory": {device: {...}}, "memory_plan": {"plan" ("fast" or "small"), "spared" (how less memory is taken
+ * than there would be, or ""), "drops_weights" (whether packed weights may be dropped and packed again)}, "split": [{"device",
+ * "rows" (of the latest run), "row_ns"}] (of the configuration's `split`), "auto" (what a search for the placement chose from, or
+ * null), "predicted_ns" (of all steps and copies, one after the other)}. DOT and SVG draw the nodes, coloured by device, and the
  * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);

@@ -116,8 +116,8 @@ Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned, Recl
 
 Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned) {
   cache_.reserve(cache_.size() + live_blocks_ + 1);  // so that free() never allocates
-  // What stays as long as a model is not rounded up for others to use again.
-  const bool stays = is_of_model(cls);
+  // What stays as long as a model is not rounded up for others to use again, and under a cap nothing is.
+  const bool stays = is_of_model(cls) || stats_.limit != UINT64_MAX;
   Block block{nullptr, bytes, stays ? align_up(bytes, 64) : size_class(bytes), cls, pinned};
   block.memory = take_cached(block.capacity, block.capacity + block.capacity / (stays ? 16 : 2), pinned, &block.capacity);
   if (block.memory != nullptr) {

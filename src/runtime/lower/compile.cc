@@ -213,6 +213,18 @@ class Packer {
   void run() {
     const std::size_t block_bytes = open_slab();
     PackedStore::Batch batch(store_);
+    try {
+      pack_all(&batch, block_bytes);
+    } catch (...) {
+      batch.undo();
+      throw;
+    }
+    uses_.set_constants(&c_.constants);
+  }
+
+ private:
+  void pack_all(PackedStore::Batch* into, std::size_t block_bytes) {
+    PackedStore::Batch& batch = *into;
     batch.reserve(cpu_, block_bytes);
     std::sort(large_.begin(), large_.end(),
               [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
@@ -228,10 +240,8 @@ class Packer {
       if (!done[i]) pack(i, &batch);
     });
     settle(&batch);
-    uses_.set_constants(&c_.constants);
   }
 
- private:
   static constexpr std::size_t kWindowBytes = std::size_t{2} << 20;
   static constexpr std::size_t kWindows = 16;  // of a small model
   static constexpr std::size_t kWindowNodes = 64;

@@ -95,7 +95,8 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   if (cached != nullptr && cache->maps()) {
     Copy copy;
     copy.block = cache->map(*cached, key.bytes, MemoryClass::kPacked);
-    return noted(store_.copies_.emplace(key, std::move(copy)).first->second);
+    keep_copy(key, std::move(copy));
+    return noted(store_.copies_.find(key)->second);
   }
   if (cached == nullptr && plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
   Copy copy = store_.allocate(device, key.bytes);
@@ -111,8 +112,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   const std::shared_ptr<void> staging = allocate_charged(nullptr, key.bytes, MemoryClass::kLoading);
   kernel.prepack(desc, input, staging.get());
   upload(device, copy, staging.get(), key.bytes);
-  store_.copies_.emplace(key, std::move(copy));
-  return target;
+  return keep_copy(key, std::move(copy));
 }
 
 // The weight itself stays as it is: other threads may pack it too.
@@ -247,13 +247,24 @@ void PackedStore::Batch::run(PlainWeights::Access* plain) {
   for (Job& j : jobs_) {
     if (j.noted && j.cached == nullptr) plain->note_checksum(*j.desc.constant(j.key.input), j.checksum.value());
     if (j.page == nullptr) {
-      store_.copies_.emplace(j.key, std::move(j.copy));
+      keep_copy(j.key, std::move(j.copy));
     } else {
       store_.pager_.keep(*std::exchange(j.page, nullptr), std::move(j.copy.pooled), j.pinned);
     }
   }
   jobs_.clear();
   bytes_ = 0;
+}
+
+Buffer PackedStore::Batch::keep_copy(const Key& key, Copy copy) {
+  made_.push_back(key);
+  const Copy& kept = store_.copies_.emplace(key, std::move(copy)).first->second;
+  return {kept.memory(), 0, key.bytes};
+}
+
+void PackedStore::Batch::undo() noexcept {
+  for (const Key& key : made_) store_.copies_.erase(key);
+  made_.clear();
 }
 
 PackedStore::Batch::~Batch() {

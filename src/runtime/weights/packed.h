@@ -50,6 +50,8 @@ class PackedStore {
     // The same for a constant that lies in the model's file: a copy that may be dropped and packed again (weight_pager.h), which
     // `run` writes if the device has memory for it. The node must be the model's.
     Buffer add_paged(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+    // Lets the copies go that this batch has made, which nobody else has seen: what they are for has failed.
+    void undo() noexcept;
     // Has `run` write a copy that is not there, whose packing this thread has begun, and keep it pinned.
     void restore(PagedWeight& page);
     // Whether `add` makes a copy of plain bytes.
@@ -96,7 +98,9 @@ class PackedStore {
     static void pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
     PackedStore& store_;
     std::unique_lock<Mutex> lock_;
+    Buffer keep_copy(const Key& key, Copy copy);
     std::vector<Job> jobs_;
+    std::vector<Key> made_;  // of the store's own copies
     std::size_t bytes_ = 0;
     std::shared_ptr<void> scratch_;
     std::size_t scratch_bytes_ = 0;
