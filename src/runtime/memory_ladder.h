@@ -15,4 +15,8 @@ MemoryPlan memory_plan_of(const Runtime& runtime, const SessionRequest& request)
 // device that was full first where there is none.
 CompiledGraph compile_to_fit(const ModelPtr& model, const SessionRequest& request, const CacheConfig& cache);
 
+// Throws EVN_ERROR_OUT_OF_MEMORY, with the first node for which there is none, where a device other than the CPU has no memory left
+// for the constants of its nodes. Nothing has been packed yet.
+void require_room(const CompiledGraph& c);
+
 }  // namespace evn

@@ -326,7 +326,7 @@ class Placer {
         p->kernel = claim.segments[0].kernel;
         if (!claim.refusals[0].empty()) add_refusal(device->name() + ": " + claim.refusals[0], p);
         settle_products(model_, request_, desc, true, p);
-        if (desc.strict) note_strict(*device, desc, p);
+        if (desc.strict || desc.small) note_fast(*device, desc, p);
         return true;
       }
       why = std::move(claim.refusals[0]);
@@ -335,10 +335,10 @@ class Placer {
     return false;
   }
 
-  // Names the kernel that a strict node would have if it were not.
-  static void note_strict(const Device& device, const OpDesc& desc, NodePlacement* p) {
+  // Names the kernel that a strict or small node would have if it were not.
+  static void note_fast(const Device& device, const OpDesc& desc, NodePlacement* p) {
     OpDesc fast = desc;
-    fast.strict = false;
+    fast.strict = fast.small = false;
     const Kernel* const wanted = device.find_kernel(fast, nullptr);
     if (wanted == nullptr || wanted == p->kernel || p->refused.find(wanted->name) != std::string::npos) return;
     const Refusal why = wanted->supports(desc);

@@ -255,7 +255,7 @@ TEST_F(MemoryLadderTest, WinogradIsLeftOutWhereItsWeightsDoNotFit) {
   const std::vector<HostTensor> want = run(fast, in);
   EXPECT_NE(fast.explain(EVN_FORMAT_TEXT).find("conv_winograd"), std::string::npos);
   const std::uint64_t packed = stats(fast).by_class[EVN_MEMORY_PACKED];
-  const auto limited = make_runtime({}, stats(fast).peak - packed / 4);
+  const auto limited = make_runtime({}, stats(fast).peak - packed / 2);
   Session session(load_model_file(limited, path), "");
   expect_close(run(session, in), want);
   EXPECT_LT(stats(session).by_class[EVN_MEMORY_PACKED], packed / 2);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/lower/product_trials.h"
+#include "runtime/memory_ladder.h"
 #include "runtime/pass_list.h"
 #include "runtime/weights/constant_uses.h"
 
@@ -406,35 +407,6 @@ void analyse(CompiledGraph& c, const Names& configured, const Names& requested) 
 
 }  // namespace
 
-std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node) {
-  std::vector<TensorDesc> descs;
-  const auto add = [&](ValueId v) {
-    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
-  };
-  std::for_each(node.inputs.begin(), node.inputs.end(), add);
-  std::for_each(node.outputs.begin(), node.outputs.end(), add);
-  return descs;
-}
-
-OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
-  OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
-  desc.precision = n.precision;
-  desc.strict = n.strict;
-  desc.small = n.small;
-  desc.products = n.products;
-  return desc;
-}
-
-std::int32_t only_reader(const CompiledGraph& c, std::int32_t node) {
-  const Node& maker = c.graph().nodes[node];
-  if (maker.outputs.size() != 1 || maker.outputs[0] == kNoValue) return -1;
-  const auto v = static_cast<std::size_t>(maker.outputs[0]);
-  if (c.reader_begin[v + 1] - c.reader_begin[v] != 1 || c.last_user[v] == INT32_MAX) return -1;
-  const std::int32_t reader = c.readers[c.reader_begin[v]];
-  const Node& node_after = c.graph().nodes[reader];
-  return node_after.region == maker.region && node_after.inputs[0] == maker.outputs[0] ? reader : -1;
-}
-
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache) {
   CompiledGraph c;
   c.model = std::move(model);
@@ -447,6 +419,7 @@ CompiledGraph compile(ModelPtr model, const SessionRequest& request, const Cache
   c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
   analyse(c, c.model->runtime->config().disabled_passes, request.disabled_passes);
+  require_room(c);
   std::optional<WeightCache> file;
   if (!cache.file.empty()) file.emplace(*c.model, cache);
   Packer(c, file ? &*file : nullptr).run();

@@ -218,15 +218,30 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
   }
 }
 
+namespace {
+
+[[noreturn]] void fail_arena(const Error& e) {
+  throw make_error(e.status, "the intermediate values of a run: %s", e.message)
+      .with_device(e.device)
+      .with_bytes(e.bytes_requested, e.bytes_available);
+}
+
+}  // namespace
+
 std::unique_ptr<Execution> Session::take_first(PreparedPtr* prepared) {
   try {
     return take_execution(**prepared, nullptr);
   } catch (const Error& e) {
     if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
     PreparedPtr smaller = prepare_smaller(*(*prepared)->plan);
-    if (smaller == nullptr) throw;
+    if (smaller == nullptr) fail_arena(e);
     *prepared = std::move(smaller);
+  }
+  try {
     return take_execution(**prepared, nullptr);
+  } catch (const Error& e) {
+    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+    fail_arena(e);
   }
 }
 

@@ -332,15 +332,24 @@ Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& d
   return buffer;
 }
 
+PackedStore::Key PackedStore::plain_key(const Device& device, const Weight& weight) {
+  return {.weight = weight.id,
+          .version = weight.version,
+          .device = &device,
+          .kernel = nullptr,
+          .input = 0,
+          .variant = 0,
+          .bytes = weight.size_bytes};
+}
+
+bool PackedStore::has_plain(const Device& device, const Weight& weight) {
+  const std::lock_guard<Mutex> lock(mutex_);
+  return copies_.contains(plain_key(device, weight));
+}
+
 Buffer PackedStore::plain(Device& device, const Weight& weight) {
   if (device.traits().host_addressable) return {const_cast<void*>(weight.data.get()), 0, weight.size_bytes};
-  const Key key{.weight = weight.id,
-                .version = weight.version,
-                .device = &device,
-                .kernel = nullptr,
-                .input = 0,
-                .variant = 0,
-                .bytes = weight.size_bytes};
+  const Key key = plain_key(device, weight);
   const std::lock_guard<Mutex> lock(mutex_);
   if (const auto it = copies_.find(key); it != copies_.end()) return {it->second.memory(), 0, weight.size_bytes};
   Copy copy;

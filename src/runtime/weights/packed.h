@@ -117,6 +117,8 @@ class PackedStore {
   Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
   // The constant's plain bytes on a device that is not host-addressable; on others the bytes themselves.
   Buffer plain(Device& device, const Weight& weight);
+  // Whether such a copy is there.
+  bool has_plain(const Device& device, const Weight& weight);
 
   struct Need {
     std::size_t room = 0;   // in a slab
@@ -130,6 +132,7 @@ class PackedStore {
   void close();
 
  private:
+  static Key plain_key(const Device& device, const Weight& weight);
   static Key key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input);
   static WeightCache::Copy copy_of(const Key& key, const OpDesc& desc);
   const WeightCache::Entry* find_cached(const Key& key, const OpDesc& desc) const;
