@@ -9,8 +9,8 @@ from zoo import REPOSITORY
 sys.path.insert(0, str(REPOSITORY / "bench"))
 import memory  # noqa: E402
 
-# How low a model can go at least, in percent of its peak: what the memory ladder is for. Others give clean errors earlier.
-FITS_FROM = {"mobilenet_v2": 50, "resnet50": 30, "paraphrase_minilm_l3": 80}
+# How low a model can go at least, in percent of its peak, on any CPU: what the memory ladder is for. Others give clean errors earlier.
+FITS_FROM = {"mobilenet_v2": 70, "resnet50": 50, "paraphrase_minilm_l3": 90}
 
 
 @pytest.fixture(params=memory.DEFAULT, scope="module")

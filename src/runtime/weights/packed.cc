@@ -194,7 +194,7 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   auto* const device = const_cast<Device*>(jobs_[0].key.device);
   const bool one_device = std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key.device == device; });
   const std::vector<Part> parts = cut_jobs();
-  const bool threads = parts.size() > 1 && one_device && device->traits().kind == EVN_DEVICE_CPU;
+  bool threads = parts.size() > 1 && one_device && device->traits().kind == EVN_DEVICE_CPU;
   KernelPlan plan;
   plan.tiles = static_cast<std::int64_t>(parts.size());
   for (const Job& j : jobs_) {
@@ -204,7 +204,13 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   }
   Mutex checksums;
   plan.state<Work>() = {parts.data(), store_.cache_, &checksums};
-  reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
+  try {
+    reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
+  } catch (const Error& e) {
+    if (!threads || e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+    threads = false;  // there is no memory for a block for each
+    reserve(*device, plan.thread_scratch_bytes);
+  }
   const bool reads = plan.thread_scratch_bytes != 0 && plain != nullptr;
   if (reads) plain->check_unchanged();
   KernelCall call;
