@@ -331,6 +331,12 @@ enum class Products : std::int32_t {
   kMeasured = EVN_PRODUCTS_MEASURED,
 };
 
+enum class MemoryPlan : std::int32_t {
+  kDefault = EVN_MEMORY_PLAN_DEFAULT,
+  kFast = EVN_MEMORY_PLAN_FAST,
+  kSmall = EVN_MEMORY_PLAN_SMALL,
+};
+
 // How requests are joined to batches (evn_batching_options).
 struct Batching {
   std::int32_t max_batch = 8;             // rows
@@ -352,6 +358,7 @@ struct SessionOptions {
   std::uint64_t idle_arena_bytes = 0;  // of intermediate values, kept for runs to come; 0: as the configuration says, else 1 GiB
   std::string name;               // in statistics; "": the model's file name
   Products products = Products::kDefault;  // the library that multiplies matrices
+  MemoryPlan memory = MemoryPlan::kDefault;  // how much memory may be taken for speed
 };
 
 // Asks work that has the token to stop.

@@ -204,7 +204,9 @@ typedef struct evn_log_record {
                                   proven for each batch), "batching.refused" (requests of some shapes are not joined),
                                   "batching.failed" (a batch failed, and its requests run alone), "split.refused" (runs of some
                                   shapes are not split over devices), "runtime.reconfigured", "session.replaced" (another
-                                  placement took over), "device.lost" */
+                                  placement took over), "device.lost", "memory.spared" (a session or a plan that does not fit
+                                  takes less: "step" says how, "bytes" how many less), "memory.moved" (nodes go to another device,
+                                  as one has no memory for them) */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
@@ -557,8 +559,17 @@ typedef struct evn_memory_stats {
   uint64_t allocations;                          /* blocks handed out so far */
   uint64_t cache_hits;                           /* of these, without asking the system */
   uint64_t largest_free_block;                   /* largest cached block */
+  uint64_t cached;                               /* of `reserved`: blocks that nobody uses, kept for those to come. @since 0.2 */
+  uint64_t unused;                               /* of `reserved`: in blocks in use, beyond what was asked for. @since 0.2 */
+  uint64_t free_blocks;                          /* number of cached blocks. @since 0.2 */
+  double fragmentation;                          /* share of `cached` that is not in the largest free block: 0 (one block, or
+                                                    none) to 1. @since 0.2 */
+  uint64_t weights_dropped;                      /* bytes of packed weights given back so far, as others needed the memory.
+                                                    @since 0.2 */
+  uint64_t weights_restored;                     /* bytes of packed weights that runs packed again from the model's file.
+                                                    @since 0.2 */
 } evn_memory_stats;
-#define EVN_MEMORY_STATS_INIT {sizeof(evn_memory_stats), 0, 0, 0, 0, 0, {0}, 0, 0, 0}
+#define EVN_MEMORY_STATS_INIT {sizeof(evn_memory_stats), 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_memory_stats_init(evn_memory_stats *stats, uint32_t struct_size);
@@ -929,6 +940,16 @@ enum {
                                 both as they are and packed. A session with batching does not measure */
 };
 
+/* How much memory a session may take for speed. What each does: docs/memory.md. @since 0.2 */
+typedef int32_t evn_memory_plan;
+enum {
+  EVN_MEMORY_PLAN_DEFAULT = 0, /* as the configuration says; fast where it does not */
+  EVN_MEMORY_PLAN_FAST = 1,    /* the fastest kernels; where they do not fit under a device's limit, as small */
+  EVN_MEMORY_PLAN_SMALL = 2    /* from the beginning: no convolution by Winograd's method, whose packed weights are up to four times
+                                  as large, and of each plan the order of steps in which the fewest bytes live at a time. Results
+                                  are within the operators' tolerances of those of fast */
+};
+
 /* How requests of a session are joined to batches: those whose inputs agree in dtype and dims but for the batch axis run as one,
  * and their outputs are parts of its outputs, without a copy where the batch axis is the outermost. The batch axis is axis 0, or
  * where that dim is fixed (states [layers, batch, width]) the axis with the other inputs' batch name or the first open one. A
@@ -991,10 +1012,12 @@ typedef struct evn_session_options {
   const char *name;       /* nullable: what statistics call the session; NULL: the model's file name. @since 0.2 */
   evn_products products;  /* EVN_PRODUCTS_..., of nodes for which no rule has one. @since 0.2 */
   uint32_t reserved3;     /* 0 */
+  evn_memory_plan memory; /* EVN_MEMORY_PLAN_... @since 0.2 */
+  uint32_t reserved4;     /* 0 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
   {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0,\
-   NULL, 0, NULL, 0, NULL, EVN_PRODUCTS_DEFAULT, 0}
+   NULL, 0, NULL, 0, NULL, EVN_PRODUCTS_DEFAULT, 0, EVN_MEMORY_PLAN_DEFAULT, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
@@ -1175,9 +1198,10 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
  * "products_reason", "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once
  * it has run), "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "inputs" (values that it reads, but
  * constants), "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and "outputs"
- * (of the model), "memory": {device: {...}}, "split": [{"device", "rows" (of the latest run), "row_ns"}] (of the configuration's
- * `split`), "auto" (what a search for the placement chose from, or null), "predicted_ns" (of all steps and copies, one after the
- * other)}. DOT and SVG draw the nodes, coloured by device, and the
+ * (of the model), "memory": {device: {...}}, "memory_plan": {"plan" ("fast" or "small"), "spared" (how less memory is taken
+ * than there would be, or ""), "drops_weights" (whether packed weights may be dropped and packed again)}, "split": [{"device",
+ * "rows" (of the latest run), "row_ns"}] (of the configuration's `split`), "auto" (what a search for the placement chose from, or
+ * null), "predicted_ns" (of all steps and copies, one after the other)}. DOT and SVG draw the nodes, coloured by device, and the
  * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);

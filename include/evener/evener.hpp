@@ -499,6 +499,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.precision = static_cast<evn_precision>(options.precision);
     o.numerics = static_cast<evn_numerics>(options.numerics);
     o.products = static_cast<evn_products>(options.products);
+    o.memory = static_cast<evn_memory_plan>(options.memory);
     std::vector<const char*> keep;
     for (const std::string& pattern : options.keep_fp32) keep.push_back(pattern.c_str());
     o.keep_fp32 = keep.data();

@@ -177,6 +177,12 @@ evn_status evn_device_get_memory_stats(evn_device device, evn_memory_stats* stat
     full.allocations = s.allocations;
     full.cache_hits = s.cache_hits;
     full.largest_free_block = s.largest_free_block;
+    full.cached = s.cached;
+    full.unused = s.unused();
+    full.free_blocks = s.free_blocks;
+    full.fragmentation = s.fragmentation();
+    full.weights_dropped = s.weights_dropped;
+    full.weights_restored = s.weights_restored;
     write_info(stats, full);
   });
 }

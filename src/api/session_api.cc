@@ -87,7 +87,11 @@ SessionRequest request_of(const evn_session_options& o) {
   if (o.products < EVN_PRODUCTS_DEFAULT || o.products > EVN_PRODUCTS_MEASURED) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "products is %d", static_cast<int>(o.products));
   }
+  if (o.memory < EVN_MEMORY_PLAN_DEFAULT || o.memory > EVN_MEMORY_PLAN_SMALL) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "memory is %d", static_cast<int>(o.memory));
+  }
   SessionRequest request(o.device != nullptr ? o.device : "");
+  request.memory = static_cast<MemoryPlan>(o.memory);
   request.numerics = static_cast<Numerics>(o.numerics);
   request.precision = static_cast<Precision>(o.precision);
   request.products = static_cast<Products>(o.products);

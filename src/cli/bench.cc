@@ -137,8 +137,12 @@ void print_json(const Times& t, const Memory& memory, const std::string& trace) 
   std::printf(",\"memory\":{");
   for (std::size_t i = 0; i < memory.devices.size(); ++i) {
     const evn_memory_stats& s = memory.devices[i].stats;
-    std::printf("%s%s:{\"current_bytes\":%llu,\"peak_bytes\":%llu,\"reserved_bytes\":%llu}", i == 0 ? "" : ",",
+    std::printf("%s%s:{\"current_bytes\":%llu,\"peak_bytes\":%llu,\"reserved_bytes\":%llu", i == 0 ? "" : ",",
                 quoted(memory.devices[i].name).c_str(), wide(s.current), wide(s.peak), wide(s.reserved));
+    std::printf(",\"cached_bytes\":%llu,\"unused_bytes\":%llu,\"free_blocks\":%llu,\"largest_free_block_bytes\":%llu",
+                wide(s.cached), wide(s.unused), wide(s.free_blocks), wide(s.largest_free_block));
+    std::printf(",\"fragmentation\":%.4f,\"weights_dropped_bytes\":%llu,\"weights_restored_bytes\":%llu}", s.fragmentation,
+                wide(s.weights_dropped), wide(s.weights_restored));
   }
   const evn_session_memory_stats& kept = memory.session;
   std::printf("},\"session_memory\":{\"arena_bytes\":%llu,\"idle_arena_bytes\":%llu,\"peak_arena_bytes\":%llu,\"plan_bytes\":%llu}",
@@ -154,6 +158,13 @@ void print_plain(const Times& t, const Memory& memory, const std::string& layers
   for (const DeviceMemory& m : memory.devices) {
     std::printf("memory of %s: %llu bytes in use, peak %llu, reserved %llu\n", m.name.c_str(), wide(m.stats.current),
                 wide(m.stats.peak), wide(m.stats.reserved));
+    std::printf("  %llu cached in %llu blocks, the largest %llu (fragmentation %.2f), %llu unused in blocks in use\n",
+                wide(m.stats.cached), wide(m.stats.free_blocks), wide(m.stats.largest_free_block), m.stats.fragmentation,
+                wide(m.stats.unused));
+    if (m.stats.weights_dropped != 0) {
+      std::printf("  packed weights dropped for want of memory: %llu bytes, packed again: %llu\n", wide(m.stats.weights_dropped),
+                  wide(m.stats.weights_restored));
+    }
   }
   const evn_session_memory_stats& kept = memory.session;
   std::printf("memory of the session: %llu bytes of intermediate values, peak %llu, kept for runs to come %llu; plans %llu\n",

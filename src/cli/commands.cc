@@ -192,6 +192,7 @@ constexpr Option kRunOptions[] = {
     kDisablePassOption,
     kNumericsOption,
     kProductsOption,
+    kMemoryOption,
     kCacheOption,
     kMapCacheOption,
     kThreadsOption,

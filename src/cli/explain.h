@@ -17,6 +17,7 @@ inline constexpr Option kExplainOptions[] = {
     kDisablePassOption,
     kNumericsOption,
     kProductsOption,
+    kMemoryOption,
     kCacheOption,
     kMapCacheOption,
     kThreadsOption,

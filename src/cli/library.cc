@@ -32,6 +32,12 @@ evn_products parse_products(std::string_view text) {
   fail_usage("--products is own, openblas, clblast, auto or measured, not \"%s\"", std::string(text).c_str());
 }
 
+evn_memory_plan parse_memory_plan(std::string_view text) {
+  if (text == "fast") return EVN_MEMORY_PLAN_FAST;
+  if (text == "small") return EVN_MEMORY_PLAN_SMALL;
+  fail_usage("--memory is fast or small, not \"%s\"", std::string(text).c_str());
+}
+
 }  // namespace
 
 evn_runtime_options default_options() {
@@ -69,6 +75,7 @@ Session open_session(const Arguments& arguments, const Runtime& runtime, const M
   if (const char* precision = arguments.get("--precision")) options.precision = parse_precision(precision);
   if (const char* numerics = arguments.get("--numerics")) options.numerics = parse_numerics(numerics);
   if (const char* products = arguments.get("--products")) options.products = parse_products(products);
+  if (const char* memory = arguments.get("--memory")) options.memory = parse_memory_plan(memory);
   const std::vector<std::string> keep = arguments.all("--keep-fp32");
   std::vector<const char*> patterns;
   for (const std::string& k : keep) patterns.push_back(k.c_str());

@@ -58,6 +58,9 @@ inline constexpr Option kNumericsOption = {"--numerics", "N",
 inline constexpr Option kProductsOption = {"--products", "L",
                                            "own, openblas, clblast, auto or measured: the library that multiplies\n"
                                            "matrices. Without: as --config says, else auto"};
+inline constexpr Option kMemoryOption = {"--memory", "M",
+                                         "fast or small: small has no Winograd and orders steps so that the\n"
+                                         "fewest bytes live at a time. Without: as --config says, else fast"};
 inline constexpr Option kDisablePassOption = {"--disable-pass", "NAME",
                                               "a pass of sessions that is left out (evener passes lists them); may be\n"
                                               "repeated",
@@ -82,7 +85,7 @@ Runtime open_runtime(const Arguments& arguments);
 
 Model load_model(const Runtime& runtime, const std::string& path);
 
-// A session as --device, --precision, --keep-fp32, --numerics, --products, --disable-pass, --cache and --map-cache say.
+// A session as --device, --precision, --keep-fp32, --numerics, --products, --memory, --disable-pass, --cache and --map-cache say.
 Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model);
 
 // The text that a function of the library gives: `call` takes buffer, capacity, size, error.

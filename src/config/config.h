@@ -18,6 +18,8 @@ struct DeviceConfig {
   std::string name;
   std::string type;
   std::uint64_t memory_limit = UINT64_MAX;
+  std::uint64_t cache_limit = UINT64_MAX;  // of blocks that the pool keeps for later
+  std::uint64_t trim = 0;                  // the index of a word of kTrimWords
   bool optional = false;
   Precision precision = Precision::kDefault;
   Products products = Products::kDefault;
@@ -75,6 +77,8 @@ struct SessionConfig {
   int concurrency = 0;  // runs that compute at a time; 0: as many as there are cores
   BatchingConfig batching;
   std::uint64_t idle_arena_bytes = std::uint64_t{1} << 30;  // of intermediate values, kept for runs to come
+  MemoryPlan memory = MemoryPlan::kDefault;
+  bool share_arenas = false;  // sessions of the runtime keep one set of them
 };
 
 // A run with zeros that readies a session for its shapes.

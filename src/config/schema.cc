@@ -47,6 +47,8 @@ constexpr KeyRow numerics_row(const char* path, void (*store)(Draft, Value)) { r
 Numerics numerics_of(Value v) { return static_cast<Numerics>(v.number + static_cast<std::uint64_t>(Numerics::kFast)); }
 constexpr KeyRow products_row(const char* path, void (*store)(Draft, Value)) { return choice_row(path, "", kProductsWords, store); }
 Products products_of(Value v) { return static_cast<Products>(v.number + static_cast<std::uint64_t>(Products::kOwn)); }
+constexpr KeyRow memory_row(const char* path, void (*store)(Draft, Value)) { return choice_row(path, "", kMemoryPlanWords, store); }
+MemoryPlan memory_of(Value v) { return static_cast<MemoryPlan>(v.number + static_cast<std::uint64_t>(MemoryPlan::kFast)); }
 std::size_t place_if_true(Value v) { return v.number != 0 ? v.offset : 0; }
 
 constexpr KeyRow
@@ -77,6 +79,9 @@ constexpr KeyRow
             choice_row("devices.*.type", nullptr, "", [](Draft d, Value v) { device(d).type = v.text; }),
             {{"devices.*.memory_limit", SettingType::kBytes, "none", 4096, kMaxNumber, "none", UINT64_MAX},
              [](Draft d, Value v) { device(d).memory_limit = v.number; }},
+            {{"devices.*.cache_limit", SettingType::kBytes, "none", 0, kMaxNumber, "none", UINT64_MAX},
+             [](Draft d, Value v) { device(d).cache_limit = v.number; }},
+            choice_row("devices.*.trim", "never", "never|idle|always", [](Draft d, Value v) { device(d).trim = v.number; }),
             precision_row("devices.*.precision", [](Draft d, Value v) { device(d).precision = precision_of(v); }),
             products_row("devices.*.products", [](Draft d, Value v) { device(d).products = products_of(v); }),
             flag_row("devices.*.optional", "false", [](Draft d, Value v) { device(d).optional = v.number != 0; }),
@@ -130,6 +135,8 @@ constexpr KeyRow
              [](Draft d, Value v) { d.config.session.concurrency = static_cast<int>(v.number); }},
             {{"session.idle_arena_bytes", SettingType::kBytes, "1GiB", 1, kMaxNumber},
              [](Draft d, Value v) { d.config.session.idle_arena_bytes = v.number; }},
+            memory_row("session.memory", [](Draft d, Value v) { d.config.session.memory = memory_of(v); }),
+            flag_row("session.share_arenas", "false", [](Draft d, Value v) { d.config.session.share_arenas = v.number != 0; }),
             map_row("session.batching"),
             {{"session.batching.max_batch", SettingType::kInteger, "8", 2, kMostMaxBatch},
              [](Draft d, Value v) { batching(d).max_batch = static_cast<int>(v.number); }},
@@ -185,6 +192,7 @@ constexpr KeyRow
              [](Draft d, Value v) { model_batching(d).buckets.assign(v.numbers.begin(), v.numbers.end()); }},
             {{"models.*.idle_arena_bytes", SettingType::kBytes, "", 1, kMaxNumber},
              [](Draft d, Value v) { model(d).session.idle_arena_bytes = v.number; }},
+            memory_row("models.*.memory", [](Draft d, Value v) { model(d).session.memory = memory_of(v); }),
             text_row("models.*.cache", "",
                      [](Draft d, Value v) {
                        cache(d).file = v.text == "none" ? "" : v.text;

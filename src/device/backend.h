@@ -13,6 +13,7 @@ struct DeviceRequest {
   int index = 0;            // as in "opencl:1": among the devices that the backend lists
   DeviceSettings settings;  // of the backend's own options
   std::uint64_t memory_limit = UINT64_MAX;
+  CachePolicy cache;
   std::string cache_dir;              // "": no cache on disk
   HostExecutor executor;              // threads of the host, for a device that computes on them
   RunScheduler* scheduler = nullptr;  // of the runs, for such a device; outlives it

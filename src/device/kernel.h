@@ -38,6 +38,7 @@ struct OpDesc {
   const Layout* layouts = nullptr;       // per input, then per output: what Kernel::layouts said; null: all plain
   std::uint32_t threads = 1;             // that share the tiles, where the host's own run them: tiles may depend on it, results not
   bool strict = false;                   // sums are plain, and subnormal numbers are kept (Numerics::kStrict)
+  bool small = false;                    // packed copies are no larger than they must be (MemoryPlan::kSmall)
   // The lowest that the node's products may round their operands to: one that the device has, never kDefault or kAuto.
   Precision precision = Precision::kFloat32;
   Products products = Products::kAuto;  // which library multiplies, never kDefault: a kernel of another one refuses

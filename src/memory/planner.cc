@@ -6,19 +6,16 @@
 
 namespace evn {
 
-std::size_t plan_arena(std::vector<Lifetime>& values, std::size_t alignment) {
-  std::vector<std::int32_t> by_size;
-  by_size.reserve(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i].bytes > 0) by_size.push_back(static_cast<std::int32_t>(i));
-  }
-  std::sort(by_size.begin(), by_size.end(),
-            [&](int a, int b) { return values[a].bytes != values[b].bytes ? values[a].bytes > values[b].bytes : a < b; });
+namespace {
 
-  std::vector<std::int32_t> placed;  // by offset
-  placed.reserve(by_size.size());
+using Order = std::vector<std::int32_t>;
+
+// Each value, in this order, into the smallest gap that fits.
+std::size_t place(const Order& order, std::vector<Lifetime>& values, std::size_t alignment) {
+  Order placed;  // by offset
+  placed.reserve(order.size());
   std::size_t total = 0;
-  for (const std::int32_t id : by_size) {
+  for (const std::int32_t id : order) {
     Lifetime& v = values[id];
     const std::size_t bytes = align_up(v.bytes, alignment);
     std::size_t end = 0;  // end of the placed values seen so far that live together with v
@@ -40,6 +37,66 @@ std::size_t plan_arena(std::vector<Lifetime>& values, std::size_t alignment) {
     placed.insert(at, id);
   }
   return total;
+}
+
+Order by_size(const std::vector<Lifetime>& values) {
+  Order order;
+  order.reserve(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i].bytes > 0) order.push_back(static_cast<std::int32_t>(i));
+  }
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return values[a].bytes != values[b].bytes ? values[a].bytes > values[b].bytes : a < b; });
+  return order;
+}
+
+// The bytes that live at the fullest moment: no arena is smaller.
+std::size_t most_live(const std::vector<Lifetime>& values, std::size_t alignment) {
+  std::int32_t last = 0;
+  for (const Lifetime& v : values) last = std::max(last, v.last);
+  std::vector<std::size_t> begin(static_cast<std::size_t>(last) + 2), end(begin.size());
+  for (const Lifetime& v : values) {
+    if (v.bytes == 0) continue;
+    begin[static_cast<std::size_t>(v.first)] += align_up(v.bytes, alignment);
+    end[static_cast<std::size_t>(v.last) + 1] += align_up(v.bytes, alignment);
+  }
+  std::size_t live = 0, most = 0;
+  for (std::size_t i = 0; i < begin.size(); ++i) {
+    live = live + begin[i] - end[i];
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+constexpr int kTries = 48;
+
+}  // namespace
+
+std::size_t plan_arena(std::vector<Lifetime>& values, std::size_t alignment) { return place(by_size(values), values, alignment); }
+
+std::size_t plan_small_arena(std::vector<Lifetime>& values, std::size_t alignment) {
+  const Order sizes = by_size(values);
+  const std::size_t bound = most_live(values, alignment);
+  Order best = sizes;
+  std::size_t least = place(sizes, values, alignment);
+  const auto life = [&](int i) { return values[i].last - values[i].first; };
+  Order lives = sizes, firsts = sizes;
+  std::stable_sort(lives.begin(), lives.end(), [&](int a, int b) { return life(a) > life(b); });
+  std::stable_sort(firsts.begin(), firsts.end(), [&](int a, int b) { return values[a].first < values[b].first; });
+  for (Order order : {sizes, lives, firsts}) {
+    // Each time, what ends where the arena does is placed before all others.
+    for (int i = 0; i < kTries / 3 && least > bound; ++i) {
+      const std::size_t total = place(order, values, alignment);
+      if (total < least) {
+        least = total;
+        best = order;
+      }
+      const auto top = std::find_if(order.begin(), order.end(),
+                                    [&](int v) { return values[v].offset + align_up(values[v].bytes, alignment) == total; });
+      std::rotate(order.begin(), top, top + 1);
+    }
+  }
+  return place(best, values, alignment);
 }
 
 }  // namespace evn

@@ -75,6 +75,7 @@ void* Pool::take_cached(std::size_t capacity, std::size_t largest, bool pinned, 
   void* memory = cache_[best].memory;
   *got = cache_[best].capacity;
   if (cache_[best].of_model) kept_of_models_ -= cache_[best].capacity;
+  cached_ -= cache_[best].capacity;
   cache_[best] = cache_.back();
   cache_.pop_back();
   return memory;
@@ -115,8 +116,8 @@ Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned, Recl
 
 Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned) {
   cache_.reserve(cache_.size() + live_blocks_ + 1);  // so that free() never allocates
-  // What stays as long as a model is not rounded up for others to use again.
-  const bool stays = is_of_model(cls);
+  // What stays as long as a model is not rounded up for others to use again, and under a cap nothing is.
+  const bool stays = is_of_model(cls) || stats_.limit != UINT64_MAX;
   Block block{nullptr, bytes, stays ? align_up(bytes, 64) : size_class(bytes), cls, pinned};
   block.memory = take_cached(block.capacity, block.capacity + block.capacity / (stays ? 16 : 2), pinned, &block.capacity);
   if (block.memory != nullptr) {
@@ -160,7 +161,9 @@ void Pool::free(const Block& block) noexcept {
     kept_of_models_ += block.capacity;
   }
   cache_.push_back({block.memory, block.capacity, block.pinned, of_model});
-  if (stats_.reserved > stats_.limit) trim_locked();  // it was lowered: nothing is kept
+  cached_ += block.capacity;
+  if (stats_.reserved > stats_.limit || policy_.trim == TrimWhen::kAlways) return trim_locked();  // lowered: nothing is kept
+  if (cached_ > policy_.limit) drop_largest();
 }
 
 void Pool::charge(std::size_t bytes, MemoryClass cls) {
@@ -183,7 +186,40 @@ PoolStats Pool::stats() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   PoolStats s = stats_;
   for (const Cached& c : cache_) s.largest_free_block = std::max<std::uint64_t>(s.largest_free_block, c.capacity);
+  s.cached = cached_;
+  s.free_blocks = cache_.size();
   return s;
+}
+
+bool Pool::is_limited() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stats_.limit != UINT64_MAX;
+}
+
+std::uint64_t Pool::left() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::uint64_t held = stats_.reserved - cached_;
+  return stats_.limit - std::min(stats_.limit, held);
+}
+
+void Pool::note_weights(std::uint64_t dropped, std::uint64_t restored) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stats_.weights_dropped += dropped;
+  stats_.weights_restored += restored;
+}
+
+// Few large blocks go rather than many small ones: those are cheaper to take anew for each byte.
+void Pool::drop_largest() noexcept {
+  while (cached_ > policy_.limit) {
+    const auto largest =
+        std::max_element(cache_.begin(), cache_.end(), [](const Cached& a, const Cached& b) { return a.capacity < b.capacity; });
+    backing_->give_back(largest->memory, largest->capacity, largest->pinned);
+    stats_.reserved -= largest->capacity;
+    cached_ -= largest->capacity;
+    if (largest->of_model) kept_of_models_ -= largest->capacity;
+    *largest = cache_.back();
+    cache_.pop_back();
+  }
 }
 
 void Pool::reset_peak() {
@@ -199,7 +235,10 @@ void Pool::set_limit(std::uint64_t limit) {
     if (stats_.reserved > limit) trim_locked();
     over = stats_.reserved - std::min(stats_.reserved, limit);
   }
-  if (over != 0 && reclaimer_ != nullptr) reclaimer_->reclaim(*this, over);  // what is freed now is not kept
+  while (over != 0 && reclaimer_ != nullptr && reclaimer_->reclaim(*this, over)) {  // what is freed now is not kept
+    const std::lock_guard<std::mutex> lock(mutex_);
+    over = stats_.reserved - std::min(stats_.reserved, stats_.limit);
+  }
 }
 
 void Pool::trim() {
@@ -222,6 +261,7 @@ void Pool::trim_locked(bool models_only) noexcept {
     }
     backing_->give_back(c.memory, c.capacity, c.pinned);
     stats_.reserved -= c.capacity;
+    cached_ -= c.capacity;
   }
   cache_.erase(cache_.begin() + static_cast<std::ptrdiff_t>(kept), cache_.end());
   kept_of_models_ = 0;

@@ -42,6 +42,30 @@ struct PoolStats {
   std::uint64_t allocations = 0;
   std::uint64_t cache_hits = 0;
   std::uint64_t largest_free_block = 0;
+  std::uint64_t cached = 0;            // in blocks that nobody uses
+  std::uint64_t free_blocks = 0;       // such blocks
+  std::uint64_t weights_dropped = 0;   // bytes of packed weights so far that made room for something else
+  std::uint64_t weights_restored = 0;  // bytes of these that were packed again
+
+  // In blocks that are in use, beyond what was asked for.
+  std::uint64_t unused() const { return reserved - current - cached; }
+  // The share of what is cached that is not in the largest free block.
+  double fragmentation() const {
+    return cached == 0 ? 0.0 : 1.0 - static_cast<double>(largest_free_block) / static_cast<double>(cached);
+  }
+};
+
+// When a pool gives back what it keeps for blocks to come, beside when it has to.
+enum class TrimWhen : std::uint8_t {
+  kNever,
+  kIdle,    // no run is under way that uses the device; then what sessions keep for runs to come goes as well
+  kAlways,  // nothing is kept
+};
+inline constexpr char kTrimWords[] = "never|idle|always";
+
+struct CachePolicy {
+  std::uint64_t limit = UINT64_MAX;  // of bytes that are kept
+  TrimWhen trim = TrimWhen::kNever;
 };
 
 class Pool final : public Ledger {
@@ -53,6 +77,8 @@ class Pool final : public Ledger {
   // Before the pool is used by more than one thread.
   void set_log(const LogSink& log) { log_ = log; }
   void set_reclaimer(std::shared_ptr<Reclaimer> reclaimer) { reclaimer_ = std::move(reclaimer); }
+  void set_cache_policy(const CachePolicy& policy) { policy_ = policy; }
+  TrimWhen trims_when() const { return policy_.trim; }
   // What charged memory beside the pool is made of.
   // From now on the backing's memory is such memory, and large blocks of it are the pool's.
   void set_host_memory(const HostMemory& memory) {
@@ -85,6 +111,12 @@ class Pool final : public Ledger {
   void set_limit(std::uint64_t limit);
   // Gives back what is kept for later, by the pool and by its reclaimer.
   void trim();
+  // Whether there is a cap.
+  bool is_limited() const;
+  // What may be taken beside all that is in use now.
+  std::uint64_t left() const;
+  // Packed weights were given back, or were packed again.
+  void note_weights(std::uint64_t dropped, std::uint64_t restored) noexcept;
   // Gives back what is kept of blocks of models: a model that is being packed uses them again, nobody else is waiting for them.
   void trim_models();
   // Gives the cache back and forgets the backing. Blocks must have been freed; charges may still be given back later.
@@ -100,6 +132,7 @@ class Pool final : public Ledger {
   void log_refusal(const Error& error) const;
   void make_room(std::size_t bytes);  // trims the cache until bytes fit under the cap; throws when they cannot
   void trim_locked(bool models_only = false) noexcept;
+  void drop_largest() noexcept;
   void* take_cached(std::size_t capacity, std::size_t largest, bool pinned, std::size_t* got) noexcept;
 
   Backing* backing_;
@@ -108,7 +141,9 @@ class Pool final : public Ledger {
   std::shared_ptr<Reclaimer> reclaimer_;  // nullable
   HostMemory host_memory_;
   bool is_host_ = false;
+  CachePolicy policy_;
   std::size_t kept_of_models_ = 0;  // bytes in the cache
+  std::uint64_t cached_ = 0;        // all of them
   mutable std::mutex mutex_;
   PoolStats stats_;
   struct Cached {

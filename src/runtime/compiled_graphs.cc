@@ -4,6 +4,7 @@
 
 #include "runtime/cost/placement_search.h"
 #include "runtime/lower/plan.h"
+#include "runtime/memory_ladder.h"
 #include "runtime/session.h"
 
 namespace evn {
@@ -52,20 +53,21 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr model, con
                                                              const CacheConfig& cache) {
   // A placement that is tried out is nobody else's.
   if (request.assigned != nullptr) {
-    auto made = std::make_shared<CompiledGraph>(evn::compile(std::move(model), request, cache));
+    auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, request, cache));
     made->plans = std::make_shared<SharedPlans>();
     return made;
   }
   const bool may_write = !cache.file.empty() && cache.write;
   CompiledGraphs& all = model->compiled;
   std::string key = key_of(request, cache, model->runtime->lost_devices());
+  if (memory_plan_of(request) == MemoryPlan::kSmall) key += " small";
   if (!may_write) {
     if (std::shared_ptr<const CompiledGraph> found = all.find(key)) return found;
   }
   std::vector<std::shared_ptr<Session>> tried;
   SessionRequest placed = request;
   if (is_searched(request.settings->config, request)) placed.assigned = search_placement(model, request, &tried);
-  auto made = std::make_shared<CompiledGraph>(evn::compile(std::move(model), placed, cache));
+  auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, placed, cache));
   made->plans = std::make_shared<SharedPlans>();
   return all.add(std::move(key), std::move(made));
 }

@@ -175,6 +175,7 @@ class DeployedRecipe final : public SessionRecipe {
     request.concurrency = model.session.concurrency;
     request.batching = model.session.batching.max_batch != 0 ? model.session.batching : settings->config.session.batching;
     request.idle_arena_bytes = model.session.idle_arena_bytes;
+    request.memory = model.session.memory;
     request.name = model.name;
     if (!model.warm.empty()) request.assumed_inputs = model.warm[0].inputs;
     return std::make_shared<Session>(loaded, request, cache_of(config, model));

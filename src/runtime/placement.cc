@@ -169,6 +169,7 @@ class Placer {
       OpDesc& desc = descs.emplace_back(OpDesc{&node, view.inputs, view.outputs, view.constants});
       desc.precision = p.precision;
       desc.strict = p.numerics == Numerics::kStrict;
+      desc.small = request_.memory == MemoryPlan::kSmall;
       desc.products = products_of(node, *c->device);
       nodes.push_back(static_cast<std::int32_t>(i));
     }
@@ -278,6 +279,10 @@ class Placer {
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
     if (device->is_lost()) return add_refusal(device->name() + ": it is lost: " + device->why_lost(), p), false;
+    if (std::find(request_.full.begin(), request_.full.end(), device) != request_.full.end()) {
+      add_refusal(device->name() + ": it has no memory left for the model", p);
+      return false;
+    }
     OpDesc desc{&node, view.inputs, view.outputs, view.constants};
     desc.products = products_of(node, *device);
     if (take_claimed(desc, device, p)) return true;
@@ -291,6 +296,7 @@ class Placer {
     set_precision(node, *device, p);
     desc.precision = p->precision;
     desc.strict = p->numerics == Numerics::kStrict;
+    desc.small = request_.memory == MemoryPlan::kSmall;
     if (far_strings) {
       why = "strings stay on the host";
     } else if (!view.ranks_known) {
@@ -311,7 +317,7 @@ class Placer {
         p->kernel = claim.segments[0].kernel;
         if (!claim.refusals[0].empty()) add_refusal(device->name() + ": " + claim.refusals[0], p);
         settle_products(model_, request_, desc, true, p);
-        if (desc.strict) note_strict(*device, desc, p);
+        if (desc.strict || desc.small) note_fast(*device, desc, p);
         return true;
       }
       why = std::move(claim.refusals[0]);
@@ -320,10 +326,10 @@ class Placer {
     return false;
   }
 
-  // Names the kernel that a strict node would have if it were not.
-  static void note_strict(const Device& device, const OpDesc& desc, NodePlacement* p) {
+  // Names the kernel that a strict or small node would have if it were not.
+  static void note_fast(const Device& device, const OpDesc& desc, NodePlacement* p) {
     OpDesc fast = desc;
-    fast.strict = false;
+    fast.strict = fast.small = false;
     const Kernel* const wanted = device.find_kernel(fast, nullptr);
     if (wanted == nullptr || wanted == p->kernel || p->refused.find(wanted->name) != std::string::npos) return;
     const Refusal why = wanted->supports(desc);

@@ -72,6 +72,8 @@ struct SessionRequest {
   BatchingConfig batching;                     // of requests; max_batch 0: they are not joined
   bool is_of_batches = false;                  // the session is a body's of one with batching
   std::uint64_t idle_arena_bytes = 0;          // kept for runs to come; 0: the configuration's
+  MemoryPlan memory = MemoryPlan::kDefault;    // kDefault: the configuration's
+  std::vector<const Device*> full;             // devices that have no memory for the model; which rules may not require
   std::string name;                            // in statistics; "": the model's file
   bool listed = true;                          // among the sessions of the runtime's statistics, of which others are parts
   std::shared_ptr<const Assignment> assigned;  // nullable: in the place of `device`

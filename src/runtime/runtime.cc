@@ -7,6 +7,7 @@
 #include "base/json_writer.h"
 #include "runtime/live/proposal.h"
 #include "runtime/run/arena_store.h"
+#include "runtime/weights/weight_pager.h"
 
 namespace evn {
 namespace {
@@ -39,11 +40,28 @@ int cores_of(const RuntimeOptions& options) {
   return std::max(options.thread_count > 0 ? options.thread_count : configured, os::usable_cores());
 }
 
+// What is kept for later: first what costs an allocation to have again, then packed weights, which have to be packed again.
+class IdleMemory final : public Reclaimer {
+ public:
+  IdleMemory(std::shared_ptr<ArenaStores> arenas, std::shared_ptr<WeightPagers> pagers)
+      : arenas_(std::move(arenas)), pagers_(std::move(pagers)) {}
+  bool reclaim(const Pool& pool, std::size_t bytes) noexcept override {
+    if (arenas_->reclaim(pool, bytes)) return true;
+    return bytes != kWhateverIsIdle && pagers_->reclaim(pool, bytes);
+  }
+
+ private:
+  static constexpr std::size_t kWhateverIsIdle = SIZE_MAX;  // Pool::trim: nobody needs the memory
+  const std::shared_ptr<ArenaStores> arenas_;
+  const std::shared_ptr<WeightPagers> pagers_;
+};
+
 }  // namespace
 
 Runtime::Runtime(RuntimeOptions options)
     : options_(std::move(options)),
       arenas_(std::make_shared<ArenaStores>()),
+      pagers_(std::make_shared<WeightPagers>()),
       costs_(options_.cache_dir),
       scheduler_(cores_of(options_)) {
   Proposal first(*this, std::move(options_.config));
@@ -96,7 +114,9 @@ Runtime::Opened& Runtime::open_new(const Backend& b, const void* identity, Devic
   opened_.reserve(opened_.size() + 1);
   std::shared_ptr<Device> device = b.open(request);
   device->pool().set_log(options_.log);
-  device->pool().set_reclaimer(arenas_);
+  device->pool().set_reclaimer(std::make_shared<IdleMemory>(arenas_, pagers_));
+  device->pool().set_cache_policy(request.cache);
+  if (request.cache.trim == TrimWhen::kIdle) trims_idle_.store(true, std::memory_order_relaxed);
   const DeviceTraits& traits = device->traits();
   LogEvent(options_.log, EVN_LOG_INFO, "device.opened")
       .device(device->name().c_str())
@@ -146,6 +166,19 @@ void Runtime::name_device(std::string name, Device* device) {
 SettingsPtr Runtime::settings() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return settings_;
+}
+
+std::shared_ptr<ArenaStore> Runtime::shared_arenas(std::uint64_t budget) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (shared_arenas_ == nullptr) shared_arenas_ = std::make_shared<ArenaStore>(arenas_, budget);
+  return shared_arenas_;
+}
+
+void Runtime::end_run() noexcept {
+  if (runs_.fetch_sub(1, std::memory_order_acq_rel) != 1 || !trims_idle_.load(std::memory_order_relaxed)) return;
+  for (std::size_t i = 0; Device* const device = device_at(i); ++i) {
+    if (device->pool().trims_when() == TrimWhen::kIdle) device->pool().trim();
+  }
 }
 
 std::size_t Runtime::device_count() const {

@@ -24,7 +24,9 @@
 
 namespace evn {
 
+class ArenaStore;
 class ArenaStores;
+class WeightPagers;
 
 struct RuntimeOptions {
   Config config;                       // the first
@@ -91,6 +93,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   // What sessions keep for runs to come.
   const std::shared_ptr<ArenaStores>& arenas() const { return arenas_; }
+  // Of models under a memory limit.
+  const std::shared_ptr<WeightPagers>& weight_pagers() const { return pagers_; }
+  // The arenas of all sessions whose configuration has them share these. `budget`: of the first who asks.
+  std::shared_ptr<ArenaStore> shared_arenas(std::uint64_t budget);
+
+  // A run is under way from one call to the other.
+  void begin_run() noexcept { runs_.fetch_add(1, std::memory_order_relaxed); }
+  void end_run() noexcept;
 
   // The host's own; models find them while they load.
   OperatorRegistry& operators() { return operators_; }
@@ -124,7 +134,10 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   RuntimeUsers users_;          // goes last
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
-  const std::shared_ptr<ArenaStores> arenas_;  // pools have it too
+  const std::shared_ptr<ArenaStores> arenas_;   // pools have it too
+  const std::shared_ptr<WeightPagers> pagers_;  // the same
+  std::atomic<std::uint32_t> runs_{0};          // that are under way
+  std::atomic<bool> trims_idle_{false};         // some device asks for it
   CostTables costs_;
   RunScheduler scheduler_;
   StatisticsList statistics_;
@@ -139,6 +152,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::atomic<std::uint64_t> lost_devices_{0};
   LiveSessions live_;
   std::unique_ptr<RequestDispatcher> dispatcher_;  // goes first
+  std::shared_ptr<ArenaStore> shared_arenas_;      // but for this, which has memory of the devices
 };
 
 }  // namespace evn

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <numeric>
 
 #include "base/error.h"
 #include "runtime/batch/batcher.h"
@@ -21,8 +22,9 @@ const char* model_name(const LoadedModel& model) { return model.file_name.empty(
 // With an execution of it.
 std::size_t held_bytes(const Plan& plan) { return plan.bookkeeping_bytes + plan.buffers.size() * sizeof(Buffer); }
 
-std::shared_ptr<ArenaStore> make_arenas(const Runtime& runtime, const SessionRequest& request) {
+std::shared_ptr<ArenaStore> make_arenas(Runtime& runtime, const SessionRequest& request) {
   const SessionConfig& configured = request.settings->config.session;
+  if (configured.share_arenas) return runtime.shared_arenas(configured.idle_arena_bytes);
   const std::uint64_t budget = request.idle_arena_bytes != 0 ? request.idle_arena_bytes : configured.idle_arena_bytes;
   return std::make_shared<ArenaStore>(runtime.arenas(), budget);
 }
@@ -237,8 +239,49 @@ Session::PreparedPtr Session::prepare(const Call& call) {
     made_over = plan != nullptr;
   }
   if (plan == nullptr) plan = make_plan(compiled_, signature);
+  if (std::shared_ptr<Plan> smaller = fits_beside(*plan) ? nullptr : smaller_plan(*plan)) plan = std::move(smaller);
   log_plan(*plan, os::now_ns() - begin_ns, made_over);
   shared.add(plan);
+  return remember(std::move(plan));
+}
+
+// Whether the arena of a run fits on the devices beside what is in use there; what is kept for runs to come makes room.
+bool Session::fits_beside(const Plan& plan) const {
+  const std::uint64_t idle = arenas_->stats().idle_bytes;
+  for (std::size_t slot = 0; slot < plan.arena_bytes.size(); ++slot) {
+    const Pool& pool = compiled_.devices[slot]->pool();
+    if (pool.is_limited() && plan.arena_bytes[slot] > pool.left() + idle) return false;
+  }
+  return true;
+}
+
+// The plan with its steps in an order that takes less; null where there is none.
+std::shared_ptr<Plan> Session::smaller_plan(const Plan& plan) const {
+  if (plan.is_small || plan.before != nullptr) return nullptr;
+  std::shared_ptr<Plan> smaller = make_plan(compiled_, plan.signature, true);
+  const auto total = [](const Plan& p) { return std::accumulate(p.arena_bytes.begin(), p.arena_bytes.end(), std::uint64_t{0}); };
+  const std::uint64_t before = total(plan), after = total(*smaller);
+  if (after >= before) return nullptr;
+  LogEvent(runtime()->log(), EVN_LOG_INFO, "memory.spared")
+      .device(compiled_.devices[0]->name().c_str())
+      .field("step", "order")
+      .field("file", compiled_.model->file_name.c_str())
+      .field("bytes", before - after)
+      .field("bytes_needed", before)
+      .write("a run of %s needs %llu bytes of intermediate values: another order of its steps, %llu bytes less",
+             model_name(*compiled_.model), static_cast<unsigned long long>(before),
+             static_cast<unsigned long long>(before - after));
+  return smaller;
+}
+
+// The same, in the place of a plan for which a device has refused memory.
+Session::PreparedPtr Session::prepare_smaller(const Plan& refused) {
+  std::shared_ptr<Plan> plan = smaller_plan(refused);
+  if (plan == nullptr) return nullptr;
+  {
+    const std::lock_guard<Mutex> lock(mutex_);
+    std::erase_if(plans_, [&](const PreparedPtr& p) { return p->plan.get() == &refused; });
+  }
   return remember(std::move(plan));
 }
 

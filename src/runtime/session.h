@@ -156,7 +156,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void run_with_state(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
   void run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
                 std::uint64_t run_number);
-  void execute(Call& call, const PreparedPtr& first, RunState state);
+  void execute(Call& call, PreparedPtr first, RunState state);
   std::vector<TensorDesc> run_host_node(Call& call, const Plan& plan, const Execution& done, const RunState& state);
   void own_strings(Call& call) const;
   std::shared_ptr<Trace> trace_to_record() const;
@@ -165,6 +165,11 @@ class Session : public std::enable_shared_from_this<Session> {
   Signature signature_of(const Call& call) const;
   PreparedPtr find_plan(const Call& call);
   PreparedPtr prepare(const Call& call);
+  bool fits_beside(const Plan& plan) const;
+  std::shared_ptr<Plan> smaller_plan(const Plan& plan) const;
+  PreparedPtr prepare_smaller(const Plan& refused);
+  // The execution of the first plan of a run, or of a smaller one in its place, which *prepared becomes.
+  std::unique_ptr<Execution> take_first(PreparedPtr* prepared);
   std::shared_ptr<Plan> take_stale_plan(const Signature& signature);
   PreparedPtr remember(std::shared_ptr<Plan> plan);
   PreparedPtr find_next(Prepared& prepared, const Execution& done, std::span<const TensorDesc> made);

@@ -286,6 +286,19 @@ def test_explain_says_which_library_multiplies(conv):
     assert '"cosine"' in evener("compare", conv, "--products", "own", "--json")[0]
 
 
+def test_a_session_may_be_small_and_bench_tells_what_the_pool_keeps(conv):
+    plan = json.loads(evener("explain", conv, "--memory", "small", "--json")[0])["memory_plan"]
+    assert plan["plan"] == "small" and not plan["drops_weights"]
+    assert json.loads(evener("explain", conv, "--json")[0])["memory_plan"] == {"plan": "fast", "spared": "", "drops_weights": False}
+    _, errors = evener("run", conv, "--memory", "tiny", code=USAGE)
+    assert "fast or small" in errors
+    cpu = json.loads(evener("bench", conv, "--memory", "small", "--runs", "1", "--json")[0])["memory"]["cpu"]
+    assert cpu["reserved_bytes"] == cpu["current_bytes"] + cpu["cached_bytes"] + cpu["unused_bytes"]
+    assert cpu["largest_free_block_bytes"] <= cpu["cached_bytes"] and 0 <= cpu["fragmentation"] < 1
+    assert cpu["weights_dropped_bytes"] == cpu["weights_restored_bytes"] == 0
+    assert re.search(r"cached in \d+ blocks, the largest \d+ \(fragmentation", evener("bench", conv, "--runs", "1")[0])
+
+
 def test_a_rule_that_requires_a_library_names_file_line_node_and_device(conv, tmp_path):
     config = tmp_path / "products.yaml"
     config.write_text("placement:\n  rules:\n    - {match: {op: Conv}, products: openblas}\n")

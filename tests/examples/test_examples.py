@@ -66,7 +66,35 @@ def run(program, *arguments):
 
 def test_every_example_has_a_test(programs):
     assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify", "custom_operator", "opened", "async",
-                             "epoll", "futures"}
+                             "epoll", "futures", "processes"}
+
+
+def test_processes_share_the_items_and_the_weights(programs, model, tmp_path):
+    path, answer = model
+    configs = []
+    for number, text in enumerate(["", "placement: {default: cpu}\n", "session: {concurrency: 1}\n"]):
+        configs.append(tmp_path / f"{number}.yaml")
+        configs[-1].write_text(text)
+    alone = run(programs["processes"], path, tmp_path / "alone.cache", configs[0])
+    assert (alone.returncode, alone.stderr) == (0, "") and alone.stdout.endswith("\n1 processes\n")
+    rows = [line.split() for line in alone.stdout.splitlines()[:-1]]
+    assert len(rows) == 16 and int(rows[0][0]) == int(numpy.argmax(answer))
+    assert numpy.isclose(float(rows[0][1]), answer.max(), atol=2e-5)
+    together = run(programs["processes"], path, tmp_path / "weights.cache", *configs)
+    assert (together.returncode, together.stderr) == (0, "") and together.stdout.endswith("\n3 processes\n")
+    assert together.stdout.splitlines()[:-1] == alone.stdout.splitlines()[:-1]
+    assert (tmp_path / "weights.cache").stat().st_size > 0
+
+
+def test_a_process_that_does_not_start_leaves_the_others(programs, model, tmp_path):
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("")
+    bad.write_text("placement: {default: nowhere}\n")
+    done = run(programs["processes"], model[0], tmp_path / "weights.cache", bad, good)
+    assert done.returncode == 0 and done.stdout.endswith("\n1 processes\n")
+    assert "nowhere" in done.stderr and "bad.yaml does not start" in done.stderr
+    done = run(programs["processes"], model[0], tmp_path / "weights.cache", bad)
+    assert done.returncode == 1 and "no process is left" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["terse", "explained", "classify"])

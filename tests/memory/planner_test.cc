@@ -64,5 +64,24 @@ TEST(Planner, RandomLifetimesNeverOverlapAndStayNearTheLowerBound) {
   }
 }
 
+TEST(Planner, ASmallArenaIsNeverLargerAndOftenHasNoGap) {
+  std::mt19937 random(11);
+  int better = 0;
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Lifetime> v;
+    for (int i = 0; i < 40; ++i) {
+      const int first = static_cast<int>(random() % 30);
+      v.push_back({random() % 10000, first, first + static_cast<int>(random() % 10)});
+    }
+    std::vector<Lifetime> small = v;
+    const std::size_t usual = plan_arena(v, 64);
+    const std::size_t total = plan_small_arena(small, 64);
+    expect_disjoint(small, total);
+    EXPECT_LE(total, usual);
+    better += total < usual;
+  }
+  EXPECT_GT(better, 10);
+}
+
 }  // namespace
 }  // namespace evn

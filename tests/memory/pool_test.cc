@@ -237,5 +237,37 @@ TEST_F(PoolTest, TheCapMayChange) {
   pool->set_reclaimer(nullptr);
 }
 
+TEST_F(PoolTest, KeepsNoMoreThanItsPolicySays) {
+  pool->set_cache_policy({5000, TrimWhen::kNever});
+  {
+    const PooledMemory a(pool, 4096, MemoryClass::kArenas), b(pool, 1024, MemoryClass::kArenas),
+        c(pool, 2048, MemoryClass::kArenas);
+    EXPECT_EQ(pool->stats().cached, 0u);
+    EXPECT_EQ(pool->stats().fragmentation(), 0.0);
+  }
+  const PoolStats s = pool->stats();
+  EXPECT_EQ(s.cached, 3072u) << "the largest goes";
+  EXPECT_EQ(s.free_blocks, 2u);
+  EXPECT_EQ(s.largest_free_block, 2048u);
+  EXPECT_NEAR(s.fragmentation(), 1.0 / 3, 1e-9);
+  EXPECT_EQ(s.reserved, s.cached);
+  EXPECT_EQ(s.unused(), 0u);
+}
+
+TEST_F(PoolTest, KeepsNothingWhereItAlwaysTrims) {
+  pool->set_cache_policy({UINT64_MAX, TrimWhen::kAlways});
+  { const PooledMemory a(pool, 4096, MemoryClass::kArenas); }
+  EXPECT_EQ(pool->stats().reserved, 0u);
+  EXPECT_EQ(pool->stats().free_blocks, 0u);
+}
+
+TEST_F(PoolTest, CountsWhatBlocksHaveBeyondWhatWasAskedFor) {
+  pool->set_limit(UINT64_MAX);
+  const PooledMemory a(pool, 4097, MemoryClass::kArenas);
+  const PoolStats s = pool->stats();
+  EXPECT_EQ(s.unused(), s.reserved - 4097);
+  EXPECT_GT(s.unused(), 0u);
+}
+
 }  // namespace
 }  // namespace evn

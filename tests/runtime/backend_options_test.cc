@@ -48,7 +48,8 @@ TEST_F(BackendOptions, AnOptionIsForDevicesOfItsTypeAlone) {
                "c.yaml:1:27: unknown key \"refusee\"; did you mean \"refuse\"?");
   EXPECT_STREQ(parse_error("refuse: Add").message, "c.yaml:1:1: unknown key \"refuse\" here; it belongs to devices.NAME.refuse");
   EXPECT_STREQ(parse_error("devices: {m: {type: mock, wibble: 1}}").message,
-               "c.yaml:1:27: unknown key \"wibble\"; here may stand: type, memory_limit, precision, products, optional, refuse");
+               "c.yaml:1:27: unknown key \"wibble\"; here may stand: type, memory_limit, cache_limit, trim, precision, products, "
+               "optional, refuse");
   EXPECT_STREQ(parse_error("devices: {m: {type: opencl}}").message,
                "c.yaml:1:21: \"devices.*.type\" must be cpu or mock, not text \"opencl\"");
   EXPECT_STREQ(parse_error("devices: {m: {type: mock, refuse: 3}}").message,

@@ -26,6 +26,12 @@ class MemoryStats:
     allocations: int
     cache_hits: int
     largest_free_block: int
+    cached: int                  # of `reserved`: blocks that nobody uses
+    unused: int                  # of `reserved`: in blocks in use, beyond what was asked for
+    free_blocks: int             # number of cached blocks
+    fragmentation: float         # share of `cached` that is not in the largest free block
+    weights_dropped: int         # bytes of packed weights given back so far, as others needed the memory
+    weights_restored: int        # bytes of these that runs packed again
 
 
 class Device(Object):
@@ -67,7 +73,9 @@ class Device(Object):
         return MemoryStats(
             current=stats.current, peak=stats.peak, reserved=stats.reserved,
             limit=None if stats.limit == _UNLIMITED else stats.limit, by_class=dict(zip(_MEMORY_CLASSES, stats.by_class)),
-            allocations=stats.allocations, cache_hits=stats.cache_hits, largest_free_block=stats.largest_free_block)
+            allocations=stats.allocations, cache_hits=stats.cache_hits, largest_free_block=stats.largest_free_block,
+            cached=stats.cached, unused=stats.unused, free_blocks=stats.free_blocks, fragmentation=stats.fragmentation,
+            weights_dropped=stats.weights_dropped, weights_restored=stats.weights_restored)
 
     def reset_memory_peak(self):
         """Sets the peak to what is in use now."""

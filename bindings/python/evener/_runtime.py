@@ -148,7 +148,8 @@ class Runtime(Object):
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 
     def session(self, model=None, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
-                numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, *, products=None, name=None):
+                numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, *, products=None, memory=None,
+                name=None):
         """A session of a model: a file's path, the bytes of one, or a Model; or one that the configuration names.
 
             runtime.session("ocr_det")       # a name of `models:` in the configuration; else the path of a file
@@ -174,15 +175,17 @@ class Runtime(Object):
         idle_arena_bytes  of intermediate values that it keeps for runs to come. None: as the configuration says, else 1 GiB
         products     "own", "openblas", "clblast", "auto" or "measured": the library that multiplies matrices; "measured" is what was faster
                      for the shapes when a plan was made. None: as the configuration says, else "auto"
+        memory       "fast" or "small": small has no Winograd and orders the steps of runs so that the fewest bytes live at a time.
+                     None: as the configuration says, else fast
         name         beside a model: what statistics() call it; None: the model's file name. Alone: a name of the configuration
         """
         options = (device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes, concurrency, batching,
-                   idle_arena_bytes, products)
+                   idle_arena_bytes, products, memory)
         if model is None and name is None:
             raise TypeError("session() takes a model or a name")
         named = Session._deployed(self, name) if model is None else self._named(model) if name is None else None
         if named is not None:
-            if options != (None, None, True, False, None, (), None, (), None, None, None, None):
+            if options != (None, None, True, False, None, (), None, (), None, None, None, None, None):
                 raise TypeError("a model that the configuration names is made as that says, without other arguments")
             return named
         model = model if isinstance(model, Model) else self.model(model)

@@ -58,6 +58,15 @@ def _products(name):
     return _raw.EVN_PRODUCTS_OWN + _PRODUCTS.index(name)
 
 
+_MEMORY_PLANS = ("fast", "small")
+
+
+def _memory_plan(name):
+    if name not in _MEMORY_PLANS:
+        raise ValueError(f'memory must be one of {", ".join(_MEMORY_PLANS)}, not {name!r}')
+    return _raw.EVN_MEMORY_PLAN_FAST + _MEMORY_PLANS.index(name)
+
+
 class Cancel(Object):
     """Asks runs that it is given to (Session.run, submit) to stop, for good."""
 
@@ -103,7 +112,7 @@ class Session(Object):
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
                  numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, products=None,
-                 name=None):
+                 memory=None, name=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -117,6 +126,8 @@ class Session(Object):
             options.numerics = _numerics(numerics)
         if products is not None:
             options.products = _products(products)
+        if memory is not None:
+            options.memory = _memory_plan(memory)
         patterns = [c_text(pattern) for pattern in ([keep_fp32] if isinstance(keep_fp32, str) else keep_fp32)]
         options.keep_fp32 = (ctypes.c_char_p * len(patterns))(*patterns)
         options.keep_fp32_count = len(patterns)

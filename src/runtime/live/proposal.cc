@@ -37,7 +37,10 @@ void compare_options(const Backend& backend, const DeviceConfig& first, const De
   }
 }
 
-std::string limit_text(const DeviceConfig& d) { return d.memory_limit == UINT64_MAX ? "none" : std::to_string(d.memory_limit); }
+CachePolicy cache_policy_of(const DeviceConfig& device) { return {device.cache_limit, static_cast<TrimWhen>(device.trim)}; }
+
+std::string bytes_text(std::uint64_t limit) { return limit == UINT64_MAX ? "none" : std::to_string(limit); }
+std::string trim_text(const DeviceConfig& d) { return d.trim == 0 ? "never" : d.trim == 1 ? "idle" : "always"; }
 std::string precision_text(const DeviceConfig& d) {
   return d.precision == Precision::kDefault ? "none" : precision_name(d.precision);
 }
@@ -55,7 +58,9 @@ void check_same_settings(const Config& config, const Backend& backend, const Dev
                      device.traits().description.c_str(), key, first.name.c_str(), a.c_str(), second.name.c_str(), b.c_str())
         .with_device(second.name.c_str());
   };
-  check("memory_limit", limit_text(first), limit_text(second));
+  check("memory_limit", bytes_text(first.memory_limit), bytes_text(second.memory_limit));
+  check("cache_limit", bytes_text(first.cache_limit), bytes_text(second.cache_limit));
+  check("trim", trim_text(first), trim_text(second));
   check("precision", precision_text(first), precision_text(second));
   check("products", products_text(first), products_text(second));
   compare_options(backend, first, second, check);
@@ -64,12 +69,16 @@ void check_same_settings(const Config& config, const Backend& backend, const Dev
 // An open device keeps the options that it was opened with.
 void check_unchanged(const Config& config, const Backend& backend, const Device& device, const DeviceConfig& before,
                      const DeviceConfig& wanted) {
-  compare_options(backend, before, wanted, [&](const char* key, const std::string& has, const std::string& asked) {
+  const auto refuse = [&](const char* key, const std::string& has, const std::string& asked) {
     throw make_error(EVN_ERROR_CONFIG, "%s:%d: device %s is open with %s %s, and cannot have %s in this runtime",
                      config.source.c_str(), wanted.line, wanted.name.c_str(), key, has.empty() ? "unset" : has.c_str(),
                      asked.empty() ? "it unset" : asked.c_str())
         .with_device(device.name().c_str());
-  });
+  };
+  if (before.cache_limit != wanted.cache_limit)
+    refuse("cache_limit", bytes_text(before.cache_limit), bytes_text(wanted.cache_limit));
+  if (before.trim != wanted.trim) refuse("trim", trim_text(before), trim_text(wanted));
+  compare_options(backend, before, wanted, refuse);
 }
 
 }  // namespace
@@ -126,6 +135,7 @@ void Proposal::open_cpu() {
     request.name = cpu != nullptr ? cpu->name : "cpu";
     if (cpu != nullptr) {
       request.memory_limit = cpu->memory_limit;
+      request.cache = cache_policy_of(*cpu);
       request.settings = cpu->settings;
     }
     if (options.thread_count > 0) request.settings.set_number("threads", static_cast<std::uint64_t>(options.thread_count));
@@ -153,6 +163,7 @@ void Proposal::open(const DeviceConfig& device) {
   request.name = device.name;
   request.settings = device.settings;
   request.memory_limit = device.memory_limit;
+  request.cache = cache_policy_of(device);
   try {
     const std::lock_guard<Mutex> opening(runtime_.opening_);
     const void* identity = nullptr;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "graph/inline_if.h"
 #include "runtime/lower/product_trials.h"
+#include "runtime/memory_ladder.h"
 #include "runtime/pass_list.h"
 #include "runtime/weights/constant_uses.h"
 
@@ -97,6 +98,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   n.segment = p.segment;
   n.precision = p.precision;
   n.strict = p.numerics == Numerics::kStrict;
+  n.small = c.is_small;
   n.products = p.products;
   n.rival = p.rival;
   if (n.rival != nullptr && c.trials == nullptr) c.trials = std::make_shared<ProductTrials>();
@@ -219,6 +221,8 @@ class Packer {
   // `cache` is nullable.
   Packer(CompiledGraph& c, WeightCache* cache) : c_(c), cpu_(*c.devices[0]), store_(c.model->store), cache_(cache), uses_(c) {
     window_bytes_ = cpu_.traits().compute_units > 1 ? kWindowBytes : 1;
+    pages_ = cpu_.pool().is_limited() && cache == nullptr && c.model->file != nullptr && c.ordered == nullptr;
+    if (pages_) store_.pager().join(c.model->runtime->weight_pagers());
     store_.open(cpu_, cache);
   }
   ~Packer() { store_.close(); }
@@ -227,7 +231,19 @@ class Packer {
 
   void run() {
     const std::size_t block_bytes = open_slab();
-    PackedStore::Batch batch(store_, *c_.kept);
+    PackedStore::Batch batch(store_, c_.kept.get());
+    try {
+      pack_all(&batch, block_bytes);
+    } catch (...) {
+      batch.undo();
+      throw;
+    }
+    uses_.set_constants(&c_.constants);
+  }
+
+ private:
+  void pack_all(PackedStore::Batch* into, std::size_t block_bytes) {
+    PackedStore::Batch& batch = *into;
     batch.reserve(cpu_, block_bytes);
     std::sort(large_.begin(), large_.end(),
               [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
@@ -243,10 +259,8 @@ class Packer {
       if (!done[i]) pack(i, &batch);
     });
     settle(&batch);
-    uses_.set_constants(&c_.constants);
   }
 
- private:
   static constexpr std::size_t kWindowBytes = std::size_t{2} << 20;
   static constexpr std::size_t kWindows = 16;  // of a small model
   static constexpr std::size_t kWindowNodes = 64;
@@ -284,7 +298,7 @@ class Packer {
     // Plain constants that are in memory make room for packed ones as they go: a slab would be memory beside theirs, and large ones
     // between them find no room.
     if (from_file >= room / 2) {
-      store_.open_slab(room);
+      if (!pages_) store_.open_slab(room);
     } else {
       large_.clear();
     }
@@ -307,12 +321,21 @@ class Packer {
       if (large) settle(batch);
       descs_.push_back(std::move(descs));
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
-        n.packed[k] = batch->add(device, *n.kernel, desc, static_cast<int>(k), uses_.plain());
+        n.packed[k] = is_pageable(n, k) ? batch->add_paged(device, *n.kernel, desc, static_cast<int>(k))
+                                        : batch->add(device, *n.kernel, desc, static_cast<int>(k), uses_.plain());
+        c_.is_paged |= is_paged(n.packed[k]);
         if (large) batch->run(uses_.plain());
       }
     }
     window_.push_back(index);
     if (large || batch->bytes() >= window_bytes_ || window_.size() >= kWindowNodes) settle(batch);
+  }
+
+  // Under a limit, a constant that lies in the model's file may be packed again.
+  bool is_pageable(const CompiledNode& n, std::size_t k) const {
+    const Weight* const w = n.constants[k].get();
+    return pages_ && n.slot == 0 && n.rival == nullptr && w != nullptr && w->source != nullptr &&
+           w->size_bytes >= PlainWeights::kLeastBytes && uses_.may_go(*w);
   }
 
   void settle(PackedStore::Batch* batch) {
@@ -356,6 +379,7 @@ class Packer {
     std::size_t bytes;
   };
   std::vector<Large> large_;     // nodes with a constant that is read from the file into a large block
+  bool pages_ = false;           // packed copies may be dropped
   std::size_t small_bytes_ = 0;  // the others' blocks
   std::size_t window_bytes_;
   std::size_t largest_small_ = kWindowBytes;  // of constants that are packed beside others
@@ -402,45 +426,19 @@ void analyse(CompiledGraph& c, const Names& configured, const Names& requested) 
 
 }  // namespace
 
-std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node) {
-  std::vector<TensorDesc> descs;
-  const auto add = [&](ValueId v) {
-    descs.push_back(v == kNoValue ? TensorDesc{} : TensorDesc{graph.values[v].dtype, graph.values[v].shape});
-  };
-  std::for_each(node.inputs.begin(), node.inputs.end(), add);
-  std::for_each(node.outputs.begin(), node.outputs.end(), add);
-  return descs;
-}
-
-OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
-  OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
-  desc.precision = n.precision;
-  desc.strict = n.strict;
-  desc.products = n.products;
-  return desc;
-}
-
-std::int32_t only_reader(const CompiledGraph& c, std::int32_t node) {
-  const Node& maker = c.graph().nodes[node];
-  if (maker.outputs.size() != 1 || maker.outputs[0] == kNoValue) return -1;
-  const auto v = static_cast<std::size_t>(maker.outputs[0]);
-  if (c.reader_begin[v + 1] - c.reader_begin[v] != 1 || c.last_user[v] == INT32_MAX) return -1;
-  const std::int32_t reader = c.readers[c.reader_begin[v]];
-  const Node& node_after = c.graph().nodes[reader];
-  return node_after.region == maker.region && node_after.inputs[0] == maker.outputs[0] ? reader : -1;
-}
-
 CompiledGraph compile(ModelPtr model, const SessionRequest& request, const CacheConfig& cache) {
   CompiledGraph c;
   c.model = std::move(model);
   c.source = &c.model->graph();
   c.settings = request.settings;
   check_pass_names(request.disabled_passes, true, EVN_ERROR_INVALID_ARGUMENT, "disabled_passes");
+  c.is_small = request.memory == MemoryPlan::kSmall;
   c.placement = place(*c.model, request);
   c.assigned = request.assigned;
   c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());
   analyse(c, c.settings->config.disabled_passes, request.disabled_passes);
+  require_room(c);
   std::optional<WeightCache> file;
   if (!cache.file.empty()) file.emplace(*c.model, cache);
   Packer(c, file ? &*file : nullptr).run();
@@ -478,6 +476,7 @@ CompiledGraph compile_unpacked(ModelPtr model, const SessionRequest& request) {
   c.model = std::move(model);
   c.source = &c.model->graph();
   c.settings = request.settings != nullptr ? request.settings : c.model->runtime->settings();
+  c.is_small = request.memory == MemoryPlan::kSmall;
   c.placement = place(*c.model, request);
   c.raw_outputs = request.raw_outputs;
   c.devices.push_back(&c.model->runtime->cpu());

@@ -29,6 +29,7 @@ struct CompiledNode {
   const Kernel* kernel = nullptr;
   Precision precision = Precision::kFloat32;  // OpDesc::precision
   bool strict = false;                        // OpDesc::strict
+  bool small = false;                         // OpDesc::small
   Products products = Products::kAuto;        // OpDesc::products
   const Kernel* rival = nullptr;              // NodePlacement::rival
   bool has_planned_input = false;             // an input is known only when a run is planned
@@ -93,6 +94,9 @@ struct CompiledGraph {
   std::shared_ptr<ProductTrials> trials;       // of products with a rival; null: there are none, or compiled to be estimated
   std::shared_ptr<SharedPlans> plans;          // of the sessions that have this; null: compiled to be estimated
   bool raw_outputs = false;                    // SessionRequest's
+  bool is_small = false;                       // compiled for MemoryPlan::kSmall
+  bool is_paged = false;                       // some packed copies may be dropped (weights/weight_pager.h)
+  std::string spared;                          // what the memory ladder did when it was compiled, for explain; "": nothing
   std::shared_ptr<const Assignment> assigned;  // SessionRequest's; null: none
   bool unpacked = false;                       // compiled to be estimated, with nothing packed
   bool has_runtime_values = false;             // some node runs on the host, or an input is no tensor

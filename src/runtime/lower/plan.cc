@@ -5,6 +5,7 @@
 
 #include "ops/merge.h"
 #include "runtime/lower/plan_builder.h"
+#include "runtime/lower/plan_order.h"
 
 namespace evn {
 
@@ -15,8 +16,9 @@ namespace {
 
 class RunPlanner : PlanBuilder {
  public:
-  RunPlanner(const CompiledGraph& compiled, Signature signature) : PlanBuilder(compiled, std::make_shared<Plan>()) {
+  RunPlanner(const CompiledGraph& compiled, Signature signature, bool small) : PlanBuilder(compiled, std::make_shared<Plan>()) {
     plan_->signature = std::move(signature);
+    plan_->is_small = small;
     start();
   }
 
@@ -55,6 +57,7 @@ class RunPlanner : PlanBuilder {
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
       if (!is_skipped(j)) add_output(j);
     }
+    if (plan_->is_small) plan_->spared_bytes = order_steps(c_, plan_.get(), &s_);
     assign_offsets();
     return finish();
   }
@@ -115,8 +118,8 @@ class RunPlanner : PlanBuilder {
 
 }  // namespace
 
-std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature) {
-  return RunPlanner(graph, std::move(signature)).run();
+std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature, bool small) {
+  return RunPlanner(graph, std::move(signature), small || graph.is_small).run();
 }
 
 std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before,

@@ -126,6 +126,8 @@ struct Plan {
   std::vector<std::size_t> arena_bytes;  // per device slot
   std::vector<GivenCopy> given_copies;   // that RunRequest::allow_copies must allow
   std::size_t bookkeeping_bytes = 0;
+  bool is_small = false;         // it was looked for the order of steps in which the fewest bytes live
+  std::size_t spared_bytes = 0;  // by another order
 
   // A chain of plans.
   std::shared_ptr<const Plan> before;        // null: the first
@@ -156,7 +158,8 @@ struct Plan {
 };
 
 // Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_MODEL or EVN_ERROR_UNSUPPORTED with the node, EVN_ERROR_LIMIT.
-std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature);
+// `small`: steps in the order in which the fewest bytes live at a time, which takes longer to find.
+std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature, bool small = false);
 // Makes a plan by respecializing one that nobody else holds and that was made for other dims: takes the time of the nodes that
 // these concern. Null where it cannot be done; `old` is gone either way.
 std::shared_ptr<Plan> replan(const CompiledGraph& graph, std::shared_ptr<Plan> old, const Signature& signature);

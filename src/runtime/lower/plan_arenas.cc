@@ -25,7 +25,8 @@ void PlanArenas::assign_offsets() {
       lifetimes.push_back({root.room, root.first, root.last, 0});
       ids.push_back(static_cast<std::int32_t>(r));
     }
-    plan_->arena_bytes[slot] = plan_arena(lifetimes, c_.devices[slot]->traits().alignment);
+    const std::size_t alignment = c_.devices[slot]->traits().alignment;
+    plan_->arena_bytes[slot] = plan_->is_small ? plan_small_arena(lifetimes, alignment) : plan_arena(lifetimes, alignment);
     for (std::size_t i = 0; i < ids.size(); ++i) s_.roots[ids[i]].fixed.offset = lifetimes[i].offset;
   }
   set_buffers();

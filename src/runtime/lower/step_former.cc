@@ -29,6 +29,7 @@ void StepFormer::form(std::int32_t index) {
   d.desc.threads = threads_of(n.slot);
   d.desc.precision = n.precision;
   d.desc.strict = n.strict;
+  d.desc.small = n.small;
   d.desc.products = n.products;
   if (!n.layouts.empty()) d.desc.layouts = n.layouts.data();
   if (n.has_planned_input) set_constants();
@@ -70,6 +71,7 @@ void StepFormer::form_segment(const CompiledSegment& segment) {
     desc.threads = threads_of(n.slot);
     desc.precision = n.precision;
     desc.strict = n.strict;
+    desc.small = n.small;
     desc.products = n.products;
     return desc;
   };

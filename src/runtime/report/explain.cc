@@ -214,6 +214,27 @@ void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, c
   json.end_object();
 }
 
+// What the memory ladder did for the session, and for the plans of the latest run.
+void write_memory_plan(JsonWriter& json, std::string& text, const CompiledGraph& c,
+                       const std::vector<std::shared_ptr<Plan>>& chain) {
+  std::string spared = c.spared;
+  for (const auto& plan : chain) {
+    if (plan->is_small && plan->spared_bytes != 0)
+      spared += (spared.empty() ? "" : "; ") + std::string("another order of steps: ") + std::to_string(plan->spared_bytes) +
+                " bytes less live at a time";
+  }
+  json.key("memory_plan");
+  json.begin_object();
+  json.field("plan", c.is_small ? "small" : "fast");
+  json.field("spared", spared);
+  json.field("drops_weights", c.is_paged);
+  json.end_object();
+  if (c.is_small || c.is_paged || !spared.empty()) {
+    text += std::string("memory plan: ") + (c.is_small ? "small" : "fast") + (spared.empty() ? "" : "; " + spared) +
+            (c.is_paged ? "; packed weights may be dropped for want of memory" : "") + "\n";
+  }
+}
+
 // Those of bodies are not counted.
 std::string nodes_by_device(const CompiledGraph& c, const std::vector<NodePlacement>& placed) {
   std::string text = "placement:";
@@ -402,6 +423,7 @@ std::string Session::explain(evn_format format) const {
   json.end_array();
   write_split(json, text);
   write_memory(json, text, c, chain);
+  write_memory_plan(json, text, c, chain);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;
 }

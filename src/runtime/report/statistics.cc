@@ -72,6 +72,13 @@ void write_devices(JsonWriter& json, const Runtime& runtime) {
     json.field("current_bytes", stats.current);
     json.field("peak_bytes", stats.peak);
     json.field("reserved_bytes", stats.reserved);
+    json.field("cached_bytes", stats.cached);
+    json.field("unused_bytes", stats.unused());
+    json.field("free_blocks", stats.free_blocks);
+    json.field("largest_free_block_bytes", stats.largest_free_block);
+    json.field("fragmentation_percent", static_cast<std::uint64_t>(100 * stats.fragmentation() + 0.5));
+    json.field("weights_dropped_bytes", stats.weights_dropped);
+    json.field("weights_restored_bytes", stats.weights_restored);
     json.key("limit_bytes");
     if (stats.limit == UINT64_MAX) {
       json.null();
@@ -140,7 +147,9 @@ void add_devices(std::string& text, const Runtime& runtime) {
     Device& device = *runtime.device_at(i);
     const PoolStats stats = device.pool().stats();
     text += "memory of " + device.name() + ": " + std::to_string(stats.current) + " bytes in use, peak " +
-            std::to_string(stats.peak) + ", reserved " + std::to_string(stats.reserved) +
+            std::to_string(stats.peak) + ", reserved " + std::to_string(stats.reserved) + " (cached " +
+            std::to_string(stats.cached) + " in " + std::to_string(stats.free_blocks) + " blocks, the largest " +
+            std::to_string(stats.largest_free_block) + ")" +
             (stats.limit == UINT64_MAX ? ", no limit\n" : ", limit " + std::to_string(stats.limit) + "\n");
   }
 }

@@ -75,7 +75,8 @@ struct Families {
   Family waited{"evener_request_wait_seconds", "histogram", "Time before a run or request computed."};
   Family ran{"evener_request_run_seconds", "histogram", "Time in which a run or request that completed was computed."};
   Family rows{"evener_batch_rows", "histogram", "Rows of batches of requests."};
-  Family memory{"evener_memory_bytes", "gauge", "Memory of devices: in use now, at most so far, reserved, and its limit."};
+  Family memory{"evener_memory_bytes", "gauge",
+                "Memory of devices: in use now, at most so far, reserved, of this cached or unused, and its limit."};
 
   void add(const SessionCounts& s) {
     const std::string session = "session=" + quoted(s.label);
@@ -108,6 +109,9 @@ struct Families {
     memory.add("", label + ",kind=\"current\"", stats.current);
     memory.add("", label + ",kind=\"peak\"", stats.peak);
     memory.add("", label + ",kind=\"reserved\"", stats.reserved);
+    memory.add("", label + ",kind=\"cached\"", stats.cached);
+    memory.add("", label + ",kind=\"unused\"", stats.unused());
+    memory.add("", label + ",kind=\"largest_free_block\"", stats.largest_free_block);
     memory.add("", label + ",kind=\"limit\"", stats.limit == UINT64_MAX ? "+Inf" : std::to_string(stats.limit));
   }
 };

@@ -1,5 +1,6 @@
 #include "runtime/run/execute.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -11,6 +12,50 @@
 namespace evn {
 namespace {
 
+// The packed weights of a step while it runs: those that may be dropped stay meanwhile.
+class PinnedWeights {
+ public:
+  // `room`: for what a step has of them, where the graph has such.
+  PinnedWeights(const CompiledGraph& graph, const PlanStep& step, std::vector<Buffer>* room) : graph_(graph), packed_(step.packed) {
+    if (!graph.is_paged || std::none_of(step.packed.begin(), step.packed.end(), is_paged)) return;
+    EVN_CHECK(step.packed.size() <= room->size());
+    room_ = *room;
+    from_ = step.packed;
+    for (; count_ < from_.size(); ++count_) {
+      const Buffer& b = from_[count_];
+      if (!is_paged(b)) {
+        room_[count_] = b;
+        continue;
+      }
+      try {
+        room_[count_] = {graph_.model->store.pin(page_of(b), *graph_.model), 0, b.size};
+      } catch (...) {
+        unpin();
+        throw;
+      }
+    }
+    packed_ = room_.first(count_);
+  }
+  ~PinnedWeights() { unpin(); }
+  PinnedWeights(const PinnedWeights&) = delete;
+  PinnedWeights& operator=(const PinnedWeights&) = delete;
+
+  std::span<const Buffer> packed() const { return packed_; }
+
+ private:
+  void unpin() noexcept {
+    while (count_ > 0) {
+      if (is_paged(from_[--count_])) graph_.model->store.unpin(page_of(from_[count_]));
+    }
+  }
+
+  const CompiledGraph& graph_;
+  std::span<const Buffer> packed_;
+  std::span<const Buffer> from_;
+  std::span<Buffer> room_;
+  std::size_t count_ = 0;  // of from_, those that are pinned or need not be
+};
+
 constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the system to move its thread meanwhile
 
 }  // namespace
@@ -21,6 +66,7 @@ constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the s
   bound_.resize(graph.devices.size());
   buffers_.resize(plan.buffers.size());
   latest_.resize(graph.devices.size());
+  if (graph.is_paged) packed_.resize(graph.most_step_args);
   std::size_t copies = 0;
   for (const PlanStep& step : plan.steps) copies += step.kind == PlanStep::Kind::kCopy;
   host_copies_.reserve(copies);
@@ -126,7 +172,8 @@ void Execution::run_kernel(const PlanStep& step, StepTrace* trace) {
   call.args.inputs = {b, inputs};
   call.args.outputs = {b + inputs, outputs};
   call.args.services = &services_;
-  call.args.packed = step.packed;
+  const PinnedWeights pins(graph_, step, &packed_);
+  call.args.packed = pins.packed();
   call.args.scratch = b[inputs + outputs];
   used_ |= 1u << step.slot;
   unsubmitted_ |= 1u << step.slot;

@@ -82,6 +82,7 @@ class Execution {
   ArenaLease arena_;
   std::vector<void*> bound_;  // per device slot: the arena's memory, by which buffers_ have their addresses
   std::vector<Buffer> buffers_;
+  std::vector<Buffer> packed_;  // work space of one step
   std::vector<Patch> patches_;  // buffers that are inputs, outputs or runtime values
   TextPool texts_;              // of strings that this run's steps made
   RunServices services_;

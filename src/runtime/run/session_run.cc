@@ -219,7 +219,34 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
   }
 }
 
-void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
+namespace {
+
+[[noreturn]] void fail_arena(const Error& e) {
+  throw make_error(e.status, "the intermediate values of a run: %s", e.message)
+      .with_device(e.device)
+      .with_bytes(e.bytes_requested, e.bytes_available);
+}
+
+}  // namespace
+
+std::unique_ptr<Execution> Session::take_first(PreparedPtr* prepared) {
+  try {
+    return take_execution(**prepared, nullptr);
+  } catch (const Error& e) {
+    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+    PreparedPtr smaller = prepare_smaller(*(*prepared)->plan);
+    if (smaller == nullptr) fail_arena(e);
+    *prepared = std::move(smaller);
+  }
+  try {
+    return take_execution(**prepared, nullptr);
+  } catch (const Error& e) {
+    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+    fail_arena(e);
+  }
+}
+
+void Session::execute(Call& call, PreparedPtr first, RunState state) {
   SmallArray<Buffer> inputs(call.from.size());
   SmallArray<Buffer> outputs(call.to.size());
   for (std::size_t i = 0; i < call.from.size(); ++i) {
@@ -230,7 +257,8 @@ void Session::execute(Call& call, const PreparedPtr& first, RunState state) {
   state.outputs = outputs.span();
   state.runtime_values = call.runtime_values;
   Flight flight;
-  flight.first = {first, take_execution(*first, nullptr)};
+  flight.first.execution = take_first(&first);
+  flight.first.prepared = first;
   const auto run_part = [&](const Plan& plan, Execution& execution) {
     check_copies(plan, call.allow_copies);
     take_outputs(call, plan);
@@ -293,7 +321,24 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
     prepared->help_worth.note(os::now_ns() - begin, scheduled->saved_ns());
 }
 
+namespace {
+
+// Devices give back what they keep when no run is under way, where they are told to.
+class UnderWay {
+ public:
+  explicit UnderWay(Runtime& runtime) : runtime_(runtime) { runtime.begin_run(); }
+  ~UnderWay() { runtime_.end_run(); }
+  UnderWay(const UnderWay&) = delete;
+  UnderWay& operator=(const UnderWay&) = delete;
+
+ private:
+  Runtime& runtime_;
+};
+
+}  // namespace
+
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
+  const UnderWay under_way(*runtime());
   RunNote note(statistics(), request.priority, request.submitted_ns, request.times);
   note.follow([&] {
     try {

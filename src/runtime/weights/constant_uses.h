@@ -14,6 +14,7 @@ class ConstantUses {
   explicit ConstantUses(const CompiledGraph& c);
 
   PlainWeights::Access* plain() { return &plain_; }
+  bool may_go(const Weight& weight) const { return plain_.may_go(weight); }
 
   // A node's input is settled: the host reads a packed copy of it, or it is read as it is.
   void done(ValueId v, bool packed);

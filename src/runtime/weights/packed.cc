@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/cancel.h"
 #include "base/checked.h"
@@ -81,11 +83,12 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   if (key.bytes == 0) return {};
   WeightCache* const cache = store_.opened_for_ == &device ? store_.cache_ : nullptr;
   const auto noted = [&](const std::shared_ptr<Copy>& copy) {
-    user_.add(copy);
+    note_use_of(copy);
     if (cache != nullptr) cache->note(copy_of(key, desc), copy->memory());
     return Buffer{copy->memory(), 0, key.bytes};
   };
   if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return noted(it->second);
+  if (const auto it = store_.pages_.find(key); it != store_.pages_.end()) return paged_buffer(*it->second);
   const auto queued = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key == key; });
   if (queued != jobs_.end()) return {queued->copy->memory(), 0, key.bytes};
   const Weight& weight = *desc.constant(input);
@@ -93,14 +96,15 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   if (cached != nullptr && cache->maps()) {
     auto copy = std::make_shared<Copy>();
     copy->block = cache->map(*cached, key.bytes, MemoryClass::kPacked);
-    return noted(store_.copies_.emplace(key, std::move(copy)).first->second);
+    keep_copy(key, copy);
+    return noted(copy);
   }
   if (cached == nullptr && plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
   std::shared_ptr<Copy> copy = store_.allocate(device, key.bytes);
   const Buffer target{copy->memory(), 0, key.bytes};
   if (device.traits().host_addressable) {
     noted(copy);
-    jobs_.push_back({key, &kernel, desc, std::move(copy), plain != nullptr && plain->may_go(weight), cached});
+    jobs_.push_back({key, &kernel, desc, std::move(copy), target.memory, plain != nullptr && plain->may_go(weight), cached});
     if (cached == nullptr || weight.data != nullptr) bytes_ += key.bytes;
     return target;
   }
@@ -109,16 +113,15 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   const std::shared_ptr<void> staging = allocate_charged(nullptr, key.bytes, MemoryClass::kLoading);
   kernel.prepack(desc, input, staging.get());
   upload(device, *copy, staging.get(), key.bytes);
-  user_.add(copy);
-  store_.copies_.emplace(key, std::move(copy));
-  return target;
+  note_use_of(copy);
+  return keep_copy(key, std::move(copy));
 }
 
 // The weight itself stays as it is: other threads may pack it too.
 void PackedStore::Batch::run_part(const Part& part, const Work& work, void* block) {
   Job& job = *part.job;
   if (job.cached != nullptr) {
-    job.done = work.cache->read(*job.cached, job.copy->memory(), job.key.bytes);
+    job.done = work.cache->read(*job.cached, job.target, job.key.bytes);
     return;
   }
   const int input = job.key.input;
@@ -131,14 +134,14 @@ void PackedStore::Batch::run_part(const Part& part, const Work& work, void* bloc
     bytes = static_cast<const char*>(weight.data.get()) + part.offset;
   }
   if (part.end != 0) {
-    job.kernel->prepack_parts.run(job.desc, input, bytes, part.begin, part.end, job.copy->memory());
+    job.kernel->prepack_parts.run(job.desc, input, bytes, part.begin, part.end, job.target);
   } else {
     OpDesc read = job.desc;
     std::vector<WeightPtr> constants(read.constants.begin(), read.constants.end());
     const std::shared_ptr<const void> unowned(std::shared_ptr<const void>(), bytes);
     if (in_file) constants[static_cast<std::size_t>(input)] = make_weight_over(weight.desc, unowned);
     read.constants = constants;
-    job.kernel->prepack(read, input, job.copy->memory());
+    job.kernel->prepack(read, input, job.target);
   }
   if (!job.noted) return;
   Checksum sum;
@@ -193,7 +196,7 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   auto* const device = const_cast<Device*>(jobs_[0].key.device);
   const bool one_device = std::all_of(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key.device == device; });
   const std::vector<Part> parts = cut_jobs();
-  const bool threads = parts.size() > 1 && one_device && device->traits().kind == EVN_DEVICE_CPU;
+  bool threads = parts.size() > 1 && one_device && device->traits().kind == EVN_DEVICE_CPU;
   KernelPlan plan;
   plan.tiles = static_cast<std::int64_t>(parts.size());
   for (const Job& j : jobs_) {
@@ -203,7 +206,13 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   }
   Mutex checksums;
   plan.state<Work>() = {parts.data(), store_.cache_, &checksums};
-  reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
+  try {
+    reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
+  } catch (const Error& e) {
+    if (!threads || e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+    threads = false;  // there is no memory for a block for each
+    reserve(*device, plan.thread_scratch_bytes);
+  }
   const bool reads = plan.thread_scratch_bytes != 0 && plain != nullptr;
   if (reads) plain->check_unchanged();
   KernelCall call;
@@ -245,29 +254,119 @@ void PackedStore::Batch::run(PlainWeights::Access* plain) {
   if (go_back_to_plain(plain)) run_jobs(plain);
   for (Job& j : jobs_) {
     if (j.noted && j.cached == nullptr) plain->note_checksum(*j.desc.constant(j.key.input), j.checksum.value());
-    store_.copies_.emplace(j.key, std::move(j.copy));
+    if (j.page == nullptr) {
+      keep_copy(j.key, std::move(j.copy));
+    } else {
+      store_.pager_.keep(*std::exchange(j.page, nullptr), std::move(j.copy->pooled), j.pinned);
+    }
   }
   jobs_.clear();
   bytes_ = 0;
 }
 
+Buffer PackedStore::Batch::keep_copy(const Key& key, std::shared_ptr<Copy> copy) {
+  made_.push_back(key);
+  const Copy& kept = *store_.copies_.emplace(key, std::move(copy)).first->second;
+  return {kept.memory(), 0, key.bytes};
+}
+
+void PackedStore::Batch::note_use_of(const std::shared_ptr<Copy>& copy) {
+  if (user_ != nullptr) user_->add(copy);
+}
+
+void PackedStore::Batch::undo() noexcept {
+  for (const Key& key : made_) store_.copies_.erase(key);
+  made_.clear();
+}
+
+PackedStore::Batch::~Batch() {
+  for (const Job& j : jobs_) {
+    if (j.page != nullptr) store_.pager_.give_up(*j.page);
+  }
+}
+
+Buffer PackedStore::Batch::add_paged(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
+  const Key key = key_of(device, kernel, desc, input);
+  if (key.bytes == 0) return {};
+  if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) {
+    note_use_of(it->second);
+    return {it->second->memory(), 0, key.bytes};
+  }
+  std::unique_ptr<PagedWeight>& entry = store_.pages_[key];
+  if (entry == nullptr) {
+    auto page = std::make_unique<PagedWeight>(device, kernel, desc, input, key.bytes);
+    store_.pager_.add(*page);
+    entry = std::move(page);
+  }
+  PagedWeight& page = *entry;
+  if (device.pool().left() >= key.bytes + block_of(kernel, desc, input) && store_.pager_.begin(page)) add_job(page, false);
+  return paged_buffer(page);
+}
+
+void PackedStore::Batch::restore(PagedWeight& page) { add_job(page, true); }
+
+// The pager waits for the copy: what fails says so.
+void PackedStore::Batch::add_job(PagedWeight& page, bool pinned) {
+  try {
+    Job job{key_of(page.device, page.kernel, page.desc, page.input), &page.kernel, page.desc, {}, nullptr, true};
+    job.page = &page;
+    job.pinned = pinned;
+    jobs_.push_back(std::move(job));
+  } catch (...) {
+    store_.pager_.give_up(page);
+    throw;
+  }
+  Job& job = jobs_.back();  // the destructor gives it up from here on
+  job.copy = std::make_shared<Copy>();
+  job.copy->pooled = page.device.allocate(page.bytes, MemoryClass::kPacked);
+  job.target = job.copy->memory();
+  bytes_ += page.bytes;
+}
+
+void* PackedStore::pin(PagedWeight& page, const LoadedModel& model) {
+  bool was_there = false;
+  if (void* const there = pager_.pin(page, &was_there)) return there;
+  std::optional<PlainWeights::Access> plain;
+  std::optional<Batch> batch;
+  try {
+    plain.emplace(model);
+    batch.emplace(*this, nullptr);
+  } catch (...) {
+    pager_.give_up(page);
+    throw;
+  }
+  batch->restore(page);  // what fails from here on gives it up
+  batch->run(&*plain);
+  if (was_there) page.device.pool().note_weights(0, page.bytes);
+  return pager_.address(page);
+}
+
 Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain,
                            KeptCopies& user) {
-  Batch batch(*this, user);
+  Batch batch(*this, &user);
   const Buffer buffer = batch.add(device, kernel, desc, input, plain);
   batch.run(plain);
   return buffer;
 }
 
+PackedStore::Key PackedStore::plain_key(const Device& device, const Weight& weight) {
+  return {.weight = weight.id,
+          .version = weight.version,
+          .device = &device,
+          .kernel = nullptr,
+          .input = 0,
+          .variant = 0,
+          .bytes = weight.size_bytes};
+}
+
+bool PackedStore::has_plain(const Device& device, const Weight& weight) {
+  const std::lock_guard<Mutex> lock(mutex_);
+  return copies_.contains(plain_key(device, weight));
+}
+
 Buffer PackedStore::plain(Device& device, const Weight& weight, KeptCopies& user) {
   if (device.traits().host_addressable) return {const_cast<void*>(weight.data.get()), 0, weight.size_bytes};
-  const Key key{.weight = weight.id,
-                .version = weight.version,
-                .device = &device,
-                .kernel = nullptr,
-                .input = 0,
-                .variant = 0,
-                .bytes = weight.size_bytes};
+  const Key key = plain_key(device, weight);
   const std::lock_guard<Mutex> lock(mutex_);
   if (const auto it = copies_.find(key); it != copies_.end()) {
     user.add(it->second);

@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "runtime/weights/plain_weights.h"
 #include "runtime/weights/weight_cache.h"
+#include "runtime/weights/weight_pager.h"
 
 namespace evn {
 
@@ -50,12 +51,22 @@ class PackedStore {
   // Copies that are made together, by the threads of their device. While one lives nobody else asks the store.
   class Batch {
    public:
-    // What it makes or finds is kept for `user`.
-    Batch(PackedStore& store, KeptCopies& user) : store_(store), user_(user), lock_(store.mutex_) {}
+    // What it makes or finds is kept for `user`; null: by the store alone.
+    Batch(PackedStore& store, KeptCopies* user) : store_(store), user_(user), lock_(store.mutex_) {}
+    ~Batch();
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
     // The packed copy of constant input `input`; memory null when the kernel packs nothing. It is written by the time of `run`, and
     // what `desc` points to lives till then. `plain` (nullable: they are there) brings the constant's bytes back where they are
     // needed.
     Buffer add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
+    // The same for a constant that lies in the model's file: a copy that may be dropped and packed again (weight_pager.h), which
+    // `run` writes if the device has memory for it. The node must be the model's.
+    Buffer add_paged(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
+    // Lets the copies go that this batch has made, which nobody else has seen: what they are for has failed.
+    void undo() noexcept;
+    // Has `run` write a copy that is not there, whose packing this thread has begun, and keep it pinned.
+    void restore(PagedWeight& page);
     // Whether `add` makes a copy of plain bytes.
     bool packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const;
     // Bytes of the copies that `run` makes of plain bytes, or that take the place of plain bytes which are in memory.
@@ -73,10 +84,13 @@ class PackedStore {
       const Kernel* kernel;
       OpDesc desc;
       std::shared_ptr<Copy> copy;
+      void* target;                                // the copy's memory
       bool noted;                                  // somebody wants the checksum
       const WeightCache::Entry* cached = nullptr;  // it is read from there
       bool done = false;
       Checksum checksum = {};
+      PagedWeight* page = nullptr;  // what the copy is of; null: the store's own
+      bool pinned = false;          // for who asked for the page
     };
     // Rows of a constant, or all of it.
     struct Part {
@@ -89,19 +103,30 @@ class PackedStore {
       const WeightCache* cache;
       Mutex* checksums;
     };
+    void add_job(PagedWeight& page, bool pinned);
     std::vector<Part> cut_jobs();
     static void run_part(const Part& part, const Work& work, void* block);
     void run_jobs(PlainWeights::Access* plain);
     bool go_back_to_plain(PlainWeights::Access* plain);
     static void pack(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel);
     PackedStore& store_;
-    KeptCopies& user_;
+    KeptCopies* const user_;
     std::unique_lock<Mutex> lock_;
+    Buffer keep_copy(const Key& key, std::shared_ptr<Copy> copy);
+    void note_use_of(const std::shared_ptr<Copy>& copy);
     std::vector<Job> jobs_;
+    std::vector<Key> made_;  // of the store's own copies
     std::size_t bytes_ = 0;
     std::shared_ptr<void> scratch_;
     std::size_t scratch_bytes_ = 0;
   };
+
+  // The memory of a copy that may have been dropped, until `unpin`: packs it again where it has. Throws EVN_ERROR_OUT_OF_MEMORY
+  // where the device has none even for this one, and what reading the model's file throws.
+  void* pin(PagedWeight& page, const LoadedModel& model);
+  void unpin(PagedWeight& page) noexcept { pager_.unpin(page); }
+  // For copies that may be dropped; before the first is added.
+  WeightPager& pager() { return pager_; }
 
   // Makes one copy, at once. The store keeps it, and so does `user`.
   Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain, KeptCopies& user);
@@ -109,6 +134,8 @@ class PackedStore {
   Buffer plain(Device& device, const Weight& weight, KeptCopies& user);
   // Lets go of copies that nobody uses, which the store keeps for sessions to come.
   void drop_unused() noexcept;
+  // Whether such a copy is there.
+  bool has_plain(const Device& device, const Weight& weight);
 
   struct Need {
     std::size_t room = 0;   // in a slab
@@ -122,6 +149,7 @@ class PackedStore {
   void close();
 
  private:
+  static Key plain_key(const Device& device, const Weight& weight);
   static Key key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input);
   static WeightCache::Copy copy_of(const Key& key, const OpDesc& desc);
   const WeightCache::Entry* find_cached(const Key& key, const OpDesc& desc) const;
@@ -130,6 +158,8 @@ class PackedStore {
 
   Mutex mutex_;
   std::map<Key, std::shared_ptr<Copy>> copies_;
+  std::map<Key, std::unique_ptr<PagedWeight>> pages_;
+  WeightPager pager_;  // goes before them
   std::shared_ptr<Slab> slab_;
   WeightCache* cache_ = nullptr;
   const Device* opened_for_ = nullptr;  // slab_ and cache_

@@ -64,6 +64,7 @@ template <int Tile>
 Refusal supports(const OpDesc& d) {
   if (!all_float32(d)) return kNeedsFloat32;
   if (d.strict) return kStrictRefusesWinograd;
+  if (d.small) return kSmallRefusesWinograd;
   const Shape& x = d.inputs[0].shape;
   if (x.rank() != 4) return "only two spatial axes";
   if (d.constant(1) == nullptr) return "the weight must be constant";

@@ -83,6 +83,7 @@ bool is_plain_3x3(const OpDesc& d, const Shape& w) {
 
 Refusal supports(const OpDesc& d) {
   if (d.strict) return kStrictRefusesWinograd;
+  if (d.small) return kSmallRefusesWinograd;
   if (simd_qgemm::loops(integer_isa()).winograd == nullptr) return "bytes are multiplied without widening them";
   if (d.inputs[0].shape.rank() != 4) return "only two spatial axes";
   if (d.constant(kIn.w) == nullptr) return "the weight must be constant";

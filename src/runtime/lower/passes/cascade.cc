@@ -64,6 +64,7 @@ class CascadePass final : public LoweringPass {
     d.desc.outputs = back.outputs;
     d.desc.nodes = d.nodes;
     d.desc.strict = front.strict;  // all are, or none
+    d.desc.small = front.small;
     d.desc.threads = f.threads_of(0);
   }
 };

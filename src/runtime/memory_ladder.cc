@@ -1,0 +1,156 @@
+#include "runtime/memory_ladder.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "runtime/cost/measure.h"
+
+namespace evn {
+namespace {
+
+struct Need {
+  std::uint64_t packed = 0;  // bytes of packed weights on the CPU
+  std::uint64_t run = 0;     // of a run's intermediate values, in the order of steps that takes the least, and outputs
+  std::uint64_t total() const { return checked_add(packed, run); }
+};
+
+// What the CPU would hold for a session and a run with the dims that the model declares, or that a search would assume.
+Need need_of(const ModelPtr& model, const SessionRequest& request) {
+  const CompiledGraph c = compile_unpacked(model, request);
+  Need need;
+  std::set<std::tuple<const Weight*, const Kernel*, std::size_t>> seen;
+  for (const CompiledNode& n : c.nodes) {
+    for (std::size_t k = 0; n.slot == 0 && k < n.packed.size(); ++k) {
+      if (n.packed[k].memory == nullptr || !seen.insert({n.constants[k].get(), n.kernel, k}).second) continue;
+      need.packed = checked_add<std::uint64_t>(need.packed, n.packed[k].size);
+    }
+  }
+  try {
+    std::shared_ptr<Plan> plan;
+    fitting_inputs(*model->runtime, c.graph(), request.assumed_inputs,
+                   [&](const std::vector<TensorDesc>& inputs) { plan = make_plan(c, signature_of_zeros(c, inputs), true); });
+    need.run = plan->arena_bytes[0];
+    for (const TensorDesc& output : plan->outputs) {
+      if (output.dtype != DType::kUndefined && !output.wraps) need.run = checked_add<std::uint64_t>(need.run, output.size_bytes());
+    }
+  } catch (const Error& e) {
+    if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT || e.status == EVN_ERROR_OUT_OF_MEMORY) throw;
+  }  // dims that nobody knows before a run: what is packed alone counts
+  return need;
+}
+
+const Device* device_of(const Runtime& runtime, const char* name) {
+  for (std::size_t i = 0; const Device* const device = runtime.device_at(i); ++i) {
+    if (device->name() == name) return device;
+  }
+  return nullptr;
+}
+
+// The request with small kernels where only these fit, or fit better.
+SessionRequest settle_plan(const ModelPtr& model, SessionRequest request, std::string* spared) {
+  Runtime& runtime = *model->runtime;
+  request.memory = memory_plan_of(request);
+  Pool& pool = runtime.cpu().pool();
+  if (request.memory == MemoryPlan::kSmall || !pool.is_limited()) return request;
+  const std::uint64_t left = pool.left();
+  const Need fast = need_of(model, request);
+  if (fast.total() <= left) return request;
+  SessionRequest small = request;
+  small.memory = MemoryPlan::kSmall;
+  const Need least = need_of(model, small);
+  if (least.packed >= fast.packed || least.total() >= fast.total()) return request;
+  const std::uint64_t bytes = fast.total() - least.total();
+  *spared = "kernels of small packed weights: " + std::to_string(bytes) + " bytes less";
+  LogEvent(runtime.log(), EVN_LOG_INFO, "memory.spared")
+      .device(runtime.cpu().name().c_str())
+      .field("step", "kernels")
+      .field("file", model->file_name.c_str())
+      .field("bytes", bytes)
+      .field("bytes_needed", fast.total())
+      .field("bytes_available", left)
+      .write("%s needs %llu bytes and %llu are left: other kernels, %llu bytes less", model->file_name.c_str(),
+             static_cast<unsigned long long>(fast.total()), static_cast<unsigned long long>(left),
+             static_cast<unsigned long long>(bytes));
+  return small;
+}
+
+}  // namespace
+
+MemoryPlan memory_plan_of(const SessionRequest& request) {
+  if (request.memory != MemoryPlan::kDefault) return request.memory;
+  const MemoryPlan configured = request.settings->config.session.memory;
+  return configured != MemoryPlan::kDefault ? configured : MemoryPlan::kFast;
+}
+
+void require_room(const CompiledGraph& c) {
+  PackedStore& store = c.model->store;
+  for (std::size_t slot = 1; slot < c.devices.size(); ++slot) {
+    Device& device = *c.devices[slot];
+    if (!device.pool().is_limited()) continue;
+    const std::uint64_t left = device.pool().left();
+    std::uint64_t needed = 0;
+    std::set<const Weight*> plain;
+    for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+      const CompiledNode& n = c.nodes[i];
+      if (n.slot != slot || (n.mode != NodeMode::kKernel && n.mode != NodeMode::kSegment)) continue;
+      const Node& node = c.graph().nodes[i];
+      const std::vector<TensorDesc> descs = descs_of(c.graph(), node);
+      const OpDesc desc = desc_of(node, n, descs);
+      for (std::size_t k = 0; k < n.constants.size(); ++k) {
+        const Weight* const w = n.constants[k].get();
+        const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;  // kernels of devices read it from the desc
+        if (w == nullptr || by_value) continue;
+        const bool is_packed = !n.choose_late && n.mode == NodeMode::kKernel && n.kernel->prepack_bytes != nullptr &&
+                               n.kernel->prepack_bytes(desc, static_cast<int>(k)) != 0;
+        if (is_packed) {
+          needed = checked_add<std::uint64_t>(needed, store.need_of(device, *n.kernel, desc, static_cast<int>(k)).room);
+        } else if (plain.insert(w).second && !store.has_plain(device, *w)) {
+          needed = checked_add<std::uint64_t>(needed, w->size_bytes);
+        }
+        if (needed <= left) continue;
+        throw make_error(EVN_ERROR_OUT_OF_MEMORY,
+                         "the constants of the nodes need %llu bytes, and %llu are left of the device's %llu",
+                         static_cast<unsigned long long>(needed), static_cast<unsigned long long>(left),
+                         static_cast<unsigned long long>(device.pool().stats().limit))
+            .with_node(node.name.c_str())
+            .with_device(device.name().c_str())
+            .with_bytes(needed, left);
+      }
+    }
+  }
+}
+
+CompiledGraph compile_to_fit(const ModelPtr& model, const SessionRequest& request, const CacheConfig& cache) {
+  std::string spared;
+  SessionRequest tried = settle_plan(model, request, &spared);
+  std::optional<Error> refused;
+  for (;;) {
+    try {
+      CompiledGraph c = compile(model, tried, cache);
+      c.spared = std::move(spared);
+      return c;
+    } catch (const Error& e) {
+      if (refused && e.status == EVN_ERROR_UNSUPPORTED) throw *refused;  // nodes that may go nowhere else
+      if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+      const Device* const full = device_of(*model->runtime, e.device);
+      const bool is_new = full != nullptr && std::find(tried.full.begin(), tried.full.end(), full) == tried.full.end();
+      if (!refused) refused = e;
+      if (!is_new || full == &model->runtime->cpu()) throw *refused;
+      tried.full.push_back(full);
+      LogEvent(model->runtime->log(), EVN_LOG_WARNING, "memory.moved")
+          .device(e.device)
+          .field("file", model->file_name.c_str())
+          .field("bytes_requested", e.bytes_requested)
+          .field("bytes_available", e.bytes_available)
+          .write("device %s has no memory for %s: its nodes go elsewhere where that is allowed: %s", e.device,
+                 model->file_name.c_str(), e.message);
+      spared += (spared.empty() ? "" : "; ") + std::string("device ") + e.device + " was full: " + e.message;
+    }
+  }
+}
+
+}  // namespace evn

@@ -1,0 +1,337 @@
+// Sessions that do not fit under a device's memory limit: the same results with less memory, another device, or an error with the
+// bytes asked and left. docs/decisions/0073-memory-ladder.md
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/fault.h"
+#include "runtime/weights/weight_pager.h"
+#include "tests/runtime/support.h"
+
+namespace evn::test::memory_ladder_test {
+namespace {
+
+constexpr std::int64_t kWidth = 256;
+constexpr std::size_t kWeightBytes = kWidth * kWidth * 4;
+constexpr int kLayers = 8;
+
+// A chain of products, whose weights take almost all of its memory.
+OnnxWriter chain(int layers = kLayers) {
+  OnnxWriter m(17);
+  m.add_input("x", kF32, {"n", kWidth}).add_output("y");
+  std::string from = "x";
+  for (int l = 0; l < layers; ++l) {
+    std::vector<float> w(static_cast<std::size_t>(kWidth * kWidth));
+    for (std::size_t i = 0; i < w.size(); ++i)
+      w[i] = static_cast<float>(static_cast<int>((i * 37 + static_cast<std::size_t>(l) * 11) % 101) - 50) / 1024;
+    const std::string number = std::to_string(l);
+    m.add_initializer("w" + number, {kWidth, kWidth}, w);
+    m.add_node("MatMul", {from, "w" + number}, {"p" + number}, {}, "product" + number);
+    from = l + 1 == layers ? "y" : "r" + number;
+    m.add_node("Relu", {"p" + number}, {from}, {}, "relu" + number);
+  }
+  return m;
+}
+
+// Three branches, each of which widens its input eight times and narrows it again; all are widened before any is narrowed, as an
+// exporter may have it.
+OnnxWriter branches() {
+  OnnxWriter m(17);
+  m.add_input("x", kF32, {1, 4096}).add_output("y");
+  m.add_initializer("ones", {8, 1}, std::vector<float>(8, 0.5f));
+  m.add_initializer("axis", {1}, std::vector<std::int64_t>{0});
+  for (const char* b : {"a", "b", "c"}) {
+    const std::string s(b);
+    m.add_node(s == "a" ? "Sin" : s == "b" ? "Cos" : "Tanh", {"x"}, {"f" + s}, {}, "f" + s);
+    m.add_node("Mul", {"f" + s, "ones"}, {"wide" + s}, {}, "wide" + s);
+  }
+  for (const char* b : {"a", "b", "c"}) {
+    const std::string s(b);
+    m.add_node("ReduceSum", {"wide" + s, "axis"}, {"narrow" + s}, {}, "narrow" + s);
+  }
+  m.add_node("Add", {"narrowa", "narrowb"}, {"ab"}, {}, "ab").add_node("Add", {"ab", "narrowc"}, {"y"}, {}, "abc");
+  return m;
+}
+
+HostTensor rows(std::int64_t n, std::int64_t width = kWidth) {
+  HostTensor x({DType::kFloat32, {n, width}});
+  for (std::size_t i = 0; i < x.as<float>().size(); ++i) x.as<float>()[i] = static_cast<float>(static_cast<int>(i % 17) - 8) / 8;
+  return x;
+}
+
+struct MemoryLadderTest : RuntimeTest {
+  std::string path =
+      (std::filesystem::temp_directory_path() / ("evener_memory_ladder_" + std::to_string(getpid()) + ".onnx")).string();
+
+  void SetUp() override {
+    RuntimeTest::SetUp();
+    write(chain());
+  }
+  void TearDown() override {
+    for (int i = 0; i < kSeamCount; ++i) fault_arm(static_cast<Seam>(i), 0, false);
+    std::filesystem::remove(path);
+    RuntimeTest::TearDown();
+  }
+  void write(const OnnxWriter& model) const { std::ofstream(path, std::ios::binary) << model.serialize(); }
+
+  std::vector<HostTensor> unlimited(const std::vector<HostTensor>& in) const {
+    Session session(load_model_file(make_runtime(), path), "");
+    return run(session, in);
+  }
+};
+
+void expect_bits(const std::vector<HostTensor>& got, const std::vector<HostTensor>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t k = 0; k < got.size(); ++k) EXPECT_EQ(got[k].bytes, want[k].bytes) << "output " << k;
+}
+
+PoolStats stats(const Session& session) { return session.runtime()->cpu().pool().stats(); }
+
+TEST_F(MemoryLadderTest, ALimitThatAllFitsUnderDropsNothing) {
+  const std::vector<HostTensor> in = {rows(3)};
+  const auto runtime = make_runtime({}, 64 << 20);
+  Session session(load_model_file(runtime, path), "");
+  for (int i = 0; i < 3; ++i) expect_bits(run(session, in), unlimited(in));
+  EXPECT_EQ(stats(session).weights_dropped, 0u);
+  EXPECT_EQ(stats(session).weights_restored, 0u);
+  EXPECT_GE(stats(session).by_class[EVN_MEMORY_PACKED], kLayers * kWeightBytes) << "they are packed before the first run";
+}
+
+TEST_F(MemoryLadderTest, WeightsThatDoNotFitTogetherArePackedAgainWithTheSameBits) {
+  const std::vector<HostTensor> in = {rows(3)};
+  const std::vector<HostTensor> want = unlimited(in);
+  const std::uint64_t limit = kLayers / 2 * kWeightBytes;
+  const auto runtime = make_runtime({}, limit);
+  Session session(load_model_file(runtime, path), "");
+  for (int i = 0; i < 3; ++i) expect_bits(run(session, in), want);
+  const PoolStats s = stats(session);
+  EXPECT_GT(s.weights_dropped, 0u);
+  EXPECT_GT(s.weights_restored, 0u);
+  EXPECT_LE(s.reserved, limit);
+  EXPECT_LE(s.peak, limit);
+}
+
+TEST_F(MemoryLadderTest, ALimitThatIsLoweredDropsWeightsAndOneThatIsRaisedKeepsThem) {
+  const std::vector<HostTensor> in = {rows(2)};
+  const std::vector<HostTensor> want = unlimited(in);
+  const auto runtime = make_runtime({}, 64 << 20);
+  Session session(load_model_file(runtime, path), "");
+  runtime->cpu().set_memory_limit(3 * kWeightBytes);
+  EXPECT_LE(stats(session).reserved, 3 * kWeightBytes);
+  expect_bits(run(session, in), want);
+  runtime->cpu().set_memory_limit(UINT64_MAX);
+  expect_bits(run(session, in), want);
+  const std::uint64_t restored = stats(session).weights_restored;
+  expect_bits(run(session, in), want);
+  EXPECT_EQ(stats(session).weights_restored, restored);
+}
+
+TEST_F(MemoryLadderTest, WithoutMemoryForOneWeightThereIsAnErrorWithTheNodeAndTheBytes) {
+  const auto runtime = make_runtime({}, 64 << 20);
+  Session session(load_model_file(runtime, path), "");
+  const std::vector<HostTensor> want = run(session, {rows(1)});
+  runtime->cpu().set_memory_limit(kWeightBytes / 2);
+  try {
+    run(session, {rows(1)});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_OUT_OF_MEMORY);
+    EXPECT_STREQ(e.node, "product0");
+    EXPECT_STREQ(e.device, "cpu");
+    EXPECT_GE(e.bytes_requested, kWeightBytes);
+    EXPECT_LT(e.bytes_available, kWeightBytes);
+  }
+  runtime->cpu().set_memory_limit(64 << 20);
+  expect_bits(run(session, {rows(1)}), want);
+}
+
+TEST_F(MemoryLadderTest, SessionsOfSeveralThreadsShareWhatThereIs) {
+  const std::vector<HostTensor> in = {rows(3)};
+  const std::vector<HostTensor> want = unlimited(in);
+  const auto runtime = make_runtime({}, kLayers * kWeightBytes * 3 / 4);
+  const ModelPtr first = load_model_file(runtime, path), second = load_model_file(runtime, path);
+  Session a(first, ""), b(second, "");
+  std::vector<std::thread> threads;
+  for (Session* const s : {&a, &b, &a, &b}) {
+    threads.emplace_back([&, s] {
+      for (int i = 0; i < 10; ++i) expect_bits(run(*s, in), want);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_LE(stats(a).reserved, kLayers * kWeightBytes * 3 / 4);
+  EXPECT_GT(stats(a).weights_dropped, 0u);
+}
+
+TEST_F(MemoryLadderTest, AFileThatHasChangedIsAnErrorAndNotOtherNumbers) {
+  const auto runtime = make_runtime({}, 3 * kWeightBytes);
+  Session session(load_model_file(runtime, path), "");
+  run(session, {rows(1)});
+  std::string bytes = chain().serialize();
+  for (std::size_t i = bytes.size() / 8; i < bytes.size(); i += bytes.size() / 8) bytes[i] = static_cast<char>(bytes[i] ^ 1);
+  std::ofstream(path, std::ios::binary) << bytes;
+  try {
+    run(session, {rows(1)});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_IO) << e.message;
+  }
+}
+
+// What fails in the course of a run under a limit fails that run; the next one is right, and nothing is lost.
+TEST_F(MemoryLadderTest, EachCallThatFailsWhileWeightsArePackedAgainIsAnError) {
+  const std::vector<HostTensor> in = {rows(2)};
+  const std::vector<HostTensor> want = unlimited(in);
+  const auto runtime = make_runtime({}, 4 * kWeightBytes, 1);
+  Session session(load_model_file(runtime, path), "");
+  expect_bits(run(session, in), want);
+  for (const Seam seam : {Seam::kAlloc, Seam::kIo}) {
+    int failed = 0;
+    for (int k = 1; k < 2000; ++k) {
+      fault_arm(seam, k, false);
+      bool reached = false;
+      try {
+        const std::vector<HostTensor> got = run(session, in);
+        reached = fault_count(seam) >= k;
+        fault_arm(seam, 0, false);
+        expect_bits(got, want);
+      } catch (const Error&) {
+        reached = true;
+        fault_arm(seam, 0, false);
+        ++failed;
+      } catch (const std::bad_alloc&) {
+        reached = true;
+        fault_arm(seam, 0, false);
+        ++failed;
+      }
+      expect_bits(run(session, in), want);
+      EXPECT_LE(stats(session).reserved, 4 * kWeightBytes);
+      if (!reached) break;
+    }
+    EXPECT_GT(failed, 3) << static_cast<int>(seam);
+  }
+}
+
+TEST_F(MemoryLadderTest, AnotherOrderOfStepsTakesLessAndHasTheSameBits) {
+  write(branches());
+  const std::vector<HostTensor> in = {rows(1, 4096)};
+  const auto runtime = make_runtime();
+  const ModelPtr model = load_model_file(runtime, path);
+  Session fast(model, "");
+  SessionRequest request("");
+  request.memory = MemoryPlan::kSmall;
+  Session small(model, request);
+  const std::vector<HostTensor> want = run(fast, in);
+  expect_bits(run(small, in), want);
+  const std::size_t most = fast.latest_plans()[0]->arena_bytes[0], least = small.latest_plans()[0]->arena_bytes[0];
+  EXPECT_LT(least, most * 3 / 4);
+  EXPECT_NE(small.explain(EVN_FORMAT_TEXT).find("memory plan: small; another order of steps"), std::string::npos);
+  EXPECT_EQ(fast.explain(EVN_FORMAT_TEXT).find("memory plan"), std::string::npos);
+
+  const auto limited = make_runtime({}, (most + least) / 2);
+  Session session(load_model_file(limited, path), "");
+  expect_bits(run(session, in), want);
+  EXPECT_EQ(session.latest_plans()[0]->arena_bytes[0], least);
+}
+
+// 3 x 3 convolutions of many channels, which Winograd's method takes.
+OnnxWriter convolutions() {
+  OnnxWriter m(17);
+  m.add_input("x", kF32, {1, 64, 24, 24}).add_output("y");
+  std::vector<float> w(64 * 64 * 9);
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(static_cast<int>(i * 29 % 97) - 48) / 2048;
+  m.add_initializer("w", {64, 64, 3, 3}, w);
+  m.add_node("Conv", {"x", "w"}, {"y"}, {Attr("pads", std::vector<std::int64_t>{1, 1, 1, 1})}, "conv");
+  return m;
+}
+
+TEST_F(MemoryLadderTest, WinogradIsLeftOutWhereItsWeightsDoNotFit) {
+  write(convolutions());
+  const std::vector<HostTensor> in = {random_tensor({1, 64, 24, 24}, 4)};
+  const auto runtime = make_runtime();
+  Session fast(load_model_file(runtime, path), "");
+  const std::vector<HostTensor> want = run(fast, in);
+  EXPECT_NE(fast.explain(EVN_FORMAT_TEXT).find("conv_winograd"), std::string::npos);
+  const std::uint64_t packed = stats(fast).by_class[EVN_MEMORY_PACKED];
+  const auto limited = make_runtime({}, stats(fast).peak - packed / 2);
+  Session session(load_model_file(limited, path), "");
+  expect_close(run(session, in), want);
+  EXPECT_LT(stats(session).by_class[EVN_MEMORY_PACKED], packed / 2);
+  const std::string text = session.explain(EVN_FORMAT_TEXT);
+  EXPECT_NE(text.find("kernels of small packed weights"), std::string::npos) << text;
+  EXPECT_NE(text.find("memory: small, and Winograd's"), std::string::npos) << text;
+}
+
+Config with_mock(Policy policy, bool prefers_list = false) {
+  Config c;
+  c.source = "test.yaml";
+  c.devices = {mock_device("m")};
+  c.devices[0].memory_limit = 2 * kWeightBytes;
+  c.rules.push_back(rule({"MatMul"}, {}, "m", policy, 3));
+  if (prefers_list) c.rules[0].devices = {"m", "cpu"};
+  return c;
+}
+
+TEST_F(MemoryLadderTest, NodesGoToTheNextDeviceThatRulesAllow) {
+  const std::vector<HostTensor> in = {rows(2)};
+  const std::vector<HostTensor> want = unlimited(in);
+  for (const Config& config : {with_mock(Policy::kPrefer), with_mock(Policy::kRequire, true)}) {
+    const auto runtime = make_runtime(config);
+    Session session(load_model_file(runtime, path), "");
+    expect_close(run(session, in), want);
+    const std::string text = session.explain(EVN_FORMAT_TEXT);
+    EXPECT_NE(text.find("m: it has no memory left for the model"), std::string::npos) << text;
+    EXPECT_EQ(runtime->find_device("m")->pool().stats().current, 0u) << "what was packed for it is let go";
+  }
+}
+
+TEST_F(MemoryLadderTest, AnExclusiveRuleGivesTheErrorOfTheDevice) {
+  const auto runtime = make_runtime(with_mock(Policy::kRequire));
+  const ModelPtr model = load_model_file(runtime, path);
+  for (int i = 0; i < 2; ++i) {
+    try {
+      Session session(model, "");
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_OUT_OF_MEMORY) << e.message;
+      EXPECT_STREQ(e.device, "m");
+      EXPECT_GT(e.bytes_requested, e.bytes_available);
+      EXPECT_NE(std::string(e.node).find("product"), std::string::npos);
+    }
+    EXPECT_EQ(runtime->find_device("m")->pool().stats().current, 0u);
+  }
+}
+
+TEST_F(MemoryLadderTest, IdleDevicesGiveBackWhatTheyKeep) {
+  Config config;
+  DeviceConfig cpu;
+  cpu.name = "cpu";
+  cpu.type = "cpu";
+  cpu.trim = static_cast<std::uint64_t>(TrimWhen::kIdle);
+  config.devices = {cpu};
+  const auto runtime = make_runtime(config);
+  Session session(load_model_file(runtime, path), "");
+  run(session, {rows(2)});
+  EXPECT_EQ(stats(session).by_class[EVN_MEMORY_ARENAS], 0u);
+  EXPECT_EQ(session.memory_stats().arenas.idle_bytes, 0u);
+}
+
+TEST_F(MemoryLadderTest, SessionsThatShareArenasHaveThatOfOne) {
+  Config config;
+  config.session.share_arenas = true;
+  const auto runtime = make_runtime(config);
+  const ModelPtr model = load_model_file(runtime, path);
+  Session a(model, ""), b(model, "");
+  const std::vector<HostTensor> in = {rows(2)};
+  const std::vector<HostTensor> want = run(a, in);
+  const std::uint64_t one = stats(a).by_class[EVN_MEMORY_ARENAS];
+  EXPECT_GT(one, 0u);
+  expect_bits(run(b, in), want);
+  EXPECT_EQ(stats(a).by_class[EVN_MEMORY_ARENAS], one);
+  EXPECT_EQ(b.memory_stats().arenas.reused, 1u);
+}
+
+}  // namespace
+}  // namespace evn::test::memory_ladder_test
