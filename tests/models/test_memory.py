@@ -4,6 +4,7 @@ import pathlib
 import sys
 
 import evener
+import numpy
 import pytest
 from common import assert_matches_oracle, devices_of, explained, model_path, opencl_runtime
 from zoo import REPOSITORY
@@ -57,3 +58,19 @@ def test_a_rule_that_requires_an_opencl_device_gives_its_error():
         full_gpu("{match: {op: Conv}, device: gpu}").session(model_path("mobilenet_v2"))
     assert refused.value.status == evener.Status.OUT_OF_MEMORY and refused.value.device == "gpu" and refused.value.node
     assert refused.value.bytes_requested > refused.value.bytes_available
+
+
+@pytest.mark.parametrize("name", memory.DEFAULT)
+def test_small_sessions_are_right_and_take_no_more(name, tmp_path):
+    if not memory.path_of(name).exists():
+        pytest.skip(f"{name} is not there: scripts/fetch_models.py fetches it")
+    with evener.Runtime(threads=2) as runtime:
+        model = runtime.model(str(memory.path_of(name)))
+        inputs = memory.inputs_of(name, {value.name: str(value.dtype) for value in runtime.session(model).inputs})
+        arenas = []
+        for plan in ("fast", "small"):
+            session = runtime.session(model, memory=plan)
+            numpy.savez(tmp_path / f"{plan}.npz", **{f"o{i}": array for i, array in enumerate(session.run(inputs).values())})
+            arenas.append(session.memory_stats().peak_arena_bytes)
+        assert memory.difference(tmp_path / "small.npz", tmp_path / "fast.npz") <= 1
+        assert arenas[1] <= arenas[0]
