@@ -117,6 +117,23 @@ TEST_F(MisuseRun, M08_ALoadThatFailedLeavesNothingToRun) {
   EXPECT_EQ(evn_tensor_release(t), EVN_OK);
 }
 
+TEST_F(MisuseRun, M08_MemoryPlansThatThereAreNotAreRefused) {
+  evn_session s = nullptr;
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  for (const evn_memory_plan wrong : {-1, EVN_MEMORY_PLAN_SMALL + 1}) {
+    options.memory = wrong;
+    EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad) << wrong;
+    EXPECT_NE(std::string(error.message).find("memory is "), std::string::npos) << error.message;
+  }
+  options.memory = EVN_MEMORY_PLAN_SMALL;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), EVN_OK) << error.message;
+  EXPECT_EQ(evn_session_release(s), EVN_OK);
+  options.memory = -1;
+  options.struct_size = offsetof(evn_session_options, memory);  // of a host that was built before there were plans
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), EVN_OK) << error.message;
+  EXPECT_EQ(evn_session_release(s), EVN_OK);
+}
+
 TEST_F(MisuseRun, M08_ProductsThatThereAreNotAreRefused) {
   evn_session s = nullptr;
   evn_session_options options = EVN_SESSION_OPTIONS_INIT;

@@ -24,7 +24,7 @@ limits:
   loop_iterations: 13
   run_time: 100us
 devices:
-  host: {type: cpu, threads: 3, memory_limit: 512MiB}
+  host: {type: cpu, threads: 3, memory_limit: 512MiB, cache_limit: 8MiB, trim: always}
   gpu:
     type: opencl
     match: {vendor: "*V*", device: "D?", platform: P*, kind: accelerator, index: 2}
@@ -52,6 +52,8 @@ placement:
   EXPECT_EQ(c.devices[0].type, "cpu");
   EXPECT_EQ(c.devices[0].settings.number("threads", 0), 3u);
   EXPECT_EQ(c.devices[0].memory_limit, 512u << 20);
+  EXPECT_EQ(c.devices[0].cache_limit, 8u << 20);
+  EXPECT_EQ(c.devices[0].trim, 2u);
   EXPECT_FALSE(c.devices[0].optional);
   EXPECT_EQ(c.devices[0].line, 12);
   const DeviceConfig& gpu = c.devices[1];
@@ -64,6 +66,8 @@ placement:
   EXPECT_EQ(gpu.settings.number("match.index", 0), 2u);
   EXPECT_TRUE(gpu.optional);
   EXPECT_EQ(gpu.memory_limit, UINT64_MAX);
+  EXPECT_EQ(gpu.cache_limit, UINT64_MAX);
+  EXPECT_EQ(gpu.trim, 0u);
   EXPECT_EQ(c.find_device("gpu"), &gpu);
   EXPECT_EQ(c.find_device("npu"), nullptr);
   EXPECT_EQ(c.default_devices, std::vector<std::string>{"gpu"});
@@ -368,6 +372,15 @@ TEST(Config, ALongPathKeepsItsEndAndTheMessage) {
 TEST(Config, MessagesEscapeControlCharacters) {
   const Error e = config_error("\"\\e[2J\": 1");
   EXPECT_NE(std::string(e.message).find("\\x1b[2J"), std::string::npos) << e.message;
+}
+
+TEST(ConfigMemory, SessionsMayBeSmallAndShareArenas) {
+  const Config c = parse_config("session: {memory: small, share_arenas: true}", "");
+  EXPECT_EQ(c.session.memory, MemoryPlan::kSmall);
+  EXPECT_TRUE(c.session.share_arenas);
+  EXPECT_EQ(parse_config("session: {memory: fast}", "").session.memory, MemoryPlan::kFast);
+  EXPECT_EQ(parse_config("version: 1", "").session.memory, MemoryPlan::kDefault);
+  EXPECT_FALSE(parse_config("version: 1", "").session.share_arenas);
 }
 
 }  // namespace

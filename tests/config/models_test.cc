@@ -24,6 +24,7 @@ models:
     concurrency: 2
     batching: {max_batch: 16, max_delay: 2ms, mask: attention_mask, buckets: [16, 32, 64]}
     idle_arena_bytes: 64MiB
+    memory: small
     cache: cache/
     cache_write: false
     cache_map: true
@@ -49,12 +50,13 @@ models:
   EXPECT_EQ(det.session.batching.mask, "attention_mask");
   EXPECT_EQ(det.session.batching.buckets, (std::vector<std::int64_t>{16, 32, 64}));
   EXPECT_EQ(det.session.idle_arena_bytes, 64u << 20);
+  EXPECT_EQ(det.session.memory, MemoryPlan::kSmall);
   ASSERT_TRUE(det.cache.has_value());
   EXPECT_EQ(det.cache->file, "cache/");
   EXPECT_FALSE(det.cache->write);
   EXPECT_TRUE(det.cache->map);
   ASSERT_EQ(det.warm.size(), 2u);
-  EXPECT_EQ(det.warm[0].line, 18);
+  EXPECT_EQ(det.warm[0].line, 19);
   ASSERT_EQ(det.warm[0].inputs.size(), 2u);
   EXPECT_EQ(det.warm[0].inputs[0].name, "x");
   EXPECT_EQ(det.warm[0].inputs[0].dims, (std::vector<std::int64_t>{1, 3, 640, 640}));
@@ -69,6 +71,7 @@ models:
   EXPECT_EQ(rec.session.concurrency, 0);
   EXPECT_EQ(rec.session.batching.max_batch, 0);
   EXPECT_EQ(rec.session.idle_arena_bytes, 0u);
+  EXPECT_EQ(rec.session.memory, MemoryPlan::kDefault);
   EXPECT_FALSE(rec.cache.has_value());
 }
 

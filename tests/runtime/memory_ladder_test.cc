@@ -56,6 +56,17 @@ OnnxWriter branches() {
   return m;
 }
 
+// 3 x 3 convolutions of many channels, which Winograd's method takes.
+OnnxWriter convolutions() {
+  OnnxWriter m(17);
+  m.add_input("x", kF32, {1, 64, 24, 24}).add_output("y");
+  std::vector<float> w(64 * 64 * 9);
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(static_cast<int>(i * 29 % 97) - 48) / 2048;
+  m.add_initializer("w", {64, 64, 3, 3}, w);
+  m.add_node("Conv", {"x", "w"}, {"y"}, {Attr("pads", std::vector<std::int64_t>{1, 1, 1, 1})}, "conv");
+  return m;
+}
+
 HostTensor rows(std::int64_t n, std::int64_t width = kWidth) {
   HostTensor x({DType::kFloat32, {n, width}});
   for (std::size_t i = 0; i < x.as<float>().size(); ++i) x.as<float>()[i] = static_cast<float>(static_cast<int>(i % 17) - 8) / 8;
@@ -214,6 +225,41 @@ TEST_F(MemoryLadderTest, EachCallThatFailsWhileWeightsArePackedAgainIsAnError) {
   }
 }
 
+// The same while the session is made, in the midst of the ladder.
+TEST_F(MemoryLadderTest, EachCallThatFailsWhileASessionIsMadeIsAnErrorOrDoesNoHarm) {
+  for (const bool winograd : {false, true}) {
+    if (winograd) write(convolutions());
+    const std::vector<HostTensor> in = {winograd ? random_tensor({1, 64, 24, 24}, 4) : rows(2)};
+    Session fast(load_model_file(make_runtime({}, 0, 1), path), "");
+    const std::vector<HostTensor> want = run(fast, in);
+    const std::uint64_t limit = winograd ? stats(fast).peak - stats(fast).by_class[EVN_MEMORY_PACKED] / 2 : 4 * kWeightBytes;
+    const auto runtime = make_runtime({}, limit, 1);
+    const std::uint64_t before = runtime->cpu().pool().stats().current;
+    for (const Seam seam : {Seam::kAlloc, Seam::kIo}) {
+      int failed = 0;
+      bool reached = true;
+      for (int k = 1; k < 5000 && reached; ++k) {
+        fault_arm(seam, k, false);
+        try {
+          Session session(load_model_file(runtime, path), "");
+          reached = fault_count(seam) >= k;
+          fault_arm(seam, 0, false);
+          expect_close(run(session, in), want);
+        } catch (const Error&) {
+          ++failed;
+        } catch (const std::bad_alloc&) {
+          ++failed;
+        }
+        fault_arm(seam, 0, false);
+        runtime->cpu().pool().trim();
+        EXPECT_EQ(runtime->cpu().pool().stats().current, before) << "call " << k;
+      }
+      EXPECT_FALSE(reached);
+      EXPECT_GT(failed, 3) << static_cast<int>(seam);
+    }
+  }
+}
+
 TEST_F(MemoryLadderTest, AnotherOrderOfStepsTakesLessAndHasTheSameBits) {
   write(branches());
   const std::vector<HostTensor> in = {rows(1, 4096)};
@@ -234,17 +280,6 @@ TEST_F(MemoryLadderTest, AnotherOrderOfStepsTakesLessAndHasTheSameBits) {
   Session session(load_model_file(limited, path), "");
   expect_bits(run(session, in), want);
   EXPECT_EQ(session.latest_plans()[0]->arena_bytes[0], least);
-}
-
-// 3 x 3 convolutions of many channels, which Winograd's method takes.
-OnnxWriter convolutions() {
-  OnnxWriter m(17);
-  m.add_input("x", kF32, {1, 64, 24, 24}).add_output("y");
-  std::vector<float> w(64 * 64 * 9);
-  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(static_cast<int>(i * 29 % 97) - 48) / 2048;
-  m.add_initializer("w", {64, 64, 3, 3}, w);
-  m.add_node("Conv", {"x", "w"}, {"y"}, {Attr("pads", std::vector<std::int64_t>{1, 1, 1, 1})}, "conv");
-  return m;
 }
 
 TEST_F(MemoryLadderTest, WinogradIsLeftOutWhereItsWeightsDoNotFit) {

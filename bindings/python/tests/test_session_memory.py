@@ -36,6 +36,27 @@ def test_a_session_keeps_no_more_than_it_may(runtime):
     assert session.memory_stats().arenas_dropped == 1
 
 
+def test_a_session_may_be_small(runtime):
+    x = numpy.arange(80, dtype="float32").reshape(10, 8)
+    small = runtime.session(rows(), memory="small")
+    assert '"plan":"small"' in small.explain("json").replace(" ", "")
+    assert (small.run({"x": x})["y"] == runtime.session(rows(), memory="fast").run({"x": x})["y"]).all()
+    with pytest.raises(ValueError, match="memory must be one of fast, small"):
+        runtime.session(rows(), memory="tiny")
+
+
+def test_a_device_tells_what_its_pool_keeps():
+    with evener.Runtime(config_text="devices: {cpu: {type: cpu, cache_limit: 0}}", threads=1, cache_dir="") as runtime:
+        runtime.session(rows()).run({"x": numpy.zeros((100, 8), "float32")})
+        memory = runtime.devices[0].memory()
+        assert memory.reserved == memory.current + memory.cached + memory.unused
+        assert memory.cached == memory.free_blocks == memory.largest_free_block == memory.fragmentation == 0
+        assert memory.weights_dropped == memory.weights_restored == 0
+        device = runtime.statistics()["devices"][0]
+        assert device["cached_bytes"] == 0 and device["unused_bytes"] == memory.unused and device["fragmentation_percent"] == 0
+        assert 'kind="unused"' in runtime.statistics("prometheus")
+
+
 def test_a_cap_may_change():
     with evener.Runtime(threads=1, cache_dir="") as runtime:
         cpu = runtime.devices[0]

@@ -221,7 +221,8 @@ class Packer {
   // `cache` is nullable.
   Packer(CompiledGraph& c, WeightCache* cache) : c_(c), cpu_(*c.devices[0]), store_(c.model->store), cache_(cache), uses_(c) {
     window_bytes_ = cpu_.traits().compute_units > 1 ? kWindowBytes : 1;
-    pages_ = cpu_.pool().is_limited() && cache == nullptr && c.model->file != nullptr && c.ordered == nullptr;
+    pages_ =
+        (cpu_.pool().is_limited() || store_.has_pages()) && cache == nullptr && c.model->file != nullptr && c.ordered == nullptr;
     if (pages_) store_.pager().join(c.model->runtime->weight_pagers());
     store_.open(cpu_, cache);
   }

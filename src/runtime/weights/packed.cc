@@ -88,7 +88,6 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
     return Buffer{copy->memory(), 0, key.bytes};
   };
   if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return noted(it->second);
-  if (const auto it = store_.pages_.find(key); it != store_.pages_.end()) return paged_buffer(*it->second);
   const auto queued = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key == key; });
   if (queued != jobs_.end()) return {queued->copy->memory(), 0, key.bytes};
   const Weight& weight = *desc.constant(input);
@@ -299,16 +298,25 @@ Buffer PackedStore::Batch::add_paged(Device& device, const Kernel& kernel, const
     entry = std::move(page);
   }
   PagedWeight& page = *entry;
-  if (device.pool().left() >= key.bytes + block_of(kernel, desc, input) && store_.pager_.begin(page)) add_job(page, false);
+  Pool& pool = device.pool();
+  if (pool.left() < key.bytes + block_of(kernel, desc, input) || !store_.pager_.begin(page)) return paged_buffer(page);
+  try {
+    add_job(page, false);
+  } catch (const Error& e) {
+    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;  // others took the memory meanwhile: the first run packs it
+  }
   return paged_buffer(page);
 }
 
 void PackedStore::Batch::restore(PagedWeight& page) { add_job(page, true); }
 
-// The pager waits for the copy: what fails says so.
+// This thread has begun to pack the page. The pager waits for the copy: what fails says so.
 void PackedStore::Batch::add_job(PagedWeight& page, bool pinned) {
   try {
     Job job{key_of(page.device, page.kernel, page.desc, page.input), &page.kernel, page.desc, {}, nullptr, true};
+    job.copy = std::make_shared<Copy>();
+    job.copy->pooled = page.device.allocate(page.bytes, MemoryClass::kPacked);
+    job.target = job.copy->memory();
     job.page = &page;
     job.pinned = pinned;
     jobs_.push_back(std::move(job));
@@ -316,11 +324,7 @@ void PackedStore::Batch::add_job(PagedWeight& page, bool pinned) {
     store_.pager_.give_up(page);
     throw;
   }
-  Job& job = jobs_.back();  // the destructor gives it up from here on
-  job.copy = std::make_shared<Copy>();
-  job.copy->pooled = page.device.allocate(page.bytes, MemoryClass::kPacked);
-  job.target = job.copy->memory();
-  bytes_ += page.bytes;
+  bytes_ += page.bytes;  // the destructor gives it up from here on
 }
 
 void* PackedStore::pin(PagedWeight& page, const LoadedModel& model) {
@@ -403,6 +407,11 @@ PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, con
   const bool cached = find_cached(key, desc) != nullptr;
   const bool reads = !cached && desc.constant(input)->data == nullptr;
   return {cached && cache_->maps() ? 0 : Slab::room_of(key.bytes), reads ? block_of(kernel, desc, input) : 0};
+}
+
+bool PackedStore::has_pages() {
+  const std::lock_guard<Mutex> lock(mutex_);
+  return !pages_.empty();
 }
 
 void PackedStore::open(Device& device, WeightCache* cache) {

@@ -61,7 +61,7 @@ class PackedStore {
     // needed.
     Buffer add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
     // The same for a constant that lies in the model's file: a copy that may be dropped and packed again (weight_pager.h), which
-    // `run` writes if the device has memory for it. The node must be the model's.
+    // `run` writes if the device has memory for it. The node must be the model's. What `add` gives is never such a copy.
     Buffer add_paged(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
     // Lets the copies go that this batch has made, which nobody else has seen: what they are for has failed.
     void undo() noexcept;
@@ -127,6 +127,7 @@ class PackedStore {
   void unpin(PagedWeight& page) noexcept { pager_.unpin(page); }
   // For copies that may be dropped; before the first is added.
   WeightPager& pager() { return pager_; }
+  bool has_pages();
 
   // Makes one copy, at once. The store keeps it, and so does `user`.
   Buffer packed(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain, KeptCopies& user);
