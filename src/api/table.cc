@@ -150,6 +150,18 @@ constexpr evn_api kApi = {
     .state_release = evn_state_release,
     .calibrate_options_init = evn_calibrate_options_init,
     .runtime_calibrate = evn_runtime_calibrate,
+    .tensor_copy_async = evn_tensor_copy_async,
+    .event_wait = evn_event_wait,
+    .event_release = evn_event_release,
+    .device_record_event = evn_device_record_event,
+    .device_wait_event = evn_device_wait_event,
+    .opencl_attach_options_init = evn_opencl_attach_options_init,
+    .opencl_attach = evn_opencl_attach,
+    .opencl_device_objects = evn_opencl_device_objects,
+    .opencl_wrap_buffer = evn_opencl_wrap_buffer,
+    .opencl_get_buffer = evn_opencl_get_buffer,
+    .opencl_import_event = evn_opencl_import_event,
+    .opencl_export_event = evn_opencl_export_event,
 };
 
 }  // namespace

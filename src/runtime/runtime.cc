@@ -37,6 +37,17 @@ const DeviceConfig* cpu_config(const Config& config) {
   return nullptr;
 }
 
+// Whether the host is to open it.
+bool is_attached(const DeviceConfig& device) { return device.settings.number("attached", 0) != 0; }
+
+DeviceRequest request_of(const DeviceConfig& device) {
+  DeviceRequest request;
+  request.name = device.name;
+  request.settings = device.settings;
+  request.memory_limit = device.memory_limit;
+  return request;
+}
+
 // Runs compute on so many threads of their callers at a time; with an executor of the host's, which may run sessions within its
 // tasks, on all.
 int cores_of(const RuntimeOptions& options) {
@@ -110,10 +121,11 @@ void Runtime::open_configured(const DeviceConfig& device) {
     fail(EVN_ERROR_CONFIG, "%s:%d: device %s: there is no device type %s", options_.config.source.c_str(), device.line,
          device.name.c_str(), device.type.c_str());
   }
-  DeviceRequest request;
-  request.name = device.name;
-  request.settings = device.settings;
-  request.memory_limit = device.memory_limit;
+  if (is_attached(device)) {
+    absent_.push_back({device.name, "the host attaches it and has not done so yet"});
+    return;
+  }
+  DeviceRequest request = request_of(device);
   try {
     open(*b, std::move(request), &device, true);
   } catch (Error& e) {
@@ -165,12 +177,16 @@ void Runtime::check_same_settings(const Opened& opened, const DeviceConfig& seco
   }
 }
 
-Device* Runtime::open(const Backend& b, DeviceRequest request, const DeviceConfig* configured, bool keep_name) {
+void Runtime::complete(DeviceRequest& request) {
   request.cache_dir = options_.cache_dir;
   request.executor = options_.executor;
   request.scheduler = &scheduler_;
   request.allocator = options_.allocator;
   request.log = options_.log;
+}
+
+Device* Runtime::open(const Backend& b, DeviceRequest request, const DeviceConfig* configured, bool keep_name) {
+  complete(request);
   const std::lock_guard<Mutex> opening(opening_);
   std::string why;
   if (Device* d = configured == nullptr ? configured_device(request.name, &why) : nullptr) return d;  // another thread was first
@@ -196,8 +212,8 @@ void Runtime::name_device(std::string name, Device* device) {
   names_.push_back({std::move(name), device});
 }
 
-Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
-  std::shared_ptr<Device> device = b.open(request);
+Device* Runtime::open_new(const Backend& b, const DeviceRequest& request, const NativeObjects* attached) {
+  std::shared_ptr<Device> device = attached != nullptr ? b.attach(request, *attached) : b.open(request);
   device->pool().set_log(options_.log);
   device->pool().set_reclaimer(arenas_);
   const DeviceTraits& traits = device->traits();
@@ -212,6 +228,54 @@ Device* Runtime::open_new(const Backend& b, const DeviceRequest& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   devices_.push_back(std::move(device));
   return devices_.back().get();
+}
+
+void Runtime::require_free_name(const std::string& name) const {
+  std::string type, why;
+  int index = 0;
+  const DeviceAlias* alias = nullptr;
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  constexpr std::string_view kRest = "0123456789_.-";
+  const auto is_letter = [&](char c) { return kLetters.find(c) != std::string_view::npos; };
+  const bool known = std::all_of(name.begin(), name.end(), [&](char c) { return is_letter(c) || kRest.find(c) != kRest.npos; });
+  if (name.empty() || name.size() >= sizeof(evn_device_info::name) || !known || !is_letter(name[0]))
+    fail(EVN_ERROR_INVALID_ARGUMENT, "a device's name begins with a letter and has at most 63 letters, digits and _ . -");
+  if (configured_device(name, &why) != nullptr || options_.config.find_device(name) != nullptr)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "there is a device %s already", name.c_str());
+  const bool is_type = split_index(name, &type, &index) && (backend(type) != nullptr || find_alias(type, &alias) != nullptr);
+  if (is_type || name == "auto") fail(EVN_ERROR_INVALID_ARGUMENT, "the name %s means something else", name.c_str());
+}
+
+Device* Runtime::attach(const std::string& type, const std::string& name, const NativeObjects& objects,
+                        std::uint64_t memory_limit) {
+  const Backend* const b = backend(type);
+  if (b == nullptr || b->attach == nullptr)
+    fail(EVN_ERROR_UNSUPPORTED, "this build has no devices of type %s that a host can attach", type.c_str());
+  const std::lock_guard<Mutex> opening(opening_);
+  const DeviceConfig* const configured = options_.config.find_device(name);
+  std::string why;
+  DeviceRequest request;
+  if (configured != nullptr && configured->type == type && is_attached(*configured) && configured_device(name, &why) == nullptr) {
+    request = request_of(*configured);
+  } else {
+    require_free_name(name);
+    request.name = name;
+  }
+  if (memory_limit != 0) request.memory_limit = memory_limit;
+  complete(request);
+  for (const Opened& o : opened_) {
+    if (o.backend != b || o.identity != objects.device) continue;
+    throw make_error(EVN_ERROR_WRONG_STATE,
+                     "the device is open already, as %s, with a context of its own: attach it before it is first named",
+                     o.device->name().c_str())
+        .with_device(name.c_str());
+  }
+  opened_.reserve(opened_.size() + 1);
+  Device* const device = open_new(*b, request, &objects);
+  opened_.push_back({b, objects.device, configured, device});
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(absent_, [&](const Absent& a) { return a.name == name; });
+  return device;
 }
 
 std::size_t Runtime::device_count() const {
@@ -246,6 +310,7 @@ Device* Runtime::configured_device(const std::string& name, std::string* why) co
       if (n.name == name) return n.device;
     }
   }
+  const std::lock_guard<std::mutex> lock(mutex_);
   for (const Absent& a : absent_) {
     if (a.name == name) *why = a.why;
   }

@@ -56,6 +56,10 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // By a configured name, or by a device type or an alias of one, with or without a number: "cpu", "gpu", "opencl:1"; opens what is
   // not open under any name. Throws EVN_ERROR_DEVICE_UNAVAILABLE listing the devices that there are.
   Device* find_device(const std::string& name);
+  // A device of the backend `type` that the host has opened. Its name is one that the configuration says is attached, or one that
+  // means nothing yet. Throws EVN_ERROR_UNSUPPORTED (no such backend, or nothing can be attached to it), EVN_ERROR_INVALID_ARGUMENT
+  // (the name, or objects that do not fit together), EVN_ERROR_WRONG_STATE (the device is open).
+  Device* attach(const std::string& type, const std::string& name, const NativeObjects& objects, std::uint64_t memory_limit);
   // The device of a configured name; nullptr and *why when it is optional and absent.
   Device* configured_device(const std::string& name, std::string* why) const;
 
@@ -101,7 +105,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // by this name again need not ask the driver.
   Device* open(const Backend& backend, DeviceRequest request, const DeviceConfig* configured, bool keep_name);
   void name_device(std::string name, Device* device);
-  Device* open_new(const Backend& backend, const DeviceRequest& request);
+  Device* open_new(const Backend& backend, const DeviceRequest& request, const NativeObjects* attached = nullptr);
+  void complete(DeviceRequest& request);
+  void require_free_name(const std::string& name) const;
   void check_same_settings(const Opened& opened, const DeviceConfig& second) const;
   std::string list_names() const;
 
@@ -117,8 +123,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   mutable std::mutex mutex_;  // guards devices_ and names_ while runs go on
   const os::HeldOverForks held_{mutex_};
   std::vector<std::shared_ptr<Device>> devices_;
-  std::vector<Name> names_;  // of devices that are open, other than their own
-  std::vector<Absent> absent_;
+  std::vector<Name> names_;                        // of devices that are open, other than their own
+  std::vector<Absent> absent_;                     // guarded as they are: attach takes from it
   std::unique_ptr<RequestDispatcher> dispatcher_;  // goes first
 };
 

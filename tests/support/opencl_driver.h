@@ -53,6 +53,7 @@ class OpenClDriver {
     self_ = this;
     OpenClApi api = system_;
     api.create_context = [](auto... a) { return self_->count(kContext), system_.create_context(a...); };
+    api.retain_context = [](auto... a) { return self_->count(kContext), system_.retain_context(a...); };
     api.release_context = [](auto... a) {
       const cl_int code = system_.release_context(a...);
       self_->count(kReleaseContext);

@@ -20,6 +20,7 @@ constexpr DeviceOption kOptions[] = {
     {{"match.platform", SettingType::kText, "\"*\""}, true},
     {{.name = "match.kind", .type = SettingType::kChoice, .fallback = "any", .words = "any|gpu|cpu|accelerator"}, true},
     {{"match.index", SettingType::kInteger, "0", 0, 255}, true},
+    {{.name = "attached", .type = SettingType::kBoolean, .fallback = "false"}},
     {{.name = "kernels", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|cpu|gpu"}},
     {{.name = "clblast", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|always|never"}},
 };
@@ -86,10 +87,14 @@ ClQueue make_queue(cl_context context, const OpenClFound& found, cl_command_queu
   return ClQueue(cl_create(code, opencl().create_command_queue, context, found.id, cl_command_queue_properties{properties}));
 }
 
+void choose_kernels(const DeviceRequest& request, OpenClFound* found) {
+  if (const std::string kernels = request.settings.text("kernels", "auto"); kernels != "auto")
+    found->kernels_of_cpus = kernels == "cpu";
+}
+
 std::shared_ptr<Device> open_device(const DeviceRequest& request) {
   OpenClFound found = choose(request);
-  if (const std::string kernels = request.settings.text("kernels", "auto"); kernels != "auto")
-    found.kernels_of_cpus = kernels == "cpu";
+  choose_kernels(request, &found);
   const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
   cl_int code = CL_SUCCESS;
   ClContext context(cl_create(&code, opencl().create_context, properties, cl_uint{1}, &found.id, nullptr, nullptr));
@@ -97,6 +102,69 @@ std::shared_ptr<Device> open_device(const DeviceRequest& request) {
   ClQueue queue = make_queue(context.get(), found, 0, &code);
   check_open(code, "clCreateCommandQueue", request);
   return std::make_shared<OpenClDevice>(request, found, std::move(context), std::move(queue));
+}
+
+template <typename T, typename Get, typename Object>
+T read_info(Get get, Object object, unsigned what, const char* call, const DeviceRequest& request) {
+  T value{};
+  check_given(cl_call(get, object, what, sizeof(T), static_cast<void*>(&value), static_cast<std::size_t*>(nullptr)), call,
+              request.name);
+  return value;
+}
+
+void check_context(cl_context context, cl_device_id device, const DeviceRequest& request) {
+  std::size_t size = 0;
+  check_given(cl_call(opencl().get_context_info, context, cl_context_info{CL_CONTEXT_DEVICES}, std::size_t{0},
+                      static_cast<void*>(nullptr), &size),
+              "clGetContextInfo", request.name);
+  std::vector<cl_device_id> devices(size / sizeof(cl_device_id));
+  check_given(cl_call(opencl().get_context_info, context, cl_context_info{CL_CONTEXT_DEVICES}, size,
+                      static_cast<void*>(devices.data()), static_cast<std::size_t*>(nullptr)),
+              "clGetContextInfo", request.name);
+  if (std::find(devices.begin(), devices.end(), device) != devices.end()) return;
+  throw make_error(EVN_ERROR_INVALID_ARGUMENT, "the context has %zu devices, and not the one that is given", devices.size())
+      .with_device(request.name.c_str());
+}
+
+void check_queue(cl_command_queue queue, const NativeObjects& objects, const DeviceRequest& request) {
+  constexpr char kCall[] = "clGetCommandQueueInfo";
+  const auto get = opencl().get_command_queue_info;
+  const char* wrong = nullptr;
+  if (read_info<cl_context>(get, queue, CL_QUEUE_CONTEXT, kCall, request) != objects.context) wrong = "is of another context";
+  else if (read_info<cl_device_id>(get, queue, CL_QUEUE_DEVICE, kCall, request) != objects.device) wrong = "is of another device";
+  else if ((read_info<cl_command_queue_properties>(get, queue, CL_QUEUE_PROPERTIES, kCall, request) &
+            CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0)
+    wrong = "is out of order; the device needs one in order";
+  if (wrong != nullptr) throw make_error(EVN_ERROR_INVALID_ARGUMENT, "the queue %s", wrong).with_device(request.name.c_str());
+}
+
+std::shared_ptr<Device> attach_device(const DeviceRequest& request, const NativeObjects& objects) {
+  std::string why;
+  OpenClFound found;
+  const auto id = static_cast<cl_device_id>(objects.device);
+  const auto given = static_cast<cl_context>(objects.context);
+  if (!describe_opencl_device(id, &found, &why))
+    throw make_error(opencl_is_forked() ? EVN_ERROR_FORKED : EVN_ERROR_DEVICE_UNAVAILABLE, "%s", why.c_str())
+        .with_device(request.name.c_str());
+  if (!found.usable) {
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "\"%s\" is not available, has no compiler or is big-endian", found.name.c_str())
+        .with_device(request.name.c_str());
+  }
+  check_context(given, id, request);
+  choose_kernels(request, &found);
+  cl_int code = CL_SUCCESS;
+  ClQueue queue;
+  if (objects.queue != nullptr) {
+    const auto theirs = static_cast<cl_command_queue>(objects.queue);
+    check_queue(theirs, objects, request);
+    check_given(opencl().retain_command_queue(theirs), "clRetainCommandQueue", request.name);
+    queue = ClQueue(theirs);
+  } else {
+    queue = make_queue(given, found, 0, &code);
+    check_open(code, "clCreateCommandQueue", request);
+  }
+  check_given(opencl().retain_context(given), "clRetainContext", request.name);
+  return std::make_shared<OpenClDevice>(request, found, ClContext(given), std::move(queue));
 }
 
 std::vector<DeviceListing> list_devices(std::string* why) {
@@ -118,7 +186,7 @@ std::string identity_of(const OpenClFound& found) {
 
 }  // namespace
 
-const Backend opencl_backend = {{"opencl", kOptions}, open_device, list_devices, identify_device, kAliases};
+const Backend opencl_backend = {{"opencl", kOptions}, open_device, list_devices, identify_device, kAliases, attach_device};
 
 OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
                            const ClBlastApi* clblast)
@@ -146,6 +214,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
 OpenClDevice::~OpenClDevice() {
   if (!is_forked()) {
     reaper_.stop();
+    kept_.stop();
     drain();
     notices_->settle();
   }
@@ -278,6 +347,13 @@ void OpenClDevice::prepare_tracing() noexcept {
     ClQueue queue = make_queue(context_.get(), found_, CL_QUEUE_PROFILING_ENABLE, &code);
     if (code != CL_SUCCESS) return;
     streams_[of] = std::make_unique<OpenClStream>(std::move(queue), issued_);
+    try {  // what wait_before_all has held back is not to begin here
+      OpenClStep step(streams_[of]->queue());
+      if (const Event all = all_enqueued(); !add_wait(step, all)) wait(all);
+      if (step.has_waits()) step.add_marker(name());
+    } catch (const Error&) {
+      return;
+    }
   }
   measures_.store(true, std::memory_order_release);
 }
