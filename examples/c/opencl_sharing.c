@@ -15,7 +15,7 @@
 #define POINTS (3 * 24 * 24)
 #define CLASSES 10
 
-static const char *kKernels =
+static const char* kKernels =
     "kernel void draw(global float *picture) {\n"
     "  const size_t i = get_global_id(0);\n"
     "  picture[i] = (float)(i % 256) / 255.0f;\n"
@@ -35,13 +35,13 @@ static void check(evn_status status) {
   exit(1);
 }
 
-static void check_cl(cl_int code, const char *what) {
+static void check_cl(cl_int code, const char* what) {
   if (code == CL_SUCCESS) return;
   fprintf(stderr, "%s: %d\n", what, (int)code);
   exit(1);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   if (argc != 2) {
     fprintf(stderr, "usage: %s MODEL.onnx\n", argv[0]);
     return 2;

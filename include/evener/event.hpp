@@ -1,5 +1,5 @@
-// Events and copies that devices do by themselves, and OpenCL objects that are shared, in C++. Included by evener.hpp; see event.h and
-// opencl.h for the rules.
+// Events and copies that devices do by themselves, and OpenCL objects that are shared, in C++. Included by evener.hpp; see event.h
+// and opencl.h for the rules.
 #ifndef EVENER_EVENT_HPP
 #define EVENER_EVENT_HPP
 
@@ -20,8 +20,8 @@ class Event : public detail::Object<evn_event, evn_event_release> {
     std::vector<evn_event> waits;
     for (const Event* event : after) waits.push_back(event->get());
     detail::check([&](evn_error* e) {
-      return evn_tensor_copy_async(from.get(), to.get(), waits.data(), static_cast<std::uint32_t>(waits.size()), copied.handle_.out(),
-                                   e);
+      const auto count = static_cast<std::uint32_t>(waits.size());
+      return evn_tensor_copy_async(from.get(), to.get(), waits.data(), count, copied.handle_.out(), e);
     });
     return copied;
   }

@@ -285,7 +285,7 @@ void* Tensor::map_bytes(bool read, bool write) {
   if (buffer_.size == 0) return nullptr;
   if (on_host()) return buffer_.address();
   if (staging_ != nullptr) return staging_.get();
-  if (void* const address = pinned_ ? map_pinned(read, write) : nullptr) return address;
+  if (void* const address = map_pinned(read, write)) return address;
   std::shared_ptr<void> staging = allocate_charged(device_->ledger(), buffer_.size, MemoryClass::kTensors);
   std::memset(staging.get(), 0, buffer_.size);
   if (read) copy_and_wait(device_, {device_, buffer_}, {nullptr, {staging.get(), 0, buffer_.size}});

@@ -292,14 +292,23 @@ void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
   opencl().release_mem_object(owned->buffer);
 }
 
+// Where the device uses the host's memory, all of it is mapped, and nothing is copied. What is not pinned waits for what uses the
+// same memory alone, as the copies did that this is in the place of.
 void* OpenClDevice::map(const Buffer& buffer, bool read, bool write) {
   require_not_forked();
   auto* memory = static_cast<OpenClMemory*>(buffer.memory);
-  if (memory == nullptr || !memory->pinned) return nullptr;
+  if (memory == nullptr || (!memory->pinned && !found_.unified_memory)) return nullptr;
   if (memory->mapped != nullptr) unmap(memory);  // an earlier unmap failed
   const cl_map_flags flags = read ? CL_MAP_READ | (write ? CL_MAP_WRITE : 0) : CL_MAP_WRITE_INVALIDATE_REGION;
-  OpenClStep step(streams_[kKernels]->queue());
-  if (const Event all = all_enqueued(); !add_wait(step, all)) wait(all);
+  const Stream of = memory->pinned ? kKernels : kTransfers;
+  OpenClStep step(streams_[of]->queue());
+  if (!memory->pinned) {
+    OpenClUse use;
+    (write ? use.writes : use.reads) = {&buffer, 1};
+    add_conflicts(step, of, use);
+  } else if (const Event all = all_enqueued(); !add_wait(step, all)) {
+    wait(all);
+  }
   OpenClCommand command(step, "clEnqueueMapBuffer");
   cl_int code = CL_SUCCESS;
   void* address = cl_create(&code, opencl().enqueue_map_buffer, step.queue(), memory->buffer, cl_bool{CL_TRUE}, cl_map_flags{flags},
@@ -313,11 +322,15 @@ void OpenClDevice::unmap(const Buffer& buffer, void*) { unmap(static_cast<OpenCl
 // To the end: what follows may go to another queue.
 void OpenClDevice::unmap(OpenClMemory* memory) {
   require_not_forked();
-  if (memory->mapped == nullptr) return wait(all_enqueued());  // an earlier call failed when it waited
+  if (memory->mapped == nullptr) {  // an earlier call failed when it waited, and has said so
+    check_cl(finish(all_enqueued().value), "clWaitForEvents", name());
+    return;
+  }
   Event unmapped;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    OpenClStep step(streams_[kKernels]->queue());
+    const Stream of = memory->pinned ? kKernels : kTransfers;
+    const std::lock_guard<std::mutex> lock(memory->pinned ? mutex_ : transfers_);
+    OpenClStep step(streams_[of]->queue());
     {
       OpenClCommand command(step, "clEnqueueUnmapMemObject");
       check_cl(cl_call(opencl().enqueue_unmap_mem_object, step.queue(), memory->buffer, memory->mapped, command.wait_count(),
@@ -325,7 +338,7 @@ void OpenClDevice::unmap(OpenClMemory* memory) {
                "clEnqueueUnmapMemObject", name());
     }
     memory->mapped = nullptr;
-    unmapped = keep(step, kKernels, {}, 0);
+    unmapped = keep(step, of, {}, 0);
   }
   wait(unmapped);
 }
