@@ -5,7 +5,7 @@ usage: memory.py [--models LIST] [--threads N] [--limits LIST] [--memory fast|sm
 
 For each model, a process of its own loads it, makes a session and runs it once without a limit: the peak is the highest
 number of bytes that the device's pool counted. Then there is a process for each limit, in percent of that peak (100 down to 30), which runs it
-three times. It gives right results (within the tolerance of the tests), or the library's EVN_ERROR_OUT_OF_MEMORY; anything else is an error and ends
+three times, and eight times more, of which "ms a run" is the median. It gives right results (within the tolerance of the tests), or the library's EVN_ERROR_OUT_OF_MEMORY; anything else is an error and ends
 the program with 1. "growth" is the resident set of the process over what it was before the runtime was created, at its highest, as
 /proc/self/statm has it every half millisecond; it must not be above the limit and 8 MiB.
 
@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,8 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
 
 LIMITS = (100, 90, 80, 70, 60, 50, 40, 30)
-ROUND = 64 << 10      # limits are multiples of it
+ROUND = 64 << 10     # limits are multiples of it
+TIMED = 8            # runs whose median is "ms a run"
 ALLOWANCE = 8 << 20  # bytes of the resident set beyond the limit
 RTOL, ATOL = 1e-3, 1e-4
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -115,9 +117,13 @@ def run_one(name, limit, threads, memory, results):
             cpu = runtime.device("cpu")
             session = runtime.session(str(path_of(name)), **options)
             answer["session_peak"] = cpu.memory().peak
-            for _ in range(runs):
+            times = []
+            for _ in range(runs + TIMED):
                 outputs = None  # of the run before
+                begin = time.perf_counter()
                 outputs = session.run(inputs)
+                times.append(time.perf_counter() - begin)
+            answer["run_ms"] = 1e3 * statistics.median(times[runs:])
         except evener.Error as error:
             answer.update(status=error.status.name, message=str(error), asked=error.bytes_requested, left=error.bytes_available)
         if cpu is not None:
@@ -211,9 +217,10 @@ def main():
                   + " | ".join(cells) + " |", flush=True)
         else:
             print(f"{name}: peak {mib(one['base']['peak'])} MiB (session {mib(one['base']['session_peak'])}; "
-                  + ", ".join(f"{k} {mib(v)}" for k, v in classes.items() if v) + f"), growth {mib(one['base']['growth'])}")
+                  + ", ".join(f"{k} {mib(v)}" for k, v in classes.items() if v) + f"), growth {mib(one['base']['growth'])}, "
+                  f"{one['base']['run_ms']:.1f} ms a run")
             for r in one["rows"]:
-                what = "right" if r["fits"] else r["message"]
+                what = f"right, {r['run_ms']:.1f} ms a run" if r["fits"] else r["message"]
                 print(f"  {r['percent']:3} % {mib(r['limit']):>7} MiB, growth {mib(r['growth']):>7}: {what}"
                       + "".join(f"\n        {step}" for step in r.get("steps", ())), flush=True)
         for r in one["rows"]:

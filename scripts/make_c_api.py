@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes docs/c-api.md, the reference of the C API, from the comments and declarations of include/evener/evener.h, quantize.h,
-request.h, state.h and api.h.
+request.h, state.h, event.h, opencl.h and api.h.
 
 usage: make_c_api.py [OUTPUT]      (OUTPUT "-": standard output)
 """
@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-HEADERS = [ROOT / "include" / "evener" / name for name in ("evener.h", "quantize.h", "request.h", "state.h", "api.h")]
+HEADERS = [ROOT / "include" / "evener" / name for name in ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h", "api.h")]
 OUTPUT = ROOT / "docs" / "c-api.md"
 
 SECTION = re.compile(r"/\* -{20,} (?P<name>[\w -]+?) -- \*/\n")
@@ -96,7 +96,7 @@ def sections(text):
 
 def generate(texts):
     """Returns the Markdown for the texts of headers. What stands at the top of a later one goes into its first section."""
-    out = ["<!-- Written by scripts/make_c_api.py from include/evener/evener.h, quantize.h, request.h, state.h and api.h. Do not edit. -->", "# The C API", ""]
+    out = ["<!-- Written by scripts/make_c_api.py from include/evener/evener.h, quantize.h, request.h, state.h, event.h, opencl.h and api.h. Do not edit. -->", "# The C API", ""]
     for number, text in enumerate(texts):
         top, parts = sections(text)
         out += [top, ""] if number == 0 else []

@@ -12,7 +12,7 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-HEADERS = [HERE.parents[1] / "include" / "evener" / name for name in ("evener.h", "quantize.h", "request.h", "state.h")]
+HEADERS = [HERE.parents[1] / "include" / "evener" / name for name in ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h")]
 OUTPUT = HERE / "evener" / "_raw.py"
 
 SCALARS = {

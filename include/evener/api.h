@@ -11,6 +11,8 @@
 #define EVENER_API_H
 
 #include "evener/evener.h"
+#include "evener/event.h"
+#include "evener/opencl.h"
 #include "evener/quantize.h"
 #include "evener/request.h"
 #include "evener/state.h"
@@ -21,8 +23,8 @@ extern "C" {
 
 /* --------------------------------------------------------------------------------------------- function table -- */
 
-/* The functions of evener.h, quantize.h, request.h and state.h, each under its name without evn_. Their order never changes;
- * those of later versions are appended. */
+/* The functions of evener.h, quantize.h, request.h, state.h, event.h and opencl.h, each under its name without evn_. Their
+ * order never changes; those of later versions are appended. */
 typedef struct evn_api {
   uint32_t struct_size; /* of the library's table, which may be larger than the client's */
   uint32_t api_version; /* of the library: what evn_version_number gives. `version` is evn_version */
@@ -207,6 +209,20 @@ typedef struct evn_api {
                                   char *buffer, size_t capacity, size_t *size, evn_error *error);
   void (*reconfigure_options_init)(evn_reconfigure_options *options, uint32_t struct_size);
   evn_status (*runtime_reconfigure)(evn_runtime runtime, const evn_reconfigure_options *options, evn_error *error);
+  evn_status (*tensor_copy_async)(evn_tensor source, evn_tensor target, const evn_event *wait_for, uint32_t wait_count, evn_event
+                                  *event, evn_error *error);
+  evn_status (*event_wait)(evn_event event, uint64_t timeout_ns, evn_error *error);
+  evn_status (*event_release)(evn_event event);
+  evn_status (*device_record_event)(evn_device device, evn_event *event, evn_error *error);
+  evn_status (*device_wait_event)(evn_device device, evn_event event, evn_error *error);
+  void (*opencl_attach_options_init)(evn_opencl_attach_options *options, uint32_t struct_size);
+  evn_status (*opencl_attach)(evn_runtime runtime, const evn_opencl_attach_options *options, evn_device *device, evn_error *error);
+  evn_status (*opencl_device_objects)(evn_device device, void **context, void **native_device, void **queue, evn_error *error);
+  evn_status (*opencl_wrap_buffer)(evn_device device, void *mem, uint64_t offset, evn_dtype dtype, const int64_t *dims, uint32_t
+                                   rank, uint32_t flags, evn_deleter deleter, void *user, evn_tensor *tensor, evn_error *error);
+  evn_status (*opencl_get_buffer)(evn_tensor tensor, void **mem, uint64_t *offset, evn_error *error);
+  evn_status (*opencl_import_event)(evn_device device, void *native_event, evn_event *event, evn_error *error);
+  evn_status (*opencl_export_event)(evn_event event, evn_device device, void **native_event, evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

@@ -12,6 +12,7 @@
 #ifndef EVENER_EVENER_HPP
 #define EVENER_EVENER_HPP
 
+#include "event.hpp"
 #include "request.hpp"
 #include "state.hpp"
 

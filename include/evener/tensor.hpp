@@ -50,6 +50,7 @@ class Mapped {
 };
 
 class Device;
+struct OpenCl;
 
 class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
  public:
@@ -151,6 +152,7 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
   friend class Device;
   friend class Runtime;
   friend class Request;
+  friend struct OpenCl;
   friend class Session;
   friend class Value;
 
@@ -206,6 +208,7 @@ class Device : public detail::Object<evn_device, evn_device_release> {
 
  private:
   friend class Runtime;
+  friend struct OpenCl;
 };
 
 inline Tensor Tensor::copy_to(const Device& device) const {

@@ -25,7 +25,8 @@ enum class HandleKind : std::uint8_t {
   kCancel,
   kRequest,
   kQueue,
-  kState
+  kState,
+  kEvent
 };
 
 // What a slot holds: a shared pointer of the type that its kind says.

@@ -3,6 +3,7 @@
 
 #include "api/handles.h"
 #include "runtime/deployment.h"
+#include "runtime/event.h"
 #include "runtime/live/live_session.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/request/completion_queue.h"
@@ -89,6 +90,11 @@ template <>
 struct HandleTraits<StatePtr> {
   static constexpr HandleKind kind = HandleKind::kState;
   static constexpr const char* name = "state";
+};
+template <>
+struct HandleTraits<EventPtr> {
+  static constexpr HandleKind kind = HandleKind::kEvent;
+  static constexpr const char* name = "event";
 };
 template <>
 struct HandleTraits<QueuePtr> {

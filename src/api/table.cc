@@ -152,6 +152,18 @@ constexpr evn_api kApi = {
     .runtime_calibrate = evn_runtime_calibrate,
     .reconfigure_options_init = evn_reconfigure_options_init,
     .runtime_reconfigure = evn_runtime_reconfigure,
+    .tensor_copy_async = evn_tensor_copy_async,
+    .event_wait = evn_event_wait,
+    .event_release = evn_event_release,
+    .device_record_event = evn_device_record_event,
+    .device_wait_event = evn_device_wait_event,
+    .opencl_attach_options_init = evn_opencl_attach_options_init,
+    .opencl_attach = evn_opencl_attach,
+    .opencl_device_objects = evn_opencl_device_objects,
+    .opencl_wrap_buffer = evn_opencl_wrap_buffer,
+    .opencl_get_buffer = evn_opencl_get_buffer,
+    .opencl_import_event = evn_opencl_import_event,
+    .opencl_export_event = evn_opencl_export_event,
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "core/device_type.h"
 #include "device/device.h"
+#include "device/native.h"
 
 namespace evn {
 
@@ -51,6 +52,9 @@ struct Backend {
   // Throws as `open`, and opens nothing. nullptr: each request has a device of its own.
   const void* (*identify)(const DeviceRequest& request) = nullptr;
   std::span<const DeviceAlias> aliases = {};
+  // Makes a device of objects that the host has made, and keeps references of them. `objects.device` is its identity. Throws
+  // EVN_ERROR_INVALID_ARGUMENT where they do not fit together, and as `open`. nullptr: a host can give none.
+  std::shared_ptr<Device> (*attach)(const DeviceRequest& request, const NativeObjects& objects) = nullptr;
 };
 
 }  // namespace evn

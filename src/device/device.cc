@@ -68,6 +68,12 @@ void Device::hold_until(const Event& event, std::shared_ptr<const void> held) no
   held.reset();
 }
 
+void Device::wait_before_all(std::span<const Event> waits) {
+  for (const Event& event : waits) {
+    if (event.device != nullptr) event.device->wait(event);
+  }
+}
+
 Claim Device::claim(std::span<const OpDesc> nodes) {
   Claim claim;
   claim.refusals.resize(nodes.size());

@@ -18,11 +18,13 @@
 namespace evn {
 
 class Device;
+class NativeSharing;
 
 // The end of one copy or kernel, as the device numbers them. No device: done.
 struct Event {
   Device* device = nullptr;
   std::uint64_t value = 0;
+  void* native = nullptr;  // an event of the host's that the device's driver knows, in place of a number; who has it here keeps it
 };
 
 // A place in some device's memory.
@@ -136,6 +138,16 @@ class Device : public Backing {
   // Lets go of `held` when the event has happened, without holding up the caller; on whichever thread, and perhaps as the last
   // thing that kept this device. Waits where the system refuses a thread or memory.
   virtual void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept;
+
+  // The same for what a caller has asked for and expects: settle does not wait for it.
+  virtual void keep_until(const Event& event, std::shared_ptr<const void> held) noexcept { hold_until(event, std::move(held)); }
+
+  // What is enqueued from now on begins behind the events. A device that cannot wait by itself has the caller wait. Throws
+  // EVN_ERROR_DEVICE_LOST.
+  virtual void wait_before_all(std::span<const Event> waits);
+
+  // The driver's objects that a host can share. nullptr: the device has none.
+  virtual NativeSharing* native() { return nullptr; }
 
   // Waits until all that hold_until was given has been let go of. False when `cancel` says stop.
   virtual bool settle(const Cancel& /*cancel*/) { return true; }

@@ -96,6 +96,13 @@ const Backend* Runtime::find_alias(const std::string& name, const DeviceAlias** 
   return nullptr;
 }
 
+bool Runtime::means_device(const std::string& name) const {
+  std::string type;
+  int index = 0;
+  const DeviceAlias* alias = nullptr;
+  return split_index(name, &type, &index) && (backend(type) != nullptr || find_alias(type, &alias) != nullptr);
+}
+
 Runtime::Opened* Runtime::find_opened(const Backend& b, const DeviceRequest& request, const void** identity) {
   *identity = b.identify != nullptr ? b.identify(request) : nullptr;
   for (Opened& o : opened_) {
@@ -105,14 +112,14 @@ Runtime::Opened* Runtime::find_opened(const Backend& b, const DeviceRequest& req
   return nullptr;
 }
 
-Runtime::Opened& Runtime::open_new(const Backend& b, const void* identity, DeviceRequest request) {
+Runtime::Opened& Runtime::open_new(const Backend& b, const void* identity, DeviceRequest request, const NativeObjects* attached) {
   request.cache_dir = options_.cache_dir;
   request.executor = options_.executor;
   request.scheduler = &scheduler_;
   request.allocator = options_.allocator;
   request.log = options_.log;
   opened_.reserve(opened_.size() + 1);
-  std::shared_ptr<Device> device = b.open(request);
+  std::shared_ptr<Device> device = attached != nullptr ? b.attach(request, *attached) : b.open(request);
   device->pool().set_log(options_.log);
   device->pool().set_reclaimer(std::make_shared<IdleMemory>(arenas_, pagers_));
   device->pool().set_cache_policy(request.cache);

@@ -77,6 +77,10 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   // Sessions that a reconfiguration places anew.
   LiveSessions& live() { return live_; }
+  // A device of the backend `type` that the host has opened. Its name is one that the configuration says is attached, or one that
+  // means nothing yet. Throws EVN_ERROR_UNSUPPORTED (no such backend, or nothing can be attached to it), EVN_ERROR_INVALID_ARGUMENT
+  // (the name, or objects that do not fit together), EVN_ERROR_WRONG_STATE (the device is open).
+  Device* attach(const std::string& type, const std::string& name, const NativeObjects& objects, std::uint64_t memory_limit);
 
   std::string describe_devices(evn_format format) const;
 
@@ -124,11 +128,14 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   const Backend* find_alias(const std::string& name, const DeviceAlias** alias) const;
   // With opening_ held.
   Opened* find_opened(const Backend& backend, const DeviceRequest& request, const void** identity);
-  Opened& open_new(const Backend& backend, const void* identity, DeviceRequest request);
+  Opened& open_new(const Backend& backend, const void* identity, DeviceRequest request, const NativeObjects* attached = nullptr);
   Device* publish(Opened& opened);
   void note_asked_for(const Settings& settings, Device* device);
   Device* open_by_name(const Backend& backend, DeviceRequest request, bool keep_name);
   void name_device(std::string name, Device* device);
+  // Whether find_device takes the name for a kind of device.
+  bool means_device(const std::string& name) const;
+  void require_free_name(const std::string& name) const;
   std::string list_names() const;
 
   RuntimeUsers users_;          // goes last

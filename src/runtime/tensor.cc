@@ -97,10 +97,20 @@ void Tensor::clear() {
 Tensor::Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc)
     : runtime_(std::move(runtime)), device_(&runtime_->cpu()), desc_(desc), borrowed_(true), buffer_{data, 0, desc.size_bytes()} {}
 
+Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, NativeSharing::Wrapped wrapped, const TensorDesc& desc)
+    : runtime_(std::move(runtime)), device_(device), desc_(desc), native_(std::move(wrapped.keeper)), buffer_(wrapped.buffer) {}
+
 void Tensor::adopt(evn_deleter deleter, void* user) {
   borrowed_ = deleter == nullptr;
   deleter_ = deleter;
   user_ = user;
+  given_ = buffer_.memory;
+}
+
+void Tensor::adopt_native(evn_deleter deleter, void* user, void* memory) {
+  deleter_ = deleter;
+  user_ = user;
+  given_ = memory;
 }
 
 Tensor::Tensor(PartKey, std::shared_ptr<Tensor> whole, const Buffer& buffer, const TensorDesc& desc, bool apart)
@@ -149,7 +159,8 @@ Tensor::~Tensor() {
       all.written_ = false;
     }
   }
-  if (deleter_ != nullptr) deleter_(user_, buffer_.memory);
+  native_.reset();
+  if (deleter_ != nullptr) deleter_(user_, given_);
 }
 
 bool Tensor::begin_use(const char* what) const {
@@ -274,7 +285,7 @@ void* Tensor::map_bytes(bool read, bool write) {
   if (buffer_.size == 0) return nullptr;
   if (on_host()) return buffer_.address();
   if (staging_ != nullptr) return staging_.get();
-  if (void* const address = pinned_ ? map_pinned(read, write) : nullptr) return address;
+  if (void* const address = map_pinned(read, write)) return address;
   std::shared_ptr<void> staging = allocate_charged(device_->ledger(), buffer_.size, MemoryClass::kTensors);
   std::memset(staging.get(), 0, buffer_.size);
   if (read) copy_and_wait(device_, {device_, buffer_}, {nullptr, {staging.get(), 0, buffer_.size}});
@@ -316,7 +327,8 @@ Overlap overlap_of(const Tensor& a, const Tensor& b) {
     begin_a += reinterpret_cast<std::uintptr_t>(a.buffer().memory);
     begin_b += reinterpret_cast<std::uintptr_t>(b.buffer().memory);
   } else if (a.buffer().memory != b.buffer().memory) {
-    return Overlap::kNone;
+    NativeSharing* const native = a.device()->native();  // of which there may be several handles
+    if (native == nullptr || native->memory_of(a.buffer()) != native->memory_of(b.buffer())) return Overlap::kNone;
   }
   if (begin_a == begin_b && a.size_bytes() == b.size_bytes()) return Overlap::kAll;
   return begin_a < begin_b + b.size_bytes() && begin_b < begin_a + a.size_bytes() ? Overlap::kSome : Overlap::kNone;
@@ -324,11 +336,15 @@ Overlap overlap_of(const Tensor& a, const Tensor& b) {
 
 namespace {
 
-void copy_bytes(const Tensor& from, Tensor& to, const Leaving* leaving) {
+void check_descs(const Tensor& from, const Tensor& to) {
   if (!(from.desc() == to.desc())) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "cannot copy %s%s into %s%s", dtype_name(from.desc().dtype),
          from.desc().shape.to_string().c_str(), dtype_name(to.desc().dtype), to.desc().shape.to_string().c_str());
   }
+}
+
+void copy_bytes(const Tensor& from, Tensor& to, const Leaving* leaving) {
+  check_descs(from, to);
   const Tensor::Use from_use(from, "the source"), to_use(to, "the target");
   to.require_writable("the target");
   if (from.desc().dtype == DType::kString) {
@@ -356,6 +372,53 @@ void copy_tensor(const Tensor& from, Tensor& to) { copy_bytes(from, to, nullptr)
 void copy_tensor_or_stop(const TensorPtr& from, const TensorPtr& to, const Cancel& cancel) {
   const Leaving leaving{cancel, from, to};
   copy_bytes(*from, *to, &leaving);
+}
+
+// Between two devices, and within one where the two overlap, it goes through memory of the host, in two copies of which the second
+// waits for the first.
+Event copy_tensor_behind(const TensorPtr& from, const TensorPtr& to, std::span<const Event> waits) {
+  check_descs(*from, *to);
+  to->require_writable("the target");
+  const Overlap overlap = overlap_of(*from, *to);
+  if ((from->on_host() && to->on_host()) || overlap == Overlap::kAll || from->size_bytes() == 0) {
+    for (const Event& event : waits) {
+      if (event.device != nullptr) event.device->wait(event);
+    }
+    copy_tensor(*from, *to);
+    return {};
+  }
+  struct Held {
+    TensorPtr from, to;
+    std::shared_ptr<void> staging;
+    Tensor::Use from_use, to_use;
+  };
+  const auto held = std::make_shared<Held>(Held{from, to, nullptr, {*from, "the source"}, {*to, "the target"}});
+  Device* const device = to->on_host() ? from->device() : to->device();
+  const bool twice = !from->on_host() && !to->on_host() && (from->device() != to->device() || overlap != Overlap::kNone);
+  if (twice) {
+    held->staging = allocate_charged(from->runtime()->cpu().ledger(), from->size_bytes(), MemoryClass::kTensors);
+  }
+  static const Cancel never;
+  device->settle(never);
+  from->device()->settle(never);
+  try {
+    Location source = location(*from);
+    Event first;
+    if (twice) {
+      const Location host{nullptr, {held->staging.get(), 0, from->size_bytes()}};
+      first = from->device()->copy(source, host, waits);
+      from->device()->submit();
+      source = host;
+      waits = {&first, 1};
+    }
+    const Event event = device->copy(source, location(*to), waits);
+    device->submit();
+    device->keep_until(event, held);
+    return event;
+  } catch (...) {  // what failed may be under way nevertheless
+    for (Device* const d : {from->device(), device}) d->keep_until(d->all_enqueued(), held);
+    throw;
+  }
 }
 
 }  // namespace evn

@@ -26,6 +26,8 @@ class Tensor {
          MemoryClass cls = MemoryClass::kTensors);
   // Host memory of the caller, on the CPU device.
   Tensor(std::shared_ptr<Runtime> runtime, void* data, const TensorDesc& desc);
+  // Memory of the host's driver, which the device has wrapped.
+  Tensor(std::shared_ptr<Runtime> runtime, Device* device, NativeSharing::Wrapped wrapped, const TensorDesc& desc);
   // See part().
   Tensor(PartKey, std::shared_ptr<Tensor> whole, const Buffer& buffer, const TensorDesc& desc, bool apart);
   ~Tensor();
@@ -40,6 +42,8 @@ class Tensor {
 
   // From now on wrapped memory is the tensor's to delete; until then a failure leaves it with the caller.
   void adopt(evn_deleter deleter, void* user);
+  // The same for what `deleter` is to be given of memory of the driver's.
+  void adopt_native(evn_deleter deleter, void* user, void* memory);
   void set_read_only() { read_only_ = true; }
   // The memory may go while this tensor is still there.
   void set_borrowed() { borrowed_ = true; }
@@ -117,7 +121,9 @@ class Tensor {
   bool read_only_ = false;
   bool borrowed_ = false;
   PooledMemory memory_;
+  std::shared_ptr<void> native_;  // what keeps memory of the driver's
   Buffer buffer_;
+  void* given_ = nullptr;  // what the deleter gets
   evn_deleter deleter_ = nullptr;
   void* user_ = nullptr;
   std::shared_ptr<const void> texts_;
@@ -135,6 +141,11 @@ class Tensor {
   std::shared_ptr<void> staging_;  // host copy while mapped, of memory that is not pinned
 };
 using TensorPtr = std::shared_ptr<Tensor>;
+
+// A copy of all bytes that is left to devices; the descs must be equal. It begins behind `waits`. The event is that of its end, and
+// until then both tensors stay, and those on devices that do not share the host's memory are in use. Between two places of the host
+// it is done here, and the caller waits.
+Event copy_tensor_behind(const TensorPtr& from, const TensorPtr& to, std::span<const Event> waits);
 
 // Whether two tensors have bytes in common: all of both, or some.
 enum class Overlap : std::uint8_t { kNone, kSome, kAll };

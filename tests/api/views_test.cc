@@ -374,6 +374,7 @@ TEST_F(OpenClViews, ServeRuns) {
 }
 
 TEST_F(OpenClViews, ReadersShareOneTransfer) {
+  driver->have_own_memory();
   make_runtime();
   const evn_tensor whole = create(gpu, {64});
   write(whole, ramp(64));
@@ -394,6 +395,42 @@ TEST_F(OpenClViews, ReadersShareOneTransfer) {
   write(part, ramp(8, 1));
   EXPECT_EQ(read(whole)[32], 1.0f);
   EXPECT_EQ(read(whole)[31], 31.0f);
+  for (evn_tensor t : {whole, part}) EXPECT_EQ(evn_tensor_release(t), EVN_OK);
+}
+
+// A device that uses the memory of the host has it mapped, pinned or not.
+TEST_F(OpenClViews, SharedMemoryIsMappedAndNotCopied) {
+  make_runtime();
+  evn_device_info info = EVN_DEVICE_INFO_INIT;
+  ASSERT_OK(evn_device_get_info(gpu, &info, &error));
+  if ((info.features & EVN_DEVICE_UNIFIED_MEMORY) == 0) GTEST_SKIP() << "the device has memory of its own";
+  const evn_tensor whole = create(gpu, {64});
+  const evn_tensor part = view(whole, 32, {8});
+  const int transfers = driver->transfers(), maps = driver->calls(OpenClDriver::kMap), unmaps = driver->calls(OpenClDriver::kUnmap);
+  write(whole, ramp(64));
+  EXPECT_EQ(read(part), ramp(8, 32));
+  void* data = nullptr;
+  ASSERT_OK(evn_tensor_map(part, EVN_MAP_READ | EVN_MAP_WRITE, &data, nullptr, &error));
+  EXPECT_EQ(static_cast<float*>(data)[1], 33.0f);
+  static_cast<float*>(data)[1] = 1;
+  ASSERT_OK(evn_tensor_unmap(part, &error));
+  EXPECT_EQ(read(whole)[33], 1.0f);
+  EXPECT_EQ(read(whole)[34], 34.0f);
+  EXPECT_EQ(driver->transfers(), transfers);
+  EXPECT_EQ(driver->calls(OpenClDriver::kMap) - maps, 5);
+  EXPECT_EQ(driver->calls(OpenClDriver::kUnmap) - unmaps, 5);
+  // Every call fails once: an error comes out, and the next attempt works.
+  for (int k = 1; k < 8; ++k) {
+    fault_arm(Seam::kDevice, k, false);
+    const evn_status status = evn_tensor_map(whole, EVN_MAP_READ, &data, nullptr, &error);
+    const bool left = status == EVN_OK && evn_tensor_unmap(whole, &error) != EVN_OK;
+    fault_arm(Seam::kDevice, 0, false);
+    if (left) {
+      EXPECT_OK(evn_tensor_unmap(whole, &error));
+    }
+    write(whole, ramp(64, static_cast<float>(k)));
+    EXPECT_EQ(read(part), ramp(8, static_cast<float>(k) + 32));
+  }
   for (evn_tensor t : {whole, part}) EXPECT_EQ(evn_tensor_release(t), EVN_OK);
 }
 
@@ -429,6 +466,7 @@ TEST_F(OpenClViews, ReadersOfPinnedMemoryShareOneMap) {
 }
 
 TEST_F(OpenClViews, TransfersThatFailLeaveNoMap) {
+  driver->have_own_memory();
   make_runtime();
   for (const uint32_t flags : {0u, uint32_t{EVN_TENSOR_PINNED}}) {
     const evn_tensor whole = create(gpu, {64}, flags);

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "c").glob("*.c")) + sorted((ROOT / "examples" / "cpp").glob("*.cpp"))
 LIBRARY = pathlib.Path(os.environ["EVENER_LIBRARY"])
+LINKED = {"opencl_sharing": ["-l:libOpenCL.so.1"]}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def programs(tmp_path_factory):
     for source in EXAMPLES:
         built[source.stem] = folder / source.stem
         options = ["-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT / 'include'}"]
-        link = [str(LIBRARY), "-lpthread", f"-Wl,-rpath,{LIBRARY.parent}", "-o", str(built[source.stem])]
+        link = [str(LIBRARY), "-lpthread", *LINKED.get(source.stem, []), f"-Wl,-rpath,{LIBRARY.parent}", "-o", str(built[source.stem])]
         done = subprocess.run([*compilers[source.suffix], *options, str(source), *link], capture_output=True, text=True)
         assert done.returncode == 0, f"{source.name}: {done.stderr}"
     return built
@@ -66,7 +67,7 @@ def run(program, *arguments):
 
 def test_every_example_has_a_test(programs):
     assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify", "custom_operator", "opened", "async",
-                             "epoll", "futures", "processes"}
+                             "epoll", "futures", "processes", "opencl_sharing"}
 
 
 def test_processes_share_the_items_and_the_weights(programs, model, tmp_path):
@@ -142,6 +143,16 @@ def test_futures_give_each_runs_output(programs, model):
     assert (done.returncode, done.stderr) == (0, "")
     values = [float(line) for line in done.stdout.splitlines()]
     assert len(values) == 10 and values[0] == pytest.approx(0.1) and max(values) <= 1
+
+
+def test_buffers_of_opencl_are_shared(programs, model):
+    path, answer = model
+    done = run(programs["opencl_sharing"], path)
+    if done.returncode != 0 and os.environ.get("EVN_REQUIRE_OPENCL") != "1" and "clGet" in done.stderr:
+        pytest.skip(f"there is no OpenCL device: {done.stderr}")
+    assert (done.returncode, done.stderr) == (0, "")
+    index, value = done.stdout.split()
+    assert int(index) == answer.argmax() and float(value) == pytest.approx(answer.max(), abs=2e-5)
 
 
 def test_placement_explains_every_node(programs, model):

@@ -53,6 +53,14 @@ class OpenClDriver {
     self_ = this;
     OpenClApi api = system_;
     api.create_context = [](auto... a) { return self_->count(kContext), system_.create_context(a...); };
+    api.get_device_info = [](cl_device_id id, cl_device_info what, std::size_t size, void* value, std::size_t* size_ret) {
+      const cl_int code = system_.get_device_info(id, what, size, value, size_ret);
+      const cl_bool no = CL_FALSE;
+      if (code == CL_SUCCESS && what == CL_DEVICE_HOST_UNIFIED_MEMORY && value != nullptr && self_->has_own_memory_)
+        std::memcpy(value, &no, sizeof no);
+      return code;
+    };
+    api.retain_context = [](auto... a) { return self_->count(kContext), system_.retain_context(a...); };
     api.release_context = [](auto... a) {
       const cl_int code = system_.release_context(a...);
       self_->count(kReleaseContext);
@@ -153,6 +161,8 @@ class OpenClDriver {
   }
   // The error with which a user event ended; 0: none did.
   cl_int passed_on() const { return passed_on_; }
+  // Devices that are opened from now on are said to have memory of their own, as graphics cards do.
+  void have_own_memory() { has_own_memory_ = true; }
   // The driver refuses callbacks.
   void refuse_callbacks() { no_callbacks_ = true; }
   // How often the thread that called `hold` waited for what was held.
@@ -242,6 +252,7 @@ class OpenClDriver {
   std::array<std::atomic<int>, kCallCount> counts_{};
   std::atomic<int> waited_{0};
   std::atomic<bool> no_callbacks_{false};
+  std::atomic<bool> has_own_memory_{false};
   std::atomic<cl_int> passed_on_{0};
   mutable std::mutex mutex_;  // guards what follows
   std::thread::id holder_;

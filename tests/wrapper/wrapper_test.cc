@@ -54,6 +54,26 @@ Error error_of(F&& f) {
   return Error(EVN_OK, "");
 }
 
+TEST_F(Wrapper, CopiesHaveEvents) {
+  evener::Runtime own(plain_options());
+  const evener::Device cpu = own.device("cpu");
+  Tensor a = cpu.tensor(DType::kFloat32, {3}), b = cpu.tensor(DType::kFloat32, {3});
+  a.data<float>()[1] = 5;
+  const evener::Event copied = evener::Event::copy(a, b);
+  const evener::Event all = evener::Event::record(cpu), again = evener::Event::copy(b, a, {&copied, &all});
+  copied.hold_back(cpu);
+  EXPECT_TRUE(copied.wait_for(0));
+  again.wait();
+  EXPECT_EQ(b.to_vector<float>()[1], 5.0f);
+  EXPECT_THROW(evener::Event().wait(), Error);
+  EXPECT_THROW(evener::OpenCl::of(cpu), Error);
+  EXPECT_THROW(evener::OpenCl::place(a), Error);
+  EXPECT_THROW(evener::OpenCl::wrap(cpu, &own, 0, DType::kFloat32, {1}), Error);
+  EXPECT_THROW(evener::OpenCl::import_event(cpu, &own), Error);
+  EXPECT_THROW(evener::OpenCl::export_event(copied, cpu), Error);
+  EXPECT_THROW(evener::OpenCl().attach(own, "display"), Error);
+}
+
 TEST_F(Wrapper, ModelsOfTheConfigurationHaveSessionsByName) {
   const std::string file = "evener_named_" + std::to_string(getpid()) + ".onnx";
   std::FILE* const out = std::fopen(file.c_str(), "wb");

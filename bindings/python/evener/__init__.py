@@ -16,6 +16,7 @@ release build of this source tree, a library beside this package, or the system'
 """
 from ._device import Device, MemoryStats
 from ._dlpack import from_dlpack
+from ._event import Event, copy_async
 from ._library import Error, Status, library_path, version
 from ._log import LogRecord
 from ._model import Model, Value
@@ -27,5 +28,5 @@ from ._state import State
 from ._stream import Stream, StreamError, stream
 from ._tensor import Tensor
 
-__all__ = ["Cancel", "Device", "Error", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "SessionMemoryStats", "Spec",
-           "State", "Status", "Stream", "StreamError", "Tensor", "Value", "from_dlpack", "inspect", "library_path", "passes", "stream", "version"]
+__all__ = ["Cancel", "Device", "Error", "Event", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "SessionMemoryStats", "Spec",
+           "State", "Status", "Stream", "StreamError", "Tensor", "Value", "copy_async", "from_dlpack", "inspect", "library_path", "passes", "stream", "version"]

@@ -1,10 +1,13 @@
 """A device of a runtime, and what its memory is used for."""
+import ctypes
 import dataclasses
 import typing
 
-from . import _raw
+from . import _arrays, _raw
+from ._event import Event
 from ._library import Status, check, library, new_error, sized, text_of
 from ._object import Object
+from ._tensor import Tensor
 
 _KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
 _CLASSES = {_raw.EVN_DEVICE_CLASS_CPU: "cpu", _raw.EVN_DEVICE_CLASS_GPU: "gpu", _raw.EVN_DEVICE_CLASS_ACCELERATOR: "accelerator"}
@@ -95,6 +98,47 @@ class Device(Object):
         """Gives cached blocks, and what sessions keep for runs to come, back to the system."""
         error = new_error()
         check(self._library.evn_device_trim_memory(self._handle, error), error)
+
+    def tensor(self, shape, dtype="float32"):
+        """A Tensor of zeros in the device's memory."""
+        tensor, error = _raw.evn_tensor(), new_error()
+        dims = (ctypes.c_int64 * len(shape))(*shape)
+        code = _arrays.CODES[_arrays.numpy.dtype(dtype)]
+        check(self._library.evn_tensor_create(self._handle, code, dims, len(shape), 0, tensor, error), error)
+        return Tensor(tensor)
+
+    def record_event(self):
+        """An Event of all that the device has been given so far."""
+        event, error = _raw.evn_event(), new_error()
+        check(self._library.evn_device_record_event(self._handle, event, error), error)
+        return Event(event)
+
+    def wait_event(self, event):
+        """What the device is given from now on begins after the Event."""
+        error = new_error()
+        check(self._library.evn_device_wait_event(self._handle, event._handle, error), error)
+
+    def opencl_objects(self):
+        """(cl_context, cl_device_id, cl_command_queue) of an OpenCL device as integers, which stay the device's."""
+        objects, error = [ctypes.c_void_p() for _ in range(3)], new_error()
+        check(self._library.evn_opencl_device_objects(self._handle, *objects, error), error)
+        return tuple(each.value for each in objects)
+
+    def wrap_opencl_buffer(self, mem, shape, dtype="float32", offset=0, read_only=False):
+        """A Tensor over a cl_mem of the device's context, given as an integer, which it retains."""
+        tensor, error = _raw.evn_tensor(), new_error()
+        dims = (ctypes.c_int64 * len(shape))(*shape)
+        code, flags = _arrays.CODES[_arrays.numpy.dtype(dtype)], _raw.EVN_TENSOR_READ_ONLY if read_only else 0
+        no_deleter = ctypes.cast(None, _raw.evn_deleter)
+        check(self._library.evn_opencl_wrap_buffer(self._handle, mem, offset, code, dims, len(shape), flags, no_deleter, None, tensor,
+                                                   error), error)
+        return Tensor(tensor)
+
+    def import_opencl_event(self, native_event):
+        """An Event of a cl_event of the device's context, given as an integer, which it retains."""
+        event, error = _raw.evn_event(), new_error()
+        check(self._library.evn_opencl_import_event(self._handle, native_event, event, error), error)
+        return Event(event)
 
     def __repr__(self):
         return f"<evener.Device {self.name}: {self.description}>"

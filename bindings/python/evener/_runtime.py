@@ -69,6 +69,14 @@ class Runtime(Object):
         check(self._library.evn_runtime_device_find(self._handle, c_text(name), handle, error), error)
         return Device(handle)
 
+    def attach_opencl(self, name, context, device, queue=None, memory_limit=0):
+        """Makes a Device of a cl_context, a cl_device_id and perhaps a cl_command_queue, given as integers, which it retains."""
+        handle, error, options = _raw.evn_device(), new_error(), sized(_raw.evn_opencl_attach_options)
+        options.name, options.context, options.device, options.queue = c_text(name), context, device, queue
+        options.memory_limit_bytes = memory_limit
+        check(self._library.evn_opencl_attach(self._handle, options, handle, error), error)
+        return Device(handle)
+
     def describe_devices(self, format="text"):
         """Every platform and device that this machine offers, opened or not."""
         return read_text(self._library.evn_runtime_describe_devices, self._handle, _format(format))

@@ -129,6 +129,12 @@ class Tensor:
         check(self._library.evn_tensor_create_view(self._handle, first, dims, len(shape), tensor, error), error)
         return Tensor(tensor)
 
+    def opencl_buffer(self):
+        """(cl_mem, offset in bytes) of a tensor on an OpenCL device; valid as long as the tensor."""
+        mem, offset, error = ctypes.c_void_p(), ctypes.c_uint64(), new_error()
+        check(self._library.evn_opencl_get_buffer(self._handle, mem, offset, error), error)
+        return mem.value, offset.value
+
     def rows(self, start, stop=None):
         """A view of some positions of the first axis, as the slice tensor[start:stop] would be: rows(2, 5) has shape (3, ...)."""
         if not self.shape:

@@ -21,7 +21,7 @@ def generator():
 
 
 def test_raw_layer_is_what_the_generator_makes_of_the_header():
-    text = generator().generate(b"".join((INCLUDE / "evener" / name).read_bytes() for name in ("evener.h", "quantize.h", "request.h", "state.h")))
+    text = generator().generate(b"".join((INCLUDE / "evener" / name).read_bytes() for name in ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h")))
     assert (PYTHON / "evener" / "_raw.py").read_text() == text, "run bindings/python/generate.py"
 
 
@@ -33,7 +33,7 @@ def test_a_declaration_that_the_generator_cannot_read_is_an_error():
 def test_structs_are_laid_out_as_in_c(tmp_path):
     compiler = shutil.which("cc")
     assert compiler, "this test needs a C compiler"
-    lines = ["#include <stddef.h>", '#include "evener/quantize.h"', '#include "evener/request.h"', '#include "evener/state.h"']
+    lines = ["#include <stddef.h>", '#include "evener/quantize.h"', '#include "evener/request.h"', '#include "evener/state.h"', '#include "evener/opencl.h"']
     structs = [kind for kind in vars(_raw).values()
                if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure]
     assert len(structs) > 5

@@ -20,6 +20,7 @@ constexpr DeviceOption kOptions[] = {
     {{"match.platform", SettingType::kText, "\"*\""}, true},
     {{.name = "match.kind", .type = SettingType::kChoice, .fallback = "any", .words = "any|gpu|cpu|accelerator"}, true},
     {{"match.index", SettingType::kInteger, "0", 0, 255}, true},
+    {{.name = "attached", .type = SettingType::kBoolean, .fallback = "false"}},
     {{.name = "kernels", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|cpu|gpu"}},
     {{.name = "clblast", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|always|never"}},
 };
@@ -86,10 +87,14 @@ ClQueue make_queue(cl_context context, const OpenClFound& found, cl_command_queu
   return ClQueue(cl_create(code, opencl().create_command_queue, context, found.id, cl_command_queue_properties{properties}));
 }
 
+void choose_kernels(const DeviceRequest& request, OpenClFound* found) {
+  if (const std::string kernels = request.settings.text("kernels", "auto"); kernels != "auto")
+    found->kernels_of_cpus = kernels == "cpu";
+}
+
 std::shared_ptr<Device> open_device(const DeviceRequest& request) {
   OpenClFound found = choose(request);
-  if (const std::string kernels = request.settings.text("kernels", "auto"); kernels != "auto")
-    found.kernels_of_cpus = kernels == "cpu";
+  choose_kernels(request, &found);
   const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found.platform), 0};
   cl_int code = CL_SUCCESS;
   ClContext context(cl_create(&code, opencl().create_context, properties, cl_uint{1}, &found.id, nullptr, nullptr));
@@ -97,6 +102,69 @@ std::shared_ptr<Device> open_device(const DeviceRequest& request) {
   ClQueue queue = make_queue(context.get(), found, 0, &code);
   check_open(code, "clCreateCommandQueue", request);
   return std::make_shared<OpenClDevice>(request, found, std::move(context), std::move(queue));
+}
+
+template <typename T, typename Get, typename Object>
+T read_info(Get get, Object object, unsigned what, const char* call, const DeviceRequest& request) {
+  T value{};
+  check_given(cl_call(get, object, what, sizeof(T), static_cast<void*>(&value), static_cast<std::size_t*>(nullptr)), call,
+              request.name);
+  return value;
+}
+
+void check_context(cl_context context, cl_device_id device, const DeviceRequest& request) {
+  std::size_t size = 0;
+  check_given(cl_call(opencl().get_context_info, context, cl_context_info{CL_CONTEXT_DEVICES}, std::size_t{0},
+                      static_cast<void*>(nullptr), &size),
+              "clGetContextInfo", request.name);
+  std::vector<cl_device_id> devices(size / sizeof(cl_device_id));
+  check_given(cl_call(opencl().get_context_info, context, cl_context_info{CL_CONTEXT_DEVICES}, size,
+                      static_cast<void*>(devices.data()), static_cast<std::size_t*>(nullptr)),
+              "clGetContextInfo", request.name);
+  if (std::find(devices.begin(), devices.end(), device) != devices.end()) return;
+  throw make_error(EVN_ERROR_INVALID_ARGUMENT, "the context has %zu devices, and not the one that is given", devices.size())
+      .with_device(request.name.c_str());
+}
+
+void check_queue(cl_command_queue queue, const NativeObjects& objects, const DeviceRequest& request) {
+  constexpr char kCall[] = "clGetCommandQueueInfo";
+  const auto get = opencl().get_command_queue_info;
+  const char* wrong = nullptr;
+  if (read_info<cl_context>(get, queue, CL_QUEUE_CONTEXT, kCall, request) != objects.context) wrong = "is of another context";
+  else if (read_info<cl_device_id>(get, queue, CL_QUEUE_DEVICE, kCall, request) != objects.device) wrong = "is of another device";
+  else if ((read_info<cl_command_queue_properties>(get, queue, CL_QUEUE_PROPERTIES, kCall, request) &
+            CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0)
+    wrong = "is out of order; the device needs one in order";
+  if (wrong != nullptr) throw make_error(EVN_ERROR_INVALID_ARGUMENT, "the queue %s", wrong).with_device(request.name.c_str());
+}
+
+std::shared_ptr<Device> attach_device(const DeviceRequest& request, const NativeObjects& objects) {
+  std::string why;
+  OpenClFound found;
+  const auto id = static_cast<cl_device_id>(objects.device);
+  const auto given = static_cast<cl_context>(objects.context);
+  if (!describe_opencl_device(id, &found, &why))
+    throw make_error(opencl_is_forked() ? EVN_ERROR_FORKED : EVN_ERROR_DEVICE_UNAVAILABLE, "%s", why.c_str())
+        .with_device(request.name.c_str());
+  if (!found.usable) {
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "\"%s\" is not available, has no compiler or is big-endian", found.name.c_str())
+        .with_device(request.name.c_str());
+  }
+  check_context(given, id, request);
+  choose_kernels(request, &found);
+  cl_int code = CL_SUCCESS;
+  ClQueue queue;
+  if (objects.queue != nullptr) {
+    const auto theirs = static_cast<cl_command_queue>(objects.queue);
+    check_queue(theirs, objects, request);
+    check_given(opencl().retain_command_queue(theirs), "clRetainCommandQueue", request.name);
+    queue = ClQueue(theirs);
+  } else {
+    queue = make_queue(given, found, 0, &code);
+    check_open(code, "clCreateCommandQueue", request);
+  }
+  check_given(opencl().retain_context(given), "clRetainContext", request.name);
+  return std::make_shared<OpenClDevice>(request, found, ClContext(given), std::move(queue));
 }
 
 std::vector<DeviceListing> list_devices(std::string* why) {
@@ -118,7 +186,7 @@ std::string identity_of(const OpenClFound& found) {
 
 }  // namespace
 
-const Backend opencl_backend = {{"opencl", kOptions}, open_device, list_devices, identify_device, kAliases};
+const Backend opencl_backend = {{"opencl", kOptions}, open_device, list_devices, identify_device, kAliases, attach_device};
 
 OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
                            const ClBlastApi* clblast)
@@ -137,15 +205,18 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
   traits_.profile = opencl_profile(found_);
   streams_[kKernels] = std::make_unique<OpenClStream>(std::move(queue), issued_);
   cl_int code = CL_SUCCESS;
-  ClQueue transfers = make_queue(context_.get(), found_, 0, &code);
-  check_open(code, "clCreateCommandQueue", request);
-  streams_[kTransfers] = std::make_unique<OpenClStream>(std::move(transfers), issued_);
+  for (const Stream of : {kUploads, kDownloads}) {
+    ClQueue copies = make_queue(context_.get(), found_, 0, &code);
+    check_open(code, "clCreateCommandQueue", request);
+    streams_[of] = std::make_unique<OpenClStream>(std::move(copies), issued_);
+  }
 }
 
 // What is left in a child is not given back: the calls that would do it do nothing there.
 OpenClDevice::~OpenClDevice() {
   if (!is_forked()) {
     reaper_.stop();
+    kept_.stop();
     drain();
     notices_->settle();
   }
@@ -223,14 +294,23 @@ void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
   opencl().release_mem_object(owned->buffer);
 }
 
+// Where the device uses the host's memory, all of it is mapped, and nothing is copied. What is not pinned waits for what uses the
+// same memory alone, as the copies did that this is in the place of.
 void* OpenClDevice::map(const Buffer& buffer, bool read, bool write) {
   require_not_forked();
   auto* memory = static_cast<OpenClMemory*>(buffer.memory);
-  if (memory == nullptr || !memory->pinned) return nullptr;
+  if (memory == nullptr || (!memory->pinned && !found_.unified_memory)) return nullptr;
   if (memory->mapped != nullptr) unmap(memory);  // an earlier unmap failed
   const cl_map_flags flags = read ? CL_MAP_READ | (write ? CL_MAP_WRITE : 0) : CL_MAP_WRITE_INVALIDATE_REGION;
-  OpenClStep step(streams_[kKernels]->queue());
-  if (const Event all = all_enqueued(); !add_wait(step, all)) wait(all);
+  const Stream of = memory->pinned ? kKernels : write ? kUploads : kDownloads;
+  OpenClStep step(streams_[of]->queue());
+  if (!memory->pinned) {
+    OpenClUse use;
+    (write ? use.writes : use.reads) = {&buffer, 1};
+    add_conflicts(step, of, use);
+  } else if (const Event all = all_enqueued(); !add_wait(step, all)) {
+    wait(all);
+  }
   OpenClCommand command(step, "clEnqueueMapBuffer");
   cl_int code = CL_SUCCESS;
   void* address = cl_create(&code, opencl().enqueue_map_buffer, step.queue(), memory->buffer, cl_bool{CL_TRUE}, cl_map_flags{flags},
@@ -244,11 +324,15 @@ void OpenClDevice::unmap(const Buffer& buffer, void*) { unmap(static_cast<OpenCl
 // To the end: what follows may go to another queue.
 void OpenClDevice::unmap(OpenClMemory* memory) {
   require_not_forked();
-  if (memory->mapped == nullptr) return wait(all_enqueued());  // an earlier call failed when it waited
+  if (memory->mapped == nullptr) {  // an earlier call failed when it waited, and has said so
+    check_cl(finish(all_enqueued().value), "clWaitForEvents", name());
+    return;
+  }
   Event unmapped;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    OpenClStep step(streams_[kKernels]->queue());
+    const Stream of = memory->pinned ? kKernels : kUploads;
+    const std::lock_guard<std::mutex> lock(memory->pinned ? mutex_ : transfers_);
+    OpenClStep step(streams_[of]->queue());
     {
       OpenClCommand command(step, "clEnqueueUnmapMemObject");
       check_cl(cl_call(opencl().enqueue_unmap_mem_object, step.queue(), memory->buffer, memory->mapped, command.wait_count(),
@@ -256,7 +340,7 @@ void OpenClDevice::unmap(OpenClMemory* memory) {
                "clEnqueueUnmapMemObject", name());
     }
     memory->mapped = nullptr;
-    unmapped = keep(step, kKernels, {}, 0);
+    unmapped = keep(step, of, {}, 0);
   }
   wait(unmapped);
 }
@@ -268,16 +352,23 @@ OpenClDevice::Stream OpenClDevice::stream_for(Stream kind, const StepTrace* trac
   return static_cast<Stream>(kind + (measured ? kMeasuredKernels : 0));
 }
 
-// A queue that measures costs time at every command, so there are two besides. When they cannot be made, nothing is measured.
+// A queue that measures costs time at every command, so there are others besides. When they cannot be made, nothing is measured.
 void OpenClDevice::prepare_tracing() noexcept {
   if (is_forked()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (measures_.load()) return;
   cl_int code = CL_SUCCESS;
-  for (const Stream of : {kMeasuredKernels, kMeasuredTransfers}) {
+  for (const Stream of : {kMeasuredKernels, kMeasuredUploads, kMeasuredDownloads}) {
     ClQueue queue = make_queue(context_.get(), found_, CL_QUEUE_PROFILING_ENABLE, &code);
     if (code != CL_SUCCESS) return;
     streams_[of] = std::make_unique<OpenClStream>(std::move(queue), issued_);
+    try {  // what wait_before_all has held back is not to begin here
+      OpenClStep step(streams_[of]->queue());
+      if (const Event all = all_enqueued(); !add_wait(step, all)) wait(all);
+      if (step.has_waits()) step.add_marker(name());
+    } catch (const Error&) {
+      return;
+    }
   }
   measures_.store(true, std::memory_order_release);
 }

@@ -13,12 +13,13 @@
 #include "backends/opencl/reaper.h"
 #include "base/os/fork.h"
 #include "device/backend.h"
+#include "device/native.h"
 
 namespace evn {
 
 extern const Backend opencl_backend;
 
-class OpenClDevice final : public Device {
+class OpenClDevice final : public Device, public NativeSharing {
  public:
   // `queue`: for kernels. `clblast`: the library, where it is not to be the system's.
   OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
@@ -35,7 +36,16 @@ class OpenClDevice final : public Device {
   void submit() override;
   void check_since(const Event& begin) override;
   void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept override;
+  void keep_until(const Event& event, std::shared_ptr<const void> held) noexcept override;
+  void wait_before_all(std::span<const Event> waits) override;
   bool settle(const Cancel& cancel) override;
+  NativeSharing* native() override { return this; }
+  NativeObjects objects() override;
+  Wrapped wrap(void* memory, std::uint64_t offset, std::size_t bytes, bool read_only) override;
+  void* memory_of(const Buffer& buffer) const override;
+  void retain_event(void* event) override;
+  void release_event(void* event) noexcept override;
+  void* make_event(const Event& event) override;
   void prepare_tracing() noexcept override;
   Event copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* trace) override;
   void finish_trace(StepTrace* trace) noexcept override;
@@ -56,7 +66,8 @@ class OpenClDevice final : public Device {
 
  private:
   // In an event's value: bit i of the lowest says that it is in stream i.
-  enum Stream : std::uint8_t { kKernels, kTransfers, kMeasuredKernels, kMeasuredTransfers, kStreamCount };
+  // Copies to the device and from it are not in one queue: those of the next run would wait for the end of the one before.
+  enum Stream : std::uint8_t { kKernels, kUploads, kDownloads, kMeasuredKernels, kMeasuredUploads, kMeasuredDownloads, kStreamCount };
   static constexpr std::uint64_t kAllStreams = (1u << kStreamCount) - 1;
   Event event(std::uint64_t number, std::uint64_t streams) { return {this, number << kStreamCount | streams}; }
   // Calls f(stream, number) for the streams in which the event is, until it says false.
@@ -77,6 +88,13 @@ class OpenClDevice final : public Device {
   void add_waits(OpenClStep& step, std::span<const Event> waits);
   bool add_wait(OpenClStep& step, const Event& event);
   bool add_wait_of_other(OpenClStep& step, OpenClDevice& other, const Event& event);
+  bool add_wait_of_host(OpenClStep& step, const Event& event);
+  // An event of this context that ends as `theirs` does, which is of another's; null: *code says why.
+  cl_event pass_on(OpenClDevice& other, cl_event theirs, cl_int* code);
+  // The event of a step, which the caller releases. Null: it has ended.
+  void* event_of(Stream of, std::uint64_t number);
+  void wait_for_host(const Event& event);
+  bool wait_for_host_or_stop(const Event& event, const Cancel& cancel);
   void add_conflicts(OpenClStep& step, Stream of, const OpenClUse& use);
   Event keep(OpenClStep& step, Stream of, const OpenClUse& use, double flops);
   void enqueue_copy(OpenClStep& step, const Location& from, const Location& to);
@@ -98,8 +116,9 @@ class OpenClDevice final : public Device {
   OpenClPrograms programs_;
   const std::unique_ptr<ClBlast> clblast_;
   OpenClNoticesPtr notices_{OpenClNotices::make()};
-  OpenClReaper reaper_{[](void* device, std::uint64_t value) noexcept { return static_cast<OpenClDevice*>(device)->finish(value); },
-                       this};
+  static cl_int finish_of(void* device, std::uint64_t value) noexcept { return static_cast<OpenClDevice*>(device)->finish(value); }
+  OpenClReaper reaper_{&finish_of, this};
+  OpenClReaper kept_{&finish_of, this};  // what keep_until was given: it may wait for events of the host's for ever
 };
 
 }  // namespace evn

@@ -38,6 +38,7 @@ void OpenClDevice::check_since(const Event& begin) {
 void OpenClDevice::wait(const Event& event) {
   require_not_forked();
   if (event.device != this) return;
+  if (event.native != nullptr) return wait_for_host(event);
   check_cl(finish(event.value), "clWaitForEvents", name());
   report(event.value);
 }
@@ -49,6 +50,7 @@ bool OpenClDevice::wait_or_stop(const Event& event, const Cancel& cancel) {
     wait(event);
     return true;
   }
+  if (event.native != nullptr) return wait_for_host_or_stop(event, cancel);
   using Waited = OpenClStream::Waited;
   Waited waited = Waited::kEnded;
   each_stream(event.value, [&](OpenClStream& stream, std::uint64_t number) {
@@ -90,6 +92,7 @@ void OpenClDevice::submit() {
 
 // Has the step wait for an event of this device's. False: the host must.
 bool OpenClDevice::add_wait(OpenClStep& step, const Event& event) {
+  if (event.native != nullptr) return add_wait_of_host(step, event);
   return each_stream(event.value, [&](OpenClStream& stream, std::uint64_t number) {
     if (stream.queue() == step.queue()) return true;
     const OpenClStream::Kept kept = stream.find_pending(number);
@@ -103,25 +106,33 @@ bool OpenClDevice::add_wait(OpenClStep& step, const Event& event) {
   });
 }
 
+cl_event OpenClDevice::pass_on(OpenClDevice& other, cl_event theirs, cl_int* code) {
+  cl_event mine = cl_create(code, opencl().create_user_event, context_.get());
+  if (mine == nullptr) return nullptr;
+  opencl().retain_event(mine);  // the callback's; it may come at once
+  *code = other.notices_->pass_on(theirs, mine);
+  if (*code == CL_SUCCESS) return mine;
+  opencl().release_event(mine);
+  opencl().release_event(mine);
+  return nullptr;
+}
+
 // The same for another device, which has another context: its callback sets an event of the user's in this one.
 bool OpenClDevice::add_wait_of_other(OpenClStep& step, OpenClDevice& other, const Event& event) {
+  if (event.native != nullptr) {
+    cl_int code = CL_OUT_OF_RESOURCES;
+    cl_event mine = step.is_full() ? nullptr : pass_on(other, static_cast<cl_event>(event.native), &code);
+    if (mine != nullptr) step.add_wait(mine);
+    return mine != nullptr;
+  }
   return other.each_stream(event.value, [&](OpenClStream& stream, std::uint64_t number) {
     const OpenClStream::Kept kept = stream.find_pending(number);
     if (kept.event == nullptr) return true;
     cl_int code = step.is_full() ? CL_OUT_OF_RESOURCES : stream.flush(kept.number);
-    cl_event mine = code == CL_SUCCESS ? cl_create(&code, opencl().create_user_event, context_.get()) : nullptr;
-    if (mine != nullptr) {
-      opencl().retain_event(mine);  // the callback's; it may come at once
-      code = other.notices_->pass_on(kept.event, mine);
-      if (code != CL_SUCCESS) {
-        opencl().release_event(mine);
-        opencl().release_event(mine);
-      } else {
-        step.add_wait(mine);
-      }
-    }
+    cl_event mine = code == CL_SUCCESS ? pass_on(other, kept.event, &code) : nullptr;
+    if (mine != nullptr) step.add_wait(mine);
     opencl().release_event(kept.event);
-    return code == CL_SUCCESS;
+    return mine != nullptr;
   });
 }
 
@@ -164,7 +175,7 @@ Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::s
   require_not_forked();
   EVN_CHECK(from.buffer.size == to.buffer.size && (from.device == this || to.device == this));
   const bool within = from.device == this && to.device == this;
-  const Stream of = stream_for(within ? kKernels : kTransfers, trace);
+  const Stream of = stream_for(within ? kKernels : to.device == this ? kUploads : kDownloads, trace);
   OpenClStep step(streams_[of]->queue(), trace);
   add_waits(step, waits);
   if (from.buffer.size == 0) return {};

@@ -149,6 +149,22 @@ std::vector<OpenClFound> find_opencl_devices(std::string* why) {
   return found;
 }
 
+bool describe_opencl_device(cl_device_id id, OpenClFound* found, std::string* why) {
+  for (const OpenClFound& listed : find_opencl_devices(why)) {
+    if (listed.id != id) continue;
+    *found = listed;
+    return true;
+  }
+  if (opencl_api(why) == nullptr) return false;
+  *why = "the device does not tell what it is";
+  *found = {};
+  found->id = id;
+  return read_value(id, CL_DEVICE_PLATFORM, &found->platform) &&
+         read_text(opencl().get_platform_info, found->platform, CL_PLATFORM_NAME, &found->platform_name) &&
+         read_text(opencl().get_platform_info, found->platform, CL_PLATFORM_VERSION, &found->platform_version) &&
+         describe(found, {});
+}
+
 DeviceProfile opencl_profile(const OpenClFound& device) {
   DeviceProfile p;
   p.device_class = (device.type & CL_DEVICE_TYPE_GPU) != 0 ? EVN_DEVICE_CLASS_GPU

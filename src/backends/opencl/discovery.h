@@ -40,6 +40,8 @@ struct OpenClFound {
 // All devices of all platforms, in the loader's order. *why tells of each platform that has none or fails, and why there is nothing
 // at all: it is not empty when the result is. Throws only when memory is short.
 std::vector<OpenClFound> find_opencl_devices(std::string* why);
+// A device that the host names, such as a part of another. False and *why where the driver does not tell what it is.
+bool describe_opencl_device(cl_device_id id, OpenClFound* found, std::string* why);
 // Whether there are none because the parent of this forked process opened OpenCL.
 bool opencl_is_forked();
 

@@ -44,12 +44,14 @@ void refuse_all(Slots&... slots) {
 void refuse_calls() noexcept {
   OpenClApi& a = *g_loader.api;
   refuse_all(a.get_platform_ids, a.get_platform_info, a.get_device_ids, a.get_device_info, a.create_context, a.release_context,
-             a.create_command_queue, a.release_command_queue, a.create_buffer, a.release_mem_object, a.create_program_with_source,
-             a.create_program_with_binary, a.build_program, a.get_program_info, a.get_program_build_info, a.release_program,
-             a.create_kernel, a.set_kernel_arg, a.release_kernel, a.enqueue_nd_range_kernel, a.enqueue_read_buffer,
-             a.enqueue_write_buffer, a.enqueue_copy_buffer, a.enqueue_map_buffer, a.enqueue_unmap_mem_object,
-             a.enqueue_marker_with_wait_list, a.get_event_profiling_info, a.get_event_info, a.set_event_callback, a.wait_for_events,
-             a.create_user_event, a.set_user_event_status, a.retain_event, a.release_event, a.flush, a.finish);
+             a.retain_context, a.get_context_info, a.retain_command_queue, a.get_command_queue_info, a.retain_mem_object,
+             a.get_mem_object_info, a.create_command_queue, a.release_command_queue, a.create_buffer, a.release_mem_object,
+             a.create_program_with_source, a.create_program_with_binary, a.build_program, a.get_program_info,
+             a.get_program_build_info, a.release_program, a.create_kernel, a.set_kernel_arg, a.release_kernel,
+             a.enqueue_nd_range_kernel, a.enqueue_read_buffer, a.enqueue_write_buffer, a.enqueue_copy_buffer, a.enqueue_map_buffer,
+             a.enqueue_unmap_mem_object, a.enqueue_marker_with_wait_list, a.get_event_profiling_info, a.get_event_info,
+             a.set_event_callback, a.wait_for_events, a.create_user_event, a.set_user_event_status, a.retain_event, a.release_event,
+             a.flush, a.finish);
 }
 constinit os::ForkedChild g_child{&refuse_calls};
 
@@ -81,7 +83,13 @@ bool bind_objects(void* library, OpenClApi* api, std::string* why) {
          bind(library, "clCreateCommandQueue", &api->create_command_queue, why) &&
          bind(library, "clReleaseCommandQueue", &api->release_command_queue, why) &&
          bind(library, "clCreateBuffer", &api->create_buffer, why) &&
-         bind(library, "clReleaseMemObject", &api->release_mem_object, why);
+         bind(library, "clReleaseMemObject", &api->release_mem_object, why) &&
+         bind(library, "clRetainContext", &api->retain_context, why) &&
+         bind(library, "clGetContextInfo", &api->get_context_info, why) &&
+         bind(library, "clRetainCommandQueue", &api->retain_command_queue, why) &&
+         bind(library, "clGetCommandQueueInfo", &api->get_command_queue_info, why) &&
+         bind(library, "clRetainMemObject", &api->retain_mem_object, why) &&
+         bind(library, "clGetMemObjectInfo", &api->get_mem_object_info, why);
 }
 
 bool bind_programs(void* library, OpenClApi* api, std::string* why) {
@@ -213,6 +221,21 @@ void check_cl(cl_int code, const char* call, const std::string& device) {
   if (code == CL_SUCCESS) return;
   throw make_error(cl_status(code), "%s failed: %s (%d)", call, cl_error_name(code), static_cast<int>(code))
       .with_device(device.c_str());
+}
+
+void check_given(cl_int code, const char* call, const std::string& device) {
+  switch (code) {
+    case CL_INVALID_CONTEXT:
+    case CL_INVALID_DEVICE:
+    case CL_INVALID_COMMAND_QUEUE:
+    case CL_INVALID_MEM_OBJECT:
+    case CL_INVALID_EVENT:
+    case CL_INVALID_PLATFORM:
+      throw make_error(EVN_ERROR_INVALID_ARGUMENT, "%s failed for what the host gave: %s (%d)", call, cl_error_name(code),
+                       static_cast<int>(code))
+          .with_device(device.c_str());
+    default: check_cl(code, call, device);
+  }
 }
 
 }  // namespace evn

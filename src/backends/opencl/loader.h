@@ -23,10 +23,16 @@ struct OpenClApi {
   decltype(&::clGetDeviceInfo) get_device_info;
   decltype(&::clCreateContext) create_context;
   decltype(&::clReleaseContext) release_context;
+  decltype(&::clRetainContext) retain_context;
+  decltype(&::clGetContextInfo) get_context_info;
   decltype(&::clCreateCommandQueue) create_command_queue;
   decltype(&::clReleaseCommandQueue) release_command_queue;
+  decltype(&::clRetainCommandQueue) retain_command_queue;
+  decltype(&::clGetCommandQueueInfo) get_command_queue_info;
   decltype(&::clCreateBuffer) create_buffer;
   decltype(&::clReleaseMemObject) release_mem_object;
+  decltype(&::clRetainMemObject) retain_mem_object;
+  decltype(&::clGetMemObjectInfo) get_mem_object_info;
   decltype(&::clCreateProgramWithSource) create_program_with_source;
   decltype(&::clCreateProgramWithBinary) create_program_with_binary;
   decltype(&::clBuildProgram) build_program;
@@ -99,6 +105,9 @@ evn_status cl_status(cl_int code);
 
 // Throws when code is not CL_SUCCESS, naming the call, the code and the device.
 void check_cl(cl_int code, const char* call, const std::string& device);
+
+// The same for an object that a host gave: EVN_ERROR_INVALID_ARGUMENT where the driver says that it is none.
+void check_given(cl_int code, const char* call, const std::string& device);
 
 // Owns one OpenCL object.
 template <typename T, auto Release>

@@ -63,7 +63,7 @@ void OpenClStream::keep(const Buffer& buffer, bool written, std::uint64_t number
   if (buffer.memory == nullptr || buffer.size == 0) return;
   Range& range = ranges_[next_range_];
   forgotten_ = std::max(forgotten_, range.number);
-  range = {buffer.memory, buffer.offset, buffer.offset + buffer.size, number, written};
+  range = {opencl_memory_of(buffer), buffer.offset, buffer.offset + buffer.size, number, written};
   next_range_ = (next_range_ + 1) % kRanges;
 }
 
@@ -124,7 +124,8 @@ std::uint64_t OpenClStream::conflict(const OpenClUse& use) {
   if (last_ <= ended_) return 0;
   std::uint64_t latest = forgotten_;
   const auto touches = [](const Range& range, const Buffer& b) {
-    return b.memory == range.memory && b.offset < range.end && range.begin < b.offset + b.size;
+    return range.memory != nullptr && opencl_memory_of(b) == range.memory && b.offset < range.end &&
+           range.begin < b.offset + b.size;
   };
   for (const Range& range : ranges_) {
     if (range.number <= latest || range.number <= ended_) continue;

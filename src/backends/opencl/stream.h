@@ -24,6 +24,11 @@ struct OpenClMemory {
   void* mapped = nullptr;  // where the host sees it, while it does
 };
 
+// Which memory a buffer is of: what a host shares may have several handles here.
+inline const void* opencl_memory_of(const Buffer& buffer) {
+  return buffer.memory != nullptr ? static_cast<const OpenClMemory*>(buffer.memory)->buffer : nullptr;
+}
+
 // The commands of one step. The first has the wait list; the others come behind it in the queue. Keeps the event of the last one.
 class OpenClStep {
  public:

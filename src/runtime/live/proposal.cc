@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "runtime/live/device_request.h"
 #include "runtime/pass_list.h"
 
 namespace evn {
@@ -36,8 +37,6 @@ void compare_options(const Backend& backend, const DeviceConfig& first, const De
     if (left != right) differ(setting.name, left, right);
   }
 }
-
-CachePolicy cache_policy_of(const DeviceConfig& device) { return {device.cache_limit, static_cast<TrimWhen>(device.trim)}; }
 
 std::string bytes_text(std::uint64_t limit) { return limit == UINT64_MAX ? "none" : std::to_string(limit); }
 std::string trim_text(const DeviceConfig& d) { return d.trim == 0 ? "never" : d.trim == 1 ? "idle" : "always"; }
@@ -132,12 +131,8 @@ void Proposal::open_cpu() {
   const std::lock_guard<Mutex> opening(runtime_.opening_);
   if (runtime_.opened_.empty()) {
     DeviceRequest request;
-    request.name = cpu != nullptr ? cpu->name : "cpu";
-    if (cpu != nullptr) {
-      request.memory_limit = cpu->memory_limit;
-      request.cache = cache_policy_of(*cpu);
-      request.settings = cpu->settings;
-    }
+    if (cpu != nullptr) request = request_of(*cpu);
+    if (cpu == nullptr) request.name = "cpu";
     if (options.thread_count > 0) request.settings.set_number("threads", static_cast<std::uint64_t>(options.thread_count));
     if (options.cpu_memory_limit != 0) request.memory_limit = options.cpu_memory_limit;
     Runtime::Opened& opened = runtime_.open_new(backend, nullptr, std::move(request));
@@ -159,14 +154,11 @@ void Proposal::open(const DeviceConfig& device) {
     fail(EVN_ERROR_CONFIG, "%s:%d: device %s: there is no device type %s", config().source.c_str(), device.line,
          device.name.c_str(), device.type.c_str());
   }
-  DeviceRequest request;
-  request.name = device.name;
-  request.settings = device.settings;
-  request.memory_limit = device.memory_limit;
-  request.cache = cache_policy_of(device);
+  DeviceRequest request = request_of(device);
   try {
     const std::lock_guard<Mutex> opening(runtime_.opening_);
     const void* identity = nullptr;
+    if (is_attached(device)) return open_attached(device, *backend);
     Runtime::Opened* opened = runtime_.find_opened(*backend, request, &identity);
     if (opened == nullptr) {
       name(device, nullptr);
@@ -191,6 +183,17 @@ void Proposal::open(const DeviceConfig& device) {
         .write("optional device %s is not there: %s", device.name.c_str(), e.message);
     settings_->absent.push_back({device.name, e.message});
   }
+}
+
+// The one that the host has attached by this name, or it is still to come.
+void Proposal::open_attached(const DeviceConfig& device, const Backend& backend) {
+  for (Runtime::Opened& o : runtime_.opened_) {
+    if (o.backend != &backend || o.device->name() != device.name) continue;
+    o.proposed = device;
+    settings_->devices.push_back({device.name, o.device});
+    return;
+  }
+  settings_->absent.push_back({device.name, "the host attaches it and has not done so yet"});
 }
 
 // A device keeps the name that it was opened by, which no other can have; `device`: nullptr: it is still to be opened.

@@ -37,6 +37,7 @@ class Proposal {
   void check_cpus() const;
   void open_cpu();
   void open(const DeviceConfig& device);
+  void open_attached(const DeviceConfig& device, const Backend& backend);
   void name(const DeviceConfig& configured, Device* device);
   void note(Runtime::Opened& opened, const DeviceConfig& wanted, const Backend& backend);
   const Config& config() const { return settings_->config; }

@@ -1,0 +1,113 @@
+// Events of OpenCL between a host program and the library, and how long what they share stays.
+#include "tests/api/opencl_sharing.h"
+
+namespace evn::test {
+namespace {
+
+using OpenClSharedEvents = OpenClSharing;
+
+TEST_F(OpenClSharedEvents, EventsGoBothWays) {
+  attach();
+  cl_int code = CL_SUCCESS;
+  const cl_event gate = opencl().create_user_event(host->context, &code);
+  ASSERT_EQ(code, CL_SUCCESS);
+  const cl_mem mem = host->make_buffer(4000);
+  evn_tensor t = nullptr;
+  ASSERT_EQ(wrap_with(mem, 0, {1000}, 0, &t), EVN_OK);
+  std::vector<float> values = ramp(1000, 7);
+  const evn_tensor from = wrap(values, {1000});
+  evn_event imported = nullptr, copied = nullptr;
+  ASSERT_OK(evn_opencl_import_event(device, gate, &imported, &error));
+  void* same = nullptr;
+  ASSERT_OK(evn_opencl_export_event(imported, device, &same, &error));
+  EXPECT_EQ(same, gate);
+  ASSERT_OK(evn_tensor_copy_async(from, t, &imported, 1, &copied, &error));
+  void* native = nullptr;
+  ASSERT_OK(evn_opencl_export_event(copied, device, &native, &error));
+  auto after = static_cast<cl_event>(native);
+  // A command of the host's that waits for the copy of the library, which waits for the host.
+  std::vector<float> seen(1000);
+  const cl_command_queue second = host->make_queue();
+  cl_event looked = nullptr;
+  ASSERT_EQ(opencl().enqueue_read_buffer(second, mem, CL_FALSE, 0, 4000, seen.data(), 1, &after, &looked), CL_SUCCESS);
+  EXPECT_EQ(opencl().flush(second), CL_SUCCESS);
+  EXPECT_EQ(evn_event_wait(copied, 0, &error), EVN_ERROR_TIMEOUT);
+  opencl().set_user_event_status(gate, CL_COMPLETE);
+  EXPECT_EQ(opencl().wait_for_events(1, &looked), CL_SUCCESS);
+  EXPECT_EQ(seen, values);
+  EXPECT_OK(evn_event_wait(copied, UINT64_MAX, &error));
+  // What has happened already, and all that the device was given.
+  evn_event all = nullptr, of_cpu = nullptr;
+  ASSERT_OK(evn_device_record_event(device, &all, &error));
+  ASSERT_OK(evn_device_record_event(cpu, &of_cpu, &error));
+  for (evn_event e : {all, of_cpu, copied}) {
+    void* given = nullptr;
+    ASSERT_OK(evn_opencl_export_event(e, device, &given, &error));
+    auto event = static_cast<cl_event>(given);
+    EXPECT_EQ(opencl().wait_for_events(1, &event), CL_SUCCESS);
+    opencl().release_event(event);
+  }
+  for (cl_event e : {gate, gate, after, looked}) opencl().release_event(e);  // gate was exported once
+  opencl().release_command_queue(second);
+  opencl().release_mem_object(mem);
+  for (evn_event e : {imported, copied, all, of_cpu}) EXPECT_EQ(evn_event_release(e), EVN_OK);
+  for (evn_tensor one : {t, from}) EXPECT_EQ(evn_tensor_release(one), EVN_OK);
+}
+
+TEST_F(OpenClSharedEvents, EventsThatDoNotFitAreRefused) {
+  attach();
+  const HostOpenCl other(host->id);
+  cl_int code = CL_SUCCESS;
+  const cl_event foreign = opencl().create_user_event(other.context, &code),
+                 mine = opencl().create_user_event(host->context, &code);
+  opencl().set_user_event_status(foreign, CL_COMPLETE);
+  opencl().set_user_event_status(mine, CL_COMPLETE);
+  evn_event event = nullptr;
+  EXPECT_EQ(evn_opencl_import_event(device, foreign, &event, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "the event is of another context than the device");
+  EXPECT_EQ(evn_opencl_import_event(cpu, mine, &event, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_opencl_import_event(nullptr, mine, &event, &error), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(evn_opencl_import_event(device, nullptr, &event, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_opencl_import_event(device, mine, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(event, nullptr);
+  ASSERT_OK(evn_opencl_import_event(device, mine, &event, &error));
+  EXPECT_OK(evn_event_wait(event, 0, &error));
+  void* native = nullptr;
+  EXPECT_EQ(evn_opencl_export_event(nullptr, device, &native, &error), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(evn_opencl_export_event(event, nullptr, &native, &error), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(evn_opencl_export_event(event, cpu, &native, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_opencl_export_event(event, device, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  evn_runtime second = nullptr;
+  evn_device cpu2 = nullptr;
+  evn_event other_event = nullptr;
+  ASSERT_OK(evn_runtime_create(nullptr, &second, &error));
+  ASSERT_OK(evn_runtime_device_at(second, 0, &cpu2, &error));
+  ASSERT_OK(evn_device_record_event(cpu2, &other_event, &error));
+  EXPECT_EQ(evn_opencl_export_event(other_event, device, &native, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(native, nullptr);
+  for (evn_event e : {event, other_event}) EXPECT_EQ(evn_event_release(e), EVN_OK);
+  EXPECT_EQ(evn_device_release(cpu2), EVN_OK);
+  EXPECT_EQ(evn_runtime_release(second), EVN_OK);
+  for (cl_event e : {foreign, mine}) opencl().release_event(e);
+}
+
+// All outlives the runtime's handle, and the host's own references of its context and queue.
+TEST_F(OpenClSharedEvents, SharedObjectsOutliveTheRuntime) {
+  attach();
+  const cl_mem mem = host->make_buffer(4000);
+  evn_tensor t = nullptr;
+  ASSERT_EQ(wrap_with(mem, 0, {1000}, 0, &t), EVN_OK);
+  opencl().release_mem_object(mem);
+  EXPECT_EQ(evn_device_release(device), EVN_OK);
+  EXPECT_EQ(evn_device_release(cpu), EVN_OK);
+  EXPECT_EQ(evn_runtime_release(runtime), EVN_OK);
+  device = cpu = nullptr;
+  runtime = nullptr;
+  host.reset();
+  write(t, ramp(1000, 1));
+  EXPECT_EQ(read(t), ramp(1000, 1));
+  EXPECT_EQ(evn_tensor_release(t), EVN_OK);
+}
+
+}  // namespace
+}  // namespace evn::test
