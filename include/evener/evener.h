@@ -596,8 +596,8 @@ EVN_API evn_status evn_device_trim_memory(evn_device device, evn_error *error);
 /* Flags of a tensor. Only EVN_TENSOR_PINNED can be asked for in evn_tensor_create. */
 enum {
   EVN_TENSOR_PINNED = 1,   /* pinned host memory: the device's own DMA-able memory, mapped without a copy of the library's */
-  EVN_TENSOR_READ_ONLY = 2 /* came in by evn_tensor_from_dlpack with that flag: it can be no output, no target of a copy, and not
-                              be mapped for writing */
+  EVN_TENSOR_READ_ONLY = 2 /* from evn_tensor_from_dlpack or evn_opencl_wrap_buffer with that flag: it can be no output, no target
+                              of a copy, and not be mapped for writing */
 };
 
 /* What a tensor is. */

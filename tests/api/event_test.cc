@@ -1,4 +1,7 @@
 // Events, and copies that devices do while the caller goes on.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <thread>
 
 #include "base/fault.h"
@@ -267,6 +270,68 @@ TEST_F(Events, RefuseWhatDoesNotFit) {
   drop({a, b, c, other});
   EXPECT_EQ(evn_device_release(cpu2), EVN_OK);
   EXPECT_EQ(evn_runtime_release(second), EVN_OK);
+}
+
+// In a process of their own: a driver makes two devices of one only when it is first asked.
+struct EventsOfTwoDevicesChild : Events {
+  evn_device second = nullptr;
+  void SetUp() override {
+    Events::SetUp();
+    make_runtime();
+    ASSERT_OK(evn_runtime_device_find(runtime, "opencl:1", &second, &error));
+  }
+  void TearDown() override {
+    EXPECT_EQ(evn_device_release(second), EVN_OK);
+    Events::TearDown();
+  }
+};
+
+TEST_F(EventsOfTwoDevicesChild, DISABLED_CopiesGoThroughTheHostByThemselves) {
+  const evn_tensor host = wrap(values, {1000}), a = create(gpu, {1000}), b = create(second, {1000}), back = create(cpu, {1000});
+  driver->hold();
+  const evn_event up = started(host, a), across = started(a, b), down = started(b, back, {across});
+  EXPECT_EQ(wait(across, 0), EVN_ERROR_TIMEOUT);
+  EXPECT_EQ(driver->waited_for_held(), 0);
+  driver->let_go();
+  EXPECT_EQ(wait(down), EVN_OK) << error.message;
+  EXPECT_EQ(read(back), values);
+  end({up, across, down});
+  drop({host, a, b, back});
+}
+
+TEST_F(EventsOfTwoDevicesChild, DISABLED_EventsOfOneHoldTheOtherBack) {
+  const evn_tensor host = wrap(values, {1000}), b = create(second, {1000});
+  const cl_event native = user_event();
+  const evn_event gate = import(native);
+  ASSERT_OK(evn_device_wait_event(second, gate, &error));
+  const evn_event up = started(host, b);
+  void* exported = nullptr;
+  ASSERT_OK(evn_opencl_export_event(up, gpu, &exported, &error));  // in the context of the first
+  const evn_event again = import(static_cast<cl_event>(exported));
+  EXPECT_EQ(wait(up, 0), EVN_ERROR_TIMEOUT);
+  EXPECT_EQ(wait(again, 0), EVN_ERROR_TIMEOUT);
+  evn_event none = nullptr;
+  EXPECT_EQ(evn_opencl_import_event(second, native, &none, &error), EVN_ERROR_INVALID_ARGUMENT);
+  opencl().set_user_event_status(native, CL_COMPLETE);
+  EXPECT_EQ(wait(again), EVN_OK) << error.message;
+  EXPECT_EQ(wait(up), EVN_OK) << error.message;
+  EXPECT_EQ(read(b), values);
+  opencl().release_event(native);
+  opencl().release_event(static_cast<cl_event>(exported));
+  end({gate, up, again});
+  drop({host, b});
+}
+
+TEST(EventsOfTwoDevices, WaitForEachOther) {
+  EVN_NEEDS_OPENCL();
+  std::string why;
+  if (find_opencl_devices(&why)[0].platform_name != "Portable Computing Language")
+    GTEST_SKIP() << "only PoCL makes two devices of one";
+  char self[4096] = {};
+  ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
+  const std::string command = "POCL_DEVICES='pthread pthread' '" + std::string(self) +
+                              "' --gtest_also_run_disabled_tests --gtest_brief=1 --gtest_filter='*EventsOfTwoDevicesChild.*'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
 // The k-th OpenCL call fails: an error comes out, or the result is right; the next attempt is.

@@ -227,7 +227,8 @@ TEST_F(OpenClSharing, PartsOfBuffersAreOneMemory) {
 TEST_F(OpenClSharing, DeletersAreCalledWithTheMemory) {
   attach();
   const cl_mem mem = host->make_buffer(512);
-  static void *deleted_user = nullptr, *deleted = nullptr;
+  static void *deleted_user, *deleted;
+  deleted_user = deleted = nullptr;
   int mark = 0;
   const int64_t dims[] = {128};
   evn_tensor t = nullptr;
