@@ -245,13 +245,13 @@ TEST_F(OpenClEvents, AFailureIsNotLostBehindLaterSteps) {
   const Event begin = device->all_enqueued();
   upload(x, 0);
   relu.enqueue(*device, at(0), at(1));
+  const Event later = upload(x, 3);
   const Event result = download(1, y);
   driver->fail_held(-77);
-  EXPECT_THROW(device->wait(result), Error);
-  const Event late = upload(x, 3);
-  device->wait(late);
+  EXPECT_THROW(device->wait(later), Error);  // of the queue of the one that failed
+  device->wait(result);
   EXPECT_THROW(device->check_since(begin), Error);
-  device->check_since(result);
+  device->check_since(device->all_enqueued());
 }
 
 // The k-th call fails: an error comes out, or the result is right; and the next attempt is.
