@@ -92,7 +92,7 @@ def test_the_layers_are_kept():
     ("src/core/README.md", None, "src/core/README.md is missing"),
     ("src/base/os/README.md", None, "src/base/os/README.md is missing"),
     ("src/runtime/run/more.h", '#include "runtime/weights/packed.h"\n',
-     "src/runtime/run/README.md: at most 15 lines, of which one must be: Includes of its neighbours: `lower`, `report`, `split`, `state`, `weights`."),
+     "src/runtime/run/README.md: at most 15 lines, of which one must be: Includes of its neighbours: `lower`, `report`, `request`, `split`, `state`, `weights`."),
 ])
 def test_broken_layers_are_told(tmp_path, file, text, said):
     shutil.copytree(REPOSITORY / "src", tmp_path / "src")

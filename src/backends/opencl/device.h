@@ -67,7 +67,15 @@ class OpenClDevice final : public Device, public NativeSharing {
  private:
   // In an event's value: bit i of the lowest says that it is in stream i.
   // Copies to the device and from it are not in one queue: those of the next run would wait for the end of the one before.
-  enum Stream : std::uint8_t { kKernels, kUploads, kDownloads, kMeasuredKernels, kMeasuredUploads, kMeasuredDownloads, kStreamCount };
+  enum Stream : std::uint8_t {
+    kKernels,
+    kUploads,
+    kDownloads,
+    kMeasuredKernels,
+    kMeasuredUploads,
+    kMeasuredDownloads,
+    kStreamCount
+  };
   static constexpr std::uint64_t kAllStreams = (1u << kStreamCount) - 1;
   Event event(std::uint64_t number, std::uint64_t streams) { return {this, number << kStreamCount | streams}; }
   // Calls f(stream, number) for the streams in which the event is, until it says false.

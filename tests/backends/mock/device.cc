@@ -67,7 +67,8 @@ class MockDevice final : public Device {
       std::vector<MockQueues::Use> uses;
       if (from.device == this) uses.push_back({from.buffer, false});
       if (to.device == this) uses.push_back({to.buffer, true});
-      return add(to.device == this ? MockQueues::kUploads : MockQueues::kDownloads, mock_settings().copy_ns, std::move(uses), waits, work);
+      return add(to.device == this ? MockQueues::kUploads : MockQueues::kDownloads, mock_settings().copy_ns, std::move(uses), waits,
+                 work);
     }
     wait_for_others(waits);
     queue_.push_back(work);

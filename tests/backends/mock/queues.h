@@ -1,5 +1,5 @@
-// Queues of a mock device that work by themselves: of kernels, and of copies to and from the device, each with a thread, and each command taking as
-// long as the test says. What a command does is done at its end.
+// Queues of a mock device that work by themselves: of kernels, and of copies to and from the device, each with a thread, and each
+// command taking as long as the test says. What a command does is done at its end.
 #pragma once
 
 #include <chrono>
