@@ -109,7 +109,7 @@ void run_with_zeros(Session& session, const WarmRun& warm) {
   session.run(inputs, outputs, {});
 }
 
-// Of a model that the configuration names.
+// Makes sessions of a model that the configuration names.
 class DeployedRecipe final : public SessionRecipe {
  public:
   explicit DeployedRecipe(std::string name) : name_(std::move(name)) {}

@@ -38,7 +38,7 @@ class SegmentGraph {
     return std::move(order_);
   }
 
-  // The same, from these nodes first. The graph has no cycle.
+  // A topological sort that begins with these nodes. The graph has no cycle.
   std::vector<std::int32_t> order_from(std::span<const std::int32_t> first) {
     for (const std::int32_t node : first) visit(static_cast<std::size_t>(node));
     return *order();

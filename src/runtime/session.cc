@@ -274,7 +274,7 @@ std::shared_ptr<Plan> Session::smaller_plan(const Plan& plan) const {
   return smaller;
 }
 
-// The same, in the place of a plan for which a device has refused memory.
+// The plan with another order of its steps, in the place of one for which a device has refused memory.
 Session::PreparedPtr Session::prepare_smaller(const Plan& refused) {
   std::shared_ptr<Plan> plan = smaller_plan(refused);
   if (plan == nullptr) return nullptr;

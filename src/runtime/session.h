@@ -68,7 +68,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Asynchronous runs.
   SessionRequests& requests() { return identity_->requests; }
   RunStatistics& statistics() { return identity_->statistics; }
-  // The same for all placements of what is one session to the host.
+  // Shared by all placements of what is one session to the host.
   const std::shared_ptr<SessionIdentity>& identity() const { return identity_; }
   // What joins them; nullptr: nothing does.
   Batcher* batcher() const { return batcher_.get(); }

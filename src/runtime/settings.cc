@@ -1,6 +1,7 @@
 #include "runtime/settings.h"
 
 #include <algorithm>
+#include <atomic>
 
 namespace evn {
 
@@ -12,6 +13,11 @@ Device* Settings::find(const std::string& name, std::string* why) const {
     if (a.name == name) *why = a.why;
   }
   return nullptr;
+}
+
+std::uint64_t Settings::next_generation() noexcept {
+  static std::atomic<std::uint64_t> latest{0};
+  return latest.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
 bool Settings::has(const Device* device) const {

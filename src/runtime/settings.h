@@ -25,11 +25,12 @@ struct Settings {
   Config config;
   std::vector<Named> devices;    // of `devices:` in the configuration, the CPU first
   std::vector<Absent> absent;    // optional ones that are not there
-  std::uint64_t generation = 0;  // how many there were before
+  std::uint64_t generation = 0;  // tells the settings of a process apart
 
   // The device of a configured name; nullptr: there is none, and *why where it is optional and absent.
   Device* find(const std::string& name, std::string* why) const;
   bool has(const Device* device) const;
+  static std::uint64_t next_generation() noexcept;
 };
 using SettingsPtr = std::shared_ptr<const Settings>;
 

@@ -27,6 +27,8 @@ Device* Runtime::attach(const std::string& type, const std::string& name, const 
   const Backend* const b = backend(type);
   if (b == nullptr || b->attach == nullptr)
     fail(EVN_ERROR_UNSUPPORTED, "this build has no devices of type %s that a host can attach", type.c_str());
+  const std::lock_guard<Mutex> one(
+      live_.reconfiguring_);  // each makes settings from those that the other must not replace meanwhile
   const std::lock_guard<Mutex> opening(opening_);
   const SettingsPtr before = settings();
   const DeviceConfig* const named = before->config.find_device(name);
@@ -49,7 +51,7 @@ Device* Runtime::attach(const std::string& type, const std::string& name, const 
   }
   // Sessions that are made from now on know the device; those that exist stay as they are.
   auto after = std::make_shared<Settings>(*before);
-  after->generation = before->generation + 1;
+  after->generation = Settings::next_generation();
   std::erase_if(after->absent, [&](const Settings::Absent& a) { return a.name == name; });
   after->devices.reserve(after->devices.size() + 1);
   Opened& opened = open_new(*b, objects.device, std::move(request), &objects);

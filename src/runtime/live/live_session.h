@@ -24,7 +24,7 @@ class SessionRecipe {
   virtual std::string name() const = 0;
 };
 
-// Of a model that the host has loaded, with what its options say.
+// Makes sessions of a model that the host has loaded, with what its options say.
 class GivenRecipe final : public SessionRecipe {
  public:
   GivenRecipe(ModelPtr model, SessionRequest request, std::optional<BatchingConfig> batching, std::optional<CacheConfig> cache)

@@ -20,8 +20,9 @@ class LiveSessions {
 
  private:
   friend class LiveSession;
+  friend class Runtime;
 
-  Mutex reconfiguring_;  // one after the other
+  Mutex reconfiguring_;  // one thread at a time makes settings in the place of those that there are
   Mutex mutex_;          // guards all_, and that what is in it has the runtime's settings
   std::vector<std::weak_ptr<LiveSession>> all_;
 };

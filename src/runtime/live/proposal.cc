@@ -16,10 +16,10 @@ std::string shown(const Setting& setting, const SettingValue* value) {
   return text;
 }
 
-std::shared_ptr<Settings> make_settings(const Runtime& runtime, Config config) {
+std::shared_ptr<Settings> make_settings(Config config) {
   auto settings = std::make_shared<Settings>();
   settings->config = std::move(config);
-  if (const SettingsPtr before = runtime.settings()) settings->generation = before->generation + 1;
+  settings->generation = Settings::next_generation();
   return settings;
 }
 
@@ -82,7 +82,7 @@ void check_unchanged(const Config& config, const Backend& backend, const Device&
 
 }  // namespace
 
-Proposal::Proposal(Runtime& runtime, Config config) : runtime_(runtime), settings_(make_settings(runtime, std::move(config))) {}
+Proposal::Proposal(Runtime& runtime, Config config) : runtime_(runtime), settings_(make_settings(std::move(config))) {}
 
 void Proposal::open() {
   const Config& c = this->config();

@@ -60,8 +60,9 @@ class PackedStore {
     // what `desc` points to lives till then. `plain` (nullable: they are there) brings the constant's bytes back where they are
     // needed.
     Buffer add(Device& device, const Kernel& kernel, const OpDesc& desc, int input, PlainWeights::Access* plain);
-    // The same for a constant that lies in the model's file: a copy that may be dropped and packed again (weight_pager.h), which
-    // `run` writes if the device has memory for it. The node must be the model's. What `add` gives is never such a copy.
+    // Adds the packed copy of a constant that lies in the model's file: a copy that may be dropped and packed again
+    // (weight_pager.h), which `run` writes if the device has memory for it. The node must be the model's. What `add` gives is never
+    // such a copy.
     Buffer add_paged(Device& device, const Kernel& kernel, const OpDesc& desc, int input);
     // Lets the copies go that this batch has made, which nobody else has seen: what they are for has failed.
     void undo() noexcept;
