@@ -25,7 +25,7 @@ class Event : public detail::Object<evn_event, evn_event_release> {
     });
     return copied;
   }
-  // Of all that the device has been given so far.
+  // An event of all that the device has been given so far.
   static Event record(const Device& device) {
     Event all;
     detail::check([&](evn_error* e) { return evn_device_record_event(device.get(), all.handle_.out(), e); });

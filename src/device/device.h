@@ -139,7 +139,7 @@ class Device : public Backing {
   // thing that kept this device. Waits where the system refuses a thread or memory.
   virtual void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept;
 
-  // The same for what a caller has asked for and expects: settle does not wait for it.
+  // Lets go of `held` when the event has happened, as hold_until does, but settle does not wait for it: a caller expects the work.
   virtual void keep_until(const Event& event, std::shared_ptr<const void> held) noexcept { hold_until(event, std::move(held)); }
 
   // What is enqueued from now on begins behind the events. A device that cannot wait by itself has the caller wait. Throws

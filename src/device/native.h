@@ -9,7 +9,7 @@
 
 namespace evn {
 
-// Of OpenCL: cl_context, cl_device_id, cl_command_queue.
+// Handles of the driver. With OpenCL: cl_context, cl_device_id, cl_command_queue.
 struct NativeObjects {
   void* context = nullptr;
   void* device = nullptr;

@@ -19,8 +19,8 @@ struct Lifetime {
 // Sets the offsets, multiples of `alignment` (a power of two); returns the arena's size.
 std::size_t plan_arena(std::vector<Lifetime>& values, std::size_t alignment);
 
-// The same, for who has time: tries other orders than by size until the arena has no gap at its fullest moment, or some dozens have
-// been tried. Never larger than what plan_arena gives.
+// Plans the arena for who has time: tries other orders than by size until the arena has no gap at its fullest moment, or some
+// dozens have been tried. Never larger than what plan_arena gives.
 std::size_t plan_small_arena(std::vector<Lifetime>& values, std::size_t alignment);
 
 }  // namespace evn

@@ -97,7 +97,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   // What sessions keep for runs to come.
   const std::shared_ptr<ArenaStores>& arenas() const { return arenas_; }
-  // Of models under a memory limit.
+  // Packed weights of models under a memory limit, which may be dropped.
   const std::shared_ptr<WeightPagers>& weight_pagers() const { return pagers_; }
   // The arenas of all sessions whose configuration has them share these. `budget`: of the first who asks.
   std::shared_ptr<ArenaStore> shared_arenas(std::uint64_t budget);

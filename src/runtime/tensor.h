@@ -42,7 +42,7 @@ class Tensor {
 
   // From now on wrapped memory is the tensor's to delete; until then a failure leaves it with the caller.
   void adopt(evn_deleter deleter, void* user);
-  // The same for what `deleter` is to be given of memory of the driver's.
+  // Adopts memory of the driver's, for which `deleter` is given `memory`.
   void adopt_native(evn_deleter deleter, void* user, void* memory);
   void set_read_only() { read_only_ = true; }
   // The memory may go while this tensor is still there.

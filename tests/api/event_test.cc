@@ -377,7 +377,7 @@ TEST_F(Events, EveryCallMayFail) {
   drop({host, there, back});
 }
 
-// The same for memory, where no driver takes any.
+// Allocations fail, where no driver takes part.
 TEST(EventsOfTheHost, EveryAllocationMayFail) {
   evn_error error = EVN_ERROR_INIT;
   evn_runtime runtime = nullptr;

@@ -225,7 +225,7 @@ TEST_F(MemoryLadderTest, EachCallThatFailsWhileWeightsArePackedAgainIsAnError) {
   }
 }
 
-// The same while the session is made, in the midst of the ladder.
+// Allocations fail while the session is made, in the midst of the ladder.
 TEST_F(MemoryLadderTest, EachCallThatFailsWhileASessionIsMadeIsAnErrorOrDoesNoHarm) {
   for (const bool winograd : {false, true}) {
     if (winograd) write(convolutions());

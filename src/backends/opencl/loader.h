@@ -106,7 +106,7 @@ evn_status cl_status(cl_int code);
 // Throws when code is not CL_SUCCESS, naming the call, the code and the device.
 void check_cl(cl_int code, const char* call, const std::string& device);
 
-// The same for an object that a host gave: EVN_ERROR_INVALID_ARGUMENT where the driver says that it is none.
+// Checks a call on an object that a host gave: EVN_ERROR_INVALID_ARGUMENT where the driver says that it is none.
 void check_given(cl_int code, const char* call, const std::string& device);
 
 // Owns one OpenCL object.

@@ -67,7 +67,7 @@ NativeSharing::Wrapped OpenClDevice::wrap(void* given, std::uint64_t offset, std
     if (m->buffer != nullptr) opencl().release_mem_object(m->buffer);
     delete m;
   });
-  // Of a part the whole is kept, which is what commands are given.
+  // Commands are given the whole buffer, also for a part of it, so that the whole is kept.
   check_cl(opencl().retain_mem_object(memory), "clRetainMemObject", name());
   keeper->buffer = memory;
   return {{keeper.get(), static_cast<std::size_t>(offset), bytes}, keeper};

@@ -163,7 +163,8 @@ class StepOrder {
     return most;
   }
 
-  // Of the steps that may come next the one that leaves the least behind; `depth_first`: of those that read what was made last.
+  // Picks, among the steps that may come next, the one that leaves the least behind; `depth_first`: of those that read what was
+  // made last.
   std::vector<std::int32_t> schedule(bool depth_first) {
     std::vector<std::int32_t> waits = before_;
     std::vector<std::int32_t> ready, order;

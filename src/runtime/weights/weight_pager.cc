@@ -6,7 +6,7 @@
 namespace evn {
 namespace {
 
-// Of all pagers, so that their uses can be compared.
+// Numbers uses in all pagers, so that they can be compared.
 std::uint64_t next_use() noexcept {
   static constinit std::atomic<std::uint64_t> uses{0};
   return uses.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -47,8 +47,8 @@ inline PagedWeight& page_of(const Buffer& buffer) { return *static_cast<PagedWei
 // The pagers of a runtime: they give copies back when a device has no memory left.
 class WeightPagers final : public Reclaimer {
  public:
-  // Of the pager that has been idle the longest; of that, what was used last: runs read the copies in the same order each time, so
-  // that it is what will be needed last.
+  // Drops a copy from the pager that has been idle the longest, the one that was used last there: runs read the copies in the same
+  // order each time, so that it is what will be needed last.
   bool reclaim(const Pool& pool, std::size_t bytes) noexcept override;
 
  private:
@@ -74,12 +74,12 @@ class WeightPager {
   // *was_there: it has been dropped.
   void* pin(PagedWeight& page, bool* was_there);
   void unpin(PagedWeight& page) noexcept;
-  // Of a copy that is not there, and that nobody is packing: the caller packs it. False: it is, or somebody does.
+  // Begins to pack a copy that is not there: the caller packs it. False: it is there, or somebody else packs it.
   bool begin(PagedWeight& page);
   void keep(PagedWeight& page, PooledMemory memory, bool pinned) noexcept;
   // Does nothing where nobody is packing it.
   void give_up(PagedWeight& page) noexcept;
-  // Of a copy that is pinned.
+  // The memory of a copy that is pinned.
   static void* address(const PagedWeight& page) { return page.memory_.memory(); }
 
   // For statistics and tests.

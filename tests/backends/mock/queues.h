@@ -61,7 +61,7 @@ class MockQueues {
   };
   void work(Line& line);
 
-  // Of all devices: they wait for each other.
+  // Shared by all devices: they wait for each other.
   static std::mutex mutex_;
   static std::condition_variable changed_;
   static bool held_;
