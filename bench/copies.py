@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""What it takes to map a tensor of an OpenCL device, and to copy one there while the caller goes on.
+
+usage: copies.py [--device opencl:0] [--mib 64] [--rounds 15]
+
+Medians, in ms: of a map and an unmap for reading, for writing and for both; of the call of an asynchronous copy to the device, and of that
+call and the wait for its end. EVENER_LIBRARY names the library; to compare with an older build, run this with the Python package of that build.
+"""
+import argparse
+import ctypes
+import pathlib
+import statistics
+import sys
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPOSITORY / "bindings" / "python"))
+
+
+def median_ms(rounds, call):
+    times = []
+    for _ in range(rounds + 1):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return 1e3 * statistics.median(times[1:])
+
+
+def main():
+    import evener
+    from evener import _raw
+    from evener._library import check, new_error
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="opencl:0")
+    parser.add_argument("--mib", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    runtime = evener.Runtime()
+    device = runtime.device(arguments.device)
+    elements = arguments.mib << 18
+    there, error = _raw.evn_tensor(), new_error()
+    library = device._library  # of a build that may be older than the package's functions for tensors
+    check(library.evn_tensor_create(device._handle, _raw.EVN_DTYPE_FLOAT32, (ctypes.c_int64 * 1)(elements), 1, 0, there, error), error)
+
+    def map_and_unmap(flags):
+        data, size, error = ctypes.c_void_p(), ctypes.c_size_t(), new_error()
+        check(library.evn_tensor_map(there, flags, data, size, error), error)
+        check(library.evn_tensor_unmap(there, error), error)
+
+    print(f"{device.name}: {device.description}, {arguments.mib} MiB")
+    for name, flags in (("read", _raw.EVN_MAP_READ), ("write", _raw.EVN_MAP_WRITE), ("both", _raw.EVN_MAP_READ | _raw.EVN_MAP_WRITE)):
+        print(f"map and unmap, {name}: {median_ms(arguments.rounds, lambda: map_and_unmap(flags)):.3f} ms")
+    if hasattr(evener, "copy_async"):
+        source, target = runtime.devices[0].tensor((elements,)), device.tensor((elements,))
+        events = []
+        print(f"copy_async: {median_ms(arguments.rounds, lambda: events.append(evener.copy_async(source, target))):.3f} ms for the call")
+        for event in events:
+            event.wait()
+        print(f"copy_async and wait: {median_ms(arguments.rounds, lambda: evener.copy_async(source, target).wait()):.3f} ms")
+
+
+if __name__ == "__main__":
+    main()
