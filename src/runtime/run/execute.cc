@@ -28,7 +28,8 @@ class PinnedWeights {
         continue;
       }
       try {
-        room_[count_] = {graph_.model->store.pin(page_of(b), *graph_.model), 0, b.size};
+        room_[count_] = {graph_.model->store.pin(page_of(b), *graph_.model, held_), 0, b.size};
+        ++held_;
       } catch (...) {
         unpin();
         throw;
@@ -53,7 +54,8 @@ class PinnedWeights {
   std::span<const Buffer> packed_;
   std::span<const Buffer> from_;
   std::span<Buffer> room_;
-  std::size_t count_ = 0;  // of from_, those that are pinned or need not be
+  std::size_t count_ = 0;   // of from_, those that are pinned or need not be
+  std::uint32_t held_ = 0;  // those that are pinned
 };
 
 constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the system to move its thread meanwhile

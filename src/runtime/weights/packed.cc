@@ -278,8 +278,11 @@ void PackedStore::Batch::undo() noexcept {
   made_.clear();
 }
 
+// Runs that wait for memory go on when a page is given up: then its memory is free.
 PackedStore::Batch::~Batch() {
-  for (const Job& j : jobs_) {
+  scratch_.reset();
+  for (Job& j : jobs_) {
+    j.copy.reset();
     if (j.page != nullptr) store_.pager_.give_up(*j.page);
   }
 }
@@ -327,7 +330,22 @@ void PackedStore::Batch::add_job(PagedWeight& page, bool pinned) {
   bytes_ += page.bytes;  // the destructor gives it up from here on
 }
 
-void* PackedStore::pin(PagedWeight& page, const LoadedModel& model) {
+void* PackedStore::pin(PagedWeight& page, const LoadedModel& model, std::uint32_t held) {
+  constexpr int kMostWaits = 1000;           // other runs may come and go for ever
+  constexpr std::uint64_t kOwnReleases = 1;  // of the page that could not be packed
+  for (int waits = 0;; ++waits) {
+    const std::uint64_t releases = pager_.all().releases();
+    try {
+      return pin_now(page, model);
+    } catch (const Error& e) {
+      if (e.status != EVN_ERROR_OUT_OF_MEMORY || waits == kMostWaits ||
+          !pager_.all().wait_for_release(held, releases + kOwnReleases))
+        throw;
+    }
+  }
+}
+
+void* PackedStore::pin_now(PagedWeight& page, const LoadedModel& model) {
   bool was_there = false;
   if (void* const there = pager_.pin(page, &was_there)) return there;
   std::optional<PlainWeights::Access> plain;

@@ -122,9 +122,10 @@ class PackedStore {
     std::size_t scratch_bytes_ = 0;
   };
 
-  // The memory of a copy that may have been dropped, until `unpin`: packs it again where it has. Throws EVN_ERROR_OUT_OF_MEMORY
-  // where the device has none even for this one, and what reading the model's file throws.
-  void* pin(PagedWeight& page, const LoadedModel& model);
+  // The memory of a copy that may have been dropped, until `unpin`: packs it again where it has. `held`: how many the caller has
+  // that it has not unpinned. Where the device has no memory, waits for what other runs hold. Throws EVN_ERROR_OUT_OF_MEMORY where
+  // it has none even then, and what reading the model's file throws.
+  void* pin(PagedWeight& page, const LoadedModel& model, std::uint32_t held);
   void unpin(PagedWeight& page) noexcept { pager_.unpin(page); }
   // For copies that may be dropped; before the first is added.
   WeightPager& pager() { return pager_; }
@@ -151,6 +152,7 @@ class PackedStore {
   void close();
 
  private:
+  void* pin_now(PagedWeight& page, const LoadedModel& model);
   static Key plain_key(const Device& device, const Weight& weight);
   static Key key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input);
   static WeightCache::Copy copy_of(const Key& key, const OpDesc& desc);

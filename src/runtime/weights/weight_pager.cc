@@ -53,6 +53,36 @@ bool WeightPagers::reclaim(const Pool& pool, std::size_t bytes) noexcept {
   return freed > 0;
 }
 
+std::uint64_t WeightPagers::releases() {
+  const std::lock_guard<std::mutex> lock(runs_mutex_);
+  return releases_;
+}
+
+bool WeightPagers::wait_for_release(std::uint32_t mine, std::uint64_t seen) {
+  if (made_in_ != os::fork_generation()) return false;
+  std::unique_lock<std::mutex> lock(runs_mutex_);
+  if (releases_ != seen) return true;
+  if (in_runs_ <= in_waiting_runs_ + mine) return false;
+  in_waiting_runs_ += mine;
+  released_.wait(lock, [&] { return releases_ != seen; });
+  in_waiting_runs_ -= mine;
+  return true;
+}
+
+void WeightPagers::note_held() noexcept {
+  const std::lock_guard<std::mutex> lock(runs_mutex_);
+  ++in_runs_;
+}
+
+void WeightPagers::note_released() noexcept {
+  {
+    const std::lock_guard<std::mutex> lock(runs_mutex_);
+    --in_runs_;
+    ++releases_;
+  }
+  released_.notify_all();
+}
+
 WeightPager::~WeightPager() {
   if (all_ == nullptr) return;
   const std::lock_guard<std::mutex> lock(all_->mutex_);
@@ -79,22 +109,28 @@ void* WeightPager::pin(PagedWeight& page, bool* was_there) {
   packed_.wait(lock, [&] { return !page.is_packing_; });
   if (page.memory_.memory() == nullptr) {
     page.is_packing_ = true;
+    all_->note_held();
     *was_there = page.was_there_;
     return nullptr;
   }
+  all_->note_held();
   ++page.pins_;
   page.used_ = next_use();
   return page.memory_.memory();
 }
 
 void WeightPager::unpin(PagedWeight& page) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  --page.pins_;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --page.pins_;
+  }
+  all_->note_released();
 }
 
 bool WeightPager::begin(PagedWeight& page) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (page.is_packing_ || page.memory_.memory() != nullptr) return false;
+  all_->note_held();
   return page.is_packing_ = true;
 }
 
@@ -108,14 +144,17 @@ void WeightPager::keep(PagedWeight& page, PooledMemory memory, bool pinned) noex
     page.used_ = next_use();
   }
   packed_.notify_all();
+  if (!pinned) all_->note_released();
 }
 
 void WeightPager::give_up(PagedWeight& page) noexcept {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (!page.is_packing_) return;
     page.is_packing_ = false;
   }
   packed_.notify_all();
+  all_->note_released();
 }
 
 std::size_t WeightPager::resident_bytes() const {

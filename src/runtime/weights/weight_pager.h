@@ -51,11 +51,29 @@ class WeightPagers final : public Reclaimer {
   // order each time, so that it is what will be needed last.
   bool reclaim(const Pool& pool, std::size_t bytes) noexcept override;
 
+  // How often a run has let go of a copy.
+  std::uint64_t releases();
+  // For a run that holds `mine` copies and has no memory for one more: waits until another run has let go of one, since releases()
+  // was `seen`. False: only runs that wait themselves hold any, or nobody does.
+  bool wait_for_release(std::uint32_t mine, std::uint64_t seen);
+
  private:
   friend class WeightPager;
+  void note_held() noexcept;
+  void note_released() noexcept;
+
   std::mutex mutex_;  // comes before those of the pagers
   const os::HeldOverForks held_{mutex_};
   WeightPager* first_ = nullptr;
+
+  // Of runs: each copy that is read or packed counts once. In a forked child those of threads that are no more stay counted.
+  const std::uint32_t made_in_ = os::fork_generation();
+  std::mutex runs_mutex_;  // guards what follows; a leaf
+  const os::HeldOverForks runs_held_{runs_mutex_};
+  Condition released_;
+  std::uint64_t releases_ = 0;
+  std::uint32_t in_runs_ = 0;
+  std::uint32_t in_waiting_runs_ = 0;
 };
 
 // The copies of one model.
@@ -68,6 +86,7 @@ class WeightPager {
 
   // Before the first copy is added.
   void join(const std::shared_ptr<WeightPagers>& all);
+  WeightPagers& all() { return *all_; }
 
   // The memory of a copy that is there, which stays until unpin. nullptr: it is not there, and the caller packs it, with memory
   // that it gives to `keep`, or says by `give_up` that it cannot. Waits while another thread packs it.
