@@ -23,6 +23,7 @@ constexpr DeviceOption kOptions[] = {
     {{.name = "attached", .type = SettingType::kBoolean, .fallback = "false"}},
     {{.name = "kernels", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|cpu|gpu"}},
     {{.name = "clblast", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|always|never"}},
+    {{.name = "tuning", .type = SettingType::kChoice, .fallback = "cached", .words = "cached|measure|off"}},
 };
 constexpr DeviceAlias kAliases[] = {{"gpu", "match.kind", "gpu"}};
 
@@ -184,6 +185,11 @@ std::string identity_of(const OpenClFound& found) {
          found.platform_version;
 }
 
+TuningMode tuning_mode(const DeviceRequest& request) {
+  const std::string text = request.settings.text("tuning", "cached");
+  return text == "measure" ? TuningMode::kMeasure : text == "off" ? TuningMode::kOff : TuningMode::kCached;
+}
+
 }  // namespace
 
 const Backend opencl_backend = {{"opencl", kOptions}, open_device, list_devices, identify_device, kAliases, attach_device};
@@ -194,6 +200,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
       found_(found),
       context_(std::move(context)),
       programs_(found_, context_.get(), request.name, request.cache_dir, request.log),
+      tuning_(tuning_mode(request), request.cache_dir, identity_of(found_), request.name, request.log),
       clblast_(std::make_unique<ClBlast>(*this, found_.is_cpu(), request, identity_of(found_), clblast)) {
   traits_.host_addressable = false;
   traits_.alignment = 128;

@@ -11,6 +11,7 @@
 
 #include "backends/opencl/clblast.h"
 #include "backends/opencl/reaper.h"
+#include "backends/opencl/tuning.h"
 #include "base/os/fork.h"
 #include "device/backend.h"
 #include "device/native.h"
@@ -62,6 +63,7 @@ class OpenClDevice final : public Device, public NativeSharing {
   bool keeps_denormals() const { return found_.denormals; }
   const OpenClPrograms& programs() const { return programs_; }
   const ClBlast& clblast() const { return *clblast_; }
+  const OpenClTuning& tuning() const { return tuning_; }
   ClBlastVerdict clblast_trial(std::uint64_t (*now)()) { return clblast_->measure(now); }
 
  private:
@@ -92,8 +94,9 @@ class OpenClDevice final : public Device, public NativeSharing {
   void require_not_forked() const;
   void unmap(OpenClMemory* memory);
   Stream stream_for(Stream kind, const StepTrace* trace) const;
-  // What a step must wait for: what it is told, and what uses the same memory in other streams.
-  void add_waits(OpenClStep& step, std::span<const Event> waits);
+  // What a step must wait for: what it is told, and what uses the same memory in other streams. `of_host_memory`: it is a copy from
+  // there, which something else may be about to write.
+  void add_waits(OpenClStep& step, std::span<const Event> waits, bool of_host_memory);
   bool add_wait(OpenClStep& step, const Event& event);
   bool add_wait_of_other(OpenClStep& step, OpenClDevice& other, const Event& event);
   bool add_wait_of_host(OpenClStep& step, const Event& event);
@@ -122,6 +125,7 @@ class OpenClDevice final : public Device, public NativeSharing {
   std::mutex mutex_;
   std::mutex transfers_;  // of the order of transfers
   OpenClPrograms programs_;
+  OpenClTuning tuning_;
   const std::unique_ptr<ClBlast> clblast_;
   OpenClNoticesPtr notices_{OpenClNotices::make()};
   static cl_int finish_of(void* device, std::uint64_t value) noexcept { return static_cast<OpenClDevice*>(device)->finish(value); }

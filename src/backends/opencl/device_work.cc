@@ -136,11 +136,14 @@ bool OpenClDevice::add_wait_of_other(OpenClStep& step, OpenClDevice& other, cons
   });
 }
 
-void OpenClDevice::add_waits(OpenClStep& step, std::span<const Event> waits) {
+// NVIDIA's driver reads up to 64 KiB of pageable memory of the host when a copy is enqueued, where the copy waits for a command of
+// the same context; where it waits for an event of the user's, when that has been set.
+void OpenClDevice::add_waits(OpenClStep& step, std::span<const Event> waits, bool of_host_memory) {
+  const bool by_user_event = of_host_memory && !found_.unified_memory;
   for (const Event& event : waits) {
     if (event.device == nullptr) continue;
     const bool is_opencl = event.device->traits().kind == EVN_DEVICE_OPENCL;
-    const bool waits_itself = event.device == this
+    const bool waits_itself = event.device == this && !by_user_event
                                   ? add_wait(step, event)
                                   : is_opencl && add_wait_of_other(step, static_cast<OpenClDevice&>(*event.device), event);
     if (!waits_itself) event.device->wait(event);
@@ -177,7 +180,7 @@ Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::s
   const bool within = from.device == this && to.device == this;
   const Stream of = stream_for(within ? kKernels : to.device == this ? kUploads : kDownloads, trace);
   OpenClStep step(streams_[of]->queue(), trace);
-  add_waits(step, waits);
+  add_waits(step, waits, from.device != this);
   if (from.buffer.size == 0) return {};
   OpenClUse use;
   if (from.device == this) use.reads = {&from.buffer, 1};
@@ -203,13 +206,13 @@ void OpenClDevice::enqueue_copy(OpenClStep& step, const Location& from, const Lo
                      from.buffer.size, static_cast<void*>(host(to.buffer)), command.wait_count(), command.waits(), command.out()),
              "clEnqueueReadBuffer", name());
   } else {
-    Launcher(programs_, step, found_, name()).copy(from.buffer, to.buffer, from.buffer.size);
+    Launcher(programs_, step, found_, name(), tuning_).copy(from.buffer, to.buffer, from.buffer.size);
   }
 }
 
 void OpenClDevice::run(const KernelCall& call, OpenClStep& step) {
   static const Cancel kNever;
-  Launcher context(programs_, step, found_, name(), clblast_.get());
+  Launcher context(programs_, step, found_, name(), tuning_, clblast_.get());
   KernelArgs args = call.args;
   args.context = &context;
   call.kernel->run(args, 0, args.plan->tiles, call.cancel != nullptr ? *call.cancel : kNever);
@@ -219,7 +222,7 @@ Event OpenClDevice::enqueue(const KernelCall& call, std::span<const Event> waits
   require_not_forked();
   const Stream of = stream_for(kKernels, call.trace);
   OpenClStep step(streams_[of]->queue(), call.trace);
-  add_waits(step, waits);
+  add_waits(step, waits, false);
   const OpenClUse use{call.args.inputs, call.args.outputs, call.args.scratch};
   const std::lock_guard<std::mutex> lock(mutex_);
   add_conflicts(step, of, use);

@@ -13,6 +13,7 @@
 namespace evn {
 
 class ClBlast;
+class OpenClTuning;
 struct ClBlastProduct;
 
 // Work items in up to three dimensions. The first is rounded up to the local size: kernels check their range.
@@ -24,13 +25,16 @@ struct Grid {
 
 class Launcher {
  public:
-  Launcher(OpenClPrograms& programs, OpenClStep& step, const OpenClFound& found, const std::string& device,
+  Launcher(OpenClPrograms& programs, OpenClStep& step, const OpenClFound& found, const std::string& device, OpenClTuning& tuning,
            ClBlast* clblast = nullptr)
-      : programs_(programs), step_(step), found_(found), device_(device), clblast_(clblast) {}
+      : programs_(programs), step_(step), found_(found), device_(device), tuning_(tuning), clblast_(clblast) {}
 
   // True for a device whose work items are loops on cores: few and long ones suit it.
   bool is_cpu() const { return found_.has_kernels_of_cpus(); }
   std::int64_t compute_units() const { return found_.compute_units; }
+
+  OpenClTuning& tuning() { return tuning_; }
+  OpenClStep& step() { return step_; }
 
   // EVN_LANES and EVN_COLUMNS of the sources: lanes of a vector, pixels of a register-blocked tile.
   int lanes() const { return programs_.lanes(); }
@@ -71,6 +75,7 @@ class Launcher {
   OpenClStep& step_;
   const OpenClFound& found_;
   const std::string& device_;
+  OpenClTuning& tuning_;
   ClBlast* clblast_;
   cl_kernel kernel_ = nullptr;
   cl_uint next_ = 0;

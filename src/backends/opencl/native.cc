@@ -120,7 +120,7 @@ void* OpenClDevice::make_event(const Event& event) {
   // A marker of the kernels' queue has one event for all that it waits for, whichever queues and device they are of.
   if (is_opencl && !has_ended) {
     OpenClStep step(streams_[kKernels]->queue());
-    add_waits(step, {&event, 1});
+    add_waits(step, {&event, 1}, false);
     Event marked;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -182,7 +182,7 @@ void OpenClDevice::wait_before_all(std::span<const Event> waits) {
   for (int i = 0; i < kStreamCount; ++i) {
     if (i >= kMeasuredKernels && !measures_.load(std::memory_order_acquire)) break;
     OpenClStep step(streams_[i]->queue());
-    add_waits(step, waits);
+    add_waits(step, waits, i == kUploads || i == kMeasuredUploads);
     if (!step.has_waits()) continue;
     const bool transfers = i != kKernels && i != kMeasuredKernels;
     const std::lock_guard<std::mutex> lock(transfers ? transfers_ : mutex_);

@@ -327,6 +327,27 @@ TEST_F(OpenClEvents, DevicesWaitForEachOther) {
   }
 }
 
+// A driver may read memory of the host when a copy is enqueued, although the copy is to wait for a command that writes it.
+TEST_F(OpenClEvents, UploadsToADeviceWithMemoryOfItsOwnWaitForCommandsByUserEvents) {
+  driver->have_own_memory();
+  const std::shared_ptr<OpenClDevice> card = open_opencl();
+  const PooledMemory there = card->allocate(2 * kBytes, MemoryClass::kTensors);
+  const Buffer first{there.memory(), 0, kBytes}, second{there.memory(), kBytes, kBytes};
+  card->wait(card->copy({nullptr, {x.data(), 0, kBytes}}, {card.get(), first}, {}));
+  const int before = driver->calls(OpenClDriver::kUserEvent);
+  driver->hold();
+  const Event down = card->copy({card.get(), first}, {nullptr, {y.data(), 0, kBytes}}, {});
+  const Event up = card->copy({nullptr, {y.data(), 0, kBytes}}, {card.get(), second}, {&down, 1});
+  EXPECT_TRUE(driver->holds());
+  EXPECT_EQ(driver->calls(OpenClDriver::kUserEvent), before + 1);
+  EXPECT_FALSE(card->wait_or_stop(up, within(5'000'000)));
+  driver->let_go();
+  card->wait(up);
+  std::vector<float> z(kCount);
+  card->wait(card->copy({card.get(), second}, {nullptr, {z.data(), 0, kBytes}}, {}));
+  EXPECT_EQ(z, x);
+}
+
 TEST_F(OpenClEvents, AFailureOfAnotherDeviceIsPassedOn) {
   const std::shared_ptr<OpenClDevice> second = open_opencl();
   const PooledMemory there = second->allocate(kBytes, MemoryClass::kTensors);

@@ -11,8 +11,7 @@ namespace evn {
 namespace {
 
 constexpr OpenClFunction kAttention{"attention", "attention"};
-constexpr TiledFunctions kTiles{
-    {{128, {"tiled", "strided_128", 256}}, {64, {"tiled", "strided_64", 256}}, {32, {"tiled", "strided_32", 64}}}};
+constexpr TiledFunctions kTiled = EVN_TILES("tiled", "strided", kCostOfMatrices);
 
 using Input = FusedAttentionInput;
 
@@ -93,7 +92,7 @@ void run_tiles(Launcher& cl, const Attention& p, const KernelArgs& args, const B
                           p.k_step[2],
                           p.k_step[3],
                           p.keys};
-  run_tiled(cl, kTiles, scores.m, scores.n, products, products, moved(args.inputs[Input::kQ], p.q_offset),
+  run_tiled(cl, kTiled, scores.m, scores.n, scores.k, products, moved(args.inputs[Input::kQ], p.q_offset),
             moved(args.inputs[Input::kK], p.k_offset), mask, args.scratch, scores, of_scores, Epilogue{});
   cl.run(kGroupedSoftmax, row_grid(p.rows), args.scratch, args.scratch, p.keys, std::int32_t{0}, Epilogue{});
   Product values{};
@@ -108,7 +107,7 @@ void run_tiles(Launcher& cl, const Attention& p, const KernelArgs& args, const B
                           p.v_step[3],
                           p.v_step[2],
                           p.y_step[2]};
-  run_tiled(cl, kTiles, values.m, values.n, products, products, args.scratch, moved(args.inputs[Input::kV], p.v_offset),
+  run_tiled(cl, kTiled, values.m, values.n, values.k, products, args.scratch, moved(args.inputs[Input::kV], p.v_offset),
             args.scratch, args.outputs[0], values, of_values, Epilogue{});
 }
 

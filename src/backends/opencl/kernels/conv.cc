@@ -20,16 +20,10 @@ constexpr OpenClFunction kHalfDirect{"conv_half", "conv_direct"};
 constexpr OpenClFunction kHalfPointwise{"conv_half", "conv_1x1"};
 constexpr OpenClFunction kHalfPointwiseNarrow{"conv_half", "conv_1x1_narrow"};
 
-constexpr TiledFunctions tiles_of(const char* source) {
-  return {{{128, {source, "conv_128", 256}}, {64, {source, "conv_64", 256}}, {32, {source, "conv_32", 256}}}};
-}
-constexpr TiledFunctions point_tiles_of(const char* source) {
-  return {{{128, {source, "points_128", 256}}, {64, {source, "points_64", 256}}, {32, {source, "points_32", 256}}}};
-}
-constexpr TiledFunctions kTiles = tiles_of("tiled");
-constexpr TiledFunctions kHalfTiles = tiles_of("tiled_half");
-constexpr TiledFunctions kPointTiles = point_tiles_of("tiled");
-constexpr TiledFunctions kHalfPointTiles = point_tiles_of("tiled_half");
+constexpr TiledFunctions kTiled = EVN_TILES("tiled", "conv", kCostOfWindows);
+constexpr TiledFunctions kHalfTiled = EVN_TILES("tiled_half", "conv", kCostOfWindows);
+constexpr TiledFunctions kPointTiled = EVN_TILES("tiled", "points", kCostOfMatrices);
+constexpr TiledFunctions kHalfPointTiled = EVN_TILES("tiled_half", "points", kCostOfMatrices);
 constexpr OpenClFunction kDepthwisePixels{"tiled", "depthwise"};
 
 enum : int { kX, kW, kB };
@@ -252,9 +246,8 @@ void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args
   p.c_row = 1;
   p.alpha = p.beta = 1.0f;
   p.has_c = params.has_bias;
-  // The smallest tiles add up in another order, which must not be chosen by the number of images.
-  run_tiled(cl, tiled, p.m, p.n, checked_mul<std::int64_t>(state.images, params.groups), params.groups, args.inputs[kX], weights,
-            bias, args.outputs[0], p, params, args.desc->node->epilogue);
+  run_tiled(cl, tiled, p.m, p.n, p.k, checked_mul<std::int64_t>(state.images, params.groups), args.inputs[kX], weights, bias,
+            args.outputs[0], p, params, args.desc->node->epilogue);
 }
 
 template <typename T>
@@ -269,7 +262,7 @@ void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(T);
   const Buffer weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, &used);
   const Buffer bias = p.has_bias == 0 ? weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, &used);
-  if (!cl.is_cpu()) return run_tiles(cl, kIsHalf<T> ? kHalfTiles : kTiles, args, state, weights, bias);
+  if (!cl.is_cpu()) return run_tiles(cl, kIsHalf<T> ? kHalfTiled : kTiled, args, state, weights, bias);
   for (std::int64_t i = 0; i < state.images; ++i) {
     cl.run(kIsHalf<T> ? kHalfPad : kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
     cl.run(kIsHalf<T> ? kHalfDirect : kDirect, grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
@@ -285,7 +278,7 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   if (!cl.is_cpu()) {
     State plane = state;
     plane.params.in_h = plane.params.out_h = 1;
-    return run_tiles(cl, kIsHalf<T> ? kHalfPointTiles : kPointTiles, args, plane, args.packed[kW], bias_of(args));
+    return run_tiles(cl, kIsHalf<T> ? kHalfPointTiled : kPointTiled, args, plane, args.packed[kW], bias_of(args));
   }
   const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
   const bool narrow = p.in_w < cl.lanes();

@@ -15,11 +15,8 @@ constexpr OpenClFunction kMultiply1{"matmul", "multiply_1"};
 constexpr OpenClFunction kHalfMultiply8{"matmul_half", "multiply_8"};
 constexpr OpenClFunction kHalfMultiply1{"matmul_half", "multiply_1"};
 
-constexpr TiledFunctions tiles_of(const char* source) {
-  return {{{128, {source, "product_128", 256}}, {64, {source, "product_64", 256}}, {32, {source, "product_32", 64}}}};
-}
-constexpr TiledFunctions kTiles = tiles_of("tiled");
-constexpr TiledFunctions kHalfTiles = tiles_of("tiled_half");
+constexpr TiledFunctions kTiled = EVN_TILES("tiled", "product", kCostOfMatrices);
+constexpr TiledFunctions kHalfTiled = EVN_TILES("tiled_half", "product", kCostOfMatrices);
 constexpr OpenClFunction kFew{"tiled", "product_few", 256};
 constexpr OpenClFunction kHalfFew{"tiled_half", "product_few", 256};
 
@@ -167,10 +164,10 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
     if (single) {
       const OpenClFunction& few = kOfHalves ? kHalfFew : kFew;
       const std::int64_t items = checked_mul(ceil_div(p.n, kPanel), static_cast<std::int64_t>(few.group));
-      cl.run(few, {items, p.m, s.products}, args.inputs[kA], b, addend, args.outputs[0], p, epilogue);
+      cl.run(few, {items, p.m, s.products}, args.inputs[kA], b, addend, args.outputs[0], p, epilogue, chain_of(p.k));
     } else {
-      run_tiled(cl, kOfHalves ? kHalfTiles : kTiles, p.m, p.n, s.products, s.products, args.inputs[kA], b, addend, args.outputs[0],
-                p, epilogue);
+      run_tiled(cl, kOfHalves ? kHalfTiled : kTiled, p.m, p.n, p.k, s.products, args.inputs[kA], b, addend, args.outputs[0], p,
+                epilogue);
     }
     return;
   }

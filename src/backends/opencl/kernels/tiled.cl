@@ -1,7 +1,8 @@
 // Products of matrices and convolutions for GPUs. A work group makes a tile of the output: some steps of the depth of both operands lie
-// in local memory while the next ones are read, and a work item keeps 4 x 4 or 8 x 8 sums, one chain of fused multiply-adds to each
-// element in the order of the depth (of small convolutions four chains, added up in their order). Right-hand matrices are in the panels of matmul.cl, weights in the blocks of conv.cl. With
-// EVN_HALF those are halves, and the other operand is rounded to halves as it is read.
+// in local memory while the next ones are read, and a work item keeps 4 x 4, 4 x 8 or 8 x 8 sums. The depth is cut into chains of the
+// same length for all tiles, each of fused multiply-adds in the order of the depth; their sums are added up in their order. So all
+// tiles give the same bits, and the one that is fastest may be taken. Right-hand matrices are in the panels of matmul.cl, weights in
+// the blocks of conv.cl. With EVN_HALF those are halves, and the other operand is rounded to halves as it is read.
 
 #ifdef EVN_HALF
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -11,7 +12,7 @@
 #define ROUNDED1(x) ((float)(half)(x))
 #else
 #define STORED float
-#define LOAD_STORED(p) vload4(0, (p))
+#define LOAD_STORED(p) (*(global const float4*)(p))  // aligned: panels and blocks begin at 16 bytes
 #define ROUNDED(v) (v)
 #define ROUNDED1(x) (x)
 #endif
@@ -65,160 +66,185 @@ static inline float4 with_addend(float4 v, global const float* c, long left, con
 
 // ---- what a work item reads: four numbers of A and of B, number `i` of those of its group ----
 
-// Lines of a matrix that lies along the depth or across it, in runs: A of a product, and both sides of attention.
-#define EVN_READ_STRIDED(i, from, first, count, line_step, depth_step)                                                \
-  (depth_step == 1 ? ROUNDED(load_some(from + (first + (i) / (kDepth / 4)) * line_step + at + (i) % (kDepth / 4) * 4, \
-                                       first + (i) / (kDepth / 4) < count ? p.k - at - (i) % (kDepth / 4) * 4 : 0))   \
-                   : ROUNDED(load_some(from + (at + (i) / (kSide / 4)) * depth_step + first + (i) % (kSide / 4) * 4,  \
-                                       at + (i) / (kSide / 4) < p.k ? count - first - (i) % (kSide / 4) * 4 : 0)))
-#define EVN_KEEP_STRIDED(i, v, tile, depth_step)                                  \
-  if (depth_step == 1) {                                                          \
-    local float* to = (local float*)tile[slice][now] + (i) / (kDepth / 4);        \
-    const int step = (i) % (kDepth / 4) * 4;                                      \
-    to[(step + 0) * kPitch] = v.s0;                                               \
-    to[(step + 1) * kPitch] = v.s1;                                               \
-    to[(step + 2) * kPitch] = v.s2;                                               \
-    to[(step + 3) * kPitch] = v.s3;                                               \
-  } else {                                                                        \
-    tile[slice][now][((i) / (kSide / 4)) * (kPitch / 4) + (i) % (kSide / 4)] = v; \
+// Lines of a matrix that lies along the depth or across it, in runs: A of a product, and both sides of attention. `aligned`: all runs
+// begin at 16 bytes.
+#define EVN_LOAD(p, left, aligned) ((aligned) && (left) >= 4 ? *(global const float4*)(p) : load_some((p), (left)))
+#define EVN_READ_STRIDED(i, from, first, count, line_step, depth_step, side, aligned)                                        \
+  (depth_step == 1 ? ROUNDED(EVN_LOAD(from + (first + (i) / (kDepth / 4)) * line_step + at + (i) % (kDepth / 4) * 4,         \
+                                      first + (i) / (kDepth / 4) < count ? end - at - (i) % (kDepth / 4) * 4 : 0, aligned))  \
+                   : ROUNDED(EVN_LOAD(from + (at + (i) / (side / 4)) * depth_step + first + (i) % (side / 4) * 4,            \
+                                      at + (i) / (side / 4) < end ? count - first - (i) % (side / 4) * 4 : 0, aligned)))
+#define EVN_KEEP_STRIDED(i, v, tile, depth_step, side)                                    \
+  if (depth_step == 1) {                                                                  \
+    local float* to = (local float*)tile[slice][now] + (i) / (kDepth / 4);                \
+    const int step = (i) % (kDepth / 4) * 4;                                              \
+    to[(step + 0) * (side + 4)] = v.s0;                                                   \
+    to[(step + 1) * (side + 4)] = v.s1;                                                   \
+    to[(step + 2) * (side + 4)] = v.s2;                                                   \
+    to[(step + 3) * (side + 4)] = v.s3;                                                   \
+  } else {                                                                                \
+    tile[slice][now][((i) / (side / 4)) * ((side + 4) / 4) + (i) % (side / 4)] = v;       \
   }
-#define EVN_READ_LEFT(i) EVN_READ_STRIDED(i, left, row, p.m, p.a_row, p.a_step)
-#define EVN_KEEP_LEFT(i, v) EVN_KEEP_STRIDED(i, v, a_tile, p.a_step)
-#define EVN_READ_RIGHT(i) EVN_READ_STRIDED(i, right, column, p.n, s.b_line, s.b_step)
-#define EVN_KEEP_LINES(i, v) EVN_KEEP_STRIDED(i, v, b_tile, s.b_step)
+#define EVN_READ_LEFT(i) EVN_READ_STRIDED(i, left, row, p.m, p.a_row, p.a_step, kRows, left_aligned)
+#define EVN_KEEP_LEFT(i, v) EVN_KEEP_STRIDED(i, v, a_tile, p.a_step, kRows)
+#define EVN_READ_RIGHT(i) EVN_READ_STRIDED(i, right, column, p.n, s.b_line, s.b_step, kColumns, right_aligned)
+#define EVN_KEEP_LINES(i, v) EVN_KEEP_STRIDED(i, v, b_tile, s.b_step, kColumns)
+
+// Whether runs of lines that lie so begin at 16 bytes.
+static inline bool begins_aligned(global const float* from, long line_step, long depth_step) {
+  return (((ulong)from & 15) | ((depth_step == 1 ? line_step : depth_step) & 3)) == 0;
+}
 
 // B of a product, in panels.
-#define EVN_READ_PANELS(i)                                                                                \
-  (at + (i) / (kSide / 4) < p.k && column + (i) % (kSide / 4) * 4 < panel_end                             \
-       ? LOAD_STORED(right + (column + (i) % (kSide / 4) * 4) / EVN_PANEL * EVN_PANEL * p.k +             \
-                     (at + (i) / (kSide / 4)) * EVN_PANEL + (column + (i) % (kSide / 4) * 4) % EVN_PANEL) \
+#define EVN_READ_PANELS(i)                                                                                   \
+  (at + (i) / (kColumns / 4) < end && column + (i) % (kColumns / 4) * 4 < panel_end                          \
+       ? LOAD_STORED(right + (column + (i) % (kColumns / 4) * 4) / EVN_PANEL * EVN_PANEL * p.k +             \
+                     (at + (i) / (kColumns / 4)) * EVN_PANEL + (column + (i) % (kColumns / 4) * 4) % EVN_PANEL) \
        : (float4)0.0f)
-#define EVN_KEEP_RIGHT(i, v) b_tile[slice][now][((i) / (kSide / 4)) * (kPitch / 4) + (i) % (kSide / 4)] = v;
+#define EVN_KEEP_RIGHT(i, v) b_tile[slice][now][((i) / (kColumns / 4)) * ((kColumns + 4) / 4) + (i) % (kColumns / 4)] = v;
 
 // Weights, in blocks of 8 outputs.
 #define EVN_READ_BLOCKS(i)                                                                                       \
-  (at + (i) / 2 % kDepth < p.k && row + (i) / (2 * kDepth) * EVN_BLOCK < block_end                               \
+  (at + (i) / 2 % kDepth < end && row + (i) / (2 * kDepth) * EVN_BLOCK < block_end                               \
        ? LOAD_STORED(left + (row + (i) / (2 * kDepth) * EVN_BLOCK) * p.k + (at + (i) / 2 % kDepth) * EVN_BLOCK + \
                      (i) % 2 * 4)                                                                                \
        : (float4)0.0f)
-#define EVN_KEEP_BLOCKS(i, v) a_tile[slice][now][((i) / 2 % kDepth) * (kPitch / 4) + (i) / (2 * kDepth) * 2 + (i) % 2] = v;
+#define EVN_KEEP_BLOCKS(i, v) a_tile[slice][now][((i) / 2 % kDepth) * ((kRows + 4) / 4) + (i) / (2 * kDepth) * 2 + (i) % 2] = v;
 
 // Pixels under one tap of one channel. `y`, `x`: where the window of each begins.
-static inline float4 read_pixels(global const float* image, long step, int4 y, int4 x, const Conv* g) {
+static inline float4 read_pixels(global const float* image, int step, int4 y, int4 x, const Conv* g) {
   const int taps = g->kernel_h * g->kernel_w;
-  const int channel = (int)(step / taps), tap = (int)(step % taps);
-  y += tap / g->kernel_w * g->dilation_h;
-  x += tap % g->kernel_w * g->dilation_w;
+  const int channel = step / taps, tap = step - channel * taps;
+  const int tap_y = tap / g->kernel_w;
+  y += tap_y * g->dilation_h;
+  x += (tap - tap_y * g->kernel_w) * g->dilation_w;
   global const float* from = image + (long)channel * g->in_h * g->in_w;
   const int4 inside = y >= 0 && y < g->in_h && x >= 0 && x < g->in_w;
   const int4 index = y * g->in_w + x;
   return (float4)(inside.s0 ? from[index.s0] : 0.0f, inside.s1 ? from[index.s1] : 0.0f, inside.s2 ? from[index.s2] : 0.0f,
                   inside.s3 ? from[index.s3] : 0.0f);
 }
-#define EVN_READ_WINDOW(i) (at + (i) / (kSide / 4) < p.k ? ROUNDED(read_pixels(right, at + (i) / (kSide / 4), y_begin, x_begin, &g)) : (float4)0.0f)
-#define EVN_READ_POINTS(i)                                                                   \
-  ROUNDED(load_some(right + (at + (i) / (kSide / 4)) * p.n + column + (i) % (kSide / 4) * 4, \
-                    at + (i) / (kSide / 4) < p.k ? p.n - column - (i) % (kSide / 4) * 4 : 0))
+#define EVN_READ_WINDOW(i) \
+  (at + (i) / (kColumns / 4) < end ? ROUNDED(read_pixels(right, (int)at + (i) / (kColumns / 4), y_begin, x_begin, &g)) : (float4)0.0f)
+#define EVN_READ_POINTS(i)                                                                         \
+  ROUNDED(EVN_LOAD(right + (at + (i) / (kColumns / 4)) * p.n + column + (i) % (kColumns / 4) * 4,  \
+                   at + (i) / (kColumns / 4) < end ? p.n - column - (i) % (kColumns / 4) * 4 : 0, right_aligned))
 
 // ---- a tile ----
 
 // Not inlined into each of the places that store: the steps are a switch of all kinds.
 __attribute__((noinline)) static float4 apply_steps(float4 v, const Epilogue* e) { return apply_epilogue(v, e); }
 
-// ACROSS x ACROSS work items, each with 4 * PER4 rows and columns; DEPTH steps at a time. SLICES such teams have their part of the depth each,
-// taken in turns. STAGES of both operands lie in local memory, one or two, at most 32 KiB in all, with four numbers more to a row, so that what
-// is written across rows goes to different banks. Small tiles have few work items to hide the time of a read behind: one stage of more steps.
-#define EVN_SIZES(ACROSS, PER4, DEPTH, STAGES, SLICES)                        \
-  enum {                                                                      \
-    kAcross = ACROSS,                                                         \
-    kItems = ACROSS * ACROSS,                                                 \
-    kPer4 = PER4,                                                             \
-    kSide = ACROSS * 4 * PER4,                                                \
-    kDepth = DEPTH,                                                           \
-    kStages = STAGES,                                                         \
-    kSlices = SLICES,                                                         \
-    kPitch = kSide + 4,                                                       \
-    kReads = kSide * kDepth / 4 / kItems                                      \
-  };                                                                          \
-  local float4 a_tile[SLICES][STAGES][DEPTH * (ACROSS * 4 * PER4 + 4) / 4];   \
-  local float4 b_tile[SLICES][STAGES][DEPTH * (ACROSS * 4 * PER4 + 4) / 4];   \
-  const int item = kSlices == 1 ? get_local_id(0) : get_local_id(0) % kItems; \
-  const int slice = kSlices == 1 ? 0 : get_local_id(0) / kItems;              \
-  const long row_tiles = (p.m + kSide - 1) / kSide;                           \
-  const long row = (long)get_group_id(0) % row_tiles * kSide;                 \
-  const long column = (long)get_group_id(0) / row_tiles * kSide;
+// DOWN x ACROSS work items, each with 4 * DOWN4 rows and 4 * ACROSS4 columns; DEPTH steps at a time. SLICES such teams, 1 or 4, have a
+// chain of the depth each; one team adds up its chains in registers. STAGES of both operands lie in local memory, one or two, with four
+// numbers more to a row, so that what is written across rows goes to different banks. Small tiles have few work items to hide the time
+// of a read behind: one stage of more steps.
+#define EVN_SIZES(DOWN, ACROSS, DOWN4, ACROSS4, DEPTH, STAGES, SLICES)            \
+  enum {                                                                          \
+    kAcross = ACROSS,                                                             \
+    kItems = DOWN * ACROSS,                                                       \
+    kDown4 = DOWN4,                                                               \
+    kAcross4 = ACROSS4,                                                           \
+    kRows = DOWN * 4 * DOWN4,                                                     \
+    kColumns = ACROSS * 4 * ACROSS4,                                              \
+    kDepth = DEPTH,                                                               \
+    kStages = STAGES,                                                             \
+    kSlices = SLICES,                                                             \
+    kReadsA = kRows * kDepth / 4 / kItems,                                        \
+    kReadsB = kColumns * kDepth / 4 / kItems                                      \
+  };                                                                              \
+  local float4 a_tile[SLICES][STAGES][DEPTH * (DOWN * 4 * DOWN4 + 4) / 4];        \
+  local float4 b_tile[SLICES][STAGES][DEPTH * (ACROSS * 4 * ACROSS4 + 4) / 4];    \
+  const int item = kSlices == 1 ? get_local_id(0) : get_local_id(0) % kItems;     \
+  const int slice = kSlices == 1 ? 0 : get_local_id(0) / kItems;                  \
+  const long row_tiles = (p.m + kRows - 1) / kRows;                               \
+  const long row = (long)get_group_id(0) % row_tiles * kRows;                     \
+  const long column = (long)get_group_id(0) / row_tiles * kColumns;
 
-// The sums of a work item are two by two parts of the tile where PER4 is 2, so that its group reads local memory in runs.
-#define EVN_SUM(READ_A, KEEP_A, READ_B, KEEP_B)                                                   \
-  float4 sums[4 * kPer4][kPer4];                                                                  \
-  _Pragma("unroll") for (int i = 0; i < 4 * kPer4; ++i) {                                         \
-    _Pragma("unroll") for (int j = 0; j < kPer4; ++j) sums[i][j] = (float4)0.0f;                  \
-  }                                                                                               \
-  float4 a_next[kReads], b_next[kReads];                                                          \
-  long at = slice * kDepth;                                                                       \
-  int now = 0;                                                                                    \
-  _Pragma("unroll") for (int r = 0; r < kReads; ++r) {                                            \
-    a_next[r] = READ_A(item + r * kItems);                                                        \
-    b_next[r] = READ_B(item + r * kItems);                                                        \
-  }                                                                                               \
-  _Pragma("unroll") for (int r = 0; r < kReads; ++r) {                                            \
-    KEEP_A(item + r * kItems, a_next[r])                                                          \
-    KEEP_B(item + r * kItems, b_next[r])                                                          \
-  }                                                                                               \
-  barrier(CLK_LOCAL_MEM_FENCE);                                                                   \
-  for (long done = 0; done < p.k;) {                                                              \
-    at += kDepth * kSlices;                                                                       \
-    done += kDepth * kSlices;                                                                     \
-    if (done < p.k) {                                                                             \
-      _Pragma("unroll") for (int r = 0; r < kReads; ++r) {                                        \
-        a_next[r] = READ_A(item + r * kItems);                                                    \
-        b_next[r] = READ_B(item + r * kItems);                                                    \
-      }                                                                                           \
-    }                                                                                             \
-    _Pragma("unroll") for (int d = 0; d < kDepth; ++d) {                                          \
-      float4 b[kPer4];                                                                            \
-      _Pragma("unroll") for (int j = 0; j < kPer4; ++j) {                                         \
-        b[j] = b_tile[slice][now][d * (kPitch / 4) + j * (kSide / 8) + item % kAcross];           \
-      }                                                                                           \
-      _Pragma("unroll") for (int i = 0; i < kPer4; ++i) {                                         \
-        const float4 a = a_tile[slice][now][d * (kPitch / 4) + i * (kSide / 8) + item / kAcross]; \
-        _Pragma("unroll") for (int j = 0; j < kPer4; ++j) {                                       \
-          sums[4 * i + 0][j] = fma((float4)a.s0, b[j], sums[4 * i + 0][j]);                       \
-          sums[4 * i + 1][j] = fma((float4)a.s1, b[j], sums[4 * i + 1][j]);                       \
-          sums[4 * i + 2][j] = fma((float4)a.s2, b[j], sums[4 * i + 2][j]);                       \
-          sums[4 * i + 3][j] = fma((float4)a.s3, b[j], sums[4 * i + 3][j]);                       \
-        }                                                                                         \
-      }                                                                                           \
-    }                                                                                             \
-    if (kStages == 2) now ^= 1;                                                                   \
-    if (kStages == 1) barrier(CLK_LOCAL_MEM_FENCE);                                               \
-    if (done < p.k) {                                                                             \
-      _Pragma("unroll") for (int r = 0; r < kReads; ++r) {                                        \
-        KEEP_A(item + r * kItems, a_next[r])                                                      \
-        KEEP_B(item + r * kItems, b_next[r])                                                      \
-      }                                                                                           \
-    }                                                                                             \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                 \
-  }
+#define EVN_READ_BOTH(READ_A, READ_B)                                                       \
+  _Pragma("unroll") for (int r = 0; r < kReadsA; ++r) a_next[r] = READ_A(item + r * kItems); \
+  _Pragma("unroll") for (int r = 0; r < kReadsB; ++r) b_next[r] = READ_B(item + r * kItems);
+#define EVN_KEEP_BOTH(KEEP_A, KEEP_B)                                                             \
+  _Pragma("unroll") for (int r = 0; r < kReadsA; ++r) { KEEP_A(item + r * kItems, a_next[r]) }    \
+  _Pragma("unroll") for (int r = 0; r < kReadsB; ++r) { KEEP_B(item + r * kItems, b_next[r]) }
 
-// The sums of the other slices, in their order (PER4 is 1).
-#define EVN_ADD_SLICES                                                                 \
-  local float4 parts[kSlices - 1][4][kItems];                                          \
-  if (slice != 0) {                                                                    \
-    for (int i = 0; i < 4; ++i) parts[slice - 1][i][item] = sums[i][0];                \
-  }                                                                                    \
-  barrier(CLK_LOCAL_MEM_FENCE);                                                        \
-  if (slice != 0) return;                                                              \
-  for (int other = 0; other < kSlices - 1; ++other) {                                  \
-    _Pragma("unroll") for (int i = 0; i < 4; ++i) sums[i][0] += parts[other][i][item]; \
-  }
+// The sums of a work item are parts of the tile where DOWN4 or ACROSS4 is 2, so that its group reads local memory in runs. `chain`: steps
+// of one, a multiple of kDepth, or all. All slices take as many steps as the first, so that all meet at the barriers.
+#define EVN_SUM(READ_A, KEEP_A, READ_B, KEEP_B)                                                              \
+  float4 sums[4 * kDown4][kAcross4], total[4 * kDown4][kAcross4];                                            \
+  _Pragma("unroll") for (int i = 0; i < 4 * kDown4; ++i) {                                                   \
+    _Pragma("unroll") for (int j = 0; j < kAcross4; ++j) sums[i][j] = total[i][j] = (float4)0.0f;            \
+  }                                                                                                          \
+  float4 a_next[kReadsA], b_next[kReadsB];                                                                   \
+  long at = slice * chain;                                                                                   \
+  const long steps = kSlices == 1 ? p.k : min(chain, p.k);                                                   \
+  const long end = kSlices == 1 ? p.k : min(at + chain, p.k);                                                \
+  long chain_left = chain;                                                                                   \
+  int now = 0;                                                                                               \
+  EVN_READ_BOTH(READ_A, READ_B)                                                                              \
+  EVN_KEEP_BOTH(KEEP_A, KEEP_B)                                                                              \
+  barrier(CLK_LOCAL_MEM_FENCE);                                                                              \
+  for (long done = 0; done < steps;) {                                                                       \
+    at += kDepth;                                                                                            \
+    done += kDepth;                                                                                          \
+    if (done < steps) { EVN_READ_BOTH(READ_A, READ_B) }                                                      \
+    _Pragma("unroll") for (int d = 0; d < kDepth; ++d) {                                                     \
+      float4 b[kAcross4];                                                                                    \
+      _Pragma("unroll") for (int j = 0; j < kAcross4; ++j) {                                                 \
+        b[j] = b_tile[slice][now][d * ((kColumns + 4) / 4) + j * (kColumns / (4 * kAcross4)) + item % kAcross]; \
+      }                                                                                                      \
+      _Pragma("unroll") for (int i = 0; i < kDown4; ++i) {                                                   \
+        const float4 a = a_tile[slice][now][d * ((kRows + 4) / 4) + i * (kRows / (4 * kDown4)) + item / kAcross]; \
+        _Pragma("unroll") for (int j = 0; j < kAcross4; ++j) {                                               \
+          sums[4 * i + 0][j] = fma((float4)a.s0, b[j], sums[4 * i + 0][j]);                                  \
+          sums[4 * i + 1][j] = fma((float4)a.s1, b[j], sums[4 * i + 1][j]);                                  \
+          sums[4 * i + 2][j] = fma((float4)a.s2, b[j], sums[4 * i + 2][j]);                                  \
+          sums[4 * i + 3][j] = fma((float4)a.s3, b[j], sums[4 * i + 3][j]);                                  \
+        }                                                                                                    \
+      }                                                                                                      \
+    }                                                                                                        \
+    if (kSlices == 1) {                                                                                      \
+      chain_left -= kDepth;                                                                                  \
+      if (chain_left == 0) {                                                                                 \
+        chain_left = chain;                                                                                  \
+        _Pragma("unroll") for (int i = 0; i < 4 * kDown4; ++i) {                                             \
+          _Pragma("unroll") for (int j = 0; j < kAcross4; ++j) {                                             \
+            total[i][j] += sums[i][j];                                                                       \
+            sums[i][j] = (float4)0.0f;                                                                       \
+          }                                                                                                  \
+        }                                                                                                    \
+      }                                                                                                      \
+    }                                                                                                        \
+    if (kStages == 2) now ^= 1;                                                                              \
+    if (kStages == 1) barrier(CLK_LOCAL_MEM_FENCE);                                                          \
+    if (done < steps) { EVN_KEEP_BOTH(KEEP_A, KEEP_B) }                                                      \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                            \
+  }                                                                                                          \
+  if (kSlices == 1) {                                                                                        \
+    _Pragma("unroll") for (int i = 0; i < 4 * kDown4; ++i) {                                                 \
+      _Pragma("unroll") for (int j = 0; j < kAcross4; ++j) sums[i][j] += total[i][j];                        \
+    }                                                                                                        \
+  } else { EVN_ADD_SLICES }
+
+// The sums of the other slices, in their order, by way of the memory that the tiles no longer need.
+#define EVN_ADD_SLICES                                                                                                \
+  local float4* parts = &a_tile[0][0][0];                                                                             \
+  _Pragma("unroll") for (int i = 0; i < 4 * kDown4; ++i) {                                                            \
+    _Pragma("unroll") for (int j = 0; j < kAcross4; ++j) {                                                            \
+      parts[slice * kItems + item] = sums[i][j];                                                                      \
+      barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
+      for (int other = 1; slice == 0 && other < kSlices; ++other) sums[i][j] += parts[other * kItems + item];         \
+      barrier(CLK_LOCAL_MEM_FENCE);                                                                                   \
+    }                                                                                                                 \
+  }                                                                                                                   \
+  if (slice != 0) return;
 
 #define EVN_STORE(Y_ROW)                                                                                \
-  _Pragma("unroll") for (int i = 0; i < 4 * kPer4; ++i) {                                               \
-    const long r = row + i / 4 * (kSide / 2) + item / kAcross * 4 + i % 4;                              \
+  _Pragma("unroll") for (int i = 0; i < 4 * kDown4; ++i) {                                              \
+    const long r = row + i / 4 * (kRows / kDown4) + item / kAcross * 4 + i % 4;                         \
     if (r < p.m) {                                                                                      \
-      _Pragma("unroll") for (int j = 0; j < kPer4; ++j) {                                               \
-        const long c_at = column + j * (kSide / 2) + item % kAcross * 4;                                \
+      _Pragma("unroll") for (int j = 0; j < kAcross4; ++j) {                                            \
+        const long c_at = column + j * (kColumns / kAcross4) + item % kAcross * 4;                      \
         if (c_at < p.n) {                                                                               \
           float4 v = with_addend(sums[i][j], addend + r * p.c_row + c_at * p.c_column, p.n - c_at, &p); \
           if (e.count != 0) v = apply_steps(v, &e);                                                     \
@@ -229,11 +255,11 @@ __attribute__((noinline)) static float4 apply_steps(float4 v, const Epilogue* e)
   }
 
 // Grid: the work items of all tiles; products.
-#define EVN_PRODUCT(NAME, ACROSS, PER4, DEPTH, STAGES)                                                                              \
-  kernel __attribute__((reqd_work_group_size(ACROSS * ACROSS, 1, 1))) void NAME(                                                    \
+#define EVN_PRODUCT(NAME, DOWN, ACROSS, DOWN4, ACROSS4, DEPTH, STAGES, SLICES, READ)                                                \
+  kernel __attribute__((reqd_work_group_size(DOWN * ACROSS * SLICES, 1, 1))) void NAME(                                             \
       global const float* a, ulong a0, global const float* packed, ulong packed0, global const float* c, ulong c0, global float* y, \
-      ulong y0, Product p, Epilogue e) {                                                                                            \
-    EVN_SIZES(ACROSS, PER4, DEPTH, STAGES, 1)                                                                                       \
+      ulong y0, Product p, Epilogue e, long chain) {                                                                                \
+    EVN_SIZES(DOWN, ACROSS, DOWN4, ACROSS4, DEPTH, STAGES, SLICES)                                                                  \
     long rest = get_group_id(1), a_at = (long)a0, b_at = 0;                                                                         \
     for (int i = p.rank - 1; i >= 0; --i) {                                                                                         \
       a_at += rest % p.batch[i] * p.a_stride[i];                                                                                    \
@@ -245,39 +271,45 @@ __attribute__((noinline)) static float4 apply_steps(float4 v, const Epilogue* e)
     global const float* addend = c + c0;                                                                                            \
     global float* out = y + y0 + get_group_id(1) * p.m * p.n;                                                                       \
     const long panel_end = (p.n + EVN_PANEL - 1) / EVN_PANEL * EVN_PANEL;                                                           \
-    EVN_SUM(EVN_READ_LEFT, EVN_KEEP_LEFT, EVN_READ_PANELS, EVN_KEEP_RIGHT)                                                          \
+    const bool left_aligned = begins_aligned(left, p.a_row, p.a_step);                                                              \
+    EVN_SUM(EVN_READ_LEFT, EVN_KEEP_LEFT, READ, EVN_KEEP_RIGHT)                                                                     \
     EVN_STORE(p.n)                                                                                                                  \
   }
 
 // Grid: the work items of all tiles; images and groups.
-#define EVN_CONV(NAME, ACROSS, PER4, DEPTH, STAGES, SLICES, READ, ADD)                                                             \
-  kernel __attribute__((reqd_work_group_size(ACROSS * ACROSS * SLICES, 1, 1))) void NAME(                                          \
+#define EVN_CONV(NAME, DOWN, ACROSS, DOWN4, ACROSS4, DEPTH, STAGES, SLICES, READ)                                                  \
+  kernel __attribute__((reqd_work_group_size(DOWN * ACROSS * SLICES, 1, 1))) void NAME(                                            \
       global const float* x, ulong x0, global const float* weights, ulong w0, global const float* bias, ulong b0, global float* y, \
-      ulong y0, Product p, Conv g, Epilogue e) {                                                                                   \
-    EVN_SIZES(ACROSS, PER4, DEPTH, STAGES, SLICES)                                                                                 \
+      ulong y0, Product p, Conv g, Epilogue e, long chain) {                                                                       \
+    EVN_SIZES(DOWN, ACROSS, DOWN4, ACROSS4, DEPTH, STAGES, SLICES)                                                                 \
     const long place = get_group_id(1), group = place % g.groups;                                                                  \
     const long block_end = (long)g.blocks * EVN_BLOCK;                                                                             \
     global const STORED* left = (global const STORED*)(weights + w0) + group * block_end * p.k;                                    \
     global const float* right = x + x0 + place * g.channels * g.in_h * g.in_w;                                                     \
     global const float* addend = bias + b0 + group * block_end;                                                                    \
     global float* out = y + y0 + place * p.m * p.n;                                                                                \
-    const int4 pixel = min((int)column + item % (kSide / 4) * 4 + (int4)(0, 1, 2, 3), (int4)((int)p.n - 1));                       \
+    const bool right_aligned = begins_aligned(right, 0, p.n);                                                                      \
+    const int4 pixel = min((int)column + item % (kColumns / 4) * 4 + (int4)(0, 1, 2, 3), (int4)((int)p.n - 1));                    \
     const int4 y_begin = pixel / g.out_w * g.stride_h - g.pad_h;                                                                   \
     const int4 x_begin = pixel % g.out_w * g.stride_w - g.pad_w;                                                                   \
     EVN_SUM(EVN_READ_BLOCKS, EVN_KEEP_BLOCKS, READ, EVN_KEEP_RIGHT)                                                                \
-    ADD                                                                                                                            \
     EVN_STORE(p.n)                                                                                                                 \
   }
 
-EVN_PRODUCT(product_128, 16, 2, 8, 2)
-EVN_PRODUCT(product_64, 16, 1, 16, 2)
-EVN_PRODUCT(product_32, 8, 1, 32, 1)
-EVN_CONV(conv_128, 16, 2, 8, 2, 1, EVN_READ_WINDOW, )
-EVN_CONV(conv_64, 16, 1, 16, 2, 1, EVN_READ_WINDOW, )
-EVN_CONV(conv_32, 8, 1, 16, 1, 4, EVN_READ_WINDOW, EVN_ADD_SLICES)
-EVN_CONV(points_128, 16, 2, 8, 2, 1, EVN_READ_POINTS, )
-EVN_CONV(points_64, 16, 1, 16, 2, 1, EVN_READ_POINTS, )
-EVN_CONV(points_32, 8, 1, 16, 1, 4, EVN_READ_POINTS, EVN_ADD_SLICES)
+// The sizes of all, as tiled.h has them.
+// READ: of the right-hand side, of convolutions.
+#define EVN_EACH_TILE(MAKE, PREFIX, READ)             \
+  MAKE(PREFIX##_128x128, 16, 16, 2, 2, 8, 2, 1, READ) \
+  MAKE(PREFIX##_128x64, 16, 16, 2, 1, 16, 2, 1, READ) \
+  MAKE(PREFIX##_64x64, 16, 16, 1, 1, 16, 2, 1, READ)  \
+  MAKE(PREFIX##_32x32, 8, 8, 1, 1, 32, 1, 1, READ)    \
+  MAKE(PREFIX##_64x64_4, 8, 8, 2, 2, 16, 1, 4, READ)  \
+  MAKE(PREFIX##_32x64_4, 8, 8, 1, 2, 16, 1, 4, READ)  \
+  MAKE(PREFIX##_32x32_4, 8, 8, 1, 1, 16, 1, 4, READ)
+
+EVN_EACH_TILE(EVN_PRODUCT, product, EVN_READ_PANELS)
+EVN_EACH_TILE(EVN_CONV, conv, EVN_READ_WINDOW)
+EVN_EACH_TILE(EVN_CONV, points, EVN_READ_POINTS)
 
 // Both sides of a product where they lie, for the heads of attention.
 typedef struct {
@@ -288,24 +320,24 @@ typedef struct {
 } Strided;
 
 // Grid: the work items of all tiles; images and heads.
-#define EVN_STRIDED(NAME, ACROSS, PER4, DEPTH, STAGES)                                                                         \
-  kernel __attribute__((reqd_work_group_size(ACROSS * ACROSS, 1, 1))) void NAME(                                               \
+#define EVN_STRIDED(NAME, DOWN, ACROSS, DOWN4, ACROSS4, DEPTH, STAGES, SLICES, READ)                                           \
+  kernel __attribute__((reqd_work_group_size(DOWN * ACROSS * SLICES, 1, 1))) void NAME(                                        \
       global const float* a, ulong a0, global const float* b_side, ulong b0, global const float* c, ulong c0, global float* y, \
-      ulong y0, Product p, Strided s, Epilogue e) {                                                                            \
-    EVN_SIZES(ACROSS, PER4, DEPTH, STAGES, 1)                                                                                  \
+      ulong y0, Product p, Strided s, Epilogue e, long chain) {                                                                \
+    EVN_SIZES(DOWN, ACROSS, DOWN4, ACROSS4, DEPTH, STAGES, SLICES)                                                             \
     const long image = get_group_id(1) / s.heads, head = get_group_id(1) % s.heads;                                            \
     global const float* left = a + a0 + image * s.a[0] + head * s.a[1];                                                        \
     global const float* right = b_side + b0 + image * s.b[0] + head * s.b[1];                                                  \
     global const float* addend = c + c0 + image * s.c[0] + head * s.c[1];                                                      \
     global float* out = y + y0 + image * s.y[0] + head * s.y[1];                                                               \
-    EVN_SUM(EVN_READ_LEFT, EVN_KEEP_LEFT, EVN_READ_RIGHT, EVN_KEEP_LINES)                                                      \
+    const bool left_aligned = begins_aligned(left, p.a_row, p.a_step);                                                         \
+    const bool right_aligned = begins_aligned(right, s.b_line, s.b_step);                                                      \
+    EVN_SUM(EVN_READ_LEFT, EVN_KEEP_LEFT, READ, EVN_KEEP_LINES)                                                                \
     EVN_STORE(s.y_row)                                                                                                         \
   }
 
 #ifndef EVN_HALF
-EVN_STRIDED(strided_128, 16, 2, 8, 2)
-EVN_STRIDED(strided_64, 16, 1, 16, 2)
-EVN_STRIDED(strided_32, 8, 1, 32, 1)
+EVN_EACH_TILE(EVN_STRIDED, strided, EVN_READ_RIGHT)
 #endif
 
 // A product of few rows: a group brings a panel's next steps to local memory together, and a work item to each column adds them up while the
@@ -315,7 +347,7 @@ EVN_STRIDED(strided_32, 8, 1, 32, 1)
 #define EVN_FEW_READS (EVN_FEW_STEPS * EVN_PANEL / 4 / EVN_FEW_GROUP)
 kernel __attribute__((reqd_work_group_size(EVN_FEW_GROUP, 1, 1))) void product_few(
     global const float* a, ulong a0, global const float* packed, ulong packed0, global const float* c, ulong c0, global float* y, ulong y0,
-    Product p, Epilogue e) {
+    Product p, Epilogue e, long chain) {
   local float4 steps[EVN_FEW_STEPS * EVN_PANEL / 4];
   local float rows[EVN_FEW_STEPS];
   const int item = get_local_id(0);
@@ -328,7 +360,7 @@ kernel __attribute__((reqd_work_group_size(EVN_FEW_GROUP, 1, 1))) void product_f
   }
   global const float* left = a + a_at;
   global const STORED* right = (global const STORED*)(packed + packed0) + b_at * p.panels + panel * EVN_PANEL * p.k;
-  float sum = 0.0f, next_row = 0.0f;
+  float total = 0.0f, sum = 0.0f, next_row = 0.0f;
   float4 next[EVN_FEW_READS];
 #define EVN_READ_AHEAD(at)                                                                                   \
   _Pragma("unroll") for (int r = 0; r < EVN_FEW_READS; ++r) {                                                \
@@ -337,22 +369,29 @@ kernel __attribute__((reqd_work_group_size(EVN_FEW_GROUP, 1, 1))) void product_f
   }                                                                                                          \
   if (item < EVN_FEW_STEPS && (at) + item < p.k) next_row = ROUNDED1(left[((at) + item) * p.a_step]);
   EVN_READ_AHEAD(0L)
-  for (long at = 0; at < p.k; at += EVN_FEW_STEPS) {
+  long chain_end = min(chain, p.k);
+  for (long at = 0; at < p.k;) {
     barrier(CLK_LOCAL_MEM_FENCE);
     _Pragma("unroll") for (int r = 0; r < EVN_FEW_READS; ++r) steps[item + r * EVN_FEW_GROUP] = next[r];
     if (item < EVN_FEW_STEPS) rows[item] = next_row;
     barrier(CLK_LOCAL_MEM_FENCE);
-    EVN_READ_AHEAD(at + EVN_FEW_STEPS)
+    const int count = (int)min(chain_end - at, (long)EVN_FEW_STEPS);
+    at += count;
+    EVN_READ_AHEAD(at)
     if (item < EVN_PANEL) {
       local const float* mine = (local const float*)steps + item;
-      const int count = (int)min(p.k - at, (long)EVN_FEW_STEPS);
       _Pragma("unroll 16") for (int d = 0; d < count; ++d) sum = fma(rows[d], mine[d * EVN_PANEL], sum);
+    }
+    if (at == chain_end) {
+      chain_end = min(chain_end + chain, p.k);
+      total += sum;
+      sum = 0.0f;
     }
   }
   if (item >= EVN_PANEL || column >= p.n) return;
-  sum *= p.alpha;
-  if (p.has_c) sum = fma(p.beta, c[c0 + row * p.c_row + column * p.c_column], sum);
-  y[y0 + (get_global_id(2) * p.m + row) * p.n + column] = apply_epilogue(sum, &e);
+  total *= p.alpha;
+  if (p.has_c) total = fma(p.beta, c[c0 + row * p.c_row + column * p.c_column], total);
+  y[y0 + (get_global_id(2) * p.m + row) * p.n + column] = apply_epilogue(total, &e);
 }
 
 // A depthwise convolution, weights as the model has them. Grid: pixels of the output, channels, images.

@@ -1,0 +1,123 @@
+// Tiles of products and convolutions for GPUs (kernels/tiled.cl): all sizes give the same bits, and the tuner keeps the fastest.
+#include <filesystem>
+
+#include "backends/opencl/kernels/tiled.h"
+#include "backends/opencl/tuning.h"
+#include "tests/backends/opencl/opencl_test.h"
+
+namespace evn::test {
+
+template <>
+struct Access<OpenClTuning> {
+  static void choose(OpenClTuning& tuning, const OpenClTuning::Shape& shape, std::uint32_t tile) {
+    tuning.known_[OpenClTuning::key_of(shape)] = tile;
+  }
+};
+
+namespace {
+
+std::shared_ptr<OpenClDevice> open_gpu_kernels(const char* tuning = "cached", const std::string& folder = "") {
+  DeviceRequest request;
+  request.settings.set_text("kernels", "gpu");
+  request.settings.set_text("clblast", "never");
+  request.settings.set_text("tuning", tuning);
+  request.cache_dir = folder;
+  return open_opencl(request);
+}
+
+// Runs the node with each size of tiles, and compares with the reference.
+void expect_same_bits(const Graph& graph, const OpenClTuning::Shape& shape, const char* kernel) {
+  NodeRun run(graph, 3);
+  const std::vector<float> want = run.reference();
+  std::vector<float> first;
+  const bool is_deep = chain_of(shape.k) < shape.k;
+  int runs = 0;
+  const auto device = open_gpu_kernels();
+  for (std::uint32_t tile = 0; tile < kTiles; ++tile) {
+    Access<OpenClTuning>::choose(const_cast<OpenClTuning&>(device->tuning()), shape, tile);
+    const std::vector<float> y = run.on(*device, kernel);
+    if (first.empty()) first = y;
+    ASSERT_EQ(y.size(), first.size());
+    EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * sizeof(float)), 0) << "tile " << tile;
+    expect_near(y, want, {1e-5, 1e-5});
+    ++runs;
+  }
+  EXPECT_EQ(runs, kTiles) << is_deep;
+}
+
+TEST(OpenClTiles, AllSizesGiveTheSameBitsOfAProduct) {
+  EVN_NEEDS_OPENCL();
+  for (const auto& [m, n, k] :
+       {std::array<std::int64_t, 3>{70, 133, 301}, {9, 40, 1000}, {130, 36, 64}, {33, 65, 255}, {128, 128, 256}}) {
+    GraphBuilder b;
+    b.output(b.node("MatMul", {b.input("x", {m, k}), b.random("w", {k, n})}));
+    expect_same_bits(b.build(), {"tiled product", m, n, k, 1}, "matmul");
+  }
+}
+
+TEST(OpenClTiles, AllSizesGiveTheSameBitsOfAConvolution) {
+  EVN_NEEDS_OPENCL();
+  for (const std::int64_t channels : {7, 40}) {
+    GraphBuilder b;
+    const std::vector<std::int64_t> pads{1, 1, 1, 1};
+    b.output(b.node("Conv", {b.input("x", {2, channels, 11, 13}), b.random("w", {37, channels, 3, 3})}, {{"pads", pads}}));
+    expect_same_bits(b.build(), {"tiled conv", 37, 143, channels * 9, 2}, "conv_direct");
+    GraphBuilder points;
+    points.output(
+        points.node("Conv", {points.input("x", {1, channels * 10, 9, 12}), points.random("w", {66, channels * 10, 1, 1})}));
+    expect_same_bits(points.build(), {"tiled points", 66, 108, channels * 10, 1}, "conv_1x1");
+  }
+}
+
+TEST(OpenClTiles, ARowHasTheSameBitsAloneAndAmongMany) {
+  EVN_NEEDS_OPENCL();
+  constexpr std::int64_t kDepth = 333, kColumns = 50;
+  const auto device = open_gpu_kernels();
+  const auto product = [](std::int64_t rows) {
+    GraphBuilder b;
+    b.output(b.node("MatMul", {b.input("x", {rows, kDepth}), b.random("w", {kDepth, kColumns})}));
+    return NodeRun(b.build(), 5);
+  };
+  NodeRun all = product(140);
+  const std::vector<float> many = all.on(*device);
+  for (const std::int64_t rows : {1, 4, 5, 31, 70}) {
+    NodeRun few = product(rows);
+    std::copy_n(all.input(0).data.begin(), rows * kDepth, few.input(0).data.begin());
+    const std::vector<float> y = few.on(*device);
+    EXPECT_EQ(std::memcmp(y.data(), many.data(), y.size() * sizeof(float)), 0) << rows << " rows";
+  }
+}
+
+TEST(OpenClTiles, TheTunerMeasuresOnceAndKeepsWhatItFound) {
+  EVN_NEEDS_OPENCL();
+  std::string folder = (std::filesystem::temp_directory_path() / "evn-tuning-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  GraphBuilder b;
+  b.output(b.node("MatMul", {b.input("x", {20, 64}), b.random("w", {64, 40})}));
+  NodeRun run(b.build(), 3);
+  std::vector<float> plain, tuned;
+  {
+    const auto device = open_gpu_kernels("cached", folder);
+    plain = run.on(*device);
+    EXPECT_EQ(device->tuning().known(), 0u) << "nothing is measured unasked";
+  }
+  {
+    const auto device = open_gpu_kernels("measure", folder);
+    tuned = run.on(*device);
+    EXPECT_EQ(device->tuning().known(), 1u);
+    EXPECT_EQ(run.on(*device), tuned);
+    EXPECT_EQ(device->tuning().known(), 1u);
+  }
+  EXPECT_EQ(plain, tuned);
+  const auto device = open_gpu_kernels("cached", folder);
+  EXPECT_EQ(device->tuning().known(), 1u);
+  EXPECT_EQ(open_gpu_kernels("off", folder)->tuning().known(), 0u);
+  const int found = device->tuning().find({"tiled product", 20, 40, 64, 1});
+  EXPECT_GE(found, 0);
+  EXPECT_LT(found, kTiles);
+  EXPECT_EQ(run.on(*device), plain);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace evn::test
