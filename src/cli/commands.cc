@@ -14,6 +14,7 @@
 #include "cli/library.h"
 #include "cli/npz.h"
 #include "cli/quantize.h"
+#include "cli/tune.h"
 #include "cli/values.h"
 
 namespace evn::cli {
@@ -237,6 +238,11 @@ constexpr Command kCommands[] = {
      "configuration, and copies from and to it. The costs are kept in the folder for caches ($EVN_CACHE_DIR), for placements of\n"
      "`default: auto` and for what evener explain predicts.",
      kCalibrateOptions, run_calibrate},
+    {"tune", "MODEL", "find the fastest kernels of an OpenCL device",
+     "Runs MODEL once on an OpenCL device and measures, for each product and convolution that has several kernels with the same\n"
+     "bits, which is fastest. That is kept in the folder for caches ($EVN_CACHE_DIR) by device and driver, and whoever opens the\n"
+     "device later has it. Measure on an idle device.",
+     kTuneOptions, run_tune},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"
      "Chrome (chrome://tracing) and Perfetto open. With -o a table by node is printed as well: count, median and total time,\n"

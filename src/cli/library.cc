@@ -10,14 +10,6 @@ void print_log(void*, evn_log_level level, const char* message) {
   std::fprintf(stderr, "evener: %s: %s\n", level == EVN_LOG_ERROR ? "error" : "warning", message);
 }
 
-evn_precision parse_precision(std::string_view text) {
-  constexpr std::string_view kWords[] = {"fp32", "bf16", "fp16", "auto"};
-  for (std::size_t i = 0; i < std::size(kWords); ++i) {
-    if (text == kWords[i]) return static_cast<evn_precision>(EVN_PRECISION_FP32 + i);
-  }
-  fail_usage("--precision is fp32, bf16, fp16 or auto, not \"%s\"", std::string(text).c_str());
-}
-
 evn_numerics parse_numerics(std::string_view text) {
   if (text == "fast") return EVN_NUMERICS_FAST;
   if (text == "strict") return EVN_NUMERICS_STRICT;
@@ -39,6 +31,14 @@ evn_memory_plan parse_memory_plan(std::string_view text) {
 }
 
 }  // namespace
+
+evn_precision parse_precision(std::string_view text) {
+  constexpr std::string_view kWords[] = {"fp32", "bf16", "fp16", "auto"};
+  for (std::size_t i = 0; i < std::size(kWords); ++i) {
+    if (text == kWords[i]) return static_cast<evn_precision>(EVN_PRECISION_FP32 + i);
+  }
+  fail_usage("--precision is fp32, bf16, fp16 or auto, not \"%s\"", std::string(text).c_str());
+}
 
 evn_runtime_options default_options() {
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;

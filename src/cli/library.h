@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,9 @@ evn_runtime_options default_options();
 Runtime open_runtime(const Arguments& arguments);
 
 Model load_model(const Runtime& runtime, const std::string& path);
+
+// A word of --precision.
+evn_precision parse_precision(std::string_view text);
 
 // A session as --device, --precision, --keep-fp32, --numerics, --products, --memory, --disable-pass, --cache and --map-cache say.
 Session open_session(const Arguments& arguments, const Runtime& runtime, const Model& model);

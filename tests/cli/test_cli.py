@@ -16,7 +16,7 @@ from command import COMMAND, CONFIG, DEVICE, FAILURE, MODEL, OK, USAGE, assert_c
 from onnx import helper, numpy_helper
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "config" / "examples"
-COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "calibrate", "check-config", "version"]
+COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "calibrate", "tune", "check-config", "version"]
 
 if not COMMAND:
     pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
@@ -354,6 +354,26 @@ def test_calibrate_measures_and_explain_predicts(add, tmp_path, monkeypatch):
     text, _ = evener("calibrate")
     assert text.startswith("cpu: ") and "steps" in text
     evener("calibrate", tmp_path / "missing.onnx", code=MODEL)
+
+
+def test_tune_measures_what_later_runs_use(tmp_path, monkeypatch):
+    if "opencl:0" not in evener("devices", "--json")[0] and os.environ.get("EVN_REQUIRE_OPENCL") != "1":
+        pytest.skip("no OpenCL device")
+    monkeypatch.setenv("EVN_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir()
+    weight = numpy_helper.from_array(np.ones((64, 40), np.float32), "w")
+    product = save(tmp_path / "product.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", [20, 64])], [value("y", [20, 40])], [weight])
+    config = tmp_path / "tune.yaml"
+    config.write_text("devices: {gpu: {type: opencl, kernels: gpu, tuning: measure}}\nplacement: {default: [gpu, cpu]}\n")
+    kernels = json.loads(evener("tune", product, "--config", config, "--json")[0])["kernels"]
+    assert [(k["family"], k["m"], k["n"], k["k"]) for k in kernels] == [("tiled product", 20, 40, 64)]
+    assert 0 < kernels[0]["ns"] <= kernels[0]["default_ns"] and kernels[0]["kernel"].startswith("product_")
+    assert any(p.name.startswith("opencl-tuning") for p in (tmp_path / "cache").iterdir())
+    text, _ = evener("tune", product, "--config", config)
+    assert text.startswith("nothing to measure"), "what is known is not measured again"
+    evener("tune", product, "--config", config, "--device", "opencl:0", code=USAGE)
+    evener("tune", product, "--device", "cpu", code=USAGE)
+    evener("tune", product, "--device", "opencl:250", code=DEVICE)
 
 
 @pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.glob("*.yaml")))

@@ -105,13 +105,14 @@ int OpenClTuning::measure(const Shape& shape, std::span<const Candidate> candida
       all += (all.empty() ? "" : ", ") + std::string(candidates[i].name) + " " + std::to_string(least[i] / 1000) + "." +
              std::to_string(least[i] / 100 % 10);
     }
+    std::string sizes;  // m, n and k of a product, and how many there are
+    for (const std::int64_t size : {shape.m, shape.n, shape.k, shape.products}) {
+      sizes += (sizes.empty() ? "" : " ") + std::to_string(size);
+    }
     LogEvent(log_, EVN_LOG_INFO, "kernel.tuned")
         .device(device_name_.c_str())
         .field("family", shape.family)
-        .field("m", static_cast<std::uint64_t>(shape.m))
-        .field("n", static_cast<std::uint64_t>(shape.n))
-        .field("k", static_cast<std::uint64_t>(shape.k))
-        .field("products", static_cast<std::uint64_t>(shape.products))
+        .field("sizes", sizes.c_str())
         .field("chosen", candidates[best].name)
         .field("chosen_ns", least[best])
         .field("default", candidates[static_cast<std::size_t>(chosen)].name)
