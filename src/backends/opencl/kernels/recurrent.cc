@@ -19,8 +19,10 @@ constexpr OpenClFunction kRnnStep{"recurrent", "rnn_step"};
 constexpr OpenClFunction kLstmStep{"recurrent", "lstm_step"};
 constexpr OpenClFunction kGruGates{"recurrent", "gru_gates"};
 constexpr OpenClFunction kGruNew{"recurrent", "gru_new"};
+constexpr OpenClFunction kGruStep{"recurrent", "gru_step"};
 
-constexpr std::int64_t kMostLanes = 16;             // of any device
+constexpr std::int64_t kMostLanes = 16;             // of any device, and what a group has on a GPU
+constexpr std::int64_t kSlices = 16;                // EVN_SLICES of a GPU
 constexpr std::int64_t kProjectedRows = 8;          // EVN_PROJECTED
 constexpr std::int64_t kProjectedFloats = 4 << 20;  // of the products that are made at once
 
@@ -162,6 +164,7 @@ class Layer {
   }
 
   Grid units() const { return {p_.padded / cl_.lanes(), p_.batch, p_.directions}; }
+  Grid step_units() const { return {p_.padded / cl_.lanes() * (cl_.is_cpu() ? 1 : kSlices), p_.batch, p_.directions}; }
 
   void begin(int input, const Buffer& state) {
     cl_.run(kStart, units(), given(input), state, p_, std::int32_t{args_.desc->has_input(input)});
@@ -179,15 +182,15 @@ class Layer {
     const Buffer& y = has_y != 0 ? args_.outputs[0] : next;
     const Buffer& lengths = given(In::kLengths);
     const Epilogue& e = args_.desc->node->epilogue;
-    if (p_.gates == 1) return cl_.run(kRnnStep, units(), projected_, r_, lengths, h, next, y, p_, s, first, count, has_y, e);
+    if (p_.gates == 1) return cl_.run(kRnnStep, step_units(), projected_, r_, lengths, h, next, y, p_, s, first, count, has_y, e);
     if (p_.gates == 4) {
-      return cl_.run(kLstmStep, units(), projected_, r_, lengths, h, next, y, states_[2], given(In::kPeepholes), p_, s, first,
+      return cl_.run(kLstmStep, step_units(), projected_, r_, lengths, h, next, y, states_[2], given(In::kPeepholes), p_, s, first,
                      count, has_y, e);
     }
-    cl_.run(kGruGates, units(), projected_, r_, lengths, h, next, y, given(In::kB), states_[3], states_[4], p_, s, first, count,
-            has_y, e);
+    cl_.run(p_.own != 0 ? kGruStep : kGruGates, step_units(), projected_, r_, lengths, h, next, y, given(In::kB), states_[3],
+            states_[4], p_, s, first, count, has_y, e);
     if (p_.own == 0)
-      cl_.run(kGruNew, units(), projected_, r_, lengths, h, next, y, states_[3], states_[4], p_, s, first, count, has_y, e);
+      cl_.run(kGruNew, step_units(), projected_, r_, lengths, h, next, y, states_[3], states_[4], p_, s, first, count, has_y, e);
   }
 
   const KernelArgs& args_;

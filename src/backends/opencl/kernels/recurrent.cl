@@ -1,6 +1,7 @@
 // LSTM, GRU and RNN. The inputs' products with W are made for many steps at once; then one launch for each step (two for GRU) makes
 // the products with R and the new states. Packed matrices are [direction][k][gate][padded], so that vectors run along hidden units.
-// Steps count from where a direction begins: `place` says which row of x and y that is.
+// Steps count from where a direction begins: `place` says which row of x and y that is. On GPUs a work group shares the depth of its
+// products with R by slices, whose sums are added up in their order.
 
 enum { kSigmoidFn, kTanhFn, kReluFn, kAffineFn, kLeakyReluFn, kThresholdedReluFn, kScaledTanhFn, kHardSigmoidFn, kEluFn, kSoftsignFn,
        kSoftplusFn };
@@ -132,6 +133,51 @@ EVN_KERNEL void finish(global const float* x, ulong x0, global float* y, ulong y
   store_some(LOADV(x + x0 + (d * p.batch + n) * p.padded + j), y + y0 + to, p.hidden - j);
 }
 
+// A step's work items: on CPU devices one for EVN_LANES units; on GPUs each group has EVN_VECTORS such vectors and EVN_SLICES items for each.
+// EVN_PRODUCTS adds the products of `states` with `count` gates of R, from `gate` on, to sums. Behind it only the items of slice 0 go on.
+#if EVN_LOCAL == 1
+#define EVN_SLICES 1
+#define EVN_FIRST_UNIT ((long)get_global_id(0) * EVN_LANES)
+#define EVN_LEAVE_BEYOND \
+  if (EVN_FIRST_UNIT >= p.padded) return;
+#define EVN_PRODUCTS(sums, count, states, gate)                                                       \
+  for (long k = 0; k < p.hidden; ++k) {                                                               \
+    const VF v = (VF)states[k];                                                                       \
+    _Pragma("unroll") for (int g = 0; g < (count); ++g) {                                             \
+      (sums)[g] = fma(v, LOADV(u.r + k * width + ((gate) + g) * p.padded), (sums)[g]);                \
+    }                                                                                                 \
+  }
+#else
+#define EVN_SLICES 16
+#define EVN_VECTORS (EVN_LOCAL / EVN_SLICES)
+#define EVN_LEAVE_BEYOND  // `padded` is a multiple of the units of a group
+#define EVN_FIRST_UNIT (((long)get_group_id(0) * EVN_VECTORS + get_local_id(0) % EVN_VECTORS) * EVN_LANES)
+#define EVN_PRODUCTS(sums, count, states, gate)                                                                         \
+  local VF parts[count][EVN_LOCAL];                                                                                     \
+  {                                                                                                                     \
+    const int item = get_local_id(0), vector = item % EVN_VECTORS;                                                      \
+    VF mine[count];                                                                                                     \
+    _Pragma("unroll") for (int g = 0; g < (count); ++g) mine[g] = (VF)0.0f;                                             \
+    _Pragma("unroll 4") for (long k = item / EVN_VECTORS; k < p.hidden; k += EVN_SLICES) {                              \
+      const VF v = (VF)states[k];                                                                                       \
+      _Pragma("unroll") for (int g = 0; g < (count); ++g) {                                                             \
+        mine[g] = fma(v, LOADV(u.r + k * width + ((gate) + g) * p.padded), mine[g]);                                    \
+      }                                                                                                                 \
+    }                                                                                                                   \
+    _Pragma("unroll") for (int g = 0; g < (count); ++g) parts[g][item] = mine[g];                                       \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                                       \
+    if (item < (count) * EVN_VECTORS) {                                                                                 \
+      local VF* part = &parts[item / EVN_VECTORS][vector];                                                              \
+      VF total = part[0];                                                                                               \
+      _Pragma("unroll") for (int i = 1; i < EVN_SLICES; ++i) total += part[i * EVN_VECTORS];                            \
+      part[0] = total;                                                                                                  \
+    }                                                                                                                   \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                                       \
+    if (item >= EVN_VECTORS) return;                                                                                    \
+    _Pragma("unroll") for (int g = 0; g < (count); ++g) (sums)[g] += parts[g][vector];                                  \
+  }
+#endif
+
 // What one work item of a step has: EVN_LANES units of one sequence in one direction.
 typedef struct {
   long j, n, state;             // state: where the sequence's states begin
@@ -145,7 +191,7 @@ typedef struct {
 static inline Unit unit_of(const Recurrent* p, long s, long first, long count, global const float* projected, global const float* r,
                            global const float* lengths, global float* y, int has_y) {
   Unit u;
-  u.j = (long)get_global_id(0) * EVN_LANES;
+  u.j = EVN_FIRST_UNIT;
   u.n = get_global_id(1);
   u.d = get_global_id(2);
   const long width = p->gates * p->padded, length = length_of(p, lengths, u.n), t = place(p, u.d, s, length), d = u.d;
@@ -168,7 +214,7 @@ static inline void put(const Recurrent* p, const Unit* u, VF h, global float* ne
   global const float *projected, ulong projected0, global const float *r, ulong r0, global const float *lengths, ulong lengths0, \
       global const float *h, ulong h0, global float *next, ulong next0, global float *y, ulong y0
 #define EVN_STEP_UNIT                                                                                                             \
-  if ((long)get_global_id(0) * EVN_LANES >= p.padded) return;                                                                     \
+EVN_LEAVE_BEYOND                                                                                                                  \
   const Unit u = unit_of(&p, s, first, count, projected + projected0, r + r0, lengths + lengths0, y + y0, has_y);                 \
   global const float* before = h + h0 + u.state;                                                                                  \
   const long width = p.gates * p.padded;
@@ -176,9 +222,9 @@ static inline void put(const Recurrent* p, const Unit* u, VF h, global float* ne
 // One step. Grid: vectors of units, sequences, directions.
 EVN_KERNEL void rnn_step(EVN_STEP_ARGUMENTS, Recurrent p, long s, long first, long count, int has_y, Epilogue e) {
   EVN_STEP_UNIT
-  VF sum = LOADV(u.gates);
-  for (long k = 0; k < p.hidden; ++k) sum = fma((VF)before[k], LOADV(u.r + k * width), sum);
-  put(&p, &u, u.over ? LOADV(before + u.j) : gate_of(&p, u.d, 0, sum), next + next0, &e);
+  VF sum[1] = {LOADV(u.gates)};
+  EVN_PRODUCTS(sum, 1, before, 0)
+  put(&p, &u, u.over ? LOADV(before + u.j) : gate_of(&p, u.d, 0, sum[0]), next + next0, &e);
 }
 
 EVN_KERNEL void lstm_step(EVN_STEP_ARGUMENTS, global float* c, ulong c0, global const float* peepholes, ulong peepholes0, Recurrent p,
@@ -186,11 +232,7 @@ EVN_KERNEL void lstm_step(EVN_STEP_ARGUMENTS, global float* c, ulong c0, global 
   EVN_STEP_UNIT
   VF sum[4];
   for (int g = 0; g < 4; ++g) sum[g] = LOADV(u.gates + g * p.padded);
-  for (long k = 0; k < p.hidden; ++k) {
-    const VF v = (VF)before[k];
-#pragma unroll
-    for (int g = 0; g < 4; ++g) sum[g] = fma(v, LOADV(u.r + k * width + g * p.padded), sum[g]);
-  }
+  EVN_PRODUCTS(sum, 4, before, 0)
   global float* cell = c + c0 + u.state + u.j;
   if (u.over) {
     put(&p, &u, LOADV(before + u.j), next + next0, &e);
@@ -212,27 +254,28 @@ EVN_KERNEL void lstm_step(EVN_STEP_ARGUMENTS, global float* c, ulong c0, global 
 
 static inline VF blend(VF z, VF candidate, VF old) { return fma(z, old, (1.0f - z) * candidate); }
 
-// With linear_before_reset all of the step; else z, and r . h, which the third gate waits for.
+// Of a GRU: z, and r . h, which the third gate waits for (gru_new); with linear_before_reset all of the step.
 EVN_KERNEL void gru_gates(EVN_STEP_ARGUMENTS, global const float* bias, ulong bias0, global float* update, ulong update0,
                           global float* kept, ulong kept0, Recurrent p, long s, long first, long count, int has_y, Epilogue e) {
+  EVN_STEP_UNIT
+  VF sum[2];
+  for (int g = 0; g < 2; ++g) sum[g] = LOADV(u.gates + g * p.padded);
+  EVN_PRODUCTS(sum, 2, before, 0)
+  const VF old = LOADV(before + u.j);
+  STOREV(gate_of(&p, u.d, 0, sum[0]), update + update0 + u.state + u.j);
+  STOREV(gate_of(&p, u.d, 0, sum[1]) * old, kept + kept0 + u.state + u.j);
+}
+
+EVN_KERNEL void gru_step(EVN_STEP_ARGUMENTS, global const float* bias, ulong bias0, global float* update, ulong update0,
+                         global float* kept, ulong kept0, Recurrent p, long s, long first, long count, int has_y, Epilogue e) {
   EVN_STEP_UNIT
   VF sum[3];
   for (int g = 0; g < 2; ++g) sum[g] = LOADV(u.gates + g * p.padded);
   global const float* last = bias + bias0 + ((long)u.d * 6 + 5) * p.hidden + u.j;
-  sum[2] = p.own && p.has_bias ? load_some(last, p.hidden - u.j) : (VF)0.0f;
-  for (long k = 0; k < p.hidden; ++k) {
-    const VF v = (VF)before[k];
-#pragma unroll
-    for (int g = 0; g < 2; ++g) sum[g] = fma(v, LOADV(u.r + k * width + g * p.padded), sum[g]);
-    if (p.own) sum[2] = fma(v, LOADV(u.r + k * width + 2 * p.padded), sum[2]);
-  }
+  sum[2] = p.has_bias ? load_some(last, p.hidden - u.j) : (VF)0.0f;
+  EVN_PRODUCTS(sum, 3, before, 0)
   const VF old = LOADV(before + u.j);
   const VF z = gate_of(&p, u.d, 0, sum[0]), reset = gate_of(&p, u.d, 0, sum[1]);
-  if (!p.own) {
-    STOREV(z, update + update0 + u.state + u.j);
-    STOREV(reset * old, kept + kept0 + u.state + u.j);
-    return;
-  }
   const VF candidate = gate_of(&p, u.d, 1, fma(reset, sum[2], LOADV(u.gates + 2 * p.padded)));
   put(&p, &u, u.over ? old : blend(z, candidate, old), next + next0, &e);
 }
@@ -241,8 +284,8 @@ EVN_KERNEL void gru_new(EVN_STEP_ARGUMENTS, global const float* update, ulong up
                         Recurrent p, long s, long first, long count, int has_y, Epilogue e) {
   EVN_STEP_UNIT
   global const float* from = kept + kept0 + u.state;
-  VF sum = LOADV(u.gates + 2 * p.padded);
-  for (long k = 0; k < p.hidden; ++k) sum = fma((VF)from[k], LOADV(u.r + k * width + 2 * p.padded), sum);
+  VF sum[1] = {LOADV(u.gates + 2 * p.padded)};
+  EVN_PRODUCTS(sum, 1, from, 2)
   const VF old = LOADV(before + u.j), z = LOADV(update + update0 + u.state + u.j);
-  put(&p, &u, u.over ? old : blend(z, gate_of(&p, u.d, 1, sum), old), next + next0, &e);
+  put(&p, &u, u.over ? old : blend(z, gate_of(&p, u.d, 1, sum[0]), old), next + next0, &e);
 }
