@@ -88,6 +88,39 @@ TEST(OpenClTiles, ARowHasTheSameBitsAloneAndAmongMany) {
   }
 }
 
+TEST(OpenClTiles, ConvolutionsOfFewPixelsHaveAKernelOfTheirOwn) {
+  EVN_NEEDS_OPENCL();
+  const auto device = open_gpu_kernels();
+  for (const std::int64_t pixels : {1, 3, 4, 5}) {
+    for (const std::int64_t groups : {1, 2}) {
+      GraphBuilder b;
+      const ValueId w = b.random("w", {26, 70 / groups, 1, 1}), bias = b.random("b", {26});
+      b.output(b.node("Conv", {b.input("x", {2, 70, 1, pixels}), w, bias}, {{"group", groups}}));
+      NodeRun run(b.build(), 3);
+      expect_near(run.on(*device, "conv_1x1"), run.reference(), {1e-5, 1e-5});
+    }
+  }
+}
+
+TEST(OpenClTiles, ArraysAreJoinedEightAtATime) {
+  EVN_NEEDS_OPENCL();
+  const auto device = open_gpu_kernels();
+  for (const std::int64_t axis : {0, 1, 2}) {
+    for (const int parts : {2, 8, 11, 17}) {
+      GraphBuilder b;
+      std::vector<ValueId> values;
+      for (int i = 0; i < parts; ++i) {
+        Shape shape{3, 5, 7};
+        shape[static_cast<int>(axis)] = 1 + i % 4;
+        values.push_back(b.input("x" + std::to_string(i), shape));
+      }
+      b.output(b.node("Concat", values, {{"axis", axis}}));
+      NodeRun run(b.build(), 3);
+      EXPECT_EQ(run.on(*device, "concat"), run.reference()) << parts << " along " << axis;
+    }
+  }
+}
+
 TEST(OpenClTiles, TheTunerMeasuresOnceAndKeepsWhatItFound) {
   EVN_NEEDS_OPENCL();
   std::string folder = (std::filesystem::temp_directory_path() / "evn-tuning-XXXXXX").string();

@@ -24,6 +24,9 @@ constexpr TiledFunctions kTiled = EVN_TILES("tiled", "conv", kCostOfWindows);
 constexpr TiledFunctions kHalfTiled = EVN_TILES("tiled_half", "conv", kCostOfWindows);
 constexpr TiledFunctions kPointTiled = EVN_TILES("tiled", "points", kCostOfMatrices);
 constexpr TiledFunctions kHalfPointTiled = EVN_TILES("tiled_half", "points", kCostOfMatrices);
+constexpr OpenClFunction kFewPoints{"tiled", "points_few", 64};
+constexpr OpenClFunction kHalfFewPoints{"tiled_half", "points_few", 64};
+constexpr std::int64_t kFewPixels = 4;  // up to these a tile would be mostly empty
 constexpr OpenClFunction kDepthwisePixels{"tiled", "depthwise"};
 
 enum : int { kX, kW, kB };
@@ -236,9 +239,7 @@ Buffer part(const Buffer& buffer, std::int64_t index, std::int64_t elements) {
 }
 
 // On a GPU: weights times the input's pixels under the taps, which are found as they are read (implicit GEMM).
-void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args, const State& state, const Buffer& weights,
-               const Buffer& bias) {
-  const Params& params = state.params;
+Product product_of(const Params& params) {
   Product p{};
   p.m = params.outputs;
   p.n = std::int64_t{params.out_h} * params.out_w;
@@ -246,6 +247,13 @@ void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args
   p.c_row = 1;
   p.alpha = p.beta = 1.0f;
   p.has_c = params.has_bias;
+  return p;
+}
+
+void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args, const State& state, const Buffer& weights,
+               const Buffer& bias) {
+  const Params& params = state.params;
+  const Product p = product_of(params);
   run_tiled(cl, tiled, p.m, p.n, p.k, checked_mul<std::int64_t>(state.images, params.groups), args.inputs[kX], weights, bias,
             args.outputs[0], p, params, args.desc->node->epilogue);
 }
@@ -278,6 +286,13 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   if (!cl.is_cpu()) {
     State plane = state;
     plane.params.in_h = plane.params.out_h = 1;
+    if (p.out_w <= kFewPixels) {
+      const OpenClFunction& few = kIsHalf<T> ? kHalfFewPoints : kFewPoints;
+      const Grid grid{checked_mul<std::int64_t>(p.blocks, static_cast<std::int64_t>(few.group)),
+                      checked_mul<std::int64_t>(state.images, p.groups)};
+      return cl.run(few, grid, args.inputs[kX], args.packed[kW], bias_of(args), args.outputs[0], product_of(plane.params),
+                    plane.params, args.desc->node->epilogue);
+    }
     return run_tiles(cl, kIsHalf<T> ? kHalfPointTiled : kPointTiled, args, plane, args.packed[kW], bias_of(args));
   }
   const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;

@@ -54,6 +54,32 @@ EVN_KERNEL void copy_4(global const float* x, ulong x0, global float* y, ulong y
   }
 }
 
+// Up to 8 arrays side by side in the rows of y. `pieces`: where in the first axis of the grid those of each begin, EVN_LANES elements to a
+// piece. Grid: pieces of all, rows.
+typedef struct {
+  long pitch, start;  // of y's rows, and where in them the first array goes
+  long pieces[9], length[8], at[8];  // at: behind `start`
+} Join;
+
+EVN_KERNEL void join_4(global const float* x0, ulong b0, global const float* x1, ulong b1, global const float* x2, ulong b2,
+                       global const float* x3, ulong b3, global const float* x4, ulong b4, global const float* x5, ulong b5,
+                       global const float* x6, ulong b6, global const float* x7, ulong b7, global float* y, ulong y0, Join p, Epilogue e) {
+  const long piece = get_global_id(0), row = get_global_id(1);
+  if (piece >= p.pieces[8]) return;
+  int part = 0;
+  while (piece >= p.pieces[part + 1]) ++part;
+  global const float* x = x0 + b0;
+  if (part == 1) x = x1 + b1;
+  if (part == 2) x = x2 + b2;
+  if (part == 3) x = x3 + b3;
+  if (part == 4) x = x4 + b4;
+  if (part == 5) x = x5 + b5;
+  if (part == 6) x = x6 + b6;
+  if (part == 7) x = x7 + b7;
+  const long begin = (piece - p.pieces[part]) * EVN_LANES;
+  copy_row(x + row * p.length[part], 1, y + y0 + row * p.pitch + p.start + p.at[part], begin, min(begin + EVN_LANES, p.length[part]), &e);
+}
+
 #define EVN_DEFINE_COPY(NAME, T)                                                                                                \
   EVN_KERNEL void NAME(global const float* x, ulong x0, global float* y, ulong y0, DeviceCopy p) {                             \
     const long begin = (long)get_global_id(0) * p.chunk;                                                                        \

@@ -394,6 +394,51 @@ kernel __attribute__((reqd_work_group_size(EVN_FEW_GROUP, 1, 1))) void product_f
   y[y0 + (get_global_id(2) * p.m + row) * p.n + column] = apply_epilogue(total, &e);
 }
 
+// A convolution of 1 x 1 over at most 4 pixels, as behind a global pool: the items of a group share the depth of a block of outputs.
+// Grid: the work items of all blocks; images and groups.
+#define EVN_FEW_PIXELS 4
+#define EVN_FEW_ITEMS 64
+kernel __attribute__((reqd_work_group_size(EVN_FEW_ITEMS, 1, 1))) void points_few(
+    global const float* x, ulong x0, global const float* weights, ulong w0, global const float* bias, ulong b0, global float* y, ulong y0,
+    Product p, Conv g, Epilogue e) {
+  local float4 parts[EVN_FEW_ITEMS][2];
+  const int item = get_local_id(0);
+  const long block = get_group_id(0), place = get_group_id(1), group = place % g.groups;
+  global const STORED* left = (global const STORED*)(weights + w0) + (group * g.blocks + block) * EVN_BLOCK * p.k;
+  global const float* right = x + x0 + place * g.channels * p.n;
+  float4 low[EVN_FEW_PIXELS], high[EVN_FEW_PIXELS];
+  _Pragma("unroll") for (int i = 0; i < EVN_FEW_PIXELS; ++i) low[i] = high[i] = (float4)0.0f;
+  for (long k = item; k < p.k; k += EVN_FEW_ITEMS) {
+    const float4 a = LOAD_STORED(left + k * EVN_BLOCK), b = LOAD_STORED(left + k * EVN_BLOCK + 4);
+    _Pragma("unroll") for (int i = 0; i < EVN_FEW_PIXELS; ++i) {
+      if (i < p.n) {
+        const float v = ROUNDED1(right[k * p.n + i]);
+        low[i] = fma((float4)v, a, low[i]);
+        high[i] = fma((float4)v, b, high[i]);
+      }
+    }
+  }
+  _Pragma("unroll") for (int i = 0; i < EVN_FEW_PIXELS; ++i) {
+    parts[item][0] = low[i];
+    parts[item][1] = high[i];
+    for (int half_of = EVN_FEW_ITEMS / 2; half_of > 0; half_of /= 2) {
+      barrier(CLK_LOCAL_MEM_FENCE);
+      if (item < half_of) {
+        parts[item][0] += parts[item + half_of][0];
+        parts[item][1] += parts[item + half_of][1];
+      }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const long output = block * EVN_BLOCK + item;
+    if (i < p.n && item < EVN_BLOCK && output < p.m) {
+      float sum = ((local float*)parts)[item] * p.alpha;
+      if (p.has_c) sum = fma(p.beta, bias[b0 + group * g.blocks * EVN_BLOCK + output], sum);
+      y[y0 + (place * p.m + output) * p.n + i] = apply_epilogue(sum, &e);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+}
+
 // A depthwise convolution, weights as the model has them. Grid: pixels of the output, channels, images.
 EVN_KERNEL void depthwise(global const float* x, ulong x0, global const float* weights, ulong w0, global const float* bias, ulong b0,
                           global float* y, ulong y0, Conv g, Epilogue e) {
