@@ -242,7 +242,7 @@ std::span<const KernelFamily* const> OpenClDevice::kernels() const { return open
 
 Precision OpenClDevice::lowest_precision(Precision wanted, std::string* why) const {
   if (wanted == Precision::kBfloat16) *why = "OpenCL devices have no bf16 products";
-  else if (!found_.half) *why = "this device has no cl_khr_fp16";
+  else if (!found_.half && found_.has_kernels_of_cpus()) *why = "this device has no cl_khr_fp16";  // those of GPUs do without
   else if (wanted == Precision::kAuto && found_.is_cpu()) *why = "fp16 may be slower on a CPU";
   else return Precision::kFloat16;
   return Precision::kFloat32;

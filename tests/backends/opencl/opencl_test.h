@@ -221,25 +221,30 @@ inline std::vector<float> random_halves(const Shape& shape, std::uint64_t seed) 
 
 // A product with precision fp16, whose constants are halves already: input 0 is rounded, and then only sums are. Where the device
 // has no such products it says so, and is not asked for one.
-inline void check_halves(const Graph& graph, const char* kernel_name) {
+inline void check_halves(const Graph& graph, const char* kernel_name, OpenClDevice& device = shared_device()) {
   std::string why;
-  const bool has = shared_device().lowest_precision(Precision::kFloat16, &why) == Precision::kFloat16;
+  const bool has = device.lowest_precision(Precision::kFloat16, &why) == Precision::kFloat16;
   EXPECT_EQ(why, has ? "" : "this device has no cl_khr_fp16");
   NodeRun run(graph, 5);
   run.precision = Precision::kFloat16;
-  const Kernel* kernel = shared_device().find_kernel(run.desc(), &why);
+  const Kernel* kernel = device.find_kernel(run.desc(), &why);
   ASSERT_NE(kernel, nullptr);
   EXPECT_STREQ(kernel->name, kernel_name);
   EXPECT_EQ(kernel->operands, Precision::kFloat16);
   if (!has) return;
-  const std::vector<float> rounded = run.on(shared_device());
+  std::vector<float>& given = run.input(0).data;
+  // What is no number of halves: too large, too small, between two, of half the smallest.
+  const float special[] = {65519.0f, 1e-9f,   3.05e-5f, 6.0e-5f,        -1.0009766f,
+                           2.98e-8f, 6.1e-5f, -0.0f,    1.00048828125f, 1.00146484375f};
+  std::copy_n(special, std::min(std::size(special), given.size()), given.begin());
+  const std::vector<float> rounded = run.on(device);
   bool differs = false;
-  for (float& v : run.input(0).data) {
+  for (float& v : given) {
     differs |= v != as_half(v);
     v = as_half(v);
   }
   EXPECT_TRUE(differs);
-  EXPECT_EQ(run.on(shared_device()), rounded) << "input 0 is rounded too";
+  EXPECT_EQ(run.on(device), rounded) << "input 0 is rounded too";
   expect_near(rounded, run.reference(), {2e-6, 2e-6});
 }
 

@@ -88,6 +88,24 @@ TEST(OpenClTiles, ARowHasTheSameBitsAloneAndAmongMany) {
   }
 }
 
+TEST(OpenClTiles, HalvesNeedNoExtension) {
+  EVN_NEEDS_OPENCL();
+  const auto device = open_gpu_kernels();
+  std::string why;
+  EXPECT_EQ(device->lowest_precision(Precision::kFloat16, &why), Precision::kFloat16) << why;
+  for (const std::int64_t rows : {1, 33}) {
+    GraphBuilder b;
+    b.output(b.node("MatMul", {b.input("x", {rows, 300}), b.constant<float>("w", {300, 45}, random_halves({300, 45}, 9))}));
+    check_halves(b.build(), "matmul_half", *device);
+  }
+  for (const std::int64_t side : {1, 3}) {
+    const Shape shape{21, 40, side, side};
+    GraphBuilder b;
+    b.output(b.node("Conv", {b.input("x", {1, 40, 6, 9}), b.constant<float>("w", shape, random_halves(shape, 9))}));
+    check_halves(b.build(), side == 1 ? "conv_1x1_half" : "conv_direct_half", *device);
+  }
+}
+
 TEST(OpenClTiles, ConvolutionsOfFewPixelsHaveAKernelOfTheirOwn) {
   EVN_NEEDS_OPENCL();
   const auto device = open_gpu_kernels();

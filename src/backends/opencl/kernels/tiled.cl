@@ -5,11 +5,26 @@
 // the blocks of conv.cl. With EVN_HALF those are halves, and the other operand is rounded to halves as it is read.
 
 #ifdef EVN_HALF
-#pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define STORED half
 #define LOAD_STORED(p) vload_half4(0, (p))
+#ifdef cl_khr_fp16
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define ROUNDED(v) convert_float4(convert_half4(v))
 #define ROUNDED1(x) ((float)(half)(x))
+#else
+// The nearest halves, ties to even: 11 bits of the number; below 2^-14 multiples of 2^-24, which are those of floats in [0.5, 1); infinity
+// from 65520 on.
+static inline float4 round_to_half(float4 v) {
+  const uint4 magnitude = as_uint4(v) & 0x7fffffffu;
+  uint4 rounded = (magnitude + 0xfffu + ((magnitude >> 13) & 1u)) & 0xffffe000u;
+  rounded = rounded >= 0x47800000u ? (uint4)0x7f800000u : rounded;
+  rounded = magnitude < 0x38800000u ? as_uint4((as_float4(magnitude) + 0.5f) - 0.5f) : rounded;
+  rounded = magnitude > 0x7f800000u ? magnitude : rounded;
+  return as_float4(rounded | (as_uint4(v) & 0x80000000u));
+}
+#define ROUNDED(v) round_to_half(v)
+#define ROUNDED1(x) (round_to_half((float4)(x)).s0)
+#endif
 #else
 #define STORED float
 #define LOAD_STORED(p) (*(global const float4*)(p))  // aligned: panels and blocks begin at 16 bytes
