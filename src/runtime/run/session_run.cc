@@ -144,7 +144,7 @@ bool Session::may_leave(const Call& call) const {
 void Session::settle_devices(const Call& call) const {
   for (Device* device : compiled_.devices) {
     if (device->is_lost()) refuse_lost(*device);
-    if (!device->settle(call.cancel)) call.cancel.fail();
+    device->require_ready(call.cancel);
   }
 }
 
