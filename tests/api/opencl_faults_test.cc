@@ -98,6 +98,9 @@ constexpr std::size_t kCount = kRows * kColumns;
 constexpr char kDevices[] = "devices: {a: {type: opencl, match: {index: 0}}, b: {type: opencl, match: {index: 1}}}\n";
 constexpr char kSplit[] = "placement: {split: [a, b]}\n";
 constexpr char kPipeline[] = "placement: {rules: [{match: {name: first}, device: a}, {match: {name: second}, device: b}]}\n";
+constexpr char kMoves[] =
+    "placement: {on_device_lost: move, rules: [{match: {name: first}, device: [a, cpu]}, {match: {name: second}, device: [b, "
+    "cpu]}]}\n";
 constexpr char kTurned[] = "placement: {rules: [{match: {name: first}, device: b}, {match: {name: second}, device: a}]}\n";
 
 // One runtime with a session of y = relu(-x), under faults that begin when it has been made and has run.
@@ -343,6 +346,45 @@ TEST_F(OpenClFaultsChild, DISABLED_All) {
   });
 }
 
+// A device that fails from then on is lost, and the run goes on without it; each time in another runtime, as it stays lost.
+TEST_F(OpenClFaultsChild, DISABLED_Move) {
+  const ClObjects objects;
+  for (const bool forever : {false, true}) {
+    int rounds = 0, errors = 0, lost = 0;
+    for (std::int64_t k = 1;; ++k) {
+      ASSERT_LT(k, 1000);
+      Work work(kMoves, folder_);
+      fault_count_reset(Seam::kDevice);
+      fault_arm(Seam::kDevice, k, forever);
+      const evn_status status = work.run();
+      const bool reached = fault_count(Seam::kDevice) >= k;
+      fault_arm(Seam::kDevice, 0, false);
+      ++rounds;
+      errors += status != EVN_OK;
+      ASSERT_TRUE(status == EVN_OK || status == EVN_ERROR_DEVICE_LOST || status == EVN_ERROR_OUT_OF_MEMORY ||
+                  status == EVN_ERROR_INTERNAL)
+          << k << ": " << evn_status_name(status) << " " << work.error.message;
+      bool any = false;
+      for (const evn_device d : {work.devices[1], work.devices[2]}) {
+        evn_device_info info = EVN_DEVICE_INFO_INIT;
+        ASSERT_EQ(evn_device_get_info(d, &info, nullptr), EVN_OK);
+        any = any || info.state == EVN_DEVICE_LOST;
+      }
+      lost += any;
+      // Where a device is lost the run did without it, or has failed otherwise before.
+      ASSERT_EQ(work.run(), EVN_OK) << k << ": " << work.error.message;
+      if (!reached) break;
+    }
+    EXPECT_TRUE(ClObjects::are_gone()) << ClObjects::text();
+    if (forever) {
+      EXPECT_EQ(errors, 0) << "both devices fail: the run moves off one after the other";
+      EXPECT_GT(lost, rounds / 4);
+    }
+    std::printf("[  faults  ] move, %s: %d calls failed in turn, %d errors, %d times a device was lost\n",
+                forever ? "all from each on" : "one by one", rounds - 1, errors, lost);
+  }
+}
+
 class OpenClFaultsOfTwo : public testing::Test {
  protected:
   void SetUp() override { EVN_NEEDS_OPENCL(); }
@@ -351,6 +393,7 @@ TEST_F(OpenClFaultsOfTwo, Split) { EXPECT_TRUE(passes_with_two_devices("Split"))
 TEST_F(OpenClFaultsOfTwo, Pipeline) { EXPECT_TRUE(passes_with_two_devices("Pipeline")); }
 TEST_F(OpenClFaultsOfTwo, Copies) { EXPECT_TRUE(passes_with_two_devices("Copies")); }
 TEST_F(OpenClFaultsOfTwo, ReconfigureUnderLoad) { EXPECT_TRUE(passes_with_two_devices("Reconfigure")); }
+TEST_F(OpenClFaultsOfTwo, Move) { EXPECT_TRUE(passes_with_two_devices("Move")); }
 TEST_F(OpenClFaultsOfTwo, AllAtOnce) { EXPECT_TRUE(passes_with_two_devices("All")); }
 
 }  // namespace
