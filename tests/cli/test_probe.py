@@ -4,7 +4,7 @@ import os
 import pathlib
 
 import pytest
-from command import DEVICE, USAGE, evener
+from command import COMMAND, DEVICE, USAGE, evener
 
 BUILD = pathlib.Path(os.environ.get("EVENER_BUILD", ""))
 
@@ -40,6 +40,14 @@ def test_a_driver_that_hangs_is_given_up(drivers):
 def test_what_a_driver_writes_is_no_answer_and_no_failure(drivers):
     out, _ = evener("devices", "--probe", environment=drivers("noise"))
     assert "tried by" not in out and "opencl: " in out
+
+
+def test_explain_says_why_an_optional_device_is_absent(drivers, conv, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text(f"probe: {{program: '{COMMAND}', timeout: 60s}}\ndevices: {{gpu: {{type: opencl, optional: true}}}}\n"
+                      "placement: {default: [gpu, cpu]}\n")
+    out, _ = evener("explain", conv, "--config", config, environment=drivers("crashes"))
+    assert "the default device gpu is absent: the driver crashed (signal 11) while it was listed" in out
 
 
 def test_without_bad_drivers_it_lists_what_there_is():
