@@ -223,6 +223,8 @@ typedef struct evn_api {
   evn_status (*opencl_get_buffer)(evn_tensor tensor, void **mem, uint64_t *offset, evn_error *error);
   evn_status (*opencl_import_event)(evn_device device, void *native_event, evn_event *event, evn_error *error);
   evn_status (*opencl_export_event)(evn_event event, evn_device device, void **native_event, evn_error *error);
+  evn_status (*device_condition)(evn_device device, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*device_set_cache_policy)(evn_device device, uint64_t cache_limit_bytes, evn_trim trim, evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

@@ -302,6 +302,8 @@ struct RuntimeOptions {
   ParallelFor parallel_for;                  // empty: threads of the library
   evn_allocator allocator{};                 // memory of the CPU device; all zero: the system's
   std::function<void()> ended;               // called last, when the runtime and all that was made of it have gone
+  std::string probe_program;           // the `evener` command, which tries drivers before they are loaded; "": as configured
+  std::uint64_t probe_timeout_ns = 0;  // for each set of drivers; 0: as configured, else 5 s
 };
 
 struct ModelOptions {
@@ -337,6 +339,18 @@ enum class MemoryPlan : std::int32_t {
   kSmall = EVN_MEMORY_PLAN_SMALL,
 };
 
+// Whose the memory of intermediate values is (EVN_ARENAS_...).
+enum class Arenas : std::int32_t { kDefault = EVN_ARENAS_DEFAULT, kOwn = EVN_ARENAS_OWN, kShared = EVN_ARENAS_SHARED };
+
+// When cached blocks of a device go back to the system (EVN_TRIM_...).
+enum class Trim : std::int32_t { kNever = EVN_TRIM_NEVER, kIdle = EVN_TRIM_IDLE, kAlways = EVN_TRIM_ALWAYS };
+
+enum class DeviceState : std::int32_t {
+  kReady = EVN_DEVICE_READY,
+  kQuarantined = EVN_DEVICE_QUARANTINED,
+  kLost = EVN_DEVICE_LOST
+};
+
 // How requests are joined to batches (evn_batching_options).
 struct Batching {
   std::int32_t max_batch = 8;             // rows
@@ -359,6 +373,7 @@ struct SessionOptions {
   std::string name;               // in statistics; "": the model's file name
   Products products = Products::kDefault;  // the library that multiplies matrices
   MemoryPlan memory = MemoryPlan::kDefault;  // how much memory may be taken for speed
+  Arenas arenas = Arenas::kDefault;          // whether it shares memory of intermediate values with other sessions
 };
 
 // Asks work that has the token to stop.

@@ -206,7 +206,9 @@ typedef struct evn_log_record {
                                   shapes are not split over devices), "runtime.reconfigured", "session.replaced" (another
                                   placement took over), "device.lost", "memory.spared" (a session or a plan that does not fit
                                   takes less: "step" says how, "bytes" how many less), "memory.moved" (nodes go to another device,
-                                  as one has no memory for them) */
+                                  as one has no memory for them), "device.quarantined" (it has not ended work whose time was
+                                  over: runs and copies fail until it has), "device.returned" (it has), "probe.failed" (drivers that
+                                  the probe found unfit, and that this process does not ask) */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
@@ -280,10 +282,17 @@ typedef struct evn_runtime_options {
                                    parallel_for has none. @since 0.2 */
   void *post_user;              /* handed to post */
   evn_user_release post_release; /* nullable; of post_user. Called after parallel_release */
+  const char *probe_program; /* nullable: path of the `evener` command. Before the runtime first asks drivers for their devices, by
+                                which a bad one could end this process, that program asks them, as a process of its own. Where it
+                                crashes, or takes longer than probe_timeout_ns, the runtime has no such devices, and says why
+                                wherever it says that one is not there. NULL: the configuration's `probe.program`, else nothing is
+                                tried. @since 0.2 */
+  uint64_t probe_timeout_ns; /* how long that may take for each set of drivers that is tried; 0: the configuration's
+                                `probe.timeout`, else 5 s. @since 0.2 */
 } evn_runtime_options;
 #define EVN_RUNTIME_OPTIONS_INIT                                                                                    \
   {sizeof(evn_runtime_options), 0, NULL, NULL, 0, NULL, NULL, EVN_LOG_WARNING, 0, NULL, 0, NULL, NULL, NULL, NULL, \
-   {NULL, NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL}
+   {NULL, NULL, NULL}, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_runtime_options_init(evn_runtime_options *options, uint32_t struct_size);
@@ -502,6 +511,15 @@ enum {
   EVN_DEVICE_SUBGROUPS = 16      /* work items of OpenCL that run in step share values */
 };
 
+/* Whether a device can be used. @since 0.2 */
+typedef int32_t evn_device_state;
+enum {
+  EVN_DEVICE_READY = 0,
+  EVN_DEVICE_QUARANTINED = 1, /* a run or copy whose time was over has left work to the device, which has not ended it within
+                                 `limits.overdue_time`: until it has, runs and copies fail at once with EVN_ERROR_DEVICE_LOST */
+  EVN_DEVICE_LOST = 2         /* it stopped working: it is used no more (`on_device_lost: move` of the configuration) */
+};
+
 /* What a device is. Strings are cut to fit. */
 typedef struct evn_device_info {
   uint32_t struct_size;
@@ -518,8 +536,10 @@ typedef struct evn_device_info {
   char identity[128];            /* tells it apart from other devices of this machine, as long as hardware and drivers stay: "pci
                                     0000:01:00.0" or "uuid ...", which it has under every driver that says so, else a name made of
                                     platform, device and index. @since 0.2 */
+  evn_device_state state;        /* now; evn_device_condition says why. @since 0.2 */
+  uint32_t quarantines;          /* how often it was in quarantine so far. @since 0.2 */
 } evn_device_info;
-#define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0, 0, 0, 0, {0}}
+#define EVN_DEVICE_INFO_INIT {sizeof(evn_device_info), 0, {0}, {0}, {0}, 0, 0, 0, 0, 0, 0, {0}, EVN_DEVICE_READY, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_device_info_init(evn_device_info *info, uint32_t struct_size);
@@ -534,6 +554,10 @@ EVN_API evn_status evn_device_get_info(evn_device device, evn_device_info *info,
 EVN_API evn_status evn_device_description(evn_device device, char *buffer, size_t capacity, size_t *size, evn_error *error);
 EVN_API evn_status evn_device_driver(evn_device device, char *buffer, size_t capacity, size_t *size, evn_error *error);
 
+/* Writes why the device is not ready: "it is lost: ...", "it is in quarantine: ..."; "" where it is ready (evn_device_info.state).
+ * @since 0.2 */
+EVN_API evn_status evn_device_condition(evn_device device, char *buffer, size_t capacity, size_t *size, evn_error *error);
+
 /* Classes of memory. EVN_MEMORY_CLASS_COUNT grows only with the ABI's major number. */
 enum {
   EVN_MEMORY_TENSORS = 0,  /* tensors of the caller */
@@ -544,6 +568,14 @@ enum {
   EVN_MEMORY_LOADING = 5,  /* bytes of a model while it is read */
   EVN_MEMORY_STATES = 6,   /* what streams keep from run to run (state.h). @since 0.2 */
   EVN_MEMORY_CLASS_COUNT = 8
+};
+
+/* When blocks that nobody uses go back to the system, beside when something else needs the memory. @since 0.2 */
+typedef int32_t evn_trim;
+enum {
+  EVN_TRIM_NEVER = 0,
+  EVN_TRIM_IDLE = 1,  /* when no run of the runtime is under way, and with them what sessions keep for runs to come */
+  EVN_TRIM_ALWAYS = 2 /* as soon as they are free */
 };
 
 /* One device's memory, in bytes, as the library's own ledger counts it. */
@@ -568,8 +600,11 @@ typedef struct evn_memory_stats {
                                                     @since 0.2 */
   uint64_t weights_restored;                     /* bytes of packed weights that runs packed again from the model's file.
                                                     @since 0.2 */
+  uint64_t cache_limit;                          /* the most that `cached` may be, or UINT64_MAX. @since 0.2 */
+  evn_trim trim;                                 /* when cached blocks are given back. @since 0.2 */
+  uint32_t reserved1;
 } evn_memory_stats;
-#define EVN_MEMORY_STATS_INIT {sizeof(evn_memory_stats), 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define EVN_MEMORY_STATS_INIT {sizeof(evn_memory_stats), 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, EVN_TRIM_NEVER, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_memory_stats_init(evn_memory_stats *stats, uint32_t struct_size);
@@ -590,6 +625,14 @@ EVN_API evn_status evn_device_set_memory_limit(evn_device device, uint64_t limit
 
 /* Gives the cached blocks of the device, and what sessions keep there for runs to come, back to the system. */
 EVN_API evn_status evn_device_trim_memory(evn_device device, evn_error *error);
+
+/* Changes what the device's pool keeps of blocks that nobody uses, while it is in use; as `cache_limit` and `trim` of the
+ * configuration, which a later evn_runtime_reconfigure does not put back.
+ *   cache_limit_bytes  UINT64_MAX: all that the memory limit has room for; 0: nothing
+ *   trim               EVN_TRIM_...
+ * What is cached beyond the limit is given back at once, and where `trim` is not EVN_TRIM_NEVER, all of it. Takes the pool's lock.
+ * Thread-safe. @since 0.2 */
+EVN_API evn_status evn_device_set_cache_policy(evn_device device, uint64_t cache_limit_bytes, evn_trim trim, evn_error *error);
 
 /* --------------------------------------------------------------------------------------------------- tensor -- */
 
@@ -979,6 +1022,15 @@ typedef struct evn_batching_options {
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_batching_options_init(evn_batching_options *options, uint32_t struct_size);
 
+/* Whose the memory is that runs of a session have for intermediate values. @since 0.2 */
+typedef int32_t evn_arenas;
+enum {
+  EVN_ARENAS_DEFAULT = 0, /* as the configuration's `session.share_arenas` says, else EVN_ARENAS_OWN */
+  EVN_ARENAS_OWN = 1,     /* the session's, which keeps it for its own runs to come */
+  EVN_ARENAS_SHARED = 2   /* of all sessions of the runtime that have this: what runs one after the other needs it once. The first
+                             of them says how much is kept (idle_arena_bytes) */
+};
+
 /* How a session is made. */
 typedef struct evn_session_options {
   uint32_t struct_size;
@@ -1014,10 +1066,12 @@ typedef struct evn_session_options {
   uint32_t reserved3;     /* 0 */
   evn_memory_plan memory; /* EVN_MEMORY_PLAN_... @since 0.2 */
   uint32_t reserved4;     /* 0 */
+  evn_arenas arenas;      /* EVN_ARENAS_... @since 0.2 */
+  uint32_t reserved5;     /* 0 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
   {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0,\
-   NULL, 0, NULL, 0, NULL, EVN_PRODUCTS_DEFAULT, 0, EVN_MEMORY_PLAN_DEFAULT, 0}
+   NULL, 0, NULL, 0, NULL, EVN_PRODUCTS_DEFAULT, 0, EVN_MEMORY_PLAN_DEFAULT, 0, EVN_ARENAS_DEFAULT, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
@@ -1196,13 +1250,18 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
  * "measured_ns" (what it took on average in the latest trace; null for either: not known, or no step of its own), "precision",
  * "precision_reason", "numerics", "numerics_reason", "products" (the library whose kernel it is: "own", "openblas", "clblast"),
  * "products_reason", "fused" (names of nodes that rewrites put into it), "passes" (that it went through; those of the session once
- * it has run), "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "inputs" (values that it reads, but
- * constants), "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and "outputs"
- * (of the model), "memory": {device: {...}}, "memory_plan": {"plan" ("fast" or "small"), "spared" (how less memory is taken
- * than there would be, or ""), "drops_weights" (whether packed weights may be dropped and packed again)}, "split": [{"device",
- * "rows" (of the latest run), "row_ns"}] (of the configuration's `split`), "auto" (what a search for the placement chose from, or
- * null), "predicted_ns" (of all steps and copies, one after the other)}. DOT and SVG draw the nodes, coloured by device, and the
- * values between them; copies between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
+ * it has run), "level" (0; 1 for nodes of its bodies, which follow it, 2 for those of theirs), "live_bytes" (of intermediate values
+ * and work space that live on its device while it runs; null: no step of its own, or dims are not known), "inputs" (values that it
+ * reads, but constants), "outputs" and their "types"}], "copies": [{"value", "from", "to", "bytes", "predicted_ns"}], "inputs" and
+ * "outputs" (of the model), "memory": {device: {"arena_bytes", "current_bytes", "peak_bytes", "reserved_bytes", "weights_bytes",
+ * "packed_bytes", "limit_bytes" (null: none), "planned_peak_bytes" (weights, packed weights and the arenas of one run, for the
+ * latest dims, else those that a search would assume), "live_peak_bytes" (the most that lives in arenas at a time), "live_peak_at"
+ * (the node, or "copy of VALUE", at which that is)}}, "memory_plan": {"plan" ("fast" or "small"), "spared" (how less memory is
+ * taken than there would be, or ""), "drops_weights" (whether packed weights may be dropped and packed again)}, "split":
+ * [{"device", "rows" (of the latest run), "row_ns"}] (of the configuration's `split`), "auto" (what a search for the placement
+ * chose from, or null), "predicted_ns" (of all steps and copies, one after the other)}. DOT and SVG draw the nodes, coloured by
+ * device, and the values between them; copies between devices are marked, values that are read only when a run is planned (shapes)
+ * are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);
 

@@ -332,6 +332,8 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.log_level = static_cast<evn_log_level>(options.log_level);
     o.cache_dir = options.cache_dir ? options.cache_dir->c_str() : nullptr;
     o.cpu_memory_limit_bytes = options.cpu_memory_limit_bytes;
+    o.probe_program = detail::c_str_or_null(options.probe_program);
+    o.probe_timeout_ns = options.probe_timeout_ns;
     if (callbacks->log) {
       o.log_sink = detail::Callbacks::on_log;
       o.log_sink_user = callbacks.get();
@@ -501,6 +503,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.numerics = static_cast<evn_numerics>(options.numerics);
     o.products = static_cast<evn_products>(options.products);
     o.memory = static_cast<evn_memory_plan>(options.memory);
+    o.arenas = static_cast<evn_arenas>(options.arenas);
     std::vector<const char*> keep;
     for (const std::string& pattern : options.keep_fp32) keep.push_back(pattern.c_str());
     o.keep_fp32 = keep.data();

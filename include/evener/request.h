@@ -133,14 +133,15 @@ EVN_API evn_status evn_session_get_statistics(evn_session session, evn_format fo
 
 /* Writes the statistics of all sessions of the runtime, and the memory of its devices. Where several sessions have one name, the
  * later ones are "name#2", "name#3", as long as they live.
- *   format  EVN_FORMAT_TEXT, EVN_FORMAT_JSON ({"sessions": [...], "devices": [{"name", "current_bytes", "peak_bytes",
- *           "reserved_bytes", "cached_bytes", "unused_bytes", "free_blocks", "largest_free_block_bytes",
- *           "fragmentation_percent", "weights_dropped_bytes", "weights_restored_bytes" (see evn_memory_stats), "limit_bytes"
- *           (null: no limit)}]}) or EVN_FORMAT_PROMETHEUS: counters evener_requests_total{session,
- *           priority, outcome} (completed, failed, cancelled, late, rejected), gauges evener_requests_queued and
- *           evener_requests_running{session}, histograms evener_request_wait_seconds and evener_request_run_seconds{session,
- *           priority}, evener_batch_rows{session}, gauges evener_memory_bytes{device, kind} (current, peak, reserved, cached,
- *           unused, largest_free_block, limit); for the host to serve
+ *   format  EVN_FORMAT_TEXT, EVN_FORMAT_JSON ({"sessions": [...], "devices": [{"name", "condition" (evn_device_condition),
+ *           "quarantines" (so far), "current_bytes", "peak_bytes", "reserved_bytes", "cached_bytes", "unused_bytes",
+ *           "free_blocks", "largest_free_block_bytes", "fragmentation_percent", "weights_dropped_bytes",
+ *           "weights_restored_bytes" (see evn_memory_stats), "limit_bytes" (null: no limit)}]}) or EVN_FORMAT_PROMETHEUS:
+ *           counters evener_requests_total{session, priority, outcome} (completed, failed, cancelled, late, rejected), gauges
+ *           evener_requests_queued and evener_requests_running{session}, histograms evener_request_wait_seconds and
+ *           evener_request_run_seconds{session, priority}, evener_batch_rows{session}, gauges evener_memory_bytes{device, kind}
+ *           (current, peak, reserved, cached, unused, largest_free_block, limit) and evener_device_usable{device} (1, or 0 where
+ *           it is lost or in quarantine), and the counter evener_device_quarantines_total{device}; for the host to serve
  * @since 0.2 */
 EVN_API evn_status evn_runtime_get_statistics(evn_runtime runtime, evn_format format, char *buffer, size_t capacity, size_t *size,
                                               evn_error *error);

@@ -197,6 +197,18 @@ class Device : public detail::Object<evn_device, evn_device_release> {
     detail::check([&](evn_error* e) { return evn_device_trim_memory(get(), e); });
   }
 
+  // What the pool keeps of blocks that nobody uses, and until when. UINT64_MAX: all that the memory limit has room for.
+  void set_cache_policy(std::uint64_t cache_limit_bytes, Trim trim = Trim::kNever) const {
+    detail::check(
+        [&](evn_error* e) { return evn_device_set_cache_policy(get(), cache_limit_bytes, static_cast<evn_trim>(trim), e); });
+  }
+  // Whether it can be used now, and why not: "" where it is ready.
+  DeviceState state() const { return static_cast<DeviceState>(info().state); }
+  std::string condition() const {
+    return detail::text(
+        [&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_device_condition(get(), b, c, s, e); });
+  }
+
   // A tensor of zeros. `flags` is 0 or EVN_TENSOR_PINNED.
   Tensor tensor(DType dtype, const Dims& dims, std::uint32_t flags = 0) const {
     Tensor t;

@@ -70,6 +70,8 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
     inner.cpu_memory_limit = o.cpu_memory_limit_bytes;
     inner.cache_dir = o.cache_dir != nullptr ? std::string(o.cache_dir) : default_cache_dir();
     inner.log = {o.log_callback, o.log_user, o.log_level, o.log_sink, o.log_sink_user};
+    if (o.probe_program != nullptr) inner.probe.program = o.probe_program;
+    inner.probe.timeout_ns = o.probe_timeout_ns;
     inner.executor = {o.parallel_for, o.parallel_user};
     inner.post = {o.post, o.post_user};
     if ((o.allocator.allocate == nullptr) != (o.allocator.free == nullptr)) {
@@ -152,6 +154,9 @@ evn_status evn_device_get_info(evn_device device, evn_device_info* info, evn_err
     full.features = t.profile.features;
     full.largest_allocation = t.profile.largest_allocation;
     copy_text(full.identity, t.profile.identity);
+    const Device& of = *(*d).device;
+    full.state = of.is_lost() ? EVN_DEVICE_LOST : of.is_out() ? EVN_DEVICE_QUARANTINED : EVN_DEVICE_READY;
+    full.quarantines = of.quarantine().count();
     write_info(info, full);
   });
 }
@@ -162,6 +167,10 @@ evn_status evn_device_description(evn_device device, char* buffer, size_t capaci
 
 evn_status evn_device_driver(evn_device device, char* buffer, size_t capacity, size_t* size, evn_error* error) {
   return guarded(error, [&] { write_text((*Pin<DeviceView>(device)).device->traits().driver, buffer, capacity, size); });
+}
+
+evn_status evn_device_condition(evn_device device, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] { write_text((*Pin<DeviceView>(device)).device->why_out(), buffer, capacity, size); });
 }
 
 evn_status evn_device_get_memory_stats(evn_device device, evn_memory_stats* stats, evn_error* error) {
@@ -183,6 +192,9 @@ evn_status evn_device_get_memory_stats(evn_device device, evn_memory_stats* stat
     full.fragmentation = s.fragmentation();
     full.weights_dropped = s.weights_dropped;
     full.weights_restored = s.weights_restored;
+    const CachePolicy policy = (*d).device->pool().cache_policy();
+    full.cache_limit = policy.limit;
+    full.trim = static_cast<evn_trim>(policy.trim);
     write_info(stats, full);
   });
 }
@@ -204,6 +216,14 @@ evn_status evn_device_set_memory_limit(evn_device device, uint64_t limit_bytes, 
 
 evn_status evn_device_trim_memory(evn_device device, evn_error* error) {
   return guarded(error, [&] { (*Pin<DeviceView>(device)).device->pool().trim(); });
+}
+
+evn_status evn_device_set_cache_policy(evn_device device, uint64_t cache_limit_bytes, evn_trim trim, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<DeviceView> d(device);
+    if (trim < EVN_TRIM_NEVER || trim > EVN_TRIM_ALWAYS) fail(EVN_ERROR_INVALID_ARGUMENT, "trim is %d", static_cast<int>(trim));
+    (*d).runtime->set_cache_policy(*(*d).device, {cache_limit_bytes, static_cast<TrimWhen>(trim)});
+  });
 }
 
 evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, const evn_calibrate_options* options, evn_format format,

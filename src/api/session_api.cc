@@ -90,7 +90,11 @@ SessionRequest request_of(const evn_session_options& o) {
   if (o.memory < EVN_MEMORY_PLAN_DEFAULT || o.memory > EVN_MEMORY_PLAN_SMALL) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "memory is %d", static_cast<int>(o.memory));
   }
+  if (o.arenas < EVN_ARENAS_DEFAULT || o.arenas > EVN_ARENAS_SHARED) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "arenas is %d", static_cast<int>(o.arenas));
+  }
   SessionRequest request(o.device != nullptr ? o.device : "");
+  if (o.arenas != EVN_ARENAS_DEFAULT) request.share_arenas = o.arenas == EVN_ARENAS_SHARED;
   request.memory = static_cast<MemoryPlan>(o.memory);
   request.numerics = static_cast<Numerics>(o.numerics);
   request.precision = static_cast<Precision>(o.precision);

@@ -164,6 +164,8 @@ constexpr evn_api kApi = {
     .opencl_get_buffer = evn_opencl_get_buffer,
     .opencl_import_event = evn_opencl_import_event,
     .opencl_export_event = evn_opencl_export_event,
+    .device_condition = evn_device_condition,
+    .device_set_cache_policy = evn_device_set_cache_policy,
 };
 
 }  // namespace

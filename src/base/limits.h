@@ -14,6 +14,8 @@ struct Limits {
   std::uint64_t loop_iterations = 1'000'000;  // of one Loop or Scan
   std::uint64_t run_time_ns = 0;              // 0: unlimited
   std::uint64_t queued_requests = 65536;      // of all sessions of a runtime
+  // How long a device may go on with work whose run or copy has ended for it, before it is in quarantine.
+  std::uint64_t overdue_time_ns = 1'000'000'000;
 };
 
 }  // namespace evn

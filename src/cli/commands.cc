@@ -13,6 +13,7 @@
 #include "cli/explain.h"
 #include "cli/library.h"
 #include "cli/npz.h"
+#include "cli/probe.h"
 #include "cli/quantize.h"
 #include "cli/tune.h"
 #include "cli/values.h"
@@ -21,11 +22,23 @@ namespace evn::cli {
 namespace {
 
 int run_devices(const Arguments& arguments) {
-  const Runtime runtime = open_runtime(arguments);
+  evn_runtime_options options = default_options();
+  ProbeWatch watch;
+  std::string program;
+  if (arguments.has("--probe")) {
+    program = own_program();
+    options.probe_program = program.c_str();
+    watch.follow(&options);
+  }
+  if (const char* limit = arguments.get("--probe-timeout")) {
+    if (!arguments.has("--probe")) fail_usage("--probe-timeout needs --probe");
+    options.probe_timeout_ns = static_cast<std::uint64_t>(parse_count("--probe-timeout", limit, 1, 3600)) * 1'000'000'000;
+  }
+  const Runtime runtime = open_runtime(arguments, options);
   print_text(read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
     return evn_runtime_describe_devices(runtime.get(), text_format(arguments), buffer, capacity, size, error);
   }));
-  return kExitOk;
+  return watch.has_failed() ? kExitDevice : kExitOk;
 }
 
 int run_inspect(const Arguments& arguments) {
@@ -172,7 +185,12 @@ int run_version(const Arguments&) {
   return kExitOk;
 }
 
-constexpr Option kDevicesOptions[] = {kConfigOption, kJsonOption};
+constexpr Option kDevicesOptions[] = {
+    kConfigOption,
+    kJsonOption,
+    {"--probe", nullptr, "ask drivers in a process of its own first; one that crashes or hangs there\nis named, and not used"},
+    {"--probe-timeout", "SECONDS", "how long that may take, 1 to 3600; without: 5"},
+};
 constexpr Option kInspectOptions[] = {
     {"--shape", "NAME=DIMS", "dimensions of an input for the estimate, as in --shape x=1x3x224x224;\nmay be repeated", true},
     kConfigOption,
@@ -206,8 +224,10 @@ constexpr Option kCheckConfigOptions[] = {
 constexpr Option kPassesOptions[] = {kJsonOption};
 constexpr Command kCommands[] = {
     {"devices", nullptr, "list the devices of this machine",
-     "Lists every platform and device that this machine offers, and says why when there is no OpenCL.", kDevicesOptions,
-     run_devices},
+     "Lists every platform and device that this machine offers, and says why when there is no OpenCL. With --probe the drivers\n"
+     "are first asked by another process, with a limit of time. Where they crash or hang there, they are not asked here: what\n"
+     "happened is printed, the other devices are listed, and the exit code is 5.",
+     kDevicesOptions, run_devices},
     {"inspect", "MODEL", "say what a model is and needs",
      "Prints inputs, outputs, operators, parameters and bytes of weights of an ONNX file, which operators are not supported and\n"
      "at which nodes, whether it loads, and an estimate of multiply-adds and of the peak memory of a run on the CPU for the\n"

@@ -47,8 +47,7 @@ evn_runtime_options default_options() {
   return options;
 }
 
-Runtime open_runtime(const Arguments& arguments) {
-  evn_runtime_options options = default_options();
+Runtime open_runtime(const Arguments& arguments, evn_runtime_options options) {
   options.config_path = arguments.get("--config");
   if (const char* threads = arguments.get("--threads")) options.thread_count = parse_count("--threads", threads, 0, 1024);
   Runtime runtime;

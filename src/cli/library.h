@@ -81,8 +81,8 @@ inline constexpr Option kJsonOption = {"--json", nullptr, "print JSON"};
 // Options with which the library's warnings go to stderr.
 evn_runtime_options default_options();
 
-// A runtime as --config and --threads say.
-Runtime open_runtime(const Arguments& arguments);
+// A runtime as --config and --threads say, and otherwise `options`.
+Runtime open_runtime(const Arguments& arguments, evn_runtime_options options = default_options());
 
 Model load_model(const Runtime& runtime, const std::string& path);
 

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/failure.h"
+#include "cli/probe.h"
 
 namespace evn::cli {
 namespace {
@@ -27,6 +28,7 @@ int dispatch(std::span<const char* const> words) {
     return kExitUsage;
   }
   std::string_view name = words[0];
+  if (name == kProbeArgument) return probe_drivers();
   if (name == "--version") name = "version";
   if (name == "--help" || name == "-h" || name == "help") {
     if (words.size() == 1) {

@@ -103,6 +103,12 @@ struct ModelConfig {
   int line = 0;
 };
 
+// Drivers are tried by a process of their own before this one asks them for devices.
+struct ProbeConfig {
+  std::string program;                       // the `evener` command; "": they are not
+  std::uint64_t timeout_ns = 5'000'000'000;  // for each set of drivers that is tried
+};
+
 struct Config {
   std::string source;  // file name for messages, "<text>" or ""
   Limits limits;
@@ -117,6 +123,7 @@ struct Config {
   bool moves_off_lost_devices = false;  // sessions are placed anew on the other devices when one is lost; else runs fail
   int default_line = 0;
   CacheConfig cache;
+  ProbeConfig probe;
   std::vector<PlacementRule> rules;
   SessionConfig session;
   std::vector<std::string> disabled_passes;  // of rewrites and of what is done across nodes

@@ -73,6 +73,13 @@ constexpr KeyRow
              [](Draft d, Value v) { d.config.limits.run_time_ns = v.number; }},
             limit_row("limits.queued_requests", SettingType::kInteger, "65536", 1'000'000'000,
                       [](Draft d, Value v) { d.config.limits.queued_requests = v.number; }),
+            limit_row("limits.overdue_time", SettingType::kDuration, "1s", kMaxNumber,
+                      [](Draft d, Value v) { d.config.limits.overdue_time_ns = v.number; }),
+
+            map_row("probe"),
+            text_row("probe.program", "none", [](Draft d, Value v) { d.config.probe.program = v.text == "none" ? "" : v.text; }),
+            limit_row("probe.timeout", SettingType::kDuration, "5s", kMaxNumber,
+                      [](Draft d, Value v) { d.config.probe.timeout_ns = v.number; }),
 
             {{"devices", SettingType::kNames}},
             map_row("devices.*"),
@@ -123,8 +130,8 @@ constexpr KeyRow
             precision_row("placement.rules.*.precision", [](Draft d, Value v) { rule(d).precision = precision_of(v); }),
             numerics_row("placement.rules.*.numerics", [](Draft d, Value v) { rule(d).numerics = numerics_of(v); }),
             products_row("placement.rules.*.products", [](Draft d, Value v) { rule(d).products = products_of(v); }),
-            flag_row("placement.rules.*.measure", "false",
-                     [](Draft d, Value v) { d.rule_places.back().measure = place_if_true(v); }),
+            flag_row("placement.rules.*.measure",
+                     "false", [](Draft d, Value v) { d.rule_places.back().measure = place_if_true(v); }),
 
             map_row("session"),
             precision_row("session.precision", [](Draft d, Value v) { d.config.session.precision = precision_of(v); }),

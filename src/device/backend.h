@@ -42,6 +42,12 @@ struct DeviceAlias {
   const char* text;
 };
 
+// A set of drivers that a process of its own can be made to load alone.
+struct DriverSet {
+  std::string name;                                            // for messages: "mesa.icd"
+  std::vector<std::pair<std::string, std::string>> variables;  // of its environment, which say so
+};
+
 struct Backend {
   DeviceType type;
   // Throws EVN_ERROR_DEVICE_UNAVAILABLE with the reason and what there is.
@@ -55,6 +61,9 @@ struct Backend {
   // Makes a device of objects that the host has made, and keeps references of them. `objects.device` is its identity. Throws
   // EVN_ERROR_INVALID_ARGUMENT where they do not fit together, and as `open`. nullptr: a host can give none.
   std::shared_ptr<Device> (*attach)(const DeviceRequest& request, const NativeObjects& objects) = nullptr;
+  // The drivers that listing would load, one by one, as far as that can be told without loading any. nullptr: the backend loads
+  // nothing that could end the process, and is never probed.
+  std::vector<DriverSet> (*drivers)() = nullptr;
 };
 
 }  // namespace evn

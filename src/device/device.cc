@@ -68,6 +68,55 @@ void Device::hold_until(const Event& event, std::shared_ptr<const void> held) no
   held.reset();
 }
 
+std::string Device::why_out() const {
+  if (is_lost()) return std::string("it is lost: ") + why_lost();
+  return quarantine_.is_on() ? "it is in quarantine: it has not ended work whose time was over" : "";
+}
+
+void Device::refuse_quarantined() const {
+  if (!quarantine_.is_on()) return;
+  throw make_error(EVN_ERROR_DEVICE_LOST, "device %s is in quarantine: it has not ended work whose time was over", name_.c_str())
+      .with_device(name_.c_str());
+}
+
+void Device::require_ready(const Cancel& cancel) {
+  refuse_quarantined();
+  const std::uint64_t until = quarantine_.waits_until();
+  Cancel limited = cancel;
+  if (until != 0) limited.join({until, nullptr});
+  while (!settle(limited)) {
+    if (cancel.stop()) cancel.fail();
+    refuse_quarantined();
+    // It has ended what it was waited for, and others have left more to it.
+    limited = cancel;
+    if (const std::uint64_t later = quarantine_.waits_until(); later != 0) limited.join({later, nullptr});
+  }
+}
+
+namespace {
+
+struct LeftWork {
+  explicit LeftWork(Quarantine& of) : quarantine(of) { quarantine.note_left(); }
+  ~LeftWork() { quarantine.note_ended(); }
+  LeftWork(const LeftWork&) = delete;
+  LeftWork& operator=(const LeftWork&) = delete;
+
+  std::shared_ptr<const void> held;  // goes last, perhaps with the device
+  Quarantine& quarantine;
+};
+
+}  // namespace
+
+void Device::leave_until(const Event& event, std::shared_ptr<const void> held) noexcept {
+  try {
+    const auto left = std::make_shared<LeftWork>(quarantine_);
+    left->held = held;
+    held = left;
+  } catch (const std::bad_alloc&) {  // who comes later waits for it as long as it takes
+  }
+  hold_until(event, std::move(held));
+}
+
 void Device::wait_before_all(std::span<const Event> waits) {
   for (const Event& event : waits) {
     if (event.device != nullptr) event.device->wait(event);

@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "device/cascade.h"
 #include "device/paged.h"
+#include "device/quarantine.h"
 #include "device/step_trace.h"
 #include "memory/pool.h"
 
@@ -93,6 +94,20 @@ class Device : public Backing {
   const char* why_lost() const noexcept { return why_lost_.message; }
   // False: it was already.
   bool mark_lost(const Error& why) noexcept;
+
+  // What keeps work from a device that does not end what it has. Not before the device is shared by threads: begin_quarantines.
+  void begin_quarantines(const LogSink& log, std::uint64_t grace_ns) noexcept { quarantine_.begin(log, grace_ns); }
+  Quarantine& quarantine() noexcept { return quarantine_; }
+  const Quarantine& quarantine() const noexcept { return quarantine_; }
+  // Whether nothing is to be placed on it now: it is lost, or in quarantine. And why: "it is lost: ..."; "": it is ready.
+  bool is_out() const noexcept { return is_lost() || quarantine_.is_on(); }
+  std::string why_out() const;
+  // Throws EVN_ERROR_DEVICE_LOST where it is in quarantine. First waits for what was left to it, until it is time for that.
+  void require_ready(const Cancel& cancel);
+  void refuse_quarantined() const;
+  // Lets go of `held` when the event has happened, as hold_until does; work whose time is over, so that the device must end it
+  // soon.
+  void leave_until(const Event& event, std::shared_ptr<const void> held) noexcept;
   Pool& pool() { return *pool_; }
 
   // Memory of the device's pool (Pool::allocate). The result keeps the pool; the device must outlive it.
@@ -212,6 +227,7 @@ class Device : public Backing {
  private:
   std::string name_;
   std::shared_ptr<Pool> pool_;
+  Quarantine quarantine_{name_};
   std::atomic<bool> losing_{false}, lost_{false};
   Error why_lost_;  // written once, before lost_
 };

@@ -241,6 +241,19 @@ void Pool::set_limit(std::uint64_t limit) {
   }
 }
 
+void Pool::set_cache_policy(const CachePolicy& policy) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  policy_ = policy;
+  trim_when_.store(policy.trim, std::memory_order_relaxed);
+  if (policy.trim != TrimWhen::kNever) trim_locked();
+  else if (cached_ > policy.limit) drop_largest();
+}
+
+CachePolicy Pool::cache_policy() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return policy_;
+}
+
 void Pool::trim() {
   if (reclaimer_ != nullptr) reclaimer_->reclaim(*this, SIZE_MAX);
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -2,6 +2,7 @@
 // through Backing.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -77,8 +78,6 @@ class Pool final : public Ledger {
   // Before the pool is used by more than one thread.
   void set_log(const LogSink& log) { log_ = log; }
   void set_reclaimer(std::shared_ptr<Reclaimer> reclaimer) { reclaimer_ = std::move(reclaimer); }
-  void set_cache_policy(const CachePolicy& policy) { policy_ = policy; }
-  TrimWhen trims_when() const { return policy_.trim; }
   // What charged memory beside the pool is made of.
   // From now on the backing's memory is such memory, and large blocks of it are the pool's.
   void set_host_memory(const HostMemory& memory) {
@@ -109,6 +108,10 @@ class Pool final : public Ledger {
   // Changes the cap. What is kept for later is given back where more than that is held; what is in use stays, and until enough of
   // it has been freed nothing more is given.
   void set_limit(std::uint64_t limit);
+  // Changes what is kept for later. What is kept beyond that goes back to the system now.
+  void set_cache_policy(const CachePolicy& policy);
+  CachePolicy cache_policy() const;
+  TrimWhen trims_when() const { return trim_when_.load(std::memory_order_relaxed); }
   // Gives back what is kept for later, by the pool and by its reclaimer.
   void trim();
   // Whether there is a cap.
@@ -141,10 +144,11 @@ class Pool final : public Ledger {
   std::shared_ptr<Reclaimer> reclaimer_;  // nullable
   HostMemory host_memory_;
   bool is_host_ = false;
-  CachePolicy policy_;
+  std::atomic<TrimWhen> trim_when_{TrimWhen::kNever};
   std::size_t kept_of_models_ = 0;  // bytes in the cache
   std::uint64_t cached_ = 0;        // all of them
   mutable std::mutex mutex_;
+  CachePolicy policy_;
   PoolStats stats_;
   struct Cached {
     void* memory;

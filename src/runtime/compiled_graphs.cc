@@ -11,12 +11,13 @@ namespace evn {
 namespace {
 
 // All that compiling looks at.
-std::string key_of(const SessionRequest& request, const CacheConfig& cache, std::uint64_t losses) {
+std::string key_of(const SessionRequest& request, const CacheConfig& cache, const std::string& out) {
   std::string key = std::to_string(static_cast<int>(request.precision)) + " " + std::to_string(static_cast<int>(request.numerics)) +
                     " " + std::to_string(static_cast<int>(request.products)) + (request.joins_requests() ? " joins" : "") +
                     (request.raw_outputs ? " raw" : "") + (cache.map ? " map" : "") + (cache.write ? " write" : "");
   const auto add = [&](const std::string& text) { key += " " + std::to_string(text.size()) + ":" + text; };
-  key += " settings " + std::to_string(request.settings->generation) + " losses " + std::to_string(losses);
+  key += " settings " + std::to_string(request.settings->generation);
+  add(out);
   add(request.device);
   if (request.is_body) key += " body";
   for (const WarmRun::Input& input : request.assumed_inputs) {
@@ -59,7 +60,7 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr model, con
   }
   const bool may_write = !cache.file.empty() && cache.write;
   CompiledGraphs& all = model->compiled;
-  std::string key = key_of(request, cache, model->runtime->lost_devices());
+  std::string key = key_of(request, cache, model->runtime->devices_out());
   if (memory_plan_of(request) == MemoryPlan::kSmall) key += " small";
   if (!may_write) {
     if (std::shared_ptr<const CompiledGraph> found = all.find(key)) return found;

@@ -103,8 +103,10 @@ class Placer {
 
   // Where sessions move off lost devices, such a device is as one that is optional and absent; elsewhere it refuses its nodes.
   bool is_absent(const Device* device, std::string* why) const {
-    if (device != nullptr && device->is_lost()) *why = "it is lost: " + std::string(device->why_lost());
-    return device == nullptr || (device->is_lost() && config_.moves_off_lost_devices);
+    std::string out = device != nullptr ? device->why_out() : "";
+    const bool is_out = !out.empty();
+    if (is_out) *why = std::move(out);
+    return device == nullptr || (is_out && config_.moves_off_lost_devices);
   }
 
   void add_default(const std::string& name, Device* device, std::string absent) {
@@ -278,7 +280,7 @@ class Placer {
 
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
-    if (device->is_lost()) return add_refusal(device->name() + ": it is lost: " + device->why_lost(), p), false;
+    if (const std::string why = device->why_out(); !why.empty()) return add_refusal(device->name() + ": " + why, p), false;
     if (std::find(request_.full.begin(), request_.full.end(), device) != request_.full.end()) {
       add_refusal(device->name() + ": it has no memory left for the model", p);
       return false;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json_writer.h"
 #include "runtime/live/proposal.h"
+#include "runtime/probe.h"
 #include "runtime/run/arena_store.h"
 #include "runtime/weights/weight_pager.h"
 
@@ -40,6 +41,13 @@ int cores_of(const RuntimeOptions& options) {
   return std::max(options.thread_count > 0 ? options.thread_count : configured, os::usable_cores());
 }
 
+ProbeConfig probe_of(const RuntimeOptions& options) {
+  ProbeConfig probe = options.config.probe;
+  if (!options.probe.program.empty()) probe.program = options.probe.program;
+  if (options.probe.timeout_ns != 0) probe.timeout_ns = options.probe.timeout_ns;
+  return probe;
+}
+
 // What is kept for later: first what costs an allocation to have again, then packed weights, which have to be packed again.
 class IdleMemory final : public Reclaimer {
  public:
@@ -63,7 +71,8 @@ Runtime::Runtime(RuntimeOptions options)
       arenas_(std::make_shared<ArenaStores>()),
       pagers_(std::make_shared<WeightPagers>()),
       costs_(options_.cache_dir),
-      scheduler_(cores_of(options_)) {
+      scheduler_(cores_of(options_)),
+      probe_(std::make_unique<Probe>(probe_of(options_), options_.log)) {
   Proposal first(*this, std::move(options_.config));
   first.open();
   first.adopt();
@@ -77,6 +86,8 @@ Runtime::Runtime(RuntimeOptions options)
       .field("config", settings_->config.source.c_str())
       .write("made a runtime with %zu devices and %u threads", devices_.size(), this->cpu().traits().compute_units);
 }
+
+Runtime::~Runtime() = default;
 
 const Backend* Runtime::backend(const std::string& type) const {
   for (const Backend* b : options_.backends) {
@@ -103,7 +114,20 @@ bool Runtime::means_device(const std::string& name) const {
   return split_index(name, &type, &index) && (backend(type) != nullptr || find_alias(type, &alias) != nullptr);
 }
 
+std::string Runtime::why_hidden(const Backend& b) const { return probe_->why_hidden(b); }
+
+void Runtime::require_shown(const Backend& b, const std::string& device) const {
+  const std::string why = why_hidden(b);
+  if (!why.empty()) throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "%s", why.c_str()).with_device(device.c_str());
+}
+
+std::vector<DeviceListing> Runtime::list(const Backend& b, std::string* why) const {
+  *why = why_hidden(b);
+  return why->empty() ? b.list(why) : std::vector<DeviceListing>();
+}
+
 Runtime::Opened* Runtime::find_opened(const Backend& b, const DeviceRequest& request, const void** identity) {
+  require_shown(b, request.name);
   *identity = b.identify != nullptr ? b.identify(request) : nullptr;
   for (Opened& o : opened_) {
     if (o.backend != &b) continue;
@@ -122,8 +146,9 @@ Runtime::Opened& Runtime::open_new(const Backend& b, const void* identity, Devic
   std::shared_ptr<Device> device = attached != nullptr ? b.attach(request, *attached) : b.open(request);
   device->pool().set_log(options_.log);
   device->pool().set_reclaimer(std::make_shared<IdleMemory>(arenas_, pagers_));
-  device->pool().set_cache_policy(request.cache);
-  if (request.cache.trim == TrimWhen::kIdle) trims_idle_.store(true, std::memory_order_relaxed);
+  set_cache_policy(*device, request.cache);
+  device->begin_quarantines(options_.log,
+                            settings_ != nullptr ? settings()->config.limits.overdue_time_ns : Limits{}.overdue_time_ns);
   const DeviceTraits& traits = device->traits();
   LogEvent(options_.log, EVN_LOG_INFO, "device.opened")
       .device(device->name().c_str())
@@ -181,6 +206,19 @@ std::shared_ptr<ArenaStore> Runtime::shared_arenas(std::uint64_t budget) {
   return shared_arenas_;
 }
 
+std::string Runtime::devices_out() const {
+  std::string names;
+  for (std::size_t i = 0; const Device* const device = device_at(i); ++i) {
+    if (device->is_out()) names += device->name() + "\n";
+  }
+  return names;
+}
+
+void Runtime::set_cache_policy(Device& device, const CachePolicy& policy) {
+  if (policy.trim == TrimWhen::kIdle) trims_idle_.store(true, std::memory_order_relaxed);
+  device.pool().set_cache_policy(policy);
+}
+
 void Runtime::end_run() noexcept {
   if (runs_.fetch_sub(1, std::memory_order_acq_rel) != 1 || !trims_idle_.load(std::memory_order_relaxed)) return;
   for (std::size_t i = 0; Device* const device = device_at(i); ++i) {
@@ -203,7 +241,7 @@ std::string Runtime::list_names() const {
   for (std::size_t i = 0; i < device_count(); ++i) names += (i > 0 ? ", " : "") + device_at(i)->name();
   for (const Backend* b : options_.backends) {
     std::string why;
-    for (const DeviceListing& d : b->list(&why)) {
+    for (const DeviceListing& d : list(*b, &why)) {
       if (names.find(d.id) == std::string::npos) names += ", " + d.id;
     }
   }
@@ -303,6 +341,22 @@ void write_models(JsonWriter& json, std::string& text, const Config& config) {
   json.end_array();
 }
 
+// Whether the devices that are open can be used.
+void write_opened(JsonWriter& json, std::string& text, const Runtime& runtime) {
+  json.key("opened");
+  json.begin_array();
+  for (std::size_t i = 0; const Device* const device = runtime.device_at(i); ++i) {
+    const std::string why = device->why_out();
+    if (!why.empty()) text += "device " + device->name() + ": " + why + "\n";
+    json.begin_object();
+    json.field("name", device->name());
+    json.field("condition", why);
+    json.field("quarantines", std::uint64_t{device->quarantine().count()});
+    json.end_object();
+  }
+  json.end_array();
+}
+
 }  // namespace
 
 // What a device has, and what tells it apart from others.
@@ -330,7 +384,7 @@ std::string Runtime::describe_devices(evn_format format) const {
   json.begin_array();
   for (const Backend* b : options_.backends) {
     std::string why;
-    const std::vector<DeviceListing> found = b->list(&why);
+    const std::vector<DeviceListing> found = list(*b, &why);
     json.begin_object();
     json.field("type", b->type.name);
     json.key("devices");
@@ -360,6 +414,7 @@ std::string Runtime::describe_devices(evn_format format) const {
     json.end_object();
   }
   json.end_array();
+  write_opened(json, text, *this);
   write_models(json, text, settings()->config);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;

@@ -26,6 +26,7 @@ namespace evn {
 
 class ArenaStore;
 class ArenaStores;
+class Probe;
 class WeightPagers;
 
 struct RuntimeOptions {
@@ -33,6 +34,7 @@ struct RuntimeOptions {
   int thread_count = 0;                // 0: from the configuration, else all usable cores
   std::uint64_t cpu_memory_limit = 0;  // 0: from the configuration
   std::string cache_dir;               // "": no cache of compiled programs
+  ProbeConfig probe{"", 0};            // what is "" or 0 in it is the configuration's
   LogSink log;
   HostExecutor executor;
   HostPost post;
@@ -49,6 +51,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
  public:
   // Opens the CPU and the configured devices. Throws EVN_ERROR_DEVICE_UNAVAILABLE, EVN_ERROR_CONFIG.
   explicit Runtime(RuntimeOptions options);
+  ~Runtime();
 
   // The settings of now; a reconfiguration makes others (live/proposal.h).
   SettingsPtr settings() const;
@@ -74,6 +77,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   bool examine(Device& device, const Error& failure, const StopCondition& stop);
   // How many devices have been lost.
   std::uint64_t lost_devices() const { return lost_devices_.load(std::memory_order_acquire); }
+
+  // The names of those that nothing is to be placed on now: they are lost, or in quarantine.
+  std::string devices_out() const;
 
   // Sessions that a reconfiguration places anew.
   LiveSessions& live() { return live_; }
@@ -102,6 +108,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // The arenas of all sessions whose configuration has them share these. `budget`: of the first who asks.
   std::shared_ptr<ArenaStore> shared_arenas(std::uint64_t budget);
 
+  // What the pool of the device keeps for later, from now on.
+  void set_cache_policy(Device& device, const CachePolicy& policy);
+
   // A run is under way from one call to the other.
   void begin_run() noexcept { runs_.fetch_add(1, std::memory_order_relaxed); }
   void end_run() noexcept;
@@ -124,6 +133,10 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
     Device* device;
   };
   const Backend* backend(const std::string& type) const;
+  // Why the backend's devices are not used; "": they are. Probes its drivers the first time, where that is wanted.
+  std::string why_hidden(const Backend& backend) const;
+  void require_shown(const Backend& backend, const std::string& device) const;
+  std::vector<DeviceListing> list(const Backend& backend, std::string* why) const;
   // The backend with the alias; nullptr: there is none.
   const Backend* find_alias(const std::string& name, const DeviceAlias** alias) const;
   // With opening_ held.
@@ -158,6 +171,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   SettingsPtr settings_;
   std::atomic<std::uint64_t> lost_devices_{0};
   LiveSessions live_;
+  const std::unique_ptr<Probe> probe_;
   std::unique_ptr<RequestDispatcher> dispatcher_;  // goes first
   std::shared_ptr<ArenaStore> shared_arenas_;      // but for this, which has memory of the devices
 };

@@ -24,8 +24,8 @@ std::size_t held_bytes(const Plan& plan) { return plan.bookkeeping_bytes + plan.
 
 std::shared_ptr<ArenaStore> make_arenas(Runtime& runtime, const SessionRequest& request) {
   const SessionConfig& configured = request.settings->config.session;
-  if (configured.share_arenas) return runtime.shared_arenas(configured.idle_arena_bytes);
   const std::uint64_t budget = request.idle_arena_bytes != 0 ? request.idle_arena_bytes : configured.idle_arena_bytes;
+  if (request.share_arenas.value_or(configured.share_arenas)) return runtime.shared_arenas(budget);
   return std::make_shared<ArenaStore>(runtime.arenas(), budget);
 }
 

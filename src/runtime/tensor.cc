@@ -23,7 +23,7 @@ void copy_and_wait(Device* device, const Location& from, const Location& to, con
                    const std::shared_ptr<void>& staging = nullptr) {
   static const Cancel never;
   if (from.buffer.size == 0) return;
-  if (!device->settle(leaving != nullptr ? leaving->cancel : never)) leaving->cancel.fail();
+  device->require_ready(leaving != nullptr ? leaving->cancel : never);
   const Event event = device->copy(from, to, {});
   if (leaving == nullptr) return device->wait(event);
   struct Held {
@@ -40,7 +40,7 @@ void copy_and_wait(Device* device, const Location& from, const Location& to, con
     device->wait(event);
     throw;
   }
-  device->hold_until(event, std::move(held));
+  device->leave_until(event, std::move(held));
   leaving->cancel.fail();
 }
 
@@ -297,6 +297,8 @@ void* Tensor::map_bytes(bool read, bool write) {
 // part is mapped.
 void* Tensor::map_pinned(bool read, bool write) const {
   const Tensor& all = counter();
+  static const Cancel never;
+  if (all.pinned_address_ == nullptr) device_->require_ready(never);
   if (all.pinned_address_ == nullptr) all.pinned_address_ = device_->map(write ? buffer_ : all.buffer_, read, write);
   if (all.pinned_address_ == nullptr || write) return all.pinned_address_;
   return static_cast<char*>(all.pinned_address_) + (buffer_.offset - all.buffer_.offset);
@@ -305,6 +307,8 @@ void* Tensor::map_pinned(bool read, bool write) const {
 void Tensor::unmap_pinned() const {
   const Tensor& all = counter();
   if (all.pinned_address_ == nullptr) return;
+  static const Cancel never;
+  device_->require_ready(never);
   device_->unmap(all.written_ ? buffer_ : all.buffer_, all.pinned_address_);
   all.pinned_address_ = nullptr;
 }
@@ -399,8 +403,8 @@ Event copy_tensor_behind(const TensorPtr& from, const TensorPtr& to, std::span<c
     held->staging = allocate_charged(from->runtime()->cpu().ledger(), from->size_bytes(), MemoryClass::kTensors);
   }
   static const Cancel never;
-  device->settle(never);
-  from->device()->settle(never);
+  device->require_ready(never);
+  if (!from->on_host()) from->device()->require_ready(never);
   try {
     Location source = location(*from);
     Event first;

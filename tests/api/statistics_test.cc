@@ -239,7 +239,8 @@ TEST_F(StatisticsTest, TheRuntimeHasAllSessionsAndDevices) {
   const std::string j = text(evn_runtime_get_statistics, runtime, EVN_FORMAT_JSON);
   EXPECT_EQ(j.rfind("{\"sessions\":[{\"name\":\"under test\",", 0), 0u) << j;
   EXPECT_NE(j.find("{\"name\":\"quote \\\" backslash \\\\ line\\u000aend \xef\xbf\xbd\","), std::string::npos) << j;
-  EXPECT_NE(j.find("\"devices\":[{\"name\":\"cpu\",\"current_bytes\":"), std::string::npos) << j;
+  EXPECT_NE(j.find("\"devices\":[{\"name\":\"cpu\",\"condition\":\"\",\"quarantines\":0,\"current_bytes\":"), std::string::npos)
+      << j;
   EXPECT_NE(j.find("\"limit_bytes\":null}"), std::string::npos) << j;
   const std::string p = prometheus();
   EXPECT_NE(p.find("evener_requests_total{session=\"under test\",priority=\"0\",outcome=\"completed\"} 1\n"), std::string::npos)

@@ -165,6 +165,53 @@ def test_explain_tells_the_edges_of_the_graph(conv):
     assert all(node["level"] == 0 for node in nodes.values())
 
 
+def wide_in_the_middle(tmp_path):
+    """Concat makes the widest value of it; x [1, 1024]."""
+    nodes = [helper.make_node("Softmax", ["x"], ["a"], name="first"),
+             helper.make_node("Concat", ["a", "a", "a", "a"], ["b"], name="wide", axis=1),
+             helper.make_node("Softmax", ["b"], ["c"], name="after"),
+             helper.make_node("ReduceSum", ["c"], ["d"], name="narrow", keepdims=1),
+             helper.make_node("Softmax", ["d"], ["y"], name="last")]
+    return save(tmp_path / "wide.onnx", nodes, [value("x", [1, 1024])], [value("y", [1, 1])])
+
+
+def test_explain_tells_which_node_makes_the_peak(tmp_path):
+    model = wide_in_the_middle(tmp_path)
+    explained = json.loads(evener("explain", model, "--shape", "x=1,1024", "--json")[0])
+    live = {node["name"]: node["live_bytes"] for node in explained["nodes"]}
+    memory = explained["memory"]["cpu"]
+    assert memory["live_peak_bytes"] == max(bytes for bytes in live.values() if bytes is not None) >= 4 * 4096
+    assert live[memory["live_peak_at"]] == memory["live_peak_bytes"] and memory["live_peak_at"] in ("wide", "after")
+    assert live["first"] < live["after"] and live["last"] < live["after"]
+    assert memory["live_peak_bytes"] <= memory["arena_bytes"] <= memory["planned_peak_bytes"] and memory["limit_bytes"] is None
+    before = json.loads(evener("explain", model, "--json")[0])  # nothing has run: by what would be planned
+    assert {node["name"]: node["live_bytes"] for node in before["nodes"]} == live
+    text, _ = evener("explain", model)
+    assert f"at most {memory['live_peak_bytes']} live, at {memory['live_peak_at']}" in text and ", no limit;" in text
+    assert f"live {live['first']} bytes" in text
+
+
+def test_explain_compares_the_planned_peak_with_the_limit(tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("devices: {cpu: {type: cpu, memory_limit: 1MiB}}\n")
+    model = wide_in_the_middle(tmp_path)
+    memory = json.loads(evener("explain", model, "--config", config, "--json")[0])["memory"]["cpu"]
+    assert memory["limit_bytes"] == 2**20
+    share = 100 * memory["planned_peak_bytes"] / 2**20
+    assert f"{share:.1f} % of the limit of 1048576" in evener("explain", model, "--config", config)[0]
+
+
+def test_the_page_shows_memory_by_node(tmp_path):
+    model = wide_in_the_middle(tmp_path)
+    evener("explain", model, "--html", tmp_path / "page.html", "--run")
+    page, data = page_of(tmp_path / "page.html")
+    peak = data["explanation"]["memory"]["cpu"]["live_peak_at"]
+    heights, table, details = run_script(tmp_path / "page.html", """[byId.live.children[1].children.map((bar) => bar.style.height),
+        byId.memory.text(), (select(boxNamed(EXPLANATION.memory.cpu.live_peak_at)), byId.details.text())]""")
+    assert "100%" in heights and len(heights) == len([n for n in data["explanation"]["nodes"] if n["live_bytes"] is not None])
+    assert f"at {peak}" in table and "100 % of the peak" in details
+
+
 def test_nodes_of_bodies_are_a_level_deeper(tmp_path):
     def body(op):
         return helper.make_graph([helper.make_node(op, ["x"], [op], name="inner")], op, [], [value(op, [2])])

@@ -184,7 +184,7 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
                          "3:19: unknown key \"name\" here; it belongs to placement.rules[].match.name"));
   EXPECT_TRUE(
       fails_with("wibble: 1",
-                 "1:1: unknown key \"wibble\"; here may stand: version, limits, devices, placement, session, passes, cache, "
+                 "1:1: unknown key \"wibble\"; here may stand: version, limits, probe, devices, placement, session, passes, cache, "
                  "models"));
 }
 

@@ -174,9 +174,10 @@ TEST(ConfigYaml, C04AnchorsAndMergeKeysAreRefused) {
   EXPECT_TRUE(fails_with("&k a: 1", "1:1: anchors (&name) are not allowed"));
   EXPECT_TRUE(fails_with("limits:\n  <<: {nodes: 5}", "2:3: merge keys (<<) are not allowed"));
   EXPECT_TRUE(fails_with("{<<: {nodes: 5}}", "1:2: merge keys (<<) are not allowed"));
-  EXPECT_TRUE(fails_with("\"<<\": 1",
-                         "1:1: unknown key \"<<\"; here may stand: version, limits, devices, placement, session, passes, cache, "
-                         "models"));
+  EXPECT_TRUE(
+      fails_with("\"<<\": 1",
+                 "1:1: unknown key \"<<\"; here may stand: version, limits, probe, devices, placement, session, passes, cache, "
+                 "models"));
 }
 
 TEST(ConfigYaml, C05DuplicateKeysNameBothLines) {

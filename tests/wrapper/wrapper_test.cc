@@ -331,6 +331,13 @@ TEST_F(Wrapper, CapsMayChangeAndSessionsTellWhatTheyHold) {
   EXPECT_EQ(error_of([&] { device.set_memory_limit(1); }).status(), EVN_ERROR_INVALID_ARGUMENT);
   device.set_memory_limit(UINT64_MAX);
   EXPECT_EQ(device.memory_stats().limit, UINT64_MAX);
+  device.set_cache_policy(4096, evener::Trim::kIdle);
+  EXPECT_EQ(device.memory_stats().cache_limit, 4096u);
+  EXPECT_EQ(device.memory_stats().trim, EVN_TRIM_IDLE);
+  device.set_cache_policy(UINT64_MAX);
+  EXPECT_EQ(device.memory_stats().trim, EVN_TRIM_NEVER);
+  EXPECT_EQ(device.state(), evener::DeviceState::kReady);
+  EXPECT_EQ(device.condition(), "");
 }
 
 TEST_F(Wrapper, AModelThatCannotRunNamesItsNode) {

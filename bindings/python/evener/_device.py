@@ -5,7 +5,7 @@ import typing
 
 from . import _arrays, _raw
 from ._event import Event
-from ._library import Status, check, library, new_error, sized, text_of
+from ._library import Status, check, library, new_error, read_text, sized, text_of
 from ._object import Object
 from ._tensor import Tensor
 
@@ -15,6 +15,9 @@ _FEATURES = {"fp16": _raw.EVN_DEVICE_FP16, "bf16": _raw.EVN_DEVICE_BF16, "int8_d
              "unified_memory": _raw.EVN_DEVICE_UNIFIED_MEMORY, "subgroups": _raw.EVN_DEVICE_SUBGROUPS}
 _MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading", "states")
 _UNLIMITED = 2**64 - 1
+_TRIMS = {"never": _raw.EVN_TRIM_NEVER, "idle": _raw.EVN_TRIM_IDLE, "always": _raw.EVN_TRIM_ALWAYS}
+_TRIM_NAMES = {code: name for name, code in _TRIMS.items()}
+_STATES = {_raw.EVN_DEVICE_READY: "ready", _raw.EVN_DEVICE_QUARANTINED: "quarantined", _raw.EVN_DEVICE_LOST: "lost"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +38,8 @@ class MemoryStats:
     fragmentation: float         # share of `cached` that is not in the largest free block
     weights_dropped: int         # bytes of packed weights given back so far, as others needed the memory
     weights_restored: int        # bytes of these that runs packed again
+    cache_limit: typing.Optional[int]  # the most that `cached` may be; None: all that the limit has room for
+    trim: str                    # when cached blocks are given back: "never", "idle" or "always"
 
 
 class Device(Object):
@@ -78,7 +83,8 @@ class Device(Object):
             limit=None if stats.limit == _UNLIMITED else stats.limit, by_class=dict(zip(_MEMORY_CLASSES, stats.by_class)),
             allocations=stats.allocations, cache_hits=stats.cache_hits, largest_free_block=stats.largest_free_block,
             cached=stats.cached, unused=stats.unused, free_blocks=stats.free_blocks, fragmentation=stats.fragmentation,
-            weights_dropped=stats.weights_dropped, weights_restored=stats.weights_restored)
+            weights_dropped=stats.weights_dropped, weights_restored=stats.weights_restored,
+            cache_limit=None if stats.cache_limit == _UNLIMITED else stats.cache_limit, trim=_TRIM_NAMES[stats.trim])
 
     def reset_memory_peak(self):
         """Sets the peak to what is in use now."""
@@ -98,6 +104,29 @@ class Device(Object):
         """Gives cached blocks, and what sessions keep for runs to come, back to the system."""
         error = new_error()
         check(self._library.evn_device_trim_memory(self._handle, error), error)
+
+    def set_cache_policy(self, cache_limit=None, trim="never"):
+        """Changes what the device's pool keeps of blocks that nobody uses.
+
+        cache_limit  bytes; None: all that the memory limit has room for
+        trim         when they are given back all the same: "never", "idle" (when no run is under way) or "always"
+        """
+        if trim not in _TRIMS:
+            raise ValueError(f'trim must be one of {", ".join(_TRIMS)}, not {trim!r}')
+        error, limit = new_error(), _UNLIMITED if cache_limit is None else cache_limit
+        check(self._library.evn_device_set_cache_policy(self._handle, limit, _TRIMS[trim], error), error)
+
+    @property
+    def state(self):
+        """Whether it can be used now: "ready", "quarantined" (it does not end work whose time is over) or "lost"."""
+        info, error = sized(_raw.evn_device_info), new_error()
+        check(self._library.evn_device_get_info(self._handle, info, error), error)
+        return _STATES[info.state]
+
+    @property
+    def condition(self):
+        """Why it is not ready; "" when it is."""
+        return read_text(self._library.evn_device_condition, self._handle)
 
     def tensor(self, shape, dtype="float32"):
         """A Tensor of zeros in the device's memory."""

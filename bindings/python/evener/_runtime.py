@@ -32,6 +32,9 @@ class Runtime(Object):
     config_text   the YAML itself instead of a path
     cache_dir     folder for compiled OpenCL programs; "" for none
     memory_limit  cap of the CPU device in bytes
+    probe_program path of the evener command, which is run to try drivers before they are loaded into this process; one that crashes or
+                  hangs there is not used. None: as the configuration's `probe` says
+    probe_timeout seconds that this may take for each set of drivers; None: as the configuration says, else 5
     log           a function that gets a LogRecord for each thing that happens, on the thread on which it happens; it must not call the
                   package. None: no log
     log_level     the last level that is delivered: "error", "warning", "info" or "debug"
@@ -39,12 +42,17 @@ class Runtime(Object):
 
     _release = "evn_runtime_release"
 
-    def __init__(self, config=None, threads=None, *, config_text=None, cache_dir=None, memory_limit=None, log=None, log_level="warning"):
+    def __init__(self, config=None, threads=None, *, config_text=None, cache_dir=None, memory_limit=None, log=None, log_level="warning",
+                 probe_program=None, probe_timeout=None):
         lib, handle, error = library(), _raw.evn_runtime(), new_error()
         options = sized(_raw.evn_runtime_options)
         options.thread_count = 0 if threads is None else threads
         options.cpu_memory_limit_bytes = 0 if memory_limit is None else memory_limit
         _set_config(options, config, config_text)
+        if probe_program is not None:
+            options.probe_program = c_path(probe_program)
+        if probe_timeout is not None:
+            options.probe_timeout_ns = int(probe_timeout * 1e9)
         if cache_dir is not None:
             options.cache_dir = c_path(cache_dir)
         with _log.delivered(options, log, log_level):
@@ -157,7 +165,7 @@ class Runtime(Object):
 
     def session(self, model=None, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
                 numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, *, products=None, memory=None,
-                name=None):
+                share_arenas=None, name=None):
         """A session of a model: a file's path, the bytes of one, or a Model; or one that the configuration names.
 
             runtime.session("ocr_det")       # a name of `models:` in the configuration; else the path of a file
@@ -185,15 +193,17 @@ class Runtime(Object):
                      for the shapes when a plan was made. None: as the configuration says, else "auto"
         memory       "fast" or "small": small has no Winograd and orders the steps of runs so that the fewest bytes live at a time.
                      None: as the configuration says, else fast
+        share_arenas whether memory of intermediate values is shared with other sessions of the runtime that have this, which helps where they
+                     run one after the other. None: as the configuration says, else not
         name         beside a model: what statistics() call it; None: the model's file name. Alone: a name of the configuration
         """
         options = (device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes, concurrency, batching,
-                   idle_arena_bytes, products, memory)
+                   idle_arena_bytes, products, memory, share_arenas)
         if model is None and name is None:
             raise TypeError("session() takes a model or a name")
         named = Session._deployed(self, name) if model is None else self._named(model) if name is None else None
         if named is not None:
-            if options != (None, None, True, False, None, (), None, (), None, None, None, None, None):
+            if options != (None, None, True, False, None, (), None, (), None, None, None, None, None, None):
                 raise TypeError("a model that the configuration names is made as that says, without other arguments")
             return named
         model = model if isinstance(model, Model) else self.model(model)

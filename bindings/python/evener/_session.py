@@ -112,7 +112,7 @@ class Session(Object):
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
                  numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, products=None,
-                 memory=None, name=None):
+                 memory=None, share_arenas=None, name=None):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -128,6 +128,8 @@ class Session(Object):
             options.products = _products(products)
         if memory is not None:
             options.memory = _memory_plan(memory)
+        if share_arenas is not None:
+            options.arenas = _raw.EVN_ARENAS_SHARED if share_arenas else _raw.EVN_ARENAS_OWN
         patterns = [c_text(pattern) for pattern in ([keep_fp32] if isinstance(keep_fp32, str) else keep_fp32)]
         options.keep_fp32 = (ctypes.c_char_p * len(patterns))(*patterns)
         options.keep_fp32_count = len(patterns)

@@ -1,4 +1,5 @@
 """What sessions hold, caps that change, and weights that processes share."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -136,3 +137,41 @@ def test_processes_that_map_a_cache_file_share_the_weights(tmp_path):
             child.stdin.close()
             child.wait()
             child.stdout.close()
+
+
+def test_what_the_pool_keeps_may_change():
+    with evener.Runtime(threads=1, cache_dir="") as runtime:
+        cpu = runtime.devices[0]
+        assert (cpu.memory().cache_limit, cpu.memory().trim, cpu.state, cpu.condition) == (None, "never", "ready", "")
+        session = runtime.session(rows())
+        session.run({"x": numpy.zeros((100, 8), "float32")})
+        assert cpu.memory().by_class["arenas"] > 0
+        cpu.set_cache_policy(4096, "idle")
+        assert (cpu.memory().cache_limit, cpu.memory().trim) == (4096, "idle")
+        session.run({"x": numpy.zeros((100, 8), "float32")})
+        assert cpu.memory().by_class["arenas"] == 0
+        cpu.set_cache_policy(trim="always")
+        session.run({"x": numpy.zeros((100, 8), "float32")})
+        assert cpu.memory().cached == 0
+        with pytest.raises(ValueError, match="trim must be one of never, idle, always"):
+            cpu.set_cache_policy(trim="sometimes")
+
+
+def test_sessions_share_arenas_where_they_are_told_to(runtime):
+    x = numpy.zeros((100, 8), "float32")
+    held = {}
+    for share in (False, True):
+        sessions = [runtime.session(rows(), share_arenas=share) for _ in range(2)]
+        for session in sessions:
+            session.run({"x": x})
+        held[share] = runtime.devices[0].memory().by_class["arenas"]
+        del sessions, session
+        runtime.devices[0].trim_memory()
+    assert held[False] == 2 * held[True] > 0
+
+
+def test_a_probe_that_cannot_be_made_hides_the_drivers():
+    with evener.Runtime(threads=1, cache_dir="", probe_program="/no-such-program", probe_timeout=0.5) as runtime:
+        backends = {backend["type"]: backend for backend in json.loads(runtime.describe_devices("json"))["backends"]}
+        assert backends["cpu"]["devices"] and not backends["opencl"]["devices"]
+        assert "cannot be started" in backends["opencl"]["why"]

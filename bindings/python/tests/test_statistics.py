@@ -120,11 +120,13 @@ def test_prometheus_reads_it(runtime):
     run(sessions[1], 2, priority=-7)
     run(sessions[2])
     families = parse(runtime.statistics("prometheus"))
-    assert sorted(families) == ["evener_batch_rows", "evener_memory_bytes", "evener_request_run_seconds", "evener_request_wait_seconds",
-                                "evener_requests_queued", "evener_requests_running", "evener_requests_total"]
+    assert sorted(families) == ["evener_batch_rows", "evener_device_quarantines_total", "evener_device_usable", "evener_memory_bytes",
+                                "evener_request_run_seconds", "evener_request_wait_seconds", "evener_requests_queued",
+                                "evener_requests_running", "evener_requests_total"]
     assert {name: kind for name, (kind, _) in families.items() if kind != "histogram"} == {
-        "evener_memory_bytes": "gauge", "evener_requests_queued": "gauge", "evener_requests_running": "gauge",
-        "evener_requests_total": "counter"}
+        "evener_device_quarantines_total": "counter", "evener_device_usable": "gauge", "evener_memory_bytes": "gauge",
+        "evener_requests_queued": "gauge", "evener_requests_running": "gauge", "evener_requests_total": "counter"}
+    assert value_of(families, "evener_device_usable", device="cpu") == 1
     total = lambda **labels: value_of(families, "evener_requests_total", **labels)
     assert total(session="mine", priority="0", outcome="completed") == 4
     assert total(session="mine#2", priority="-7", outcome="completed") == 2

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "backends/opencl/drivers.h"
 #include "base/text.h"
 
 namespace evn {
@@ -192,7 +193,8 @@ TuningMode tuning_mode(const DeviceRequest& request) {
 
 }  // namespace
 
-const Backend opencl_backend = {{"opencl", kOptions}, open_device, list_devices, identify_device, kAliases, attach_device};
+const Backend opencl_backend = {{"opencl", kOptions}, open_device,   list_devices, identify_device, kAliases,
+                                attach_device,        opencl_drivers};
 
 OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& found, ClContext context, ClQueue queue,
                            const ClBlastApi* clblast)
@@ -296,7 +298,7 @@ void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
   const std::unique_ptr<OpenClMemory> owned(static_cast<OpenClMemory*>(memory));
   if (owned->mapped != nullptr && !is_forked()) {
     opencl().enqueue_unmap_mem_object(streams_[kKernels]->queue(), owned->buffer, owned->mapped, 0, nullptr, nullptr);
-    drain();
+    if (!is_out()) drain();  // else the driver keeps what its commands use, as it must, for as long as that takes
   }
   opencl().release_mem_object(owned->buffer);
 }

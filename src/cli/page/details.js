@@ -4,11 +4,18 @@ const MOST_ROWS = 2000;
 
 function boxNamed(name) { return GRAPH.boxes.find((box) => box.node && box.name === name) || null; }
 
+function shareOfPeak(node) {
+  const memory = EXPLANATION.memory[node.device];
+  if (!memory || memory.live_peak_bytes === 0) return "";
+  return ", " + Math.round(100 * node.live_bytes / memory.live_peak_bytes) + " % of the peak";
+}
+
 function rowsOf(node) {
   const took = TRACE && TRACE.byNode.get(node.name);
   const rows = [["name", node.name], ["operator", node.op], ["device", node.device], ["reason", node.reason],
     ["refused", node.refused], ["rule", node.rule_line === null ? "" : "line " + node.rule_line + " of the configuration"],
     ["kernel", node.kernel], ["predicted", node.predicted_ns === null ? "" : timeText(node.predicted_ns / 1000)],
+    ["live memory", node.live_bytes === null ? "" : bytesText(node.live_bytes) + shareOfPeak(node)],
     ["precision", node.precision + (node.precision_reason ? ": " + node.precision_reason : "")],
     ["numerics", node.numerics + (node.numerics_reason ? ": " + node.numerics_reason : "")],
     ["products", node.products + (node.products_reason ? ": " + node.products_reason : "")],
@@ -88,14 +95,40 @@ function fillDevices() {
 function fillMemory() {
   const rows = Object.entries(EXPLANATION.memory).map(([device, m]) => {
     const bar = element("span", "", "bar"), part = element("span");
-    if (m.limit_bytes) part.style.width = Math.min(100, 100 * m.peak_bytes / m.limit_bytes) + "%";
+    if (m.limit_bytes) part.style.width = Math.min(100, 100 * m.planned_peak_bytes / m.limit_bytes) + "%";
     bar.append(part);
-    const texts = [m.current_bytes, m.peak_bytes, m.reserved_bytes, m.arena_bytes, m.weights_bytes, m.packed_bytes].map(bytesText);
-    const limited = m.limit_bytes !== null;
-    return { cells: [labelOf(device), ...texts, limited ? bytesText(m.limit_bytes) : "none", limited ? bar : ""], click: null };
+    const numbers = [m.current_bytes, m.peak_bytes, m.reserved_bytes, m.arena_bytes, m.weights_bytes, m.packed_bytes,
+      m.planned_peak_bytes];
+    const limited = m.limit_bytes !== null, box = boxNamed(m.live_peak_at);
+    const most = m.live_peak_bytes > 0 ? bytesText(m.live_peak_bytes) + " at " + m.live_peak_at : "";
+    const cells = [labelOf(device), ...numbers.map(bytesText), limited ? bytesText(m.limit_bytes) : "none", limited ? bar : "", most];
+    return { cells, click: box ? () => select(box, true) : null };
   });
-  const names = ["device", "#in use", "#peak", "#reserved", "#one run", "#weights", "#packed", "#limit", "peak of the limit"];
+  const names = ["device", "#in use", "#peak", "#reserved", "#one run", "#weights", "#packed", "#planned peak", "#limit",
+    "planned peak of the limit", "most that lives at a time"];
   fillTable("memory", names, rows, "");
+}
+
+// The nodes in their order, each as high as what lives while it runs; one strip for each device that has any.
+function fillLive() {
+  const target = document.getElementById("live");
+  const strips = [];
+  for (const device of DEVICES) {
+    const peak = EXPLANATION.memory[device].live_peak_bytes;
+    const nodes = EXPLANATION.nodes.filter((node) => node.level === 0 && node.device === device && node.live_bytes !== null);
+    if (nodes.length === 0 || peak === 0) continue;
+    const strip = element("div", undefined, "strip");
+    for (const node of nodes.slice(0, MOST_ROWS)) {
+      const bar = element("span");
+      bar.style.height = Math.max(1, 100 * node.live_bytes / peak) + "%";
+      bar.style.background = node.live_bytes === peak ? COPY : STRONG[slotOf(device)];
+      bar.title = node.name + ": " + bytesText(node.live_bytes);
+      bar.addEventListener("click", () => select(boxNamed(node.name), true));
+      strip.append(bar);
+    }
+    strips.push(labelOf(device), strip);
+  }
+  target.replaceChildren(...(strips.length > 0 ? strips : [element("p", "dims are not known: give --shape", "hint")]));
 }
 
 function fillCopies() {
@@ -135,6 +168,7 @@ document.getElementById("title").textContent =
   modelName + ": " + EXPLANATION.nodes.length + " nodes, " + EXPLANATION.copies.length + " copies between devices";
 fillDevices();
 fillMemory();
+fillLive();
 fillCopies();
 startSearch();
 fitGraph(false);

@@ -59,7 +59,7 @@ class Search {
 
   std::shared_ptr<const Assignment> run() {
     for (Device* const device : runtime_->devices_for(*request_.settings)) {
-      if (!device->is_lost() && devices_.size() < kMostDevices) devices_.push_back(device);
+      if (!device->is_out() && devices_.size() < kMostDevices) devices_.push_back(device);
     }
     if (devices_.size() == 1) return nothing("there is no other device");
     try {

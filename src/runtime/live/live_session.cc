@@ -43,7 +43,7 @@ std::shared_ptr<Session> LiveSession::current() const {
 
 bool LiveSession::has_lost_device(const Session& session) {
   const std::vector<Device*> devices = session.devices();
-  return std::any_of(devices.begin(), devices.end(), [](const Device* d) { return d->is_lost(); });
+  return std::any_of(devices.begin(), devices.end(), [](const Device* d) { return d->is_out(); });
 }
 
 namespace {
@@ -114,7 +114,7 @@ std::shared_ptr<Session> LiveSession::without_lost_devices(const Session& failed
     std::shared_ptr<Session> session = make(runtime, settings);
     const std::lock_guard<Mutex> lock(runtime->live().mutex_);
     if (runtime->settings() != settings) continue;
-    replace(session, "a device is lost");
+    replace(session, "a device is lost or in quarantine");
     return session;
   }
 }

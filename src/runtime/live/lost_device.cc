@@ -32,7 +32,7 @@ Answer ask(Device& device, const StopCondition& stop) {
     cancel.deadline_ns = deadline_clock_ns() + kProbeNs;
     cancel.join(stop);
     if (!device.wait_or_stop(down, cancel)) {
-      device.hold_until(device.all_enqueued(), probe);
+      device.leave_until(device.all_enqueued(), probe);
       return Cancel{stop}.stop() ? Answer::kStopped : Answer::kNone;
     }
   } catch (...) {
@@ -45,7 +45,7 @@ Answer ask(Device& device, const StopCondition& stop) {
 }  // namespace
 
 bool Runtime::examine(Device& device, const Error& failure, const StopCondition& stop) {
-  if (device.is_lost()) return true;
+  if (device.is_out()) return true;
   if (device.traits().host_addressable) return false;
   try {
     const Answer answer = ask(device, stop);

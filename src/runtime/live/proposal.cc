@@ -259,6 +259,7 @@ void Proposal::adopt() {
     runtime_.settings_ = settings_;
   }
   for (const Limit& limit : limits_) limit.device->set_memory_limit(limit.wanted);
+  for (const Runtime::Opened& o : runtime_.opened_) o.device->quarantine().set_grace(config().limits.overdue_time_ns);
 }
 
 }  // namespace evn

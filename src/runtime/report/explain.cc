@@ -8,6 +8,7 @@
 #include "runtime/lower/product_trials.h"
 #include "runtime/pass_list.h"
 #include "runtime/report/drawing.h"
+#include "runtime/report/plan_memory.h"
 #include "runtime/session.h"
 #include "runtime/split/row_split.h"
 
@@ -25,6 +26,7 @@ struct CopyRow {
 // What the step of a node is predicted to take, and took in the latest trace; 0: not known, or the node has no step of its own.
 struct NodeTimes {
   double predicted_ns = 0, measured_ns = 0;
+  std::uint64_t live_bytes = RunMemory::kNotKnown;  // on its device while it runs
 };
 
 void write_time(JsonWriter& json, const char* name, double ns) {
@@ -145,6 +147,12 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   json.field("refused", p.refused);
   write_time(json, "predicted_ns", times.predicted_ns);
   write_time(json, "measured_ns", times.measured_ns);
+  json.key("live_bytes");
+  if (times.live_bytes == RunMemory::kNotKnown) {
+    json.null();
+  } else {
+    json.value(times.live_bytes);
+  }
   const struct {
     const char *name, *reason_name, *value;
     const std::string& reason;
@@ -171,12 +179,12 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
     for (const char* name : passes) text += std::string(" ") + name;
     text += "\n";
   }
-  if (times.predicted_ns > 0 || times.measured_ns > 0) {
-    text += "      ";
-    if (times.predicted_ns > 0) text += "predicted " + microseconds(times.predicted_ns);
-    if (times.measured_ns > 0) text += (times.predicted_ns > 0 ? ", measured " : "measured ") + microseconds(times.measured_ns);
-    text += "\n";
-  }
+  std::string figures;
+  const auto add = [&](const std::string& figure) { figures += (figures.empty() ? "      " : ", ") + figure; };
+  if (times.predicted_ns > 0) add("predicted " + microseconds(times.predicted_ns));
+  if (times.measured_ns > 0) add("measured " + microseconds(times.measured_ns));
+  if (times.live_bytes != RunMemory::kNotKnown) add("live " + std::to_string(times.live_bytes) + " bytes");
+  if (!figures.empty()) text += figures + "\n";
   if (!p.refused.empty()) text += "      refused by " + p.refused + "\n";
   for (const auto& s : settings) {
     if (s.reason.empty() || s.reason == kDefaultPrecision) continue;
@@ -184,7 +192,16 @@ void write_node(JsonWriter& json, std::string& text, const Node& node, const Nod
   }
 }
 
-void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const std::vector<std::shared_ptr<Plan>>& chain) {
+// "42.0 %"
+std::string share(std::uint64_t part, std::uint64_t whole) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * static_cast<double>(part) / static_cast<double>(whole));
+  return text;
+}
+
+// `run`: of the plans that are shown, also where nothing has run.
+void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const std::vector<std::shared_ptr<Plan>>& chain,
+                  const RunMemory& run) {
   json.key("memory");
   json.begin_object();
   text += "memory:\n";
@@ -206,10 +223,17 @@ void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, c
     } else {
       json.value(s.limit);
     }
+    const RunMemory::Place& planned = run.devices[slot];
+    const std::uint64_t peak = s.by_class[EVN_MEMORY_WEIGHTS] + s.by_class[EVN_MEMORY_PACKED] + planned.arena;
+    json.field("planned_peak_bytes", peak);
+    json.field("live_peak_bytes", planned.most);
+    json.field("live_peak_at", planned.at);
     json.end_object();
     text += "  " + c.devices[slot]->name() + ": arena " + std::to_string(arena) + " bytes, in use " + std::to_string(s.current) +
             ", peak " + std::to_string(s.peak) + ", weights " + std::to_string(s.by_class[EVN_MEMORY_WEIGHTS]) + ", packed " +
-            std::to_string(s.by_class[EVN_MEMORY_PACKED]) + "\n";
+            std::to_string(s.by_class[EVN_MEMORY_PACKED]) + "\n    planned peak of one run " + std::to_string(peak) + " bytes" +
+            (s.limit == UINT64_MAX ? ", no limit" : ", " + share(peak, s.limit) + " of the limit of " + std::to_string(s.limit)) +
+            (planned.most > 0 ? "; at most " + std::to_string(planned.most) + " live, at " + planned.at : "") + "\n";
   }
   json.end_object();
 }
@@ -255,6 +279,7 @@ struct Session::Latest {
   std::vector<NodePlacement> placed;   // per node
   std::vector<NodeTimes> times;        // per node
   std::vector<PlanCost> costs;         // as the chain
+  RunMemory memory;                    // of the chain, or of the plan for dims that a search would assume
 };
 
 // The plan for the dims that a search would assume; null where there is none.
@@ -277,6 +302,7 @@ Session::Latest Session::latest() const {
            std::vector<std::uint32_t>(c.nodes.size()),
            c.placement.nodes,
            std::vector<NodeTimes>(c.nodes.size()),
+           {},
            {}};
   std::shared_ptr<Trace> trace;
   {
@@ -298,6 +324,8 @@ Session::Latest Session::latest() const {
     }
     l.costs.push_back(cost);
   }
+  l.memory = memory_of(c, shown);
+  for (std::size_t i = 0; i < l.times.size(); ++i) l.times[i].live_bytes = l.memory.live[i];
   if (trace != nullptr) {
     std::vector<int> runs(c.nodes.size());
     for (const TraceEvent* e : trace->events()) {
@@ -368,7 +396,7 @@ void Session::write_nodes(JsonWriter& json, std::string& text, std::int64_t leve
 
 std::string Session::explain(evn_format format) const {
   const CompiledGraph& c = compiled_;
-  const auto [chain, planned, passes, placed, times, costs] = latest();
+  const auto [chain, planned, passes, placed, times, costs, memory] = latest();
   if (format == EVN_FORMAT_DOT || format == EVN_FORMAT_SVG) {
     std::vector<const char*> kernels;
     for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(placed[i], planned[i]));
@@ -422,7 +450,7 @@ std::string Session::explain(evn_format format) const {
   }
   json.end_array();
   write_split(json, text);
-  write_memory(json, text, c, chain);
+  write_memory(json, text, c, chain, memory);
   write_memory_plan(json, text, c, chain);
   json.end_object();
   return format == EVN_FORMAT_JSON ? json.take() : text;

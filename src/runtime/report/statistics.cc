@@ -69,6 +69,8 @@ void write_devices(JsonWriter& json, const Runtime& runtime) {
     const PoolStats stats = device.pool().stats();
     json.begin_object();
     json.field("name", device.name());
+    json.field("condition", device.why_out());
+    json.field("quarantines", std::uint64_t{device.quarantine().count()});
     json.field("current_bytes", stats.current);
     json.field("peak_bytes", stats.peak);
     json.field("reserved_bytes", stats.reserved);
@@ -151,6 +153,10 @@ void add_devices(std::string& text, const Runtime& runtime) {
             std::to_string(stats.cached) + " in " + std::to_string(stats.free_blocks) + " blocks, the largest " +
             std::to_string(stats.largest_free_block) + ")" +
             (stats.limit == UINT64_MAX ? ", no limit\n" : ", limit " + std::to_string(stats.limit) + "\n");
+    const std::string why = device.why_out();
+    const std::uint32_t quarantines = device.quarantine().count();
+    if (!why.empty()) text += "device " + device.name() + ": " + why + "\n";
+    if (quarantines != 0) text += "device " + device.name() + ": " + std::to_string(quarantines) + " quarantines so far\n";
   }
 }
 

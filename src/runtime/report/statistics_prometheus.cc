@@ -77,6 +77,8 @@ struct Families {
   Family rows{"evener_batch_rows", "histogram", "Rows of batches of requests."};
   Family memory{"evener_memory_bytes", "gauge",
                 "Memory of devices: in use now, at most so far, reserved, of this cached or unused, and its limit."};
+  Family usable{"evener_device_usable", "gauge", "1 for a device that works, 0 for one that is lost or in quarantine."};
+  Family quarantines{"evener_device_quarantines_total", "counter", "How often a device was in quarantine."};
 
   void add(const SessionCounts& s) {
     const std::string session = "session=" + quoted(s.label);
@@ -113,6 +115,8 @@ struct Families {
     memory.add("", label + ",kind=\"unused\"", stats.unused());
     memory.add("", label + ",kind=\"largest_free_block\"", stats.largest_free_block);
     memory.add("", label + ",kind=\"limit\"", stats.limit == UINT64_MAX ? "+Inf" : std::to_string(stats.limit));
+    usable.add("", label, std::uint64_t{device.is_out() ? 0u : 1u});
+    quarantines.add("", label, std::uint64_t{device.quarantine().count()});
   }
 };
 
@@ -123,7 +127,8 @@ std::string prometheus_text(const Runtime& runtime) {
   runtime.statistics().for_each([&](const RunStatistics& s) { f.add(s.read()); });
   for (std::size_t i = 0; i < runtime.device_count(); ++i) f.add(*runtime.device_at(i));
   std::string text;
-  for (const Family* family : {&f.total, &f.queued, &f.running, &f.waited, &f.ran, &f.rows, &f.memory}) text += family->text();
+  for (const Family* family : {&f.total, &f.queued, &f.running, &f.waited, &f.ran, &f.rows, &f.memory, &f.usable, &f.quarantines})
+    text += family->text();
   return text;
 }
 

@@ -14,6 +14,7 @@ namespace evn {
 Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs, std::vector<RunValue> outputs,
                  const RunRequest& run, std::shared_ptr<CancelToken> token)
     : session_(std::move(session)),
+      live_(session_->identity()->live.lock()),
       runtime_(session_->runtime()),
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
@@ -61,6 +62,7 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
   inputs_.clear();  // others may have what the request kept before they learn of its end
   run_.state.reset();
   const std::shared_ptr<Session> session = std::move(session_);
+  const std::shared_ptr<LiveSession> live = std::move(live_);
   {
     const LockIfAlive lock(mutex_);
     if (error != nullptr) {

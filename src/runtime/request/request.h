@@ -82,7 +82,8 @@ class Request {
   void check_takeable() const;
   void end(const RequestPtr& self, const Error* error) noexcept;
 
-  std::shared_ptr<Session> session_;  // until the end
+  std::shared_ptr<Session> session_;   // until the end
+  std::shared_ptr<LiveSession> live_;  // until the end; nullable. Where a device is lost, it says what the request goes on with
   const std::shared_ptr<Runtime> runtime_;
   std::vector<RunValue> inputs_, outputs_;
   std::vector<bool> given_;

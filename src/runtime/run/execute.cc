@@ -311,7 +311,7 @@ void Execution::hold_in_flight(const std::shared_ptr<const void>& held) noexcept
   for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
     if ((in_flight_ >> slot & 1) == 0) continue;
     for (const Event& event : all_of(slot)) {
-      if (event.device != nullptr) event.device->hold_until(event, held);
+      if (event.device != nullptr) event.device->leave_until(event, held);
     }
   }
 }

@@ -144,7 +144,7 @@ bool Session::may_leave(const Call& call) const {
 void Session::settle_devices(const Call& call) const {
   for (Device* device : compiled_.devices) {
     if (device->is_lost()) refuse_lost(*device);
-    if (!device->settle(call.cancel)) call.cancel.fail();
+    device->require_ready(call.cancel);
   }
 }
 
@@ -341,11 +341,16 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
   const UnderWay under_way(*runtime());
   RunNote note(statistics(), request.priority, request.submitted_ns, request.times);
   note.follow([&] {
-    try {
-      run_here(inputs, outputs, request, note);
-    } catch (const Error& e) {
-      if (e.status != EVN_ERROR_DEVICE_LOST) throw;
-      after_loss(e, request)->run_here(inputs, outputs, request, note);
+    std::shared_ptr<Session> other;
+    Session* here = this;
+    for (std::size_t left = runtime()->device_count();; --left) {  // one after the other may be lost
+      try {
+        return here->run_here(inputs, outputs, request, note);
+      } catch (const Error& e) {
+        if (e.status != EVN_ERROR_DEVICE_LOST || left == 0) throw;
+        other = here->after_loss(e, request);
+      }
+      here = other.get();
     }
   });
 }

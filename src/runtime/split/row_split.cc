@@ -122,8 +122,9 @@ RowSplit::RowSplit(const CompiledGraph& graph, const SessionRequest& request)
   for (const std::string& name : graph.settings->config.split_devices) {
     std::string why;
     const Device* const device = name == "cpu" ? &runtime.cpu() : runtime.known_device(name, *graph.settings, &why);
-    if (device != nullptr && device->is_lost()) why = "it is lost: " + std::string(device->why_lost());
-    if (device == nullptr || device->is_lost()) {
+    const std::string out = device != nullptr ? device->why_out() : "";
+    if (!out.empty()) why = out;
+    if (device == nullptr || !out.empty()) {
       LogEvent(runtime.log(), EVN_LOG_WARNING, "device.absent")
           .device(name.c_str())
           .field("reason", why.c_str())

@@ -104,7 +104,7 @@ class State {
   State(const State& from, Empty);
   State(std::shared_ptr<Session> session, const StateRequest& request, Empty);
   std::shared_ptr<Session> newest_session() const;
-  bool is_lost() const;  // some of it, with the device where it lay
+  bool is_lost() const;  // some of it, with the device where it lay, or lies out of reach
   TensorPtr plain_copy(const Pair& pair) const;
   void copy_contents(const Pair& from, Pair* to, const State& made) const;
   void add_pair(const StatePairRequest& request, const StateRequest& all);

@@ -24,7 +24,7 @@ std::shared_ptr<Session> State::newest_session() const {
 
 bool State::is_lost() const {
   return std::any_of(pairs_.begin(), pairs_.end(),
-                     [](const Pair& p) { return p.current != nullptr && p.current->device()->is_lost(); });
+                     [](const Pair& p) { return p.current != nullptr && p.current->device()->is_out(); });
 }
 
 // The elements of a pair, on the host, in the order of a tensor.

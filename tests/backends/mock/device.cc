@@ -109,6 +109,19 @@ class MockDevice final : public Device {
     }
   }
 
+  bool wait_or_stop(const Event& event, const Cancel& cancel) override {
+    if (queues_ != nullptr && event.device == this) return queues_->wait_or_stop(event.value, cancel);
+    wait(event);
+    return true;
+  }
+
+  void hold_until(const Event& event, std::shared_ptr<const void> held) noexcept override {
+    if (queues_ == nullptr || event.device != this) return Device::hold_until(event, std::move(held));
+    queues_->hold_until(event.value, std::move(held));
+  }
+
+  bool settle(const Cancel& cancel) override { return queues_ == nullptr || queues_->settle(cancel); }
+
   std::span<const KernelFamily* const> kernels() const override { return {}; }
 
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;

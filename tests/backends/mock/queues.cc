@@ -71,6 +71,39 @@ void MockQueues::wait(std::uint64_t number) {
   changed_.wait(lock, [&] { return all_[number - 1]->ended; });
 }
 
+bool MockQueues::wait_or_stop(std::uint64_t number, const Cancel& cancel) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!all_[number - 1]->ended) {
+    if (cancel.stop()) return false;
+    changed_.wait_for(lock, std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+void MockQueues::hold_until(std::uint64_t number, std::shared_ptr<const void> held) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++*holding_;
+  std::thread([done = all_[number - 1], held = std::move(held), holding = holding_]() mutable {
+    {
+      std::unique_lock<std::mutex> waiting(mutex_);
+      changed_.wait(waiting, [&] { return done->ended; });
+    }
+    held.reset();
+    const std::lock_guard<std::mutex> ended(mutex_);
+    --*holding;
+    changed_.notify_all();
+  }).detach();
+}
+
+bool MockQueues::settle(const Cancel& cancel) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (*holding_ > 0) {
+    if (cancel.stop()) return false;
+    changed_.wait_for(lock, std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 // A command begins when its queue is free, it has been given, and what it waits for has ended, and ends so much later: by these
 // times and not by those at which the thread wakes up, so that lateness does not add up.
 void MockQueues::work(Line& line) {

@@ -43,6 +43,12 @@ class MockQueues {
   // Queues of all devices that have a command.
   static int begun();
   void wait(std::uint64_t number);
+  // False: `cancel` said stop first.
+  bool wait_or_stop(std::uint64_t number, const Cancel& cancel);
+  // Lets go of `held` on another thread when the command has ended, perhaps as the last thing that keeps the device.
+  void hold_until(std::uint64_t number, std::shared_ptr<const void> held);
+  // Until all that hold_until was given has been let go of. False: `cancel` said stop first.
+  bool settle(const Cancel& cancel);
   std::shared_ptr<const Done> done(std::uint64_t number);
 
  private:
@@ -67,6 +73,7 @@ class MockQueues {
   static bool held_;
   static int begun_;
   bool stopped_ = false;
+  std::shared_ptr<int> holding_ = std::make_shared<int>(0);  // the threads that hold outlive this
   std::vector<std::shared_ptr<Done>> all_;
   Line lines_[3];
 };

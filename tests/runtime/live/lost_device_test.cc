@@ -1,6 +1,8 @@
 // Devices that stop working: runs go on elsewhere where the configuration says so, and else fail.
+#include "runtime/request/request.h"
 #include "runtime/state/state.h"
 #include "tests/runtime/live/support.h"
+#include "tests/support/eventually.h"
 
 namespace evn::test {
 namespace {
@@ -141,6 +143,34 @@ TEST_F(LostDeviceTest, ASplitRunGoesOnWithTheDevicesThatAreLeft) {
   mock_settings().lost = "n";
   expect_close(run(*live->current(), {x}), want);
   EXPECT_EQ(live->current()->explain(EVN_FORMAT_JSON).find(R"({"device":"n")"), std::string::npos);
+}
+
+// The only one who has the session then is the request.
+TEST_F(LostDeviceTest, ARequestGoesOnElsewhereThoughTheSessionWasReleased) {
+  struct TestRequest final : Request {
+    using Request::Request;
+    void tell(const RequestPtr&) noexcept override {}
+  };
+  const ModelPtr model = load(make_runtime(config()), small_network());
+  auto live = make_live(model);
+  const std::vector<HostTensor> want = run(*live->current(), {network_input()});
+  mock_settings().lost = "m";
+  std::vector<RunValue> in = {{to_tensor(model->runtime, network_input()), nullptr}}, out(1);
+  const auto request = std::make_shared<TestRequest>(live->current(), std::move(in), std::move(out), RunRequest{}, nullptr);
+  const std::weak_ptr<LiveSession> released = live;
+  live.reset();
+  EXPECT_FALSE(released.expired());
+  model->runtime->dispatcher().submit(request, false, {});
+  ASSERT_TRUE(request->wait(UINT64_MAX));
+  std::vector<HostTensor> got;
+  request->take([&](std::span<const RunValue> outputs) {
+    HostTensor h(outputs[0].tensor->desc());
+    std::memcpy(h.bytes.data(), outputs[0].tensor->buffer().address(), outputs[0].tensor->size_bytes());
+    got.push_back(std::move(h));
+  });
+  expect_close(got, want);
+  EXPECT_EQ(model->runtime->lost_devices(), 1u);
+  EXPECT_TRUE(eventually([&] { return released.expired(); }));  // with the end of the request
 }
 
 TEST_F(LostDeviceTest, AReconfigurationDoesWithoutItToo) {

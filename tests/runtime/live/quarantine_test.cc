@@ -1,0 +1,255 @@
+// Devices that do not end work whose time is over: callers go free, later work is refused at once, and the device comes back.
+#include <atomic>
+#include <thread>
+
+#include "runtime/split/row_split.h"
+#include "tests/backends/mock/queues.h"
+#include "tests/runtime/live/support.h"
+#include "tests/support/eventually.h"
+#include "tests/support/test_clock.h"
+
+namespace evn::test {
+namespace {
+
+// A clock of deadlines that goes on when the test says.
+class ManualClock {
+ public:
+  ManualClock() : before_(Access<DeadlineClock>::replace(&now)) { now_ = 1'000'000'000; }
+  ~ManualClock() { Access<DeadlineClock>::replace(before_); }
+  void advance(std::uint64_t ns) { now_ += ns; }
+
+ private:
+  static std::uint64_t now() { return now_; }
+  static inline std::atomic<std::uint64_t> now_{0};
+  std::uint64_t (*before_)();
+};
+
+struct Events {
+  std::mutex mutex;
+  std::vector<std::string> seen;  // "event device"
+
+  int count(const std::string& what) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return static_cast<int>(std::count(seen.begin(), seen.end(), what));
+  }
+  static void note(void* user, const evn_log_record* record) {
+    auto& events = *static_cast<Events*>(user);
+    const std::lock_guard<std::mutex> lock(events.mutex);
+    events.seen.push_back(std::string(record->event) + " " + record->device);
+  }
+};
+
+class QuarantineTest : public RuntimeTest {
+ protected:
+  static constexpr std::uint64_t kShort = 20'000'000;
+
+  void SetUp() override {
+    RuntimeTest::SetUp();
+    mock_settings().has_queues = true;
+  }
+  void TearDown() override {
+    MockQueues::hold(false);
+    RuntimeTest::TearDown();
+  }
+
+  std::shared_ptr<Runtime> runtime_with(std::uint64_t grace_ns, bool moves = false) {
+    static constexpr const Backend* kBackends[] = {&cpu_backend, &mock_backend};
+    RuntimeOptions o;
+    o.config = two_mocks();
+    o.config.limits.overdue_time_ns = grace_ns;
+    o.config.moves_off_lost_devices = moves;
+    o.config.default_devices = {"m", "cpu"};
+    o.thread_count = 2;
+    o.backends = kBackends;
+    o.log.sink = &Events::note;
+    o.log.sink_user = &events_;
+    o.log.level = EVN_LOG_WARNING;
+    return std::make_shared<Runtime>(std::move(o));
+  }
+
+  // What a run comes to; its time is over after `timeout_ns` where that is not 0.
+  static evn_status status_of(Session& session, std::uint64_t timeout_ns, std::string* message = nullptr) {
+    try {
+      std::vector<TensorPtr> out(1);
+      run_tensors(session, {to_tensor(session.runtime(), network_input())}, out, timeout_ns);
+      return EVN_OK;
+    } catch (const Error& e) {
+      if (message != nullptr) *message = e.message;
+      return e.status;
+    }
+  }
+
+  Events events_;
+};
+
+TEST_F(QuarantineTest, TheCallerGoesFreeAndLaterWorkIsRefusedAtOnce) {
+  const ModelPtr model = load(runtime_with(1), small_network());
+  const auto live = make_live(model);
+  Runtime& runtime = *model->runtime;
+  Device& device = *runtime.find_device("m");
+  const std::vector<HostTensor> want = run(*live->current(), {network_input()});
+  auto there = std::make_shared<Tensor>(model->runtime, &device, TensorDesc{DType::kFloat32, {4}}, false);
+  EXPECT_FALSE(device.is_out());
+  EXPECT_EQ(device.why_out(), "");
+
+  MockQueues::hold(true);  // nothing ends any more, until this test says so
+  EXPECT_EQ(status_of(*live->current(), kShort), EVN_ERROR_TIMEOUT);
+  EXPECT_TRUE(device.is_out());
+  EXPECT_EQ(device.why_out(), "it is in quarantine: it has not ended work whose time was over");
+  EXPECT_EQ(events_.count("device.quarantined m"), 1);
+  std::string message;
+  EXPECT_EQ(status_of(*live->current(), 0, &message), EVN_ERROR_DEVICE_LOST);  // without a time of its own
+  EXPECT_NE(message.find("device m is in quarantine"), std::string::npos) << message;
+  EXPECT_EQ(status_of(*live->current(), kShort), EVN_ERROR_DEVICE_LOST);
+  const auto refused = [&](auto&& f) {
+    try {
+      f();
+      return false;
+    } catch (const Error& e) {
+      return e.status == EVN_ERROR_DEVICE_LOST && std::string(e.message).find("in quarantine") != std::string::npos;
+    }
+  };
+  const auto here = std::make_shared<Tensor>(model->runtime, &runtime.cpu(), TensorDesc{DType::kFloat32, {4}}, false);
+  EXPECT_TRUE(refused([&] { copy_tensor(*here, *there); }));
+  EXPECT_TRUE(refused([&] { copy_tensor(*there, *here); }));
+  EXPECT_TRUE(refused([&] { copy_tensor_behind(here, there, {}); }));
+  EXPECT_TRUE(refused([&] { copy_tensor_behind(there, here, {}); }));
+  EXPECT_TRUE(refused([&] { there->map(EVN_MAP_READ); }));
+  // Without the device there is no placement by a rule that requires it, and one by a list goes on.
+  EXPECT_EQ(place_of(*make_live(model, "cpu")->current(), "conv"), "cpu");
+  EXPECT_EQ(place_of(*make_live(model)->current(), "conv"), "cpu");
+  EXPECT_NE(runtime.describe_devices(EVN_FORMAT_TEXT).find("device m: it is in quarantine"), std::string::npos);
+
+  MockQueues::hold(false);
+  ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
+  ASSERT_TRUE(eventually([&] { return events_.count("device.returned m") == 1; }));
+  expect_close(run(*live->current(), {network_input()}), want);
+  copy_tensor(*here, *there);
+  EXPECT_EQ(device.quarantine().count(), 1u);
+  EXPECT_EQ(events_.count("device.quarantined m"), 1);
+  EXPECT_EQ(place_of(*make_live(model)->current(), "conv"), "m");
+}
+
+TEST_F(QuarantineTest, UntilItsGraceIsOverTheDeviceIsWaitedFor) {
+  const ModelPtr model = load(runtime_with(1'000'000'000), small_network());
+  const auto live = make_live(model);
+  Device& device = *model->runtime->find_device("m");
+  const std::vector<HostTensor> want = run(*live->current(), {network_input()});
+  ManualClock clock;
+  const auto cancel_one = [&] {
+    std::atomic<bool> stop{false};
+    MockQueues::hold(true);
+    std::thread stopper([&] {
+      EXPECT_TRUE(eventually([] { return MockQueues::begun() > 0; }));
+      stop = true;
+    });
+    std::vector<RunValue> in = {{to_tensor(model->runtime, network_input()), nullptr}}, out(1);
+    RunRequest request;
+    request.stop.requested = &stop;
+    try {
+      live->current()->run(in, out, request);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_CANCELLED);
+    }
+    stopper.join();
+  };
+  cancel_one();
+  clock.advance(999'999'999);
+  EXPECT_FALSE(device.is_out());
+  std::atomic<bool> done{false};
+  std::thread waits([&] {
+    expect_close(run(*live->current(), {network_input()}), want);
+    done = true;
+  });
+  EXPECT_FALSE(done);
+  MockQueues::hold(false);
+  waits.join();
+  EXPECT_EQ(device.quarantine().count(), 0u);
+
+  cancel_one();
+  std::thread refused([&] { EXPECT_EQ(status_of(*live->current(), 0), EVN_ERROR_DEVICE_LOST); });  // whenever it looks
+  clock.advance(1'000'000'000);
+  refused.join();
+  EXPECT_TRUE(device.is_out());
+  EXPECT_EQ(device.quarantine().count(), 1u);
+  MockQueues::hold(false);
+  ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
+  EXPECT_EQ(status_of(*live->current(), 0), EVN_OK);
+}
+
+TEST_F(QuarantineTest, SessionsMoveAsOffADeviceThatIsLost) {
+  const ModelPtr model = load(runtime_with(1, true), small_network());
+  const auto live = make_live(model);
+  Device& device = *model->runtime->find_device("m");
+  const std::vector<HostTensor> want = run(*live->current(), {network_input()});
+  ASSERT_EQ(place_of(*live->current(), "conv"), "m");
+  MockQueues::hold(true);
+  EXPECT_EQ(status_of(*live->current(), kShort), EVN_ERROR_TIMEOUT);  // its time is over: it is not repeated
+  expect_close(run(*live->current(), {network_input()}), want);
+  EXPECT_EQ(place_of(*live->current(), "conv"), "cpu");
+  EXPECT_NE(reason_of(*live->current(), "conv").find("the default device m is absent: it is in quarantine"), std::string::npos);
+  EXPECT_EQ(events_.count("device.lost m"), 0);
+  EXPECT_FALSE(device.is_lost());
+  EXPECT_EQ(model->runtime->lost_devices(), 0u);
+  MockQueues::hold(false);
+  ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
+  EXPECT_EQ(place_of(*make_live(model)->current(), "conv"), "m");  // those that are made from now on
+}
+
+TEST_F(QuarantineTest, ReleasingEverythingDoesNotWaitForTheDevice) {
+  std::weak_ptr<Runtime> runtime;
+  {
+    ModelPtr model = load(runtime_with(1), small_network());
+    runtime = model->runtime;
+    auto live = make_live(model);
+    run(*live->current(), {network_input()});
+    MockQueues::hold(true);
+    EXPECT_EQ(status_of(*live->current(), kShort), EVN_ERROR_TIMEOUT);
+  }
+  EXPECT_FALSE(runtime.expired());  // what the kernel uses is there still
+  MockQueues::hold(false);
+  EXPECT_TRUE(eventually([&] { return runtime.expired(); }));
+  EXPECT_EQ(events_.count("device.quarantined m"), 0);  // nobody has asked
+}
+
+TEST_F(QuarantineTest, ACopyWhoseTimeIsOverCountsAsWell) {
+  const auto runtime = runtime_with(1);
+  Device& device = *runtime->find_device("m");
+  const TensorDesc desc{DType::kFloat32, {4}};
+  const auto here = std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false);
+  const auto there = std::make_shared<Tensor>(runtime, &device, desc, false);
+  MockQueues::hold(true);
+  Cancel cancel;
+  cancel.deadline_ns = deadline_clock_ns() + kShort;
+  try {
+    copy_tensor_or_stop(here, there, cancel);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT);
+  }
+  EXPECT_TRUE(device.is_out());
+  MockQueues::hold(false);
+  ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
+  copy_tensor(*here, *there);
+}
+
+TEST_F(QuarantineTest, AReconfigurationChangesTheGrace) {
+  const ModelPtr model = load(runtime_with(1), small_network());
+  const auto live = make_live(model);
+  Device& device = *model->runtime->find_device("m");
+  Config c = two_mocks();
+  c.default_devices = {"m", "cpu"};
+  c.limits.overdue_time_ns = INT64_MAX;
+  model->runtime->live().reconfigure(model->runtime, c);
+  ASSERT_EQ(status_of(*live->current(), 0), EVN_OK);  // so that its plan is made
+  MockQueues::hold(true);
+  EXPECT_EQ(status_of(*live->current(), kShort), EVN_ERROR_TIMEOUT);
+  EXPECT_FALSE(device.is_out());
+  EXPECT_EQ(status_of(*live->current(), kShort), EVN_ERROR_TIMEOUT);  // it waits for the device, no longer than it may
+  MockQueues::hold(false);
+  EXPECT_EQ(status_of(*live->current(), 0), EVN_OK);
+}
+
+}  // namespace
+}  // namespace evn::test
