@@ -164,6 +164,7 @@ constexpr evn_api kApi = {
     .opencl_get_buffer = evn_opencl_get_buffer,
     .opencl_import_event = evn_opencl_import_event,
     .opencl_export_event = evn_opencl_export_event,
+    .opencl_store_programs = evn_opencl_store_programs,
 };
 
 }  // namespace

@@ -18,6 +18,8 @@ class CacheFile {
   std::string_view read(os::FileBytes* keep) const noexcept;
   void write(std::string_view content) const noexcept;
 
+  const std::string& path() const { return path_; }
+
  private:
   const std::string folder_;
   std::string path_;

@@ -13,6 +13,7 @@
 #include "cli/explain.h"
 #include "cli/library.h"
 #include "cli/npz.h"
+#include "cli/programs.h"
 #include "cli/quantize.h"
 #include "cli/values.h"
 
@@ -237,6 +238,12 @@ constexpr Command kCommands[] = {
      "configuration, and copies from and to it. The costs are kept in the folder for caches ($EVN_CACHE_DIR), for placements of\n"
      "`default: auto` and for what evener explain predicts.",
      kCalibrateOptions, run_calibrate},
+    {"programs", nullptr, "store the programs of an OpenCL device",
+     "Builds all programs that the library has for an OpenCL device, and writes their binaries into a folder: for devices without "
+     "a\n"
+     "compiler, with `devices.NAME.programs: FOLDER` in their configuration, and for the first start of others. They are for this\n"
+     "device, its driver and this build of the library; a folder may hold those of many.",
+     kProgramsOptions, run_programs},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"
      "Chrome (chrome://tracing) and Perfetto open. With -o a table by node is printed as well: count, median and total time,\n"

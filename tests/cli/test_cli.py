@@ -16,7 +16,7 @@ from command import COMMAND, CONFIG, DEVICE, FAILURE, MODEL, OK, USAGE, assert_c
 from onnx import helper, numpy_helper
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "config" / "examples"
-COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "calibrate", "check-config", "version"]
+COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "calibrate", "programs", "check-config", "version"]
 
 if not COMMAND:
     pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
@@ -354,6 +354,13 @@ def test_calibrate_measures_and_explain_predicts(add, tmp_path, monkeypatch):
     text, _ = evener("calibrate")
     assert text.startswith("cpu: ") and "steps" in text
     evener("calibrate", tmp_path / "missing.onnx", code=MODEL)
+
+
+def test_programs_says_what_is_missing(tmp_path):
+    assert "-o is missing" in evener("programs", code=USAGE)[1]
+    assert "cpu is no OpenCL device" in evener("programs", "--device", "cpu", "-o", tmp_path / "programs", code=FAILURE)[1]
+    assert "nonsense" in evener("programs", "--device", "nonsense", "-o", tmp_path / "programs", code=DEVICE)[1]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.glob("*.yaml")))

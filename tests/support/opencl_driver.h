@@ -43,6 +43,9 @@ class OpenClDriver {
     kWait,
     kCallback,
     kUserEvent,
+    kSource,
+    kBinary,
+    kGetBinary,
     kCallCount
   };
 
@@ -58,7 +61,16 @@ class OpenClDriver {
       const cl_bool no = CL_FALSE;
       if (code == CL_SUCCESS && what == CL_DEVICE_HOST_UNIFIED_MEMORY && value != nullptr && self_->has_own_memory_)
         std::memcpy(value, &no, sizeof no);
+      if (code == CL_SUCCESS && what == CL_DEVICE_COMPILER_AVAILABLE && value != nullptr && self_->has_no_compiler_)
+        std::memcpy(value, &no, sizeof no);
       return code;
+    };
+    api.create_program_with_source = [](auto... a) { return self_->count(kSource), system_.create_program_with_source(a...); };
+    api.create_program_with_binary = [](auto... a) { return self_->count(kBinary), system_.create_program_with_binary(a...); };
+    api.get_program_info = [](cl_program program, cl_program_info what, auto... a) {
+      if (what == CL_PROGRAM_BINARIES) self_->count(kGetBinary);
+      return what == CL_PROGRAM_BINARIES && self_->gives_no_binaries_ ? cl_int{CL_INVALID_PROGRAM_EXECUTABLE}
+                                                                      : system_.get_program_info(program, what, a...);
     };
     api.retain_context = [](auto... a) { return self_->count(kContext), system_.retain_context(a...); };
     api.release_context = [](auto... a) {
@@ -163,6 +175,10 @@ class OpenClDriver {
   cl_int passed_on() const { return passed_on_; }
   // Devices that are opened from now on are said to have memory of their own, as graphics cards do.
   void have_own_memory() { has_own_memory_ = true; }
+  // Devices that are opened from now on are said to have no compiler.
+  void have_no_compiler() { has_no_compiler_ = true; }
+  // The driver gives no binaries of programs.
+  void give_no_binaries() { gives_no_binaries_ = true; }
   // The driver refuses callbacks.
   void refuse_callbacks() { no_callbacks_ = true; }
   // How often the thread that called `hold` waited for what was held.
@@ -253,6 +269,8 @@ class OpenClDriver {
   std::atomic<int> waited_{0};
   std::atomic<bool> no_callbacks_{false};
   std::atomic<bool> has_own_memory_{false};
+  std::atomic<bool> has_no_compiler_{false};
+  std::atomic<bool> gives_no_binaries_{false};
   std::atomic<cl_int> passed_on_{0};
   mutable std::mutex mutex_;  // guards what follows
   std::thread::id holder_;

@@ -1,5 +1,6 @@
 """A device of a runtime, and what its memory is used for."""
 import ctypes
+import os
 import dataclasses
 import typing
 
@@ -139,6 +140,13 @@ class Device(Object):
         event, error = _raw.evn_event(), new_error()
         check(self._library.evn_opencl_import_event(self._handle, native_event, event, error), error)
         return Event(event)
+
+    def store_opencl_programs(self, folder):
+        """Builds all programs of an OpenCL device, and writes their binaries into a folder, for devices without a compiler
+        (`devices.NAME.programs` of a configuration): (how many there are, how many the driver refused)."""
+        stored, refused, error = ctypes.c_uint32(), ctypes.c_uint32(), new_error()
+        check(self._library.evn_opencl_store_programs(self._handle, os.fsencode(folder), stored, refused, error), error)
+        return stored.value, refused.value
 
     def __repr__(self):
         return f"<evener.Device {self.name}: {self.description}>"

@@ -85,12 +85,16 @@ bool describe(OpenClFound* d, const std::vector<OpenClFound>& before) {
   d->unified_memory = read_value(d->id, CL_DEVICE_HOST_UNIFIED_MEMORY, &unified) && unified == CL_TRUE;
   d->subgroups =
       (read_value(d->id, kMaxSubGroups, &subgroups) && subgroups > 0) || extensions.find("_subgroups") != std::string::npos;
+  std::string version;
+  const bool is_3 = text(CL_DEVICE_VERSION, &version) && version.starts_with("OpenCL 3");
+  d->subgroup_functions = is_3 && (subgroups > 0 || (extensions + " ").find("cl_khr_subgroups ") != std::string::npos);
   identify(d, before, extensions);
   d->compute_units = units;
   d->float_lanes = lanes;
   d->memory_bytes = memory;
   d->largest_buffer = largest;
-  d->usable = available == CL_TRUE && compiler == CL_TRUE && little == CL_TRUE;
+  d->has_compiler = compiler == CL_TRUE;
+  d->usable = available == CL_TRUE && little == CL_TRUE;
   return ok;
 }
 
