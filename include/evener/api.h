@@ -223,7 +223,8 @@ typedef struct evn_api {
   evn_status (*opencl_get_buffer)(evn_tensor tensor, void **mem, uint64_t *offset, evn_error *error);
   evn_status (*opencl_import_event)(evn_device device, void *native_event, evn_event *event, evn_error *error);
   evn_status (*opencl_export_event)(evn_event event, evn_device device, void **native_event, evn_error *error);
-  evn_status (*opencl_store_programs)(evn_device device, const char *folder, uint32_t *stored, uint32_t *refused, evn_error *error);
+  evn_status (*opencl_store_programs)(evn_device device, const char *folder, uint32_t flags, uint32_t *stored, uint32_t *refused,
+                                      evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

@@ -116,9 +116,11 @@ struct OpenCl {
     std::uint32_t stored = 0;
     std::uint32_t refused = 0;
   };
-  static Programs store_programs(const Device& of, const std::string& folder) {
+  // flags: EVN_PROGRAMS_SOURCES or 0.
+  static Programs store_programs(const Device& of, const std::string& folder, std::uint32_t flags = 0) {
     Programs p;
-    detail::check([&](evn_error* e) { return evn_opencl_store_programs(of.get(), folder.c_str(), &p.stored, &p.refused, e); });
+    detail::check(
+        [&](evn_error* e) { return evn_opencl_store_programs(of.get(), folder.c_str(), flags, &p.stored, &p.refused, e); });
     return p;
   }
 };

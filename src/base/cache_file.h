@@ -19,6 +19,7 @@ class CacheFile {
   void write(std::string_view content) const noexcept;
 
   const std::string& path() const { return path_; }
+  std::uint64_t identity() const { return identity_; }  // as the file has it
 
  private:
   const std::string folder_;

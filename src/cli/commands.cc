@@ -242,7 +242,9 @@ constexpr Command kCommands[] = {
      "Builds all programs that the library has for an OpenCL device, and writes their binaries into a folder: for devices without "
      "a\n"
      "compiler, with `devices.NAME.programs: FOLDER` in their configuration, and for the first start of others. They are for this\n"
-     "device, its driver and this build of the library; a folder may hold those of many.",
+     "device, its driver and this build of the library; a folder may hold those of many. With --sources the device itself needs "
+     "no\n"
+     "compiler, if it takes SPIR-V, which scripts/make_il.py makes of the texts on another machine.",
      kProgramsOptions, run_programs},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"

@@ -38,9 +38,11 @@ def test_stored_programs_are_not_compiled(tmp_path):
                 raise
             pytest.skip(str(error))
         stored, refused = device.store_opencl_programs(tmp_path / "programs")
-    assert stored > 90 and refused == 0
+        assert stored > 90 and refused == 0
+        assert device.store_opencl_programs(tmp_path / "texts", sources=True) == (stored, 0)
     assert len(list((tmp_path / "programs").iterdir())) == stored
     assert events_of_run(tmp_path / "programs") == {"program.restored"}
+    assert (tmp_path / "texts" / "rows-softmax_rows.cl").read_text().startswith("// il-")
     assert events_of_run(tmp_path / "none") == {"program.compiling", "program.compiled"}
 
 

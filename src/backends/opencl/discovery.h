@@ -31,7 +31,8 @@ struct OpenClFound {
   bool subgroup_functions = false;      // kernels may use them: OpenCL C 3.0
   std::string identity;                 // DeviceProfile::identity
   std::optional<bool> kernels_of_cpus;  // where the configuration says so
-  bool has_compiler = true;             // else programs come as binaries alone
+  bool has_compiler = true;             // else programs come as binaries or SPIR-V
+  bool takes_il = false;                // SPIR-V (CL_DEVICE_IL_VERSION)
   bool usable = true;                   // available and little-endian
 
   bool is_cpu() const { return (type & CL_DEVICE_TYPE_CPU) != 0; }

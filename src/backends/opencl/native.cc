@@ -73,9 +73,9 @@ NativeSharing::Wrapped OpenClDevice::wrap(void* given, std::uint64_t offset, std
   return {{keeper.get(), static_cast<std::size_t>(offset), bytes}, keeper};
 }
 
-NativeSharing::Programs OpenClDevice::store_programs(const std::string& folder) {
+NativeSharing::Programs OpenClDevice::store_programs(const std::string& folder, bool sources) {
   require_not_forked();
-  return programs_.store_all(folder);
+  return sources ? programs_.store_texts(folder) : programs_.store_all(folder);
 }
 
 // ------------------------------------------------------------------------------------------------------------- events --

@@ -1,6 +1,8 @@
 #include "backends/opencl/program.h"
 
+#include <cstdio>
 #include <cstring>
+#include <initializer_list>
 
 #include "backends/opencl/program_text.h"
 #include "backends/opencl/source.h"
@@ -13,6 +15,17 @@ namespace {
 
 constexpr std::string_view kHalf = "_half";
 constexpr char kFileKind[] = "opencl";
+constexpr char kIlFileKind[] = "il";
+
+// Parts that must not run into each other.
+std::string join(std::initializer_list<std::string_view> parts) {
+  std::string all;
+  for (const std::string_view part : parts) {
+    all += part;
+    all.push_back('\0');
+  }
+  return all;
+}
 
 // "conv/conv_1x1"
 std::string name_of(std::string_view source, std::string_view kernel) { return std::string(source) + "/" + std::string(kernel); }
@@ -76,13 +89,15 @@ std::string OpenClPrograms::options_of(std::string_view source) const {
 
 OpenClPrograms::Text OpenClPrograms::text_of(std::string_view source, std::string_view kernel) const {
   Text t{source, kernel, find_source("common"), only_kernel(find_source(source), kernel), options_of(source), {}};
-  for (const std::string_view part :
-       {std::string_view(EVN_VERSION_STRING), std::string_view(t.options), kernel, std::string_view(found_.name),
-        std::string_view(found_.vendor), std::string_view(found_.driver_version), std::string_view(found_.platform_name),
-        std::string_view(found_.platform_version), std::string_view(t.common), std::string_view(t.text)}) {
-    t.identity += part;
-    t.identity.push_back('\0');
-  }
+  t.identity = join({EVN_VERSION_STRING, t.options, kernel, found_.name, found_.vendor, found_.driver_version, found_.platform_name,
+                     found_.platform_version, t.common, t.text});
+  return t;
+}
+
+OpenClPrograms::Text OpenClPrograms::il_text_of(std::string_view source, std::string_view kernel) const {
+  Text t{source, kernel, find_source("common"), only_kernel(find_source(source), kernel), {}, {}};
+  t.options = "-cl-std=CL1.2" + options_ + (source.ends_with(kHalf) ? " -DEVN_HALF" : "");
+  t.identity = join({EVN_VERSION_STRING, t.options, kernel, t.common, t.text});
   return t;
 }
 
@@ -147,32 +162,77 @@ ClProgram OpenClPrograms::restore(const std::string& folder, const Text& text) c
 }
 
 ClProgram OpenClPrograms::compile(const Text& text) const {
-  const std::string name = name_of(text.source, text.kernel);
-  if (!found_.has_compiler) {
-    throw make_error(
-        EVN_ERROR_UNSUPPORTED,
-        "\"%s\" has no compiler, and there is no binary of program %s for it: not in its folder of programs (\"%s\"), and not "
-        "in the cache (\"%s\"); `evener programs` makes them where the driver has a compiler",
-        found_.name.c_str(), name.c_str(), folders_.stored.c_str(), folders_.cache.c_str())
-        .with_device(device_name_.c_str());
-  }
+  if (!found_.has_compiler) return compile_il(il_text_of(text.source, text.kernel));
   const char* texts[] = {text.common.data(), text.text.data()};
   const std::size_t sizes[] = {text.common.size(), text.text.size()};
   cl_int code = CL_SUCCESS;
   ClProgram program(cl_create(&code, opencl().create_program_with_source, context_, cl_uint{2}, texts, sizes));
   check_cl(code, "clCreateProgramWithSource", device_name_);
+  return finish(std::move(program), text.options, text);
+}
+
+ClProgram OpenClPrograms::compile_il(const Text& text) const {
+  os::FileBytes file;
+  std::string_view il;
+  if (found_.takes_il && !folders_.stored.empty()) il = CacheFile(folders_.stored, kIlFileKind, text.identity).read(&file);
+  if (il.empty()) {
+    throw make_error(
+        EVN_ERROR_UNSUPPORTED,
+        "\"%s\" has no compiler, and there is no binary%s of program %s for it: not in its folder of programs (\"%s\"), and "
+        "not in the cache (\"%s\"); `evener programs` makes them",
+        found_.name.c_str(), found_.takes_il ? " and no SPIR-V" : "", name_of(text.source, text.kernel).c_str(),
+        folders_.stored.c_str(), folders_.cache.c_str())
+        .with_device(device_name_.c_str());
+  }
+  cl_int code = CL_SUCCESS;
+  const void* const bytes = il.data();
+  ClProgram program(cl_create(&code, opencl().create_program_with_il, context_, bytes, il.size()));
+  check_cl(code, "clCreateProgramWithIL", device_name_);
+  return finish(std::move(program), "", text);
+}
+
+ClProgram OpenClPrograms::finish(ClProgram program, const std::string& options, const Text& text) const {
   const cl_device_id device = found_.id;
-  code = cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, text.options.c_str(), nullptr, nullptr);
+  const cl_int code = cl_call(opencl().build_program, program.get(), cl_uint{1}, &device, options.c_str(), nullptr, nullptr);
   if (code == CL_SUCCESS) return program;
   std::string log(16384, '\0');
   cl_call(opencl().get_program_build_info, program.get(), device, static_cast<cl_program_build_info>(CL_PROGRAM_BUILD_LOG),
           log.size() - 1, static_cast<void*>(log.data()), static_cast<std::size_t*>(nullptr));
   const char* line = std::strstr(log.c_str(), "error");
   if (line == nullptr) line = log.c_str();
-  throw make_error(cl_status(code), "%s of kernels/%.*s.cl cannot be built: %s (%d): %.*s", name.c_str(),
-                   static_cast<int>(text.source.size()), text.source.data(), cl_error_name(code), static_cast<int>(code),
-                   static_cast<int>(std::strcspn(line, "\r\n")), line)
+  throw make_error(cl_status(code), "%s of kernels/%.*s.cl cannot be built: %s (%d): %.*s",
+                   name_of(text.source, text.kernel).c_str(), static_cast<int>(text.source.size()), text.source.data(),
+                   cl_error_name(code), static_cast<int>(code), static_cast<int>(std::strcspn(line, "\r\n")), line)
       .with_device(device_name_.c_str());
+}
+
+void OpenClPrograms::each_program(const std::function<void(const std::string&, const std::string&)>& f) const {
+  for (const OpenClSource& source : opencl_sources()) {
+    if (found_.has_kernels_of_cpus() && is_for_gpus(source.name)) continue;
+    const std::string text = find_source(source.name);
+    for (const std::string& kernel : kernels_of(text)) {
+      f(source.name, kernel);
+      if (found_.half && text.find("EVN_HALF") != std::string::npos) f(source.name + std::string(kHalf), kernel);
+    }
+  }
+}
+
+NativeSharing::Programs OpenClPrograms::store_texts(const std::string& folder) const {
+  NativeSharing::Programs programs;
+  if (!os::make_folders(folder)) fail(EVN_ERROR_IO, "the folder %s cannot be made", folder.c_str());
+  each_program([&](const std::string& source, const std::string& kernel) {
+    const Text text = il_text_of(source, kernel);
+    const CacheFile il(folder, kIlFileKind, text.identity);
+    char identity[17];
+    std::snprintf(identity, sizeof identity, "%016llx", static_cast<unsigned long long>(il.identity()));
+    // What scripts/make_il.py reads: the file to make, its identity, and the compiler's options.
+    const std::string all = "// " + il.path().substr(il.path().rfind('/') + 1) + " " + identity + " " + text.options + "\n" +
+                            text.common + "\n" + text.text;
+    const std::string path = folder + "/" + source + "-" + kernel + ".cl";
+    os::write_file_atomically(path, all.data(), all.size());
+    ++programs.stored;
+  });
+  return programs;
 }
 
 NativeSharing::Programs OpenClPrograms::store_all(const std::string& folder) const {
@@ -201,14 +261,7 @@ NativeSharing::Programs OpenClPrograms::store_all(const std::string& folder) con
                        file.path().c_str());
     ++programs.stored;
   };
-  for (const OpenClSource& source : opencl_sources()) {
-    if (found_.has_kernels_of_cpus() && is_for_gpus(source.name)) continue;
-    const std::string text = find_source(source.name);
-    for (const std::string& kernel : kernels_of(text)) {
-      store(source.name, kernel);
-      if (found_.half && text.find("EVN_HALF") != std::string::npos) store(source.name + std::string(kHalf), kernel);
-    }
-  }
+  each_program(store);
   return programs;
 }
 

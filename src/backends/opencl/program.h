@@ -2,6 +2,7 @@
 // folder, so that the next process need not compile. docs/decisions/0076-opencl-programs.md
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ class OpenClPrograms {
   // Builds what this device may ever want, each kernel by itself, and writes the binaries into a folder. Safe beside the other
   // calls. Throws EVN_ERROR_IO where a file cannot be written, EVN_ERROR_UNSUPPORTED where there is no compiler.
   NativeSharing::Programs store_all(const std::string& folder) const;
+  // Writes the texts of the same programs, from which scripts/make_il.py makes SPIR-V that devices without a compiler take from the
+  // folder `stored`. Throws EVN_ERROR_IO.
+  NativeSharing::Programs store_texts(const std::string& folder) const;
 
   // EVN_LANES of the sources.
   int lanes() const { return lanes_; }
@@ -61,12 +65,18 @@ class OpenClPrograms {
     std::string identity;
   };
   Text text_of(std::string_view source, std::string_view kernel) const;
+  // For SPIR-V: without what only OpenCL C 3.0 has; its identity is no device's.
+  Text il_text_of(std::string_view source, std::string_view kernel) const;
+  // Calls f(source, kernel) for each program of the device.
+  void each_program(const std::function<void(const std::string&, const std::string&)>& f) const;
   ClProgram program(const OpenClFunction& function);
   void log_compiling(const Text& text) const;
   void log_built(bool restored, const Text& text, std::uint64_t duration_ns) const;
   std::string options_of(std::string_view source) const;
   ClProgram restore(const std::string& folder, const Text& text) const;
   ClProgram compile(const Text& text) const;
+  ClProgram compile_il(const Text& text) const;
+  ClProgram finish(ClProgram program, const std::string& options, const Text& text) const;
 
   const OpenClFound found_;
   cl_context context_;

@@ -225,12 +225,71 @@ TEST_F(OpenClStoredPrograms, TheErrorNamesProgramDeviceAndFolders) {
   EXPECT_EQ(driver.calls(OpenClDriver::kSource), 0);
 }
 
+// As scripts/make_il.py does it, but for the compiler.
+void make_il(const fs::path& text, const std::string& content) {
+  std::ifstream in(text);
+  std::string comment, name, identity;
+  in >> comment >> name >> identity;
+  ASSERT_EQ(comment, "//");
+  std::uint64_t head[3] = {std::stoull(identity, nullptr, 16), content.size(), 0xcbf29ce484222325ull};
+  for (const char c : content) head[2] = (head[2] ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  std::ofstream out(text.parent_path() / name, std::ios::binary);
+  out << "EVNCLB01" << std::string(reinterpret_cast<const char*>(head), sizeof head) << content;
+}
+
+// scripts/test --full=intel gives a folder of real ones (EVN_IL_PROGRAMS).
+TEST_F(OpenClStoredPrograms, SpirvIsTakenWhereThereIsNoCompiler) {
+  OpenClDriver driver;
+  const char* const given = std::getenv("EVN_IL_PROGRAMS");
+  const fs::path programs = given != nullptr ? fs::path(given) : folder_;
+  const std::shared_ptr<OpenClDevice> device = open_opencl();
+  const fs::path text = programs / "elementwise-unary.cl";
+  if (given == nullptr) {
+    driver.take_text_as_il();
+    const NativeSharing::Programs texts = device->store_programs(folder_, true);
+    EXPECT_GT(texts.stored, 90u);
+    EXPECT_EQ(texts.refused, 0u);
+    std::string content = read(text);
+    const std::string lanes = std::to_string(device->programs().lanes());
+    content.insert(0, "#define EVN_LOCAL 1\n#define EVN_LANES " + lanes + "\n");
+    make_il(text, content);
+  }
+  driver.have_no_compiler();
+  EXPECT_EQ(run_stored(programs), kCompiled);
+  EXPECT_EQ(driver.calls(OpenClDriver::kIl), 1);
+  EXPECT_EQ(driver.calls(OpenClDriver::kSource), 0);
+}
+
+TEST_F(OpenClStoredPrograms, SpirvThatIsDamagedOrRefusedIsAnError) {
+  OpenClDriver driver;
+  driver.take_text_as_il();
+  open_opencl()->store_programs(folder_, true);
+  driver.have_no_compiler();
+  const auto expect_error = [&](evn_status status, const char* part) {
+    try {
+      run_stored(folder_);
+      FAIL() << "it ran without a program";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status, status) << error.message;
+      EXPECT_NE(std::string(error.message).find("elementwise/unary"), std::string::npos) << error.message;
+      EXPECT_NE(std::string(error.message).find(part), std::string::npos) << error.message;
+    }
+  };
+  expect_error(EVN_ERROR_UNSUPPORTED, "no SPIR-V");
+  make_il(folder_ / "elementwise-unary.cl", "this is no program");
+  expect_error(EVN_ERROR_INTERNAL, "cannot be built");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    if (entry.path().extension() == ".bin") fs::resize_file(entry.path(), 40);
+  }
+  expect_error(EVN_ERROR_UNSUPPORTED, "no SPIR-V");
+}
+
 TEST_F(OpenClStoredPrograms, StoringWithoutACompilerIsRefused) {
   OpenClDriver driver;
   driver.have_no_compiler();
   const std::shared_ptr<OpenClDevice> device = open_opencl();
   try {
-    device->store_programs(folder_);
+    device->store_programs(folder_, false);
     FAIL() << "programs were stored";
   } catch (const Error& error) {
     EXPECT_EQ(error.status, EVN_ERROR_UNSUPPORTED) << error.message;
@@ -242,7 +301,7 @@ TEST_F(OpenClStoredPrograms, AFolderThatCannotBeWrittenIsAnError) {
   write(folder_ / "file", "x");
   const std::shared_ptr<OpenClDevice> device = open_opencl();
   try {
-    device->store_programs((folder_ / "file" / "under").string());
+    device->store_programs((folder_ / "file" / "under").string(), false);
     FAIL() << "programs were stored";
   } catch (const Error& error) {
     EXPECT_EQ(error.status, EVN_ERROR_IO) << error.message;
@@ -264,7 +323,7 @@ TEST_F(OpenClStoredPrograms, EachKernelOfEachSourceIsBuiltAndADriverMayGiveNoBin
         device->lowest_precision(Precision::kFloat16, &why) == Precision::kFloat16 && text.find("EVN_HALF") != std::string::npos;
     kernels += static_cast<std::uint32_t>(kernels_of(text).size()) * (twice ? 2 : 1);
   }
-  const NativeSharing::Programs programs = device->store_programs(folder_);
+  const NativeSharing::Programs programs = device->store_programs(folder_, false);
   EXPECT_EQ(programs.stored, 0u);
   EXPECT_EQ(programs.refused, kernels);
   EXPECT_TRUE(fs::is_empty(folder_));
