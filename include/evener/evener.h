@@ -198,7 +198,9 @@ typedef struct evn_log_record {
                                   "device.named" (by another name, a device that is open), "device.absent", "model.loaded",
                                   "model.output_shape" (declared otherwise than computed), "session.created",
                                   "plan.created", "program.compiling" (begins, and may take seconds),
-                                  "program.compiled", "program.restored" (from the cache), "clblast.tried",
+                                  "program.compiled", "program.restored" (from the cache), "program.refused" (by the
+                                  driver, when all are stored), "clblast.tried",
+                                  "kernel.tuned" (which of several kernels is fastest for some sizes),
                                   "memory.refused" (a cap), "cache.opened", "cache.ignored" (a file of packed weights that
                                   is not used), "cache.written", "cache.not_written", "batching.open" (a session's batching is
                                   proven for each batch), "batching.refused" (requests of some shapes are not joined),

@@ -110,6 +110,19 @@ struct OpenCl {
     detail::check([&](evn_error* e) { return evn_opencl_export_event(event.get(), to.get(), &native, e); });
     return native;
   }
+
+  // Builds all programs of a device, and writes their binaries into a folder: how many there are, and how many the driver refused.
+  struct Programs {
+    std::uint32_t stored = 0;
+    std::uint32_t refused = 0;
+  };
+  // flags: EVN_PROGRAMS_SOURCES or 0.
+  static Programs store_programs(const Device& of, const std::string& folder, std::uint32_t flags = 0) {
+    Programs p;
+    detail::check(
+        [&](evn_error* e) { return evn_opencl_store_programs(of.get(), folder.c_str(), flags, &p.stored, &p.refused, e); });
+    return p;
+  }
 };
 
 }  // inline namespace

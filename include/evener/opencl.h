@@ -93,6 +93,26 @@ EVN_API evn_status evn_opencl_import_event(evn_device device, void *native_event
  * with an error), EVN_ERROR_UNSUPPORTED. Thread-safe. @since 0.2 */
 EVN_API evn_status evn_opencl_export_event(evn_event event, evn_device device, void **native_event, evn_error *error);
 
+/* Flags of evn_opencl_store_programs. @since 0.2 */
+enum {
+  EVN_PROGRAMS_SOURCES = 1 /* instead of binaries, texts in OpenCL C for a compiler to SPIR-V. The device needs none */
+};
+
+/* Builds every program that the library has for an OpenCL device, and writes their binaries into a folder, for devices that have no
+ * compiler, or none at hand: with `devices.NAME.programs: FOLDER` they are read from there. A binary is taken by the build of the
+ * library that has stored it alone, and by the same device, driver and platform, which the file's name tells; a folder may hold
+ * those of many. Devices without a compiler that take SPIR-V may instead have EVN_PROGRAMS_SOURCES, of which scripts/make_il.py
+ * makes SPIR-V elsewhere.
+ *   folder   made where it is missing; files of the same programs are replaced
+ *   flags    0 or EVN_PROGRAMS_SOURCES
+ *   stored   out, nullable: how many programs the folder has now of this device
+ *   refused  out, nullable: how many the driver does not build, or gives no binary of; for each the log has a warning
+ * Returns EVN_ERROR_INVALID_ARGUMENT (no OpenCL device; the flags), EVN_ERROR_IO (a file cannot be written),
+ * EVN_ERROR_UNSUPPORTED (the device has no compiler; the build), EVN_ERROR_OUT_OF_MEMORY. Blocks, some tenths of a second for each
+ * of about 120 programs. Thread-safe; runs go on meanwhile. @since 0.2 */
+EVN_API evn_status evn_opencl_store_programs(evn_device device, const char *folder, uint32_t flags, uint32_t *stored,
+                                             uint32_t *refused, evn_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -124,4 +124,18 @@ evn_status evn_opencl_export_event(evn_event event, evn_device device, void** na
   });
 }
 
+evn_status evn_opencl_store_programs(evn_device device, const char* folder, uint32_t flags, uint32_t* stored, uint32_t* refused,
+                                     evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<DeviceView> d(device);
+    require(folder != nullptr, "folder");
+    if (folder[0] == '\0') fail(EVN_ERROR_INVALID_ARGUMENT, "`folder` is empty");
+    if ((flags & ~static_cast<uint32_t>(EVN_PROGRAMS_SOURCES)) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", flags);
+    const bool sources = (flags & EVN_PROGRAMS_SOURCES) != 0;
+    const NativeSharing::Programs programs = native_of(*(*d).device).store_programs(folder, sources);
+    if (stored != nullptr) *stored = programs.stored;
+    if (refused != nullptr) *refused = programs.refused;
+  });
+}
+
 }  // extern "C"

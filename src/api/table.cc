@@ -166,6 +166,7 @@ constexpr evn_api kApi = {
     .opencl_export_event = evn_opencl_export_event,
     .device_condition = evn_device_condition,
     .device_set_cache_policy = evn_device_set_cache_policy,
+    .opencl_store_programs = evn_opencl_store_programs,
 };
 
 }  // namespace

@@ -18,6 +18,9 @@ class CacheFile {
   std::string_view read(os::FileBytes* keep) const noexcept;
   void write(std::string_view content) const noexcept;
 
+  const std::string& path() const { return path_; }
+  std::uint64_t identity() const { return identity_; }  // as the file has it
+
  private:
   const std::string folder_;
   std::string path_;

@@ -14,6 +14,7 @@
 #include "cli/library.h"
 #include "cli/npz.h"
 #include "cli/probe.h"
+#include "cli/programs.h"
 #include "cli/quantize.h"
 #include "cli/tune.h"
 #include "cli/values.h"
@@ -263,6 +264,14 @@ constexpr Command kCommands[] = {
      "bits, which is fastest. That is kept in the folder for caches ($EVN_CACHE_DIR) by device and driver, and whoever opens the\n"
      "device later has it. Measure on an idle device.",
      kTuneOptions, run_tune},
+    {"programs", nullptr, "store the programs of an OpenCL device",
+     "Builds all programs that the library has for an OpenCL device, and writes their binaries into a folder: for devices without "
+     "a\n"
+     "compiler, with `devices.NAME.programs: FOLDER` in their configuration, and for the first start of others. They are for this\n"
+     "device, its driver and this build of the library; a folder may hold those of many. With --sources the device itself needs "
+     "no\n"
+     "compiler, if it takes SPIR-V, which scripts/make_il.py makes of the texts on another machine.",
+     kProgramsOptions, run_programs},
     {"trace", "MODEL", "record when each node runs",
      "Runs a model and writes what each thread and device did when, and the memory of each device, as a trace that\n"
      "Chrome (chrome://tracing) and Perfetto open. With -o a table by node is printed as well: count, median and total time,\n"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "device/device.h"
 
@@ -36,6 +37,13 @@ class NativeSharing {
   virtual void release_event(void* event) noexcept = 0;
   // An event of the device's context that ends as `event` does, of whichever device that is. The caller releases it.
   virtual void* make_event(const Event& event) = 0;
+
+  // Builds all programs of the device and writes their binaries into a folder, which is not ""; or their texts, for SPIR-V.
+  struct Programs {
+    std::uint32_t stored = 0;
+    std::uint32_t refused = 0;  // by the driver; the log says why
+  };
+  virtual Programs store_programs(const std::string& folder, bool sources) = 0;
 
  protected:
   ~NativeSharing() = default;

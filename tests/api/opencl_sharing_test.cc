@@ -25,6 +25,20 @@ TEST_F(OpenClSharing, AttachedDevicesUseTheHostsObjects) {
   EXPECT_EQ(driver->calls(OpenClDriver::kContext), contexts);
 }
 
+TEST_F(OpenClSharing, StoringProgramsNeedsAnOpenClDeviceAndAFolder) {
+  attach();
+  std::uint32_t stored = 7, refused = 7;
+  EXPECT_EQ(evn_opencl_store_programs(nullptr, "programs", 0, &stored, &refused, &error), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(evn_opencl_store_programs(cpu, "programs", 0, &stored, &refused, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_opencl_store_programs(device, nullptr, 0, &stored, &refused, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_opencl_store_programs(device, "", 0, &stored, &refused, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "`folder` is empty");
+  EXPECT_EQ(evn_opencl_store_programs(device, "programs", 2, &stored, &refused, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(error.message, "flags is 2");
+  EXPECT_EQ(stored, 7u);
+  EXPECT_EQ(refused, 7u);
+}
+
 // The host's kernel, or here its copy, then a run, then the host's look: no byte goes through the library's transfers.
 TEST_F(OpenClSharing, RunsUseTheHostsBuffers) {
   attach();

@@ -16,7 +16,7 @@ from command import COMMAND, CONFIG, DEVICE, FAILURE, MODEL, OK, USAGE, assert_c
 from onnx import helper, numpy_helper
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "config" / "examples"
-COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "calibrate", "tune", "check-config", "version"]
+COMMANDS = ["devices", "inspect", "run", "bench", "trace", "explain", "quantize", "calibrate", "tune", "programs", "check-config", "version"]
 
 if not COMMAND:
     pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
@@ -374,6 +374,13 @@ def test_tune_measures_what_later_runs_use(tmp_path, monkeypatch):
     evener("tune", product, "--config", config, "--device", "opencl:0", code=USAGE)
     evener("tune", product, "--device", "cpu", code=USAGE)
     evener("tune", product, "--device", "opencl:250", code=DEVICE)
+
+
+def test_programs_says_what_is_missing(tmp_path):
+    assert "-o is missing" in evener("programs", code=USAGE)[1]
+    assert "cpu is no OpenCL device" in evener("programs", "--device", "cpu", "-o", tmp_path / "programs", code=FAILURE)[1]
+    assert "nonsense" in evener("programs", "--device", "nonsense", "-o", tmp_path / "programs", code=DEVICE)[1]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("example", sorted(p.name for p in EXAMPLES.glob("*.yaml")))

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -43,6 +44,10 @@ class OpenClDriver {
     kWait,
     kCallback,
     kUserEvent,
+    kSource,
+    kBinary,
+    kGetBinary,
+    kIl,
     kCallCount
   };
 
@@ -54,11 +59,32 @@ class OpenClDriver {
     OpenClApi api = system_;
     api.create_context = [](auto... a) { return self_->count(kContext), system_.create_context(a...); };
     api.get_device_info = [](cl_device_id id, cl_device_info what, std::size_t size, void* value, std::size_t* size_ret) {
+      constexpr char kIl[] = "SPIR-V_1.0";
+      if (what == 0x105b && self_->takes_text_as_il_) {  // CL_DEVICE_IL_VERSION
+        if (size_ret != nullptr) *size_ret = sizeof kIl;
+        if (value != nullptr) std::memcpy(value, kIl, std::min(size, sizeof kIl));
+        return cl_int{CL_SUCCESS};
+      }
       const cl_int code = system_.get_device_info(id, what, size, value, size_ret);
       const cl_bool no = CL_FALSE;
       if (code == CL_SUCCESS && what == CL_DEVICE_HOST_UNIFIED_MEMORY && value != nullptr && self_->has_own_memory_)
         std::memcpy(value, &no, sizeof no);
+      if (code == CL_SUCCESS && what == CL_DEVICE_COMPILER_AVAILABLE && value != nullptr && self_->has_no_compiler_)
+        std::memcpy(value, &no, sizeof no);
       return code;
+    };
+    api.create_program_with_source = [](auto... a) { return self_->count(kSource), system_.create_program_with_source(a...); };
+    api.create_program_with_il = [](cl_context context, const void* il, std::size_t size, cl_int* code) {
+      self_->count(kIl);
+      if (!self_->takes_text_as_il_) return system_.create_program_with_il(context, il, size, code);
+      const char* text = static_cast<const char*>(il);
+      return system_.create_program_with_source(context, 1, &text, &size, code);
+    };
+    api.create_program_with_binary = [](auto... a) { return self_->count(kBinary), system_.create_program_with_binary(a...); };
+    api.get_program_info = [](cl_program program, cl_program_info what, auto... a) {
+      if (what == CL_PROGRAM_BINARIES) self_->count(kGetBinary);
+      return what == CL_PROGRAM_BINARIES && self_->gives_no_binaries_ ? cl_int{CL_INVALID_PROGRAM_EXECUTABLE}
+                                                                      : system_.get_program_info(program, what, a...);
     };
     api.retain_context = [](auto... a) { return self_->count(kContext), system_.retain_context(a...); };
     api.release_context = [](auto... a) {
@@ -163,6 +189,12 @@ class OpenClDriver {
   cl_int passed_on() const { return passed_on_; }
   // Devices that are opened from now on are said to have memory of their own, as graphics cards do.
   void have_own_memory() { has_own_memory_ = true; }
+  // Devices that are opened from now on are said to have no compiler.
+  void have_no_compiler() { has_no_compiler_ = true; }
+  // Devices that are opened from now on are said to take SPIR-V; what they are given is OpenCL C.
+  void take_text_as_il() { takes_text_as_il_ = true; }
+  // The driver gives no binaries of programs.
+  void give_no_binaries() { gives_no_binaries_ = true; }
   // The driver refuses callbacks.
   void refuse_callbacks() { no_callbacks_ = true; }
   // How often the thread that called `hold` waited for what was held.
@@ -253,6 +285,9 @@ class OpenClDriver {
   std::atomic<int> waited_{0};
   std::atomic<bool> no_callbacks_{false};
   std::atomic<bool> has_own_memory_{false};
+  std::atomic<bool> has_no_compiler_{false};
+  std::atomic<bool> gives_no_binaries_{false};
+  std::atomic<bool> takes_text_as_il_{false};
   std::atomic<cl_int> passed_on_{0};
   mutable std::mutex mutex_;  // guards what follows
   std::thread::id holder_;

@@ -71,6 +71,7 @@ TEST_F(Wrapper, CopiesHaveEvents) {
   EXPECT_THROW(evener::OpenCl::wrap(cpu, &own, 0, DType::kFloat32, {1}), Error);
   EXPECT_THROW(evener::OpenCl::import_event(cpu, &own), Error);
   EXPECT_THROW(evener::OpenCl::export_event(copied, cpu), Error);
+  EXPECT_THROW(evener::OpenCl::store_programs(cpu, "programs"), Error);
   EXPECT_THROW(evener::OpenCl().attach(own, "display"), Error);
 }
 

@@ -1,5 +1,6 @@
 """A device of a runtime, and what its memory is used for."""
 import ctypes
+import os
 import dataclasses
 import typing
 
@@ -168,6 +169,15 @@ class Device(Object):
         event, error = _raw.evn_event(), new_error()
         check(self._library.evn_opencl_import_event(self._handle, native_event, event, error), error)
         return Event(event)
+
+    def store_opencl_programs(self, folder, sources=False):
+        """Builds all programs of an OpenCL device, and writes their binaries into a folder, for devices without a compiler
+        (`devices.NAME.programs` of a configuration): (how many there are, how many the driver refused). sources=True: texts
+        instead, of which scripts/make_il.py makes SPIR-V."""
+        stored, refused, error = ctypes.c_uint32(), ctypes.c_uint32(), new_error()
+        flags = _raw.EVN_PROGRAMS_SOURCES if sources else 0
+        check(self._library.evn_opencl_store_programs(self._handle, os.fsencode(folder), flags, stored, refused, error), error)
+        return stored.value, refused.value
 
     def __repr__(self):
         return f"<evener.Device {self.name}: {self.description}>"

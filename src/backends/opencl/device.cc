@@ -23,6 +23,7 @@ constexpr DeviceOption kOptions[] = {
     {{"match.index", SettingType::kInteger, "0", 0, 255}, true},
     {{.name = "attached", .type = SettingType::kBoolean, .fallback = "false"}},
     {{.name = "kernels", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|cpu|gpu"}},
+    {{"programs", SettingType::kText, "\"\""}},
     {{.name = "clblast", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|always|never"}},
     {{.name = "tuning", .type = SettingType::kChoice, .fallback = "cached", .words = "cached|measure|off"}},
 };
@@ -69,7 +70,7 @@ OpenClFound choose(const DeviceRequest& request) {
     ++matching;
     if (left-- != 0) continue;
     if (found.usable) return found;
-    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "\"%s\" is not available, has no compiler or is big-endian", found.name.c_str())
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "\"%s\" is not available or is big-endian", found.name.c_str())
         .with_device(request.name.c_str());
   }
   throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE,
@@ -149,7 +150,7 @@ std::shared_ptr<Device> attach_device(const DeviceRequest& request, const Native
     throw make_error(opencl_is_forked() ? EVN_ERROR_FORKED : EVN_ERROR_DEVICE_UNAVAILABLE, "%s", why.c_str())
         .with_device(request.name.c_str());
   if (!found.usable) {
-    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "\"%s\" is not available, has no compiler or is big-endian", found.name.c_str())
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "\"%s\" is not available or is big-endian", found.name.c_str())
         .with_device(request.name.c_str());
   }
   check_context(given, id, request);
@@ -201,7 +202,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
     : Device(request.name, std::min(request.memory_limit, found.memory_bytes)),
       found_(found),
       context_(std::move(context)),
-      programs_(found_, context_.get(), request.name, request.cache_dir, request.log),
+      programs_(found_, context_.get(), request.name, {request.cache_dir, request.settings.text("programs", "")}, request.log),
       tuning_(tuning_mode(request), request.cache_dir, identity_of(found_), request.name, request.log),
       clblast_(std::make_unique<ClBlast>(*this, found_.is_cpu(), request, identity_of(found_), clblast)) {
   traits_.host_addressable = false;

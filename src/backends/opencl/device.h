@@ -47,6 +47,7 @@ class OpenClDevice final : public Device, public NativeSharing {
   void retain_event(void* event) override;
   void release_event(void* event) noexcept override;
   void* make_event(const Event& event) override;
+  Programs store_programs(const std::string& folder, bool sources) override;
   void prepare_tracing() noexcept override;
   Event copy_traced(const Location& from, const Location& to, std::span<const Event> waits, StepTrace* trace) override;
   void finish_trace(StepTrace* trace) noexcept override;

@@ -29,6 +29,7 @@ bool read_value(cl_device_id device, cl_device_info what, T* value) {
 
 // Of extensions that the header for OpenCL 1.2 need not have.
 constexpr cl_device_info kMaxSubGroups = 0x105c;  // CL_DEVICE_MAX_NUM_SUB_GROUPS of OpenCL 2.1
+constexpr cl_device_info kIlVersion = 0x105b;     // CL_DEVICE_IL_VERSION of OpenCL 2.1 and of cl_khr_il_program
 constexpr cl_device_info kPciBusInfo = 0x410f;    // CL_DEVICE_PCI_BUS_INFO_KHR
 constexpr cl_device_info kUuid = 0x106a;          // CL_DEVICE_UUID_KHR
 struct PciBusInfo {
@@ -85,12 +86,17 @@ bool describe(OpenClFound* d, const std::vector<OpenClFound>& before) {
   d->unified_memory = read_value(d->id, CL_DEVICE_HOST_UNIFIED_MEMORY, &unified) && unified == CL_TRUE;
   d->subgroups =
       (read_value(d->id, kMaxSubGroups, &subgroups) && subgroups > 0) || extensions.find("_subgroups") != std::string::npos;
+  std::string version, il;
+  d->takes_il = opencl().create_program_with_il != nullptr && text(kIlVersion, &il) && il.find("SPIR-V") != std::string::npos;
+  const bool is_3 = text(CL_DEVICE_VERSION, &version) && version.starts_with("OpenCL 3");
+  d->subgroup_functions = is_3 && (subgroups > 0 || (extensions + " ").find("cl_khr_subgroups ") != std::string::npos);
   identify(d, before, extensions);
   d->compute_units = units;
   d->float_lanes = lanes;
   d->memory_bytes = memory;
   d->largest_buffer = largest;
-  d->usable = available == CL_TRUE && compiler == CL_TRUE && little == CL_TRUE;
+  d->has_compiler = compiler == CL_TRUE;
+  d->usable = available == CL_TRUE && little == CL_TRUE;
   return ok;
 }
 

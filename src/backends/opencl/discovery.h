@@ -28,9 +28,12 @@ struct OpenClFound {
   bool denormals = false;            // keeps floats below 2^-126 (CL_FP_DENORM)
   bool unified_memory = false;       // CL_DEVICE_HOST_UNIFIED_MEMORY
   bool subgroups = false;
+  bool subgroup_functions = false;      // kernels may use them: OpenCL C 3.0
   std::string identity;                 // DeviceProfile::identity
   std::optional<bool> kernels_of_cpus;  // where the configuration says so
-  bool usable = true;                   // available, little-endian, with a compiler
+  bool has_compiler = true;             // else programs come as binaries or SPIR-V
+  bool takes_il = false;                // SPIR-V (CL_DEVICE_IL_VERSION)
+  bool usable = true;                   // available and little-endian
 
   bool is_cpu() const { return (type & CL_DEVICE_TYPE_CPU) != 0; }
   // Long loops for cores, else tiles in local memory for the lanes of a GPU.

@@ -46,8 +46,8 @@ void refuse_calls() noexcept {
   refuse_all(a.get_platform_ids, a.get_platform_info, a.get_device_ids, a.get_device_info, a.create_context, a.release_context,
              a.retain_context, a.get_context_info, a.retain_command_queue, a.get_command_queue_info, a.retain_mem_object,
              a.get_mem_object_info, a.create_command_queue, a.release_command_queue, a.create_buffer, a.release_mem_object,
-             a.create_program_with_source, a.create_program_with_binary, a.build_program, a.get_program_info,
-             a.get_program_build_info, a.release_program, a.create_kernel, a.set_kernel_arg, a.release_kernel,
+             a.create_program_with_source, a.create_program_with_binary, a.create_program_with_il, a.build_program,
+             a.get_program_info, a.get_program_build_info, a.release_program, a.create_kernel, a.set_kernel_arg, a.release_kernel,
              a.enqueue_nd_range_kernel, a.enqueue_read_buffer, a.enqueue_write_buffer, a.enqueue_copy_buffer, a.enqueue_map_buffer,
              a.enqueue_unmap_mem_object, a.enqueue_marker_with_wait_list, a.get_event_profiling_info, a.get_event_info,
              a.set_event_callback, a.wait_for_events, a.create_user_event, a.set_user_event_status, a.retain_event, a.release_event,
@@ -133,6 +133,8 @@ bool open_opencl_library(const char* name, OpenClApi* api, std::string* why) {
     *why = std::string(name) + " cannot be opened: " + (reason.empty() ? "the system refused" : reason);
     return false;
   }
+  std::string older;  // a loader of before OpenCL 2.1
+  if (!bind(library, "clCreateProgramWithIL", &api->create_program_with_il, &older)) api->create_program_with_il = nullptr;
   if (bind_objects(library, api, &reason) && bind_programs(library, api, &reason) && bind_commands(library, api, &reason) &&
       bind_events(library, api, &reason))
     return true;

@@ -73,6 +73,11 @@ NativeSharing::Wrapped OpenClDevice::wrap(void* given, std::uint64_t offset, std
   return {{keeper.get(), static_cast<std::size_t>(offset), bytes}, keeper};
 }
 
+NativeSharing::Programs OpenClDevice::store_programs(const std::string& folder, bool sources) {
+  require_not_forked();
+  return sources ? programs_.store_texts(folder) : programs_.store_all(folder);
+}
+
 // ------------------------------------------------------------------------------------------------------------- events --
 
 void OpenClDevice::retain_event(void* given) {

@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "backends/opencl/program_text.h"
+#include "backends/opencl/source.h"
+#include "base/inflate.h"
 #include "tests/backends/opencl/opencl_test.h"
 
 namespace evn::test {
@@ -145,12 +148,185 @@ TEST_F(OpenClProgramCache, FolderThatCannotBeWrittenDoesNoHarm) {
   EXPECT_EQ(run((folder_ / "read-only").string()), kCompiled);
 }
 
+TEST_F(OpenClProgramCache, ProgramsAreSavedWhenTheDeviceGoes) {
+  OpenClDriver driver;
+  DeviceRequest request;
+  request.cache_dir = folder_;
+  std::shared_ptr<OpenClDevice> device = open_opencl(request);
+  GraphBuilder b;
+  b.output(b.node("Relu", {b.input("x", {1, 2, 10, 10})}));
+  NodeRun node(b.build(), 1);
+  node.on(*device);
+  node.on(*device);
+  EXPECT_EQ(driver.calls(OpenClDriver::kGetBinary), 0);
+  EXPECT_TRUE(fs::is_empty(folder_));
+  device.reset();
+  EXPECT_EQ(driver.calls(OpenClDriver::kGetBinary), 1);
+  EXPECT_EQ(run(folder_), kRestored);
+  EXPECT_EQ(driver.calls(OpenClDriver::kGetBinary), 1) << "what came out of the cache is saved again";
+}
+
 TEST_F(OpenClProgramCache, FolderInPlaceOfTheFileDoesNoHarm) {
   run(folder_);
   const fs::path file = only_file();
   fs::remove(file);
   fs::create_directory(file);
   EXPECT_EQ(run(folder_), kCompiled);
+}
+
+// ---- devices without a compiler ----
+
+class OpenClStoredPrograms : public OpenClProgramCache {
+ protected:
+  // Runs Relu on a device with a folder of programs, and looks at its result.
+  Counts run_stored(const fs::path& programs, const std::string& cache_dir = "") {
+    DeviceRequest request;
+    request.name = "display";
+    request.settings.set_text("programs", programs.string());
+    request.cache_dir = cache_dir;
+    const std::shared_ptr<OpenClDevice> device = open_opencl(request);
+    GraphBuilder b;
+    b.output(b.node("Relu", {b.input("x", {1, 2, 10, 10})}));
+    NodeRun node(b.build(), 1);
+    expect_near(node.on(*device), node.reference(), {1e-5, 1e-6});
+    return {device->programs().compiled(), device->programs().restored()};
+  }
+};
+
+TEST_F(OpenClStoredPrograms, ADeviceWithoutACompilerTakesBinariesFromItsFolderOrTheCache) {
+  EXPECT_EQ(run(folder_), kCompiled);
+  OpenClDriver driver;
+  driver.have_no_compiler();
+  EXPECT_EQ(run_stored(folder_), kRestored);
+  EXPECT_EQ(run_stored(folder_ / "none", folder_), kRestored);
+  EXPECT_EQ(driver.calls(OpenClDriver::kSource), 0);
+}
+
+TEST_F(OpenClStoredPrograms, TheErrorNamesProgramDeviceAndFolders) {
+  const fs::path programs = folder_ / "programs", cache = folder_ / "cache";
+  EXPECT_EQ(run(programs.string()), kCompiled);
+  OpenClDriver driver;
+  driver.have_no_compiler();
+  const auto expect_refused = [&] {
+    try {
+      run_stored(programs, cache.string());
+      FAIL() << "it ran without a program";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status, EVN_ERROR_UNSUPPORTED) << error.message;
+      EXPECT_STREQ(error.device, "display");
+      for (const std::string& part : {std::string("elementwise/unary"), programs.string(), cache.string()})
+        EXPECT_NE(std::string(error.message).find(part), std::string::npos) << error.message;
+    }
+  };
+  for (const fs::directory_entry& entry : fs::directory_iterator(programs)) write(entry.path(), "damaged");
+  expect_refused();
+  fs::remove_all(programs);
+  expect_refused();
+  EXPECT_EQ(driver.calls(OpenClDriver::kSource), 0);
+}
+
+// As scripts/make_il.py does it, but for the compiler.
+void make_il(const fs::path& text, const std::string& content) {
+  std::ifstream in(text);
+  std::string comment, name, identity;
+  in >> comment >> name >> identity;
+  ASSERT_EQ(comment, "//");
+  std::uint64_t head[3] = {std::stoull(identity, nullptr, 16), content.size(), 0xcbf29ce484222325ull};
+  for (const char c : content) head[2] = (head[2] ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  std::ofstream out(text.parent_path() / name, std::ios::binary);
+  out << "EVNCLB01" << std::string(reinterpret_cast<const char*>(head), sizeof head) << content;
+}
+
+// scripts/test --full=intel gives a folder of real ones (EVN_IL_PROGRAMS).
+TEST_F(OpenClStoredPrograms, SpirvIsTakenWhereThereIsNoCompiler) {
+  OpenClDriver driver;
+  const char* const given = std::getenv("EVN_IL_PROGRAMS");
+  const fs::path programs = given != nullptr ? fs::path(given) : folder_;
+  const std::shared_ptr<OpenClDevice> device = open_opencl();
+  const fs::path text = programs / "elementwise-unary.cl";
+  if (given == nullptr) {
+    driver.take_text_as_il();
+    const NativeSharing::Programs texts = device->store_programs(folder_, true);
+    EXPECT_GT(texts.stored, 90u);
+    EXPECT_EQ(texts.refused, 0u);
+    std::string content = read(text);
+    const std::string lanes = std::to_string(device->programs().lanes());
+    content.insert(0, "#define EVN_LOCAL 1\n#define EVN_LANES " + lanes + "\n");
+    make_il(text, content);
+  }
+  driver.have_no_compiler();
+  EXPECT_EQ(run_stored(programs), kCompiled);
+  EXPECT_EQ(driver.calls(OpenClDriver::kIl), 1);
+  EXPECT_EQ(driver.calls(OpenClDriver::kSource), 0);
+}
+
+TEST_F(OpenClStoredPrograms, SpirvThatIsDamagedOrRefusedIsAnError) {
+  OpenClDriver driver;
+  driver.take_text_as_il();
+  open_opencl()->store_programs(folder_, true);
+  driver.have_no_compiler();
+  const auto expect_error = [&](evn_status status, const char* part) {
+    try {
+      run_stored(folder_);
+      FAIL() << "it ran without a program";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status, status) << error.message;
+      EXPECT_NE(std::string(error.message).find("elementwise/unary"), std::string::npos) << error.message;
+      EXPECT_NE(std::string(error.message).find(part), std::string::npos) << error.message;
+    }
+  };
+  expect_error(EVN_ERROR_UNSUPPORTED, "no SPIR-V");
+  make_il(folder_ / "elementwise-unary.cl", "this is no program");
+  expect_error(EVN_ERROR_INTERNAL, "cannot be built");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
+    if (entry.path().extension() == ".bin") fs::resize_file(entry.path(), 40);
+  }
+  expect_error(EVN_ERROR_UNSUPPORTED, "no SPIR-V");
+}
+
+TEST_F(OpenClStoredPrograms, StoringWithoutACompilerIsRefused) {
+  OpenClDriver driver;
+  driver.have_no_compiler();
+  const std::shared_ptr<OpenClDevice> device = open_opencl();
+  try {
+    device->store_programs(folder_, false);
+    FAIL() << "programs were stored";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status, EVN_ERROR_UNSUPPORTED) << error.message;
+  }
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(OpenClStoredPrograms, AFolderThatCannotBeWrittenIsAnError) {
+  write(folder_ / "file", "x");
+  const std::shared_ptr<OpenClDevice> device = open_opencl();
+  try {
+    device->store_programs((folder_ / "file" / "under").string(), false);
+    FAIL() << "programs were stored";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status, EVN_ERROR_IO) << error.message;
+    EXPECT_NE(std::string(error.message).find("file/under"), std::string::npos) << error.message;
+  }
+}
+
+// Without the time that a driver takes for some hundred binaries.
+TEST_F(OpenClStoredPrograms, EachKernelOfEachSourceIsBuiltAndADriverMayGiveNoBinary) {
+  OpenClDriver driver;
+  driver.give_no_binaries();
+  const std::shared_ptr<OpenClDevice> device = open_opencl();
+  std::uint32_t kernels = 0;
+  std::string why;
+  for (const OpenClSource& source : opencl_sources()) {
+    if (std::string(source.name) == "tiled" || std::string(source.name) == "grouped") continue;  // of GPUs
+    const std::string text = inflate(source.deflated, source.size);
+    const bool twice =
+        device->lowest_precision(Precision::kFloat16, &why) == Precision::kFloat16 && text.find("EVN_HALF") != std::string::npos;
+    kernels += static_cast<std::uint32_t>(kernels_of(text).size()) * (twice ? 2 : 1);
+  }
+  const NativeSharing::Programs programs = device->store_programs(folder_, false);
+  EXPECT_EQ(programs.stored, 0u);
+  EXPECT_EQ(programs.refused, kernels);
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 }  // namespace

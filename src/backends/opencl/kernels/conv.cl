@@ -284,31 +284,73 @@ static inline VF load_edge(global const float* x, long at, int column, int width
   return LOADV(lane);
 }
 
-static inline void depthwise_row(global const float* x, long in_row, int row, global const float* w, float bias, global float* y,
-                                 const Conv* p, const int stride, long limit, const Epilogue* e) {
-  const int top = row * p->stride_h - p->pad_h;
+// The sum over the taps of one vector of an output row, whose first pixel reads from column `column` on.
+static inline VF depthwise_taps(global const float* x, long in_row, int top, int column, global const float* w, float bias,
+                                const Conv* p, const int stride, long limit) {
   const int reach = (p->kernel_w - 1) * p->dilation_w;
-  for (int ox = 0; ox < p->out_w; ox += EVN_LANES) {
-    const int column = ox * stride - p->pad_w;
-    const long last = in_row + (long)(top + (p->kernel_h - 1) * p->dilation_h) * p->in_w + column + reach;
-    const bool inside = stride <= 2 && column >= 0 && column + (EVN_LANES - 1) * stride + reach < p->in_w &&
-                        last + stride * EVN_LANES <= limit;
-    VF sum = (VF)bias;
-    for (int ky = 0; ky < p->kernel_h; ++ky) {
-      const int iy = top + ky * p->dilation_h;
-      if (iy < 0 || iy >= p->in_h) continue;
-      const long at = in_row + (long)iy * p->in_w + column;
-      global const float* taps = w + ky * p->kernel_w;
-      if (inside) {
-        for (int kx = 0; kx < p->kernel_w; ++kx) sum = fma((VF)taps[kx], load_stride(x + at + kx * p->dilation_w, stride), sum);
-      } else {
-        for (int kx = 0; kx < p->kernel_w; ++kx) {
-          const int shift = kx * p->dilation_w;
-          sum = fma((VF)taps[kx], load_edge(x, at + shift, column + shift, p->in_w, stride, limit), sum);
-        }
+  const long last = in_row + (long)(top + (p->kernel_h - 1) * p->dilation_h) * p->in_w + column + reach;
+  const bool inside = stride <= 2 && column >= 0 && column + (EVN_LANES - 1) * stride + reach < p->in_w &&
+                      last + stride * EVN_LANES <= limit;
+  VF sum = (VF)bias;
+  for (int ky = 0; ky < p->kernel_h; ++ky) {
+    const int iy = top + ky * p->dilation_h;
+    if (iy < 0 || iy >= p->in_h) continue;
+    const long at = in_row + (long)iy * p->in_w + column;
+    global const float* taps = w + ky * p->kernel_w;
+    if (inside) {
+      for (int kx = 0; kx < p->kernel_w; ++kx) sum = fma((VF)taps[kx], load_stride(x + at + kx * p->dilation_w, stride), sum);
+    } else {
+      for (int kx = 0; kx < p->kernel_w; ++kx) {
+        const int shift = kx * p->dilation_w;
+        sum = fma((VF)taps[kx], load_edge(x, at + shift, column + shift, p->in_w, stride, limit), sum);
       }
     }
-    store_lanes(apply_epilogue(sum, e), y + ox, 0, p->out_w - ox);
+  }
+  return sum;
+}
+
+// That sum for 3 x 3 taps side by side: which lanes are outside the row is the same in each of its rows. What is read lies in the input.
+static inline VF depthwise_3x3(global const float* x, long in_row, int top, int column, global const float* w, float bias, const Conv* p,
+                               const int stride) {
+  const int width = p->in_w;
+  const bool inside = column >= 0 && column + (EVN_LANES - 1) * stride + 2 < width;
+  const VI c0 = column + stride * EVN_IOTA, c1 = c0 + 1, c2 = c0 + 2;
+  const VI has0 = c0 >= 0 && c0 < width, has1 = c1 >= 0 && c1 < width, has2 = c2 >= 0 && c2 < width;
+  VF sum = (VF)bias;
+  for (int ky = 0; ky < 3; ++ky, w += 3) {
+    const int iy = top + ky;
+    if (iy < 0 || iy >= p->in_h) continue;
+    global const float* from = x + (in_row + (long)iy * width + column);
+    const VF v0 = load_stride(from, stride), v1 = load_stride(from + 1, stride), v2 = load_stride(from + 2, stride);
+    if (inside) {
+      sum = fma((VF)w[0], v0, sum);
+      sum = fma((VF)w[1], v1, sum);
+      sum = fma((VF)w[2], v2, sum);
+    } else {
+      sum = fma((VF)w[0], has0 ? v0 : (VF)0.0f, sum);
+      sum = fma((VF)w[1], has1 ? v1 : (VF)0.0f, sum);
+      sum = fma((VF)w[2], has2 ? v2 : (VF)0.0f, sum);
+    }
+  }
+  return sum;
+}
+
+// `room`: elements from the row's beginning to the end of what this work item writes. Lanes behind the row are in the next one, which is
+// written later.
+static inline void depthwise_row(global const float* x, long in_row, int row, global const float* w, float bias, global float* y,
+                                 int room, const Conv* p, const int stride, long limit, const Epilogue* e) {
+  const int top = row * p->stride_h - p->pad_h;
+  const bool is_3x3 = stride <= 2 && p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_h == 1 && p->dilation_w == 1;
+  const long first = in_row + (long)max(top, 0) * p->in_w;
+  const long last = in_row + (long)min(top + 2, p->in_h - 1) * p->in_w + 2 + stride * EVN_LANES;
+  for (int ox = 0; ox < p->out_w; ox += EVN_LANES) {
+    const int column = ox * stride - p->pad_w;
+    VF sum;
+    if (is_3x3 && first + column >= 0 && last + column <= limit) sum = depthwise_3x3(x, in_row, top, column, w, bias, p, stride);
+    else sum = depthwise_taps(x, in_row, top, column, w, bias, p, stride, limit);
+    sum = apply_epilogue(sum, e);
+    if (ox + EVN_LANES <= room) STOREV(sum, y + ox);
+    else store_lanes(sum, y + ox, 0, p->out_w - ox);
   }
 }
 
@@ -325,12 +367,13 @@ EVN_KERNEL void conv_depthwise(global const float* x, ulong x0, global const flo
   global float* out = y + y0 + (image * p.groups * p.outputs + channel) * p.out_h * p.out_w;
   for (int row = begin; row < end; ++row) {
     global float* to = out + (long)row * p.out_w;
+    const int room = (end - row) * p.out_w;
     if (p.stride_w == 1) {
-      depthwise_row(x + x0, in_row, row, w, start, to, &p, 1, limit, &e);
+      depthwise_row(x + x0, in_row, row, w, start, to, room, &p, 1, limit, &e);
     } else if (p.stride_w == 2) {
-      depthwise_row(x + x0, in_row, row, w, start, to, &p, 2, limit, &e);
+      depthwise_row(x + x0, in_row, row, w, start, to, room, &p, 2, limit, &e);
     } else {
-      depthwise_row(x + x0, in_row, row, w, start, to, &p, p.stride_w, limit, &e);
+      depthwise_row(x + x0, in_row, row, w, start, to, room, &p, p.stride_w, limit, &e);
     }
   }
 }

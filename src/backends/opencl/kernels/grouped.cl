@@ -1,5 +1,5 @@
 // Rows for GPUs, a work group to each: reductions, Softmax, LayerNormalization and global pools. The order in which elements are added up
-// depends on the length of a row alone.
+// depends on the device and the length of a row alone.
 
 #define EVN_GROUP 128
 #define EVN_GROUP_KERNEL kernel __attribute__((reqd_work_group_size(EVN_GROUP, 1, 1)))
@@ -21,9 +21,33 @@ static inline float fold(float a, float x, int op) {
   }
 }
 
-// What the group's items have, as a tree; all of them get the result.
+#if defined(EVN_SUBGROUPS) && (defined(__opencl_c_subgroups) || defined(cl_khr_subgroups))
+#ifdef cl_khr_subgroups
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+#endif
+#define EVN_HAS_SUBGROUPS
+// What a sub-group's items have, without a barrier. Built-in functions may lose NaN.
+static inline float fold_subgroup(float v, int op) {
+  if (op == kSum) return sub_group_reduce_add(v);
+  const float r = op == kMax ? sub_group_reduce_max(v) : sub_group_reduce_min(v);
+  return sub_group_any(v != v) ? NAN : r;
+}
+#endif
+
+// What the group's items have; all of them get the result. By sub-groups, where the device has these, else as a tree.
 static inline float fold_group(float v, int op, local float* parts) {
   const int item = get_local_id(0), plain = op == kL1 || op == kL2 || op == kSumSquare || op == kMean ? kSum : op;
+#ifdef EVN_HAS_SUBGROUPS
+  if (plain != kProd) {
+    v = fold_subgroup(v, plain);
+    barrier(CLK_LOCAL_MEM_FENCE);  // the last result was read
+    if (get_sub_group_local_id() == 0) parts[get_sub_group_id()] = v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    v = parts[0];
+    for (uint i = 1; i < get_num_sub_groups(); ++i) v = fold(v, parts[i], plain);
+    return v;
+  }
+#endif
   barrier(CLK_LOCAL_MEM_FENCE);  // the last result was read
   parts[item] = v;
   for (int half_ = EVN_GROUP / 2; half_ > 0; half_ /= 2) {
