@@ -74,6 +74,7 @@ void take_bodies(LoadedModel& model) {
     if (node.body == nullptr) continue;
     auto body = std::make_shared<LoadedModel>();
     body->runtime = model.runtime;
+    body->store.set_owner(body->runtime);
     body->file_name = model.file_name;
     body->model.graph = Graph(*node.body);  // assigning copies would be code of its own
     take_bodies(*body);
@@ -150,6 +151,7 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t siz
   const std::uint64_t begin_ns = os::now_ns();
   auto loaded = std::make_shared<LoadedModel>();
   loaded->runtime = std::move(runtime);
+  loaded->store.set_owner(loaded->runtime);
   loaded->file_name = file_name;
   loaded->external_dir = external_dir;
   loaded->file = image.file;

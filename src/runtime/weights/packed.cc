@@ -68,9 +68,24 @@ std::shared_ptr<PackedStore::Copy> PackedStore::allocate(Device& device, std::si
   return copy;
 }
 
-void PackedStore::upload(Device& device, const Copy& copy, const void* bytes, std::size_t size) {
+void PackedStore::upload(Device& device, const std::shared_ptr<Copy>& copy, std::shared_ptr<const void> bytes,
+                         std::size_t size) const {
   if (size == 0) return;
-  device.wait(device.copy({nullptr, {const_cast<void*>(bytes), 0, size}}, {&device, {copy.memory(), 0, size}}, {}));
+  struct Held {
+    std::shared_ptr<const void> owner, bytes;
+    std::shared_ptr<Copy> copy;  // goes first
+  };
+  static const Cancel kNever;
+  const Cancel* const scope = CancelScope::current();
+  std::shared_ptr<Held> held;
+  if (std::shared_ptr<const void> owner = owner_.lock(); scope != nullptr && scope->exists() && owner != nullptr)
+    held = std::make_shared<Held>(Held{std::move(owner), bytes, copy});
+  const Cancel& cancel = held != nullptr ? *scope : kNever;
+  device.require_ready(cancel);
+  const Event done = device.copy({nullptr, {const_cast<void*>(bytes.get()), 0, size}}, {&device, {copy->memory(), 0, size}}, {});
+  if (device.wait_or_stop(done, cancel)) return;
+  device.leave_until(done, std::move(held));
+  cancel.fail();
 }
 
 bool PackedStore::Batch::packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const {
@@ -111,7 +126,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   if (plain != nullptr) plain->bring_back(weight);
   const std::shared_ptr<void> staging = allocate_charged(nullptr, key.bytes, MemoryClass::kLoading);
   kernel.prepack(desc, input, staging.get());
-  upload(device, *copy, staging.get(), key.bytes);
+  store_.upload(device, copy, staging, key.bytes);
   note_use_of(copy);
   return keep_copy(key, std::move(copy));
 }
@@ -397,7 +412,7 @@ Buffer PackedStore::plain(Device& device, const Weight& weight, KeptCopies& user
   auto copy = std::make_shared<Copy>();
   copy->pooled = device.allocate(weight.size_bytes, MemoryClass::kWeights);
   const Buffer target{copy->memory(), 0, weight.size_bytes};
-  upload(device, *copy, weight.data.get(), weight.size_bytes);
+  upload(device, copy, weight.data, weight.size_bytes);
   user.add(copy);
   copies_.emplace(key, std::move(copy));
   return target;

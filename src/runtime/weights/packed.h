@@ -139,6 +139,8 @@ class PackedStore {
   void drop_unused() noexcept;
   // Whether such a copy is there.
   bool has_plain(const Device& device, const Weight& weight);
+  // What keeps the devices, while one of them is still busy with an upload that nobody waits for any more. Before the first.
+  void set_owner(std::weak_ptr<const void> runtime) { owner_ = std::move(runtime); }
 
   struct Need {
     std::size_t room = 0;   // in a slab
@@ -158,7 +160,9 @@ class PackedStore {
   static WeightCache::Copy copy_of(const Key& key, const OpDesc& desc);
   const WeightCache::Entry* find_cached(const Key& key, const OpDesc& desc) const;
   std::shared_ptr<Copy> allocate(Device& device, std::size_t bytes);
-  static void upload(Device& device, const Copy& copy, const void* bytes, std::size_t size);
+  // Writes the copy, which nobody else knows yet. Throws the Error of the thread's CancelScope where that says stop first; the
+  // device then keeps the copy, the bytes and its runtime until it is done.
+  void upload(Device& device, const std::shared_ptr<Copy>& copy, std::shared_ptr<const void> bytes, std::size_t size) const;
 
   Mutex mutex_;
   std::map<Key, std::shared_ptr<Copy>> copies_;
@@ -167,6 +171,7 @@ class PackedStore {
   std::shared_ptr<Slab> slab_;
   WeightCache* cache_ = nullptr;
   const Device* opened_for_ = nullptr;  // slab_ and cache_
+  std::weak_ptr<const void> owner_;
 };
 
 }  // namespace evn

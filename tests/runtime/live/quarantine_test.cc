@@ -234,6 +234,39 @@ TEST_F(QuarantineTest, ACopyWhoseTimeIsOverCountsAsWell) {
   copy_tensor(*here, *there);
 }
 
+// Plans bring constants to the device: the first run with a shape may find that it does not take them.
+TEST_F(QuarantineTest, AnUploadOfWeightsIsLeftAtTheDeadlineToo) {
+  OnnxWriter w;
+  w.add_input("x", kF32, {2, 4});
+  w.add_initializer("c", {2, 4}, std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8});
+  w.add_node("Add", {"x", "c"}, {"y"}, {}, "add");
+  w.add_output("y");
+  std::weak_ptr<Runtime> runtime;
+  HostTensor x({DType::kFloat32, {2, 4}});
+  for (std::size_t i = 0; i < 8; ++i) x.as<float>()[i] = static_cast<float>(i);
+  {
+    const ModelPtr model = load(runtime_with(1), w);
+    runtime = model->runtime;
+    const auto live = make_live(model);
+    ASSERT_EQ(place_of(*live->current(), "add"), "m");
+    ASSERT_EQ(mock_counters().uploads, 0);  // the constant is still to come
+    MockQueues::hold(true);
+    std::vector<TensorPtr> out(1);
+    try {
+      run_tensors(*live->current(), {to_tensor(model->runtime, x)}, out, kShort);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT) << e.message;
+    }
+    MockQueues::hold(false);
+    Device& device = *model->runtime->find_device("m");
+    ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
+    const std::vector<HostTensor> y = run(*live->current(), {x});
+    for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(y[0].as<float>()[i], static_cast<float>(2 * i + 1));
+  }
+  EXPECT_TRUE(eventually([&] { return runtime.expired(); }));
+}
+
 TEST_F(QuarantineTest, AReconfigurationChangesTheGrace) {
   const ModelPtr model = load(runtime_with(1), small_network());
   const auto live = make_live(model);
