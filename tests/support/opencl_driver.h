@@ -81,6 +81,10 @@ class OpenClDriver {
       return system_.create_program_with_source(context, 1, &text, &size, code);
     };
     api.create_program_with_binary = [](auto... a) { return self_->count(kBinary), system_.create_program_with_binary(a...); };
+    api.build_program = [](cl_program program, cl_uint count, const cl_device_id* devices, const char* options, auto... a) {
+      self_->set_build_options(options);
+      return system_.build_program(program, count, devices, options, a...);
+    };
     api.get_program_info = [](cl_program program, cl_program_info what, auto... a) {
       if (what == CL_PROGRAM_BINARIES) self_->count(kGetBinary);
       return what == CL_PROGRAM_BINARIES && self_->gives_no_binaries_ ? cl_int{CL_INVALID_PROGRAM_EXECUTABLE}
@@ -197,6 +201,11 @@ class OpenClDriver {
   void give_no_binaries() { gives_no_binaries_ = true; }
   // The driver refuses callbacks.
   void refuse_callbacks() { no_callbacks_ = true; }
+  // Those of the latest program that was built.
+  std::string build_options() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return build_options_;
+  }
   // How often the thread that called `hold` waited for what was held.
   int waited_for_held() const { return waited_; }
 
@@ -219,6 +228,11 @@ class OpenClDriver {
   }
 
   void count(Call call) { ++counts_[call]; }
+
+  void set_build_options(const char* options) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    build_options_ = options;
+  }
 
   // A command whose last argument is where its event goes.
   template <typename Function, typename... Args>
@@ -290,6 +304,7 @@ class OpenClDriver {
   std::atomic<bool> takes_text_as_il_{false};
   std::atomic<cl_int> passed_on_{0};
   mutable std::mutex mutex_;  // guards what follows
+  std::string build_options_;
   std::thread::id holder_;
   bool hold_next_ = false;
   int hold_after_ = -1;
