@@ -311,20 +311,28 @@ __attribute__((noinline)) static float4 apply_steps(float4 v, const Epilogue* e)
     EVN_STORE(p.n)                                                                                                                 \
   }
 
-// The sizes of all, as tiled.h has them.
-// READ: of the right-hand side, of convolutions.
-#define EVN_EACH_TILE(MAKE, PREFIX, READ)             \
-  MAKE(PREFIX##_128x128, 16, 16, 2, 2, 8, 2, 1, READ) \
-  MAKE(PREFIX##_128x64, 16, 16, 2, 1, 16, 2, 1, READ) \
-  MAKE(PREFIX##_64x64, 16, 16, 1, 1, 16, 2, 1, READ)  \
-  MAKE(PREFIX##_32x32, 8, 8, 1, 1, 32, 1, 1, READ)    \
-  MAKE(PREFIX##_64x64_4, 8, 8, 2, 2, 16, 1, 4, READ)  \
-  MAKE(PREFIX##_32x64_4, 8, 8, 1, 2, 16, 1, 4, READ)  \
-  MAKE(PREFIX##_32x32_4, 8, 8, 1, 1, 16, 1, 4, READ)
-
-EVN_EACH_TILE(EVN_PRODUCT, product, EVN_READ_PANELS)
-EVN_EACH_TILE(EVN_CONV, conv, EVN_READ_WINDOW)
-EVN_EACH_TILE(EVN_CONV, points, EVN_READ_POINTS)
+// The sizes of all, as tiled.h has them. (Each on a line of its own: program_text.h.)
+EVN_PRODUCT(product_128x128, 16, 16, 2, 2, 8, 2, 1, EVN_READ_PANELS)
+EVN_PRODUCT(product_128x64, 16, 16, 2, 1, 16, 2, 1, EVN_READ_PANELS)
+EVN_PRODUCT(product_64x64, 16, 16, 1, 1, 16, 2, 1, EVN_READ_PANELS)
+EVN_PRODUCT(product_64x64_4, 8, 8, 2, 2, 16, 1, 4, EVN_READ_PANELS)
+EVN_PRODUCT(product_32x64_4, 8, 8, 1, 2, 16, 1, 4, EVN_READ_PANELS)
+EVN_PRODUCT(product_32x32_4, 8, 8, 1, 1, 16, 1, 4, EVN_READ_PANELS)
+EVN_PRODUCT(product_32x32, 8, 8, 1, 1, 32, 1, 1, EVN_READ_PANELS)
+EVN_CONV(conv_128x128, 16, 16, 2, 2, 8, 2, 1, EVN_READ_WINDOW)
+EVN_CONV(conv_128x64, 16, 16, 2, 1, 16, 2, 1, EVN_READ_WINDOW)
+EVN_CONV(conv_64x64, 16, 16, 1, 1, 16, 2, 1, EVN_READ_WINDOW)
+EVN_CONV(conv_64x64_4, 8, 8, 2, 2, 16, 1, 4, EVN_READ_WINDOW)
+EVN_CONV(conv_32x64_4, 8, 8, 1, 2, 16, 1, 4, EVN_READ_WINDOW)
+EVN_CONV(conv_32x32_4, 8, 8, 1, 1, 16, 1, 4, EVN_READ_WINDOW)
+EVN_CONV(conv_32x32, 8, 8, 1, 1, 32, 1, 1, EVN_READ_WINDOW)
+EVN_CONV(points_128x128, 16, 16, 2, 2, 8, 2, 1, EVN_READ_POINTS)
+EVN_CONV(points_128x64, 16, 16, 2, 1, 16, 2, 1, EVN_READ_POINTS)
+EVN_CONV(points_64x64, 16, 16, 1, 1, 16, 2, 1, EVN_READ_POINTS)
+EVN_CONV(points_64x64_4, 8, 8, 2, 2, 16, 1, 4, EVN_READ_POINTS)
+EVN_CONV(points_32x64_4, 8, 8, 1, 2, 16, 1, 4, EVN_READ_POINTS)
+EVN_CONV(points_32x32_4, 8, 8, 1, 1, 16, 1, 4, EVN_READ_POINTS)
+EVN_CONV(points_32x32, 8, 8, 1, 1, 32, 1, 1, EVN_READ_POINTS)
 
 // Both sides of a product where they lie, for the heads of attention.
 typedef struct {
@@ -352,7 +360,13 @@ typedef struct {
   }
 
 #ifndef EVN_HALF
-EVN_EACH_TILE(EVN_STRIDED, strided, EVN_READ_RIGHT)
+EVN_STRIDED(strided_128x128, 16, 16, 2, 2, 8, 2, 1, EVN_READ_RIGHT)
+EVN_STRIDED(strided_128x64, 16, 16, 2, 1, 16, 2, 1, EVN_READ_RIGHT)
+EVN_STRIDED(strided_64x64, 16, 16, 1, 1, 16, 2, 1, EVN_READ_RIGHT)
+EVN_STRIDED(strided_64x64_4, 8, 8, 2, 2, 16, 1, 4, EVN_READ_RIGHT)
+EVN_STRIDED(strided_32x64_4, 8, 8, 1, 2, 16, 1, 4, EVN_READ_RIGHT)
+EVN_STRIDED(strided_32x32_4, 8, 8, 1, 1, 16, 1, 4, EVN_READ_RIGHT)
+EVN_STRIDED(strided_32x32, 8, 8, 1, 1, 32, 1, 1, EVN_READ_RIGHT)
 #endif
 
 // A product of few rows: a group brings a panel's next steps to local memory together, and a work item to each column adds them up while the

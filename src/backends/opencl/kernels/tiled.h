@@ -21,7 +21,7 @@ struct TileCost {
 inline constexpr TileCost kCostOfMatrices[kTiles] = {{125, 125}, {70, 70}, {50, 37}, {34, 34}, {21, 17.5}, {15, 12}, {41, 12.5}};
 inline constexpr TileCost kCostOfWindows[kTiles] = {{140, 140}, {72, 64}, {55, 43}, {51, 65}, {34, 32}, {18.5, 16}, {63, 20}};
 
-// As EVN_EACH_TILE of tiled.cl has them.
+// As tiled.cl has them.
 struct TiledFunctions {
   const char* family;
   const TileCost* costs;
