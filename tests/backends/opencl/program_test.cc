@@ -237,6 +237,12 @@ void make_il(const fs::path& text, const std::string& content) {
   out << "EVNCLB01" << std::string(reinterpret_cast<const char*>(head), sizeof head) << content;
 }
 
+// Whether the device has kernels for CPUs.
+bool is_for_cpus() {
+  std::string why;
+  return find_opencl_devices(&why).at(0).has_kernels_of_cpus();
+}
+
 // scripts/test --full=intel gives a folder of real ones (EVN_IL_PROGRAMS).
 TEST_F(OpenClStoredPrograms, SpirvIsTakenWhereThereIsNoCompiler) {
   OpenClDriver driver;
@@ -251,7 +257,7 @@ TEST_F(OpenClStoredPrograms, SpirvIsTakenWhereThereIsNoCompiler) {
     EXPECT_EQ(texts.refused, 0u);
     std::string content = read(text);
     const std::string lanes = std::to_string(device->programs().lanes());
-    content.insert(0, "#define EVN_LOCAL 1\n#define EVN_LANES " + lanes + "\n");
+    content.insert(0, std::string("#define EVN_LOCAL ") + (is_for_cpus() ? "1" : "64") + "\n#define EVN_LANES " + lanes + "\n");
     make_il(text, content);
   }
   driver.have_no_compiler();
@@ -317,7 +323,8 @@ TEST_F(OpenClStoredPrograms, EachKernelOfEachSourceIsBuiltAndADriverMayGiveNoBin
   std::uint32_t kernels = 0;
   std::string why;
   for (const OpenClSource& source : opencl_sources()) {
-    if (std::string(source.name) == "tiled" || std::string(source.name) == "grouped") continue;  // of GPUs
+    const std::string name(source.name);
+    if (is_for_cpus() && (name == "tiled" || name == "grouped")) continue;  // of GPUs
     const std::string text = inflate(source.deflated, source.size);
     const bool twice =
         device->lowest_precision(Precision::kFloat16, &why) == Precision::kFloat16 && text.find("EVN_HALF") != std::string::npos;
