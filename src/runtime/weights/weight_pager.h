@@ -66,7 +66,7 @@ class WeightPagers final : public Reclaimer {
   const os::HeldOverForks held_{mutex_};
   WeightPager* first_ = nullptr;
 
-  // Of runs: each copy that is read or packed counts once. In a forked child those of threads that are no more stay counted.
+  // What runs hold: each copy that is read or packed counts once. In a forked child those of threads that are no more stay counted.
   const std::uint32_t made_in_ = os::fork_generation();
   std::mutex runs_mutex_;  // guards what follows; a leaf
   const os::HeldOverForks runs_held_{runs_mutex_};

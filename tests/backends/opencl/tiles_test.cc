@@ -30,8 +30,6 @@ void expect_same_bits(const Graph& graph, const OpenClTuning::Shape& shape, cons
   NodeRun run(graph, 3);
   const std::vector<float> want = run.reference();
   std::vector<float> first;
-  const bool is_deep = chain_of(shape.k) < shape.k;
-  int runs = 0;
   const auto device = open_gpu_kernels();
   for (std::uint32_t tile = 0; tile < kTiles; ++tile) {
     Access<OpenClTuning>::choose(const_cast<OpenClTuning&>(device->tuning()), shape, tile);
@@ -40,9 +38,7 @@ void expect_same_bits(const Graph& graph, const OpenClTuning::Shape& shape, cons
     ASSERT_EQ(y.size(), first.size());
     EXPECT_EQ(std::memcmp(y.data(), first.data(), y.size() * sizeof(float)), 0) << "tile " << tile;
     expect_near(y, want, {1e-5, 1e-5});
-    ++runs;
   }
-  EXPECT_EQ(runs, kTiles) << is_deep;
 }
 
 TEST(OpenClTiles, AllSizesGiveTheSameBitsOfAProduct) {

@@ -254,7 +254,7 @@ EVN_KERNEL void lstm_step(EVN_STEP_ARGUMENTS, global float* c, ulong c0, global 
 
 static inline VF blend(VF z, VF candidate, VF old) { return fma(z, old, (1.0f - z) * candidate); }
 
-// Of a GRU: z, and r . h, which the third gate waits for (gru_new); with linear_before_reset all of the step.
+// The first half of a GRU's step: z, and r . h, which the third gate waits for (gru_new). gru_step is all of it, with linear_before_reset.
 EVN_KERNEL void gru_gates(EVN_STEP_ARGUMENTS, global const float* bias, ulong bias0, global float* update, ulong update0,
                           global float* kept, ulong kept0, Recurrent p, long s, long first, long count, int has_y, Epilogue e) {
   EVN_STEP_UNIT
