@@ -35,7 +35,7 @@ struct OpenClApi {
   decltype(&::clGetMemObjectInfo) get_mem_object_info;
   decltype(&::clCreateProgramWithSource) create_program_with_source;
   decltype(&::clCreateProgramWithBinary) create_program_with_binary;
-  // Of OpenCL 2.1; nullptr where the loader does not have it.
+  // Since OpenCL 2.1; nullptr where the loader does not have it.
   cl_program(CL_API_CALL* create_program_with_il)(cl_context, const void*, std::size_t, cl_int*);
   decltype(&::clBuildProgram) build_program;
   decltype(&::clGetProgramInfo) get_program_info;
