@@ -25,7 +25,7 @@ std::string seconds(std::uint64_t ns) {
 
 }  // namespace
 
-std::string Probe::why_failed(const std::vector<std::pair<std::string, std::string>>& variables) const {
+std::string DriverProbe::why_failed(const std::vector<std::pair<std::string, std::string>>& variables) const {
   using How = os::ChildEnd::How;
   static constexpr std::array<const char*, 1> kArguments = {"--probe-drivers"};
   const os::ChildEnd end = os::run_child(config_.program, kArguments, variables, sizeof kAnswer - 1, config_.timeout_ns);
@@ -46,7 +46,7 @@ std::string Probe::why_failed(const std::vector<std::pair<std::string, std::stri
   return "";
 }
 
-std::string Probe::why_hidden(const Backend& backend) {
+std::string DriverProbe::why_hidden(const Backend& backend) {
   if (config_.program.empty() || backend.drivers == nullptr) return "";
   const std::lock_guard<Mutex> lock(mutex_);
   const auto known = std::find_if(outcomes_.begin(), outcomes_.end(), [&](const auto& o) { return o.first == &backend; });

@@ -13,10 +13,10 @@
 
 namespace evn {
 
-class Probe {
+class DriverProbe {
  public:
   // The log's callbacks outlive this.
-  Probe(ProbeConfig config, const LogSink& log) : config_(std::move(config)), log_(log) {}
+  DriverProbe(ProbeConfig config, const LogSink& log) : config_(std::move(config)), log_(log) {}
 
   // Why the backend's drivers must not be loaded here; "": they may. The first call for a backend runs the program, for as long as
   // the time limit allows at most; others wait for it.

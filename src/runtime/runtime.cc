@@ -72,7 +72,7 @@ Runtime::Runtime(RuntimeOptions options)
       pagers_(std::make_shared<WeightPagers>()),
       costs_(options_.cache_dir),
       scheduler_(cores_of(options_)),
-      probe_(std::make_unique<Probe>(probe_of(options_), options_.log)) {
+      probe_(std::make_unique<DriverProbe>(probe_of(options_), options_.log)) {
   Proposal first(*this, std::move(options_.config));
   first.open();
   first.adopt();

@@ -26,7 +26,7 @@ namespace evn {
 
 class ArenaStore;
 class ArenaStores;
-class Probe;
+class DriverProbe;
 class WeightPagers;
 
 struct RuntimeOptions {
@@ -171,7 +171,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   SettingsPtr settings_;
   std::atomic<std::uint64_t> lost_devices_{0};
   LiveSessions live_;
-  const std::unique_ptr<Probe> probe_;
+  const std::unique_ptr<DriverProbe> probe_;
   std::unique_ptr<RequestDispatcher> dispatcher_;  // goes first
   std::shared_ptr<ArenaStore> shared_arenas_;      // but for this, which has memory of the devices
 };
