@@ -205,7 +205,8 @@ typedef struct evn_log_record {
                                   is not used), "cache.written", "cache.not_written", "batching.open" (a session's batching is
                                   proven for each batch), "batching.refused" (requests of some shapes are not joined),
                                   "batching.failed" (a batch failed, and its requests run alone), "split.refused" (runs of some
-                                  shapes are not split over devices), "runtime.reconfigured", "session.replaced" (another
+                                  shapes are not split over devices, or nodes keep their shares there),
+                                  "runtime.reconfigured", "session.replaced" (another
                                   placement took over), "device.lost", "memory.spared" (a session or a plan that does not fit
                                   takes less: "step" says how, "bytes" how many less), "memory.moved" (nodes go to another device,
                                   as one has no memory for them), "device.quarantined" (it has not ended work whose time was

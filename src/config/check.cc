@@ -101,15 +101,29 @@ bool contradict(const PlacementRule& a, const PlacementRule& b) {
   if (a.precision != Precision::kDefault && b.precision != Precision::kDefault) return true;
   if (a.numerics != Numerics::kDefault && b.numerics != Numerics::kDefault) return true;
   if (a.products != Products::kDefault && b.products != Products::kDefault) return true;
-  if (a.devices.empty() || b.devices.empty()) return false;
+  const auto places = [](const PlacementRule& rule) { return !rule.devices.empty() || !rule.split.empty(); };
+  if (!places(a) || !places(b)) return false;
+  if (!a.split.empty() || !b.split.empty()) return true;
   if (a.policy != Policy::kForbid && b.policy != Policy::kForbid) return true;
   return a.devices == b.devices;
 }
 
 const char* subject(const PlacementRule& rule) {
   if (!rule.devices.empty()) return rule.devices[0].c_str();
+  if (!rule.split.empty()) return rule.split[0].c_str();
   if (rule.products != Products::kDefault) return products_name(rule.products);
   return rule.precision != Precision::kDefault ? precision_name(rule.precision) : numerics_name(rule.numerics);
+}
+
+// The devices that share a node.
+void check_split(const YamlSource& source, const Config& config, const PlacementRule& rule, const ConfigDraft::RulePlaces& places) {
+  if (!rule.devices.empty()) source.fail_at(places.split, "a rule has a \"device\" or a \"split\", not both");
+  if (rule.policy == Policy::kForbid) source.fail_at(places.policy, "\"policy: forbid\" is for rules with a \"device\"");
+  check_references(source, config, rule.split, places.split, true);
+  const bool is_auto = rule.split[0] == kAutoDevice;
+  if (rule.split.size() == 1 && !is_auto)
+    source.fail_at(places.split, "\"split\" needs two devices at least: [%s, ...], or auto", rule.split[0].c_str());
+  if (rule.split.size() > kMostSplitDevices) source.fail_at(places.split, "\"split\" takes at most %zu devices", kMostSplitDevices);
 }
 
 void check_rules(const YamlSource& source, ConfigDraft& draft) {
@@ -119,11 +133,13 @@ void check_rules(const YamlSource& source, ConfigDraft& draft) {
     const ConfigDraft::RulePlaces& places = draft.rule_places[i];
     check_measure(source, places.measure, &rule.products);
     const bool has_products = rule.products != Products::kDefault;
-    if (rule.devices.empty() && rule.precision == Precision::kDefault && rule.numerics == Numerics::kDefault && !has_products) {
-      source.fail_at(places.rule, "the rule needs a \"device\", a \"precision\", \"numerics\" or \"products\"");
+    const bool has_place = !rule.devices.empty() || !rule.split.empty();
+    if (!has_place && rule.precision == Precision::kDefault && rule.numerics == Numerics::kDefault && !has_products) {
+      source.fail_at(places.rule, "the rule needs a \"device\", a \"split\", a \"precision\", \"numerics\" or \"products\"");
     }
-    if (rule.devices.empty() && places.policy != 0 && !has_products)
-      source.fail_at(places.policy, "\"policy\" is for rules with a \"device\" or \"products\"");
+    if (!rule.split.empty()) check_split(source, draft.config, rule, places);
+    if (!has_place && places.policy != 0 && !has_products)
+      source.fail_at(places.policy, "\"policy\" is for rules with a \"device\", a \"split\" or \"products\"");
     if (rule.policy == Policy::kForbid && has_products)
       source.fail_at(places.policy, "\"policy: forbid\" is for rules without \"products\"");
     check_references(source, draft.config, rule.devices, places.device, false);

@@ -35,11 +35,16 @@ enum class Objective { kLatency, kThroughput, kMemory };
 // What stands in the place of names of devices where the placement is searched for.
 inline constexpr char kAutoDevice[] = "auto";
 
+// That share one node.
+inline constexpr std::size_t kMostSplitDevices = 8;
+
 struct PlacementRule {
-  std::vector<std::string> ops;      // operator names; empty: any
-  std::vector<std::string> names;    // globs over node names; empty: any
-  std::vector<std::string> models;   // globs over the model's file name without its folder ("" for a buffer); empty: any
-  std::vector<std::string> devices;  // names of `devices`, or "cpu": the first that can; empty: how nodes are computed alone
+  std::vector<std::string> ops;     // operator names; empty: any
+  std::vector<std::string> names;   // globs over node names; empty: any
+  std::vector<std::string> models;  // globs over the model's file name without its folder ("" for a buffer); empty: any
+  std::vector<std::string>
+      devices;  // names of `devices`, or "cpu": the first that can; empty: `split`, or how nodes are computed alone
+  std::vector<std::string> split;  // in the place of `devices`: those that share each node; {kAutoDevice}: all, where it pays
   Policy policy = Policy::kRequire;
   Precision precision = Precision::kDefault;
   Numerics numerics = Numerics::kDefault;

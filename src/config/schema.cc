@@ -122,6 +122,11 @@ constexpr KeyRow
                         rule(d).devices = v.texts;
                         d.rule_places.back().device = v.offset;
                       }),
+            texts_row("placement.rules.*.split",
+                      [](Draft d, Value v) {
+                        rule(d).split = v.texts;
+                        d.rule_places.back().split = v.offset;
+                      }),
             choice_row("placement.rules.*.policy", "require", "require|prefer|forbid",
                        [](Draft d, Value v) {
                          rule(d).policy = static_cast<Policy>(v.number);

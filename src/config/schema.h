@@ -23,6 +23,7 @@ struct ConfigDraft {
   struct RulePlaces {
     std::size_t rule = 0;
     std::size_t device = 0;
+    std::size_t split = 0;    // 0: not set
     std::size_t policy = 0;   // 0: not set
     std::size_t measure = 0;  // 0: not set, or false
   };

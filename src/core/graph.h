@@ -43,7 +43,9 @@ struct Node {
   std::uint32_t rewrites = 0;            // bit i: the i-th of passes() (graph/passes) made or changed it
   std::uint32_t fingerprint = 0;         // of what that goes by
   std::vector<std::string> fused;        // names of the nodes that were folded into this one, for explain
-  std::int32_t region = -1;              // index into Graph::regions; -1: runs always
+  std::string part_of;                   // the node that devices share, of which this is a part (graph/cut_node.h); "": it is whole
+  std::int32_t part = -1;    // number of its device (LoadedModel::parts); -1: it hands operands out or puts results together
+  std::int32_t region = -1;  // index into Graph::regions; -1: runs always
   // The body of Loop, Scan and SequenceMap: the graph that is run many times, this node's own. Its last inputs are what it uses of
   // the graphs around it, which are also the node's last inputs (graph/bodies).
   std::shared_ptr<Graph> body;

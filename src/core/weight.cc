@@ -4,6 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cancel.h"
+#include "base/error.h"
+
 namespace evn {
 namespace {
 
@@ -25,6 +28,39 @@ std::shared_ptr<Weight> make_weight_in_file(const TensorDesc& desc, std::shared_
   std::shared_ptr<Weight> w = make_weight_over(desc, nullptr);
   w->source = std::move(source);
   return w;
+}
+
+std::shared_ptr<Weight> make_weight_slice(const WeightPtr& whole, int axis, std::int64_t begin, std::int64_t count) {
+  TensorDesc desc = whole->desc;
+  EVN_CHECK(begin >= 0 && count >= 0 && begin + count <= desc.shape[axis]);
+  desc.shape[axis] = count;
+  std::shared_ptr<Weight> part = make_weight_over(desc, nullptr);
+  part->slice = std::make_shared<WeightSlice>(WeightSlice{whole, axis, begin});
+  if (whole->source != nullptr && desc.shape.elements(0, axis) == 1) {
+    auto source = std::make_shared<WeightSource>(*whole->source);
+    const auto row = static_cast<std::uint64_t>(desc.shape.elements(axis + 1, desc.shape.rank())) * dtype_size(desc.dtype);
+    source->offset += static_cast<std::uint64_t>(begin) * row;
+    part->source = std::move(source);
+  }
+  return part;
+}
+
+std::shared_ptr<const void> copy_slice(const Weight& part, const LedgerPtr& ledger) {
+  const WeightSlice& slice = *part.slice;
+  const Shape& all = slice.whole->desc.shape;
+  std::shared_ptr<void> memory = allocate_charged(ledger, part.size_bytes, MemoryClass::kWeights);
+  const auto size = dtype_size(part.desc.dtype);
+  const auto row = static_cast<std::size_t>(all.elements(slice.axis + 1, all.rank())) * size;
+  const std::size_t bytes = static_cast<std::size_t>(part.desc.shape[slice.axis]) * row;
+  const char* from = static_cast<const char*>(slice.whole->data.get()) + static_cast<std::size_t>(slice.begin) * row;
+  char* to = static_cast<char*>(memory.get());
+  for (std::int64_t i = 0; i < all.elements(0, slice.axis) && bytes != 0; ++i) {
+    cancellation_point();
+    std::memcpy(to, from, bytes);
+    to += bytes;
+    from += static_cast<std::size_t>(all[slice.axis]) * row;
+  }
+  return memory;
 }
 
 std::shared_ptr<const void> read_weight(const Weight& weight) {

@@ -20,6 +20,15 @@ struct WeightSource {
   LedgerPtr ledger;
 };
 
+struct Weight;
+
+// Of a constant that is a part of another one: some of its elements along one axis, and all along the others.
+struct WeightSlice {
+  std::shared_ptr<const Weight> whole;
+  int axis = 0;
+  std::int64_t begin = 0;  // how many there are, the part's shape says
+};
+
 struct Weight {
   std::uint64_t id = 0;       // unique in the process
   std::uint64_t version = 1;  // grows when the values change
@@ -29,6 +38,7 @@ struct Weight {
   std::size_t size_bytes = 0;
   bool aligned = true;                         // data is aligned for its dtype
   std::shared_ptr<const WeightSource> source;  // null: the bytes are no part of a file
+  std::shared_ptr<const WeightSlice> slice;    // null: it is whole
 
   // For those who have the model to themselves, while it is loaded: bytes that are still in the file are read and stay. Where
   // others may use the model, runtime/weights/plain_weights.h does that. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY.
@@ -59,7 +69,15 @@ void keep_texts(Weight& weight, TextPoolPtr texts);
 // A weight whose bytes are in a file.
 std::shared_ptr<Weight> make_weight_in_file(const TensorDesc& desc, std::shared_ptr<const WeightSource> source);
 
-// The bytes of such a weight in fresh memory.
+// `count` elements along `axis` of a weight whose elements have whole bytes. No bytes are there yet: where they lie one after the
+// other in the whole one's file they are in that, else copy_slice makes them.
+std::shared_ptr<Weight> make_weight_slice(const std::shared_ptr<const Weight>& whole, int axis, std::int64_t begin,
+                                          std::int64_t count);
+
+// The bytes of a slice in fresh memory. Those of the whole weight are there.
+std::shared_ptr<const void> copy_slice(const Weight& part, const LedgerPtr& ledger);
+
+// The bytes of a weight in a file in fresh memory.
 std::shared_ptr<const void> read_weight(const Weight& weight);
 
 // A matrix of elements of one byte, transposed.

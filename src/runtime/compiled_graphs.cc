@@ -6,6 +6,7 @@
 #include "runtime/lower/plan.h"
 #include "runtime/memory_ladder.h"
 #include "runtime/session.h"
+#include "runtime/split/operator_split.h"
 
 namespace evn {
 namespace {
@@ -25,6 +26,9 @@ std::string key_of(const SessionRequest& request, const CacheConfig& cache, cons
     for (const std::int64_t dim : input.dims) key += " " + std::to_string(dim);
   }
   add(cache.file);
+  if (request.whole_nodes != nullptr) {
+    for (const auto& [node, why] : *request.whole_nodes) add(node + " " + why);
+  }
   for (const auto* list : {&request.keep_fp32, &request.disabled_passes}) {
     key += " " + std::to_string(list->size());
     for (const std::string& text : *list) add(text);
@@ -50,8 +54,12 @@ bool SharedPlans::withdraw(const std::shared_ptr<Plan>& plan) {
   return true;
 }
 
-std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr model, const SessionRequest& request,
+std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr loaded, const SessionRequest& asked,
                                                              const CacheConfig& cache) {
+  SplitModel split = split_operators(loaded, asked);
+  const ModelPtr model = std::move(split.model);
+  SessionRequest request = asked;
+  request.whole_nodes = std::move(split.whole);
   // A placement that is tried out is nobody else's.
   if (request.assigned != nullptr) {
     auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, request, cache));

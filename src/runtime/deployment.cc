@@ -155,7 +155,9 @@ class DeployedRecipe final : public SessionRecipe {
                                 const ModelConfig& model) {
     const ModelConfig* const was = before != nullptr && used != nullptr ? find_model(used->config, model.name) : nullptr;
     const bool same = was != nullptr && was->path == model.path && used->config.folder == said.config.folder;
-    return same ? before->compiled().model : nullptr;
+    if (!same) return nullptr;
+    const ModelPtr& now = before->compiled().model;
+    return now->whole != nullptr ? now->whole : now;
   }
 
   static std::shared_ptr<Session> make_session(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings,

@@ -208,6 +208,26 @@ void write_values(JsonWriter& json, const char* key, const Graph& graph, const s
 
 }  // namespace
 
+ModelPtr DerivedModels::find(const std::string& key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [k, model] : all_) {
+    if (k != key) continue;
+    if (ModelPtr found = model.lock()) return found;
+  }
+  return nullptr;
+}
+
+ModelPtr DerivedModels::add(const std::string& key, ModelPtr made) {
+  ModelPtr other;  // let go of without the lock
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(all_, [](const auto& entry) { return entry.second.expired(); });
+  for (const auto& [k, model] : all_) {
+    if (k == key && (other = model.lock()) != nullptr) return other;
+  }
+  all_.emplace_back(key, made);
+  return made;
+}
+
 namespace {
 
 struct Source {

@@ -16,6 +16,29 @@ namespace evn {
 struct LoadedModel;
 using ModelPtr = std::shared_ptr<const LoadedModel>;
 
+// Models with nodes in parts that some session has now, by how they are cut.
+class DerivedModels {
+ public:
+  ModelPtr find(const std::string& key);
+  // Returns what another thread has added for the key meanwhile, else `made`.
+  ModelPtr add(const std::string& key, ModelPtr made);
+
+ private:
+  std::mutex mutex_;  // held for moments
+  const os::HeldOverForks held_{mutex_};
+  std::vector<std::pair<std::string, std::weak_ptr<const LoadedModel>>> all_;
+};
+
+// The device of a part of a node that several devices share.
+struct NodePart {
+  std::string device;
+  std::string reason;
+  int rule_line = 0;
+  std::int64_t units = 0;  // of the node (graph/cut_node.h)
+  double fixed_ns = 0;     // of copies, whatever the part
+  double copy_ns = 0;      // of a unit
+};
+
 struct LoadedModel {
   std::shared_ptr<Runtime> runtime;
   std::string file_name;  // base name of the file, "" for a buffer; rules match it
@@ -27,6 +50,9 @@ struct LoadedModel {
   mutable PackedStore store;
   mutable CompiledGraphs compiled;
   std::map<std::string, ModelPtr> bodies;  // by the name of the node that runs them: as models of their own
+  ModelPtr whole;                          // null: this is the model as it was loaded; else that, with some nodes in parts (split/)
+  std::vector<NodePart> parts;             // by Node::part
+  mutable DerivedModels derived;           // those of which this is `whole`
 
   const Graph& graph() const { return model.graph; }
 };

@@ -24,14 +24,6 @@ const Kernel* any_kernel(const Device& device, const Node& node) {
   return nullptr;
 }
 
-// How a node runs where that does not depend on a device: kKernel where it does.
-NodeMode settled_mode(const Graph& graph, const Node& node, const std::vector<bool>& needed, const std::vector<bool>& known) {
-  if (runs_on_host(graph, node)) return NodeMode::kHost;
-  const auto planned = [&](ValueId v) { return v != kNoValue && needed[v] && known[v]; };
-  if (std::any_of(node.outputs.begin(), node.outputs.end(), planned)) return NodeMode::kPlanned;
-  return is_merge(node) ? NodeMode::kMerge : NodeMode::kKernel;
-}
-
 class Placer {
  public:
   Placer(const LoadedModel& model, const SessionRequest& request)
@@ -101,16 +93,9 @@ class Placer {
     return result;
   }
 
-  // Where sessions move off lost devices, such a device is as one that is optional and absent; elsewhere it refuses its nodes.
-  bool is_absent(const Device* device, std::string* why) const {
-    std::string out = device != nullptr ? device->why_out() : "";
-    const bool is_out = !out.empty();
-    if (is_out) *why = std::move(out);
-    return device == nullptr || (is_out && config_.moves_off_lost_devices);
-  }
-
   void add_default(const std::string& name, Device* device, std::string absent) {
-    if (is_absent(device, &absent)) default_absent_ += "the default device " + name + " is absent: " + absent + "; ";
+    if (is_absent(*request_.settings, device, &absent))
+      default_absent_ += "the default device " + name + " is absent: " + absent + "; ";
     else defaults_.push_back(device);
   }
 
@@ -359,8 +344,7 @@ class Placer {
     std::string absent;
     for (const std::string& name : rule.devices) {
       std::string why;
-      Device* const device = runtime_.known_device(name, *request_.settings, &why);
-      if (!is_absent(device, &why)) {
+      if (Device* const device = device_for_rule(runtime_, request_, name, &why)) {
         devices.push_back(device);
       } else if (rule.devices.size() == 1) {
         absent = ": " + why;
@@ -372,10 +356,57 @@ class Placer {
     return devices;
   }
 
+  // A node that a rule would have split, and that is whole. True: it goes to the only device of the rule that is there.
+  bool place_whole(const Node& node, const NodeView& view, const PlacementRule& rule, NodePlacement* p, std::string* note) {
+    if (request_.whole_nodes == nullptr) return false;
+    const auto why = request_.whole_nodes->find(node.name);
+    if (why == request_.whole_nodes->end()) return false;
+    *note += why->second + "; ";
+    if (rule.split[0] == kAutoDevice) return false;
+    std::string ignored;
+    Device* only = nullptr;
+    for (const std::string& name : rule.split) {
+      Device* const device = device_for_rule(runtime_, request_, name, &ignored);
+      if (device == nullptr || device == only) continue;
+      if (only != nullptr) return false;
+      only = device;
+    }
+    if (only == nullptr || !try_device(node, view, only, p)) return false;
+    p->rule_line = rule.line;
+    p->reason = *note + "the device that is there";
+    return true;
+  }
+
+  // A part of a node that devices share.
+  void place_part(const Node& node, const NodeView& view, NodePlacement* p) {
+    const NodePart& part = model_.parts[static_cast<std::size_t>(node.part)];
+    std::string why;
+    Device* const device = device_for_rule(runtime_, request_, part.device, &why);
+    p->rule_line = part.rule_line;
+    if (device == nullptr) refuse_absent(node, part, why);
+    if (!try_device(node, view, device, p)) refuse(node, *p, "the " + part.reason);
+    p->reason = part.reason;
+  }
+
+  [[noreturn]] static void refuse_absent(const Node& node, const NodePart& part, const std::string& why) {
+    throw make_error(EVN_ERROR_DEVICE_UNAVAILABLE, "the %s, but the device is absent: %s", part.reason.c_str(), why.c_str())
+        .with_node(node.name.c_str())
+        .with_device(part.device.c_str());
+  }
+
   // Returns true when a rule decided.
   bool apply_rules(const Node& node, const NodeView& view, NodePlacement* p, Forbidden* forbidden, std::string* note) {
+    if (node.part >= 0) {
+      place_part(node, view, p);
+      return true;
+    }
+    if (!node.part_of.empty()) {
+      *note += (node.op_type == "Split" ? "hands out the operands of " : "puts together the parts of ") + node.part_of + "; ";
+      return false;
+    }
     for (const PlacementRule& rule : config_.rules) {
-      if (rule.devices.empty() || !matches(rule, node, model_.file_name)) continue;
+      if ((rule.devices.empty() && rule.split.empty()) || !matches(rule, node, model_.file_name)) continue;
+      if (!rule.split.empty()) return place_whole(node, view, rule, p, note);
       const std::string label = rule_label(rule);
       const std::vector<Device*> devices = devices_of(rule, label, note);
       if (devices.empty()) continue;
@@ -457,34 +488,6 @@ class Placer {
 Placement place(const LoadedModel& model, const SessionRequest& request) {
   const SessionRequest complete = with_settings(request, *model.runtime);
   return Placer(model, complete).run();
-}
-
-Placement place_on(const Graph& graph, Device& device) {
-  const std::vector<bool> needed = values_needed_for_shapes(graph);
-  const std::vector<bool> known = values_known_before_run(graph);
-  Placement result;
-  result.nodes.resize(graph.nodes.size());
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    NodePlacement& p = result.nodes[i];
-    p.device = &device;
-    p.numerics = Numerics::kFast;
-    p.mode = settled_mode(graph, node, needed, known);
-    if (p.mode != NodeMode::kKernel) continue;
-    if ((node.op->flags & kOpView) != 0 && node.epilogue.empty()) {
-      p.mode = NodeMode::kView;
-      continue;
-    }
-    const NodeView view(graph, node);
-    const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
-    if (!view.ranks_known) {
-      p.kernel = device.reference_kernel(desc);
-    } else if (const Claim claim = device.claim({&desc, 1}); !claim.segments.empty()) {
-      p.kernel = claim.segments[0].kernel;
-    }
-    if (p.kernel == nullptr) p.mode = NodeMode::kHost;
-  }
-  return result;
 }
 
 }  // namespace evn

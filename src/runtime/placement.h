@@ -1,6 +1,7 @@
 // Which device and kernel runs each node, and why: a value that explain prints and tests compare.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,6 +80,7 @@ struct SessionRequest {
   std::string name;                            // in statistics; "": the model's file
   bool listed = true;                          // among the sessions of the runtime's statistics, of which others are parts
   std::shared_ptr<const Assignment> assigned;  // nullable: in the place of `device`
+  std::shared_ptr<const std::map<std::string, std::string>> whole_nodes;  // nullable: why nodes are not split, by their names
   std::vector<WarmRun::Input> assumed_inputs;  // dims by which a search measures, where the model leaves them open
   bool is_body = false;                        // the session is a body's of another one
   bool is_part = false;                        // it runs some rows of runs of another one
@@ -102,6 +104,10 @@ struct Assignment {
 // Throws EVN_ERROR_UNSUPPORTED with every device's reason for a node that its rule's devices, or no allowed device, can run;
 // EVN_ERROR_DEVICE_UNAVAILABLE for a device that is not there.
 Placement place(const LoadedModel& model, const SessionRequest& request);
+
+// How a node runs where that does not depend on a device: kKernel where it does. `needed`, `known`: values_needed_for_shapes,
+// values_known_before_run.
+NodeMode settled_mode(const Graph& graph, const Node& node, const std::vector<bool>& needed, const std::vector<bool>& known);
 
 // All nodes on one device, in float32, whatever rules there are. NodeMode::kHost: no kernel of it takes the node.
 Placement place_on(const Graph& graph, Device& device);

@@ -13,7 +13,8 @@ static bool matches_any(const std::vector<std::string>& globs, const std::string
 bool matches(const PlacementRule& rule, const Node& node, const std::string& model) {
   const auto named = [&](const std::string& op) { return std::find(rule.ops.begin(), rule.ops.end(), op) != rule.ops.end(); };
   const bool op = rule.ops.empty() || named(node.op_type) || (!node.model_op.empty() && named(node.model_op));
-  return op && matches_any(rule.names, node.name) && matches_any(rule.models, model);
+  const std::string& name = node.part_of.empty() ? node.name : node.part_of;
+  return op && matches_any(rule.names, name) && matches_any(rule.models, model);
 }
 
 bool matches_fused(const PlacementRule& rule, const Node& node, const std::string& model) {
@@ -26,8 +27,10 @@ const char* policy_name(Policy policy) {
 }
 
 std::string rule_label(const PlacementRule& rule) {
-  std::string label = "rule at line " + std::to_string(rule.line) + " (" + policy_name(rule.policy);
-  for (const std::string& name : rule.devices) label += (&name == &rule.devices[0] ? " " : ", ") + name;
+  const bool splits = !rule.split.empty();
+  std::string label = "rule at line " + std::to_string(rule.line) + " (" + policy_name(rule.policy) + (splits ? " split" : "");
+  const std::vector<std::string>& names = splits ? rule.split : rule.devices;
+  for (const std::string& name : names) label += (&name == &names[0] ? " " : ", ") + name;
   return label + ")";
 }
 

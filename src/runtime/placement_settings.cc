@@ -24,6 +24,18 @@ SessionRequest with_settings(SessionRequest request, const Runtime& runtime) {
   return request;
 }
 
+bool is_absent(const Settings& settings, const Device* device, std::string* why) {
+  std::string out = device != nullptr ? device->why_out() : "";
+  const bool is_out = !out.empty();
+  if (is_out) *why = std::move(out);
+  return device == nullptr || (is_out && settings.config.moves_off_lost_devices);
+}
+
+Device* device_for_rule(const Runtime& runtime, const SessionRequest& request, const std::string& name, std::string* why) {
+  Device* const device = runtime.known_device(name, *request.settings, why);
+  return is_absent(*request.settings, device, why) ? nullptr : device;
+}
+
 WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, const SessionRequest& request, const Node& node,
                              const Device* device) {
   const Config& config = request.settings->config;

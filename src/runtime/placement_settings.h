@@ -7,6 +7,12 @@
 
 namespace evn {
 
+// Where sessions move off lost devices, such a device is as one that is optional and absent; elsewhere it refuses its nodes.
+bool is_absent(const Settings& settings, const Device* device, std::string* why);
+
+// The device that a rule names; nullptr: it is absent, and *why may say why.
+Device* device_for_rule(const Runtime& runtime, const SessionRequest& request, const std::string& name, std::string* why);
+
 enum class NodeSetting : std::uint8_t { kPrecision, kNumerics, kProducts };
 
 struct WantedSetting {

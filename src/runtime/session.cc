@@ -6,8 +6,10 @@
 
 #include "base/error.h"
 #include "runtime/batch/batcher.h"
+#include "runtime/live/live_session.h"
 #include "runtime/run/session_call.h"
 #include "runtime/split/row_split.h"
+#include "runtime/split/split_watch.h"
 
 namespace evn {
 namespace {
@@ -60,6 +62,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
   if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
   const bool is_whole = !request.is_body && !request.is_part && request.assigned == nullptr;
   if (is_whole && !request.settings->config.split_devices.empty()) split_ = std::make_unique<RowSplit>(compiled_, request);
+  if (is_whole) watch_ = SplitWatch::make(compiled_);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime()->log(), EVN_LOG_INFO, "session.created")
       .device(request.device.c_str())
@@ -90,6 +93,15 @@ std::vector<Device*> Session::devices() const {
     devices.insert(devices.end(), own.begin(), own.end());
   }
   return devices;
+}
+
+// What the parts of split nodes have taken in a run that has ended.
+void Session::note_parts(const Trace& trace) const noexcept {
+  try {
+    if (!watch_->note(trace, identity_->speeds)) return;
+    if (const std::shared_ptr<LiveSession> live = identity_->live.lock()) live->share_anew(*this);
+  } catch (...) {  // no memory to think about it: the shares stay
+  }
 }
 
 void Session::note_duration(std::uint64_t duration_ns) noexcept { batcher_->note_duration(duration_ns); }

@@ -19,6 +19,7 @@ namespace evn {
 class Batcher;
 class JsonWriter;
 class RowSplit;
+class SplitWatch;
 class State;
 class StateRun;
 
@@ -150,6 +151,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void take_outputs(Call& call, const Plan& plan) const;
   void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
                  StateRun* state);
+  [[gnu::cold]] void note_parts(const Trace& trace) const noexcept;
   void note_duration(std::uint64_t duration_ns) noexcept;  // of a run, for the batches to come
   void run_here(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
   std::shared_ptr<Session> after_loss(const Error& failure, const RunRequest& request) const;
@@ -200,7 +202,8 @@ class Session : public std::enable_shared_from_this<Session> {
   RunGroup group_;                                // of its runs
   const std::shared_ptr<SessionIdentity> identity_;
   std::unique_ptr<Batcher> batcher_;
-  std::unique_ptr<RowSplit> split_;  // null: runs are not split
+  std::unique_ptr<RowSplit> split_;    // null: runs are not split
+  std::unique_ptr<SplitWatch> watch_;  // null: no node is split, or nobody would take other shares
 };
 
 }  // namespace evn

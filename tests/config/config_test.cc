@@ -245,6 +245,26 @@ TEST(Config, RulesWithTheSameMatchConflict) {
                           "conflicting rules"));
 }
 
+TEST(Config, RulesMayHaveDevicesShareNodes) {
+  const std::string devices = "devices: {g: {type: opencl}, h: {type: opencl}}\n";
+  const Config c =
+      parse_config(devices + "placement: {rules: [{match: {op: Conv}, split: [g, cpu], policy: prefer}, {split: auto}]}", "");
+  EXPECT_EQ(c.rules[0].split, (std::vector<std::string>{"g", "cpu"}));
+  EXPECT_TRUE(c.rules[0].devices.empty());
+  EXPECT_EQ(c.rules[1].split, std::vector<std::string>{kAutoDevice});
+  const auto fails = [&](const std::string& rule, const char* word) {
+    return fails_about(devices + "placement: {rules: [" + rule + "]}", word);
+  };
+  EXPECT_TRUE(fails("{split: g}", "\"split\" needs two devices at least: [g, ...], or auto"));
+  EXPECT_TRUE(fails("{split: [g, hh]}", "unknown device \"hh\""));
+  EXPECT_TRUE(fails("{split: [g, g]}", "\"g\" is named twice"));
+  EXPECT_TRUE(fails("{split: [g, auto]}", "\"auto\" stands alone"));
+  EXPECT_TRUE(fails("{split: [g, h], device: g}", "a rule has a \"device\" or a \"split\", not both"));
+  EXPECT_TRUE(fails("{split: [g, h], policy: forbid}", "\"policy: forbid\" is for rules with a \"device\""));
+  EXPECT_TRUE(fails("{split: [g, h]}, {device: g}", "conflicting rules"));
+  EXPECT_TRUE(fails("{split: [g, h]}, {split: [h, g]}", "conflicting rules"));
+}
+
 TEST(Config, RulesThatDifferOrForbidDoNotConflict) {
   EXPECT_EQ(config_error("devices: {g: {type: opencl}, h: {type: opencl}}\nplacement:\n  rules:\n"
                          "  - {match: {op: A}, device: g, policy: forbid}\n"
@@ -258,7 +278,7 @@ TEST(Config, RulesThatDifferOrForbidDoNotConflict) {
 
 TEST(Config, RulesNeedADevice) {
   EXPECT_TRUE(fails_with("placement:\n  rules:\n    - {match: {op: Conv}}",
-                         "3:7: the rule needs a \"device\", a \"precision\", \"numerics\" or \"products\""));
+                         "3:7: the rule needs a \"device\", a \"split\", a \"precision\", \"numerics\" or \"products\""));
   EXPECT_TRUE(fails_about("placement: {rules: [cpu]}", "a rule must be a map"));
   EXPECT_TRUE(fails_about("placement: {rules: {device: cpu}}", "\"placement.rules\" must be a list"));
 }
@@ -304,7 +324,7 @@ TEST(Config, MistakesInPrecisionNameThePlaceAndTheWords) {
   EXPECT_TRUE(fails_about("session: {precision: int8}", "1:22: "));
   EXPECT_TRUE(fails_about("session: {precison: bf16}", "did you mean \"precision\""));
   EXPECT_TRUE(fails_with("placement: {rules: [{precision: bf16, policy: prefer}]}",
-                         "1:47: \"policy\" is for rules with a \"device\" or \"products\""));
+                         "1:47: \"policy\" is for rules with a \"device\", a \"split\" or \"products\""));
   EXPECT_TRUE(fails_about("placement: {rules: [{match: {op: A}, precision: bf16}, {match: {op: A}, precision: fp32}]}",
                           "conflicting rules"));
 }

@@ -2,10 +2,12 @@
 // lost. docs/decisions/0071-reconfiguration.md
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
 #include "base/mutex.h"
+#include "base/os/background.h"
 #include "runtime/live/live_sessions.h"
 #include "runtime/session.h"
 
@@ -45,6 +47,7 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   // Makes a session by the settings that the runtime has when it is done, and has it follow them.
   static std::shared_ptr<LiveSession> create(const std::shared_ptr<Runtime>& runtime, std::unique_ptr<SessionRecipe> recipe);
   explicit LiveSession(std::unique_ptr<SessionRecipe> recipe) : recipe_(std::move(recipe)) {}
+  ~LiveSession();
 
   // The session of now. From any thread.
   std::shared_ptr<Session> current() const;
@@ -52,6 +55,10 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   // What takes the place of a session with a device that is lost, which another thread may have made already. Throws what making
   // it does.
   std::shared_ptr<Session> without_lost_devices(const Session& failed);
+
+  // Has a thread of its own make a session with shares of split nodes by what was measured last, which takes the place of
+  // `measured` if that is still the one of now. Does nothing while such a thread is at work.
+  void share_anew(const Session& measured);
 
  private:
   friend class LiveSessions;
@@ -65,6 +72,13 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   Mutex losing_;         // one thread at a time looks for a place without lost devices; taken before that of LiveSessions
   mutable Mutex mutex_;  // guards current_
   std::shared_ptr<Session> current_;
+
+  void make_shares_anew() noexcept;
+  Mutex sharing_;                           // guards sharer_ and measured_
+  const Session* measured_ = nullptr;       // is not followed: it may be gone
+  std::atomic<bool> is_sharing_{false};     // the thread is at work
+  std::atomic<bool> stops_sharing_{false};  // its work is not wanted any more
+  std::optional<os::BackgroundThread> sharer_;
 };
 
 }  // namespace evn

@@ -11,6 +11,7 @@
 #include "runtime/report/plan_memory.h"
 #include "runtime/session.h"
 #include "runtime/split/row_split.h"
+#include "runtime/split/split_watch.h"
 
 namespace evn {
 namespace {
@@ -368,6 +369,21 @@ void Session::write_split(JsonWriter& json, std::string& text) const {
     json.end_object();
     text += "  " + s.device + ": " + std::to_string(s.rows) + " rows of the latest run" +
             (s.row_ns > 0 ? ", " + microseconds(s.row_ns) + " a row" : "") + "\n";
+  }
+  json.end_array();
+  json.key("split_nodes");
+  json.begin_array();
+  if (watch_ != nullptr) text += "nodes that devices share:\n";
+  for (const SplitWatch::Share& s : watch_ != nullptr ? watch_->shares() : std::vector<SplitWatch::Share>()) {
+    json.begin_object();
+    json.field("node", s.node);
+    json.field("device", s.device);
+    json.field("units", s.units);
+    json.field("of", s.all);
+    write_time(json, "measured_ns", s.part_ns);
+    json.end_object();
+    text += "  " + s.node + ": " + s.device + " " + std::to_string(s.units) + " of " + std::to_string(s.all) +
+            (s.part_ns > 0 ? ", measured " + microseconds(s.part_ns) : "") + "\n";
   }
   json.end_array();
 }

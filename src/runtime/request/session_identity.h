@@ -6,6 +6,7 @@
 
 #include "runtime/request/run_statistics.h"
 #include "runtime/request/session_requests.h"
+#include "runtime/split/split_speeds.h"
 
 namespace evn {
 
@@ -17,6 +18,7 @@ struct SessionIdentity {
 
   SessionRequests requests;
   RunStatistics statistics;
+  SplitSpeeds speeds;               // of devices at the nodes that they share
   std::weak_ptr<LiveSession> live;  // that replaces placements; none: of a session that keeps the one it has
 };
 

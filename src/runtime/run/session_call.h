@@ -34,6 +34,7 @@ struct Session::Call {
   std::span<const std::uint8_t> skipped = {};  // RunRequest's
   bool outputs_on_device = false;
   bool overwrite_inputs = false;
+  std::shared_ptr<Trace> measured = {};  // records the run where nobody else does; nullable
 
   bool is_skipped(std::size_t output) const { return evn::is_skipped(skipped, output); }
 };

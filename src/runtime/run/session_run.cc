@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "runtime/run/overlap.h"
 #include "runtime/split/row_split.h"
+#include "runtime/split/split_watch.h"
 
 namespace evn {
 namespace {
@@ -297,7 +298,9 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
   static_cast<StopCondition&>(call.cancel) = stop;
   const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
   std::optional<RunTrace> trace;
-  if (std::shared_ptr<Trace> to = trace_to_record()) trace.emplace(std::move(to));
+  std::shared_ptr<Trace> to = trace_to_record();
+  if (to == nullptr && call.measured != nullptr) to = call.measured;
+  if (to != nullptr) trace.emplace(std::move(to));
   if (call.cancel.stop()) call.cancel.fail();
   if (trace && scheduled != nullptr && scheduled->waited_ns() != 0)
     trace->add_span(TraceKind::kQueue, os::now_ns() - scheduled->waited_ns());
@@ -378,6 +381,7 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
   call.skipped = request.skipped;
   call.outputs_on_device = request.outputs_on_device;
   call.overwrite_inputs = request.overwrite_inputs;
+  if (watch_ != nullptr) call.measured = watch_->begin_run();
   static_cast<StopCondition&>(call.cancel) = stop;
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
   scheduled.enter();
@@ -393,6 +397,7 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
     if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
   }
   note.end(scheduled);
+  if (call.measured != nullptr) note_parts(*call.measured);
 }
 
 }  // namespace evn

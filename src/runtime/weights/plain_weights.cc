@@ -57,7 +57,12 @@ std::shared_ptr<const void> read_by_threads(Device& cpu, const Weight& weight) {
 
 }  // namespace
 
-PlainWeights::Access::Access(const LoadedModel& model) : model_(model), weights_(model.plain), lock_(model.plain.mutex_) {}
+PlainWeights::Access::Access(const LoadedModel& model)
+    : cut_(model), model_(model.whole != nullptr ? *model.whole : model), weights_(model_.plain), lock_(model_.plain.mutex_) {}
+
+std::map<const Weight*, PlainWeights::State>& PlainWeights::Access::states_of(const Weight& weight) const {
+  return weight.slice != nullptr ? cut_.plain.states_ : weights_.states_;
+}
 
 bool PlainWeights::Access::may_go(const Weight& weight) const { return model_.file != nullptr && weight.size_bytes >= kLeastBytes; }
 
@@ -71,6 +76,7 @@ void PlainWeights::Access::bring_back(const Weight& weight) {
     const_cast<Weight&>(weight).data = std::move(bytes);
     return;
   }
+  if (weight.slice != nullptr) return make_slice(weight);
   if (again_ == nullptr) again_ = std::make_unique<Model>(read_unchanged(model_));
   const std::vector<Value>& values = model_.graph().values;
   const std::vector<Value>& found = again_->graph.values;
@@ -86,19 +92,30 @@ void PlainWeights::Access::bring_back(const Weight& weight) {
   fail(EVN_ERROR_INTERNAL, "a constant that was let go is not in the graph");
 }
 
+// Out of the whole weight's bytes, which are then let go.
+void PlainWeights::Access::make_slice(const Weight& part) {
+  const Weight& whole = *part.slice->whole;
+  bring_back(whole);
+  std::shared_ptr<const void> bytes = copy_slice(part, model_.runtime->cpu().ledger());
+  check(part, bytes.get());
+  const_cast<Weight&>(part).data = std::move(bytes);
+  let_go(whole);
+}
+
 void PlainWeights::Access::check_unchanged() const {
   if (model_.file != nullptr) model_.file->check_unchanged();
 }
 
 void PlainWeights::Access::check(const Weight& weight, const void* bytes) const {
-  const auto state = weights_.states_.find(&weight);
-  if (state == weights_.states_.end() || !state->second.has_checksum) return;
+  const std::map<const Weight*, State>& states = states_of(weight);
+  const auto state = states.find(&weight);
+  if (state == states.end() || !state->second.has_checksum) return;
   if (checksum_of(bytes, weight.size_bytes) != state->second.checksum) fail_changed(model_);
 }
 
 void PlainWeights::Access::note_checksum(const Weight& weight, std::uint64_t checksum) {
   if (!may_go(weight)) return;
-  State& state = weights_.states_[&weight];
+  State& state = states_of(weight)[&weight];
   if (state.has_checksum && state.checksum != checksum) fail_changed(model_);
   state.checksum = checksum;
   state.has_checksum = true;
@@ -106,14 +123,14 @@ void PlainWeights::Access::note_checksum(const Weight& weight, std::uint64_t che
 
 void PlainWeights::Access::keep(const Weight& weight) {
   if (!may_go(weight)) return;
-  State& state = weights_.states_[&weight];
+  State& state = states_of(weight)[&weight];
   bring_back(weight);
   state.kept = true;
 }
 
 void PlainWeights::Access::let_go(const Weight& weight) {
   if (!may_go(weight) || weight.data == nullptr) return;
-  State& state = weights_.states_[&weight];
+  State& state = states_of(weight)[&weight];
   if (state.kept) return;
   if (!state.has_checksum) state.checksum = checksum_of(weight.data.get(), weight.size_bytes);
   state.has_checksum = true;

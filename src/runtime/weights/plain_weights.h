@@ -15,6 +15,12 @@ namespace evn {
 struct LoadedModel;
 
 class PlainWeights {
+  struct State {
+    bool kept = false;
+    bool has_checksum = false;
+    std::uint64_t checksum = 0;  // of the bytes, when they were last read
+  };
+
  public:
   // Smaller ones stay: they are not worth it, and kernels look at the values of small constants whenever they like.
   static constexpr std::size_t kLeastBytes = 16 << 10;
@@ -40,21 +46,21 @@ class PlainWeights {
 
    private:
     void check(const Weight& weight, const void* bytes) const;
+    void make_slice(const Weight& part);
+    // What is known of a weight: of a slice the model that has it cut.
+    std::map<const Weight*, State>& states_of(const Weight& weight) const;
 
-    const LoadedModel& model_;
-    PlainWeights& weights_;
+    const LoadedModel& cut_;    // the model itself, or one with nodes in parts
+    const LoadedModel& model_;  // as it was loaded
+    PlainWeights& weights_;     // its
     std::unique_lock<Mutex> lock_;
     std::unique_ptr<Model> again_;  // the model, read once more
   };
 
  private:
-  struct State {
-    bool kept = false;
-    bool has_checksum = false;
-    std::uint64_t checksum = 0;  // of the bytes, when they were last read
-  };
   Mutex mutex_;
-  std::map<const Weight*, State> states_;  // of those that were ever kept or let go
+  // Of those that were ever kept or let go. In a model with nodes in parts: of slices, guarded by the mutex of the whole one's.
+  std::map<const Weight*, State> states_;
 };
 
 }  // namespace evn

@@ -53,9 +53,11 @@ void add_graph(Hasher* hash, const Graph& graph) {
 // False when the bytes of some are not there.
 bool add_constants(Hasher* hash, const Graph& graph) {
   for (const Value& v : graph.values) {
-    if (v.constant == nullptr || v.constant->desc.dtype == DType::kString || v.constant->source != nullptr) continue;
-    if (v.constant->data == nullptr && v.constant->size_bytes != 0) return false;
-    hash->add(checksum_in_chunks(v.constant->data.get(), v.constant->size_bytes));
+    if (v.constant == nullptr) continue;
+    const Weight& w = v.constant->slice != nullptr ? *v.constant->slice->whole : *v.constant;
+    if (w.desc.dtype == DType::kString || w.source != nullptr) continue;
+    if (w.data == nullptr && w.size_bytes != 0) return false;
+    hash->add(checksum_in_chunks(w.data.get(), w.size_bytes));
   }
   return true;
 }
