@@ -53,9 +53,10 @@ def compare(name, content, arguments, split, policy):
     devices = CPU_AND_OPENCL if arguments.devices == "cpu" else TWO_OPENCL
     first = "cpu" if arguments.devices == "cpu" else "a"
     split = split or f"[{first}, b]"
-    rule = f"placement: {{default: [{first}, cpu], rules: [{{match: {{op: {PRODUCTS}}}, split: {split}, policy: {policy}}}]}}"
+    default = "cpu" if first == "cpu" else "[a, cpu]"
+    rule = f"placement: {{default: {default}, rules: [{{match: {{op: {PRODUCTS}}}, split: {split}, policy: {policy}}}]}}"
     sessions, kept = {}, []
-    for key, placed in ((first, f"placement: {{default: [{first}, cpu]}}"), ("b", "placement: {default: [b, cpu]}"), ("split", rule)):
+    for key, placed in ((first, f"placement: {{default: {default}}}"), ("b", "placement: {default: [b, cpu]}"), ("split", rule)):
         runtime = evener.Runtime(config_text=devices + placed)
         kept.append(runtime)
         sessions[key] = runtime.session(runtime.model(content))
