@@ -103,7 +103,11 @@ constexpr char kMoves[] =
     "cpu]}]}\n";
 constexpr char kTurned[] = "placement: {rules: [{match: {name: first}, device: b}, {match: {name: second}, device: a}]}\n";
 
-// One runtime with a session of y = relu(-x), under faults that begin when it has been made and has run.
+constexpr char kShared[] =
+    "placement: {measure: false, rules: [{match: {op: MatMul}, split: [a, b]}, {match: {name: first}, device: a}]}\n";
+constexpr char kSharedAnew[] = "placement: {rules: [{match: {op: MatMul}, split: [b, a]}, {match: {name: second}, device: b}]}\n";
+
+// One runtime with a session of y = relu(-x I), under faults that begin when it has been made and has run.
 struct Work {
   evn_error error = EVN_ERROR_INIT;
   evn_runtime runtime = nullptr;
@@ -125,12 +129,16 @@ struct Work {
     for (int i = 0; i < 3; ++i) EXPECT_OK(evn_runtime_device_find(runtime, names[i], &devices[i], &error));
     OnnxWriter w(13);
     w.add_input("x", kF32, {"n", kColumns}).add_output("y", kF32);
+    std::vector<float> identity(kColumns * kColumns, 0);
+    for (int i = 0; i < kColumns; ++i) identity[static_cast<std::size_t>(i * kColumns + i)] = 1;
+    const bool shares = placement.find("MatMul") != std::string::npos;
     w.add_node("Neg", {"x"}, {"v"}, {}, "first");
-    w.add_node("Relu", {"v"}, {"y"}, {}, "second");
+    if (shares) w.add_initializer("i", {kColumns, kColumns}, identity).add_node("MatMul", {"v", "i"}, {"p"}, {}, "product");
+    w.add_node("Relu", {shares ? "p" : "v"}, {"y"}, {}, "second");
     const std::string bytes = w.serialize();
     EXPECT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));
     EXPECT_OK(evn_session_create(runtime, model, nullptr, &session, &error));
-    for (const float v : x) want.push_back(std::max(-v, 0.0f));
+    for (const float v : x) want.push_back(std::max(-v, 0.0f) + (shares ? 0.0f : -0.0f));  // sums have no -0
     EXPECT_EQ(run(), EVN_OK) << error.message;
     EXPECT_EQ(run(), EVN_OK) << error.message;
   }
@@ -235,8 +243,8 @@ struct Work {
     for (evn_tensor t : tensors) evn_tensor_release(t);
     return status;
   }
-  // To the placement that it does not have, while another thread runs the session.
-  evn_status reconfigure(bool turned) {
+  // To another placement, while another thread runs the session.
+  evn_status reconfigure(const char* placement) {
     evn_status of_runs = EVN_OK;
     std::thread load([&] {
       for (int i = 0; i < 3; ++i) {
@@ -248,7 +256,7 @@ struct Work {
         evn_tensor_release(out);
       }
     });
-    const std::string config = std::string(kDevices) + (turned ? kTurned : kPipeline);
+    const std::string config = std::string(kDevices) + placement;
     evn_reconfigure_options options = EVN_RECONFIGURE_OPTIONS_INIT;
     options.config_text = config.c_str();
     options.config_size = config.size();
@@ -323,6 +331,14 @@ class OpenClFaultsChild : public testing::Test {
 TEST_F(OpenClFaultsChild, DISABLED_Split) {
   fail_each("split", kSplit, [](Work& w, std::int64_t) { return w.run(); });
 }
+TEST_F(OpenClFaultsChild, DISABLED_Shared) {
+  fail_each("an operator that is shared", kShared, [](Work& w, std::int64_t) { return w.run(); });
+}
+TEST_F(OpenClFaultsChild, DISABLED_SharedAnew) {
+  bool turned = false;
+  fail_each("an operator that is shared anew", kShared,
+            [&](Work& w, std::int64_t) { return w.reconfigure((turned = !turned) ? kSharedAnew : kShared); });
+}
 TEST_F(OpenClFaultsChild, DISABLED_Pipeline) {
   fail_each("pipeline", kPipeline, [](Work& w, std::int64_t) { return w.submit_four(); });
 }
@@ -331,7 +347,8 @@ TEST_F(OpenClFaultsChild, DISABLED_Copies) {
 }
 TEST_F(OpenClFaultsChild, DISABLED_Reconfigure) {
   bool turned = false;
-  fail_each("reconfigure under load", kPipeline, [&](Work& w, std::int64_t) { return w.reconfigure(turned = !turned); });
+  fail_each("reconfigure under load", kPipeline,
+            [&](Work& w, std::int64_t) { return w.reconfigure((turned = !turned) ? kTurned : kPipeline); });
 }
 TEST_F(OpenClFaultsChild, DISABLED_All) {
   bool turned = false;
@@ -339,7 +356,7 @@ TEST_F(OpenClFaultsChild, DISABLED_All) {
     evn_status copied = EVN_OK, submitted = EVN_OK;
     std::thread copying([&] { copied = w.copies(); });
     std::thread submitting([&] { submitted = w.submit_four(); });
-    const evn_status status = w.reconfigure(turned = !turned);
+    const evn_status status = w.reconfigure((turned = !turned) ? kTurned : kPipeline);
     copying.join();
     submitting.join();
     return status != EVN_OK ? status : copied != EVN_OK ? copied : submitted;
@@ -390,6 +407,8 @@ class OpenClFaultsOfTwo : public testing::Test {
   void SetUp() override { EVN_NEEDS_OPENCL(); }
 };
 TEST_F(OpenClFaultsOfTwo, Split) { EXPECT_TRUE(passes_with_two_devices("Split")); }
+TEST_F(OpenClFaultsOfTwo, SharedOperator) { EXPECT_TRUE(passes_with_two_devices("Shared")); }
+TEST_F(OpenClFaultsOfTwo, SharedOperatorAnew) { EXPECT_TRUE(passes_with_two_devices("SharedAnew")); }
 TEST_F(OpenClFaultsOfTwo, Pipeline) { EXPECT_TRUE(passes_with_two_devices("Pipeline")); }
 TEST_F(OpenClFaultsOfTwo, Copies) { EXPECT_TRUE(passes_with_two_devices("Copies")); }
 TEST_F(OpenClFaultsOfTwo, ReconfigureUnderLoad) { EXPECT_TRUE(passes_with_two_devices("Reconfigure")); }

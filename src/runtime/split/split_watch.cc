@@ -42,6 +42,7 @@ void SplitWatch::find_parts() {
 }
 
 std::shared_ptr<Trace> SplitWatch::begin_run() noexcept {
+  if (!graph_.settings->config.measure_costs) return nullptr;
   const std::uint64_t run = runs_.fetch_add(1, std::memory_order_relaxed);
   if (!is_looked_at(run) && !again_.exchange(false, std::memory_order_relaxed)) return nullptr;
   const std::size_t steps = 3 * graph_.graph().nodes.size() + 64;
