@@ -17,8 +17,9 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kTileUnits = 16;  // channels and rows that kernels take at a time
-constexpr double kWorthwhile = 0.9;      // of the best device alone: what `split: auto` must be predicted to stay below
+constexpr std::int64_t kTileUnits = 16;    // channels and rows that kernels take at a time
+constexpr std::int64_t kMostTiles = 4096;  // of a node, among which shares are chosen
+constexpr double kWorthwhile = 0.9;        // of the best device alone: what `split: auto` must be predicted to stay below
 
 // A node that a rule has split.
 struct Candidate {
@@ -47,6 +48,7 @@ class Splitter {
   SplitModel run() {
     find_candidates();
     if (candidates_.empty()) return {model_, notes()};
+    find_sizes();
     if (needs_times()) measure();
     choose_shares();
     if (cuts_.empty()) return {model_, notes()};
@@ -179,12 +181,37 @@ class Splitter {
     return false;
   }
 
+  SessionRequest request_for(Device& device) const {
+    auto alone = std::make_shared<Assignment>();
+    alone->devices.assign(graph_.nodes.size(), &device);
+    SessionRequest r = request_;
+    r.assigned = std::move(alone);
+    r.batching = {};
+    r.identity = nullptr;
+    r.listed = false;
+    return r;
+  }
+
+  // What is copied to a device for its part of a node, and what comes back. Where shapes cannot be told copies are not counted.
+  void find_sizes() {
+    try {
+      const CompiledGraph compiled = compile_unpacked(model_, request_for(runtime_.cpu()));
+      inputs_ = fitting_inputs(runtime_, graph_, request_.assumed_inputs, [&](const std::vector<TensorDesc>& inputs) {
+        note_sizes(*make_plan(compiled, signature_of_zeros(compiled, inputs)));
+      });
+    } catch (const Error& e) {
+      if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT) throw;
+      unknown_ = e.message;
+    }
+  }
+
   // Runs, or prices, the whole model on each device that shares a node.
   void measure() {
     for (const Candidate& c : candidates_) {
       for (Device* const device : c.devices) {
         if (times_.contains(device)) continue;
         NodeTimes& times = times_[device];
+        if (inputs_.empty()) continue;
         try {
           time_alone(*device, &times);
         } catch (const Error& e) {
@@ -198,19 +225,8 @@ class Splitter {
 
   void time_alone(Device& device, NodeTimes* times) {
     CostTables& tables = model_->runtime->costs();
-    auto alone = std::make_shared<Assignment>();
-    alone->devices.assign(graph_.nodes.size(), &device);
-    SessionRequest r = request_;
-    r.assigned = alone;
-    r.batching = {};
-    r.identity = nullptr;
-    r.listed = false;
+    const SessionRequest r = request_for(device);
     const CompiledGraph compiled = compile_unpacked(model_, r);
-    if (inputs_.empty()) {
-      inputs_ = fitting_inputs(runtime_, graph_, request_.assumed_inputs, [&](const std::vector<TensorDesc>& inputs) {
-        make_plan(compiled, signature_of_zeros(compiled, inputs));
-      });
-    }
     if (config_.measure_costs) measure_copies(device, tables);
     const std::shared_ptr<Plan> plan = make_plan(compiled, signature_of_zeros(compiled, inputs_));
     if (plan->has_continuation()) fail(EVN_ERROR_UNSUPPORTED, "shapes depend on what a run computes");
@@ -233,10 +249,8 @@ class Splitter {
       note(step.node);
       for (const std::int32_t with : step.absorbed) note(with);
     }
-    note_sizes(*plan);
   }
 
-  // Of what is copied to a device for its part, and of what comes back.
   void note_sizes(const Plan& plan) {
     const std::vector<TensorDesc>& descs = plan.state->descs;
     const auto bytes = [&](ValueId v) -> double {
@@ -363,7 +377,7 @@ class Splitter {
 }  // namespace
 
 std::int64_t units_together(std::int64_t units, std::size_t devices) {
-  std::int64_t together = kTileUnits;
+  std::int64_t together = kTileUnits * std::max<std::int64_t>(1, units / (kTileUnits * kMostTiles));
   while (together > 1 && units < 2 * together * static_cast<std::int64_t>(devices)) together /= 2;
   return together;
 }

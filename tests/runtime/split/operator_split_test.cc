@@ -97,6 +97,9 @@ TEST(ShareUnits, TheLastDeviceEndsAsEarlyAsItCan) {
   const double slow[] = {1, 1000};
   EXPECT_EQ(share_units(100, slow, nothing), (std::vector<std::int64_t>{84, 16}));  // each has some, to be measured by
   EXPECT_EQ(end_of(share_units(128, unequal, nothing), unequal, nothing), 96);
+  const std::vector<std::int64_t> vast = share_units(std::int64_t{1} << 50, unequal, nothing);  // without trying each
+  EXPECT_EQ(vast[0] + vast[1], std::int64_t{1} << 50);
+  EXPECT_NEAR(static_cast<double>(vast[0]) / static_cast<double>(vast[1]), 3, 0.01);
 }
 
 TEST_F(OperatorSplitTest, PartsOfAConvolutionAreItsChannels) { expect_parts_are_right(network(), "Conv", {filled({1, 8, 6, 6})}); }
