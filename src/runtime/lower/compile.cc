@@ -260,6 +260,7 @@ class Packer {
       if (!done[i]) pack(i, &batch);
     });
     settle(&batch);
+    batch.finish();
   }
 
   static constexpr std::size_t kWindowBytes = std::size_t{2} << 20;
@@ -316,8 +317,8 @@ class Packer {
       const OpDesc desc = desc_of(node, n, descs);
       Device& device = *c_.devices[n.slot];
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
-        large |=
-            n.constants[k] != nullptr && is_large(*n.constants[k]) && batch->packs(device, *n.kernel, desc, static_cast<int>(k));
+        large |= device.traits().host_addressable && n.constants[k] != nullptr && is_large(*n.constants[k]) &&
+                 batch->packs(device, *n.kernel, desc, static_cast<int>(k));
       }
       if (large) settle(batch);
       descs_.push_back(std::move(descs));
