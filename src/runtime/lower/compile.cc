@@ -234,7 +234,7 @@ class Packer {
     const std::size_t block_bytes = open_slab();
     PackedStore::Batch batch(store_, c_.kept.get());
     try {
-      pack_all(&batch, block_bytes);
+      pack_all(batch, block_bytes);
     } catch (...) {
       batch.undo();
       throw;
@@ -243,8 +243,7 @@ class Packer {
   }
 
  private:
-  void pack_all(PackedStore::Batch* into, std::size_t block_bytes) {
-    PackedStore::Batch& batch = *into;
+  void pack_all(PackedStore::Batch& batch, std::size_t block_bytes) {
     batch.reserve(cpu_, block_bytes);
     std::sort(large_.begin(), large_.end(),
               [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
