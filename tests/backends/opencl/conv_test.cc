@@ -51,6 +51,18 @@ TEST(OpenClConv, DirectKernelTakesKernelsStridesPadsAndWidths) {
     check_conv({{1, 3, 3, width}, {5, 3, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
 }
 
+// Two and four rows to a work item, the last of which may not be there.
+TEST(OpenClConv, DirectKernelTakesShortRows) {
+  EVN_NEEDS_OPENCL();
+  for (const std::int64_t width : {3, 4, 7, 8, 9, 14, 16}) {
+    for (const std::int64_t height : {2, 3, 4, 5, 7, 8, 14}) {
+      check_conv({{2, 3, height, width}, {9, 3, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
+    }
+    check_conv({{1, 4, 15, 2 * width}, {10, 2, 3, 3}, 2, {2, 2}, {1, 1, 1, 1}, {}, "", false}, "conv_direct");
+    check_conv({{1, 3, 13, width + 2}, {5, 3, 3, 2}, 1, {3, 1}, {2, 0, 2, 0}, {2, 1}}, "conv_direct");
+  }
+}
+
 TEST(OpenClConv, DirectKernelTakesDilationsGroupsAndAutoPad) {
   EVN_NEEDS_OPENCL();
   check_conv({{1, 3, 15, 40}, {4, 3, 3, 3}, 1, {}, {2, 2, 2, 2}, {2, 2}}, "conv_direct");

@@ -12,12 +12,14 @@ namespace {
 constexpr OpenClFunction kPad{"conv", "conv_pad"};
 constexpr OpenClFunction kPack{"conv", "conv_pack"};
 constexpr OpenClFunction kDirect{"conv", "conv_direct"};
+constexpr OpenClFunction kDirectRows{"conv", "conv_direct_rows"};
 constexpr OpenClFunction kPointwise{"conv", "conv_1x1"};
 constexpr OpenClFunction kPointwiseNarrow{"conv", "conv_1x1_narrow"};
 constexpr OpenClFunction kDepthwise{"depthwise", "conv_depthwise"};
 constexpr OpenClFunction kDepthwise3x3{"depthwise", "conv_depthwise_3x3"};
 constexpr OpenClFunction kHalfPad{"conv_half", "conv_pad"};
 constexpr OpenClFunction kHalfDirect{"conv_half", "conv_direct"};
+constexpr OpenClFunction kHalfDirectRows{"conv_half", "conv_direct_rows"};
 constexpr OpenClFunction kHalfPointwise{"conv_half", "conv_1x1"};
 constexpr OpenClFunction kHalfPointwiseNarrow{"conv_half", "conv_1x1_narrow"};
 
@@ -275,6 +277,22 @@ void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args
             args.outputs[0], p, params, args.desc->node->epilogue);
 }
 
+// On a CPU: which kernel, over what.
+struct Direct {
+  const OpenClFunction& function;
+  Grid grid;
+};
+
+Direct direct_of(const Launcher& cl, const Params& p, bool half) {
+  const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
+  if (p.out_w <= cl.lanes() && p.out_h > 1 && cl.tile_columns() > cl.lanes()) {
+    const std::int64_t groups = ceil_div(p.out_h, cl.lanes() == 16 && p.out_w <= 8 ? 4 : 2);
+    return {half ? kHalfDirectRows : kDirectRows, p.pixels_first ? Grid{groups, blocks} : Grid{blocks, groups}};
+  }
+  const std::int64_t tiles = ceil_div(p.out_w, cl.tile_columns());
+  return {half ? kHalfDirect : kDirect, p.pixels_first ? Grid{tiles, p.out_h, blocks} : Grid{blocks, tiles, p.out_h}};
+}
+
 template <typename T>
 void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& state = args.plan->state<State>();
@@ -283,15 +301,14 @@ void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   const std::int64_t in_channels = std::int64_t{p.channels} * p.groups;
   const std::int64_t in_image = in_channels * p.in_h * p.in_w;
   const std::int64_t out_image = std::int64_t{p.outputs} * p.groups * p.out_h * p.out_w;
-  const std::int64_t blocks = std::int64_t{p.groups} * p.blocks, tiles = ceil_div(p.out_w, cl.tile_columns());
-  const Grid grid = p.pixels_first ? Grid{tiles, p.out_h, blocks} : Grid{blocks, tiles, p.out_h};
   std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(T);
   const Buffer weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, &used);
   const Buffer bias = p.has_bias == 0 ? weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, &used);
   if (!cl.is_cpu()) return run_tiles(cl, kIsHalf<T> ? kHalfTiled : kTiled, args, state, weights, bias);
+  const Direct direct = direct_of(cl, p, kIsHalf<T>);
   for (std::int64_t i = 0; i < state.images; ++i) {
     cl.run(kIsHalf<T> ? kHalfPad : kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
-    cl.run(kIsHalf<T> ? kHalfDirect : kDirect, grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
+    cl.run(direct.function, direct.grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
            args.desc->node->epilogue);
   }
 }

@@ -115,14 +115,14 @@ EVN_KERNEL void conv_pack(global const float* w, ulong w0, global float* packed,
 }
 
 // One tile of a convolution over the padded copy; V is EVN_ADD1 or EVN_ADD2.
-#define EVN_TAPS(V, LOAD_V1)                                                              \
+#define EVN_TAPS(V, LOAD_V0, LOAD_V1)                                                     \
   for (int c = 0; c < p.channels; ++c) {                                                  \
     for (int ky = 0; ky < p.kernel_h; ++ky) {                                             \
       global const STORED* tap = src + ((long)c * p.padded_h + ky * p.dilation_h) * pitch; \
       int phase = 0;                                                                      \
       for (int kx = 0; kx < p.kernel_w; ++kx) {                                           \
         global const STORED* at = tap + phase * p.phase_w;                                \
-        const VF v0 = LOADS(at);                                                          \
+        const VF v0 = LOAD_V0;                                                            \
         LOAD_V1                                                                           \
         EVN_WEIGHTS                                                                       \
         EVN_ROWS(V)                                                                       \
@@ -169,7 +169,7 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
   if (wide) {
     VF b[8];
     EVN_COPY
-    EVN_TAPS(EVN_ADD2, const VF v1 = LOADS(at + EVN_LANES);)
+    EVN_TAPS(EVN_ADD2, LOADS(at), const VF v1 = LOADS(at + EVN_LANES);)
     if (bounds.all && count == 8 && left >= EVN_COLUMNS) {
       EVN_ROWS(EVN_WRITE2)
       return;
@@ -178,7 +178,7 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
   } else
 #endif
   {
-    EVN_TAPS(EVN_ADD1, )
+    EVN_TAPS(EVN_ADD1, LOADS(at), )
     EVN_ROWS(EVN_KEEP1)
   }
   apply_to_block(sums, count * EVN_TILE, &e);
@@ -188,6 +188,67 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
     }
   }
 }
+
+#if EVN_TILE == 2
+#if EVN_LANES == 16
+#ifdef EVN_HALF
+#define LOAD_TWO_ROWS(p, q) ((float16)(vload_half8(0, (p)), vload_half8(0, (q))))
+#else
+#define LOAD_TWO_ROWS(p, q) ((float16)(vload8(0, (p)), vload8(0, (q))))
+#endif
+#endif
+
+// Output rows that are no longer than a vector: the two vectors of a tile are two rows, or four of up to 8 pixels in 16 lanes. Rows that are
+// not there are the last one once more, and are not stored. Grid: blocks of outputs, groups of rows; with pixels_first the groups of rows
+// come first.
+EVN_KERNEL void conv_direct_rows(global const STORED* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
+                                 ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
+  const int x_id = get_global_id(0), y_id = get_global_id(1);
+  const int block = EVN_CHOOSE(p.pixels_first, y_id, x_id);
+  if (block >= p.groups * p.blocks) return;
+  const bool four = EVN_LANES == 16 && p.out_w <= 8;
+  const int rows = four ? 4 : 2;
+  const int row = EVN_CHOOSE(p.pixels_first, x_id, y_id) * rows;
+  const int group = block / p.blocks;
+  const int first = block % p.blocks * 8;
+  const int pitch = p.stride_w * p.phase_w;
+  const int step_phase = p.dilation_w % p.stride_w;
+  const int step_column = p.dilation_w / p.stride_w;
+  const long line = (long)group * p.channels * p.padded_h + (long)row * p.stride_h;
+  global const STORED* src = x + x0 * EVN_PER_FLOAT + line * pitch;
+  global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
+  global const float* start = bias + b0 + block * 8;
+  const int last = p.out_h - 1 - row, step = p.stride_h * pitch;
+  const int row1 = min(1, last) * step, row2 = min(2, last) * step, row3 = min(3, last) * step;
+  VF sums[16];
+  VF a[8], b[8];
+#define EVN_START(m) a[m] = b[m] = (VF)(p.has_bias ? start[m] : 0.0f);
+  EVN_ROWS(EVN_START)
+#undef EVN_START
+#if EVN_LANES == 16
+  if (four) {
+    EVN_TAPS(EVN_ADD2, LOAD_TWO_ROWS(at, at + row1), const VF v1 = LOAD_TWO_ROWS(at + row2, at + row3);)
+  } else
+#endif
+  {
+    EVN_TAPS(EVN_ADD2, LOADS(at), const VF v1 = LOADS(at + row1);)
+  }
+  EVN_ROWS(EVN_KEEP2)
+  const int count = min(8, p.outputs - first);
+  const long plane = (long)p.out_h * p.out_w;
+  global float* out = y + y0 + ((long)group * p.outputs + first) * plane + (long)row * p.out_w;
+  apply_to_block(sums, count * 2, &e);
+  const int pixels = EVN_LANES * 2 / rows;
+  for (int m = 0; m < count; ++m) {
+    float lane[2 * EVN_LANES];
+    STOREV(sums[m * 2], lane);
+    STOREV(sums[m * 2 + 1], lane + EVN_LANES);
+    for (int r = 0; r < min(rows, last + 1); ++r) {
+      for (int i = 0; i < p.out_w; ++i) out[m * plane + r * p.out_w + i] = lane[r * pixels + i];
+    }
+  }
+}
+#endif
 
 // One tap to each input channel, over rows of `width` pixels that lie as they are in the input. A tile that would pass the end of its
 // row begins earlier and stores only its new lanes.
