@@ -8,7 +8,7 @@
 namespace evn {
 namespace {
 
-// Of a copy that is packed beside another. Larger ones are alone: what is there of them twice would be much memory.
+// The largest copy that is packed beside another. Larger ones are alone: what is there of them twice would be much memory.
 constexpr std::size_t kMostOverlapped = std::size_t{32} << 20;
 
 }  // namespace
