@@ -3,7 +3,7 @@
 
 usage: compare.py [--threads LIST] [--engines LIST] [--rounds N] [--slice SECONDS] [--starts N] [--isa CLASS] [--peak PROGRAM]
                   [--command PROGRAM] [--models DIR] [--cache DIR] [--markdown FILE] [--int8 | --int8-isas | --precision bf16]
-                  [--subnormals flush|keep|both] [MODEL...]
+                  [--subnormals flush|keep|both] [--fastest] [MODEL...]
 
 MODEL is a name of the lists below or a trained model of bench/models/zoo.py (default: all of them), or PATH[:INPUT=1x3x224x224]...,
 where dims that are not given are 1. Trained models of the zoo have its inputs, pieces of real pictures and recordings; others noise.
@@ -42,6 +42,13 @@ evener_int8:before and evener_bf16:before, with that commit's library and bindin
 
 --precision bf16 asks Evener for products of bfloat16, and takes OpenVINO in its default precision, which is that where the processor
 has matrix tiles for it; ONNX Runtime in float32 is what outputs are compared with, by their cosine.
+
+--engines ort,evener_opencl compares Evener on the first OpenCL device. A driver for processors has as many threads as the other engines
+then, where it can be told (PoCL), and as each engine has a process that is stopped while others have their turn, its threads and those of
+the others never share the cores, which they would in one process: theirs spin while they wait.
+
+--fastest, for a machine on which other programs run: of each turn the fastest run in place of the median, and of all turns the fastest of
+these, and its ratio to the first engine's. No page is written of it.
 
 The engines are in engines.py; scripts/requirements-bench.txt has their versions. An engine that is not installed is named, and
 left out; one that cannot run a model fails there. --markdown writes a page with everything.
@@ -162,7 +169,8 @@ def worker(arguments):
             watch.check()
         peaks.append(memory_bytes("VmHWM"))
         known = before is not None and None not in peaks
-        answer(seconds=statistics.median(times), memory=max(peaks) - before if known else None, bound=engine.memory_bound())
+        seconds = min(times) if arguments.fastest else statistics.median(times)
+        answer(seconds=seconds, memory=max(peaks) - before if known else None, bound=engine.memory_bound())
     if outputs is not None:
         numpy.savez(folder / f"{arguments.worker}.last.npz", *(numpy.asarray(output) for output in outputs))
 
@@ -178,11 +186,11 @@ def worker_environment(name, threads, limit, keep):
 class Worker:
     """A worker process as its parent sees it: it runs only between `resume` and `pause`."""
 
-    def __init__(self, name, path, threads, folder, cache, limit, keep=False):
+    def __init__(self, name, path, threads, folder, cache, limit, keep=False, fastest=False):
         self.name = name
         self.log = folder / f"{name}.log"
         read_end, write_end = os.pipe()
-        kept = ["--only-isa", limit.name] if limit.masked else []
+        kept = (["--only-isa", limit.name] if limit.masked else []) + (["--fastest"] if fastest else [])
         command = [sys.executable, os.path.abspath(__file__), "--worker", name, "--answers", str(write_end), "--folder", str(folder),
                    "--cache", str(cache), "--threads", str(threads), *kept, str(path)]
         self.rounds = []
@@ -297,7 +305,7 @@ def measure(model, engines, threads, limit, arguments, keep=False, reference=Non
                     one.end()
             for name in engines:
                 try:
-                    workers[name] = Worker(name, path, threads, folder, arguments.cache, limit, keep)
+                    workers[name] = Worker(name, path, threads, folder, arguments.cache, limit, keep, arguments.fastest)
                 except RuntimeError as error:
                     rows[name] = report.Row(name, str(error))
             for _ in range(arguments.rounds):
@@ -318,19 +326,19 @@ def measure(model, engines, threads, limit, arguments, keep=False, reference=Non
             reference = first
         for name, one in workers.items():
             failure = compare_outputs(folder, name, reference, model.rtol)
-            rows[name] = row_of(one, workers[first], starts[name] + [one.started], failure)
+            rows[name] = row_of(one, workers[first], starts[name] + [one.started], failure, arguments.fastest)
             if ENGINES[name].cosine is not None:
                 rows[name].cosine = least_cosine(folder, name, reference)
     return [rows[name] for name in engines], yardstick
 
 
-def row_of(one, reference, starts, failure):
-    ratios = [mine["seconds"] / other["seconds"] for mine, other in zip(one.rounds, reference.rounds)]
-    median = statistics.median(entry["seconds"] for entry in one.rounds)
+def row_of(one, reference, starts, failure, fastest):
+    times, others = ([entry["seconds"] for entry in worker.rounds] for worker in (one, reference))
+    time_of_run = min(times) if fastest else statistics.median(times)
+    ratio = time_of_run / min(others) if fastest else statistics.median(mine / other for mine, other in zip(times, others))
     load, first = (statistics.median(started[key] for started in starts) for key in ("load", "first"))
-    return report.Row(one.name, failure, median, statistics.median(ratios), load, first,
-                      one.rounds[-1]["memory"], one.rounds[-1]["bound"], ENGINES[one.name].reads_onnx,
-                      [entry["seconds"] for entry in one.rounds], ENGINES[one.name].is_peer)
+    return report.Row(one.name, failure, time_of_run, ratio, load, first, one.rounds[-1]["memory"], one.rounds[-1]["bound"],
+                      ENGINES[one.name].reads_onnx, times, ENGINES[one.name].is_peer)
 
 
 class Given(typing.NamedTuple):
@@ -411,6 +419,7 @@ def main():
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="also write a page with the results")
     parser.add_argument("--subnormals", default="flush", choices=["flush", "keep", "both"],
                         help="what becomes of floats below 2^-126 in engines that can do either")
+    parser.add_argument("--fastest", action="store_true", help="the fastest runs, not medians: where other programs run")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--only-isa", help=argparse.SUPPRESS)
     parser.add_argument("--answers", type=int, help=argparse.SUPPRESS)
@@ -422,6 +431,8 @@ def main():
     if arguments.markdown and arguments.rounds < FEWEST_ROUNDS:
         parser.error(f"a page has at least {FEWEST_ROUNDS} rounds of each model")
     os.environ["EVENER_MODELS"] = str(arguments.models)  # where the zoo's are
+    if arguments.markdown and arguments.fastest:
+        parser.error("a page has medians")
     with tempfile.TemporaryDirectory() as folder:
         try:
             limit = isa.Only(arguments.isa, folder) if arguments.isa else isa.Unlimited()

@@ -7,6 +7,7 @@ numbers are compared in order.
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import pathlib
 import shutil
@@ -136,6 +137,41 @@ class Evener(Engine):
     def memory_bound(self):
         held = self.runtime.devices[0].memory().by_class
         return 1.05 * (held["packed"] + held["weights"]) + held["arenas"] + 4 * 2**20
+
+
+class EvenerOpenCl(Evener):
+    """On the first OpenCL device, all nodes that it takes. On a processor its driver has as many threads as the other engines, where the
+    driver lets itself be told (PoCL does); the CPU device has none beside the caller's, so that not more of them than cores compete."""
+    name = "evener_opencl"
+    title = "Evener, OpenCL"
+
+    @classmethod
+    def device(cls):
+        """What the library says of the device; None where there is none."""
+        backends = json.loads(cls.module().Runtime().describe_devices("json"))["backends"]
+        return next((device for backend in backends if backend["type"] == "opencl" for device in backend["devices"]), None)
+
+    @classmethod
+    def missing(cls):
+        return super().missing() or ("" if cls.device() else "there is no OpenCL device")
+
+    @classmethod
+    def versions(cls):
+        device = cls.device()
+        return f"{super().versions()}, {device['platform'].split(',')[0]} {device['driver']}"
+
+    def load(self, path, threads, feeds):
+        os.environ["POCL_MAX_PTHREAD_COUNT"] = str(threads)  # before the driver is opened
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+            config.write("version: 1\ndevices: {cpu: {type: cpu, threads: 1}, opencl: {type: opencl}}\n"
+                         "placement: {default: [opencl, cpu]}\n")
+            config.flush()
+            self.runtime = self.evener.Runtime(os.environ.get("EVENER_COMPARE_CONFIG") or config.name)
+        strict = {"numerics": "strict"} if keeps_subnormals() else {}
+        self.session = self.runtime.session(path, **self.options, **strict)
+
+    def memory_bound(self):
+        return None
 
 
 class OpenVino(Engine):
@@ -362,5 +398,6 @@ KEPT_ENGINES = tuple(kept_to(engine, isa) for isa in ISAS for engine in (Quantiz
 
 DEFAULT_ENGINES = (OnnxRuntime, Evener, OpenVino, Mnn, Ncnn)
 BFLOAT16_ENGINES = (OnnxRuntime, Bfloat16Evener, DefaultOpenVino)
-BEFORE_ENGINES = tuple(before(engine) for engine in (Evener, QuantizedEvener, Bfloat16Evener))
-ENGINES = {engine.name: engine for engine in (*DEFAULT_ENGINES, *INT8_ENGINES, *KEPT_ENGINES, *BFLOAT16_ENGINES, *BEFORE_ENGINES)}
+OPENCL_ENGINES = (EvenerOpenCl,)
+BEFORE_ENGINES = tuple(before(engine) for engine in (Evener, QuantizedEvener, Bfloat16Evener, EvenerOpenCl))
+ENGINES = {engine.name: engine for engine in (*DEFAULT_ENGINES, *OPENCL_ENGINES, *INT8_ENGINES, *KEPT_ENGINES, *BFLOAT16_ENGINES, *BEFORE_ENGINES)}

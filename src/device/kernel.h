@@ -174,9 +174,9 @@ struct Kernel {
   int rank;                 // the highest rank that supports a node runs it; two equal ranks for one operator are a test failure
   // Looks at dtypes, attributes, ranks, constants and the epilogue; at dims only where they are constant (weights).
   Refusal (*supports)(const OpDesc& desc);
-  // Bytes that the kernel wants of a packed copy of constant input i; 0: none. Nullable: packs nothing. On the CPU the plain bytes
-  // of such an input are there for `prepack` only: `plan` and `run` find the constant in the desc, but not its data, and no input
-  // buffer. `supports` looks at the values of small constants only.
+  // Bytes that the kernel wants of a packed copy of constant input i; 0: none. Nullable: packs nothing. Plain bytes of such an
+  // input are there for `prepack` only: `run` has no input buffer of it, and on the CPU `plan` and `run` find the constant in the
+  // desc, but not its data. `supports` looks at the values of small constants only.
   std::size_t (*prepack_bytes)(const OpDesc& desc, int input) = nullptr;
   // Tells apart packed copies of one weight that differ by more than the kernel (the group of a convolution, say). Nullable: 0.
   std::uint64_t (*prepack_variant)(const OpDesc& desc, int input) = nullptr;

@@ -26,6 +26,20 @@ import zoo  # noqa: E402
 RIGHT = numpy.array([1.0, -2.0, 4.0], "float32")
 
 
+class Turns:
+    """A worker that had its turns."""
+
+    def __init__(self, name, *seconds):
+        self.name, self.rounds = name, [{"seconds": time, "memory": 0, "bound": None} for time in seconds]
+
+
+@pytest.mark.parametrize("fastest, time, ratio", [(False, 4.0, 1.5), (True, 3.0, 3.0)])
+def test_a_row_has_the_median_of_the_turns_or_the_fastest(fastest, time, ratio):
+    mine, theirs = Turns("evener_opencl", 4.0, 3.0, 9.0), Turns("ort", 4.0, 2.0, 1.0)
+    row = compare.row_of(mine, theirs, [{"load": 1.0, "first": 1.0}], "", fastest)
+    assert (row.median, row.ratio) == (time, ratio)
+
+
 def test_an_output_within_the_tolerance_is_right():
     assert compare.difference(RIGHT * numpy.float32(1.0005), RIGHT) == ""
     assert compare.difference(RIGHT + numpy.float32(3e-4), RIGHT) == ""

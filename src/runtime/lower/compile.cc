@@ -234,7 +234,7 @@ class Packer {
     const std::size_t block_bytes = open_slab();
     PackedStore::Batch batch(store_, c_.kept.get());
     try {
-      pack_all(&batch, block_bytes);
+      pack_all(batch, block_bytes);
     } catch (...) {
       batch.undo();
       throw;
@@ -243,8 +243,7 @@ class Packer {
   }
 
  private:
-  void pack_all(PackedStore::Batch* into, std::size_t block_bytes) {
-    PackedStore::Batch& batch = *into;
+  void pack_all(PackedStore::Batch& batch, std::size_t block_bytes) {
     batch.reserve(cpu_, block_bytes);
     std::sort(large_.begin(), large_.end(),
               [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
@@ -260,6 +259,7 @@ class Packer {
       if (!done[i]) pack(i, &batch);
     });
     settle(&batch);
+    batch.finish();
   }
 
   static constexpr std::size_t kWindowBytes = std::size_t{2} << 20;
@@ -316,8 +316,8 @@ class Packer {
       const OpDesc desc = desc_of(node, n, descs);
       Device& device = *c_.devices[n.slot];
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
-        large |=
-            n.constants[k] != nullptr && is_large(*n.constants[k]) && batch->packs(device, *n.kernel, desc, static_cast<int>(k));
+        large |= device.traits().host_addressable && n.constants[k] != nullptr && is_large(*n.constants[k]) &&
+                 batch->packs(device, *n.kernel, desc, static_cast<int>(k));
       }
       if (large) settle(batch);
       descs_.push_back(std::move(descs));

@@ -104,7 +104,7 @@ void StepFormer::add_operands(std::int32_t index, std::size_t first, int slot, s
     const std::uint8_t wanted = k == 0 ? kViewInput : kViewInputs;
     const bool by_value =
         k < 32 && (node.op->value_inputs >> k & 1) != 0;  // kernels of other devices than the host read it from OpDesc::constants
-    const bool by_copy = host(slot) && k < packed.size() && packed[k].memory != nullptr;
+    const bool by_copy = k < packed.size() && packed[k].memory != nullptr;
     const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
     const bool reads = !by_copy && !by_shape && (!by_value || host(slot));
     draft_.operands.push_back({reads ? node.inputs[k] : kNoValue, (views & wanted) == wanted});

@@ -105,6 +105,7 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   if (const auto it = store_.copies_.find(key); it != store_.copies_.end()) return noted(it->second);
   const auto queued = std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& j) { return j.key == key; });
   if (queued != jobs_.end()) return {queued->copy->memory(), 0, key.bytes};
+  if (!device.traits().host_addressable) return send(device, kernel, desc, key, plain);
   const Weight& weight = *desc.constant(input);
   const WeightCache::Entry* const cached = store_.find_cached(key, desc);
   if (cached != nullptr && cache->maps()) {
@@ -116,19 +117,10 @@ Buffer PackedStore::Batch::add(Device& device, const Kernel& kernel, const OpDes
   if (cached == nullptr && plain != nullptr && weight.source == nullptr) plain->bring_back(weight);
   std::shared_ptr<Copy> copy = store_.allocate(device, key.bytes);
   const Buffer target{copy->memory(), 0, key.bytes};
-  if (device.traits().host_addressable) {
-    noted(copy);
-    jobs_.push_back({key, &kernel, desc, std::move(copy), target.memory, plain != nullptr && plain->may_go(weight), cached});
-    if (cached == nullptr || weight.data != nullptr) bytes_ += key.bytes;
-    return target;
-  }
-  if (const Cancel* cancel = CancelScope::current(); cancel != nullptr && cancel->stop()) cancel->fail();
-  if (plain != nullptr) plain->bring_back(weight);
-  const std::shared_ptr<void> staging = allocate_charged(nullptr, key.bytes, MemoryClass::kLoading);
-  kernel.prepack(desc, input, staging.get());
-  store_.upload(device, copy, staging, key.bytes);
-  note_use_of(copy);
-  return keep_copy(key, std::move(copy));
+  noted(copy);
+  jobs_.push_back({key, &kernel, desc, std::move(copy), target.memory, plain != nullptr && plain->may_go(weight), cached});
+  if (cached == nullptr || weight.data != nullptr) bytes_ += key.bytes;
+  return target;
 }
 
 // The weight itself stays as it is: other threads may pack it too.
@@ -295,6 +287,7 @@ void PackedStore::Batch::undo() noexcept {
 
 // Runs that wait for memory go on when a page is given up: then its memory is free.
 PackedStore::Batch::~Batch() {
+  leave_uploads();
   scratch_.reset();
   for (Job& j : jobs_) {
     j.copy.reset();
@@ -383,6 +376,7 @@ Buffer PackedStore::packed(Device& device, const Kernel& kernel, const OpDesc& d
   Batch batch(*this, &user);
   const Buffer buffer = batch.add(device, kernel, desc, input, plain);
   batch.run(plain);
+  batch.finish();
   return buffer;
 }
 

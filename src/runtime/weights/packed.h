@@ -74,6 +74,9 @@ class PackedStore {
     std::size_t bytes() const { return bytes_; }
     // Constants that are in the model's file yet are read into a block for each thread, in parts where their kernel takes these.
     void run(PlainWeights::Access* plain);
+    // Waits for the copies that are on their way to devices whose memory the host cannot write: `add` packs one while the one
+    // before is copied. They are written by the time of this, not of `run`; nobody may use what `add` gave before.
+    void finish();
     // Memory for these blocks, which `run` makes larger where it has to.
     void reserve(Device& device, std::size_t bytes);
     // Lets the memory go where so many bytes are much less than there are. Whether it did.
@@ -104,6 +107,30 @@ class PackedStore {
       const WeightCache* cache;
       Mutex* checksums;
     };
+    // A copy on its way to a device.
+    struct Upload {
+      Key key;
+      const Node* node = nullptr;  // for errors
+      Device* device = nullptr;    // null: none
+      Event done;
+      // What must be there until the copy has ended, also when nobody waits for that any more.
+      struct Held {
+        std::shared_ptr<const void> owner;
+        std::shared_ptr<void> bytes;
+        std::shared_ptr<Copy> copy;  // goes first
+      };
+      std::shared_ptr<Held> held;
+    };
+    // Memory of the host that is used again and again: pages that were touched cost no fault.
+    struct Staging {
+      std::shared_ptr<void> memory;
+      std::size_t bytes = 0;
+    };
+    static constexpr int kUploads = 2;  // one is packed while the other is copied
+    static void reserve(Staging& staging, std::size_t bytes);
+    Buffer send(Device& device, const Kernel& kernel, const OpDesc& desc, const Key& key, PlainWeights::Access* plain);
+    void finish(Upload& upload);
+    void leave_uploads() noexcept;
     void add_job(PagedWeight& page, bool pinned);
     std::vector<Part> cut_jobs();
     static void run_part(const Part& part, const Work& work, void* block);
@@ -120,6 +147,9 @@ class PackedStore {
     std::size_t bytes_ = 0;
     std::shared_ptr<void> scratch_;
     std::size_t scratch_bytes_ = 0;
+    Staging staging_[kUploads];
+    Upload uploads_[kUploads];
+    int next_upload_ = 0;
   };
 
   // The memory of a copy that may have been dropped, until `unpin`: packs it again where it has. `held`: how many the caller has

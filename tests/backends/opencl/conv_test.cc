@@ -51,6 +51,18 @@ TEST(OpenClConv, DirectKernelTakesKernelsStridesPadsAndWidths) {
     check_conv({{1, 3, 3, width}, {5, 3, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
 }
 
+// Two and four rows to a work item, the last of which may not be there.
+TEST(OpenClConv, DirectKernelTakesShortRows) {
+  EVN_NEEDS_OPENCL();
+  for (const std::int64_t width : {3, 4, 7, 8, 9, 14, 16}) {
+    for (const std::int64_t height : {2, 3, 4, 5, 7, 8, 14}) {
+      check_conv({{2, 3, height, width}, {9, 3, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
+    }
+    check_conv({{1, 4, 15, 2 * width}, {10, 2, 3, 3}, 2, {2, 2}, {1, 1, 1, 1}, {}, "", false}, "conv_direct");
+    check_conv({{1, 3, 13, width + 2}, {5, 3, 3, 2}, 1, {3, 1}, {2, 0, 2, 0}, {2, 1}}, "conv_direct");
+  }
+}
+
 TEST(OpenClConv, DirectKernelTakesDilationsGroupsAndAutoPad) {
   EVN_NEEDS_OPENCL();
   check_conv({{1, 3, 15, 40}, {4, 3, 3, 3}, 1, {}, {2, 2, 2, 2}, {2, 2}}, "conv_direct");
@@ -68,7 +80,7 @@ TEST(OpenClConv, DirectKernelTakesOneSpatialAxis) {
 
 TEST(OpenClConv, PointwiseKernelTakesAnyPixelCount) {
   EVN_NEEDS_OPENCL();
-  for (std::int64_t pixels : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 48, 63, 100}) {
+  for (std::int64_t pixels : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 48, 49, 63, 81, 100}) {
     check_conv({{1, 10, 1, pixels}, {12, 10, 1, 1}}, "conv_1x1");
     check_conv({{2, 3, pixels, 1}, {17, 3, 1, 1}, 1, {}, {}, {}, "", false}, "conv_1x1");
   }
@@ -86,6 +98,50 @@ TEST(OpenClConv, DepthwiseKernelTakesKernelsStridesAndWidths) {
   check_conv({{1, 4, 12, 40}, {4, 1, 3, 3}, 4, {3, 3}, {1, 0, 1, 2}, {}, "", false}, "conv_depthwise");
   check_conv({{1, 4, 12, 40}, {4, 1, 3, 3}, 4, {2, 2}, {2, 2, 2, 2}, {2, 2}}, "conv_depthwise");
   check_conv({{1, 16, 64, 70}, {16, 1, 3, 3}, 16, {}, {1, 1, 1, 1}}, "conv_depthwise");
+}
+
+TEST(OpenClConv, DepthwiseWindowsOfNineTakeStridesPadsAndManyRows) {
+  EVN_NEEDS_OPENCL();
+  for (const std::int64_t stride : {1, 2}) {
+    for (const std::int64_t width : {5, 16, 18, 33, 70, 130}) {
+      check_conv({{2, 3, 40, width}, {3, 1, 3, 3}, 3, {stride, stride}, {1, 1, 1, 1}}, "conv_depthwise");
+      check_conv({{1, 2, 130, width}, {4, 1, 3, 3}, 2, {stride, stride}, {2, 0, 0, 2}, {}, "", false}, "conv_depthwise");
+      check_conv({{1, 2, 3, width}, {2, 1, 3, 3}, 2, {stride, stride}}, "conv_depthwise");
+    }
+  }
+  check_conv({{1, 2, 20, 40}, {2, 1, 3, 3}, 2, {1, 2}, {1, 1, 1, 1}}, "conv_depthwise");
+}
+
+// More of them than a core's cache is taken to hold: then a block of outputs has all its pixels before the next.
+TEST(OpenClConv, ManyWeightsOverFewPixels) {
+  EVN_NEEDS_OPENCL();
+  check_conv({{1, 64, 5, 5}, {260, 64, 3, 3}, 1, {}, {1, 1, 1, 1}}, "conv_direct");
+  check_conv({{2, 64, 4, 37}, {520, 32, 3, 3}, 2, {2, 2}, {1, 1, 1, 1}}, "conv_direct");
+  check_conv({{2, 260, 7, 7}, {516, 260, 1, 1}}, "conv_1x1");
+  check_conv({{1, 520, 3, 4}, {260, 520, 1, 1}}, "conv_1x1");
+}
+
+// Relu and Clip alone are applied to vectors in registers, all others to a block in memory; a factor of 1 changes no bit.
+TEST(OpenClConv, EpiloguesInRegistersGiveTheBitsOfThoseInMemory) {
+  EVN_NEEDS_OPENCL();
+  const ConvCase cases[] = {{{1, 6, 7, 7}, {19, 6, 1, 1}},
+                            {{1, 6, 8, 12}, {19, 6, 1, 1}},
+                            {{1, 3, 9, 70}, {19, 3, 3, 3}, 1, {}, {1, 1, 1, 1}},
+                            {{1, 3, 9, 70}, {3, 1, 3, 3}, 3, {}, {1, 1, 1, 1}},
+                            {{1, 3, 9, 70}, {3, 1, 3, 3}, 3, {2, 2}, {1, 1, 1, 1}}};
+  for (const ConvCase& c : cases) {
+    SCOPED_TRACE("x " + c.x.to_string() + " w " + c.w.to_string());
+    for (const EpilogueOp& step : {EpilogueOp{EpilogueOpKind::kRelu, 0, 0}, EpilogueOp{EpilogueOpKind::kClip, -0.25f, 0.5f}}) {
+      Graph one = conv_graph(c), two = conv_graph(c);
+      one.nodes[0].epilogue.push(step);
+      two.nodes[0].epilogue.push(step);
+      two.nodes[0].epilogue.push({EpilogueOpKind::kScale, 1.0f, 0});
+      NodeRun in_registers(one, 3), in_memory(two, 3), plain(conv_graph(c), 3);
+      const auto bits = in_registers.on(shared_device());
+      EXPECT_EQ(bits, in_memory.on(shared_device()));
+      EXPECT_NE(bits, plain.on(shared_device()));
+    }
+  }
 }
 
 TEST(OpenClConv, RanksPutTheSpecialKernelsFirst) {

@@ -267,6 +267,39 @@ TEST_F(QuarantineTest, AnUploadOfWeightsIsLeftAtTheDeadlineToo) {
   EXPECT_TRUE(eventually([&] { return runtime.expired(); }));
 }
 
+// Sessions bring packed constants there, one while the next is packed.
+TEST_F(QuarantineTest, AnUploadOfPackedWeightsIsLeftAtTheDeadlineToo) {
+  OnnxWriter w;
+  w.add_input("x", kF32, {1, 1, 4, 4}).add_output("y");
+  w.add_initializer("a", {1, 1, 1, 1}, std::vector<float>{2}).add_initializer("b", {1, 1, 1, 1}, std::vector<float>{3});
+  w.add_node("Conv", {"x", "a"}, {"p"}, {}, "first").add_node("Conv", {"p", "b"}, {"y"}, {}, "second");
+  std::weak_ptr<Runtime> runtime;
+  HostTensor x({DType::kFloat32, {1, 1, 4, 4}});
+  for (std::size_t i = 0; i < 16; ++i) x.as<float>()[i] = static_cast<float>(i);
+  {
+    const ModelPtr model = load(runtime_with(1), w);
+    runtime = model->runtime;
+    Device& device = *model->runtime->find_device("m");
+    MockQueues::hold(true);
+    Cancel cancel;
+    cancel.deadline_ns = deadline_clock_ns() + kShort;
+    try {
+      const CancelScope scope(cancel);
+      Session session(model, "m");
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT) << e.message;
+    }
+    EXPECT_TRUE(device.is_out());
+    MockQueues::hold(false);
+    ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
+    Session session(model, "m");
+    const std::vector<HostTensor> y = run(session, {x});
+    for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(y[0].as<float>()[i], static_cast<float>(6 * i));
+  }
+  EXPECT_TRUE(eventually([&] { return runtime.expired(); }));
+}
+
 TEST_F(QuarantineTest, AReconfigurationChangesTheGrace) {
   const ModelPtr model = load(runtime_with(1), small_network());
   const auto live = make_live(model);

@@ -104,6 +104,23 @@ __attribute__((overloadable)) static inline float erf_of(float x) { return erf_o
 EVN_DEFINE_STEP(float)
 EVN_DEFINE_STEP(VF)
 
+// What most epilogues are: nothing, a Relu or a Clip, which vectors that are in registers yet can be kept within. No number is beyond the
+// infinities, and NaN stays.
+typedef struct {
+  bool all;  // no more is to be done
+  float low, high;
+} Bounds;
+
+static inline Bounds bounds_of(const Epilogue* e) {
+  const int kind = e->ops[0].kind;
+  const bool one = e->count == 1;
+  Bounds bounds;
+  bounds.all = e->count == 0 || (one && (kind == kRelu || kind == kClip));
+  bounds.low = !one ? -INFINITY : kind == kRelu ? 0.0f : e->ops[0].a;
+  bounds.high = !one || kind == kRelu ? INFINITY : e->ops[0].b;
+  return bounds;
+}
+
 // The epilogue over a block of vectors: one look at the kind of a step serves all of them, and the code of each kind stands once.
 static inline void apply_to_block(VF* v, int count, const Epilogue* e) {
   for (int s = 0; s < e->count; ++s) {
@@ -129,6 +146,17 @@ static inline void apply_to_block(VF* v, int count, const Epilogue* e) {
     }
 #undef EVN_EACH
   }
+}
+
+// Lanes `begin` to `end` of those that the vector has.
+static inline void store_lanes(VF v, global float* y, int begin, int end) {
+  if (begin <= 0 && end >= EVN_LANES) {
+    STOREV(v, y);
+    return;
+  }
+  float lane[EVN_LANES];
+  STOREV(v, lane);
+  for (int i = max(begin, 0); i < min(end, EVN_LANES); ++i) y[i] = lane[i];
 }
 
 // Where element number `index` of these dims, in row-major order, lies.

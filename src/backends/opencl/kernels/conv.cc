@@ -12,11 +12,14 @@ namespace {
 constexpr OpenClFunction kPad{"conv", "conv_pad"};
 constexpr OpenClFunction kPack{"conv", "conv_pack"};
 constexpr OpenClFunction kDirect{"conv", "conv_direct"};
+constexpr OpenClFunction kDirectRows{"conv", "conv_direct_rows"};
 constexpr OpenClFunction kPointwise{"conv", "conv_1x1"};
 constexpr OpenClFunction kPointwiseNarrow{"conv", "conv_1x1_narrow"};
-constexpr OpenClFunction kDepthwise{"conv", "conv_depthwise"};
+constexpr OpenClFunction kDepthwise{"depthwise", "conv_depthwise"};
+constexpr OpenClFunction kDepthwise3x3{"depthwise", "conv_depthwise_3x3"};
 constexpr OpenClFunction kHalfPad{"conv_half", "conv_pad"};
 constexpr OpenClFunction kHalfDirect{"conv_half", "conv_direct"};
+constexpr OpenClFunction kHalfDirectRows{"conv_half", "conv_direct_rows"};
 constexpr OpenClFunction kHalfPointwise{"conv_half", "conv_1x1"};
 constexpr OpenClFunction kHalfPointwiseNarrow{"conv_half", "conv_1x1_narrow"};
 
@@ -29,6 +32,9 @@ constexpr OpenClFunction kHalfFewPoints{"tiled_half", "points_few", 64};
 constexpr std::int64_t kFewPixels = 4;  // up to these a tile would be mostly empty
 constexpr OpenClFunction kDepthwisePixels{"tiled", "depthwise"};
 
+constexpr std::int64_t kDepthwisePixelsOfItem = 2048;
+constexpr std::int64_t kCachedElements = 128 << 10;  // of weights that stay in a core's cache while blocks take turns
+
 enum : int { kX, kW, kB };
 
 // The struct that conv.cl takes, laid out as there.
@@ -38,7 +44,7 @@ struct Params {
   std::int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
   std::int32_t padded_h, phase_w;
   std::int32_t row_chunk;
-  std::int32_t has_bias;
+  std::int32_t has_bias, pixels_first;
 };
 
 struct State {
@@ -180,12 +186,22 @@ State& plan_common(const OpDesc& desc, const Axes& axes, KernelPlan* plan) {
   return state;
 }
 
+// Whether a block of outputs has all its pixels before the next: blocks that take turns over a few pixels bring all weights to the
+// core once for each few, which only those that stay in its cache do not cost.
+std::int32_t has_pixels_first(const Params& p, std::int64_t pixels) {
+  const std::int64_t depth = checked_mul(std::int64_t{p.channels}, std::int64_t{p.kernel_h} * p.kernel_w);
+  const std::int64_t weights = checked_mul(checked_mul(depth, std::int64_t{p.blocks} * kBlockRows), std::int64_t{p.groups});
+  const std::int64_t inputs = checked_mul(std::int64_t{p.channels} * p.groups, pixels);
+  return weights > kCachedElements && weights > inputs;
+}
+
 template <typename T>
 void plan_direct(const OpDesc& desc, KernelPlan* plan) {
   const Axes axes = axes_of(desc);
   Params& p = plan_common(desc, axes, plan).params;
   p.padded_h = to_int((axes.h.output - 1) * axes.h.stride + axes.h.extent());
   p.phase_w = to_int(ceil_div(axes.w.output, kMaxTileColumns) * kMaxTileColumns + (axes.w.extent() - 1) / axes.w.stride + 1);
+  p.pixels_first = has_pixels_first(p, checked_mul(std::int64_t{p.padded_h}, std::int64_t{p.stride_w} * p.phase_w));
   const Shape padded{std::int64_t{p.channels} * p.groups, p.padded_h, p.stride_w, p.phase_w};
   plan->scratch_bytes = TensorDesc{kIsHalf<T> ? DType::kFloat16 : DType::kFloat32, padded}.size_bytes();
   // What is computed is packed in each run, behind the padded copy.
@@ -200,11 +216,14 @@ void plan_pointwise(const OpDesc& desc, KernelPlan* plan) {
   const Axes axes = axes_of(desc);
   Params& p = plan_common(desc, axes, plan).params;
   p.in_w = p.out_w = to_int(checked_mul(axes.h.input, axes.w.input));
+  p.pixels_first = has_pixels_first(p, p.in_w);
 }
 
 void plan_depthwise(const OpDesc& desc, KernelPlan* plan) {
   const Axes axes = axes_of(desc);
-  plan_common(desc, axes, plan).params.row_chunk = to_int(ceil_div(1024, axes.w.output < 1 ? 1 : axes.w.output));
+  const std::int64_t chunks =
+      std::max<std::int64_t>(1, ceil_div(checked_mul(axes.h.output, axes.w.output), kDepthwisePixelsOfItem));
+  plan_common(desc, axes, plan).params.row_chunk = to_int(std::max<std::int64_t>(1, ceil_div(axes.h.output, chunks)));
 }
 
 // ---- runs ----
@@ -258,6 +277,22 @@ void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args
             args.outputs[0], p, params, args.desc->node->epilogue);
 }
 
+// On a CPU: which kernel, over what.
+struct Direct {
+  const OpenClFunction& function;
+  Grid grid;
+};
+
+Direct direct_of(const Launcher& cl, const Params& p, bool half) {
+  const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
+  if (p.out_w <= cl.lanes() && p.out_h > 1 && cl.tile_columns() > cl.lanes()) {
+    const std::int64_t groups = ceil_div(p.out_h, cl.lanes() == 16 && p.out_w <= 8 ? 4 : 2);
+    return {half ? kHalfDirectRows : kDirectRows, p.pixels_first ? Grid{groups, blocks} : Grid{blocks, groups}};
+  }
+  const std::int64_t tiles = ceil_div(p.out_w, cl.tile_columns());
+  return {half ? kHalfDirect : kDirect, p.pixels_first ? Grid{tiles, p.out_h, blocks} : Grid{blocks, tiles, p.out_h}};
+}
+
 template <typename T>
 void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& state = args.plan->state<State>();
@@ -266,14 +301,14 @@ void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   const std::int64_t in_channels = std::int64_t{p.channels} * p.groups;
   const std::int64_t in_image = in_channels * p.in_h * p.in_w;
   const std::int64_t out_image = std::int64_t{p.outputs} * p.groups * p.out_h * p.out_w;
-  const Grid grid{std::int64_t{p.groups} * p.blocks, ceil_div(p.out_w, cl.tile_columns()), p.out_h};
   std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(T);
   const Buffer weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, &used);
   const Buffer bias = p.has_bias == 0 ? weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, &used);
   if (!cl.is_cpu()) return run_tiles(cl, kIsHalf<T> ? kHalfTiled : kTiled, args, state, weights, bias);
+  const Direct direct = direct_of(cl, p, kIsHalf<T>);
   for (std::int64_t i = 0; i < state.images; ++i) {
     cl.run(kIsHalf<T> ? kHalfPad : kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
-    cl.run(kIsHalf<T> ? kHalfDirect : kDirect, grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
+    cl.run(direct.function, direct.grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
            args.desc->node->epilogue);
   }
 }
@@ -298,7 +333,10 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
   const bool narrow = p.in_w < cl.lanes();
   const int columns = p.in_w < cl.tile_columns() ? cl.lanes() : cl.tile_columns();
-  const Grid grid{blocks, narrow ? p.in_w : ceil_div(p.in_w, columns), state.images};
+  const std::int64_t tiles = ceil_div(p.in_w, columns);
+  const Grid grid = narrow           ? Grid{blocks, p.in_w, state.images}
+                    : p.pixels_first ? Grid{tiles, blocks, state.images}
+                                     : Grid{blocks, tiles, state.images};
   const OpenClFunction& wide = kIsHalf<T> ? kHalfPointwise : kPointwise;
   const OpenClFunction& few = kIsHalf<T> ? kHalfPointwiseNarrow : kPointwiseNarrow;
   cl.run(narrow ? few : wide, grid, args.inputs[kX], args.packed[kW], bias_of(args), args.outputs[0], p, args.desc->node->epilogue);
@@ -314,8 +352,11 @@ void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
            args.inputs[kW], bias, args.outputs[0], p, args.desc->node->epilogue);
     return;
   }
-  launcher(args).run(kDepthwise, {ceil_div(p.out_h, p.row_chunk), std::int64_t{p.groups} * p.outputs, state.images},
-                     args.inputs[kX], args.inputs[kW], bias, args.outputs[0], p, limit, args.desc->node->epilogue);
+  const bool is_3x3 =
+      p.kernel_h == 3 && p.kernel_w == 3 && p.dilation_h == 1 && p.dilation_w == 1 && p.stride_h == p.stride_w && p.stride_w <= 2;
+  launcher(args).run(is_3x3 ? kDepthwise3x3 : kDepthwise,
+                     {ceil_div(p.out_h, p.row_chunk), std::int64_t{p.groups} * p.outputs, state.images}, args.inputs[kX],
+                     args.inputs[kW], bias, args.outputs[0], p, limit, args.desc->node->epilogue);
 }
 
 using Supports = Refusal (*)(const OpDesc&);

@@ -46,7 +46,11 @@ typedef struct {
   int phase_w;       // columns of a row of the padded copy that are stride_w apart in the input
   int row_chunk;     // rows of one work item
   int has_bias;
+  int pixels_first;  // 1: all pixels of a block of outputs come before those of the next: weights are read once
 } Conv;
+
+// yes ? a : b, of the identifiers of a work item. PoCL 3.1 cannot link a kernel that chooses between these by a branch.
+#define EVN_CHOOSE(yes, a, b) ((b) + ((a) - (b)) * (yes))
 
 #define EVN_ROWS(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7)
 #define EVN_ADD1(m) a[m] = fma((VF)WEIGHT(m), v0, a[m]);
@@ -62,16 +66,10 @@ typedef struct {
 #define EVN_KEEP2(m)           \
   sums[m * EVN_TILE] = a[m];   \
   sums[m * EVN_TILE + 1] = b[m];
-
-static inline void store_lanes(VF v, global float* y, int begin, int end) {
-  if (begin <= 0 && end >= EVN_LANES) {
-    STOREV(v, y);
-    return;
-  }
-  float lane[EVN_LANES];
-  STOREV(v, lane);
-  for (int i = max(begin, 0); i < min(end, EVN_LANES); ++i) y[i] = lane[i];
-}
+#define EVN_WRITE1(m) STOREV(clamp_to(a[m], bounds.low, bounds.high), out + m * plane);
+#define EVN_WRITE2(m)                                                                  \
+  STOREV(clamp_to(a[m], bounds.low, bounds.high), out + m * plane);                    \
+  STOREV(clamp_to(b[m], bounds.low, bounds.high), out + m * plane + EVN_LANES);
 
 // The input with its zero border, so that no tap needs a look at the edges; a row's columns are sorted by their remainder modulo
 // stride_w, so that taps read vectors. Grid: padded rows, channels.
@@ -117,14 +115,14 @@ EVN_KERNEL void conv_pack(global const float* w, ulong w0, global float* packed,
 }
 
 // One tile of a convolution over the padded copy; V is EVN_ADD1 or EVN_ADD2.
-#define EVN_TAPS(V, LOAD_V1)                                                              \
+#define EVN_TAPS(V, LOAD_V0, LOAD_V1)                                                     \
   for (int c = 0; c < p.channels; ++c) {                                                  \
     for (int ky = 0; ky < p.kernel_h; ++ky) {                                             \
       global const STORED* tap = src + ((long)c * p.padded_h + ky * p.dilation_h) * pitch; \
       int phase = 0;                                                                      \
       for (int kx = 0; kx < p.kernel_w; ++kx) {                                           \
         global const STORED* at = tap + phase * p.phase_w;                                \
-        const VF v0 = LOADS(at);                                                          \
+        const VF v0 = LOAD_V0;                                                            \
         LOAD_V1                                                                           \
         EVN_WEIGHTS                                                                       \
         EVN_ROWS(V)                                                                       \
@@ -139,13 +137,14 @@ EVN_KERNEL void conv_pack(global const float* w, ulong w0, global float* packed,
     }                                                                                     \
   }
 
-// Grid: blocks of outputs, column tiles, output rows.
+// Grid: blocks of outputs, column tiles, output rows; with pixels_first the blocks are the last.
 EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
                             ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
-  const int block = get_global_id(0);
+  const int x_id = get_global_id(0), y_id = get_global_id(1), z_id = get_global_id(2);
+  const int block = EVN_CHOOSE(p.pixels_first, z_id, x_id);
   if (block >= p.groups * p.blocks) return;
-  const int column = get_global_id(1) * EVN_COLUMNS;
-  const int row = get_global_id(2);
+  const int column = EVN_CHOOSE(p.pixels_first, x_id, y_id) * EVN_COLUMNS;
+  const int row = EVN_CHOOSE(p.pixels_first, y_id, z_id);
   const int group = block / p.blocks;
   const int first = block % p.blocks * 8;
   const int pitch = p.stride_w * p.phase_w;
@@ -155,28 +154,33 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
   global const STORED* src = x + x0 * EVN_PER_FLOAT + line * pitch + column;
   global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
   global const float* start = bias + b0 + block * 8;
+  const int count = min(8, p.outputs - first);
+  const int left = p.out_w - column;
+  const long plane = (long)p.out_h * p.out_w;
+  global float* out = y + y0 + ((long)group * p.outputs + first) * plane + (long)row * p.out_w + column;
+  const Bounds bounds = bounds_of(&e);
   VF sums[8 * EVN_TILE];
   VF a[8];
 #define EVN_START(m) a[m] = (VF)(p.has_bias ? start[m] : 0.0f);
   EVN_ROWS(EVN_START)
 #undef EVN_START
 #if EVN_TILE == 2
-  const bool wide = p.out_w - column > EVN_LANES;
+  const bool wide = left > EVN_LANES;
   if (wide) {
     VF b[8];
     EVN_COPY
-    EVN_TAPS(EVN_ADD2, const VF v1 = LOADS(at + EVN_LANES);)
+    EVN_TAPS(EVN_ADD2, LOADS(at), const VF v1 = LOADS(at + EVN_LANES);)
+    if (bounds.all && count == 8 && left >= EVN_COLUMNS) {
+      EVN_ROWS(EVN_WRITE2)
+      return;
+    }
     EVN_ROWS(EVN_KEEP2)
   } else
 #endif
   {
-    EVN_TAPS(EVN_ADD1, )
+    EVN_TAPS(EVN_ADD1, LOADS(at), )
     EVN_ROWS(EVN_KEEP1)
   }
-  const int count = min(8, p.outputs - first);
-  const int left = p.out_w - column;
-  const long plane = (long)p.out_h * p.out_w;
-  global float* out = y + y0 + ((long)group * p.outputs + first) * plane + (long)row * p.out_w + column;
   apply_to_block(sums, count * EVN_TILE, &e);
   for (int m = 0; m < count; ++m) {
     for (int u = 0; u < EVN_TILE; ++u) {
@@ -184,6 +188,67 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
     }
   }
 }
+
+#if EVN_TILE == 2
+#if EVN_LANES == 16
+#ifdef EVN_HALF
+#define LOAD_TWO_ROWS(p, q) ((float16)(vload_half8(0, (p)), vload_half8(0, (q))))
+#else
+#define LOAD_TWO_ROWS(p, q) ((float16)(vload8(0, (p)), vload8(0, (q))))
+#endif
+#endif
+
+// Output rows that are no longer than a vector: the two vectors of a tile are two rows, or four of up to 8 pixels in 16 lanes. Rows that are
+// not there are the last one once more, and are not stored. Grid: blocks of outputs, groups of rows; with pixels_first the groups of rows
+// come first.
+EVN_KERNEL void conv_direct_rows(global const STORED* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
+                                 ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
+  const int x_id = get_global_id(0), y_id = get_global_id(1);
+  const int block = EVN_CHOOSE(p.pixels_first, y_id, x_id);
+  if (block >= p.groups * p.blocks) return;
+  const bool four = EVN_LANES == 16 && p.out_w <= 8;
+  const int rows = four ? 4 : 2;
+  const int row = EVN_CHOOSE(p.pixels_first, x_id, y_id) * rows;
+  const int group = block / p.blocks;
+  const int first = block % p.blocks * 8;
+  const int pitch = p.stride_w * p.phase_w;
+  const int step_phase = p.dilation_w % p.stride_w;
+  const int step_column = p.dilation_w / p.stride_w;
+  const long line = (long)group * p.channels * p.padded_h + (long)row * p.stride_h;
+  global const STORED* src = x + x0 * EVN_PER_FLOAT + line * pitch;
+  global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
+  global const float* start = bias + b0 + block * 8;
+  const int last = p.out_h - 1 - row, step = p.stride_h * pitch;
+  const int row1 = min(1, last) * step, row2 = min(2, last) * step, row3 = min(3, last) * step;
+  VF sums[16];
+  VF a[8], b[8];
+#define EVN_START(m) a[m] = b[m] = (VF)(p.has_bias ? start[m] : 0.0f);
+  EVN_ROWS(EVN_START)
+#undef EVN_START
+#if EVN_LANES == 16
+  if (four) {
+    EVN_TAPS(EVN_ADD2, LOAD_TWO_ROWS(at, at + row1), const VF v1 = LOAD_TWO_ROWS(at + row2, at + row3);)
+  } else
+#endif
+  {
+    EVN_TAPS(EVN_ADD2, LOADS(at), const VF v1 = LOADS(at + row1);)
+  }
+  EVN_ROWS(EVN_KEEP2)
+  const int count = min(8, p.outputs - first);
+  const long plane = (long)p.out_h * p.out_w;
+  global float* out = y + y0 + ((long)group * p.outputs + first) * plane + (long)row * p.out_w;
+  apply_to_block(sums, count * 2, &e);
+  const int pixels = EVN_LANES * 2 / rows;
+  for (int m = 0; m < count; ++m) {
+    float lane[2 * EVN_LANES];
+    STOREV(sums[m * 2], lane);
+    STOREV(sums[m * 2 + 1], lane + EVN_LANES);
+    for (int r = 0; r < min(rows, last + 1); ++r) {
+      for (int i = 0; i < p.out_w; ++i) out[m * plane + r * p.out_w + i] = lane[r * pixels + i];
+    }
+  }
+}
+#endif
 
 // One tap to each input channel, over rows of `width` pixels that lie as they are in the input. A tile that would pass the end of its
 // row begins earlier and stores only its new lanes.
@@ -197,23 +262,31 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
     src += plane;                           \
   }
 
-// A convolution of kernel 1 and stride 1; in_w is all pixels, at least EVN_LANES. Grid: blocks of outputs, column tiles, images.
+// A convolution of kernel 1 and stride 1; in_w is all pixels, at least EVN_LANES. Grid: blocks of outputs, column tiles, images;
+// with pixels_first the column tiles come first. One pixel behind a vector, as 7 x 7 have, is summed up beside it, its outputs in lanes.
 EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
                          ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
-  const int block = get_global_id(0);
+  const int x_id = get_global_id(0), y_id = get_global_id(1);
+  const int block = EVN_CHOOSE(p.pixels_first, y_id, x_id);
   if (block >= p.groups * p.blocks) return;
-  const int wanted = get_global_id(1) * (p.in_w < EVN_COLUMNS ? EVN_LANES : EVN_COLUMNS);
+  const int wanted = EVN_CHOOSE(p.pixels_first, x_id, y_id) * (p.in_w < EVN_COLUMNS ? EVN_LANES : EVN_COLUMNS);
   const int left = p.in_w - wanted;
   const long plane = p.in_w;
   const int group = block / p.blocks;
   const int first = block % p.blocks * 8;
   const long image = (long)get_global_id(2) * p.groups;
-  const bool wide = EVN_TILE == 2 && left > EVN_LANES && p.in_w >= EVN_COLUMNS;
+  const bool has_last = EVN_TILE == 2 && left == EVN_LANES + 1 && p.in_w >= EVN_COLUMNS;
+  const bool wide = EVN_TILE == 2 && left > EVN_LANES && p.in_w >= EVN_COLUMNS && !has_last;
   const int width = wide ? EVN_COLUMNS : EVN_LANES;
-  const int column = min(wanted, p.in_w - width);
+  const int column = min(wanted, p.in_w - width - has_last);
   global const float* src = x + x0 + (image + group) * p.channels * plane + column;
   global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels;
   global const float* start = bias + b0 + block * 8;
+  const int count = min(8, p.outputs - first);
+  const int skip = wanted - column;
+  global float* out = y + y0 + ((image + group) * p.outputs + first) * plane + column;
+  const Bounds bounds = bounds_of(&e);
+  const bool whole = bounds.all && count == 8 && skip == 0;
   VF sums[8 * EVN_TILE];
   VF a[8];
 #define EVN_START(m) a[m] = (VF)(p.has_bias ? start[m] : 0.0f);
@@ -224,16 +297,32 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const STORED* w
     VF b[8];
     EVN_COPY
     EVN_CHANNELS(EVN_ADD2, const VF v1 = ROUNDED(LOADV(src + EVN_LANES));)
+    if (whole) {
+      EVN_ROWS(EVN_WRITE2)
+      return;
+    }
     EVN_ROWS(EVN_KEEP2)
   } else
 #endif
-  {
+  if (has_last) {
+    float8 last = p.has_bias ? vload8(0, start) : (float8)0.0f;
+    EVN_CHANNELS(EVN_ADD1, last = fma((float8)ROUNDED1(src[EVN_LANES]), LOAD_WEIGHTS(0, w), last);)
+    float lane[8];
+    vstore8(last, 0, lane);
+    for (int m = 0; m < count; ++m) out[m * plane + EVN_LANES] = apply_epilogue(lane[m], &e);
+    if (whole) {
+      EVN_ROWS(EVN_WRITE1)
+      return;
+    }
+    EVN_ROWS(EVN_KEEP1)
+  } else {
     EVN_CHANNELS(EVN_ADD1, )
+    if (whole) {
+      EVN_ROWS(EVN_WRITE1)
+      return;
+    }
     EVN_ROWS(EVN_KEEP1)
   }
-  const int count = min(8, p.outputs - first);
-  const int skip = wanted - column;
-  global float* out = y + y0 + ((image + group) * p.outputs + first) * plane + column;
   apply_to_block(sums, count * EVN_TILE, &e);
   for (int m = 0; m < count; ++m) {
     for (int u = 0; u < (wide ? EVN_TILE : 1); ++u) {
@@ -259,121 +348,4 @@ EVN_KERNEL void conv_1x1_narrow(global const float* x, ulong x0, global const ST
   vstore8(sum, 0, lane);
   global float* out = y + y0 + ((image + group) * p.outputs + first) * p.in_w + pixel;
   for (int m = 0; m < min(8, p.outputs - first); ++m) out[(long)m * p.in_w] = apply_epilogue(lane[m], &e);
-}
-
-// ---- depthwise: one input channel to each group; weights as the model has them. `limit`: elements of the input ----
-
-static inline VF load_stride(global const float* x, const int stride) {
-  const VF low = LOADV(x);
-  if (stride == 1) return low;
-  const VF high = LOADV(x + EVN_LANES);
-  return (VF)(low.even, high.even);
-}
-
-// Lanes that begin at element `at`, which is column `column` of its row; what lies outside the row is 0.
-static inline VF load_edge(global const float* x, long at, int column, int width, const int stride, long limit) {
-  const VI columns = column + stride * EVN_IOTA;
-  if (at >= 0 && at + stride * EVN_LANES <= limit && stride <= 2) {
-    return (columns >= 0 && columns < width) ? load_stride(x + at, stride) : (VF)0.0f;
-  }
-  float lane[EVN_LANES];
-  for (int i = 0; i < EVN_LANES; ++i) {
-    const int c = column + stride * i;
-    lane[i] = c >= 0 && c < width ? x[at + (long)stride * i] : 0.0f;
-  }
-  return LOADV(lane);
-}
-
-// The sum over the taps of one vector of an output row, whose first pixel reads from column `column` on.
-static inline VF depthwise_taps(global const float* x, long in_row, int top, int column, global const float* w, float bias,
-                                const Conv* p, const int stride, long limit) {
-  const int reach = (p->kernel_w - 1) * p->dilation_w;
-  const long last = in_row + (long)(top + (p->kernel_h - 1) * p->dilation_h) * p->in_w + column + reach;
-  const bool inside = stride <= 2 && column >= 0 && column + (EVN_LANES - 1) * stride + reach < p->in_w &&
-                      last + stride * EVN_LANES <= limit;
-  VF sum = (VF)bias;
-  for (int ky = 0; ky < p->kernel_h; ++ky) {
-    const int iy = top + ky * p->dilation_h;
-    if (iy < 0 || iy >= p->in_h) continue;
-    const long at = in_row + (long)iy * p->in_w + column;
-    global const float* taps = w + ky * p->kernel_w;
-    if (inside) {
-      for (int kx = 0; kx < p->kernel_w; ++kx) sum = fma((VF)taps[kx], load_stride(x + at + kx * p->dilation_w, stride), sum);
-    } else {
-      for (int kx = 0; kx < p->kernel_w; ++kx) {
-        const int shift = kx * p->dilation_w;
-        sum = fma((VF)taps[kx], load_edge(x, at + shift, column + shift, p->in_w, stride, limit), sum);
-      }
-    }
-  }
-  return sum;
-}
-
-// That sum for 3 x 3 taps side by side: which lanes are outside the row is the same in each of its rows. What is read lies in the input.
-static inline VF depthwise_3x3(global const float* x, long in_row, int top, int column, global const float* w, float bias, const Conv* p,
-                               const int stride) {
-  const int width = p->in_w;
-  const bool inside = column >= 0 && column + (EVN_LANES - 1) * stride + 2 < width;
-  const VI c0 = column + stride * EVN_IOTA, c1 = c0 + 1, c2 = c0 + 2;
-  const VI has0 = c0 >= 0 && c0 < width, has1 = c1 >= 0 && c1 < width, has2 = c2 >= 0 && c2 < width;
-  VF sum = (VF)bias;
-  for (int ky = 0; ky < 3; ++ky, w += 3) {
-    const int iy = top + ky;
-    if (iy < 0 || iy >= p->in_h) continue;
-    global const float* from = x + (in_row + (long)iy * width + column);
-    const VF v0 = load_stride(from, stride), v1 = load_stride(from + 1, stride), v2 = load_stride(from + 2, stride);
-    if (inside) {
-      sum = fma((VF)w[0], v0, sum);
-      sum = fma((VF)w[1], v1, sum);
-      sum = fma((VF)w[2], v2, sum);
-    } else {
-      sum = fma((VF)w[0], has0 ? v0 : (VF)0.0f, sum);
-      sum = fma((VF)w[1], has1 ? v1 : (VF)0.0f, sum);
-      sum = fma((VF)w[2], has2 ? v2 : (VF)0.0f, sum);
-    }
-  }
-  return sum;
-}
-
-// `room`: elements from the row's beginning to the end of what this work item writes. Lanes behind the row are in the next one, which is
-// written later.
-static inline void depthwise_row(global const float* x, long in_row, int row, global const float* w, float bias, global float* y,
-                                 int room, const Conv* p, const int stride, long limit, const Epilogue* e) {
-  const int top = row * p->stride_h - p->pad_h;
-  const bool is_3x3 = stride <= 2 && p->kernel_h == 3 && p->kernel_w == 3 && p->dilation_h == 1 && p->dilation_w == 1;
-  const long first = in_row + (long)max(top, 0) * p->in_w;
-  const long last = in_row + (long)min(top + 2, p->in_h - 1) * p->in_w + 2 + stride * EVN_LANES;
-  for (int ox = 0; ox < p->out_w; ox += EVN_LANES) {
-    const int column = ox * stride - p->pad_w;
-    VF sum;
-    if (is_3x3 && first + column >= 0 && last + column <= limit) sum = depthwise_3x3(x, in_row, top, column, w, bias, p, stride);
-    else sum = depthwise_taps(x, in_row, top, column, w, bias, p, stride, limit);
-    sum = apply_epilogue(sum, e);
-    if (ox + EVN_LANES <= room) STOREV(sum, y + ox);
-    else store_lanes(sum, y + ox, 0, p->out_w - ox);
-  }
-}
-
-// Grid: groups of row_chunk output rows, output channels, images.
-EVN_KERNEL void conv_depthwise(global const float* x, ulong x0, global const float* weights, ulong w0, global const float* bias,
-                               ulong b0, global float* y, ulong y0, Conv p, long limit, Epilogue e) {
-  const int begin = get_global_id(0) * p.row_chunk;
-  const int end = min(begin + p.row_chunk, p.out_h);
-  const int channel = get_global_id(1);
-  const long image = get_global_id(2);
-  const long in_row = (image * p.groups + channel / p.outputs) * p.in_h * p.in_w;
-  global const float* w = weights + w0 + (long)channel * p.kernel_h * p.kernel_w;
-  const float start = p.has_bias ? bias[b0 + channel] : 0.0f;
-  global float* out = y + y0 + (image * p.groups * p.outputs + channel) * p.out_h * p.out_w;
-  for (int row = begin; row < end; ++row) {
-    global float* to = out + (long)row * p.out_w;
-    const int room = (end - row) * p.out_w;
-    if (p.stride_w == 1) {
-      depthwise_row(x + x0, in_row, row, w, start, to, room, &p, 1, limit, &e);
-    } else if (p.stride_w == 2) {
-      depthwise_row(x + x0, in_row, row, w, start, to, room, &p, 2, limit, &e);
-    } else {
-      depthwise_row(x + x0, in_row, row, w, start, to, room, &p, p.stride_w, limit, &e);
-    }
-  }
 }

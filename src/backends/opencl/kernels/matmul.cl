@@ -60,16 +60,6 @@ EVN_KERNEL void pack_panels(global const float* b, ulong b0, global float* packe
   }
 }
 
-static inline void store_lanes(VF v, global float* y, long end) {
-  if (end >= EVN_LANES) {
-    STOREV(v, y);
-    return;
-  }
-  float lane[EVN_LANES];
-  STOREV(v, lane);
-  for (int i = 0; i < end; ++i) y[i] = lane[i];
-}
-
 static inline void finish(VF* sums, int rows, long row, long column, global const float* c, global float* y, const Product* p,
                           const Epilogue* e) {
   for (int r = 0; r < rows; ++r) {
@@ -95,7 +85,8 @@ static inline void finish(VF* sums, int rows, long row, long column, global cons
   apply_to_block(sums, rows * EVN_TILE, e);
   for (int r = 0; r < rows; ++r) {
     for (int u = 0; u < EVN_TILE; ++u) {
-      store_lanes(sums[r * EVN_TILE + u], y + (row + r) * p->n + column + u * EVN_LANES, p->n - column - u * EVN_LANES);
+      store_lanes(sums[r * EVN_TILE + u], y + (row + r) * p->n + column + u * EVN_LANES, 0,
+                  (int)min(p->n - column - u * EVN_LANES, (long)EVN_LANES));
     }
   }
 }
@@ -200,5 +191,5 @@ EVN_KERNEL void finish_product(global const float* c, ulong c0, global float* y,
   VF v = inside ? LOADV(at) : LOADV(lane);
   if (p.has_c) v = fma((VF)p.beta, p.c_column == 0 ? (VF)from[0] : inside ? LOADV(from) : LOADV(addend), v);
   apply_to_block(&v, 1, &e);
-  store_lanes(v, at, lanes);
+  store_lanes(v, at, 0, (int)lanes);
 }

@@ -53,7 +53,7 @@ typedef struct {
   int in_h, in_w, out_h, out_w;
   int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
   int padded_h, phase_w, row_chunk;
-  int has_bias;
+  int has_bias, pixels_first;
 } Conv;
 
 // The first `left` of four numbers, and zeros.
