@@ -1,7 +1,10 @@
 // Inputs and outputs in memory of the host that an OpenCL device uses where it lies: no bytes are copied, and nothing else is
 // different.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <new>
 #include <thread>
@@ -382,6 +385,70 @@ TEST_F(OpenClInPlace, EachCallMayFail) {
     }
     EXPECT_GT(errors, 3);
   }
+}
+
+// In a process of their own: a driver makes two devices of one only when it is first asked.
+struct OpenClInPlaceChild : OpenClInPlace {};
+TEST_F(OpenClInPlaceChild, DISABLED_TwoDevicesAndTheCpuUseTheSameMemory) {
+  make_runtime(
+      "devices:\n  first: {type: opencl}\n  second: {type: opencl, match: {index: 1}}\n"
+      "placement:\n  rules:\n"
+      "    - {match: {name: g}, device: first, policy: require}\n"
+      "    - {match: {name: h}, device: second, policy: require}\n"
+      "    - {match: {name: c}, device: cpu, policy: require}\n");
+  OnnxWriter w(13);
+  w.add_input("x", kF32, {1, 1, 1, kCount}).add_output("a", kF32).add_output("b", kF32).add_output("d", kF32);
+  w.add_node("Neg", {"x"}, {"a"}, {}, "g").add_node("Relu", {"x"}, {"b"}, {}, "h").add_node("Abs", {"x"}, {"d"}, {}, "c");
+  const std::string bytes = w.serialize();
+  ASSERT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));
+  ASSERT_OK(evn_session_create(runtime, model, nullptr, &session, &error));
+  driver->count_anew();
+  Block in;
+  std::vector<float> values = ramp(kCount, -90000);
+  in.fill(values);
+  const evn_tensor x = wrap_at(in.data());
+  std::atomic<int> wrong{0};
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&] {
+        Block out[3];
+        evn_tensor y[3] = {};
+        evn_error e = EVN_ERROR_INIT;
+        const int64_t dims[] = {1, 1, 1, kCount};
+        for (int k = 0; k < 3; ++k)
+          wrong +=
+              evn_tensor_wrap(runtime, out[k].data(), kBytes, EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr, &y[k], &e) != EVN_OK;
+        for (int i = 0; i < 5; ++i) {
+          wrong += evn_session_run(session, &x, 1, y, 3, nullptr, &e) != EVN_OK;
+          for (std::size_t n = 0; n < values.size(); ++n) {
+            wrong += out[0].data()[n] != -values[n];
+            wrong += out[1].data()[n] != std::max(values[n], 0.0f);
+            wrong += out[2].data()[n] != std::abs(values[n]);
+          }
+        }
+        for (evn_tensor each : y) wrong += evn_tensor_release(each) != EVN_OK;
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    for (float& v : values) v += 1000;
+    in.fill(values);
+  }
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(driver->transfers(), 0);
+  EXPECT_EQ(evn_tensor_release(x), EVN_OK);
+}
+
+TEST(OpenClInPlaceOnTwoDevices, UseTheSameMemory) {
+  EVN_NEEDS_OPENCL();
+  std::string why;
+  if (find_opencl_devices(&why)[0].platform_name != "Portable Computing Language")
+    GTEST_SKIP() << "only PoCL makes two devices of one";
+  char self[4096] = {};
+  ASSERT_GT(readlink("/proc/self/exe", self, sizeof self - 1), 0);
+  const std::string command = "POCL_DEVICES='pthread pthread' '" + std::string(self) +
+                              "' --gtest_also_run_disabled_tests --gtest_brief=1 --gtest_filter='*OpenClInPlaceChild.*'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
 }  // namespace
