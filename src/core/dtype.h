@@ -57,6 +57,8 @@ inline DType complex_part(DType dtype) {
   if (dtype == DType::kComplex64) return DType::kFloat32;
   return dtype == DType::kComplex128 ? DType::kFloat64 : DType::kUndefined;
 }
+// float16 or bfloat16.
+inline bool is_16bit_float(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 inline bool is_complex(DType dtype) { return complex_part(dtype) != DType::kUndefined; }
 // What the address of a tensor's first element must be a multiple of. No more than 8, as for C's own types.
 inline std::size_t dtype_alignment(DType dtype) {

@@ -74,7 +74,10 @@ std::string Device::why_out() const {
 }
 
 void Device::refuse_quarantined() const {
-  if (!quarantine_.is_on()) return;
+  if (quarantine_.is_on()) fail_quarantined();
+}
+
+void Device::fail_quarantined() const {
   throw make_error(EVN_ERROR_DEVICE_LOST, "device %s is in quarantine: it has not ended work whose time was over", name_.c_str())
       .with_device(name_.c_str());
 }
@@ -115,6 +118,31 @@ void Device::leave_until(const Event& event, std::shared_ptr<const void> held) n
   } catch (const std::bad_alloc&) {  // who comes later waits for it as long as it takes
   }
   hold_until(event, std::move(held));
+}
+
+// A backend's wait looks at `cancel` alone, so that the quarantine is looked at between two of some time. Where nobody's time can
+// be over, nobody pays for that: what comes later is behind this event.
+Device::Waited Device::wait_bounded(const Event& event, const Cancel& cancel) {
+  constexpr std::uint64_t kBetweenLooksNs = 100'000'000;
+  if (!cancel.exists() && !quarantine_.may_begin()) {
+    wait(event);
+    return Waited::kEnded;
+  }
+  for (;;) {
+    Cancel limited = cancel;
+    limited.join({deadline_clock_ns() + kBetweenLooksNs, nullptr});
+    if (wait_or_stop(event, limited)) return Waited::kEnded;
+    if (cancel.stop()) return Waited::kStopped;
+    if (quarantine_.is_on()) return Waited::kQuarantined;
+  }
+}
+
+void Device::wait_or_leave(const Event& event, const Cancel& cancel, std::shared_ptr<const void> held) {
+  const Waited waited = wait_bounded(event, cancel);
+  if (waited == Waited::kEnded) return;
+  leave_until(event, std::move(held));
+  if (waited == Waited::kStopped) cancel.fail();
+  fail_quarantined();
 }
 
 void Device::wait_before_all(std::span<const Event> waits) {

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "device/cascade.h"
+#include "device/host_share.h"
 #include "device/paged.h"
 #include "device/quarantine.h"
 #include "device/step_trace.h"
@@ -105,6 +106,7 @@ class Device : public Backing {
   // Throws EVN_ERROR_DEVICE_LOST where it is in quarantine. First waits for what was left to it, until it is time for that.
   void require_ready(const Cancel& cancel);
   void refuse_quarantined() const;
+  [[noreturn]] void fail_quarantined() const;
   // Lets go of `held` when the event has happened, as hold_until does; work whose time is over, so that the device must end it
   // soon.
   void leave_until(const Event& event, std::shared_ptr<const void> held) noexcept;
@@ -142,6 +144,15 @@ class Device : public Backing {
     wait(event);
     return true;
   }
+
+  // The same for work that the caller can leave to the device: also comes back where the device is in quarantine, as work that was
+  // enqueued before it has not ended. Then, and where `cancel` says stop, what the work uses must stay until the device has ended
+  // it (leave_until).
+  enum class Waited : std::uint8_t { kEnded, kStopped, kQuarantined };
+  Waited wait_bounded(const Event& event, const Cancel& cancel);
+  // Waits so; where the event has not happened then, leaves the work to the device, which lets go of `held` when it has ended it,
+  // and throws: EVN_ERROR_DEVICE_LOST in quarantine, else the Error of `cancel`.
+  void wait_or_leave(const Event& event, const Cancel& cancel, std::shared_ptr<const void> held);
 
   // All that was enqueued so far, also by calls that threw. Without a device: what enqueue and copy gave are all there is.
   virtual Event all_enqueued() { return {}; }
@@ -181,6 +192,12 @@ class Device : public Backing {
   // EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY.
   virtual void* map(const Buffer& /*buffer*/, bool /*read*/, bool /*write*/) { return nullptr; }
   virtual void unmap(const Buffer& /*buffer*/, void* /*address*/) {}
+
+  // How memory of the host must lie for share_host. By default there is none.
+  virtual HostSharing host_sharing() const { return {}; }
+  // Memory of the host as a buffer of this device; the same memory gives the same buffer. nullptr: it does not fit, is a part of
+  // memory that is shared otherwise, or the driver refuses it.
+  virtual HostSharePtr share_host(void* /*address*/, std::size_t /*bytes*/) { return nullptr; }
 
   // The kernels of this device.
   virtual std::span<const KernelFamily* const> kernels() const = 0;

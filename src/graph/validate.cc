@@ -300,8 +300,7 @@ void check_dtypes(const Graph& graph) {
     if (node.inputs.empty() || node.inputs[0] == kNoValue) continue;
     const DType dtype = graph.values[static_cast<std::size_t>(node.inputs[0])].dtype;
     if (dtype == DType::kUndefined || node.op->host != nullptr || (node.op->dtypes & dtype_bit(dtype)) != 0) continue;
-    const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBfloat16;
-    if (is_half && (node.op->dtypes & dtype_bit(DType::kFloat32)) != 0) continue;
+    if (is_16bit_float(dtype) && (node.op->dtypes & dtype_bit(DType::kFloat32)) != 0) continue;
     fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "%s of %s is not supported", node.op->name, dtype_name(dtype)));
   }
 }

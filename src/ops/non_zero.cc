@@ -22,7 +22,7 @@ void for_each_non_zero(const ConstTensor& x, F&& f) {
       if (is_there(i)) f(i);
     });
   };
-  if (dtype == DType::kFloat16 || dtype == DType::kBfloat16) {
+  if (is_16bit_float(dtype)) {
     return visit([p = x.as<std::uint16_t>()](std::int64_t i) { return (p[i] & 0x7fff) != 0; });  // -0 is 0
   }
   if (is_complex(dtype)) {

@@ -38,8 +38,7 @@ std::int64_t count_of(std::int64_t start, std::int64_t limit, std::int64_t delta
 // Asked with the model's own types, before half precision is widened.
 DType range_dtype(const Node& node, std::span<const DType> inputs, int) {
   const std::int64_t stash = attr_int(node, kStash);
-  const bool is_half = inputs[0] == DType::kFloat16 || inputs[0] == DType::kBfloat16;
-  if (is_half && stash != EVN_DTYPE_FLOAT32) {
+  if (is_16bit_float(inputs[0]) && stash != EVN_DTYPE_FLOAT32) {
     fail(EVN_ERROR_UNSUPPORTED, "attribute 'stash_type' is %lld; Range of %s is computed in float32 (1)",
          static_cast<long long>(stash), dtype_name(inputs[0]));
   }

@@ -27,8 +27,7 @@ std::vector<bool> values_known_before_run(const Graph& graph) {
   for (std::size_t v = 0; v < graph.values.size(); ++v) known[v] = graph.values[v].constant != nullptr;
   for (const ValueId v : graph.inputs) {
     const Value& value = graph.values[v];
-    const bool is_float =
-        (kFloats >> static_cast<int>(value.dtype) & 1) != 0 || value.dtype == DType::kFloat16 || value.dtype == DType::kBfloat16;
+    const bool is_float = (kFloats >> static_cast<int>(value.dtype) & 1) != 0 || is_16bit_float(value.dtype);
     const bool never = value.wraps || value.dtype == DType::kString;
     known[v] = !never && (!is_float || (value.has_shape && value.shape.rank() <= 1));  // a list of scales, say
   }

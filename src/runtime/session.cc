@@ -235,6 +235,8 @@ Signature Session::signature_of(const Call& call) const {
   }
   s.output_slots.assign(call.output_slots.span().begin(), call.output_slots.span().end());
   s.skipped.assign(call.skipped.begin(), call.skipped.end());
+  s.shares_inputs = call.shares_inputs;
+  s.shares_outputs = call.shares_outputs;
   return s;
 }
 
@@ -307,6 +309,7 @@ std::shared_ptr<Plan> Session::take_stale_plan(const Signature& signature) {
     if ((*it)->came_back || it->use_count() != 1 || (*it)->plan.use_count() != 1) continue;
     const Signature& old = (*it)->plan->signature;
     if (old.skipped != signature.skipped || old.output_slots != signature.output_slots) continue;
+    if (old.shares_inputs != signature.shares_inputs || old.shares_outputs != signature.shares_outputs) continue;
     if (!compiled_.plans->withdraw((*it)->plan)) continue;
     // Copied, not moved: the count of the last run that used it was read without an order, which the end of `Prepared` brings.
     std::shared_ptr<Plan> plan = (*it)->plan;
@@ -450,6 +453,7 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
     for (const RunValue& v : call.outputs) flight.tensors.push_back(v.tensor);
     flight.runtime_values = call.runtime_values;
     for (const RunValue& v : call.inputs) flight.runtime_values.push_back(v.runtime_value);
+    for (const RunShare& s : call.shares) flight.shares.push_back(s.share);
     for (auto* side : {&call.input_uses, &call.output_uses}) {
       for (Tensor::Use& use : side->span()) flight.uses.push_back(std::move(use));
     }

@@ -148,6 +148,8 @@ class Session : public std::enable_shared_from_this<Session> {
   [[gnu::cold]] void leave(Call& call, Flight& flight) const noexcept;
   void take_inputs(Call& call) const;
   void choose_output_slots(Call& call) const;
+  void share_inputs(Call& call) const;
+  void share_outputs(Call& call) const;
   void take_outputs(Call& call, const Plan& plan) const;
   void run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
                  StateRun* state);

@@ -24,6 +24,14 @@ void copy_and_wait(Device* device, const Location& from, const Location& to, con
   static const Cancel never;
   if (from.buffer.size == 0) return;
   device->require_ready(leaving != nullptr ? leaving->cancel : never);
+  struct Bounded {
+    Quarantine* quarantine;
+    ~Bounded() {
+      if (quarantine != nullptr) quarantine->end_bounded();
+    }
+  };
+  const Bounded bounded{leaving != nullptr && leaving->cancel.exists() ? &device->quarantine() : nullptr};
+  if (bounded.quarantine != nullptr) bounded.quarantine->begin_bounded();
   const Event event = device->copy(from, to, {});
   if (leaving == nullptr) return device->wait(event);
   struct Held {
@@ -31,7 +39,12 @@ void copy_and_wait(Device* device, const Location& from, const Location& to, con
     std::shared_ptr<void> staging;
     Tensor::Use from_use, to_use;
   };
-  if (device->wait_or_stop(event, leaving->cancel)) return;
+  Device::Waited waited = device->wait_bounded(event, leaving->cancel);
+  if (waited == Device::Waited::kQuarantined && !(leaving->from->keeps_memory() && leaving->to->keeps_memory())) {
+    device->wait(event);  // the memory may go when this returns
+    waited = Device::Waited::kEnded;
+  }
+  if (waited == Device::Waited::kEnded) return;
   std::shared_ptr<Held> held;
   try {
     held = std::make_shared<Held>(
@@ -41,7 +54,8 @@ void copy_and_wait(Device* device, const Location& from, const Location& to, con
     throw;
   }
   device->leave_until(event, std::move(held));
-  leaving->cancel.fail();
+  if (waited == Device::Waited::kStopped) leaving->cancel.fail();
+  device->fail_quarantined();
 }
 
 }  // namespace
@@ -159,6 +173,7 @@ Tensor::~Tensor() {
       all.written_ = false;
     }
   }
+  shares_.clear();  // before the memory
   native_.reset();
   if (deleter_ != nullptr) deleter_(user_, given_);
 }
@@ -176,6 +191,27 @@ void Tensor::end_use() const {
   const Tensor& all = counter();
   const std::lock_guard<Mutex> lock(all.mutex_);
   if (--all.uses_ == 0) all.unused_.notify_all();
+}
+
+HostSharePtr Tensor::share_on(Device& device) const {
+  if (!on_host() || desc_.dtype == DType::kString) return nullptr;
+  const auto* const mine = static_cast<const char*>(buffer_.address());
+  if (!device.host_sharing().fits(mine, buffer_.size)) return nullptr;
+  const Tensor& all = owner();
+  const std::lock_guard<Mutex> lock(all.mutex_);
+  for (const DeviceShare& s : all.shares_) {
+    if (s.device == &device && s.address == mine && s.bytes == buffer_.size) return s.share;
+  }
+  // Other parts of the memory, of earlier runs, make room.
+  std::erase_if(all.shares_, [&](const DeviceShare& s) {
+    const auto* const theirs = static_cast<const char*>(s.address);
+    return s.device == &device && theirs < mine + buffer_.size && mine < theirs + s.bytes;
+  });
+  if (all.shares_.size() >= kMostShares) all.shares_.erase(all.shares_.begin());
+  all.shares_.reserve(kMostShares);
+  HostSharePtr share = device.share_host(buffer_.address(), buffer_.size);
+  if (share != nullptr) all.shares_.push_back({&device, mine, buffer_.size, share});
+  return share;
 }
 
 void Tensor::require_writable(const char* what) const {

@@ -96,6 +96,10 @@ class Tensor {
   // Throws EVN_ERROR_INVALID_ARGUMENT for a read-only tensor.
   void require_writable(const char* what) const;
 
+  // The memory as a buffer of a device that uses it where it lies; kept by the tensor, or the one of which it is a part. nullptr:
+  // the device does not share it, as it is not the host's, or lies otherwise.
+  HostSharePtr share_on(Device& device) const;
+
   // Waits for the uses of the tensor to end. Maps to read share one address; one to write is alone.
   void* map(std::uint32_t flags);
   void unmap();
@@ -134,7 +138,15 @@ class Tensor {
   mutable Condition unused_;
   mutable std::uint32_t uses_ = 0;
   mutable std::uint32_t maps_ = 0;
-  mutable bool written_ = false;            // the map, the only one, is to write
+  mutable bool written_ = false;  // the map, the only one, is to write
+  struct DeviceShare {
+    Device* device;
+    const void* address;
+    std::size_t bytes;
+    HostSharePtr share;
+  };
+  static constexpr std::size_t kMostShares = 8;
+  mutable std::vector<DeviceShare> shares_;
   mutable void* pinned_address_ = nullptr;  // while mapped: of the owner's memory, or of the part that is written
   // Each one's own.
   std::uint32_t own_maps_ = 0;

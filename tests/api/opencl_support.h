@@ -30,6 +30,7 @@ struct OpenClApiTest : testing::Test {
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
     ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
     ASSERT_OK(evn_runtime_device_find(runtime, "opencl:0", &gpu, &error));
+    driver->count_anew();
   }
   void TearDown() override {
     EXPECT_EQ(evn_device_release(gpu), EVN_OK);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/device_type.h"
+#include "core/dtype.h"
 #include "core/epilogue.h"
 #include "core/name_map.h"
 #include "core/text.h"
@@ -50,6 +51,14 @@ TEST(Epilogue, TakesAsManyOperationsAsItHasRoomFor) {
   EXPECT_FALSE(e.push({EpilogueOpKind::kRelu, 0, 0}));
   EXPECT_EQ(e.count, kMaxEpilogueOps);
   EXPECT_EQ(e.ops[kMaxEpilogueOps - 1].a, static_cast<float>(kMaxEpilogueOps - 1));
+}
+
+TEST(DTypes, FloatsOf16Bits) {
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const std::string name = dtype_name(dtype);
+    EXPECT_EQ(is_16bit_float(dtype), name == "float16" || name == "bfloat16") << name;
+  }
 }
 
 TEST(DeviceSettings, TheLastValueOfAnOptionCounts) {

@@ -69,9 +69,24 @@ class OpenClDriver {
       const cl_bool no = CL_FALSE;
       if (code == CL_SUCCESS && what == CL_DEVICE_HOST_UNIFIED_MEMORY && value != nullptr && self_->has_own_memory_)
         std::memcpy(value, &no, sizeof no);
+      const cl_bitfield all_memory = 0xf;
+      if (what == 0x1053 && value != nullptr && self_->shares_all_memory_)  // CL_DEVICE_SVM_CAPABILITIES
+        return std::memcpy(value, &all_memory, sizeof all_memory), cl_int{CL_SUCCESS};
       if (code == CL_SUCCESS && what == CL_DEVICE_COMPILER_AVAILABLE && value != nullptr && self_->has_no_compiler_)
         std::memcpy(value, &no, sizeof no);
       return code;
+    };
+    api.create_buffer = [](cl_context context, cl_mem_flags flags, std::size_t size, void* host, cl_int* code) {
+      const bool lies_well =
+          reinterpret_cast<std::uintptr_t>(host) % self_->host_alignment_ == 0 && size % self_->host_multiple_ == 0;
+      if ((flags & CL_MEM_USE_HOST_PTR) != 0 && !lies_well) flags ^= CL_MEM_USE_HOST_PTR | CL_MEM_COPY_HOST_PTR;
+      return system_.create_buffer(context, flags, size, host, code);
+    };
+    api.get_mem_object_info = [](cl_mem memory, cl_mem_info what, std::size_t size, void* value, std::size_t* size_ret) {
+      const cl_bool yes = CL_TRUE;
+      if (what == 0x1109 && self_->shares_all_memory_)  // CL_MEM_USES_SVM_POINTER
+        return std::memcpy(value, &yes, sizeof yes), cl_int{CL_SUCCESS};
+      return system_.get_mem_object_info(memory, what, size, value, size_ret);
     };
     api.create_program_with_source = [](auto... a) { return self_->count(kSource), system_.create_program_with_source(a...); };
     api.create_program_with_il = [](cl_context context, const void* il, std::size_t size, cl_int* code) {
@@ -157,6 +172,12 @@ class OpenClDriver {
   OpenClDriver& operator=(const OpenClDriver&) = delete;
 
   int calls(Call call) const { return counts_[call]; }
+  // Calls count from now on, but for those that say what is open.
+  void count_anew() {
+    for (int call = 0; call < kCallCount; ++call) {
+      if (call != kContext && call != kReleaseContext) counts_[static_cast<std::size_t>(call)] = 0;
+    }
+  }
   int transfers() const { return counts_[kRead] + counts_[kWrite] + counts_[kCopy]; }
 
   // From the next command on nothing is done on its queue. A thread that called this and then waits for the device is let go, and
@@ -193,6 +214,13 @@ class OpenClDriver {
   cl_int passed_on() const { return passed_on_; }
   // Devices that are opened from now on are said to have memory of their own, as graphics cards do.
   void have_own_memory() { has_own_memory_ = true; }
+  // Devices that are opened from now on are said to see all memory of the host (fine-grained system SVM).
+  void share_all_memory() { shares_all_memory_ = true; }
+  // The driver uses memory of the host that lies otherwise by way of a copy of its own. SIZE_MAX: all.
+  void use_host_memory_at(std::size_t alignment, std::size_t multiple) {
+    host_alignment_ = alignment;
+    host_multiple_ = multiple;
+  }
   // Devices that are opened from now on are said to have no compiler.
   void have_no_compiler() { has_no_compiler_ = true; }
   // Devices that are opened from now on are said to take SPIR-V; what they are given is OpenCL C.
@@ -299,6 +327,8 @@ class OpenClDriver {
   std::atomic<int> waited_{0};
   std::atomic<bool> no_callbacks_{false};
   std::atomic<bool> has_own_memory_{false};
+  std::atomic<bool> shares_all_memory_{false};
+  std::atomic<std::size_t> host_alignment_{1}, host_multiple_{1};
   std::atomic<bool> has_no_compiler_{false};
   std::atomic<bool> gives_no_binaries_{false};
   std::atomic<bool> takes_text_as_il_{false};

@@ -27,6 +27,8 @@ std::span<const KernelFamily* const> cpu_kernel_families();
 namespace {
 
 constexpr std::size_t kLine = 64;
+constexpr std::size_t kTwoLines = 128;  // as the buffers of other devices lie, which may use large ones of the host (host_share.h)
+constexpr std::size_t kTwoLinesFrom = std::size_t{512} << 10;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kPagedFrom = std::size_t{1} << 20;
 constexpr int kRangesPerThread = 8;  // how finely the tiles of a call are dealt out
@@ -95,7 +97,9 @@ class CpuDevice final : public Device {
   }
   [[gnu::cold]] ~CpuDevice() override { close_pool(); }
 
-  void* obtain(std::size_t bytes, bool) override { return memory_.obtain(bytes, bytes >= kPagedFrom ? kPage : kLine); }
+  void* obtain(std::size_t bytes, bool) override {
+    return memory_.obtain(bytes, bytes >= kPagedFrom ? kPage : bytes >= kTwoLinesFrom ? kTwoLines : kLine);
+  }
   void give_back(void* memory, std::size_t bytes, bool) noexcept override { memory_.give_back(memory, bytes); }
 
   Event copy(const Location& from, const Location& to, std::span<const Event> waits) override {

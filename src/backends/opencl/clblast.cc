@@ -47,9 +47,9 @@ std::string ClBlast::refuse() {
 
 // What came out is said: who asked for CLBlast must learn that it is not there.
 void ClBlast::decide() {
-  decided_ = true;
   const std::uint64_t begin_ns = os::now_ns();
   judge();
+  decided_ = true;
   const bool disappoints = mode_ == "always" && verdict_.from == UINT64_MAX;
   LogEvent(log_, disappoints ? EVN_LOG_WARNING : EVN_LOG_INFO, "clblast.tried")
       .device(device_.name().c_str())
@@ -76,7 +76,8 @@ void ClBlast::judge() {
     std::string content(reinterpret_cast<const char*>(&verdict_.from), sizeof verdict_.from);
     cached_.write(content + static_cast<char>(verdict_.is_right) + verdict_.text);
   } catch (const Error& e) {
-    if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT) throw;  // who asks next tries again
+    // Who asks next tries again.
+    if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT || device_.quarantine().is_on()) throw;
     verdict_ = {UINT64_MAX, false, std::string("the trial failed: ") + e.message};
   }
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,11 +44,13 @@ class Trial {
     inputs_[0] = {DType::kFloat32, transpose_a ? Shape{k, m} : Shape{m, k}};
     inputs_[1] = {DType::kFloat32, transpose_b ? Shape{n, k} : Shape{k, n}};
     output_ = {DType::kFloat32, Shape{m, n}};
-    a_ = whole_numbers(m * k, 1);
-    b_ = whole_numbers(k * n, 2);
-    constants_[1] = make_weight_over(inputs_[1], std::shared_ptr<const void>(b_.data(), [](const void*) {}));
-    buffers_[0] = upload(a_.data(), a_.size() * sizeof(float));
-    buffers_[1] = upload(b_.data(), b_.size() * sizeof(float));
+    std::vector<float>& a = used_->a;
+    std::vector<float>& b = used_->b;
+    a = whole_numbers(m * k, 1);
+    b = whole_numbers(k * n, 2);
+    constants_[1] = make_weight_over(inputs_[1], std::shared_ptr<const void>(b.data(), [](const void*) {}));
+    buffers_[0] = upload(a.data(), a.size() * sizeof(float));
+    buffers_[1] = upload(b.data(), b.size() * sizeof(float));
     result_ = upload(nullptr, static_cast<std::size_t>(m * n) * sizeof(float));
   }
 
@@ -58,7 +62,7 @@ class Trial {
     plan_ = KernelPlan{};
     kernel.plan(desc(), &plan_);
     const std::size_t bytes = kernel.prepack_bytes != nullptr ? kernel.prepack_bytes(desc(), 1) : 0;
-    std::vector<char> packed(bytes);
+    std::vector<char>& packed = used_->packed.emplace_back(bytes);
     if (bytes != 0) kernel.prepack(desc(), 1, packed.data());
     packed_[1] = bytes != 0 ? upload(packed.data(), bytes) : Buffer{};
     scratch_ = plan_.scratch_bytes != 0 ? upload(nullptr, plan_.scratch_bytes) : Buffer{};
@@ -74,13 +78,13 @@ class Trial {
     args.outputs = {&result_, 1};
     args.packed = packed_;
     args.scratch = scratch_;
-    device_.wait(device_.enqueue({kernel_, args}, {}));
+    wait(device_.enqueue({kernel_, args}, {}));
   }
 
   std::vector<float> result() {
-    std::vector<float> y(result_.size / sizeof(float));
-    const Event read = device_.copy({&device_, result_}, {nullptr, {y.data(), 0, result_.size}}, {});
-    device_.wait(read);
+    std::vector<float>& y = used_->result;
+    y.assign(result_.size / sizeof(float), 0.0f);
+    wait(device_.copy({&device_, result_}, {nullptr, {y.data(), 0, result_.size}}, {}));
     return y;
   }
 
@@ -88,9 +92,9 @@ class Trial {
     std::vector<float> y(static_cast<std::size_t>(m_ * n_), 0.0f);
     for (std::int64_t i = 0; i < m_; ++i) {
       for (std::int64_t d = 0; d < k_; ++d) {
-        const float v = a_[static_cast<std::size_t>(transpose_a_ ? d * m_ + i : i * k_ + d)];
+        const float v = used_->a[static_cast<std::size_t>(transpose_a_ ? d * m_ + i : i * k_ + d)];
         for (std::int64_t j = 0; j < n_; ++j) {
-          y[static_cast<std::size_t>(i * n_ + j)] += v * b_[static_cast<std::size_t>(transpose_b_ ? j * k_ + d : d * n_ + j)];
+          y[static_cast<std::size_t>(i * n_ + j)] += v * used_->b[static_cast<std::size_t>(transpose_b_ ? j * k_ + d : d * n_ + j)];
         }
       }
     }
@@ -99,11 +103,24 @@ class Trial {
 
  private:
   Buffer upload(const void* from, std::size_t bytes) {
-    memory_.push_back(device_.allocate(bytes, MemoryClass::kScratch));
-    const Buffer buffer{memory_.back().memory(), 0, bytes};
-    if (from != nullptr) device_.wait(device_.copy({nullptr, {const_cast<void*>(from), 0, bytes}}, {&device_, buffer}, {}));
+    used_->memory.push_back(device_.allocate(bytes, MemoryClass::kScratch));
+    const Buffer buffer{used_->memory.back().memory(), 0, bytes};
+    if (from != nullptr) wait(device_.copy({nullptr, {const_cast<void*>(from), 0, bytes}}, {&device_, buffer}, {}));
     return buffer;
   }
+
+  // A device that comes into quarantine meanwhile is left what it uses.
+  void wait(const Event& event) {
+    static const Cancel kNever;
+    const Cancel* const scope = CancelScope::current();
+    device_.wait_or_leave(event, scope != nullptr ? *scope : kNever, used_);
+  }
+
+  struct Used {
+    std::vector<float> a, b, result;
+    std::deque<std::vector<char>> packed;
+    std::vector<PooledMemory> memory;
+  };
 
   Device& device_;
   const std::int64_t m_, n_, k_;
@@ -111,8 +128,7 @@ class Trial {
   Node node_;
   TensorDesc inputs_[2], output_;
   WeightPtr constants_[2];
-  std::vector<float> a_, b_;
-  std::vector<PooledMemory> memory_;
+  const std::shared_ptr<Used> used_ = std::make_shared<Used>();
   Buffer buffers_[2], packed_[2], result_, scratch_;
   const Kernel* kernel_ = nullptr;
   KernelPlan plan_;

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "backends/opencl/drivers.h"
+#include "backends/opencl/host_share.h"
 #include "base/text.h"
 
 namespace evn {
@@ -220,6 +221,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
     check_open(code, "clCreateCommandQueue", request);
     streams_[of] = std::make_unique<OpenClStream>(std::move(copies), issued_);
   }
+  if (found_.unified_memory) sharing_ = try_host_sharing(found_, context_.get(), streams_[kUploads]->queue(), traits_.alignment);
 }
 
 // What is left in a child is not given back: the calls that would do it do nothing there.

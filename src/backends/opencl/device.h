@@ -20,6 +20,8 @@ namespace evn {
 
 extern const Backend opencl_backend;
 
+class OpenClHostShare;
+
 class OpenClDevice final : public Device, public NativeSharing {
  public:
   // `queue`: for kernels. `clblast`: the library, where it is not to be the system's.
@@ -53,6 +55,8 @@ class OpenClDevice final : public Device, public NativeSharing {
   void finish_trace(StepTrace* trace) noexcept override;
   void* map(const Buffer& buffer, bool read, bool write) override;
   void unmap(const Buffer& buffer, void* address) override;
+  HostSharing host_sharing() const override { return sharing_; }
+  HostSharePtr share_host(void* address, std::size_t bytes) override;
   std::span<const KernelFamily* const> kernels() const override;
 
   // CLBlast's kernel where that is to be used.
@@ -68,6 +72,7 @@ class OpenClDevice final : public Device, public NativeSharing {
   ClBlastVerdict clblast_trial(std::uint64_t (*now)()) { return clblast_->measure(now); }
 
  private:
+  friend class OpenClHostShare;
   // In an event's value: bit i of the lowest says that it is in stream i.
   // Copies to the device and from it are not in one queue: those of the next run would wait for the end of the one before.
   enum Stream : std::uint8_t {
@@ -111,6 +116,10 @@ class OpenClDevice final : public Device, public NativeSharing {
   Event keep(OpenClStep& step, Stream of, const OpenClUse& use, double flops);
   void enqueue_copy(OpenClStep& step, const Location& from, const Location& to);
   void run(const KernelCall& call, OpenClStep& step);
+  // What a share does: memory goes to the device, behind what was enqueued, and back to the host, who maps all of it.
+  void give_to_device(OpenClMemory& memory, const Buffer& buffer);
+  Event give_to_host(OpenClMemory& memory, const Buffer& buffer);
+  void end_sharing(OpenClMemory& memory, const Buffer& buffer) noexcept;
   cl_int finish(std::uint64_t value) noexcept;
   void report(std::uint64_t value);
   void throw_if(const OpenClStream::Failure& failure) const;
@@ -128,6 +137,13 @@ class OpenClDevice final : public Device, public NativeSharing {
   OpenClPrograms programs_;
   OpenClTuning tuning_;
   const std::unique_ptr<ClBlast> clblast_;
+  HostSharing sharing_;
+  std::mutex sharing_mutex_;  // of what follows; a leaf
+  struct KnownShare {
+    std::uintptr_t begin, end;
+    std::weak_ptr<OpenClHostShare> share;
+  };
+  std::vector<KnownShare> shares_;
   OpenClNoticesPtr notices_{OpenClNotices::make()};
   static cl_int finish_of(void* device, std::uint64_t value) noexcept { return static_cast<OpenClDevice*>(device)->finish(value); }
   OpenClReaper reaper_{&finish_of, this};

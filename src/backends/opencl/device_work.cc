@@ -51,13 +51,13 @@ bool OpenClDevice::wait_or_stop(const Event& event, const Cancel& cancel) {
     return true;
   }
   if (event.native != nullptr) return wait_for_host_or_stop(event, cancel);
-  using Waited = OpenClStream::Waited;
-  Waited waited = Waited::kEnded;
+  using Ended = OpenClStream::Waited;
+  Ended waited = Ended::kEnded;
   each_stream(event.value, [&](OpenClStream& stream, std::uint64_t number) {
-    return (waited = stream.wait_or_stop(number, cancel, *notices_)) == Waited::kEnded;
+    return (waited = stream.wait_or_stop(number, cancel, *notices_)) == Ended::kEnded;
   });
-  if (waited == Waited::kStopped) return false;
-  if (waited == Waited::kFailed) {
+  if (waited == Ended::kStopped) return false;
+  if (waited == Ended::kFailed) {
     if (!reaper_.start()) {
       wait(event);
       return true;

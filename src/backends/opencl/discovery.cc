@@ -28,10 +28,12 @@ bool read_value(cl_device_id device, cl_device_info what, T* value) {
 }
 
 // Of extensions that the header for OpenCL 1.2 need not have.
-constexpr cl_device_info kMaxSubGroups = 0x105c;  // CL_DEVICE_MAX_NUM_SUB_GROUPS of OpenCL 2.1
-constexpr cl_device_info kIlVersion = 0x105b;     // CL_DEVICE_IL_VERSION of OpenCL 2.1 and of cl_khr_il_program
-constexpr cl_device_info kPciBusInfo = 0x410f;    // CL_DEVICE_PCI_BUS_INFO_KHR
-constexpr cl_device_info kUuid = 0x106a;          // CL_DEVICE_UUID_KHR
+constexpr cl_device_info kSvmCapabilities = 0x1053;  // CL_DEVICE_SVM_CAPABILITIES of OpenCL 2.0
+constexpr cl_bitfield kSvmFineGrainSystem = 4;       // CL_DEVICE_SVM_FINE_GRAIN_SYSTEM
+constexpr cl_device_info kMaxSubGroups = 0x105c;     // CL_DEVICE_MAX_NUM_SUB_GROUPS of OpenCL 2.1
+constexpr cl_device_info kIlVersion = 0x105b;        // CL_DEVICE_IL_VERSION of OpenCL 2.1 and of cl_khr_il_program
+constexpr cl_device_info kPciBusInfo = 0x410f;       // CL_DEVICE_PCI_BUS_INFO_KHR
+constexpr cl_device_info kUuid = 0x106a;             // CL_DEVICE_UUID_KHR
 struct PciBusInfo {
   cl_uint domain, bus, device, function;
 };
@@ -84,6 +86,10 @@ bool describe(OpenClFound* d, const std::vector<OpenClFound>& before) {
   cl_bool unified = CL_FALSE;
   cl_uint subgroups = 0;
   d->unified_memory = read_value(d->id, CL_DEVICE_HOST_UNIFIED_MEMORY, &unified) && unified == CL_TRUE;
+  cl_bitfield svm = 0;
+  cl_uint base_bits = 0;
+  d->system_svm = d->unified_memory && read_value(d->id, kSvmCapabilities, &svm) && (svm & kSvmFineGrainSystem) != 0;
+  if (d->unified_memory && read_value(d->id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, &base_bits)) d->base_alignment = base_bits / 8;
   d->subgroups =
       (read_value(d->id, kMaxSubGroups, &subgroups) && subgroups > 0) || extensions.find("_subgroups") != std::string::npos;
   std::string version, il;

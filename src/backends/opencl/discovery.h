@@ -27,6 +27,8 @@ struct OpenClFound {
   bool half = false;                 // cl_khr_fp16
   bool denormals = false;            // keeps floats below 2^-126 (CL_FP_DENORM)
   bool unified_memory = false;       // CL_DEVICE_HOST_UNIFIED_MEMORY
+  bool system_svm = false;           // kernels see all memory of the host (CL_DEVICE_SVM_FINE_GRAIN_SYSTEM)
+  std::uint32_t base_alignment = 0;  // bytes (CL_DEVICE_MEM_BASE_ADDR_ALIGN); 0: not told
   bool subgroups = false;
   bool subgroup_functions = false;      // kernels may use them: OpenCL C 3.0
   std::string identity;                 // DeviceProfile::identity

@@ -135,6 +135,7 @@ class ClObject {
 };
 using ClContext = ClObject<cl_context, &OpenClApi::release_context>;
 using ClQueue = ClObject<cl_command_queue, &OpenClApi::release_command_queue>;
+using ClMemory = ClObject<cl_mem, &OpenClApi::release_mem_object>;
 using ClProgram = ClObject<cl_program, &OpenClApi::release_program>;
 using ClKernel = ClObject<cl_kernel, &OpenClApi::release_kernel>;
 

@@ -13,8 +13,6 @@ namespace {
 
 constexpr int kCastVersion = 13;  // of the Casts that are put in
 
-bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-
 using DTypes = std::vector<DType>;  // per value
 
 DTypes input_dtypes(const Node& node, const DTypes& dtypes) {
@@ -38,7 +36,7 @@ DType output_dtype(const Node& node, const DTypes& inputs, std::size_t output) {
 // Whether the operator lacks the type that it gets, and has float32.
 bool must_widen(const Node& node, const DTypes& dtypes) {
   const ValueId decisive = !node.inputs.empty() ? node.inputs[0] : !node.outputs.empty() ? node.outputs[0] : kNoValue;
-  if (decisive == kNoValue || !is_half(dtypes[decisive])) return false;
+  if (decisive == kNoValue || !is_16bit_float(dtypes[decisive])) return false;
   return (node.op->dtypes & dtype_bit(dtypes[decisive])) == 0 && (node.op->dtypes & dtype_bit(DType::kFloat32)) != 0;
 }
 
@@ -88,7 +86,7 @@ class Widener {
   void widen_sources(const std::vector<Node>& nodes) {
     for (const Node& node : nodes) {
       for (const ValueId v : node.inputs) {
-        if (v == kNoValue || computed_[v] || wide_[v] != kNoValue || !is_half(narrow_[v])) continue;
+        if (v == kNoValue || computed_[v] || wide_[v] != kNoValue || !is_16bit_float(narrow_[v])) continue;
         wide_[v] = add_value(v);
         add_cast(v, wide_[v], DType::kFloat32, -1);
       }
@@ -104,7 +102,7 @@ class Widener {
         v = wide_[v];
       }
     }
-    if (is_op(node, "Cast") && is_half(static_cast<DType>(attr_int(node, 0)))) {
+    if (is_op(node, "Cast") && is_16bit_float(static_cast<DType>(attr_int(node, 0)))) {
       node.resolved[0] = static_cast<std::int64_t>(DType::kFloat32);
       for (Attribute& a : node.attributes) {
         if (a.name == "to") a.value = static_cast<std::int64_t>(DType::kFloat32);
@@ -124,8 +122,8 @@ class Widener {
   void widen_output(ValueId* output, DType made, std::int32_t region) {
     const ValueId v = *output;
     now_[v] = made;
-    if (!is_half(narrow_[v])) return;
-    if (is_half(made)) {
+    if (!is_16bit_float(narrow_[v])) return;
+    if (is_16bit_float(made)) {
       wide_[v] = add_value(v);
       add_cast(v, wide_[v], DType::kFloat32, region);
     } else if (is_output_[v]) {
@@ -137,7 +135,7 @@ class Widener {
 
   // A host's operator gets what the model says: what is computed wide is cast back for it.
   ValueId narrow_again(ValueId v, std::int32_t region) {
-    if (!is_half(narrow_[v]) || now_[v] == narrow_[v]) return v;
+    if (!is_16bit_float(narrow_[v]) || now_[v] == narrow_[v]) return v;
     const ValueId back = add_value(v);
     graph_.values[back].name = graph_.values[v].name + "/" + dtype_name(narrow_[v]);
     graph_.values[back].dtype = now_[back] = narrow_[v];

@@ -19,13 +19,21 @@ constexpr std::uint64_t kEnoughNs = 400'000'000;  // after which no further run 
 constexpr std::size_t kCopySizes[] = {4096, 4u << 20};
 constexpr int kCopies = 7;
 
+// What copies use that are measured.
+struct Copied {
+  PooledMemory there;
+  std::vector<char> here;
+};
+
 // The least time of a copy with the wait for its end.
-double time_copy(Device& device, const Location& from, const Location& to) {
+double time_copy(Device& device, const Location& from, const Location& to, const std::shared_ptr<const Copied>& held) {
+  static const Cancel kNever;
+  const Cancel* const scope = CancelScope::current();
   double least = HUGE_VAL;
   for (int i = 0; i < kCopies; ++i) {
     cancellation_point(kWorkPerLook);
     const std::uint64_t begin = os::now_ns();
-    device.wait(device.copy(from, to, {}));
+    device.wait_or_leave(device.copy(from, to, {}), scope != nullptr ? *scope : kNever, held);
     least = std::min(least, static_cast<double>(os::now_ns() - begin));
   }
   return least;
@@ -60,6 +68,8 @@ Signature signature_of_zeros(const CompiledGraph& graph, std::span<const TensorD
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (is_key(graph, i, inputs[i])) s.values[i].assign(inputs[i].size_bytes(), 0);
   }
+  s.shares_inputs =
+      std::any_of(graph.shared_inputs.begin(), graph.shared_inputs.end(), [](std::uint32_t slots) { return slots != 0; });
   return s;
 }
 
@@ -95,14 +105,14 @@ std::vector<RunValue> zeros_of(const std::shared_ptr<Runtime>& runtime, std::spa
 void measure_copies(Device& device, CostTables& tables) {
   if (device.traits().host_addressable || tables.with(device, [](const CostTable& t) { return t.has_copies; })) return;
   const std::size_t most = kCopySizes[1];
-  const PooledMemory there = device.allocate(most, MemoryClass::kScratch);
-  std::vector<char> here(most);
+  device.require_ready(CancelScope::current() != nullptr ? *CancelScope::current() : Cancel());
+  const auto used = std::make_shared<Copied>(Copied{device.allocate(most, MemoryClass::kScratch), std::vector<char>(most)});
   double up[2], down[2];
   for (int i = 0; i < 2; ++i) {
-    const Location host{nullptr, {here.data(), 0, kCopySizes[i]}};
-    const Location far{&device, {there.memory(), 0, kCopySizes[i]}};
-    up[i] = time_copy(device, host, far);
-    down[i] = time_copy(device, far, host);
+    const Location host{nullptr, {used->here.data(), 0, kCopySizes[i]}};
+    const Location far{&device, {used->there.memory(), 0, kCopySizes[i]}};
+    up[i] = time_copy(device, host, far, used);
+    down[i] = time_copy(device, far, host, used);
   }
   tables.with(device, [&](CostTable& t) {
     t.upload = fit(up);

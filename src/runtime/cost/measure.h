@@ -36,7 +36,7 @@ std::vector<TensorDesc> fitting_inputs(const Runtime& runtime, const Graph& grap
   throw *first;
 }
 
-// What a run with zeros of these descs on the host is planned by.
+// What a run with zeros of these descs on the host is planned by, which lie so that devices can use them there.
 Signature signature_of_zeros(const CompiledGraph& graph, std::span<const TensorDesc> inputs);
 
 // Zeros of these.

@@ -11,11 +11,11 @@ namespace {
 constexpr std::size_t kMostLooks = 100'000'000;  // at nodes, of improve()
 constexpr std::size_t kLengths[] = {1, 2, 4, 8, 16, 32, 64, 128};
 
-// The time of copying so many values with so many bytes between two devices, by way of the host.
-double transfer(const PartitionProblem& p, std::size_t from, std::size_t to, double values, double bytes) {
+// The time of copying so many values between two devices, by way of the host, with so many bytes from the one and to the other.
+double transfer(const PartitionProblem& p, std::size_t from, std::size_t to, double values, double bytes_from, double bytes_to) {
   double ns = 0;
-  if (from != 0) ns += values * p.devices[from].download.latency_ns + bytes * p.devices[from].download.ns_per_byte;
-  if (to != 0) ns += values * p.devices[to].upload.latency_ns + bytes * p.devices[to].upload.ns_per_byte;
+  if (from != 0) ns += values * p.devices[from].download.latency_ns + bytes_from * p.devices[from].download.ns_per_byte;
+  if (to != 0) ns += values * p.devices[to].upload.latency_ns + bytes_to * p.devices[to].upload.ns_per_byte;
   return ns;
 }
 
@@ -65,13 +65,14 @@ PartitionCost evaluate(const PartitionProblem& p, const Places& places) {
     std::uint32_t& on = lies[static_cast<std::size_t>(value)];
     if ((on >> to & 1) != 0) return;
     const double bytes = p.value_bytes[static_cast<std::size_t>(value)];
+    const double bytes_there = p.devices[to].bytes_of(p, static_cast<std::size_t>(value));
     if ((on & 1) == 0) {
       std::size_t from = 1;
       while ((on >> from & 1) == 0) ++from;
       ready_at(value, 0) = spend(from, link[from], ready_at(value, from), p.devices[from].download.of(bytes));
       on |= 1;
     }
-    if (to != 0) ready_at(value, to) = spend(to, link[to], ready_at(value, 0), p.devices[to].upload.of(bytes));
+    if (to != 0) ready_at(value, to) = spend(to, link[to], ready_at(value, 0), p.devices[to].upload.of(bytes_there));
     on |= 1u << to;
   };
   for (std::size_t i = 0; i < p.nodes.size(); ++i) {
@@ -95,8 +96,9 @@ PartitionCost evaluate(const PartitionProblem& p, const Places& places) {
 
 Places best_segments(const PartitionProblem& p) {
   const std::size_t n = p.nodes.size(), devices = p.devices.size();
-  // Per position: how many values are made before it and read behind it, and their bytes.
-  std::vector<double> values(n + 1), bytes(n + 1);
+  // Per position: how many values are made before it and read behind it, and for each device the bytes of theirs that are copied.
+  std::vector<double> values(n + 1);
+  std::vector<std::vector<double>> bytes(devices, std::vector<double>(n + 1));
   {
     std::vector<std::int64_t> made(p.value_bytes.size(), 0), read(p.value_bytes.size(), -1);
     for (std::size_t i = 0; i < n; ++i) {
@@ -104,19 +106,19 @@ Places best_segments(const PartitionProblem& p) {
       for (const std::int32_t v : p.nodes[i].reads) read[static_cast<std::size_t>(v)] = static_cast<std::int64_t>(i);
     }
     for (const std::int32_t v : p.outputs) read[static_cast<std::size_t>(v)] = static_cast<std::int64_t>(n);
-    std::vector<double> more(n + 2), more_bytes(n + 2);
-    for (std::size_t v = 0; v < made.size(); ++v) {
-      if (read[v] < made[v]) continue;
-      more[static_cast<std::size_t>(made[v])] += 1;
-      more[static_cast<std::size_t>(read[v]) + 1] -= 1;
-      more_bytes[static_cast<std::size_t>(made[v])] += p.value_bytes[v];
-      more_bytes[static_cast<std::size_t>(read[v]) + 1] -= p.value_bytes[v];
-    }
-    double count = 0, sum = 0;
-    for (std::size_t i = 0; i <= n; ++i) {
-      values[i] = count += more[i];
-      bytes[i] = sum += more_bytes[i];
-    }
+    // The sums over the values that live at each position.
+    const auto add_up = [&](auto&& of_value, std::vector<double>* sums) {
+      std::vector<double> more(n + 2);
+      for (std::size_t v = 0; v < made.size(); ++v) {
+        if (read[v] < made[v]) continue;
+        more[static_cast<std::size_t>(made[v])] += of_value(v);
+        more[static_cast<std::size_t>(read[v]) + 1] -= of_value(v);
+      }
+      double sum = 0;
+      for (std::size_t i = 0; i <= n; ++i) (*sums)[i] = sum += more[i];
+    };
+    add_up([](std::size_t) { return 1.0; }, &values);
+    for (std::size_t d = 0; d < devices; ++d) add_up([&](std::size_t v) { return p.devices[d].bytes_of(p, v); }, &bytes[d]);
   }
   std::vector<std::vector<bool>> inner;
   for (const PartitionProblem::Device& d : p.devices) inner.push_back(inner_positions(d));
@@ -130,7 +132,7 @@ Places best_segments(const PartitionProblem& p) {
       came[i][to] = static_cast<std::int32_t>(to);
       for (std::size_t from = 0; from < devices; ++from) {
         if (from == to || inner[from][i] || inner[to][i]) continue;
-        const double ns = now[from] + transfer(p, from, to, values[i], bytes[i]);
+        const double ns = now[from] + transfer(p, from, to, values[i], bytes[from][i], bytes[to][i]);
         if (ns >= next[to]) continue;
         next[to] = ns;
         came[i][to] = static_cast<std::int32_t>(from);

@@ -20,6 +20,10 @@ struct PartitionProblem {
     std::vector<double> ns;              // per node; HUGE_VAL: it cannot run it
     std::vector<std::int32_t> first_of;  // per node: the first node of its step
     CopyCost upload, download;           // of the host: 0
+    std::vector<bool> in_place;          // per value: it is read where the host has it, by the latency alone; empty: none is
+    double bytes_of(const PartitionProblem& p, std::size_t v) const {
+      return !in_place.empty() && in_place[v] ? 0 : p.value_bytes[v];
+    }
   };
   std::vector<Node> nodes;
   std::vector<Device> devices;

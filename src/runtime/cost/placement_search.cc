@@ -223,6 +223,13 @@ class Search {
       const bool elsewhere = on_device && c.devices[c.nodes[i].slot] != devices_[index];
       if (elsewhere || (mode == NodeMode::kHost && index != 0)) d.ns[node] = HUGE_VAL;
     }
+    d.in_place.assign(graph_.values.size(), false);
+    for (std::size_t slot = 0; slot < c.devices.size(); ++slot) {
+      for (std::size_t k = 0; k < graph_.inputs.size() && c.devices[slot] == devices_[index]; ++k) {
+        const bool shared = shares_input(c, k, static_cast<int>(slot), lowered.plan->signature.inputs[k]);
+        d.in_place[static_cast<std::size_t>(graph_.inputs[k])] = shared;
+      }
+    }
     double pending = 0;  // of re-layouts, which are there for the step behind them
     for (std::size_t s = 0; s < lowered.plan->steps.size(); ++s) {
       const PlanStep& step = lowered.plan->steps[s];

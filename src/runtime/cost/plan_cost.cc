@@ -1,6 +1,8 @@
 #include "runtime/cost/plan_cost.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include "base/hash.h"
 #include "runtime/cost/step_features.h"
@@ -19,11 +21,30 @@ double copy_ns(const CompiledGraph& graph, const PlanStep& step, double bytes, C
   return ns;
 }
 
+// Inputs and outputs that a device uses where they lie on the host cost what a copy of nothing costs: the two wait for each other.
+std::vector<double> in_place_ns(const CompiledGraph& graph, const Plan& plan, CostTables& tables) {
+  std::vector<double> ns(graph.devices.size());
+  if (!plan.signature.shares_inputs && !plan.signature.shares_outputs) return ns;
+  std::set<std::tuple<Source, std::int32_t, std::uint8_t>> seen;
+  for (const BufferSource& b : plan.buffers) {
+    const bool is_input = b.source == Source::kInput;
+    if ((!is_input && b.source != Source::kOutput) || graph.devices[b.slot]->traits().host_addressable) continue;
+    const Signature& s = plan.signature;
+    if ((is_input ? s.input_slots : s.output_slots)[static_cast<std::size_t>(b.index)] != 0) continue;
+    const Device& device = *graph.devices[b.slot];
+    if (device.host_sharing().is_free || !seen.insert({b.source, b.index, b.slot}).second) continue;
+    ns[b.slot] += tables.with(device, [&](const CostTable& t) { return (is_input ? t.upload : t.download).latency_ns; });
+  }
+  return ns;
+}
+
 // When steps begin and end, where each device works through its kernels, and through its copies, in their order, and waits for what
 // they read.
 class Timeline {
  public:
   Timeline(const CompiledGraph& graph, const Plan& plan) : graph_(graph), plan_(plan), lines_(2 * graph.devices.size()) {}
+
+  void begin_later(std::size_t slot, double ns) { lines_[2 * slot] = ns; }
 
   // Returns when the step has ended.
   double add(const PlanStep& step, double ns) {
@@ -74,9 +95,14 @@ class Timeline {
 
 PlanCost cost_of(const CompiledGraph& graph, const Plan& plan, CostTables& tables) {
   PlanCost cost;
-  cost.slot_ns.resize(graph.devices.size());
   Hasher key;
   Timeline timeline(graph, plan);
+  cost.slot_ns = in_place_ns(graph, plan, tables);
+  for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {
+    timeline.begin_later(slot, cost.slot_ns[slot]);
+    cost.total_ns += cost.slot_ns[slot];
+    cost.end_ns = std::max(cost.end_ns, cost.slot_ns[slot]);
+  }
   for (const PlanStep& step : plan.steps) {
     PlanCost::Step s;
     key.add(static_cast<std::uint64_t>(step.kind) << 8 | step.slot);

@@ -376,8 +376,7 @@ class Packer {
   WeightCache* const cache_;
   ConstantUses uses_;
   struct Large {
-    std::size_t node;
-    std::size_t bytes;
+    std::size_t node, bytes;
   };
   std::vector<Large> large_;     // nodes with a constant that is read from the file into a large block
   bool pages_ = false;           // packed copies may be dropped
@@ -423,6 +422,7 @@ void analyse(CompiledGraph& c, const Names& configured, const Names& requested) 
     if (packs_now(n) && n.kernel->layouts != nullptr) choose_layouts(node, descs_of(c.graph(), node), &n, &layouts);
   });
   find_passes(c, true, configured, requested);
+  find_sharing(c);
 }
 
 }  // namespace

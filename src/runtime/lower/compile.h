@@ -85,10 +85,12 @@ struct CompiledGraph {
   std::vector<std::int32_t> input_of;       // per value: position among the graph inputs, or -1
   std::vector<std::int32_t> readers;        // of each value, one after the other: the nodes that read it, sums' operands included
   std::vector<std::uint32_t> reader_begin;  // per value, and behind the last: where its readers begin
-  std::size_t arg_count = 0;                // inputs and outputs of all nodes together
-  std::size_t most_step_args = 0;           // inputs and outputs of no step are more
-  std::size_t kernel_nodes = 0;             // nodes that kernels run
-  int pipeline_depth = 0;                   // requests that keep all devices at work: one for each, and one whose values are copied
+  // Per graph input and output: bit s: what reads or makes it on slot s may do so in memory of the host. Empty: no device may.
+  std::vector<std::uint32_t> shared_inputs, shared_outputs;
+  std::size_t arg_count = 0;       // inputs and outputs of all nodes together
+  std::size_t most_step_args = 0;  // inputs and outputs of no step are more
+  std::size_t kernel_nodes = 0;    // nodes that kernels run
+  int pipeline_depth = 0;          // requests that keep all devices at work: one for each, and one whose values are copied
   std::size_t packed_count = 0;
   std::unique_ptr<KeptCopies> kept = std::make_unique<KeptCopies>();  // copies of constants that this and its plans use
   std::shared_ptr<ProductTrials> trials;       // of products with a rival; null: there are none, or compiled to be estimated
@@ -105,6 +107,9 @@ struct CompiledGraph {
   const Limits& limits() const { return settings->config.limits; }
   bool only_estimated() const { return unpacked; }
 };
+
+// Finds which inputs and outputs lie in memory of the host that devices use where it is.
+void find_sharing(CompiledGraph& c);
 
 // The node that alone reads what this one, which has one output, makes, and as its input 0, in the same region. -1: there is none.
 std::int32_t only_reader(const CompiledGraph& c, std::int32_t node);

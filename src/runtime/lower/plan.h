@@ -19,6 +19,8 @@ struct Signature {
   std::vector<std::uint8_t> output_slots;          // where each output is wanted, or kAnySlot
   std::vector<std::vector<unsigned char>> values;  // per input: its bytes where they are part of the key, else empty
   std::vector<std::uint8_t> skipped;               // per output: 1: it is not wanted; empty: all are
+  bool shares_inputs = false;   // inputs that lie on the host, and which devices may read there (shares_input), are read there
+  bool shares_outputs = false;  // outputs that are wanted on the host likewise
 };
 
 // In the place of a slot: the input lies in the pages of a state, whose rows are those of axis slot - kPagedSlot; the output is
@@ -35,12 +37,23 @@ inline bool is_key(const CompiledGraph& graph, std::size_t input, const TensorDe
   return graph.needed[graph.graph().inputs[input]] && desc.dtype != DType::kString && desc.size_bytes() <= kMaxKeyBytes;
 }
 
+// Below this a copy costs less than the order of the host's and the device's uses of the same memory.
+inline constexpr std::size_t kLeastShared = std::size_t{512} << 10;
+// Whether the device of a slot reads an input, or writes an output, of such a desc where it lies on the host, where the run allows
+// it.
+inline bool shares_input(const CompiledGraph& graph, std::size_t input, int slot, const TensorDesc& desc) {
+  return !graph.shared_inputs.empty() && (graph.shared_inputs[input] >> slot & 1) != 0 && desc.size_bytes() >= kLeastShared;
+}
+inline bool shares_output(const CompiledGraph& graph, std::size_t output, int slot, const TensorDesc& desc) {
+  return !graph.shared_outputs.empty() && (graph.shared_outputs[output] >> slot & 1) != 0 && desc.size_bytes() >= kLeastShared;
+}
+
 // Where the bytes behind a buffer come from.
 enum class Source : std::uint8_t { kNone, kArena, kInput, kOutput, kFixed, kRuntimeValue };
 
 struct BufferSource {
   Source source = Source::kNone;
-  std::uint8_t slot = 0;      // kArena: the device slot
+  std::uint8_t slot = 0;      // the device slot
   std::uint16_t subplan = 0;  // kArena: the number, in its chain, of the subplan that has the arena
   std::int32_t index = -1;    // kInput, kOutput: position; kRuntimeValue: value
   Buffer buffer;              // kArena: offset and size; kFixed: the buffer; else the size

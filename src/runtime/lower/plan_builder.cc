@@ -86,6 +86,10 @@ void PlanBuilder::add_output(std::size_t j) {
   const int slot = slot_for_output(j);
   plan_->outputs[j] = s_.descs[v];
   if (s_.descs[v].wraps) return;
+  if (const int at = plan_->output_slots[j]; !host(at) && host(slot)) {  // made in the host's memory
+    const std::int32_t made = root(v, at);
+    if (made >= 0 && s_.roots[made].source == Source::kOutput && s_.roots[made].index == static_cast<std::int32_t>(j)) return;
+  }
   if (is_paged_slot(plan_->signature.output_slots[j])) {
     EVN_CHECK(s_.storage.root(v, Representation::paged()) >= 0);
     return;

@@ -157,11 +157,22 @@ std::int32_t PlanRoots::need(ValueId v, int slot) {
   }
   std::int32_t from = s_.values[v] != nullptr ? need(v, 0) : s_.storage.any_plain(v);
   EVN_CHECK(from >= 0);
+  if (reads_in_place(from, v, slot)) {
+    PlanRoot r = s_.roots[from];
+    r.slot = static_cast<std::uint8_t>(slot);
+    return root(v, slot) = add_root(r);
+  }
   note_copy_of_input(from, slot);
   if (!host(s_.roots[from].slot) && !host(slot)) from = need(v, 0);  // between two devices by way of the host
   const std::int32_t to = add_arena_root(v, slot, now());
   add_copy(v, from, to);
   return root(v, slot) = to;
+}
+
+bool PlanRoots::reads_in_place(std::int32_t from, ValueId v, int slot) const {
+  const PlanRoot& r = s_.roots[from];
+  return plan_->signature.shares_inputs && r.source == Source::kInput && host(r.slot) && r.paged_axis < 0 && !r.view.exists() &&
+         shares_input(c_, static_cast<std::size_t>(r.index), slot, s_.descs[v]);
 }
 
 void PlanRoots::note_given_copy(const GivenCopy& copy, std::size_t bytes) {
@@ -240,8 +251,11 @@ std::uint8_t PlanRoots::slot_for_output(std::size_t j) {
 
 bool PlanRoots::is_output_on(std::int32_t j, int slot) const {
   if (j < 0) return false;
-  const std::uint8_t wanted = plan_->signature.output_slots[j];
-  return wanted == slot || wanted == kAnySlot;
+  const Signature& s = plan_->signature;
+  const std::uint8_t wanted = s.output_slots[j];
+  if (wanted == slot || wanted == kAnySlot) return true;
+  const auto index = static_cast<std::size_t>(j);
+  return s.shares_outputs && wanted == 0 && shares_output(c_, index, slot, s_.descs[graph_.outputs[index]]);
 }
 
 std::int32_t PlanRoots::last_user(ValueId v) const {

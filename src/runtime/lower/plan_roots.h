@@ -89,6 +89,9 @@ class PlanRoots : public PlanArenas {
   // Adds a step that brings v, whose root is paged, to the host in plain order, and returns its root there.
   std::int32_t gather(ValueId v, std::int32_t paged);
 
+  // Whether a reader of v on `slot`, which is in root `from`, reads memory of the host where it lies.
+  bool reads_in_place(std::int32_t from, ValueId v, int slot) const;
+
   // Counts the copy of an input of the run that a step on `slot` needs. need() calls itself for a copy between two devices by way
   // of the host; only the first call counts.
   void note_copy_of_input(std::int32_t from, int slot);

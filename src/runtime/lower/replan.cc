@@ -37,7 +37,11 @@ class Replanner : PlanArenas {
     if (!formed) return nullptr;
     for (const std::int32_t i : s_.other_steps) update_other(&plan_->steps[static_cast<std::size_t>(i)]);
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
-      if (changed_[graph_.outputs[j]] && !is_skipped(j)) plan_->outputs[j] = s_.descs[graph_.outputs[j]];
+      if (!changed_[graph_.outputs[j]] || is_skipped(j)) continue;
+      const TensorDesc& now = s_.descs[graph_.outputs[j]];
+      if (!c_.shared_outputs.empty() && (now.size_bytes() >= kLeastShared) != (plan_->outputs[j].size_bytes() >= kLeastShared))
+        return nullptr;
+      plan_->outputs[j] = now;
     }
     plan_->signature = std::move(signature);
     arenas_changed_ ? assign_offsets() : set_buffers();
@@ -76,11 +80,14 @@ class Replanner : PlanArenas {
     const Signature& old = plan_->signature;
     if (signature.input_slots != old.input_slots || signature.output_slots != old.output_slots || signature.skipped != old.skipped)
       return false;
+    if (signature.shares_inputs != old.shares_inputs || signature.shares_outputs != old.shares_outputs) return false;
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const ValueId v = graph_.inputs[i];
       const TensorDesc& now = signature.inputs[i];
       const bool key = is_key(c_, i, now);
       if (now.wraps || old.inputs[i].wraps || key != is_key(c_, i, old.inputs[i]) || !change(v, now)) return false;
+      if (!c_.shared_inputs.empty() && (now.size_bytes() >= kLeastShared) != (old.inputs[i].size_bytes() >= kLeastShared))
+        return false;
       if (!key || (signature.values[i] == old.values[i] && !changed_[v])) continue;
       set_known(v, signature.values[i].data(), signature.values[i].size());
       changed_value(v);

@@ -76,7 +76,7 @@ constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the s
     const BufferSource& from = plan.buffers[i];
     buffers_[i] = from.buffer;
     if (from.source == Source::kInput || from.source == Source::kOutput || from.source == Source::kRuntimeValue) {
-      patches_.push_back({static_cast<std::uint32_t>(i), from.source, from.index});
+      patches_.push_back({static_cast<std::uint32_t>(i), from.source, from.slot, from.index});
     }
   }
 }
@@ -105,6 +105,11 @@ void Execution::bind(const RunState& state) {
     Buffer& buffer = buffers_[p.buffer];
     if (p.source == Source::kRuntimeValue) {
       buffer.memory = const_cast<void*>(state.runtime_values[static_cast<std::size_t>(p.index)]->data.get());  // never written
+    } else if (p.source == Source::kInput && p.slot != 0 && plan_.signature.input_slots[static_cast<std::size_t>(p.index)] == 0) {
+      const auto is_meant = [&](const RunShare& s) { return !s.is_output && s.index == p.index && s.slot == p.slot; };
+      const auto found = std::find_if(state.shares.begin(), state.shares.end(), is_meant);
+      EVN_CHECK(found != state.shares.end());
+      buffer = found->share->buffer();
     } else {
       buffer = p.source == Source::kOutput ? state.outputs[p.index] : state.inputs[p.index];
     }
@@ -118,16 +123,41 @@ void Execution::run(const RunState& state) {
   texts_.clear();
   services_ = {&texts_, state.random_seed};
   static_cast<StopCondition&>(cancel_) = state.stop;
-  for (std::size_t slot = 0; slot < latest_.size(); ++slot) latest_[slot] = {graph_.devices[slot]->all_enqueued(), {}, {}};
+  for (std::size_t slot = 0; slot < latest_.size(); ++slot) latest_[slot] = {graph_.devices[slot]->all_enqueued(), {}, {}, {}};
   host_copies_.clear();
   used_ = unsubmitted_ = in_flight_ = 0;
   staged_.clear();
+  borrows_inputs_ = state.borrows_inputs;
+  uses_callers_ = state.uses_callers;
   try {
+    for (const RunShare& s : state.shares) {
+      s.share->begin();
+      shares_ = state.shares.first(shares_.size() + 1);
+      used_ |= 1u << s.slot;
+      unsubmitted_ |= 1u << s.slot;
+    }
     run_steps();
+    end_shares();
     wait_for_all();
   } catch (...) {
+    while (!shares_.empty()) {
+      try {
+        end_shares();
+      } catch (...) {  // the first is the one to report
+      }
+    }
     end_early();
     throw;
+  }
+}
+
+// Gives the host its memory back behind the steps.
+void Execution::end_shares() {
+  while (!shares_.empty()) {
+    const RunShare& s = shares_.back();
+    shares_ = shares_.first(shares_.size() - 1);
+    const Event given = s.share->end();
+    if (given.device != nullptr) latest_[s.slot].share = given;
   }
 }
 
@@ -144,7 +174,7 @@ void Execution::run_steps() {
         run_kernel(step, trace);
       }
       if (trace_ != nullptr && trace_->is_serial()) {
-        for (const Event& event : {latest_[step.slot].copy, latest_[step.slot].kernel}) graph_.devices[step.slot]->wait(event);
+        for (const Event& event : {latest_[step.slot].copy, latest_[step.slot].kernel}) wait_for(event);
       }
       if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
       if (run_ != nullptr) {
@@ -232,6 +262,30 @@ Buffer Execution::staged(std::uint32_t buffer) {
   return {staged_.back().get(), 0, from.size};
 }
 
+// Whether devices may go on when the run has returned: they use nothing that others may take away or write then.
+bool Execution::can_leave() {
+  if (uses_callers_) return false;
+  if (!borrows_inputs_) return true;
+  Cancel at_once;
+  at_once.deadline_ns = 1;
+  bool all = true;
+  host_copies_.each_reading([&](const Event& copy) { return all &= copy.device->wait_or_stop(copy, at_once); });
+  return all;
+}
+
+// Until the event has happened. Throws EVN_ERROR_DEVICE_LOST where the device comes into quarantine meanwhile and the run may leave
+// it its work, EVN_ERROR_TIMEOUT where its time is over.
+void Execution::wait_for(const Event& event) {
+  if (event.device == nullptr) return;
+  for (;;) {
+    const Device::Waited waited = event.device->wait_bounded(event, cancel_);
+    if (waited == Device::Waited::kEnded) return;
+    if (waited == Device::Waited::kStopped) cancel_.fail();
+    if (!can_leave()) return event.device->wait(event);
+    event.device->refuse_quarantined();  // or it has ended the work of others meanwhile
+  }
+}
+
 // Calls each(f), which calls f(event) for what is to be waited for. f gives true: it has happened.
 template <typename F>
 void Execution::wait(F&& each) {
@@ -242,7 +296,7 @@ void Execution::wait(F&& each) {
     if (event.device == nullptr) return true;
     if (run_ != nullptr) run_->leave();  // a core that only waits is another's
     if (run_ != nullptr && !other_requests) other_requests.emplace();
-    if (!event.device->wait_or_stop(event, cancel_)) cancel_.fail();
+    wait_for(event);
     return waited = true;
   });
   other_requests.reset();
@@ -279,6 +333,7 @@ void Execution::wait_for_all() {
     for (const Latest& latest : latest_) {
       wait_here(latest.copy);
       wait_here(latest.kernel);
+      wait_here(latest.share);
     }
   });
   for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
@@ -286,10 +341,10 @@ void Execution::wait_for_all() {
   }
 }
 
-std::array<Event, 2> Execution::all_of(std::size_t slot) const {
+std::array<Event, 3> Execution::all_of(std::size_t slot) const {
   const Event all = graph_.devices[slot]->all_enqueued();
-  if (all.device != nullptr) return {all, {}};
-  return {latest_[slot].copy, latest_[slot].kernel};
+  if (all.device != nullptr) return {all, {}, {}};
+  return {latest_[slot].copy, latest_[slot].kernel, latest_[slot].share};
 }
 
 // The error that brought us here is the one to report: what devices say now is of no interest.
@@ -298,7 +353,10 @@ void Execution::end_early() noexcept {
     if ((used_ >> slot & 1) == 0) continue;
     for (const Event& event : all_of(slot)) {
       try {
-        if (event.device != nullptr && !event.device->wait_or_stop(event, cancel_)) in_flight_ |= 1u << slot;
+        if (event.device == nullptr) continue;
+        const Device::Waited waited = event.device->wait_bounded(event, cancel_);
+        if (waited == Device::Waited::kQuarantined && !can_leave()) event.device->wait(event);
+        else if (waited != Device::Waited::kEnded) in_flight_ |= 1u << slot;
       } catch (const Error&) {
       } catch (const std::bad_alloc&) {
         in_flight_ |= 1u << slot;

@@ -12,11 +12,23 @@
 
 namespace evn {
 
+// An input or output of the run that lies on the host, and that the device of a slot uses there.
+struct RunShare {
+  HostSharePtr share;
+  std::int32_t index = -1;
+  std::uint8_t slot = 0;
+  bool is_output = false;
+};
+
 // What all parts of one run share.
 struct RunState {
   std::span<const Buffer> inputs;  // where the signature says
   std::span<const Buffer> outputs;
   std::span<const RuntimeValuePtr> runtime_values;  // per value; empty where the graph has none
+  std::span<const RunShare> shares;
+  // Memory of the host that its owner may take back or write to when the run has ended: whether it is copied to devices, and
+  // whether devices write it, or work in it.
+  bool borrows_inputs = false, uses_callers = false;
   StopCondition stop;
   std::uint64_t random_seed = 0;
   std::uint64_t number = 0;  // ArenaStore::begin_run
@@ -62,17 +74,22 @@ class Execution {
   void run_copy(const PlanStep& step, StepTrace* trace);
   void run_paged(const PlanStep& step);
   void wait_for_copies(const PlanStep& step);
+  void wait_for(const Event& event);
   void wait_for_all();
   template <typename F>
   void wait(F&& each);
   void submit_all();
-  std::array<Event, 2> all_of(std::size_t slot) const;
+  std::array<Event, 3> all_of(std::size_t slot) const;
   void end_early() noexcept;
   Buffer staged(std::uint32_t buffer);
+
+  void end_shares();
+  bool can_leave();
 
   struct Patch {
     std::uint32_t buffer;
     Source source;
+    std::uint8_t slot;
     std::int32_t index;
   };
 
@@ -89,13 +106,16 @@ class Execution {
   struct Latest {
     Event begin;         // what the device had been given before this run
     Event copy, kernel;  // its latest of this run
+    Event share;         // memory is the host's again
   };
-  std::vector<Latest> latest_;                 // per device slot
-  HostCopies host_copies_;                     // that nobody has waited for
-  std::uint32_t used_ = 0;                     // device slots on which this run has put work, or tried to
-  std::uint32_t unsubmitted_ = 0;              // of these, those with work that the driver may keep back
-  std::uint32_t in_flight_ = 0;                // of these, those that had not done it when the run ended
-  std::vector<std::shared_ptr<void>> staged_;  // host memory that outlives the run where runtime values do not
+  std::vector<Latest> latest_;                          // per device slot
+  HostCopies host_copies_;                              // that nobody has waited for
+  std::uint32_t used_ = 0;                              // device slots on which this run has put work, or tried to
+  std::uint32_t unsubmitted_ = 0;                       // of these, those with work that the driver may keep back
+  std::uint32_t in_flight_ = 0;                         // of these, those that had not done it when the run ended
+  std::vector<std::shared_ptr<void>> staged_;           // host memory that outlives the run where runtime values do not
+  std::span<const RunShare> shares_;                    // those of this run whose use has not ended
+  bool borrows_inputs_ = false, uses_callers_ = false;  // RunState's
   Cancel cancel_;
   ScheduledRun* run_ = nullptr;  // the run under way
   RunTrace* trace_ = nullptr;    // of it

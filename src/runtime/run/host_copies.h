@@ -29,6 +29,11 @@ class HostCopies {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.address());
     each_if(wait, [&](const Copy& c) { return (written || c.written) && begin < c.end && c.begin < begin + memory.size; });
   }
+  // The same for those that read memory of the host.
+  template <typename F>
+  void each_reading(F&& wait) {
+    each_if(wait, [](const Copy& c) { return !c.written; });
+  }
   template <typename F>
   void each(F&& wait) {
     each_if(wait, [](const Copy&) { return true; });

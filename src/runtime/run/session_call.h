@@ -21,6 +21,11 @@ struct Session::Call {
   std::vector<RuntimeValuePtr> runtime_values = {};   // per value; empty where the graph has none
   SmallArray<Tensor::Use> input_uses{inputs.size()};  // of the caller's tensors
   SmallArray<Tensor::Use> output_uses{outputs.size()};
+  // What devices use in memory of the host; and whether the plan is for that.
+  std::vector<RunShare> shares = {};
+  bool shares_inputs = false, shares_outputs = false;
+  // RunState's.
+  bool borrows_inputs = false, uses_callers = false;
   Cancel cancel = {};
   StateRun* state = nullptr;  // nullable: what gives and takes some of the inputs and outputs
 
@@ -35,6 +40,14 @@ struct Session::Call {
   bool outputs_on_device = false;
   bool overwrite_inputs = false;
   std::shared_ptr<Trace> measured = {};  // records the run where nobody else does; nullable
+
+  // An output's memory on the slot; null: it is not shared there.
+  const HostShare* shared_output(std::size_t j, std::uint8_t slot) const {
+    for (const RunShare& s : shares) {
+      if (s.is_output && s.index == static_cast<std::int32_t>(j) && s.slot == slot) return s.share.get();
+    }
+    return nullptr;
+  }
 
   bool is_skipped(std::size_t output) const { return evn::is_skipped(skipped, output); }
 };
@@ -51,6 +64,7 @@ struct Session::Flight {
   std::vector<TensorPtr> tensors;
   std::vector<RuntimeValuePtr> runtime_values;
   std::vector<Tensor::Use> uses;
+  std::vector<HostSharePtr> shares;
   // The parts of a chain; each uses the memory of those before.
   struct Part {
     PreparedPtr prepared;

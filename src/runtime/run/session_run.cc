@@ -53,7 +53,8 @@ bool Session::matches(const Plan& plan, const Call& call) const {
     if (t.size_bytes() > 0 && std::memcmp(s.values[i].data(), t.buffer().address(), t.size_bytes()) != 0) return false;
   }
   return std::equal(s.output_slots.begin(), s.output_slots.end(), call.output_slots.span().begin()) &&
-         std::equal(s.skipped.begin(), s.skipped.end(), call.skipped.begin(), call.skipped.end());
+         std::equal(s.skipped.begin(), s.skipped.end(), call.skipped.begin(), call.skipped.end()) &&
+         s.shares_inputs == call.shares_inputs && s.shares_outputs == call.shares_outputs;
 }
 
 Session::PreparedPtr Session::find_plan(const Call& call) {
@@ -159,6 +160,7 @@ void Session::take_inputs(Call& call) const {
     if (!fits_declared_shape(i, call.inputs[i])) check_input(i, call.inputs[i]);
     if (call.inputs[i].tensor == nullptr) {
       call.runtime_values[graph().inputs[i]] = call.inputs[i].runtime_value;
+      call.borrows_inputs |= !keep;  // else they are staged
       continue;
     }
     const Tensor& given = *call.inputs[i].tensor;
@@ -176,6 +178,8 @@ void Session::take_inputs(Call& call) const {
       call.from[i] = stage(given.desc(), 0);
       copy_tensor_or_stop(call.inputs[i].tensor, call.from[i], call.cancel);
       call.input_slots[i] = 0;
+    } else {
+      call.borrows_inputs |= given.on_host() && !given.keeps_memory();
     }
   }
 }
@@ -213,10 +217,11 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
     const TensorPtr& given = call.outputs[j].tensor;
     if (given != nullptr && !(given->desc() == desc)) refuse_output(j, desc, *given);
     const std::uint8_t slot = plan.output_slots[j];
-    const bool direct = given != nullptr && desc.dtype != DType::kString && !misaligned(*given) && !(keep && given->on_host()) &&
-                        given->device() == compiled_.devices[slot] &&
+    const bool there = given != nullptr && (given->device() == compiled_.devices[slot] || call.shared_output(j, slot) != nullptr);
+    const bool direct = there && desc.dtype != DType::kString && !misaligned(*given) && !(keep && given->on_host()) &&
                         !(call.overwrite_inputs && must_stage_over(compiled_, plan, call.from.span(), j, *given));
     call.to[j] = direct ? given : stage(desc, slot);
+    call.uses_callers |= direct && given->on_host();
   }
 }
 
@@ -247,6 +252,31 @@ std::unique_ptr<Execution> Session::take_first(PreparedPtr* prepared) {
   }
 }
 
+namespace {
+
+// A run that its caller may leave to the devices, for who waits behind it.
+class BoundedRun {
+ public:
+  BoundedRun(const CompiledGraph& graph, const Cancel& cancel) : graph_(graph), is_bounded_(cancel.exists()) {
+    for (Device* d : graph_.devices) {
+      if (is_bounded_) d->quarantine().begin_bounded();
+    }
+  }
+  ~BoundedRun() {
+    for (Device* d : graph_.devices) {
+      if (is_bounded_) d->quarantine().end_bounded();
+    }
+  }
+  BoundedRun(const BoundedRun&) = delete;
+  BoundedRun& operator=(const BoundedRun&) = delete;
+
+ private:
+  const CompiledGraph& graph_;
+  const bool is_bounded_;
+};
+
+}  // namespace
+
 void Session::execute(Call& call, PreparedPtr first, RunState state) {
   SmallArray<Buffer> inputs(call.from.size());
   SmallArray<Buffer> outputs(call.to.size());
@@ -257,13 +287,21 @@ void Session::execute(Call& call, PreparedPtr first, RunState state) {
   state.inputs = inputs.span();
   state.outputs = outputs.span();
   state.runtime_values = call.runtime_values;
+  state.shares = call.shares;
+  state.borrows_inputs = call.borrows_inputs;
+  const BoundedRun bounded(compiled_, call.cancel);
   Flight flight;
   flight.first.execution = take_first(&first);
   flight.first.prepared = first;
   const auto run_part = [&](const Plan& plan, Execution& execution) {
     check_copies(plan, call.allow_copies);
     take_outputs(call, plan);
-    for (std::size_t j = 0; j < call.to.size(); ++j) outputs[j] = call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
+    for (std::size_t j = 0; j < call.to.size(); ++j) {
+      const HostShare* const shared =
+          call.to[j] != nullptr && call.to[j]->on_host() ? call.shared_output(j, plan.output_slots[j]) : nullptr;
+      outputs[j] = shared != nullptr ? shared->buffer() : call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
+    }
+    state.uses_callers = call.uses_callers;
     try {
       execution.run(state);
     } catch (...) {
@@ -308,6 +346,10 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
   settle_devices(call);
   take_inputs(call);
   choose_output_slots(call);
+  if (!compiled_.shared_inputs.empty()) {
+    share_inputs(call);
+    share_outputs(call);
+  }
   const std::uint64_t start = trace ? os::now_ns() : 0;
   const PreparedPtr prepared = find_plan(call);
   if (trace) trace->add_span(TraceKind::kPrepare, start);

@@ -78,14 +78,12 @@ void PackedStore::upload(Device& device, const std::shared_ptr<Copy>& copy, std:
   static const Cancel kNever;
   const Cancel* const scope = CancelScope::current();
   std::shared_ptr<Held> held;
-  if (std::shared_ptr<const void> owner = owner_.lock(); scope != nullptr && scope->exists() && owner != nullptr)
+  if (std::shared_ptr<const void> owner = owner_.lock(); owner != nullptr)
     held = std::make_shared<Held>(Held{std::move(owner), bytes, copy});
-  const Cancel& cancel = held != nullptr ? *scope : kNever;
+  const Cancel& cancel = held != nullptr && scope != nullptr ? *scope : kNever;
   device.require_ready(cancel);
   const Event done = device.copy({nullptr, {const_cast<void*>(bytes.get()), 0, size}}, {&device, {copy->memory(), 0, size}}, {});
-  if (device.wait_or_stop(done, cancel)) return;
-  device.leave_until(done, std::move(held));
-  cancel.fail();
+  held != nullptr ? device.wait_or_leave(done, cancel, std::move(held)) : device.wait(done);
 }
 
 bool PackedStore::Batch::packs(const Device& device, const Kernel& kernel, const OpDesc& desc, int input) const {

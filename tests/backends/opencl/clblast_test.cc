@@ -2,9 +2,11 @@
 // multiply on the host.
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "ops/gemm.h"
 #include "tests/backends/opencl/opencl_test.h"
+#include "tests/support/eventually.h"
 
 namespace evn::test {
 namespace {
@@ -374,6 +376,33 @@ TEST_F(ClBlastTest, DebiansIsRightOnThisDevice) {
   ASSERT_EQ(kernel_of(*device, product(150, 200, 100)), "matmul_clblast") << device->clblast().verdict();
   expect_right(*device, product(150, 200, 100));
   expect_right(*device, gemm(true, true, Shape{45}));
+}
+
+// Work of somebody's whose time is over hangs in the queue, and the trial behind it.
+TEST_F(ClBlastTest, ATrialEndsWhenTheDeviceComesIntoQuarantine) {
+  OpenClDriver driver;
+  auto device = open_with(&kHost, "auto");
+  device->begin_quarantines({}, 200'000'000);
+  const PooledMemory there = device->allocate(64, MemoryClass::kTensors);
+  std::vector<char> here(64);
+  driver.hold();
+  const Event hangs = device->copy({nullptr, {here.data(), 0, 64}}, {device.get(), {there.memory(), 0, 64}}, {});
+  ASSERT_TRUE(driver.holds());
+  device->leave_until(hangs, std::make_shared<int>(1));
+  std::thread trial([&] {
+    try {
+      device->clblast_trial(os::now_ns);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_DEVICE_LOST);
+      EXPECT_NE(std::string(e.message).find("in quarantine"), std::string::npos) << e.message;
+    }
+  });
+  trial.join();
+  EXPECT_TRUE(device->is_out());
+  driver.let_go();
+  EXPECT_TRUE(eventually([&] { return !device->is_out(); }));
+  EXPECT_TRUE(device->clblast_trial(os::now_ns).is_right);
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ struct OpenClEvents : testing::Test {
     EVN_NEEDS_OPENCL();
     driver = std::make_unique<OpenClDriver>();
     device = open_opencl();
+    driver->count_anew();
     memory = device->allocate(8 * kBytes, MemoryClass::kTensors);
     for (float& v : expected) v = std::max(v, 0.0f);
     device->wait(relu.enqueue(*device, at(6), at(7)));  // the program is built

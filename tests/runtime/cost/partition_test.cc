@@ -49,6 +49,16 @@ TEST(Partition, CostsAreStepsAndCopies) {
   EXPECT_EQ(evaluate(p, {1, 1, 1}).total, 6 + 6 + 6);
 }
 
+TEST(Partition, WhatIsReadInPlaceCostsTheLatencyAlone) {
+  PartitionProblem p = chain({{10, 20, 30}, {1, 2, 3}, {1, 2, 3}}, 1000, {5, 0.01});
+  p.devices[1].in_place = {true, false, false, false};
+  EXPECT_EQ(evaluate(p, {1, 1, 1}).total, 5 + 6 + 15);
+  EXPECT_EQ(evaluate(p, {2, 2, 2}).total, 15 + 6 + 15);
+  EXPECT_EQ(best_segments(p), (Places{1, 1, 1}));
+  p.devices[2].in_place.swap(p.devices[1].in_place);
+  EXPECT_EQ(best_segments(p), (Places{2, 2, 2}));
+}
+
 TEST(Partition, AValueIsCopiedToADeviceOnce) {
   PartitionProblem p = chain({{10, 10, 10}, {1, 1, 1}}, 100, {5, 0});
   p.nodes[2].reads = {0, 2};  // the input again

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <thread>
 
+#include "runtime/cost/measure.h"
 #include "runtime/split/row_split.h"
 #include "tests/backends/mock/queues.h"
 #include "tests/runtime/live/support.h"
@@ -315,6 +316,152 @@ TEST_F(QuarantineTest, AReconfigurationChangesTheGrace) {
   EXPECT_EQ(status_of(*live->current(), kShort), EVN_ERROR_TIMEOUT);  // it waits for the device, no longer than it may
   MockQueues::hold(false);
   EXPECT_EQ(status_of(*live->current(), 0), EVN_OK);
+}
+
+// A run with a token, whose commands do not end; asked to stop, it leaves them behind.
+class Hanging {
+ public:
+  explicit Hanging(Session& session) {
+    MockQueues::hold(true);
+    thread_ = std::thread([&session, this] {
+      std::vector<RunValue> in = {{to_tensor(session.runtime(), network_input()), nullptr}}, out(1);
+      RunRequest request;
+      request.stop.requested = &stop_;
+      try {
+        session.run(in, out, request);
+        ADD_FAILURE();
+      } catch (const Error& e) {
+        EXPECT_EQ(e.status, EVN_ERROR_CANCELLED) << e.message;
+      }
+    });
+    EXPECT_TRUE(eventually([] { return MockQueues::begun() > 0; }));
+  }
+  ~Hanging() {
+    if (thread_.joinable()) leave();
+  }
+  void leave() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+void some_time() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }  // so that what began comes to its wait
+
+TEST_F(QuarantineTest, ARunThatWaitsAlreadyEndsWithIt) {
+  std::weak_ptr<Runtime> runtime;
+  {
+    const ModelPtr model = load(runtime_with(1), small_network());
+    runtime = model->runtime;
+    const auto live = make_live(model);
+    Device& device = *model->runtime->find_device("m");
+    const std::vector<HostTensor> want = run(*live->current(), {network_input()});
+    Hanging hanging(*live->current());
+    std::string message;
+    std::thread waits([&] { EXPECT_EQ(status_of(*live->current(), 0, &message), EVN_ERROR_DEVICE_LOST); });
+    some_time();
+    EXPECT_FALSE(device.is_out()) << "nobody's time is over";
+    hanging.leave();
+    waits.join();  // while nothing has ended
+    EXPECT_NE(message.find("device m is in quarantine"), std::string::npos) << message;
+    MockQueues::hold(false);
+    ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
+    expect_close(run(*live->current(), {network_input()}), want);
+  }
+  EXPECT_TRUE(eventually([&] { return runtime.expired(); }));
+}
+
+TEST_F(QuarantineTest, ARunThatWaitsAlreadyMoves) {
+  const ModelPtr model = load(runtime_with(1, true), small_network());
+  const auto live = make_live(model);
+  const std::vector<HostTensor> want = run(*live->current(), {network_input()});
+  const std::shared_ptr<Session> before = live->current();
+  Hanging hanging(*before);
+  std::thread waits([&] { expect_close(run(*before, {network_input()}), want); });
+  some_time();
+  hanging.leave();
+  waits.join();
+  EXPECT_EQ(place_of(*live->current(), "conv"), "cpu");
+  MockQueues::hold(false);
+}
+
+// What devices write to when the run has returned must not be the caller's.
+TEST_F(QuarantineTest, ARunThatWritesTheCallersMemoryWaitsOn) {
+  const ModelPtr model = load(runtime_with(1), small_network());
+  const auto live = make_live(model);
+  Device& device = *model->runtime->find_device("m");
+  const std::vector<HostTensor> want = run(*live->current(), {network_input()});
+  Hanging hanging(*live->current());
+  std::atomic<bool> done{false};
+  std::thread waits([&] {
+    std::vector<TensorPtr> out = {
+        std::make_shared<Tensor>(model->runtime, &model->runtime->cpu(), TensorDesc(want[0].desc), false)};
+    run_tensors(*live->current(), {to_tensor(model->runtime, network_input())}, out);
+    HostTensor got(want[0].desc);
+    std::memcpy(got.bytes.data(), out[0]->buffer().address(), out[0]->size_bytes());
+    expect_close({got}, want);
+    done = true;
+  });
+  some_time();
+  hanging.leave();
+  ASSERT_TRUE(eventually([&] { return device.is_out(); }));
+  EXPECT_FALSE(done);
+  MockQueues::hold(false);
+  waits.join();
+  EXPECT_TRUE(done);
+}
+
+// Copies of memory that may go have ended, or the run waits on.
+TEST_F(QuarantineTest, ARunThatBorrowsItsInputsWaitsForTheirCopies) {
+  const ModelPtr model = load(runtime_with(1), small_network());
+  const auto live = make_live(model);
+  Device& device = *model->runtime->find_device("m");
+  const std::vector<HostTensor> want = run(*live->current(), {network_input()});
+  HostTensor x = network_input();
+  Hanging hanging(*live->current());  // copies of inputs hang too
+  std::atomic<bool> done{false};
+  std::thread waits([&] {
+    const auto borrowed = std::make_shared<Tensor>(model->runtime, x.bytes.data(), x.desc);
+    std::vector<TensorPtr> out(1);
+    run_tensors(*live->current(), {borrowed}, out);
+    done = true;
+  });
+  some_time();
+  hanging.leave();
+  ASSERT_TRUE(eventually([&] { return device.is_out(); }));
+  EXPECT_FALSE(done);
+  MockQueues::hold(false);
+  waits.join();
+  EXPECT_TRUE(done);
+}
+
+TEST_F(QuarantineTest, MeasuringCopiesEndsWithIt) {
+  const ModelPtr model = load(runtime_with(1), small_network());
+  const auto live = make_live(model);
+  Runtime& runtime = *model->runtime;
+  Device& device = *runtime.find_device("m");
+  run(*live->current(), {network_input()});
+  Hanging hanging(*live->current());
+  std::thread measures([&] {
+    try {
+      measure_copies(device, runtime.costs());
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, EVN_ERROR_DEVICE_LOST);
+      EXPECT_NE(std::string(e.message).find("device m is in quarantine"), std::string::npos) << e.message;
+    }
+  });
+  some_time();
+  hanging.leave();
+  measures.join();
+  EXPECT_FALSE(runtime.costs().with(device, [](const CostTable& t) { return t.has_copies; }));
+  MockQueues::hold(false);
+  ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
+  measure_copies(device, runtime.costs());
+  EXPECT_TRUE(runtime.costs().with(device, [](const CostTable& t) { return t.has_copies; }));
 }
 
 }  // namespace

@@ -24,8 +24,7 @@ std::int32_t number_of(DType dtype) {
 Refusal supports(const OpDesc& desc) {
   if (number_of(desc.inputs[0].dtype) < 0 || number_of(desc.outputs[0].dtype) < 0) return "not for this element type";
   // The bits of these may change on the way through: a NaN's payload, a bool that is neither 0 nor 1.
-  const bool changes =
-      desc.inputs[0].dtype == DType::kFloat16 || desc.inputs[0].dtype == DType::kBfloat16 || desc.inputs[0].dtype == DType::kBool;
+  const bool changes = is_16bit_float(desc.inputs[0].dtype) || desc.inputs[0].dtype == DType::kBool;
   return changes && desc.inputs[0].dtype == desc.outputs[0].dtype ? "only to another type" : nullptr;
 }
 

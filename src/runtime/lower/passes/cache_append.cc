@@ -46,8 +46,6 @@ bool appends_by_itself(const CompiledGraph& c, std::size_t index) {
          n.kernel->fusion.paged_inputs != nullptr;
 }
 
-bool is_16bit(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
-
 // Whether the node, of the CPU, casts from 16 bits to float32 or back.
 bool is_cast(const CompiledGraph& c, std::size_t index) {
   const Node& node = c.graph().nodes[index];
@@ -56,7 +54,7 @@ bool is_cast(const CompiledGraph& c, std::size_t index) {
     return false;
   if (!node.epilogue.empty()) return false;
   const DType from = c.graph().values[node.inputs[0]].dtype, to = c.graph().values[node.outputs[0]].dtype;
-  return (is_16bit(from) && to == DType::kFloat32) || (from == DType::kFloat32 && is_16bit(to));
+  return (is_16bit_float(from) && to == DType::kFloat32) || (from == DType::kFloat32 && is_16bit_float(to));
 }
 
 // The node that makes v; the number of all nodes: none does.
@@ -130,7 +128,7 @@ int append_axis(const CompiledGraph& c, ValueId output, ValueId input, const cha
   // In 16 bits, casts may stand on both sides of what appends in float32.
   const DType dtype = graph.values[input].dtype;
   ValueId made = output;
-  if (is_16bit(dtype)) made = before_cast(c, output, dtype);
+  if (is_16bit_float(dtype)) made = before_cast(c, output, dtype);
   const bool is_cast_back = made != output;
   const std::size_t maker = maker_of(graph, made);
   if (maker == graph.nodes.size()) return fail_with("no node makes the output");
