@@ -23,7 +23,7 @@ ELSEWHERE = (r"set EVN_TEST_FULL=1", r"with EVN_TEST_FULL=1", r"runs once, on ev
              r"built without OpenBLAS", r"clang\+\+-14", r"AddressSanitizer's allocator",
              r"ThreadSanitizer's runtime")
 # Software that scripts/test does not install.
-OPTIONAL = (r"could not import 'torch'", r"Node\.js is not installed", r"no locale with another point is installed")
+OPTIONAL = (r"could not import 'torch'", r"Node\.js is not installed", r"Chromium is not installed", r"no locale with another point is installed")
 KINDS = ("hardware that is not there", "tested by another build or lane", "optional software", "another cause")
 GTEST = re.compile(r"^\S+:\d+: Skipped\n(.*)$", re.M)
 PYTEST = re.compile(r"^SKIPPED \[(\d+)\] \S+?(?::\d+)?: (.*)$", re.M)

@@ -102,6 +102,7 @@ function fitGraph(whole) {
 }
 
 function showBox(box) {
+  view.moved = true;
   view.scale = Math.max(view.scale, 0.7);
   view.x = canvas.clientWidth / 2 - view.scale * box.x;
   view.y = canvas.clientHeight / 2 - view.scale * (box.y + BOX_HEIGHT / 2);
@@ -130,14 +131,16 @@ function onDrag(target, moved, clicked) {
   target.addEventListener("pointercancel", () => { last = null; });
 }
 
-onDrag(canvas, (dx, dy) => { view.x += dx; view.y += dy; redraw(); }, (x, y) => select(boxAt(x, y), false));
+onDrag(canvas, (dx, dy) => { view.moved = true; view.x += dx; view.y += dy; redraw(); }, (x, y) => select(boxAt(x, y), false));
 canvas.addEventListener("wheel", (event) => {
   event.preventDefault();
+  view.moved = true;
   const scale = Math.min(4, Math.max(0.01, view.scale * Math.exp(-event.deltaY * (event.deltaMode === 1 ? 0.05 : 0.0015))));
   view.x = event.offsetX - (event.offsetX - view.x) * scale / view.scale;
   view.y = event.offsetY - (event.offsetY - view.y) * scale / view.scale;
   view.scale = scale;
   redraw();
 }, { passive: false });
-new ResizeObserver(redraw).observe(canvas);
-document.getElementById("fit").addEventListener("click", () => fitGraph(true));
+// Until the reader has moved the graph it fits the window, whatever becomes of that.
+new ResizeObserver(() => view.moved ? redraw() : fitGraph(false)).observe(canvas);
+document.getElementById("fit").addEventListener("click", () => { view.moved = true; fitGraph(true); });

@@ -32,7 +32,8 @@ function timeAt(x) { return shown.begin + (x - LABEL) / (timeline.clientWidth - 
 
 function drawAxis(pen, width, height) {
   const length = shown.end - shown.begin;
-  const step = [1, 2, 5, 10].map((f) => f * 10 ** Math.floor(Math.log10(length / 5))).find((s) => length / s <= 10) || length;
+  const most = Math.max(1, Math.min(10, (width - LABEL) / 70));  // that have room for their texts
+  const step = [1, 2, 5, 10, 20, 50, 100].map((f) => f * 10 ** Math.floor(Math.log10(length / 5))).find((s) => length / s <= most) || length;
   pen.fillStyle = "#59636e";
   pen.strokeStyle = "#eaeef2";
   pen.lineWidth = 1;

@@ -217,7 +217,7 @@ class Splitter {
         } catch (const Error& e) {
           if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT || e.status == EVN_ERROR_DEVICE_LOST) throw;
           times.clear();
-          unknown_ += (unknown_.empty() ? "" : "; ") + device->name() + ": " + e.message;
+          if (unknown_.empty()) unknown_ = device->name() + ": " + e.message;
         }
       }
     }

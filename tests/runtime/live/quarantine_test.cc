@@ -50,6 +50,10 @@ class QuarantineTest : public RuntimeTest {
   }
   void TearDown() override {
     MockQueues::hold(false);
+    // What was left to devices keeps a runtime, which writes to events_ when it ends.
+    EXPECT_TRUE(eventually([&] {
+      return std::all_of(runtimes_.begin(), runtimes_.end(), [](const std::weak_ptr<Runtime>& r) { return r.expired(); });
+    }));
     RuntimeTest::TearDown();
   }
 
@@ -65,7 +69,9 @@ class QuarantineTest : public RuntimeTest {
     o.log.sink = &Events::note;
     o.log.sink_user = &events_;
     o.log.level = EVN_LOG_WARNING;
-    return std::make_shared<Runtime>(std::move(o));
+    auto runtime = std::make_shared<Runtime>(std::move(o));
+    runtimes_.push_back(runtime);
+    return runtime;
   }
 
   // What a run comes to; its time is over after `timeout_ns` where that is not 0.
@@ -81,6 +87,7 @@ class QuarantineTest : public RuntimeTest {
   }
 
   Events events_;
+  std::vector<std::weak_ptr<Runtime>> runtimes_;
 };
 
 TEST_F(QuarantineTest, TheCallerGoesFreeAndLaterWorkIsRefusedAtOnce) {
