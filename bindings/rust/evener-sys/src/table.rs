@@ -25,7 +25,11 @@ pub enum LoadError {
     /// It is no Evener library, or older than 0.2: it has no evn_get_api.
     Symbol { library: String, reason: String },
     /// It does not fit these declarations.
-    Version { library: String, expected: u32, found: u32 },
+    Version {
+        library: String,
+        expected: u32,
+        found: u32,
+    },
 }
 
 /// A version number as people write it.
@@ -46,7 +50,11 @@ impl fmt::Display for LoadError {
                 "{} is no Evener library of version 0.2 or later: {}",
                 library, reason
             ),
-            LoadError::Version { library, expected, found } => write!(
+            LoadError::Version {
+                library,
+                expected,
+                found,
+            } => write!(
                 f,
                 "{} does not fit this program: expected ABI {}, found {}",
                 library,
@@ -63,6 +71,7 @@ impl Error for LoadError {}
 ///
 /// # Safety
 /// `get_api` must be an evn_get_api.
+#[cfg_attr(not(any(feature = "load", feature = "link")), allow(dead_code))]
 unsafe fn negotiate(
     library: &str,
     get_api: evn_get_api_function,
@@ -87,7 +96,7 @@ unsafe fn negotiate(
     Ok(&*table)
 }
 
-#[cfg(any(feature = "load", test))]
+#[cfg(feature = "load")]
 mod open {
     use super::*;
     use libloading::{Library, Symbol};
@@ -112,8 +121,7 @@ mod open {
                     reason: error.to_string(),
                 })?;
             negotiate(&name, *get_api, || {
-                let version: Result<Symbol<VersionNumber>, _> =
-                    library.get(b"evn_version_number\0");
+                let version: Result<Symbol<VersionNumber>, _> = library.get(b"evn_version_number\0");
                 version.map_or(0, |version| version())
             })?
         };
@@ -122,7 +130,7 @@ mod open {
     }
 }
 
-#[cfg(any(feature = "load", test))]
+#[cfg(feature = "load")]
 pub use open::open;
 
 #[cfg(feature = "link")]
@@ -191,7 +199,10 @@ mod tests {
         struct_size: u32,
         api_version: u32,
     }
-    static SHORT: Short = Short { struct_size: 8, api_version: 0x000200 };
+    static SHORT: Short = Short {
+        struct_size: 8,
+        api_version: 0x000200,
+    };
 
     unsafe extern "C" fn is_short(_version: u32, api: *mut *const evn_api) -> evn_status {
         *api = (&SHORT as *const Short).cast();
@@ -200,30 +211,57 @@ mod tests {
 
     #[test]
     fn a_library_that_refuses_is_an_error_with_both_versions() {
-        let error = unsafe { negotiate("lib", refuses, || 0x000100) }.err().expect("it is refused");
+        let error = unsafe { negotiate("lib", refuses, || 0x000100) }
+            .err()
+            .expect("it is refused");
         let expected = EVN_VERSION_NUMBER;
-        assert_eq!(error, LoadError::Version { library: "lib".into(), expected, found: 0x000100 });
+        assert_eq!(
+            error,
+            LoadError::Version {
+                library: "lib".into(),
+                expected,
+                found: 0x000100
+            }
+        );
         assert!(error.to_string().contains("found 0.1.0"), "{}", error);
-        assert!(error.to_string().contains(&format!("expected ABI {}", dotted(expected))));
+        assert!(error
+            .to_string()
+            .contains(&format!("expected ABI {}", dotted(expected))));
     }
 
     #[test]
     fn a_table_that_is_too_short_is_an_error() {
-        let error = unsafe { negotiate("lib", is_short, || 0) }.err().expect("it is too short");
-        assert!(matches!(error, LoadError::Version { found: 0x000200, .. }), "{}", error);
+        let error = unsafe { negotiate("lib", is_short, || 0) }
+            .err()
+            .expect("it is too short");
+        assert!(
+            matches!(error, LoadError::Version { found: 0x000200, .. }),
+            "{}",
+            error
+        );
     }
 
+    #[cfg(feature = "load")]
     #[test]
     fn what_is_no_library_is_an_error() {
-        let missing = unsafe { open("/nowhere/libevener.so".as_ref()) }.err().expect("no file");
-        assert!(missing.to_string().contains("/nowhere/libevener.so"), "{}", missing);
+        let missing = unsafe { open("/nowhere/libevener.so".as_ref()) }
+            .err()
+            .expect("no file");
+        assert!(
+            missing.to_string().contains("/nowhere/libevener.so"),
+            "{}",
+            missing
+        );
         assert!(matches!(missing, LoadError::Open { .. }));
     }
 
     #[cfg(target_os = "linux")]
+    #[cfg(feature = "load")]
     #[test]
     fn another_library_is_an_error() {
-        let other = unsafe { open("libc.so.6".as_ref()) }.err().expect("libc is another");
+        let other = unsafe { open("libc.so.6".as_ref()) }
+            .err()
+            .expect("libc is another");
         assert!(matches!(other, LoadError::Symbol { .. }), "{}", other);
     }
 }
