@@ -20,31 +20,31 @@
 //! Objects keep what they are made of, so they may be dropped in any order and on any thread, also while something runs; all of them are
 //! Send and Sync. What must not be is not compiled:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0515
 //! // A view does not outlive its tensor.
 //! fn dangling(tensor: evener::Tensor) -> evener::View<'static, f32> {
 //!     tensor.view().unwrap()
 //! }
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0502
 //! // Nothing is written while it is read.
 //! fn both(mut tensor: evener::Tensor) {
 //!     let read = tensor.view::<f32>().unwrap();
 //!     tensor.view_mut::<f32>().unwrap()[0] = read[0];
 //! }
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0277
 //! // Closures that are called on any thread must be Send and Sync.
 //! let local = std::rc::Rc::new(());
 //! evener::Runtime::builder().log(evener::LogLevel::Info, move |_| drop(local.clone()));
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0277
 //! // Not every type is one of elements: a bool of a tensor may be any byte.
 //! fn booleans(tensor: evener::Tensor) {
 //!     let _ = tensor.view::<bool>();
 //! }
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0515
 //! // A state outlives the options that name it.
 //! fn options(state: evener::State) -> evener::RunOptions<'static> {
 //!     evener::RunOptions { state: Some(&state), ..Default::default() }
@@ -64,6 +64,11 @@ mod session;
 mod state;
 mod tensor;
 mod value;
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
 
 /// The raw C API, for what this crate does not wrap.
 pub use evener_sys as sys;

@@ -34,7 +34,8 @@ pub enum Calibration {
     Mse,
 }
 
-type Progress = Box<dyn Fn(&str, u64, u64) -> bool + Send + Sync>;
+/// What a quantizer tells while it works.
+pub type QuantizeProgress = Box<dyn Fn(&str, u64, u64) -> bool + Send + Sync>;
 
 /// How a model is quantized; what is left as it is has the library's defaults.
 #[derive(Default)]
@@ -52,7 +53,7 @@ pub struct QuantizerOptions {
     pub weight_bits: u32,
     pub block_size: u32,
     /// progress(what, done, total): false, or a panic, cancels the call that is under way. It must not call the quantizer.
-    pub progress: Option<Progress>,
+    pub progress: Option<QuantizeProgress>,
     pub cancel: Option<Cancel>,
     pub deadline: Option<Instant>,
 }
@@ -73,7 +74,7 @@ pub struct Quantizer {
 }
 
 unsafe extern "C" fn report_progress(user: *mut c_void, what: *const c_char, done: u64, total: u64) -> i32 {
-    let progress = &*user.cast::<Progress>();
+    let progress = &*user.cast::<QuantizeProgress>();
     match guarded(|| progress(&text_at(what), done, total)) {
         Some(true) => 0,
         _ => 1,
@@ -108,7 +109,7 @@ impl Quantizer {
         if let Some(lent) = &lent {
             raw.progress = Some(report_progress);
             raw.progress_user = lent.user;
-            raw.progress_release = Some(Lent::<Progress>::take_back);
+            raw.progress_release = Some(Lent::<QuantizeProgress>::take_back);
         }
         let path = path.as_ref().map_or(ptr::null(), |path| path.as_ptr());
         let api = runtime.owned.api;

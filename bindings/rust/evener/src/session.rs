@@ -131,19 +131,19 @@ pub struct SessionOptions {
 
 /// A model placed on the devices of a runtime. Any number of threads may run it at a time; to close it is to drop it.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0382
 /// fn use_after_close(session: evener::Session) {
 ///     session.close();
 ///     let _ = session.inputs();
 /// }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0382
 /// fn double_close(session: evener::Session) {
 ///     session.close();
 ///     session.close();
 /// }
 /// ```
-/// ```compile_fail
+/// ```compile_fail,E0505
 /// fn close_during_a_run(session: evener::Session, x: evener::Tensor) {
 ///     std::thread::scope(|threads| {
 ///         threads.spawn(|| session.run(&[&x]));

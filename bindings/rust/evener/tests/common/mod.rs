@@ -8,7 +8,7 @@ use evener::{Model, Runtime, RuntimeBuilder, Session, Tensor};
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll, Wake};
 use std::thread::Thread;
 
@@ -154,7 +154,21 @@ pub fn custom(op: &str, attribute: Message) -> Vec<u8> {
     model(vec![made], ends("x"), ends("y"), vec![])
 }
 
+static ASKED: Once = Once::new();
+
+/// Of a runtime with two threads. Drivers open their devices when they are first asked for them, and PoCL's crashes where two threads
+/// do so at a time: it is asked here, by one.
 pub fn builder() -> RuntimeBuilder {
+    ASKED.call_once(|| {
+        let runtime = Runtime::builder()
+            .threads(1)
+            .cache_dir("")
+            .build()
+            .expect("a runtime");
+        runtime
+            .describe_devices(evener::Format::Text)
+            .expect("a list of devices");
+    });
     Runtime::builder().threads(2).cache_dir("")
 }
 
