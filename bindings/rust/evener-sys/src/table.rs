@@ -25,11 +25,7 @@ pub enum LoadError {
     /// It is no Evener library, or older than 0.2: it has no evn_get_api.
     Symbol { library: String, reason: String },
     /// It does not fit these declarations.
-    Version {
-        library: String,
-        expected: u32,
-        found: u32,
-    },
+    Version { library: String, expected: u32, found: u32 },
 }
 
 /// A version number as people write it.
@@ -45,16 +41,10 @@ impl fmt::Display for LoadError {
                 "the Evener library {} cannot be opened: {} (EVENER_LIBRARY may name another)",
                 library, reason
             ),
-            LoadError::Symbol { library, reason } => write!(
-                f,
-                "{} is no Evener library of version 0.2 or later: {}",
-                library, reason
-            ),
-            LoadError::Version {
-                library,
-                expected,
-                found,
-            } => write!(
+            LoadError::Symbol { library, reason } => {
+                write!(f, "{} is no Evener library of version 0.2 or later: {}", library, reason)
+            }
+            LoadError::Version { library, expected, found } => write!(
                 f,
                 "{} does not fit this program: expected ABI {}, found {}",
                 library,
@@ -79,11 +69,8 @@ unsafe fn negotiate(
 ) -> Result<&'static evn_api, LoadError> {
     let mut table = ptr::null();
     let status = get_api(EVN_VERSION_NUMBER, &mut table);
-    let refused = |found| LoadError::Version {
-        library: library.to_string(),
-        expected: EVN_VERSION_NUMBER,
-        found,
-    };
+    let refused =
+        |found| LoadError::Version { library: library.to_string(), expected: EVN_VERSION_NUMBER, found };
     if status != EVN_OK || table.is_null() {
         return Err(refused(found()));
     }
@@ -110,16 +97,12 @@ mod open {
     /// What is opened runs its initializers, and is believed when it has an evn_get_api.
     pub unsafe fn open(path: &OsStr) -> Result<&'static evn_api, LoadError> {
         let name = path.to_string_lossy().into_owned();
-        let library = Library::new(path).map_err(|error| LoadError::Open {
-            library: name.clone(),
-            reason: error.to_string(),
-        })?;
+        let library = Library::new(path)
+            .map_err(|error| LoadError::Open { library: name.clone(), reason: error.to_string() })?;
         let table = {
-            let get_api: Symbol<evn_get_api_function> =
-                library.get(b"evn_get_api\0").map_err(|error| LoadError::Symbol {
-                    library: name.clone(),
-                    reason: error.to_string(),
-                })?;
+            let get_api: Symbol<evn_get_api_function> = library
+                .get(b"evn_get_api\0")
+                .map_err(|error| LoadError::Symbol { library: name.clone(), reason: error.to_string() })?;
             negotiate(&name, *get_api, || {
                 let version: Result<Symbol<VersionNumber>, _> = library.get(b"evn_version_number\0");
                 version.map_or(0, |version| version())
@@ -199,10 +182,7 @@ mod tests {
         struct_size: u32,
         api_version: u32,
     }
-    static SHORT: Short = Short {
-        struct_size: 8,
-        api_version: 0x000200,
-    };
+    static SHORT: Short = Short { struct_size: 8, api_version: 0x000200 };
 
     unsafe extern "C" fn is_short(_version: u32, api: *mut *const evn_api) -> evn_status {
         *api = (&SHORT as *const Short).cast();
@@ -211,47 +191,24 @@ mod tests {
 
     #[test]
     fn a_library_that_refuses_is_an_error_with_both_versions() {
-        let error = unsafe { negotiate("lib", refuses, || 0x000100) }
-            .err()
-            .expect("it is refused");
+        let error = unsafe { negotiate("lib", refuses, || 0x000100) }.err().expect("it is refused");
         let expected = EVN_VERSION_NUMBER;
-        assert_eq!(
-            error,
-            LoadError::Version {
-                library: "lib".into(),
-                expected,
-                found: 0x000100
-            }
-        );
+        assert_eq!(error, LoadError::Version { library: "lib".into(), expected, found: 0x000100 });
         assert!(error.to_string().contains("found 0.1.0"), "{}", error);
-        assert!(error
-            .to_string()
-            .contains(&format!("expected ABI {}", dotted(expected))));
+        assert!(error.to_string().contains(&format!("expected ABI {}", dotted(expected))));
     }
 
     #[test]
     fn a_table_that_is_too_short_is_an_error() {
-        let error = unsafe { negotiate("lib", is_short, || 0) }
-            .err()
-            .expect("it is too short");
-        assert!(
-            matches!(error, LoadError::Version { found: 0x000200, .. }),
-            "{}",
-            error
-        );
+        let error = unsafe { negotiate("lib", is_short, || 0) }.err().expect("it is too short");
+        assert!(matches!(error, LoadError::Version { found: 0x000200, .. }), "{}", error);
     }
 
     #[cfg(feature = "load")]
     #[test]
     fn what_is_no_library_is_an_error() {
-        let missing = unsafe { open("/nowhere/libevener.so".as_ref()) }
-            .err()
-            .expect("no file");
-        assert!(
-            missing.to_string().contains("/nowhere/libevener.so"),
-            "{}",
-            missing
-        );
+        let missing = unsafe { open("/nowhere/libevener.so".as_ref()) }.err().expect("no file");
+        assert!(missing.to_string().contains("/nowhere/libevener.so"), "{}", missing);
         assert!(matches!(missing, LoadError::Open { .. }));
     }
 
@@ -259,9 +216,7 @@ mod tests {
     #[cfg(feature = "load")]
     #[test]
     fn another_library_is_an_error() {
-        let other = unsafe { open("libc.so.6".as_ref()) }
-            .err()
-            .expect("libc is another");
+        let other = unsafe { open("libc.so.6".as_ref()) }.err().expect("libc is another");
         assert!(matches!(other, LoadError::Symbol { .. }), "{}", other);
     }
 }

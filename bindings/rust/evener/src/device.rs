@@ -198,9 +198,7 @@ impl Device {
     pub fn record_event(&self) -> Result<Event> {
         let api = self.owned.api;
         let make = |out, error| unsafe { (api.device_record_event)(self.owned.raw, out, error) };
-        Ok(Event {
-            owned: Owned::make(api, make)?,
-        })
+        Ok(Event { owned: Owned::make(api, make)? })
     }
 
     /// Has what the device is given from now on begin after the event, and returns at once.
@@ -225,10 +223,7 @@ impl Event {
         let wait = self.owned.api.event_wait;
         match check(|error| unsafe { wait(self.owned.raw, wait_ns(timeout), error) }) {
             Ok(()) => Ok(true),
-            Err(Error {
-                status: Status::Timeout,
-                ..
-            }) => Ok(false),
+            Err(Error { status: Status::Timeout, .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -70,14 +70,7 @@ impl Error {
     /// An error of a custom operator, or of this crate.
     pub fn new(status: Status, message: impl Into<String>) -> Error {
         let (message, node, device) = (message.into(), String::new(), String::new());
-        Error {
-            status,
-            message,
-            node,
-            device,
-            bytes_requested: 0,
-            bytes_available: 0,
-        }
+        Error { status, message, node, device, bytes_requested: 0, bytes_available: 0 }
     }
 
     pub(crate) fn argument(message: impl Into<String>) -> Error {
@@ -128,11 +121,7 @@ pub(crate) fn check(call: impl FnOnce(*mut evn_error) -> evn_status) -> Result<(
 
 /// The text of an array that ends in NUL, or at its end; what is cut within a character ends in U+FFFD.
 pub(crate) fn text_of(bytes: &[c_char]) -> String {
-    let bytes: Vec<u8> = bytes
-        .iter()
-        .take_while(|byte| **byte != 0)
-        .map(|byte| *byte as u8)
-        .collect();
+    let bytes: Vec<u8> = bytes.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -202,15 +191,9 @@ pub(crate) struct TextArray {
 
 impl TextArray {
     pub(crate) fn new(texts: &[String]) -> Result<TextArray> {
-        let texts = texts
-            .iter()
-            .map(|text| c_text(text))
-            .collect::<Result<Vec<_>>>()?;
+        let texts = texts.iter().map(|text| c_text(text)).collect::<Result<Vec<_>>>()?;
         let pointers = texts.iter().map(|text| text.as_ptr()).collect();
-        Ok(TextArray {
-            _texts: texts,
-            pointers,
-        })
+        Ok(TextArray { _texts: texts, pointers })
     }
     pub(crate) fn as_ptr(&self) -> *const *const c_char {
         if self.pointers.is_empty() {

@@ -75,10 +75,7 @@ pub(crate) struct Lent<T> {
 
 impl<T> Lent<T> {
     pub(crate) fn new(value: T) -> Lent<T> {
-        Lent {
-            user: Box::into_raw(Box::new(value)).cast(),
-            kind: std::marker::PhantomData,
-        }
+        Lent { user: Box::into_raw(Box::new(value)).cast(), kind: std::marker::PhantomData }
     }
     /// The library has taken it: it calls `take_back` once.
     pub(crate) fn keep(self) {
@@ -122,10 +119,7 @@ const CLOCK_MONOTONIC: i32 = if cfg!(target_os = "macos") { 6 } else { 1 };
 
 /// Nanoseconds of CLOCK_MONOTONIC at an Instant; one that has passed is in the past there too.
 pub(crate) fn monotonic_ns(deadline: Instant) -> Result<u64> {
-    let mut time = Timespec {
-        seconds: 0,
-        nanoseconds: 0,
-    };
+    let mut time = Timespec { seconds: 0, nanoseconds: 0 };
     if unsafe { clock_gettime(CLOCK_MONOTONIC, &mut time) } != 0 {
         return Err(Error::new(Status::Internal, "the system has no monotonic clock"));
     }

@@ -53,8 +53,10 @@
 
 mod device;
 mod error;
+mod executor;
 mod handle;
 mod model;
+mod opencl;
 mod operator;
 mod quantizer;
 mod request;
@@ -75,7 +77,9 @@ pub use evener_sys as sys;
 
 pub use device::*;
 pub use error::{Error, Result, Status};
+pub use executor::{Executor, PostedTask};
 pub use model::{inspect, Dim, LoadOptions, Model, Source, ValueInfo};
+pub use opencl::{OpenClObjects, StoredPrograms};
 pub use operator::*;
 pub use quantizer::*;
 pub use request::{Completion, CompletionQueue, Request};

@@ -86,12 +86,7 @@ pub(crate) fn values_of<H: Copy>(
         let name = read_text(64, |buffer, capacity, size, error| unsafe {
             name_at(handle, index, buffer, capacity, size, error)
         })?;
-        values.push(ValueInfo {
-            name,
-            dtype: DType::of(info.dtype),
-            dims,
-            kind: text_of(&info.type_),
-        });
+        values.push(ValueInfo { name, dtype: DType::of(info.dtype), dims, kind: text_of(&info.type_) });
     }
     Ok(values)
 }
@@ -130,14 +125,7 @@ impl Model {
         let dir = options.external_dir.map(c_path).transpose()?;
         let raw = raw_options(options, &dir)?;
         let owned = Owned::make(api, |out, error| unsafe {
-            (api.model_load_buffer)(
-                runtime.owned.raw,
-                bytes.as_ptr().cast(),
-                bytes.len(),
-                &raw,
-                out,
-                error,
-            )
+            (api.model_load_buffer)(runtime.owned.raw, bytes.as_ptr().cast(), bytes.len(), &raw, out, error)
         })?;
         Ok(Model { owned })
     }
@@ -194,10 +182,7 @@ impl Model {
         });
         match read {
             Ok(value) => Ok(Some(value)),
-            Err(Error {
-                status: Status::InvalidArgument,
-                ..
-            }) => Ok(None),
+            Err(Error { status: Status::InvalidArgument, .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -240,10 +225,7 @@ pub(crate) struct Shapes<'a> {
 
 impl<'a> Shapes<'a> {
     pub(crate) fn new(shapes: &[(&str, &'a [i64])]) -> Result<Shapes<'a>> {
-        let names = shapes
-            .iter()
-            .map(|(name, _)| c_text(name))
-            .collect::<Result<Vec<_>>>()?;
+        let names = shapes.iter().map(|(name, _)| c_text(name)).collect::<Result<Vec<_>>>()?;
         let made = names.iter().zip(shapes).map(|(name, (_, dims))| evn_input_shape {
             name: name.as_ptr(),
             dims: dims.as_ptr(),
@@ -251,11 +233,7 @@ impl<'a> Shapes<'a> {
             reserved: 0,
         });
         let raw = made.collect();
-        Ok(Shapes {
-            _names: names,
-            raw,
-            _dims: std::marker::PhantomData,
-        })
+        Ok(Shapes { _names: names, raw, _dims: std::marker::PhantomData })
     }
 }
 
@@ -269,11 +247,7 @@ pub fn inspect(
     let (path, dir) = source.paths()?;
     let shapes = Shapes::new(shapes)?;
     let mut options = evn_inspect_options::INIT;
-    options.shapes = if shapes.raw.is_empty() {
-        ptr::null()
-    } else {
-        shapes.raw.as_ptr()
-    };
+    options.shapes = if shapes.raw.is_empty() { ptr::null() } else { shapes.raw.as_ptr() };
     options.shape_count = shapes.raw.len() as u32;
     let (data, size) = source.bytes();
     options.data = data;
@@ -282,15 +256,6 @@ pub fn inspect(
     let path = path.as_ref().map_or(ptr::null(), |path| path.as_ptr());
     let inspect = runtime.owned.api.model_inspect;
     read_text(1 << 16, |buffer, capacity, size, error| unsafe {
-        inspect(
-            runtime.owned.raw,
-            path,
-            &options,
-            format.code(),
-            buffer,
-            capacity,
-            size,
-            error,
-        )
+        inspect(runtime.owned.raw, path, &options, format.code(), buffer, capacity, size, error)
     })
 }

@@ -36,10 +36,7 @@ pub struct Spec {
 impl Spec {
     /// All is known.
     pub fn new(dtype: DType, dims: &[i64]) -> Spec {
-        Spec {
-            dtype,
-            dims: Some(dims.iter().map(|dim| Some(*dim)).collect()),
-        }
+        Spec { dtype, dims: Some(dims.iter().map(|dim| Some(*dim)).collect()) }
     }
 }
 
@@ -62,14 +59,7 @@ pub const VARIADIC: u32 = EVN_VARIADIC;
 impl<'a> OperatorInfo<'a> {
     /// One input and one output.
     pub fn new(domain: &'a str, name: &'a str) -> OperatorInfo<'a> {
-        OperatorInfo {
-            domain,
-            name,
-            since_version: 1,
-            inputs: (1, 1),
-            outputs: (1, 1),
-            value_inputs: &[],
-        }
+        OperatorInfo { domain, name, since_version: 1, inputs: (1, 1), outputs: (1, 1), value_inputs: &[] }
     }
 }
 
@@ -137,11 +127,8 @@ impl Node<'_> {
 
     pub fn strings(&self, name: &str) -> Result<Option<Vec<Vec<u8>>>> {
         self.attribute(name, |node, name| {
-            let (count_of, get, mut count) = (
-                node.api.operator_attribute_string_count,
-                node.api.operator_attribute_string_at,
-                0,
-            );
+            let (count_of, get, mut count) =
+                (node.api.operator_attribute_string_count, node.api.operator_attribute_string_at, 0);
             check(|error| unsafe { count_of(node.raw, name, &mut count, error) })?;
             let at = |index| {
                 read_bytes(64, |buffer, capacity, size, error| unsafe {
@@ -174,10 +161,7 @@ impl Node<'_> {
             let get = node.api.operator_attribute_tensor;
             let mut view = unsafe { std::mem::zeroed::<evn_tensor_view>() };
             check(|error| unsafe { get(node.raw, name, &mut view, error) })?;
-            Ok(TensorRef {
-                view,
-                call: PhantomData,
-            })
+            Ok(TensorRef { view, call: PhantomData })
         })
     }
 }
@@ -205,14 +189,8 @@ pub struct TensorMut<'n> {
 
 fn spec_of(view: &evn_tensor_view) -> Spec {
     let known = |dim: &i64| if *dim < 0 { None } else { Some(*dim) };
-    let dims = view
-        .dims
-        .get(..view.rank as usize)
-        .map(|dims| dims.iter().map(known).collect());
-    Spec {
-        dtype: DType::of(view.dtype),
-        dims,
-    }
+    let dims = view.dims.get(..view.rank as usize).map(|dims| dims.iter().map(known).collect());
+    Spec { dtype: DType::of(view.dtype), dims }
 }
 
 fn dims_of(view: &evn_tensor_view) -> &[i64] {
@@ -224,10 +202,7 @@ fn count_of<T: Element>(view: &evn_tensor_view) -> Result<usize> {
     let size = std::mem::size_of::<T>();
     if !T::accepts(dtype) || view.size_bytes % size as u64 != 0 {
         let kind = std::any::type_name::<T>();
-        return Err(Error::argument(format!(
-            "a tensor of {:?} has no elements of type {}",
-            dtype, kind
-        )));
+        return Err(Error::argument(format!("a tensor of {:?} has no elements of type {}", dtype, kind)));
     }
     Ok((view.size_bytes / size as u64) as usize)
 }
@@ -244,10 +219,7 @@ impl<'n> TensorRef<'n> {
     pub fn data<T: Element>(&self) -> Result<&'n [T]> {
         let count = count_of::<T>(&self.view)?;
         if count != 0 && self.view.data.is_null() {
-            return Err(Error::new(
-                Status::WrongState,
-                "the value of this input is not known here",
-            ));
+            return Err(Error::new(Status::WrongState, "the value of this input is not known here"));
         }
         Ok(unsafe { slice_of(self.view.data.cast::<T>(), count) })
     }
@@ -274,10 +246,7 @@ fn declare(view: &mut evn_tensor_view, spec: &Spec) -> Result<()> {
     match &spec.dims {
         None => view.rank = EVN_UNKNOWN_RANK,
         Some(dims) if dims.len() > view.dims.len() => {
-            return Err(Error::argument(format!(
-                "infer gave a shape of rank {}",
-                dims.len()
-            )));
+            return Err(Error::argument(format!("infer gave a shape of rank {}", dims.len())));
         }
         Some(dims) => {
             view.rank = dims.len() as u32;
@@ -318,10 +287,7 @@ unsafe fn told(error: *mut evn_error, body: impl FnOnce() -> Result<()>) -> evn_
 unsafe fn inputs_of<'n>(views: *const evn_tensor_view, count: u32) -> Vec<Option<TensorRef<'n>>> {
     let of = |view: &evn_tensor_view| match view.dtype {
         EVN_DTYPE_UNDEFINED => None,
-        _ => Some(TensorRef {
-            view: *view,
-            call: PhantomData,
-        }),
+        _ => Some(TensorRef { view: *view, call: PhantomData }),
     };
     slice_of(views, count as usize).iter().map(of).collect()
 }
@@ -337,15 +303,9 @@ unsafe extern "C" fn infer(
 ) -> evn_status {
     let registered = &*user.cast::<Registered>();
     told(error, || {
-        let node = Node {
-            raw: node,
-            api: registered.api,
-            call: PhantomData,
-        };
+        let node = Node { raw: node, api: registered.api, call: PhantomData };
         let count = output_count as usize;
-        let specs = registered
-            .operator
-            .infer(&node, &inputs_of(inputs, input_count), count)?;
+        let specs = registered.operator.infer(&node, &inputs_of(inputs, input_count), count)?;
         if specs.len() != count {
             let message = format!("infer gave {} outputs, the node has {}", specs.len(), count);
             return Err(Error::argument(message));
@@ -368,22 +328,13 @@ unsafe extern "C" fn run(
 ) -> evn_status {
     let registered = &*user.cast::<Registered>();
     told(error, || {
-        let node = Node {
-            raw: node,
-            api: registered.api,
-            call: PhantomData,
-        };
+        let node = Node { raw: node, api: registered.api, call: PhantomData };
         let of = |view: &evn_tensor_view| match view.dtype {
             EVN_DTYPE_UNDEFINED => None,
-            _ => Some(TensorMut {
-                view: *view,
-                call: PhantomData,
-            }),
+            _ => Some(TensorMut { view: *view, call: PhantomData }),
         };
         let mut outputs: Vec<_> = slice_of(outputs, output_count as usize).iter().map(of).collect();
-        registered
-            .operator
-            .run(&node, &inputs_of(inputs, input_count), &mut outputs)
+        registered.operator.run(&node, &inputs_of(inputs, input_count), &mut outputs)
     })
 }
 
@@ -403,10 +354,7 @@ impl Runtime {
             let bit = 1u32.checked_shl(*index);
             raw.value_inputs |= bit.ok_or_else(|| Error::argument("a value input beyond the 32nd"))?;
         }
-        let lent = Lent::new(Registered {
-            operator: Box::new(operator),
-            api: api()?,
-        });
+        let lent = Lent::new(Registered { operator: Box::new(operator), api: api()? });
         raw.user = lent.user;
         raw.infer = Some(infer);
         raw.run = Some(run);

@@ -89,11 +89,7 @@ impl Quantizer {
         let mut raw = evn_quantizer_options::INIT;
         raw.mode = options.mode as evn_quantize_mode;
         raw.calibration = options.calibration as evn_calibration;
-        raw.activation = if options.int8_activations {
-            EVN_DTYPE_INT8
-        } else {
-            EVN_DTYPE_UINT8
-        };
+        raw.activation = if options.int8_activations { EVN_DTYPE_INT8 } else { EVN_DTYPE_UINT8 };
         raw.percentile = options.percentile;
         raw.flags = options.flags;
         raw.keep = keep.as_ptr();
@@ -119,10 +115,7 @@ impl Quantizer {
         if let Some(lent) = lent {
             lent.keep();
         }
-        Ok(Quantizer {
-            owned,
-            _cancel: options.cancel,
-        })
+        Ok(Quantizer { owned, _cancel: options.cancel })
     }
 
     pub fn input_count(&self) -> Result<usize> {
@@ -173,9 +166,7 @@ impl Quantizer {
     pub fn finish(&self) -> Result<Model> {
         let api = self.owned.api;
         let make = |out, error| unsafe { (api.quantizer_finish)(self.owned.raw, out, error) };
-        Ok(Model {
-            owned: Owned::make(api, make)?,
-        })
+        Ok(Model { owned: Owned::make(api, make)? })
     }
 
     /// Writes the quantized model as an ONNX file.

@@ -1,12 +1,14 @@
 //! Asynchronous runs: futures for any executor, and queues of those that have ended.
 
 use crate::error::{check, Error, Result, Status};
-use crate::handle::{api, guarded, wait_ns, Api, Lent, Owned};
+use crate::handle::{api, guarded, wait_ns, Lent, Owned};
 use crate::run::{memory_of, raw_inputs, taken, Outputs, RunOptions};
 use crate::session::{Cancel, Session};
 use crate::sys::*;
 use crate::tensor::{Memory, Tensor};
+use crate::value::Value;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::os::raw::c_void;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -46,25 +48,48 @@ unsafe extern "C" fn done(user: *mut c_void, _request: evn_request) {
     });
 }
 
-/// Takes the outputs of a request that has ended.
-fn take(api: Api, request: evn_request, outputs: usize) -> Result<Outputs> {
-    let mut slots = vec![evn_tensor::NULL; outputs];
-    let count = outputs as u32;
-    check(|error| unsafe { (api.request_take)(request, slots.as_mut_ptr(), count, error) })?;
-    Ok(Outputs::of(api, slots))
+mod kinds {
+    use super::*;
+
+    /// What a request gives: Tensor or Value.
+    pub trait Kind: Sized {
+        /// Takes the outputs of a request that has ended.
+        #[doc(hidden)]
+        fn take(api: &'static evn_api, request: evn_request, outputs: usize) -> Result<Outputs<Self>>;
+    }
+
+    impl Kind for Tensor {
+        fn take(api: &'static evn_api, request: evn_request, outputs: usize) -> Result<Outputs<Tensor>> {
+            let mut slots = vec![evn_tensor::NULL; outputs];
+            let count = outputs as u32;
+            check(|error| unsafe { (api.request_take)(request, slots.as_mut_ptr(), count, error) })?;
+            Ok(Outputs::of(api, slots))
+        }
+    }
+
+    impl Kind for Value {
+        fn take(api: &'static evn_api, request: evn_request, outputs: usize) -> Result<Outputs<Value>> {
+            let mut slots = vec![evn_value::NULL; outputs];
+            let count = outputs as u32;
+            check(|error| unsafe { (api.request_take_values)(request, slots.as_mut_ptr(), count, error) })?;
+            Ok(Outputs::of_values(api, slots))
+        }
+    }
 }
+use kinds::Kind;
 
 /// One asynchronous run: a future, which any executor can poll, or `wait`.
 ///
 /// Where it is dropped before its end the run is cancelled, unless it was submitted with a token of the caller's; `detach` lets it go on.
 /// Inputs may be dropped at once: the library keeps them, and they cannot be written before the end.
 #[must_use = "dropping a request cancels it"]
-pub struct Request {
+pub struct Request<T: Kind = Tensor> {
     owned: Owned<evn_request>,
     shared: Shared,
     own_cancel: Option<Cancel>,
     outputs: usize,
     is_taken: bool,
+    kind: PhantomData<fn() -> T>,
 }
 
 impl Session {
@@ -73,31 +98,55 @@ impl Session {
     where
         I: Copy + Into<Option<&'t Tensor>>,
     {
-        let own_cancel = if options.cancel.is_none() {
-            Some(Cancel::new()?)
-        } else {
-            None
-        };
-        let with_cancel = RunOptions {
-            cancel: options.cancel.or(own_cancel.as_ref()),
-            ..*options
-        };
+        let raw = raw_inputs(inputs);
+        self.submit_any(memory_of(inputs), options, |options, slots, submit, out, error| unsafe {
+            let (at, count, none) = (raw.as_ptr(), raw.len() as u32, std::ptr::null());
+            let call = self.owned.api.session_submit;
+            call(self.owned.raw, at, count, none, slots, options, submit, out, error)
+        })
+    }
+
+    /// The same for models that take or give more than tensors.
+    pub fn submit_values(&self, inputs: &[Option<&Value>], options: &RunOptions) -> Result<Request<Value>> {
+        let raw = |value: &Option<&Value>| value.map_or(evn_value::NULL, |value| value.owned.raw);
+        let raw: Vec<evn_value> = inputs.iter().map(raw).collect();
+        let keep = inputs.iter().flatten().map(|value| value.memory.clone()).collect();
+        self.submit_any(keep, options, |options, slots, submit, out, error| unsafe {
+            let (at, count, none) = (raw.as_ptr(), raw.len() as u32, std::ptr::null());
+            let call = self.owned.api.session_submit_values;
+            call(self.owned.raw, at, count, none, slots, options, submit, out, error)
+        })
+    }
+
+    /// Makes the request. `call` gets the options, the number of outputs, how it tells of its end, and where handle and error go.
+    fn submit_any<T: Kind>(
+        &self,
+        keep: Kept,
+        options: &RunOptions,
+        call: impl FnOnce(
+            *const evn_run_options,
+            u32,
+            *const evn_submit_options,
+            *mut evn_request,
+            *mut evn_error,
+        ) -> evn_status,
+    ) -> Result<Request<T>> {
+        let own_cancel = if options.cancel.is_none() { Some(Cancel::new()?) } else { None };
+        let outputs = self.output_count()?;
+        let options =
+            RunOptions { cancel: options.cancel.or(own_cancel.as_ref()), ..*options }.raw(outputs)?;
         let shared: Shared = Arc::default();
-        locked(&shared).keep = memory_of(inputs);
+        locked(&shared).keep = keep;
         let lent = Lent::new(shared.clone());
         let mut submit = evn_submit_options::INIT;
         submit.done = Some(done);
         submit.user = lent.user;
         submit.release = Some(Lent::<Shared>::take_back);
-        let (owned, outputs) = self.submit_raw(&raw_inputs(inputs), &with_cancel, &submit, true)?;
+        let owned = Owned::make(self.owned.api, |out, error| {
+            call(&options.raw, outputs as u32, &submit, out, error)
+        })?;
         lent.keep();
-        Ok(Request {
-            owned,
-            shared,
-            own_cancel,
-            outputs,
-            is_taken: false,
-        })
+        Ok(Request { owned, shared, own_cancel, outputs, is_taken: false, kind: PhantomData })
     }
 
     /// The same; `queue` gives the end of it with `key`. To stop it, cancel the token of the options.
@@ -112,42 +161,24 @@ impl Session {
         I: Copy + Into<Option<&'t Tensor>>,
     {
         let outputs = self.output_count()?;
-        let lent = Lent::new(Ticket {
-            key,
-            outputs,
-            keep: Mutex::new(memory_of(inputs)),
-        });
+        let lent = Lent::new(Ticket { key, outputs, keep: Mutex::new(memory_of(inputs)) });
         let mut submit = evn_submit_options::INIT;
         submit.queue = queue.owned.raw;
         submit.user = lent.user;
         submit.release = Some(Lent::<Ticket>::take_back);
-        let (none, _) = self.submit_raw(&raw_inputs(inputs), options, &submit, false)?;
-        drop(none);
+        let (options, raw) = (options.raw(outputs)?, raw_inputs(inputs));
+        check(|error| unsafe {
+            let (at, count, slots) = (raw.as_ptr(), raw.len() as u32, outputs as u32);
+            let (none, handle) = (std::ptr::null(), std::ptr::null_mut());
+            let call = self.owned.api.session_submit;
+            call(self.owned.raw, at, count, none, slots, &options.raw, &submit, handle, error)
+        })?;
         lent.keep();
         Ok(())
     }
-
-    /// (the handle, or NULL; how many outputs there will be)
-    fn submit_raw(
-        &self,
-        inputs: &[evn_tensor],
-        options: &RunOptions,
-        submit: &evn_submit_options,
-        wants_handle: bool,
-    ) -> Result<(Owned<evn_request>, usize)> {
-        let (api, outputs) = (self.owned.api, self.output_count()?);
-        let options = options.raw(outputs)?;
-        let (at, count) = (inputs.as_ptr(), inputs.len() as u32);
-        let owned = Owned::make(api, |out, error| unsafe {
-            let (raw, none, slots) = (self.owned.raw, std::ptr::null(), outputs as u32);
-            let out = if wants_handle { out } else { std::ptr::null_mut() };
-            (api.session_submit)(raw, at, count, none, slots, &options.raw, submit, out, error)
-        })?;
-        Ok((owned, outputs))
-    }
 }
 
-impl Request {
+impl<T: Kind> Request<T> {
     /// Asks the run to stop: it ends soon after with Status::Cancelled. With a token of the caller's, that token is the way.
     pub fn cancel(&self) {
         if let Some(cancel) = &self.own_cancel {
@@ -168,22 +199,22 @@ impl Request {
     }
 
     /// Blocks until the run has ended, and gives what it made.
-    pub fn wait(mut self) -> Result<Outputs> {
+    pub fn wait(mut self) -> Result<Outputs<T>> {
         self.wait_for(None)?;
         self.take()
     }
 
     // It has ended: the inputs are not read any more, whether or not the callback has said so yet.
-    fn take(&mut self) -> Result<Outputs> {
+    fn take(&mut self) -> Result<Outputs<T>> {
         self.is_taken = true;
         let keep = std::mem::take(&mut locked(&self.shared).keep);
         drop(keep);
-        take(self.owned.api, self.owned.raw, self.outputs)
+        T::take(self.owned.api, self.owned.raw, self.outputs)
     }
 }
 
-impl Future for Request {
-    type Output = Result<Outputs>;
+impl<T: Kind> Future for Request<T> {
+    type Output = Result<Outputs<T>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.is_taken {
@@ -206,7 +237,7 @@ impl Future for Request {
     }
 }
 
-impl Drop for Request {
+impl<T: Kind> Drop for Request<T> {
     fn drop(&mut self) {
         if !self.is_taken {
             let waker = locked(&self.shared).waker.take();
@@ -239,9 +270,7 @@ impl CompletionQueue {
     pub fn new() -> Result<CompletionQueue> {
         let api = api()?;
         let make = |out, error| unsafe { (api.queue_create)(out, error) };
-        Ok(CompletionQueue {
-            owned: Owned::make(api, make)?,
-        })
+        Ok(CompletionQueue { owned: Owned::make(api, make)? })
     }
 
     /// The request that ended first; waits so long for one, None: as long as it takes. Ok(None): none came.
@@ -256,16 +285,13 @@ impl CompletionQueue {
         let mut user = std::ptr::null_mut();
         check(|error| unsafe { (api.request_user)(request.raw, &mut user, error) })?;
         if user.is_null() {
-            return Err(Error::new(
-                Status::Internal,
-                "a request of the queue has no ticket",
-            ));
+            return Err(Error::new(Status::Internal, "a request of the queue has no ticket"));
         }
         // It is there until the handle has been released, and only submit_to puts requests into this queue.
         let ticket = unsafe { &*user.cast::<Ticket>() };
         let keep = std::mem::take(&mut *locked(&ticket.keep));
         drop(keep);
-        let (key, result) = (ticket.key, take(api, request.raw, ticket.outputs));
+        let (key, result) = (ticket.key, Tensor::take(api, request.raw, ticket.outputs));
         drop(request);
         Ok(Some(Completion { key, result }))
     }

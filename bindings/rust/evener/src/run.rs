@@ -56,21 +56,10 @@ impl RunOptions<'_> {
         raw.random_seed = self.seed;
         raw.cancel = Cancel::raw(self.cancel);
         raw.priority = self.priority;
-        raw.flags = if self.outputs_on_device {
-            EVN_RUN_OUTPUTS_ON_DEVICE
-        } else {
-            0
-        };
+        raw.flags = if self.outputs_on_device { EVN_RUN_OUTPUTS_ON_DEVICE } else { 0 };
         raw.state = self.state.map_or(evn_state::NULL, |state| state.owned.raw);
-        raw.skipped_outputs = if skipped.is_empty() {
-            std::ptr::null()
-        } else {
-            skipped.as_ptr()
-        };
-        Ok(RawOptions {
-            raw,
-            _skipped: skipped,
-        })
+        raw.skipped_outputs = if skipped.is_empty() { std::ptr::null() } else { skipped.as_ptr() };
+        Ok(RawOptions { raw, _skipped: skipped })
     }
 }
 
@@ -119,29 +108,26 @@ impl Outputs<Tensor> {
                 Some(Tensor::of(Owned { raw, api: session }))
             }
         };
-        Outputs {
-            items: raw.into_iter().map(of).collect(),
-        }
+        Outputs { items: raw.into_iter().map(of).collect() }
+    }
+}
+
+impl Outputs<Value> {
+    pub(crate) fn of_values(api: &'static evn_api, raw: Vec<evn_value>) -> Outputs<Value> {
+        let of = |raw: evn_value| if raw.is_null() { None } else { Some(Value::of(Owned { raw, api })) };
+        Outputs { items: raw.into_iter().map(of).collect() }
     }
 }
 
 /// The handles of tensors; NULL where there is none.
 pub(crate) fn raw_inputs<'t, I: Copy + Into<Option<&'t Tensor>>>(inputs: &[I]) -> Vec<evn_tensor> {
-    let raw = |input: &I| {
-        (*input)
-            .into()
-            .map_or(evn_tensor::NULL, |tensor| tensor.owned.raw)
-    };
+    let raw = |input: &I| (*input).into().map_or(evn_tensor::NULL, |tensor| tensor.owned.raw);
     inputs.iter().map(raw).collect()
 }
 
 /// What holds the memory of tensors: while it is there they cannot be written.
 pub(crate) fn memory_of<'t, I: Copy + Into<Option<&'t Tensor>>>(inputs: &[I]) -> Vec<Arc<Memory>> {
-    inputs
-        .iter()
-        .filter_map(|input| (*input).into())
-        .map(|tensor| tensor.memory.clone())
-        .collect()
+    inputs.iter().filter_map(|input| (*input).into()).map(|tensor| tensor.memory.clone()).collect()
 }
 
 impl Session {
@@ -168,10 +154,7 @@ impl Session {
         ordered.resize(count as usize, None);
         if options.state.is_none() && ordered.iter().any(Option::is_none) {
             let missing = ordered.iter().position(Option::is_none).unwrap_or(0);
-            let name = self
-                .inputs()?
-                .get(missing)
-                .map_or(String::new(), |input| input.name.clone());
+            let name = self.inputs()?.get(missing).map_or(String::new(), |input| input.name.clone());
             return Err(Error::argument(format!("input '{}' is missing", name)));
         }
         self.run_with(&ordered, options)
@@ -203,50 +186,22 @@ impl Session {
         let (run, raw) = (self.owned.api.session_run, self.owned.raw);
         let (count, slots) = (inputs.len() as u32, outputs.len() as u32);
         check(|error| unsafe {
-            run(
-                raw,
-                inputs.as_ptr(),
-                count,
-                outputs.as_mut_ptr(),
-                slots,
-                &options.raw,
-                error,
-            )
+            run(raw, inputs.as_ptr(), count, outputs.as_mut_ptr(), slots, &options.raw, error)
         })
     }
 
     /// Runs a model that takes or gives more than tensors.
     pub fn run_values(&self, inputs: &[Option<&Value>], options: &RunOptions) -> Result<Outputs<Value>> {
-        let inputs: Vec<evn_value> = inputs
-            .iter()
-            .map(|value| value.map_or(evn_value::NULL, |value| value.owned.raw))
-            .collect();
+        let inputs: Vec<evn_value> =
+            inputs.iter().map(|value| value.map_or(evn_value::NULL, |value| value.owned.raw)).collect();
         let mut outputs = vec![evn_value::NULL; self.output_count()?];
         let options = options.raw(outputs.len())?;
         let (run, raw) = (self.owned.api.session_run_values, self.owned.raw);
         let (count, slots) = (inputs.len() as u32, outputs.len() as u32);
         check(|error| unsafe {
-            run(
-                raw,
-                inputs.as_ptr(),
-                count,
-                outputs.as_mut_ptr(),
-                slots,
-                &options.raw,
-                error,
-            )
+            run(raw, inputs.as_ptr(), count, outputs.as_mut_ptr(), slots, &options.raw, error)
         })?;
-        let api = self.owned.api;
-        let of = |raw: evn_value| {
-            if raw.is_null() {
-                None
-            } else {
-                Some(Value::of(Owned { raw, api }))
-            }
-        };
-        Ok(Outputs {
-            items: outputs.into_iter().map(of).collect(),
-        })
+        Ok(Outputs::of_values(self.owned.api, outputs))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use crate::error::{c_path, c_text, check, read_text, text_at, Result};
+use crate::executor::{self, Executor};
 use crate::handle::{api, deadline_ns, guarded, nanoseconds, Lent, Owned};
 use crate::model::Model;
 use crate::session::{Cancel, Session};
@@ -10,6 +11,7 @@ use std::ffi::CString;
 use std::os::raw::c_void;
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A text as the library writes it. `Dot` and `Svg` are of [`Session::explain`] alone, `Prometheus` of [`Runtime::statistics`].
@@ -94,10 +96,7 @@ unsafe extern "C" fn deliver(user: *mut c_void, record: *const evn_log_record) {
             event: text_at(record.event),
             device: text_at(record.device),
             node: text_at(record.node),
-            fields: fields
-                .iter()
-                .map(|field| (text_at(field.key), text_at(field.value)))
-                .collect(),
+            fields: fields.iter().map(|field| (text_at(field.key), text_at(field.value))).collect(),
         })
     });
 }
@@ -111,6 +110,7 @@ pub struct RuntimeBuilder {
     cache_dir: Option<PathBuf>,
     memory_limit: u64,
     log: Option<(Log, LogLevel)>,
+    executor: Option<executor::Shared>,
     probe_program: Option<PathBuf>,
     probe_timeout: Duration,
 }
@@ -127,9 +127,7 @@ impl Config {
         self.path.as_deref().map(c_path).transpose()
     }
     fn text(&self) -> (*const std::os::raw::c_char, usize) {
-        self.text
-            .as_ref()
-            .map_or((ptr::null(), 0), |text| (text.as_ptr().cast(), text.len()))
+        self.text.as_ref().map_or((ptr::null(), 0), |text| (text.as_ptr().cast(), text.len()))
     }
 }
 
@@ -168,6 +166,11 @@ impl RuntimeBuilder {
         self.log = Some((Box::new(log), level));
         self
     }
+    /// The host's threads in place of the library's; `threads` says into how many tasks work is split at most.
+    pub fn executor(mut self, executor: impl Executor) -> Self {
+        self.executor = Some(Arc::new(executor));
+        self
+    }
     /// Path of the `evener` command, which tries drivers before they are loaded into this process, and how long it may take.
     pub fn probe(mut self, program: impl Into<PathBuf>, timeout: Duration) -> Self {
         self.probe_program = Some(program.into());
@@ -199,11 +202,22 @@ impl RuntimeBuilder {
             options.log_sink_user = lent.user;
             options.log_sink_release = Some(Lent::<Log>::take_back);
         }
-        let owned = Owned::make(api, |out, error| unsafe {
-            (api.runtime_create)(&options, out, error)
-        })?;
+        let lent_executor = self.executor.map(|shared| (Lent::new(shared.clone()), Lent::new(shared)));
+        if let Some((parallel, post)) = &lent_executor {
+            options.parallel_for = Some(executor::parallel_for);
+            options.parallel_user = parallel.user;
+            options.parallel_release = Some(Lent::<executor::Shared>::take_back);
+            options.post = Some(executor::post);
+            options.post_user = post.user;
+            options.post_release = Some(Lent::<executor::Shared>::take_back);
+        }
+        let owned = Owned::make(api, |out, error| unsafe { (api.runtime_create)(&options, out, error) })?;
         if let Some(lent) = lent {
             lent.keep();
+        }
+        if let Some((parallel, post)) = lent_executor {
+            parallel.keep();
+            post.keep();
         }
         Ok(Runtime { owned })
     }
@@ -234,9 +248,7 @@ impl Runtime {
     fn device_at(&self, index: u32) -> Result<Device> {
         let (api, raw) = (self.owned.api, self.owned.raw);
         let make = |out, error| unsafe { (api.runtime_device_at)(raw, index, out, error) };
-        Ok(Device {
-            owned: Owned::make(api, make)?,
-        })
+        Ok(Device { owned: Owned::make(api, make)? })
     }
 
     pub fn cpu(&self) -> Result<Device> {
@@ -248,9 +260,7 @@ impl Runtime {
         let (api, name) = (self.owned.api, c_text(name)?);
         let make =
             |out, error| unsafe { (api.runtime_device_find)(self.owned.raw, name.as_ptr(), out, error) };
-        Ok(Device {
-            owned: Owned::make(api, make)?,
-        })
+        Ok(Device { owned: Owned::make(api, make)? })
     }
 
     /// Every platform and device that this machine offers, opened or not.
@@ -273,9 +283,7 @@ impl Runtime {
     pub fn session(&self, name: &str) -> Result<Session> {
         let (api, name) = (self.owned.api, c_text(name)?);
         let make = |out, error| unsafe { (api.runtime_session)(self.owned.raw, name.as_ptr(), out, error) };
-        Ok(Session {
-            owned: Owned::make(api, make)?,
-        })
+        Ok(Session { owned: Owned::make(api, make)? })
     }
 
     /// Measures what steps of a model (None: of some 100 operators) take on each device, for placements of `default: auto`.
@@ -292,16 +300,7 @@ impl Runtime {
         let model = model.map_or(evn_model::NULL, |model| model.owned.raw);
         let calibrate = self.owned.api.runtime_calibrate;
         read_text(1 << 16, |buffer, capacity, size, error| unsafe {
-            calibrate(
-                self.owned.raw,
-                model,
-                &options,
-                format.code(),
-                buffer,
-                capacity,
-                size,
-                error,
-            )
+            calibrate(self.owned.raw, model, &options, format.code(), buffer, capacity, size, error)
         })
     }
 
@@ -324,14 +323,7 @@ impl Runtime {
         cancel: Option<&Cancel>,
         deadline: Option<Instant>,
     ) -> Result<()> {
-        self.reconfigure(
-            Config {
-                path: None,
-                text: Some(text.to_string()),
-            },
-            cancel,
-            deadline,
-        )
+        self.reconfigure(Config { path: None, text: Some(text.to_string()) }, cancel, deadline)
     }
 
     /// The same of a file.
@@ -341,14 +333,7 @@ impl Runtime {
         cancel: Option<&Cancel>,
         deadline: Option<Instant>,
     ) -> Result<()> {
-        self.reconfigure(
-            Config {
-                path: Some(path.into()),
-                text: None,
-            },
-            cancel,
-            deadline,
-        )
+        self.reconfigure(Config { path: Some(path.into()), text: None }, cancel, deadline)
     }
 
     /// The handle, for functions of [`crate::sys`]. It stays this runtime's.

@@ -23,9 +23,7 @@ impl Cancel {
     pub fn new() -> Result<Cancel> {
         let api = api()?;
         let make = |out, error| unsafe { (api.cancel_create)(out, error) };
-        Ok(Cancel {
-            owned: Arc::new(Owned::make(api, make)?),
-        })
+        Ok(Cancel { owned: Arc::new(Owned::make(api, make)?) })
     }
 
     /// From any thread, also from a handler of a signal. The work ends soon after with Status::Cancelled.
@@ -91,12 +89,7 @@ pub struct Batching {
 
 impl Default for Batching {
     fn default() -> Self {
-        Batching {
-            max_batch: 8,
-            max_delay: Duration::ZERO,
-            mask: None,
-            buckets: Vec::new(),
-        }
+        Batching { max_batch: 8, max_delay: Duration::ZERO, mask: None, buckets: Vec::new() }
     }
 }
 
@@ -180,10 +173,7 @@ impl Session {
         let name = options.name.as_deref().map(c_text).transpose()?;
         let keep_fp32 = TextArray::new(&options.keep_fp32)?;
         let passes = TextArray::new(&options.disabled_passes)?;
-        let mask = options
-            .batching
-            .as_ref()
-            .and_then(|batching| batching.mask.as_deref());
+        let mask = options.batching.as_ref().and_then(|batching| batching.mask.as_deref());
         let mask = mask.map(c_text).transpose()?;
         let batching = options.batching.as_ref().map(|given| {
             let mut raw = evn_batching_options::INIT;
@@ -226,10 +216,7 @@ impl Session {
 
     /// The session on one device alone.
     pub fn on(runtime: &Runtime, model: &Model, device: &Device) -> Result<Session> {
-        let options = SessionOptions {
-            device: Some(device.info()?.name),
-            ..SessionOptions::default()
-        };
+        let options = SessionOptions { device: Some(device.info()?.name), ..SessionOptions::default() };
         Session::with(runtime, model, &options)
     }
 
@@ -249,21 +236,15 @@ impl Session {
 
     pub fn inputs(&self) -> Result<Vec<ValueInfo>> {
         let api = self.owned.api;
-        let (count, info, name) = (
-            api.session_input_count,
-            api.session_get_input_info,
-            api.session_input_name,
-        );
+        let (count, info, name) =
+            (api.session_input_count, api.session_get_input_info, api.session_input_name);
         values_of(self.owned.raw, count, info, name, None)
     }
 
     pub fn outputs(&self) -> Result<Vec<ValueInfo>> {
         let api = self.owned.api;
-        let (count, info, name) = (
-            api.session_output_count,
-            api.session_get_output_info,
-            api.session_output_name,
-        );
+        let (count, info, name) =
+            (api.session_output_count, api.session_get_output_info, api.session_output_name);
         values_of(self.owned.raw, count, info, name, None)
     }
 
@@ -319,17 +300,7 @@ impl Session {
         let compare = self.owned.api.session_compare;
         read_text(1 << 16, |buffer, capacity, size, error| unsafe {
             let (at, count) = (inputs.as_ptr(), inputs.len() as u32);
-            compare(
-                self.owned.raw,
-                other.owned.raw,
-                at,
-                count,
-                format.code(),
-                buffer,
-                capacity,
-                size,
-                error,
-            )
+            compare(self.owned.raw, other.owned.raw, at, count, format.code(), buffer, capacity, size, error)
         })
     }
 

@@ -56,22 +56,11 @@ impl State {
             StateStorage::Float16 => EVN_STATE_FLOAT16,
             StateStorage::Int8 => EVN_STATE_INT8,
         };
-        given.dims = if dims.raw.is_empty() {
-            ptr::null()
-        } else {
-            dims.raw.as_ptr()
-        };
+        given.dims = if dims.raw.is_empty() { ptr::null() } else { dims.raw.as_ptr() };
         given.dim_count = dims.raw.len() as u32;
         let api = session.owned.api;
         let owned = Owned::make(api, |out, error| unsafe {
-            (api.state_create)(
-                session.owned.raw,
-                raw.as_ptr(),
-                raw.len() as u32,
-                &given,
-                out,
-                error,
-            )
+            (api.state_create)(session.owned.raw, raw.as_ptr(), raw.len() as u32, &given, out, error)
         })?;
         Ok(State { owned })
     }
@@ -85,9 +74,7 @@ impl State {
     pub fn fork(&self) -> Result<State> {
         let api = self.owned.api;
         let make = |out, error| unsafe { (api.state_fork)(self.owned.raw, out, error) };
-        Ok(State {
-            owned: Owned::make(api, make)?,
-        })
+        Ok(State { owned: Owned::make(api, make)? })
     }
 
     /// Positions of the pair at `index`.
@@ -118,11 +105,11 @@ impl State {
                     return Ok(bytes);
                 }
                 // It has grown between the two calls.
-                Err(Error {
-                    status: Status::BufferTooSmall,
-                    bytes_requested,
-                    ..
-                }) if bytes_requested > bytes.len() as u64 => size = bytes_requested as usize,
+                Err(Error { status: Status::BufferTooSmall, bytes_requested, .. })
+                    if bytes_requested > bytes.len() as u64 =>
+                {
+                    size = bytes_requested as usize
+                }
                 Err(error) => return Err(error),
             }
         }

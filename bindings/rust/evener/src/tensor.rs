@@ -118,10 +118,7 @@ fn elements_of(dims: &[i64]) -> Result<usize> {
 
 impl Tensor {
     pub(crate) fn of(owned: Owned<evn_tensor>) -> Tensor {
-        Tensor {
-            owned,
-            memory: Arc::default(),
-        }
+        Tensor { owned, memory: Arc::default() }
     }
 
     /// A tensor of zeros (of empty strings) on a device.
@@ -157,10 +154,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         if !T::accepts(dtype) {
             let kind = std::any::type_name::<T>();
-            return Err(Error::argument(format!(
-                "a tensor of {:?} has no elements of type {}",
-                dtype, kind
-            )));
+            return Err(Error::argument(format!("a tensor of {:?} has no elements of type {}", dtype, kind)));
         }
         unsafe extern "C" fn end<T>(user: *mut c_void, _data: *mut c_void) {
             Lent::<Vec<T>>::take_back(user);
@@ -213,10 +207,7 @@ impl Tensor {
         let text = read_bytes(1024, |buffer, capacity, size, error| unsafe {
             (api.tensor_get_strings)(raw, buffer, capacity, offsets.as_mut_ptr(), count, size, error)
         })?;
-        Ok(offsets
-            .windows(2)
-            .map(|ends| text[ends[0]..ends[1] - 1].to_vec())
-            .collect())
+        Ok(offsets.windows(2).map(|ends| text[ends[0]..ends[1] - 1].to_vec()).collect())
     }
 
     /// The element at a place, in row-major order, of a tensor of strings.
@@ -256,11 +247,7 @@ impl Tensor {
     /// The elements, on the CPU without a copy. On other devices they are copied to the host now; see [`Tensor::pinned`].
     pub fn view<T: Element>(&self) -> Result<View<'_, T>> {
         let (data, len) = self.map(EVN_MAP_READ)?;
-        Ok(View {
-            tensor: self,
-            data,
-            len,
-        })
+        Ok(View { tensor: self, data, len })
     }
 
     /// The elements for writing. On other devices than the CPU they are copied there when the view goes.
@@ -269,11 +256,7 @@ impl Tensor {
     pub fn view_mut<T: Element>(&mut self) -> Result<ViewMut<'_, T>> {
         self.be_alone("written")?;
         let (data, len) = self.map(EVN_MAP_READ | EVN_MAP_WRITE)?;
-        Ok(ViewMut {
-            tensor: self,
-            data,
-            len,
-        })
+        Ok(ViewMut { tensor: self, data, len })
     }
 
     pub(crate) fn be_alone(&mut self, what: &str) -> Result<()> {
@@ -303,9 +286,7 @@ impl Tensor {
         let size = std::mem::size_of::<T>();
         if bytes % size != 0 || at.as_ptr() as usize % std::mem::align_of::<T>() != 0 {
             self.unmap();
-            return Err(Error::argument(
-                "the tensor's memory is not aligned for its elements",
-            ));
+            return Err(Error::argument("the tensor's memory is not aligned for its elements"));
         }
         Ok((at, bytes / size))
     }
@@ -326,10 +307,7 @@ impl Tensor {
         let owned = Owned::make(api, |out, error| unsafe {
             (api.tensor_create_view)(raw, first, dims.as_ptr(), dims.len() as u32, out, error)
         })?;
-        Ok(Tensor {
-            owned,
-            memory: self.memory.clone(),
-        })
+        Ok(Tensor { owned, memory: self.memory.clone() })
     }
 
     /// Copies all bytes into a tensor of the same dtype and dims; they may lie on different devices.
@@ -380,12 +358,7 @@ macro_rules! views {
         #[cfg(feature = "ndarray")]
         impl<T: Element> $name<'_, T> {
             fn shape(&self) -> Result<ndarray::IxDyn> {
-                let dims: Vec<usize> = self
-                    .tensor
-                    .dims()?
-                    .iter()
-                    .map(|dim| *dim as usize)
-                    .collect();
+                let dims: Vec<usize> = self.tensor.dims()?.iter().map(|dim| *dim as usize).collect();
                 Ok(ndarray::IxDyn(&dims))
             }
 
@@ -426,16 +399,11 @@ impl Tensor {
     ) -> Result<Tensor> {
         let dims: Vec<i64> = array.shape().iter().map(|dim| *dim as i64).collect();
         let count = array.len();
-        let data = if array.is_standard_layout() {
-            array.into_raw_vec()
-        } else {
-            array.iter().copied().collect()
-        };
+        let data =
+            if array.is_standard_layout() { array.into_raw_vec() } else { array.iter().copied().collect() };
         if data.len() != count {
             // The array is a part of a larger Vec, at a place that it does not tell.
-            return Err(Error::argument(
-                "the array is a part of its memory: make a copy of it first",
-            ));
+            return Err(Error::argument("the array is a part of its memory: make a copy of it first"));
         }
         Tensor::from_vec(runtime, data, &dims)
     }
@@ -458,11 +426,7 @@ impl Tensor {
             let (source, target) = (self.owned.raw, target.owned.raw);
             (api.tensor_copy_async)(source, target, after.as_ptr(), after.len() as u32, out, error)
         })?;
-        Ok(PendingCopy {
-            event: crate::Event { owned },
-            target: Some(target),
-            _source: self.memory.clone(),
-        })
+        Ok(PendingCopy { event: crate::Event { owned }, target: Some(target), _source: self.memory.clone() })
     }
 }
 
@@ -474,9 +438,7 @@ impl PendingCopy {
     /// Waits for the end, and gives the target.
     pub fn wait(mut self) -> Result<Tensor> {
         self.event.wait(None)?;
-        self.target
-            .take()
-            .ok_or_else(|| Error::new(Status::WrongState, "the target has been taken"))
+        self.target.take().ok_or_else(|| Error::new(Status::WrongState, "the target has been taken"))
     }
 }
 

@@ -10,24 +10,18 @@ use std::sync::Arc;
 /// A tensor, or a sequence, optional or map. It never changes; what it holds is shared, so that tensors in it cannot be written.
 pub struct Value {
     pub(crate) owned: Owned<evn_value>,
-    memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
 }
 
 impl Value {
     pub(crate) fn of(owned: Owned<evn_value>) -> Value {
-        Value {
-            owned,
-            memory: Arc::default(),
-        }
+        Value { owned, memory: Arc::default() }
     }
 
     pub fn from_tensor(tensor: &Tensor) -> Result<Value> {
         let api = tensor.owned.api;
         let make = |out, error| unsafe { (api.value_from_tensor)(tensor.owned.raw, out, error) };
-        Ok(Value {
-            owned: Owned::make(api, make)?,
-            memory: Arc::new(Memory(vec![tensor.memory.clone()])),
-        })
+        Ok(Value { owned: Owned::make(api, make)?, memory: Arc::new(Memory(vec![tensor.memory.clone()])) })
     }
 
     /// A sequence, optional or map of `kind`: "seq(tensor(int64))", "optional(...)", "map(string,tensor(float32))". Parts are a
@@ -36,19 +30,9 @@ impl Value {
         let (api, kind) = (runtime.owned.api, c_text(kind)?);
         let raw: Vec<evn_value> = parts.iter().map(|part| part.owned.raw).collect();
         let owned = Owned::make(api, |out, error| unsafe {
-            (api.value_create)(
-                runtime.owned.raw,
-                kind.as_ptr(),
-                raw.as_ptr(),
-                raw.len() as u32,
-                out,
-                error,
-            )
+            (api.value_create)(runtime.owned.raw, kind.as_ptr(), raw.as_ptr(), raw.len() as u32, out, error)
         })?;
-        Ok(Value {
-            owned,
-            memory: Arc::new(Memory(parts.iter().map(|part| part.memory.clone()).collect())),
-        })
+        Ok(Value { owned, memory: Arc::new(Memory(parts.iter().map(|part| part.memory.clone()).collect())) })
     }
 
     /// "tensor(float32)", "seq(tensor(int64))", ...
@@ -65,10 +49,7 @@ impl Value {
         check(|error| unsafe { (api.value_part_count)(raw, &mut count, error) })?;
         let part = |index| {
             let make = |out, error| unsafe { (api.value_part_at)(raw, index, out, error) };
-            Ok(Value {
-                owned: Owned::make(api, make)?,
-                memory: self.memory.clone(),
-            })
+            Ok(Value { owned: Owned::make(api, make)?, memory: self.memory.clone() })
         };
         (0..count).map(part).collect()
     }
@@ -78,9 +59,6 @@ impl Value {
         let api = self.owned.api;
         let make = |out, error| unsafe { (api.value_get_tensor)(self.owned.raw, out, error) };
         let owned = Owned::make(api, make)?;
-        Ok(Tensor {
-            owned,
-            memory: self.memory.clone(),
-        })
+        Ok(Tensor { owned, memory: self.memory.clone() })
     }
 }

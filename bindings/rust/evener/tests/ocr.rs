@@ -30,39 +30,25 @@ fn lines(runtime: &Runtime, folder: &std::path::Path) -> Vec<(Tensor, String)> {
     let texts = std::fs::read_to_string(folder.join("texts.txt")).expect("texts.txt");
     let read = |(index, text): (usize, &str)| {
         let bytes = std::fs::read(folder.join(format!("line{}.f32", index))).expect("a line");
-        let data: Vec<f32> = bytes
-            .chunks(4)
-            .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]))
-            .collect();
+        let data: Vec<f32> =
+            bytes.chunks(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect();
         let width = data.len() as i64 / (3 * 48);
-        (
-            Tensor::from_vec(runtime, data, &[1, 3, 48, width]).expect("a tensor"),
-            text.to_string(),
-        )
+        (Tensor::from_vec(runtime, data, &[1, 3, 48, width]).expect("a tensor"), text.to_string())
     };
     texts.lines().enumerate().map(read).collect()
 }
 
 #[test]
 fn the_recognizer_reads_what_python_reads() {
-    let files = (
-        needed("EVENER_OCR", "texts.txt"),
-        needed("EVENER_MODELS", "ch_PP-OCRv4_rec_infer.onnx"),
-    );
+    let files = (needed("EVENER_OCR", "texts.txt"), needed("EVENER_MODELS", "ch_PP-OCRv4_rec_infer.onnx"));
     let (texts, model) = match files {
         (Some(texts), Some(model)) => (texts, model),
         _ => return,
     };
     let runtime = runtime();
     let model = Model::load(&runtime, model).unwrap();
-    let characters = model
-        .metadata("character")
-        .unwrap()
-        .expect("the model has its characters");
-    let alphabet: Vec<&str> = std::iter::once("")
-        .chain(characters.split('\n'))
-        .chain(Some(" "))
-        .collect();
+    let characters = model.metadata("character").unwrap().expect("the model has its characters");
+    let alphabet: Vec<&str> = std::iter::once("").chain(characters.split('\n')).chain(Some(" ")).collect();
     let session = Session::new(&runtime, &model).unwrap();
     let lines = lines(&runtime, texts.parent().expect("a folder"));
     assert!(lines.len() >= 2 && lines.iter().all(|(_, text)| text.len() > 3));
@@ -76,15 +62,8 @@ fn the_recognizer_reads_what_python_reads() {
     }
     // The same as 16 requests at a time.
     let deadline = Some(Instant::now() + Duration::from_secs(600));
-    let options = RunOptions {
-        deadline,
-        ..Default::default()
-    };
-    let submit = |number: usize| {
-        session
-            .submit(&[&lines[number % lines.len()].0], &options)
-            .unwrap()
-    };
+    let options = RunOptions { deadline, ..Default::default() };
+    let submit = |number: usize| session.submit(&[&lines[number % lines.len()].0], &options).unwrap();
     let requests: Vec<Request> = (0..16).map(submit).collect();
     for (number, request) in requests.into_iter().enumerate() {
         assert_eq!(read(block_on(request).unwrap()), lines[number % lines.len()].1);

@@ -24,11 +24,7 @@ fn sixteen_requests_with_deadlines_are_awaited_together() {
     let deadline = Some(Instant::now() + Duration::from_secs(600));
     let submit = |number: i32| {
         let x = vector(&runtime, &[number as f32; 100]);
-        let options = RunOptions {
-            deadline,
-            priority: number % 3,
-            ..Default::default()
-        };
+        let options = RunOptions { deadline, priority: number % 3, ..Default::default() };
         session.submit(&[&x], &options).unwrap()
     };
     let requests: Vec<Request> = (0..16).map(submit).collect();
@@ -56,10 +52,7 @@ fn requests_from_many_threads() {
             std::thread::spawn(move || {
                 for _ in 0..20 {
                     let request = session.submit(&[&x], &RunOptions::default()).unwrap();
-                    assert_eq!(
-                        request.wait().unwrap()[0].to_vec::<f32>().unwrap(),
-                        [2.0 * number as f32]
-                    );
+                    assert_eq!(request.wait().unwrap()[0].to_vec::<f32>().unwrap(), [2.0 * number as f32]);
                 }
             })
         })
@@ -75,27 +68,13 @@ fn a_deadline_that_has_passed_and_a_token_end_requests() {
     let runtime = runtime();
     let session = session(&runtime, &double());
     let x = vector(&runtime, &[1.0]);
-    let past = RunOptions {
-        deadline: Some(Instant::now()),
-        ..Default::default()
-    };
-    let late = session
-        .submit(&[&x], &past)
-        .and_then(Request::wait)
-        .err()
-        .unwrap();
+    let past = RunOptions { deadline: Some(Instant::now()), ..Default::default() };
+    let late = session.submit(&[&x], &past).and_then(Request::wait).err().unwrap();
     assert_eq!(late.status, Status::Timeout);
     let cancel = Cancel::new().unwrap();
     cancel.cancel();
-    let cancelled = RunOptions {
-        cancel: Some(&cancel),
-        ..Default::default()
-    };
-    let error = session
-        .submit(&[&x], &cancelled)
-        .and_then(Request::wait)
-        .err()
-        .unwrap();
+    let cancelled = RunOptions { cancel: Some(&cancel), ..Default::default() };
+    let error = session.submit(&[&x], &cancelled).and_then(Request::wait).err().unwrap();
     assert_eq!(error.status, Status::Cancelled);
 }
 
@@ -104,9 +83,7 @@ fn a_wrong_input_is_the_requests_own_error() {
     let runtime = runtime();
     let session = session(&runtime, &double());
     let wrong = Tensor::from_slice(&runtime, &[1i64], &[1]).unwrap();
-    let error = block_on(session.submit(&[&wrong], &RunOptions::default()).unwrap())
-        .err()
-        .unwrap();
+    let error = block_on(session.submit(&[&wrong], &RunOptions::default()).unwrap()).err().unwrap();
     assert_eq!(error.status, Status::InvalidArgument);
     assert!(session.submit(&[&wrong, &wrong], &RunOptions::default()).is_err());
 }
@@ -154,14 +131,7 @@ fn finish_waits_for_requests() {
     let x = vector(&runtime, &[4.0]);
     let request = session.submit(&[&x], &RunOptions::default()).unwrap();
     gate.wait_for(1);
-    assert_eq!(
-        session
-            .finish(Some(Duration::from_millis(1)))
-            .err()
-            .unwrap()
-            .status,
-        Status::Timeout
-    );
+    assert_eq!(session.finish(Some(Duration::from_millis(1))).err().unwrap().status, Status::Timeout);
     gate.open();
     assert_eq!(request.wait().unwrap()[0].to_vec::<f32>().unwrap(), [4.0]);
 }
@@ -178,11 +148,7 @@ fn a_request_that_is_dropped_is_cancelled_and_one_that_is_detached_is_not() {
     session.submit(&[&x], &RunOptions::default()).unwrap().detach();
     gate.open();
     first.wait().unwrap();
-    session
-        .submit(&[&x], &RunOptions::default())
-        .unwrap()
-        .wait()
-        .unwrap();
+    session.submit(&[&x], &RunOptions::default()).unwrap().wait().unwrap();
     let statistics = loop {
         let text = session.statistics(Format::Json).unwrap().replace(' ', "");
         let all = text.split("\"all\":").nth(1).expect("all").to_string();
@@ -232,35 +198,24 @@ fn a_queue_gives_what_has_ended() {
     let queue = CompletionQueue::new().unwrap();
     assert!(queue.next(Some(Duration::ZERO)).unwrap().is_none());
     let mut x = vector(&runtime, &[21.0]);
-    gated_session
-        .submit_to(&queue, 1, &[&x], &RunOptions::default())
-        .unwrap();
+    gated_session.submit_to(&queue, 1, &[&x], &RunOptions::default()).unwrap();
     gate.wait_for(1);
     assert_eq!(x.view_mut::<f32>().err().unwrap().status, Status::WrongState);
-    doubling
-        .submit_to(&queue, 2, &[&x], &RunOptions::default())
-        .unwrap();
+    doubling.submit_to(&queue, 2, &[&x], &RunOptions::default()).unwrap();
     let wrong = Tensor::from_slice(&runtime, &[1i64], &[1]).unwrap();
     let first = queue.next(None).unwrap().expect("a completion");
     assert_eq!(first.key, 2);
     assert_eq!(first.result.unwrap()[0].to_vec::<f32>().unwrap(), [42.0]);
-    doubling
-        .submit_to(&queue, 3, &[&wrong], &RunOptions::default())
-        .unwrap();
+    doubling.submit_to(&queue, 3, &[&wrong], &RunOptions::default()).unwrap();
     let second = queue.next(None).unwrap().expect("a completion");
-    assert_eq!(
-        (second.key, second.result.err().unwrap().status),
-        (3, Status::InvalidArgument)
-    );
+    assert_eq!((second.key, second.result.err().unwrap().status), (3, Status::InvalidArgument));
     assert!(queue.descriptor().unwrap() >= 0);
     gate.open();
     let third = queue.next(None).unwrap().expect("a completion");
     assert_eq!((third.key, third.result.is_ok()), (1, true));
     x.view_mut::<f32>().unwrap()[0] = 1.0;
     // What nobody takes goes with the queue, and with it what it kept.
-    doubling
-        .submit_to(&queue, 4, &[&x], &RunOptions::default())
-        .unwrap();
+    doubling.submit_to(&queue, 4, &[&x], &RunOptions::default()).unwrap();
     drop(queue);
     doubling.finish(None).unwrap();
     let mut looks = 0;

@@ -15,62 +15,21 @@ fn yaml_places_nodes_and_explain_says_so() {
     let runtime = builder().config_text(STRICT).build().unwrap();
     let placed = session(&runtime, &product());
     let text = placed.explain(Format::Json).unwrap().replace(' ', "");
-    assert!(
-        text.contains("\"name\":\"the_MatMul\"") && text.contains("\"device\":\"cpu\""),
-        "{}",
-        text
-    );
-    assert!(
-        text.contains("\"rule_line\":5") && text.contains("\"numerics\":\"strict\""),
-        "{}",
-        text
-    );
+    assert!(text.contains("\"name\":\"the_MatMul\"") && text.contains("\"device\":\"cpu\""), "{}", text);
+    assert!(text.contains("\"rule_line\":5") && text.contains("\"numerics\":\"strict\""), "{}", text);
     assert!(placed.explain(Format::Svg).unwrap().contains("<svg"));
-    assert_eq!(
-        placed.trace(Format::Text).err().unwrap().status,
-        Status::WrongState
-    );
+    assert_eq!(placed.trace(Format::Text).err().unwrap().status, Status::WrongState);
     runtime.reconfigure_text("version: 1\n", None, None).unwrap();
     assert!(!placed.explain(Format::Json).unwrap().contains("strict"));
-    assert_eq!(
-        runtime
-            .reconfigure_text("version: 9\n", None, None)
-            .err()
-            .unwrap()
-            .status,
-        Status::Config
-    );
-    assert_eq!(
-        runtime
-            .reconfigure_path("/nowhere.yaml", None, None)
-            .err()
-            .unwrap()
-            .status,
-        Status::Io
-    );
+    assert_eq!(runtime.reconfigure_text("version: 9\n", None, None).err().unwrap().status, Status::Config);
+    assert_eq!(runtime.reconfigure_path("/nowhere.yaml", None, None).err().unwrap().status, Status::Io);
 }
 
 #[test]
 fn a_wrong_configuration_names_the_line() {
-    let error = builder()
-        .config_text("version: 1\nplacemint: {}\n")
-        .build()
-        .err()
-        .unwrap();
-    assert!(
-        error.status == Status::Config && error.message.contains("placement"),
-        "{}",
-        error
-    );
-    assert_eq!(
-        builder()
-            .config_path("/nowhere.yaml")
-            .build()
-            .err()
-            .unwrap()
-            .status,
-        Status::Io
-    );
+    let error = builder().config_text("version: 1\nplacemint: {}\n").build().err().unwrap();
+    assert!(error.status == Status::Config && error.message.contains("placement"), "{}", error);
+    assert_eq!(builder().config_path("/nowhere.yaml").build().err().unwrap().status, Status::Io);
 }
 
 #[test]
@@ -83,22 +42,9 @@ fn a_model_that_the_configuration_names() {
     let x = vector(&runtime, &[2.0]);
     let named = runtime.session("twice").unwrap();
     assert_eq!(named.run(&[&x]).unwrap()[0].to_vec::<f32>().unwrap(), [4.0]);
-    assert_eq!(
-        runtime.session("thrice").err().unwrap().status,
-        Status::InvalidArgument
-    );
-    let inspected = inspect(
-        &runtime,
-        &Source::File(file.0.clone()),
-        &[("x", &[5])],
-        Format::Json,
-    )
-    .unwrap();
-    assert!(
-        inspected.replace(' ', "").contains("\"loads\":true"),
-        "{}",
-        inspected
-    );
+    assert_eq!(runtime.session("thrice").err().unwrap().status, Status::InvalidArgument);
+    let inspected = inspect(&runtime, &Source::File(file.0.clone()), &[("x", &[5])], Format::Json).unwrap();
+    assert!(inspected.replace(' ', "").contains("\"loads\":true"), "{}", inspected);
 }
 
 #[test]
@@ -106,9 +52,7 @@ fn the_log_is_delivered_and_its_panics_are_not() {
     let records = Arc::new(Mutex::new(Vec::new()));
     let seen = records.clone();
     let log = move |record: &LogRecord| {
-        seen.lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .push(record.event.clone());
+        seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(record.event.clone());
         panic!("a log panics");
     };
     let runtime = builder().log(LogLevel::Debug, log).build().unwrap();
@@ -117,11 +61,7 @@ fn the_log_is_delivered_and_its_panics_are_not() {
     let seen = records.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     assert!(seen.contains(&"runtime.created".to_string()), "{:?}", seen);
     assert!(seen.contains(&"session.created".to_string()), "{:?}", seen);
-    assert_eq!(
-        Arc::strong_count(&records),
-        1,
-        "the runtime has given the closure back"
-    );
+    assert_eq!(Arc::strong_count(&records), 1, "the runtime has given the closure back");
 }
 
 #[test]
@@ -134,12 +74,7 @@ fn memory_is_counted_and_capped() {
     let with = cpu.memory_stats().unwrap();
     assert_eq!(with.tensors - before.tensors, 1 << 18);
     let error = Tensor::zeros(&cpu, DType::Uint8, &[1 << 20]).err().unwrap();
-    assert_eq!(
-        (error.status, error.bytes_requested),
-        (Status::OutOfMemory, 1 << 20),
-        "{}",
-        error
-    );
+    assert_eq!((error.status, error.bytes_requested), (Status::OutOfMemory, 1 << 20), "{}", error);
     assert!(error.bytes_available < 1 << 20);
     cpu.set_memory_limit(None).unwrap();
     drop(Tensor::zeros(&cpu, DType::Uint8, &[1 << 20]).unwrap());
@@ -151,10 +86,7 @@ fn memory_is_counted_and_capped() {
     let after = cpu.memory_stats().unwrap();
     assert_eq!((after.tensors, after.cached, after.limit), (0, 0, None));
     assert_eq!(after.peak, after.current);
-    assert_eq!(
-        cpu.set_memory_limit(Some(1)).err().unwrap().status,
-        Status::InvalidArgument
-    );
+    assert_eq!(cpu.set_memory_limit(Some(1)).err().unwrap().status, Status::InvalidArgument);
 }
 
 #[test]
@@ -162,26 +94,17 @@ fn devices_and_statistics_are_told() {
     let runtime = runtime();
     let devices = runtime.devices().unwrap();
     let info = devices[0].info().unwrap();
-    assert_eq!(
-        (info.kind, info.name.as_str(), info.state),
-        (DeviceKind::Cpu, "cpu", DeviceState::Ready)
-    );
+    assert_eq!((info.kind, info.name.as_str(), info.state), (DeviceKind::Cpu, "cpu", DeviceState::Ready));
     assert_eq!(devices[0].condition().unwrap(), "");
     assert_eq!(info.compute_units, 2);
-    assert_eq!(
-        runtime.device("nonsense").err().unwrap().status,
-        Status::DeviceUnavailable
-    );
+    assert_eq!(runtime.device("nonsense").err().unwrap().status, Status::DeviceUnavailable);
     let session = session(&runtime, &double());
     session.trace_start(100).unwrap();
     session.run(&[&vector(&runtime, &[1.0])]).unwrap();
     session.trace_stop().unwrap();
     assert!(session.trace(Format::Text).unwrap().contains("the_Add"));
     assert!(session.memory_stats().unwrap().plan_count >= 1);
-    assert!(runtime
-        .statistics(Format::Prometheus)
-        .unwrap()
-        .contains("evener_requests_total"));
+    assert!(runtime.statistics(Format::Prometheus).unwrap().contains("evener_requests_total"));
     assert!(runtime.describe_devices(Format::Text).unwrap().contains("cpu"));
     assert!(describe_passes(Format::Json).unwrap().contains("summary"));
     assert!(version().unwrap().starts_with("0."));
@@ -192,42 +115,24 @@ fn a_model_tells_what_it_is() {
     let runtime = runtime();
     let model = Model::from_bytes(&runtime, &double()).unwrap();
     assert_eq!(model.inputs().unwrap()[0].kind, "tensor(float32)");
-    assert_eq!(
-        model.outputs().unwrap()[0].dims,
-        Some(vec![Dim::Open("n".into())])
-    );
+    assert_eq!(model.outputs().unwrap()[0].dims, Some(vec![Dim::Open("n".into())]));
     assert!(model.describe(Format::Text).unwrap().contains("Add"));
     assert!(model.metadata_keys().unwrap().is_empty());
     assert_eq!(model.metadata("author").unwrap(), None);
     let first = session(&runtime, &product());
-    let options = SessionOptions {
-        numerics: Numerics::Strict,
-        name: Some("exact".into()),
-        ..Default::default()
-    };
-    let second = Session::with(
-        &runtime,
-        &Model::from_bytes(&runtime, &product()).unwrap(),
-        &options,
-    )
-    .unwrap();
+    let options =
+        SessionOptions { numerics: Numerics::Strict, name: Some("exact".into()), ..Default::default() };
+    let second =
+        Session::with(&runtime, &Model::from_bytes(&runtime, &product()).unwrap(), &options).unwrap();
     let x = Tensor::from_vec(&runtime, vec![0.5f32; 128], &[2, 64]).unwrap();
-    assert!(first
-        .compare(&second, &[&x], Format::Json)
-        .unwrap()
-        .contains("largest_error"));
+    assert!(first.compare(&second, &[&x], Format::Json).unwrap().contains("largest_error"));
     assert!(runtime.statistics(Format::Json).unwrap().contains("\"exact\""));
-    let bad = SessionOptions {
-        device: Some("nonsense".into()),
-        ..Default::default()
-    };
+    let bad = SessionOptions { device: Some("nonsense".into()), ..Default::default() };
     assert!(Session::with(&runtime, &model, &bad).is_err());
 }
 
 fn rows(runtime: &Runtime, seed: usize) -> Tensor {
-    let data = (0..16 * 64)
-        .map(|i| ((i * 31 + seed * 7) % 17) as f32 / 17.0 - 0.5)
-        .collect();
+    let data = (0..16 * 64).map(|i| ((i * 31 + seed * 7) % 17) as f32 / 17.0 - 0.5).collect();
     Tensor::from_vec::<f32>(runtime, data, &[16, 64]).unwrap()
 }
 
@@ -241,31 +146,16 @@ fn a_model_is_quantized() {
         counted.fetch_add(1, Ordering::Relaxed);
         true
     };
-    let options = QuantizerOptions {
-        progress: Some(Box::new(count)),
-        ..Default::default()
-    };
+    let options = QuantizerOptions { progress: Some(Box::new(count)), ..Default::default() };
     let quantizer = Quantizer::new(&runtime, &Source::Bytes(&source, None), options).unwrap();
-    assert_eq!(
-        quantizer.finish().err().unwrap().status,
-        Status::WrongState,
-        "no batch was added"
-    );
+    assert_eq!(quantizer.finish().err().unwrap().status, Status::WrongState, "no batch was added");
     for seed in 0..3 {
         quantizer.add_batch(&[("x", &rows(&runtime, seed))]).unwrap();
     }
     let wrong = Tensor::from_slice(&runtime, &[1i32], &[1]).unwrap();
-    assert_eq!(
-        quantizer.add_batch(&[("x", &wrong)]).err().unwrap().status,
-        Status::InvalidArgument
-    );
-    let only_error = GuardOptions {
-        flags: sys::EVN_GUARD_ERROR,
-        ..Default::default()
-    };
-    quantizer
-        .guard(&[("x", &rows(&runtime, 5))], &only_error)
-        .unwrap();
+    assert_eq!(quantizer.add_batch(&[("x", &wrong)]).err().unwrap().status, Status::InvalidArgument);
+    let only_error = GuardOptions { flags: sys::EVN_GUARD_ERROR, ..Default::default() };
+    quantizer.guard(&[("x", &rows(&runtime, 5))], &only_error).unwrap();
     let model = quantizer.finish().unwrap();
     quantizer.verify(&[("x", &rows(&runtime, 6))]).unwrap();
     let report = quantizer.report(Format::Json).unwrap().replace(' ', "");
@@ -274,12 +164,8 @@ fn a_model_is_quantized() {
     let file = Temporary::new("quantized.onnx", b"");
     quantizer.save(&file.0).unwrap();
     let x = rows(&runtime, 9);
-    let float = session(&runtime, &source).run(&[&x]).unwrap()[0]
-        .to_vec::<f32>()
-        .unwrap();
-    let int8 = Session::new(&runtime, &model).unwrap().run(&[&x]).unwrap()[0]
-        .to_vec::<f32>()
-        .unwrap();
+    let float = session(&runtime, &source).run(&[&x]).unwrap()[0].to_vec::<f32>().unwrap();
+    let int8 = Session::new(&runtime, &model).unwrap().run(&[&x]).unwrap()[0].to_vec::<f32>().unwrap();
     let again = Session::new(&runtime, &Model::load(&runtime, &file.0).unwrap()).unwrap();
     assert_eq!(again.run(&[&x]).unwrap()[0].to_vec::<f32>().unwrap(), int8);
     let (mut error, mut signal) = (0.0, 0.0);
@@ -287,27 +173,17 @@ fn a_model_is_quantized() {
         error += (float - int8).powi(2);
         signal += float.powi(2);
     }
-    assert!(
-        error > 0.0 && error < signal / 100.0,
-        "error {} of {}",
-        error,
-        signal
-    );
+    assert!(error > 0.0 && error < signal / 100.0, "error {} of {}", error, signal);
 }
 
 #[test]
 fn progress_cancels_a_quantization() {
     let runtime = runtime();
     let source = product();
-    let cancels: [QuantizeProgress; 2] = [
-        Box::new(|_, _, _| false),
-        Box::new(|_, _, _| panic!("progress panics")),
-    ];
+    let cancels: [QuantizeProgress; 2] =
+        [Box::new(|_, _, _| false), Box::new(|_, _, _| panic!("progress panics"))];
     for progress in cancels {
-        let options = QuantizerOptions {
-            progress: Some(progress),
-            ..Default::default()
-        };
+        let options = QuantizerOptions { progress: Some(progress), ..Default::default() };
         let quantizer = Quantizer::new(&runtime, &Source::Bytes(&source, None), options).unwrap();
         let error = quantizer.add_batch(&[("x", &rows(&runtime, 0))]).err().unwrap();
         assert_eq!(error.status, Status::Cancelled);

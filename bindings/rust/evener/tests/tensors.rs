@@ -29,22 +29,10 @@ fn a_wrong_shape_is_an_error_and_the_memory_goes() {
 fn a_wrong_dtype_is_an_error() {
     let runtime = runtime();
     let mut tensor = vector(&runtime, &[1.0, 2.0]);
-    assert_eq!(
-        tensor.view::<i32>().err().unwrap().status,
-        Status::InvalidArgument
-    );
-    assert_eq!(
-        tensor.view_mut::<u8>().err().unwrap().status,
-        Status::InvalidArgument
-    );
-    let error = Tensor::from_vec_as(&runtime, DType::Float16, vec![1.0f32], &[1])
-        .err()
-        .unwrap();
-    assert!(
-        error.message.contains("Float16") && error.message.contains("f32"),
-        "{}",
-        error
-    );
+    assert_eq!(tensor.view::<i32>().err().unwrap().status, Status::InvalidArgument);
+    assert_eq!(tensor.view_mut::<u8>().err().unwrap().status, Status::InvalidArgument);
+    let error = Tensor::from_vec_as(&runtime, DType::Float16, vec![1.0f32], &[1]).err().unwrap();
+    assert!(error.message.contains("Float16") && error.message.contains("f32"), "{}", error);
     let half = Tensor::from_vec_as(&runtime, DType::Float16, vec![0x3c00u16], &[1]).unwrap();
     assert_eq!(half.dtype().unwrap(), DType::Float16);
     assert_eq!(half.to_vec::<u16>().unwrap(), [0x3c00]);
@@ -83,17 +71,12 @@ fn copies_are_copies() {
     again.view_mut::<f32>().unwrap()[0] = 9.0;
     assert_eq!(target.to_vec::<f32>().unwrap(), [1.0, 2.0]);
     assert_eq!(source.to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    let pending = source
-        .copy_async(Tensor::zeros(&cpu, DType::Float32, &[2]).unwrap(), &[])
-        .unwrap();
+    let pending = source.copy_async(Tensor::zeros(&cpu, DType::Float32, &[2]).unwrap(), &[]).unwrap();
     cpu.wait_event(pending.event()).unwrap();
     assert_eq!(pending.wait().unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
     assert!(cpu.record_event().unwrap().wait(None).unwrap());
     let mut small = Tensor::zeros(&cpu, DType::Float32, &[1]).unwrap();
-    assert_eq!(
-        source.copy_into(&mut small).err().unwrap().status,
-        Status::InvalidArgument
-    );
+    assert_eq!(source.copy_into(&mut small).err().unwrap().status, Status::InvalidArgument);
 }
 
 #[test]
@@ -112,20 +95,14 @@ fn strings_are_bytes() {
 fn values_share_memory() {
     let runtime = runtime();
     let mut tensors = [vector(&runtime, &[1.0]), vector(&runtime, &[2.0, 3.0])];
-    let values = [
-        Value::from_tensor(&tensors[0]).unwrap(),
-        Value::from_tensor(&tensors[1]).unwrap(),
-    ];
+    let values = [Value::from_tensor(&tensors[0]).unwrap(), Value::from_tensor(&tensors[1]).unwrap()];
     let sequence = Value::new(&runtime, "seq(tensor(float32))", &[&values[0], &values[1]]).unwrap();
     assert_eq!(sequence.kind().unwrap(), "seq(tensor(float32))");
     drop(values);
     let mut second = sequence.parts().unwrap().pop().unwrap().tensor().unwrap();
     drop(sequence);
     assert_eq!(second.to_vec::<f32>().unwrap(), [2.0, 3.0]);
-    assert_eq!(
-        tensors[1].view_mut::<f32>().err().unwrap().status,
-        Status::WrongState
-    );
+    assert_eq!(tensors[1].view_mut::<f32>().err().unwrap().status, Status::WrongState);
     assert_eq!(second.view_mut::<f32>().err().unwrap().status, Status::WrongState);
     drop(second);
     tensors[1].view_mut::<f32>().unwrap()[0] = 4.0;

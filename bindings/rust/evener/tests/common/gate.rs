@@ -16,20 +16,14 @@ impl Gate {
     pub fn register(runtime: &Runtime) -> Gate {
         let gate = Gate::default();
         let info = evener::OperatorInfo::new("mine", "Gate");
-        runtime
-            .register_operator(&info, gate.clone())
-            .expect("it is registered");
+        runtime.register_operator(&info, gate.clone()).expect("it is registered");
         gate
     }
     /// Waits until so many runs have begun.
     pub fn wait_for(&self, count: usize) {
         let (counts, changed) = &*self.0;
         let counts = counts.lock().expect("not poisoned");
-        drop(
-            changed
-                .wait_while(counts, |counts| counts.began < count)
-                .expect("not poisoned"),
-        );
+        drop(changed.wait_while(counts, |counts| counts.began < count).expect("not poisoned"));
     }
     pub fn open(&self) {
         let (counts, changed) = &*self.0;
@@ -57,11 +51,7 @@ impl Operator for Gate {
         let mut guard = counts.lock().expect("not poisoned");
         guard.began += 1;
         changed.notify_all();
-        drop(
-            changed
-                .wait_while(guard, |counts| !counts.is_open)
-                .expect("not poisoned"),
-        );
+        drop(changed.wait_while(guard, |counts| !counts.is_open).expect("not poisoned"));
         if let (Some(Some(x)), Some(Some(y))) = (inputs.first(), outputs.first_mut()) {
             y.data::<f32>()?.copy_from_slice(x.data::<f32>()?);
         }

@@ -42,9 +42,7 @@ impl Message {
         self.bytes(field, &value.0)
     }
     pub fn all(self, field: u64, values: Vec<Message>) -> Self {
-        values
-            .into_iter()
-            .fold(self, |message, value| message.message(field, value))
+        values.into_iter().fold(self, |message, value| message.message(field, value))
     }
 }
 
@@ -66,9 +64,7 @@ pub fn value(name: &str, kind: Message) -> Message {
 }
 
 pub fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> Message {
-    let inputs = inputs
-        .iter()
-        .fold(Message::default(), |message, name| message.text(1, name));
+    let inputs = inputs.iter().fold(Message::default(), |message, name| message.text(1, name));
     outputs
         .iter()
         .fold(inputs, |message, name| message.text(2, name))
@@ -82,9 +78,7 @@ pub fn int_attribute(name: &str, value: i64) -> Message {
 
 pub fn floats(name: &str, dims: &[i64], values: &[f32]) -> Message {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let dims = dims
-        .iter()
-        .fold(Message::default(), |message, dim| message.number(1, *dim));
+    let dims = dims.iter().fold(Message::default(), |message, dim| message.number(1, *dim));
     dims.number(2, FLOAT).text(8, name).bytes(9, &bytes)
 }
 
@@ -94,12 +88,8 @@ pub fn model(
     outputs: Vec<Message>,
     constants: Vec<Message>,
 ) -> Vec<u8> {
-    let graph = Message::default()
-        .all(1, nodes)
-        .text(2, "tiny")
-        .all(5, constants)
-        .all(11, inputs)
-        .all(12, outputs);
+    let graph =
+        Message::default().all(1, nodes).text(2, "tiny").all(5, constants).all(11, inputs).all(12, outputs);
     let opset = |domain, version| Message::default().text(1, domain).number(2, version);
     let model = Message::default().number(1, 8).message(7, graph);
     model.message(8, opset("", 17)).message(8, opset("mine", 1)).0
@@ -108,43 +98,23 @@ pub fn model(
 /// y = x + x, of any length.
 pub fn double() -> Vec<u8> {
     let ends = |name| vec![value(name, tensor_type(FLOAT, &["n"]))];
-    model(
-        vec![node("Add", &["x", "x"], &["y"])],
-        ends("x"),
-        ends("y"),
-        vec![],
-    )
+    model(vec![node("Add", &["x", "x"], &["y"])], ends("x"), ends("y"), vec![])
 }
 
 /// y = x w, with x of any number of rows of 64: a model that can be quantized.
 pub fn product() -> Vec<u8> {
-    let weights: Vec<f32> = (0..64 * 64)
-        .map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0)
-        .collect();
+    let weights: Vec<f32> = (0..64 * 64).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
     let ends = |name| vec![value(name, tensor_type(FLOAT, &["m", "64"]))];
     let constants = vec![floats("w", &[64, 64], &weights)];
-    model(
-        vec![node("MatMul", &["x", "w"], &["y"])],
-        ends("x"),
-        ends("y"),
-        constants,
-    )
+    model(vec![node("MatMul", &["x", "w"], &["y"])], ends("x"), ends("y"), constants)
 }
 
 /// total = sum + x and last = total: a state of two numbers.
 pub fn running_sum() -> Vec<u8> {
     let kind = || tensor_type(FLOAT, &["2"]);
-    let nodes = vec![
-        node("Add", &["x", "sum"], &["total"]),
-        node("Neg", &["total"], &["y"]),
-    ];
+    let nodes = vec![node("Add", &["x", "sum"], &["total"]), node("Neg", &["total"], &["y"])];
     let inputs = vec![value("x", kind()), value("sum", kind())];
-    model(
-        nodes,
-        inputs,
-        vec![value("total", kind()), value("y", kind())],
-        vec![],
-    )
+    model(nodes, inputs, vec![value("total", kind()), value("y", kind())], vec![])
 }
 
 /// y = Mine(x), an operator of the domain "mine".
@@ -160,14 +130,8 @@ static ASKED: Once = Once::new();
 /// do so at a time: it is asked here, by one.
 pub fn builder() -> RuntimeBuilder {
     ASKED.call_once(|| {
-        let runtime = Runtime::builder()
-            .threads(1)
-            .cache_dir("")
-            .build()
-            .expect("a runtime");
-        runtime
-            .describe_devices(evener::Format::Text)
-            .expect("a list of devices");
+        let runtime = Runtime::builder().threads(1).cache_dir("").build().expect("a runtime");
+        runtime.describe_devices(evener::Format::Text).expect("a list of devices");
     });
     Runtime::builder().threads(2).cache_dir("")
 }
@@ -212,10 +176,7 @@ pub fn needed(variable: &str, name: &str) -> Option<PathBuf> {
     match path {
         Some(path) if path.exists() => Some(path),
         path if std::env::var_os("EVENER_REQUIRE").is_some() => {
-            panic!(
-                "EVENER_REQUIRE is set, and there is no {}: {} names {:?}",
-                name, variable, path
-            )
+            panic!("EVENER_REQUIRE is set, and there is no {}: {} names {:?}", name, variable, path)
         }
         _ => {
             eprintln!("skipped: {} names no folder with {}", variable, name);
