@@ -1,4 +1,5 @@
 """The raw layers of the bindings are what the headers say, and what the description of the headers does not know is an error."""
+import ast
 import pathlib
 import re
 import subprocess
@@ -146,3 +147,64 @@ def test_a_table_that_differs_from_the_headers_is_an_error():
     for entry in ("", "uint32_t (*count)(int32_t base);", "uint32_t (*count)(uint32_t base); uint32_t (*more)(void);"):
         with pytest.raises(description.DescriptionError, match="api.h: evn_"):
             description.read_texts([("little.h", header)], table.format(entry))
+
+
+# docs/bindings.md: which function each safe layer reaches.
+ROWS = [[cell.strip() for cell in line.strip("|\n").split("|")]
+        for line in (ROOT / "docs" / "bindings.md").read_text().splitlines() if line.startswith("| `evn_")]
+SOURCES = {
+    "Python": "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / "python" / "evener").glob("*.py")) if path.name != "_raw.py"),
+    "Rust": "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / "rust" / "evener" / "src").glob("*.rs"))),
+}
+
+
+def python_names():
+    """Classes, their methods and properties, those of their bases included, and functions."""
+    tree = ast.parse(SOURCES["Python"].replace("from __future__", "# "))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+    def members(node):
+        own = {item.name for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
+        return own.union(*(members(classes[base.id]) for base in node.bases if isinstance(base, ast.Name) and base.id in classes))
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return set(classes) | functions | {f"{name}.{member}" for name, node in classes.items() for member in members(node)}
+
+
+def rust_names():
+    """Public types, `Type::function` of public functions, and functions."""
+    names, owner = {"sys::api"}, None
+    for line in SOURCES["Rust"].splitlines():
+        if found := re.match(r"(?:unsafe )?impl(?:<.*?>)? (?:.* for )?(\w+)", line):
+            owner = found[1]
+        elif found := re.match(r"    pub (?:unsafe )?fn (\w+)", line):
+            names.add(f"{owner}::{found[1]}")
+        elif found := re.match(r"pub (?:fn|struct|enum) (\w+)", line):
+            names.add(found[1])
+    return names
+
+
+NAMES = {"Python": python_names(), "Rust": rust_names()}
+
+
+def is_used(language, name):
+    if language == "Python":
+        return re.search(rf"\bevn_{name}\b", SOURCES[language]) is not None
+    if name == "get_api":
+        return "evener_sys::api()" in SOURCES[language]
+    return re.search(rf"\bapi(?:\(\)\?)?\s*\.{name}\b|^    evn_\w+: {name},$", SOURCES[language], re.M) is not None
+
+
+def test_the_page_of_bindings_has_every_function_once():
+    assert [row[0] for row in ROWS] == [f"`{function.name}`" for function in API.functions] + ["`evn_get_api`"]
+    assert all(len(row) == 3 for row in ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0].strip("`") for row in ROWS])
+def test_the_page_of_bindings_is_what_the_sources_reach(row):
+    name = row[0].strip("`").removeprefix("evn_")
+    for language, cell in zip(("Python", "Rust"), row[1:]):
+        reached = re.match(r"`([\w.:]+)`(?:, dropped)?$", cell)
+        assert reached or re.match(r"no: \S+ \S+", cell), f"{language}: neither a name nor a reason: {cell}"
+        assert is_used(language, name) == bool(reached), f"{language}: {cell}, but the sources say otherwise"
+        if reached:
+            assert reached[1] in NAMES[language], f"{language} has no {reached[1]}"
