@@ -5,8 +5,8 @@
     api.functions                       Function, in the order of the headers
     api.table                           Function, in the order of evn_api: how a library that was opened is called
 
-The headers are regular C11. What this does not understand is a DescriptionError with file, line and text: a declaration that a language
-would lack in silence is worse than none.
+The headers are regular C11. What this does not understand is a DescriptionError with file, line and text: a declaration that a
+language would lack in silence is worse than none.
 """
 import dataclasses
 import hashlib
@@ -18,10 +18,19 @@ INCLUDE = pathlib.Path(__file__).resolve().parents[1] / "include" / "evener"
 HEADERS = ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h")
 TABLE = "api.h"
 
-SCALARS = ("bool", "char", "size_t", "float", "double", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t",
-           "uint64_t")
+SCALARS = ("bool", "char", "size_t", "float", "double", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t",
+           "uint32_t", "uint64_t")
 SECTION = "/* ----------"
 DECLARATOR = re.compile(r"^(?P<const>const )?(?P<base>\w+) ?(?P<stars>(?:\* ?(?:const ?)?)*)(?P<name>\w+)?(?P<dims>(?:\[\w+\])*)$")
+
+
+KNOWN_LINES = (  # of the preprocessor, which declare nothing
+    r"#ifdef __cplusplus\n(?:extern \"C\" \{|\})\n#endif(?=\n|$)",
+    r"#if defined\(__GNUC__\)\n#define EVN_API .*\n#else\n#define EVN_API\n#endif(?=\n|$)",
+    r"#ifndef EVENER_\w+_H\n#define EVENER_\w+_H(?=\n|$)",
+    r"#include [<\"][\w./]+[>\"](?=\n|$)",
+    r"#endif(?=\n*$)",
+)
 
 
 class DescriptionError(Exception):
@@ -198,8 +207,7 @@ class Reader:
 
     def preprocessor(self, doc):
         text = self.text
-        for known in (r"#ifdef __cplusplus\n(?:extern \"C\" \{|\})\n#endif(?=\n|$)", r"#if defined\(__GNUC__\)\n#define EVN_API .*\n#else\n#define EVN_API\n#endif(?=\n|$)",
-                      r"#ifndef EVENER_\w+_H\n#define EVENER_\w+_H(?=\n|$)", r"#include [<\"][\w./]+[>\"](?=\n|$)", r"#endif(?=\n*$)"):
+        for known in KNOWN_LINES:
             if match := re.compile(known).match(text, self.at):
                 self.at = match.end()
                 return

@@ -150,9 +150,10 @@ def generate(api):
     for item in api.items:
         lines += lines_of(item, initializers)
     docs = {function.name: function.doc for function in api.functions}
-    lines += ["", "/// All functions, each under its name without evn\\_; a later library has more behind them.", "#[repr(C)]", "pub struct evn_api {",
-              "    /// Of the library's table, which may be larger.", "    pub struct_size: u32,",
-              "    /// Of the library: major << 16 | minor << 8 | patch.", "    pub api_version: u32,"]
+    lines += ["", "/// All functions, each under its name without evn\\_; a later library has more behind them.", "#[repr(C)]",
+              "pub struct evn_api {",
+              "    /// How large the library's table is, which may be larger.", "    pub struct_size: u32,",
+              "    /// The library's version: major << 16 | minor << 8 | patch.", "    pub api_version: u32,"]
     for function in api.table:
         lines += [*doc_lines(docs["evn_" + function.name], "    "), f"    pub {function.name}: {signature(function)},"]
     lines += ["}", "", "/// What the one symbol that is looked up, evn\\_get\\_api, is.",

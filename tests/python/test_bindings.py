@@ -54,9 +54,10 @@ def test_every_function_and_constant_is_there():
 
 
 def test_every_type_is_there():
-    names = {item.name for kind in (description.Struct, description.Handle, description.Callback, description.Typedef) for item in API.of(kind)}
-    assert names == set(re.findall(r"^\} (evn_\w+);", DECLARED, re.M)) | set(re.findall(r"^typedef [^;{]*?\(\*(evn_\w+)\)", DECLARED, re.M)) \
-        | set(re.findall(r"^typedef [^;{(]*?(evn_\w+);", DECLARED, re.M))
+    kinds = (description.Struct, description.Handle, description.Callback, description.Typedef)
+    patterns = (r"^\} (evn_\w+);", r"^typedef [^;{]*?\(\*(evn_\w+)\)", r"^typedef [^;{(]*?(evn_\w+);")
+    searched = {name for pattern in patterns for name in re.findall(pattern, DECLARED, re.M)}
+    assert {item.name for kind in kinds for item in API.of(kind)} == searched and len(searched) > 60
 
 
 def test_docs_stand_by_what_they_are_of():
@@ -152,10 +153,13 @@ def test_a_table_that_differs_from_the_headers_is_an_error():
 # docs/bindings.md: which function each safe layer reaches.
 ROWS = [[cell.strip() for cell in line.strip("|\n").split("|")]
         for line in (ROOT / "docs" / "bindings.md").read_text().splitlines() if line.startswith("| `evn_")]
-SOURCES = {
-    "Python": "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / "python" / "evener").glob("*.py")) if path.name != "_raw.py"),
-    "Rust": "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / "rust" / "evener" / "src").glob("*.rs"))),
-}
+
+
+def source(folder, pattern):
+    return "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / folder).glob(pattern)) if path.name != "_raw.py")
+
+
+SOURCES = {"Python": source("python/evener", "*.py"), "Rust": source("rust/evener/src", "*.rs")}
 
 
 def python_names():
@@ -208,3 +212,24 @@ def test_the_page_of_bindings_is_what_the_sources_reach(row):
         assert is_used(language, name) == bool(reached), f"{language}: {cell}, but the sources say otherwise"
         if reached:
             assert reached[1] in NAMES[language], f"{language} has no {reached[1]}"
+
+
+RUST = ROOT / "bindings" / "rust"
+
+
+def test_the_crates_have_the_librarys_version():
+    version = re.search(r"project\(evener VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    for crate in ("evener", "evener-sys"):
+        assert f'version = "{version}"' in (RUST / crate / "Cargo.toml").read_text()
+    assert f'evener-sys = {{ version = "={version}"' in (RUST / "evener" / "Cargo.toml").read_text()
+
+
+def test_the_readme_of_the_crate_shows_the_example():
+    assert (RUST / "evener" / "examples" / "classify.rs").read_text() in (RUST / "evener" / "README.md").read_text()
+
+
+def test_files_of_the_bindings_have_at_most_500_lines_and_no_build_script():
+    files = [*RUST.glob("evener*/**/*.rs"), *(ROOT / "bindings").glob("*.py"), *(ROOT / "bindings" / "languages").glob("*.py")]
+    assert len(files) > 20
+    assert not [path for path in files if path.name != "raw.rs" and len(path.read_text().splitlines()) > 500]
+    assert not [path for path in files if path.name == "build.rs"]

@@ -1256,9 +1256,9 @@ pub const EVN_PROGRAMS_SOURCES: u32 = 1;
 /// All functions, each under its name without evn\_; a later library has more behind them.
 #[repr(C)]
 pub struct evn_api {
-    /// Of the library's table, which may be larger.
+    /// How large the library's table is, which may be larger.
     pub struct_size: u32,
-    /// Of the library: major << 16 | minor << 8 | patch.
+    /// The library's version: major << 16 | minor << 8 | patch.
     pub api_version: u32,
     /// Returns the name of a status ("EVN\_ERROR\_IO"); "EVN\_ERROR\_UNKNOWN" for another value. Static memory. No cost.
     pub status_name: unsafe extern "C" fn(status: evn_status) -> *const c_char,

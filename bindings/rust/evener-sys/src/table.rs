@@ -57,7 +57,8 @@ impl fmt::Display for LoadError {
 
 impl Error for LoadError {}
 
-/// Gets the table from evn_get_api, and looks whether it has all that is declared here. `found`: the library's version, for the error.
+/// Gets the table from evn_get_api, and looks whether it has all that is declared here. `found`: the
+/// library's version, for the error.
 ///
 /// # Safety
 /// `get_api` must be an evn_get_api.
@@ -91,7 +92,8 @@ mod open {
 
     type VersionNumber = unsafe extern "C" fn() -> u32;
 
-    /// Opens a library, which then stays open until the process ends: objects and threads of it may be anywhere.
+    /// Opens a library, which then stays open until the process ends: objects and threads of it may be
+    /// anywhere.
     ///
     /// # Safety
     /// What is opened runs its initializers, and is believed when it has an evn_get_api.
@@ -153,7 +155,8 @@ fn find() -> Result<&'static evn_api, LoadError> {
 static TABLE: AtomicPtr<evn_api> = AtomicPtr::new(ptr::null_mut());
 static FINDING: Mutex<()> = Mutex::new(());
 
-/// The library's functions. The first call that succeeds decides which library it is; one that fails may be tried again.
+/// The library's functions. The first call that succeeds decides which library it is; one that fails may be
+/// tried again.
 pub fn api() -> Result<&'static evn_api, LoadError> {
     let known = TABLE.load(Ordering::Acquire);
     if !known.is_null() {

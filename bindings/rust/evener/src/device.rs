@@ -218,7 +218,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Whether it has happened; waits so long for it, None: as long as it takes. The error is the one with which it ended.
+    /// Whether it has happened; waits so long for it, None: as long as it takes. The error is the one with
+    /// which it ended.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<bool> {
         let wait = self.owned.api.event_wait;
         match check(|error| unsafe { wait(self.owned.raw, wait_ns(timeout), error) }) {

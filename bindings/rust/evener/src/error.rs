@@ -134,8 +134,8 @@ pub(crate) unsafe fn text_at(text: *const c_char) -> String {
     CStr::from_ptr(text).to_string_lossy().into_owned()
 }
 
-/// Calls a function that writes bytes and a NUL behind them, first with room for `first`, until they fit: what is written may grow, and
-/// costs more than memory to be made. Gives the bytes without the NUL.
+/// Calls a function that writes bytes and a NUL behind them, first with room for `first`, until they fit:
+/// what is written may grow, and costs more than memory to be made. Gives the bytes without the NUL.
 pub(crate) fn read_bytes(
     first: usize,
     mut call: impl FnMut(*mut c_char, usize, *mut usize, *mut evn_error) -> evn_status,

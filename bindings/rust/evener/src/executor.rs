@@ -6,26 +6,30 @@ use std::os::raw::c_void;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
-/// A host's threads: with [`crate::RuntimeBuilder::executor`] the library starts none of its own. Results have the same bits.
+/// A host's threads: with [`crate::RuntimeBuilder::executor`] the library starts none of its own. Results
+/// have the same bits.
 pub trait Executor: Send + Sync + 'static {
-    /// Calls `task(i)` once for each i < count, on any threads, and returns when all these calls have. It may run them all here. It is
-    /// called by threads that run sessions, also by several at a time. What it leaves out, or a panic does, others do.
+    /// Calls `task(i)` once for each i < count, on any threads, and returns when all these calls have. It may
+    /// run them all here. It is called by threads that run sessions, also by several at a time. What it
+    /// leaves out, or a panic does, others do.
     fn parallel_for(&self, count: u32, task: &(dyn Fn(u32) + Sync));
 
-    /// Has a task run later, on any thread that may block for as long as a run takes, and returns at once. An error: there is no way, and
-    /// what asked for it fails. As it stands here there are no requests.
+    /// Has a task run later, on any thread that may block for as long as a run takes, and returns at once. An
+    /// error: there is no way, and what asked for it fails. As it stands here there are no requests.
     fn post(&self, task: PostedTask) -> Result<(), PostedTask> {
         Err(task)
     }
 }
 
-/// A task for [`Executor::post`]. Where it is dropped later without having been run it is run there: what waits for it must end.
+/// A task for [`Executor::post`]. Where it is dropped later without having been run it is run there: what
+/// waits for it must end.
 pub struct PostedTask {
     task: Task,
     state: Arc<AtomicU8>,
 }
 
-/// Of a PostedTask: `post` has it and has not returned; `post` has returned; it was dropped before that; it was run.
+/// What became of a PostedTask: `post` has it and has not returned; `post` has returned; it was dropped
+/// before that; it was run.
 const POSTING: u8 = 0;
 const POSTED: u8 = 1;
 const DROPPED: u8 = 2;
@@ -85,7 +89,8 @@ pub(crate) unsafe extern "C" fn post(user: *mut c_void, task: evn_task, context:
     };
     let state = Arc::new(AtomicU8::new(POSTING));
     let posted = PostedTask { task, state: state.clone() };
-    // It says by an error that there is no way, or by a panic: then the task has been dropped, or it was handed on all the same.
+    // It says by an error that there is no way, or by a panic: then the task has been dropped, or it was
+    // handed on all the same.
     guarded(|| drop(executor.post(posted)));
     match state.compare_exchange(POSTING, POSTED, Ordering::SeqCst, Ordering::SeqCst) {
         Err(DROPPED) => EVN_ERROR_UNSUPPORTED,

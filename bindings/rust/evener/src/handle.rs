@@ -50,7 +50,7 @@ pub(crate) struct Owned<H: Kind> {
 }
 
 impl<H: Kind> Owned<H> {
-    /// Of a function whose last parameters are where the handle goes and the error.
+    /// Makes it by a function whose last parameters are where the handle goes and the error.
     pub(crate) fn make(
         api: Api,
         call: impl FnOnce(*mut H, *mut evn_error) -> evn_status,

@@ -14,11 +14,11 @@
 //! }
 //! ```
 //!
-//! The library is the file that `EVENER_LIBRARY` names, else what the system's loader finds; with the feature `link` the program is linked
-//! with it. Nothing is downloaded or built.
+//! The library is the file that `EVENER_LIBRARY` names, else what the system's loader finds; with the feature
+//! `link` the program is linked with it. Nothing is downloaded or built.
 //!
-//! Objects keep what they are made of, so they may be dropped in any order and on any thread, also while something runs; all of them are
-//! Send and Sync. What must not be is not compiled:
+//! Objects keep what they are made of, so they may be dropped in any order and on any thread, also while
+//! something runs; all of them are Send and Sync. What must not be is not compiled:
 //!
 //! ```compile_fail,E0515
 //! // A view does not outlive its tensor.

@@ -54,7 +54,8 @@ type NameFunction<H> =
 type SymbolFunction<H> =
     unsafe extern "C" fn(H, u32, u32, *mut c_char, usize, *mut usize, *mut evn_error) -> evn_status;
 
-/// The inputs or outputs of a model or session. `symbol`: a function for names that are longer than an info has room for.
+/// The inputs or outputs of a model or session. `symbol`: a function for names that are longer than an info
+/// has room for.
 pub(crate) fn values_of<H: Copy>(
     handle: H,
     count: CountFunction<H>,
@@ -115,7 +116,7 @@ impl Model {
         Ok(Model { owned })
     }
 
-    /// The same from bytes, which are copied.
+    /// Reads and checks a model's bytes, which are copied.
     pub fn from_bytes(runtime: &Runtime, bytes: &[u8]) -> Result<Model> {
         Model::from_bytes_with(runtime, bytes, &LoadOptions::default())
     }
@@ -237,7 +238,8 @@ impl<'a> Shapes<'a> {
     }
 }
 
-/// What a model needs, also when it cannot be loaded; `shapes` of inputs whose dims it leaves open, for estimates of work and memory.
+/// What a model needs, also when it cannot be loaded; `shapes` of inputs whose dims it leaves open, for
+/// estimates of work and memory.
 pub fn inspect(
     runtime: &Runtime,
     source: &Source,

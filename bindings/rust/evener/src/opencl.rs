@@ -1,5 +1,6 @@
-//! OpenCL objects that are shared with the host program, as the pointers that its own OpenCL library gives: cl_context, cl_device_id,
-//! cl_command_queue, cl_mem and cl_event. Nobody can check them, so that what takes them is unsafe.
+//! OpenCL objects that are shared with the host program, as the pointers that its own OpenCL library gives:
+//! cl_context, cl_device_id, cl_command_queue, cl_mem and cl_event. Nobody can check them, so that what takes
+//! them is unsafe.
 
 use crate::device::{Device, Event};
 use crate::error::{c_path, c_text, check, Result};
@@ -27,7 +28,8 @@ pub struct StoredPrograms {
 }
 
 impl Runtime {
-    /// Makes a device of the host's context, which is retained. `queue` may be NULL; a limit of 0 is that of the configuration.
+    /// Makes a device of the host's context, which is retained. `queue` may be NULL; a limit of 0 is that of
+    /// the configuration.
     ///
     /// # Safety
     /// The objects must be live ones of the OpenCL library of this process.
@@ -62,7 +64,8 @@ impl Device {
         Ok(objects)
     }
 
-    /// Makes a tensor over a cl_mem from a byte on, without a copy. `ended` is called when it is gone, on any thread.
+    /// Makes a tensor over a cl_mem from a byte on, without a copy. `ended` is called when it is gone, on any
+    /// thread.
     ///
     /// # Safety
     /// `mem` must be a live buffer of the device's context. The host sees to the order of its own commands.
@@ -107,8 +110,8 @@ impl Device {
         Ok(Event { owned: Owned::make(api, make)? })
     }
 
-    /// Builds every program that the library has for this device into a folder, for devices without a compiler. `sources`: texts in
-    /// OpenCL C instead of binaries.
+    /// Builds every program that the library has for this device into a folder, for devices without a
+    /// compiler. `sources`: texts in OpenCL C instead of binaries.
     pub fn store_opencl_programs(&self, folder: impl AsRef<Path>, sources: bool) -> Result<StoredPrograms> {
         let folder = c_path(folder.as_ref())?;
         let flags = if sources { EVN_PROGRAMS_SOURCES } else { 0 };
@@ -122,15 +125,16 @@ impl Device {
 }
 
 impl Tensor {
-    /// The cl_mem under a tensor on an OpenCL device, and the byte at which the tensor begins; valid as long as the tensor.
+    /// The cl_mem under a tensor on an OpenCL device, and the byte at which the tensor begins; valid as long
+    /// as the tensor.
     pub fn opencl_buffer(&self) -> Result<(*mut c_void, u64)> {
         let (get, mut mem, mut offset) = (self.owned.api.opencl_get_buffer, ptr::null_mut(), 0);
         check(|error| unsafe { get(self.owned.raw, &mut mem, &mut offset, error) })?;
         Ok((mem, offset))
     }
 
-    /// The memory as a DLManagedTensorVersioned of DLPack 1.0, without a copy; whoever consumes it calls its deleter, and keeps the memory
-    /// until then. What others write through it is theirs to order.
+    /// The memory as a DLManagedTensorVersioned of DLPack 1.0, without a copy; whoever consumes it calls its
+    /// deleter, and keeps the memory until then. What others write through it is theirs to order.
     pub fn to_dlpack(&self) -> Result<*mut c_void> {
         let (to, mut managed) = (self.owned.api.tensor_to_dlpack, ptr::null_mut());
         check(|error| unsafe { to(self.owned.raw, 0, &mut managed, error) })?;
@@ -140,8 +144,8 @@ impl Tensor {
     /// A tensor over the memory of a DLManagedTensorVersioned, which is taken over unless this fails.
     ///
     /// # Safety
-    /// It must be a live one that nobody has consumed, and nobody may write its memory while this crate reads it, or read it while
-    /// this crate writes it.
+    /// It must be a live one that nobody has consumed, and nobody may write its memory while this crate reads
+    /// it, or read it while this crate writes it.
     pub unsafe fn from_dlpack(runtime: &Runtime, managed: *mut c_void) -> Result<Tensor> {
         let api = runtime.owned.api;
         let make = |out, error| (api.tensor_from_dlpack)(runtime.owned.raw, managed, 0, out, error);

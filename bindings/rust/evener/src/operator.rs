@@ -10,14 +10,16 @@ use std::os::raw::{c_char, c_void};
 use std::ptr;
 use std::slice;
 
-/// What an operator computes. Its functions are called on any thread, also several at a time, and must not call the library but for the
-/// node that they get. A panic becomes an error of the run, with Status::Internal.
+/// What an operator computes. Its functions are called on any thread, also several at a time, and must not
+/// call the library but for the node that they get. A panic becomes an error of the run, with
+/// Status::Internal.
 pub trait Operator: Send + Sync + 'static {
-    /// Says what the outputs are for these inputs, one for each output of the node. While a model loads ranks and dims may not be known,
-    /// and those of outputs may be left so; before a run all are known.
+    /// Says what the outputs are for these inputs, one for each output of the node. While a model loads ranks
+    /// and dims may not be known, and those of outputs may be left so; before a run all are known.
     fn infer(&self, node: &Node<'_>, inputs: &[Option<TensorRef<'_>>], outputs: usize) -> Result<Vec<Spec>>;
 
-    /// Computes the outputs' elements; their dtypes and dims are those that `infer` gave. None: the model does not want that one.
+    /// Computes the outputs' elements; their dtypes and dims are those that `infer` gave. None: the model
+    /// does not want that one.
     fn run(
         &self,
         node: &Node<'_>,
@@ -215,7 +217,8 @@ impl<'n> TensorRef<'n> {
     pub fn dims(&self) -> &[i64] {
         dims_of(&self.view)
     }
-    /// The elements. In `infer` there are none but those of value inputs that are known: an error, where there should be some.
+    /// The elements. In `infer` there are none but those of value inputs that are known: an error, where
+    /// there should be some.
     pub fn data<T: Element>(&self) -> Result<&'n [T]> {
         let count = count_of::<T>(&self.view)?;
         if count != 0 && self.view.data.is_null() {
@@ -339,7 +342,8 @@ unsafe extern "C" fn run(
 }
 
 impl Runtime {
-    /// Adds an operator to those that models which this runtime loads from now on may use. It runs on the CPU.
+    /// Adds an operator to those that models which this runtime loads from now on may use. It runs on the
+    /// CPU.
     pub fn register_operator(&self, info: &OperatorInfo, operator: impl Operator) -> Result<()> {
         let (domain, name) = (c_text(info.domain)?, c_text(info.name)?);
         let mut raw = evn_operator::INIT;

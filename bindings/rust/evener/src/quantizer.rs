@@ -44,7 +44,7 @@ pub struct QuantizerOptions {
     pub calibration: Calibration,
     /// Activations are int8, symmetric, in place of uint8.
     pub int8_activations: bool,
-    /// Of Calibration::Percentile; 0: 99.99.
+    /// How many percent of elements stay with Calibration::Percentile; 0: 99.99.
     pub percentile: f64,
     /// EVN_QUANTIZE_... of the C API.
     pub flags: u32,
@@ -52,7 +52,8 @@ pub struct QuantizerOptions {
     pub keep: Vec<String>,
     pub weight_bits: u32,
     pub block_size: u32,
-    /// progress(what, done, total): false, or a panic, cancels the call that is under way. It must not call the quantizer.
+    /// progress(what, done, total): false, or a panic, cancels the call that is under way. It must not call
+    /// the quantizer.
     pub progress: Option<QuantizeProgress>,
     pub cancel: Option<Cancel>,
     pub deadline: Option<Instant>,
@@ -137,14 +138,16 @@ impl Quantizer {
         Ok(raw_inputs(&ordered))
     }
 
-    /// Runs the float32 model over one calibration batch, `&[("x", &x)]`, and keeps what its activations show.
+    /// Runs the float32 model over one calibration batch, `&[("x", &x)]`, and keeps what its activations
+    /// show.
     pub fn add_batch(&self, inputs: &[(&str, &Tensor)]) -> Result<()> {
         let inputs = self.inputs(inputs)?;
         let add = self.owned.api.quantizer_add_batch;
         check(|error| unsafe { add(self.owned.raw, inputs.as_ptr(), inputs.len() as u32, error) })
     }
 
-    /// Takes back layers that lose too much over these inputs, or that are slower in 8 bits here; the report says which and why.
+    /// Takes back layers that lose too much over these inputs, or that are slower in 8 bits here; the report
+    /// says which and why.
     pub fn guard(&self, inputs: &[(&str, &Tensor)], options: &GuardOptions) -> Result<()> {
         let inputs = self.inputs(inputs)?;
         let mut raw = evn_guard_options::INIT;

@@ -80,8 +80,9 @@ use kinds::Kind;
 
 /// One asynchronous run: a future, which any executor can poll, or `wait`.
 ///
-/// Where it is dropped before its end the run is cancelled, unless it was submitted with a token of the caller's; `detach` lets it go on.
-/// Inputs may be dropped at once: the library keeps them, and they cannot be written before the end.
+/// Where it is dropped before its end the run is cancelled, unless it was submitted with a token of the
+/// caller's; `detach` lets it go on. Inputs may be dropped at once: the library keeps them, and they cannot
+/// be written before the end.
 #[must_use = "dropping a request cancels it"]
 pub struct Request<T: Kind = Tensor> {
     owned: Owned<evn_request>,
@@ -106,7 +107,7 @@ impl Session {
         })
     }
 
-    /// The same for models that take or give more than tensors.
+    /// As `submit`, for models that take or give more than tensors.
     pub fn submit_values(&self, inputs: &[Option<&Value>], options: &RunOptions) -> Result<Request<Value>> {
         let raw = |value: &Option<&Value>| value.map_or(evn_value::NULL, |value| value.owned.raw);
         let raw: Vec<evn_value> = inputs.iter().map(raw).collect();
@@ -118,7 +119,8 @@ impl Session {
         })
     }
 
-    /// Makes the request. `call` gets the options, the number of outputs, how it tells of its end, and where handle and error go.
+    /// Makes the request. `call` gets the options, the number of outputs, how it tells of its end, and where
+    /// handle and error go.
     fn submit_any<T: Kind>(
         &self,
         keep: Kept,
@@ -149,7 +151,7 @@ impl Session {
         Ok(Request { owned, shared, own_cancel, outputs, is_taken: false, kind: PhantomData })
     }
 
-    /// The same; `queue` gives the end of it with `key`. To stop it, cancel the token of the options.
+    /// As `submit`, but `queue` gives the end of it with `key`. To stop it, cancel the token of the options.
     pub fn submit_to<'t, I>(
         &self,
         queue: &CompletionQueue,
@@ -179,7 +181,8 @@ impl Session {
 }
 
 impl<T: Kind> Request<T> {
-    /// Asks the run to stop: it ends soon after with Status::Cancelled. With a token of the caller's, that token is the way.
+    /// Asks the run to stop: it ends soon after with Status::Cancelled. With a token of the caller's, that
+    /// token is the way.
     pub fn cancel(&self) {
         if let Some(cancel) = &self.own_cancel {
             cancel.cancel();

@@ -131,7 +131,8 @@ pub(crate) fn memory_of<'t, I: Copy + Into<Option<&'t Tensor>>>(inputs: &[I]) ->
 }
 
 impl Session {
-    /// Runs the model once: tensors in the model's order, `&[&x, &y]`, or `&[Some(&x), None]` where a state gives the second.
+    /// Runs the model once: tensors in the model's order, `&[&x, &y]`, or `&[Some(&x), None]` where a state
+    /// gives the second.
     pub fn run<'t, I: Copy + Into<Option<&'t Tensor>>>(&self, inputs: &[I]) -> Result<Outputs> {
         self.run_with(inputs, &RunOptions::default())
     }
@@ -146,7 +147,7 @@ impl Session {
         Ok(Outputs::of(self.owned.api, outputs))
     }
 
-    /// The same with names: `session.run_named(&[("x", &x)], &options)`.
+    /// Runs the model with inputs by their names: `session.run_named(&[("x", &x)], &options)`.
     pub fn run_named(&self, inputs: &[(&str, &Tensor)], options: &RunOptions) -> Result<Outputs> {
         let mut ordered = in_order(inputs, |name| self.find_input(name))?;
         let mut count = 0;
@@ -160,7 +161,8 @@ impl Session {
         self.run_with(&ordered, options)
     }
 
-    /// Runs into tensors that there are, of the outputs' dtypes and dims. After an error their bytes are undefined.
+    /// Runs into tensors that there are, of the outputs' dtypes and dims. After an error their bytes are
+    /// undefined.
     pub fn run_into<'t, I>(
         &self,
         inputs: &[I],
@@ -205,7 +207,7 @@ impl Session {
     }
 }
 
-/// Of a request that has been taken already.
+/// The error of a request that has been taken already.
 pub(crate) fn taken() -> Error {
     Error::new(Status::WrongState, "the outputs of the request have been taken")
 }

@@ -14,7 +14,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A text as the library writes it. `Dot` and `Svg` are of [`Session::explain`] alone, `Prometheus` of [`Runtime::statistics`].
+/// A text as the library writes it. `Dot` and `Svg` are of [`Session::explain`] alone, `Prometheus` of
+/// [`Runtime::statistics`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Text,
@@ -136,7 +137,8 @@ fn pointer(text: &Option<CString>) -> *const std::os::raw::c_char {
 }
 
 impl RuntimeBuilder {
-    /// Threads of the CPU device, the caller's included; 0: from the configuration, else all that the process may use.
+    /// Threads of the CPU device, the caller's included; 0: from the configuration, else all that the process
+    /// may use.
     pub fn threads(mut self, count: i32) -> Self {
         self.threads = count;
         self
@@ -161,17 +163,20 @@ impl RuntimeBuilder {
         self.memory_limit = bytes;
         self
     }
-    /// Receives what happens up to `level`, on the thread on which it happens. It must not call the library; a panic is lost.
+    /// Receives what happens up to `level`, on the thread on which it happens. It must not call the library;
+    /// a panic is lost.
     pub fn log(mut self, level: LogLevel, log: impl Fn(&LogRecord) + Send + Sync + 'static) -> Self {
         self.log = Some((Box::new(log), level));
         self
     }
-    /// The host's threads in place of the library's; `threads` says into how many tasks work is split at most.
+    /// The host's threads in place of the library's; `threads` says into how many tasks work is split at
+    /// most.
     pub fn executor(mut self, executor: impl Executor) -> Self {
         self.executor = Some(Arc::new(executor));
         self
     }
-    /// Path of the `evener` command, which tries drivers before they are loaded into this process, and how long it may take.
+    /// Path of the `evener` command, which tries drivers before they are loaded into this process, and how
+    /// long it may take.
     pub fn probe(mut self, program: impl Into<PathBuf>, timeout: Duration) -> Self {
         self.probe_program = Some(program.into());
         self.probe_timeout = timeout;
@@ -255,7 +260,8 @@ impl Runtime {
         self.device_at(0)
     }
 
-    /// A device by its string: "cpu", "gpu", "gpu:1", "opencl:0" or a name of the configuration. Opens it if need be.
+    /// A device by its string: "cpu", "gpu", "gpu:1", "opencl:0" or a name of the configuration. Opens it if
+    /// need be.
     pub fn device(&self, name: &str) -> Result<Device> {
         let (api, name) = (self.owned.api, c_text(name)?);
         let make =
@@ -286,7 +292,8 @@ impl Runtime {
         Ok(Session { owned: Owned::make(api, make)? })
     }
 
-    /// Measures what steps of a model (None: of some 100 operators) take on each device, for placements of `default: auto`.
+    /// Measures what steps of a model (None: of some 100 operators) take on each device, for placements of
+    /// `default: auto`.
     pub fn calibrate(
         &self,
         model: Option<&Model>,
@@ -316,7 +323,8 @@ impl Runtime {
         check(|error| unsafe { (self.owned.api.runtime_reconfigure)(self.owned.raw, &options, error) })
     }
 
-    /// Gives the runtime, and every session of it, the configuration of this text. On an error nothing has changed.
+    /// Gives the runtime, and every session of it, the configuration of this text. On an error nothing has
+    /// changed.
     pub fn reconfigure_text(
         &self,
         text: &str,
@@ -326,7 +334,7 @@ impl Runtime {
         self.reconfigure(Config { path: None, text: Some(text.to_string()) }, cancel, deadline)
     }
 
-    /// The same of a file.
+    /// Gives it the configuration of a file, as `reconfigure_text` does that of a text.
     pub fn reconfigure_path(
         &self,
         path: impl Into<PathBuf>,

@@ -96,7 +96,8 @@ impl Default for Batching {
 /// How a session is made; what is left as it is comes from the configuration.
 #[derive(Clone, Default)]
 pub struct SessionOptions {
-    /// For nodes that no rule places: "cpu", "gpu", "auto", a name of the configuration, or several with commas.
+    /// For nodes that no rule places: "cpu", "gpu", "auto", a name of the configuration, or several with
+    /// commas.
     pub device: Option<String>,
     /// Where packed weights are kept from one process to the next: a file, or a folder that ends in /.
     pub cache_file: Option<PathBuf>,
@@ -115,14 +116,16 @@ pub struct SessionOptions {
     pub name: Option<String>,
     pub products: Products,
     pub memory: MemoryPlan,
-    /// Whether memory of intermediate values is shared with other sessions that have this; None: as the configuration says.
+    /// Whether memory of intermediate values is shared with other sessions that have this; None: as the
+    /// configuration says.
     pub share_arenas: Option<bool>,
-    /// Of making the session, not of its runs.
+    /// Ends the making of the session, not its runs.
     pub cancel: Option<Cancel>,
     pub deadline: Option<Instant>,
 }
 
-/// A model placed on the devices of a runtime. Any number of threads may run it at a time; to close it is to drop it.
+/// A model placed on the devices of a runtime. Any number of threads may run it at a time; to close it is to
+/// drop it.
 ///
 /// ```compile_fail,E0382
 /// fn use_after_close(session: evener::Session) {
@@ -223,7 +226,8 @@ impl Session {
     /// Ends this hold, as dropping it does. Requests that are under way end normally.
     pub fn close(self) {}
 
-    /// The same, and waits until all requests that were submitted have ended and told of it. Status::Timeout: they go on.
+    /// Ends this hold, and waits until all requests that were submitted have ended and told of it.
+    /// Status::Timeout: they go on.
     pub fn finish(self, timeout: Option<Duration>) -> Result<()> {
         let (api, raw) = (self.owned.api, self.owned.raw);
         let done = check(|error| unsafe { (api.session_finish)(raw, wait_ns(timeout), error) });
@@ -294,7 +298,8 @@ impl Session {
         Ok(stats)
     }
 
-    /// How far the outputs of another session of the same runtime are from this one's, and how long both take.
+    /// How far the outputs of another session of the same runtime are from this one's, and how long both
+    /// take.
     pub fn compare(&self, other: &Session, inputs: &[&Tensor], format: Format) -> Result<String> {
         let inputs = raw_inputs(inputs);
         let compare = self.owned.api.session_compare;

@@ -27,13 +27,15 @@ pub struct StateOptions<'a> {
     pub dims: Vec<(&'a str, &'a [i64])>,
 }
 
-/// Hands outputs of one run on to inputs of the next: [`crate::RunOptions::state`]. One run uses it at a time.
+/// Hands outputs of one run on to inputs of the next: [`crate::RunOptions::state`]. One run uses it at a
+/// time.
 pub struct State {
     pub(crate) owned: Owned<evn_state>,
 }
 
 impl State {
-    /// `pairs`: (output, input, capacity); 0: the dims stay the same, more: the most positions on the axis on which it grows.
+    /// `pairs`: (output, input, capacity); 0: the dims stay the same, more: the most positions on the axis on
+    /// which it grows.
     pub fn new(session: &Session, pairs: &[(&str, &str, i64)], options: &StateOptions) -> Result<State> {
         let names = pairs
             .iter()

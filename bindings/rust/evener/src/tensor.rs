@@ -42,13 +42,13 @@ dtypes! {
 
 /// A type of Rust that tensors have elements of.
 ///
-/// `u8` also reads and writes elements of one byte for which Rust has no type (bool, float8) and the bytes of those of less (int4), `u16`
-/// the bits of float16 and bfloat16.
+/// `u8` also reads and writes elements of one byte for which Rust has no type (bool, float8) and the bytes of
+/// those of less (int4), `u16` the bits of float16 and bfloat16.
 ///
 /// # Safety
 /// Every pattern of bits is a value of the type.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
-    /// Of tensors that are made of values of this type.
+    /// What tensors have that are made of values of this type.
     const DTYPE: DType;
     /// Whether the elements of a tensor of `dtype` can be seen as values of this type.
     fn accepts(dtype: DType) -> bool {
@@ -93,14 +93,16 @@ pub struct TensorInfo {
     pub pinned: bool,
 }
 
-/// Elements of one type on one device, row-major. What shares its memory (views made by [`Tensor::part`], values, requests that have not
-/// ended) makes it read-only for as long as it lives: [`Tensor::view_mut`] is then an error.
+/// Elements of one type on one device, row-major. What shares its memory (views made by [`Tensor::part`],
+/// values, requests that have not ended) makes it read-only for as long as it lives: [`Tensor::view_mut`] is
+/// then an error.
 pub struct Tensor {
     pub(crate) owned: Owned<evn_tensor>,
     pub(crate) memory: Arc<Memory>,
 }
 
-/// Stands for memory that objects share: while there are several of one, or of those that it is made of, nothing is written.
+/// Stands for memory that objects share: while there are several of one, or of those that it is made of,
+/// nothing is written.
 #[derive(Default)]
 pub(crate) struct Memory(pub(crate) Vec<Arc<Memory>>);
 
@@ -126,7 +128,7 @@ impl Tensor {
         Tensor::create(device, dtype, dims, 0)
     }
 
-    /// The same in pinned host memory, which the device reads and writes without a copy of the library's.
+    /// Zeros in pinned host memory, which the device reads and writes without a copy of the library's.
     pub fn pinned(device: &Device, dtype: DType, dims: &[i64]) -> Result<Tensor> {
         Tensor::create(device, dtype, dims, EVN_TENSOR_PINNED)
     }
@@ -145,7 +147,7 @@ impl Tensor {
         Tensor::from_vec_as(runtime, T::DTYPE, data, dims)
     }
 
-    /// The same of another dtype than the type's own: `u16` with the bits of float16.
+    /// As `from_vec`, with another dtype than the type's own: `u16` with the bits of float16.
     pub fn from_vec_as<T: Element>(
         runtime: &Runtime,
         dtype: DType,
@@ -244,15 +246,18 @@ impl Tensor {
         Ok(DType::of(self.raw_info()?.dtype))
     }
 
-    /// The elements, on the CPU without a copy. On other devices they are copied to the host now; see [`Tensor::pinned`].
+    /// The elements, on the CPU without a copy. On other devices they are copied to the host now; see
+    /// [`Tensor::pinned`].
     pub fn view<T: Element>(&self) -> Result<View<'_, T>> {
         let (data, len) = self.map(EVN_MAP_READ)?;
         Ok(View { tensor: self, data, len })
     }
 
-    /// The elements for writing. On other devices than the CPU they are copied there when the view goes.
+    /// The elements for writing. On other devices than the CPU they are copied there when the view goes:
+    /// [`ViewMut::end`] says whether they have come there.
     ///
-    /// Status::WrongState where something shares the memory: a part of the tensor, a value, a request that has not ended.
+    /// Status::WrongState where something shares the memory: a part of the tensor, a value, a request that
+    /// has not ended.
     pub fn view_mut<T: Element>(&mut self) -> Result<ViewMut<'_, T>> {
         self.be_alone("written")?;
         let (data, len) = self.map(EVN_MAP_READ | EVN_MAP_WRITE)?;
@@ -285,15 +290,14 @@ impl Tensor {
         let at = NonNull::new(data.cast::<T>()).unwrap_or_else(NonNull::dangling);
         let size = std::mem::size_of::<T>();
         if bytes % size != 0 || at.as_ptr() as usize % std::mem::align_of::<T>() != 0 {
-            self.unmap();
+            self.unmap()?;
             return Err(Error::argument("the tensor's memory is not aligned for its elements"));
         }
         Ok((at, bytes / size))
     }
 
-    // It fails only where nothing is mapped, or a device is lost: then whatever comes next says so.
-    fn unmap(&self) {
-        let _ = check(|error| unsafe { (self.owned.api.tensor_unmap)(self.owned.raw, error) });
+    fn unmap(&self) -> Result<()> {
+        check(|error| unsafe { (self.owned.api.tensor_unmap)(self.owned.raw, error) })
     }
 
     /// A copy of the elements.
@@ -301,7 +305,8 @@ impl Tensor {
         Ok(self.view::<T>()?.to_vec())
     }
 
-    /// A tensor over a part of this one's memory, without a copy: elements from number `first` on, in row-major order, as `dims`.
+    /// A tensor over a part of this one's memory, without a copy: elements from number `first` on, in
+    /// row-major order, as `dims`.
     pub fn part(&self, first: u64, dims: &[i64]) -> Result<Tensor> {
         let (api, raw) = (self.owned.api, self.owned.raw);
         let owned = Owned::make(api, |out, error| unsafe {
@@ -351,7 +356,7 @@ macro_rules! views {
 
         impl<T: Element> Drop for $name<'_, T> {
             fn drop(&mut self) {
-                self.tensor.unmap();
+                let _ = self.tensor.unmap(); // `end` tells what went wrong
             }
         }
 
@@ -362,7 +367,7 @@ macro_rules! views {
                 Ok(ndarray::IxDyn(&dims))
             }
 
-            /// The same memory as an array.
+            /// An array over this memory.
             pub fn array(&self) -> Result<ndarray::ArrayViewD<'_, T>> {
                 let shape = self.shape()?;
                 ndarray::ArrayView::from_shape(shape, self)
@@ -375,6 +380,14 @@ macro_rules! views {
 views!(View, &'t Tensor, "The elements of a tensor, for reading.");
 views!(ViewMut, &'t mut Tensor, "The elements of a tensor, for writing.");
 
+impl<T: Element> ViewMut<'_, T> {
+    /// Ends the view, as dropping it does, and says whether what was written has come to the tensor's device.
+    pub fn end(self) -> Result<()> {
+        let view = std::mem::ManuallyDrop::new(self);
+        view.tensor.unmap()
+    }
+}
+
 impl<T: Element> DerefMut for ViewMut<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
@@ -383,7 +396,7 @@ impl<T: Element> DerefMut for ViewMut<'_, T> {
 
 #[cfg(feature = "ndarray")]
 impl<T: Element> ViewMut<'_, T> {
-    /// The same memory as an array that can be written.
+    /// An array over this memory that can be written.
     pub fn array_mut(&mut self) -> Result<ndarray::ArrayViewMutD<'_, T>> {
         let shape = self.shape()?;
         ndarray::ArrayViewMut::from_shape(shape, self).map_err(|error| Error::argument(error.to_string()))
@@ -409,7 +422,8 @@ impl Tensor {
     }
 }
 
-/// The end of a copy that a device does while the caller goes on. It has both tensors until then; where it goes, it waits.
+/// The end of a copy that a device does while the caller goes on. It has both tensors until then; where it
+/// goes, it waits.
 pub struct PendingCopy {
     event: crate::Event,
     target: Option<Tensor>,
@@ -417,7 +431,8 @@ pub struct PendingCopy {
 }
 
 impl Tensor {
-    /// Has a device copy all bytes into `target`, of the same dtype and dims, behind the events of `after`, and returns at once.
+    /// Has a device copy all bytes into `target`, of the same dtype and dims, behind the events of `after`,
+    /// and returns at once.
     pub fn copy_async(&self, mut target: Tensor, after: &[&crate::Event]) -> Result<PendingCopy> {
         target.be_alone("a target of a copy")?;
         let api = self.owned.api;

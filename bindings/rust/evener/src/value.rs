@@ -7,7 +7,8 @@ use crate::sys::*;
 use crate::tensor::{Memory, Tensor};
 use std::sync::Arc;
 
-/// A tensor, or a sequence, optional or map. It never changes; what it holds is shared, so that tensors in it cannot be written.
+/// A tensor, or a sequence, optional or map. It never changes; what it holds is shared, so that tensors in it
+/// cannot be written.
 pub struct Value {
     pub(crate) owned: Owned<evn_value>,
     pub(crate) memory: Arc<Memory>,
@@ -24,8 +25,9 @@ impl Value {
         Ok(Value { owned: Owned::make(api, make)?, memory: Arc::new(Memory(vec![tensor.memory.clone()])) })
     }
 
-    /// A sequence, optional or map of `kind`: "seq(tensor(int64))", "optional(...)", "map(string,tensor(float32))". Parts are a
-    /// sequence's elements, an optional's one or none, a map's keys and values.
+    /// A sequence, optional or map of `kind`: "seq(tensor(int64))", "optional(...)",
+    /// "map(string,tensor(float32))". Parts are a sequence's elements, an optional's one or none, a map's
+    /// keys and values.
     pub fn new(runtime: &Runtime, kind: &str, parts: &[&Value]) -> Result<Value> {
         let (api, kind) = (runtime.owned.api, c_text(kind)?);
         let raw: Vec<evn_value> = parts.iter().map(|part| part.owned.raw).collect();
@@ -54,7 +56,8 @@ impl Value {
         (0..count).map(part).collect()
     }
 
-    /// The tensor that the value is, without a copy; it shares the value's memory, and can be written by nobody meanwhile.
+    /// The tensor that the value is, without a copy; it shares the value's memory, and can be written by
+    /// nobody meanwhile.
     pub fn tensor(&self) -> Result<Tensor> {
         let api = self.owned.api;
         let make = |out, error| unsafe { (api.value_get_tensor)(self.owned.raw, out, error) };

@@ -133,6 +133,11 @@ fn opencl_objects_are_shared() {
     assert_eq!(attached.info().unwrap().name, "shared");
     let source = vector(&owner, &[1.0, 2.0, 3.0, 4.0]).copy_to(&device).unwrap();
     let (mem, offset) = source.opencl_buffer().unwrap();
+    let mut there = Tensor::zeros(&device, DType::Float32, &[2]).unwrap();
+    let mut view = there.view_mut::<f32>().unwrap();
+    view[1] = 5.0;
+    view.end().unwrap();
+    assert_eq!(there.to_vec::<f32>().unwrap(), [0.0, 5.0]);
     let written = device.record_event().unwrap();
     assert!(written.wait(None).unwrap());
     let ended = Arc::new(());

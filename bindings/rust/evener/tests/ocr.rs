@@ -1,4 +1,5 @@
-//! A real recognizer reads the lines of a real page as Python's program does. EVENER_OCR is a folder that tests/make_ocr_lines.py wrote.
+//! A real recognizer reads the lines of a real page as Python's program does. EVENER_OCR is a folder that
+//! tests/make_ocr_lines.py wrote.
 
 mod common;
 
@@ -6,7 +7,8 @@ use common::*;
 use evener::*;
 use std::time::{Duration, Instant};
 
-/// The text by the greedy rule of CTC: the largest class of each step, 0 is the blank, repeated ones count once.
+/// The text by the greedy rule of CTC: the largest class of each step, 0 is the blank, repeated ones count
+/// once.
 fn decode(probabilities: &[f32], classes: usize, alphabet: &[&str]) -> String {
     let mut text = String::new();
     let mut last = 0;
@@ -60,7 +62,7 @@ fn the_recognizer_reads_what_python_reads() {
     for (line, text) in &lines {
         assert_eq!(&read(session.run(&[line]).unwrap()), text);
     }
-    // The same as 16 requests at a time.
+    // And so do 16 requests at a time.
     let deadline = Some(Instant::now() + Duration::from_secs(600));
     let options = RunOptions { deadline, ..Default::default() };
     let submit = |number: usize| session.submit(&[&lines[number % lines.len()].0], &options).unwrap();

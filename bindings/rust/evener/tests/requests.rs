@@ -1,4 +1,5 @@
-//! Asynchronous runs: futures on an executor of our own, deadlines, tokens, queues, and what must stay until they end.
+//! Asynchronous runs: futures on an executor of our own, deadlines, tokens, queues, and what must stay until
+//! they end.
 
 mod common;
 

@@ -40,6 +40,7 @@ fn memory_is_flat_over_a_million_calls() {
     let before = resident();
     calls(900_000, &mut call);
     let after = resident();
-    // One byte that stayed of each call of one kind would be 45 KB; a tensor, a request or an error is 700 bytes and more.
+    // One byte that stayed of each call of one kind would be 45 KB; a tensor, a request or an error is 700
+    // bytes and more.
     assert!(after < before + (8 << 20), "{} bytes before, {} after", before, after);
 }

@@ -48,7 +48,9 @@ fn what_shares_memory_is_not_written() {
     assert_eq!(tensor.view_mut::<f32>().err().unwrap().status, Status::WrongState);
     assert_eq!(part.view_mut::<f32>().err().unwrap().status, Status::WrongState);
     drop(tensor);
-    part.view_mut::<f32>().unwrap()[0] = 8.0;
+    let mut view = part.view_mut::<f32>().unwrap();
+    view[0] = 8.0;
+    view.end().unwrap();
     assert_eq!(part.to_vec::<f32>().unwrap(), [8.0, 3.0]);
     assert_eq!(part.part(1, &[2]).err().unwrap().status, Status::InvalidArgument);
 }

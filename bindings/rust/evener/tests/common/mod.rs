@@ -126,8 +126,8 @@ pub fn custom(op: &str, attribute: Message) -> Vec<u8> {
 
 static ASKED: Once = Once::new();
 
-/// Of a runtime with two threads. Drivers open their devices when they are first asked for them, and PoCL's crashes where two threads
-/// do so at a time: it is asked here, by one.
+/// How most tests make their runtime: with two threads. Drivers open their devices when they are first asked
+/// for them, and PoCL's crashes where two threads do so at a time: it is asked here, by one.
 pub fn builder() -> RuntimeBuilder {
     ASKED.call_once(|| {
         let runtime = Runtime::builder().threads(1).cache_dir("").build().expect("a runtime");
@@ -170,7 +170,8 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A file that a test needs: of the folder that an environment variable names. None: it is not there, and nobody requires it.
+/// A file that a test needs: of the folder that an environment variable names. None: it is not there, and
+/// nobody requires it.
 pub fn needed(variable: &str, name: &str) -> Option<PathBuf> {
     let path = std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(name));
     match path {
