@@ -93,16 +93,22 @@ impl<T> Drop for Lent<T> {
     }
 }
 
-/// Runs what a host gave for a callback: a panic ends here. None: it panicked.
-pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => Some(result),
-        Err(panic) => {
-            // What a panic carries may panic again when it is dropped.
-            std::mem::forget(panic);
-            None
+/// Runs what a host gave for a callback: a panic ends here, and its text is the error.
+pub(crate) fn caught<R>(body: impl FnOnce() -> R) -> std::result::Result<R, String> {
+    catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        // What a panic carries may panic again when it is dropped; what that one carries is left alone.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(again);
         }
-    }
+        text.unwrap_or_default()
+    })
+}
+
+/// As `caught`, where nobody wants to know the text. None: it panicked.
+pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
+    caught(body).ok()
 }
 
 #[repr(C)]

@@ -1,7 +1,7 @@
 //! Custom operators in Rust.
 
 use crate::error::{c_text, check, read_bytes, read_text, Error, Result, Status};
-use crate::handle::{api, guarded, Api, Lent};
+use crate::handle::{api, caught, Api, Lent};
 use crate::runtime::Runtime;
 use crate::sys::*;
 use crate::tensor::{DType, Element};
@@ -70,6 +70,13 @@ impl<'a> OperatorInfo<'a> {
 /// ```compile_fail
 /// fn it_cannot_be_kept(node: &evener::Node<'_>) -> &'static evener::Node<'static> {
 ///     node
+/// }
+/// ```
+/// ```compile_fail,E0277
+/// fn it_stays_on_its_thread(node: &evener::Node<'_>) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| node.name());
+///     });
 /// }
 /// ```
 pub struct Node<'n> {
@@ -268,10 +275,10 @@ struct Registered {
 
 /// Calls a function of the host's; an error, or a panic, is told to C.
 unsafe fn told(error: *mut evn_error, body: impl FnOnce() -> Result<()>) -> evn_status {
-    let failed = match guarded(body) {
-        Some(Ok(())) => return EVN_OK,
-        Some(Err(failed)) => failed,
-        None => Error::new(Status::Internal, "the operator panicked"),
+    let failed = match caught(body) {
+        Ok(Ok(())) => return EVN_OK,
+        Ok(Err(failed)) => failed,
+        Err(text) => Error::new(Status::Internal, format!("the operator panicked: {}", text)),
     };
     if !error.is_null() {
         let message = &mut (*error).message;

@@ -147,13 +147,6 @@ pub struct SessionOptions {
 ///     });
 /// }
 /// ```
-/// What may be done is: sessions go from thread to thread, and are run by several.
-/// ```
-/// fn any_thread<T: Send + Sync + 'static>() {}
-/// any_thread::<evener::Session>();
-/// any_thread::<evener::Tensor>();
-/// any_thread::<evener::Request>();
-/// ```
 pub struct Session {
     pub(crate) owned: Owned<evn_session>,
 }

@@ -175,7 +175,11 @@ fn an_operator_in_rust() {
     assert_eq!((error.status, error.node.as_str()), (Status::InvalidArgument, "the_Scale"));
     assert!(error.message.contains("the factor is negative"), "{}", error);
     let error = run(13).err().unwrap();
-    assert!(error.status == Status::Internal && error.message.contains("panicked"), "{}", error);
+    assert!(
+        error.status == Status::Internal && error.message.contains("panicked: an unlucky number"),
+        "{}",
+        error
+    );
     let twice = runtime.register_operator(&OperatorInfo::new("mine", "Scale"), Scale);
     assert_eq!(twice.err().unwrap().status, Status::InvalidArgument);
 }

@@ -3,7 +3,28 @@
 mod common;
 
 use common::*;
-use evener::{DType, Status, Tensor, Value};
+use evener::*;
+
+#[test]
+fn objects_are_for_all_threads() {
+    fn any_thread<T: Send + Sync + 'static>() {}
+    any_thread::<Runtime>();
+    any_thread::<Device>();
+    any_thread::<Model>();
+    any_thread::<Session>();
+    any_thread::<Tensor>();
+    any_thread::<Value>();
+    any_thread::<State>();
+    any_thread::<Request>();
+    any_thread::<Request<Value>>();
+    any_thread::<CompletionQueue>();
+    any_thread::<Cancel>();
+    any_thread::<Event>();
+    any_thread::<PendingCopy>();
+    any_thread::<Quantizer>();
+    any_thread::<Error>();
+    any_thread::<View<'static, f32>>();
+}
 
 #[test]
 fn a_vec_becomes_a_tensor_without_a_copy() {
