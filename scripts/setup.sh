@@ -30,9 +30,10 @@ have_package() {
     ninja-build) command -v ninja >/dev/null ;;
     g++) command -v c++ >/dev/null ;;
     clang-14) command -v clang++-14 >/dev/null ;;
-    ccache | pkg-config | git | npm) command -v "$1" >/dev/null ;;
+    ccache | pkg-config | git | npm | cargo | rustfmt) command -v "$1" >/dev/null ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
+    rust-clippy) command -v cargo-clippy >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     libyaml-cpp-dev) have_file /usr{,/local}/include/yaml-cpp/eventhandler.h && have_file /usr{,/local}/lib{,64,/*}/libyaml-cpp.a ;;
     libgtest-dev) have_file /usr{,/local}/include/gtest/gtest.h && have_file /usr{,/local}/lib{,64,/*}/libgtest.* ;;
