@@ -3,8 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/mutex.h"
+
 namespace evn {
 namespace {
+
+// Drivers make their devices when they are first asked for them, and PoCL 3.1 crashes where two threads do at once.
+constinit Mutex g_asking;
 
 template <typename Get, typename Object>
 bool read_text(Get get, Object object, unsigned what, std::string* text) {
@@ -145,6 +150,7 @@ std::vector<OpenClFound> find_opencl_devices(std::string* why) {
   why->clear();
   const OpenClApi* api = opencl_api(why);
   if (api == nullptr) return found;
+  const std::lock_guard<Mutex> one(g_asking);
   cl_uint count = 0;
   cl_int code = cl_call(api->get_platform_ids, cl_uint{0}, static_cast<cl_platform_id*>(nullptr), &count);
   std::vector<cl_platform_id> platforms(code == CL_SUCCESS ? count : 0);

@@ -2,7 +2,10 @@
 // theirs once.
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "tests/backends/opencl/opencl_test.h"
 
@@ -47,6 +50,12 @@ TEST(OpenClPlatforms, SynchronousDeviceWorks) {
   EXPECT_TRUE(passes_with("POCL_DEVICES=basic", "OneDevice"));
 }
 
+// Drivers make their devices when they are first asked for them.
+TEST(OpenClPlatforms, ManyThreadsMayAskFirst) {
+  EVN_NEEDS_OPENCL();
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(passes_with("", "ManyThreads")) << i;
+}
+
 Graph conv_graph() {
   GraphBuilder b;
   b.output(b.node("Conv", {b.input("x", {1, 3, 19, 40}), b.random("w", {12, 3, 3, 3}), b.random("b", {12})}));
@@ -82,6 +91,22 @@ TEST(OpenClChild, DISABLED_TwoDevices) {
   EXPECT_EQ(z, x);
   request.index = 2;
   EXPECT_THROW(open_opencl(request), Error);
+}
+
+TEST(OpenClChild, DISABLED_ManyThreads) {
+  constexpr int kThreads = 8;
+  std::atomic<int> ready{0};
+  std::array<std::size_t, kThreads> counts{};
+  std::vector<std::thread> threads;
+  for (std::size_t& count : counts) {
+    threads.emplace_back([&ready, &count] {
+      for (++ready; ready < kThreads;) std::this_thread::yield();
+      std::string why;
+      count = find_opencl_devices(&why).size();
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const std::size_t count : counts) EXPECT_GE(count, 1u);
 }
 
 TEST(OpenClChild, DISABLED_OneDevice) {
