@@ -327,7 +327,7 @@ TEST(RunScheduler, HelpersComeInTheMidstOfAJobWhenOthersHaveMadeWay) {
     if (!eventually([&] { return scheduler.idle_cores() == 1; })) return false;
     run.enter();
     EXPECT_EQ(scheduler.idle_cores(), 0);
-    pool.parallel_for(50, 1, body, &state, &run);
+    pool.parallel_for(300, 1, body, &state, &run);  // long enough for a worker to get a core of a busy machine
     return state.helped.load();
   }));
   ends = true;
