@@ -117,7 +117,7 @@ local int64, uint64 = ffi.typeof("int64_t"), ffi.typeof("uint64_t")
 function library.number(value)
   if type(value) == "number" then return value end
   local as_number = tonumber(value)
-  if as_number <= LARGEST and as_number >= -LARGEST then return as_number end
+  if as_number < LARGEST and as_number > -LARGEST then return as_number end
   return value
 end
 
