@@ -92,7 +92,7 @@ api.error_init(scratch, ffi.sizeof(scratch))
 library.scratch = scratch
 
 -- Raises what a call came to, where that is not EVN_OK. The call was given `library.scratch`, or nothing, then `what` says what failed.
-local function check(status, what)
+function library.check(status, what)
   if status == 0 then return end
   local name = ffi.string(api.status_name(status))
   if what then error(library.new_error(name, what)) end
@@ -102,7 +102,7 @@ local function check(status, what)
   api.error_init(scratch, ffi.sizeof(scratch))
   error(made)
 end
-library.check = check
+local check = library.check
 
 -- As check, and without an error whether it went well: false for a status that is expected. Others are raised.
 function library.unless(status, expected)
