@@ -11,6 +11,7 @@ local releases = {
   session = function(handle) return api.session_release(handle) end,
   cancel = function(handle) return api.cancel_release(handle) end,
   state = function(handle) return api.state_release(handle) end,
+  value = function(handle) return api.value_release(handle) end,
   quantizer = function(handle) return api.quantizer_release(handle) end,
 }
 

@@ -102,8 +102,9 @@ end
 function Request.take(self)
   local owned, total = owned_of(self), #self.names
   local slots = ffi.new("evn_tensor[?]", math.max(total, 1))
-  check(api.request_take(owned.handle, slots, total, scratch))
-  under_way[owned] = nil
+  local status = api.request_take(owned.handle, slots, total, scratch)
+  if status ~= library.constants.EVN_ERROR_BUSY then under_way[owned] = nil end
+  check(status)
   local taken = {}
   for index = 1, total do
     local tensor = self.outputs[index]

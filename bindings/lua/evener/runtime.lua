@@ -5,6 +5,7 @@ local owned = require("evener.owned")
 local options = require("evener.options")
 local Device = require("evener.device")
 local Tensor = require("evener.tensor")
+local Value = require("evener.value")
 local models = require("evener.model")
 local Session = require("evener.session")
 local Quantizer = require("evener.quantizer")
@@ -84,6 +85,11 @@ function Runtime.tensor(self, dtype, dims, values, tensor_options)
   handle_of(self)
   self.cpu = self.cpu or self:device("cpu")
   return self.cpu:tensor(dtype, dims, values, tensor_options)
+end
+
+-- A sequence, an optional or a map; see Value.create.
+function Runtime.value(self, kind, parts)
+  return Value.create(handle_of(self), kind, parts)
 end
 
 -- A model of a file, or of a string of its bytes.

@@ -4,12 +4,13 @@ local library = require("evener.library")
 local owned = require("evener.owned")
 local options = require("evener.options")
 local Tensor = require("evener.tensor")
+local Value = require("evener.value")
 local State = require("evener.state")
 local Request = require("evener.request")
 local models = require("evener.model")
 local api, check, scratch, kinds, constants = library.api, library.check, library.scratch, options.kinds, library.constants
 local Cancel, Model = models.Cancel, models.Model
-local tensor_handle = Tensor.handle
+local tensor_handle, value_handle = Tensor.handle, Value.handle
 
 local Session = owned.class("session")
 local handle_of, out = Session.handle, Session.out
@@ -45,7 +46,10 @@ local fill_run = options.filler("evn_run_options", api.run_options_init, {
   cancel = {kinds.object(Cancel), "cancel"}, deadline = {kinds.deadline, "deadline_ns"},
   priority = {kinds.whole(constants.EVN_PRIORITY_LOWEST, constants.EVN_PRIORITY_HIGHEST), "priority"},
   outputs_on_device = {function(value, what) return kinds.flag(value, what) * constants.EVN_RUN_OUTPUTS_ON_DEVICE end, "flags"},
-  state = {kinds.object(State), "state"},
+  state = {kinds.object(State), "state"}, skip = {function(skipped, _, anchors)
+    anchors[#anchors + 1] = skipped
+    return skipped
+  end, "skipped_outputs"},
 })
 
 -- What a session knows of its model, once.
@@ -98,16 +102,22 @@ function Session.find_output(self, name)
   return index_out[0] + 1
 end
 
+-- The place of a name, or of a place.
+local function place_of(self, key, total, find)
+  local place = key
+  if type(key) == "string" then place = find(self, key) end
+  if type(place) ~= "number" or place % 1 ~= 0 or place < 1 or place > total then
+    library.invalid("there is no input or output %s: the model has %d", tostring(key), total)
+  end
+  return place
+end
+
 -- Puts tensors by place or by name into an array of C. `list`, nullable, gets them by place.
 local function gather(self, tensors, slots, total, find, list)
   if type(tensors) ~= "table" then library.invalid("a table of tensors is wanted, not a %s", type(tensors)) end
   for index = 0, total - 1 do slots[index] = nil end
   for key, tensor in pairs(tensors) do
-    local place = key
-    if type(key) == "string" then place = find(self, key) end
-    if type(place) ~= "number" or place % 1 ~= 0 or place < 1 or place > total then
-      library.invalid("there is no tensor %s: the model has %d", tostring(key), total)
-    end
+    local place = place_of(self, key, total, find)
     if slots[place - 1] ~= nil then library.invalid("tensor %d is given by its place and by its name", place) end
     slots[place - 1] = tensor_handle(tensor)
     if list then list[place] = tensor end
@@ -123,7 +133,8 @@ local function complete(self, slots, values)
 end
 
 -- Runs the model on tensors, by place or by name, and gives the outputs by place and by name. options: timeout (seconds), deadline (of
--- evener.now()), priority, cancel, random_seed, state, allow_copies, outputs_on_device, and outputs: tensors that are written in place.
+-- evener.now()), priority, cancel, random_seed, state, allow_copies, outputs_on_device, skip (a list of outputs that are not wanted), and
+-- outputs: tensors that are written in place.
 function Session.run(self, inputs, values)
   local handle, given = handle_of(self), {}
   local ins, outs, names = self.input_slots, self.output_slots, self.names
@@ -154,6 +165,12 @@ function Session.run_options(self, values, slots, given)
   for name, value in pairs(values) do
     if name ~= "outputs" then rest[name] = value end
   end
+  if rest.skip ~= nil then
+    local skipped = ffi.new("uint8_t[?]", math.max(self.output_count, 1))
+    if type(rest.skip) ~= "table" then library.invalid("skip is a %s: a list of outputs is wanted", type(rest.skip)) end
+    for _, key in ipairs(rest.skip) do skipped[place_of(self, key, self.output_count, Session.find_output) - 1] = 1 end
+    rest.skip = skipped
+  end
   gather(self, values.outputs or {}, slots, self.output_count, Session.find_output, given)
   return fill_run(rest, "options of a run"), rest
 end
@@ -162,12 +179,41 @@ end
 function Session.run_into(self, inputs, outputs, values)
   local handle = handle_of(self)
   local ins, outs, input_count, output_count = self.input_slots, self.output_slots, self.input_count, self.output_count
+  if type(inputs) ~= "table" or type(outputs) ~= "table" then library.invalid("lists of tensors are wanted") end
   if #inputs ~= input_count then library.invalid("%d inputs: the model has %d", #inputs, input_count) end
   if #outputs ~= output_count then library.invalid("%d outputs: the model has %d", #outputs, output_count) end
   for index = 1, input_count do ins[index - 1] = tensor_handle(inputs[index]) end
   for index = 1, output_count do outs[index - 1] = tensor_handle(outputs[index]) end
-  local filled = values and fill_run(values, "options of a run") or nil
+  local filled = nil
+  if values ~= nil then
+    if type(values) == "table" and values.skip ~= nil then library.invalid("run_into writes all outputs: skip is an option of run") end
+    filled = fill_run(values, "options of a run")
+  end
   check(api.session_run(handle, ins, input_count, outs, output_count, filled, scratch))
+end
+
+-- As run, of models that take or give more than tensors: inputs are values or tensors, outputs values. options: those of run but outputs.
+function Session.run_values(self, inputs, values)
+  local handle = handle_of(self)
+  if type(inputs) ~= "table" then library.invalid("a table of values is wanted, not a %s", type(inputs)) end
+  local ins, outs = ffi.new("evn_value[?]", math.max(self.input_count, 1)), ffi.new("evn_value[?]", math.max(self.output_count, 1))
+  local given, outputs = {}, {}
+  for key, value in pairs(inputs) do
+    local place = place_of(self, key, self.input_count, Session.find_input)
+    if given[place] then library.invalid("input %d is given by its place and by its name", place) end
+    given[place] = Value.of(value)
+    ins[place - 1] = value_handle(given[place])
+  end
+  complete(self, ins, values)
+  if values and values.outputs then library.invalid("run_values makes its outputs") end
+  local filled = self:run_options(values or {}, self.output_slots, {})
+  check(api.session_run_values(handle, ins, self.input_count, outs, self.output_count, filled, scratch))
+  for index = 1, self.output_count do
+    local value = outs[index - 1] ~= nil and Value.adopt(outs[index - 1]) or nil
+    if value then value.memory = given end -- what was given may be a part of it
+    outputs[index], outputs[self.names[index]] = value, value
+  end
+  return outputs
 end
 
 -- As run, on threads of the library's: gives a Request at once. It keeps the tensors, whose bytes must stay as they are until it has ended.

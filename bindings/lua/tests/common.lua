@@ -165,6 +165,12 @@ function common.product()
                       {common.constant("w", 1, {64, 64}, raw("float", weights))})
 end
 
+-- s = [x, x], a sequence.
+function common.sequence()
+  local sequence = bytes(1, "s") .. bytes(2, bytes(4, bytes(1, bytes(1, number(1, 1) .. bytes(2, bytes(1, bytes(2, "n")))))))
+  return common.model({common.node("SequenceConstruct", {"x", "x"}, {"s"})}, {common.value("x", 1, {"n"})}, {sequence})
+end
+
 -- total = sum + x and y = -total: a state of two numbers.
 function common.running_sum()
   local nodes = {common.node("Add", {"x", "sum"}, {"total"}), common.node("Neg", {"total"}, {"y"})}

@@ -2,7 +2,7 @@
 local ffi = require("ffi")
 local evener = require("evener")
 local common = require("common")
-local test, equal, raises, runtime = common.test, common.equal, common.raises, common.runtime
+local test, equal, raises, runtime, vector = common.test, common.equal, common.raises, common.runtime, common.vector
 
 test("tensors are made of lists, strings of bytes and arrays", function()
   local rt = runtime()
@@ -107,6 +107,28 @@ test("tensors of strings", function()
   raises("EVN_ERROR_INVALID_ARGUMENT", tensor.view, tensor)
   raises("EVN_ERROR_INVALID_ARGUMENT", tensor.set, tensor, {"a"})
   raises("EVN_ERROR_INVALID_ARGUMENT", tensor.set, tensor, {"a", "b", 3})
+end)
+
+test("tensors lie on an OpenCL device", function()
+  local rt = runtime()
+  local is_there, device = pcall(rt.device, rt, "opencl:0")
+  if not is_there then
+    equal(device.status, "EVN_ERROR_DEVICE_UNAVAILABLE")
+    error(common.SKIP, 0)
+  end
+  equal(device:info().kind, "opencl")
+  local session = common.session(rt, common.double(), {device = "opencl:0"})
+  local x = device:tensor("float32", {3}, {1, 2, 3}, {pinned = true})
+  local y = session:run({x}, {outputs_on_device = true}).y
+  equal(y:info().device, device:info().name)
+  local view = y:view()
+  x:close()
+  y:close()
+  equal({view[0], view[2], #view}, {2, 6, 3})
+  view:close()
+  local request = session:submit({vector(rt, 5)}, {timeout = 600})
+  request:wait()
+  equal(request:take().y:copy_to(device):to_table(), {10})
 end)
 
 test("copies", function()
