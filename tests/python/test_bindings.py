@@ -26,7 +26,7 @@ def test_check_says_which_file_is_old(tmp_path):
     for name in ("bindings", "include"):
         source, target = ROOT / name, tmp_path / name
         for path in source.rglob("*"):
-            if path.suffix in (".py", ".h", ".rs") and "target" not in path.parts:
+            if path.suffix in (".py", ".h", ".rs", ".lua") and "target" not in path.parts:
                 copy = target / path.relative_to(source)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(path.read_bytes())
@@ -35,7 +35,7 @@ def test_check_says_which_file_is_old(tmp_path):
     header = tmp_path / "include" / "evener" / "state.h"
     header.write_text(header.read_text().replace("EVN_STATE_INT8 = 4", "EVN_STATE_INT8 = 8"))
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode != 0 and "_raw.py" in done.stderr and "raw.rs" in done.stderr
+    assert done.returncode != 0 and all(name in done.stderr for name in ("_raw.py", "raw.rs", "raw.lua"))
     done = subprocess.run([*command, "cobol"], capture_output=True, text=True)
     assert done.returncode != 0 and "there is no language cobol" in done.stderr
 
@@ -156,10 +156,11 @@ ROWS = [[cell.strip() for cell in line.strip("|\n").split("|")]
 
 
 def source(folder, pattern):
-    return "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / folder).glob(pattern)) if path.name != "_raw.py")
+    return "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / folder).glob(pattern)) if path.name not in ("_raw.py", "raw.lua"))
 
 
-SOURCES = {"Python": source("python/evener", "*.py"), "Rust": source("rust/evener/src", "*.rs")}
+LANGUAGES = ("Lua", "Python", "Rust")  # in the order of the columns
+SOURCES = {"Lua": source("lua/evener", "*.lua"), "Python": source("python/evener", "*.py"), "Rust": source("rust/evener/src", "*.rs")}
 
 
 def python_names():
@@ -187,12 +188,22 @@ def rust_names():
     return names
 
 
-NAMES = {"Python": python_names(), "Rust": rust_names()}
+def lua_names():
+    """Functions of tables, and what owned.class gives each class."""
+    classes = re.findall(r'^local (\w+) = owned\.class\("', SOURCES["Lua"], re.M)
+    assert len(classes) > 7 and "function class.close(self)" in SOURCES["Lua"]
+    return {f"{name}.close" for name in classes} | set(re.findall(r"^function (\w+\.\w+)\(", SOURCES["Lua"], re.M))
+
+
+NAMES = {"Lua": lua_names(), "Python": python_names(), "Rust": rust_names()}
 
 
 def is_used(language, name):
     if language == "Python":
         return re.search(rf"\bevn_{name}\b", SOURCES[language]) is not None
+    if language == "Lua":
+        names = {"get_api": "opened.evn_get_api", "version_number": "opened.evn_version_number"}
+        return re.search(rf"\b{re.escape(names.get(name, 'api.' + name))}\b", SOURCES[language]) is not None
     if name == "get_api":
         return "evener_sys::api()" in SOURCES[language]
     return re.search(rf"\bapi(?:\(\)\?)?\s*\.{name}\b|^    evn_\w+: {name},$", SOURCES[language], re.M) is not None
@@ -200,13 +211,13 @@ def is_used(language, name):
 
 def test_the_page_of_bindings_has_every_function_once():
     assert [row[0] for row in ROWS] == [f"`{function.name}`" for function in API.functions] + ["`evn_get_api`"]
-    assert all(len(row) == 3 for row in ROWS)
+    assert all(len(row) == 1 + len(LANGUAGES) for row in ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0].strip("`") for row in ROWS])
 def test_the_page_of_bindings_is_what_the_sources_reach(row):
     name = row[0].strip("`").removeprefix("evn_")
-    for language, cell in zip(("Python", "Rust"), row[1:]):
+    for language, cell in zip(LANGUAGES, row[1:]):
         reached = re.match(r"`([\w.:]+)`(?:, dropped)?$", cell)
         assert reached or re.match(r"no: \S+ \S+", cell), f"{language}: neither a name nor a reason: {cell}"
         assert is_used(language, name) == bool(reached), f"{language}: {cell}, but the sources say otherwise"
@@ -228,8 +239,23 @@ def test_the_readme_of_the_crate_shows_the_example():
     assert (RUST / "evener" / "examples" / "classify.rs").read_text() in (RUST / "evener" / "README.md").read_text()
 
 
+LUA = ROOT / "bindings" / "lua"
+
+
+def test_luas_readme_shows_the_example_and_names_the_files():
+    text = (LUA / "README.md").read_text()
+    assert (LUA / "examples" / "classify.lua").read_text() in text
+    files = [*LUA.glob("*.lua"), *LUA.glob("evener/*.lua")]
+    assert len(files) > 14 and not [path.name for path in files if f"`{path.name}`" not in text]
+
+
+def test_lua_runs_all_its_tests():
+    named = re.search(r"or \{(.*)\}\)", (LUA / "tests" / "run.lua").read_text())[1]
+    assert set(re.findall(r'"(\w+)"', named)) == {path.stem.removeprefix("test_") for path in (LUA / "tests").glob("test_*.lua")}
+
+
 def test_files_of_the_bindings_have_at_most_500_lines_and_no_build_script():
-    files = [*RUST.glob("evener*/**/*.rs"), *(ROOT / "bindings").glob("*.py"), *(ROOT / "bindings" / "languages").glob("*.py")]
+    files = [*LUA.rglob("*.lua"), *RUST.glob("evener*/**/*.rs"), *(ROOT / "bindings").glob("*.py"), *(ROOT / "bindings" / "languages").glob("*.py")]
     assert len(files) > 20
-    assert not [path for path in files if path.name != "raw.rs" and len(path.read_text().splitlines()) > 500]
+    assert not [path for path in files if path.name not in ("raw.rs", "raw.lua") and len(path.read_text().splitlines()) > 500]
     assert not [path for path in files if path.name == "build.rs"]
