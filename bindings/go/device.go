@@ -14,6 +14,14 @@ import (
 // Device is a view of one device of a runtime.
 type Device struct{ *object }
 
+// handle of an argument, which may be nil.
+func (d *Device) handle() (C.uintptr_t, error) {
+	if d == nil {
+		return (*object)(nil).handle()
+	}
+	return d.object.handle()
+}
+
 func releaseDevice(raw C.uintptr_t) { C.evn_device_release(raw) }
 
 // DeviceKind is by what a device is reached.
@@ -159,6 +167,14 @@ func (d *Device) SetCachePolicy(bytes uint64, trim Trim) error {
 // Event is a point in the work of a device.
 type Event struct{ *object }
 
+// handle of an argument, which may be nil.
+func (e *Event) handle() (C.uintptr_t, error) {
+	if e == nil {
+		return (*object)(nil).handle()
+	}
+	return e.object.handle()
+}
+
 func releaseEvent(raw C.uintptr_t) { C.evn_event_release(raw) }
 
 // RecordEvent gives an event of all that the device has been given so far.
@@ -210,6 +226,9 @@ func slice(ctx context.Context) time.Duration {
 func CopyAsync(source, target *Tensor, after ...*Event) (*Event, error) {
 	from, err := source.handle()
 	if err != nil {
+		return nil, err
+	}
+	if _, err := target.handle(); err != nil {
 		return nil, err
 	}
 	events := make([]C.evn_event, len(after))

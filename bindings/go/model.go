@@ -14,6 +14,14 @@ import (
 // Model is an immutable graph and its weights.
 type Model struct{ *object }
 
+// handle of an argument, which may be nil.
+func (m *Model) handle() (C.uintptr_t, error) {
+	if m == nil {
+		return (*object)(nil).handle()
+	}
+	return m.object.handle()
+}
+
 func releaseModel(raw C.uintptr_t) { C.evn_model_release(raw) }
 
 // ValueInfo is an input or output of a model or session.

@@ -66,6 +66,14 @@ type Session struct {
 	inputs, outputs int
 }
 
+// handle of an argument, which may be nil.
+func (s *Session) handle() (C.uintptr_t, error) {
+	if s == nil {
+		return (*object)(nil).handle()
+	}
+	return s.object.handle()
+}
+
 func releaseSession(raw C.uintptr_t) { C.evn_session_release(raw) }
 
 func newSession(made *object) (*Session, error) {

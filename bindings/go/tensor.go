@@ -359,8 +359,13 @@ func (t *Tensor) CopyTo(device *Device) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	to, err := device.handle()
+	if err != nil {
+		return nil, err
+	}
 	var made C.evn_tensor
-	err = device.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_tensor_copy_to(from, raw, &made, e) })
+	err = check(func(e *C.evn_error) C.evn_status { return C.evn_tensor_copy_to(from, to, &made, e) })
+	runtime.KeepAlive(device)
 	runtime.KeepAlive(t)
 	if err != nil {
 		return nil, err
