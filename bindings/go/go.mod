@@ -1,0 +1,3 @@
+module evener.dev/go
+
+go 1.19

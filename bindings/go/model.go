@@ -1,0 +1,246 @@
+package evener
+
+// #include "glue.h"
+import "C"
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"unsafe"
+)
+
+// Model is an immutable graph and its weights.
+type Model struct{ *object }
+
+// handle of an argument, which may be nil.
+func (m *Model) handle() (C.uintptr_t, error) {
+	if m == nil {
+		return (*object)(nil).handle()
+	}
+	return m.object.handle()
+}
+
+func releaseModel(raw C.uintptr_t) { C.evn_model_release(raw) }
+
+// ValueInfo is an input or output of a model or session.
+type ValueInfo struct {
+	Name    string
+	Type    string // "tensor(float32)", "seq(tensor(int64))"
+	DType   DType
+	HasRank bool     // false: the rank is known only when it runs
+	Dims    []int64  // -1: known only when it runs
+	Symbols []string // the model's names of the dims that are -1, or ""
+}
+
+// Load reads an ONNX file. Weights in other files must lie in its folder.
+func (r *Runtime) Load(ctx context.Context, path string) (*Model, error) {
+	var bag bag
+	defer bag.free()
+	text, err := bag.text(path)
+	if err != nil {
+		return nil, err
+	}
+	return r.load(ctx, func(raw C.uintptr_t, options *C.evn_model_options, out *C.evn_model, e *C.evn_error) C.evn_status {
+		return C.evn_model_load_file(raw, text, options, out, e)
+	}, nil)
+}
+
+// LoadBytes reads a model from memory, which is copied.
+//
+//	externalDir  the folder of its weights in other files; "": there are none
+func (r *Runtime) LoadBytes(ctx context.Context, data []byte, externalDir string) (*Model, error) {
+	var bag bag
+	defer bag.free()
+	dir, err := bag.optional(externalDir)
+	if err != nil {
+		return nil, err
+	}
+	return r.load(ctx, func(raw C.uintptr_t, options *C.evn_model_options, out *C.evn_model, e *C.evn_error) C.evn_status {
+		return C.evn_model_load_buffer(raw, unsafe.Pointer(first(data)), C.size_t(len(data)), options, out, e)
+	}, dir)
+}
+
+func (r *Runtime) load(ctx context.Context, call func(C.uintptr_t, *C.evn_model_options, *C.evn_model, *C.evn_error) C.evn_status, dir *C.char) (*Model, error) {
+	bound, err := bind(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer bound.end()
+	options := C.evn_model_options_initial()
+	options.cancel, options.deadline_ns, options.external_dir = bound.token, bound.deadline, dir
+	made, err := r.make("model", releaseModel, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+		return call(raw, &options, out, e)
+	})
+	if err != nil {
+		return nil, bound.caused(err)
+	}
+	return &Model{made}, nil
+}
+
+// Describe writes what the model is.
+func (m *Model) Describe(format Format) (string, error) {
+	return m.text(4096, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+		return C.evn_model_describe(raw, C.evn_format(format), buffer, capacity, size, e)
+	})
+}
+
+// Metadata gives the value of a metadata entry, and whether there is one.
+func (m *Model) Metadata(key string) (string, bool, error) {
+	var bag bag
+	defer bag.free()
+	name, err := bag.text(key)
+	if err != nil {
+		return "", false, err
+	}
+	text, err := m.text(256, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+		return C.evn_model_get_metadata(raw, name, buffer, capacity, size, e)
+	})
+	if errors.Is(err, InvalidArgument) {
+		return "", false, nil
+	}
+	return text, err == nil, err
+}
+
+// MetadataKeys gives the keys in the order of the file.
+func (m *Model) MetadataKeys() ([]string, error) {
+	count, err := countBy(m.object, func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+		return C.evn_model_metadata_count(raw, count, e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, count)
+	for i := range keys {
+		keys[i], err = m.text(64, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return C.evn_model_metadata_key(raw, C.uint32_t(i), buffer, capacity, size, e)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+func countBy(o *object, call func(C.uintptr_t, *C.uint32_t, *C.evn_error) C.evn_status) (int, error) {
+	var count C.uint32_t
+	err := o.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return call(raw, &count, e) })
+	return int(count), err
+}
+
+type infoCall func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status
+type nameCall func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status
+type symbolCall func(raw C.uintptr_t, index, axis C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status
+
+// infosOf gives all inputs or outputs. Without `symbol` names of dims are those that fit.
+func infosOf(o *object, count int, info infoCall, name nameCall, symbol symbolCall) ([]ValueInfo, error) {
+	made := make([]ValueInfo, count)
+	for i := range made {
+		raw, index := C.evn_value_info_initial(), C.uint32_t(i)
+		if err := o.with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return info(of, index, &raw, e) }); err != nil {
+			return nil, err
+		}
+		text, err := o.text(64, func(of C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return name(of, index, buffer, capacity, size, e)
+		})
+		if err != nil {
+			return nil, err
+		}
+		value := ValueInfo{Name: text, Type: textOf(raw._type[:]), DType: DType(raw.dtype), HasRank: raw.rank != math.MaxUint32}
+		for axis := 0; value.HasRank && axis < int(raw.rank); axis++ {
+			called := textOf(raw.symbols[axis][:])
+			if symbol != nil && called != "" {
+				called, err = o.text(64, func(of C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+					return symbol(of, index, C.uint32_t(axis), buffer, capacity, size, e)
+				})
+				if err != nil {
+					return nil, err
+				}
+			}
+			value.Dims, value.Symbols = append(value.Dims, int64(raw.dims[axis])), append(value.Symbols, called)
+		}
+		made[i] = value
+	}
+	return made, nil
+}
+
+// Inputs gives the model's inputs; weights are none.
+func (m *Model) Inputs() ([]ValueInfo, error) {
+	count, err := countBy(m.object, func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+		return C.evn_model_input_count(raw, count, e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return infosOf(m.object, count,
+		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
+			return C.evn_model_get_input_info(raw, index, info, e)
+		},
+		func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return C.evn_model_input_name(raw, index, buffer, capacity, size, e)
+		},
+		func(raw C.uintptr_t, index, axis C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return C.evn_model_input_symbol(raw, index, axis, buffer, capacity, size, e)
+		})
+}
+
+// Outputs gives the model's outputs.
+func (m *Model) Outputs() ([]ValueInfo, error) {
+	count, err := countBy(m.object, func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+		return C.evn_model_output_count(raw, count, e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return infosOf(m.object, count,
+		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
+			return C.evn_model_get_output_info(raw, index, info, e)
+		},
+		func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return C.evn_model_output_name(raw, index, buffer, capacity, size, e)
+		},
+		func(raw C.uintptr_t, index, axis C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return C.evn_model_output_symbol(raw, index, axis, buffer, capacity, size, e)
+		})
+}
+
+// shapesOf gives dims by name as C takes them.
+func (b *bag) shapesOf(shapes map[string][]int64) (*C.evn_input_shape, C.uint32_t, error) {
+	made := room[C.evn_input_shape](b, len(shapes))
+	at := 0
+	for name, dims := range shapes {
+		text, err := b.text(name)
+		if err != nil {
+			return nil, 0, err
+		}
+		held := room[C.int64_t](b, len(dims))
+		for i, dim := range dims {
+			held[i] = C.int64_t(dim)
+		}
+		made[at].name, made[at].dims, made[at].rank = text, first(held), C.uint32_t(len(dims))
+		at++
+	}
+	return first(made), C.uint32_t(len(made)), nil
+}
+
+// Inspect writes what the model at a path needs, also where this library cannot load it.
+//
+//	shapes  of inputs whose dims the model leaves open; nullable
+func (r *Runtime) Inspect(path string, shapes map[string][]int64, format Format) (string, error) {
+	var bag bag
+	defer bag.free()
+	text, err := bag.text(path)
+	if err != nil {
+		return "", err
+	}
+	options := C.evn_inspect_options_initial()
+	if options.shapes, options.shape_count, err = bag.shapesOf(shapes); err != nil {
+		return "", err
+	}
+	made, err := r.text(1<<16, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+		return C.evn_model_inspect(raw, text, &options, C.evn_format(format), buffer, capacity, size, e)
+	})
+	runtime.KeepAlive(r)
+	return made, err
+}

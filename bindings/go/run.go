@@ -1,0 +1,169 @@
+package evener
+
+// #include "glue.h"
+import "C"
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// RunOptions says how a run is made.
+type RunOptions struct {
+	AllowCopies     bool          // inputs and outputs may lie on another device than the plan has them, and are copied
+	Timeout         time.Duration // beside the context's deadline; 0: none
+	RandomSeed      uint64
+	Priority        int  // -7 to 7
+	OutputsOnDevice bool // new outputs stay on the device where the plan makes them
+	State           *State
+	Skip            []int // places of outputs that are not wanted
+}
+
+// runOptions gives them as C takes them, for a context.
+func (s *Session) runOptions(bag *bag, options *RunOptions, bound *binding) (C.evn_run_options, error) {
+	raw := C.evn_run_options_initial()
+	raw.cancel, raw.deadline_ns = bound.token, bound.deadline
+	if options == nil {
+		return raw, nil
+	}
+	if options.AllowCopies {
+		raw.allow_copies = 1
+	}
+	if options.Timeout < 0 {
+		return raw, argument("a timeout of %v", options.Timeout)
+	}
+	raw.timeout_ns, raw.random_seed, raw.priority = C.uint64_t(options.Timeout), C.uint64_t(options.RandomSeed), C.int32_t(options.Priority)
+	if options.OutputsOnDevice {
+		raw.flags |= C.EVN_RUN_OUTPUTS_ON_DEVICE
+	}
+	if options.State != nil {
+		state, err := options.State.handle()
+		if err != nil {
+			return raw, err
+		}
+		raw.state = state
+	}
+	if len(options.Skip) > 0 {
+		skipped := room[C.uint8_t](bag, s.outputs)
+		for _, index := range options.Skip {
+			if index < 0 || index >= s.outputs {
+				return raw, argument("there is no output %d to skip: the model has %d", index, s.outputs)
+			}
+			skipped[index] = 1
+		}
+		raw.skipped_outputs = first(skipped)
+	}
+	return raw, nil
+}
+
+// Run runs the model once, with the inputs in the model's order, and gives the outputs in its order. The context's end ends the run.
+func (s *Session) Run(ctx context.Context, inputs ...*Tensor) ([]*Tensor, error) {
+	return s.RunWith(ctx, nil, inputs, nil)
+}
+
+// RunWith is Run with options, and into tensors that there are.
+//
+//	outputs  nil, or a slot for each output: what is not nil is written in place
+func (s *Session) RunWith(ctx context.Context, options *RunOptions, inputs, outputs []*Tensor) ([]*Tensor, error) {
+	if s == nil {
+		return nil, argument("there is no session")
+	}
+	if outputs == nil {
+		outputs = make([]*Tensor, s.outputs)
+	}
+	from, err := handlesOf(inputs)
+	if err != nil {
+		return nil, err
+	}
+	to, err := handlesOf(outputs)
+	if err != nil {
+		return nil, err
+	}
+	err = s.runWith(ctx, options, func(raw C.uintptr_t, options *C.evn_run_options, e *C.evn_error) C.evn_status {
+		return C.evn_session_run(raw, first(from), C.uint32_t(len(from)), first(to), C.uint32_t(len(to)), options, e)
+	})
+	runtime.KeepAlive(inputs)
+	if err != nil {
+		return nil, err
+	}
+	made := make([]*Tensor, len(outputs))
+	for i, output := range outputs {
+		if output != nil {
+			made[i] = output
+		} else if to[i] != 0 {
+			made[i] = newTensor(to[i])
+		}
+	}
+	return made, nil
+}
+
+func (s *Session) runWith(ctx context.Context, options *RunOptions, call func(C.uintptr_t, *C.evn_run_options, *C.evn_error) C.evn_status) error {
+	bound, err := bind(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer bound.end()
+	var bag bag
+	defer bag.free()
+	raw, err := s.runOptions(&bag, options, bound)
+	if err != nil {
+		return err
+	}
+	err = s.with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return call(of, &raw, e) })
+	runtime.KeepAlive(options)
+	return bound.caused(err)
+}
+
+// RunNamed runs the model with inputs by name, and gives the outputs by name.
+func (s *Session) RunNamed(ctx context.Context, inputs map[string]*Tensor) (map[string]*Tensor, error) {
+	infos, err := s.Inputs()
+	if err != nil {
+		return nil, err
+	}
+	for name := range inputs {
+		if _, err := s.FindInput(name); err != nil {
+			return nil, err
+		}
+	}
+	given := make([]*Tensor, len(infos))
+	for i, info := range infos {
+		tensor, ok := inputs[info.Name]
+		if !ok {
+			return nil, argument("input '%s' is missing", info.Name)
+		}
+		given[i] = tensor
+	}
+	outputs, err := s.Run(ctx, given...)
+	if err != nil {
+		return nil, err
+	}
+	if infos, err = s.Outputs(); err != nil {
+		return nil, err
+	}
+	made := map[string]*Tensor{}
+	for i, info := range infos {
+		made[info.Name] = outputs[i]
+	}
+	return made, nil
+}
+
+// RunValues is RunWith for models that take or give more than tensors.
+func (s *Session) RunValues(ctx context.Context, options *RunOptions, inputs ...*Value) ([]*Value, error) {
+	if s == nil {
+		return nil, argument("there is no session")
+	}
+	from, err := valueHandles(inputs)
+	if err != nil {
+		return nil, err
+	}
+	to := make([]C.evn_value, s.outputs)
+	err = s.runWith(ctx, options, func(raw C.uintptr_t, options *C.evn_run_options, e *C.evn_error) C.evn_status {
+		return C.evn_session_run_values(raw, first(from), C.uint32_t(len(from)), first(to), C.uint32_t(len(to)), options, e)
+	})
+	runtime.KeepAlive(inputs)
+	if err != nil {
+		return nil, err
+	}
+	return newValues(to), nil
+}
