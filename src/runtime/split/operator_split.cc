@@ -1,6 +1,7 @@
 #include "runtime/split/operator_split.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/error.h"

@@ -53,7 +53,9 @@ TEST(OpenClPlatforms, SynchronousDeviceWorks) {
 // Drivers make their devices when they are first asked for them.
 TEST(OpenClPlatforms, ManyThreadsMayAskFirst) {
   EVN_NEEDS_OPENCL();
-  for (int i = 0; i < 8; ++i) EXPECT_TRUE(passes_with("", "ManyThreads")) << i;
+  // The thread that asks first gets a signal stack of LLVM's, which AddressSanitizer takes for its own when the thread ends.
+  const std::string options = "ASAN_OPTIONS=\"$ASAN_OPTIONS:use_sigaltstack=0\"";
+  for (int i = 0; i < 8; ++i) EXPECT_TRUE(passes_with(options, "ManyThreads")) << i;
 }
 
 Graph conv_graph() {
