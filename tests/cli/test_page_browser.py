@@ -25,6 +25,10 @@ addEventListener("load", () => setTimeout(() => {
     }
     return Object.entries(seen).sort((a, b) => b[1] - a[1]).slice(0, 12);
   };
+  // What the next frame would do: without a window there may be none for long.
+  if (!view.moved) fitGraph(false);
+  drawGraph();
+  if (TRACE) drawTimeline();
   const graph = document.getElementById("graph"), timeline = document.getElementById("timeline");
   const boxes = GRAPH.boxes.map((box) => [box.name, view.x + view.scale * (box.x - BOX_WIDTH / 2), view.x + view.scale * (box.x + BOX_WIDTH / 2)]);
   select(boxNamed("sub_1"), true);
