@@ -124,6 +124,7 @@ class Callback(Function):
 @dataclasses.dataclass
 class Description:
     items: list
+    headers: list  # per item, the header that it stands in
     functions: list
     table: list
     digest: str  # of the declarations: the same as long as no more than comments and layout change
@@ -363,8 +364,10 @@ def digest_of(texts):
 def read_texts(headers, table=None):
     """The description of headers: [(name, text)], and of the text of api.h."""
     reader = Reader()
+    header_of = []
     for name, text in headers:
         reader.read(name, text)
+        header_of += [name] * (len(reader.items) - len(header_of))
     functions = list(reader.functions)
     if table is not None:
         items = list(reader.items)
@@ -378,7 +381,7 @@ def read_texts(headers, table=None):
         for name, signature in declared.items():
             if signature != listed[name]:
                 raise DescriptionError(f"{TABLE}: {name} has another signature in evn_api than in its header")
-    return Description(reader.items, functions, reader.table, digest_of([text for _, text in headers]))
+    return Description(reader.items, header_of, functions, reader.table, digest_of([text for _, text in headers]))
 
 
 def read():

@@ -1,4 +1,4 @@
-//! The C API of [Evener](https://docs.rs/evener), an inference library for ONNX models, as raw declarations,
+//! The C API of Evener, an inference library for ONNX models, as raw declarations,
 //! and the way to its functions: [`api`] gives the table of all of them.
 //!
 //! With the feature `load` (default) the library is opened when it is first asked for: the file that
