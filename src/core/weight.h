@@ -22,7 +22,7 @@ struct WeightSource {
 
 struct Weight;
 
-// Of a constant that is a part of another one: some of its elements along one axis, and all along the others.
+// Where a constant that is a part of another one lies in it: some elements along one axis, and all along the others.
 struct WeightSlice {
   std::shared_ptr<const Weight> whole;
   int axis = 0;

@@ -145,9 +145,9 @@ class Device : public Backing {
     return true;
   }
 
-  // The same for work that the caller can leave to the device: also comes back where the device is in quarantine, as work that was
-  // enqueued before it has not ended. Then, and where `cancel` says stop, what the work uses must stay until the device has ended
-  // it (leave_until).
+  // Waits as wait_or_stop does, for work that the caller can leave to the device: also comes back where the device is in
+  // quarantine, as work that was enqueued before it has not ended. Then, and where `cancel` says stop, what the work uses must stay
+  // until the device has ended it (leave_until).
   enum class Waited : std::uint8_t { kEnded, kStopped, kQuarantined };
   Waited wait_bounded(const Event& event, const Cancel& cancel);
   // Waits so; where the event has not happened then, leaves the work to the device, which lets go of `held` when it has ended it,

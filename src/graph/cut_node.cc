@@ -29,7 +29,7 @@ class Question {
   bool is_constant(std::size_t input) const { return has(input) && value(input).constant != nullptr; }
   int rank(std::size_t input) const { return has(input) && value(input).has_shape ? value(input).shape.rank() : -1; }
 
-  // Of an input that is to be cut there.
+  // How many elements an input has along the axis on which it is to be cut.
   std::int64_t dim(std::size_t input, int axis) const {
     const Value& v = value(input);
     if (!v.has_shape || v.shape[axis] < 0) refuse("dim " + std::to_string(axis) + " of " + v.name + " is not known before a run");

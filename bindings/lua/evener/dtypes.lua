@@ -40,7 +40,7 @@ end
 local written = {}
 for name, element in pairs(elements) do written[numbers[name]] = dtypes.of_array(ffi.new(element .. "[1]")) end
 
--- The same of a dtype; those with elements of less than a byte are bytes.
+-- The C type of one element of a dtype; dtypes with elements of less than a byte are bytes.
 function dtypes.element(number)
   if number == numbers.string then library.invalid("strings are no memory: make a tensor of them from a list") end
   return written[number] or written[numbers.uint8]

@@ -29,7 +29,7 @@ class HostCopies {
     const auto begin = reinterpret_cast<std::uintptr_t>(memory.address());
     each_if(wait, [&](const Copy& c) { return (written || c.written) && begin < c.end && c.begin < begin + memory.size; });
   }
-  // The same for those that read memory of the host.
+  // Calls `wait` for the copies that read memory of the host.
   template <typename F>
   void each_reading(F&& wait) {
     each_if(wait, [](const Copy& c) { return !c.written; });

@@ -59,7 +59,8 @@ class PlainWeights {
 
  private:
   Mutex mutex_;
-  // Of those that were ever kept or let go. In a model with nodes in parts: of slices, guarded by the mutex of the whole one's.
+  // What is known of weights that were ever kept or let go; in a model with nodes in parts of slices alone, and then guarded by the
+  // mutex of the whole model's.
   std::map<const Weight*, State> states_;
 };
 
