@@ -23,7 +23,7 @@ def test_a_raw_layer_is_what_the_headers_say(language):
 
 
 def test_check_says_which_file_is_old(tmp_path):
-    for name in ("bindings", "include"):
+    for name in ("bindings", "include", "src/api"):
         source, target = ROOT / name, tmp_path / name
         for path in source.rglob("*"):
             if path.suffix in (".py", ".h", ".rs", ".lua") and "target" not in path.parts:
@@ -159,8 +159,9 @@ def source(folder, pattern):
     return "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / folder).glob(pattern)) if path.name not in ("_raw.py", "raw.lua"))
 
 
-LANGUAGES = ("Lua", "Python", "Rust")  # in the order of the columns
-SOURCES = {"Lua": source("lua/evener", "*.lua"), "Python": source("python/evener", "*.py"), "Rust": source("rust/evener/src", "*.rs")}
+LANGUAGES = ("C++", "Lua", "Python", "Rust")  # in the order of the columns
+SOURCES = {"C++": "\n".join(path.read_text() for path in sorted((ROOT / "include" / "evener").glob("*.hpp"))),
+           "Lua": source("lua/evener", "*.lua"), "Python": source("python/evener", "*.py"), "Rust": source("rust/evener/src", "*.rs")}
 
 
 def python_names():
@@ -188,6 +189,22 @@ def rust_names():
     return names
 
 
+def cpp_names():
+    """Classes and structs, `Type::function` of their functions, and functions; names that are private too."""
+    names, owner = set(), None
+    for line in SOURCES["C++"].splitlines():
+        if found := re.match(r"(?:class|struct) (\w+)[^;]*$", line):
+            owner = found[1]
+            names.add(owner)
+        elif line.startswith("}"):
+            owner = None
+        elif owner and (found := re.match(r"  (?:template <[^>]*> )?(?:[\w:<>,&*]+ )+(\w+)\(", line)):
+            names.add(f"{owner}::{found[1]}")
+        elif found := re.match(r"inline (?:[\w:<>,&*]+ )*(?:(\w+)::)?(\w+)\(", line):
+            names.add(f"{found[1]}::{found[2]}" if found[1] else found[2])
+    return names
+
+
 def lua_names():
     """Functions of tables, and what owned.class gives each class."""
     classes = re.findall(r'^local (\w+) = owned\.class\("', SOURCES["Lua"], re.M)
@@ -195,14 +212,14 @@ def lua_names():
     return {f"{name}.close" for name in classes} | set(re.findall(r"^function (\w+\.\w+)\(", SOURCES["Lua"], re.M))
 
 
-NAMES = {"Lua": lua_names(), "Python": python_names(), "Rust": rust_names()}
+NAMES = {"C++": cpp_names(), "Lua": lua_names(), "Python": python_names(), "Rust": rust_names()}
 
 
 def is_used(language, name):
-    if language == "Python":
+    if language in ("C++", "Python"):
         return re.search(rf"\bevn_{name}\b", SOURCES[language]) is not None
     if language == "Lua":
-        names = {"get_api": "opened.evn_get_api", "version_number": "opened.evn_version_number"}
+        names = {"get_api": "opened.evn_get_api", "abi_layout": "out[0].abi_layout", "version_number": "opened.evn_version_number"}
         return re.search(rf"\b{re.escape(names.get(name, 'api.' + name))}\b", SOURCES[language]) is not None
     if name == "get_api":
         return "evener_sys::api()" in SOURCES[language]
