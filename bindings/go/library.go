@@ -119,7 +119,7 @@ func ready() error {
 	return err
 }
 
-// Version gives the library's version, as "0.2.0".
+// Version gives the library's version, as "0.3.0".
 func Version() (string, error) {
 	if err := ready(); err != nil {
 		return "", err

@@ -112,11 +112,11 @@ EVN_API void evn_error_init(evn_error *error, uint32_t struct_size);
 
 /* The version of this header. @since 0.2 */
 #define EVN_VERSION_MAJOR 0
-#define EVN_VERSION_MINOR 2
+#define EVN_VERSION_MINOR 3
 #define EVN_VERSION_PATCH 0
 #define EVN_VERSION_NUMBER ((uint32_t)EVN_VERSION_MAJOR << 16 | (uint32_t)EVN_VERSION_MINOR << 8 | (uint32_t)EVN_VERSION_PATCH)
 
-/* Returns the library's version, as "0.2.0". Static memory. No cost. */
+/* Returns the library's version, as "0.3.0". Static memory. No cost. */
 EVN_API const char *evn_version(void);
 
 /* Returns major << 16 | minor << 8 | patch. No cost. */
@@ -128,7 +128,7 @@ EVN_API uint32_t evn_version_number(void);
  *   field      of it, as "message"; NULL: the whole struct, at offset 0. Fields of arrays are one
  *   offset     out, in bytes
  *   size       out, in bytes
- * Returns EVN_ERROR_INVALID_ARGUMENT (this library has no such struct or field: it is older). Searches in a list. @since 0.2 */
+ * Returns EVN_ERROR_INVALID_ARGUMENT (this library has no such struct or field: it is older). Searches in a list. @since 0.3 */
 EVN_API evn_status evn_abi_layout(const char *structure, const char *field, size_t *offset, size_t *size, evn_error *error);
 
 /* -------------------------------------------------------------------------------------------------- handles -- */
@@ -435,7 +435,7 @@ typedef void (*evn_operator_release)(void *user);
 /* As max_inputs or max_outputs: any number. */
 #define EVN_VARIADIC UINT32_MAX
 
-/* Flags of evn_operator. @since 0.2 */
+/* Flags of evn_operator. @since 0.3 */
 enum {
   EVN_OPERATOR_CALLER_THREAD = 1 /* `infer` and `run` are called on no thread but one that is inside of a call of the library which
                                     the host made on it (loading, making a session, a run, ...): for hosts whose functions may be
@@ -461,7 +461,7 @@ typedef struct evn_operator {
   evn_operator_infer infer;
   evn_operator_run run;
   evn_operator_release release; /* nullable. Not called when the registration fails */
-  uint64_t flags;               /* EVN_OPERATOR_... @since 0.2 */
+  uint64_t flags;               /* EVN_OPERATOR_... @since 0.3 */
 } evn_operator;
 #define EVN_OPERATOR_INIT {sizeof(evn_operator), 1, NULL, NULL, 0, 0, 1, 1, 0, 0, NULL, NULL, NULL, NULL, 0}
 

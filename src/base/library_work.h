@@ -16,7 +16,7 @@ class LibraryWork {
 
  private:
   const bool before_;
-  static inline thread_local bool t_is_own = false;
+  [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool t_is_own = false;
 };
 
 }  // namespace evn

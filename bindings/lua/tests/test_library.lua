@@ -7,7 +7,7 @@ local test, raises = common.test, common.raises
 
 test("a library that does not fit is an error with both versions", function()
   local refused = raises("EVN_ERROR_VERSION", library.negotiate, function() return 15 end, "lib", function() return 0x000100 end)
-  common.contains(tostring(refused), "lib does not fit", "expected ABI 0.2.0, found 0.1.0")
+  common.contains(tostring(refused), "lib does not fit", "expected ABI 0.3.0, found 0.1.0")
   local short = ffi.new("evn_api")
   short.struct_size, short.api_version = 8, 0x000203
   local function is_short(_, out)

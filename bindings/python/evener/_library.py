@@ -195,5 +195,5 @@ def library_path():
 
 
 def version():
-    """The library's version, as "0.2.0"."""
+    """The library's version, as "0.3.0"."""
     return library().evn_version().decode()

@@ -63,8 +63,8 @@ def test_a_library_whose_structs_lie_elsewhere_is_found():
     assert _raw.difference(layout_of(older)).endswith("found nowhere")
 
 
-@pytest.mark.parametrize("version, lacks, says", [(0x000100, "", "expected ABI 0.2.0, found 0.1.0"), (0x010000, "", "found 1.0.0"),
-                                                  (0x000200, "evn_state_fork", "found 0.2.0, .*evn_state_fork"), (0x000200, "evn_version_number", "is no Evener library")])
+@pytest.mark.parametrize("version, lacks, says", [(0x000200, "", "expected ABI 0.3.0, found 0.2.0"), (0x010000, "", "found 1.0.0"),
+                                                  (0x000300, "evn_state_fork", "found 0.3.0, .*evn_state_fork"), (0x000300, "evn_version_number", "is no Evener library")])
 def test_a_library_that_does_not_fit_is_an_error_with_both_versions(tmp_path, version, lacks, says):
     compiler = shutil.which("cc")
     assert compiler, "this test needs a C compiler"
