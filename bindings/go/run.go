@@ -38,7 +38,7 @@ func (s *Session) runOptions(bag *bag, options *RunOptions, bound *binding) (C.e
 		raw.flags |= C.EVN_RUN_OUTPUTS_ON_DEVICE
 	}
 	if options.State != nil {
-		state, err := options.State.handle()
+		state, err := options.State.self().handle()
 		if err != nil {
 			return raw, err
 		}
@@ -66,8 +66,8 @@ func (s *Session) Run(ctx context.Context, inputs ...*Tensor) ([]*Tensor, error)
 //
 //	outputs  nil, or a slot for each output: what is not nil is written in place
 func (s *Session) RunWith(ctx context.Context, options *RunOptions, inputs, outputs []*Tensor) ([]*Tensor, error) {
-	if s == nil {
-		return nil, argument("there is no session")
+	if _, err := s.self().handle(); err != nil {
+		return nil, err
 	}
 	if outputs == nil {
 		outputs = make([]*Tensor, s.outputs)
@@ -110,7 +110,7 @@ func (s *Session) runWith(ctx context.Context, options *RunOptions, call func(C.
 	if err != nil {
 		return err
 	}
-	err = s.with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return call(of, &raw, e) })
+	err = s.self().with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return call(of, &raw, e) })
 	runtime.KeepAlive(options)
 	return bound.caused(err)
 }
@@ -150,8 +150,8 @@ func (s *Session) RunNamed(ctx context.Context, inputs map[string]*Tensor) (map[
 
 // RunValues is RunWith for models that take or give more than tensors.
 func (s *Session) RunValues(ctx context.Context, options *RunOptions, inputs ...*Value) ([]*Value, error) {
-	if s == nil {
-		return nil, argument("there is no session")
+	if _, err := s.self().handle(); err != nil {
+		return nil, err
 	}
 	from, err := valueHandles(inputs)
 	if err != nil {

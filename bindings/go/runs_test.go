@@ -130,7 +130,7 @@ func TestARunUnderWayIsCancelled(t *testing.T) {
 	request := must(s.Submit(ctx, nil, vector(t, r, 1)))(t)
 	<-g.began
 	cancel()
-	<-request.pending.bound.told
+	<-request.request.pending.bound.told
 	close(g.open)
 	_, err := request.Wait(background)
 	is(t, err, Cancelled)
@@ -346,9 +346,7 @@ func TestAStateGoesFromRunToRun(t *testing.T) {
 
 func TestValuesAndStrings(t *testing.T) {
 	r := newRuntime(t, RuntimeOptions{})
-	sequence := message{}.all(4, message{}.all(1, tensorType(DFloat32, "n")))
-	s := newTestSession(t, r, model([]message{node("SequenceConstruct", []string{"x", "x"}, []string{"s"})},
-		[]message{value("x", tensorType(DFloat32, "n"))}, []message{value("s", sequence)}, nil))
+	s := newTestSession(t, r, sequences())
 	x := must(vector(t, r, 3).Value())(t)
 	outputs := must(s.RunValues(background, nil, x))(t)
 	later := must(must(s.SubmitValues(background, nil, x))(t).Wait(background))(t)
