@@ -1,4 +1,5 @@
-/* The cost of evn_session_run of one node into given outputs, by the table of a library that was opened, as the bindings call it: nanoseconds a call.
+/* The cost of evn_session_run of one node into given outputs, by the table of a library that was opened, as the bindings call it:
+ * nanoseconds a call.
  *
  *   cost LIBRARY MODEL COUNT      (the model: one float32 input and output of any length)
  */
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-static const evn_api *evn;
+static const evn_api* evn;
 static evn_error error;
 
 static void check(evn_status status) {
@@ -24,10 +25,10 @@ static double now_ns(void) {
   return 1e9 * (double)time.tv_sec + (double)time.tv_nsec;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   if (argc != 4) return 2;
-  void *const library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
-  void *const found = library != NULL ? dlsym(library, "evn_get_api") : NULL;
+  void* const library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+  void* const found = library != NULL ? dlsym(library, "evn_get_api") : NULL;
   evn_get_api_function get_api = NULL;
   memcpy(&get_api, &found, sizeof found);
   if (get_api == NULL || get_api(EVN_VERSION_NUMBER, &evn) != EVN_OK) return 1;

@@ -43,7 +43,7 @@ func main() {
 	inputs, outputs := []*evener.Tensor{x}, []*evener.Tensor{y}
 	runs := func(count int) {
 		for i := 0; i < count; i++ {
-			if _, err := session.RunWith(ctx, nil, inputs, outputs); err != nil {
+			if err := session.RunInto(ctx, inputs, outputs); err != nil {
 				log.Fatal(err)
 			}
 		}
