@@ -30,7 +30,7 @@ have_package() {
     ninja-build) command -v ninja >/dev/null ;;
     g++) command -v c++ >/dev/null ;;
     clang-14) command -v clang++-14 >/dev/null ;;
-    ccache | pkg-config | git | npm | cargo | rustfmt | luajit) command -v "$1" >/dev/null ;;
+    ccache | pkg-config | git | npm | cargo | rustfmt | luajit | doxygen) command -v "$1" >/dev/null ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
     rust-clippy) command -v cargo-clippy >/dev/null ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts together what Sphinx makes the site from: the pages of docs/ and of this folder, the shown examples, and the pages of the reference.
 
-usage: assemble.py FOLDER XML      (XML: what doxygen has made of the C++ headers)
+usage: assemble.py FOLDER C CPP      (C and CPP: folders of what doxygen has made of the headers, in which values and namespaces are set right)
 
 Links of a page to files that are not part of the site, as to sources, become the text that they have and the file's path: a reader of the
 site may be without a network and without the sources.
@@ -27,6 +27,7 @@ CPP_HEADERS = ("evener.hpp", "core.hpp", "tensor.hpp", "request.hpp", "state.hpp
 ASSETS = (".svg", ".png")
 # The C API's page in Markdown is for readers of the repository; here it is made by doxygen.
 REPLACED = {"docs/c-api.md": "reference/c/index.md"}
+LINK = re.compile(r"`[^`]*`|!?\[(?P<text>(?:`[^`]*`|[^\[\]`])*)\]\((?P<target>[^()\s]+)\)")
 # Pages that a page lists itself, or that follow from one: what it gets at its end.
 LISTS = {"decisions/README.md": "[0-9]*", "notes/README.md": "[a-z]*", "benchmarks.md": "benchmarks-*"}
 
@@ -72,8 +73,8 @@ def rewritten(text, path):
         elif mark and line.strip().startswith(fence) and not line.strip().strip(fence[0]):
             fence = None
         elif fence is None:
-            # Code between backticks stays as it is, but for a link around it.
-            line = re.sub(r"!?\[(?P<text>(?:`[^`]*`|[^\[\]`])*)\]\((?P<target>[^()\s]+)\)", lambda found: found[0] if found[0].startswith("!") else link(found), line)
+            # Code between backticks stays as it is, but for a link around it; so do pictures.
+            line = LINK.sub(lambda found: link(found) if found[0].startswith("[") else found[0], line)
         made.append(line)
     return "\n".join(made)
 
@@ -146,6 +147,13 @@ def reference(folder, language, headers, title, intro):
     write(folder, f"reference/{language}/index.md", f"# {title}\n\n{intro}\n\n" + toctree(pages, options=(":maxdepth: 2",)))
 
 
+def give_values(xml):
+    """Has the constants of enums say their values."""
+    for path in sorted(xml.glob("group__*.xml")):
+        text = re.sub(r"(<name>EVN_\w+)(</name>\s*<initializer>)(= -?\d+)(?=</initializer>)", r"\1 \3\2\3", path.read_text())
+        path.write_text(text)
+
+
 def qualify(xml):
     """Has enums, functions and types that a group lists say their namespace, as classes do: Sphinx would name them without it."""
     for path in sorted(xml.glob("group__*.xml")):
@@ -154,9 +162,10 @@ def qualify(xml):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         sys.exit(__doc__.strip())
-    qualify(pathlib.Path(sys.argv[2]))
+    give_values(pathlib.Path(sys.argv[2]))
+    qualify(pathlib.Path(sys.argv[3]))
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True)
     guides(folder)

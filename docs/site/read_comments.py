@@ -48,7 +48,7 @@ def inline(text, names):
 
 def escape(text):
     text = re.sub(r"[\\#%]|@(?!since\b)", lambda found: f"\\{found[0]}", text)
-    return html.escape(text, quote=False).replace("--", "\\-\\-").replace("::", "\\::")
+    return html.escape(text, quote=False).replace('"', "&quot;").replace("--", "\\-\\-").replace("::", "\\::")
 
 
 def lines_of(comment):
@@ -68,6 +68,8 @@ def text_of(comment, names, parameters=()):
         if item:
             name, text = item.groups()
             known = [one.strip() for one in name.split(",")]
+            if made and made[-1] and not in_item:
+                made.append("")
             if all(one in parameters for one in known):
                 made += [f"@param {one} {inline(text, names)}" for one in known[:-1]]
                 made.append(f"@param {known[-1]} {inline(text, names)}")
@@ -81,7 +83,8 @@ def text_of(comment, names, parameters=()):
                 made.append("")
             in_item = False
             made.append(inline(line.strip(), names))
-    return made
+    # What came when is a paragraph of its own; in one with text, Sphinx would break that apart.
+    return [line for text in made for line in re.sub(r" ?(@since [\d.]+)", r"\n\n\1\n", text).strip("\n").split("\n")]
 
 
 def block(lines, indent="", behind=False):
@@ -146,6 +149,8 @@ class Writer:
             self.begin(section["name"])
         elif not all(self.scopes) or self.group is None and not self.is_cpp or self.is_cpp and not self.scopes:
             self.made.append(text)
+        elif self.line_has_code and "".join(self.made).rpartition("\n")[2].strip() == "}":
+            self.made.append(text)  # of a brace, says what ends
         elif self.line_has_code:
             self.made.append(block(text_of(text, self.names), behind=True))
         else:
@@ -159,6 +164,8 @@ class Writer:
         behind = re.search(r"/\*(.*?)\*/", text)
         if behind and text.startswith("#define"):
             text = text.replace(behind[0], block(text_of(behind[0], self.names), behind=True))
+        elif number := re.match(r"#define EVN_\w+ (-?\d+)$", text):
+            text += f" /**< @par Value\n{number[1]} */"
         self.made.append(text)
         self.line_has_code, self.statement, self.said = False, "", None
 
