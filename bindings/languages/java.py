@@ -104,6 +104,10 @@ class Layouts:
         return offsets, -(-at // widest) * widest, widest
 
 
+def field_name(field):
+    return "SIZE_" if field.name == "size" else field.name.upper()  # SIZE is the struct's own
+
+
 def layout_lines(layouts):
     """The class Layout of Java, and the assertions of C."""
     java, asserts = [], []
@@ -112,7 +116,7 @@ def layout_lines(layouts):
         java += ["", f"  static final class {camel(struct.name.removeprefix('evn_'))} {{", f"    static final int SIZE = {size};"]
         asserts.append(f'_Static_assert(sizeof({struct.name}) == {size}, "{struct.name}");')
         for field in struct.fields:
-            java.append(f"    static final int {field.name.upper()} = {offsets[field.name]};")
+            java.append(f"    static final int {field_name(field)} = {offsets[field.name]};")
             asserts.append(f'_Static_assert(offsetof({struct.name}, {field.name}) == {offsets[field.name]}, "{struct.name}.{field.name}");')
         java += [f"    static final int {field.name.upper()}_BYTES = {layouts.measure(field.type)[0]};" for field in struct.fields if field.type.dims]
         java.append("  }")

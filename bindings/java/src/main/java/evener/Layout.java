@@ -213,7 +213,7 @@ final class Layout {
     static final int SHAPE_COUNT = 4;
     static final int SHAPES = 8;
     static final int DATA = 16;
-    static final int SIZE = 24;
+    static final int SIZE_ = 24;
     static final int EXTERNAL_DIR = 32;
   }
 
@@ -308,7 +308,7 @@ final class Layout {
     static final int PROGRESS = 40;
     static final int PROGRESS_USER = 48;
     static final int DATA = 56;
-    static final int SIZE = 64;
+    static final int SIZE_ = 64;
     static final int EXTERNAL_DIR = 72;
     static final int WEIGHT_BITS = 80;
     static final int BLOCK_SIZE = 84;
