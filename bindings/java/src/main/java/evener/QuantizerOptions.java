@@ -20,7 +20,7 @@ public final class QuantizerOptions {
 
   private QuantizeMode mode = QuantizeMode.STATIC;
   private Calibration calibration = Calibration.MINMAX;
-  private DType activation = DType.UINT8;
+  private DType activation = DType.UNDEFINED; // the mode's own
   private double percentile;
   private int flags;
   private List<String> keep = List.of();

@@ -10,7 +10,7 @@ import java.util.List;
  * Memory of C for the time of a call: a stack for each thread, of which a method marks where it begins and gives back all that it took. What the
  * stack has no room for is allocated, and freed with the mark. Callbacks that run inside of a call take theirs above it.
  *
- * <p>All that is handed out is zero, aligned to 8 bytes, and is read and written at its address through the methods here, which check that it lies
+ * <p>All that is handed out is zero (but errors), aligned to 8 bytes, and is read and written at its address through the methods here, which check that it lies
  * inside.
  */
 final class Scratch {
@@ -166,9 +166,13 @@ final class Scratch {
     return made;
   }
 
-  /** Gives an evn_error. */
+  /** Gives an evn_error, of which no more than the size is set: the library writes the rest where it fails, and only then it is read. */
   long error() {
-    return struct(Layout.Error.SIZE);
+    if (Layout.Error.SIZE > CHUNK - used) return struct(Layout.Error.SIZE);
+    int at = used;
+    used += Layout.Error.SIZE + 7 & ~7;
+    chunk.putInt(at + Layout.Error.STRUCT_SIZE, Layout.Error.SIZE);
+    return base + at;
   }
 
   /** Throws what a call came to, unless that is EVN_OK. */
