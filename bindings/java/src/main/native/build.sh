@@ -11,6 +11,8 @@ mkdir -p "$folder"
 # shellcheck disable=SC2086
 ${CC:-cc} -std=c11 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -Werror ${CFLAGS:-} -shared -I"$1/include" -I"$1/include/linux" \
   -o "$folder/libevener_java.so" "$here/glue.c" "$here/raw_objects.c" "$here/raw_runs.c" "$here/raw_layout.c" -ldl -lpthread
-if [ -n "${3:-}" ]; then
+if [ -z "${3:-}" ]; then
+  rm -f "$folder/libevener.so" # of an earlier build
+else
   cp -L "$3/libevener.so" "$folder/libevener.so"
 fi
