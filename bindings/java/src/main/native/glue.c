@@ -123,7 +123,7 @@ JNIEXPORT jlong JNICALL Java_evener_Native_now(JNIEnv *env, jclass self) {
 
 // -------------------------------------------------------------------------------------------------------- references
 
-JNIEXPORT jlong JNICALL Java_evener_Native_hold(JNIEnv *env, jclass self, jobject what) {
+JNIEXPORT jlong JNICALL Java_evener_Native_reference(JNIEnv *env, jclass self, jobject what) {
   (void)self;
   return (jlong)(intptr_t)(*env)->NewGlobalRef(env, what);
 }

@@ -34,7 +34,7 @@ final class Library {
   }
 
   static synchronized void load(Path path) {
-    String name = path.toString();
+    String name = path.toAbsolutePath().toString(); // a bare name would be searched for by the system's loader
     if (opened == null) {
       open(name, name);
     } else if (!opened.equals(name)) {

@@ -25,7 +25,14 @@ final class Native {
 
   static native long now();
 
-  static native long hold(Object what);
+  /** Gives C a reference of an object, which somebody is to drop. */
+  static long hold(Object what) {
+    long held = reference(what);
+    if (held == 0) throw new EvenerException(Status.OUT_OF_MEMORY, "the Java VM has no memory for a reference");
+    return held;
+  }
+
+  private static native long reference(Object what);
 
   static native void drop(long held);
 

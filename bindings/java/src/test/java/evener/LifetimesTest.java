@@ -116,6 +116,57 @@ class LifetimesTest {
     }
   }
 
+  /** What other threads close is either still there, or said to be closed. */
+  @Test
+  void threadsCloseWhatOthersUse() throws Exception {
+    try (Runtime runtime = Tiny.runtime();
+        Model model = runtime.load(Tiny.twice())) {
+      Session[] sessions = new Session[4];
+      Tensor[] tensors = new Tensor[4];
+      for (int i = 0; i < 4; i++) {
+        sessions[i] = new Session(runtime, model);
+        tensors[i] = floats(runtime, i);
+      }
+      List<CompletableFuture<Integer>> threads = new ArrayList<>();
+      for (int number = 0; number < 4; number++) {
+        java.util.Random random = new java.util.Random(number);
+        threads.add(
+            CompletableFuture.supplyAsync(
+                () -> {
+                  int good = 0;
+                  for (int i = 0; i < 1000; i++) {
+                    int at = random.nextInt(4);
+                    Session session = sessions[at];
+                    Tensor tensor = tensors[random.nextInt(4)];
+                    try {
+                      switch (random.nextInt(8)) {
+                        case 0 -> {
+                          sessions[at] = new Session(runtime, model);
+                          session.close();
+                        }
+                        case 1 -> {
+                          tensors[at] = floats(runtime, i);
+                          tensor.close();
+                        }
+                        case 2 -> session.submit(null, tensor);
+                        case 3 -> session.submit(null, tensor).close();
+                        case 4 -> session.explain(Format.JSON);
+                        case 5 -> tensor.buffer().getFloat(0);
+                        default -> session.run(tensor)[0].close();
+                      }
+                      good++;
+                    } catch (EvenerException failure) {
+                      assertEquals(Status.INVALID_HANDLE, failure.status(), failure.getMessage());
+                    }
+                  }
+                  return good;
+                },
+                command -> new Thread(command).start()));
+      }
+      for (CompletableFuture<Integer> thread : threads) assertTrue(thread.get(600, TimeUnit.SECONDS) > 100);
+    }
+  }
+
   /** What is forgotten is closed by the collector: the library's own ledger says so. */
   @Test
   void whatIsForgottenIsCollected() throws Exception {
@@ -129,7 +180,7 @@ class LifetimesTest {
             break;
           } catch (EvenerException failure) {
             assertEquals(Status.OUT_OF_MEMORY, failure.status());
-            assertTrue(attempt < 10000, "nothing was collected");
+            assertTrue(attempt < 1000, "nothing was collected");
             System.gc();
             Thread.sleep(1);
           }
@@ -140,7 +191,7 @@ class LifetimesTest {
 
   private static void collected(WeakReference<?> reference) throws Exception {
     for (int attempt = 0; reference.get() != null; attempt++) {
-      assertTrue(attempt < 10000, "C still holds it");
+      assertTrue(attempt < 1000, "C still holds it");
       System.gc();
       Thread.sleep(1);
     }

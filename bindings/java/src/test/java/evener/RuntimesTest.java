@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -169,6 +170,41 @@ class RuntimesTest {
         Model model = runtime.load(Tiny.twice())) {
       SessionOptions options = new SessionOptions().batching(new Batching().mask("no such input", 16, 32));
       fails(Status.INVALID_ARGUMENT, "no such input", () -> new Session(runtime, model, options, null));
+    }
+  }
+
+  @Test
+  void tensorsOfAnOpenclDeviceAreCopied() {
+    try (Runtime runtime = Tiny.runtime()) {
+      Device device;
+      try {
+        device = runtime.device("opencl:0");
+      } catch (EvenerException failure) {
+        assertEquals(Status.DEVICE_UNAVAILABLE, failure.status());
+        Assumptions.abort("there is no OpenCL device");
+        return;
+      }
+      assertEquals(DeviceKind.OPENCL, device.info().kind());
+      try (Tensor x = floats(runtime, 1, 2);
+          Tensor there = x.copyTo(device);
+          Tensor again = device.zeros(DType.FLOAT32, 2);
+          Model model = runtime.load(Tiny.twice());
+          Session session = new Session(runtime, model, new SessionOptions().device("opencl:0"), null)) {
+        assertEquals(device.info().name(), there.info().device());
+        holds(there, 1, 2);
+        fails(Status.UNSUPPORTED, "", there::buffer);
+        try (Event event = there.copyAsync(again)) {
+          device.waitEvent(event);
+          event.await();
+        }
+        holds(again, 1, 2);
+        Tensor made = session.run(new RunOptions().outputsOnDevice(true), there)[0];
+        assertEquals(device.info().name(), made.info().device());
+        holds(made, 2, 4);
+        holds(session.run(x)[0], 2, 4);
+        assertTrue(device.memoryStats().byClass().get("tensors") > 0);
+        contains(session.explain(Format.JSON), device.info().name());
+      }
     }
   }
 
