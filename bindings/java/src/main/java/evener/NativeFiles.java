@@ -51,17 +51,17 @@ final class NativeFiles {
     } catch (IOException | UnsupportedOperationException failure) {
       throw new LoadException(name, "it cannot be taken out of the jar to a folder of java.io.tmpdir: " + failure, failure);
     } finally {
-      remove(file);
-      remove(folder);
+      if (folder != null) remove(file, folder);
     }
   }
 
-  private static void remove(Path path) {
-    if (path == null) return;
+  private static void remove(Path file, Path folder) {
     try {
-      Files.deleteIfExists(path);
+      if (file != null) Files.deleteIfExists(file);
+      Files.deleteIfExists(folder);
     } catch (IOException failure) {
-      path.toFile().deleteOnExit();
+      folder.toFile().deleteOnExit(); // behind the file: the last one that is named goes first
+      if (file != null) file.toFile().deleteOnExit();
     }
   }
 

@@ -3,6 +3,7 @@ package evener;
 import java.lang.ref.Cleaner;
 import java.lang.ref.Reference;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * What owns something of the library's. {@link #close} ends the hold; it may be called twice, in any order, from any thread, and while calls that use
@@ -11,6 +12,14 @@ import java.nio.charset.StandardCharsets;
  */
 public abstract class NativeObject implements AutoCloseable {
   private static final Cleaner CLEANER = Cleaner.create();
+
+  /**
+   * A process has no more than 262,144 handles, and objects of a few bytes do not bring the collector to look whether they are still used: it is asked to
+   * each time that their number gets over a multiple of this.
+   */
+  private static final int LOOK_EVERY = 1 << 16;
+
+  private static final AtomicInteger ALIVE = new AtomicInteger();
 
   /** Ends a handle. */
   interface Release {
@@ -32,6 +41,7 @@ public abstract class NativeObject implements AutoCloseable {
       long ended = handle;
       handle = 0;
       if (ended != 0) release.release(ended);
+      ALIVE.decrementAndGet();
     }
   }
 
@@ -43,6 +53,7 @@ public abstract class NativeObject implements AutoCloseable {
     this.what = what;
     hold = new Hold(handle, release);
     cleanable = CLEANER.register(this, hold);
+    if (ALIVE.incrementAndGet() % LOOK_EVERY == 0) System.gc();
   }
 
   /** Has the collector call something when it finds that an object is not used any more. */

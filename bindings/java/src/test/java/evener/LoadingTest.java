@@ -96,6 +96,32 @@ class LoadingTest {
     contains(run(Map.of("EVENER_LIBRARY", "/nowhere.so"), List.of("-Djava.io.tmpdir=/nowhere")), "java.io.tmpdir");
   }
 
+  /** What is forgotten leaves handles for more, also where the heap is so large that the collector has no reason to look. */
+  @Test
+  void forgottenObjectsDoNotUseUpTheHandles() throws Exception {
+    List<String> command = new ArrayList<>(List.of(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx3g", "-Xmn2g"));
+    command.addAll(CheckTest.checks());
+    command.addAll(List.of("-cp", System.getProperty("java.class.path"), Forgets.class.getName()));
+    Process process = new ProcessBuilder(command).redirectErrorStream(true).start();
+    String text = new String(process.getInputStream().readAllBytes());
+    assertEquals(0, process.waitFor(), text);
+    assertEquals("forgot 400000\n", text);
+  }
+
+  /** What that process runs. */
+  static final class Forgets {
+    private Forgets() {}
+
+    public static void main(String[] arguments) {
+      int made = 0;
+      while (made < 400000) {
+        new CancelToken();
+        made++;
+      }
+      System.out.println("forgot " + made);
+    }
+  }
+
   /** A process that ends with everything open, and threads of the library attached, ends. */
   @Test
   void aProcessEndsWithEverythingOpen() throws Exception {
