@@ -15,12 +15,12 @@ HEAD = """\
 // {subject}
 """
 SIZES = {"bool": 1, "char": 1, "size_t": 8, "float": 4, "double": 8, **{f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}}
-KINDS = {1: "byte", 4: "int", 8: "long"}  # of Java, by size: what is unsigned is the same bits
+KINDS = {1: "byte", 2: "short", 4: "int", 8: "long"}  # of Java, by size: what is unsigned is the same bits
 ENUMS = {"dtype": "DType"}  # names of classes that are not the words of C's
 LATER = "LATER"
 # The first words of functions whose wrappers stand in raw_objects.c; the others stand in raw_runs.c.
 OBJECTS = ("runtime", "operator", "device", "memory", "tensor", "value", "opencl", "event", "status", "error", "version", "log")
-TAKEN = {"default", "final", "native", "class", "package", "interface", "double", "float", "new", "switch", "case", "this"}
+TAKEN = {"default", "final", "native", "class", "package", "interface", "double", "float", "new", "switch", "case", "this", "do", "if", "for", "while", "try", "int", "long", "short", "byte", "char", "boolean", "void"}
 
 
 def camel(name, first=True):
@@ -149,8 +149,8 @@ def wrapper(layouts, entry):
         call = f"(intptr_t){call}"
     returned = "" if result == "void" else f"return (j{result})"
     head = "void" if result == "void" else f"j{result}"
-    return [f"JNIEXPORT {head} JNICALL Java_evener_Raw_{camel(entry.name, False)}(JNIEnv *env, jclass raw{', ' + given if given else ''}) {{",
-            f"  (void)env, (void)raw;  {returned}{call};", "}"]
+    return [f"JNIEXPORT {head} JNICALL Java_evener_Raw_{camel(entry.name, False).replace('_', '_1')}(JNIEnv *jni_env, jclass jni_class{', ' + given if given else ''}) {{",
+            f"  (void)jni_env, (void)jni_class;", f"  {returned}{call};", "}"]
 
 
 def native(layouts, entry):

@@ -1,5 +1,7 @@
 """The raw layers of the bindings are what the headers say, and what the description of the headers does not know is an error."""
 import ast
+import ctypes
+import importlib
 import pathlib
 import re
 import subprocess
@@ -12,6 +14,7 @@ sys.path.insert(0, str(ROOT / "bindings"))
 
 import description  # noqa: E402
 import generate  # noqa: E402
+from languages import java  # noqa: E402
 
 API = description.read()
 
@@ -279,6 +282,33 @@ JAVA = ROOT / "bindings" / "java"
 def test_the_java_package_has_the_librarys_version():
     version = re.search(r"project\(evener VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     assert f"<artifactId>evener</artifactId>\n  <version>{version}</version>" in (JAVA / "pom.xml").read_text()
+
+
+def test_javas_layout_is_that_of_ctypes():
+    sys.path.insert(0, str(ROOT / "bindings" / "python" / "evener"))
+    raw = importlib.import_module("_raw")
+    sys.path.pop(0)
+    layouts = java.Layouts(API)
+    assert len(layouts.structs) > 25
+    for name, struct in layouts.structs.items():
+        offsets, size, alignment = layouts.of(struct)
+        made = getattr(raw, name)
+        assert (offsets, size, alignment) == ({field: getattr(made, field).offset for field in offsets}, ctypes.sizeof(made), ctypes.alignment(made)), name
+
+
+def test_javas_layer_takes_what_later_headers_may_have():
+    header = (TYPES + "enum { EVN_KIND_A = 1, EVN_KIND_2D = 2 };\n"
+              "typedef struct evn_part { uint8_t a[3]; double b; int16_t c; } evn_part;\n"
+              "typedef struct evn_more { bool a; evn_part part[2]; size_t size; evn_thing thing; } evn_more;\n"
+              "EVN_API int16_t evn_do(uint16_t a, int8_t env, float b, bool c, const evn_part *const *native, evn_thing thing);\n")
+    table = ("typedef struct evn_api { uint32_t struct_size; uint32_t api_version; int16_t (*do)(uint16_t a, int8_t env, float b, bool c,"
+             " const evn_part *const *native, evn_thing thing); } evn_api;\nEVN_API evn_kind evn_get_api(uint32_t version, const evn_api **api);\n")
+    api = description.read_texts([("little.h", header)], table)
+    files = java.generate(api)
+    assert java.Layouts(api).of(api.of(description.Struct)[1]) == ({"a": 0, "part": 8, "size": 56, "thing": 64}, 72, 8)
+    assert "static native short do_(short a, byte env, float b, boolean c, long native_, long thing);" in files["bindings/java/src/main/java/evener/Raw.java"]
+    assert "Java_evener_Raw_do_1(" in files["bindings/java/src/main/native/raw_runs.c"]
+    assert "  _2D(2)," in files["bindings/java/src/main/java/evener/Kind.java"]
 
 
 def test_javas_readme_shows_the_example_and_names_the_files():

@@ -4,228 +4,303 @@
 
 #include "raw_table.h"
 
-JNIEXPORT jlong JNICALL Java_evener_Raw_statusName(JNIEnv *env, jclass raw, jint status) {
-  (void)env, (void)raw;  return (jlong)(intptr_t)evn_java_table->status_name((evn_status)status);
-}
-JNIEXPORT jlong JNICALL Java_evener_Raw_version(JNIEnv *env, jclass raw) {
-  (void)env, (void)raw;  return (jlong)(intptr_t)evn_java_table->version();
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_versionNumber(JNIEnv *env, jclass raw) {
-  (void)env, (void)raw;  return (jint)evn_java_table->version_number();
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeCreate(JNIEnv *env, jclass raw, jlong options, jlong runtime, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_create((const evn_runtime_options *)(intptr_t)options, (evn_runtime *)(intptr_t)runtime, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeRelease(JNIEnv *env, jclass raw, jlong runtime) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_release((evn_runtime)(intptr_t)runtime);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeDeviceCount(JNIEnv *env, jclass raw, jlong runtime, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_device_count((evn_runtime)(intptr_t)runtime, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeDeviceAt(JNIEnv *env, jclass raw, jlong runtime, jint index, jlong device, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_device_at((evn_runtime)(intptr_t)runtime, (uint32_t)index, (evn_device *)(intptr_t)device, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeDeviceFind(JNIEnv *env, jclass raw, jlong runtime, jlong name, jlong device, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_device_find((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)name, (evn_device *)(intptr_t)device, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeDescribeDevices(JNIEnv *env, jclass raw, jlong runtime, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_describe_devices((evn_runtime)(intptr_t)runtime, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeRegisterOperator(JNIEnv *env, jclass raw, jlong runtime, jlong op, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_register_operator((evn_runtime)(intptr_t)runtime, (const evn_operator *)(intptr_t)op, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorNodeName(JNIEnv *env, jclass raw, jlong node, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_node_name((evn_operator_node)(intptr_t)node, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeType(JNIEnv *env, jclass raw, jlong node, jlong name, jlong type, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_type((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (evn_attribute_type *)(intptr_t)type, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeInt(JNIEnv *env, jclass raw, jlong node, jlong name, jlong value, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_int((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (int64_t *)(intptr_t)value, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeFloat(JNIEnv *env, jclass raw, jlong node, jlong name, jlong value, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_float((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (float *)(intptr_t)value, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeString(JNIEnv *env, jclass raw, jlong node, jlong name, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_string((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeInts(JNIEnv *env, jclass raw, jlong node, jlong name, jlong values, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_ints((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (const int64_t **)(intptr_t)values, (size_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeFloats(JNIEnv *env, jclass raw, jlong node, jlong name, jlong values, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_floats((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (const float **)(intptr_t)values, (size_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeTensor(JNIEnv *env, jclass raw, jlong node, jlong name, jlong view, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_tensor((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (evn_tensor_view *)(intptr_t)view, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceRelease(JNIEnv *env, jclass raw, jlong device) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_release((evn_device)(intptr_t)device);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceGetInfo(JNIEnv *env, jclass raw, jlong device, jlong info, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_get_info((evn_device)(intptr_t)device, (evn_device_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceGetMemoryStats(JNIEnv *env, jclass raw, jlong device, jlong stats, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_get_memory_stats((evn_device)(intptr_t)device, (evn_memory_stats *)(intptr_t)stats, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceResetMemoryPeak(JNIEnv *env, jclass raw, jlong device, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_reset_memory_peak((evn_device)(intptr_t)device, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceTrimMemory(JNIEnv *env, jclass raw, jlong device, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_trim_memory((evn_device)(intptr_t)device, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorCreate(JNIEnv *env, jclass raw, jlong device, jint dtype, jlong dims, jint rank, jint flags, jlong tensor, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_create((evn_device)(intptr_t)device, (evn_dtype)dtype, (const int64_t *)(intptr_t)dims, (uint32_t)rank, (uint32_t)flags, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorWrap(JNIEnv *env, jclass raw, jlong runtime, jlong data, jlong size_bytes, jint dtype, jlong dims, jint rank, jlong deleter, jlong user, jlong tensor, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_wrap((evn_runtime)(intptr_t)runtime, (void *)(intptr_t)data, (size_t)size_bytes, (evn_dtype)dtype, (const int64_t *)(intptr_t)dims, (uint32_t)rank, (evn_deleter)(intptr_t)deleter, (void *)(intptr_t)user, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorRelease(JNIEnv *env, jclass raw, jlong tensor) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_release((evn_tensor)(intptr_t)tensor);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorGetInfo(JNIEnv *env, jclass raw, jlong tensor, jlong info, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_get_info((evn_tensor)(intptr_t)tensor, (evn_tensor_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorCopy(JNIEnv *env, jclass raw, jlong source, jlong target, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_copy((evn_tensor)(intptr_t)source, (evn_tensor)(intptr_t)target, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorCopyTo(JNIEnv *env, jclass raw, jlong source, jlong device, jlong tensor, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_copy_to((evn_tensor)(intptr_t)source, (evn_device)(intptr_t)device, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorMap(JNIEnv *env, jclass raw, jlong tensor, jint flags, jlong data, jlong size_bytes, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_map((evn_tensor)(intptr_t)tensor, (uint32_t)flags, (void **)(intptr_t)data, (size_t *)(intptr_t)size_bytes, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorUnmap(JNIEnv *env, jclass raw, jlong tensor, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_unmap((evn_tensor)(intptr_t)tensor, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorSetStrings(JNIEnv *env, jclass raw, jlong tensor, jlong strings, jlong sizes, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_set_strings((evn_tensor)(intptr_t)tensor, (const char *const *)(intptr_t)strings, (const size_t *)(intptr_t)sizes, (size_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorGetString(JNIEnv *env, jclass raw, jlong tensor, jlong index, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_get_string((evn_tensor)(intptr_t)tensor, (size_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorToDlpack(JNIEnv *env, jclass raw, jlong tensor, jint flags, jlong managed, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_to_dlpack((evn_tensor)(intptr_t)tensor, (uint32_t)flags, (void **)(intptr_t)managed, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorFromDlpack(JNIEnv *env, jclass raw, jlong runtime, jlong managed, jint flags, jlong tensor, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_from_dlpack((evn_runtime)(intptr_t)runtime, (void *)(intptr_t)managed, (uint32_t)flags, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_valueFromTensor(JNIEnv *env, jclass raw, jlong tensor, jlong value, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->value_from_tensor((evn_tensor)(intptr_t)tensor, (evn_value *)(intptr_t)value, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_valueCreate(JNIEnv *env, jclass raw, jlong runtime, jlong type, jlong parts, jint part_count, jlong value, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->value_create((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)type, (const evn_value *)(intptr_t)parts, (uint32_t)part_count, (evn_value *)(intptr_t)value, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_valueRelease(JNIEnv *env, jclass raw, jlong value) {
-  (void)env, (void)raw;  return (jint)evn_java_table->value_release((evn_value)(intptr_t)value);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_valueGetType(JNIEnv *env, jclass raw, jlong value, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->value_get_type((evn_value)(intptr_t)value, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_valuePartCount(JNIEnv *env, jclass raw, jlong value, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->value_part_count((evn_value)(intptr_t)value, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_valuePartAt(JNIEnv *env, jclass raw, jlong value, jint index, jlong part, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->value_part_at((evn_value)(intptr_t)value, (uint32_t)index, (evn_value *)(intptr_t)part, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_valueGetTensor(JNIEnv *env, jclass raw, jlong value, jlong tensor, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->value_get_tensor((evn_value)(intptr_t)value, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_errorInit(JNIEnv *env, jclass raw, jlong error, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->error_init((evn_error *)(intptr_t)error, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_runtimeOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->runtime_options_init((evn_runtime_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_operatorInit(JNIEnv *env, jclass raw, jlong op, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->operator_init((evn_operator *)(intptr_t)op, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeStringCount(JNIEnv *env, jclass raw, jlong node, jlong name, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_string_count((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeStringAt(JNIEnv *env, jclass raw, jlong node, jlong name, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->operator_attribute_string_at((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_deviceInfoInit(JNIEnv *env, jclass raw, jlong info, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->device_info_init((evn_device_info *)(intptr_t)info, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceDescription(JNIEnv *env, jclass raw, jlong device, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_description((evn_device)(intptr_t)device, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceDriver(JNIEnv *env, jclass raw, jlong device, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_driver((evn_device)(intptr_t)device, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_memoryStatsInit(JNIEnv *env, jclass raw, jlong stats, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->memory_stats_init((evn_memory_stats *)(intptr_t)stats, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_tensorInfoInit(JNIEnv *env, jclass raw, jlong info, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->tensor_info_init((evn_tensor_info *)(intptr_t)info, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_valueInfoInit(JNIEnv *env, jclass raw, jlong info, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->value_info_init((evn_value_info *)(intptr_t)info, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeSession(JNIEnv *env, jclass raw, jlong runtime, jlong name, jlong session, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_session((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)name, (evn_session *)(intptr_t)session, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceSetMemoryLimit(JNIEnv *env, jclass raw, jlong device, jlong limit_bytes, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_set_memory_limit((evn_device)(intptr_t)device, (uint64_t)limit_bytes, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorCreateView(JNIEnv *env, jclass raw, jlong tensor, jlong first, jlong dims, jint rank, jlong view, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_create_view((evn_tensor)(intptr_t)tensor, (uint64_t)first, (const int64_t *)(intptr_t)dims, (uint32_t)rank, (evn_tensor *)(intptr_t)view, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorGetStrings(JNIEnv *env, jclass raw, jlong tensor, jlong buffer, jlong capacity, jlong offsets, jlong count, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_get_strings((evn_tensor)(intptr_t)tensor, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)offsets, (size_t)count, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeGetStatistics(JNIEnv *env, jclass raw, jlong runtime, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_get_statistics((evn_runtime)(intptr_t)runtime, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeCalibrate(JNIEnv *env, jclass raw, jlong runtime, jlong model, jlong options, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_calibrate((evn_runtime)(intptr_t)runtime, (evn_model)(intptr_t)model, (const evn_calibrate_options *)(intptr_t)options, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_runtimeReconfigure(JNIEnv *env, jclass raw, jlong runtime, jlong options, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->runtime_reconfigure((evn_runtime)(intptr_t)runtime, (const evn_reconfigure_options *)(intptr_t)options, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_tensorCopyAsync(JNIEnv *env, jclass raw, jlong source, jlong target, jlong wait_for, jint wait_count, jlong event, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->tensor_copy_async((evn_tensor)(intptr_t)source, (evn_tensor)(intptr_t)target, (const evn_event *)(intptr_t)wait_for, (uint32_t)wait_count, (evn_event *)(intptr_t)event, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_eventWait(JNIEnv *env, jclass raw, jlong event, jlong timeout_ns, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->event_wait((evn_event)(intptr_t)event, (uint64_t)timeout_ns, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_eventRelease(JNIEnv *env, jclass raw, jlong event) {
-  (void)env, (void)raw;  return (jint)evn_java_table->event_release((evn_event)(intptr_t)event);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceRecordEvent(JNIEnv *env, jclass raw, jlong device, jlong event, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_record_event((evn_device)(intptr_t)device, (evn_event *)(intptr_t)event, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceWaitEvent(JNIEnv *env, jclass raw, jlong device, jlong event, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_wait_event((evn_device)(intptr_t)device, (evn_event)(intptr_t)event, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_openclAttachOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->opencl_attach_options_init((evn_opencl_attach_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_openclAttach(JNIEnv *env, jclass raw, jlong runtime, jlong options, jlong device, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->opencl_attach((evn_runtime)(intptr_t)runtime, (const evn_opencl_attach_options *)(intptr_t)options, (evn_device *)(intptr_t)device, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_openclDeviceObjects(JNIEnv *env, jclass raw, jlong device, jlong context, jlong native_device, jlong queue, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->opencl_device_objects((evn_device)(intptr_t)device, (void **)(intptr_t)context, (void **)(intptr_t)native_device, (void **)(intptr_t)queue, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_openclWrapBuffer(JNIEnv *env, jclass raw, jlong device, jlong mem, jlong offset, jint dtype, jlong dims, jint rank, jint flags, jlong deleter, jlong user, jlong tensor, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->opencl_wrap_buffer((evn_device)(intptr_t)device, (void *)(intptr_t)mem, (uint64_t)offset, (evn_dtype)dtype, (const int64_t *)(intptr_t)dims, (uint32_t)rank, (uint32_t)flags, (evn_deleter)(intptr_t)deleter, (void *)(intptr_t)user, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_openclGetBuffer(JNIEnv *env, jclass raw, jlong tensor, jlong mem, jlong offset, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->opencl_get_buffer((evn_tensor)(intptr_t)tensor, (void **)(intptr_t)mem, (uint64_t *)(intptr_t)offset, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_openclImportEvent(JNIEnv *env, jclass raw, jlong device, jlong native_event, jlong event, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->opencl_import_event((evn_device)(intptr_t)device, (void *)(intptr_t)native_event, (evn_event *)(intptr_t)event, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_openclExportEvent(JNIEnv *env, jclass raw, jlong event, jlong device, jlong native_event, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->opencl_export_event((evn_event)(intptr_t)event, (evn_device)(intptr_t)device, (void **)(intptr_t)native_event, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceCondition(JNIEnv *env, jclass raw, jlong device, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_condition((evn_device)(intptr_t)device, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_deviceSetCachePolicy(JNIEnv *env, jclass raw, jlong device, jlong cache_limit_bytes, jint trim, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->device_set_cache_policy((evn_device)(intptr_t)device, (uint64_t)cache_limit_bytes, (evn_trim)trim, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_openclStorePrograms(JNIEnv *env, jclass raw, jlong device, jlong folder, jint flags, jlong stored, jlong refused, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->opencl_store_programs((evn_device)(intptr_t)device, (const char *)(intptr_t)folder, (uint32_t)flags, (uint32_t *)(intptr_t)stored, (uint32_t *)(intptr_t)refused, (evn_error *)(intptr_t)error);
+JNIEXPORT jlong JNICALL Java_evener_Raw_statusName(JNIEnv *jni_env, jclass jni_class, jint status) {
+  (void)jni_env, (void)jni_class;
+  return (jlong)(intptr_t)evn_java_table->status_name((evn_status)status);
+}
+JNIEXPORT jlong JNICALL Java_evener_Raw_version(JNIEnv *jni_env, jclass jni_class) {
+  (void)jni_env, (void)jni_class;
+  return (jlong)(intptr_t)evn_java_table->version();
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_versionNumber(JNIEnv *jni_env, jclass jni_class) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->version_number();
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeCreate(JNIEnv *jni_env, jclass jni_class, jlong options, jlong runtime, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_create((const evn_runtime_options *)(intptr_t)options, (evn_runtime *)(intptr_t)runtime, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeRelease(JNIEnv *jni_env, jclass jni_class, jlong runtime) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_release((evn_runtime)(intptr_t)runtime);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeDeviceCount(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_device_count((evn_runtime)(intptr_t)runtime, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeDeviceAt(JNIEnv *jni_env, jclass jni_class, jlong runtime, jint index, jlong device, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_device_at((evn_runtime)(intptr_t)runtime, (uint32_t)index, (evn_device *)(intptr_t)device, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeDeviceFind(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong name, jlong device, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_device_find((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)name, (evn_device *)(intptr_t)device, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeDescribeDevices(JNIEnv *jni_env, jclass jni_class, jlong runtime, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_describe_devices((evn_runtime)(intptr_t)runtime, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeRegisterOperator(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong op, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_register_operator((evn_runtime)(intptr_t)runtime, (const evn_operator *)(intptr_t)op, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorNodeName(JNIEnv *jni_env, jclass jni_class, jlong node, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_node_name((evn_operator_node)(intptr_t)node, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeType(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jlong type, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_type((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (evn_attribute_type *)(intptr_t)type, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeInt(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jlong value, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_int((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (int64_t *)(intptr_t)value, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeFloat(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jlong value, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_float((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (float *)(intptr_t)value, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeString(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_string((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeInts(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jlong values, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_ints((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (const int64_t **)(intptr_t)values, (size_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeFloats(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jlong values, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_floats((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (const float **)(intptr_t)values, (size_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeTensor(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jlong view, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_tensor((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (evn_tensor_view *)(intptr_t)view, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceRelease(JNIEnv *jni_env, jclass jni_class, jlong device) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_release((evn_device)(intptr_t)device);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceGetInfo(JNIEnv *jni_env, jclass jni_class, jlong device, jlong info, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_get_info((evn_device)(intptr_t)device, (evn_device_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceGetMemoryStats(JNIEnv *jni_env, jclass jni_class, jlong device, jlong stats, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_get_memory_stats((evn_device)(intptr_t)device, (evn_memory_stats *)(intptr_t)stats, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceResetMemoryPeak(JNIEnv *jni_env, jclass jni_class, jlong device, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_reset_memory_peak((evn_device)(intptr_t)device, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceTrimMemory(JNIEnv *jni_env, jclass jni_class, jlong device, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_trim_memory((evn_device)(intptr_t)device, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorCreate(JNIEnv *jni_env, jclass jni_class, jlong device, jint dtype, jlong dims, jint rank, jint flags, jlong tensor, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_create((evn_device)(intptr_t)device, (evn_dtype)dtype, (const int64_t *)(intptr_t)dims, (uint32_t)rank, (uint32_t)flags, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorWrap(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong data, jlong size_bytes, jint dtype, jlong dims, jint rank, jlong deleter, jlong user, jlong tensor, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_wrap((evn_runtime)(intptr_t)runtime, (void *)(intptr_t)data, (size_t)size_bytes, (evn_dtype)dtype, (const int64_t *)(intptr_t)dims, (uint32_t)rank, (evn_deleter)(intptr_t)deleter, (void *)(intptr_t)user, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorRelease(JNIEnv *jni_env, jclass jni_class, jlong tensor) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_release((evn_tensor)(intptr_t)tensor);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorGetInfo(JNIEnv *jni_env, jclass jni_class, jlong tensor, jlong info, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_get_info((evn_tensor)(intptr_t)tensor, (evn_tensor_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorCopy(JNIEnv *jni_env, jclass jni_class, jlong source, jlong target, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_copy((evn_tensor)(intptr_t)source, (evn_tensor)(intptr_t)target, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorCopyTo(JNIEnv *jni_env, jclass jni_class, jlong source, jlong device, jlong tensor, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_copy_to((evn_tensor)(intptr_t)source, (evn_device)(intptr_t)device, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorMap(JNIEnv *jni_env, jclass jni_class, jlong tensor, jint flags, jlong data, jlong size_bytes, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_map((evn_tensor)(intptr_t)tensor, (uint32_t)flags, (void **)(intptr_t)data, (size_t *)(intptr_t)size_bytes, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorUnmap(JNIEnv *jni_env, jclass jni_class, jlong tensor, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_unmap((evn_tensor)(intptr_t)tensor, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorSetStrings(JNIEnv *jni_env, jclass jni_class, jlong tensor, jlong strings, jlong sizes, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_set_strings((evn_tensor)(intptr_t)tensor, (const char *const *)(intptr_t)strings, (const size_t *)(intptr_t)sizes, (size_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorGetString(JNIEnv *jni_env, jclass jni_class, jlong tensor, jlong index, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_get_string((evn_tensor)(intptr_t)tensor, (size_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorToDlpack(JNIEnv *jni_env, jclass jni_class, jlong tensor, jint flags, jlong managed, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_to_dlpack((evn_tensor)(intptr_t)tensor, (uint32_t)flags, (void **)(intptr_t)managed, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorFromDlpack(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong managed, jint flags, jlong tensor, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_from_dlpack((evn_runtime)(intptr_t)runtime, (void *)(intptr_t)managed, (uint32_t)flags, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_valueFromTensor(JNIEnv *jni_env, jclass jni_class, jlong tensor, jlong value, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->value_from_tensor((evn_tensor)(intptr_t)tensor, (evn_value *)(intptr_t)value, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_valueCreate(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong type, jlong parts, jint part_count, jlong value, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->value_create((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)type, (const evn_value *)(intptr_t)parts, (uint32_t)part_count, (evn_value *)(intptr_t)value, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_valueRelease(JNIEnv *jni_env, jclass jni_class, jlong value) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->value_release((evn_value)(intptr_t)value);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_valueGetType(JNIEnv *jni_env, jclass jni_class, jlong value, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->value_get_type((evn_value)(intptr_t)value, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_valuePartCount(JNIEnv *jni_env, jclass jni_class, jlong value, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->value_part_count((evn_value)(intptr_t)value, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_valuePartAt(JNIEnv *jni_env, jclass jni_class, jlong value, jint index, jlong part, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->value_part_at((evn_value)(intptr_t)value, (uint32_t)index, (evn_value *)(intptr_t)part, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_valueGetTensor(JNIEnv *jni_env, jclass jni_class, jlong value, jlong tensor, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->value_get_tensor((evn_value)(intptr_t)value, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_errorInit(JNIEnv *jni_env, jclass jni_class, jlong error, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->error_init((evn_error *)(intptr_t)error, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_runtimeOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->runtime_options_init((evn_runtime_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_operatorInit(JNIEnv *jni_env, jclass jni_class, jlong op, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->operator_init((evn_operator *)(intptr_t)op, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeStringCount(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_string_count((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_operatorAttributeStringAt(JNIEnv *jni_env, jclass jni_class, jlong node, jlong name, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->operator_attribute_string_at((evn_operator_node)(intptr_t)node, (const char *)(intptr_t)name, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_deviceInfoInit(JNIEnv *jni_env, jclass jni_class, jlong info, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->device_info_init((evn_device_info *)(intptr_t)info, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceDescription(JNIEnv *jni_env, jclass jni_class, jlong device, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_description((evn_device)(intptr_t)device, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceDriver(JNIEnv *jni_env, jclass jni_class, jlong device, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_driver((evn_device)(intptr_t)device, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_memoryStatsInit(JNIEnv *jni_env, jclass jni_class, jlong stats, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->memory_stats_init((evn_memory_stats *)(intptr_t)stats, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_tensorInfoInit(JNIEnv *jni_env, jclass jni_class, jlong info, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->tensor_info_init((evn_tensor_info *)(intptr_t)info, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_valueInfoInit(JNIEnv *jni_env, jclass jni_class, jlong info, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->value_info_init((evn_value_info *)(intptr_t)info, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeSession(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong name, jlong session, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_session((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)name, (evn_session *)(intptr_t)session, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceSetMemoryLimit(JNIEnv *jni_env, jclass jni_class, jlong device, jlong limit_bytes, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_set_memory_limit((evn_device)(intptr_t)device, (uint64_t)limit_bytes, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorCreateView(JNIEnv *jni_env, jclass jni_class, jlong tensor, jlong first, jlong dims, jint rank, jlong view, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_create_view((evn_tensor)(intptr_t)tensor, (uint64_t)first, (const int64_t *)(intptr_t)dims, (uint32_t)rank, (evn_tensor *)(intptr_t)view, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorGetStrings(JNIEnv *jni_env, jclass jni_class, jlong tensor, jlong buffer, jlong capacity, jlong offsets, jlong count, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_get_strings((evn_tensor)(intptr_t)tensor, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)offsets, (size_t)count, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeGetStatistics(JNIEnv *jni_env, jclass jni_class, jlong runtime, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_get_statistics((evn_runtime)(intptr_t)runtime, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeCalibrate(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong model, jlong options, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_calibrate((evn_runtime)(intptr_t)runtime, (evn_model)(intptr_t)model, (const evn_calibrate_options *)(intptr_t)options, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_runtimeReconfigure(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong options, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->runtime_reconfigure((evn_runtime)(intptr_t)runtime, (const evn_reconfigure_options *)(intptr_t)options, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_tensorCopyAsync(JNIEnv *jni_env, jclass jni_class, jlong source, jlong target, jlong wait_for, jint wait_count, jlong event, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->tensor_copy_async((evn_tensor)(intptr_t)source, (evn_tensor)(intptr_t)target, (const evn_event *)(intptr_t)wait_for, (uint32_t)wait_count, (evn_event *)(intptr_t)event, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_eventWait(JNIEnv *jni_env, jclass jni_class, jlong event, jlong timeout_ns, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->event_wait((evn_event)(intptr_t)event, (uint64_t)timeout_ns, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_eventRelease(JNIEnv *jni_env, jclass jni_class, jlong event) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->event_release((evn_event)(intptr_t)event);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceRecordEvent(JNIEnv *jni_env, jclass jni_class, jlong device, jlong event, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_record_event((evn_device)(intptr_t)device, (evn_event *)(intptr_t)event, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceWaitEvent(JNIEnv *jni_env, jclass jni_class, jlong device, jlong event, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_wait_event((evn_device)(intptr_t)device, (evn_event)(intptr_t)event, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_openclAttachOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->opencl_attach_options_init((evn_opencl_attach_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_openclAttach(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong options, jlong device, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->opencl_attach((evn_runtime)(intptr_t)runtime, (const evn_opencl_attach_options *)(intptr_t)options, (evn_device *)(intptr_t)device, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_openclDeviceObjects(JNIEnv *jni_env, jclass jni_class, jlong device, jlong context, jlong native_device, jlong queue, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->opencl_device_objects((evn_device)(intptr_t)device, (void **)(intptr_t)context, (void **)(intptr_t)native_device, (void **)(intptr_t)queue, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_openclWrapBuffer(JNIEnv *jni_env, jclass jni_class, jlong device, jlong mem, jlong offset, jint dtype, jlong dims, jint rank, jint flags, jlong deleter, jlong user, jlong tensor, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->opencl_wrap_buffer((evn_device)(intptr_t)device, (void *)(intptr_t)mem, (uint64_t)offset, (evn_dtype)dtype, (const int64_t *)(intptr_t)dims, (uint32_t)rank, (uint32_t)flags, (evn_deleter)(intptr_t)deleter, (void *)(intptr_t)user, (evn_tensor *)(intptr_t)tensor, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_openclGetBuffer(JNIEnv *jni_env, jclass jni_class, jlong tensor, jlong mem, jlong offset, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->opencl_get_buffer((evn_tensor)(intptr_t)tensor, (void **)(intptr_t)mem, (uint64_t *)(intptr_t)offset, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_openclImportEvent(JNIEnv *jni_env, jclass jni_class, jlong device, jlong native_event, jlong event, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->opencl_import_event((evn_device)(intptr_t)device, (void *)(intptr_t)native_event, (evn_event *)(intptr_t)event, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_openclExportEvent(JNIEnv *jni_env, jclass jni_class, jlong event, jlong device, jlong native_event, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->opencl_export_event((evn_event)(intptr_t)event, (evn_device)(intptr_t)device, (void **)(intptr_t)native_event, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceCondition(JNIEnv *jni_env, jclass jni_class, jlong device, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_condition((evn_device)(intptr_t)device, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_deviceSetCachePolicy(JNIEnv *jni_env, jclass jni_class, jlong device, jlong cache_limit_bytes, jint trim, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->device_set_cache_policy((evn_device)(intptr_t)device, (uint64_t)cache_limit_bytes, (evn_trim)trim, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_openclStorePrograms(JNIEnv *jni_env, jclass jni_class, jlong device, jlong folder, jint flags, jlong stored, jlong refused, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->opencl_store_programs((evn_device)(intptr_t)device, (const char *)(intptr_t)folder, (uint32_t)flags, (uint32_t *)(intptr_t)stored, (uint32_t *)(intptr_t)refused, (evn_error *)(intptr_t)error);
 }

@@ -4,249 +4,331 @@
 
 #include "raw_table.h"
 
-JNIEXPORT jint JNICALL Java_evener_Raw_modelLoadFile(JNIEnv *env, jclass raw, jlong runtime, jlong path, jlong options, jlong model, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_load_file((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)path, (const evn_model_options *)(intptr_t)options, (evn_model *)(intptr_t)model, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelLoadBuffer(JNIEnv *env, jclass raw, jlong runtime, jlong data, jlong size, jlong options, jlong model, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_load_buffer((evn_runtime)(intptr_t)runtime, (const void *)(intptr_t)data, (size_t)size, (const evn_model_options *)(intptr_t)options, (evn_model *)(intptr_t)model, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelRelease(JNIEnv *env, jclass raw, jlong model) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_release((evn_model)(intptr_t)model);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelDescribe(JNIEnv *env, jclass raw, jlong model, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_describe((evn_model)(intptr_t)model, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelGetMetadata(JNIEnv *env, jclass raw, jlong model, jlong key, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_get_metadata((evn_model)(intptr_t)model, (const char *)(intptr_t)key, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelInspect(JNIEnv *env, jclass raw, jlong runtime, jlong path, jlong options, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_inspect((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)path, (const evn_inspect_options *)(intptr_t)options, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionCreate(JNIEnv *env, jclass raw, jlong runtime, jlong model, jlong options, jlong session, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_create((evn_runtime)(intptr_t)runtime, (evn_model)(intptr_t)model, (const evn_session_options *)(intptr_t)options, (evn_session *)(intptr_t)session, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionRelease(JNIEnv *env, jclass raw, jlong session) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_release((evn_session)(intptr_t)session);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionInputCount(JNIEnv *env, jclass raw, jlong session, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_input_count((evn_session)(intptr_t)session, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionOutputCount(JNIEnv *env, jclass raw, jlong session, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_output_count((evn_session)(intptr_t)session, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetInputInfo(JNIEnv *env, jclass raw, jlong session, jint index, jlong info, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_get_input_info((evn_session)(intptr_t)session, (uint32_t)index, (evn_value_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetOutputInfo(JNIEnv *env, jclass raw, jlong session, jint index, jlong info, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_get_output_info((evn_session)(intptr_t)session, (uint32_t)index, (evn_value_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionFindInput(JNIEnv *env, jclass raw, jlong session, jlong name, jlong index, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_find_input((evn_session)(intptr_t)session, (const char *)(intptr_t)name, (uint32_t *)(intptr_t)index, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionFindOutput(JNIEnv *env, jclass raw, jlong session, jlong name, jlong index, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_find_output((evn_session)(intptr_t)session, (const char *)(intptr_t)name, (uint32_t *)(intptr_t)index, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionRun(JNIEnv *env, jclass raw, jlong session, jlong inputs, jint input_count, jlong outputs, jint output_count, jlong options, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_run((evn_session)(intptr_t)session, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (evn_tensor *)(intptr_t)outputs, (uint32_t)output_count, (const evn_run_options *)(intptr_t)options, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionRunValues(JNIEnv *env, jclass raw, jlong session, jlong inputs, jint input_count, jlong outputs, jint output_count, jlong options, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_run_values((evn_session)(intptr_t)session, (const evn_value *)(intptr_t)inputs, (uint32_t)input_count, (evn_value *)(intptr_t)outputs, (uint32_t)output_count, (const evn_run_options *)(intptr_t)options, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionExplain(JNIEnv *env, jclass raw, jlong session, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_explain((evn_session)(intptr_t)session, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionCompare(JNIEnv *env, jclass raw, jlong expected, jlong got, jlong inputs, jint input_count, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_compare((evn_session)(intptr_t)expected, (evn_session)(intptr_t)got, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionTraceStart(JNIEnv *env, jclass raw, jlong session, jint event_capacity, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_trace_start((evn_session)(intptr_t)session, (uint32_t)event_capacity, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionTraceStop(JNIEnv *env, jclass raw, jlong session, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_trace_stop((evn_session)(intptr_t)session, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetTrace(JNIEnv *env, jclass raw, jlong session, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_get_trace((evn_session)(intptr_t)session, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerCreate(JNIEnv *env, jclass raw, jlong runtime, jlong path, jlong options, jlong quantizer, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_create((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)path, (const evn_quantizer_options *)(intptr_t)options, (evn_quantizer *)(intptr_t)quantizer, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerRelease(JNIEnv *env, jclass raw, jlong quantizer) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_release((evn_quantizer)(intptr_t)quantizer);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerInputCount(JNIEnv *env, jclass raw, jlong quantizer, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_input_count((evn_quantizer)(intptr_t)quantizer, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerFindInput(JNIEnv *env, jclass raw, jlong quantizer, jlong name, jlong index, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_find_input((evn_quantizer)(intptr_t)quantizer, (const char *)(intptr_t)name, (uint32_t *)(intptr_t)index, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerAddBatch(JNIEnv *env, jclass raw, jlong quantizer, jlong inputs, jint input_count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_add_batch((evn_quantizer)(intptr_t)quantizer, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerGuard(JNIEnv *env, jclass raw, jlong quantizer, jlong inputs, jint input_count, jlong options, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_guard((evn_quantizer)(intptr_t)quantizer, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (const evn_guard_options *)(intptr_t)options, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerFinish(JNIEnv *env, jclass raw, jlong quantizer, jlong model, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_finish((evn_quantizer)(intptr_t)quantizer, (evn_model *)(intptr_t)model, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerSave(JNIEnv *env, jclass raw, jlong quantizer, jlong path, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_save((evn_quantizer)(intptr_t)quantizer, (const char *)(intptr_t)path, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerVerify(JNIEnv *env, jclass raw, jlong quantizer, jlong inputs, jint input_count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_verify((evn_quantizer)(intptr_t)quantizer, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_quantizerReport(JNIEnv *env, jclass raw, jlong quantizer, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->quantizer_report((evn_quantizer)(intptr_t)quantizer, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_modelOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->model_options_init((evn_model_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelMetadataCount(JNIEnv *env, jclass raw, jlong model, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_metadata_count((evn_model)(intptr_t)model, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelMetadataKey(JNIEnv *env, jclass raw, jlong model, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_metadata_key((evn_model)(intptr_t)model, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelInputCount(JNIEnv *env, jclass raw, jlong model, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_input_count((evn_model)(intptr_t)model, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelOutputCount(JNIEnv *env, jclass raw, jlong model, jlong count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_output_count((evn_model)(intptr_t)model, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelGetInputInfo(JNIEnv *env, jclass raw, jlong model, jint index, jlong info, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_get_input_info((evn_model)(intptr_t)model, (uint32_t)index, (evn_value_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelGetOutputInfo(JNIEnv *env, jclass raw, jlong model, jint index, jlong info, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_get_output_info((evn_model)(intptr_t)model, (uint32_t)index, (evn_value_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelInputName(JNIEnv *env, jclass raw, jlong model, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_input_name((evn_model)(intptr_t)model, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelOutputName(JNIEnv *env, jclass raw, jlong model, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_output_name((evn_model)(intptr_t)model, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelInputSymbol(JNIEnv *env, jclass raw, jlong model, jint index, jint axis, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_input_symbol((evn_model)(intptr_t)model, (uint32_t)index, (uint32_t)axis, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_modelOutputSymbol(JNIEnv *env, jclass raw, jlong model, jint index, jint axis, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->model_output_symbol((evn_model)(intptr_t)model, (uint32_t)index, (uint32_t)axis, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_inspectOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->inspect_options_init((evn_inspect_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_sessionOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->session_options_init((evn_session_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionInputName(JNIEnv *env, jclass raw, jlong session, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_input_name((evn_session)(intptr_t)session, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionOutputName(JNIEnv *env, jclass raw, jlong session, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_output_name((evn_session)(intptr_t)session, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_runOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->run_options_init((evn_run_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_quantizerOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->quantizer_options_init((evn_quantizer_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_guardOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->guard_options_init((evn_guard_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_describePasses(JNIEnv *env, jclass raw, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->describe_passes((evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_cancelCreate(JNIEnv *env, jclass raw, jlong cancel, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->cancel_create((evn_cancel *)(intptr_t)cancel, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_cancelRequest(JNIEnv *env, jclass raw, jlong cancel) {
-  (void)env, (void)raw;  return (jint)evn_java_table->cancel_request((evn_cancel)(intptr_t)cancel);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_cancelRelease(JNIEnv *env, jclass raw, jlong cancel) {
-  (void)env, (void)raw;  return (jint)evn_java_table->cancel_release((evn_cancel)(intptr_t)cancel);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_submitOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->submit_options_init((evn_submit_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionSubmit(JNIEnv *env, jclass raw, jlong session, jlong inputs, jint input_count, jlong outputs, jint output_count, jlong options, jlong submit, jlong request, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_submit((evn_session)(intptr_t)session, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (const evn_tensor *)(intptr_t)outputs, (uint32_t)output_count, (const evn_run_options *)(intptr_t)options, (const evn_submit_options *)(intptr_t)submit, (evn_request *)(intptr_t)request, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionSubmitValues(JNIEnv *env, jclass raw, jlong session, jlong inputs, jint input_count, jlong outputs, jint output_count, jlong options, jlong submit, jlong request, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_submit_values((evn_session)(intptr_t)session, (const evn_value *)(intptr_t)inputs, (uint32_t)input_count, (const evn_value *)(intptr_t)outputs, (uint32_t)output_count, (const evn_run_options *)(intptr_t)options, (const evn_submit_options *)(intptr_t)submit, (evn_request *)(intptr_t)request, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_requestWait(JNIEnv *env, jclass raw, jlong request, jlong timeout_ns, jlong done, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->request_wait((evn_request)(intptr_t)request, (uint64_t)timeout_ns, (bool *)(intptr_t)done, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_requestTake(JNIEnv *env, jclass raw, jlong request, jlong outputs, jint output_count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->request_take((evn_request)(intptr_t)request, (evn_tensor *)(intptr_t)outputs, (uint32_t)output_count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_requestTakeValues(JNIEnv *env, jclass raw, jlong request, jlong outputs, jint output_count, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->request_take_values((evn_request)(intptr_t)request, (evn_value *)(intptr_t)outputs, (uint32_t)output_count, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_requestUser(JNIEnv *env, jclass raw, jlong request, jlong user, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->request_user((evn_request)(intptr_t)request, (void **)(intptr_t)user, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_requestRelease(JNIEnv *env, jclass raw, jlong request) {
-  (void)env, (void)raw;  return (jint)evn_java_table->request_release((evn_request)(intptr_t)request);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_queueCreate(JNIEnv *env, jclass raw, jlong queue, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->queue_create((evn_queue *)(intptr_t)queue, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_queueNext(JNIEnv *env, jclass raw, jlong queue, jlong timeout_ns, jlong request, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->queue_next((evn_queue)(intptr_t)queue, (uint64_t)timeout_ns, (evn_request *)(intptr_t)request, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_queueFd(JNIEnv *env, jclass raw, jlong queue, jlong fd, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->queue_fd((evn_queue)(intptr_t)queue, (int32_t *)(intptr_t)fd, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_queueRelease(JNIEnv *env, jclass raw, jlong queue) {
-  (void)env, (void)raw;  return (jint)evn_java_table->queue_release((evn_queue)(intptr_t)queue);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionFinish(JNIEnv *env, jclass raw, jlong session, jlong timeout_ns, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_finish((evn_session)(intptr_t)session, (uint64_t)timeout_ns, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_batchingOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->batching_options_init((evn_batching_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_sessionMemoryStatsInit(JNIEnv *env, jclass raw, jlong stats, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->session_memory_stats_init((evn_session_memory_stats *)(intptr_t)stats, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetMemoryStats(JNIEnv *env, jclass raw, jlong session, jlong stats, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_get_memory_stats((evn_session)(intptr_t)session, (evn_session_memory_stats *)(intptr_t)stats, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetStatistics(JNIEnv *env, jclass raw, jlong session, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->session_get_statistics((evn_session)(intptr_t)session, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_stateOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->state_options_init((evn_state_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateCreate(JNIEnv *env, jclass raw, jlong session, jlong pairs, jint pair_count, jlong options, jlong state, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_create((evn_session)(intptr_t)session, (const evn_state_pair *)(intptr_t)pairs, (uint32_t)pair_count, (const evn_state_options *)(intptr_t)options, (evn_state *)(intptr_t)state, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateReset(JNIEnv *env, jclass raw, jlong state, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_reset((evn_state)(intptr_t)state, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateFork(JNIEnv *env, jclass raw, jlong state, jlong copy, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_fork((evn_state)(intptr_t)state, (evn_state *)(intptr_t)copy, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateLength(JNIEnv *env, jclass raw, jlong state, jint index, jlong positions, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_length((evn_state)(intptr_t)state, (uint32_t)index, (int64_t *)(intptr_t)positions, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateTruncate(JNIEnv *env, jclass raw, jlong state, jlong positions, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_truncate((evn_state)(intptr_t)state, (int64_t)positions, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateSave(JNIEnv *env, jclass raw, jlong state, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_save((evn_state)(intptr_t)state, (void *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateRestore(JNIEnv *env, jclass raw, jlong state, jlong data, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_restore((evn_state)(intptr_t)state, (const void *)(intptr_t)data, (size_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateDescribe(JNIEnv *env, jclass raw, jlong state, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_describe((evn_state)(intptr_t)state, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
-}
-JNIEXPORT jint JNICALL Java_evener_Raw_stateRelease(JNIEnv *env, jclass raw, jlong state) {
-  (void)env, (void)raw;  return (jint)evn_java_table->state_release((evn_state)(intptr_t)state);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_calibrateOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->calibrate_options_init((evn_calibrate_options *)(intptr_t)options, (uint32_t)struct_size);
-}
-JNIEXPORT void JNICALL Java_evener_Raw_reconfigureOptionsInit(JNIEnv *env, jclass raw, jlong options, jint struct_size) {
-  (void)env, (void)raw;  evn_java_table->reconfigure_options_init((evn_reconfigure_options *)(intptr_t)options, (uint32_t)struct_size);
+JNIEXPORT jint JNICALL Java_evener_Raw_modelLoadFile(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong path, jlong options, jlong model, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_load_file((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)path, (const evn_model_options *)(intptr_t)options, (evn_model *)(intptr_t)model, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelLoadBuffer(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong data, jlong size, jlong options, jlong model, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_load_buffer((evn_runtime)(intptr_t)runtime, (const void *)(intptr_t)data, (size_t)size, (const evn_model_options *)(intptr_t)options, (evn_model *)(intptr_t)model, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelRelease(JNIEnv *jni_env, jclass jni_class, jlong model) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_release((evn_model)(intptr_t)model);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelDescribe(JNIEnv *jni_env, jclass jni_class, jlong model, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_describe((evn_model)(intptr_t)model, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelGetMetadata(JNIEnv *jni_env, jclass jni_class, jlong model, jlong key, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_get_metadata((evn_model)(intptr_t)model, (const char *)(intptr_t)key, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelInspect(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong path, jlong options, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_inspect((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)path, (const evn_inspect_options *)(intptr_t)options, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionCreate(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong model, jlong options, jlong session, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_create((evn_runtime)(intptr_t)runtime, (evn_model)(intptr_t)model, (const evn_session_options *)(intptr_t)options, (evn_session *)(intptr_t)session, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionRelease(JNIEnv *jni_env, jclass jni_class, jlong session) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_release((evn_session)(intptr_t)session);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionInputCount(JNIEnv *jni_env, jclass jni_class, jlong session, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_input_count((evn_session)(intptr_t)session, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionOutputCount(JNIEnv *jni_env, jclass jni_class, jlong session, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_output_count((evn_session)(intptr_t)session, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetInputInfo(JNIEnv *jni_env, jclass jni_class, jlong session, jint index, jlong info, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_get_input_info((evn_session)(intptr_t)session, (uint32_t)index, (evn_value_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetOutputInfo(JNIEnv *jni_env, jclass jni_class, jlong session, jint index, jlong info, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_get_output_info((evn_session)(intptr_t)session, (uint32_t)index, (evn_value_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionFindInput(JNIEnv *jni_env, jclass jni_class, jlong session, jlong name, jlong index, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_find_input((evn_session)(intptr_t)session, (const char *)(intptr_t)name, (uint32_t *)(intptr_t)index, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionFindOutput(JNIEnv *jni_env, jclass jni_class, jlong session, jlong name, jlong index, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_find_output((evn_session)(intptr_t)session, (const char *)(intptr_t)name, (uint32_t *)(intptr_t)index, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionRun(JNIEnv *jni_env, jclass jni_class, jlong session, jlong inputs, jint input_count, jlong outputs, jint output_count, jlong options, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_run((evn_session)(intptr_t)session, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (evn_tensor *)(intptr_t)outputs, (uint32_t)output_count, (const evn_run_options *)(intptr_t)options, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionRunValues(JNIEnv *jni_env, jclass jni_class, jlong session, jlong inputs, jint input_count, jlong outputs, jint output_count, jlong options, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_run_values((evn_session)(intptr_t)session, (const evn_value *)(intptr_t)inputs, (uint32_t)input_count, (evn_value *)(intptr_t)outputs, (uint32_t)output_count, (const evn_run_options *)(intptr_t)options, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionExplain(JNIEnv *jni_env, jclass jni_class, jlong session, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_explain((evn_session)(intptr_t)session, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionCompare(JNIEnv *jni_env, jclass jni_class, jlong expected, jlong got, jlong inputs, jint input_count, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_compare((evn_session)(intptr_t)expected, (evn_session)(intptr_t)got, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionTraceStart(JNIEnv *jni_env, jclass jni_class, jlong session, jint event_capacity, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_trace_start((evn_session)(intptr_t)session, (uint32_t)event_capacity, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionTraceStop(JNIEnv *jni_env, jclass jni_class, jlong session, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_trace_stop((evn_session)(intptr_t)session, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetTrace(JNIEnv *jni_env, jclass jni_class, jlong session, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_get_trace((evn_session)(intptr_t)session, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerCreate(JNIEnv *jni_env, jclass jni_class, jlong runtime, jlong path, jlong options, jlong quantizer, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_create((evn_runtime)(intptr_t)runtime, (const char *)(intptr_t)path, (const evn_quantizer_options *)(intptr_t)options, (evn_quantizer *)(intptr_t)quantizer, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerRelease(JNIEnv *jni_env, jclass jni_class, jlong quantizer) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_release((evn_quantizer)(intptr_t)quantizer);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerInputCount(JNIEnv *jni_env, jclass jni_class, jlong quantizer, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_input_count((evn_quantizer)(intptr_t)quantizer, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerFindInput(JNIEnv *jni_env, jclass jni_class, jlong quantizer, jlong name, jlong index, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_find_input((evn_quantizer)(intptr_t)quantizer, (const char *)(intptr_t)name, (uint32_t *)(intptr_t)index, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerAddBatch(JNIEnv *jni_env, jclass jni_class, jlong quantizer, jlong inputs, jint input_count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_add_batch((evn_quantizer)(intptr_t)quantizer, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerGuard(JNIEnv *jni_env, jclass jni_class, jlong quantizer, jlong inputs, jint input_count, jlong options, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_guard((evn_quantizer)(intptr_t)quantizer, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (const evn_guard_options *)(intptr_t)options, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerFinish(JNIEnv *jni_env, jclass jni_class, jlong quantizer, jlong model, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_finish((evn_quantizer)(intptr_t)quantizer, (evn_model *)(intptr_t)model, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerSave(JNIEnv *jni_env, jclass jni_class, jlong quantizer, jlong path, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_save((evn_quantizer)(intptr_t)quantizer, (const char *)(intptr_t)path, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerVerify(JNIEnv *jni_env, jclass jni_class, jlong quantizer, jlong inputs, jint input_count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_verify((evn_quantizer)(intptr_t)quantizer, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_quantizerReport(JNIEnv *jni_env, jclass jni_class, jlong quantizer, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->quantizer_report((evn_quantizer)(intptr_t)quantizer, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_modelOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->model_options_init((evn_model_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelMetadataCount(JNIEnv *jni_env, jclass jni_class, jlong model, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_metadata_count((evn_model)(intptr_t)model, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelMetadataKey(JNIEnv *jni_env, jclass jni_class, jlong model, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_metadata_key((evn_model)(intptr_t)model, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelInputCount(JNIEnv *jni_env, jclass jni_class, jlong model, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_input_count((evn_model)(intptr_t)model, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelOutputCount(JNIEnv *jni_env, jclass jni_class, jlong model, jlong count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_output_count((evn_model)(intptr_t)model, (uint32_t *)(intptr_t)count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelGetInputInfo(JNIEnv *jni_env, jclass jni_class, jlong model, jint index, jlong info, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_get_input_info((evn_model)(intptr_t)model, (uint32_t)index, (evn_value_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelGetOutputInfo(JNIEnv *jni_env, jclass jni_class, jlong model, jint index, jlong info, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_get_output_info((evn_model)(intptr_t)model, (uint32_t)index, (evn_value_info *)(intptr_t)info, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelInputName(JNIEnv *jni_env, jclass jni_class, jlong model, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_input_name((evn_model)(intptr_t)model, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelOutputName(JNIEnv *jni_env, jclass jni_class, jlong model, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_output_name((evn_model)(intptr_t)model, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelInputSymbol(JNIEnv *jni_env, jclass jni_class, jlong model, jint index, jint axis, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_input_symbol((evn_model)(intptr_t)model, (uint32_t)index, (uint32_t)axis, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_modelOutputSymbol(JNIEnv *jni_env, jclass jni_class, jlong model, jint index, jint axis, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->model_output_symbol((evn_model)(intptr_t)model, (uint32_t)index, (uint32_t)axis, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_inspectOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->inspect_options_init((evn_inspect_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_sessionOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->session_options_init((evn_session_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionInputName(JNIEnv *jni_env, jclass jni_class, jlong session, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_input_name((evn_session)(intptr_t)session, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionOutputName(JNIEnv *jni_env, jclass jni_class, jlong session, jint index, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_output_name((evn_session)(intptr_t)session, (uint32_t)index, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_runOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->run_options_init((evn_run_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_quantizerOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->quantizer_options_init((evn_quantizer_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_guardOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->guard_options_init((evn_guard_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_describePasses(JNIEnv *jni_env, jclass jni_class, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->describe_passes((evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_cancelCreate(JNIEnv *jni_env, jclass jni_class, jlong cancel, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->cancel_create((evn_cancel *)(intptr_t)cancel, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_cancelRequest(JNIEnv *jni_env, jclass jni_class, jlong cancel) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->cancel_request((evn_cancel)(intptr_t)cancel);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_cancelRelease(JNIEnv *jni_env, jclass jni_class, jlong cancel) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->cancel_release((evn_cancel)(intptr_t)cancel);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_submitOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->submit_options_init((evn_submit_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionSubmit(JNIEnv *jni_env, jclass jni_class, jlong session, jlong inputs, jint input_count, jlong outputs, jint output_count, jlong options, jlong submit, jlong request, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_submit((evn_session)(intptr_t)session, (const evn_tensor *)(intptr_t)inputs, (uint32_t)input_count, (const evn_tensor *)(intptr_t)outputs, (uint32_t)output_count, (const evn_run_options *)(intptr_t)options, (const evn_submit_options *)(intptr_t)submit, (evn_request *)(intptr_t)request, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionSubmitValues(JNIEnv *jni_env, jclass jni_class, jlong session, jlong inputs, jint input_count, jlong outputs, jint output_count, jlong options, jlong submit, jlong request, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_submit_values((evn_session)(intptr_t)session, (const evn_value *)(intptr_t)inputs, (uint32_t)input_count, (const evn_value *)(intptr_t)outputs, (uint32_t)output_count, (const evn_run_options *)(intptr_t)options, (const evn_submit_options *)(intptr_t)submit, (evn_request *)(intptr_t)request, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_requestWait(JNIEnv *jni_env, jclass jni_class, jlong request, jlong timeout_ns, jlong done, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->request_wait((evn_request)(intptr_t)request, (uint64_t)timeout_ns, (bool *)(intptr_t)done, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_requestTake(JNIEnv *jni_env, jclass jni_class, jlong request, jlong outputs, jint output_count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->request_take((evn_request)(intptr_t)request, (evn_tensor *)(intptr_t)outputs, (uint32_t)output_count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_requestTakeValues(JNIEnv *jni_env, jclass jni_class, jlong request, jlong outputs, jint output_count, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->request_take_values((evn_request)(intptr_t)request, (evn_value *)(intptr_t)outputs, (uint32_t)output_count, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_requestUser(JNIEnv *jni_env, jclass jni_class, jlong request, jlong user, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->request_user((evn_request)(intptr_t)request, (void **)(intptr_t)user, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_requestRelease(JNIEnv *jni_env, jclass jni_class, jlong request) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->request_release((evn_request)(intptr_t)request);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_queueCreate(JNIEnv *jni_env, jclass jni_class, jlong queue, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->queue_create((evn_queue *)(intptr_t)queue, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_queueNext(JNIEnv *jni_env, jclass jni_class, jlong queue, jlong timeout_ns, jlong request, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->queue_next((evn_queue)(intptr_t)queue, (uint64_t)timeout_ns, (evn_request *)(intptr_t)request, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_queueFd(JNIEnv *jni_env, jclass jni_class, jlong queue, jlong fd, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->queue_fd((evn_queue)(intptr_t)queue, (int32_t *)(intptr_t)fd, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_queueRelease(JNIEnv *jni_env, jclass jni_class, jlong queue) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->queue_release((evn_queue)(intptr_t)queue);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionFinish(JNIEnv *jni_env, jclass jni_class, jlong session, jlong timeout_ns, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_finish((evn_session)(intptr_t)session, (uint64_t)timeout_ns, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_batchingOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->batching_options_init((evn_batching_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_sessionMemoryStatsInit(JNIEnv *jni_env, jclass jni_class, jlong stats, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->session_memory_stats_init((evn_session_memory_stats *)(intptr_t)stats, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetMemoryStats(JNIEnv *jni_env, jclass jni_class, jlong session, jlong stats, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_get_memory_stats((evn_session)(intptr_t)session, (evn_session_memory_stats *)(intptr_t)stats, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_sessionGetStatistics(JNIEnv *jni_env, jclass jni_class, jlong session, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->session_get_statistics((evn_session)(intptr_t)session, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_stateOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->state_options_init((evn_state_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateCreate(JNIEnv *jni_env, jclass jni_class, jlong session, jlong pairs, jint pair_count, jlong options, jlong state, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_create((evn_session)(intptr_t)session, (const evn_state_pair *)(intptr_t)pairs, (uint32_t)pair_count, (const evn_state_options *)(intptr_t)options, (evn_state *)(intptr_t)state, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateReset(JNIEnv *jni_env, jclass jni_class, jlong state, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_reset((evn_state)(intptr_t)state, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateFork(JNIEnv *jni_env, jclass jni_class, jlong state, jlong copy, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_fork((evn_state)(intptr_t)state, (evn_state *)(intptr_t)copy, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateLength(JNIEnv *jni_env, jclass jni_class, jlong state, jint index, jlong positions, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_length((evn_state)(intptr_t)state, (uint32_t)index, (int64_t *)(intptr_t)positions, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateTruncate(JNIEnv *jni_env, jclass jni_class, jlong state, jlong positions, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_truncate((evn_state)(intptr_t)state, (int64_t)positions, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateSave(JNIEnv *jni_env, jclass jni_class, jlong state, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_save((evn_state)(intptr_t)state, (void *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateRestore(JNIEnv *jni_env, jclass jni_class, jlong state, jlong data, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_restore((evn_state)(intptr_t)state, (const void *)(intptr_t)data, (size_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateDescribe(JNIEnv *jni_env, jclass jni_class, jlong state, jint format, jlong buffer, jlong capacity, jlong size, jlong error) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_describe((evn_state)(intptr_t)state, (evn_format)format, (char *)(intptr_t)buffer, (size_t)capacity, (size_t *)(intptr_t)size, (evn_error *)(intptr_t)error);
+}
+JNIEXPORT jint JNICALL Java_evener_Raw_stateRelease(JNIEnv *jni_env, jclass jni_class, jlong state) {
+  (void)jni_env, (void)jni_class;
+  return (jint)evn_java_table->state_release((evn_state)(intptr_t)state);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_calibrateOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->calibrate_options_init((evn_calibrate_options *)(intptr_t)options, (uint32_t)struct_size);
+}
+JNIEXPORT void JNICALL Java_evener_Raw_reconfigureOptionsInit(JNIEnv *jni_env, jclass jni_class, jlong options, jint struct_size) {
+  (void)jni_env, (void)jni_class;
+  evn_java_table->reconfigure_options_init((evn_reconfigure_options *)(intptr_t)options, (uint32_t)struct_size);
 }
