@@ -31,6 +31,9 @@ have_package() {
     g++) command -v c++ >/dev/null ;;
     clang-14) command -v clang++-14 >/dev/null ;;
     ccache | pkg-config | git | npm | cargo | rustfmt | luajit | doxygen) command -v "$1" >/dev/null ;;
+    nodejs) command -v node >/dev/null ;;
+    openjdk-17-jdk-headless) command -v javac >/dev/null ;;
+    maven) command -v mvn >/dev/null ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
     rust-clippy) command -v cargo-clippy >/dev/null ;;
