@@ -26,7 +26,7 @@ def test_check_says_which_file_is_old(tmp_path):
     for name in ("bindings", "include"):
         source, target = ROOT / name, tmp_path / name
         for path in source.rglob("*"):
-            if path.suffix in (".py", ".h", ".rs", ".lua") and "target" not in path.parts:
+            if path.suffix in (".py", ".h", ".rs", ".lua", ".cc", ".js", ".ts") and "target" not in path.parts:
                 copy = target / path.relative_to(source)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 copy.write_bytes(path.read_bytes())
@@ -35,7 +35,7 @@ def test_check_says_which_file_is_old(tmp_path):
     header = tmp_path / "include" / "evener" / "state.h"
     header.write_text(header.read_text().replace("EVN_STATE_INT8 = 4", "EVN_STATE_INT8 = 8"))
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode != 0 and all(name in done.stderr for name in ("_raw.py", "raw/constants.rs", "raw_constants.lua", "raw_constants.h"))
+    assert done.returncode != 0 and all(name in done.stderr for name in ("_raw.py", "raw/constants.rs", "raw_constants.lua", "raw_constants.h", "addon/raw_structs.cc"))
     done = subprocess.run([*command, "cobol"], capture_output=True, text=True)
     assert done.returncode != 0 and "there is no language cobol" in done.stderr
 
