@@ -82,9 +82,7 @@ class Tensor extends Owned {
       const {dtype, device} = this.info;
       if (dtype === 'string') throw new EvenerError('EVN_ERROR_UNSUPPORTED', 'strings have no memory that could be seen: strings() gives them');
       if (!this.#onCpu()) throw new EvenerError('EVN_ERROR_UNSUPPORTED', `the tensor is on ${device}, whose memory cannot be seen: read() copies it`, {device});
-      const buffer = api.tensor_map(id);
-      if (buffer.byteLength !== 0) markAsUntransferable(buffer);
-      this.#data = new (arrayOf(dtype))(buffer);
+      this.#data = new (arrayOf(dtype))(api.tensor_map(id)); // memory goes where its buffer goes: it may be transferred
     }
     return this.#data;
   }

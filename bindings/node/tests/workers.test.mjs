@@ -25,7 +25,9 @@ function start(body) {
     worker.on('exit', resolve);
   });
   ended.catch(() => {});
-  return {worker, ended, said: new Promise((resolve) => worker.once('message', resolve))};
+  const said = Promise.race([new Promise((resolve) => worker.once('message', resolve)), ended]);
+  said.catch(() => {});
+  return {worker, ended, said};
 }
 
 test('four workers run at a time', async () => {
