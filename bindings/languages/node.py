@@ -18,7 +18,7 @@ SCALARS = {"int32_t": "Int32", "uint32_t": "Uint32", "int64_t": "Int64", "uint64
 FUNCTIONS_PER_FILE = 60
 MEASURED = ("runtime_calibrate", "session_compare", "model_inspect")  # what writes their texts costs so much that it is done once
 BY_HAND = {  # functions whose shape is known, and that need more than it says
-    "runtime_create": "its log is a callback", "quantizer_create": "its progress is a callback", "session_submit": "its end is a callback",
+    "session_run": "the one that is called most", "runtime_create": "its log is a callback", "quantizer_create": "its progress is a callback", "session_submit": "its end is a callback",
     "session_submit_values": "its end is a callback", "tensor_get_strings": "two results", "runtime_register_operator": "an operator is callbacks",
 }
 
@@ -338,11 +338,11 @@ class Writer:
             if item.type:
                 lines += ["", *self.comment(item.doc), f"export type {pascal(item.type)} =", *(f"  | '{word}'" for word in self.enums[item.type][1])]
                 lines[-1] += ";"
-        made = {p.type.base for entry in self.api.table for p in entry.parameters if p.type.pointees == (False,)}
+        made = {p.type.base for entry in self.api.table if not entry.name.endswith("_init") for p in entry.parameters if p.type.pointees == (False,)}
         for name, struct in self.structs.items():
             fields = [each for each in self.fields(struct) if each[1] != "kHandle"]
-            if not fields:
-                continue
+            if not fields or name == "evn_error":
+                continue  # errors are EvenerError
             lines += ["", *self.comment(struct.doc), f"export interface {pascal(name)} {{"]
             for field, kind, _, _, detail in fields:
                 mark = ": " if name in made else "?: "

@@ -48,7 +48,7 @@ function makePackages(addon, library, to) {
   const main = path.join(to, 'evener');
   const platform = path.join(to, `${process.platform}-${process.arch}`);
   for (const folder of [main, platform]) fs.mkdirSync(folder, {recursive: true});
-  for (const name of ['package.json', 'README.md', 'index.mjs', 'index.d.ts', 'lib']) fs.cpSync(path.join(HERE, name), path.join(main, name), {recursive: true});
+  for (const name of ['package.json', 'README.md', 'index.mjs', 'index.d.ts', 'index.d.mts', 'lib']) fs.cpSync(path.join(HERE, name), path.join(main, name), {recursive: true});
   fs.cpSync(path.join(HERE, 'npm', path.basename(platform)), platform, {recursive: true});
   fs.copyFileSync(addon, path.join(platform, 'evener.node'));
   fs.copyFileSync(fs.realpathSync(library), path.join(platform, 'libevener.so.0'));

@@ -74,6 +74,7 @@ extern "C" NAPI_MODULE_EXPORT napi_value napi_register_module_v1(napi_env env, n
   try {
     auto instance = Instance::Make(env);
     Export(env, exports, "open", Open, instance.get());
+    Export(env, exports, "session_run", RunWith, instance.get());
     for (const Entry *const *entries = kEntries; *entries != nullptr; ++entries) ExportAll(env, exports, instance.get(), *entries);
     for (const Entry *entries : {kRequestEntries, kTensorEntries, kCallbackEntries}) ExportAll(env, exports, instance.get(), entries);
     return exports;

@@ -10,6 +10,8 @@ extern const Entry kRequestEntries[];   // request.cc
 extern const Entry kTensorEntries[];    // tensor.cc
 extern const Entry kCallbackEntries[];  // callbacks.cc
 
+napi_value RunWith(napi_env env, napi_callback_info info);  // request.cc
+
 }  // namespace evn_node
 
 #endif

@@ -22,6 +22,7 @@ const Entry *const kEntries[] = {kEntries1, kEntries2, nullptr};
 // evn_tensor_set_strings: the parameter strings
 // evn_tensor_to_dlpack: the parameter managed
 // evn_tensor_from_dlpack: the parameter managed
+// evn_session_run: the one that is called most
 // evn_quantizer_create: its progress is a callback
 // evn_session_submit: its end is a callback
 // evn_session_submit_values: its end is a callback

@@ -250,14 +250,6 @@ static napi_value session_find_output(Call &c) {
   auto index = c.Scalar<uint32_t>();
   return c.Finish([=](evn_error *error) { return api->session_find_output(session, name, index, error); }, [=](Call &c) { return c.Value(*index); });
 }
-static napi_value session_run(Call &c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto inputs = c.Handles<evn_tensor>(1);
-  auto outputs = c.Slots<evn_tensor>(2);
-  auto options = static_cast<const evn_run_options *>(c.Options(kStruct_evn_run_options, 3));
-  return c.Finish([=](evn_error *error) { return api->session_run(session, inputs->data(), inputs->count(), outputs->data(), outputs->count(), options, error); }, [=](Call &c) { return c.MadeAll(outputs); });
-}
 static napi_value session_run_values(Call &c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
@@ -352,6 +344,13 @@ static napi_value quantizer_report(Call &c) {
   auto text = c.Text();
   return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->quantizer_report(quantizer, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
 }
+static napi_value operator_attribute_string_count(Call &c) {
+  auto api = c.api;
+  auto node = c.Handle<evn_operator_node>(0);
+  auto name = c.Chars(1);
+  auto count = c.Scalar<uint32_t>();
+  return c.Finish([=](evn_error *error) { return api->operator_attribute_string_count(node, name, count, error); }, [=](Call &c) { return c.Value(*count); });
+}
 
 extern const Entry kEntries1[];
 const Entry kEntries1[] = {
@@ -399,7 +398,6 @@ const Entry kEntries1[] = {
     {"session_get_output_info", session_get_output_info, true},
     {"session_find_input", session_find_input, true},
     {"session_find_output", session_find_output, true},
-    {"session_run", session_run, true},
     {"session_run_values", session_run_values, true},
     {"session_explain", session_explain, true},
     {"session_compare", session_compare, true},
@@ -415,6 +413,7 @@ const Entry kEntries1[] = {
     {"quantizer_save", quantizer_save, true},
     {"quantizer_verify", quantizer_verify, true},
     {"quantizer_report", quantizer_report, true},
+    {"operator_attribute_string_count", operator_attribute_string_count, true},
     {nullptr, nullptr, false},
 };
 

@@ -6,13 +6,6 @@
 
 namespace evn_node {
 
-static napi_value operator_attribute_string_count(Call &c) {
-  auto api = c.api;
-  auto node = c.Handle<evn_operator_node>(0);
-  auto name = c.Chars(1);
-  auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->operator_attribute_string_count(node, name, count, error); }, [=](Call &c) { return c.Value(*count); });
-}
 static napi_value operator_attribute_string_at(Call &c) {
   auto api = c.api;
   auto node = c.Handle<evn_operator_node>(0);
@@ -341,7 +334,6 @@ static napi_value opencl_store_programs(Call &c) {
 
 extern const Entry kEntries2[];
 const Entry kEntries2[] = {
-    {"operator_attribute_string_count", operator_attribute_string_count, true},
     {"operator_attribute_string_at", operator_attribute_string_at, true},
     {"device_description", device_description, true},
     {"device_driver", device_driver, true},

@@ -99,29 +99,33 @@ napi_value Submit(Call &c) {
   return promise;
 }
 
-// (session, number of inputs, number of outputs, options): slots are those of the scratch, first the inputs', then the outputs'. A slot of
+// Runs what the scratch says: {slot of the session, number of inputs, number of outputs, slots of the inputs, slots of the outputs}. A slot of
 // -1 is no tensor; where it is an output's it gets the slot of the one that is made.
-napi_value RunScratch(Call &c) {
-  constexpr size_t kFew = 16;
-  Instance &instance = c.instance;
-  auto session = c.Handle<evn_session>(0);
-  const uint32_t inputs = c.Uint32(1), outputs = c.Uint32(2);
-  if (static_cast<uint64_t>(inputs) + outputs > instance.scratch_count) c.Refuse("more tensors than the scratch has room for");
-  auto options = static_cast<const evn_run_options *>(c.Options(kStruct_evn_run_options, 3));
-  evn_tensor few[kFew];
-  std::vector<evn_tensor> many(inputs + outputs > kFew ? inputs + outputs : 0);
+napi_value RunScratch(Instance &instance, const evn_run_options *options) {
+  constexpr double kFew = 16;
+  double *const scratch = instance.scratch;
+  const double inputs = scratch[1], all = inputs + scratch[2];
+  if (!(inputs >= 0 && all >= inputs && all + 3 <= static_cast<double>(instance.scratch_count)))
+    Throw(instance, EVN_ERROR_INVALID_ARGUMENT, "more tensors than the scratch has room for");
+  const auto session = static_cast<evn_session>(instance.Get(scratch[0], kKind_evn_session));
+  if (session == nullptr) Throw(instance, EVN_ERROR_INVALID_HANDLE, "a session that is closed");
+  const auto count = static_cast<uint32_t>(all), input_count = static_cast<uint32_t>(inputs);
+  evn_tensor few[static_cast<size_t>(kFew)];
+  std::vector<evn_tensor> many(all > kFew ? count : 0);
   evn_tensor *handles = many.empty() ? few : many.data();
-  for (uint32_t i = 0; i < inputs + outputs; ++i) {
-    const double id = instance.scratch[i];
+  for (uint32_t i = 0; i < count; ++i) {
+    const double id = scratch[3 + i];
     handles[i] = id == -1 ? nullptr : static_cast<evn_tensor>(instance.Get(id, kKind_evn_tensor));
     if (handles[i] == nullptr && id != -1) Throw(instance, EVN_ERROR_INVALID_HANDLE, "a tensor that is closed");
   }
-  evn_error error = EVN_ERROR_INIT;
-  if (c.api->session_run(session, handles, inputs, handles + inputs, outputs, options, &error) != EVN_OK) Throw(instance, error);
-  for (uint32_t i = inputs; i < inputs + outputs; ++i) {
-    if (instance.scratch[i] == -1 && handles[i] != nullptr) instance.scratch[i] = instance.Add(kKind_evn_tensor, handles[i]);
+  evn_error error;
+  error.struct_size = sizeof(error);
+  if (instance.api->session_run(session, handles, input_count, handles + input_count, count - input_count, options, &error) != EVN_OK)
+    Throw(instance, error);
+  for (uint32_t i = input_count; i < count; ++i) {
+    if (scratch[3 + i] == -1 && handles[i] != nullptr) scratch[3 + i] = instance.Add(kKind_evn_tensor, handles[i]);
   }
-  return c.Undefined();
+  return nullptr;
 }
 
 }  // namespace
@@ -129,8 +133,27 @@ napi_value RunScratch(Call &c) {
 const Entry kRequestEntries[] = {
     {"session_submit", Submit<evn_tensor>, false},
     {"session_submit_values", Submit<evn_value>, false},
-    {"session_run_scratch", RunScratch, false},
     {nullptr, nullptr, false},
 };
+
+// (options or nothing). It is what programs call most: nothing is read that the scratch has.
+napi_value RunWith(napi_env env, napi_callback_info info) {
+  try {
+    size_t count = 1;
+    napi_value argument;
+    void *data = nullptr;
+    Check(env, napi_get_cb_info(env, info, &count, &argument, nullptr, &data));
+    auto &instance = *static_cast<Instance *>(data);
+    if (instance.api == nullptr) Throw(instance, EVN_ERROR_WRONG_STATE, "no library is open");
+    if (count == 0) return RunScratch(instance, nullptr);
+    Call call(instance, false);
+    call.arguments[0] = argument;
+    return RunScratch(instance, static_cast<const evn_run_options *>(call.Options(kStruct_evn_run_options, 0)));
+  } catch (const Thrown &) {
+  } catch (const std::bad_alloc &) {
+    napi_throw_error(env, "EVN_ERROR_OUT_OF_MEMORY", "there is no memory for the call");
+  }
+  return nullptr;
+}
 
 }  // namespace evn_node

@@ -140,22 +140,6 @@ export type Calibration =
   | 'entropy'
   | 'mse';
 
-/** Where and why a call failed. Owned by the caller; written only on failure. All strings end in NUL and are cut to fit; unprintable bytes of hostile names are escaped. */
-export interface Error {
-  /** the value that the function returned */
-  readonly status: Status;
-  /** one line */
-  readonly message: string;
-  /** the graph node concerned, or "" */
-  readonly node: string;
-  /** the device concerned, or "" */
-  readonly device: string;
-  /** for memory, limits and buffers: bytes asked for; else 0 */
-  readonly bytesRequested: number | bigint;
-  /** for memory and limits: bytes that were left; else 0 */
-  readonly bytesAvailable: number | bigint;
-}
-
 /** One key and value of a record. */
 export interface LogField {
   key?: string;
@@ -182,31 +166,31 @@ export interface LogRecord {
 /** How a runtime is made. Everything may be left zero: the CPU with all cores this process may use, no caps. */
 export interface RuntimeOptions {
   /** threads of the CPU device, the caller included; 0: from the configuration, else as many as the process's affinity and its cgroup's quota allow. 1 starts no thread */
-  readonly threadCount: number;
+  threadCount?: number;
   /** a YAML file (config/schema.yaml documents every key), or NULL */
-  readonly configPath: string;
+  configPath?: string;
   /** the same as text of config_size bytes, or NULL; not both */
-  readonly configText: string;
+  configText?: string;
   /** the last level that is delivered */
-  readonly logLevel: LogLevel;
+  logLevel?: LogLevel;
   /** folder for compiled OpenCL programs; NULL: $EVN_CACHE_DIR, else $XDG_CACHE_HOME/evener, else ~/.cache/evener; "" : no cache. A damaged or unwritable one does no harm */
-  readonly cacheDir: string;
+  cacheDir?: string;
   /** cap of the CPU device; 0: from the configuration, else none */
-  readonly cpuMemoryLimitBytes: number | bigint;
+  cpuMemoryLimitBytes?: number | bigint;
   /** nullable: path of the `evener` command. Before the runtime first asks drivers for their devices, by which a bad one could end this process, that program asks them, as a process of its own. Where it crashes, or takes longer than probe_timeout_ns, the runtime has no such devices, and says why wherever it says that one is not there. NULL: the configuration's `probe.program`, else nothing is tried. @since 0.2 */
-  readonly probeProgram: string;
+  probeProgram?: string;
   /** how long that may take for each set of drivers that is tried; 0: the configuration's `probe.timeout`, else 5 s. @since 0.2 */
-  readonly probeTimeoutNs: number | bigint;
+  probeTimeoutNs?: number | bigint;
 }
 
 /** Another configuration for a runtime. @since 0.2 */
 export interface ReconfigureOptions {
   /** a YAML file, or NULL */
-  readonly configPath: string;
+  configPath?: string;
   /** the same as text of config_size bytes, or NULL; not both. Both NULL: as a runtime that was made without a configuration */
-  readonly configText: string;
+  configText?: string;
   /** of CLOCK_MONOTONIC, or 0: the call ends with EVN_ERROR_TIMEOUT then, and nothing has changed */
-  readonly deadlineNs: number | bigint;
+  deadlineNs?: number | bigint;
 }
 
 /** A tensor in host memory, row-major and aligned for its dtype. Arrays of it are handed to callbacks: it never grows. */
@@ -222,16 +206,16 @@ export interface TensorView {
 /** A custom operator. Callbacks must not call the library but for evn_operator_..., with the node that they got. Exceptions of C++ that leave them are caught, and are EVN_ERROR_INTERNAL. */
 export interface Operator {
   /** first version of the domain that this is for, >= 1; the highest that a model's import allows applies */
-  readonly sinceVersion: number;
+  sinceVersion?: number;
   /** of the operator in the model; not ai.onnx, which may not be extended */
-  readonly domain: string;
-  readonly name: string;
-  readonly minInputs: number;
-  readonly maxInputs: number;
-  readonly minOutputs: number;
-  readonly maxOutputs: number;
+  domain?: string;
+  name?: string;
+  minInputs?: number;
+  maxInputs?: number;
+  minOutputs?: number;
+  maxOutputs?: number;
   /** bit i: shapes of outputs depend on the value of input i, which `infer` gets where it is known */
-  readonly valueInputs: number;
+  valueInputs?: number;
 }
 
 /** What a device is. Strings are cut to fit. */
@@ -313,9 +297,9 @@ export interface TensorInfo {
 /** How a model is loaded. */
 export interface ModelOptions {
   /** folder of the external data of a model that comes from a buffer; NULL: none is allowed. For a model from a file it is always the file's own folder, and this must be NULL */
-  readonly externalDir: string;
+  externalDir?: string;
   /** of CLOCK_MONOTONIC, or 0: the load ends with EVN_ERROR_TIMEOUT then, or after limits.load_time of the configuration if that is earlier. @since 0.2 */
-  readonly deadlineNs: number | bigint;
+  deadlineNs?: number | bigint;
 }
 
 /** An input or output of a model or session. */
@@ -341,57 +325,57 @@ export interface InputShape {
 /** What evn_model_inspect is asked. */
 export interface InspectOptions {
   /** inputs whose dims are not fixed by the model. Dims with one symbol are one: what is given for it holds for all inputs. NULL when shape_count is 0 */
-  readonly shapes: InputShape[];
+  shapes?: InputShape[];
   /** the model's bytes, which must stay for the call, when path is NULL */
-  readonly data: ArrayBuffer | ArrayBufferView;
+  data?: ArrayBuffer | ArrayBufferView;
   /** as in evn_model_options, for a model from `data` */
-  readonly externalDir: string;
+  externalDir?: string;
 }
 
 /** How requests of a session are joined to batches: those whose inputs agree in dtype and dims but for the batch axis run as one, and their outputs are parts of its outputs, without a copy where the batch axis is the outermost. The batch axis is axis 0, or where that dim is fixed (states [layers, batch, width]) the axis with the other inputs' batch name or the first open one. A session is made with it only where the model's graph proves that no row of a batch depends on another; else EVN_ERROR_UNSUPPORTED names the node that mixes rows. Results have the bits that requests have alone. Requests that ask for other random seeds or priorities, that have states, or whose inputs without a batch axis have other bytes are not joined, nor are runs of evn_session_run; and all nodes must run on the CPU. One waits for others no longer than max_delay_ns from its submission on, nor longer than its deadline leaves twice the mean run, nor while other work waits for its thread, nor once as many are in flight as lately were. Batches have as many rows as make a row cheaper, which is measured while requests are served, and max_batch at most. @since 0.2 */
 export interface BatchingOptions {
   /** rows of a batch at most, 2 .. 65536; a request that has as many or more runs alone */
-  readonly maxBatch: number;
+  maxBatch?: number;
   /** how long the first request of a batch waits for others at most; 0: only those that wait already are joined */
-  readonly maxDelayNs: number | bigint;
+  maxDelayNs?: number | bigint;
   /** nullable: the model's input of 1 for what counts and 0 for padding. With it, inputs that have the mask's dims as their first ones may be of different lengths (axis 1): shorter ones are filled up with zeros, to the next of `buckets`, and outputs are cut to their own lengths. Masked elements must have no influence: then results are within rounding of those alone */
-  readonly mask: string;
+  mask?: string;
   /** lengths in rising order, bucket_count of them; longer requests are not filled up. Needs `mask` */
-  readonly buckets: readonly (number | bigint)[];
+  buckets?: readonly (number | bigint)[];
 }
 
 /** How a session is made. */
 export interface SessionOptions {
   /** the device of nodes that no rule places, or several with commas between them, of which the first that can runs a node; "auto": searched for by measured costs. NULL: the configuration's `default`, else the CPU */
-  readonly device: string;
+  device?: string;
   /** where packed weights of the CPU are kept from one process to the next; one that ends in / is a folder, with a file for each model. NULL: the configuration's `cache`; "": none */
-  readonly cacheFile: string;
+  cacheFile?: string;
   /** EVN_CACHE_..., of cache_file; 0 without one */
-  readonly cacheFlags: ('read_only' | 'map')[];
+  cacheFlags?: ('read_only' | 'map')[];
   /** EVN_PRECISION_..., of nodes for which no rule has one */
-  readonly precision: Precision;
+  precision?: Precision;
   /** nodes that stay float32 whatever else says otherwise, beside those of the configuration: globs of their names, or "type:Softmax" */
-  readonly keepFp32: readonly string[];
+  keepFp32?: readonly string[];
   /** EVN_NUMERICS_..., of nodes for which no rule has one. @since 0.2 */
-  readonly numerics: Numerics;
+  numerics?: Numerics;
   /** passes of `when` "session" (evn_describe_passes) that are left out, beside those of the configuration's `passes: {disable: [...]}`. @since 0.2 */
-  readonly disabledPasses: readonly string[];
+  disabledPasses?: readonly string[];
   /** how many runs of the session compute at a time at most; others wait. 0: the configuration's, else as many as there are cores. Each that computes holds memory of its own. @since 0.2 */
-  readonly concurrency: number;
+  concurrency?: number;
   /** of CLOCK_MONOTONIC, or 0: it ends with EVN_ERROR_TIMEOUT then. @since 0.2 */
-  readonly deadlineNs: number | bigint;
+  deadlineNs?: number | bigint;
   /** nullable, copied: requests are joined to batches. Without it, the configuration's `session.batching`. @since 0.2 */
-  readonly batching: BatchingOptions;
+  batching?: BatchingOptions;
   /** memory for intermediate values that the session keeps, on all devices together, for runs to come; what was used last is kept first, and what one run needs is always kept. 0: the configuration's `session.idle_arena_bytes`, else 1 GiB. @since 0.2 */
-  readonly idleArenaBytes: number | bigint;
+  idleArenaBytes?: number | bigint;
   /** nullable: what statistics call the session; NULL: the model's file name. @since 0.2 */
-  readonly name: string;
+  name?: string;
   /** EVN_PRODUCTS_..., of nodes for which no rule has one. @since 0.2 */
-  readonly products: Products;
+  products?: Products;
   /** EVN_MEMORY_PLAN_... @since 0.2 */
-  readonly memory: MemoryPlan;
+  memory?: MemoryPlan;
   /** EVN_ARENAS_... @since 0.2 */
-  readonly arenas: Arenas;
+  arenas?: Arenas;
 }
 
 /** What a session holds, in bytes, on all its devices together; weights and their packed copies are its model's. @since 0.2 */
@@ -421,63 +405,63 @@ export interface SessionMemoryStats {
 /** How a run is made. */
 export interface RunOptions {
   /** 1: inputs and outputs may lie on another device than the plan has them, and are copied. 0: that is EVN_ERROR_INVALID_ARGUMENT, naming both devices. Host tensors (CPU device) are always copied to where the plan wants them */
-  readonly allowCopies: number;
+  allowCopies?: number;
   /** 0: `run_time` of the configuration, else none. On the CPU it ends a run within a node, too. An OpenCL device cannot be stopped: the run returns, the device goes on with what it has been given, and what that uses is kept until it is done. A run that begins meanwhile on that device first waits for it, in its own time. With a limit, runs on such devices read and write memory of the host's by way of the library's own, where it is wrapped without a deleter or given for an output */
-  readonly timeoutNs: number | bigint;
+  timeoutNs?: number | bigint;
   /** what operators that draw random numbers begin with, beside the seed that a node may have. One seed gives the same bits in each run, another gives others */
-  readonly randomSeed: number | bigint;
+  randomSeed?: number | bigint;
   /** of CLOCK_MONOTONIC; 0: none. The run ends with EVN_ERROR_TIMEOUT at this time or timeout_ns after its begin, whichever is earlier; one that has passed already ends it at once. @since 0.2 */
-  readonly deadlineNs: number | bigint;
+  deadlineNs?: number | bigint;
   /** EVN_PRIORITY_LOWEST .. EVN_PRIORITY_HIGHEST: while a run computes, those of lower priorities stop at the edge of the tiles that they compute and wait, for a second at a time at most. Among runs of one priority that of the earliest deadline comes first. No meaning with an executor of the host's. @since 0.2 */
-  readonly priority: number;
+  priority?: number;
   /** EVN_RUN_... @since 0.2 */
-  readonly flags: ('outputs_on_device' | 'overwrite_inputs')[];
+  flags?: ('outputs_on_device' | 'overwrite_inputs')[];
   /** nullable: a byte for each output of the model. 1: it is not wanted: it is not computed where nothing else needs it, its slot is NULL and stays so. Copied by evn_session_submit. @since 0.2 */
-  readonly skippedOutputs: Uint8Array;
+  skippedOutputs?: Uint8Array;
 }
 
 /** How costs are measured. @since 0.2 */
 export interface CalibrateOptions {
   /** of CLOCK_MONOTONIC, or 0: the call ends with EVN_ERROR_TIMEOUT then */
-  readonly deadlineNs: number | bigint;
+  deadlineNs?: number | bigint;
 }
 
 export interface QuantizerOptions {
-  readonly mode: QuantizeMode;
-  readonly calibration: Calibration;
+  mode?: QuantizeMode;
+  calibration?: Calibration;
   /** EVN_DTYPE_UINT8 (asymmetric; also 0) or EVN_DTYPE_INT8 (symmetric) */
-  readonly activation: Dtype;
+  activation?: Dtype;
   /** of EVN_CALIBRATION_PERCENTILE: 50 to 100; 0: 99.99 */
-  readonly percentile: number;
+  percentile?: number;
   /** EVN_QUANTIZE_... */
-  readonly flags: ('per_tensor' | 'contrib' | 'external_data' | 'qoperator' | 'equalize' | 'smooth' | 'correct_bias')[];
+  flags?: ('per_tensor' | 'contrib' | 'external_data' | 'qoperator' | 'equalize' | 'smooth' | 'correct_bias')[];
   /** nodes that stay float32: globs of their names, or "type:Softmax" */
-  readonly keep: readonly string[];
+  keep?: readonly string[];
   /** the model's bytes, which are copied, when path is NULL */
-  readonly data: ArrayBuffer | ArrayBufferView;
+  data?: ArrayBuffer | ArrayBufferView;
   /** as in evn_model_options, for a model from `data` */
-  readonly externalDir: string;
+  externalDir?: string;
   /** of EVN_QUANTIZE_WEIGHTS: 8 or 4, of MatMul and Gemm; 0: 8 */
-  readonly weightBits: number;
+  weightBits?: number;
   /** of EVN_QUANTIZE_WEIGHTS: so many elements of a column share a scale, a power of two from 16 on; 0: 32 */
-  readonly blockSize: number;
+  blockSize?: number;
   /** of CLOCK_MONOTONIC, or 0: from then on they end with EVN_ERROR_TIMEOUT. @since 0.2 */
-  readonly deadlineNs: number | bigint;
+  deadlineNs?: number | bigint;
 }
 
 export interface GuardOptions {
   /** EVN_GUARD_...; 0: both */
-  readonly flags: ('error' | 'speed')[];
+  flags?: ('error' | 'speed')[];
   /** of each output with the float32 model's: up to 1; 0: 0.99 */
-  readonly minCosine: number;
+  minCosine?: number;
   /** signal to quantization noise of each layer alone; 0: 10 */
-  readonly minLayerSqnrDb: number;
+  minLayerSqnrDb?: number;
 }
 
 /** How a request tells of its end. Any number of the three ways may be used: `queue`, `done`, and evn_request_wait. @since 0.2 */
 export interface SubmitOptions {
   /** EVN_SUBMIT_... */
-  readonly flags: ('fail_when_full')[];
+  flags?: ('fail_when_full')[];
 }
 
 /** An output of the model that is an input of the next run. Arrays of it are handed over: it never grows. @since 0.2 */
@@ -491,17 +475,17 @@ export interface StatePair {
 /** How a state is made. @since 0.2 */
 export interface StateOptions {
   /** EVN_STATE_... */
-  readonly flags: ('on_demand' | 'float16' | 'int8')[];
+  flags?: ('on_demand' | 'float16' | 'int8')[];
   /** dim_count inputs of pairs whose dims the model leaves open, and what these are; the axis on which a pair grows is 0 here. Dims with one symbol are one: what is given for it holds for all. NULL where none is needed: dims that nothing gives are those of the output where the graph tells them, else 1 */
-  readonly dims: InputShape[];
+  dims?: InputShape[];
 }
 
 /** What a host gives of a device that it has opened. @since 0.2 */
 export interface OpenclAttachOptions {
   /** 0 */
-  readonly flags: number;
+  flags?: number;
   /** of the device in the runtime: one that the configuration has with `attached: true`, or one that means nothing yet: at most 63 letters, digits and _ . -, the first a letter */
-  readonly name: string;
+  name?: string;
   /** 0: what the configuration says, else no limit. What the host allocates itself is not counted */
-  readonly memoryLimitBytes: number | bigint;
+  memoryLimitBytes?: number | bigint;
 }

@@ -11,22 +11,33 @@ const {Value} = require('./value.js');
 
 const NOTHING = {raw: undefined, signal: undefined, wanted: undefined};
 
+// Where the scratch has the slots of tensors: before them stand the session's slot and the numbers of inputs and outputs.
+const FIRST = 3;
+
 const missing = (what, ends, place) => invalid(`there is no tensor for the ${what} ${ends.names[place] ?? place}`);
 
 // Writes slots of tensors from a place of the scratch on; what is nothing is -1, where a state or the options say that it may be.
 function fill(tensors, from, what, ends, raw) {
   const count = tensors.length;
-  if (from + count > scratch.length) throw invalid(`${from + count} tensors: at most ${scratch.length} are taken`);
+  if (FIRST + from + count > scratch.length) throw invalid(`${from + count} tensors: at most ${scratch.length - FIRST} are taken`);
   for (let i = 0; i < count; i++) {
     const tensor = tensors[i];
     if (tensor === undefined || tensor === null) {
       if (raw?.state === undefined && !raw?.skippedOutputs?.[i]) throw missing(what, ends, i);
-      scratch[from + i] = -1;
+      scratch[FIRST + from + i] = -1;
     } else {
-      scratch[from + i] = liveId(tensor);
+      scratch[FIRST + from + i] = liveId(tensor);
     }
   }
   return from + count;
+}
+
+function run(id, inputs, outputs, raw) {
+  scratch[0] = id;
+  scratch[1] = inputs;
+  scratch[2] = outputs;
+  if (raw === undefined) api.session_run();
+  else api.session_run(raw);
 }
 
 // A model placed and compiled on devices.
@@ -99,10 +110,11 @@ class Session extends Owned {
     if (signal !== undefined) throw new TypeError('run blocks, and no signal could reach it: submit takes one');
     const count = fill(this.#ordered(inputs, this.#inputs, api.session_find_input), 0, 'input', this.#inputs, raw);
     const outputs = this.#outputs.names.length;
-    if (count + outputs > scratch.length) throw invalid(`${count + outputs} tensors: at most ${scratch.length} are taken`);
-    scratch.fill(-1, count, count + outputs);
-    api.session_run_scratch(id, count, outputs, raw);
-    const slots = Array.from(scratch.subarray(count, count + outputs));
+    const first = FIRST + count;
+    if (first + outputs > scratch.length) throw invalid(`${count + outputs} tensors: at most ${scratch.length - FIRST} are taken`);
+    scratch.fill(-1, first, first + outputs);
+    run(id, count, outputs, raw);
+    const slots = Array.from(scratch.subarray(first, first + outputs));
     return this.#named(slots.map((slot) => (slot === -1 ? null : new Tensor(KEY, slot, this.#home))), inputs);
   }
 
@@ -114,7 +126,7 @@ class Session extends Owned {
     const count = fill(Array.isArray(inputs) ? inputs : this.#ordered(inputs, this.#inputs, api.session_find_input), 0, 'input', this.#inputs, raw);
     const targets = Array.isArray(outputs) ? outputs : this.#ordered(outputs, this.#outputs, api.session_find_output);
     const end = fill(targets, count, 'output', this.#outputs, raw);
-    api.session_run_scratch(id, count, end - count, raw);
+    run(id, count, end - count, raw);
   }
 
   // Runs of models that take or give more than tensors.

@@ -119,8 +119,8 @@ export function needed(t, variable, name) {
   return null;
 }
 
-// The kilobytes that the process has in memory, but for V8's own heap, which grows and shrinks as it likes.
-export const resident = () => Number(fs.readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * 4 - Math.round(process.memoryUsage().heapTotal / 1024);
+// The kilobytes that the process has in memory. V8's own heap has a part in it, which --max-semi-space-size keeps small.
+export const resident = () => Number(fs.readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * 4;
 
 // Lets finalizers run: --expose-gc.
 export async function collect(rounds = 3) {
