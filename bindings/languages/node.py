@@ -146,7 +146,7 @@ class Writer:
             pairs = ", ".join(f'{{"{word}", {constant.value}}}' for word, constant in words.items())
             lines += [f"static const Word kWords_{name}[] = {{{pairs}, {{nullptr, 0}}}};"]
         for name, words in self.enums.items():
-            lines += [f"const Word *const kWordsOf_{name} = kWords_{name};"]
+            lines += [f"const Word* const kWordsOf_{name} = kWords_{name};"]
         for name, struct in self.structs.items():
             fields = self.fields(struct)
             if not fields:
@@ -170,12 +170,12 @@ class Writer:
         lines += [f"template <>\nstruct KindOf<{name}> {{\n  static constexpr Kind value = kKind_{name};\n}};" for name in self.handles]
         lines += ["", "// Ends the hold on a handle of a kind."]
         entries = {entry.name for entry in self.api.table}
-        lines += ["inline void ReleaseHandle(const evn_api *api, Kind kind, void *handle) {", "  switch (kind) {"]
+        lines += ["inline void ReleaseHandle(const evn_api* api, Kind kind, void* handle) {", "  switch (kind) {"]
         for name in self.handles:
             if f"{name.removeprefix('evn_')}_release" in entries:
                 lines += [f"    case kKind_{name}:", f"      api->{name.removeprefix('evn_')}_release(static_cast<{name}>(handle));", "      break;"]
         lines += ["    default:", "      break;", "  }", "}", ""]
-        lines += [f"extern const Word *const kWordsOf_{name};" for name in self.enums]
+        lines += [f"extern const Word* const kWordsOf_{name};" for name in self.enums]
         lines += [f"extern const Struct kStruct_{name};" for name in named]
         lines += ["", "}  // namespace evn_node", "", "#endif"]
         return lines
@@ -190,16 +190,16 @@ class Writer:
                 raise Unknown("parameters beside a result")
             words = [f"kWordsOf_{parameter.type.base}" for parameter in entry.parameters if parameter.type.base in self.enums]
             given = ", ".join(f"static_cast<{p.type.base}>(c.Int32(0))" for p in entry.parameters) if words else ""
-            return [f"static napi_value {entry.name}(Call &c) {{ return c.{get}(c.api->{entry.name}({given})); }}"]
+            return [f"static napi_value {entry.name}(Call& c) {{ return c.{get}(c.api->{entry.name}({given})); }}"]
         if entry.result.base != "evn_status":
             raise Unknown("a result that is no status")
         if entry.name.endswith("_release"):
-            return [f"static napi_value {entry.name}(Call &c) {{ return c.Release(KindOf<{entry.parameters[0].type.base}>::value); }}"]
+            return [f"static napi_value {entry.name}(Call& c) {{ return c.Release(KindOf<{entry.parameters[0].type.base}>::value); }}"]
         parameters = list(entry.parameters)
         if not parameters or parameters[-1].type.base != "evn_error":
             if entry.name != "cancel_request":
                 raise Unknown("a function without an error")
-            return [f"static napi_value {entry.name}(Call &c) {{ return c.Status(c.api->{entry.name}(c.Handle<evn_cancel>(0))); }}"]
+            return [f"static napi_value {entry.name}(Call& c) {{ return c.Status(c.api->{entry.name}(c.Handle<evn_cancel>(0))); }}"]
         before, arguments, result, argument, at, wrap = [], [], "c.Undefined()", 0, 0, None
         while at < len(parameters) - 1:
             parameter = parameters[at]
@@ -251,13 +251,13 @@ class Writer:
                 continue
             elif base in self.structs and pointees == (True,) and counted:
                 before += [f"auto {name} = c.List(kStruct_{base}, {argument});"]
-                arguments += [f"static_cast<const {base} *>({name}.data)", f"static_cast<uint32_t>({name}.size)"]
+                arguments += [f"static_cast<const {base}*>({name}.data)", f"static_cast<uint32_t>({name}.size)"]
                 at, argument = at + 1, argument + 1
                 continue
             elif base in self.structs and pointees == (True,) and base in self.initializers:
-                before += [f"auto {name} = static_cast<const {base} *>(c.Options(kStruct_{base}, {argument}));"]
+                before += [f"auto {name} = static_cast<const {base}*>(c.Options(kStruct_{base}, {argument}));"]
             elif base in self.structs and pointees == (False,) and base in self.initializers:
-                before += [f"auto {name} = static_cast<{base} *>(c.Info(kStruct_{base}));"]
+                before += [f"auto {name} = static_cast<{base}*>(c.Info(kStruct_{base}));"]
                 arguments += [name]
                 result = f"c.Object(kStruct_{base}, {name})"
                 continue
@@ -276,9 +276,9 @@ class Writer:
             argument += 1
         call = f"api->{entry.name}({', '.join([*arguments, 'error'])})"
         if wrap:
-            call = f"text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) {{ return {call}; }}, error)"
-        return [f"static napi_value {entry.name}(Call &c) {{", "  auto api = c.api;", *(f"  {line}" for line in before),
-                f"  return c.Finish([=](evn_error *error) {{ return {call}; }}, [=](Call &c) {{ return {result}; }});", "}"]
+            call = f"text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) {{ return {call}; }}, error)"
+        return [f"static napi_value {entry.name}(Call& c) {{", "  auto api = c.api;", *(f"  {line}" for line in before),
+                f"  return c.Finish([=](evn_error* error) {{ return {call}; }}, [=](Call& c) {{ return {result}; }});", "}"]
 
     def functions_in_c(self):
         """{name of a file: its lines}, and what is reached by hand alone."""
@@ -301,7 +301,7 @@ class Writer:
                                                   "    {nullptr, nullptr, false},", "};", "", "}  // namespace evn_node"]
         all_of_them = ['#include "call.h"', "", "namespace evn_node {", ""]
         all_of_them += [f"extern const Entry kEntries{number + 1}[];" for number in range(len(files))]
-        all_of_them += ["const Entry *const kEntries[] = {" + ", ".join([*(f"kEntries{number + 1}" for number in range(len(files))), "nullptr"]) + "};",
+        all_of_them += ["const Entry* const kEntries[] = {" + ", ".join([*(f"kEntries{number + 1}" for number in range(len(files))), "nullptr"]) + "};",
                         "", "// Not here: what callbacks.cc, tensor.cc and request.cc do by hand, or nothing does (docs/bindings.md).", *missing,
                         *(f"// {line}" for line in sorted(set(self.skipped))), "", "}  // namespace evn_node"]
         files["raw_entries.cc"] = all_of_them

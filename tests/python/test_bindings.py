@@ -1,5 +1,6 @@
 """The raw layers of the bindings are what the headers say, and what the description of the headers does not know is an error."""
 import ast
+import json
 import pathlib
 import re
 import subprocess
@@ -159,8 +160,8 @@ def source(folder, pattern):
     return "\n".join(path.read_text() for path in sorted((ROOT / "bindings" / folder).glob(pattern)) if path.name not in ("_raw.py", "raw.lua"))
 
 
-LANGUAGES = ("Lua", "Python", "Rust")  # in the order of the columns
-SOURCES = {"Lua": source("lua/evener", "*.lua"), "Python": source("python/evener", "*.py"), "Rust": source("rust/evener/src", "*.rs")}
+LANGUAGES = ("Lua", "Node", "Python", "Rust")  # in the order of the columns
+SOURCES = {"Lua": source("lua/evener", "*.lua"), "Node": source("node/lib", "*.js"), "Python": source("python/evener", "*.py"), "Rust": source("rust/evener/src", "*.rs")}
 
 
 def python_names():
@@ -195,12 +196,30 @@ def lua_names():
     return {f"{name}.close" for name in classes} | set(re.findall(r"^function (\w+\.\w+)\(", SOURCES["Lua"], re.M))
 
 
-NAMES = {"Lua": lua_names(), "Python": python_names(), "Rust": rust_names()}
+def node_names():
+    """Classes and their methods and getters, those of Owned included; functions of native.js, which index.js hands on."""
+    names, owner, owned = {"open", "version", "describePasses"}, None, set()
+    for line in SOURCES["Node"].splitlines():
+        if found := re.match(r"class (\w+)(?: extends (\w+))?", line):
+            owner = found[1]
+            names.add(owner)
+            if found[2] == "Owned":
+                owned.add(owner)
+        elif found := re.match(r"  (?:static |async\*? |get )*(\w+)\(.*\) \{$", line):
+            names.add(f"{owner}.{found[1]}")
+    assert "Owned.close" in names and len(owned) > 7
+    exported = set(re.search(r"module\.exports = \{(.*)\}", (ROOT / "bindings" / "node" / "lib" / "index.js").read_text())[1].split(", "))
+    return {name for name in names if name.split(".")[0] in exported} | {f"{name}.close" for name in owned & exported}
+
+
+NAMES = {"Lua": lua_names(), "Node": node_names(), "Python": python_names(), "Rust": rust_names()}
 
 
 def is_used(language, name):
     if language == "Python":
         return re.search(rf"\bevn_{name}\b", SOURCES[language]) is not None
+    if language == "Node":
+        return re.search(rf"\bapi\.{name}(?:_async)?\b", SOURCES[language]) is not None
     if language == "Lua":
         names = {"get_api": "opened.evn_get_api", "version_number": "opened.evn_version_number"}
         return re.search(rf"\b{re.escape(names.get(name, 'api.' + name))}\b", SOURCES[language]) is not None
@@ -249,13 +268,47 @@ def test_luas_readme_shows_the_example_and_names_the_files():
     assert len(files) > 14 and not [path.name for path in files if f"`{path.name}`" not in text]
 
 
+NODE = ROOT / "bindings" / "node"
+
+
+def test_nodes_readme_shows_the_example_and_names_the_files():
+    text = (NODE / "README.md").read_text()
+    assert (NODE / "examples" / "classify.mjs").read_text() in text
+    files = [*NODE.glob("lib/*.[jt]s"), *NODE.glob("addon/*")]
+    assert len(files) > 25 and not [path.name for path in files if f"`{path.name}`" not in text]
+
+
+def test_nodes_packages_have_the_librarys_version_and_no_script():
+    version = re.search(r"project\(evener VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    main, *platforms = [json.loads(path.read_text()) for path in (NODE / "package.json", *NODE.glob("npm/*/package.json"))]
+    assert main["version"] == version and main["optionalDependencies"] == {platform["name"]: version for platform in platforms}
+    for package in (main, *platforms):
+        assert package["version"] == version and "scripts" not in package and "dependencies" not in package and "gypfile" not in package
+
+
+def test_what_node_exports_is_typed_and_the_same_everywhere():
+    """index.js, index.mjs and index.d.ts name the same things, and the types have each method."""
+    names = re.search(r"module\.exports = \{(.*)\}", (NODE / "lib" / "index.js").read_text())[1].split(", ")
+    assert re.search(r"export const \{(.*)\}", (NODE / "index.mjs").read_text())[1].split(", ") == names
+    types = (NODE / "index.d.ts").read_text()
+    assert set(re.findall(r"^export (?:class|function) (\w+)", types, re.M)) == set(names)
+    typed, owner = set(), None
+    for line in types.splitlines():
+        if found := re.match(r"export class (\w+)", line):
+            owner = found[1]
+        elif found := re.match(r"  (?:static |readonly )*(\w+)[(<?:]", line):
+            typed.add(f"{owner}.{found[1]}")
+    missing = {name for name in NAMES["Node"] if "." in name and not name.endswith(".constructor")} - typed
+    assert not missing, missing
+
+
 def test_lua_runs_all_its_tests():
     named = re.search(r"or \{(.*)\}\)", (LUA / "tests" / "run.lua").read_text())[1]
     assert set(re.findall(r'"(\w+)"', named)) == {path.stem.removeprefix("test_") for path in (LUA / "tests").glob("test_*.lua")}
 
 
 def test_files_of_the_bindings_have_at_most_500_lines_those_that_are_made_600_and_no_build_script():
-    files = [*LUA.rglob("*.lua"), *(ROOT / "bindings" / "go").glob("*.[ch]"), *(ROOT / "bindings" / "go").glob("*.go"), *RUST.glob("evener*/**/*.rs"), *(ROOT / "bindings").glob("*.py"), *(ROOT / "bindings" / "languages").glob("*.py")]
+    files = [*LUA.rglob("*.lua"), *(ROOT / "bindings" / "go").glob("*.[ch]"), *(ROOT / "bindings" / "go").glob("*.go"), *NODE.glob("*.*s"), *NODE.glob("lib/*"), *NODE.glob("addon/*"), *NODE.glob("tests/*"), *RUST.glob("evener*/**/*.rs"), *(ROOT / "bindings").glob("*.py"), *(ROOT / "bindings" / "languages").glob("*.py")]
     assert len(files) > 20
     lines = {path: path.read_text().splitlines() for path in files}
     assert not [path for path, text in lines.items() if len(text) > (600 if "Generated by" in text[0] else 500)]

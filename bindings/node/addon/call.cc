@@ -7,7 +7,7 @@ namespace evn_node {
 namespace {
 
 struct WorkDone : Message {
-  void Deliver(Instance &instance) override {
+  void Deliver(Instance& instance) override {
     work->thread.join();
     instance.works.erase(work);
     instance.End();
@@ -15,7 +15,7 @@ struct WorkDone : Message {
     if (work->status == EVN_OK) {
       try {
         Check(env, napi_resolve_deferred(env, work->deferred, work->result(*work->call)));
-      } catch (const Thrown &) {
+      } catch (const Thrown&) {
         napi_value exception;
         Check(env, napi_get_and_clear_last_exception(env, &exception));
         Check(env, napi_reject_deferred(env, work->deferred, exception));
@@ -29,7 +29,7 @@ struct WorkDone : Message {
 
 }  // namespace
 
-napi_value Call::Finish(std::function<evn_status(evn_error *)> run, std::function<napi_value(Call &)> result) {
+napi_value Call::Finish(std::function<evn_status(evn_error*)> run, std::function<napi_value(Call&)> result) {
   if (!is_async_) {
     evn_error error = EVN_ERROR_INIT;
     if (run(&error) != EVN_OK) Throw(instance, error);
@@ -49,12 +49,12 @@ napi_value Call::Finish(std::function<evn_status(evn_error *)> run, std::functio
     work->thread = std::thread([kept = instance.shared_from_this(), raw = work.get(), done] {
       try {
         raw->status = raw->run(&raw->error);
-      } catch (const std::bad_alloc &) {
+      } catch (const std::bad_alloc&) {
         raw->status = raw->error.status = EVN_ERROR_OUT_OF_MEMORY;
       }
       kept->Post(std::move(*done));
     });
-  } catch (const std::system_error &) {
+  } catch (const std::system_error&) {
     instance.works.erase(work);
     (*done)->work = nullptr;
     work->status = work->error.status = EVN_ERROR_NO_THREADS;
@@ -69,7 +69,7 @@ napi_value Call::Finish(std::function<evn_status(evn_error *)> run, std::functio
 napi_value Call::Release(Kind kind) {
   double id = -1;
   Check(env, napi_get_value_double(env, arguments[0], &id));
-  void *handle = instance.Take(id, kind);
+  void* handle = instance.Take(id, kind);
   if (handle != nullptr) ReleaseHandle(api, kind, handle);
   return Undefined();
 }
@@ -81,7 +81,7 @@ napi_value Call::Status(evn_status status) {
 
 // ----------------------------------------------------------------------------------------------------- arguments
 
-void Call::Refuse(const std::string &what) {
+void Call::Refuse(const std::string& what) {
   Check(env, napi_throw_type_error(env, "ERR_INVALID_ARG_TYPE", what.c_str()));
   throw Thrown{};
 }
@@ -111,7 +111,8 @@ int64_t Call::IntegerOf(napi_value value) {
   }
   double number;
   if (type != napi_number || napi_get_value_double(env, value, &number) != napi_ok) Refuse("a whole number or a BigInt is wanted");
-  if (!(number >= -9007199254740991.0 && number <= 9007199254740991.0) || number != static_cast<double>(static_cast<int64_t>(number)))
+  if (!(number >= -9007199254740991.0 && number <= 9007199254740991.0) ||
+      number != static_cast<double>(static_cast<int64_t>(number)))
     Refuse("a whole number is wanted, and beyond 2^53 a BigInt");
   return static_cast<int64_t>(number);
 }
@@ -131,27 +132,28 @@ uint64_t Call::UnsignedOf(napi_value value) {
   return static_cast<uint64_t>(made);
 }
 
-int64_t Call::WithinOf(napi_value value, int64_t low, int64_t high, const char *what) {
+int64_t Call::WithinOf(napi_value value, int64_t low, int64_t high, const char* what) {
   const int64_t made = IntegerOf(value);
-  if (made < low || made > high) Refuse(std::string(what) + ": " + std::to_string(made) + " is not from " + std::to_string(low) + " to " + std::to_string(high));
+  if (made < low || made > high)
+    Refuse(std::string(what) + ": " + std::to_string(made) + " is not from " + std::to_string(low) + " to " + std::to_string(high));
   return made;
 }
 
 int64_t Call::Integer(size_t at, int64_t low, int64_t high) { return WithinOf(arguments[at], low, high, "a number"); }
 
-int64_t Call::WordOf(const evn_node::Word *words, napi_value value) {
+int64_t Call::WordOf(const evn_node::Word* words, napi_value value) {
   const std::string text = TextOf(env, value, "a word");
   std::string all;
-  for (const evn_node::Word *word = words; word->word != nullptr; ++word) {
+  for (const evn_node::Word* word = words; word->word != nullptr; ++word) {
     if (text == word->word) return word->value;
     all += std::string(all.empty() ? "" : ", ") + word->word;
   }
   Refuse("there is no " + text + ": " + all);
 }
 
-int32_t Call::Word(const evn_node::Word *words, size_t at) { return static_cast<int32_t>(WordOf(words, arguments[at])); }
+int32_t Call::Word(const evn_node::Word* words, size_t at) { return static_cast<int32_t>(WordOf(words, arguments[at])); }
 
-std::string TextOf(napi_env env, napi_value value, const char *what) {
+std::string TextOf(napi_env env, napi_value value, const char* what) {
   size_t size = 0;
   if (napi_get_value_string_utf8(env, value, nullptr, 0, &size) != napi_ok) {
     Check(env, napi_throw_type_error(env, "ERR_INVALID_ARG_TYPE", (std::string(what) + ": a string is wanted").c_str()));
@@ -162,19 +164,19 @@ std::string TextOf(napi_env env, napi_value value, const char *what) {
   return text;
 }
 
-const char *Call::CharsOf(napi_value value, const char *what, size_t *size) {
-  std::string &text = Keep<KeptValue<std::string>>()->value = TextOf(env, value, what);
+const char* Call::CharsOf(napi_value value, const char* what, size_t* size) {
+  std::string& text = Keep<KeptValue<std::string>>()->value = TextOf(env, value, what);
   if (size != nullptr) *size = text.size();
   if (size == nullptr && text.find('\0') != std::string::npos) Refuse(std::string(what) + ": a string with a NUL in it");
   return text.c_str();
 }
 
-const char *Call::Chars(size_t at) { return IsNothing(env, arguments[at]) ? nullptr : CharsOf(arguments[at], "an argument"); }
+const char* Call::Chars(size_t at) { return IsNothing(env, arguments[at]) ? nullptr : CharsOf(arguments[at], "an argument"); }
 
 // Copied, as JavaScript goes on while the library works.
 Range Call::BytesOf(napi_value value) {
   bool is = false;
-  void *data = nullptr;
+  void* data = nullptr;
   size_t size = 0;
   if (napi_is_arraybuffer(env, value, &is) == napi_ok && is) {
     Check(env, napi_get_arraybuffer_info(env, value, &data, &size));
@@ -189,14 +191,14 @@ Range Call::BytesOf(napi_value value) {
   } else {
     Refuse("bytes are an ArrayBuffer, a typed array, a Buffer or a DataView");
   }
-  auto &copy = Keep<KeptValue<std::vector<char>>>()->value;
-  if (size != 0) copy.assign(static_cast<const char *>(data), static_cast<const char *>(data) + size);
+  auto& copy = Keep<KeptValue<std::vector<char>>>()->value;
+  if (size != 0) copy.assign(static_cast<const char*>(data), static_cast<const char*>(data) + size);
   return {copy.data(), size};
 }
 
 Range Call::Bytes(size_t at) { return BytesOf(arguments[at]); }
 
-void Call::Each(napi_value array, const std::function<void(napi_value)> &take) {
+void Call::Each(napi_value array, const std::function<void(napi_value)>& take) {
   bool is = false;
   Check(env, napi_is_array(env, array, &is));
   if (!is) Refuse("an array is wanted");
@@ -209,65 +211,66 @@ void Call::Each(napi_value array, const std::function<void(napi_value)> &take) {
   }
 }
 
-std::vector<int64_t> *Call::IntegersOf(napi_value value) {
-  auto *list = &Keep<KeptValue<std::vector<int64_t>>>()->value;
+std::vector<int64_t>* Call::IntegersOf(napi_value value) {
+  auto* list = &Keep<KeptValue<std::vector<int64_t>>>()->value;
   Each(value, [&](napi_value each) { list->push_back(IntegerOf(each)); });
   return list;
 }
 
-void *Call::HandleOf(napi_value value, Kind kind) {
+void* Call::HandleOf(napi_value value, Kind kind) {
   double id = -1;
   if (napi_get_value_double(env, value, &id) != napi_ok) Refuse("an object of this package is wanted");
-  void *handle = instance.Get(id, kind);
+  void* handle = instance.Get(id, kind);
   if (handle == nullptr) Throw(instance, EVN_ERROR_INVALID_HANDLE, "an object that is closed");
   return handle;
 }
 
 // ------------------------------------------------------------------------------------------------------- structs
 
-const void *Call::Options(const Struct &kind, size_t at) {
+const void* Call::Options(const Struct& kind, size_t at) {
   if (IsNothing(env, arguments[at])) return nullptr;
-  auto *target = static_cast<char *>(Info(kind));
+  auto* target = static_cast<char*>(Info(kind));
   Fill(kind, arguments[at], target);
   return target;
 }
 
-void *Call::Info(const Struct &kind) {
-  auto &words = Keep<KeptValue<std::vector<uint64_t>>>()->value;
+void* Call::Info(const Struct& kind) {
+  auto& words = Keep<KeptValue<std::vector<uint64_t>>>()->value;
   words.resize((kind.size + 7) / 8);
-  std::copy_n(static_cast<const char *>(kind.initial), kind.size, reinterpret_cast<char *>(words.data()));
+  std::copy_n(static_cast<const char*>(kind.initial), kind.size, reinterpret_cast<char*>(words.data()));
   return words.data();
 }
 
-Range Call::List(const Struct &kind, size_t at) { return ListOf(kind, arguments[at]); }
+Range Call::List(const Struct& kind, size_t at) { return ListOf(kind, arguments[at]); }
 
-Range Call::ListOf(const Struct &kind, napi_value array) {
-  auto &bytes = Keep<KeptValue<std::vector<uint64_t>>>()->value;
+Range Call::ListOf(const Struct& kind, napi_value array) {
+  auto& bytes = Keep<KeptValue<std::vector<uint64_t>>>()->value;
   std::vector<napi_value> objects;
   Each(array, [&](napi_value value) { objects.push_back(value); });
   bytes.resize(objects.size() * kind.size / 8 + 1);
-  auto *target = reinterpret_cast<char *>(bytes.data());
+  auto* target = reinterpret_cast<char*>(bytes.data());
   for (size_t i = 0; i < objects.size(); ++i) {
-    std::copy_n(static_cast<const char *>(kind.initial), kind.size, target + i * kind.size);
+    std::copy_n(static_cast<const char*>(kind.initial), kind.size, target + i * kind.size);
     Fill(kind, objects[i], target + i * kind.size);
   }
   return {target, objects.size()};
 }
 
-void Call::Fill(const Struct &kind, napi_value object, char *target) {
+void Call::Fill(const Struct& kind, napi_value object, char* target) {
   napi_valuetype type;
   Check(env, napi_typeof(env, object, &type));
   if (type != napi_object) Refuse("options are an object");
   napi_value names;
-  Check(env, napi_get_all_property_names(env, object, napi_key_own_only, static_cast<napi_key_filter>(napi_key_enumerable | napi_key_skip_symbols),
+  Check(env, napi_get_all_property_names(env, object, napi_key_own_only,
+                                         static_cast<napi_key_filter>(napi_key_enumerable | napi_key_skip_symbols),
                                          napi_key_numbers_to_strings, &names));
   Each(names, [&](napi_value name) {
     const std::string text = TextOf(env, name, "an option");
-    const Field *end = kind.fields + kind.count;
-    const Field *field = std::find_if(kind.fields, end, [&](const Field &each) { return text == each.name; });
+    const Field* end = kind.fields + kind.count;
+    const Field* field = std::find_if(kind.fields, end, [&](const Field& each) { return text == each.name; });
     if (field == end) {
       std::string all;
-      for (const Field *each = kind.fields; each != end; ++each) all += std::string(all.empty() ? "" : ", ") + each->name;
+      for (const Field* each = kind.fields; each != end; ++each) all += std::string(all.empty() ? "" : ", ") + each->name;
       Refuse("there is no option " + text + ": " + all);
     }
     napi_value value;
@@ -277,13 +280,14 @@ void Call::Fill(const Struct &kind, napi_value object, char *target) {
 }
 
 template <class T>
-static void Put(char *target, size_t offset, T value) {
-  *reinterpret_cast<T *>(target + offset) = value;
+static void Put(char* target, size_t offset, T value) {
+  *reinterpret_cast<T*>(target + offset) = value;
 }
 
-void Call::FillField(const Field &field, napi_value value, char *target) {
+void Call::FillField(const Field& field, napi_value value, char* target) {
   switch (field.kind) {
-    case kInt32: return evn_node::Put(target, field.offset, static_cast<int32_t>(WithinOf(value, INT32_MIN, INT32_MAX, field.name)));
+    case kInt32:
+      return evn_node::Put(target, field.offset, static_cast<int32_t>(WithinOf(value, INT32_MIN, INT32_MAX, field.name)));
     case kUint32: return evn_node::Put(target, field.offset, static_cast<uint32_t>(WithinOf(value, 0, UINT32_MAX, field.name)));
     case kInt64: return evn_node::Put(target, field.offset, IntegerOf(value));
     case kUint64:
@@ -313,13 +317,13 @@ void Call::FillField(const Field &field, napi_value value, char *target) {
     case kMask: return evn_node::Put(target, field.offset, BytesOf(value).data);
     case kHandle: return evn_node::Put(target, field.offset, HandleOf(value, static_cast<Kind>(field.handle)));
     case kTexts: {
-      auto &list = Keep<KeptValue<std::vector<const char *>>>()->value;
+      auto& list = Keep<KeptValue<std::vector<const char*>>>()->value;
       Each(value, [&](napi_value each) { list.push_back(CharsOf(each, field.name)); });
       evn_node::Put(target, field.offset, list.data());
       return evn_node::Put(target, field.other, static_cast<uint32_t>(list.size()));
     }
     case kInts: {
-      auto *list = IntegersOf(value);
+      auto* list = IntegersOf(value);
       evn_node::Put(target, field.offset, list->data());
       return evn_node::Put(target, field.other, static_cast<uint32_t>(list->size()));
     }
@@ -329,9 +333,9 @@ void Call::FillField(const Field &field, napi_value value, char *target) {
       return evn_node::Put(target, field.other, static_cast<uint32_t>(list.size));
     }
     case kStruct: {
-      auto *nested = static_cast<char *>(Info(*field.nested));
+      auto* nested = static_cast<char*>(Info(*field.nested));
       Fill(*field.nested, value, nested);
-      return evn_node::Put(target, field.offset, static_cast<const void *>(nested));
+      return evn_node::Put(target, field.offset, static_cast<const void*>(nested));
     }
     default: Refuse(std::string(field.name) + " is no option");
   }
@@ -366,7 +370,7 @@ napi_value Call::Undefined() {
   return made;
 }
 
-napi_value Call::Name(const char *text) {
+napi_value Call::Name(const char* text) {
   napi_value made;
   Check(env, napi_create_string_utf8(env, text, NAPI_AUTO_LENGTH, &made));
   return made;
@@ -384,17 +388,17 @@ napi_value Call::Value(double value) {
   return made;
 }
 
-napi_value Call::String(TextOut *text) {
+napi_value Call::String(TextOut* text) {
   napi_value made;
   Check(env, napi_create_string_utf8(env, text->bytes.data(), text->size == 0 ? 0 : text->size - 1, &made));
   return made;
 }
 
-napi_value Call::ArrayBuffer(TextOut *text) {
+napi_value Call::ArrayBuffer(TextOut* text) {
   napi_value made;
-  void *data = nullptr;
+  void* data = nullptr;
   Check(env, napi_create_arraybuffer(env, text->size, &data, &made));
-  std::copy_n(text->bytes.data(), text->size, static_cast<char *>(data));
+  std::copy_n(text->bytes.data(), text->size, static_cast<char*>(data));
   return made;
 }
 
@@ -406,7 +410,7 @@ napi_value Call::Array(size_t count) {
 
 void Call::Put(napi_value array, uint32_t at, napi_value value) { Check(env, napi_set_element(env, array, at, value)); }
 
-static const char *NameOf(const Word *words, int64_t value) {
+static const char* NameOf(const Word* words, int64_t value) {
   for (; words->word != nullptr; ++words) {
     if (words->value == value) return words->word;
   }
@@ -414,16 +418,16 @@ static const char *NameOf(const Word *words, int64_t value) {
 }
 
 template <class T>
-static T At(const void *data, size_t offset) {
-  return *reinterpret_cast<const T *>(static_cast<const char *>(data) + offset);
+static T At(const void* data, size_t offset) {
+  return *reinterpret_cast<const T*>(static_cast<const char*>(data) + offset);
 }
 
-napi_value Call::Object(const Struct &kind, const void *data) {
+napi_value Call::Object(const Struct& kind, const void* data) {
   napi_value object;
   Check(env, napi_create_object(env, &object));
-  for (const Field *field = kind.fields; field != kind.fields + kind.count; ++field) {
+  for (const Field* field = kind.fields; field != kind.fields + kind.count; ++field) {
     napi_value value = nullptr;
-    const char *chars = static_cast<const char *>(data) + field->offset;
+    const char* chars = static_cast<const char*>(data) + field->offset;
     switch (field->kind) {
       case kInt32: value = Value(At<int32_t>(data, field->offset)); break;
       case kUint32: value = Value(At<uint32_t>(data, field->offset)); break;
@@ -433,11 +437,11 @@ napi_value Call::Object(const Struct &kind, const void *data) {
       case kDouble: value = Value(At<double>(data, field->offset)); break;
       case kWord: value = Name(NameOf(field->words, At<int32_t>(data, field->offset))); break;
       case kChars: value = Name(chars); break;
-      case kText: value = Name(At<const char *>(data, field->offset)); break;
+      case kText: value = Name(At<const char*>(data, field->offset)); break;
       case kFlags: {
         value = Array(0);
         uint32_t count = 0;
-        for (const evn_node::Word *word = field->words; word->word != nullptr; ++word) {
+        for (const evn_node::Word* word = field->words; word->word != nullptr; ++word) {
           if ((At<uint32_t>(data, field->offset) & word->value) != 0) Put(value, count++, Name(word->word));
         }
         break;

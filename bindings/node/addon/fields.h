@@ -33,30 +33,30 @@ enum FieldKind : uint8_t {
 
 // A word of an enum; behind the last one comes one without a word.
 struct Word {
-  const char *word;
+  const char* word;
   int64_t value;
 };
 
 struct Struct;
 
 struct Field {
-  const char *name;  // of the property
+  const char* name;  // of the property
   FieldKind kind;
   uint8_t handle;  // Kind of a handle
   size_t offset;
   size_t other;
   size_t length;
   size_t many;
-  const Word *words;
-  const Struct *nested;
+  const Word* words;
+  const Struct* nested;
 };
 
 struct Struct {
-  const char *name;
+  const char* name;
   size_t size;
   size_t count;
-  const Field *fields;
-  const void *initial;  // what the struct is without options
+  const Field* fields;
+  const void* initial;  // what the struct is without options
 };
 
 }  // namespace evn_node

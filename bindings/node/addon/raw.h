@@ -66,7 +66,7 @@ struct KindOf<evn_event> {
 };
 
 // Ends the hold on a handle of a kind.
-inline void ReleaseHandle(const evn_api *api, Kind kind, void *handle) {
+inline void ReleaseHandle(const evn_api* api, Kind kind, void* handle) {
   switch (kind) {
     case kKind_evn_runtime:
       api->runtime_release(static_cast<evn_runtime>(handle));
@@ -109,22 +109,22 @@ inline void ReleaseHandle(const evn_api *api, Kind kind, void *handle) {
   }
 }
 
-extern const Word *const kWordsOf_evn_status;
-extern const Word *const kWordsOf_evn_dtype;
-extern const Word *const kWordsOf_evn_log_level;
-extern const Word *const kWordsOf_evn_format;
-extern const Word *const kWordsOf_evn_attribute_type;
-extern const Word *const kWordsOf_evn_device_kind;
-extern const Word *const kWordsOf_evn_device_class;
-extern const Word *const kWordsOf_evn_device_state;
-extern const Word *const kWordsOf_evn_trim;
-extern const Word *const kWordsOf_evn_precision;
-extern const Word *const kWordsOf_evn_numerics;
-extern const Word *const kWordsOf_evn_products;
-extern const Word *const kWordsOf_evn_memory_plan;
-extern const Word *const kWordsOf_evn_arenas;
-extern const Word *const kWordsOf_evn_quantize_mode;
-extern const Word *const kWordsOf_evn_calibration;
+extern const Word* const kWordsOf_evn_status;
+extern const Word* const kWordsOf_evn_dtype;
+extern const Word* const kWordsOf_evn_log_level;
+extern const Word* const kWordsOf_evn_format;
+extern const Word* const kWordsOf_evn_attribute_type;
+extern const Word* const kWordsOf_evn_device_kind;
+extern const Word* const kWordsOf_evn_device_class;
+extern const Word* const kWordsOf_evn_device_state;
+extern const Word* const kWordsOf_evn_trim;
+extern const Word* const kWordsOf_evn_precision;
+extern const Word* const kWordsOf_evn_numerics;
+extern const Word* const kWordsOf_evn_products;
+extern const Word* const kWordsOf_evn_memory_plan;
+extern const Word* const kWordsOf_evn_arenas;
+extern const Word* const kWordsOf_evn_quantize_mode;
+extern const Word* const kWordsOf_evn_calibration;
 extern const Struct kStruct_evn_error;
 extern const Struct kStruct_evn_log_field;
 extern const Struct kStruct_evn_log_record;

@@ -7,7 +7,7 @@ namespace evn_node {
 
 extern const Entry kEntries1[];
 extern const Entry kEntries2[];
-const Entry *const kEntries[] = {kEntries1, kEntries2, nullptr};
+const Entry* const kEntries[] = {kEntries1, kEntries2, nullptr};
 
 // Not here: what callbacks.cc, tensor.cc and request.cc do by hand, or nothing does (docs/bindings.md).
 // evn_runtime_create: its log is a callback

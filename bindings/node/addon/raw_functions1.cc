@@ -6,350 +6,350 @@
 
 namespace evn_node {
 
-static napi_value status_name(Call &c) { return c.Name(c.api->status_name(static_cast<evn_status>(c.Int32(0)))); }
-static napi_value version(Call &c) { return c.Name(c.api->version()); }
-static napi_value version_number(Call &c) { return c.Number(c.api->version_number()); }
-static napi_value runtime_release(Call &c) { return c.Release(KindOf<evn_runtime>::value); }
-static napi_value runtime_device_count(Call &c) {
+static napi_value status_name(Call& c) { return c.Name(c.api->status_name(static_cast<evn_status>(c.Int32(0)))); }
+static napi_value version(Call& c) { return c.Name(c.api->version()); }
+static napi_value version_number(Call& c) { return c.Number(c.api->version_number()); }
+static napi_value runtime_release(Call& c) { return c.Release(KindOf<evn_runtime>::value); }
+static napi_value runtime_device_count(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->runtime_device_count(runtime, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->runtime_device_count(runtime, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
-static napi_value runtime_device_at(Call &c) {
+static napi_value runtime_device_at(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto index = c.Uint32(1);
   auto device = c.Out<evn_device>();
-  return c.Finish([=](evn_error *error) { return api->runtime_device_at(runtime, index, device, error); }, [=](Call &c) { return c.Made(device); });
+  return c.Finish([=](evn_error* error) { return api->runtime_device_at(runtime, index, device, error); }, [=](Call& c) { return c.Made(device); });
 }
-static napi_value runtime_device_find(Call &c) {
+static napi_value runtime_device_find(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto name = c.Chars(1);
   auto device = c.Out<evn_device>();
-  return c.Finish([=](evn_error *error) { return api->runtime_device_find(runtime, name, device, error); }, [=](Call &c) { return c.Made(device); });
+  return c.Finish([=](evn_error* error) { return api->runtime_device_find(runtime, name, device, error); }, [=](Call& c) { return c.Made(device); });
 }
-static napi_value runtime_describe_devices(Call &c) {
+static napi_value runtime_describe_devices(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto format = c.Word(kWordsOf_evn_format, 1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->runtime_describe_devices(runtime, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->runtime_describe_devices(runtime, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value operator_node_name(Call &c) {
+static napi_value operator_node_name(Call& c) {
   auto api = c.api;
   auto node = c.Handle<evn_operator_node>(0);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->operator_node_name(node, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->operator_node_name(node, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value operator_attribute_int(Call &c) {
+static napi_value operator_attribute_int(Call& c) {
   auto api = c.api;
   auto node = c.Handle<evn_operator_node>(0);
   auto name = c.Chars(1);
   auto value = c.Scalar<int64_t>();
-  return c.Finish([=](evn_error *error) { return api->operator_attribute_int(node, name, value, error); }, [=](Call &c) { return c.Value(*value); });
+  return c.Finish([=](evn_error* error) { return api->operator_attribute_int(node, name, value, error); }, [=](Call& c) { return c.Value(*value); });
 }
-static napi_value operator_attribute_string(Call &c) {
+static napi_value operator_attribute_string(Call& c) {
   auto api = c.api;
   auto node = c.Handle<evn_operator_node>(0);
   auto name = c.Chars(1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->operator_attribute_string(node, name, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->operator_attribute_string(node, name, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value device_release(Call &c) { return c.Release(KindOf<evn_device>::value); }
-static napi_value device_get_info(Call &c) {
+static napi_value device_release(Call& c) { return c.Release(KindOf<evn_device>::value); }
+static napi_value device_get_info(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
-  auto info = static_cast<evn_device_info *>(c.Info(kStruct_evn_device_info));
-  return c.Finish([=](evn_error *error) { return api->device_get_info(device, info, error); }, [=](Call &c) { return c.Object(kStruct_evn_device_info, info); });
+  auto info = static_cast<evn_device_info*>(c.Info(kStruct_evn_device_info));
+  return c.Finish([=](evn_error* error) { return api->device_get_info(device, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_device_info, info); });
 }
-static napi_value device_get_memory_stats(Call &c) {
+static napi_value device_get_memory_stats(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
-  auto stats = static_cast<evn_memory_stats *>(c.Info(kStruct_evn_memory_stats));
-  return c.Finish([=](evn_error *error) { return api->device_get_memory_stats(device, stats, error); }, [=](Call &c) { return c.Object(kStruct_evn_memory_stats, stats); });
+  auto stats = static_cast<evn_memory_stats*>(c.Info(kStruct_evn_memory_stats));
+  return c.Finish([=](evn_error* error) { return api->device_get_memory_stats(device, stats, error); }, [=](Call& c) { return c.Object(kStruct_evn_memory_stats, stats); });
 }
-static napi_value device_reset_memory_peak(Call &c) {
+static napi_value device_reset_memory_peak(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
-  return c.Finish([=](evn_error *error) { return api->device_reset_memory_peak(device, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->device_reset_memory_peak(device, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value device_trim_memory(Call &c) {
+static napi_value device_trim_memory(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
-  return c.Finish([=](evn_error *error) { return api->device_trim_memory(device, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->device_trim_memory(device, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value tensor_create(Call &c) {
+static napi_value tensor_create(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto dtype = c.Word(kWordsOf_evn_dtype, 1);
   auto dims = c.Dims(2);
   auto flags = c.Uint32(3);
   auto tensor = c.Out<evn_tensor>();
-  return c.Finish([=](evn_error *error) { return api->tensor_create(device, dtype, dims->data(), static_cast<uint32_t>(dims->size()), flags, tensor, error); }, [=](Call &c) { return c.Made(tensor); });
+  return c.Finish([=](evn_error* error) { return api->tensor_create(device, dtype, dims->data(), static_cast<uint32_t>(dims->size()), flags, tensor, error); }, [=](Call& c) { return c.Made(tensor); });
 }
-static napi_value tensor_release(Call &c) { return c.Release(KindOf<evn_tensor>::value); }
-static napi_value tensor_get_info(Call &c) {
+static napi_value tensor_release(Call& c) { return c.Release(KindOf<evn_tensor>::value); }
+static napi_value tensor_get_info(Call& c) {
   auto api = c.api;
   auto tensor = c.Handle<evn_tensor>(0);
-  auto info = static_cast<evn_tensor_info *>(c.Info(kStruct_evn_tensor_info));
-  return c.Finish([=](evn_error *error) { return api->tensor_get_info(tensor, info, error); }, [=](Call &c) { return c.Object(kStruct_evn_tensor_info, info); });
+  auto info = static_cast<evn_tensor_info*>(c.Info(kStruct_evn_tensor_info));
+  return c.Finish([=](evn_error* error) { return api->tensor_get_info(tensor, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_tensor_info, info); });
 }
-static napi_value tensor_copy(Call &c) {
+static napi_value tensor_copy(Call& c) {
   auto api = c.api;
   auto source = c.Handle<evn_tensor>(0);
   auto target = c.Handle<evn_tensor>(1);
-  return c.Finish([=](evn_error *error) { return api->tensor_copy(source, target, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->tensor_copy(source, target, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value tensor_copy_to(Call &c) {
+static napi_value tensor_copy_to(Call& c) {
   auto api = c.api;
   auto source = c.Handle<evn_tensor>(0);
   auto device = c.Handle<evn_device>(1);
   auto tensor = c.Out<evn_tensor>();
-  return c.Finish([=](evn_error *error) { return api->tensor_copy_to(source, device, tensor, error); }, [=](Call &c) { return c.Made(tensor); });
+  return c.Finish([=](evn_error* error) { return api->tensor_copy_to(source, device, tensor, error); }, [=](Call& c) { return c.Made(tensor); });
 }
-static napi_value tensor_unmap(Call &c) {
+static napi_value tensor_unmap(Call& c) {
   auto api = c.api;
   auto tensor = c.Handle<evn_tensor>(0);
-  return c.Finish([=](evn_error *error) { return api->tensor_unmap(tensor, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->tensor_unmap(tensor, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value tensor_get_string(Call &c) {
+static napi_value tensor_get_string(Call& c) {
   auto api = c.api;
   auto tensor = c.Handle<evn_tensor>(0);
   auto index = c.Size(1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->tensor_get_string(tensor, index, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->tensor_get_string(tensor, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value value_from_tensor(Call &c) {
+static napi_value value_from_tensor(Call& c) {
   auto api = c.api;
   auto tensor = c.Handle<evn_tensor>(0);
   auto value = c.Out<evn_value>();
-  return c.Finish([=](evn_error *error) { return api->value_from_tensor(tensor, value, error); }, [=](Call &c) { return c.Made(value); });
+  return c.Finish([=](evn_error* error) { return api->value_from_tensor(tensor, value, error); }, [=](Call& c) { return c.Made(value); });
 }
-static napi_value value_create(Call &c) {
+static napi_value value_create(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto type = c.Chars(1);
   auto parts = c.Handles<evn_value>(2);
   auto value = c.Out<evn_value>();
-  return c.Finish([=](evn_error *error) { return api->value_create(runtime, type, parts->data(), parts->count(), value, error); }, [=](Call &c) { return c.Made(value); });
+  return c.Finish([=](evn_error* error) { return api->value_create(runtime, type, parts->data(), parts->count(), value, error); }, [=](Call& c) { return c.Made(value); });
 }
-static napi_value value_release(Call &c) { return c.Release(KindOf<evn_value>::value); }
-static napi_value value_get_type(Call &c) {
+static napi_value value_release(Call& c) { return c.Release(KindOf<evn_value>::value); }
+static napi_value value_get_type(Call& c) {
   auto api = c.api;
   auto value = c.Handle<evn_value>(0);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->value_get_type(value, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->value_get_type(value, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value value_part_count(Call &c) {
+static napi_value value_part_count(Call& c) {
   auto api = c.api;
   auto value = c.Handle<evn_value>(0);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->value_part_count(value, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->value_part_count(value, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
-static napi_value value_part_at(Call &c) {
+static napi_value value_part_at(Call& c) {
   auto api = c.api;
   auto value = c.Handle<evn_value>(0);
   auto index = c.Uint32(1);
   auto part = c.Out<evn_value>();
-  return c.Finish([=](evn_error *error) { return api->value_part_at(value, index, part, error); }, [=](Call &c) { return c.Made(part); });
+  return c.Finish([=](evn_error* error) { return api->value_part_at(value, index, part, error); }, [=](Call& c) { return c.Made(part); });
 }
-static napi_value value_get_tensor(Call &c) {
+static napi_value value_get_tensor(Call& c) {
   auto api = c.api;
   auto value = c.Handle<evn_value>(0);
   auto tensor = c.Out<evn_tensor>();
-  return c.Finish([=](evn_error *error) { return api->value_get_tensor(value, tensor, error); }, [=](Call &c) { return c.Made(tensor); });
+  return c.Finish([=](evn_error* error) { return api->value_get_tensor(value, tensor, error); }, [=](Call& c) { return c.Made(tensor); });
 }
-static napi_value model_load_file(Call &c) {
+static napi_value model_load_file(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto path = c.Chars(1);
-  auto options = static_cast<const evn_model_options *>(c.Options(kStruct_evn_model_options, 2));
+  auto options = static_cast<const evn_model_options*>(c.Options(kStruct_evn_model_options, 2));
   auto model = c.Out<evn_model>();
-  return c.Finish([=](evn_error *error) { return api->model_load_file(runtime, path, options, model, error); }, [=](Call &c) { return c.Made(model); });
+  return c.Finish([=](evn_error* error) { return api->model_load_file(runtime, path, options, model, error); }, [=](Call& c) { return c.Made(model); });
 }
-static napi_value model_load_buffer(Call &c) {
+static napi_value model_load_buffer(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto data = c.Bytes(1);
-  auto options = static_cast<const evn_model_options *>(c.Options(kStruct_evn_model_options, 2));
+  auto options = static_cast<const evn_model_options*>(c.Options(kStruct_evn_model_options, 2));
   auto model = c.Out<evn_model>();
-  return c.Finish([=](evn_error *error) { return api->model_load_buffer(runtime, data.data, data.size, options, model, error); }, [=](Call &c) { return c.Made(model); });
+  return c.Finish([=](evn_error* error) { return api->model_load_buffer(runtime, data.data, data.size, options, model, error); }, [=](Call& c) { return c.Made(model); });
 }
-static napi_value model_release(Call &c) { return c.Release(KindOf<evn_model>::value); }
-static napi_value model_describe(Call &c) {
+static napi_value model_release(Call& c) { return c.Release(KindOf<evn_model>::value); }
+static napi_value model_describe(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto format = c.Word(kWordsOf_evn_format, 1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->model_describe(model, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_describe(model, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value model_get_metadata(Call &c) {
+static napi_value model_get_metadata(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto key = c.Chars(1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->model_get_metadata(model, key, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_get_metadata(model, key, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value model_inspect(Call &c) {
+static napi_value model_inspect(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto path = c.Chars(1);
-  auto options = static_cast<const evn_inspect_options *>(c.Options(kStruct_evn_inspect_options, 2));
+  auto options = static_cast<const evn_inspect_options*>(c.Options(kStruct_evn_inspect_options, 2));
   auto format = c.Word(kWordsOf_evn_format, 3);
   auto text = c.Text(1 << 20);
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->model_inspect(runtime, path, options, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_inspect(runtime, path, options, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value session_create(Call &c) {
+static napi_value session_create(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto model = c.Handle<evn_model>(1);
-  auto options = static_cast<const evn_session_options *>(c.Options(kStruct_evn_session_options, 2));
+  auto options = static_cast<const evn_session_options*>(c.Options(kStruct_evn_session_options, 2));
   auto session = c.Out<evn_session>();
-  return c.Finish([=](evn_error *error) { return api->session_create(runtime, model, options, session, error); }, [=](Call &c) { return c.Made(session); });
+  return c.Finish([=](evn_error* error) { return api->session_create(runtime, model, options, session, error); }, [=](Call& c) { return c.Made(session); });
 }
-static napi_value session_release(Call &c) { return c.Release(KindOf<evn_session>::value); }
-static napi_value session_input_count(Call &c) {
+static napi_value session_release(Call& c) { return c.Release(KindOf<evn_session>::value); }
+static napi_value session_input_count(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->session_input_count(session, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->session_input_count(session, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
-static napi_value session_output_count(Call &c) {
+static napi_value session_output_count(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->session_output_count(session, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->session_output_count(session, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
-static napi_value session_get_input_info(Call &c) {
+static napi_value session_get_input_info(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto index = c.Uint32(1);
-  auto info = static_cast<evn_value_info *>(c.Info(kStruct_evn_value_info));
-  return c.Finish([=](evn_error *error) { return api->session_get_input_info(session, index, info, error); }, [=](Call &c) { return c.Object(kStruct_evn_value_info, info); });
+  auto info = static_cast<evn_value_info*>(c.Info(kStruct_evn_value_info));
+  return c.Finish([=](evn_error* error) { return api->session_get_input_info(session, index, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_value_info, info); });
 }
-static napi_value session_get_output_info(Call &c) {
+static napi_value session_get_output_info(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto index = c.Uint32(1);
-  auto info = static_cast<evn_value_info *>(c.Info(kStruct_evn_value_info));
-  return c.Finish([=](evn_error *error) { return api->session_get_output_info(session, index, info, error); }, [=](Call &c) { return c.Object(kStruct_evn_value_info, info); });
+  auto info = static_cast<evn_value_info*>(c.Info(kStruct_evn_value_info));
+  return c.Finish([=](evn_error* error) { return api->session_get_output_info(session, index, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_value_info, info); });
 }
-static napi_value session_find_input(Call &c) {
+static napi_value session_find_input(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto name = c.Chars(1);
   auto index = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->session_find_input(session, name, index, error); }, [=](Call &c) { return c.Value(*index); });
+  return c.Finish([=](evn_error* error) { return api->session_find_input(session, name, index, error); }, [=](Call& c) { return c.Value(*index); });
 }
-static napi_value session_find_output(Call &c) {
+static napi_value session_find_output(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto name = c.Chars(1);
   auto index = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->session_find_output(session, name, index, error); }, [=](Call &c) { return c.Value(*index); });
+  return c.Finish([=](evn_error* error) { return api->session_find_output(session, name, index, error); }, [=](Call& c) { return c.Value(*index); });
 }
-static napi_value session_run_values(Call &c) {
+static napi_value session_run_values(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto inputs = c.Handles<evn_value>(1);
   auto outputs = c.Slots<evn_value>(2);
-  auto options = static_cast<const evn_run_options *>(c.Options(kStruct_evn_run_options, 3));
-  return c.Finish([=](evn_error *error) { return api->session_run_values(session, inputs->data(), inputs->count(), outputs->data(), outputs->count(), options, error); }, [=](Call &c) { return c.MadeAll(outputs); });
+  auto options = static_cast<const evn_run_options*>(c.Options(kStruct_evn_run_options, 3));
+  return c.Finish([=](evn_error* error) { return api->session_run_values(session, inputs->data(), inputs->count(), outputs->data(), outputs->count(), options, error); }, [=](Call& c) { return c.MadeAll(outputs); });
 }
-static napi_value session_explain(Call &c) {
+static napi_value session_explain(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto format = c.Word(kWordsOf_evn_format, 1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->session_explain(session, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_explain(session, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value session_compare(Call &c) {
+static napi_value session_compare(Call& c) {
   auto api = c.api;
   auto expected = c.Handle<evn_session>(0);
   auto got = c.Handle<evn_session>(1);
   auto inputs = c.Handles<evn_tensor>(2);
   auto format = c.Word(kWordsOf_evn_format, 3);
   auto text = c.Text(1 << 20);
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->session_compare(expected, got, inputs->data(), inputs->count(), format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_compare(expected, got, inputs->data(), inputs->count(), format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value session_trace_start(Call &c) {
+static napi_value session_trace_start(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto event_capacity = c.Uint32(1);
-  return c.Finish([=](evn_error *error) { return api->session_trace_start(session, event_capacity, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->session_trace_start(session, event_capacity, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value session_trace_stop(Call &c) {
+static napi_value session_trace_stop(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
-  return c.Finish([=](evn_error *error) { return api->session_trace_stop(session, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->session_trace_stop(session, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value session_get_trace(Call &c) {
+static napi_value session_get_trace(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto format = c.Word(kWordsOf_evn_format, 1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->session_get_trace(session, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_get_trace(session, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value quantizer_release(Call &c) { return c.Release(KindOf<evn_quantizer>::value); }
-static napi_value quantizer_input_count(Call &c) {
+static napi_value quantizer_release(Call& c) { return c.Release(KindOf<evn_quantizer>::value); }
+static napi_value quantizer_input_count(Call& c) {
   auto api = c.api;
   auto quantizer = c.Handle<evn_quantizer>(0);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->quantizer_input_count(quantizer, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->quantizer_input_count(quantizer, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
-static napi_value quantizer_find_input(Call &c) {
+static napi_value quantizer_find_input(Call& c) {
   auto api = c.api;
   auto quantizer = c.Handle<evn_quantizer>(0);
   auto name = c.Chars(1);
   auto index = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->quantizer_find_input(quantizer, name, index, error); }, [=](Call &c) { return c.Value(*index); });
+  return c.Finish([=](evn_error* error) { return api->quantizer_find_input(quantizer, name, index, error); }, [=](Call& c) { return c.Value(*index); });
 }
-static napi_value quantizer_add_batch(Call &c) {
+static napi_value quantizer_add_batch(Call& c) {
   auto api = c.api;
   auto quantizer = c.Handle<evn_quantizer>(0);
   auto inputs = c.Handles<evn_tensor>(1);
-  return c.Finish([=](evn_error *error) { return api->quantizer_add_batch(quantizer, inputs->data(), inputs->count(), error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->quantizer_add_batch(quantizer, inputs->data(), inputs->count(), error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value quantizer_guard(Call &c) {
+static napi_value quantizer_guard(Call& c) {
   auto api = c.api;
   auto quantizer = c.Handle<evn_quantizer>(0);
   auto inputs = c.Handles<evn_tensor>(1);
-  auto options = static_cast<const evn_guard_options *>(c.Options(kStruct_evn_guard_options, 2));
-  return c.Finish([=](evn_error *error) { return api->quantizer_guard(quantizer, inputs->data(), inputs->count(), options, error); }, [=](Call &c) { return c.Undefined(); });
+  auto options = static_cast<const evn_guard_options*>(c.Options(kStruct_evn_guard_options, 2));
+  return c.Finish([=](evn_error* error) { return api->quantizer_guard(quantizer, inputs->data(), inputs->count(), options, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value quantizer_finish(Call &c) {
+static napi_value quantizer_finish(Call& c) {
   auto api = c.api;
   auto quantizer = c.Handle<evn_quantizer>(0);
   auto model = c.Out<evn_model>();
-  return c.Finish([=](evn_error *error) { return api->quantizer_finish(quantizer, model, error); }, [=](Call &c) { return c.Made(model); });
+  return c.Finish([=](evn_error* error) { return api->quantizer_finish(quantizer, model, error); }, [=](Call& c) { return c.Made(model); });
 }
-static napi_value quantizer_save(Call &c) {
+static napi_value quantizer_save(Call& c) {
   auto api = c.api;
   auto quantizer = c.Handle<evn_quantizer>(0);
   auto path = c.Chars(1);
-  return c.Finish([=](evn_error *error) { return api->quantizer_save(quantizer, path, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->quantizer_save(quantizer, path, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value quantizer_verify(Call &c) {
+static napi_value quantizer_verify(Call& c) {
   auto api = c.api;
   auto quantizer = c.Handle<evn_quantizer>(0);
   auto inputs = c.Handles<evn_tensor>(1);
-  return c.Finish([=](evn_error *error) { return api->quantizer_verify(quantizer, inputs->data(), inputs->count(), error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->quantizer_verify(quantizer, inputs->data(), inputs->count(), error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value quantizer_report(Call &c) {
+static napi_value quantizer_report(Call& c) {
   auto api = c.api;
   auto quantizer = c.Handle<evn_quantizer>(0);
   auto format = c.Word(kWordsOf_evn_format, 1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->quantizer_report(quantizer, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->quantizer_report(quantizer, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value operator_attribute_string_count(Call &c) {
+static napi_value operator_attribute_string_count(Call& c) {
   auto api = c.api;
   auto node = c.Handle<evn_operator_node>(0);
   auto name = c.Chars(1);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->operator_attribute_string_count(node, name, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->operator_attribute_string_count(node, name, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
 
 extern const Entry kEntries1[];

@@ -6,330 +6,330 @@
 
 namespace evn_node {
 
-static napi_value operator_attribute_string_at(Call &c) {
+static napi_value operator_attribute_string_at(Call& c) {
   auto api = c.api;
   auto node = c.Handle<evn_operator_node>(0);
   auto name = c.Chars(1);
   auto index = c.Uint32(2);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->operator_attribute_string_at(node, name, index, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->operator_attribute_string_at(node, name, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value device_description(Call &c) {
+static napi_value device_description(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->device_description(device, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->device_description(device, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value device_driver(Call &c) {
+static napi_value device_driver(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->device_driver(device, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->device_driver(device, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value model_metadata_count(Call &c) {
+static napi_value model_metadata_count(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->model_metadata_count(model, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->model_metadata_count(model, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
-static napi_value model_metadata_key(Call &c) {
+static napi_value model_metadata_key(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto index = c.Uint32(1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->model_metadata_key(model, index, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_metadata_key(model, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value model_input_count(Call &c) {
+static napi_value model_input_count(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->model_input_count(model, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->model_input_count(model, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
-static napi_value model_output_count(Call &c) {
+static napi_value model_output_count(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->model_output_count(model, count, error); }, [=](Call &c) { return c.Value(*count); });
+  return c.Finish([=](evn_error* error) { return api->model_output_count(model, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
-static napi_value model_get_input_info(Call &c) {
+static napi_value model_get_input_info(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto index = c.Uint32(1);
-  auto info = static_cast<evn_value_info *>(c.Info(kStruct_evn_value_info));
-  return c.Finish([=](evn_error *error) { return api->model_get_input_info(model, index, info, error); }, [=](Call &c) { return c.Object(kStruct_evn_value_info, info); });
+  auto info = static_cast<evn_value_info*>(c.Info(kStruct_evn_value_info));
+  return c.Finish([=](evn_error* error) { return api->model_get_input_info(model, index, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_value_info, info); });
 }
-static napi_value model_get_output_info(Call &c) {
+static napi_value model_get_output_info(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto index = c.Uint32(1);
-  auto info = static_cast<evn_value_info *>(c.Info(kStruct_evn_value_info));
-  return c.Finish([=](evn_error *error) { return api->model_get_output_info(model, index, info, error); }, [=](Call &c) { return c.Object(kStruct_evn_value_info, info); });
+  auto info = static_cast<evn_value_info*>(c.Info(kStruct_evn_value_info));
+  return c.Finish([=](evn_error* error) { return api->model_get_output_info(model, index, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_value_info, info); });
 }
-static napi_value model_input_name(Call &c) {
+static napi_value model_input_name(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto index = c.Uint32(1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->model_input_name(model, index, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_input_name(model, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value model_output_name(Call &c) {
+static napi_value model_output_name(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto index = c.Uint32(1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->model_output_name(model, index, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_output_name(model, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value model_input_symbol(Call &c) {
+static napi_value model_input_symbol(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto index = c.Uint32(1);
   auto axis = c.Uint32(2);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->model_input_symbol(model, index, axis, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_input_symbol(model, index, axis, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value model_output_symbol(Call &c) {
+static napi_value model_output_symbol(Call& c) {
   auto api = c.api;
   auto model = c.Handle<evn_model>(0);
   auto index = c.Uint32(1);
   auto axis = c.Uint32(2);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->model_output_symbol(model, index, axis, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_output_symbol(model, index, axis, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value session_input_name(Call &c) {
+static napi_value session_input_name(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto index = c.Uint32(1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->session_input_name(session, index, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_input_name(session, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value session_output_name(Call &c) {
+static napi_value session_output_name(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto index = c.Uint32(1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->session_output_name(session, index, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_output_name(session, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value describe_passes(Call &c) {
+static napi_value describe_passes(Call& c) {
   auto api = c.api;
   auto format = c.Word(kWordsOf_evn_format, 0);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->describe_passes(format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->describe_passes(format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value cancel_create(Call &c) {
+static napi_value cancel_create(Call& c) {
   auto api = c.api;
   auto cancel = c.Out<evn_cancel>();
-  return c.Finish([=](evn_error *error) { return api->cancel_create(cancel, error); }, [=](Call &c) { return c.Made(cancel); });
+  return c.Finish([=](evn_error* error) { return api->cancel_create(cancel, error); }, [=](Call& c) { return c.Made(cancel); });
 }
-static napi_value cancel_request(Call &c) { return c.Status(c.api->cancel_request(c.Handle<evn_cancel>(0))); }
-static napi_value cancel_release(Call &c) { return c.Release(KindOf<evn_cancel>::value); }
-static napi_value request_wait(Call &c) {
+static napi_value cancel_request(Call& c) { return c.Status(c.api->cancel_request(c.Handle<evn_cancel>(0))); }
+static napi_value cancel_release(Call& c) { return c.Release(KindOf<evn_cancel>::value); }
+static napi_value request_wait(Call& c) {
   auto api = c.api;
   auto request = c.Handle<evn_request>(0);
   auto timeout_ns = c.Uint64(1);
   auto done = c.Scalar<bool>();
-  return c.Finish([=](evn_error *error) { return api->request_wait(request, timeout_ns, done, error); }, [=](Call &c) { return c.Value(*done); });
+  return c.Finish([=](evn_error* error) { return api->request_wait(request, timeout_ns, done, error); }, [=](Call& c) { return c.Value(*done); });
 }
-static napi_value request_take(Call &c) {
+static napi_value request_take(Call& c) {
   auto api = c.api;
   auto request = c.Handle<evn_request>(0);
   auto outputs = c.Slots<evn_tensor>(1);
-  return c.Finish([=](evn_error *error) { return api->request_take(request, outputs->data(), outputs->count(), error); }, [=](Call &c) { return c.MadeAll(outputs); });
+  return c.Finish([=](evn_error* error) { return api->request_take(request, outputs->data(), outputs->count(), error); }, [=](Call& c) { return c.MadeAll(outputs); });
 }
-static napi_value request_take_values(Call &c) {
+static napi_value request_take_values(Call& c) {
   auto api = c.api;
   auto request = c.Handle<evn_request>(0);
   auto outputs = c.Slots<evn_value>(1);
-  return c.Finish([=](evn_error *error) { return api->request_take_values(request, outputs->data(), outputs->count(), error); }, [=](Call &c) { return c.MadeAll(outputs); });
+  return c.Finish([=](evn_error* error) { return api->request_take_values(request, outputs->data(), outputs->count(), error); }, [=](Call& c) { return c.MadeAll(outputs); });
 }
-static napi_value request_release(Call &c) { return c.Release(KindOf<evn_request>::value); }
-static napi_value queue_create(Call &c) {
+static napi_value request_release(Call& c) { return c.Release(KindOf<evn_request>::value); }
+static napi_value queue_create(Call& c) {
   auto api = c.api;
   auto queue = c.Out<evn_queue>();
-  return c.Finish([=](evn_error *error) { return api->queue_create(queue, error); }, [=](Call &c) { return c.Made(queue); });
+  return c.Finish([=](evn_error* error) { return api->queue_create(queue, error); }, [=](Call& c) { return c.Made(queue); });
 }
-static napi_value queue_next(Call &c) {
+static napi_value queue_next(Call& c) {
   auto api = c.api;
   auto queue = c.Handle<evn_queue>(0);
   auto timeout_ns = c.Uint64(1);
   auto request = c.Out<evn_request>();
-  return c.Finish([=](evn_error *error) { return api->queue_next(queue, timeout_ns, request, error); }, [=](Call &c) { return c.Made(request); });
+  return c.Finish([=](evn_error* error) { return api->queue_next(queue, timeout_ns, request, error); }, [=](Call& c) { return c.Made(request); });
 }
-static napi_value queue_fd(Call &c) {
+static napi_value queue_fd(Call& c) {
   auto api = c.api;
   auto queue = c.Handle<evn_queue>(0);
   auto fd = c.Scalar<int32_t>();
-  return c.Finish([=](evn_error *error) { return api->queue_fd(queue, fd, error); }, [=](Call &c) { return c.Value(*fd); });
+  return c.Finish([=](evn_error* error) { return api->queue_fd(queue, fd, error); }, [=](Call& c) { return c.Value(*fd); });
 }
-static napi_value queue_release(Call &c) { return c.Release(KindOf<evn_queue>::value); }
-static napi_value session_finish(Call &c) {
+static napi_value queue_release(Call& c) { return c.Release(KindOf<evn_queue>::value); }
+static napi_value session_finish(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto timeout_ns = c.Uint64(1);
-  return c.Finish([=](evn_error *error) { return api->session_finish(session, timeout_ns, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->session_finish(session, timeout_ns, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value runtime_session(Call &c) {
+static napi_value runtime_session(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto name = c.Chars(1);
   auto session = c.Out<evn_session>();
-  return c.Finish([=](evn_error *error) { return api->runtime_session(runtime, name, session, error); }, [=](Call &c) { return c.Made(session); });
+  return c.Finish([=](evn_error* error) { return api->runtime_session(runtime, name, session, error); }, [=](Call& c) { return c.Made(session); });
 }
-static napi_value device_set_memory_limit(Call &c) {
+static napi_value device_set_memory_limit(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto limit_bytes = c.Uint64(1);
-  return c.Finish([=](evn_error *error) { return api->device_set_memory_limit(device, limit_bytes, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->device_set_memory_limit(device, limit_bytes, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value tensor_create_view(Call &c) {
+static napi_value tensor_create_view(Call& c) {
   auto api = c.api;
   auto tensor = c.Handle<evn_tensor>(0);
   auto first = c.Uint64(1);
   auto dims = c.Dims(2);
   auto view = c.Out<evn_tensor>();
-  return c.Finish([=](evn_error *error) { return api->tensor_create_view(tensor, first, dims->data(), static_cast<uint32_t>(dims->size()), view, error); }, [=](Call &c) { return c.Made(view); });
+  return c.Finish([=](evn_error* error) { return api->tensor_create_view(tensor, first, dims->data(), static_cast<uint32_t>(dims->size()), view, error); }, [=](Call& c) { return c.Made(view); });
 }
-static napi_value session_get_memory_stats(Call &c) {
+static napi_value session_get_memory_stats(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
-  auto stats = static_cast<evn_session_memory_stats *>(c.Info(kStruct_evn_session_memory_stats));
-  return c.Finish([=](evn_error *error) { return api->session_get_memory_stats(session, stats, error); }, [=](Call &c) { return c.Object(kStruct_evn_session_memory_stats, stats); });
+  auto stats = static_cast<evn_session_memory_stats*>(c.Info(kStruct_evn_session_memory_stats));
+  return c.Finish([=](evn_error* error) { return api->session_get_memory_stats(session, stats, error); }, [=](Call& c) { return c.Object(kStruct_evn_session_memory_stats, stats); });
 }
-static napi_value session_get_statistics(Call &c) {
+static napi_value session_get_statistics(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto format = c.Word(kWordsOf_evn_format, 1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->session_get_statistics(session, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_get_statistics(session, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value runtime_get_statistics(Call &c) {
+static napi_value runtime_get_statistics(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto format = c.Word(kWordsOf_evn_format, 1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->runtime_get_statistics(runtime, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->runtime_get_statistics(runtime, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value state_create(Call &c) {
+static napi_value state_create(Call& c) {
   auto api = c.api;
   auto session = c.Handle<evn_session>(0);
   auto pairs = c.List(kStruct_evn_state_pair, 1);
-  auto options = static_cast<const evn_state_options *>(c.Options(kStruct_evn_state_options, 2));
+  auto options = static_cast<const evn_state_options*>(c.Options(kStruct_evn_state_options, 2));
   auto state = c.Out<evn_state>();
-  return c.Finish([=](evn_error *error) { return api->state_create(session, static_cast<const evn_state_pair *>(pairs.data), static_cast<uint32_t>(pairs.size), options, state, error); }, [=](Call &c) { return c.Made(state); });
+  return c.Finish([=](evn_error* error) { return api->state_create(session, static_cast<const evn_state_pair*>(pairs.data), static_cast<uint32_t>(pairs.size), options, state, error); }, [=](Call& c) { return c.Made(state); });
 }
-static napi_value state_reset(Call &c) {
+static napi_value state_reset(Call& c) {
   auto api = c.api;
   auto state = c.Handle<evn_state>(0);
-  return c.Finish([=](evn_error *error) { return api->state_reset(state, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->state_reset(state, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value state_fork(Call &c) {
+static napi_value state_fork(Call& c) {
   auto api = c.api;
   auto state = c.Handle<evn_state>(0);
   auto copy = c.Out<evn_state>();
-  return c.Finish([=](evn_error *error) { return api->state_fork(state, copy, error); }, [=](Call &c) { return c.Made(copy); });
+  return c.Finish([=](evn_error* error) { return api->state_fork(state, copy, error); }, [=](Call& c) { return c.Made(copy); });
 }
-static napi_value state_length(Call &c) {
+static napi_value state_length(Call& c) {
   auto api = c.api;
   auto state = c.Handle<evn_state>(0);
   auto index = c.Uint32(1);
   auto positions = c.Scalar<int64_t>();
-  return c.Finish([=](evn_error *error) { return api->state_length(state, index, positions, error); }, [=](Call &c) { return c.Value(*positions); });
+  return c.Finish([=](evn_error* error) { return api->state_length(state, index, positions, error); }, [=](Call& c) { return c.Value(*positions); });
 }
-static napi_value state_truncate(Call &c) {
+static napi_value state_truncate(Call& c) {
   auto api = c.api;
   auto state = c.Handle<evn_state>(0);
   auto positions = c.Int64(1);
-  return c.Finish([=](evn_error *error) { return api->state_truncate(state, positions, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->state_truncate(state, positions, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value state_save(Call &c) {
+static napi_value state_save(Call& c) {
   auto api = c.api;
   auto state = c.Handle<evn_state>(0);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->state_save(state, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.ArrayBuffer(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->state_save(state, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.ArrayBuffer(text); });
 }
-static napi_value state_restore(Call &c) {
+static napi_value state_restore(Call& c) {
   auto api = c.api;
   auto state = c.Handle<evn_state>(0);
   auto data = c.Bytes(1);
-  return c.Finish([=](evn_error *error) { return api->state_restore(state, data.data, data.size, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->state_restore(state, data.data, data.size, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value state_describe(Call &c) {
+static napi_value state_describe(Call& c) {
   auto api = c.api;
   auto state = c.Handle<evn_state>(0);
   auto format = c.Word(kWordsOf_evn_format, 1);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->state_describe(state, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->state_describe(state, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value state_release(Call &c) { return c.Release(KindOf<evn_state>::value); }
-static napi_value runtime_calibrate(Call &c) {
+static napi_value state_release(Call& c) { return c.Release(KindOf<evn_state>::value); }
+static napi_value runtime_calibrate(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
   auto model = c.Handle<evn_model>(1);
-  auto options = static_cast<const evn_calibrate_options *>(c.Options(kStruct_evn_calibrate_options, 2));
+  auto options = static_cast<const evn_calibrate_options*>(c.Options(kStruct_evn_calibrate_options, 2));
   auto format = c.Word(kWordsOf_evn_format, 3);
   auto text = c.Text(1 << 20);
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->runtime_calibrate(runtime, model, options, format, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->runtime_calibrate(runtime, model, options, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value runtime_reconfigure(Call &c) {
+static napi_value runtime_reconfigure(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
-  auto options = static_cast<const evn_reconfigure_options *>(c.Options(kStruct_evn_reconfigure_options, 1));
-  return c.Finish([=](evn_error *error) { return api->runtime_reconfigure(runtime, options, error); }, [=](Call &c) { return c.Undefined(); });
+  auto options = static_cast<const evn_reconfigure_options*>(c.Options(kStruct_evn_reconfigure_options, 1));
+  return c.Finish([=](evn_error* error) { return api->runtime_reconfigure(runtime, options, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value tensor_copy_async(Call &c) {
+static napi_value tensor_copy_async(Call& c) {
   auto api = c.api;
   auto source = c.Handle<evn_tensor>(0);
   auto target = c.Handle<evn_tensor>(1);
   auto wait_for = c.Handles<evn_event>(2);
   auto event = c.Out<evn_event>();
-  return c.Finish([=](evn_error *error) { return api->tensor_copy_async(source, target, wait_for->data(), wait_for->count(), event, error); }, [=](Call &c) { return c.Made(event); });
+  return c.Finish([=](evn_error* error) { return api->tensor_copy_async(source, target, wait_for->data(), wait_for->count(), event, error); }, [=](Call& c) { return c.Made(event); });
 }
-static napi_value event_wait(Call &c) {
+static napi_value event_wait(Call& c) {
   auto api = c.api;
   auto event = c.Handle<evn_event>(0);
   auto timeout_ns = c.Uint64(1);
-  return c.Finish([=](evn_error *error) { return api->event_wait(event, timeout_ns, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->event_wait(event, timeout_ns, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value event_release(Call &c) { return c.Release(KindOf<evn_event>::value); }
-static napi_value device_record_event(Call &c) {
+static napi_value event_release(Call& c) { return c.Release(KindOf<evn_event>::value); }
+static napi_value device_record_event(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto event = c.Out<evn_event>();
-  return c.Finish([=](evn_error *error) { return api->device_record_event(device, event, error); }, [=](Call &c) { return c.Made(event); });
+  return c.Finish([=](evn_error* error) { return api->device_record_event(device, event, error); }, [=](Call& c) { return c.Made(event); });
 }
-static napi_value device_wait_event(Call &c) {
+static napi_value device_wait_event(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto event = c.Handle<evn_event>(1);
-  return c.Finish([=](evn_error *error) { return api->device_wait_event(device, event, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->device_wait_event(device, event, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value opencl_attach(Call &c) {
+static napi_value opencl_attach(Call& c) {
   auto api = c.api;
   auto runtime = c.Handle<evn_runtime>(0);
-  auto options = static_cast<const evn_opencl_attach_options *>(c.Options(kStruct_evn_opencl_attach_options, 1));
+  auto options = static_cast<const evn_opencl_attach_options*>(c.Options(kStruct_evn_opencl_attach_options, 1));
   auto device = c.Out<evn_device>();
-  return c.Finish([=](evn_error *error) { return api->opencl_attach(runtime, options, device, error); }, [=](Call &c) { return c.Made(device); });
+  return c.Finish([=](evn_error* error) { return api->opencl_attach(runtime, options, device, error); }, [=](Call& c) { return c.Made(device); });
 }
-static napi_value device_condition(Call &c) {
+static napi_value device_condition(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto text = c.Text();
-  return c.Finish([=](evn_error *error) { return text->Read([&](char *buffer, size_t capacity, size_t *size, evn_error *error) { return api->device_condition(device, buffer, capacity, size, error); }, error); }, [=](Call &c) { return c.String(text); });
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->device_condition(device, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value device_set_cache_policy(Call &c) {
+static napi_value device_set_cache_policy(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto cache_limit_bytes = c.Uint64(1);
   auto trim = c.Word(kWordsOf_evn_trim, 2);
-  return c.Finish([=](evn_error *error) { return api->device_set_cache_policy(device, cache_limit_bytes, trim, error); }, [=](Call &c) { return c.Undefined(); });
+  return c.Finish([=](evn_error* error) { return api->device_set_cache_policy(device, cache_limit_bytes, trim, error); }, [=](Call& c) { return c.Undefined(); });
 }
-static napi_value opencl_store_programs(Call &c) {
+static napi_value opencl_store_programs(Call& c) {
   auto api = c.api;
   auto device = c.Handle<evn_device>(0);
   auto folder = c.Chars(1);
   auto flags = c.Uint32(2);
   auto stored = c.Scalar<uint32_t>();
   auto refused = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error *error) { return api->opencl_store_programs(device, folder, flags, stored, refused, error); }, [=](Call &c) { return c.Value(*refused); });
+  return c.Finish([=](evn_error* error) { return api->opencl_store_programs(device, folder, flags, stored, refused, error); }, [=](Call& c) { return c.Value(*refused); });
 }
 
 extern const Entry kEntries2[];

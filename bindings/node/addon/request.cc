@@ -9,8 +9,8 @@ namespace {
 
 // Takes the outputs of a request that has ended, as numbers of slots.
 template <class H>
-napi_value Take(Call &c, Pending &pending) {
-  auto *list = c.Keep<SlotList<H>>();
+napi_value Take(Call& c, Pending& pending) {
+  auto* list = c.Keep<SlotList<H>>();
   list->api = c.api;
   list->given = pending.given;
   list->handles.resize(pending.given.size());
@@ -26,7 +26,7 @@ napi_value Take(Call &c, Pending &pending) {
 }
 
 struct RequestDone : Message {
-  void Deliver(Instance &instance) override {
+  void Deliver(Instance& instance) override {
     instance.pending.erase(pending);
     instance.End();
     napi_env env = instance.env;
@@ -34,8 +34,7 @@ struct RequestDone : Message {
     napi_value result = nullptr;
     try {
       result = pending->has_values ? Take<evn_value>(*call, *pending) : Take<evn_tensor>(*call, *pending);
-    } catch (const Thrown &) {
-    }
+    } catch (const Thrown&) {}
     instance.api->request_release(pending->request);
     if (result != nullptr) {
       Check(env, napi_resolve_deferred(env, pending->deferred, result));
@@ -53,20 +52,20 @@ struct Submission {
   std::unique_ptr<RequestDone> message;  // made before, so that the end can be told whatever memory there is then
 };
 
-void Done(void *user, evn_request) {
-  auto *submission = static_cast<Submission *>(user);
+void Done(void* user, evn_request) {
+  auto* submission = static_cast<Submission*>(user);
   submission->pending->instance->Post(std::move(submission->message));
 }
 
-void Released(void *user) { delete static_cast<Submission *>(user); }
+void Released(void* user) { delete static_cast<Submission*>(user); }
 
 // (session, inputs, outputs or nulls, options): a promise of the outputs that are made.
 template <class H>
-napi_value Submit(Call &c) {
+napi_value Submit(Call& c) {
   auto session = c.Handle<evn_session>(0);
-  auto *inputs = c.Handles<H>(1);
-  auto *outputs = c.Slots<H>(2);
-  auto options = static_cast<const evn_run_options *>(c.Options(kStruct_evn_run_options, 3));
+  auto* inputs = c.Handles<H>(1);
+  auto* outputs = c.Slots<H>(2);
+  auto options = static_cast<const evn_run_options*>(c.Options(kStruct_evn_run_options, 3));
   auto submission = std::make_unique<Submission>();
   auto pending = submission->pending = std::make_shared<Pending>();
   submission->message = std::make_unique<RequestDone>();
@@ -85,9 +84,11 @@ napi_value Submit(Call &c) {
   c.instance.pending.insert(pending);
   evn_status status;
   if constexpr (std::is_same_v<H, evn_value>) {
-    status = c.api->session_submit_values(session, inputs->data(), inputs->count(), outputs->data(), outputs->count(), options, &how, &pending->request, &error);
+    status = c.api->session_submit_values(session, inputs->data(), inputs->count(), outputs->data(), outputs->count(), options,
+                                          &how, &pending->request, &error);
   } else {
-    status = c.api->session_submit(session, inputs->data(), inputs->count(), outputs->data(), outputs->count(), options, &how, &pending->request, &error);
+    status = c.api->session_submit(session, inputs->data(), inputs->count(), outputs->data(), outputs->count(), options, &how,
+                                   &pending->request, &error);
   }
   if (status != EVN_OK) {
     c.instance.pending.erase(pending);
@@ -99,11 +100,11 @@ napi_value Submit(Call &c) {
   return promise;
 }
 
-// Runs what the scratch says: {slot of the session, number of inputs, number of outputs, slots of the inputs, slots of the outputs}. A slot of
-// -1 is no tensor; where it is an output's it gets the slot of the one that is made.
-napi_value RunScratch(Instance &instance, const evn_run_options *options) {
+// Runs what the scratch says: {slot of the session, number of inputs, number of outputs, slots of the inputs, slots of the
+// outputs}. A slot of -1 is no tensor; where it is an output's it gets the slot of the one that is made.
+napi_value RunScratch(Instance& instance, const evn_run_options* options) {
   constexpr double kFew = 16;
-  double *const scratch = instance.scratch;
+  double* const scratch = instance.scratch;
   const double inputs = scratch[1], all = inputs + scratch[2];
   if (!(inputs >= 0 && all >= inputs && all + 3 <= static_cast<double>(instance.scratch_count)))
     Throw(instance, EVN_ERROR_INVALID_ARGUMENT, "more tensors than the scratch has room for");
@@ -112,7 +113,7 @@ napi_value RunScratch(Instance &instance, const evn_run_options *options) {
   const auto count = static_cast<uint32_t>(all), input_count = static_cast<uint32_t>(inputs);
   evn_tensor few[static_cast<size_t>(kFew)];
   std::vector<evn_tensor> many(all > kFew ? count : 0);
-  evn_tensor *handles = many.empty() ? few : many.data();
+  evn_tensor* handles = many.empty() ? few : many.data();
   for (uint32_t i = 0; i < count; ++i) {
     const double id = scratch[3 + i];
     handles[i] = id == -1 ? nullptr : static_cast<evn_tensor>(instance.Get(id, kKind_evn_tensor));
@@ -120,7 +121,8 @@ napi_value RunScratch(Instance &instance, const evn_run_options *options) {
   }
   evn_error error;
   error.struct_size = sizeof(error);
-  if (instance.api->session_run(session, handles, input_count, handles + input_count, count - input_count, options, &error) != EVN_OK)
+  if (instance.api->session_run(session, handles, input_count, handles + input_count, count - input_count, options, &error) !=
+      EVN_OK)
     Throw(instance, error);
   for (uint32_t i = input_count; i < count; ++i) {
     if (scratch[3 + i] == -1 && handles[i] != nullptr) scratch[3 + i] = instance.Add(kKind_evn_tensor, handles[i]);
@@ -141,16 +143,16 @@ napi_value RunWith(napi_env env, napi_callback_info info) {
   try {
     size_t count = 1;
     napi_value argument;
-    void *data = nullptr;
+    void* data = nullptr;
     Check(env, napi_get_cb_info(env, info, &count, &argument, nullptr, &data));
-    auto &instance = *static_cast<Instance *>(data);
+    auto& instance = *static_cast<Instance*>(data);
     if (instance.api == nullptr) Throw(instance, EVN_ERROR_WRONG_STATE, "no library is open");
     if (count == 0) return RunScratch(instance, nullptr);
     Call call(instance, false);
     call.arguments[0] = argument;
-    return RunScratch(instance, static_cast<const evn_run_options *>(call.Options(kStruct_evn_run_options, 0)));
-  } catch (const Thrown &) {
-  } catch (const std::bad_alloc &) {
+    return RunScratch(instance, static_cast<const evn_run_options*>(call.Options(kStruct_evn_run_options, 0)));
+  } catch (const Thrown&) {
+  } catch (const std::bad_alloc&) {
     napi_throw_error(env, "EVN_ERROR_OUT_OF_MEMORY", "there is no memory for the call");
   }
   return nullptr;

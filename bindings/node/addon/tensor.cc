@@ -10,19 +10,19 @@ struct Hold {
   napi_ref reference;
 };
 
-void Deleter(void *user, void *) {
-  auto *hold = static_cast<Hold *>(user);
+void Deleter(void* user, void*) {
+  auto* hold = static_cast<Hold*>(user);
   hold->instance->Delete(hold->reference, false);
   delete hold;
 }
 
 // (runtime, typed array, dtype, dims): the slot of a tensor over the array's memory.
-napi_value Wrap(Call &c) {
+napi_value Wrap(Call& c) {
   auto runtime = c.Handle<evn_runtime>(0);
   const int32_t dtype = c.Word(kWordsOf_evn_dtype, 2);
-  auto *dims = c.Dims(3);
+  auto* dims = c.Dims(3);
   napi_value buffer, name, bytes;
-  void *data = nullptr;
+  void* data = nullptr;
   bool is = false;
   if (napi_is_typedarray(c.env, c.arguments[1], &is) != napi_ok || !is) c.Refuse("a typed array is wanted");
   Check(c.env, napi_get_typedarray_info(c.env, c.arguments[1], nullptr, nullptr, &data, &buffer, nullptr));
@@ -37,8 +37,8 @@ napi_value Wrap(Call &c) {
   Check(c.env, napi_create_reference(c.env, buffer, 1, &hold->reference));
   evn_tensor tensor = nullptr;
   evn_error error = EVN_ERROR_INIT;
-  if (c.api->tensor_wrap(runtime, size == 0 ? nullptr : data, size, dtype, dims->data(), static_cast<uint32_t>(dims->size()), Deleter, hold.get(), &tensor,
-                         &error) != EVN_OK) {
+  if (c.api->tensor_wrap(runtime, size == 0 ? nullptr : data, size, dtype, dims->data(), static_cast<uint32_t>(dims->size()),
+                         Deleter, hold.get(), &tensor, &error) != EVN_OK) {
     napi_delete_reference(c.env, hold->reference);
     Throw(c.instance, error);
   }
@@ -48,18 +48,18 @@ napi_value Wrap(Call &c) {
 
 // Keeps a tensor's memory while an ArrayBuffer shows it.
 struct Shown {
-  const evn_api *api;
+  const evn_api* api;
   evn_tensor tensor;
 };
 
-void Hidden(napi_env, void *, void *hint) {
-  auto *shown = static_cast<Shown *>(hint);
+void Hidden(napi_env, void*, void* hint) {
+  auto* shown = static_cast<Shown*>(hint);
   shown->api->tensor_release(shown->tensor);
   delete shown;
 }
 
 // (tensor): an ArrayBuffer over its memory, which is the CPU's, without a copy.
-napi_value Show(Call &c) {
+napi_value Show(Call& c) {
   auto tensor = c.Handle<evn_tensor>(0);
   evn_tensor_info info = EVN_TENSOR_INFO_INIT;
   evn_error error = EVN_ERROR_INIT;
@@ -72,7 +72,7 @@ napi_value Show(Call &c) {
   auto shown = std::make_unique<Shown>(Shown{c.api, nullptr});
   if (c.api->tensor_create_view(tensor, 0, info.dims, info.rank, &shown->tensor, &error) != EVN_OK) Throw(c.instance, error);
   // On the CPU a map is free, and the memory stays where it is: the view of the tensor keeps it.
-  void *data = nullptr;
+  void* data = nullptr;
   const uint32_t flags = (info.flags & EVN_TENSOR_READ_ONLY) != 0 ? EVN_MAP_READ : EVN_MAP_READ | EVN_MAP_WRITE;
   evn_status status = c.api->tensor_map(shown->tensor, flags, &data, nullptr, &error);
   if (status == EVN_OK) status = c.api->tensor_unmap(shown->tensor, &error);
@@ -89,13 +89,13 @@ napi_value Show(Call &c) {
 }
 
 // (tensor, strings)
-napi_value SetStrings(Call &c) {
+napi_value SetStrings(Call& c) {
   auto tensor = c.Handle<evn_tensor>(0);
   std::vector<std::string> strings;
   c.Each(c.arguments[1], [&](napi_value value) { strings.push_back(TextOf(c.env, value, "an element")); });
-  std::vector<const char *> data;
+  std::vector<const char*> data;
   std::vector<size_t> sizes;
-  for (const std::string &string : strings) {
+  for (const std::string& string : strings) {
     data.push_back(string.data());
     sizes.push_back(string.size());
   }
@@ -105,7 +105,7 @@ napi_value SetStrings(Call &c) {
 }
 
 // (tensor): its strings.
-napi_value GetStrings(Call &c) {
+napi_value GetStrings(Call& c) {
   auto tensor = c.Handle<evn_tensor>(0);
   evn_tensor_info info = EVN_TENSOR_INFO_INIT;
   evn_error error = EVN_ERROR_INIT;
@@ -115,9 +115,9 @@ napi_value GetStrings(Call &c) {
   std::vector<size_t> offsets(count + 1);
   TextOut text;
   text.bytes.resize(256);
-  if (text.Read([&](char *buffer, size_t capacity, size_t *size, evn_error *e) {
-        return c.api->tensor_get_strings(tensor, buffer, capacity, offsets.data(), count, size, e);
-      }, &error) != EVN_OK) {
+  if (text.Read([&](char* buffer, size_t capacity, size_t* size,
+                    evn_error* e) { return c.api->tensor_get_strings(tensor, buffer, capacity, offsets.data(), count, size, e); },
+                &error) != EVN_OK) {
     Throw(c.instance, error);
   }
   napi_value array = c.Array(count);
