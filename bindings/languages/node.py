@@ -299,7 +299,7 @@ class Writer:
                                                   *(line for _, lines in some for line in lines), "",
                                                   f"extern const Entry kEntries{number}[];", f"const Entry kEntries{number}[] = {{", *entries,
                                                   "    {nullptr, nullptr, false},", "};", "", "}  // namespace evn_node"]
-        all_of_them = ['#include "call.h"', "", "namespace evn_node {", ""]
+        all_of_them = ['#include "call.h"', "", "namespace evn_node {", "", f'const char* const kDeclarations = "{self.api.digest}";', ""]
         all_of_them += [f"extern const Entry kEntries{number + 1}[];" for number in range(len(files))]
         all_of_them += ["const Entry* const kEntries[] = {" + ", ".join([*(f"kEntries{number + 1}" for number in range(len(files))), "nullptr"]) + "};",
                         "", "// Not here: what callbacks.cc, tensor.cc and request.cc do by hand, or nothing does (docs/bindings.md).", *missing,
@@ -310,11 +310,11 @@ class Writer:
     # ------------------------------------------------------------------------------------- JavaScript, TypeScript
 
     def constants(self):
-        lines = ["'use strict';", ""]
+        lines = ["'use strict';", "", "// The headers that the addon is compiled with.", f"exports.DECLARATIONS = '{self.api.digest}';", "",
+                 "exports.constants = Object.freeze({"]
         for name, (_, words) in self.enums.items():
-            lines += [f"exports.{pascal(name)} = Object.freeze({{", *(f"  {word}: {constant.value}," for word, constant in words.items()), "});"]
-        lines += ["exports.VERSION_NUMBER = " + str(self.lengths["EVN_VERSION_NUMBER"]) + ";"]
-        return lines
+            lines += [f"  {pascal(name)}: Object.freeze({{", *(f"    {word}: {constant.value}," for word, constant in words.items()), "  }),"]
+        return [*lines, "});"]
 
     @staticmethod
     def comment(doc, indent=""):
@@ -333,7 +333,9 @@ class Writer:
         return pascal(detail) + ("[]" if kind == "kStructs" else "")
 
     def types(self):
-        lines = []
+        lines = ["/** The values of words. */", "export const constants: {"]
+        lines += [f"  readonly {pascal(name)}: Readonly<Record<{pascal(name)}, number>>;" for name in self.enums]
+        lines += ["};"]
         for item in self.api.of(d.Enum):
             if item.type:
                 lines += ["", *self.comment(item.doc), f"export type {pascal(item.type)} =", *(f"  | '{word}'" for word in self.enums[item.type][1])]

@@ -2,6 +2,7 @@
 // Evener for Node: inference of ONNX models over CPU and OpenCL devices. `using` and `await using` need a Node that has Symbol.dispose.
 import type * as raw from './lib/raw';
 
+export {constants} from './lib/raw';
 export type {
   Arenas, BatchingOptions, Calibration, DeviceClass, DeviceInfo, DeviceKind, DeviceState, Dtype, Format, GuardOptions, InputShape, LogLevel, MemoryPlan,
   Numerics, Precision, Products, QuantizeMode, SessionMemoryStats, StateOptions, StatePair, TensorInfo, Trim,

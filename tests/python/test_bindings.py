@@ -291,7 +291,7 @@ def test_what_node_exports_is_typed_and_the_same_everywhere():
     names = re.search(r"module\.exports = \{(.*)\}", (NODE / "lib" / "index.js").read_text())[1].split(", ")
     assert re.search(r"export const \{(.*)\}", (NODE / "index.mjs").read_text())[1].split(", ") == names
     types = (NODE / "index.d.ts").read_text()
-    assert set(re.findall(r"^export (?:class|function) (\w+)", types, re.M)) == set(names)
+    assert set(re.findall(r"^export (?:class|function) (\w+)", types, re.M)) | {"constants"} == set(names)
     typed, owner = set(), None
     for line in types.splitlines():
         if found := re.match(r"export class (\w+)", line):

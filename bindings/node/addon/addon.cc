@@ -73,6 +73,9 @@ extern "C" NAPI_MODULE_EXPORT napi_value napi_register_module_v1(napi_env env, n
   using namespace evn_node;
   try {
     auto instance = Instance::Make(env);
+    napi_value declarations;
+    Check(env, napi_create_string_utf8(env, kDeclarations, NAPI_AUTO_LENGTH, &declarations));
+    Check(env, napi_set_named_property(env, exports, "declarations", declarations));
     Export(env, exports, "open", Open, instance.get());
     Export(env, exports, "session_run", RunWith, instance.get());
     for (const Entry* const* entries = kEntries; *entries != nullptr; ++entries) ExportAll(env, exports, instance.get(), *entries);

@@ -21,6 +21,9 @@ struct Entry {
 };
 extern const Entry* const kEntries[];
 
+// Of which headers the functions are; JavaScript's side must be made from the same.
+extern const char* const kDeclarations;
+
 // Memory of the caller's.
 struct Range {
   const void* data;

@@ -5,6 +5,8 @@
 
 namespace evn_node {
 
+const char* const kDeclarations = "6d8e2449f7321dbf";
+
 extern const Entry kEntries1[];
 extern const Entry kEntries2[];
 const Entry* const kEntries[] = {kEntries1, kEntries2, nullptr};

@@ -3,6 +3,7 @@
 const fs = require('node:fs');
 const path = require('node:path');
 const {EvenerError} = require('./error.js');
+const {DECLARATIONS} = require('./raw.js');
 
 const PLATFORM = `${process.platform}-${process.arch}`;
 
@@ -26,7 +27,11 @@ function addonFile() {
   return path.resolve(file);
 }
 
-const api = require(addonFile());
+const addon = addonFile();
+const api = require(addon);
+if (api.declarations !== DECLARATIONS) {
+  throw new EvenerError('EVN_ERROR_VERSION', `${addon} is of another version than this package: expected declarations ${DECLARATIONS}, found ${api.declarations}`);
+}
 const scratch = new Float64Array(4096);
 let opened = null;
 

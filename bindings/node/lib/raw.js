@@ -3,143 +3,147 @@
 
 'use strict';
 
-exports.Status = Object.freeze({
-  ok: 0,
-  error_invalid_argument: 1,
-  error_invalid_handle: 2,
-  error_invalid_model: 3,
-  error_unsupported: 4,
-  error_limit: 5,
-  error_out_of_memory: 6,
-  error_io: 7,
-  error_config: 8,
-  error_device_unavailable: 9,
-  error_device_lost: 10,
-  error_timeout: 11,
-  error_cancelled: 12,
-  error_no_threads: 13,
-  error_wrong_state: 14,
-  error_version: 15,
-  error_buffer_too_small: 16,
-  error_internal: 17,
-  error_busy: 18,
-  error_forked: 19,
+// The headers that the addon is compiled with.
+exports.DECLARATIONS = '6d8e2449f7321dbf';
+
+exports.constants = Object.freeze({
+  Status: Object.freeze({
+    ok: 0,
+    error_invalid_argument: 1,
+    error_invalid_handle: 2,
+    error_invalid_model: 3,
+    error_unsupported: 4,
+    error_limit: 5,
+    error_out_of_memory: 6,
+    error_io: 7,
+    error_config: 8,
+    error_device_unavailable: 9,
+    error_device_lost: 10,
+    error_timeout: 11,
+    error_cancelled: 12,
+    error_no_threads: 13,
+    error_wrong_state: 14,
+    error_version: 15,
+    error_buffer_too_small: 16,
+    error_internal: 17,
+    error_busy: 18,
+    error_forked: 19,
+  }),
+  Dtype: Object.freeze({
+    undefined: 0,
+    float32: 1,
+    uint8: 2,
+    int8: 3,
+    uint16: 4,
+    int16: 5,
+    int32: 6,
+    int64: 7,
+    string: 8,
+    bool: 9,
+    float16: 10,
+    float64: 11,
+    uint32: 12,
+    uint64: 13,
+    complex64: 14,
+    complex128: 15,
+    bfloat16: 16,
+    float8e4m3fn: 17,
+    float8e4m3fnuz: 18,
+    float8e5m2: 19,
+    float8e5m2fnuz: 20,
+    uint4: 21,
+    int4: 22,
+    float4e2m1: 23,
+    float8e8m0: 24,
+    uint2: 25,
+    int2: 26,
+  }),
+  LogLevel: Object.freeze({
+    error: 0,
+    warning: 1,
+    info: 2,
+    debug: 3,
+  }),
+  Format: Object.freeze({
+    text: 0,
+    json: 1,
+    dot: 2,
+    svg: 3,
+    prometheus: 4,
+  }),
+  AttributeType: Object.freeze({
+    none: 0,
+    float: 1,
+    int: 2,
+    string: 3,
+    tensor: 4,
+    graph: 5,
+    floats: 6,
+    ints: 7,
+    strings: 8,
+  }),
+  DeviceKind: Object.freeze({
+    cpu: 0,
+    opencl: 1,
+    other: 2,
+  }),
+  DeviceClass: Object.freeze({
+    unknown: 0,
+    cpu: 1,
+    gpu: 2,
+    accelerator: 3,
+  }),
+  DeviceState: Object.freeze({
+    ready: 0,
+    quarantined: 1,
+    lost: 2,
+  }),
+  Trim: Object.freeze({
+    never: 0,
+    idle: 1,
+    always: 2,
+  }),
+  Precision: Object.freeze({
+    default: 0,
+    fp32: 1,
+    bf16: 2,
+    fp16: 3,
+    auto: 4,
+  }),
+  Numerics: Object.freeze({
+    default: 0,
+    fast: 1,
+    strict: 2,
+  }),
+  Products: Object.freeze({
+    default: 0,
+    own: 1,
+    openblas: 2,
+    clblast: 3,
+    auto: 4,
+    measured: 5,
+  }),
+  MemoryPlan: Object.freeze({
+    default: 0,
+    fast: 1,
+    small: 2,
+  }),
+  Arenas: Object.freeze({
+    default: 0,
+    own: 1,
+    shared: 2,
+  }),
+  QuantizeMode: Object.freeze({
+    static: 0,
+    dynamic: 1,
+    weights: 2,
+    float16: 3,
+    bfloat16: 4,
+  }),
+  Calibration: Object.freeze({
+    minmax: 0,
+    percentile: 1,
+    entropy: 2,
+    mse: 3,
+  }),
 });
-exports.Dtype = Object.freeze({
-  undefined: 0,
-  float32: 1,
-  uint8: 2,
-  int8: 3,
-  uint16: 4,
-  int16: 5,
-  int32: 6,
-  int64: 7,
-  string: 8,
-  bool: 9,
-  float16: 10,
-  float64: 11,
-  uint32: 12,
-  uint64: 13,
-  complex64: 14,
-  complex128: 15,
-  bfloat16: 16,
-  float8e4m3fn: 17,
-  float8e4m3fnuz: 18,
-  float8e5m2: 19,
-  float8e5m2fnuz: 20,
-  uint4: 21,
-  int4: 22,
-  float4e2m1: 23,
-  float8e8m0: 24,
-  uint2: 25,
-  int2: 26,
-});
-exports.LogLevel = Object.freeze({
-  error: 0,
-  warning: 1,
-  info: 2,
-  debug: 3,
-});
-exports.Format = Object.freeze({
-  text: 0,
-  json: 1,
-  dot: 2,
-  svg: 3,
-  prometheus: 4,
-});
-exports.AttributeType = Object.freeze({
-  none: 0,
-  float: 1,
-  int: 2,
-  string: 3,
-  tensor: 4,
-  graph: 5,
-  floats: 6,
-  ints: 7,
-  strings: 8,
-});
-exports.DeviceKind = Object.freeze({
-  cpu: 0,
-  opencl: 1,
-  other: 2,
-});
-exports.DeviceClass = Object.freeze({
-  unknown: 0,
-  cpu: 1,
-  gpu: 2,
-  accelerator: 3,
-});
-exports.DeviceState = Object.freeze({
-  ready: 0,
-  quarantined: 1,
-  lost: 2,
-});
-exports.Trim = Object.freeze({
-  never: 0,
-  idle: 1,
-  always: 2,
-});
-exports.Precision = Object.freeze({
-  default: 0,
-  fp32: 1,
-  bf16: 2,
-  fp16: 3,
-  auto: 4,
-});
-exports.Numerics = Object.freeze({
-  default: 0,
-  fast: 1,
-  strict: 2,
-});
-exports.Products = Object.freeze({
-  default: 0,
-  own: 1,
-  openblas: 2,
-  clblast: 3,
-  auto: 4,
-  measured: 5,
-});
-exports.MemoryPlan = Object.freeze({
-  default: 0,
-  fast: 1,
-  small: 2,
-});
-exports.Arenas = Object.freeze({
-  default: 0,
-  own: 1,
-  shared: 2,
-});
-exports.QuantizeMode = Object.freeze({
-  static: 0,
-  dynamic: 1,
-  weights: 2,
-  float16: 3,
-  bfloat16: 4,
-});
-exports.Calibration = Object.freeze({
-  minmax: 0,
-  percentile: 1,
-  entropy: 2,
-  mse: 3,
-});
-exports.VERSION_NUMBER = 512;

@@ -7,9 +7,7 @@ class Request {
   #done = false;
 
   constructor(start) {
-    this.#promise = start((cancel) => { this.#cancel = cancel; });
-    const ended = () => { this.#done = true; };
-    this.#promise.then(ended, ended);
+    this.#promise = start((cancel) => { this.#cancel = cancel; }).finally(() => { this.#done = true; });
   }
 
   // Whether it has ended.

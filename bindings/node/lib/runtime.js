@@ -110,7 +110,7 @@ class Runtime extends Owned {
   }
 
   // A quantizer of a model's file or bytes. Options: progress, a function of (what, done, total), and those of evn_quantizer_options.
-  quantizer(source, options) {
+  async quantizer(source, options) {
     return createQuantizer(idOf(this, Runtime), source, options);
   }
 

@@ -139,42 +139,54 @@ class Session extends Owned {
     return this.#named(Array.from(made, (slot) => (slot === undefined ? null : new Value(KEY, slot, this.#home))), inputs);
   }
 
-  #request(start, signal, finish) {
-    const request = new Request((cancel) => cancellable(signal, start, cancel).then(finish));
-    this.#underWay.add(request);
-    const ended = () => this.#underWay.delete(request);
-    request.then(ended, ended);
+  // A request of what `prepare` says: {signal, start, finish}. What fails there is the request's error, too.
+  #request(prepare) {
+    let promise;
+    const request = new Request((cancel) => {
+      promise = (async () => {
+        const {signal, start, finish} = prepare();
+        return finish(await cancellable(signal, start, cancel));
+      })();
+      return promise;
+    });
+    const settled = promise.then(() => {}, () => {}); // who has the request is told of errors
+    this.#underWay.add(settled);
+    settled.then(() => this.#underWay.delete(settled));
     return request;
   }
 
   // Has threads of the library's run the model: a promise of the outputs. `into`: outputs that are written in place.
   submit(inputs, options) {
-    const {into, ...others} = options ?? {};
-    const {raw, signal} = this.#runOptions(others);
-    const given = this.#ordered(inputs, this.#inputs, api.session_find_input);
-    const targets = into === undefined ? this.#outputs.names.map(() => null) : [...this.#ordered(into, this.#outputs, api.session_find_output)];
-    const slots = [given, targets].map((list) => Array.from(list, (tensor, place) => {
-      if (tensor !== undefined && tensor !== null) return liveId(tensor);
-      if (list === given && raw?.state === undefined) throw missing('input', this.#inputs, place);
-      return null;
-    }));
-    const borrowed = [...given, ...targets].filter((tensor) => tensor && wrapped(tensor));
-    const id = idOf(this, Session);
-    return this.#request((cancel) => api.session_submit(id, ...slots, {...raw, cancel}), signal, (made) => {
-      const tensors = Array.from(targets, (target, place) => target ?? (made[place] === undefined ? null : new Tensor(KEY, made[place], this.#home)));
-      for (const tensor of borrowed) if (!tensor.closed) liveId(tensor);
-      return this.#named(tensors, inputs);
+    return this.#request(() => {
+      const id = idOf(this, Session);
+      const {into, ...others} = options ?? {};
+      const {raw, signal} = this.#runOptions(others);
+      const given = this.#ordered(inputs, this.#inputs, api.session_find_input);
+      const targets = into === undefined ? this.#outputs.names.map(() => null) : [...this.#ordered(into, this.#outputs, api.session_find_output)];
+      const slots = [given, targets].map((list) => Array.from(list, (tensor, place) => {
+        if (tensor !== undefined && tensor !== null) return liveId(tensor);
+        if (list === given && raw?.state === undefined) throw missing('input', this.#inputs, place);
+        return null;
+      }));
+      const borrowed = [...given, ...targets].filter((tensor) => tensor && wrapped(tensor));
+      return {signal, start: (cancel) => api.session_submit(id, ...slots, {...raw, cancel}), finish: (made) => {
+        const tensors = Array.from(targets, (target, place) => target ?? (made[place] === undefined ? null : new Tensor(KEY, made[place], this.#home)));
+        for (const tensor of borrowed) if (!tensor.closed) liveId(tensor);
+        return this.#named(tensors, inputs);
+      }};
     });
   }
 
   // The same of values.
   submitValues(inputs, options) {
-    const {raw, signal} = this.#runOptions(options ?? {});
-    const list = Array.from(this.#ordered(inputs, this.#inputs, api.session_find_input), (value) => (value ? idOf(value, Value) : null));
-    const targets = this.#outputs.names.map(() => null);
-    const id = idOf(this, Session);
-    return this.#request((cancel) => api.session_submit_values(id, list, targets, {...raw, cancel}), signal,
-      (made) => this.#named(Array.from(targets, (_, place) => (made[place] === undefined ? null : new Value(KEY, made[place], this.#home))), inputs));
+    return this.#request(() => {
+      const id = idOf(this, Session);
+      const {raw, signal} = this.#runOptions(options ?? {});
+      const list = Array.from(this.#ordered(inputs, this.#inputs, api.session_find_input), (value) => (value ? idOf(value, Value) : null));
+      const targets = this.#outputs.names.map(() => null);
+      return {signal, start: (cancel) => api.session_submit_values(id, list, targets, {...raw, cancel}),
+        finish: (made) => this.#named(Array.from(targets, (_, place) => (made[place] === undefined ? null : new Value(KEY, made[place], this.#home))), inputs)};
+    });
   }
 
   // The outputs of a stream of inputs, in their order, with up to `concurrency` requests under way. Who leaves the loop cancels them.
@@ -209,9 +221,8 @@ class Session extends Owned {
 
   // Closes the session when the requests that are under way have ended.
   async finish() {
-    const requests = [...this.#underWay];
     this.close();
-    await Promise.allSettled(requests);
+    await Promise.all(this.#underWay);
   }
 
   state(pairs, options) {
@@ -228,7 +239,7 @@ class Session extends Owned {
   }
 
   // How far the outputs of another session are from this one's, and how long each takes.
-  compare(other, inputs, format = 'text') {
+  async compare(other, inputs, format = 'text') {
     const slots = this.#ordered(inputs, this.#inputs, api.session_find_input).map(liveId);
     return api.session_compare_async(idOf(this, Session), idOf(other, Session), slots, format);
   }

@@ -1,8 +1,10 @@
 // Runs and requests.
 import assert from 'node:assert/strict';
+import {spawnSync} from 'node:child_process';
+import path from 'node:path';
 import test from 'node:test';
 
-import {collect, double, evener, fails, newRuntime, newSession, runningSum, sequence, slow, twoOutputs} from './common.mjs';
+import {collect, double, evener, fails, newRuntime, newSession, runningSum, sequence, slow, TESTS, twoOutputs} from './common.mjs';
 
 // Inputs with which `slow` computes for a while: it ends when it is asked to.
 const COUNT = 2000;
@@ -173,6 +175,21 @@ test('a stream gives outputs in order, and is left at any time', async (t) => {
     for await (const [y] of session.stream([[runtime.tensor([1])], [runtime.tensor(Int32Array.of(1))], [runtime.tensor([3])]])) assert.equal(y.data[0], 2);
   });
   await assert.rejects(session.stream([], {concurrency: 0}).next(), TypeError);
+});
+
+test('a request that fails and that nobody looks at is told as any promise is', async (t) => {
+  const text = `import(${JSON.stringify(path.join(TESTS, 'common.mjs'))}).then(({evener, double}) => {
+    const runtime = new evener.Runtime({threadCount: 1, cacheDir: ''});
+    runtime.createSessionSync(runtime.loadModelSync(double())).submit([]);
+  });`;
+  const done = spawnSync(process.execPath, ['-e', text], {encoding: 'utf8'});
+  assert.equal(done.status, 1);
+  assert.match(done.stderr, /EvenerError: there is no tensor for the input x/);
+  const session = newSession(t, newRuntime(t), double());
+  session.close();
+  const late = session.submit([]);
+  await fails('INVALID_HANDLE', late, /the Session is closed/);
+  assert.equal(late.done, true);
 });
 
 test('states', async (t) => {

@@ -178,3 +178,19 @@ test('using', {skip: !Symbol.dispose && 'this Node has no Symbol.dispose'}, asyn
   assert.deepEqual((await request)[0].read(), Float32Array.of(8));
   assert.ok(evener.Runtime.prototype[Symbol.dispose]);
 });
+
+test('the syntax of using', async (t) => {
+  const Async = (async () => {}).constructor;
+  let body;
+  try {
+    body = new Async('make', 'tensor', 'await using session = make(); using one = tensor; return {session, one, closed: session.closed, request: session.submit([one])};');
+  } catch (error) {
+    assert.ok(error instanceof SyntaxError);
+    t.skip('this Node has no syntax for it');
+    return;
+  }
+  const runtime = newRuntime(t);
+  const {session, one, closed, request} = await body(() => newSession(t, runtime, double()), runtime.tensor([3]));
+  assert.deepEqual([closed, session.closed, one.closed, request.done], [false, true, true, true]);
+  assert.deepEqual((await request)[0].read(), Float32Array.of(6));
+});
