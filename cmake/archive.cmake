@@ -31,11 +31,12 @@ endforeach()
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/libevener.a
   COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -fno-use-linker-plugin -Wl,--gc-sections -Wl,--force-group-allocation -o linked.o
     $<TARGET_OBJECTS:evn_archive_parts> roots.ld -Wl,--start-group ${archives} ${YAML_CPP_ARCHIVE} ${EVN_RUNTIME_ARCHIVE} -Wl,--end-group
+  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unique_symbols.py linked.o
   COMMAND ${CMAKE_OBJCOPY} --keep-global-symbols=names.txt --strip-unneeded --remove-section=.gnu.lto_* --remove-section=.gnu.debuglto_*
     linked.o evener.o
   COMMAND ${CMAKE_COMMAND} -E rm -f linked.o ${CMAKE_BINARY_DIR}/libevener.a
   COMMAND ${CMAKE_AR} rcsD ${CMAKE_BINARY_DIR}/libevener.a evener.o
   COMMAND ${CMAKE_COMMAND} -E rm -f evener.o
-  DEPENDS evn_archive_parts $<TARGET_OBJECTS:evn_archive_parts> ${folders} ${archives} ${archive_folder}/names.txt
+  DEPENDS evn_archive_parts $<TARGET_OBJECTS:evn_archive_parts> ${folders} ${archives} ${archive_folder}/names.txt ${CMAKE_SOURCE_DIR}/cmake/unique_symbols.py
   WORKING_DIRECTORY ${archive_folder} COMMAND_EXPAND_LISTS VERBATIM COMMENT "Linking libevener.a")
 add_custom_target(evener_archive ALL DEPENDS ${CMAKE_BINARY_DIR}/libevener.a)

@@ -23,7 +23,7 @@ class Deb:
         self.maker, self.name, self.root = maker, name, maker.packaging.folder(f"deb-{name}")
         self.architecture = architecture or maker.architecture
         self.fields = {"Package": name, "Version": maker.version, "Architecture": self.architecture, "Maintainer": deb_texts.MAINTAINER, "Section": section,
-                       "Priority": "optional", "Homepage": common.HOMEPAGE, **{key.replace("_", "-"): value for key, value in fields.items()}, "Description": description}
+                       "Priority": "optional", "Homepage": common.HOMEPAGE, **{key.replace("_", "-"): value for key, value in fields.items()}, "Description": description.rstrip()}
         self.control = {}  # the other files of DEBIAN
 
     def take(self, path, target):
@@ -97,7 +97,12 @@ class Maker:
             (folder / "debian" / "shlibs.local").write_text(f"libevener {self.major} libevener{self.major} (= {self.version})\n")
             command.append(f"-l{library}")
         found = common.run(command, cwd=folder, env=dict(os.environ, DEB_HOST_ARCH=self.architecture))
-        return dict(re.findall(r"^shlibs:(\w+)=(.*)$", found, re.M))
+        fields = dict(re.findall(r"^shlibs:(\w+)=(.*)$", found, re.M))
+        # Packed relocations need a loader that reads them, which Debian's symbols files do not say.
+        versions = "".join(common.run([self.packaging.tool("CMAKE_READELF"), "--version-info", path]) for path in deb.binaries())
+        if "GLIBC_ABI_DT_RELR" in versions:
+            fields["Depends"] = re.sub(r"libc6 \(>= 2\.([0-9]+)\)", lambda found: f"libc6 (>= 2.{max(36, int(found[1]))})", fields["Depends"])
+        return fields
 
     def library(self):
         name = f"libevener{self.major}"

@@ -7,28 +7,25 @@ from . import common
 
 MAINTAINER = os.environ.get("EVN_PACKAGE_MAINTAINER", "Evener <evener@evener.dev>")
 
-ABOUT = """ Evener runs ONNX models on CPUs and OpenCL devices, several of them at once. It is
- meant to be part of other programs: a C API with a stable ABI, no threads or
- environment variables of its own that a host did not ask for, errors that name the node.
+ABOUT = """ Evener runs ONNX models on CPUs and OpenCL devices, several of them at
+ once. It is meant to be part of other programs: a C API with a stable ABI,
+ one allocator, limits for memory and time, errors that name the node.
 """
 LIBRARY = "embeddable inference of ONNX models (library)\n" + ABOUT + """ .
- This package has the shared library, and the modules that it opens when a model
- needs them.
+ This package has the shared library, and the modules that it opens when a
+ model needs them.
 """
 DEVELOPMENT = "embeddable inference of ONNX models (development)\n" + ABOUT + """ .
- This package has the headers for C and C++, the static library, and what pkg-config
- and CMake need.
+ This package has the headers for C and C++, the static library, and what
+ pkg-config and CMake need.
 """
 COMMAND = "run and inspect ONNX models\n" + ABOUT + """ .
- This package has the command evener: it runs, measures, explains and quantizes
- models.
+ This package has the command evener, which runs, measures, explains and
+ quantizes models.
 """
 PYTHON = "embeddable inference of ONNX models (Python 3)\n" + ABOUT + """ .
  This package has the module for Python 3.
 """
-DESCRIPTIONS = "LIBRARY DEVELOPMENT COMMAND PYTHON".split()
-for _name in DESCRIPTIONS:
-    globals()[_name] = globals()[_name].rstrip()
 
 COMPILE = """#!/bin/sh
 set -e
@@ -47,11 +44,7 @@ fi
 def overrides(name):
     """What lintian says of the library's package and is as it should be, with the reason."""
     return f"""# The modules are no libraries to link with: libevener opens them by their path, from beside itself.
-{name}: package-name-doesnt-match-sonames *
-{name}: shared-library-lacks-version *
 {name}: sharedobject-in-library-directory-missing-soname *
-# yaml-cpp's parser is inside with its allocations going through the library's own (decisions 0008 and 0031 of the sources).
-{name}: embedded-library *
 """
 
 
@@ -61,15 +54,16 @@ def changelog(version):
 
 
 def manual(packaging):
-    commands = re.findall(r'^\s*\{"([a-z-]+)", "([^"]*)", "([^"]+)"', (common.SOURCE / "src" / "cli" / "main.cc").read_text(), re.M)
+    commands = re.findall(r'^    \{"([a-z-]+)", (?:nullptr|"([^"]*)"), "([^"]+)",$', (common.SOURCE / "src" / "cli" / "commands.cc").read_text(), re.M)
     day = time.strftime("%Y-%m-%d", time.gmtime(common.epoch()))
     lines = [f'.TH EVENER 1 "{day}" "evener {packaging.version}" "User Commands"', ".SH NAME", "evener \\- run and inspect ONNX models", ".SH SYNOPSIS",
              ".B evener", ".I COMMAND", ".RI [ OPTION ]...", ".SH DESCRIPTION", "Runs ONNX models over CPU and OpenCL devices.",
              ".B evener help", "lists the commands, and", ".B evener", ".I COMMAND", ".B \\-\\-help", "says what one takes."]
-    if commands:
-        lines.append(".SH COMMANDS")
-        for name, argument, about in commands:
-            lines += [".TP", f".B {name}".replace("-", "\\-") + (f" \\fI{argument}\\fR" if argument else ""), about.replace("-", "\\-")]
+    if not commands:
+        raise common.Failure("src/cli/commands.cc has no table of commands that the manual page could have")
+    lines.append(".SH COMMANDS")
+    for name, argument, about in commands:
+        lines += [".TP", "\\fB" + name.replace("-", "\\-") + "\\fR" + (f" \\fI{argument}\\fR" if argument else ""), about.replace("-", "\\-")]
     return ("\n".join(lines) + "\n").encode()
 
 

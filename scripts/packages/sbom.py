@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+import subprocess
 
 from . import common
 
@@ -17,16 +18,24 @@ class Component:
         self.name, self.version, self.license, self.files, self.purl, self.relation = name, version, license, files, purl, relation
 
 
-def origin(path):
-    """The source package, the version and the purl of an installed file, as dpkg knows them; only names where it does not."""
+def owner(path):
+    """The package that has installed a file, or nothing: where there is no dpkg, or it was installed by hand."""
+    path = str(pathlib.Path(path).resolve())
     if shutil.which("dpkg-query"):
-        try:
-            owner = common.run(["dpkg-query", "-S", pathlib.Path(path).resolve()]).split(": ")[0].split(",")[0]
-            source, version = common.run(["dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", owner]).split()
-            return source, version, f"pkg:deb/debian/{source}@{version}?arch=source"
-        except common.Failure:  # installed by hand
-            pass
-    return pathlib.Path(path).stem, "NOASSERTION", ""
+        for name in (path, path.removeprefix("/usr")):  # dpkg knows a file by the name that it had before /lib became a link
+            done = subprocess.run(["dpkg-query", "-S", name], capture_output=True, text=True)
+            if done.returncode == 0:
+                return done.stdout.split(": ")[0].split(",")[0]
+    return None
+
+
+def origin(path):
+    """The source package, the version and the purl of an installed file, as dpkg knows them; only its name where dpkg does not."""
+    package = owner(path)
+    if package is None:
+        return pathlib.Path(path).stem, "NOASSERTION", ""
+    source, version = common.run(["dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", package]).split()
+    return source, version, f"pkg:deb/debian/{source}@{version}?arch=source"
 
 
 def linked(packaging):
