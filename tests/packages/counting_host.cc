@@ -1,5 +1,5 @@
-// A C++ host of libevener.a that replaces operator new and counts its calls: the library's own containers must not come here, the host's must.
-// Its exceptions are caught by its own runtime, though the archive has another one inside.
+// A C++ host of libevener.a that replaces operator new and counts its calls: the library's own containers must not come here, the
+// host's must. Its exceptions are caught by its own runtime, though the archive has another one inside.
 #include <evener/evener.h>
 
 #include <atomic>

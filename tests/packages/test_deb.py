@@ -4,9 +4,10 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
-from conftest import BUILD, REPOSITORY, needs, plain, run
+from conftest import BUILD, FULL, REPOSITORY, needs, plain, run
 
 CLIENT = REPOSITORY / "tests" / "install" / "client.c"
 
@@ -61,6 +62,7 @@ def test_the_control_files_hold(debs, tmp_path):
         assert "Apache-2.0" in text and "Jesse Beder" in text and "OpenBLAS Project" in text
 
 
+@pytest.mark.skipif(not FULL, reason="a long form: set EVN_TEST_FULL=1")
 def test_lintian_finds_no_error(debs):
     needs("lintian")
     said = subprocess.run(["lintian", "--allow-root", "--fail-on", "error", *debs.values()], capture_output=True, text=True)
@@ -126,7 +128,6 @@ def test_the_python_module_runs_a_model(root, libraries, model, tmp_path):
     code = ("import sys, numpy, evener\n"
             "with evener.Runtime(threads=1) as runtime, runtime.session(sys.argv[1]) as session:\n"
             "    print(session.run({'x': numpy.ones((1, 3), 'float32')})['y'].tolist(), evener.__file__, evener.library_path())\n")
-    import sys
     environment = plain(LD_LIBRARY_PATH=libraries, PYTHONPATH=root / "usr/lib/python3/dist-packages", PYTHONDONTWRITEBYTECODE=1)
     said = run([sys.executable, "-c", code, model], env=environment, cwd=tmp_path)
     assert said.startswith("[[3.0, 3.0, 3.0]]") and str(root) in said and "libevener.so.0" in said

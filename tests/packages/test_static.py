@@ -1,8 +1,10 @@
 """libevener.a: what it lets a host see, and hosts that are linked with it."""
 import re
 
+import onnx
 import pytest
 from conftest import BUILD, REPOSITORY, plain, run
+from onnx import TensorProto, helper
 
 HERE = REPOSITORY / "tests" / "packages"
 
@@ -60,8 +62,6 @@ def test_a_cxx_host_keeps_its_operator_new_and_its_exceptions(archive, model, tm
 
 
 def test_a_cxx_host_whose_operator_throws(archive, tmp_path):
-    import onnx
-    from onnx import TensorProto, helper
     node = helper.make_node("Fold", ["x"], ["y"], name="fold_1", domain="example")
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 12]) for name in ("x", "y")]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("example", 1)]
