@@ -8,7 +8,7 @@ import java.nio.file.Path;
 public class Cost {
   public static void main(String[] arguments) {
     int count = Integer.parseInt(arguments[1]);
-    try (Runtime runtime = new Runtime(new RuntimeOptions().threads(1).cacheDir(""));
+    try (Runtime runtime = new Runtime(new RuntimeOptions().threads(1).cacheDirectory(""));
         Session session = new Session(runtime, runtime.load(Path.of(arguments[0])));
         Tensor x = runtime.device("cpu").zeros(evener.DType.FLOAT32, 1);
         Tensor y = runtime.device("cpu").zeros(evener.DType.FLOAT32, 1)) {
