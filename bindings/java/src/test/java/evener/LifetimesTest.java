@@ -316,6 +316,7 @@ class LifetimesTest {
           session.submit(null, x).join()[0].close();
           Tensor.wrap(runtime, ByteBuffer.allocateDirect(4).order(ByteOrder.nativeOrder()), DType.FLOAT32, 1).close();
           y.buffer();
+          assertTrue(session.statistics(Format.JSON).length() > 100);
         }
       }
       System.gc();
