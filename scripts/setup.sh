@@ -30,7 +30,8 @@ have_package() {
     ninja-build) command -v ninja >/dev/null ;;
     g++) command -v c++ >/dev/null ;;
     clang-14) command -v clang++-14 >/dev/null ;;
-    ccache | pkg-config | git | npm | cargo | rustfmt | luajit) command -v "$1" >/dev/null ;;
+    ccache | pkg-config | git | npm | cargo | rustfmt | luajit | doxygen) command -v "$1" >/dev/null ;;
+    nodejs) command -v node >/dev/null ;;
     openjdk-17-jdk-headless) command -v javac >/dev/null ;;
     maven) command -v mvn >/dev/null ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;

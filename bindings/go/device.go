@@ -12,15 +12,17 @@ import (
 )
 
 // Device is a view of one device of a runtime.
-type Device struct{ *object }
+type Device struct{ object *object }
 
-// handle of an argument, which may be nil.
-func (d *Device) handle() (C.uintptr_t, error) {
+func (d *Device) self() *object {
 	if d == nil {
-		return (*object)(nil).handle()
+		return nil
 	}
-	return d.object.handle()
+	return d.object
 }
+
+// Close ends the hold. It never fails; the second call does nothing.
+func (d *Device) Close() error { return d.self().Close() }
 
 func releaseDevice(raw C.uintptr_t) { C.evn_device_release(raw) }
 
@@ -79,7 +81,7 @@ type DeviceInfo struct {
 // Info fills it, with the whole texts.
 func (d *Device) Info() (*DeviceInfo, error) {
 	info := C.evn_device_info_initial()
-	if err := d.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_device_get_info(raw, &info, e) }); err != nil {
+	if err := d.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_device_get_info(raw, &info, e) }); err != nil {
 		return nil, err
 	}
 	made := &DeviceInfo{
@@ -88,13 +90,13 @@ func (d *Device) Info() (*DeviceInfo, error) {
 		Features: uint32(info.features), State: DeviceState(info.state), Quarantines: int(info.quarantines),
 	}
 	var err error
-	made.Description, err = d.text(128, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	made.Description, err = d.self().text(128, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_device_description(raw, buffer, capacity, size, e)
 	})
 	if err != nil {
 		return nil, err
 	}
-	made.Driver, err = d.text(128, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	made.Driver, err = d.self().text(128, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_device_driver(raw, buffer, capacity, size, e)
 	})
 	if err != nil {
@@ -105,7 +107,7 @@ func (d *Device) Info() (*DeviceInfo, error) {
 
 // Condition says why the device is not ready; "" where it is.
 func (d *Device) Condition() (string, error) {
-	return d.text(128, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return d.self().text(128, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_device_condition(raw, buffer, capacity, size, e)
 	})
 }
@@ -123,7 +125,7 @@ type MemoryStats struct {
 // MemoryStats gives what the device holds now.
 func (d *Device) MemoryStats() (*MemoryStats, error) {
 	stats := C.evn_memory_stats_initial()
-	if err := d.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	if err := d.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_device_get_memory_stats(raw, &stats, e)
 	}); err != nil {
 		return nil, err
@@ -142,44 +144,46 @@ func (d *Device) MemoryStats() (*MemoryStats, error) {
 
 // ResetMemoryPeak sets the peak to what is in use now.
 func (d *Device) ResetMemoryPeak() error {
-	return d.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_device_reset_memory_peak(raw, e) })
+	return d.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_device_reset_memory_peak(raw, e) })
 }
 
 // SetMemoryLimit changes the cap on what the library holds on the device; NoLimit: none.
 func (d *Device) SetMemoryLimit(bytes uint64) error {
-	return d.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	return d.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_device_set_memory_limit(raw, C.uint64_t(bytes), e)
 	})
 }
 
 // TrimMemory gives cached blocks back to the system.
 func (d *Device) TrimMemory() error {
-	return d.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_device_trim_memory(raw, e) })
+	return d.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_device_trim_memory(raw, e) })
 }
 
 // SetCachePolicy changes what the pool keeps of blocks that nobody uses; NoLimit: all that the memory limit has room for.
 func (d *Device) SetCachePolicy(bytes uint64, trim Trim) error {
-	return d.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	return d.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_device_set_cache_policy(raw, C.uint64_t(bytes), C.evn_trim(trim), e)
 	})
 }
 
 // Event is a point in the work of a device.
-type Event struct{ *object }
+type Event struct{ object *object }
 
-// handle of an argument, which may be nil.
-func (e *Event) handle() (C.uintptr_t, error) {
+func (e *Event) self() *object {
 	if e == nil {
-		return (*object)(nil).handle()
+		return nil
 	}
-	return e.object.handle()
+	return e.object
 }
+
+// Close ends the hold. It never fails; the second call does nothing.
+func (e *Event) Close() error { return e.self().Close() }
 
 func releaseEvent(raw C.uintptr_t) { C.evn_event_release(raw) }
 
 // RecordEvent gives an event of all that the device has been given so far.
 func (d *Device) RecordEvent() (*Event, error) {
-	made, err := d.make("event", releaseEvent, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := d.self().make("event", releaseEvent, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_device_record_event(raw, out, e)
 	})
 	if err != nil {
@@ -190,19 +194,22 @@ func (d *Device) RecordEvent() (*Event, error) {
 
 // WaitEvent has what the device is given from now on begin after the event.
 func (d *Device) WaitEvent(event *Event) error {
-	of, err := event.handle()
+	of, err := event.self().handle()
 	if err != nil {
 		return err
 	}
-	err = d.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_device_wait_event(raw, of, e) })
+	err = d.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_device_wait_event(raw, of, e) })
 	runtime.KeepAlive(event)
 	return err
 }
 
 // Wait waits until the event has happened. The context ends only the waiting.
 func (e *Event) Wait(ctx context.Context) error {
+	if ctx == nil {
+		return noContext()
+	}
 	for {
-		err := e.with(func(raw C.uintptr_t, failed *C.evn_error) C.evn_status {
+		err := e.self().with(func(raw C.uintptr_t, failed *C.evn_error) C.evn_status {
 			return C.evn_event_wait(raw, C.uint64_t(slice(ctx)), failed)
 		})
 		if failed, ok := err.(*Error); !ok || failed.Status != Timeout {
@@ -233,11 +240,11 @@ func CopyAsync(source, target *Tensor, after ...*Event) (*Event, error) {
 	}
 	events := make([]C.evn_event, len(after))
 	for i, event := range after {
-		if events[i], err = event.handle(); err != nil {
+		if events[i], err = event.self().handle(); err != nil {
 			return nil, err
 		}
 	}
-	made, err := target.make("event", releaseEvent, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := target.self().make("event", releaseEvent, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_tensor_copy_async(from, raw, (*C.evn_event)(unsafe.Pointer(first(events))), C.uint32_t(len(events)), out, e)
 	})
 	runtime.KeepAlive(source)

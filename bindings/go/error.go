@@ -102,11 +102,16 @@ func textOf(chars []C.char) string {
 }
 
 // An evn_error is some 700 bytes, which each call would take anew.
-var errorPool = sync.Pool{New: func() any {
+var errorPool interface {
+	Get() any
+	Put(any)
+} = &sync.Pool{New: newError}
+
+func newError() any {
 	made := new(C.evn_error)
 	*made = C.evn_error_initial()
 	return made
-}}
+}
 
 // check calls a function that takes an error, and gives that where it fails.
 func check(call func(*C.evn_error) C.evn_status) error {
@@ -116,12 +121,18 @@ func check(call func(*C.evn_error) C.evn_status) error {
 		errorPool.Put(e)
 		return nil
 	}
+	made := errorOf(status, e)
+	errorPool.Put(e)
+	return made
+}
+
+// errorOf gives what a call that failed has written, and makes the struct what it was before.
+func errorOf(status C.evn_status, e *C.evn_error) *Error {
 	made := &Error{
 		Status: Status(status), Message: textOf(e.message[:]), Node: textOf(e.node[:]), Device: textOf(e.device[:]),
 		BytesRequested: uint64(e.bytes_requested), BytesAvailable: uint64(e.bytes_available),
 	}
 	*e = C.evn_error_initial()
-	errorPool.Put(e)
 	return made
 }
 
@@ -232,6 +243,9 @@ type binding struct {
 
 // bind makes them; `always` a token too where the context cannot be cancelled.
 func bind(ctx context.Context, always bool) (*binding, error) {
+	if ctx == nil {
+		return nil, noContext()
+	}
 	b := &binding{ctx: ctx}
 	if err := ctx.Err(); err != nil {
 		return nil, b.caused(&Error{Status: statusOf(err), Message: "the context has ended: " + err.Error()})
@@ -264,6 +278,8 @@ func bind(ctx context.Context, always bool) (*binding, error) {
 	return b, nil
 }
 
+func noContext() error { return argument("there is no context: it is nil") }
+
 func statusOf(err error) Status {
 	if err == context.DeadlineExceeded {
 		return Timeout
@@ -280,7 +296,9 @@ func (b *binding) end() {
 		close(b.quit)
 		b.quit = nil
 	}
-	C.evn_cancel_release(b.token)
+	if b.token != 0 { // without one no function of the library's may have been called yet, and none be there
+		C.evn_cancel_release(b.token)
+	}
 }
 
 // caused says of an error that the context ended the call, where it did.

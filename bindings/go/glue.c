@@ -1,5 +1,6 @@
 // Opens the library, and hands its callbacks to the exported functions of Go, which know no const.
 #include "glue.h"
+#include "raw_layouts.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -43,6 +44,7 @@ int evn_go_open(const char *path, char *reason, size_t capacity, uint32_t *found
     *found = table->api_version;
     return EVN_GO_OTHER_VERSION;
   }
+  if (!evn_go_compare_layouts(table->abi_layout, reason, capacity)) return EVN_GO_OTHER_LAYOUT;
   evn_go_table = table;
   return EVN_GO_OPENED;
 }

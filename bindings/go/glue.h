@@ -4,10 +4,10 @@
 
 #include "raw.h"
 
-enum { EVN_GO_OPENED = 0, EVN_GO_NOT_OPENED = 1, EVN_GO_NO_SYMBOL = 2, EVN_GO_OTHER_VERSION = 3 };
+enum { EVN_GO_OPENED = 0, EVN_GO_NOT_OPENED = 1, EVN_GO_NO_SYMBOL = 2, EVN_GO_OTHER_VERSION = 3, EVN_GO_OTHER_LAYOUT = 4 };
 
 // Opens a library and sets evn_go_table. It stays open until the process ends: objects and threads of it may be anywhere.
-//   reason  gets the loader's message
+//   reason  gets the loader's message, or where a struct lies otherwise
 //   found   the library's version, where it is another one
 int evn_go_open(const char *path, char *reason, size_t capacity, uint32_t *found);
 

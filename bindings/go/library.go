@@ -40,6 +40,7 @@ func (e *LoadError) Unwrap() error { return IO }
 type VersionError struct {
 	Library         string
 	Expected, Found uint32
+	Layout          string // of one version, but with a struct that lies otherwise: which one, where it is expected and where it is; else ""
 }
 
 func dotted(version uint32) string {
@@ -47,6 +48,9 @@ func dotted(version uint32) string {
 }
 
 func (e *VersionError) Error() string {
+	if e.Layout != "" {
+		return fmt.Sprintf("%s does not fit this program: %s", e.Library, e.Layout)
+	}
 	return fmt.Sprintf("%s does not fit this program: expected ABI %s, found %s", e.Library, dotted(e.Expected), dotted(e.Found))
 }
 
@@ -95,6 +99,8 @@ func Open(path string) error {
 		return &LoadError{Library: path, Reason: textOf(reason[:])}
 	case C.EVN_GO_NO_SYMBOL:
 		return &LoadError{Library: path, Reason: textOf(reason[:]), NoEvener: true}
+	case C.EVN_GO_OTHER_LAYOUT:
+		return &VersionError{Library: path, Expected: C.EVN_VERSION_NUMBER, Found: C.EVN_VERSION_NUMBER, Layout: textOf(reason[:])}
 	}
 	return &VersionError{Library: path, Expected: C.EVN_VERSION_NUMBER, Found: uint32(found)}
 }
@@ -119,7 +125,7 @@ func ready() error {
 	return err
 }
 
-// Version gives the library's version, as "0.2.0".
+// Version gives the library's version, as "0.3.0".
 func Version() (string, error) {
 	if err := ready(); err != nil {
 		return "", err

@@ -12,15 +12,17 @@ import (
 )
 
 // Model is an immutable graph and its weights.
-type Model struct{ *object }
+type Model struct{ object *object }
 
-// handle of an argument, which may be nil.
-func (m *Model) handle() (C.uintptr_t, error) {
+func (m *Model) self() *object {
 	if m == nil {
-		return (*object)(nil).handle()
+		return nil
 	}
-	return m.object.handle()
+	return m.object
 }
+
+// Close ends the hold; sessions that were made of it go on. It never fails; the second call does nothing.
+func (m *Model) Close() error { return m.self().Close() }
 
 func releaseModel(raw C.uintptr_t) { C.evn_model_release(raw) }
 
@@ -70,7 +72,7 @@ func (r *Runtime) load(ctx context.Context, call func(C.uintptr_t, *C.evn_model_
 	defer bound.end()
 	options := C.evn_model_options_initial()
 	options.cancel, options.deadline_ns, options.external_dir = bound.token, bound.deadline, dir
-	made, err := r.make("model", releaseModel, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := r.self().make("model", releaseModel, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return call(raw, &options, out, e)
 	})
 	if err != nil {
@@ -81,7 +83,7 @@ func (r *Runtime) load(ctx context.Context, call func(C.uintptr_t, *C.evn_model_
 
 // Describe writes what the model is.
 func (m *Model) Describe(format Format) (string, error) {
-	return m.text(4096, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return m.self().text(4096, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_model_describe(raw, C.evn_format(format), buffer, capacity, size, e)
 	})
 }
@@ -94,7 +96,7 @@ func (m *Model) Metadata(key string) (string, bool, error) {
 	if err != nil {
 		return "", false, err
 	}
-	text, err := m.text(256, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	text, err := m.self().text(256, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_model_get_metadata(raw, name, buffer, capacity, size, e)
 	})
 	if errors.Is(err, InvalidArgument) {
@@ -105,7 +107,7 @@ func (m *Model) Metadata(key string) (string, bool, error) {
 
 // MetadataKeys gives the keys in the order of the file.
 func (m *Model) MetadataKeys() ([]string, error) {
-	count, err := countBy(m.object, func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+	count, err := countBy(m.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
 		return C.evn_model_metadata_count(raw, count, e)
 	})
 	if err != nil {
@@ -113,7 +115,7 @@ func (m *Model) MetadataKeys() ([]string, error) {
 	}
 	keys := make([]string, count)
 	for i := range keys {
-		keys[i], err = m.text(64, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+		keys[i], err = m.self().text(64, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 			return C.evn_model_metadata_key(raw, C.uint32_t(i), buffer, capacity, size, e)
 		})
 		if err != nil {
@@ -167,13 +169,13 @@ func infosOf(o *object, count int, info infoCall, name nameCall, symbol symbolCa
 
 // Inputs gives the model's inputs; weights are none.
 func (m *Model) Inputs() ([]ValueInfo, error) {
-	count, err := countBy(m.object, func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+	count, err := countBy(m.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
 		return C.evn_model_input_count(raw, count, e)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return infosOf(m.object, count,
+	return infosOf(m.self(), count,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_model_get_input_info(raw, index, info, e)
 		},
@@ -187,13 +189,13 @@ func (m *Model) Inputs() ([]ValueInfo, error) {
 
 // Outputs gives the model's outputs.
 func (m *Model) Outputs() ([]ValueInfo, error) {
-	count, err := countBy(m.object, func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+	count, err := countBy(m.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
 		return C.evn_model_output_count(raw, count, e)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return infosOf(m.object, count,
+	return infosOf(m.self(), count,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_model_get_output_info(raw, index, info, e)
 		},
@@ -238,7 +240,7 @@ func (r *Runtime) Inspect(path string, shapes map[string][]int64, format Format)
 	if options.shapes, options.shape_count, err = bag.shapesOf(shapes); err != nil {
 		return "", err
 	}
-	made, err := r.text(1<<16, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	made, err := r.self().text(1<<16, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_model_inspect(raw, text, &options, C.evn_format(format), buffer, capacity, size, e)
 	})
 	runtime.KeepAlive(r)

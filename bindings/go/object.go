@@ -10,7 +10,8 @@ import (
 )
 
 // object owns a handle of the library. A handle is a slot and a generation: one that has been released is an error, never another
-// object, and the library lets calls that are under way end.
+// object, and the library lets calls that are under way end. Types reach theirs by self(), which gives nil where there is none: all
+// but Close is an error then.
 type object struct {
 	raw     atomic.Uintptr
 	what    string
@@ -47,6 +48,17 @@ func (o *object) handle() (C.uintptr_t, error) {
 	return C.uintptr_t(raw), nil
 }
 
+// take gives the handle to a function that ends it.
+func (o *object) take() (C.uintptr_t, error) {
+	if _, err := o.handle(); err != nil {
+		return 0, err
+	}
+	if raw := o.raw.Swap(0); raw != 0 {
+		return C.uintptr_t(raw), nil
+	}
+	return o.handle() // closed meanwhile
+}
+
 // with calls a function with the handle.
 func (o *object) with(call func(C.uintptr_t, *C.evn_error) C.evn_status) error {
 	raw, err := o.handle()
@@ -66,8 +78,23 @@ func (o *object) make(what string, release func(C.uintptr_t), call func(raw C.ui
 	return own(what, made, release), nil
 }
 
-// text reads what a function writes of this object.
-func (o *object) text(first int, call func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status) (string, error) {
+type ownWriter func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status
+
+// bytes reads what a function writes of this object.
+func (o *object) bytes(first int, call ownWriter) ([]byte, error) {
+	raw, err := o.handle()
+	if err != nil {
+		return nil, err
+	}
+	bytes, err := readBytes(first, func(buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+		return call(raw, buffer, capacity, size, e)
+	})
+	runtime.KeepAlive(o)
+	return bytes, err
+}
+
+// text reads a text that a function writes of this object.
+func (o *object) text(first int, call ownWriter) (string, error) {
 	raw, err := o.handle()
 	if err != nil {
 		return "", err

@@ -43,6 +43,9 @@ type View struct{ raw C.evn_tensor_view }
 
 // Spec gives dtype and dims as far as they are known.
 func (v *View) Spec() Spec {
+	if v == nil {
+		return Spec{} // an input that is not given
+	}
 	made := Spec{DType: DType(v.raw.dtype), HasRank: v.raw.rank != math.MaxUint32}
 	for axis := 0; made.HasRank && axis < int(v.raw.rank); axis++ {
 		made.Dims = append(made.Dims, int64(v.raw.dims[axis]))
@@ -52,6 +55,9 @@ func (v *View) Spec() Spec {
 
 // Elements gives the elements where they lie; those of inputs must not be written. In Infer: an error, where the value is not known.
 func Elements[T Element](v *View) ([]T, error) {
+	if v == nil {
+		return nil, &Error{Status: InvalidHandle, Message: "there is no tensor: an input that is not given, or an output that is not wanted"}
+	}
 	if wanted := DTypeOf[T](); DType(v.raw.dtype) != wanted {
 		return nil, argument("a tensor of %v is no slice of %v", DType(v.raw.dtype), wanted)
 	}
@@ -71,13 +77,21 @@ func Elements[T Element](v *View) ([]T, error) {
 
 // Name gives the node's name.
 func (n *Node) Name() (string, error) {
+	if n == nil {
+		return "", noNode()
+	}
 	return readText(64, func(buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_operator_node_name(n.raw, buffer, capacity, size, e)
 	})
 }
 
+func noNode() error { return &Error{Status: InvalidHandle, Message: "there is no node"} }
+
 // attribute calls a function where the node has the attribute, and says whether it has.
 func (n *Node) attribute(name string, read func(*C.char) error) (bool, error) {
+	if n == nil {
+		return false, noNode()
+	}
 	var bag bag
 	defer bag.free()
 	text, err := bag.text(name)
@@ -312,7 +326,7 @@ func (r *Runtime) RegisterOperator(operator Operator) error {
 	raw.user = C.uintptr_t(user)
 	raw.infer, raw.run = C.evn_operator_infer(C.evn_go_infer), C.evn_operator_run(C.evn_go_run)
 	raw.release = C.evn_operator_release(C.evn_go_release)
-	if err := r.with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_runtime_register_operator(of, &raw, e) }); err != nil {
+	if err := r.self().with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_runtime_register_operator(of, &raw, e) }); err != nil {
 		user.Delete()
 		return err
 	}

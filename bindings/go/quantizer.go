@@ -67,9 +67,19 @@ func evenerProgress(user C.uintptr_t, what *C.char, done, total C.uint64_t) (sto
 
 // Quantizer makes of a float32 model one that computes with 8-bit numbers.
 type Quantizer struct {
-	*object
-	bound *binding
+	object *object
+	bound  *binding
 }
+
+func (q *Quantizer) self() *object {
+	if q == nil {
+		return nil
+	}
+	return q.object
+}
+
+// Close ends the hold. It never fails; the second call does nothing.
+func (q *Quantizer) Close() error { return q.self().Close() }
 
 func releaseQuantizer(raw C.uintptr_t) { C.evn_quantizer_release(raw) }
 
@@ -107,7 +117,7 @@ func (r *Runtime) NewQuantizer(ctx context.Context, path string, options *Quanti
 		raw.progress, raw.progress_user = C.evn_quantize_progress(C.evn_go_progress), C.uintptr_t(user)
 		raw.progress_release = C.evn_user_release(C.evn_go_release)
 	}
-	made, err := r.make("quantizer", func(raw C.uintptr_t) { releaseQuantizer(raw); bound.end() },
+	made, err := r.self().make("quantizer", func(raw C.uintptr_t) { releaseQuantizer(raw); bound.end() },
 		func(of C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 			return C.evn_quantizer_create(of, text, &raw, out, e)
 		})
@@ -137,7 +147,7 @@ func (q *Quantizer) given(inputs map[string]*Tensor, call func(C.uintptr_t, *C.e
 			return err
 		}
 	}
-	err = q.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	err = q.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return call(raw, first(handles), C.uint32_t(count), e)
 	})
 	runtime.KeepAlive(inputs)
@@ -146,10 +156,7 @@ func (q *Quantizer) given(inputs map[string]*Tensor, call func(C.uintptr_t, *C.e
 
 // InputCount gives how many inputs the model has.
 func (q *Quantizer) InputCount() (int, error) {
-	if q == nil {
-		return 0, argument("there is no quantizer")
-	}
-	return countBy(q.object, func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+	return countBy(q.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
 		return C.evn_quantizer_input_count(raw, count, e)
 	})
 }
@@ -163,7 +170,7 @@ func (q *Quantizer) FindInput(name string) (int, error) {
 		return 0, err
 	}
 	var index C.uint32_t
-	err = q.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	err = q.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_quantizer_find_input(raw, text, &index, e)
 	})
 	return int(index), err
@@ -201,10 +208,10 @@ func (q *Quantizer) Verify(inputs map[string]*Tensor) error {
 
 // Finish makes the quantized model.
 func (q *Quantizer) Finish() (*Model, error) {
-	if q == nil {
-		return nil, argument("there is no quantizer")
+	if _, err := q.self().handle(); err != nil {
+		return nil, err
 	}
-	made, err := q.make("model", releaseModel, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := q.self().make("model", releaseModel, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_quantizer_finish(raw, out, e)
 	})
 	if err != nil {
@@ -215,8 +222,8 @@ func (q *Quantizer) Finish() (*Model, error) {
 
 // Save writes the quantized model as an ONNX file.
 func (q *Quantizer) Save(path string) error {
-	if q == nil {
-		return argument("there is no quantizer")
+	if _, err := q.self().handle(); err != nil {
+		return err
 	}
 	var bag bag
 	defer bag.free()
@@ -224,12 +231,12 @@ func (q *Quantizer) Save(path string) error {
 	if err != nil {
 		return err
 	}
-	return q.bound.caused(q.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_quantizer_save(raw, text, e) }))
+	return q.bound.caused(q.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_quantizer_save(raw, text, e) }))
 }
 
 // Report writes what was done.
 func (q *Quantizer) Report(format Format) (string, error) {
-	return q.text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return q.self().text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_quantizer_report(raw, C.evn_format(format), buffer, capacity, size, e)
 	})
 }

@@ -26,27 +26,60 @@ func evenerDone(user C.uintptr_t) {
 
 // request is one asynchronous run.
 type request struct {
-	*object
+	object  *object
 	pending *pending
 	outputs int
 }
 
 // Request is an asynchronous run that gives tensors. The library keeps its inputs: they may be closed, but not written, before it
 // has ended. Close cancels a run that has not ended, and so does the collector where the request is forgotten.
-type Request struct{ request }
+type Request struct{ request *request }
 
 // ValueRequest is an asynchronous run that gives values.
-type ValueRequest struct{ request }
+type ValueRequest struct{ request *request }
 
 func releaseRequest(raw C.uintptr_t) { C.evn_request_release(raw) }
 
+// asked gives the run of a request, which for one that was not made by this package is one that has ended and is an error to take.
+func (r *Request) asked() *request {
+	if r == nil || r.request == nil {
+		return noRequest
+	}
+	return r.request
+}
+
+func (r *ValueRequest) asked() *request {
+	if r == nil || r.request == nil {
+		return noRequest
+	}
+	return r.request
+}
+
+var noRequest = func() *request {
+	made := &request{pending: &pending{done: make(chan struct{})}}
+	close(made.pending.done)
+	return made
+}()
+
 // Done is closed when the run has ended, in whatever way.
-func (r *request) Done() <-chan struct{} { return r.pending.done }
+func (r *Request) Done() <-chan struct{} { return r.asked().pending.done }
+
+// Done is closed when the run has ended, in whatever way.
+func (r *ValueRequest) Done() <-chan struct{} { return r.asked().pending.done }
+
+// Close ends the hold, and cancels a run that has not ended. It never fails; the second call does nothing.
+func (r *Request) Close() error { return r.asked().object.Close() }
+
+// Close ends the hold, and cancels a run that has not ended. It never fails; the second call does nothing.
+func (r *ValueRequest) Close() error { return r.asked().object.Close() }
 
 // wait waits for the end, or for that of a context, which ends the waiting alone.
 func (r *request) wait(ctx context.Context) error {
-	if _, err := r.handle(); err != nil {
+	if _, err := r.object.handle(); err != nil {
 		return err
+	}
+	if ctx == nil {
+		return noContext()
 	}
 	select {
 	case <-r.pending.done:
@@ -61,20 +94,20 @@ func (r *request) wait(ctx context.Context) error {
 	}
 }
 
-func (s *Session) submit(ctx context.Context, options *RunOptions, call func(C.uintptr_t, *C.evn_run_options, *C.evn_submit_options, *C.evn_request, *C.evn_error) C.evn_status) (request, error) {
-	if s == nil {
-		return request{}, argument("there is no session")
+func (s *Session) submit(ctx context.Context, options *RunOptions, call func(C.uintptr_t, *C.evn_run_options, *C.evn_submit_options, *C.evn_request, *C.evn_error) C.evn_status) (*request, error) {
+	if _, err := s.self().handle(); err != nil {
+		return nil, err
 	}
 	bound, err := bind(ctx, true)
 	if err != nil {
-		return request{}, err
+		return nil, err
 	}
 	var bag bag
 	defer bag.free()
 	raw, err := s.runOptions(&bag, options, bound)
 	if err != nil {
 		bound.end()
-		return request{}, err
+		return nil, err
 	}
 	of := &pending{bound: bound, done: make(chan struct{})}
 	user := cgo.NewHandle(of)
@@ -85,16 +118,16 @@ func (s *Session) submit(ctx context.Context, options *RunOptions, call func(C.u
 		bound.cancel()
 		releaseRequest(raw)
 	}
-	made, err := s.make("request", release, func(from C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := s.self().make("request", release, func(from C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return call(from, &raw, &submit, out, e)
 	})
 	runtime.KeepAlive(options)
 	if err != nil {
 		user.Delete()
 		bound.end()
-		return request{}, bound.caused(err)
+		return nil, bound.caused(err)
 	}
-	return request{made, of, s.outputs}, nil
+	return &request{made, of, s.outputs}, nil
 }
 
 // Submit has threads of the library run the model, and returns at once. The context's end ends the run.
@@ -132,15 +165,16 @@ func (s *Session) SubmitValues(ctx context.Context, options *RunOptions, inputs 
 // Wait waits for the run's end and gives its outputs, once. The context ends the waiting alone: the run goes on, and may be waited
 // for again; the context of Submit and Close end the run.
 func (r *Request) Wait(ctx context.Context) ([]*Tensor, error) {
-	if err := r.wait(ctx); err != nil {
+	of := r.asked()
+	if err := of.wait(ctx); err != nil {
 		return nil, err
 	}
-	to := make([]C.evn_tensor, r.outputs)
-	err := r.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	to := make([]C.evn_tensor, of.outputs)
+	err := of.object.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_request_take(raw, first(to), C.uint32_t(len(to)), e)
 	})
 	if err != nil {
-		return nil, r.pending.bound.caused(err)
+		return nil, of.pending.bound.caused(err)
 	}
 	made := make([]*Tensor, len(to))
 	for i, raw := range to {
@@ -153,15 +187,16 @@ func (r *Request) Wait(ctx context.Context) ([]*Tensor, error) {
 
 // Wait is Request.Wait for values.
 func (r *ValueRequest) Wait(ctx context.Context) ([]*Value, error) {
-	if err := r.wait(ctx); err != nil {
+	of := r.asked()
+	if err := of.wait(ctx); err != nil {
 		return nil, err
 	}
-	to := make([]C.evn_value, r.outputs)
-	err := r.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	to := make([]C.evn_value, of.outputs)
+	err := of.object.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_request_take_values(raw, first(to), C.uint32_t(len(to)), e)
 	})
 	if err != nil {
-		return nil, r.pending.bound.caused(err)
+		return nil, of.pending.bound.caused(err)
 	}
 	return newValues(to), nil
 }

@@ -6,6 +6,7 @@ import "C"
 import (
 	"context"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -38,7 +39,7 @@ func (s *Session) runOptions(bag *bag, options *RunOptions, bound *binding) (C.e
 		raw.flags |= C.EVN_RUN_OUTPUTS_ON_DEVICE
 	}
 	if options.State != nil {
-		state, err := options.State.handle()
+		state, err := options.State.self().handle()
 		if err != nil {
 			return raw, err
 		}
@@ -66,8 +67,8 @@ func (s *Session) Run(ctx context.Context, inputs ...*Tensor) ([]*Tensor, error)
 //
 //	outputs  nil, or a slot for each output: what is not nil is written in place
 func (s *Session) RunWith(ctx context.Context, options *RunOptions, inputs, outputs []*Tensor) ([]*Tensor, error) {
-	if s == nil {
-		return nil, argument("there is no session")
+	if _, err := s.self().handle(); err != nil {
+		return nil, err
 	}
 	if outputs == nil {
 		outputs = make([]*Tensor, s.outputs)
@@ -98,6 +99,58 @@ func (s *Session) RunWith(ctx context.Context, options *RunOptions, inputs, outp
 	return made, nil
 }
 
+// few is the memory of a call with no more tensors than these.
+type few struct {
+	from, to [8]C.evn_tensor
+	e        C.evn_error
+}
+
+var fewPool = sync.Pool{New: func() any { return &few{e: C.evn_error_initial()} }}
+
+func put(slots []C.evn_tensor, tensors []*Tensor) error {
+	for i, tensor := range tensors {
+		raw, err := tensor.handle()
+		if err != nil {
+			return err
+		}
+		slots[i] = raw
+	}
+	return nil
+}
+
+// RunInto runs the model into tensors that there are, one for each output. With a context that cannot be cancelled and up to eight inputs and
+// outputs it allocates nothing.
+func (s *Session) RunInto(ctx context.Context, inputs, outputs []*Tensor) error {
+	for i, output := range outputs {
+		if output == nil {
+			return argument("there is no tensor for output %d", i)
+		}
+	}
+	if ctx == nil || ctx.Done() != nil || s == nil || len(inputs) > 8 || len(outputs) > 8 {
+		_, err := s.RunWith(ctx, nil, inputs, outputs)
+		return err
+	}
+	raw, err := s.object.handle()
+	if err != nil {
+		return err
+	}
+	call := fewPool.Get().(*few)
+	if err = put(call.from[:], inputs); err == nil {
+		err = put(call.to[:], outputs)
+	}
+	if err == nil {
+		status := C.evn_session_run(raw, &call.from[0], C.uint32_t(len(inputs)), &call.to[0], C.uint32_t(len(outputs)), nil, &call.e)
+		if status != C.EVN_OK {
+			err = errorOf(status, &call.e)
+		}
+	}
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(inputs)
+	runtime.KeepAlive(outputs)
+	fewPool.Put(call)
+	return err
+}
+
 func (s *Session) runWith(ctx context.Context, options *RunOptions, call func(C.uintptr_t, *C.evn_run_options, *C.evn_error) C.evn_status) error {
 	bound, err := bind(ctx, false)
 	if err != nil {
@@ -110,7 +163,7 @@ func (s *Session) runWith(ctx context.Context, options *RunOptions, call func(C.
 	if err != nil {
 		return err
 	}
-	err = s.with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return call(of, &raw, e) })
+	err = s.self().with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return call(of, &raw, e) })
 	runtime.KeepAlive(options)
 	return bound.caused(err)
 }
@@ -150,8 +203,8 @@ func (s *Session) RunNamed(ctx context.Context, inputs map[string]*Tensor) (map[
 
 // RunValues is RunWith for models that take or give more than tensors.
 func (s *Session) RunValues(ctx context.Context, options *RunOptions, inputs ...*Value) ([]*Value, error) {
-	if s == nil {
-		return nil, argument("there is no session")
+	if _, err := s.self().handle(); err != nil {
+		return nil, err
 	}
 	from, err := valueHandles(inputs)
 	if err != nil {

@@ -130,7 +130,7 @@ func TestARunUnderWayIsCancelled(t *testing.T) {
 	request := must(s.Submit(ctx, nil, vector(t, r, 1)))(t)
 	<-g.began
 	cancel()
-	<-request.pending.bound.told
+	<-request.request.pending.bound.told
 	close(g.open)
 	_, err := request.Wait(background)
 	is(t, err, Cancelled)
@@ -346,9 +346,7 @@ func TestAStateGoesFromRunToRun(t *testing.T) {
 
 func TestValuesAndStrings(t *testing.T) {
 	r := newRuntime(t, RuntimeOptions{})
-	sequence := message{}.all(4, message{}.all(1, tensorType(DFloat32, "n")))
-	s := newTestSession(t, r, model([]message{node("SequenceConstruct", []string{"x", "x"}, []string{"s"})},
-		[]message{value("x", tensorType(DFloat32, "n"))}, []message{value("s", sequence)}, nil))
+	s := newTestSession(t, r, sequences())
 	x := must(vector(t, r, 3).Value())(t)
 	outputs := must(s.RunValues(background, nil, x))(t)
 	later := must(must(s.SubmitValues(background, nil, x))(t).Wait(background))(t)
@@ -424,6 +422,37 @@ func TestAMillionSmallCallsTakeNoMemory(t *testing.T) {
 	}
 }
 
+func TestRunsIntoGivenTensors(t *testing.T) {
+	r := newRuntime(t, RuntimeOptions{})
+	s := newTestSession(t, r, double())
+	x, y := vector(t, r, 1, 2), vector(t, r, 0, 0)
+	good(t, s.RunInto(background, []*Tensor{x}, []*Tensor{y}))
+	good(t, Read(y, func(got []float32) error {
+		if got[0] != 2 || got[1] != 4 {
+			t.Fatalf("%v", got)
+		}
+		return nil
+	}))
+	cancelled, cancel := context.WithCancel(background)
+	good(t, s.RunInto(cancelled, []*Tensor{x}, []*Tensor{y}))
+	cancel()
+	is(t, s.RunInto(cancelled, []*Tensor{x}, []*Tensor{y}), Cancelled)
+	is(t, s.RunInto(nil, []*Tensor{x}, []*Tensor{y}), InvalidArgument) //nolint:staticcheck
+	is(t, s.RunInto(background, []*Tensor{x}, []*Tensor{nil}), InvalidArgument)
+	is(t, s.RunInto(background, []*Tensor{nil}, []*Tensor{y}), InvalidHandle)
+	is(t, s.RunInto(background, nil, []*Tensor{y}), InvalidArgument)
+	is(t, s.RunInto(background, []*Tensor{x, x, x, x, x, x, x, x, x}, []*Tensor{y}), InvalidArgument)
+	is(t, (*Session)(nil).RunInto(background, []*Tensor{x}, []*Tensor{y}), InvalidHandle)
+	is(t, s.RunInto(background, []*Tensor{x}, []*Tensor{vector(t, r, 0)}), InvalidArgument)
+	inputs, outputs := []*Tensor{x}, []*Tensor{y}
+	// The race detector has pools forget some of what they are given.
+	if allocated := testing.AllocsPerRun(100, func() { good(t, s.RunInto(background, inputs, outputs)) }); allocated > 0 && !raceDetector {
+		t.Fatalf("%v allocations a call", allocated)
+	}
+	good(t, s.Close())
+	is(t, s.RunInto(background, []*Tensor{x}, []*Tensor{y}), InvalidHandle)
+}
+
 func BenchmarkOneNode(b *testing.B) {
 	r := newRuntime(b, RuntimeOptions{Threads: 1})
 	s := newTestSession(b, r, double())
@@ -431,7 +460,7 @@ func BenchmarkOneNode(b *testing.B) {
 	inputs, outputs := []*Tensor{x}, []*Tensor{y}
 	b.ResetTimer()
 	for i := 0; i < b.N; i++ {
-		must(s.RunWith(background, nil, inputs, outputs))(b)
+		good(b, s.RunInto(background, inputs, outputs))
 	}
 }
 

@@ -79,8 +79,15 @@ type RuntimeOptions struct {
 
 // Runtime is devices, memory pools and threads. What is made of it keeps it.
 type Runtime struct {
-	*object
-	cpu *Device
+	object *object
+	cpu    *Device
+}
+
+func (r *Runtime) self() *object {
+	if r == nil {
+		return nil
+	}
+	return r.object
 }
 
 func releaseRuntime(raw C.uintptr_t) { C.evn_runtime_release(raw) }
@@ -139,12 +146,15 @@ func NewRuntime(options *RuntimeOptions) (*Runtime, error) {
 
 // Close ends the hold. The runtime goes when what was made of it has gone.
 func (r *Runtime) Close() error {
+	if r == nil {
+		return nil
+	}
 	r.cpu.Close()
-	return r.object.Close()
+	return r.self().Close()
 }
 
 func (r *Runtime) deviceAt(index int) (*Device, error) {
-	made, err := r.make("device", releaseDevice, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := r.self().make("device", releaseDevice, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_runtime_device_at(raw, C.uint32_t(index), out, e)
 	})
 	if err != nil {
@@ -156,7 +166,7 @@ func (r *Runtime) deviceAt(index int) (*Device, error) {
 // Devices gives the devices that have been opened so far; the first is the CPU.
 func (r *Runtime) Devices() ([]*Device, error) {
 	var count C.uint32_t
-	if err := r.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_runtime_device_count(raw, &count, e) }); err != nil {
+	if err := r.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_runtime_device_count(raw, &count, e) }); err != nil {
 		return nil, err
 	}
 	var made []*Device
@@ -178,7 +188,7 @@ func (r *Runtime) Device(name string) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := r.make("device", releaseDevice, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := r.self().make("device", releaseDevice, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_runtime_device_find(raw, text, out, e)
 	})
 	if err != nil {
@@ -189,14 +199,14 @@ func (r *Runtime) Device(name string) (*Device, error) {
 
 // DescribeDevices writes every platform and device that this machine offers, opened or not.
 func (r *Runtime) DescribeDevices(format Format) (string, error) {
-	return r.text(4096, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return r.self().text(4096, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_runtime_describe_devices(raw, C.evn_format(format), buffer, capacity, size, e)
 	})
 }
 
 // Statistics writes those of all sessions, and the memory of the devices.
 func (r *Runtime) Statistics(format Format) (string, error) {
-	return r.text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return r.self().text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_runtime_get_statistics(raw, C.evn_format(format), buffer, capacity, size, e)
 	})
 }
@@ -209,7 +219,7 @@ func (r *Runtime) Session(name string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := r.make("session", releaseSession, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := r.self().make("session", releaseSession, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_runtime_session(raw, text, out, e)
 	})
 	if err != nil {
@@ -243,7 +253,7 @@ func (r *Runtime) reconfigure(ctx context.Context, path, yaml string) error {
 		return err
 	}
 	options.config_text, options.config_size = (*C.char)(bag.bytes([]byte(yaml))), C.size_t(len(yaml))
-	return bound.caused(r.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	return bound.caused(r.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_runtime_reconfigure(raw, &options, e)
 	}))
 }
@@ -259,11 +269,11 @@ func (r *Runtime) Calibrate(ctx context.Context, model *Model, format Format) (s
 	options.cancel, options.deadline_ns = bound.token, bound.deadline
 	var of C.uintptr_t
 	if model != nil {
-		if of, err = model.handle(); err != nil {
+		if of, err = model.self().handle(); err != nil {
 			return "", err
 		}
 	}
-	text, err := r.text(1<<16, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	text, err := r.self().text(1<<16, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_runtime_calibrate(raw, of, &options, C.evn_format(format), buffer, capacity, size, e)
 	})
 	runtime.KeepAlive(model)

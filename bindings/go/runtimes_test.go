@@ -332,9 +332,11 @@ func TestALibraryThatDoesNotFit(t *testing.T) {
 	for _, one := range []struct{ library, expected string }{
 		{"/nowhere/libevener.so", "the Evener library /nowhere/libevener.so cannot be opened: "},
 		{compiled("none", "int x;"), "is no Evener library of version 0.2 or later: "},
-		{compiled("old", number+"int evn_get_api(unsigned version, const void **api) { return 15; }"), "expected ABI 0.2.0, found 0.1.7|true|true"},
+		{compiled("old", number+"int evn_get_api(unsigned version, const void **api) { return 15; }"), "expected ABI 0.3.0, found 0.1.7|true|true"},
 		{compiled("short", "static const unsigned table[] = {16, 0x10000, 0, 0};\nint evn_get_api(unsigned version, const void **api) { *api = table; return 0; }"),
-			"expected ABI 0.2.0, found 1.0.0|true|true"},
+			"expected ABI 0.3.0, found 1.0.0|true|true"},
+		{compiled("otherwise", "static int no(void) { return 1; }\nstatic struct { unsigned size, version; int (*all[400])(void); } table = {3208, 0x300, {[0 ... 399] = no}};\n"+
+			"int evn_get_api(unsigned version, const void **api) { *api = &table; return 0; }"), "expected evn_error at byte 0 with 728 bytes, found it nowhere|true|true"},
 	} {
 		command := exec.Command(os.Args[0], "-test.run=^TestALibraryThatDoesNotFit$")
 		command.Env = append(os.Environ(), "EVENER_LIBRARY="+one.library, "EVENER_GO_TEST_OPENS=1")

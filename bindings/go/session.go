@@ -62,17 +62,19 @@ type SessionOptions struct {
 
 // Session is a model that is placed and compiled on devices. Several goroutines may run it at a time.
 type Session struct {
-	*object
+	object          *object
 	inputs, outputs int
 }
 
-// handle of an argument, which may be nil.
-func (s *Session) handle() (C.uintptr_t, error) {
+func (s *Session) self() *object {
 	if s == nil {
-		return (*object)(nil).handle()
+		return nil
 	}
-	return s.object.handle()
+	return s.object
 }
+
+// Close ends the hold; runs and requests that are under way go on. It never fails; the second call does nothing.
+func (s *Session) Close() error { return s.self().Close() }
 
 func releaseSession(raw C.uintptr_t) { C.evn_session_release(raw) }
 
@@ -145,7 +147,7 @@ func (r *Runtime) NewSession(ctx context.Context, model *Model, options *Session
 	if options == nil {
 		options = &SessionOptions{}
 	}
-	of, err := model.handle()
+	of, err := model.self().handle()
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +163,7 @@ func (r *Runtime) NewSession(ctx context.Context, model *Model, options *Session
 	}
 	defer bound.end()
 	raw.cancel, raw.deadline_ns = bound.token, bound.deadline
-	made, err := r.make("session", releaseSession, func(from C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := r.self().make("session", releaseSession, func(from C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_session_create(from, of, &raw, out, e)
 	})
 	runtime.KeepAlive(model)
@@ -171,33 +173,65 @@ func (r *Runtime) NewSession(ctx context.Context, model *Model, options *Session
 	return newSession(made)
 }
 
-// Finish closes the session and waits until all requests that were submitted to it have ended. Where the context ends first the
-// session is closed all the same, and requests go on.
+// Finish closes the session and waits until all requests that were submitted to it have ended. Where the context ends first, by its
+// deadline or because it is cancelled, the session is closed all the same, and requests go on.
 func (s *Session) Finish(ctx context.Context) error {
+	if ctx == nil {
+		return noContext()
+	}
+	raw, err := s.self().take()
+	if err != nil {
+		return err
+	}
 	timeout := C.uint64_t(1<<64 - 1)
-	if deadline, ok := ctx.Deadline(); ok {
+	if ctx.Err() != nil {
+		timeout = 0
+	} else if deadline, ok := ctx.Deadline(); ok {
 		timeout = 0
 		if left := time.Until(deadline); left > 0 {
 			timeout = C.uint64_t(left)
 		}
 	}
-	raw, err := s.handle()
-	if err != nil {
+	finish := func() error {
+		err := check(func(e *C.evn_error) C.evn_status { return C.evn_session_finish(raw, timeout, e) })
+		if err != nil && !errors.Is(err, Timeout) {
+			s.object.raw.Store(uintptr(raw)) // nothing has happened: the handle is still the session's
+		}
 		return err
 	}
-	err = check(func(e *C.evn_error) C.evn_status { return C.evn_session_finish(raw, timeout, e) })
-	if err == nil || errors.Is(err, Timeout) {
-		s.raw.Store(0)
+	if ctx.Done() == nil || timeout == 0 {
+		return ended(ctx, finish())
 	}
-	return err
+	// The library knows no token here, and the handle ends with the call: a goroutine waits in it, until the requests end at the latest.
+	done := make(chan error, 1)
+	go func() { done <- finish() }()
+	select {
+	case err = <-done:
+		return ended(ctx, err)
+	case <-ctx.Done():
+	}
+	select {
+	case err = <-done: // both at once: what the library says counts
+		return ended(ctx, err)
+	default:
+		return &Error{Status: statusOf(ctx.Err()), Message: "requests of the session have not ended; they go on", cause: ctx.Err()}
+	}
+}
+
+// ended says of a wait that timed out that the context ended it.
+func ended(ctx context.Context, err error) error {
+	if !errors.Is(err, Timeout) || ctx.Err() == nil {
+		return (&binding{ctx: ctx}).caused(err)
+	}
+	return &Error{Status: statusOf(ctx.Err()), Message: err.(*Error).Message, cause: ctx.Err()}
 }
 
 // Inputs gives the inputs in the order of Run.
 func (s *Session) Inputs() ([]ValueInfo, error) {
-	if s == nil {
-		return nil, argument("there is no session")
+	if _, err := s.self().handle(); err != nil {
+		return nil, err
 	}
-	return infosOf(s.object, s.inputs,
+	return infosOf(s.self(), s.inputs,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_session_get_input_info(raw, index, info, e)
 		},
@@ -208,10 +242,10 @@ func (s *Session) Inputs() ([]ValueInfo, error) {
 
 // Outputs gives the outputs in the order of Run.
 func (s *Session) Outputs() ([]ValueInfo, error) {
-	if s == nil {
-		return nil, argument("there is no session")
+	if _, err := s.self().handle(); err != nil {
+		return nil, err
 	}
-	return infosOf(s.object, s.outputs,
+	return infosOf(s.self(), s.outputs,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_session_get_output_info(raw, index, info, e)
 		},
@@ -242,20 +276,20 @@ func find(s *Session, name string, call func(C.uintptr_t, *C.char, *C.uint32_t, 
 		return 0, err
 	}
 	var index C.uint32_t
-	err = s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return call(raw, text, &index, e) })
+	err = s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return call(raw, text, &index, e) })
 	return int(index), err
 }
 
 // Explain writes the placement: for each node its device, kernel, reason and the configuration's line.
 func (s *Session) Explain(format Format) (string, error) {
-	return s.text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return s.self().text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_session_explain(raw, C.evn_format(format), buffer, capacity, size, e)
 	})
 }
 
 // Compare runs two sessions over the same inputs, and writes how far their outputs are apart and how long each takes.
 func (s *Session) Compare(other *Session, inputs []*Tensor, format Format) (string, error) {
-	of, err := other.handle()
+	of, err := other.self().handle()
 	if err != nil {
 		return "", err
 	}
@@ -263,7 +297,7 @@ func (s *Session) Compare(other *Session, inputs []*Tensor, format Format) (stri
 	if err != nil {
 		return "", err
 	}
-	text, err := s.text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	text, err := s.self().text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_session_compare(raw, of, first(handles), C.uint32_t(len(handles)), C.evn_format(format), buffer, capacity, size, e)
 	})
 	runtime.KeepAlive(inputs)
@@ -273,7 +307,7 @@ func (s *Session) Compare(other *Session, inputs []*Tensor, format Format) (stri
 
 // Statistics writes what runs and requests have come to so far.
 func (s *Session) Statistics(format Format) (string, error) {
-	return s.text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return s.self().text(1<<14, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_session_get_statistics(raw, C.evn_format(format), buffer, capacity, size, e)
 	})
 }
@@ -288,7 +322,7 @@ type SessionMemory struct {
 // MemoryStats gives it.
 func (s *Session) MemoryStats() (*SessionMemory, error) {
 	stats := C.evn_session_memory_stats_initial()
-	if err := s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	if err := s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_session_get_memory_stats(raw, &stats, e)
 	}); err != nil {
 		return nil, err
@@ -303,19 +337,19 @@ func (s *Session) MemoryStats() (*SessionMemory, error) {
 
 // TraceStart has each run from now on record its steps, into room for so many events.
 func (s *Session) TraceStart(events int) error {
-	return s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	return s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_session_trace_start(raw, C.uint32_t(events), e)
 	})
 }
 
 // TraceStop ends recording.
 func (s *Session) TraceStop() error {
-	return s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_session_trace_stop(raw, e) })
+	return s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_session_trace_stop(raw, e) })
 }
 
 // Trace writes what has been recorded so far; JSON is for Chrome's and Perfetto's viewers.
 func (s *Session) Trace(format Format) (string, error) {
-	return s.text(1<<16, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return s.self().text(1<<16, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_session_get_trace(raw, C.evn_format(format), buffer, capacity, size, e)
 	})
 }

@@ -20,7 +20,17 @@ type StateOptions struct {
 }
 
 // State hands outputs of one run on to inputs of the next: RunOptions.State. One run uses it at a time.
-type State struct{ *object }
+type State struct{ object *object }
+
+func (s *State) self() *object {
+	if s == nil {
+		return nil
+	}
+	return s.object
+}
+
+// Close ends the hold. It never fails; the second call does nothing.
+func (s *State) Close() error { return s.self().Close() }
 
 func releaseState(raw C.uintptr_t) { C.evn_state_release(raw) }
 
@@ -54,7 +64,7 @@ func (s *Session) NewState(pairs []StatePair, options *StateOptions) (*State, er
 			return nil, err
 		}
 	}
-	made, err := s.make("state", releaseState, func(of C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := s.self().make("state", releaseState, func(of C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_state_create(of, first(held), C.uint32_t(len(held)), &raw, out, e)
 	})
 	if err != nil {
@@ -65,12 +75,12 @@ func (s *Session) NewState(pairs []StatePair, options *StateOptions) (*State, er
 
 // Reset makes it as it was when it was made.
 func (s *State) Reset() error {
-	return s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_state_reset(raw, e) })
+	return s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_state_reset(raw, e) })
 }
 
 // Fork makes another state of the same contents, which goes its own way: a beam of a search.
 func (s *State) Fork() (*State, error) {
-	made, err := s.make("state", releaseState, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := s.self().make("state", releaseState, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_state_fork(raw, out, e)
 	})
 	if err != nil {
@@ -82,7 +92,7 @@ func (s *State) Fork() (*State, error) {
 // Length gives the positions of the pair at a place.
 func (s *State) Length(index int) (int64, error) {
 	var positions C.int64_t
-	err := s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	err := s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_state_length(raw, C.uint32_t(index), &positions, e)
 	})
 	return int64(positions), err
@@ -90,7 +100,7 @@ func (s *State) Length(index int) (int64, error) {
 
 // Truncate cuts pairs with a capacity back to their first positions.
 func (s *State) Truncate(positions int64) error {
-	return s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	return s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_state_truncate(raw, C.int64_t(positions), e)
 	})
 }
@@ -98,29 +108,24 @@ func (s *State) Truncate(positions int64) error {
 // Save gives the contents as bytes.
 func (s *State) Save() ([]byte, error) {
 	var size C.size_t
-	if err := s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_state_save(raw, nil, 0, &size, e) }); err != nil {
+	if err := s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_state_save(raw, nil, 0, &size, e) }); err != nil {
 		return nil, err
 	}
-	var made []byte
-	raw, err := s.handle()
-	if err == nil {
-		made, err = readBytes(int(size)+1, func(buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
-			return C.evn_state_save(raw, unsafe.Pointer(buffer), capacity, size, e)
-		})
-	}
-	return made, err
+	return s.self().bytes(int(size)+1, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+		return C.evn_state_save(raw, unsafe.Pointer(buffer), capacity, size, e)
+	})
 }
 
 // Restore puts what Save gave in the place of the contents.
 func (s *State) Restore(data []byte) error {
-	return s.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	return s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_state_restore(raw, unsafe.Pointer(first(data)), C.size_t(len(data)), e)
 	})
 }
 
 // Describe writes the pairs: names, dims, positions, bytes, how they are held and why.
 func (s *State) Describe(format Format) (string, error) {
-	return s.text(4096, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return s.self().text(4096, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_state_describe(raw, C.evn_format(format), buffer, capacity, size, e)
 	})
 }

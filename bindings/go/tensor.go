@@ -88,10 +88,17 @@ func DTypeOf[T Element]() DType {
 
 // Tensor is elements of one type, row-major, on one device.
 type Tensor struct {
-	*object
+	object   *object
 	mutex    sync.Mutex
 	views    int
 	isClosed bool // Close was called while there were views
+}
+
+func (t *Tensor) self() *object {
+	if t == nil {
+		return nil
+	}
+	return t.object
 }
 
 func releaseTensor(raw C.uintptr_t) { C.evn_tensor_release(raw) }
@@ -109,20 +116,20 @@ func (t *Tensor) Close() error {
 		t.isClosed = true
 		return nil
 	}
-	return t.object.Close()
+	return t.self().Close()
 }
 
 // handle of a tensor that is not closed, also where a view still holds it.
 func (t *Tensor) handle() (C.uintptr_t, error) {
 	if t == nil {
-		return 0, &Error{Status: InvalidHandle, Message: "there is no tensor"}
+		return t.self().handle()
 	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	if t.isClosed {
 		return 0, &Error{Status: InvalidHandle, Message: "the tensor is closed"}
 	}
-	return t.object.handle()
+	return t.self().handle()
 }
 
 // TensorInfo says what a tensor is.
@@ -141,7 +148,7 @@ func (t *Tensor) Info() (*TensorInfo, error) {
 		return nil, err
 	}
 	info := C.evn_tensor_info_initial()
-	if err := t.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_tensor_get_info(raw, &info, e) }); err != nil {
+	if err := t.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_tensor_get_info(raw, &info, e) }); err != nil {
 		return nil, err
 	}
 	made := &TensorInfo{
@@ -183,7 +190,7 @@ func (d *Device) Tensor(dtype DType, pinned bool, dims ...int64) (*Tensor, error
 		flags = C.EVN_TENSOR_PINNED
 	}
 	var made C.evn_tensor
-	err := d.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	err := d.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_tensor_create(raw, C.evn_dtype(dtype), dimsAt(dims), C.uint32_t(len(dims)), flags, &made, e)
 	})
 	if err != nil {
@@ -197,7 +204,7 @@ func NewTensor[T Element](r *Runtime, data []T, dims ...int64) (*Tensor, error) 
 	if count, err := countOf(dims); err != nil || count != len(data) {
 		return nil, argument("%d elements do not fill dims %v", len(data), dims)
 	}
-	if _, err := r.handle(); err != nil {
+	if _, err := r.self().handle(); err != nil {
 		return nil, err
 	}
 	made, err := r.cpu.Tensor(DTypeOf[T](), false, dims...)
@@ -213,7 +220,7 @@ func NewTensor[T Element](r *Runtime, data []T, dims ...int64) (*Tensor, error) 
 
 // NewStrings makes a tensor of strings.
 func NewStrings(r *Runtime, data []string, dims ...int64) (*Tensor, error) {
-	if _, err := r.handle(); err != nil {
+	if _, err := r.self().handle(); err != nil {
 		return nil, err
 	}
 	made, err := r.cpu.Tensor(DString, false, dims...)
@@ -226,7 +233,7 @@ func NewStrings(r *Runtime, data []string, dims ...int64) (*Tensor, error) {
 	for i, text := range data {
 		texts[i], sizes[i] = (*C.char)(bag.bytes([]byte(text+"\x00"))), C.size_t(len(text))
 	}
-	err = made.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	err = made.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_tensor_set_strings(raw, first(texts), first(sizes), C.size_t(len(data)), e)
 	})
 	if err != nil {
@@ -238,6 +245,10 @@ func NewStrings(r *Runtime, data []string, dims ...int64) (*Tensor, error) {
 
 // Strings gives the elements of a tensor of strings.
 func (t *Tensor) Strings() ([]string, error) {
+	raw, err := t.handle()
+	if err != nil {
+		return nil, err
+	}
 	info, err := t.Info()
 	if err != nil {
 		return nil, err
@@ -248,7 +259,7 @@ func (t *Tensor) Strings() ([]string, error) {
 	}
 	offsets := make([]C.size_t, count+1)
 	bytes, err := readBytes(256, func(buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
-		return C.evn_tensor_get_strings(C.uintptr_t(t.raw.Load()), buffer, capacity, &offsets[0], C.size_t(count), size, e)
+		return C.evn_tensor_get_strings(raw, buffer, capacity, &offsets[0], C.size_t(count), size, e)
 	})
 	runtime.KeepAlive(t)
 	if err != nil {
@@ -283,7 +294,7 @@ func view[T Element](t *Tensor, flags C.uint32_t, use func([]T) error) (err erro
 		isLast := t.views == 0 && t.isClosed
 		t.mutex.Unlock()
 		if isLast {
-			t.object.Close()
+			t.self().Close()
 		}
 	}()
 	var data unsafe.Pointer
@@ -359,7 +370,7 @@ func (t *Tensor) CopyTo(device *Device) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, err := device.handle()
+	to, err := device.self().handle()
 	if err != nil {
 		return nil, err
 	}

@@ -88,6 +88,13 @@ func runningSum() []byte {
 		[]message{value("x", kind), value("sum", kind)}, []message{value("total", kind), value("y", kind)}, nil)
 }
 
+// sequences is s = [x, x].
+func sequences() []byte {
+	sequence := message{}.all(4, message{}.all(1, tensorType(DFloat32, "n")))
+	return model([]message{node("SequenceConstruct", []string{"x", "x"}, []string{"s"})},
+		[]message{value("x", tensorType(DFloat32, "n"))}, []message{value("s", sequence)}, nil)
+}
+
 // custom is y = op(x), of the domain "mine", with attributes.
 func custom(op string, attributes ...message) []byte {
 	ends := func(name string) []message { return []message{value(name, tensorType(DFloat32, "n"))} }

@@ -6,7 +6,17 @@ import "C"
 import "runtime"
 
 // Value is a tensor, or a sequence, optional or map. It never changes.
-type Value struct{ *object }
+type Value struct{ object *object }
+
+func (v *Value) self() *object {
+	if v == nil {
+		return nil
+	}
+	return v.object
+}
+
+// Close ends the hold. It never fails; the second call does nothing.
+func (v *Value) Close() error { return v.self().Close() }
 
 func releaseValue(raw C.uintptr_t) { C.evn_value_release(raw) }
 
@@ -26,7 +36,7 @@ func valueHandles(values []*Value) ([]C.evn_value, error) {
 		if value == nil {
 			continue
 		}
-		raw, err := value.handle()
+		raw, err := value.self().handle()
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +72,7 @@ func (r *Runtime) NewValue(kind string, parts ...*Value) (*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := r.make("value", releaseValue, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+	made, err := r.self().make("value", releaseValue, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_value_create(raw, text, first(handles), C.uint32_t(len(handles)), out, e)
 	})
 	runtime.KeepAlive(parts)
@@ -74,14 +84,14 @@ func (r *Runtime) NewValue(kind string, parts ...*Value) (*Value, error) {
 
 // Type gives the value's type, as "seq(tensor(int64))".
 func (v *Value) Type() (string, error) {
-	return v.text(64, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+	return v.self().text(64, func(raw C.uintptr_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 		return C.evn_value_get_type(raw, buffer, capacity, size, e)
 	})
 }
 
 // Parts gives the elements of a sequence, what an optional has, or a map's keys and values.
 func (v *Value) Parts() ([]*Value, error) {
-	count, err := countBy(v.object, func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+	count, err := countBy(v.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
 		return C.evn_value_part_count(raw, count, e)
 	})
 	if err != nil {
@@ -89,7 +99,7 @@ func (v *Value) Parts() ([]*Value, error) {
 	}
 	parts := make([]*Value, count)
 	for i := range parts {
-		made, err := v.make("value", releaseValue, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
+		made, err := v.self().make("value", releaseValue, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 			return C.evn_value_part_at(raw, C.uint32_t(i), out, e)
 		})
 		if err != nil {
@@ -103,7 +113,7 @@ func (v *Value) Parts() ([]*Value, error) {
 // Tensor gives the tensor that the value is, without a copy.
 func (v *Value) Tensor() (*Tensor, error) {
 	var made C.evn_tensor
-	if err := v.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_value_get_tensor(raw, &made, e) }); err != nil {
+	if err := v.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status { return C.evn_value_get_tensor(raw, &made, e) }); err != nil {
 		return nil, err
 	}
 	return newTensor(made), nil

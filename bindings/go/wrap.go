@@ -39,7 +39,7 @@ func Wrap[T Element](r *Runtime, data []T, dims ...int64) (*Tensor, error) {
 	user := cgo.NewHandle(held)
 	var one T
 	var made C.evn_tensor
-	err = r.with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
+	err = r.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
 		return C.evn_tensor_wrap(raw, unsafe.Pointer(&data[0]), C.size_t(count)*C.size_t(unsafe.Sizeof(one)), C.evn_dtype(DTypeOf[T]()),
 			dimsAt(dims), C.uint32_t(len(dims)), C.evn_deleter(C.evn_go_delete), C.uintptr_t(user), &made, e)
 	})

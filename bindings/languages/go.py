@@ -4,6 +4,7 @@ Handles are uintptr_t there, and so is what is handed to callbacks: they are num
 """
 import re
 
+import c_layouts
 import description as d
 
 FOLDER = "bindings/go"
@@ -86,5 +87,6 @@ def generate(api):
         "raw_table": ("The table of all functions.", ['#include "raw_types.h"', "", *table]),
         "raw": ("A function for each entry of the table.", ['#include "raw_table.h"', "", *(line for entry in api.table for line in inline(entry))]),
     }
-    return {f"{FOLDER}/{name}.h": "\n".join([HEAD.format(digest=api.digest, subject=subject, guard=name.upper() + "_H") + "\n".join(lines), "", "#endif"]) + "\n"
+    made = {f"{FOLDER}/raw_layouts.h": c_layouts.header(api, "evn_go", "EVENER_GO_RAW_LAYOUTS_H", "raw_types.h")}
+    return made | {f"{FOLDER}/{name}.h": "\n".join([HEAD.format(digest=api.digest, subject=subject, guard=name.upper() + "_H") + "\n".join(lines), "", "#endif"]) + "\n"
             for name, (subject, lines) in files.items()}

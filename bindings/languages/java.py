@@ -7,6 +7,7 @@ which raw_layout.c has the compiler of C compare with its own.
 import html
 import re
 
+import c_layouts
 import description as d
 
 FOLDER = "bindings/java/src/main"
@@ -258,4 +259,5 @@ def generate(api):
         if enum.type:
             called, text = enum_class(enum, typedefs[enum.type], api.digest)
             files[f"java/evener/{called}.java"] = text
+    files["native/raw_layouts.h"] = c_layouts.header(api, "evn_java", "EVENER_JAVA_RAW_LAYOUTS_H", "raw_types.h")
     return {f"{FOLDER}/{name}": text for name, text in files.items()}

@@ -51,7 +51,13 @@ def generate(api):
     lines += [f"  {writer.pointer(function, function.name)};" for function in api.table]
     lines += ["} evn_api;", "evn_status evn_get_api(uint32_t version, const evn_api **api);", "uint32_t evn_version_number(void);", "]]", "", 'return require("evener.raw_constants")']
     numbers = ["return {", *(f"  {name} = {value}," for name, value in writer.numbers.items()), "}"]
-    files = {"raw": ("The types of structs, callbacks and the table of all functions, as LuaJIT's ffi sees them.", ['local ffi = require("ffi")', "", *lines]),
+    layouts = ["return {"]
+    for item in api.of(d.Struct):
+        fields = ", ".join(f'"{field.name}"' for field in item.fields)
+        layouts += [f'  {{"{item.name}", {fields}}},']
+    layouts.append("}")
+    files = {"raw_layouts": ("The structs, each with its fields: library.lua compares where they lie with the library that it opens.", layouts),
+             "raw": ("The types of structs, callbacks and the table of all functions, as LuaJIT's ffi sees them.", ['local ffi = require("ffi")', "", *lines]),
              "raw_constants": ("Numbers: versions, statuses, enums and flags.", numbers)}
     return {f"{FOLDER}/{name}.lua": re.sub(r"\n{3,}", "\n\n", HEAD.format(digest=api.digest, subject=subject) + "\n".join(text)) + "\n"
             for name, (subject, text) in files.items()}

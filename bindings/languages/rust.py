@@ -143,6 +143,39 @@ macro_rules! handle {
 """
 
 
+LAYOUT = """
+/// What `each_layout` calls: the name of a struct and of a field, both with their NUL (the field's empty: the whole struct), offset and size.
+pub(crate) type LayoutCheck<'a, E> = &'a mut dyn FnMut(&'static str, &'static str, usize, usize) -> Result<(), E>;
+
+fn size_of_pointee<T>(_: *const T) -> usize {
+    std::mem::size_of::<T>()
+}
+
+macro_rules! layout {
+    ($check:ident, $name:ident: $($field:ident $c:literal),*) => {{
+        $check(concat!(stringify!($name), "\\0"), "", 0, std::mem::size_of::<$name>())?;
+        let place = std::mem::MaybeUninit::<$name>::uninit();
+        let base = place.as_ptr();
+        $(
+            let field = unsafe { ptr::addr_of!((*base).$field) };
+            $check(concat!(stringify!($name), "\\0"), concat!($c, "\\0"), field as usize - base as usize, size_of_pointee(field))?;
+        )*
+    }};
+}
+
+/// Calls `check` for each struct and each of its fields, until it fails.
+pub(crate) fn each_layout<E>(check: LayoutCheck<'_, E>) -> Result<(), E> {
+"""
+
+
+def layout_lines(api):
+    lines = LAYOUT.rstrip("\n").split("\n")
+    for item in api.of(d.Struct):
+        fields = ", ".join(f'{name_of(field.name)} "{field.name}"' for field in item.fields)
+        lines.append(f"    layout!(check, {item.name}: {fields});")
+    return lines + ["    Ok(())", "}"]
+
+
 def summary(doc):
     """The first sentence: the table would else repeat the header."""
     return re.split(r"(?<=[a-z0-9)\"])[.:;] ", " ".join(doc.split()), maxsplit=1)[0].rstrip(".") if doc else ""
@@ -180,9 +213,13 @@ def generate(api):
         name, subject = module_of(item, header)
         modules.setdefault(name, (subject, []))[1].extend(lines_of(item, initializers))
     modules["functions"] = ("The table of all functions.", table_lines(api))
+    modules["layouts"] = ("Where the fields of all structs lie.", layout_lines(api))
     made = {}
     for name, (subject, lines) in modules.items():
         made[f"{FOLDER}/{name}.rs"] = HEAD.format(digest=api.digest, subject=subject) + USES + "\n".join(lines)
-    declared = "".join(f"mod {name};\n" for name in sorted(modules)) + "\n" + "".join(f"pub use {name}::*;\n" for name in sorted(modules) if name != "initial")
+    unused = '#[cfg_attr(not(any(feature = "load", feature = "link")), allow(dead_code, unused_imports, unused_macros))]\n'
+    declared = "".join((unused if name == "layouts" else "") + f"mod {name};\n" for name in sorted(modules)) + "\n"
+    declared += "".join(f"pub use {name}::*;\n" for name in sorted(modules) if name not in ("initial", "layouts"))
+    declared += unused + "pub(crate) use layouts::each_layout;\n"
     made[f"{FOLDER}/mod.rs"] = HEAD.format(digest=api.digest, subject="The C API as Rust sees it.") + HANDLE + "\n" + declared
     return {path: re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for path, text in made.items()}

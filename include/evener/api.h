@@ -227,6 +227,8 @@ typedef struct evn_api {
   evn_status (*device_set_cache_policy)(evn_device device, uint64_t cache_limit_bytes, evn_trim trim, evn_error *error);
   evn_status (*opencl_store_programs)(evn_device device, const char *folder, uint32_t flags, uint32_t *stored, uint32_t *refused,
                                       evn_error *error);
+  /* 0.3 */
+  evn_status (*abi_layout)(const char *structure, const char *field, size_t *offset, size_t *size, evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

@@ -112,15 +112,24 @@ EVN_API void evn_error_init(evn_error *error, uint32_t struct_size);
 
 /* The version of this header. @since 0.2 */
 #define EVN_VERSION_MAJOR 0
-#define EVN_VERSION_MINOR 2
+#define EVN_VERSION_MINOR 3
 #define EVN_VERSION_PATCH 0
 #define EVN_VERSION_NUMBER ((uint32_t)EVN_VERSION_MAJOR << 16 | (uint32_t)EVN_VERSION_MINOR << 8 | (uint32_t)EVN_VERSION_PATCH)
 
-/* Returns the library's version, as "0.2.0". Static memory. No cost. */
+/* Returns the library's version, as "0.3.0". Static memory. No cost. */
 EVN_API const char *evn_version(void);
 
 /* Returns major << 16 | minor << 8 | patch. No cost. */
 EVN_API uint32_t evn_version_number(void);
+
+/* Says where this library has a field of a struct of these headers: what a binding that declares the structs in another language
+ * compares its own layout with, before it hands any of them over.
+ *   structure  its name, as "evn_error"
+ *   field      of it, as "message"; NULL: the whole struct, at offset 0. Fields of arrays are one
+ *   offset     out, in bytes
+ *   size       out, in bytes
+ * Returns EVN_ERROR_INVALID_ARGUMENT (this library has no such struct or field: it is older). Searches in a list. @since 0.3 */
+EVN_API evn_status evn_abi_layout(const char *structure, const char *field, size_t *offset, size_t *size, evn_error *error);
 
 /* -------------------------------------------------------------------------------------------------- handles -- */
 
@@ -416,7 +425,7 @@ typedef evn_status (*evn_operator_infer)(void *user, evn_operator_node node, con
                                          evn_tensor_view *outputs, uint32_t output_count, evn_error *error);
 
 /* Computes the outputs' elements. dtype and dims are those that `infer` gave. May be called from several threads at a time, and on
- * threads of the library. */
+ * threads of the library, but for EVN_OPERATOR_CALLER_THREAD. */
 typedef evn_status (*evn_operator_run)(void *user, evn_operator_node node, const evn_tensor_view *inputs, uint32_t input_count,
                                        const evn_tensor_view *outputs, uint32_t output_count, evn_error *error);
 
@@ -425,6 +434,15 @@ typedef void (*evn_operator_release)(void *user);
 
 /* As max_inputs or max_outputs: any number. */
 #define EVN_VARIADIC UINT32_MAX
+
+/* Flags of evn_operator. @since 0.3 */
+enum {
+  EVN_OPERATOR_CALLER_THREAD = 1 /* `infer` and `run` are called on no thread but one that is inside of a call of the library which
+                                    the host made on it (loading, making a session, a run, ...): for hosts whose functions may be
+                                    entered on their own threads only (Lua, Node, interpreters with a lock). What would run such an
+                                    operator elsewhere is refused with its node and name: evn_session_submit, with
+                                    EVN_ERROR_UNSUPPORTED. `release` may be called on any thread all the same */
+};
 
 /* A custom operator. Callbacks must not call the library but for evn_operator_..., with the node that they got. Exceptions of C++
  * that leave them are caught, and are EVN_ERROR_INTERNAL. */
@@ -443,8 +461,9 @@ typedef struct evn_operator {
   evn_operator_infer infer;
   evn_operator_run run;
   evn_operator_release release; /* nullable. Not called when the registration fails */
+  uint64_t flags;               /* EVN_OPERATOR_... @since 0.3 */
 } evn_operator;
-#define EVN_OPERATOR_INIT {sizeof(evn_operator), 1, NULL, NULL, 0, 0, 1, 1, 0, 0, NULL, NULL, NULL, NULL}
+#define EVN_OPERATOR_INIT {sizeof(evn_operator), 1, NULL, NULL, 0, 0, 1, 1, 0, 0, NULL, NULL, NULL, NULL, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_operator_init(evn_operator *op, uint32_t struct_size);

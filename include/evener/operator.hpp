@@ -86,6 +86,7 @@ struct Operator {
   std::uint32_t min_outputs = 1;
   std::uint32_t max_outputs = 1;
   std::uint32_t value_inputs = 0;
+  std::uint64_t flags = 0;  // EVN_OPERATOR_CALLER_THREAD
   std::function<void(const OperatorNode&, Span<const evn_tensor_view> inputs, Span<evn_tensor_view> outputs)> infer;
   std::function<void(const OperatorNode&, Span<const evn_tensor_view> inputs, Span<const evn_tensor_view> outputs)> run;
 };
@@ -145,6 +146,7 @@ inline void register_operator(const Runtime& runtime, Operator op) {
   o.user = kept.get();
   o.infer = detail::on_infer;
   o.run = detail::on_run;
+  o.flags = kept->flags;
   o.release = [](void* user) { delete static_cast<Operator*>(user); };
   detail::check([&](evn_error* e) { return evn_runtime_register_operator(runtime.get(), &o, e); });
   static_cast<void>(kept.release());  // the runtime has it now

@@ -54,9 +54,9 @@ EVN_API void evn_submit_options_init(evn_submit_options *options, uint32_t struc
  * `post` is given. When limits.queued_requests of the configuration are waiting in the runtime, this waits for room; in a
  * callback of a request it fails with EVN_ERROR_BUSY instead.
  * Returns EVN_ERROR_INVALID_ARGUMENT (counts; a tensor of another runtime; nobody would learn of the end), EVN_ERROR_UNSUPPORTED
- * (an executor of the host's without `post`), EVN_ERROR_NO_THREADS, EVN_ERROR_BUSY, EVN_ERROR_LIMIT, EVN_ERROR_TIMEOUT and
- * EVN_ERROR_CANCELLED (while it waited for room). What fits no model's input is the request's own error, as are all that
- * evn_session_run returns. Thread-safe. Allocates some 1.5 KiB. @since 0.2 */
+ * (an executor of the host's without `post`; a node of an operator with EVN_OPERATOR_CALLER_THREAD), EVN_ERROR_NO_THREADS,
+ * EVN_ERROR_BUSY, EVN_ERROR_LIMIT, EVN_ERROR_TIMEOUT and EVN_ERROR_CANCELLED (while it waited for room). What fits no model's input
+ * is the request's own error, as are all that evn_session_run returns. Thread-safe. Allocates some 1.5 KiB. @since 0.2 */
 EVN_API evn_status evn_session_submit(evn_session session, const evn_tensor *inputs, uint32_t input_count, const evn_tensor
 *outputs, uint32_t output_count, const evn_run_options *options, const evn_submit_options *submit,
                                       evn_request *request, evn_error *error);

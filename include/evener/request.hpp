@@ -24,6 +24,15 @@ class Request : public detail::Object<evn_request, evn_request_release> {
   void wait() const { wait_for(UINT64_MAX); }
   // The outputs of a run that has ended, once. Throws what the run threw; EVN_ERROR_BUSY, EVN_ERROR_WRONG_STATE.
   std::vector<Tensor> take(std::size_t output_count) const { return take_from(get(), output_count); }
+  // The same where they may be more than tensors.
+  std::vector<Value> take_values(std::size_t output_count) const {
+    std::vector<evn_value> out(output_count);
+    std::vector<Value> outputs(output_count);
+    detail::check(
+        [&](evn_error* e) { return evn_request_take_values(get(), out.data(), static_cast<std::uint32_t>(out.size()), e); });
+    for (std::size_t i = 0; i < out.size(); ++i) *outputs[i].handle_.out() = out[i];
+    return outputs;
+  }
   // What the submission was given to know it by.
   void* user() const {
     void* user = nullptr;

@@ -50,6 +50,7 @@ class Mapped {
 };
 
 class Device;
+class Quantizer;
 struct OpenCl;
 
 class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
@@ -153,6 +154,7 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
   friend class Runtime;
   friend class Request;
   friend struct OpenCl;
+  friend class Quantizer;
   friend class Session;
   friend class Value;
 
@@ -178,6 +180,14 @@ class Device : public detail::Object<evn_device, evn_device_release> {
     return info;
   }
   std::string name() const { return info().name; }
+  // What it is, and what drives it: whole, where `info` cuts them.
+  std::string description() const {
+    return detail::text(
+        [&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_device_description(get(), b, c, s, e); });
+  }
+  std::string driver() const {
+    return detail::text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) { return evn_device_driver(get(), b, c, s, e); });
+  }
   // Whether it has all of these: EVN_DEVICE_FP16 | ...
   bool has(std::uint32_t features) const { return (info().features & features) == features; }
   evn_memory_stats memory_stats() const {
@@ -264,6 +274,7 @@ class Value : public detail::Object<evn_value, evn_value_release> {
   }
 
  private:
+  friend class Request;
   friend class Runtime;
   friend class Session;
 };

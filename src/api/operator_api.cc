@@ -9,6 +9,7 @@
 
 #include "api/barrier.h"
 #include "api/objects.h"
+#include "base/library_work.h"
 #include "base/os/os.h"
 #include "base/small_array.h"
 #include "base/user_data.h"
@@ -123,6 +124,12 @@ void settle_counts(int before) noexcept {
 
 template <typename Call>
 void HostOp::guard(const Node& node, const char* callback, Call call) const {
+  if (on_callers_thread && LibraryWork::is_here()) {
+    throw make_error(EVN_ERROR_UNSUPPORTED,
+                     "custom operator %.64s::%.64s runs on the caller's thread only, and not on one of the library's",
+                     domain.c_str(), name.c_str())
+        .with_node(node.name.c_str());
+  }
   const NodeHandle handle(node);
   const int uncaught = std::uncaught_exceptions();
   evn_error error = EVN_ERROR_INIT;
@@ -273,6 +280,8 @@ std::string text_of(const char* text, const char* what) {
 
 std::unique_ptr<HostOp> make_host_op(const evn_operator& o) {
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  if ((o.flags & ~std::uint64_t{EVN_OPERATOR_CALLER_THREAD}) != 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %llu", static_cast<unsigned long long>(o.flags));
   require(o.infer != nullptr, "infer");
   require(o.run != nullptr, "run");
   if (o.since_version < 1) fail(EVN_ERROR_INVALID_ARGUMENT, "since_version is %d", o.since_version);
@@ -283,6 +292,7 @@ std::unique_ptr<HostOp> make_host_op(const evn_operator& o) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "domain %s may not be extended", host->domain.c_str());
   }
   host->op = o;
+  host->on_callers_thread = (o.flags & EVN_OPERATOR_CALLER_THREAD) != 0;
   OpDef& def = host->def;
   def.name = host->name.c_str();
   def.domain = host->domain.c_str();
@@ -363,7 +373,7 @@ evn_status evn_runtime_register_operator(evn_runtime runtime, const evn_operator
     const Pin<RuntimePtr> r(runtime);
     require(op != nullptr, "op");
     const evn_operator defaults = EVN_OPERATOR_INIT;
-    const evn_operator o = read_options(op, defaults, sizeof(evn_operator));
+    const evn_operator o = read_options(op, defaults, offsetof(evn_operator, flags));
     std::unique_ptr<HostOp> host = make_host_op(o);
     ready_unwinder();
     HostOp* registered = host.get();

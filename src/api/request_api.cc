@@ -89,6 +89,12 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
   if ((so.flags & ~static_cast<uint32_t>(EVN_SUBMIT_FAIL_WHEN_FULL)) != 0)
     fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", so.flags);
   check_argument_counts(s->graph(), input_count, output_count);
+  if (const Model& model = s->compiled().model->model; !model.callers_operator.empty()) {
+    throw make_error(EVN_ERROR_UNSUPPORTED,
+                     "custom operator %.140s runs on the caller's thread only: the model cannot be run asynchronously",
+                     model.callers_operator.c_str())
+        .with_node(model.callers_node.c_str());
+  }
   RunOptions o = read_run_options(options, s->graph());
   require(inputs != nullptr || input_count == 0, "inputs");
   if (request == nullptr && so.queue == nullptr && so.done == nullptr) {

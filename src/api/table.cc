@@ -167,6 +167,7 @@ constexpr evn_api kApi = {
     .device_condition = evn_device_condition,
     .device_set_cache_policy = evn_device_set_cache_policy,
     .opencl_store_programs = evn_opencl_store_programs,
+    .abi_layout = evn_abi_layout,
 };
 
 }  // namespace

@@ -97,6 +97,8 @@ struct Model {
   std::vector<MetadataEntry> metadata;
   std::vector<Function> functions;  // those that are called, until graph/expand_functions has put them in place
   bool has_external_data = false;   // some tensors come from files beside the model's
+  std::string callers_node;      // set by graph/validate: the first node whose operator runs on the caller's thread only; "": none
+  std::string callers_operator;  // of it: domain::name
   Graph graph;
 };
 

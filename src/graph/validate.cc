@@ -70,6 +70,15 @@ class OpFinder {
           found_.emplace(std::make_tuple(std::string_view(op->domain), std::string_view(op->name), node.since_version), op).first;
     }
     node.op = known->second;
+    if (callers_operator_.empty() && node.op->custom != nullptr && node.op->custom->on_callers_thread) {
+      callers_node_ = node.name;
+      callers_operator_ = node.domain + "::" + node.op_type;
+    }
+  }
+
+  void tell_callers_node(Model& model) {
+    model.callers_node = std::move(callers_node_);
+    model.callers_operator = std::move(callers_operator_);
   }
 
  private:
@@ -84,6 +93,7 @@ class OpFinder {
 
   const Domains& domains_;
   const OperatorRegistry* custom_;
+  std::string callers_node_, callers_operator_;
   std::map<std::tuple<std::string_view, std::string_view, int>, const OpDef*> found_;
 };
 
@@ -418,6 +428,7 @@ void validate_model(Model& model, const Limits& limits, const OperatorRegistry* 
   expand_functions(model, limits, custom);
   OpFinder finder(domains, custom);
   validate_graph(model.graph, finder, limits);
+  finder.tell_callers_node(model);
 }
 
 }  // namespace evn

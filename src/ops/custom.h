@@ -22,6 +22,7 @@ struct CustomOp {
   std::string domain;
   std::string name;
   OpDef def{};
+  bool on_callers_thread = false;  // it runs on no thread of the library's (EVN_OPERATOR_CALLER_THREAD)
 };
 
 // Those of one runtime. What is in it stays until it goes.

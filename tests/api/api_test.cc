@@ -273,8 +273,8 @@ TEST_F(Api, TheLogGetsWhatTheLevelAllows) {
 }
 
 TEST(ApiVersion, IsOneNumber) {
-  EXPECT_EQ(std::string(evn_version()), "0.2.0");
-  EXPECT_EQ(evn_version_number(), 0x000200u);
+  EXPECT_EQ(std::string(evn_version()), "0.3.0");
+  EXPECT_EQ(evn_version_number(), 0x000300u);
   EXPECT_STREQ(evn_status_name(EVN_ERROR_INTERNAL), "EVN_ERROR_INTERNAL");
   EXPECT_STREQ(evn_status_name(999), "EVN_ERROR_UNKNOWN");
   EXPECT_STREQ(evn_status_name(-1), "EVN_ERROR_UNKNOWN");

@@ -1,6 +1,8 @@
 // An OpenCL device whose kernel never ends, until the test lets it: it is in quarantine meanwhile.
 #include <mutex>
 
+#include "evener/event.h"
+#include "evener/request.h"
 #include "tests/api/opencl_support.h"
 #include "tests/support/eventually.h"
 

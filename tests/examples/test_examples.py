@@ -216,3 +216,13 @@ def test_pictures_of_a_folder_are_streamed(model, tmp_path):
     assert done.stdout.splitlines() == [f"{name}.png: {answer.argmax()} ({answer.max():.3f})" for name in "ab"]
     done = subprocess.run([*command, "--model", "nobody", str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 1 and "there are: classifier" in done.stderr
+
+
+def test_a_start_in_python_runs_and_says_what_is_wrong(model, tmp_path):
+    command = [sys.executable, str(ROOT / "examples" / "python" / "classify.py")]
+    done = subprocess.run([*command, str(model[0])], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("y (1, 10)\nlargest: ") and "conv_1" in done.stdout
+    done = subprocess.run([*command, str(tmp_path / "none.onnx")], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("classify.py: ") and "none.onnx" in done.stderr
+    assert subprocess.run(command, capture_output=True, text=True).stderr.count("usage:") == 1

@@ -120,7 +120,7 @@ def test_the_licences_are_installed(prefix):
 
 
 def test_the_installed_command_runs(prefix):
-    assert "0.2.0" in run([prefix / "bin" / "evener", "version"])
+    assert "0.3.0" in run([prefix / "bin" / "evener", "version"])
 
 
 @pytest.mark.parametrize("threads", [1, 2])

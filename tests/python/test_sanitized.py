@@ -107,7 +107,7 @@ def frames(*modules):
 
 
 @pytest.mark.parametrize("modules, ours", [
-    (["libevener.so.0.2.0", "libffi.so.8", "libpython3.11.so.1.0"], True), (["evener"], True),
+    (["libevener.so.0.3.0", "libffi.so.8", "libpython3.11.so.1.0"], True), (["evener"], True),
     (["libjpeg.so.62", "libevener_image.so", "python3.11"], True),
     (["_ctypes.cpython-311-x86_64-linux-gnu.so", "libevener.so.0"], False), (["onnxruntime_pybind11_state.so"], False), ([], False),
 ])

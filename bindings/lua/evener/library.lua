@@ -43,6 +43,28 @@ local function dotted(version)
   return string.format("%d.%d.%d", bit.rshift(version, 16), bit.band(bit.rshift(version, 8), 255), bit.band(version, 255))
 end
 
+-- Looks whether the structs that are declared here lie in the library as they do here: offsets of all fields, and sizes, which may grow
+-- at the end. `layout`: its evn_abi_layout, nil in a library that has none.
+function library.compare_layouts(layout, name)
+  local offset, size = ffi.new("size_t[1]"), ffi.new("size_t[1]")
+  for _, fields in ipairs(require("evener.raw_layouts")) do
+    local struct = fields[1]
+    local is_known = layout(struct, nil, offset, size, nil) == constants.EVN_OK
+    if not is_known or size[0] < ffi.sizeof(struct) then
+      library.fail("EVN_ERROR_VERSION", "%s does not fit this binding: expected %s of %d bytes, found %s", name, struct, ffi.sizeof(struct),
+        is_known and tostring(tonumber(size[0])) or "none")
+    end
+    for index = 2, #fields do
+      local here = ffi.offsetof(struct, fields[index])
+      is_known = layout(struct, fields[index], offset, size, nil) == constants.EVN_OK
+      if not is_known or offset[0] ~= here then
+        library.fail("EVN_ERROR_VERSION", "%s does not fit this binding: expected %s.%s at byte %d, found it %s", name, struct, fields[index], here,
+          is_known and "at " .. tonumber(offset[0]) or "nowhere")
+      end
+    end
+  end
+end
+
 -- Gets the table of functions from an evn_get_api, and looks whether it has all that is declared here. `found` gives the library's version.
 function library.negotiate(get_api, name, found)
   local expected = constants.EVN_VERSION_NUMBER
@@ -53,6 +75,7 @@ function library.negotiate(get_api, name, found)
   if get_api(expected, out) ~= constants.EVN_OK or out[0] == nil then refuse(found()) end
   -- Only the head may be read before the size is known.
   if out[0].struct_size < ffi.sizeof("evn_api") then refuse(out[0].api_version) end
+  library.compare_layouts(out[0].abi_layout, name)
   return out[0]
 end
 

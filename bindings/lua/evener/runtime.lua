@@ -9,6 +9,7 @@ local Value = require("evener.value")
 local models = require("evener.model")
 local Session = require("evener.session")
 local Quantizer = require("evener.quantizer")
+local operator = require("evener.operator")
 local api, check, scratch, kinds = library.api, library.check, library.scratch, options.kinds
 
 local Runtime = owned.class("runtime")
@@ -139,6 +140,18 @@ end
 function Runtime.statistics(self, format)
   local handle, number = handle_of(self), library.format(format)
   return library.read(function(to, room, size) return api.runtime_get_statistics(handle, number, to, room, size, scratch) end)
+end
+
+-- Adds an operator to those that models which are loaded from now on may use. operator: domain, name, since_version (1), inputs and outputs
+-- (a count or {least, most}; 1), value_inputs (a list of inputs, 1 being the first, whose value decides on shapes), and two functions:
+--   infer(node, inputs, output_count) gives a list of {dtype =, dims =}. inputs: {dtype, dims (-1: not known; nil: not even the rank),
+--     values (of value_inputs, where it is known)}, false for one that is not given
+--   run(node, inputs, outputs) computes: {dtype, dims, values}, whose values are views (as of tensors) until it returns; those of outputs
+--     may be written
+-- node: :name(), :attribute(name, default). What they raise is the error of the run. They must not use other objects of this binding. Both are
+-- called on no other thread than that of the Lua state; models with such operators are run, not submitted.
+function Runtime.register_operator(self, values)
+  operator.register(handle_of(self), values)
 end
 
 -- A quantizer of a file, or with path nil of options.data.

@@ -16,7 +16,7 @@ end
 local function close(self)
   local handle = self.handle
   if handle == nil then return 0 end
-  self.handle, self.count = nil, 0
+  self.handle, self.count = nil, 0 -- a borrowed one has no handle
   local status = api.tensor_unmap(handle, scratch)
   api.tensor_release(handle)
   return status
@@ -29,17 +29,17 @@ end
 
 -- How many bytes there are.
 function methods.size(self)
-  return tonumber(self.bytes)
+  return tonumber(self.byte_count)
 end
 
 -- The memory itself, for ffi.copy and loops. It is not checked, and must not be used when the view is closed or collected.
 function methods.pointer(self)
-  if self.handle == nil then library.fail("EVN_ERROR_INVALID_HANDLE", "the view is closed") end
+  if self.handle == nil and not self.borrowed then library.fail("EVN_ERROR_INVALID_HANDLE", "the view is closed") end
   return self.data
 end
 
 local function outside(self, index)
-  if self.handle == nil then library.fail("EVN_ERROR_INVALID_HANDLE", "the view is closed") end
+  if self.handle == nil and not self.borrowed then library.fail("EVN_ERROR_INVALID_HANDLE", "the view is closed") end
   invalid("there is no element %s: the view has %.0f, from 0 on", tostring(index), tonumber(self.count))
 end
 
@@ -69,7 +69,7 @@ local metatable = {
 local types = {}
 local function type_of(element)
   if not types[element] then
-    local declaration = "struct { %s *data; double count; double bytes; evn_tensor handle; bool writable; }"
+    local declaration = "struct { %s *data; double count; double byte_count; evn_tensor handle; bool writable; bool borrowed; }"
     types[element] = ffi.metatype(ffi.typeof(string.format(declaration, element)), metatable)
   end
   return types[element]
@@ -87,9 +87,22 @@ function view.make(dtype, handle, flags, count, bytes, writable)
     check(status)
   end
   local made = type_of(ctype)()
-  made.data, made.handle, made.writable, made.bytes = ffi.cast(ctype .. " *", data[0]), handle, writable, bytes
+  made.data, made.handle, made.writable, made.byte_count = ffi.cast(ctype .. " *", data[0]), handle, writable, bytes
   made.count = math.min(count, bytes / ffi.sizeof(ctype))
   return made
+end
+
+-- A view of memory that the library has lent to a callback, which ends it.
+function view.borrow(dtype, memory, count, bytes, writable)
+  local ctype = dtypes.ctype(dtype)
+  local made = type_of(ctype)()
+  made.data, made.writable, made.borrowed, made.byte_count = ffi.cast(ctype .. " *", memory), writable, true, bytes
+  made.count = math.min(count, bytes / ffi.sizeof(ctype))
+  return made
+end
+
+function view.end_borrowed(made)
+  made.borrowed, made.count, made.data = false, 0, nil
 end
 
 function view.bytes(self)
@@ -128,5 +141,8 @@ function view.set(self, values)
     invalid("values are a list, a string or an array, not a %s", type(values))
   end
 end
+
+-- For who has a view, as those of custom operators.
+methods.bytes, methods.to_table, methods.set = view.bytes, view.to_table, view.set
 
 return view

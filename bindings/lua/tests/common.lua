@@ -177,6 +177,20 @@ function common.running_sum()
   return common.model(nodes, {common.value("x", 1, {2}), common.value("sum", 1, {2})}, {common.value("total", 1, {2}), common.value("y", 1, {2})})
 end
 
+-- y = an operator of the domain "mine" of x, with an attribute of each kind.
+function common.custom_model(op)
+  local floats = raw("float", {1.5, 2.5})
+  local function attribute(name, kind, value) return bytes(1, name) .. value .. number(20, kind) end
+  local attributes = {
+    attribute("count", 2, number(3, 3)), attribute("scale", 1, varint(2 * 8 + 5) .. raw("float", {0.5})), attribute("label", 3, bytes(4, "a label")),
+    attribute("axes", 7, number(8, 1) .. number(8, -2)), attribute("rates", 6, bytes(7, raw("float", {0.25, 4}))),
+    attribute("words", 8, bytes(9, "one") .. bytes(9, "two")), attribute("table", 4, bytes(5, common.constant("t", 1, {2}, floats))),
+  }
+  local node = common.node(op, {"x"}, {"y"}, attributes) .. bytes(7, "mine")
+  local graph = common.graph({node}, {common.value("x", 1, {"n"})}, {common.value("y", 1, {"n"})})
+  return number(1, 8) .. bytes(7, graph) .. bytes(8, number(2, 17)) .. bytes(8, bytes(1, "mine") .. number(2, 1))
+end
+
 -- y = x + 1 + 1 + ..., so often that it ends when it is cancelled alone.
 function common.endless()
   local body = common.graph({common.node("Add", {"a", "one"}, {"b"}), common.node("Identity", {"go"}, {"go_on"})},

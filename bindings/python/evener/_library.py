@@ -125,11 +125,29 @@ def _candidates():
         yield found
 
 
+def _dotted(version):
+    return f"{version >> 16}.{version >> 8 & 255}.{version & 255}"
+
+
 def _open(path):
+    """Loads a library; OSError where it does not fit this package, with both versions, before a function of it takes a struct."""
+    opened = ctypes.CDLL(path)
+    expected = _raw.EVN_VERSION_MAJOR << 16 | _raw.EVN_VERSION_MINOR << 8 | _raw.EVN_VERSION_PATCH
     try:
-        return _raw.bind(ctypes.CDLL(path))
+        found = _raw.bind_one(opened, "evn_version_number")()
+    except AttributeError:
+        raise OSError(f"{path} is no Evener library: it has no evn_version_number") from None
+    refused = f"{path} does not fit this package: expected ABI {_dotted(expected)}, found {_dotted(found)}"
+    if found < expected or found >> 16 != _raw.EVN_ABI_MAJOR:
+        raise OSError(refused)
+    try:
+        library = _raw.bind(opened)
     except AttributeError as error:
-        raise OSError(f"{path} is not an Evener library that fits this package: {error}") from None
+        raise OSError(f"{refused}, {error}") from None
+    difference = _raw.difference(library.evn_abi_layout)
+    if difference is not None:
+        raise OSError(f"{refused}: {difference}")
+    return library
 
 
 def _load():
@@ -154,11 +172,7 @@ def _library():
     global _loaded
     with _lock:
         if _loaded is None:
-            path, library = _load()
-            major = library.evn_version_number() >> 16
-            if major != _raw.EVN_ABI_MAJOR:
-                raise OSError(f"{path} has ABI {major}, this package was made for {_raw.EVN_ABI_MAJOR}")
-            _loaded = path, library
+            _loaded = _load()
         return _loaded
 
 
@@ -181,5 +195,5 @@ def library_path():
 
 
 def version():
-    """The library's version, as "0.2.0"."""
+    """The library's version, as "0.3.0"."""
     return library().evn_version().decode()

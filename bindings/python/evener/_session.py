@@ -166,6 +166,7 @@ class Session(Object):
         self.outputs = _values_of(handle, lib.evn_session_output_count, lib.evn_session_get_output_info, lib.evn_session_output_name)
         self._only_tensors = all(value.is_tensor for value in self.inputs + self.outputs)
         self._index = {value.name: index for index, value in enumerate(self.inputs)}
+        self._output_index = {value.name: index for index, value in enumerate(self.outputs)}
         self._calls = []  # that are not running
 
     def close(self):
@@ -184,7 +185,7 @@ class Session(Object):
         check(self._library.evn_session_find_input(self._handle, c_text(name), index, error), error)
         return index.value
 
-    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None):
+    def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None, out=None):
         """Runs the model once.
 
         inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
@@ -197,15 +198,21 @@ class Session(Object):
         outputs_on_device  True: outputs stay on the devices where they are made, and are Tensors, which later runs take as inputs
         state    a State of this session, or None: it gives and takes the inputs and outputs of its pairs, which are left out
         skip     names of outputs that are not wanted: what only they need is not computed
+        out      {name: array} of outputs, or of some, which are written there: C-contiguous arrays of the output's dtype and shape that share no
+                 memory with each other or with inputs. After an error what is in them is undefined
         Returns {name: array} in the model's order; the arrays are the library's own memory, theirs as long as they live.
         Strings are arrays of objects. Sequences are lists, optionals None or what they hold, maps dicts; all these are copied.
         """
         options = self._options(timeout, seed, cancel, deadline, priority, outputs_on_device, skip, state)
         if not self._only_tensors:
+            if out is not None:
+                raise TypeError("out: the model takes or gives more than tensors")
             return self._run_values(inputs, options, new_error(), outputs_on_device, state)
         call = self._take_call()
         try:
             self._give(call, inputs, state)
+            if out is not None:
+                self._give_outputs(call, out)
             return call.run(self._handle, options, self._runtime, outputs_on_device)
         finally:
             call.end()
@@ -266,10 +273,17 @@ class Session(Object):
             index = self._index.get(name)
             if index is None:
                 index = self._find_input(name, call.error)
-            if not isinstance(value, (numpy.ndarray, numpy.generic)) and hasattr(value, "__dlpack__"):
-                call.give_tensor(index, _tensor.import_dlpack(self._runtime.value, value, call.error))
-            else:
+            if isinstance(value, numpy.ndarray) or isinstance(value, numpy.generic) or not hasattr(value, "__dlpack__"):
                 call.give(self._runtime.value, index, value)
+            else:
+                call.give_tensor(index, _tensor.import_dlpack(self._runtime.value, value, call.error))
+
+    def _give_outputs(self, call, out):
+        index = self._output_index
+        for name, array in out.items():
+            if name not in index:
+                check(self._library.evn_session_find_output(self._handle, c_text(name), ctypes.c_uint32(), call.error), call.error)
+            call.give_output(self._runtime.value, index[name], array)
 
     def _options(self, timeout, seed, cancel, deadline, priority, outputs_on_device, skip, state):
         if timeout is None and seed == 0 and cancel is None and deadline is None and priority == 0 and not outputs_on_device and not skip \

@@ -158,7 +158,7 @@ def test_a_library_that_does_not_exist_is_an_os_error():
 
 def test_another_library_is_refused_by_name():
     done = run_python("import evener; evener.Runtime()", EVENER_LIBRARY="libc.so.6")
-    assert done.returncode == 1 and "libc.so.6 is not an Evener library" in done.stderr
+    assert done.returncode == 1 and "libc.so.6 is no Evener library" in done.stderr
 
 
 def test_the_library_is_the_one_that_the_environment_names():

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/library_work.h"
 #include "base/os/background.h"
 #include "base/os/files_linux.h"
 #include "base/os/fork.h"
@@ -33,6 +34,7 @@ struct Start {
 void* thread_main(void* p) {
   const Start start = *static_cast<Start*>(p);
   delete static_cast<Start*>(p);
+  const LibraryWork own(true);
   start.body(start.argument);
   return nullptr;
 }

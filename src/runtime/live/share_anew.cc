@@ -11,6 +11,8 @@ LiveSession::~LiveSession() {
 }
 
 void LiveSession::share_anew(const Session& measured) {
+  // Made on a thread of the library's, where its shapes could not be inferred.
+  if (!measured.compiled().model->model.callers_operator.empty()) return;
   const std::lock_guard<Mutex> lock(sharing_);
   if (is_sharing_.load()) return;
   sharer_.reset();  // has ended

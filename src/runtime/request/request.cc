@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/lent_core.h"
+#include "base/library_work.h"
 #include "runtime/batch/batcher.h"
 #include "runtime/request/dispatcher.h"
 #include "runtime/request/session_requests.h"
@@ -26,6 +27,7 @@ Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs,
 }
 
 void Request::execute(const RequestPtr& self) noexcept {
+  const LibraryWork own(true);  // also in a task of the host's executor
   state_.store(State::kRunning, std::memory_order_relaxed);
   try {
     session_->run(inputs_, outputs_, run_);
@@ -77,6 +79,7 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
   {
     const SessionRequests::InCallback inside(session->requests());
     const RequestDispatcher::Aside aside;
+    const LibraryWork hosts(false);
     tell(self);
   }
   session->requests().leave(made_in_);

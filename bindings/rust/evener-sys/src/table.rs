@@ -3,6 +3,7 @@
 use crate::raw::*;
 use std::error::Error;
 use std::fmt;
+use std::os::raw::c_char;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Mutex;
@@ -26,6 +27,8 @@ pub enum LoadError {
     Symbol { library: String, reason: String },
     /// It does not fit these declarations.
     Version { library: String, expected: u32, found: u32 },
+    /// It has a struct that lies otherwise than it is declared here; `place` names the struct, or one of its fields.
+    Layout { library: String, place: String, expected: String, found: String },
 }
 
 /// A version number as people write it.
@@ -51,11 +54,45 @@ impl fmt::Display for LoadError {
                 dotted(*expected),
                 dotted(*found)
             ),
+            LoadError::Layout { library, place, expected, found } => write!(
+                f,
+                "{} does not fit this program: expected {} {}, found it {}",
+                library, place, expected, found
+            ),
         }
     }
 }
 
 impl Error for LoadError {}
+
+type LayoutFunction =
+    unsafe extern "C" fn(*const c_char, *const c_char, *mut usize, *mut usize, *mut evn_error) -> evn_status;
+
+/// Looks whether the library has all structs as they are declared here. They may be larger at their end.
+///
+/// # Safety
+/// `layout` must be an evn_abi_layout.
+#[cfg_attr(not(any(feature = "load", feature = "link")), allow(dead_code))]
+unsafe fn compare_layouts(library: &str, layout: LayoutFunction) -> Result<(), LoadError> {
+    each_layout(&mut |name, field, offset, size| {
+        let (mut found_offset, mut found_size) = (0, 0);
+        let of = if field.is_empty() { ptr::null() } else { field.as_ptr().cast() };
+        let status = layout(name.as_ptr().cast(), of, &mut found_offset, &mut found_size, ptr::null_mut());
+        let fits =
+            if field.is_empty() { found_size >= size } else { (found_offset, found_size) == (offset, size) };
+        if status == EVN_OK && fits {
+            return Ok(());
+        }
+        let dot = if field.is_empty() { "" } else { "." };
+        let at = |offset, size| format!("at byte {} with {} bytes", offset, size);
+        Err(LoadError::Layout {
+            library: library.to_string(),
+            place: format!("{}{}{}", name, dot, field).replace('\0', ""),
+            expected: at(offset, size),
+            found: if status == EVN_OK { at(found_offset, found_size) } else { "nowhere".to_string() },
+        })
+    })
+}
 
 /// Gets the table from evn_get_api, and looks whether it has all that is declared here. `found`: the
 /// library's version, for the error.
@@ -81,6 +118,7 @@ unsafe fn negotiate(
     if (size as usize) < std::mem::size_of::<evn_api>() {
         return Err(refused(version));
     }
+    compare_layouts(library, (*table).abi_layout)?;
     Ok(&*table)
 }
 
@@ -199,6 +237,50 @@ mod tests {
         assert_eq!(error, LoadError::Version { library: "lib".into(), expected, found: 0x000100 });
         assert!(error.to_string().contains("found 0.1.0"), "{}", error);
         assert!(error.to_string().contains(&format!("expected ABI {}", dotted(expected))));
+    }
+
+    unsafe extern "C" fn knows_nothing(
+        _: *const c_char,
+        _: *const c_char,
+        _: *mut usize,
+        _: *mut usize,
+        _: *mut evn_error,
+    ) -> evn_status {
+        EVN_ERROR_INVALID_ARGUMENT
+    }
+
+    // Every struct of 16 bytes, whose fields lie at its beginning.
+    unsafe extern "C" fn is_otherwise(
+        _: *const c_char,
+        _: *const c_char,
+        offset: *mut usize,
+        size: *mut usize,
+        _: *mut evn_error,
+    ) -> evn_status {
+        *offset = 0;
+        *size = 16;
+        EVN_OK
+    }
+
+    #[test]
+    fn a_library_with_other_structs_is_an_error() {
+        let error = unsafe { compare_layouts("lib", knows_nothing) }.expect_err("it has no structs");
+        assert!(error
+            .to_string()
+            .contains("lib does not fit this program: expected evn_error at byte 0 with"));
+        assert!(error.to_string().ends_with("found it nowhere"), "{}", error);
+        let error = unsafe { compare_layouts("lib", is_otherwise) }.expect_err("they lie otherwise");
+        assert!(error.to_string().ends_with("found it at byte 0 with 16 bytes"), "{}", error);
+        let mut count = 0;
+        let all: Result<(), ()> = each_layout(&mut |name, field, offset, size| {
+            count += 1;
+            assert!(size > 0 && name.ends_with('\0') && (field.is_empty() || field.ends_with('\0')));
+            if field == "struct_size\0" {
+                assert_eq!((offset, size), (0, 4));
+            }
+            Ok(())
+        });
+        assert!(all.is_ok() && count > 200);
     }
 
     #[test]

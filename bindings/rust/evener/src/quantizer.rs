@@ -3,7 +3,7 @@
 use crate::error::{c_path, c_text, check, read_text, text_at, Result, TextArray};
 use crate::handle::{deadline_ns, guarded, Lent, Owned};
 use crate::model::{Model, Source};
-use crate::run::raw_inputs;
+use crate::run::{raw_inputs, Handles};
 use crate::runtime::{Format, Runtime};
 use crate::session::{in_order, Cancel};
 use crate::sys::*;
@@ -132,7 +132,7 @@ impl Quantizer {
         Ok(index as usize)
     }
 
-    fn inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<evn_tensor>> {
+    fn inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<Handles> {
         let mut ordered = in_order(inputs, |name| self.find_input(name))?;
         ordered.resize(self.input_count()?, None);
         Ok(raw_inputs(&ordered))

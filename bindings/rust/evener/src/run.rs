@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::sys::*;
 use crate::tensor::{Memory, Tensor};
 use crate::value::Value;
-use std::ops::Index;
+use std::ops::{Deref, DerefMut, Index};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -120,9 +120,50 @@ impl Outputs<Value> {
 }
 
 /// The handles of tensors; NULL where there is none.
-pub(crate) fn raw_inputs<'t, I: Copy + Into<Option<&'t Tensor>>>(inputs: &[I]) -> Vec<evn_tensor> {
-    let raw = |input: &I| (*input).into().map_or(evn_tensor::NULL, |tensor| tensor.owned.raw);
-    inputs.iter().map(raw).collect()
+pub(crate) fn raw_inputs<'t, I: Copy + Into<Option<&'t Tensor>>>(inputs: &[I]) -> Handles {
+    Handles::of(
+        inputs.iter().map(|input| (*input).into().map_or(evn_tensor::NULL, |tensor| tensor.owned.raw)),
+    )
+}
+
+/// Handles of tensors one after the other: a few of them without memory of their own.
+pub(crate) struct Handles {
+    few: [evn_tensor; 8],
+    many: Vec<evn_tensor>,
+    count: usize,
+}
+
+impl Handles {
+    fn of(handles: impl ExactSizeIterator<Item = evn_tensor>) -> Handles {
+        let mut made = Handles { few: [evn_tensor::NULL; 8], many: Vec::new(), count: handles.len() };
+        if made.count > made.few.len() {
+            made.many = handles.collect();
+        } else {
+            made.few.iter_mut().zip(handles).for_each(|(slot, handle)| *slot = handle);
+        }
+        made
+    }
+}
+
+impl Deref for Handles {
+    type Target = [evn_tensor];
+    fn deref(&self) -> &[evn_tensor] {
+        if self.count > self.few.len() {
+            &self.many
+        } else {
+            &self.few[..self.count]
+        }
+    }
+}
+
+impl DerefMut for Handles {
+    fn deref_mut(&mut self) -> &mut [evn_tensor] {
+        if self.count > self.few.len() {
+            &mut self.many
+        } else {
+            &mut self.few[..self.count]
+        }
+    }
 }
 
 /// What holds the memory of tensors: while it is there they cannot be written.
@@ -176,10 +217,7 @@ impl Session {
             output.be_alone("an output")?;
         }
         let inputs = raw_inputs(inputs);
-        let mut slots: Vec<evn_tensor> = outputs.iter().map(|output| output.owned.raw).collect();
-        if slots.len() != self.output_count()? {
-            return Err(Error::argument("run_into wants a tensor for each output"));
-        }
+        let mut slots = Handles::of(outputs.iter().map(|output| output.owned.raw));
         self.run_raw(&inputs, &mut slots, options)
     }
 

@@ -350,7 +350,7 @@ impl Runtime {
     }
 }
 
-/// The library's version, as "0.2.0".
+/// The library's version, as "0.3.0".
 pub fn version() -> Result<String> {
     let api = api()?;
     Ok(unsafe { text_at((api.version)()) })

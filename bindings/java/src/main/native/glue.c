@@ -11,9 +11,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "raw_layouts.h"
 #include "raw_table.h"
 
-enum { OPENED = 0, NOT_OPENED = 1, NO_SYMBOL = 2, OTHER_VERSION = 3 };
+enum { OPENED = 0, NOT_OPENED = 1, NO_SYMBOL = 2, OTHER_VERSION = 3, OTHER_LAYOUT = 4 };
 
 const evn_api *evn_java_table;
 
@@ -109,6 +110,7 @@ JNIEXPORT jlong JNICALL Java_evener_Native_open(JNIEnv *env, jclass self, jlong 
     dlclose(library);
     return outcome(OTHER_VERSION, found);
   }
+  if (!evn_java_compare_layouts(table->abi_layout, (char *)(intptr_t)reason, (size_t)capacity)) return outcome(OTHER_LAYOUT, table->api_version);
   evn_java_table = table;
   return outcome(OPENED, table->api_version);
 }

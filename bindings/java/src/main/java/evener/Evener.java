@@ -24,7 +24,7 @@ public final class Evener {
   /**
    * Gives the library's version.
    *
-   * @return the version, as "0.2.0"
+   * @return the version, as "0.3.0"
    */
   public static String version() {
     Library.ready();

@@ -57,6 +57,8 @@ final class Library {
           return;
         case Native.OTHER_VERSION:
           throw new VersionException(name, Numbers.EVN_VERSION_NUMBER, found);
+        case Native.OTHER_LAYOUT:
+          throw new VersionException(name, Numbers.EVN_VERSION_NUMBER, found, textAt(reason));
         case Native.NO_SYMBOL:
           throw new LoadException(name, "it is no Evener library of version 0.2 or later: " + textAt(reason), null);
         default:

@@ -8,6 +8,7 @@ final class Native {
   static final int NOT_OPENED = 1;
   static final int NO_SYMBOL = 2;
   static final int OTHER_VERSION = 3;
+  static final int OTHER_LAYOUT = 4;
 
   /** Addresses of the glue's callbacks. */
   static final long RELEASE = callback(0);

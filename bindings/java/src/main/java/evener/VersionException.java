@@ -16,6 +16,13 @@ public final class VersionException extends EvenerException {
     this.found = found;
   }
 
+  /** A library of a version that fits, but with a struct that lies otherwise: `layout` says which. */
+  VersionException(String library, int expected, int found, String layout) {
+    super(Status.VERSION, library + " does not fit this package: " + layout);
+    this.expected = expected;
+    this.found = found;
+  }
+
   private static String dotted(int version) {
     return (version >>> 16) + "." + (version >>> 8 & 255) + "." + (version & 255);
   }

@@ -1,0 +1,5 @@
+//go:build race
+
+package evener
+
+const raceDetector = true
