@@ -3,7 +3,7 @@
 
 usage: generate.py [LANGUAGE ...] [--check]
 
-LANGUAGE  go, java, lua, python, rust: those of bindings/languages; none: all
+LANGUAGE  c (the library itself), go, java, lua, node, python, rust: those of bindings/languages; none: all
 --check   writes nothing, and fails where a file is not what would be written
 """
 import importlib

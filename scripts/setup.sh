@@ -37,6 +37,7 @@ have_package() {
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
     rust-clippy) command -v cargo-clippy >/dev/null ;;
+    nodejs) command -v node >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     libyaml-cpp-dev) have_file /usr{,/local}/include/yaml-cpp/eventhandler.h && have_file /usr{,/local}/lib{,64,/*}/libyaml-cpp.a ;;
     libgtest-dev) have_file /usr{,/local}/include/gtest/gtest.h && have_file /usr{,/local}/lib{,64,/*}/libgtest.* ;;

@@ -1,0 +1,106 @@
+'use strict';
+const {api} = require('./native.js');
+const {KEY, Owned, idOf} = require('./owned.js');
+const {split, cancelled, request} = require('./options.js');
+const {makeModel} = require('./model.js');
+const {liveId} = require('./tensor.js');
+
+// The token by which all calls of a quantizer are asked to stop.
+class Token extends Owned {
+  #signal;
+  #abort;
+
+  constructor(key, signal) {
+    const id = api.cancel_create();
+    super(key, id, api.cancel_release);
+    this.#signal = signal;
+    this.#abort = () => request(id);
+    signal?.addEventListener('abort', this.#abort, {once: true});
+  }
+
+  close() {
+    this.#signal?.removeEventListener('abort', this.#abort);
+    super.close();
+  }
+}
+
+// A model that is being quantized. All its calls give promises, and wait for each other.
+class Quantizer extends Owned {
+  #token;
+  #signal;
+  #count;
+
+  constructor(key, id, token, signal) {
+    super(key, id, api.quantizer_release);
+    this.#token = token;
+    this.#signal = signal;
+    this.#count = api.quantizer_input_count(id);
+  }
+
+  close() {
+    super.close();
+    this.#token.close();
+  }
+
+  async #told(promise) {
+    try {
+      return await promise;
+    } catch (error) {
+      if (this.#signal?.aborted && error.status === 'EVN_ERROR_CANCELLED') error.cause = this.#signal.reason;
+      throw error;
+    }
+  }
+
+  #slots(inputs) {
+    if (Array.isArray(inputs)) return inputs.map(liveId);
+    const list = new Array(this.#count).fill(null);
+    for (const [name, tensor] of Object.entries(inputs)) list[api.quantizer_find_input(idOf(this, Quantizer), name)] = liveId(tensor);
+    return list;
+  }
+
+  // Runs the float32 model over one batch of calibration.
+  async addBatch(inputs) {
+    await this.#told(api.quantizer_add_batch_async(idOf(this, Quantizer), this.#slots(inputs)));
+  }
+
+  // Takes back layers that are not worth it.
+  async guard(inputs, options) {
+    await this.#told(api.quantizer_guard_async(idOf(this, Quantizer), this.#slots(inputs), options));
+  }
+
+  // The quantized model.
+  async finish() {
+    return makeModel(await this.#told(api.quantizer_finish_async(idOf(this, Quantizer))));
+  }
+
+  async save(path) {
+    await this.#told(api.quantizer_save_async(idOf(this, Quantizer), path));
+  }
+
+  // Adds to the report how far the outputs of both models are apart, and their times.
+  async verify(inputs) {
+    await this.#told(api.quantizer_verify_async(idOf(this, Quantizer), this.#slots(inputs)));
+  }
+
+  report(format = 'text') {
+    return api.quantizer_report(idOf(this, Quantizer), format);
+  }
+}
+
+// A quantizer of a model's file or bytes.
+async function createQuantizer(runtimeId, source, options) {
+  const {raw, signal} = split(options);
+  if (signal?.aborted) throw cancelled(signal);
+  const {progress, ...others} = raw ?? {};
+  const token = new Token(KEY, signal);
+  try {
+    const all = {...others, cancel: idOf(token, Token), ...(typeof source === 'string' ? {} : {data: source})};
+    return new Quantizer(KEY, await api.quantizer_create_async(runtimeId, typeof source === 'string' ? source : null, all, progress), token, signal);
+  } catch (error) {
+    token.close();
+    if (signal?.aborted && error.status === 'EVN_ERROR_CANCELLED') error.cause = signal.reason;
+    throw error;
+  }
+}
+
+module.exports = {Quantizer, createQuantizer};

@@ -1,0 +1,142 @@
+'use strict';
+const {api, ready} = require('./native.js');
+const {KEY, Owned, idOf} = require('./owned.js');
+const {split, cancellable} = require('./options.js');
+const {Device} = require('./device.js');
+const {Model, makeModel} = require('./model.js');
+const {createQuantizer} = require('./quantizer.js');
+const {Session} = require('./session.js');
+const tensors = require('./tensor.js');
+const values = require('./value.js');
+
+// What an ONNX file or its bytes are for the functions that take both.
+const isPath = (source) => typeof source === 'string';
+
+// Devices, memory pools and threads.
+class Runtime extends Owned {
+  #home;
+
+  // Options of evn_runtime_options, and `log`, a function that gets records.
+  constructor(options) {
+    ready();
+    const {log, ...others} = options ?? {};
+    super(KEY, api.runtime_create(others, log), api.runtime_release);
+    const cpu = new Device(KEY, api.runtime_device_at(idOf(this, Runtime), 0));
+    this.#home = {cpu, name: cpu.name};
+  }
+
+  devices() {
+    const id = idOf(this, Runtime);
+    return Array.from({length: api.runtime_device_count(id)}, (_, index) => new Device(KEY, api.runtime_device_at(id, index)));
+  }
+
+  // A device by a name of the configuration, "cpu", "gpu", "opencl:0".
+  device(name) {
+    return new Device(KEY, api.runtime_device_find(idOf(this, Runtime), name));
+  }
+
+  describeDevices(format = 'text') {
+    return api.runtime_describe_devices(idOf(this, Runtime), format);
+  }
+
+  statistics(format = 'text') {
+    return api.runtime_get_statistics(idOf(this, Runtime), format);
+  }
+
+  // Another configuration: {configPath} or {configText}, with timeout, deadline and signal.
+  async reconfigure(options) {
+    const id = idOf(this, Runtime);
+    const {raw, signal} = split(options);
+    await cancellable(signal, (cancel) => api.runtime_reconfigure_async(id, {...raw, cancel}));
+  }
+
+  // Measures what steps and copies take, of a model or of all operators.
+  async calibrate(model, options) {
+    const id = idOf(this, Runtime);
+    const {raw, signal} = split(options);
+    const {format = 'text', ...others} = raw ?? {};
+    if (model === undefined || model === null) throw new TypeError('a Model is wanted, or "all" for all operators');
+    const which = model === 'all' ? null : idOf(model, Model);
+    return cancellable(signal, (cancel) => api.runtime_calibrate_async(id, which, {...others, cancel}, format));
+  }
+
+  // What a model needs, also one that cannot be loaded. Options: shapes, externalDir, format.
+  async inspect(source, options) {
+    const {format = 'text', ...others} = options ?? {};
+    return api.model_inspect_async(idOf(this, Runtime), isPath(source) ? source : null, isPath(source) ? others : {...others, data: source}, format);
+  }
+
+  // A model of an ONNX file or its bytes.
+  async loadModel(source, options) {
+    const id = idOf(this, Runtime);
+    const {raw, signal} = split(options);
+    const load = isPath(source) ? api.model_load_file_async : api.model_load_buffer_async;
+    return makeModel(await cancellable(signal, (cancel) => load(id, source, {...raw, cancel})));
+  }
+
+  loadModelSync(source, options) {
+    const {raw, signal} = split(options);
+    if (signal !== undefined) throw new TypeError('loadModelSync blocks, and no signal could reach it: loadModel takes one');
+    return makeModel((isPath(source) ? api.model_load_file : api.model_load_buffer)(idOf(this, Runtime), source, raw));
+  }
+
+  // A session of a model, or of a file or bytes that are loaded for it.
+  async createSession(model, options) {
+    const id = idOf(this, Runtime);
+    const {raw, signal} = split(options);
+    if (!(model instanceof Model)) {
+      const {externalDir, ...others} = options ?? {};
+      const {deadlineNs} = raw ?? {};
+      const loaded = await this.loadModel(model, {externalDir, signal, deadline: deadlineNs});
+      try {
+        return await this.createSession(loaded, {...others, timeout: undefined, deadline: deadlineNs});
+      } finally {
+        loaded.close();
+      }
+    }
+    const of = idOf(model, Model);
+    return new Session(KEY, await cancellable(signal, (cancel) => api.session_create_async(id, of, {...raw, cancel})), this.#home);
+  }
+
+  createSessionSync(model, options) {
+    const {raw, signal} = split(options);
+    if (signal !== undefined) throw new TypeError('createSessionSync blocks, and no signal could reach it: createSession takes one');
+    return new Session(KEY, api.session_create(idOf(this, Runtime), idOf(model, Model), raw), this.#home);
+  }
+
+  // The session of a name in the configuration's `models`.
+  async session(name) {
+    return new Session(KEY, await api.runtime_session_async(idOf(this, Runtime), name), this.#home);
+  }
+
+  // A quantizer of a model's file or bytes. Options: progress, a function of (what, done, total), and those of evn_quantizer_options.
+  async quantizer(source, options) {
+    return createQuantizer(idOf(this, Runtime), source, options);
+  }
+
+  // A tensor with a copy of a typed array, of a list of numbers (dtype says of what) or of strings. Options: device, pinned.
+  tensor(data, dims, dtype, {device} = {}) {
+    return tensors.from(this.#home, this.#deviceId(device), data, dims, dtype);
+  }
+
+  zeros(dtype, dims, {device, pinned = false} = {}) {
+    return tensors.zeros(this.#home, this.#deviceId(device), dtype, dims, pinned ? 1 : 0);
+  }
+
+  // A tensor over a typed array's own memory.
+  wrap(array, dims, dtype) {
+    return tensors.wrap(this.#home, idOf(this, Runtime), array, dims, dtype);
+  }
+
+  // A sequence, an optional or a map of values.
+  value(type, parts) {
+    return values.create(this.#home, idOf(this, Runtime), type, parts);
+  }
+
+  #deviceId(device) {
+    idOf(this, Runtime);
+    return idOf(device ?? this.#home.cpu, Device);
+  }
+}
+
+module.exports = {Runtime};
