@@ -176,6 +176,29 @@ class OperatorsTest {
   }
 
   @Test
+  void anOperatorMayKeepToTheCallersThread() {
+    ThreadLocal<Float> factor = ThreadLocal.withInitial(() -> 1f);
+    factor.set(5f);
+    Thread caller = Thread.currentThread();
+    try (Runtime runtime = Tiny.runtime();
+        Tensor x = floats(runtime, 1, 2)) {
+      runtime.registerOperator(
+          new OperatorDefinition("mine", "Local").onCallersThread(),
+          operator(
+              (node, inputs, outputs) -> {
+                assertEquals(caller, Thread.currentThread());
+                float[] made = inputs[0].toFloats();
+                for (int i = 0; i < made.length; i++) made[i] *= factor.get();
+                outputs[0].set(made);
+              }));
+      try (Session session = Tiny.session(runtime, Tiny.custom("Local"))) {
+        for (int i = 0; i < 20; i++) holds(session.run(x)[0], 5, 10);
+        fails(Status.UNSUPPORTED, "the_Local", () -> session.submit(null, x));
+      }
+    }
+  }
+
+  @Test
   void definitionsAreChecked() {
     try (Runtime runtime = Tiny.runtime()) {
       Operator nothing = operator((node, inputs, outputs) -> {});
