@@ -69,6 +69,25 @@ class Programs:
         run(["go", "build", "-o", program, "./examples/callcost"], cwd=BINDINGS / "go", env=self.environment)
         return [program]
 
+    def java(self):
+        if not shutil.which("javac"):
+            return None
+        home = pathlib.Path(shutil.which("javac")).resolve().parents[1]
+        run(["sh", BINDINGS / "java" / "src" / "main" / "native" / "build.sh", home, self.folder / "java"])
+        glue, = (self.folder / "java").glob("*/libevener_java.so")
+        target = self.folder / "java" / "classes" / "evener" / "native" / glue.parent.name
+        target.mkdir(parents=True)
+        shutil.copy(glue, target)
+        classes = self.folder / "java" / "classes"
+        run(["javac", "-d", classes, *(BINDINGS / "java" / "src" / "main" / "java").rglob("*.java"), CALLS / "Cost.java"])
+        return ["java", "-cp", classes, "Cost"]
+
+    def node(self):
+        if not shutil.which("node"):
+            return None
+        run(["node", BINDINGS / "node" / "build.mjs"])
+        return ["node", CALLS / "cost.mjs"]
+
 
 def tiny_model(path):
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]

@@ -1,6 +1,19 @@
 # The file name is the registration: folders are scanned, and tables of extern symbols are written into the build tree. A file
 # that does not define the symbol that its name promises breaks the link.
 
+# A build of some operators: names of operators, ONNX files or patterns of such files. Operators, kernels and rewrites that these models do not
+# need stand in no table then, and the linker leaves them out (decision 0082).
+set(EVN_OPERATORS "" CACHE STRING "ONNX files, patterns of files, or names of operators that the library must run; empty: all operators")
+find_package(Python3 COMPONENTS Interpreter REQUIRED)
+execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/select_operators.py --cmake ${CMAKE_BINARY_DIR}/generated/kept.cmake
+  --header ${CMAKE_BINARY_DIR}/generated/kept_operators.h ${EVN_OPERATORS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} RESULT_VARIABLE failed)
+if(failed)
+  message(FATAL_ERROR "EVN_OPERATORS is ${EVN_OPERATORS}, which is not understood")
+endif()
+include(${CMAKE_BINARY_DIR}/generated/kept.cmake)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/select_operators.py
+  ${CMAKE_SOURCE_DIR}/src/graph/passes/operators.txt ${EVN_READ_MODELS})
+
 # evn_table(OUT_SOURCES variable, GLOB pattern, TYPE C++ type, SUFFIX symbol suffix, FUNCTION accessor, HEADER declares the type)
 function(evn_table)
   cmake_parse_arguments(A "" "OUT;GLOB;TYPE;SUFFIX;FUNCTION;HEADER" "" ${ARGN})
@@ -8,6 +21,9 @@ function(evn_table)
   set(externs "")
   set(rows "")
   foreach(file ${files})
+    if(EVN_OPERATORS AND NOT file IN_LIST EVN_KEPT_FILES)
+      continue()
+    endif()
     get_filename_component(name ${file} NAME_WE)
     string(APPEND externs "extern const ${A_TYPE} ${name}${A_SUFFIX};\n")
     string(APPEND rows "    &${name}${A_SUFFIX},\n")

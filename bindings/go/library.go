@@ -1,7 +1,7 @@
 // Package evener runs ONNX models by the Evener library, which is opened when it is first needed: nothing of it is linked.
 //
 // Everything that has a Close should be closed; it may be closed twice, in any order, and while calls on it run in other goroutines,
-// which end normally. What is used after that gives an error. A finalizer closes what is forgotten, at a time that nobody knows.
+// which end normally. What is used after that, or is nil, gives an error. A finalizer closes what is forgotten, at a time that nobody knows.
 //
 // All functions may be called from any goroutine. A context ends what it is given to: its cancellation and its deadline reach the
 // library, and the error is the context's too (errors.Is(err, context.Canceled)).

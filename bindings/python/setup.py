@@ -29,8 +29,11 @@ def build_library():
         return pathlib.Path(named)
     build = FOLDER / "library"  # of its own: build/release may be in use, or configured otherwise
     subprocess.run(["cmake", "--preset", "release", "-B", str(build), "-DEVN_TESTS=OFF"], cwd=REPOSITORY, check=True)
-    subprocess.run(["cmake", "--build", str(build), "--target", "evener"], check=True)
-    return build / "libevener.so"
+    subprocess.run(["cmake", "--build", str(build)], check=True)
+    installed = FOLDER / "installed"
+    shutil.rmtree(installed, ignore_errors=True)
+    subprocess.run(["cmake", "--install", str(build), "--prefix", str(installed)], check=True)  # which strips it
+    return next(installed.glob("lib*/**/libevener.so"))
 
 
 class BuildWithLibrary(build_py):

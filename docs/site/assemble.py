@@ -63,7 +63,7 @@ def rewritten(text, path):
             return found[0]
         if not (ROOT / meant).exists():
             raise SystemExit(f"assemble.py: {path} links to {target}, which is not there")
-        return f"`{meant}`" if said.strip("`") in (meant, file) else f"{said} (`{meant}`)"
+        return f"`{meant}`" if said.strip("`").rstrip("/") in (meant, file) else f"{said} (`{meant}`)"
 
     made, fence = [], None
     for line in text.split("\n"):

@@ -87,6 +87,11 @@ class OpFinder {
       fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "operator %.128s (domain %.64s) is not supported in opset %d",
                                  node.op_type.c_str(), shown_domain(node), node.since_version));
     }
+    if (op_left_out(node.op_type)) {
+      fail_node(node, make_error(EVN_ERROR_UNSUPPORTED,
+                                 "operator %.128s (domain %.64s) is not in this build of the library (EVN_OPERATORS)",
+                                 node.op_type.c_str(), shown_domain(node)));
+    }
     fail_node(node, make_error(EVN_ERROR_UNSUPPORTED, "operator %.128s (domain %.64s) is not supported", node.op_type.c_str(),
                                shown_domain(node)));
   }

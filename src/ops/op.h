@@ -221,6 +221,9 @@ const OpDef* find_op(const std::string& domain, const std::string& name, std::in
 // True when some version of the operator is known: then the model's opset is the problem.
 bool op_known(const std::string& domain, const std::string& name);
 
+// Whether an operator was left out of this build, which was made for some (EVN_OPERATORS).
+bool op_left_out(const std::string& name);
+
 // Runs op->reference and then the node's epilogue (on output 0, float32).
 void run_reference(const ReferenceContext& c);
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,22 @@ def test_the_linked_client_needs_no_libstdcxx(prefix, model, tmp_path):
 def test_the_licences_are_installed(prefix):
     assert "yaml-cpp" in (prefix / "share" / "doc" / "evener" / "NOTICE").read_text()
     assert "Apache License" in (prefix / "share" / "doc" / "evener" / "LICENSE").read_text()
+
+
+def test_what_is_installed_is_stripped(prefix, tmp_path):
+    """The size of libevener.so itself is held by tests/abi."""
+    for binary in [*library_folder(prefix).glob("libevener*.so"), prefix / "bin" / "evener"]:
+        sections = run(["readelf", "-WS", binary])
+        assert ".symtab" not in sections and ".debug_" not in sections, binary
+    run(["strip", "-o", tmp_path / "stripped", BUILD / "libevener.so"])
+    assert (library_folder(prefix) / "libevener.so").stat().st_size <= (tmp_path / "stripped").stat().st_size
+
+
+def test_the_debug_component_has_what_was_stripped(prefix, tmp_path):
+    run(["cmake", "--install", BUILD, "--prefix", tmp_path, "--component", "debug"])
+    digits = re.search(r"Build ID: ([0-9a-f]+)", run(["readelf", "-n", library_folder(prefix) / "libevener.so"]))[1]
+    assert ".debug_info" in run(["readelf", "-WS", tmp_path / "lib" / "debug" / ".build-id" / digits[:2] / f"{digits[2:]}.debug"])
+    assert not list(tmp_path.rglob("*.so"))
 
 
 def test_the_installed_command_runs(prefix):

@@ -1,6 +1,7 @@
 """What the site is made from: how comments of headers are read, links, the examples that its starts show. tests/site looks at the site itself."""
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -122,6 +123,7 @@ def test_links_lead_to_what_the_site_has():
     assert line("[a](memory.md#limits) ![b](placement.svg) [c](https://example.org)") == "[a](memory.md#limits) ![b](placement.svg) [c](https://example.org)"
     assert line("[the keys](../config/schema.yaml)") == "the keys (`config/schema.yaml`)"
     assert line("[`config/schema.yaml`](../config/schema.yaml)") == "`config/schema.yaml`"
+    assert line("[`config/examples/`](../config/examples)") == "`config/examples`"
     assert line("see [c](c-api.md)") == "see [c](reference/c/index.md)"
     assert line("```c\n[a](../src/x.cc)\n```\n`[a](b.md)`") == "```c\n[a](../src/x.cc)\n```\n`[a](b.md)`"
     with pytest.raises(SystemExit, match="links to nowhere.md, which is not there"):
@@ -164,3 +166,25 @@ def test_the_script_knows_its_options(tmp_path):
         return subprocess.run([str(ROOT / "scripts" / "docs"), *arguments], capture_output=True, text=True)
     assert "usage: scripts/docs [-o FOLDER] [--check]" in run("--help").stdout
     assert run("--nothing").returncode == 1 and run("-o").returncode == 1
+
+
+def test_without_doxygen_the_script_says_so(tmp_path):
+    for tool in ("bash", "dirname", "basename", "cat", "sed", "realpath"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    done = subprocess.run(["bash", str(ROOT / "scripts" / "docs")], capture_output=True, text=True, env={"PATH": str(tmp_path)})
+    assert done.returncode == 77 and done.stderr.splitlines()[-1] == "there is no doxygen"
+
+
+def test_a_folder_of_something_else_is_not_replaced(tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    script = (ROOT / "scripts" / "docs").read_text()
+    assert script.index("no site that this script has made") < script.index('rm -rf "$OUTPUT"')
+    if shutil.which("doxygen") and (ROOT / "build" / "docs-venv").is_dir():
+        done = subprocess.run([str(ROOT / "scripts" / "docs"), "-o", str(tmp_path)], capture_output=True, text=True)
+        assert done.returncode == 1 and "no site that this script has made" in done.stderr
+    assert (tmp_path / "mine").read_text() == "kept"
+
+
+def test_warnings_are_errors():
+    assert re.search(r"^WARN_AS_ERROR +\S+ FAIL_ON_WARNINGS$", (SITE / "Doxyfile").read_text(), re.M)
+    assert re.search(r"-m sphinx .*-W ", (ROOT / "scripts" / "docs").read_text()) and "suppress_warnings" not in (SITE / "conf.py").read_text()

@@ -22,6 +22,7 @@ struct PassContext {
 struct Pass {
   const char* name;     // "fold_constants"
   const char* summary;  // what it does, for who reads a list
+  // Null where this build has no operator that the pass looks for.
   bool (*run)(Graph& graph, const PassContext& context);
   bool settles = false;  // runs again, with inference between, as long as it changes something (within reason)
 };
