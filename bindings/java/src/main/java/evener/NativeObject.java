@@ -15,10 +15,11 @@ public abstract class NativeObject implements AutoCloseable {
 
   /**
    * A process has no more than 262,144 handles, and objects of a few bytes do not bring the collector to look whether they are still used: it is asked to
-   * each time that their number gets over a multiple of this.
+   * each time that so many have been made, where many are there.
    */
   private static final int LOOK_EVERY = 1 << 16;
 
+  private static final AtomicInteger MADE = new AtomicInteger();
   private static final AtomicInteger ALIVE = new AtomicInteger();
 
   /** Ends a handle. */
@@ -53,7 +54,8 @@ public abstract class NativeObject implements AutoCloseable {
     this.what = what;
     hold = new Hold(handle, release);
     cleanable = CLEANER.register(this, hold);
-    if (ALIVE.incrementAndGet() % LOOK_EVERY == 0) System.gc();
+    int alive = ALIVE.incrementAndGet();
+    if (MADE.incrementAndGet() % LOOK_EVERY == 0 && alive > LOOK_EVERY / 2) System.gc();
   }
 
   /** Has the collector call something when it finds that an object is not used any more. */

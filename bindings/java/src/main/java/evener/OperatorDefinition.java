@@ -10,6 +10,7 @@ public final class OperatorDefinition {
   private int minOutputs = 1;
   private int maxOutputs = 1;
   private int valueInputs;
+  private boolean isCallers;
 
   /**
    * Makes one with one input and one output.
@@ -74,6 +75,17 @@ public final class OperatorDefinition {
     return this;
   }
 
+  /**
+   * Has the operator's methods called on no thread but one that is inside of a call of this package, as what depends on a thread's own values, or on locks
+   * that it holds, needs it. Models with such operators cannot be submitted ({@link Status#UNSUPPORTED}).
+   *
+   * @return this
+   */
+  public OperatorDefinition onCallersThread() {
+    isCallers = true;
+    return this;
+  }
+
   void register(Runtime runtime, Operator operator) {
     Scratch scratch = Scratch.get();
     long mark = scratch.mark();
@@ -91,6 +103,7 @@ public final class OperatorDefinition {
       scratch.putInt(made + Layout.Operator.MIN_OUTPUTS, minOutputs);
       scratch.putInt(made + Layout.Operator.MAX_OUTPUTS, maxOutputs);
       scratch.putInt(made + Layout.Operator.VALUE_INPUTS, valueInputs);
+      scratch.putLong(made + Layout.Operator.FLAGS, isCallers ? Numbers.EVN_OPERATOR_CALLER_THREAD : 0);
       if (operator == null) throw EvenerException.argument("the operator " + name + " does nothing: it is null");
       held = Native.hold(operator);
       scratch.putLong(made + Layout.Operator.USER, held);

@@ -14,9 +14,9 @@ import java.util.Set;
 import org.junit.jupiter.api.Test;
 
 class CheckTest {
-  /** Gives the flags by which the machine checks what native methods do, for processes that tests start. */
+  /** Gives the flags by which the machine checks what native methods do, and allows them, for processes that tests start. */
   static List<String> checks() {
-    return ManagementFactory.getRuntimeMXBean().getInputArguments().stream().filter(flag -> flag.startsWith("-Xcheck")).toList();
+    return ManagementFactory.getRuntimeMXBean().getInputArguments().stream().filter(flag -> flag.startsWith("-Xcheck") || flag.startsWith("--enable-native-access")).toList();
   }
 
   /** Native methods are looked for when they are first called, which for some of them no test does. */

@@ -4,6 +4,7 @@ import static evener.Tiny.fails;
 import static evener.Tiny.floats;
 import static evener.Tiny.holds;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.lang.ref.WeakReference;
@@ -13,7 +14,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
@@ -113,6 +116,35 @@ class LifetimesTest {
             assertEquals(2, there[1]);
           });
       assertTrue(runtime.device("cpu").memoryStats().byClass().get("tensors") < before);
+    }
+  }
+
+  @Test
+  void threadsOfTheLibraryAreDaemonsAndAreDetachedWhenTheyEnd() throws Exception {
+    Set<Thread> attached = ConcurrentHashMap.newKeySet();
+    try (Runtime runtime = Tiny.runtime();
+        Session session = Tiny.session(runtime, Tiny.twice());
+        Tensor x = floats(runtime, 1)) {
+      for (int i = 0; i < 20; i++) {
+        session
+            .submit(
+                null,
+                task -> {
+                  attached.add(Thread.currentThread());
+                  task.run();
+                },
+                new Tensor[] {x},
+                new Tensor[1])
+            .get(600, TimeUnit.SECONDS)[0]
+            .close();
+      }
+      assertTrue(session.finish(null));
+      assertFalse(attached.isEmpty());
+      for (Thread thread : attached) assertTrue(thread.isDaemon() && thread != Thread.currentThread(), thread::toString);
+    }
+    for (Thread thread : attached) {
+      thread.join(60000);
+      assertFalse(thread.isAlive());
     }
   }
 
@@ -316,6 +348,7 @@ class LifetimesTest {
           session.submit(null, x).join()[0].close();
           Tensor.wrap(runtime, ByteBuffer.allocateDirect(4).order(ByteOrder.nativeOrder()), DType.FLOAT32, 1).close();
           y.buffer();
+          assertTrue(session.statistics(Format.JSON).length() > 100);
         }
       }
       System.gc();

@@ -14,6 +14,9 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** Each way to open a library needs a process of its own, in which main runs. */
 class LoadingTest {
+  private static final String EXPECTED =
+      "expected ABI " + Numbers.EVN_VERSION_MAJOR + "." + Numbers.EVN_VERSION_MINOR + "." + Numbers.EVN_VERSION_PATCH;
+
   /** Prints what opening a library comes to. */
   public static void main(String[] arguments) {
     try {
@@ -81,13 +84,13 @@ class LoadingTest {
             "static const unsigned table[] = {16, 0x10000, 0, 0};\nint evn_get_api(unsigned version, const void **api) { *api = table; return 0; }");
     contains(run(Map.of("EVENER_LIBRARY", none), List.of()), "LoadException|IO|");
     contains(run(Map.of("EVENER_LIBRARY", none), List.of()), "it is no Evener library of version 0.2 or later: ");
-    contains(run(Map.of("EVENER_LIBRARY", old), List.of()), "VersionException|VERSION|" + old + " does not fit this package: expected ABI 0.3.0, found 0.1.7\n");
-    contains(run(Map.of("EVENER_LIBRARY", later), List.of()), "expected ABI 0.3.0, found 1.0.0\nagain VERSION");
+    contains(run(Map.of("EVENER_LIBRARY", old), List.of()), "VersionException|VERSION|" + old + " does not fit this package: " + EXPECTED + ", found 0.1.7\n");
+    contains(run(Map.of("EVENER_LIBRARY", later), List.of()), EXPECTED + ", found 1.0.0\nagain VERSION");
     String otherwise =
         compiled(
             folder,
             "otherwise",
-            "static int no(void) { return 1; }\nstatic struct { unsigned size, version; int (*all[400])(void); } table = {3208, 0x300, {[0 ... 399] = no}};\n"
+            "static int no(void) { return 1; }\nstatic struct { unsigned size, version; int (*all[400])(void); } table = {3208, " + Numbers.EVN_VERSION_NUMBER + ", {[0 ... 399] = no}};\n"
                 + "int evn_get_api(unsigned version, const void **api) { *api = &table; return 0; }");
     contains(run(Map.of("EVENER_LIBRARY", otherwise), List.of()), "does not fit this package: expected evn_error at byte 0 with 728 bytes, found it nowhere");
     // One that does not fit is no obstacle for one that does.

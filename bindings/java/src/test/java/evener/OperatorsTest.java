@@ -99,16 +99,18 @@ class OperatorsTest {
   void whatAnOperatorThrowsIsTheRunsError() {
     try (Runtime runtime = Tiny.runtime();
         Tensor x = floats(runtime, 1)) {
-      register(
-          runtime,
-          "Throw",
-          (node, inputs, outputs) -> {
-            throw new IllegalStateException("not today: " + "ü".repeat(1000));
-          });
-      EvenerException failure = fails(Status.INTERNAL, "not today", () -> Tiny.session(runtime, Tiny.custom("Throw")).run(x));
-      assertEquals("the_Throw", failure.node());
-      contains(failure.detail(), "IllegalStateException");
-      assertTrue(!failure.detail().contains("\uFFFD"));
+      for (String odd : List.of("", "-")) { // of two bytes a character: one of both texts is cut within one
+        register(
+            runtime,
+            "Throw" + odd,
+            (node, inputs, outputs) -> {
+              throw new IllegalStateException("not today: " + odd + "ü".repeat(1000));
+            });
+        EvenerException failure = fails(Status.INTERNAL, "not today", () -> Tiny.session(runtime, Tiny.custom("Throw" + odd)).run(x));
+        assertEquals("the_Throw" + odd, failure.node());
+        contains(failure.detail(), "IllegalStateException");
+        assertTrue(failure.detail().matches(".*ü"), failure.detail());
+      }
       assertEquals("the_Throw", RequestsTest.failureOf(Tiny.session(runtime, Tiny.custom("Throw")).submit(null, x)).node());
       register(
           runtime,
@@ -170,6 +172,29 @@ class OperatorsTest {
       fails(Status.WRONG_STATE, "has returned", () -> view.get().set(new float[] {1}));
       fails(Status.INVALID_HANDLE, "", () -> kept.get().name());
       fails(Status.INVALID_HANDLE, "", () -> kept.get().type("any"));
+    }
+  }
+
+  @Test
+  void anOperatorMayKeepToTheCallersThread() {
+    ThreadLocal<Float> factor = ThreadLocal.withInitial(() -> 1f);
+    factor.set(5f);
+    Thread caller = Thread.currentThread();
+    try (Runtime runtime = Tiny.runtime();
+        Tensor x = floats(runtime, 1, 2)) {
+      runtime.registerOperator(
+          new OperatorDefinition("mine", "Local").onCallersThread(),
+          operator(
+              (node, inputs, outputs) -> {
+                assertEquals(caller, Thread.currentThread());
+                float[] made = inputs[0].toFloats();
+                for (int i = 0; i < made.length; i++) made[i] *= factor.get();
+                outputs[0].set(made);
+              }));
+      try (Session session = Tiny.session(runtime, Tiny.custom("Local"))) {
+        for (int i = 0; i < 20; i++) holds(session.run(x)[0], 5, 10);
+        fails(Status.UNSUPPORTED, "the_Local", () -> session.submit(null, x));
+      }
     }
   }
 
