@@ -219,7 +219,7 @@ def is_used(language, name):
     if language == "Python":
         return re.search(rf"\bevn_{name}\b", SOURCES[language]) is not None
     if language == "Node":
-        return re.search(rf"\bapi\.{name}(?:_async)?\b", SOURCES[language]) is not None
+        return re.search(rf"\bapi\.{name}(?:_promised)?\b", SOURCES[language]) is not None
     if language == "Lua":
         names = {"get_api": "opened.evn_get_api", "version_number": "opened.evn_version_number"}
         return re.search(rf"\b{re.escape(names.get(name, 'api.' + name))}\b", SOURCES[language]) is not None

@@ -1,25 +1,22 @@
 'use strict';
 const {api} = require('./native.js');
 const {KEY, Owned, idOf} = require('./owned.js');
-const {split, cancelled, request} = require('./options.js');
+const {split, cancelled, request, watch} = require('./options.js');
 const {makeModel} = require('./model.js');
 const {liveId} = require('./tensor.js');
 
 // The token by which all calls of a quantizer are asked to stop.
 class Token extends Owned {
-  #signal;
-  #abort;
+  #unwatch;
 
   constructor(key, signal) {
     const id = api.cancel_create();
     super(key, id, api.cancel_release);
-    this.#signal = signal;
-    this.#abort = () => request(id);
-    signal?.addEventListener('abort', this.#abort, {once: true});
+    this.#unwatch = signal && watch(signal, () => request(id));
   }
 
   close() {
-    this.#signal?.removeEventListener('abort', this.#abort);
+    this.#unwatch?.();
     super.close();
   }
 }
@@ -60,26 +57,26 @@ class Quantizer extends Owned {
 
   // Runs the float32 model over one batch of calibration.
   async addBatch(inputs) {
-    await this.#told(api.quantizer_add_batch_async(idOf(this, Quantizer), this.#slots(inputs)));
+    await this.#told(api.quantizer_add_batch_promised(idOf(this, Quantizer), this.#slots(inputs)));
   }
 
   // Takes back layers that are not worth it.
   async guard(inputs, options) {
-    await this.#told(api.quantizer_guard_async(idOf(this, Quantizer), this.#slots(inputs), options));
+    await this.#told(api.quantizer_guard_promised(idOf(this, Quantizer), this.#slots(inputs), options));
   }
 
   // The quantized model.
   async finish() {
-    return makeModel(await this.#told(api.quantizer_finish_async(idOf(this, Quantizer))));
+    return makeModel(await this.#told(api.quantizer_finish_promised(idOf(this, Quantizer))));
   }
 
   async save(path) {
-    await this.#told(api.quantizer_save_async(idOf(this, Quantizer), path));
+    await this.#told(api.quantizer_save_promised(idOf(this, Quantizer), path));
   }
 
   // Adds to the report how far the outputs of both models are apart, and their times.
   async verify(inputs) {
-    await this.#told(api.quantizer_verify_async(idOf(this, Quantizer), this.#slots(inputs)));
+    await this.#told(api.quantizer_verify_promised(idOf(this, Quantizer), this.#slots(inputs)));
   }
 
   report(format = 'text') {
@@ -95,7 +92,7 @@ async function createQuantizer(runtimeId, source, options) {
   const token = new Token(KEY, signal);
   try {
     const all = {...others, cancel: idOf(token, Token), ...(typeof source === 'string' ? {} : {data: source})};
-    return new Quantizer(KEY, await api.quantizer_create_async(runtimeId, typeof source === 'string' ? source : null, all, progress), token, signal);
+    return new Quantizer(KEY, await api.quantizer_create_promised(runtimeId, typeof source === 'string' ? source : null, all, progress), token, signal);
   } catch (error) {
     token.close();
     if (signal?.aborted && error.status === 'EVN_ERROR_CANCELLED') error.cause = signal.reason;

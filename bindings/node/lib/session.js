@@ -241,7 +241,7 @@ class Session extends Owned {
   // How far the outputs of another session are from this one's, and how long each takes.
   async compare(other, inputs, format = 'text') {
     const slots = this.#ordered(inputs, this.#inputs, api.session_find_input).map(liveId);
-    return api.session_compare_async(idOf(this, Session), idOf(other, Session), slots, format);
+    return api.session_compare_promised(idOf(this, Session), idOf(other, Session), slots, format);
   }
 
   traceStart(events = 65536) {
