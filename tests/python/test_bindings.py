@@ -278,6 +278,26 @@ def test_nodes_readme_shows_the_example_and_names_the_files():
     assert len(files) > 25 and not [path.name for path in files if f"`{path.name}`" not in text]
 
 
+def test_nodes_addon_has_no_generated_file_that_is_not_made_any_more():
+    made = {pathlib.Path(path).name for path in generate.generate("node", API)}
+    assert {path.name for folder in ("addon", "lib") for path in (NODE / folder).glob("raw*")} == made
+
+
+def test_nodes_generator_copes_with_what_it_does_not_know():
+    """A function that is like others is there for JavaScript; another is named with the reason, and a new field is an option."""
+    texts = [[name, (description.INCLUDE / name).read_text()] for name in description.HEADERS]
+    more = ("EVN_API evn_status evn_event_like(const char *name, uint32_t *offset, evn_error *error);\n"
+            "EVN_API evn_status evn_event_odd(void **memory, evn_error *error);\n")
+    texts[-2][1] = texts[-2][1].replace("#ifdef __cplusplus\n}", more + "#ifdef __cplusplus\n}")
+    texts[0][1] = texts[0][1].replace("} evn_run_options;", "  double share; /* how much */\n} evn_run_options;")
+    table = (description.INCLUDE / "api.h").read_text().replace("} evn_api;", "".join(
+        re.sub(r"EVN_API evn_status evn_(\w+)\(", r"  evn_status (*\1)(", line) + "\n" for line in more.splitlines()) + "} evn_api;")
+    made = generate.generate("node", description.read_texts([tuple(each) for each in texts], table))
+    assert "static napi_value event_like(Call& c) {" in made["bindings/node/addon/raw_runs.cc"]
+    assert "// evn_event_odd: the parameter memory" in made["bindings/node/addon/raw_entries.cc"]
+    assert '{"share", kDouble,' in made["bindings/node/addon/raw_structs.cc"] and "  share?: number;" in made["bindings/node/lib/raw.d.ts"]
+
+
 def test_nodes_packages_have_the_librarys_version_and_no_script():
     version = re.search(r"project\(evener VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
     main, *platforms = [json.loads(path.read_text()) for path in (NODE / "package.json", *NODE.glob("npm/*/package.json"))]
