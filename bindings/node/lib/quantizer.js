@@ -3,7 +3,7 @@ const {api} = require('./native.js');
 const {KEY, Owned, idOf} = require('./owned.js');
 const {split, cancelled, request, watch} = require('./options.js');
 const {makeModel} = require('./model.js');
-const {liveId} = require('./tensor.js');
+const {lentId} = require('./tensor.js');
 
 // The token by which all calls of a quantizer are asked to stop.
 class Token extends Owned {
@@ -39,44 +39,49 @@ class Quantizer extends Owned {
     this.#token.close();
   }
 
-  async #told(promise) {
+  // What a call gives that takes tensors, or nothing.
+  async #told(call, inputs) {
+    const copies = [];
+    const slots = inputs === undefined ? [] : [this.#slots(inputs, copies)];
     try {
-      return await promise;
+      return await call(idOf(this, Quantizer), ...slots);
     } catch (error) {
       if (this.#signal?.aborted && error.status === 'EVN_ERROR_CANCELLED') error.cause = this.#signal.reason;
       throw error;
+    } finally {
+      copies.forEach((copy) => copy.close());
     }
   }
 
-  #slots(inputs) {
-    if (Array.isArray(inputs)) return inputs.map(liveId);
+  #slots(inputs, copies) {
+    if (Array.isArray(inputs)) return inputs.map((tensor) => lentId(tensor, copies));
     const list = new Array(this.#count).fill(null);
-    for (const [name, tensor] of Object.entries(inputs)) list[api.quantizer_find_input(idOf(this, Quantizer), name)] = liveId(tensor);
+    for (const [name, tensor] of Object.entries(inputs)) list[api.quantizer_find_input(idOf(this, Quantizer), name)] = lentId(tensor, copies);
     return list;
   }
 
   // Runs the float32 model over one batch of calibration.
   async addBatch(inputs) {
-    await this.#told(api.quantizer_add_batch_promised(idOf(this, Quantizer), this.#slots(inputs)));
+    await this.#told(api.quantizer_add_batch_promised, inputs);
   }
 
   // Takes back layers that are not worth it.
   async guard(inputs, options) {
-    await this.#told(api.quantizer_guard_promised(idOf(this, Quantizer), this.#slots(inputs), options));
+    await this.#told((id, slots) => api.quantizer_guard_promised(id, slots, options), inputs);
   }
 
   // The quantized model.
   async finish() {
-    return makeModel(await this.#told(api.quantizer_finish_promised(idOf(this, Quantizer))));
+    return makeModel(await this.#told(api.quantizer_finish_promised));
   }
 
   async save(path) {
-    await this.#told(api.quantizer_save_promised(idOf(this, Quantizer), path));
+    await this.#told((id) => api.quantizer_save_promised(id, path));
   }
 
   // Adds to the report how far the outputs of both models are apart, and their times.
   async verify(inputs) {
-    await this.#told(api.quantizer_verify_promised(idOf(this, Quantizer), this.#slots(inputs)));
+    await this.#told(api.quantizer_verify_promised, inputs);
   }
 
   report(format = 'text') {
