@@ -16,7 +16,7 @@ HEAD = """\
 """
 NUMBERS = {"int32_t": "kInt32", "uint32_t": "kUint32", "int64_t": "kInt64", "uint64_t": "kUint64", "size_t": "kSize", "double": "kDouble"}
 SCALARS = {"int32_t": "Int32", "uint32_t": "Uint32", "int64_t": "Int64", "uint64_t": "Uint64", "size_t": "Size", "double": "Double"}
-FUNCTIONS_PER_FILE = 60
+RUNS = ("session", "request", "queue", "state", "quantizer", "event", "cancel")  # functions of these have a file of their own
 MEASURED = ("runtime_calibrate", "session_compare", "model_inspect")  # what writes their texts costs so much that it is done once
 BY_HAND = {  # functions whose shape is known, and that need more than it says
     "session_run": "the one that is called most", "runtime_create": "its log is a callback", "quantizer_create": "its progress is a callback", "session_submit": "its end is a callback",
@@ -292,17 +292,15 @@ class Writer:
             except Unknown as reason:
                 missing.append(f"// evn_{entry.name}: {reason}")
         files = {}
-        for part in range(0, len(known), FUNCTIONS_PER_FILE):
-            some = known[part:part + FUNCTIONS_PER_FILE]
-            number = part // FUNCTIONS_PER_FILE + 1
+        for topic in ("objects", "runs"):
+            some = [(entry, lines) for entry, lines in known if (entry.name.split("_")[0] in RUNS) == (topic == "runs")]
             entries = [f'    {{"{entry.name}", {entry.name}, {"true" if len(lines) > 1 else "false"}}},' for entry, lines in some]
-            files[f"raw_functions{number}.cc"] = ['#include "call.h"', '#include "raw.h"', "", "namespace evn_node {", "",
-                                                  *(line for _, lines in some for line in lines), "",
-                                                  f"extern const Entry kEntries{number}[];", f"const Entry kEntries{number}[] = {{", *entries,
-                                                  "    {nullptr, nullptr, false},", "};", "", "}  // namespace evn_node"]
+            files[f"raw_{topic}.cc"] = ['#include "call.h"', '#include "raw.h"', "", "namespace evn_node {", "", *(line for _, lines in some for line in lines), "",
+                                        f"extern const Entry kEntries_{topic}[];", f"const Entry kEntries_{topic}[] = {{", *entries,
+                                        "    {nullptr, nullptr, false},", "};", "", "}  // namespace evn_node"]
         all_of_them = ['#include "call.h"', "", "namespace evn_node {", "", f'const char* const kDeclarations = "{self.api.digest}";', ""]
-        all_of_them += [f"extern const Entry kEntries{number + 1}[];" for number in range(len(files))]
-        all_of_them += ["const Entry* const kEntries[] = {" + ", ".join([*(f"kEntries{number + 1}" for number in range(len(files))), "nullptr"]) + "};",
+        all_of_them += ["extern const Entry kEntries_objects[];", "extern const Entry kEntries_runs[];",
+                        "const Entry* const kEntries[] = {kEntries_objects, kEntries_runs, nullptr};",
                         "", "// Not here: what callbacks.cc, tensor.cc and request.cc do by hand, or nothing does (docs/bindings.md).", *missing,
                         *(f"// {line}" for line in sorted(set(self.skipped))), "", "}  // namespace evn_node"]
         files["raw_entries.cc"] = all_of_them

@@ -1,6 +1,6 @@
 // Builds the addon, and the packages that npm gets.
 //
-// usage: node build.mjs                      build/evener.node, beside this file, for this machine
+// usage: node build.mjs                      build/evener.node, beside this file or in EVENER_ADDON_FOLDER, for this machine
 //        node build.mjs --package LIBRARY TO  the addon, and in TO the folders `evener` and `linux-x64` (with the library's file), for npm pack
 //
 // Needed are a compiler of C++17 (CXX, else c++), and the headers of Node (node_api.h): those that are installed with it, Debian's libnode-dev,
@@ -12,7 +12,7 @@ import {fileURLToPath} from 'node:url';
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const INCLUDE = path.join(HERE, '..', '..', 'include');
-const OUT = path.join(HERE, 'build');
+const OUT = process.env.EVENER_ADDON_FOLDER || path.join(HERE, 'build');
 
 function fail(message) {
   console.error(`build.mjs: ${message}`);

@@ -145,7 +145,7 @@ def rust_uses(name):
 
 
 USES = {"C++": lambda name: is_in("C++", rf"\bevn_{name}\b"), "Go": go_uses, "Java": java_uses, "Lua": lua_uses,
-        "Node": lambda name: is_in("Node", rf"\bapi\.{name}(?:_async)?\b"), "Python": lambda name: is_in("Python", rf"\bevn_{name}\b"),
+        "Node": lambda name: is_in("Node", rf"\bapi\.{name}(?:_promised)?\b"), "Python": lambda name: is_in("Python", rf"\bevn_{name}\b"),
         "Rust": rust_uses}
 LANGUAGES = tuple(USES)  # in the order of the columns
 

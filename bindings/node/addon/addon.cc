@@ -62,7 +62,7 @@ void ExportAll(napi_env env, napi_value exports, Instance* instance, const Entry
   for (const Entry* entry = entries; entry->name != nullptr; ++entry) {
     // They live as long as the functions, which is as long as the instance.
     Export(env, exports, entry->name, Invoke, instance->Bind(entry, false));
-    if (entry->with_error) Export(env, exports, std::string(entry->name) + "_async", Invoke, instance->Bind(entry, true));
+    if (entry->with_error) Export(env, exports, std::string(entry->name) + "_promised", Invoke, instance->Bind(entry, true));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "call.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <system_error>
 
 namespace evn_node {
@@ -58,7 +59,7 @@ napi_value Call::Finish(std::function<evn_status(evn_error*)> run, std::function
     instance.works.erase(work);
     (*done)->work = nullptr;
     work->status = work->error.status = EVN_ERROR_NO_THREADS;
-    std::copy_n("the system refuses a thread for the call", 41, work->error.message);
+    std::snprintf(work->error.message, sizeof(work->error.message), "the system refuses a thread for the call");
     Check(env, napi_reject_deferred(env, work->deferred, MakeError(instance, work->error)));
     return promise;
   }

@@ -13,7 +13,7 @@ namespace evn_node {
 
 class Call;
 
-// A function of the library for JavaScript; `with_error`: it can fail, and is also there as NAME_async, which gives a promise.
+// A function of the library for JavaScript; `with_error`: it can fail, and is also there as NAME_promised, which gives a promise.
 struct Entry {
   const char* name;
   napi_value (*function)(Call&);

@@ -8,6 +8,7 @@
 namespace evn_node {
 namespace {
 
+constexpr int64_t kTensorBytes = 512;    // about what the library has for a tensor beside its elements
 constexpr double kGeneration = 1 << 20;  // slots of a process are fewer: evener.h says how many handles there are
 
 struct Deleted : Message {
@@ -83,7 +84,7 @@ double Instance::Add(Kind kind, void* handle, bool counts_memory) {
   if (kind == kKind_evn_tensor && counts_memory) {
     evn_tensor_info info = EVN_TENSOR_INFO_INIT;
     if (api->tensor_get_info(static_cast<evn_tensor>(handle), &info, nullptr) == EVN_OK)
-      slot.bytes = static_cast<int64_t>(info.size_bytes);
+      slot.bytes = static_cast<int64_t>(info.size_bytes) + kTensorBytes;
     Tell(slot.bytes);
   }
   return slot.generation * kGeneration + index;

@@ -7,9 +7,9 @@ namespace evn_node {
 
 const char* const kDeclarations = "cb158e9323d4d789";
 
-extern const Entry kEntries1[];
-extern const Entry kEntries2[];
-const Entry* const kEntries[] = {kEntries1, kEntries2, nullptr};
+extern const Entry kEntries_objects[];
+extern const Entry kEntries_runs[];
+const Entry* const kEntries[] = {kEntries_objects, kEntries_runs, nullptr};
 
 // Not here: what callbacks.cc, tensor.cc and request.cc do by hand, or nothing does (docs/bindings.md).
 // evn_runtime_create: its log is a callback

@@ -50,12 +50,29 @@ function request(token) {
   }
 }
 
+const watched = new WeakMap(); // signal: {aborts, listener}
+
+// Calls a function when a signal is aborted, until what this gives is called. A signal has one listener, however much is under way.
+function watch(signal, abort) {
+  if (!watched.has(signal)) {
+    const aborts = new Set();
+    watched.set(signal, {aborts, listener: () => aborts.forEach((each) => each())});
+  }
+  const {aborts, listener} = watched.get(signal);
+  if (aborts.size === 0) signal.addEventListener('abort', listener);
+  aborts.add(abort);
+  return () => {
+    aborts.delete(abort);
+    if (aborts.size === 0) signal.removeEventListener('abort', listener);
+  };
+}
+
 // Starts something that takes a token, which the signal requests. `started` gets the function that requests it.
 async function cancellable(signal, start, started) {
   if (signal?.aborted) throw cancelled(signal);
   const token = api.cancel_create();
   const abort = () => request(token);
-  signal?.addEventListener('abort', abort, {once: true});
+  const unwatch = signal && watch(signal, abort);
   started?.(abort);
   try {
     return await start(token);
@@ -63,9 +80,9 @@ async function cancellable(signal, start, started) {
     if (signal?.aborted && error.status === 'EVN_ERROR_CANCELLED') error.cause = signal.reason;
     throw error;
   } finally {
-    signal?.removeEventListener('abort', abort);
+    unwatch?.();
     api.cancel_release(token);
   }
 }
 
-module.exports = {split, cancellable, cancelled, request};
+module.exports = {split, cancellable, cancelled, request, watch};

@@ -1,25 +1,22 @@
 'use strict';
 const {api} = require('./native.js');
 const {KEY, Owned, idOf} = require('./owned.js');
-const {split, cancelled, request} = require('./options.js');
+const {split, cancelled, request, watch} = require('./options.js');
 const {makeModel} = require('./model.js');
-const {liveId} = require('./tensor.js');
+const {lentId} = require('./tensor.js');
 
 // The token by which all calls of a quantizer are asked to stop.
 class Token extends Owned {
-  #signal;
-  #abort;
+  #unwatch;
 
   constructor(key, signal) {
     const id = api.cancel_create();
     super(key, id, api.cancel_release);
-    this.#signal = signal;
-    this.#abort = () => request(id);
-    signal?.addEventListener('abort', this.#abort, {once: true});
+    this.#unwatch = signal && watch(signal, () => request(id));
   }
 
   close() {
-    this.#signal?.removeEventListener('abort', this.#abort);
+    this.#unwatch?.();
     super.close();
   }
 }
@@ -42,44 +39,49 @@ class Quantizer extends Owned {
     this.#token.close();
   }
 
-  async #told(promise) {
+  // What a call gives that takes tensors, or nothing.
+  async #told(call, inputs) {
+    const copies = [];
+    const slots = inputs === undefined ? [] : [this.#slots(inputs, copies)];
     try {
-      return await promise;
+      return await call(idOf(this, Quantizer), ...slots);
     } catch (error) {
       if (this.#signal?.aborted && error.status === 'EVN_ERROR_CANCELLED') error.cause = this.#signal.reason;
       throw error;
+    } finally {
+      copies.forEach((copy) => copy.close());
     }
   }
 
-  #slots(inputs) {
-    if (Array.isArray(inputs)) return inputs.map(liveId);
+  #slots(inputs, copies) {
+    if (Array.isArray(inputs)) return inputs.map((tensor) => lentId(tensor, copies));
     const list = new Array(this.#count).fill(null);
-    for (const [name, tensor] of Object.entries(inputs)) list[api.quantizer_find_input(idOf(this, Quantizer), name)] = liveId(tensor);
+    for (const [name, tensor] of Object.entries(inputs)) list[api.quantizer_find_input(idOf(this, Quantizer), name)] = lentId(tensor, copies);
     return list;
   }
 
   // Runs the float32 model over one batch of calibration.
   async addBatch(inputs) {
-    await this.#told(api.quantizer_add_batch_async(idOf(this, Quantizer), this.#slots(inputs)));
+    await this.#told(api.quantizer_add_batch_promised, inputs);
   }
 
   // Takes back layers that are not worth it.
   async guard(inputs, options) {
-    await this.#told(api.quantizer_guard_async(idOf(this, Quantizer), this.#slots(inputs), options));
+    await this.#told((id, slots) => api.quantizer_guard_promised(id, slots, options), inputs);
   }
 
   // The quantized model.
   async finish() {
-    return makeModel(await this.#told(api.quantizer_finish_async(idOf(this, Quantizer))));
+    return makeModel(await this.#told(api.quantizer_finish_promised));
   }
 
   async save(path) {
-    await this.#told(api.quantizer_save_async(idOf(this, Quantizer), path));
+    await this.#told((id) => api.quantizer_save_promised(id, path));
   }
 
   // Adds to the report how far the outputs of both models are apart, and their times.
   async verify(inputs) {
-    await this.#told(api.quantizer_verify_async(idOf(this, Quantizer), this.#slots(inputs)));
+    await this.#told(api.quantizer_verify_promised, inputs);
   }
 
   report(format = 'text') {
@@ -95,7 +97,7 @@ async function createQuantizer(runtimeId, source, options) {
   const token = new Token(KEY, signal);
   try {
     const all = {...others, cancel: idOf(token, Token), ...(typeof source === 'string' ? {} : {data: source})};
-    return new Quantizer(KEY, await api.quantizer_create_async(runtimeId, typeof source === 'string' ? source : null, all, progress), token, signal);
+    return new Quantizer(KEY, await api.quantizer_create_promised(runtimeId, typeof source === 'string' ? source : null, all, progress), token, signal);
   } catch (error) {
     token.close();
     if (signal?.aborted && error.status === 'EVN_ERROR_CANCELLED') error.cause = signal.reason;

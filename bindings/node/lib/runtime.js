@@ -47,7 +47,7 @@ class Runtime extends Owned {
   async reconfigure(options) {
     const id = idOf(this, Runtime);
     const {raw, signal} = split(options);
-    await cancellable(signal, (cancel) => api.runtime_reconfigure_async(id, {...raw, cancel}));
+    await cancellable(signal, (cancel) => api.runtime_reconfigure_promised(id, {...raw, cancel}));
   }
 
   // Measures what steps and copies take, of a model or of all operators.
@@ -57,20 +57,20 @@ class Runtime extends Owned {
     const {format = 'text', ...others} = raw ?? {};
     if (model === undefined || model === null) throw new TypeError('a Model is wanted, or "all" for all operators');
     const which = model === 'all' ? null : idOf(model, Model);
-    return cancellable(signal, (cancel) => api.runtime_calibrate_async(id, which, {...others, cancel}, format));
+    return cancellable(signal, (cancel) => api.runtime_calibrate_promised(id, which, {...others, cancel}, format));
   }
 
   // What a model needs, also one that cannot be loaded. Options: shapes, externalDir, format.
   async inspect(source, options) {
     const {format = 'text', ...others} = options ?? {};
-    return api.model_inspect_async(idOf(this, Runtime), isPath(source) ? source : null, isPath(source) ? others : {...others, data: source}, format);
+    return api.model_inspect_promised(idOf(this, Runtime), isPath(source) ? source : null, isPath(source) ? others : {...others, data: source}, format);
   }
 
   // A model of an ONNX file or its bytes.
   async loadModel(source, options) {
     const id = idOf(this, Runtime);
     const {raw, signal} = split(options);
-    const load = isPath(source) ? api.model_load_file_async : api.model_load_buffer_async;
+    const load = isPath(source) ? api.model_load_file_promised : api.model_load_buffer_promised;
     return makeModel(await cancellable(signal, (cancel) => load(id, source, {...raw, cancel})));
   }
 
@@ -95,7 +95,7 @@ class Runtime extends Owned {
       }
     }
     const of = idOf(model, Model);
-    return new Session(KEY, await cancellable(signal, (cancel) => api.session_create_async(id, of, {...raw, cancel})), this.#home);
+    return new Session(KEY, await cancellable(signal, (cancel) => api.session_create_promised(id, of, {...raw, cancel})), this.#home);
   }
 
   createSessionSync(model, options) {
@@ -106,7 +106,7 @@ class Runtime extends Owned {
 
   // The session of a name in the configuration's `models`.
   async session(name) {
-    return new Session(KEY, await api.runtime_session_async(idOf(this, Runtime), name), this.#home);
+    return new Session(KEY, await api.runtime_session_promised(idOf(this, Runtime), name), this.#home);
   }
 
   // A quantizer of a model's file or bytes. Options: progress, a function of (what, done, total), and those of evn_quantizer_options.

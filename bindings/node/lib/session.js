@@ -6,7 +6,7 @@ const {split, cancellable} = require('./options.js');
 const {describe} = require('./model.js');
 const {Request} = require('./request.js');
 const {State, createState} = require('./state.js');
-const {Tensor, liveId, wrapped} = require('./tensor.js');
+const {Tensor, isBorrowed, lentId, liveId, MOVABLE} = require('./tensor.js');
 const {Value} = require('./value.js');
 
 const NOTHING = {raw: undefined, signal: undefined, wanted: undefined};
@@ -163,15 +163,30 @@ class Session extends Owned {
       const {raw, signal} = this.#runOptions(others);
       const given = this.#ordered(inputs, this.#inputs, api.session_find_input);
       const targets = into === undefined ? this.#outputs.names.map(() => null) : [...this.#ordered(into, this.#outputs, api.session_find_output)];
-      const slots = [given, targets].map((list) => Array.from(list, (tensor, place) => {
-        if (tensor !== undefined && tensor !== null) return liveId(tensor);
-        if (list === given && raw?.state === undefined) throw missing('input', this.#inputs, place);
+      const copies = [];
+      const slots = Array.from(given, (tensor, place) => {
+        if (tensor !== undefined && tensor !== null) return lentId(tensor, copies);
+        if (raw?.state === undefined) throw missing('input', this.#inputs, place);
         return null;
-      }));
-      const borrowed = [...given, ...targets].filter((tensor) => tensor && wrapped(tensor));
-      return {signal, start: (cancel) => api.session_submit(id, ...slots, {...raw, cancel}), finish: (made) => {
-        const tensors = Array.from(targets, (target, place) => target ?? (made[place] === undefined ? null : new Tensor(KEY, made[place], this.#home)));
-        for (const tensor of borrowed) if (!tensor.closed) liveId(tensor);
+      });
+      // An array's memory that could be freed meanwhile gets its elements at the end.
+      const late = (tensor) => MOVABLE && isBorrowed(tensor);
+      const places = Array.from(targets, (tensor) => (tensor === undefined || tensor === null || (liveId(tensor), late(tensor)) ? null : liveId(tensor)));
+      const start = async (cancel) => {
+        try {
+          return await api.session_submit(id, slots, places, {...raw, cancel});
+        } finally {
+          copies.forEach((copy) => copy.close());
+        }
+      };
+      return {signal, start, finish: (made) => {
+        const tensors = Array.from(targets, (target, place) => (made[place] === undefined ? target ?? null : new Tensor(KEY, made[place], this.#home)));
+        for (const [place, target] of targets.entries()) {
+          if (target === undefined || target === null || !late(target)) continue;
+          tensors[place].copyInto(target);
+          tensors[place].close();
+          tensors[place] = target;
+        }
         return this.#named(tensors, inputs);
       }};
     });
@@ -240,8 +255,13 @@ class Session extends Owned {
 
   // How far the outputs of another session are from this one's, and how long each takes.
   async compare(other, inputs, format = 'text') {
-    const slots = this.#ordered(inputs, this.#inputs, api.session_find_input).map(liveId);
-    return api.session_compare_async(idOf(this, Session), idOf(other, Session), slots, format);
+    const copies = [];
+    const slots = this.#ordered(inputs, this.#inputs, api.session_find_input).map((tensor) => lentId(tensor, copies));
+    try {
+      return await api.session_compare_promised(idOf(this, Session), idOf(other, Session), slots, format);
+    } finally {
+      copies.forEach((copy) => copy.close());
+    }
   }
 
   traceStart(events = 65536) {

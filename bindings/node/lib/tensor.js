@@ -30,8 +30,21 @@ function checkDims(dims) {
   return dims;
 }
 
+// Whether an ArrayBuffer that is marked can be detached all the same: ArrayBuffer.prototype.transfer of Node 21 to 23 does not look at the mark.
+const MOVABLE = (() => {
+  const buffer = new ArrayBuffer(8);
+  markAsUntransferable(buffer);
+  try {
+    buffer.transfer?.();
+  } catch {
+    return false;
+  }
+  return buffer.byteLength === 0;
+})();
+
 let liveId;
-let wrapped;
+let lentId;
+let isBorrowed;
 let homeOf;
 
 // Elements of one dtype on a device, row-major.
@@ -155,7 +168,16 @@ class Tensor extends Owned {
       return id;
     };
     homeOf = (tensor) => tensor.#home;
-    wrapped = (tensor) => (tensor.#owner ?? tensor).#array !== undefined;
+    isBorrowed = (tensor) => (tensor.#owner ?? tensor).#array !== undefined;
+    // The slot of a tensor for a call that goes on when JavaScript does. Memory that could be detached meanwhile, and freed, is copied for it:
+    // `copies` gets what is closed when the call has ended.
+    lentId = (tensor, copies) => {
+      const id = liveId(tensor);
+      if (!MOVABLE || !isBorrowed(tensor)) return id;
+      const copy = tensor.copyTo(tensor.#home.cpu);
+      copies.push(copy);
+      return idOf(copy, Tensor);
+    };
   }
 }
 
@@ -196,4 +218,4 @@ function wrap(home, runtimeId, array, dims, dtype) {
   return new Tensor(KEY, id, home, array);
 }
 
-module.exports = {Tensor, zeros, from, wrap, homeOf, liveId, wrapped};
+module.exports = {Tensor, zeros, from, wrap, homeOf, isBorrowed, lentId, liveId, MOVABLE};

@@ -1,7 +1,7 @@
 'use strict';
 const {api} = require('./native.js');
 const {KEY, Owned, idOf} = require('./owned.js');
-const {Tensor, homeOf, liveId} = require('./tensor.js');
+const {Tensor, homeOf, isBorrowed, liveId} = require('./tensor.js');
 
 // A tensor, a sequence, an optional or a map.
 class Value extends Owned {
@@ -12,9 +12,16 @@ class Value extends Owned {
     this.#home = home;
   }
 
-  // The value that a tensor is.
+  // The value that a tensor is. A value never changes: of an array's memory it has a copy.
   static fromTensor(tensor) {
-    return new Value(KEY, api.value_from_tensor(liveId(tensor)), homeOf(tensor));
+    const id = liveId(tensor);
+    if (!isBorrowed(tensor)) return new Value(KEY, api.value_from_tensor(id), homeOf(tensor));
+    const copy = tensor.copyTo(homeOf(tensor).cpu);
+    try {
+      return Value.fromTensor(copy);
+    } finally {
+      copy.close();
+    }
   }
 
   // As "seq(tensor(int64))".

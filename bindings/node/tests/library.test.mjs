@@ -52,6 +52,34 @@ test('a library of another version says both', (t) => {
   assert.match(opened(otherwise), /^EVN_ERROR_VERSION .*expected evn_error at byte 0 with 728 bytes, found it nowhere/);
 });
 
+test('a thread that the system refuses is an error', (t) => {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'evener-'));
+  t.after(() => fs.rmSync(folder, {recursive: true}));
+  const file = path.join(folder, 'refuse');
+  fs.writeFileSync(`${file}.c`, `#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *with) {
+  if (getenv("NO_THREADS")) return EAGAIN;
+  int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+  return next(thread, how, run, with);
+}`);
+  const made = spawnSync(process.env.CC ?? 'cc', ['-shared', '-fPIC', '-o', `${file}.so`, `${file}.c`, '-ldl'], {encoding: 'utf8'});
+  assert.equal(made.status, 0, made.stderr);
+  const text = `import(${JSON.stringify(path.join(TESTS, 'common.mjs'))}).then(async ({evener, double}) => {
+    const runtime = new evener.Runtime({threadCount: 1, cacheDir: ''});
+    process.env.NO_THREADS = '1';
+    await runtime.loadModel(double()).catch((error) => console.log(error.status));
+    delete process.env.NO_THREADS;
+    console.log((await runtime.loadModel(double())).inputs().length);
+  });`;
+  const done = spawnSync(process.execPath, ['-e', text], {encoding: 'utf8', env: {...process.env, LD_PRELOAD: `${file}.so`}});
+  assert.equal(done.stdout, 'EVN_ERROR_NO_THREADS\n1\n', done.stderr);
+});
+
 test('there are no objects but by the functions that make them', () => {
   for (const kind of [evener.Session, evener.Tensor, evener.Model, evener.Device, evener.State, evener.Value, evener.Quantizer]) {
     assert.throws(() => new kind(1, 2, 3), TypeError);

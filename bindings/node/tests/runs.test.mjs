@@ -109,6 +109,21 @@ test('a signal ends a request, and its reason is the cause', async (t) => {
   await fails('TIMEOUT', runtime.loadModel(double(), {deadline: 1n}));
 });
 
+test('one signal ends many requests, and has one listener', async (t) => {
+  const warnings = [];
+  const warn = (warning) => warnings.push(warning);
+  process.on('warning', warn);
+  const runtime = newRuntime(t);
+  const session = newSession(t, runtime, slow(COUNT));
+  const controller = new AbortController();
+  const requests = Array.from({length: 30}, () => session.submit([large(runtime)], {signal: controller.signal}));
+  await new Promise((resolve) => setImmediate(resolve));
+  controller.abort();
+  for (const end of await Promise.allSettled(requests)) assert.equal(end.reason?.status, 'EVN_ERROR_CANCELLED');
+  process.removeListener('warning', warn);
+  assert.deepEqual(warnings, []);
+});
+
 test('closing during a run lets it end', async (t) => {
   const runtime = newRuntime(t);
   const session = newSession(t, runtime, slow(200));

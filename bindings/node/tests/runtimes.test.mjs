@@ -42,6 +42,37 @@ test('devices, their memory and its caps', async (t) => {
   await fails('DEVICE_UNAVAILABLE', () => runtime.device('gpu:77'));
 });
 
+test('tensors of an OpenCL device', async (t) => {
+  const runtime = newRuntime(t);
+  let device;
+  try {
+    device = runtime.device('opencl:0');
+  } catch (error) {
+    assert.equal(error.status, 'EVN_ERROR_DEVICE_UNAVAILABLE');
+    assert.ok(!process.env.EVN_REQUIRE_OPENCL, error.message);
+    t.skip('there is no OpenCL device');
+    return;
+  }
+  assert.equal(device.info().kind, 'opencl');
+  const x = runtime.tensor([1, 2, 3], [3], 'float32', {device});
+  assert.equal(x.device, device.name);
+  assert.deepEqual(x.read(), Float32Array.of(1, 2, 3));
+  await fails('UNSUPPORTED', () => x.data, /read\(\) copies it/);
+  x.write(Float32Array.of(4, 5, 6));
+  const copy = x.copyTo(runtime.device('cpu'));
+  assert.deepEqual(copy.data, Float32Array.of(4, 5, 6));
+  assert.equal(runtime.zeros('float32', [4], {device, pinned: true}).info.flags[0], 'pinned');
+  await fails('UNSUPPORTED', () => runtime.tensor(['a'], [1], 'string', {device}));
+  const session = newSession(t, runtime, double(), {device: device.name});
+  const [y] = session.run([x], {flags: ['outputs_on_device']});
+  assert.equal(y.device, device.name);
+  assert.deepEqual(y.read(), Float32Array.of(8, 10, 12));
+  const [z] = await session.submit([copy]);
+  assert.equal(z.device, 'cpu');
+  assert.deepEqual(z.read(), y.read());
+  await fails('INVALID_ARGUMENT', () => session.run([runtime.tensor(Int32Array.of(1), [1], 'int32', {device})]));
+});
+
 test('models say what they are', async (t) => {
   const runtime = newRuntime(t);
   const model = await runtime.loadModel(double());

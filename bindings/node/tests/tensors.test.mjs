@@ -105,19 +105,36 @@ test('memory that is in use is not transferred, and where it was all the same th
   own.close();
   await collect();
   assert.deepEqual(new Float32Array(taken), Float32Array.of(1, 2));
-  const request = session.submit([tensor]);
+  // A request has what it needs, whatever becomes of the array meanwhile.
+  const into = runtime.wrap(new Float32Array(2));
+  const request = session.submit([tensor], {into: [into]});
   let moved;
   try {
     moved = array.buffer.transfer();
   } catch (error) {
     assert.ok(error instanceof TypeError); // from Node 24 on
-    assert.deepEqual((await request)[0].read(), Float32Array.of(2, 4));
+    assert.equal((await request)[0], into);
+    assert.deepEqual(into.data, Float32Array.of(2, 4));
     return;
   }
-  await fails('INVALID_ARGUMENT', request, /detached/);
+  assert.equal((await request)[0], into);
+  assert.deepEqual(into.data, Float32Array.of(2, 4));
   await fails('INVALID_ARGUMENT', () => session.run([tensor]), /detached/);
   await fails('INVALID_ARGUMENT', () => tensor.part(0, [1]), /detached/);
   assert.equal(moved.byteLength, 8);
+  // And where the array has gone that the outputs were for, that is found.
+  const other = session.submit([runtime.tensor([1, 2])], {into: [into]});
+  into.data.buffer.transfer();
+  await fails('INVALID_ARGUMENT', other, /detached/);
+  await fails('INVALID_ARGUMENT', () => evener.Value.fromTensor(into), /detached/);
+});
+
+test('a value has the elements that its tensor had', (t) => {
+  const runtime = newRuntime(t);
+  const array = Float32Array.of(1, 2);
+  const value = evener.Value.fromTensor(runtime.wrap(array));
+  array[0] = 5;
+  assert.deepEqual(value.tensor().read(), Float32Array.of(1, 2));
 });
 
 test('strings', async (t) => {

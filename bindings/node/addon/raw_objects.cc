@@ -201,149 +201,6 @@ static napi_value model_inspect(Call& c) {
   auto text = c.Text(1 << 20);
   return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_inspect(runtime, path, options, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
 }
-static napi_value session_create(Call& c) {
-  auto api = c.api;
-  auto runtime = c.Handle<evn_runtime>(0);
-  auto model = c.Handle<evn_model>(1);
-  auto options = static_cast<const evn_session_options*>(c.Options(kStruct_evn_session_options, 2));
-  auto session = c.Out<evn_session>();
-  return c.Finish([=](evn_error* error) { return api->session_create(runtime, model, options, session, error); }, [=](Call& c) { return c.Made(session); });
-}
-static napi_value session_release(Call& c) { return c.Release(KindOf<evn_session>::value); }
-static napi_value session_input_count(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error* error) { return api->session_input_count(session, count, error); }, [=](Call& c) { return c.Value(*count); });
-}
-static napi_value session_output_count(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error* error) { return api->session_output_count(session, count, error); }, [=](Call& c) { return c.Value(*count); });
-}
-static napi_value session_get_input_info(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto index = c.Uint32(1);
-  auto info = static_cast<evn_value_info*>(c.Info(kStruct_evn_value_info));
-  return c.Finish([=](evn_error* error) { return api->session_get_input_info(session, index, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_value_info, info); });
-}
-static napi_value session_get_output_info(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto index = c.Uint32(1);
-  auto info = static_cast<evn_value_info*>(c.Info(kStruct_evn_value_info));
-  return c.Finish([=](evn_error* error) { return api->session_get_output_info(session, index, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_value_info, info); });
-}
-static napi_value session_find_input(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto name = c.Chars(1);
-  auto index = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error* error) { return api->session_find_input(session, name, index, error); }, [=](Call& c) { return c.Value(*index); });
-}
-static napi_value session_find_output(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto name = c.Chars(1);
-  auto index = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error* error) { return api->session_find_output(session, name, index, error); }, [=](Call& c) { return c.Value(*index); });
-}
-static napi_value session_run_values(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto inputs = c.Handles<evn_value>(1);
-  auto outputs = c.Slots<evn_value>(2);
-  auto options = static_cast<const evn_run_options*>(c.Options(kStruct_evn_run_options, 3));
-  return c.Finish([=](evn_error* error) { return api->session_run_values(session, inputs->data(), inputs->count(), outputs->data(), outputs->count(), options, error); }, [=](Call& c) { return c.MadeAll(outputs); });
-}
-static napi_value session_explain(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto format = c.Word(kWordsOf_evn_format, 1);
-  auto text = c.Text();
-  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_explain(session, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
-}
-static napi_value session_compare(Call& c) {
-  auto api = c.api;
-  auto expected = c.Handle<evn_session>(0);
-  auto got = c.Handle<evn_session>(1);
-  auto inputs = c.Handles<evn_tensor>(2);
-  auto format = c.Word(kWordsOf_evn_format, 3);
-  auto text = c.Text(1 << 20);
-  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_compare(expected, got, inputs->data(), inputs->count(), format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
-}
-static napi_value session_trace_start(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto event_capacity = c.Uint32(1);
-  return c.Finish([=](evn_error* error) { return api->session_trace_start(session, event_capacity, error); }, [=](Call& c) { return c.Undefined(); });
-}
-static napi_value session_trace_stop(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  return c.Finish([=](evn_error* error) { return api->session_trace_stop(session, error); }, [=](Call& c) { return c.Undefined(); });
-}
-static napi_value session_get_trace(Call& c) {
-  auto api = c.api;
-  auto session = c.Handle<evn_session>(0);
-  auto format = c.Word(kWordsOf_evn_format, 1);
-  auto text = c.Text();
-  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->session_get_trace(session, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
-}
-static napi_value quantizer_release(Call& c) { return c.Release(KindOf<evn_quantizer>::value); }
-static napi_value quantizer_input_count(Call& c) {
-  auto api = c.api;
-  auto quantizer = c.Handle<evn_quantizer>(0);
-  auto count = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error* error) { return api->quantizer_input_count(quantizer, count, error); }, [=](Call& c) { return c.Value(*count); });
-}
-static napi_value quantizer_find_input(Call& c) {
-  auto api = c.api;
-  auto quantizer = c.Handle<evn_quantizer>(0);
-  auto name = c.Chars(1);
-  auto index = c.Scalar<uint32_t>();
-  return c.Finish([=](evn_error* error) { return api->quantizer_find_input(quantizer, name, index, error); }, [=](Call& c) { return c.Value(*index); });
-}
-static napi_value quantizer_add_batch(Call& c) {
-  auto api = c.api;
-  auto quantizer = c.Handle<evn_quantizer>(0);
-  auto inputs = c.Handles<evn_tensor>(1);
-  return c.Finish([=](evn_error* error) { return api->quantizer_add_batch(quantizer, inputs->data(), inputs->count(), error); }, [=](Call& c) { return c.Undefined(); });
-}
-static napi_value quantizer_guard(Call& c) {
-  auto api = c.api;
-  auto quantizer = c.Handle<evn_quantizer>(0);
-  auto inputs = c.Handles<evn_tensor>(1);
-  auto options = static_cast<const evn_guard_options*>(c.Options(kStruct_evn_guard_options, 2));
-  return c.Finish([=](evn_error* error) { return api->quantizer_guard(quantizer, inputs->data(), inputs->count(), options, error); }, [=](Call& c) { return c.Undefined(); });
-}
-static napi_value quantizer_finish(Call& c) {
-  auto api = c.api;
-  auto quantizer = c.Handle<evn_quantizer>(0);
-  auto model = c.Out<evn_model>();
-  return c.Finish([=](evn_error* error) { return api->quantizer_finish(quantizer, model, error); }, [=](Call& c) { return c.Made(model); });
-}
-static napi_value quantizer_save(Call& c) {
-  auto api = c.api;
-  auto quantizer = c.Handle<evn_quantizer>(0);
-  auto path = c.Chars(1);
-  return c.Finish([=](evn_error* error) { return api->quantizer_save(quantizer, path, error); }, [=](Call& c) { return c.Undefined(); });
-}
-static napi_value quantizer_verify(Call& c) {
-  auto api = c.api;
-  auto quantizer = c.Handle<evn_quantizer>(0);
-  auto inputs = c.Handles<evn_tensor>(1);
-  return c.Finish([=](evn_error* error) { return api->quantizer_verify(quantizer, inputs->data(), inputs->count(), error); }, [=](Call& c) { return c.Undefined(); });
-}
-static napi_value quantizer_report(Call& c) {
-  auto api = c.api;
-  auto quantizer = c.Handle<evn_quantizer>(0);
-  auto format = c.Word(kWordsOf_evn_format, 1);
-  auto text = c.Text();
-  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->quantizer_report(quantizer, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
-}
 static napi_value operator_attribute_string_count(Call& c) {
   auto api = c.api;
   auto node = c.Handle<evn_operator_node>(0);
@@ -351,9 +208,204 @@ static napi_value operator_attribute_string_count(Call& c) {
   auto count = c.Scalar<uint32_t>();
   return c.Finish([=](evn_error* error) { return api->operator_attribute_string_count(node, name, count, error); }, [=](Call& c) { return c.Value(*count); });
 }
+static napi_value operator_attribute_string_at(Call& c) {
+  auto api = c.api;
+  auto node = c.Handle<evn_operator_node>(0);
+  auto name = c.Chars(1);
+  auto index = c.Uint32(2);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->operator_attribute_string_at(node, name, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value device_description(Call& c) {
+  auto api = c.api;
+  auto device = c.Handle<evn_device>(0);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->device_description(device, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value device_driver(Call& c) {
+  auto api = c.api;
+  auto device = c.Handle<evn_device>(0);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->device_driver(device, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value model_metadata_count(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto count = c.Scalar<uint32_t>();
+  return c.Finish([=](evn_error* error) { return api->model_metadata_count(model, count, error); }, [=](Call& c) { return c.Value(*count); });
+}
+static napi_value model_metadata_key(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto index = c.Uint32(1);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_metadata_key(model, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value model_input_count(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto count = c.Scalar<uint32_t>();
+  return c.Finish([=](evn_error* error) { return api->model_input_count(model, count, error); }, [=](Call& c) { return c.Value(*count); });
+}
+static napi_value model_output_count(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto count = c.Scalar<uint32_t>();
+  return c.Finish([=](evn_error* error) { return api->model_output_count(model, count, error); }, [=](Call& c) { return c.Value(*count); });
+}
+static napi_value model_get_input_info(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto index = c.Uint32(1);
+  auto info = static_cast<evn_value_info*>(c.Info(kStruct_evn_value_info));
+  return c.Finish([=](evn_error* error) { return api->model_get_input_info(model, index, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_value_info, info); });
+}
+static napi_value model_get_output_info(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto index = c.Uint32(1);
+  auto info = static_cast<evn_value_info*>(c.Info(kStruct_evn_value_info));
+  return c.Finish([=](evn_error* error) { return api->model_get_output_info(model, index, info, error); }, [=](Call& c) { return c.Object(kStruct_evn_value_info, info); });
+}
+static napi_value model_input_name(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto index = c.Uint32(1);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_input_name(model, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value model_output_name(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto index = c.Uint32(1);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_output_name(model, index, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value model_input_symbol(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto index = c.Uint32(1);
+  auto axis = c.Uint32(2);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_input_symbol(model, index, axis, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value model_output_symbol(Call& c) {
+  auto api = c.api;
+  auto model = c.Handle<evn_model>(0);
+  auto index = c.Uint32(1);
+  auto axis = c.Uint32(2);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->model_output_symbol(model, index, axis, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value describe_passes(Call& c) {
+  auto api = c.api;
+  auto format = c.Word(kWordsOf_evn_format, 0);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->describe_passes(format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value runtime_session(Call& c) {
+  auto api = c.api;
+  auto runtime = c.Handle<evn_runtime>(0);
+  auto name = c.Chars(1);
+  auto session = c.Out<evn_session>();
+  return c.Finish([=](evn_error* error) { return api->runtime_session(runtime, name, session, error); }, [=](Call& c) { return c.Made(session); });
+}
+static napi_value device_set_memory_limit(Call& c) {
+  auto api = c.api;
+  auto device = c.Handle<evn_device>(0);
+  auto limit_bytes = c.Uint64(1);
+  return c.Finish([=](evn_error* error) { return api->device_set_memory_limit(device, limit_bytes, error); }, [=](Call& c) { return c.Undefined(); });
+}
+static napi_value tensor_create_view(Call& c) {
+  auto api = c.api;
+  auto tensor = c.Handle<evn_tensor>(0);
+  auto first = c.Uint64(1);
+  auto dims = c.Dims(2);
+  auto view = c.Out<evn_tensor>();
+  return c.Finish([=](evn_error* error) { return api->tensor_create_view(tensor, first, dims->data(), static_cast<uint32_t>(dims->size()), view, error); }, [=](Call& c) { return c.Made(view); });
+}
+static napi_value runtime_get_statistics(Call& c) {
+  auto api = c.api;
+  auto runtime = c.Handle<evn_runtime>(0);
+  auto format = c.Word(kWordsOf_evn_format, 1);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->runtime_get_statistics(runtime, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value runtime_calibrate(Call& c) {
+  auto api = c.api;
+  auto runtime = c.Handle<evn_runtime>(0);
+  auto model = c.Handle<evn_model>(1);
+  auto options = static_cast<const evn_calibrate_options*>(c.Options(kStruct_evn_calibrate_options, 2));
+  auto format = c.Word(kWordsOf_evn_format, 3);
+  auto text = c.Text(1 << 20);
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->runtime_calibrate(runtime, model, options, format, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value runtime_reconfigure(Call& c) {
+  auto api = c.api;
+  auto runtime = c.Handle<evn_runtime>(0);
+  auto options = static_cast<const evn_reconfigure_options*>(c.Options(kStruct_evn_reconfigure_options, 1));
+  return c.Finish([=](evn_error* error) { return api->runtime_reconfigure(runtime, options, error); }, [=](Call& c) { return c.Undefined(); });
+}
+static napi_value tensor_copy_async(Call& c) {
+  auto api = c.api;
+  auto source = c.Handle<evn_tensor>(0);
+  auto target = c.Handle<evn_tensor>(1);
+  auto wait_for = c.Handles<evn_event>(2);
+  auto event = c.Out<evn_event>();
+  return c.Finish([=](evn_error* error) { return api->tensor_copy_async(source, target, wait_for->data(), wait_for->count(), event, error); }, [=](Call& c) { return c.Made(event); });
+}
+static napi_value device_record_event(Call& c) {
+  auto api = c.api;
+  auto device = c.Handle<evn_device>(0);
+  auto event = c.Out<evn_event>();
+  return c.Finish([=](evn_error* error) { return api->device_record_event(device, event, error); }, [=](Call& c) { return c.Made(event); });
+}
+static napi_value device_wait_event(Call& c) {
+  auto api = c.api;
+  auto device = c.Handle<evn_device>(0);
+  auto event = c.Handle<evn_event>(1);
+  return c.Finish([=](evn_error* error) { return api->device_wait_event(device, event, error); }, [=](Call& c) { return c.Undefined(); });
+}
+static napi_value opencl_attach(Call& c) {
+  auto api = c.api;
+  auto runtime = c.Handle<evn_runtime>(0);
+  auto options = static_cast<const evn_opencl_attach_options*>(c.Options(kStruct_evn_opencl_attach_options, 1));
+  auto device = c.Out<evn_device>();
+  return c.Finish([=](evn_error* error) { return api->opencl_attach(runtime, options, device, error); }, [=](Call& c) { return c.Made(device); });
+}
+static napi_value device_condition(Call& c) {
+  auto api = c.api;
+  auto device = c.Handle<evn_device>(0);
+  auto text = c.Text();
+  return c.Finish([=](evn_error* error) { return text->Read([&](char* buffer, size_t capacity, size_t* size, evn_error* error) { return api->device_condition(device, buffer, capacity, size, error); }, error); }, [=](Call& c) { return c.String(text); });
+}
+static napi_value device_set_cache_policy(Call& c) {
+  auto api = c.api;
+  auto device = c.Handle<evn_device>(0);
+  auto cache_limit_bytes = c.Uint64(1);
+  auto trim = c.Word(kWordsOf_evn_trim, 2);
+  return c.Finish([=](evn_error* error) { return api->device_set_cache_policy(device, cache_limit_bytes, trim, error); }, [=](Call& c) { return c.Undefined(); });
+}
+static napi_value opencl_store_programs(Call& c) {
+  auto api = c.api;
+  auto device = c.Handle<evn_device>(0);
+  auto folder = c.Chars(1);
+  auto flags = c.Uint32(2);
+  auto stored = c.Scalar<uint32_t>();
+  auto refused = c.Scalar<uint32_t>();
+  return c.Finish([=](evn_error* error) { return api->opencl_store_programs(device, folder, flags, stored, refused, error); }, [=](Call& c) { return c.Value(*refused); });
+}
+static napi_value abi_layout(Call& c) {
+  auto api = c.api;
+  auto structure = c.Chars(0);
+  auto field = c.Chars(1);
+  auto offset = c.Scalar<size_t>();
+  auto size = c.Scalar<size_t>();
+  return c.Finish([=](evn_error* error) { return api->abi_layout(structure, field, offset, size, error); }, [=](Call& c) { return c.Value(*size); });
+}
 
-extern const Entry kEntries1[];
-const Entry kEntries1[] = {
+extern const Entry kEntries_objects[];
+const Entry kEntries_objects[] = {
     {"status_name", status_name, false},
     {"version", version, false},
     {"version_number", version_number, false},
@@ -390,30 +442,35 @@ const Entry kEntries1[] = {
     {"model_describe", model_describe, true},
     {"model_get_metadata", model_get_metadata, true},
     {"model_inspect", model_inspect, true},
-    {"session_create", session_create, true},
-    {"session_release", session_release, false},
-    {"session_input_count", session_input_count, true},
-    {"session_output_count", session_output_count, true},
-    {"session_get_input_info", session_get_input_info, true},
-    {"session_get_output_info", session_get_output_info, true},
-    {"session_find_input", session_find_input, true},
-    {"session_find_output", session_find_output, true},
-    {"session_run_values", session_run_values, true},
-    {"session_explain", session_explain, true},
-    {"session_compare", session_compare, true},
-    {"session_trace_start", session_trace_start, true},
-    {"session_trace_stop", session_trace_stop, true},
-    {"session_get_trace", session_get_trace, true},
-    {"quantizer_release", quantizer_release, false},
-    {"quantizer_input_count", quantizer_input_count, true},
-    {"quantizer_find_input", quantizer_find_input, true},
-    {"quantizer_add_batch", quantizer_add_batch, true},
-    {"quantizer_guard", quantizer_guard, true},
-    {"quantizer_finish", quantizer_finish, true},
-    {"quantizer_save", quantizer_save, true},
-    {"quantizer_verify", quantizer_verify, true},
-    {"quantizer_report", quantizer_report, true},
     {"operator_attribute_string_count", operator_attribute_string_count, true},
+    {"operator_attribute_string_at", operator_attribute_string_at, true},
+    {"device_description", device_description, true},
+    {"device_driver", device_driver, true},
+    {"model_metadata_count", model_metadata_count, true},
+    {"model_metadata_key", model_metadata_key, true},
+    {"model_input_count", model_input_count, true},
+    {"model_output_count", model_output_count, true},
+    {"model_get_input_info", model_get_input_info, true},
+    {"model_get_output_info", model_get_output_info, true},
+    {"model_input_name", model_input_name, true},
+    {"model_output_name", model_output_name, true},
+    {"model_input_symbol", model_input_symbol, true},
+    {"model_output_symbol", model_output_symbol, true},
+    {"describe_passes", describe_passes, true},
+    {"runtime_session", runtime_session, true},
+    {"device_set_memory_limit", device_set_memory_limit, true},
+    {"tensor_create_view", tensor_create_view, true},
+    {"runtime_get_statistics", runtime_get_statistics, true},
+    {"runtime_calibrate", runtime_calibrate, true},
+    {"runtime_reconfigure", runtime_reconfigure, true},
+    {"tensor_copy_async", tensor_copy_async, true},
+    {"device_record_event", device_record_event, true},
+    {"device_wait_event", device_wait_event, true},
+    {"opencl_attach", opencl_attach, true},
+    {"device_condition", device_condition, true},
+    {"device_set_cache_policy", device_set_cache_policy, true},
+    {"opencl_store_programs", opencl_store_programs, true},
+    {"abi_layout", abi_layout, true},
     {nullptr, nullptr, false},
 };
 
