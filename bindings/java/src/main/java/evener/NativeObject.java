@@ -55,7 +55,23 @@ public abstract class NativeObject implements AutoCloseable {
     hold = new Hold(handle, release);
     cleanable = CLEANER.register(this, hold);
     int alive = ALIVE.incrementAndGet();
-    if (MADE.incrementAndGet() % LOOK_EVERY == 0 && alive > LOOK_EVERY / 2) System.gc();
+    if (MADE.incrementAndGet() % LOOK_EVERY == 0 && alive > LOOK_EVERY / 2) look();
+  }
+
+  /** Has the collector look, and waits while the cleaner, which has a thread of its own, gets on with what was found. */
+  private static void look() {
+    System.gc();
+    try {
+      int before = ALIVE.get();
+      for (int idle = 0; idle < 50; idle++) {
+        Thread.sleep(2);
+        int now = ALIVE.get();
+        if (now < before) idle = 0;
+        before = now;
+      }
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+    }
   }
 
   /** Has the collector call something when it finds that an object is not used any more. */
