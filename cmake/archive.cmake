@@ -29,7 +29,7 @@ foreach(folder ${folders})
 endforeach()
 # --force-group-allocation: a host whose inline functions have the names of ours would have the linker discard ours, and ours are local.
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/libevener.a
-  COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -fno-use-linker-plugin -Wl,--gc-sections -Wl,--force-group-allocation -o linked.o
+  COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -fno-lto -fno-use-linker-plugin -Wl,--gc-sections -Wl,--force-group-allocation -o linked.o
     $<TARGET_OBJECTS:evn_archive_parts> roots.ld -Wl,--start-group ${archives} ${YAML_CPP_ARCHIVE} ${EVN_RUNTIME_ARCHIVE} -Wl,--end-group
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unique_symbols.py linked.o
   COMMAND ${CMAKE_OBJCOPY} --keep-global-symbols=names.txt --strip-unneeded --remove-section=.gnu.lto_* --remove-section=.gnu.debuglto_*

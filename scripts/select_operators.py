@@ -146,20 +146,23 @@ def main():
         for path in found:
             wanted |= model_operators(path)
             models.append(str(pathlib.Path(path).resolve()))
-    passes = [row[0] for row in rewrites() if not row[0].startswith("(")]
+    passes = [row[0] for row in rewrites() if not row[0].startswith("(")] + ["gradient"]
     kept_files, kept_passes, left_out = list(files), passes, set()
     if options.specs:
         wanted, kept_passes = closure(wanted)
         wanted = {name.removeprefix("@") for name in wanted}
         kept_files = [path for path, names in files.items() if names & wanted]
         present = set().union(*(names for path, names in defined(files).items() if path in kept_files))
+        kept_passes = [name.strip("()") for name in kept_passes]
         left_out = {name for path, names in defined(files).items() if path not in kept_files for name in names} - present
+        if "gradient" not in kept_passes:
+            left_out.add("Gradient")
         print(f"EVN_OPERATORS: {len(wanted)} operators, {sum(path.parent.name == 'ops' for path in kept_files)} of "
-              f"{sum(path.parent.name == 'ops' for path in files)} families, {len(kept_passes)} passes: {' '.join(sorted(wanted))}", file=sys.stderr)
+              f"{sum(path.parent.name == 'ops' for path in files)} families, {sum(name in passes for name in kept_passes)} rewrites: {' '.join(sorted(wanted))}", file=sys.stderr)
     rows = "".join(f'"{name}", ' for name in sorted(left_out))
     lines = [f"inline constexpr bool kKeeps_{name} = {'true' if name in kept_passes else 'false'};" for name in passes]
     write(options.header, "// Made by scripts/select_operators.py.\n#pragma once\n\nnamespace evn {\n\n// Operators that this build lacks; a null ends them.\n"
-          f"inline constexpr const char* kLeftOut[] = {{{rows}nullptr}};\n\n// Which passes find something.\n" + "\n".join(lines) + "\n\n}  // namespace evn\n")
+          f"inline constexpr const char* kLeftOut[] = {{{rows}nullptr}};\n\n// Which passes find something, and whether there are gradients.\n" + "\n".join(lines) + "\n\n}  // namespace evn\n")
     write(options.cmake, "# Made by scripts/select_operators.py.\nset(EVN_KEPT_FILES\n" + "".join(f"  {path}\n" for path in kept_files) + ")\n"
           "set(EVN_READ_MODELS\n" + "".join(f'  "{path}"\n' for path in models) + ")\n")
 

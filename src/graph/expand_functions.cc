@@ -9,6 +9,7 @@
 #include "core/name_map.h"
 #include "graph/function_calls.h"
 #include "graph/gradient.h"
+#include "kept_operators.h"
 
 namespace evn {
 namespace {
@@ -363,7 +364,7 @@ class Expander {
 }  // namespace
 
 void expand_functions(Model& model, const Limits& limits, const OperatorRegistry* custom) {
-  bind_gradients(model);
+  if (kKeeps_gradient) bind_gradients(model);
   if (model.functions.empty()) return;
   Expander(model, limits, custom).run();
   model.functions.clear();

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "graph/bodies.h"
 #include "graph/gradient.h"
+#include "graph/opsets.h"
 #include "ops/flex_attention.h"
 #include "ops/merge.h"
 
@@ -62,7 +63,6 @@ class Inliner {
   Graph& graph_;
   std::vector<std::string> names_;
   std::vector<bool> made_;  // by value: by what stands before the node that is looked at
-  const OpDef* merge_ = find_op(kMergeDomain, "Merge", 1);
 
   void set_made(ValueId v) {
     const auto index = static_cast<std::size_t>(v);
@@ -121,14 +121,15 @@ class Inliner {
       throw make_error(EVN_ERROR_INVALID_MODEL, "If has %zu outputs, a branch has %zu", node.outputs.size(), outputs.size())
           .with_node(name);
     }
+    const OpDef* const op = stand_in(node, kMergeDomain, "Merge", 1);
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       if (node.outputs[k] == kNoValue) continue;
       Node merge;
       merge.name = k == 0 ? node.name : node.name + ":" + std::to_string(k);
-      merge.op_type = merge_->name;
-      merge.domain = merge_->domain;
+      merge.op_type = op->name;
+      merge.domain = op->domain;
       merge.since_version = 1;
-      merge.op = merge_;
+      merge.op = op;
       merge.inputs = {node.inputs[0], made[0][k], made[1][k]};
       merge.outputs = {node.outputs[k]};
       merge.resolved = {AttributeValue(number)};
@@ -159,12 +160,12 @@ class Inliner {
             .with_node(name);
       }
     }
-    ValueId at =
-        add_made(node, "scores", find_op(kMergeDomain, kFlexScores, 1), {node.inputs[0], node.inputs[1]}, {scale, precision});
+    ValueId at = add_made(node, "scores", stand_in(node, kMergeDomain, kFlexScores, 1), {node.inputs[0], node.inputs[1]},
+                          {scale, precision});
     at = add_modifier(node, modifiers[0], "/score_mod/", scope, at);
-    at = add_made(node, "softmax", find_op("", "Softmax", 13), {at}, {AttributeValue(std::int64_t{-1})});
+    at = add_made(node, "softmax", stand_in(node, "", "Softmax", 13), {at}, {AttributeValue(std::int64_t{-1})});
     at = add_modifier(node, modifiers[1], "/prob_mod/", scope, at);
-    add_made(node, "output", find_op(kMergeDomain, kFlexOutput, 1), {at, node.inputs[2]}, {}, node.outputs[0]);
+    add_made(node, "output", stand_in(node, kMergeDomain, kFlexOutput, 1), {at, node.inputs[2]}, {}, node.outputs[0]);
   }
 
   ValueId add_modifier(const Node& node, Graph* body, const char* prefix, const Scope& scope, ValueId input) {

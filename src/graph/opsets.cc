@@ -34,6 +34,14 @@ Domains import_domains(const std::vector<OpsetImport>& opsets) {
 
 const char* shown_domain(const Node& node) { return node.domain.empty() ? "ai.onnx" : node.domain.c_str(); }
 
+const OpDef* stand_in(const Node& node, const char* domain, const char* op_type, int since) {
+  const OpDef* const op = find_op(domain, op_type, since);
+  if (op != nullptr) return op;
+  throw make_error(EVN_ERROR_UNSUPPORTED, "operator %.128s (domain %.64s) is not in this build of the library (EVN_OPERATORS)",
+                   node.op_type.c_str(), shown_domain(node))
+      .with_node(node.name.c_str());
+}
+
 int imported_version(const Node& node, const Domains& domains) {
   if (node.since_version != 0) return node.since_version;
   const auto domain = domains.find(node.domain);

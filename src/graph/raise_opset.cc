@@ -172,7 +172,8 @@ class Raiser {
 
   // Also of reductions that have an input for them already, or have none yet in the new version.
   void axes(Node& node) {
-    if (find_op("", node.op_type, to_)->max_inputs < 2) return;
+    const OpDef* const op = find_op("", node.op_type, to_);
+    if (op == nullptr || op->max_inputs < 2) return;  // null: validation says that this build lacks it
     if (const std::optional<Attribute> a = take(node, "axes")) {
       node.inputs.push_back(ints(node, "axes", std::get<std::vector<std::int64_t>>(a->value)));
     }

@@ -16,6 +16,7 @@
 #include "graph/inline_if.h"
 #include "graph/opsets.h"
 #include "graph/passes/widen_half.h"
+#include "kept_operators.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -412,7 +413,7 @@ void validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
   check_uses(graph, find_producers(graph));
   take_constants(graph);
   sort_nodes(graph, find_producers(graph));
-  if (expand_gradients(graph, limits, complete)) name_nodes(graph);
+  if (kKeeps_gradient && expand_gradients(graph, limits, complete)) name_nodes(graph);
   check_dtypes(graph);
   widen_half(graph);
   for (Node& node : graph.nodes) {
