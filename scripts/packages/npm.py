@@ -3,7 +3,7 @@ import json
 import os
 import sys
 
-from . import common
+from . import common, sbom
 
 ABOUT = "the npm packages evener and @evener/linux-x64"
 
@@ -25,6 +25,8 @@ def make(packaging):
         about = json.loads((folder / package / "package.json").read_text())
         if about["version"] != packaging.version:
             raise common.Failure(f"{about['name']} has version {about['version']}, and CMakeLists.txt {packaging.version}")
+        if package != "evener":
+            (folder / package / "evener.spdx.json").write_text(sbom.document(packaging, "evener-linux-x64", folder / package, sbom.linked(packaging)))
         files = [(f"package/{path.relative_to(folder / package)}", path) for path in (folder / package).rglob("*") if path.is_file()]
         name = about["name"].lstrip("@").replace("/", "-")
         made.append(common.write_tar_gz(packaging.out / f"{name}-{packaging.version}.tgz", files))

@@ -1,6 +1,7 @@
 """The packages of the build under test, made once, and what their consumers share."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["EVENER_BUILD"])
+VERSION = re.search(r"project\(evener VERSION ([\d.]+)", (REPOSITORY / "CMakeLists.txt").read_text())[1]
 FULL = bool(os.environ.get("EVN_TEST_FULL"))
 
 

@@ -9,7 +9,7 @@ import tarfile
 import zipfile
 
 import pytest
-from conftest import BUILD, FULL, REPOSITORY, make_packages, plain, run
+from conftest import BUILD, FULL, REPOSITORY, VERSION, make_packages, plain, run
 
 PYTHON = REPOSITORY / "build" / "package-venv" / "bin" / "python"  # scripts/package makes it, with the validator of SPDX
 VALIDATE = """
@@ -61,7 +61,7 @@ def test_the_build_links_no_archive_that_the_documents_do_not_know(documents):
     known = {"libyaml-cpp.a": "yaml-cpp", "libopenblas.a": "OpenBLAS"}
     text = (BUILD / "build.ninja").read_text().replace("$\n", "")
     archives = set()
-    for name in ("libevener.so.0.2.0", "libevener_openblas.so", "libevener_image.so", "evener"):
+    for name in (f"libevener.so.{VERSION}", "libevener_openblas.so", "libevener_image.so", "evener"):
         found = re.search(rf"^build {re.escape(name)}(?: [^:\n]*)?: .*\n((?:  .*\n)*)", text, re.M)
         if found:
             libraries = re.search(r"LINK_LIBRARIES = (.*)", found[1])
@@ -119,12 +119,12 @@ def test_two_folders_give_the_same_bytes(tmp_path):
 @pytest.fixture(scope="module")
 def unpacked(packages, tmp_path_factory):
     folder = tmp_path_factory.mktemp("source")
-    if not (packages / "evener-0.2.0.tar.gz").exists():
+    if not (packages / f"evener-{VERSION}.tar.gz").exists():
         pytest.skip("no checkout of git: there is no source archive")
-    with tarfile.open(packages / "evener-0.2.0.tar.gz") as archive:
+    with tarfile.open(packages / f"evener-{VERSION}.tar.gz") as archive:
         assert {(entry.uid, entry.uname) for entry in archive} == {(0, "root")}
         archive.extractall(folder)
-    return folder / "evener-0.2.0"
+    return folder / f"evener-{VERSION}"
 
 
 def test_the_source_archive_has_the_commit(unpacked):
@@ -153,6 +153,6 @@ def test_the_source_archive_builds_without_a_network(unpacked, tmp_path):
     environment = plain(CCACHE_BASEDIR=unpacked, CCACHE_NOHASHDIR=1)
     run(offline(["cmake", "--build", tmp_path / "build", *([] if FULL else ["--target", "evn_base"])]), env=environment)
     if FULL:
-        assert "0.2.0" in run([tmp_path / "build" / "evener", "version"], env=plain())
+        assert VERSION in run([tmp_path / "build" / "evener", "version"], env=plain())
     else:
         assert (tmp_path / "build" / "libevn_base.a").exists()

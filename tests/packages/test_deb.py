@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BUILD, FULL, REPOSITORY, needs, plain, run
+from conftest import BUILD, FULL, REPOSITORY, VERSION, needs, plain, run
 
 CLIENT = REPOSITORY / "tests" / "install" / "client.c"
 
@@ -115,7 +115,7 @@ def test_a_cmake_project_finds_the_package(root, libraries, model, tmp_path, tar
 
 def test_the_command_runs(root, libraries, model):
     environment = plain(LD_LIBRARY_PATH=libraries)
-    assert "0.2.0" in run([root / "usr" / "bin" / "evener", "version"], env=environment)
+    assert VERSION in run([root / "usr" / "bin" / "evener", "version"], env=environment)
     assert "y" in run([root / "usr" / "bin" / "evener", "run", model, "--shape", "x=2x3"], env=environment)
 
 

@@ -7,7 +7,7 @@ import venv
 import zipfile
 
 import pytest
-from conftest import REPOSITORY, needs, plain, run
+from conftest import REPOSITORY, VERSION, needs, plain, run
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +16,10 @@ def wheel(packages):
 
 
 def test_the_wheel_is_for_all_pythons_and_many_linuxes(wheel):
-    assert wheel.name.startswith("evener-0.2.0-py3-none-manylinux_2_")
+    assert wheel.name.startswith(f"evener-{VERSION}-py3-none-manylinux_2_")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    assert "evener/libevener.so" in names and "evener-0.2.0.dist-info/sboms/evener.spdx.json" in names
+    assert "evener/libevener.so" in names and f"evener-{VERSION}.dist-info/sboms/evener.spdx.json" in names
     assert not any(".libs/" in name or "libevener_image" in name for name in names)
 
 
@@ -60,12 +60,12 @@ evener-sys = {{ path = "{sys}" }}
 def test_a_project_of_rust_depends_on_the_crates(packages, libraries, model, tmp_path):
     needs("cargo")
     for crate in ("evener-sys", "evener"):
-        with tarfile.open(packages / f"{crate}-0.2.0.crate") as archive:
+        with tarfile.open(packages / f"{crate}-{VERSION}.crate") as archive:
             archive.extractall(tmp_path)
-        assert (tmp_path / f"{crate}-0.2.0" / "LICENSE").exists()
+        assert (tmp_path / f"{crate}-{VERSION}" / "LICENSE").exists()
     project = tmp_path / "project"
     (project / "src").mkdir(parents=True)
-    (project / "Cargo.toml").write_text(RUST.format(evener=tmp_path / "evener-0.2.0", sys=tmp_path / "evener-sys-0.2.0"))
+    (project / "Cargo.toml").write_text(RUST.format(evener=tmp_path / f"evener-{VERSION}", sys=tmp_path / f"evener-sys-{VERSION}"))
     (project / "src" / "main.rs").write_text((REPOSITORY / "bindings/rust/evener/examples/classify.rs").read_text())
     environment = plain(CARGO_TARGET_DIR=tmp_path / "target", EVENER_LIBRARY=libraries / "libevener.so")
     said = run(["cargo", "run", "--quiet", "--", model], cwd=project, env=environment)
@@ -103,19 +103,19 @@ func main() {
 def test_a_program_in_go_gets_the_module_from_a_proxy(packages, libraries, model, tmp_path):
     needs("go")
     (tmp_path / "main.go").write_text(GO)
-    (tmp_path / "go.mod").write_text("module consumer\n\ngo 1.19\n\nrequire evener.dev/go v0.2.0\n")
+    (tmp_path / "go.mod").write_text(f"module consumer\n\ngo 1.19\n\nrequire evener.dev/go v{VERSION}\n")
     environment = plain(GOPROXY=f"file://{packages}/go-proxy", GOSUMDB="off", GOFLAGS="-mod=mod -modcacherw", GOMODCACHE=tmp_path / "modules", GOTOOLCHAIN="local",
                         CGO_ENABLED="1", GOCACHE=os.environ.get("GOCACHE", REPOSITORY / "build" / "go"), EVENER_LIBRARY=libraries / "libevener.so")
     run(["go", "build", "-o", tmp_path / "consumer", "."], cwd=tmp_path, env=environment)
-    assert (tmp_path / "modules" / "evener.dev" / "go@v0.2.0" / "LICENSE").exists()
+    assert (tmp_path / "modules" / "evener.dev" / f"go@v{VERSION}" / "LICENSE").exists()
     assert run([tmp_path / "consumer", model], env=environment) == "[3 5 7]\n"
 
 
 def test_a_script_in_lua_finds_the_modules(packages, libraries, model, tmp_path):
     needs("luajit")
-    with tarfile.open(packages / "evener-lua-0.2.0.tar.gz") as archive:
+    with tarfile.open(packages / f"evener-lua-{VERSION}.tar.gz") as archive:
         archive.extractall(tmp_path)
-    folder = tmp_path / "evener-lua-0.2.0"
+    folder = tmp_path / f"evener-lua-{VERSION}"
     environment = plain(LUA_PATH=f"{folder}/?.lua", EVENER_LIBRARY=libraries / "libevener.so")
     assert run(["luajit", folder / "examples" / "classify.lua", model], env=environment, cwd=tmp_path).startswith("y: 1 x 3\nlargest: 0\n")
 
