@@ -30,6 +30,12 @@ struct Range {
   size_t size;
 };
 
+struct TypedArray {
+  void* data;
+  size_t size;  // in bytes
+  napi_value buffer;
+};
+
 napi_value NumberOf(napi_env env, uint64_t value);  // a BigInt where a number would not be exact
 napi_value NumberOf(napi_env env, int64_t value);
 std::string TextOf(napi_env env, napi_value value, const char* what);
@@ -194,6 +200,7 @@ class Call : public std::enable_shared_from_this<Call> {
   napi_value arguments[kArguments] = {};
 
   // What reads values that are no arguments.
+  TypedArray TypedArrayOf(napi_value value);
   int64_t IntegerOf(napi_value value);
   uint64_t UnsignedOf(napi_value value);
   std::vector<int64_t>* IntegersOf(napi_value value);
