@@ -21,7 +21,7 @@ struct Entry {
 };
 extern const Entry* const kEntries[];
 
-// Of which headers the functions are; JavaScript's side must be made from the same.
+// Says of which headers the functions are; JavaScript's side must be made from these too.
 extern const char* const kDeclarations;
 
 // Memory of the caller's.
