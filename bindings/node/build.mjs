@@ -32,11 +32,12 @@ function compile() {
   const sources = fs.readdirSync(addon).filter((name) => name.endsWith('.cc')).map((name) => path.join(addon, name));
   fs.mkdirSync(OUT, {recursive: true});
   const made = path.join(OUT, 'evener.node');
-  const newest = Math.max(...fs.readdirSync(addon).map((name) => fs.statSync(path.join(addon, name)).mtimeMs),
+  const newest = Math.max(fs.statSync(fileURLToPath(import.meta.url)).mtimeMs, ...fs.readdirSync(addon).map((name) => fs.statSync(path.join(addon, name)).mtimeMs),
     ...fs.readdirSync(path.join(INCLUDE, 'evener')).map((name) => fs.statSync(path.join(INCLUDE, 'evener', name)).mtimeMs));
   if (fs.existsSync(made) && fs.statSync(made).mtimeMs > newest) return made;
   const flags = ['-std=c++17', '-O2', '-fPIC', '-fvisibility=hidden', '-Wall', '-Wextra', '-Werror', '-DNAPI_VERSION=8', ...(process.env.CXXFLAGS ?? '').split(' ').filter(Boolean)];
-  const command = [...flags, '-I', INCLUDE, '-I', nodeHeaders(), '-shared', '-pthread', '-o', `${made}.new`, ...sources, '-ldl', '-static-libstdc++', '-static-libgcc'];
+  // nodelete: Node would unload the addon with the worker that loaded it, while threads of the library's may still be in its callbacks.
+  const command = [...flags, '-I', INCLUDE, '-I', nodeHeaders(), '-shared', '-Wl,-z,nodelete', '-pthread', '-o', `${made}.new`, ...sources, '-ldl', '-static-libstdc++', '-static-libgcc'];
   const done = spawnSync(compiler, command, {stdio: 'inherit'});
   if (done.error) fail(`${compiler}: ${done.error.message}`);
   if (done.status !== 0) fail(`${compiler} failed`);

@@ -22,7 +22,7 @@ export function describePasses(format?: 'text' | 'json'): string;
 export class EvenerError extends Error {
   /** The name of an evn_status, as "EVN_ERROR_IO". */
   readonly status: string;
-  /** The same. */
+  /** What `status` is, as errors of Node have it. */
   readonly code: string;
   /** The graph node concerned, or "". */
   readonly node: string;
@@ -227,7 +227,7 @@ export class Session implements Owned {
   /** Runs the model and blocks until the outputs are there. */
   run(inputs: readonly (Tensor | null)[], options?: RunOptions): Tensor[];
   run(inputs: ByName<Tensor>, options?: RunOptions): Record<string, Tensor>;
-  /** The same into tensors that there are: nothing is made. */
+  /** Runs the model into tensors that there are: nothing is made. */
   runInto(inputs: readonly (Tensor | null)[] | ByName<Tensor>, outputs: readonly (Tensor | null)[] | ByName<Tensor>, options?: RunOptions): void;
   runValues(inputs: readonly (Value | null)[], options?: RunOptions): Value[];
   runValues(inputs: ByName<Value>, options?: RunOptions): Record<string, Value>;

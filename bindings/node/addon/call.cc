@@ -174,6 +174,31 @@ const char* Call::CharsOf(napi_value value, const char* what, size_t* size) {
 
 const char* Call::Chars(size_t at) { return IsNothing(env, arguments[at]) ? nullptr : CharsOf(arguments[at], "an argument"); }
 
+// By what V8 knows of the array: its properties may be others.
+TypedArray Call::TypedArrayOf(napi_value value) {
+  TypedArray array{};
+  bool is = false;
+  if (napi_is_typedarray(env, value, &is) != napi_ok || !is) Refuse("a typed array is wanted");
+  napi_typedarray_type type;
+  size_t length = 0;
+  Check(env, napi_get_typedarray_info(env, value, &type, &length, &array.data, &array.buffer, nullptr));
+  switch (type) {
+    case napi_int8_array:
+    case napi_uint8_array:
+    case napi_uint8_clamped_array: array.size = length; break;
+    case napi_int16_array:
+    case napi_uint16_array: array.size = 2 * length; break;
+    case napi_int32_array:
+    case napi_uint32_array:
+    case napi_float32_array: array.size = 4 * length; break;
+    case napi_float64_array:
+    case napi_bigint64_array:
+    case napi_biguint64_array: array.size = 8 * length; break;
+    default: Refuse("a typed array of a kind that this addon does not know");
+  }
+  return array;
+}
+
 // Copied, as JavaScript goes on while the library works.
 Range Call::BytesOf(napi_value value) {
   bool is = false;
@@ -182,11 +207,9 @@ Range Call::BytesOf(napi_value value) {
   if (napi_is_arraybuffer(env, value, &is) == napi_ok && is) {
     Check(env, napi_get_arraybuffer_info(env, value, &data, &size));
   } else if (napi_is_typedarray(env, value, &is) == napi_ok && is) {
-    napi_value name, bytes;
-    Check(env, napi_create_string_utf8(env, "byteLength", NAPI_AUTO_LENGTH, &name));
-    Check(env, napi_get_property(env, value, name, &bytes));
-    size = UnsignedOf(bytes);
-    Check(env, napi_get_typedarray_info(env, value, nullptr, nullptr, &data, nullptr, nullptr));
+    const TypedArray array = TypedArrayOf(value);
+    data = array.data;
+    size = array.size;
   } else if (napi_is_dataview(env, value, &is) == napi_ok && is) {
     Check(env, napi_get_dataview_info(env, value, &size, &data, nullptr, nullptr));
   } else {
@@ -340,136 +363,6 @@ void Call::FillField(const Field& field, napi_value value, char* target) {
     }
     default: Refuse(std::string(field.name) + " is no option");
   }
-}
-
-// ------------------------------------------------------------------------------------------------------- results
-
-napi_value NumberOf(napi_env env, uint64_t value) {
-  napi_value made;
-  if (value <= 9007199254740991u) {
-    Check(env, napi_create_double(env, static_cast<double>(value), &made));
-  } else {
-    Check(env, napi_create_bigint_uint64(env, value, &made));
-  }
-  return made;
-}
-
-napi_value NumberOf(napi_env env, int64_t value) {
-  if (value >= 0) return NumberOf(env, static_cast<uint64_t>(value));
-  napi_value made;
-  if (value >= -9007199254740991) {
-    Check(env, napi_create_double(env, static_cast<double>(value), &made));
-  } else {
-    Check(env, napi_create_bigint_int64(env, value, &made));
-  }
-  return made;
-}
-
-napi_value Call::Undefined() {
-  napi_value made;
-  Check(env, napi_get_undefined(env, &made));
-  return made;
-}
-
-napi_value Call::Name(const char* text) {
-  napi_value made;
-  Check(env, napi_create_string_utf8(env, text, NAPI_AUTO_LENGTH, &made));
-  return made;
-}
-
-napi_value Call::Value(bool value) {
-  napi_value made;
-  Check(env, napi_get_boolean(env, value, &made));
-  return made;
-}
-
-napi_value Call::Value(double value) {
-  napi_value made;
-  Check(env, napi_create_double(env, value, &made));
-  return made;
-}
-
-napi_value Call::String(TextOut* text) {
-  napi_value made;
-  Check(env, napi_create_string_utf8(env, text->bytes.data(), text->size == 0 ? 0 : text->size - 1, &made));
-  return made;
-}
-
-napi_value Call::ArrayBuffer(TextOut* text) {
-  napi_value made;
-  void* data = nullptr;
-  Check(env, napi_create_arraybuffer(env, text->size, &data, &made));
-  std::copy_n(text->bytes.data(), text->size, static_cast<char*>(data));
-  return made;
-}
-
-napi_value Call::Array(size_t count) {
-  napi_value made;
-  Check(env, napi_create_array_with_length(env, count, &made));
-  return made;
-}
-
-void Call::Put(napi_value array, uint32_t at, napi_value value) { Check(env, napi_set_element(env, array, at, value)); }
-
-static const char* NameOf(const Word* words, int64_t value) {
-  for (; words->word != nullptr; ++words) {
-    if (words->value == value) return words->word;
-  }
-  return "unknown";
-}
-
-template <class T>
-static T At(const void* data, size_t offset) {
-  return *reinterpret_cast<const T*>(static_cast<const char*>(data) + offset);
-}
-
-napi_value Call::Object(const Struct& kind, const void* data) {
-  napi_value object;
-  Check(env, napi_create_object(env, &object));
-  for (const Field* field = kind.fields; field != kind.fields + kind.count; ++field) {
-    napi_value value = nullptr;
-    const char* chars = static_cast<const char*>(data) + field->offset;
-    switch (field->kind) {
-      case kInt32: value = Value(At<int32_t>(data, field->offset)); break;
-      case kUint32: value = Value(At<uint32_t>(data, field->offset)); break;
-      case kInt64: value = Value(At<int64_t>(data, field->offset)); break;
-      case kUint64:
-      case kSize: value = Value(At<uint64_t>(data, field->offset)); break;
-      case kDouble: value = Value(At<double>(data, field->offset)); break;
-      case kWord: value = Name(NameOf(field->words, At<int32_t>(data, field->offset))); break;
-      case kChars: value = Name(chars); break;
-      case kText: value = Name(At<const char*>(data, field->offset)); break;
-      case kFlags: {
-        value = Array(0);
-        uint32_t count = 0;
-        for (const evn_node::Word* word = field->words; word->word != nullptr; ++word) {
-          if ((At<uint32_t>(data, field->offset) & word->value) != 0) Put(value, count++, Name(word->word));
-        }
-        break;
-      }
-      case kCharsList:
-        value = Array(field->many);
-        for (uint32_t i = 0; i < field->many; ++i) Put(value, i, Name(chars + i * field->length));
-        break;
-      case kNumbers:
-        value = Array(field->length);
-        for (uint32_t i = 0; i < field->length; ++i) Put(value, i, Value(At<uint64_t>(data, field->offset + 8 * i)));
-        break;
-      case kDims: {
-        const auto rank = At<uint32_t>(data, field->other);
-        if (rank > field->length) {
-          Check(env, napi_get_null(env, &value));
-          break;
-        }
-        value = Array(rank);
-        for (uint32_t i = 0; i < rank; ++i) Put(value, i, Value(At<int64_t>(data, field->offset + 8 * i)));
-        break;
-      }
-      default: continue;
-    }
-    Check(env, napi_set_named_property(env, object, field->name, value));
-  }
-  return object;
 }
 
 }  // namespace evn_node

@@ -21,13 +21,19 @@ struct Entry {
 };
 extern const Entry* const kEntries[];
 
-// Of which headers the functions are; JavaScript's side must be made from the same.
+// Says of which headers the functions are; JavaScript's side must be made from these too.
 extern const char* const kDeclarations;
 
 // Memory of the caller's.
 struct Range {
   const void* data;
   size_t size;
+};
+
+struct TypedArray {
+  void* data;
+  size_t size;  // in bytes
+  napi_value buffer;
 };
 
 napi_value NumberOf(napi_env env, uint64_t value);  // a BigInt where a number would not be exact
@@ -194,6 +200,7 @@ class Call : public std::enable_shared_from_this<Call> {
   napi_value arguments[kArguments] = {};
 
   // What reads values that are no arguments.
+  TypedArray TypedArrayOf(napi_value value);
   int64_t IntegerOf(napi_value value);
   uint64_t UnsignedOf(napi_value value);
   std::vector<int64_t>* IntegersOf(napi_value value);

@@ -53,7 +53,7 @@ const evn_api* OpenLibrary(Instance& instance, const std::string& path) {
     opened_path = path;
     return opened_table = table;
   }
-  // Of a table that is not whole only the head may be read.
+  // Only the head may be read of a table that is not whole.
   if (fits) {
     found = table->api_version;
   } else if (auto number = reinterpret_cast<decltype(&evn_version_number)>(dlsym(library, "evn_version_number"))) {

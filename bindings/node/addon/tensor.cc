@@ -21,14 +21,8 @@ napi_value Wrap(Call& c) {
   auto runtime = c.Handle<evn_runtime>(0);
   const int32_t dtype = c.Word(kWordsOf_evn_dtype, 2);
   auto* dims = c.Dims(3);
-  napi_value buffer, name, bytes;
-  void* data = nullptr;
+  const auto [data, size, buffer] = c.TypedArrayOf(c.arguments[1]);
   bool is = false;
-  if (napi_is_typedarray(c.env, c.arguments[1], &is) != napi_ok || !is) c.Refuse("a typed array is wanted");
-  Check(c.env, napi_get_typedarray_info(c.env, c.arguments[1], nullptr, nullptr, &data, &buffer, nullptr));
-  Check(c.env, napi_create_string_utf8(c.env, "byteLength", NAPI_AUTO_LENGTH, &name));
-  Check(c.env, napi_get_property(c.env, c.arguments[1], name, &bytes));
-  const size_t size = c.UnsignedOf(bytes);
   Check(c.env, napi_is_arraybuffer(c.env, buffer, &is));
   if (!is) c.Refuse("memory of a SharedArrayBuffer cannot be wrapped: N-API cannot keep it");
   Check(c.env, napi_is_detached_arraybuffer(c.env, buffer, &is));

@@ -118,7 +118,7 @@ class Session extends Owned {
     return this.#named(slots.map((slot) => (slot === -1 ? null : new Tensor(KEY, slot, this.#home))), inputs);
   }
 
-  // The same into tensors that there are: nothing is made.
+  // Runs the model into tensors that there are: nothing is made.
   runInto(inputs, outputs, options) {
     const id = idOf(this, Session);
     const {raw, signal} = options === undefined ? NOTHING : this.#runOptions(options);
@@ -192,7 +192,7 @@ class Session extends Owned {
     });
   }
 
-  // The same of values.
+  // Submits a run of values.
   submitValues(inputs, options) {
     return this.#request(() => {
       const id = idOf(this, Session);

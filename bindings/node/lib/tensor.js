@@ -11,6 +11,16 @@ const ARRAYS = {
   complex64: Float32Array, complex128: Float64Array, // pairs
 };
 
+// What arrays and buffers are, whatever properties they were given.
+const getter = (prototype, name) => {
+  const get = Object.getOwnPropertyDescriptor(prototype, name)?.get;
+  return get === undefined ? () => false : (object) => Reflect.apply(get, object, []);
+};
+const TypedArray = Object.getPrototypeOf(Uint8Array.prototype);
+const bytesOf = getter(TypedArray, 'byteLength');
+const bufferOf = getter(TypedArray, 'buffer');
+const isResizable = getter(ArrayBuffer.prototype, 'resizable');
+
 // The class of arrays that show a dtype: bytes for what has no other.
 const arrayOf = (dtype) => ARRAYS[dtype] ?? Uint8Array;
 
@@ -61,7 +71,7 @@ class Tensor extends Owned {
     this.#home = home;
     if (array !== undefined) {
       this.#array = array;
-      this.#bytes = array.byteLength;
+      this.#bytes = bytesOf(array);
     }
   }
 
@@ -115,7 +125,7 @@ class Tensor extends Owned {
   write(array) {
     const {dtype, dims, sizeBytes, flags, device} = this.info;
     dtypeOf(array, dtype);
-    if (array.byteLength !== sizeBytes) throw invalid(`${array.byteLength} bytes: the tensor of ${dtype}${JSON.stringify(dims)} has ${sizeBytes}`);
+    if (bytesOf(array) !== sizeBytes) throw invalid(`${array.byteLength} bytes: the tensor of ${dtype}${JSON.stringify(dims)} has ${sizeBytes}`);
     if (flags.includes('read_only')) throw invalid('the tensor is read-only');
     if (device === this.#home.name) {
       this.data.set(array);
@@ -162,7 +172,7 @@ class Tensor extends Owned {
     liveId = (tensor) => {
       const id = idOf(tensor, Tensor);
       const owner = tensor.#owner ?? tensor;
-      if (owner.#array !== undefined && owner.#array.byteLength !== owner.#bytes) {
+      if (owner.#array !== undefined && bytesOf(owner.#array) !== owner.#bytes) {
         throw invalid('the memory of the tensor is no longer its array\'s: the ArrayBuffer was detached');
       }
       return id;
@@ -212,9 +222,10 @@ function from(home, deviceId, data, dims, dtype) {
 // Over the array's own memory: runs read and write it. It can be transferred to no other thread any more.
 function wrap(home, runtimeId, array, dims, dtype) {
   const kind = dtypeOf(array, dtype);
-  if (array.buffer.resizable || array.buffer.growable) throw invalid('memory of a resizable ArrayBuffer cannot be wrapped');
+  const buffer = bufferOf(array);
+  if (buffer instanceof ArrayBuffer && isResizable(buffer)) throw invalid('memory of a resizable ArrayBuffer cannot be wrapped');
   const id = api.tensor_wrap(runtimeId, array, kind, checkDims(dims ?? [array.length]));
-  markAsUntransferable(array.buffer);
+  markAsUntransferable(buffer);
   return new Tensor(KEY, id, home, array);
 }
 

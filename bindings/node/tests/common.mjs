@@ -49,7 +49,7 @@ function model(nodes, inputs, outputs, constants = [], metadata = []) {
 // y = x + x, of any length.
 export const double = () => model([node('Add', ['x', 'x'], ['y'])], [value('x', FLOAT, ['n'])], [value('y', FLOAT, ['n'])], [], [['author', 'me'], ['empty', '']]);
 
-// The same of another dtype.
+// y = x, of any dtype.
 export const identity = (dtype) => model([node('Identity', ['x'], ['y'])], [value('x', dtype, ['n'])], [value('y', dtype, ['n'])]);
 
 // y = x w, with x of any number of rows of 64: a model that can be quantized.

@@ -23,7 +23,7 @@ for (const [what, calls] of [['good', 'a million small calls'], ['bad', 'calls t
     t.diagnostic(`more: ${more.process} KiB of the process, ${Math.round(more.heap / 1024)} KiB of the heap, ${more.device} bytes of the device`);
     assert.equal(more.device, 0);
     assert.ok(more.heap < 4 << 20, `${more.heap} bytes more of the heap`);
-    assert.ok(more.process < 24 * 1024, `${more.process} KiB more of the process`);
+    assert.ok(more.process < 16 * 1024, `${more.process} KiB more of the process`);
   });
 }
 

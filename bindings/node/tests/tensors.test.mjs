@@ -137,6 +137,30 @@ test('a value has the elements that its tensor had', (t) => {
   assert.deepEqual(value.tensor().read(), Float32Array.of(1, 2));
 });
 
+test('properties that an array was given are not believed', async (t) => {
+  const runtime = newRuntime(t);
+  const lie = (array, name, value) => Object.defineProperty(array, name, {value});
+  await fails('INVALID_ARGUMENT', () => runtime.wrap(lie(new Float32Array(2), 'byteLength', 4096), [1024]));
+  await fails('INVALID_ARGUMENT', () => runtime.wrap(lie(new Float32Array(2), 'length', 1024), [1024]));
+  await fails('INVALID_ARGUMENT', () => runtime.tensor(lie(new Float32Array(2), 'byteLength', 4096), [1024]));
+  await fails('INVALID_MODEL', () => runtime.loadModelSync(lie(new Uint8Array(4), 'byteLength', 1 << 30)));
+  const other = new ArrayBuffer(8);
+  const array = lie(Float32Array.of(1, 2), 'buffer', other);
+  const tensor = runtime.wrap(array, [2]);
+  assert.deepEqual(tensor.part(0, [2]).read(), Float32Array.of(1, 2));
+  if (ArrayBuffer.prototype.transfer) {
+    const real = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), 'buffer').get.call(array);
+    lie(array, 'byteLength', 8);
+    try {
+      real.transfer();
+    } catch (error) {
+      assert.ok(error instanceof TypeError);
+      return;
+    }
+    await fails('INVALID_ARGUMENT', () => tensor.part(0, [2]), /detached/);
+  }
+});
+
 test('strings', async (t) => {
   const runtime = newRuntime(t);
   const words = ['', 'äöü', 'NUL\0inside', 'x'.repeat(10000)];

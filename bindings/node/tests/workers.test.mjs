@@ -54,6 +54,25 @@ test('a worker that is ended with requests in flight is clean', async () => {
   }
 });
 
+test('workers that are ended at any time, with everything under way', async () => {
+  for (let round = 0; round < 25; round++) {
+    const {worker, ended, said} = start(`
+      const {runtime, session} = make(slow(300));
+      const small = runtime.createSessionSync(runtime.loadModelSync(double()));
+      parentPort.postMessage('begun');
+      for (let i = 0; i < 4; i++) session.submit([runtime.wrap(new Float32Array(64 * 64), [64, 64])]).catch(() => {});
+      runtime.createSession(slow(300)).catch(() => {});
+      for (;;) {
+        const [y] = await small.submit([runtime.wrap(new Float32Array(100))]);
+        y.data[0] = 1;
+      }`);
+    assert.equal(await said, 'begun');
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * 40));
+    await worker.terminate();
+    await ended;
+  }
+});
+
 test('a worker that returns waits for its requests', async () => {
   const {ended, said} = start(`
     const {runtime, session} = make(slow(50));
