@@ -65,11 +65,14 @@ void Pool::make_room(std::size_t bytes) {
 }
 
 void* Pool::take_cached(std::size_t capacity, std::size_t largest, bool pinned, std::size_t* got) noexcept {
+  // From the latest on, whose bytes caches may still have. Nothing is better than one of that size, so that a program with many
+  // blocks of a few sizes does not look at all of them.
   std::size_t best = cache_.size();
-  for (std::size_t i = 0; i < cache_.size(); ++i) {
+  for (std::size_t i = cache_.size(); i-- > 0;) {
     const Cached& c = cache_[i];
     if (c.pinned != pinned || c.capacity < capacity || c.capacity > largest) continue;
     if (best == cache_.size() || c.capacity < cache_[best].capacity) best = i;
+    if (c.capacity == capacity) break;
   }
   if (best == cache_.size()) return nullptr;
   void* memory = cache_[best].memory;
@@ -115,7 +118,8 @@ Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned, Recl
 }
 
 Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned) {
-  cache_.reserve(cache_.size() + live_blocks_ + 1);  // so that free() never allocates
+  const std::size_t blocks = cache_.size() + live_blocks_ + 1;
+  if (cache_.capacity() < blocks) cache_.reserve(blocks + blocks / 2);  // so that free() never allocates
   // What stays as long as a model is not rounded up for others to use again, and under a cap nothing is.
   const bool stays = is_of_model(cls) || stats_.limit != UINT64_MAX;
   Block block{nullptr, bytes, stays ? align_up(bytes, 64) : size_class(bytes), cls, pinned};

@@ -53,6 +53,20 @@ TEST_F(PoolTest, AFreedBlockIsHandedOutAgainWithoutAskingTheSystem) {
   EXPECT_EQ(pool->stats().allocations, 2u);
 }
 
+TEST_F(PoolTest, TheLatestOfSeveralBlocksOfASizeComesFirstAndTheSmallestThatFits) {
+  std::vector<std::unique_ptr<PooledMemory>> blocks;
+  for (const std::size_t bytes : {1000, 1000, 1200, 1000})
+    blocks.push_back(std::make_unique<PooledMemory>(pool, bytes, MemoryClass::kArenas));
+  void* const second = blocks[1]->memory();
+  void* const larger = blocks[2]->memory();
+  for (const std::size_t i : {0, 3, 1, 2}) blocks[i].reset();
+  const PooledMemory latest(pool, 1000, MemoryClass::kArenas);
+  EXPECT_EQ(latest.memory(), second) << "not the larger one, which was freed later";
+  const PooledMemory fits(pool, 1150, MemoryClass::kArenas);
+  EXPECT_EQ(fits.memory(), larger);
+  EXPECT_EQ(backing.obtained, 4);
+}
+
 TEST_F(PoolTest, StatisticsCountByClassAndKeepThePeak) {
   PooledMemory a(pool, 1000, MemoryClass::kTensors);
   {
