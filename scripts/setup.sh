@@ -33,6 +33,7 @@ have_package() {
     ccache | pkg-config | git | npm | cargo | rustfmt | luajit) command -v "$1" >/dev/null ;;
     gcc-aarch64-linux-gnu) command -v aarch64-linux-gnu-gcc >/dev/null ;;
     g++-aarch64-linux-gnu) command -v aarch64-linux-gnu-g++ >/dev/null ;;
+    qemu-user) command -v qemu-aarch64 >/dev/null ;;
     rust-clippy) command -v cargo-clippy >/dev/null ;;
     python3-venv) "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null ;;
     libyaml-cpp-dev) have_file /usr{,/local}/include/yaml-cpp/eventhandler.h && have_file /usr{,/local}/lib{,64,/*}/libyaml-cpp.a ;;
