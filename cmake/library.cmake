@@ -10,9 +10,7 @@ include_directories(${CMAKE_BINARY_DIR}/generated)
 
 # yaml-cpp, linked statically and hidden: its memory comes from operator new (src/api/library/new.cc), and so from base/alloc.
 find_path(YAML_CPP_INCLUDE yaml-cpp/eventhandler.h REQUIRED)
-if(NOT CMAKE_CROSSCOMPILING)
-  find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
-endif()
+find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 
 # Link-time optimization of the folders, by gcc, where GNU ld packs relocations (below). Their object files have code as well
 # (-ffat-lto-objects), from which all but the library is linked as ever; the clusters of the CPU's kernels have code alone. An archive's index
@@ -130,12 +128,10 @@ find_package(Threads REQUIRED)
 target_link_libraries(evn_base PUBLIC Threads::Threads ${CMAKE_DL_LIBS})
 if(TARGET evn_config)
   target_include_directories(evn_config SYSTEM PRIVATE ${YAML_CPP_INCLUDE})
-  if(NOT CMAKE_CROSSCOMPILING)
-    target_link_libraries(evn_config PUBLIC ${YAML_CPP_ARCHIVE})
-  endif()
+  target_link_libraries(evn_config PUBLIC ${YAML_CPP_ARCHIVE})
 endif()
 
-if(NOT CMAKE_CROSSCOMPILING AND TARGET evn_api)
+if(TARGET evn_api)
   # The API's objects themselves: --exclude-libs hides what comes from archives.
   add_library(evener SHARED ${CMAKE_SOURCE_DIR}/src/api/library/new.cc ${CMAKE_SOURCE_DIR}/src/api/library/runtime_support.cc ${CMAKE_SOURCE_DIR}/src/api/library/locale.cc $<TARGET_OBJECTS:evn_api>)
   target_link_libraries(evener PRIVATE $<TARGET_PROPERTY:evn_api,LINK_LIBRARIES>)

@@ -4,7 +4,7 @@
 set(EVN_OPENBLAS AUTO CACHE STRING "Build libevener_openblas.so: ON, OFF, or AUTO (when the static library is there)")
 set_property(CACHE EVN_OPENBLAS PROPERTY STRINGS AUTO ON OFF)
 
-if(EVN_OPENBLAS AND NOT CMAKE_CROSSCOMPILING AND TARGET evener)
+if(EVN_OPENBLAS AND TARGET evener)
   find_library(OPENBLAS_ARCHIVE NAMES libopenblas.a PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial NO_DEFAULT_PATH)
   find_path(OPENBLAS_INCLUDE cblas.h PATHS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-serial NO_DEFAULT_PATH)
   if(OPENBLAS_ARCHIVE AND OPENBLAS_INCLUDE)
@@ -27,7 +27,7 @@ endif()
 set(EVN_IMAGE AUTO CACHE STRING "Build libevener_image.so: ON, OFF, or AUTO (when its libraries are there)")
 set_property(CACHE EVN_IMAGE PROPERTY STRINGS AUTO ON OFF)
 
-if(EVN_IMAGE AND NOT CMAKE_CROSSCOMPILING AND TARGET evener)
+if(EVN_IMAGE AND TARGET evener)
   find_package(PkgConfig QUIET)
   if(PKG_CONFIG_FOUND)
     pkg_check_modules(EVN_IMAGE_LIBRARIES QUIET IMPORTED_TARGET libjpeg libpng>=1.6 libtiff-4>=4.5 libwebp>=1.0 libwebpdemux libopenjp2>=2.4)

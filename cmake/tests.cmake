@@ -4,6 +4,15 @@ include(GoogleTest)
 
 set(EVN_TEST_TIMEOUT 900)  # seconds a test
 
+# Where programs are run by an emulator, those that tests start are as well: by scripts that start it, which any system can run.
+if(CMAKE_CROSSCOMPILING_EMULATOR)
+  list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
+  file(WRITE ${CMAKE_BINARY_DIR}/emulated "#!/bin/sh\nexec ${emulator} \"$@\"\n")
+  file(WRITE ${CMAKE_BINARY_DIR}/emulated_evener "#!/bin/sh\nexec ${emulator} ${CMAKE_BINARY_DIR}/evener \"$@\"\n")
+  file(CHMOD ${CMAKE_BINARY_DIR}/emulated ${CMAKE_BINARY_DIR}/emulated_evener
+    PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+endif()
+
 # Tests are compiled as fast as can be: what they test is compiled as it is shipped, in libraries.
 set(EVN_TEST_OPTIONS "")
 if(EVN_QUICK_BUILD)
@@ -60,7 +69,7 @@ function(evn_test name dir)
   if(NOT name STREQUAL "config")  # whose key types have the names of operators' element types
     evn_precompile_as(test_${name} evn_test_headers)
   endif()
-  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT})
+  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT} LABELS ${name})
 endfunction()
 
 # The library's operator new, and the conformance tables.
@@ -97,8 +106,17 @@ if(TARGET test_api AND TARGET evener_cli AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
     add_dependencies(test_api evn_icd_${icd})
   endforeach()
   add_dependencies(test_api evener_cli)
-  target_compile_definitions(test_api PRIVATE EVN_COMMAND="$<TARGET_FILE:evener_cli>")
+  if(CMAKE_CROSSCOMPILING_EMULATOR)
+    target_compile_definitions(test_api PRIVATE EVN_COMMAND="${CMAKE_BINARY_DIR}/emulated_evener")
+  else()
+    target_compile_definitions(test_api PRIVATE EVN_COMMAND="$<TARGET_FILE:evener_cli>")
+  endif()
 endif()
+foreach(name base api)  # which start programs
+  if(CMAKE_CROSSCOMPILING_EMULATOR AND TARGET test_${name})
+    target_compile_definitions(test_${name} PRIVATE EVN_EMULATOR="${CMAKE_BINARY_DIR}/emulated")
+  endif()
+endforeach()
 evn_test(wrapper wrapper evn_api)
 evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees

@@ -1,4 +1,5 @@
-// Which instruction-set cluster runs here. __builtin_cpu_supports looks at CPUID and, for the wide registers, at XCR0.
+// Which instruction-set cluster runs here. __builtin_cpu_supports looks at CPUID and, for the wide registers, at XCR0; on ARM the
+// system says it, which is who may read the registers that do.
 #include "backends/cpu/isa.h"
 
 #include <atomic>
@@ -7,6 +8,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #include "base/error.h"
@@ -55,6 +58,15 @@ bool has_amx() {
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (low >> 17 & 3u) == 3u;
 }
+#elif defined(__aarch64__)
+// What the kernel says of the processor, as it stands in the ABI of Linux: HWCAP_ASIMDDP, HWCAP2_I8MM.
+#if defined(__linux__)
+bool has_dotprod() { return (getauxval(AT_HWCAP) >> 20 & 1u) != 0; }
+bool has_i8mm() { return (getauxval(AT_HWCAP2) >> 13 & 1u) != 0; }
+#else
+bool has_dotprod() { return false; }
+bool has_i8mm() { return false; }
+#endif
 #endif
 
 // A row of isas.cmake.

@@ -20,3 +20,5 @@ evn_isa(avx512_bf16 EXTENSION ARCH x86_64 BASE avx512_vnni FLAGS -mavx512bf16 DE
 evn_isa(avx512_fp16 EXTENSION ARCH x86_64 BASE avx512_bf16 FLAGS -mavx512fp16 DETECT has_avx512_fp16 BF16 avx512_bf16 FP16 avx512_fp16)
 evn_isa(avx512_amx EXTENSION ARCH x86_64 BASE avx512_bf16 FLAGS -mamx-tile -mamx-int8 -mamx-bf16 DETECT has_amx
   INT8 avx512_amx BF16 avx512_amx FP16 avx512_fp16 PERMIT tiles_are_allowed UNTIL avx512_bf16)
+evn_isa(neon_dotprod EXTENSION ARCH aarch64 BASE baseline FLAGS -march=armv8.2-a+dotprod DETECT has_dotprod INT8 neon_dotprod)
+evn_isa(neon_i8mm EXTENSION ARCH aarch64 BASE neon_dotprod FLAGS -march=armv8.2-a+dotprod+i8mm DETECT has_i8mm INT8 neon_i8mm)

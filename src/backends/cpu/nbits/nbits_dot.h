@@ -1,6 +1,6 @@
-// The loops of nbits/nbits_dot_loops.h for one cluster or extension: by vpdpbusd where there is one, by pmaddubsw with AVX2, whose
-// sums of two products of 4 and 8 bits fit 16 bits (8 bits are two halves of 4), else by pmaddwd. Included by nbits_dot_loops*.cc
-// only.
+// The loops of nbits/nbits_dot_loops.h for one cluster or extension: by vpdpbusd or usdot where there is one; by pmaddubsw with
+// AVX2, whose sums of two products of 4 and 8 bits fit 16 bits, or by sdot, which takes no byte above 127 (there 8 bits are two
+// halves of 4); else by pmaddwd. Included by nbits_dot_loops*.cc only.
 #pragma once
 
 #include <cstring>
@@ -21,6 +21,8 @@ constexpr int kDotNv = 2;
 constexpr int kDotWidth = kDotNv * kLanes;
 #if defined(__AVX512F__)
 constexpr int kDotRows = 6;  // whose sums stay in registers
+#elif defined(__ARM_FEATURE_DOTPROD)
+constexpr int kDotRows = 6;
 #elif defined(__AVX2__)
 constexpr int kDotRows = 4;
 #else
@@ -29,6 +31,8 @@ constexpr int kDotRows = 1;  // for the few machines of this kind the code is be
 // Multiply-adds that are a unit of work.
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 constexpr std::int64_t kDotsPerUnit = 4;
+#elif defined(__ARM_FEATURE_DOTPROD)
+constexpr std::int64_t kDotsPerUnit = 2;
 #else
 constexpr std::int64_t kDotsPerUnit = 1;
 #endif
@@ -74,6 +78,20 @@ inline void add_dots(IntVec w, IntVec a, IntVec& sum) {
   const __m128i even = _mm_madd_epi16(_mm_and_si128(x, low), _mm_srai_epi16(_mm_slli_epi16(y, 8), 8));
   const __m128i odd = _mm_madd_epi16(_mm_srli_epi16(x, 8), _mm_srai_epi16(y, 8));
   sum += reinterpret_cast<IntVec>(even) + reinterpret_cast<IntVec>(odd);
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+  sum = reinterpret_cast<IntVec>(
+      vusdotq_s32(reinterpret_cast<int32x4_t>(sum), reinterpret_cast<uint8x16_t>(w), reinterpret_cast<int8x16_t>(a)));
+#elif defined(__ARM_FEATURE_DOTPROD)
+  const auto dots = [](IntVec to, IntVec x, IntVec y) {
+    return reinterpret_cast<IntVec>(
+        vdotq_s32(reinterpret_cast<int32x4_t>(to), reinterpret_cast<int8x16_t>(x), reinterpret_cast<int8x16_t>(y)));
+  };
+  if (Bits == 4) {
+    sum = dots(sum, w, a);
+  } else {
+    const IntVec half = splat_int(0x0f0f0f0f);
+    sum = dots(sum, w & half, a) + (dots(IntVec{}, w >> 4 & half, a) << 4);
+  }
 #else
   for (int byte = 0; byte < 32; byte += 8) sum += (w >> byte & 255) * (a << (24 - byte) >> 24);
 #endif

@@ -69,6 +69,8 @@ struct Loops {
   void (*widen)(const std::uint8_t* from, bool flip, std::int64_t n, std::int16_t* to) = nullptr;
   const WinogradLoops* winograd = nullptr;  // there, too
   int k_group = 4;                          // k of a column that lie side by side in B
+  // Taken from each byte of A before it is multiplied, where only int8 by int8 can be: `start` has what that changes in sums.
+  std::int32_t a_offset = 0;
 };
 const Loops& loops(Isa isa);
 

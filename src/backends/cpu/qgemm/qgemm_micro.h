@@ -1,5 +1,5 @@
-// The micro-kernel of int8 products: rows of A by vectors of columns of B, k in fours (k4 interleave), by vpdpbusd where there is
-// one, else by products of 16 bits: pmaddubsw would saturate. Included by qgemm_tile.h only.
+// The micro-kernel of int8 products: rows of A by vectors of columns of B, k in fours (k4 interleave), by vpdpbusd or sdot where
+// there is one, or in eights by usmmla, else by products of 16 bits: pmaddubsw would saturate. Included by qgemm_tile.h only.
 #pragma once
 
 #include <cstring>
@@ -13,9 +13,21 @@
 #define EVN_DOT_WORDS 1
 #include "backends/cpu/qconv/qwinograd_int16.h"
 #endif
+#if defined(__ARM_FEATURE_DOTPROD)
+#define EVN_DOT_NEON 1
+#include "backends/cpu/qgemm/qgemm_neon.h"
+#endif
 
 namespace evn::EVN_ISA {
 namespace {
+
+#if !defined(EVN_DOT_NEON)
+constexpr int kGroup = 4;  // k that are multiplied together
+template <int R>
+inline constexpr int kSumRows = R;  // accumulators that R rows of sums take
+template <int R, int NV>
+inline void exchange_halves(BitVec (&)[R][NV]) {}
+#endif
 
 using simd_qgemm::Output;
 using simd_qgemm::Tile;
@@ -30,21 +42,25 @@ constexpr int kQgemmMr = 1, kQgemmNv = 4;  // others are widened before
 constexpr int kQgemmMr = 6, kQgemmNv = 2;
 #elif defined(__AVX2__)
 constexpr int kQgemmMr = 1, kQgemmNv = 2;
+#elif defined(EVN_DOT_NEON)
+constexpr int kQgemmMr = 8, kQgemmNv = 2;
 #else
 constexpr int kQgemmMr = 4, kQgemmNv = 2;
 #endif
 constexpr std::int64_t kQgemmColumns = kQgemmNv * kLanes;
-constexpr std::int64_t kQuadBytes = 4 * kLanes;  // of one k quad of a block of B
+constexpr std::int64_t kGroupBytes = kGroup * kLanes;  // of one group of k of a block of B
 
 // Multiply-adds of bytes that are a unit of work.
 #if defined(__AVX512VNNI__)
 constexpr std::int64_t kQgemmsPerUnit = 8;
-#elif defined(__AVXVNNI__)
+#elif defined(__AVXVNNI__) || defined(__ARM_FEATURE_MATMUL_INT8)
 constexpr std::int64_t kQgemmsPerUnit = 4;
+#elif defined(__ARM_FEATURE_DOTPROD)
+constexpr std::int64_t kQgemmsPerUnit = 2;
 #else
 constexpr std::int64_t kQgemmsPerUnit = 1;
 #endif
-constexpr std::int64_t kMostQuads = 4096;  // of k between two cancellation points
+constexpr std::int64_t kMostGroups = 4096 * 4 / kGroup;  // of k between two cancellation points
 
 inline BitVec quad_of(const std::uint8_t* p) {
   std::uint32_t bits;
@@ -52,7 +68,7 @@ inline BitVec quad_of(const std::uint8_t* p) {
   return splat_bits(bits);
 }
 
-// A quad of each of R rows of A by one of NV blocks of B, added to acc.
+// A group of each of R rows of A by one of NV blocks of B, added to acc.
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 // In the sum's own register: the compiler may otherwise copy sums around.
 inline void add_qgemm(BitVec a, BitVec b, BitVec& sum) {
@@ -64,8 +80,8 @@ inline void add_qgemm(BitVec a, BitVec b, BitVec& sum) {
 }
 
 template <int R, int NV>
-__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at,
-                                                         const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
+__attribute__((always_inline)) inline void multiply_group(const std::uint8_t* const (&rows)[R], std::int64_t at,
+                                                          const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
   BitVec bv[NV];
 #pragma GCC unroll 4
   for (int v = 0; v < NV; ++v) bv[v] = load_bits(b + v * block);
@@ -76,13 +92,15 @@ __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* con
     for (int v = 0; v < NV; ++v) add_qgemm(x, bv[v], acc[r][v]);
   }
 }
+#elif defined(EVN_DOT_NEON)
+// In qgemm_neon.h.
 #elif defined(__x86_64__)
 // Products of 16 bits, two at a time: at most 2 x 255 x 128. Where sums begin with what is added to them, B lies in pairs of k;
 // else in quads, whose bytes of even and of odd number are taken.
 #if defined(EVN_DOT_WORDS)
 template <int R, int NV>
-__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at,
-                                                         const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
+__attribute__((always_inline)) inline void multiply_group(const std::uint8_t* const (&rows)[R], std::int64_t at,
+                                                          const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
   static_assert(R == 1);
   std::uint32_t bits;
   std::memcpy(&bits, rows[0] + at, sizeof bits);
@@ -97,8 +115,8 @@ typedef std::int16_t ShortVec __attribute__((vector_size(4 * kLanes)));
 typedef std::uint16_t ShortBits __attribute__((vector_size(4 * kLanes)));
 
 template <int R, int NV>
-__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at,
-                                                         const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
+__attribute__((always_inline)) inline void multiply_group(const std::uint8_t* const (&rows)[R], std::int64_t at,
+                                                          const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
   BitVec even[NV], odd[NV];
 #pragma GCC unroll 4
   for (int v = 0; v < NV; ++v) {
@@ -118,8 +136,8 @@ __attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* con
 #endif
 #else
 template <int R, int NV>
-__attribute__((always_inline)) inline void multiply_quad(const std::uint8_t* const (&rows)[R], std::int64_t at,
-                                                         const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
+__attribute__((always_inline)) inline void multiply_group(const std::uint8_t* const (&rows)[R], std::int64_t at,
+                                                          const std::int8_t* b, std::int64_t block, BitVec (&acc)[R][NV]) {
   for (int v = 0; v < NV; ++v) {
     const BitVec four = load_bits(b + v * block);
     for (int i = 0; i < 4; ++i) {
@@ -142,16 +160,16 @@ struct QgemmMicro {
   const std::uint8_t* a;
   const std::int8_t* b;
   const std::int32_t* start;
-  std::int32_t* sums;                                             // rows of kQgemmColumns
-  std::int64_t segment_begin, segment_end, quad_begin, quad_end;  // the range of k: segments, and quads within each
-  bool goes_on;                                                   // accumulators start from `sums`, for k in several calls
+  std::int32_t* sums;                                               // rows of kQgemmColumns
+  std::int64_t segment_begin, segment_end, group_begin, group_end;  // the range of k: segments, and groups within each
+  bool goes_on;                                                     // accumulators start from `sums`, for k in several calls
 };
 
 template <int R, int NV>
 void qgemm_micro(const QgemmMicro& g) {
   const Tile& t = *g.tile;
-  const std::int64_t block = t.segments * t.padded * kLanes, quad_begin = g.quad_begin, quad_end = g.quad_end;
-  BitVec acc[R][NV] = {};
+  const std::int64_t block = t.segments * t.padded * kLanes, group_begin = g.group_begin, group_end = g.group_end;
+  BitVec acc[kSumRows<R>][NV] = {};
   for (int v = 0; kStarted && v < NV; ++v) acc[0][v] = load_bits(g.start + v * kLanes);  // of one row
   if (g.goes_on) {
 #pragma GCC unroll 8
@@ -159,16 +177,22 @@ void qgemm_micro(const QgemmMicro& g) {
 #pragma GCC unroll 4
       for (int v = 0; v < NV; ++v) acc[r][v] = load_bits(g.sums + r * kQgemmColumns + v * kLanes);
     }
+    exchange_halves(acc);
   }
   const std::int8_t* b = g.b + g.segment_begin * t.padded * kLanes;
   for (std::int64_t s = g.segment_begin; s < g.segment_end; ++s, b += t.padded * kLanes) {
     const std::uint8_t* rows[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) rows[r] = g.a + r * t.lda + t.offsets[s];
-    const std::int8_t* at = b + quad_begin * kQuadBytes;
+    const std::int8_t* at = b + group_begin * kGroupBytes;
+    std::int64_t q = group_begin;
+#if defined(EVN_DOT_LANES)
+    for (; q + 4 <= group_end; q += 4, at += 4 * kGroupBytes) multiply_four(rows, kGroup * q, at, block, acc);
+#endif
 #pragma GCC unroll 2
-    for (std::int64_t q = quad_begin; q < quad_end; ++q, at += kQuadBytes) multiply_quad(rows, 4 * q, at, block, acc);
+    for (; q < group_end; ++q, at += kGroupBytes) multiply_group(rows, kGroup * q, at, block, acc);
   }
+  exchange_halves(acc);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -200,6 +224,8 @@ constexpr QgemmMicroFn kQgemmMicros[kQgemmMr][kWidest + 1] = {
 #endif
 #if (defined(__AVX512VNNI__) || defined(__AVXVNNI__)) && !defined(__AMX_INT8__)
     EVN_DOT_ROW(5), EVN_DOT_ROW(6),
+#elif defined(EVN_DOT_NEON)
+    EVN_DOT_ROW(5), EVN_DOT_ROW(6), EVN_DOT_ROW(7), EVN_DOT_ROW(8),
 #endif
 };
 #undef EVN_DOT_ROW
@@ -209,20 +235,20 @@ constexpr QgemmMicroFn kQgemmMicros[kQgemmMr][kWidest + 1] = {
 inline bool multiply_rows(std::int64_t rows, int width, QgemmMicro& g) {
   const Tile& t = *g.tile;
   const QgemmMicroFn micro = kQgemmMicros[rows - 1][width];
-  const std::int64_t quads = (t.segment + 3) / 4, columns = kQgemmWidths[width] * kLanes;
-  g.segment_begin = g.quad_begin = 0;
+  const std::int64_t groups = (t.segment + kGroup - 1) / kGroup, columns = kQgemmWidths[width] * kLanes;
+  g.segment_begin = g.group_begin = 0;
   g.segment_end = t.segments;
-  g.quad_end = quads;
-  if (t.segments * quads <= kMostQuads + kMostQuads / 2) {
-    if (stops(t.points, rows * columns * t.segments * quads * 4 / kQgemmsPerUnit)) return false;
+  g.group_end = groups;
+  if (t.segments * groups <= kMostGroups + kMostGroups / 2) {
+    if (stops(t.points, rows * columns * t.segments * groups * kGroup / kQgemmsPerUnit)) return false;
     micro(g);
     return true;
   }
   for (; g.segment_begin < t.segments; ++g.segment_begin) {
     g.segment_end = g.segment_begin + 1;
-    for (g.quad_begin = 0; g.quad_begin < quads; g.quad_begin = g.quad_end) {
-      g.quad_end = quads - g.quad_begin < kMostQuads + kMostQuads / 2 ? quads : g.quad_begin + kMostQuads;
-      if (stops(t.points, rows * columns * (g.quad_end - g.quad_begin) * 4 / kQgemmsPerUnit)) return false;
+    for (g.group_begin = 0; g.group_begin < groups; g.group_begin = g.group_end) {
+      g.group_end = groups - g.group_begin < kMostGroups + kMostGroups / 2 ? groups : g.group_begin + kMostGroups;
+      if (stops(t.points, rows * columns * (g.group_end - g.group_begin) * kGroup / kQgemmsPerUnit)) return false;
       micro(g);
       g.goes_on = true;
     }

@@ -224,12 +224,12 @@ bool set_columns(const simd_qgemm::Loops& loops, const QgemmParameters& numbers,
   float* const bias = scale + step;
   std::memset(memory, 0, static_cast<std::size_t>(step) * kArrays * sizeof(float));
   const auto k = static_cast<std::uint32_t>(shape.segments * shape.segment);
-  const auto a_zero = static_cast<std::uint32_t>(numbers.a_zero);
+  const auto a_zero = static_cast<std::uint32_t>(numbers.a_zero), a_rest = a_zero - static_cast<std::uint32_t>(loops.a_offset);
   std::uint32_t any_zero = 0;
   const bool has_zeros =
       numbers.flip_b || (numbers.b_zero != nullptr && !all_zero(numbers.b_zero, numbers.b_zero_step == 0 ? 1 : column + n));
   if (!has_zeros) {
-    for (std::int64_t j = 0; j < n; ++j) start[j] = static_cast<std::int32_t>(0u - a_zero * static_cast<std::uint32_t>(sums[j]));
+    for (std::int64_t j = 0; j < n; ++j) start[j] = static_cast<std::int32_t>(0u - a_rest * static_cast<std::uint32_t>(sums[j]));
     if (numbers.added != nullptr) {
       const std::int32_t* const added = numbers.added + column * numbers.added_step;
       for (std::int64_t j = 0; j < n; ++j) start[j] = wrapped_sum(start[j], added[j * numbers.added_step]);
@@ -245,7 +245,7 @@ bool set_columns(const simd_qgemm::Loops& loops, const QgemmParameters& numbers,
     }
     any_zero |= zero;
     b_zero[j] = static_cast<std::int32_t>(zero);
-    std::uint32_t s = a_zero * (k * zero - static_cast<std::uint32_t>(sums[j]));
+    std::uint32_t s = a_zero * k * zero - a_rest * static_cast<std::uint32_t>(sums[j]);
     if (numbers.added != nullptr) s += static_cast<std::uint32_t>(numbers.added[(column + j) * numbers.added_step]);
     start[j] = static_cast<std::int32_t>(s);
   }

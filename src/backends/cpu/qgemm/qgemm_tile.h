@@ -35,7 +35,7 @@ inline std::uint32_t sum_row(const Tile& t, const Byte* row) {
     std::int64_t i = 0;
     [[maybe_unused]] BitVec sums = {};
     while (i < t.segment) {
-      const std::int64_t end = t.segment - i < 8 * kMostQuads ? t.segment : i + 4 * kMostQuads;
+      const std::int64_t end = t.segment - i < 2 * kMostGroups * kGroup ? t.segment : i + kMostGroups * kGroup;
       if (stops(t.points, end - i)) return 0;
 #if defined(__x86_64__)
       constexpr std::int64_t kStep = sizeof(BitVec) / sizeof(Byte);

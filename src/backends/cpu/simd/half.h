@@ -5,8 +5,12 @@
 
 namespace evn::EVN_ISA {
 
-#if defined(__AVX2__)
-#if defined(__AVX512F__)
+#if defined(__AVX2__) || defined(__aarch64__)
+#if defined(__aarch64__)
+typedef float16x4_t Float16Vec;
+static inline Vec widened(Float16Vec h) { return vcvt_f32_f16(h); }
+static inline Float16Vec narrowed(Vec x) { return vcvt_f16_f32(x); }
+#elif defined(__AVX512F__)
 typedef __m256i Float16Vec;
 static inline Vec widened(Float16Vec h) { return _mm512_maskz_cvtph_ps(kAllLanes, h); }
 static inline Float16Vec narrowed(Vec x) { return _mm512_maskz_cvtps_ph(kAllLanes, x, _MM_FROUND_TO_NEAREST_INT); }

@@ -1,0 +1,1 @@
+#include "backends/cpu/nbits/nbits_dot.h"

@@ -1,0 +1,15 @@
+// The loops of qgemm/qgemm_loops.h by sdot.
+#include "backends/cpu/qgemm/qgemm_tile.h"
+
+namespace evn::EVN_ISA {
+
+extern const simd_qgemm::Loops loops_qgemm;
+const simd_qgemm::Loops loops_qgemm = {.lanes = kLanes,
+                                       .k_step = kGroup,
+                                       .tile_cost = 2e6,
+                                       .run = run_vectors,
+                                       .flip = flip_bytes,
+                                       .k_group = kGroup,
+                                       .a_offset = 128};
+
+}  // namespace evn::EVN_ISA
