@@ -146,8 +146,10 @@ class Packaging:
             return self._given
         folder = SOURCE / "build" / "package"
         print(f"building {folder}", file=sys.stderr)
-        run(["cmake", "--preset", "release", "-B", folder, "-DEVN_TESTS=OFF"], cwd=SOURCE)
-        run(["cmake", "--build", folder])
+        # Nothing of another folder out of ccache: with link-time optimization an object file names the folder in which it was compiled.
+        environment = {key: value for key, value in os.environ.items() if key not in ("CCACHE_BASEDIR", "CCACHE_NOHASHDIR")}
+        run(["cmake", "--preset", "release", "-B", folder, "-DEVN_TESTS=OFF"], cwd=SOURCE, env=environment)
+        run(["cmake", "--build", folder], env=environment)
         return folder
 
     @functools.cached_property
