@@ -5,7 +5,7 @@ import time
 
 from . import common
 
-MAINTAINER = os.environ.get("EVN_PACKAGE_MAINTAINER", "Evener <evener@evener.dev>")
+MAINTAINER = os.environ.get("EVN_PACKAGE_MAINTAINER", "Evener <maintainer@evener.invalid>")
 
 ABOUT = """ Evener runs ONNX models on CPUs and OpenCL devices, several of them at
  once. It is meant to be part of other programs: a C API with a stable ABI,
