@@ -161,8 +161,12 @@ class Packaging:
     def tool(self, name):
         """A program of the build's tool chain (CMAKE_STRIP and its like): that of the architecture that it builds for."""
         path = self.cache.get(name, "")
+        if not path:  # a toolchain file has set it: then it is not in the cache, but where CMake notes what it found out of the compiler
+            for noted in sorted(self.build.glob("CMakeFiles/*/CMakeC*Compiler.cmake")):
+                found = re.search(rf'^set\({name} "(.+)"\)$', noted.read_text(), re.M)
+                path = found[1] if found else path
         if not os.access(path, os.X_OK):
-            raise Failure(f"{self.build}/CMakeCache.txt: {name} is {path!r}, which is no program")
+            raise Failure(f"{self.build} has been configured with the {name} {path!r}, which is no program")
         return path
 
     @functools.cached_property

@@ -3,6 +3,7 @@ binaries. The architecture is the build's."""
 import gzip
 import hashlib
 import os
+import pathlib
 import re
 import shutil
 
@@ -93,9 +94,16 @@ class Maker:
         (folder / "debian").mkdir()
         (folder / "debian" / "control").write_text(f"Source: evener\n\nPackage: {deb.name}\nArchitecture: any\n")
         command = ["dpkg-shlibdeps", "-O", f"-l/usr/{self.multiarch}/lib", *options]
+        known = ""
         if library:
-            (folder / "debian" / "shlibs.local").write_text(f"libevener {self.major} libevener{self.major} (= {self.version})\n")
+            known = f"libevener {self.major} libevener{self.major} (= {self.version})\n"
             command.append(f"-l{library}")
+        sysroot = pathlib.Path(self.packaging.cache.get("EVN_ARM64_SYSROOT") or "/nowhere")
+        if sysroot.exists():  # of a cross-build: dpkg knows nothing of these libraries, scripts/arm64_sysroot has noted their packages
+            command.append(f"-l{sysroot}/{self.lib}")
+            known += (sysroot / "shlibs").read_text()
+        if known:
+            (folder / "debian" / "shlibs.local").write_text(known)
         found = common.run(command, cwd=folder, env=dict(os.environ, DEB_HOST_ARCH=self.architecture))
         fields = dict(re.findall(r"^shlibs:(\w+)=(.*)$", found, re.M))
         # Packed relocations need a loader that reads them, which Debian's symbols files do not say.

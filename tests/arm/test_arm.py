@@ -1,8 +1,10 @@
 """The library for aarch64 under qemu: which instruction sets it finds, that its loops are vector code, real models, and that it installs."""
 import functools
+import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy
 import onnx
@@ -138,3 +140,21 @@ def test_the_build_installs_and_what_is_installed_runs(tmp_path):
     graph = helper.make_graph(nodes, "twice", values[:1], values[1:], constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), twice)
     assert re.fullmatch(r"evener \S+ ok\n", Machine().run(client, twice))
+
+
+@pytest.mark.skipif(not shutil.which("dpkg-shlibdeps"), reason="dpkg-dev is not installed")
+def test_debians_packages_for_arm64(tmp_path):
+    """They come out of the script that makes those of this machine, and the command that they unpack reads its library."""
+    made = subprocess.run([sys.executable, REPOSITORY / "scripts" / "package", "deb", "--build", BUILD, "-o", tmp_path / "packages"],
+                          capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    paths = [pathlib.Path(line) for line in made.stdout.splitlines()]
+    assert len(paths) == 6
+    for path in paths:
+        architecture = subprocess.run(["dpkg-deb", "-f", path, "Architecture"], capture_output=True, text=True, check=True).stdout.strip()
+        assert architecture == ("all" if path.name.startswith("python3-") else "arm64") == path.stem.rsplit("_", 1)[1]
+        subprocess.run(["dpkg-deb", "-x", path, tmp_path / "root"], check=True)
+    library, = (path for path in paths if path.name.startswith("libevener0_"))
+    depends = subprocess.run(["dpkg-deb", "-f", library, "Depends"], capture_output=True, text=True, check=True).stdout
+    assert re.match(r"libc6 \(>= 2\.\d+\)", depends) and "cross" not in depends
+    assert re.match(r"evener \d+\.\d+\.\d+\n", Machine().run(tmp_path / "root" / "usr" / "bin" / "evener", "--version"))
