@@ -45,6 +45,12 @@ bool in_child(Body&& body) {
 }
 
 struct ForkTest : HeldRuns {
+#if defined(EVN_EMULATOR)
+  void SetUp() override {
+    GTEST_SKIP() << "the emulator ends with an assertion where a forked child of several threads starts one";
+  }
+  void TearDown() override {}
+#endif
   // All that a child may do with a runtime of its parent's, of which nobody else uses anything now.
   void use_all() {
     EXPECT_EQ(run(plain), EVN_OK);
