@@ -70,7 +70,15 @@ Fd open_beneath_by_walk(int folder, const std::string& location) noexcept {
     if (end == location.size()) return open_file(parent, name, kReadFlags);
     if (n > 0) {
       Fd next = open_file(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW);
-      if (!next.ok()) return next;
+      if (!next.ok()) {
+        // A link is no folder, which is what the system says; openat2 says that it is a link.
+        struct stat status;
+        const int error = errno;
+        const bool is_link =
+            error == ENOTDIR && ::fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(status.st_mode);
+        errno = is_link ? ELOOP : error;
+        return next;
+      }
       at = std::move(next);
     }
     begin = end + 1;
