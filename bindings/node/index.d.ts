@@ -128,6 +128,11 @@ export class Runtime implements Owned {
   createSessionSync(model: Model, options?: SessionOptions): Session;
   /** The session of a name in the configuration's `models`. */
   session(name: string): Promise<Session>;
+  /**
+   * Adds an operator to those that models which are loaded from now on may use. Its functions are called on this thread, inside of loading and
+   * running: models of this runtime are loaded on it from now on, and those with such an operator are run, not submitted.
+   */
+  registerOperator(definition: OperatorDefinition): void;
   quantizer(source: string | Bytes, options?: QuantizerOptions): Promise<Quantizer>;
   /** A tensor with a copy of the elements, of one axis where no dims are given. Numbers of a list are float32 where no dtype is. */
   tensor(data: Elements | readonly number[], dims?: Dims, dtype?: raw.Dtype, where?: {device?: Device}): Tensor;
@@ -138,6 +143,44 @@ export class Runtime implements Owned {
   wrap(array: Elements, dims?: Dims, dtype?: raw.Dtype): Tensor;
   /** A sequence, an optional or a map, as "seq(tensor(int64))". */
   value(type: string, parts: Iterable<Value>): Value;
+}
+
+/** What is known of a tensor of an operator. `data` is a copy, which is there in `run` and for `valueInputs` whose value is known. */
+export interface OperatorInput {
+  readonly dtype: raw.Dtype;
+  /** -1: not known yet; null: not even the rank is. Both in `infer` only. */
+  readonly dims: readonly number[] | null;
+  readonly data?: Elements;
+}
+
+/** What `run` fills. */
+export interface OperatorOutput {
+  readonly dtype: raw.Dtype;
+  readonly dims: readonly number[];
+  readonly data: Elements;
+}
+
+export interface OperatorDefinition {
+  domain: string;
+  name: string;
+  sinceVersion?: number;
+  /** A count, or [least, most]; Infinity: any number. 1 where nothing is given. */
+  inputs?: number | readonly [number, number];
+  outputs?: number | readonly [number, number];
+  /** Places of inputs whose value decides on shapes. */
+  valueInputs?: readonly number[];
+  /** Says what the outputs are. An input that is not given is null. */
+  infer(node: OperatorNode, inputs: (OperatorInput | null)[], outputCount: number): {dtype: raw.Dtype; dims: readonly number[] | null}[];
+  /** Computes. An output that is not wanted is null. What it throws is the error of the run. It must not use other objects of this package. */
+  run(node: OperatorNode, inputs: (OperatorInput | null)[], outputs: (OperatorOutput | null)[]): void;
+}
+
+/** A node of an operator, to be used until the function that got it returns. */
+export class OperatorNode {
+  private constructor();
+  readonly name: string;
+  /** The value of an attribute, or `fallback` where it is not given. */
+  attribute(name: string, fallback?: unknown): unknown;
 }
 
 export class Device implements Owned {

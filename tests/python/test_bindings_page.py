@@ -140,12 +140,17 @@ def lua_uses(name):
     return is_in("Lua", rf"\b{re.escape(names.get(name, 'api.' + name))}\b")
 
 
+def node_uses(name):
+    by_hand = (BINDINGS / "node" / "addon" / "operator.cc").read_text()
+    return is_in("Node", rf"\bapi\.{name}(?:_promised)?\b") or re.search(rf"(?<![.\w])api->{name}\(", by_hand) is not None
+
+
 def rust_uses(name):
     return "evener_sys::api()" in SOURCES["Rust"] if name == "get_api" else is_in("Rust", rf"\bapi(?:\(\)\?)?\s*\.{name}\b|^    evn_\w+: {name},$")
 
 
 USES = {"C++": lambda name: is_in("C++", rf"\bevn_{name}\b"), "Go": go_uses, "Java": java_uses, "Lua": lua_uses,
-        "Node": lambda name: is_in("Node", rf"\bapi\.{name}(?:_promised)?\b"), "Python": lambda name: is_in("Python", rf"\bevn_{name}\b"),
+        "Node": node_uses, "Python": lambda name: is_in("Python", rf"\bevn_{name}\b"),
         "Rust": rust_uses}
 LANGUAGES = tuple(USES)  # in the order of the columns
 

@@ -79,7 +79,7 @@ extern "C" NAPI_MODULE_EXPORT napi_value napi_register_module_v1(napi_env env, n
     Export(env, exports, "open", Open, instance.get());
     Export(env, exports, "session_run", RunWith, instance.get());
     for (const Entry* const* entries = kEntries; *entries != nullptr; ++entries) ExportAll(env, exports, instance.get(), *entries);
-    for (const Entry* entries : {kRequestEntries, kTensorEntries, kCallbackEntries})
+    for (const Entry* entries : {kRequestEntries, kTensorEntries, kCallbackEntries, kOperatorEntries})
       ExportAll(env, exports, instance.get(), entries);
     return exports;
   } catch (const Thrown&) {

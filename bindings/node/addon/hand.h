@@ -9,6 +9,7 @@ namespace evn_node {
 extern const Entry kRequestEntries[];   // request.cc
 extern const Entry kTensorEntries[];    // tensor.cc
 extern const Entry kCallbackEntries[];  // callbacks.cc
+extern const Entry kOperatorEntries[];  // operator.cc
 
 napi_value RunWith(napi_env env, napi_callback_info info);  // request.cc
 

@@ -60,6 +60,12 @@ class Instance : public std::enable_shared_from_this<Instance> {
   // it.
   void Delete(napi_ref reference, bool in_order);
 
+  // Whether this is the thread of an environment that has not ended.
+  bool IsHere() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return !closed_ && std::this_thread::get_id() == thread_;
+  }
+
   // What a function is bound to, as long as the instance.
   Bound* Bind(const Entry* entry, bool is_async) {
     return bound_.emplace_back(std::make_unique<Bound>(Bound{this, entry, is_async})).get();

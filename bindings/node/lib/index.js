@@ -10,6 +10,7 @@ const {Session} = require('./session.js');
 const {Request} = require('./request.js');
 const {State} = require('./state.js');
 const {Quantizer} = require('./quantizer.js');
+const {OperatorNode} = require('./operator.js');
 const {constants} = require('./raw.js');
 
-module.exports = {open, version, describePasses, EvenerError, Runtime, Device, Tensor, Value, Model, Session, Request, State, Quantizer, constants};
+module.exports = {open, version, describePasses, EvenerError, Runtime, Device, Tensor, Value, Model, Session, Request, State, Quantizer, OperatorNode, constants};

@@ -1,11 +1,12 @@
 'use strict';
 const {api, ready} = require('./native.js');
 const {KEY, Owned, idOf} = require('./owned.js');
-const {split, cancellable} = require('./options.js');
+const {split, cancellable, cancelled} = require('./options.js');
 const {Device} = require('./device.js');
 const {Model, makeModel} = require('./model.js');
 const {createQuantizer} = require('./quantizer.js');
 const {Session} = require('./session.js');
+const operators = require('./operator.js');
 const tensors = require('./tensor.js');
 const values = require('./value.js');
 
@@ -15,6 +16,7 @@ const isPath = (source) => typeof source === 'string';
 // Devices, memory pools and threads.
 class Runtime extends Owned {
   #home;
+  #hasOperators = false; // of JavaScript: what loads models is done on this thread
 
   // Options of evn_runtime_options, and `log`, a function that gets records.
   constructor(options) {
@@ -70,6 +72,10 @@ class Runtime extends Owned {
   async loadModel(source, options) {
     const id = idOf(this, Runtime);
     const {raw, signal} = split(options);
+    if (this.#hasOperators) {
+      if (signal?.aborted) throw cancelled(signal);
+      return makeModel((isPath(source) ? api.model_load_file : api.model_load_buffer)(id, source, raw));
+    }
     const load = isPath(source) ? api.model_load_file_promised : api.model_load_buffer_promised;
     return makeModel(await cancellable(signal, (cancel) => load(id, source, {...raw, cancel})));
   }
@@ -95,6 +101,10 @@ class Runtime extends Owned {
       }
     }
     const of = idOf(model, Model);
+    if (this.#hasOperators) {
+      if (signal?.aborted) throw cancelled(signal);
+      return new Session(KEY, api.session_create(id, of, raw), this.#home);
+    }
     return new Session(KEY, await cancellable(signal, (cancel) => api.session_create_promised(id, of, {...raw, cancel})), this.#home);
   }
 
@@ -106,7 +116,14 @@ class Runtime extends Owned {
 
   // The session of a name in the configuration's `models`.
   async session(name) {
-    return new Session(KEY, await api.runtime_session_promised(idOf(this, Runtime), name), this.#home);
+    const id = idOf(this, Runtime);
+    return new Session(KEY, this.#hasOperators ? api.runtime_session(id, name) : await api.runtime_session_promised(id, name), this.#home);
+  }
+
+  // Adds an operator to those that models which are loaded from now on may use; lib/operator.js has what it is.
+  registerOperator(definition) {
+    operators.register(idOf(this, Runtime), definition);
+    this.#hasOperators = true;
   }
 
   // A quantizer of a model's file or bytes. Options: progress, a function of (what, done, total), and those of evn_quantizer_options.

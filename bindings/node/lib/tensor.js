@@ -229,4 +229,4 @@ function wrap(home, runtimeId, array, dims, dtype) {
   return new Tensor(KEY, id, home, array);
 }
 
-module.exports = {Tensor, zeros, from, wrap, homeOf, isBorrowed, lentId, liveId, MOVABLE};
+module.exports = {Tensor, arrayOf, zeros, from, wrap, homeOf, isBorrowed, lentId, liveId, MOVABLE};

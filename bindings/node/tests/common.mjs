@@ -79,6 +79,22 @@ export const sequence = () => {
   return model([node('SequenceConstruct', ['x', 'z'], ['s'])], [value('x', FLOAT, ['n']), value('z', FLOAT, ['n'])], [join(text(1, 's'), made)]);
 };
 
+// y = an operator of the domain "mine" of x, with an attribute of each kind.
+export function customModel(op) {
+  const float = (field, each) => Buffer.concat([Buffer.from(varint(field << 3 | 5)), Buffer.from(Float32Array.of(each).buffer)]);
+  const attribute = (name, kind, said) => join(text(1, name), said, number(20, kind));
+  const floats = (...all) => Buffer.from(Float32Array.from(all).buffer);
+  const made = [
+    attribute('count', 2, number(3, 3)), attribute('scale', 1, float(2, 0.5)), attribute('label', 3, text(4, 'a label')),
+    attribute('axes', 7, join(number(8, 1), number(8, 2n ** 63n - 1n))), attribute('rates', 6, bytes(7, floats(0.25, 4))),
+    attribute('words', 8, join(text(9, 'one'), text(9, 'two'))),
+    attribute('table', 4, bytes(5, join(number(1, 2), number(2, FLOAT), text(8, 't'), bytes(9, floats(1.5, 2.5))))),
+  ];
+  const custom = join(node(op, ['x'], ['y']), all(5, ...made), text(7, 'mine'));
+  const graph = join(all(1, custom), text(2, 'tiny'), all(11, value('x', FLOAT, ['n'])), all(12, value('y', FLOAT, ['n'])));
+  return join(number(1, 8), bytes(7, graph), bytes(8, join(text(1, ''), number(2, 17))), bytes(8, join(text(1, 'mine'), number(2, 1))));
+}
+
 // --------------------------------------------------------------------------------------------------------- tests
 
 export function newRuntime(t, options = {}) {
