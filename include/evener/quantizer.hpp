@@ -58,7 +58,7 @@ class Quantizer : public detail::Object<evn_quantizer, evn_quantizer_release> {
   Quantizer(const Runtime& runtime, const std::string& path, const QuantizerOptions& options = {}) {
     create(runtime, path.c_str(), {}, options);
   }
-  // Of a model's bytes, which are copied.
+  // Quantizes a model's bytes, which are copied.
   Quantizer(const Runtime& runtime, const void* data, std::size_t size, const QuantizerOptions& options = {}) {
     create(runtime, nullptr, Span<const std::byte>(static_cast<const std::byte*>(data), size), options);
   }

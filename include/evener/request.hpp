@@ -24,7 +24,7 @@ class Request : public detail::Object<evn_request, evn_request_release> {
   void wait() const { wait_for(UINT64_MAX); }
   // The outputs of a run that has ended, once. Throws what the run threw; EVN_ERROR_BUSY, EVN_ERROR_WRONG_STATE.
   std::vector<Tensor> take(std::size_t output_count) const { return take_from(get(), output_count); }
-  // The same where they may be more than tensors.
+  // As take, where outputs may be more than tensors.
   std::vector<Value> take_values(std::size_t output_count) const {
     std::vector<evn_value> out(output_count);
     std::vector<Value> outputs(output_count);

@@ -137,7 +137,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     run(inputs, outputs, options);
     return outputs;
   }
-  // Of a model with one input.
+  // For a model with one input.
   std::vector<Tensor> run(const Tensor& input, const RunOptions& options = {}) const {
     return run(Span<const Tensor>(&input, 1), options);
   }
@@ -157,7 +157,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     run_handles(in, outputs, options);
   }
 
-  // Of a model that takes or gives more than tensors.
+  // For a model that takes or gives more than tensors.
   std::vector<Value> run_values(Span<const Value> inputs, const RunOptions& options = {}) const {
     std::vector<evn_value> in;
     for (const Value& v : inputs) in.push_back(v.get());
@@ -191,14 +191,14 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     static_cast<void>(promise.release());  // the library has it now
     return outputs;
   }
-  // The same for who takes its end from a queue, which gives the Request; `user` is what Request::user gives.
+  // As submit, for who takes its end from a queue, which gives the Request; `user` is what Request::user gives.
   void submit(Span<const Tensor> inputs, const Queue& queue, void* user, const RunOptions& options = {}) const {
     evn_submit_options o = EVN_SUBMIT_OPTIONS_INIT;
     o.queue = queue.get();
     o.user = user;
     submit_handles(inputs, {}, options, o, nullptr);
   }
-  // The same for who waits for it.
+  // As submit, for who waits for its end.
   Request request(Span<const Tensor> inputs, const RunOptions& options = {}) const {
     Request request;
     submit_handles(inputs, {}, options, EVN_SUBMIT_OPTIONS_INIT, request.handle_.out());
@@ -210,7 +210,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
     submit_handles(inputs, outputs, options, EVN_SUBMIT_OPTIONS_INIT, request.handle_.out());
     return request;
   }
-  // Of a model that takes or gives more than tensors: Request::take_values gives its outputs.
+  // For a model that takes or gives more than tensors: Request::take_values gives its outputs.
   Request request_values(Span<const Value> inputs, const RunOptions& options = {}) const {
     std::vector<evn_value> in;
     for (const Value& v : inputs) in.push_back(v.get());
