@@ -6,6 +6,7 @@
 #include "base/library_work.h"
 #include "evener/request.h"
 #include "tests/api/operator_fixture.h"
+#include "tests/support/eventually.h"
 
 namespace evn::test {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 struct CallerThreadTest : OperatorTest {
   std::mutex mutex;
   std::set<std::thread::id> threads;  // on which callbacks have come
+  int registered = 1;
 
   void SetUp() override {
     OperatorTest::SetUp();
@@ -33,6 +35,11 @@ struct CallerThreadTest : OperatorTest {
     op.flags = EVN_OPERATOR_CALLER_THREAD;
     ASSERT_OK(add(op));
     ASSERT_OK(load(double_model()));
+  }
+  // The last hold of the runtime may be that of a thread which has executed a request, and `behaviour` must outlive it.
+  void TearDown() override {
+    OperatorTest::TearDown();
+    EXPECT_TRUE(eventually([&] { return behaviour.released == registered; }));
   }
   void note_thread() {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -141,6 +148,7 @@ TEST_F(CallerThreadTest, FlagsThatThereAreNoneOfAreRefused) {
   op.flags = 0x1234'5678;
   op.struct_size = offsetof(evn_operator, flags);
   EXPECT_OK(add(op));
+  ++registered;
 }
 
 }  // namespace
