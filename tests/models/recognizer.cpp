@@ -1,5 +1,5 @@
-// The recognition network of examples/python/ocr.py by evener.hpp, as a client of C++17 uses it: alone, as 16 requests with deadlines, placed by a
-// configuration, under a memory cap, and quantized. test_cpp_client.py compiles and runs it.
+// The recognition network of examples/python/ocr.py by evener.hpp, as a client of C++17 uses it: alone, as 16 requests with
+// deadlines, placed by a configuration, under a memory cap, and quantized. test_cpp_client.py compiles and runs it.
 //
 //   recognizer MODEL FOLDER        (a folder of bindings/rust/evener/tests/make_ocr_lines.py)
 #include <evener/evener.hpp>
@@ -68,7 +68,8 @@ int main(int argc, char** argv) try {
   const std::string path = argv[1], folder = argv[2];
   evener::RuntimeOptions options;
   options.cache_dir = "";
-  options.config_text = "version: 1\nplacement:\n  default: cpu\n  rules:\n    - {match: {op: MatMul}, device: cpu, numerics: strict}\n";
+  options.config_text =
+      "version: 1\nplacement:\n  default: cpu\n  rules:\n    - {match: {op: MatMul}, device: cpu, numerics: strict}\n";
   const evener::Runtime runtime(options);
   const evener::Model model = runtime.load(path);
   std::vector<std::string> alphabet = split(model.metadata("character"));
@@ -110,7 +111,8 @@ int main(int argc, char** argv) try {
   const evener::Quantizer quantizer(runtime, path);
   for (const Tensor& line : lines) quantizer.add_batch(evener::Span<const Tensor>(&line, 1));
   const evener::Session quantized = runtime.session(quantizer.finish());
-  expect(quantized.run(lines[0])[0].dims() == session.run(lines[0])[0].dims(), "the quantized network has the outputs of the other");
+  expect(quantized.run(lines[0])[0].dims() == session.run(lines[0])[0].dims(),
+         "the quantized network has the outputs of the other");
 
   const evener::Device cpu = runtime.device("cpu");
   expect(cpu.memory_stats().current > 0, "the device has memory in use");

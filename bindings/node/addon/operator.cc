@@ -1,5 +1,6 @@
 // Custom operators in JavaScript. The library calls `infer` and `run` inside of calls that JavaScript made, on their thread
-// (EVN_OPERATOR_CALLER_THREAD): what runs on a thread of the addon's own is refused there. lib/operator.js has the functions that are called.
+// (EVN_OPERATOR_CALLER_THREAD): what runs on a thread of the addon's own is refused there. lib/operator.js has the functions that
+// are called.
 #include <cstdio>
 #include <cstring>
 
@@ -41,7 +42,8 @@ napi_value Null(napi_env env) {
   return null;
 }
 
-// {dtype, dims, sizeBytes}, and `bytes`, a copy of its memory, where it has some; null where it is not given. An unknown rank is dims: null.
+// {dtype, dims, sizeBytes}, and `bytes`, a copy of its memory, where it has some; null where it is not given. An unknown rank is
+// dims: null.
 napi_value Described(Call& c, const evn_tensor_view& view, bool with_bytes) {
   if (view.dtype == EVN_DTYPE_UNDEFINED) return Null(c.env);
   evn_tensor_view shown = view;
@@ -68,7 +70,9 @@ napi_value AllDescribed(Call& c, const evn_tensor_view* views, uint32_t count, b
 std::string TextProperty(napi_env env, napi_value object, const char* name) {
   napi_value value;
   napi_valuetype type = napi_undefined;
-  if (napi_typeof(env, object, &type) != napi_ok || type != napi_object || napi_get_named_property(env, object, name, &value) != napi_ok) return "";
+  if (napi_typeof(env, object, &type) != napi_ok || type != napi_object ||
+      napi_get_named_property(env, object, name, &value) != napi_ok)
+    return "";
   if (napi_typeof(env, value, &type) != napi_ok || type != napi_string) return "";
   char text[sizeof(evn_error::message)];
   size_t size = 0;
@@ -94,12 +98,13 @@ evn_status Failed(Instance& instance, evn_error* error) {
 
 // Calls a function of JavaScript with the slot of the node, inputs and outputs, and has `take` read what it returns.
 template <class Outputs, class Take>
-evn_status Enter(Operator& op, napi_ref function, evn_operator_node node, const evn_tensor_view* inputs, uint32_t input_count, bool with_bytes,
-                 evn_error* error, Outputs outputs, Take take) {
+evn_status Enter(Operator& op, napi_ref function, evn_operator_node node, const evn_tensor_view* inputs, uint32_t input_count,
+                 bool with_bytes, evn_error* error, Outputs outputs, Take take) {
   Instance& instance = *op.instance;
   if (!instance.IsHere()) {
     std::snprintf(error->message, sizeof(error->message),
-                  "functions of JavaScript run on the thread of their environment only, where no calibration, quantizer or reconfiguration runs");
+                  "functions of JavaScript run on the thread of their environment only, where no calibration, quantizer or "
+                  "reconfiguration runs");
     return EVN_ERROR_UNSUPPORTED;
   }
   napi_env env = instance.env;
@@ -150,8 +155,8 @@ evn_status Infer(void* user, evn_operator_node node, const evn_tensor_view* inpu
       });
 }
 
-evn_status Run(void* user, evn_operator_node node, const evn_tensor_view* inputs, uint32_t input_count, const evn_tensor_view* outputs,
-               uint32_t output_count, evn_error* error) {
+evn_status Run(void* user, evn_operator_node node, const evn_tensor_view* inputs, uint32_t input_count,
+               const evn_tensor_view* outputs, uint32_t output_count, evn_error* error) {
   auto& op = *static_cast<Operator*>(user);
   return Enter(
       op, op.run, node, inputs, input_count, true, error, [&](Call& c) { return AllDescribed(c, outputs, output_count, false); },
@@ -245,7 +250,10 @@ napi_value Attribute(Call& c) {
     }
     case EVN_ATTRIBUTE_STRING: {
       auto* text = c.Text();
-      Must(c, text->Read([&](char* to, size_t room, size_t* size, evn_error* e) { return api->operator_attribute_string(node, name, to, room, size, e); }, &error),
+      Must(c,
+           text->Read([&](char* to, size_t room, size_t* size,
+                          evn_error* e) { return api->operator_attribute_string(node, name, to, room, size, e); },
+                      &error),
            error);
       return c.String(text);
     }
@@ -255,8 +263,10 @@ napi_value Attribute(Call& c) {
       napi_value array = c.Array(strings);
       for (uint32_t i = 0; i < strings; ++i) {
         auto* text = c.Text();
-        Must(c, text->Read([&](char* to, size_t room, size_t* size, evn_error* e) { return api->operator_attribute_string_at(node, name, i, to, room, size, e); },
-                           &error),
+        Must(c,
+             text->Read([&](char* to, size_t room, size_t* size,
+                            evn_error* e) { return api->operator_attribute_string_at(node, name, i, to, room, size, e); },
+                        &error),
              error);
         c.Put(array, i, c.String(text));
       }
