@@ -4,6 +4,7 @@ Handles are uintptr_t there, and so is what is handed to callbacks: they are num
 """
 import re
 
+import c_declarations
 import c_layouts
 import description as d
 
@@ -24,17 +25,7 @@ def number_of(name, kind):
     return kind
 
 
-def declared(name, kind):
-    """A parameter or field in C."""
-    kind = number_of(name, kind)
-    text = ("const " if kind.pointees and kind.pointees[0] else "") + kind.base + " "
-    for index in range(len(kind.pointees)):
-        text += "*" + ("const " if index + 1 < len(kind.pointees) and kind.pointees[index + 1] else "")
-    return text + name + "".join(f"[{dim}]" for dim in kind.dims)
-
-
-def parameters(function):
-    return ", ".join(declared(parameter.name, parameter.type) for parameter in function.parameters) or "void"
+C = c_declarations.Declarations("typedef uintptr_t {0};", number_of)
 
 
 def words(initializer):
@@ -44,49 +35,25 @@ def words(initializer):
     return "0" if initializer == "NULL" else initializer
 
 
-def lines_of(item):
-    if isinstance(item, d.Macro):
-        if not item.struct:
-            return [f"#define {item.name} {f'{item.value}u' if item.value > 2**31 else item.value}"]
-        return [f"static inline {item.struct} {item.struct}_initial(void) {{",
-                f"  {item.struct} made = {words(item.initializer)};", "  return made;", "}"]
-    if isinstance(item, d.Typedef):
-        return [f"typedef {declared(item.name, item.type)};"]
-    if isinstance(item, d.Enum):
-        return ["enum {", *(f"  {constant.name} = {constant.value}," for constant in item.constants), "};"]
-    if isinstance(item, d.Struct):
-        return [f"typedef struct {item.name} {{", *(f"  {declared(field.name, field.type)};" for field in item.fields), f"}} {item.name};"]
-    if isinstance(item, d.Handle):
-        return [f"typedef uintptr_t {item.name};"]
-    return [f"typedef {declared(f'(*{item.name})', item.result)}({parameters(item)});"]
+def type_lines(item):
+    """The lines of a type; what initializes a struct in C is a function here, which cgo can call."""
+    if not isinstance(item, d.Macro):
+        return C.lines(item)
+    return [f"static inline {item.struct} {item.struct}_initial(void) {{", f"  {item.struct} made = {words(item.initializer)};", "  return made;", "}"]
 
 
 def inline(entry):
     """The function of C that calls an entry of the table."""
     call = f"evn_go_table->{entry.name}({', '.join(parameter.name for parameter in entry.parameters)})"
     returned = "" if entry.result == d.Type("void") else "return "
-    return [f"static inline {declared('evn_' + entry.name, entry.result)}({parameters(entry)}) {{", f"  {returned}{call};", "}"]
-
-
-def is_constant(item):
-    return isinstance(item, (d.Enum, d.Typedef)) or (isinstance(item, d.Macro) and not item.struct)
+    return [f"static inline {C.function('evn_' + entry.name, entry)} {{", f"  {returned}{call};", "}"]
 
 
 def generate(api):
-    constants = [line for item in api.items if is_constant(item) for line in lines_of(item)]
-    types = [line for item in api.items if not is_constant(item) for line in lines_of(item)]
-    table = ["// Each function under its name without evn_; a later library has more behind them.", "typedef struct evn_api {",
-             "  uint32_t struct_size;", "  uint32_t api_version;"]
-    table += [f"  {declared(f'(*{entry.name})', entry.result)}({parameters(entry)});" for entry in api.table]
-    table += ["} evn_api;", "typedef evn_status (*evn_get_api_function)(uint32_t version, const evn_api **api);", "",
-              "// The library's table, which glue.c sets before anything is called.", "extern const evn_api *evn_go_table;"]
-    files = {
-        "raw_constants": ("Numbers: versions, statuses, enums and flags. include/evener says what they mean.",
-                          ["#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>", "", *constants]),
-        "raw_types": ("Handles, structs with their initial values, and types of callbacks.", ['#include "raw_constants.h"', "", *types]),
-        "raw_table": ("The table of all functions.", ['#include "raw_types.h"', "", *table]),
-        "raw": ("A function for each entry of the table.", ['#include "raw_table.h"', "", *(line for entry in api.table for line in inline(entry))]),
-    }
-    made = {f"{FOLDER}/raw_layouts.h": c_layouts.header(api, "evn_go", "EVENER_GO_RAW_LAYOUTS_H", "raw_types.h")}
-    return made | {f"{FOLDER}/{name}.h": "\n".join([HEAD.format(digest=api.digest, subject=subject, guard=name.upper() + "_H") + "\n".join(lines), "", "#endif"]) + "\n"
-            for name, (subject, lines) in files.items()}
+    headers = C.headers(api, "evn_go_table", type_lines)
+    headers["raw"] = ("A function for each entry of the table.", ['#include "raw_table.h"', "", *(line for entry in api.table for line in inline(entry))])
+    files = {f"{FOLDER}/raw_layouts.h": c_layouts.header(api, "evn_go", "EVENER_GO_RAW_LAYOUTS_H", "raw_types.h")}
+    for name, (subject, lines) in headers.items():
+        head = HEAD.format(digest=api.digest, subject=subject, guard=name.upper() + "_H")
+        files[f"{FOLDER}/{name}.h"] = head + "\n".join([*lines, "", "#endif", ""])
+    return files

@@ -7,6 +7,7 @@ which raw_layout.c has the compiler of C compare with its own.
 import html
 import re
 
+import c_declarations
 import c_layouts
 import description as d
 
@@ -21,6 +22,7 @@ ENUMS = {"dtype": "DType"}  # names of classes that are not the words of C's
 LATER = "LATER"
 # The first words of functions whose wrappers stand in raw_objects.c; the others stand in raw_runs.c.
 OBJECTS = ("runtime", "operator", "device", "memory", "tensor", "value", "opencl", "event", "status", "error", "version", "log")
+C = c_declarations.Declarations()
 TAKEN = {"default", "final", "native", "class", "package", "interface", "double", "float", "new", "switch", "case", "this", "do", "if", "for", "while", "try", "int", "long", "short", "byte", "char", "boolean", "void"}
 
 
@@ -28,39 +30,6 @@ def camel(name, first=True):
     words = name.split("_")
     made = "".join(word[:1].upper() + word[1:] for word in words) if first else words[0] + "".join(word[:1].upper() + word[1:] for word in words[1:])
     return made + "_" if made in TAKEN else made
-
-
-# ------------------------------------------------------------------------------------------------------ headers of C
-
-
-def declared(name, kind):
-    """A parameter or field in C."""
-    text = ("const " if kind.pointees and kind.pointees[0] else "") + kind.base + " "
-    for index in range(len(kind.pointees)):
-        text += "*" + ("const " if index + 1 < len(kind.pointees) and kind.pointees[index + 1] else "")
-    return text + name + "".join(f"[{dim}]" for dim in kind.dims)
-
-
-def parameters(function):
-    return ", ".join(declared(parameter.name, parameter.type) for parameter in function.parameters) or "void"
-
-
-def lines_of(item):
-    if isinstance(item, d.Macro):
-        return [] if item.struct else [f"#define {item.name} {f'{item.value}u' if item.value >= 2**31 else item.value}"]
-    if isinstance(item, d.Typedef):
-        return [f"typedef {declared(item.name, item.type)};"]
-    if isinstance(item, d.Enum):
-        return ["enum {", *(f"  {constant.name} = {constant.value}," for constant in item.constants), "};"]
-    if isinstance(item, d.Struct):
-        return [f"typedef struct {item.name} {{", *(f"  {declared(field.name, field.type)};" for field in item.fields), f"}} {item.name};"]
-    if isinstance(item, d.Handle):
-        return [f"typedef struct {item.name}_handle *{item.name};"]
-    return [f"typedef {declared(f'(*{item.name})', item.result)}({parameters(item)});"]
-
-
-def is_constant(item):
-    return isinstance(item, (d.Enum, d.Typedef, d.Macro))
 
 
 # ---------------------------------------------------------------------------------------------------------- layout
@@ -71,8 +40,7 @@ class Layouts:
 
     def __init__(self, api):
         self.api = api
-        self.numbers = {constant.name: constant.value for item in api.of(d.Enum) for constant in item.constants}
-        self.numbers.update({macro.name: macro.value for macro in api.of(d.Macro) if macro.value is not None})
+        self.numbers = c_declarations.numbers(api)
         self.typedefs = {item.name: item.type for item in api.of(d.Typedef)}
         self.structs = {item.name: item for item in api.of(d.Struct)}
         self.addresses = {item.name for kind in (d.Handle, d.Callback) for item in api.of(kind)}
@@ -137,7 +105,7 @@ def java_type(layouts, kind):
 
 def from_java(layouts, name, kind):
     """An argument of C, of the parameter of a native method."""
-    made = declared("", kind).strip()
+    made = C.declared("", kind)
     return f"({made})(intptr_t){name}" if layouts.scalar(kind) == 8 and (kind.pointees or kind.base in layouts.addresses) else f"({made}){name}"
 
 
@@ -223,22 +191,10 @@ def number_lines(api):
 def generate(api):
     layouts = Layouts(api)
     java, asserts = layout_lines(layouts)
-    table = ["// Each function under its name without evn_; a later library has more behind them.", "typedef struct evn_api {",
-             "  uint32_t struct_size;", "  uint32_t api_version;",
-             *(f"  {declared(f'(*{entry.name})', entry.result)}({parameters(entry)});" for entry in api.table), "} evn_api;",
-             "typedef evn_status (*evn_get_api_function)(uint32_t version, const evn_api **api);", "",
-             "// The library's table, which glue.c sets before anything is called.", "extern const evn_api *evn_java_table;"]
-    headers = {
-        "raw_constants.h": ("Numbers: versions, statuses, enums and flags. include/evener says what they mean.",
-                            ["#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>", "", *(line for item in api.items if is_constant(item) for line in lines_of(item))]),
-        "raw_types.h": ("Handles, structs, and types of callbacks.",
-                        ['#include "raw_constants.h"', "", *(line for item in api.items if not is_constant(item) for line in lines_of(item))]),
-        "raw_table.h": ("The table of all functions.", ['#include "raw_types.h"', "", *table]),
-    }
     files = {}
-    for name, (subject, lines) in headers.items():
-        guard = "EVENER_JAVA_" + name.upper().replace(".", "_")
-        files[f"native/{name}"] = HEAD.format(digest=api.digest, subject=subject) + "\n".join([f"#ifndef {guard}", f"#define {guard}", "", *lines, "", "#endif", ""])
+    for name, (subject, lines) in C.headers(api, "evn_java_table").items():
+        guard = f"EVENER_JAVA_{name.upper()}_H"
+        files[f"native/{name}.h"] = HEAD.format(digest=api.digest, subject=subject) + "\n".join([f"#ifndef {guard}", f"#define {guard}", "", *lines, "", "#endif", ""])
     sources = {"raw_objects.c": "Native methods of runtimes, devices, tensors, values, events and custom operators.",
                "raw_runs.c": "Native methods of models, sessions, requests, states and quantizers."}
     for name, subject in sources.items():

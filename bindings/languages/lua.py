@@ -1,6 +1,7 @@
 """The raw layer of Lua: what LuaJIT's ffi.cdef reads, and the constants as a table of their own."""
 import re
 
+import c_declarations
 import description as d
 
 FOLDER = "bindings/lua/evener"
@@ -10,47 +11,16 @@ HEAD = """\
 """
 
 
-class Writer:
-    def __init__(self, api):
-        self.numbers = {macro.name: macro.value for macro in api.of(d.Macro) if macro.value is not None}
-        for item in api.of(d.Enum):
-            self.numbers.update({constant.name: constant.value for constant in item.constants})
-
-    def declared(self, kind, name):
-        """The declaration of something of a type."""
-        text = ("const " if kind.pointees and kind.pointees[0] else "") + kind.base + " "
-        for at in range(len(kind.pointees)):
-            is_const = at + 1 < len(kind.pointees) and kind.pointees[at + 1]
-            text += "*const " if is_const else "*"
-        dims = "".join(f"[{dim if dim.isdigit() else self.numbers[dim]}]" for dim in kind.dims)
-        return f"{text}{name}{dims}".rstrip()
-
-    def pointer(self, function, name):
-        """The declaration of a pointer to a function."""
-        parameters = ", ".join(self.declared(parameter.type, parameter.name) for parameter in function.parameters) or "void"
-        return f"{self.declared(function.result, '')} (*{name})({parameters})"
-
-    def lines_of(self, item):
-        if isinstance(item, d.Typedef):
-            return [f"typedef {self.declared(item.type, item.name)};"]
-        if isinstance(item, d.Handle):
-            return [f"typedef struct {item.name}_handle *{item.name};"]
-        if isinstance(item, d.Callback):
-            return [f"typedef {self.pointer(item, item.name)};"]
-        if isinstance(item, d.Struct):
-            return [f"typedef struct {item.name} {{", *(f"  {self.declared(field.type, field.name)};" for field in item.fields), f"}} {item.name};"]
-        return []  # constants stand in a table of Lua's, which costs no look-up in the namespace of C
-
-
 def generate(api):
-    writer = Writer(api)
+    numbers = c_declarations.numbers(api)
+    c = c_declarations.Declarations(numbers=numbers)
     lines = ["ffi.cdef [[", "struct evn_api;"]
     for item in api.items:
-        lines += writer.lines_of(item)
-    lines += ["typedef struct evn_api {", "  uint32_t struct_size;", "  uint32_t api_version;"]
-    lines += [f"  {writer.pointer(function, function.name)};" for function in api.table]
-    lines += ["} evn_api;", "evn_status evn_get_api(uint32_t version, const evn_api **api);", "uint32_t evn_version_number(void);", "]]", "", 'return require("evener.raw_constants")']
-    numbers = ["return {", *(f"  {name} = {value}," for name, value in writer.numbers.items()), "}"]
+        if not isinstance(item, (d.Enum, d.Macro)):  # constants stand in a table of Lua's, which costs no look-up in the namespace of C
+            lines += c.lines(item)
+    lines += [*c.table(api), "evn_status evn_get_api(uint32_t version, const evn_api **api);", "uint32_t evn_version_number(void);", "]]", "",
+              'return require("evener.raw_constants")']
+    constants = ["return {", *(f"  {name} = {value}," for name, value in numbers.items()), "}"]
     layouts = ["return {"]
     for item in api.of(d.Struct):
         fields = ", ".join(f'"{field.name}"' for field in item.fields)
@@ -58,6 +28,6 @@ def generate(api):
     layouts.append("}")
     files = {"raw_layouts": ("The structs, each with its fields: library.lua compares where they lie with the library that it opens.", layouts),
              "raw": ("The types of structs, callbacks and the table of all functions, as LuaJIT's ffi sees them.", ['local ffi = require("ffi")', "", *lines]),
-             "raw_constants": ("Numbers: versions, statuses, enums and flags.", numbers)}
+             "raw_constants": ("Numbers: versions, statuses, enums and flags.", constants)}
     return {f"{FOLDER}/{name}.lua": re.sub(r"\n{3,}", "\n\n", HEAD.format(digest=api.digest, subject=subject) + "\n".join(text)) + "\n"
             for name, (subject, text) in files.items()}

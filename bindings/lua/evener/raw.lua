@@ -46,7 +46,7 @@ typedef void (*evn_log_sink)(void *user, const evn_log_record *record);
 typedef void (*evn_task)(void *context, uint32_t index);
 typedef void (*evn_parallel_for)(void *user, uint32_t count, evn_task task, void *context);
 typedef evn_status (*evn_post)(void *user, evn_task task, void *context);
-typedef void * (*evn_allocate)(void *user, size_t size, size_t alignment);
+typedef void *(*evn_allocate)(void *user, size_t size, size_t alignment);
 typedef void (*evn_free)(void *user, void *memory, size_t size);
 typedef struct evn_allocator {
   evn_allocate allocate;
@@ -342,8 +342,8 @@ typedef struct evn_opencl_attach_options {
 typedef struct evn_api {
   uint32_t struct_size;
   uint32_t api_version;
-  const char * (*status_name)(evn_status status);
-  const char * (*version)(void);
+  const char *(*status_name)(evn_status status);
+  const char *(*version)(void);
   uint32_t (*version_number)(void);
   evn_status (*runtime_create)(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
   evn_status (*runtime_release)(evn_runtime runtime);
