@@ -15,7 +15,6 @@ import time
 import zipfile
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-HOMEPAGE = "https://evener.dev"
 SUMMARY = "Embeddable inference of ONNX models over CPU and OpenCL devices"
 
 

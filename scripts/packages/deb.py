@@ -24,7 +24,7 @@ class Deb:
         self.maker, self.name, self.root = maker, name, maker.packaging.folder(f"deb-{name}")
         self.architecture = architecture or maker.architecture
         self.fields = {"Package": name, "Version": maker.version, "Architecture": self.architecture, "Maintainer": deb_texts.MAINTAINER, "Section": section,
-                       "Priority": "optional", "Homepage": common.HOMEPAGE, **{key.replace("_", "-"): value for key, value in fields.items()}, "Description": description.rstrip()}
+                       "Priority": "optional", **{key.replace("_", "-"): value for key, value in fields.items()}, "Description": description.rstrip()}
         self.control = {}  # the other files of DEBIAN
 
     def take(self, path, target):

@@ -68,7 +68,7 @@ def manual(packaging):
 
 
 def metadata(packaging):
-    return f"Metadata-Version: 2.1\nName: evener\nVersion: {packaging.version}\nSummary: {common.SUMMARY}\nHome-page: {common.HOMEPAGE}\nLicense: Apache-2.0\nRequires-Python: >=3.9\nRequires-Dist: numpy\n"
+    return f"Metadata-Version: 2.1\nName: evener\nVersion: {packaging.version}\nSummary: {common.SUMMARY}\nLicense: Apache-2.0\nRequires-Python: >=3.9\nRequires-Dist: numpy\n"
 
 
 def indented(text):
@@ -76,11 +76,11 @@ def indented(text):
 
 
 def copyright(packaging):
-    """In Debian's machine-readable form: the project's licence, and the sections of NOTICE, each of which begins with a line `FILE: WORK`."""
+    """In Debian's machine-readable form, whose name is the address after `Format:`; nothing is got from there. It has the project's licence, and
+    the sections of NOTICE, each of which begins with a line `FILE: WORK`."""
     parts = re.split(r"^={20,}\n", (common.SOURCE / "NOTICE").read_text(), flags=re.M)[1:]
     text = f"""Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: evener
-Source: {common.HOMEPAGE}
 Comment: The binaries have parts of other works inside, whose terms follow those of Evener.
  libstdc++ and libgcc are also linked into the library, under the GPL, version 3 or
  later, with the GCC Runtime Library Exception.

@@ -80,7 +80,7 @@ def document(packaging, name, folder, components, version=None):
     inside = [component for component in components if component.files & ids.keys()]
     licenses = sorted({"Apache-2.0", *(component.license for component in inside if component.relation == "STATIC_LINK")})
     packages = [{"SPDXID": main, "name": name, "versionInfo": version, "supplier": "Organization: Evener", "downloadLocation": "NOASSERTION",
-                 "homepage": common.HOMEPAGE, "filesAnalyzed": True, "packageVerificationCode": {"packageVerificationCodeValue": verification},
+                 "filesAnalyzed": True, "packageVerificationCode": {"packageVerificationCodeValue": verification},
                  "licenseInfoFromFiles": ["NOASSERTION"], "licenseConcluded": " AND ".join(f"({text})" if " " in text else text for text in licenses),
                  "licenseDeclared": "Apache-2.0", "copyrightText": "NOASSERTION", "hasFiles": [file["SPDXID"] for file in files]}]
     relations = [{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": main}]
@@ -95,6 +95,6 @@ def document(packaging, name, folder, components, version=None):
             relations.append({"spdxElementId": ids[file], "relationshipType": component.relation, "relatedSpdxElement": identity})
     return json.dumps({
         "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"{name}-{version}",
-        "documentNamespace": f"{common.HOMEPAGE}/spdx/{name}-{version}-{verification}",
+        "documentNamespace": f"urn:spdx:{name}-{version}-{verification}",
         "creationInfo": {"created": common.timestamp(), "creators": [f"Tool: evener-scripts-package-{packaging.version}", "Organization: Evener"]},
         "packages": packages, "files": files, "relationships": relations}, indent=1) + "\n"
