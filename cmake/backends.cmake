@@ -12,11 +12,13 @@ function(evn_backend name)
   set_property(GLOBAL APPEND PROPERTY EVN_BACKENDS ${name})
 endfunction()
 
-# evn_builtin_backends(OUT variable): includes the backends of src/backends, and writes the table of them that is in the library.
+# evn_builtin_backends(OUT variable): includes the backends of src/backends (the CPU's alone without the feature devices), and writes the table of them that is in the library.
 macro(evn_builtin_backends out)
   file(GLOB backend_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backends/*/backend.cmake)
   foreach(file ${backend_files})
-    include(${file})
+    if(file MATCHES "/cpu/" OR EVN_HAS_devices)
+      include(${file})
+    endif()
   endforeach()
   get_property(EVN_BACKENDS GLOBAL PROPERTY EVN_BACKENDS)
   set(externs "")

@@ -11,6 +11,9 @@ import re
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1] / "src"
+# Files of kernels for bytes that are quantized, and the operators that make or take those: without any, MaxPool of bytes is the reference kernel's.
+OF_BYTES = re.compile(r"quantized_\w+_kernels\.cc$")
+QUANTIZING = re.compile(r"QLinear|Quantize|Integer|QGemm|ByteTable")
 TABLES = ("ops/*.cc", "backends/cpu/*/*_kernels.cc", "backends/opencl/kernels/*.cc")
 
 
@@ -151,7 +154,8 @@ def main():
     if options.specs:
         wanted, kept_passes = closure(wanted)
         wanted = {name.removeprefix("@") for name in wanted}
-        kept_files = [path for path, names in files.items() if names & wanted]
+        quantizes = any(QUANTIZING.search(name) for name in wanted)
+        kept_files = [path for path, names in files.items() if names & wanted and (quantizes or not OF_BYTES.search(path.name))]
         present = set().union(*(names for path, names in defined(files).items() if path in kept_files))
         kept_passes = [name.strip("()") for name in kept_passes]
         left_out = {name for path, names in defined(files).items() if path not in kept_files for name in names} - present
@@ -161,8 +165,10 @@ def main():
               f"{sum(path.parent.name == 'ops' for path in files)} families, {sum(name in passes for name in kept_passes)} rewrites: {' '.join(sorted(wanted))}", file=sys.stderr)
     rows = "".join(f'"{name}", ' for name in sorted(left_out))
     lines = [f"inline constexpr bool kKeeps_{name} = {'true' if name in kept_passes else 'false'};" for name in passes]
-    write(options.header, "// Made by scripts/select_operators.py.\n#pragma once\n\nnamespace evn {\n\n// Operators that this build lacks; a null ends them.\n"
-          f"inline constexpr const char* kLeftOut[] = {{{rows}nullptr}};\n\n// Which passes find something, and whether there are gradients.\n" + "\n".join(lines) + "\n\n}  // namespace evn\n")
+    write(options.header, "// Made by scripts/select_operators.py.\n#pragma once\n\n#include <string_view>\n\nnamespace evn {\n\n// Operators that this build lacks; a null ends them.\n"
+          f"inline constexpr const char* kLeftOut[] = {{{rows}nullptr}};\n\n// Which passes find something, and whether there are gradients.\n" + "\n".join(lines) + "\n\n// Whether the build has the operator.\n"
+          "constexpr bool keeps_operator(std::string_view name) {\n  for (const char* const left_out : kLeftOut) {\n"
+          "    if (left_out != nullptr && name == left_out) return false;\n  }\n  return true;\n}\n\n}  // namespace evn\n")
     write(options.cmake, "# Made by scripts/select_operators.py.\nset(EVN_KEPT_FILES\n" + "".join(f"  {path}\n" for path in kept_files) + ")\n"
           "set(EVN_READ_MODELS\n" + "".join(f'  "{path}"\n' for path in models) + ")\n")
 

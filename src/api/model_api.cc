@@ -4,7 +4,6 @@
 #include "api/objects.h"
 #include "api/value_info.h"
 #include "api/work_scope.h"
-#include "runtime/report/inspect.h"
 
 namespace {
 
@@ -17,25 +16,6 @@ evn_model_options read(const evn_model_options* options) {
 
 evn::WorkScope scope_of(const evn_model_options& o) {
   return {evn::WorkScope::token_of(o.cancel), o.deadline_ns, "the time to load the model is over", "the load was cancelled"};
-}
-
-evn::InspectRequest read_request(const char* path, const evn_inspect_options* options) {
-  const evn_inspect_options defaults = EVN_INSPECT_OPTIONS_INIT;
-  const evn_inspect_options o = evn::read_options(options, defaults, sizeof(evn_inspect_options));
-  evn::InspectRequest request;
-  request.source = evn::read_source(path, o);
-  evn::require(o.shapes != nullptr || o.shape_count == 0, "shapes");
-  for (uint32_t i = 0; i < o.shape_count; ++i) {
-    const evn_input_shape& s = o.shapes[i];
-    evn::require(s.name != nullptr, "the name of a shape");
-    evn::require(s.dims != nullptr || s.rank == 0, "dims");
-    if (s.reserved != 0) evn::fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
-    if (s.rank > EVN_MAX_RANK) evn::fail(EVN_ERROR_LIMIT, "rank is %u, the most is %d", s.rank, EVN_MAX_RANK);
-    const evn::Shape shape(std::span<const std::int64_t>(s.dims, s.rank));
-    if (!shape.is_known()) evn::fail(EVN_ERROR_INVALID_ARGUMENT, "a dim of input \"%s\" is negative", s.name);
-    request.shapes.emplace_back(s.name, shape);
-  }
-  return request;
 }
 
 // The model's name of a dim of an input or output.
@@ -156,16 +136,6 @@ evn_status evn_model_input_symbol(evn_model model, uint32_t index, uint32_t axis
 evn_status evn_model_output_symbol(evn_model model, uint32_t index, uint32_t axis, char* buffer, size_t capacity, size_t* size,
                                    evn_error* error) {
   return guarded(error, [&] { write_symbol(model, false, index, axis, buffer, capacity, size); });
-}
-
-evn_status evn_model_inspect(evn_runtime runtime, const char* path, const evn_inspect_options* options, evn_format format,
-                             char* buffer, size_t capacity, size_t* size, evn_error* error) {
-  return guarded(error, [&] {
-    const Pin<RuntimePtr> r(runtime);
-    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    if (buffer == nullptr) require(size != nullptr, "size");
-    write_text(render_inspection(inspect_model(**r, read_request(path, options)), format), buffer, capacity, size);
-  });
 }
 
 }  // extern "C"

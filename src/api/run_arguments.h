@@ -8,6 +8,7 @@
 #include "api/barrier.h"
 #include "api/objects.h"
 #include "base/small_array.h"
+#include "kept_features.h"
 
 namespace evn {
 
@@ -52,8 +53,8 @@ void take_arguments(const Session& session, const RunRequest& request, const Han
   };
   if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph(), request.skipped);
   for (std::size_t i = 0; i < in.size(); ++i) {
-    const bool of_state =
-        request.state != nullptr && request.state->session().identity() == session.identity() && request.state->has_input(i);
+    const bool of_state = kHas_states && request.state != nullptr && request.state->session().identity() == session.identity() &&
+                          request.state->has_input(i);
     if (inputs[i] != nullptr || !of_state) take(inputs[i], &in[i]);
   }
   for (std::size_t j = 0; j < out.size() && outputs != nullptr; ++j) {

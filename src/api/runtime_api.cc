@@ -1,10 +1,10 @@
 // evn_runtime_* and evn_device_*.
 #include "api/barrier.h"
 #include "api/builtin.h"
+#include "api/config_source.h"
 #include "api/objects.h"
 #include "api/work_scope.h"
 #include "base/os/os.h"
-#include "runtime/cost/calibrate.h"
 
 namespace evn {
 namespace {
@@ -17,17 +17,6 @@ std::string default_cache_dir() {
   if (const std::string dir = os::environment("XDG_CACHE_HOME"); !dir.empty()) return dir + "/evener";
   if (const std::string dir = os::environment("HOME"); !dir.empty()) return dir + "/.cache/evener";
   return "";
-}
-
-// As evn_runtime_options and evn_reconfigure_options give it.
-template <typename Options>
-Config read_config(const Options& o) {
-  if (o.config_path != nullptr && o.config_text != nullptr) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "config_path and config_text are both given");
-  }
-  if (o.config_path != nullptr) return load_config(o.config_path, builtin_device_types());
-  if (o.config_text != nullptr) return parse_config(std::string(o.config_text, o.config_size), "<text>", builtin_device_types());
-  return {};
 }
 
 evn_status release(const void* handle, HandleKind kind) noexcept {
@@ -65,7 +54,7 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
       fail(EVN_ERROR_INVALID_ARGUMENT, "log_level is %d", o.log_level);
     if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
     RuntimeOptions inner;
-    inner.config = read_config(o);
+    inner.config = read_config({o.config_path, o.config_text, o.config_size});
     inner.thread_count = o.thread_count;
     inner.cpu_memory_limit = o.cpu_memory_limit_bytes;
     inner.cache_dir = o.cache_dir != nullptr ? std::string(o.cache_dir) : default_cache_dir();
@@ -83,19 +72,6 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
     const auto handle = static_cast<evn_runtime>(make_handle(made));
     adopt_users(o, made->users());  // nothing can fail from here on
     *runtime = handle;
-  });
-}
-
-evn_status evn_runtime_reconfigure(evn_runtime runtime, const evn_reconfigure_options* options, evn_error* error) {
-  return guarded(error, [&] {
-    const Pin<RuntimePtr> r(runtime);
-    constexpr evn_reconfigure_options kDefaults = EVN_RECONFIGURE_OPTIONS_INIT;
-    const evn_reconfigure_options o = read_options(options, kDefaults, sizeof(evn_reconfigure_options));
-    if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
-    const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to reconfigure is over",
-                          "the reconfiguration was cancelled");
-    (*r)->live().reconfigure(*r, read_config(o));
-    r.object().deployed.keep_named(*(*r)->settings());
   });
 }
 
@@ -125,15 +101,6 @@ evn_status evn_runtime_device_find(evn_runtime runtime, const char* name, evn_de
     require(name != nullptr, "name");
     require(device != nullptr, "device");
     *device = make_device(*r, (*r)->find_device(name));
-  });
-}
-
-evn_status evn_runtime_describe_devices(evn_runtime runtime, evn_format format, char* buffer, size_t capacity, size_t* size,
-                                        evn_error* error) {
-  return guarded(error, [&] {
-    const Pin<RuntimePtr> r(runtime);
-    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text((*r)->describe_devices(format), buffer, capacity, size);
   });
 }
 
@@ -223,24 +190,6 @@ evn_status evn_device_set_cache_policy(evn_device device, uint64_t cache_limit_b
     const Pin<DeviceView> d(device);
     if (trim < EVN_TRIM_NEVER || trim > EVN_TRIM_ALWAYS) fail(EVN_ERROR_INVALID_ARGUMENT, "trim is %d", static_cast<int>(trim));
     (*d).runtime->set_cache_policy(*(*d).device, {cache_limit_bytes, static_cast<TrimWhen>(trim)});
-  });
-}
-
-evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, const evn_calibrate_options* options, evn_format format,
-                                 char* buffer, size_t capacity, size_t* size, evn_error* error) {
-  return guarded(error, [&] {
-    const Pin<RuntimePtr> r(runtime);
-    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    if (buffer == nullptr) require(size != nullptr, "size");
-    constexpr evn_calibrate_options kDefaults = EVN_CALIBRATE_OPTIONS_INIT;
-    const evn_calibrate_options o = read_options(options, kDefaults, sizeof(evn_calibrate_options));
-    if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
-    ModelPtr measured;
-    if (model != nullptr) measured = *Pin<ModelPtr>(model);
-    if (measured != nullptr && measured->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
-    const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to calibrate is over",
-                          "the calibration was cancelled");
-    write_text(render_calibration(calibrate(*r, measured), format), buffer, capacity, size);
   });
 }
 

@@ -7,8 +7,6 @@
 #include "api/run_arguments.h"
 #include "api/value_info.h"
 #include "api/work_scope.h"
-#include "runtime/pass_list.h"
-#include "runtime/report/compare.h"
 
 namespace {
 
@@ -177,20 +175,16 @@ RunOptions read_run_options(const evn_run_options* options, const Graph& graph) 
   request.outputs_on_device = (o.flags & EVN_RUN_OUTPUTS_ON_DEVICE) != 0;
   request.overwrite_inputs = (o.flags & EVN_RUN_OVERWRITE_INPUTS) != 0;
   request.skipped = read_skipped(o.skipped_outputs, graph);
-  if (o.state != nullptr) request.state = State::lease(*Pin<StatePtr>(o.state));
+  if (o.state != nullptr) {
+    const Pin<StatePtr> state(o.state);
+    if (kHas_states) request.state = State::lease(*state);
+  }
   return {std::move(request), token};
 }
 
 }  // namespace evn
 
 extern "C" {
-
-evn_status evn_describe_passes(evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
-  return guarded(error, [&] {
-    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text(describe_passes(format), buffer, capacity, size);
-  });
-}
 
 evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options* options, evn_session* session,
                               evn_error* error) {
@@ -258,34 +252,6 @@ evn_status evn_session_run_values(evn_session session, const evn_value* inputs, 
   return guarded(error, [&] { run<Values>(session, inputs, input_count, outputs, output_count, options); });
 }
 
-evn_status evn_session_explain(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
-                               evn_error* error) {
-  return guarded(error, [&] {
-    const SessionPin s(session);
-    if (format < EVN_FORMAT_TEXT || format > EVN_FORMAT_SVG) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text(s->explain(format), buffer, capacity, size);
-  });
-}
-
-evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor* inputs, uint32_t input_count,
-                               evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
-  return guarded(error, [&] {
-    const SessionPin a(expected), b(got);
-    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    require(inputs != nullptr || input_count == 0, "inputs");
-    refuse_other_than_tensors(a->graph());
-    refuse_other_than_tensors(b->graph());
-    SmallArray<RunValue> values(input_count);
-    for (uint32_t i = 0; i < input_count; ++i) {
-      const Pin<TensorPtr> tensor(inputs[i]);
-      const bool ours = (*tensor)->runtime() == a->runtime() && (*tensor)->runtime() == b->runtime();
-      if (!ours) fail(EVN_ERROR_INVALID_ARGUMENT, "input %u belongs to another runtime", i);
-      values[i] = {*tensor, nullptr};
-    }
-    write_text(compare_sessions(*a, *b, std::span<const RunValue>(values.data(), input_count), format), buffer, capacity, size);
-  });
-}
-
 evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_stats* stats, evn_error* error) {
   return guarded(error, [&] {
     const SessionMemoryStats s = SessionPin(session)->memory_stats();
@@ -301,30 +267,6 @@ evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_
     full.plan_bytes = s.plan_bytes;
     full.state_bytes = s.state_bytes;
     write_info(stats, full);
-  });
-}
-
-evn_status evn_session_trace_start(evn_session session, uint32_t event_capacity, evn_error* error) {
-  return guarded(error, [&] {
-    const SessionPin s(session);
-    if (event_capacity == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "event_capacity is 0");
-    s->start_trace(event_capacity);
-  });
-}
-
-evn_status evn_session_trace_stop(evn_session session, evn_error* error) {
-  return guarded(error, [&] {
-    const SessionPin s(session);
-    s->stop_trace();
-  });
-}
-
-evn_status evn_session_get_trace(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
-                                 evn_error* error) {
-  return guarded(error, [&] {
-    const SessionPin s(session);
-    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text(s->trace(format), buffer, capacity, size);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kept_features.h"
 #include "runtime/cost/placement_search.h"
 #include "runtime/lower/plan.h"
 #include "runtime/memory_ladder.h"
@@ -56,7 +57,7 @@ bool SharedPlans::withdraw(const std::shared_ptr<Plan>& plan) {
 
 std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr loaded, const SessionRequest& asked,
                                                              const CacheConfig& cache) {
-  SplitModel split = split_operators(loaded, asked);
+  SplitModel split = kHas_devices ? split_operators(loaded, asked) : SplitModel{loaded, nullptr};
   const ModelPtr model = std::move(split.model);
   SessionRequest request = asked;
   request.whole_nodes = std::move(split.whole);
@@ -75,7 +76,7 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr loaded, co
   }
   std::vector<std::shared_ptr<Session>> tried;
   SessionRequest placed = request;
-  if (is_searched(request.settings->config, request)) placed.assigned = search_placement(model, request, &tried);
+  if (kHas_devices && is_searched(request.settings->config, request)) placed.assigned = search_placement(model, request, &tried);
   auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, placed, cache));
   made->plans = std::make_shared<SharedPlans>();
   return all.add(std::move(key), std::move(made));

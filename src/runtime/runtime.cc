@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_writer.h"
+#include "kept_features.h"
 #include "runtime/live/proposal.h"
 #include "runtime/probe.h"
 #include "runtime/run/arena_store.h"
@@ -77,8 +78,9 @@ Runtime::Runtime(RuntimeOptions options)
   first.open();
   first.adopt();
   const bool on_host = options_.executor.parallel_for != nullptr || options_.post.post != nullptr;
-  dispatcher_ = std::make_unique<RequestDispatcher>(static_cast<int>(this->cpu().traits().compute_units), on_host, options_.post,
-                                                    settings_->config.limits.queued_requests);
+  if (kHas_requests)
+    dispatcher_ = std::make_unique<RequestDispatcher>(static_cast<int>(this->cpu().traits().compute_units), on_host, options_.post,
+                                                      settings_->config.limits.queued_requests);
   LogEvent(options_.log, EVN_LOG_INFO, "runtime.created")
       .field("devices", devices_.size())
       .field("absent_devices", settings_->absent.size())
@@ -87,7 +89,9 @@ Runtime::Runtime(RuntimeOptions options)
       .write("made a runtime with %zu devices and %u threads", devices_.size(), this->cpu().traits().compute_units);
 }
 
-Runtime::~Runtime() = default;
+Runtime::~Runtime() {
+  if (!kHas_requests) static_cast<void>(dispatcher_.release());
+}
 
 const Backend* Runtime::backend(const std::string& type) const {
   for (const Backend* b : options_.backends) {
@@ -114,7 +118,7 @@ bool Runtime::means_device(const std::string& name) const {
   return split_index(name, &type, &index) && (backend(type) != nullptr || find_alias(type, &alias) != nullptr);
 }
 
-std::string Runtime::why_hidden(const Backend& b) const { return probe_->why_hidden(b); }
+std::string Runtime::why_hidden(const Backend& b) const { return kHas_devices ? probe_->why_hidden(b) : std::string(); }
 
 void Runtime::require_shown(const Backend& b, const std::string& device) const {
   const std::string why = why_hidden(b);

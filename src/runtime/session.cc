@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "kept_features.h"
 #include "runtime/batch/batcher.h"
 #include "runtime/live/live_session.h"
 #include "runtime/run/session_call.h"
@@ -59,8 +60,13 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
   if (request.identity == nullptr) set_concurrency();
   for (Device* device : compiled_.devices) Runtime::require_not_forked(*device);
   make_bodies(request);
-  if (request.batching.max_batch != 0) batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
-  const bool is_whole = !request.is_body && !request.is_part && request.assigned == nullptr;
+  if (request.batching.max_batch != 0) {
+    if (!kHas_requests)
+      fail(EVN_ERROR_UNSUPPORTED,
+           "batching is asked for, and this build of the library has no feature \"requests\" (EVN_FEATURES)");
+    batcher_ = std::make_unique<Batcher>(compiled_, request.batching);
+  }
+  const bool is_whole = kHas_devices && !request.is_body && !request.is_part && request.assigned == nullptr;
   if (is_whole && !request.settings->config.split_devices.empty()) split_ = std::make_unique<RowSplit>(compiled_, request);
   if (is_whole) watch_ = SplitWatch::make(compiled_);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
@@ -75,7 +81,12 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
              compiled_.devices.size(), static_cast<unsigned long long>(duration_ns / 1'000'000));
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  // Of features that the build lacks there is nothing, and their destructors need not be in it.
+  if (!kHas_requests) static_cast<void>(batcher_.release());
+  if (!kHas_devices) static_cast<void>(split_.release());
+  if (!kHas_devices) static_cast<void>(watch_.release());
+}
 
 Session::StaleCopies::~StaleCopies() {
   if (settings->generation != model->runtime->settings()->generation) model->store.drop_unused();
@@ -87,7 +98,7 @@ void Session::trace_like(const Session& other) {
 
 std::vector<Device*> Session::devices() const {
   std::vector<Device*> devices = compiled_.devices;
-  if (split_ == nullptr) return devices;
+  if (!kHas_devices || split_ == nullptr) return devices;
   for (const RowSplit::Share& part : split_->shares()) {
     const std::vector<Device*>& own = part.session->compiled().devices;
     devices.insert(devices.end(), own.begin(), own.end());
@@ -147,7 +158,7 @@ SessionMemoryStats Session::memory_stats() const {
     stats.plan_count += inner.plan_count;
     stats.plan_bytes += inner.plan_bytes;
   }
-  if (split_ != nullptr) {
+  if (kHas_devices && split_ != nullptr) {
     for (const RowSplit::Share& part : split_->shares()) {
       const SessionMemoryStats inner = part.session->memory_stats();
       stats.plan_count += inner.plan_count;

@@ -1,7 +1,8 @@
-"""Builds of some operators (EVN_OPERATORS): what is chosen, and in the long form a build for the OCR models, its size, its bits and what it refuses."""
+"""Builds of some operators, features and instruction sets: what is chosen, and in the long form builds for the OCR models, their sizes, bits and refusals."""
 import json
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def test_the_table_of_rewrites_has_each_pass_and_known_operators():
 def test_without_operators_all_is_chosen(tmp_path):
     files, header = select(tmp_path)
     assert {path.name for path in (REPOSITORY / "src/ops").glob("*.cc")} <= files
-    assert "kLeftOut[] = {nullptr}" in header and "false" not in header
+    assert "kLeftOut[] = {nullptr}" in header and "= false" not in header
 
 
 def test_every_operator_is_found_with_its_kernels(tmp_path):
@@ -87,6 +88,72 @@ def test_unknown_names_and_empty_patterns_are_refused(tmp_path):
     assert "no file is" in refused(str(tmp_path / "*.onnx"))
 
 
+def features(folder, *names):
+    """What scripts/select_features.py writes: the list for CMake, the header, the functions that refuse."""
+    paths = [folder / name for name in ("features.cmake", "kept_features.h", "left_out_functions.cc")]
+    run([sys.executable, REPOSITORY / "scripts/select_features.py", "--cmake", paths[0], "--header", paths[1], "--source", paths[2], *names])
+    return [path.read_text() for path in paths]
+
+
+def rows_of_features():
+    rows = [line.split("|") for line in (REPOSITORY / "src/api/features.txt").read_text().splitlines() if not line.startswith("#")]
+    return {row[0].strip(): row[1].split() for row in rows}
+
+
+def test_features_have_files_with_functions_of_the_api(tmp_path):
+    exported = set(re.findall(r"evn_\w+", (REPOSITORY / "src/api/library/evener.map").read_text()))
+    listed = (REPOSITORY / "docs/packaging.md").read_text()
+    for name, files in rows_of_features().items():
+        made, header, source = features(tmp_path, *(rows_of_features().keys() - {name}))
+        expected = {word for file in files for word in re.findall(r"^evn_status (evn_\w+)\(", (REPOSITORY / "src/api" / file).read_text(), re.M)}
+        assert set(re.findall(r"^evn_status (evn_\w+)\(", source, re.M)) == expected and expected and expected <= exported
+        assert f"kHas_{name} = false" in header and header.count("= true") == len(rows_of_features()) - 1
+        assert f"set(EVN_HAS_{name} OFF)" in made and made.count("/src/api/") == len(files)
+        assert f"| `{name}` |" in listed
+
+
+def test_a_build_of_all_features_leaves_nothing_out(tmp_path):
+    made, header, source = features(tmp_path, *rows_of_features())
+    assert "/src/api/" not in made and "false" not in header and "evn_status" not in source
+
+
+def test_functions_that_refuse_say_why_and_release_what_there_is_not(tmp_path):
+    """All features left out: the generated file is compiled with the library's own error handling, and called."""
+    features(tmp_path)
+    (tmp_path / "host.c").write_text("""
+#include <stdio.h>
+#include <string.h>
+#include "evener/api.h"
+int main(void) {
+  evn_error error = EVN_ERROR_INIT;
+  evn_quantizer quantizer = (evn_quantizer)8;
+  const evn_status status = evn_quantizer_create(NULL, NULL, NULL, &quantizer, &error);
+  puts(error.message);
+  if (status != EVN_ERROR_UNSUPPORTED || error.status != status || quantizer != (evn_quantizer)8) return 1;
+  if (evn_quantizer_create(NULL, NULL, NULL, NULL, NULL) != EVN_ERROR_UNSUPPORTED) return 2;
+  return evn_quantizer_release(NULL) != EVN_OK || evn_quantizer_release(quantizer) != EVN_ERROR_INVALID_HANDLE ? 3 : 0;
+}
+""")
+    sources = [tmp_path / "left_out_functions.cc", *(REPOSITORY / "src/api" / name for name in ("left_out.cc", "barrier.cc"))]
+    compiler = os.environ.get("CXX", "c++")
+    run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-c", "-I", REPOSITORY / "include", tmp_path / "host.c", "-o", tmp_path / "host.o"])
+    run([compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-I", REPOSITORY / "include", "-I", REPOSITORY / "src", *sources, tmp_path / "host.o", BUILD / "libevn_base.a", "-fno-lto", "-pthread",
+         "-o", tmp_path / "host"])
+    assert run([tmp_path / "host"]).strip() == 'evn_quantizer_create: this build of the library has no feature "quantizer" (EVN_FEATURES)'
+
+
+@pytest.mark.parametrize("setting, message", [
+    ("-DEVN_FEATURES=quantizers", "there is no feature quantizers; there are: config, devices"),
+    ("-DEVN_INSTRUCTION_SETS=avx3", "there is no avx3 in src/backends/cpu/isas.cmake"),
+    ("-DEVN_FEATURES=quantizer;-DEVN_TESTS=ON", "give -DEVN_TESTS=OFF with it"),
+    ("-DEVN_INSTRUCTION_SETS=baseline;-DEVN_TESTS=ON", "give -DEVN_TESTS=OFF with it"),
+])
+def test_settings_that_are_wrong_are_refused_when_cmake_configures(setting, message, tmp_path):
+    command = ["cmake", "-S", REPOSITORY, "-B", tmp_path, "-DEVN_TESTS=OFF", *setting.split(";")]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode != 0 and message in " ".join(done.stderr.split()), done.stderr
+
+
 RUN = """
 import sys, hashlib
 import numpy as np
@@ -101,19 +168,75 @@ with evener.Runtime(threads=1) as runtime:
 """
 
 
-@pytest.mark.skipif(not FULL, reason="a long form: set EVN_TEST_FULL=1")
-def test_a_build_for_the_ocr_models(tmp_path):
+def ocr_models():
     paths = [MODELS / name for name in OCR]
     if not all(path.exists() for path in paths):
         pytest.skip("the OCR models are not fetched")
-    folder = tmp_path / "reduced"
-    settings = [f"-D{key}={value}" for key, value in re.findall(r"^(EVN_(?:LTO|QUICK_BUILD)):\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)]
-    run(["cmake", "--preset", "release", "-B", folder, "-DEVN_TESTS=OFF", "-DEVN_OPENBLAS=OFF", "-DEVN_IMAGE=OFF", f"-DEVN_OPERATORS={';'.join(map(str, paths))}", *settings],
+    return paths
+
+
+def build_reduced(folder, paths, *settings):
+    """A build for the models, compiled and linked as the build under test is. Gives the size of the stripped library."""
+    same = [f"-D{key}={value}" for key, value in re.findall(r"^(EVN_(?:LTO|QUICK_BUILD)):\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.M)]
+    run(["cmake", "--preset", "release", "-B", folder, "-DEVN_TESTS=OFF", "-DEVN_OPENBLAS=OFF", "-DEVN_IMAGE=OFF", f"-DEVN_OPERATORS={';'.join(map(str, paths))}", *same, *settings],
         cwd=REPOSITORY)
     run(["cmake", "--build", folder, "--target", "evener", "evener_cli"])
-    run(["strip", "-o", tmp_path / "small.so", folder / "libevener.so"])
+    run(["strip", "-o", folder / "stripped.so", folder / "libevener.so"])
+    return (folder / "stripped.so").stat().st_size
+
+
+SMALLEST = """
+import sys
+import numpy
+import evener
+path = sys.argv[1]
+def nothing(*given):
+    return None
+with evener.Runtime(threads=2, memory_limit=256 << 20) as runtime:
+    session = runtime.session(path)
+    inputs = {session.inputs[0].name: numpy.zeros((1, 3, 32, 32), numpy.float32)}
+    refusals = {
+        "config": lambda: evener.Runtime(config_text="devices: {}"),
+        "devices": lambda: runtime.calibrate(),
+        "operators": lambda: runtime.register_operator("mine", "Mine", nothing, nothing),
+        "quantizer": lambda: evener.Quantizer(runtime, path),
+        "reports": lambda: session.explain(),
+        "requests": lambda: session.submit(inputs),
+        "states": lambda: session.state([(session.outputs[0].name, session.inputs[0].name)]),
+    }
+    for name, call in refusals.items():
+        try:
+            call()
+        except evener.Error as error:
+            print(name, error.status.name, f'no feature "{name}" (EVN_FEATURES)' in str(error))
+"""
+
+
+@pytest.mark.skipif(not FULL, reason="a long form: set EVN_TEST_FULL=1")
+@pytest.mark.skipif(platform.machine() != "x86_64" or " avx2 " not in pathlib.Path("/proc/cpuinfo").read_text(), reason="the build is for AVX2 alone")
+def test_the_smallest_build_for_the_ocr_models(tmp_path):
+    """One instruction set and no feature: at most 1.8 MB with link-time optimization, and the bits of the whole library with that instruction set."""
+    paths = ocr_models()
+    folder = tmp_path / "smallest"
+    size = build_reduced(folder, paths, "-DEVN_FEATURES=", "-DEVN_INSTRUCTION_SETS=avx2")
+    uses_lto = "EVN_LTO:BOOL=ON" in (BUILD / "CMakeCache.txt").read_text()
+    assert size <= (1_800_000 if uses_lto else 1_900_000), size
+    environment = plain(PYTHONPATH=REPOSITORY / "bindings/python", PYTHONDONTWRITEBYTECODE=1, EVN_CPU_ISA="avx2")
+    of_smallest = dict(environment, EVENER_LIBRARY=str(folder / "libevener.so"))
+    bits = [run([sys.executable, "-c", RUN, *paths], env=dict(environment, EVENER_LIBRARY=str(library / "libevener.so"))) for library in (folder, BUILD)]
+    assert bits[0] == bits[1] and len(bits[0].splitlines()) == 3
+    assert run([sys.executable, "-c", SMALLEST, paths[0]], env=of_smallest).splitlines() == [f"{name} UNSUPPORTED True" for name in rows_of_features()]
+    done = subprocess.run([sys.executable, "-c", "import evener; evener.Runtime()"], env=dict(of_smallest, EVN_CPU_ISA="baseline"), capture_output=True, text=True)
+    assert done.returncode != 0 and "there are: avx2" in done.stderr
+
+
+@pytest.mark.skipif(not FULL, reason="a long form: set EVN_TEST_FULL=1")
+def test_a_build_for_the_ocr_models(tmp_path):
+    paths = ocr_models()
+    folder = tmp_path / "reduced"
+    small = build_reduced(folder, paths)
     run(["strip", "-o", tmp_path / "whole.so", BUILD / "libevener.so"])
-    small, whole = (tmp_path / "small.so").stat().st_size, (tmp_path / "whole.so").stat().st_size
+    whole = (tmp_path / "whole.so").stat().st_size
     assert small <= 0.75 * whole, (small, whole)
 
     environment = plain(PYTHONPATH=REPOSITORY / "bindings/python", PYTHONDONTWRITEBYTECODE=1)

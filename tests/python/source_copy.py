@@ -11,3 +11,6 @@ def copy_sources(to):
         shutil.copy(ROOT / name, to)
     for name in ("cmake", "include", "pkgconfig", "scripts", "src"):
         shutil.copytree(ROOT / name, to / name)
+    (to / "bindings").mkdir()
+    for path in (ROOT / "bindings").glob("*.py"):  # they read the public headers
+        shutil.copy(path, to / "bindings")

@@ -7,6 +7,7 @@
 #include "backends/cpu/conv/conv_plan.h"
 #include "backends/cpu/gemm/packed_gemm_plan.h"
 #include "backends/cpu/qconv/byte_line_buffer.h"
+#include "kept_operators.h"
 #include "ops/conv.h"
 
 namespace evn {
@@ -30,8 +31,11 @@ constexpr std::int64_t kUsualLines = 4;                   // lines of the last s
 constexpr std::int64_t kInt8Lines = 8;                    // the same of bytes, which are fewer, where one thread keeps them
 constexpr std::int64_t kEnoughRows = 128;  // pixels of a group of lines, so that panels of weights are read for many of them
 
+// Whether there are stages of bytes in this build.
+constexpr bool kHasBytes = keeps_operator("QLinearConv");
+
 // The weight among the inputs.
-int weight_of(const OpDesc& d) { return d.inputs[0].dtype == DType::kFloat32 ? 1 : kQLinearConvInputs.w; }
+int weight_of(const OpDesc& d) { return !kHasBytes || d.inputs[0].dtype == DType::kFloat32 ? 1 : kQLinearConvInputs.w; }
 
 Window window_of(const OpDesc& d) {
   return conv_window(*d.node, d.inputs[0].shape, d.inputs[static_cast<std::size_t>(weight_of(d))].shape);
@@ -56,7 +60,7 @@ struct Stage {
     const Shape& w = d.inputs[static_cast<std::size_t>(weight_of(d))].shape;
     const Window window = window_of(d);
     const WindowAxis& v = window.axis[0];
-    of_bytes = weight_of(d) != 1;
+    of_bytes = kHasBytes && weight_of(d) != 1;
     of_bfloat = d.precision == Precision::kBfloat16;
     if (attr_int(*d.node, ConvAttr::kGroup) > 1) {
       kind = Kind::kDepthwise;
@@ -137,7 +141,7 @@ bool joins(std::span<const OpDesc> descs) {
   const Stage& last = stages.last();
   const bool depthwise = last.kind == Stage::Kind::kDepthwise;
   const std::int64_t threads = descs.back().threads;
-  const std::int64_t share = last.of_bytes && simd_qgemm::loops(integer_isa()).wide_columns != 0 ? kWideShare : 1;
+  const std::int64_t share = kHasBytes && last.of_bytes && simd_qgemm::loops(integer_isa()).wide_columns != 0 ? kWideShare : 1;
   const bool enough = y.elements(1, 4) >= share * (descs.size() == 1 && threads == 1 ? kLeastAlone : kLeastBetween);
   const std::int64_t ahead = depthwise ? kUsualLines : kUsualLines + 2;
   std::int64_t lines[kMaxStages];
@@ -221,7 +225,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
     rounded = std::max(rounded, checked_mul(pixels, rounded_row(d.nodes[static_cast<std::size_t>(i)])));
   }
   bytes = checked_add(bytes, checked_mul<std::int64_t>(rounded, sizeof(std::uint16_t)));
-  for (int i = 0; i < stages.count && stages.stage[i].of_bytes; ++i) {
+  for (int i = 0; kHasBytes && i < stages.count && stages.stage[i].of_bytes; ++i) {
     const OpDesc& stage = d.nodes[static_cast<std::size_t>(i)];
     s.stage_at[i] = bytes;
     const std::size_t own = lines_kernel(stage, stages.stage[i]).bytes(stage, int8_stage(s, i, i + 1 == stages.count));
@@ -301,7 +305,7 @@ class Runner {
     w.reads_16bit = i == 0 && args_.desc->reads_16bit();
     w.residual_is_16bit = d.has_residual() && args_.desc->reads_16bit(input + d.fusion.residual);
     w.writes_16bit = w.is_last && args_.desc->writes_16bit();
-    if (w.of_bytes) {
+    if (kHasBytes && w.of_bytes) {
       w.bytes = lines_kernel(d, w).begin(args_, d, input, int8_stage(s_, i, w.is_last), memory + s_.stage_at[i], points_);
       return;
     }
@@ -344,7 +348,7 @@ class Runner {
     const std::uint8_t* const first = p == 0 ? args_.in<std::uint8_t>(0) + image_ * w.in_height * w.stored_in_line()
                                              : stage_[p - 1].buffer - stage_[p - 1].first * w.in_line;
     std::uint8_t* const to_lines = w.buffer - w.first * w.stored_line();
-    if (w.bytes != nullptr) {
+    if (kHasBytes && w.bytes != nullptr) {
       return w.bytes->make(first, from, to, to_lines, w.residual == nullptr ? nullptr : w.residual + image_ * w.height * w.line);
     }
     if (w.of_bfloat) return make_pointwise_bfloat(w, first, to_lines, from, to);

@@ -72,7 +72,7 @@ bool has_i8mm() { return false; }
 // A row of isas.cmake.
 struct IsaRow {
   const char* name;
-  bool compiled;         // for the processor that this was built for
+  bool compiled;         // for the processor that this was built for, and chosen by EVN_INSTRUCTION_SETS
   Isa base;              // itself where it extends nothing
   Isa int8, bf16, fp16;  // whose loops multiply such operands; k_baseline where there are no such products
   Isa until;             // whose products it has while `permitted` says no
@@ -104,8 +104,9 @@ bool isa_available(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
 #endif
-  const IsaRow& row = row_of(isa);
-  return row.compiled && row.detected() && (row.base == isa || isa_available(row.base));
+  if (!row_of(isa).compiled) return false;
+  while (row_of(isa).detected() && row_of(isa).base != isa) isa = row_of(isa).base;  // which need not be compiled
+  return row_of(isa).detected();
 }
 
 Isa choose_isa(const std::string& wanted) {
@@ -118,6 +119,8 @@ Isa choose_isa(const std::string& wanted) {
     if (wanted == isa_name(isa)) missing = isa_name(isa);
     if (is_there && is_permitted(isa)) available = isa_name(isa) + (available.empty() ? "" : ", " + available);
   }
+  if (available.empty())
+    fail(EVN_ERROR_UNSUPPORTED, "this CPU has none of the instruction sets that the library was built for (EVN_INSTRUCTION_SETS)");
   if (missing != nullptr) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_CPU_ISA: this CPU has no %s that this process may use; there are: %s", missing,
          available.c_str());

@@ -1,6 +1,5 @@
 // Finds operators by name and version, and runs a node by its reference kernel.
 #include <algorithm>
-#include <iterator>
 
 #include "kept_operators.h"
 #include "ops/infra/unpack.h"
@@ -20,9 +19,7 @@ const OpDef* find_op(const std::string& domain, const std::string& name, std::in
 
 bool op_known(const std::string& domain, const std::string& name) { return find_op(domain, name, INT64_MAX) != nullptr; }
 
-bool op_left_out(const std::string& name) {
-  return std::any_of(std::begin(kLeftOut), std::end(kLeftOut) - 1, [&](const char* left_out) { return name == left_out; });
-}
+bool op_left_out(const std::string& name) { return !keeps_operator(name); }
 
 bool runs_on_host(const Graph& graph, const Node& node) {
   if (node.op->host == nullptr) return false;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kept_features.h"
 #include "runtime/request/dispatcher.h"
 #include "runtime/state/paged_cache.h"
 
@@ -295,7 +296,7 @@ void Execution::wait(F&& each) {
   each([&](const Event& event) {
     if (event.device == nullptr) return true;
     if (run_ != nullptr) run_->leave();  // a core that only waits is another's
-    if (run_ != nullptr && !other_requests) other_requests.emplace();
+    if (kHas_requests && run_ != nullptr && !other_requests) other_requests.emplace();
     wait_for(event);
     return waited = true;
   });

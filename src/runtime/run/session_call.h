@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/small_array.h"
+#include "kept_features.h"
 #include "runtime/session.h"
 #include "runtime/state/state_run.h"
 
@@ -29,8 +30,10 @@ struct Session::Call {
   Cancel cancel = {};
   StateRun* state = nullptr;  // nullable: what gives and takes some of the inputs and outputs
 
-  const State::Pair* paged_input(std::size_t i) const { return state != nullptr ? state->paged_input(i) : nullptr; }
-  const State::Pair* paged_output(std::size_t j) const { return state != nullptr ? state->paged_output(j) : nullptr; }
+  const State::Pair* paged_input(std::size_t i) const { return kHas_states && state != nullptr ? state->paged_input(i) : nullptr; }
+  const State::Pair* paged_output(std::size_t j) const {
+    return kHas_states && state != nullptr ? state->paged_output(j) : nullptr;
+  }
   const TensorDesc& input_desc(std::size_t i) const {
     if (from[i] != nullptr) return from[i]->desc();
     const State::Pair* const paged = paged_input(i);

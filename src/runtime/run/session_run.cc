@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kept_features.h"
 #include "runtime/run/overlap.h"
 #include "runtime/split/row_split.h"
 #include "runtime/split/split_watch.h"
@@ -191,7 +192,7 @@ void Session::choose_output_slots(Call& call) const {
     if (given == nullptr) {
       if (call.outputs_on_device && !call.is_skipped(j)) call.output_slots[j] = kAnySlot;
       if (call.paged_output(j) != nullptr) call.output_slots[j] = kPagedSlot;
-      if (const int slot = call.state != nullptr ? call.state->tensor_slot(j) : -1; slot >= 0)
+      if (const int slot = kHas_states && call.state != nullptr ? call.state->tensor_slot(j) : -1; slot >= 0)
         call.output_slots[j] = static_cast<std::uint8_t>(slot);
       continue;
     }
@@ -210,7 +211,7 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     const TensorDesc& desc = plan.outputs[j];
     if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps || call.paged_output(j) != nullptr) continue;
-    if (call.state != nullptr && call.state->tensor_slot(j) >= 0) {
+    if (kHas_states && call.state != nullptr && call.state->tensor_slot(j) >= 0) {
       call.to[j] = call.state->make_output(j, desc);
       continue;
     }
@@ -392,7 +393,7 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
       try {
         return here->run_here(inputs, outputs, request, note);
       } catch (const Error& e) {
-        if (e.status != EVN_ERROR_DEVICE_LOST || left == 0) throw;
+        if (!kHas_devices || e.status != EVN_ERROR_DEVICE_LOST || left == 0) throw;
         other = here->after_loss(e, request);
       }
       here = other.get();
@@ -401,11 +402,11 @@ void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs,
 }
 
 void Session::run_here(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
-  if (request.state != nullptr) return run_with_state(inputs, outputs, request, note);
+  if (kHas_states && request.state != nullptr) return run_with_state(inputs, outputs, request, note);
   const std::uint64_t begin = batcher_ != nullptr ? os::now_ns() : 0;
-  if (split_ != nullptr && split_->run(inputs, outputs, request, note)) return;
+  if (kHas_devices && split_ != nullptr && split_->run(inputs, outputs, request, note)) return;
   run_noted(inputs, outputs, request, note, nullptr);
-  if (batcher_ != nullptr) note_duration(os::now_ns() - begin);
+  if (kHas_requests && batcher_ != nullptr) note_duration(os::now_ns() - begin);
 }
 
 void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
@@ -423,7 +424,7 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
   call.skipped = request.skipped;
   call.outputs_on_device = request.outputs_on_device;
   call.overwrite_inputs = request.overwrite_inputs;
-  if (watch_ != nullptr) call.measured = watch_->begin_run();
+  if (kHas_devices && watch_ != nullptr) call.measured = watch_->begin_run();
   static_cast<StopCondition&>(call.cancel) = stop;
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
   scheduled.enter();
@@ -439,7 +440,7 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
     if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
   }
   note.end(scheduled);
-  if (call.measured != nullptr) note_parts(*call.measured);
+  if (kHas_devices && call.measured != nullptr) note_parts(*call.measured);
 }
 
 }  // namespace evn

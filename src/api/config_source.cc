@@ -1,0 +1,19 @@
+#include "api/config_source.h"
+
+#include "api/builtin.h"
+#include "base/error.h"
+#include "kept_features.h"
+
+namespace evn {
+
+Config read_config(const ConfigSource& source) {
+  if (source.path == nullptr && source.text == nullptr) return {};
+  if (!kHas_config)
+    fail(EVN_ERROR_UNSUPPORTED, "a configuration is given, and this build of the library has no feature \"config\" (EVN_FEATURES)");
+  if (source.path != nullptr && source.text != nullptr)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "config_path and config_text are both given");
+  if (source.path != nullptr) return load_config(source.path, builtin_device_types());
+  return parse_config(std::string(source.text, source.size), "<text>", builtin_device_types());
+}
+
+}  // namespace evn

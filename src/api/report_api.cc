@@ -1,0 +1,138 @@
+// Texts, pictures and traces of what a runtime, its models and its sessions do.
+#include "api/barrier.h"
+#include "api/model_source.h"
+#include "api/objects.h"
+#include "api/run_arguments.h"
+#include "evener/request.h"
+#include "runtime/pass_list.h"
+#include "runtime/report/compare.h"
+#include "runtime/report/inspect.h"
+#include "runtime/report/statistics.h"
+
+namespace evn {
+namespace {
+
+InspectRequest read_request(const char* path, const evn_inspect_options* options) {
+  const evn_inspect_options defaults = EVN_INSPECT_OPTIONS_INIT;
+  const evn_inspect_options o = read_options(options, defaults, sizeof(evn_inspect_options));
+  InspectRequest request;
+  request.source = read_source(path, o);
+  require(o.shapes != nullptr || o.shape_count == 0, "shapes");
+  for (uint32_t i = 0; i < o.shape_count; ++i) {
+    const evn_input_shape& s = o.shapes[i];
+    require(s.name != nullptr, "the name of a shape");
+    require(s.dims != nullptr || s.rank == 0, "dims");
+    if (s.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+    if (s.rank > EVN_MAX_RANK) fail(EVN_ERROR_LIMIT, "rank is %u, the most is %d", s.rank, EVN_MAX_RANK);
+    const Shape shape(std::span<const std::int64_t>(s.dims, s.rank));
+    if (!shape.is_known()) fail(EVN_ERROR_INVALID_ARGUMENT, "a dim of input \"%s\" is negative", s.name);
+    request.shapes.emplace_back(s.name, shape);
+  }
+  return request;
+}
+
+}  // namespace
+}  // namespace evn
+
+using namespace evn;
+
+extern "C" {
+
+evn_status evn_describe_passes(evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text(describe_passes(format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_session_explain(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
+                               evn_error* error) {
+  return guarded(error, [&] {
+    const SessionPin s(session);
+    if (format < EVN_FORMAT_TEXT || format > EVN_FORMAT_SVG) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text(s->explain(format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor* inputs, uint32_t input_count,
+                               evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const SessionPin a(expected), b(got);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    require(inputs != nullptr || input_count == 0, "inputs");
+    refuse_other_than_tensors(a->graph());
+    refuse_other_than_tensors(b->graph());
+    SmallArray<RunValue> values(input_count);
+    for (uint32_t i = 0; i < input_count; ++i) {
+      const Pin<TensorPtr> tensor(inputs[i]);
+      const bool ours = (*tensor)->runtime() == a->runtime() && (*tensor)->runtime() == b->runtime();
+      if (!ours) fail(EVN_ERROR_INVALID_ARGUMENT, "input %u belongs to another runtime", i);
+      values[i] = {*tensor, nullptr};
+    }
+    write_text(compare_sessions(*a, *b, std::span<const RunValue>(values.data(), input_count), format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_session_trace_start(evn_session session, uint32_t event_capacity, evn_error* error) {
+  return guarded(error, [&] {
+    const SessionPin s(session);
+    if (event_capacity == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "event_capacity is 0");
+    s->start_trace(event_capacity);
+  });
+}
+
+evn_status evn_session_trace_stop(evn_session session, evn_error* error) {
+  return guarded(error, [&] {
+    const SessionPin s(session);
+    s->stop_trace();
+  });
+}
+
+evn_status evn_session_get_trace(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
+                                 evn_error* error) {
+  return guarded(error, [&] {
+    const SessionPin s(session);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text(s->trace(format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_model_inspect(evn_runtime runtime, const char* path, const evn_inspect_options* options, evn_format format,
+                             char* buffer, size_t capacity, size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    if (buffer == nullptr) require(size != nullptr, "size");
+    write_text(render_inspection(inspect_model(**r, read_request(path, options)), format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_runtime_describe_devices(evn_runtime runtime, evn_format format, char* buffer, size_t capacity, size_t* size,
+                                        evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text((*r)->describe_devices(format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_session_get_statistics(evn_session session, evn_format format, char* buffer, size_t capacity, size_t* size,
+                                      evn_error* error) {
+  return guarded(error, [&] {
+    const SessionPin s(session);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text(describe_statistics(s->statistics().read(), format), buffer, capacity, size);
+  });
+}
+
+evn_status evn_runtime_get_statistics(evn_runtime runtime, evn_format format, char* buffer, size_t capacity, size_t* size,
+                                      evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    if (format == EVN_FORMAT_PROMETHEUS) return write_text(prometheus_text(**r), buffer, capacity, size);
+    if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+    write_text(describe_statistics(**r, format), buffer, capacity, size);
+  });
+}
+
+}  // extern "C"
