@@ -15,7 +15,7 @@ import re
 import typing
 
 INCLUDE = pathlib.Path(__file__).resolve().parents[1] / "include" / "evener"
-HEADERS = ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h")
+HEADERS = ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h", "train.h")
 TABLE = "api.h"
 
 SCALARS = ("bool", "char", "size_t", "float", "double", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t",

@@ -49,7 +49,18 @@ if(EVN_IMAGE AND TARGET evener)
   endif()
 endif()
 
-foreach(module libevener_openblas.so libevener_image.so)
+# libevener_train.so calls the library by the C API, and has a C++ runtime of its own.
+if(TARGET evener AND EVN_HAS_training)
+  list(APPEND EVN_MODULES libevener_train.so)
+  file(GLOB train_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/*.cc)
+  add_library(evener_train MODULE ${train_sources})
+  target_compile_options(evener_train PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-Os> ${EVN_SECTIONS})
+  target_link_options(evener_train PRIVATE -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack
+    -Wl,--gc-sections -Wl,--no-undefined)
+  add_dependencies(evn_api evener_train)  # whatever has the C API in it finds the module beside itself
+endif()
+
+foreach(module libevener_openblas.so libevener_image.so libevener_train.so)
   if(NOT module IN_LIST EVN_MODULES)
     file(REMOVE ${CMAKE_BINARY_DIR}/${module})  # of an earlier configuration; it would be found and used
   endif()

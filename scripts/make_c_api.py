@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes docs/c-api.md, the reference of the C API, from the comments and declarations of include/evener/evener.h, quantize.h,
-request.h, state.h, event.h, opencl.h and api.h.
+request.h, state.h, event.h, opencl.h, train.h and api.h.
 
 usage: make_c_api.py [OUTPUT]      (OUTPUT "-": standard output)
 """
@@ -9,7 +9,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-HEADERS = [ROOT / "include" / "evener" / name for name in ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h", "api.h")]
+HEADERS = [ROOT / "include" / "evener" / name for name in ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h", "train.h", "api.h")]
 OUTPUT = ROOT / "docs" / "c-api.md"
 
 SECTION = re.compile(r"/\* -{20,} (?P<name>[\w -]+?) -- \*/\n")

@@ -26,7 +26,8 @@ enum class HandleKind : std::uint8_t {
   kRequest,
   kQueue,
   kState,
-  kEvent
+  kEvent,
+  kTrainer
 };
 
 // What a slot holds: a shared pointer of the type that its kind says.

@@ -6,6 +6,7 @@
 #include "evener/quantize.h"
 #include "evener/request.h"
 #include "evener/state.h"
+#include "evener/train.h"
 
 // EVN_STRUCT(name, macro) for each of them; tests/abi holds this list against the headers.
 #define EVN_STRUCTS(EVN_STRUCT)                                         \
@@ -28,4 +29,7 @@
   EVN_STRUCT(evn_state_options, EVN_STATE_OPTIONS_INIT)                 \
   EVN_STRUCT(evn_opencl_attach_options, EVN_OPENCL_ATTACH_OPTIONS_INIT) \
   EVN_STRUCT(evn_quantizer_options, EVN_QUANTIZER_OPTIONS_INIT)         \
-  EVN_STRUCT(evn_guard_options, EVN_GUARD_OPTIONS_INIT)
+  EVN_STRUCT(evn_guard_options, EVN_GUARD_OPTIONS_INIT)                 \
+  EVN_STRUCT(evn_trainer_options, EVN_TRAINER_OPTIONS_INIT)             \
+  EVN_STRUCT(evn_step_info, EVN_STEP_INFO_INIT)                         \
+  EVN_STRUCT(evn_evaluation, EVN_EVALUATION_INIT)

@@ -16,6 +16,7 @@
 #include "graph/passes/passes.h"
 #include "graph/validate.h"
 #include "model/load.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -95,12 +96,13 @@ void read_constants_of_bodies(const Graph& graph) {
 
 // Passes that are left out where a model is to be saved again: those that put in what ONNX has no operator for, or that are a
 // matter of how fast it runs.
-std::vector<const char*> passes_of_running() {
+std::vector<const char*> passes_of_running(PlainModel kind) {
   constexpr std::string_view kOfSaving[] = {"eliminate_identity", "fold_constants", "resolve_branches", "fold_batch_norm",
                                             "dead_code"};
   std::vector<const char*> names;
   for (const Pass& p : passes()) {
-    if (std::find(std::begin(kOfSaving), std::end(kOfSaving), p.name) == std::end(kOfSaving)) names.push_back(p.name);
+    const bool is_of_saving = std::find(std::begin(kOfSaving), std::end(kOfSaving), p.name) != std::end(kOfSaving);
+    if (!is_of_saving || kind == PlainModel::kUnfolded) names.push_back(p.name);
   }
   return names;
 }
@@ -123,6 +125,9 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   std::shared_ptr<const void> bytes = std::move(image.bytes);
   Model model = load_onnx(std::move(bytes), size, {ledger, limits, loaded.external_dir, loaded.file_name, deadline_ns, &image});
   if (image.file != nullptr) image.file->check_unchanged();
+  for (Node& node : model.graph.nodes) {
+    if (loaded.is_own && node.domain == kMergeDomain) node.since_version = 1;  // which no model can import
+  }
   validate_model(model, limits, &loaded.runtime->operators());
   infer_graph(model.graph, wrong);
   std::vector<const char*> left_out(disabled.begin(), disabled.end());
@@ -147,13 +152,14 @@ std::uint64_t hash_of(const FileImage& image) {
 }
 
 ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t size, const std::string& file_name,
-              const std::string& external_dir, std::uint64_t deadline_ns) {
+              const std::string& external_dir, std::uint64_t deadline_ns, bool is_own = false) {
   const std::uint64_t begin_ns = os::now_ns();
   auto loaded = std::make_shared<LoadedModel>();
   loaded->runtime = std::move(runtime);
   loaded->store.set_owner(loaded->runtime);
   loaded->file_name = file_name;
   loaded->external_dir = external_dir;
+  loaded->is_own = is_own;
   loaded->file = image.file;
   if (image.file != nullptr) loaded->bytes_hash = hash_of(image);
   std::vector<WrongShape> wrong;
@@ -302,7 +308,16 @@ ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<cons
   return load(std::move(runtime), std::move(image), size, name, "", deadline);
 }
 
-Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source) {
+ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size) {
+  const std::uint64_t deadline = load_deadline(*runtime);
+  Source s;
+  std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
+  if (size > 0) std::memcpy(copy.get(), data, size);
+  s.image.bytes = std::move(copy);
+  return load(std::move(runtime), std::move(s.image), size, "", "", deadline, true);
+}
+
+Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind) {
   const std::uint64_t deadline = load_deadline(*runtime);
   Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir)
                                  : open_file(*runtime, source.path, deadline);
@@ -310,7 +325,7 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   loaded.runtime = runtime;
   loaded.file_name = s.name;
   loaded.external_dir = s.folder;
-  return read_model(loaded, std::move(s.image), s.size, deadline, nullptr, passes_of_running());
+  return read_model(loaded, std::move(s.image), s.size, deadline, nullptr, passes_of_running(kind));
 }
 
 std::string describe_model(const LoadedModel& model, evn_format format) {

@@ -44,6 +44,7 @@ struct LoadedModel {
   std::string file_name;  // base name of the file, "" for a buffer; rules match it
   Model model;
   std::string external_dir;              // "": none
+  bool is_own = false;                   // made by the library: nodes may be of its own domain (ops/merge.h)
   std::shared_ptr<const os::File> file;  // which can be read again; null for a buffer, and for bodies
   std::uint64_t bytes_hash = 0;          // of what the file had in it but its large tensors
   mutable PlainWeights plain;
@@ -76,9 +77,13 @@ struct ModelSource {
   std::string external_dir;
 };
 
-// A model to be changed and saved (model/save.h): checked, with types inferred, functions put in place, constants and batch
-// normalizations folded, and otherwise as it was. Throws what loading throws.
-Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source);
+// The same, of bytes that the library has made for itself and that are copied: operators of its own domain are allowed.
+ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size);
+
+// A model to be changed and saved (model/save.h): checked, with types inferred, functions put in place, and otherwise as it was;
+// with kFolded, constants and batch normalizations are folded. Throws what loading throws.
+enum class PlainModel { kFolded, kUnfolded };
+Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind = PlainModel::kFolded);
 
 // What the file of a model has in it now, after all passes. Throws what loading throws.
 Model read_again(const LoadedModel& model);

@@ -27,6 +27,7 @@ from ._session import Cancel, Session, SessionMemoryStats
 from ._state import State
 from ._stream import Stream, StreamError, stream
 from ._tensor import Tensor
+from ._trainer import Evaluation, Step, Trainer
 
-__all__ = ["Cancel", "Device", "Error", "Event", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "SessionMemoryStats", "Spec",
-           "State", "Status", "Stream", "StreamError", "Tensor", "Value", "copy_async", "from_dlpack", "inspect", "library_path", "passes", "stream", "version"]
+__all__ = ["Cancel", "Device", "Error", "Evaluation", "Event", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "SessionMemoryStats", "Spec",
+           "State", "Status", "Step", "Stream", "StreamError", "Tensor", "Trainer", "Value", "copy_async", "from_dlpack", "inspect", "library_path", "passes", "stream", "version"]

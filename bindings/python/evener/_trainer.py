@@ -1,0 +1,201 @@
+"""Training (evener/train.h)."""
+import ctypes
+import json
+
+import numpy
+
+from . import _arrays, _raw
+from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
+from ._model import Model, _format
+from ._object import Object
+
+_LOSSES = {name: getattr(_raw, f"EVN_LOSS_{name.upper()}") for name in ("softmax_cross_entropy", "bce_with_logits", "mse", "l1", "output")}
+_OPTIMIZERS = {name: getattr(_raw, f"EVN_OPTIMIZER_{name.upper()}") for name in ("sgd", "adam", "adamw", "adagrad", "rmsprop")}
+_SCHEDULES = {name: getattr(_raw, f"EVN_SCHEDULE_{name.upper()}") for name in ("constant", "step", "exponential", "cosine", "plateau")}
+_PRECISIONS = {"float32": _raw.EVN_PRECISION_FP32, "bfloat16": _raw.EVN_PRECISION_BF16}
+
+
+class Step:
+    """What a step did: .loss of the batch before the parameters moved, .learning_rate and .gradient_norm (0 where they did not), .skipped (something
+    was not finite, and nothing has changed), .step (how many have moved the parameters)."""
+
+    def __init__(self, info):
+        self.loss, self.learning_rate, self.gradient_norm = info.loss, info.learning_rate, info.gradient_norm
+        self.skipped, self.step = bool(info.skipped), info.step
+
+    def __repr__(self):
+        return f"Step(step={self.step}, loss={self.loss:.6g}, learning_rate={self.learning_rate:.6g}, skipped={self.skipped})"
+
+
+class Evaluation:
+    """How good a model is on a batch: .loss, .correct of .count, .accuracy (None where the loss has none)."""
+
+    def __init__(self, info):
+        self.loss, self.correct, self.count = info.loss, info.correct, info.count
+        self.accuracy = info.correct / info.count if info.count else None
+
+    def __repr__(self):
+        return f"Evaluation(loss={self.loss:.6g}, correct={self.correct}, count={self.count})"
+
+
+class Trainer(Object):
+    """Trains an inference model; evener/train.h says how.
+
+        trainer = evener.Trainer(runtime, "model.onnx", optimizer="adamw", learning_rate=1e-3)
+        for x, y in batches:
+            step = trainer.step({"x": x}, y)
+        print(trainer.evaluate({"x": held}, labels).accuracy)
+        trainer.finish("trained.onnx")
+
+    loss        "softmax_cross_entropy" (of logits; labels are classes or probabilities), "bce_with_logits", "mse", "l1", or "output": the
+                output is the loss, and there are no labels
+    output      the output that the loss is of; None: the first
+    trainable, frozen  globs of names of initializers that learn, or stay; frozen also names nodes of BatchNormalization
+    groups      [(globs, rate_factor, weight_decay)]: parameters that are treated otherwise
+    optimizer   "sgd" (momentum, dampening, nesterov), "adam", "adamw" (betas, epsilon), "adagrad" (rate_decay), "rmsprop" (alpha, centered, momentum)
+    schedule    "constant", "step" (schedule_steps, schedule_factor), "exponential" (schedule_factor), "cosine" (schedule_steps, least_rate),
+                "plateau" (schedule_factor, patience, threshold, least_rate; note_metric); warmup_steps before any
+    clip_norm, clip_value  bounds of gradients
+    accumulate  steps of which the mean gradient moves the parameters once
+    precision   "float32", or "bfloat16" for products and convolutions
+    """
+
+    _release = "evn_trainer_release"
+
+    def __init__(self, runtime, model, loss="softmax_cross_entropy", *, output=None, trainable=None, frozen=(), groups=(), optimizer="sgd",
+                 learning_rate=None, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0, betas=None, epsilon=None, alpha=None,
+                 rate_decay=0.0, centered=False, schedule="constant", warmup_steps=0, schedule_steps=0, schedule_factor=None, least_rate=0.0,
+                 patience=None, threshold=None, clip_norm=0.0, clip_value=0.0, accumulate=1, precision="float32", seed=0, device=None,
+                 external_dir=None):
+        lib, handle, error = library(), _raw.evn_trainer(), new_error()
+        for what, value, known in (("loss", loss, _LOSSES), ("optimizer", optimizer, _OPTIMIZERS), ("schedule", schedule, _SCHEDULES),
+                                   ("precision", precision, _PRECISIONS)):
+            if value not in known:
+                raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r}")
+        options = sized(_raw.evn_trainer_options)
+        options.loss, options.optimizer, options.schedule = _LOSSES[loss], _OPTIMIZERS[optimizer], _SCHEDULES[schedule]
+        options.precision, options.accumulate, options.seed = _PRECISIONS[precision], accumulate, seed
+        options.flags = (_raw.EVN_TRAIN_NESTEROV if nesterov else 0) | (_raw.EVN_TRAIN_CENTERED if centered else 0)
+        options.output = None if output is None else c_text(output)
+        options.device = None if device is None else c_text(device)
+        trainable, frozen = list(trainable or ()), list(frozen)
+        options.trainable, options.trainable_count = _names(trainable), len(trainable)
+        options.frozen, options.frozen_count = _names(frozen), len(frozen)
+        options.groups, options.group_count, keep = _groups(groups)
+        options.learning_rate = learning_rate or 0
+        options.momentum, options.dampening, options.weight_decay = momentum, dampening, weight_decay
+        options.beta1, options.beta2 = betas or (0, 0)
+        options.epsilon, options.alpha, options.rate_decay = epsilon or 0, alpha or 0, rate_decay
+        options.clip_norm, options.clip_value = clip_norm, clip_value
+        options.warmup_steps, options.schedule_steps = warmup_steps, schedule_steps
+        options.schedule_factor, options.least_rate = schedule_factor or 0, least_rate
+        options.plateau_threshold, options.plateau_patience = threshold or 0, patience or 0
+        path = set_source(options, model, external_dir)
+        check(lib.evn_trainer_create(runtime._handle, path, options, handle, error), error)
+        del keep
+        self._own(handle)
+        self._runtime = runtime._owned
+        count = ctypes.c_uint32()
+        check(lib.evn_trainer_input_count(handle, count, error), error)
+        self._input_count = count.value
+
+    def _feed(self, function, inputs, labels, info):
+        error = new_error()
+        tensors = (_raw.evn_tensor * self._input_count)()
+        of_labels = _raw.evn_tensor()
+        try:
+            for name, value in inputs.items():
+                index = ctypes.c_uint32()
+                check(self._library.evn_trainer_find_input(self._handle, c_text(name), index, error), error)
+                self._library.evn_tensor_release(tensors[index.value])
+                tensors[index.value] = _arrays.copied(self._runtime.value, _arrays.input_array(value, None), error)
+            if labels is not None:
+                labels = numpy.asarray(labels)
+                if labels.dtype.kind in "iu":
+                    labels = labels.astype(numpy.int64)
+                of_labels = _arrays.copied(self._runtime.value, _arrays.input_array(labels, None), error)
+            check(function(self._handle, tensors, self._input_count, of_labels, info, error), error)
+        finally:
+            for tensor in (*tensors, of_labels):
+                self._library.evn_tensor_release(tensor)
+
+    def step(self, inputs, labels=None):
+        """Learns from a batch {name: array}; whole numbers as labels are classes. Returns a Step."""
+        info = sized(_raw.evn_step_info)
+        self._feed(self._library.evn_trainer_step, inputs, labels, info)
+        return Step(info)
+
+    def evaluate(self, inputs, labels=None):
+        """Compares the model as it is in use with labels. Returns an Evaluation."""
+        info = sized(_raw.evn_evaluation)
+        self._feed(self._library.evn_trainer_evaluate, inputs, labels, info)
+        return Evaluation(info)
+
+    def note_metric(self, value):
+        """Tells the schedule "plateau" what is to fall."""
+        error = new_error()
+        check(self._library.evn_trainer_note_metric(self._handle, value, error), error)
+
+    def set_learning_rate(self, rate):
+        error = new_error()
+        check(self._library.evn_trainer_set_learning_rate(self._handle, rate, error), error)
+
+    @property
+    def parameters(self):
+        """The parameters that learn: {name: array}, copies."""
+        return self._copies(_raw.EVN_PARAMETER_VALUE)
+
+    @property
+    def gradients(self):
+        """Those of the last step, before clipping: {name: array}, copies."""
+        return self._copies(_raw.EVN_PARAMETER_GRADIENT)
+
+    def _copies(self, part):
+        error, count = new_error(), ctypes.c_uint32()
+        check(self._library.evn_trainer_parameter_count(self._handle, count, error), error)
+        found = {}
+        for index in range(count.value):
+            name = read_text(self._library.evn_trainer_parameter_name, self._handle, index)
+            tensor = _raw.evn_tensor()
+            check(self._library.evn_trainer_get_parameter(self._handle, index, part, tensor, error), error)
+            found[name] = _arrays.OutputTensor(tensor).array(error)
+        return found
+
+    def save(self, path):
+        """Writes all that training needs to go on with the same bits (safetensors)."""
+        error = new_error()
+        check(self._library.evn_trainer_save(self._handle, c_path(path), error), error)
+
+    def restore(self, path):
+        """Takes what save() wrote."""
+        error = new_error()
+        check(self._library.evn_trainer_restore(self._handle, c_path(path), error), error)
+
+    def finish(self, path=None):
+        """Writes the trained model as an ONNX file; without a path it gives a Model."""
+        error = new_error()
+        if path is not None:
+            return check(self._library.evn_trainer_export(self._handle, c_path(path), error), error)
+        handle = _raw.evn_model()
+        check(self._library.evn_trainer_finish(self._handle, handle, error), error)
+        model = Model.__new__(Model)
+        model._own(handle)
+        return model
+
+    def describe(self, format="text"):
+        """What is trained and how it went: a text, or with "dict" what the JSON has."""
+        text = read_text(self._library.evn_trainer_describe, self._handle, _format("json" if format == "dict" else format))
+        return json.loads(text) if format == "dict" else text
+
+
+def _names(names):
+    return (ctypes.c_char_p * len(names))(*(c_text(name) for name in names)) if names else None
+
+
+def _groups(groups):
+    rows, keep = (_raw.evn_parameter_group * len(groups))(), []
+    for row, (globs, factor, decay) in zip(rows, groups):
+        globs = [globs] if isinstance(globs, str) else list(globs)
+        keep.append(_names(globs))
+        row.names, row.name_count, row.rate_factor, row.weight_decay = keep[-1], len(globs), factor, decay
+    return (rows if groups else None), len(groups), keep

@@ -1,0 +1,232 @@
+/* Training: an inference model learns where its data is, and comes back as ONNX. The conventions of evener.h hold.
+ *
+ *   evn_trainer_create(runtime, "model.onnx", &options, &trainer, &error);
+ *   for (...) evn_trainer_step(trainer, inputs, input_count, labels, &info, &error);        one batch each
+ *   evn_trainer_evaluate(trainer, inputs, input_count, labels, &evaluation, &error);        batches that it does not learn from
+ *   evn_trainer_save(trainer, "state.safetensors", &error);                                 to go on later, with the same bits
+ *   evn_trainer_export(trainer, "trained.onnx", &error);                                    ONNX, for any engine
+ *   evn_trainer_finish(trainer, &model, &error);                                            or to be run here
+ *
+ * The model is an ordinary float32 one. What it learns are its float32 initializers that the loss depends on, those of frozen names
+ * and the statistics of BatchNormalization excepted. BatchNormalization normalizes by the batch and moves its statistics on as
+ * PyTorch does, Dropout drops. The first dim of each input is the batch, also where the model has a number there.
+ *
+ * The functions are in the module libevener_train.so, which lies beside the library and is opened when the first trainer is made:
+ * EVN_ERROR_UNSUPPORTED where it is missing or of another version. Calls on one trainer wait for each other. */
+#ifndef EVENER_TRAIN_H
+#define EVENER_TRAIN_H
+
+#include "evener/evener.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------- training -- */
+
+typedef struct evn_trainer_handle *evn_trainer; /* a model that is being trained. @since 0.3 */
+
+/* What is made small. The mean over the batch (and over all elements, of the last two) is. @since 0.3 */
+typedef int32_t evn_loss;
+enum {
+  EVN_LOSS_SOFTMAX_CROSS_ENTROPY = 0, /* of logits [batch, classes, ...]; labels int64 [batch, ...], or float32 probabilities of the
+                                         logits' shape. Where the model ends in Softmax or LogSoftmax, of what that reads */
+  EVN_LOSS_BCE_WITH_LOGITS = 1,       /* binary cross-entropy of logits; labels float32 of their shape. Where the model ends in
+                                         Sigmoid, of what that reads */
+  EVN_LOSS_MSE = 2,                   /* (output - label)^2 */
+  EVN_LOSS_L1 = 3,                    /* |output - label| */
+  EVN_LOSS_OUTPUT = 4                 /* the output is the loss, of one element; there are no labels */
+};
+
+/* How parameters move. Formulas and defaults are those of torch.optim. @since 0.3 */
+typedef int32_t evn_optimizer;
+enum {
+  EVN_OPTIMIZER_SGD = 0,
+  EVN_OPTIMIZER_ADAM = 1,
+  EVN_OPTIMIZER_ADAMW = 2,
+  EVN_OPTIMIZER_ADAGRAD = 3,
+  EVN_OPTIMIZER_RMSPROP = 4
+};
+
+/* How the learning rate goes on, step by step, after a linear warm-up from 0 where there is one. @since 0.3 */
+typedef int32_t evn_schedule;
+enum {
+  EVN_SCHEDULE_CONSTANT = 0,
+  EVN_SCHEDULE_STEP = 1,        /* times schedule_factor after each schedule_steps steps */
+  EVN_SCHEDULE_EXPONENTIAL = 2, /* times schedule_factor after each step */
+  EVN_SCHEDULE_COSINE = 3,      /* to least_rate at schedule_steps, by half a cosine; then constant */
+  EVN_SCHEDULE_PLATEAU = 4      /* times schedule_factor when what evn_trainer_note_metric is told has not fallen by more than the
+                                   share plateau_threshold for plateau_patience calls; not below least_rate */
+};
+
+enum {
+  EVN_TRAIN_NESTEROV = 1, /* of SGD */
+  EVN_TRAIN_CENTERED = 2  /* of RMSprop */
+};
+
+/* Parameters that are treated otherwise than the rest. */
+typedef struct evn_parameter_group {
+  const char *const *names; /* globs of names of initializers */
+  uint32_t name_count;
+  uint32_t reserved;        /* 0 */
+  double rate_factor;       /* times the learning rate */
+  double weight_decay;
+} evn_parameter_group;
+
+typedef struct evn_trainer_options {
+  uint32_t struct_size;
+  evn_loss loss;
+  evn_optimizer optimizer;
+  evn_schedule schedule;
+  uint32_t flags;                  /* EVN_TRAIN_... */
+  evn_precision precision;         /* of products and convolutions in both passes: EVN_PRECISION_FP32 (and DEFAULT) or
+                                      EVN_PRECISION_BF16. Parameters, sums, normalizations and the loss stay float32 */
+  const char *output;              /* the output that the loss is of; NULL: the first */
+  const char *const *trainable;    /* globs of names of initializers; NULL: all that can learn */
+  const char *const *frozen;       /* those that stay; also nodes of BatchNormalization, which then normalize by their statistics */
+  uint32_t trainable_count;
+  uint32_t frozen_count;
+  const evn_parameter_group *groups; /* the first with a name that matches counts */
+  uint32_t group_count;
+  uint32_t accumulate;             /* steps of which the mean gradient moves the parameters once; 0: 1 */
+  double learning_rate;            /* 0: 0.01 (SGD, Adagrad, RMSprop), 0.001 (the others) */
+  double momentum;                 /* of SGD and RMSprop */
+  double dampening;                /* of SGD */
+  double weight_decay;
+  double beta1;                      /* of Adam and AdamW; 0: 0.9 */
+  double beta2;                      /* of Adam and AdamW; 0: 0.999 */
+  double epsilon;                  /* 0: 1e-8 (1e-10 of Adagrad) */
+  double alpha;                    /* of RMSprop; 0: 0.99 */
+  double rate_decay;               /* of Adagrad */
+  double clip_norm;                /* gradients are made smaller so that their norm together is at most this; 0: they are not */
+  double clip_value;               /* each element of a gradient stays within -this .. this; 0: no */
+  uint64_t warmup_steps;
+  uint64_t schedule_steps;
+  double schedule_factor;          /* 0: 0.1 */
+  double least_rate;
+  double plateau_threshold;        /* 0: 1e-4 */
+  uint32_t plateau_patience;       /* 0: 10 */
+  uint32_t reserved;               /* 0 */
+  uint64_t seed;                   /* of Dropout */
+  const char *device;              /* where it is trained, as in evn_session_options; NULL: as the configuration says */
+  const void *data;                /* the model's bytes, which are copied, when path is NULL */
+  size_t size;                     /* bytes of data */
+  const char *external_dir;        /* as in evn_model_options, for a model from `data` */
+  evn_cancel cancel;               /* nullable: once it is requested, calls of the trainer end with EVN_ERROR_CANCELLED */
+} evn_trainer_options;
+#define EVN_TRAINER_OPTIONS_INIT \
+  {sizeof(evn_trainer_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+   0, NULL, NULL, 0, NULL, NULL}
+
+/* See evn_error_init. @since 0.3 */
+EVN_API void evn_trainer_options_init(evn_trainer_options *options, uint32_t struct_size);
+
+/* Reads a model and makes what trains it. The rates of the schedule begin with this.
+ *   path     an ONNX file, or NULL: `data` of the options
+ *   options  NULL: as EVN_TRAINER_OPTIONS_INIT
+ * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an operator without a rule of differentiation between a parameter
+ * and the loss, which is named; the module is missing); EVN_ERROR_INVALID_ARGUMENT (nothing can learn; a glob that no name matches;
+ * a number that is out of range). Blocks; allocates. @since 0.3 */
+EVN_API evn_status evn_trainer_create(evn_runtime runtime, const char *path, const evn_trainer_options *options, evn_trainer *trainer,
+                                      evn_error *error);
+
+/* NULL is fine. @since 0.3 */
+EVN_API evn_status evn_trainer_release(evn_trainer trainer);
+
+/* The model's inputs, in the order in which batches give them. `index` gets the position of the input of that name. Return
+ * EVN_ERROR_INVALID_ARGUMENT where there is none. @since 0.3 */
+EVN_API evn_status evn_trainer_input_count(evn_trainer trainer, uint32_t *count, evn_error *error);
+EVN_API evn_status evn_trainer_find_input(evn_trainer trainer, const char *name, uint32_t *index, evn_error *error);
+
+/* What a step did. @since 0.3 */
+typedef struct evn_step_info {
+  uint32_t struct_size;
+  uint32_t skipped;      /* 1: a gradient or the loss is not finite, and nothing has changed */
+  uint64_t step;         /* how many have moved the parameters, this one included */
+  double loss;           /* of this batch, before the parameters moved */
+  double learning_rate;  /* by which they moved; 0: they did not (skipped, or gradients are being accumulated) */
+  double gradient_norm;  /* of all gradients together, before clipping; 0 as above */
+} evn_step_info;
+#define EVN_STEP_INFO_INIT {sizeof(evn_step_info), 0, 0, 0, 0, 0}
+
+/* See evn_error_init. @since 0.3 */
+EVN_API void evn_step_info_init(evn_step_info *info, uint32_t struct_size);
+
+/* Learns from one batch.
+ *   inputs  the model's inputs, in its order, as evn_session_run takes them
+ *   labels  as the loss says; NULL with EVN_LOSS_OUTPUT
+ *   info    nullable
+ * Returns EVN_ERROR_INVALID_ARGUMENT (dtypes or shapes that do not fit; a label that is no class), what evn_session_run returns. The
+ * parameters are then as they were before. The first step with other dims makes plans; later ones allocate nothing. @since 0.3 */
+EVN_API evn_status evn_trainer_step(evn_trainer trainer, const evn_tensor *inputs, uint32_t input_count, evn_tensor labels,
+                                    evn_step_info *info, evn_error *error);
+
+/* How good the model is on a batch. @since 0.3 */
+typedef struct evn_evaluation {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double loss;       /* the mean of the batch */
+  uint64_t correct;  /* of the loss of classes and that of BCE: rows whose largest logit is that of the label, elements on the right
+                        side of 0; of the others 0 */
+  uint64_t count;    /* of how many */
+} evn_evaluation;
+#define EVN_EVALUATION_INIT {sizeof(evn_evaluation), 0, 0, 0, 0}
+
+/* See evn_error_init. @since 0.3 */
+EVN_API void evn_evaluation_init(evn_evaluation *evaluation, uint32_t struct_size);
+
+/* Runs the model as it is in use (BatchNormalization by its statistics, no Dropout) and compares its output with labels. Nothing is
+ * learned. Returns what evn_trainer_step returns. @since 0.3 */
+EVN_API evn_status evn_trainer_evaluate(evn_trainer trainer, const evn_tensor *inputs, uint32_t input_count, evn_tensor labels,
+                                        evn_evaluation *evaluation, evn_error *error);
+
+/* Tells EVN_SCHEDULE_PLATEAU what is to fall (a loss of validation); with another schedule nothing happens. A NaN counts as no
+ * progress. @since 0.3 */
+EVN_API evn_status evn_trainer_note_metric(evn_trainer trainer, double value, evn_error *error);
+
+/* Another rate in the place of the options' learning_rate, from the next step on; the schedule goes on from it. Returns
+ * EVN_ERROR_INVALID_ARGUMENT (negative or not finite). @since 0.3 */
+EVN_API evn_status evn_trainer_set_learning_rate(evn_trainer trainer, double rate, evn_error *error);
+
+/* What is asked for of a parameter. @since 0.3 */
+typedef int32_t evn_parameter_part;
+enum {
+  EVN_PARAMETER_VALUE = 0,
+  EVN_PARAMETER_GRADIENT = 1 /* of the last step, before clipping; zeros before the first */
+};
+
+/* Set *count to the number of parameters that learn; write the name of the one at `index`, in the order of their names; copy a part
+ * of it into a new tensor. Return EVN_ERROR_INVALID_ARGUMENT where there is none of that index. @since 0.3 */
+EVN_API evn_status evn_trainer_parameter_count(evn_trainer trainer, uint32_t *count, evn_error *error);
+EVN_API evn_status evn_trainer_parameter_name(evn_trainer trainer, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                              evn_error *error);
+EVN_API evn_status evn_trainer_get_parameter(evn_trainer trainer, uint32_t index, evn_parameter_part part, evn_tensor *tensor,
+                                             evn_error *error);
+
+/* Writes all that training needs to go on with the same bits: parameters, statistics, what the optimizer keeps, the schedule, the
+ * random state. One file in the format of safetensors; what was at `path` is replaced at the end, in one step. Returns EVN_ERROR_IO.
+ * @since 0.3 */
+EVN_API evn_status evn_trainer_save(evn_trainer trainer, const char *path, evn_error *error);
+
+/* Takes what evn_trainer_save wrote, of a trainer of the same model, loss and optimizer. Returns EVN_ERROR_IO,
+ * EVN_ERROR_INVALID_ARGUMENT (a file that is cut off or changed, or of another model: the tensor is named); the trainer is then as it
+ * was. @since 0.3 */
+EVN_API evn_status evn_trainer_restore(evn_trainer trainer, const char *path, evn_error *error);
+
+/* Makes the trained model, with the parameters and statistics of now. Returns what evn_model_load_buffer returns. @since 0.3 */
+EVN_API evn_status evn_trainer_finish(evn_trainer trainer, evn_model *model, evn_error *error);
+
+/* Writes it as an ONNX file, which is replaced at the end, in one step: the model that was given, of opset 17 where that was older,
+ * with other numbers. Returns EVN_ERROR_IO, EVN_ERROR_LIMIT (2 GiB or more). @since 0.3 */
+EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn_error *error);
+
+/* Writes what is trained, and how it went.
+ *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "learning_rate",
+ *           "precision", "parameters": [{"name", "dims", "group"}], "frozen": [{"name", "reason"}], "notes": []} @since 0.3 */
+EVN_API evn_status evn_trainer_describe(evn_trainer trainer, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                        evn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,85 @@
+#include "api/train_host.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "api/barrier.h"
+#include "api/objects.h"
+#include "base/mutex.h"
+#include "base/os/os.h"
+#include "graph/raise_opset.h"
+#include "graph/subgraphs.h"
+#include "model/save.h"
+
+namespace evn {
+namespace {
+
+constexpr const char* kModule = "libevener_train.so";
+
+// ------------------------------------------------------------------------------------- what the module is given --
+
+evn_status plain_model(evn_runtime runtime, const char* path, const void* data, size_t size, const char* external_dir,
+                       int64_t least_opset, evn_train_bytes* bytes, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    ModelSource source;
+    if (path != nullptr) source.path = path;
+    source.data = data;
+    source.size = size;
+    if (external_dir != nullptr) source.external_dir = external_dir;
+    Model model = read_plain_model(*r, source, PlainModel::kUnfolded);
+    flatten_bodies(model.graph);
+    if (opset_of(model) < least_opset) raise_opset(model, least_opset, (*r)->cpu().ledger());
+    const SavedModel saved = save_onnx(model, with_subgraphs(model.graph));
+    auto owner = std::make_unique<std::shared_ptr<const void>>(model_bytes(saved, (*r)->cpu().ledger()));
+    bytes->data = owner->get();
+    bytes->size = static_cast<size_t>(saved.size);
+    bytes->owner = owner.release();
+  });
+}
+
+void release(evn_train_bytes* bytes) { delete static_cast<std::shared_ptr<const void>*>(bytes->owner); }
+
+evn_status load_own(evn_runtime runtime, const void* data, size_t size, evn_model* model, evn_error* error) {
+  return guarded(error, [&] {
+    const Pin<RuntimePtr> r(runtime);
+    *model = static_cast<evn_model>(make_handle(load_own_model(*r, data, size)));
+  });
+}
+
+// -------------------------------------------------------------------------------------------------------- module --
+
+struct TrainState {
+  Mutex mutex;
+  std::atomic<const evn_train_module_table*> table{nullptr};
+  evn_train_host host{nullptr, plain_model, release, load_own};
+};
+constinit TrainState g_train;
+
+const evn_train_module_table* open_module(const std::string& path, std::string* why) {
+  void* const library = os::open_library(path.c_str(), why);
+  if (library == nullptr) return nullptr;
+  const auto open = reinterpret_cast<evn_train_module_function>(os::find_symbol(library, EVN_TRAIN_MODULE_SYMBOL));
+  const evn_train_module_table* const table = open == nullptr ? nullptr : open(&g_train.host);
+  if (table != nullptr && table->abi == EVN_TRAIN_MODULE_ABI && table->version == EVN_VERSION_NUMBER) return table;
+  *why = table == nullptr ? "it is no module of this library" : "it is of another version";
+  os::close_library(library);
+  return nullptr;
+}
+
+}  // namespace
+
+const evn_train_module_table& train_module() {
+  if (const auto* table = g_train.table.load(std::memory_order_acquire)) return *table;
+  const std::lock_guard<Mutex> lock(g_train.mutex);
+  if (const auto* table = g_train.table.load(std::memory_order_relaxed)) return *table;
+  evn_get_api(EVN_VERSION_NUMBER, &g_train.host.api);
+  const std::string folder = os::own_folder();
+  std::string why = "the folder of this library is not known";
+  const evn_train_module_table* const table = folder.empty() ? nullptr : open_module(folder + kModule, &why);
+  if (table == nullptr) fail(EVN_ERROR_UNSUPPORTED, "training needs %s beside the library: %s", kModule, why.c_str());
+  g_train.table.store(table, std::memory_order_release);
+  return *table;
+}
+
+}  // namespace evn

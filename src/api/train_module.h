@@ -1,0 +1,68 @@
+/* What libevener_train.so exports: trainers (include/evener/train.h). The library opens the module, which lies beside it, when the
+ * first trainer is made; the module calls the library by the C API and what evn_train_host has beside it. C, because each has a C++
+ * runtime of its own.
+ */
+#ifndef EVN_API_TRAIN_MODULE_H
+#define EVN_API_TRAIN_MODULE_H
+
+#include "evener/api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Changes with this file; a module of another number, or of another version of the library, is not used. */
+#define EVN_TRAIN_MODULE_ABI 1u
+#define EVN_TRAIN_MODULE_SYMBOL "evn_train_module"
+
+/* Bytes that the library owns until they are released. */
+typedef struct evn_train_bytes {
+  const void* data;
+  size_t size;
+  void* owner; /* for release */
+} evn_train_bytes;
+
+typedef struct evn_train_host {
+  const evn_api* api;
+  /* The model as the trainer wants it: checked, functions expanded, nothing folded or fused, of opset `least_opset` or newer, one
+   * ONNX file without external data whose float tensors are raw_data. */
+  evn_status (*plain_model)(evn_runtime runtime, const char* path, const void* data, size_t size, const char* external_dir,
+                            int64_t least_opset, evn_train_bytes* bytes, evn_error* error);
+  void (*release)(evn_train_bytes* bytes);
+  /* A model as evn_model_load_buffer loads it, but with the library's own operators (domain "evener") allowed. */
+  evn_status (*load_own)(evn_runtime runtime, const void* data, size_t size, evn_model* model, evn_error* error);
+} evn_train_host;
+
+/* The functions of train.h, on what `create` gives; that is used by one call at a time. */
+typedef struct evn_train_module_table {
+  uint32_t abi;
+  uint32_t version; /* EVN_VERSION_NUMBER */
+  evn_status (*create)(evn_runtime runtime, const char* path, const evn_trainer_options* options, void** trainer, evn_error* error);
+  void (*release)(void* trainer);
+  evn_status (*input_count)(void* trainer, uint32_t* count, evn_error* error);
+  evn_status (*find_input)(void* trainer, const char* name, uint32_t* index, evn_error* error);
+  evn_status (*step)(void* trainer, const evn_tensor* inputs, uint32_t input_count, evn_tensor labels, evn_step_info* info,
+                     evn_error* error);
+  evn_status (*evaluate)(void* trainer, const evn_tensor* inputs, uint32_t input_count, evn_tensor labels,
+                         evn_evaluation* evaluation, evn_error* error);
+  evn_status (*note_metric)(void* trainer, double value, evn_error* error);
+  evn_status (*set_learning_rate)(void* trainer, double rate, evn_error* error);
+  evn_status (*parameter_count)(void* trainer, uint32_t* count, evn_error* error);
+  evn_status (*parameter_name)(void* trainer, uint32_t index, const char** name, evn_error* error);
+  evn_status (*get_parameter)(void* trainer, uint32_t index, evn_parameter_part part, evn_tensor* tensor, evn_error* error);
+  evn_status (*save)(void* trainer, const char* path, evn_error* error);
+  evn_status (*restore)(void* trainer, const char* path, evn_error* error);
+  evn_status (*finish)(void* trainer, evn_model* model, evn_error* error);
+  evn_status (*write_model)(void* trainer, const char* path, evn_error* error);
+  /* The text stays until the next call. */
+  evn_status (*describe)(void* trainer, evn_format format, const char** text, size_t* size, evn_error* error);
+} evn_train_module_table;
+
+/* `host` outlives the module's use. */
+typedef const evn_train_module_table* (*evn_train_module_function)(const evn_train_host* host);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,34 @@
+// Files of the safetensors format: a length, a JSON header and the bytes of tensors (huggingface.co/docs/safetensors). The header's
+// metadata has a checksum of everything in the file.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace evn_train {
+
+struct SavedTensor {
+  std::string name;
+  std::vector<std::int64_t> dims;  // of float32
+  const void* data = nullptr;
+  std::size_t size = 0;  // bytes
+};
+
+struct Checkpoint {
+  std::map<std::string, std::string> metadata;
+  std::vector<SavedTensor> tensors;
+  std::string file;  // of one that was read: what the tensors' data refers to
+};
+
+// What was at `path` stays whole until all is on the disk. Throws EVN_ERROR_IO.
+void write_checkpoint(const std::string& path, const Checkpoint& checkpoint);
+// Throws EVN_ERROR_IO, EVN_ERROR_INVALID_ARGUMENT (the file is none, cut off or changed).
+Checkpoint read_checkpoint(const std::string& path);
+
+// Replaces the file in one step.
+void write_file(const std::string& path, const std::vector<std::string_view>& pieces);
+
+}  // namespace evn_train

@@ -1,0 +1,375 @@
+#include "modules/train/graphs.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "modules/train/failure.h"
+#include "modules/train/loss.h"
+#include "modules/train/node_writer.h"
+
+namespace evn_train {
+namespace {
+
+constexpr char kGradientDomain[] = "ai.onnx.preview.training";
+constexpr char kOwnDomain[] = "evener";
+constexpr char kBatch[] = "evener_batch";
+
+// Inputs that say how an operator works, or that it moves by itself: no parameter of a loss.
+bool is_setting(const OnnxNode& node, std::size_t input) {
+  struct Row {
+    const char* op;
+    std::size_t first, last;
+  };
+  static constexpr Row kRows[] = {
+      {"Resize", 1, 3},          {"Upsample", 1, 1},           {"Pad", 1, 3},    {"Clip", 1, 2},
+      {"Dropout", 1, 2},         {"BatchNormalization", 3, 4}, {"OneHot", 1, 2}, {"Range", 0, 2},
+      {"RoiAlign", 1, 2},        {"NonMaxSuppression", 0, 4},  {"Where", 0, 0},  {"QuantizeLinear", 1, 2},
+      {"DequantizeLinear", 0, 2}};
+  if (!node.domain.empty()) return false;
+  return std::any_of(std::begin(kRows), std::end(kRows),
+                     [&](const Row& row) { return node.op_type == row.op && input >= row.first && input <= row.last; });
+}
+
+OnnxValue scalar_value(std::int32_t dtype) { return tensor_value("", dtype, {}); }
+
+void import_domain(OnnxModel* m, const char* domain, std::int64_t version) {
+  const auto is_it = [&](const auto& opset) { return opset.first == domain; };
+  if (std::none_of(m->opsets.begin(), m->opsets.end(), is_it)) m->opsets.emplace_back(domain, version);
+}
+
+// Each pattern fits some of the names.
+void require_fits(const std::vector<std::string>& patterns, const std::vector<std::string>& names, const char* what) {
+  for (const std::string& pattern : patterns) {
+    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& n) { return fits_glob(pattern, n); });
+    if (!fits) fail(EVN_ERROR_INVALID_ARGUMENT, "%s: \"%.128s\" fits no name", what, pattern.c_str());
+  }
+}
+
+}  // namespace
+
+std::size_t Parameter::bytes() const {
+  std::size_t bytes = sizeof(float);
+  for (const std::int64_t dim : dims) bytes *= static_cast<std::size_t>(dim);  // of a tensor that is in memory
+  return bytes;
+}
+
+TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : model_(std::move(model)), settings_(settings) {
+  free_batches();
+  find_output();
+  find_parameters();
+  find_norms();
+  for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
+    const auto is_in = [&](const Parameter& p) { return p.group == g; };
+    if (std::any_of(parameters_.begin(), parameters_.end(), is_in)) used_groups_.push_back(g);
+  }
+}
+
+// Dim 0 of inputs and outputs is the batch.
+void TrainingGraphs::free_batches() {
+  for (OnnxValue& input : model_.inputs) {
+    if (input.dtype == 0 || !input.has_shape || input.dims.empty()) continue;
+    if (input.dims[0] >= 0)
+      notes_.push_back("input " + input.name + " is declared for batches of " + std::to_string(input.dims[0]));
+    input.dims[0] = -1;
+    input.symbols.resize(input.dims.size());
+    input.symbols[0] = kBatch;
+  }
+  for (OnnxValue& output : model_.outputs) output.has_shape = false;
+}
+
+void TrainingGraphs::find_output() {
+  const std::string& wanted = settings_.output;
+  std::string names;
+  for (const OnnxValue& output : model_.outputs) {
+    if (output_.empty() && (wanted.empty() || output.name == wanted)) {
+      output_ = output.name;
+      if (output.dtype != kFloat) fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" is no float32 tensor", output_.c_str());
+    }
+    names += (names.empty() ? "" : ", ") + output.name;
+  }
+  if (output_.empty())
+    fail(EVN_ERROR_INVALID_ARGUMENT, "there is no output \"%.128s\"; there are: %.256s", wanted.c_str(), names.c_str());
+  logits_ = output_;
+  for (const OnnxNode& node : model_.nodes) {
+    const bool makes_it = !node.outputs.empty() && node.outputs[0] == output_ && !node.inputs.empty();
+    if (!makes_it || !node.domain.empty()) continue;
+    const bool of_classes = node.op_type == "Softmax" || node.op_type == "LogSoftmax";
+    const evn_loss loss = settings_.given.loss;
+    const bool skips =
+        (loss == EVN_LOSS_SOFTMAX_CROSS_ENTROPY && of_classes) || (loss == EVN_LOSS_BCE_WITH_LOGITS && node.op_type == "Sigmoid");
+    if (!skips) continue;
+    logits_ = node.inputs[0];
+    notes_.push_back("the loss is of " + logits_ + ", which " + node.op_type + " " + node.name + " reads");
+  }
+}
+
+void TrainingGraphs::find_parameters() {
+  std::map<std::string, std::size_t> initializers;
+  std::vector<std::string> names, norms;
+  for (std::size_t i = 0; i < model_.initializers.size(); ++i) {
+    const OnnxTensor& t = model_.initializers[i];
+    if (t.dtype == kFloat && !t.dims.empty() && !t.data.empty()) {
+      initializers.emplace(t.name, i);
+      names.push_back(t.name);
+    }
+  }
+  std::set<std::string> needed = {logits_}, reached;
+  for (auto node = model_.nodes.rbegin(); node != model_.nodes.rend(); ++node) {
+    const auto is_needed = [&](const std::string& v) { return !v.empty() && needed.contains(v); };
+    if (node->op_type == "BatchNormalization") norms.push_back(node->name);
+    if (std::none_of(node->outputs.begin(), node->outputs.end(), is_needed)) continue;
+    for (std::size_t i = 0; i < node->inputs.size(); ++i) {
+      needed.insert(node->inputs[i]);
+      if (!is_setting(*node, i)) reached.insert(node->inputs[i]);
+    }
+  }
+  std::vector<std::string> freezable = names;
+  freezable.insert(freezable.end(), norms.begin(), norms.end());
+  require_fits(settings_.trainable, names, "trainable");
+  require_fits(settings_.frozen, freezable, "frozen");
+  for (std::size_t g = 0; g + 1 < settings_.groups.size(); ++g) require_fits(settings_.groups[g].names, names, "a group");
+  for (const auto& [name, initializer] : initializers) {
+    if (!reached.contains(name)) continue;
+    if (fits_any(settings_.frozen, name)) {
+      frozen_.push_back({name, "frozen"});
+    } else if (!settings_.trainable.empty() && !fits_any(settings_.trainable, name)) {
+      frozen_.push_back({name, "trainable does not name it"});
+    } else {
+      std::size_t group = 0;
+      while (!fits_any(settings_.groups[group].names, name)) ++group;
+      parameters_.push_back({name, model_.initializers[initializer].dims, initializer, group});
+    }
+  }
+  if (parameters_.empty())
+    fail(EVN_ERROR_INVALID_ARGUMENT, "nothing can learn: no float32 initializer that may is between the inputs and \"%s\"",
+         logits_.c_str());
+}
+
+void TrainingGraphs::find_norms() {
+  std::map<std::string, std::size_t> initializers;
+  for (std::size_t i = 0; i < model_.initializers.size(); ++i) {
+    if (model_.initializers[i].dtype == kFloat) initializers.emplace(model_.initializers[i].name, i);
+  }
+  std::set<std::string> taken;
+  for (std::size_t n = 0; n < model_.nodes.size(); ++n) {
+    const OnnxNode& node = model_.nodes[n];
+    if (node.op_type != "BatchNormalization" || !node.domain.empty() || node.inputs.size() != 5) continue;
+    if (fits_any(settings_.frozen, node.name)) {
+      frozen_.push_back({node.name, "frozen: it normalizes by its statistics"});
+      continue;
+    }
+    const auto mean = initializers.find(node.inputs[3]), variance = initializers.find(node.inputs[4]);
+    if (mean == initializers.end() || variance == initializers.end()) {
+      frozen_.push_back({node.name, "its statistics are no initializers"});
+      continue;
+    }
+    if (!taken.insert(mean->first).second || !taken.insert(variance->first).second) {
+      fail(EVN_ERROR_UNSUPPORTED, "node \"%.128s\" shares its statistics with another BatchNormalization", node.name.c_str());
+    }
+    trained_norms_.push_back(n);
+    for (const auto& s : {mean, variance}) statistics_.push_back({s->first, model_.initializers[s->second].dims, s->second, 0});
+  }
+}
+
+bool TrainingGraphs::takes(Labels labels) const {
+  switch (settings_.given.loss) {
+    case EVN_LOSS_SOFTMAX_CROSS_ENTROPY: return labels != Labels::kNone;
+    case EVN_LOSS_OUTPUT: return labels == Labels::kNone;
+    default: return labels == Labels::kNumbers;
+  }
+}
+
+std::size_t TrainingGraphs::kept_count() const {
+  const evn_trainer_options& o = settings_.given;
+  switch (o.optimizer) {
+    case EVN_OPTIMIZER_SGD: return o.momentum != 0 ? 1 : 0;
+    case EVN_OPTIMIZER_ADAGRAD: return 1;
+    case EVN_OPTIMIZER_RMSPROP: return 1 + (o.momentum != 0 ? 1u : 0u) + ((o.flags & EVN_TRAIN_CENTERED) != 0 ? 1u : 0u);
+    default: return 2;
+  }
+}
+
+// The model with parameters and statistics as inputs to come, and without outputs.
+OnnxModel TrainingGraphs::without_parameters() const {
+  OnnxModel m = model_;
+  std::set<std::string> moved;
+  for (const auto* list : {&parameters_, &statistics_}) {
+    for (const Parameter& p : *list) moved.insert(p.name);
+  }
+  std::erase_if(m.initializers, [&](const OnnxTensor& t) { return moved.contains(t.name); });
+  m.outputs.clear();
+  return m;
+}
+
+void TrainingGraphs::add_inputs(OnnxModel* m, Labels labels) const {
+  if (labels != Labels::kNone) {
+    OnnxValue value;
+    value.name = kLabels;
+    value.dtype = labels == Labels::kClasses ? kInt64 : kFloat;
+    m->inputs.push_back(value);
+  }
+  for (const auto* list : {&parameters_, &statistics_}) {
+    for (const Parameter& p : *list) m->inputs.push_back(tensor_value(p.name, kFloat, p.dims));
+  }
+}
+
+// The node normalizes by the batch. The variance that it moves on is that of the batch; PyTorch's is that of what the batch is a
+// sample of: times n / (n - 1).
+void TrainingGraphs::train_norm(OnnxModel* m, std::size_t n) const {
+  const std::string mean = m->nodes[n].inputs[3], variance = m->nodes[n].inputs[4], x = m->nodes[n].inputs[0];
+  const std::string new_mean = "evener/moved/" + mean, new_variance = "evener/batch/" + variance;
+  const auto momentum = static_cast<float>(attribute_number(m->nodes[n], "momentum", 0.9));
+  OnnxNode& node = m->nodes[n];
+  std::erase_if(node.attributes, [](const std::string& a) { return attribute_name(a) == "training_mode"; });
+  node.attributes.push_back(int_attribute("training_mode", 1));
+  node.outputs.resize(1);
+  node.outputs.push_back(new_mean);
+  node.outputs.push_back(new_variance);
+  NodeWriter w(m);
+  const std::string count = w.cast(w.op("Div", {w.op("Size", {x}), w.op("Size", {mean})}), kFloat);
+  const std::string others = w.op("Max", {w.op("Sub", {count, w.number(1)}), w.number(1)});
+  const std::string kept = w.op("Mul", {variance, w.number(momentum)});
+  const std::string added = w.op("Mul", {w.op("Sub", {new_variance, kept}), w.op("Div", {count, others})});
+  const std::string moved = w.op("Add", {kept, added});
+  w.give(new_mean, "evener/new/" + mean, scalar_value(kFloat));
+  w.give(moved, "evener/new/" + variance, scalar_value(kFloat));
+  for (std::size_t i = 1; i <= 2; ++i) m->outputs[m->outputs.size() - i].has_shape = false;
+}
+
+std::string TrainingGraphs::gradient_model(Labels labels) const {
+  OnnxModel m = without_parameters();
+  add_inputs(&m, labels);
+  NodeWriter w(&m);
+  const auto is_dropout = [](const OnnxNode& n) { return n.op_type == "Dropout" && n.domain.empty(); };
+  if (std::any_of(m.nodes.begin(), m.nodes.end(), is_dropout)) {
+    const std::string yes = w.cast(w.integer(1), kBool);
+    std::rotate(m.nodes.begin(), m.nodes.end() - 2, m.nodes.end());
+    for (OnnxNode& node : m.nodes) {
+      if (!is_dropout(node)) continue;
+      node.inputs.resize(3);
+      node.inputs[2] = yes;
+    }
+  }
+  const std::size_t before = m.nodes.size() - model_.nodes.size();
+  const std::string loss = add_loss(w, settings_.given.loss, labels, logits_);
+  std::vector<std::string> names;
+  for (const Parameter& p : parameters_) names.push_back(p.name);
+  const auto gradients =
+      w.ops("Gradient", names, names.size(), {texts_attribute("xs", names), text_attribute("y", loss)}, kGradientDomain);
+  import_domain(&m, kGradientDomain, 1);
+  w.give(loss, "evener/loss", scalar_value(kFloat));
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    w.give(gradients[i], "evener/gradient/" + names[i], tensor_value("", kFloat, parameters_[i].dims));
+  for (const std::size_t n : trained_norms_) train_norm(&m, n + before);
+  return write_onnx(m);
+}
+
+std::string TrainingGraphs::evaluation_model(Labels labels) const {
+  OnnxModel m = without_parameters();
+  add_inputs(&m, labels);
+  NodeWriter w(&m);
+  w.give(add_loss(w, settings_.given.loss, labels, logits_), "evener/loss", scalar_value(kFloat));
+  const Rightness r = add_rightness(w, settings_.given.loss, labels, logits_);
+  w.give(r.right, "evener/right", scalar_value(kInt64));
+  w.give(r.count, "evener/count", scalar_value(kInt64));
+  return write_onnx(m);
+}
+
+namespace {
+
+// OptimizerStep's attributes.
+std::vector<std::string> optimizer_attributes(const evn_trainer_options& o) {
+  const auto real = [](const char* name, double value) { return float_attribute(name, static_cast<float>(value)); };
+  return {text_attribute("kind", optimizer_name(o.optimizer)),
+          real("momentum", o.momentum),
+          real("dampening", o.dampening),
+          real("beta1", o.beta1),
+          real("beta2", o.beta2),
+          real("epsilon", o.epsilon),
+          real("alpha", o.alpha),
+          real("lr_decay", o.rate_decay),
+          int_attribute("nesterov", (o.flags & EVN_TRAIN_NESTEROV) != 0 ? 1 : 0),
+          int_attribute("centered", (o.flags & EVN_TRAIN_CENTERED) != 0 ? 1 : 0)};
+}
+
+OnnxModel empty_model(const OnnxModel& like) {
+  OnnxModel m;
+  m.ir_version = like.ir_version;
+  m.opsets = like.opsets;
+  m.graph_name = "evener";
+  return m;
+}
+
+}  // namespace
+
+std::string TrainingGraphs::update_model() const {
+  OnnxModel m = empty_model(model_);
+  NodeWriter w(&m);
+  const std::size_t kept = kept_count();
+  const auto kept_name = [](std::size_t k, const std::string& name) { return "evener/kept" + std::to_string(k) + "/" + name; };
+  m.inputs.push_back(tensor_value("evener/loss", kFloat, {}));
+  for (const std::size_t g : used_groups_) m.inputs.push_back(tensor_value("evener/rates" + std::to_string(g), kFloat, {8}));
+  const auto add = [&](auto&& name_of) {
+    for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(name_of(p.name), kFloat, p.dims));
+  };
+  const auto gradient_name = [](const std::string& name) { return "evener/gradient/" + name; };
+  add([](const std::string& name) { return name; });
+  add(gradient_name);
+  for (std::size_t k = 0; k < kept; ++k) add([&](const std::string& name) { return kept_name(k, name); });
+
+  std::vector<std::string> gradients;
+  for (const Parameter& p : parameters_) gradients.push_back(gradient_name(p.name));
+  const auto sums = w.ops("GradientNorm", gradients, 2, {}, kOwnDomain);
+  const std::string norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), w.number(1.0f / static_cast<float>(settings_.accumulate))});
+  const std::string lost = w.op("Or", {w.op("IsNaN", {"evener/loss"}), w.op("IsInf", {"evener/loss"})});
+  const std::string finite = w.op("And", {sums[1], w.op("Not", {lost})});
+  std::string factors;
+  if (const double clip = settings_.given.clip_norm; clip > 0) {
+    const std::string share = w.op("Div", {w.number(static_cast<float>(clip)), w.op("Add", {norm, w.number(1e-6f)})});
+    const std::string least = w.op("Reshape", {w.op("Min", {share, w.number(1)}), w.integers({1})});
+    const auto ones = [&](std::int64_t count) { return w.op("Expand", {w.number(1), w.integers({count})}); };
+    factors = w.op("Concat", {ones(2), least, ones(5)}, {int_attribute("axis", 0)});
+  }
+  std::map<std::string, std::string> made;  // by what it takes the place of
+  for (const std::size_t g : used_groups_) {
+    const std::string rates = "evener/rates" + std::to_string(g);
+    std::vector<std::string> inputs = {factors.empty() ? rates : w.op("Mul", {rates, factors}), finite}, old;
+    const auto take = [&](auto&& name_of, bool is_made) {
+      for (const Parameter& p : parameters_) {
+        if (p.group != g) continue;
+        inputs.push_back(name_of(p.name));
+        if (is_made) old.push_back(inputs.back());
+      }
+    };
+    take([](const std::string& name) { return name; }, true);
+    take(gradient_name, false);
+    for (std::size_t k = 0; k < kept; ++k) take([&](const std::string& name) { return kept_name(k, name); }, true);
+    const auto outputs = w.ops("OptimizerStep", inputs, old.size(), optimizer_attributes(settings_.given), kOwnDomain);
+    for (std::size_t i = 0; i < old.size(); ++i) made.emplace(old[i], outputs[i]);
+  }
+  w.give(norm, "evener/norm", scalar_value(kFloat));
+  w.give(finite, "evener/finite", scalar_value(kBool));
+  const auto declare = [&](const std::string& name, const Parameter& p) {
+    m.outputs.push_back(tensor_value(made.at(name), kFloat, p.dims));  // no Identity behind it, so that it is in place
+  };
+  for (const Parameter& p : parameters_) declare(p.name, p);
+  for (std::size_t k = 0; k < kept; ++k) {
+    for (const Parameter& p : parameters_) declare(kept_name(k, p.name), p);
+  }
+  return write_onnx(m);
+}
+
+std::string TrainingGraphs::adding_model() const {
+  OnnxModel m = empty_model(model_);
+  NodeWriter w(&m);
+  for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value("evener/sum/" + p.name, kFloat, p.dims));
+  for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value("evener/gradient/" + p.name, kFloat, p.dims));
+  for (const Parameter& p : parameters_) {
+    const std::string sum = w.op("Add", {"evener/sum/" + p.name, "evener/gradient/" + p.name});
+    m.outputs.push_back(tensor_value(sum, kFloat, p.dims));
+  }
+  return write_onnx(m);
+}
+
+}  // namespace evn_train

@@ -1,0 +1,81 @@
+// The ONNX models that a trainer runs: gradients of a batch, the move of the parameters, and the model as it is in use with a
+// comparison of its output with labels. Parameters and statistics are inputs of all of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "modules/train/onnx.h"
+#include "modules/train/settings.h"
+
+namespace evn_train {
+
+struct Parameter {
+  std::string name;
+  std::vector<std::int64_t> dims;
+  std::size_t initializer = 0;  // of the model
+  std::size_t group = 0;        // of the settings
+  std::size_t bytes() const;
+};
+
+// What stays, and why.
+struct Frozen {
+  std::string name, reason;
+};
+
+// What has an input and an output of its own in the gradient's model: a moving mean or variance.
+using Statistic = Parameter;
+
+enum class Labels { kNone, kClasses, kNumbers };  // int64, float32
+
+class TrainingGraphs {
+ public:
+  // `model`: as evn_train_host::plain_model gives it; its bytes outlive this. Throws EVN_ERROR_INVALID_ARGUMENT.
+  TrainingGraphs(OnnxModel model, const Settings& settings);
+
+  const std::vector<Parameter>& parameters() const { return parameters_; }  // by name
+  const std::vector<Statistic>& statistics() const { return statistics_; }
+  const std::vector<Frozen>& frozen() const { return frozen_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  const std::string& output() const { return output_; }  // of which the loss is
+  std::size_t input_count() const { return model_.inputs.size(); }
+  const OnnxModel& model() const { return model_; }
+  // The kinds of labels that the loss takes.
+  bool takes(Labels labels) const;
+
+  // Tensors that the optimizer keeps beside each parameter.
+  std::size_t kept_count() const;
+
+  // inputs: the model's, labels (but of kNone), parameters, statistics; outputs: loss, gradients, statistics.
+  std::string gradient_model(Labels labels) const;
+  // inputs: the same; outputs: loss, how many are right (int64), of how many (int64).
+  std::string evaluation_model(Labels labels) const;
+  // inputs: loss, rates [8] of each group with parameters, parameters, gradients, kept ones of the first kind, then the second,
+  // ...; outputs: norm, whether all is finite, parameters, kept ones.
+  std::string update_model() const;
+  // The groups that have parameters, in the order of their rates.
+  const std::vector<std::size_t>& used_groups() const { return used_groups_; }
+  // inputs: sums, then what is added; outputs: sums.
+  std::string adding_model() const;
+
+ private:
+  OnnxModel model_;
+  const Settings& settings_;
+  std::string output_, logits_;  // logits_: what the loss reads
+  std::vector<Parameter> parameters_;
+  std::vector<Statistic> statistics_;
+  std::vector<std::size_t> trained_norms_;  // nodes of BatchNormalization that normalize by the batch
+  std::vector<Frozen> frozen_;
+  std::vector<std::string> notes_;
+  std::vector<std::size_t> used_groups_;
+
+  void free_batches();
+  void find_output();
+  void find_parameters();
+  void find_norms();
+  OnnxModel without_parameters() const;
+  void add_inputs(OnnxModel* m, Labels labels) const;
+  void train_norm(OnnxModel* m, std::size_t node) const;
+};
+
+}  // namespace evn_train

@@ -1,0 +1,91 @@
+// Owners of the library's handles.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "modules/train/failure.h"
+
+namespace evn_train {
+
+class Tensor {
+ public:
+  Tensor() = default;
+  // On the host.
+  Tensor(evn_runtime runtime, evn_dtype dtype, const std::vector<std::int64_t>& dims);
+  Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Tensor() {
+    if (handle_ != nullptr) api().tensor_release(handle_);
+  }
+  evn_tensor get() const { return handle_; }
+  evn_tensor release() { return std::exchange(handle_, nullptr); }
+
+  void write(const void* data, std::size_t size);
+  void read(void* data, std::size_t size) const;
+  template <typename T>
+  T scalar() const {
+    T value{};
+    read(&value, sizeof value);
+    return value;
+  }
+  void zero(std::size_t size);
+
+ private:
+  evn_tensor handle_ = nullptr;
+};
+
+// The bytes of a tensor on the host, for as long as this lives.
+class Mapped {
+ public:
+  explicit Mapped(const Tensor& tensor);
+  ~Mapped() { api().tensor_unmap(tensor_, nullptr); }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  evn_tensor tensor_;
+  void* data_ = nullptr;
+};
+
+class Session {
+ public:
+  Session() = default;
+  explicit Session(evn_session handle) : handle_(handle) {}
+  Session(Session&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Session& operator=(Session&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Session() {
+    if (handle_ != nullptr) api().session_release(handle_);
+  }
+  evn_session get() const { return handle_; }
+
+ private:
+  evn_session handle_ = nullptr;
+};
+
+class Model {
+ public:
+  Model() = default;
+  ~Model() {
+    if (handle_ != nullptr) api().model_release(handle_);
+  }
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  evn_model get() const { return handle_; }
+  evn_model* out() { return &handle_; }
+  evn_model release() { return std::exchange(handle_, nullptr); }
+
+ private:
+  evn_model handle_ = nullptr;
+};
+
+}  // namespace evn_train

@@ -1,0 +1,155 @@
+// libevener_train.so: the table of api/train_module.h. Nothing is thrown across it.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "modules/train/trainer.h"
+
+namespace evn_train {
+namespace {
+
+evn_status report(const evn_error& from, evn_error* out) noexcept {
+  if (out != nullptr) {
+    const std::uint32_t size = out->struct_size;
+    std::memcpy(static_cast<void*>(out), &from, std::min<std::size_t>(size, sizeof from));
+    if (size >= sizeof size) out->struct_size = size;
+  }
+  return from.status;
+}
+
+template <typename F>
+evn_status guarded(evn_error* error, F&& body) noexcept {
+  Failure failure;
+  try {
+    body();
+    return EVN_OK;
+  } catch (const Failure& f) {
+    failure = f;
+  } catch (const std::bad_alloc&) {
+    failure.error.status = EVN_ERROR_OUT_OF_MEMORY;
+    std::strcpy(failure.error.message, "the system has no memory");
+  } catch (...) {
+    failure.error.status = EVN_ERROR_INTERNAL;
+    std::strcpy(failure.error.message, "an unexpected exception was caught in libevener_train.so");
+  }
+  return report(failure.error, error);
+}
+
+Trainer& of(void* trainer) { return *static_cast<Trainer*>(trainer); }
+
+std::span<const evn_tensor> span_of(const evn_tensor* tensors, std::uint32_t count) {
+  if (tensors == nullptr && count > 0) fail(EVN_ERROR_INVALID_ARGUMENT, "inputs is NULL");
+  return {tensors, count};
+}
+
+evn_status create(evn_runtime runtime, const char* path, const evn_trainer_options* options, void** trainer, evn_error* error) {
+  return guarded(error, [&] { *trainer = new Trainer(runtime, path, *options); });
+}
+
+void release(void* trainer) { delete static_cast<Trainer*>(trainer); }
+
+evn_status input_count(void* trainer, std::uint32_t* count, evn_error* error) {
+  return guarded(error, [&] { *count = static_cast<std::uint32_t>(of(trainer).inputs().size()); });
+}
+
+evn_status find_input(void* trainer, const char* name, std::uint32_t* index, evn_error* error) {
+  return guarded(error, [&] {
+    const auto& inputs = of(trainer).inputs();
+    std::string names;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].name == name) {
+        *index = static_cast<std::uint32_t>(i);
+        return;
+      }
+      names += (i > 0 ? ", " : "") + inputs[i].name;
+    }
+    fail(EVN_ERROR_INVALID_ARGUMENT, "there is no input \"%.128s\"; there are: %.300s", name, names.c_str());
+  });
+}
+
+evn_status step(void* trainer, const evn_tensor* inputs, std::uint32_t count, evn_tensor labels, evn_step_info* info,
+                evn_error* error) {
+  return guarded(error, [&] { of(trainer).step(span_of(inputs, count), labels, info); });
+}
+
+evn_status evaluate(void* trainer, const evn_tensor* inputs, std::uint32_t count, evn_tensor labels, evn_evaluation* evaluation,
+                    evn_error* error) {
+  return guarded(error, [&] { of(trainer).evaluate(span_of(inputs, count), labels, evaluation); });
+}
+
+evn_status note_metric(void* trainer, double value, evn_error* error) {
+  return guarded(error, [&] { of(trainer).note_metric(value); });
+}
+
+evn_status set_learning_rate(void* trainer, double rate, evn_error* error) {
+  return guarded(error, [&] { of(trainer).set_learning_rate(rate); });
+}
+
+evn_status parameter_count(void* trainer, std::uint32_t* count, evn_error* error) {
+  return guarded(error, [&] { *count = static_cast<std::uint32_t>(of(trainer).parameters().size()); });
+}
+
+evn_status parameter_name(void* trainer, std::uint32_t index, const char** name, evn_error* error) {
+  return guarded(error, [&] {
+    const auto& all = of(trainer).parameters();
+    if (index >= all.size()) fail(EVN_ERROR_INVALID_ARGUMENT, "there is no parameter %u, there are %zu", index, all.size());
+    *name = all[index].name.c_str();
+  });
+}
+
+evn_status get_parameter(void* trainer, std::uint32_t index, evn_parameter_part part, evn_tensor* tensor, evn_error* error) {
+  return guarded(error, [&] { *tensor = of(trainer).copy_of(index, part); });
+}
+
+evn_status save(void* trainer, const char* path, evn_error* error) {
+  return guarded(error, [&] { of(trainer).save(path); });
+}
+
+evn_status restore(void* trainer, const char* path, evn_error* error) {
+  return guarded(error, [&] { of(trainer).restore(path); });
+}
+
+evn_status finish(void* trainer, evn_model* model, evn_error* error) {
+  return guarded(error, [&] { *model = of(trainer).finish(); });
+}
+
+evn_status write_model(void* trainer, const char* path, evn_error* error) {
+  return guarded(error, [&] { of(trainer).write_model(path); });
+}
+
+evn_status describe(void* trainer, evn_format format, const char** text, std::size_t* size, evn_error* error) {
+  return guarded(error, [&] {
+    const std::string& made = of(trainer).describe(format);
+    *text = made.c_str();
+    *size = made.size();
+  });
+}
+
+constexpr evn_train_module_table kTable = {
+    .abi = EVN_TRAIN_MODULE_ABI,
+    .version = EVN_VERSION_NUMBER,
+    .create = create,
+    .release = release,
+    .input_count = input_count,
+    .find_input = find_input,
+    .step = step,
+    .evaluate = evaluate,
+    .note_metric = note_metric,
+    .set_learning_rate = set_learning_rate,
+    .parameter_count = parameter_count,
+    .parameter_name = parameter_name,
+    .get_parameter = get_parameter,
+    .save = save,
+    .restore = restore,
+    .finish = finish,
+    .write_model = write_model,
+    .describe = describe,
+};
+
+}  // namespace
+}  // namespace evn_train
+
+extern "C" __attribute__((visibility("default"))) const evn_train_module_table* evn_train_module(const evn_train_host* host) {
+  evn_train::g_host = host;
+  return &evn_train::kTable;
+}

@@ -1,0 +1,65 @@
+// ONNX as the trainer edits it: the library's own bytes (evn_train_host::plain_model) as structs, and back. What is not looked at
+// is kept as bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace evn_train {
+
+inline constexpr std::int32_t kFloat = 1, kInt64 = 7, kBool = 9;  // TensorProto.DataType
+
+struct OnnxNode {
+  std::string name, op_type, domain;
+  std::vector<std::string> inputs, outputs;
+  std::vector<std::string> attributes;  // AttributeProto, each
+};
+
+struct OnnxTensor {
+  std::string name;
+  std::int32_t dtype = 0;
+  std::vector<std::int64_t> dims;
+  std::string_view data;   // raw_data; empty where the tensor has none
+  std::string_view whole;  // TensorProto, of a tensor that was read
+};
+
+struct OnnxValue {
+  std::string name;
+  std::int32_t dtype = 0;  // 0: it is no tensor, and `whole` says what it is
+  bool has_shape = false;
+  std::vector<std::int64_t> dims;  // -1: not known
+  std::vector<std::string> symbols;
+  std::string whole;
+};
+
+struct OnnxModel {
+  std::int64_t ir_version = 0;
+  std::vector<std::pair<std::string, std::int64_t>> opsets;
+  std::string others;  // fields of ModelProto that are kept as they are: metadata and producer
+  std::string graph_name;
+  std::vector<OnnxNode> nodes;
+  std::vector<OnnxTensor> initializers;
+  std::vector<OnnxValue> inputs, outputs;
+};
+
+// The model refers to the bytes. Throws EVN_ERROR_INTERNAL where they are no such model.
+OnnxModel read_onnx(std::string_view bytes);
+std::string write_onnx(const OnnxModel& model);
+
+// Attributes as bytes.
+std::string int_attribute(const char* name, std::int64_t value);
+std::string float_attribute(const char* name, float value);
+std::string text_attribute(const char* name, const std::string& value);
+std::string texts_attribute(const char* name, const std::vector<std::string>& values);
+std::string ints_attribute(const char* name, const std::vector<std::int64_t>& values);
+std::string attribute_name(std::string_view attribute);
+// The number of an attribute of one float or int; `otherwise` where the node has none of that name.
+double attribute_number(const OnnxNode& node, std::string_view name, double otherwise);
+
+OnnxValue tensor_value(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims);
+// A constant of floats or int64s, whose bytes go into `keep`, which outlives it.
+OnnxTensor constant(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims, std::string_view bytes);
+
+}  // namespace evn_train

@@ -1,0 +1,134 @@
+#include "modules/train/settings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "modules/train/failure.h"
+
+namespace evn_train {
+namespace {
+
+constexpr const char* kLosses[] = {"softmax_cross_entropy", "bce_with_logits", "mse", "l1", "output"};
+constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw", "adagrad", "rmsprop"};
+constexpr const char* kSchedules[] = {"constant", "step", "exponential", "cosine", "plateau"};
+
+void check_enum(std::int32_t value, std::int32_t last, const char* name) {
+  if (value < 0 || value > last) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is %d, expected 0 .. %d", name, value, last);
+}
+
+void check_number(double value, double least, double most, const char* name) {
+  if (value >= least && value <= most) return;  // a NaN is not
+  fail(EVN_ERROR_INVALID_ARGUMENT, "%s is %g, expected %g .. %g", name, value, least, most);
+}
+
+std::vector<std::string> read_names(const char* const* names, std::uint32_t count, const char* what) {
+  if (names == nullptr && count > 0) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is NULL", what);
+  std::vector<std::string> read;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (names[i] == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "an entry of %s is NULL", what);
+    read.emplace_back(names[i]);
+  }
+  return read;
+}
+
+void or_default(double* value, double otherwise) {
+  if (*value == 0) *value = otherwise;
+}
+
+void fill_defaults(evn_trainer_options* o) {
+  const bool is_adam = o->optimizer == EVN_OPTIMIZER_ADAM || o->optimizer == EVN_OPTIMIZER_ADAMW;
+  or_default(&o->learning_rate, is_adam ? 0.001 : 0.01);
+  or_default(&o->beta1, 0.9);
+  or_default(&o->beta2, 0.999);
+  or_default(&o->epsilon, o->optimizer == EVN_OPTIMIZER_ADAGRAD ? 1e-10 : 1e-8);
+  or_default(&o->alpha, 0.99);
+  or_default(&o->schedule_factor, 0.1);
+  or_default(&o->plateau_threshold, 1e-4);
+  if (o->plateau_patience == 0) o->plateau_patience = 10;
+}
+
+void check_numbers(const evn_trainer_options& o) {
+  constexpr double kMost = 1e30;
+  check_enum(o.loss, EVN_LOSS_OUTPUT, "loss");
+  check_enum(o.optimizer, EVN_OPTIMIZER_RMSPROP, "optimizer");
+  check_enum(o.schedule, EVN_SCHEDULE_PLATEAU, "schedule");
+  check_number(o.learning_rate, 0, kMost, "learning_rate");
+  check_number(o.momentum, 0, kMost, "momentum");
+  check_number(o.dampening, 0, 1, "dampening");
+  check_number(o.weight_decay, 0, kMost, "weight_decay");
+  check_number(o.beta1, 0, 0.99999999, "beta1");
+  check_number(o.beta2, 0, 0.99999999, "beta2");
+  check_number(o.epsilon, 0, kMost, "epsilon");
+  check_number(o.alpha, 0, 1, "alpha");
+  check_number(o.rate_decay, 0, kMost, "rate_decay");
+  check_number(o.clip_norm, 0, kMost, "clip_norm");
+  check_number(o.clip_value, 0, kMost, "clip_value");
+  check_number(o.schedule_factor, 0, kMost, "schedule_factor");
+  check_number(o.least_rate, 0, kMost, "least_rate");
+  check_number(o.plateau_threshold, 0, kMost, "plateau_threshold");
+  constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED;
+  if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
+  if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  const bool is_known =
+      o.precision == EVN_PRECISION_DEFAULT || o.precision == EVN_PRECISION_FP32 || o.precision == EVN_PRECISION_BF16;
+  if (!is_known) fail(EVN_ERROR_UNSUPPORTED, "precision is %d: training is in float32, or with products of bfloat16", o.precision);
+  const bool counts = o.schedule == EVN_SCHEDULE_STEP || o.schedule == EVN_SCHEDULE_COSINE;
+  if (counts && o.schedule_steps == 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the schedule %s needs schedule_steps", kSchedules[o.schedule]);
+  if ((o.flags & EVN_TRAIN_NESTEROV) != 0 && (o.optimizer != EVN_OPTIMIZER_SGD || o.momentum == 0 || o.dampening != 0))
+    fail(EVN_ERROR_INVALID_ARGUMENT, "EVN_TRAIN_NESTEROV is of SGD with momentum and without dampening");
+}
+
+}  // namespace
+
+Settings read_settings(const evn_trainer_options& options) {
+  Settings s;
+  s.given = options;
+  fill_defaults(&s.given);
+  check_numbers(s.given);
+  if (options.output != nullptr) s.output = options.output;
+  if (options.device != nullptr) s.device = options.device;
+  s.trainable = read_names(options.trainable, options.trainable_count, "trainable");
+  s.frozen = read_names(options.frozen, options.frozen_count, "frozen");
+  if (options.groups == nullptr && options.group_count > 0) fail(EVN_ERROR_INVALID_ARGUMENT, "groups is NULL");
+  for (std::uint32_t i = 0; i < options.group_count; ++i) {
+    const evn_parameter_group& g = options.groups[i];
+    if (g.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved of a group is not 0");
+    check_number(g.rate_factor, 0, 1e30, "rate_factor of a group");
+    check_number(g.weight_decay, 0, 1e30, "weight_decay of a group");
+    s.groups.push_back({read_names(g.names, g.name_count, "names of a group"), g.rate_factor, g.weight_decay});
+  }
+  s.groups.push_back({{"*"}, 1, options.weight_decay});
+  s.accumulate = std::max<std::uint32_t>(1, options.accumulate);
+  return s;
+}
+
+const char* loss_name(evn_loss loss) { return kLosses[loss]; }
+const char* optimizer_name(evn_optimizer optimizer) { return kOptimizers[optimizer]; }
+const char* schedule_name(evn_schedule schedule) { return kSchedules[schedule]; }
+
+bool fits_glob(const std::string& pattern, const std::string& name) {
+  std::size_t p = 0, n = 0, star = std::string::npos, from = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]) && pattern[p] != '*') {
+      ++p;
+      ++n;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      from = n;
+    } else if (star != std::string::npos) {
+      p = star + 1;
+      n = ++from;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool fits_any(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return fits_glob(p, name); });
+}
+
+}  // namespace evn_train

@@ -1,0 +1,35 @@
+// What evn_trainer_options says, checked, with defaults in the place of 0.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "evener/train.h"
+
+namespace evn_train {
+
+struct ParameterGroup {
+  std::vector<std::string> names;  // globs
+  double rate_factor = 1, weight_decay = 0;
+};
+
+struct Settings {
+  evn_trainer_options given;  // numbers alone are valid after the creation
+  std::string output, device;
+  std::vector<std::string> trainable, frozen;
+  std::vector<ParameterGroup> groups;  // the last one is of all that no other has
+  std::uint32_t accumulate = 1;
+};
+
+// Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_UNSUPPORTED.
+Settings read_settings(const evn_trainer_options& options);
+
+const char* loss_name(evn_loss loss);
+const char* optimizer_name(evn_optimizer optimizer);
+const char* schedule_name(evn_schedule schedule);
+
+// Whether the name fits the pattern: * stands for any text, ? for a character.
+bool fits_glob(const std::string& pattern, const std::string& name);
+bool fits_any(const std::vector<std::string>& patterns, const std::string& name);
+
+}  // namespace evn_train

@@ -1,0 +1,292 @@
+#include "modules/train/trainer.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace evn_train {
+namespace {
+
+constexpr std::int64_t kOpset = 17;  // the least: BatchNormalization with training_mode, LayerNormalization
+
+evn_tensor_info info_of(evn_tensor tensor) {
+  evn_tensor_info info = EVN_TENSOR_INFO_INIT;
+  call(api().tensor_get_info, tensor, &info);
+  return info;
+}
+
+// The memory of tensors that take each other's place at the end of a step.
+void append(std::vector<evn_tensor>* handles, const std::vector<Tensor>& tensors) {
+  for (const Tensor& t : tensors) handles->push_back(t.get());
+}
+
+}  // namespace
+
+Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_options& options)
+    : runtime_(runtime), settings_(read_settings(options)), cancel_(options.cancel), rate_(settings_.given) {
+  call(g_host->plain_model, runtime, path, options.data, options.size, options.external_dir, kOpset, &bytes_.bytes);
+  graphs_.emplace(read_onnx(bytes_.view()), settings_);
+  make_tensors();
+  // What is wrong with the graph shows now, and not in the first step.
+  gradient_work(settings_.given.loss == EVN_LOSS_OUTPUT                  ? Labels::kNone
+                : settings_.given.loss == EVN_LOSS_SOFTMAX_CROSS_ENTROPY ? Labels::kClasses
+                                                                         : Labels::kNumbers);
+  update_.emplace();
+  update_->session = make_session(graphs_->update_model(), "training: update", true);
+}
+
+void Trainer::make_tensors() {
+  const OnnxModel& model = graphs_->model();
+  const auto make = [&](const Parameter& p) { return Tensor(runtime_, EVN_DTYPE_FLOAT32, p.dims); };
+  const auto filled = [&](const Parameter& p) {
+    Tensor t = make(p);
+    const std::string_view data = model.initializers[p.initializer].data;
+    if (data.size() != p.bytes())
+      fail(EVN_ERROR_INTERNAL, "\"%.128s\" has %zu bytes, expected %zu", p.name.c_str(), data.size(), p.bytes());
+    t.write(data.data(), data.size());
+    return t;
+  };
+  kept_.resize(graphs_->kept_count());
+  for (const Parameter& p : graphs_->parameters()) {
+    values_.push_back(filled(p));
+    gradients_.push_back(make(p));
+    if (settings_.accumulate > 1) sums_.push_back(make(p));
+    for (auto& list : kept_) list.push_back(make(p));
+  }
+  for (const Parameter& s : graphs_->statistics()) {
+    statistics_.push_back(filled(s));
+    moved_.push_back(make(s));
+  }
+  for (std::size_t i = 0; i < graphs_->used_groups().size(); ++i)
+    rates_.emplace_back(runtime_, EVN_DTYPE_FLOAT32, std::vector<std::int64_t>{8});
+  loss_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
+  norm_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
+  finite_ = Tensor(runtime_, EVN_DTYPE_BOOL, {});
+  right_ = Tensor(runtime_, EVN_DTYPE_INT64, {});
+  count_ = Tensor(runtime_, EVN_DTYPE_INT64, {});
+}
+
+Session Trainer::make_session(const std::string& bytes, const char* name, bool own) const {
+  Model model;
+  if (own) {
+    call(g_host->load_own, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), model.out());
+  } else {
+    call(api().model_load_buffer, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), nullptr, model.out());
+  }
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  options.name = name;
+  options.cancel = cancel_;
+  options.cache_file = "";
+  options.precision = settings_.given.precision == EVN_PRECISION_BF16 ? EVN_PRECISION_BF16 : EVN_PRECISION_FP32;
+  if (!settings_.device.empty()) options.device = settings_.device.c_str();
+  evn_session session = nullptr;
+  call(api().session_create, runtime_, model.get(), &options, &session);
+  return Session(session);
+}
+
+Labels Trainer::kind_of(evn_tensor labels) const {
+  if (labels == nullptr) {
+    if (!graphs_->takes(Labels::kNone)) fail(EVN_ERROR_INVALID_ARGUMENT, "labels is NULL");
+    return Labels::kNone;
+  }
+  const evn_tensor_info info = info_of(labels);
+  const Labels kind = info.dtype == EVN_DTYPE_INT64 ? Labels::kClasses : Labels::kNumbers;
+  const bool fits = info.dtype == EVN_DTYPE_INT64 || info.dtype == EVN_DTYPE_FLOAT32;
+  if (!fits || !graphs_->takes(kind)) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "labels are of dtype %d, which the loss %s does not take", info.dtype,
+         loss_name(settings_.given.loss));
+  }
+  return kind;
+}
+
+void Trainer::check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const {
+  if (inputs.size() != graphs_->input_count()) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs, %zu are given", graphs_->input_count(), inputs.size());
+  }
+  std::int64_t batch = -1;
+  for (std::size_t i = 0; i <= inputs.size(); ++i) {
+    if (i == inputs.size() && labels == nullptr) break;
+    const evn_tensor_info info = info_of(i < inputs.size() ? inputs[i] : labels);
+    if (info.rank == 0) continue;
+    if (batch >= 0 && info.dims[0] != batch) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "%s has a batch of %lld, others have %lld",
+           i < inputs.size() ? graphs_->model().inputs[i].name.c_str() : "labels", static_cast<long long>(info.dims[0]),
+           static_cast<long long>(batch));
+    }
+    batch = info.dims[0];
+  }
+  if (batch == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the batch is empty");
+}
+
+Trainer::Work& Trainer::gradient_work(Labels labels) {
+  std::optional<Work>& work = gradient_[static_cast<int>(labels)];
+  if (!work) {
+    Session session = make_session(graphs_->gradient_model(labels), "training: gradient", false);
+    work.emplace();
+    work->session = std::move(session);
+  }
+  return *work;
+}
+
+Trainer::Work& Trainer::evaluation_work(Labels labels) {
+  std::optional<Work>& work = evaluation_[static_cast<int>(labels)];
+  if (!work) {
+    Session session = make_session(graphs_->evaluation_model(labels), "training: evaluation", false);
+    work.emplace();
+    work->session = std::move(session);
+  }
+  return *work;
+}
+
+// The caller's tensors, parameters and statistics.
+void Trainer::set_arguments(Work& work, std::span<const evn_tensor> inputs, evn_tensor labels) const {
+  work.inputs.assign(inputs.begin(), inputs.end());
+  if (labels != nullptr) work.inputs.push_back(labels);
+  append(&work.inputs, values_);
+  append(&work.inputs, statistics_);
+  work.outputs.clear();
+  work.outputs.push_back(loss_.get());
+}
+
+void Trainer::run(Work& work, std::uint64_t seed, bool stops) {
+  evn_run_options options = EVN_RUN_OPTIONS_INIT;
+  options.random_seed = seed;
+  options.allow_copies = 1;
+  options.flags = stops ? 0 : EVN_RUN_OVERWRITE_INPUTS;
+  if (stops) options.cancel = cancel_;  // what moves the parameters is not stopped half-way
+  call(api().session_run, work.session.get(), static_cast<const evn_tensor*>(work.inputs.data()),
+       static_cast<std::uint32_t>(work.inputs.size()), work.outputs.data(), static_cast<std::uint32_t>(work.outputs.size()),
+       static_cast<const evn_run_options*>(&options));
+}
+
+void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
+  const Labels kind = kind_of(labels);
+  check_arguments(inputs, labels);
+  Work& work = gradient_work(kind);
+  const bool sums = settings_.accumulate > 1;
+  set_arguments(work, inputs, labels);
+  append(&work.outputs, sums && gathered_ == 0 ? sums_ : gradients_);
+  append(&work.outputs, moved_);
+  run(work, settings_.given.seed * 0x9e3779b97f4a7c15u + ++calls_, true);
+  info->loss = static_cast<double>(loss_.scalar<float>());
+  if (sums && !std::isfinite(info->loss)) {
+    info->skipped = 1;
+    ++skipped_;
+    info->step = steps_;
+    return;
+  }
+  if (sums && gathered_ > 0) {
+    if (!adding_) {
+      Session session = make_session(graphs_->adding_model(), "training: sums", false);
+      adding_.emplace();
+      adding_->session = std::move(session);
+    }
+    adding_->inputs.clear();
+    append(&adding_->inputs, sums_);
+    adding_->outputs = adding_->inputs;
+    append(&adding_->inputs, gradients_);
+    run(*adding_, 0, false);
+  }
+  bool moves_statistics = true;
+  if (++gathered_ >= settings_.accumulate) moves_statistics = update(rate_.at(steps_), info);
+  if (moves_statistics) std::swap(statistics_, moved_);
+  info->step = steps_;
+}
+
+// Moves the parameters. Returns whether it did.
+bool Trainer::update(double rate, evn_step_info* info) {
+  const evn_trainer_options& o = settings_.given;
+  gathered_ = 0;
+  for (std::size_t i = 0; i < rates_.size(); ++i) {
+    const ParameterGroup& group = settings_.groups[graphs_->used_groups()[i]];
+    const float rates[8] = {static_cast<float>(rate * group.rate_factor),
+                            static_cast<float>(group.weight_decay),
+                            1.0f / static_cast<float>(settings_.accumulate),
+                            static_cast<float>(o.clip_value),
+                            static_cast<float>(steps_ + 1),
+                            0,
+                            0,
+                            0};
+    rates_[i].write(rates, sizeof rates);
+  }
+  Work& work = *update_;
+  work.inputs.assign(1, loss_.get());
+  append(&work.inputs, rates_);
+  append(&work.inputs, values_);
+  append(&work.inputs, settings_.accumulate > 1 ? sums_ : gradients_);
+  work.outputs = {norm_.get(), finite_.get()};
+  append(&work.outputs, values_);
+  for (const auto& list : kept_) {
+    append(&work.inputs, list);
+    append(&work.outputs, list);
+  }
+  run(work, 0, false);
+  const bool moved = finite_.scalar<std::uint8_t>() != 0;
+  info->gradient_norm = moved ? static_cast<double>(norm_.scalar<float>()) : 0;
+  info->learning_rate = moved ? rate : 0;
+  info->skipped = moved ? 0 : 1;
+  if (moved) last_rate_ = rate;
+  ++(moved ? steps_ : skipped_);
+  return moved;
+}
+
+void Trainer::evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, evn_evaluation* evaluation) {
+  const Labels kind = kind_of(labels);
+  check_arguments(inputs, labels);
+  Work& work = evaluation_work(kind);
+  set_arguments(work, inputs, labels);
+  work.outputs.push_back(right_.get());
+  work.outputs.push_back(count_.get());
+  run(work, 0, true);
+  evaluation->loss = static_cast<double>(loss_.scalar<float>());
+  evaluation->correct = static_cast<std::uint64_t>(right_.scalar<std::int64_t>());
+  evaluation->count = static_cast<std::uint64_t>(count_.scalar<std::int64_t>());
+}
+
+void Trainer::set_learning_rate(double rate) {
+  if (!(rate >= 0) || !std::isfinite(rate)) fail(EVN_ERROR_INVALID_ARGUMENT, "the learning rate is %g", rate);
+  rate_.set_base(rate);
+}
+
+evn_tensor Trainer::copy_of(std::uint32_t index, evn_parameter_part part) {
+  if (index >= parameters().size())
+    fail(EVN_ERROR_INVALID_ARGUMENT, "there is no parameter %u, there are %zu", index, parameters().size());
+  if (part != EVN_PARAMETER_VALUE && part != EVN_PARAMETER_GRADIENT) fail(EVN_ERROR_INVALID_ARGUMENT, "part is %d", part);
+  const std::vector<Tensor>& of = part == EVN_PARAMETER_VALUE ? values_ : settings_.accumulate > 1 ? sums_ : gradients_;
+  Tensor copy(runtime_, EVN_DTYPE_FLOAT32, parameters()[index].dims);
+  call(api().tensor_copy, of[index].get(), copy.get());
+  return copy.release();
+}
+
+// The model with the numbers of now.
+std::string Trainer::trained_model() {
+  OnnxModel model = read_onnx(bytes_.view());
+  std::vector<std::string> data;
+  data.reserve(values_.size() + statistics_.size());
+  const auto put = [&](const std::vector<Parameter>& list, const std::vector<Tensor>& tensors) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      OnnxTensor& t = model.initializers[list[i].initializer];
+      data.emplace_back(t.data.size(), '\0');
+      tensors[i].read(data.back().data(), data.back().size());
+      t = constant(t.name, t.dtype, t.dims, data.back());
+    }
+  };
+  put(graphs_->parameters(), values_);
+  put(graphs_->statistics(), statistics_);
+  return write_onnx(model);
+}
+
+evn_model Trainer::finish() {
+  const std::string bytes = trained_model();
+  evn_model model = nullptr;
+  call(api().model_load_buffer, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), nullptr, &model);
+  return model;
+}
+
+void Trainer::write_model(const std::string& path) {
+  const std::string bytes = trained_model();
+  if (bytes.size() >= INT32_MAX)
+    fail(EVN_ERROR_LIMIT, "the model has %zu bytes, a file of protobuf has less than 2 GiB", bytes.size());
+  write_file(path, {bytes});
+}
+
+}  // namespace evn_train

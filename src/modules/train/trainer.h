@@ -1,0 +1,83 @@
+// A trainer: the tensors of parameters, gradients and what the optimizer keeps, and the sessions that work on them. One call at a
+// time uses it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "modules/train/checkpoint.h"
+#include "modules/train/graphs.h"
+#include "modules/train/handles.h"
+#include "modules/train/rate.h"
+
+namespace evn_train {
+
+struct ModelBytes {
+  evn_train_bytes bytes{};
+  ModelBytes() = default;
+  ~ModelBytes() {
+    if (bytes.owner != nullptr) g_host->release(&bytes);
+  }
+  ModelBytes(const ModelBytes&) = delete;
+  ModelBytes& operator=(const ModelBytes&) = delete;
+  std::string_view view() const { return {static_cast<const char*>(bytes.data), bytes.size}; }
+};
+
+class Trainer {
+ public:
+  Trainer(evn_runtime runtime, const char* path, const evn_trainer_options& options);
+
+  void step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
+  void evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, evn_evaluation* evaluation);
+  void note_metric(double value) { rate_.note(value); }
+  void set_learning_rate(double rate);
+  const std::vector<OnnxValue>& inputs() const { return graphs_->model().inputs; }
+  const std::vector<Parameter>& parameters() const { return graphs_->parameters(); }
+  evn_tensor copy_of(std::uint32_t index, evn_parameter_part part);
+  void save(const std::string& path);
+  void restore(const std::string& path);
+  evn_model finish();
+  void write_model(const std::string& path);
+  const std::string& describe(evn_format format);
+
+ private:
+  // A session whose arguments change little from run to run.
+  struct Work {
+    Session session;
+    std::vector<evn_tensor> inputs, outputs;
+  };
+  enum class State { kValue, kGradient, kSum };
+
+  evn_runtime runtime_;
+  const Settings settings_;
+  evn_cancel cancel_;
+  ModelBytes bytes_;
+  std::optional<TrainingGraphs> graphs_;
+  Rate rate_;
+  std::vector<Tensor> values_, gradients_, sums_;  // by parameter; sums_ where steps are accumulated
+  std::vector<std::vector<Tensor>> kept_;          // by kind, by parameter
+  std::vector<Tensor> statistics_, moved_;         // moved_: those of the step that is under way
+  std::vector<Tensor> rates_;                      // by used group
+  Tensor loss_, norm_, finite_, right_, count_;
+  std::optional<Work> gradient_[3], evaluation_[3], update_, adding_;  // by Labels
+  std::uint64_t calls_ = 0;                                            // of step, for seeds
+  std::uint64_t steps_ = 0, skipped_ = 0;
+  std::uint32_t gathered_ = 0;  // steps in the sums
+  double last_rate_ = 0;
+  std::string text_;
+
+  Session make_session(const std::string& model, const char* name, bool own) const;
+  Labels kind_of(evn_tensor labels) const;
+  void make_tensors();
+  void check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const;
+  void run(Work& work, std::uint64_t seed, bool stops);
+  Work& gradient_work(Labels labels);
+  Work& evaluation_work(Labels labels);
+  void set_arguments(Work& work, std::span<const evn_tensor> inputs, evn_tensor labels) const;
+  bool update(double rate, evn_step_info* info);
+  Checkpoint checkpoint();
+  std::string trained_model();
+};
+
+}  // namespace evn_train
