@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-HEADERS = ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h", "api.h")
+HEADERS = ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h", "train.h", "api.h")
 BASELINES = ROOT / "tests" / "abi"
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 POINTER = re.compile(r"^(?P<result>[^()]*?)\(\*(?P<name>\w+)\)\((?P<parameters>.*)\)$")

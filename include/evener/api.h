@@ -231,24 +231,30 @@ typedef struct evn_api {
   /* 0.3 */
   evn_status (*abi_layout)(const char *structure, const char *field, size_t *offset, size_t *size, evn_error *error);
   void (*trainer_options_init)(evn_trainer_options *options, uint32_t struct_size);
-  evn_status (*trainer_create)(evn_runtime runtime, const char *path, const evn_trainer_options *options, evn_trainer *trainer, evn_error *error);
+  evn_status (*trainer_create)(evn_runtime runtime, const char *path, const evn_trainer_options *options, evn_trainer *trainer,
+                               evn_error *error);
   evn_status (*trainer_release)(evn_trainer trainer);
   void (*step_info_init)(evn_step_info *info, uint32_t struct_size);
   evn_status (*trainer_input_count)(evn_trainer trainer, uint32_t *count, evn_error *error);
   evn_status (*trainer_find_input)(evn_trainer trainer, const char *name, uint32_t *index, evn_error *error);
-  evn_status (*trainer_step)(evn_trainer trainer, const evn_tensor *inputs, uint32_t input_count, evn_tensor labels, evn_step_info *info, evn_error *error);
+  evn_status (*trainer_step)(evn_trainer trainer, const evn_tensor *inputs, uint32_t input_count, evn_tensor labels,
+                             evn_step_info *info, evn_error *error);
   void (*evaluation_init)(evn_evaluation *evaluation, uint32_t struct_size);
-  evn_status (*trainer_evaluate)(evn_trainer trainer, const evn_tensor *inputs, uint32_t input_count, evn_tensor labels, evn_evaluation *evaluation, evn_error *error);
+  evn_status (*trainer_evaluate)(evn_trainer trainer, const evn_tensor *inputs, uint32_t input_count, evn_tensor labels,
+                                 evn_evaluation *evaluation, evn_error *error);
   evn_status (*trainer_note_metric)(evn_trainer trainer, double value, evn_error *error);
   evn_status (*trainer_set_learning_rate)(evn_trainer trainer, double rate, evn_error *error);
   evn_status (*trainer_parameter_count)(evn_trainer trainer, uint32_t *count, evn_error *error);
-  evn_status (*trainer_parameter_name)(evn_trainer trainer, uint32_t index, char *buffer, size_t capacity, size_t *size, evn_error *error);
-  evn_status (*trainer_get_parameter)(evn_trainer trainer, uint32_t index, evn_parameter_part part, evn_tensor *tensor, evn_error *error);
+  evn_status (*trainer_parameter_name)(evn_trainer trainer, uint32_t index, char *buffer, size_t capacity, size_t *size,
+                                       evn_error *error);
+  evn_status (*trainer_get_parameter)(evn_trainer trainer, uint32_t index, evn_parameter_part part, evn_tensor *tensor,
+                                      evn_error *error);
   evn_status (*trainer_save)(evn_trainer trainer, const char *path, evn_error *error);
   evn_status (*trainer_restore)(evn_trainer trainer, const char *path, evn_error *error);
   evn_status (*trainer_finish)(evn_trainer trainer, evn_model *model, evn_error *error);
   evn_status (*trainer_export)(evn_trainer trainer, const char *path, evn_error *error);
-  evn_status (*trainer_describe)(evn_trainer trainer, evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
+  evn_status (*trainer_describe)(evn_trainer trainer, evn_format format, char *buffer, size_t capacity, size_t *size,
+                                 evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

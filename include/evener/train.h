@@ -115,8 +115,8 @@ typedef struct evn_trainer_options {
   evn_cancel cancel;               /* nullable: once it is requested, calls of the trainer end with EVN_ERROR_CANCELLED */
 } evn_trainer_options;
 #define EVN_TRAINER_OPTIONS_INIT \
-  {sizeof(evn_trainer_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-   0, NULL, NULL, 0, NULL, NULL}
+  {sizeof(evn_trainer_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+   0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL}
 
 /* See evn_error_init. @since 0.3 */
 EVN_API void evn_trainer_options_init(evn_trainer_options *options, uint32_t struct_size);
@@ -124,10 +124,11 @@ EVN_API void evn_trainer_options_init(evn_trainer_options *options, uint32_t str
 /* Reads a model and makes what trains it. The rates of the schedule begin with this.
  *   path     an ONNX file, or NULL: `data` of the options
  *   options  NULL: as EVN_TRAINER_OPTIONS_INIT
- * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an operator without a rule of differentiation between a parameter
- * and the loss, which is named; the module is missing); EVN_ERROR_INVALID_ARGUMENT (nothing can learn; a glob that no name matches;
- * a number that is out of range). Blocks; allocates. @since 0.3 */
-EVN_API evn_status evn_trainer_create(evn_runtime runtime, const char *path, const evn_trainer_options *options, evn_trainer *trainer,
+ * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an operator without a rule of differentiation between a
+ * parameter and the loss, which is named; the module is missing); EVN_ERROR_INVALID_ARGUMENT (nothing can learn; a glob that no
+ * name matches; a number that is out of range). Blocks; allocates. @since 0.3 */
+EVN_API evn_status evn_trainer_create(evn_runtime runtime, const char *path, const evn_trainer_options *options,
+                                      evn_trainer *trainer,
                                       evn_error *error);
 
 /* NULL is fine. @since 0.3 */
@@ -156,8 +157,8 @@ EVN_API void evn_step_info_init(evn_step_info *info, uint32_t struct_size);
  *   inputs  the model's inputs, in its order, as evn_session_run takes them
  *   labels  as the loss says; NULL with EVN_LOSS_OUTPUT
  *   info    nullable
- * Returns EVN_ERROR_INVALID_ARGUMENT (dtypes or shapes that do not fit; a label that is no class), what evn_session_run returns. The
- * parameters are then as they were before. The first step with other dims makes plans; later ones allocate nothing. @since 0.3 */
+ * Returns EVN_ERROR_INVALID_ARGUMENT (dtypes or shapes that do not fit; a label that is no class), what evn_session_run returns.
+ * The parameters are then as they were before. The first step with other dims makes plans. @since 0.3 */
 EVN_API evn_status evn_trainer_step(evn_trainer trainer, const evn_tensor *inputs, uint32_t input_count, evn_tensor labels,
                                     evn_step_info *info, evn_error *error);
 
@@ -204,13 +205,13 @@ EVN_API evn_status evn_trainer_get_parameter(evn_trainer trainer, uint32_t index
                                              evn_error *error);
 
 /* Writes all that training needs to go on with the same bits: parameters, statistics, what the optimizer keeps, the schedule, the
- * random state. One file in the format of safetensors; what was at `path` is replaced at the end, in one step. Returns EVN_ERROR_IO.
- * @since 0.3 */
+ * random state. One file in the format of safetensors; what was at `path` is replaced at the end, in one step. Returns
+ * EVN_ERROR_IO. @since 0.3 */
 EVN_API evn_status evn_trainer_save(evn_trainer trainer, const char *path, evn_error *error);
 
 /* Takes what evn_trainer_save wrote, of a trainer of the same model, loss and optimizer. Returns EVN_ERROR_IO,
- * EVN_ERROR_INVALID_ARGUMENT (a file that is cut off or changed, or of another model: the tensor is named); the trainer is then as it
- * was. @since 0.3 */
+ * EVN_ERROR_INVALID_ARGUMENT (a file that is cut off or changed, or of another model: the tensor is named); the trainer is then as
+ * it was. @since 0.3 */
 EVN_API evn_status evn_trainer_restore(evn_trainer trainer, const char *path, evn_error *error);
 
 /* Makes the trained model, with the parameters and statistics of now. Returns what evn_model_load_buffer returns. @since 0.3 */

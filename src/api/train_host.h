@@ -1,7 +1,7 @@
 // The module of trainers (train_module.h), opened when it is first needed, and what the library gives it.
 #pragma once
 
-#include "api/train_module.h"
+#include "device/train_module.h"
 
 namespace evn {
 

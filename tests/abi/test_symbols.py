@@ -23,7 +23,7 @@ def dynamic_symbols(kind):
 
 
 def header_functions():
-    text = "".join((ROOT / "include/evener" / name).read_text() for name in ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h", "api.h"))
+    text = "".join((ROOT / "include/evener" / name).read_text() for name in ("evener.h", "quantize.h", "request.h", "state.h", "event.h", "opencl.h", "train.h", "api.h"))
     return set(re.findall(r"EVN_API[^;(]*?\b(evn_\w+)\(", text))
 
 

@@ -1,7 +1,7 @@
 // Errors of the module: thrown as Failure, turned into statuses where the library calls (module.cc).
 #pragma once
 
-#include "api/train_module.h"
+#include "device/train_module.h"
 
 namespace evn_train {
 

@@ -1,4 +1,4 @@
-// libevener_train.so: the table of api/train_module.h. Nothing is thrown across it.
+// libevener_train.so: the table of device/train_module.h. Nothing is thrown across it.
 #include <algorithm>
 #include <cstring>
 #include <new>

@@ -2,8 +2,8 @@
  * first trainer is made; the module calls the library by the C API and what evn_train_host has beside it. C, because each has a C++
  * runtime of its own.
  */
-#ifndef EVN_API_TRAIN_MODULE_H
-#define EVN_API_TRAIN_MODULE_H
+#ifndef EVN_DEVICE_TRAIN_MODULE_H
+#define EVN_DEVICE_TRAIN_MODULE_H
 
 #include "evener/api.h"
 
