@@ -81,6 +81,40 @@ void add_losses(Cases* all) {
   }
 }
 
+// Two parameters and `kept` tensors for each.
+Case optimizer_step(const char* kind, int kept, DType d = kF32) {
+  Case c = Case("evener::OptimizerStep", 1).floats({0.1f, 0.01f, 0.5f, 0.9f, 3, 0, 0, 0}).scalar(DType::kBool, 1);
+  for (int i = 0; i < 2 + kept; ++i) c.in(d, {5, 4}, i < 2 ? -2 : 0, 2).in(d, {19}, i < 2 ? -2 : 0, 2);
+  return c.word("kind", kind).outputs(2 + 2 * kept);
+}
+
+void add_optimizers(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(optimizer_step("sgd", 0, d));
+    all->push_back(optimizer_step("sgd", 1, d).real("momentum", 0.9f).real("dampening", 0.2f));
+    all->push_back(optimizer_step("sgd", 1, d).real("momentum", 0.9f).integer("nesterov", 1));
+    all->push_back(optimizer_step("adam", 2, d).real("beta1", 0.8f).real("beta2", 0.99f).real("epsilon", 1e-6f));
+    all->push_back(optimizer_step("adamw", 2, d));
+    all->push_back(optimizer_step("adagrad", 1, d).real("lr_decay", 0.1f));
+    all->push_back(optimizer_step("rmsprop", 1, d).real("alpha", 0.9f));
+    all->push_back(optimizer_step("rmsprop", 2, d).real("momentum", 0.9f));
+    all->push_back(Case("evener::GradientNorm", 1).in(d, {5, 4}).in(d, {19}).in(d, {}).outputs(2));
+  }
+  // The average of the gradient is small beside the root of that of its square.
+  all->push_back(Case("evener::OptimizerStep", 1)
+                     .floats({0.1f, 0, 1, 0, 3, 0, 0, 0})
+                     .scalar(DType::kBool, 1)
+                     .x({33})
+                     .x({33})
+                     .x({33}, 2, 3)
+                     .x({33})
+                     .x({33}, -0.5, 0.5)
+                     .word("kind", "rmsprop")
+                     .real("momentum", 0.9f)
+                     .integer("centered", 1)
+                     .outputs(4));
+}
+
 }  // namespace
 
 void add_gradient_cases(Cases* all) {
@@ -89,6 +123,7 @@ void add_gradient_cases(Cases* all) {
   add_pools(all);
   add_indices(all);
   add_losses(all);
+  add_optimizers(all);
 }
 
 }  // namespace evn::conformance
