@@ -289,6 +289,9 @@ void add_conv_gradients(Cases* all) {
     add(conv_gradient(of_weight, {2, 32, 32, 64}, {32, 32, 3, 3}, {2, 32, 32, 64}, {1, 1, 1, 1}));
     add(conv_gradient(of_weight, {1, 1, 1, kMany / 2}, {32, 1, 1, 3}, {1, 32, 1, kMany / 2}, {0, 1, 0, 1}));
     add(conv_gradient(of_weight, {1, 1, 1, 32768 + 4095}, {32, 1, 1, 4096}, {1, 32, 1, 32768}, {0, 0, 0, 0}));
+    const auto add_depthwise = [&](const Case& node) { all->push_back({name + "_depthwise", node, Precision::kFloat32, gradual}); };
+    add_depthwise(conv_gradient(of_weight, {2, 1, 4, kMany / 2}, {1, 1, 3, 3}, {2, 1, 4, kMany / 2}, {1, 1, 1, 1}));
+    add_depthwise(conv_gradient(of_weight, {1, 1, 2, 16384 + 4095}, {1, 1, 1, 4096}, {1, 1, 2, 16384}, {0, 0, 0, 0}));
   }
 }
 

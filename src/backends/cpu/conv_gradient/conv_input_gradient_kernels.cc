@@ -17,24 +17,6 @@ constexpr std::int64_t kMostWeights = 1 << 20;  // that a tile packs, unless one
 constexpr std::int64_t kFewChannels = 16, kManyChannels = 64;
 enum : int { kInput, kWeight, kGradient };
 
-// Input position i is position j of phase f: i + pad = j * stride + f. Tap k reaches it from output position j - back(k), if it is
-// a tap of the phase.
-struct PhaseAxis {
-  WindowAxis a;
-
-  std::int64_t phase(std::int64_t tap) const { return tap * a.dilation % a.stride; }
-  std::int64_t back(std::int64_t tap) const { return tap * a.dilation / a.stride; }
-  std::int64_t most_back() const { return back(a.kernel - 1); }
-  std::int64_t first() const { return a.pad_begin / a.stride; }  // of all phases
-  std::int64_t count() const { return (a.input - 1 + a.pad_begin) / a.stride - first() + 1; }
-  std::int64_t begin(std::int64_t f) const { return f >= a.pad_begin ? 0 : ceil_div(a.pad_begin - f, a.stride); }
-  std::int64_t end(std::int64_t f) const {
-    const std::int64_t last = a.input - 1 + a.pad_begin - f;
-    return last < 0 ? 0 : last / a.stride + 1;
-  }
-  std::int64_t input(std::int64_t j, std::int64_t f) const { return j * a.stride + f - a.pad_begin; }
-};
-
 struct InputGradientState {
   Isa isa;
   PhaseAxis v, h;
@@ -106,7 +88,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
   p->tiles = 0;
   if (x.elements() == 0) return;
-  s.pieces = cut_into_pieces(x[0], s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}, s.outputs);
+  s.pieces = cut_into_pieces({x[0], s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
   choose_tiles(&s, d.threads, p->flops);
   p->tiles = checked_mul(checked_mul(s.groups, s.channel_tiles), s.pieces.count());
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
@@ -267,11 +249,8 @@ class Tile {
       }
       move.transpose(from, width_, here, channels_, parts_.turned, here);
       for (std::int64_t c = 0; c < channels_; ++c) {
-        const float* line = parts_.turned + c * here;
-        for (std::int64_t y = 0; y < own.rows; ++y, line += own.columns) {
-          float* const at = to + c * plane + y * v.stride * h.input;
-          for (std::int64_t x = 0; x < own.columns; ++x) at[x * h.stride] = line[x];
-        }
+        loops_.spread({own.rows, own.columns, own.columns, v.stride * h.input, h.stride}, parts_.turned + c * here, to + c * plane,
+                      points_);
       }
     }
   }

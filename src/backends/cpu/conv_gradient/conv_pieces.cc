@@ -7,7 +7,6 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kPositions = 512;        // of a piece, at most
 constexpr std::int64_t kPlaneFloats = 1 << 16;  // that it reads
 constexpr std::int64_t kFewestColumns = 64;     // where lines are cut
 constexpr std::int64_t kBeyond = 64;            // that copies may write beyond their end
@@ -30,26 +29,25 @@ PlaneAxes::PlaneAxes(const Window& window) {
   h = window.axis[window.rank - 1];
 }
 
-Pieces cut_into_pieces(std::int64_t images, std::int64_t height, std::int64_t width, const AxisView& v, const AxisView& h,
-                       std::int64_t channels) {
-  Pieces p{images, height, width, v, h, {}, 0, 0, 0};
+Pieces cut_into_pieces(const Pieces& all, std::int64_t channels, std::int64_t positions) {
+  Pieces p = all;
   const auto fits = [&](std::int64_t count, std::int64_t rows, std::int64_t columns) {
-    const double floats = static_cast<double>(plane_floats(v, h, rows, columns)) * static_cast<double>(channels);
+    const double floats = static_cast<double>(plane_floats(p.v, p.h, rows, columns)) * static_cast<double>(channels);
     return static_cast<double>(count) * floats <= static_cast<double>(kPlaneFloats);
   };
-  std::int64_t columns = even_part(width, kPositions);
-  while (columns > kFewestColumns && !fits(1, 1, columns)) columns = even_part(width, columns / 2);
-  std::int64_t rows = columns < width ? 1 : even_part(height, kPositions / columns);
-  while (rows > 1 && !fits(1, rows, columns)) rows = even_part(height, rows - 1);
+  std::int64_t columns = even_part(p.width, positions);
+  while (columns > kFewestColumns && !fits(1, 1, columns)) columns = even_part(p.width, columns / 2);
+  std::int64_t rows = columns < p.width ? 1 : even_part(p.height, positions / columns);
+  while (rows > 1 && !fits(1, rows, columns)) rows = even_part(p.height, rows - 1);
   std::int64_t count = 1;
-  if (rows >= height && columns >= width) {
-    count = even_part(images, std::max<std::int64_t>(1, kPositions / std::max<std::int64_t>(1, checked_mul(rows, columns))));
-    while (count > 1 && !fits(count, rows, columns)) count = even_part(images, count - 1);
+  if (rows >= p.height && columns >= p.width) {
+    count = even_part(p.images, std::max<std::int64_t>(1, positions / std::max<std::int64_t>(1, checked_mul(rows, columns))));
+    while (count > 1 && !fits(count, rows, columns)) count = even_part(p.images, count - 1);
   }
   p.most = {0, count, 0, rows, 0, columns};
-  p.image_pieces = ceil_div(images, count);
-  p.row_pieces = ceil_div(height, rows);
-  p.column_pieces = ceil_div(width, columns);
+  p.image_pieces = ceil_div(p.images, count);
+  p.row_pieces = ceil_div(p.height, rows);
+  p.column_pieces = ceil_div(p.width, columns);
   return p;
 }
 

@@ -19,6 +19,24 @@ struct PlaneAxes {
   PlaneAxes() = default;
 };
 
+// An axis of the input as the gradient of the output reaches it. Input position i is position j of phase f: i + pad = j * stride +
+// f. Tap k reaches it from output position j - back(k), if it is a tap of the phase.
+struct PhaseAxis {
+  WindowAxis a;
+
+  std::int64_t phase(std::int64_t tap) const { return tap * a.dilation % a.stride; }
+  std::int64_t back(std::int64_t tap) const { return tap * a.dilation / a.stride; }
+  std::int64_t most_back() const { return back(a.kernel - 1); }
+  std::int64_t first() const { return a.pad_begin / a.stride; }  // of all phases
+  std::int64_t count() const { return (a.input - 1 + a.pad_begin) / a.stride - first() + 1; }
+  std::int64_t begin(std::int64_t f) const { return f >= a.pad_begin ? 0 : ceil_div(a.pad_begin - f, a.stride); }
+  std::int64_t end(std::int64_t f) const {
+    const std::int64_t last = a.input - 1 + a.pad_begin - f;
+    return last < 0 ? 0 : last / a.stride + 1;
+  }
+  std::int64_t input(std::int64_t j, std::int64_t f) const { return j * a.stride + f - a.pad_begin; }
+};
+
 // What `n` positions of an axis read: (n - 1) * step + extent.
 struct AxisView {
   std::int64_t step, extent;
@@ -35,16 +53,16 @@ struct Piece {
 struct Pieces {
   std::int64_t images, height, width;  // positions of all
   AxisView v, h;
-  Piece most;  // the counts of the largest piece
-  std::int64_t image_pieces, row_pieces, column_pieces;
+  Piece most = {};  // the counts of the largest piece
+  std::int64_t image_pieces = 0, row_pieces = 0, column_pieces = 0;
 
   std::int64_t count() const { return image_pieces * row_pieces * column_pieces; }
   Piece at(std::int64_t i) const;
 };
 
-// `channels`: planes of an image that a piece reads.
-Pieces cut_into_pieces(std::int64_t images, std::int64_t height, std::int64_t width, const AxisView& v, const AxisView& h,
-                       std::int64_t channels);
+// `all` has the counts of positions and what they read. `channels`: planes of an image that a piece reads; `positions`: that it
+// has, at most.
+Pieces cut_into_pieces(const Pieces& all, std::int64_t channels, std::int64_t positions = 512);
 
 // Where the planes of a piece lie.
 struct PlaneSteps {

@@ -104,7 +104,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const AxisView view_v{v.stride, v.extent()}, view_h{h.stride, h.extent()};
   const auto inside = [](const WindowAxis& a) { return a.pad_begin == 0 && (a.output - 1) * a.stride + a.extent() <= a.input; };
   s.in_place = inside(v) && inside(h);
-  s.pieces = cut_into_pieces(x[0], v.output, h.output, view_v, view_h, s.in_place ? 1 : s.tile_channels());
+  s.pieces = cut_into_pieces({x[0], v.output, h.output, view_v, view_h}, s.in_place ? 1 : s.tile_channels());
   p->tiles = checked_mul(checked_mul(s.groups, s.output_tiles), s.row_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
 }

@@ -32,6 +32,12 @@ struct Product {
 struct Cut {
   std::int64_t height, width;  // of the plane
   std::int64_t row, rows, column, columns;
+  std::int64_t step = 1;  // from one column to the next
+};
+
+// Some rows of columns that are spread out: element (i, j) goes from i * from_row + j to i * to_row + j * to_step.
+struct Spread {
+  std::int64_t rows, columns, from_row, to_row, to_step;
 };
 
 struct Loops {
@@ -40,6 +46,7 @@ struct Loops {
   void (*run)(const Product&);
   // Writes the cut of a plane, dense. Writes up to a vector beyond its end.
   void (*cut)(const Cut& cut, const float* plane, float* to, CancelPoints* points);
+  void (*spread)(const Spread& spread, const float* from, float* to, CancelPoints* points);
 };
 const Loops& loops(Isa isa);
 

@@ -107,6 +107,15 @@ TEST(CpuConvGradient, PadsThatTheAttributeLeavesToTheKernel) {
   }
 }
 
+TEST(CpuConvGradient, Depthwise) {
+  const std::vector<std::string> of_input = {"conv_input_gradient", "conv_input_gradient_depthwise"};
+  const std::vector<std::string> of_weight = {"conv_weight_gradient", "conv_weight_gradient_depthwise"};
+  for (const Spatial& s : images()) check_both(2, {5, 5, 5}, s, of_input, of_weight);
+  check_both(2, {3, 3, 3}, {{90, 100}, {3, 3}, {2, 2}, {}, {1, 1, 1, 1}}, of_input, of_weight);
+  check_both(1, {2, 2, 2}, {{9000}, {5}, {}, {}, {2, 2}}, of_input, of_weight);
+  check_both(0, {3, 3, 3}, {{5, 5}, {3, 3}}, of_input, of_weight);
+}
+
 TEST(CpuConvGradient, EmptyBatches) {
   check_both(0, {3, 4}, {{5, 5}, {3, 3}});
   check_both(2, {3, 0}, {{5, 5}, {3, 3}});
