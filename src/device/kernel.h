@@ -90,6 +90,7 @@ struct KernelPlan {
   std::int64_t tiles = 1;                // units of threads, cancellation and tracing; independent of each other
   std::size_t scratch_bytes = 0;         // one block for the whole call, on the device
   std::size_t thread_scratch_bytes = 0;  // a block for each thread (CPU only)
+  std::size_t cleared_bytes = 0;         // so many first ones of scratch_bytes are 0 when the first tile begins (CPU only)
   std::uint32_t in_place = 0;            // bit i: output 0 may have the memory of input i
   double flops = 0;                      // operations, for the cost estimate: a multiply-add is two
   double bytes = 0;                      // bytes read and written
@@ -160,6 +161,14 @@ struct KernelArgs {
   }
 };
 
+// Inputs whose memory an output may have: as bits, and one more; -1: no more.
+struct InPlace {
+  std::uint32_t bits;
+  int input;
+  bool any() const { return bits != 0 || input >= 0; }
+  bool allows(std::size_t i) const { return (i < 32 && (bits >> i & 1) != 0) || static_cast<int>(i) == input; }
+};
+
 // Kernel::prepack where there are parts: one of all rows.
 template <auto Run, int Axes = 1>
 void prepack_all(const OpDesc& desc, int input, void* packed) {
@@ -198,7 +207,15 @@ struct Kernel {
   Precision operands = Precision::kFloat32;
   Products library = Products::kOwn;  // that multiplies in it
   PrepackParts prepack_parts = {};    // CPU only
+  // The input, of the same size, whose memory an output may have, beside what KernelPlan::in_place says of output 0; -1: none.
+  // Nullable: none of any output.
+  int (*written_over)(const OpDesc& desc, int output) = nullptr;
   KernelFusion fusion = {};
+
+  // The inputs whose memory output k may have.
+  InPlace in_place(const OpDesc& desc, const KernelPlan& planned, std::size_t k) const {
+    return {k == 0 ? planned.in_place : 0, written_over == nullptr ? -1 : written_over(desc, static_cast<int>(k))};
+  }
 
   // Whether it is for the node's operator. Most are not, and differ in the first letter.
   [[gnu::always_inline]] bool is_for(const Node& node) const {

@@ -3,8 +3,11 @@
 //   inputs x [N, C, ...], of which only the shape is used, target [N, ...], dy of the loss's shape, optional weights [C]
 //   dx[n, target, ...] = -weight[target] * dy, over the weights' sum where the reduction is mean; 0 elsewhere and where target is
 //   ignore_index.
-// dtypes: floating point; targets int32 or int64. Failures: dims that do not fit, another reduction; at run: a target that is no
-// class.
+// CrossEntropyGradient: that of SoftmaxCrossEntropyLoss, with the same inputs, of which x is read: the softmax of x along axis 1,
+// minus 1 at the target, times weight[target] * dy over the weights' sum. dtypes: floating point; targets int32 or int64. Failures:
+// dims that do not fit, another reduction; at run: a target that is no class.
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "ops/gradient.h"
@@ -86,19 +89,72 @@ void reference_loss_gradient(const ReferenceContext& c) {
   dispatch_floats(c.input(kX).desc.dtype, [&](auto zero) { loss_gradient<decltype(zero)>(c); });
 }
 
+// Makes factor * softmax of a line.
+template <typename T>
+void put_softmax(T* x, std::int64_t classes, double factor) {
+  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (std::int64_t k = 0; k < classes; ++k) {
+    cancellation_point();
+    top = std::max(top, static_cast<double>(x[k]));
+  }
+  for (std::int64_t k = 0; k < classes; ++k) {
+    cancellation_point(kFunctionWork);
+    sum += std::exp(static_cast<double>(x[k]) - top);
+  }
+  for (std::int64_t k = 0; k < classes; ++k) {
+    cancellation_point(kFunctionWork);
+    x[k] = static_cast<T>(factor * std::exp(static_cast<double>(x[k]) - top) / sum);
+  }
+}
+
+// On top of what loss_gradient has made.
+template <typename T>
+void cross_entropy_gradient(const ReferenceContext& c) {
+  loss_gradient<T>(c);
+  const Shape& x = c.input(kX).desc.shape;
+  const std::int64_t inner = x.elements(2, x.rank()), places = c.input(kTarget).desc.shape.elements();
+  std::vector<T> line(static_cast<std::size_t>(x[1]));
+  for (std::int64_t p = 0; p < places; ++p) {
+    cancellation_point();
+    const std::int64_t target = int_at(c.input(kTarget), p);
+    if (target == attr_int(c.node, kIgnore)) continue;
+    const std::int64_t begin = p / inner * x[1] * inner + p % inner;
+    const double factor = -static_cast<double>(c.output().as<T>()[begin + target * inner]);
+    for (std::int64_t k = 0; k < x[1]; ++k) {
+      cancellation_point();
+      line[static_cast<std::size_t>(k)] = c.input(kX).as<T>()[begin + k * inner];
+    }
+    T* const dx = c.output().as<T>() + begin;
+    put_softmax(line.data(), x[1], factor);
+    for (std::int64_t k = 0; k < x[1]; ++k) {
+      cancellation_point();
+      dx[k * inner] += line[static_cast<std::size_t>(k)];
+    }
+  }
+}
+
+void reference_cross_entropy_gradient(const ReferenceContext& c) {
+  dispatch_floats(c.input(kX).desc.dtype, [&](auto zero) { cross_entropy_gradient<decltype(zero)>(c); });
+}
+
 constexpr AttributeSpec kAttributes[] = {string_attribute("reduction", "mean"), int_attribute("ignore_index", kNothing)};
+constexpr OpDef row(const char* name, std::uint32_t flags, void (*reference)(const ReferenceContext&)) {
+  return {.name = name,
+          .domain = kMergeDomain,
+          .since = 1,
+          .min_inputs = 3,
+          .max_inputs = 4,
+          .attributes = kAttributes,
+          .dtypes = kFloats,
+          .flags = flags,
+          .infer = infer_loss_gradient,
+          .reference = reference,
+          .tolerance = {1e-5, 1e-6}};
+}
+
 constexpr OpDef kOps[] = {
-    {.name = kLossGradient,
-     .domain = kMergeDomain,
-     .since = 1,
-     .min_inputs = 3,
-     .max_inputs = 4,
-     .attributes = kAttributes,
-     .dtypes = kFloats,
-     .flags = kOpShapeOnly,
-     .infer = infer_loss_gradient,
-     .reference = reference_loss_gradient,
-     .tolerance = {1e-5, 1e-6}},
+    row(kLossGradient, kOpShapeOnly, reference_loss_gradient),
+    row(kCrossEntropyGradient, 0, reference_cross_entropy_gradient),
 };
 
 }  // namespace

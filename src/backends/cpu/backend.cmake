@@ -9,7 +9,7 @@ evn_backend(cpu SOURCES ${shared} ${kernels} ${loops})
 set(fast device.cc move/relayout.cc pool/pool_kernels.cc reduce/lrn_kernels.cc)
 # These have loops over elements of their own. They are aligned as the clusters' loops are, or the speed of the same code (a third of a Resize)
 # depends on what is linked before it.
-set(aligned conv/conv_transpose_kernels.cc elementwise/quantize_kernels.cc move/gather_kernels.cc move/pad_kernels.cc move/resize_kernels.cc move/select_kernels.cc move/strided_copy.cc)
+set(aligned conv/conv_transpose_kernels.cc elementwise/quantize_kernels.cc move/gather_kernels.cc move/pad_kernels.cc move/resize_kernels.cc move/select_kernels.cc move/strided_copy.cc training/pool_gradient_kernels.cc)
 list(TRANSFORM fast PREPEND backends/cpu/)
 list(TRANSFORM aligned PREPEND backends/cpu/)
 evn_fast_files(${fast} ${aligned})

@@ -115,6 +115,7 @@ class CpuDevice final : public Device {
     Call c{&call, nullptr, align_up(plan.thread_scratch_bytes, kLine)};
     if (plan.thread_scratch_bytes != 0)
       c.thread_scratch = static_cast<char*>(call.args.scratch.address()) + align_up(plan.scratch_bytes, kLine);
+    if (plan.cleared_bytes != 0) std::memset(call.args.scratch.address(), 0, plan.cleared_bytes);
     const int threads = threads_.thread_count();
     const std::int64_t ranges = threads == 1 ? long_ranges(plan) : static_cast<std::int64_t>(threads) * kRangesPerThread;
     threads_.parallel_for(plan.tiles, is_brief(plan) ? plan.tiles : plan.tiles / ranges, &run_range, &c, call.run);

@@ -5,6 +5,8 @@
 #include <numbers>
 
 #include "graph/gradient/rules.h"
+#include "ops/gradient.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -140,8 +142,6 @@ void atanh(Backward& b) { b.give(0, b.tape.div(b.dy(), one_minus_square(b, b.x()
 
 ValueId reciprocal_slope(Backward& b) { return b.tape.neg(b.tape.square(b.y())); }
 ValueId result(Backward& b) { return b.y(); }
-ValueId tanh_slope(Backward& b) { return one_minus_square(b, b.y()); }
-ValueId sigmoid_slope(Backward& b) { return b.tape.sub(b.y(), b.tape.square(b.y())); }
 ValueId sin_slope(Backward& b) { return b.tape.op("Cos", {b.x()}); }
 ValueId cos_slope(Backward& b) { return b.tape.neg(b.tape.op("Sin", {b.x()})); }
 ValueId tan_slope(Backward& b) { return b.tape.add(b.tape.square(b.y()), 1.0); }
@@ -155,25 +155,6 @@ ValueId softsign_slope(Backward& b) { return b.tape.op("Reciprocal", {b.tape.squ
 ValueId bell(Backward& b, ValueId x, double inner, double outer) {  // outer * exp(inner * x^2)
   return b.tape.mul(b.tape.op("Exp", {b.tape.mul(b.tape.square(x), inner)}), outer);
 }
-ValueId erf_slope(Backward& b) { return bell(b, b.x(), -1, 2 / std::sqrt(pi)); }
-
-// Phi(x) + x phi(x), or the derivative of 0.5 x (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
-ValueId gelu_slope(Backward& b) {
-  Tape& t = b.tape;
-  const ValueId x = b.x();
-  const std::string* approximate = b.text("approximate");
-  if (approximate == nullptr || *approximate != "tanh") {
-    const ValueId phi = t.mul(t.add(t.op("Erf", {t.mul(x, 1 / std::sqrt(2.0))}), 1.0), 0.5);
-    return t.add(phi, t.mul(x, bell(b, x, -0.5, 1 / std::sqrt(2 * pi))));
-  }
-  const double k = std::sqrt(2 / pi), a = 0.044715;
-  const ValueId cube = t.mul(x, t.square(x));
-  const ValueId tanh = t.op("Tanh", {t.mul(t.add(x, t.mul(cube, a)), k)});
-  const ValueId du = t.mul(t.add(t.mul(t.square(x), 3 * a), 1.0), k);
-  const ValueId half = t.mul(t.add(tanh, 1.0), 0.5);
-  return t.add(half, t.mul(t.mul(t.mul(x, 0.5), one_minus_square(b, tanh)), du));
-}
-
 ValueId mish_slope(Backward& b) {  // tanh(s) + x (1 - tanh(s)^2) sigmoid(x), s = softplus(x)
   Tape& t = b.tape;
   const ValueId tanh = t.op("Tanh", {t.op("Softplus", {b.x()})});
@@ -190,8 +171,6 @@ ValueId swish_slope(Backward& b) {  // s + a x s (1 - s), s = sigmoid(a x)
 // -------------------------------------------------------------------------------------------------------- in pieces --
 
 ValueId positive(Backward& b) { return b.tape.op("Greater", {b.x(), b.tape.scalar(0, b.x())}); }
-
-void relu(Backward& b) { b.give(0, b.tape.where_else_0(positive(b), b.dy())); }
 
 void leaky_relu(Backward& b) {
   b.give(0, b.tape.where(positive(b), b.dy(), b.tape.mul(b.dy(), static_cast<double>(b.real("alpha")))));
@@ -236,17 +215,48 @@ void hard_sigmoid(Backward& b) {
   b.give(0, b.tape.where_else_0(between(b.tape, b.y(), 0, 1), b.tape.mul(b.dy(), static_cast<double>(b.real("alpha")))));
 }
 
-void hard_swish(Backward& b) {  // x * clip(x / 6 + 1 / 2, 0, 1)
-  Tape& t = b.tape;
-  const ValueId middle = t.mul(b.dy(), t.add(t.mul(b.x(), 1.0 / 3), 0.5));
-  const ValueId above = t.op("GreaterOrEqual", {b.x(), t.scalar(3, b.x())});
-  b.give(0, t.where(between(t, b.x(), -3, 3), middle, t.where_else_0(above, b.dy())));
-}
-
 void shrink(Backward& b) {
   Tape& t = b.tape;
   const ValueId above = t.op("Greater", {t.op("Abs", {b.x()}), t.scalar(static_cast<double>(b.real("lambd")), b.x())});
   b.give(0, t.where_else_0(above, b.dy()));
+}
+
+// ------------------------------------------------------------------------------------------------ one node each --
+
+// The derivative of an activation by an operator of ops/activation_gradient.cc that reads its result or its input.
+template <const char* Op, bool OfResult>
+void activation(Backward& b) {
+  b.give(0, b.tape.own(Op, {OfResult ? b.y() : b.x(), b.dy()}, b.copied({"approximate"})));
+}
+
+// The rule of such an operator, whose inputs are v and g: linear in g. `curve`: the derivative of its slope by v, kNoValue where
+// that is 0.
+template <const char* Op, ValueId (*Curve)(Backward&)>
+void activation_gradient(Backward& b) {
+  if (b.wants(1)) b.give(1, b.tape.own(Op, {b.x(), b.dy()}, b.copied({"approximate"})));
+  const ValueId curve = b.wants(0) ? Curve(b) : kNoValue;
+  if (curve != kNoValue) b.give(0, b.tape.mul(b.tape.mul(b.dy(), b.x(1)), curve));
+}
+
+ValueId no_curve(Backward&) { return kNoValue; }
+ValueId sigmoid_curve(Backward& b) { return b.tape.add(b.tape.mul(b.x(), -2.0), 1.0); }
+ValueId tanh_curve(Backward& b) { return b.tape.mul(b.x(), -2.0); }
+ValueId erf_curve(Backward& b) { return b.tape.mul(b.x(), bell(b, b.x(), -1, -4 / std::sqrt(pi))); }
+
+ValueId hard_swish_curve(Backward& b) { return b.tape.where_else_0(between(b.tape, b.x(), -3, 3), b.tape.scalar(1.0 / 3, b.x())); }
+
+// (2 - x^2) phi(x); or of the slope (1 + T) / 2 + x T' / 2 with T = tanh(u), u = sqrt(2 / pi) (x + a x^3): T' + x T'' / 2.
+ValueId gelu_curve(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId x = b.x();
+  const std::string* approximate = b.text("approximate");
+  if (approximate == nullptr || *approximate != "tanh")
+    return t.mul(t.add(t.neg(t.square(x)), 2.0), bell(b, x, -0.5, 1 / std::sqrt(2 * pi)));
+  const double k = std::sqrt(2 / pi), a = 0.044715;
+  const ValueId tanh = t.op("Tanh", {t.mul(t.add(x, t.mul(t.mul(x, t.square(x)), a)), k)});
+  const ValueId slope = t.mul(t.add(t.mul(t.square(x), 3 * a), 1.0), k);
+  const ValueId bend = t.sub(t.mul(x, 6 * k * a), t.mul(t.mul(tanh, t.square(slope)), 2.0));
+  return t.mul(one_minus_square(b, tanh), t.add(slope, t.mul(t.mul(x, 0.5), bend)));
 }
 
 constexpr GradientRule kRows[] = {
@@ -279,18 +289,18 @@ constexpr GradientRule kRows[] = {
     {"Atan", atan},
     {"Sinh", unary<sinh_slope>},
     {"Cosh", unary<cosh_slope>},
-    {"Tanh", unary<tanh_slope>},
+    {"Tanh", activation<kTanhGradient, true>},
     {"Asinh", asinh},
     {"Acosh", acosh},
     {"Atanh", atanh},
-    {"Erf", unary<erf_slope>},
-    {"Sigmoid", unary<sigmoid_slope>},
+    {"Erf", activation<kErfGradient, false>},
+    {"Sigmoid", activation<kSigmoidGradient, true>},
     {"Softplus", unary<softplus_slope>},
     {"Softsign", unary<softsign_slope>},
-    {"Gelu", unary<gelu_slope>},
+    {"Gelu", activation<kGeluGradient, false>},
     {"Mish", unary<mish_slope>},
     {"Swish", unary<swish_slope>},
-    {"Relu", relu},
+    {"Relu", activation<kReluGradient, true>},
     {"LeakyRelu", leaky_relu},
     {"ThresholdedRelu", thresholded_relu},
     {"PRelu", prelu},
@@ -298,8 +308,14 @@ constexpr GradientRule kRows[] = {
     {"Selu", selu},
     {"Celu", celu},
     {"HardSigmoid", hard_sigmoid},
-    {"HardSwish", hard_swish},
+    {"HardSwish", activation<kHardSwishGradient, false>},
     {"Shrink", shrink},
+    {kReluGradient, activation_gradient<kReluGradient, no_curve>, 1, kMergeDomain},
+    {kSigmoidGradient, activation_gradient<kSigmoidGradient, sigmoid_curve>, 1, kMergeDomain},
+    {kTanhGradient, activation_gradient<kTanhGradient, tanh_curve>, 1, kMergeDomain},
+    {kHardSwishGradient, activation_gradient<kHardSwishGradient, hard_swish_curve>, 1, kMergeDomain},
+    {kErfGradient, activation_gradient<kErfGradient, erf_curve>, 1, kMergeDomain},
+    {kGeluGradient, activation_gradient<kGeluGradient, gelu_curve>, 1, kMergeDomain},
 };
 
 }  // namespace

@@ -130,22 +130,47 @@ void rms_normalization(Backward& b) {
 
 Tape::Attributes loss_attributes(const Backward& b) { return b.copied({"reduction", "ignore_index"}); }
 
-ValueId loss_gradient_of(Backward& b, ValueId x) {
+ValueId loss_gradient_of(Backward& b, const char* op) {
   if (b.wants(2)) b.refuse("by its weights it has no rule");
-  std::vector<ValueId> inputs = {x, b.x(1), b.dys[0]};
+  std::vector<ValueId> inputs = {b.x(), b.x(1), b.dys[0]};
   if (b.x(2) != kNoValue) inputs.push_back(b.x(2));
-  return b.tape.own(kLossGradient, inputs, loss_attributes(b));
+  return b.tape.own(op, inputs, loss_attributes(b));
 }
 
-void likelihood_loss(Backward& b) { b.give(0, loss_gradient_of(b, b.x())); }
+void likelihood_loss(Backward& b) { b.give(0, loss_gradient_of(b, kLossGradient)); }
 
-// The gradient of logits through their LogSoftmax, which is output 1.
+// The gradient of logits, also through their LogSoftmax, which is output 1.
 void cross_entropy_loss(Backward& b) {
   Tape& t = b.tape;
-  const ValueId logs = b.y(1) != kNoValue ? b.y(1) : t.op("LogSoftmax", {b.x()}, {{"axis", std::int64_t{1}, {}}});
-  ValueId g = b.dys[0] == kNoValue ? kNoValue : loss_gradient_of(b, b.x());
-  if (b.dys.size() > 1 && b.dys[1] != kNoValue) g = g == kNoValue ? b.dys[1] : t.add(g, b.dys[1]);
-  b.give(0, t.sub(g, t.mul(t.op("Exp", {logs}), t.sum(g, t.ints({1})))));
+  ValueId dx = b.dys[0] == kNoValue ? kNoValue : loss_gradient_of(b, kCrossEntropyGradient);
+  if (b.dys.size() > 1 && b.dys[1] != kNoValue) {
+    const ValueId through = t.sub(b.dys[1], t.mul(t.op("Exp", {b.y(1)}), t.sum(b.dys[1], t.ints({1}))));
+    dx = dx == kNoValue ? through : t.add(dx, through);
+  }
+  b.give(0, dx);
+}
+
+// The rule of CrossEntropyGradient, whose inputs are x, target, g and perhaps weights: linear in g; by x, of what it multiplies
+// Softmax by.
+void cross_entropy_gradient(Backward& b) {
+  Tape& t = b.tape;
+  if (b.wants(3)) b.refuse("by its weights it has no rule");
+  std::vector<ValueId> inputs = {b.x(), b.x(1), b.x(2)};
+  if (b.x(3) != kNoValue) inputs.push_back(b.x(3));
+  if (b.wants(0)) {
+    const ValueId axis = t.ints({1});
+    const ValueId factor = t.neg(t.sum(t.own(kLossGradient, inputs, loss_attributes(b)), axis));
+    const ValueId softmax = t.op("Softmax", {b.x()}, {{"axis", std::int64_t{1}, {}}});
+    const ValueId along = t.mul(softmax, t.mul(b.dy(), factor));
+    b.give(0, t.sub(along, t.mul(softmax, t.sum(along, axis))));
+  }
+  if (b.wants(2)) {
+    inputs[2] = t.filled(1, b.x(2));
+    const ValueId each = t.mul(b.dy(), t.own(kCrossEntropyGradient, inputs, loss_attributes(b)));
+    const std::string* reduction = b.text("reduction");
+    const bool none = reduction != nullptr && *reduction == "none";
+    b.give(2, none ? t.op("ReduceSum", {each, t.ints({1})}, {{"keepdims", std::int64_t{0}, {}}}) : t.sum_to(b.x(2), each));
+  }
 }
 
 // Linear in what comes back.
@@ -166,6 +191,7 @@ constexpr GradientRule kRows[] = {
     {"NegativeLogLikelihoodLoss", likelihood_loss},
     {"SoftmaxCrossEntropyLoss", cross_entropy_loss, 2},
     {kLossGradient, loss_gradient, 1, kMergeDomain},
+    {kCrossEntropyGradient, cross_entropy_gradient, 1, kMergeDomain},
 };
 
 }  // namespace

@@ -200,8 +200,10 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
     return root(v, slot, plain ? Layout::kPlain : layout) = add_output_root(static_cast<std::size_t>(j), slot);
   }
   if (output_roots_[k] >= 0) return root(v, slot, layout) = output_roots_[k];
-  for (std::size_t i = 0; k == 0 && i < inputs.size() && i < 32; ++i) {
-    if ((step.plan.in_place >> i & 1) == 0 || inputs[i] < 0) continue;
+  const InPlace in_place = step.kernel->in_place(step.desc, step.plan, k);
+  for (std::size_t i = 0; in_place.any() && i < inputs.size(); ++i) {
+    if (inputs[i] < 0 || !in_place.allows(i)) continue;
+    if (k > 0 && std::count(inputs.begin(), inputs.end(), inputs[i]) > 1) continue;  // another part of the step may read it
     PlanRoot& r = s_.roots[inputs[i]];
     if (r.source != Source::kArena || r.view.exists() || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
     r.last_user = last_user(v);

@@ -250,15 +250,24 @@ class Replanner : PlanArenas {
            std::equal(d.absorbed.begin(), d.absorbed.end(), step.absorbed.begin(), step.absorbed.end());
   }
 
-  // Where output 0 was written over an input, the kernel must still allow it, and the sizes.
+  // Where an output was written over an input, the kernel must still allow it, and the sizes.
   bool shares_as_before(const PlanStep& step) const {
+    const std::size_t outputs = step.kernel->written_over != nullptr ? step.desc.outputs.size() : 1;
+    for (std::size_t k = 0; k < outputs; ++k) {
+      if (!shares_as_before(step, k)) return false;
+    }
+    return true;
+  }
+
+  bool shares_as_before(const PlanStep& step, std::size_t k) const {
     const std::int32_t* const in = s_.buffer_roots.data() + step.buffers;
-    const std::int32_t out = in[step.desc.inputs.size()];
+    const std::int32_t out = in[step.desc.inputs.size() + k];
     if (out < 0 || s_.roots[out].source != Source::kArena) return true;
+    const InPlace in_place = step.kernel->in_place(step.desc, step.plan, k);
     bool shared = false;
     for (std::size_t i = 0; i < step.desc.inputs.size(); ++i) {
       if (in[i] != out) continue;
-      if (i < 32 && (step.plan.in_place >> i & 1) != 0 && s_.roots[out].bytes == step.desc.outputs[0].size_bytes()) return true;
+      if (in_place.allows(i) && s_.roots[out].bytes == step.desc.outputs[k].size_bytes()) return true;
       shared = true;
     }
     return !shared;

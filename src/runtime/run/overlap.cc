@@ -40,15 +40,16 @@ class OverwriteCheck {
     const std::size_t inputs = is_kernel ? step.desc.inputs.size() : 1;
     const std::size_t outputs = is_kernel ? step.desc.outputs.size() : 1;
     bool reads = false, in_place = is_kernel, writes = false;
-    for (std::size_t k = 0; k < inputs; ++k) {
-      if (!is_input(step.buffers + k)) continue;
-      reads = true;
-      in_place &= k < 32 && (step.plan.in_place >> k & 1) != 0;
-    }
+    InPlace allowed{UINT32_MAX, -1};
     for (std::size_t k = 0; k < outputs; ++k) {
       if (!is_output(step.buffers + inputs + k)) continue;
       writes = true;
-      in_place &= k == 0;
+      if (is_kernel) allowed = step.kernel->in_place(step.desc, step.plan, k);
+    }
+    for (std::size_t k = 0; k < inputs; ++k) {
+      if (!is_input(step.buffers + k)) continue;
+      reads = true;
+      in_place &= allowed.allows(k);
     }
     if (reads && (written_ || (writes && !in_place))) return false;
     const std::uint32_t slot = std::uint32_t{1} << step.slot;

@@ -271,6 +271,30 @@ void add_byte_products(Cases* all) {
       at_end("dynamic_quantize_matmul_packed", contrib("DynamicQuantizeMatMul").x(a).constant(kI8, b, -90, 90).scalar(kF32, 0.01)));
 }
 
+// Its inputs are x, w and dy, or w, x and dy.
+Case conv_gradient(bool of_weight, const Shape& x, const Shape& w, const Shape& dy, Ints pads, std::int64_t group = 1) {
+  return Case(of_weight ? "evener::ConvWeightGradient" : "evener::ConvInputGradient", 1)
+      .x(of_weight ? w : x)
+      .x(of_weight ? x : w)
+      .x(dy)
+      .ints("pads", std::move(pads))
+      .integer("group", group);
+}
+
+void add_conv_gradients(Cases* all) {
+  for (const bool of_weight : {false, true}) {
+    const std::string name = of_weight ? "conv_weight_gradient" : "conv_input_gradient";
+    const bool gradual = !of_weight;  // sums over all images end together
+    const auto add = [&](const Case& node) { all->push_back({name, node, Precision::kFloat32, gradual}); };
+    add(conv_gradient(of_weight, {2, 32, 32, 64}, {32, 32, 3, 3}, {2, 32, 32, 64}, {1, 1, 1, 1}));
+    add(conv_gradient(of_weight, {1, 1, 1, kMany / 2}, {32, 1, 1, 3}, {1, 32, 1, kMany / 2}, {0, 1, 0, 1}));
+    add(conv_gradient(of_weight, {1, 1, 1, 32768 + 4095}, {32, 1, 1, 4096}, {1, 32, 1, 32768}, {0, 0, 0, 0}));
+    const auto add_depthwise = [&](const Case& node) { all->push_back({name + "_depthwise", node, Precision::kFloat32, gradual}); };
+    add_depthwise(conv_gradient(of_weight, {2, 1, 4, kMany / 2}, {1, 1, 3, 3}, {2, 1, 4, kMany / 2}, {1, 1, 1, 1}));
+    add_depthwise(conv_gradient(of_weight, {1, 1, 2, 16384 + 4095}, {1, 1, 1, 4096}, {1, 1, 2, 16384}, {0, 0, 0, 0}));
+  }
+}
+
 void add_convolutions(Cases* all) {
   const auto conv = [](const Shape& x, const Shape& w, Ints pads, std::int64_t group = 1) {
     return Case("Conv", 11).x(x).w(w).ints("pads", std::move(pads)).integer("group", group);
@@ -373,6 +397,7 @@ std::vector<CancelCase> cancel_cases() {
   Cases all;
   add_recurrent(&all);
   add_convolutions(&all);
+  add_conv_gradients(&all);
   add_attention(&all);
   add_rows(&all);
   add_products(&all);

@@ -1,10 +1,12 @@
-// Operators that only move elements, of any dtype: Transpose, Slice, Expand, Tile, DepthToSpace, SpaceToDepth. A tile is a run of
-// elements of the output.
+// Operators that only move elements, of any dtype: Transpose, Slice, Expand, Tile, RepeatTo, DepthToSpace, SpaceToDepth. A tile is
+// a run of elements of the output.
 #include "backends/cpu/elementwise/elementwise_loops.h"
 #include "backends/cpu/follow.h"
 #include "backends/cpu/move/strided_copy.h"
 #include "backends/cpu/support.h"
 #include "ops/depth_to_space.h"
+#include "ops/gradient.h"
+#include "ops/merge.h"
 #include "ops/slice.h"
 #include "ops/transpose.h"
 
@@ -37,19 +39,21 @@ void plan_common(const OpDesc& d, KernelPlan* p) {
   p->bytes = 2.0 * static_cast<double>(s.count) * static_cast<double>(s.element);
 }
 
+template <int Input = 0>
 void run_copy(const KernelArgs& args, const StridedCopy& copy, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<MoveState>();
   const Epilogue* epilogue = epilogue_of(*args.desc);
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
     const std::int64_t last = first + s.per_tile < s.count ? first + s.per_tile : s.count;
-    strided_copy(s.isa, copy, s.element, args.inputs[0].address(), args.outputs[0].address(), first, last);
+    strided_copy(s.isa, copy, s.element, args.inputs[Input].address(), args.outputs[0].address(), first, last);
     if (epilogue != nullptr) simd_elementwise::loops(s.isa).chain(args.out<float>() + first, last - first, epilogue);
   }
 }
 
+template <int Input = 0>
 void run_planned(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
-  run_copy(args, args.plan->state<MoveState>().copy, begin, end, cancel);
+  run_copy<Input>(args, args.plan->state<MoveState>().copy, begin, end, cancel);
 }
 
 // -------------------------------------------------------------------------------------------------- Transpose --
@@ -97,21 +101,26 @@ void expand_plan(const OpDesc& d, KernelPlan* p) {
 
 // ------------------------------------------------------------------------------------------------------- Tile --
 
-void tile_plan(const OpDesc& d, KernelPlan* p) {
+// Of input x, which has as many axes as y, or fewer.
+void plan_tiles(const OpDesc& d, const Shape& x, KernelPlan* p) {
   plan_common(d, p);
-  const Shape& x = d.inputs[0].shape;
   const Shape& y = d.outputs[0].shape;
   StridedCopy& copy = p->state<MoveState>().copy;
   copy = {};
   if (y.elements() == 0) return;
   std::int64_t dense[kMaxRank];
   row_major_strides(x, dense);
-  for (int i = x.rank() - 1; i >= 0; --i) {
-    copy.add_axis(x[i], dense[i]);
-    copy.add_axis(y[i] / x[i], 0);
+  for (int i = y.rank() - 1; i >= 0; --i) {
+    const int axis = i - (y.rank() - x.rank());
+    const std::int64_t within = axis < 0 ? 1 : x[axis];
+    copy.add_axis(within, axis < 0 ? 0 : dense[axis]);
+    copy.add_axis(y[i] / within, 0);
   }
   if (copy.rank == 0) copy = make_strided_copy(Shape{}, dense, 0);
 }
+
+void tile_plan(const OpDesc& d, KernelPlan* p) { plan_tiles(d, d.inputs[0].shape, p); }
+void repeat_plan(const OpDesc& d, KernelPlan* p) { plan_tiles(d, d.inputs[1].shape, p); }
 
 // ------------------------------------------------------------------------------- DepthToSpace, SpaceToDepth --
 
@@ -162,22 +171,29 @@ constexpr Kernel kKernels[] = {
      .rank = 10,
      .supports = supports,
      .plan = transpose_plan,
-     .run = run_planned,
+     .run = run_planned<>,
      .layouts = transpose_layouts},
-    {.name = "expand", .op = "Expand", .rank = 10, .supports = supports, .plan = expand_plan, .run = run_planned},
-    {.name = "tile", .op = "Tile", .rank = 10, .supports = supports, .plan = tile_plan, .run = run_planned},
+    {.name = "expand", .op = "Expand", .rank = 10, .supports = supports, .plan = expand_plan, .run = run_planned<>},
+    {.name = "repeat_to",
+     .op = kRepeatTo,
+     .domain = kMergeDomain,
+     .rank = 10,
+     .supports = supports,
+     .plan = repeat_plan,
+     .run = run_planned<1>},
+    {.name = "tile", .op = "Tile", .rank = 10, .supports = supports, .plan = tile_plan, .run = run_planned<>},
     {.name = "depth_to_space",
      .op = "DepthToSpace",
      .rank = 10,
      .supports = supports,
      .plan = block_plan<depth_to_space>,
-     .run = run_planned},
+     .run = run_planned<>},
     {.name = "space_to_depth",
      .op = "SpaceToDepth",
      .rank = 10,
      .supports = supports,
      .plan = block_plan<space_to_depth>,
-     .run = run_planned},
+     .run = run_planned<>},
     {.name = "slice",
      .op = "Slice",
      .rank = 10,

@@ -1,6 +1,7 @@
 // ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceL1, ReduceL2, ReduceSumSquare and ReduceLogSum of float32 over any axes, in
-// either layout. Neighbouring axes of a kind are one. What lies innermost is seen as [length, inner]; further reduced axes outside
-// of that are joined run by run. A tile is a run of outputs.
+// either layout; and SumTo of the library's own domain, which sums axes that were broadcast or tiled. Neighbouring axes of a kind
+// are one. What lies innermost is seen as [length, inner]; further reduced axes outside of that are joined run by run. A tile is a
+// run of outputs.
 #include "ops/reduce.h"
 
 #include <algorithm>
@@ -10,6 +11,8 @@
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/reduce/rows_loops.h"
 #include "backends/cpu/support.h"
+#include "ops/gradient.h"
+#include "ops/merge.h"
 
 namespace evn {
 namespace {
@@ -91,17 +94,16 @@ void layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> output
   if ((bits & 2u) == 0 && d.outputs[0].shape.rank() >= 3) outputs[0] = Layout::kChannelsLast;
 }
 
-void plan(const OpDesc& d, KernelPlan* p) {
+// Of an input of these dims, of whose axes those of the bits are reduced.
+void plan_axes(const OpDesc& d, std::span<const std::int64_t> x, std::uint32_t bits, KernelPlan* p) {
   auto& s = p->state<ReduceState>();
   s = ReduceState{};
-  const Shape x = stored_shape(d.inputs[0].shape, d.input_layout(0));
-  const std::uint32_t bits = stored_bits(axes_of(d), x.rank(), d.input_layout(0));
   s.isa = cpu_isa();
   s.inner = s.length = s.step = 1;
   std::int64_t stride = 1;
   AxisList kept, reduced;  // from the innermost on
   bool was_reduced = false, first = true;
-  for (int axis = x.rank() - 1; axis >= 0; --axis) {
+  for (std::size_t axis = x.size(); axis-- > 0;) {
     const bool is_reduced = (bits >> axis & 1u) != 0;
     if (x[axis] == 1) continue;
     AxisList& list = is_reduced ? reduced : kept;
@@ -132,8 +134,13 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.per_tile = units_per_tile(s.count, static_cast<double>(s.length) * static_cast<double>(s.runs), kElementsPerTile);
   if (s.inner > 1) s.per_tile = ceil_div(s.per_tile, kColumns) * kColumns;
   p->tiles = ceil_div(s.count, s.per_tile);
-  p->flops = static_cast<double>(x.elements());
+  p->flops = static_cast<double>(s.count) * static_cast<double>(s.length) * static_cast<double>(s.runs);
   p->bytes = bytes_of(d);
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  const Shape x = stored_shape(d.inputs[0].shape, d.input_layout(0));
+  plan_axes(d, x.dims(), stored_bits(axes_of(d), x.rank(), d.input_layout(0)), p);
 }
 
 enum class Finish { kNone, kRoot, kLogarithm };
@@ -177,7 +184,7 @@ void reduce_run_columns(const ReduceState& s, const simd_rows::Loops& loops, con
   }
 }
 
-template <simd_rows::Reduce Op, Finish kFinish>
+template <simd_rows::Reduce Op, Finish kFinish, int Input = 0>
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<ReduceState>();
   const simd_rows::Loops& loops = simd_rows::loops(s.isa);
@@ -190,7 +197,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     float* y = args.out<float>();
     for (std::int64_t at = first; at < last;) {
       const std::int64_t column = at % s.inner;
-      const float* x = args.in<float>(0) + s.kept.offset(at / s.inner) + column;
+      const float* x = args.in<float>(Input) + s.kept.offset(at / s.inner) + column;
       const std::int64_t width = last - at < s.inner - column ? last - at : s.inner - column;
       if (s.runs > 1) {
         if (s.inner == 1) {
@@ -218,6 +225,41 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   }
 }
 
+// ------------------------------------------------------------------------------------------------------------ SumTo --
+
+constexpr int kMostFolded = kMaxRank / 2;  // an axis that was tiled is two
+
+Refusal sum_to_supports(const OpDesc& d) {
+  if (d.inputs[1].dtype != DType::kFloat32) return kNeedsFloat32;
+  return d.inputs[1].shape.rank() <= kMostFolded ? nullptr : "only up to four axes";
+}
+
+void sum_to_plan(const OpDesc& d, KernelPlan* p) {
+  const Shape &x = d.inputs[1].shape, &y = d.outputs[0].shape;
+  std::int64_t dims[kMaxRank];
+  std::size_t n = 0;
+  std::uint32_t bits = 0;
+  for (int i = 0; i < x.rank(); ++i) {
+    const int axis = i - (x.rank() - y.rank());
+    const std::int64_t within = axis < 0 ? 1 : y[axis];
+    bits |= 1u << n;
+    dims[n++] = within == 0 ? 1 : x[i] / within;
+    dims[n++] = within;
+  }
+  plan_axes(d, {dims, n}, bits, p);
+  if (x.elements() == y.elements()) p->in_place = 2;
+}
+
+// Nothing is to be done where it has the input's memory.
+void sum_to_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  const auto& s = args.plan->state<ReduceState>();
+  if (args.plan->in_place == 0) return run<simd_rows::Reduce::kSum, Finish::kNone, 1>(args, begin, end, cancel);
+  CancelPoints points = points_of(cancel);
+  const std::int64_t first = begin * s.per_tile, last = std::min(end * s.per_tile, s.count);
+  if (args.outputs[0].address() == args.inputs[1].address() || first >= last) return;
+  copy_by_parts(&points, args.out<float>() + first, args.in<float>(1) + first, (last - first) * std::int64_t{sizeof(float)});
+}
+
 template <simd_rows::Reduce Op, Finish kFinish = Finish::kNone>
 constexpr Kernel row(const char* name, const char* op) {
   return {.name = name, .op = op, .rank = 10, .supports = supports, .plan = plan, .run = run<Op, kFinish>, .layouts = layouts};
@@ -232,6 +274,13 @@ constexpr Kernel kKernels[] = {
     row<simd_rows::Reduce::kSquareSum, Finish::kRoot>("reduce_l2", "ReduceL2"),
     row<simd_rows::Reduce::kSquareSum>("reduce_sum_square", "ReduceSumSquare"),
     row<simd_rows::Reduce::kSum, Finish::kLogarithm>("reduce_log_sum", "ReduceLogSum"),
+    {.name = "sum_to",
+     .op = kSumTo,
+     .domain = kMergeDomain,
+     .rank = 10,
+     .supports = sum_to_supports,
+     .plan = sum_to_plan,
+     .run = sum_to_run},
 };
 
 }  // namespace

@@ -1,0 +1,281 @@
+// The derivative of a Conv by its input, over one or two spatial axes, any group: a convolution of the gradient of the output with
+// the filters turned around, one for each phase of the strides, that is for the positions of the input which the same taps reach.
+// A tile is a piece of the positions by some input channels of one group.
+#include <algorithm>
+
+#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/move/transpose_loops.h"
+#include "backends/cpu/support.h"
+#include "ops/conv.h"
+#include "ops/gradient.h"
+#include "ops/merge.h"
+
+namespace evn {
+namespace {
+
+constexpr std::int64_t kMostWeights = 1 << 20;  // that a tile packs, unless one panel has more
+constexpr std::int64_t kFewChannels = 16, kManyChannels = 64;
+enum : int { kInput, kWeight, kGradient };
+
+struct InputGradientState {
+  Isa isa;
+  PhaseAxis v, h;
+  Pieces pieces;
+  std::int64_t groups, channels, outputs;  // of a group: of the input and of the output
+  std::int64_t depth;                      // outputs by taps
+  std::int64_t tile_channels, channel_tiles;
+
+  std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
+  std::int64_t width() const { return simd_implicit_gemm::padded(tile_channels, simd_implicit_gemm::loops(isa).lanes); }
+};
+
+struct Parts {
+  float *planes, *weights, *filter, *sums, *turned;
+  std::int64_t *rows, *depths;
+  std::int64_t bytes;
+
+  Parts(const InputGradientState& s, void* memory) {
+    ScratchParts parts(memory);
+    const std::int64_t most = s.pieces.most.positions() + simd_implicit_gemm::kRows;
+    planes = parts.take<float>(copies_floats(s.pieces, s.outputs));
+    weights = parts.take<float>(checked_mul(s.depth, s.width()));
+    filter = parts.take<float>(checked_mul(s.taps(), s.width()));
+    sums = parts.take<float>(checked_mul(most, s.width()));
+    turned = parts.take<float>(checked_mul(most, s.width()));
+    rows = parts.take<std::int64_t>(most);
+    depths = parts.take<std::int64_t>(s.depth);
+    bytes = parts.bytes();
+  }
+};
+
+Refusal supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  const Shape& w = d.inputs[kWeight].shape;
+  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
+  if (!w.is_known()) return "the weight's shape is not known";
+  return w.elements(2, w.rank()) > kMostGradientTaps ? "the kernel is too large" : nullptr;
+}
+
+void choose_tiles(InputGradientState* s, std::uint32_t threads, double flops) {
+  const std::int64_t lanes = simd_implicit_gemm::loops(s->isa).lanes;
+  const auto cut = [&](std::int64_t channels) {
+    channels = simd_implicit_gemm::padded(ceil_div(s->channels, ceil_div(s->channels, channels)), lanes);
+    s->tile_channels = std::min(s->channels, channels);
+    s->channel_tiles = ceil_div(s->channels, s->tile_channels);
+  };
+  std::int64_t channels = std::min(s->channels, std::max(kManyChannels, kMostWeights / std::max<std::int64_t>(1, s->depth)));
+  cut(channels);
+  const double wanted = threads < 2 ? 1 : std::min(2.0 * threads, flops / (2 * kTileCost));
+  while (static_cast<double>(s->groups * s->channel_tiles * s->pieces.count()) < wanted && channels > kFewChannels) {
+    channels = ceil_div(channels, std::int64_t{2});
+    cut(channels);
+  }
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<InputGradientState>();
+  const Shape &w = d.inputs[kWeight].shape, &x = d.inputs[kInput].shape;
+  s.isa = cpu_isa();
+  const PlaneAxes axes(conv_window(*d.node, x, w));
+  s.v = {axes.v};
+  s.h = {axes.h};
+  s.groups = attr_int(*d.node, ConvAttr::kGroup);
+  s.channels = w[1];
+  s.outputs = w[0] / s.groups;
+  s.depth = checked_mul(s.outputs, s.taps());
+  p->flops =
+      2.0 * static_cast<double>(checked_mul(s.channels, s.taps())) * static_cast<double>(d.inputs[kGradient].shape.elements());
+  p->bytes = bytes_of(d);
+  p->tiles = 0;
+  if (x.elements() == 0) return;
+  s.pieces = cut_into_pieces({x[0], s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
+  choose_tiles(&s, d.threads, p->flops);
+  p->tiles = checked_mul(checked_mul(s.groups, s.channel_tiles), s.pieces.count());
+  p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
+}
+
+class Tile {
+ public:
+  Tile(const KernelArgs& args, CancelPoints* points)
+      : args_(args),
+        s_(args.plan->state<InputGradientState>()),
+        loops_(simd_implicit_gemm::loops(s_.isa)),
+        parts_(s_, args.thread_scratch),
+        points_(points) {}
+
+  void run(std::int64_t index) {
+    const std::int64_t block = index / s_.pieces.count();
+    if (block != block_) {
+      block_ = block;
+      group_ = block / s_.channel_tiles;
+      channel_ = block % s_.channel_tiles * s_.tile_channels;
+      channels_ = std::min(s_.tile_channels, s_.channels - channel_);
+      width_ = simd_implicit_gemm::padded(channels_, loops_.lanes);
+      if (!pack_weights()) return;
+    }
+    const Piece piece = s_.pieces.at(index % s_.pieces.count());
+    const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.outputs);
+    copy_planes(piece, steps);
+    std::int64_t depth = 0;
+    for (std::int64_t v = 0; v < s_.v.a.stride; ++v) {
+      for (std::int64_t h = 0; h < s_.h.a.stride; ++h) {
+        if (points_->stopped) return;
+        depth = run_phase(piece, steps, v, h, depth);
+      }
+    }
+  }
+
+ private:
+  const KernelArgs& args_;
+  const InputGradientState& s_;
+  const simd_implicit_gemm::Loops& loops_;
+  const Parts parts_;
+  CancelPoints* const points_;
+  std::int64_t block_ = -1, group_ = 0, channel_ = 0, channels_ = 0, width_ = 0;
+
+  template <typename F>
+  void for_each_tap(std::int64_t phase_v, std::int64_t phase_h, F&& f) const {
+    for (std::int64_t y = 0; y < s_.v.a.kernel; ++y) {
+      if (s_.v.phase(y) != phase_v) continue;
+      for (std::int64_t x = 0; x < s_.h.a.kernel; ++x) {
+        if (s_.h.phase(x) == phase_h) f(y, x);
+      }
+    }
+  }
+  std::int64_t count_taps(std::int64_t phase_v, std::int64_t phase_h) const {
+    std::int64_t n = 0;
+    for_each_tap(phase_v, phase_h, [&](std::int64_t, std::int64_t) { ++n; });
+    return n;
+  }
+
+  // For each phase a matrix of output channel and tap by input channel, in panels. Returns false if the run is to stop.
+  bool pack_weights() {
+    const std::int64_t taps = s_.taps();
+    const simd_transpose::Loops& move = simd_transpose::loops(s_.isa);
+    if (channels_ < width_ && !fill_by_parts(points_, parts_.weights, s_.depth * width_, 0.0f)) return false;
+    for (std::int64_t m = 0; m < s_.outputs; ++m) {
+      if (stops(points_, 4 * taps * width_)) return false;
+      const float* const from = args_.in<float>(kWeight) + ((group_ * s_.outputs + m) * s_.channels + channel_) * taps;
+      if (s_.v.a.stride == 1 && s_.h.a.stride == 1) {
+        simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, channels_, [&](std::int64_t c, std::int64_t count) {
+          const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
+          move.transpose(from + c * taps, taps, count, taps, parts_.weights + c * s_.depth + m * taps * width, width);
+        });
+        continue;
+      }
+      move.transpose(from, taps, channels_, taps, parts_.filter, width_);
+      deal_out_filter(m);
+    }
+    return true;
+  }
+
+  // The taps of a turned filter, each to the matrix of its phase.
+  void deal_out_filter(std::int64_t m) {
+    float* matrix = parts_.weights;
+    for (std::int64_t v = 0; v < s_.v.a.stride; ++v) {
+      for (std::int64_t h = 0; h < s_.h.a.stride; ++h) {
+        const std::int64_t taps = count_taps(v, h);
+        std::int64_t k = m * taps;
+        for_each_tap(v, h, [&](std::int64_t y, std::int64_t x) {
+          const float* const from = parts_.filter + (y * s_.h.a.kernel + x) * width_;
+          simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, channels_,
+                                             [&](std::int64_t c, std::int64_t count) {
+                                               const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
+                                               std::copy_n(from + c, count, matrix + c * s_.outputs * taps + k * width);
+                                             });
+          ++k;
+        });
+        matrix += s_.outputs * taps * width_;
+      }
+    }
+  }
+
+  void copy_planes(const Piece& piece, const PlaneSteps& steps) {
+    const WindowAxis &v = s_.v.a, &h = s_.h.a;
+    const simd_implicit_gemm::Cut cut{v.output,
+                                      h.output,
+                                      s_.v.first() + piece.row - s_.v.most_back(),
+                                      s_.pieces.v.length(piece.rows),
+                                      s_.h.first() + piece.column - s_.h.most_back(),
+                                      steps.row};
+    const std::int64_t out_plane = v.output * h.output;
+    for (std::int64_t i = 0; i < piece.images; ++i) {
+      const float* const from = args_.in<float>(kGradient) + ((piece.image + i) * s_.groups + group_) * s_.outputs * out_plane;
+      for (std::int64_t m = 0; m < s_.outputs && !points_->stopped; ++m) {
+        loops_.cut(cut, from + m * out_plane, parts_.planes + i * steps.image + m * steps.plane, points_);
+      }
+    }
+  }
+
+  // The positions of one phase, whose matrix of weights begins at row `depth`. Returns where the next one's begins.
+  std::int64_t run_phase(const Piece& piece, const PlaneSteps& steps, std::int64_t phase_v, std::int64_t phase_h,
+                         std::int64_t depth) {
+    const std::int64_t row = s_.v.first() + piece.row, column = s_.h.first() + piece.column;
+    const std::int64_t k = s_.outputs * count_taps(phase_v, phase_h);
+    Piece own = piece;  // in positions of the phase
+    own.row = std::max(row, s_.v.begin(phase_v));
+    own.rows = std::min(row + piece.rows, s_.v.end(phase_v)) - own.row;
+    own.column = std::max(column, s_.h.begin(phase_h));
+    own.columns = std::min(column + piece.columns, s_.h.end(phase_h)) - own.column;
+    if (own.rows <= 0 || own.columns <= 0) return depth + k;
+    std::int64_t* to = parts_.depths;
+    for (std::int64_t m = 0; m < s_.outputs; ++m) {
+      for_each_tap(phase_v, phase_h, [&](std::int64_t y, std::int64_t x) {
+        *to++ = steps.at(m, own.row - row + s_.v.most_back() - s_.v.back(y), own.column - column + s_.h.most_back() - s_.h.back(x));
+      });
+    }
+    list_positions(s_.pieces, own, steps, parts_.rows);
+    const std::int64_t count = own.positions();
+    std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
+    loops_.run({count, channels_, k, parts_.planes, parts_.rows, parts_.depths, parts_.weights + depth * width_, parts_.sums,
+                width_, false, points_});
+    if (!points_->stopped) put(own, phase_v, phase_h);
+    return depth + k;
+  }
+
+  // Turns the sums and puts them where the positions of the phase are in the input.
+  void put(const Piece& own, std::int64_t phase_v, std::int64_t phase_h) {
+    const WindowAxis &v = s_.v.a, &h = s_.h.a;
+    const simd_transpose::Loops& move = simd_transpose::loops(s_.isa);
+    const std::int64_t plane = v.input * h.input, here = own.rows * own.columns;
+    for (std::int64_t i = 0; i < own.images; ++i) {
+      if (stops(points_, 2 * here * width_)) return;
+      const float* const from = parts_.sums + i * here * width_;
+      float* const to = args_.out<float>() + (((own.image + i) * s_.groups + group_) * s_.channels + channel_) * plane +
+                        s_.v.input(own.row, phase_v) * h.input + s_.h.input(own.column, phase_h);
+      if (v.stride == 1 && h.stride == 1) {
+        move.transpose(from, width_, here, channels_, to, plane);
+        continue;
+      }
+      move.transpose(from, width_, here, channels_, parts_.turned, here);
+      for (std::int64_t c = 0; c < channels_; ++c) {
+        loops_.spread({own.rows, own.columns, own.columns, v.stride * h.input, h.stride}, parts_.turned + c * here, to + c * plane,
+                      points_);
+      }
+    }
+  }
+};
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  CancelPoints points = points_of(cancel);
+  Tile tile(args, &points);
+  for (std::int64_t i = begin; i < end && !cancel.stop() && !points.stopped; ++i) tile.run(i);
+}
+
+constexpr Kernel kKernels[] = {
+    {.name = "conv_input_gradient",
+     .op = kConvInputGradient,
+     .domain = kMergeDomain,
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run,
+     .takes_empty = true},
+};
+
+}  // namespace
+
+extern const KernelFamily conv_input_gradient_kernels;
+const KernelFamily conv_input_gradient_kernels = {kKernels};
+
+}  // namespace evn

@@ -1,0 +1,84 @@
+#include "backends/cpu/conv_gradient/conv_pieces.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace evn {
+namespace {
+
+constexpr std::int64_t kPlaneFloats = 1 << 16;  // that it reads
+constexpr std::int64_t kFewestColumns = 64;     // where lines are cut
+constexpr std::int64_t kBeyond = 64;            // that copies may write beyond their end
+
+// Parts of like size, at most `most` each.
+std::int64_t even_part(std::int64_t count, std::int64_t most) {
+  return count <= most ? std::max<std::int64_t>(1, count) : ceil_div(count, ceil_div(count, most));
+}
+
+std::int64_t plane_floats(const AxisView& v, const AxisView& h, std::int64_t rows, std::int64_t columns) {
+  // An odd number of lines, so that planes do not fall into one set of the cache.
+  const std::int64_t lines = ceil_div(checked_mul(v.length(rows), h.length(columns)), std::int64_t{16});
+  return checked_mul<std::int64_t>(lines | 1, 16);
+}
+
+}  // namespace
+
+PlaneAxes::PlaneAxes(const Window& window) {
+  if (window.rank == 2) v = window.axis[0];
+  h = window.axis[window.rank - 1];
+}
+
+Pieces cut_into_pieces(const Pieces& all, std::int64_t channels, std::int64_t positions) {
+  Pieces p = all;
+  const auto fits = [&](std::int64_t count, std::int64_t rows, std::int64_t columns) {
+    const double floats = static_cast<double>(plane_floats(p.v, p.h, rows, columns)) * static_cast<double>(channels);
+    return static_cast<double>(count) * floats <= static_cast<double>(kPlaneFloats);
+  };
+  std::int64_t columns = even_part(p.width, positions);
+  while (columns > kFewestColumns && !fits(1, 1, columns)) columns = even_part(p.width, columns / 2);
+  std::int64_t rows = columns < p.width ? 1 : even_part(p.height, positions / columns);
+  while (rows > 1 && !fits(1, rows, columns)) rows = even_part(p.height, rows - 1);
+  std::int64_t count = 1;
+  if (rows >= p.height && columns >= p.width) {
+    count = even_part(p.images, std::max<std::int64_t>(1, positions / std::max<std::int64_t>(1, checked_mul(rows, columns))));
+    while (count > 1 && !fits(count, rows, columns)) count = even_part(p.images, count - 1);
+  }
+  p.most = {0, count, 0, rows, 0, columns};
+  p.image_pieces = ceil_div(p.images, count);
+  p.row_pieces = ceil_div(p.height, rows);
+  p.column_pieces = ceil_div(p.width, columns);
+  return p;
+}
+
+Piece Pieces::at(std::int64_t i) const {
+  Piece p = most;
+  p.column = i % column_pieces * most.columns;
+  p.row = i / column_pieces % row_pieces * most.rows;
+  p.image = i / column_pieces / row_pieces * most.images;
+  p.columns = std::min(most.columns, width - p.column);
+  p.rows = std::min(most.rows, height - p.row);
+  p.images = std::min(most.images, images - p.image);
+  return p;
+}
+
+PlaneSteps PlaneSteps::of_copies(const Pieces& pieces, std::int64_t rows, std::int64_t columns, std::int64_t channels) {
+  const std::int64_t plane = plane_floats(pieces.v, pieces.h, rows, columns);
+  return {checked_mul(plane, channels), plane, pieces.h.length(columns)};
+}
+
+std::int64_t copies_floats(const Pieces& pieces, std::int64_t channels) {
+  const PlaneSteps steps = PlaneSteps::of_copies(pieces, pieces.most.rows, pieces.most.columns, channels);
+  return checked_add(checked_mul(steps.image, pieces.most.images), kBeyond);
+}
+
+void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to) {
+  for (std::int64_t i = 0; i < piece.images; ++i) {
+    for (std::int64_t y = 0; y < piece.rows; ++y) {
+      const std::int64_t line = i * steps.image + y * pieces.v.step * steps.row;
+      for (std::int64_t x = 0; x < piece.columns; ++x) *to++ = line + x * pieces.h.step;
+    }
+  }
+}
+
+}  // namespace evn

@@ -1,0 +1,103 @@
+// How the positions that an implicit matrix product goes through are cut into pieces: some images, or a rectangle of one. What a
+// piece reads is copied into padded planes that stay in L2.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/conv_gradient/implicit_gemm_loops.h"
+#include "ops/infra/window.h"
+
+namespace evn {
+
+inline constexpr std::int64_t kMostGradientTaps = 4096;  // of a filter: what is between two cancellation points
+
+// The vertical and the horizontal axis of a window of one or two axes.
+struct PlaneAxes {
+  WindowAxis v, h;
+
+  explicit PlaneAxes(const Window& window);
+  PlaneAxes() = default;
+};
+
+// An axis of the input as the gradient of the output reaches it. Input position i is position j of phase f: i + pad = j * stride +
+// f. Tap k reaches it from output position j - back(k), if it is a tap of the phase.
+struct PhaseAxis {
+  WindowAxis a;
+
+  std::int64_t phase(std::int64_t tap) const { return tap * a.dilation % a.stride; }
+  std::int64_t back(std::int64_t tap) const { return tap * a.dilation / a.stride; }
+  std::int64_t most_back() const { return back(a.kernel - 1); }
+  std::int64_t first() const { return a.pad_begin / a.stride; }  // of all phases
+  std::int64_t count() const { return (a.input - 1 + a.pad_begin) / a.stride - first() + 1; }
+  std::int64_t begin(std::int64_t f) const { return f >= a.pad_begin ? 0 : ceil_div(a.pad_begin - f, a.stride); }
+  std::int64_t end(std::int64_t f) const {
+    const std::int64_t last = a.input - 1 + a.pad_begin - f;
+    return last < 0 ? 0 : last / a.stride + 1;
+  }
+  std::int64_t input(std::int64_t j, std::int64_t f) const { return j * a.stride + f - a.pad_begin; }
+};
+
+// What `n` positions of an axis read: (n - 1) * step + extent.
+struct AxisView {
+  std::int64_t step, extent;
+
+  std::int64_t length(std::int64_t n) const { return (n - 1) * step + extent; }
+};
+
+struct Piece {
+  std::int64_t image, images, row, rows, column, columns;
+
+  std::int64_t positions() const { return images * rows * columns; }
+};
+
+struct Pieces {
+  std::int64_t images, height, width;  // positions of all
+  AxisView v, h;
+  Piece most = {};  // the counts of the largest piece
+  std::int64_t image_pieces = 0, row_pieces = 0, column_pieces = 0;
+
+  std::int64_t count() const { return image_pieces * row_pieces * column_pieces; }
+  Piece at(std::int64_t i) const;
+};
+
+// `all` has the counts of positions and what they read. `channels`: planes of an image that a piece reads; `positions`: that it
+// has, at most.
+Pieces cut_into_pieces(const Pieces& all, std::int64_t channels, std::int64_t positions = 512);
+
+// Where the planes of a piece lie.
+struct PlaneSteps {
+  std::int64_t image, plane, row;
+
+  // Dense copies of what a piece of `rows` x `columns` positions reads.
+  static PlaneSteps of_copies(const Pieces& pieces, std::int64_t rows, std::int64_t columns, std::int64_t channels);
+  std::int64_t at(std::int64_t plane_index, std::int64_t row_index, std::int64_t column) const {
+    return plane_index * plane + row_index * row + column;
+  }
+};
+
+// Floats of the copies of `channels` planes of the largest piece.
+std::int64_t copies_floats(const Pieces& pieces, std::int64_t channels);
+
+// The offsets of the piece's positions.
+void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to);
+
+// A block of scratch memory that is handed out in parts of whole lines.
+class ScratchParts {
+ public:
+  explicit ScratchParts(void* memory = nullptr) : memory_(static_cast<char*>(memory)) {}
+  template <typename T>
+  T* take(std::int64_t count) {
+    constexpr std::int64_t kLine = 64;
+    T* const part = reinterpret_cast<T*>(memory_ + bytes_);
+    const std::int64_t bytes = checked_mul<std::int64_t>(count, sizeof(T));
+    bytes_ = checked_add(bytes_, checked_mul(ceil_div(bytes, kLine), kLine));
+    return memory_ == nullptr ? nullptr : part;
+  }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  char* memory_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace evn

@@ -1,0 +1,228 @@
+// The derivative of a Conv by its weight, over one or two spatial axes, any group: the product of what im2col makes of the input,
+// one row for each input channel and tap, and the gradient of the output, turned piece by piece so that vectors run over output
+// channels. A tile is some rows by some output channels of one group, summed up over all images.
+#include <algorithm>
+
+#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/move/transpose_loops.h"
+#include "backends/cpu/support.h"
+#include "ops/conv.h"
+#include "ops/gradient.h"
+#include "ops/merge.h"
+
+namespace evn {
+namespace {
+
+constexpr std::int64_t kMostOutputs = 128;     // output channels of a tile
+constexpr std::int64_t kMostSums = 96 * 1024;  // of a tile: they stay in L2
+constexpr std::int64_t kFewOutputs = 16, kFewRows = 16;
+enum : int { kWeight, kInput, kGradient };
+
+struct WeightGradientState {
+  Isa isa;
+  PlaneAxes axes;
+  Pieces pieces;
+  bool in_place;                                  // the input has no pads: its planes are read where they lie
+  std::int64_t groups, channels, outputs, depth;  // of a group; depth: channels by taps
+  std::int64_t out_plane;
+  std::int64_t tile_outputs, tile_rows, output_tiles, row_tiles;
+
+  std::int64_t taps() const { return axes.v.kernel * axes.h.kernel; }
+  // Input channels that a tile reads.
+  std::int64_t tile_channels() const { return std::min(channels, (tile_rows - 1) / taps() + 2); }
+};
+
+// A thread's memory.
+struct Parts {
+  float *planes, *turned, *sums;
+  std::int64_t *rows, *positions;
+  std::int64_t bytes;
+
+  Parts(const WeightGradientState& s, void* memory) {
+    ScratchParts parts(memory);
+    const std::int64_t width = simd_implicit_gemm::padded(s.tile_outputs, simd_implicit_gemm::loops(s.isa).lanes);
+    const std::int64_t most = s.pieces.most.positions(), all_rows = s.tile_rows + simd_implicit_gemm::kRows;
+    planes = parts.take<float>(s.in_place ? 0 : copies_floats(s.pieces, s.tile_channels()));
+    turned = parts.take<float>(checked_mul(most, width));
+    sums = parts.take<float>(checked_mul(all_rows, width));
+    rows = parts.take<std::int64_t>(all_rows);
+    positions = parts.take<std::int64_t>(most);
+    bytes = parts.bytes();
+  }
+};
+
+Refusal supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  const Shape& w = d.inputs[kWeight].shape;
+  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
+  if (!w.is_known()) return "the weight's shape is not known";
+  return w.elements(2, w.rank()) > kMostGradientTaps ? "the kernel is too large" : nullptr;
+}
+
+void choose_tiles(WeightGradientState* s, std::uint32_t threads, double flops) {
+  const std::int64_t lanes = simd_implicit_gemm::loops(s->isa).lanes;
+  const auto cut = [&](std::int64_t outputs, std::int64_t rows) {
+    s->output_tiles = ceil_div(s->outputs, outputs);
+    s->tile_outputs = std::min(s->outputs, simd_implicit_gemm::padded(ceil_div(s->outputs, s->output_tiles), lanes));
+    s->output_tiles = ceil_div(s->outputs, s->tile_outputs);
+    s->row_tiles = ceil_div(s->depth, rows);
+    s->tile_rows = ceil_div(s->depth, s->row_tiles);
+  };
+  std::int64_t outputs = std::min(s->outputs, kMostOutputs);
+  std::int64_t rows = std::min(s->depth, kMostSums / outputs);
+  cut(outputs, rows);
+  // The sums do not depend on the tiles.
+  const double wanted = threads < 2 ? 1 : std::min(2.0 * threads, flops / (2 * kTileCost));
+  while (static_cast<double>(s->groups * s->output_tiles * s->row_tiles) < wanted) {
+    if (outputs > 4 * kFewOutputs || (rows <= 8 * kFewRows && outputs > kFewOutputs)) {
+      outputs = ceil_div(outputs, std::int64_t{2});
+    } else if (rows > kFewRows) {
+      rows = ceil_div(rows, std::int64_t{2});
+    } else {
+      break;
+    }
+    cut(outputs, rows);
+  }
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<WeightGradientState>();
+  const Shape &w = d.inputs[kWeight].shape, &x = d.inputs[kInput].shape;
+  s.isa = cpu_isa();
+  s.axes = PlaneAxes(conv_window(*d.node, x, w));
+  const WindowAxis &v = s.axes.v, &h = s.axes.h;
+  s.groups = attr_int(*d.node, ConvAttr::kGroup);
+  s.channels = w[1];
+  s.outputs = w[0] / s.groups;
+  s.depth = checked_mul(s.channels, s.taps());
+  s.out_plane = checked_mul(v.output, h.output);
+  p->flops = 2.0 * static_cast<double>(s.depth) * static_cast<double>(d.inputs[kGradient].shape.elements());
+  p->bytes = bytes_of(d);
+  p->tiles = 0;
+  if (w.elements() == 0) return;
+  choose_tiles(&s, d.threads, p->flops);
+  const AxisView view_v{v.stride, v.extent()}, view_h{h.stride, h.extent()};
+  const auto inside = [](const WindowAxis& a) { return a.pad_begin == 0 && (a.output - 1) * a.stride + a.extent() <= a.input; };
+  s.in_place = inside(v) && inside(h);
+  s.pieces = cut_into_pieces({x[0], v.output, h.output, view_v, view_h}, s.in_place ? 1 : s.tile_channels());
+  p->tiles = checked_mul(checked_mul(s.groups, s.output_tiles), s.row_tiles);
+  p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
+}
+
+class Tile {
+ public:
+  Tile(const KernelArgs& args, CancelPoints* points)
+      : args_(args),
+        s_(args.plan->state<WeightGradientState>()),
+        loops_(simd_implicit_gemm::loops(s_.isa)),
+        parts_(s_, args.thread_scratch),
+        points_(points) {}
+
+  void run(std::int64_t index) {
+    const std::int64_t row_tile = index % s_.row_tiles, output_tile = index / s_.row_tiles % s_.output_tiles;
+    group_ = index / s_.row_tiles / s_.output_tiles;
+    row_ = row_tile * s_.tile_rows;
+    rows_ = std::min(s_.tile_rows, s_.depth - row_);
+    output_ = output_tile * s_.tile_outputs;
+    outputs_ = std::min(s_.tile_outputs, s_.outputs - output_);
+    width_ = simd_implicit_gemm::padded(outputs_, loops_.lanes);
+    for (std::int64_t i = 0; i < s_.pieces.count(); ++i) {
+      add(s_.pieces.at(i), i > 0);
+      if (points_->stopped) return;
+    }
+    if (s_.pieces.count() == 0 && !fill_by_parts(points_, parts_.sums, rows_ * width_, 0.0f)) return;
+    if (stops(points_, rows_ * outputs_)) return;
+    simd_transpose::loops(s_.isa).transpose(parts_.sums, width_, rows_, outputs_,
+                                            args_.out<float>() + (group_ * s_.outputs + output_) * s_.depth + row_, s_.depth);
+  }
+
+ private:
+  const KernelArgs& args_;
+  const WeightGradientState& s_;
+  const simd_implicit_gemm::Loops& loops_;
+  const Parts parts_;
+  CancelPoints* const points_;
+  std::int64_t group_ = 0, row_ = 0, rows_ = 0, output_ = 0, outputs_ = 0, width_ = 0;
+
+  void add(const Piece& piece, bool goes_on) {
+    const WindowAxis &v = s_.axes.v, &h = s_.axes.h;
+    const std::int64_t taps = s_.taps(), channel = row_ / taps, channels = (row_ + rows_ - 1) / taps + 1 - channel;
+    const std::int64_t in_plane = v.input * h.input, all_channels = s_.groups * s_.channels;
+    const float* x = args_.in<float>(kInput) + (piece.image * all_channels + group_ * s_.channels + channel) * in_plane;
+    PlaneSteps steps{all_channels * in_plane, in_plane, h.input};
+    if (s_.in_place) {
+      x += piece.row * v.stride * h.input + piece.column * h.stride;
+    } else {
+      steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, channels);
+      copy_planes(piece, x, channels, steps);
+      x = parts_.planes;
+    }
+    for (std::int64_t r = 0; r < rows_ + simd_implicit_gemm::kRows; ++r) {
+      const std::int64_t row = row_ + std::min(r, rows_ - 1), tap = row % taps;
+      parts_.rows[r] = steps.at(row / taps - channel, tap / h.kernel * v.dilation, tap % h.kernel * h.dilation);
+    }
+    list_positions(s_.pieces, piece, steps, parts_.positions);
+    turn_gradient(piece);
+    if (points_->stopped) return;
+    loops_.run({rows_, outputs_, piece.positions(), x, parts_.rows, parts_.positions, parts_.turned, parts_.sums, width_, goes_on,
+                points_});
+  }
+
+  void copy_planes(const Piece& piece, const float* x, std::int64_t channels, const PlaneSteps& steps) {
+    const WindowAxis &v = s_.axes.v, &h = s_.axes.h;
+    const simd_implicit_gemm::Cut cut{v.input,
+                                      h.input,
+                                      piece.row * v.stride - v.pad_begin,
+                                      s_.pieces.v.length(piece.rows),
+                                      piece.column * h.stride - h.pad_begin,
+                                      steps.row};
+    for (std::int64_t i = 0; i < piece.images; ++i) {
+      for (std::int64_t c = 0; c < channels && !points_->stopped; ++c) {
+        loops_.cut(cut, x + (i * s_.groups * s_.channels + c) * v.input * h.input,
+                   parts_.planes + i * steps.image + c * steps.plane, points_);
+      }
+    }
+  }
+
+  // The gradient of the output in panels of output channels, a row for each position.
+  void turn_gradient(const Piece& piece) {
+    const std::int64_t here = piece.rows * piece.columns, all = piece.positions();
+    const float* const from = args_.in<float>(kGradient) +
+                              ((piece.image * s_.groups + group_) * s_.outputs + output_) * s_.out_plane +
+                              piece.row * s_.axes.h.output + piece.column;
+    simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, outputs_, [&](std::int64_t m, std::int64_t count) {
+      const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
+      float* to = parts_.turned + m * all;
+      if (count < width && !fill_by_parts(points_, to, all * width, 0.0f)) return;
+      for (std::int64_t i = 0; i < piece.images; ++i, to += here * width) {
+        if (stops(points_, here * width)) return;
+        simd_transpose::loops(s_.isa).transpose(from + (i * s_.groups * s_.outputs + m) * s_.out_plane, s_.out_plane, count, here,
+                                                to, width);
+      }
+    });
+  }
+};
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  CancelPoints points = points_of(cancel);
+  Tile tile(args, &points);
+  for (std::int64_t i = begin; i < end && !cancel.stop() && !points.stopped; ++i) tile.run(i);
+}
+
+constexpr Kernel kKernels[] = {
+    {.name = "conv_weight_gradient",
+     .op = kConvWeightGradient,
+     .domain = kMergeDomain,
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run,
+     .takes_empty = true},
+};
+
+}  // namespace
+
+extern const KernelFamily conv_weight_gradient_kernels;
+const KernelFamily conv_weight_gradient_kernels = {kKernels};
+
+}  // namespace evn

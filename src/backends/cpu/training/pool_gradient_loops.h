@@ -1,0 +1,16 @@
+// The derivative of MaxPool over windows of 2 x 2 that lie side by side.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+
+namespace evn::simd_pool_gradient {
+
+struct Loops {
+  // Of n windows over two lines of 2 * n elements each: each dy goes to the element that MaxPool takes, the others become 0.
+  void (*max_pairs)(const float* above, const float* below, const float* dy, float* to_above, float* to_below, std::int64_t n);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_pool_gradient
