@@ -301,6 +301,11 @@ void add_convolutions(Cases* all) {
   };
   all->push_back({"conv_gemm", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back(at_end("conv_gemm", conv({1, 1, 1, 32768 + 15}, {32, 1, 1, 32768}, {0, 0, 0, 0})));
+  const auto computed = [](const Shape& x, const Shape& w, Ints pads) {
+    return Case("Conv", 11).x(x).x(w).ints("pads", std::move(pads));
+  };
+  all->push_back({"conv_computed", computed({2, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
+  all->push_back({"conv_computed", computed({1, 1, 1, 32768 + 4095}, {32, 1, 1, 4096}, {0, 0, 0, 0})});
   all->push_back({"conv_nhwc", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_grouped", conv({1, 64, 32, 64}, {64, 16, 3, 3}, {1, 1, 1, 1}, 4)});
   all->push_back({"conv_grouped", conv({1, 64, 8, 1 << 12}, {64, 32, 3, 3}, {1, 1, 1, 1}, 2)});

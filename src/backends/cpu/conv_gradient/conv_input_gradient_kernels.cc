@@ -3,7 +3,7 @@
 // A tile is a piece of the positions by some input channels of one group.
 #include <algorithm>
 
-#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv/conv_pieces.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
@@ -13,8 +13,6 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kMostWeights = 1 << 20;  // that a tile packs, unless one panel has more
-constexpr std::int64_t kFewChannels = 16, kManyChannels = 64;
 enum : int { kInput, kWeight, kGradient };
 
 struct InputGradientState {
@@ -23,10 +21,10 @@ struct InputGradientState {
   Pieces pieces;
   std::int64_t groups, channels, outputs;  // of a group: of the input and of the output
   std::int64_t depth;                      // outputs by taps
-  std::int64_t tile_channels, channel_tiles;
+  ProductTiles tiles;
 
   std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
-  std::int64_t width() const { return simd_implicit_gemm::padded(tile_channels, simd_implicit_gemm::loops(isa).lanes); }
+  std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };
 
 struct Parts {
@@ -53,23 +51,7 @@ Refusal supports(const OpDesc& d) {
   const Shape& w = d.inputs[kWeight].shape;
   if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
   if (!w.is_known()) return "the weight's shape is not known";
-  return w.elements(2, w.rank()) > kMostGradientTaps ? "the kernel is too large" : nullptr;
-}
-
-void choose_tiles(InputGradientState* s, std::uint32_t threads, double flops) {
-  const std::int64_t lanes = simd_implicit_gemm::loops(s->isa).lanes;
-  const auto cut = [&](std::int64_t channels) {
-    channels = simd_implicit_gemm::padded(ceil_div(s->channels, ceil_div(s->channels, channels)), lanes);
-    s->tile_channels = std::min(s->channels, channels);
-    s->channel_tiles = ceil_div(s->channels, s->tile_channels);
-  };
-  std::int64_t channels = std::min(s->channels, std::max(kManyChannels, kMostWeights / std::max<std::int64_t>(1, s->depth)));
-  cut(channels);
-  const double wanted = threads < 2 ? 1 : std::min(2.0 * threads, flops / (2 * kTileCost));
-  while (static_cast<double>(s->groups * s->channel_tiles * s->pieces.count()) < wanted && channels > kFewChannels) {
-    channels = ceil_div(channels, std::int64_t{2});
-    cut(channels);
-  }
+  return w.elements(2, w.rank()) > kMostTaps ? "the kernel is too large" : nullptr;
 }
 
 void plan(const OpDesc& d, KernelPlan* p) {
@@ -89,8 +71,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->tiles = 0;
   if (x.elements() == 0) return;
   s.pieces = cut_into_pieces({x[0], s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
-  choose_tiles(&s, d.threads, p->flops);
-  p->tiles = checked_mul(checked_mul(s.groups, s.channel_tiles), s.pieces.count());
+  s.tiles = tile_product(s.isa, s.pieces, {s.channels, s.depth, s.groups, d.threads, p->flops});
+  p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
 }
 
@@ -104,16 +86,28 @@ class Tile {
         points_(points) {}
 
   void run(std::int64_t index) {
-    const std::int64_t block = index / s_.pieces.count();
+    const std::int64_t block = index / s_.tiles.piece_tiles;
     if (block != block_) {
       block_ = block;
-      group_ = block / s_.channel_tiles;
-      channel_ = block % s_.channel_tiles * s_.tile_channels;
-      channels_ = std::min(s_.tile_channels, s_.channels - channel_);
+      group_ = block / s_.tiles.column_tiles;
+      channel_ = block % s_.tiles.column_tiles * s_.tiles.columns;
+      channels_ = std::min(s_.tiles.columns, s_.channels - channel_);
       width_ = simd_implicit_gemm::padded(channels_, loops_.lanes);
       if (!pack_weights()) return;
     }
-    const Piece piece = s_.pieces.at(index % s_.pieces.count());
+    const std::int64_t first = index % s_.tiles.piece_tiles * s_.tiles.pieces;
+    for (std::int64_t i = first; i < std::min(first + s_.tiles.pieces, s_.pieces.count()); ++i) run_piece(s_.pieces.at(i));
+  }
+
+ private:
+  const KernelArgs& args_;
+  const InputGradientState& s_;
+  const simd_implicit_gemm::Loops& loops_;
+  const Parts parts_;
+  CancelPoints* const points_;
+  std::int64_t block_ = -1, group_ = 0, channel_ = 0, channels_ = 0, width_ = 0;
+
+  void run_piece(const Piece& piece) {
     const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.outputs);
     copy_planes(piece, steps);
     std::int64_t depth = 0;
@@ -124,14 +118,6 @@ class Tile {
       }
     }
   }
-
- private:
-  const KernelArgs& args_;
-  const InputGradientState& s_;
-  const simd_implicit_gemm::Loops& loops_;
-  const Parts parts_;
-  CancelPoints* const points_;
-  std::int64_t block_ = -1, group_ = 0, channel_ = 0, channels_ = 0, width_ = 0;
 
   template <typename F>
   void for_each_tap(std::int64_t phase_v, std::int64_t phase_h, F&& f) const {
@@ -198,13 +184,9 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       s_.h.first() + piece.column - s_.h.most_back(),
                                       steps.row};
-    const std::int64_t out_plane = v.output * h.output;
-    for (std::int64_t i = 0; i < piece.images; ++i) {
-      const float* const from = args_.in<float>(kGradient) + ((piece.image + i) * s_.groups + group_) * s_.outputs * out_plane;
-      for (std::int64_t m = 0; m < s_.outputs && !points_->stopped; ++m) {
-        loops_.cut(cut, from + m * out_plane, parts_.planes + i * steps.image + m * steps.plane, points_);
-      }
-    }
+    const std::int64_t image = s_.groups * s_.outputs * v.output * h.output;
+    const float* const from = args_.in<float>(kGradient) + piece.image * image + group_ * s_.outputs * v.output * h.output;
+    evn::copy_planes(s_.isa, {cut, from, image, piece.images, s_.outputs}, steps, parts_.planes, points_);
   }
 
   // The positions of one phase, whose matrix of weights begins at row `depth`. Returns where the next one's begins.

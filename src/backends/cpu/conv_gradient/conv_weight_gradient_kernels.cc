@@ -3,7 +3,7 @@
 // channels. A tile is some rows by some output channels of one group, summed up over all images.
 #include <algorithm>
 
-#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv/conv_pieces.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
@@ -56,7 +56,7 @@ Refusal supports(const OpDesc& d) {
   const Shape& w = d.inputs[kWeight].shape;
   if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
   if (!w.is_known()) return "the weight's shape is not known";
-  return w.elements(2, w.rank()) > kMostGradientTaps ? "the kernel is too large" : nullptr;
+  return w.elements(2, w.rank()) > kMostTaps ? "the kernel is too large" : nullptr;
 }
 
 void choose_tiles(WeightGradientState* s, std::uint32_t threads, double flops) {
@@ -176,12 +176,8 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       piece.column * h.stride - h.pad_begin,
                                       steps.row};
-    for (std::int64_t i = 0; i < piece.images; ++i) {
-      for (std::int64_t c = 0; c < channels && !points_->stopped; ++c) {
-        loops_.cut(cut, x + (i * s_.groups * s_.channels + c) * v.input * h.input,
-                   parts_.planes + i * steps.image + c * steps.plane, points_);
-      }
-    }
+    const std::int64_t image = s_.groups * s_.channels * v.input * h.input;
+    evn::copy_planes(s_.isa, {cut, x, image, piece.images, channels}, steps, parts_.planes, points_);
   }
 
   // The gradient of the output in panels of output channels, a row for each position.

@@ -3,7 +3,7 @@
 // gradient's plane and a shifted copy of the input's, whose columns are dealt out by the stride so that they lie side by side.
 #include <algorithm>
 
-#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv/conv_pieces.h"
 #include "backends/cpu/conv_gradient/depthwise_gradient_loops.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
@@ -40,7 +40,7 @@ Refusal supports(const OpDesc& d, int weight) {
   if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
   if (!w.is_known()) return "the weight's shape is not known";
   if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
-  return w.elements(2, w.rank()) > kMostGradientTaps ? "the kernel is too large" : nullptr;
+  return w.elements(2, w.rank()) > kMostTaps ? "the kernel is too large" : nullptr;
 }
 
 // Returns false where there is nothing to do.

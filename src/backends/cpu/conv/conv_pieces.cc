@@ -1,15 +1,19 @@
-#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv/conv_pieces.h"
 
 #include <algorithm>
 
-#include "base/checked.h"
+#include "backends/cpu/support.h"
 
 namespace evn {
 namespace {
 
 constexpr std::int64_t kPlaneFloats = 1 << 16;  // that it reads
-constexpr std::int64_t kFewestColumns = 64;     // where lines are cut
+constexpr std::int64_t kFewestInLine = 64;      // where lines are cut
 constexpr std::int64_t kBeyond = 64;            // that copies may write beyond their end
+
+constexpr std::int64_t kMostPacked = 1 << 20;  // floats that a tile packs, unless one panel has more
+constexpr std::int64_t kFewColumns = 16, kManyColumns = 64;
+constexpr std::int64_t kFewPositions = 512, kManyPositions = 4096;  // of a tile
 
 // Parts of like size, at most `most` each.
 std::int64_t even_part(std::int64_t count, std::int64_t most) {
@@ -36,7 +40,7 @@ Pieces cut_into_pieces(const Pieces& all, std::int64_t channels, std::int64_t po
     return static_cast<double>(count) * floats <= static_cast<double>(kPlaneFloats);
   };
   std::int64_t columns = even_part(p.width, positions);
-  while (columns > kFewestColumns && !fits(1, 1, columns)) columns = even_part(p.width, columns / 2);
+  while (columns > kFewestInLine && !fits(1, 1, columns)) columns = even_part(p.width, columns / 2);
   std::int64_t rows = columns < p.width ? 1 : even_part(p.height, positions / columns);
   while (rows > 1 && !fits(1, rows, columns)) rows = even_part(p.height, rows - 1);
   std::int64_t count = 1;
@@ -70,6 +74,44 @@ PlaneSteps PlaneSteps::of_copies(const Pieces& pieces, std::int64_t rows, std::i
 std::int64_t copies_floats(const Pieces& pieces, std::int64_t channels) {
   const PlaneSteps steps = PlaneSteps::of_copies(pieces, pieces.most.rows, pieces.most.columns, channels);
   return checked_add(checked_mul(steps.image, pieces.most.images), kBeyond);
+}
+
+void copy_planes(Isa isa, const PlaneCopies& copies, const PlaneSteps& steps, float* to, CancelPoints* points) {
+  const simd_implicit_gemm::Loops& loops = simd_implicit_gemm::loops(isa);
+  const std::int64_t plane = copies.cut.height * copies.cut.width;
+  for (std::int64_t i = 0; i < copies.images; ++i) {
+    for (std::int64_t c = 0; c < copies.planes && !points->stopped; ++c) {
+      loops.cut(copies.cut, copies.from + i * copies.image_step + c * plane, to + i * steps.image + c * steps.plane, points);
+    }
+  }
+}
+
+ProductTiles tile_product(Isa isa, const Pieces& pieces, const ProductWork& work) {
+  const std::int64_t lanes = simd_implicit_gemm::loops(isa).lanes;
+  ProductTiles t{};
+  const auto cut = [&](std::int64_t columns) {
+    t.columns = std::min(work.columns, simd_implicit_gemm::padded(even_part(work.columns, columns), lanes));
+    t.column_tiles = ceil_div(work.columns, t.columns);
+  };
+  const auto share = [&](std::int64_t positions) {
+    t.pieces = std::min(pieces.count(), ceil_div(positions, pieces.most.positions()));
+    t.piece_tiles = t.pieces == 0 ? 0 : ceil_div(pieces.count(), t.pieces);
+  };
+  std::int64_t columns = std::min(work.columns, std::max(kManyColumns, kMostPacked / std::max<std::int64_t>(1, work.depth)));
+  std::int64_t positions = kManyPositions;
+  cut(columns);
+  share(positions);
+  const double wanted = work.threads < 2 ? 1 : std::min(2.0 * work.threads, work.flops / (2 * kTileCost));
+  while (static_cast<double>(work.groups * t.column_tiles * t.piece_tiles) < wanted) {
+    if (t.pieces > 1 && (positions > kFewPositions || columns <= kManyColumns)) {
+      share(positions = ceil_div(positions, std::int64_t{2}));
+    } else if (columns > kFewColumns) {
+      cut(columns = ceil_div(columns, std::int64_t{2}));
+    } else {
+      break;
+    }
+  }
+  return t;
 }
 
 void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to) {
