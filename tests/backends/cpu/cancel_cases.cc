@@ -295,6 +295,13 @@ void add_conv_gradients(Cases* all) {
   }
 }
 
+void add_pointwise_gradients(Cases* all) {
+  all->push_back(
+      {"conv_input_gradient_pointwise", conv_gradient(false, {2, 32, 64, 128}, {64, 32, 1, 1}, {2, 64, 64, 128}, {0, 0, 0, 0})});
+  all->push_back(at_end("conv_input_gradient_pointwise",
+                        conv_gradient(false, {1, 32, 4, 8}, {32768, 32, 1, 1}, {1, 32768, 4, 8}, {0, 0, 0, 0})));
+}
+
 void add_convolutions(Cases* all) {
   const auto conv = [](const Shape& x, const Shape& w, Ints pads, std::int64_t group = 1) {
     return Case("Conv", 11).x(x).w(w).ints("pads", std::move(pads)).integer("group", group);
@@ -403,6 +410,7 @@ std::vector<CancelCase> cancel_cases() {
   add_recurrent(&all);
   add_convolutions(&all);
   add_conv_gradients(&all);
+  add_pointwise_gradients(&all);
   add_attention(&all);
   add_rows(&all);
   add_products(&all);

@@ -77,9 +77,12 @@ TEST(CpuConvGradient, KernelsStridesDilationsAndPads) {
 }
 
 TEST(CpuConvGradient, OneByOneOfEverySize) {
+  const std::vector<std::string> of_input = {"conv_input_gradient", "conv_input_gradient_pointwise"};
   for (const std::int64_t hw : {1, 2, 4, 7}) {
-    for (const std::int64_t out : {1, 8, 17, 40, 70}) check_both(2, {19, out}, {{hw, hw}, {1, 1}});
+    for (const std::int64_t out : {1, 8, 17, 40, 70}) check_both(2, {19, out}, {{hw, hw}, {1, 1}}, of_input);
   }
+  check_both(3, {40, 150}, {{20, 50}, {1, 1}}, of_input);
+  check_both(2, {40, 30, 2}, {{5, 60}, {1, 1}}, of_input);
 }
 
 TEST(CpuConvGradient, Lines) {
@@ -123,6 +126,7 @@ TEST(CpuConvGradient, EmptyBatches) {
 
 TEST(CpuConvGradient, Volumes) {
   check_both(2, {4, 6, 2}, {{4, 5, 6}, {2, 3, 3}, {1, 2, 1}, {}, {1, 1, 1, 0, 1, 1}}, {"reference"}, {"reference"});
+  check_both(2, {4, 6, 2}, {{4, 5, 6}, {1, 1, 1}}, {"conv_input_gradient_pointwise"}, {"reference"});
 }
 
 }  // namespace
