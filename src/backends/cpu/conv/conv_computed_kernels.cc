@@ -51,14 +51,10 @@ bool is_pointwise(const OpDesc& d) {
 }
 
 Refusal supports(const OpDesc& d) {
-  if (!all_float32(d)) return kNeedsFloat32;
-  const Shape& w = d.inputs[kWeight].shape;
-  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
+  if (const Refusal refusal = refuse_product(d, kWeight)) return refusal;
   if (d.constant(kWeight) != nullptr) return "the weight is constant";
-  if (!w.is_known()) return "the weight's shape is not known";
-  if (w[0] < attr_int(*d.node, ConvAttr::kGroup) * kFewOutputs) return "groups of few output channels";
-  if (is_pointwise(d)) return "a matrix product without copies is faster";
-  return w.elements(2, w.rank()) > kMostTaps ? "the kernel is too large" : nullptr;
+  if (d.inputs[kWeight].shape[0] < attr_int(*d.node, ConvAttr::kGroup) * kFewOutputs) return "groups of few output channels";
+  return is_pointwise(d) ? "a matrix product without copies is faster" : nullptr;
 }
 
 void plan(const OpDesc& d, KernelPlan* p) {

@@ -3,14 +3,17 @@
 #include <algorithm>
 
 #include "backends/cpu/support.h"
+#include "ops/conv.h"
 
 namespace evn {
 namespace {
 
-constexpr std::int64_t kPlaneFloats = 1 << 16;  // that it reads
+constexpr std::int64_t kPlaneFloats = 1 << 17;  // that it reads
 constexpr std::int64_t kFewestInLine = 64;      // where lines are cut
 constexpr std::int64_t kBeyond = 64;            // that copies may write beyond their end
 
+constexpr std::int64_t kMostStride = 16;
+constexpr double kMostWindow = 4 << 20;        // floats under a window, of all channels of a group
 constexpr std::int64_t kMostPacked = 1 << 20;  // floats that a tile packs, unless one panel has more
 constexpr std::int64_t kFewColumns = 16, kManyColumns = 64;
 constexpr std::int64_t kFewPositions = 512, kManyPositions = 4096;  // of a tile
@@ -33,16 +36,34 @@ PlaneAxes::PlaneAxes(const Window& window) {
   h = window.axis[window.rank - 1];
 }
 
+Refusal refuse_product(const OpDesc& d, int weight) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
+  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
+  if (!w.is_known()) return "the weight's shape is not known";
+  if (w.elements(2, w.rank()) > kMostTaps) return "the kernel is too large";
+  const auto strides = attr_ints(*d.node, ConvAttr::kStrides), dilations = attr_ints(*d.node, ConvAttr::kDilations);
+  double window = static_cast<double>(std::max(w[1], w[0] / attr_int(*d.node, ConvAttr::kGroup)));
+  for (std::size_t i = 0; i + 2 < static_cast<std::size_t>(w.rank()); ++i) {
+    if (i < strides.size() && strides[i] > kMostStride) return "the strides are too large";
+    const double dilation = i < dilations.size() ? static_cast<double>(dilations[i]) : 1;
+    window *= static_cast<double>(w[static_cast<int>(i) + 2] - 1) * dilation + 1;
+  }
+  return window > kMostWindow ? "the window is too large" : nullptr;
+}
+
 Pieces cut_into_pieces(const Pieces& all, std::int64_t channels, std::int64_t positions) {
   Pieces p = all;
   const auto fits = [&](std::int64_t count, std::int64_t rows, std::int64_t columns) {
     const double floats = static_cast<double>(plane_floats(p.v, p.h, rows, columns)) * static_cast<double>(channels);
     return static_cast<double>(count) * floats <= static_cast<double>(kPlaneFloats);
   };
+  // Pieces overlap by the window: they are not cut where that would be most of what they read.
+  const auto is_long = [](const AxisView& view, std::int64_t n) { return n > 1 && view.length(n) > 2 * view.extent; };
   std::int64_t columns = even_part(p.width, positions);
-  while (columns > kFewestInLine && !fits(1, 1, columns)) columns = even_part(p.width, columns / 2);
+  while (columns > kFewestInLine && is_long(p.h, columns) && !fits(1, 1, columns)) columns = even_part(p.width, columns / 2);
   std::int64_t rows = columns < p.width ? 1 : even_part(p.height, positions / columns);
-  while (rows > 1 && !fits(1, rows, columns)) rows = even_part(p.height, rows - 1);
+  while (is_long(p.v, rows) && !fits(1, rows, columns)) rows = even_part(p.height, rows - 1 - rows / 8);
   std::int64_t count = 1;
   if (rows >= p.height && columns >= p.width) {
     count = even_part(p.images, std::max<std::int64_t>(1, positions / std::max<std::int64_t>(1, checked_mul(rows, columns))));

@@ -5,11 +5,15 @@
 #include <cstdint>
 
 #include "backends/cpu/conv/implicit_gemm_loops.h"
+#include "device/kernel.h"
 #include "ops/infra/window.h"
 
 namespace evn {
 
 inline constexpr std::int64_t kMostTaps = 4096;  // of a filter: what is between two cancellation points
+
+// Why an implicit product does not take a convolution with this weight, or its derivative.
+Refusal refuse_product(const OpDesc& d, int weight);
 
 // The vertical and the horizontal axis of a window of one or two axes.
 struct PlaneAxes {
@@ -33,6 +37,11 @@ struct PhaseAxis {
   std::int64_t end(std::int64_t f) const {
     const std::int64_t last = a.input - 1 + a.pad_begin - f;
     return last < 0 ? 0 : last / a.stride + 1;
+  }
+  bool has_empty_phases() const {
+    std::int64_t reached = 0;  // one bit for each phase
+    for (std::int64_t k = 0; k < a.kernel; ++k) reached |= std::int64_t{1} << phase(k);
+    return reached != (std::int64_t{1} << a.stride) - 1;
   }
   std::int64_t input(std::int64_t j, std::int64_t f) const { return j * a.stride + f - a.pad_begin; }
 };

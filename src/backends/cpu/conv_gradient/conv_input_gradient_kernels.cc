@@ -5,6 +5,7 @@
 
 #include "backends/cpu/conv/conv_pieces.h"
 #include "backends/cpu/move/transpose_loops.h"
+#include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 #include "ops/gradient.h"
@@ -24,6 +25,7 @@ struct InputGradientState {
   ProductTiles tiles;
 
   std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
+  bool has_empty_phases() const { return depth == 0 || v.has_empty_phases() || h.has_empty_phases(); }
   std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };
 
@@ -46,13 +48,7 @@ struct Parts {
   }
 };
 
-Refusal supports(const OpDesc& d) {
-  if (!all_float32(d)) return kNeedsFloat32;
-  const Shape& w = d.inputs[kWeight].shape;
-  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
-  if (!w.is_known()) return "the weight's shape is not known";
-  return w.elements(2, w.rank()) > kMostTaps ? "the kernel is too large" : nullptr;
-}
+Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<InputGradientState>();
@@ -110,6 +106,9 @@ class Tile {
   void run_piece(const Piece& piece) {
     const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.outputs);
     copy_planes(piece, steps);
+    if (s_.has_empty_phases()) {
+      for_each_part(piece, [&](float* to, std::int64_t count) { fill_by_parts(points_, to, count, 0.0f); });
+    }
     std::int64_t depth = 0;
     for (std::int64_t v = 0; v < s_.v.a.stride; ++v) {
       for (std::int64_t h = 0; h < s_.h.a.stride; ++h) {
@@ -117,6 +116,9 @@ class Tile {
         depth = run_phase(piece, steps, v, h, depth);
       }
     }
+    const Epilogue* const epilogue = epilogue_of(*args_.desc);
+    if (epilogue == nullptr) return;
+    for_each_part(piece, [&](float* y, std::int64_t count) { chain_long(s_.isa, y, count, epilogue, points_); });
   }
 
   template <typename F>
@@ -176,6 +178,28 @@ class Tile {
     }
   }
 
+  // Calls f(begin, count) for the parts of the result that are the piece's, until the run is to stop.
+  template <typename F>
+  void for_each_part(const Piece& piece, F&& f) const {
+    const WindowAxis &v = s_.v.a, &h = s_.h.a;
+    const std::int64_t row = s_.v.first() + piece.row, column = s_.h.first() + piece.column;
+    const std::int64_t top = std::max<std::int64_t>(0, s_.v.input(row, 0));
+    const std::int64_t left = std::max<std::int64_t>(0, s_.h.input(column, 0));
+    const std::int64_t rows = std::min(v.input, s_.v.input(row + piece.rows, 0)) - top;
+    const std::int64_t columns = std::min(h.input, s_.h.input(column + piece.columns, 0)) - left;
+    const std::int64_t at_once = columns == h.input ? rows : 1;  // lines
+    for (std::int64_t i = 0; i < piece.images; ++i) {
+      for (std::int64_t c = 0; c < channels_; ++c) {
+        float* const to = plane_of(piece.image + i, c) + top * h.input + left;
+        for (std::int64_t y = 0; y < rows && !points_->stopped; y += at_once) f(to + y * h.input, at_once * columns);
+      }
+    }
+  }
+
+  float* plane_of(std::int64_t image, std::int64_t channel) const {
+    return args_.out<float>() + ((image * s_.groups + group_) * s_.channels + channel_ + channel) * s_.v.a.input * s_.h.a.input;
+  }
+
   void copy_planes(const Piece& piece, const PlaneSteps& steps) {
     const WindowAxis &v = s_.v.a, &h = s_.h.a;
     const simd_implicit_gemm::Cut cut{v.output,
@@ -199,7 +223,7 @@ class Tile {
     own.rows = std::min(row + piece.rows, s_.v.end(phase_v)) - own.row;
     own.column = std::max(column, s_.h.begin(phase_h));
     own.columns = std::min(column + piece.columns, s_.h.end(phase_h)) - own.column;
-    if (own.rows <= 0 || own.columns <= 0) return depth + k;
+    if (k == 0 || own.rows <= 0 || own.columns <= 0) return depth + k;
     std::int64_t* to = parts_.depths;
     for (std::int64_t m = 0; m < s_.outputs; ++m) {
       for_each_tap(phase_v, phase_h, [&](std::int64_t y, std::int64_t x) {
@@ -223,8 +247,7 @@ class Tile {
     for (std::int64_t i = 0; i < own.images; ++i) {
       if (stops(points_, 2 * here * width_)) return;
       const float* const from = parts_.sums + i * here * width_;
-      float* const to = args_.out<float>() + (((own.image + i) * s_.groups + group_) * s_.channels + channel_) * plane +
-                        s_.v.input(own.row, phase_v) * h.input + s_.h.input(own.column, phase_h);
+      float* const to = plane_of(own.image + i, 0) + s_.v.input(own.row, phase_v) * h.input + s_.h.input(own.column, phase_h);
       if (v.stride == 1 && h.stride == 1) {
         move.transpose(from, width_, here, channels_, to, plane);
         continue;

@@ -109,6 +109,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     t.a = packed;
     t.b_kind = simd_gemm::BKind::kRows;
     t.ldb = t.ldc = s.plane;
+    t.epilogue = epilogue_of(*args.desc);
     t.buffer = buffer;
     t.points = &points;
     const std::int64_t last = std::min(s.images, (image_tile + 1) * s.tile_images);
