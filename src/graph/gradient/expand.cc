@@ -24,9 +24,11 @@ class Expander {
       : nodes_(std::move(graph.nodes)), tape_(graph, limits, complete), looks_left_(limits.nodes * kLooksPerNode) {}
 
   void run() {
+    auto left = std::count_if(nodes_.begin(), nodes_.end(), is_bound_gradient);
     for (Node& node : nodes_) {
       cancellation_point(kNodeWork);
       if (is_bound_gradient(node)) {
+        tape_.set_may_be_differentiated(--left > 0);
         tape_.set_origin(node);
         expand(node);
       } else {

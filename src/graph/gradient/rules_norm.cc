@@ -45,6 +45,27 @@ ValueId channel_sums(Tape& t, ValueId v, int rank) {
   return t.op("ReduceSum", {v, t.ints(axes)}, {{"keepdims", std::int64_t{0}, {}}});
 }
 
+// dx, dscale and dbias where one node makes them.
+void give_norm(Backward& b, const std::vector<ValueId>& made) {
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (b.wants(i)) b.give(i, made[i]);
+  }
+}
+
+// One node, where no derivative of it can be asked for. Returns whether it is put in.
+bool batch_norm_in_one(Backward& b, bool training) {
+  Tape& t = b.tape;
+  if (t.may_be_differentiated() || b.wants(3) || b.wants(4)) return false;
+  const DType dtype = t.dtype(b.x());
+  if (dtype == DType::kUndefined || t.dtype(b.x(1)) != dtype || t.dtype(b.x(3)) != dtype) return false;
+  std::vector<ValueId> inputs = {b.x(), b.x(1), b.dy()};
+  for (std::size_t i = 3; i < 5; ++i) inputs.push_back(training ? b.demand_output(i) : b.x(i));
+  Tape::Attributes attributes = b.copied({"epsilon"});
+  attributes.push_back({"training_mode", std::int64_t{training}, {}});
+  give_norm(b, t.owns(kBatchNormGradient, std::move(inputs), std::move(attributes), 3));
+  return true;
+}
+
 // The rule of BatchNormalization, whose inputs are x, scale, B, mean, variance; in training, mean and variance are those of x.
 void batch_normalization(Backward& b) {
   Tape& t = b.tape;
@@ -53,6 +74,7 @@ void batch_normalization(Backward& b) {
   if (batch_norm_by_element(b.node)) b.refuse("its parameters are not per channel");
   const float epsilon = b.real("epsilon", 1e-5f);
   const bool training = batch_norm_trains(b.node);
+  if (batch_norm_in_one(b, training)) return;
   Tape::Ints others = {0};
   for (int i = 2; i < rank; ++i) others.push_back(i);
   const ValueId axes = t.ints(others);
@@ -104,8 +126,25 @@ ValueId last_axes(Backward& b) {
   return b.tape.ints(axes);
 }
 
+// One node, where no derivative of it can be asked for and the scale has surely the dims that are normalized.
+bool layer_norm_in_one(Backward& b) {
+  Tape& t = b.tape;
+  const int rank = t.rank(b.x()), of_scale = t.rank(b.x(1));
+  if (t.may_be_differentiated() || rank < 0 || of_scale < 1 || t.dtype(b.x()) == DType::kUndefined) return false;
+  const int axis = b.axis_of(b.integer("axis", -1), rank);
+  if (of_scale != rank - axis || t.dtype(b.x(1)) != t.dtype(b.x())) return false;
+  for (int i = 0; i < of_scale; ++i) {
+    const std::int64_t n = t.shape(b.x(1))[i];
+    if (n < 0 || t.shape(b.x())[axis + i] != n) return false;
+  }
+  if (b.x(2) != kNoValue && !t.same_shape(b.x(1), b.x(2))) return false;
+  give_norm(b, t.owns(kLayerNormGradient, {b.x(), b.x(1), b.dy()}, b.copied({"epsilon", "axis"}), 3));
+  return true;
+}
+
 void layer_normalization(Backward& b) {
   Tape& t = b.tape;
+  if (layer_norm_in_one(b)) return;
   const ValueId axes = last_axes(b);
   const Normalized n = normalized_over(t, b.x(), axes, b.real("epsilon", 1e-5f));
   if (b.wants(0)) b.give(0, through_statistics(t, n, t.mul(b.dy(), b.x(1)), axes));

@@ -169,6 +169,10 @@ ValueId Tape::op(const char* op, std::vector<ValueId> inputs, Attributes attribu
 }
 
 ValueId Tape::own(const char* op, std::vector<ValueId> inputs, Attributes attributes) {
+  return owns(op, std::move(inputs), std::move(attributes), 1)[0];
+}
+
+std::vector<ValueId> Tape::owns(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs) {
   Node node;
   node.name = fresh_name(op);
   node.op_type = op;
@@ -177,8 +181,8 @@ ValueId Tape::own(const char* op, std::vector<ValueId> inputs, Attributes attrib
   node.inputs = std::move(inputs);
   node.attributes = std::move(attributes);
   node.region = gradient_->region;
-  const ValueId made = add_value();
-  node.outputs = {made};
+  for (std::size_t i = 0; i < outputs; ++i) node.outputs.push_back(add_value());
+  std::vector<ValueId> made = node.outputs;
   complete_(node);
   add(std::move(node));
   return made;

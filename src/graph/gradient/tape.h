@@ -25,6 +25,9 @@ class Tape {
   // Where nodes come from that are put in from now on: names and the branch of an If.
   void set_origin(const Node& gradient) { gradient_ = &gradient; }
   void set_origin(std::string path) { path_ = std::move(path); }
+  // Whether another Gradient follows, which may differentiate what is put in now: then it is made of operators with rules.
+  void set_may_be_differentiated(bool may) { may_be_differentiated_ = may; }
+  bool may_be_differentiated() const { return may_be_differentiated_; }
   const std::string& gradient_name() const { return gradient_->name; }
   std::int32_t region() const { return gradient_->region; }
   std::string fresh_name(const char* op);
@@ -55,6 +58,7 @@ class Tape {
   ValueId op(const char* op, std::vector<ValueId> inputs, Attributes attributes = {});
   std::vector<ValueId> ops(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs);
   ValueId own(const char* op, std::vector<ValueId> inputs, Attributes attributes = {});  // of ops/gradient.h
+  std::vector<ValueId> owns(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs);
   // An operator whose output is a value that is there.
   void into(ValueId output, const char* op, std::vector<ValueId> inputs);
 
@@ -91,6 +95,7 @@ class Tape {
   const Node* gradient_ = nullptr;
   std::string path_;
   std::uint64_t number_ = 0;
+  bool may_be_differentiated_ = false;
   std::vector<std::int64_t> producers_;
   std::vector<TensorDesc> descs_;
 

@@ -295,12 +295,24 @@ void add_conv_gradients(Cases* all) {
   }
 }
 
+void add_pointwise_gradients(Cases* all) {
+  all->push_back(
+      {"conv_input_gradient_pointwise", conv_gradient(false, {2, 32, 64, 128}, {64, 32, 1, 1}, {2, 64, 64, 128}, {0, 0, 0, 0})});
+  all->push_back(at_end("conv_input_gradient_pointwise",
+                        conv_gradient(false, {1, 32, 4, 8}, {32768, 32, 1, 1}, {1, 32768, 4, 8}, {0, 0, 0, 0})));
+}
+
 void add_convolutions(Cases* all) {
   const auto conv = [](const Shape& x, const Shape& w, Ints pads, std::int64_t group = 1) {
     return Case("Conv", 11).x(x).w(w).ints("pads", std::move(pads)).integer("group", group);
   };
   all->push_back({"conv_gemm", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back(at_end("conv_gemm", conv({1, 1, 1, 32768 + 15}, {32, 1, 1, 32768}, {0, 0, 0, 0})));
+  const auto computed = [](const Shape& x, const Shape& w, Ints pads) {
+    return Case("Conv", 11).x(x).x(w).ints("pads", std::move(pads));
+  };
+  all->push_back({"conv_computed", computed({2, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
+  all->push_back({"conv_computed", computed({1, 1, 1, 32768 + 4095}, {32, 1, 1, 4096}, {0, 0, 0, 0})});
   all->push_back({"conv_nhwc", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_grouped", conv({1, 64, 32, 64}, {64, 16, 3, 3}, {1, 1, 1, 1}, 4)});
   all->push_back({"conv_grouped", conv({1, 64, 8, 1 << 12}, {64, 32, 3, 3}, {1, 1, 1, 1}, 2)});
@@ -398,6 +410,7 @@ std::vector<CancelCase> cancel_cases() {
   add_recurrent(&all);
   add_convolutions(&all);
   add_conv_gradients(&all);
+  add_pointwise_gradients(&all);
   add_attention(&all);
   add_rows(&all);
   add_products(&all);

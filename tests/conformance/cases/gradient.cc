@@ -37,6 +37,22 @@ void add_convolutions(Cases* all) {
   }
 }
 
+// 1 x 1, and with one filter for each channel.
+void add_special_convolutions(Cases* all) {
+  for (const bool of_weight : {false, true}) {
+    const char* const op = of_weight ? "evener::ConvWeightGradient" : "evener::ConvInputGradient";
+    const Shape x = {2, 4, 7, 9}, pointwise = {6, 4, 1, 1}, depthwise = {4, 1, 3, 3};
+    all->push_back(Case(op, 1).x(of_weight ? pointwise : x).x(of_weight ? x : pointwise).x({2, 6, 7, 9}));
+    all->push_back(Case(op, 1)
+                       .x(of_weight ? depthwise : x)
+                       .x(of_weight ? x : depthwise)
+                       .x({2, 4, 4, 5})
+                       .ints("pads", {1, 1, 1, 1})
+                       .ints("strides", {2, 2})
+                       .integer("group", 4));
+  }
+}
+
 void add_pools(Cases* all) {
   for (const DType d : {kF32, kF64}) {
     for (const char* op : {"evener::MaxPoolGradient", "evener::AveragePoolGradient"}) {
@@ -120,6 +136,7 @@ void add_optimizers(Cases* all) {
 void add_gradient_cases(Cases* all) {
   add_sums(all);
   add_convolutions(all);
+  add_special_convolutions(all);
   add_pools(all);
   add_indices(all);
   add_losses(all);

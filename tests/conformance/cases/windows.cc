@@ -44,6 +44,7 @@ void add_plain_conv(Cases* all) {
   // Weights that are computed: with groups, several tiles of rows, depthwise.
   all->push_back(Case("Conv", 11).x({2, 6, 6, 7}).x({4, 3, 3, 3}).integer("group", 2).batch());
   all->push_back(Case("Conv", 11).x({1, 33, 40, 17}).x({100, 33, 1, 1}));
+  all->push_back(Case("Conv", 11).x({2, 5, 9, 8}).x({20, 5, 3, 2}).x({20}).ints("pads", {1, 0, 1, 1}).batch());
   all->push_back(Case("Conv", 11).x({2, 7, 30}).x({7, 1, 3}).integer("group", 7).batch());
 }
 

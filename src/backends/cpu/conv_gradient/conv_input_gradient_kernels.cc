@@ -3,8 +3,9 @@
 // A tile is a piece of the positions by some input channels of one group.
 #include <algorithm>
 
-#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv/conv_pieces.h"
 #include "backends/cpu/move/transpose_loops.h"
+#include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 #include "ops/gradient.h"
@@ -13,8 +14,6 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kMostWeights = 1 << 20;  // that a tile packs, unless one panel has more
-constexpr std::int64_t kFewChannels = 16, kManyChannels = 64;
 enum : int { kInput, kWeight, kGradient };
 
 struct InputGradientState {
@@ -23,10 +22,11 @@ struct InputGradientState {
   Pieces pieces;
   std::int64_t groups, channels, outputs;  // of a group: of the input and of the output
   std::int64_t depth;                      // outputs by taps
-  std::int64_t tile_channels, channel_tiles;
+  ProductTiles tiles;
 
   std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
-  std::int64_t width() const { return simd_implicit_gemm::padded(tile_channels, simd_implicit_gemm::loops(isa).lanes); }
+  bool has_empty_phases() const { return depth == 0 || v.has_empty_phases() || h.has_empty_phases(); }
+  std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };
 
 struct Parts {
@@ -48,29 +48,7 @@ struct Parts {
   }
 };
 
-Refusal supports(const OpDesc& d) {
-  if (!all_float32(d)) return kNeedsFloat32;
-  const Shape& w = d.inputs[kWeight].shape;
-  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
-  if (!w.is_known()) return "the weight's shape is not known";
-  return w.elements(2, w.rank()) > kMostGradientTaps ? "the kernel is too large" : nullptr;
-}
-
-void choose_tiles(InputGradientState* s, std::uint32_t threads, double flops) {
-  const std::int64_t lanes = simd_implicit_gemm::loops(s->isa).lanes;
-  const auto cut = [&](std::int64_t channels) {
-    channels = simd_implicit_gemm::padded(ceil_div(s->channels, ceil_div(s->channels, channels)), lanes);
-    s->tile_channels = std::min(s->channels, channels);
-    s->channel_tiles = ceil_div(s->channels, s->tile_channels);
-  };
-  std::int64_t channels = std::min(s->channels, std::max(kManyChannels, kMostWeights / std::max<std::int64_t>(1, s->depth)));
-  cut(channels);
-  const double wanted = threads < 2 ? 1 : std::min(2.0 * threads, flops / (2 * kTileCost));
-  while (static_cast<double>(s->groups * s->channel_tiles * s->pieces.count()) < wanted && channels > kFewChannels) {
-    channels = ceil_div(channels, std::int64_t{2});
-    cut(channels);
-  }
-}
+Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<InputGradientState>();
@@ -89,8 +67,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->tiles = 0;
   if (x.elements() == 0) return;
   s.pieces = cut_into_pieces({x[0], s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
-  choose_tiles(&s, d.threads, p->flops);
-  p->tiles = checked_mul(checked_mul(s.groups, s.channel_tiles), s.pieces.count());
+  s.tiles = tile_product(s.isa, s.pieces, {s.channels, s.depth, s.groups, d.threads, p->flops});
+  p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
 }
 
@@ -104,25 +82,17 @@ class Tile {
         points_(points) {}
 
   void run(std::int64_t index) {
-    const std::int64_t block = index / s_.pieces.count();
+    const std::int64_t block = index / s_.tiles.piece_tiles;
     if (block != block_) {
       block_ = block;
-      group_ = block / s_.channel_tiles;
-      channel_ = block % s_.channel_tiles * s_.tile_channels;
-      channels_ = std::min(s_.tile_channels, s_.channels - channel_);
+      group_ = block / s_.tiles.column_tiles;
+      channel_ = block % s_.tiles.column_tiles * s_.tiles.columns;
+      channels_ = std::min(s_.tiles.columns, s_.channels - channel_);
       width_ = simd_implicit_gemm::padded(channels_, loops_.lanes);
       if (!pack_weights()) return;
     }
-    const Piece piece = s_.pieces.at(index % s_.pieces.count());
-    const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.outputs);
-    copy_planes(piece, steps);
-    std::int64_t depth = 0;
-    for (std::int64_t v = 0; v < s_.v.a.stride; ++v) {
-      for (std::int64_t h = 0; h < s_.h.a.stride; ++h) {
-        if (points_->stopped) return;
-        depth = run_phase(piece, steps, v, h, depth);
-      }
-    }
+    const std::int64_t first = index % s_.tiles.piece_tiles * s_.tiles.pieces;
+    for (std::int64_t i = first; i < std::min(first + s_.tiles.pieces, s_.pieces.count()); ++i) run_piece(s_.pieces.at(i));
   }
 
  private:
@@ -132,6 +102,24 @@ class Tile {
   const Parts parts_;
   CancelPoints* const points_;
   std::int64_t block_ = -1, group_ = 0, channel_ = 0, channels_ = 0, width_ = 0;
+
+  void run_piece(const Piece& piece) {
+    const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.outputs);
+    copy_planes(piece, steps);
+    if (s_.has_empty_phases()) {
+      for_each_part(piece, [&](float* to, std::int64_t count) { fill_by_parts(points_, to, count, 0.0f); });
+    }
+    std::int64_t depth = 0;
+    for (std::int64_t v = 0; v < s_.v.a.stride; ++v) {
+      for (std::int64_t h = 0; h < s_.h.a.stride; ++h) {
+        if (points_->stopped) return;
+        depth = run_phase(piece, steps, v, h, depth);
+      }
+    }
+    const Epilogue* const epilogue = epilogue_of(*args_.desc);
+    if (epilogue == nullptr) return;
+    for_each_part(piece, [&](float* y, std::int64_t count) { chain_long(s_.isa, y, count, epilogue, points_); });
+  }
 
   template <typename F>
   void for_each_tap(std::int64_t phase_v, std::int64_t phase_h, F&& f) const {
@@ -190,6 +178,28 @@ class Tile {
     }
   }
 
+  // Calls f(begin, count) for the parts of the result that are the piece's, until the run is to stop.
+  template <typename F>
+  void for_each_part(const Piece& piece, F&& f) const {
+    const WindowAxis &v = s_.v.a, &h = s_.h.a;
+    const std::int64_t row = s_.v.first() + piece.row, column = s_.h.first() + piece.column;
+    const std::int64_t top = std::max<std::int64_t>(0, s_.v.input(row, 0));
+    const std::int64_t left = std::max<std::int64_t>(0, s_.h.input(column, 0));
+    const std::int64_t rows = std::min(v.input, s_.v.input(row + piece.rows, 0)) - top;
+    const std::int64_t columns = std::min(h.input, s_.h.input(column + piece.columns, 0)) - left;
+    const std::int64_t at_once = columns == h.input ? rows : 1;  // lines
+    for (std::int64_t i = 0; i < piece.images; ++i) {
+      for (std::int64_t c = 0; c < channels_; ++c) {
+        float* const to = plane_of(piece.image + i, c) + top * h.input + left;
+        for (std::int64_t y = 0; y < rows && !points_->stopped; y += at_once) f(to + y * h.input, at_once * columns);
+      }
+    }
+  }
+
+  float* plane_of(std::int64_t image, std::int64_t channel) const {
+    return args_.out<float>() + ((image * s_.groups + group_) * s_.channels + channel_ + channel) * s_.v.a.input * s_.h.a.input;
+  }
+
   void copy_planes(const Piece& piece, const PlaneSteps& steps) {
     const WindowAxis &v = s_.v.a, &h = s_.h.a;
     const simd_implicit_gemm::Cut cut{v.output,
@@ -198,13 +208,9 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       s_.h.first() + piece.column - s_.h.most_back(),
                                       steps.row};
-    const std::int64_t out_plane = v.output * h.output;
-    for (std::int64_t i = 0; i < piece.images; ++i) {
-      const float* const from = args_.in<float>(kGradient) + ((piece.image + i) * s_.groups + group_) * s_.outputs * out_plane;
-      for (std::int64_t m = 0; m < s_.outputs && !points_->stopped; ++m) {
-        loops_.cut(cut, from + m * out_plane, parts_.planes + i * steps.image + m * steps.plane, points_);
-      }
-    }
+    const std::int64_t image = s_.groups * s_.outputs * v.output * h.output;
+    const float* const from = args_.in<float>(kGradient) + piece.image * image + group_ * s_.outputs * v.output * h.output;
+    evn::copy_planes(s_.isa, {cut, from, image, piece.images, s_.outputs}, steps, parts_.planes, points_);
   }
 
   // The positions of one phase, whose matrix of weights begins at row `depth`. Returns where the next one's begins.
@@ -217,7 +223,7 @@ class Tile {
     own.rows = std::min(row + piece.rows, s_.v.end(phase_v)) - own.row;
     own.column = std::max(column, s_.h.begin(phase_h));
     own.columns = std::min(column + piece.columns, s_.h.end(phase_h)) - own.column;
-    if (own.rows <= 0 || own.columns <= 0) return depth + k;
+    if (k == 0 || own.rows <= 0 || own.columns <= 0) return depth + k;
     std::int64_t* to = parts_.depths;
     for (std::int64_t m = 0; m < s_.outputs; ++m) {
       for_each_tap(phase_v, phase_h, [&](std::int64_t y, std::int64_t x) {
@@ -241,8 +247,7 @@ class Tile {
     for (std::int64_t i = 0; i < own.images; ++i) {
       if (stops(points_, 2 * here * width_)) return;
       const float* const from = parts_.sums + i * here * width_;
-      float* const to = args_.out<float>() + (((own.image + i) * s_.groups + group_) * s_.channels + channel_) * plane +
-                        s_.v.input(own.row, phase_v) * h.input + s_.h.input(own.column, phase_h);
+      float* const to = plane_of(own.image + i, 0) + s_.v.input(own.row, phase_v) * h.input + s_.h.input(own.column, phase_h);
       if (v.stride == 1 && h.stride == 1) {
         move.transpose(from, width_, here, channels_, to, plane);
         continue;

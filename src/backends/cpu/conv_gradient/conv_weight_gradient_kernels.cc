@@ -3,8 +3,9 @@
 // channels. A tile is some rows by some output channels of one group, summed up over all images.
 #include <algorithm>
 
-#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv/conv_pieces.h"
 #include "backends/cpu/move/transpose_loops.h"
+#include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 #include "ops/gradient.h"
@@ -51,13 +52,7 @@ struct Parts {
   }
 };
 
-Refusal supports(const OpDesc& d) {
-  if (!all_float32(d)) return kNeedsFloat32;
-  const Shape& w = d.inputs[kWeight].shape;
-  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
-  if (!w.is_known()) return "the weight's shape is not known";
-  return w.elements(2, w.rank()) > kMostGradientTaps ? "the kernel is too large" : nullptr;
-}
+Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
 
 void choose_tiles(WeightGradientState* s, std::uint32_t threads, double flops) {
   const std::int64_t lanes = simd_implicit_gemm::loops(s->isa).lanes;
@@ -132,8 +127,12 @@ class Tile {
     }
     if (s_.pieces.count() == 0 && !fill_by_parts(points_, parts_.sums, rows_ * width_, 0.0f)) return;
     if (stops(points_, rows_ * outputs_)) return;
-    simd_transpose::loops(s_.isa).transpose(parts_.sums, width_, rows_, outputs_,
-                                            args_.out<float>() + (group_ * s_.outputs + output_) * s_.depth + row_, s_.depth);
+    float* const to = args_.out<float>() + (group_ * s_.outputs + output_) * s_.depth + row_;
+    simd_transpose::loops(s_.isa).transpose(parts_.sums, width_, rows_, outputs_, to, s_.depth);
+    const Epilogue* const epilogue = epilogue_of(*args_.desc);
+    for (std::int64_t m = 0; epilogue != nullptr && m < outputs_; ++m) {
+      chain_long(s_.isa, to + m * s_.depth, rows_, epilogue, points_);
+    }
   }
 
  private:
@@ -176,12 +175,8 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       piece.column * h.stride - h.pad_begin,
                                       steps.row};
-    for (std::int64_t i = 0; i < piece.images; ++i) {
-      for (std::int64_t c = 0; c < channels && !points_->stopped; ++c) {
-        loops_.cut(cut, x + (i * s_.groups * s_.channels + c) * v.input * h.input,
-                   parts_.planes + i * steps.image + c * steps.plane, points_);
-      }
-    }
+    const std::int64_t image = s_.groups * s_.channels * v.input * h.input;
+    evn::copy_planes(s_.isa, {cut, x, image, piece.images, channels}, steps, parts_.planes, points_);
   }
 
   // The gradient of the output in panels of output channels, a row for each position.

@@ -3,8 +3,9 @@
 // gradient's plane and a shifted copy of the input's, whose columns are dealt out by the stride so that they lie side by side.
 #include <algorithm>
 
-#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv/conv_pieces.h"
 #include "backends/cpu/conv_gradient/depthwise_gradient_loops.h"
+#include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 #include "ops/gradient.h"
@@ -35,12 +36,9 @@ struct DepthwiseState {
 };
 
 Refusal supports(const OpDesc& d, int weight) {
-  if (!all_float32(d)) return kNeedsFloat32;
+  if (const Refusal refusal = refuse_product(d, weight)) return refusal;
   const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
-  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
-  if (!w.is_known()) return "the weight's shape is not known";
-  if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
-  return w.elements(2, w.rank()) > kMostGradientTaps ? "the kernel is too large" : nullptr;
+  return w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup) ? "only one filter for each channel" : nullptr;
 }
 
 // Returns false where there is nothing to do.
@@ -106,6 +104,9 @@ class InputTile {
       list_taps();
       for (std::int64_t plane = begin; plane < end && !points_->stopped; ++plane) run_plane(plane);
     }
+    const std::int64_t floats = s_.v.a.input * s_.h.a.input;
+    const Epilogue* const epilogue = epilogue_of(*args_.desc);
+    if (epilogue != nullptr) chain_long(s_.isa, args_.out<float>() + begin * floats, (end - begin) * floats, epilogue, points_);
   }
 
  private:
@@ -240,6 +241,9 @@ class WeightTile {
       if (stops(points_, 16 * floats)) return;
       loops_.sum_lanes(parts_.sums + (c - begin) * floats, s_.taps(), args_.out<float>() + c * s_.taps());
     }
+    const Epilogue* const epilogue = epilogue_of(*args_.desc);
+    if (epilogue == nullptr) return;
+    chain_long(s_.isa, args_.out<float>() + begin * s_.taps(), (end - begin) * s_.taps(), epilogue, points_);
   }
 
  private:

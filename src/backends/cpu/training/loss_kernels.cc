@@ -12,8 +12,10 @@
 namespace evn {
 namespace {
 
-enum : int { kReduction, kIgnore };       // attributes
-constexpr std::int64_t kMostPlaces = 64;  // of a piece
+enum : int { kReduction, kIgnore };             // attributes
+constexpr std::int64_t kMostPlaces = 64;        // of a piece
+constexpr std::int64_t kClassesAtOnce = 1024;   // of columns
+constexpr std::int64_t kLongestLine = 1 << 15;  // classes of a line that are processed at once
 
 struct LossState {
   Isa isa;
@@ -90,18 +92,38 @@ struct Sums {
   float top[kMostPlaces], sum[kMostPlaces];
 };
 
+// Adds what further classes have to the sums of some places.
+void join(float* top, float* sum, const float* other_top, const float* other_sum, std::int64_t count) {
+  const auto scale = [](float from, float to) { return from == to ? 1.0f : std::exp(from - to); };
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float most = std::max(top[i], other_top[i]);
+    sum[i] = sum[i] * scale(top[i], most) + other_sum[i] * scale(other_top[i], most);
+    top[i] = most;
+  }
+}
+
 // Returns false if the run is to stop.
 bool sum_piece(const KernelArgs& args, const LossState& s, const Piece& piece, Sums* sums, CancelPoints* points) {
   const simd_loss::Loops& loops = simd_loss::loops(s.isa);
   const float* const x = args.in<float>(0) + piece.at;
+  float top[kMostPlaces], sum[kMostPlaces];
   if (s.inner > 1) {
-    if (stops(points, 2 * kFunction * s.classes * piece.count)) return false;
-    loops.column_sums(x, s.classes, s.inner, piece.count, sums->top, sums->sum);
-    return true;
+    return in_parts(points, s.classes, kClassesAtOnce, 2 * kFunction * piece.count, [&](std::int64_t c, std::int64_t end) {
+      const bool is_first = c == 0;
+      loops.column_sums(x + c * s.inner, end - c, s.inner, piece.count, is_first ? sums->top : top, is_first ? sums->sum : sum);
+      if (!is_first) join(sums->top, sums->sum, top, sum, piece.count);
+    });
   }
-  return in_parts(points, piece.count, 1, kFunction * s.classes, [&](std::int64_t i, std::int64_t) {
-    loops.line_sum(x + i * s.classes, s.classes, &sums->top[i], &sums->sum[i]);
-  });
+  for (std::int64_t i = 0; i < piece.count; ++i) {
+    const float* const line = x + i * s.classes;
+    const bool goes_on = in_parts(points, s.classes, kLongestLine, 2 * kFunction, [&](std::int64_t c, std::int64_t end) {
+      const bool is_first = c == 0;
+      loops.line_sum(line + c, end - c, is_first ? sums->top + i : top, is_first ? sums->sum + i : sum);
+      if (!is_first) join(sums->top + i, sums->sum + i, top, sum, 1);
+    });
+    if (!goes_on) return false;
+  }
+  return true;
 }
 
 // Where class `target` of place i of a piece lies, from its begin.
@@ -130,26 +152,42 @@ float* output_of(const KernelArgs& args, std::size_t i) {
   return is_wanted ? args.out<float>(static_cast<int>(i)) : nullptr;
 }
 
+// Calls of_columns(first element, classes) or of_line(place, first element, classes) for the parts of a piece. Returns false if the
+// run is to stop.
+template <typename Columns, typename Line>
+bool for_each_class_part(const LossState& s, const Piece& piece, CancelPoints* points, Columns of_columns, Line of_line) {
+  if (s.inner > 1) {
+    return in_parts(points, s.classes, kClassesAtOnce, kFunction * piece.count,
+                    [&](std::int64_t c, std::int64_t end) { of_columns(piece.at + c * s.inner, end - c); });
+  }
+  for (std::int64_t i = 0; i < piece.count; ++i) {
+    const std::int64_t line = piece.at + i * s.classes;
+    const bool goes_on = in_parts(points, s.classes, kLongestLine, kFunction,
+                                  [&](std::int64_t c, std::int64_t end) { of_line(i, line + c, end - c); });
+    if (!goes_on) return false;
+  }
+  return true;
+}
+
 // Writes the logarithms of Softmax where they are wanted.
-void put_logs(const KernelArgs& args, const LossState& s, const Piece& piece, const Sums& sums) {
+bool put_logs(const KernelArgs& args, const LossState& s, const Piece& piece, const Sums& sums, CancelPoints* points) {
   float* const to = output_of(args, 1);
-  if (to == nullptr) return;
+  if (to == nullptr) return true;
   const simd_loss::Loops& loops = simd_loss::loops(s.isa);
-  const float* const x = args.in<float>(0) + piece.at;
+  const float* const x = args.in<float>(0);
   float logs[kMostPlaces];
   for (std::int64_t i = 0; i < piece.count; ++i) logs[i] = std::log(sums.sum[i]);
-  if (s.inner > 1) return loops.column_logs(x, sums.top, logs, to + piece.at, s.classes, s.inner, piece.count);
-  for (std::int64_t i = 0; i < piece.count; ++i) {
-    const std::int64_t line = i * s.classes;
-    loops.line_logs(x + line, sums.top[i], logs[i], to + piece.at + line, s.classes);
-  }
+  return for_each_class_part(
+      s, piece, points,
+      [&](std::int64_t at, std::int64_t n) { loops.column_logs(x + at, sums.top, logs, to + at, n, s.inner, piece.count); },
+      [&](std::int64_t i, std::int64_t at, std::int64_t n) { loops.line_logs(x + at, sums.top[i], logs[i], to + at, n); });
 }
 
 template <bool Softmax>
 bool add_piece(const KernelArgs& args, const LossState& s, const Piece& piece, Partial* partial, CancelPoints* points) {
   Sums sums;
   if (Softmax && !sum_piece(args, s, piece, &sums, points)) return false;
-  if (Softmax) put_logs(args, s, piece, sums);
+  if (Softmax && !put_logs(args, s, piece, sums, points)) return false;
   const float* const x = args.in<float>(0) + piece.at;
   float* const loss = output_of(args, 0);
   if (stops(points, kFarElement * piece.count)) return false;
@@ -215,15 +253,15 @@ bool mean_scale(const KernelArgs& args, const LossState& s, float* scale, Cancel
   return goes_on;
 }
 
-void put_softmax(const KernelArgs& args, const LossState& s, const Piece& piece, const Sums& sums, const float* factors) {
+bool put_softmax(const KernelArgs& args, const LossState& s, const Piece& piece, const Sums& sums, const float* factors,
+                 CancelPoints* points) {
   const simd_loss::Loops& loops = simd_loss::loops(s.isa);
-  const float* const x = args.in<float>(0) + piece.at;
-  float* const dx = args.out<float>() + piece.at;
-  if (s.inner > 1) return loops.column_softmax(x, sums.top, factors, dx, s.classes, s.inner, piece.count);
-  for (std::int64_t i = 0; i < piece.count; ++i) {
-    const std::int64_t line = i * s.classes;
-    loops.line_softmax(x + line, sums.top[i], factors[i], dx + line, s.classes);
-  }
+  const float* const x = args.in<float>(0);
+  float* const dx = args.out<float>();
+  return for_each_class_part(
+      s, piece, points,
+      [&](std::int64_t at, std::int64_t n) { loops.column_softmax(x + at, sums.top, factors, dx + at, n, s.inner, piece.count); },
+      [&](std::int64_t i, std::int64_t at, std::int64_t n) { loops.line_softmax(x + at, sums.top[i], factors[i], dx + at, n); });
 }
 
 bool put_zeros(const KernelArgs& args, const LossState& s, const Piece& piece, CancelPoints* points) {
@@ -238,7 +276,7 @@ template <bool Softmax>
 bool put_gradient(const KernelArgs& args, const LossState& s, const Piece& piece, float scale, CancelPoints* points) {
   Sums sums;
   if (Softmax && !sum_piece(args, s, piece, &sums, points)) return false;
-  if (stops(points, (kFarElement + (Softmax ? kFunction * s.classes : 0)) * piece.count)) return false;
+  if (stops(points, kFarElement * piece.count)) return false;
   float dy[kMostPlaces], factors[kMostPlaces];
   std::int64_t targets[kMostPlaces];
   for (std::int64_t i = 0; i < piece.count; ++i) {
@@ -247,8 +285,7 @@ bool put_gradient(const KernelArgs& args, const LossState& s, const Piece& piece
     dy[i] = target.of < 0 ? 0 : target.weight * scale * args.in<float>(kDy)[s.none ? piece.first + i : 0];
     if (Softmax) factors[i] = dy[i] / sums.sum[i];
   }
-  if (Softmax) put_softmax(args, s, piece, sums, factors);
-  else if (!put_zeros(args, s, piece, points)) return false;
+  if (!(Softmax ? put_softmax(args, s, piece, sums, factors, points) : put_zeros(args, s, piece, points))) return false;
   float* const dx = args.out<float>() + piece.at;
   for (std::int64_t i = 0; i < piece.count; ++i) {
     if (targets[i] >= 0) dx[offset_of(s, i, targets[i])] -= dy[i];

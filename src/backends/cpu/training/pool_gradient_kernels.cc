@@ -8,6 +8,8 @@
 namespace evn {
 namespace {
 
+constexpr std::int64_t kMostTaps = 4096;  // of a window, between cancellation points
+
 struct PoolGradientState {
   Isa isa;
   Window window;
@@ -16,7 +18,15 @@ struct PoolGradientState {
   std::int64_t planes, per_tile;
 };
 
-Refusal supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
+Refusal supports(const OpDesc& d) {
+  if (!all_float32(d)) return kNeedsFloat32;
+  std::int64_t taps = 1;
+  for (const std::int64_t k : attr_ints(*d.node, MaxPoolAttr::kKernelShape)) {
+    if (k > kMostTaps / taps) return "the kernel is too large";
+    taps *= k;
+  }
+  return nullptr;
+}
 
 // The same window with axes of 1 in front, so that axis 2 is the line.
 Window from_the_back(const Window& w) {
@@ -49,14 +59,18 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->bytes = bytes_of(d);
 }
 
-// Calls line(taps of the two outer axes, first output) for each line of windows of a plane.
+// Calls part(taps of the two outer axes, begin, end, number of the line's first window) for parts of each line of windows of a
+// plane.
 template <typename F>
-void for_each_line(const Window& w, CancelPoints* points, F&& line) {
-  const std::int64_t kernel = w.axis[0].kernel * w.axis[1].kernel * w.axis[2].kernel;
+void for_each_line(const Window& w, CancelPoints* points, F&& part) {
+  const std::int64_t work = w.kernel_elements() + kFarElement;
   for (std::int64_t o0 = 0; o0 < w.axis[0].output; ++o0) {
     for (std::int64_t o1 = 0; o1 < w.axis[1].output; ++o1) {
-      if (stops(points, w.axis[2].output * (kernel + kFarElement))) return;
-      line(taps_of(w.axis[0], o0), taps_of(w.axis[1], o1), (o0 * w.axis[1].output + o1) * w.axis[2].output);
+      const Taps t0 = taps_of(w.axis[0], o0), t1 = taps_of(w.axis[1], o1);
+      const std::int64_t first = (o0 * w.axis[1].output + o1) * w.axis[2].output;
+      const bool goes_on = by_parts(points, w.axis[2].output, 1, work,
+                                    [&](std::int64_t begin, std::int64_t end) { part(t0, t1, begin, end, first); });
+      if (!goes_on) return;
     }
   }
 }
@@ -73,8 +87,8 @@ void for_each_line_under(const Window& w, const Taps& t0, const Taps& t1, F&& f)
 
 void max_plane(const Window& w, const float* x, const float* dy, float* dx, CancelPoints* points) {
   const WindowAxis& a = w.axis[2];
-  for_each_line(w, points, [&](const Taps& t0, const Taps& t1, std::int64_t first) {
-    for (std::int64_t o = 0; o < a.output; ++o) {
+  for_each_line(w, points, [&](const Taps& t0, const Taps& t1, std::int64_t begin, std::int64_t end, std::int64_t first) {
+    for (std::int64_t o = begin; o < end; ++o) {
       const Taps t = taps_of(a, o);
       std::int64_t at = -1;
       float best = 0;
@@ -93,9 +107,9 @@ void max_plane(const Window& w, const float* x, const float* dy, float* dx, Canc
 void average_plane(const PoolGradientState& s, const float* dy, float* dx, CancelPoints* points) {
   const Window& w = s.window;
   const WindowAxis& a = w.axis[2];
-  for_each_line(w, points, [&](const Taps& t0, const Taps& t1, std::int64_t first) {
+  for_each_line(w, points, [&](const Taps& t0, const Taps& t1, std::int64_t begin, std::int64_t end, std::int64_t first) {
     const std::int64_t lines = s.include_pad ? t0.padded * t1.padded : t0.count * t1.count;
-    for (std::int64_t o = 0; o < a.output; ++o) {
+    for (std::int64_t o = begin; o < end; ++o) {
       const Taps t = taps_of(a, o);
       const float share = dy[first + o] / static_cast<float>(lines * (s.include_pad ? t.padded : t.count));
       for_each_line_under(w, t0, t1, [&](std::int64_t line) {
@@ -111,10 +125,13 @@ void pairs_plane(const PoolGradientState& s, const float* x, const float* dy, fl
   const WindowAxis &rows = s.window.axis[1], &line = s.window.axis[2];
   const std::int64_t width = line.input, used = 2 * line.output;
   for (std::int64_t o = 0; o < rows.output; ++o) {
-    if (stops(points, 4 * width)) return;
     const float* const above = x + 2 * o * width;
     float* const to = dx + 2 * o * width;
-    loops.max_pairs(above, above + width, dy + o * line.output, to, to + width, line.output);
+    const bool goes_on = by_parts(points, line.output, 64, 8, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t at = 2 * begin;
+      loops.max_pairs(above + at, above + width + at, dy + o * line.output + begin, to + at, to + width + at, end - begin);
+    });
+    if (!goes_on) return;
     std::fill(to + used, to + width, 0.0f);
     std::fill(to + width + used, to + 2 * width, 0.0f);
   }

@@ -46,6 +46,28 @@ TEST(CpuConv, LongInnerDimensionIsCarriedBetweenBlocks) {
   conv(1, 64, 300, 1, {14, 14, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}).kernels({"conv_gemm", "conv_nhwc"}).run();
 }
 
+// A weight that is computed, as in training.
+TEST(CpuConv, ComputedWeights) {
+  const Spatial cases[] = {
+      {9, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},    {13, 11, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1},  {20, 37, 5, 5, 1, 1, 1, 1, 2, 2, 2, 2},
+      {17, 19, 7, 7, 2, 2, 1, 1, 3, 3, 3, 3},  {12, 50, 3, 3, 1, 1, 2, 2, 2, 2, 2, 2},  {15, 16, 3, 1, 3, 3, 1, 1, 0, 4, 1, 0},
+      {8, 70, 1, 5, 1, 2, 1, 3, 0, 6, 0, 6},   {5, 5, 3, 3, 1, 1, 1, 1, 5, 5, 5, 5},    {14, 14, 1, 1, 2, 2, 1, 1, 0, 0, 0, 0},
+      {33, 100, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1}, {1, 1300, 1, 3, 1, 1, 1, 2, 0, 0, 0, 1},
+  };
+  const auto computed = [](std::int64_t n, std::int64_t cin, std::int64_t cout, std::int64_t group, const Spatial& s, bool bias) {
+    KernelCheck c("Conv");
+    c.input(Shape{n, cin, s.h, s.w}).input(Shape{cout, cin / group, s.kh, s.kw});
+    if (bias) c.input(Shape{cout});
+    c.integer("group", group).ints("strides", {s.sh, s.sw}).ints("dilations", {s.dh, s.dw});
+    return c.ints("pads", {s.pt, s.pl, s.pb, s.pr});
+  };
+  for (const Spatial& s : cases) {
+    computed(1, 3, 10, 1, s, false).kernels({"conv_gemm", "conv_computed"}).run();
+    computed(3, 8, 70, 2, s, true).step(EpilogueOpKind::kRelu).kernel("conv_computed").run();
+  }
+  computed(5, 70, 130, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, true).step(EpilogueOpKind::kGelu).kernel("conv_computed").run();
+}
+
 // Strides, dilations and pads in all three directions, the kernel's and the image's sizes each of their own.
 struct Volume {
   std::vector<std::int64_t> size, kernel, strides, dilations, pads;

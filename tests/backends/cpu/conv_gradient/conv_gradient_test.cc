@@ -76,10 +76,31 @@ TEST(CpuConvGradient, KernelsStridesDilationsAndPads) {
   }
 }
 
-TEST(CpuConvGradient, OneByOneOfEverySize) {
-  for (const std::int64_t hw : {1, 2, 4, 7}) {
-    for (const std::int64_t out : {1, 8, 17, 40, 70}) check_both(2, {19, out}, {{hw, hw}, {1, 1}});
+TEST(CpuConvGradient, StepsThatAreFused) {
+  const Spatial images[] = {{{9, 40}, {3, 3}, {2, 2}, {}, {1, 1, 1, 1}}, {{7, 8}, {1, 1}, {2, 3}}, {{7, 8}, {1, 1}}};
+  for (const Spatial& s : images) {
+    for (const Channels& c : {Channels{6, 20}, Channels{6, 6, 6}}) {
+      for (const char* op : {kConvInputGradient, kConvWeightGradient}) {
+        const std::string name = op == std::string(kConvInputGradient) ? "conv_input_gradient" : "conv_weight_gradient";
+        KernelCheck check = gradient(op, 2, c, s, result_of(s));
+        check.step(EpilogueOpKind::kScale, 0.5f).step(EpilogueOpKind::kRelu);
+        check.kernels(c.group == 1 ? std::vector{name} : std::vector{name, name + "_depthwise"}).run();
+      }
+    }
   }
+  gradient(kConvInputGradient, 2, {6, 20}, images[2], result_of(images[2]))
+      .step(EpilogueOpKind::kGelu)
+      .kernel("conv_input_gradient_pointwise")
+      .run();
+}
+
+TEST(CpuConvGradient, OneByOneOfEverySize) {
+  const std::vector<std::string> of_input = {"conv_input_gradient", "conv_input_gradient_pointwise"};
+  for (const std::int64_t hw : {1, 2, 4, 7}) {
+    for (const std::int64_t out : {1, 8, 17, 40, 70}) check_both(2, {19, out}, {{hw, hw}, {1, 1}}, of_input);
+  }
+  check_both(3, {40, 150}, {{20, 50}, {1, 1}}, of_input);
+  check_both(2, {40, 30, 2}, {{5, 60}, {1, 1}}, of_input);
 }
 
 TEST(CpuConvGradient, Lines) {
@@ -123,6 +144,7 @@ TEST(CpuConvGradient, EmptyBatches) {
 
 TEST(CpuConvGradient, Volumes) {
   check_both(2, {4, 6, 2}, {{4, 5, 6}, {2, 3, 3}, {1, 2, 1}, {}, {1, 1, 1, 0, 1, 1}}, {"reference"}, {"reference"});
+  check_both(2, {4, 6, 2}, {{4, 5, 6}, {1, 1, 1}}, {"conv_input_gradient_pointwise"}, {"reference"});
 }
 
 }  // namespace

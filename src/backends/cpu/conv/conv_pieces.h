@@ -4,12 +4,16 @@
 
 #include <cstdint>
 
-#include "backends/cpu/conv_gradient/implicit_gemm_loops.h"
+#include "backends/cpu/conv/implicit_gemm_loops.h"
+#include "device/kernel.h"
 #include "ops/infra/window.h"
 
 namespace evn {
 
-inline constexpr std::int64_t kMostGradientTaps = 4096;  // of a filter: what is between two cancellation points
+inline constexpr std::int64_t kMostTaps = 4096;  // of a filter: what is between two cancellation points
+
+// Why an implicit product does not take a convolution with this weight, or its derivative.
+Refusal refuse_product(const OpDesc& d, int weight);
 
 // The vertical and the horizontal axis of a window of one or two axes.
 struct PlaneAxes {
@@ -33,6 +37,11 @@ struct PhaseAxis {
   std::int64_t end(std::int64_t f) const {
     const std::int64_t last = a.input - 1 + a.pad_begin - f;
     return last < 0 ? 0 : last / a.stride + 1;
+  }
+  bool has_empty_phases() const {
+    std::int64_t reached = 0;  // one bit for each phase
+    for (std::int64_t k = 0; k < a.kernel; ++k) reached |= std::int64_t{1} << phase(k);
+    return reached != (std::int64_t{1} << a.stride) - 1;
   }
   std::int64_t input(std::int64_t j, std::int64_t f) const { return j * a.stride + f - a.pad_begin; }
 };
@@ -77,6 +86,29 @@ struct PlaneSteps {
 
 // Floats of the copies of `channels` planes of the largest piece.
 std::int64_t copies_floats(const Pieces& pieces, std::int64_t channels);
+
+// `planes` planes of each of some images, which lie one after the other from `from` on.
+struct PlaneCopies {
+  simd_implicit_gemm::Cut cut;
+  const float* from;
+  std::int64_t image_step, images, planes;
+};
+
+void copy_planes(Isa isa, const PlaneCopies& copies, const PlaneSteps& steps, float* to, CancelPoints* points);
+
+// How a product of the rows of all pieces and a matrix of `columns` columns, which is packed by each tile, is cut into tiles: some
+// columns by some pieces. Sums do not depend on it.
+struct ProductTiles {
+  std::int64_t columns, column_tiles, pieces, piece_tiles;
+};
+
+struct ProductWork {
+  std::int64_t columns, depth, groups;
+  std::uint32_t threads;
+  double flops;
+};
+
+ProductTiles tile_product(Isa isa, const Pieces& pieces, const ProductWork& work);
 
 // The offsets of the piece's positions.
 void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to);

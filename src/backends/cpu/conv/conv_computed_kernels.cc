@@ -1,0 +1,188 @@
+// Conv with a weight that is computed, as in training, over one or two spatial axes: an implicit matrix product with output
+// positions as rows and output channels as columns, which are turned when they are stored. A tile packs the weight that it needs.
+#include <algorithm>
+
+#include "backends/cpu/conv/conv_pieces.h"
+#include "backends/cpu/move/transpose_loops.h"
+#include "backends/cpu/reduce/long_lines.h"
+#include "backends/cpu/support.h"
+#include "ops/conv.h"
+
+namespace evn {
+namespace {
+
+constexpr std::int64_t kFewOutputs = 8;  // of a group: most lanes of a vector would be empty
+enum : int { kInput, kWeight, kBias };
+
+struct ConvState {
+  Isa isa;
+  PlaneAxes axes;
+  Pieces pieces;
+  std::int64_t groups, channels, outputs, depth;  // of a group; depth: channels by taps
+  ProductTiles tiles;
+
+  std::int64_t taps() const { return axes.v.kernel * axes.h.kernel; }
+  std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
+};
+
+// A thread's memory.
+struct Parts {
+  float *planes, *weights, *sums;
+  std::int64_t *rows, *depths;
+  std::int64_t bytes;
+
+  Parts(const ConvState& s, void* memory) {
+    ScratchParts parts(memory);
+    const std::int64_t most = s.pieces.most.positions() + simd_implicit_gemm::kRows;
+    planes = parts.take<float>(copies_floats(s.pieces, s.channels));
+    weights = parts.take<float>(checked_mul(s.depth, s.width()));
+    sums = parts.take<float>(checked_mul(most, s.width()));
+    rows = parts.take<std::int64_t>(most);
+    depths = parts.take<std::int64_t>(s.depth);
+    bytes = parts.bytes();
+  }
+};
+
+// Whether the planes of the input are rows of a matrix as they lie.
+bool is_pointwise(const OpDesc& d) {
+  const Shape& w = d.inputs[kWeight].shape;
+  const auto strides = attr_ints(*d.node, ConvAttr::kStrides);
+  return w.elements(2, w.rank()) == 1 && std::all_of(strides.begin(), strides.end(), [](std::int64_t s) { return s == 1; });
+}
+
+Refusal supports(const OpDesc& d) {
+  if (const Refusal refusal = refuse_product(d, kWeight)) return refusal;
+  if (d.constant(kWeight) != nullptr) return "the weight is constant";
+  if (d.inputs[kWeight].shape[0] < attr_int(*d.node, ConvAttr::kGroup) * kFewOutputs) return "groups of few output channels";
+  return is_pointwise(d) ? "a matrix product without copies is faster" : nullptr;
+}
+
+void plan(const OpDesc& d, KernelPlan* p) {
+  auto& s = p->state<ConvState>();
+  const Shape &x = d.inputs[kInput].shape, &w = d.inputs[kWeight].shape;
+  s.isa = cpu_isa();
+  s.axes = PlaneAxes(conv_window(*d.node, x, w));
+  const WindowAxis &v = s.axes.v, &h = s.axes.h;
+  s.groups = attr_int(*d.node, ConvAttr::kGroup);
+  s.channels = w[1];
+  s.outputs = w[0] / s.groups;
+  s.depth = checked_mul(s.channels, s.taps());
+  p->flops = 2.0 * static_cast<double>(s.depth) * static_cast<double>(d.outputs[0].shape.elements());
+  p->bytes = bytes_of(d);
+  p->tiles = 0;
+  if (d.outputs[0].shape.elements() == 0) return;
+  s.pieces = cut_into_pieces({x[0], v.output, h.output, {v.stride, v.extent()}, {h.stride, h.extent()}}, s.channels);
+  s.tiles = tile_product(s.isa, s.pieces, {s.outputs, s.depth, s.groups, d.threads, p->flops});
+  p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
+  p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
+}
+
+class Tile {
+ public:
+  Tile(const KernelArgs& args, CancelPoints* points)
+      : args_(args),
+        s_(args.plan->state<ConvState>()),
+        loops_(simd_implicit_gemm::loops(s_.isa)),
+        parts_(s_, args.thread_scratch),
+        points_(points) {}
+
+  void run(std::int64_t index) {
+    const std::int64_t block = index / s_.tiles.piece_tiles;
+    if (block != block_) {
+      block_ = block;
+      group_ = block / s_.tiles.column_tiles;
+      output_ = block % s_.tiles.column_tiles * s_.tiles.columns;
+      outputs_ = std::min(s_.tiles.columns, s_.outputs - output_);
+      width_ = simd_implicit_gemm::padded(outputs_, loops_.lanes);
+      pack_weights();
+    }
+    const std::int64_t first = index % s_.tiles.piece_tiles * s_.tiles.pieces;
+    const std::int64_t end = std::min(first + s_.tiles.pieces, s_.pieces.count());
+    for (std::int64_t i = first; i < end && !points_->stopped; ++i) run_piece(s_.pieces.at(i));
+  }
+
+ private:
+  static constexpr std::int64_t kPart = 256;  // rows of a panel that are packed between two cancellation points
+
+  const KernelArgs& args_;
+  const ConvState& s_;
+  const simd_implicit_gemm::Loops& loops_;
+  const Parts parts_;
+  CancelPoints* const points_;
+  std::int64_t block_ = -1, group_ = 0, output_ = 0, outputs_ = 0, width_ = 0;
+
+  void pack_weights() {
+    const float* const from = args_.in<float>(kWeight) + (group_ * s_.outputs + output_) * s_.depth;
+    if (outputs_ < width_ && !fill_by_parts(points_, parts_.weights, s_.depth * width_, 0.0f)) return;
+    simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, outputs_, [&](std::int64_t m, std::int64_t count) {
+      const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
+      for (std::int64_t k = 0; k < s_.depth; k += kPart) {
+        const std::int64_t rows = std::min(kPart, s_.depth - k);
+        if (stops(points_, 2 * rows * width)) return;
+        simd_transpose::loops(s_.isa).transpose(from + m * s_.depth + k, s_.depth, count, rows,
+                                                parts_.weights + m * s_.depth + k * width, width);
+      }
+    });
+  }
+
+  void run_piece(const Piece& piece) {
+    const WindowAxis &v = s_.axes.v, &h = s_.axes.h;
+    const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.channels);
+    const simd_implicit_gemm::Cut cut{v.input,
+                                      h.input,
+                                      piece.row * v.stride - v.pad_begin,
+                                      s_.pieces.v.length(piece.rows),
+                                      piece.column * h.stride - h.pad_begin,
+                                      steps.row};
+    const std::int64_t plane = v.input * h.input, image = s_.groups * s_.channels * plane;
+    const float* const from = args_.in<float>(kInput) + piece.image * image + group_ * s_.channels * plane;
+    copy_planes(s_.isa, {cut, from, image, piece.images, s_.channels}, steps, parts_.planes, points_);
+    for (std::int64_t k = 0; k < s_.depth; ++k) {
+      const std::int64_t tap = k % s_.taps();
+      parts_.depths[k] = steps.at(k / s_.taps(), tap / h.kernel * v.dilation, tap % h.kernel * h.dilation);
+    }
+    list_positions(s_.pieces, piece, steps, parts_.rows);
+    const std::int64_t count = piece.positions();
+    std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
+    if (points_->stopped) return;
+    const float* const bias = args_.desc->has_input(kBias) ? args_.in<float>(kBias) + group_ * s_.outputs + output_ : nullptr;
+    for (std::int64_t i = 0; bias != nullptr && i < count; ++i) {
+      if (stops(points_, width_)) return;
+      std::copy_n(bias, outputs_, parts_.sums + i * width_);
+    }
+    loops_.run({count, outputs_, s_.depth, parts_.planes, parts_.rows, parts_.depths, parts_.weights, parts_.sums, width_,
+                bias != nullptr, points_});
+    if (!points_->stopped) put(piece);
+  }
+
+  void put(const Piece& piece) {
+    const std::int64_t plane = s_.axes.v.output * s_.axes.h.output, here = piece.rows * piece.columns;
+    const Epilogue* const epilogue = epilogue_of(*args_.desc);
+    for (std::int64_t i = 0; i < piece.images; ++i) {
+      if (stops(points_, 2 * here * width_)) return;
+      float* const to = args_.out<float>() + (((piece.image + i) * s_.groups + group_) * s_.outputs + output_) * plane +
+                        piece.row * s_.axes.h.output + piece.column;
+      simd_transpose::loops(s_.isa).transpose(parts_.sums + i * here * width_, width_, here, outputs_, to, plane);
+      for (std::int64_t m = 0; epilogue != nullptr && m < outputs_ && !points_->stopped; ++m) {
+        chain_long(s_.isa, to + m * plane, here, epilogue, points_);
+      }
+    }
+  }
+};
+
+void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
+  CancelPoints points = points_of(cancel);
+  Tile tile(args, &points);
+  for (std::int64_t i = begin; i < end && !cancel.stop() && !points.stopped; ++i) tile.run(i);
+}
+
+constexpr Kernel kKernels[] = {
+    {.name = "conv_computed", .op = "Conv", .rank = 12, .supports = supports, .plan = plan, .run = run},
+};
+
+}  // namespace
+
+extern const KernelFamily conv_computed_kernels;
+const KernelFamily conv_computed_kernels = {kKernels};
+
+}  // namespace evn

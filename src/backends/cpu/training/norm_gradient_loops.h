@@ -1,0 +1,31 @@
+// Sums and combinations for the derivatives of normalizations, over lines and over columns that lie side by side.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/isa.h"
+
+namespace evn::simd_norm_gradient {
+
+// One channel, or line: dx = a * (dy * scale) + b * (x - mean) + c.
+struct Combination {
+  float mean, a, b, c;
+};
+
+struct Loops {
+  // Of a line: the sum of dy * scale, and that of dy * scale * (x - mean). Without a scale it is 1.
+  void (*products)(const float* x, const float* dy, const float* scale, float mean, std::int64_t n, float* sums);
+  void (*combine)(const float* x, const float* dy, const float* scale, const Combination& of, float* dx, std::int64_t n);
+  // dscale[i] += dy[i] * (x[i] - mean) * inverse, dbias[i] += dy[i].
+  void (*accumulate)(const float* x, const float* dy, float mean, float inverse, float* dscale, float* dbias, std::int64_t n);
+  // Of column j < width, whose elements are x[i * step + j]: the sum of dy, or of x without a dy, and that of dy * (x - means[j]),
+  // or of (x - means[j])^2.
+  void (*column_products)(const float* x, const float* dy, const float* means, std::int64_t n, std::int64_t step,
+                          std::int64_t width, float* sums, float* products);
+  // dx[i * step + j] = a[j] * dy + b[j] * x + c[j], without a dy b[j] * x + c[j].
+  void (*combine_columns)(const float* x, const float* dy, const float* a, const float* b, const float* c, float* dx,
+                          std::int64_t n, std::int64_t step, std::int64_t width);
+};
+const Loops& loops(Isa isa);
+
+}  // namespace evn::simd_norm_gradient
