@@ -14,10 +14,14 @@ include(${CMAKE_BINARY_DIR}/generated/kept.cmake)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/select_operators.py
   ${CMAKE_SOURCE_DIR}/src/graph/passes/operators.txt ${EVN_READ_MODELS})
 
-# evn_table(OUT_SOURCES variable, GLOB pattern, TYPE C++ type, SUFFIX symbol suffix, FUNCTION accessor, HEADER declares the type)
+# evn_table(OUT_SOURCES variable, GLOB patterns, EXCLUDE regular expression, TYPE C++ type, SUFFIX symbol suffix, FUNCTION accessor, HEADER declares
+# the type)
 function(evn_table)
-  cmake_parse_arguments(A "" "OUT;GLOB;TYPE;SUFFIX;FUNCTION;HEADER" "" ${ARGN})
+  cmake_parse_arguments(A "" "OUT;TYPE;SUFFIX;FUNCTION;HEADER;EXCLUDE" "GLOB" ${ARGN})
   file(GLOB files CONFIGURE_DEPENDS ${A_GLOB})
+  if(A_EXCLUDE)
+    list(FILTER files EXCLUDE REGEX ${A_EXCLUDE})
+  endif()
   set(externs "")
   set(rows "")
   foreach(file ${files})

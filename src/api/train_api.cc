@@ -1,5 +1,6 @@
 // evn_trainer_*: through the module (train_module.h).
 #include <mutex>
+#include <optional>
 
 #include "api/barrier.h"
 #include "api/model_source.h"
@@ -66,14 +67,33 @@ struct HandleTraits<TrainerPtr> {
 
 namespace {
 
-// Calls a function of the module for the trainer behind the handle.
-template <typename F, typename... Args>
-void forward(evn_trainer trainer, F evn_train_module_table::*function, Args... args) {
-  const Pin<TrainerPtr> pin(trainer);
-  TrainerObject& t = **pin;
-  const std::lock_guard<Mutex> lock(t.mutex);
-  evn_error reported = EVN_ERROR_INIT;
-  check((t.table.*function)(t.trainer, args..., &reported), reported);
+// A call of the module for the trainer behind a handle, which is pinned and nobody else's meanwhile. The module reports into the
+// caller's error itself, and checks what it is given.
+class Call {
+ public:
+  Call(evn_trainer trainer, evn_error* error) noexcept {
+    status_ = guarded(error, [&] {
+      pin_.emplace(trainer);
+      lock_ = std::unique_lock<Mutex>((**pin_)->mutex);
+    });
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // Calls the function, unless the handle is not valid.
+  template <typename F, typename... Args>
+  evn_status operator()(F evn_train_module_table::*function, Args... args) const noexcept {
+    return status_ != EVN_OK ? status_ : ((**pin_)->table.*function)((**pin_)->trainer, args...);
+  }
+
+ private:
+  std::optional<Pin<TrainerPtr>> pin_;
+  std::unique_lock<Mutex> lock_;
+  evn_status status_;
+};
+
+void write_if_given(evn_step_info* info, const evn_step_info& full) {
+  if (info != nullptr) write_info(info, full);
 }
 
 }  // namespace
@@ -109,112 +129,81 @@ evn_status evn_trainer_release(evn_trainer trainer) {
 }
 
 evn_status evn_trainer_input_count(evn_trainer trainer, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] {
-    require(count != nullptr, "count");
-    forward(trainer, &evn_train_module_table::input_count, count);
-  });
+  return Call(trainer, error)(&evn_train_module_table::input_count, count, error);
 }
 
 evn_status evn_trainer_find_input(evn_trainer trainer, const char* name, uint32_t* index, evn_error* error) {
-  return guarded(error, [&] {
-    require(name != nullptr, "name");
-    require(index != nullptr, "index");
-    forward(trainer, &evn_train_module_table::find_input, name, index);
-  });
+  return Call(trainer, error)(&evn_train_module_table::find_input, name, index, error);
 }
 
 evn_status evn_trainer_step(evn_trainer trainer, const evn_tensor* inputs, uint32_t input_count, evn_tensor labels,
                             evn_step_info* info, evn_error* error) {
-  return guarded(error, [&] {
-    evn_step_info full = EVN_STEP_INFO_INIT;
-    if (info != nullptr) write_info(info, full);  // its size is right before anything is done
-    forward(trainer, &evn_train_module_table::step, inputs, input_count, labels, &full);
-    if (info != nullptr) write_info(info, full);
-  });
+  evn_step_info full = EVN_STEP_INFO_INIT;
+  const Call call(trainer, error);
+  evn_status status = guarded(error, [&] { write_if_given(info, full); });  // its size is right before anything is done
+  if (status == EVN_OK) status = call(&evn_train_module_table::step, inputs, input_count, labels, &full, error);
+  if (status == EVN_OK) write_if_given(info, full);
+  return status;
 }
 
 evn_status evn_trainer_evaluate(evn_trainer trainer, const evn_tensor* inputs, uint32_t input_count, evn_tensor labels,
                                 evn_evaluation* evaluation, evn_error* error) {
-  return guarded(error, [&] {
-    evn_evaluation full = EVN_EVALUATION_INIT;
-    write_info(evaluation, full);
-    forward(trainer, &evn_train_module_table::evaluate, inputs, input_count, labels, &full);
-    write_info(evaluation, full);
-  });
+  evn_evaluation full = EVN_EVALUATION_INIT;
+  const Call call(trainer, error);
+  evn_status status = guarded(error, [&] { write_info(evaluation, full); });
+  if (status == EVN_OK) status = call(&evn_train_module_table::evaluate, inputs, input_count, labels, &full, error);
+  if (status == EVN_OK) write_info(evaluation, full);
+  return status;
 }
 
 evn_status evn_trainer_note_metric(evn_trainer trainer, double value, evn_error* error) {
-  return guarded(error, [&] { forward(trainer, &evn_train_module_table::note_metric, value); });
+  return Call(trainer, error)(&evn_train_module_table::note_metric, value, error);
 }
 
 evn_status evn_trainer_set_learning_rate(evn_trainer trainer, double rate, evn_error* error) {
-  return guarded(error, [&] { forward(trainer, &evn_train_module_table::set_learning_rate, rate); });
+  return Call(trainer, error)(&evn_train_module_table::set_learning_rate, rate, error);
 }
 
 evn_status evn_trainer_parameter_count(evn_trainer trainer, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] {
-    require(count != nullptr, "count");
-    forward(trainer, &evn_train_module_table::parameter_count, count);
-  });
+  return Call(trainer, error)(&evn_train_module_table::parameter_count, count, error);
 }
 
 evn_status evn_trainer_parameter_name(evn_trainer trainer, uint32_t index, char* buffer, size_t capacity, size_t* size,
                                       evn_error* error) {
-  return guarded(error, [&] {
-    const char* name = nullptr;
-    forward(trainer, &evn_train_module_table::parameter_name, index, &name);
-    write_text(name, buffer, capacity, size);
-  });
+  const Call call(trainer, error);
+  const char* name = nullptr;
+  const evn_status status = call(&evn_train_module_table::parameter_name, index, &name, error);
+  return status != EVN_OK ? status : guarded(error, [&] { write_text(name, buffer, capacity, size); });
 }
 
 evn_status evn_trainer_get_parameter(evn_trainer trainer, uint32_t index, evn_parameter_part part, evn_tensor* tensor,
                                      evn_error* error) {
-  return guarded(error, [&] {
-    require(tensor != nullptr, "tensor");
-    forward(trainer, &evn_train_module_table::get_parameter, index, part, tensor);
-  });
+  return Call(trainer, error)(&evn_train_module_table::get_parameter, index, part, tensor, error);
 }
 
 evn_status evn_trainer_save(evn_trainer trainer, const char* path, evn_error* error) {
-  return guarded(error, [&] {
-    require(path != nullptr, "path");
-    forward(trainer, &evn_train_module_table::save, path);
-  });
+  return Call(trainer, error)(&evn_train_module_table::save, path, error);
 }
 
 evn_status evn_trainer_restore(evn_trainer trainer, const char* path, evn_error* error) {
-  return guarded(error, [&] {
-    require(path != nullptr, "path");
-    forward(trainer, &evn_train_module_table::restore, path);
-  });
+  return Call(trainer, error)(&evn_train_module_table::restore, path, error);
 }
 
 evn_status evn_trainer_finish(evn_trainer trainer, evn_model* model, evn_error* error) {
-  return guarded(error, [&] {
-    require(model != nullptr, "model");
-    forward(trainer, &evn_train_module_table::finish, model);
-  });
+  return Call(trainer, error)(&evn_train_module_table::finish, model, error);
 }
 
 evn_status evn_trainer_export(evn_trainer trainer, const char* path, evn_error* error) {
-  return guarded(error, [&] {
-    require(path != nullptr, "path");
-    forward(trainer, &evn_train_module_table::write_model, path);
-  });
+  return Call(trainer, error)(&evn_train_module_table::write_model, path, error);
 }
 
 evn_status evn_trainer_describe(evn_trainer trainer, evn_format format, char* buffer, size_t capacity, size_t* size,
                                 evn_error* error) {
-  return guarded(error, [&] {
-    const Pin<TrainerPtr> pin(trainer);
-    TrainerObject& t = **pin;
-    const std::lock_guard<Mutex> lock(t.mutex);
-    const char* text = nullptr;
-    size_t length = 0;
-    evn_error reported = EVN_ERROR_INIT;
-    check(t.table.describe(t.trainer, format, &text, &length, &reported), reported);
-    write_text(std::string(text, length), buffer, capacity, size);
-  });
+  const Call call(trainer, error);
+  const char* text = nullptr;
+  size_t length = 0;
+  const evn_status status = call(&evn_train_module_table::describe, format, &text, &length, error);
+  return status != EVN_OK ? status : guarded(error, [&] { write_text(std::string(text, length), buffer, capacity, size); });
 }
 
 }  // extern "C"

@@ -17,12 +17,11 @@
 #include "backends/cpu/isa.h"
 #include "backends/cpu/move/relayout.h"
 #include "backends/cpu/reference.h"
+#include "backends/cpu/training_kernels.h"
 #include "base/checked.h"
 #include "base/error.h"
 
 namespace evn {
-
-std::span<const KernelFamily* const> cpu_kernel_families();
 
 namespace {
 
@@ -123,9 +122,10 @@ class CpuDevice final : public Device {
   }
 
   void wait(const Event&) override {}
-  std::span<const KernelFamily* const> kernels() const override { return cpu_kernel_families(); }
+  std::span<const KernelFamily* const> kernels() const override { return cpu_kernels(); }
 
   [[gnu::cold]] const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {
+    if (is_of_training(*desc.node)) open_training_kernels();
     if (const Kernel* kernel = Device::find_kernel(desc, reason)) return kernel;
     const Refusal refusal = cpu_reference_kernel.supports(desc);
     if (refusal == nullptr) return &cpu_reference_kernel;

@@ -104,8 +104,8 @@ constexpr IsaRow kRows[] = {
 ${EVN_ISA_ROWS}};
 " @ONLY)
 
-# How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it, but not in the cluster for
-# the few machines without AVX2. -Os is not for them (docs/decisions/0024).
+# How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it. -Os is not for them
+# (docs/decisions/0024). In the cluster for the few machines without AVX2, the former have -O2 and the others -Os.
 set(EVN_SIMD_O3 attention depthwise gemm packed_gemm epilogue_ops few_channels)
 set(EVN_SIMD_FAST -O3)
 if(EVN_SANITIZED AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that -O3 unrolls takes a compiler up to seven times longer
@@ -115,7 +115,8 @@ endif()
 # what is linked before it.
 set(EVN_SIMD_ALIGNMENT -falign-functions=64)
 if("avx2" IN_LIST EVN_ISAS)  # the baseline is for the few machines without it, and leaves out loops for special cases
-  set(EVN_SIMD_SPEED_baseline -O2)
+  set(EVN_SIMD_SPEED_baseline_o2 -Os)
+  set(EVN_SIMD_SPEED_baseline_o3 -O2)
   set(EVN_SIMD_DEFINITIONS_baseline EVN_SMALL_CLUSTER)
   set(EVN_SIMD_ALIGNMENT_baseline "")
 endif()
@@ -139,12 +140,15 @@ function(evn_simd_objects)
   set(${A_OUT} ${${A_OUT}} $<TARGET_OBJECTS:${A_NAME}> PARENT_SCOPE)
 endfunction()
 
-# evn_simd(OUT object libraries variable): each <family>/<name>_loops.cc is compiled once per cluster, in a namespace of its own, and defines
+# evn_simd(OUT object libraries variable, NAME of what is made, GLOB folders, EXCLUDE regular expression): each <family>/<name>_loops.cc is compiled once per cluster, in a namespace of its own, and defines
 # `extern const simd_<name>::Loops loops_<name>` there; <family>/<name>_loops_<extension>.cc does so for an extension alone. The table picks by
 # Isa. <family>/<name>_loops.h declares the type.
 function(evn_simd)
-  cmake_parse_arguments(A "" "OUT" "" ${ARGN})
-  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*/*_loops.cc ${CMAKE_CURRENT_LIST_DIR}/*/*_loops_*.cc)
+  cmake_parse_arguments(A "" "OUT;NAME;EXCLUDE" "GLOB" ${ARGN})
+  file(GLOB files CONFIGURE_DEPENDS ${A_GLOB})
+  if(A_EXCLUDE)
+    list(FILTER files EXCLUDE REGEX ${A_EXCLUDE})
+  endif()
   set(objects "")
   if(NOT files)
     set(${A_OUT} "" PARENT_SCOPE)
@@ -161,7 +165,7 @@ function(evn_simd)
       list(APPEND extended_${extension} ${name})
     endforeach()
     if(extended_files AND extension IN_LIST EVN_ISA_EXTENSIONS)
-      evn_simd_objects(OUT objects NAME evn_simd_${extension}_o3 ISA ${extension} SPEED ${EVN_SIMD_FAST} FILES ${extended_files})
+      evn_simd_objects(OUT objects NAME evn_${A_NAME}_${extension}_o3 ISA ${extension} SPEED ${EVN_SIMD_FAST} FILES ${extended_files})
     endif()
   endforeach()
   foreach(isa ${EVN_ISAS})
@@ -171,14 +175,17 @@ function(evn_simd)
     list(FILTER o2_files EXCLUDE REGEX "/(${fastest})_loops\\.cc$")
     list(FILTER o3_files INCLUDE REGEX "/(${fastest})_loops\\.cc$")
     foreach(part o2 o3)
+      if(NOT ${part}_files)
+        continue()
+      endif()
       set(speed -O2 -falign-loops=32)
       if(part STREQUAL o3)
         set(speed ${EVN_SIMD_FAST})
       endif()
-      if(DEFINED EVN_SIMD_SPEED_${isa})
-        set(speed ${EVN_SIMD_SPEED_${isa}})
+      if(DEFINED EVN_SIMD_SPEED_${isa}_${part})
+        set(speed ${EVN_SIMD_SPEED_${isa}_${part}})
       endif()
-      evn_simd_objects(OUT objects NAME evn_simd_${isa}_${part} ISA ${isa} SPEED ${speed} FILES ${${part}_files})
+      evn_simd_objects(OUT objects NAME evn_${A_NAME}_${isa}_${part} ISA ${isa} SPEED ${speed} FILES ${${part}_files})
     endforeach()
   endforeach()
   set(text "// Made by src/backends/cpu/instruction_sets.cmake.\n#include \"backends/cpu/isa.h\"\n")
@@ -220,7 +227,7 @@ function(evn_simd)
     string(APPEND text "    default: return ${EVN_LEAST_ISA}::loops_${name};\n  }\n}\n")
   endforeach()
   string(APPEND text "}  // namespace evn\n")
-  set(out ${CMAKE_BINARY_DIR}/generated/simd_tables.cc)
+  set(out ${CMAKE_BINARY_DIR}/generated/${A_NAME}_tables.cc)
   file(CONFIGURE OUTPUT ${out} CONTENT "${text}" @ONLY)
   set(${A_OUT} ${objects} ${out} PARENT_SCOPE)
 endfunction()

@@ -37,6 +37,10 @@ evn_status guarded(evn_error* error, F&& body) noexcept {
 
 Trainer& of(void* trainer) { return *static_cast<Trainer*>(trainer); }
 
+void require(const void* pointer, const char* what) {
+  if (pointer == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is NULL", what);
+}
+
 std::span<const evn_tensor> span_of(const evn_tensor* tensors, std::uint32_t count) {
   if (tensors == nullptr && count > 0) fail(EVN_ERROR_INVALID_ARGUMENT, "inputs is NULL");
   return {tensors, count};
@@ -49,11 +53,16 @@ evn_status create(evn_runtime runtime, const char* path, const evn_trainer_optio
 void release(void* trainer) { delete static_cast<Trainer*>(trainer); }
 
 evn_status input_count(void* trainer, std::uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { *count = static_cast<std::uint32_t>(of(trainer).inputs().size()); });
+  return guarded(error, [&] {
+    require(count, "count");
+    *count = static_cast<std::uint32_t>(of(trainer).inputs().size());
+  });
 }
 
 evn_status find_input(void* trainer, const char* name, std::uint32_t* index, evn_error* error) {
   return guarded(error, [&] {
+    require(name, "name");
+    require(index, "index");
     const auto& inputs = of(trainer).inputs();
     std::string names;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -86,7 +95,10 @@ evn_status set_learning_rate(void* trainer, double rate, evn_error* error) {
 }
 
 evn_status parameter_count(void* trainer, std::uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { *count = static_cast<std::uint32_t>(of(trainer).parameters().size()); });
+  return guarded(error, [&] {
+    require(count, "count");
+    *count = static_cast<std::uint32_t>(of(trainer).parameters().size());
+  });
 }
 
 evn_status parameter_name(void* trainer, std::uint32_t index, const char** name, evn_error* error) {
@@ -98,23 +110,38 @@ evn_status parameter_name(void* trainer, std::uint32_t index, const char** name,
 }
 
 evn_status get_parameter(void* trainer, std::uint32_t index, evn_parameter_part part, evn_tensor* tensor, evn_error* error) {
-  return guarded(error, [&] { *tensor = of(trainer).copy_of(index, part); });
+  return guarded(error, [&] {
+    require(tensor, "tensor");
+    *tensor = of(trainer).copy_of(index, part);
+  });
 }
 
 evn_status save(void* trainer, const char* path, evn_error* error) {
-  return guarded(error, [&] { of(trainer).save(path); });
+  return guarded(error, [&] {
+    require(path, "path");
+    of(trainer).save(path);
+  });
 }
 
 evn_status restore(void* trainer, const char* path, evn_error* error) {
-  return guarded(error, [&] { of(trainer).restore(path); });
+  return guarded(error, [&] {
+    require(path, "path");
+    of(trainer).restore(path);
+  });
 }
 
 evn_status finish(void* trainer, evn_model* model, evn_error* error) {
-  return guarded(error, [&] { *model = of(trainer).finish(); });
+  return guarded(error, [&] {
+    require(model, "model");
+    *model = of(trainer).finish();
+  });
 }
 
 evn_status write_model(void* trainer, const char* path, evn_error* error) {
-  return guarded(error, [&] { of(trainer).write_model(path); });
+  return guarded(error, [&] {
+    require(path, "path");
+    of(trainer).write_model(path);
+  });
 }
 
 evn_status describe(void* trainer, evn_format format, const char** text, std::size_t* size, evn_error* error) {

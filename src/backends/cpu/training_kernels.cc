@@ -1,0 +1,71 @@
+#include "backends/cpu/training_kernels.h"
+
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backends/cpu/isa.h"
+#include "base/mutex.h"
+#include "base/os/os.h"
+#include "ops/batch_norm.h"
+#include "ops/merge.h"
+
+namespace evn {
+
+std::span<const KernelFamily* const> cpu_kernel_families();
+
+namespace {
+
+constexpr const char* kModule = "libevener_train.so";
+
+struct TrainingKernels {
+  Mutex mutex;
+  std::atomic<bool> was_tried{false};
+  std::atomic<const std::vector<const KernelFamily*>*> all{nullptr};  // stays for the life of the process
+};
+constinit TrainingKernels g_kernels;
+
+const std::vector<const KernelFamily*>* with_module() {
+  const std::string folder = os::own_folder();
+  std::string why;
+  void* const library = folder.empty() ? nullptr : os::open_library((folder + kModule).c_str(), &why);
+  if (library == nullptr) return nullptr;
+  const auto open = reinterpret_cast<TrainingKernelsFunction>(os::find_symbol(library, EVN_TRAINING_KERNELS_SYMBOL));
+  std::size_t count = 0;
+  const KernelFamily* const* const families = open == nullptr ? nullptr : open(kTrainingBuild, &ChosenIsa::kept(), &count);
+  if (families == nullptr) {
+    os::close_library(library);
+    return nullptr;
+  }
+  const std::span<const KernelFamily* const> own = cpu_kernel_families();
+  static std::vector<const KernelFamily*> all;  // with the mutex held
+  all.assign(own.begin(), own.end());
+  all.insert(all.end(), families, families + count);
+  return &all;
+}
+
+}  // namespace
+
+bool is_of_training(const Node& node) {
+  const std::string_view op = node.op_type;
+  if (node.domain == kMergeDomain) return op.ends_with("Gradient") || op == "OptimizerStep" || op == "GradientNorm";
+  if (!node.domain.empty()) return false;
+  return op == "SoftmaxCrossEntropyLoss" || op == "NegativeLogLikelihoodLoss" ||
+         (op == "BatchNormalization" && node.op != nullptr && batch_norm_trains(node));
+}
+
+void open_training_kernels() {
+  if (g_kernels.was_tried.load(std::memory_order_acquire)) return;
+  const std::lock_guard<Mutex> lock(g_kernels.mutex);
+  if (g_kernels.was_tried.load(std::memory_order_relaxed)) return;
+  g_kernels.all.store(with_module(), std::memory_order_release);
+  g_kernels.was_tried.store(true, std::memory_order_release);
+}
+
+std::span<const KernelFamily* const> cpu_kernels() {
+  if (const auto* all = g_kernels.all.load(std::memory_order_acquire)) return *all;
+  return cpu_kernel_families();
+}
+
+}  // namespace evn

@@ -1,0 +1,265 @@
+"""Training: gradients, optimizers and schedules against PyTorch (reference.json, by make_reference.py), checkpoints, and what is refused."""
+import json
+import pathlib
+
+import evener
+import nets
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+REFERENCE = json.loads(pathlib.Path(__file__).with_name("reference.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with evener.Runtime(threads=2) as made:
+        yield made
+
+
+def weights(path):
+    return {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+
+
+@pytest.mark.parametrize("name", nets.NETS)
+def test_gradients_are_those_of_pytorch(name, runtime, tmp_path):
+    """max |a - b| / max |b| of each parameter is at most 1e-4, in float32 against PyTorch's float64."""
+    model, _ = nets.NETS[name]()
+    expected = REFERENCE["nets"][name]
+    trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.01)
+    inputs, labels = next(nets.batches(name))
+    step = trainer.step(inputs, labels)
+    assert not step.skipped and step.loss == pytest.approx(expected["loss"], rel=1e-5)
+    gradients = trainer.gradients
+    assert gradients.keys() == expected["gradients"].keys()
+    rounding = 1e-7 * max(want["largest"] for want in expected["gradients"].values())  # a bias of keys, for example, has the gradient 0
+    for parameter, want in expected["gradients"].items():
+        difference = np.abs(nets.sample(gradients[parameter]) - want["sample"]).max()
+        assert difference <= 1e-4 * want["largest"] + rounding, (parameter, difference, want["largest"])
+    trainer.finish(tmp_path / "trained.onnx")
+    trained = weights(tmp_path / "trained.onnx")
+    for statistic, want in expected["statistics"].items():
+        np.testing.assert_allclose(nets.sample(trained[statistic]), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", REFERENCE["runs"])
+def test_losses_follow_those_of_pytorch(name, runtime):
+    """20 steps, each within 1e-3."""
+    run = REFERENCE["runs"][name]
+    options = {key: tuple(value) if isinstance(value, list) else value for key, value in run["options"].items()}
+    trainer = evener.Trainer(runtime, nets.mlp()[0].SerializeToString(), **options)
+    got = [trainer.step(inputs, labels).loss for inputs, labels in nets.batches("mlp", len(run["losses"]))]
+    np.testing.assert_allclose(got, run["losses"], rtol=1e-3, atol=1e-3)
+    assert got != [got[0]] * len(got)
+
+
+def train(trainer, name, steps):
+    return [trainer.step(inputs, labels).loss for inputs, labels in nets.batches(name, steps)]
+
+
+@pytest.mark.parametrize("name", ["simple_cnn", "residual", "attention"])
+def test_bits_do_not_depend_on_the_number_of_threads(name):
+    seen = []
+    for threads in (1, 2, 5):
+        with evener.Runtime(threads=threads) as runtime:
+            trainer = evener.Trainer(runtime, nets.NETS[name]()[0].SerializeToString(), optimizer="adam")
+            train(trainer, name, 3)
+            seen.append(trainer.parameters)
+    for other in seen[1:]:
+        assert all((other[key] == seen[0][key]).all() for key in seen[0])
+
+
+def test_accumulated_steps_are_one_step_of_the_whole_batch(runtime):
+    model = nets.mlp()[0].SerializeToString()
+    parts = list(nets.batches("mlp", 3))
+    whole = evener.Trainer(runtime, model, optimizer="adamw")
+    whole.step({"x": np.concatenate([inputs["x"] for inputs, _ in parts])}, np.concatenate([labels for _, labels in parts]))
+    several = evener.Trainer(runtime, model, optimizer="adamw", accumulate=3)
+    steps = [several.step(inputs, labels) for inputs, labels in parts]
+    assert [step.learning_rate > 0 for step in steps] == [False, False, True] and steps[2].step == 1
+    for key, value in whole.parameters.items():
+        np.testing.assert_allclose(several.parameters[key], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss, function", [
+    ("mse", lambda y, z: ((y - z) ** 2).mean()), ("l1", lambda y, z: np.abs(y - z).mean()),
+    ("bce_with_logits", lambda y, z: (np.maximum(y, 0) - y * z + np.log1p(np.exp(-np.abs(y)))).mean()),
+    ("softmax_cross_entropy", lambda y, z: -(z * (y - np.log(np.exp(y).sum(1, keepdims=True)))).sum(1).mean()),
+])
+def test_losses_of_numbers(loss, function, runtime):
+    model = nets.mlp()[0].SerializeToString()
+    x = np.random.default_rng(1).standard_normal((6, 20)).astype(np.float32)
+    z = np.random.default_rng(2).random((6, 5)).astype(np.float32)
+    y = next(iter(runtime.session(model).run({"x": x}).values())).astype(np.float64)
+    trainer = evener.Trainer(runtime, model, loss, learning_rate=0.05)
+    assert trainer.evaluate({"x": x}, z).loss == pytest.approx(function(y, z), rel=1e-5)
+    first = trainer.step({"x": x}, z).loss
+    assert first == pytest.approx(function(y, z), rel=1e-5)
+    for _ in range(30):
+        last = trainer.step({"x": x}, z).loss
+    assert last < first
+
+
+def test_the_loss_may_be_an_output(runtime):
+    model, _ = nets.mlp()
+    graph = model.graph
+    graph.node.append(helper.make_node("Mul", [graph.output[0].name, graph.output[0].name], ["squares"]))
+    graph.node.append(helper.make_node("ReduceMean", ["squares"], ["energy"], keepdims=0))
+    graph.output[0].CopyFrom(helper.make_tensor_value_info("energy", onnx.TensorProto.FLOAT, []))
+    trainer = evener.Trainer(runtime, model.SerializeToString(), "output", learning_rate=0.01)
+    inputs, _ = next(nets.batches("mlp"))
+    got = [trainer.step(inputs).loss for _ in range(10)]
+    assert got[-1] < got[0]
+    with pytest.raises(evener.Error, match="labels"):
+        trainer.step(inputs, np.zeros(4, np.int64))
+
+
+def test_a_softmax_at_the_end_is_left_to_the_loss(runtime):
+    model, _ = nets.mlp()
+    plain = evener.Trainer(runtime, model.SerializeToString())
+    model.graph.node.append(helper.make_node("Softmax", [model.graph.output[0].name], ["p"], name="last"))
+    model.graph.output[0].name = "p"
+    trainer = evener.Trainer(runtime, model.SerializeToString())
+    inputs, labels = next(nets.batches("mlp"))
+    assert trainer.step(inputs, labels).loss == plain.step(inputs, labels).loss
+    assert "Softmax last" in trainer.describe()
+
+
+def test_globs_and_groups_choose_what_moves(runtime):
+    model = nets.mlp()[0].SerializeToString()
+    before = {t.name: numpy_helper.to_array(t) for t in nets.mlp()[0].graph.initializer}
+    trainer = evener.Trainer(runtime, model, trainable=["fc?.*"], frozen=["fc1.*", "*.b"], groups=[("fc3.*", 0.0, 0.0)])
+    train(trainer, "mlp", 1)
+    assert set(trainer.parameters) == {"fc2.w", "fc3.w"}
+    assert (trainer.parameters["fc3.w"] == before["fc3.w"]).all() and not (trainer.parameters["fc2.w"] == before["fc2.w"]).all()
+    assert {row["name"] for row in trainer.describe("dict")["frozen"]} == {"fc1.w", "fc1.b", "fc2.b", "fc3.b"}
+    for options in (dict(trainable=["nobody"]), dict(frozen=["nobody"]), dict(groups=[("nobody", 1.0, 0.0)]), dict(frozen=["*"])):
+        with pytest.raises(evener.Error, match="nobody|nothing can learn"):
+            evener.Trainer(runtime, model, **options)
+
+
+def test_a_frozen_normalization_keeps_its_statistics(runtime, tmp_path):
+    model = nets.residual()[0]
+    before = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    names = [node.name for node in model.graph.node if node.op_type == "BatchNormalization"]
+    trainer = evener.Trainer(runtime, model.SerializeToString(), frozen=names[:1], learning_rate=1e-3)
+    train(trainer, "residual", 2)
+    trainer.finish(tmp_path / "trained.onnx")
+    after = weights(tmp_path / "trained.onnx")
+    assert (after["n0.mean"] == before["n0.mean"]).all() and not (after["n1.mean"] == before["n1.mean"]).all()
+
+
+def test_what_is_not_finite_changes_nothing(runtime, tmp_path):
+    trainer = evener.Trainer(runtime, nets.residual()[0].SerializeToString(), optimizer="adam")
+    train(trainer, "residual", 1)
+    trainer.finish(tmp_path / "before.onnx")
+    inputs, labels = next(nets.batches("residual"))
+    inputs["x"][0, 0, 0, 0] = np.nan
+    step = trainer.step(inputs, labels)
+    assert step.skipped and step.learning_rate == 0 and step.step == 1
+    trainer.finish(tmp_path / "after.onnx")
+    before, after = weights(tmp_path / "before.onnx"), weights(tmp_path / "after.onnx")
+    assert all((before[name] == after[name]).all() for name in before)
+
+
+def test_a_trained_model_is_the_one_that_was_trained(runtime, tmp_path):
+    trainer = evener.Trainer(runtime, nets.simple_cnn()[0].SerializeToString(), learning_rate=0.01, momentum=0.9)
+    inputs, labels = next(nets.batches("simple_cnn"))
+    for _ in range(25):
+        trainer.step(inputs, labels)
+    evaluation = trainer.evaluate(inputs, labels)
+    assert (evaluation.correct, evaluation.count, evaluation.accuracy) == (4, 4, 1.0)
+    trainer.finish(tmp_path / "trained.onnx")
+    onnx.checker.check_model(tmp_path / "trained.onnx")
+    for session in (runtime.session(tmp_path / "trained.onnx"), runtime.session(trainer.finish())):
+        assert (next(iter(session.run(inputs).values())).argmax(1) == labels).all()
+
+
+def test_training_goes_on_from_a_checkpoint_with_the_same_bits(runtime, tmp_path):
+    options = dict(optimizer="adamw", schedule="cosine", schedule_steps=9, accumulate=2)
+    batches = list(nets.batches("residual", 8))
+    whole = evener.Trainer(runtime, nets.residual()[0].SerializeToString(), **options)
+    for at, (inputs, labels) in enumerate(batches):
+        if at == 3:
+            whole.save(tmp_path / "state.safetensors")
+        whole.step(inputs, labels)
+    later = evener.Trainer(runtime, nets.residual()[0].SerializeToString(), **options)
+    later.restore(tmp_path / "state.safetensors")
+    for inputs, labels in batches[3:]:
+        later.step(inputs, labels)
+    whole.finish(tmp_path / "a.onnx")
+    later.finish(tmp_path / "b.onnx")
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_broken_checkpoints_are_refused_and_change_nothing(runtime, tmp_path):
+    def tiny(seed=1, wide=2):
+        b = nets.Builder(seed)
+        return b.model(b.linear("x", "fc", 3, wide), [("x", onnx.TensorProto.FLOAT, [3])], [wide]).SerializeToString()
+    trainer = evener.Trainer(runtime, tiny(), momentum=0.9)
+    path = tmp_path / "state.safetensors"
+    trainer.save(path)
+    before, good = trainer.parameters, path.read_bytes()
+    for at in range(len(good)):  # every byte changed, every length cut off
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1:])
+        with pytest.raises(evener.Error):
+            trainer.restore(path)
+        path.write_bytes(good[:at])
+        with pytest.raises(evener.Error):
+            trainer.restore(path)
+    path.write_bytes(good)
+    for other in (evener.Trainer(runtime, tiny(wide=3), momentum=0.9), evener.Trainer(runtime, tiny()), evener.Trainer(runtime, tiny(), optimizer="adam")):
+        with pytest.raises(evener.Error, match="checkpoint"):
+            other.restore(path)
+    with pytest.raises(evener.Error, match="IO"):
+        trainer.restore(tmp_path / "nothing")
+    assert all((trainer.parameters[name] == before[name]).all() for name in before)
+    trainer.restore(path)
+
+
+def test_what_does_not_fit_is_refused(runtime):
+    model = nets.mlp()[0].SerializeToString()
+    trainer = evener.Trainer(runtime, model)
+    x = np.zeros((4, 20), np.float32)
+    before = trainer.parameters
+    for inputs, labels in (({"x": x}, None), ({"x": x}, np.full(4, 7)), ({"x": x}, np.full(4, -1)), ({"x": x}, np.zeros(3, np.int64)),
+                           ({"x": x[:, :7]}, np.zeros(4, np.int64)), ({}, np.zeros(4, np.int64)), ({"y": x}, np.zeros(4, np.int64)),
+                           ({"x": x[:0]}, np.zeros(0, np.int64)), ({"x": x.astype(np.float64)}, np.zeros(4, np.int64)),
+                           ({"x": x}, np.zeros((4, 3), np.float32))):
+        with pytest.raises(evener.Error):
+            trainer.step(inputs, labels)
+    assert all((trainer.parameters[name] == before[name]).all() for name in before)
+    for options in (dict(learning_rate=-1.0), dict(learning_rate=float("nan")), dict(schedule="cosine"), dict(nesterov=True), dict(output="none")):
+        with pytest.raises(evener.Error):
+            evener.Trainer(runtime, model, **options)
+    trainer.close()
+    with pytest.raises(evener.Error, match="INVALID_HANDLE"):
+        trainer.step({"x": x}, np.zeros(4, np.int64))
+
+
+def test_an_operator_without_a_rule_is_named(runtime):
+    b = nets.Builder(9)
+    y = b.op("Det", b.op("Reshape", b.linear("x", "fc", 4, 4), b.ints("s", [0, 2, 2])))
+    model = b.model(b.op("Unsqueeze", y, b.ints("axes", [1])), [("x", onnx.TensorProto.FLOAT, [4])], [1])
+    with pytest.raises(evener.Error, match="Det") as refused:
+        evener.Trainer(runtime, model.SerializeToString(), "mse")
+    assert refused.value.status.name == "UNSUPPORTED"
+
+
+def test_dropout_drops_by_seed(runtime):
+    b = nets.Builder(10)
+    x = b.op("Dropout", b.op("Relu", b.linear("x", "fc1", 20, 64)), b.op("Constant", value_float=0.5))
+    model = b.model(b.linear(x, "fc2", 64, 5), [("x", onnx.TensorProto.FLOAT, [20])], [5]).SerializeToString()
+    inputs, labels = next(nets.batches("mlp"))
+    losses = [[trainer.step(inputs, labels).loss for _ in range(2)] for trainer in (evener.Trainer(runtime, model, learning_rate=1e-9, seed=seed) for seed in (1, 1, 2))]
+    assert losses[0] == losses[1] != losses[2] and losses[0][0] != losses[0][1]
+
+
+def test_the_plateau_makes_the_rate_smaller(runtime):
+    trainer = evener.Trainer(runtime, nets.mlp()[0].SerializeToString(), learning_rate=0.1, schedule="plateau", patience=2, schedule_factor=0.5)
+    rates = []
+    for metric in (1.0, 0.9, 0.95, 0.92, 0.91, 0.5, float("nan"), 0.6, 0.6):
+        trainer.note_metric(metric)
+        rates.append(round(trainer.describe("dict")["learning_rate"], 6))
+    assert rates == [0.1] * 4 + [0.05] * 4 + [0.025]
