@@ -146,10 +146,7 @@ class Tile {
     std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
     if (points_->stopped) return;
     const float* const bias = args_.desc->has_input(kBias) ? args_.in<float>(kBias) + group_ * s_.outputs + output_ : nullptr;
-    for (std::int64_t i = 0; bias != nullptr && i < count; ++i) {
-      if (stops(points_, width_)) return;
-      std::copy_n(bias, outputs_, parts_.sums + i * width_);
-    }
+    if (!start_sums(bias, count, outputs_, width_, parts_.sums, points_)) return;
     loops_.run({count, outputs_, s_.depth, parts_.planes, parts_.rows, parts_.depths, parts_.weights, parts_.sums, width_,
                 bias != nullptr, points_});
     if (!points_->stopped) put(piece);

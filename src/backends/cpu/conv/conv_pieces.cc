@@ -135,6 +135,14 @@ ProductTiles tile_product(Isa isa, const Pieces& pieces, const ProductWork& work
   return t;
 }
 
+bool start_sums(const float* bias, std::int64_t count, std::int64_t columns, std::int64_t row, float* sums, CancelPoints* points) {
+  for (std::int64_t i = 0; bias != nullptr && i < count; ++i) {
+    if (stops(points, row)) return false;
+    std::copy_n(bias, columns, sums + i * row);
+  }
+  return true;
+}
+
 void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to) {
   for (std::int64_t i = 0; i < piece.images; ++i) {
     for (std::int64_t y = 0; y < piece.rows; ++y) {

@@ -110,6 +110,9 @@ struct ProductWork {
 
 ProductTiles tile_product(Isa isa, const Pieces& pieces, const ProductWork& work);
 
+// What `count` rows of sums begin with, where there is a bias of the columns. Returns false if the run is to stop.
+bool start_sums(const float* bias, std::int64_t count, std::int64_t columns, std::int64_t row, float* sums, CancelPoints* points);
+
 // The offsets of the piece's positions.
 void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to);
 

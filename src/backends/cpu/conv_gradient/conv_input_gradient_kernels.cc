@@ -1,6 +1,7 @@
 // The derivative of a Conv by its input, over one or two spatial axes, any group: a convolution of the gradient of the output with
 // the filters turned around, one for each phase of the strides, that is for the positions of the input which the same taps reach.
-// A tile is a piece of the positions by some input channels of one group.
+// A tile is some pieces of the positions by some input channels of one group. A ConvTranspose by a weight that is computed, as in
+// training, is the same: its input is the gradient, its output the derivative.
 #include <algorithm>
 
 #include "backends/cpu/conv/conv_pieces.h"
@@ -8,16 +9,18 @@
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
+#include "ops/conv_transpose.h"
 #include "ops/gradient.h"
 #include "ops/merge.h"
 
 namespace evn {
 namespace {
 
-enum : int { kInput, kWeight, kGradient };
+constexpr int kWeight = 1, kTransposedBias = 2;
 
 struct InputGradientState {
   Isa isa;
+  int gradient;  // which input it is
   PhaseAxis v, h;
   Pieces pieces;
   std::int64_t groups, channels, outputs;  // of a group: of the input and of the output
@@ -48,21 +51,21 @@ struct Parts {
   }
 };
 
-Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
-
-void plan(const OpDesc& d, KernelPlan* p) {
+// `window` is of the convolution that is turned around.
+void plan_product(const OpDesc& d, const Window& window, int gradient, KernelPlan* p) {
   auto& s = p->state<InputGradientState>();
-  const Shape &w = d.inputs[kWeight].shape, &x = d.inputs[kInput].shape;
+  const Shape &w = d.inputs[kWeight].shape, &x = d.outputs[0].shape;
   s.isa = cpu_isa();
-  const PlaneAxes axes(conv_window(*d.node, x, w));
+  s.gradient = gradient;
+  const PlaneAxes axes(window);
   s.v = {axes.v};
   s.h = {axes.h};
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
   s.channels = w[1];
   s.outputs = w[0] / s.groups;
   s.depth = checked_mul(s.outputs, s.taps());
-  p->flops =
-      2.0 * static_cast<double>(checked_mul(s.channels, s.taps())) * static_cast<double>(d.inputs[kGradient].shape.elements());
+  p->flops = 2.0 * static_cast<double>(checked_mul(s.channels, s.taps())) *
+             static_cast<double>(d.inputs[static_cast<std::size_t>(gradient)].shape.elements());
   p->bytes = bytes_of(d);
   p->tiles = 0;
   if (x.elements() == 0) return;
@@ -70,6 +73,24 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.tiles = tile_product(s.isa, s.pieces, {s.channels, s.depth, s.groups, d.threads, p->flops});
   p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
+}
+
+Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
+void plan(const OpDesc& d, KernelPlan* p) {
+  plan_product(d, conv_window(*d.node, d.inputs[0].shape, d.inputs[kWeight].shape), 2, p);
+}
+
+Refusal transposed_supports(const OpDesc& d) {
+  static_assert(static_cast<int>(ConvAttr::kStrides) == static_cast<int>(ConvTransposeAttr::kStrides) &&
+                static_cast<int>(ConvAttr::kDilations) == static_cast<int>(ConvTransposeAttr::kDilations) &&
+                static_cast<int>(ConvAttr::kGroup) == static_cast<int>(ConvTransposeAttr::kGroup));
+  if (const Refusal refusal = refuse_product(d, kWeight)) return refusal;
+  return d.constant(kWeight) != nullptr ? "the weight is constant" : nullptr;
+}
+void transposed_plan(const OpDesc& d, KernelPlan* p) {
+  Window window = conv_transpose_window(*d.node, d.inputs[0].shape, d.inputs[kWeight].shape);
+  for (WindowAxis& a : window.axis) std::swap(a.input, a.output);
+  plan_product(d, window, 0, p);
 }
 
 class Tile {
@@ -89,6 +110,8 @@ class Tile {
       channel_ = block % s_.tiles.column_tiles * s_.tiles.columns;
       channels_ = std::min(s_.tiles.columns, s_.channels - channel_);
       width_ = simd_implicit_gemm::padded(channels_, loops_.lanes);
+      const bool has_bias = s_.gradient == 0 && args_.desc->has_input(kTransposedBias);
+      bias_ = has_bias ? args_.in<float>(kTransposedBias) + group_ * s_.channels + channel_ : nullptr;
       if (!pack_weights()) return;
     }
     const std::int64_t first = index % s_.tiles.piece_tiles * s_.tiles.pieces;
@@ -102,12 +125,15 @@ class Tile {
   const Parts parts_;
   CancelPoints* const points_;
   std::int64_t block_ = -1, group_ = 0, channel_ = 0, channels_ = 0, width_ = 0;
+  const float* bias_ = nullptr;
 
   void run_piece(const Piece& piece) {
     const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.outputs);
     copy_planes(piece, steps);
     if (s_.has_empty_phases()) {
-      for_each_part(piece, [&](float* to, std::int64_t count) { fill_by_parts(points_, to, count, 0.0f); });
+      for_each_part(piece, [&](float* to, std::int64_t count, std::int64_t c) {
+        fill_by_parts(points_, to, count, bias_ == nullptr ? 0.0f : bias_[c]);
+      });
     }
     std::int64_t depth = 0;
     for (std::int64_t v = 0; v < s_.v.a.stride; ++v) {
@@ -118,7 +144,7 @@ class Tile {
     }
     const Epilogue* const epilogue = epilogue_of(*args_.desc);
     if (epilogue == nullptr) return;
-    for_each_part(piece, [&](float* y, std::int64_t count) { chain_long(s_.isa, y, count, epilogue, points_); });
+    for_each_part(piece, [&](float* y, std::int64_t count, std::int64_t) { chain_long(s_.isa, y, count, epilogue, points_); });
   }
 
   template <typename F>
@@ -178,7 +204,7 @@ class Tile {
     }
   }
 
-  // Calls f(begin, count) for the parts of the result that are the piece's, until the run is to stop.
+  // Calls f(begin, count, channel of the tile) for the parts of the result that are the piece's, until the run is to stop.
   template <typename F>
   void for_each_part(const Piece& piece, F&& f) const {
     const WindowAxis &v = s_.v.a, &h = s_.h.a;
@@ -191,7 +217,7 @@ class Tile {
     for (std::int64_t i = 0; i < piece.images; ++i) {
       for (std::int64_t c = 0; c < channels_; ++c) {
         float* const to = plane_of(piece.image + i, c) + top * h.input + left;
-        for (std::int64_t y = 0; y < rows && !points_->stopped; y += at_once) f(to + y * h.input, at_once * columns);
+        for (std::int64_t y = 0; y < rows && !points_->stopped; y += at_once) f(to + y * h.input, at_once * columns, c);
       }
     }
   }
@@ -209,7 +235,7 @@ class Tile {
                                       s_.h.first() + piece.column - s_.h.most_back(),
                                       steps.row};
     const std::int64_t image = s_.groups * s_.outputs * v.output * h.output;
-    const float* const from = args_.in<float>(kGradient) + piece.image * image + group_ * s_.outputs * v.output * h.output;
+    const float* const from = args_.in<float>(s_.gradient) + piece.image * image + group_ * s_.outputs * v.output * h.output;
     evn::copy_planes(s_.isa, {cut, from, image, piece.images, s_.outputs}, steps, parts_.planes, points_);
   }
 
@@ -233,8 +259,9 @@ class Tile {
     list_positions(s_.pieces, own, steps, parts_.rows);
     const std::int64_t count = own.positions();
     std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
+    if (!start_sums(bias_, count, channels_, width_, parts_.sums, points_)) return depth + k;
     loops_.run({count, channels_, k, parts_.planes, parts_.rows, parts_.depths, parts_.weights + depth * width_, parts_.sums,
-                width_, false, points_});
+                width_, bias_ != nullptr, points_});
     if (!points_->stopped) put(own, phase_v, phase_h);
     return depth + k;
   }
@@ -276,6 +303,12 @@ constexpr Kernel kKernels[] = {
      .plan = plan,
      .run = run,
      .takes_empty = true},
+    {.name = "conv_transpose_computed",
+     .op = "ConvTranspose",
+     .rank = 5,
+     .supports = transposed_supports,
+     .plan = transposed_plan,
+     .run = run},
 };
 
 }  // namespace

@@ -68,6 +68,22 @@ TEST(CpuConv, ComputedWeights) {
   computed(5, 70, 130, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, true).step(EpilogueOpKind::kGelu).kernel("conv_computed").run();
 }
 
+TEST(CpuConv, TransposedByComputedWeights) {
+  const Spatial cases[] = {
+      {9, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},  {7, 11, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1}, {6, 5, 2, 2, 2, 2, 1, 1, 0, 0, 0, 0},
+      {5, 30, 1, 1, 3, 2, 1, 1, 0, 0, 0, 0}, {8, 9, 2, 3, 3, 2, 2, 3, 1, 0, 2, 3},  {20, 31, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1},
+  };
+  for (const Spatial& s : cases) {
+    for (const std::int64_t group : {1, 2}) {
+      KernelCheck c("ConvTranspose");
+      c.input(Shape{3, 10, s.h, s.w}).input(Shape{10, 18 / group, s.kh, s.kw}).input(Shape{18});
+      c.integer("group", group).ints("strides", {s.sh, s.sw}).ints("dilations", {s.dh, s.dw});
+      if (s.sh > 1) c.ints("output_padding", {1, 0});
+      c.ints("pads", {s.pt, s.pl, s.pb, s.pr}).step(EpilogueOpKind::kRelu).kernel("conv_transpose_computed").run();
+    }
+  }
+}
+
 // Strides, dilations and pads in all three directions, the kernel's and the image's sizes each of their own.
 struct Volume {
   std::vector<std::int64_t> size, kernel, strides, dilations, pads;
