@@ -113,6 +113,7 @@ TEST(CpuConvGradient, LargerThanOnePieceOrPanel) {
   check_both(5, {70, 130}, {{7, 7}, {3, 3}, {}, {}, {1, 1, 1, 1}});
   check_both(2, {33, 65}, {{40, 45}, {3, 3}, {}, {}, {1, 1, 1, 1}});
   check_both(2, {200, 40}, {{14, 14}, {3, 3}, {2, 2}, {}, {1, 1, 1, 1}});
+  check_both(1, {1, 2}, {{110, 120}, {3, 3}}, {"conv_input_gradient"}, {"conv_weight_gradient"});
   check_both(1, {3, 64}, {{60, 70}, {7, 7}, {2, 2}, {}, {3, 3, 3, 3}});
 }
 
