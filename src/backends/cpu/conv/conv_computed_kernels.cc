@@ -1,4 +1,4 @@
-// Conv with a weight that is computed, as in training, over one or two spatial axes: an implicit matrix product with output
+// Conv with a weight that is computed, as in training, over one to three spatial axes: an implicit matrix product with output
 // positions as rows and output channels as columns, which are turned when they are stored. A tile packs the weight that it needs.
 #include <algorithm>
 
@@ -18,7 +18,7 @@ struct ConvState {
   Isa isa;
   PlaneAxes axes;
   Pieces pieces;
-  std::int64_t groups, channels, outputs, depth;  // of a group; depth: channels by taps
+  std::int64_t groups, channels, outputs, depth;  // of a group; channels: those of planes (Slices); depth: channels by taps
   ProductTiles tiles;
 
   std::int64_t taps() const { return axes.v.kernel * axes.h.kernel; }
@@ -64,14 +64,15 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.axes = PlaneAxes(conv_window(*d.node, x, w));
   const WindowAxis &v = s.axes.v, &h = s.axes.h;
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
-  s.channels = w[1];
+  s.channels = checked_mul(w[1], s.axes.z.kernel);
   s.outputs = w[0] / s.groups;
   s.depth = checked_mul(s.channels, s.taps());
   p->flops = 2.0 * static_cast<double>(s.depth) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
   p->tiles = 0;
   if (d.outputs[0].shape.elements() == 0) return;
-  s.pieces = cut_into_pieces({x[0], v.output, h.output, {v.stride, v.extent()}, {h.stride, h.extent()}}, s.channels);
+  s.pieces = cut_into_pieces(
+      {checked_mul(x[0], s.axes.z.output), v.output, h.output, {v.stride, v.extent()}, {h.stride, h.extent()}}, s.channels);
   s.tiles = tile_product(s.isa, s.pieces, {s.outputs, s.depth, s.groups, d.threads, p->flops});
   p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
@@ -134,9 +135,10 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       piece.column * h.stride - h.pad_begin,
                                       steps.row};
-    const std::int64_t plane = v.input * h.input, image = s_.groups * s_.channels * plane;
-    const float* const from = args_.in<float>(kInput) + piece.image * image + group_ * s_.channels * plane;
-    copy_planes(s_.isa, {cut, from, image, piece.images, s_.channels}, steps, parts_.planes, points_);
+    const std::int64_t group = s_.channels / s_.axes.z.kernel * s_.axes.z.input * v.input * h.input;
+    copy_planes(s_.isa, Slices::of(s_.axes.z),
+                {cut, args_.in<float>(kInput) + group_ * group, s_.groups * group, piece.image, piece.images, 0, s_.channels},
+                steps, parts_.planes, points_);
     for (std::int64_t k = 0; k < s_.depth; ++k) {
       const std::int64_t tap = k % s_.taps();
       parts_.depths[k] = steps.at(k / s_.taps(), tap / h.kernel * v.dilation, tap % h.kernel * h.dilation);
@@ -154,14 +156,17 @@ class Tile {
 
   void put(const Piece& piece) {
     const std::int64_t plane = s_.axes.v.output * s_.axes.h.output, here = piece.rows * piece.columns;
+    const WindowAxis& z = s_.axes.z;
+    const std::int64_t step = z.output * plane;
     const Epilogue* const epilogue = epilogue_of(*args_.desc);
     for (std::int64_t i = 0; i < piece.images; ++i) {
       if (stops(points_, 2 * here * width_)) return;
-      float* const to = args_.out<float>() + (((piece.image + i) * s_.groups + group_) * s_.outputs + output_) * plane +
+      const std::int64_t volume = (piece.image + i) / z.output, slice = (piece.image + i) % z.output;
+      float* const to = args_.out<float>() + ((volume * s_.groups + group_) * s_.outputs + output_) * step + slice * plane +
                         piece.row * s_.axes.h.output + piece.column;
-      simd_transpose::loops(s_.isa).transpose(parts_.sums + i * here * width_, width_, here, outputs_, to, plane);
+      simd_transpose::loops(s_.isa).transpose(parts_.sums + i * here * width_, width_, here, outputs_, to, step);
       for (std::int64_t m = 0; epilogue != nullptr && m < outputs_ && !points_->stopped; ++m) {
-        chain_long(s_.isa, to + m * plane, here, epilogue, points_);
+        chain_long(s_.isa, to + m * step, here, epilogue, points_);
       }
     }
   }

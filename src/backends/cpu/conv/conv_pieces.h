@@ -15,9 +15,9 @@ inline constexpr std::int64_t kMostTaps = 4096;  // of a filter: what is between
 // Why an implicit product does not take a convolution with this weight, or its derivative.
 Refusal refuse_product(const OpDesc& d, int weight);
 
-// The vertical and the horizontal axis of a window of one or two axes.
+// The depth, the vertical and the horizontal axis of a window of one to three axes.
 struct PlaneAxes {
-  WindowAxis v, h;
+  WindowAxis z, v, h;
 
   explicit PlaneAxes(const Window& window);
   PlaneAxes() = default;
@@ -87,14 +87,28 @@ struct PlaneSteps {
 // Floats of the copies of `channels` planes of the largest piece.
 std::int64_t copies_floats(const Pieces& pieces, std::int64_t channels);
 
-// `planes` planes of each of some images, which lie one after the other from `from` on.
+// A volume is as many images as it has slices, and each of its channels is as many as its kernel has. Image z sees as channel k the
+// slice (z * step + k * delta + offset) / divisor, if it is there.
+struct Slices {
+  std::int64_t images;  // of a volume
+  std::int64_t kernel, depth;
+  std::int64_t step, delta, offset, divisor;
+
+  // Of a convolution; what the gradient of its output is as its input's.
+  static Slices of(const WindowAxis& z) { return {z.output, z.kernel, z.input, z.stride, z.dilation, -z.pad_begin, 1}; }
+  static Slices back_of(const WindowAxis& z) { return {z.input, z.kernel, z.output, 1, -z.dilation, z.pad_begin, z.stride}; }
+};
+
+// Some planes of some images. `from`: channel 0 of volume 0.
 struct PlaneCopies {
   simd_implicit_gemm::Cut cut;
   const float* from;
-  std::int64_t image_step, images, planes;
+  std::int64_t volume_step;
+  std::int64_t image, images, plane, planes;
 };
 
-void copy_planes(Isa isa, const PlaneCopies& copies, const PlaneSteps& steps, float* to, CancelPoints* points);
+void copy_planes(Isa isa, const Slices& slices, const PlaneCopies& copies, const PlaneSteps& steps, float* to,
+                 CancelPoints* points);
 
 // How a product of the rows of all pieces and a matrix of `columns` columns, which is packed by each tile, is cut into tiles: some
 // columns by some pieces. Sums do not depend on it.

@@ -1,7 +1,7 @@
-// The derivative of a Conv by its input, over one or two spatial axes, any group: a convolution of the gradient of the output with
-// the filters turned around, one for each phase of the strides, that is for the positions of the input which the same taps reach.
-// A tile is some pieces of the positions by some input channels of one group. A ConvTranspose by a weight that is computed, as in
-// training, is the same: its input is the gradient, its output the derivative.
+// The derivative of a Conv by its input, over one to three spatial axes, any group: a convolution of the gradient of the output
+// with the filters turned around, one for each phase of the strides, that is for the positions of the input which the same taps
+// reach. A tile is some pieces of the positions by some input channels of one group. A ConvTranspose by a weight that is computed,
+// as in training, is the same: its input is the gradient, its output the derivative.
 #include <algorithm>
 
 #include "backends/cpu/conv/conv_pieces.h"
@@ -21,9 +21,10 @@ constexpr int kWeight = 1, kTransposedBias = 2;
 struct InputGradientState {
   Isa isa;
   int gradient;  // which input it is
+  WindowAxis z;
   PhaseAxis v, h;
   Pieces pieces;
-  std::int64_t groups, channels, outputs;  // of a group: of the input and of the output
+  std::int64_t groups, channels, outputs;  // of a group: of the input, and of the output's planes (Slices)
   std::int64_t depth;                      // outputs by taps
   ProductTiles tiles;
 
@@ -58,18 +59,20 @@ void plan_product(const OpDesc& d, const Window& window, int gradient, KernelPla
   s.isa = cpu_isa();
   s.gradient = gradient;
   const PlaneAxes axes(window);
+  s.z = axes.z;
   s.v = {axes.v};
   s.h = {axes.h};
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
   s.channels = w[1];
-  s.outputs = w[0] / s.groups;
+  s.outputs = checked_mul(w[0] / s.groups, s.z.kernel);
   s.depth = checked_mul(s.outputs, s.taps());
-  p->flops = 2.0 * static_cast<double>(checked_mul(s.channels, s.taps())) *
+  p->flops = 2.0 * static_cast<double>(checked_mul(checked_mul(s.channels, s.z.kernel), s.taps())) *
              static_cast<double>(d.inputs[static_cast<std::size_t>(gradient)].shape.elements());
   p->bytes = bytes_of(d);
   p->tiles = 0;
   if (x.elements() == 0) return;
-  s.pieces = cut_into_pieces({x[0], s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
+  s.pieces = cut_into_pieces(
+      {checked_mul(x[0], s.z.input), s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
   s.tiles = tile_product(s.isa, s.pieces, {s.channels, s.depth, s.groups, d.threads, p->flops});
   p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
@@ -169,15 +172,18 @@ class Tile {
     if (channels_ < width_ && !fill_by_parts(points_, parts_.weights, s_.depth * width_, 0.0f)) return false;
     for (std::int64_t m = 0; m < s_.outputs; ++m) {
       if (stops(points_, 4 * taps * width_)) return false;
-      const float* const from = args_.in<float>(kWeight) + ((group_ * s_.outputs + m) * s_.channels + channel_) * taps;
+      const std::int64_t filter = taps * s_.z.kernel;  // floats of one, with all its slices
+      const float* const from = args_.in<float>(kWeight) +
+                                ((group_ * s_.outputs + m) / s_.z.kernel * s_.channels + channel_) * filter +
+                                m % s_.z.kernel * taps;
       if (s_.v.a.stride == 1 && s_.h.a.stride == 1) {
         simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, channels_, [&](std::int64_t c, std::int64_t count) {
           const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
-          move.transpose(from + c * taps, taps, count, taps, parts_.weights + c * s_.depth + m * taps * width, width);
+          move.transpose(from + c * filter, filter, count, taps, parts_.weights + c * s_.depth + m * taps * width, width);
         });
         continue;
       }
-      move.transpose(from, taps, channels_, taps, parts_.filter, width_);
+      move.transpose(from, filter, channels_, taps, parts_.filter, width_);
       deal_out_filter(m);
     }
     return true;
@@ -223,7 +229,8 @@ class Tile {
   }
 
   float* plane_of(std::int64_t image, std::int64_t channel) const {
-    return args_.out<float>() + ((image * s_.groups + group_) * s_.channels + channel_ + channel) * s_.v.a.input * s_.h.a.input;
+    const std::int64_t plane = s_.v.a.input * s_.h.a.input, volume = image / s_.z.input, slice = image % s_.z.input;
+    return args_.out<float>() + (((volume * s_.groups + group_) * s_.channels + channel_ + channel) * s_.z.input + slice) * plane;
   }
 
   void copy_planes(const Piece& piece, const PlaneSteps& steps) {
@@ -234,9 +241,11 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       s_.h.first() + piece.column - s_.h.most_back(),
                                       steps.row};
-    const std::int64_t image = s_.groups * s_.outputs * v.output * h.output;
-    const float* const from = args_.in<float>(s_.gradient) + piece.image * image + group_ * s_.outputs * v.output * h.output;
-    evn::copy_planes(s_.isa, {cut, from, image, piece.images, s_.outputs}, steps, parts_.planes, points_);
+    const std::int64_t group = s_.outputs / s_.z.kernel * s_.z.output * v.output * h.output;
+    evn::copy_planes(
+        s_.isa, Slices::back_of(s_.z),
+        {cut, args_.in<float>(s_.gradient) + group_ * group, s_.groups * group, piece.image, piece.images, 0, s_.outputs}, steps,
+        parts_.planes, points_);
   }
 
   // The positions of one phase, whose matrix of weights begins at row `depth`. Returns where the next one's begins.
@@ -270,18 +279,18 @@ class Tile {
   void put(const Piece& own, std::int64_t phase_v, std::int64_t phase_h) {
     const WindowAxis &v = s_.v.a, &h = s_.h.a;
     const simd_transpose::Loops& move = simd_transpose::loops(s_.isa);
-    const std::int64_t plane = v.input * h.input, here = own.rows * own.columns;
+    const std::int64_t step = s_.z.input * v.input * h.input, here = own.rows * own.columns;
     for (std::int64_t i = 0; i < own.images; ++i) {
       if (stops(points_, 2 * here * width_)) return;
       const float* const from = parts_.sums + i * here * width_;
       float* const to = plane_of(own.image + i, 0) + s_.v.input(own.row, phase_v) * h.input + s_.h.input(own.column, phase_h);
       if (v.stride == 1 && h.stride == 1) {
-        move.transpose(from, width_, here, channels_, to, plane);
+        move.transpose(from, width_, here, channels_, to, step);
         continue;
       }
       move.transpose(from, width_, here, channels_, parts_.turned, here);
       for (std::int64_t c = 0; c < channels_; ++c) {
-        loops_.spread({own.rows, own.columns, own.columns, v.stride * h.input, h.stride}, parts_.turned + c * here, to + c * plane,
+        loops_.spread({own.rows, own.columns, own.columns, v.stride * h.input, h.stride}, parts_.turned + c * here, to + c * step,
                       points_);
       }
     }

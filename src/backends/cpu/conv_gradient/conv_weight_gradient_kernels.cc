@@ -1,4 +1,4 @@
-// The derivative of a Conv by its weight, over one or two spatial axes, any group: the product of what im2col makes of the input,
+// The derivative of a Conv by its weight, over one to three spatial axes, any group: the product of what im2col makes of the input,
 // one row for each input channel and tap, and the gradient of the output, turned piece by piece so that vectors run over output
 // channels. A tile is some rows by some output channels of one group, summed up over all images.
 #include <algorithm>
@@ -27,7 +27,7 @@ struct WeightGradientState {
   Pieces pieces;
   std::int64_t chain;  // pieces whose products are summed up by themselves, so that errors of long sums do not add up
   bool in_place;       // the input has no pads: its planes are read where they lie
-  std::int64_t groups, channels, outputs, depth;  // of a group; depth: channels by taps
+  std::int64_t groups, channels, outputs, depth;  // of a group; channels: those of planes (Slices)
   std::int64_t out_plane;
   std::int64_t tile_outputs, tile_rows, output_tiles, row_tiles;
 
@@ -94,7 +94,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.axes = PlaneAxes(conv_window(*d.node, x, w));
   const WindowAxis &v = s.axes.v, &h = s.axes.h;
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
-  s.channels = w[1];
+  s.channels = checked_mul(w[1], s.axes.z.kernel);
   s.outputs = w[0] / s.groups;
   s.depth = checked_mul(s.channels, s.taps());
   s.out_plane = checked_mul(v.output, h.output);
@@ -105,8 +105,10 @@ void plan(const OpDesc& d, KernelPlan* p) {
   choose_tiles(&s, d.threads, p->flops);
   const AxisView view_v{v.stride, v.extent()}, view_h{h.stride, h.extent()};
   const auto inside = [](const WindowAxis& a) { return a.pad_begin == 0 && (a.output - 1) * a.stride + a.extent() <= a.input; };
-  s.in_place = inside(v) && inside(h);
-  s.pieces = cut_into_pieces({x[0], v.output, h.output, view_v, view_h}, s.in_place ? 1 : s.channels_of(most_rows(s)));
+  const WindowAxis& z = s.axes.z;
+  s.in_place = inside(v) && inside(h) && z.input == 1 && z.output == 1 && z.kernel == 1;
+  s.pieces = cut_into_pieces({checked_mul(x[0], z.output), v.output, h.output, view_v, view_h},
+                             s.in_place ? 1 : s.channels_of(most_rows(s)));
   s.chain = std::max<std::int64_t>(1, kChain / s.pieces.most.positions());
   p->tiles = checked_mul(checked_mul(s.groups, s.output_tiles), s.row_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
@@ -172,14 +174,14 @@ class Tile {
     const WindowAxis &v = s_.axes.v, &h = s_.axes.h;
     const std::int64_t taps = s_.taps(), channel = row_ / taps, channels = (row_ + rows_ - 1) / taps + 1 - channel;
     const std::int64_t in_plane = v.input * h.input, all_channels = s_.groups * s_.channels;
-    const float* x = args_.in<float>(kInput) + (piece.image * all_channels + group_ * s_.channels + channel) * in_plane;
+    const float* x = parts_.planes;
     PlaneSteps steps{all_channels * in_plane, in_plane, h.input};
     if (s_.in_place) {
-      x += piece.row * v.stride * h.input + piece.column * h.stride;
+      x = args_.in<float>(kInput) + (piece.image * all_channels + group_ * s_.channels + channel) * in_plane +
+          piece.row * v.stride * h.input + piece.column * h.stride;
     } else {
       steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, channels);
-      copy_planes(piece, x, channels, steps);
-      x = parts_.planes;
+      copy_planes(piece, channel, channels, steps);
     }
     for (std::int64_t r = 0; r < rows_ + simd_implicit_gemm::kRows; ++r) {
       const std::int64_t row = row_ + std::min(r, rows_ - 1), tap = row % taps;
@@ -192,7 +194,7 @@ class Tile {
                 points_});
   }
 
-  void copy_planes(const Piece& piece, const float* x, std::int64_t channels, const PlaneSteps& steps) {
+  void copy_planes(const Piece& piece, std::int64_t channel, std::int64_t channels, const PlaneSteps& steps) {
     const WindowAxis &v = s_.axes.v, &h = s_.axes.h;
     const simd_implicit_gemm::Cut cut{v.input,
                                       h.input,
@@ -200,24 +202,28 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       piece.column * h.stride - h.pad_begin,
                                       steps.row};
-    const std::int64_t image = s_.groups * s_.channels * v.input * h.input;
-    evn::copy_planes(s_.isa, {cut, x, image, piece.images, channels}, steps, parts_.planes, points_);
+    const std::int64_t group = s_.channels / s_.axes.z.kernel * s_.axes.z.input * v.input * h.input;
+    evn::copy_planes(
+        s_.isa, Slices::of(s_.axes.z),
+        {cut, args_.in<float>(kInput) + group_ * group, s_.groups * group, piece.image, piece.images, channel, channels}, steps,
+        parts_.planes, points_);
   }
 
   // The gradient of the output in panels of output channels, a row for each position.
   void turn_gradient(const Piece& piece) {
     const std::int64_t here = piece.rows * piece.columns, all = piece.positions();
-    const float* const from = args_.in<float>(kGradient) +
-                              ((piece.image * s_.groups + group_) * s_.outputs + output_) * s_.out_plane +
-                              piece.row * s_.axes.h.output + piece.column;
+    const std::int64_t slices = s_.axes.z.output, step = slices * s_.out_plane;
+    const float* const from =
+        args_.in<float>(kGradient) + (group_ * s_.outputs + output_) * step + piece.row * s_.axes.h.output + piece.column;
     simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, outputs_, [&](std::int64_t m, std::int64_t count) {
       const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
       float* to = parts_.turned + m * all;
       if (count < width && !fill_by_parts(points_, to, all * width, 0.0f)) return;
       for (std::int64_t i = 0; i < piece.images; ++i, to += here * width) {
         if (stops(points_, here * width)) return;
-        simd_transpose::loops(s_.isa).transpose(from + (i * s_.groups * s_.outputs + m) * s_.out_plane, s_.out_plane, count, here,
-                                                to, width);
+        const std::int64_t volume = (piece.image + i) / slices, slice = (piece.image + i) % slices;
+        simd_transpose::loops(s_.isa).transpose(from + (volume * s_.groups * s_.outputs + m) * step + slice * s_.out_plane, step,
+                                                count, here, to, width);
       }
     });
   }

@@ -38,6 +38,7 @@ struct DepthwiseState {
 Refusal supports(const OpDesc& d, int weight) {
   if (const Refusal refusal = refuse_product(d, weight)) return refusal;
   const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
+  if (w.rank() == 5) return "only one or two spatial axes";
   return w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup) ? "only one filter for each channel" : nullptr;
 }
 

@@ -113,6 +113,20 @@ TEST(CpuConv, Volumes) {
   }
 }
 
+TEST(CpuConv, VolumesByComputedWeights) {
+  for (const Volume& v : volumes()) {
+    for (const std::int64_t group : {1, 2}) {
+      KernelCheck c("Conv");
+      c.input(volume_shape(2, 6, v.size)).input(volume_shape(18, 6 / group, v.kernel)).input(Shape{18});
+      c.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).ints("pads", v.pads);
+      c.step(EpilogueOpKind::kRelu).kernel(v.kernel == std::vector<std::int64_t>{1, 1, 1} ? "conv_gemm" : "conv_computed").run();
+      KernelCheck t("ConvTranspose");
+      t.input(volume_shape(2, 6, v.size)).input(volume_shape(6, 18 / group, v.kernel)).input(Shape{18});
+      t.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).kernel("conv_transpose_computed").run();
+    }
+  }
+}
+
 TEST(CpuConv, TransposedVolumes) {
   for (const Volume& v : volumes()) {
     for (const std::int64_t group : {1, 2}) {
