@@ -75,19 +75,18 @@ def cast_from_half(draw):
 
 @reaches("conv_gemm", op="Conv")
 def conv_gemm(draw):
-    """The weight is an input; 1 x 1, or of few filters."""
+    """The weight is an input, 1 x 1."""
     groups = draw.one(1, 1, 2)
     channels = size(draw, 2, 24)
-    filters, kernel, stride = draw.one((size(draw, 1, 40), (1, 1), 1), (draw.int(1, 7), (draw.int(1, 3), 3), draw.int(1, 2)))
-    case = _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw)), (filters * groups, channels, *kernel), group=groups, strides=[stride] * 2)
+    case = _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw)), (size(draw, 1, 40) * groups, channels, 1, 1), group=groups)
     return dataclasses.replace(case, constant=set())
 
 
 @reaches("conv_computed", op="Conv")
 def conv_computed(draw):
     """The weight is an input."""
-    case = _conv(draw, (draw.int(1, 2), size(draw, 2, 24), *_plane(draw)), (size(draw, 8, 40), None, draw.int(2, 3), draw.int(1, 3)),
-                 strides=[draw.int(1, 2)] * 2, pads=[draw.int(0, 1)] * 4)
+    case = _conv(draw, (draw.int(1, 2), size(draw, 2, 24), *_plane(draw)), (size(draw, 1, 40), None, draw.int(2, 3), draw.int(1, 3)),
+                 strides=[draw.one(1, 1, 2)] * 2, pads=[draw.int(0, 1)] * 4)
     return dataclasses.replace(case, constant=set())
 
 

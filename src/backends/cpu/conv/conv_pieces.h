@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backends/cpu/conv/implicit_gemm_loops.h"
+#include "backends/cpu/conv/shifted_planes_loops.h"
 #include "device/kernel.h"
 #include "ops/infra/window.h"
 
@@ -126,6 +127,37 @@ ProductTiles tile_product(Isa isa, const Pieces& pieces, const ProductWork& work
 
 // What `count` rows of sums begin with, where there is a bias of the columns. Returns false if the run is to stop.
 bool start_sums(const float* bias, std::int64_t count, std::int64_t columns, std::int64_t row, float* sums, CancelPoints* points);
+
+// A product of few columns, in which vectors run over positions: lines of an image of a piece, as they follow each other in the
+// copies.
+struct FewColumns {
+  const float* planes;         // of the image
+  const std::int64_t* depths;  // offsets of the rows of the weights
+  std::int64_t depth;
+  const float* weights;
+  std::int64_t width;  // floats of a row of the weights
+  std::int64_t columns;
+  const float* bias;  // null: none
+  std::int64_t lines, line_columns, line_step;
+  float* sums;  // kOutputs lines of `sums_step` floats (simd_shifted_planes)
+  std::int64_t sums_step;
+};
+
+// Calls f(column, its sums): `lines` lines, line_step apart, of line_columns floats each.
+template <typename F>
+void run_few_columns(Isa isa, const FewColumns& few, CancelPoints* points, F&& f) {
+  constexpr std::int64_t kOutputs = simd_shifted_planes::kOutputs;
+  const simd_shifted_planes::Loops& loops = simd_shifted_planes::loops(isa);
+  const std::int64_t n = (few.lines - 1) * few.line_step + few.line_columns;
+  for (std::int64_t c = 0; c < few.columns && !points->stopped; c += kOutputs) {
+    const std::int64_t count = few.columns - c < kOutputs ? few.columns - c : kOutputs;
+    float start[kOutputs] = {};
+    for (std::int64_t o = 0; few.bias != nullptr && o < count; ++o) start[o] = few.bias[c + o];
+    (few.columns == 1 ? loops.sum : loops.sums)(
+        {few.planes, few.depths, few.weights + c, few.width, few.depth, n, start, few.sums, few.sums_step, points});
+    for (std::int64_t o = 0; o < count && !points->stopped; ++o) f(c + o, few.sums + o * few.sums_step);
+  }
+}
 
 // The offsets of the piece's positions.
 void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to);

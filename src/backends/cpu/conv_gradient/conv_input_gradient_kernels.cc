@@ -30,6 +30,8 @@ struct InputGradientState {
 
   std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
   bool has_empty_phases() const { return depth == 0 || v.has_empty_phases() || h.has_empty_phases(); }
+  // Whether most of a vector of input channels would be empty, so that vectors run over positions.
+  bool has_few_channels() const { return 2 * channels <= simd_implicit_gemm::loops(isa).lanes; }
   std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };
 
@@ -44,7 +46,8 @@ struct Parts {
     planes = parts.take<float>(copies_floats(s.pieces, s.outputs));
     weights = parts.take<float>(checked_mul(s.depth, s.width()));
     filter = parts.take<float>(checked_mul(s.taps(), s.width()));
-    sums = parts.take<float>(checked_mul(most, s.width()));
+    const std::int64_t lines = copies_floats(s.pieces, 1) * simd_shifted_planes::kOutputs;  // of few channels
+    sums = parts.take<float>(s.has_few_channels() ? lines : checked_mul(most, s.width()));
     turned = parts.take<float>(checked_mul(most, s.width()));
     rows = parts.take<std::int64_t>(most);
     depths = parts.take<std::int64_t>(s.depth);
@@ -265,6 +268,10 @@ class Tile {
         *to++ = steps.at(m, own.row - row + s_.v.most_back() - s_.v.back(y), own.column - column + s_.h.most_back() - s_.h.back(x));
       });
     }
+    if (s_.has_few_channels()) {
+      for (std::int64_t i = 0; i < own.images; ++i) sum_few(own, i, steps, depth, phase_v, phase_h);
+      return depth + k;
+    }
     list_positions(s_.pieces, own, steps, parts_.rows);
     const std::int64_t count = own.positions();
     std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
@@ -273,6 +280,20 @@ class Tile {
                 width_, bias_ != nullptr, points_});
     if (!points_->stopped) put(own, phase_v, phase_h);
     return depth + k;
+  }
+
+  // One image of the positions of a phase, whose sums are lines as long as those of the copies.
+  void sum_few(const Piece& own, std::int64_t image, const PlaneSteps& steps, std::int64_t depth, std::int64_t phase_v,
+               std::int64_t phase_h) {
+    const std::int64_t k = s_.outputs * count_taps(phase_v, phase_h);
+    const std::int64_t first = s_.v.input(own.row, phase_v) * s_.h.a.input + s_.h.input(own.column, phase_h);
+    run_few_columns(s_.isa,
+                    {parts_.planes + image * steps.image, parts_.depths, k, parts_.weights + depth * width_, width_, channels_,
+                     bias_, own.rows, own.columns, steps.row, parts_.sums, copies_floats(s_.pieces, 1)},
+                    points_, [&](std::int64_t c, const float* sums) {
+                      loops_.spread({own.rows, own.columns, steps.row, s_.v.a.stride * s_.h.a.input, s_.h.a.stride}, sums,
+                                    plane_of(own.image + image, c) + first, points_);
+                    });
   }
 
   // Turns the sums and puts them where the positions of the phase are in the input.

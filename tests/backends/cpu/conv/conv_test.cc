@@ -63,6 +63,7 @@ TEST(CpuConv, ComputedWeights) {
   };
   for (const Spatial& s : cases) {
     computed(1, 3, 10, 1, s, false).kernels({"conv_gemm", "conv_computed"}).run();
+    if (s.sh == 1 && s.sw == 1) computed(2, 3 * 4, 3 * 5, 3, s, true).step(EpilogueOpKind::kRelu).kernel("conv_computed").run();
     computed(3, 8, 70, 2, s, true).step(EpilogueOpKind::kRelu).kernel("conv_computed").run();
   }
   computed(5, 70, 130, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, true).step(EpilogueOpKind::kGelu).kernel("conv_computed").run();
