@@ -70,8 +70,8 @@ class Maker:
         return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString(), feeds
 
 
-def convolution(m, x, w, pad, stride=1, group=1):
-    return m.node("Conv", [m.floats(*x), m.floats(*w), m.floats(w[0])], [1, 2], pads=[pad] * 4, strides=[stride] * 2, group=group)
+def convolution(m, x, w, pad, stride=1, group=1, constants=(1, 2)):
+    return m.node("Conv", [m.floats(*x), m.floats(*w), m.floats(w[0])], constants, pads=[pad] * 4, strides=[stride] * 2, group=group)
 
 
 def byte_convolution(m, x, w, pad, stride=1, group=1):
@@ -164,12 +164,15 @@ def convolutions():
               "3x3 groups of 8": ((1, 256, 14, 14), (256, 8, 3, 3), 1, 1, 32), "depthwise 7": ((1, 96, 28, 28), (96, 1, 7, 7), 3, 1, 96)}
     for name, shape in shapes.items():
         yield f"Conv {name}", lambda m, s=shape: convolution(m, *s)
+    for name in ("3x3", "3x3/2", "thin 3", "3x3 groups of 4"):
+        yield f"Conv computed {name}", lambda m, s=shapes[name]: convolution(m, *s, constants=())
     for name in ("3x3", "1x1 28", "thin 3", "depthwise 3"):
         yield f"QLinearConv {name}", lambda m, s=shapes[name]: byte_convolution(m, *s)
     yield "QLinearConv depthwise 14", lambda m: byte_convolution(m, (1, 256, 14, 14), (256, 1, 3, 3), 1, 1, 256)
     for kernel, pad in ((2, 0), (4, 1)):
         yield (f"ConvTranspose {kernel}", lambda m, k=kernel, p=pad: m.node(
             "ConvTranspose", [m.floats(1, 64, 14, 14), m.floats(64, 32, k, k)], [1], strides=[2, 2], pads=[p] * 4))
+    yield "ConvTranspose computed 4", lambda m: m.node("ConvTranspose", [m.floats(1, 64, 14, 14), m.floats(64, 32, 4, 4)], strides=[2, 2], pads=[1] * 4)
 
 
 def products():

@@ -12,6 +12,7 @@ inline constexpr const char kMaxPoolGradient[] = "MaxPoolGradient";  // pool_gra
 inline constexpr const char kAveragePoolGradient[] = "AveragePoolGradient";
 inline constexpr const char kGatherGradient[] = "GatherGradient";  // index_gradient.cc
 inline constexpr const char kSliceGradient[] = "SliceGradient";
+inline constexpr const char kResizeGradient[] = "ResizeGradient";  // resize.cc
 inline constexpr const char kLossGradient[] = "LossGradient";  // loss_gradient.cc
 inline constexpr const char kCrossEntropyGradient[] = "CrossEntropyGradient";
 inline constexpr const char kReluGradient[] = "ReluGradient";  // activation_gradient.cc

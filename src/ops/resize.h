@@ -21,6 +21,9 @@ struct ResizeAttr {
   };
 };
 
+// The version that the node is of; the derivative (ResizeGradient) has the attributes of the newest.
+inline int resize_version(const Node& node) { return node.domain.empty() ? node.op->since : 18; }
+
 enum class ResizeMode { kNearest, kLinear, kCubic };
 enum class CoordinateMode { kHalfPixel, kHalfPixelSymmetric, kPytorchHalfPixel, kAlignCorners, kAsymmetric, kTfCropAndResize };
 // The last is the rule before opset 11: down where an axis grows, up where it shrinks.

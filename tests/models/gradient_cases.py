@@ -159,6 +159,8 @@ def reductions():
     yield Case("ReduceSum", [drawn(2, 0, 3), ints(1)], {"keepdims": 0})
     yield Case("ReduceSum", [drawn(2, 3), ints()], {"keepdims": 0, "noop_with_empty_axes": 1})
     yield Case("ReduceMean", [drawn(2, 3), ints()], {"keepdims": 0, "noop_with_empty_axes": 1}, opset=18)
+    for opset, inputs, attributes in [(18, [ints(1)], {"keepdims": 0}), (18, [], {"keepdims": 1}), (13, [], {"axes": [0, -1], "keepdims": 0})]:
+        yield Case("ReduceProd", [drawn(2, 3, 4, low=-1.5, high=1.5, gap=0.3), *inputs], attributes, opset=opset)
     for op in ("Softmax", "LogSoftmax"):
         yield Case(op, [drawn(2, 3)])
         yield Case(op, [drawn(2, 3, 2)], {"axis": 1})
@@ -199,6 +201,11 @@ def windows():
         yield Case("AveragePool", [drawn(1, 2, 5, 5)], attributes)
     yield Case("AveragePool", [drawn(1, 2, 5)], {"kernel_shape": [3], "pads": [1, 1], "count_include_pad": 1})
     yield Case("MaxPool", [drawn(1, 1, 5, gap=0.001)], {"kernel_shape": [2], "auto_pad": "SAME_LOWER", "strides": [2]})
+    sizes, scales = ints(1, 2, 5, 7), numpy.array([1, 1, 2, 0.6], dtype=numpy.float32)
+    for attributes in ({}, {"mode": "linear"}, {"mode": "linear", "coordinate_transformation_mode": "align_corners"}, {"mode": "cubic"}):
+        yield Case("Resize", [drawn(1, 2, 3, 4), None, None, sizes], attributes, opset=19, constant=(3,))
+        yield Case("Resize", [drawn(1, 2, 3, 4), None, scales], {**attributes, "nearest_mode": "round_prefer_ceil"}, opset=13, constant=(2,))
+    yield Case("Resize", [drawn(1, 2, 4, 8), None, None, ints(2, 3)], {"mode": "linear", "antialias": 1, "axes": [2, 3]}, opset=18, constant=(3,))
     yield Case("GlobalAveragePool", [drawn(2, 2, 3, 2)])
     yield Case("GlobalMaxPool", [drawn(2, 2, 3, 2, gap=0.001)])
 

@@ -30,6 +30,14 @@ inline const Epilogue* epilogue_of(const OpDesc& d) {
   return e.empty() ? nullptr : &e;
 }
 
+inline constexpr Refusal kNoEpilogue = "no fused steps";
+
+// For kernels of float32 alone that take no fused steps.
+inline Refusal plain_float32(const OpDesc& d) {
+  if (epilogue_of(d) != nullptr) return kNoEpilogue;
+  return all_float32(d) ? nullptr : kNeedsFloat32;
+}
+
 // A tile should cost some 20 us, and there should be enough of them for eight threads where there is that much work. Costs are in
 // elements touched or multiply-adds divided by what one core does in a nanosecond, so they do not depend on the machine.
 inline constexpr double kTileCost = 1.0e6;  // multiply-adds of a tile

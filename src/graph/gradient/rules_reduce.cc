@@ -63,6 +63,21 @@ ValueId log_sum_slope(Backward& b) {
   return t.repeat_to(b.x(), t.op("Exp", {t.neg(with_axes(b, b.y()))}));
 }
 
+// dy times the product of the other elements: with one 0 among all, that is not 0 there alone.
+void reduce_product(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId zero = t.scalar(0, b.x()), one = t.scalar(1, b.x());
+  const ValueId is_zero = t.op("Equal", {b.x(), zero});
+  const ValueId zeros = t.where(is_zero, one, zero), others = t.where(is_zero, one, b.x());
+  const ValueId axes = b.list_or_input("axes", 1);
+  const Tape::Attributes keep = {{"keepdims", std::int64_t{1}, {}},
+                                 {"noop_with_empty_axes", b.integer("noop_with_empty_axes"), {}}};
+  const ValueId product = t.op("ReduceProd", {others, axes}, keep);
+  const ValueId more = t.sub(t.op("ReduceSum", {zeros, axes}, keep), zeros);
+  const ValueId share = t.div(t.mul(with_axes(b, b.dy()), product), others);
+  b.give(0, t.where_else_0(t.op("Equal", {more, zero}), share));
+}
+
 // ----------------------------------------------------------------------------------------------------------- softmax --
 
 // Calls emit(y, dy, axes) for the axis that the operator works along, and gives what it returns. Before version 13 the operator
@@ -102,6 +117,7 @@ constexpr GradientRule kRows[] = {
     {"ReduceMean", reduce_mean},
     {"ReduceMax", reduce_extreme},
     {"ReduceMin", reduce_extreme},
+    {"ReduceProd", reduce_product},
     {"ReduceL1", reduce<absolute_slope>},
     {"ReduceL2", reduce<norm_slope>},
     {"ReduceSumSquare", reduce<square_slope>},

@@ -80,6 +80,9 @@ void average_pool_gradient(Backward& b) {
 // dy has one element for each plane.
 void global_average_pool(Backward& b) {
   Tape& t = b.tape;
+  std::int64_t plane = t.rank(b.x()) > 2 ? 1 : -1;
+  for (int i = 2; i < t.rank(b.x()); ++i) plane = dim_product(plane, t.shape(b.x())[i]);
+  if (plane > 0) return b.give(0, t.repeat_to(b.x(), t.mul(b.dy(), 1.0 / static_cast<double>(plane))));
   const ValueId ones = t.filled(1, b.x());
   b.give(0, t.repeat_to(b.x(), t.div(b.dy(), t.sum_to(b.y(), ones))));
 }
@@ -91,6 +94,25 @@ void global_max_pool(Backward& b) {
   b.give(0, t.where_else_0(chosen, t.repeat_to(b.x(), t.div(b.dy(), count))));
 }
 
+// The attributes of Resize, for one that adds nothing where it has nothing to sample.
+Tape::Attributes resize_attributes(const Backward& b) {
+  return b.copied({"mode", "coordinate_transformation_mode", "cubic_coeff_a", "exclude_outside", "nearest_mode", "antialias",
+                   "axes", "keep_aspect_ratio_policy"});
+}
+
+void resize(Backward& b) {
+  if (b.node.op->since < 11) b.refuse("before version 11 it has no rule");
+  for (std::size_t i = 1; i < 4; ++i) {
+    if (b.wants(i)) b.refuse("by its roi and scales it has no rule");
+  }
+  b.give(0, b.tape.own(kResizeGradient, {b.x(), b.x(1), b.x(2), b.x(3), b.dy()}, resize_attributes(b)));
+}
+
+// The rule of ResizeGradient, whose inputs are x (its shape), roi, scales, sizes, g: linear in g.
+void resize_gradient(Backward& b) {
+  if (b.wants(4)) b.give(4, b.tape.op("Resize", {b.dy(), b.x(1), b.x(2), b.x(3)}, resize_attributes(b)));
+}
+
 constexpr GradientRule kRows[] = {
     {"Conv", conv},
     {"ConvTranspose", conv_transpose},
@@ -98,10 +120,12 @@ constexpr GradientRule kRows[] = {
     {"AveragePool", average_pool},
     {"GlobalAveragePool", global_average_pool},
     {"GlobalMaxPool", global_max_pool},
+    {"Resize", resize},
     {kConvInputGradient, conv_input_gradient, 1, kMergeDomain},
     {kConvWeightGradient, conv_weight_gradient, 1, kMergeDomain},
     {kMaxPoolGradient, max_pool_gradient, 1, kMergeDomain},
     {kAveragePoolGradient, average_pool_gradient, 1, kMergeDomain},
+    {kResizeGradient, resize_gradient, 1, kMergeDomain},
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ std::int64_t first_reached(const ResizeGeometry& g, double stretch) {
 ResizeGeometry resize_attributes(const Node& node) {
   ResizeGeometry g;
   g.mode = parse_mode(attr_string(node, ResizeAttr::kMode));
-  if (node.op->since < 11) {
+  if (resize_version(node) < 11) {
     g.coordinates = CoordinateMode::kAsymmetric;
     g.nearest = NearestMode::kFloorOrCeil;
     return g;

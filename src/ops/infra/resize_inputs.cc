@@ -37,7 +37,7 @@ double float_at(const ConstTensor& list, int i) {
 
 void set_axes(const Node& node, int rank, ResizeInputs* r) {
   std::span<const std::int64_t> given;
-  if (node.op->since >= 18) given = attr_ints(node, ResizeAttr::kAxes);
+  if (resize_version(node) >= 18) given = attr_ints(node, ResizeAttr::kAxes);
   if (given.empty()) {
     r->axes = (1u << rank) - 1;
     r->count = rank;
@@ -76,7 +76,7 @@ void read_sizes(const ConstTensor& list, ResizeInputs* r) {
 
 void read_roi(const Node& node, const ConstTensor* list, ResizeInputs* r) {
   std::fill_n(r->roi_end, kMaxRank, 1.0f);
-  if (node.op->since < 11 || attr_string(node, ResizeAttr::kCoordinateTransformationMode) != "tf_crop_and_resize") return;
+  if (resize_version(node) < 11 || attr_string(node, ResizeAttr::kCoordinateTransformationMode) != "tf_crop_and_resize") return;
   if (list == nullptr) fail(EVN_ERROR_INVALID_MODEL, "tf_crop_and_resize needs a roi");
   check_length(*list, 2 * r->count, "roi");
   if (list->data == nullptr) return;
@@ -113,7 +113,7 @@ std::int64_t to_dim(double length) {
 ResizeInputs resize_inputs(const Node& node, std::span<const ConstTensor> inputs, int rank) {
   ResizeInputs r;
   set_axes(node, rank, &r);
-  const int since = node.op->since;
+  const int since = resize_version(node);
   if (node.op->max_inputs == 1) {
     const std::span<const float> scales = attr_floats(node, ResizeAttr::kScales);
     if (scales.size() != static_cast<std::size_t>(rank)) fail(EVN_ERROR_INVALID_MODEL, "scales has %zu values", scales.size());
@@ -139,7 +139,8 @@ Shape apply_resize_inputs(const Node& node, const ResizeInputs& given, const Sha
   g->rank = x.rank();
   for (int i = 0; i < x.rank(); ++i) g->axis[i] = {x[i], x[i], 1, 0, 1};
   float common = 0;
-  const bool keep = given.by_sizes && node.op->since >= 18 && attr_string(node, ResizeAttr::kKeepAspectRatioPolicy) != "stretch";
+  const bool keep =
+      given.by_sizes && resize_version(node) >= 18 && attr_string(node, ResizeAttr::kKeepAspectRatioPolicy) != "stretch";
   const bool keep_known = keep && keep_aspect_ratio(attr_string(node, ResizeAttr::kKeepAspectRatioPolicy), given, x, &common);
   for (int n = 0; n < given.count; ++n) {
     ResizeAxis& a = g->axis[given.order[n]];

@@ -330,6 +330,8 @@ void add_convolutions(Cases* all) {
     return Case("ConvTranspose", 11).x(x).w(w).ints("strides", {stride, stride}).integer("group", group);
   };
   all->push_back(at_end("conv_transpose_gemm", up({1, 2048, 8, 8}, {2048, 8, 3, 3}, 2)));
+  all->push_back(
+      at_end("conv_transpose_computed", Case("ConvTranspose", 11).x({2, 64, 32, 32}).x({64, 32, 3, 3}).ints("strides", {2, 2})));
   all->push_back({"conv_transpose_blocks", up({1, 64, 64, 64}, {64, 32, 2, 2}, 2, 2)});
   all->push_back({"conv_transpose_nhwc", up({1, 64, 2, 4096}, {64, 16, 2, 2}, 2)});
   all->push_back(at_end("conv_transpose_nhwc", up({1, 64, 1, 1 << 16}, {64, 1, 2, 2}, 2)));
@@ -403,6 +405,50 @@ void add_quantized(Cases* all) {
   all->push_back({"byte_table", own("ByteTable").in(kU8, {1, 8 * kMany}, 0, 255).constant(kU8, {256}, 0, 255)});
 }
 
+void add_training(Cases* all) {
+  const Shape line = {1, kMany};
+  const std::vector<float> rates = {0.1f, 0.01f, 1, 0, 3, 0, 0, 0};
+  Case step = own("OptimizerStep").floats(rates).scalar(DType::kBool, 1).x(line).x(line).x(line).x(line, 0, 2);
+  all->push_back({"optimizer_step", step.word("kind", "adam").outputs(3)});
+  all->push_back(at_end("gradient_norm", own("GradientNorm").x({4 * kMany}).outputs(2)));
+  for (const auto& [kernel, op] : {std::pair{"relu_gradient", "ReluGradient"},
+                                   {"sigmoid_gradient", "SigmoidGradient"},
+                                   {"tanh_gradient", "TanhGradient"},
+                                   {"hard_swish_gradient", "HardSwishGradient"},
+                                   {"erf_gradient", "ErfGradient"},
+                                   {"gelu_gradient", "GeluGradient"}}) {
+    all->push_back({kernel, own(op).x(line).x(line)});
+  }
+  all->push_back(at_end("max_pool_gradient", own("MaxPoolGradient").x({1, 1, kMany}).x({1, 1, kMany}).ints("kernel_shape", {1})));
+  all->push_back(
+      at_end("average_pool_gradient", own("AveragePoolGradient").x({1, 1, kMany}).x({1, 1, kMany - 2}).ints("kernel_shape", {3})));
+  all->push_back(
+      {"max_pool_gradient",
+       own("MaxPoolGradient").x({1, 1, 2, kMany}).x({1, 1, 1, kMany / 2}).ints("kernel_shape", {2, 2}).ints("strides", {2, 2})});
+  all->push_back(at_end("sum_to", own("SumTo").x({1}).x({1, 4 * kMany})));
+  all->push_back(at_end("sum_to", own("SumTo").x({1, 4 * kMany}).x({1, 4 * kMany})));
+  all->push_back({"repeat_to", own("RepeatTo").x({2048, 2048}).x({1, 2048})});
+  Case loss = Case("SoftmaxCrossEntropyLoss", 13).x({1, kMany}).list({5}).outputs(2);
+  all->push_back(at_end("cross_entropy_loss", loss));
+  all->push_back(at_end("cross_entropy_loss", Case("SoftmaxCrossEntropyLoss", 13).x({1, kMany / 64, 64}).in(kI32, {1, 64}, 0, 9)));
+  all->push_back(at_end("likelihood_loss", Case("NegativeLogLikelihoodLoss", 13).x({kMany, 2}).in(kI32, {kMany}, 0, 2)));
+  for (const auto& [kernel, op] :
+       {std::pair{"cross_entropy_gradient", "CrossEntropyGradient"}, {"loss_gradient", "LossGradient"}}) {
+    all->push_back(at_end(kernel, own(op).x({1, 4 * kMany}).list({5}).x({})));
+    all->push_back(at_end(kernel, own(op).x({kMany, 2}).in(kI32, {kMany}, 0, 2).x({})));
+    all->push_back(at_end(kernel, own(op).x({1, kMany / 16, 64}).in(kI32, {1, 64}, 0, 9).x({})));
+  }
+  const Shape plane = {1, 1, 1, 2 * kMany};
+  Case norm = Case("BatchNormalization", 15).x(plane).x({1}).x({1}).x({1}).x({1}).integer("training_mode", 1).outputs(3);
+  all->push_back(at_end("batch_norm_training", norm));
+  all->push_back(at_end("batch_norm_gradient",
+                        own("BatchNormalizationGradient").x(plane).x({1}).x(plane).integer("training_mode", 1).outputs(3)));
+  const Shape lines = {1, 2 * kMany};
+  all->push_back(at_end("layer_norm_gradient", own("LayerNormalizationGradient").x(lines).x({2 * kMany}).x(lines).outputs(3)));
+  all->push_back(at_end("gather_gradient", own("GatherGradient").x({3, 4 * kMany}).list({2}).x({1, 4 * kMany})));
+  all->push_back(at_end("gather_gradient", own("GatherGradient").x({8, 2}).in(kI32, {kMany}, 0, 7).x({kMany, 2})));
+}
+
 }  // namespace
 
 std::vector<CancelCase> cancel_cases() {
@@ -419,6 +465,7 @@ std::vector<CancelCase> cancel_cases() {
   add_moves(&all);
   add_elementwise(&all);
   add_quantized(&all);
+  add_training(&all);
   return all;
 }
 

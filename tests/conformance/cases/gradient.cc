@@ -60,6 +60,25 @@ void add_pools(Cases* all) {
           Case(op, 1).in(d, {2, 3, 6, 7}).in(d, {2, 3, 3, 3}).ints("kernel_shape", {2, 3}).ints("strides", {2, 2}).batch(3));
     }
   }
+  all->push_back(
+      Case("evener::MaxPoolGradient", 1).x({2, 2, 5, 39}).x({2, 2, 2, 19}).ints("kernel_shape", {2, 2}).ints("strides", {2, 2}));
+  for (const char* op : {"evener::MaxPoolGradient", "evener::AveragePoolGradient"}) {
+    all->push_back(Case(op, 1)
+                       .x({2, 3, 9, 10})
+                       .x({2, 3, 5, 5})
+                       .ints("kernel_shape", {3, 3})
+                       .ints("strides", {2, 2})
+                       .ints("pads", {1, 1, 1, 1}));
+    // With these pads, dy has the shape of x whatever the dims and the kernel are.
+    all->push_back(Case(op, 1).x({2, 3, 33}).x({2, 3, 33}).ints("kernel_shape", {2}).word("auto_pad", "SAME_UPPER"));
+    all->push_back(Case(op, 1).x({2, 3, 6, 7}).x({2, 3, 6, 7}).ints("kernel_shape", {2, 3}).word("auto_pad", "SAME_LOWER"));
+    all->push_back(Case(op, 1)
+                       .x({1, 2, 4, 5, 6})
+                       .x({1, 2, 2, 3, 3})
+                       .ints("kernel_shape", {2, 3, 2})
+                       .ints("strides", {2, 2, 3})
+                       .ints("pads", {0, 1, 1, 0, 1, 1}));
+  }
   all->push_back(Case("evener::MaxPoolGradient", 1)
                      .x({1, 2, 5})
                      .x({1, 2, 3})
@@ -86,15 +105,74 @@ void add_indices(Cases* all) {
 
 void add_losses(Cases* all) {
   for (const DType d : {kF32, kF64}) {
-    all->push_back(Case("evener::LossGradient", 1).in(d, {3, 4}).list({0, 3, 1}).in(d, {}));
-    all->push_back(Case("evener::LossGradient", 1)
-                       .in(d, {3, 4})
-                       .list({0, 3, 1})
-                       .in(d, {3})
-                       .in(d, {4}, 0.5, 2)
-                       .word("reduction", "none")
-                       .integer("ignore_index", 3));
+    for (const char* op : {"evener::LossGradient", "evener::CrossEntropyGradient"}) {
+      all->push_back(Case(op, 1).in(d, {3, 4}).list({0, 3, 1}).in(d, {}));
+      all->push_back(Case(op, 1)
+                         .in(d, {3, 4})
+                         .list({0, 3, 1})
+                         .in(d, {3})
+                         .in(d, {4}, 0.5, 2)
+                         .word("reduction", "none")
+                         .integer("ignore_index", 3));
+    }
   }
+  const TensorDesc places{kI32, {2, 5}};
+  const std::vector<double> targets = {0, 1, 2, 2, 1, 0, 1, 1, 2, 0};
+  for (const char* op : {"evener::LossGradient", "evener::CrossEntropyGradient"}) {
+    all->push_back(Case(op, 1).x({2, 3, 5}).literal(places, targets).x({}).x({3}, 0.5, 2));
+  }
+}
+
+void add_resizes(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    for (const char* mode : {"nearest", "linear"}) {
+      all->push_back(Case("evener::ResizeGradient", 1)
+                         .in(d, {1, 2, 3, 4})
+                         .absent()
+                         .absent()
+                         .list({1, 2, 5, 3})
+                         .in(d, {1, 2, 5, 3})
+                         .word("mode", mode));
+    }
+  }
+}
+
+void add_activations(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    for (const char* op : {"ReluGradient", "SigmoidGradient", "TanhGradient", "HardSwishGradient", "ErfGradient", "GeluGradient"}) {
+      all->push_back(Case(std::string("evener::") + op, 1).in(d, {3, 2, 37}, -4, 4).in(d, {3, 2, 37}).batch(3));
+    }
+    all->push_back(Case("evener::GeluGradient", 1).in(d, {3, 37}, -4, 4).in(d, {3, 37}).word("approximate", "tanh").batch(3));
+  }
+  all->push_back(Case("evener::ReluGradient", 1).x({3, 33}).specials().x({3, 33}));
+}
+
+void add_norms(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("evener::BatchNormalizationGradient", 1)
+                       .in(d, {3, 5, 4, 7})
+                       .in(d, {5})
+                       .in(d, {3, 5, 4, 7})
+                       .integer("training_mode", 1)
+                       .real("epsilon", 0.01f)
+                       .outputs(3));
+    all->push_back(Case("evener::BatchNormalizationGradient", 1)
+                       .in(d, {3, 5, 7})
+                       .in(d, {5})
+                       .in(d, {3, 5, 7})
+                       .in(d, {5})
+                       .in(d, {5}, 0.5, 2)
+                       .outputs(3));
+    all->push_back(Case("evener::LayerNormalizationGradient", 1)
+                       .in(d, {3, 4, 37})
+                       .in(d, {37})
+                       .in(d, {3, 4, 37})
+                       .real("epsilon", 0.01f)
+                       .outputs(3));
+  }
+  all->push_back(
+      Case("evener::BatchNormalizationGradient", 1).x({19, 37}).x({37}).x({19, 37}).integer("training_mode", 1).outputs(3));
+  all->push_back(Case("evener::LayerNormalizationGradient", 1).x({70, 2, 9}).x({2, 9}).x({70, 2, 9}).integer("axis", 1).outputs(3));
 }
 
 // Two parameters and `kept` tensors for each.
@@ -140,6 +218,9 @@ void add_gradient_cases(Cases* all) {
   add_pools(all);
   add_indices(all);
   add_losses(all);
+  add_resizes(all);
+  add_activations(all);
+  add_norms(all);
   add_optimizers(all);
 }
 

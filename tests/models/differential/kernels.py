@@ -17,6 +17,8 @@ REACHES = {}  # kernel -> (operator, domain, opset, function of a Draw)
 # Kernels that no judge reaches, and why.
 NOT_REACHED = {
     "matmul_nbits_dot": "ONNX Runtime quantizes rows for some shapes only; tests/backends/cpu/nbits and the conformance tests have the reference",
+    **{f"conv_{of}": "no model has the operator; tests/backends/cpu/conv_gradient has the reference, tests/models/test_gradient.py other judges"
+       for of in ("input_gradient", "input_gradient_depthwise", "input_gradient_pointwise", "weight_gradient", "weight_gradient_depthwise")},
     "identity": "Identity is a view of its input, or taken out of the graph; tests/backends/cpu has it",
 }
 
@@ -73,11 +75,27 @@ def cast_from_half(draw):
 
 @reaches("conv_gemm", op="Conv")
 def conv_gemm(draw):
-    """The weight is an input."""
+    """The weight is an input, 1 x 1."""
     groups = draw.one(1, 1, 2)
-    channels = size(draw, 1, 24)
-    case = _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw)), (size(draw, 1, 40) * groups, channels, draw.int(1, 3), draw.int(1, 3)),
-                 group=groups, strides=[draw.int(1, 2)] * 2)
+    channels = size(draw, 2, 24)
+    case = _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw)), (size(draw, 1, 40) * groups, channels, 1, 1), group=groups)
+    return dataclasses.replace(case, constant=set())
+
+
+@reaches("conv_computed", op="Conv")
+def conv_computed(draw):
+    """The weight is an input."""
+    case = _conv(draw, (draw.int(1, 2), size(draw, 2, 24), *_plane(draw)), (size(draw, 1, 40), None, draw.int(2, 3), draw.int(1, 3)),
+                 strides=[draw.one(1, 1, 2)] * 2, pads=[draw.int(0, 1)] * 4)
+    return dataclasses.replace(case, constant=set())
+
+
+@reaches("conv_transpose_computed", op="ConvTranspose")
+def conv_transpose_computed(draw):
+    """The weight is an input."""
+    channels, groups = size(draw, 2, 24), draw.one(1, 1, 2)
+    case = _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw, 4, 16)), (channels * groups, size(draw, 1, 20), draw.int(1, 4), draw.int(1, 3)), bias=False,
+                 group=groups, strides=[draw.int(1, 3)] * 2, dilations=[draw.int(1, 2)] * 2)
     return dataclasses.replace(case, constant=set())
 
 

@@ -1,4 +1,4 @@
-// Conv with a weight that is computed, as in training, over one or two spatial axes: an implicit matrix product with output
+// Conv with a weight that is computed, as in training, over one to three spatial axes: an implicit matrix product with output
 // positions as rows and output channels as columns, which are turned when they are stored. A tile packs the weight that it needs.
 #include <algorithm>
 
@@ -11,16 +11,17 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kFewOutputs = 8;  // of a group: most lanes of a vector would be empty
 enum : int { kInput, kWeight, kBias };
 
 struct ConvState {
   Isa isa;
   PlaneAxes axes;
   Pieces pieces;
-  std::int64_t groups, channels, outputs, depth;  // of a group; depth: channels by taps
+  std::int64_t groups, channels, outputs, depth;  // of a group; channels: those of planes (Slices); depth: channels by taps
   ProductTiles tiles;
 
+  // Whether most of a vector of output channels would be empty, so that vectors run over positions; only without strides.
+  bool has_few_outputs() const { return 2 * outputs <= simd_implicit_gemm::loops(isa).lanes; }
   std::int64_t taps() const { return axes.v.kernel * axes.h.kernel; }
   std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };
@@ -36,25 +37,23 @@ struct Parts {
     const std::int64_t most = s.pieces.most.positions() + simd_implicit_gemm::kRows;
     planes = parts.take<float>(copies_floats(s.pieces, s.channels));
     weights = parts.take<float>(checked_mul(s.depth, s.width()));
-    sums = parts.take<float>(checked_mul(most, s.width()));
+    const std::int64_t lines = copies_floats(s.pieces, 1) * simd_shifted_planes::kOutputs;  // of few outputs
+    sums = parts.take<float>(s.has_few_outputs() ? lines : checked_mul(most, s.width()));
     rows = parts.take<std::int64_t>(most);
     depths = parts.take<std::int64_t>(s.depth);
     bytes = parts.bytes();
   }
 };
 
-// Whether the planes of the input are rows of a matrix as they lie.
-bool is_pointwise(const OpDesc& d) {
-  const Shape& w = d.inputs[kWeight].shape;
-  const auto strides = attr_ints(*d.node, ConvAttr::kStrides);
-  return w.elements(2, w.rank()) == 1 && std::all_of(strides.begin(), strides.end(), [](std::int64_t s) { return s == 1; });
-}
-
 Refusal supports(const OpDesc& d) {
   if (const Refusal refusal = refuse_product(d, kWeight)) return refusal;
   if (d.constant(kWeight) != nullptr) return "the weight is constant";
-  if (d.inputs[kWeight].shape[0] < attr_int(*d.node, ConvAttr::kGroup) * kFewOutputs) return "groups of few output channels";
-  return is_pointwise(d) ? "a matrix product without copies is faster" : nullptr;
+  const Shape& w = d.inputs[kWeight].shape;
+  const auto strides = attr_ints(*d.node, ConvAttr::kStrides);
+  const bool has_strides = std::any_of(strides.begin(), strides.end(), [](std::int64_t s) { return s != 1; });
+  if (!has_strides) return w.elements(2, w.rank()) == 1 ? "a matrix product without copies is faster" : nullptr;
+  const std::int64_t outputs = w[0] / attr_int(*d.node, ConvAttr::kGroup);
+  return 2 * outputs <= simd_implicit_gemm::loops(cpu_isa()).lanes ? "strides, and few output channels" : nullptr;
 }
 
 void plan(const OpDesc& d, KernelPlan* p) {
@@ -64,14 +63,15 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.axes = PlaneAxes(conv_window(*d.node, x, w));
   const WindowAxis &v = s.axes.v, &h = s.axes.h;
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
-  s.channels = w[1];
+  s.channels = checked_mul(w[1], s.axes.z.kernel);
   s.outputs = w[0] / s.groups;
   s.depth = checked_mul(s.channels, s.taps());
   p->flops = 2.0 * static_cast<double>(s.depth) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
   p->tiles = 0;
   if (d.outputs[0].shape.elements() == 0) return;
-  s.pieces = cut_into_pieces({x[0], v.output, h.output, {v.stride, v.extent()}, {h.stride, h.extent()}}, s.channels);
+  s.pieces = cut_into_pieces(
+      {checked_mul(x[0], s.axes.z.output), v.output, h.output, {v.stride, v.extent()}, {h.stride, h.extent()}}, s.channels);
   s.tiles = tile_product(s.isa, s.pieces, {s.outputs, s.depth, s.groups, d.threads, p->flops});
   p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
@@ -134,37 +134,58 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       piece.column * h.stride - h.pad_begin,
                                       steps.row};
-    const std::int64_t plane = v.input * h.input, image = s_.groups * s_.channels * plane;
-    const float* const from = args_.in<float>(kInput) + piece.image * image + group_ * s_.channels * plane;
-    copy_planes(s_.isa, {cut, from, image, piece.images, s_.channels}, steps, parts_.planes, points_);
+    const std::int64_t group = s_.channels / s_.axes.z.kernel * s_.axes.z.input * v.input * h.input;
+    copy_planes(s_.isa, Slices::of(s_.axes.z),
+                {cut, args_.in<float>(kInput) + group_ * group, s_.groups * group, piece.image, piece.images, 0, s_.channels},
+                steps, parts_.planes, points_);
     for (std::int64_t k = 0; k < s_.depth; ++k) {
       const std::int64_t tap = k % s_.taps();
       parts_.depths[k] = steps.at(k / s_.taps(), tap / h.kernel * v.dilation, tap % h.kernel * h.dilation);
     }
+    const float* const bias = args_.desc->has_input(kBias) ? args_.in<float>(kBias) + group_ * s_.outputs + output_ : nullptr;
+    if (points_->stopped) return;
+    if (s_.has_few_outputs()) {
+      for (std::int64_t i = 0; i < piece.images; ++i) run_few(piece, i, steps, bias);
+      return;
+    }
     list_positions(s_.pieces, piece, steps, parts_.rows);
     const std::int64_t count = piece.positions();
     std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
-    if (points_->stopped) return;
-    const float* const bias = args_.desc->has_input(kBias) ? args_.in<float>(kBias) + group_ * s_.outputs + output_ : nullptr;
-    for (std::int64_t i = 0; bias != nullptr && i < count; ++i) {
-      if (stops(points_, width_)) return;
-      std::copy_n(bias, outputs_, parts_.sums + i * width_);
-    }
+    if (!start_sums(bias, count, outputs_, width_, parts_.sums, points_)) return;
     loops_.run({count, outputs_, s_.depth, parts_.planes, parts_.rows, parts_.depths, parts_.weights, parts_.sums, width_,
                 bias != nullptr, points_});
     if (!points_->stopped) put(piece);
   }
 
+  // Where the piece is in plane `m` of the tile, of its image `i`.
+  float* place_of(const Piece& piece, std::int64_t i, std::int64_t m) const {
+    const std::int64_t slices = s_.axes.z.output, volume = (piece.image + i) / slices, slice = (piece.image + i) % slices;
+    const std::int64_t plane = ((volume * s_.groups + group_) * s_.outputs + output_ + m) * slices + slice;
+    return args_.out<float>() + (plane * s_.axes.v.output + piece.row) * s_.axes.h.output + piece.column;
+  }
+
+  void run_few(const Piece& piece, std::int64_t image, const PlaneSteps& steps, const float* bias) {
+    const Epilogue* const epilogue = epilogue_of(*args_.desc);
+    run_few_columns(s_.isa,
+                    {parts_.planes + image * steps.image, parts_.depths, s_.depth, parts_.weights, width_, outputs_, bias,
+                     piece.rows, piece.columns, steps.row, parts_.sums, copies_floats(s_.pieces, 1)},
+                    points_, [&](std::int64_t m, const float* sums) {
+                      float* const to = place_of(piece, image, m);
+                      loops_.spread({piece.rows, piece.columns, steps.row, s_.axes.h.output, 1}, sums, to, points_);
+                      if (epilogue != nullptr) chain_long(s_.isa, to, piece.rows * piece.columns, epilogue, points_);
+                    });
+  }
+
   void put(const Piece& piece) {
     const std::int64_t plane = s_.axes.v.output * s_.axes.h.output, here = piece.rows * piece.columns;
+    const std::int64_t step = s_.axes.z.output * plane;
     const Epilogue* const epilogue = epilogue_of(*args_.desc);
     for (std::int64_t i = 0; i < piece.images; ++i) {
       if (stops(points_, 2 * here * width_)) return;
-      float* const to = args_.out<float>() + (((piece.image + i) * s_.groups + group_) * s_.outputs + output_) * plane +
-                        piece.row * s_.axes.h.output + piece.column;
-      simd_transpose::loops(s_.isa).transpose(parts_.sums + i * here * width_, width_, here, outputs_, to, plane);
+      float* const to = place_of(piece, i, 0);
+      simd_transpose::loops(s_.isa).transpose(parts_.sums + i * here * width_, width_, here, outputs_, to, step);
       for (std::int64_t m = 0; epilogue != nullptr && m < outputs_ && !points_->stopped; ++m) {
-        chain_long(s_.isa, to + m * plane, here, epilogue, points_);
+        chain_long(s_.isa, to + m * step, here, epilogue, points_);
       }
     }
   }

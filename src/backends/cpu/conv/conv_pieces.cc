@@ -32,21 +32,23 @@ std::int64_t plane_floats(const AxisView& v, const AxisView& h, std::int64_t row
 }  // namespace
 
 PlaneAxes::PlaneAxes(const Window& window) {
-  if (window.rank == 2) v = window.axis[0];
+  if (window.rank == 3) z = window.axis[0];
+  if (window.rank >= 2) v = window.axis[window.rank - 2];
   h = window.axis[window.rank - 1];
 }
 
 Refusal refuse_product(const OpDesc& d, int weight) {
   if (!all_float32(d)) return kNeedsFloat32;
   const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
-  if (w.rank() != 3 && w.rank() != 4) return "only one or two spatial axes";
+  if (w.rank() < 3 || w.rank() > 5) return "only one to three spatial axes";
   if (!w.is_known()) return "the weight's shape is not known";
   if (w.elements(2, w.rank()) > kMostTaps) return "the kernel is too large";
   const auto strides = attr_ints(*d.node, ConvAttr::kStrides), dilations = attr_ints(*d.node, ConvAttr::kDilations);
   double window = static_cast<double>(std::max(w[1], w[0] / attr_int(*d.node, ConvAttr::kGroup)));
   for (std::size_t i = 0; i + 2 < static_cast<std::size_t>(w.rank()); ++i) {
     if (i < strides.size() && strides[i] > kMostStride) return "the strides are too large";
-    const double dilation = i < dilations.size() ? static_cast<double>(dilations[i]) : 1;
+    const bool is_depth = i == 0 && w.rank() == 5;
+    const double dilation = i < dilations.size() && !is_depth ? static_cast<double>(dilations[i]) : 1;
     window *= static_cast<double>(w[static_cast<int>(i) + 2] - 1) * dilation + 1;
   }
   return window > kMostWindow ? "the window is too large" : nullptr;
@@ -97,12 +99,21 @@ std::int64_t copies_floats(const Pieces& pieces, std::int64_t channels) {
   return checked_add(checked_mul(steps.image, pieces.most.images), kBeyond);
 }
 
-void copy_planes(Isa isa, const PlaneCopies& copies, const PlaneSteps& steps, float* to, CancelPoints* points) {
+void copy_planes(Isa isa, const Slices& slices, const PlaneCopies& copies, const PlaneSteps& steps, float* to,
+                 CancelPoints* points) {
   const simd_implicit_gemm::Loops& loops = simd_implicit_gemm::loops(isa);
   const std::int64_t plane = copies.cut.height * copies.cut.width;
   for (std::int64_t i = 0; i < copies.images; ++i) {
-    for (std::int64_t c = 0; c < copies.planes && !points->stopped; ++c) {
-      loops.cut(copies.cut, copies.from + i * copies.image_step + c * plane, to + i * steps.image + c * steps.plane, points);
+    const std::int64_t image = copies.image + i;
+    const float* const volume = copies.from + image / slices.images * copies.volume_step;
+    for (std::int64_t p = 0; p < copies.planes && !points->stopped; ++p) {
+      const std::int64_t channel = (copies.plane + p) / slices.kernel, k = (copies.plane + p) % slices.kernel;
+      const std::int64_t at = image % slices.images * slices.step + k * slices.delta + slices.offset;
+      const bool is_there = at >= 0 && at % slices.divisor == 0 && at / slices.divisor < slices.depth;
+      simd_implicit_gemm::Cut cut = copies.cut;
+      if (!is_there) cut.height = 0;
+      const float* const from = is_there ? volume + (channel * slices.depth + at / slices.divisor) * plane : volume;
+      loops.cut(cut, from, to + i * steps.image + p * steps.plane, points);
     }
   }
 }
@@ -133,6 +144,14 @@ ProductTiles tile_product(Isa isa, const Pieces& pieces, const ProductWork& work
     }
   }
   return t;
+}
+
+bool start_sums(const float* bias, std::int64_t count, std::int64_t columns, std::int64_t row, float* sums, CancelPoints* points) {
+  for (std::int64_t i = 0; bias != nullptr && i < count; ++i) {
+    if (stops(points, row)) return false;
+    std::copy_n(bias, columns, sums + i * row);
+  }
+  return true;
 }
 
 void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backends/cpu/conv/implicit_gemm_loops.h"
+#include "backends/cpu/conv/shifted_planes_loops.h"
 #include "device/kernel.h"
 #include "ops/infra/window.h"
 
@@ -15,9 +16,9 @@ inline constexpr std::int64_t kMostTaps = 4096;  // of a filter: what is between
 // Why an implicit product does not take a convolution with this weight, or its derivative.
 Refusal refuse_product(const OpDesc& d, int weight);
 
-// The vertical and the horizontal axis of a window of one or two axes.
+// The depth, the vertical and the horizontal axis of a window of one to three axes.
 struct PlaneAxes {
-  WindowAxis v, h;
+  WindowAxis z, v, h;
 
   explicit PlaneAxes(const Window& window);
   PlaneAxes() = default;
@@ -87,14 +88,28 @@ struct PlaneSteps {
 // Floats of the copies of `channels` planes of the largest piece.
 std::int64_t copies_floats(const Pieces& pieces, std::int64_t channels);
 
-// `planes` planes of each of some images, which lie one after the other from `from` on.
+// A volume is as many images as it has slices, and each of its channels is as many as its kernel has. Image z sees as channel k the
+// slice (z * step + k * delta + offset) / divisor, if it is there.
+struct Slices {
+  std::int64_t images;  // of a volume
+  std::int64_t kernel, depth;
+  std::int64_t step, delta, offset, divisor;
+
+  // Of a convolution; what the gradient of its output is as its input's.
+  static Slices of(const WindowAxis& z) { return {z.output, z.kernel, z.input, z.stride, z.dilation, -z.pad_begin, 1}; }
+  static Slices back_of(const WindowAxis& z) { return {z.input, z.kernel, z.output, 1, -z.dilation, z.pad_begin, z.stride}; }
+};
+
+// Some planes of some images. `from`: channel 0 of volume 0.
 struct PlaneCopies {
   simd_implicit_gemm::Cut cut;
   const float* from;
-  std::int64_t image_step, images, planes;
+  std::int64_t volume_step;
+  std::int64_t image, images, plane, planes;
 };
 
-void copy_planes(Isa isa, const PlaneCopies& copies, const PlaneSteps& steps, float* to, CancelPoints* points);
+void copy_planes(Isa isa, const Slices& slices, const PlaneCopies& copies, const PlaneSteps& steps, float* to,
+                 CancelPoints* points);
 
 // How a product of the rows of all pieces and a matrix of `columns` columns, which is packed by each tile, is cut into tiles: some
 // columns by some pieces. Sums do not depend on it.
@@ -109,6 +124,40 @@ struct ProductWork {
 };
 
 ProductTiles tile_product(Isa isa, const Pieces& pieces, const ProductWork& work);
+
+// What `count` rows of sums begin with, where there is a bias of the columns. Returns false if the run is to stop.
+bool start_sums(const float* bias, std::int64_t count, std::int64_t columns, std::int64_t row, float* sums, CancelPoints* points);
+
+// A product of few columns, in which vectors run over positions: lines of an image of a piece, as they follow each other in the
+// copies.
+struct FewColumns {
+  const float* planes;         // of the image
+  const std::int64_t* depths;  // offsets of the rows of the weights
+  std::int64_t depth;
+  const float* weights;
+  std::int64_t width;  // floats of a row of the weights
+  std::int64_t columns;
+  const float* bias;  // null: none
+  std::int64_t lines, line_columns, line_step;
+  float* sums;  // kOutputs lines of `sums_step` floats (simd_shifted_planes)
+  std::int64_t sums_step;
+};
+
+// Calls f(column, its sums): `lines` lines, line_step apart, of line_columns floats each.
+template <typename F>
+void run_few_columns(Isa isa, const FewColumns& few, CancelPoints* points, F&& f) {
+  constexpr std::int64_t kOutputs = simd_shifted_planes::kOutputs;
+  const simd_shifted_planes::Loops& loops = simd_shifted_planes::loops(isa);
+  const std::int64_t n = (few.lines - 1) * few.line_step + few.line_columns;
+  for (std::int64_t c = 0; c < few.columns && !points->stopped; c += kOutputs) {
+    const std::int64_t count = few.columns - c < kOutputs ? few.columns - c : kOutputs;
+    float start[kOutputs] = {};
+    for (std::int64_t o = 0; few.bias != nullptr && o < count; ++o) start[o] = few.bias[c + o];
+    (few.columns == 1 ? loops.sum : loops.sums)(
+        {few.planes, few.depths, few.weights + c, few.width, few.depth, n, start, few.sums, few.sums_step, points});
+    for (std::int64_t o = 0; o < count && !points->stopped; ++o) f(c + o, few.sums + o * few.sums_step);
+  }
+}
 
 // The offsets of the piece's positions.
 void list_positions(const Pieces& pieces, const Piece& piece, const PlaneSteps& steps, std::int64_t* to);

@@ -1,6 +1,7 @@
-// The derivative of a Conv by its input, over one or two spatial axes, any group: a convolution of the gradient of the output with
-// the filters turned around, one for each phase of the strides, that is for the positions of the input which the same taps reach.
-// A tile is a piece of the positions by some input channels of one group.
+// The derivative of a Conv by its input, over one to three spatial axes, any group: a convolution of the gradient of the output
+// with the filters turned around, one for each phase of the strides, that is for the positions of the input which the same taps
+// reach. A tile is some pieces of the positions by some input channels of one group. A ConvTranspose by a weight that is computed,
+// as in training, is the same: its input is the gradient, its output the derivative.
 #include <algorithm>
 
 #include "backends/cpu/conv/conv_pieces.h"
@@ -8,24 +9,29 @@
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
+#include "ops/conv_transpose.h"
 #include "ops/gradient.h"
 #include "ops/merge.h"
 
 namespace evn {
 namespace {
 
-enum : int { kInput, kWeight, kGradient };
+constexpr int kWeight = 1, kTransposedBias = 2;
 
 struct InputGradientState {
   Isa isa;
+  int gradient;  // which input it is
+  WindowAxis z;
   PhaseAxis v, h;
   Pieces pieces;
-  std::int64_t groups, channels, outputs;  // of a group: of the input and of the output
+  std::int64_t groups, channels, outputs;  // of a group: of the input, and of the output's planes (Slices)
   std::int64_t depth;                      // outputs by taps
   ProductTiles tiles;
 
   std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
   bool has_empty_phases() const { return depth == 0 || v.has_empty_phases() || h.has_empty_phases(); }
+  // Whether most of a vector of input channels would be empty, so that vectors run over positions.
+  bool has_few_channels() const { return 2 * channels <= simd_implicit_gemm::loops(isa).lanes; }
   std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };
 
@@ -40,7 +46,8 @@ struct Parts {
     planes = parts.take<float>(copies_floats(s.pieces, s.outputs));
     weights = parts.take<float>(checked_mul(s.depth, s.width()));
     filter = parts.take<float>(checked_mul(s.taps(), s.width()));
-    sums = parts.take<float>(checked_mul(most, s.width()));
+    const std::int64_t lines = copies_floats(s.pieces, 1) * simd_shifted_planes::kOutputs;  // of few channels
+    sums = parts.take<float>(s.has_few_channels() ? lines : checked_mul(most, s.width()));
     turned = parts.take<float>(checked_mul(most, s.width()));
     rows = parts.take<std::int64_t>(most);
     depths = parts.take<std::int64_t>(s.depth);
@@ -48,28 +55,48 @@ struct Parts {
   }
 };
 
-Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
-
-void plan(const OpDesc& d, KernelPlan* p) {
+// `window` is of the convolution that is turned around.
+void plan_product(const OpDesc& d, const Window& window, int gradient, KernelPlan* p) {
   auto& s = p->state<InputGradientState>();
-  const Shape &w = d.inputs[kWeight].shape, &x = d.inputs[kInput].shape;
+  const Shape &w = d.inputs[kWeight].shape, &x = d.outputs[0].shape;
   s.isa = cpu_isa();
-  const PlaneAxes axes(conv_window(*d.node, x, w));
+  s.gradient = gradient;
+  const PlaneAxes axes(window);
+  s.z = axes.z;
   s.v = {axes.v};
   s.h = {axes.h};
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
   s.channels = w[1];
-  s.outputs = w[0] / s.groups;
+  s.outputs = checked_mul(w[0] / s.groups, s.z.kernel);
   s.depth = checked_mul(s.outputs, s.taps());
-  p->flops =
-      2.0 * static_cast<double>(checked_mul(s.channels, s.taps())) * static_cast<double>(d.inputs[kGradient].shape.elements());
+  p->flops = 2.0 * static_cast<double>(checked_mul(checked_mul(s.channels, s.z.kernel), s.taps())) *
+             static_cast<double>(d.inputs[static_cast<std::size_t>(gradient)].shape.elements());
   p->bytes = bytes_of(d);
   p->tiles = 0;
   if (x.elements() == 0) return;
-  s.pieces = cut_into_pieces({x[0], s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
+  s.pieces = cut_into_pieces(
+      {checked_mul(x[0], s.z.input), s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
   s.tiles = tile_product(s.isa, s.pieces, {s.channels, s.depth, s.groups, d.threads, p->flops});
   p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
+}
+
+Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
+void plan(const OpDesc& d, KernelPlan* p) {
+  plan_product(d, conv_window(*d.node, d.inputs[0].shape, d.inputs[kWeight].shape), 2, p);
+}
+
+Refusal transposed_supports(const OpDesc& d) {
+  static_assert(static_cast<int>(ConvAttr::kStrides) == static_cast<int>(ConvTransposeAttr::kStrides) &&
+                static_cast<int>(ConvAttr::kDilations) == static_cast<int>(ConvTransposeAttr::kDilations) &&
+                static_cast<int>(ConvAttr::kGroup) == static_cast<int>(ConvTransposeAttr::kGroup));
+  if (const Refusal refusal = refuse_product(d, kWeight)) return refusal;
+  return d.constant(kWeight) != nullptr ? "the weight is constant" : nullptr;
+}
+void transposed_plan(const OpDesc& d, KernelPlan* p) {
+  Window window = conv_transpose_window(*d.node, d.inputs[0].shape, d.inputs[kWeight].shape);
+  for (WindowAxis& a : window.axis) std::swap(a.input, a.output);
+  plan_product(d, window, 0, p);
 }
 
 class Tile {
@@ -89,6 +116,8 @@ class Tile {
       channel_ = block % s_.tiles.column_tiles * s_.tiles.columns;
       channels_ = std::min(s_.tiles.columns, s_.channels - channel_);
       width_ = simd_implicit_gemm::padded(channels_, loops_.lanes);
+      const bool has_bias = s_.gradient == 0 && args_.desc->has_input(kTransposedBias);
+      bias_ = has_bias ? args_.in<float>(kTransposedBias) + group_ * s_.channels + channel_ : nullptr;
       if (!pack_weights()) return;
     }
     const std::int64_t first = index % s_.tiles.piece_tiles * s_.tiles.pieces;
@@ -102,12 +131,15 @@ class Tile {
   const Parts parts_;
   CancelPoints* const points_;
   std::int64_t block_ = -1, group_ = 0, channel_ = 0, channels_ = 0, width_ = 0;
+  const float* bias_ = nullptr;
 
   void run_piece(const Piece& piece) {
     const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.outputs);
     copy_planes(piece, steps);
     if (s_.has_empty_phases()) {
-      for_each_part(piece, [&](float* to, std::int64_t count) { fill_by_parts(points_, to, count, 0.0f); });
+      for_each_part(piece, [&](float* to, std::int64_t count, std::int64_t c) {
+        fill_by_parts(points_, to, count, bias_ == nullptr ? 0.0f : bias_[c]);
+      });
     }
     std::int64_t depth = 0;
     for (std::int64_t v = 0; v < s_.v.a.stride; ++v) {
@@ -118,7 +150,7 @@ class Tile {
     }
     const Epilogue* const epilogue = epilogue_of(*args_.desc);
     if (epilogue == nullptr) return;
-    for_each_part(piece, [&](float* y, std::int64_t count) { chain_long(s_.isa, y, count, epilogue, points_); });
+    for_each_part(piece, [&](float* y, std::int64_t count, std::int64_t) { chain_long(s_.isa, y, count, epilogue, points_); });
   }
 
   template <typename F>
@@ -143,15 +175,18 @@ class Tile {
     if (channels_ < width_ && !fill_by_parts(points_, parts_.weights, s_.depth * width_, 0.0f)) return false;
     for (std::int64_t m = 0; m < s_.outputs; ++m) {
       if (stops(points_, 4 * taps * width_)) return false;
-      const float* const from = args_.in<float>(kWeight) + ((group_ * s_.outputs + m) * s_.channels + channel_) * taps;
+      const std::int64_t filter = taps * s_.z.kernel;  // floats of one, with all its slices
+      const float* const from = args_.in<float>(kWeight) +
+                                ((group_ * s_.outputs + m) / s_.z.kernel * s_.channels + channel_) * filter +
+                                m % s_.z.kernel * taps;
       if (s_.v.a.stride == 1 && s_.h.a.stride == 1) {
         simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, channels_, [&](std::int64_t c, std::int64_t count) {
           const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
-          move.transpose(from + c * taps, taps, count, taps, parts_.weights + c * s_.depth + m * taps * width, width);
+          move.transpose(from + c * filter, filter, count, taps, parts_.weights + c * s_.depth + m * taps * width, width);
         });
         continue;
       }
-      move.transpose(from, taps, channels_, taps, parts_.filter, width_);
+      move.transpose(from, filter, channels_, taps, parts_.filter, width_);
       deal_out_filter(m);
     }
     return true;
@@ -178,7 +213,7 @@ class Tile {
     }
   }
 
-  // Calls f(begin, count) for the parts of the result that are the piece's, until the run is to stop.
+  // Calls f(begin, count, channel of the tile) for the parts of the result that are the piece's, until the run is to stop.
   template <typename F>
   void for_each_part(const Piece& piece, F&& f) const {
     const WindowAxis &v = s_.v.a, &h = s_.h.a;
@@ -191,13 +226,14 @@ class Tile {
     for (std::int64_t i = 0; i < piece.images; ++i) {
       for (std::int64_t c = 0; c < channels_; ++c) {
         float* const to = plane_of(piece.image + i, c) + top * h.input + left;
-        for (std::int64_t y = 0; y < rows && !points_->stopped; y += at_once) f(to + y * h.input, at_once * columns);
+        for (std::int64_t y = 0; y < rows && !points_->stopped; y += at_once) f(to + y * h.input, at_once * columns, c);
       }
     }
   }
 
   float* plane_of(std::int64_t image, std::int64_t channel) const {
-    return args_.out<float>() + ((image * s_.groups + group_) * s_.channels + channel_ + channel) * s_.v.a.input * s_.h.a.input;
+    const std::int64_t plane = s_.v.a.input * s_.h.a.input, volume = image / s_.z.input, slice = image % s_.z.input;
+    return args_.out<float>() + (((volume * s_.groups + group_) * s_.channels + channel_ + channel) * s_.z.input + slice) * plane;
   }
 
   void copy_planes(const Piece& piece, const PlaneSteps& steps) {
@@ -208,9 +244,11 @@ class Tile {
                                       s_.pieces.v.length(piece.rows),
                                       s_.h.first() + piece.column - s_.h.most_back(),
                                       steps.row};
-    const std::int64_t image = s_.groups * s_.outputs * v.output * h.output;
-    const float* const from = args_.in<float>(kGradient) + piece.image * image + group_ * s_.outputs * v.output * h.output;
-    evn::copy_planes(s_.isa, {cut, from, image, piece.images, s_.outputs}, steps, parts_.planes, points_);
+    const std::int64_t group = s_.outputs / s_.z.kernel * s_.z.output * v.output * h.output;
+    evn::copy_planes(
+        s_.isa, Slices::back_of(s_.z),
+        {cut, args_.in<float>(s_.gradient) + group_ * group, s_.groups * group, piece.image, piece.images, 0, s_.outputs}, steps,
+        parts_.planes, points_);
   }
 
   // The positions of one phase, whose matrix of weights begins at row `depth`. Returns where the next one's begins.
@@ -230,31 +268,50 @@ class Tile {
         *to++ = steps.at(m, own.row - row + s_.v.most_back() - s_.v.back(y), own.column - column + s_.h.most_back() - s_.h.back(x));
       });
     }
+    if (s_.has_few_channels()) {
+      for (std::int64_t i = 0; i < own.images; ++i) sum_few(own, i, steps, depth, phase_v, phase_h);
+      return depth + k;
+    }
     list_positions(s_.pieces, own, steps, parts_.rows);
     const std::int64_t count = own.positions();
     std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
+    if (!start_sums(bias_, count, channels_, width_, parts_.sums, points_)) return depth + k;
     loops_.run({count, channels_, k, parts_.planes, parts_.rows, parts_.depths, parts_.weights + depth * width_, parts_.sums,
-                width_, false, points_});
+                width_, bias_ != nullptr, points_});
     if (!points_->stopped) put(own, phase_v, phase_h);
     return depth + k;
+  }
+
+  // One image of the positions of a phase, whose sums are lines as long as those of the copies.
+  void sum_few(const Piece& own, std::int64_t image, const PlaneSteps& steps, std::int64_t depth, std::int64_t phase_v,
+               std::int64_t phase_h) {
+    const std::int64_t k = s_.outputs * count_taps(phase_v, phase_h);
+    const std::int64_t first = s_.v.input(own.row, phase_v) * s_.h.a.input + s_.h.input(own.column, phase_h);
+    run_few_columns(s_.isa,
+                    {parts_.planes + image * steps.image, parts_.depths, k, parts_.weights + depth * width_, width_, channels_,
+                     bias_, own.rows, own.columns, steps.row, parts_.sums, copies_floats(s_.pieces, 1)},
+                    points_, [&](std::int64_t c, const float* sums) {
+                      loops_.spread({own.rows, own.columns, steps.row, s_.v.a.stride * s_.h.a.input, s_.h.a.stride}, sums,
+                                    plane_of(own.image + image, c) + first, points_);
+                    });
   }
 
   // Turns the sums and puts them where the positions of the phase are in the input.
   void put(const Piece& own, std::int64_t phase_v, std::int64_t phase_h) {
     const WindowAxis &v = s_.v.a, &h = s_.h.a;
     const simd_transpose::Loops& move = simd_transpose::loops(s_.isa);
-    const std::int64_t plane = v.input * h.input, here = own.rows * own.columns;
+    const std::int64_t step = s_.z.input * v.input * h.input, here = own.rows * own.columns;
     for (std::int64_t i = 0; i < own.images; ++i) {
       if (stops(points_, 2 * here * width_)) return;
       const float* const from = parts_.sums + i * here * width_;
       float* const to = plane_of(own.image + i, 0) + s_.v.input(own.row, phase_v) * h.input + s_.h.input(own.column, phase_h);
       if (v.stride == 1 && h.stride == 1) {
-        move.transpose(from, width_, here, channels_, to, plane);
+        move.transpose(from, width_, here, channels_, to, step);
         continue;
       }
       move.transpose(from, width_, here, channels_, parts_.turned, here);
       for (std::int64_t c = 0; c < channels_; ++c) {
-        loops_.spread({own.rows, own.columns, own.columns, v.stride * h.input, h.stride}, parts_.turned + c * here, to + c * plane,
+        loops_.spread({own.rows, own.columns, own.columns, v.stride * h.input, h.stride}, parts_.turned + c * here, to + c * step,
                       points_);
       }
     }
@@ -276,6 +333,12 @@ constexpr Kernel kKernels[] = {
      .plan = plan,
      .run = run,
      .takes_empty = true},
+    {.name = "conv_transpose_computed",
+     .op = "ConvTranspose",
+     .rank = 5,
+     .supports = transposed_supports,
+     .plan = transposed_plan,
+     .run = run},
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "backends/cpu/conv/conv_pieces.h"
-#include "backends/cpu/conv_gradient/depthwise_gradient_loops.h"
+#include "backends/cpu/conv/shifted_planes_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
@@ -25,7 +25,7 @@ struct DepthwiseState {
   std::int64_t per_tile;  // planes, or channels over all images
 
   std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
-  std::int64_t padded_taps() const { return simd_implicit_gemm::padded(taps(), simd_depthwise_gradient::kTaps); }
+  std::int64_t padded_taps() const { return simd_implicit_gemm::padded(taps(), simd_shifted_planes::kTaps); }
   // Whether some tap of a line is of the phase.
   bool has_columns(std::int64_t phase) const {
     for (std::int64_t x = 0; x < h.a.kernel; ++x) {
@@ -38,6 +38,7 @@ struct DepthwiseState {
 Refusal supports(const OpDesc& d, int weight) {
   if (const Refusal refusal = refuse_product(d, weight)) return refusal;
   const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
+  if (w.rank() == 5) return "only one or two spatial axes";
   return w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup) ? "only one filter for each channel" : nullptr;
 }
 
@@ -153,8 +154,8 @@ class InputTile {
       };
       while (end < s_.taps() && is_here(parts_.order[end])) ++end;
       if (points_->stopped) return;
-      simd_depthwise_gradient::loops(s_.isa).sum({parts_.plane, parts_.offsets + begin, parts_.weights + begin, end - begin,
-                                                  (piece_.rows - 1) * width_ + piece_.columns, parts_.sums, points_});
+      simd_shifted_planes::loops(s_.isa).sum({parts_.plane, parts_.offsets + begin, parts_.weights + begin, 1, end - begin,
+                                              (piece_.rows - 1) * width_ + piece_.columns, nullptr, parts_.sums, 0, points_});
       put(phase_v, phase_h, to);
       begin = end;
     });
@@ -191,7 +192,7 @@ struct WeightParts {
     ScratchParts parts(memory);
     planes = parts.take<float>(checked_mul(copies_floats(s.pieces, 1), s.h.a.stride));
     sums = parts.take<float>(
-        checked_mul(checked_mul(s.per_tile, s.padded_taps()), std::int64_t{simd_depthwise_gradient::loops(s.isa).lanes}));
+        checked_mul(checked_mul(s.per_tile, s.padded_taps()), std::int64_t{simd_shifted_planes::loops(s.isa).lanes}));
     offsets = parts.take<std::int64_t>(s.padded_taps());
     bytes = parts.bytes();
   }
@@ -216,7 +217,7 @@ class WeightTile {
   WeightTile(const KernelArgs& args, CancelPoints* points)
       : args_(args),
         s_(args.plan->state<DepthwiseState>()),
-        loops_(simd_depthwise_gradient::loops(s_.isa)),
+        loops_(simd_shifted_planes::loops(s_.isa)),
         parts_(s_, args.thread_scratch),
         points_(points) {}
 
@@ -249,7 +250,7 @@ class WeightTile {
  private:
   const KernelArgs& args_;
   const DepthwiseState& s_;
-  const simd_depthwise_gradient::Loops& loops_;
+  const simd_shifted_planes::Loops& loops_;
   const WeightParts parts_;
   CancelPoints* const points_;
   Piece piece_ = {};

@@ -230,6 +230,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr int kMostFolded = kMaxRank / 2;  // an axis that was tiled is two
 
 Refusal sum_to_supports(const OpDesc& d) {
+  if (epilogue_of(d) != nullptr) return kNoEpilogue;
   if (d.inputs[1].dtype != DType::kFloat32) return kNeedsFloat32;
   return d.inputs[1].shape.rank() <= kMostFolded ? nullptr : "only up to four axes";
 }

@@ -15,8 +15,6 @@ struct ActivationState {
   std::int64_t count;
 };
 
-Refusal supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
-
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ActivationState>();
   s.isa = cpu_isa();
@@ -46,7 +44,7 @@ constexpr Kernel row(const char* name, const char* op) {
           .op = op,
           .domain = kMergeDomain,
           .rank = 10,
-          .supports = supports,
+          .supports = plain_float32,
           .plan = plan,
           .run = run<S>,
           .layouts = follow_broadcast};

@@ -14,12 +14,12 @@ inline Vec gelu_slope(Vec x) {
   return fma(x, bell, half);
 }
 
+// (1 + tanh u) / 2 is the sigmoid of 2 u, whose small values keep their digits.
 inline Vec gelu_tanh_slope(Vec x) {
   const Vec z = x * x;
-  const Vec t = tanh_of(x * fma(splat(0.0356774081f), z, splat(0.7978845608f)));
-  const Vec du = fma(splat(0.1070322243f), z, splat(0.7978845608f));
-  const Vec half = splat(0.5f) * (splat(1.0f) + t);
-  return fma(half, x * (splat(1.0f) - t) * du, half);
+  const Vec half = sigmoid_of(x * fma(splat(0.0713548162f), z, splat(1.5957691216f)));
+  const Vec du = fma(splat(0.2140644488f), z, splat(1.5957691216f));
+  return fma(half, x * (splat(1.0f) - half) * du, half);
 }
 
 template <Slope S>

@@ -213,8 +213,6 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 
 // ------------------------------------------------------------------------------------------------- the derivative --
 
-Refusal gradient_supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
-
 void gradient_plan(const OpDesc& d, KernelPlan* p) {
   plan_channels(d, 10, p);
   auto& s = p->state<BatchState>();
@@ -239,7 +237,7 @@ simd_norm_gradient::Combination combination_of(const KernelArgs& args, const Bat
   const double count = static_cast<double>(s.samples) * static_cast<double>(s.inner);
   put(args, 1, channel, product * inverse);
   put(args, 2, channel, sum);
-  const double b = s.trains ? -a * inverse * inverse * product / count : 0, c = s.trains ? -a * sum / count : 0;
+  const double b = s.trains ? -a * inverse * inverse * product / count : 0, c = s.trains ? sum / count : 0;
   return {static_cast<float>(m.mean), static_cast<float>(a), static_cast<float>(b), static_cast<float>(c)};
 }
 
@@ -248,7 +246,8 @@ bool gradient_columns(const KernelArgs& args, const BatchState& s, std::int64_t 
   const float *const x = args.in<float>(Gradient::kX), *const dy = args.in<float>(Gradient::kDy);
   Moments m[kColumns];
   double sums[kColumns], products[kColumns];
-  float means[kColumns], a[kColumns], b[kColumns], offset[kColumns];
+  float means[kColumns];
+  simd_norm_gradient::Combination of[kColumns];
   if (!has_moments(args)) {
     if (!find_column_moments(s, c, x, m, points)) return false;
   } else {
@@ -257,16 +256,12 @@ bool gradient_columns(const KernelArgs& args, const BatchState& s, std::int64_t 
   for (std::int64_t j = 0; j < c.width; ++j) means[j] = static_cast<float>(m[j].mean);
   if (!sum_columns(s, c, x, dy, means, sums, products, points)) return false;
   for (std::int64_t j = 0; j < c.width; ++j) {
-    const simd_norm_gradient::Combination of = combination_of(args, s, c.first + j, m[j], sums[j], products[j]);
-    a[j] = of.a;
-    b[j] = of.b;
-    offset[j] = of.c - of.b * of.mean;
+    of[j] = combination_of(args, s, c.first + j, m[j], sums[j], products[j]);
   }
   if (!is_wanted(args, 0)) return true;
   return in_parts(points, s.samples, kRowsAtOnce, c.width + kFarElement, [&](std::int64_t row, std::int64_t end) {
     const std::int64_t at = row * s.channels + c.first;
-    simd_norm_gradient::loops(s.isa).combine_columns(x + at, dy + at, a, b, offset, args.out<float>() + at, end - row, s.channels,
-                                                     c.width);
+    simd_norm_gradient::loops(s.isa).combine_columns(x + at, dy + at, of, args.out<float>() + at, end - row, s.channels, c.width);
   });
 }
 
@@ -304,7 +299,7 @@ constexpr Kernel kKernels[] = {
      .op = kBatchNormGradient,
      .domain = kMergeDomain,
      .rank = 10,
-     .supports = gradient_supports,
+     .supports = plain_float32,
      .plan = gradient_plan,
      .run = run<gradient_columns, gradient_planes>,
      .layouts = follow_broadcast},

@@ -19,7 +19,10 @@ struct GatherState {
   std::int64_t blocks, per_block;     // of places
 };
 
-Refusal supports(const OpDesc& d) { return d.inputs[2].dtype == DType::kFloat32 ? nullptr : kNeedsFloat32; }
+Refusal supports(const OpDesc& d) {
+  if (epilogue_of(d) != nullptr) return kNoEpilogue;
+  return d.inputs[2].dtype == DType::kFloat32 ? nullptr : kNeedsFloat32;
+}
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<GatherState>();

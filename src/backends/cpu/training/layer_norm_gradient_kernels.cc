@@ -25,8 +25,6 @@ struct LineState {
   float epsilon;
 };
 
-Refusal supports(const OpDesc& d) { return all_float32(d) ? nullptr : kNeedsFloat32; }
-
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<LineState>();
   const Shape& x = d.inputs[Input::kX].shape;
@@ -78,7 +76,7 @@ bool sum_line(const KernelArgs& args, const LineState& s, std::int64_t at, LineS
   });
   const double inverse = 1 / std::sqrt(squares / count + static_cast<double>(s.epsilon));
   sums->inverse = static_cast<float>(inverse);
-  sums->plain = static_cast<float>(-inverse * plain / count);
+  sums->plain = static_cast<float>(plain / count);
   sums->along = static_cast<float>(-inverse * inverse * inverse * along / count);
   return goes_on;
 }
@@ -128,7 +126,7 @@ constexpr Kernel kKernels[] = {
      .op = kLayerNormGradient,
      .domain = kMergeDomain,
      .rank = 10,
-     .supports = supports,
+     .supports = plain_float32,
      .plan = plan,
      .run = run},
 };

@@ -44,6 +44,7 @@ Piece piece_of(const LossState& s, std::int64_t index) {
 
 // `weights`: the input that they are.
 Refusal supports_of(const OpDesc& d, std::size_t weights) {
+  if (epilogue_of(d) != nullptr) return kNoEpilogue;
   if (d.inputs[0].dtype != DType::kFloat32) return kNeedsFloat32;
   if (d.has_input(static_cast<int>(weights)) && d.inputs[weights].dtype != DType::kFloat32) return kNeedsFloat32;
   return nullptr;
@@ -51,7 +52,8 @@ Refusal supports_of(const OpDesc& d, std::size_t weights) {
 Refusal loss_supports(const OpDesc& d) { return supports_of(d, 2); }
 Refusal gradient_supports(const OpDesc& d) { return supports_of(d, 3); }
 
-void plan_places(const OpDesc& d, int weights, KernelPlan* p) {
+// `work`: of an element of x.
+void plan_places(const OpDesc& d, int weights, double work, KernelPlan* p) {
   auto& s = p->state<LossState>();
   const Shape& x = d.inputs[0].shape;
   const std::string& reduction = attr_string(*d.node, kReduction);
@@ -66,7 +68,7 @@ void plan_places(const OpDesc& d, int weights, KernelPlan* p) {
   s.mean = reduction == "mean";
   s.weights = d.has_input(weights) ? weights : -1;
   p->tiles = ceil_div(s.pieces, s.per_tile);
-  p->flops = 16.0 * static_cast<double>(x.elements());
+  p->flops = work * static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
 }
 
@@ -141,8 +143,9 @@ struct Partial {
 constexpr std::int64_t kHeader = sizeof(Partial);
 Partial* partials_of(const KernelArgs& args) { return static_cast<Partial*>(args.scratch.address()) + 1; }
 
+template <bool Softmax>
 void loss_plan(const OpDesc& d, KernelPlan* p) {
-  plan_places(d, 2, p);
+  plan_places(d, 2, Softmax ? 16 : 1, p);
   p->scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(p->tiles + 1, kHeader));
   p->cleared_bytes = sizeof(Done);
 }
@@ -238,7 +241,10 @@ void loss_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
 
 constexpr int kDy = 2;
 
-void gradient_plan(const OpDesc& d, KernelPlan* p) { plan_places(d, 3, p); }
+template <bool Softmax>
+void gradient_plan(const OpDesc& d, KernelPlan* p) {
+  plan_places(d, 3, Softmax ? 16 : 1, p);
+}
 
 // What dy is multiplied by where the loss is a mean. Each thread adds all weights up, in the same order. Returns false if the run
 // is to stop.
@@ -312,27 +318,27 @@ constexpr Kernel kKernels[] = {
      .op = "SoftmaxCrossEntropyLoss",
      .rank = 10,
      .supports = loss_supports,
-     .plan = loss_plan,
+     .plan = loss_plan<true>,
      .run = loss_run<true>},
     {.name = "likelihood_loss",
      .op = "NegativeLogLikelihoodLoss",
      .rank = 10,
      .supports = loss_supports,
-     .plan = loss_plan,
+     .plan = loss_plan<false>,
      .run = loss_run<false>},
     {.name = "cross_entropy_gradient",
      .op = kCrossEntropyGradient,
      .domain = kMergeDomain,
      .rank = 10,
      .supports = gradient_supports,
-     .plan = gradient_plan,
+     .plan = gradient_plan<true>,
      .run = gradient_run<true>},
     {.name = "loss_gradient",
      .op = kLossGradient,
      .domain = kMergeDomain,
      .rank = 10,
      .supports = gradient_supports,
-     .plan = gradient_plan,
+     .plan = gradient_plan<false>,
      .run = gradient_run<false>},
 };
 

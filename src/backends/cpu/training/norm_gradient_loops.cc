@@ -47,7 +47,7 @@ void combine_of(const float* x, const float* dy, const float* scale, const Combi
   for (std::int64_t i = 0; i < n; i += kLanes) {
     const std::int64_t left = n - i;
     const Vec g = Scaled ? load_some(dy + i, left) * load_some(scale + i, left) : load_some(dy + i, left);
-    store_some(dx + i, fma(a, g, fma(b, load_some(x + i, left) - mean, c)), left);
+    store_some(dx + i, fma(a, g - c, b * (load_some(x + i, left) - mean)), left);
   }
 }
 
@@ -83,15 +83,28 @@ void column_products(const float* x, const float* dy, const float* means, std::i
   }
 }
 
-void combine_columns(const float* x, const float* dy, const float* a, const float* b, const float* c, float* dx, std::int64_t n,
-                     std::int64_t step, std::int64_t width) {
+// The columns of one vector.
+struct ColumnVectors {
+  Vec mean = zero(), a = zero(), b = zero(), c = zero();
+
+  ColumnVectors(const Combination* of, std::int64_t n) {
+    for (int i = 0; i < kLanes && i < n; ++i) {
+      mean[i] = of[i].mean;
+      a[i] = of[i].a;
+      b[i] = of[i].b;
+      c[i] = of[i].c;
+    }
+  }
+};
+
+void combine_columns(const float* x, const float* dy, const Combination* of, float* dx, std::int64_t n, std::int64_t step,
+                     std::int64_t width) {
   for (std::int64_t j = 0; j < width; j += kLanes) {
     const std::int64_t left = width - j;
-    const Vec of_dy = load_some(a + j, left), of_x = load_some(b + j, left), offset = load_some(c + j, left);
+    const ColumnVectors v(of + j, left);
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int64_t at = i * step + j;
-      const Vec v = fma(of_x, load_some(x + at, left), offset);
-      store_some(dx + at, dy != nullptr ? fma(of_dy, load_some(dy + at, left), v) : v, left);
+      store_some(dx + at, fma(v.a, load_some(dy + at, left) - v.c, v.b * (load_some(x + at, left) - v.mean)), left);
     }
   }
 }

@@ -7,7 +7,7 @@
 
 namespace evn::simd_norm_gradient {
 
-// One channel, or line: dx = a * (dy * scale) + b * (x - mean) + c.
+// One channel, or line: dx = a * (dy * scale - c) + b * (x - mean).
 struct Combination {
   float mean, a, b, c;
 };
@@ -22,9 +22,9 @@ struct Loops {
   // or of (x - means[j])^2.
   void (*column_products)(const float* x, const float* dy, const float* means, std::int64_t n, std::int64_t step,
                           std::int64_t width, float* sums, float* products);
-  // dx[i * step + j] = a[j] * dy + b[j] * x + c[j], without a dy b[j] * x + c[j].
-  void (*combine_columns)(const float* x, const float* dy, const float* a, const float* b, const float* c, float* dx,
-                          std::int64_t n, std::int64_t step, std::int64_t width);
+  // The same of columns, without a scale.
+  void (*combine_columns)(const float* x, const float* dy, const Combination* of, float* dx, std::int64_t n, std::int64_t step,
+                          std::int64_t width);
 };
 const Loops& loops(Isa isa);
 

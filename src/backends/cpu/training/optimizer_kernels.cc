@@ -40,6 +40,7 @@ struct StepState {
 };
 
 Refusal step_supports(const OpDesc& d) {
+  if (epilogue_of(d) != nullptr) return kNoEpilogue;
   for (std::size_t i = OptimizerInput::kFirst; i < d.inputs.size(); ++i) {
     if (d.inputs[i].dtype != DType::kFloat32) return kNeedsFloat32;
   }
@@ -150,6 +151,7 @@ static_assert(sizeof(Done) == sizeof(double));
 double* sums_of(const KernelArgs& args) { return static_cast<double*>(args.scratch.address()) + 1; }
 
 Refusal norm_supports(const OpDesc& d) {
+  if (epilogue_of(d) != nullptr) return kNoEpilogue;
   for (const TensorDesc& t : d.inputs) {
     if (t.dtype != DType::kFloat32) return kNeedsFloat32;
   }

@@ -19,7 +19,7 @@ struct PoolGradientState {
 };
 
 Refusal supports(const OpDesc& d) {
-  if (!all_float32(d)) return kNeedsFloat32;
+  if (const Refusal reason = plain_float32(d)) return reason;
   std::int64_t taps = 1;
   for (const std::int64_t k : attr_ints(*d.node, MaxPoolAttr::kKernelShape)) {
     if (k > kMostTaps / taps) return "the kernel is too large";

@@ -63,9 +63,26 @@ TEST(CpuConv, ComputedWeights) {
   };
   for (const Spatial& s : cases) {
     computed(1, 3, 10, 1, s, false).kernels({"conv_gemm", "conv_computed"}).run();
+    if (s.sh == 1 && s.sw == 1) computed(2, 3 * 4, 3 * 5, 3, s, true).step(EpilogueOpKind::kRelu).kernel("conv_computed").run();
     computed(3, 8, 70, 2, s, true).step(EpilogueOpKind::kRelu).kernel("conv_computed").run();
   }
   computed(5, 70, 130, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, true).step(EpilogueOpKind::kGelu).kernel("conv_computed").run();
+}
+
+TEST(CpuConv, TransposedByComputedWeights) {
+  const Spatial cases[] = {
+      {9, 9, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1},  {7, 11, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1}, {6, 5, 2, 2, 2, 2, 1, 1, 0, 0, 0, 0},
+      {5, 30, 1, 1, 3, 2, 1, 1, 0, 0, 0, 0}, {8, 9, 2, 3, 3, 2, 2, 3, 1, 0, 2, 3},  {20, 31, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1},
+  };
+  for (const Spatial& s : cases) {
+    for (const std::int64_t group : {1, 2}) {
+      KernelCheck c("ConvTranspose");
+      c.input(Shape{3, 10, s.h, s.w}).input(Shape{10, 18 / group, s.kh, s.kw}).input(Shape{18});
+      c.integer("group", group).ints("strides", {s.sh, s.sw}).ints("dilations", {s.dh, s.dw});
+      if (s.sh > 1) c.ints("output_padding", {1, 0});
+      c.ints("pads", {s.pt, s.pl, s.pb, s.pr}).step(EpilogueOpKind::kRelu).kernel("conv_transpose_computed").run();
+    }
+  }
 }
 
 // Strides, dilations and pads in all three directions, the kernel's and the image's sizes each of their own.
@@ -93,6 +110,20 @@ TEST(CpuConv, Volumes) {
       c.input(volume_shape(2, 6, v.size)).weight(volume_shape(12, 6 / group, v.kernel)).input(Shape{12});
       c.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).ints("pads", v.pads);
       c.step(EpilogueOpKind::kRelu).kernel("conv_gemm").run();
+    }
+  }
+}
+
+TEST(CpuConv, VolumesByComputedWeights) {
+  for (const Volume& v : volumes()) {
+    for (const std::int64_t group : {1, 2}) {
+      KernelCheck c("Conv");
+      c.input(volume_shape(2, 6, v.size)).input(volume_shape(18, 6 / group, v.kernel)).input(Shape{18});
+      c.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).ints("pads", v.pads);
+      c.step(EpilogueOpKind::kRelu).kernel(v.kernel == std::vector<std::int64_t>{1, 1, 1} ? "conv_gemm" : "conv_computed").run();
+      KernelCheck t("ConvTranspose");
+      t.input(volume_shape(2, 6, v.size)).input(volume_shape(6, 18 / group, v.kernel)).input(Shape{18});
+      t.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).kernel("conv_transpose_computed").run();
     }
   }
 }

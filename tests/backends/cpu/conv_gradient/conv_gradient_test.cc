@@ -113,6 +113,7 @@ TEST(CpuConvGradient, LargerThanOnePieceOrPanel) {
   check_both(5, {70, 130}, {{7, 7}, {3, 3}, {}, {}, {1, 1, 1, 1}});
   check_both(2, {33, 65}, {{40, 45}, {3, 3}, {}, {}, {1, 1, 1, 1}});
   check_both(2, {200, 40}, {{14, 14}, {3, 3}, {2, 2}, {}, {1, 1, 1, 1}});
+  check_both(1, {1, 2}, {{110, 120}, {3, 3}}, {"conv_input_gradient"}, {"conv_weight_gradient"});
   check_both(1, {3, 64}, {{60, 70}, {7, 7}, {2, 2}, {}, {3, 3, 3, 3}});
 }
 
@@ -143,8 +144,17 @@ TEST(CpuConvGradient, EmptyBatches) {
 }
 
 TEST(CpuConvGradient, Volumes) {
-  check_both(2, {4, 6, 2}, {{4, 5, 6}, {2, 3, 3}, {1, 2, 1}, {}, {1, 1, 1, 0, 1, 1}}, {"reference"}, {"reference"});
-  check_both(2, {4, 6, 2}, {{4, 5, 6}, {1, 1, 1}}, {"conv_input_gradient_pointwise"}, {"reference"});
+  const Spatial volumes[] = {{{4, 6, 9}, {3, 3, 3}, {}, {}, {1, 1, 1, 1, 1, 1}},
+                             {{5, 8, 13}, {2, 3, 4}, {2, 1, 2}, {1, 2, 1}, {0, 1, 2, 1, 0, 3}},
+                             {{7, 5, 5}, {3, 1, 2}, {2, 3, 1}, {2, 1, 3}, {2, 0, 1, 2, 0, 1}},
+                             {{1, 9, 9}, {3, 3, 3}, {1, 1, 3}, {}, {1, 0, 0, 1, 0, 0}},
+                             {{3, 20, 30}, {2, 2, 2}, {2, 2, 2}}};
+  for (const Spatial& s : volumes) {
+    check_both(2, {3, 5}, s);
+    check_both(2, {6, 34, 2}, s);
+    check_both(1, {4, 4, 4}, s);
+  }
+  check_both(2, {4, 6, 2}, {{4, 5, 6}, {1, 1, 1}}, {"conv_input_gradient", "conv_input_gradient_pointwise"});
 }
 
 }  // namespace
