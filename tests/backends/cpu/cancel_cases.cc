@@ -313,6 +313,7 @@ void add_convolutions(Cases* all) {
   };
   all->push_back({"conv_computed", computed({2, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_computed", computed({1, 1, 1, 32768 + 4095}, {32, 1, 1, 4096}, {0, 0, 0, 0})});
+  all->push_back({"conv_computed", computed({1, 4, 1, 32768 + 4095}, {2, 4, 1, 4096}, {0, 0, 0, 0})});
   all->push_back({"conv_nhwc", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_grouped", conv({1, 64, 32, 64}, {64, 16, 3, 3}, {1, 1, 1, 1}, 4)});
   all->push_back({"conv_grouped", conv({1, 64, 8, 1 << 12}, {64, 32, 3, 3}, {1, 1, 1, 1}, 2)});

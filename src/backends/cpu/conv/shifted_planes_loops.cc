@@ -17,14 +17,18 @@ constexpr int kTogetherOfAll = 4;  // of kOutputs sums
 constexpr int kTogetherOfAll = 2;
 #endif
 
-// Reads exactly n lanes where Vectors is 1.
+constexpr std::int64_t kTapsAtOnce = 512;  // between two cancellation points; what they read stays in L1
+
+// Reads exactly n lanes where Vectors is 1. `goes_on`: the sums begin with what is there.
 template <int Outputs, int Vectors>
-inline void sum_at(const ShiftedSum& s, std::int64_t i, std::int64_t n) {
+inline void sum_at(const ShiftedSum& s, std::int64_t i, std::int64_t n, bool goes_on) {
   Vec acc[Outputs][Vectors];
 #pragma GCC unroll 4
   for (int o = 0; o < Outputs; ++o) {
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; ++v) acc[o][v] = s.start == nullptr ? zero() : splat(s.start[o]);
+    for (int v = 0; v < Vectors; ++v) {
+      acc[o][v] = goes_on ? load(s.to + o * s.to_step + i + v * kLanes) : s.start == nullptr ? zero() : splat(s.start[o]);
+    }
   }
   const float* w = s.weights;
   for (std::int64_t t = 0; t < s.taps; ++t, w += s.weight_step) {
@@ -47,16 +51,25 @@ inline void sum_at(const ShiftedSum& s, std::int64_t i, std::int64_t n) {
 }
 
 template <int Outputs, int Together>
-void sum(const ShiftedSum& s) {
-  std::int64_t i = 0;
-  for (; i + Together * kLanes <= s.n; i += Together * kLanes) {
-    if (stops(s.points, Together * kLanes * Outputs * (s.taps + 1))) return;
-    sum_at<Outputs, Together>(s, i, Together * kLanes);
-  }
-  for (; i < s.n; i += kLanes) {
-    if (stops(s.points, kLanes * Outputs * (s.taps + 1))) return;
-    sum_at<Outputs, 1>(s, i, s.n - i);
-  }
+void sum(const ShiftedSum& all) {
+  ShiftedSum s = all;
+  std::int64_t first = 0;
+  do {
+    s.taps = all.taps - first < kTapsAtOnce ? all.taps - first : kTapsAtOnce;
+    s.offsets = all.offsets + first;
+    s.weights = all.weights + first * s.weight_step;
+    for (std::int64_t i = 0; i < s.n;) {
+      const bool is_wide = s.n - i >= Together * kLanes;
+      if (stops(s.points, (is_wide ? Together : 1) * kLanes * Outputs * (s.taps + 1))) return;
+      if (is_wide) {
+        sum_at<Outputs, Together>(s, i, Together * kLanes, first > 0);
+      } else {
+        sum_at<Outputs, 1>(s, i, s.n - i, first > 0);
+      }
+      i += (is_wide ? Together : 1) * kLanes;
+    }
+    first += s.taps;
+  } while (first < all.taps);
 }
 
 void dots(const ShiftedDots& d) {

@@ -1,5 +1,5 @@
-// What convolutions of few output channels and depthwise ones come down to, and their derivatives, on planes that are padded copies:
-// sums of shifted planes, and dot products of a plane with shifted ones.
+// What convolutions of few output channels and depthwise ones come down to, and their derivatives, on planes that are padded
+// copies: sums of shifted planes, and dot products of a plane with shifted ones.
 #pragma once
 
 #include <cstdint>
