@@ -4,8 +4,7 @@
 usage: fetch_models.py [--to DIR] [SET...]
 
 Sets: `ocr` (three networks that find, turn and read lines of text), `photo` (a page with known text), `digits` (1,797
-pictures of written digits), `networks`
-(MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
+pictures of written digits), `networks` (MobileNetV2 and ResNet-50, filled with noise from bench/models/skeletons.tgz; needs numpy and onnx), `more` (text, voice,
 music, file types, orientation, layout, and the checkpoint of a classifier), `faces` (two face detectors), `web` (other versions of
 readers and of voice activity),
 `people` (pictures and a recording to try these on), `sentences` (meanings of sentences), `embeddings` (the same in whole

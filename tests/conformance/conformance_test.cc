@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "backends/cpu/training_kernels.h"
 #include "base/error.h"
 #include "tests/conformance/check.h"
-
-namespace evn {
-std::span<const KernelFamily* const> cpu_kernel_families();
-}
 
 namespace evn::conformance {
 namespace {
@@ -131,7 +128,8 @@ INSTANTIATE_TEST_SUITE_P(Of, Conformance, testing::ValuesIn(case_ops()), param_n
 // The operators for which the CPU has a kernel besides the reference.
 std::vector<std::string> ops_with_cpu_kernels() {
   std::set<std::string> names;
-  for (const KernelFamily* family : cpu_kernel_families()) {  // asked while tests are registered: no device is opened then
+  open_training_kernels();
+  for (const KernelFamily* family : cpu_kernels()) {  // asked while tests are registered: no device is opened then
     for (const Kernel& k : family->kernels) names.insert(k.op);
   }
   std::vector<std::string> all;

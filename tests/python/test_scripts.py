@@ -120,7 +120,7 @@ def test_broken_layers_are_told(tmp_path, file, text, said):
 
 def test_unknown_sets_are_refused_by_fetch_models():
     done = subprocess.run([sys.executable, REPOSITORY / "scripts" / "fetch_models.py", "nothing"], capture_output=True, text=True)
-    assert done.returncode == 2 and "there are: ocr photo more" in done.stderr
+    assert done.returncode == 2 and "there are: ocr photo digits more" in done.stderr
 
 
 def report_of(failure):

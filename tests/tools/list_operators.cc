@@ -10,6 +10,7 @@
 #include "backends/cpu/gemm/blas.h"
 #include "backends/cpu/isa.h"
 #include "backends/cpu/qgemm/qgemm_loops.h"
+#include "backends/cpu/training_kernels.h"
 #include "device/backend.h"
 #include "device/cascade.h"
 #include "device/kernel.h"
@@ -17,7 +18,6 @@
 
 namespace evn {
 
-std::span<const KernelFamily* const> cpu_kernel_families();
 std::span<const KernelFamily* const> opencl_kernel_families();
 extern const Backend cpu_backend;
 
@@ -64,7 +64,8 @@ void print_operator(const OpDef& op) {
   std::printf("], \"attributes\": [");
   print_attributes(op);
   std::printf("], \"kernels\": {");
-  print_kernels("cpu", cpu_kernel_families(), op);
+  open_training_kernels();
+  print_kernels("cpu", cpu_kernels(), op);
   std::printf(", ");
   print_kernels("opencl", opencl_kernel_families(), op);
   std::printf("}}");
@@ -84,6 +85,7 @@ bool has_what_it_needs(const Device& cpu, const Kernel& kernel) {
 void print_cpu_kernels() {
   DeviceRequest request;
   request.name = "cpu";
+  open_training_kernels();
   const std::shared_ptr<Device> cpu = cpu_backend.open(request);
   const char* separator = "[\n";
   const auto print = [&](const Kernel& kernel) {

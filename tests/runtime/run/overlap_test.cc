@@ -218,6 +218,24 @@ TEST_F(OverlapTest, OfDrawnGraphs) {
   }
 }
 
+// A kernel with several outputs, of which each may lie over an input of its own.
+TEST_F(OverlapTest, MomentsOfATrainingAreMovedOnInPlace) {
+  constexpr std::int64_t kChannels = 1 << 14;
+  OnnxWriter w(15);
+  w.add_input("x", kF32, {2, kChannels}).add_input("scale", kF32, {kChannels}).add_input("bias", kF32, {kChannels});
+  w.add_input("mean", kF32, {kChannels}).add_input("variance", kF32, {kChannels});
+  w.add_output("y").add_output("new_mean").add_output("new_variance");
+  w.add_node("BatchNormalization", {"x", "scale", "bias", "mean", "variance"}, {"y", "new_mean", "new_variance"},
+             {{"training_mode", 1}});
+  make(w);
+  const auto vector = [](std::uint64_t seed) { return random_tensor({kChannels}, seed, 0.5f, 2); };
+  const std::vector<HostTensor> inputs = {random_tensor({2, kChannels}, 1), vector(2), vector(3), vector(4), vector(5)};
+  expect_all_ways(inputs, {"cpu"});
+  const std::uint64_t bytes = inputs[3].desc.size_bytes();
+  EXPECT_LT(bytes_taken(inputs, {0, 3, 4}), bytes);
+  EXPECT_GE(bytes_taken(inputs, {0, 4, 3}), bytes) << "each over the other's input, which is staged";
+}
+
 TEST_F(OverlapTest, IsRefusedWithoutTheFlagAndWhereItIsOfAPart) {
   make(unary_chain());
   const auto status_of = [&](const TensorPtr& in, const TensorPtr& out, bool flag) -> evn_status {

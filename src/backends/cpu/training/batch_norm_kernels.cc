@@ -148,6 +148,11 @@ void train_plan(const OpDesc& d, KernelPlan* p) {
   p->in_place = 1;
 }
 
+// Means and variances are moved on where they lie.
+int train_written_over(const OpDesc&, int output) {
+  return output == 1 ? BatchNormInput::kMean : output == 2 ? BatchNormInput::kVariance : -1;
+}
+
 struct Affine {
   float scale, offset;
 };
@@ -294,7 +299,8 @@ constexpr Kernel kKernels[] = {
      .supports = train_supports,
      .plan = train_plan,
      .run = run<train_columns, train_planes>,
-     .layouts = follow_first},
+     .layouts = follow_first,
+     .written_over = train_written_over},
     {.name = "batch_norm_gradient",
      .op = kBatchNormGradient,
      .domain = kMergeDomain,

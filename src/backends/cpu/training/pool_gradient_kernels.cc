@@ -85,22 +85,69 @@ void for_each_line_under(const Window& w, const Taps& t0, const Taps& t1, F&& f)
   }
 }
 
-void max_plane(const Window& w, const float* x, const float* dy, float* dx, CancelPoints* points) {
-  const WindowAxis& a = w.axis[2];
+// The windows of a line that lie inside of it.
+IndexRange windows_inside(const WindowAxis& a) {
+  const std::int64_t low = std::min(a.output, ceil_div(a.pad_begin, a.stride));
+  const std::int64_t room = a.input + a.pad_begin - a.extent();
+  return {low, std::clamp(room < 0 ? 0 : room / a.stride + 1, low, a.output)};
+}
+
+// What lies under a line of windows.
+struct Line {
+  const Window& window;
+  Taps t0, t1;
+  std::int64_t first;  // window, of the plane
+};
+
+// Windows [begin, end) of a line, one after the other.
+void max_windows(const Line& l, const float* x, const float* dy, float* dx, std::int64_t begin, std::int64_t end) {
+  const WindowAxis& a = l.window.axis[2];
+  for (std::int64_t o = begin; o < end; ++o) {
+    const Taps t = taps_of(a, o);
+    std::int64_t at = -1;
+    float best = 0;
+    for_each_line_under(l.window, l.t0, l.t1, [&](std::int64_t line) {
+      for (std::int64_t k = 0, i = line + t.first; k < t.count; ++k, i += a.dilation) {
+        if (at >= 0 && !beats(x[i], best)) continue;
+        best = x[i];
+        at = i;
+      }
+    });
+    if (at >= 0) dx[at] += dy[l.first + o];
+  }
+}
+
+constexpr std::int32_t kMostVectorTaps = 64;
+constexpr std::int64_t kWindowsAtOnce = 64;
+
+// Windows that lie inside the line, by vectors.
+void max_windows_inside(const PoolGradientState& s, const Line& l, const float* x, const float* dy, float* dx, std::int64_t begin,
+                        std::int64_t end) {
+  const WindowAxis& a = l.window.axis[2];
+  std::int64_t offsets[kMostVectorTaps];
+  std::int32_t taps = 0, taken[kWindowsAtOnce];
+  for_each_line_under(l.window, l.t0, l.t1, [&](std::int64_t line) {
+    for (std::int64_t k = 0; k < a.kernel; ++k) offsets[taps++] = line - a.pad_begin + k * a.dilation;
+  });
+  if (taps == 0) return;
+  for (std::int64_t o = begin; o < end; o += kWindowsAtOnce) {
+    const std::int64_t n = std::min(kWindowsAtOnce, end - o);
+    simd_pool_gradient::loops(s.isa).max_taps(x + o * a.stride, offsets, taps, a.stride, taken, n);
+    for (std::int64_t i = 0; i < n; ++i) dx[offsets[taken[i]] + (o + i) * a.stride] += dy[l.first + o + i];
+  }
+}
+
+void max_plane(const PoolGradientState& s, const float* x, const float* dy, float* dx, CancelPoints* points) {
+  const Window& w = s.window;
+  const IndexRange inside = windows_inside(w.axis[2]);
+  const bool by_vectors = w.axis[2].stride <= 2 && w.kernel_elements() <= kMostVectorTaps;
   for_each_line(w, points, [&](const Taps& t0, const Taps& t1, std::int64_t begin, std::int64_t end, std::int64_t first) {
-    for (std::int64_t o = begin; o < end; ++o) {
-      const Taps t = taps_of(a, o);
-      std::int64_t at = -1;
-      float best = 0;
-      for_each_line_under(w, t0, t1, [&](std::int64_t line) {
-        for (std::int64_t k = 0, i = line + t.first; k < t.count; ++k, i += a.dilation) {
-          const bool takes = at < 0 || beats(x[i], best);
-          best = takes ? x[i] : best;
-          at = takes ? i : at;
-        }
-      });
-      if (at >= 0) dx[at] += dy[first + o];
-    }
+    const Line line = {w, t0, t1, first};
+    if (!by_vectors) return max_windows(line, x, dy, dx, begin, end);
+    const std::int64_t low = std::clamp(inside.low, begin, end), high = std::clamp(inside.high, low, end);
+    max_windows(line, x, dy, dx, begin, low);
+    max_windows_inside(s, line, x, dy, dx, low, high);
+    max_windows(line, x, dy, dx, high, end);
   });
 }
 
@@ -156,7 +203,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       if constexpr (Average) {
         average_plane(s, dy, dx, &points);
       } else {
-        max_plane(s.window, args.in<float>(0) + plane * in, dy, dx, &points);
+        max_plane(s, args.in<float>(0) + plane * in, dy, dx, &points);
       }
     }
   }

@@ -62,9 +62,38 @@ void max_pairs(const float* above, const float* below, const float* dy, float* t
   }
 }
 
+// Every element, or every second one, for `left` lanes.
+template <int Stride>
+inline Vec strided(const float* p, std::int64_t left) {
+  if constexpr (Stride == 1) return load_some(p, left);
+  const std::int64_t floats = 2 * left - 1;
+  return even_lanes(load_some(p, floats), load_some(p + kLanes, floats - kLanes));
+}
+
+template <int Stride>
+void max_taps_of(const float* x, const std::int64_t* offsets, std::int32_t taps, std::int32_t* taken, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    const std::int64_t left = n - i;
+    Vec best = strided<Stride>(x + offsets[0] + i * Stride, left);
+    IntVec at = splat_int(0);
+    for (std::int32_t t = 1; t < taps; ++t) {
+      const Vec v = strided<Stride>(x + offsets[t] + i * Stride, left);
+      const IntVec takes = beats(v, best);
+      best = takes ? v : best;
+      at = takes ? splat_int(t) : at;
+    }
+    store_some(reinterpret_cast<float*>(taken) + i, as_float(at), left);
+  }
+}
+
+void max_taps(const float* x, const std::int64_t* offsets, std::int32_t taps, std::int64_t stride, std::int32_t* taken,
+              std::int64_t n) {
+  return stride == 1 ? max_taps_of<1>(x, offsets, taps, taken, n) : max_taps_of<2>(x, offsets, taps, taken, n);
+}
+
 }  // namespace
 
 extern const simd_pool_gradient::Loops loops_pool_gradient;
-const simd_pool_gradient::Loops loops_pool_gradient = {.max_pairs = max_pairs};
+const simd_pool_gradient::Loops loops_pool_gradient = {.max_pairs = max_pairs, .max_taps = max_taps};
 
 }  // namespace evn::EVN_ISA

@@ -145,13 +145,19 @@ TEST(MaxPoolGradientKernel, TheFirstOfEqualOnesTakesIt) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> x(4 * 40);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = i % 7 == 0 ? nan : static_cast<float>(i / 3 % 2);
-  KernelCheck("evener::MaxPoolGradient", 1)
-      .input_of<float>({1, 1, 4, 40}, x)
-      .input({1, 1, 2, 20})
-      .ints("kernel_shape", {2, 2})
-      .ints("strides", {2, 2})
-      .kernel("max_pool_gradient")
-      .run();
+  struct Window {
+    std::int64_t kernel, stride, pad, rows, columns;
+  };
+  for (const Window& w : {Window{2, 2, 0, 2, 20}, {3, 2, 1, 2, 20}, {3, 1, 1, 4, 40}, {3, 3, 0, 1, 13}}) {
+    KernelCheck("evener::MaxPoolGradient", 1)
+        .input_of<float>({1, 1, 4, 40}, x)
+        .input({1, 1, w.rows, w.columns})
+        .ints("kernel_shape", {w.kernel, w.kernel})
+        .ints("strides", {w.stride, w.stride})
+        .ints("pads", {w.pad, w.pad, w.pad, w.pad})
+        .kernel("max_pool_gradient")
+        .run();
+  }
 }
 
 TEST(SumsAndRepetitions, AreLikeTheReference) {
