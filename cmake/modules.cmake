@@ -53,12 +53,13 @@ endif()
 # with others of src/backends/cpu.
 if(TARGET evener AND EVN_HAS_training)
   list(APPEND EVN_MODULES libevener_train.so)
-  file(GLOB train_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/*.cc)
   set(cpu ${CMAKE_SOURCE_DIR}/src/backends/cpu)
+  file(GLOB train_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/*.cc ${cpu}/conv_gradient/*.cc ${cpu}/training/*.cc)
+  list(FILTER train_sources EXCLUDE REGEX "_(kernels|loops)\\.cc$")
   evn_table(OUT train_kernels GLOB ${cpu}/conv_gradient/*_kernels.cc ${cpu}/training/*_kernels.cc TYPE KernelFamily SUFFIX "" FUNCTION training_kernel_families
     HEADER device/kernel.h)
   evn_simd(OUT train_loops NAME simd_training GLOB ${cpu}/conv_gradient/*_loops.cc ${cpu}/training/*_loops.cc)
-  add_library(evener_train MODULE ${train_sources} ${train_kernels} ${cpu}/training/export.cc ${train_loops})
+  add_library(evener_train MODULE ${train_sources} ${train_kernels} ${train_loops})
   target_compile_options(evener_train PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-Os> ${EVN_SECTIONS} ${EVN_NO_IPA_VRP})
   target_link_libraries(evener_train PRIVATE evn_cpu)
   target_link_options(evener_train PRIVATE -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack

@@ -112,6 +112,7 @@ evn_status evn_trainer_create(evn_runtime runtime, const char* path, const evn_t
     evn_trainer_options o = read_options(options, defaults, sizeof(evn_trainer_options));
     read_source(path, o);  // checks it
     auto made = std::make_shared<TrainerObject>(train_module());
+    (*r)->cpu().prepare_training();
     made->runtime = OwnHandle(make_handle(*r), HandleKind::kRuntime);
     if (o.cancel != nullptr) {
       made->cancel = OwnHandle(make_handle(*Pin<CancelPtr>(o.cancel)), HandleKind::kCancel);

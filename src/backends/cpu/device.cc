@@ -123,6 +123,7 @@ class CpuDevice final : public Device {
 
   void wait(const Event&) override {}
   std::span<const KernelFamily* const> kernels() const override { return cpu_kernels(); }
+  void prepare_training() const override { open_training_kernels(); }
 
   [[gnu::cold]] const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {
     if (is_of_training(*desc.node)) open_training_kernels();

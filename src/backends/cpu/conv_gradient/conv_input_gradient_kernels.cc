@@ -4,7 +4,7 @@
 // as in training, is the same: its input is the gradient, its output the derivative.
 #include <algorithm>
 
-#include "backends/cpu/conv/conv_pieces.h"
+#include "backends/cpu/conv_gradient/conv_pieces.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"

@@ -3,7 +3,7 @@
 // channels. A tile is some rows by some output channels of one group, summed up over all images.
 #include <algorithm>
 
-#include "backends/cpu/conv/conv_pieces.h"
+#include "backends/cpu/conv_gradient/conv_pieces.h"
 #include "backends/cpu/elementwise/elementwise_loops.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/reduce/long_lines.h"

@@ -3,8 +3,8 @@
 // gradient's plane and a shifted copy of the input's, whose columns are dealt out by the stride so that they lie side by side.
 #include <algorithm>
 
-#include "backends/cpu/conv/conv_pieces.h"
-#include "backends/cpu/conv/shifted_planes_loops.h"
+#include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv_gradient/shifted_planes_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"

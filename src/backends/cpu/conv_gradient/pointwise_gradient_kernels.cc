@@ -2,7 +2,7 @@
 // packed by each call, and the planes of the gradient as they lie. A tile is a range of positions of some images.
 #include <algorithm>
 
-#include "backends/cpu/conv/conv_pieces.h"
+#include "backends/cpu/conv_gradient/conv_pieces.h"
 #include "backends/cpu/gemm/pack.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"

@@ -1,4 +1,4 @@
-#include "backends/cpu/conv/shifted_planes_loops.h"
+#include "backends/cpu/conv_gradient/shifted_planes_loops.h"
 
 #include "backends/cpu/simd/vec.h"
 

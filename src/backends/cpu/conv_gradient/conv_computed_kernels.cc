@@ -2,7 +2,7 @@
 // positions as rows and output channels as columns, which are turned when they are stored. A tile packs the weight that it needs.
 #include <algorithm>
 
-#include "backends/cpu/conv/conv_pieces.h"
+#include "backends/cpu/conv_gradient/conv_pieces.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"

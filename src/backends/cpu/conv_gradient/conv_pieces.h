@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "backends/cpu/conv/implicit_gemm_loops.h"
-#include "backends/cpu/conv/shifted_planes_loops.h"
+#include "backends/cpu/conv_gradient/implicit_gemm_loops.h"
+#include "backends/cpu/conv_gradient/shifted_planes_loops.h"
 #include "device/kernel.h"
 #include "ops/infra/window.h"
 

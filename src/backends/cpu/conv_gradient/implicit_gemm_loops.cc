@@ -1,4 +1,4 @@
-#include "backends/cpu/conv/implicit_gemm_loops.h"
+#include "backends/cpu/conv_gradient/implicit_gemm_loops.h"
 
 #include "backends/cpu/simd/copy.h"
 

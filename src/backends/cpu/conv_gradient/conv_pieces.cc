@@ -1,4 +1,4 @@
-#include "backends/cpu/conv/conv_pieces.h"
+#include "backends/cpu/conv_gradient/conv_pieces.h"
 
 #include <algorithm>
 
