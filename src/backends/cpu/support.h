@@ -51,6 +51,15 @@ inline std::int64_t units_per_tile(std::int64_t count, double unit_cost, double 
   return wanted >= static_cast<double>(count) ? count : static_cast<std::int64_t>(wanted);
 }
 
+// What tiles leave in the scratch memory is joined by the last of them: its first bytes, which the plan asks to be cleared, count
+// those that are done.
+inline constexpr std::size_t kDoneBytes = sizeof(std::int64_t);
+// Behind `tiles` tiles: whether all are done now. Then the caller sees what the others have left.
+inline bool are_all_done(const KernelArgs& args, std::int64_t tiles) {
+  auto* const done = static_cast<std::int64_t*>(args.scratch.address());
+  return __atomic_add_fetch(done, tiles, __ATOMIC_ACQ_REL) == args.plan->tiles;
+}
+
 // Elements per tile of a loop that is bound by memory.
 inline constexpr std::int64_t kElementsPerTile = 1 << 15;
 

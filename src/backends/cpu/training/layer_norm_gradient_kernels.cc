@@ -1,6 +1,5 @@
 // LayerNormalizationGradient of float32. A tile is some lines; each leaves its sums of dscale and dbias in the scratch memory,
 // where the last one adds them up. There are as many tiles for any number of threads.
-#include <atomic>
 #include <cmath>
 
 #include "backends/cpu/reduce/long_lines.h"
@@ -37,7 +36,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->tiles = ceil_div(s.lines, s.per_tile);
   const std::int64_t floats = checked_mul(checked_mul<std::int64_t>(2, s.line), p->tiles);
   p->scratch_bytes = static_cast<std::size_t>(checked_add(kHeader, checked_mul<std::int64_t>(floats, sizeof(float))));
-  p->cleared_bytes = kHeader;
+  p->cleared_bytes = kDoneBytes;
   p->in_place = 1u << Input::kX | 1u << Input::kDy;
   p->flops = 14.0 * static_cast<double>(x.elements());
   p->bytes = bytes_of(d);
@@ -117,8 +116,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
       if (!differentiate_line(args, s, tile, line, &points)) return;
     }
   }
-  const std::atomic_ref<std::int64_t> done(*static_cast<std::int64_t*>(args.scratch.address()));
-  if (done.fetch_add(end - begin, std::memory_order_acq_rel) + end - begin == args.plan->tiles) add_sums(args, s, &points);
+  if (are_all_done(args, end - begin)) add_sums(args, s, &points);
 }
 
 constexpr Kernel kKernels[] = {

@@ -1,6 +1,5 @@
 // SoftmaxCrossEntropyLoss, NegativeLogLikelihoodLoss and their derivatives, float32. A tile is some pieces of places, whose classes
 // are lines, or columns where there are axes behind the classes.
-#include <atomic>
 #include <cmath>
 
 #include "backends/cpu/support.h"
@@ -135,8 +134,7 @@ std::int64_t offset_of(const LossState& s, std::int64_t i, std::int64_t target) 
 
 // ----------------------------------------------------------------------------------------------------------- losses --
 
-// The scratch memory: how many tiles are done, and two sums of each.
-using Done = std::int64_t;
+// What each tile leaves in the scratch memory, behind the number of those that are done.
 struct Partial {
   double sum, weights;
 };
@@ -147,7 +145,7 @@ template <bool Softmax>
 void loss_plan(const OpDesc& d, KernelPlan* p) {
   plan_places(d, 2, Softmax ? 16 : 1, p);
   p->scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(p->tiles + 1, kHeader));
-  p->cleared_bytes = sizeof(Done);
+  p->cleared_bytes = kDoneBytes;
 }
 
 float* output_of(const KernelArgs& args, std::size_t i) {
@@ -233,8 +231,7 @@ void loss_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
     partials_of(args)[index] = partial;
   }
   if (s.none) return;
-  const std::atomic_ref<Done> done(*static_cast<Done*>(args.scratch.address()));
-  if (done.fetch_add(end - begin, std::memory_order_acq_rel) + end - begin == args.plan->tiles) finish_loss(args, s);
+  if (are_all_done(args, end - begin)) finish_loss(args, s);
 }
 
 // ------------------------------------------------------------------------------------------------------ derivatives --

@@ -1,5 +1,4 @@
 // OptimizerStep and GradientNorm of float32. The elements of all tensors are numbered one after another; a tile is a run of them.
-#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -145,9 +144,8 @@ struct NormState {
   std::int64_t count;
 };
 
-// The scratch memory begins with the number of tiles that are done; the sum of each follows.
-using Done = std::int64_t;
-static_assert(sizeof(Done) == sizeof(double));
+// The sum of each tile, behind the number of those that are done.
+static_assert(kDoneBytes == sizeof(double));
 double* sums_of(const KernelArgs& args) { return static_cast<double*>(args.scratch.address()) + 1; }
 
 Refusal norm_supports(const OpDesc& d) {
@@ -164,7 +162,7 @@ void norm_plan(const OpDesc& d, KernelPlan* p) {
   s.count = elements_of(d.inputs);
   p->tiles = std::max<std::int64_t>(1, ceil_div(s.count, kElementsPerTile));
   p->scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(p->tiles + 1, sizeof(double)));
-  p->cleared_bytes = sizeof(Done);
+  p->cleared_bytes = kDoneBytes;
   p->flops = 2.0 * static_cast<double>(s.count);
   p->bytes = bytes_of(d);
 }
@@ -192,8 +190,7 @@ void norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
     });
     sums_of(args)[index] = sum;
   }
-  const std::atomic_ref<Done> done(*static_cast<Done*>(args.scratch.address()));
-  if (done.fetch_add(end - begin, std::memory_order_acq_rel) + end - begin == args.plan->tiles) finish_norm(args);
+  if (are_all_done(args, end - begin)) finish_norm(args);
 }
 
 constexpr Kernel kKernels[] = {
