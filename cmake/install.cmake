@@ -3,7 +3,7 @@
 if(TARGET evener)
   include(cmake/package_files.cmake)
   set(EVN_INSTALLED evener)
-  foreach(target evener_cli evener_openblas evener_image)
+  foreach(target evener_cli evener_openblas evener_image evener_train)
     if(TARGET ${target})
       list(APPEND EVN_INSTALLED ${target})
     endif()
