@@ -1,6 +1,7 @@
 #include "modules/train/graphs.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -303,59 +304,68 @@ OnnxModel empty_model(const OnnxModel& like) {
 
 }  // namespace
 
+namespace {
+
+std::string gradient_name(const std::string& name) { return "evener/gradient/" + name; }
+std::string kept_name(std::size_t kind, const std::string& name) { return "evener/kept" + std::to_string(kind) + "/" + name; }
+std::string rates_name(std::size_t group) { return "evener/rates" + std::to_string(group); }
+
+// What the rates of a group are multiplied by, so that the norm of all gradients together is at most `clip`.
+std::string clip_factors(NodeWriter& w, double clip, const std::string& norm) {
+  const std::string share = w.op("Div", {w.number(static_cast<float>(clip)), w.op("Add", {norm, w.number(1e-6f)})});
+  const std::string least = w.op("Reshape", {w.op("Min", {share, w.number(1)}), w.integers({1})});
+  const auto ones = [&](std::int64_t count) { return w.op("Expand", {w.number(1), w.integers({count})}); };
+  return w.op("Concat", {ones(2), least, ones(5)}, {int_attribute("axis", 0)});  // the third is the scale of gradients
+}
+
+}  // namespace
+
+// Parameters and what is kept of them, in the order in which OptimizerStep has them.
+std::vector<std::string> TrainingGraphs::moved_names(std::optional<std::size_t> group) const {
+  std::vector<std::string> names;
+  for (std::size_t kind = 0; kind <= kept_count(); ++kind) {
+    for (const Parameter& p : parameters_) {
+      if (!group || p.group == *group) names.push_back(kind == 0 ? p.name : kept_name(kind - 1, p.name));
+    }
+  }
+  return names;
+}
+
 std::string TrainingGraphs::update_model() const {
   OnnxModel m = empty_model(model_);
   NodeWriter w(&m);
-  const std::size_t kept = kept_count();
-  const auto kept_name = [](std::size_t k, const std::string& name) { return "evener/kept" + std::to_string(k) + "/" + name; };
   m.inputs.push_back(tensor_value("evener/loss", kFloat, {}));
-  for (const std::size_t g : used_groups_) m.inputs.push_back(tensor_value("evener/rates" + std::to_string(g), kFloat, {8}));
-  const auto add = [&](auto&& name_of) {
-    for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(name_of(p.name), kFloat, p.dims));
-  };
-  const auto gradient_name = [](const std::string& name) { return "evener/gradient/" + name; };
-  add([](const std::string& name) { return name; });
-  add(gradient_name);
-  for (std::size_t k = 0; k < kept; ++k) add([&](const std::string& name) { return kept_name(k, name); });
-
+  for (const std::size_t g : used_groups_) m.inputs.push_back(tensor_value(rates_name(g), kFloat, {8}));
+  for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(p.name, kFloat, p.dims));
   std::vector<std::string> gradients;
-  for (const Parameter& p : parameters_) gradients.push_back(gradient_name(p.name));
+  for (const Parameter& p : parameters_) {
+    gradients.push_back(gradient_name(p.name));
+    m.inputs.push_back(tensor_value(gradients.back(), kFloat, p.dims));
+  }
+  for (std::size_t kind = 0; kind < kept_count(); ++kind) {
+    for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(kept_name(kind, p.name), kFloat, p.dims));
+  }
   const auto sums = w.ops("GradientNorm", gradients, 2, {}, kOwnDomain);
   const std::string norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), w.number(1.0f / static_cast<float>(settings_.accumulate))});
   const std::string lost = w.op("Or", {w.op("IsNaN", {"evener/loss"}), w.op("IsInf", {"evener/loss"})});
   const std::string finite = w.op("And", {sums[1], w.op("Not", {lost})});
-  std::string factors;
-  if (const double clip = settings_.given.clip_norm; clip > 0) {
-    const std::string share = w.op("Div", {w.number(static_cast<float>(clip)), w.op("Add", {norm, w.number(1e-6f)})});
-    const std::string least = w.op("Reshape", {w.op("Min", {share, w.number(1)}), w.integers({1})});
-    const auto ones = [&](std::int64_t count) { return w.op("Expand", {w.number(1), w.integers({count})}); };
-    factors = w.op("Concat", {ones(2), least, ones(5)}, {int_attribute("axis", 0)});
-  }
+  const std::string factors = settings_.given.clip_norm > 0 ? clip_factors(w, settings_.given.clip_norm, norm) : std::string();
   std::map<std::string, std::string> made;  // by what it takes the place of
   for (const std::size_t g : used_groups_) {
-    const std::string rates = "evener/rates" + std::to_string(g);
-    std::vector<std::string> inputs = {factors.empty() ? rates : w.op("Mul", {rates, factors}), finite}, old;
-    const auto take = [&](auto&& name_of, bool is_made) {
-      for (const Parameter& p : parameters_) {
-        if (p.group != g) continue;
-        inputs.push_back(name_of(p.name));
-        if (is_made) old.push_back(inputs.back());
-      }
-    };
-    take([](const std::string& name) { return name; }, true);
-    take(gradient_name, false);
-    for (std::size_t k = 0; k < kept; ++k) take([&](const std::string& name) { return kept_name(k, name); }, true);
-    const auto outputs = w.ops("OptimizerStep", inputs, old.size(), optimizer_attributes(settings_.given), kOwnDomain);
-    for (std::size_t i = 0; i < old.size(); ++i) made.emplace(old[i], outputs[i]);
+    std::vector<std::string> inputs = {factors.empty() ? rates_name(g) : w.op("Mul", {rates_name(g), factors}), finite};
+    const std::vector<std::string> moved = moved_names(g);
+    const auto parameters = moved.begin() + static_cast<std::ptrdiff_t>(moved.size() / (1 + kept_count()));
+    inputs.insert(inputs.end(), moved.begin(), parameters);
+    std::transform(moved.begin(), parameters, std::back_inserter(inputs), gradient_name);
+    inputs.insert(inputs.end(), parameters, moved.end());
+    const auto outputs = w.ops("OptimizerStep", inputs, moved.size(), optimizer_attributes(settings_.given), kOwnDomain);
+    for (std::size_t i = 0; i < moved.size(); ++i) made.emplace(moved[i], outputs[i]);
   }
   w.give(norm, "evener/norm", scalar_value(kFloat));
   w.give(finite, "evener/finite", scalar_value(kBool));
-  const auto declare = [&](const std::string& name, const Parameter& p) {
-    m.outputs.push_back(tensor_value(made.at(name), kFloat, p.dims));  // no Identity behind it, so that it is in place
-  };
-  for (const Parameter& p : parameters_) declare(p.name, p);
-  for (std::size_t k = 0; k < kept; ++k) {
-    for (const Parameter& p : parameters_) declare(kept_name(k, p.name), p);
+  const std::vector<std::string> all = moved_names({});
+  for (std::size_t i = 0; i < all.size(); ++i) {  // no Identity behind them, so that they are in place
+    m.outputs.push_back(tensor_value(made.at(all[i]), kFloat, parameters_[i % parameters_.size()].dims));
   }
   return write_onnx(m);
 }

@@ -2,6 +2,7 @@
 // comparison of its output with labels. Parameters and statistics are inputs of all of them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,7 @@ class TrainingGraphs {
   void find_parameters();
   void find_norms();
   OnnxModel without_parameters() const;
+  std::vector<std::string> moved_names(std::optional<std::size_t> group) const;  // none: of all groups
   void add_inputs(OnnxModel* m, Labels labels) const;
   void train_norm(OnnxModel* m, std::size_t node) const;
 };

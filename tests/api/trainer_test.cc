@@ -1,0 +1,231 @@
+// Misuse of evn_trainer_*: each wrong argument is a status, and changes nothing; and what a trainer needs lives as long as it.
+#include "evener/train.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/api/support.h"
+
+namespace evn::test {
+namespace {
+
+struct Trainers : testing::Test {
+  evn_runtime runtime = nullptr;
+  evn_device cpu = nullptr;
+  evn_tensor input = nullptr, labels = nullptr;
+  evn_trainer trainer = nullptr;
+  std::string bytes = small_network().serialize();
+  evn_error error = EVN_ERROR_INIT;
+  evn_trainer_options options = EVN_TRAINER_OPTIONS_INIT;
+
+  void SetUp() override {
+    evn_runtime_options o = EVN_RUNTIME_OPTIONS_INIT;
+    o.thread_count = 1;
+    const int64_t dims[4] = {1, 3, 8, 8};
+    ASSERT_EQ(evn_runtime_create(&o, &runtime, &error), EVN_OK) << error.message;
+    ASSERT_EQ(evn_runtime_device_find(runtime, "cpu", &cpu, &error), EVN_OK);
+    ASSERT_EQ(evn_tensor_create(cpu, EVN_DTYPE_FLOAT32, dims, 4, 0, &input, &error), EVN_OK);
+    options.data = bytes.data();
+    options.size = bytes.size();
+    options.loss = EVN_LOSS_MSE;
+    ASSERT_EQ(evn_trainer_create(runtime, nullptr, &options, &trainer, &error), EVN_OK) << error.message;
+    labels = output_like();
+  }
+  void TearDown() override {
+    evn_trainer_release(trainer);
+    for (evn_tensor t : {input, labels}) evn_tensor_release(t);
+    evn_device_release(cpu);
+    evn_runtime_release(runtime);
+  }
+
+  // A tensor of the output's shape.
+  evn_tensor output_like() {
+    evn_model model = nullptr;
+    evn_session session = nullptr;
+    evn_tensor output = nullptr;
+    EXPECT_EQ(evn_trainer_finish(trainer, &model, &error), EVN_OK) << error.message;
+    EXPECT_EQ(evn_session_create(runtime, model, nullptr, &session, &error), EVN_OK) << error.message;
+    EXPECT_EQ(evn_session_run(session, &input, 1, &output, 1, nullptr, &error), EVN_OK) << error.message;
+    evn_session_release(session);
+    evn_model_release(model);
+    return output;
+  }
+
+  evn_status step(evn_step_info* info = nullptr) { return evn_trainer_step(trainer, &input, 1, labels, info, &error); }
+
+  // All numbers of all parameters.
+  std::vector<float> parameters() {
+    std::vector<float> all;
+    uint32_t count = 0;
+    EXPECT_EQ(evn_trainer_parameter_count(trainer, &count, &error), EVN_OK);
+    for (uint32_t i = 0; i < count; ++i) {
+      evn_tensor tensor = nullptr;
+      void* data = nullptr;
+      size_t size = 0;
+      EXPECT_EQ(evn_trainer_get_parameter(trainer, i, EVN_PARAMETER_VALUE, &tensor, &error), EVN_OK) << error.message;
+      EXPECT_EQ(evn_tensor_map(tensor, EVN_MAP_READ, &data, &size, &error), EVN_OK);
+      all.insert(all.end(), static_cast<const float*>(data), static_cast<const float*>(data) + size / sizeof(float));
+      evn_tensor_unmap(tensor, &error);
+      evn_tensor_release(tensor);
+    }
+    return all;
+  }
+};
+
+TEST_F(Trainers, StepsMoveTheParameters) {
+  const std::vector<float> before = parameters();
+  ASSERT_FALSE(before.empty());
+  void* data = nullptr;
+  size_t size = 0;
+  ASSERT_EQ(evn_tensor_map(labels, EVN_MAP_WRITE, &data, &size, &error), EVN_OK);
+  std::fill_n(static_cast<float*>(data), size / sizeof(float), 3.0f);
+  evn_tensor_unmap(labels, &error);
+  evn_step_info info = EVN_STEP_INFO_INIT;
+  ASSERT_EQ(step(&info), EVN_OK) << error.message;
+  EXPECT_EQ(info.step, 1u);
+  EXPECT_EQ(info.skipped, 0u);
+  EXPECT_GT(info.loss, 0);
+  EXPECT_GT(info.gradient_norm, 0);
+  EXPECT_NE(parameters(), before);
+  const double first = info.loss;
+  for (int i = 0; i < 5; ++i) ASSERT_EQ(step(&info), EVN_OK);
+  EXPECT_LT(info.loss, first);
+}
+
+TEST_F(Trainers, HandlesOfNobodyAreRefused) {
+  const evn_trainer stale = trainer;
+  ASSERT_EQ(evn_trainer_release(trainer), EVN_OK);
+  trainer = nullptr;
+  uint32_t number = 0;
+  size_t size = 0;
+  evn_tensor tensor = nullptr;
+  evn_model model = nullptr;
+  evn_evaluation evaluation = EVN_EVALUATION_INIT;
+  for (evn_trainer t : {evn_trainer{}, stale, reinterpret_cast<evn_trainer>(input)}) {
+    EXPECT_EQ(evn_trainer_step(t, &input, 1, labels, nullptr, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_evaluate(t, &input, 1, labels, &evaluation, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_input_count(t, &number, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_find_input(t, "x", &number, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_note_metric(t, 1, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_set_learning_rate(t, 1, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_parameter_count(t, &number, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_parameter_name(t, 0, nullptr, 0, &size, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_get_parameter(t, 0, EVN_PARAMETER_VALUE, &tensor, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_save(t, "/dev/null/x", &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_restore(t, "/dev/null/x", &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_finish(t, &model, &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_export(t, "/dev/null/x", &error), EVN_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(evn_trainer_describe(t, EVN_FORMAT_TEXT, nullptr, 0, &size, &error), EVN_ERROR_INVALID_HANDLE);
+  }
+  EXPECT_EQ(evn_trainer_release(stale), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(evn_trainer_release(nullptr), EVN_OK);
+}
+
+TEST_F(Trainers, WrongArgumentsChangeNothing) {
+  const std::vector<float> before = parameters();
+  evn_step_info wrong = EVN_STEP_INFO_INIT;
+  wrong.struct_size = 3;
+  EXPECT_EQ(step(&wrong), EVN_ERROR_INVALID_ARGUMENT);
+  const evn_tensor none = nullptr;
+  EXPECT_EQ(evn_trainer_step(trainer, nullptr, 1, labels, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_step(trainer, &input, 0, labels, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_step(trainer, &none, 1, labels, nullptr, &error), EVN_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(evn_trainer_step(trainer, &input, 1, nullptr, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_evaluate(trainer, &input, 1, labels, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_input_count(trainer, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_find_input(trainer, nullptr, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_parameter_count(trainer, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_parameter_name(trainer, 1000, nullptr, 0, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  evn_tensor tensor = nullptr;
+  EXPECT_EQ(evn_trainer_get_parameter(trainer, 0, 7, &tensor, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_get_parameter(trainer, 0, EVN_PARAMETER_VALUE, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_save(trainer, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_save(trainer, "/dev/null/x", &error), EVN_ERROR_IO);
+  EXPECT_EQ(evn_trainer_restore(trainer, "/dev/null/x", &error), EVN_ERROR_IO);
+  EXPECT_EQ(evn_trainer_restore(trainer, "/dev", &error), EVN_ERROR_IO);
+  EXPECT_EQ(evn_trainer_export(trainer, "/dev/null/x", &error), EVN_ERROR_IO);
+  EXPECT_EQ(evn_trainer_finish(trainer, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_describe(trainer, EVN_FORMAT_SVG, nullptr, 0, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_set_learning_rate(trainer, NAN, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(parameters(), before);
+}
+
+TEST_F(Trainers, WrongOptionsAreRefused) {
+  const auto refused = [&](evn_trainer_options o) {
+    evn_trainer made = nullptr;
+    const evn_status status = evn_trainer_create(runtime, nullptr, &o, &made, &error);
+    EXPECT_EQ(made, nullptr);
+    return status;
+  };
+  evn_trainer_options o = options;
+  o.struct_size = 8;
+  EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
+  for (int32_t evn_trainer_options::*field :
+       {&evn_trainer_options::loss, &evn_trainer_options::optimizer, &evn_trainer_options::schedule}) {
+    o = options;
+    o.*field = 77;
+    EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
+    o.*field = -1;
+    EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
+  }
+  o = options;
+  o.precision = EVN_PRECISION_FP16;
+  EXPECT_EQ(refused(o), EVN_ERROR_UNSUPPORTED);
+  o = options;
+  o.trainable_count = 1;
+  EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
+  const char* const names[] = {nullptr};
+  o.trainable = names;
+  EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
+  o = options;
+  o.group_count = 1;
+  EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
+  o = options;
+  o.device = "nothing";
+  EXPECT_EQ(refused(o), EVN_ERROR_DEVICE_UNAVAILABLE);
+  o = options;
+  o.size = options.size / 2;
+  EXPECT_EQ(refused(o), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(evn_trainer_create(runtime, nullptr, &options, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(evn_trainer_create(runtime, "nothing.onnx", &options, &trainer, &error), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+TEST_F(Trainers, WhatTheTrainerUsesMayBeReleasedBeforeIt) {
+  evn_cancel cancel = nullptr;
+  ASSERT_EQ(evn_cancel_create(&cancel, &error), EVN_OK);
+  evn_trainer_options o = options;
+  o.cancel = cancel;
+  evn_trainer other = nullptr;
+  ASSERT_EQ(evn_trainer_create(runtime, nullptr, &o, &other, &error), EVN_OK) << error.message;
+  evn_trainer_release(trainer);
+  trainer = other;
+  ASSERT_EQ(step(), EVN_OK) << error.message;
+  evn_cancel_request(cancel);
+  const std::vector<float> before = parameters();
+  EXPECT_EQ(step(), EVN_ERROR_CANCELLED);
+  EXPECT_EQ(parameters(), before);
+  evn_cancel_release(cancel);
+  evn_runtime_release(runtime);
+  runtime = nullptr;
+  EXPECT_EQ(step(), EVN_ERROR_CANCELLED);
+}
+
+TEST_F(Trainers, CallsFromSeveralThreadsWaitForEachOther) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      evn_error own = EVN_ERROR_INIT;
+      for (int k = 0; k < 5; ++k) EXPECT_EQ(evn_trainer_step(trainer, &input, 1, labels, nullptr, &own), EVN_OK) << own.message;
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  evn_step_info info = EVN_STEP_INFO_INIT;
+  ASSERT_EQ(step(&info), EVN_OK);
+  EXPECT_EQ(info.step, 21u);
+}
+
+}  // namespace
+}  // namespace evn::test
