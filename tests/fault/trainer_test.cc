@@ -1,0 +1,143 @@
+// The k-th allocation or file call of the library fails, for every k, while a small model is trained: a status each time,
+// parameters as after the last good step, and files that are whole.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/fault.h"
+#include "evener/train.h"
+#include "tests/api/support.h"
+
+namespace evn::test {
+namespace {
+
+struct Training {
+  evn_runtime runtime = nullptr;
+  evn_device cpu = nullptr;
+  evn_tensor input = nullptr, labels = nullptr;
+  evn_trainer trainer = nullptr;
+  ~Training() {
+    evn_trainer_release(trainer);
+    for (evn_tensor t : {input, labels}) evn_tensor_release(t);
+    evn_device_release(cpu);
+    evn_runtime_release(runtime);
+  }
+};
+
+struct TrainerFaultTest : testing::Test {
+  std::string bytes = small_network().serialize(), exported;
+  std::vector<std::string> want;  // after each step
+  evn_error error = EVN_ERROR_INIT;
+
+  void SetUp() override {
+    exported = (std::filesystem::temp_directory_path() / ("evener_trainer_" + std::to_string(getpid()) + ".onnx")).string();
+    std::vector<std::string> seen;
+    ASSERT_EQ(train(&seen), EVN_OK) << error.message;
+    want = seen;
+    ASSERT_EQ(want.size(), 3u);
+    ASSERT_NE(want[1], want[2]);
+  }
+  void TearDown() override {
+    for (int i = 0; i < kSeamCount; ++i) fault_arm(static_cast<Seam>(i), 0, false);
+    std::filesystem::remove(exported);
+  }
+
+  // All parameters, with no call that fails.
+  std::string parameters(const Training& t) {
+    std::string all;
+    uint32_t count = 0;
+    EXPECT_EQ(evn_trainer_parameter_count(t.trainer, &count, &error), EVN_OK);
+    for (uint32_t i = 0; i < count; ++i) {
+      evn_tensor tensor = nullptr;
+      void* data = nullptr;
+      size_t size = 0;
+      EXPECT_EQ(evn_trainer_get_parameter(t.trainer, i, EVN_PARAMETER_VALUE, &tensor, &error), EVN_OK) << error.message;
+      EXPECT_EQ(evn_tensor_map(tensor, EVN_MAP_READ, &data, &size, &error), EVN_OK);
+      all.append(static_cast<const char*>(data), size);
+      evn_tensor_unmap(tensor, &error);
+      evn_tensor_release(tensor);
+    }
+    return all;
+  }
+
+  evn_status open(Training* t) {
+    const int64_t dims[4] = {2, 3, 8, 8}, classes[1] = {2};
+    evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+    options.cache_dir = "";
+    options.thread_count = 1;
+    evn_trainer_options how = EVN_TRAINER_OPTIONS_INIT;
+    how.data = bytes.data();
+    how.size = bytes.size();
+    how.optimizer = EVN_OPTIMIZER_ADAM;
+    evn_status s = evn_runtime_create(&options, &t->runtime, &error);
+    if (s == EVN_OK) s = evn_runtime_device_find(t->runtime, "cpu", &t->cpu, &error);
+    if (s == EVN_OK) s = evn_tensor_create(t->cpu, EVN_DTYPE_FLOAT32, dims, 4, 0, &t->input, &error);
+    if (s == EVN_OK) s = evn_tensor_create(t->cpu, EVN_DTYPE_INT64, classes, 1, 0, &t->labels, &error);
+    void* data = nullptr;
+    if (s == EVN_OK) s = evn_tensor_map(t->input, EVN_MAP_WRITE, &data, nullptr, &error);
+    if (s != EVN_OK) return s;
+    for (int i = 0; i < 384; ++i) static_cast<float*>(data)[i] = 0.02f * static_cast<float>(i % 31) - 0.3f;
+    s = evn_tensor_unmap(t->input, &error);
+    if (s == EVN_OK) s = evn_trainer_create(t->runtime, nullptr, &how, &t->trainer, &error);
+    return s;
+  }
+
+  // `seen` gets the parameters before and after each step; without any while a fault is armed.
+  evn_status train(std::vector<std::string>* seen) {
+    Training t;
+    evn_status s = open(&t);
+    for (int i = 0; s == EVN_OK && i < 2; ++i) {
+      if (seen != nullptr) seen->push_back(parameters(t));
+      s = evn_trainer_step(t.trainer, &t.input, 1, t.labels, nullptr, &error);
+    }
+    if (s == EVN_OK && seen != nullptr) seen->push_back(parameters(t));
+    if (s == EVN_OK) s = evn_trainer_export(t.trainer, exported.c_str(), &error);
+    return s;
+  }
+};
+
+TEST_F(TrainerFaultTest, AllocationsThatFailWhileATrainerIsMadeAreAStatus) {
+  int reached = 0;
+  for (int k = 1; k < 1'000'000; k += 7) {
+    fault_arm(Seam::kAlloc, k, false);
+    error = EVN_ERROR_INIT;
+    evn_status status = EVN_OK;
+    {
+      Training t;
+      status = open(&t);
+    }
+    const bool is_reached = fault_count(Seam::kAlloc) >= k;
+    fault_arm(Seam::kAlloc, 0, false);
+    if (!is_reached) break;
+    reached = k;
+    EXPECT_TRUE(status == EVN_OK || status == EVN_ERROR_OUT_OF_MEMORY) << k << ": " << error.message;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(reached, 1000);
+}
+
+TEST_F(TrainerFaultTest, AStepThatFailsLeavesTheParametersOfTheStepBefore) {
+  int reached = 0;
+  for (int k = 1; k < 1'000'000; k += 3) {
+    Training t;
+    ASSERT_EQ(open(&t), EVN_OK) << error.message;
+    fault_arm(Seam::kAlloc, k, false);
+    error = EVN_ERROR_INIT;
+    const evn_status status = evn_trainer_step(t.trainer, &t.input, 1, t.labels, nullptr, &error);
+    const bool is_reached = fault_count(Seam::kAlloc) >= k;
+    fault_arm(Seam::kAlloc, 0, false);
+    EXPECT_EQ(parameters(t), want[status == EVN_OK ? 1 : 0]) << k;
+    if (!is_reached) break;
+    reached = k;
+    EXPECT_TRUE(status == EVN_OK || status == EVN_ERROR_OUT_OF_MEMORY) << k << ": " << error.message;
+    if (status == EVN_OK) continue;
+    EXPECT_EQ(evn_trainer_step(t.trainer, &t.input, 1, t.labels, nullptr, &error), EVN_OK)
+        << error.message;  // the same trainer goes on
+    EXPECT_EQ(parameters(t), want[1]) << k;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(reached, 50);
+}
+
+}  // namespace
+}  // namespace evn::test
