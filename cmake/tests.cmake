@@ -124,10 +124,10 @@ if(TARGET test_fault)  # counts what the library allocates and frees
 endif()
 set(EVN_TEST_TIMEOUT 7200)  # their long forms, under a sanitizer too
 foreach(backend ${EVN_BACKENDS})
-  evn_test(${backend} backends/${backend} evn_${backend} evn_cpu)  # the reference
+  evn_test(${backend} backends/${backend} evn_${backend} evn_training evn_cpu)  # the reference
 endforeach()
 evn_test(fuzz fuzz evn_api)
-evn_test(conformance conformance evn_mock evn_api)
+evn_test(conformance conformance evn_mock evn_training evn_api)
 if(TARGET test_conformance)
   target_sources(test_conformance PRIVATE $<TARGET_OBJECTS:evn_cases>)
   # Notes which attributes the library reads: tests/conformance/attributes_test.cc.
@@ -143,7 +143,7 @@ endif()
 # What the tests in Python and scripts/make_operators.py know of the operator tables.
 if(TARGET evn_api)
   add_executable(list_operators ${CMAKE_SOURCE_DIR}/tests/tools/list_operators.cc $<TARGET_OBJECTS:evn_new>)
-  target_link_libraries(list_operators PRIVATE evn_api)
+  target_link_libraries(list_operators PRIVATE evn_training evn_api)
 endif()
 
 # What tests/models/test_quiet.py runs. Sanitizers have a malloc and system calls of their own.

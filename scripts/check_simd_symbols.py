@@ -43,7 +43,7 @@ def main():
         return 1
     bad = 0
     for path in objects:
-        cluster = re.search(r"evn_simd_(\w+)_o\d\.dir", str(path))[1]
+        cluster = re.search(r"evn_simd_(?:training_)?(\w+)_o\d\.dir", str(path))[1]
         for problem in problems_of(path, cluster, path.name.split(".")[0].removesuffix("_" + cluster).removesuffix("_loops")):
             print(f"{cluster} {path.name}: {problem}")
             bad += 1

@@ -7,6 +7,10 @@
 #include "base/error.h"
 #include "tests/conformance/check.h"
 
+namespace evn {
+std::span<const KernelFamily* const> training_kernel_families();
+}
+
 namespace evn::conformance {
 namespace {
 
@@ -128,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Conformance, testing::ValuesIn(case_ops()), param_n
 // The operators for which the CPU has a kernel besides the reference.
 std::vector<std::string> ops_with_cpu_kernels() {
   std::set<std::string> names;
-  open_training_kernels();
+  take_training_kernels(training_kernel_families());
   for (const KernelFamily* family : cpu_kernels()) {  // asked while tests are registered: no device is opened then
     for (const Kernel& k : family->kernels) names.insert(k.op);
   }

@@ -4,12 +4,14 @@
 
 #include "api/builtin.h"
 #include "backends/cpu/gemm/blas.h"
+#include "backends/cpu/training_kernels.h"
 #include "base/error.h"
 #include "tests/backends/mock/mock.h"
 
 namespace evn {
 extern const Backend cpu_backend;
-}
+std::span<const KernelFamily* const> training_kernel_families();
+}  // namespace evn
 
 namespace evn::conformance {
 namespace {
@@ -68,7 +70,9 @@ std::shared_ptr<Device> open_cpu(int threads) {
   DeviceRequest request;
   request.name = "cpu";
   request.settings.set_number("threads", static_cast<std::uint64_t>(threads));
-  return cpu_backend.open(request);
+  std::shared_ptr<Device> device = cpu_backend.open(request);
+  take_training_kernels(training_kernel_families());
+  return device;
 }
 
 const std::vector<Target>& targets() { return opened().targets; }

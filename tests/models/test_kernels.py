@@ -8,9 +8,11 @@ import dataclasses
 import os
 import pathlib
 
+import evener
 import numpy
 import pytest
 from differential import kernels, reach, trial
+from onnx import TensorProto, helper
 
 BUILD = os.environ.get("EVENER_BUILD") or str(pathlib.Path(__file__).resolve().parents[2] / "build" / "release")
 CASES = 100 if os.environ.get("EVN_TEST_FULL") == "1" else 6
@@ -21,6 +23,11 @@ SHARE, SHARES = (int(part) for part in os.environ.get("EVN_SHARE", "0/1").split(
 
 @pytest.fixture(scope="module")
 def trials():
+    with evener.Runtime() as runtime:  # kernels of training are there once something is trained
+        weight = helper.make_tensor("w", TensorProto.FLOAT, [2, 1], [1, 2])
+        graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 1])], [weight])
+        evener.Trainer(runtime, helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString(), "mse")
     return trial.Trials(trial.operator_rows(BUILD))
 
 

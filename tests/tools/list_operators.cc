@@ -20,6 +20,7 @@ namespace evn {
 
 std::span<const KernelFamily* const> opencl_kernel_families();
 extern const Backend cpu_backend;
+std::span<const KernelFamily* const> training_kernel_families();
 
 namespace {
 
@@ -64,7 +65,7 @@ void print_operator(const OpDef& op) {
   std::printf("], \"attributes\": [");
   print_attributes(op);
   std::printf("], \"kernels\": {");
-  open_training_kernels();
+  take_training_kernels(training_kernel_families());
   print_kernels("cpu", cpu_kernels(), op);
   std::printf(", ");
   print_kernels("opencl", opencl_kernel_families(), op);
@@ -85,7 +86,7 @@ bool has_what_it_needs(const Device& cpu, const Kernel& kernel) {
 void print_cpu_kernels() {
   DeviceRequest request;
   request.name = "cpu";
-  open_training_kernels();
+  take_training_kernels(training_kernel_families());
   const std::shared_ptr<Device> cpu = cpu_backend.open(request);
   const char* separator = "[\n";
   const auto print = [&](const Kernel& kernel) {

@@ -1,6 +1,9 @@
 """Training: gradients, optimizers and schedules against PyTorch (reference.json, by make_reference.py), checkpoints, and what is refused."""
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import evener
 import nets
@@ -263,3 +266,18 @@ def test_the_plateau_makes_the_rate_smaller(runtime):
         trainer.note_metric(metric)
         rates.append(round(trainer.describe("dict")["learning_rate"], 6))
     assert rates == [0.1] * 4 + [0.05] * 4 + [0.025]
+
+
+def test_the_first_error_of_a_process_may_come_from_a_kernel_of_the_module(tmp_path):
+    """Each of the two has a C++ runtime of its own: an error goes from one to the other."""
+    program = """
+import evener, nets, numpy
+with evener.Runtime(threads=2) as runtime:
+    trainer = evener.Trainer(runtime, nets.mlp()[0].SerializeToString())
+    try:
+        trainer.step({"x": numpy.zeros((4, 20), numpy.float32)}, numpy.full(4, 7))
+    except evener.Error as error:
+        print(error.status.name)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    assert done.returncode == 0 and done.stdout.strip() == "INVALID_ARGUMENT", done.stderr

@@ -15,7 +15,7 @@ INCLUDE = PYTHON.parents[1] / "include"
 def test_structs_are_laid_out_as_in_c(tmp_path):
     compiler = shutil.which("cc")
     assert compiler, "this test needs a C compiler"
-    lines = ["#include <stddef.h>", '#include "evener/quantize.h"', '#include "evener/request.h"', '#include "evener/state.h"', '#include "evener/opencl.h"']
+    lines = ["#include <stddef.h>", '#include "evener/quantize.h"', '#include "evener/request.h"', '#include "evener/state.h"', '#include "evener/opencl.h"', '#include "evener/train.h"']
     structs = [kind for kind in vars(_raw).values()
                if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure]
     assert len(structs) > 5

@@ -26,6 +26,22 @@ struct TrainingKernels {
 };
 constinit TrainingKernels g_kernels;
 
+const std::vector<const KernelFamily*>* with_others(std::span<const KernelFamily* const> families) {
+  const std::span<const KernelFamily* const> own = cpu_kernel_families();
+  static std::vector<const KernelFamily*> all;  // with the mutex held
+  all.assign(own.begin(), own.end());
+  all.insert(all.end(), families.begin(), families.end());
+  return &all;
+}
+
+// An error of a kernel in the module is thrown by one C++ runtime, and caught by this one. Each has an unwinder, which aborts in
+// frames that another has begun to unwind unless it has thrown something itself before: only then it knows the sizes of registers.
+void prepare_unwinder() {
+  try {
+    throw 0;
+  } catch (int) {}
+}
+
 const std::vector<const KernelFamily*>* with_module() {
   const std::string folder = os::own_folder();
   std::string why;
@@ -38,11 +54,8 @@ const std::vector<const KernelFamily*>* with_module() {
     os::close_library(library);
     return nullptr;
   }
-  const std::span<const KernelFamily* const> own = cpu_kernel_families();
-  static std::vector<const KernelFamily*> all;  // with the mutex held
-  all.assign(own.begin(), own.end());
-  all.insert(all.end(), families, families + count);
-  return &all;
+  prepare_unwinder();
+  return with_others({families, count});
 }
 
 }  // namespace
@@ -60,6 +73,13 @@ void open_training_kernels() {
   const std::lock_guard<Mutex> lock(g_kernels.mutex);
   if (g_kernels.was_tried.load(std::memory_order_relaxed)) return;
   g_kernels.all.store(with_module(), std::memory_order_release);
+  g_kernels.was_tried.store(true, std::memory_order_release);
+}
+
+void take_training_kernels(std::span<const KernelFamily* const> families) {
+  const std::lock_guard<Mutex> lock(g_kernels.mutex);
+  if (g_kernels.was_tried.load(std::memory_order_relaxed)) return;
+  g_kernels.all.store(with_others(families), std::memory_order_release);
   g_kernels.was_tried.store(true, std::memory_order_release);
 }
 

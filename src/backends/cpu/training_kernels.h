@@ -17,6 +17,8 @@ bool is_of_training(const Node& node);
 
 // Opens the module, where it is there and fits. From any thread; later calls do nothing.
 void open_training_kernels();
+// Takes these in the place of the module's, for programs that have them linked in (tests). Before anything is opened.
+void take_training_kernels(std::span<const KernelFamily* const> families);
 
 // All kernels of the CPU, those of the module among them once it is open.
 std::span<const KernelFamily* const> cpu_kernels();

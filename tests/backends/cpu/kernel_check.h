@@ -12,13 +12,15 @@
 #include <vector>
 
 #include "backends/cpu/isa.h"
+#include "backends/cpu/training_kernels.h"
 #include "device/backend.h"
 #include "tests/support/isas.h"
 #include "tests/support/kernel_run.h"
 
 namespace evn {
 extern const Backend cpu_backend;
-}
+std::span<const KernelFamily* const> training_kernel_families();
+}  // namespace evn
 
 namespace evn::test {
 
@@ -26,7 +28,9 @@ inline std::shared_ptr<Device> cpu_device(int threads) {
   DeviceRequest request;
   request.name = "cpu";
   request.settings.set_number("threads", static_cast<std::uint64_t>(threads));
-  return cpu_backend.open(request);
+  std::shared_ptr<Device> device = cpu_backend.open(request);
+  take_training_kernels(training_kernel_families());
+  return device;
 }
 
 // Floats, for tests that compute what they expect themselves.

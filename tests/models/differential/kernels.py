@@ -19,6 +19,10 @@ NOT_REACHED = {
     "matmul_nbits_dot": "ONNX Runtime quantizes rows for some shapes only; tests/backends/cpu/nbits and the conformance tests have the reference",
     **{f"conv_{of}": "no model has the operator; tests/backends/cpu/conv_gradient has the reference, tests/models/test_gradient.py other judges"
        for of in ("input_gradient", "input_gradient_depthwise", "input_gradient_pointwise", "weight_gradient", "weight_gradient_depthwise")},
+    **{name: "no model has the operator; tests/backends/cpu/training has the reference, tests/models/test_gradient.py and tests/training other judges"
+       for name in ("average_pool_gradient", "batch_norm_gradient", "cross_entropy_gradient", "erf_gradient", "gather_gradient", "gelu_gradient", "gradient_norm",
+                    "hard_swish_gradient", "layer_norm_gradient", "loss_gradient", "max_pool_gradient", "optimizer_step", "relu_gradient", "repeat_to",
+                    "sigmoid_gradient", "sum_to", "tanh_gradient")},
     "identity": "Identity is a view of its input, or taken out of the graph; tests/backends/cpu has it",
 }
 

@@ -28,7 +28,7 @@ struct Weights {
 
   std::int64_t blocks() const { return (k + block - 1) / block; }
   std::int64_t groups() const { return bits == 4 ? (k + 7) / 8 : k; }  // of elements that lie together
-  std::int64_t panel_bytes(std::int64_t width) const { return groups() * width * (bits == 4 ? 4 : 1); }
+  [[gnu::always_inline]] std::int64_t panel_bytes(std::int64_t width) const { return groups() * width * (bits == 4 ? 4 : 1); }
 };
 
 struct Tile {
