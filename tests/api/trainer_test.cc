@@ -24,35 +24,20 @@ struct Trainers : testing::Test {
   void SetUp() override {
     evn_runtime_options o = EVN_RUNTIME_OPTIONS_INIT;
     o.thread_count = 1;
-    const int64_t dims[4] = {1, 3, 8, 8};
+    const int64_t dims[4] = {1, 3, 8, 8}, classes[1] = {1};
     ASSERT_EQ(evn_runtime_create(&o, &runtime, &error), EVN_OK) << error.message;
     ASSERT_EQ(evn_runtime_device_find(runtime, "cpu", &cpu, &error), EVN_OK);
     ASSERT_EQ(evn_tensor_create(cpu, EVN_DTYPE_FLOAT32, dims, 4, 0, &input, &error), EVN_OK);
     options.data = bytes.data();
     options.size = bytes.size();
-    options.loss = EVN_LOSS_MSE;
-    options.learning_rate = 0.2;
     ASSERT_EQ(evn_trainer_create(runtime, nullptr, &options, &trainer, &error), EVN_OK) << error.message;
-    labels = output_like();
+    ASSERT_EQ(evn_tensor_create(cpu, EVN_DTYPE_INT64, classes, 1, 0, &labels, &error), EVN_OK);
   }
   void TearDown() override {
     evn_trainer_release(trainer);
     for (evn_tensor t : {input, labels}) evn_tensor_release(t);
     evn_device_release(cpu);
     evn_runtime_release(runtime);
-  }
-
-  // A tensor of the output's shape.
-  evn_tensor output_like() {
-    evn_model model = nullptr;
-    evn_session session = nullptr;
-    evn_tensor output = nullptr;
-    EXPECT_EQ(evn_trainer_finish(trainer, &model, &error), EVN_OK) << error.message;
-    EXPECT_EQ(evn_session_create(runtime, model, nullptr, &session, &error), EVN_OK) << error.message;
-    EXPECT_EQ(evn_session_run(session, &input, 1, &output, 1, nullptr, &error), EVN_OK) << error.message;
-    evn_session_release(session);
-    evn_model_release(model);
-    return output;
   }
 
   evn_status step(evn_step_info* info = nullptr) { return evn_trainer_step(trainer, &input, 1, labels, info, &error); }
@@ -79,11 +64,6 @@ struct Trainers : testing::Test {
 TEST_F(Trainers, StepsMoveTheParameters) {
   const std::vector<float> before = parameters();
   ASSERT_FALSE(before.empty());
-  void* data = nullptr;
-  size_t size = 0;
-  ASSERT_EQ(evn_tensor_map(labels, EVN_MAP_WRITE, &data, &size, &error), EVN_OK);
-  std::fill_n(static_cast<float*>(data), size / sizeof(float), 3.0f);
-  evn_tensor_unmap(labels, &error);
   evn_step_info info = EVN_STEP_INFO_INIT;
   ASSERT_EQ(step(&info), EVN_OK) << error.message;
   EXPECT_EQ(info.step, 1u);
@@ -93,7 +73,7 @@ TEST_F(Trainers, StepsMoveTheParameters) {
   EXPECT_NE(parameters(), before);
   const double first = info.loss;
   for (int i = 0; i < 5; ++i) ASSERT_EQ(step(&info), EVN_OK);
-  EXPECT_NE(info.loss, first);
+  EXPECT_LT(info.loss, first);
 }
 
 TEST_F(Trainers, HandlesOfNobodyAreRefused) {
