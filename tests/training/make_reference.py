@@ -60,7 +60,7 @@ class Network:
         match node.op_type:
             case "Conv": return F.conv2d(*x, groups=a.get("group", 1), **half, **stride)
             case "ConvTranspose": return F.conv_transpose2d(*x, **stride)
-            case "MaxPool": return F.max_pool2d(x[0], a["kernel_shape"], a["strides"])
+            case "MaxPool": return F.max_pool2d(x[0], a["kernel_shape"], a["strides"], **half)
             case "AveragePool": return F.avg_pool2d(x[0], a["kernel_shape"], a["strides"])
             case "Gemm": return F.linear(x[0], x[1], x[2])
             case "BatchNormalization": return F.batch_norm(x[0], x[3], x[4], x[1], x[2], training=True, momentum=0.1, eps=1e-5)
