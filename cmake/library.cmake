@@ -13,7 +13,7 @@ find_path(YAML_CPP_INCLUDE yaml-cpp/eventhandler.h REQUIRED)
 find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 
 # Link-time optimization of the folders, by gcc, where GNU ld packs relocations (below). Their object files have code as well
-# (-ffat-lto-objects), from which all but the library is linked as ever; the clusters of the CPU's kernels have code alone. An archive's index
+# (-ffat-lto-objects), from which all but the library and its module of training is linked as ever; the clusters of the CPU's kernels have code alone. An archive's index
 # must name what the code defines: with a target ar leaves gcc's plugin aside, which names what the intermediate representation defines.
 set(EVN_LTO_FLAGS "")
 if(EVN_LTO AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo)$" AND NOT EVN_SANITIZED
@@ -21,7 +21,7 @@ if(EVN_LTO AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES
   execute_process(COMMAND ${CMAKE_LINKER} --print-output-format OUTPUT_VARIABLE format OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   if(format)
     set(EVN_LTO_FLAGS -flto -ffat-lto-objects)
-    add_link_options($<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,evener>>:-fno-lto>)
+    add_link_options($<$<NOT:$<IN_LIST:$<TARGET_PROPERTY:NAME>,evener$<SEMICOLON>evener_train>>:-fno-lto>)
     set(CMAKE_CXX_ARCHIVE_CREATE "<CMAKE_AR> --target=${format} qc <TARGET> <LINK_FLAGS> <OBJECTS>")
     set(CMAKE_CXX_ARCHIVE_APPEND "<CMAKE_AR> --target=${format} q <TARGET> <LINK_FLAGS> <OBJECTS>")
     set(CMAKE_CXX_ARCHIVE_FINISH "<CMAKE_AR> --target=${format} s <TARGET>")

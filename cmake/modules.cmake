@@ -69,6 +69,9 @@ if(TARGET evener AND EVN_HAS_training)
   target_link_libraries(evener_train PRIVATE evn_training)
   target_link_options(evener_train PRIVATE -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack
     -Wl,--gc-sections -Wl,--no-undefined)
+  if(EVN_LTO_FLAGS)  # the code beside the intermediate representation names the build folder in its debug information
+    target_link_options(evener_train PRIVATE ${EVN_PREFIX_MAPS} -flto=auto ${EVN_NO_IPA_VRP})
+  endif()
   add_dependencies(evn_api evener_train)  # whatever has the C API in it finds the module beside itself
 endif()
 
