@@ -202,6 +202,7 @@ with evener.Runtime(threads=2, memory_limit=256 << 20) as runtime:
         "quantizer": lambda: evener.Quantizer(runtime, path),
         "reports": lambda: session.explain(),
         "requests": lambda: session.submit(inputs),
+        "training": lambda: evener.Trainer(runtime, path),
         "states": lambda: session.state([(session.outputs[0].name, session.inputs[0].name)]),
     }
     for name, call in refusals.items():
