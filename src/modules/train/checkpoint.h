@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace evn_train {
@@ -20,15 +20,12 @@ struct SavedTensor {
 struct Checkpoint {
   std::map<std::string, std::string> metadata;
   std::vector<SavedTensor> tensors;
-  std::string file;  // of one that was read: what the tensors' data refers to
+  std::shared_ptr<const void> file;  // of one that was read: what the tensors' data refers to
 };
 
 // What was at `path` stays whole until all is on the disk. Throws EVN_ERROR_IO.
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 // Throws EVN_ERROR_IO, EVN_ERROR_INVALID_ARGUMENT (the file is none, cut off or changed).
 Checkpoint read_checkpoint(const std::string& path);
-
-// Replaces the file in one step.
-void write_file(const std::string& path, const std::vector<std::string_view>& pieces);
 
 }  // namespace evn_train

@@ -5,7 +5,8 @@
 #include <map>
 #include <set>
 
-#include "modules/train/failure.h"
+#include "base/text.h"
+#include "modules/train/library.h"
 #include "modules/train/loss.h"
 #include "modules/train/node_writer.h"
 
@@ -42,7 +43,7 @@ void import_domain(OnnxModel* m, const char* domain, std::int64_t version) {
 // Each pattern fits some of the names.
 void require_fits(const std::vector<std::string>& patterns, const std::vector<std::string>& names, const char* what) {
   for (const std::string& pattern : patterns) {
-    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& n) { return fits_glob(pattern, n); });
+    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& n) { return evn::glob_match(pattern, n); });
     if (!fits) fail(EVN_ERROR_INVALID_ARGUMENT, "%s: \"%.128s\" fits no name", what, pattern.c_str());
   }
 }

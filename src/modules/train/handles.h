@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "modules/train/failure.h"
+#include "modules/train/library.h"
 
 namespace evn_train {
 

@@ -1,39 +1,14 @@
 // libevener_train.so: the table of device/train_module.h. Nothing is thrown across it.
-#include <algorithm>
-#include <cstring>
-#include <new>
-
+#include "base/guarded.h"
 #include "modules/train/trainer.h"
 
 namespace evn_train {
+
+const evn_train_host* g_host = nullptr;
+
 namespace {
 
-evn_status report(const evn_error& from, evn_error* out) noexcept {
-  if (out != nullptr) {
-    const std::uint32_t size = out->struct_size;
-    std::memcpy(static_cast<void*>(out), &from, std::min<std::size_t>(size, sizeof from));
-    if (size >= sizeof size) out->struct_size = size;
-  }
-  return from.status;
-}
-
-template <typename F>
-evn_status guarded(evn_error* error, F&& body) noexcept {
-  Failure failure;
-  try {
-    body();
-    return EVN_OK;
-  } catch (const Failure& f) {
-    failure = f;
-  } catch (const std::bad_alloc&) {
-    failure.error.status = EVN_ERROR_OUT_OF_MEMORY;
-    std::strcpy(failure.error.message, "the system has no memory");
-  } catch (...) {
-    failure.error.status = EVN_ERROR_INTERNAL;
-    std::strcpy(failure.error.message, "an unexpected exception was caught in libevener_train.so");
-  }
-  return report(failure.error, error);
-}
+using evn::guarded;
 
 Trainer& of(void* trainer) { return *static_cast<Trainer*>(trainer); }
 

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "modules/train/failure.h"
+#include "modules/train/library.h"
 
 namespace evn_train {
 namespace {

@@ -1,9 +1,10 @@
 #include "modules/train/settings.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "modules/train/failure.h"
+#include "base/number_text.h"
+#include "base/text.h"
+#include "modules/train/library.h"
 
 namespace evn_train {
 namespace {
@@ -18,7 +19,9 @@ void check_enum(std::int32_t value, std::int32_t last, const char* name) {
 
 void check_number(double value, double least, double most, const char* name) {
   if (value >= least && value <= most) return;  // a NaN is not
-  fail(EVN_ERROR_INVALID_ARGUMENT, "%s is %g, expected %g .. %g", name, value, least, most);
+  const auto text = [](double x) { return evn::shortest_text(x); };
+  fail(EVN_ERROR_INVALID_ARGUMENT, "%s is %s, expected %s .. %s", name, text(value).c_str(), text(least).c_str(),
+       text(most).c_str());
 }
 
 std::vector<std::string> read_names(const char* const* names, std::uint32_t count, const char* what) {
@@ -107,28 +110,8 @@ const char* loss_name(evn_loss loss) { return kLosses[loss]; }
 const char* optimizer_name(evn_optimizer optimizer) { return kOptimizers[optimizer]; }
 const char* schedule_name(evn_schedule schedule) { return kSchedules[schedule]; }
 
-bool fits_glob(const std::string& pattern, const std::string& name) {
-  std::size_t p = 0, n = 0, star = std::string::npos, from = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]) && pattern[p] != '*') {
-      ++p;
-      ++n;
-    } else if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      from = n;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      n = ++from;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 bool fits_any(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return fits_glob(p, name); });
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return evn::glob_match(p, name); });
 }
 
 }  // namespace evn_train

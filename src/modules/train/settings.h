@@ -28,8 +28,7 @@ const char* loss_name(evn_loss loss);
 const char* optimizer_name(evn_optimizer optimizer);
 const char* schedule_name(evn_schedule schedule);
 
-// Whether the name fits the pattern: * stands for any text, ? for a character.
-bool fits_glob(const std::string& pattern, const std::string& name);
+// Whether the name fits one of the globs.
 bool fits_any(const std::vector<std::string>& patterns, const std::string& name);
 
 }  // namespace evn_train

@@ -1,21 +1,20 @@
 // What a checkpoint has of a trainer, and what a trainer says of itself.
-#include <cstdio>
-#include <cstdlib>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 
+#include "base/json_writer.h"
+#include "base/number_text.h"
+#include "base/text.h"
 #include "modules/train/trainer.h"
 
 namespace evn_train {
 namespace {
 
-// All digits of it, so that it comes back as it was.
-std::string number_text(double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%a", value);
-  return text;
-}
+// The bits of a number, so that it comes back as it was in every locale.
+std::string bits_text(double value) { return std::to_string(std::bit_cast<std::uint64_t>(value)); }
 
 constexpr char kFormat[] = "evener trainer 1";
 
@@ -43,9 +42,9 @@ Checkpoint Trainer::checkpoint() {
                 {"steps", std::to_string(steps_)},
                 {"skipped", std::to_string(skipped_)},
                 {"gathered", std::to_string(gathered_)},
-                {"rate.base", number_text(rate.base)},
-                {"rate.factor", number_text(rate.factor)},
-                {"rate.best", number_text(rate.best)},
+                {"rate.base", bits_text(rate.base)},
+                {"rate.factor", bits_text(rate.factor)},
+                {"rate.best", bits_text(rate.best)},
                 {"rate.has_best", std::to_string(rate.has_best)},
                 {"rate.bad", std::to_string(rate.bad)}};
   return c;
@@ -81,8 +80,12 @@ void Trainer::restore(const std::string& path) {
   if (read.tensors.size() != own.tensors.size())
     fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has %zu tensors, expected %zu: it is of another model", read.tensors.size(),
          own.tensors.size());
-  const auto integer = [&](const char* key) { return std::strtoull(number(key).c_str(), nullptr, 10); };
-  const auto real = [&](const char* key) { return std::strtod(number(key).c_str(), nullptr); };
+  const auto integer = [&](const char* key) {
+    const std::optional<std::uint64_t> read_number = evn::parse_u64(number(key));
+    if (!read_number) fail(EVN_ERROR_INVALID_ARGUMENT, "%s of the checkpoint is no number", key);
+    return *read_number;
+  };
+  const auto real = [&](const char* key) { return std::bit_cast<double>(integer(key)); };
   const Rate::State rate = {real("rate.base"), real("rate.factor"), real("rate.best"), integer("rate.has_best"),
                             integer("rate.bad")};
   const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("gathered")};
@@ -97,67 +100,75 @@ void Trainer::restore(const std::string& path) {
 
 namespace {
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out.push_back('\\');
-    if (static_cast<unsigned char>(c) >= 32) out.push_back(c);
-  }
-  return out + "\"";
-}
-
 std::string dims_text(const std::vector<std::int64_t>& dims) {
   std::string text = "[";
   for (std::size_t i = 0; i < dims.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(dims[i]);
   return text + "]";
 }
 
-// A list of JSON.
-template <typename List, typename F>
-std::string list_text(const List& list, F&& text_of) {
-  std::string text = "[";
-  for (const auto& item : list) text += (text.size() > 1 ? "," : "") + text_of(item);
-  return text + "]";
-}
-
-std::string short_number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return text;
-}
+const char* precision_name(evn_precision precision) { return precision == EVN_PRECISION_BF16 ? "bfloat16" : "float32"; }
 
 }  // namespace
 
-const std::string& Trainer::describe(evn_format format) {
-  if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+std::string Trainer::describe_as_json() const {
   const evn_trainer_options& o = settings_.given;
-  const std::string rate = short_number(rate_.at(steps_));
-  const char* const precision = o.precision == EVN_PRECISION_BF16 ? "bfloat16" : "float32";
-  if (format == EVN_FORMAT_JSON) {
-    text_ = "{\"loss\":" + quoted(loss_name(o.loss)) + ",\"optimizer\":" + quoted(optimizer_name(o.optimizer)) +
-            ",\"schedule\":" + quoted(schedule_name(o.schedule)) + ",\"output\":" + quoted(graphs_->output()) +
-            ",\"steps\":" + std::to_string(steps_) + ",\"skipped\":" + std::to_string(skipped_) + ",\"learning_rate\":" + rate +
-            ",\"precision\":" + quoted(precision) + ",\"parameters\":" +
-            list_text(parameters(),
-                      [](const Parameter& p) {
-                        return "{\"name\":" + quoted(p.name) + ",\"dims\":" + dims_text(p.dims) +
-                               ",\"group\":" + std::to_string(p.group) + "}";
-                      }) +
-            ",\"frozen\":" +
-            list_text(graphs_->frozen(),
-                      [](const Frozen& f) { return "{\"name\":" + quoted(f.name) + ",\"reason\":" + quoted(f.reason) + "}"; }) +
-            ",\"notes\":" + list_text(graphs_->notes(), quoted) + "}";
-    return text_;
+  evn::JsonWriter json;
+  json.begin_object();
+  json.field("loss", loss_name(o.loss));
+  json.field("optimizer", optimizer_name(o.optimizer));
+  json.field("schedule", schedule_name(o.schedule));
+  json.field("output", std::string_view(graphs_->output()));
+  json.field("steps", steps_);
+  json.field("skipped", skipped_);
+  json.key("learning_rate");
+  json.number(evn::shortest_text(rate_.at(steps_)));
+  json.field("precision", precision_name(o.precision));
+  json.key("parameters");
+  json.begin_array();
+  for (const Parameter& p : parameters()) {
+    json.begin_object();
+    json.field("name", std::string_view(p.name));
+    json.key("dims");
+    json.number(dims_text(p.dims));
+    json.field("group", static_cast<std::uint64_t>(p.group));
+    json.end_object();
   }
+  json.end_array();
+  json.key("frozen");
+  json.begin_array();
+  for (const Frozen& f : graphs_->frozen()) {
+    json.begin_object();
+    json.field("name", std::string_view(f.name));
+    json.field("reason", std::string_view(f.reason));
+    json.end_object();
+  }
+  json.end_array();
+  json.key("notes");
+  json.begin_array();
+  for (const std::string& note : graphs_->notes()) json.value(std::string_view(note));
+  json.end_array();
+  json.end_object();
+  return json.take();
+}
+
+std::string Trainer::describe_as_text() const {
+  const evn_trainer_options& o = settings_.given;
   std::size_t count = 0;
   for (const Parameter& p : parameters()) count += p.bytes() / sizeof(float);
-  text_ = std::string("trains by ") + loss_name(o.loss) + " of " + graphs_->output() + ", " + optimizer_name(o.optimizer) + ", " +
-          schedule_name(o.schedule) + " rate, " + precision + "\n" + std::to_string(steps_) + " steps, " +
-          std::to_string(skipped_) + " skipped, learning rate " + rate + "\n" + std::to_string(count) + " numbers in " +
-          std::to_string(parameters().size()) + " parameters:\n";
-  for (const Parameter& p : parameters()) text_ += "  " + p.name + " " + dims_text(p.dims) + "\n";
-  for (const Frozen& f : graphs_->frozen()) text_ += "stays: " + f.name + ": " + f.reason + "\n";
-  for (const std::string& note : graphs_->notes()) text_ += "note: " + note + "\n";
+  std::string text = std::string("trains by ") + loss_name(o.loss) + " of " + graphs_->output() + ", " +
+                     optimizer_name(o.optimizer) + ", " + schedule_name(o.schedule) + " rate, " + precision_name(o.precision) +
+                     "\n" + std::to_string(steps_) + " steps, " + std::to_string(skipped_) + " skipped, learning rate " +
+                     evn::shortest_text(rate_.at(steps_)) + "\n" + std::to_string(count) + " numbers in " +
+                     std::to_string(parameters().size()) + " parameters:\n";
+  for (const Parameter& p : parameters()) text += "  " + p.name + " " + dims_text(p.dims) + "\n";
+  for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
+  for (const std::string& note : graphs_->notes()) text += "note: " + note + "\n";
+  return text;
+}
+
+const std::string& Trainer::describe(evn_format format) {
+  if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
+  text_ = format == EVN_FORMAT_JSON ? describe_as_json() : describe_as_text();
   return text_;
 }
 

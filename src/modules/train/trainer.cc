@@ -1,7 +1,8 @@
 #include "modules/train/trainer.h"
 
 #include <cmath>
-#include <cstring>
+#include "base/number_text.h"
+#include "base/os/os.h"
 
 namespace evn_train {
 namespace {
@@ -224,7 +225,6 @@ bool Trainer::update(double rate, evn_step_info* info) {
   info->gradient_norm = moved ? static_cast<double>(norm_.scalar<float>()) : 0;
   info->learning_rate = moved ? rate : 0;
   info->skipped = moved ? 0 : 1;
-  if (moved) last_rate_ = rate;
   ++(moved ? steps_ : skipped_);
   return moved;
 }
@@ -243,7 +243,8 @@ void Trainer::evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, ev
 }
 
 void Trainer::set_learning_rate(double rate) {
-  if (!(rate >= 0) || !std::isfinite(rate)) fail(EVN_ERROR_INVALID_ARGUMENT, "the learning rate is %g", rate);
+  if (!(rate >= 0) || !std::isfinite(rate))
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the learning rate is %s", evn::shortest_text(rate).c_str());
   rate_.set_base(rate);
 }
 
@@ -286,7 +287,7 @@ void Trainer::write_model(const std::string& path) {
   const std::string bytes = trained_model();
   if (bytes.size() >= INT32_MAX)
     fail(EVN_ERROR_LIMIT, "the model has %zu bytes, a file of protobuf has less than 2 GiB", bytes.size());
-  write_file(path, {bytes});
+  evn::os::write_file_atomically(path, bytes.data(), bytes.size());
 }
 
 }  // namespace evn_train

@@ -47,8 +47,6 @@ class Trainer {
     Session session;
     std::vector<evn_tensor> inputs, outputs;
   };
-  enum class State { kValue, kGradient, kSum };
-
   evn_runtime runtime_;
   const Settings settings_;
   evn_cancel cancel_;
@@ -64,7 +62,6 @@ class Trainer {
   std::uint64_t calls_ = 0;                                            // of step, for seeds
   std::uint64_t steps_ = 0, skipped_ = 0;
   std::uint32_t gathered_ = 0;  // steps in the sums
-  double last_rate_ = 0;
   std::string text_;
 
   Session make_session(const std::string& model, const char* name, bool own) const;
@@ -77,6 +74,8 @@ class Trainer {
   void set_arguments(Work& work, std::span<const evn_tensor> inputs, evn_tensor labels) const;
   bool update(double rate, evn_step_info* info);
   Checkpoint checkpoint();
+  std::string describe_as_json() const;
+  std::string describe_as_text() const;
   std::string trained_model();
 };
 

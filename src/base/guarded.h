@@ -1,0 +1,35 @@
+// Where exceptions end: a status and the caller's evn_error come out.
+#pragma once
+
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+
+namespace evn {
+
+// Copies an error into the caller's struct, as far as its size goes. Returns the status.
+evn_status report(const Error& e, evn_error* out) noexcept;
+
+// Runs `body` and turns what it throws into a status. The only catch-all of the library and of its modules in C++.
+template <typename F>
+evn_status guarded(evn_error* error, F&& body) noexcept {
+  try {
+    body();
+    return EVN_OK;
+  } catch (const Error& e) {
+    return report(e, error);
+  } catch (const std::bad_alloc&) {
+    Error e;
+    e.status = EVN_ERROR_OUT_OF_MEMORY;
+    std::strcpy(e.message, "the system has no memory");
+    return report(e, error);
+  } catch (...) {
+    Error e;
+    e.status = EVN_ERROR_INTERNAL;
+    std::strcpy(e.message, "an unexpected exception was caught");
+    return report(e, error);
+  }
+}
+
+}  // namespace evn
