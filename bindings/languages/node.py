@@ -331,14 +331,18 @@ class Writer:
             return plain[kind]
         return pascal(detail) + ("[]" if kind == "kStructs" else "")
 
-    def types(self):
-        lines = ["/** The values of words. */", "export const constants: {"]
+    def words_as_types(self):
+        lines = ["export * from './raw_structs';", "", "/** The values of words. */", "export const constants: {"]
         lines += [f"  readonly {pascal(name)}: Readonly<Record<{pascal(name)}, number>>;" for name in self.enums]
         lines += ["};"]
         for item in self.api.of(d.Enum):
             if item.type:
                 lines += ["", *self.comment(item.doc), f"export type {pascal(item.type)} =", *(f"  | '{word}'" for word in self.enums[item.type][1])]
                 lines[-1] += ";"
+        return lines
+
+    def structs_as_types(self):
+        lines = []
         made = {p.type.base for entry in self.api.table if not entry.name.endswith("_init") for p in entry.parameters if p.type.pointees == (False,)}
         for name, struct in self.structs.items():
             fields = [each for each in self.fields(struct) if each[1] != "kHandle"]
@@ -349,7 +353,8 @@ class Writer:
                 mark = ": " if name in made else "?: "
                 lines += [*self.comment(field.doc, "  "), f"  {'readonly ' if name in made else ''}{camel(field.name)}{mark}{self.type_of(kind, detail)};"]
             lines += ["}"]
-        return lines
+        used = [pascal(name) for name in self.enums if any(re.search(rf"\b{pascal(name)};", line) for line in lines)]
+        return [f"import type {{{', '.join(used)}}} from './raw';", *lines]
 
 
 def generate(api):
@@ -358,7 +363,8 @@ def generate(api):
         "addon/raw.h": ("Kinds of handles, words and structs, as raw_structs.cc has them.", writer.header_in_c()),
         "addon/raw_structs.cc": ("Words of enums and fields of structs.", writer.structs_in_c()),
         "lib/raw.js": ("The values of enums by their words.", writer.constants()),
-        "lib/raw.d.ts": ("Words of enums, and what options and infos have. include/evener says more.", writer.types()),
+        "lib/raw.d.ts": ("Words of enums. include/evener says more.", writer.words_as_types()),
+        "lib/raw_structs.d.ts": ("What options and infos have. include/evener says more.", writer.structs_as_types()),
     }
     for name, lines in writer.functions_in_c().items():
         files[f"addon/{name}"] = ("Functions of the C API for JavaScript.", lines)

@@ -191,7 +191,7 @@ def test_nodes_generator_copes_with_what_it_does_not_know():
     made = generate.generate("node", description.read_texts([tuple(each) for each in texts], table))
     assert "static napi_value event_like(Call& c) {" in made["bindings/node/addon/raw_runs.cc"]
     assert "// evn_event_odd: the parameter memory" in made["bindings/node/addon/raw_entries.cc"]
-    assert '{"share", kDouble,' in made["bindings/node/addon/raw_structs.cc"] and "  share?: number;" in made["bindings/node/lib/raw.d.ts"]
+    assert '{"share", kDouble,' in made["bindings/node/addon/raw_structs.cc"] and "  share?: number;" in made["bindings/node/lib/raw_structs.d.ts"]
 
 
 def test_no_generated_file_is_left_that_is_not_made_any_more():
