@@ -77,7 +77,7 @@ struct ModelSource {
   std::string external_dir;
 };
 
-// The same, of bytes that the library has made for itself and that are copied: operators of its own domain are allowed.
+// Loads a model that the library or its module has made: operators of the library's own domain are allowed. `data` is copied.
 ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size);
 
 // A model to be changed and saved (model/save.h): checked, with types inferred, functions put in place, and otherwise as it was;

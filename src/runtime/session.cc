@@ -82,7 +82,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
 }
 
 Session::~Session() {
-  // Of features that the build lacks there is nothing, and their destructors need not be in it.
+  // Members of features that the build lacks are null, and their destructors need not be linked.
   if (!kHas_requests) static_cast<void>(batcher_.release());
   if (!kHas_devices) static_cast<void>(split_.release());
   if (!kHas_devices) static_cast<void>(watch_.release());

@@ -231,3 +231,42 @@ def test_without_the_image_module_a_model_that_needs_it_is_refused(prefix, tmp_p
     shutil.copytree(library_folder(prefix), folder, symlinks=True, ignore=shutil.ignore_patterns("libevener_*.so"))
     said = load_picture(folder, tmp_path)
     assert said.startswith("UNSUPPORTED decode_1 ImageDecoder needs libevener_image.so") and f"{folder}/{IMAGE_MODULE}" in said
+
+
+TRAINING_MODULE = "libevener_train.so"
+LOSS = """
+import json, sys
+import numpy as np
+import evener
+with evener.Runtime(threads=1) as runtime, runtime.session(sys.argv[1]) as session:
+    loss = session.run({"x": np.zeros((2, 4), np.float32), "labels": np.zeros(2, np.int64)})["loss"]
+    assert abs(loss - np.log(4)) < 1e-6
+    print(json.dumps(json.loads(session.explain("json"))["nodes"][0]))
+    try:
+        evener.Trainer(runtime, sys.argv[1], "output")
+    except evener.Error as error:
+        print(error.status.name, error)
+"""
+
+
+def explain_loss(folder, tmp_path):
+    """The explanation of a SoftmaxCrossEntropyLoss that gave the right loss, and how a trainer is refused: the model has nothing to learn."""
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4]), helper.make_tensor_value_info("labels", TensorProto.INT64, [2])]
+    node = helper.make_node("SoftmaxCrossEntropyLoss", ["x", "labels"], ["loss"])
+    graph = helper.make_graph([node], "g", values, [helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path / "loss.onnx")
+    node, refused = run([sys.executable, "-c", LOSS, tmp_path / "loss.onnx"], env=dict(os.environ, EVENER_LIBRARY=str(folder / "libevener.so"))).splitlines()
+    return json.loads(node), refused
+
+
+def test_the_training_module_has_kernels_and_trainers(prefix, tmp_path):
+    node, refused = explain_loss(library_folder(prefix), tmp_path)
+    assert node["kernel"] == "cross_entropy_loss" and refused.startswith("INVALID_ARGUMENT") and "nothing can learn" in refused
+
+
+def test_without_the_training_module_the_reference_runs_and_trainers_are_refused(prefix, tmp_path):
+    folder = tmp_path / "without"
+    shutil.copytree(library_folder(prefix), folder, symlinks=True, ignore=shutil.ignore_patterns("libevener_*.so"))
+    node, refused = explain_loss(folder, tmp_path)
+    assert node["kernel"] == "reference" and TRAINING_MODULE in node["refused"]
+    assert refused.startswith("UNSUPPORTED") and f"{folder}/{TRAINING_MODULE}" in refused

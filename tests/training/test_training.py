@@ -281,3 +281,18 @@ with evener.Runtime(threads=2) as runtime:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     assert done.returncode == 0 and done.stdout.strip() == "INVALID_ARGUMENT", done.stderr
+
+
+@pytest.mark.parametrize("name", nets.NETS)
+def test_an_opencl_device_and_the_cpu_train_together(name):
+    """Nodes that the OpenCL device has kernels for run there, the others on the CPU."""
+    with evener.Runtime(threads=2) as runtime:
+        try:
+            runtime.device("opencl")
+        except evener.Error:
+            assert not os.environ.get("EVN_REQUIRE_OPENCL")
+            pytest.skip("this machine has no OpenCL device")
+        model = nets.NETS[name]()[0].SerializeToString()
+        there, here = (evener.Trainer(runtime, model, learning_rate=1e-3, device=device) for device in ("opencl,cpu", "cpu"))
+        for inputs, labels in nets.batches(name, 2):
+            assert there.step(inputs, labels).loss == pytest.approx(here.step(inputs, labels).loss, rel=1e-4)

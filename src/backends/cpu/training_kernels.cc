@@ -1,5 +1,6 @@
 #include "backends/cpu/training_kernels.h"
 
+#include <cstdio>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ struct TrainingKernels {
   std::atomic<const std::vector<const KernelFamily*>*> all{nullptr};  // stays for the life of the process
 };
 constinit TrainingKernels g_kernels;
+char g_why[256];  // written once, before was_tried
 
 const std::vector<const KernelFamily*>* with_others(std::span<const KernelFamily* const> families) {
   const std::span<const KernelFamily* const> own = cpu_kernel_families();
@@ -42,17 +44,22 @@ void prepare_unwinder() {
   } catch (int) {}
 }
 
+const std::vector<const KernelFamily*>* refuse_module(const std::string& why) {
+  std::snprintf(g_why, sizeof g_why, "%s: %s", kModule, why.c_str());
+  return nullptr;
+}
+
 const std::vector<const KernelFamily*>* with_module() {
   const std::string folder = os::own_folder();
-  std::string why;
+  std::string why = "the folder of this library is not known";
   void* const library = folder.empty() ? nullptr : os::open_library((folder + kModule).c_str(), &why);
-  if (library == nullptr) return nullptr;
+  if (library == nullptr) return refuse_module(why);
   const auto open = reinterpret_cast<TrainingKernelsFunction>(os::find_symbol(library, EVN_TRAINING_KERNELS_SYMBOL));
   std::size_t count = 0;
   const KernelFamily* const* const families = open == nullptr ? nullptr : open(kTrainingBuild, &ChosenIsa::kept(), &count);
   if (families == nullptr) {
     os::close_library(library);
-    return nullptr;
+    return refuse_module(open == nullptr ? "it is no module of this library" : "it is of another version");
   }
   prepare_unwinder();
   return with_others({families, count});
@@ -74,6 +81,10 @@ void open_training_kernels() {
   if (g_kernels.was_tried.load(std::memory_order_relaxed)) return;
   g_kernels.all.store(with_module(), std::memory_order_release);
   g_kernels.was_tried.store(true, std::memory_order_release);
+}
+
+const char* why_no_training_kernels() {
+  return g_kernels.was_tried.load(std::memory_order_acquire) && g_why[0] != '\0' ? g_why : nullptr;
 }
 
 void take_training_kernels(std::span<const KernelFamily* const> families) {

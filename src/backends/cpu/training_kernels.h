@@ -20,6 +20,9 @@ void open_training_kernels();
 // Takes these in the place of the module's, for programs that have them linked in (tests). Before anything is opened.
 void take_training_kernels(std::span<const KernelFamily* const> families);
 
+// Why there are none of them; nullptr: they are there, or nothing has asked for them yet. For explain.
+const char* why_no_training_kernels();
+
 // All kernels of the CPU, those of the module among them once it is open.
 std::span<const KernelFamily* const> cpu_kernels();
 

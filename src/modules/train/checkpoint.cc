@@ -16,7 +16,7 @@ constexpr char kNoChecksum[] = "0000000000000000";
 constexpr std::uint64_t kMostHeader = 64u << 20;
 constexpr std::uint64_t kMostFile = std::uint64_t{1} << 40;
 
-// Of a header without its checksum, and of the tensors.
+// The checksum of a header that has none yet, and of the tensors.
 std::string checksum_text(std::string_view header, const std::vector<SavedTensor>& tensors) {
   evn::Hasher hash;
   hash.add(header);

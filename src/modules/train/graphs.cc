@@ -182,7 +182,7 @@ bool TrainingGraphs::takes(Labels labels) const {
   }
 }
 
-std::size_t TrainingGraphs::kept_count() const {
+std::size_t TrainingGraphs::optimizer_state_count() const {
   const evn_trainer_options& o = settings_.given;
   switch (o.optimizer) {
     case EVN_OPTIMIZER_SGD: return o.momentum != 0 ? 1 : 0;
@@ -308,7 +308,9 @@ OnnxModel empty_model(const OnnxModel& like) {
 namespace {
 
 std::string gradient_name(const std::string& name) { return "evener/gradient/" + name; }
-std::string kept_name(std::size_t kind, const std::string& name) { return "evener/kept" + std::to_string(kind) + "/" + name; }
+std::string optimizer_state_name(std::size_t kind, const std::string& name) {
+  return "evener/optimizer_state" + std::to_string(kind) + "/" + name;
+}
 std::string rates_name(std::size_t group) { return "evener/rates" + std::to_string(group); }
 
 // What the rates of a group are multiplied by, so that the norm of all gradients together is at most `clip`.
@@ -321,12 +323,12 @@ std::string clip_factors(NodeWriter& w, double clip, const std::string& norm) {
 
 }  // namespace
 
-// Parameters and what is kept of them, in the order in which OptimizerStep has them.
+// Parameters and the optimizer's state of them, in the order of OptimizerStep's outputs.
 std::vector<std::string> TrainingGraphs::moved_names(std::optional<std::size_t> group) const {
   std::vector<std::string> names;
-  for (std::size_t kind = 0; kind <= kept_count(); ++kind) {
+  for (std::size_t kind = 0; kind <= optimizer_state_count(); ++kind) {
     for (const Parameter& p : parameters_) {
-      if (!group || p.group == *group) names.push_back(kind == 0 ? p.name : kept_name(kind - 1, p.name));
+      if (!group || p.group == *group) names.push_back(kind == 0 ? p.name : optimizer_state_name(kind - 1, p.name));
     }
   }
   return names;
@@ -343,8 +345,8 @@ std::string TrainingGraphs::update_model() const {
     gradients.push_back(gradient_name(p.name));
     m.inputs.push_back(tensor_value(gradients.back(), kFloat, p.dims));
   }
-  for (std::size_t kind = 0; kind < kept_count(); ++kind) {
-    for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(kept_name(kind, p.name), kFloat, p.dims));
+  for (std::size_t kind = 0; kind < optimizer_state_count(); ++kind) {
+    for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(optimizer_state_name(kind, p.name), kFloat, p.dims));
   }
   const auto sums = w.ops("GradientNorm", gradients, 2, {}, kOwnDomain);
   const std::string norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), w.number(1.0f / static_cast<float>(settings_.accumulate))});
@@ -355,7 +357,7 @@ std::string TrainingGraphs::update_model() const {
   for (const std::size_t g : used_groups_) {
     std::vector<std::string> inputs = {factors.empty() ? rates_name(g) : w.op("Mul", {rates_name(g), factors}), finite};
     const std::vector<std::string> moved = moved_names(g);
-    const auto parameters = moved.begin() + static_cast<std::ptrdiff_t>(moved.size() / (1 + kept_count()));
+    const auto parameters = moved.begin() + static_cast<std::ptrdiff_t>(moved.size() / (1 + optimizer_state_count()));
     inputs.insert(inputs.end(), moved.begin(), parameters);
     std::transform(moved.begin(), parameters, std::back_inserter(inputs), gradient_name);
     inputs.insert(inputs.end(), parameters, moved.end());

@@ -45,14 +45,14 @@ class TrainingGraphs {
   bool takes(Labels labels) const;
 
   // Tensors that the optimizer keeps beside each parameter.
-  std::size_t kept_count() const;
+  std::size_t optimizer_state_count() const;
 
   // inputs: the model's, labels (but of kNone), parameters, statistics; outputs: loss, gradients, statistics.
   std::string gradient_model(Labels labels) const;
   // inputs: the same; outputs: loss, how many are right (int64), of how many (int64).
   std::string evaluation_model(Labels labels) const;
-  // inputs: loss, rates [8] of each group with parameters, parameters, gradients, kept ones of the first kind, then the second,
-  // ...; outputs: norm, whether all is finite, parameters, kept ones.
+  // inputs: loss, rates [8] of each group with parameters, parameters, gradients, the optimizer's state kind by kind;
+  // outputs: norm, whether all is finite, parameters, the optimizer's state.
   std::string update_model() const;
   // The groups that have parameters, in the order of their rates.
   const std::vector<std::size_t>& used_groups() const { return used_groups_; }

@@ -31,9 +31,10 @@ Checkpoint Trainer::checkpoint() {
   };
   add("parameter/", parameters(), values_);
   add("statistic/", graphs_->statistics(), statistics_);
-  for (std::size_t k = 0; k < kept_.size(); ++k) add("kept" + std::to_string(k) + "/", parameters(), kept_[k]);
+  for (std::size_t k = 0; k < optimizer_state_.size(); ++k)
+    add("optimizer_state" + std::to_string(k) + "/", parameters(), optimizer_state_[k]);
   if (settings_.accumulate > 1) add("sum/", parameters(), sums_);
-  const Rate::State rate = rate_.state();
+  const LearningRate::State rate = rate_.state();
   c.metadata = {{"format", kFormat},
                 {"loss", loss_name(settings_.given.loss)},
                 {"optimizer", optimizer_name(settings_.given.optimizer)},
@@ -41,7 +42,7 @@ Checkpoint Trainer::checkpoint() {
                 {"calls", std::to_string(calls_)},
                 {"steps", std::to_string(steps_)},
                 {"skipped", std::to_string(skipped_)},
-                {"gathered", std::to_string(gathered_)},
+                {"accumulated", std::to_string(accumulated_)},
                 {"rate.base", bits_text(rate.base)},
                 {"rate.factor", bits_text(rate.factor)},
                 {"rate.best", bits_text(rate.best)},
@@ -86,16 +87,16 @@ void Trainer::restore(const std::string& path) {
     return *read_number;
   };
   const auto real = [&](const char* key) { return std::bit_cast<double>(integer(key)); };
-  const Rate::State rate = {real("rate.base"), real("rate.factor"), real("rate.best"), integer("rate.has_best"),
-                            integer("rate.bad")};
-  const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("gathered")};
+  const LearningRate::State rate = {real("rate.base"), real("rate.factor"), real("rate.best"), integer("rate.has_best"),
+                                    integer("rate.bad")};
+  const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("accumulated")};
   // Nothing can fail from here on.
   for (const SavedTensor& t : own.tensors) std::memcpy(const_cast<void*>(t.data), tensors.at(t.name)->data, t.size);
   rate_.set_state(rate);
   calls_ = counts[0];
   steps_ = counts[1];
   skipped_ = counts[2];
-  gathered_ = static_cast<std::uint32_t>(counts[3]);
+  accumulated_ = static_cast<std::uint32_t>(counts[3]);
 }
 
 namespace {

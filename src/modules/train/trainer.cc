@@ -46,16 +46,16 @@ void Trainer::make_tensors() {
     t.write(data.data(), data.size());
     return t;
   };
-  kept_.resize(graphs_->kept_count());
+  optimizer_state_.resize(graphs_->optimizer_state_count());
   for (const Parameter& p : graphs_->parameters()) {
     values_.push_back(filled(p));
     gradients_.push_back(make(p));
     if (settings_.accumulate > 1) sums_.push_back(make(p));
-    for (auto& list : kept_) list.push_back(make(p));
+    for (auto& list : optimizer_state_) list.push_back(make(p));
   }
   for (const Parameter& s : graphs_->statistics()) {
     statistics_.push_back(filled(s));
-    moved_.push_back(make(s));
+    new_statistics_.push_back(make(s));
   }
   for (std::size_t i = 0; i < graphs_->used_groups().size(); ++i)
     rates_.emplace_back(runtime_, EVN_DTYPE_FLOAT32, std::vector<std::int64_t>{8});
@@ -165,8 +165,8 @@ void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_st
   Work& work = gradient_work(kind);
   const bool sums = settings_.accumulate > 1;
   set_arguments(work, inputs, labels);
-  append(&work.outputs, sums && gathered_ == 0 ? sums_ : gradients_);
-  append(&work.outputs, moved_);
+  append(&work.outputs, sums && accumulated_ == 0 ? sums_ : gradients_);
+  append(&work.outputs, new_statistics_);
   run(work, settings_.given.seed * 0x9e3779b97f4a7c15u + ++calls_, true);
   info->loss = static_cast<double>(loss_.scalar<float>());
   if (sums && !std::isfinite(info->loss)) {
@@ -175,7 +175,7 @@ void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_st
     info->step = steps_;
     return;
   }
-  if (sums && gathered_ > 0) {
+  if (sums && accumulated_ > 0) {
     if (!adding_) {
       Session session = make_session(graphs_->adding_model(), "training: sums", false);
       adding_.emplace();
@@ -188,15 +188,15 @@ void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_st
     run(*adding_, 0, false);
   }
   bool moves_statistics = true;
-  if (++gathered_ >= settings_.accumulate) moves_statistics = update(rate_.at(steps_), info);
-  if (moves_statistics) std::swap(statistics_, moved_);
+  if (++accumulated_ >= settings_.accumulate) moves_statistics = update(rate_.at(steps_), info);
+  if (moves_statistics) std::swap(statistics_, new_statistics_);
   info->step = steps_;
 }
 
 // Moves the parameters. Returns whether it did.
 bool Trainer::update(double rate, evn_step_info* info) {
   const evn_trainer_options& o = settings_.given;
-  gathered_ = 0;
+  accumulated_ = 0;
   for (std::size_t i = 0; i < rates_.size(); ++i) {
     const ParameterGroup& group = settings_.groups[graphs_->used_groups()[i]];
     const float rates[8] = {static_cast<float>(rate * group.rate_factor),
@@ -216,7 +216,7 @@ bool Trainer::update(double rate, evn_step_info* info) {
   append(&work.inputs, settings_.accumulate > 1 ? sums_ : gradients_);
   work.outputs = {norm_.get(), finite_.get()};
   append(&work.outputs, values_);
-  for (const auto& list : kept_) {
+  for (const auto& list : optimizer_state_) {
     append(&work.inputs, list);
     append(&work.outputs, list);
   }

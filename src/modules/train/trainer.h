@@ -9,7 +9,7 @@
 #include "modules/train/checkpoint.h"
 #include "modules/train/graphs.h"
 #include "modules/train/handles.h"
-#include "modules/train/rate.h"
+#include "modules/train/learning_rate.h"
 
 namespace evn_train {
 
@@ -52,16 +52,16 @@ class Trainer {
   evn_cancel cancel_;
   ModelBytes bytes_;
   std::optional<TrainingGraphs> graphs_;
-  Rate rate_;
-  std::vector<Tensor> values_, gradients_, sums_;  // by parameter; sums_ where steps are accumulated
-  std::vector<std::vector<Tensor>> kept_;          // by kind, by parameter
-  std::vector<Tensor> statistics_, moved_;         // moved_: those of the step that is under way
-  std::vector<Tensor> rates_;                      // by used group
+  LearningRate rate_;
+  std::vector<Tensor> values_, gradients_, sums_;     // by parameter; sums_ where steps are accumulated
+  std::vector<std::vector<Tensor>> optimizer_state_;  // by kind, by parameter
+  std::vector<Tensor> statistics_, new_statistics_;   // new_statistics_: those of the step that is under way
+  std::vector<Tensor> rates_;                         // by used group
   Tensor loss_, norm_, finite_, right_, count_;
   std::optional<Work> gradient_[3], evaluation_[3], update_, adding_;  // by Labels
   std::uint64_t calls_ = 0;                                            // of step, for seeds
   std::uint64_t steps_ = 0, skipped_ = 0;
-  std::uint32_t gathered_ = 0;  // steps in the sums
+  std::uint32_t accumulated_ = 0;  // steps in the sums
   std::string text_;
 
   Session make_session(const std::string& model, const char* name, bool own) const;

@@ -311,9 +311,9 @@ void add_convolutions(Cases* all) {
   const auto computed = [](const Shape& x, const Shape& w, Ints pads) {
     return Case("Conv", 11).x(x).x(w).ints("pads", std::move(pads));
   };
-  all->push_back({"conv_computed", computed({2, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
-  all->push_back({"conv_computed", computed({1, 1, 1, 32768 + 4095}, {32, 1, 1, 4096}, {0, 0, 0, 0})});
-  all->push_back({"conv_computed", computed({1, 4, 1, 32768 + 4095}, {2, 4, 1, 4096}, {0, 0, 0, 0})});
+  all->push_back({"conv_dynamic_weight", computed({2, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
+  all->push_back({"conv_dynamic_weight", computed({1, 1, 1, 32768 + 4095}, {32, 1, 1, 4096}, {0, 0, 0, 0})});
+  all->push_back({"conv_dynamic_weight", computed({1, 4, 1, 32768 + 4095}, {2, 4, 1, 4096}, {0, 0, 0, 0})});
   all->push_back({"conv_nhwc", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_grouped", conv({1, 64, 32, 64}, {64, 16, 3, 3}, {1, 1, 1, 1}, 4)});
   all->push_back({"conv_grouped", conv({1, 64, 8, 1 << 12}, {64, 32, 3, 3}, {1, 1, 1, 1}, 2)});
@@ -332,7 +332,7 @@ void add_convolutions(Cases* all) {
   };
   all->push_back(at_end("conv_transpose_gemm", up({1, 2048, 8, 8}, {2048, 8, 3, 3}, 2)));
   all->push_back(
-      at_end("conv_transpose_computed", Case("ConvTranspose", 11).x({2, 64, 32, 32}).x({64, 32, 3, 3}).ints("strides", {2, 2})));
+      at_end("conv_transpose_dynamic_weight", Case("ConvTranspose", 11).x({2, 64, 32, 32}).x({64, 32, 3, 3}).ints("strides", {2, 2})));
   all->push_back({"conv_transpose_blocks", up({1, 64, 64, 64}, {64, 32, 2, 2}, 2, 2)});
   all->push_back({"conv_transpose_nhwc", up({1, 64, 2, 4096}, {64, 16, 2, 2}, 2)});
   all->push_back(at_end("conv_transpose_nhwc", up({1, 64, 1, 1 << 16}, {64, 1, 2, 2}, 2)));

@@ -86,16 +86,16 @@ def conv_gemm(draw):
     return dataclasses.replace(case, constant=set())
 
 
-@reaches("conv_computed", op="Conv")
-def conv_computed(draw):
+@reaches("conv_dynamic_weight", op="Conv")
+def conv_dynamic_weight(draw):
     """The weight is an input."""
     case = _conv(draw, (draw.int(1, 2), size(draw, 2, 24), *_plane(draw)), (size(draw, 1, 40), None, draw.int(2, 3), draw.int(1, 3)),
                  strides=[draw.one(1, 1, 2)] * 2, pads=[draw.int(0, 1)] * 4)
     return dataclasses.replace(case, constant=set())
 
 
-@reaches("conv_transpose_computed", op="ConvTranspose")
-def conv_transpose_computed(draw):
+@reaches("conv_transpose_dynamic_weight", op="ConvTranspose")
+def conv_transpose_dynamic_weight(draw):
     """The weight is an input."""
     channels, groups = size(draw, 2, 24), draw.one(1, 1, 2)
     case = _conv(draw, (draw.int(1, 2), channels * groups, *_plane(draw, 4, 16)), (channels * groups, size(draw, 1, 20), draw.int(1, 4), draw.int(1, 3)), bias=False,

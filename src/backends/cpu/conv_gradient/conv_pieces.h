@@ -95,8 +95,9 @@ struct Slices {
   std::int64_t kernel, depth;
   std::int64_t step, delta, offset, divisor;
 
-  // Of a convolution; what the gradient of its output is as its input's.
+  // What a convolution reads for a slice of its output.
   static Slices of(const WindowAxis& z) { return {z.output, z.kernel, z.input, z.stride, z.dilation, -z.pad_begin, 1}; }
+  // What the gradient by the input reads of dy for a slice of dx.
   static Slices back_of(const WindowAxis& z) { return {z.input, z.kernel, z.output, 1, -z.dilation, z.pad_begin, z.stride}; }
 };
 

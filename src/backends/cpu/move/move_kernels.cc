@@ -101,7 +101,7 @@ void expand_plan(const OpDesc& d, KernelPlan* p) {
 
 // ------------------------------------------------------------------------------------------------------- Tile --
 
-// Of input x, which has as many axes as y, or fewer.
+// Strides of input x, which has as many axes as y or fewer.
 void plan_tiles(const OpDesc& d, const Shape& x, KernelPlan* p) {
   plan_common(d, p);
   const Shape& y = d.outputs[0].shape;

@@ -94,7 +94,7 @@ void layouts(const OpDesc& d, std::span<Layout> inputs, std::span<Layout> output
   if ((bits & 2u) == 0 && d.outputs[0].shape.rank() >= 3) outputs[0] = Layout::kChannelsLast;
 }
 
-// Of an input of these dims, of whose axes those of the bits are reduced.
+// Lines and columns of an input of these dims, of whose axes those of the bits are reduced.
 void plan_axes(const OpDesc& d, std::span<const std::int64_t> x, std::uint32_t bits, KernelPlan* p) {
   auto& s = p->state<ReduceState>();
   s = ReduceState{};

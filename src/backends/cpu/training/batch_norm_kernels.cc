@@ -234,7 +234,7 @@ Moments given_moments(const KernelArgs& args, std::int64_t channel) {
           static_cast<double>(args.in<float>(Gradient::kVariance)[channel])};
 }
 
-// Of a channel with these sums of dy and dy * (x - mean). Writes those of its parameters.
+// Finishes a channel with these sums of dy and dy * (x - mean): writes the gradients of its scale and bias.
 simd_norm_gradient::Combination combination_of(const KernelArgs& args, const BatchState& s, std::int64_t channel, const Moments& m,
                                                double sum, double product) {
   const double inverse = 1 / std::sqrt(m.variance + s.epsilon);

@@ -14,7 +14,7 @@ struct Loops {
   void (*line_softmax)(const float* x, float top, float factor, float* y, std::int64_t n);
   // y[i] = x[i] - top - log.
   void (*line_logs)(const float* x, float top, float log, float* y, std::int64_t n);
-  // The same for column j of `width`, whose elements are x[i * step + j].
+  // What the functions above do, for column j of `width`, whose elements are x[i * step + j].
   void (*column_sums)(const float* x, std::int64_t n, std::int64_t step, std::int64_t width, float* tops, float* sums);
   void (*column_softmax)(const float* x, const float* tops, const float* factors, float* y, std::int64_t n, std::int64_t step,
                          std::int64_t width);

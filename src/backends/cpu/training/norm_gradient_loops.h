@@ -13,16 +13,16 @@ struct Combination {
 };
 
 struct Loops {
-  // Of a line: the sum of dy * scale, and that of dy * scale * (x - mean). Without a scale it is 1.
+  // The sums over a line: that of dy * scale, and that of dy * scale * (x - mean). Without a scale it is 1.
   void (*products)(const float* x, const float* dy, const float* scale, float mean, std::int64_t n, float* sums);
   void (*combine)(const float* x, const float* dy, const float* scale, const Combination& of, float* dx, std::int64_t n);
   // dscale[i] += dy[i] * (x[i] - mean) * inverse, dbias[i] += dy[i].
   void (*accumulate)(const float* x, const float* dy, float mean, float inverse, float* dscale, float* dbias, std::int64_t n);
-  // Of column j < width, whose elements are x[i * step + j]: the sum of dy, or of x without a dy, and that of dy * (x - means[j]),
-  // or of (x - means[j])^2.
+  // The sums over each column j < width, whose elements are x[i * step + j]: the sum of dy, or of x without a dy, and that of dy *
+  // (x - means[j]), or of (x - means[j])^2.
   void (*column_products)(const float* x, const float* dy, const float* means, std::int64_t n, std::int64_t step,
                           std::int64_t width, float* sums, float* products);
-  // The same of columns, without a scale.
+  // As combine, for columns and without a scale.
   void (*combine_columns)(const float* x, const float* dy, const Combination* of, float* dx, std::int64_t n, std::int64_t step,
                           std::int64_t width);
 };

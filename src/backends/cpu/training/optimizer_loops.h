@@ -30,7 +30,7 @@ struct Step {
   float of_gradient, of_momentum;  // what the update is made of (kMomentum)
 };
 
-// The same run of a parameter, its gradient and what is kept; to_... may be what is read.
+// A contiguous range of a parameter, its gradient and the optimizer's state; to_... may be what is read.
 struct Run {
   const float *x, *gradient, *kept[kMostKept];
   float *to_x, *to_kept[kMostKept];

@@ -28,7 +28,7 @@ Refusal supports(const OpDesc& d) {
   return nullptr;
 }
 
-// The same window with axes of 1 in front, so that axis 2 is the line.
+// The window with axes of 1 in front, so that axis 2 is the line.
 Window from_the_back(const Window& w) {
   Window r;
   r.rank = w.rank;

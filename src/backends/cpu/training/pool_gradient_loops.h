@@ -8,9 +8,9 @@
 namespace evn::simd_pool_gradient {
 
 struct Loops {
-  // Of n windows over two lines of 2 * n elements each: each dy goes to the element that MaxPool takes, the others become 0.
+  // For n windows over two lines of 2 * n elements each: each dy goes to the element that MaxPool takes, the others become 0.
   void (*max_pairs)(const float* above, const float* below, const float* dy, float* to_above, float* to_below, std::int64_t n);
-  // Of n windows of a line, of which number i reads x[offsets[t] + i * stride] for each tap t: the tap that MaxPool takes. The
+  // For n windows of a line, of which number i reads x[offsets[t] + i * stride] for each tap t: the tap that MaxPool takes. The
   // stride is 1 or 2.
   void (*max_taps)(const float* x, const std::int64_t* offsets, std::int32_t taps, std::int64_t stride, std::int32_t* taken,
                    std::int64_t n);

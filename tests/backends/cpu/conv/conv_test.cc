@@ -62,11 +62,11 @@ TEST(CpuConv, ComputedWeights) {
     return c.ints("pads", {s.pt, s.pl, s.pb, s.pr});
   };
   for (const Spatial& s : cases) {
-    computed(1, 3, 10, 1, s, false).kernels({"conv_gemm", "conv_computed"}).run();
-    if (s.sh == 1 && s.sw == 1) computed(2, 3 * 4, 3 * 5, 3, s, true).step(EpilogueOpKind::kRelu).kernel("conv_computed").run();
-    computed(3, 8, 70, 2, s, true).step(EpilogueOpKind::kRelu).kernel("conv_computed").run();
+    computed(1, 3, 10, 1, s, false).kernels({"conv_gemm", "conv_dynamic_weight"}).run();
+    if (s.sh == 1 && s.sw == 1) computed(2, 3 * 4, 3 * 5, 3, s, true).step(EpilogueOpKind::kRelu).kernel("conv_dynamic_weight").run();
+    computed(3, 8, 70, 2, s, true).step(EpilogueOpKind::kRelu).kernel("conv_dynamic_weight").run();
   }
-  computed(5, 70, 130, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, true).step(EpilogueOpKind::kGelu).kernel("conv_computed").run();
+  computed(5, 70, 130, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, true).step(EpilogueOpKind::kGelu).kernel("conv_dynamic_weight").run();
 }
 
 TEST(CpuConv, TransposedByComputedWeights) {
@@ -80,7 +80,7 @@ TEST(CpuConv, TransposedByComputedWeights) {
       c.input(Shape{3, 10, s.h, s.w}).input(Shape{10, 18 / group, s.kh, s.kw}).input(Shape{18});
       c.integer("group", group).ints("strides", {s.sh, s.sw}).ints("dilations", {s.dh, s.dw});
       if (s.sh > 1) c.ints("output_padding", {1, 0});
-      c.ints("pads", {s.pt, s.pl, s.pb, s.pr}).step(EpilogueOpKind::kRelu).kernel("conv_transpose_computed").run();
+      c.ints("pads", {s.pt, s.pl, s.pb, s.pr}).step(EpilogueOpKind::kRelu).kernel("conv_transpose_dynamic_weight").run();
     }
   }
 }
@@ -120,10 +120,10 @@ TEST(CpuConv, VolumesByComputedWeights) {
       KernelCheck c("Conv");
       c.input(volume_shape(2, 6, v.size)).input(volume_shape(18, 6 / group, v.kernel)).input(Shape{18});
       c.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).ints("pads", v.pads);
-      c.step(EpilogueOpKind::kRelu).kernel(v.kernel == std::vector<std::int64_t>{1, 1, 1} ? "conv_gemm" : "conv_computed").run();
+      c.step(EpilogueOpKind::kRelu).kernel(v.kernel == std::vector<std::int64_t>{1, 1, 1} ? "conv_gemm" : "conv_dynamic_weight").run();
       KernelCheck t("ConvTranspose");
       t.input(volume_shape(2, 6, v.size)).input(volume_shape(6, 18 / group, v.kernel)).input(Shape{18});
-      t.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).kernel("conv_transpose_computed").run();
+      t.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).kernel("conv_transpose_dynamic_weight").run();
     }
   }
 }

@@ -198,12 +198,12 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {.name = "conv_computed", .op = "Conv", .rank = 12, .supports = supports, .plan = plan, .run = run},
+    {.name = "conv_dynamic_weight", .op = "Conv", .rank = 12, .supports = supports, .plan = plan, .run = run},
 };
 
 }  // namespace
 
-extern const KernelFamily conv_computed_kernels;
-const KernelFamily conv_computed_kernels = {kKernels};
+extern const KernelFamily conv_dynamic_weight_kernels;
+const KernelFamily conv_dynamic_weight_kernels = {kKernels};
 
 }  // namespace evn

@@ -5,14 +5,14 @@
 
 namespace evn_train {
 
-class Rate {
+class LearningRate {
  public:
-  explicit Rate(const evn_trainer_options& options) : options_(options), base_(options.learning_rate) {}
+  explicit LearningRate(const evn_trainer_options& options) : options_(options), base_(options.learning_rate) {}
 
-  // Of the step after `done` others.
+  // The learning rate of the step after `done` others.
   double at(std::uint64_t done) const;
   void set_base(double rate) { base_ = rate; }
-  // Of EVN_SCHEDULE_PLATEAU.
+  // What EVN_SCHEDULE_PLATEAU goes by (evn_trainer_note_metric).
   void note(double metric);
 
   // What a checkpoint has of it.

@@ -1,6 +1,6 @@
 // Source: torch.optim.lr_scheduler (StepLR, ExponentialLR, CosineAnnealingLR, ReduceLROnPlateau, LinearLR from 1 / warmup_steps
 // on).
-#include "modules/train/rate.h"
+#include "modules/train/learning_rate.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace evn_train {
 
-double Rate::at(std::uint64_t done) const {
+double LearningRate::at(std::uint64_t done) const {
   const evn_trainer_options& o = options_;
   if (done < o.warmup_steps) return base_ * static_cast<double>(done + 1) / static_cast<double>(o.warmup_steps);
   const auto t = static_cast<double>(done - o.warmup_steps);
@@ -25,7 +25,7 @@ double Rate::at(std::uint64_t done) const {
   }
 }
 
-void Rate::note(double metric) {
+void LearningRate::note(double metric) {
   if (options_.schedule != EVN_SCHEDULE_PLATEAU) return;
   const bool is_better = !has_best_ || metric < best_ - options_.plateau_threshold * std::abs(best_);
   if (is_better && !std::isnan(metric)) {
