@@ -331,8 +331,8 @@ void add_convolutions(Cases* all) {
     return Case("ConvTranspose", 11).x(x).w(w).ints("strides", {stride, stride}).integer("group", group);
   };
   all->push_back(at_end("conv_transpose_gemm", up({1, 2048, 8, 8}, {2048, 8, 3, 3}, 2)));
-  all->push_back(
-      at_end("conv_transpose_dynamic_weight", Case("ConvTranspose", 11).x({2, 64, 32, 32}).x({64, 32, 3, 3}).ints("strides", {2, 2})));
+  all->push_back(at_end("conv_transpose_dynamic_weight",
+                        Case("ConvTranspose", 11).x({2, 64, 32, 32}).x({64, 32, 3, 3}).ints("strides", {2, 2})));
   all->push_back({"conv_transpose_blocks", up({1, 64, 64, 64}, {64, 32, 2, 2}, 2, 2)});
   all->push_back({"conv_transpose_nhwc", up({1, 64, 2, 4096}, {64, 16, 2, 2}, 2)});
   all->push_back(at_end("conv_transpose_nhwc", up({1, 64, 1, 1 << 16}, {64, 1, 2, 2}, 2)));

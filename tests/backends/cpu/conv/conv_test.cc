@@ -63,10 +63,14 @@ TEST(CpuConv, ComputedWeights) {
   };
   for (const Spatial& s : cases) {
     computed(1, 3, 10, 1, s, false).kernels({"conv_gemm", "conv_dynamic_weight"}).run();
-    if (s.sh == 1 && s.sw == 1) computed(2, 3 * 4, 3 * 5, 3, s, true).step(EpilogueOpKind::kRelu).kernel("conv_dynamic_weight").run();
+    if (s.sh == 1 && s.sw == 1)
+      computed(2, 3 * 4, 3 * 5, 3, s, true).step(EpilogueOpKind::kRelu).kernel("conv_dynamic_weight").run();
     computed(3, 8, 70, 2, s, true).step(EpilogueOpKind::kRelu).kernel("conv_dynamic_weight").run();
   }
-  computed(5, 70, 130, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, true).step(EpilogueOpKind::kGelu).kernel("conv_dynamic_weight").run();
+  computed(5, 70, 130, 1, {7, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1}, true)
+      .step(EpilogueOpKind::kGelu)
+      .kernel("conv_dynamic_weight")
+      .run();
 }
 
 TEST(CpuConv, TransposedByComputedWeights) {
@@ -120,10 +124,16 @@ TEST(CpuConv, VolumesByComputedWeights) {
       KernelCheck c("Conv");
       c.input(volume_shape(2, 6, v.size)).input(volume_shape(18, 6 / group, v.kernel)).input(Shape{18});
       c.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).ints("pads", v.pads);
-      c.step(EpilogueOpKind::kRelu).kernel(v.kernel == std::vector<std::int64_t>{1, 1, 1} ? "conv_gemm" : "conv_dynamic_weight").run();
+      c.step(EpilogueOpKind::kRelu)
+          .kernel(v.kernel == std::vector<std::int64_t>{1, 1, 1} ? "conv_gemm" : "conv_dynamic_weight")
+          .run();
       KernelCheck t("ConvTranspose");
       t.input(volume_shape(2, 6, v.size)).input(volume_shape(6, 18 / group, v.kernel)).input(Shape{18});
-      t.integer("group", group).ints("strides", v.strides).ints("dilations", v.dilations).kernel("conv_transpose_dynamic_weight").run();
+      t.integer("group", group)
+          .ints("strides", v.strides)
+          .ints("dilations", v.dilations)
+          .kernel("conv_transpose_dynamic_weight")
+          .run();
     }
   }
 }
