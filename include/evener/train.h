@@ -60,9 +60,17 @@ enum {
 };
 
 enum {
-  EVN_TRAIN_NESTEROV = 1, /* of SGD */
-  EVN_TRAIN_CENTERED = 2  /* of RMSprop */
+  EVN_TRAIN_NESTEROV = 1,    /* of SGD */
+  EVN_TRAIN_CENTERED = 2,    /* of RMSprop */
+  EVN_TRAIN_CHECK_RANKS = 4, /* ranks compare checksums of their parameters after each step; EVN_ERROR_WRONG_STATE: they differ */
+  EVN_TRAIN_SYNC_NORM = 8    /* BatchNormalization normalizes by the batches of all ranks together */
 };
+
+/* All-reduce, for training in several processes: `data` becomes its sum over all ranks, element by element, with the same bits in
+ * all of them. Every rank makes the same calls, with the same counts, in the same order; one thread at a time calls, not always the
+ * same one. Where a rank is missing it returns a status instead of waiting for ever; the trainer then ends each call with that.
+ *   dtype  EVN_DTYPE_FLOAT32 or EVN_DTYPE_FLOAT64 @since 0.3 */
+typedef evn_status (*evn_reduce)(void *context, void *data, uint64_t count, evn_dtype dtype, evn_error *error);
 
 /* Parameters that are treated otherwise than the rest. */
 typedef struct evn_parameter_group {
@@ -79,8 +87,9 @@ typedef struct evn_trainer_options {
   evn_optimizer optimizer;
   evn_schedule schedule;
   uint32_t flags;                  /* EVN_TRAIN_... */
-  evn_precision precision;         /* of products and convolutions in both passes: EVN_PRECISION_FP32 (and DEFAULT) or
-                                      EVN_PRECISION_BF16. Parameters, sums, normalizations and the loss stay float32 */
+  evn_precision precision;         /* of products and convolutions in both passes: EVN_PRECISION_FP32 (and DEFAULT),
+                                      EVN_PRECISION_BF16 or EVN_PRECISION_FP16. Parameters, sums, normalizations and the loss stay
+                                      float32 */
   const char *output;              /* the output that the loss is of; NULL: the first */
   const char *const *trainable;    /* globs of names of initializers; NULL: all that can learn */
   const char *const *frozen;       /* those that stay; also nodes of BatchNormalization, which then normalize by their statistics */
@@ -113,10 +122,32 @@ typedef struct evn_trainer_options {
   size_t size;                     /* bytes of data */
   const char *external_dir;        /* as in evn_model_options, for a model from `data` */
   evn_cancel cancel;               /* nullable: once it is requested, calls of the trainer end with EVN_ERROR_CANCELLED */
+  double loss_scale;               /* the loss times this is what gradients are of, before they are divided by it. 0: dynamic with
+                                      EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is
+                                      skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1 */
+  uint64_t memory_limit;           /* bytes of activations that a step may keep; what does not fit is computed again in the backward
+                                      pass (activation checkpointing). 0: no limit */
+  double prune_share;              /* the share of channels of convolutions that are zero at the end, of the smallest norm; they
+                                      leave the finished model. 0: none */
+  uint64_t prune_begin;            /* steps before the first channel is pruned */
+  uint64_t prune_steps;            /* over how many steps the share grows, by a cubic schedule (Zhu and Gupta, 2017) */
+  const char *const *replicas;     /* devices of this runtime, each as `device`: every batch is split among them, in proportion to
+                                      their speed, and their gradients are summed. NULL: `device` alone */
+  uint32_t replica_count;
+  uint32_t rank;                   /* of this process, 0 .. rank_count - 1. Rank 0's parameters are those that all begin with */
+  uint32_t rank_count;             /* processes that train the model together, each with its own part of every batch; 0: as the
+                                      collective says, or 1 */
+  uint32_t collective_timeout_ms;  /* how long a rank waits for the others; 0: 60,000 */
+  evn_reduce reduce;               /* nullable: the sum over ranks by the host */
+  void *reduce_context;
+  const char *collective;          /* the sum over ranks by a module: "mpi" (libevener_mpi.so) or "gloo" (libevener_gloo.so); NULL:
+                                      none */
+  const char *collective_store;    /* of "gloo": a folder that all ranks see, of this run alone */
+  uint64_t bucket_bytes;           /* gradients that are summed over ranks at once, while the backward pass goes on; 0: 4 MiB */
 } evn_trainer_options;
 #define EVN_TRAINER_OPTIONS_INIT \
   {sizeof(evn_trainer_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-   0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL}
+   0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
 
 /* See evn_error_init. @since 0.3 */
 EVN_API void evn_trainer_options_init(evn_trainer_options *options, uint32_t struct_size);
@@ -147,8 +178,9 @@ typedef struct evn_step_info {
   double loss;           /* of this batch, before the parameters moved */
   double learning_rate;  /* by which they moved; 0: they did not (skipped, or gradients are being accumulated) */
   double gradient_norm;  /* of all gradients together, before clipping; 0 as above */
+  double loss_scale;     /* of this step */
 } evn_step_info;
-#define EVN_STEP_INFO_INIT {sizeof(evn_step_info), 0, 0, 0, 0, 0}
+#define EVN_STEP_INFO_INIT {sizeof(evn_step_info), 0, 0, 0, 0, 0, 0}
 
 /* See evn_error_init. @since 0.3 */
 EVN_API void evn_step_info_init(evn_step_info *info, uint32_t struct_size);

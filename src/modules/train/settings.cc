@@ -50,6 +50,18 @@ void fill_defaults(evn_trainer_options* o) {
   if (o->plateau_patience == 0) o->plateau_patience = 10;
 }
 
+// Options of which the trainer knows the name alone.
+void require_parts_that_exist(const evn_trainer_options& o) {
+  const auto refuse = [](bool given, const char* option) {
+    if (given) fail(EVN_ERROR_UNSUPPORTED, "%s: this version of libevener_train.so cannot do that", option);
+  };
+  refuse(o.loss_scale != 0, "loss_scale");
+  refuse(o.memory_limit != 0, "memory_limit");
+  refuse(o.prune_share != 0, "prune_share");
+  refuse(o.replicas != nullptr || o.replica_count != 0, "replicas");
+  refuse(o.rank_count > 1 || o.reduce != nullptr || o.collective != nullptr, "rank_count, reduce, collective");
+}
+
 void check_numbers(const evn_trainer_options& o) {
   constexpr double kMost = 1e30;
   check_enum(o.loss, EVN_LOSS_OUTPUT, "loss");
@@ -72,9 +84,12 @@ void check_numbers(const evn_trainer_options& o) {
   constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED;
   if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  check_number(o.loss_scale, 0, kMost, "loss_scale");
+  check_number(o.prune_share, 0, 0.99, "prune_share");
   const bool is_known =
       o.precision == EVN_PRECISION_DEFAULT || o.precision == EVN_PRECISION_FP32 || o.precision == EVN_PRECISION_BF16;
   if (!is_known) fail(EVN_ERROR_UNSUPPORTED, "precision is %d: training is in float32, or with products of bfloat16", o.precision);
+  require_parts_that_exist(o);
   const bool counts = o.schedule == EVN_SCHEDULE_STEP || o.schedule == EVN_SCHEDULE_COSINE;
   if (counts && o.schedule_steps == 0)
     fail(EVN_ERROR_INVALID_ARGUMENT, "the schedule %s needs schedule_steps", kSchedules[o.schedule]);

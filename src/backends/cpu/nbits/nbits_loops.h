@@ -26,8 +26,8 @@ struct Weights {
   const std::int8_t* zeros;  // null: 0, or float_zeros
   const float* float_zeros;
 
-  std::int64_t blocks() const { return (k + block - 1) / block; }
-  std::int64_t groups() const { return bits == 4 ? (k + 7) / 8 : k; }  // of elements that lie together
+  [[gnu::always_inline]] std::int64_t blocks() const { return (k + block - 1) / block; }
+  [[gnu::always_inline]] std::int64_t groups() const { return bits == 4 ? (k + 7) / 8 : k; }  // of elements that lie together
   [[gnu::always_inline]] std::int64_t panel_bytes(std::int64_t width) const { return groups() * width * (bits == 4 ? 4 : 1); }
 };
 
