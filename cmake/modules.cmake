@@ -67,7 +67,10 @@ if(TARGET evener AND EVN_HAS_training)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-Os> ${EVN_SECTIONS} ${EVN_NO_IPA_VRP})
   endforeach()
   target_link_libraries(evener_train PRIVATE evn_training)
-  target_link_options(evener_train PRIVATE -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack
+  if(NOT EVN_SANITIZED)  # there operator new is the process's, and what it throws needs the C++ runtime of the process
+    target_link_options(evener_train PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+  target_link_options(evener_train PRIVATE -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack
     -Wl,--gc-sections -Wl,--no-undefined)
   if(EVN_LTO_FLAGS)  # the code beside the intermediate representation names the build folder in its debug information
     target_link_options(evener_train PRIVATE ${EVN_PREFIX_MAPS} -flto=auto ${EVN_NO_IPA_VRP})
