@@ -38,6 +38,10 @@ struct RunOptions {
 // Reads the options of a run whose numbers of inputs and outputs have been checked.
 RunOptions read_run_options(const evn_run_options* options, const Graph& graph);
 
+// As evn_session_run, with a listener; throws.
+void run_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<evn_tensor> outputs,
+                  const evn_run_options* options, OutputListener listener);
+
 // Throws where output j, for which there is a tensor, is not wanted.
 void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j);
 

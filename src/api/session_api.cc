@@ -31,11 +31,12 @@ void find_value(evn_session session, bool inputs, const char* name, uint32_t* in
 
 template <typename Kind, typename Handle>
 void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
-         const evn_run_options* options) {
+         const evn_run_options* options, OutputListener listener = {}) {
   const SessionPin s(session);
   s->requests().require_not_forked();
   check_argument_counts(s->graph(), input_count, output_count);
-  const RunOptions o = read_run_options(options, s->graph());
+  RunOptions o = read_run_options(options, s->graph());
+  o.request.listener = listener;
   require(inputs != nullptr || input_count == 0, "inputs");
   require(outputs != nullptr || output_count == 0, "outputs");
   // Shared pointers keep the values until the run has ended, whatever is released meanwhile.
@@ -117,6 +118,12 @@ SessionRequest request_of(const evn_session_options& o) {
 }  // namespace
 
 namespace evn {
+
+void run_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<evn_tensor> outputs,
+                  const evn_run_options* options, OutputListener listener) {
+  run<Tensors>(session, inputs.data(), static_cast<uint32_t>(inputs.size()), outputs.data(), static_cast<uint32_t>(outputs.size()),
+               options, listener);
+}
 
 void refuse_other_than_tensors(const Graph& graph, std::span<const uint8_t> skipped) {
   for (std::size_t j = 0; j < graph.outputs.size(); ++j) {

@@ -5,6 +5,7 @@
 
 #include "api/barrier.h"
 #include "api/objects.h"
+#include "api/run_arguments.h"
 #include "base/mutex.h"
 #include "base/os/os.h"
 #include "graph/raise_opset.h"
@@ -47,12 +48,29 @@ evn_status load_own(evn_runtime runtime, const void* data, size_t size, evn_mode
   });
 }
 
+evn_status run_for_module(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs,
+                          uint32_t output_count, const evn_run_options* options, void (*ready)(void*, uint32_t), void* context,
+                          evn_error* error) {
+  return guarded(error, [&] { run_listened(session, {inputs, input_count}, {outputs, output_count}, options, {ready, context}); });
+}
+
+evn_status open_for_module(const char* file, const char* symbol, void** function, evn_error* error) {
+  return guarded(error, [&] {
+    const std::string folder = os::own_folder();
+    std::string why = "the folder of this library is not known";
+    void* const library = folder.empty() ? nullptr : os::open_library((folder + file).c_str(), &why);
+    if (library == nullptr) fail(EVN_ERROR_UNSUPPORTED, "%s is needed beside the library: %s", file, why.c_str());
+    *function = os::find_symbol(library, symbol);
+    if (*function == nullptr) fail(EVN_ERROR_UNSUPPORTED, "%s is no module of this library: it has no %s", file, symbol);
+  });
+}
+
 // -------------------------------------------------------------------------------------------------------- module --
 
 struct TrainState {
   Mutex mutex;
   std::atomic<const evn_train_module_table*> table{nullptr};
-  evn_train_host host{nullptr, plain_model, release, load_own};
+  evn_train_host host{nullptr, plain_model, release, load_own, run_for_module, open_for_module};
 };
 constinit TrainState g_train;
 

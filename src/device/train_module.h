@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Changes with this file; a module of another number, or of another version of the library, is not used. */
-#define EVN_TRAIN_MODULE_ABI 1u
+#define EVN_TRAIN_MODULE_ABI 2u
 #define EVN_TRAIN_MODULE_SYMBOL "evn_train_module"
 
 /* Bytes that the library owns until they are released. */
@@ -31,6 +31,13 @@ typedef struct evn_train_host {
   void (*release)(evn_train_bytes* bytes);
   /* A model as evn_model_load_buffer loads it, but with the library's own operators (domain "evener") allowed. */
   evn_status (*load_own)(evn_runtime runtime, const void* data, size_t size, evn_model* model, evn_error* error);
+  /* evn_session_run, which calls ready(context, output) as soon as an output is whole, while the run goes on; not for each output.
+   * `ready` is called on the thread that runs, throws nothing and returns soon. */
+  evn_status (*run_listened)(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs,
+                             uint32_t output_count, const evn_run_options* options, void (*ready)(void* context, uint32_t output),
+                             void* context, evn_error* error);
+  /* The function `symbol` of a module that lies beside the library; NULL: the module is not there, or has none. It stays open. */
+  evn_status (*open_module)(const char* file, const char* symbol, void** function, evn_error* error);
 } evn_train_host;
 
 /* The functions of train.h, on what `create` gives; that is used by one call at a time. */

@@ -12,6 +12,7 @@
 #include "runtime/request/session_identity.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
+#include "runtime/run/output_listener.h"
 #include "runtime/tensor.h"
 
 namespace evn {
@@ -35,6 +36,7 @@ struct RunRequest {
   std::uint64_t submitted_ns = 0;     // of a request; 0: its caller waits for it
   RunTimes* times = nullptr;  // nullable: the run is not counted, and who gave this counts the requests of which it is one run
   std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
+  OutputListener listener = {};
 };
 inline bool is_skipped(std::span<const std::uint8_t> skipped, std::size_t output) {
   return !skipped.empty() && skipped[output] != 0;

@@ -56,7 +56,8 @@ std::size_t Parameter::bytes() const {
   return bytes;
 }
 
-TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : model_(std::move(model)), settings_(settings) {
+TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings, std::uint32_t ranks)
+    : model_(std::move(model)), settings_(settings), ranks_(ranks) {
   free_batches();
   find_output();
   find_parameters();
@@ -349,7 +350,8 @@ std::string TrainingGraphs::update_model() const {
     for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(optimizer_state_name(kind, p.name), kFloat, p.dims));
   }
   const auto sums = w.ops("GradientNorm", gradients, 2, {}, kOwnDomain);
-  const std::string norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), w.number(1.0f / static_cast<float>(settings_.accumulate))});
+  const std::string norm =
+      w.op("Mul", {w.op("Sqrt", {sums[0]}), w.number(1.0f / static_cast<float>(settings_.accumulate * ranks_))});
   const std::string lost = w.op("Or", {w.op("IsNaN", {"evener/loss"}), w.op("IsInf", {"evener/loss"})});
   const std::string finite = w.op("And", {sums[1], w.op("Not", {lost})});
   const std::string factors = settings_.given.clip_norm > 0 ? clip_factors(w, settings_.given.clip_norm, norm) : std::string();

@@ -32,7 +32,8 @@ enum class Labels { kNone, kClasses, kNumbers };  // int64, float32
 class TrainingGraphs {
  public:
   // `model`: as evn_train_host::plain_model gives it; its bytes outlive this. Throws EVN_ERROR_INVALID_ARGUMENT.
-  TrainingGraphs(OnnxModel model, const Settings& settings);
+  // `ranks`: whose gradients are summed.
+  TrainingGraphs(OnnxModel model, const Settings& settings, std::uint32_t ranks);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }  // by name
   const std::vector<Statistic>& statistics() const { return statistics_; }
@@ -62,6 +63,7 @@ class TrainingGraphs {
  private:
   OnnxModel model_;
   const Settings& settings_;
+  const std::uint32_t ranks_;
   std::string output_, logits_;  // logits_: what the loss reads
   std::vector<Parameter> parameters_;
   std::vector<Statistic> statistics_;

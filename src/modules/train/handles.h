@@ -15,6 +15,8 @@ class Tensor {
   Tensor() = default;
   // On the host.
   Tensor(evn_runtime runtime, evn_dtype dtype, const std::vector<std::int64_t>& dims);
+  // A view of a part of another one, from element `first` on.
+  Tensor(const Tensor& of, std::uint64_t first, const std::vector<std::int64_t>& dims);
   Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Tensor& operator=(Tensor&& other) noexcept {
     std::swap(handle_, other.handle_);

@@ -59,7 +59,20 @@ void require_parts_that_exist(const evn_trainer_options& o) {
   refuse(o.memory_limit != 0, "memory_limit");
   refuse(o.prune_share != 0, "prune_share");
   refuse(o.replicas != nullptr || o.replica_count != 0, "replicas");
-  refuse(o.rank_count > 1 || o.reduce != nullptr || o.collective != nullptr, "rank_count, reduce, collective");
+}
+
+void check_ranks(const evn_trainer_options& o) {
+  constexpr std::uint32_t kMostRanks = 65536;
+  if (o.rank_count > kMostRanks) fail(EVN_ERROR_INVALID_ARGUMENT, "rank_count is %u, expected 0 .. %u", o.rank_count, kMostRanks);
+  if (o.rank != 0 && o.rank >= o.rank_count) fail(EVN_ERROR_INVALID_ARGUMENT, "rank is %u of %u", o.rank, o.rank_count);
+  if (o.reduce != nullptr && o.collective != nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "reduce and collective are both given");
+  if (o.rank_count > 1 && o.reduce == nullptr && o.collective == nullptr)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "rank_count is %u, but neither reduce nor collective is given", o.rank_count);
+  if (o.reduce != nullptr && o.rank_count == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reduce is given without rank_count");
+  if (o.collective == nullptr) return;
+  const std::string_view name = o.collective;
+  if (name != "mpi" && name != "gloo")
+    fail(EVN_ERROR_INVALID_ARGUMENT, "collective is \"%.64s\", expected mpi or gloo", o.collective);
 }
 
 void check_numbers(const evn_trainer_options& o) {
@@ -81,7 +94,7 @@ void check_numbers(const evn_trainer_options& o) {
   check_number(o.schedule_factor, 0, kMost, "schedule_factor");
   check_number(o.least_rate, 0, kMost, "least_rate");
   check_number(o.plateau_threshold, 0, kMost, "plateau_threshold");
-  constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED;
+  constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED | EVN_TRAIN_CHECK_RANKS;
   if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
   check_number(o.loss_scale, 0, kMost, "loss_scale");
@@ -90,6 +103,7 @@ void check_numbers(const evn_trainer_options& o) {
       o.precision == EVN_PRECISION_DEFAULT || o.precision == EVN_PRECISION_FP32 || o.precision == EVN_PRECISION_BF16;
   if (!is_known) fail(EVN_ERROR_UNSUPPORTED, "precision is %d: training is in float32, or with products of bfloat16", o.precision);
   require_parts_that_exist(o);
+  check_ranks(o);
   const bool counts = o.schedule == EVN_SCHEDULE_STEP || o.schedule == EVN_SCHEDULE_COSINE;
   if (counts && o.schedule_steps == 0)
     fail(EVN_ERROR_INVALID_ARGUMENT, "the schedule %s needs schedule_steps", kSchedules[o.schedule]);
@@ -106,6 +120,8 @@ Settings read_settings(const evn_trainer_options& options) {
   check_numbers(s.given);
   if (options.output != nullptr) s.output = options.output;
   if (options.device != nullptr) s.device = options.device;
+  if (options.collective != nullptr) s.collective = options.collective;
+  if (options.collective_store != nullptr) s.collective_store = options.collective_store;
   s.trainable = read_names(options.trainable, options.trainable_count, "trainable");
   s.frozen = read_names(options.frozen, options.frozen_count, "frozen");
   if (options.groups == nullptr && options.group_count > 0) fail(EVN_ERROR_INVALID_ARGUMENT, "groups is NULL");

@@ -51,9 +51,19 @@ Checkpoint Trainer::checkpoint() {
   return c;
 }
 
-void Trainer::save(const std::string& path) { write_checkpoint(path, checkpoint()); }
+void Trainer::save(const std::string& path) {
+  if (!ranks_.is_alone() && accumulated_ > 0)
+    fail(EVN_ERROR_WRONG_STATE, "gradients of %u steps are accumulated: with other ranks that cannot be saved", accumulated_);
+  write_checkpoint(path, checkpoint());
+}
 
 void Trainer::restore(const std::string& path) {
+  if (ranks_.is_alone()) take_state(path, [] {});
+  else restore_together(path);
+}
+
+// `commit` is called when nothing but itself can fail any more.
+void Trainer::take_state(const std::string& path, const std::function<void()>& commit) {
   const Checkpoint read = read_checkpoint(path);
   Checkpoint own = checkpoint();  // what a file of this trainer has
   for (const char* key : {"format", "loss", "optimizer", "schedule"}) {
@@ -90,7 +100,7 @@ void Trainer::restore(const std::string& path) {
   const LearningRate::State rate = {real("rate.base"), real("rate.factor"), real("rate.best"), integer("rate.has_best"),
                                     integer("rate.bad")};
   const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("accumulated")};
-  // Nothing can fail from here on.
+  commit();
   for (const SavedTensor& t : own.tensors) std::memcpy(const_cast<void*>(t.data), tensors.at(t.name)->data, t.size);
   rate_.set_state(rate);
   calls_ = counts[0];

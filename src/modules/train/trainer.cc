@@ -23,9 +23,9 @@ void append(std::vector<evn_tensor>* handles, const std::vector<Tensor>& tensors
 }  // namespace
 
 Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_options& options)
-    : runtime_(runtime), settings_(read_settings(options)), cancel_(options.cancel), rate_(settings_.given) {
+    : runtime_(runtime), settings_(read_settings(options)), ranks_(settings_), cancel_(options.cancel), rate_(settings_.given) {
   call(g_host->plain_model, runtime, path, options.data, options.size, options.external_dir, kOpset, &bytes_.bytes);
-  graphs_.emplace(read_onnx(bytes_.view()), settings_);
+  graphs_.emplace(read_onnx(bytes_.view()), settings_, ranks_.count());
   make_tensors();
   // What is wrong with the graph shows now, and not in the first step.
   gradient_work(settings_.given.loss == EVN_LOSS_OUTPUT                  ? Labels::kNone
@@ -33,6 +33,7 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
                                                                          : Labels::kNumbers);
   update_.emplace();
   update_->session = make_session(graphs_->update_model(), "training: update", true);
+  if (!ranks_.is_alone()) join_ranks();
 }
 
 void Trainer::make_tensors() {
@@ -49,10 +50,11 @@ void Trainer::make_tensors() {
   optimizer_state_.resize(graphs_->optimizer_state_count());
   for (const Parameter& p : graphs_->parameters()) {
     values_.push_back(filled(p));
-    gradients_.push_back(make(p));
-    if (settings_.accumulate > 1) sums_.push_back(make(p));
+    if (ranks_.is_alone() || settings_.accumulate > 1) gradients_.push_back(make(p));
+    if (ranks_.is_alone() && settings_.accumulate > 1) sums_.push_back(make(p));
     for (auto& list : optimizer_state_) list.push_back(make(p));
   }
+  if (!ranks_.is_alone()) make_buckets();
   for (const Parameter& s : graphs_->statistics()) {
     statistics_.push_back(filled(s));
     new_statistics_.push_back(make(s));
@@ -148,34 +150,41 @@ void Trainer::set_arguments(Work& work, std::span<const evn_tensor> inputs, evn_
   work.outputs.push_back(loss_.get());
 }
 
-void Trainer::run(Work& work, std::uint64_t seed, bool stops) {
+void Trainer::run(Work& work, std::uint64_t seed, Run how) {
   evn_run_options options = EVN_RUN_OPTIONS_INIT;
   options.random_seed = seed;
   options.allow_copies = 1;
-  options.flags = stops ? 0 : EVN_RUN_OVERWRITE_INPUTS;
-  if (stops) options.cancel = cancel_;  // what moves the parameters is not stopped half-way
-  call(api().session_run, work.session.get(), static_cast<const evn_tensor*>(work.inputs.data()),
-       static_cast<std::uint32_t>(work.inputs.size()), work.outputs.data(), static_cast<std::uint32_t>(work.outputs.size()),
-       static_cast<const evn_run_options*>(&options));
+  options.flags = how == Run::kWhole ? EVN_RUN_OVERWRITE_INPUTS : 0;
+  if (how != Run::kWhole) options.cancel = cancel_;  // what moves the parameters is not stopped half-way
+  const auto inputs = static_cast<std::uint32_t>(work.inputs.size()), outputs = static_cast<std::uint32_t>(work.outputs.size());
+  const evn_tensor* const from = work.inputs.data();
+  const evn_run_options* const with = &options;
+  if (how != Run::kListened) return call(api().session_run, work.session.get(), from, inputs, work.outputs.data(), outputs, with);
+  struct Listener {
+    Buckets& buckets;
+    std::uint32_t end;  // of the gradients among the outputs, behind the loss
+  } listener{*buckets_, static_cast<std::uint32_t>(1 + gradients_.size())};
+  const auto ready = [](void* context, std::uint32_t output) {
+    auto* const l = static_cast<Listener*>(context);
+    if (output >= 1 && output < l->end) l->buckets.ready(output - 1);
+  };
+  call(g_host->run_listened, work.session.get(), from, inputs, work.outputs.data(), outputs, with,
+       static_cast<void (*)(void*, std::uint32_t)>(ready), static_cast<void*>(&listener));
 }
 
-void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
-  const Labels kind = kind_of(labels);
-  check_arguments(inputs, labels);
-  Work& work = gradient_work(kind);
-  const bool sums = settings_.accumulate > 1;
-  set_arguments(work, inputs, labels);
-  append(&work.outputs, sums && accumulated_ == 0 ? sums_ : gradients_);
+// The loss, gradients (in sums_ where they are the first of some steps) and new statistics of a batch.
+void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, Run how) {
+  Work& work = gradient_work(labels);
+  set_arguments(work, inputs, of_labels);
+  append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
   append(&work.outputs, new_statistics_);
-  run(work, settings_.given.seed * 0x9e3779b97f4a7c15u + ++calls_, true);
-  info->loss = static_cast<double>(loss_.scalar<float>());
-  if (sums && !std::isfinite(info->loss)) {
-    info->skipped = 1;
-    ++skipped_;
-    info->step = steps_;
-    return;
-  }
-  if (sums && accumulated_ > 0) {
+  const std::uint64_t seed = settings_.given.seed + 0xd1342543de82ef95u * ranks_.rank();
+  run(work, seed * 0x9e3779b97f4a7c15u + ++calls_, how);
+}
+
+// Takes the gradients into the sums. Returns whether these are complete.
+bool Trainer::add_gradients() {
+  if (settings_.accumulate > 1 && accumulated_ > 0) {
     if (!adding_) {
       Session session = make_session(graphs_->adding_model(), "training: sums", false);
       adding_.emplace();
@@ -185,12 +194,29 @@ void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_st
     append(&adding_->inputs, sums_);
     adding_->outputs = adding_->inputs;
     append(&adding_->inputs, gradients_);
-    run(*adding_, 0, false);
+    run(*adding_, 0, Run::kWhole);
   }
-  bool moves_statistics = true;
-  if (++accumulated_ >= settings_.accumulate) moves_statistics = update(rate_.at(steps_), info);
-  if (moves_statistics) std::swap(statistics_, new_statistics_);
+  return ++accumulated_ >= settings_.accumulate;
+}
+
+void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
+  if (ranks_.is_alone()) step_alone(inputs, labels, info);
+  else step_together(inputs, labels, info);
   info->step = steps_;
+}
+
+void Trainer::step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
+  const Labels kind = kind_of(labels);
+  check_arguments(inputs, labels);
+  make_gradients(kind, inputs, labels, Run::kStops);
+  info->loss = static_cast<double>(loss_.scalar<float>());
+  if (settings_.accumulate > 1 && !std::isfinite(info->loss)) {
+    info->skipped = 1;
+    ++skipped_;
+    return;
+  }
+  const bool moves_statistics = !add_gradients() || update(rate_.at(steps_), info);
+  if (moves_statistics) std::swap(statistics_, new_statistics_);
 }
 
 // Moves the parameters. Returns whether it did.
@@ -201,7 +227,7 @@ bool Trainer::update(double rate, evn_step_info* info) {
     const ParameterGroup& group = settings_.groups[graphs_->used_groups()[i]];
     const float rates[8] = {static_cast<float>(rate * group.rate_factor),
                             static_cast<float>(group.weight_decay),
-                            1.0f / static_cast<float>(settings_.accumulate),
+                            1.0f / static_cast<float>(settings_.accumulate * ranks_.count()),
                             static_cast<float>(o.clip_value),
                             static_cast<float>(steps_ + 1),
                             0,
@@ -220,7 +246,7 @@ bool Trainer::update(double rate, evn_step_info* info) {
     append(&work.inputs, list);
     append(&work.outputs, list);
   }
-  run(work, 0, false);
+  run(work, 0, Run::kWhole);
   const bool moved = finite_.scalar<std::uint8_t>() != 0;
   info->gradient_norm = moved ? static_cast<double>(norm_.scalar<float>()) : 0;
   info->learning_rate = moved ? rate : 0;
@@ -236,10 +262,18 @@ void Trainer::evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, ev
   set_arguments(work, inputs, labels);
   work.outputs.push_back(right_.get());
   work.outputs.push_back(count_.get());
-  run(work, 0, true);
+  run(work, 0, Run::kStops);
   evaluation->loss = static_cast<double>(loss_.scalar<float>());
   evaluation->correct = static_cast<std::uint64_t>(right_.scalar<std::int64_t>());
   evaluation->count = static_cast<std::uint64_t>(count_.scalar<std::int64_t>());
+}
+
+void Trainer::note_metric(double value) {
+  if (!ranks_.is_alone()) {
+    ranks_.sum({&value, 1});
+    value /= ranks_.count();
+  }
+  rate_.note(value);
 }
 
 void Trainer::set_learning_rate(double rate) {

@@ -2,14 +2,17 @@
 // time uses it.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "modules/train/buckets.h"
 #include "modules/train/checkpoint.h"
 #include "modules/train/graphs.h"
 #include "modules/train/handles.h"
 #include "modules/train/learning_rate.h"
+#include "modules/train/ranks.h"
 
 namespace evn_train {
 
@@ -30,7 +33,7 @@ class Trainer {
 
   void step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
   void evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, evn_evaluation* evaluation);
-  void note_metric(double value) { rate_.note(value); }
+  void note_metric(double value);
   void set_learning_rate(double rate);
   const std::vector<OnnxValue>& inputs() const { return graphs_->model().inputs; }
   const std::vector<Parameter>& parameters() const { return graphs_->parameters(); }
@@ -49,6 +52,7 @@ class Trainer {
   };
   evn_runtime runtime_;
   const Settings settings_;
+  Ranks ranks_;
   evn_cancel cancel_;
   ModelBytes bytes_;
   std::optional<TrainingGraphs> graphs_;
@@ -58,6 +62,10 @@ class Trainer {
   std::vector<Tensor> statistics_, new_statistics_;   // new_statistics_: those of the step that is under way
   std::vector<Tensor> rates_;                         // by used group
   Tensor loss_, norm_, finite_, right_, count_;
+  std::optional<Buckets> buckets_;  // of gradients_ or sums_, where there are other ranks
+  std::vector<double> exchanged_;   // with other ranks
+  std::vector<float> exchanged_statistics_;
+  std::optional<evn::Error> lost_;                                     // this rank did not move its parameters when others did
   std::optional<Work> gradient_[3], evaluation_[3], update_, adding_;  // by Labels
   std::uint64_t calls_ = 0;                                            // of step, for seeds
   std::uint64_t steps_ = 0, skipped_ = 0;
@@ -68,10 +76,24 @@ class Trainer {
   Labels kind_of(evn_tensor labels) const;
   void make_tensors();
   void check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const;
-  void run(Work& work, std::uint64_t seed, bool stops);
+  enum class Run { kStops, kListened, kWhole };  // what may stop it; and whether gradients go to the buckets as they come
+  void run(Work& work, std::uint64_t seed, Run how);
+  void make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, Run how);
+  bool add_gradients();
   Work& gradient_work(Labels labels);
   Work& evaluation_work(Labels labels);
   void set_arguments(Work& work, std::span<const evn_tensor> inputs, evn_tensor labels) const;
+  void step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
+  void step_together(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
+  void make_buckets();
+  void join_ranks();
+  float open_step(std::span<const evn_tensor> inputs, const std::optional<evn::Error>& own);
+  void close_step(float weight, const std::optional<evn::Error>& own);
+  void exchange(std::span<double> numbers, const std::optional<evn::Error>& own, const char* what);
+  void average_statistics(float weight);
+  void check_parameters();
+  void take_state(const std::string& path, const std::function<void()>& commit);
+  void restore_together(const std::string& path);
   bool update(double rate, evn_step_info* info);
   Checkpoint checkpoint();
   std::string describe_as_json() const;

@@ -137,7 +137,7 @@ void Execution::run(const RunState& state) {
       used_ |= 1u << s.slot;
       unsubmitted_ |= 1u << s.slot;
     }
-    run_steps();
+    run_steps(state);
     end_shares();
     wait_for_all();
   } catch (...) {
@@ -162,7 +162,44 @@ void Execution::end_shares() {
   }
 }
 
-void Execution::run_steps() {
+// Outputs with their last steps, where those are steps of the host.
+void Execution::find_last_writes() {
+  if (!last_writes_.empty()) return;
+  std::vector<LastWrite> found;
+  const auto note = [&](std::uint32_t buffer, std::size_t step, bool on_host) {
+    const BufferSource& from = plan_.buffers[buffer];
+    if (from.source != Source::kOutput) return;
+    const auto output = static_cast<std::uint32_t>(from.index);
+    std::erase_if(found, [&](const LastWrite& w) { return w.output == output; });
+    found.push_back({on_host ? step : plan_.steps.size(), output});
+  };
+  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+    const PlanStep& step = plan_.steps[i];
+    const bool on_host = graph_.devices[step.slot]->traits().host_addressable;
+    if (step.kind == PlanStep::Kind::kCopy) {
+      note(step.buffers + 1, i, false);
+    } else if (step.kind < PlanStep::Kind::kAppend) {
+      const auto first = step.buffers + static_cast<std::uint32_t>(step.desc.inputs.size());
+      for (std::uint32_t k = 0; k < step.desc.outputs.size(); ++k) note(first + k, i, on_host);
+    } else if (step.kind == PlanStep::Kind::kGather) {
+      note(step.buffers, i, on_host);
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [](const LastWrite& a, const LastWrite& b) { return a.step < b.step; });
+  last_writes_ = std::move(found);
+}
+
+// Tells the listener which outputs the step has made whole.
+void Execution::tell(const RunState& state, std::size_t step, std::size_t* told) {
+  for (; *told < last_writes_.size() && last_writes_[*told].step <= step; ++*told) {
+    const std::uint32_t output = last_writes_[*told].output;
+    if (state.listened_outputs[output] != 0) state.listener.ready(state.listener.context, output);
+  }
+}
+
+void Execution::run_steps(const RunState& state) {
+  std::size_t told = 0;
+  if (state.listener.ready != nullptr) find_last_writes();
   for (const PlanStep& step : plan_.steps) {
     try {
       if (graph_.devices[step.slot]->traits().host_addressable && used_ > 1) wait_for_copies(step);
@@ -183,6 +220,7 @@ void Execution::run_steps() {
         if (step.plan.flops > kNotedFlops) run_->note_core();
       }
       if (cancel_.stop()) cancel_.fail();
+      if (state.listener.ready != nullptr) tell(state, static_cast<std::size_t>(&step - plan_.steps.data()), &told);
     } catch (Error& e) {
       if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
       if (e.device[0] == '\0') e.with_device(graph_.devices[step.slot]->name().c_str());

@@ -9,6 +9,7 @@
 #include "runtime/report/trace.h"
 #include "runtime/run/arena_store.h"
 #include "runtime/run/host_copies.h"
+#include "runtime/run/output_listener.h"
 
 namespace evn {
 
@@ -30,6 +31,8 @@ struct RunState {
   // whether devices write it, or work in it.
   bool borrows_inputs = false, uses_callers = false;
   StopCondition stop;
+  OutputListener listener = {};
+  std::span<const std::uint8_t> listened_outputs = {};  // 1: those that are written where the caller wants them
   std::uint64_t random_seed = 0;
   std::uint64_t number = 0;  // ArenaStore::begin_run
   ScheduledRun* run = nullptr;
@@ -69,7 +72,9 @@ class Execution {
 
  private:
   void bind(const RunState& state);
-  void run_steps();
+  void run_steps(const RunState& state);
+  void find_last_writes();
+  void tell(const RunState& state, std::size_t step, std::size_t* told);
   void run_kernel(const PlanStep& step, StepTrace* trace);
   void run_copy(const PlanStep& step, StepTrace* trace);
   void run_paged(const PlanStep& step);
@@ -101,7 +106,13 @@ class Execution {
   std::vector<Buffer> buffers_;
   std::vector<Buffer> packed_;  // work space of one step
   std::vector<Patch> patches_;  // buffers that are inputs, outputs or runtime values
-  TextPool texts_;              // of strings that this run's steps made
+  struct LastWrite {
+    std::size_t step = 0;
+    std::uint32_t output = 0;
+  };
+  std::vector<LastWrite>
+      last_writes_;  // in the order of steps, of outputs that the host writes; filled by the first run that is listened to
+  TextPool texts_;   // of strings that this run's steps made
   RunServices services_;
   struct Latest {
     Event begin;         // what the device had been given before this run

@@ -42,6 +42,7 @@ struct Session::Call {
   std::span<const std::uint8_t> skipped = {};  // RunRequest's
   bool outputs_on_device = false;
   bool overwrite_inputs = false;
+  OutputListener listener = {};
   std::shared_ptr<Trace> measured = {};  // records the run where nobody else does; nullable
 
   // An output's memory on the slot; null: it is not shared there.

@@ -290,6 +290,8 @@ void Session::execute(Call& call, PreparedPtr first, RunState state) {
   state.runtime_values = call.runtime_values;
   state.shares = call.shares;
   state.borrows_inputs = call.borrows_inputs;
+  SmallArray<std::uint8_t> listened(call.to.size());
+  state.listened_outputs = listened.span();
   const BoundedRun bounded(compiled_, call.cancel);
   Flight flight;
   flight.first.execution = take_first(&first);
@@ -302,6 +304,8 @@ void Session::execute(Call& call, PreparedPtr first, RunState state) {
           call.to[j] != nullptr && call.to[j]->on_host() ? call.shared_output(j, plan.output_slots[j]) : nullptr;
       outputs[j] = shared != nullptr ? shared->buffer() : call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
     }
+    for (std::size_t j = 0; j < call.to.size(); ++j)
+      listened[j] = call.to[j] != nullptr && call.to[j] == call.outputs[j].tensor && call.to[j]->on_host();
     state.uses_callers = call.uses_callers;
     try {
       execution.run(state);
@@ -356,6 +360,7 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
   if (trace) trace->add_span(TraceKind::kPrepare, start);
   RunState state;
   state.stop = stop;
+  state.listener = call.listener;
   state.random_seed = random_seed;
   state.number = run_number;
   state.run = scheduled;
@@ -424,6 +429,7 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
   call.skipped = request.skipped;
   call.outputs_on_device = request.outputs_on_device;
   call.overwrite_inputs = request.overwrite_inputs;
+  call.listener = request.listener;
   if (kHas_devices && watch_ != nullptr) call.measured = watch_->begin_run();
   static_cast<StopCondition&>(call.cancel) = stop;
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);

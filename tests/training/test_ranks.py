@@ -1,0 +1,133 @@
+"""Data-parallel training in several processes, by MPI and by Gloo: losses as those of one process, ranks with equal bits, failures."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("EVENER_LIBRARY", "")).parent
+
+ENGINES = [pytest.param(name, marks=pytest.mark.skipif(not (BUILD / f"libevener_{name}.so").exists() or (name == "mpi" and shutil.which("mpirun") is None),
+                                                       reason=f"libevener_{name}.so or its launcher is not there")) for name in ("gloo", "mpi")]
+SGD = {"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9, "check_ranks": True}
+
+
+def start(tmp_path, ranks, engine=None, timeout=120, **how):
+    """Runs the ranks; gives what each has written, None for one that wrote nothing."""
+    folder = tmp_path / f"{engine}-{ranks}-{len(list(tmp_path.iterdir()))}"
+    (folder / "store").mkdir(parents=True)
+    settings = folder / "how.json"
+    settings.write_text(json.dumps({"collective": engine, "store": str(folder / "store"), "model": "mlp", "steps": 10, "batch": 16, "options": SGD, **how}))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, str(HERE / "rank.py"), str(settings)]
+    if engine == "mpi" and ranks > 1:
+        launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none", "-np", str(ranks)]
+        children = [subprocess.Popen([*launcher, *command, "-1", str(ranks), str(folder / "out")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)]
+    else:
+        children = [subprocess.Popen([*command, str(rank), str(ranks), str(folder / "out")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                    for rank in range(ranks)]
+    texts = []
+    try:
+        for child in children:
+            texts.append(child.communicate(timeout=timeout)[0].decode())
+    finally:
+        for child in children:
+            child.kill()
+    outs = []
+    for rank in range(ranks):
+        path = folder / f"out.{rank}"
+        outs.append(json.loads(path.read_text()) if path.exists() else None)
+    if all(out is None for out in outs):
+        pytest.fail("\n".join(texts))
+    return outs
+
+
+def same_bits(outs):
+    return all(out["bits"] == outs[0]["bits"] and not out["errors"] for out in outs)
+
+
+def close(ours, theirs):
+    return all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", ["mlp", "simple_cnn"])
+def test_two_ranks_have_the_losses_of_one_process(tmp_path, engine, model):
+    alone = start(tmp_path, 1, model=model)[0]
+    pair = start(tmp_path, 2, engine, model=model, changed_weights=True)
+    assert len(alone["losses"]) == 10 and not alone["errors"], alone["errors"]
+    assert same_bits(pair), [out["errors"] for out in pair]
+    for out in pair:
+        assert close(out["losses"], alone["losses"]), (out["losses"], alone["losses"])
+    assert pair[0]["losses"] == pair[1]["losses"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_three_ranks_with_uneven_batches_small_buckets_and_sums(tmp_path, engine):
+    alone = start(tmp_path, 1, batch=24)[0]
+    uneven = start(tmp_path, 3, engine, batch=24, uneven=True, options={**SGD, "bucket_bytes": 256})
+    assert same_bits(uneven), [out["errors"] for out in uneven]
+    assert close(uneven[0]["losses"], alone["losses"])
+    together = {**SGD, "accumulate": 2}
+    alone = start(tmp_path, 1, batch=24, options=together)[0]
+    summed = start(tmp_path, 3, engine, batch=24, options=together)
+    assert same_bits(summed), [out["errors"] for out in summed]
+    assert close(summed[0]["losses"], alone["losses"])
+    refused = start(tmp_path, 3, engine, batch=24, uneven=True, options=together)
+    assert all("of one size" in out["errors"][0][2] for out in refused)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_moving_statistics_are_the_mean_of_all_ranks(tmp_path, engine):
+    pair = start(tmp_path, 2, engine, model="residual")
+    assert same_bits(pair), [out["errors"] for out in pair]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rank_that_fails_fails_all_and_changes_nothing(tmp_path, engine):
+    good = start(tmp_path, 2, engine, steps=4)
+    outs = start(tmp_path, 2, engine, steps=4, fails=[1, 2], goes_on=True)
+    assert [e[:2] for e in outs[1]["errors"]] == [[2, "EVN_ERROR_INVALID_ARGUMENT"]]
+    assert [e[:2] for e in outs[0]["errors"]] == [[2, "EVN_ERROR_WRONG_STATE"]] and "rank 1" in outs[0]["errors"][0][2]
+    assert outs[0]["losses"][:2] == good[0]["losses"][:2] and outs[0]["bits"] == outs[1]["bits"]
+    outs = start(tmp_path, 2, engine, steps=4, nan=[1, 2])
+    assert [out["skipped"] for out in outs] == [[False, False, True, False]] * 2 and same_bits(outs)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ranks_with_other_models_or_options_are_refused(tmp_path, engine):
+    outs = start(tmp_path, 2, engine, model="simple_cnn", other_model=1)
+    assert all(out["errors"][0][1] == "EVN_ERROR_INVALID_ARGUMENT" and "different models" in out["errors"][0][2] for out in outs), outs
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rank_that_hangs_ends_the_others_in_time(tmp_path, engine):
+    outs = start(tmp_path, 2, engine, steps=4, hangs=[1, 2], options={**SGD, "timeout": 2}, timeout=100)
+    number, status, message = outs[0]["errors"][0]
+    assert number == 2 and status == "EVN_ERROR_TIMEOUT", message
+    assert outs[0]["seconds"] < 30
+
+
+def test_a_rank_that_dies_ends_the_others(tmp_path):
+    if not (BUILD / "libevener_gloo.so").exists():
+        pytest.skip("libevener_gloo.so is not there; mpirun itself ends the others")
+    outs = start(tmp_path, 2, "gloo", steps=4, dies=[1, 2], options={**SGD, "timeout": 10})
+    assert outs[1] is None
+    number, status, message = outs[0]["errors"][0]
+    assert number == 2 and status in ("EVN_ERROR_DEVICE_LOST", "EVN_ERROR_TIMEOUT"), message
+    assert outs[0]["seconds"] < 30
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_training_goes_on_with_another_number_of_ranks(tmp_path, engine):
+    state = str(tmp_path / "state.safetensors")
+    first = start(tmp_path, 2, engine, steps=3, save=state)
+    assert same_bits(first)
+    alone = start(tmp_path, 1, steps=3, restore=state, seed=6)[0]
+    three = start(tmp_path, 3, engine, steps=3, restore=state, seed=6, changed_weights=True)
+    assert same_bits(three), [out["errors"] for out in three]
+    assert close(three[0]["losses"], alone["losses"])
