@@ -10,6 +10,7 @@
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BUILD_PACKAGES=(cmake ninja-build g++ libyaml-cpp-dev libgtest-dev opencl-headers)
 IMAGE_PACKAGES=(pkg-config libjpeg-dev libpng-dev libtiff-dev libwebp-dev libopenjp2-7-dev)
+COLLECTIVE_PACKAGES=(libopenmpi-dev openmpi-bin libgloo-dev)
 OPENCL_PACKAGES=(ocl-icd-libopencl1 pocl-opencl-icd)
 
 say() { printf '%s\n' "$*" >&2; }

@@ -119,10 +119,12 @@ class Maker:
             if path.name != "libevener.so":
                 deb.take(path, f"{self.lib}/{path.name}")
         # A module's own libraries are wanted where the module is used: without them a model that needs it is refused, and all else runs.
-        options = ["-dDepends", *(f"-e{path}" for path in deb.binaries() if "_image" not in path.name), "-dRecommends",
-                   *(f"-e{path}" for path in deb.binaries() if "_image" in path.name)]
+        # The engines of collectives are suggested alone: training in several processes is rare where inference is embedded.
+        wishes = {"_image": "Recommends", "_mpi": "Suggests", "_gloo": "Suggests"}
+        wish = {path: next((kind for part, kind in wishes.items() if part in path.name), "Depends") for path in deb.binaries()}
+        options = [option for kind in ("Depends", "Recommends", "Suggests") for option in (f"-d{kind}", *(f"-e{path}" for path in wish if wish[path] == kind))]
         deb.fields.update(self.dependencies(deb, *options))
-        deb.fields["Suggests"] = "ocl-icd-libopencl1 | libopencl1, libclblast1"
+        deb.fields["Suggests"] = ", ".join(filter(None, ["ocl-icd-libopencl1 | libopencl1, libclblast1", deb.fields.get("Suggests")]))
         deb.control = {"triggers": "activate-noawait ldconfig\n", "shlibs": f"libevener {self.major} {name} (>= {self.packaging.version})\n"}
         deb.write(f"usr/share/lintian/overrides/{name}", deb_texts.overrides(name))
         return deb

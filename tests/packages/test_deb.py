@@ -32,6 +32,8 @@ def test_the_packages_say_what_they_need(debs):
     assert all(int(fields(deb)["Installed-Size"]) > 0 for deb in debs.values())
     if (BUILD / "libevener_image.so").exists():  # what a module needs is not needed by those who do not use it
         assert "libtiff" in library["Recommends"] and "libtiff" not in library["Depends"]
+    if (BUILD / "libevener_mpi.so").exists():
+        assert "libopenmpi" in library["Suggests"] and "libopenmpi" not in library["Depends"] + library.get("Recommends", "")
 
 
 def test_a_loader_that_reads_no_packed_relocations_is_too_old(debs, libraries):
