@@ -296,3 +296,50 @@ def test_an_opencl_device_and_the_cpu_train_together(name):
         there, here = (evener.Trainer(runtime, model, learning_rate=1e-3, device=device) for device in ("opencl,cpu", "cpu"))
         for inputs, labels in nets.batches(name, 2):
             assert there.step(inputs, labels).loss == pytest.approx(here.step(inputs, labels).loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("devices", [("cpu", "cpu"), ("opencl,cpu", "cpu", "cpu")])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_replicas_share_each_batch(devices, accumulate):
+    """The gradient of a batch is that of its parts, by how many rows each has: of a network without normalization by the batch. Batches of a few rows leave some replicas
+    without any."""
+    with evener.Runtime(threads=2) as runtime:
+        try:
+            if "opencl,cpu" in devices:
+                runtime.device("opencl")
+        except evener.Error:
+            assert not os.environ.get("EVN_REQUIRE_OPENCL")
+            pytest.skip("this machine has no OpenCL device")
+        model = nets.NETS["mlp"]()[0].SerializeToString()
+        options = {"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9, "accumulate": accumulate}
+        split, whole = evener.Trainer(runtime, model, replicas=devices, **options), evener.Trainer(runtime, model, **options)
+        random = np.random.default_rng(3)
+        for rows in (12, 12, 12, 12, 7, 2, 1, 12):
+            x, y = random.standard_normal((rows, 20), dtype=np.float32), random.integers(0, 5, rows)
+            assert split.step({"x": x}, y).loss == pytest.approx(whole.step({"x": x}, y).loss, rel=1e-5)
+        for name, value in whole.parameters.items():
+            np.testing.assert_allclose(split.parameters[name], value, rtol=1e-4, atol=1e-6)
+        before = split.parameters
+        with pytest.raises(evener.Error, match="label|class|indices|out of"):
+            split.step({"x": x}, np.full(rows, 99))
+        for name, value in split.parameters.items():
+            assert (value == before[name]).all()
+
+
+def test_replicas_normalize_by_their_rows_and_share_the_statistics():
+    with evener.Runtime(threads=2) as runtime:
+        model = nets.NETS["residual"]()[0].SerializeToString()
+        trainer = evener.Trainer(runtime, model, replicas=("cpu", "cpu"), learning_rate=1e-2)
+        before = trainer.evaluate(*next(iter(nets.batches("residual", 1)))).loss
+        for inputs, labels in nets.batches("residual", 8):
+            assert np.isfinite(trainer.step(inputs, labels).loss)
+        assert trainer.evaluate(*next(iter(nets.batches("residual", 1)))).loss != before
+
+
+def test_replicas_and_device_are_not_both_given():
+    with evener.Runtime(threads=1) as runtime:
+        model = nets.NETS["mlp"]()[0].SerializeToString()
+        with pytest.raises(evener.Error, match="both given"):
+            evener.Trainer(runtime, model, replicas=("cpu", "cpu"), device="cpu")
+        with pytest.raises(evener.Error, match="no_such_device|no device"):
+            evener.Trainer(runtime, model, replicas=("cpu", "no_such_device"))

@@ -39,7 +39,7 @@ Buckets::Buckets(evn_runtime runtime, Ranks& ranks, const std::vector<std::vecto
     b.data = static_cast<float*>(mapped.data());  // memory of the host, which stays where it is
     std::memset(b.data, 0, b.elements * sizeof(float));
   }
-  for (std::size_t g = 0; g < dims.size(); ++g) tensors_[g] = Tensor(buckets_[bucket_of_[g]].memory, first[g], dims[g]);
+  for (std::size_t g = 0; g < dims.size(); ++g) tensors_[g] = Tensor(buckets_[bucket_of_[g]].memory.get(), first[g], dims[g]);
   thread_.emplace([](void* self) { static_cast<Buckets*>(self)->work(); }, this);
 }
 

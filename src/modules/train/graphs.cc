@@ -296,19 +296,10 @@ std::vector<std::string> optimizer_attributes(const evn_trainer_options& o) {
           int_attribute("centered", (o.flags & EVN_TRAIN_CENTERED) != 0 ? 1 : 0)};
 }
 
-OnnxModel empty_model(const OnnxModel& like) {
-  OnnxModel m;
-  m.ir_version = like.ir_version;
-  m.opsets = like.opsets;
-  m.graph_name = "evener";
-  return m;
-}
-
 }  // namespace
 
 namespace {
 
-std::string gradient_name(const std::string& name) { return "evener/gradient/" + name; }
 std::string optimizer_state_name(std::size_t kind, const std::string& name) {
   return "evener/optimizer_state" + std::to_string(kind) + "/" + name;
 }
@@ -371,18 +362,6 @@ std::string TrainingGraphs::update_model() const {
   const std::vector<std::string> all = moved_names({});
   for (std::size_t i = 0; i < all.size(); ++i) {  // no Identity behind them, so that they are in place
     m.outputs.push_back(tensor_value(made.at(all[i]), kFloat, parameters_[i % parameters_.size()].dims));
-  }
-  return write_onnx(m);
-}
-
-std::string TrainingGraphs::adding_model() const {
-  OnnxModel m = empty_model(model_);
-  NodeWriter w(&m);
-  for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value("evener/sum/" + p.name, kFloat, p.dims));
-  for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value("evener/gradient/" + p.name, kFloat, p.dims));
-  for (const Parameter& p : parameters_) {
-    const std::string sum = w.op("Add", {"evener/sum/" + p.name, "evener/gradient/" + p.name});
-    m.outputs.push_back(tensor_value(sum, kFloat, p.dims));
   }
   return write_onnx(m);
 }

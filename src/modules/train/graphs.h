@@ -19,6 +19,10 @@ struct Parameter {
   std::size_t bytes() const;
 };
 
+// A model without nodes, of the opsets of another.
+OnnxModel empty_model(const OnnxModel& like);
+std::string gradient_name(const std::string& name);
+
 // What stays, and why.
 struct Frozen {
   std::string name, reason;
@@ -59,6 +63,8 @@ class TrainingGraphs {
   const std::vector<std::size_t>& used_groups() const { return used_groups_; }
   // inputs: sums, then what is added; outputs: sums.
   std::string adding_model() const;
+  // inputs: a weight of each replica, then gradients and statistics replica by replica; outputs: their weighted sums.
+  std::string combining_model(std::size_t replicas) const;
 
  private:
   OnnxModel model_;

@@ -21,8 +21,8 @@ Tensor::Tensor(evn_runtime runtime, evn_dtype dtype, const std::vector<std::int6
   call(api().tensor_create, host.handle, dtype, dims.data(), static_cast<std::uint32_t>(dims.size()), 0u, &handle_);
 }
 
-Tensor::Tensor(const Tensor& of, std::uint64_t first, const std::vector<std::int64_t>& dims) {
-  call(api().tensor_create_view, of.get(), first, dims.data(), static_cast<std::uint32_t>(dims.size()), &handle_);
+Tensor::Tensor(evn_tensor of, std::uint64_t first, const std::vector<std::int64_t>& dims) {
+  call(api().tensor_create_view, of, first, dims.data(), static_cast<std::uint32_t>(dims.size()), &handle_);
 }
 
 void Tensor::write(const void* data, std::size_t size) {

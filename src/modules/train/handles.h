@@ -16,7 +16,7 @@ class Tensor {
   // On the host.
   Tensor(evn_runtime runtime, evn_dtype dtype, const std::vector<std::int64_t>& dims);
   // A view of a part of another one, from element `first` on.
-  Tensor(const Tensor& of, std::uint64_t first, const std::vector<std::int64_t>& dims);
+  Tensor(evn_tensor of, std::uint64_t first, const std::vector<std::int64_t>& dims);
   Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Tensor& operator=(Tensor&& other) noexcept {
     std::swap(handle_, other.handle_);
@@ -41,6 +41,10 @@ class Tensor {
  private:
   evn_tensor handle_ = nullptr;
 };
+
+inline void append(std::vector<evn_tensor>* handles, const std::vector<Tensor>& tensors) {
+  for (const Tensor& t : tensors) handles->push_back(t.get());
+}
 
 // The bytes of a tensor on the host, for as long as this lives.
 class Mapped {
@@ -72,6 +76,21 @@ class Session {
 
  private:
   evn_session handle_ = nullptr;
+};
+
+class Queue {
+ public:
+  Queue() = default;
+  ~Queue() {
+    if (handle_ != nullptr) api().queue_release(handle_);
+  }
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  evn_queue get() const { return handle_; }
+  evn_queue* out() { return &handle_; }
+
+ private:
+  evn_queue handle_ = nullptr;
 };
 
 class Model {

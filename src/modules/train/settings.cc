@@ -13,6 +13,8 @@ constexpr const char* kLosses[] = {"softmax_cross_entropy", "bce_with_logits", "
 constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw", "adagrad", "rmsprop"};
 constexpr const char* kSchedules[] = {"constant", "step", "exponential", "cosine", "plateau"};
 
+constexpr std::size_t kMostReplicas = 16;
+
 void check_enum(std::int32_t value, std::int32_t last, const char* name) {
   if (value < 0 || value > last) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is %d, expected 0 .. %d", name, value, last);
 }
@@ -58,7 +60,6 @@ void require_parts_that_exist(const evn_trainer_options& o) {
   refuse(o.loss_scale != 0, "loss_scale");
   refuse(o.memory_limit != 0, "memory_limit");
   refuse(o.prune_share != 0, "prune_share");
-  refuse(o.replicas != nullptr || o.replica_count != 0, "replicas");
 }
 
 void check_ranks(const evn_trainer_options& o) {
@@ -124,6 +125,11 @@ Settings read_settings(const evn_trainer_options& options) {
   if (options.collective_store != nullptr) s.collective_store = options.collective_store;
   s.trainable = read_names(options.trainable, options.trainable_count, "trainable");
   s.frozen = read_names(options.frozen, options.frozen_count, "frozen");
+  s.replicas = read_names(options.replicas, options.replica_count, "replicas");
+  if (!s.replicas.empty() && options.device != nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "device and replicas are both given");
+  if (s.replicas.size() > kMostReplicas)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "there are %zu replicas, expected 0 .. %zu", s.replicas.size(), kMostReplicas);
+  if (!s.replicas.empty()) s.device = s.replicas[0];
   if (options.groups == nullptr && options.group_count > 0) fail(EVN_ERROR_INVALID_ARGUMENT, "groups is NULL");
   for (std::uint32_t i = 0; i < options.group_count; ++i) {
     const evn_parameter_group& g = options.groups[i];

@@ -16,7 +16,7 @@ struct ParameterGroup {
 struct Settings {
   evn_trainer_options given;  // numbers alone are valid after the creation
   std::string output, device, collective, collective_store;
-  std::vector<std::string> trainable, frozen;
+  std::vector<std::string> trainable, frozen, replicas;
   std::vector<ParameterGroup> groups;  // the last one is of all that no other has
   std::uint32_t accumulate = 1;
 };

@@ -154,6 +154,18 @@ std::string Trainer::describe_as_json() const {
     json.end_object();
   }
   json.end_array();
+  json.field("rank", std::uint64_t{ranks_.rank()});
+  json.field("rank_count", std::uint64_t{ranks_.count()});
+  json.key("replicas");
+  json.begin_array();
+  for (const Replica& r : replicas_) {
+    json.begin_object();
+    json.field("device", std::string_view(r.device));
+    json.key("share");
+    json.number(evn::shortest_text(r.share));
+    json.end_object();
+  }
+  json.end_array();
   json.key("notes");
   json.begin_array();
   for (const std::string& note : graphs_->notes()) json.value(std::string_view(note));
@@ -173,6 +185,8 @@ std::string Trainer::describe_as_text() const {
                      std::to_string(parameters().size()) + " parameters:\n";
   for (const Parameter& p : parameters()) text += "  " + p.name + " " + dims_text(p.dims) + "\n";
   for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
+  if (!ranks_.is_alone()) text += "rank " + std::to_string(ranks_.rank()) + " of " + std::to_string(ranks_.count()) + "\n";
+  for (const Replica& r : replicas_) text += "replica: " + r.device + ", share " + evn::shortest_text(r.share) + "\n";
   for (const std::string& note : graphs_->notes()) text += "note: " + note + "\n";
   return text;
 }

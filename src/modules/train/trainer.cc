@@ -15,11 +15,6 @@ evn_tensor_info info_of(evn_tensor tensor) {
   return info;
 }
 
-// The memory of tensors that take each other's place at the end of a step.
-void append(std::vector<evn_tensor>* handles, const std::vector<Tensor>& tensors) {
-  for (const Tensor& t : tensors) handles->push_back(t.get());
-}
-
 }  // namespace
 
 Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_options& options)
@@ -33,6 +28,7 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
                                                                          : Labels::kNumbers);
   update_.emplace();
   update_->session = make_session(graphs_->update_model(), "training: update", true);
+  if (settings_.replicas.size() > 1) make_replicas();
   if (!ranks_.is_alone()) join_ranks();
 }
 
@@ -68,7 +64,7 @@ void Trainer::make_tensors() {
   count_ = Tensor(runtime_, EVN_DTYPE_INT64, {});
 }
 
-Session Trainer::make_session(const std::string& bytes, const char* name, bool own) const {
+Session Trainer::make_session(const std::string& bytes, const char* name, bool own, const std::string& device) const {
   Model model;
   if (own) {
     call(g_host->load_own, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), model.out());
@@ -80,7 +76,7 @@ Session Trainer::make_session(const std::string& bytes, const char* name, bool o
   options.cancel = cancel_;
   options.cache_file = "";
   options.precision = settings_.given.precision == EVN_PRECISION_BF16 ? EVN_PRECISION_BF16 : EVN_PRECISION_FP32;
-  if (!settings_.device.empty()) options.device = settings_.device.c_str();
+  if (!device.empty()) options.device = device.c_str();
   evn_session session = nullptr;
   call(api().session_create, runtime_, model.get(), &options, &session);
   return Session(session);
@@ -174,6 +170,7 @@ void Trainer::run(Work& work, std::uint64_t seed, Run how) {
 
 // The loss, gradients (in sums_ where they are the first of some steps) and new statistics of a batch.
 void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, Run how) {
+  if (!replicas_.empty()) return make_gradients_split(labels, inputs, of_labels);
   Work& work = gradient_work(labels);
   set_arguments(work, inputs, of_labels);
   append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);

@@ -62,6 +62,21 @@ class Trainer {
   std::vector<Tensor> statistics_, new_statistics_;   // new_statistics_: those of the step that is under way
   std::vector<Tensor> rates_;                         // by used group
   Tensor loss_, norm_, finite_, right_, count_;
+  // A device that takes a part of each batch.
+  struct Replica {
+    std::string device;
+    std::optional<Work> work[3];  // by Labels
+    std::vector<Tensor> gradients, statistics;
+    Tensor loss, weight;
+    std::vector<Tensor> views;  // of the batch that is under way
+    std::size_t rows = 0;       // of it
+    double row_ns = 0;          // what a row has taken; 0: not known yet
+    double share = 0;           // of each batch
+    std::uint64_t begin_ns = 0, end_ns = 0;
+  };
+  std::vector<Replica> replicas_;
+  Queue ended_;  // their runs
+  std::optional<Work> combining_;
   std::optional<Buckets> buckets_;  // of gradients_ or sums_, where there are other ranks
   std::vector<double> exchanged_;   // with other ranks
   std::vector<float> exchanged_statistics_;
@@ -72,7 +87,10 @@ class Trainer {
   std::uint32_t accumulated_ = 0;  // steps in the sums
   std::string text_;
 
-  Session make_session(const std::string& model, const char* name, bool own) const;
+  Session make_session(const std::string& model, const char* name, bool own, const std::string& device) const;
+  Session make_session(const std::string& model, const char* name, bool own) const {
+    return make_session(model, name, own, settings_.device);
+  }
   Labels kind_of(evn_tensor labels) const;
   void make_tensors();
   void check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const;
@@ -83,6 +101,13 @@ class Trainer {
   Work& gradient_work(Labels labels);
   Work& evaluation_work(Labels labels);
   void set_arguments(Work& work, std::span<const evn_tensor> inputs, evn_tensor labels) const;
+  void make_replicas();
+  Work& replica_work(Replica& replica, Labels labels);
+  void split_batch(std::size_t rows);
+  void share_anew();
+  void set_part(Replica& replica, Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::size_t first);
+  void make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels);
+  void combine(std::size_t rows);
   void step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
   void step_together(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
   void make_buckets();

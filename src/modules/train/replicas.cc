@@ -1,0 +1,212 @@
+// Steps whose batch is split among several devices of the runtime. Each has the parameters of the trainer, makes the gradients of
+// its rows, and all together are summed by the rows that each had.
+#include <algorithm>
+#include <numeric>
+
+#include "base/os/os.h"
+#include "modules/train/trainer.h"
+
+namespace evn_train {
+namespace {
+
+constexpr std::uint64_t kFirstMeasured = 3;  // the first steps make plans and warm up
+constexpr std::uint64_t kShareEvery = 64;    // steps, after which the shares are looked at again
+constexpr double kWorthwhile = 0.85;         // of the time that the slowest part takes: other shares mean new plans
+
+evn_tensor_info info_of(evn_tensor tensor) {
+  evn_tensor_info info = EVN_TENSOR_INFO_INIT;
+  call(api().tensor_get_info, tensor, &info);
+  return info;
+}
+
+// Rows [first, first + rows) of a tensor.
+Tensor rows_of(evn_tensor tensor, std::size_t first, std::size_t rows) {
+  const evn_tensor_info info = info_of(tensor);
+  std::vector<std::int64_t> dims(info.dims, info.dims + info.rank);
+  std::uint64_t row = 1;
+  for (std::size_t i = 1; i < dims.size(); ++i) row *= static_cast<std::uint64_t>(dims[i]);
+  dims[0] = static_cast<std::int64_t>(rows);
+  return Tensor(tensor, first * row, dims);
+}
+
+// A submitted run, which has ended when this has.
+class Request {
+ public:
+  Request() = default;
+  Request(Request&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Request& operator=(Request&&) = delete;
+  ~Request() {
+    if (handle_ == nullptr) return;
+    bool done = false;
+    api().request_wait(handle_, UINT64_MAX, &done, nullptr);
+    api().request_release(handle_);
+  }
+  evn_request* out() { return &handle_; }
+  // Waits for it. Throws what the run has failed with.
+  void take(std::vector<evn_tensor>& outputs) {
+    bool done = false;
+    call(api().request_wait, handle_, UINT64_MAX, &done);
+    call(api().request_take, handle_, outputs.data(), static_cast<std::uint32_t>(outputs.size()));
+  }
+
+ private:
+  evn_request handle_ = nullptr;
+};
+
+}  // namespace
+
+void Trainer::make_replicas() {
+  call(api().queue_create, ended_.out());
+  for (const std::string& device : settings_.replicas) {
+    Replica& r = replicas_.emplace_back();
+    r.device = device;
+    r.share = 1.0 / static_cast<double>(settings_.replicas.size());
+    for (const Parameter& p : parameters()) r.gradients.emplace_back(runtime_, EVN_DTYPE_FLOAT32, p.dims);
+    for (const Statistic& s : graphs_->statistics()) r.statistics.emplace_back(runtime_, EVN_DTYPE_FLOAT32, s.dims);
+    r.loss = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
+    r.weight = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
+  }
+  combining_.emplace();
+  combining_->session = make_session(graphs_->combining_model(replicas_.size()), "training: sums of replicas", false, "cpu");
+  // A device that cannot train the model is an error now, and not in the first step.
+  for (Replica& r : replicas_) {
+    replica_work(r, settings_.given.loss == EVN_LOSS_OUTPUT                  ? Labels::kNone
+                    : settings_.given.loss == EVN_LOSS_SOFTMAX_CROSS_ENTROPY ? Labels::kClasses
+                                                                             : Labels::kNumbers);
+  }
+}
+
+Trainer::Work& Trainer::replica_work(Replica& replica, Labels labels) {
+  std::optional<Work>& work = replica.work[static_cast<int>(labels)];
+  if (!work) {
+    Session session = make_session(graphs_->gradient_model(labels), "training: gradient of a replica", false, replica.device);
+    work.emplace();
+    work->session = std::move(session);
+  }
+  return *work;
+}
+
+// Rows in proportion to the shares: the largest remainders get what rounding leaves.
+void Trainer::split_batch(std::size_t rows) {
+  std::vector<std::pair<double, std::size_t>> rests;
+  std::size_t left = rows;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    const double exact = replicas_[i].share * static_cast<double>(rows);
+    replicas_[i].rows = std::min(left, static_cast<std::size_t>(exact));
+    left -= replicas_[i].rows;
+    rests.emplace_back(static_cast<double>(replicas_[i].rows) - exact, i);
+  }
+  std::sort(rests.begin(), rests.end());
+  for (std::size_t i = 0; left > 0; i = (i + 1) % rests.size(), --left) ++replicas_[rests[i].second].rows;
+}
+
+// Shares in proportion to the speed of each, where that would be worth new plans.
+void Trainer::share_anew() {
+  double speed = 0, slowest = 0;
+  for (const Replica& r : replicas_) {
+    if (r.row_ns <= 0) return;
+    speed += 1 / r.row_ns;
+    slowest = std::max(slowest, r.row_ns * r.share);
+  }
+  if (1 / speed > kWorthwhile * slowest) return;
+  for (Replica& r : replicas_) r.share = 1 / r.row_ns / speed;
+}
+
+void Trainer::set_part(Replica& replica, Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels,
+                       std::size_t first) {
+  Work& work = replica_work(replica, labels);
+  replica.views.clear();
+  std::vector<evn_tensor> parts;
+  for (const evn_tensor input : inputs) {
+    if (info_of(input).rank == 0) {
+      parts.push_back(input);
+    } else {
+      replica.views.push_back(rows_of(input, first, replica.rows));
+      parts.push_back(replica.views.back().get());
+    }
+  }
+  evn_tensor own_labels = nullptr;
+  if (of_labels != nullptr) {
+    replica.views.push_back(rows_of(of_labels, first, replica.rows));
+    own_labels = replica.views.back().get();
+  }
+  set_arguments(work, parts, own_labels);
+  work.outputs.assign(1, replica.loss.get());
+  append(&work.outputs, replica.gradients);
+  append(&work.outputs, replica.statistics);
+}
+
+void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels) {
+  std::size_t rows = 0;
+  for (const evn_tensor input : inputs) {
+    const evn_tensor_info info = info_of(input);
+    if (info.rank > 0) rows = static_cast<std::size_t>(info.dims[0]);
+  }
+  if (rows == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "no input has a batch that replicas could share");
+  split_batch(rows);
+  evn_run_options options = EVN_RUN_OPTIONS_INIT;
+  options.random_seed = settings_.given.seed * 0x9e3779b97f4a7c15u + ++calls_;
+  options.allow_copies = 1;
+  options.cancel = cancel_;
+  const evn_run_options* const with = &options;
+  evn_submit_options submit = EVN_SUBMIT_OPTIONS_INIT;
+  submit.queue = ended_.get();
+  std::vector<Request> requests(replicas_.size());
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    Replica& r = replicas_[i];
+    if (r.rows == 0) continue;
+    set_part(r, labels, inputs, of_labels, first);
+    first += r.rows;
+    Work& work = replica_work(r, labels);
+    submit.user = &r;
+    r.begin_ns = evn::os::now_ns();
+    call(api().session_submit, work.session.get(), static_cast<const evn_tensor*>(work.inputs.data()),
+         static_cast<std::uint32_t>(work.inputs.size()), static_cast<const evn_tensor*>(work.outputs.data()),
+         static_cast<std::uint32_t>(work.outputs.size()), with, static_cast<const evn_submit_options*>(&submit), requests[i].out());
+  }
+  const auto runs = std::count_if(replicas_.begin(), replicas_.end(), [](const Replica& r) { return r.rows > 0; });
+  for (std::ptrdiff_t n = 0; n < runs; ++n) {
+    evn_request request = nullptr;
+    void* user = nullptr;
+    call(api().queue_next, ended_.get(), UINT64_MAX, &request);
+    call(api().request_user, request, &user);
+    static_cast<Replica*>(user)->end_ns = evn::os::now_ns();
+  }
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    Replica& r = replicas_[i];
+    if (r.rows == 0) continue;
+    requests[i].take(replica_work(r, labels).outputs);
+    const double row_ns = static_cast<double>(r.end_ns - r.begin_ns) / static_cast<double>(r.rows);
+    r.row_ns = r.row_ns > 0 && calls_ > kFirstMeasured ? (r.row_ns + row_ns) / 2 : row_ns;
+  }
+  combine(rows);
+  if (calls_ == kFirstMeasured || calls_ % kShareEvery == 0) share_anew();
+}
+
+// The sums of all replicas become the trainer's.
+void Trainer::combine(std::size_t rows) {
+  Work& work = *combining_;
+  work.inputs.clear();
+  double loss = 0;
+  for (Replica& r : replicas_) {
+    const float weight = static_cast<float>(r.rows) / static_cast<float>(rows);
+    r.weight.write(&weight, sizeof weight);
+    work.inputs.push_back(r.weight.get());
+    if (r.rows > 0) loss += static_cast<double>(weight) * static_cast<double>(r.loss.scalar<float>());
+  }
+  const Replica& first = *std::find_if(replicas_.begin(), replicas_.end(), [](const Replica& r) { return r.rows > 0; });
+  for (const Replica& r : replicas_) {
+    const Replica& from = r.rows > 0 ? r : first;  // what a replica without rows had before does not count
+    append(&work.inputs, from.gradients);
+    append(&work.inputs, from.statistics);
+  }
+  const float mean = static_cast<float>(loss);
+  loss_.write(&mean, sizeof mean);
+  work.outputs.clear();
+  append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
+  append(&work.outputs, new_statistics_);
+  run(work, 0, Run::kStops);
+}
+
+}  // namespace evn_train
