@@ -122,6 +122,11 @@ evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees
   target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)
 endif()
+foreach(name graph fault)  # which see what differentiation allocates and throws
+  if(TARGET test_${name} AND TARGET evn_gradient)
+    target_sources(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/linked_differentiation.cc $<TARGET_OBJECTS:evn_gradient>)
+  endif()
+endforeach()
 set(EVN_TEST_TIMEOUT 7200)  # their long forms, under a sanitizer too
 foreach(backend ${EVN_BACKENDS})
   evn_test(${backend} backends/${backend} evn_${backend} evn_training evn_cpu)  # the reference

@@ -7,8 +7,10 @@
 #include <functional>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "base/limits.h"
 #include "core/graph.h"
+#include "evener/evener.h"
 
 namespace evn {
 
@@ -25,7 +27,24 @@ void bind_gradients(Model& model);
 // (Gradients excepted) and one producer per value; so have those that are put in, for which `complete` finds operator and
 // attributes. Throws, with the Gradient's name: EVN_ERROR_INVALID_MODEL for tensors of xs and zs that depend on one another, a y
 // that no node computes or that is not floating point; EVN_ERROR_UNSUPPORTED for an operator between them that has no rule;
-// EVN_ERROR_LIMIT when the graph would have more than limits.nodes nodes. Returns whether there was any.
+// EVN_ERROR_LIMIT when the graph would have more than limits.nodes nodes. Returns whether there was any. The rules are in
+// libevener_train.so: EVN_ERROR_UNSUPPORTED where there is a Gradient and no such module.
 bool expand_gradients(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete);
+
+// The part of it that is in the module. `complete` is the library's.
+void differentiate(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete);
+using Differentiate = void (*)(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete,
+                               const WorkMeter& meter);
+// Takes this one in the place of the module's, for programs that have it linked in (tests).
+void take_differentiation(Differentiate differentiate);
+
+// What the module exports under this name: its Differentiate, where `build` is kGradientBuild; else nullptr.
+#define EVN_DIFFERENTIATION_SYMBOL "evn_differentiation"
+using DifferentiationFunction = Differentiate (*)(std::uint64_t build);
+
+// Differs where the two were not compiled from the same headers.
+inline constexpr std::uint64_t kGradientBuild =
+    ((((sizeof(Graph) * 4099 + sizeof(Node)) * 4099 + sizeof(Value)) * 4099 + sizeof(Attribute)) * 4099 + sizeof(Limits)) * 4099 +
+    EVN_VERSION_NUMBER;
 
 }  // namespace evn

@@ -2,14 +2,13 @@
 
 #include <cstdio>
 #include <mutex>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "backends/cpu/isa.h"
 #include "base/mutex.h"
-#include "base/os/os.h"
 #include "ops/batch_norm.h"
+#include "ops/infra/training_module.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -17,8 +16,6 @@ namespace evn {
 std::span<const KernelFamily* const> cpu_kernel_families();
 
 namespace {
-
-constexpr const char* kModule = "libevener_train.so";
 
 struct TrainingKernels {
   Mutex mutex;
@@ -36,33 +33,14 @@ const std::vector<const KernelFamily*>* with_others(std::span<const KernelFamily
   return &all;
 }
 
-// An error of a kernel in the module is thrown by one C++ runtime, and caught by this one. Each has an unwinder, which aborts in
-// frames that another has begun to unwind unless it has thrown something itself before: only then it knows the sizes of registers.
-void prepare_unwinder() {
-  try {
-    throw 0;
-  } catch (int) {}
-}
-
-const std::vector<const KernelFamily*>* refuse_module(const std::string& why) {
-  std::snprintf(g_why, sizeof g_why, "%s: %s", kModule, why.c_str());
-  return nullptr;
-}
-
 const std::vector<const KernelFamily*>* with_module() {
-  const std::string folder = os::own_folder();
-  std::string why = "the folder of this library is not known";
-  void* const library = folder.empty() ? nullptr : os::open_library((folder + kModule).c_str(), &why);
-  if (library == nullptr) return refuse_module(why);
-  const auto open = reinterpret_cast<TrainingKernelsFunction>(os::find_symbol(library, EVN_TRAINING_KERNELS_SYMBOL));
+  const auto open = reinterpret_cast<TrainingKernelsFunction>(training_module_symbol(EVN_TRAINING_KERNELS_SYMBOL));
   std::size_t count = 0;
   const KernelFamily* const* const families = open == nullptr ? nullptr : open(kTrainingBuild, &ChosenIsa::kept(), &count);
-  if (families == nullptr) {
-    os::close_library(library);
-    return refuse_module(open == nullptr ? "it is no module of this library" : "it is of another version");
-  }
-  prepare_unwinder();
-  return with_others({families, count});
+  if (families != nullptr) return with_others({families, count});
+  const char* const why = why_no_training_module();
+  std::snprintf(g_why, sizeof g_why, "%s", why != nullptr ? why : "libevener_train.so is of another version");
+  return nullptr;
 }
 
 }  // namespace

@@ -256,10 +256,8 @@ class Expander {
 
 }  // namespace
 
-bool expand_gradients(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete) {
-  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_bound_gradient)) return false;
+void differentiate(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete) {
   Expander(graph, limits, complete).run();
-  return true;
 }
 
 }  // namespace evn
