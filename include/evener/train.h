@@ -255,8 +255,8 @@ EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn
 
 /* Writes what is trained, and how it went.
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "learning_rate",
- *           "precision", "parameters": [{"name", "dims", "group"}], "frozen": [{"name", "reason"}], "rank", "rank_count", "replicas":
- *           [{"device", "share" (of each batch)}], "notes": []} @since 0.3 */
+ *           "precision", "parameters": [{"name", "dims", "group"}], "frozen": [{"name", "reason"}], "rank", "rank_count",
+ *           "replicas": [{"device", "share" (of each batch)}], "notes": []} @since 0.3 */
 EVN_API evn_status evn_trainer_describe(evn_trainer trainer, evn_format format, char *buffer, size_t capacity, size_t *size,
                                         evn_error *error);
 

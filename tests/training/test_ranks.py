@@ -131,3 +131,20 @@ def test_training_goes_on_with_another_number_of_ranks(tmp_path, engine):
     three = start(tmp_path, 3, engine, steps=3, restore=state, seed=6, changed_weights=True)
     assert same_bits(three), [out["errors"] for out in three]
     assert close(three[0]["losses"], alone["losses"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_normalization_by_the_batches_of_all_ranks(tmp_path, engine):
+    """Of one process with the whole batch, losses are those of two ranks with synchronized normalization, and no others."""
+    synchronized = {**SGD, "sync_norm": True}
+    alone = start(tmp_path, 1, model="residual", steps=6)[0]
+    pair = start(tmp_path, 2, engine, model="residual", steps=6, options=synchronized)
+    assert same_bits(pair), [out["errors"] for out in pair]
+    assert all(abs(a - b) <= 1e-4 * abs(b) for a, b in zip(pair[0]["losses"], alone["losses"], strict=True)), (pair[0]["losses"], alone["losses"])
+    apart = start(tmp_path, 2, engine, model="residual", steps=6)
+    assert not all(abs(a - b) <= 1e-4 * abs(b) for a, b in zip(apart[0]["losses"], alone["losses"], strict=True))
+    for failure in ({"fails": [1, 2]}, {"nan": [1, 2]}):
+        outs = start(tmp_path, 2, engine, model="residual", steps=4, goes_on=True, options=synchronized, **failure)
+        assert outs[0]["bits"] == outs[1]["bits"] and len(outs[0]["losses"]) == (3 if "fails" in failure else 4), outs[0]["errors"]
+    refused = start(tmp_path, 2, engine, model="residual", uneven=True, options=synchronized)
+    assert all("of one size" in out["errors"][0][2] for out in refused)

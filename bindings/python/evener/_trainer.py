@@ -59,7 +59,8 @@ class Trainer(Object):
     accumulate  steps of which the mean gradient moves the parameters once
     replicas    devices of the runtime, each as `device`, that share every batch in proportion to their speed
     ranks       of processes that train the model together, each with its part of every batch: collective "mpi" (processes that mpirun starts) or
-                "gloo" (rank, ranks, and store, a folder that all see); check_ranks compares the parameters of all after each step. bucket_bytes
+                "gloo" (rank, ranks, and store, a folder that all see); check_ranks compares the parameters of all after each step, sync_norm has
+                BatchNormalization normalize by the batches of all. bucket_bytes
                 and timeout (seconds) are those of the sums of gradients
     precision   "float32", or "bfloat16" for products and convolutions
     """
@@ -70,7 +71,7 @@ class Trainer(Object):
                  learning_rate=None, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0, betas=None, epsilon=None, alpha=None,
                  rate_decay=0.0, centered=False, schedule="constant", warmup_steps=0, schedule_steps=0, schedule_factor=None, least_rate=0.0,
                  patience=None, threshold=None, clip_norm=0.0, clip_value=0.0, accumulate=1, precision="float32", seed=0, device=None,
-                 external_dir=None, replicas=(), collective=None, rank=0, ranks=0, store=None, timeout=None, bucket_bytes=0, check_ranks=False):
+                 external_dir=None, replicas=(), collective=None, rank=0, ranks=0, store=None, timeout=None, bucket_bytes=0, check_ranks=False, sync_norm=False):
         lib, handle, error = library(), _raw.evn_trainer(), new_error()
         for what, value, known in (("loss", loss, _LOSSES), ("optimizer", optimizer, _OPTIMIZERS), ("schedule", schedule, _SCHEDULES),
                                    ("precision", precision, _PRECISIONS)):
@@ -80,7 +81,7 @@ class Trainer(Object):
         options.loss, options.optimizer, options.schedule = _LOSSES[loss], _OPTIMIZERS[optimizer], _SCHEDULES[schedule]
         options.precision, options.accumulate, options.seed = _PRECISIONS[precision], accumulate, seed
         options.flags = (_raw.EVN_TRAIN_NESTEROV if nesterov else 0) | (_raw.EVN_TRAIN_CENTERED if centered else 0)
-        options.flags |= _raw.EVN_TRAIN_CHECK_RANKS if check_ranks else 0
+        options.flags |= (_raw.EVN_TRAIN_CHECK_RANKS if check_ranks else 0) | (_raw.EVN_TRAIN_SYNC_NORM if sync_norm else 0)
         replicas = list(replicas)
         options.replicas, options.replica_count = _names(replicas), len(replicas)
         options.collective = None if collective is None else c_text(collective)

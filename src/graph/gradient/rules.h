@@ -73,6 +73,7 @@ extern const GradientRules kReduceGradients;
 extern const GradientRules kProductGradients;
 extern const GradientRules kWindowGradients;
 extern const GradientRules kNormGradients;
+extern const GradientRules kRankGradients;
 extern const GradientRules kIndifferent;
 
 class GradientRuleIndex {

@@ -188,6 +188,22 @@ std::vector<ValueId> Tape::owns(const char* op, std::vector<ValueId> inputs, Att
   return made;
 }
 
+ValueId Tape::like(const Node& node, std::vector<ValueId> inputs) {
+  Node made;
+  made.name = fresh_name(node.op_type.c_str());
+  made.op_type = node.op_type;
+  made.domain = node.domain;
+  made.since_version = node.since_version;
+  made.attributes = node.attributes;
+  made.inputs = std::move(inputs);
+  made.region = gradient_->region;
+  const ValueId y = add_value();
+  made.outputs = {y};
+  complete_(made);
+  add(std::move(made));
+  return y;
+}
+
 void Tape::into(ValueId output, const char* op, std::vector<ValueId> inputs) {
   Node node;
   node.name = fresh_name(op);

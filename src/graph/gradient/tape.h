@@ -59,6 +59,8 @@ class Tape {
   std::vector<ValueId> ops(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs);
   ValueId own(const char* op, std::vector<ValueId> inputs, Attributes attributes = {});  // of ops/gradient.h
   std::vector<ValueId> owns(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs);
+  // The operator and attributes of a node of the model, of one output, on other inputs.
+  ValueId like(const Node& node, std::vector<ValueId> inputs);
   // An operator whose output is a value that is there.
   void into(ValueId output, const char* op, std::vector<ValueId> inputs);
 

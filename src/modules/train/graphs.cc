@@ -9,6 +9,7 @@
 #include "modules/train/library.h"
 #include "modules/train/loss.h"
 #include "modules/train/node_writer.h"
+#include "modules/train/rank_sums.h"
 
 namespace evn_train {
 namespace {
@@ -217,30 +218,7 @@ void TrainingGraphs::add_inputs(OnnxModel* m, Labels labels) const {
   }
 }
 
-// The node normalizes by the batch. The variance that it moves on is that of the batch; PyTorch's is that of what the batch is a
-// sample of: times n / (n - 1).
-void TrainingGraphs::train_norm(OnnxModel* m, std::size_t n) const {
-  const std::string mean = m->nodes[n].inputs[3], variance = m->nodes[n].inputs[4], x = m->nodes[n].inputs[0];
-  const std::string new_mean = "evener/moved/" + mean, new_variance = "evener/batch/" + variance;
-  const auto momentum = static_cast<float>(attribute_number(m->nodes[n], "momentum", 0.9));
-  OnnxNode& node = m->nodes[n];
-  std::erase_if(node.attributes, [](const std::string& a) { return attribute_name(a) == "training_mode"; });
-  node.attributes.push_back(int_attribute("training_mode", 1));
-  node.outputs.resize(1);
-  node.outputs.push_back(new_mean);
-  node.outputs.push_back(new_variance);
-  NodeWriter w(m);
-  const std::string count = w.cast(w.op("Div", {w.op("Size", {x}), w.op("Size", {mean})}), kFloat);
-  const std::string others = w.op("Max", {w.op("Sub", {count, w.number(1)}), w.number(1)});
-  const std::string kept = w.op("Mul", {variance, w.number(momentum)});
-  const std::string added = w.op("Mul", {w.op("Sub", {new_variance, kept}), w.op("Div", {count, others})});
-  const std::string moved = w.op("Add", {kept, added});
-  w.give(new_mean, "evener/new/" + mean, scalar_value(kFloat));
-  w.give(moved, "evener/new/" + variance, scalar_value(kFloat));
-  for (std::size_t i = 1; i <= 2; ++i) m->outputs[m->outputs.size() - i].has_shape = false;
-}
-
-std::string TrainingGraphs::gradient_model(Labels labels) const {
+std::string TrainingGraphs::gradient_model(Labels labels, std::int64_t sums) const {
   OnnxModel m = without_parameters();
   add_inputs(&m, labels);
   NodeWriter w(&m);
@@ -264,7 +242,11 @@ std::string TrainingGraphs::gradient_model(Labels labels) const {
   w.give(loss, "evener/loss", scalar_value(kFloat));
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     w.give(gradients[i], "evener/gradient/" + names[i], tensor_value("", kFloat, parameters_[i].dims));
-  for (const std::size_t n : trained_norms_) train_norm(&m, n + before);
+  if (sums != 0 && !trained_norms_.empty()) import_domain(&m, kTrainDomain, 1);
+  for (const std::size_t n : trained_norms_) {
+    if (sums == 0) train_norm(&m, n + before);
+    else synchronize_norm(&m, n + before, sums);
+  }
   return write_onnx(m);
 }
 

@@ -52,8 +52,11 @@ class TrainingGraphs {
   // Tensors that the optimizer keeps beside each parameter.
   std::size_t optimizer_state_count() const;
 
-  // inputs: the model's, labels (but of kNone), parameters, statistics; outputs: loss, gradients, statistics.
-  std::string gradient_model(Labels labels) const;
+  // inputs: the model's, labels (but of kNone), parameters, statistics; outputs: loss, gradients, statistics. `sums`: by which
+  // BatchNormalization sums over ranks (RankSums::id); 0: it normalizes by the batch.
+  std::string gradient_model(Labels labels, std::int64_t sums = 0) const;
+  // Channels of the BatchNormalization that has most; 0: none trains.
+  std::size_t most_norm_channels() const;
   // inputs: the same; outputs: loss, how many are right (int64), of how many (int64).
   std::string evaluation_model(Labels labels) const;
   // inputs: loss, rates [8] of each group with parameters, parameters, gradients, the optimizer's state kind by kind;
@@ -86,6 +89,7 @@ class TrainingGraphs {
   std::vector<std::string> moved_names(std::optional<std::size_t> group) const;  // none: of all groups
   void add_inputs(OnnxModel* m, Labels labels) const;
   void train_norm(OnnxModel* m, std::size_t node) const;
+  void synchronize_norm(OnnxModel* m, std::size_t node, std::int64_t sums) const;
 };
 
 }  // namespace evn_train

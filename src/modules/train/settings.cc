@@ -63,6 +63,8 @@ void require_parts_that_exist(const evn_trainer_options& o) {
 }
 
 void check_ranks(const evn_trainer_options& o) {
+  if ((o.flags & EVN_TRAIN_SYNC_NORM) != 0 && o.replica_count > 1)
+    fail(EVN_ERROR_UNSUPPORTED, "EVN_TRAIN_SYNC_NORM: replicas normalize by their own rows");
   constexpr std::uint32_t kMostRanks = 65536;
   if (o.rank_count > kMostRanks) fail(EVN_ERROR_INVALID_ARGUMENT, "rank_count is %u, expected 0 .. %u", o.rank_count, kMostRanks);
   if (o.rank != 0 && o.rank >= o.rank_count) fail(EVN_ERROR_INVALID_ARGUMENT, "rank is %u of %u", o.rank, o.rank_count);
@@ -95,7 +97,7 @@ void check_numbers(const evn_trainer_options& o) {
   check_number(o.schedule_factor, 0, kMost, "schedule_factor");
   check_number(o.least_rate, 0, kMost, "least_rate");
   check_number(o.plateau_threshold, 0, kMost, "plateau_threshold");
-  constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED | EVN_TRAIN_CHECK_RANKS;
+  constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED | EVN_TRAIN_CHECK_RANKS | EVN_TRAIN_SYNC_NORM;
   if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
   check_number(o.loss_scale, 0, kMost, "loss_scale");

@@ -123,8 +123,11 @@ float Trainer::open_step(std::span<const evn_tensor> inputs, const std::optional
   double sums[] = {batch, batch * batch};
   exchange(sums, own, "begin the step");
   const double count = ranks_.count();
-  if (settings_.accumulate > 1 && sums[1] * count != sums[0] * sums[0])
-    fail(EVN_ERROR_INVALID_ARGUMENT, "where gradients are accumulated, batches of all ranks must be of one size");
+  const bool must_be_even = settings_.accumulate > 1 || norm_sums_;
+  if (must_be_even && sums[1] * count != sums[0] * sums[0]) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "where %s, batches of all ranks must be of one size",
+         norm_sums_ ? "BatchNormalization is synchronized" : "gradients are accumulated");
+  }
   return static_cast<float>(batch * count / sums[0]);
 }
 
@@ -185,6 +188,7 @@ void Trainer::restore_together(const std::string& path) {
 
 void Trainer::step_together(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
   const bool overlaps = settings_.accumulate == 1;
+  const bool listens = overlaps && !norm_sums_;  // sums of the run and of buckets would come in another order in each rank
   Labels kind = Labels::kNone;
   std::optional<evn::Error> own = lost_;
   if (!own) {
@@ -196,7 +200,9 @@ void Trainer::step_together(std::span<const evn_tensor> inputs, evn_tensor label
   }
   const float weight = open_step(inputs, own);
   if (overlaps) buckets_->begin(weight);
-  own = error_of([&] { make_gradients(kind, inputs, labels, overlaps ? Run::kListened : Run::kStops); });
+  if (norm_sums_) norm_sums_->begin();
+  own = error_of([&] { make_gradients(kind, inputs, labels, listens ? Run::kListened : Run::kStops); });
+  if (norm_sums_) norm_sums_->end(own.has_value());
   if (overlaps) buckets_->finish();
   close_step(weight, own);
   if (!new_statistics_.empty()) average_statistics(weight);

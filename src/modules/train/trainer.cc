@@ -21,6 +21,8 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
     : runtime_(runtime), settings_(read_settings(options)), ranks_(settings_), cancel_(options.cancel), rate_(settings_.given) {
   call(g_host->plain_model, runtime, path, options.data, options.size, options.external_dir, kOpset, &bytes_.bytes);
   graphs_.emplace(read_onnx(bytes_.view()), settings_, ranks_.count());
+  if ((settings_.given.flags & EVN_TRAIN_SYNC_NORM) != 0 && !ranks_.is_alone() && graphs_->most_norm_channels() > 0)
+    norm_sums_.emplace(runtime, ranks_, graphs_->most_norm_channels() + 1);
   make_tensors();
   // What is wrong with the graph shows now, and not in the first step.
   gradient_work(settings_.given.loss == EVN_LOSS_OUTPUT                  ? Labels::kNone
@@ -119,7 +121,7 @@ void Trainer::check_arguments(std::span<const evn_tensor> inputs, evn_tensor lab
 Trainer::Work& Trainer::gradient_work(Labels labels) {
   std::optional<Work>& work = gradient_[static_cast<int>(labels)];
   if (!work) {
-    Session session = make_session(graphs_->gradient_model(labels), "training: gradient", false);
+    Session session = make_session(graphs_->gradient_model(labels, norm_sums_ ? norm_sums_->id() : 0), "training: gradient", false);
     work.emplace();
     work->session = std::move(session);
   }

@@ -12,6 +12,7 @@
 #include "modules/train/graphs.h"
 #include "modules/train/handles.h"
 #include "modules/train/learning_rate.h"
+#include "modules/train/rank_sums.h"
 #include "modules/train/ranks.h"
 
 namespace evn_train {
@@ -77,8 +78,9 @@ class Trainer {
   std::vector<Replica> replicas_;
   Queue ended_;  // their runs
   std::optional<Work> combining_;
-  std::optional<Buckets> buckets_;  // of gradients_ or sums_, where there are other ranks
-  std::vector<double> exchanged_;   // with other ranks
+  std::optional<RankSums> norm_sums_;  // of EVN_TRAIN_SYNC_NORM
+  std::optional<Buckets> buckets_;     // of gradients_ or sums_, where there are other ranks
+  std::vector<double> exchanged_;      // with other ranks
   std::vector<float> exchanged_statistics_;
   std::optional<evn::Error> lost_;                                     // this rank did not move its parameters when others did
   std::optional<Work> gradient_[3], evaluation_[3], update_, adding_;  // by Labels
