@@ -23,7 +23,7 @@ import make_c_api  # noqa: E402
 import read_comments  # noqa: E402
 
 C_HEADERS = (*description.HEADERS, description.TABLE)
-CPP_HEADERS = ("evener.hpp", "core.hpp", "tensor.hpp", "session.hpp", "request.hpp", "state.hpp", "event.hpp", "operator.hpp", "quantizer.hpp")
+CPP_HEADERS = ("evener.hpp", "core.hpp", "tensor.hpp", "session.hpp", "request.hpp", "state.hpp", "event.hpp", "operator.hpp", "quantizer.hpp", "trainer.hpp")
 ASSETS = (".svg", ".png")
 # The C API's page in Markdown is for readers of the repository; here it is made by doxygen.
 REPLACED = {"docs/c-api.md": "reference/c/index.md"}

@@ -435,6 +435,26 @@ inline void release_callbacks(void* user) noexcept {
 
 inline std::uint32_t dlpack_flags(bool legacy) { return legacy ? static_cast<std::uint32_t>(EVN_DLPACK_LEGACY) : 0u; }
 
+// Calls what a host gave for a callback; an exception ends here, and is the status and the message.
+template <typename F>
+evn_status guarded(evn_error* error, F&& f) noexcept {
+  const auto tell = [error](std::string_view text) { error->message[text.copy(error->message, sizeof error->message - 1)] = '\0'; };
+  try {
+    f();
+    return EVN_OK;
+  } catch (const Error& e) {
+    tell(e.message());
+    return e.status() == EVN_OK ? static_cast<evn_status>(EVN_ERROR_INTERNAL) : e.status();
+  } catch (const std::bad_alloc&) {
+    return EVN_ERROR_OUT_OF_MEMORY;
+  } catch (const std::exception& e) {
+    tell(e.what());
+  } catch (...) {
+    tell("an exception of an unknown type");
+  }
+  return EVN_ERROR_INTERNAL;
+}
+
 // A C string for an optional text.
 inline const char* c_str_or_null(const std::string& s) { return s.empty() ? nullptr : s.c_str(); }
 

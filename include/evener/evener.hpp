@@ -1,7 +1,7 @@
 // Evener for C++17 and later: owners, exceptions and views over the C API of evener.h. Header only; it needs the standard library
 // and libevener, nothing else. Here are runtimes; models and sessions are in session.hpp, tensors and devices in tensor.hpp,
 // asynchronous runs in request.hpp, states of streams in state.hpp, events and objects of OpenCL in event.hpp, what all share in
-// core.hpp. Included apart: operators of a program's own (operator.hpp), and quantization (quantizer.hpp).
+// core.hpp. Included apart: operators of a program's own (operator.hpp), quantization (quantizer.hpp), and training (trainer.hpp).
 //
 //  Owners      Runtime, Device, Tensor, Value, Model and Session are moved, not copied; a default-made or moved-from one is empty
 //              and may only be destroyed, assigned and tested. They may be destroyed in any order. Destructors never throw.

@@ -93,25 +93,6 @@ struct Operator {
 
 namespace detail {
 
-template <typename F>
-evn_status guarded(evn_error* error, F&& f) noexcept {
-  const auto tell = [error](std::string_view text) { error->message[text.copy(error->message, sizeof error->message - 1)] = '\0'; };
-  try {
-    f();
-    return EVN_OK;
-  } catch (const Error& e) {
-    tell(e.message());
-    return e.status() == EVN_OK ? static_cast<evn_status>(EVN_ERROR_INTERNAL) : e.status();
-  } catch (const std::bad_alloc&) {
-    return EVN_ERROR_OUT_OF_MEMORY;
-  } catch (const std::exception& e) {
-    tell(e.what());
-  } catch (...) {
-    tell("an exception of an unknown type");
-  }
-  return EVN_ERROR_INTERNAL;
-}
-
 inline evn_status on_infer(void* user, evn_operator_node node, const evn_tensor_view* inputs, std::uint32_t input_count,
                            evn_tensor_view* outputs, std::uint32_t output_count, evn_error* error) {
   return guarded(error, [&] {

@@ -9,6 +9,7 @@ namespace evener {
 inline namespace EVENER_SPANS {
 
 class Quantizer;
+class Trainer;
 
 namespace detail {
 
@@ -100,6 +101,7 @@ class Model : public detail::Object<evn_model, evn_model_release> {
 
  private:
   friend class Quantizer;
+  friend class Trainer;
   friend class Runtime;
 };
 

@@ -51,6 +51,7 @@ class Mapped {
 
 class Device;
 class Quantizer;
+class Trainer;
 struct OpenCl;
 
 class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
@@ -155,6 +156,7 @@ class Tensor : public detail::Object<evn_tensor, evn_tensor_release> {
   friend class Request;
   friend struct OpenCl;
   friend class Quantizer;
+  friend class Trainer;
   friend class Session;
   friend class Value;
 
