@@ -2,7 +2,7 @@
 
 use crate::error::{check, Error, Result, Status};
 use crate::sys::*;
-use std::os::raw::c_void;
+use std::os::raw::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,7 @@ kinds! {
     evn_request: request_release,
     evn_queue: queue_release,
     evn_event: event_release,
+    evn_trainer: trainer_release,
 }
 
 /// A handle that is given back when this goes.
@@ -72,6 +73,10 @@ pub(crate) struct Lent<T> {
     pub(crate) user: *mut c_void,
     kind: std::marker::PhantomData<T>,
 }
+
+// It owns the value, which nobody sees through it.
+unsafe impl<T: Send> Send for Lent<T> {}
+unsafe impl<T: Sync> Sync for Lent<T> {}
 
 impl<T> Lent<T> {
     pub(crate) fn new(value: T) -> Lent<T> {
@@ -109,6 +114,31 @@ pub(crate) fn caught<R>(body: impl FnOnce() -> R) -> std::result::Result<R, Stri
 /// As `caught`, where nobody wants to know the text. None: it panicked.
 pub(crate) fn guarded<R>(body: impl FnOnce() -> R) -> Option<R> {
     caught(body).ok()
+}
+
+/// Calls a function of the host's; an error, or a panic, is told to C.
+pub(crate) unsafe fn told(
+    error: *mut evn_error,
+    what: &str,
+    body: impl FnOnce() -> Result<()>,
+) -> evn_status {
+    let failed = match caught(body) {
+        Ok(Ok(())) => return EVN_OK,
+        Ok(Err(failed)) => failed,
+        Err(text) => Error::new(Status::Internal, format!("{} panicked: {}", what, text)),
+    };
+    if !error.is_null() {
+        let message = &mut (*error).message;
+        let last = message.len() - 1;
+        let bytes = failed.message.bytes().filter(|byte| *byte != 0).take(last);
+        let mut length = 0;
+        for byte in bytes {
+            message[length] = byte as c_char;
+            length += 1;
+        }
+        message[length] = 0;
+    }
+    failed.status.code()
 }
 
 #[repr(C)]

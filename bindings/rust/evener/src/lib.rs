@@ -65,6 +65,7 @@ mod runtime;
 mod session;
 mod state;
 mod tensor;
+mod trainer;
 mod value;
 
 /// The example of the README compiles.
@@ -88,4 +89,5 @@ pub use runtime::*;
 pub use session::*;
 pub use state::*;
 pub use tensor::{DType, Element, PendingCopy, Tensor, TensorInfo, View, ViewMut};
+pub use trainer::*;
 pub use value::Value;

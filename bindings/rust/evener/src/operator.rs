@@ -1,7 +1,7 @@
 //! Custom operators in Rust.
 
 use crate::error::{c_text, check, read_bytes, read_text, Error, Result, Status};
-use crate::handle::{api, caught, Api, Lent};
+use crate::handle::{api, told, Api, Lent};
 use crate::runtime::Runtime;
 use crate::sys::*;
 use crate::tensor::{DType, Element};
@@ -273,27 +273,6 @@ struct Registered {
     api: Api,
 }
 
-/// Calls a function of the host's; an error, or a panic, is told to C.
-unsafe fn told(error: *mut evn_error, body: impl FnOnce() -> Result<()>) -> evn_status {
-    let failed = match caught(body) {
-        Ok(Ok(())) => return EVN_OK,
-        Ok(Err(failed)) => failed,
-        Err(text) => Error::new(Status::Internal, format!("the operator panicked: {}", text)),
-    };
-    if !error.is_null() {
-        let message = &mut (*error).message;
-        let last = message.len() - 1;
-        let bytes = failed.message.bytes().filter(|byte| *byte != 0).take(last);
-        let mut length = 0;
-        for byte in bytes {
-            message[length] = byte as c_char;
-            length += 1;
-        }
-        message[length] = 0;
-    }
-    failed.status.code()
-}
-
 unsafe fn inputs_of<'n>(views: *const evn_tensor_view, count: u32) -> Vec<Option<TensorRef<'n>>> {
     let of = |view: &evn_tensor_view| match view.dtype {
         EVN_DTYPE_UNDEFINED => None,
@@ -312,7 +291,7 @@ unsafe extern "C" fn infer(
     error: *mut evn_error,
 ) -> evn_status {
     let registered = &*user.cast::<Registered>();
-    told(error, || {
+    told(error, "the operator", || {
         let node = Node { raw: node, api: registered.api, call: PhantomData };
         let count = output_count as usize;
         let specs = registered.operator.infer(&node, &inputs_of(inputs, input_count), count)?;
@@ -337,7 +316,7 @@ unsafe extern "C" fn run(
     error: *mut evn_error,
 ) -> evn_status {
     let registered = &*user.cast::<Registered>();
-    told(error, || {
+    told(error, "the operator", || {
         let node = Node { raw: node, api: registered.api, call: PhantomData };
         let of = |view: &evn_tensor_view| match view.dtype {
             EVN_DTYPE_UNDEFINED => None,
