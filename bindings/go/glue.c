@@ -82,3 +82,7 @@ evn_status evn_go_run(uintptr_t user, evn_operator_node node, const evn_tensor_v
                       const evn_tensor_view *outputs, uint32_t output_count, evn_error *error) {
   return evenerOperatorRun(user, node, (evn_tensor_view *)inputs, input_count, (evn_tensor_view *)outputs, output_count, error);
 }
+
+evn_status evn_go_reduce(void *user, void *data, uint64_t count, evn_dtype dtype, evn_error *error) {
+  return evenerReduce((uintptr_t)user, data, count, dtype, error);
+}

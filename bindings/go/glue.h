@@ -23,5 +23,6 @@ evn_status evn_go_infer(uintptr_t user, evn_operator_node node, const evn_tensor
                         uint32_t output_count, evn_error *error);
 evn_status evn_go_run(uintptr_t user, evn_operator_node node, const evn_tensor_view *inputs, uint32_t input_count,
                       const evn_tensor_view *outputs, uint32_t output_count, evn_error *error);
+evn_status evn_go_reduce(void *user, void *data, uint64_t count, evn_dtype dtype, evn_error *error);
 
 #endif

@@ -13,8 +13,8 @@ import (
 // pointers are all types that have methods on objects of the library's, once as nil and once as a value that no function has made.
 var pointers = []any{
 	(*Runtime)(nil), (*Device)(nil), (*Event)(nil), (*Tensor)(nil), (*Value)(nil), (*Model)(nil), (*Session)(nil), (*State)(nil),
-	(*Request)(nil), (*ValueRequest)(nil), (*Quantizer)(nil), (*Node)(nil), (*View)(nil),
-	&Runtime{}, &Device{}, &Event{}, &Tensor{}, &Value{}, &Model{}, &Session{}, &State{}, &Request{}, &ValueRequest{}, &Quantizer{},
+	(*Request)(nil), (*ValueRequest)(nil), (*Quantizer)(nil), (*Trainer)(nil), (*Node)(nil), (*View)(nil),
+	&Runtime{}, &Device{}, &Event{}, &Tensor{}, &Value{}, &Model{}, &Session{}, &State{}, &Request{}, &ValueRequest{}, &Quantizer{}, &Trainer{},
 }
 
 // argumentsOf gives arguments that a method could be called with.
@@ -107,6 +107,7 @@ func TestAnArgumentThatIsNilIsAnError(t *testing.T) {
 	collect(nil, s.Finish(none))
 	collect(r.LoadBytes(none, double(), ""))
 	collect(r.NewQuantizer(none, "", &QuantizerOptions{Data: product()}))
+	collect(r.NewTrainer(none, "", &TrainerOptions{Data: product(), Loss: LossMSE}))
 	for i, err := range errs {
 		if !errors.Is(err, InvalidArgument) {
 			t.Errorf("%d: %v", i, err)

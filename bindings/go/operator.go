@@ -217,7 +217,7 @@ func viewsOf(raw *C.evn_tensor_view, count C.uint32_t) []*View {
 }
 
 // told calls a function of the host's; an error, or a panic, is told to C.
-func told(e *C.evn_error, body func() error) (status C.evn_status) {
+func told(e *C.evn_error, what string, body func() error) (status C.evn_status) {
 	tell := func(of Status, text string) {
 		status = C.evn_status(of)
 		if e == nil {
@@ -234,7 +234,7 @@ func told(e *C.evn_error, body func() error) (status C.evn_status) {
 	}
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			tell(Internal, fmt.Sprintf("the operator panicked: %v", panicked))
+			tell(Internal, fmt.Sprintf("%s panicked: %v", what, panicked))
 		}
 	}()
 	err := body()
@@ -252,7 +252,7 @@ func told(e *C.evn_error, body func() error) (status C.evn_status) {
 
 //export evenerInfer
 func evenerInfer(user C.uintptr_t, node C.evn_operator_node, inputs *C.evn_tensor_view, inputCount C.uint32_t, outputs *C.evn_tensor_view, outputCount C.uint32_t, e *C.evn_error) C.evn_status {
-	return told(e, func() error {
+	return told(e, "the operator", func() error {
 		specs, err := valueOf(user).(*Operator).Infer(&Node{node}, viewsOf(inputs, inputCount), int(outputCount))
 		if err != nil {
 			return err
@@ -284,7 +284,7 @@ func evenerInfer(user C.uintptr_t, node C.evn_operator_node, inputs *C.evn_tenso
 
 //export evenerOperatorRun
 func evenerOperatorRun(user C.uintptr_t, node C.evn_operator_node, inputs *C.evn_tensor_view, inputCount C.uint32_t, outputs *C.evn_tensor_view, outputCount C.uint32_t, e *C.evn_error) C.evn_status {
-	return told(e, func() error {
+	return told(e, "the operator", func() error {
 		return valueOf(user).(*Operator).Run(&Node{node}, viewsOf(inputs, inputCount), viewsOf(outputs, outputCount))
 	})
 }

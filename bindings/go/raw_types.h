@@ -463,7 +463,7 @@ typedef struct evn_trainer_options {
   uint32_t rank_count;
   uint32_t collective_timeout_ms;
   evn_reduce reduce;
-  void *reduce_context;
+  uintptr_t reduce_context;
   const char *collective;
   const char *collective_store;
   uint64_t bucket_bytes;

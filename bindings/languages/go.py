@@ -20,7 +20,7 @@ HEAD = """\
 
 def number_of(name, kind):
     """The type of what callbacks are handed as the number that Go gives for it; other types as they are."""
-    if kind.base == "void" and kind.pointees and re.search(r"(^|_)user$", name):
+    if kind.base == "void" and kind.pointees and re.search(r"(^|_)user$|^reduce_context$", name):
         return d.Type("uintptr_t", kind.pointees[1:], kind.dims)
     return kind
 
