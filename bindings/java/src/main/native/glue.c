@@ -21,7 +21,7 @@ const evn_api *evn_java_table;
 static JavaVM *machine;
 static pthread_key_t attached;  // of threads that are attached here: detaches them when they end
 static jclass callbacks;
-static jmethodID log_method, done_method, progress_method, infer_method, run_method;
+static jmethodID log_method, done_method, progress_method, infer_method, run_method, reduce_method;
 
 static void detach(void *unused) {
   (void)unused;
@@ -65,6 +65,7 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, void *reserved) {
   if ((progress_method = (*env)->GetStaticMethodID(env, callbacks, "progress", "(Ljava/lang/Object;JJJ)I")) == NULL) return JNI_ERR;
   if ((infer_method = (*env)->GetStaticMethodID(env, callbacks, "infer", "(Ljava/lang/Object;JJIJIJ)I")) == NULL) return JNI_ERR;
   if ((run_method = (*env)->GetStaticMethodID(env, callbacks, "run", "(Ljava/lang/Object;JJIJIJ)I")) == NULL) return JNI_ERR;
+  if ((reduce_method = (*env)->GetStaticMethodID(env, callbacks, "reduce", "(Ljava/lang/Object;JJIJ)I")) == NULL) return JNI_ERR;
   return JNI_VERSION_1_8;
 }
 
@@ -278,6 +279,19 @@ static evn_status evn_java_run(void *user, evn_operator_node node, const evn_ten
   return operate(run_method, user, node, inputs, input_count, outputs, output_count, error);
 }
 
+static evn_status evn_java_reduce(void *context, void *data, uint64_t count, evn_dtype dtype, evn_error *error) {
+  JNIEnv *env = environment();
+  if (env == NULL) {
+    if (error != NULL) snprintf(error->message, sizeof(error->message), "the Java VM has no more threads for a sum over ranks");
+    return EVN_ERROR_INTERNAL;
+  }
+  const jint status = (*env)->CallStaticIntMethod(env, callbacks, reduce_method, (jobject)context, (jlong)(intptr_t)data, (jlong)count, (jint)dtype,
+                                                  (jlong)(intptr_t)error);
+  if (!failed(env)) return status;
+  if (error != NULL) snprintf(error->message, sizeof(error->message), "the sum over ranks could not be called: the thread's stack or the heap is full");
+  return EVN_ERROR_INTERNAL;
+}
+
 // The address of a callback, for the field of a struct: Native.RELEASE and so on.
 JNIEXPORT jlong JNICALL Java_evener_Native_callback(JNIEnv *env, jclass self, jint which) {
   (void)env, (void)self;
@@ -289,6 +303,7 @@ JNIEXPORT jlong JNICALL Java_evener_Native_callback(JNIEnv *env, jclass self, ji
     case 4: return (jlong)(intptr_t)evn_java_progress;
     case 5: return (jlong)(intptr_t)evn_java_infer;
     case 6: return (jlong)(intptr_t)evn_java_run;
+    case 7: return (jlong)(intptr_t)evn_java_reduce;
     default: return 0;
   }
 }

@@ -112,6 +112,31 @@ final class Callbacks {
     }
   }
 
+  /** Sums over ranks: what is there is copied for the caller's function, which changes the copy, and copied back. */
+  static int reduce(Object user, long data, long count, int dtype, long error) {
+    Trainer.Watch watch = (Trainer.Watch) user;
+    try {
+      int size = Math.toIntExact(count);
+      if (dtype == Numbers.EVN_DTYPE_FLOAT32) {
+        float[] numbers = new float[size];
+        Native.readFloats(data, numbers, size);
+        watch.reduce.sum(numbers);
+        Native.writeFloats(data, numbers, size);
+      } else if (dtype == Numbers.EVN_DTYPE_FLOAT64) {
+        double[] numbers = new double[size];
+        Native.readDoubles(data, numbers, size);
+        watch.reduce.sum(numbers);
+        Native.writeDoubles(data, numbers, size);
+      } else {
+        throw EvenerException.argument("a sum of dtype " + dtype);
+      }
+      return Numbers.EVN_OK;
+    } catch (Throwable thrown) {
+      watch.thrown = thrown;
+      return tell(thrown, error);
+    }
+  }
+
   /** Tells C of an exception: its text, cut at a whole character. */
   private static int tell(Throwable thrown, long error) {
     boolean isOurs = thrown instanceof EvenerException;

@@ -19,6 +19,7 @@ final class Native {
   static final long PROGRESS = callback(4);
   static final long INFER = callback(5);
   static final long RUN = callback(6);
+  static final long REDUCE = callback(7);
 
   private Native() {}
 
