@@ -89,6 +89,8 @@ export type ModelOptions = Without<raw.ModelOptions> & Limits;
 export type SessionOptions = Without<raw.SessionOptions> & Limits;
 export type ReconfigureOptions = Without<raw.ReconfigureOptions> & Cancellable;
 export type QuantizerOptions = Omit<Without<raw.QuantizerOptions>, 'data'> & Cancellable & {progress?: (what: string, done: Whole, total: Whole) => void};
+/** `signal` ends the trainer's steps and evaluations, for good. */
+export type TrainerOptions = Omit<raw.TrainerOptions, 'data'> & {signal?: AbortSignal};
 export type InspectOptions = Omit<raw.InspectOptions, 'data'> & {format?: 'text' | 'json'};
 export type MemoryStats = Omit<raw.MemoryStats, 'limit' | 'cacheLimit'> & {readonly limit: Whole | null; readonly cacheLimit: Whole | null};
 
@@ -134,6 +136,7 @@ export class Runtime implements Owned {
    */
   registerOperator(definition: OperatorDefinition): void;
   quantizer(source: string | Bytes, options?: QuantizerOptions): Promise<Quantizer>;
+  trainer(source: string | Bytes, options?: TrainerOptions): Promise<Trainer>;
   /** A tensor with a copy of the elements, of one axis where no dims are given. Numbers of a list are float32 where no dtype is. */
   tensor(data: Elements | readonly number[], dims?: Dims, dtype?: raw.Dtype, where?: {device?: Device}): Tensor;
   tensor(data: readonly string[], dims?: Dims, dtype?: 'string'): Tensor;
@@ -336,4 +339,46 @@ export class Quantizer implements Owned {
   save(path: string): Promise<void>;
   verify(inputs: readonly Tensor[] | ByName<Tensor>): Promise<void>;
   report(format?: 'text' | 'json'): string;
+}
+
+/** What a step did. */
+export interface Step extends Omit<raw.StepInfo, 'skipped'> {
+  /** The loss or a gradient is not finite, and nothing has changed. */
+  readonly skipped: boolean;
+}
+
+/** How good a model is on a batch. */
+export interface Evaluation extends raw.Evaluation {
+  /** null where the loss has none. */
+  readonly accuracy: number | null;
+}
+
+/**
+ * A model that is being trained. Its calls do not hold up the event loop, and are made one after the other, in the order in which they were asked for;
+ * tensors that they are given may be closed meanwhile.
+ */
+export class Trainer implements Owned {
+  private constructor();
+  readonly closed: boolean;
+  close(): void;
+  [Symbol.dispose](): void;
+  [Symbol.asyncDispose](): Promise<void>;
+  /** Learns from one batch. Labels are as the loss says; none with the loss "output". */
+  step(inputs: readonly Tensor[] | ByName<Tensor>, labels?: Tensor | null): Promise<Step>;
+  /** Compares the model as it is in use with labels. */
+  evaluate(inputs: readonly Tensor[] | ByName<Tensor>, labels?: Tensor | null): Promise<Evaluation>;
+  /** Tells the schedule "plateau" what is to fall. */
+  noteMetric(value: number): Promise<void>;
+  setLearningRate(rate: number): Promise<void>;
+  /** Copies of the parameters that learn, by their names. */
+  parameters(): Promise<Record<string, Tensor>>;
+  /** Copies of their gradients in the last step, before clipping. */
+  gradients(): Promise<Record<string, Tensor>>;
+  save(path: string): Promise<void>;
+  restore(path: string): Promise<void>;
+  /** The trained model. */
+  finish(): Promise<Model>;
+  /** Writes it as an ONNX file. */
+  export(path: string): Promise<void>;
+  describe(format?: 'text' | 'json'): Promise<string>;
 }

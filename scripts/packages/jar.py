@@ -35,7 +35,9 @@ def make(packaging):
     common.run(["sh", root / "src" / "main" / "native" / "build.sh", home, native.parent],
                env=dict(os.environ, CC=compiler(packaging.triplet), EVENER_PLATFORM=platform, CFLAGS=f"-ffile-prefix-map={common.SOURCE}=."))
     common.run([packaging.tool("CMAKE_STRIP"), "--strip-unneeded", native / "libevener_java.so"])
-    shutil.copyfile(packaging.libraries / "libevener.so", native / "libevener.so")
+    for library in ("libevener.so", "libevener_train.so"):
+        if (packaging.libraries / library).exists():
+            shutil.copyfile(packaging.libraries / library, native / library)
     meta = folder / "META-INF"
     (meta / "maven" / "dev.evener" / "evener").mkdir(parents=True)
     shutil.copyfile(root / "pom.xml", meta / "maven" / "dev.evener" / "evener" / "pom.xml")

@@ -10,7 +10,8 @@ const {Session} = require('./session.js');
 const {Request} = require('./request.js');
 const {State} = require('./state.js');
 const {Quantizer} = require('./quantizer.js');
+const {Trainer} = require('./trainer.js');
 const {OperatorNode} = require('./operator.js');
 const {constants} = require('./raw.js');
 
-module.exports = {open, version, describePasses, EvenerError, Runtime, Device, Tensor, Value, Model, Session, Request, State, Quantizer, OperatorNode, constants};
+module.exports = {open, version, describePasses, EvenerError, Runtime, Device, Tensor, Value, Model, Session, Request, State, Quantizer, Trainer, OperatorNode, constants};

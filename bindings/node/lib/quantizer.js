@@ -1,25 +1,10 @@
 'use strict';
 const {api} = require('./native.js');
 const {KEY, Owned, idOf} = require('./owned.js');
-const {split, cancelled, request, watch} = require('./options.js');
+const {split, cancelled} = require('./options.js');
 const {makeModel} = require('./model.js');
 const {lentId} = require('./tensor.js');
-
-// The token by which all calls of a quantizer are asked to stop.
-class Token extends Owned {
-  #unwatch;
-
-  constructor(key, signal) {
-    const id = api.cancel_create();
-    super(key, id, api.cancel_release);
-    this.#unwatch = signal && watch(signal, () => request(id));
-  }
-
-  close() {
-    this.#unwatch?.();
-    super.close();
-  }
-}
+const {Token} = require('./token.js');
 
 // A model that is being quantized. All its calls give promises, and wait for each other.
 class Quantizer extends Owned {

@@ -5,6 +5,7 @@ const {split, cancellable, cancelled} = require('./options.js');
 const {Device} = require('./device.js');
 const {Model, makeModel} = require('./model.js');
 const {createQuantizer} = require('./quantizer.js');
+const {createTrainer} = require('./trainer.js');
 const {Session} = require('./session.js');
 const operators = require('./operator.js');
 const tensors = require('./tensor.js');
@@ -129,6 +130,11 @@ class Runtime extends Owned {
   // A quantizer of a model's file or bytes. Options: progress, a function of (what, done, total), and those of evn_quantizer_options.
   async quantizer(source, options) {
     return createQuantizer(idOf(this, Runtime), source, options);
+  }
+
+  // A trainer of a model's file or bytes. Options: signal, and those of evn_trainer_options but for the host's sum over ranks.
+  async trainer(source, options) {
+    return createTrainer(idOf(this, Runtime), this.#home, source, options);
   }
 
   // A tensor with a copy of a typed array, of a list of numbers (dtype says of what) or of strings. Options: device, pinned.

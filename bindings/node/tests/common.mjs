@@ -79,6 +79,14 @@ export const sequence = () => {
   return model([node('SequenceConstruct', ['x', 'z'], ['s'])], [value('x', FLOAT, ['n']), value('z', FLOAT, ['n'])], [join(text(1, 's'), made)]);
 };
 
+// Logits of three classes: y = x w + b, of any rows of four columns.
+export function linear() {
+  const floats = (name, dims, data) => join(...dims.map((dim) => number(1, dim)), number(2, FLOAT), text(8, name), bytes(9, Buffer.from(Float32Array.from(data).buffer)));
+  const weights = Array.from({length: 12}, (_, i) => (i % 5) / 4 - 0.5);
+  return model([node('MatMul', ['x', 'w'], ['p']), node('Add', ['p', 'b'], ['y'])], [value('x', FLOAT, ['m', 4])], [value('y', FLOAT, ['m', 3])],
+    [floats('w', [4, 3], weights), floats('b', [3], [0, 0, 0])]);
+}
+
 // y = an operator of the domain "mine" of x, with an attribute of each kind.
 export function customModel(op) {
   const float = (field, each) => Buffer.concat([Buffer.from(varint(field << 3 | 5)), Buffer.from(Float32Array.of(each).buffer)]);

@@ -14,6 +14,14 @@ export async function use(): Promise<string> {
   for await (const made of session.stream([[x]])) made[0]?.read();
   const quantizer = await runtime.quantizer(new Uint8Array(3), {mode: 'static', flags: ['per_tensor'], progress: (what, done) => void [what, done]});
   await quantizer.addBatch([x]);
+  const trainer = await runtime.trainer('model.onnx', {optimizer: 'adamw', groups: [{names: ['*.b'], rateFactor: 2}], flags: ['nesterov'], seed: 7n, signal});
+  const {loss, skipped} = await trainer.step({x}, strings);
+  const share: number | null = (await trainer.evaluate([x])).accuracy;
+  for (const [name, value] of Object.entries(await trainer.gradients())) if (skipped) throw new Error(`${name} ${value.dims} ${loss} ${share}`);
+  // @ts-expect-error: functions of JavaScript are called in its event loop alone
+  await runtime.trainer('model.onnx', {reduce: () => 0});
+  // @ts-expect-error: there is no such optimizer
+  await runtime.trainer('model.onnx', {optimizer: 'lion'});
   using disposed = runtime.tensor([1]);
   await using other = await runtime.session('mine');
   session.runInto([disposed], [x]);

@@ -5,12 +5,15 @@ import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Locale;
 
 /** Shared objects that lie in the jar, in a folder for each platform. The loader of the system reads files alone: they are written to one. */
 final class NativeFiles {
   static final String GLUE = "libevener_java.so";
   static final String LIBRARY = "libevener.so";
+  static final String TRAINING = "libevener_train.so";
 
   private NativeFiles() {}
 
@@ -37,37 +40,44 @@ final class NativeFiles {
 
   /**
    * Writes a shared object of the jar to a folder of its own, which nobody else may enter and whose name cannot be guessed, and removes both when
-   * it has been loaded: what is mapped stays. Where that fails they go when the machine ends.
+   * it has been loaded: what is mapped stays. Where that fails they go when the machine ends. Beside it lie those of others that the jar has.
    */
-  static void extracted(String name, Use use) {
-    Path folder = null;
-    Path file = null;
-    try (InputStream from = NativeFiles.class.getResourceAsStream(resource(name))) {
-      if (from == null) throw new LoadException(name, "this jar has none for the platform " + platform(), null);
-      folder = Files.createTempDirectory("evener-", PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
-      file = folder.resolve(name);
-      Files.copy(from, file);
-      use.with(file);
+  static void extracted(String name, List<String> others, Use use) {
+    List<Path> written = new ArrayList<>();
+    try {
+      if (!has(name)) throw new LoadException(name, "this jar has none for the platform " + platform(), null);
+      Path folder = Files.createTempDirectory("evener-", PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+      written.add(folder);
+      write(name, folder, written);
+      for (String other : others) if (has(other)) write(other, folder, written);
+      use.with(folder.resolve(name));
     } catch (IOException | UnsupportedOperationException failure) {
       throw new LoadException(name, "it cannot be taken out of the jar to a folder of java.io.tmpdir: " + failure, failure);
     } finally {
-      if (folder != null) remove(file, folder);
+      remove(written);
     }
   }
 
-  private static void remove(Path file, Path folder) {
+  private static void write(String name, Path folder, List<Path> written) throws IOException {
+    Path file = folder.resolve(name);
+    written.add(file);
+    try (InputStream from = NativeFiles.class.getResourceAsStream(resource(name))) {
+      Files.copy(from, file);
+    }
+  }
+
+  private static void remove(List<Path> written) {
     try {
-      if (file != null) Files.deleteIfExists(file);
-      Files.deleteIfExists(folder);
+      for (int i = written.size() - 1; i >= 0; i--) Files.deleteIfExists(written.get(i));
     } catch (IOException failure) {
-      folder.toFile().deleteOnExit(); // behind the file: the last one that is named goes first
-      if (file != null) file.toFile().deleteOnExit();
+      for (Path path : written) path.toFile().deleteOnExit(); // the folder first, as the last one that is named goes first
     }
   }
 
   static void loadGlue() {
     extracted(
         GLUE,
+        List.of(),
         file -> {
           try {
             System.load(file.toString());
