@@ -6,7 +6,7 @@ local models = require("evener.model")
 return {
   Runtime = require("evener.runtime"), Device = require("evener.device"), Tensor = require("evener.tensor"), Model = models.Model,
   Cancel = models.Cancel, Session = require("evener.session"), Request = require("evener.request"), State = require("evener.state"),
-  Quantizer = require("evener.quantizer"), Value = Value, Error = library.Error,
+  Quantizer = require("evener.quantizer"), Trainer = require("evener.trainer"), Value = Value, Error = library.Error,
   runtime = require("evener.runtime").new, cancel = models.Cancel.new,
   now = library.now, version = library.version, passes = library.passes, constants = library.constants,
 }

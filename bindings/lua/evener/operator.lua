@@ -170,7 +170,7 @@ local infer_callback, run_callback
 local function make_callbacks()
   if infer_callback then return end
   infer_callback, run_callback = ffi.cast("evn_operator_infer", on_infer), ffi.cast("evn_operator_run", on_run)
-  for _, name in ipairs({"model", "quantizer", "runtime", "session", "state"}) do
+  for _, name in ipairs({"model", "quantizer", "runtime", "session", "state", "trainer"}) do
     for _, member in pairs(require("evener." .. name)) do -- functions, or classes
       for _, inner in pairs(type(member) == "table" and member or {member}) do
         if type(inner) == "function" then jit.off(inner, true) end

@@ -13,6 +13,7 @@ local releases = {
   state = function(handle) return api.state_release(handle) end,
   value = function(handle) return api.value_release(handle) end,
   quantizer = function(handle) return api.quantizer_release(handle) end,
+  trainer = function(handle) return api.trainer_release(handle) end,
 }
 
 local owned = {}

@@ -9,6 +9,7 @@ local Value = require("evener.value")
 local models = require("evener.model")
 local Session = require("evener.session")
 local Quantizer = require("evener.quantizer")
+local Trainer = require("evener.trainer")
 local operator = require("evener.operator")
 local api, check, scratch, kinds = library.api, library.check, library.scratch, options.kinds
 
@@ -152,6 +153,11 @@ end
 -- called on no other thread than that of the Lua state; models with such operators are run, not submitted.
 function Runtime.register_operator(self, values)
   operator.register(handle_of(self), values)
+end
+
+-- A trainer of a file, or with path nil of options.data.
+function Runtime.trainer(self, path, values)
+  return Trainer.new(handle_of(self), path, values)
 end
 
 -- A quantizer of a file, or with path nil of options.data.

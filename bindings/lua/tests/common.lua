@@ -165,6 +165,15 @@ function common.product()
                       {common.constant("w", 1, {64, 64}, raw("float", weights))})
 end
 
+-- Logits of three classes: y = x w + b, of any rows of four columns.
+function common.linear()
+  local weights = {}
+  for index = 0, 11 do weights[index + 1] = index % 5 / 4 - 0.5 end
+  local nodes = {common.node("MatMul", {"x", "w"}, {"p"}), common.node("Add", {"p", "b"}, {"y"})}
+  return common.model(nodes, {common.value("x", 1, {"m", 4})}, {common.value("y", 1, {"m", 3})},
+                      {common.constant("w", 1, {4, 3}, raw("float", weights)), common.constant("b", 1, {3}, raw("float", {0, 0, 0}))})
+end
+
 -- s = [x, x], a sequence.
 function common.sequence()
   local sequence = bytes(1, "s") .. bytes(2, bytes(4, bytes(1, bytes(1, number(1, 1) .. bytes(2, bytes(1, bytes(2, "n")))))))
