@@ -1,10 +1,12 @@
 """The examples in C and C++: each is built as a client builds it, without warnings, and run."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 
+import evener
 import numpy
 import pytest
 from onnx import helper, numpy_helper
@@ -12,6 +14,7 @@ from onnx import helper, numpy_helper
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "c").glob("*.c")) + sorted((ROOT / "examples" / "cpp").glob("*.cpp"))
 LIBRARY = pathlib.Path(os.environ["EVENER_LIBRARY"])
+DIGITS = pathlib.Path(os.environ.get("EVENER_MODELS", ROOT / "build" / "models")) / "digits.csv.gz"
 LINKED = {"opencl_sharing": ["-l:libOpenCL.so.1"]}
 
 
@@ -67,7 +70,7 @@ def run(program, *arguments):
 
 def test_every_example_has_a_test(programs):
     assert set(programs) == {"terse", "explained", "placement", "executor", "limits", "classify", "custom_operator", "opened", "async",
-                             "epoll", "futures", "processes", "opencl_sharing"}
+                             "epoll", "futures", "processes", "opencl_sharing", "train"}
 
 
 def test_processes_share_the_items_and_the_weights(programs, model, tmp_path):
@@ -226,3 +229,18 @@ def test_a_start_in_python_runs_and_says_what_is_wrong(model, tmp_path):
     done = subprocess.run([*command, str(tmp_path / "none.onnx")], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("classify.py: ") and "none.onnx" in done.stderr
     assert subprocess.run(command, capture_output=True, text=True).stderr.count("usage:") == 1
+
+
+@pytest.mark.skipif(not DIGITS.exists(), reason="needs the pictures of scripts/fetch_models.py digits")
+def test_a_network_learns_digits_and_is_run(programs, tmp_path):
+    subprocess.run([sys.executable, ROOT / "tests" / "training" / "make_digits_run.py", DIGITS, tmp_path], check=True)
+    done = run(programs["train"], tmp_path, tmp_path / "trained.onnx")
+    assert (done.returncode, done.stderr) == (0, "")
+    epochs = [re.fullmatch(r"epoch (\d): loss ([\d.]+), (\d+) of 32 read rightly", line) for line in done.stdout.splitlines()[:-1]]
+    losses, right = [float(epoch[2]) for epoch in epochs], [int(epoch[3]) for epoch in epochs]
+    assert len(epochs) == 4 and losses[-1] < losses[0] and right[-1] > right[0]
+    label, answer = re.fullmatch(r"the first of them is a (\d): it was read as (\d)", done.stdout.splitlines()[-1]).groups()
+    logits = evener.Runtime(threads=1).session(tmp_path / "trained.onnx").run({"x": numpy.fromfile(tmp_path / "images.f32", "<f4").reshape(-1, 1, 28, 28)[-32:]})
+    assert int(answer) == next(iter(logits.values()))[0].argmax() and int(label) == numpy.fromfile(tmp_path / "labels.i64", "<i8")[-32]
+    absent = run(programs["train"], tmp_path / "none", tmp_path / "trained.onnx")
+    assert absent.returncode == 1 and "there are no pictures" in absent.stderr
