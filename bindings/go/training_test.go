@@ -349,16 +349,93 @@ func TestTheSumOverRanksOfTheHost(t *testing.T) {
 	is(t, keep.on(unsafe.Pointer(&floats[0]), 2, DInt8), InvalidArgument)
 	is(t, keep.on(unsafe.Pointer(&floats[0]), math.MaxUint64, DFloat32), InvalidArgument)
 	is(t, reduce(func(Reduced) error { return &Error{Status: Timeout, Message: "rank 1 is gone"} }).on(nil, 0, DFloat64), Timeout)
+}
 
-	// A library that trains in several processes sums by it; another one says that it cannot.
+// meeting is all-reduce among two goroutines.
+type meeting struct {
+	sync.Mutex
+	parts []*Reduced
+	done  chan struct{}
+}
+
+func (m *meeting) sum(given Reduced) error {
+	m.Lock()
+	m.parts = append(m.parts, &given)
+	if len(m.parts) == 1 {
+		done := make(chan struct{})
+		m.done = done
+		m.Unlock()
+		<-done
+		return nil
+	}
+	one := m.parts[0]
+	for i := range given.Float32 {
+		given.Float32[i] += one.Float32[i]
+	}
+	for i := range given.Float64 {
+		given.Float64[i] += one.Float64[i]
+	}
+	copy(one.Float32, given.Float32)
+	copy(one.Float64, given.Float64)
+	m.parts = nil
+	close(m.done)
+	m.Unlock()
+	return nil
+}
+
+func TestRanksSumByTheHostAndAreAsOne(t *testing.T) {
 	r := newRuntime(t, RuntimeOptions{})
-	trainer, err := r.NewTrainer(background, "", &TrainerOptions{Data: linear(), RankCount: 1, Reduce: func(Reduced) error { return nil }})
-	if err != nil {
-		is(t, err, Unsupported)
-		return
+	var m meeting
+	var found [2][]float64
+	var learned [2][]float32
+	learn := func(rank int) error {
+		trainer, err := r.NewTrainer(background, "", &TrainerOptions{Data: linear(), Rank: rank, RankCount: 2, CheckRanks: true, Reduce: m.sum})
+		if err != nil {
+			return err
+		}
+		defer trainer.Close()
+		x, err := linearInputs(t, r)["x"].Part(uint64(rank)*12, 3, 4)
+		if err != nil {
+			return err
+		}
+		y, err := classes(t, r, 0, 1, 2, 2, 1, 0).Part(uint64(rank)*3, 3)
+		if err != nil {
+			return err
+		}
+		for i := 0; i < 4; i++ {
+			step, err := trainer.Step(map[string]*Tensor{"x": x}, y)
+			if err != nil {
+				return err
+			}
+			found[rank] = append(found[rank], step.Loss)
+		}
+		parameters, err := trainer.Parameters()
+		if err == nil {
+			learned[rank], err = Data[float32](parameters["w"])
+		}
+		return err
 	}
-	if !reflect.DeepEqual(losses(t, r, trainer, 3), losses(t, r, newTrainer(t, r, TrainerOptions{}), 3)) {
-		t.Fatal("other losses")
+	second := make(chan error)
+	go func() { second <- learn(1) }()
+	good(t, learn(0))
+	good(t, <-second)
+	if !reflect.DeepEqual(found[0], found[1]) || !reflect.DeepEqual(learned[0], learned[1]) || len(learned[0]) != 12 {
+		t.Fatal(found, learned)
 	}
-	good(t, trainer.Close())
+	for i, alone := range losses(t, r, newTrainer(t, r, TrainerOptions{}), 4) {
+		if math.Abs(alone-found[0][i]) > 1e-5 {
+			t.Fatal(i, alone, found[0])
+		}
+	}
+}
+
+func TestWhatTheHostsSumFailsWithIsTheStatus(t *testing.T) {
+	r := newRuntime(t, RuntimeOptions{})
+	refused := func(sum func(Reduced) error) error {
+		_, err := r.NewTrainer(background, "", &TrainerOptions{Data: linear(), RankCount: 2, Reduce: sum})
+		return err
+	}
+	contains(t, is(t, refused(func(Reduced) error { return &Error{Status: Timeout, Message: "rank 1 is gone"} }), Timeout).Message, "rank 1 is gone")
+	contains(t, is(t, refused(func(Reduced) error { return errors.New("no network") }), Internal).Message, "no network")
+	contains(t, is(t, refused(func(Reduced) error { panic("at the disco") }), Internal).Message, "at the disco")
 }

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <condition_variable>
 #include <cstdio>
 #include <fstream>
 #include <limits>
+#include <mutex>
 #include <thread>
 
 #include "tests/model/onnx_writer.h"
@@ -215,28 +218,76 @@ TEST_F(WrapperTrainer, OneTrainerHasManyThreads) {
   EXPECT_EQ(of.step(inputs, labels).step, 21u);
 }
 
-// What the library makes of the host's sum, where it can train in several processes.
-TEST_F(WrapperTrainer, TheHostsSumIsReached) {
-  int calls = 0;
-  evener::Reduce reduce = [&](void*, std::uint64_t, evener::DType) { ++calls; };
-  evn_error error = EVN_ERROR_INIT;
-  float data[2] = {1, 2};
-  EXPECT_EQ(evener::detail::on_reduce(&reduce, data, 2, EVN_DTYPE_FLOAT32, &error), EVN_OK);
-  EXPECT_EQ(calls, 1);
-  reduce = [](void*, std::uint64_t count, evener::DType dtype) {
-    EXPECT_TRUE(count == 2 && dtype == evener::DType::kFloat64);
-    throw Error(EVN_ERROR_TIMEOUT, "rank 1 is gone");
-  };
-  EXPECT_EQ(evener::detail::on_reduce(&reduce, data, 2, EVN_DTYPE_FLOAT64, &error), EVN_ERROR_TIMEOUT);
-  EXPECT_STREQ(error.message, "rank 1 is gone");
-  reduce = [](void*, std::uint64_t, evener::DType) { throw 1; };
-  EXPECT_EQ(evener::detail::on_reduce(&reduce, data, 2, EVN_DTYPE_FLOAT32, &error), EVN_ERROR_INTERNAL);
+// All-reduce among two threads.
+class Meeting {
+ public:
+  template <typename T>
+  void sum(std::size_t rank, T* data, std::uint64_t count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    parts_[rank] = data;
+    const int round = round_;
+    if (++here_ == 2) {
+      T* const other = static_cast<T*>(parts_[1 - rank]);
+      for (std::uint64_t i = 0; i < count; ++i) other[i] = data[i] = data[i] + other[i];
+      here_ = 0;
+      ++round_;
+      all_.notify_all();
+    } else {
+      all_.wait(lock, [&] { return round_ != round; });
+    }
+  }
 
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_;
+  std::array<void*, 2> parts_{};
+  int here_ = 0, round_ = 0;
+};
+
+TEST_F(WrapperTrainer, RanksSumByTheHostAndAreAsOne) {
+  Meeting meeting;
+  std::array<std::vector<double>, 2> found;
+  std::array<std::vector<float>, 2> learned;
+  const auto learn = [&](std::size_t rank) {
+    TrainerOptions options;
+    options.rank = static_cast<std::uint32_t>(rank);
+    options.rank_count = 2;
+    options.check_ranks = true;
+    options.reduce = [&meeting, rank](void* data, std::uint64_t count, evener::DType dtype) {
+      if (dtype == evener::DType::kFloat32) meeting.sum(rank, static_cast<float*>(data), count);
+      else meeting.sum(rank, static_cast<double*>(data), count);
+    };
+    const evener::Trainer of = trainer(options);
+    std::vector<Tensor> part;
+    part.push_back(inputs[0].view(rank * 12, {3, 4}));
+    const Tensor classes = labels.view(rank * 3, {3});
+    for (int i = 0; i < 4; ++i) found[rank].push_back(of.step(part, classes).loss);
+    learned[rank] = of.parameter(1).to_vector<float>();
+  };
+  std::thread second([&] { learn(1); });
+  learn(0);
+  second.join();
+  EXPECT_EQ(found[0], found[1]);
+  EXPECT_EQ(learned[0], learned[1]);
+  const std::vector<double> alone = losses(trainer(), 4);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[0][i], alone[i], 1e-5) << i;
+}
+
+TEST_F(WrapperTrainer, WhatTheHostsSumThrowsIsTheStatus) {
   TrainerOptions options;
-  options.rank_count = 1;
-  options.reduce = [&](void*, std::uint64_t, evener::DType) { ++calls; };
-  const evn_status status = trainer_status([&] { EXPECT_EQ(losses(trainer(options), 3), losses(trainer(), 3)); });
-  EXPECT_TRUE(status == EVN_OK || status == EVN_ERROR_UNSUPPORTED) << status;
+  options.rank_count = 2;
+  options.reduce = [](void*, std::uint64_t, evener::DType) { throw Error(EVN_ERROR_TIMEOUT, "rank 1 is gone"); };
+  try {
+    trainer(options);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), EVN_ERROR_TIMEOUT);
+    EXPECT_NE(std::string(e.message()).find("rank 1 is gone"), std::string::npos) << e.message();
+  }
+  options.reduce = [](void*, std::uint64_t, evener::DType) { throw std::runtime_error("no network"); };
+  EXPECT_EQ(trainer_status([&] { trainer(options); }), EVN_ERROR_INTERNAL);
+  options.reduce = [](void*, std::uint64_t, evener::DType) { throw 1; };
+  EXPECT_EQ(trainer_status([&] { trainer(options); }), EVN_ERROR_INTERNAL);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use evener::*;
 use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 const BATCHES: usize = 8;
@@ -282,16 +283,86 @@ fn a_trainer_moves_to_other_threads_and_outlives_its_runtime() {
     assert_eq!(last.join().unwrap(), 13);
 }
 
-/// A library that trains in several processes sums by it; another one says that it cannot.
-#[test]
-fn the_sum_of_the_host_is_given_to_the_library() {
-    let runtime = runtime();
-    let reduce: Reduce = Box::new(|_| Ok(()));
-    match trainer(&runtime, TrainerOptions { reduce: Some(reduce), rank_count: 1, ..Default::default() }) {
-        Ok(of) => assert_eq!(
-            losses(&runtime, &of, 3),
-            losses(&runtime, &trainer(&runtime, Default::default()).unwrap(), 3)
-        ),
-        Err(error) => assert_eq!(error.status, Status::Unsupported),
+/// All-reduce among two threads.
+#[derive(Default)]
+struct Meeting {
+    parts: Mutex<(u64, Vec<Vec<f64>>)>,
+    all: Condvar,
+}
+
+impl Meeting {
+    /// Sums of what both bring, in the order in which they come: two numbers have one sum.
+    fn sum(&self, mine: Vec<f64>) -> Vec<f64> {
+        let mut held = self.parts.lock().unwrap();
+        let round = held.0;
+        held.1.push(mine);
+        if held.1.len() % 2 == 0 {
+            held.0 += 1;
+            self.all.notify_all();
+        }
+        let held = self.all.wait_while(held, |held| held.0 == round).unwrap();
+        let at = 2 * round as usize;
+        held.1[at].iter().zip(&held.1[at + 1]).map(|(one, other)| one + other).collect()
     }
+}
+
+#[test]
+fn ranks_sum_by_the_host_and_are_as_one() {
+    let runtime = runtime();
+    let meeting = Arc::new(Meeting::default());
+    let learn = |rank: u32| {
+        let meeting = meeting.clone();
+        let reduce: Reduce = Box::new(move |numbers: Reduced| {
+            match numbers {
+                Reduced::F32(numbers) => {
+                    let sums = meeting.sum(numbers.iter().map(|number| f64::from(*number)).collect());
+                    numbers.iter_mut().zip(sums).for_each(|(number, sum)| *number = sum as f32);
+                }
+                Reduced::F64(numbers) => {
+                    let sums = meeting.sum(numbers.to_vec());
+                    numbers.copy_from_slice(&sums);
+                }
+            }
+            Ok(())
+        });
+        let options = TrainerOptions {
+            rank,
+            rank_count: 2,
+            check_ranks: true,
+            reduce: Some(reduce),
+            ..Default::default()
+        };
+        let of = trainer(&runtime, options).unwrap();
+        let x = inputs(&runtime).part(u64::from(rank) * 12, &[3, 4]).unwrap();
+        let y = labels(&runtime, &[0, 1, 2, 2, 1, 0]).part(u64::from(rank) * 3, &[3]).unwrap();
+        let losses: Vec<f64> = (0..4).map(|_| of.step(&[("x", &x)], Some(&y)).unwrap().loss).collect();
+        (losses, of.parameters().unwrap()["w"].to_vec::<f32>().unwrap())
+    };
+    let (first, second) = std::thread::scope(|scope| {
+        let second = scope.spawn(|| learn(1));
+        (learn(0), second.join().unwrap())
+    });
+    assert_eq!(first, second);
+    let alone = losses(&runtime, &trainer(&runtime, Default::default()).unwrap(), 4);
+    assert!(
+        alone.iter().zip(&first.0).all(|(alone, of)| (alone - of).abs() < 1e-5),
+        "{:?} {:?}",
+        alone,
+        first.0
+    );
+}
+
+#[test]
+fn what_the_hosts_sum_fails_with_is_the_status() {
+    let runtime = runtime();
+    let refused = |reduce: Reduce| {
+        let options = TrainerOptions { rank_count: 2, reduce: Some(reduce), ..Default::default() };
+        trainer(&runtime, options).err().expect("an error")
+    };
+    let lost = refused(Box::new(|_| Err(Error::new(Status::Timeout, "rank 1 is gone"))));
+    assert_eq!(lost.status, Status::Timeout);
+    assert!(lost.message.contains("rank 1 is gone"), "{}", lost);
+    let panicked = refused(Box::new(|_| panic!("at the disco")));
+    assert_eq!(panicked.status, Status::Internal);
+    assert!(panicked.message.contains("at the disco"), "{}", panicked);
 }

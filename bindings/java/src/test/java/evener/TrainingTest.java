@@ -18,7 +18,11 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalDouble;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Exchanger;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -375,23 +379,80 @@ class TrainingTest {
     assertSame(gone, alone.thrown);
     assertEquals("rank 1 is gone", scratch.chars(error + Layout.Error.MESSAGE, Layout.Error.MESSAGE_BYTES));
     scratch.release(mark);
+  }
 
-    // A library that trains in several processes sums by it; another one says that it cannot.
-    try (Runtime runtime = Tiny.runtime()) {
-      TrainerOptions.Reduce identity =
-          new TrainerOptions.Reduce() {
-            @Override
-            public void sum(float[] numbers) {}
+  /** All-reduce among two threads. */
+  private static final class Meeting implements TrainerOptions.Reduce {
+    private final Exchanger<double[]> exchanger = new Exchanger<>();
 
-            @Override
-            public void sum(double[] numbers) {}
-          };
-      try (Trainer trainer = trainer(runtime, new TrainerOptions().ranks(0, 1).reduce(identity));
-          Trainer plain = trainer(runtime, new TrainerOptions())) {
-        assertArrayEquals(losses(runtime, plain, 3), losses(runtime, trainer, 3));
-      } catch (EvenerException failure) {
-        assertEquals(Status.UNSUPPORTED, failure.status());
+    private double[] other(double[] mine) {
+      try {
+        return exchanger.exchange(mine, 60, TimeUnit.SECONDS);
+      } catch (InterruptedException | TimeoutException alone) {
+        throw new IllegalStateException(alone);
       }
+    }
+
+    @Override
+    public void sum(float[] numbers) {
+      double[] mine = new double[numbers.length];
+      for (int i = 0; i < numbers.length; i++) mine[i] = numbers[i];
+      double[] other = other(mine);
+      for (int i = 0; i < numbers.length; i++) numbers[i] += (float) other[i];
+    }
+
+    @Override
+    public void sum(double[] numbers) {
+      double[] other = other(numbers.clone());
+      for (int i = 0; i < numbers.length; i++) numbers[i] += other[i];
+    }
+  }
+
+  private record Learned(List<Double> losses, List<Float> weights) {}
+
+  private static Learned learn(Runtime runtime, Meeting meeting, int rank) {
+    try (Trainer trainer = trainer(runtime, new TrainerOptions().ranks(rank, 2).checkRanks().reduce(meeting))) {
+      Tensor x = inputs(runtime).get("x").part(rank * 12, 3, 4);
+      Tensor y = labels(runtime, 0, 1, 2, 2, 1, 0).part(rank * 3, 3);
+      Learned made = new Learned(new ArrayList<>(), new ArrayList<>());
+      for (int i = 0; i < 4; i++) made.losses.add(trainer.step(Map.of("x", x), y).loss());
+      for (float weight : trainer.parameters().get("w").toFloats()) made.weights.add(weight);
+      return made;
+    }
+  }
+
+  @Test
+  void ranksSumByTheHostAndAreAsOne() throws Exception {
+    Meeting meeting = new Meeting();
+    try (Runtime runtime = Tiny.runtime();
+        Trainer alone = trainer(runtime, new TrainerOptions())) {
+      CompletableFuture<Learned> second = CompletableFuture.supplyAsync(() -> learn(runtime, meeting, 1), command -> new Thread(command).start());
+      Learned first = learn(runtime, meeting, 0);
+      assertEquals(first, second.get(600, TimeUnit.SECONDS));
+      assertEquals(12, first.weights.size());
+      double[] expected = losses(runtime, alone, 4);
+      for (int i = 0; i < 4; i++) assertEquals(expected[i], first.losses.get(i), 1e-5);
+    }
+  }
+
+  @Test
+  void whatTheHostsSumThrowsIsTheStatusAndTheCause() {
+    EvenerException gone = new EvenerException(Status.TIMEOUT, "rank 1 is gone");
+    IllegalStateException wrong = new IllegalStateException("no network");
+    try (Runtime runtime = Tiny.runtime()) {
+      TrainerOptions options = new TrainerOptions().ranks(0, 2);
+      TrainerOptions.Reduce lost =
+          sums(
+              () -> {
+                throw gone;
+              });
+      assertSame(gone, fails(Status.TIMEOUT, "rank 1 is gone", () -> trainer(runtime, options.reduce(lost))).getCause());
+      TrainerOptions.Reduce broken =
+          sums(
+              () -> {
+                throw wrong;
+              });
+      assertSame(wrong, fails(Status.INTERNAL, "no network", () -> trainer(runtime, options.reduce(broken))).getCause());
     }
   }
 }
