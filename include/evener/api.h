@@ -255,6 +255,12 @@ typedef struct evn_api {
   evn_status (*trainer_export)(evn_trainer trainer, const char *path, evn_error *error);
   evn_status (*trainer_describe)(evn_trainer trainer, evn_format format, char *buffer, size_t capacity, size_t *size,
                                  evn_error *error);
+  void (*loader_options_init)(evn_loader_options *options, uint32_t struct_size);
+  evn_status (*loader_create)(evn_runtime runtime, const evn_loader_options *options, evn_loader *loader, evn_error *error);
+  evn_status (*loader_start_epoch)(evn_loader loader, uint64_t epoch, uint64_t first_batch, evn_error *error);
+  evn_status (*loader_next)(evn_loader loader, evn_tensor *tensors, uint32_t tensor_count, uint32_t *samples, evn_error *error);
+  evn_status (*loader_batch_count)(evn_loader loader, uint64_t *count, evn_error *error);
+  evn_status (*loader_release)(evn_loader loader);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

@@ -260,6 +260,93 @@ EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn
 EVN_API evn_status evn_trainer_describe(evn_trainer trainer, evn_format format, char *buffer, size_t capacity, size_t *size,
                                         evn_error *error);
 
+/* ------------------------------------------------------------------------------------------------------ loading -- */
+
+typedef struct evn_loader_handle *evn_loader; /* gives the batches of a data set, which a thread of its own prepares. @since 0.3 */
+
+/* One array of a data set. */
+typedef struct evn_loader_array {
+  const char *name;    /* nullable; of messages */
+  const int64_t *dims; /* of one sample: rank values > 0; a batch has one dim more, the first */
+  const void *data;    /* the samples one after another, any alignment, until evn_loader_release has returned; NULL: produce fills */
+  evn_dtype dtype;     /* of whole bytes, no strings */
+  uint32_t rank;       /* 0: a sample is one element */
+} evn_loader_array;
+
+/* Makes samples, on the loader's thread, one call at a time.
+ *   samples  `count` numbers of samples
+ *   buffers  one for each array: where these samples go, one after another; NULL of an array that has data
+ *   made     how many there are: `count`, which it is set to beforehand. Fewer end an epoch of EVN_LOADER_STREAM
+ * What it returns other than EVN_OK, with the message that it has written into *error, ends evn_loader_next. @since 0.3 */
+typedef evn_status (*evn_loader_produce)(void *context, const uint64_t *samples, uint32_t count, void *const *buffers,
+                                         uint32_t *made, evn_error *error);
+
+enum {
+  EVN_LOADER_SHUFFLE = 1,   /* another order in each epoch, by the seed: a shuffle of Fisher and Yates from the last sample down, in
+                               which sample i changes places with sample (r * (i + 1)) >> 64, r being 64 bits of Philox4x32-10 with
+                               the seed as key and epoch << 64 | i as counter */
+  EVN_LOADER_DROP_LAST = 2, /* a last batch that is not full is left out */
+  EVN_LOADER_STREAM = 4     /* how many samples there are is not known: sample_count is 0, all arrays are filled by produce, and they
+                               come in the order 0, 1, ...; not with EVN_LOADER_SHUFFLE or ranks */
+};
+
+typedef struct evn_loader_options {
+  uint32_t struct_size;
+  uint32_t array_count;
+  const evn_loader_array *arrays;
+  uint64_t sample_count;
+  uint32_t batch;             /* samples a batch, of all ranks together */
+  uint32_t flags;             /* EVN_LOADER_... */
+  uint64_t seed;
+  uint32_t prefetch;          /* batches that are ready before they are asked for; 0: 2 */
+  uint32_t rank;              /* of this process, 0 .. rank_count - 1 */
+  uint32_t rank_count;        /* processes that divide each batch: rank r has its samples batch * r / rank_count up to
+                                 batch * (r + 1) / rank_count. A last batch with fewer samples than ranks is left out. 0: 1 */
+  uint32_t reserved;          /* 0 */
+  evn_loader_produce produce; /* nullable where all arrays have data */
+  void *produce_context;
+  evn_user_release produce_release; /* nullable; called once with the context when produce will not be called any more; not when
+                                       evn_loader_create fails */
+  evn_cancel cancel;          /* nullable: once it is requested, evn_loader_next ends with EVN_ERROR_CANCELLED */
+  const char *device;         /* where the tensors lie: a name as evn_runtime_device_find takes it; they are copied there ahead, from
+                                 pinned memory. NULL: host memory */
+} evn_loader_options;
+#define EVN_LOADER_OPTIONS_INIT {sizeof(evn_loader_options), 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
+
+/* See evn_error_init. @since 0.3 */
+EVN_API void evn_loader_options_init(evn_loader_options *options, uint32_t struct_size);
+
+/* Makes a loader, and the memory of prefetch + 1 batches. Returns EVN_ERROR_INVALID_ARGUMENT (the field is named),
+ * EVN_ERROR_UNSUPPORTED (a dtype; the module is missing), EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_NO_THREADS, EVN_ERROR_LIMIT (2^32
+ * samples or more to shuffle, or `tensor_bytes` of the configuration), what evn_runtime_device_find returns. Allocates;
+ * evn_loader_next does not, but for the device's sake. @since 0.3 */
+EVN_API evn_status evn_loader_create(evn_runtime runtime, const evn_loader_options *options, evn_loader *loader, evn_error *error);
+
+/* Begins an epoch, whatever has been read of another. The order is a function of the seed and the epoch's number alone: training
+ * that is restored goes on with the same batches.
+ *   first_batch  the first one that is given; those before it are not read
+ * Without a call evn_loader_next begins epoch 0. Returns EVN_ERROR_INVALID_ARGUMENT (first_batch is above the number of batches). It
+ * waits until the batch that is being made is over. @since 0.3 */
+EVN_API evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uint64_t first_batch, evn_error *error);
+
+/* Gives the next batch, and waits until it is there.
+ *   tensors       out; one for each array, in their order. They are the loader's, which releases them, and hold this batch until the
+ *                 next call with the loader: then their memory is used again. What runs with them has ended by then, and nothing maps
+ *                 them (EVN_ERROR_WRONG_STATE)
+ *   tensor_count  the number of arrays
+ *   samples       out; how many samples there are, the first dim of the tensors. 0: the epoch is over, and `tensors` is unchanged
+ * Returns EVN_ERROR_CANCELLED (the token; or the loader is being released), what produce returns. After a failure it returns the same
+ * until evn_loader_start_epoch. One thread at a time waits in it; others wait for that. @since 0.3 */
+EVN_API evn_status evn_loader_next(evn_loader loader, evn_tensor *tensors, uint32_t tensor_count, uint32_t *samples,
+                                   evn_error *error);
+
+/* Sets *count to the number of batches of an epoch; 0 with EVN_LOADER_STREAM. @since 0.3 */
+EVN_API evn_status evn_loader_batch_count(evn_loader loader, uint64_t *count, evn_error *error);
+
+/* Ends the loader, its thread and the tensors that it gave, which runs that use them keep until they end. It waits for a call of
+ * produce, from which it must not be called (EVN_ERROR_WRONG_STATE). NULL is fine. @since 0.3 */
+EVN_API evn_status evn_loader_release(evn_loader loader);
+
 #ifdef __cplusplus
 }
 #endif

@@ -27,7 +27,8 @@ enum class HandleKind : std::uint8_t {
   kQueue,
   kState,
   kEvent,
-  kTrainer
+  kTrainer,
+  kLoader
 };
 
 // What a slot holds: a shared pointer of the type that its kind says.

@@ -32,4 +32,5 @@
   EVN_STRUCT(evn_guard_options, EVN_GUARD_OPTIONS_INIT)                 \
   EVN_STRUCT(evn_trainer_options, EVN_TRAINER_OPTIONS_INIT)             \
   EVN_STRUCT(evn_step_info, EVN_STEP_INFO_INIT)                         \
+  EVN_STRUCT(evn_loader_options, EVN_LOADER_OPTIONS_INIT)               \
   EVN_STRUCT(evn_evaluation, EVN_EVALUATION_INIT)

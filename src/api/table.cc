@@ -187,6 +187,12 @@ constexpr evn_api kApi = {
     .trainer_finish = evn_trainer_finish,
     .trainer_export = evn_trainer_export,
     .trainer_describe = evn_trainer_describe,
+    .loader_options_init = evn_loader_options_init,
+    .loader_create = evn_loader_create,
+    .loader_start_epoch = evn_loader_start_epoch,
+    .loader_next = evn_loader_next,
+    .loader_batch_count = evn_loader_batch_count,
+    .loader_release = evn_loader_release,
 };
 
 }  // namespace

@@ -4,33 +4,11 @@
 
 #include "api/barrier.h"
 #include "api/model_source.h"
-#include "api/objects.h"
-#include "api/train_host.h"
+#include "api/train_objects.h"
 #include "base/mutex.h"
 
 namespace evn {
 namespace {
-
-// A handle of the module's own: the host may release what it has given.
-class OwnHandle {
- public:
-  OwnHandle() = default;
-  OwnHandle(void* handle, HandleKind kind) : handle_(handle), kind_(kind) {}
-  OwnHandle(OwnHandle&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)), kind_(other.kind_) {}
-  OwnHandle& operator=(OwnHandle&& other) noexcept {
-    std::swap(handle_, other.handle_);
-    std::swap(kind_, other.kind_);
-    return *this;
-  }
-  ~OwnHandle() {
-    if (handle_ != nullptr) g_handles.release(handle_, kind_);
-  }
-  void* get() const { return handle_; }
-
- private:
-  void* handle_ = nullptr;
-  HandleKind kind_ = HandleKind::kRuntime;
-};
 
 // What an evn_trainer refers to. One call at a time uses it.
 struct TrainerObject {
@@ -47,15 +25,6 @@ struct TrainerObject {
   void* trainer = nullptr;
 };
 using TrainerPtr = std::shared_ptr<TrainerObject>;
-
-// Throws what a function of the module has reported.
-void check(evn_status status, const evn_error& reported) {
-  if (status == EVN_OK) return;
-  throw make_error(status, "%s", reported.message)
-      .with_node(reported.node)
-      .with_device(reported.device)
-      .with_bytes(reported.bytes_requested, reported.bytes_available);
-}
 
 }  // namespace
 
@@ -119,7 +88,8 @@ evn_status evn_trainer_create(evn_runtime runtime, const char* path, const evn_t
       o.cancel = static_cast<evn_cancel>(made->cancel.get());
     }
     evn_error reported = EVN_ERROR_INIT;
-    check(made->table.create(static_cast<evn_runtime>(made->runtime.get()), path, &o, &made->trainer, &reported), reported);
+    check_reported(made->table.create(static_cast<evn_runtime>(made->runtime.get()), path, &o, &made->trainer, &reported),
+                   reported);
     *trainer = static_cast<evn_trainer>(make_handle(std::move(made)));
   });
 }

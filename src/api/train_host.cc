@@ -65,12 +65,18 @@ evn_status open_for_module(const char* file, const char* symbol, void** function
   });
 }
 
+int is_requested(evn_cancel cancel) {
+  int requested = 0;
+  guarded(nullptr, [&] { requested = (*Pin<CancelPtr>(cancel))->requested.load(std::memory_order_relaxed) ? 1 : 0; });
+  return requested;
+}
+
 // -------------------------------------------------------------------------------------------------------- module --
 
 struct TrainState {
   Mutex mutex;
   std::atomic<const evn_train_module_table*> table{nullptr};
-  evn_train_host host{nullptr, plain_model, release, load_own, run_for_module, open_for_module};
+  evn_train_host host{nullptr, plain_model, release, load_own, run_for_module, open_for_module, is_requested};
 };
 constinit TrainState g_train;
 

@@ -1,4 +1,4 @@
-/* What libevener_train.so exports: trainers (include/evener/train.h). The library opens the module, which lies beside it, when the
+/* What libevener_train.so exports: trainers and loaders (include/evener/train.h). The library opens the module, which lies beside it, when the
  * first trainer is made; the module calls the library by the C API and what evn_train_host has beside it. C, because each has a C++
  * runtime of its own.
  */
@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Changes with this file; a module of another number, or of another version of the library, is not used. */
-#define EVN_TRAIN_MODULE_ABI 2u
+#define EVN_TRAIN_MODULE_ABI 3u
 #define EVN_TRAIN_MODULE_SYMBOL "evn_train_module"
 
 /* Bytes that the library owns until they are released. */
@@ -38,6 +38,8 @@ typedef struct evn_train_host {
                              void* context, evn_error* error);
   /* The function `symbol` of a module that lies beside the library; NULL: the module is not there, or has none. It stays open. */
   evn_status (*open_module)(const char* file, const char* symbol, void** function, evn_error* error);
+  /* Whether the token has been requested. */
+  int (*is_requested)(evn_cancel cancel);
 } evn_train_host;
 
 /* The functions of train.h, on what `create` gives; that is used by one call at a time. */
@@ -63,6 +65,13 @@ typedef struct evn_train_module_table {
   evn_status (*write_model)(void* trainer, const char* path, evn_error* error);
   /* The text stays until the next call. */
   evn_status (*describe)(void* trainer, evn_format format, const char** text, size_t* size, evn_error* error);
+  /* Loaders. `stop` may be called while another call is under way, which then ends; all others are made one at a time. */
+  evn_status (*loader_create)(evn_runtime runtime, const evn_loader_options* options, void** loader, evn_error* error);
+  evn_status (*loader_start_epoch)(void* loader, uint64_t epoch, uint64_t first_batch, evn_error* error);
+  evn_status (*loader_next)(void* loader, evn_tensor* tensors, uint32_t tensor_count, uint32_t* samples, evn_error* error);
+  evn_status (*loader_batch_count)(void* loader, uint64_t* count, evn_error* error);
+  evn_status (*loader_stop)(void* loader, evn_error* error);
+  void (*loader_release)(void* loader);
 } evn_train_module_table;
 
 /* `host` outlives the module's use. */

@@ -3,23 +3,23 @@
 #include <cstring>
 
 namespace evn_train {
-namespace {
 
-// The device handle of the host, for the length of a call.
-struct HostDevice {
-  explicit HostDevice(evn_runtime runtime) { call(api().runtime_device_at, runtime, 0u, &handle); }
-  ~HostDevice() { api().device_release(handle); }
-  HostDevice(const HostDevice&) = delete;
-  HostDevice& operator=(const HostDevice&) = delete;
-  evn_device handle = nullptr;
-};
+Device::Device(evn_runtime runtime) { call(api().runtime_device_at, runtime, 0u, &handle_); }
 
-}  // namespace
+Device::Device(evn_runtime runtime, const char* name) { call(api().runtime_device_find, runtime, name, &handle_); }
 
-Tensor::Tensor(evn_runtime runtime, evn_dtype dtype, const std::vector<std::int64_t>& dims) {
-  const HostDevice host(runtime);
-  call(api().tensor_create, host.handle, dtype, dims.data(), static_cast<std::uint32_t>(dims.size()), 0u, &handle_);
+bool Device::is_host() const {
+  evn_device_info info = EVN_DEVICE_INFO_INIT;
+  call(api().device_get_info, handle_, &info);
+  return info.kind == EVN_DEVICE_CPU;
 }
+
+Tensor::Tensor(const Device& device, evn_dtype dtype, const std::vector<std::int64_t>& dims, std::uint32_t flags) {
+  call(api().tensor_create, device.get(), dtype, dims.data(), static_cast<std::uint32_t>(dims.size()), flags, &handle_);
+}
+
+Tensor::Tensor(evn_runtime runtime, evn_dtype dtype, const std::vector<std::int64_t>& dims)
+    : Tensor(Device(runtime), dtype, dims, 0) {}
 
 Tensor::Tensor(evn_tensor of, std::uint64_t first, const std::vector<std::int64_t>& dims) {
   call(api().tensor_create_view, of, first, dims.data(), static_cast<std::uint32_t>(dims.size()), &handle_);

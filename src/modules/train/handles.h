@@ -10,9 +10,25 @@
 
 namespace evn_train {
 
+// A device of the runtime, for the length of a call.
+class Device {
+ public:
+  explicit Device(evn_runtime runtime);  // the host
+  Device(evn_runtime runtime, const char* name);
+  ~Device() { api().device_release(handle_); }
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  evn_device get() const { return handle_; }
+  bool is_host() const;
+
+ private:
+  evn_device handle_ = nullptr;
+};
+
 class Tensor {
  public:
   Tensor() = default;
+  Tensor(const Device& device, evn_dtype dtype, const std::vector<std::int64_t>& dims, std::uint32_t flags);
   // On the host.
   Tensor(evn_runtime runtime, evn_dtype dtype, const std::vector<std::int64_t>& dims);
   // A view of a part of another one, from element `first` on.

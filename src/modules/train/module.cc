@@ -1,5 +1,6 @@
 // libevener_train.so: the table of device/train_module.h. Nothing is thrown across it.
 #include "base/guarded.h"
+#include "modules/train/loader.h"
 #include "modules/train/trainer.h"
 
 namespace evn_train {
@@ -127,6 +128,37 @@ evn_status describe(void* trainer, evn_format format, const char** text, std::si
   });
 }
 
+Loader& loader_of(void* loader) { return *static_cast<Loader*>(loader); }
+
+evn_status loader_create(evn_runtime runtime, const evn_loader_options* options, void** loader, evn_error* error) {
+  return guarded(error, [&] { *loader = new Loader(runtime, *options); });
+}
+
+evn_status loader_start_epoch(void* loader, std::uint64_t epoch, std::uint64_t first_batch, evn_error* error) {
+  return guarded(error, [&] { loader_of(loader).start_epoch(epoch, first_batch); });
+}
+
+evn_status loader_next(void* loader, evn_tensor* tensors, std::uint32_t tensor_count, std::uint32_t* samples, evn_error* error) {
+  return guarded(error, [&] {
+    require(tensors, "tensors");
+    require(samples, "samples");
+    *samples = loader_of(loader).next({tensors, tensor_count});
+  });
+}
+
+evn_status loader_batch_count(void* loader, std::uint64_t* count, evn_error* error) {
+  return guarded(error, [&] {
+    require(count, "count");
+    *count = loader_of(loader).batch_count();
+  });
+}
+
+evn_status loader_stop(void* loader, evn_error* error) {
+  return guarded(error, [&] { loader_of(loader).stop(); });
+}
+
+void loader_release(void* loader) { delete static_cast<Loader*>(loader); }
+
 constexpr evn_train_module_table kTable = {
     .abi = EVN_TRAIN_MODULE_ABI,
     .version = EVN_VERSION_NUMBER,
@@ -146,6 +178,12 @@ constexpr evn_train_module_table kTable = {
     .finish = finish,
     .write_model = write_model,
     .describe = describe,
+    .loader_create = loader_create,
+    .loader_start_epoch = loader_start_epoch,
+    .loader_next = loader_next,
+    .loader_batch_count = loader_batch_count,
+    .loader_stop = loader_stop,
+    .loader_release = loader_release,
 };
 
 }  // namespace

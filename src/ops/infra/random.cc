@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "ops/infra/philox.h"
+
 namespace evn {
 namespace {
 
@@ -40,29 +42,13 @@ double to_unit(std::uint32_t high, std::uint32_t low) {
 
 RandomStream::RandomStream(const ReferenceContext& c) : key_(seed_of(c.node)), run_(c.services.random_seed) {}
 
-RandomStream::Block RandomStream::block(std::uint64_t i) const {
-  std::uint32_t k0 = static_cast<std::uint32_t>(key_);
-  std::uint32_t k1 = static_cast<std::uint32_t>(key_ >> 32);
-  Block b{{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), static_cast<std::uint32_t>(run_),
-           static_cast<std::uint32_t>(run_ >> 32)}};
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p = std::uint64_t{0xD2511F53u} * b.word[0];
-    const std::uint64_t q = std::uint64_t{0xCD9E8D57u} * b.word[2];
-    b = {{static_cast<std::uint32_t>(q >> 32) ^ b.word[1] ^ k0, static_cast<std::uint32_t>(q),
-          static_cast<std::uint32_t>(p >> 32) ^ b.word[3] ^ k1, static_cast<std::uint32_t>(p)}};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return b;
-}
-
 double RandomStream::uniform(std::uint64_t i) const {
-  const Block b = block(i);
+  const PhiloxBlock b = philox(key_, i, run_);
   return to_unit(b.word[0], b.word[1]);
 }
 
 double RandomStream::normal(std::uint64_t i) const {
-  const Block b = block(i);
+  const PhiloxBlock b = philox(key_, i, run_);
   const double u = 1 - to_unit(b.word[0], b.word[1]);  // in (0, 1]
   return std::sqrt(-2 * std::log(u)) * std::cos(kTwoPi * to_unit(b.word[2], b.word[3]));
 }

@@ -1,5 +1,5 @@
 // Random numbers by position: number i of a stream is a function of the stream's key and i, so that results do not depend on who
-// asks for which first. Philox4x32-10 (J. K. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// asks for which first (philox.h).
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,6 @@ class RandomStream {
   double normal(std::uint64_t i) const;
 
  private:
-  struct Block {
-    std::uint32_t word[4];
-  };
-  Block block(std::uint64_t i) const;
-
   std::uint64_t key_;
   std::uint64_t run_;
 };

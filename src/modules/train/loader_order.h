@@ -1,0 +1,40 @@
+// Which samples are in which batch of an epoch, and which of them are this rank's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "evener/train.h"
+
+namespace evn_train {
+
+class LoaderOrder {
+ public:
+  // Options that were checked. Allocates what shuffling needs.
+  explicit LoaderOrder(const evn_loader_options& options);
+
+  // Of an epoch; 0 of a stream.
+  std::uint64_t batch_count() const { return batches_; }
+  // The most samples that this rank has of a batch.
+  std::uint32_t most() const { return part_of(batch_).second; }
+  // How many samples this rank has of the last batch, where that is not full; 0: there is none.
+  std::uint32_t rest() const { return rest_ == 0 ? 0 : part_of(rest_).second; }
+
+  // Sets the order of an epoch; samples() is of the latest one.
+  void start(std::uint64_t epoch);
+  // Writes the numbers of this rank's samples of a batch. Returns how many there are; of a stream, most().
+  std::uint32_t samples(std::uint64_t batch, std::uint64_t* numbers) const;
+
+ private:
+  // This rank's part of a batch of so many samples: the first one's place, how many.
+  std::pair<std::uint32_t, std::uint32_t> part_of(std::uint32_t samples) const;
+
+  const std::uint64_t seed_, count_;
+  const std::uint32_t batch_, rank_, ranks_;
+  const bool shuffles_, is_stream_;
+  std::uint64_t batches_ = 0;
+  std::uint32_t rest_ = 0;               // samples of the last batch, all ranks together, where that is not full
+  std::vector<std::uint32_t> shuffled_;  // empty: in order
+};
+
+}  // namespace evn_train
