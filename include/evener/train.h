@@ -254,9 +254,9 @@ EVN_API evn_status evn_trainer_finish(evn_trainer trainer, evn_model *model, evn
 EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn_error *error);
 
 /* Writes what is trained, and how it went.
- *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "learning_rate",
- *           "precision", "parameters": [{"name", "dims", "group"}], "frozen": [{"name", "reason"}], "rank", "rank_count",
- *           "replicas": [{"device", "share" (of each batch)}], "notes": []} @since 0.3 */
+ *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "batches" (calls of
+ *           evn_trainer_step), "learning_rate", "precision", "parameters": [{"name", "dims", "group"}], "frozen": [{"name",
+ *           "reason"}], "rank", "rank_count", "replicas": [{"device", "share" (of each batch)}], "notes": []} @since 0.3 */
 EVN_API evn_status evn_trainer_describe(evn_trainer trainer, evn_format format, char *buffer, size_t capacity, size_t *size,
                                         evn_error *error);
 

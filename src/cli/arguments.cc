@@ -1,6 +1,7 @@
 #include "cli/arguments.h"
 
 #include <charconv>
+#include <cstdlib>
 
 #include "cli/failure.h"
 
@@ -74,6 +75,28 @@ int parse_count(const char* what, std::string_view text, int min, int max) {
     fail_usage("%s must be a whole number from %d to %d, not \"%.*s\"", what, min, max, static_cast<int>(text.size()), text.data());
   }
   return number;
+}
+
+double number_of(const Arguments& arguments, const char* option, double least, double most) {
+  const char* const text = arguments.get(option);
+  if (text == nullptr) return 0;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (end == text || *end != '\0' || !(value >= least && value <= most)) {
+    fail_usage("%s is a number from %g to %g, not \"%s\"", option, least, most, text);
+  }
+  return value;
+}
+
+std::size_t choice_of(const Arguments& arguments, const char* option, std::span<const std::string_view> words) {
+  const char* const text = arguments.get(option);
+  if (text == nullptr) return 0;
+  std::string list;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == text) return i;
+    list += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
+  }
+  fail_usage("%s is %s, not \"%s\"", option, list.c_str(), text);
 }
 
 std::pair<std::string, std::string> parse_assignment(const char* option, const std::string& text) {

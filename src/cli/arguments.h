@@ -57,6 +57,12 @@ struct Command {
 // A whole decimal number from min to max; throws a usage Failure that names `what`.
 int parse_count(const char* what, std::string_view text, int min, int max);
 
+// The number that an option gives, from least to most; 0 where the option is not given. Throws a usage Failure.
+double number_of(const Arguments& arguments, const char* option, double least, double most);
+
+// The place of an option's word in a list of words, 0 where the option is not given. Throws a usage Failure that has the list.
+std::size_t choice_of(const Arguments& arguments, const char* option, std::span<const std::string_view> words);
+
 // "NAME=VALUE" split at its last '=': names of model inputs may have one.
 std::pair<std::string, std::string> parse_assignment(const char* option, const std::string& text);
 

@@ -16,6 +16,7 @@
 #include "cli/probe.h"
 #include "cli/programs.h"
 #include "cli/quantize.h"
+#include "cli/train.h"
 #include "cli/tune.h"
 #include "cli/values.h"
 
@@ -298,6 +299,14 @@ constexpr Command kCommands[] = {
      "names of the inputs, one batch each, or folders of them. --verify runs both models over others and reports how far apart\n"
      "their outputs are, and both times.",
      kQuantizeOptions, run_quantize},
+    {"train", "MODEL", "train a model",
+     "Trains a float32 ONNX model and writes it as ONNX. --data is an archive as numpy.savez writes it: its keys are the names of "
+     "the\n"
+     "model's inputs, and that of the labels, whose first dims are the samples. Rows are read when a batch needs them, so that it "
+     "may be\n"
+     "larger than memory. After each epoch a line says how it goes; Ctrl-C ends it with the --checkpoint, a second one at once.\n"
+     "With --collective each process is a rank, has its part of each batch and measures all of --validate; rank 0 alone writes.",
+     kTrainOptions, run_train},
     {"check-config", "FILE", "check a configuration",
      "Reads a YAML configuration and opens the devices that it names. Ends with 0 when all is right, with 3 when the file is "
      "wrong,\n"

@@ -2,65 +2,19 @@
 // further nine takes as much room as the one before.
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 
 #include "cli/load_report.h"
+#include "cli/plot.h"
 
 namespace evn::cli {
 namespace {
 
 constexpr double kWidth = 860, kPlotHeight = 360, kLeft = 76, kRight = 24, kTop = 44, kBelow = 58, kLegendRow = 20;
-// Colours that people who see few colours tell apart, on white and on black.
-constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a63d2", "#7f7f7f"};
-constexpr const char* kDashes[] = {"none", "7 3", "2 3", "9 3 2 3"};
-constexpr std::size_t kColourCount = std::size(kColours);
-
-constexpr char kStyle[] =
-    "<style>\n"
-    "  svg { --paper: #ffffff; --ink: #1b1b1b; --faint: #c9c9c9; background: var(--paper); }\n"
-    "  @media (prefers-color-scheme: dark) { svg { --paper: #16181c; --ink: #e8e8e8; --faint: #4a4d52; } }\n"
-    "  text { fill: var(--ink); font: 12px sans-serif; }\n"
-    "  .title { font-size: 15px; font-weight: bold; }\n"
-    "  .grid { stroke: var(--faint); stroke-width: 1; }\n"
-    "  .axis { stroke: var(--ink); stroke-width: 1; }\n"
-    "  .paper { fill: var(--paper); }\n"
-    "  .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }\n"
-    "</style>\n";
-
-[[gnu::format(printf, 2, 3)]] void put(std::string* to, const char* format, ...) {
-  char buffer[512];
-  std::va_list list;
-  va_start(list, format);
-  const int length = std::vsnprintf(buffer, sizeof buffer, format, list);
-  va_end(list);
-  to->append(buffer, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof buffer) - 1)));
-}
-
 struct Curve {
   std::string title;
   std::vector<Latencies::Point> points;
 };
-
-// Values in [least, most] to places in the plot.
-struct Axis {
-  double least = 0;
-  double most = 1;
-  bool logarithmic = false;
-
-  double at(double value) const {
-    const auto place = [this](double x) { return logarithmic ? std::log10(x) : x; };
-    return (place(std::clamp(value, least, most)) - place(least)) / (place(most) - place(least));
-  }
-};
-
-// 1, 2 or 5 times a power of ten, so that there are some 5 steps.
-double step_for(double most) {
-  const double rough = most / 5;
-  const double power = std::pow(10, std::floor(std::log10(rough)));
-  const double times = rough / power;
-  return power * (times <= 1 ? 1 : times <= 2 ? 2 : times <= 5 ? 5 : 10);
-}
 
 class Plot {
  public:
@@ -88,7 +42,7 @@ class Plot {
     put(&s,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" %srole=\"img\" aria-label=\"Latency by percentile\">\n",
         kWidth, height, more);
-    s += kStyle;
+    s += kPlotStyle;
     put(&s, "<rect class=\"paper\" x=\"0\" y=\"0\" width=\"%g\" height=\"%g\"/>\n", kWidth, height);
     put(&s, "<text class=\"title\" x=\"%g\" y=\"24\">Latency by percentile</text>\n", kLeft);
     add_axes(&s);
@@ -137,8 +91,8 @@ class Plot {
   }
 
   void add_curve(std::string* s, std::size_t i) const {
-    const char* const colour = kColours[i % kColourCount];
-    const char* const dash = kDashes[i / kColourCount % std::size(kDashes)];
+    const char* const colour = kPlotColours[i % std::size(kPlotColours)];
+    const char* const dash = kPlotDashes[i / std::size(kPlotColours) % std::size(kPlotDashes)];
     const double row = kTop + kPlotHeight + kBelow + kLegendRow * static_cast<double>(i) + 6;
     put(s, "<line x1=\"%g\" y1=\"%g\" x2=\"%g\" y2=\"%g\" stroke=\"%s\" stroke-width=\"3\" stroke-dasharray=\"%s\"/>\n", kLeft, row,
         kLeft + 28, row, colour, dash);

@@ -114,22 +114,12 @@ std::string read_header(std::FILE* file, const std::string& path) {
 
 }  // namespace
 
-NpyArray read_npy(const std::string& path) {
-  std::error_code no_file;
-  if (!std::filesystem::is_regular_file(path, no_file)) fail_read(path, "no such file, or not a regular file");
-  const NpyFile file(std::fopen(path.c_str(), "rb"));
-  if (!file) fail_read(path, "cannot be opened");
-  const std::uintmax_t size = std::filesystem::file_size(path, no_file);
-  if (no_file) fail_read(path, "cannot be opened");
-  return read_npy_stream(file.get(), path, size);
-}
-
-NpyArray read_npy_stream(std::FILE* file, const std::string& path, std::uintmax_t file_size) {
+NpyHeader read_npy_header(std::FILE* file, const std::string& path, std::uintmax_t file_size) {
   const long start = std::ftell(file);
   const auto header = HeaderReader(read_header(file, path)).read();
   if (!header) fail_read(path, "the .npy header is damaged");
   if (*header->fortran) fail_read(path, "Fortran order is not read; save numpy.ascontiguousarray(a)");
-  NpyArray array;
+  NpyHeader array;
   array.dims = *header->dims;
   const DTypeRow* const row = find_dtype_of_npy(*header->descr);
   if (row == nullptr) {
@@ -141,8 +131,24 @@ NpyArray read_npy_stream(std::FILE* file, const std::string& path, std::uintmax_
   if (!size || start < 0 || begin < start || file_size - static_cast<std::uintmax_t>(begin - start) != *size) {
     fail_read(path, "the file's size is not what its header says");
   }
-  array.bytes.resize(*size);
-  read_exactly(file, path, array.bytes.data(), *size);
+  array.begin = static_cast<std::size_t>(begin - start);
+  array.size = *size;
+  return array;
+}
+
+NpyArray read_npy(const std::string& path) {
+  std::error_code no_file;
+  if (!std::filesystem::is_regular_file(path, no_file)) fail_read(path, "no such file, or not a regular file");
+  const NpyFile file(std::fopen(path.c_str(), "rb"));
+  if (!file) fail_read(path, "cannot be opened");
+  const std::uintmax_t size = std::filesystem::file_size(path, no_file);
+  if (no_file) fail_read(path, "cannot be opened");
+  const NpyHeader header = read_npy_header(file.get(), path, size);
+  NpyArray array;
+  array.dtype = header.dtype;
+  array.dims = header.dims;
+  array.bytes.resize(header.size);
+  read_exactly(file.get(), path, array.bytes.data(), header.size);
   if (array.dtype == EVN_DTYPE_BOOL) {
     for (unsigned char& byte : array.bytes) byte = byte != 0 ? 1 : 0;
   }

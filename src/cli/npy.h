@@ -26,8 +26,17 @@ using NpyFile = std::unique_ptr<std::FILE, NpyFileCloser>;
 // Throws a Failure that names the file: no regular file, a damaged or Fortran-ordered one, an element type that no tensor has.
 NpyArray read_npy(const std::string& path);
 
-// Reads from where an open file stands; the .npy data must be `size` bytes long. `path` is for messages.
-NpyArray read_npy_stream(std::FILE* file, const std::string& path, std::uintmax_t size);
+// What an array is, and where its elements begin.
+struct NpyHeader {
+  evn_dtype dtype = EVN_DTYPE_UNDEFINED;
+  std::vector<std::int64_t> dims;
+  std::size_t begin = 0;  // bytes before the elements
+  std::size_t size = 0;   // bytes of the elements
+};
+
+// Reads the header from where an open file stands, which stands at the elements then; the .npy data must be `size` bytes long.
+// `path` is for messages.
+NpyHeader read_npy_header(std::FILE* file, const std::string& path, std::uintmax_t size);
 
 // An array as a .npy file has it: the header, then the data.
 struct NpyForm {

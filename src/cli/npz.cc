@@ -1,7 +1,11 @@
 #include "cli/npz.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
@@ -18,14 +22,21 @@ constexpr std::size_t kLocalSize = 30;
 constexpr std::size_t kEntrySize = 46;
 constexpr std::size_t kEndSize = 22;
 constexpr std::size_t kMaxComment = 65535;
-constexpr std::uint64_t kMaxArchive = 0xffffffffu;
+constexpr std::uint64_t kLargestArchive = 0x7fffffffu;  // that is written
 constexpr std::size_t kMaxEntries = 4096;
+constexpr std::size_t kLocatorSize = 20;
+constexpr std::size_t kWideEndSize = 56;
+constexpr std::uint64_t kNoFit = 0xffffffffu;  // the number stands elsewhere, with 64 bits
+constexpr unsigned kWideField = 1;
+constexpr std::size_t kLargestRead = std::size_t{1} << 30;
+constexpr std::string_view kLocatorMagic = "PK\x06\x07";
+constexpr std::string_view kWideEndMagic = "PK\x06\x06";
 constexpr std::string_view kLocalMagic = "PK\x03\x04";
 constexpr std::string_view kEntryMagic = "PK\x01\x02";
 constexpr std::string_view kEndMagic = "PK\x05\x06";
 
-std::uint32_t number(const unsigned char* at, int bytes) {
-  std::uint32_t value = 0;
+std::uint64_t number(const unsigned char* at, int bytes) {
+  std::uint64_t value = 0;
   for (int i = bytes; i-- > 0;) value = value << 8 | at[i];
   return value;
 }
@@ -54,45 +65,49 @@ std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t before) {
 
 [[noreturn]] void fail_read(const std::string& path, const char* why) { fail(kExitFailure, "%s: %s", path.c_str(), why); }
 
-class Archive {
+}  // namespace
+
+// What an archive's directory says.
+class NpzDirectory {
  public:
-  explicit Archive(const std::string& path) : path_(path) {
+  NpzDirectory(const std::string& path, NpzFile* to) : path_(path), to_(to) {
     std::error_code no_file;
     if (!std::filesystem::is_regular_file(path, no_file)) fail_read(path, "no such file, or not a regular file");
     size_ = std::filesystem::file_size(path, no_file);
-    file_.reset(std::fopen(path.c_str(), "rb"));
-    if (!file_ || no_file) fail_read(path, "cannot be opened");
-    if (size_ > kMaxArchive) fail_read(path, "archives above 4 GiB are not read");
+    to->file_.reset(std::fopen(path.c_str(), "rb"));
+    if (!to->file_ || no_file) fail_read(path, "cannot be opened");
+    if (size_ > INT64_MAX) damaged();
   }
 
-  std::vector<std::pair<std::string, NpyArray>> read_all() {
+  void read() {
     const std::vector<unsigned char> directory = read_directory();
-    std::vector<std::pair<std::string, NpyArray>> arrays;
     std::size_t at = 0;
-    for (std::size_t i = 0; i < count_; ++i) {
+    for (std::uint64_t i = 0; i < count_; ++i) {
       if (directory.size() - at < kEntrySize || std::memcmp(directory.data() + at, kEntryMagic.data(), 4) != 0) damaged();
       const unsigned char* entry = directory.data() + at;
-      const std::size_t name_size = number(entry + 28, 2);
-      const std::size_t whole = kEntrySize + name_size + number(entry + 30, 2) + number(entry + 32, 2);
+      const std::size_t name_size = number(entry + 28, 2), extra_size = number(entry + 30, 2);
+      const std::size_t whole = kEntrySize + name_size + extra_size + number(entry + 32, 2);
       if (directory.size() - at < whole) damaged();
-      arrays.push_back(read_entry(entry, std::string(reinterpret_cast<const char*>(entry) + kEntrySize, name_size)));
+      const unsigned char* extra = entry + kEntrySize + name_size;
+      to_->entries_.push_back(read_entry(entry, std::string(reinterpret_cast<const char*>(entry) + kEntrySize, name_size),
+                                         {reinterpret_cast<const char*>(extra), extra_size}));
       at += whole;
     }
-    return arrays;
   }
 
  private:
   [[noreturn]] void damaged() const { fail_read(path_, "the .npz archive is damaged"); }
+  std::FILE* file() const { return to_->file_.get(); }
 
-  std::vector<unsigned char> read_at(std::uint64_t offset, std::uint64_t size) {
+  std::vector<unsigned char> read_at(std::uint64_t offset, std::uint64_t size) const {
     if (offset > size_ || size > size_ - offset) damaged();
     std::vector<unsigned char> bytes(size);
-    if (std::fseek(file_.get(), static_cast<long>(offset), SEEK_SET) != 0) damaged();
-    if (size != 0 && std::fread(bytes.data(), 1, size, file_.get()) != size) damaged();
+    if (::fseeko(file(), static_cast<off_t>(offset), SEEK_SET) != 0) damaged();
+    if (size != 0 && std::fread(bytes.data(), 1, size, file()) != size) damaged();
     return bytes;
   }
 
-  // The record at the archive's end says where the directory is.
+  // The record at the archive's end says where the directory is; where that does not fit into it, another one before it does.
   std::vector<unsigned char> read_directory() {
     const std::uint64_t tail = std::min<std::uint64_t>(size_, kEndSize + kMaxComment);
     const std::vector<unsigned char> bytes = read_at(size_ - tail, tail);
@@ -100,48 +115,106 @@ class Archive {
     const std::size_t at = bytes.size() < kEndSize ? std::string_view::npos : text.rfind(kEndMagic, bytes.size() - kEndSize);
     if (at == std::string_view::npos) fail_read(path_, "not a .npz archive");
     count_ = number(&bytes[at + 10], 2);
-    const std::uint32_t size = number(&bytes[at + 12], 4);
-    const std::uint32_t offset = number(&bytes[at + 16], 4);
-    if (count_ > kMaxEntries || offset == 0xffffffffu) fail_read(path_, "the archive has too many entries");
+    std::uint64_t size = number(&bytes[at + 12], 4);
+    std::uint64_t offset = number(&bytes[at + 16], 4);
+    if (count_ == 0xffffu || size == kNoFit || offset == kNoFit) {
+      if (at < kLocatorSize || std::memcmp(&bytes[at - kLocatorSize], kLocatorMagic.data(), 4) != 0) damaged();
+      const std::vector<unsigned char> end = read_at(number(&bytes[at - kLocatorSize + 8], 8), kWideEndSize);
+      if (std::memcmp(end.data(), kWideEndMagic.data(), 4) != 0) damaged();
+      count_ = number(&end[32], 8);
+      size = number(&end[40], 8);
+      offset = number(&end[48], 8);
+    }
+    if (count_ > kMaxEntries) fail_read(path_, "the archive has too many entries");
     return read_at(offset, size);
   }
 
-  std::pair<std::string, NpyArray> read_entry(const unsigned char* entry, std::string name) {
+  NpzEntry read_entry(const unsigned char* entry, std::string name, std::string_view extra) const {
     const std::string label = path_ + "(" + name + ")";
     if ((number(entry + 8, 2) & 1) != 0) fail_read(label, "encrypted entries are not read");
     if (number(entry + 10, 2) != 0)
       fail_read(label, "compressed entries are not read; save with numpy.savez, not savez_compressed");
-    const std::uint32_t size = number(entry + 20, 4);
-    if (size != number(entry + 24, 4) || size == 0xffffffffu) damaged();
-    const std::uint64_t local_at = number(entry + 42, 4);
+    std::uint64_t packed = number(entry + 20, 4), size = number(entry + 24, 4), local_at = number(entry + 42, 4);
+    widen(extra, {&size, &packed, &local_at});
+    if (size != packed) damaged();
     const std::vector<unsigned char> local = read_at(local_at, kLocalSize);
     if (std::memcmp(local.data(), kLocalMagic.data(), 4) != 0) damaged();
     const std::uint64_t data_at = local_at + kLocalSize + number(&local[26], 2) + number(&local[28], 2);
     if (data_at > size_ || size > size_ - data_at) damaged();
     if (!name.ends_with(".npy")) fail_read(label, "the archive holds something that is no .npy file");
     name.resize(name.size() - 4);
-    if (std::fseek(file_.get(), static_cast<long>(data_at), SEEK_SET) != 0) damaged();
-    return {std::move(name), read_npy_stream(file_.get(), label, size)};
+    if (::fseeko(file(), static_cast<off_t>(data_at), SEEK_SET) != 0) damaged();
+    NpyHeader header = read_npy_header(file(), label, size);
+    return {std::move(name), label, header.dtype, std::move(header.dims), data_at + header.begin, header.size};
+  }
+
+  // Numbers of an entry that do not fit into 32 bits stand in its extra field, in this order.
+  void widen(std::string_view extra, std::initializer_list<std::uint64_t*> numbers) const {
+    const auto* at = reinterpret_cast<const unsigned char*>(extra.data());
+    const unsigned char* const end = at + extra.size();
+    while (end - at >= 4 && number(at, 2) != kWideField)
+      at += std::min<std::ptrdiff_t>(end - at, 4 + static_cast<std::ptrdiff_t>(number(at + 2, 2)));
+    const unsigned char* value = at + 4;
+    const unsigned char* const last = end - at >= 4 ? std::min(end, value + number(at + 2, 2)) : value;
+    for (std::uint64_t* n : numbers) {
+      if (*n != kNoFit) continue;
+      if (last - value < 8) damaged();
+      *n = number(value, 8);
+      value += 8;
+    }
   }
 
   const std::string& path_;
-  NpyFile file_;
+  NpzFile* const to_;
   std::uint64_t size_ = 0;
-  std::size_t count_ = 0;
+  std::uint64_t count_ = 0;
 };
 
-}  // namespace
+NpzFile::NpzFile(const std::string& path) { NpzDirectory(path, this).read(); }
+
+const NpzEntry* NpzFile::find(const std::string& name) const {
+  for (const NpzEntry& entry : entries_) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+bool NpzFile::read(const NpzEntry& entry, std::uint64_t offset, void* to, std::size_t size) const {
+  auto* at = static_cast<unsigned char*>(to);
+  std::uint64_t from = entry.begin + offset;
+  while (size > 0) {
+    const ssize_t n = ::pread(::fileno(file_.get()), at, std::min(size, kLargestRead), static_cast<off_t>(from));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    at += n;
+    from += static_cast<std::uint64_t>(n);
+    size -= static_cast<std::size_t>(n);
+  }
+  return true;
+}
 
 bool is_npz(const std::string& path) { return path.ends_with(".npz"); }
 
-std::vector<std::pair<std::string, NpyArray>> read_npz(const std::string& path) { return Archive(path).read_all(); }
+std::vector<std::pair<std::string, NpyArray>> read_npz(const std::string& path) {
+  const NpzFile file(path);
+  std::vector<std::pair<std::string, NpyArray>> arrays;
+  for (const NpzEntry& entry : file.entries()) {
+    NpyArray array{entry.dtype, entry.dims, std::vector<unsigned char>(entry.size)};
+    if (!file.read(entry, 0, array.bytes.data(), array.bytes.size())) fail_read(entry.label, "the file ends too early");
+    if (array.dtype == EVN_DTYPE_BOOL) {
+      for (unsigned char& byte : array.bytes) byte = byte != 0 ? 1 : 0;
+    }
+    arrays.emplace_back(entry.name, std::move(array));
+  }
+  return arrays;
+}
 
 void NpzWriter::add(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
                     std::size_t size) {
   const NpyForm form = npy_form(path_, dtype, dims, data, size);
   const std::string entry = name + ".npy";
   const std::uint64_t whole = form.header.size() + std::uint64_t{form.size};
-  if (entries_.size() + whole > kMaxArchive / 2 || entry.size() > 65535) {
+  if (entries_.size() + whole > kLargestArchive || entry.size() > 65535) {
     fail(kExitFailure, "%s: the outputs are too large for an archive; use --output-dir", path_.c_str());
   }
   std::string common;  // of the local header and the directory: version, flags (UTF-8 names), stored, date of 1980-01-01

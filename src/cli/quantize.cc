@@ -1,7 +1,6 @@
 #include "cli/quantize.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "cli/npz.h"
@@ -20,18 +19,6 @@ evn_calibration method_of(const Arguments& arguments) {
   const auto it = std::find(std::begin(kMethods), std::end(kMethods), std::string_view(text));
   if (it == std::end(kMethods)) fail_usage("--method is minmax, percentile, entropy or mse, not \"%s\"", text);
   return static_cast<evn_calibration>(it - std::begin(kMethods));
-}
-
-// 0 where the option is not given.
-double number_of(const Arguments& arguments, const char* option, double least, double most) {
-  const char* const text = arguments.get(option);
-  if (text == nullptr) return 0;
-  char* end = nullptr;
-  const double value = std::strtod(text, &end);
-  if (end == text || *end != '\0' || !(value >= least && value <= most)) {
-    fail_usage("%s is a number from %g to %g, not \"%s\"", option, least, most, text);
-  }
-  return value;
 }
 
 evn_guard_options guard_of(const Arguments& arguments) {

@@ -9,7 +9,7 @@
 #include "tests/api/opencl_support.h"
 #include "tests/api/support.h"
 
-namespace evn::test {
+namespace evn::test::loader_test {
 namespace {
 
 constexpr int64_t kSampleDims[2] = {3, 2};
@@ -151,7 +151,9 @@ TEST_F(Loaders, AnEpochMayBeginAtAnyBatchAndBeLeftAtAny) {
   const std::vector<Batch> whole = read_epoch(4);
   for (std::size_t first = 0; first <= whole.size(); ++first) {
     ASSERT_OK(evn_loader_start_epoch(loader, first, 0, &error));
-    if (first % 2 == 1) EXPECT_FALSE(read().empty());
+    if (first % 2 == 1) {
+      EXPECT_FALSE(read().empty());
+    }
     EXPECT_EQ(read_epoch(4, first), std::vector<Batch>(whole.begin() + static_cast<std::ptrdiff_t>(first), whole.end()));
   }
   EXPECT_EQ(evn_loader_start_epoch(loader, 4, 6, &error), EVN_ERROR_INVALID_ARGUMENT);
@@ -446,7 +448,7 @@ TEST_F(Producers, WrongOptionsAreRefused) {
     o.sample_count = uint64_t{1} << 32;
   });
   refused(EVN_ERROR_LIMIT, [](auto& o, auto*) { o.sample_count = UINT64_MAX; });
-  for (const evn_dtype dtype : {EVN_DTYPE_UNDEFINED, EVN_DTYPE_STRING, EVN_DTYPE_INT4, evn_dtype{-1}, evn_dtype{1000}})
+  for (const evn_dtype dtype : std::initializer_list<evn_dtype>{EVN_DTYPE_UNDEFINED, EVN_DTYPE_STRING, EVN_DTYPE_INT4, -1, 1000})
     refused(EVN_ERROR_UNSUPPORTED, [&](auto&, auto* a) { a[0].dtype = dtype; });
   options = right;
   options.device = "no such device";
@@ -568,4 +570,4 @@ TEST_F(OpenClLoaders, BatchesAreCopiedToTheDeviceAhead) {
 }
 
 }  // namespace
-}  // namespace evn::test
+}  // namespace evn::test::loader_test

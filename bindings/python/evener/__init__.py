@@ -18,6 +18,7 @@ from ._device import Device, MemoryStats
 from ._dlpack import from_dlpack
 from ._event import Event, copy_async
 from ._library import Error, Status, library_path, version
+from ._loader import Loader
 from ._log import LogRecord
 from ._model import Model, Value
 from ._operator import Node, Spec
@@ -29,5 +30,5 @@ from ._stream import Stream, StreamError, stream
 from ._tensor import Tensor
 from ._trainer import Evaluation, Step, Trainer
 
-__all__ = ["Cancel", "Device", "Error", "Evaluation", "Event", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "SessionMemoryStats", "Spec",
+__all__ = ["Cancel", "Device", "Error", "Evaluation", "Event", "Loader", "LogRecord", "MemoryStats", "Model", "Node", "Quantizer", "Runtime", "Session", "SessionMemoryStats", "Spec",
            "State", "Status", "Step", "Stream", "StreamError", "Tensor", "Trainer", "Value", "copy_async", "from_dlpack", "inspect", "library_path", "passes", "stream", "version"]

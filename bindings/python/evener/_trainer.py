@@ -8,6 +8,7 @@ from . import _arrays, _raw
 from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
 from ._model import Model, _format
 from ._object import Object
+from ._tensor import Tensor, _full_view
 
 _LOSSES = {name: getattr(_raw, f"EVN_LOSS_{name.upper()}") for name in ("softmax_cross_entropy", "bce_with_logits", "mse", "l1", "output")}
 _OPTIMIZERS = {name: getattr(_raw, f"EVN_OPTIMIZER_{name.upper()}") for name in ("sgd", "adam", "adamw", "adagrad", "rmsprop")}
@@ -120,8 +121,10 @@ class Trainer(Object):
                 index = ctypes.c_uint32()
                 check(self._library.evn_trainer_find_input(self._handle, c_text(name), index, error), error)
                 self._library.evn_tensor_release(tensors[index.value])
-                tensors[index.value] = _arrays.copied(self._runtime.value, _arrays.input_array(value, None), error)
-            if labels is not None:
+                tensors[index.value] = self._tensor_of(value, error)
+            if isinstance(labels, Tensor):
+                of_labels = self._tensor_of(labels, error)
+            elif labels is not None:
                 labels = numpy.asarray(labels)
                 if labels.dtype.kind in "iu":
                     labels = labels.astype(numpy.int64)
@@ -131,8 +134,13 @@ class Trainer(Object):
             for tensor in (*tensors, of_labels):
                 self._library.evn_tensor_release(tensor)
 
+    def _tensor_of(self, value, error):
+        """A handle that the caller releases: of a Tensor for the same memory, of an array for a copy."""
+        return _full_view(value) if isinstance(value, Tensor) else _arrays.copied(self._runtime.value, _arrays.input_array(value, None), error)
+
     def step(self, inputs, labels=None):
-        """Learns from a batch {name: array}; whole numbers as labels are classes. Returns a Step."""
+        """Learns from a batch {name: array}, of arrays or of Tensors, as a Loader gives them; whole numbers as labels are classes. Returns a
+        Step."""
         info = sized(_raw.evn_step_info)
         self._feed(self._library.evn_trainer_step, inputs, labels, info)
         return Step(info)

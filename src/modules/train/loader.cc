@@ -137,9 +137,9 @@ void Loader::make_slots(evn_runtime runtime, const evn_loader_options& o) {
         slot.host[i].whole = Tensor(*device, arrays_[i].dtype, dims, EVN_TENSOR_PINNED);
         slot.device[i].whole = Tensor(*device, arrays_[i].dtype, dims, 0);
       }
-      if (order_.rest() == 0) continue;
-      slot.host[i].of(arrays_[i], order_.rest(), most_);
-      if (!is_host) slot.device[i].of(arrays_[i], order_.rest(), most_);
+      if (order_.least() == 0) continue;
+      slot.host[i].of(arrays_[i], order_.least(), most_);
+      if (!is_host) slot.device[i].of(arrays_[i], order_.least(), most_);
     }
   }
 }

@@ -27,6 +27,11 @@ std::pair<std::uint32_t, std::uint32_t> LoaderOrder::part_of(std::uint32_t sampl
   return {bound(rank_), bound(rank_ + 1) - bound(rank_)};
 }
 
+std::uint32_t LoaderOrder::least() const {
+  const std::uint32_t of_batch = part_of(batch_).second, of_rest = part_of(rest_).second;
+  return of_batch == of_rest ? 0 : std::min(of_batch, of_rest);
+}
+
 void LoaderOrder::start(std::uint64_t epoch) {
   if (!shuffles_) return;
   std::iota(shuffled_.begin(), shuffled_.end(), 0u);

@@ -1,6 +1,7 @@
 // Which samples are in which batch of an epoch, and which of them are this rank's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -16,13 +17,14 @@ class LoaderOrder {
   // Of an epoch; 0 of a stream.
   std::uint64_t batch_count() const { return batches_; }
   // The most samples that this rank has of a batch.
-  std::uint32_t most() const { return part_of(batch_).second; }
-  // How many samples this rank has of the last batch, where that is not full; 0: there is none.
-  std::uint32_t rest() const { return rest_ == 0 ? 0 : part_of(rest_).second; }
+  std::uint32_t most() const { return std::max(part_of(batch_).second, part_of(rest_).second); }
+  // The other number of samples that this rank has of some batch: of the last one where that is not full, or of the others; 0:
+  // there is none.
+  std::uint32_t least() const;
 
   // Sets the order of an epoch; samples() is of the latest one.
   void start(std::uint64_t epoch);
-  // Writes the numbers of this rank's samples of a batch. Returns how many there are; of a stream, most().
+  // Writes the numbers of this rank's samples of a batch. Returns how many there are; of a stream, batch.
   std::uint32_t samples(std::uint64_t batch, std::uint64_t* numbers) const;
 
  private:

@@ -131,6 +131,7 @@ std::string Trainer::describe_as_json() const {
   json.field("output", std::string_view(graphs_->output()));
   json.field("steps", steps_);
   json.field("skipped", skipped_);
+  json.field("batches", calls_);
   json.key("learning_rate");
   json.number(evn::shortest_text(rate_.at(steps_)));
   json.field("precision", precision_name(o.precision));
