@@ -13,9 +13,11 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/os/os.h"
+#include "evener/train.h"
 #include "tests/api/support.h"
 #include "tests/interpose/interpose.h"
 
@@ -234,6 +236,31 @@ TEST_F(EnvironmentTest, E08_ThreadsThatDoNotStartAreAStatusAndTheNextRunIsRight)
     EXPECT_EQ(got, old_result);
     EXPECT_EQ(evn_runtime_release(four), EVN_OK);
   }
+}
+
+TEST_F(EnvironmentTest, E08_ALoaderWhoseThreadDoesNotStartIsAStatus) {
+  const float x[4] = {1, 2, 3, 4};
+  const evn_loader_array array = {"x", nullptr, x, EVN_DTYPE_FLOAT32, 0};
+  evn_loader_options options = EVN_LOADER_OPTIONS_INIT;
+  options.arrays = &array;
+  options.array_count = 1;
+  options.sample_count = 4;
+  options.batch = 3;
+  evn_loader loader = nullptr;
+  ASSERT_OK(evn_loader_create(runtime, &options, &loader, &error));  // the module is there
+  EXPECT_EQ(evn_loader_release(std::exchange(loader, nullptr)), EVN_OK);
+  interposer().thread_calls = 0;
+  interposer().thread_fails_at = 1;
+  EXPECT_EQ(evn_loader_create(runtime, &options, &loader, &error), EVN_ERROR_NO_THREADS);
+  interposer().thread_fails_at = 0;
+  EXPECT_EQ(interposer().thread_calls, 1);
+  EXPECT_EQ(loader, nullptr);
+  ASSERT_OK(evn_loader_create(runtime, &options, &loader, &error));
+  evn_tensor tensor = nullptr;
+  uint32_t samples = 0;
+  EXPECT_OK(evn_loader_next(loader, &tensor, 1, &samples, &error));
+  EXPECT_EQ(samples, 3u);
+  EXPECT_EQ(evn_loader_release(loader), EVN_OK);
 }
 
 TEST_F(EnvironmentTest, E09_OneCoreOfAffinityIsOneThreadAndNothingIsPrinted) {

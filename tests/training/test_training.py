@@ -57,6 +57,21 @@ def test_losses_follow_those_of_pytorch(name, runtime):
     assert got != [got[0]] * len(got)
 
 
+def test_batches_of_a_loader_are_those_of_arrays(runtime):
+    random = np.random.default_rng(3)
+    x, y = random.standard_normal((23, 20)).astype(np.float32), random.integers(0, 5, 23)
+    one, other = (evener.Trainer(runtime, nets.mlp()[0].SerializeToString(), learning_rate=0.01) for _ in range(2))
+    loader = evener.Loader(runtime, {"x": x}, y.astype("uint8"), batch=5, shuffle=True, seed=4)
+    for epoch in range(2):
+        order = [(inputs["x"].numpy().copy(), labels.numpy().copy()) for inputs, labels in loader.epoch(epoch)]
+        expected = [other.step({"x": inputs}, labels).loss for inputs, labels in order]
+        assert [one.step(inputs, labels).loss for inputs, labels in loader.epoch(epoch)] == expected
+        evaluations = [one.evaluate(inputs, labels).correct for inputs, labels in loader.epoch(epoch)]
+        assert sum(evaluations) == other.evaluate({"x": x}, y).correct
+    for name, value in one.parameters.items():
+        np.testing.assert_array_equal(value, other.parameters[name])
+
+
 def train(trainer, name, steps):
     return [trainer.step(inputs, labels).loss for inputs, labels in nets.batches(name, steps)]
 
