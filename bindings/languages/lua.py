@@ -18,7 +18,8 @@ def generate(api):
     for item in api.items:
         if not isinstance(item, (d.Enum, d.Macro)):  # constants stand in a table of Lua's, which costs no look-up in the namespace of C
             lines += c.lines(item)
-    lines += [*c.table(api), "evn_status evn_get_api(uint32_t version, const evn_api **api);", "uint32_t evn_version_number(void);", "]]", "",
+    types = [*lines, "]]"]
+    lines = ["ffi.cdef [[", *c.table(api), "evn_status evn_get_api(uint32_t version, const evn_api **api);", "uint32_t evn_version_number(void);", "]]", "",
               'return require("evener.raw_constants")']
     constants = ["return {", *(f"  {name} = {value}," for name, value in numbers.items()), "}"]
     layouts = ["return {"]
@@ -27,7 +28,8 @@ def generate(api):
         layouts += [f'  {{"{item.name}", {fields}}},']
     layouts.append("}")
     files = {"raw_layouts": ("The structs, each with its fields: library.lua compares where they lie with the library that it opens.", layouts),
-             "raw": ("The types of structs, callbacks and the table of all functions, as LuaJIT's ffi sees them.", ['local ffi = require("ffi")', "", *lines]),
+             "raw_types": ("The types of structs and callbacks, as LuaJIT's ffi sees them.", ['local ffi = require("ffi")', "", *types]),
+             "raw": ("The table of all functions, as LuaJIT's ffi sees it.", ['local ffi = require("ffi")', 'require("evener.raw_types")', "", *lines]),
              "raw_constants": ("Numbers: versions, statuses, enums and flags.", constants)}
     return {f"{FOLDER}/{name}.lua": re.sub(r"\n{3,}", "\n\n", HEAD.format(digest=api.digest, subject=subject) + "\n".join(text)) + "\n"
             for name, (subject, text) in files.items()}

@@ -16,11 +16,12 @@ HEAD = """\
 """
 NUMBERS = {"int32_t": "kInt32", "uint32_t": "kUint32", "int64_t": "kInt64", "uint64_t": "kUint64", "size_t": "kSize", "double": "kDouble"}
 SCALARS = {"int32_t": "Int32", "uint32_t": "Uint32", "int64_t": "Int64", "uint64_t": "Uint64", "size_t": "Size", "double": "Double"}
-RUNS = ("session", "request", "queue", "state", "quantizer", "event", "cancel")  # functions of these have a file of their own
+TOPICS = {"session": "runs", "request": "runs", "queue": "runs", "state": "runs", "quantizer": "runs", "event": "runs", "cancel": "runs",
+          "trainer": "training", "loader": "training"}  # which file has the functions of an object; "objects" has the others
 MEASURED = ("runtime_calibrate", "session_compare", "model_inspect")  # what writes their texts costs so much that it is done once
 BY_HAND = {  # functions whose shape is known, and that need more than it says
     "session_run": "the one that is called most", "runtime_create": "its log is a callback", "quantizer_create": "its progress is a callback", "session_submit": "its end is a callback",
-    "session_submit_values": "its end is a callback", "tensor_get_strings": "two results", "runtime_register_operator": "an operator is callbacks",
+    "session_submit_values": "its end is a callback", "loader_next": "its tensors are the loader's", "tensor_get_strings": "two results", "runtime_register_operator": "an operator is callbacks",
 }
 
 
@@ -292,15 +293,16 @@ class Writer:
             except Unknown as reason:
                 missing.append(f"// evn_{entry.name}: {reason}")
         files = {}
-        for topic in ("objects", "runs"):
-            some = [(entry, lines) for entry, lines in known if (entry.name.split("_")[0] in RUNS) == (topic == "runs")]
+        topics = ("objects", *dict.fromkeys(TOPICS.values()))
+        for topic in topics:
+            some = [(entry, lines) for entry, lines in known if TOPICS.get(entry.name.split("_")[0], "objects") == topic]
             entries = [f'    {{"{entry.name}", {entry.name}, {"true" if len(lines) > 1 else "false"}}},' for entry, lines in some]
             files[f"raw_{topic}.cc"] = ['#include "call.h"', '#include "raw.h"', "", "namespace evn_node {", "", *(line for _, lines in some for line in lines), "",
                                         f"extern const Entry kEntries_{topic}[];", f"const Entry kEntries_{topic}[] = {{", *entries,
                                         "    {nullptr, nullptr, false},", "};", "", "}  // namespace evn_node"]
         all_of_them = ['#include "call.h"', "", "namespace evn_node {", "", f'const char* const kDeclarations = "{self.api.digest}";', ""]
-        all_of_them += ["extern const Entry kEntries_objects[];", "extern const Entry kEntries_runs[];",
-                        "const Entry* const kEntries[] = {kEntries_objects, kEntries_runs, nullptr};",
+        all_of_them += [*(f"extern const Entry kEntries_{topic}[];" for topic in topics),
+                        f"const Entry* const kEntries[] = {{{', '.join(f'kEntries_{topic}' for topic in topics)}, nullptr}};",
                         "", "// Not here: what callbacks.cc, tensor.cc and request.cc do by hand, or nothing does (docs/bindings.md).", *missing,
                         *(f"// {line}" for line in sorted(set(self.skipped))), "", "}  // namespace evn_node"]
         files["raw_entries.cc"] = all_of_them

@@ -268,7 +268,7 @@ typedef struct evn_loader_handle *evn_loader; /* gives the batches of a data set
 typedef struct evn_loader_array {
   const char *name;    /* nullable; of messages */
   const int64_t *dims; /* of one sample: rank values > 0; a batch has one dim more, the first */
-  const void *data;    /* the samples one after another, any alignment, until evn_loader_release has returned; NULL: produce fills */
+  const void *data;    /* the samples, one after another, until evn_loader_release has returned; NULL: produce fills */
   evn_dtype dtype;     /* of whole bytes, no strings */
   uint32_t rank;       /* 0: a sample is one element */
 } evn_loader_array;
@@ -286,8 +286,8 @@ enum {
                                which sample i changes places with sample (r * (i + 1)) >> 64, r being 64 bits of Philox4x32-10 with
                                the seed as key and epoch << 64 | i as counter */
   EVN_LOADER_DROP_LAST = 2, /* a last batch that is not full is left out */
-  EVN_LOADER_STREAM = 4     /* how many samples there are is not known: sample_count is 0, all arrays are filled by produce, and they
-                               come in the order 0, 1, ...; not with EVN_LOADER_SHUFFLE or ranks */
+  EVN_LOADER_STREAM = 4     /* the number of samples is not known: sample_count is 0, produce fills all arrays, and samples come
+                               in the order 0, 1, ...; not with EVN_LOADER_SHUFFLE or ranks */
 };
 
 typedef struct evn_loader_options {
@@ -308,8 +308,8 @@ typedef struct evn_loader_options {
   evn_user_release produce_release; /* nullable; called once with the context when produce will not be called any more; not when
                                        evn_loader_create fails */
   evn_cancel cancel;          /* nullable: once it is requested, evn_loader_next ends with EVN_ERROR_CANCELLED */
-  const char *device;         /* where the tensors lie: a name as evn_runtime_device_find takes it; they are copied there ahead, from
-                                 pinned memory. NULL: host memory */
+  const char *device;         /* where the tensors lie: a name as evn_runtime_device_find takes it; they are copied there ahead,
+                                 from pinned memory. NULL: host memory */
 } evn_loader_options;
 #define EVN_LOADER_OPTIONS_INIT {sizeof(evn_loader_options), 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
 
@@ -325,18 +325,18 @@ EVN_API evn_status evn_loader_create(evn_runtime runtime, const evn_loader_optio
 /* Begins an epoch, whatever has been read of another. The order is a function of the seed and the epoch's number alone: training
  * that is restored goes on with the same batches.
  *   first_batch  the first one that is given; those before it are not read
- * Without a call evn_loader_next begins epoch 0. Returns EVN_ERROR_INVALID_ARGUMENT (first_batch is above the number of batches). It
- * waits until the batch that is being made is over. @since 0.3 */
+ * Without a call evn_loader_next begins epoch 0. It waits until the batch that is being made is over. Returns
+ * EVN_ERROR_INVALID_ARGUMENT (first_batch is above the number of batches). @since 0.3 */
 EVN_API evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uint64_t first_batch, evn_error *error);
 
 /* Gives the next batch, and waits until it is there.
- *   tensors       out; one for each array, in their order. They are the loader's, which releases them, and hold this batch until the
- *                 next call with the loader: then their memory is used again. What runs with them has ended by then, and nothing maps
- *                 them (EVN_ERROR_WRONG_STATE)
+ *   tensors       out; one for each array, in their order. They are the loader's, which releases them, and hold this batch until
+ *                 the next call with the loader: then their memory is used again. What runs with them has ended by then, and
+ *                 nothing maps them (EVN_ERROR_WRONG_STATE)
  *   tensor_count  the number of arrays
  *   samples       out; how many samples there are, the first dim of the tensors. 0: the epoch is over, and `tensors` is unchanged
- * Returns EVN_ERROR_CANCELLED (the token; or the loader is being released), what produce returns. After a failure it returns the same
- * until evn_loader_start_epoch. One thread at a time waits in it; others wait for that. @since 0.3 */
+ * Returns EVN_ERROR_CANCELLED (the token; or the loader is being released), what produce returns. After a failure it returns the
+ * same until evn_loader_start_epoch. One thread at a time waits in it; others wait for that. @since 0.3 */
 EVN_API evn_status evn_loader_next(evn_loader loader, evn_tensor *tensors, uint32_t tensor_count, uint32_t *samples,
                                    evn_error *error);
 

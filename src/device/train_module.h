@@ -1,6 +1,6 @@
-/* What libevener_train.so exports: trainers and loaders (include/evener/train.h). The library opens the module, which lies beside it, when the
- * first trainer is made; the module calls the library by the C API and what evn_train_host has beside it. C, because each has a C++
- * runtime of its own.
+/* What libevener_train.so exports: trainers and loaders (include/evener/train.h). The library opens the module, which lies beside
+ * it, when the first trainer is made; the module calls the library by the C API and what evn_train_host has beside it. C, because
+ * each has a C++ runtime of its own.
  */
 #ifndef EVN_DEVICE_TRAIN_MODULE_H
 #define EVN_DEVICE_TRAIN_MODULE_H

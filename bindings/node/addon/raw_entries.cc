@@ -9,7 +9,8 @@ const char* const kDeclarations = "086c0af50be38086";
 
 extern const Entry kEntries_objects[];
 extern const Entry kEntries_runs[];
-const Entry* const kEntries[] = {kEntries_objects, kEntries_runs, nullptr};
+extern const Entry kEntries_training[];
+const Entry* const kEntries[] = {kEntries_objects, kEntries_runs, kEntries_training, nullptr};
 
 // Not here: what callbacks.cc, tensor.cc and request.cc do by hand, or nothing does (docs/bindings.md).
 // evn_runtime_create: its log is a callback
@@ -35,6 +36,7 @@ const Entry* const kEntries[] = {kEntries_objects, kEntries_runs, nullptr};
 // evn_opencl_get_buffer: the parameter mem
 // evn_opencl_import_event: the parameter native_event
 // evn_opencl_export_event: the parameter native_event
+// evn_loader_next: its tensors are the loader's
 // evn_allocator.allocate: a callback
 // evn_allocator.free: a callback
 // evn_loader_array.data: a pointer

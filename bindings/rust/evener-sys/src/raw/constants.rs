@@ -393,6 +393,6 @@ pub const EVN_PARAMETER_GRADIENT: evn_parameter_part = 1;
 pub const EVN_LOADER_SHUFFLE: u32 = 1;
 /// a last batch that is not full is left out
 pub const EVN_LOADER_DROP_LAST: u32 = 2;
-/// how many samples there are is not known: sample\_count is 0, all arrays are filled by produce, and they
-/// come in the order 0, 1, ...; not with EVN\_LOADER\_SHUFFLE or ranks
+/// the number of samples is not known: sample\_count is 0, produce fills all arrays, and samples come
+/// in the order 0, 1, ...; not with EVN\_LOADER\_SHUFFLE or ranks
 pub const EVN_LOADER_STREAM: u32 = 4;

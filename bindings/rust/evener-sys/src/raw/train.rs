@@ -204,7 +204,7 @@ pub struct evn_loader_array {
     pub name: *const c_char,
     /// of one sample: rank values \> 0; a batch has one dim more, the first
     pub dims: *const i64,
-    /// the samples one after another, any alignment, until evn\_loader\_release has returned; NULL: produce fills
+    /// the samples, one after another, until evn\_loader\_release has returned; NULL: produce fills
     pub data: *const c_void,
     /// of whole bytes, no strings
     pub dtype: evn_dtype,
@@ -248,8 +248,8 @@ pub struct evn_loader_options {
     pub produce_release: evn_user_release,
     /// nullable: once it is requested, evn\_loader\_next ends with EVN\_ERROR\_CANCELLED
     pub cancel: evn_cancel,
-    /// where the tensors lie: a name as evn\_runtime\_device\_find takes it; they are copied there ahead, from
-    /// pinned memory. NULL: host memory
+    /// where the tensors lie: a name as evn\_runtime\_device\_find takes it; they are copied there ahead,
+    /// from pinned memory. NULL: host memory
     pub device: *const c_char,
 }
 
