@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -168,15 +169,16 @@ class Training {
       evn_error error = EVN_ERROR_INIT;
       check_batch(evn_trainer_step(trainer_.get(), batch.inputs(), batch.input_count(), batch.labels(), &info, &error), error,
                   *data_);
+      const std::uint64_t samples = std::min<std::uint64_t>(plan_.batch, data_->samples() - done_ % batches * plan_.batch);
       ++done_;
       ++e.steps;
-      e.samples += batch.samples();
+      e.samples += samples;
       if (info.learning_rate != 0) e.rate = info.learning_rate;
       if (info.skipped != 0) {
         ++e.skipped;
       } else {
-        sum += info.loss * batch.samples();
-        weight += batch.samples();
+        sum += info.loss * static_cast<double>(samples);  // of all ranks, as the loss is
+        weight += static_cast<double>(samples);
         history_.curve.add(done_, info.loss, e.rate);
       }
       e.loss = weight > 0 ? sum / weight : NAN;

@@ -7,6 +7,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -197,6 +198,35 @@ def test_skipped_steps_are_said(folder):
     assert "8 steps skipped: the loss or a gradient is not finite" in out
     report = json.loads(pathlib.Path("report.json").read_text())
     assert report["epochs"][0]["loss"] is None and report["curve"] == []
+
+
+BUILD = pathlib.Path(os.environ.get("EVENER_LIBRARY", "")).parent
+ENGINES = [pytest.param(name, marks=pytest.mark.skipif(not (BUILD / f"libevener_{name}.so").exists() or (name == "mpi" and shutil.which("mpirun") is None),
+                                                       reason=f"libevener_{name}.so or its launcher is not there")) for name in ("gloo", "mpi")]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_several_processes_train_one_model(folder, engine):
+    """Two ranks have the losses of one, and rank 0 alone writes."""
+    words = ("--data", "train.npz", "--validate", "val.npz", "--epochs", "3", "--batch", "9", "--threads", "1", "--checkpoint", "state")
+    train(*words, "-o", "alone.onnx", "--report", "alone.json")
+    command = [COMMAND, "train", "model.onnx", *words, "--collective", engine, "-o", "trained.onnx", "--report", "report.json"]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    if engine == "mpi":
+        commands = [["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none", "-np", "2", *command]]
+    else:
+        os.mkdir("store")
+        commands = [[*command, "--store", "store", "--ranks", "2", "--rank", str(rank)] for rank in range(2)]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) for command in commands]
+    outs = [child.communicate(timeout=100) for child in children]
+    assert [child.returncode for child in children] == [OK] * len(children), outs
+    assert sum(out.count("epoch 3/3: ") for out, _ in outs) == 1
+    alone, report = (json.loads(pathlib.Path(name).read_text()) for name in ("alone.json", "report.json"))
+    assert report["ranks"] == report["trainer"]["rank_count"] == 2
+    for one, two in zip(alone["epochs"], report["epochs"], strict=True):
+        assert one["samples"] == two["samples"] == 230
+        for key in ("loss", "validation_loss", "accuracy"):
+            assert one[key] == pytest.approx(two[key], rel=1e-4)
 
 
 # ------------------------------------------------------------------------------------------------------- archives
