@@ -39,8 +39,8 @@ enum class Schedule : std::int32_t {
   kPlateau = EVN_SCHEDULE_PLATEAU
 };
 
-// All-reduce by the host (evn_reduce): `count` elements of kFloat32 or kFloat64 at `data` become their sums over all ranks. An Error
-// that it throws gives its status to the call, another exception EVN_ERROR_INTERNAL. It must not call the trainer.
+// All-reduce by the host (evn_reduce): `count` elements of kFloat32 or kFloat64 at `data` become their sums over all ranks. An
+// Error that it throws gives its status to the call, another exception EVN_ERROR_INTERNAL. It must not call the trainer.
 using Reduce = std::function<void(void* data, std::uint64_t count, DType dtype)>;
 
 // Parameters that are treated otherwise than the rest; the first group with a name that matches counts.

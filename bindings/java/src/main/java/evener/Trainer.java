@@ -22,13 +22,13 @@ public final class Trainer extends NativeObject {
    * call that may use it is under way.
    */
   static final class Watch {
-    final TrainerOptions.Reduce reduce;
+    final Ranks.Reduce reduce;
     volatile Throwable thrown;
     private long held;
     private int calls;
     private boolean isClosed;
 
-    Watch(TrainerOptions.Reduce reduce) {
+    Watch(Ranks.Reduce reduce) {
       this.reduce = reduce;
     }
 
@@ -81,7 +81,7 @@ public final class Trainer extends NativeObject {
    */
   public static Trainer open(Runtime runtime, Path path, TrainerOptions given) {
     TrainerOptions options = given == null ? new TrainerOptions() : given;
-    Watch watch = new Watch(options.reduce());
+    Watch watch = new Watch(options.ranks() == null ? null : options.ranks().reduce());
     Scratch scratch = Scratch.get();
     long mark = scratch.mark();
     boolean isMade = false;

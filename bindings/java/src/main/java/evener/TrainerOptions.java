@@ -1,30 +1,10 @@
 package evener;
 
 import java.nio.file.Path;
-import java.time.Duration;
 import java.util.List;
 
 /** How a model is trained. Zeros, and what is not set, are the library's defaults: SGD with the cross-entropy of classes. */
 public final class TrainerOptions {
-  /**
-   * All-reduce by the host: numbers become their sums over all ranks, with the same bits in all of them. It is called on any thread, by one at a time, and must
-   * not call the trainer. What it throws ends the trainer's call, and is the cause of its exception.
-   */
-  public interface Reduce {
-    /**
-     * Sums gradients and parameters.
-     *
-     * @param numbers which it changes; a copy, which is copied back
-     */
-    void sum(float[] numbers);
-
-    /**
-     * Sums losses and counts.
-     *
-     * @param numbers which it changes; a copy, which is copied back
-     */
-    void sum(double[] numbers);
-  }
 
   private Loss loss = Loss.SOFTMAX_CROSS_ENTROPY;
   private String output;
@@ -59,15 +39,9 @@ public final class TrainerOptions {
   private long pruneSteps;
   private String device;
   private List<String> replicas = List.of();
-  private int ranksRank;
-  private int ranksCount;
-  private String collectiveName;
-  private String collectiveStore;
-  private long bucketBytes;
   private int flags;
   private List<ParameterGroup> groups = List.of();
-  private Duration collectiveTimeout = Duration.ZERO;
-  private Reduce reduce;
+  private Ranks ranks;
   private byte[] data = {};
   private Path externalDirectory;
   private CancelToken token;
@@ -265,24 +239,15 @@ public final class TrainerOptions {
   }
 
   /**
-   * Sets what a schedule multiplies the rate by.
+   * Sets how far a schedule goes down.
    *
-   * @param factor 0: 0.1
+   * @param factor what it multiplies the rate by; 0: 0.1
+   * @param least the rate below which it does not go
    * @return this
    */
-  public TrainerOptions scheduleFactor(double factor) {
+  public TrainerOptions scheduleRates(double factor, double least) {
     scheduleFactor = factor;
-    return this;
-  }
-
-  /**
-   * Sets the rate below which no schedule goes.
-   *
-   * @param rate the rate
-   * @return this
-   */
-  public TrainerOptions leastRate(double rate) {
-    leastRate = rate;
+    leastRate = least;
     return this;
   }
 
@@ -300,23 +265,14 @@ public final class TrainerOptions {
   }
 
   /**
-   * Bounds the norm of all gradients together.
+   * Bounds gradients.
    *
-   * @param norm 0: no
+   * @param norm of all together, at most; 0: no bound
+   * @param value of each element, at most; 0: no bound
    * @return this
    */
-  public TrainerOptions clipNorm(double norm) {
+  public TrainerOptions clip(double norm, double value) {
     clipNorm = norm;
-    return this;
-  }
-
-  /**
-   * Bounds each element of gradients.
-   *
-   * @param value 0: no
-   * @return this
-   */
-  public TrainerOptions clipValue(double value) {
     clipValue = value;
     return this;
   }
@@ -403,43 +359,6 @@ public final class TrainerOptions {
   }
 
   /**
-   * Says which of several processes this is.
-   *
-   * @param rank from 0 on
-   * @param count how many there are; 0: as the collective says, or 1
-   * @return this
-   */
-  public TrainerOptions ranks(int rank, int count) {
-    ranksRank = rank;
-    ranksCount = count;
-    return this;
-  }
-
-  /**
-   * Has a module sum over ranks.
-   *
-   * @param name "mpi" or "gloo"; null: none
-   * @param store of "gloo": a folder that all ranks see, of this run alone; null: none
-   * @return this
-   */
-  public TrainerOptions collective(String name, String store) {
-    collectiveName = name;
-    collectiveStore = store;
-    return this;
-  }
-
-  /**
-   * Sets how much is summed over ranks at once.
-   *
-   * @param bytes 0: 4 MiB
-   * @return this
-   */
-  public TrainerOptions bucketBytes(long bytes) {
-    bucketBytes = bytes;
-    return this;
-  }
-
-  /**
    * Uses Nesterov's momentum, of SGD.
    *
    * @return this
@@ -460,26 +379,6 @@ public final class TrainerOptions {
   }
 
   /**
-   * Has ranks compare checksums of their parameters after each step.
-   *
-   * @return this
-   */
-  public TrainerOptions checkRanks() {
-    flags |= Numbers.EVN_TRAIN_CHECK_RANKS;
-    return this;
-  }
-
-  /**
-   * Has BatchNormalization normalize by the batches of all ranks together.
-   *
-   * @return this
-   */
-  public TrainerOptions syncNorm() {
-    flags |= Numbers.EVN_TRAIN_SYNC_NORM;
-    return this;
-  }
-
-  /**
    * Sets parameters that are treated otherwise than the rest.
    *
    * @param groups of which the first with a name that matches counts
@@ -491,24 +390,13 @@ public final class TrainerOptions {
   }
 
   /**
-   * Sets how long a rank waits for the others.
+   * Has several processes train the model together, each with its own part of every batch.
    *
-   * @param time up to 49 days; zero: a minute
+   * @param of which of them this is, and how they sum; null: it is alone
    * @return this
    */
-  public TrainerOptions collectiveTimeout(Duration time) {
-    collectiveTimeout = time;
-    return this;
-  }
-
-  /**
-   * Has the host sum over ranks.
-   *
-   * @param sums the sums; null: none
-   * @return this
-   */
-  public TrainerOptions reduce(Reduce sums) {
-    reduce = sums;
+  public TrainerOptions ranks(Ranks of) {
+    ranks = of;
     return this;
   }
 
@@ -536,23 +424,17 @@ public final class TrainerOptions {
     return this;
   }
 
-  Reduce reduce() {
-    return reduce;
+  Ranks ranks() {
+    return ranks;
   }
 
   CancelToken token() {
     return token;
   }
 
-  private static long natural(String what, long number) {
+  static long natural(String what, long number) {
     if (number < 0) throw EvenerException.argument(what + " is " + number);
     return number;
-  }
-
-  private int timeout() {
-    long milliseconds = collectiveTimeout.isNegative() ? -1 : collectiveTimeout.getSeconds() > 1L << 32 ? 1L << 32 : collectiveTimeout.toMillis();
-    if (milliseconds < 0 || milliseconds >= 1L << 32) throw EvenerException.argument("collectiveTimeout is " + collectiveTimeout);
-    return (int) milliseconds;
   }
 
   private static void names(Scratch scratch, List<String> names, long at, long count) {
@@ -564,7 +446,7 @@ public final class TrainerOptions {
   long write(Scratch scratch, long held) {
     long made = scratch.allocate(Layout.TrainerOptions.SIZE);
     Raw.trainerOptionsInit(made, Layout.TrainerOptions.SIZE);
-    scratch.putInt(made + Layout.TrainerOptions.FLAGS, flags);
+    scratch.putInt(made + Layout.TrainerOptions.FLAGS, flags | (ranks == null ? 0 : ranks.flags()));
     scratch.putInt(made + Layout.TrainerOptions.LOSS, loss.value());
     scratch.putLong(made + Layout.TrainerOptions.OUTPUT, scratch.optional(output));
     names(scratch, trainable, made + Layout.TrainerOptions.TRAINABLE, made + Layout.TrainerOptions.TRAINABLE_COUNT);
@@ -598,11 +480,6 @@ public final class TrainerOptions {
     scratch.putLong(made + Layout.TrainerOptions.PRUNE_STEPS, natural("pruneSteps", pruneSteps));
     scratch.putLong(made + Layout.TrainerOptions.DEVICE, scratch.optional(device));
     names(scratch, replicas, made + Layout.TrainerOptions.REPLICAS, made + Layout.TrainerOptions.REPLICA_COUNT);
-    scratch.putInt(made + Layout.TrainerOptions.RANK, (int) natural("ranksRank", ranksRank));
-    scratch.putInt(made + Layout.TrainerOptions.RANK_COUNT, (int) natural("ranksCount", ranksCount));
-    scratch.putLong(made + Layout.TrainerOptions.COLLECTIVE, scratch.optional(collectiveName));
-    scratch.putLong(made + Layout.TrainerOptions.COLLECTIVE_STORE, scratch.optional(collectiveStore));
-    scratch.putLong(made + Layout.TrainerOptions.BUCKET_BYTES, natural("bucketBytes", bucketBytes));
     long rows = groups.isEmpty() ? 0 : scratch.allocate((long) Layout.ParameterGroup.SIZE * groups.size());
     for (int i = 0; i < groups.size(); i++) {
       long row = rows + (long) Layout.ParameterGroup.SIZE * i;
@@ -612,15 +489,11 @@ public final class TrainerOptions {
     }
     scratch.putLong(made + Layout.TrainerOptions.GROUPS, rows);
     scratch.putInt(made + Layout.TrainerOptions.GROUP_COUNT, groups.size());
-    scratch.putInt(made + Layout.TrainerOptions.COLLECTIVE_TIMEOUT_MS, timeout());
     scratch.putLong(made + Layout.TrainerOptions.DATA, scratch.bytes(data));
     scratch.putLong(made + Layout.TrainerOptions.SIZE_, data.length);
     if (externalDirectory != null) scratch.putLong(made + Layout.TrainerOptions.EXTERNAL_DIR, scratch.text(externalDirectory.toString()));
     scratch.putLong(made + Layout.TrainerOptions.CANCEL, CancelToken.handleOf(token));
-    if (held != 0) {
-      scratch.putLong(made + Layout.TrainerOptions.REDUCE, Native.REDUCE);
-      scratch.putLong(made + Layout.TrainerOptions.REDUCE_CONTEXT, held);
-    }
+    if (ranks != null) ranks.write(scratch, made, held);
     return made;
   }
 }

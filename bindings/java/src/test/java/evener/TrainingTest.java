@@ -102,7 +102,7 @@ class TrainingTest {
         .schedule(Schedule.COSINE)
         .scheduleSteps(16)
         .warmupSteps(2)
-        .clipNorm(1)
+        .clip(1, 0)
         .seed(7);
   }
 
@@ -241,15 +241,15 @@ class TrainingTest {
               new TrainerOptions().accumulate(-1),
               new TrainerOptions().warmupSteps(-1),
               new TrainerOptions().betas(1, 0),
-              new TrainerOptions().collectiveTimeout(Duration.ofMillis(-1)),
-              new TrainerOptions().collectiveTimeout(Duration.ofDays(50)),
-              new TrainerOptions().collectiveTimeout(Duration.ofSeconds(Long.MAX_VALUE)),
+              new TrainerOptions().ranks(new Ranks(0, 1).timeout(Duration.ofMillis(-1))),
+              new TrainerOptions().ranks(new Ranks(0, 1).timeout(Duration.ofDays(50))),
+              new TrainerOptions().ranks(new Ranks(0, 1).timeout(Duration.ofSeconds(Long.MAX_VALUE))),
               new TrainerOptions().loss(Loss.LATER),
-              new TrainerOptions().data(linear(), null).clipValue(-1))) {
+              new TrainerOptions().data(linear(), null).clip(0, -1))) {
         fails(Status.INVALID_ARGUMENT, "", () -> trainer(runtime, options));
       }
       for (TrainerOptions options :
-          List.of(new TrainerOptions().device("nowhere"), new TrainerOptions().replicas("nowhere", "cpu"), new TrainerOptions().collective("nothing", null))) {
+          List.of(new TrainerOptions().device("nowhere"), new TrainerOptions().replicas("nowhere", "cpu"), new TrainerOptions().ranks(new Ranks(0, 2).collective("nothing", null)))) {
         assertThrows(EvenerException.class, () -> trainer(runtime, options));
       }
       Map<String, Tensor> x = inputs(runtime);
@@ -269,7 +269,7 @@ class TrainingTest {
         }
       }
       TrainerOptions options =
-          new TrainerOptions().schedule(Schedule.PLATEAU).plateau(0, 3).scheduleFactor(0.5).trainable("*").frozen("b").precision(Precision.BF16);
+          new TrainerOptions().schedule(Schedule.PLATEAU).plateau(0, 3).scheduleRates(0.5, 0).trainable("*").frozen("b").precision(Precision.BF16);
       try (Trainer trainer = trainer(runtime, options)) {
         assertEquals(1, trainer.inputCount());
         assertEquals(0, trainer.findInput("x"));
@@ -335,8 +335,8 @@ class TrainingTest {
     }
   }
 
-  private static TrainerOptions.Reduce sums(Runnable first) {
-    return new TrainerOptions.Reduce() {
+  private static Ranks.Reduce sums(Runnable first) {
+    return new Ranks.Reduce() {
       @Override
       public void sum(float[] numbers) {
         first.run();
@@ -382,7 +382,7 @@ class TrainingTest {
   }
 
   /** All-reduce among two threads. */
-  private static final class Meeting implements TrainerOptions.Reduce {
+  private static final class Meeting implements Ranks.Reduce {
     private final Exchanger<double[]> exchanger = new Exchanger<>();
 
     private double[] other(double[] mine) {
@@ -411,7 +411,7 @@ class TrainingTest {
   private record Learned(List<Double> losses, List<Float> weights) {}
 
   private static Learned learn(Runtime runtime, Meeting meeting, int rank) {
-    try (Trainer trainer = trainer(runtime, new TrainerOptions().ranks(rank, 2).checkRanks().reduce(meeting))) {
+    try (Trainer trainer = trainer(runtime, new TrainerOptions().ranks(new Ranks(rank, 2).check().reduce(meeting)))) {
       Tensor x = inputs(runtime).get("x").part(rank * 12, 3, 4);
       Tensor y = labels(runtime, 0, 1, 2, 2, 1, 0).part(rank * 3, 3);
       Learned made = new Learned(new ArrayList<>(), new ArrayList<>());
@@ -440,19 +440,19 @@ class TrainingTest {
     EvenerException gone = new EvenerException(Status.TIMEOUT, "rank 1 is gone");
     IllegalStateException wrong = new IllegalStateException("no network");
     try (Runtime runtime = Tiny.runtime()) {
-      TrainerOptions options = new TrainerOptions().ranks(0, 2);
-      TrainerOptions.Reduce lost =
+      Ranks ranks = new Ranks(0, 2);
+      Ranks.Reduce lost =
           sums(
               () -> {
                 throw gone;
               });
-      assertSame(gone, fails(Status.TIMEOUT, "rank 1 is gone", () -> trainer(runtime, options.reduce(lost))).getCause());
-      TrainerOptions.Reduce broken =
+      assertSame(gone, fails(Status.TIMEOUT, "rank 1 is gone", () -> trainer(runtime, new TrainerOptions().ranks(ranks.reduce(lost)))).getCause());
+      Ranks.Reduce broken =
           sums(
               () -> {
                 throw wrong;
               });
-      assertSame(wrong, fails(Status.INTERNAL, "no network", () -> trainer(runtime, options.reduce(broken))).getCause());
+      assertSame(wrong, fails(Status.INTERNAL, "no network", () -> trainer(runtime, new TrainerOptions().ranks(ranks.reduce(broken)))).getCause());
     }
   }
 }
