@@ -1,5 +1,6 @@
 // The operators that graph/gradient puts into graphs where ONNX has none for a derivative. All are of the domain of Merge: no model
-// has them. Input 0 is what the result has the shape of; those with the flag kOpShapeOnly do not read its bytes.
+// has them. Input 0 is what the result has the shape of, where it is no more than that (recurrent_gradient.h has those of recurrent
+// layers); those with the flag kOpShapeOnly do not read its bytes.
 #pragma once
 
 namespace evn {

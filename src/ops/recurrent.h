@@ -14,7 +14,8 @@ struct RecurrentInput {
   enum : int { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kPeepholes };
 };
 
-// Attributes; kOwn is LSTM's input_forget and GRU's linear_before_reset. From opset 14 on `layout` is the last one.
+// Attributes; kOwn is LSTM's input_forget and GRU's linear_before_reset. RNN has none. Behind it, from opset 14 on, stands
+// `layout`.
 struct RecurrentAttr {
   enum : int { kActivationAlpha, kActivationBeta, kActivations, kClip, kDirection, kHiddenSize, kOwn };
 };

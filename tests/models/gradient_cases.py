@@ -7,7 +7,7 @@ from onnx import helper
 
 @dataclasses.dataclass
 class Case:
-    """One node `op` of inputs `x0`, `x1`, ..., the first output of which is differentiated by those of floating point."""
+    """One node `op` of inputs `x0`, `x1`, ..., of which one output is differentiated by those of floating point."""
     op: str
     inputs: list                    # arrays; None: not given
     attributes: dict = dataclasses.field(default_factory=dict)
@@ -15,6 +15,9 @@ class Case:
     outputs: int = 1
     by: tuple = None                # numbers of the inputs; None: all of floating point
     constant: tuple = ()            # inputs that are initializers
+    wanted: int = 0                 # the output that is differentiated
+    has_second: bool = True         # its derivative has a rule
+    has_other: bool = True          # another engine has the node
 
     def __str__(self):
         shapes = ",".join("-" if x is None else "x".join(map(str, x.shape)) or "0d" for x in self.inputs)
@@ -26,7 +29,7 @@ class Case:
 
     def node(self):
         names = ["" if x is None else f"x{i}" for i, x in enumerate(self.inputs)]
-        outputs = ["y"] + [f"y_{i}" for i in range(1, self.outputs)]
+        outputs = ["y" if i == self.wanted else f"y_{i}" for i in range(self.outputs)]
         return helper.make_node(self.op, names, outputs, name="node", **self.attributes)
 
 
@@ -228,6 +231,45 @@ def norms():
         yield Case(op, [drawn(2, 3, 2), classes.reshape(2, 2)])
 
 
+def recurrent():
+    """Of 5 steps, 3 sequences, 2 inputs and a hidden size of 4."""
+    gates, states = {"LSTM": 4, "GRU": 3, "RNN": 1}, {"LSTM": 3, "GRU": 2, "RNN": 2}
+
+    def inputs(op, directions=1, layout=0, has_lengths=True, seed=1, wanted=0):
+        lengths = numpy.array([3, 5, 0 if wanted == 0 else 1], dtype=numpy.int32)  # the last state of an empty sequence is 0 to ONNX Runtime
+        rows = 4 * gates[op]
+        x, state = ((3, 5, 2), (3, directions, 4)) if layout else ((5, 3, 2), (directions, 3, 4))
+        found = [drawn(*x, seed=seed), drawn(directions, rows, 2, low=-0.8, high=0.8), drawn(directions, rows, 4, low=-0.8, high=0.8), drawn(directions, 2 * rows),
+                 lengths if has_lengths else None, drawn(*state, low=-0.9, high=0.9)]
+        return found + ([drawn(*state, seed=3), drawn(directions, 12, seed=4)] if op == "LSTM" else [])
+
+    def case(op, attributes=None, wanted=0, missing=(), by=None, **shape):
+        given = [None if i in missing else x for i, x in enumerate(inputs(op, wanted=wanted, **shape))]
+        return Case(op, given, {"hidden_size": 4, **(attributes or {})}, opset=22, outputs=states[op], wanted=wanted, by=by, has_second=False,
+                    has_other=not shape.get("layout"))
+
+    for op in gates:
+        for wanted in range(states[op]):
+            yield case(op, wanted=wanted)
+        yield case(op, {"direction": "reverse"})
+        yield case(op, {"direction": "bidirectional"}, directions=2)
+        yield case(op, {"direction": "bidirectional", "layout": 1}, directions=2, layout=1, wanted=1)
+        yield case(op, {"layout": 1}, layout=1, has_lengths=False)
+        yield case(op, missing=(3, 5, 6, 7), has_lengths=False)
+        yield case(op, {"clip": 0.9})
+        yield case(op, by=(1,))
+    yield case("LSTM", {"input_forget": 1})
+    yield case("LSTM", {"activations": ["HardSigmoid", "Softsign", "Affine"], "activation_alpha": [0.3, 0.7], "activation_beta": [0.4, 0.1]})
+    yield case("LSTM", {"activations": ["Sigmoid", "ScaledTanh", "LeakyRelu", "Softplus", "Elu", "Tanh"], "activation_alpha": [0.8, 0.2, 0.6], "activation_beta": [1.2],
+                        "direction": "bidirectional"}, directions=2)
+    for attributes in ({}, {"direction": "bidirectional", "layout": 1}, {"clip": 0.9}, {"activations": ["HardSigmoid", "Relu"]}):
+        directions = 2 if "layout" in attributes else 1
+        attributes = {**attributes, "activations": attributes["activations"] * directions} if "activations" in attributes else attributes
+        yield case("GRU", {"linear_before_reset": 1, **attributes}, directions=directions, layout=attributes.get("layout", 0))
+    yield case("GRU", {"linear_before_reset": 1}, missing=(3, 5), has_lengths=False, wanted=1)
+    yield case("RNN", {"activations": ["ThresholdedRelu"], "activation_alpha": [0.1]})
+
+
 def all_cases():
-    for group in (elementwise, binary, shapes, reductions, products, windows, norms):
+    for group in (elementwise, binary, shapes, reductions, products, windows, norms, recurrent):
         yield from group()

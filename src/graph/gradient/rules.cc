@@ -46,7 +46,7 @@ extern const GradientRules kIndifferent = kRows;
 
 GradientRuleIndex::GradientRuleIndex() {
   for (const GradientRules* rules : {&kElementwiseGradients, &kShapeGradients, &kReduceGradients, &kProductGradients,
-                                     &kWindowGradients, &kNormGradients, &kRankGradients, &kIndifferent}) {
+                                     &kWindowGradients, &kNormGradients, &kRankGradients, &kRecurrentGradients, &kIndifferent}) {
     for (const GradientRule& rule : *rules)
       EVN_CHECK(rules_.emplace(std::pair(std::string_view(rule.domain), std::string_view(rule.op)), &rule).second);
   }

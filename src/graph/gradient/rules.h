@@ -74,6 +74,7 @@ extern const GradientRules kProductGradients;
 extern const GradientRules kWindowGradients;
 extern const GradientRules kNormGradients;
 extern const GradientRules kRankGradients;
+extern const GradientRules kRecurrentGradients;
 extern const GradientRules kIndifferent;
 
 class GradientRuleIndex {

@@ -172,8 +172,9 @@ RecurrentSpec recurrent_spec(const Node& node, const RecurrentForm& form) {
   spec.reverse = direction == "reverse";
   spec.clip = attr_float(node, RecurrentAttr::kClip);
   if (!(spec.clip >= 0)) fail(EVN_ERROR_INVALID_MODEL, "clip is negative");
-  if (node.op->since >= 14) {
-    const std::int64_t layout = attr_int(node, static_cast<int>(node.op->attributes.size()) - 1);
+  const int layout_at = RecurrentAttr::kOwn + (form.gates > 1 ? 1 : 0);
+  if (node.op->attributes.size() > static_cast<std::size_t>(layout_at)) {
+    const std::int64_t layout = attr_int(node, layout_at);
     if (layout != 0 && layout != 1) fail(EVN_ERROR_INVALID_MODEL, "layout is %lld", static_cast<long long>(layout));
     spec.batch_first = layout == 1;
   }
