@@ -60,6 +60,8 @@ void infer_gradient(InferContext& c) {
   recurrent_index(c.node, spec);
   require_rank(c, In::kY, 4, 4);
   const RecurrentSizes size = recurrent_output_sizes(spec.batch_first, c.shape(In::kY));
+  const std::int64_t given = attr_int(c.node, RecurrentAttr::kHiddenSize);
+  if (given > 0) require_dim(size.hidden, given, In::kY);
   const std::int64_t rows = dim_product(size.steps, size.batch), gates = dim_product(form.gates, size.hidden);
   for (int i = 0; i < static_cast<int>(c.inputs.size()); ++i) {
     if (i != In::kLengths) require_dtype(c, i, dtype_bit(c.inputs[0].dtype));

@@ -94,15 +94,68 @@ void add_attributes(Cases* all, const std::string& op) {
   all->push_back(with_states(layer(op, 7, both), op, both).w({2, 3 * both.hidden}, -0.5, 0.5));
 }
 
+// Weights that are computed, as in training.
+void add_dynamic(Cases* all, const std::string& op) {
+  for (const Sizes& s : {Sizes{2, 2, 3, 4}, Sizes{5, 7, 9, 33, 2}, Sizes{4, 3, 5, 16, 2, true}}) {
+    Case c = layer(op, 14, s);
+    c.operands[1].constant = c.operands[2].constant = false;
+    all->push_back(c);
+    all->push_back(with_states(c, op, s, s.batch_first ? Ints{4, 1, 0} : Ints{}));
+  }
+}
+
+// What graph/gradient puts in (ops/recurrent_gradient.h).
+Case gradient(const std::string& op, const Sizes& s, bool resets_after = false, DType d = kF32, const Ints& lengths = {}) {
+  const std::int64_t rows = s.steps * s.batch, gates = gates_of(op) * s.hidden;
+  const Shape y = s.batch_first ? Shape{s.batch, s.steps, s.directions, s.hidden} : Shape{s.steps, s.directions, s.batch, s.hidden};
+  const Shape state = s.batch_first ? Shape{s.batch, s.directions, s.hidden} : Shape{s.directions, s.batch, s.hidden};
+  Case c = Case("evener::" + op + "Gradient", 1).in(d, y).in(d, {rows, gates}).in(d, {s.directions, gates, s.hidden}, -0.4, 0.4);
+  lengths.empty() ? c.absent() : c.list(lengths, kI32);
+  c.in(d, y).in(d, state);
+  if (op == "LSTM") c.in(d, state).in(d, state).in(d, {s.directions, 3 * s.hidden});
+  if (op == "GRU") c.in(d, {rows, s.hidden}).in(d, {rows, (resets_after ? 3 : 2) * s.hidden});
+  if (resets_after) c.integer("linear_before_reset", 1);
+  if (s.batch_first) c.integer("layout", 1);
+  if (s.directions == 2) c.word("direction", "bidirectional").integer("index", 1);
+  return c.outputs(op == "LSTM" ? 4 : op == "GRU" ? 3 : 2);
+}
+
+void add_gradients(Cases* all, const std::string& op) {
+  for (const bool resets_after : {false, true}) {
+    if (resets_after && op != "GRU") continue;
+    all->push_back(gradient(op, {3, 2, 1, 9}, resets_after, kF64));
+    all->push_back(gradient(op, {3, 2, 1, 9}, resets_after));
+    all->push_back(gradient(op, {5, 7, 1, 33}, resets_after, kF32, {5, 1, 0, 2, 3, 4, 5}));
+    all->push_back(gradient(op, {4, 3, 1, 16, 2, true}, resets_after, kF32, {4, 2, 3}));
+    all->push_back(gradient(op, {4, 3, 1, 16, 2}, resets_after));
+  }
+}
+
+void add_states_before(Cases* all) {
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(Case("evener::RecurrentStates", 1).in(d, {4, 1, 3, 5}).list({4, 0, 2}, kI32).in(d, {1, 3, 5}));
+    all->push_back(Case("evener::RecurrentStates", 1).in(d, {4, 1, 3, 5}).word("direction", "reverse"));
+    all->push_back(Case("evener::RecurrentStates", 1)
+                       .in(d, {3, 4, 2, 5})
+                       .absent()
+                       .in(d, {3, 2, 5})
+                       .word("direction", "bidirectional")
+                       .integer("layout", 1)
+                       .integer("index", 1));
+  }
+}
+
 }  // namespace
 
 void add_recurrent_cases(Cases* all) {
+  add_states_before(all);
   for (const std::string op : kOps) {
     add_sizes(all, op);
     add_layouts(all, op);
     add_attributes(all, op);
-    // Weights that are computed, and none: the reference runs these.
-    all->push_back(Case(op, 14).x({2, 2, 3}).x({1, gates_of(op) * 4, 3}, -0.5, 0.5).x({1, gates_of(op) * 4, 4}, -0.5, 0.5));
+    add_dynamic(all, op);
+    add_gradients(all, op);
+    // No steps: the reference runs this.
     all->push_back(Case(op, 14).x({0, 2, 3}).w({1, gates_of(op) * 4, 3}).w({1, gates_of(op) * 4, 4}));
   }
 }

@@ -1,6 +1,7 @@
-// LSTM, GRU and RNN of float32 with constant W and R, whose products may have operands of bfloat16. The inputs' products with W are
-// made for many steps at once; then, step by step, the products with R and the cell. Gates lie `padded` floats apart everywhere, in
-// packed columns too: whole vectors. A tile is one direction of some sequences: of one, when they have lengths of their own.
+// LSTM, GRU and RNN of float32, whose products may have operands of bfloat16. Where W and R are no constants, as in training, each
+// thread packs them when it begins. The inputs' products with W are made for many steps at once; then, step by step, the products
+// with R and the cell. Gates lie `padded` floats apart everywhere, in packed columns too: whole vectors. A tile is one direction of
+// some sequences: of one, when they have lengths of their own.
 #include <algorithm>
 #include <cstring>
 
@@ -18,14 +19,20 @@ namespace {
 using In = RecurrentInput;
 using simd_recurrent::Cell;
 
+constexpr std::int64_t kLeastRows = 2;       // of a tile that packs, which share what they read of R
 constexpr std::int64_t kProjectedRows = 64;  // inputs whose products with W are made at once: they should stay in L2
 
 const RecurrentForm& form_of(int gates) { return gates == 4 ? kLstmForm : gates == 3 ? kGruForm : kRnnForm; }
 
-Refusal supports(const OpDesc& d) {
+Refusal supports_float(const OpDesc& d) {
   for (int i = 0; i < static_cast<int>(d.inputs.size()); ++i) {
     if (i != In::kLengths && d.has_input(i) && d.inputs[i].dtype != DType::kFloat32) return kNeedsFloat32;
   }
+  return nullptr;
+}
+
+Refusal supports(const OpDesc& d) {
+  if (const Refusal refusal = supports_float(d)) return refusal;
   if (d.constant(In::kW) == nullptr || d.constant(In::kR) == nullptr) return "W or R that is not constant";
   return nullptr;
 }
@@ -74,13 +81,16 @@ struct State {
   std::int64_t padded;
   std::int64_t rows, row_tiles;  // sequences of a tile; tiles of one direction
   std::int64_t chunk;            // steps whose products with W are made at once
+  bool packs;                    // W and R, when it runs
 };
 
 constexpr std::int64_t kFloat = sizeof(float);
 
 // A thread's block, in floats from its beginning.
 struct Scratch {
-  std::int64_t products, bias, recurrent_bias, peepholes, h, c, reset, gates, projected, end;
+  std::int64_t products, bias, recurrent_bias, peepholes, h, c, reset, gates, projected;
+  std::int64_t w, r;  // of one direction, where they are packed when it runs
+  std::int64_t end;
 };
 
 Scratch scratch_of(const State& s) {
@@ -102,15 +112,18 @@ Scratch scratch_of(const State& s) {
   at.reset = take(checked_mul(s.rows, size));
   at.gates = take(checked_mul(s.rows, s.gates * size));
   at.projected = take(checked_mul(projected_rows, s.gates * size));
+  at.w = take(s.packs ? ceil_div(s.w.bytes(), kFloat) : 0);
+  at.r = take(s.packs ? ceil_div(s.r.bytes(), kFloat) : 0);
   at.end = next;
   return at;
 }
 
-template <bool kBfloat>
+template <bool kBfloat, bool kPacks = false>
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<State>();
   s = State{};
   s.isa = cpu_isa();
+  s.packs = kPacks;
   s.w = recurrent_matrix(d, In::kW, kBfloat);
   s.r = recurrent_matrix(d, In::kR, kBfloat);
   s.gates = s.w.gates;
@@ -123,6 +136,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   // Rows of one tile share what they read of R: fewer than a micro-tile has would only read it more often.
   const std::int64_t least = std::max<std::int64_t>(loops.mr, ceil_div(s.size.batch * s.spec.directions, kManyTiles));
   s.rows = std::min(s.size.batch, std::max(least, units_per_tile(s.size.batch, sequence)));
+  // Steps back through time are cut like this too; each thread packs for itself.
+  if (kPacks) s.rows = std::min(s.size.batch, std::max(kLeastRows, ceil_div(s.size.batch, std::max<std::int64_t>(d.threads, 1))));
   if (d.has_input(In::kLengths)) s.rows = 1;
   s.row_tiles = ceil_div(s.size.batch, s.rows);
   s.chunk = std::clamp<std::int64_t>(kProjectedRows / s.rows, 1, s.size.steps);
@@ -149,10 +164,16 @@ class Layer {
         loops_(simd_recurrent::loops(s.isa)) {
     const auto* lengths = args.desc->has_input(In::kLengths) ? args.in<std::int32_t>(In::kLengths) : nullptr;
     steps_ = sequence_steps(lengths, first, s.size.steps);
-    w_ = args.pack<char>(In::kW) + direction * s.w.bytes();
-    r_ = args.pack<char>(In::kR) + direction * s.r.bytes();
+    w_ = s.packs ? packed(at_.w) : args.pack<char>(In::kW) + direction * s.w.bytes();
+    r_ = s.packs ? packed(at_.r) : args.pack<char>(In::kR) + direction * s.r.bytes();
     const Activation* f = s.spec.activations[direction];
     cell_ = {{f[0], f[1], f[2], s.spec.clip > 0 ? s.spec.clip : __builtin_inff(), s.spec.own}, s.padded, nullptr};
+  }
+
+  // Packs the direction's W and R.
+  void pack() const {
+    pack_input(In::kW, s_.w, packed(at_.w));
+    pack_input(In::kR, s_.r, packed(at_.r));
   }
 
   void run() {
@@ -175,6 +196,16 @@ class Layer {
   }
 
  private:
+  char* packed(std::int64_t at) const { return reinterpret_cast<char*>(scratch_ + at); }
+
+  void pack_input(int input, const RecurrentMatrix& b, char* to) const {
+    const std::int64_t rows = s_.gates * s_.size.hidden, step = part_step(*args_.desc, input);
+    const float* const from = args_.in<float>(input) + direction_ * rows * b.depth;
+    for (std::int64_t i = 0; i < rows && !stops(points_, 2 * step * b.depth); i += step) {
+      b.pack(from + i * b.depth, i, std::min(i + step, rows), to);
+    }
+  }
+
   // What the model gives, with gates `padded` apart, or zeros.
   void load_padded(int input, std::int64_t from, std::int64_t count, float* to) const {
     const std::int64_t hidden = s_.size.hidden;
@@ -312,9 +343,13 @@ class Layer {
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<State>();
   CancelPoints points = points_of(cancel);
-  for (std::int64_t tile = begin; tile < end && !cancel.stop(); ++tile) {
+  int packed = -1;  // direction
+  for (std::int64_t tile = begin; tile < end && !cancel.stop() && !points.stopped; ++tile) {
     const std::int64_t first = tile % s.row_tiles * s.rows;
-    Layer layer(args, s, static_cast<int>(tile / s.row_tiles), first, std::min(s.rows, s.size.batch - first), &points);
+    const int direction = static_cast<int>(tile / s.row_tiles);
+    Layer layer(args, s, direction, first, std::min(s.rows, s.size.batch - first), &points);
+    if (s.packs && direction != packed) layer.pack();
+    packed = direction;
     layer.run();
   }
 }
@@ -333,9 +368,13 @@ constexpr Kernel kernel(const char* name, const char* op) {
           .operands = kBfloat ? Precision::kBfloat16 : Precision::kFloat32,
           .prepack_parts = {part_step, prepack<kBfloat>, 2}};
 }
+constexpr Kernel packing_kernel(const char* name, const char* op) {
+  return {.name = name, .op = op, .rank = 9, .supports = supports_float, .plan = plan<false, true>, .run = run};
+}
 constexpr Kernel kKernels[] = {
-    kernel<false>("lstm_gemm", "LSTM"), kernel<false>("gru_gemm", "GRU"), kernel<false>("rnn_gemm", "RNN"),
-    kernel<true>("lstm_bf16", "LSTM"),  kernel<true>("gru_bf16", "GRU"),  kernel<true>("rnn_bf16", "RNN"),
+    packing_kernel("lstm_dynamic", "LSTM"), packing_kernel("gru_dynamic", "GRU"), packing_kernel("rnn_dynamic", "RNN"),
+    kernel<false>("lstm_gemm", "LSTM"),     kernel<false>("gru_gemm", "GRU"),     kernel<false>("rnn_gemm", "RNN"),
+    kernel<true>("lstm_bf16", "LSTM"),      kernel<true>("gru_bf16", "GRU"),      kernel<true>("rnn_bf16", "RNN"),
 };
 
 }  // namespace
