@@ -270,6 +270,27 @@ def recurrent():
     yield case("RNN", {"activations": ["ThresholdedRelu"], "activation_alpha": [0.1]})
 
 
+def attentions():
+    q, k, v = drawn(2, 4, 3, 5), drawn(2, 2, 6, 5, seed=3), drawn(2, 2, 6, 4, seed=4)  # of 4 heads, and 2 of keys and values
+    mask = numpy.random.default_rng(1).random((2, 1, 3, 6)) < 0.7
+    mask[1, 0, 1] = False  # a query that sees nothing
+
+    def case(*inputs, opset=23, has_other=True, **attributes):
+        return Case("Attention", list(inputs), attributes, opset=opset, has_second=False, has_other=has_other)
+
+    yield case(q, k, v)
+    yield case(q, k, v, is_causal=1)
+    yield case(q, k, v, scale=0.3, softcap=1.5)
+    yield case(q, k, v, mask)
+    yield case(q, k, v, mask, is_causal=1, softcap=2.0)
+    yield case(q, k, v, drawn(3, 6))
+    yield case(q, k, v, drawn(2, 1, 1, 6), is_causal=1, has_other=False)  # onnx's evaluator adds the mask of another query
+    yield case(q, k, v, drawn(4, 1, 6), softcap=0.9)
+    yield case(drawn(2, 3, 12), drawn(2, 5, 6, seed=3), drawn(2, 5, 4, seed=4), q_num_heads=4, kv_num_heads=2)
+    yield case(q, k, v, None, None, None, ints(4, 6), opset=24)
+    yield case(q, k, v, None, None, None, ints(3, 5), opset=24, is_causal=1)
+
+
 def all_cases():
-    for group in (elementwise, binary, shapes, reductions, products, windows, norms, recurrent):
+    for group in (elementwise, binary, shapes, reductions, products, windows, norms, recurrent, attentions):
         yield from group()

@@ -9,7 +9,9 @@
 #include "graph/gradient/bound.h"
 #include "graph/gradient/rules.h"
 #include "graph/gradient/tape.h"
+#include "graph/inline_if.h"
 #include "graph/opsets.h"
+#include "graph/subgraphs.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -48,6 +50,9 @@ class Expander {
     std::unordered_map<ValueId, ValueId> moved;           // what stands for a value where another is given for a name
     std::unordered_map<std::size_t, std::size_t> copies;  // the node for one that makes moved values
     std::unordered_map<ValueId, ValueId> adjoints;        // the derivative of y by a value
+    std::vector<ValueId> conditions;                      // of the graph's regions
+    std::unordered_map<std::int32_t, std::int32_t>
+        pairs;  // of regions outside the Gradient's, the number of those that stand for them
   };
 
   std::vector<Node> nodes_;
@@ -75,7 +80,9 @@ class Expander {
       if (gradient.inputs[i] != path.names[i]) path.moved.emplace(path.names[i], gradient.inputs[i]);
     }
     copy_moved(path);
+    path.conditions = region_conditions(tape_.graph());
     go_back(path);
+    tape_.set_region(gradient.region);
     tape_.set_origin(gradient.name);
     for (std::size_t i = 0; i < gradient.outputs.size(); ++i) {
       if (gradient.outputs[i] == kNoValue) continue;
@@ -224,8 +231,57 @@ class Expander {
       if (std::none_of(node.outputs.begin(), node.outputs.end(), has_adjoint)) continue;
       look();
       tape_.set_origin(tape_.gradient_name() + "/" + node.name);
-      go_back(path, std::move(node), *n);
+      tape_.set_region(region_inside(path, node.region));
+      is_merge(node) ? go_back_into_branches(path, node) : go_back(path, std::move(node), *n);
     }
+  }
+
+  // The derivatives of what a branch makes are computed in the branch. Where the Gradient stands in another If's, it is in branches
+  // of the same condition there.
+  std::int32_t region_inside(Path& path, std::int32_t region) {
+    Graph& graph = tape_.graph();
+    const std::int32_t own = tape_.gradient_region();
+    if (region_contains(graph, own, region)) return region;
+    if (region_contains(graph, region, own)) return own;
+    const auto [it, is_new] = path.pairs.emplace(region / 2, static_cast<std::int32_t>(graph.regions.size() / 2));
+    const std::int32_t number = it->second;
+    if (is_new) {
+      graph.regions.resize(graph.regions.size() + 2);
+      path.conditions.resize(graph.regions.size(), path.conditions[static_cast<std::size_t>(region)]);
+      const std::int32_t around = region_inside(path, graph.regions[static_cast<std::size_t>(region)].parent);
+      for (std::int32_t k = 0; k < 2; ++k) graph.regions[static_cast<std::size_t>(2 * number + k)].parent = around;
+    }
+    return 2 * number + region % 2;
+  }
+
+  // What an If hands on comes from the branch that is taken.
+  void go_back_into_branches(Path& path, const Node& merge) {
+    const ValueId dy = path.adjoints.at(merge.outputs[0]);
+    const std::int32_t first = 2 * merge_number(merge);
+    for (int branch = 0; branch < 2; ++branch) {
+      const ValueId v = merge.inputs[static_cast<std::size_t>(1 + branch)];
+      if (path.active.contains(v)) add_adjoint(path, v, dy, region_inside(path, first + branch));
+    }
+  }
+
+  // `region`: where it is computed. Behind the branches between there and where v stands, it is 0 unless they are taken.
+  void add_adjoint(Path& path, ValueId v, ValueId dx, std::int32_t region) {
+    const std::int64_t producer = tape_.producer(v);
+    const std::int32_t where = region_inside(path, producer < 0 ? -1 : tape_.node(static_cast<std::size_t>(producer)).region);
+    while (region != where) {
+      cancellation_point();
+      tape_.set_region(region ^ 1);
+      const ValueId zeros = tape_.filled(0, here(path, v));
+      const bool is_then = (region & 1) == 0;
+      const ValueId condition = path.conditions[static_cast<std::size_t>(region)];
+      const std::int64_t number = region / 2;
+      region = tape_.graph().regions[static_cast<std::size_t>(region)].parent;
+      tape_.set_region(region);
+      dx = tape_.own("Merge", {condition, is_then ? dx : zeros, is_then ? zeros : dx}, {{"if", number, {}}});
+    }
+    tape_.set_region(where);
+    const auto [it, first] = path.adjoints.emplace(v, dx);
+    if (!first) it->second = tape_.add(it->second, dx);
   }
 
   void go_back(Path& path, Node node, std::size_t number) {
@@ -246,10 +302,9 @@ class Expander {
     }
     b.given.assign(b.node.inputs.size(), kNoValue);
     rule->emit(b);
+    const std::int32_t region = tape_.region();
     for (std::size_t i = 0; i < b.given.size(); ++i) {
-      if (b.given[i] == kNoValue || !b.wanted[i]) continue;
-      const auto [it, first] = path.adjoints.emplace(b.node.inputs[i], b.given[i]);
-      if (!first) it->second = tape_.add(it->second, b.given[i]);
+      if (b.given[i] != kNoValue && b.wanted[i]) add_adjoint(path, b.node.inputs[i], b.given[i], region);
     }
   }
 };

@@ -45,8 +45,9 @@ constexpr GradientRule kRows[] = {
 extern const GradientRules kIndifferent = kRows;
 
 GradientRuleIndex::GradientRuleIndex() {
-  for (const GradientRules* rules : {&kElementwiseGradients, &kShapeGradients, &kReduceGradients, &kProductGradients,
-                                     &kWindowGradients, &kNormGradients, &kRankGradients, &kRecurrentGradients, &kIndifferent}) {
+  for (const GradientRules* rules :
+       {&kElementwiseGradients, &kShapeGradients, &kReduceGradients, &kProductGradients, &kWindowGradients, &kNormGradients,
+        &kRankGradients, &kRecurrentGradients, &kAttentionGradients, &kLoopGradients, &kIndifferent}) {
     for (const GradientRule& rule : *rules)
       EVN_CHECK(rules_.emplace(std::pair(std::string_view(rule.domain), std::string_view(rule.op)), &rule).second);
   }

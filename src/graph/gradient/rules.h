@@ -37,6 +37,7 @@ class Backward {
   void give_sum(std::size_t i, ValueId dx) { give(i, tape.sum_to(x(i), dx)); }
   // An output that the model does not ask for.
   ValueId demand_output(std::size_t i) { return tape.add_output(number_, i); }
+  std::size_t forward_number() const { return number_; }  // of the node that makes the outputs
 
   // Attributes by name; where this version of the operator has none, the default.
   std::int64_t integer(std::string_view name, std::int64_t otherwise = 0) const;
@@ -75,6 +76,8 @@ extern const GradientRules kWindowGradients;
 extern const GradientRules kNormGradients;
 extern const GradientRules kRankGradients;
 extern const GradientRules kRecurrentGradients;
+extern const GradientRules kAttentionGradients;
+extern const GradientRules kLoopGradients;
 extern const GradientRules kIndifferent;
 
 class GradientRuleIndex {

@@ -1,6 +1,7 @@
 // See tape.h. Inference here only helps to choose: what it cannot tell, or finds wrong, is left to graph/infer, which says so.
 #include "graph/gradient/tape.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
@@ -72,12 +73,13 @@ std::size_t Tape::push(Node node) {
 
 void Tape::observe(const Node& node) {
   const OpDef& op = *node.op;
-  if (op.body != nullptr || op.custom != nullptr) return;  // as it is declared, if it is
+  if (op.custom != nullptr) return;  // as it is declared, if it is
+  if (op.body != nullptr) return observe_body(node);
   std::vector<TensorDesc> inputs, outputs(node.outputs.size());
   std::vector<ConstTensor> values;
   std::vector<DType> dtypes;
   std::vector<std::vector<std::uint64_t>> copies(node.inputs.size());
-  bool ranks = (op.flags & kOpAnyRank) == 0;
+  bool ranks = (op.flags & kOpAnyRank) == 0 || is_merge(node);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const ValueId v = node.inputs[i];
     inputs.push_back(v == kNoValue ? TensorDesc{} : descs_[static_cast<std::size_t>(v)]);
@@ -85,7 +87,7 @@ void Tape::observe(const Node& node) {
     values.push_back({inputs[i], nullptr});
     if (v == kNoValue) continue;
     if (inputs[i].dtype == DType::kUndefined || graph_.values[static_cast<std::size_t>(v)].wraps) return;
-    ranks = ranks && !InferContext::is_unknown_rank(inputs[i].shape);
+    ranks = ranks && (is_merge(node) || !InferContext::is_unknown_rank(inputs[i].shape));
     const WeightPtr& constant = graph_.values[static_cast<std::size_t>(v)].constant;
     if (constant != nullptr && i < 32 && (op.value_inputs >> i & 1u) != 0) values[i].data = aligned_bytes(*constant, copies[i]);
   }
@@ -108,6 +110,26 @@ void Tape::observe(const Node& node) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const ValueId v = node.outputs[i];
     if (v != kNoValue && !outputs[i].wraps) descs_[static_cast<std::size_t>(v)] = outputs[i];
+  }
+}
+
+// What a Loop or a Scan carries has the dtype that it begins with, in a Scan the shape too; what it stacks, the dtype and the rank
+// that its body declares.
+void Tape::observe_body(const Node& node) {
+  const bool is_loop = node.op_type == "Loop";
+  if (!node.domain.empty() || (!is_loop && node.op_type != "Scan")) return;
+  const std::size_t inputs = node.inputs.size() - static_cast<std::size_t>(node.captures), first = is_loop ? 2 : 0;
+  const auto scans = is_loop ? 0 : static_cast<std::size_t>(std::max<std::int64_t>(attr_int(node, 1), 0));
+  const std::size_t carried = inputs < first + scans ? 0 : inputs - first - scans, before = is_loop ? 1 : 0;
+  for (std::size_t i = 0; i < node.outputs.size() && i + before < node.body->outputs.size(); ++i) {
+    const ValueId v = node.outputs[i];
+    if (v == kNoValue || graph_.values[static_cast<std::size_t>(v)].wraps) continue;
+    const Value& made = node.body->values[static_cast<std::size_t>(node.body->outputs[i + before])];
+    TensorDesc& to = descs_[static_cast<std::size_t>(v)];
+    const ValueId start = i < carried ? node.inputs[first + i] : kNoValue;
+    if (to.dtype == DType::kUndefined) to.dtype = start == kNoValue ? made.dtype : dtype(start);
+    if (start != kNoValue && !is_loop) to.shape = shape(start);
+    else if (made.has_shape) to.shape = Shape::of_rank(std::min(made.shape.rank() + (i < carried ? 0 : 1), kMaxRank), -1);
   }
 }
 
@@ -149,6 +171,15 @@ ValueId Tape::add_output(std::size_t n, std::size_t output) {
   return graph_.nodes[n].outputs[output];
 }
 
+std::vector<ValueId> Tape::put(Node node, std::size_t outputs) {
+  node.region = region_;
+  for (std::size_t i = 0; i < outputs; ++i) node.outputs.push_back(add_value());
+  std::vector<ValueId> made = node.outputs;
+  complete_(node);
+  add(std::move(node));
+  return made;
+}
+
 std::vector<ValueId> Tape::ops(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs) {
   Node node;
   node.name = fresh_name(op);
@@ -156,12 +187,30 @@ std::vector<ValueId> Tape::ops(const char* op, std::vector<ValueId> inputs, Attr
   node.since_version = kEmittedOpset;
   node.inputs = std::move(inputs);
   node.attributes = std::move(attributes);
-  node.region = gradient_->region;
-  for (std::size_t i = 0; i < outputs; ++i) node.outputs.push_back(add_value());
-  std::vector<ValueId> made = node.outputs;
-  complete_(node);
-  add(std::move(node));
-  return made;
+  return put(std::move(node), outputs);
+}
+
+std::vector<ValueId> Tape::with_body(const char* op, std::vector<ValueId> inputs, std::vector<ValueId> captures,
+                                     Attributes attributes, std::shared_ptr<Graph> body, std::size_t outputs) {
+  Node node;
+  node.name = fresh_name(op);
+  node.op_type = op;
+  node.since_version = kEmittedOpset;
+  node.inputs = std::move(inputs);
+  node.captures = static_cast<std::int32_t>(captures.size());
+  node.inputs.insert(node.inputs.end(), captures.begin(), captures.end());
+  node.attributes = std::move(attributes);
+  node.attributes.push_back({"body", body, {}});
+  node.body = std::move(body);
+  return put(std::move(node), outputs);
+}
+
+void Tape::renew(std::size_t n) {
+  complete_(graph_.nodes[n]);
+  for (const ValueId v : graph_.nodes[n].outputs) {
+    if (v != kNoValue) producers_[static_cast<std::size_t>(v)] = static_cast<std::int64_t>(n);
+  }
+  observe(graph_.nodes[n]);
 }
 
 ValueId Tape::op(const char* op, std::vector<ValueId> inputs, Attributes attributes) {
@@ -180,12 +229,7 @@ std::vector<ValueId> Tape::owns(const char* op, std::vector<ValueId> inputs, Att
   node.since_version = 1;
   node.inputs = std::move(inputs);
   node.attributes = std::move(attributes);
-  node.region = gradient_->region;
-  for (std::size_t i = 0; i < outputs; ++i) node.outputs.push_back(add_value());
-  std::vector<ValueId> made = node.outputs;
-  complete_(node);
-  add(std::move(node));
-  return made;
+  return put(std::move(node), outputs);
 }
 
 ValueId Tape::like(const Node& node, std::vector<ValueId> inputs) {
@@ -211,7 +255,7 @@ void Tape::into(ValueId output, const char* op, std::vector<ValueId> inputs) {
   node.since_version = kEmittedOpset;
   node.inputs = std::move(inputs);
   node.outputs = {output};
-  node.region = gradient_->region;
+  node.region = region_;
   complete_(node);
   add(std::move(node));
 }

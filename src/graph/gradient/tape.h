@@ -23,13 +23,19 @@ class Tape {
   // A node of the model, or a copy of one. Returns its number in the graph.
   std::size_t add(Node node);
   // Where nodes come from that are put in from now on: names and the branch of an If.
-  void set_origin(const Node& gradient) { gradient_ = &gradient; }
+  void set_origin(const Node& gradient) {
+    gradient_ = &gradient;
+    region_ = gradient.region;
+  }
   void set_origin(std::string path) { path_ = std::move(path); }
   // Whether another Gradient follows, which may differentiate what is put in now: then it is made of operators with rules.
   void set_may_be_differentiated(bool may) { may_be_differentiated_ = may; }
   bool may_be_differentiated() const { return may_be_differentiated_; }
+  std::int32_t gradient_region() const { return gradient_->region; }
   const std::string& gradient_name() const { return gradient_->name; }
-  std::int32_t region() const { return gradient_->region; }
+  // The branch of an If that nodes are put into: the Gradient's, or one inside it.
+  std::int32_t region() const { return region_; }
+  void set_region(std::int32_t region) { region_ = region; }
   std::string fresh_name(const char* op);
 
   Graph& graph() { return graph_; }
@@ -61,6 +67,11 @@ class Tape {
   std::vector<ValueId> owns(const char* op, std::vector<ValueId> inputs, Attributes attributes, std::size_t outputs);
   // The operator and attributes of a node of the model, of one output, on other inputs.
   ValueId like(const Node& node, std::vector<ValueId> inputs);
+  // A node that has a body, the last inputs of which are `captures` (core/graph.h).
+  std::vector<ValueId> with_body(const char* op, std::vector<ValueId> inputs, std::vector<ValueId> captures, Attributes attributes,
+                                 std::shared_ptr<Graph> body, std::size_t outputs);
+  // After a node's attributes or outputs have been changed.
+  void renew(std::size_t node);
   // An operator whose output is a value that is there.
   void into(ValueId output, const char* op, std::vector<ValueId> inputs);
 
@@ -95,6 +106,7 @@ class Tape {
   const Limits& limits_;
   const std::function<void(Node&)>& complete_;
   const Node* gradient_ = nullptr;
+  std::int32_t region_ = -1;
   std::string path_;
   std::uint64_t number_ = 0;
   bool may_be_differentiated_ = false;
@@ -102,7 +114,9 @@ class Tape {
   std::vector<TensorDesc> descs_;
 
   std::size_t push(Node node);
+  std::vector<ValueId> put(Node node, std::size_t outputs);
   void observe(const Node& node);
+  void observe_body(const Node& node);
   ValueId add_constant(WeightPtr weight);
 };
 

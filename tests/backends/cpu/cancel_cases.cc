@@ -178,6 +178,8 @@ void add_attention(Cases* all) {
   const Shape few{1, 1, 4, 32}, long_keys{1, 1, 16384, 32};
   all->push_back(at_end("fused_attention", own("Attention").x(few).x(long_keys).x(long_keys)));
   all->push_back(at_end("fused_attention", own("Attention").x({1, 1, 1, 32}).x(long_keys).x(long_keys).x({1, 16384})));
+  Case gradient = own("AttentionGradient").x(few).x(long_keys).x(long_keys).absent().absent().absent().absent();
+  all->push_back(at_end("attention_gradient", gradient.x(few).outputs(3)));
   Case past = Case("Attention", 23).x({1, 1, 4, 33}).x({1, 1, 4, 33}).x({1, 1, 4, 33}).absent();
   all->push_back(at_end("attention", past.x({1, 1, 16384, 33}).x({1, 1, 16384, 33}).outputs(3)));
   Case group = contrib("GroupQueryAttention").x({1, 4, 33}).x({1, 4, 33}).x({1, 4, 33}).x({1, 1, 16384, 33}).x({1, 1, 16384, 33});
@@ -185,6 +187,22 @@ void add_attention(Cases* all) {
   all->push_back(at_end("group_query_attention", group.outputs(3)));
   all->push_back({"fused_attention_bf16", own("Attention").x({1, 1, 64, 64}).x({1, 1, 32768, 64}).x({1, 1, 32768, 64}),
                   Precision::kBfloat16, false});
+}
+
+void add_recurrent_gradients(Cases* all) {
+  struct Net {
+    const char *kernel, *op;
+    std::int64_t gates, hidden;
+  };
+  for (const Net& n : {Net{"lstm_gradient", "LSTMGradient", 4, 128}, Net{"gru_gradient", "GRUGradient", 3, 160},
+                       Net{"rnn_gradient", "RNNGradient", 1, 256}}) {
+    const std::int64_t steps = 60, batch = 2, width = n.gates * n.hidden;
+    Case c = own(n.op).x({steps, 1, batch, n.hidden}).x({steps * batch, width}).x({1, width, n.hidden}, -0.05, 0.05).absent();
+    c.x({steps, 1, batch, n.hidden}).x({1, batch, n.hidden});
+    if (n.gates == 4) c.x({1, batch, n.hidden}).x({1, batch, n.hidden});
+    if (n.gates == 3) c.x({steps * batch, n.hidden}).x({steps * batch, 2 * n.hidden});
+    all->push_back({n.kernel, c.outputs(n.gates == 1 ? 2 : 3)});
+  }
 }
 
 void add_recurrent(Cases* all) {
@@ -203,6 +221,12 @@ void add_recurrent(Cases* all) {
       all->push_back({n.kernel, c.integer("hidden_size", n.hidden), is_bfloat ? Precision::kBfloat16 : Precision::kFloat32});
     }
   }
+  for (const Net& n : {Net{"lstm_dynamic", "LSTM", 4, 128}, Net{"gru_dynamic", "GRU", 3, 160}, Net{"rnn_dynamic", "RNN", 1, 256}}) {
+    Case c =
+        Case(n.op, 14).x({60, 2, 64}).x({1, n.gates * n.hidden, 64}, -0.05, 0.05).x({1, n.gates * n.hidden, n.hidden}, -0.05, 0.05);
+    all->push_back({n.kernel, c.integer("hidden_size", n.hidden)});
+  }
+  add_recurrent_gradients(all);
   // All sequences have ended before they began.
   Case ended = Case("LSTM", 14).x({32768, 1, 1}).w({1, 512, 1}).w({1, 512, 128}).absent().list({0}, kI32);
   all->push_back({"lstm_gemm", ended.integer("hidden_size", 128), Precision::kFloat32, true, false});

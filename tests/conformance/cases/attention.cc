@@ -38,9 +38,35 @@ static void add_fused(Cases* all) {
       of().x({7, 1, 72}).x({7, 72}).x({1, 7, 72}).ints("q_view", view(0)).ints("k_view", view(24)).ints("v_view", view(48)));
 }
 
+// What graph/gradient puts in (ops/attention_gradient.h): of 4 heads, and 2 of keys and values, unless there are others.
+static Case attention_gradient(DType d = kF32, std::int64_t queries = 9, std::int64_t keys = 21) {
+  return Case("evener::AttentionGradient", 1).in(d, {2, 4, queries, 19}).in(d, {2, 2, keys, 19}).in(d, {2, 2, keys, 6});
+}
+
+static void add_gradients(Cases* all) {
+  const auto with_dy = [](Case c, DType d = kF32, std::int64_t queries = 9) { return c.in(d, {2, 4, queries, 6}).outputs(3); };
+  const auto masked = [](Case c) { return c.absent().absent().absent(); };
+  for (const DType d : {kF32, kF64}) {
+    all->push_back(with_dy(masked(attention_gradient(d).absent()), d).batch(135));
+    all->push_back(with_dy(masked(attention_gradient(d).in(d, {9, 21})), d).outputs(4));
+  }
+  all->push_back(with_dy(masked(attention_gradient(kF32, 200, 200).absent()), kF32, 200).integer("is_causal", 1));
+  all->push_back(with_dy(masked(attention_gradient(kF32, 70, 600).absent()), kF32, 70).real("softcap", 1.5f).real("scale", 0.2f));
+  all->push_back(with_dy(masked(attention_gradient().in(DType::kBool, {2, 1, 9, 21}, 0, 2))).integer("is_causal", 1));
+  all->push_back(with_dy(masked(attention_gradient().x({4, 1, 17}))).outputs(4));
+  all->push_back(with_dy(masked(attention_gradient().absent())).integer("left_window_size", 3).integer("right_window_size", 2));
+  all->push_back(with_dy(attention_gradient().absent().absent().absent().list({21, 12})).integer("is_causal", 1));
+  all->push_back(masked(Case("evener::AttentionGradient", 1).x({2, 3, 24}).x({2, 50, 12}).x({2, 50, 8}).absent())
+                     .x({2, 3, 16})
+                     .integer("q_num_heads", 4)
+                     .integer("kv_num_heads", 2)
+                     .outputs(3));
+}
+
 void add_attention_cases(Cases* all) {
   add_flex(all);
   add_fused(all);
+  add_gradients(all);
   for (const DType d : {kF32, kF64}) {
     all->push_back(Case("Attention", 23).in(d, {2, 4, 3, 5}).in(d, {2, 2, 6, 5}).in(d, {2, 2, 6, 7}).batch(7));
     all->push_back(Case("Attention", 24)
