@@ -92,9 +92,17 @@ def bert_mini():
     return b.model(b.linear(b.op("ReduceMean", x, axes=[1], keepdims=0), "head", wide, 10), [("ids", TensorProto.INT64, [128])], [10]), 8, 10
 
 
+def lstm_gru():
+    """100 steps of 64 numbers through an LSTM and a GRU of 128."""
+    b = nets.Builder(5)
+    y = b.recurrent("LSTM", b.op("Transpose", "x", perm=[1, 0, 2]), "lstm", 64, 128, 3)[0]
+    last = b.recurrent("GRU", b.op("Squeeze", y, b.ints("one", [1])), "gru", 128, 128, 2, linear_before_reset=1)[1]
+    return b.model(b.linear(b.op("Squeeze", last, b.ints("zero", [0])), "head", 128, 10), [("x", TensorProto.FLOAT, [100, 64])], [10]), 8, 10
+
+
 torch._dynamo.config.recompile_limit = 10_000  # the graph is run node by node by one function
 
-NETWORKS = {build.__name__: build for build in (simple_cnn, mlp, resnet18, mobilenet_v2, bert_mini)}
+NETWORKS = {build.__name__: build for build in (simple_cnn, mlp, resnet18, mobilenet_v2, bert_mini, lstm_gru)}
 
 
 class Peer:

@@ -33,6 +33,22 @@ SCHEDULES = {
 STEPS = 20
 
 
+def recurrent(kind, x, w, r, b, attributes):
+    """PyTorch's layer of the operator's weights: its gates are in another order."""
+    gates = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}[kind]
+    hidden, directions = r.shape[2], r.shape[0]
+
+    def reordered(y):
+        return torch.cat([y[g * hidden : (g + 1) * hidden] for g in gates])
+
+    flat = [reordered(y) for d in range(directions) for y in (w[d], r[d], *b[d].chunk(2))]
+    h = torch.zeros(directions, x.shape[1], hidden, dtype=x.dtype)
+    function = {"LSTM": torch.lstm, "GRU": torch.gru, "RNN": torch.rnn_tanh}[kind]
+    y, *states = function(x, (h, h) if kind == "LSTM" else h, flat, True, 1, 0.0, True, directions == 2, False)
+    assert kind != "GRU" or attributes["linear_before_reset"] == 1
+    return (y.unflatten(2, (directions, hidden)).transpose(1, 2), *states)
+
+
 class Network:
     """Runs an ONNX graph by PyTorch, as in training."""
 
@@ -47,7 +63,8 @@ class Network:
     def __call__(self, inputs):
         v = dict(self.weights, **inputs)
         for node in self.model.graph.node:
-            v[node.output[0]] = self.run(node, [v[name] for name in node.input], {a.name: helper.get_attribute_value(a) for a in node.attribute})
+            y = self.run(node, [v[name] for name in node.input], {a.name: helper.get_attribute_value(a) for a in node.attribute})
+            v.update(zip(node.output, y) if isinstance(y, tuple) else {node.output[0]: y})
         return v[self.model.graph.output[0].name]
 
     def run(self, node, x, a):
@@ -68,6 +85,8 @@ class Network:
             case "LeakyRelu": return F.leaky_relu(x[0], a["alpha"])
             case "Softmax": return torch.softmax(x[0], a["axis"])
             case "Clip": return torch.clamp(x[0], x[1].item(), x[2].item())
+            case "LSTM" | "GRU" | "RNN": return recurrent(node.op_type, *x, a)
+            case "Squeeze": return x[0].squeeze(tuple(x[1].tolist()))
             case "Concat": return torch.cat(x, a["axis"])
             case "Gather": return x[0][x[1]]
             case "Transpose": return x[0].permute(*a["perm"])

@@ -34,6 +34,13 @@ class Builder:
         return self.op("BatchNormalization", x, self.weight(name + ".scale", channels, scale=0.1, offset=1), self.weight(name + ".bias", channels, scale=0.1),
                        name + ".mean", name + ".var")
 
+    def recurrent(self, kind, x, name, inputs, hidden, outputs, **attributes):
+        """A layer of LSTM, GRU or RNN. Returns `outputs` of its outputs."""
+        directions, rows = 2 if attributes.get("direction") == "bidirectional" else 1, {"LSTM": 4, "GRU": 3, "RNN": 1}[kind] * hidden
+        scale = hidden ** -0.5
+        return self.op(kind, x, self.weight(name + ".w", directions, rows, inputs, scale=scale), self.weight(name + ".r", directions, rows, hidden, scale=scale),
+                       self.weight(name + ".b", directions, 2 * rows, scale=0.1), outputs=outputs, hidden_size=hidden, **attributes)
+
     def ints(self, name, values):
         self.weights[name] = np.array(values, np.int64)
         return name
@@ -116,7 +123,17 @@ def attention():
     return b.model(b.linear(x, "head", 16, 4), [("ids", TensorProto.INT64, [7])], [4]), [4]
 
 
-NETS = {net.__name__: net for net in (mlp, simple_cnn, residual, inverted, unet, attention)}
+def recurrent():
+    """An LSTM of two directions, and a GRU as PyTorch has it (its reset behind the product), over 12 steps."""
+    b = Builder(7)
+    y = b.recurrent("LSTM", b.op("Transpose", "x", perm=[1, 0, 2]), "lstm", 6, 10, 3, direction="bidirectional")
+    x = b.op("Reshape", b.op("Transpose", y[0], perm=[0, 2, 1, 3]), b.ints("join", [0, 0, 20]))
+    last = b.recurrent("GRU", x, "gru", 20, 9, 2, linear_before_reset=1)[1]
+    both = b.op("Concat", b.op("Squeeze", last, b.ints("axis", [0])), b.op("ReduceMean", y[2], axes=[0], keepdims=0), axis=1)
+    return b.model(b.linear(both, "head", 19, 5), [("x", TensorProto.FLOAT, [12, 6])], [5]), [5]
+
+
+NETS = {net.__name__: net for net in (mlp, simple_cnn, residual, inverted, unet, attention, recurrent)}
 BATCH = 4
 
 
