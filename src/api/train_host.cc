@@ -31,7 +31,7 @@ evn_status plain_model(evn_runtime runtime, const char* path, const void* data, 
     Model model = read_plain_model(*r, source, PlainModel::kUnfolded);
     flatten_bodies(model.graph);
     if (opset_of(model) < least_opset) raise_opset(model, least_opset, (*r)->cpu().ledger());
-    const SavedModel saved = save_onnx(model, with_subgraphs(model.graph));
+    const SavedModel saved = save_onnx(model, with_subgraphs(model.graph, true));
     auto owner = std::make_unique<std::shared_ptr<const void>>(model_bytes(saved, (*r)->cpu().ledger()));
     bytes->data = owner->get();
     bytes->size = static_cast<size_t>(saved.size);

@@ -24,7 +24,7 @@ struct Made {
 
 class Outliner {
  public:
-  explicit Outliner(const Graph& flat) : flat_(flat) {}
+  Outliner(const Graph& flat, bool weights_outside) : flat_(flat), weights_outside_(weights_outside) {}
 
   Graph run() {
     find_units();
@@ -48,6 +48,7 @@ class Outliner {
   };
 
   const Graph& flat_;
+  const bool weights_outside_;
   std::vector<Unit> units_;
   std::vector<std::int32_t> unit_of_;            // by node; -1: an Enter
   std::vector<std::int32_t> owner_;              // by region: the unit whose graph it is; -1: it is nobody's, and goes
@@ -156,10 +157,25 @@ class Outliner {
     };
     for (std::size_t i = 0; i < flat_.nodes.size(); ++i) for_each_read(node(i), read);
     for (const ValueId v : flat_.outputs) read(v, -1);
+    if (weights_outside_) take_weights_outside();
     constants_.resize(flat_.regions.size() + 1);
     for (std::size_t v = 0; v < flat_.values.size(); ++v) {
       if (flat_.values[v].constant == nullptr || constant_region_[v] == kNowhere) continue;
       constants_[at(constant_region_[v] + 1)].push_back(static_cast<ValueId>(v));
+    }
+  }
+
+  // But for the scales of a Resize, which its shape depends on.
+  void take_weights_outside() {
+    std::set<ValueId> settings;
+    for (const Node& n : flat_.nodes) {
+      const bool sizes = n.op_type == "Resize" || n.op_type == "Upsample";
+      for (std::size_t i = 1; sizes && i < n.inputs.size(); ++i) settings.insert(n.inputs[i]);
+    }
+    for (std::size_t v = 0; v < flat_.values.size(); ++v) {
+      const WeightPtr& weight = flat_.values[v].constant;
+      if (weight == nullptr || constant_region_[v] == kNowhere || settings.contains(static_cast<ValueId>(v))) continue;
+      if (weight->desc.dtype == DType::kFloat32 && weight->desc.shape.rank() > 0) constant_region_[v] = -1;
     }
   }
 
@@ -289,9 +305,20 @@ class Outliner {
       made.graph.nodes.push_back(std::move(identity));
     }
     // Shapes may be others in each iteration and each branch; of what goes into a body inference has said what holds in all
-    // iterations.
+    // iterations, and of what comes out of it, how many axes it has.
+    std::vector<ValueId> ranked;
+    for (const ValueId v : made.graph.outputs) {
+      if (made.graph.values[at(v)].has_shape) ranked.push_back(v);
+    }
     for (Value& v : made.graph.values) v.has_shape = v.constant != nullptr;
     if (enter_[at(region)] < 0) return std::make_shared<Graph>(std::move(made.graph));
+    for (const ValueId v : ranked) {
+      Value& value = made.graph.values[at(v)];
+      if (value.constant != nullptr) continue;
+      value.has_shape = true;
+      value.symbols.clear();
+      value.shape = Shape::of_rank(value.shape.rank(), -1);
+    }
     for (const ValueId v : node(static_cast<std::size_t>(enter_[at(region)])).outputs) {
       made.graph.values[at(id_in(made, v))].has_shape = flat_.values[at(v)].has_shape;
     }
@@ -301,6 +328,6 @@ class Outliner {
 
 }  // namespace
 
-Graph with_subgraphs(const Graph& graph) { return Outliner(graph).run(); }
+Graph with_subgraphs(const Graph& graph, bool weights_outside) { return Outliner(graph, weights_outside).run(); }
 
 }  // namespace evn

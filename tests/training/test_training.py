@@ -358,3 +358,54 @@ def test_replicas_and_device_are_not_both_given():
             evener.Trainer(runtime, model, replicas=("cpu", "cpu"), device="cpu")
         with pytest.raises(evener.Error, match="no_such_device|no device"):
             evener.Trainer(runtime, model, replicas=("cpu", "no_such_device"))
+
+
+def controlled():
+    """An If by the sign of a sum, a Scan whose body has a weight of the graph, a Loop around it, and Attention as one operator."""
+    b = nets.Builder(8)
+    info, float32 = helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+
+    def branch(kind, *inputs):
+        return helper.make_graph([helper.make_node(kind, list(inputs), [kind])], kind, [], [info(kind, float32, None)])
+
+    positive = b.op("Greater", b.op("ReduceSum", "x", keepdims=0), b.op("Constant", value_float=0.0))
+    x = b.op("If", positive, then_branch=branch("MatMul", "x", b.weight("then.w", 6, 6)), else_branch=branch("MatMul", "x", b.weight("else.w", 6, 6)))
+    steps = b.op("Transpose", x, perm=[1, 0, 2])
+    start = b.op("ReduceMean", steps, axes=[0], keepdims=0)
+    cell = [helper.make_node("MatMul", ["h", b.weight("cell.w", 6, 6)], ["m"]), helper.make_node("Add", ["m", "xt"], ["a"]), helper.make_node("Tanh", ["a"], ["h2"]),
+            helper.make_node("Identity", ["h2"], ["o"])]
+    scan = helper.make_node("Scan", ["v", steps], ["last", "all"], num_scan_inputs=1, name="scan",
+                            body=helper.make_graph(cell, "cell", [info("h", float32, None), info("xt", float32, None)], [info("h2", float32, None), info("o", float32, None)]))
+    again = [scan, helper.make_node("Identity", ["go"], ["still"])]
+    kinds = [info("i", onnx.TensorProto.INT64, []), info("go", onnx.TensorProto.BOOL, []), info("v", float32, ["N", 6])]
+    looped, = [b.op("Loop", b.ints("twice", 2), "", start, outputs=2,
+                    body=helper.make_graph(again, "again", kinds, [info("still", onnx.TensorProto.BOOL, []), info("last", float32, ["N", 6]), info("all", float32, [5, "N", 6])]))]
+    stacked = b.op("Squeeze", b.op("Slice", looped[1], b.ints("one", [1]), b.ints("two", [2]), b.ints("axis", [0])), b.ints("axis0", [0]))
+    y = b.op("Transpose", stacked, perm=[1, 0, 2])
+    keys = b.op("MatMul", y, b.weight("keys.w", 6, 6))
+    y = b.op("Attention", y, keys, y, q_num_heads=2, kv_num_heads=2, is_causal=1)
+    model = b.model(b.linear(b.op("ReduceMean", y, b.ints("time", [1]), keepdims=0), "head", 6, 4), [("x", float32, [5, 6])], [4])
+    model.opset_import[0].version = 23
+    for node in model.graph.node:
+        if node.op_type == "ReduceMean" and node.attribute[0].name == "axes":
+            node.input.append(b.ints("first", [0]))
+            del node.attribute[0]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in b.weights.items())
+    return model
+
+
+def test_branches_loops_and_attention_learn(runtime):
+    trainer = evener.Trainer(runtime, controlled().SerializeToString(), optimizer="adam", learning_rate=0.02)
+    assert set(trainer.parameters) == {"then.w", "else.w", "cell.w", "keys.w", "head.w", "head.b"}
+    x = np.random.default_rng(3).standard_normal((16, 5, 6)).astype(np.float32)
+    labels = np.random.default_rng(4).integers(0, 4, 16)
+    before = {name: value.copy() for name, value in trainer.parameters.items()}
+    first = trainer.step({"x": abs(x)}, labels).loss
+    assert trainer.gradients["then.w"].any() and not trainer.gradients["else.w"].any()
+    for _ in range(150):
+        last = trainer.step({"x": abs(x)}, labels).loss
+    assert last < 0.5 * first
+    assert all((trainer.parameters[name] == value).all() == (name == "else.w") for name, value in before.items())
+    trainer.step({"x": -abs(x)}, labels)
+    assert trainer.gradients["else.w"].any() and not trainer.gradients["then.w"].any()

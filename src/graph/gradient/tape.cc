@@ -113,8 +113,8 @@ void Tape::observe(const Node& node) {
   }
 }
 
-// What a Loop or a Scan carries has the dtype that it begins with, in a Scan the shape too; what it stacks, the dtype and the rank
-// that its body declares.
+// What a Loop or a Scan carries has the dtype and the rank that it begins with, in a Scan the shape too; what it stacks, those that
+// its body or the model declares.
 void Tape::observe_body(const Node& node) {
   const bool is_loop = node.op_type == "Loop";
   if (!node.domain.empty() || (!is_loop && node.op_type != "Scan")) return;
@@ -128,8 +128,18 @@ void Tape::observe_body(const Node& node) {
     TensorDesc& to = descs_[static_cast<std::size_t>(v)];
     const ValueId start = i < carried ? node.inputs[first + i] : kNoValue;
     if (to.dtype == DType::kUndefined) to.dtype = start == kNoValue ? made.dtype : dtype(start);
-    if (start != kNoValue && !is_loop) to.shape = shape(start);
-    else if (made.has_shape) to.shape = Shape::of_rank(std::min(made.shape.rank() + (i < carried ? 0 : 1), kMaxRank), -1);
+    const Value& declared = graph_.values[static_cast<std::size_t>(v)];
+    int rank = -1;
+    if (start != kNoValue && !is_loop) {
+      to.shape = shape(start);
+    } else if (declared.has_shape) {
+      rank = declared.shape.rank();
+    } else if (made.has_shape) {
+      rank = made.shape.rank() + (i < carried ? 0 : 1);
+    } else if (start != kNoValue) {
+      rank = this->rank(start);
+    }
+    if (rank >= 0) to.shape = Shape::of_rank(std::min(rank, kMaxRank), -1);
   }
 }
 

@@ -123,10 +123,14 @@ void TrainingGraphs::find_parameters() {
     const auto is_needed = [&](const std::string& v) { return !v.empty() && needed.contains(v); };
     if (node->op_type == "BatchNormalization") norms.push_back(node->name);
     if (std::none_of(node->outputs.begin(), node->outputs.end(), is_needed)) continue;
-    for (std::size_t i = 0; i < node->inputs.size(); ++i) {
-      needed.insert(node->inputs[i]);
-      if (!is_setting(*node, i)) reached.insert(node->inputs[i]);
-    }
+    const auto reach = [&](const OnnxNode& n) {
+      for (std::size_t i = 0; i < n.inputs.size(); ++i) {
+        needed.insert(n.inputs[i]);
+        if (!is_setting(n, i)) reached.insert(n.inputs[i]);
+      }
+    };
+    reach(*node);
+    for (const OnnxNode& inner : nodes_in_bodies(*node)) reach(inner);
   }
   std::vector<std::string> freezable = names;
   freezable.insert(freezable.end(), norms.begin(), norms.end());

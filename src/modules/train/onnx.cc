@@ -93,6 +93,20 @@ OnnxNode read_node(std::string_view bytes) {
   return node;
 }
 
+void find_nodes(const OnnxNode& node, std::vector<OnnxNode>* nodes) {
+  for (const std::string& attribute : node.attributes) {
+    each(attribute, [&](const Field& of_attribute) {
+      if (of_attribute.number != 6 || of_attribute.type != 2) return;  // g
+      each(of_attribute.bytes, [&](const Field& of_graph) {
+        if (of_graph.number != 1) return;
+        const OnnxNode inner = read_node(of_graph.bytes);
+        find_nodes(inner, nodes);
+        nodes->push_back(inner);
+      });
+    });
+  }
+}
+
 void read_dims(const Field& f, std::vector<std::int64_t>* dims) {
   if (f.type == 0) return dims->push_back(static_cast<std::int64_t>(f.value));
   std::string_view rest = f.bytes;
@@ -282,6 +296,12 @@ std::string write_onnx(const OnnxModel& model) {
   }
   put_bytes(&out, 7, graph);
   return out;
+}
+
+std::vector<OnnxNode> nodes_in_bodies(const OnnxNode& node) {
+  std::vector<OnnxNode> nodes;
+  find_nodes(node, &nodes);
+  return nodes;
 }
 
 std::string int_attribute(const char* name, std::int64_t value) {

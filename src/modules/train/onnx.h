@@ -48,6 +48,9 @@ struct OnnxModel {
 OnnxModel read_onnx(std::string_view bytes);
 std::string write_onnx(const OnnxModel& model);
 
+// The nodes of the graphs among a node's attributes (branches, bodies), and of those in them.
+std::vector<OnnxNode> nodes_in_bodies(const OnnxNode& node);
+
 // Attributes as bytes.
 std::string int_attribute(const char* name, std::int64_t value);
 std::string float_attribute(const char* name, float value);
