@@ -42,6 +42,8 @@ float16 and bfloat16, *float8s* the five formats of eight bits, *bits* those of 
 halves are not listed but floats are, a model in half precision is computed in float32 (`docs/decisions/0011-half-is-storage.md`).
 *Tolerance* is rtol / atol of an optimized kernel against the reference, |a - b| <= rtol * |b| + atol * max|b|, of float32; all else is
 exact, integer and quantized results too.
+*Trains* says what Gradient, and so training, does with it: *yes*, it has a rule of differentiation; *0*, its result does not change with
+small changes of its inputs, and nothing goes back through it; *-*, a gradient through it is refused.
 *CPU* and *OpenCL* name the kernels besides the reference, which runs every operator on the CPU. *Node tests* counts ONNX's own backend
 tests of the operator, those of its expansion into other operators included.
 """
@@ -104,13 +106,15 @@ def tests_text(tests, operator):
 
 
 def table(domain, rows, tests):
-    lines = ["| operator | versions | types | tolerance | CPU | OpenCL | node tests |", "|---|---|---|---|---|---|---|"]
+    lines = ["| operator | versions | types | tolerance | trains | CPU | OpenCL | node tests |", "|---|---|---|---|---|---|---|---|"]
+    rules = differentiated() if domain == "" else {}
     names = sorted({name for d, name in rows if d == domain} | {name for (d, name), (passed, _) in tests.items() if d == domain and passed} |
                    {name for d, name in LOADED if d == domain})
     for name in names:
         own = rows.get((domain, name))
-        columns = ["", "by the runtime", "", "-", "-"] if own is None else [
-            ", ".join(str(row["since"]) for row in own), types_text(own), tolerance_text(own), kernels_text(own, "cpu"), kernels_text(own, "opencl")]
+        trains = rules.get(name, "-")
+        columns = ["", "by the runtime", "", trains, "-", "-"] if own is None else [
+            ", ".join(str(row["since"]) for row in own), types_text(own), tolerance_text(own), trains, kernels_text(own, "cpu"), kernels_text(own, "opencl")]
         lines.append(" | ".join([f"| {name}", *columns, tests_text(tests, (domain, name))]) + " |")
     return lines
 
@@ -126,10 +130,15 @@ def missing(rows, tests):
 
 
 def differentiated():
-    """The operators that have a rule for Gradient, as the rows of src/graph/gradient stand in the source."""
-    rows = re.findall(r'^    \{"(\w+)", (?!nullptr)', "".join(p.read_text() for p in (ROOT / "src" / "graph" / "gradient").glob("rules_*.cc")), re.M)
+    """{operator: "yes" or "0"} of those that have a rule for Gradient, as the rows of src/graph/gradient stand in the source."""
+    text = "".join(p.read_text() for p in (ROOT / "src" / "graph" / "gradient").glob("rules*.cc"))
+    found = {name: "0" if rule == "nullptr" else "yes" for name, rule in re.findall(r'^    \{"(\w+)", (\w+)', text, re.M)}
+    return {**found, "If": "yes"}  # its branches are taken apart before
+
+
+def exceptions():
     return ["", "## What Gradient goes through", "",
-            "Each with the exceptions that its rule states when a model is loaded; `docs/decisions/0017-gradient.md`.", "", ", ".join(sorted(rows)) + "."]
+            "The column *trains* says it, with the exceptions that each rule states when a model is loaded; `docs/decisions/0017-gradient.md`."]
 
 
 def refusals():
@@ -151,7 +160,7 @@ def generate(build):
            f"Of the {total} node tests of onnx {onnx.__version__}, {passed} pass; the others stand at the end of this page, with the reasons."]
     for domain in sorted({domain for domain, _ in rows}):
         out += ["", f"## {TITLES.get(domain, domain)}", "", *table(domain, rows, tests)]
-    out += differentiated()
+    out += exceptions()
     absent = [f"- {TITLES.get(domain, domain)}: {', '.join(sorted(names))}" for domain, names in sorted(missing(rows, tests).items())]
     if absent:
         head = "A model with one of these is refused when it is loaded, unless it brings or ONNX has a function of the name."
