@@ -118,6 +118,12 @@ foreach(name base api)  # which start programs
   endif()
 endforeach()
 evn_test(wrapper wrapper evn_api)
+# The module of training has a C++ runtime of its own: what is tested of it without the library is compiled once more.
+evn_test(train modules/train evn_base)
+if(TARGET test_train)
+  file(GLOB train_units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/channel*.cc)
+  target_sources(test_train PRIVATE ${train_units} ${CMAKE_SOURCE_DIR}/src/modules/train/onnx.cc)
+endif()
 evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees
   target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)

@@ -424,7 +424,7 @@ export interface TrainerOptions {
   lossScale?: number;
   /** bytes of activations that a step may keep; what does not fit is computed again in the backward pass (activation checkpointing). 0: no limit */
   memoryLimit?: number | bigint;
-  /** the share of channels of convolutions that are zero at the end, of the smallest norm; they leave the finished model. 0: none */
+  /** the share of channels of convolutions that are zero at the end, of the smallest norm; they leave the finished model. Of 32 channels or more multiples of 8 stay. 0: none */
   pruneShare?: number;
   /** steps before the first channel is pruned */
   pruneBegin?: number | bigint;

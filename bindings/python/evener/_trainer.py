@@ -64,6 +64,8 @@ class Trainer(Object):
                 BatchNormalization normalize by the batches of all. bucket_bytes
                 and timeout (seconds) are those of the sums of gradients
     precision   "float32", or "bfloat16" for products and convolutions
+    prune_share the share of channels of convolutions that become zero, from step prune_begin on over prune_steps steps, and that the finished model
+                has no more
     """
 
     _release = "evn_trainer_release"
@@ -72,7 +74,8 @@ class Trainer(Object):
                  learning_rate=None, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0, betas=None, epsilon=None, alpha=None,
                  rate_decay=0.0, centered=False, schedule="constant", warmup_steps=0, schedule_steps=0, schedule_factor=None, least_rate=0.0,
                  patience=None, threshold=None, clip_norm=0.0, clip_value=0.0, accumulate=1, precision="float32", seed=0, device=None,
-                 external_dir=None, replicas=(), collective=None, rank=0, ranks=0, store=None, timeout=None, bucket_bytes=0, check_ranks=False, sync_norm=False):
+                 external_dir=None, replicas=(), collective=None, rank=0, ranks=0, store=None, timeout=None, bucket_bytes=0, check_ranks=False, sync_norm=False,
+                 prune_share=0.0, prune_begin=0, prune_steps=0):
         lib, handle, error = library(), _raw.evn_trainer(), new_error()
         for what, value, known in (("loss", loss, _LOSSES), ("optimizer", optimizer, _OPTIMIZERS), ("schedule", schedule, _SCHEDULES),
                                    ("precision", precision, _PRECISIONS)):
@@ -103,6 +106,7 @@ class Trainer(Object):
         options.warmup_steps, options.schedule_steps = warmup_steps, schedule_steps
         options.schedule_factor, options.least_rate = schedule_factor or 0, least_rate
         options.plateau_threshold, options.plateau_patience = threshold or 0, patience or 0
+        options.prune_share, options.prune_begin, options.prune_steps = prune_share, prune_begin, prune_steps
         path = set_source(options, model, external_dir)
         check(lib.evn_trainer_create(runtime._handle, path, options, handle, error), error)
         del keep

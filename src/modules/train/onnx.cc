@@ -360,6 +360,35 @@ double attribute_number(const OnnxNode& node, std::string_view name, double othe
   return otherwise;
 }
 
+std::vector<std::int64_t> attribute_ints(const OnnxNode& node, std::string_view name) {
+  std::vector<std::int64_t> values;
+  for (const std::string& attribute : node.attributes) {
+    if (attribute_name(attribute) != name) continue;
+    each(attribute, [&](const Field& f) {
+      if (f.number == 8) read_dims(f, &values);
+    });
+  }
+  return values;
+}
+
+std::string attribute_text(const OnnxNode& node, std::string_view name) {
+  std::string text;
+  for (const std::string& attribute : node.attributes) {
+    if (attribute_name(attribute) != name) continue;
+    each(attribute, [&](const Field& f) {
+      if (f.number == 4) text = f.bytes;
+    });
+  }
+  return text;
+}
+
+bool has_body(const OnnxNode& node) {
+  bool has = false;
+  for (const std::string& attribute : node.attributes)
+    each(attribute, [&](const Field& f) { has |= f.number == 6 || f.number == 11; });
+  return has;
+}
+
 OnnxValue tensor_value(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims) {
   OnnxValue value;
   value.name = std::move(name);

@@ -60,6 +60,11 @@ std::string ints_attribute(const char* name, const std::vector<std::int64_t>& va
 std::string attribute_name(std::string_view attribute);
 // The number of an attribute of one float or int; `otherwise` where the node has none of that name.
 double attribute_number(const OnnxNode& node, std::string_view name, double otherwise);
+// The numbers of an attribute of ints, or the text of one; empty where the node has none of that name.
+std::vector<std::int64_t> attribute_ints(const OnnxNode& node, std::string_view name);
+std::string attribute_text(const OnnxNode& node, std::string_view name);
+// Whether the node has a body, as If and Loop do.
+bool has_body(const OnnxNode& node);
 
 OnnxValue tensor_value(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims);
 // A constant of floats or int64s, whose bytes go into `keep`, which outlives it.

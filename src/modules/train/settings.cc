@@ -59,7 +59,6 @@ void require_parts_that_exist(const evn_trainer_options& o) {
   };
   refuse(o.loss_scale != 0, "loss_scale");
   refuse(o.memory_limit != 0, "memory_limit");
-  refuse(o.prune_share != 0, "prune_share");
 }
 
 void check_ranks(const evn_trainer_options& o) {
@@ -102,6 +101,8 @@ void check_numbers(const evn_trainer_options& o) {
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
   check_number(o.loss_scale, 0, kMost, "loss_scale");
   check_number(o.prune_share, 0, 0.99, "prune_share");
+  if (o.prune_share == 0 && (o.prune_begin != 0 || o.prune_steps != 0))
+    fail(EVN_ERROR_INVALID_ARGUMENT, "prune_begin and prune_steps need prune_share");
   const bool is_known =
       o.precision == EVN_PRECISION_DEFAULT || o.precision == EVN_PRECISION_FP32 || o.precision == EVN_PRECISION_BF16;
   if (!is_known) fail(EVN_ERROR_UNSUPPORTED, "precision is %d: training is in float32, or with products of bfloat16", o.precision);

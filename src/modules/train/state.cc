@@ -34,6 +34,7 @@ Checkpoint Trainer::checkpoint() {
   for (std::size_t k = 0; k < optimizer_state_.size(); ++k)
     add("optimizer_state" + std::to_string(k) + "/", parameters(), optimizer_state_[k]);
   if (settings_.accumulate > 1) add("sum/", parameters(), sums_);
+  if (pruning_) pruning_->add_to(&c);
   const LearningRate::State rate = rate_.state();
   c.metadata = {{"format", kFormat},
                 {"loss", loss_name(settings_.given.loss)},
@@ -167,6 +168,10 @@ std::string Trainer::describe_as_json() const {
     json.end_object();
   }
   json.end_array();
+  if (pruning_) {
+    json.key("pruning");
+    pruning_->describe(&json);
+  }
   json.key("notes");
   json.begin_array();
   for (const std::string& note : graphs_->notes()) json.value(std::string_view(note));
@@ -188,6 +193,7 @@ std::string Trainer::describe_as_text() const {
   for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
   if (!ranks_.is_alone()) text += "rank " + std::to_string(ranks_.rank()) + " of " + std::to_string(ranks_.count()) + "\n";
   for (const Replica& r : replicas_) text += "replica: " + r.device + ", share " + evn::shortest_text(r.share) + "\n";
+  if (pruning_) text += pruning_->describe_as_text();
   for (const std::string& note : graphs_->notes()) text += "note: " + note + "\n";
   return text;
 }

@@ -44,14 +44,14 @@ std::uint64_t fingerprint(const Settings& settings, const TrainingGraphs& graphs
   const evn_trainer_options& o = settings.given;
   for (const std::int32_t choice : {o.loss, o.optimizer, o.schedule, o.precision}) h.add(static_cast<std::uint64_t>(choice));
   for (const double number : {o.learning_rate, o.momentum, o.dampening, o.beta1, o.beta2, o.epsilon, o.alpha, o.rate_decay,
-                              o.clip_norm, o.clip_value, o.schedule_factor, o.least_rate, o.plateau_threshold})
+                              o.clip_norm, o.clip_value, o.schedule_factor, o.least_rate, o.plateau_threshold, o.prune_share})
     h.add(&number, sizeof number);
   for (const ParameterGroup& g : settings.groups) {
     h.add(&g.rate_factor, sizeof g.rate_factor);
     h.add(&g.weight_decay, sizeof g.weight_decay);
   }
   for (const std::uint64_t count : {std::uint64_t{o.flags}, o.warmup_steps, o.schedule_steps, std::uint64_t{o.plateau_patience},
-                                    std::uint64_t{settings.accumulate}, o.bucket_bytes})
+                                    std::uint64_t{settings.accumulate}, o.bucket_bytes, o.prune_begin, o.prune_steps})
     h.add(count);
   return h.value();
 }
@@ -213,17 +213,18 @@ void Trainer::step_together(std::span<const evn_tensor> inputs, evn_tensor label
     return;
   }
   // From here on the ranks cannot tell each other that one has failed; they learn it in the next step.
-  bool moves_statistics = true;
   lost_ = error_of([&] {
-    if (!add_gradients()) return;
-    if (!overlaps) {
-      buckets_->begin(1);
-      buckets_->finish();
+    bool moves = true;
+    if (add_gradients()) {
+      if (!overlaps) {
+        buckets_->begin(1);
+        buckets_->finish();
+      }
+      moves = update(rate_.at(steps_), info);
     }
-    moves_statistics = update(rate_.at(steps_), info);
+    if (moves) take_statistics();
   });
   if (lost_) throw evn::Error(*lost_);
-  if (moves_statistics) std::swap(statistics_, new_statistics_);
   if ((settings_.given.flags & EVN_TRAIN_CHECK_RANKS) != 0) check_parameters();
 }
 

@@ -23,6 +23,7 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
   graphs_.emplace(read_onnx(bytes_.view()), settings_, ranks_.count());
   if ((settings_.given.flags & EVN_TRAIN_SYNC_NORM) != 0 && !ranks_.is_alone() && graphs_->most_norm_channels() > 0)
     norm_sums_.emplace(runtime, ranks_, graphs_->most_norm_channels() + 1);
+  if (settings_.given.prune_share > 0) pruning_.emplace(*graphs_, settings_.given);
   make_tensors();
   // What is wrong with the graph shows now, and not in the first step.
   gradient_work(settings_.given.loss == EVN_LOSS_OUTPUT                  ? Labels::kNone
@@ -214,8 +215,13 @@ void Trainer::step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, 
     ++skipped_;
     return;
   }
-  const bool moves_statistics = !add_gradients() || update(rate_.at(steps_), info);
-  if (moves_statistics) std::swap(statistics_, new_statistics_);
+  if (!add_gradients() || update(rate_.at(steps_), info)) take_statistics();
+}
+
+// The end of a step that was not skipped.
+void Trainer::take_statistics() {
+  std::swap(statistics_, new_statistics_);
+  if (pruning_) pruning_->apply(steps_, {values_, optimizer_state_, statistics_});
 }
 
 // Moves the parameters. Returns whether it did.
@@ -306,6 +312,8 @@ std::string Trainer::trained_model() {
   };
   put(graphs_->parameters(), values_);
   put(graphs_->statistics(), statistics_);
+  std::list<std::string> shrunk;
+  if (pruning_) pruning_->shrink(&model, &shrunk);
   return write_onnx(model);
 }
 

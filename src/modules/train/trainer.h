@@ -12,6 +12,7 @@
 #include "modules/train/graphs.h"
 #include "modules/train/handles.h"
 #include "modules/train/learning_rate.h"
+#include "modules/train/pruning.h"
 #include "modules/train/rank_sums.h"
 #include "modules/train/ranks.h"
 
@@ -57,6 +58,7 @@ class Trainer {
   evn_cancel cancel_;
   ModelBytes bytes_;
   std::optional<TrainingGraphs> graphs_;
+  std::optional<Pruning> pruning_;
   LearningRate rate_;
   std::vector<Tensor> values_, gradients_, sums_;     // by parameter; sums_ where steps are accumulated
   std::vector<std::vector<Tensor>> optimizer_state_;  // by kind, by parameter
@@ -122,6 +124,7 @@ class Trainer {
   void take_state(const std::string& path, const std::function<void()>& commit);
   void restore_together(const std::string& path);
   bool update(double rate, evn_step_info* info);
+  void take_statistics();
   Checkpoint checkpoint();
   std::string describe_as_json() const;
   std::string describe_as_text() const;

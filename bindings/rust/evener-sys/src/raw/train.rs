@@ -112,7 +112,7 @@ pub struct evn_trainer_options {
     /// pass (activation checkpointing). 0: no limit
     pub memory_limit: u64,
     /// the share of channels of convolutions that are zero at the end, of the smallest norm; they
-    /// leave the finished model. 0: none
+    /// leave the finished model. Of 32 channels or more multiples of 8 stay. 0: none
     pub prune_share: f64,
     /// steps before the first channel is pruned
     pub prune_begin: u64,
