@@ -11,6 +11,7 @@ import argparse
 import gzip
 import pathlib
 
+import curves
 import evener
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -59,19 +60,6 @@ def accuracy(session, x, y):
     return float((session.run({"image": x})["logits"].argmax(1) == y).mean())
 
 
-def curve(values, color, most):
-    points = " ".join(f"{40 + 540 * i / max(1, len(values) - 1):.1f},{20 + 240 * (1 - v / most):.1f}" for i, v in enumerate(values))
-    return f'<polyline fill="none" stroke="{color}" stroke-width="2" points="{points}"/>'
-
-
-def draw(path, losses, rates, accuracies):
-    """Loss, learning rate and accuracy, each from 0 to its largest."""
-    rows = (("loss", losses, "#c0392b"), ("learning rate", rates, "#7f8c8d"), ("accuracy", accuracies, "#2471a3"))
-    names = "".join(f'<text x="{40 + 190 * i}" y="285" fill="{color}">{name}, up to {max(values):.4g}</text>' for i, (name, values, color) in enumerate(rows))
-    path.write_text('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 620 300" font-family="sans-serif" font-size="13"><rect width="620" height="300" fill="#fff"/>'
-                    f'<path d="M40 20V260H580" fill="none" stroke="#999"/>{"".join(curve(values, color, max(values)) for _, values, color in rows)}{names}</svg>\n')
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "build/models/digits.csv.gz")
@@ -112,7 +100,7 @@ def main():
         quantizer.save(quantized)
         of_bytes = accuracy(runtime.session(quantized), x[held], y[held])
         print(f"quantized: {of_bytes:.2%} in place of {found[-1]:.2%}, {quantized.stat().st_size / plain.stat().st_size:.3f} of the file's bytes")
-    draw(options.output / "training.svg", losses, rates, accuracies)
+    curves.draw(options.output / "training.svg", loss=losses, learning_rate=rates, accuracy=accuracies)
 
 
 if __name__ == "__main__":
