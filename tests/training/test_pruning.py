@@ -240,6 +240,14 @@ def test_bits_do_not_depend_on_the_number_of_threads(tmp_path):
     assert len({(tmp_path / f"{threads}.onnx").read_bytes() for threads in (1, 2, 5)}) == 1
 
 
+def test_replicas_lose_their_channels(runtime, tmp_path):
+    model, _ = NETS["residual"]()
+    trainer = evener.Trainer(runtime, model.SerializeToString(), replicas=("cpu", "cpu"), learning_rate=1e-3, momentum=0.9, prune_share=0.5, prune_steps=2)
+    for inputs, labels in batch_of("residual", 4):
+        trainer.step(inputs, labels)
+    check(model, trainer, inputs, tmp_path, 0.9)
+
+
 def test_a_step_that_is_skipped_prunes_nothing(runtime):
     trainer = evener.Trainer(runtime, NETS["simple_cnn"]()[0].SerializeToString(), prune_share=0.5)
     inputs, labels = next(batch_of("simple_cnn"))

@@ -67,6 +67,17 @@ def test_two_ranks_have_the_losses_of_one_process(tmp_path, engine, model):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_ranks_prune_the_same_channels(tmp_path, engine):
+    options = {**SGD, "prune_share": 0.5, "prune_begin": 2, "prune_steps": 5}
+    alone = start(tmp_path, 1, model="simple_cnn", options=options)[0]
+    pair = start(tmp_path, 2, engine, model="simple_cnn", options=options)
+    assert same_bits(pair), [out["errors"] for out in pair]
+    assert close(pair[0]["losses"], alone["losses"]), (pair[0]["losses"], alone["losses"])
+    whole = start(tmp_path, 1, model="simple_cnn")[0]
+    assert close(alone["losses"][:3], whole["losses"][:3]) and not close(alone["losses"][3:], whole["losses"][3:])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_three_ranks_with_uneven_batches_small_buckets_and_sums(tmp_path, engine):
     alone = start(tmp_path, 1, batch=24)[0]
     uneven = start(tmp_path, 3, engine, batch=24, uneven=True, options={**SGD, "bucket_bytes": 256})
