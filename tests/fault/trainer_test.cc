@@ -69,6 +69,7 @@ struct TrainerFaultTest : testing::Test {
     how.data = bytes.data();
     how.size = bytes.size();
     how.optimizer = EVN_OPTIMIZER_ADAM;
+    how.prune_share = 0.5;
     evn_status s = evn_runtime_create(&options, &t->runtime, &error);
     if (s == EVN_OK) s = evn_runtime_device_find(t->runtime, "cpu", &t->cpu, &error);
     if (s == EVN_OK) s = evn_tensor_create(t->cpu, EVN_DTYPE_FLOAT32, dims, 4, 0, &t->input, &error);
