@@ -49,8 +49,8 @@ if(EVN_IMAGE AND TARGET evener)
   endif()
 endif()
 
-# libevener_train.so calls the library by the C API, and has a C++ runtime of its own. The CPU's kernels of training are in it, with what they share
-# with others of src/backends/cpu.
+# libevener_train.so calls the library by the C API, and has a C++ runtime of its own. The kernels of training of the CPU and of OpenCL devices are in it,
+# with what they share with others of src/backends.
 if(TARGET evener AND EVN_HAS_training)
   list(APPEND EVN_MODULES libevener_train.so)
   set(cpu ${CMAKE_SOURCE_DIR}/src/backends/cpu)
@@ -65,8 +65,18 @@ if(TARGET evener AND EVN_HAS_training)
   target_link_libraries(evn_gradient PUBLIC evn_graph)
   add_library(evn_training STATIC ${of_kernels} ${train_kernels} ${train_loops})  # which tests link themselves
   target_link_libraries(evn_training PUBLIC evn_cpu)
+  set(train_exports ${cpu}/training/export.cc)
+  if(TARGET evn_opencl)
+    set(opencl ${CMAKE_SOURCE_DIR}/src/backends/opencl/training)
+    evn_table(OUT opencl_train_kernels GLOB ${opencl}/*.cc EXCLUDE "/export\\.cc$" TYPE KernelFamily SUFFIX _opencl_kernels
+      FUNCTION opencl_training_kernel_families HEADER device/kernel.h)
+    evn_embed(OUT opencl_train_programs DIR ${opencl} FUNCTION opencl_training_embedded)
+    target_sources(evn_training PRIVATE ${opencl_train_kernels} ${opencl_train_programs})
+    target_link_libraries(evn_training PUBLIC evn_opencl)
+    list(APPEND train_exports ${opencl}/export.cc)
+  endif()
   file(GLOB train_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/*.cc)
-  add_library(evener_train MODULE ${train_sources} ${cpu}/training/export.cc ${CMAKE_SOURCE_DIR}/src/api/library/new.cc $<TARGET_OBJECTS:evn_gradient>)
+  add_library(evener_train MODULE ${train_sources} ${train_exports} ${CMAKE_SOURCE_DIR}/src/api/library/new.cc $<TARGET_OBJECTS:evn_gradient>)
   foreach(target evn_gradient evn_training evener_train)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-Os> ${EVN_SECTIONS} ${EVN_NO_IPA_VRP})
   endforeach()

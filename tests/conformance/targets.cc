@@ -5,12 +5,15 @@
 #include "api/builtin.h"
 #include "backends/cpu/gemm/blas.h"
 #include "backends/cpu/training_kernels.h"
+#include "backends/opencl/training_kernels.h"
 #include "base/error.h"
 #include "tests/backends/mock/mock.h"
 
 namespace evn {
 extern const Backend cpu_backend;
 std::span<const KernelFamily* const> training_kernel_families();
+std::span<const KernelFamily* const> opencl_training_kernel_families();
+std::span<const OpenClSource> opencl_training_embedded();
 }  // namespace evn
 
 namespace evn::conformance {
@@ -24,6 +27,7 @@ struct Opened {
 // `kernels`: of OpenCL devices, those that are not the device's own kind as well.
 void open_one(const Backend& backend, Opened* all, const char* kernels = nullptr) {
   DeviceRequest request;
+  take_opencl_training_kernels(opencl_training_kernel_families(), opencl_training_embedded());
   if (kernels != nullptr) request.settings.set_text("kernels", kernels);
   request.name = backend.type.name;
   request.settings.set_number("threads", 2);

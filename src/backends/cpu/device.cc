@@ -128,9 +128,7 @@ class CpuDevice final : public Device {
   [[gnu::cold]] const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {
     if (is_of_training(*desc.node)) open_training_kernels();
     if (const Kernel* kernel = Device::find_kernel(desc, reason)) return kernel;
-    if (const char* const why = why_no_training_kernels(); why != nullptr && reason != nullptr && is_of_training(*desc.node)) {
-      *reason += (reason->empty() ? "" : "; ") + std::string(why);
-    }
+    explain_training_kernels(*desc.node, reason);
     const Refusal refusal = cpu_reference_kernel.supports(desc);
     if (refusal == nullptr) return &cpu_reference_kernel;
     if (reason != nullptr) {

@@ -3,11 +3,11 @@
 #include "backends/opencl/clblast.h"
 
 namespace evn {
-namespace {
 
-constexpr std::size_t kGpuLocalSize = 64;  // EVN_LOCAL of the build options
-
-}  // namespace
+void Launcher::begin(const OpenClFunction& function) {
+  kernel_ = programs_.kernel(function);
+  next_ = 0;
+}
 
 void Launcher::set_bytes(std::size_t size, const void* value) {
   check_cl(cl_call(opencl().set_kernel_arg, kernel_, next_, size, value), "clSetKernelArg", device_);
@@ -24,7 +24,7 @@ void Launcher::set_buffer(const Buffer& buffer) {
 }
 
 void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
-  const std::size_t local_x = function.group != 0 ? function.group : is_cpu() ? 1 : kGpuLocalSize;
+  const std::size_t local_x = function.group != 0 ? function.group : static_cast<std::size_t>(group_items());
   const std::size_t local[3] = {local_x, 1, 1};
   const std::size_t global[3] = {align_up(static_cast<std::size_t>(grid.x), local_x), static_cast<std::size_t>(grid.y),
                                  static_cast<std::size_t>(grid.z)};

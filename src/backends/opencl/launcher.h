@@ -1,5 +1,6 @@
 // What a kernel's `run` enqueues with: KernelArgs::context points to one of these. Arguments are set by position; the device's lock
-// is held from begin to the end of `run`.
+// is held from begin to the end of `run`. What calls the driver is virtual, so that kernels in another library (training_kernels.h)
+// call this one's code.
 #pragma once
 
 #include <cstring>
@@ -23,14 +24,21 @@ struct Grid {
   std::int64_t z = 1;
 };
 
+// Work items of a group of kernels for GPUs, where a function does not say otherwise: EVN_LOCAL of the build options.
+inline constexpr std::int64_t kGpuLocalSize = 64;
+
 class Launcher {
  public:
   Launcher(OpenClPrograms& programs, OpenClStep& step, const OpenClFound& found, const std::string& device, OpenClTuning& tuning,
            ClBlast* clblast = nullptr)
       : programs_(programs), step_(step), found_(found), device_(device), tuning_(tuning), clblast_(clblast) {}
+  virtual ~Launcher() = default;
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
 
   // True for a device whose work items are loops on cores: few and long ones suit it.
   bool is_cpu() const { return found_.has_kernels_of_cpus(); }
+  std::int64_t group_items() const { return is_cpu() ? 1 : kGpuLocalSize; }
   std::int64_t compute_units() const { return found_.compute_units; }
 
   OpenClTuning& tuning() { return tuning_; }
@@ -45,8 +53,7 @@ class Launcher {
   template <typename... Args>
   void run(const OpenClFunction& function, Grid grid, const Args&... args) {
     if (grid.x <= 0 || grid.y <= 0 || grid.z <= 0) return;
-    kernel_ = programs_.kernel(function);
-    next_ = 0;
+    begin(function);
     (set(args), ...);
     enqueue(function, grid);
   }
@@ -55,7 +62,7 @@ class Launcher {
   void multiply(const ClBlastProduct& product, const Buffer& a, const Buffer& b, const Buffer& c);
 
   // Copies within the device.
-  void copy(const Buffer& from, const Buffer& to, std::size_t bytes);
+  virtual void copy(const Buffer& from, const Buffer& to, std::size_t bytes);
 
  private:
   template <typename T>
@@ -67,9 +74,10 @@ class Launcher {
       set_bytes(sizeof(T), &value);
     }
   }
-  void set_buffer(const Buffer& buffer);
-  void set_bytes(std::size_t size, const void* value);
-  void enqueue(const OpenClFunction& function, Grid grid);
+  virtual void begin(const OpenClFunction& function);
+  virtual void set_buffer(const Buffer& buffer);
+  virtual void set_bytes(std::size_t size, const void* value);
+  virtual void enqueue(const OpenClFunction& function, Grid grid);
 
   OpenClPrograms& programs_;
   OpenClStep& step_;

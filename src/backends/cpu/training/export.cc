@@ -9,10 +9,10 @@ std::span<const KernelFamily* const> training_kernel_families();
 }  // namespace evn
 
 extern "C" __attribute__((visibility("default"))) const evn::KernelFamily* const* evn_training_kernels(std::uint64_t build,
-                                                                                                       std::atomic<int>* isa,
+                                                                                                       void* isa,
                                                                                                        std::size_t* count) {
   if (build != evn::kTrainingBuild) return nullptr;
-  evn::ChosenIsa::keep_at(*isa);
+  evn::ChosenIsa::keep_at(*static_cast<std::atomic<int>*>(isa));
   const std::span<const evn::KernelFamily* const> families = evn::training_kernel_families();
   *count = families.size();
   return families.data();

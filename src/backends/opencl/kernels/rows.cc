@@ -1,8 +1,5 @@
 // Softmax, LogSoftmax, LayerNormalization, the reductions, ArgMax and ArgMin, of float32.
-#include <algorithm>
-
-#include "backends/opencl/kernels/grouped.h"
-#include "backends/opencl/kernels/support.h"
+#include "backends/opencl/kernels/reduce.h"
 #include "ops/layer_norm.h"
 #include "ops/reduce.h"
 #include "ops/softmax.h"
@@ -10,32 +7,13 @@
 namespace evn {
 namespace {
 
-constexpr OpenClFunction kReduceRows{"rows", "reduce_rows"};
-constexpr OpenClFunction kReduceColumns{"rows", "reduce_columns"};
 constexpr OpenClFunction kArgExtreme{"rows", "arg_extreme"};
 constexpr OpenClFunction kSoftmaxRows{"rows", "softmax_rows"};
 constexpr OpenClFunction kSoftmaxColumns{"rows", "softmax_columns"};
 constexpr OpenClFunction kLayerNorm{"rows", "layer_norm"};
-constexpr OpenClFunction kGroupedReduce = row_function("reduce_rows");
 constexpr OpenClFunction kGroupedLayerNorm = row_function("layer_norm");
 
-// Rows of one work item.
-std::int64_t row_chunk(const Launcher& cl, std::int64_t rows, std::int64_t length) {
-  return cl.is_cpu() ? std::max<std::int64_t>(1, chunk_elements(cl, rows * length) / std::max<std::int64_t>(length, 1)) : 1;
-}
-
 // ---- reductions ----
-
-// The struct that rows.cl takes, laid out as there.
-struct Reduce {
-  Fold op;
-  std::int32_t kept, reduced, padding;
-  std::int64_t length, step, inner, outputs, runs, chunk;
-  float count, padding2;
-  std::int64_t kept_dim[kMaxRank], kept_stride[kMaxRank];
-  std::int64_t reduced_dim[kMaxRank], reduced_stride[kMaxRank];
-};
-static_assert(sizeof(Reduce) <= KernelPlan::kStateBytes);
 
 std::uint32_t axes_of(const OpDesc& desc) {
   std::int64_t values[kMaxRank];
@@ -45,75 +23,19 @@ std::uint32_t axes_of(const OpDesc& desc) {
 
 Refusal supports_reduce(const OpDesc& desc) { return is_float(desc.inputs[0]) ? nullptr : "only float32"; }
 
-// Neighbouring axes of one kind, merged.
-struct MergedAxes {
-  int rank = 0;
-  std::int64_t dim[kMaxRank] = {}, stride[kMaxRank] = {};
-  bool is_reduced[kMaxRank] = {};
-};
-
-MergedAxes merge_axes(const Shape& x, std::uint32_t bits) {
-  MergedAxes m;
-  std::int64_t strides[kMaxRank] = {};
-  row_major_strides(x, strides);
-  for (int i = 0; i < x.rank(); ++i) {
-    if (x[i] == 1) continue;
-    const bool reduced = (bits >> i & 1u) != 0;
-    if (m.rank == 0 || m.is_reduced[m.rank - 1] != reduced) {
-      m.dim[m.rank] = 1;
-      m.is_reduced[m.rank++] = reduced;
-    }
-    m.dim[m.rank - 1] *= x[i];
-    m.stride[m.rank - 1] = strides[i];
-  }
-  return m;
-}
-
 template <Fold kFold>
 void plan_reduce(const OpDesc& desc, KernelPlan* plan) {
   const Shape& x = desc.inputs[0].shape;
-  const MergedAxes m = merge_axes(x, axes_of(desc));
-  Reduce& p = plan->state<Reduce>();
-  p = Reduce{};
-  p.op = kFold;
-  p.length = p.step = p.inner = p.outputs = p.runs = 1;
-  const bool over_rows = m.rank > 0 && m.is_reduced[m.rank - 1];
-  for (int i = 0; i < m.rank; ++i) {
-    if (m.is_reduced[i]) {
-      p.reduced_dim[p.reduced] = m.dim[i];
-      p.reduced_stride[p.reduced++] = m.stride[i];
-    } else if (i == m.rank - 1) {
-      p.inner = m.dim[i];
-    } else {
-      p.kept_dim[p.kept] = m.dim[i];
-      p.kept_stride[p.kept++] = m.stride[i];
-      p.outputs *= m.dim[i];
-    }
-  }
-  if (p.reduced > 0) {
-    p.length = p.reduced_dim[--p.reduced];
-    p.step = p.reduced_stride[p.reduced];
-  }
-  for (int i = 0; i < p.reduced; ++i) p.runs *= p.reduced_dim[i];
-  if (over_rows) p.inner = 0;
-  p.count = static_cast<float>(p.length * p.runs);
+  const std::uint32_t bits = axes_of(desc);
+  MergedAxes axes;
+  for (int i = 0; i < x.rank(); ++i) axes.add(x[i], (bits >> i & 1u) != 0);
+  plan->state<Reduce>() = make_reduce(axes, kFold);
   plan->flops = static_cast<double>(x.elements());
   count_bytes(desc, plan);
 }
 
-void run_reduce(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
-  Reduce p = args.plan->state<Reduce>();
-  Launcher& cl = launcher(args);
-  const Epilogue& epilogue = args.desc->node->epilogue;
-  if (p.inner == 0) {
-    if (wants_row_groups(cl, p.length * p.runs)) {
-      return cl.run(kGroupedReduce, row_grid(p.outputs), args.inputs[0], args.outputs[0], p, epilogue);
-    }
-    p.chunk = row_chunk(cl, p.outputs, p.length * p.runs);
-    return cl.run(kReduceRows, {ceil_div(p.outputs, p.chunk)}, args.inputs[0], args.outputs[0], p, epilogue);
-  }
-  p.chunk = cl.is_cpu() ? 4 * cl.lanes() : cl.lanes();
-  cl.run(kReduceColumns, {ceil_div(p.inner, p.chunk), p.outputs}, args.inputs[0], args.outputs[0], p, epilogue);
+void run_reduction(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
+  run_reduce(launcher(args), args.plan->state<Reduce>(), args.inputs[0], args.outputs[0], args.desc->node->epilogue);
 }
 
 // ---- ArgMax and ArgMin ----
@@ -225,7 +147,7 @@ void run_layer_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Ca
 
 template <Fold kFold>
 constexpr Kernel reduction(const char* name, const char* op) {
-  return {.name = name, .op = op, .rank = 10, .supports = supports_reduce, .plan = plan_reduce<kFold>, .run = run_reduce};
+  return {.name = name, .op = op, .rank = 10, .supports = supports_reduce, .plan = plan_reduce<kFold>, .run = run_reduction};
 }
 
 constexpr Kernel kKernels[] = {
