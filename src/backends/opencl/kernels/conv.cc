@@ -1,9 +1,8 @@
 // Conv in one and two dimensions: depthwise and 1x1 with constant weights, and any other over a padded copy of the input.
-#include "ops/conv.h"
+#include <algorithm>
 
+#include "backends/opencl/kernels/conv_params.h"
 #include "backends/opencl/kernels/half.h"
-#include "backends/opencl/kernels/product.h"
-#include "backends/opencl/kernels/support.h"
 #include "backends/opencl/kernels/tiled.h"
 
 namespace evn {
@@ -33,35 +32,18 @@ constexpr std::int64_t kFewPixels = 4;  // up to these a tile would be mostly em
 constexpr OpenClFunction kDepthwisePixels{"tiled", "depthwise"};
 
 constexpr std::int64_t kDepthwisePixelsOfItem = 2048;
-constexpr std::int64_t kCachedElements = 128 << 10;  // of weights that stay in a core's cache while blocks take turns
 
 enum : int { kX, kW, kB };
 
-// The struct that conv.cl takes, laid out as there.
-struct Params {
-  std::int32_t channels, outputs, groups, blocks;
-  std::int32_t in_h, in_w, out_h, out_w;
-  std::int32_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_h, pad_w;
-  std::int32_t padded_h, phase_w;
-  std::int32_t row_chunk;
-  std::int32_t has_bias, pixels_first;
-};
+using Params = ConvParams;
 
 struct State {
   Params params;
   std::int64_t images;
+  std::int64_t at_once;  // images whose padded copies are in scratch memory
 };
 
-// The image's axes; those of a one-dimensional convolution are one row.
-struct Axes {
-  WindowAxis h, w;
-};
-
-Axes axes_of(const OpDesc& desc) {
-  const Window window = conv_window(*desc.node, desc.inputs[kX].shape, desc.inputs[kW].shape);
-  if (window.rank == 1) return {WindowAxis{}, window.axis[0]};
-  return {window.axis[0], window.axis[1]};
-}
+ConvAxes axes_of(const OpDesc& desc) { return conv_axes(desc, desc.inputs[kX].shape, desc.inputs[kW].shape); }
 
 Refusal refuse_common(const OpDesc& desc) {
   if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
@@ -78,8 +60,7 @@ Refusal supports_direct(const OpDesc& desc) { return refuse_common(desc); }
 
 Refusal supports_pointwise(const OpDesc& desc) {
   if (const Refusal refusal = refuse_common(desc)) return refusal;
-  if (const Refusal refusal = refuse_computed(desc)) return refusal;
-  const Axes axes = axes_of(desc);
+  const ConvAxes axes = axes_of(desc);
   for (const WindowAxis& axis : {axes.h, axes.w}) {
     if (axis.kernel != 1 || axis.stride != 1 || axis.pad_begin != 0 || axis.pad_end != 0) return "only kernel 1, stride 1, no pads";
   }
@@ -88,7 +69,6 @@ Refusal supports_pointwise(const OpDesc& desc) {
 
 Refusal supports_depthwise(const OpDesc& desc) {
   if (const Refusal refusal = refuse_common(desc)) return refusal;
-  if (const Refusal refusal = refuse_computed(desc)) return refusal;
   const std::int64_t group = attr_int(*desc.node, ConvAttr::kGroup);
   if (desc.inputs[kW].shape[1] != 1 || group < 2) return "only one input channel to a group";
   return nullptr;
@@ -159,7 +139,7 @@ void prepack(const OpDesc& desc, int input, void* packed) {
 
 // ---- plans ----
 
-Params params_of(const OpDesc& desc, const Axes& axes) {
+Params params_of(const OpDesc& desc, const ConvAxes& axes) {
   const Matrix m = matrix_of(desc);
   Params p{};
   p.channels = to_int(desc.inputs[kW].shape[1]);
@@ -176,7 +156,7 @@ Params params_of(const OpDesc& desc, const Axes& axes) {
   return p;
 }
 
-State& plan_common(const OpDesc& desc, const Axes& axes, KernelPlan* plan) {
+State& plan_common(const OpDesc& desc, const ConvAxes& axes, KernelPlan* plan) {
   State& state = plan->state<State>();
   state.params = params_of(desc, axes);
   state.images = desc.inputs[kX].shape[0];
@@ -186,25 +166,8 @@ State& plan_common(const OpDesc& desc, const Axes& axes, KernelPlan* plan) {
   return state;
 }
 
-// Whether a block of outputs has all its pixels before the next: blocks that take turns over a few pixels bring all weights to the
-// core once for each few, which only those that stay in its cache do not cost.
-std::int32_t has_pixels_first(const Params& p, std::int64_t pixels) {
-  const std::int64_t depth = checked_mul(std::int64_t{p.channels}, std::int64_t{p.kernel_h} * p.kernel_w);
-  const std::int64_t weights = checked_mul(checked_mul(depth, std::int64_t{p.blocks} * kBlockRows), std::int64_t{p.groups});
-  const std::int64_t inputs = checked_mul(std::int64_t{p.channels} * p.groups, pixels);
-  return weights > kCachedElements && weights > inputs;
-}
-
-template <typename T>
-void plan_direct(const OpDesc& desc, KernelPlan* plan) {
-  const Axes axes = axes_of(desc);
-  Params& p = plan_common(desc, axes, plan).params;
-  p.padded_h = to_int((axes.h.output - 1) * axes.h.stride + axes.h.extent());
-  p.phase_w = to_int(ceil_div(axes.w.output, kMaxTileColumns) * kMaxTileColumns + (axes.w.extent() - 1) / axes.w.stride + 1);
-  p.pixels_first = has_pixels_first(p, checked_mul(std::int64_t{p.padded_h}, std::int64_t{p.stride_w} * p.phase_w));
-  const Shape padded{std::int64_t{p.channels} * p.groups, p.padded_h, p.stride_w, p.phase_w};
-  plan->scratch_bytes = TensorDesc{kIsHalf<T> ? DType::kFloat16 : DType::kFloat32, padded}.size_bytes();
-  // What is computed is packed in each run, behind the padded copy.
+// What is computed is packed in each run, behind what else is in scratch memory.
+void plan_packing(const OpDesc& desc, KernelPlan* plan) {
   for (const int input : {kW, kB}) {
     if (desc.has_input(input) && desc.constant(input) == nullptr) {
       plan->scratch_bytes = checked_add(align_up(plan->scratch_bytes, 128), packed_bytes(desc, input));
@@ -212,15 +175,30 @@ void plan_direct(const OpDesc& desc, KernelPlan* plan) {
   }
 }
 
+template <typename T>
+void plan_direct(const OpDesc& desc, KernelPlan* plan) {
+  const ConvAxes axes = axes_of(desc);
+  Params& p = plan_common(desc, axes, plan).params;
+  p.padded_h = to_int((axes.h.output - 1) * axes.h.stride + axes.h.extent());
+  p.phase_w = conv_phase_w(axes.w.output, axes.w);
+  p.pixels_first = has_pixels_first(p, checked_mul(std::int64_t{p.padded_h}, std::int64_t{p.stride_w} * p.phase_w));
+  State& state = plan->state<State>();
+  const auto padded = checked_mul(static_cast<std::size_t>(p.padded_elements()), sizeof(T));
+  state.at_once = images_at_once(state.images, static_cast<std::int64_t>(padded));
+  plan->scratch_bytes = checked_mul(padded, static_cast<std::size_t>(state.at_once));
+  plan_packing(desc, plan);
+}
+
 void plan_pointwise(const OpDesc& desc, KernelPlan* plan) {
-  const Axes axes = axes_of(desc);
+  const ConvAxes axes = axes_of(desc);
   Params& p = plan_common(desc, axes, plan).params;
   p.in_w = p.out_w = to_int(checked_mul(axes.h.input, axes.w.input));
   p.pixels_first = has_pixels_first(p, p.in_w);
+  plan_packing(desc, plan);
 }
 
 void plan_depthwise(const OpDesc& desc, KernelPlan* plan) {
-  const Axes axes = axes_of(desc);
+  const ConvAxes axes = axes_of(desc);
   const std::int64_t chunks =
       std::max<std::int64_t>(1, ceil_div(checked_mul(axes.h.output, axes.w.output), kDepthwisePixelsOfItem));
   plan_common(desc, axes, plan).params.row_chunk = to_int(std::max<std::int64_t>(1, ceil_div(axes.h.output, chunks)));
@@ -247,50 +225,23 @@ bool is_packed(const KernelArgs& args, std::size_t input) {
   return args.packed.size() > input && args.packed[input].memory != nullptr;
 }
 
-const Buffer& bias_of(const KernelArgs& args) {
-  return args.packed.size() > kB && args.packed[kB].memory != nullptr ? args.packed[kB] : args.packed[kW];
-}
-
-Buffer part(const Buffer& buffer, std::int64_t index, std::int64_t elements) {
-  Buffer b = buffer;
-  b.offset += static_cast<std::size_t>(index * elements) * sizeof(float);
-  return b;
-}
-
-// On a GPU: weights times the input's pixels under the taps, which are found as they are read (implicit GEMM).
-Product product_of(const Params& params) {
-  Product p{};
-  p.m = params.outputs;
-  p.n = std::int64_t{params.out_h} * params.out_w;
-  p.k = std::int64_t{params.channels} * params.kernel_h * params.kernel_w;
-  p.c_row = 1;
-  p.alpha = p.beta = 1.0f;
-  p.has_c = params.has_bias;
+// Weights and bias in blocks, as they are packed or are now, from *used of scratch memory on. Without a bias: twice the weights.
+struct Packed {
+  Buffer weights, bias;
+};
+Packed packed_of(const KernelArgs& args, bool has_bias, std::size_t* used) {
+  Packed p;
+  p.weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, used);
+  p.bias = !has_bias ? p.weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, used);
   return p;
 }
 
 void run_tiles(Launcher& cl, const TiledFunctions& tiled, const KernelArgs& args, const State& state, const Buffer& weights,
                const Buffer& bias) {
   const Params& params = state.params;
-  const Product p = product_of(params);
+  const Product p = conv_product(params);
   run_tiled(cl, tiled, p.m, p.n, p.k, checked_mul<std::int64_t>(state.images, params.groups), args.inputs[kX], weights, bias,
             args.outputs[0], p, params, args.desc->node->epilogue);
-}
-
-// On a CPU: which kernel, over what.
-struct Direct {
-  const OpenClFunction& function;
-  Grid grid;
-};
-
-Direct direct_of(const Launcher& cl, const Params& p, bool half) {
-  const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
-  if (p.out_w <= cl.lanes() && p.out_h > 1 && cl.tile_columns() > cl.lanes()) {
-    const std::int64_t groups = ceil_div(p.out_h, cl.lanes() == 16 && p.out_w <= 8 ? 4 : 2);
-    return {half ? kHalfDirectRows : kDirectRows, p.pixels_first ? Grid{groups, blocks} : Grid{blocks, groups}};
-  }
-  const std::int64_t tiles = ceil_div(p.out_w, cl.tile_columns());
-  return {half ? kHalfDirect : kDirect, p.pixels_first ? Grid{tiles, p.out_h, blocks} : Grid{blocks, tiles, p.out_h}};
 }
 
 template <typename T>
@@ -301,14 +252,16 @@ void run_direct(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   const std::int64_t in_channels = std::int64_t{p.channels} * p.groups;
   const std::int64_t in_image = in_channels * p.in_h * p.in_w;
   const std::int64_t out_image = std::int64_t{p.outputs} * p.groups * p.out_h * p.out_w;
-  std::size_t used = static_cast<std::size_t>(in_channels * p.padded_h * p.stride_w * p.phase_w) * sizeof(T);
-  const Buffer weights = is_packed(args, kW) ? args.packed[kW] : pack_now(args, kW, &used);
-  const Buffer bias = p.has_bias == 0 ? weights : is_packed(args, kB) ? args.packed[kB] : pack_now(args, kB, &used);
+  std::size_t used = static_cast<std::size_t>(p.padded_elements() * state.at_once) * sizeof(T);
+  const auto [weights, bias] = packed_of(args, p.has_bias != 0, &used);
   if (!cl.is_cpu()) return run_tiles(cl, kIsHalf<T> ? kHalfTiled : kTiled, args, state, weights, bias);
-  const Direct direct = direct_of(cl, p, kIsHalf<T>);
-  for (std::int64_t i = 0; i < state.images; ++i) {
-    cl.run(kIsHalf<T> ? kHalfPad : kPad, {p.padded_h, in_channels}, part(args.inputs[kX], i, in_image), args.scratch, p);
-    cl.run(direct.function, direct.grid, args.scratch, weights, bias, part(args.outputs[0], i, out_image), p,
+  for (std::int64_t i = 0; i < state.images; i += state.at_once) {
+    const std::int64_t images = std::min(state.at_once, state.images - i);
+    const DirectConv direct =
+        direct_conv(cl, p, images, kIsHalf<T> ? kHalfDirect : kDirect, kIsHalf<T> ? kHalfDirectRows : kDirectRows);
+    cl.run(kIsHalf<T> ? kHalfPad : kPad, {p.padded_h, in_channels * images}, from_element(args.inputs[kX], i, in_image),
+           args.scratch, p);
+    cl.run(direct.function, direct.grid, args.scratch, weights, bias, from_element(args.outputs[0], i, out_image), p,
            args.desc->node->epilogue);
   }
 }
@@ -318,6 +271,8 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
   const State& state = args.plan->state<State>();
   const Params& p = state.params;
   Launcher& cl = launcher(args);
+  std::size_t used = 0;
+  const auto [weights, bias] = packed_of(args, p.has_bias != 0, &used);
   if (!cl.is_cpu()) {
     State plane = state;
     plane.params.in_h = plane.params.out_h = 1;
@@ -325,10 +280,10 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
       const OpenClFunction& few = kIsHalf<T> ? kHalfFewPoints : kFewPoints;
       const Grid grid{checked_mul<std::int64_t>(p.blocks, static_cast<std::int64_t>(few.group)),
                       checked_mul<std::int64_t>(state.images, p.groups)};
-      return cl.run(few, grid, args.inputs[kX], args.packed[kW], bias_of(args), args.outputs[0], product_of(plane.params),
-                    plane.params, args.desc->node->epilogue);
+      return cl.run(few, grid, args.inputs[kX], weights, bias, args.outputs[0], conv_product(plane.params), plane.params,
+                    args.desc->node->epilogue);
     }
-    return run_tiles(cl, kIsHalf<T> ? kHalfPointTiled : kPointTiled, args, plane, args.packed[kW], bias_of(args));
+    return run_tiles(cl, kIsHalf<T> ? kHalfPointTiled : kPointTiled, args, plane, weights, bias);
   }
   const std::int64_t blocks = std::int64_t{p.groups} * p.blocks;
   const bool narrow = p.in_w < cl.lanes();
@@ -339,7 +294,7 @@ void run_pointwise(const KernelArgs& args, std::int64_t, std::int64_t, const Can
                                      : Grid{blocks, tiles, state.images};
   const OpenClFunction& wide = kIsHalf<T> ? kHalfPointwise : kPointwise;
   const OpenClFunction& few = kIsHalf<T> ? kHalfPointwiseNarrow : kPointwiseNarrow;
-  cl.run(narrow ? few : wide, grid, args.inputs[kX], args.packed[kW], bias_of(args), args.outputs[0], p, args.desc->node->epilogue);
+  cl.run(narrow ? few : wide, grid, args.inputs[kX], weights, bias, args.outputs[0], p, args.desc->node->epilogue);
 }
 
 void run_depthwise(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {

@@ -72,7 +72,7 @@ typedef struct {
   STOREV(clamp_to(b[m], bounds.low, bounds.high), out + m * plane + EVN_LANES);
 
 // The input with its zero border, so that no tap needs a look at the edges; a row's columns are sorted by their remainder modulo
-// stride_w, so that taps read vectors. Grid: padded rows, channels.
+// stride_w, so that taps read vectors. Grid: padded rows, images * channels.
 EVN_KERNEL void conv_pad(global const float* x, ulong x0, global STORED* padded, ulong padded0, Conv p) {
   const int row = get_global_id(0);
   const int channel = get_global_id(1);
@@ -137,27 +137,29 @@ EVN_KERNEL void conv_pack(global const float* w, ulong w0, global float* packed,
     }                                                                                     \
   }
 
-// Grid: blocks of outputs, column tiles, output rows; with pixels_first the blocks are the last.
+// Grid: blocks of outputs, column tiles, images * output rows; with pixels_first the blocks are the last.
 EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
                             ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
   const int x_id = get_global_id(0), y_id = get_global_id(1), z_id = get_global_id(2);
   const int block = EVN_CHOOSE(p.pixels_first, z_id, x_id);
   if (block >= p.groups * p.blocks) return;
   const int column = EVN_CHOOSE(p.pixels_first, x_id, y_id) * EVN_COLUMNS;
-  const int row = EVN_CHOOSE(p.pixels_first, y_id, z_id);
+  const int image_row = EVN_CHOOSE(p.pixels_first, y_id, z_id);
+  const int row = image_row % p.out_h;
+  const long image = (long)(image_row / p.out_h) * p.groups;
   const int group = block / p.blocks;
   const int first = block % p.blocks * 8;
   const int pitch = p.stride_w * p.phase_w;
   const int step_phase = p.dilation_w % p.stride_w;
   const int step_column = p.dilation_w / p.stride_w;
-  const long line = (long)group * p.channels * p.padded_h + (long)row * p.stride_h;
+  const long line = (image + group) * p.channels * p.padded_h + (long)row * p.stride_h;
   global const STORED* src = x + x0 * EVN_PER_FLOAT + line * pitch + column;
   global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
   global const float* start = bias + b0 + block * 8;
   const int count = min(8, p.outputs - first);
   const int left = p.out_w - column;
   const long plane = (long)p.out_h * p.out_w;
-  global float* out = y + y0 + ((long)group * p.outputs + first) * plane + (long)row * p.out_w + column;
+  global float* out = y + y0 + ((image + group) * p.outputs + first) * plane + (long)row * p.out_w + column;
   const Bounds bounds = bounds_of(&e);
   VF sums[8 * EVN_TILE];
   VF a[8];
@@ -199,8 +201,8 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
 #endif
 
 // Output rows that are no longer than a vector: the two vectors of a tile are two rows, or four of up to 8 pixels in 16 lanes. Rows that are
-// not there are the last one once more, and are not stored. Grid: blocks of outputs, groups of rows; with pixels_first the groups of rows
-// come first.
+// not there are the last one once more, and are not stored. Grid: blocks of outputs, images * groups of rows; with pixels_first the groups of
+// rows come first.
 EVN_KERNEL void conv_direct_rows(global const STORED* x, ulong x0, global const STORED* weights, ulong w0, global const float* bias,
                                  ulong b0, global float* y, ulong y0, Conv p, Epilogue e) {
   const int x_id = get_global_id(0), y_id = get_global_id(1);
@@ -208,13 +210,16 @@ EVN_KERNEL void conv_direct_rows(global const STORED* x, ulong x0, global const 
   if (block >= p.groups * p.blocks) return;
   const bool four = EVN_LANES == 16 && p.out_w <= 8;
   const int rows = four ? 4 : 2;
-  const int row = EVN_CHOOSE(p.pixels_first, x_id, y_id) * rows;
+  const int groups_of_rows = (p.out_h + rows - 1) / rows;
+  const int image_group = EVN_CHOOSE(p.pixels_first, x_id, y_id);
+  const int row = image_group % groups_of_rows * rows;
+  const long image = (long)(image_group / groups_of_rows) * p.groups;
   const int group = block / p.blocks;
   const int first = block % p.blocks * 8;
   const int pitch = p.stride_w * p.phase_w;
   const int step_phase = p.dilation_w % p.stride_w;
   const int step_column = p.dilation_w / p.stride_w;
-  const long line = (long)group * p.channels * p.padded_h + (long)row * p.stride_h;
+  const long line = (image + group) * p.channels * p.padded_h + (long)row * p.stride_h;
   global const STORED* src = x + x0 * EVN_PER_FLOAT + line * pitch;
   global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
   global const float* start = bias + b0 + block * 8;
@@ -236,7 +241,7 @@ EVN_KERNEL void conv_direct_rows(global const STORED* x, ulong x0, global const 
   EVN_ROWS(EVN_KEEP2)
   const int count = min(8, p.outputs - first);
   const long plane = (long)p.out_h * p.out_w;
-  global float* out = y + y0 + ((long)group * p.outputs + first) * plane + (long)row * p.out_w;
+  global float* out = y + y0 + ((image + group) * p.outputs + first) * plane + (long)row * p.out_w;
   apply_to_block(sums, count * 2, &e);
   const int pixels = EVN_LANES * 2 / rows;
   for (int m = 0; m < count; ++m) {
