@@ -6,6 +6,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "device/training_kernels.h"
 #include "kept_features.h"
 #include "ops/merge.h"
 #include "runtime/node_view.h"
@@ -290,6 +291,7 @@ class Placer {
       why = "strings stay on the host";
     } else if (!view.ranks_known) {
       // The plan of a run chooses among the kernels of the device; this one stands for them.
+      if (is_of_training(node)) device->prepare_training();
       p->kernel = device->traits().host_addressable ? device->reference_kernel(desc) : any_kernel(*device, node);
       if (p->kernel != nullptr) {
         p->mode = NodeMode::kKernel;

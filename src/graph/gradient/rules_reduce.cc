@@ -17,9 +17,8 @@ ValueId ratio(Tape& t, ValueId large, ValueId small) {
     const std::int64_t n = t.shape(small).elements();
     return t.scalar(n == 0 ? 1 : static_cast<double>(t.shape(large).elements()) / static_cast<double>(n), large);
   }
-  const Tape::Attributes to = {{"to", static_cast<std::int64_t>(DType::kFloat64), {}}};
-  const ValueId quotient = t.div(t.op("Cast", {t.op("Size", {large})}, to), t.op("Cast", {t.op("Size", {small})}, to));
-  return t.op("CastLike", {quotient, large});
+  const ValueId one = t.op("Squeeze", {t.ints({1})});  // so that nothing is divided by 0 where there is nothing
+  return t.op("CastLike", {t.div(t.op("Size", {large}), t.op("Max", {t.op("Size", {small}), one})), large});
 }
 
 void reduce_sum(Backward& b) { b.give(0, b.tape.repeat_to(b.x(), with_axes(b, b.dy()))); }
