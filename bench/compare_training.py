@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Steps of training beside PyTorch's: the same networks, weights, batches and optimizer, in turns, on the same number of threads.
 
-usage: compare_training.py [--threads 1 2] [--rounds 7] [--only NAME ...] [--precision float32 | bfloat16]
+usage: compare_training.py [--threads 1 2] [--rounds 7] [--only NAME ...] [--precision float32 | bfloat16] [--device NAME]
 
 For each network each side takes --rounds turns, of as many steps as fill half a second; the median of all of a side's steps counts. PyTorch is eager
 and, where torch.compile works here, compiled; the better one is the peer. Losses of both sides are compared after the first three steps. Needs PyTorch in the Python that runs

@@ -11,6 +11,7 @@
 #include "backends/cpu/isa.h"
 #include "backends/cpu/qgemm/qgemm_loops.h"
 #include "backends/cpu/training_kernels.h"
+#include "backends/opencl/training_kernels.h"
 #include "device/backend.h"
 #include "device/cascade.h"
 #include "device/kernel.h"
@@ -18,9 +19,10 @@
 
 namespace evn {
 
-std::span<const KernelFamily* const> opencl_kernel_families();
 extern const Backend cpu_backend;
 std::span<const KernelFamily* const> training_kernel_families();
+std::span<const KernelFamily* const> opencl_training_kernel_families();
+std::span<const OpenClSource> opencl_training_embedded();
 
 namespace {
 
@@ -68,7 +70,8 @@ void print_operator(const OpDef& op) {
   take_training_kernels(training_kernel_families());
   print_kernels("cpu", cpu_kernels(), op);
   std::printf(", ");
-  print_kernels("opencl", opencl_kernel_families(), op);
+  take_opencl_training_kernels(opencl_training_kernel_families(), opencl_training_embedded());
+  print_kernels("opencl", opencl_kernels(), op);
   std::printf("}}");
 }
 

@@ -20,7 +20,7 @@ struct SavedTensor {
 struct Checkpoint {
   std::map<std::string, std::string> metadata;
   std::vector<SavedTensor> tensors;
-  std::shared_ptr<const void> file;  // of one that was read: what the tensors' data refers to
+  std::shared_ptr<const void> file;  // what the tensors' data refers to
 };
 
 // What was at `path` stays whole until all is on the disk. Throws EVN_ERROR_IO.

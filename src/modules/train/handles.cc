@@ -26,23 +26,23 @@ Tensor::Tensor(evn_tensor of, std::uint64_t first, const std::vector<std::int64_
 }
 
 void Tensor::write(const void* data, std::size_t size) {
-  const Mapped mapped(*this);
+  const Mapped mapped(*this, EVN_MAP_WRITE);
   if (size > 0) std::memcpy(mapped.data(), data, size);
 }
 
 void Tensor::read(void* data, std::size_t size) const {
-  const Mapped mapped(*this);
+  const Mapped mapped(*this, EVN_MAP_READ);
   if (size > 0) std::memcpy(data, mapped.data(), size);
 }
 
 void Tensor::zero(std::size_t size) {
-  const Mapped mapped(*this);
+  const Mapped mapped(*this, EVN_MAP_WRITE);
   if (size > 0) std::memset(mapped.data(), 0, size);
 }
 
-Mapped::Mapped(const Tensor& tensor) : tensor_(tensor.get()) {
+Mapped::Mapped(const Tensor& tensor, std::uint32_t flags) : tensor_(tensor.get()) {
   std::size_t size = 0;
-  call(api().tensor_map, tensor_, static_cast<std::uint32_t>(EVN_MAP_READ | EVN_MAP_WRITE), &data_, &size);
+  call(api().tensor_map, tensor_, flags, &data_, &size);
 }
 
 }  // namespace evn_train

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -65,7 +66,7 @@ inline void append(std::vector<evn_tensor>* handles, const std::vector<Tensor>& 
 // The bytes of a tensor on the host, for as long as this lives.
 class Mapped {
  public:
-  explicit Mapped(const Tensor& tensor);
+  explicit Mapped(const Tensor& tensor, std::uint32_t flags = EVN_MAP_READ | EVN_MAP_WRITE);
   ~Mapped() { api().tensor_unmap(tensor_, nullptr); }
   Mapped(const Mapped&) = delete;
   Mapped& operator=(const Mapped&) = delete;

@@ -246,14 +246,22 @@ void Pruning::change_numbers(OnnxModel* model, std::list<std::string>* data) con
   }
 }
 
+std::string Pruning::mask_name(std::size_t group) const {
+  return "channels" + std::to_string(group) + "/" + groups_[group].channels.name;
+}
+
 void Pruning::add_to(Checkpoint* checkpoint) const {
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const Group& g = groups_[i];
     if (g.removed_at_end > 0)
-      checkpoint->tensors.push_back({"channels" + std::to_string(i) + "/" + g.channels.name,
-                                     {g.channels.units},
-                                     g.kept.data(),
-                                     g.kept.size() * sizeof(float)});
+      checkpoint->tensors.push_back({mask_name(i), {g.channels.units}, g.kept.data(), g.kept.size() * sizeof(float)});
+  }
+}
+
+void Pruning::take_from(const std::map<std::string, const SavedTensor*>& saved) {
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    Group& g = groups_[i];
+    if (g.removed_at_end > 0) std::memcpy(g.kept.data(), saved.at(mask_name(i))->data, g.kept.size() * sizeof(float));
   }
 }
 

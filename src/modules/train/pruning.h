@@ -3,6 +3,7 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,8 +32,10 @@ class Pruning {
   void apply(std::uint64_t steps, const PrunedTensors& tensors);
   // Takes the channels that are zero now out of the trained model. New initializers refer to `data`.
   void shrink(OnnxModel* model, std::list<std::string>* data) const;
-  // The masks, which a restored checkpoint overwrites in place.
+  // The masks.
   void add_to(Checkpoint* checkpoint) const;
+  // Takes those of a checkpoint that has all that add_to adds, by name.
+  void take_from(const std::map<std::string, const SavedTensor*>& saved);
   void describe(evn::JsonWriter* json) const;
   std::string describe_as_text() const;
 
@@ -60,6 +63,7 @@ class Pruning {
     std::vector<std::size_t> order;
   } scratch_;
 
+  std::string mask_name(std::size_t group) const;
   void find_places();
   void refuse_what_cannot_learn(ChannelGroup* group) const;
   void require_some() const;

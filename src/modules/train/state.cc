@@ -1,6 +1,5 @@
 // What a checkpoint has of a trainer, and what a trainer says of itself.
 #include <bit>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,20 +19,28 @@ constexpr char kFormat[] = "evener trainer 1";
 
 }  // namespace
 
-// The tensors' data are mapped while the file is written: they are on the host, where a map is free.
-Checkpoint Trainer::checkpoint() {
-  Checkpoint c;
-  const auto add = [&](const std::string& prefix, const std::vector<Parameter>& list, const std::vector<Tensor>& tensors) {
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const Mapped mapped(tensors[i]);
-      c.tensors.push_back({prefix + list[i].name, list[i].dims, mapped.data(), list[i].bytes()});
-    }
+// Calls f(name, its dims, tensor) for what a checkpoint has.
+template <typename F>
+void Trainer::each_saved(F&& f) {
+  const auto add = [&](const std::string& prefix, const std::vector<Parameter>& list, std::vector<Tensor>& tensors) {
+    for (std::size_t i = 0; i < list.size(); ++i) f(prefix + list[i].name, list[i], tensors[i]);
   };
   add("parameter/", parameters(), values_);
   add("statistic/", graphs_->statistics(), statistics_);
   for (std::size_t k = 0; k < optimizer_state_.size(); ++k)
     add("optimizer_state" + std::to_string(k) + "/", parameters(), optimizer_state_[k]);
   if (settings_.accumulate > 1) add("sum/", parameters(), sums_);
+}
+
+// The tensors are mapped for as long as it lives.
+Checkpoint Trainer::checkpoint() {
+  Checkpoint c;
+  const auto maps = std::make_shared<std::vector<std::unique_ptr<Mapped>>>();
+  each_saved([&](const std::string& name, const Parameter& p, const Tensor& tensor) {
+    maps->push_back(std::make_unique<Mapped>(tensor, EVN_MAP_READ));
+    c.tensors.push_back({name, p.dims, maps->back()->data(), p.bytes()});
+  });
+  c.file = maps;
   if (pruning_) pruning_->add_to(&c);
   const LearningRate::State rate = rate_.state();
   c.metadata = {{"format", kFormat},
@@ -102,7 +109,9 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
                                     integer("rate.bad")};
   const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("accumulated")};
   commit();
-  for (const SavedTensor& t : own.tensors) std::memcpy(const_cast<void*>(t.data), tensors.at(t.name)->data, t.size);
+  own.file.reset();
+  each_saved([&](const std::string& name, const Parameter& p, Tensor& tensor) { tensor.write(tensors.at(name)->data, p.bytes()); });
+  if (pruning_) pruning_->take_from(tensors);
   rate_.set_state(rate);
   calls_ = counts[0];
   steps_ = counts[1];

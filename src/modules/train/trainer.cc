@@ -35,9 +35,20 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
   if (!ranks_.is_alone()) join_ranks();
 }
 
+// Where parameters and what belongs to them lie: on the first device of the sessions, so that no step copies them. What other devices
+// or processes read too lies on the host ("").
+std::string Trainer::device_of_tensors() const {
+  if (!ranks_.is_alone() || settings_.replicas.size() > 1 || settings_.device == "auto") return {};
+  return settings_.device.substr(0, settings_.device.find(','));
+}
+
 void Trainer::make_tensors() {
   const OnnxModel& model = graphs_->model();
-  const auto make = [&](const Parameter& p) { return Tensor(runtime_, EVN_DTYPE_FLOAT32, p.dims); };
+  const std::string name = device_of_tensors();
+  std::optional<Device> device;
+  if (name.empty()) device.emplace(runtime_);
+  else device.emplace(runtime_, name.c_str());
+  const auto make = [&](const Parameter& p) { return Tensor(*device, EVN_DTYPE_FLOAT32, p.dims, 0); };
   const auto filled = [&](const Parameter& p) {
     Tensor t = make(p);
     const std::string_view data = model.initializers[p.initializer].data;

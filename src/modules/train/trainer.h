@@ -96,6 +96,7 @@ class Trainer {
     return make_session(model, name, own, settings_.device);
   }
   Labels kind_of(evn_tensor labels) const;
+  std::string device_of_tensors() const;
   void make_tensors();
   void check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const;
   enum class Run { kStops, kListened, kWhole };  // what may stop it; and whether gradients go to the buckets as they come
@@ -125,6 +126,8 @@ class Trainer {
   void restore_together(const std::string& path);
   bool update(double rate, evn_step_info* info);
   void take_statistics();
+  template <typename F>
+  void each_saved(F&& f);
   Checkpoint checkpoint();
   std::string describe_as_json() const;
   std::string describe_as_text() const;

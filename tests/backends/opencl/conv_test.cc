@@ -170,7 +170,7 @@ TEST(OpenClConv, WeightsThatAreNotConstantArePackedInEachRun) {
   b.output(b.node("Conv", {b.input("x", {1, 2, 4, 4}), b.input("w", {2, 2, 1, 1})}));
   const NodeRun run(b.build(), 1);
   std::string reason;
-  EXPECT_STREQ(shared_device().find_kernel(run.desc(), &reason)->name, "conv_direct");
+  EXPECT_STREQ(shared_device().find_kernel(run.desc(), &reason)->name, "conv_1x1");
 }
 
 TEST(OpenClConv, RepeatedRunsAreBitEqual) {

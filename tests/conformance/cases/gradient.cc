@@ -53,6 +53,22 @@ void add_special_convolutions(Cases* all) {
   }
 }
 
+// One axis, strides that the kernel is smaller than, pads that it is, several filters for each channel, and groups of few.
+void add_uneven_convolutions(Cases* all) {
+  for (const bool of_weight : {false, true}) {
+    const char* const op = of_weight ? "evener::ConvWeightGradient" : "evener::ConvInputGradient";
+    const auto add = [&](const Shape& x, const Shape& w, const Shape& dy) -> Case& {
+      return all->emplace_back(Case(op, 1).x(of_weight ? w : x).x(of_weight ? x : w).x(dy));
+    };
+    add({2, 3, 37}, {5, 3, 4}, {2, 5, 18}).ints("pads", {1, 0}).ints("strides", {2});
+    add({3, 5, 9, 20}, {7, 5, 1, 1}, {3, 7, 5, 10}).ints("strides", {2, 2});
+    add({2, 2, 6, 17}, {3, 2, 1, 2}, {2, 3, 8, 20}).ints("pads", {1, 2, 1, 2});
+    add({2, 3, 8, 35}, {6, 1, 3, 2}, {2, 6, 4, 17}).ints("pads", {1, 0, 0, 0}).ints("strides", {2, 2}).integer("group", 3);
+    add({5, 4, 9, 18}, {4, 2, 2, 3}, {5, 4, 8, 14}).ints("dilations", {1, 2}).integer("group", 2);
+    add({2, 9, 5, 19}, {10, 9, 3, 3}, {2, 10, 5, 19}).ints("pads", {1, 1, 1, 1});
+  }
+}
+
 void add_pools(Cases* all) {
   for (const DType d : {kF32, kF64}) {
     for (const char* op : {"evener::MaxPoolGradient", "evener::AveragePoolGradient"}) {
@@ -62,6 +78,14 @@ void add_pools(Cases* all) {
   }
   all->push_back(
       Case("evener::MaxPoolGradient", 1).x({2, 2, 5, 39}).x({2, 2, 2, 19}).ints("kernel_shape", {2, 2}).ints("strides", {2, 2}));
+  for (const std::int64_t width : {9, 19}) {  // to 4 and 9 windows a row
+    all->push_back(Case("evener::MaxPoolGradient", 1)
+                       .x({2, 2, 5, width})
+                       .specials()
+                       .x({2, 2, 2, width / 2})
+                       .ints("kernel_shape", {2, 2})
+                       .ints("strides", {2, 2}));
+  }
   for (const char* op : {"evener::MaxPoolGradient", "evener::AveragePoolGradient"}) {
     all->push_back(Case(op, 1)
                        .x({2, 3, 9, 10})
@@ -120,6 +144,8 @@ void add_losses(Cases* all) {
   const std::vector<double> targets = {0, 1, 2, 2, 1, 0, 1, 1, 2, 0};
   for (const char* op : {"evener::LossGradient", "evener::CrossEntropyGradient"}) {
     all->push_back(Case(op, 1).x({2, 3, 5}).literal(places, targets).x({}).x({3}, 0.5, 2));
+    all->push_back(Case(op, 1).x({2, 37}).list({36, 5}).x({}).word("reduction", "sum").integer("ignore_index", 5));
+    all->push_back(Case(op, 1).x({1, 3, 4, 9}).literal({DType::kInt64, {1, 4, 9}}, std::vector<double>(36, 2)).x({1, 4, 9}).word("reduction", "none"));
   }
 }
 
@@ -215,6 +241,7 @@ void add_gradient_cases(Cases* all) {
   add_sums(all);
   add_convolutions(all);
   add_special_convolutions(all);
+  add_uneven_convolutions(all);
   add_pools(all);
   add_indices(all);
   add_losses(all);

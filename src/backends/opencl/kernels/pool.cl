@@ -69,6 +69,32 @@ static inline VF pool_vector(global const float* in, int top, int left, const Po
   return r;
 }
 
+// W outputs whose windows are two apart and lie inside a row, with reads of pairs: of 2 * W elements from each even tap on.
+#define EVN_DEFINE_POOL_PAIRS(W)                                                                           \
+  static inline void pool_pairs_##W(global const float* in, int top, int left, float count, global float* out, \
+                                    const Pool* p, const Epilogue* e) {                                    \
+    typedef EVN_CAT(float, W) V;                                                                           \
+    V r = (V)(p->maximum ? -INFINITY : 0.0f);                                                              \
+    for (int ky = 0; ky < p->kernel_h; ++ky) {                                                             \
+      const int iy = top + ky * p->dilation_h;                                                             \
+      if (iy < 0 || iy >= p->in_h) continue;                                                               \
+      for (int kx = 0; kx < p->kernel_w; kx += 2) {                                                        \
+        global const float* at = in + (long)iy * p->in_w + left + kx;                                      \
+        const V low = EVN_CAT(vload, W)(0, at), high = EVN_CAT(vload, W)(0, at + W);                       \
+        V v = (V)(low.even, high.even);                                                                    \
+        r = p->maximum ? (v > r || v != v ? v : r) : r + v;                                                \
+        if (kx + 1 == p->kernel_w) continue;                                                               \
+        v = (V)(low.odd, high.odd);                                                                        \
+        r = p->maximum ? (v > r || v != v ? v : r) : r + v;                                                \
+      }                                                                                                    \
+    }                                                                                                      \
+    if (!p->maximum) r /= count;                                                                           \
+    EVN_CAT(vstore, W)(r, 0, out);                                                                         \
+    for (int i = 0; e->count != 0 && i < W; ++i) out[i] = apply_epilogue(out[i], e);                       \
+  }
+EVN_DEFINE_POOL_PAIRS(8)
+EVN_DEFINE_POOL_PAIRS(4)
+
 static inline int counted(int begin, int kernel_size, int dilation, int low, int high) {
   int n = 0;
   for (int k = 0; k < kernel_size; ++k) n += begin + k * dilation >= low && begin + k * dilation < high;
@@ -111,6 +137,16 @@ EVN_KERNEL void pool(global const float* x, ulong x0, global float* y, ulong y0,
       STOREV(apply_epilogue(r, &e), out + ox);
       ox += EVN_LANES;
       continue;
+    }
+    if (p.stride_w == 2 && p.dilation_w == 1 && left >= 0) {
+      const int width = ox + 8 <= end ? 8 : 4;
+      if (ox + width <= end && left + (p.kernel_w - 1) / 2 * 2 + 2 * width <= p.in_w) {
+        const float count = (float)max(rows * p.kernel_w, 1);
+        if (width == 8) pool_pairs_8(in, top, left, count, out + ox, &p, &e);
+        else pool_pairs_4(in, top, left, count, out + ox, &p, &e);
+        ox += width;
+        continue;
+      }
     }
     float r = pool_one(in, top, left, &p);
     if (!p.maximum) {

@@ -34,53 +34,68 @@ static inline int place_of_largest(global const float* x, int oy, int ox, const 
   return at;
 }
 
-// Windows of 2 x 2 side by side, without pads: two rows of dx of one row of dy.
-static inline void split_row(global const float* x, global const float* dy, global float* dx, const Pool* p) {
-  const int w = p->in_w;
-  int i = 0;
-  for (; i + EVN_LANES <= p->out_w; i += EVN_LANES) {
-    const VF low = LOADV(x + 2 * i), high = LOADV(x + 2 * i + EVN_LANES);
-    const VF low1 = LOADV(x + w + 2 * i), high1 = LOADV(x + w + 2 * i + EVN_LANES);
-    const VF a = (VF)(low.even, high.even), b = (VF)(low.odd, high.odd);
-    const VF c = (VF)(low1.even, high1.even), d = (VF)(low1.odd, high1.odd);
-    VF best = a;
-    VI which = (VI)0;
-#define EVN_TRY(v, number)                                   \
+// Windows of 2 x 2 side by side, without pads: two rows of dx of W elements of dy, from i on.
+#define EVN_DEFINE_SPLIT(W)                                                                                              \
+  static inline void split_##W(global const float* x, global const float* dy, global float* dx, int i, int w) {          \
+    typedef EVN_CAT(float, W) V;                                                                                         \
+    typedef EVN_CAT(int, W) I;                                                                                           \
+    const V low = EVN_CAT(vload, W)(0, x + 2 * i), high = EVN_CAT(vload, W)(0, x + 2 * i + W);                           \
+    const V low1 = EVN_CAT(vload, W)(0, x + w + 2 * i), high1 = EVN_CAT(vload, W)(0, x + w + 2 * i + W);                 \
+    const V g = EVN_CAT(vload, W)(0, dy + i), none = (V)0.0f;                                                            \
+    V best = (V)(low.even, high.even);                                                                                   \
+    I which = (I)0;                                                                                                      \
+    EVN_TRY((V)(low.odd, high.odd), 1)                                                                                   \
+    EVN_TRY((V)(low1.even, high1.even), 2)                                                                               \
+    EVN_TRY((V)(low1.odd, high1.odd), 3)                                                                                 \
+    const V a = which == (I)0 ? g : none, b = which == (I)1 ? g : none;                                                  \
+    const V c = which == (I)2 ? g : none, d = which == (I)3 ? g : none;                                                  \
+    V to;                                                                                                                \
+    to.even = a.lo, to.odd = b.lo;                                                                                       \
+    EVN_CAT(vstore, W)(to, 0, dx + 2 * i);                                                                               \
+    to.even = a.hi, to.odd = b.hi;                                                                                       \
+    EVN_CAT(vstore, W)(to, 0, dx + 2 * i + W);                                                                           \
+    to.even = c.lo, to.odd = d.lo;                                                                                       \
+    EVN_CAT(vstore, W)(to, 0, dx + w + 2 * i);                                                                           \
+    to.even = c.hi, to.odd = d.hi;                                                                                       \
+    EVN_CAT(vstore, W)(to, 0, dx + w + 2 * i + W);                                                                       \
+  }
+#define EVN_TRY(candidate, number)                           \
   {                                                          \
-    const VI wins = v > best || (v != v && best == best);    \
+    const V v = candidate;                                   \
+    const I wins = v > best || (v != v && best == best);     \
     best = wins ? v : best;                                  \
-    which = wins ? (VI)number : which;                       \
+    which = wins ? (I)number : which;                        \
   }
-    EVN_TRY(b, 1)
-    EVN_TRY(c, 2)
-    EVN_TRY(d, 3)
-    const VF g = LOADV(dy + i);
-    const VF none = (VF)0.0f;
-    const VF ga = which == (VI)0 ? g : none, gb = which == (VI)1 ? g : none;
-    const VF gc = which == (VI)2 ? g : none, gd = which == (VI)3 ? g : none;
-    VF to;
-    to.even = ga.lo, to.odd = gb.lo;
-    STOREV(to, dx + 2 * i);
-    to.even = ga.hi, to.odd = gb.hi;
-    STOREV(to, dx + 2 * i + EVN_LANES);
-    to.even = gc.lo, to.odd = gd.lo;
-    STOREV(to, dx + w + 2 * i);
-    to.even = gc.hi, to.odd = gd.hi;
-    STOREV(to, dx + w + 2 * i + EVN_LANES);
+EVN_DEFINE_SPLIT(16)
+EVN_DEFINE_SPLIT(8)
+EVN_DEFINE_SPLIT(4)
+
+// Elements that two vectors have are made twice.
+#define EVN_SPLIT_ALL(W)                                                                            \
+  {                                                                                                 \
+    for (int i = 0; i + W <= n; i += W) split_##W(x, dy, dx, i, w);                                 \
+    if (n % W != 0) split_##W(x, dy, dx, n - W, w);                                                 \
   }
-  for (; i < p->out_w; ++i) {
-    float best = x[2 * i];
-    int at = 2 * i;
-    const int others[3] = {2 * i + 1, w + 2 * i, w + 2 * i + 1};
-    for (int k = 0; k < 3; ++k) {
-      if (!beats(x[others[k]], best)) continue;
-      best = x[others[k]];
-      at = others[k];
+static inline void split_row(global const float* x, global const float* dy, global float* dx, const Pool* p) {
+  const int w = p->in_w, n = p->out_w;
+  if (n >= 16 && EVN_LANES == 16) {
+    EVN_SPLIT_ALL(16)
+  } else if (n >= 8 && EVN_LANES >= 8) {
+    EVN_SPLIT_ALL(8)
+  } else if (n >= 4) {
+    EVN_SPLIT_ALL(4)
+  } else {
+    for (int i = 0; i < n; ++i) {
+      const int places[4] = {2 * i, 2 * i + 1, w + 2 * i, w + 2 * i + 1};
+      int at = places[0];
+      for (int k = 0; k < 4; ++k) {
+        dx[places[k]] = 0.0f;
+        if (beats(x[places[k]], x[at])) at = places[k];
+      }
+      dx[at] = dy[i];
     }
-    dx[2 * i] = dx[2 * i + 1] = dx[w + 2 * i] = dx[w + 2 * i + 1] = 0.0f;
-    dx[at] = dy[i];
   }
-  for (int rest = 2 * p->out_w; rest < w; ++rest) dx[rest] = dx[w + rest] = 0.0f;
+  for (int rest = 2 * n; rest < w; ++rest) dx[rest] = dx[w + rest] = 0.0f;
 }
 
 // Window by window, for a CPU. Grid: planes.
