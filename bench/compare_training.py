@@ -5,7 +5,8 @@ usage: compare_training.py [--threads 1 2] [--rounds 7] [--only NAME ...] [--pre
 
 For each network each side takes --rounds turns, of as many steps as fill half a second; the median of all of a side's steps counts. PyTorch is eager
 and, where torch.compile works here, compiled; the better one is the peer. Losses of both sides are compared after the first three steps. Needs PyTorch in the Python that runs
-it, which may be another one than that of the tests, and the environment of the tests (EVENER_LIBRARY, PYTHONPATH).
+it, which may be another one than that of the tests, and the environment of the tests (EVENER_LIBRARY, PYTHONPATH). With --device opencl the same steps
+wholly on that device are one more side.
 """
 import argparse
 import pathlib
@@ -145,6 +146,9 @@ def compare(name, threads, options):
     with evener.Runtime(threads=threads) as runtime:
         trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.01, momentum=0.9, precision=options.precision)
         sides = {"evener": lambda: trainer.step({value.name: x}, labels).loss}
+        if options.device:
+            there = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.01, momentum=0.9, precision=options.precision, device=options.device)
+            sides["device"] = lambda: there.step({value.name: x}, labels).loss
         for kind in ("eager", "compiled"):
             peer = Peer(model, kind == "compiled", options.precision)
             try:
@@ -155,14 +159,15 @@ def compare(name, threads, options):
             peer = Peer(model, False, options.precision) if kind == "eager" else peer
             sides[kind] = lambda peer=peer: peer.step(inputs, targets)
         first = {side: [step() for _ in range(3)] for side, step in sides.items() if side != "compiled"}
-        off = max(abs(a - b) / abs(b) for a, b in zip(first["evener"], first["eager"]))
+        off = max(abs(a - b) / abs(b) for side in ("evener", "device") if side in first for a, b in zip(first[side], first["eager"]))
         times = {side: [] for side in sides}
         for _ in range(options.rounds):
             for side, step in sides.items():
                 times[side] += turn(step)
     medians = {side: 1e3 * statistics.median(values) for side, values in times.items()}
-    ratio = medians["evener"] / min(value for side, value in medians.items() if side != "evener")
-    print(f"| {name} | {batch} | {threads} | {medians['evener']:.1f} | {medians['eager']:.1f} | {medians.get('compiled', float('nan')):.1f} | {ratio:.2f} | {off:.1e} |", flush=True)
+    ratio = medians["evener"] / min(value for side, value in medians.items() if side not in ("evener", "device"))
+    there = f" {medians['device']:.1f} | {medians['device'] / medians['evener']:.2f} |" if options.device else ""
+    print(f"| {name} | {batch} | {threads} | {medians['evener']:.1f} | {medians['eager']:.1f} | {medians.get('compiled', float('nan')):.1f} | {ratio:.2f} | {off:.1e} |{there}", flush=True)
     return ratio
 
 
@@ -172,8 +177,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--device", help="a device of Evener's beside its CPU, whose steps are timed too; \"opencl\", for example")
     options = parser.parse_args()
-    print("| network | batch | threads | Evener, ms | PyTorch eager | compiled | ratio | losses differ by |\n|---|---|---|---|---|---|---|---|")
+    there = (f" {options.device} | times Evener's CPU |", "---|---|") if options.device else ("", "")
+    print(f"| network | batch | threads | Evener, ms | PyTorch eager | compiled | ratio | losses differ by |{there[0]}\n|---|---|---|---|---|---|---|---|{there[1]}")
     ratios = [compare(name, threads, options) for threads in options.threads for name in options.only]
     print(f"\ngeometric mean of the ratios: {statistics.geometric_mean(ratios):.2f}; PyTorch {torch.__version__}")
 

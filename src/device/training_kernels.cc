@@ -16,6 +16,7 @@ bool is_of_training(const Node& node) {
     return op.ends_with("Gradient") || op == "OptimizerStep" || op == "GradientNorm" || op == "SumTo" || op == "RepeatTo";
   }
   if (!node.domain.empty()) return false;
+  if (op == "Dropout") return node.inputs.size() > 2 && node.inputs[2] != kNoValue;
   return op == "SoftmaxCrossEntropyLoss" || op == "NegativeLogLikelihoodLoss" ||
          (op == "BatchNormalization" && node.op != nullptr && batch_norm_trains(node));
 }

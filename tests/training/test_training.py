@@ -360,13 +360,16 @@ def test_an_opencl_device_takes_losses_of_numbers(loss, opencl):
     assert there.evaluate({"x": x}, z).loss == pytest.approx(here.evaluate({"x": x}, z).loss, rel=1e-4)
 
 
-def test_an_opencl_device_drops_by_seed(opencl):
+@pytest.mark.parametrize("ratio", [0.5, 0.1])
+def test_an_opencl_device_drops_what_the_cpu_drops(ratio, opencl):
     b = nets.Builder(10)
-    x = b.op("Dropout", b.op("Relu", b.linear("x", "fc1", 20, 64)), b.op("Constant", value_float=0.5))
+    x = b.op("Dropout", b.op("Relu", b.linear("x", "fc1", 20, 64)), b.op("Constant", value_float=ratio))
     model = b.model(b.linear(x, "fc2", 64, 5), [("x", onnx.TensorProto.FLOAT, [20])], [5]).SerializeToString()
     inputs, labels = next(nets.batches("mlp"))
-    losses = [[trainer.step(inputs, labels).loss for _ in range(2)] for trainer in (evener.Trainer(opencl, model, learning_rate=1e-9, seed=seed, device="opencl") for seed in (1, 1, 2))]
-    assert losses[0] == losses[1] != losses[2] and losses[0][0] != losses[0][1]
+    there, here, other = (evener.Trainer(opencl, model, learning_rate=1e-2, seed=seed, device=device) for seed, device in ((1, "opencl"), (1, "cpu"), (2, "opencl")))
+    losses = [there.step(inputs, labels).loss for _ in range(4)]
+    assert losses == pytest.approx([here.step(inputs, labels).loss for _ in range(4)], rel=1e-4)
+    assert other.step(inputs, labels).loss != losses[0] and there.evaluate(inputs, labels).loss == pytest.approx(here.evaluate(inputs, labels).loss, rel=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["class", "infinity"])

@@ -13,6 +13,10 @@ class RandomStream {
   // The stream of a node in this run: from its `seed`, or its name where it has none, and the run's seed.
   explicit RandomStream(const ReferenceContext& c);
 
+  // What the numbers are made of besides their positions, for kernels that make them too.
+  std::uint64_t key() const { return key_; }
+  std::uint64_t run() const { return run_; }
+
   // In [0, 1), a multiple of 2^-53 .
   double uniform(std::uint64_t i) const;
   // A draw of the standard normal distribution (Box and Muller's transform).
