@@ -248,6 +248,22 @@ def test_replicas_lose_their_channels(runtime, tmp_path):
     check(model, trainer, inputs, tmp_path, 0.9)
 
 
+@pytest.mark.parametrize("device", ["opencl", "opencl,cpu"])
+@pytest.mark.parametrize("name", ["residual", "inverted"])
+def test_channels_on_an_opencl_device_leave(name, device, tmp_path):
+    with evener.Runtime(threads=2) as runtime:
+        try:
+            runtime.device("opencl")
+        except evener.Error:
+            assert not os.environ.get("EVN_REQUIRE_OPENCL")
+            pytest.skip("this machine has no OpenCL device")
+        model, _ = NETS[name]()
+        trainer = evener.Trainer(runtime, model.SerializeToString(), optimizer="adam", learning_rate=1e-3, device=device, prune_share=0.5, prune_steps=2)
+        for inputs, labels in batch_of(name, 4):
+            trainer.step(inputs, labels)
+        check(model, trainer, inputs, tmp_path, 0.95)
+
+
 def test_a_step_that_is_skipped_prunes_nothing(runtime):
     trainer = evener.Trainer(runtime, NETS["simple_cnn"]()[0].SerializeToString(), prune_share=0.5)
     inputs, labels = next(batch_of("simple_cnn"))

@@ -152,7 +152,7 @@ void Pruning::choose(Group* group, std::int64_t removed, const PrunedTensors& te
   for (const ChannelUse& use : group->channels.uses) {
     if (!use.is_filter) continue;
     const Place& place = places_[use.initializer];
-    const Mapped mapped(tensors.values[place.index]);
+    const Mapped mapped(tensors.values[place.index], EVN_MAP_READ);
     for (std::size_t u = 0; u < squares.size(); ++u) {
       const Runs runs = runs_of(use, graphs_.parameters()[place.index].dims, group->channels.units, u);
       squares[u] = sum_of_squares(static_cast<const float*>(mapped.data()), runs);
