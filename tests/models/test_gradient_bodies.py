@@ -249,3 +249,18 @@ def test_what_is_refused():
     refusal([node("Loop", ["count", "", "x"], ["y"], body=inner)], {"x": real(2, 2)}, "operator Det", {"count": numpy.array(3)})
     then = branch([node("Det", ["x"], ["d"])], "d")
     refusal([node("If", ["flag"], ["y"], then_branch=then, else_branch=branch([node("ReduceSum", ["x"], ["e"], keepdims=0)], "e"))], {"x": real(2, 2), "flag": FLAGS[0]}, "operator Det")
+
+
+def test_what_has_a_derivative_of_its_own_operator_is_differentiated_once():
+    nodes = [node("RNN", ["x", "w", "r"], ["y"], hidden_size=3), gradient(["x"], ["dx1"], ["x"], "y", name="first"), gradient(["x"], ["dx"], ["x"], "dx1", name="second")]
+    feeds = {"x": real(2, 2, 3), "w": real(1, 3, 3, seed=2), "r": real(1, 3, 3, seed=3)}
+    with pytest.raises(evener.Error, match="RNNGradient .* cannot be differentiated.*second"):
+        run_of(model_of(nodes, feeds, ["dx"], 21))
+
+
+def test_bodies_that_do_not_fit_are_refused():
+    short = loop_body([node("Identity", ["go"], ["still"])], {"v": (DOUBLE, [3])}, ["still"])
+    refusal([node("Loop", ["count", "", "x"], ["y"], body=short)], {"x": real(3)}, "Loop", {"count": numpy.array(3)})
+    many = body([node("Neg", ["xt"], ["o"])], {"xt": [3]}, ["o"])
+    refusal([node("Scan", ["x"], ["y"], num_scan_inputs=5, body=many)], {"x": real(2, 3)}, "Scan")
+    refusal([node("Scan", ["x"], ["y"], num_scan_inputs=1, scan_input_axes=[7], body=body([node("Neg", ["xt"], ["o"])], {"xt": None}, ["o"]))], {"x": real(2, 3)}, "Scan")

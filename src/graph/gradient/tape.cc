@@ -250,12 +250,7 @@ ValueId Tape::like(const Node& node, std::vector<ValueId> inputs) {
   made.since_version = node.since_version;
   made.attributes = node.attributes;
   made.inputs = std::move(inputs);
-  made.region = gradient_->region;
-  const ValueId y = add_value();
-  made.outputs = {y};
-  complete_(made);
-  add(std::move(made));
-  return y;
+  return put(std::move(made), 1)[0];
 }
 
 void Tape::into(ValueId output, const char* op, std::vector<ValueId> inputs) {
