@@ -60,3 +60,10 @@ def test_sentences_are_judged(tmp_path):
     said = run("train_sentences", tmp_path, "--data", DATA, *(() if FULL else ("--epochs", 2, "--sentences", 1500)))
     before, after, most = numbers(r"accuracy: ([\d.]+)% before, ([\d.]+)% after .* ([\d.]+)% of which", said)
     assert before <= 60 and after >= max(70, most + 10), said
+
+
+@fetched("two_cities.wav")
+def test_a_keyword_is_heard(tmp_path):
+    said = run("train_keyword", tmp_path, "--data", DATA / "two_cities.wav", "--steps", 400 if FULL else 120)
+    before, after = numbers(r"accuracy: ([\d.]+)% before, ([\d.]+)% after", said)
+    assert before <= 60 and after >= (95 if FULL else 85), said
