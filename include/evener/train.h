@@ -124,7 +124,7 @@ typedef struct evn_trainer_options {
   evn_cancel cancel;               /* nullable: once it is requested, calls of the trainer end with EVN_ERROR_CANCELLED */
   double loss_scale;               /* the loss times this is what gradients are of, before they are divided by it. 0: dynamic with
                                       EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is
-                                      skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1 */
+                                      skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. At most 1e9 */
   uint64_t memory_limit;           /* bytes of activations that a step may keep; what does not fit is computed again in the backward
                                       pass (activation checkpointing). 0: no limit */
   double prune_share;              /* the share of channels of convolutions that are zero at the end, of the smallest norm; they
@@ -255,7 +255,7 @@ EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn
 
 /* Writes what is trained, and how it went.
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "batches" (calls of
- *           evn_trainer_step), "learning_rate", "precision", "parameters": [{"name", "dims", "group"}], "frozen": [{"name",
+ *           evn_trainer_step), "learning_rate", "precision", "loss_scale", "parameters": [{"name", "dims", "group"}], "frozen": [{"name",
  *           "reason"}], "rank", "rank_count", "replicas": [{"device", "share" (of each batch)}], "notes": []};
  *           with prune_share also "pruning": {"share", "begin", "steps", "groups": [{"name", "convolutions", "channels", "now",
  *           "at_end"}] (channels that leave together), "others": [{"name", "channels", "reason"}] (that stay)} @since 0.3 */

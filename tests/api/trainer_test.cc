@@ -153,7 +153,7 @@ TEST_F(Trainers, WrongOptionsAreRefused) {
     EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
   }
   o = options;
-  o.precision = EVN_PRECISION_FP16;
+  o.precision = EVN_PRECISION_AUTO;
   EXPECT_EQ(refused(o), EVN_ERROR_UNSUPPORTED);
   o = options;
   o.trainable_count = 1;

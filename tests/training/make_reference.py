@@ -131,6 +131,30 @@ def losses(make, schedule=None, clip_norm=None):
     return found
 
 
+PLANTED = (3, 4, 11, 40)  # steps whose loss is not finite
+
+
+def loss_scales():
+    """What GradScaler makes of overflows: [scale, from which step on] and the steps that it skips."""
+    model, _ = nets.NETS["mlp"]()
+    network = Network(model, torch.float32)
+    optimizer = torch.optim.SGD(network.parameters.values(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu")
+    scales, skipped = [], []
+    watched = network.parameters["fc1.w"]
+    for step, (inputs, labels) in enumerate(nets.planted(PLANTED, 2060)):
+        if not scales or scales[-1][0] != scaler.get_scale():
+            scales.append([scaler.get_scale(), step])
+        before = watched.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale(F.cross_entropy(network(tensors(inputs, torch.float32)), torch.from_numpy(labels))).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if torch.equal(before, watched):
+            skipped.append(step)
+    return {"planted": PLANTED, "steps": 2060, "scales": scales, "skipped": skipped}
+
+
 def main():
     torch.set_num_threads(1)
     out = {"nets": {name: gradients(name) for name in nets.NETS}, "runs": {}}
@@ -140,6 +164,7 @@ def main():
         options = dict(optimizer="sgd", learning_rate=0.1, momentum=0.9, **ours)
         out["runs"][name] = {"options": options, "losses": losses(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), schedule)}
     out["runs"]["clip_norm"] = {"options": dict(optimizer="sgd", learning_rate=0.2, clip_norm=0.3), "losses": losses(lambda p: torch.optim.SGD(p, lr=0.2), clip_norm=0.3)}
+    out["loss_scales"] = loss_scales()
     text = json.dumps(out, indent=None, separators=(",", ":")).replace('},"', '},\n"')
     pathlib.Path(__file__).with_name("reference.json").write_text(text + "\n")
 

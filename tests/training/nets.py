@@ -150,6 +150,14 @@ def batches(name, count=1):
         yield inputs, random.integers(0, classes[0], [BATCH, *classes[1:]])
 
 
+def planted(steps, count):
+    """`count` batches of mlp, of which those of some steps have an input that is infinite."""
+    for step, (inputs, labels) in enumerate(batches("mlp", count)):
+        if step in steps:
+            inputs["x"][0, 0] = np.inf
+        yield inputs, labels
+
+
 def sample(array):
     """Some elements of it, the same for the same shape."""
     flat = np.asarray(array, np.float64).ravel()

@@ -420,7 +420,7 @@ export interface TrainerOptions {
   data?: ArrayBuffer | ArrayBufferView;
   /** as in evn_model_options, for a model from `data` */
   externalDir?: string;
-  /** the loss times this is what gradients are of, before they are divided by it. 0: dynamic with EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1 */
+  /** the loss times this is what gradients are of, before they are divided by it. 0: dynamic with EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. At most 1e9 */
   lossScale?: number;
   /** bytes of activations that a step may keep; what does not fit is computed again in the backward pass (activation checkpointing). 0: no limit */
   memoryLimit?: number | bigint;

@@ -13,16 +13,16 @@ from ._tensor import Tensor, _full_view
 _LOSSES = {name: getattr(_raw, f"EVN_LOSS_{name.upper()}") for name in ("softmax_cross_entropy", "bce_with_logits", "mse", "l1", "output")}
 _OPTIMIZERS = {name: getattr(_raw, f"EVN_OPTIMIZER_{name.upper()}") for name in ("sgd", "adam", "adamw", "adagrad", "rmsprop")}
 _SCHEDULES = {name: getattr(_raw, f"EVN_SCHEDULE_{name.upper()}") for name in ("constant", "step", "exponential", "cosine", "plateau")}
-_PRECISIONS = {"float32": _raw.EVN_PRECISION_FP32, "bfloat16": _raw.EVN_PRECISION_BF16}
+_PRECISIONS = {"float32": _raw.EVN_PRECISION_FP32, "bfloat16": _raw.EVN_PRECISION_BF16, "float16": _raw.EVN_PRECISION_FP16}
 
 
 class Step:
     """What a step did: .loss of the batch before the parameters moved, .learning_rate and .gradient_norm (0 where they did not), .skipped (something
-    was not finite, and nothing has changed), .step (how many have moved the parameters)."""
+    was not finite, and nothing has changed), .step (how many have moved the parameters), .loss_scale (of this step)."""
 
     def __init__(self, info):
         self.loss, self.learning_rate, self.gradient_norm = info.loss, info.learning_rate, info.gradient_norm
-        self.skipped, self.step = bool(info.skipped), info.step
+        self.skipped, self.step, self.loss_scale = bool(info.skipped), info.step, info.loss_scale
 
     def __repr__(self):
         return f"Step(step={self.step}, loss={self.loss:.6g}, learning_rate={self.learning_rate:.6g}, skipped={self.skipped})"
@@ -63,7 +63,8 @@ class Trainer(Object):
                 "gloo" (rank, ranks, and store, a folder that all see); check_ranks compares the parameters of all after each step, sync_norm has
                 BatchNormalization normalize by the batches of all. bucket_bytes
                 and timeout (seconds) are those of the sums of gradients
-    precision   "float32", or "bfloat16" for products and convolutions
+    precision   "float32", or "bfloat16" or "float16" for products and convolutions
+    loss_scale  what the loss is multiplied by before gradients are computed, which are divided by it; None: dynamic with "float16", else 1
     prune_share the share of channels of convolutions that become zero, from step prune_begin on over prune_steps steps, and that the finished model
                 has no more
     """
@@ -73,7 +74,7 @@ class Trainer(Object):
     def __init__(self, runtime, model, loss="softmax_cross_entropy", *, output=None, trainable=None, frozen=(), groups=(), optimizer="sgd",
                  learning_rate=None, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0, betas=None, epsilon=None, alpha=None,
                  rate_decay=0.0, centered=False, schedule="constant", warmup_steps=0, schedule_steps=0, schedule_factor=None, least_rate=0.0,
-                 patience=None, threshold=None, clip_norm=0.0, clip_value=0.0, accumulate=1, precision="float32", seed=0, device=None,
+                 patience=None, threshold=None, clip_norm=0.0, clip_value=0.0, accumulate=1, precision="float32", loss_scale=None, seed=0, device=None,
                  external_dir=None, replicas=(), collective=None, rank=0, ranks=0, store=None, timeout=None, bucket_bytes=0, check_ranks=False, sync_norm=False,
                  prune_share=0.0, prune_begin=0, prune_steps=0):
         lib, handle, error = library(), _raw.evn_trainer(), new_error()
@@ -102,6 +103,7 @@ class Trainer(Object):
         options.momentum, options.dampening, options.weight_decay = momentum, dampening, weight_decay
         options.beta1, options.beta2 = betas or (0, 0)
         options.epsilon, options.alpha, options.rate_decay = epsilon or 0, alpha or 0, rate_decay
+        options.loss_scale = loss_scale or 0
         options.clip_norm, options.clip_value = clip_norm, clip_value
         options.warmup_steps, options.schedule_steps = warmup_steps, schedule_steps
         options.schedule_factor, options.least_rate = schedule_factor or 0, least_rate

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "modules/train/library.h"
 #include "modules/train/loss.h"
+#include "modules/train/loss_scale.h"
 #include "modules/train/node_writer.h"
 #include "modules/train/rank_sums.h"
 
@@ -17,6 +18,7 @@ namespace {
 constexpr char kGradientDomain[] = "ai.onnx.preview.training";
 constexpr char kOwnDomain[] = "evener";
 constexpr char kBatch[] = "evener_batch";
+constexpr char kLossScale[] = "evener/loss_scale";
 
 // Inputs that say how an operator works, or that it moves by itself: no parameter of a loss.
 bool is_setting(const OnnxNode& node, std::size_t input) {
@@ -240,8 +242,13 @@ std::string TrainingGraphs::gradient_model(Labels labels, std::int64_t sums) con
   const std::string loss = add_loss(w, settings_.given.loss, labels, logits_);
   std::vector<std::string> names;
   for (const Parameter& p : parameters_) names.push_back(p.name);
+  std::string differentiated = loss;
+  if (LossScale::is_used(settings_.given)) {
+    m.inputs.push_back(tensor_value(kLossScale, kFloat, {}));
+    differentiated = w.op("Mul", {loss, kLossScale});
+  }
   const auto gradients =
-      w.ops("Gradient", names, names.size(), {texts_attribute("xs", names), text_attribute("y", loss)}, kGradientDomain);
+      w.ops("Gradient", names, names.size(), {texts_attribute("xs", names), text_attribute("y", differentiated)}, kGradientDomain);
   import_domain(&m, kGradientDomain, 1);
   w.give(loss, "evener/loss", scalar_value(kFloat));
   for (std::size_t i = 0; i < parameters_.size(); ++i)
@@ -327,8 +334,9 @@ std::string TrainingGraphs::update_model() const {
     for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(optimizer_state_name(kind, p.name), kFloat, p.dims));
   }
   const auto sums = w.ops("GradientNorm", gradients, 2, {}, kOwnDomain);
-  const std::string norm =
-      w.op("Mul", {w.op("Sqrt", {sums[0]}), w.number(1.0f / static_cast<float>(settings_.accumulate * ranks_))});
+  constexpr std::int64_t kGradientScale = 2;  // among the rates, where it is that of all groups
+  const std::string scale = w.op("Gather", {rates_name(used_groups_[0]), w.integer(kGradientScale)});
+  const std::string norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), scale});
   const std::string lost = w.op("Or", {w.op("IsNaN", {"evener/loss"}), w.op("IsInf", {"evener/loss"})});
   const std::string finite = w.op("And", {sums[1], w.op("Not", {lost})});
   const std::string factors = settings_.given.clip_norm > 0 ? clip_factors(w, settings_.given.clip_norm, norm) : std::string();

@@ -52,8 +52,8 @@ class TrainingGraphs {
   // Tensors that the optimizer keeps beside each parameter.
   std::size_t optimizer_state_count() const;
 
-  // inputs: the model's, labels (but of kNone), parameters, statistics; outputs: loss, gradients, statistics. `sums`: by which
-  // BatchNormalization sums over ranks (RankSums::id); 0: it normalizes by the batch.
+  // inputs: the model's, labels (but of kNone), parameters, statistics, the loss scale where it is used; outputs: loss, gradients,
+  // statistics. `sums`: by which BatchNormalization sums over ranks (RankSums::id); 0: it normalizes by the batch.
   std::string gradient_model(Labels labels, std::int64_t sums = 0) const;
   // Channels of the BatchNormalization that has most; 0: none trains.
   std::size_t most_norm_channels() const;

@@ -131,6 +131,7 @@ void Trainer::set_part(Replica& replica, Labels labels, std::span<const evn_tens
     own_labels = replica.views.back().get();
   }
   set_arguments(work, parts, own_labels);
+  give_loss_scale(work);
   work.outputs.assign(1, replica.loss.get());
   append(&work.outputs, replica.gradients);
   append(&work.outputs, replica.statistics);

@@ -57,7 +57,6 @@ void require_parts_that_exist(const evn_trainer_options& o) {
   const auto refuse = [](bool given, const char* option) {
     if (given) fail(EVN_ERROR_UNSUPPORTED, "%s: this version of libevener_train.so cannot do that", option);
   };
-  refuse(o.loss_scale != 0, "loss_scale");
   refuse(o.memory_limit != 0, "memory_limit");
 }
 
@@ -78,7 +77,7 @@ void check_ranks(const evn_trainer_options& o) {
 }
 
 void check_numbers(const evn_trainer_options& o) {
-  constexpr double kMost = 1e30;
+  constexpr double kMost = 1e30, kMostLossScale = 1e9;
   check_enum(o.loss, EVN_LOSS_OUTPUT, "loss");
   check_enum(o.optimizer, EVN_OPTIMIZER_RMSPROP, "optimizer");
   check_enum(o.schedule, EVN_SCHEDULE_PLATEAU, "schedule");
@@ -99,13 +98,12 @@ void check_numbers(const evn_trainer_options& o) {
   constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED | EVN_TRAIN_CHECK_RANKS | EVN_TRAIN_SYNC_NORM;
   if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
-  check_number(o.loss_scale, 0, kMost, "loss_scale");
+  check_number(o.loss_scale, 0, kMostLossScale, "loss_scale");
   check_number(o.prune_share, 0, 0.99, "prune_share");
   if (o.prune_share == 0 && (o.prune_begin != 0 || o.prune_steps != 0))
     fail(EVN_ERROR_INVALID_ARGUMENT, "prune_begin and prune_steps need prune_share");
-  const bool is_known =
-      o.precision == EVN_PRECISION_DEFAULT || o.precision == EVN_PRECISION_FP32 || o.precision == EVN_PRECISION_BF16;
-  if (!is_known) fail(EVN_ERROR_UNSUPPORTED, "precision is %d: training is in float32, or with products of bfloat16", o.precision);
+  if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_FP16)
+    fail(EVN_ERROR_UNSUPPORTED, "precision is %d: training is in float32, or with products of bfloat16 or float16", o.precision);
   require_parts_that_exist(o);
   check_ranks(o);
   const bool counts = o.schedule == EVN_SCHEDULE_STEP || o.schedule == EVN_SCHEDULE_COSINE;

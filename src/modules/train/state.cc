@@ -43,6 +43,7 @@ Checkpoint Trainer::checkpoint() {
   c.file = maps;
   if (pruning_) pruning_->add_to(&c);
   const LearningRate::State rate = rate_.state();
+  const LossScale::State scale = scale_.state();
   c.metadata = {{"format", kFormat},
                 {"loss", loss_name(settings_.given.loss)},
                 {"optimizer", optimizer_name(settings_.given.optimizer)},
@@ -55,7 +56,10 @@ Checkpoint Trainer::checkpoint() {
                 {"rate.factor", bits_text(rate.factor)},
                 {"rate.best", bits_text(rate.best)},
                 {"rate.has_best", std::to_string(rate.has_best)},
-                {"rate.bad", std::to_string(rate.bad)}};
+                {"rate.bad", std::to_string(rate.bad)},
+                {"loss_scale.value", bits_text(static_cast<double>(scale.value))},
+                {"loss_scale.latest", bits_text(static_cast<double>(scale.latest))},
+                {"loss_scale.good", std::to_string(scale.good)}};
   return c;
 }
 
@@ -107,12 +111,16 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
   const auto real = [&](const char* key) { return std::bit_cast<double>(integer(key)); };
   const LearningRate::State rate = {real("rate.base"), real("rate.factor"), real("rate.best"), integer("rate.has_best"),
                                     integer("rate.bad")};
+  const LossScale::State scale = {static_cast<float>(real("loss_scale.value")), static_cast<float>(real("loss_scale.latest")),
+                                  integer("loss_scale.good")};
+  scale_.check_state(scale);
   const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("accumulated")};
   commit();
   own.file.reset();
   each_saved([&](const std::string& name, const Parameter& p, Tensor& tensor) { tensor.write(tensors.at(name)->data, p.bytes()); });
   if (pruning_) pruning_->take_from(tensors);
   rate_.set_state(rate);
+  scale_.set_state(scale);
   calls_ = counts[0];
   steps_ = counts[1];
   skipped_ = counts[2];
@@ -127,7 +135,9 @@ std::string dims_text(const std::vector<std::int64_t>& dims) {
   return text + "]";
 }
 
-const char* precision_name(evn_precision precision) { return precision == EVN_PRECISION_BF16 ? "bfloat16" : "float32"; }
+const char* precision_name(evn_precision precision) {
+  return precision == EVN_PRECISION_BF16 ? "bfloat16" : precision == EVN_PRECISION_FP16 ? "float16" : "float32";
+}
 
 }  // namespace
 
@@ -145,6 +155,8 @@ std::string Trainer::describe_as_json() const {
   json.key("learning_rate");
   json.number(evn::shortest_text(rate_.at(steps_)));
   json.field("precision", precision_name(o.precision));
+  json.key("loss_scale");
+  json.number(evn::shortest_text(static_cast<double>(scale_.value())));
   json.key("parameters");
   json.begin_array();
   for (const Parameter& p : parameters()) {
@@ -193,11 +205,13 @@ std::string Trainer::describe_as_text() const {
   const evn_trainer_options& o = settings_.given;
   std::size_t count = 0;
   for (const Parameter& p : parameters()) count += p.bytes() / sizeof(float);
-  std::string text = std::string("trains by ") + loss_name(o.loss) + " of " + graphs_->output() + ", " +
-                     optimizer_name(o.optimizer) + ", " + schedule_name(o.schedule) + " rate, " + precision_name(o.precision) +
-                     "\n" + std::to_string(steps_) + " steps, " + std::to_string(skipped_) + " skipped, learning rate " +
-                     evn::shortest_text(rate_.at(steps_)) + "\n" + std::to_string(count) + " numbers in " +
-                     std::to_string(parameters().size()) + " parameters:\n";
+  std::string text =
+      std::string("trains by ") + loss_name(o.loss) + " of " + graphs_->output() + ", " + optimizer_name(o.optimizer) + ", " +
+      schedule_name(o.schedule) + " rate, " + precision_name(o.precision) +
+      (LossScale::is_used(o) ? ", loss scale " + evn::shortest_text(static_cast<double>(scale_.value())) : std::string()) + "\n" +
+      std::to_string(steps_) + " steps, " + std::to_string(skipped_) + " skipped, learning rate " +
+      evn::shortest_text(rate_.at(steps_)) + "\n" + std::to_string(count) + " numbers in " + std::to_string(parameters().size()) +
+      " parameters:\n";
   for (const Parameter& p : parameters()) text += "  " + p.name + " " + dims_text(p.dims) + "\n";
   for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
   if (!ranks_.is_alone()) text += "rank " + std::to_string(ranks_.rank()) + " of " + std::to_string(ranks_.count()) + "\n";

@@ -1,5 +1,6 @@
 #include "modules/train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include "base/number_text.h"
 #include "base/os/os.h"
@@ -18,7 +19,12 @@ evn_tensor_info info_of(evn_tensor tensor) {
 }  // namespace
 
 Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_options& options)
-    : runtime_(runtime), settings_(read_settings(options)), ranks_(settings_), cancel_(options.cancel), rate_(settings_.given) {
+    : runtime_(runtime),
+      settings_(read_settings(options)),
+      ranks_(settings_),
+      cancel_(options.cancel),
+      rate_(settings_.given),
+      scale_(settings_.given) {
   call(g_host->plain_model, runtime, path, options.data, options.size, options.external_dir, kOpset, &bytes_.bytes);
   graphs_.emplace(read_onnx(bytes_.view()), settings_, ranks_.count());
   if ((settings_.given.flags & EVN_TRAIN_SYNC_NORM) != 0 && !ranks_.is_alone() && graphs_->most_norm_channels() > 0)
@@ -76,6 +82,7 @@ void Trainer::make_tensors() {
   finite_ = Tensor(runtime_, EVN_DTYPE_BOOL, {});
   right_ = Tensor(runtime_, EVN_DTYPE_INT64, {});
   count_ = Tensor(runtime_, EVN_DTYPE_INT64, {});
+  if (LossScale::is_used(settings_.given)) loss_scale_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
 }
 
 Session Trainer::make_session(const std::string& bytes, const char* name, bool own, const std::string& device) const {
@@ -89,7 +96,7 @@ Session Trainer::make_session(const std::string& bytes, const char* name, bool o
   options.name = name;
   options.cancel = cancel_;
   options.cache_file = "";
-  options.precision = settings_.given.precision == EVN_PRECISION_BF16 ? EVN_PRECISION_BF16 : EVN_PRECISION_FP32;
+  options.precision = std::max<evn_precision>(settings_.given.precision, EVN_PRECISION_FP32);
   if (!device.empty()) options.device = device.c_str();
   evn_session session = nullptr;
   call(api().session_create, runtime_, model.get(), &options, &session);
@@ -182,11 +189,20 @@ void Trainer::run(Work& work, std::uint64_t seed, Run how) {
        static_cast<void (*)(void*, std::uint32_t)>(ready), static_cast<void*>(&listener));
 }
 
+// The last input of a gradient's model, where the loss is scaled.
+void Trainer::give_loss_scale(Work& work) {
+  if (loss_scale_.get() == nullptr) return;
+  const float scale = scale_.latest();
+  loss_scale_.write(&scale, sizeof scale);
+  work.inputs.push_back(loss_scale_.get());
+}
+
 // The loss, gradients (in sums_ where they are the first of some steps) and new statistics of a batch.
 void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, Run how) {
   if (!replicas_.empty()) return make_gradients_split(labels, inputs, of_labels);
   Work& work = gradient_work(labels);
   set_arguments(work, inputs, of_labels);
+  give_loss_scale(work);
   append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
   append(&work.outputs, new_statistics_);
   const std::uint64_t seed = settings_.given.seed + 0xd1342543de82ef95u * ranks_.rank();
@@ -211,6 +227,8 @@ bool Trainer::add_gradients() {
 }
 
 void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
+  scale_.begin_step();
+  info->loss_scale = static_cast<double>(scale_.latest());
   if (ranks_.is_alone()) step_alone(inputs, labels, info);
   else step_together(inputs, labels, info);
   info->step = steps_;
@@ -243,7 +261,7 @@ bool Trainer::update(double rate, evn_step_info* info) {
     const ParameterGroup& group = settings_.groups[graphs_->used_groups()[i]];
     const float rates[8] = {static_cast<float>(rate * group.rate_factor),
                             static_cast<float>(group.weight_decay),
-                            1.0f / static_cast<float>(settings_.accumulate * ranks_.count()),
+                            1.0f / (scale_.latest() * static_cast<float>(settings_.accumulate * ranks_.count())),
                             static_cast<float>(o.clip_value),
                             static_cast<float>(steps_ + 1),
                             0,
@@ -267,6 +285,7 @@ bool Trainer::update(double rate, evn_step_info* info) {
   info->gradient_norm = moved ? static_cast<double>(norm_.scalar<float>()) : 0;
   info->learning_rate = moved ? rate : 0;
   info->skipped = moved ? 0 : 1;
+  scale_.note(moved);
   ++(moved ? steps_ : skipped_);
   return moved;
 }
@@ -305,6 +324,13 @@ evn_tensor Trainer::copy_of(std::uint32_t index, evn_parameter_part part) {
   const std::vector<Tensor>& of = part == EVN_PARAMETER_VALUE ? values_ : settings_.accumulate > 1 ? sums_ : gradients_;
   Tensor copy(runtime_, EVN_DTYPE_FLOAT32, parameters()[index].dims);
   call(api().tensor_copy, of[index].get(), copy.get());
+  if (part == EVN_PARAMETER_GRADIENT && scale_.latest() != 1) {
+    const Mapped mapped(copy);
+    auto* const gradient = static_cast<float*>(mapped.data());
+    const float unscale = 1.0f / scale_.latest();
+    std::transform(gradient, gradient + parameters()[index].bytes() / sizeof(float), gradient,
+                   [&](float g) { return g * unscale; });
+  }
   return copy.release();
 }
 

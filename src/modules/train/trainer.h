@@ -60,11 +60,12 @@ class Trainer {
   std::optional<TrainingGraphs> graphs_;
   std::optional<Pruning> pruning_;
   LearningRate rate_;
+  LossScale scale_;
   std::vector<Tensor> values_, gradients_, sums_;     // by parameter; sums_ where steps are accumulated
   std::vector<std::vector<Tensor>> optimizer_state_;  // by kind, by parameter
   std::vector<Tensor> statistics_, new_statistics_;   // new_statistics_: those of the step that is under way
   std::vector<Tensor> rates_;                         // by used group
-  Tensor loss_, norm_, finite_, right_, count_;
+  Tensor loss_, norm_, finite_, right_, count_, loss_scale_;
   // A device that takes a part of each batch.
   struct Replica {
     std::string device;
@@ -102,6 +103,7 @@ class Trainer {
   enum class Run { kStops, kListened, kWhole };  // what may stop it; and whether gradients go to the buckets as they come
   void run(Work& work, std::uint64_t seed, Run how);
   void make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, Run how);
+  void give_loss_scale(Work& work);
   bool add_gradients();
   Work& gradient_work(Labels labels);
   Work& evaluation_work(Labels labels);

@@ -106,7 +106,7 @@ pub struct evn_trainer_options {
     pub cancel: evn_cancel,
     /// the loss times this is what gradients are of, before they are divided by it. 0: dynamic with
     /// EVN\_PRECISION\_FP16 (65536 at first, halved by a step whose gradients are not finite, which is
-    /// skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1
+    /// skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. At most 1e9
     pub loss_scale: f64,
     /// bytes of activations that a step may keep; what does not fit is computed again in the backward
     /// pass (activation checkpointing). 0: no limit

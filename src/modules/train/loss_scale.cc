@@ -1,0 +1,49 @@
+// Source: torch.amp.GradScaler and _amp_update_scale_.
+#include "modules/train/loss_scale.h"
+
+#include <cmath>
+
+#include "base/number_text.h"
+#include "modules/train/library.h"
+
+namespace evn_train {
+namespace {
+
+constexpr float kFirst = 65536, kGrowth = 2, kBackoff = 0.5f;
+constexpr std::uint64_t kGrowthInterval = 2000;
+
+}  // namespace
+
+LossScale::LossScale(const evn_trainer_options& options)
+    : is_dynamic_(options.precision == EVN_PRECISION_FP16 && options.loss_scale == 0),
+      value_(is_dynamic_               ? kFirst
+             : options.loss_scale == 0 ? 1
+                                       : static_cast<float>(options.loss_scale)),
+      latest_(value_) {}
+
+void LossScale::note(bool is_finite) {
+  if (!is_dynamic_) return;
+  if (!is_finite) {
+    value_ *= kBackoff;
+    good_ = 0;
+  } else if (++good_ == kGrowthInterval) {
+    if (std::isfinite(value_ * kGrowth)) value_ *= kGrowth;
+    good_ = 0;
+  }
+}
+
+void LossScale::check_state(const State& s) const {
+  const bool is_number = s.value >= 0 && std::isfinite(s.value) && s.latest >= 0 && std::isfinite(s.latest);
+  if (is_number && (is_dynamic_ || s.value == value_)) return;
+  const auto text = [](float x) { return evn::shortest_text(static_cast<double>(x)); };
+  fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has the loss scale %s, the trainer's is %s", text(s.value).c_str(),
+       text(value_).c_str());
+}
+
+void LossScale::set_state(const State& s) {
+  value_ = s.value;
+  latest_ = s.latest;
+  good_ = s.good;
+}
+
+}  // namespace evn_train

@@ -1,0 +1,42 @@
+// Loss scaling: gradients are those of the loss times a scale, by which they are divided where the parameters move, so that small
+// ones do not vanish in float16. Dynamic, it is the largest power of two with which they stay finite.
+#pragma once
+
+#include "modules/train/settings.h"
+
+namespace evn_train {
+
+class LossScale {
+ public:
+  explicit LossScale(const evn_trainer_options& options);
+
+  // Whether the gradient's model takes one.
+  static bool is_used(const evn_trainer_options& options) {
+    return options.loss_scale > 0 || options.precision == EVN_PRECISION_FP16;
+  }
+  bool is_dynamic() const { return is_dynamic_; }
+  // Of the next gradients.
+  float value() const { return value_; }
+  // Of those that are there.
+  float latest() const { return latest_; }
+  void begin_step() { latest_ = value_; }
+  // After a step that was to move the parameters: whether all gradients were finite.
+  void note(bool is_finite);
+
+  // What a checkpoint has of it.
+  struct State {
+    float value = 1, latest = 1;
+    std::uint64_t good = 0;
+  };
+  State state() const { return {value_, latest_, good_}; }
+  // Throws EVN_ERROR_INVALID_ARGUMENT where that is of another constant scale, or no scale.
+  void check_state(const State& state) const;
+  void set_state(const State& state);
+
+ private:
+  bool is_dynamic_;
+  float value_, latest_;
+  std::uint64_t good_ = 0;  // steps since the scale was changed
+};
+
+}  // namespace evn_train

@@ -1,0 +1,84 @@
+"""Mixed precision: loss scaling against torch.amp.GradScaler (reference.json, by make_reference.py), and losses of lower precisions."""
+import json
+import pathlib
+
+import evener
+import nets
+import numpy as np
+import pytest
+
+REFERENCE = json.loads(pathlib.Path(__file__).with_name("reference.json").read_text())
+MODEL = nets.mlp()[0].SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with evener.Runtime(threads=2) as made:
+        yield made
+
+
+def test_the_loss_scale_goes_the_way_of_gradscaler(runtime):
+    expected = REFERENCE["loss_scales"]
+    trainer = evener.Trainer(runtime, MODEL, learning_rate=1e-3, precision="float16")
+    scales, skipped = [], []
+    for step, (inputs, labels) in enumerate(nets.planted(expected["planted"], expected["steps"])):
+        got = trainer.step(inputs, labels)
+        if not scales or scales[-1][0] != got.loss_scale:
+            scales.append([got.loss_scale, step])
+        if got.skipped:
+            skipped.append(step)
+    assert (scales, skipped) == (expected["scales"], expected["skipped"])
+    assert trainer.describe("dict")["skipped"] == len(skipped) == len(expected["planted"])
+    assert trainer.describe("dict")["loss_scale"] == scales[-1][0]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_constant_scale_that_is_a_power_of_two_changes_no_bit(precision, runtime):
+    """Gradients, norms, what is clipped and what is accumulated, in which all is multiplied by it and divided again."""
+    options = dict(learning_rate=0.05, momentum=0.9, clip_norm=0.5, clip_value=0.1, accumulate=2, precision=precision)
+    plain, scaled = evener.Trainer(runtime, MODEL, **options), evener.Trainer(runtime, MODEL, loss_scale=2.0 ** 10, **options)
+    for inputs, labels in nets.batches("mlp", 6):
+        a, b = plain.step(inputs, labels), scaled.step(inputs, labels)
+        assert (a.loss, a.gradient_norm, a.learning_rate, a.loss_scale, b.loss_scale) == (b.loss, b.gradient_norm, b.learning_rate, 1, 1024)
+        for gradients in zip(plain.gradients.values(), scaled.gradients.values()):
+            np.testing.assert_array_equal(*gradients)
+    for name, value in plain.parameters.items():
+        np.testing.assert_array_equal(value, scaled.parameters[name])
+
+
+def test_a_skipped_step_changes_nothing(runtime):
+    trainer = evener.Trainer(runtime, MODEL, optimizer="adam", precision="float16")
+    batches = list(nets.planted([1], 2))
+    trainer.step(*batches[0])
+    before = trainer.parameters
+    step = trainer.step(*batches[1])
+    assert step.skipped and step.loss_scale == 65536 and step.step == 1
+    assert all((trainer.parameters[name] == before[name]).all() for name in before)
+
+
+@pytest.mark.parametrize("saved_after", [4, 5])
+def test_loss_scaling_goes_on_from_a_checkpoint_with_the_same_bits(saved_after, runtime, tmp_path):
+    options = dict(optimizer="adamw", precision="float16", accumulate=2)
+    batches = list(nets.planted([1, 6], 10))
+    whole = evener.Trainer(runtime, MODEL, **options)
+    expected = []
+    for at, batch in enumerate(batches):
+        if at == saved_after:
+            whole.save(tmp_path / "state.safetensors")
+        expected.append(whole.step(*batch))
+    later = evener.Trainer(runtime, MODEL, **options)
+    later.restore(tmp_path / "state.safetensors")
+    for batch, want in zip(batches[saved_after:], expected[saved_after:]):
+        got = later.step(*batch)
+        assert (got.loss_scale, got.skipped, got.gradient_norm) == (want.loss_scale, want.skipped, want.gradient_norm)
+    for name, value in whole.parameters.items():
+        np.testing.assert_array_equal(value, later.parameters[name])
+    constant = evener.Trainer(runtime, MODEL, optimizer="adamw", precision="float16", accumulate=2, loss_scale=8.0)
+    with pytest.raises(evener.Error, match="loss scale"):
+        constant.restore(tmp_path / "state.safetensors")
+
+
+def test_numbers_that_are_no_scale_are_refused(runtime):
+    for scale in (-1.0, float("nan"), float("inf"), 1e10):
+        with pytest.raises(evener.Error, match="loss_scale"):
+            evener.Trainer(runtime, MODEL, loss_scale=scale)
