@@ -13,6 +13,8 @@ enum class Precision : std::int32_t {
   kBfloat16 = EVN_PRECISION_BF16,
   kFloat16 = EVN_PRECISION_FP16,
   kAuto = EVN_PRECISION_AUTO,  // what is fastest on the device
+  // Of graphs with gradients where kFloat16 is asked for: operands are rounded to float16 on any CPU, and multiplied as float32.
+  kFloat16Operands = 16,
 };
 
 // Words of the configuration.
@@ -20,7 +22,8 @@ inline constexpr char kPrecisionWords[] = "fp32|bf16|fp16|auto";
 constexpr const char* precision_name(Precision p) {
   switch (p) {
     case Precision::kBfloat16: return "bf16";
-    case Precision::kFloat16: return "fp16";
+    case Precision::kFloat16:
+    case Precision::kFloat16Operands: return "fp16";
     case Precision::kAuto: return "auto";
     default: return "fp32";
   }

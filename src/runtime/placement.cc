@@ -250,7 +250,8 @@ class Placer {
   // Sets the lowest precision that the node may have on the device, and why.
   void set_precision(const Node& node, const Device& device, NodePlacement* p) const {
     WantedSetting wanted = wanted_setting(NodeSetting::kPrecision, model_, request_, node, &device);
-    const auto precision = wanted.as<Precision>();
+    auto precision = wanted.as<Precision>();
+    if (precision == Precision::kFloat16 && model_.model.has_gradients) precision = Precision::kFloat16Operands;
     p->precision = Precision::kFloat32;
     std::string why;
     if (precision != Precision::kFloat32 && p->numerics == Numerics::kStrict) {

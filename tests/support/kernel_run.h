@@ -108,7 +108,7 @@ inline KernelSubject rounded(const KernelSubject& s, Precision precision) {
     for (std::size_t at = 0; at + sizeof(float) <= r.values[i].size(); at += sizeof(float)) {
       float x;
       std::memcpy(&x, &r.values[i][at], sizeof x);
-      x = precision == Precision::kFloat16 ? rounded_to_half(x) : rounded_to_bfloat(x);
+      x = precision == Precision::kBfloat16 ? rounded_to_bfloat(x) : rounded_to_half(x);
       std::memcpy(&r.values[i][at], &x, sizeof x);
     }
     if (r.constants[i] != nullptr) r.constants[i] = copy_of(r.inputs[i], r.values[i]);

@@ -82,3 +82,46 @@ def test_numbers_that_are_no_scale_are_refused(runtime):
     for scale in (-1.0, float("nan"), float("inf"), 1e10):
         with pytest.raises(evener.Error, match="loss_scale"):
             evener.Trainer(runtime, MODEL, loss_scale=scale)
+
+
+def losses(runtime, name, precision, steps=20):
+    trainer = evener.Trainer(runtime, nets.NETS[name]()[0].SerializeToString(), learning_rate=1e-3, momentum=0.9, precision=precision)
+    return [trainer.step(inputs, labels).loss for inputs, labels in nets.batches(name, steps)]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["mlp", "simple_cnn"])
+def test_losses_follow_those_of_float32(name, precision, runtime):
+    """20 steps, each within a twentieth of the first loss."""
+    expected, got = losses(runtime, name, "float32"), losses(runtime, name, precision)
+    assert max(abs(a - b) for a, b in zip(expected, got)) <= 0.05 * expected[0], (expected, got)
+    assert precision != "float16" or got != expected  # operands are rounded on every CPU
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["simple_cnn", "attention"])
+def test_bits_do_not_depend_on_the_number_of_threads(name, precision):
+    seen = []
+    for threads in (1, 2, 5):
+        with evener.Runtime(threads=threads) as runtime:
+            trainer = evener.Trainer(runtime, nets.NETS[name]()[0].SerializeToString(), optimizer="adam", precision=precision)
+            for inputs, labels in nets.batches(name, 3):
+                trainer.step(inputs, labels)
+            seen.append(trainer.parameters)
+    for other in seen[1:]:
+        assert all((other[key] == seen[0][key]).all() for key in seen[0])
+
+
+def test_gradients_that_overflow_float16_halve_the_scale_until_they_do_not(runtime):
+    """Those of the output are 300 and more, of which 65504 / 300 is the largest multiple that float16 has."""
+    inputs, _ = next(nets.batches("mlp"))
+    labels = np.full((4, 5), 3000, np.float32)
+    trainer = evener.Trainer(runtime, MODEL, "mse", learning_rate=1e-9, precision="float16")
+    steps = [trainer.step(inputs, labels) for _ in range(25)]
+    skipped = sum(step.skipped for step in steps)
+    assert 9 <= skipped < 20
+    assert [step.skipped for step in steps] == [True] * skipped + [False] * (25 - skipped)
+    assert [step.loss_scale for step in steps] == [65536 * 0.5 ** min(i, skipped) for i in range(25)]
+    assert steps[-1].loss < steps[skipped].loss
+    wide = evener.Trainer(runtime, MODEL, "mse", learning_rate=1e-9, precision="float32", loss_scale=65536.0)
+    assert not wide.step(inputs, labels).skipped

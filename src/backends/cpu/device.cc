@@ -139,6 +139,7 @@ class CpuDevice final : public Device {
   }
 
   [[gnu::cold]] Precision lowest_precision(Precision wanted, std::string* why) const override {
+    if (wanted == Precision::kFloat16Operands) return wanted;
     if (wanted == Precision::kFloat16) {
       if (float16_isa() != Isa::k_baseline) return Precision::kFloat16;
       *why = "this CPU has no AVX512-FP16";

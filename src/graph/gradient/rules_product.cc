@@ -18,11 +18,21 @@ ValueId gemm(Tape& t, ValueId a, bool trans_a, ValueId b, bool trans_b, float al
   return t.op("Gemm", {a, b}, {{"alpha", alpha, {}}, {"transA", std::int64_t{trans_a}, {}}, {"transB", std::int64_t{trans_b}, {}}});
 }
 
+// The right matrix has no batch: all batch axes of the left one are rows.
+void mat_mul_rows(Backward& b, int left) {
+  Tape& t = b.tape;
+  const auto rows = [&](ValueId v) { return t.op("Flatten", {v}, {{"axis", std::int64_t{left - 1}, {}}}); };
+  const ValueId dy = rows(b.dy());
+  if (b.wants(0)) b.give(0, t.reshape_to(b.x(0), gemm(t, dy, false, b.x(1), true)));
+  if (b.wants(1)) b.give(1, gemm(t, rows(b.x(0)), true, dy, false));
+}
+
 // A vector on the left is a row, one on the right a column, and the result lacks that axis.
 void mat_mul(Backward& b) {
   Tape& t = b.tape;
   const int left = b.known_rank(0), right = b.known_rank(1);
   if (left < 1 || right < 1) b.refuse("an input has rank 0");
+  if (left > 2 && right == 2) return mat_mul_rows(b, left);
   const ValueId a = left == 1 ? t.op("Unsqueeze", {b.x(0), t.ints({0})}) : b.x(0);
   const ValueId w = right == 1 ? t.op("Unsqueeze", {b.x(1), t.ints({1})}) : b.x(1);
   ValueId dy = b.dy();

@@ -150,20 +150,48 @@ void pack_columns(const float* from, std::int64_t step, std::int64_t k, std::int
   }
 }
 
+// Pairs of k from two rows of `left` columns, which may be missing.
+inline __m512i pairs_of(const float* p, std::int64_t step, std::int64_t rows, std::int64_t left) {
+  typedef std::int16_t Halves __attribute__((vector_size(64)));
+  constexpr Halves kInTurns = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                               8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const Vec low = rows > 0 ? load_n(p, left) : zero();
+  const Vec high = rows > 1 ? load_n(p + step, left) : zero();
+  return _mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(kInTurns), narrowed(high, low));
+}
+
 void pack_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::int64_t block,
                std::uint16_t* to, CancelPoints* points) {
-  typedef std::int16_t Halves __attribute__((vector_size(64)));
-  const Halves in_turns = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   for (std::int64_t row = 0; row < padded; row += 2) {
     if (stops(points, 2 * n)) return;
     const float* const p = from + row * step;
     for (std::int64_t column = 0; column < n; column += kLanes) {
       const std::int64_t left = n - column < kLanes ? n - column : kLanes;
-      const Vec low = row < k ? load_n(p + column, left) : zero();
-      const Vec high = row + 1 < k ? load_n(p + step + column, left) : zero();
-      const __m512i pairs = _mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(in_turns), narrowed(high, low));
-      _mm512_storeu_si512(to + column / kLanes * block + row * kLanes, pairs);
+      _mm512_storeu_si512(to + column / kLanes * block + row * kLanes, pairs_of(p + column, step, k - row, left));
+    }
+  }
+}
+
+void turn_rows(const float* from, std::int64_t step, std::int64_t k, std::int64_t rows, std::int64_t padded, std::int64_t ld,
+               std::uint16_t* to, CancelPoints* points) {
+  constexpr std::int64_t kSquare = 2 * kLanes;
+  for (std::int64_t at = 0; at < padded; at += kSquare) {
+    const __mmask32 mask = pairs_mask(padded - at);
+    for (std::int64_t row = 0; row < rows; row += kLanes) {
+      if (stops(points, kLanes * kSquare)) return;
+      const std::int64_t left = rows - row < kLanes ? rows - row : kLanes;
+      Vec v[kLanes];
+#pragma GCC unroll 1
+      for (std::int64_t i = 0; i < kLanes; ++i) {
+        const float* const p = from + (at + 2 * i) * step + row;
+        __builtin_prefetch(p + kSquare);  // hardware does not follow so many rows
+        __builtin_prefetch(p + step + kSquare);
+        v[i] = reinterpret_cast<Vec>(pairs_of(p, step, k - at - 2 * i, left));
+      }
+      transpose(v);
+#pragma GCC unroll 1
+      for (std::int64_t i = 0; i < left; ++i)
+        _mm512_mask_storeu_epi16(to + (row + i) * ld + at, mask, reinterpret_cast<__m512i>(v[i]));
     }
   }
 }
@@ -178,6 +206,7 @@ const simd_bfloat_gemm::Loops loops_bfloat_gemm = {.lanes = kLanes,
                                                    .convert = convert,
                                                    .copy = copy,
                                                    .pack_columns = pack_columns,
-                                                   .pack_rows = pack_rows};
+                                                   .pack_rows = pack_rows,
+                                                   .turn_rows = turn_rows};
 
 }  // namespace evn::EVN_ISA

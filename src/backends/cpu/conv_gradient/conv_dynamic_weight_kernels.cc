@@ -15,9 +15,11 @@ enum : int { kInput, kWeight, kBias };
 
 struct ConvState {
   Isa isa;
+  Operands operands;
   PlaneAxes axes;
   Pieces pieces;
-  std::int64_t groups, channels, outputs, depth;  // of a group; channels: those of planes (Slices); depth: channels by taps
+  std::int64_t groups, channels, outputs;  // of a group; channels: those of planes (Slices)
+  std::int64_t planes, depth;              // channels in words; planes by taps
   ProductTiles tiles;
 
   // Whether most of a vector of output channels would be empty, so that vectors run over positions; only without strides.
@@ -35,7 +37,7 @@ struct Parts {
   Parts(const ConvState& s, void* memory) {
     ScratchParts parts(memory);
     const std::int64_t most = s.pieces.most.positions() + simd_implicit_gemm::kRows;
-    planes = parts.take<float>(copies_floats(s.pieces, s.channels));
+    planes = parts.take<float>(copies_floats(s.pieces, s.planes));
     weights = parts.take<float>(checked_mul(s.depth, s.width()));
     const std::int64_t lines = copies_floats(s.pieces, 1) * simd_shifted_planes::kOutputs;  // of few outputs
     sums = parts.take<float>(s.has_few_outputs() ? lines : checked_mul(most, s.width()));
@@ -45,10 +47,13 @@ struct Parts {
   }
 };
 
+template <Operands operands>
 Refusal supports(const OpDesc& d) {
-  if (const Refusal refusal = refuse_product(d, kWeight)) return refusal;
-  if (d.constant(kWeight) != nullptr) return "the weight is constant";
   const Shape& w = d.inputs[kWeight].shape;
+  const std::int64_t columns = w.rank() == 0 ? 0 : w[0] / attr_int(*d.node, ConvAttr::kGroup);
+  if (const Refusal refusal = refuse_product(d, kWeight, operands, columns)) return refusal;
+  if (operands != Operands::kFloat16 && d.constant(kWeight) != nullptr) return "the weight is constant";
+  if (operands != Operands::kFloat32) return nullptr;
   const auto strides = attr_ints(*d.node, ConvAttr::kStrides);
   const bool has_strides = std::any_of(strides.begin(), strides.end(), [](std::int64_t s) { return s != 1; });
   if (!has_strides) return w.elements(2, w.rank()) == 1 ? "a matrix product without copies is faster" : nullptr;
@@ -56,8 +61,10 @@ Refusal supports(const OpDesc& d) {
   return 2 * outputs <= simd_implicit_gemm::loops(cpu_isa()).lanes ? "strides, and few output channels" : nullptr;
 }
 
+template <Operands operands>
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<ConvState>();
+  s.operands = operands;
   const Shape &x = d.inputs[kInput].shape, &w = d.inputs[kWeight].shape;
   s.isa = cpu_isa();
   s.axes = PlaneAxes(conv_window(*d.node, x, w));
@@ -65,13 +72,14 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
   s.channels = checked_mul(w[1], s.axes.z.kernel);
   s.outputs = w[0] / s.groups;
-  s.depth = checked_mul(s.channels, s.taps());
-  p->flops = 2.0 * static_cast<double>(s.depth) * static_cast<double>(d.outputs[0].shape.elements());
+  s.planes = words_of(operands, s.channels);
+  s.depth = checked_mul(s.planes, s.taps());
+  p->flops = 2.0 * static_cast<double>(checked_mul(s.channels, s.taps())) * static_cast<double>(d.outputs[0].shape.elements());
   p->bytes = bytes_of(d);
   p->tiles = 0;
   if (d.outputs[0].shape.elements() == 0) return;
   s.pieces = cut_into_pieces(
-      {checked_mul(x[0], s.axes.z.output), v.output, h.output, {v.stride, v.extent()}, {h.stride, h.extent()}}, s.channels);
+      {checked_mul(x[0], s.axes.z.output), v.output, h.output, {v.stride, v.extent()}, {h.stride, h.extent()}}, s.planes);
   s.tiles = tile_product(s.isa, s.pieces, {s.outputs, s.depth, s.groups, d.threads, p->flops});
   p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
@@ -83,6 +91,7 @@ class Tile {
       : args_(args),
         s_(args.plan->state<ConvState>()),
         loops_(simd_implicit_gemm::loops(s_.isa)),
+        product_(product_loops(s_.isa, s_.operands)),
         parts_(s_, args.thread_scratch),
         points_(points) {}
 
@@ -106,28 +115,34 @@ class Tile {
 
   const KernelArgs& args_;
   const ConvState& s_;
-  const simd_implicit_gemm::Loops& loops_;
+  const simd_implicit_gemm::Loops &loops_, &product_;
   const Parts parts_;
   CancelPoints* const points_;
   std::int64_t block_ = -1, group_ = 0, output_ = 0, outputs_ = 0, width_ = 0;
 
   void pack_weights() {
-    const float* const from = args_.in<float>(kWeight) + (group_ * s_.outputs + output_) * s_.depth;
+    const std::int64_t taps = s_.taps(), filter = s_.channels * taps;
+    const float* const from = args_.in<float>(kWeight) + (group_ * s_.outputs + output_) * filter;
     if (outputs_ < width_ && !fill_by_parts(points_, parts_.weights, s_.depth * width_, 0.0f)) return;
     simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, outputs_, [&](std::int64_t m, std::int64_t count) {
       const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
-      for (std::int64_t k = 0; k < s_.depth; k += kPart) {
+      for (std::int64_t c = 0; s_.operands == Operands::kBfloat16 && c < s_.planes && !points_->stopped; ++c) {
+        const float *const low = from + m * filter + 2 * c * taps, *const high = 2 * c + 1 < s_.channels ? low + taps : nullptr;
+        product_.turn_words({low, high, filter, count, taps, width}, parts_.weights + m * s_.depth + c * taps * width, points_);
+      }
+      for (std::int64_t k = 0; s_.operands != Operands::kBfloat16 && k < s_.depth; k += kPart) {
         const std::int64_t rows = std::min(kPart, s_.depth - k);
         if (stops(points_, 2 * rows * width)) return;
         simd_transpose::loops(s_.isa).transpose(from + m * s_.depth + k, s_.depth, count, rows,
                                                 parts_.weights + m * s_.depth + k * width, width);
       }
     });
+    round_floats(s_.isa, s_.operands, parts_.weights, s_.depth * width_, points_);
   }
 
   void run_piece(const Piece& piece) {
     const WindowAxis &v = s_.axes.v, &h = s_.axes.h;
-    const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.channels);
+    const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.planes);
     const simd_implicit_gemm::Cut cut{v.input,
                                       h.input,
                                       piece.row * v.stride - v.pad_begin,
@@ -136,7 +151,8 @@ class Tile {
                                       steps.row};
     const std::int64_t group = s_.channels / s_.axes.z.kernel * s_.axes.z.input * v.input * h.input;
     copy_planes(s_.isa, Slices::of(s_.axes.z),
-                {cut, args_.in<float>(kInput) + group_ * group, s_.groups * group, piece.image, piece.images, 0, s_.channels},
+                {s_.operands, false, s_.channels, cut, args_.in<float>(kInput) + group_ * group, s_.groups * group, piece.image,
+                 piece.images, 0, s_.planes},
                 steps, parts_.planes, points_);
     for (std::int64_t k = 0; k < s_.depth; ++k) {
       const std::int64_t tap = k % s_.taps();
@@ -152,8 +168,8 @@ class Tile {
     const std::int64_t count = piece.positions();
     std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
     if (!start_sums(bias, count, outputs_, width_, parts_.sums, points_)) return;
-    loops_.run({count, outputs_, s_.depth, parts_.planes, parts_.rows, parts_.depths, parts_.weights, parts_.sums, width_,
-                bias != nullptr, points_});
+    product_.run({count, outputs_, s_.depth, parts_.planes, parts_.rows, parts_.depths, parts_.weights, parts_.sums, width_,
+                  bias != nullptr, points_});
     if (!points_->stopped) put(piece);
   }
 
@@ -197,8 +213,20 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t i = begin; i < end && !cancel.stop() && !points.stopped; ++i) tile.run(i);
 }
 
+template <Operands operands>
+constexpr Kernel kernel(const char* name, int rank, Precision precision) {
+  return {.name = name,
+          .op = "Conv",
+          .rank = rank,
+          .supports = supports<operands>,
+          .plan = plan<operands>,
+          .run = run,
+          .operands = precision};
+}
 constexpr Kernel kKernels[] = {
-    {.name = "conv_dynamic_weight", .op = "Conv", .rank = 12, .supports = supports, .plan = plan, .run = run},
+    kernel<Operands::kFloat32>("conv_dynamic_weight", 12, Precision::kFloat32),
+    kernel<Operands::kBfloat16>("conv_dynamic_weight_bf16", 30, Precision::kBfloat16),
+    kernel<Operands::kFloat16>("conv_dynamic_weight_fp16", 31, Precision::kFloat16Operands),
 };
 
 }  // namespace

@@ -20,12 +20,13 @@ constexpr int kWeight = 1, kTransposedBias = 2;
 
 struct InputGradientState {
   Isa isa;
+  Operands operands;
   int gradient;  // which input it is
   WindowAxis z;
   PhaseAxis v, h;
   Pieces pieces;
   std::int64_t groups, channels, outputs;  // of a group: of the input, and of the output's planes (Slices)
-  std::int64_t depth;                      // outputs by taps
+  std::int64_t planes, depth;              // outputs in words; planes by taps
   ProductTiles tiles;
 
   std::int64_t taps() const { return v.a.kernel * h.a.kernel; }
@@ -43,7 +44,7 @@ struct Parts {
   Parts(const InputGradientState& s, void* memory) {
     ScratchParts parts(memory);
     const std::int64_t most = s.pieces.most.positions() + simd_implicit_gemm::kRows;
-    planes = parts.take<float>(copies_floats(s.pieces, s.outputs));
+    planes = parts.take<float>(copies_floats(s.pieces, s.planes));
     weights = parts.take<float>(checked_mul(s.depth, s.width()));
     filter = parts.take<float>(checked_mul(s.taps(), s.width()));
     const std::int64_t lines = copies_floats(s.pieces, 1) * simd_shifted_planes::kOutputs;  // of few channels
@@ -56,8 +57,9 @@ struct Parts {
 };
 
 // `window` is of the convolution that is turned around.
-void plan_product(const OpDesc& d, const Window& window, int gradient, KernelPlan* p) {
+void plan_product(const OpDesc& d, const Window& window, int gradient, Operands operands, KernelPlan* p) {
   auto& s = p->state<InputGradientState>();
+  s.operands = operands;
   const Shape &w = d.inputs[kWeight].shape, &x = d.outputs[0].shape;
   s.isa = cpu_isa();
   s.gradient = gradient;
@@ -68,35 +70,43 @@ void plan_product(const OpDesc& d, const Window& window, int gradient, KernelPla
   s.groups = attr_int(*d.node, ConvAttr::kGroup);
   s.channels = w[1];
   s.outputs = checked_mul(w[0] / s.groups, s.z.kernel);
-  s.depth = checked_mul(s.outputs, s.taps());
+  s.planes = words_of(operands, s.outputs);
+  s.depth = checked_mul(s.planes, s.taps());
   p->flops = 2.0 * static_cast<double>(checked_mul(checked_mul(s.channels, s.z.kernel), s.taps())) *
              static_cast<double>(d.inputs[static_cast<std::size_t>(gradient)].shape.elements());
   p->bytes = bytes_of(d);
   p->tiles = 0;
   if (x.elements() == 0) return;
   s.pieces = cut_into_pieces(
-      {checked_mul(x[0], s.z.input), s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.outputs);
+      {checked_mul(x[0], s.z.input), s.v.count(), s.h.count(), {1, s.v.most_back() + 1}, {1, s.h.most_back() + 1}}, s.planes);
   s.tiles = tile_product(s.isa, s.pieces, {s.channels, s.depth, s.groups, d.threads, p->flops});
   p->tiles = checked_mul(checked_mul(s.groups, s.tiles.column_tiles), s.tiles.piece_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
 }
 
-Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
+template <Operands operands>
+Refusal supports(const OpDesc& d) {
+  const Shape& w = d.inputs[kWeight].shape;
+  return refuse_product(d, kWeight, operands, w.rank() < 2 ? 0 : w[1]);
+}
+template <Operands operands>
 void plan(const OpDesc& d, KernelPlan* p) {
-  plan_product(d, conv_window(*d.node, d.inputs[0].shape, d.inputs[kWeight].shape), 2, p);
+  plan_product(d, conv_window(*d.node, d.inputs[0].shape, d.inputs[kWeight].shape), 2, operands, p);
 }
 
+template <Operands operands>
 Refusal transposed_supports(const OpDesc& d) {
   static_assert(static_cast<int>(ConvAttr::kStrides) == static_cast<int>(ConvTransposeAttr::kStrides) &&
                 static_cast<int>(ConvAttr::kDilations) == static_cast<int>(ConvTransposeAttr::kDilations) &&
                 static_cast<int>(ConvAttr::kGroup) == static_cast<int>(ConvTransposeAttr::kGroup));
-  if (const Refusal refusal = refuse_product(d, kWeight)) return refusal;
+  if (const Refusal refusal = supports<operands>(d)) return refusal;
   return d.constant(kWeight) != nullptr ? "the weight is constant" : nullptr;
 }
+template <Operands operands>
 void transposed_plan(const OpDesc& d, KernelPlan* p) {
   Window window = conv_transpose_window(*d.node, d.inputs[0].shape, d.inputs[kWeight].shape);
   for (WindowAxis& a : window.axis) std::swap(a.input, a.output);
-  plan_product(d, window, 0, p);
+  plan_product(d, window, 0, operands, p);
 }
 
 class Tile {
@@ -105,6 +115,7 @@ class Tile {
       : args_(args),
         s_(args.plan->state<InputGradientState>()),
         loops_(simd_implicit_gemm::loops(s_.isa)),
+        product_(product_loops(s_.isa, s_.operands)),
         parts_(s_, args.thread_scratch),
         points_(points) {}
 
@@ -127,14 +138,14 @@ class Tile {
  private:
   const KernelArgs& args_;
   const InputGradientState& s_;
-  const simd_implicit_gemm::Loops& loops_;
+  const simd_implicit_gemm::Loops &loops_, &product_;
   const Parts parts_;
   CancelPoints* const points_;
   std::int64_t block_ = -1, group_ = 0, channel_ = 0, channels_ = 0, width_ = 0;
   const float* bias_ = nullptr;
 
   void run_piece(const Piece& piece) {
-    const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.outputs);
+    const PlaneSteps steps = PlaneSteps::of_copies(s_.pieces, piece.rows, piece.columns, s_.planes);
     copy_planes(piece, steps);
     if (s_.has_empty_phases()) {
       for_each_part(piece, [&](float* to, std::int64_t count, std::int64_t c) {
@@ -173,23 +184,32 @@ class Tile {
     const std::int64_t taps = s_.taps();
     const simd_transpose::Loops& move = simd_transpose::loops(s_.isa);
     if (channels_ < width_ && !fill_by_parts(points_, parts_.weights, s_.depth * width_, 0.0f)) return false;
-    for (std::int64_t m = 0; m < s_.outputs; ++m) {
+    const std::int64_t filter = taps * s_.z.kernel;  // floats of one, with all its slices
+    const auto filter_at = [&](std::int64_t m) {
+      return m >= s_.outputs
+                 ? nullptr
+                 : args_.in<float>(kWeight) + ((group_ * s_.outputs + m) / s_.z.kernel * s_.channels + channel_) * filter +
+                       m % s_.z.kernel * taps;
+    };
+    const auto turn = [&](std::int64_t m, std::int64_t c, std::int64_t count, float* to, std::int64_t width) {
+      if (s_.operands != Operands::kBfloat16) return move.transpose(filter_at(m) + c * filter, filter, count, taps, to, width);
+      const float* const high = filter_at(2 * m + 1);
+      product_.turn_words(
+          {filter_at(2 * m) + c * filter, high == nullptr ? nullptr : high + c * filter, filter, count, taps, width}, to, points_);
+    };
+    for (std::int64_t m = 0; m < s_.planes; ++m) {
       if (stops(points_, 4 * taps * width_)) return false;
-      const std::int64_t filter = taps * s_.z.kernel;  // floats of one, with all its slices
-      const float* const from = args_.in<float>(kWeight) +
-                                ((group_ * s_.outputs + m) / s_.z.kernel * s_.channels + channel_) * filter +
-                                m % s_.z.kernel * taps;
       if (s_.v.a.stride == 1 && s_.h.a.stride == 1) {
         simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, channels_, [&](std::int64_t c, std::int64_t count) {
           const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
-          move.transpose(from + c * filter, filter, count, taps, parts_.weights + c * s_.depth + m * taps * width, width);
+          turn(m, c, count, parts_.weights + c * s_.depth + m * taps * width, width);
         });
         continue;
       }
-      move.transpose(from, filter, channels_, taps, parts_.filter, width_);
+      turn(m, 0, channels_, parts_.filter, width_);
       deal_out_filter(m);
     }
-    return true;
+    return round_floats(s_.isa, s_.operands, parts_.weights, s_.depth * width_, points_);
   }
 
   // The taps of a turned filter, each to the matrix of its phase.
@@ -204,11 +224,11 @@ class Tile {
           simd_implicit_gemm::for_each_panel(loops_.lanes, loops_.panel_vectors, channels_,
                                              [&](std::int64_t c, std::int64_t count) {
                                                const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
-                                               std::copy_n(from + c, count, matrix + c * s_.outputs * taps + k * width);
+                                               std::copy_n(from + c, count, matrix + c * s_.planes * taps + k * width);
                                              });
           ++k;
         });
-        matrix += s_.outputs * taps * width_;
+        matrix += s_.planes * taps * width_;
       }
     }
   }
@@ -245,17 +265,17 @@ class Tile {
                                       s_.h.first() + piece.column - s_.h.most_back(),
                                       steps.row};
     const std::int64_t group = s_.outputs / s_.z.kernel * s_.z.output * v.output * h.output;
-    evn::copy_planes(
-        s_.isa, Slices::back_of(s_.z),
-        {cut, args_.in<float>(s_.gradient) + group_ * group, s_.groups * group, piece.image, piece.images, 0, s_.outputs}, steps,
-        parts_.planes, points_);
+    evn::copy_planes(s_.isa, Slices::back_of(s_.z),
+                     {s_.operands, false, s_.outputs, cut, args_.in<float>(s_.gradient) + group_ * group, s_.groups * group,
+                      piece.image, piece.images, 0, s_.planes},
+                     steps, parts_.planes, points_);
   }
 
   // The positions of one phase, whose matrix of weights begins at row `depth`. Returns where the next one's begins.
   std::int64_t run_phase(const Piece& piece, const PlaneSteps& steps, std::int64_t phase_v, std::int64_t phase_h,
                          std::int64_t depth) {
     const std::int64_t row = s_.v.first() + piece.row, column = s_.h.first() + piece.column;
-    const std::int64_t k = s_.outputs * count_taps(phase_v, phase_h);
+    const std::int64_t k = s_.planes * count_taps(phase_v, phase_h);
     Piece own = piece;  // in positions of the phase
     own.row = std::max(row, s_.v.begin(phase_v));
     own.rows = std::min(row + piece.rows, s_.v.end(phase_v)) - own.row;
@@ -263,7 +283,7 @@ class Tile {
     own.columns = std::min(column + piece.columns, s_.h.end(phase_h)) - own.column;
     if (k == 0 || own.rows <= 0 || own.columns <= 0) return depth + k;
     std::int64_t* to = parts_.depths;
-    for (std::int64_t m = 0; m < s_.outputs; ++m) {
+    for (std::int64_t m = 0; m < s_.planes; ++m) {
       for_each_tap(phase_v, phase_h, [&](std::int64_t y, std::int64_t x) {
         *to++ = steps.at(m, own.row - row + s_.v.most_back() - s_.v.back(y), own.column - column + s_.h.most_back() - s_.h.back(x));
       });
@@ -276,8 +296,8 @@ class Tile {
     const std::int64_t count = own.positions();
     std::fill_n(parts_.rows + count, simd_implicit_gemm::kRows, std::int64_t{0});
     if (!start_sums(bias_, count, channels_, width_, parts_.sums, points_)) return depth + k;
-    loops_.run({count, channels_, k, parts_.planes, parts_.rows, parts_.depths, parts_.weights + depth * width_, parts_.sums,
-                width_, bias_ != nullptr, points_});
+    product_.run({count, channels_, k, parts_.planes, parts_.rows, parts_.depths, parts_.weights + depth * width_, parts_.sums,
+                  width_, bias_ != nullptr, points_});
     if (!points_->stopped) put(own, phase_v, phase_h);
     return depth + k;
   }
@@ -324,21 +344,35 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t i = begin; i < end && !cancel.stop() && !points.stopped; ++i) tile.run(i);
 }
 
+template <Operands operands>
+constexpr Kernel kernel(const char* name, int rank, Precision precision) {
+  return {.name = name,
+          .op = kConvInputGradient,
+          .domain = kMergeDomain,
+          .rank = rank,
+          .supports = supports<operands>,
+          .plan = plan<operands>,
+          .run = run,
+          .takes_empty = true,
+          .operands = precision};
+}
+template <Operands operands>
+constexpr Kernel transposed_kernel(const char* name, int rank, Precision precision) {
+  return {.name = name,
+          .op = "ConvTranspose",
+          .rank = rank,
+          .supports = transposed_supports<operands>,
+          .plan = transposed_plan<operands>,
+          .run = run,
+          .operands = precision};
+}
 constexpr Kernel kKernels[] = {
-    {.name = "conv_input_gradient",
-     .op = kConvInputGradient,
-     .domain = kMergeDomain,
-     .rank = 10,
-     .supports = supports,
-     .plan = plan,
-     .run = run,
-     .takes_empty = true},
-    {.name = "conv_transpose_dynamic_weight",
-     .op = "ConvTranspose",
-     .rank = 5,
-     .supports = transposed_supports,
-     .plan = transposed_plan,
-     .run = run},
+    kernel<Operands::kFloat32>("conv_input_gradient", 10, Precision::kFloat32),
+    kernel<Operands::kBfloat16>("conv_input_gradient_bf16", 30, Precision::kBfloat16),
+    kernel<Operands::kFloat16>("conv_input_gradient_fp16", 31, Precision::kFloat16Operands),
+    transposed_kernel<Operands::kFloat32>("conv_transpose_dynamic_weight", 5, Precision::kFloat32),
+    transposed_kernel<Operands::kBfloat16>("conv_transpose_dynamic_weight_bf16", 30, Precision::kBfloat16),
+    transposed_kernel<Operands::kFloat16>("conv_transpose_dynamic_weight_fp16", 31, Precision::kFloat16Operands),
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cpu/elementwise/elementwise_loops.h"
 #include "backends/cpu/support.h"
 #include "ops/conv.h"
 
@@ -54,6 +55,17 @@ Refusal refuse_product(const OpDesc& d, int weight) {
   return window > kMostWindow ? "the window is too large" : nullptr;
 }
 
+Refusal refuse_product(const OpDesc& d, int weight, Operands operands, std::int64_t columns) {
+  constexpr std::int64_t kFewest = 16;  // columns: less wastes most of a vector
+  if (const Refusal refusal = refuse_product(d, weight)) return refusal;
+  const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
+  const bool is_depthwise = w[1] == 1 && attr_int(*d.node, ConvAttr::kGroup) > 1;
+  if (operands == Operands::kFloat16 && is_depthwise) return "depthwise convolutions stay float32";
+  if (operands != Operands::kBfloat16) return nullptr;
+  if (!isa_includes(bfloat16_isa(), Isa::k_avx512_bf16)) return "no AVX512-BF16";
+  return columns < kFewest ? "too narrow" : nullptr;
+}
+
 Pieces cut_into_pieces(const Pieces& all, std::int64_t channels, std::int64_t positions) {
   Pieces p = all;
   const auto fits = [&](std::int64_t count, std::int64_t rows, std::int64_t columns) {
@@ -99,21 +111,58 @@ std::int64_t copies_floats(const Pieces& pieces, std::int64_t channels) {
   return checked_add(checked_mul(steps.image, pieces.most.images), kBeyond);
 }
 
+bool round_floats(Isa isa, Operands operands, float* x, std::int64_t n, CancelPoints* points) {
+  constexpr std::int64_t kPart = 512;
+  if (operands != Operands::kFloat16) return true;
+  const simd_elementwise::Loops& loops = simd_elementwise::loops(isa);
+  std::uint16_t halves[kPart];
+  for (std::int64_t i = 0; i < n; i += kPart) {
+    const std::int64_t part = std::min(kPart, n - i);
+    if (stops(points, part)) return false;
+    loops.narrow_half(x + i, halves, part);
+    loops.widen_half(halves, x + i, part);
+  }
+  return true;
+}
+
+namespace {
+
+// Where a plane of an image lies; nullptr: it is all 0.
+const float* find_plane(const Slices& slices, const PlaneCopies& copies, std::int64_t image, std::int64_t plane) {
+  const std::int64_t channel = plane / slices.kernel, k = plane % slices.kernel;
+  const std::int64_t at = image % slices.images * slices.step + k * slices.delta + slices.offset;
+  if (at < 0 || at % slices.divisor != 0 || at / slices.divisor >= slices.depth) return nullptr;
+  return copies.from + image / slices.images * copies.volume_step +
+         (channel * slices.depth + at / slices.divisor) * copies.cut.height * copies.cut.width;
+}
+
+void copy_words(const Slices& slices, const PlaneCopies& copies, std::int64_t image, std::int64_t plane, float* to,
+                CancelPoints* points) {
+  const std::int64_t first = 2 * (copies.pairs_images ? image : plane);
+  const auto find = [&](std::int64_t i) {
+    if (i >= copies.end) return static_cast<const float*>(nullptr);
+    return copies.pairs_images ? find_plane(slices, copies, i, plane) : find_plane(slices, copies, image, i);
+  };
+  product_loops(Isa::k_baseline, Operands::kBfloat16).cut_words(copies.cut, find(first), find(first + 1), to, points);
+}
+
+}  // namespace
+
 void copy_planes(Isa isa, const Slices& slices, const PlaneCopies& copies, const PlaneSteps& steps, float* to,
                  CancelPoints* points) {
   const simd_implicit_gemm::Loops& loops = simd_implicit_gemm::loops(isa);
-  const std::int64_t plane = copies.cut.height * copies.cut.width;
   for (std::int64_t i = 0; i < copies.images; ++i) {
-    const std::int64_t image = copies.image + i;
-    const float* const volume = copies.from + image / slices.images * copies.volume_step;
     for (std::int64_t p = 0; p < copies.planes && !points->stopped; ++p) {
-      const std::int64_t channel = (copies.plane + p) / slices.kernel, k = (copies.plane + p) % slices.kernel;
-      const std::int64_t at = image % slices.images * slices.step + k * slices.delta + slices.offset;
-      const bool is_there = at >= 0 && at % slices.divisor == 0 && at / slices.divisor < slices.depth;
+      float* const at = to + i * steps.image + p * steps.plane;
+      if (copies.operands == Operands::kBfloat16) {
+        copy_words(slices, copies, copies.image + i, copies.plane + p, at, points);
+        continue;
+      }
       simd_implicit_gemm::Cut cut = copies.cut;
-      if (!is_there) cut.height = 0;
-      const float* const from = is_there ? volume + (channel * slices.depth + at / slices.divisor) * plane : volume;
-      loops.cut(cut, from, to + i * steps.image + p * steps.plane, points);
+      const float* const from = find_plane(slices, copies, copies.image + i, copies.plane + p);
+      if (from == nullptr) cut.height = 0;
+      loops.cut(cut, from == nullptr ? copies.from : from, at, points);
+      round_floats(isa, copies.operands, at, cut.rows * cut.columns, points);
     }
   }
 }

@@ -13,8 +13,21 @@ namespace evn {
 
 inline constexpr std::int64_t kMostTaps = 4096;  // of a filter: what is between two cancellation points
 
-// Why an implicit product does not take a convolution with this weight, or its derivative.
+// What a product's operands are rounded to when they are copied. Of kBfloat16 two stand in a word, and planes, or images, are
+// counted by twos; kFloat16 stays float32 in memory.
+enum class Operands : std::int32_t { kFloat32, kBfloat16, kFloat16 };
+
+constexpr std::int64_t words_of(Operands operands, std::int64_t n) { return operands == Operands::kBfloat16 ? (n + 1) / 2 : n; }
+// The loops that multiply such operands.
+inline const simd_implicit_gemm::Loops& product_loops(Isa isa, Operands operands) {
+  return simd_implicit_gemm::loops(operands == Operands::kBfloat16 ? Isa::k_avx512_bf16 : isa);
+}
+// Rounds floats where they lie, as the operands say. Returns false if the run is to stop.
+bool round_floats(Isa isa, Operands operands, float* x, std::int64_t n, CancelPoints* points);
+
+// Why an implicit product does not take a convolution with this weight, or its derivative, whose product has so many columns.
 Refusal refuse_product(const OpDesc& d, int weight);
+Refusal refuse_product(const OpDesc& d, int weight, Operands operands, std::int64_t columns);
 
 // The depth, the vertical and the horizontal axis of a window of one to three axes.
 struct PlaneAxes {
@@ -101,8 +114,12 @@ struct Slices {
   static Slices back_of(const WindowAxis& z) { return {z.input, z.kernel, z.output, 1, -z.dilation, z.pad_begin, z.stride}; }
 };
 
-// Some planes of some images. `from`: channel 0 of volume 0.
+// Some planes of some images. `from`: channel 0 of volume 0. Of bfloat16, planes or images are counted by twos, of which there are
+// `end` in all.
 struct PlaneCopies {
+  Operands operands;
+  bool pairs_images;
+  std::int64_t end;
   simd_implicit_gemm::Cut cut;
   const float* from;
   std::int64_t volume_step;

@@ -23,7 +23,9 @@ enum : int { kWeight, kInput, kGradient };
 
 struct WeightGradientState {
   Isa isa;
+  Operands operands;
   PlaneAxes axes;
+  std::int64_t images;  // slices of volumes are images; pieces have them in words
   Pieces pieces;
   std::int64_t chain;  // pieces whose products are summed up by themselves, so that errors of long sums do not add up
   bool in_place;       // the input has no pads: its planes are read where they lie
@@ -56,7 +58,11 @@ struct Parts {
   }
 };
 
-Refusal supports(const OpDesc& d) { return refuse_product(d, kWeight); }
+template <Operands operands>
+Refusal supports(const OpDesc& d) {
+  const Shape& w = d.inputs[kWeight].shape;
+  return refuse_product(d, kWeight, operands, w.rank() == 0 ? 0 : w[0] / attr_int(*d.node, ConvAttr::kGroup));
+}
 
 // Rows of a tile, however many threads there are.
 std::int64_t most_rows(const WeightGradientState& s) { return std::min(s.depth, kMostSums / std::min(s.outputs, kMostOutputs)); }
@@ -87,8 +93,10 @@ void choose_tiles(WeightGradientState* s, std::uint32_t threads, double flops) {
   }
 }
 
+template <Operands operands>
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<WeightGradientState>();
+  s.operands = operands;
   const Shape &w = d.inputs[kWeight].shape, &x = d.inputs[kInput].shape;
   s.isa = cpu_isa();
   s.axes = PlaneAxes(conv_window(*d.node, x, w));
@@ -106,10 +114,11 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const AxisView view_v{v.stride, v.extent()}, view_h{h.stride, h.extent()};
   const auto inside = [](const WindowAxis& a) { return a.pad_begin == 0 && (a.output - 1) * a.stride + a.extent() <= a.input; };
   const WindowAxis& z = s.axes.z;
-  s.in_place = inside(v) && inside(h) && z.input == 1 && z.output == 1 && z.kernel == 1;
-  s.pieces = cut_into_pieces({checked_mul(x[0], z.output), v.output, h.output, view_v, view_h},
+  s.in_place = operands == Operands::kFloat32 && inside(v) && inside(h) && z.input == 1 && z.output == 1 && z.kernel == 1;
+  s.images = checked_mul(x[0], z.output);
+  s.pieces = cut_into_pieces({words_of(operands, s.images), v.output, h.output, view_v, view_h},
                              s.in_place ? 1 : s.channels_of(most_rows(s)));
-  s.chain = std::max<std::int64_t>(1, kChain / s.pieces.most.positions());
+  s.chain = std::max<std::int64_t>(1, words_of(operands, kChain) / s.pieces.most.positions());
   p->tiles = checked_mul(checked_mul(s.groups, s.output_tiles), s.row_tiles);
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
 }
@@ -119,7 +128,7 @@ class Tile {
   Tile(const KernelArgs& args, CancelPoints* points)
       : args_(args),
         s_(args.plan->state<WeightGradientState>()),
-        loops_(simd_implicit_gemm::loops(s_.isa)),
+        loops_(product_loops(s_.isa, s_.operands)),
         parts_(s_, args.thread_scratch),
         points_(points) {}
 
@@ -203,10 +212,10 @@ class Tile {
                                       piece.column * h.stride - h.pad_begin,
                                       steps.row};
     const std::int64_t group = s_.channels / s_.axes.z.kernel * s_.axes.z.input * v.input * h.input;
-    evn::copy_planes(
-        s_.isa, Slices::of(s_.axes.z),
-        {cut, args_.in<float>(kInput) + group_ * group, s_.groups * group, piece.image, piece.images, channel, channels}, steps,
-        parts_.planes, points_);
+    evn::copy_planes(s_.isa, Slices::of(s_.axes.z),
+                     {s_.operands, true, s_.images, cut, args_.in<float>(kInput) + group_ * group, s_.groups * group, piece.image,
+                      piece.images, channel, channels},
+                     steps, parts_.planes, points_);
   }
 
   // The gradient of the output in panels of output channels, a row for each position.
@@ -219,13 +228,19 @@ class Tile {
       const std::int64_t width = simd_implicit_gemm::padded(count, loops_.lanes);
       float* to = parts_.turned + m * all;
       if (count < width && !fill_by_parts(points_, to, all * width, 0.0f)) return;
-      for (std::int64_t i = 0; i < piece.images; ++i, to += here * width) {
+      const auto image = [&](std::int64_t i) {
+        return i >= s_.images ? nullptr : from + (i / slices * s_.groups * s_.outputs + m) * step + i % slices * s_.out_plane;
+      };
+      for (std::int64_t i = piece.image; i < piece.image + piece.images; ++i, to += here * width) {
         if (stops(points_, here * width)) return;
-        const std::int64_t volume = (piece.image + i) / slices, slice = (piece.image + i) % slices;
-        simd_transpose::loops(s_.isa).transpose(from + (volume * s_.groups * s_.outputs + m) * step + slice * s_.out_plane, step,
-                                                count, here, to, width);
+        if (s_.operands == Operands::kBfloat16) {
+          loops_.turn_words({image(2 * i), image(2 * i + 1), step, count, here, width}, to, points_);
+        } else {
+          simd_transpose::loops(s_.isa).transpose(image(i), step, count, here, to, width);
+        }
       }
     });
+    round_floats(s_.isa, s_.operands, parts_.turned, all * width_, points_);
   }
 };
 
@@ -235,15 +250,22 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t i = begin; i < end && !cancel.stop() && !points.stopped; ++i) tile.run(i);
 }
 
+template <Operands operands>
+constexpr Kernel kernel(const char* name, int rank, Precision precision) {
+  return {.name = name,
+          .op = kConvWeightGradient,
+          .domain = kMergeDomain,
+          .rank = rank,
+          .supports = supports<operands>,
+          .plan = plan<operands>,
+          .run = run,
+          .takes_empty = true,
+          .operands = precision};
+}
 constexpr Kernel kKernels[] = {
-    {.name = "conv_weight_gradient",
-     .op = kConvWeightGradient,
-     .domain = kMergeDomain,
-     .rank = 10,
-     .supports = supports,
-     .plan = plan,
-     .run = run,
-     .takes_empty = true},
+    kernel<Operands::kFloat32>("conv_weight_gradient", 10, Precision::kFloat32),
+    kernel<Operands::kBfloat16>("conv_weight_gradient_bf16", 30, Precision::kBfloat16),
+    kernel<Operands::kFloat16>("conv_weight_gradient_fp16", 31, Precision::kFloat16Operands),
 };
 
 }  // namespace

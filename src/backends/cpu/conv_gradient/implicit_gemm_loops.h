@@ -1,6 +1,7 @@
 // C = A B or C += A B, float32, where A is a view of padded planes: element (row, k) of A is x[rows[row] + ks[k]]. With output
 // positions as rows and pairs of a channel and a tap as k this is the matrix that im2col makes of an image; with both exchanged it
-// is its transpose. Each element of C is one chain of multiply-adds in the order of k, whatever the blocks are.
+// is its transpose. By vdpbf16ps the elements are pairs of bfloat16 (cut_words). Each element of C is one chain of multiply-adds in
+// the order of k, whatever the blocks are.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +41,13 @@ struct Spread {
   std::int64_t rows, columns, from_row, to_row, to_step;
 };
 
+// Columns of B whose elements are words: word (row, column) is low[column * step + row] and high[column * step + row], 0 where
+// these are null, and goes to row * width + column. Columns up to the next whole vector are 0.
+struct WordPanel {
+  const float *low, *high;
+  std::int64_t step, columns, rows, width;
+};
+
 struct Loops {
   int lanes;
   int panel_vectors;  // of a panel, at most
@@ -47,6 +55,10 @@ struct Loops {
   // Writes the cut of a plane, dense. Writes up to a vector beyond its end.
   void (*cut)(const Cut& cut, const float* plane, float* to, CancelPoints* points);
   void (*spread)(const Spread& spread, const float* from, float* to, CancelPoints* points);
+  // Of k_avx512_bf16 alone, where x and B of `run` are words of two bfloat16 that stand beside each other in k, C is float32, and
+  // there is neither `cut` nor `spread`. `low` and `high`: two planes, rounded to nearest even and put together; null: 0.
+  void (*cut_words)(const Cut& cut, const float* low, const float* high, float* to, CancelPoints* points) = nullptr;
+  void (*turn_words)(const WordPanel& panel, float* to, CancelPoints* points) = nullptr;
 };
 const Loops& loops(Isa isa);
 
