@@ -56,13 +56,19 @@ Refusal refuse_product(const OpDesc& d, int weight) {
 }
 
 Refusal refuse_product(const OpDesc& d, int weight, Operands operands, std::int64_t columns) {
-  constexpr std::int64_t kFewest = 16;  // columns: less wastes most of a vector
+  constexpr std::int64_t kFewest = 16;           // columns: less wastes most of a vector
+  constexpr std::int64_t kFewestPointwise = 96;  // channels of a 1 x 1: of fewer it takes longer to copy them than what it spares
   if (const Refusal refusal = refuse_product(d, weight)) return refusal;
   const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
   const bool is_depthwise = w[1] == 1 && attr_int(*d.node, ConvAttr::kGroup) > 1;
   if (operands == Operands::kFloat16 && is_depthwise) return "depthwise convolutions stay float32";
   if (operands != Operands::kBfloat16) return nullptr;
   if (!isa_includes(bfloat16_isa(), Isa::k_avx512_bf16)) return "no AVX512-BF16";
+  const auto strides = attr_ints(*d.node, ConvAttr::kStrides);
+  const bool is_strided = std::any_of(strides.begin(), strides.end(), [](std::int64_t s) { return s != 1; });
+  const bool is_pointwise = w.elements(2, w.rank()) == 1 && !is_strided;
+  const std::int64_t least = std::min(w[1], w[0] / attr_int(*d.node, ConvAttr::kGroup));
+  if (is_pointwise && least < kFewestPointwise) return "a product without copies is faster";
   return columns < kFewest ? "too narrow" : nullptr;
 }
 

@@ -130,6 +130,9 @@ void turn_words(const WordPanel& p, float* to, CancelPoints* points) {
       for (std::int64_t i = 0; i < kLanes; ++i) {
         const bool is_there = column + i < p.columns;
         const std::int64_t at = (column + i) * p.step + row;
+        // Hardware does not follow so many columns.
+        if (p.low != nullptr) __builtin_prefetch(p.low + at + 2 * kLanes);
+        if (p.high != nullptr) __builtin_prefetch(p.high + at + 2 * kLanes);
         const Vec lower = is_there && p.low != nullptr ? load_n(p.low + at, rows) : zero();
         const Vec upper = is_there && p.high != nullptr ? load_n(p.high + at, rows) : zero();
         v[i] = words_of(lower, upper);
