@@ -433,7 +433,7 @@ void validate_model(Model& model, const Limits& limits, const OperatorRegistry* 
   name_nodes(model.graph);
   expand_functions(model, limits, custom);
   OpFinder finder(domains, custom);
-  model.has_gradients = std::any_of(model.graph.nodes.begin(), model.graph.nodes.end(), is_bound_gradient);
+  model.has_gradients = kKeeps_gradient && std::any_of(model.graph.nodes.begin(), model.graph.nodes.end(), is_bound_gradient);
   validate_graph(model.graph, finder, limits);
   finder.tell_callers_node(model);
 }

@@ -319,6 +319,27 @@ void add_conv_gradients(Cases* all) {
   }
 }
 
+// Products of training whose operands are rounded.
+void add_rounded_products(Cases* all) {
+  const std::int64_t k = 1 << 15;
+  for (const Precision p : {Precision::kBfloat16, Precision::kFloat16Operands}) {
+    const auto add = [&](const std::string& kernel, const Case& node) {
+      all->push_back({kernel + (p == Precision::kBfloat16 ? "_bf16" : "_half"), node, p, false});
+    };
+    add("matmul_dynamic", Case("MatMul", 13).x({64, k}).x({k, 64}));
+    add("matmul_dynamic", Case("MatMul", 13).x({k, 64}).x({64, 32}));
+    add("gemm_dynamic", Case("Gemm", 13).x({k, 64}).x({k, 32}).integer("transA", 1));
+    add("gemm_dynamic", Case("Gemm", 13).x({64, 32}).x({k, 32}).integer("transB", 1));
+    add("conv_dynamic_weight", Case("Conv", 11).x({2, 32, 32, 64}).x({32, 32, 3, 3}).ints("pads", {1, 1, 1, 1}));
+    add("conv_dynamic_weight", Case("Conv", 11).x({1, 1, 1, 32768 + 4095}).x({32, 1, 1, 4096}));
+    add("conv_transpose_dynamic_weight", Case("ConvTranspose", 11).x({2, 64, 32, 32}).x({64, 32, 3, 3}).ints("strides", {2, 2}));
+    for (const bool of_weight : {false, true}) {
+      add(of_weight ? "conv_weight_gradient" : "conv_input_gradient",
+          conv_gradient(of_weight, {2, 32, 32, 64}, {32, 32, 3, 3}, {2, 32, 32, 64}, {1, 1, 1, 1}));
+    }
+  }
+}
+
 void add_pointwise_gradients(Cases* all) {
   all->push_back(
       {"conv_input_gradient_pointwise", conv_gradient(false, {2, 32, 64, 128}, {64, 32, 1, 1}, {2, 64, 64, 128}, {0, 0, 0, 0})});
@@ -481,6 +502,7 @@ std::vector<CancelCase> cancel_cases() {
   add_recurrent(&all);
   add_convolutions(&all);
   add_conv_gradients(&all);
+  add_rounded_products(&all);
   add_pointwise_gradients(&all);
   add_attention(&all);
   add_rows(&all);

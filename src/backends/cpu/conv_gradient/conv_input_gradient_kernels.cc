@@ -368,11 +368,11 @@ constexpr Kernel transposed_kernel(const char* name, int rank, Precision precisi
 }
 constexpr Kernel kKernels[] = {
     kernel<Operands::kFloat32>("conv_input_gradient", 10, Precision::kFloat32),
-    kernel<Operands::kBfloat16>("conv_input_gradient_bf16", 30, Precision::kBfloat16),
-    kernel<Operands::kFloat16>("conv_input_gradient_fp16", 31, Precision::kFloat16Operands),
+    kernel<Operands::kBfloat16>("conv_input_gradient_bf16", 34, Precision::kBfloat16),
+    kernel<Operands::kFloat16>("conv_input_gradient_half", 35, Precision::kFloat16Operands),
     transposed_kernel<Operands::kFloat32>("conv_transpose_dynamic_weight", 5, Precision::kFloat32),
-    transposed_kernel<Operands::kBfloat16>("conv_transpose_dynamic_weight_bf16", 30, Precision::kBfloat16),
-    transposed_kernel<Operands::kFloat16>("conv_transpose_dynamic_weight_fp16", 31, Precision::kFloat16Operands),
+    transposed_kernel<Operands::kBfloat16>("conv_transpose_dynamic_weight_bf16", 34, Precision::kBfloat16),
+    transposed_kernel<Operands::kFloat16>("conv_transpose_dynamic_weight_half", 35, Precision::kFloat16Operands),
 };
 
 }  // namespace

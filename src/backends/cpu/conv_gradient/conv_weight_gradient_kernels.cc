@@ -264,8 +264,8 @@ constexpr Kernel kernel(const char* name, int rank, Precision precision) {
 }
 constexpr Kernel kKernels[] = {
     kernel<Operands::kFloat32>("conv_weight_gradient", 10, Precision::kFloat32),
-    kernel<Operands::kBfloat16>("conv_weight_gradient_bf16", 30, Precision::kBfloat16),
-    kernel<Operands::kFloat16>("conv_weight_gradient_fp16", 31, Precision::kFloat16Operands),
+    kernel<Operands::kBfloat16>("conv_weight_gradient_bf16", 34, Precision::kBfloat16),
+    kernel<Operands::kFloat16>("conv_weight_gradient_half", 35, Precision::kFloat16Operands),
 };
 
 }  // namespace

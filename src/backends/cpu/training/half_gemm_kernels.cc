@@ -123,13 +123,13 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr Kernel kernel(const char* name, const char* op) {
   return {.name = name,
           .op = op,
-          .rank = 31,
+          .rank = 35,
           .supports = refuse_dynamic_gemm,
           .plan = plan,
           .run = run,
           .operands = Precision::kFloat16Operands};
 }
-constexpr Kernel kKernels[] = {kernel("matmul_dynamic_fp16", "MatMul"), kernel("gemm_dynamic_fp16", "Gemm")};
+constexpr Kernel kKernels[] = {kernel("matmul_dynamic_half", "MatMul"), kernel("gemm_dynamic_half", "Gemm")};
 
 }  // namespace
 

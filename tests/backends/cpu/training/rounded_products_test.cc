@@ -43,7 +43,7 @@ const Kernel* kernel_named(const Device& device, const KernelSubject& s, const s
 void check(KernelSubject s, const std::string& name) {
   for (const Precision precision : kPrecisions) {
     s.precision = precision;
-    const std::string suffix = precision == Precision::kBfloat16 ? "_bf16" : "_fp16";
+    const std::string suffix = precision == Precision::kBfloat16 ? "_bf16" : "_half";
     const std::vector<Bytes> expected = reference_result(rounded(s, precision));
     for (const Isa isa : available_isas(precision == Precision::kBfloat16)) {
       const ForcedIsa forced(isa);
