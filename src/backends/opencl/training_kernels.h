@@ -1,5 +1,5 @@
-// The kernels of OpenCL devices that only training needs, training/*.cc with their sources training/*.cl. They use the device by what
-// is virtual in a Launcher, as its driver is known to the library alone.
+// The kernels of OpenCL devices that only training needs, training/*.cc with their sources training/*.cl. They use the device by
+// what is virtual in a Launcher, as its driver is known to the library alone.
 #pragma once
 
 #include "backends/opencl/launcher.h"

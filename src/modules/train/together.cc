@@ -43,8 +43,9 @@ std::uint64_t fingerprint(const Settings& settings, const TrainingGraphs& graphs
   }
   const evn_trainer_options& o = settings.given;
   for (const std::int32_t choice : {o.loss, o.optimizer, o.schedule, o.precision}) h.add(static_cast<std::uint64_t>(choice));
-  for (const double number : {o.learning_rate, o.momentum, o.dampening, o.beta1, o.beta2, o.epsilon, o.alpha, o.rate_decay,
-                              o.clip_norm, o.clip_value, o.schedule_factor, o.least_rate, o.plateau_threshold, o.prune_share, o.loss_scale})
+  for (const double number :
+       {o.learning_rate, o.momentum, o.dampening, o.beta1, o.beta2, o.epsilon, o.alpha, o.rate_decay, o.clip_norm, o.clip_value,
+        o.schedule_factor, o.least_rate, o.plateau_threshold, o.prune_share, o.loss_scale})
     h.add(&number, sizeof number);
   for (const ParameterGroup& g : settings.groups) {
     h.add(&g.rate_factor, sizeof g.rate_factor);

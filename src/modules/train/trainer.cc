@@ -41,8 +41,8 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
   if (!ranks_.is_alone()) join_ranks();
 }
 
-// Where parameters and what belongs to them lie: on the first device of the sessions, so that no step copies them. What other devices
-// or processes read too lies on the host ("").
+// Where parameters and what belongs to them lie: on the first device of the sessions, so that no step copies them. What other
+// devices or processes read too lies on the host ("").
 std::string Trainer::device_of_tensors() const {
   if (!ranks_.is_alone() || settings_.replicas.size() > 1 || settings_.device == "auto") return {};
   return settings_.device.substr(0, settings_.device.find(','));

@@ -1,5 +1,5 @@
-// What the cases of tests/conformance are too small for: convolutions whose copies are made part by part, pieces of sums, and that two runs
-// give the same bits.
+// What the cases of tests/conformance are too small for: convolutions whose copies are made part by part, pieces of sums, and that
+// two runs give the same bits.
 #include "backends/opencl/training_kernels.h"
 #include "ops/gradient.h"
 #include "ops/merge.h"

@@ -145,7 +145,11 @@ void add_losses(Cases* all) {
   for (const char* op : {"evener::LossGradient", "evener::CrossEntropyGradient"}) {
     all->push_back(Case(op, 1).x({2, 3, 5}).literal(places, targets).x({}).x({3}, 0.5, 2));
     all->push_back(Case(op, 1).x({2, 37}).list({36, 5}).x({}).word("reduction", "sum").integer("ignore_index", 5));
-    all->push_back(Case(op, 1).x({1, 3, 4, 9}).literal({DType::kInt64, {1, 4, 9}}, std::vector<double>(36, 2)).x({1, 4, 9}).word("reduction", "none"));
+    all->push_back(Case(op, 1)
+                       .x({1, 3, 4, 9})
+                       .literal({DType::kInt64, {1, 4, 9}}, std::vector<double>(36, 2))
+                       .x({1, 4, 9})
+                       .word("reduction", "none"));
   }
 }
 

@@ -32,12 +32,9 @@ constexpr Kernel row(const char* name, const char* op) {
 }
 
 constexpr Kernel kKernels[] = {
-    row<Slope::kRelu>("relu_gradient", kReluGradient),
-    row<Slope::kSigmoid>("sigmoid_gradient", kSigmoidGradient),
-    row<Slope::kTanh>("tanh_gradient", kTanhGradient),
-    row<Slope::kHardSwish>("hard_swish_gradient", kHardSwishGradient),
-    row<Slope::kErf>("erf_gradient", kErfGradient),
-    row<Slope::kGelu>("gelu_gradient", kGeluGradient),
+    row<Slope::kRelu>("relu_gradient", kReluGradient), row<Slope::kSigmoid>("sigmoid_gradient", kSigmoidGradient),
+    row<Slope::kTanh>("tanh_gradient", kTanhGradient), row<Slope::kHardSwish>("hard_swish_gradient", kHardSwishGradient),
+    row<Slope::kErf>("erf_gradient", kErfGradient),    row<Slope::kGelu>("gelu_gradient", kGeluGradient),
 };
 
 }  // namespace

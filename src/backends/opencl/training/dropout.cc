@@ -35,8 +35,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
          has_trains, has_mask);
 }
 
-constexpr Kernel kKernels[] = {
-    {.name = "dropout", .op = "Dropout", .rank = 10, .supports = supports, .plan = plan, .run = run}};
+constexpr Kernel kKernels[] = {{.name = "dropout", .op = "Dropout", .rank = 10, .supports = supports, .plan = plan, .run = run}};
 
 }  // namespace
 

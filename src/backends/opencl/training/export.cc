@@ -10,7 +10,8 @@ std::span<const OpenClSource> opencl_training_embedded();
 
 namespace {
 
-// Errors of the library's pass through kernels of the module: device/training_kernels.cc says why each has to throw something first.
+// Errors of the library's pass through kernels of the module: device/training_kernels.cc says why each has to throw something
+// first.
 void prepare_unwinder() {
   try {
     throw 0;
