@@ -124,9 +124,12 @@ typedef struct evn_trainer_options {
   evn_cancel cancel;               /* nullable: once it is requested, calls of the trainer end with EVN_ERROR_CANCELLED */
   double loss_scale;               /* the loss times this is what gradients are of, before they are divided by it. 0: dynamic with
                                       EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is
-                                      skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. At most 1e9 */
-  uint64_t memory_limit;           /* bytes of activations that a step may keep; what does not fit is computed again in the backward
-                                      pass (activation checkpointing). 0: no limit */
+                                      skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. Up to 1e9 */
+  uint64_t memory_limit;           /* bytes of activations that a step may have at a time: of all that it computes with but
+                                      parameters, gradients and the optimizer's state. What does not fit is computed again in the
+                                      backward pass (activation checkpointing), with the same bits; on the CPU alone. Of each
+                                      replica. Where that is not enough for the dims of a batch, evn_trainer_step returns
+                                      EVN_ERROR_LIMIT with the bytes that would be. 0: no limit */
   double prune_share;              /* the share of channels of convolutions that are zero at the end, of the smallest norm; they
                                       leave the finished model. Of 32 channels or more multiples of 8 stay. 0: none */
   uint64_t prune_begin;            /* steps before the first channel is pruned */
@@ -255,10 +258,13 @@ EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn
 
 /* Writes what is trained, and how it went.
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "batches" (calls of
- *           evn_trainer_step), "learning_rate", "precision", "loss_scale", "parameters": [{"name", "dims", "group"}], "frozen": [{"name",
- *           "reason"}], "rank", "rank_count", "replicas": [{"device", "share" (of each batch)}], "notes": []};
+ *           evn_trainer_step), "learning_rate", "precision", "loss_scale", "parameters": [{"name", "dims", "group"}],
+ *           "frozen": [{"name", "reason"}], "rank", "rank_count", "replicas": [{"device", "share" (of each batch)}], "notes": []};
  *           with prune_share also "pruning": {"share", "begin", "steps", "groups": [{"name", "convolutions", "channels", "now",
- *           "at_end"}] (channels that leave together), "others": [{"name", "channels", "reason"}] (that stay)} @since 0.3 */
+ *           "at_end"}] (channels that leave together), "others": [{"name", "channels", "reason"}] (that stay)}; with memory_limit
+ *           "memory" of the latest step, of the first replica where there are several: {"limit", "activation_bytes",
+ *           "unlimited_bytes" (without a limit), "kept_values" (that live at the fullest moment), "recomputed_values",
+ *           "recomputed_steps" (of kernels that run again), "steps" (without these)} @since 0.3 */
 EVN_API evn_status evn_trainer_describe(evn_trainer trainer, evn_format format, char *buffer, size_t capacity, size_t *size,
                                         evn_error *error);
 

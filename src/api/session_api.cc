@@ -5,6 +5,7 @@
 #include "api/barrier.h"
 #include "api/objects.h"
 #include "api/run_arguments.h"
+#include "api/session_create.h"
 #include "api/value_info.h"
 #include "api/work_scope.h"
 
@@ -163,6 +164,23 @@ std::vector<uint8_t> read_skipped(const uint8_t* skipped, const Graph& graph) {
 
 }  // namespace
 
+void create_session(evn_runtime runtime, evn_model model, const evn_session_options* options, std::uint64_t arena_limit,
+                    evn_session* session) {
+  const Pin<RuntimePtr> r(runtime);
+  const Pin<ModelPtr> m(model);
+  require(session != nullptr, "session");
+  const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
+  const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
+  if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
+  const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
+                        "the making of the session was cancelled");
+  SessionRequest request = request_of(o);
+  request.arena_limit = arena_limit;
+  auto recipe = std::make_unique<GivenRecipe>(*m, std::move(request), batching_of(o), cache_of(o));
+  *session = static_cast<evn_session>(make_handle(LiveSession::create(*r, std::move(recipe))));
+}
+
 RunOptions read_run_options(const evn_run_options* options, const Graph& graph) {
   constexpr uint32_t kFlags = EVN_RUN_OUTPUTS_ON_DEVICE | EVN_RUN_OVERWRITE_INPUTS;
   static constexpr evn_run_options defaults = EVN_RUN_OPTIONS_INIT;
@@ -195,19 +213,7 @@ extern "C" {
 
 evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options* options, evn_session* session,
                               evn_error* error) {
-  return guarded(error, [&] {
-    const Pin<RuntimePtr> r(runtime);
-    const Pin<ModelPtr> m(model);
-    require(session != nullptr, "session");
-    const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
-    const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
-    if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
-    if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
-    const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
-                          "the making of the session was cancelled");
-    auto recipe = std::make_unique<GivenRecipe>(*m, request_of(o), batching_of(o), cache_of(o));
-    *session = static_cast<evn_session>(make_handle(LiveSession::create(*r, std::move(recipe))));
-  });
+  return guarded(error, [&] { create_session(runtime, model, options, 0, session); });
 }
 
 evn_status evn_session_release(evn_session session) {

@@ -1,11 +1,13 @@
 #include "api/train_host.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
 #include "api/barrier.h"
 #include "api/objects.h"
 #include "api/run_arguments.h"
+#include "api/session_create.h"
 #include "base/mutex.h"
 #include "base/os/os.h"
 #include "graph/raise_opset.h"
@@ -71,12 +73,33 @@ int is_requested(evn_cancel cancel) {
   return requested;
 }
 
+evn_status create_limited(evn_runtime runtime, evn_model model, const evn_session_options* options, uint64_t arena_limit,
+                          evn_session* session, evn_error* error) {
+  return guarded(error, [&] { create_session(runtime, model, options, arena_limit, session); });
+}
+
+evn_status memory_of(evn_session session, evn_train_memory* memory, evn_error* error) {
+  return guarded(error, [&] {
+    *memory = {};
+    for (const std::shared_ptr<const Plan>& plan : SessionPin(session)->latest_plans()) {
+      const RecomputedSteps& r = plan->recomputed;
+      for (const std::size_t bytes : plan->arena_bytes) memory->arena_bytes += bytes;
+      memory->unlimited_bytes = std::max(memory->unlimited_bytes, r.unlimited_bytes);
+      memory->steps += static_cast<uint32_t>(plan->steps.size()) - r.steps;
+      memory->recomputed_steps += r.steps;
+      memory->kept_values += r.kept_values;
+      memory->recomputed_values += r.values;
+    }
+  });
+}
+
 // -------------------------------------------------------------------------------------------------------- module --
 
 struct TrainState {
   Mutex mutex;
   std::atomic<const evn_train_module_table*> table{nullptr};
-  evn_train_host host{nullptr, plain_model, release, load_own, run_for_module, open_for_module, is_requested};
+  evn_train_host host{nullptr,         plain_model,  release,        load_own, run_for_module,
+                      open_for_module, is_requested, create_limited, memory_of};
 };
 constinit TrainState g_train;
 

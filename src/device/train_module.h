@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Changes with this file; a module of another number, or of another version of the library, is not used. */
-#define EVN_TRAIN_MODULE_ABI 3u
+#define EVN_TRAIN_MODULE_ABI 4u
 #define EVN_TRAIN_MODULE_SYMBOL "evn_train_module"
 
 /* Bytes that the library owns until they are released. */
@@ -21,6 +21,16 @@ typedef struct evn_train_bytes {
   size_t size;
   void* owner; /* for release */
 } evn_train_bytes;
+
+/* The plans of a session's latest run. */
+typedef struct evn_train_memory {
+  uint64_t arena_bytes;       /* intermediate values */
+  uint64_t unlimited_bytes;   /* without a limit */
+  uint32_t steps;             /* of the plans, those that run a second time not counted */
+  uint32_t recomputed_steps;  /* that run a second time */
+  uint32_t kept_values;       /* that live at the fullest moment; 0: nothing is computed again */
+  uint32_t recomputed_values; /* that are let go of and made again */
+} evn_train_memory;
 
 typedef struct evn_train_host {
   const evn_api* api;
@@ -40,6 +50,12 @@ typedef struct evn_train_host {
   evn_status (*open_module)(const char* file, const char* symbol, void** function, evn_error* error);
   /* Whether the token has been requested. */
   int (*is_requested)(evn_cancel cancel);
+  /* A session as evn_session_create makes it, whose runs have intermediate values of at most so many bytes (0: no limit): what does
+   * not fit is computed again. Where that is not enough, runs return EVN_ERROR_LIMIT. */
+  evn_status (*create_limited)(evn_runtime runtime, evn_model model, const evn_session_options* options, uint64_t arena_limit,
+                               evn_session* session, evn_error* error);
+  /* Zeros before the first run. */
+  evn_status (*memory_of)(evn_session session, evn_train_memory* memory, evn_error* error);
 } evn_train_host;
 
 /* The functions of train.h, on what `create` gives; that is used by one call at a time. */

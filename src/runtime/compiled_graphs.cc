@@ -22,6 +22,7 @@ std::string key_of(const SessionRequest& request, const CacheConfig& cache, cons
   add(out);
   add(request.device);
   if (request.is_body) key += " body";
+  if (request.arena_limit != 0) key += " limit " + std::to_string(request.arena_limit);
   for (const WarmRun::Input& input : request.assumed_inputs) {
     add(input.name);
     for (const std::int64_t dim : input.dims) key += " " + std::to_string(dim);
@@ -65,6 +66,7 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr loaded, co
   if (request.assigned != nullptr) {
     auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, request, cache));
     made->plans = std::make_shared<SharedPlans>();
+    made->arena_limit = request.arena_limit;
     return made;
   }
   const bool may_write = !cache.file.empty() && cache.write;
@@ -79,6 +81,7 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr loaded, co
   if (kHas_devices && is_searched(request.settings->config, request)) placed.assigned = search_placement(model, request, &tried);
   auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, placed, cache));
   made->plans = std::make_shared<SharedPlans>();
+  made->arena_limit = request.arena_limit;
   return all.add(std::move(key), std::move(made));
 }
 

@@ -75,6 +75,7 @@ struct SessionRequest {
   bool is_of_batches = false;                  // the session is a body's of one with batching
   std::uint64_t idle_arena_bytes = 0;          // kept for runs to come; 0: the configuration's
   MemoryPlan memory = MemoryPlan::kDefault;    // kDefault: the configuration's
+  std::uint64_t arena_limit = 0;               // of each run's intermediate values; 0: none (lower/plan_recompute.h)
   std::optional<bool> share_arenas;            // with other sessions of the runtime; none: as the configuration says
   std::vector<const Device*> full;             // devices that have no memory for the model; which rules may not require
   std::string name;                            // in statistics; "": the model's file

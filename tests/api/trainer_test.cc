@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "tests/api/support.h"
@@ -172,6 +173,45 @@ TEST_F(Trainers, WrongOptionsAreRefused) {
   EXPECT_EQ(refused(o), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(evn_trainer_create(runtime, nullptr, &options, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_trainer_create(runtime, "nothing.onnx", &options, &trainer, &error), EVN_ERROR_INVALID_ARGUMENT);
+}
+
+// With several optimizers, sums and a limit of the activations.
+TEST_F(Trainers, StepsAfterTheFirstTakeNoMemoryOfThePool) {
+  for (const auto& [optimizer, accumulate, limit] :
+       {std::tuple{EVN_OPTIMIZER_SGD, 1u, 0ull}, {EVN_OPTIMIZER_ADAMW, 1u, 1ull << 40}, {EVN_OPTIMIZER_RMSPROP, 2u, 0ull}}) {
+    evn_trainer_options o = options;
+    o.optimizer = optimizer;
+    o.accumulate = accumulate;
+    o.memory_limit = limit;
+    evn_trainer_release(trainer);
+    trainer = nullptr;
+    ASSERT_EQ(evn_trainer_create(runtime, nullptr, &o, &trainer, &error), EVN_OK) << error.message;
+    for (uint32_t i = 0; i < 2 * accumulate; ++i) ASSERT_EQ(step(), EVN_OK) << error.message;
+    evn_memory_stats before = EVN_MEMORY_STATS_INIT, after = EVN_MEMORY_STATS_INIT;
+    ASSERT_EQ(evn_device_get_memory_stats(cpu, &before, &error), EVN_OK);
+    for (uint32_t i = 0; i < 3 * accumulate; ++i) ASSERT_EQ(step(), EVN_OK) << error.message;
+    ASSERT_EQ(evn_device_get_memory_stats(cpu, &after, &error), EVN_OK);
+    EXPECT_EQ(after.allocations, before.allocations);
+    EXPECT_EQ(after.current, before.current);
+  }
+}
+
+TEST_F(Trainers, ALimitThatIsTooSmallIsRefusedWithWhatIsNeeded) {
+  evn_trainer_options o = options;
+  o.memory_limit = 64;
+  evn_trainer_release(trainer);
+  trainer = nullptr;
+  ASSERT_EQ(evn_trainer_create(runtime, nullptr, &o, &trainer, &error), EVN_OK) << error.message;
+  const std::vector<float> before = parameters();
+  ASSERT_EQ(step(), EVN_ERROR_LIMIT);
+  EXPECT_GT(error.bytes_requested, 64u);
+  EXPECT_EQ(error.bytes_available, 64u);
+  EXPECT_EQ(parameters(), before);
+  o.memory_limit = error.bytes_requested;
+  evn_trainer_release(trainer);
+  trainer = nullptr;
+  ASSERT_EQ(evn_trainer_create(runtime, nullptr, &o, &trainer, &error), EVN_OK) << error.message;
+  EXPECT_EQ(step(), EVN_OK) << error.message;
 }
 
 TEST_F(Trainers, WhatTheTrainerUsesMayBeReleasedBeforeIt) {

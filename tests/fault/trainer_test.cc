@@ -28,6 +28,7 @@ struct TrainerFaultTest : testing::Test {
   std::string bytes = small_network().serialize(), exported;
   std::vector<std::string> want;  // after each step
   evn_error error = EVN_ERROR_INIT;
+  evn_trainer_options how = EVN_TRAINER_OPTIONS_INIT;
 
   void SetUp() override {
     exported = (std::filesystem::temp_directory_path() / ("evener_trainer_" + std::to_string(getpid()) + ".onnx")).string();
@@ -65,7 +66,6 @@ struct TrainerFaultTest : testing::Test {
     evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
     options.cache_dir = "";
     options.thread_count = 1;
-    evn_trainer_options how = EVN_TRAINER_OPTIONS_INIT;
     how.data = bytes.data();
     how.size = bytes.size();
     how.optimizer = EVN_OPTIMIZER_ADAM;
@@ -138,6 +138,24 @@ TEST_F(TrainerFaultTest, AStepThatFailsLeavesTheParametersOfTheStepBefore) {
     if (HasFailure()) return;
   }
   EXPECT_GT(reached, 50);
+}
+
+// Nothing but the lists of a run's arguments, where these are more than 16 (base/small_array.h): five, whatever is trained.
+TEST_F(TrainerFaultTest, AStepAfterTheFirstAllocatesListsOfArgumentsAlone) {
+  for (const std::uint64_t limit : {std::uint64_t{0}, std::uint64_t{1} << 40}) {
+    Training t;
+    how.memory_limit = limit;
+    ASSERT_EQ(open(&t), EVN_OK) << error.message;
+    std::int64_t counts[4];
+    for (std::int64_t& count : counts) {
+      fault_count_reset(Seam::kAlloc);
+      ASSERT_EQ(evn_trainer_step(t.trainer, &t.input, 1, t.labels, nullptr, &error), EVN_OK) << error.message;
+      count = fault_count(Seam::kAlloc);
+    }
+    EXPECT_GT(counts[0], 100);
+    EXPECT_LE(counts[2], 5);
+    EXPECT_EQ(counts[3], counts[2]);
+  }
 }
 
 }  // namespace

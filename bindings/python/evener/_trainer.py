@@ -67,6 +67,7 @@ class Trainer(Object):
     loss_scale  what the loss is multiplied by before gradients are computed, which are divided by it; None: dynamic with "float16", else 1
     prune_share the share of channels of convolutions that become zero, from step prune_begin on over prune_steps steps, and that the finished model
                 has no more
+    memory_limit  bytes of activations that a step may have; what does not fit is computed again in the backward pass. 0: no limit
     """
 
     _release = "evn_trainer_release"
@@ -76,7 +77,7 @@ class Trainer(Object):
                  rate_decay=0.0, centered=False, schedule="constant", warmup_steps=0, schedule_steps=0, schedule_factor=None, least_rate=0.0,
                  patience=None, threshold=None, clip_norm=0.0, clip_value=0.0, accumulate=1, precision="float32", loss_scale=None, seed=0, device=None,
                  external_dir=None, replicas=(), collective=None, rank=0, ranks=0, store=None, timeout=None, bucket_bytes=0, check_ranks=False, sync_norm=False,
-                 prune_share=0.0, prune_begin=0, prune_steps=0):
+                 prune_share=0.0, prune_begin=0, prune_steps=0, memory_limit=0):
         lib, handle, error = library(), _raw.evn_trainer(), new_error()
         for what, value, known in (("loss", loss, _LOSSES), ("optimizer", optimizer, _OPTIMIZERS), ("schedule", schedule, _SCHEDULES),
                                    ("precision", precision, _PRECISIONS)):
@@ -109,6 +110,7 @@ class Trainer(Object):
         options.schedule_factor, options.least_rate = schedule_factor or 0, least_rate
         options.plateau_threshold, options.plateau_patience = threshold or 0, patience or 0
         options.prune_share, options.prune_begin, options.prune_steps = prune_share, prune_begin, prune_steps
+        options.memory_limit = memory_limit
         path = set_source(options, model, external_dir)
         check(lib.evn_trainer_create(runtime._handle, path, options, handle, error), error)
         del keep

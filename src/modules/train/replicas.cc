@@ -79,7 +79,8 @@ void Trainer::make_replicas() {
 Trainer::Work& Trainer::replica_work(Replica& replica, Labels labels) {
   std::optional<Work>& work = replica.work[static_cast<int>(labels)];
   if (!work) {
-    Session session = make_session(graphs_->gradient_model(labels), "training: gradient of a replica", false, replica.device);
+    Session session = make_session(graphs_->gradient_model(labels), "training: gradient of a replica", false, replica.device,
+                                   settings_.given.memory_limit);
     work.emplace();
     work->session = std::move(session);
   }
@@ -160,6 +161,7 @@ void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> in
     set_part(r, labels, inputs, of_labels, first);
     first += r.rows;
     Work& work = replica_work(r, labels);
+    if (i == 0) latest_ = &work;
     submit.user = &r;
     r.begin_ns = evn::os::now_ns();
     call(api().session_submit, work.session.get(), static_cast<const evn_tensor*>(work.inputs.data()),

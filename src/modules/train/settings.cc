@@ -52,14 +52,6 @@ void fill_defaults(evn_trainer_options* o) {
   if (o->plateau_patience == 0) o->plateau_patience = 10;
 }
 
-// Options of which the trainer knows the name alone.
-void require_parts_that_exist(const evn_trainer_options& o) {
-  const auto refuse = [](bool given, const char* option) {
-    if (given) fail(EVN_ERROR_UNSUPPORTED, "%s: this version of libevener_train.so cannot do that", option);
-  };
-  refuse(o.memory_limit != 0, "memory_limit");
-}
-
 void check_ranks(const evn_trainer_options& o) {
   if ((o.flags & EVN_TRAIN_SYNC_NORM) != 0 && o.replica_count > 1)
     fail(EVN_ERROR_UNSUPPORTED, "EVN_TRAIN_SYNC_NORM: replicas normalize by their own rows");
@@ -104,7 +96,6 @@ void check_numbers(const evn_trainer_options& o) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "prune_begin and prune_steps need prune_share");
   if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_FP16)
     fail(EVN_ERROR_UNSUPPORTED, "precision is %d: training is in float32, or with products of bfloat16 or float16", o.precision);
-  require_parts_that_exist(o);
   check_ranks(o);
   const bool counts = o.schedule == EVN_SCHEDULE_STEP || o.schedule == EVN_SCHEDULE_COSINE;
   if (counts && o.schedule_steps == 0)

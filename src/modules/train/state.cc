@@ -157,6 +157,7 @@ std::string Trainer::describe_as_json() const {
   json.field("precision", precision_name(o.precision));
   json.key("loss_scale");
   json.number(evn::shortest_text(static_cast<double>(scale_.value())));
+  if (o.memory_limit != 0) write_memory(json);
   json.key("parameters");
   json.begin_array();
   for (const Parameter& p : parameters()) {
@@ -201,6 +202,40 @@ std::string Trainer::describe_as_json() const {
   return json.take();
 }
 
+// Of the latest step's plan.
+evn_train_memory Trainer::memory() const {
+  evn_train_memory memory{};
+  if (latest_ != nullptr) call(g_host->memory_of, latest_->session.get(), &memory);
+  return memory;
+}
+
+void Trainer::write_memory(evn::JsonWriter& json) const {
+  const evn_train_memory m = memory();
+  json.key("memory");
+  json.begin_object();
+  json.field("limit", settings_.given.memory_limit);
+  json.field("activation_bytes", m.arena_bytes);
+  json.field("unlimited_bytes", m.unlimited_bytes);
+  json.field("kept_values", std::uint64_t{m.kept_values});
+  json.field("recomputed_values", std::uint64_t{m.recomputed_values});
+  json.field("recomputed_steps", std::uint64_t{m.recomputed_steps});
+  json.field("steps", std::uint64_t{m.steps});
+  json.end_object();
+}
+
+std::string Trainer::memory_text() const {
+  const evn_train_memory m = memory();
+  std::string text = "activations: at most " + std::to_string(settings_.given.memory_limit) + " bytes";
+  if (m.steps != 0)
+    text +=
+        ", " + std::to_string(m.arena_bytes) + " of " + std::to_string(m.unlimited_bytes) + " that they would be without a limit";
+  if (m.recomputed_steps != 0) {
+    text += "; " + std::to_string(m.kept_values) + " values are kept, " + std::to_string(m.recomputed_values) +
+            " computed again by " + std::to_string(m.recomputed_steps) + " of " + std::to_string(m.steps) + " steps";
+  }
+  return text + "\n";
+}
+
 std::string Trainer::describe_as_text() const {
   const evn_trainer_options& o = settings_.given;
   std::size_t count = 0;
@@ -213,6 +248,7 @@ std::string Trainer::describe_as_text() const {
       evn::shortest_text(rate_.at(steps_)) + "\n" + std::to_string(count) + " numbers in " + std::to_string(parameters().size()) +
       " parameters:\n";
   for (const Parameter& p : parameters()) text += "  " + p.name + " " + dims_text(p.dims) + "\n";
+  if (o.memory_limit != 0) text += memory_text();
   for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
   if (!ranks_.is_alone()) text += "rank " + std::to_string(ranks_.rank()) + " of " + std::to_string(ranks_.count()) + "\n";
   for (const Replica& r : replicas_) text += "replica: " + r.device + ", share " + evn::shortest_text(r.share) + "\n";

@@ -85,7 +85,8 @@ void Trainer::make_tensors() {
   if (LossScale::is_used(settings_.given)) loss_scale_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
 }
 
-Session Trainer::make_session(const std::string& bytes, const char* name, bool own, const std::string& device) const {
+Session Trainer::make_session(const std::string& bytes, const char* name, bool own, const std::string& device,
+                              std::uint64_t arena_limit) const {
   Model model;
   if (own) {
     call(g_host->load_own, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), model.out());
@@ -99,7 +100,7 @@ Session Trainer::make_session(const std::string& bytes, const char* name, bool o
   options.precision = std::max<evn_precision>(settings_.given.precision, EVN_PRECISION_FP32);
   if (!device.empty()) options.device = device.c_str();
   evn_session session = nullptr;
-  call(api().session_create, runtime_, model.get(), &options, &session);
+  call(g_host->create_limited, runtime_, model.get(), static_cast<const evn_session_options*>(&options), arena_limit, &session);
   return Session(session);
 }
 
@@ -140,7 +141,8 @@ void Trainer::check_arguments(std::span<const evn_tensor> inputs, evn_tensor lab
 Trainer::Work& Trainer::gradient_work(Labels labels) {
   std::optional<Work>& work = gradient_[static_cast<int>(labels)];
   if (!work) {
-    Session session = make_session(graphs_->gradient_model(labels, norm_sums_ ? norm_sums_->id() : 0), "training: gradient", false);
+    Session session = make_session(graphs_->gradient_model(labels, norm_sums_ ? norm_sums_->id() : 0), "training: gradient", false,
+                                   settings_.device, settings_.given.memory_limit);
     work.emplace();
     work->session = std::move(session);
   }
@@ -201,6 +203,7 @@ void Trainer::give_loss_scale(Work& work) {
 void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, Run how) {
   if (!replicas_.empty()) return make_gradients_split(labels, inputs, of_labels);
   Work& work = gradient_work(labels);
+  latest_ = &work;
   set_arguments(work, inputs, of_labels);
   give_loss_scale(work);
   append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "modules/train/buckets.h"
 #include "modules/train/checkpoint.h"
 #include "modules/train/graphs.h"
@@ -87,12 +88,15 @@ class Trainer {
   std::vector<float> exchanged_statistics_;
   std::optional<evn::Error> lost_;                                     // this rank did not move its parameters when others did
   std::optional<Work> gradient_[3], evaluation_[3], update_, adding_;  // by Labels
+  const Work* latest_ = nullptr;                                       // of gradient_, which a step has used
   std::uint64_t calls_ = 0;                                            // of step, for seeds
   std::uint64_t steps_ = 0, skipped_ = 0;
   std::uint32_t accumulated_ = 0;  // steps in the sums
   std::string text_;
 
-  Session make_session(const std::string& model, const char* name, bool own, const std::string& device) const;
+  // `arena_limit`: of each run's intermediate values; 0: none.
+  Session make_session(const std::string& model, const char* name, bool own, const std::string& device,
+                       std::uint64_t arena_limit = 0) const;
   Session make_session(const std::string& model, const char* name, bool own) const {
     return make_session(model, name, own, settings_.device);
   }
@@ -131,6 +135,9 @@ class Trainer {
   template <typename F>
   void each_saved(F&& f);
   Checkpoint checkpoint();
+  evn_train_memory memory() const;
+  void write_memory(evn::JsonWriter& json) const;
+  std::string memory_text() const;
   std::string describe_as_json() const;
   std::string describe_as_text() const;
   std::string trained_model();

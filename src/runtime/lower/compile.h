@@ -97,6 +97,7 @@ struct CompiledGraph {
   std::shared_ptr<SharedPlans> plans;          // of the sessions that have this; null: compiled to be estimated
   bool raw_outputs = false;                    // SessionRequest's
   bool is_small = false;                       // compiled for MemoryPlan::kSmall
+  std::uint64_t arena_limit = 0;               // SessionRequest's
   bool is_paged = false;                       // some packed copies may be dropped (weights/weight_pager.h)
   std::string spared;                          // what the memory ladder did when it was compiled, for explain; "": nothing
   std::shared_ptr<const Assignment> assigned;  // SessionRequest's; null: none

@@ -6,6 +6,7 @@
 #include "ops/merge.h"
 #include "runtime/lower/plan_builder.h"
 #include "runtime/lower/plan_order.h"
+#include "runtime/lower/plan_recompute.h"
 
 namespace evn {
 
@@ -58,8 +59,7 @@ class RunPlanner : PlanBuilder {
       if (!is_skipped(j)) add_output(j);
     }
     if (plan_->is_small) plan_->spared_bytes = order_steps(c_, plan_.get(), &s_);
-    assign_offsets();
-    return finish();
+    return finish_under_limit();
   }
 
  private:
@@ -79,7 +79,12 @@ class RunPlanner : PlanBuilder {
       const bool later = r.last_user >= static_cast<std::int32_t>(s_.next_node);
       if (r.source == Source::kArena && r.subplan == plan_->subplan && later) r.last = now();
     }
+    return finish_under_limit();
+  }
+
+  std::shared_ptr<Plan> finish_under_limit() {
     assign_offsets();
+    if (c_.arena_limit != 0) fit_under_limit(*this, c_.arena_limit);
     return finish();
   }
 

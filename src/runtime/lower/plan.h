@@ -125,6 +125,14 @@ struct ElidedNode {
   std::uint32_t passes;  // as of a step
 };
 
+// What runs again so that the arenas stay under CompiledGraph::arena_limit (plan_recompute.h).
+struct RecomputedSteps {
+  std::uint64_t unlimited_bytes = 0;  // of the arenas, without a limit
+  std::uint32_t steps = 0;            // that run again
+  std::uint32_t values = 0;           // that are dropped and made again
+  std::uint32_t kept_values = 0;      // that live at the fullest moment
+};
+
 struct PlanState;  // plan_state.h
 
 struct Plan {
@@ -141,6 +149,7 @@ struct Plan {
   std::size_t bookkeeping_bytes = 0;
   bool is_small = false;         // it was looked for the order of steps in which the fewest bytes live
   std::size_t spared_bytes = 0;  // by another order
+  RecomputedSteps recomputed;
 
   // A chain of plans.
   std::shared_ptr<const Plan> before;        // null: the first

@@ -44,9 +44,12 @@ class StepOrder {
   }
 
  private:
-  // Steps of other devices, and those on pages of states, are not moved: what waits for what is decided by their order.
+  // Steps of other devices, and those on pages of states, are not moved: what waits for what is decided by their order. Operators
+  // of the host may do more than what they write.
   bool all_on_host() const {
-    return std::all_of(plan_.steps.begin(), plan_.steps.end(), [](const PlanStep& step) {
+    return std::all_of(plan_.steps.begin(), plan_.steps.end(), [&](const PlanStep& step) {
+      if (step.kind == PlanStep::Kind::kKernel && c_.graph().nodes[static_cast<std::size_t>(step.node)].op->custom != nullptr)
+        return false;
       return step.slot == 0 && (step.kind == PlanStep::Kind::kKernel || step.kind == PlanStep::Kind::kRelayout);
     });
   }

@@ -106,10 +106,13 @@ pub struct evn_trainer_options {
     pub cancel: evn_cancel,
     /// the loss times this is what gradients are of, before they are divided by it. 0: dynamic with
     /// EVN\_PRECISION\_FP16 (65536 at first, halved by a step whose gradients are not finite, which is
-    /// skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. At most 1e9
+    /// skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. Up to 1e9
     pub loss_scale: f64,
-    /// bytes of activations that a step may keep; what does not fit is computed again in the backward
-    /// pass (activation checkpointing). 0: no limit
+    /// bytes of activations that a step may have at a time: of all that it computes with but
+    /// parameters, gradients and the optimizer's state. What does not fit is computed again in the
+    /// backward pass (activation checkpointing), with the same bits; on the CPU alone. Of each
+    /// replica. Where that is not enough for the dims of a batch, evn\_trainer\_step returns
+    /// EVN\_ERROR\_LIMIT with the bytes that would be. 0: no limit
     pub memory_limit: u64,
     /// the share of channels of convolutions that are zero at the end, of the smallest norm; they
     /// leave the finished model. Of 32 channels or more multiples of 8 stay. 0: none
