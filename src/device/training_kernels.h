@@ -1,5 +1,5 @@
-// The kernels that only training needs are in libevener_train.so, which is compiled with the library, has what they share with others
-// in it once more, and is opened when a graph first has such a node. A backend that has some keeps a TrainingKernels.
+// The kernels that only training needs are in libevener_train.so, which is compiled with the library, has what they share with
+// others in it once more, and is opened when a graph first has such a node. A backend that has some keeps a TrainingKernels.
 // docs/decisions/0086-training.md
 #pragma once
 
@@ -18,7 +18,8 @@ namespace evn {
 // Operators that have kernels there.
 bool is_of_training(const Node& node);
 
-// What the module exports for a backend: its kernels, where `build` is the backend's number; else nullptr. `shared`: the backend's own.
+// What the module exports for a backend: its kernels, where `build` is the backend's number; else nullptr. `shared`: the backend's
+// own.
 using TrainingKernelsFunction = const KernelFamily* const* (*)(std::uint64_t build, void* shared, std::size_t* count);
 
 // Differs where the two were not compiled from the same headers.
@@ -35,8 +36,8 @@ class TrainingKernels {
     void* shared;
   };
 
-  // Opens the module, where it is there and fits. `own`: the kernels that the backend has without it. From any thread; later calls do
-  // nothing.
+  // Opens the module, where it is there and fits. `own`: the kernels that the backend has without it. From any thread; later calls
+  // do nothing.
   void open(const Module& module, std::span<const KernelFamily* const> own);
   // Takes these in the place of the module's, for programs that have them linked in (tests). Before anything is opened.
   void take(std::span<const KernelFamily* const> families, std::span<const KernelFamily* const> own);

@@ -131,6 +131,9 @@ void add_dropout(Cases* all) {
       all->push_back(Case("Dropout", opset).in(d, {3, 7}).outputs(2).flat());
     });
   }
+  for (const double ratio : {0.25, 0.1, 0.7}) {
+    all->push_back(Case("Dropout", 12).x({3, 97}).scalar(kF32, ratio).scalar(DType::kBool, 1).integer("seed", 7).outputs(2));
+  }
 }
 
 // The reference against itself: other kernels may follow.

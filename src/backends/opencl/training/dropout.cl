@@ -16,6 +16,14 @@ static inline ulong random_bits(ulong position, ulong key, ulong run) {
   return ((ulong)a << 32 | b) >> 11;
 }
 
+// x / (1 - ratio), as near as if it were computed in more bits: `lost` is what 1 - ratio has lost in `share`.
+static inline float divided(float x, float share, float lost) {
+  const float whole = x / share, inverse = 1.0f / share;
+  float q = whole;
+  for (int i = 0; i < 2; ++i) q = fma(fma(-q, lost, fma(-q, share, x)), inverse, q);
+  return q - q == 0.0f ? q : whole;
+}
+
 // A ratio outside [0, 1), which no kernel can report, makes NaN. y may be x. Grid: pieces.
 EVN_KERNEL void dropout(global const float* x, ulong x0, global const float* ratios, ulong ratios0, global const uchar* trains, ulong trains0,
                         global float* y, ulong y0, global uchar* mask, ulong mask0, long n, long chunk, ulong key, ulong run, int has_ratio,
@@ -25,10 +33,10 @@ EVN_KERNEL void dropout(global const float* x, ulong x0, global const float* rat
   if (has_trains && trains[trains0 * 4] != 0) ratio = has_ratio ? ratios[ratios0] : 0.5f;
   const bool valid = ratio >= 0.0f && ratio < 1.0f;
   const ulong least = valid ? (ulong)ceil(ratio * 9007199254740992.0f) : 0;
-  const float share = 1.0f - ratio;
+  const float share = 1.0f - ratio, lost = (1.0f - share) - ratio;
   for (long i = begin; i < end; ++i) {
     const bool stays = least == 0 || random_bits((ulong)i, key, run) >= least;
-    const float v = !stays ? 0.0f : ratio == 0.0f ? x[x0 + i] : x[x0 + i] / share;
+    const float v = !stays ? 0.0f : ratio == 0.0f ? x[x0 + i] : divided(x[x0 + i], share, lost);
     y[y0 + i] = valid ? v : NAN;
     if (has_mask) mask[mask0 * 4 + i] = stays;
   }
