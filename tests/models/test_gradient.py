@@ -287,6 +287,13 @@ def test_what_y_does_not_depend_on_has_zeros():
     assert (d1 == 1).all()
 
 
+def test_the_rank_behind_an_identity_is_known():
+    x, w = values(2, 3), values(3, 2)
+    nodes = [helper.make_node("Identity", ["x"], ["i"]), helper.make_node("MatMul", ["i", "w"], ["y"]), gradient(["w"], ["dw"], ["w"], "y")]
+    dw, = run_nodes(nodes, {"x": x, "w": w}, ["dw"])
+    numpy.testing.assert_allclose(dw, numpy.repeat(x.sum(axis=0)[:, None], 2, axis=1))
+
+
 def test_an_initializer_can_be_differentiated_by_and_many_uses_add_up():
     w, x = values(3), values(2, 3)
     nodes = [helper.make_node("Mul", ["x", "w"], ["a"]), helper.make_node("Add", ["a", "w"], ["b"]), helper.make_node("Mul", ["b", "a"], ["y"]),

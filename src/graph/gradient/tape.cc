@@ -79,7 +79,8 @@ void Tape::observe(const Node& node) {
   std::vector<ConstTensor> values;
   std::vector<DType> dtypes;
   std::vector<std::vector<std::uint64_t>> copies(node.inputs.size());
-  bool ranks = (op.flags & kOpAnyRank) == 0 || is_merge(node);
+  const bool takes_any = (op.flags & kOpAnyRank) != 0;
+  bool ranks = true;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const ValueId v = node.inputs[i];
     inputs.push_back(v == kNoValue ? TensorDesc{} : descs_[static_cast<std::size_t>(v)]);
@@ -87,7 +88,7 @@ void Tape::observe(const Node& node) {
     values.push_back({inputs[i], nullptr});
     if (v == kNoValue) continue;
     if (inputs[i].dtype == DType::kUndefined || graph_.values[static_cast<std::size_t>(v)].wraps) return;
-    ranks = ranks && (is_merge(node) || !InferContext::is_unknown_rank(inputs[i].shape));
+    ranks = ranks && (takes_any || !InferContext::is_unknown_rank(inputs[i].shape));
     const WeightPtr& constant = graph_.values[static_cast<std::size_t>(v)].constant;
     if (constant != nullptr && i < 32 && (op.value_inputs >> i & 1u) != 0) values[i].data = aligned_bytes(*constant, copies[i]);
   }
