@@ -25,7 +25,7 @@ class ChannelFlow {
   explicit ChannelFlow(const OnnxModel& model);
   Channels find();
 
-  // Of rules. `node` is the one that is looked at.
+  // For rules: `node` is the one that is looked at.
   const OnnxNode& node() const { return model_.nodes[node_]; }
   std::string node_text() const;
   const std::string& input_name(std::size_t i) const;  // "" where there is none

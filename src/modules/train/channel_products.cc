@@ -8,7 +8,7 @@ namespace {
 
 using Spans = std::vector<ChannelSpan>;
 
-// Of a grouped convolution whose groups read `in` channels each and make `out`: what each span of channels becomes. Where a span
+// For a grouped convolution whose groups read `in` channels each and make `out`: what each span of channels becomes. Where a span
 // ends within a group, its channels stay.
 Spans grouped_outputs(ChannelFlow* f, const Spans& channels, std::int64_t in, std::int64_t out) {
   Spans made;
@@ -102,7 +102,7 @@ void conv_transpose_channels(ChannelFlow* f) { convolution(f, true); }
 
 namespace {
 
-// Of rows times a matrix [in, out], whose axes are in_axis and the other one.
+// For rows times a matrix [in, out], whose axes are in_axis and the other one.
 void product_with_matrix(ChannelFlow* f, const Flow& x, std::size_t in_axis) {
   const std::vector<std::int64_t> w = f->initializer_dims(1);
   Spans read = {{ChannelSpan::kNone, w[in_axis]}};

@@ -14,7 +14,7 @@ class LoaderOrder {
   // Options that were checked. Allocates what shuffling needs.
   explicit LoaderOrder(const evn_loader_options& options);
 
-  // Of an epoch; 0 of a stream.
+  // In an epoch; 0 for a stream.
   std::uint64_t batch_count() const { return batches_; }
   // The most samples that this rank has of a batch.
   std::uint32_t most() const { return std::max(part_of(batch_).second, part_of(rest_).second); }

@@ -15,9 +15,9 @@ class LossScale {
     return options.loss_scale > 0 || options.precision == EVN_PRECISION_FP16;
   }
   bool is_dynamic() const { return is_dynamic_; }
-  // Of the next gradients.
+  // The scale of the next gradients.
   float value() const { return value_; }
-  // Of those that are there.
+  // The scale of those that are there.
   float latest() const { return latest_; }
   void begin_step() { latest_ = value_; }
   // After a step that was to move the parameters: whether all gradients were finite.

@@ -52,7 +52,7 @@ void zero(const Tensor& tensor, const ChannelUse& use, const std::vector<std::in
   }
 }
 
-// Of `units`, at least one stays.
+// At least one of `units` stays.
 std::int64_t removed_of(double share, const ChannelGroup& group) {
   const auto units = static_cast<double>(group.units);
   if (group.units == group.channels && group.units >= kFew) {

@@ -202,7 +202,7 @@ std::string Trainer::describe_as_json() const {
   return json.take();
 }
 
-// Of the latest step's plan.
+// What the latest step's plan takes.
 evn_train_memory Trainer::memory() const {
   evn_train_memory memory{};
   if (latest_ != nullptr) call(g_host->memory_of, latest_->session.get(), &memory);
