@@ -125,3 +125,16 @@ def test_gradients_that_overflow_float16_halve_the_scale_until_they_do_not(runti
     assert steps[-1].loss < steps[skipped].loss
     wide = evener.Trainer(runtime, MODEL, "mse", learning_rate=1e-9, precision="float32", loss_scale=65536.0)
     assert not wide.step(inputs, labels).skipped
+
+
+def test_replicas_scale_the_loss_as_one_device_does():
+    """Whose gradients are of the same scale, and skip a step together."""
+    batches = list(nets.planted([1, 3], 6))
+    with evener.Runtime(threads=2) as runtime:
+        whole, split = (evener.Trainer(runtime, MODEL, learning_rate=0.01, precision="float16", replicas=replicas) for replicas in ((), ("cpu", "cpu")))
+        for batch in batches:
+            a, b = whole.step(*batch), split.step(*batch)
+            assert (a.loss_scale, a.skipped) == (b.loss_scale, b.skipped)
+            assert a.skipped or b.loss == pytest.approx(a.loss, rel=1e-3)
+        for name, value in whole.parameters.items():
+            np.testing.assert_allclose(split.parameters[name], value, rtol=1e-2, atol=1e-3)
