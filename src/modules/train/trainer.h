@@ -13,6 +13,7 @@
 #include "modules/train/graphs.h"
 #include "modules/train/handles.h"
 #include "modules/train/learning_rate.h"
+#include "modules/train/loss_scale.h"
 #include "modules/train/pruning.h"
 #include "modules/train/rank_sums.h"
 #include "modules/train/ranks.h"
