@@ -166,26 +166,21 @@ void Execution::end_shares() {
 void Execution::find_last_writes() {
   if (!last_writes_.empty()) return;
   std::vector<LastWrite> found;
-  const auto note = [&](std::uint32_t buffer, std::size_t step, bool on_host) {
-    const BufferSource& from = plan_.buffers[buffer];
-    if (from.source != Source::kOutput) return;
-    const auto output = static_cast<std::uint32_t>(from.index);
-    std::erase_if(found, [&](const LastWrite& w) { return w.output == output; });
-    found.push_back({on_host ? step : plan_.steps.size(), output});
-  };
-  for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
+  std::vector<bool> is_seen(plan_.outputs.size());
+  for (std::size_t i = plan_.steps.size(); i-- > 0;) {
     const PlanStep& step = plan_.steps[i];
-    const bool on_host = graph_.devices[step.slot]->traits().host_addressable;
-    if (step.kind == PlanStep::Kind::kCopy) {
-      note(step.buffers + 1, i, false);
-    } else if (step.kind < PlanStep::Kind::kAppend) {
-      const auto first = step.buffers + static_cast<std::uint32_t>(step.desc.inputs.size());
-      for (std::uint32_t k = 0; k < step.desc.outputs.size(); ++k) note(first + k, i, on_host);
-    } else if (step.kind == PlanStep::Kind::kGather) {
-      note(step.buffers, i, on_host);
+    const bool is_copy = step.kind == PlanStep::Kind::kCopy, is_kernel = !is_copy && step.kind < PlanStep::Kind::kAppend;
+    const std::size_t first = step.buffers + (is_copy ? 1 : is_kernel ? step.desc.inputs.size() : 0);
+    const std::size_t count = is_kernel ? step.desc.outputs.size() : is_copy || step.kind == PlanStep::Kind::kGather;
+    for (std::size_t b = first; b < first + count; ++b) {
+      const BufferSource& from = plan_.buffers[b];
+      if (from.source != Source::kOutput || is_seen[static_cast<std::size_t>(from.index)]) continue;
+      is_seen[static_cast<std::size_t>(from.index)] = true;
+      const bool on_host = !is_copy && graph_.devices[step.slot]->traits().host_addressable;
+      if (on_host) found.push_back({i, static_cast<std::uint32_t>(from.index)});
     }
   }
-  std::stable_sort(found.begin(), found.end(), [](const LastWrite& a, const LastWrite& b) { return a.step < b.step; });
+  std::reverse(found.begin(), found.end());
   last_writes_ = std::move(found);
 }
 
