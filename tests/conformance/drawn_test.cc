@@ -112,7 +112,9 @@ bool has_short_rows(const Case& c) {
 
 // With a recurrence matrix that amplifies, rounding grows from step to step.
 void make_stable(Case* c) {
-  if (c->op != "RNN" && c->op != "LSTM" && c->op != "GRU") return;
+  const std::string_view op = std::string_view(c->op).substr(c->op.starts_with("evener::") ? 8 : 0);
+  const std::string_view layer = op.ends_with("Gradient") ? op.substr(0, op.size() - 8) : op;
+  if (layer != "RNN" && layer != "LSTM" && layer != "GRU") return;
   Operand& recurrence = c->operands[2];
   const double hidden = static_cast<double>(std::max<std::int64_t>(1, recurrence.desc.shape[2]));
   recurrence.high = std::min(recurrence.high, 1 / std::sqrt(hidden));

@@ -102,12 +102,47 @@ void redraw_blocks(Case* c, test::Random& random) {
   if (c->operands.size() > 5) c->operands[5].desc.shape = {n};
 }
 
+// Backward passes of recurrent layers: rows and gates follow from steps, batch and hidden. The lengths of sequences, where the case
+// has them, stay, and so do batch and steps.
+void redraw_recurrent(Case* c, test::Random& random) {
+  const bool batch_first =
+      std::any_of(c->attributes.begin(), c->attributes.end(), [](const Attribute& a) { return a.name == "layout"; });
+  const Shape old = c->operands[0].desc.shape;  // y
+  const int step_axis = batch_first ? 1 : 0, batch_axis = batch_first ? 0 : 2;
+  const bool keeps = c->operands[3].desc.dtype == kI32;
+  const std::int64_t old_hidden = old[3], hidden = draw_dim(random);
+  const std::int64_t steps = keeps ? old[step_axis] : pick(random, 1, 6), batch = keeps ? old[batch_axis] : pick(random, 1, 5);
+  const std::int64_t old_rows = old[step_axis] * old[batch_axis];
+  for (std::size_t i = 0; i < c->operands.size(); ++i) {
+    Shape& s = c->operands[i].desc.shape;
+    if (i == 3 || s.rank() == 0) continue;
+    const bool has_rows = s.rank() == 2 && s[0] == old_rows;
+    s[s.rank() - 1] = s[s.rank() - 1] / old_hidden * hidden;
+    if (has_rows) s[0] = steps * batch;
+    if (i == 2) s[1] = s[1] / old_hidden * hidden;
+    if (s.rank() == 4) {
+      s[step_axis] = steps;
+      s[batch_axis] = batch;
+    } else if (s.rank() == 3 && i != 2) {
+      s[batch_first ? 0 : 1] = batch;
+    }
+  }
+}
+
+bool is_recurrent_gradient(const Case& c) {
+  return c.op == "evener::LSTMGradient" || c.op == "evener::GRUGradient" || c.op == "evener::RNNGradient";
+}
+
 }  // namespace
 
 Case redraw(const Case& base, test::Random& random) {
   Case c = base;
   if (c.op == "com.microsoft::MatMulNBits") {
     redraw_blocks(&c, random);
+    return c;
+  }
+  if (is_recurrent_gradient(c)) {
+    redraw_recurrent(&c, random);
     return c;
   }
   const DimMap dims = draw_dims(base, random);

@@ -178,8 +178,9 @@ void add_attention(Cases* all) {
   const Shape few{1, 1, 4, 32}, long_keys{1, 1, 16384, 32};
   all->push_back(at_end("fused_attention", own("Attention").x(few).x(long_keys).x(long_keys)));
   all->push_back(at_end("fused_attention", own("Attention").x({1, 1, 1, 32}).x(long_keys).x(long_keys).x({1, 16384})));
-  Case gradient = own("AttentionGradient").x(few).x(long_keys).x(long_keys).absent().absent().absent().absent();
-  all->push_back(at_end("attention_gradient", gradient.x(few).outputs(3)));
+  const Shape queries = {1, 1, 1024, 32}, keys = {1, 1, 1024, 32};  // the gradient of queries comes row by row
+  Case gradient = own("AttentionGradient").x(queries).x(keys).x(keys).absent().absent().absent().absent();
+  all->push_back({"attention_gradient", gradient.x(queries).outputs(3), Precision::kFloat32, false});
   Case past = Case("Attention", 23).x({1, 1, 4, 33}).x({1, 1, 4, 33}).x({1, 1, 4, 33}).absent();
   all->push_back(at_end("attention", past.x({1, 1, 16384, 33}).x({1, 1, 16384, 33}).outputs(3)));
   Case group = contrib("GroupQueryAttention").x({1, 4, 33}).x({1, 4, 33}).x({1, 4, 33}).x({1, 1, 16384, 33}).x({1, 1, 16384, 33});

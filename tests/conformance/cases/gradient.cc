@@ -37,6 +37,15 @@ void add_convolutions(Cases* all) {
   }
 }
 
+// Wide enough for products of bfloat16.
+void add_wide_convolutions(Cases* all) {
+  const Ints pads = {1, 1, 1, 1};
+  const Shape x = {1, 32, 6, 6}, w = {32, 32, 3, 3};
+  all->push_back(Case("evener::ConvInputGradient", 1).x(x).x(w).x(x).ints("pads", pads));
+  all->push_back(Case("evener::ConvWeightGradient", 1).x(w).x(x).x(x).ints("pads", pads));
+  all->push_back(Case("ConvTranspose", 11).x(x).x(w).ints("pads", pads));
+}
+
 // 1 x 1, and with one filter for each channel.
 void add_special_convolutions(Cases* all) {
   for (const bool of_weight : {false, true}) {
@@ -244,6 +253,7 @@ void add_optimizers(Cases* all) {
 void add_gradient_cases(Cases* all) {
   add_sums(all);
   add_convolutions(all);
+  add_wide_convolutions(all);
   add_special_convolutions(all);
   add_uneven_convolutions(all);
   add_pools(all);

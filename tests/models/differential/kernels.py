@@ -19,8 +19,11 @@ NOT_REACHED = {
     "matmul_nbits_dot": "ONNX Runtime quantizes rows for some shapes only; tests/backends/cpu/nbits and the conformance tests have the reference",
     **{f"conv_{of}": "no model has the operator; tests/backends/cpu/conv_gradient has the reference, tests/models/test_gradient.py other judges"
        for of in ("input_gradient", "input_gradient_depthwise", "input_gradient_pointwise", "weight_gradient", "weight_gradient_depthwise")},
+    **{f"{of}_{precision}": "runs with rounded operands in graphs of training; tests/backends/cpu/training has the reference, tests/training other judges"
+       for of in ("conv_dynamic_weight", "conv_input_gradient", "conv_weight_gradient", "conv_transpose_dynamic_weight", "gemm_dynamic", "matmul_dynamic")
+       for precision in ("bf16", "half")},
     **{name: "no model has the operator; tests/backends/cpu/training has the reference, tests/models/test_gradient.py and tests/training other judges"
-       for name in ("average_pool_gradient", "batch_norm_gradient", "cross_entropy_gradient", "erf_gradient", "gather_gradient", "gelu_gradient", "gradient_norm",
+       for name in ("attention_gradient", "lstm_gradient", "gru_gradient", "rnn_gradient", "average_pool_gradient", "batch_norm_gradient", "cross_entropy_gradient", "erf_gradient", "gather_gradient", "gelu_gradient", "gradient_norm",
                     "hard_swish_gradient", "layer_norm_gradient", "loss_gradient", "max_pool_gradient", "optimizer_step", "relu_gradient", "repeat_to",
                     "sigmoid_gradient", "sum_to", "tanh_gradient")},
     "identity": "Identity is a view of its input, or taken out of the graph; tests/backends/cpu has it",

@@ -230,10 +230,13 @@ static inline float lanes_sum(VF v) {
 #endif
 
 #if EVN_LANES == 16
-EVN_WEIGHT_GRADIENT(weight_gradient, 8, 3, EVN_REPEAT8, EVN_REPEAT3)
+#define EVN_ROWS 8
+#define EVN_EACH_ROW EVN_REPEAT8
 #else
-EVN_WEIGHT_GRADIENT(weight_gradient, 4, 3, EVN_REPEAT4, EVN_REPEAT3)
+#define EVN_ROWS 4
+#define EVN_EACH_ROW EVN_REPEAT4
 #endif
+EVN_WEIGHT_GRADIENT(weight_gradient, EVN_ROWS, 3, EVN_EACH_ROW, EVN_REPEAT3)
 EVN_WEIGHT_GRADIENT(weight_gradient_of_few, 1, 9, EVN_REPEAT1, EVN_REPEAT9)
 
 // The sums of parts, in their order. Grid: pieces.
