@@ -14,7 +14,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1] / "src"
 # Files of kernels for bytes that are quantized, and the operators that make or take those: without any, MaxPool of bytes is the reference kernel's.
 OF_BYTES = re.compile(r"quantized_\w+_kernels\.cc$")
 QUANTIZING = re.compile(r"QLinear|Quantize|Integer|QGemm|ByteTable")
-TABLES = ("ops/*.cc", "backends/cpu/*/*_kernels.cc", "backends/opencl/kernels/*.cc")
+TABLES = ("ops/*.cc", "backends/cpu/*/*_kernels.cc", "backends/opencl/kernels/*.cc", "backends/opencl/training/*.cc")
 
 
 def fields(data):
