@@ -21,7 +21,7 @@ HARDWARE = (r"this (CPU|machine|processor) has no ", r"no products of bfloat16 o
 ELSEWHERE = (r"set EVN_TEST_FULL=1", r"with EVN_TEST_FULL=1", r"runs once, on every cluster", r"sanitizers make frames larger",
              r"only what is shipped is measured", r"is built without the sanitizers", r"the OpenBLAS module is not built",
              r"built without OpenBLAS", r"clang\+\+-14", r"AddressSanitizer's allocator",
-             r"ThreadSanitizer's runtime", r"the emulator's ")
+             r"ThreadSanitizer's runtime", r"the release build runs it", r"the emulator's ")
 # Software that scripts/test does not install.
 OPTIONAL = (r"could not import 'torch'", r"Node\.js is not installed", r"Chromium is not installed", r"no locale with another point is installed")
 KINDS = ("hardware that is not there", "tested by another build or lane", "optional software", "another cause")
