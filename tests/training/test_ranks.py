@@ -11,8 +11,10 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("EVENER_LIBRARY", "")).parent
 
-ENGINES = [pytest.param(name, marks=pytest.mark.skipif(not (BUILD / f"libevener_{name}.so").exists() or (name == "mpi" and shutil.which("mpirun") is None),
-                                                       reason=f"libevener_{name}.so or its launcher is not there")) for name in ("gloo", "mpi")]
+# What MPI leaks at its end lies in libraries that are gone by then, and is taken for the library's.
+LEAKS = {"mpi": pytest.mark.skipif(bool(os.environ.get("EVN_SANITIZER_PRELOAD")), reason="MPI leaks memory of its own: the release build runs it")}
+ENGINES = [pytest.param(name, marks=[*filter(None, [LEAKS.get(name)]), pytest.mark.skipif(not (BUILD / f"libevener_{name}.so").exists() or (name == "mpi" and shutil.which("mpirun") is None),
+                                                       reason=f"libevener_{name}.so or its launcher is not there")]) for name in ("gloo", "mpi")]
 SGD = {"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9, "check_ranks": True}
 
 
