@@ -179,10 +179,9 @@ impl Evaluation {
 ///
 /// ```no_run
 /// # use evener::*;
-/// # fn main() -> Result<()> {
-/// # let (runtime, x, labels) = (Runtime::new()?, todo!(), todo!());
+/// # fn train(runtime: &Runtime, x: &Tensor, labels: &Tensor) -> Result<()> {
 /// let options = TrainerOptions { optimizer: Optimizer::AdamW, learning_rate: 1e-3, ..Default::default() };
-/// let trainer = Trainer::new(&runtime, &Source::File("model.onnx".into()), options)?;
+/// let trainer = Trainer::new(runtime, &Source::File("model.onnx".into()), options)?;
 /// let step = trainer.step(&[("x", x)], Some(labels))?;
 /// println!("{}", step.loss);
 /// trainer.export("trained.onnx")

@@ -1,5 +1,6 @@
 #include "backends/cpu/conv_gradient/implicit_gemm_loops.h"
 
+#include "backends/cpu/conv_gradient/implicit_gemm_micro.h"
 #include "backends/cpu/simd/copy.h"
 
 namespace evn::EVN_ISA {
@@ -16,81 +17,25 @@ constexpr int kVectors = 4;
 #else
 constexpr int kVectors = 2;
 #endif
-constexpr std::int64_t kKc = 256;  // rows of a panel of B that stay in L2
 
 #if !defined(__AVX512F__)
 inline void add_product(Vec a, Vec b, Vec& c) { c = fma(a, b, c); }
 #endif
 
-struct Micro {
-  const float* x;
-  const std::int64_t* rows;
-  const std::int64_t* ks;
-  const float* b;
-  std::int64_t k;
-  float* c;
-  std::int64_t ldc;
-  bool add;
+struct FloatMath {
+  static void add(Vec a, Vec b, Vec& sum) { add_product(a, b, sum); }
 };
 
 template <int R, int NV>
-void micro(const Micro& g) {
-  Vec acc[R][NV];
-  const float* row[R];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    row[r] = g.x + g.rows[r];
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) acc[r][v] = g.add ? load(g.c + r * g.ldc + v * kLanes) : zero();
-  }
-  const float* b = g.b;
-  const std::int64_t* const end = g.ks + g.k;
-  for (const std::int64_t* ks = g.ks; ks != end; ++ks, b += NV * kLanes) {
-    const std::int64_t at = *ks;
-    Vec bv[NV];
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec a = splat(row[r][at]);
-#pragma GCC unroll 4
-      for (int v = 0; v < NV; ++v) add_product(a, bv[v], acc[r][v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) store(g.c + r * g.ldc + v * kLanes, acc[r][v]);
-  }
-}
+constexpr MicroKernel kMicro = {R, micro<FloatMath, R, NV>};
 
-using MicroFn = void (*)(const Micro&);
-struct MicroKernel {
-  int rows;
-  MicroFn run;
-};
 #if defined(__AVX512F__) || defined(__aarch64__)
-constexpr MicroKernel kMicros[kVectors] = {{8, micro<8, 1>}, {8, micro<8, 2>}, {8, micro<8, 3>}, {6, micro<6, 4>}};
+constexpr MicroKernel kMicros[kVectors] = {kMicro<8, 1>, kMicro<8, 2>, kMicro<8, 3>, kMicro<6, 4>};
 #else
-constexpr MicroKernel kMicros[kVectors] = {{6, micro<6, 1>}, {6, micro<6, 2>}};
+constexpr MicroKernel kMicros[kVectors] = {kMicro<6, 1>, kMicro<6, 2>};
 #endif
 
-void run(const Product& p) {
-  std::int64_t k0 = 0;
-  do {
-    const std::int64_t kc = p.k - k0 < kKc ? p.k - k0 : kKc;
-    simd_implicit_gemm::for_each_panel(kLanes, kVectors, p.n, [&](std::int64_t column, std::int64_t columns) {
-      const std::int64_t vectors = (columns + kLanes - 1) / kLanes;
-      const MicroKernel& kernel = kMicros[vectors - 1];
-      for (std::int64_t r = 0; r < p.m; r += kernel.rows) {
-        if (stops(p.points, kernel.rows * vectors * kLanes * kc)) return;
-        kernel.run({p.x, p.rows + r, p.ks + k0, p.b + column * p.k + k0 * vectors * kLanes, kc, p.c + r * p.ldc + column, p.ldc,
-                    p.add || k0 > 0});
-      }
-    });
-    k0 += kc;
-  } while (k0 < p.k && !has_stopped(p.points));
-}
+void run(const Product& p) { run_panels(p, kMicros); }
 
 void copy_stepped(float* to, const float* from, std::int64_t n, std::int64_t step) {
   if (step == 1) return copy_over(to, from, n);

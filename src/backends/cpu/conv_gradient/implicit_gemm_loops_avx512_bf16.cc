@@ -1,6 +1,7 @@
 // The loops of conv_gradient/implicit_gemm_loops.h by vdpbf16ps: an element of A, of B and of planes is a word of two bfloat16,
 // whose products are both added. Sums are float32.
 #include "backends/cpu/conv_gradient/implicit_gemm_loops.h"
+#include "backends/cpu/conv_gradient/implicit_gemm_micro.h"
 #include "backends/cpu/simd/lanes.h"
 
 namespace evn::EVN_ISA {
@@ -11,7 +12,6 @@ using simd_implicit_gemm::Product;
 using simd_implicit_gemm::WordPanel;
 
 constexpr int kVectors = 4;
-constexpr std::int64_t kKc = 256;  // rows of a panel of B that stay in L2
 
 typedef std::int16_t Halves __attribute__((vector_size(64)));
 
@@ -26,71 +26,16 @@ inline Vec words_of(Vec low, Vec high) {
   return reinterpret_cast<Vec>(_mm512_maskz_permutexvar_epi16(0xffffffff, reinterpret_cast<__m512i>(kInTurns), halves));
 }
 
-struct Micro {
-  const float* x;
-  const std::int64_t* rows;
-  const std::int64_t* ks;
-  const float* b;
-  std::int64_t k;
-  float* c;
-  std::int64_t ldc;
-  bool add;
+struct WordMath {
+  static void add(Vec a, Vec b, Vec& sum) { add_products(a, b, sum); }
 };
 
 template <int R, int NV>
-void micro(const Micro& g) {
-  Vec acc[R][NV];
-  const float* row[R];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    row[r] = g.x + g.rows[r];
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) acc[r][v] = g.add ? load(g.c + r * g.ldc + v * kLanes) : zero();
-  }
-  const float* b = g.b;
-  const std::int64_t* const end = g.ks + g.k;
-  for (const std::int64_t* ks = g.ks; ks != end; ++ks, b += NV * kLanes) {
-    const std::int64_t at = *ks;
-    Vec bv[NV];
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) bv[v] = load(b + v * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec a = splat(row[r][at]);
-#pragma GCC unroll 4
-      for (int v = 0; v < NV; ++v) add_products(a, bv[v], acc[r][v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < NV; ++v) store(g.c + r * g.ldc + v * kLanes, acc[r][v]);
-  }
-}
+constexpr MicroKernel kMicro = {R, micro<WordMath, R, NV>};
 
-using MicroFn = void (*)(const Micro&);
-struct MicroKernel {
-  int rows;
-  MicroFn run;
-};
-constexpr MicroKernel kMicros[kVectors] = {{8, micro<8, 1>}, {8, micro<8, 2>}, {8, micro<8, 3>}, {6, micro<6, 4>}};
+constexpr MicroKernel kMicros[kVectors] = {kMicro<8, 1>, kMicro<8, 2>, kMicro<8, 3>, kMicro<6, 4>};
 
-void run(const Product& p) {
-  std::int64_t k0 = 0;
-  do {
-    const std::int64_t kc = p.k - k0 < kKc ? p.k - k0 : kKc;
-    simd_implicit_gemm::for_each_panel(kLanes, kVectors, p.n, [&](std::int64_t column, std::int64_t columns) {
-      const std::int64_t vectors = (columns + kLanes - 1) / kLanes;
-      const MicroKernel& kernel = kMicros[vectors - 1];
-      for (std::int64_t r = 0; r < p.m; r += kernel.rows) {
-        if (stops(p.points, kernel.rows * vectors * kLanes * kc)) return;
-        kernel.run({p.x, p.rows + r, p.ks + k0, p.b + column * p.k + k0 * vectors * kLanes, kc, p.c + r * p.ldc + column, p.ldc,
-                    p.add || k0 > 0});
-      }
-    });
-    k0 += kc;
-  } while (k0 < p.k && !has_stopped(p.points));
-}
+void run(const Product& p) { run_panels(p, kMicros); }
 
 inline void zero_words(float* to, std::int64_t n) {
   for (std::int64_t j = 0; j < n; j += kLanes) store(to + j, zero());
