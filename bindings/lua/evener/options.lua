@@ -66,6 +66,13 @@ function kinds.object(class)
   end
 end
 
+-- A field of options.filler that sets bits of the struct's `flags`.
+function options.flag(bits)
+  return {function(value, what, _, made)
+    if kinds.flag(value, what) == 1 then made.flags = bit.bor(made.flags, bits) end
+  end}
+end
+
 -- Something that fills the struct: {struct = "evn_x", init = function of the table, fields = {name = {kind, "field", "count field"}}}.
 -- fill(values) gives the struct, which is one for all calls, and is valid until the next.
 function options.filler(struct, init, fields)

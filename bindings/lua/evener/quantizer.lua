@@ -3,7 +3,7 @@ local ffi = require("ffi")
 local library = require("evener.library")
 local owned = require("evener.owned")
 local options = require("evener.options")
-local Tensor = require("evener.tensor")
+local batch = require("evener.batch")
 local models = require("evener.model")
 local dtypes = require("evener.dtypes")
 local api, check, scratch, kinds, constants = library.api, library.check, library.scratch, options.kinds, library.constants
@@ -11,12 +11,7 @@ local api, check, scratch, kinds, constants = library.api, library.check, librar
 local Quantizer = owned.class("quantizer")
 local handle_of, out = Quantizer.handle, Quantizer.out
 local Model = models.Model
-
-local function flag(number)
-  return {function(value, what, _, made)
-    if kinds.flag(value, what) == 1 then made.flags = bit.bor(made.flags, number) end
-  end}
-end
+local flag = options.flag
 
 local fill = options.filler("evn_quantizer_options", api.quantizer_options_init, {
   mode = {kinds.choice({static = 0, dynamic = 1, weights = 2, float16 = 3, bfloat16 = 4}), "mode"},
@@ -44,8 +39,7 @@ function Quantizer.new(runtime, path, values)
   if path ~= nil then library.text(path, "the path") end
   local made = Quantizer.take(api.quantizer_create(runtime, path, filled, out, scratch))
   check(api.quantizer_input_count(made.owned.handle, number_out, scratch))
-  made.input_count = number_out[0]
-  made.slots = ffi.new("evn_tensor[?]", math.max(made.input_count, 1))
+  batch.prepare(made, number_out[0])
   return made
 end
 
@@ -55,30 +49,16 @@ function Quantizer.find_input(self, name)
   return number_out[0] + 1
 end
 
--- Puts the tensors of a batch, by place or by name, into the slots.
-local function gather(self, tensors)
-  if type(tensors) ~= "table" then library.invalid("a table of tensors is wanted, not a %s", type(tensors)) end
-  for index = 0, self.input_count - 1 do self.slots[index] = nil end
-  for key, tensor in pairs(tensors) do
-    local place = type(key) == "string" and self:find_input(key) or key
-    if type(place) ~= "number" or place % 1 ~= 0 or place < 1 or place > self.input_count then
-      library.invalid("there is no input %s: the model has %d", tostring(key), self.input_count)
-    end
-    self.slots[place - 1] = Tensor.handle(tensor)
-  end
-  return self.slots, self.input_count
-end
-
 -- Runs the float32 model over a batch of calibration.
 function Quantizer.add_batch(self, tensors)
-  local handle, slots, count = handle_of(self), gather(self, tensors)
+  local handle, slots, count = handle_of(self), batch.gather(self, tensors)
   check(api.quantizer_add_batch(handle, slots, count, scratch))
 end
 
 -- Takes back layers that lose too much, or time. options = {error, speed (both where neither is there), min_cosine, min_layer_sqnr_db}
 function Quantizer.guard(self, tensors, values)
   local filled = fill_guard(values, "options of a guard")
-  local handle, slots, count = handle_of(self), gather(self, tensors)
+  local handle, slots, count = handle_of(self), batch.gather(self, tensors)
   check(api.quantizer_guard(handle, slots, count, filled, scratch))
 end
 
@@ -93,7 +73,7 @@ end
 
 -- Runs both models over the same inputs, and adds to the report how far they are apart.
 function Quantizer.verify(self, tensors)
-  local handle, slots, count = handle_of(self), gather(self, tensors)
+  local handle, slots, count = handle_of(self), batch.gather(self, tensors)
   check(api.quantizer_verify(handle, slots, count, scratch))
 end
 

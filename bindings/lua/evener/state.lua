@@ -9,16 +9,9 @@ local api, check, scratch, constants = library.api, library.check, library.scrat
 local State = owned.class("state")
 local handle_of, out = State.handle, State.out
 
--- A flag of the struct.
-local function flag(number)
-  return function(value, what, _, made)
-    if kinds.flag(value, what) == 1 then made.flags = bit.bor(made.flags, number) end
-  end
-end
-
 local fill = options.filler("evn_state_options", api.state_options_init, {
-  dims = {kinds.shapes, "dims", "dim_count"}, on_demand = {flag(constants.EVN_STATE_ON_DEMAND)},
-  float16 = {flag(constants.EVN_STATE_FLOAT16)}, int8 = {flag(constants.EVN_STATE_INT8)},
+  dims = {kinds.shapes, "dims", "dim_count"}, on_demand = options.flag(constants.EVN_STATE_ON_DEMAND),
+  float16 = options.flag(constants.EVN_STATE_FLOAT16), int8 = options.flag(constants.EVN_STATE_INT8),
 })
 
 -- A state of a session. pairs: a list of {output = , input = , capacity = }. options = {dims = {name = dims}, on_demand, float16, int8}

@@ -3,6 +3,7 @@ local ffi = require("ffi")
 local library = require("evener.library")
 local owned = require("evener.owned")
 local options = require("evener.options")
+local batch = require("evener.batch")
 local Tensor = require("evener.tensor")
 local models = require("evener.model")
 local api, check, scratch, kinds, constants = library.api, library.check, library.scratch, options.kinds, library.constants
@@ -10,12 +11,7 @@ local api, check, scratch, kinds, constants = library.api, library.check, librar
 local Trainer = owned.class("trainer")
 local handle_of, out = Trainer.handle, Trainer.out
 local Model = models.Model
-
-local function flag(number)
-  return {function(value, what, _, made)
-    if kinds.flag(value, what) == 1 then made.flags = bit.bor(made.flags, number) end
-  end}
-end
+local flag = options.flag
 
 local uint32 = kinds.whole(0, 2 ^ 32 - 1)
 
@@ -65,8 +61,7 @@ function Trainer.new(runtime, path, values)
   if path ~= nil then library.text(path, "the path") end
   local made = Trainer.take(api.trainer_create(runtime, path, filled, out, scratch))
   check(api.trainer_input_count(made.owned.handle, number_out, scratch))
-  made.input_count = number_out[0]
-  made.slots = ffi.new("evn_tensor[?]", math.max(made.input_count, 1))
+  batch.prepare(made, number_out[0])
   return made
 end
 
@@ -76,26 +71,12 @@ function Trainer.find_input(self, name)
   return number_out[0] + 1
 end
 
--- Puts the tensors of a batch, by place or by name, into the slots.
-local function gather(self, tensors)
-  if type(tensors) ~= "table" then library.invalid("a table of tensors is wanted, not a %s", type(tensors)) end
-  for index = 0, self.input_count - 1 do self.slots[index] = nil end
-  for key, tensor in pairs(tensors) do
-    local place = type(key) == "string" and self:find_input(key) or key
-    if type(place) ~= "number" or place % 1 ~= 0 or place < 1 or place > self.input_count then
-      library.invalid("there is no input %s: the model has %d", tostring(key), self.input_count)
-    end
-    self.slots[place - 1] = Tensor.handle(tensor)
-  end
-  return self.slots, self.input_count
-end
-
 local step_info, evaluation = ffi.new("evn_step_info"), ffi.new("evn_evaluation")
 
 -- Learns from one batch. labels are as the loss says, and nil with the loss "output".
 -- Gives {loss, learning_rate, gradient_norm, loss_scale, is_skipped, step}.
 function Trainer.step(self, tensors, labels)
-  local handle, slots, count = handle_of(self), gather(self, tensors)
+  local handle, slots, count = handle_of(self), batch.gather(self, tensors)
   local of_labels = labels ~= nil and Tensor.handle(labels) or nil
   api.step_info_init(step_info, ffi.sizeof(step_info))
   check(api.trainer_step(handle, slots, count, of_labels, step_info, scratch))
@@ -105,7 +86,7 @@ end
 
 -- Compares the model as it is in use with labels. Gives {loss, correct, count}, and accuracy where the loss has one.
 function Trainer.evaluate(self, tensors, labels)
-  local handle, slots, count = handle_of(self), gather(self, tensors)
+  local handle, slots, count = handle_of(self), batch.gather(self, tensors)
   local of_labels = labels ~= nil and Tensor.handle(labels) or nil
   api.evaluation_init(evaluation, ffi.sizeof(evaluation))
   check(api.trainer_evaluate(handle, slots, count, of_labels, evaluation, scratch))
