@@ -47,9 +47,16 @@ void infer_states(InferContext& c) {
   using States = RecurrentStatesInput;
   require_rank(c, States::kY, 4, 4);
   const bool batch_first = attr_int(c.node, RecurrentStatesAttr::kLayout) != 0;
-  const RecurrentSizes size = recurrent_output_sizes(batch_first, c.shape(States::kY));
+  const Shape& y = c.shape(States::kY);
+  const RecurrentSizes size = recurrent_output_sizes(batch_first, y);
+  const std::int64_t directions = attr_string(c.node, RecurrentStatesAttr::kDirection) == "bidirectional" ? 2 : 1;
+  const std::int64_t index = attr_int(c.node, RecurrentStatesAttr::kIndex);
+  if (index < 0 || index >= directions) fail(EVN_ERROR_INVALID_MODEL, "index is %lld", static_cast<long long>(index));
+  require_dim(y[batch_first ? 2 : 1], directions, States::kY);
   require_lengths(c, States::kLengths, size.batch);
   require_dtype(c, States::kInitialH, dtype_bit(c.inputs[0].dtype));
+  if (batch_first) require_dims(c, States::kInitialH, {size.batch, directions, size.hidden});
+  else require_dims(c, States::kInitialH, {directions, size.batch, size.hidden});
   c.outputs[0].shape = {dim_product(size.steps, size.batch), size.hidden};
 }
 
@@ -67,6 +74,7 @@ void infer_gradient(InferContext& c) {
     if (i != In::kLengths) require_dtype(c, i, dtype_bit(c.inputs[0].dtype));
   }
   const Shape& y = c.shape(In::kY);
+  require_dim(y[spec.batch_first ? 2 : 1], directions, In::kY);
   const Shape state = spec.batch_first ? Shape{size.batch, directions, size.hidden} : Shape{directions, size.batch, size.hidden};
   require_dims(c, In::kSums, {rows, gates});
   require_dims(c, In::kR, {directions, gates, size.hidden});
