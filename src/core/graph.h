@@ -99,7 +99,7 @@ struct Model {
   bool has_external_data = false;   // some tensors come from files beside the model's
   std::string callers_node;      // set by graph/validate: the first node whose operator runs on the caller's thread only; "": none
   std::string callers_operator;  // of it: domain::name
-  bool has_gradients = false;    // set by graph/validate: a Gradient was replaced in the graph
+  bool has_gradients = false;    // set by graph/validate: a Gradient was replaced in the graph or a body
   Graph graph;
 };
 

@@ -48,6 +48,15 @@ const Kernel* Device::find_kernel(const OpDesc& desc, std::string* reason) const
   return best;
 }
 
+const Kernel* Device::any_kernel(const Node& node) const {
+  for (const KernelFamily* family : kernels()) {
+    for (const Kernel& kernel : family->kernels) {
+      if (kernel.is_for(node)) return &kernel;
+    }
+  }
+  return nullptr;
+}
+
 const char* Device::why_not_by(Products library, const OpDesc& desc) const {
   const char* why = "this device does not have it";
   for (const KernelFamily* family : kernels()) {

@@ -214,6 +214,9 @@ class Device : public Backing {
   // The kernel of highest rank that takes the node; else nullptr, and *reason says what each one said.
   virtual const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const;
 
+  // A kernel for the operator, whatever it says of types and shapes; else nullptr.
+  const Kernel* any_kernel(const Node& node) const;
+
   // The kernel that takes shapes which no other needs to: inputs without elements, and ranks that are not known when nodes are
   // placed (there its `supports` must not look at shapes). nullptr: this device has none.
   virtual const Kernel* reference_kernel(const OpDesc& /*desc*/) const { return nullptr; }

@@ -395,8 +395,8 @@ void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
   graph.nodes = std::move(ordered);
 }
 
-// Also the bodies in it, each of which is a graph for itself by now.
-void validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
+// Also the bodies in it, each of which is a graph for itself by now. Returns whether a Gradient was replaced in any of them.
+bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
   const auto complete = [&](Node& node) {
     finder.set_op(node);
     check_arity(node);
@@ -413,13 +413,15 @@ void validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
   check_uses(graph, find_producers(graph));
   take_constants(graph);
   sort_nodes(graph, find_producers(graph));
-  if (kKeeps_gradient && expand_gradients(graph, limits, complete)) name_nodes(graph);
+  bool has_gradients = kKeeps_gradient && expand_gradients(graph, limits, complete);
+  if (has_gradients) name_nodes(graph);
   check_dtypes(graph);
   widen_half(graph);
   for (Node& node : graph.nodes) {
     cancellation_point(kNodeWork);
-    if (node.body != nullptr) validate_graph(*node.body, finder, limits);
+    if (node.body != nullptr) has_gradients |= validate_graph(*node.body, finder, limits);
   }
+  return has_gradients;
 }
 
 }  // namespace
@@ -433,8 +435,7 @@ void validate_model(Model& model, const Limits& limits, const OperatorRegistry* 
   name_nodes(model.graph);
   expand_functions(model, limits, custom);
   OpFinder finder(domains, custom);
-  model.has_gradients = kKeeps_gradient && std::any_of(model.graph.nodes.begin(), model.graph.nodes.end(), is_bound_gradient);
-  validate_graph(model.graph, finder, limits);
+  model.has_gradients = validate_graph(model.graph, finder, limits);
   finder.tell_callers_node(model);
 }
 

@@ -16,16 +16,6 @@
 namespace evn {
 namespace {
 
-// Some kernel of the device for the operator, whatever it says of types and shapes.
-const Kernel* any_kernel(const Device& device, const Node& node) {
-  for (const KernelFamily* family : device.kernels()) {
-    for (const Kernel& kernel : family->kernels) {
-      if (kernel.is_for(node)) return &kernel;
-    }
-  }
-  return nullptr;
-}
-
 class Placer {
  public:
   Placer(const LoadedModel& model, const SessionRequest& request)
@@ -57,6 +47,10 @@ class Placer {
   }
 
   Placement run() {
+    // Kernels of training take nodes of the forward pass, too: all of them are there before a node is placed.
+    if (model_.model.has_gradients) {
+      for (Device* device : all_) device->prepare_training();
+    }
     // Claims that do not hold are dropped, and the nodes are placed again. Each turn excludes a node at least, so this ends.
     for (;;) {
       Placement result = place_nodes();
@@ -293,7 +287,7 @@ class Placer {
     } else if (!view.ranks_known) {
       // The plan of a run chooses among the kernels of the device; this one stands for them.
       if (is_of_training(node)) device->prepare_training();
-      p->kernel = device->traits().host_addressable ? device->reference_kernel(desc) : any_kernel(*device, node);
+      p->kernel = device->traits().host_addressable ? device->reference_kernel(desc) : device->any_kernel(node);
       if (p->kernel != nullptr) {
         p->mode = NodeMode::kKernel;
         p->device = device;
