@@ -12,6 +12,7 @@
 #include "base/library_work.h"
 #include "base/os/os.h"
 #include "base/small_array.h"
+#include "base/unwinder.h"
 #include "base/user_data.h"
 #include "graph/edit.h"
 #include "ops/custom.h"
@@ -256,15 +257,6 @@ void infer_shapes(InferContext& c) { host_op(c.node).infer(c.node, c.inputs, c.v
 
 void run_host(const ReferenceContext& c) { host_op(c.node).run(c); }
 
-// The unwinder that is linked into libevener makes itself ready at its first throw. An exception that a callback throws comes with
-// the host's unwinder, and would find it unready where it is caught.
-void ready_unwinder() {
-  try {
-    throw Error{};
-  } catch (const Error&) {  // nothing has happened
-  }
-}
-
 int count_of(std::uint32_t count, const char* what) {
   if (count == EVN_VARIADIC) return kVariadic;
   if (count > kMaxCount) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is %u, the most is %u", what, count, kMaxCount);
@@ -375,7 +367,7 @@ evn_status evn_runtime_register_operator(evn_runtime runtime, const evn_operator
     const evn_operator defaults = EVN_OPERATOR_INIT;
     const evn_operator o = read_options(op, defaults, offsetof(evn_operator, flags));
     std::unique_ptr<HostOp> host = make_host_op(o);
-    ready_unwinder();
+    prepare_unwinder();  // for what callbacks throw, by the host's unwinder
     HostOp* registered = host.get();
     (*r)->operators().add(std::move(host));
     registered->user.adopt(o.release, o.user);

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "core/graph.h"
 #include "evener/evener.h"
+#include "ops/op.h"
 
 namespace evn {
 
@@ -43,8 +44,12 @@ void take_differentiation(Differentiate differentiate);
 using DifferentiationFunction = Differentiate (*)(std::uint64_t build);
 
 // Differs where the two were not compiled from the same headers.
-inline constexpr std::uint64_t kGradientBuild =
-    ((((sizeof(Graph) * 4099 + sizeof(Node)) * 4099 + sizeof(Value)) * 4099 + sizeof(Attribute)) * 4099 + sizeof(Limits)) * 4099 +
-    EVN_VERSION_NUMBER;
+inline constexpr std::uint64_t kGradientBuild = [] {
+  std::uint64_t number = EVN_VERSION_NUMBER;
+  for (const std::size_t size : {sizeof(Graph), sizeof(Node), sizeof(Value), sizeof(Attribute), sizeof(Limits), sizeof(OpDef),
+                                 sizeof(InferContext), sizeof(TensorDesc), sizeof(WorkMeter)})
+    number = number * 4099 + size;
+  return number;
+}();
 
 }  // namespace evn

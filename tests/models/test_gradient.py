@@ -2,6 +2,9 @@
 differences of the node itself, run by Evener, by ONNX Runtime where it has the node in float64, and by onnx's reference evaluator;
 the operator as a whole by closed forms and by a training that must get better.
 """
+import subprocess
+import sys
+
 import evener
 import numpy
 import onnx
@@ -503,3 +506,22 @@ def test_a_chain_of_gradients_ends_at_the_limit_of_nodes():
     with pytest.raises(evener.Error, match="more than 5000 nodes") as error:
         evener.Runtime(config_text="limits: {nodes: 5000}", threads=1).model(content)
     assert error.value.node.startswith("order_")
+
+
+BAD_FIRST = """
+import sys, evener
+try:
+    evener.Runtime(threads=1).model(sys.stdin.buffer.read())
+except evener.Error as error:
+    print(error.status.name, error)
+"""
+
+
+def test_a_model_with_a_gradient_that_is_the_first_error_of_a_process():
+    """The library's own exception goes through the module's frames, in a process where the module has thrown nothing yet."""
+    nodes = [helper.make_node("Add", ["x", "w"], ["sum"], name="adds"), helper.make_node("ReduceSum", ["sum"], ["l"], keepdims=0),
+             gradient(["x"], ["dx"], ["x"], "l")]
+    content = model_of(nodes, {"x": numpy.zeros((2, 3)), "w": numpy.zeros((4, 5))}, ["dx"], 17)
+    done = subprocess.run([sys.executable, "-c", BAD_FIRST], input=content, capture_output=True)
+    assert done.returncode == 0, (done.returncode, done.stderr.decode())
+    assert done.stdout.startswith(b"INVALID_MODEL") and b"adds" in done.stdout, done.stdout

@@ -1,4 +1,5 @@
 // What libevener_train.so gives the graph's passes.
+#include "base/unwinder.h"
 #include "graph/gradient/linked.h"
 
 namespace evn {
@@ -16,5 +17,6 @@ void differentiate_here(Graph& graph, const Limits& limits, const std::function<
 }  // namespace evn
 
 extern "C" __attribute__((visibility("default"))) evn::Differentiate evn_differentiation(std::uint64_t build) {
+  evn::prepare_unwinder();
   return build == evn::kGradientBuild ? evn::differentiate_here : nullptr;
 }

@@ -7,6 +7,7 @@
 
 #include "base/mutex.h"
 #include "base/os/os.h"
+#include "base/unwinder.h"
 
 namespace evn {
 namespace {
@@ -20,14 +21,6 @@ struct TrainingModule {
   char why[256] = "";
 };
 constinit TrainingModule g_module;
-
-// An error of the module is thrown by one C++ runtime, and caught by this one. Each has an unwinder, which aborts in frames that
-// another has begun to unwind unless it has thrown something itself before: only then it knows the sizes of registers.
-void prepare_unwinder() {
-  try {
-    throw 0;
-  } catch (int) {}
-}
 
 void open_module() {
   const std::string folder = os::own_folder();

@@ -1,5 +1,6 @@
 // What libevener_train.so gives OpenCL devices.
 #include "backends/opencl/training_kernels.h"
+#include "base/unwinder.h"
 
 namespace evn {
 
@@ -8,23 +9,11 @@ std::span<const OpenClSource> opencl_training_embedded();
 
 }  // namespace evn
 
-namespace {
-
-// Errors of the library's pass through kernels of the module: device/training_kernels.cc says why each has to throw something
-// first.
-void prepare_unwinder() {
-  try {
-    throw 0;
-  } catch (int) {}
-}
-
-}  // namespace
-
 extern "C" __attribute__((visibility("default"))) const evn::KernelFamily* const* evn_opencl_training_kernels(std::uint64_t build,
                                                                                                               void* sources,
                                                                                                               std::size_t* count) {
   if (build != evn::kOpenClTrainingBuild) return nullptr;
-  prepare_unwinder();
+  evn::prepare_unwinder();
   *static_cast<std::span<const evn::OpenClSource>*>(sources) = evn::opencl_training_embedded();
   const std::span<const evn::KernelFamily* const> families = evn::opencl_training_kernel_families();
   *count = families.size();
