@@ -73,13 +73,12 @@ std::size_t Tape::push(Node node) {
 
 void Tape::observe(const Node& node) {
   const OpDef& op = *node.op;
-  if (op.custom != nullptr) return;  // as it is declared, if it is
   if (op.body != nullptr) return observe_body(node);
-  std::vector<TensorDesc> inputs, outputs(node.outputs.size());
+  std::vector<TensorDesc> inputs, outputs(node.outputs.size(), kUnknown);
   std::vector<ConstTensor> values;
   std::vector<DType> dtypes;
   std::vector<std::vector<std::uint64_t>> copies(node.inputs.size());
-  const bool takes_any = (op.flags & kOpAnyRank) != 0;
+  const bool takes_any = (op.flags & kOpAnyRank) != 0 || op.custom != nullptr;
   bool ranks = true;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     const ValueId v = node.inputs[i];
@@ -94,7 +93,6 @@ void Tape::observe(const Node& node) {
   }
   try {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      outputs[i] = kUnknown;
       outputs[i].dtype = op.output_dtype != nullptr ? op.output_dtype(node, dtypes, static_cast<int>(i))
                          : dtypes.empty()           ? DType::kUndefined
                                                     : dtypes[0];
@@ -110,7 +108,9 @@ void Tape::observe(const Node& node) {
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const ValueId v = node.outputs[i];
-    if (v != kNoValue && !outputs[i].wraps) descs_[static_cast<std::size_t>(v)] = outputs[i];
+    if (v == kNoValue || outputs[i].wraps) continue;
+    const bool as_declared = op.custom != nullptr && InferContext::is_unknown_rank(outputs[i].shape);
+    if (!as_declared) descs_[static_cast<std::size_t>(v)] = outputs[i];
   }
 }
 
