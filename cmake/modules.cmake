@@ -104,10 +104,13 @@ function(evn_collective name source library)
   set(EVN_MODULES ${EVN_MODULES} libevener_${name}.so PARENT_SCOPE)
 endfunction()
 
-if(CMAKE_CROSSCOMPILING)  # what is found here is this machine's
-  set(EVN_MPI OFF)
-  set(EVN_GLOO OFF)
-endif()
+foreach(engine MPI GLOO)  # when cross-compiling, what is found is of this machine
+  if(EVN_${engine} STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING)
+    set(EVN_${engine} OFF)
+  elseif(EVN_${engine} AND NOT EVN_${engine} STREQUAL "AUTO" AND (CMAKE_CROSSCOMPILING OR NOT TARGET evener_train))
+    message(FATAL_ERROR "EVN_${engine} is ${EVN_${engine}}, but this build is for another machine, or has no training")
+  endif()
+endforeach()
 if(TARGET evener_train AND EVN_MPI)
   find_package(MPI QUIET COMPONENTS C)
   if(MPI_C_FOUND)

@@ -8,6 +8,7 @@
 #include "api/objects.h"
 #include "api/run_arguments.h"
 #include "api/session_create.h"
+#include "base/lent_core.h"
 #include "base/mutex.h"
 #include "base/os/os.h"
 #include "graph/raise_opset.h"
@@ -56,6 +57,15 @@ evn_status run_for_module(evn_session session, const evn_tensor* inputs, uint32_
   return guarded(error, [&] { run_listened(session, {inputs, input_count}, {outputs, output_count}, options, {ready, context}); });
 }
 
+evn_status runtime_identity(evn_runtime runtime, void** identity, evn_error* error) {
+  return guarded(error, [&] { *identity = (*Pin<RuntimePtr>(runtime)).get(); });
+}
+
+void wait_without_core(void (*wait)(void*), void* context) {
+  const LentCore lent;
+  wait(context);
+}
+
 evn_status open_for_module(const char* file, const char* symbol, void** function, evn_error* error) {
   return guarded(error, [&] {
     const std::string folder = os::own_folder();
@@ -98,8 +108,8 @@ evn_status memory_of(evn_session session, evn_train_memory* memory, evn_error* e
 struct TrainState {
   Mutex mutex;
   std::atomic<const evn_train_module_table*> table{nullptr};
-  evn_train_host host{nullptr,         plain_model,  release,        load_own, run_for_module,
-                      open_for_module, is_requested, create_limited, memory_of};
+  evn_train_host host{nullptr,           plain_model,     release,      load_own,       run_for_module, runtime_identity,
+                      wait_without_core, open_for_module, is_requested, create_limited, memory_of};
 };
 constinit TrainState g_train;
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "base/error.h"
 
@@ -29,6 +30,19 @@ evn_status guarded(evn_error* error, F&& body) noexcept {
     e.status = EVN_ERROR_INTERNAL;
     std::strcpy(e.message, "an unexpected exception was caught");
     return report(e, error);
+  }
+}
+
+// What `body` throws; none: nothing.
+template <typename F>
+std::optional<Error> error_of(F&& body) {
+  try {
+    body();
+    return {};
+  } catch (const Error& e) {
+    return e;
+  } catch (const std::bad_alloc&) {
+    return make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
   }
 }
 

@@ -1,6 +1,6 @@
 /* What libevener_train.so exports: trainers and loaders (include/evener/train.h). The library opens the module, which lies beside
- * it, when the first trainer is made; the module calls the library by the C API and what evn_train_host has beside it. C, because
- * each has a C++ runtime of its own.
+ * it, when the first trainer or loader is made; the module calls the library by the C API and what evn_train_host has beside it. C,
+ * because each has a C++ runtime of its own.
  */
 #ifndef EVN_DEVICE_TRAIN_MODULE_H
 #define EVN_DEVICE_TRAIN_MODULE_H
@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Changes with this file; a module of another number, or of another version of the library, is not used. */
-#define EVN_TRAIN_MODULE_ABI 4u
+#define EVN_TRAIN_MODULE_ABI 5u
 #define EVN_TRAIN_MODULE_SYMBOL "evn_train_module"
 
 /* Bytes that the library owns until they are released. */
@@ -46,7 +46,13 @@ typedef struct evn_train_host {
   evn_status (*run_listened)(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs,
                              uint32_t output_count, const evn_run_options* options, void (*ready)(void* context, uint32_t output),
                              void* context, evn_error* error);
-  /* The function `symbol` of a module that lies beside the library; NULL: the module is not there, or has none. It stays open. */
+  /* What is the same for all handles of a runtime, as long as it lives. */
+  evn_status (*runtime_identity)(evn_runtime runtime, void** identity, evn_error* error);
+  /* Calls wait(context), which waits for other threads or processes and throws nothing, from within an operator: meanwhile another
+   * run may compute on the core of the run that the operator is in. */
+  void (*wait_without_core)(void (*wait)(void* context), void* context);
+  /* The function `symbol` of a module that lies beside the library. It stays open. EVN_ERROR_UNSUPPORTED: there is no such module,
+   * or it has no such function. */
   evn_status (*open_module)(const char* file, const char* symbol, void** function, evn_error* error);
   /* Whether the token has been requested. */
   int (*is_requested)(evn_cancel cancel);

@@ -78,6 +78,36 @@ evn_status reduce(void* context, void* data, uint64_t count, evn_dtype dtype, ev
   return status;
 }
 
+// With a normalization by the batch, and a product by the sum of two parameters: their gradients are one value, which goes on into
+// another node.
+std::string normalized_network() {
+  OnnxWriter w(13);
+  const auto add = [&](const char* name, std::initializer_list<std::int64_t> dims, float first) {
+    std::size_t count = 1;
+    for (const std::int64_t d : dims) count *= static_cast<std::size_t>(d);
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = first + 0.03f * static_cast<float>(i % 11);
+    w.add_initializer(name, dims, values);
+  };
+  w.add_node("BatchNormalization", {"x", "scale", "bias", "mean", "var"}, {"n"}, {}, "norm");
+  w.add_node("GlobalAveragePool", {"n"}, {"p"}, {}, "pool");
+  w.add_node("Flatten", {"p"}, {"f"}, {{"axis", 1}}, "flatten");
+  w.add_node("MatMul", {"a", "b"}, {"ab"}, {}, "adapter");
+  w.add_node("Add", {"w", "ab"}, {"sum"}, {}, "add");
+  w.add_node("Add", {"sum", "u"}, {"both"}, {}, "add again");
+  w.add_node("MatMul", {"f", "both"}, {"y"}, {}, "product");
+  w.add_input("x", kF32, {"N", 3, 8, 8}).add_output("y", kF32, {"N", 10});
+  add("scale", {3}, 0.9f);
+  add("bias", {3}, -0.1f);
+  add("mean", {3}, 0);
+  add("var", {3}, 1);
+  add("w", {3, 10}, -0.15f);
+  add("u", {3, 10}, 0.1f);
+  add("a", {3, 2}, 0.2f);
+  add("b", {2, 10}, -0.2f);
+  return w.serialize();
+}
+
 struct RanksTest : testing::Test {
   evn_runtime runtime = nullptr;
   evn_device cpu = nullptr;
@@ -227,6 +257,51 @@ TEST_F(RanksTest, WhatOneRankCannotDoNoneDoes) {
   for (Member& m : members) EXPECT_EQ(parameters(m), before);
   EXPECT_EQ(step(), kFine) << members[0].error.message;
   expect_equal_parameters();
+}
+
+// Gradients that a later step of the backward pass reads are not summed over the ranks before that: two of the four buckets would
+// be sums of sums.
+TEST_F(RanksTest, GradientsThatOthersAreMadeOfAreSummedOnce) {
+  bytes = normalized_network();
+  options.data = bytes.data();
+  options.size = bytes.size();
+  options.optimizer = EVN_OPTIMIZER_SGD;
+  options.learning_rate = 0.1f;
+  const auto values = [&](uint64_t bucket_bytes) {
+    options.bucket_bytes = bucket_bytes;
+    for (Member& m : members) {
+      evn_trainer_release(m.trainer);
+      m.trainer = nullptr;
+    }
+    EXPECT_EQ(create(), kFine) << members[0].error.message;
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(step(), kFine) << members[0].error.message;
+    expect_equal_parameters();
+    return parameters(members[1]);
+  };
+  const std::string at_once = values(uint64_t{1} << 20);
+  for (int turn = 0; turn < 5; ++turn) EXPECT_EQ(values(4), at_once);
+}
+
+// Three trainers of one runtime, which has the operator that sums over ranks once.
+TEST_F(RanksTest, NormalizeByTheBatchesOfAllRanksInOneRuntime) {
+  bytes = normalized_network();
+  options.data = bytes.data();
+  options.size = bytes.size();
+  ASSERT_EQ(create(), kFine) << members[0].error.message;
+  ASSERT_EQ(step(), kFine) << members[0].error.message;
+  const float apart = members[0].info.loss;
+  for (int turn = 0; turn < 2; ++turn) {
+    for (Member& m : members) {
+      evn_trainer_release(m.trainer);
+      m.trainer = nullptr;
+    }
+    options.flags = EVN_TRAIN_CHECK_RANKS | EVN_TRAIN_SYNC_NORM;
+    ASSERT_EQ(create(), kFine) << members[0].error.message;
+    ASSERT_EQ(step(), kFine) << members[0].error.message;
+    EXPECT_NE(members[0].info.loss, apart);
+    ASSERT_EQ(step(), kFine) << members[0].error.message;
+    expect_equal_parameters();
+  }
 }
 
 TEST_F(RanksTest, WrongOptionsAreRefused) {

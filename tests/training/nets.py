@@ -63,6 +63,16 @@ def mlp():
     return b.model(b.linear(x, "fc3", 16, 5), [("x", TensorProto.FLOAT, [20])], [5]), [5]
 
 
+def adapted():
+    """Products by sums of parameters, as of LoRA: gradients of which others are made."""
+    b = Builder(8)
+    for name, rows, columns in (("fc1", 20, 32), ("fc2", 32, 5)):
+        low_rank = b.op("MatMul", b.weight(name + ".a", rows, 3), b.weight(name + ".b", 3, columns))
+        weight = b.op("Add", b.op("Add", b.weight(name + ".w", rows, columns), b.weight(name + ".u", rows, columns)), low_rank)
+        x = b.op("MatMul", "x" if name == "fc1" else b.op("Relu", x), weight)
+    return b.model(x, [("x", TensorProto.FLOAT, [20])], [5]), [5]
+
+
 def simple_cnn():
     b = Builder(2)
     x = b.op("MaxPool", b.op("Relu", b.conv("x", "conv1", (32, 1, 3, 3), pads=[1] * 4)), kernel_shape=[2, 2], strides=[2, 2])

@@ -2,6 +2,7 @@
 
 usage: rank.py SETTINGS.json RANK RANKS OUT.json
 """
+import hashlib
 import json
 import os
 import signal
@@ -10,14 +11,16 @@ import time
 
 import nets
 import numpy as np
+import onnx
+from onnx import numpy_helper
 
 import evener
 
 
 def batches(kind, count, size, seed=5):
     random = np.random.default_rng(seed)
-    shape = {"mlp": (20,), "simple_cnn": (1, 28, 28), "residual": (3, 16, 16)}[kind]
-    classes = {"mlp": 5, "simple_cnn": 10, "residual": 6}[kind]
+    shape = {"mlp": (20,), "simple_cnn": (1, 28, 28), "residual": (3, 16, 16), "adapted": (20,)}[kind]
+    classes = {"mlp": 5, "simple_cnn": 10, "residual": 6, "adapted": 5}[kind]
     for _ in range(count):
         yield random.standard_normal((size, *shape), dtype=np.float32), random.integers(0, classes, size)
 
@@ -47,7 +50,7 @@ def train(how, rank, ranks, out):
         if how.get("restore"):
             trainer.restore(how["restore"])
         for number, (x, y) in enumerate(batches(how["model"], how["steps"], how["batch"], how.get("seed", 5))):
-            rows = share(how["batch"], rank, ranks, how.get("uneven", False))
+            rows = slice(*how["rows"]) if "rows" in how else share(how["batch"], rank, ranks, how.get("uneven", False))
             if how.get("fails") == [rank, number]:
                 y = np.full_like(y, 99)
             if how.get("nan") == [rank, number]:
@@ -55,7 +58,7 @@ def train(how, rank, ranks, out):
             if how.get("dies") == [rank, number]:
                 os.kill(os.getpid(), signal.SIGKILL)
             if how.get("hangs") == [rank, number]:
-                time.sleep(12)
+                time.sleep(20)
             try:
                 step = trainer.step({"x": x[rows]}, y[rows])
                 out["losses"].append(step.loss)
@@ -66,8 +69,12 @@ def train(how, rank, ranks, out):
                     break
             if how.get("save") and rank == 0 and number == how["steps"] - 1:
                 trainer.save(how["save"])
-        out["sum"] = {name: float(np.abs(value, dtype=np.float64).sum()) for name, value in trainer.parameters.items()}
-        out["bits"] = {name: value.tobytes().hex()[:256] for name, value in trainer.parameters.items()}
+        exported = f"{how['store']}.{rank}.onnx"
+        trainer.finish(exported)
+        # All weights, with the statistics that are no parameters.
+        values = {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(exported).graph.initializer}
+        out["bits"] = {name: hashlib.sha256(value.tobytes()).hexdigest() for name, value in values.items()}
+        out["statistics"] = {name: value.tolist() for name, value in values.items() if name.endswith((".mean", ".var"))}
 
 
 def main():

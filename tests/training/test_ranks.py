@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -96,8 +97,22 @@ def test_three_ranks_with_uneven_batches_small_buckets_and_sums(tmp_path, engine
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_moving_statistics_are_the_mean_of_all_ranks(tmp_path, engine):
-    pair = start(tmp_path, 2, engine, model="residual")
+    pair = start(tmp_path, 2, engine, model="residual", steps=1)
     assert same_bits(pair), [out["errors"] for out in pair]
+    halves = [start(tmp_path, 1, model="residual", steps=1, rows=rows)[0]["statistics"] for rows in ([0, 8], [8, 16])]
+    assert len(halves[0]) == 10 and halves[0] != halves[1]
+    for name, values in pair[0]["statistics"].items():
+        want = np.mean([half[name] for half in halves], axis=0)
+        np.testing.assert_allclose(values, want, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert same_bits(start(tmp_path, 2, engine, model="residual"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gradients_that_others_are_made_of_are_summed_once(tmp_path, engine):
+    alone = start(tmp_path, 1, model="adapted")[0]
+    pair = start(tmp_path, 2, engine, model="adapted", options={**SGD, "bucket_bytes": 64})
+    assert same_bits(pair), [out["errors"] for out in pair]
+    assert close(pair[0]["losses"], alone["losses"]), (pair[0]["losses"], alone["losses"])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -119,7 +134,7 @@ def test_ranks_with_other_models_or_options_are_refused(tmp_path, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_rank_that_hangs_ends_the_others_in_time(tmp_path, engine):
-    outs = start(tmp_path, 2, engine, steps=4, hangs=[1, 2], options={**SGD, "timeout": 2}, timeout=100)
+    outs = start(tmp_path, 2, engine, steps=4, hangs=[1, 2], options={**SGD, "timeout": 5}, timeout=100)
     number, status, message = outs[0]["errors"][0]
     assert number == 2 and status == "EVN_ERROR_TIMEOUT", message
     assert outs[0]["seconds"] < 30

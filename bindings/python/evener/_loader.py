@@ -3,6 +3,7 @@ import atexit
 import collections.abc
 import ctypes
 import itertools
+import math
 import os
 import weakref
 import zipfile
@@ -182,6 +183,7 @@ class _StreamSource(_SampleSource):
                 raise ValueError("an iterator has one epoch: for several give something that can be iterated over again")
             self.iterator, self.at = iter(self.data), 0
         skipped = numbers[0] - self.at
+        self.at = math.inf  # until all samples are there: after one that raises the iterator is somewhere else
         made = 0
         for sample in itertools.islice(self.iterator, skipped, skipped + len(numbers)):
             self.put(numbers[made], sample, made, targets)

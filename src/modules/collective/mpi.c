@@ -5,16 +5,18 @@
 #include <mpi.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "modules/collective/report.h"
 
-enum { kMostElements = 1 << 26 }; /* of one call: MPI counts by int */
+enum { kPartBytes = 1 << 22 }; /* of one call */
 
 typedef struct Collective {
   MPI_Comm comm;
   int timeout_ms;
   int is_broken;
+  void* part; /* kPartBytes: what is being reduced */
 } Collective;
 
 static int g_finalizes;  /* MPI was initialized here */
@@ -59,11 +61,14 @@ static evn_status wait_for(Collective* c, MPI_Request* request, evn_error* error
   }
 }
 
-static evn_status reduce_part(Collective* c, void* data, int count, MPI_Datatype type, evn_error* error) {
+static evn_status reduce_part(Collective* c, void* data, int count, MPI_Datatype type, size_t bytes, evn_error* error) {
   MPI_Request request;
-  const int code = MPI_Iallreduce(MPI_IN_PLACE, data, count, type, MPI_SUM, c->comm, &request);
+  memcpy(c->part, data, bytes);
+  const int code = MPI_Iallreduce(MPI_IN_PLACE, c->part, count, type, MPI_SUM, c->comm, &request);
   if (code != MPI_SUCCESS) return fail_mpi(error, "MPI_Iallreduce", code);
-  return wait_for(c, &request, error);
+  const evn_status status = wait_for(c, &request, error);
+  if (status == EVN_OK) memcpy(data, c->part, bytes);
+  return status;
 }
 
 static evn_status reduce(void* context, void* data, uint64_t count, evn_dtype dtype, evn_error* error) {
@@ -72,12 +77,12 @@ static evn_status reduce(void* context, void* data, uint64_t count, evn_dtype dt
   if (!is_double && dtype != EVN_DTYPE_FLOAT32)
     return collective_fail(error, EVN_ERROR_UNSUPPORTED, "dtype %d cannot be summed over ranks", (int)dtype);
   if (c->is_broken) return collective_fail(error, EVN_ERROR_WRONG_STATE, "an earlier reduction has failed");
+  const size_t size = is_double ? sizeof(double) : sizeof(float);
+  const uint64_t most = kPartBytes / size;
   evn_status status = EVN_OK;
-  for (uint64_t at = 0; at < count && status == EVN_OK; at += kMostElements) {
-    const uint64_t rest = count - at;
-    const int part = rest < kMostElements ? (int)rest : kMostElements;
-    char* const from = (char*)data + at * (is_double ? sizeof(double) : sizeof(float));
-    status = reduce_part(c, from, part, is_double ? MPI_DOUBLE : MPI_FLOAT, error);
+  for (uint64_t at = 0; at < count && status == EVN_OK; at += most) {
+    const uint64_t part = count - at < most ? count - at : most;
+    status = reduce_part(c, (char*)data + at * size, (int)part, is_double ? MPI_DOUBLE : MPI_FLOAT, part * size, error);
   }
   if (status != EVN_OK) c->is_broken = g_any_broken = 1;
   return status;
@@ -101,15 +106,22 @@ static evn_status initialize(evn_error* error) {
 /* All ranks are there when a first sum over them is. */
 static evn_status meet(Collective* c, const evn_collective_settings* s, uint32_t* rank, uint32_t* rank_count, evn_error* error) {
   int own = 0, all = 0;
-  int code = MPI_Comm_dup(MPI_COMM_WORLD, &c->comm);
-  if (code != MPI_SUCCESS) return fail_mpi(error, "MPI_Comm_dup", code);
-  MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
-  MPI_Comm_rank(c->comm, &own);
-  MPI_Comm_size(c->comm, &all);
+  MPI_Comm_rank(MPI_COMM_WORLD, &own);
+  MPI_Comm_size(MPI_COMM_WORLD, &all);
   if (s->rank_count != 0 && ((int)s->rank_count != all || (int)s->rank != own)) {
     return collective_fail(error, EVN_ERROR_INVALID_ARGUMENT, "the launcher of MPI made rank %d of %d, the options say %u of %u",
                            own, all, s->rank, s->rank_count);
   }
+  if (g_finalizes) MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* else it is the host's */
+  MPI_Request request;
+  const int code = MPI_Comm_idup(MPI_COMM_WORLD, &c->comm, &request);
+  if (code != MPI_SUCCESS) return fail_mpi(error, "MPI_Comm_idup", code);
+  const evn_status status = wait_for(c, &request, error);
+  if (status != EVN_OK) {
+    c->is_broken = g_any_broken = 1;
+    return status;
+  }
+  MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
   *rank = (uint32_t)own;
   *rank_count = (uint32_t)all;
   float one = 1;
@@ -121,13 +133,19 @@ static void close_collective(void* collective) {
   int done = 0;
   MPI_Finalized(&done);
   if (!done && !c->is_broken && c->comm != MPI_COMM_NULL) MPI_Comm_free(&c->comm);
+  if (c->is_broken) return; /* what was given up may still write to it */
+  free(c->part);
   free(c);
 }
 
 static evn_status open_collective(const evn_collective_settings* settings, void** collective, uint32_t* rank, uint32_t* rank_count,
                                   evn_error* error) {
   Collective* const c = calloc(1, sizeof *c);
-  if (c == NULL) return collective_fail(error, EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
+  if (c != NULL) c->part = malloc(kPartBytes);
+  if (c == NULL || c->part == NULL) {
+    free(c);
+    return collective_fail(error, EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
+  }
   c->comm = MPI_COMM_NULL;
   c->timeout_ms = (int)(settings->timeout_ms < 2000000000u ? settings->timeout_ms : 2000000000u);
   evn_status status = initialize(error);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 namespace evn_train {
 namespace {
@@ -45,14 +44,14 @@ Buckets::Buckets(evn_runtime runtime, Ranks& ranks, const std::vector<std::vecto
 
 Buckets::~Buckets() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const evn::LockIfAlive lock(mutex_);
     ends_ = true;
   }
   for_thread_.notify_one();
 }
 
 void Buckets::begin(float weight) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<evn::Mutex> lock(mutex_);
   std::fill(is_ready_.begin(), is_ready_.end(), 0);
   for (Bucket& b : buckets_) b.missing = b.gradients;
   open_ = summed_ = 0;
@@ -64,7 +63,7 @@ void Buckets::begin(float weight) {
 void Buckets::ready(std::size_t gradient) noexcept {
   bool opened = false;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<evn::Mutex> lock(mutex_);
     if (std::exchange(is_ready_[gradient], static_cast<unsigned char>(1)) != 0) return;
     --buckets_[bucket_of_[gradient]].missing;
     for (; open_ < buckets_.size() && buckets_[open_].missing == 0; ++open_) opened = true;
@@ -74,7 +73,7 @@ void Buckets::ready(std::size_t gradient) noexcept {
 
 void Buckets::finish() {
   for (std::size_t g = 0; g < is_ready_.size(); ++g) ready(g);
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<evn::Mutex> lock(mutex_);
   for_caller_.wait(lock, [&] { return summed_ == buckets_.size() || error_; });
   is_under_way_ = false;
   if (error_) throw evn::Error(*error_);
@@ -88,20 +87,13 @@ void Buckets::sum(Bucket& bucket) {
 }
 
 void Buckets::work() noexcept {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<evn::Mutex> lock(mutex_);
   for (;;) {
     for_thread_.wait(lock, [&] { return ends_ || (is_under_way_ && !error_ && summed_ < open_); });
     if (ends_) return;
     Bucket& bucket = buckets_[summed_];
     lock.unlock();
-    std::optional<evn::Error> error;
-    try {
-      sum(bucket);
-    } catch (const evn::Error& e) {
-      error = e;
-    } catch (const std::bad_alloc&) {
-      error = evn::make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
-    }
+    const std::optional<evn::Error> error = error_of([&] { sum(bucket); });
     lock.lock();
     if (error) error_ = error;
     else ++summed_;

@@ -2,13 +2,13 @@
 // pass has made its gradients (gradient bucketing as in PyTorch's DistributedDataParallel: Li et al., 2020, arXiv 2006.15704).
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "base/os/os.h"
+#include "base/mutex.h"
+#include "base/os/background.h"
 #include "modules/train/handles.h"
 #include "modules/train/ranks.h"
 
@@ -29,7 +29,7 @@ class Buckets {
 
   // Gradients are going to be made; those of this rank count `weight` times.
   void begin(float weight);
-  // That of this number is there, and is not touched until finish. Called during a run.
+  // Gradient `gradient` is complete, and is not read or written by others until finish. Called during a run.
   void ready(std::size_t gradient) noexcept;
   // All are there. Returns when all sums are. Throws what a reduction has failed with.
   void finish();
@@ -52,13 +52,13 @@ class Buckets {
   std::vector<Tensor> tensors_;
   std::vector<unsigned char> is_ready_;  // by gradient
 
-  std::mutex mutex_;
-  std::condition_variable for_thread_, for_caller_;
+  evn::Mutex mutex_;
+  evn::Condition for_thread_, for_caller_;
   std::size_t open_ = 0, summed_ = 0;  // buckets that may be summed, in their order; those that are
   bool is_under_way_ = false, ends_ = false;
   float weight_ = 1;
   std::optional<evn::Error> error_;
-  std::optional<evn::os::Thread> thread_;  // the last: it uses all of the others
+  std::optional<evn::os::BackgroundThread> thread_;  // the last: it uses all of the others
 };
 
 }  // namespace evn_train

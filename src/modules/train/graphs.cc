@@ -59,8 +59,7 @@ std::size_t Parameter::bytes() const {
   return bytes;
 }
 
-TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings, std::uint32_t ranks)
-    : model_(std::move(model)), settings_(settings), ranks_(ranks) {
+TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : model_(std::move(model)), settings_(settings) {
   free_batches();
   find_output();
   find_parameters();
@@ -190,6 +189,14 @@ bool TrainingGraphs::takes(Labels labels) const {
   }
 }
 
+Labels TrainingGraphs::usual_labels() const {
+  switch (settings_.given.loss) {
+    case EVN_LOSS_OUTPUT: return Labels::kNone;
+    case EVN_LOSS_SOFTMAX_CROSS_ENTROPY: return Labels::kClasses;
+    default: return Labels::kNumbers;
+  }
+}
+
 std::size_t TrainingGraphs::optimizer_state_count() const {
   const evn_trainer_options& o = settings_.given;
   switch (o.optimizer) {
@@ -252,7 +259,7 @@ std::string TrainingGraphs::gradient_model(Labels labels, std::int64_t sums) con
   import_domain(&m, kGradientDomain, 1);
   w.give(loss, "evener/loss", scalar_value(kFloat));
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    w.give(gradients[i], "evener/gradient/" + names[i], tensor_value("", kFloat, parameters_[i].dims));
+    w.give(gradients[i], gradient_name(names[i]), tensor_value("", kFloat, parameters_[i].dims));
   if (sums != 0 && !trained_norms_.empty()) import_domain(&m, kTrainDomain, 1);
   for (const std::size_t n : trained_norms_) {
     if (sums == 0) train_norm(&m, n + before);
@@ -288,10 +295,6 @@ std::vector<std::string> optimizer_attributes(const evn_trainer_options& o) {
           int_attribute("nesterov", (o.flags & EVN_TRAIN_NESTEROV) != 0 ? 1 : 0),
           int_attribute("centered", (o.flags & EVN_TRAIN_CENTERED) != 0 ? 1 : 0)};
 }
-
-}  // namespace
-
-namespace {
 
 std::string optimizer_state_name(std::size_t kind, const std::string& name) {
   return "evener/optimizer_state" + std::to_string(kind) + "/" + name;

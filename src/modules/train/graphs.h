@@ -36,8 +36,7 @@ enum class Labels { kNone, kClasses, kNumbers };  // int64, float32
 class TrainingGraphs {
  public:
   // `model`: as evn_train_host::plain_model gives it; its bytes outlive this. Throws EVN_ERROR_INVALID_ARGUMENT.
-  // `ranks`: whose gradients are summed.
-  TrainingGraphs(OnnxModel model, const Settings& settings, std::uint32_t ranks);
+  TrainingGraphs(OnnxModel model, const Settings& settings);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }  // by name
   const std::vector<Statistic>& statistics() const { return statistics_; }
@@ -48,6 +47,8 @@ class TrainingGraphs {
   const OnnxModel& model() const { return model_; }
   // The kinds of labels that the loss takes.
   bool takes(Labels labels) const;
+  // The kind that it usually gets.
+  Labels usual_labels() const;
 
   // Tensors that the optimizer keeps beside each parameter.
   std::size_t optimizer_state_count() const;
@@ -72,7 +73,6 @@ class TrainingGraphs {
  private:
   OnnxModel model_;
   const Settings& settings_;
-  const std::uint32_t ranks_;
   std::string output_, logits_;  // logits_: what the loss reads
   std::vector<Parameter> parameters_;
   std::vector<Statistic> statistics_;

@@ -4,6 +4,12 @@
 
 namespace evn_train {
 
+evn_tensor_info info_of(evn_tensor tensor) {
+  evn_tensor_info info = EVN_TENSOR_INFO_INIT;
+  call(api().tensor_get_info, tensor, &info);
+  return info;
+}
+
 Device::Device(evn_runtime runtime) { call(api().runtime_device_at, runtime, 0u, &handle_); }
 
 Device::Device(evn_runtime runtime, const char* name) { call(api().runtime_device_find, runtime, name, &handle_); }

@@ -59,6 +59,9 @@ class Tensor {
   evn_tensor handle_ = nullptr;
 };
 
+// What the library says of a tensor.
+evn_tensor_info info_of(evn_tensor tensor);
+
 inline void append(std::vector<evn_tensor>* handles, const std::vector<Tensor>& tensors) {
   for (const Tensor& t : tensors) handles->push_back(t.get());
 }

@@ -2,11 +2,12 @@
 // across.
 #pragma once
 
-#include "base/error.h"
+#include "base/guarded.h"
 #include "device/train_module.h"
 
 namespace evn_train {
 
+using evn::error_of;
 using evn::fail;
 
 // Set by the library when it opens the module.

@@ -110,9 +110,9 @@ Loader::Loader(evn_runtime runtime, const evn_loader_options& options)
       is_stream_((options.flags & EVN_LOADER_STREAM) != 0),
       drops_last_((options.flags & EVN_LOADER_DROP_LAST) != 0),
       process_(evn::os::fork_generation()),
-      numbers_(most_),
       buffers_(arrays_.size()) {
   make_slots(runtime, options);
+  numbers_.resize(most_);  // after the batches, which limits of memory may refuse
   thread_.emplace([](void* self) { static_cast<Loader*>(self)->work(); }, this);
 }
 

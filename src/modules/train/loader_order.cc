@@ -28,7 +28,7 @@ std::pair<std::uint32_t, std::uint32_t> LoaderOrder::part_of(std::uint32_t sampl
 }
 
 std::uint32_t LoaderOrder::least() const {
-  const std::uint32_t of_batch = part_of(batch_).second, of_rest = part_of(rest_).second;
+  const std::uint32_t of_batch = full_part(), of_rest = part_of(rest_).second;
   return of_batch == of_rest ? 0 : std::min(of_batch, of_rest);
 }
 

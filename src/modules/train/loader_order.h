@@ -17,7 +17,7 @@ class LoaderOrder {
   // In an epoch; 0 for a stream.
   std::uint64_t batch_count() const { return batches_; }
   // The most samples that this rank has of a batch.
-  std::uint32_t most() const { return std::max(part_of(batch_).second, part_of(rest_).second); }
+  std::uint32_t most() const { return std::max(full_part(), part_of(rest_).second); }
   // The other number of samples that this rank has of some batch: of the last one where that is not full, or of the others; 0:
   // there is none.
   std::uint32_t least() const;
@@ -30,6 +30,8 @@ class LoaderOrder {
  private:
   // This rank's part of a batch of so many samples: the first one's place, how many.
   std::pair<std::uint32_t, std::uint32_t> part_of(std::uint32_t samples) const;
+  // How many samples this rank has of a full batch; 0: there is none.
+  std::uint32_t full_part() const { return is_stream_ || count_ >= batch_ ? part_of(batch_).second : 0; }
 
   const std::uint64_t seed_, count_;
   const std::uint32_t batch_, rank_, ranks_;

@@ -24,7 +24,7 @@ LossScale::LossScale(const evn_trainer_options& options)
 void LossScale::note(bool is_finite) {
   if (!is_dynamic_) return;
   if (!is_finite) {
-    value_ *= kBackoff;
+    if (static_cast<double>(value_ * kBackoff) >= kLeastLossScale) value_ *= kBackoff;
     good_ = 0;
   } else if (++good_ == kGrowthInterval) {
     if (std::isfinite(value_ * kGrowth)) value_ *= kGrowth;
@@ -33,7 +33,7 @@ void LossScale::note(bool is_finite) {
 }
 
 void LossScale::check_state(const State& s) const {
-  const bool is_number = s.value >= 0 && std::isfinite(s.value) && s.latest >= 0 && std::isfinite(s.latest);
+  const bool is_number = s.value > 0 && std::isfinite(s.value) && s.latest > 0 && std::isfinite(s.latest);
   if (is_number && (is_dynamic_ || s.value == value_)) return;
   const auto text = [](float x) { return evn::shortest_text(static_cast<double>(x)); };
   fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has the loss scale %s, the trainer's is %s", text(s.value).c_str(),

@@ -12,25 +12,6 @@
 namespace evn_train {
 namespace {
 
-evn_tensor_info info_of(evn_tensor tensor) {
-  evn_tensor_info info = EVN_TENSOR_INFO_INIT;
-  call(api().tensor_get_info, tensor, &info);
-  return info;
-}
-
-// What `body` throws.
-template <typename F>
-std::optional<evn::Error> error_of(F&& body) {
-  try {
-    body();
-    return {};
-  } catch (const evn::Error& e) {
-    return e;
-  } catch (const std::bad_alloc&) {
-    return evn::make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
-  }
-}
-
 // A hash of all that ranks must have in common.
 std::uint64_t fingerprint(const Settings& settings, const TrainingGraphs& graphs) {
   evn::Hasher h;
@@ -41,6 +22,7 @@ std::uint64_t fingerprint(const Settings& settings, const TrainingGraphs& graphs
       h.add(p.group);
     }
   }
+  h.add(graphs.output());
   const evn_trainer_options& o = settings.given;
   for (const std::int32_t choice : {o.loss, o.optimizer, o.schedule, o.precision}) h.add(static_cast<std::uint64_t>(choice));
   for (const double number :
@@ -51,8 +33,9 @@ std::uint64_t fingerprint(const Settings& settings, const TrainingGraphs& graphs
     h.add(&g.rate_factor, sizeof g.rate_factor);
     h.add(&g.weight_decay, sizeof g.weight_decay);
   }
-  for (const std::uint64_t count : {std::uint64_t{o.flags}, o.warmup_steps, o.schedule_steps, std::uint64_t{o.plateau_patience},
-                                    std::uint64_t{settings.accumulate}, o.bucket_bytes, o.prune_begin, o.prune_steps})
+  for (const std::uint64_t count :
+       {std::uint64_t{o.flags}, o.warmup_steps, o.schedule_steps, std::uint64_t{o.plateau_patience},
+        std::uint64_t{settings.accumulate}, o.bucket_bytes, o.prune_begin, o.prune_steps, o.memory_limit})
     h.add(count);
   return h.value();
 }
@@ -80,20 +63,24 @@ void Trainer::make_buckets() {
 }
 
 // All ranks train the same model in the same way, and begin with the parameters of rank 0.
-void Trainer::join_ranks() {
+void Trainer::join_ranks(const std::optional<evn::Error>& own) {
+  exchange({}, own, "make its trainer");
   const std::uint64_t words[] = {fingerprint(settings_, *graphs_)};
   if (ranks_.first_difference(words) >= 0) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "rank %u of %u: the ranks train different models, or with different options", ranks_.rank(),
          ranks_.count());
   }
-  const auto share = [&](const std::vector<Parameter>& list, const std::vector<Tensor>& tensors) {
+  const auto broadcast = [&](const std::vector<Parameter>& list, const std::vector<Tensor>& tensors) {
     for (std::size_t i = 0; i < list.size(); ++i) {
       const Mapped mapped(tensors[i]);
       ranks_.broadcast({static_cast<float*>(mapped.data()), list[i].bytes() / sizeof(float)});
     }
   };
-  share(parameters(), values_);
-  share(graphs_->statistics(), statistics_);
+  broadcast(parameters(), values_);
+  broadcast(graphs_->statistics(), statistics_);
+  std::size_t numbers = 0;
+  for (const Statistic& statistic : graphs_->statistics()) numbers += statistic.bytes() / sizeof(float);
+  exchanged_statistics_.reserve(numbers);
 }
 
 // Sums numbers over all ranks. Throws in all of them where one has failed: `own` is what this one has failed with.
@@ -102,9 +89,12 @@ void Trainer::exchange(std::span<double> numbers, const std::optional<evn::Error
   exchanged_.resize(numbers.size() + ranks_.count(), 0);
   double* const failed = exchanged_.data() + numbers.size();
   if (own) failed[ranks_.rank()] = own->status;
+  if (own) {  // it is what this rank reports, whatever becomes of the others
+    error_of([&] { ranks_.sum(std::span<double>(exchanged_)); });
+    throw evn::Error(*own);
+  }
   ranks_.sum(std::span<double>(exchanged_));
   std::copy_n(exchanged_.begin(), numbers.size(), numbers.begin());
-  if (own) throw evn::Error(*own);
   for (std::uint32_t r = 0; r < ranks_.count(); ++r) {
     if (failed[r] == 0) continue;
     fail(EVN_ERROR_WRONG_STATE, "rank %u could not %s (%s): no rank has changed anything", r, what,
@@ -113,15 +103,9 @@ void Trainer::exchange(std::span<double> numbers, const std::optional<evn::Error
 }
 
 // What this rank's mean over its batch counts, so that the mean of all ranks is that over all batches.
-float Trainer::open_step(std::span<const evn_tensor> inputs, const std::optional<evn::Error>& own) {
-  double batch = 1;
-  if (!own) {
-    for (const evn_tensor input : inputs) {
-      const evn_tensor_info info = info_of(input);
-      if (info.rank > 0) batch = static_cast<double>(info.dims[0]);
-    }
-  }
-  double sums[] = {batch, batch * batch};
+float Trainer::open_step(std::int64_t batch, const std::optional<evn::Error>& own) {
+  const double rows = batch > 0 ? static_cast<double>(batch) : 1;
+  double sums[] = {rows, rows * rows};
   exchange(sums, own, "begin the step");
   const double count = ranks_.count();
   const bool must_be_even = settings_.accumulate > 1 || norm_sums_;
@@ -129,7 +113,7 @@ float Trainer::open_step(std::span<const evn_tensor> inputs, const std::optional
     fail(EVN_ERROR_INVALID_ARGUMENT, "where %s, batches of all ranks must be of one size",
          norm_sums_ ? "BatchNormalization is synchronized" : "gradients are accumulated");
   }
-  return static_cast<float>(batch * count / sums[0]);
+  return static_cast<float>(rows * count / sums[0]);
 }
 
 void Trainer::average_statistics(float weight) {
@@ -166,13 +150,13 @@ void Trainer::check_parameters() {
   }
   const std::int64_t i = ranks_.first_difference(words);
   if (i < 0) return;
-  lost_ = evn::make_error(EVN_ERROR_WRONG_STATE, "rank %u of %u: parameter \"%.160s\" has other bits in another rank",
-                          ranks_.rank(), ranks_.count(), parameters()[static_cast<std::size_t>(i)].name.c_str());
-  throw evn::Error(*lost_);
+  failed_ = evn::make_error(EVN_ERROR_WRONG_STATE, "rank %u of %u: parameter \"%.160s\" has other bits in another rank",
+                            ranks_.rank(), ranks_.count(), parameters()[static_cast<std::size_t>(i)].name.c_str());
+  throw evn::Error(*failed_);
 }
 
 // All ranks take the checkpoint, or none does.
-void Trainer::restore_together(const std::string& path) {
+void Trainer::restore_with_ranks(const std::string& path) {
   constexpr char kWhat[] = "restore the checkpoint";
   bool told = false;
   const std::optional<evn::Error> own = error_of([&] {
@@ -183,49 +167,53 @@ void Trainer::restore_together(const std::string& path) {
   });
   if (own && !told) exchange({}, own, kWhat);
   if (own) throw evn::Error(*own);
-  lost_.reset();
+  failed_.reset();
   check_parameters();
 }
 
-void Trainer::step_together(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
-  const bool overlaps = settings_.accumulate == 1;
-  const bool listens = overlaps && !norm_sums_;  // sums of the run and of buckets would come in another order in each rank
+void Trainer::step_with_ranks(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
+  const bool accumulates = settings_.accumulate > 1;
+  const bool overlaps = !accumulates && !norm_sums_;  // sums of the run and of buckets would come in another order in each rank
   Labels kind = Labels::kNone;
-  std::optional<evn::Error> own = lost_;
+  std::int64_t batch = 0;
+  std::optional<evn::Error> own = failed_;
   if (!own) {
     own = error_of([&] {
       kind = kind_of(labels);
-      check_arguments(inputs, labels);
-      gradient_work(kind);
+      batch = check_arguments(inputs, labels);
+      prepare_gradients(kind);
     });
   }
-  const float weight = open_step(inputs, own);
-  if (overlaps) buckets_->begin(weight);
+  const float weight = open_step(batch, own);
+  if (!accumulates) buckets_->begin(weight);
   if (norm_sums_) norm_sums_->begin();
-  own = error_of([&] { make_gradients(kind, inputs, labels, listens ? Run::kListened : Run::kStops); });
-  if (norm_sums_) norm_sums_->end(own.has_value());
-  if (overlaps) buckets_->finish();
+  own = error_of([&] { make_gradients(kind, inputs, labels, batch, overlaps ? Run::kOverlapped : Run::kCancellable); });
+  if (norm_sums_) {
+    const std::optional<evn::Error> at_end = error_of([&] { norm_sums_->end(own.has_value()); });
+    if (!own) own = at_end;
+  }
+  if (!accumulates) buckets_->finish();
   close_step(weight, own);
   if (!new_statistics_.empty()) average_statistics(weight);
   info->loss = static_cast<double>(loss_.scalar<float>());
-  if (!overlaps && !std::isfinite(info->loss)) {
+  if (accumulates && !std::isfinite(info->loss)) {
     info->skipped = 1;
     ++skipped_;
     return;
   }
-  // From here on the ranks cannot tell each other that one has failed; they learn it in the next step.
-  lost_ = error_of([&] {
-    bool moves = true;
-    if (add_gradients()) {
-      if (!overlaps) {
-        buckets_->begin(1);
-        buckets_->finish();
-      }
-      moves = update(rate_.at(steps_), info);
+  bool is_complete = true;
+  if (accumulates) {
+    own = error_of([&] { is_complete = add_gradients(); });
+    if (own) failed_ = own;  // its sums are no longer those of these steps
+    exchange({}, own, "add its gradients");
+    if (is_complete) {
+      buckets_->begin(1);
+      buckets_->finish();
     }
-    if (moves) take_statistics();
-  });
-  if (lost_) throw evn::Error(*lost_);
+  }
+  // From here on the ranks cannot tell each other that one has failed; they learn it in the next step.
+  failed_ = error_of([&] { end_step(is_complete, info); });
+  if (failed_) throw evn::Error(*failed_);
   if ((settings_.given.flags & EVN_TRAIN_CHECK_RANKS) != 0) check_parameters();
 }
 

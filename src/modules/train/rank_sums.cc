@@ -1,19 +1,20 @@
 #include "modules/train/rank_sums.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <set>
 
-#include "base/guarded.h"
+#include "base/mutex.h"
 
 namespace evn_train {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
+  evn::Mutex mutex;
   std::map<std::int64_t, RankSums*> all;  // that are alive
-  std::set<evn_runtime> runtimes;         // which have the operator
+  std::set<const void*> runtimes;         // identities of those that have the operator
   std::int64_t next = 1;
 };
 // Never destroyed: runtimes may end after this module's static objects would.
@@ -37,7 +38,7 @@ evn_status run(void*, evn_operator_node node, const evn_tensor_view* inputs, std
     call(api().operator_attribute_int, node, kSumsId, &id);
     RankSums* sums = nullptr;
     {
-      const std::lock_guard<std::mutex> lock(registry().mutex);
+      const std::lock_guard<evn::Mutex> lock(registry().mutex);
       const auto found = registry().all.find(id);
       if (found == registry().all.end()) fail(EVN_ERROR_WRONG_STATE, "there are no ranks to sum over");
       sums = found->second;  // alive: its trainer is what runs
@@ -48,26 +49,27 @@ evn_status run(void*, evn_operator_node node, const evn_tensor_view* inputs, std
 }
 
 void forget_runtime(void* runtime) {
-  const std::lock_guard<std::mutex> lock(registry().mutex);
-  registry().runtimes.erase(static_cast<evn_runtime>(runtime));
+  const evn::LockIfAlive lock(registry().mutex);
+  registry().runtimes.erase(runtime);
 }
 
-// With the mutex held.
+// With the mutex held. A runtime has many handles, and one operator.
 void register_operator(evn_runtime runtime) {
-  if (registry().runtimes.contains(runtime)) return;
+  void* identity = nullptr;
+  call(g_host->runtime_identity, runtime, &identity);
+  if (!registry().runtimes.insert(identity).second) return;
   evn_operator op = EVN_OPERATOR_INIT;
   op.domain = kTrainDomain;
   op.name = kAllReduce;
   op.min_inputs = op.max_inputs = 1;
-  op.user = runtime;
+  op.user = identity;
   op.infer = infer;
   op.run = run;
   op.release = forget_runtime;
-  registry().runtimes.insert(runtime);
   try {
     call(api().runtime_register_operator, runtime, static_cast<const evn_operator*>(&op));
   } catch (...) {
-    registry().runtimes.erase(runtime);
+    registry().runtimes.erase(identity);
     throw;
   }
 }
@@ -75,14 +77,14 @@ void register_operator(evn_runtime runtime) {
 }  // namespace
 
 RankSums::RankSums(evn_runtime runtime, Ranks& ranks, std::size_t most) : ranks_(ranks), numbers_(most + 2) {
-  const std::lock_guard<std::mutex> lock(registry().mutex);
+  const std::lock_guard<evn::Mutex> lock(registry().mutex);
   register_operator(runtime);
   id_ = registry().next++;
   registry().all.emplace(id_, this);
 }
 
 RankSums::~RankSums() {
-  const std::lock_guard<std::mutex> lock(registry().mutex);
+  const evn::LockIfAlive lock(registry().mutex);
   registry().all.erase(id_);
 }
 
@@ -91,7 +93,17 @@ void RankSums::exchange(bool failed, bool ended) {
   told[0] = failed ? 1 : 0;
   told[1] = ended ? 1 : 0;
   is_stopped_ = true;  // should this throw
-  ranks_.sum(std::span<float>(numbers_));
+  std::exception_ptr thrown;
+  auto wait = [&] {
+    try {
+      ranks_.sum(std::span<float>(numbers_));
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  };
+  // Other ranks may be runs of this process, which need a core to come to their call.
+  g_host->wait_without_core([](void* w) { (*static_cast<decltype(wait)*>(w))(); }, &wait);
+  if (thrown) std::rethrow_exception(thrown);
   if (told[0] == 0 && told[1] != 0 && told[1] != static_cast<float>(ranks_.count()))
     fail(EVN_ERROR_WRONG_STATE, "ranks have run graphs with other numbers of sums");
   is_stopped_ = told[0] != 0 || ended;

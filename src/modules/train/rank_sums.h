@@ -26,7 +26,7 @@ class RankSums {
 
   std::int64_t id() const { return id_; }
   void begin() { is_stopped_ = false; }
-  // The operator's run. Throws where another rank has stopped.
+  // What the operator does. Throws where another rank has stopped.
   void sum(const float* from, float* to, std::size_t count);
   // The run has ended; `failed`: before its end.
   void end(bool failed);

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/os/fork.h"
 #include "device/collective_module.h"
 
 namespace evn_train {
 namespace {
 
-constexpr std::uint32_t kMostRanks = 65536, kTimeoutMs = 60'000;
+constexpr std::uint32_t kTimeoutMs = 60'000;
 
 const evn_collective_module_table* open_collective(const std::string& name) {
   const std::string file = "libevener_" + name + ".so";
@@ -22,7 +23,7 @@ const evn_collective_module_table* open_collective(const std::string& name) {
 
 }  // namespace
 
-Ranks::Ranks(const Settings& settings) {
+Ranks::Ranks(const Settings& settings) : process_(evn::os::fork_generation()) {
   const evn_trainer_options& o = settings.given;
   if (!settings.collective.empty()) {
     const auto* const table = open_collective(settings.collective);
@@ -41,15 +42,17 @@ Ranks::Ranks(const Settings& settings) {
 }
 
 Ranks::~Ranks() {
-  if (module_ != nullptr) module_->close(context_);
+  if (module_ != nullptr && process_ == evn::os::fork_generation()) module_->close(context_);  // a child has nothing to close
 }
 
 void Ranks::reduce(void* data, std::size_t count, evn_dtype dtype) {
   if (is_alone() || count == 0) return;
+  if (process_ != evn::os::fork_generation()) fail(EVN_ERROR_FORKED, "a forked child is no rank");
   if (broken_.status == EVN_OK) {
     const evn_status status = reduce_(context_, data, count, dtype, &broken_);
     if (status == EVN_OK) return;
     broken_.status = status;
+    broken_.message[sizeof broken_.message - 1] = '\0';  // the host's
   }
   throw evn::make_error(broken_.status, "rank %u of %u: %s", rank_, count_,
                         broken_.message[0] != '\0' ? broken_.message : api().status_name(broken_.status));

@@ -39,6 +39,7 @@ class Ranks {
   evn_reduce reduce_ = nullptr;
   void* context_ = nullptr;
   const evn_collective_module_table* module_ = nullptr;
+  const std::uint32_t process_;  // the fork generation that made it
   std::uint32_t rank_ = 0, count_ = 1;
   evn_error broken_ = EVN_ERROR_INIT;  // of the call that failed
 };

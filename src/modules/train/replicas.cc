@@ -13,12 +13,6 @@ constexpr std::uint64_t kFirstMeasured = 3;  // the first steps make plans and w
 constexpr std::uint64_t kShareEvery = 64;    // steps, after which the shares are looked at again
 constexpr double kWorthwhile = 0.85;         // of the time that the slowest part takes: other shares mean new plans
 
-evn_tensor_info info_of(evn_tensor tensor) {
-  evn_tensor_info info = EVN_TENSOR_INFO_INIT;
-  call(api().tensor_get_info, tensor, &info);
-  return info;
-}
-
 // Rows [first, first + rows) of a tensor.
 Tensor rows_of(evn_tensor tensor, std::size_t first, std::size_t rows) {
   const evn_tensor_info info = info_of(tensor);
@@ -68,12 +62,6 @@ void Trainer::make_replicas() {
   }
   combining_.emplace();
   combining_->session = make_session(graphs_->combining_model(replicas_.size()), "training: sums of replicas", false, "cpu");
-  // A device that cannot train the model is an error now, and not in the first step.
-  for (Replica& r : replicas_) {
-    replica_work(r, settings_.given.loss == EVN_LOSS_OUTPUT                  ? Labels::kNone
-                    : settings_.given.loss == EVN_LOSS_SOFTMAX_CROSS_ENTROPY ? Labels::kClasses
-                                                                             : Labels::kNumbers);
-  }
 }
 
 Trainer::Work& Trainer::replica_work(Replica& replica, Labels labels) {
@@ -102,7 +90,7 @@ void Trainer::split_batch(std::size_t rows) {
 }
 
 // Shares in proportion to the speed of each, where that would be worth new plans.
-void Trainer::share_anew() {
+void Trainer::rebalance() {
   double speed = 0, slowest = 0;
   for (const Replica& r : replicas_) {
     if (r.row_ns <= 0) return;
@@ -117,37 +105,25 @@ void Trainer::set_part(Replica& replica, Labels labels, std::span<const evn_tens
                        std::size_t first) {
   Work& work = replica_work(replica, labels);
   replica.views.clear();
+  const auto part_of = [&](evn_tensor tensor) {
+    if (tensor == nullptr || info_of(tensor).rank == 0) return tensor;
+    replica.views.push_back(rows_of(tensor, first, replica.rows));
+    return replica.views.back().get();
+  };
   std::vector<evn_tensor> parts;
-  for (const evn_tensor input : inputs) {
-    if (info_of(input).rank == 0) {
-      parts.push_back(input);
-    } else {
-      replica.views.push_back(rows_of(input, first, replica.rows));
-      parts.push_back(replica.views.back().get());
-    }
-  }
-  evn_tensor own_labels = nullptr;
-  if (of_labels != nullptr) {
-    replica.views.push_back(rows_of(of_labels, first, replica.rows));
-    own_labels = replica.views.back().get();
-  }
-  set_arguments(work, parts, own_labels);
+  for (const evn_tensor input : inputs) parts.push_back(part_of(input));
+  set_arguments(work, parts, part_of(of_labels));
   give_loss_scale(work);
   work.outputs.assign(1, replica.loss.get());
   append(&work.outputs, replica.gradients);
   append(&work.outputs, replica.statistics);
 }
 
-void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels) {
-  std::size_t rows = 0;
-  for (const evn_tensor input : inputs) {
-    const evn_tensor_info info = info_of(input);
-    if (info.rank > 0) rows = static_cast<std::size_t>(info.dims[0]);
-  }
-  if (rows == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "no input has a batch that replicas could share");
+void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch) {
+  if (batch == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "no input has a batch that replicas could share");
+  const auto rows = static_cast<std::size_t>(batch);
   split_batch(rows);
   evn_run_options options = EVN_RUN_OPTIONS_INIT;
-  options.random_seed = settings_.given.seed * 0x9e3779b97f4a7c15u + ++calls_;
   options.allow_copies = 1;
   options.cancel = cancel_;
   const evn_run_options* const with = &options;
@@ -163,6 +139,7 @@ void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> in
     Work& work = replica_work(r, labels);
     if (i == 0) latest_ = &work;
     submit.user = &r;
+    options.random_seed = seed_of_run(i);
     r.begin_ns = evn::os::now_ns();
     call(api().session_submit, work.session.get(), static_cast<const evn_tensor*>(work.inputs.data()),
          static_cast<std::uint32_t>(work.inputs.size()), static_cast<const evn_tensor*>(work.outputs.data()),
@@ -184,7 +161,7 @@ void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> in
     r.row_ns = r.row_ns > 0 && calls_ > kFirstMeasured ? (r.row_ns + row_ns) / 2 : row_ns;
   }
   combine(rows);
-  if (calls_ == kFirstMeasured || calls_ % kShareEvery == 0) share_anew();
+  if (calls_ == kFirstMeasured || calls_ % kShareEvery == 0) rebalance();
 }
 
 // The sums of all replicas become the trainer's.
@@ -209,7 +186,7 @@ void Trainer::combine(std::size_t rows) {
   work.outputs.clear();
   append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
   append(&work.outputs, new_statistics_);
-  run(work, 0, Run::kStops);
+  run(work, 0, Run::kCancellable);
 }
 
 }  // namespace evn_train

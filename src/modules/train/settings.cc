@@ -55,7 +55,6 @@ void fill_defaults(evn_trainer_options* o) {
 void check_ranks(const evn_trainer_options& o) {
   if ((o.flags & EVN_TRAIN_SYNC_NORM) != 0 && o.replica_count > 1)
     fail(EVN_ERROR_UNSUPPORTED, "EVN_TRAIN_SYNC_NORM: replicas normalize by their own rows");
-  constexpr std::uint32_t kMostRanks = 65536;
   if (o.rank_count > kMostRanks) fail(EVN_ERROR_INVALID_ARGUMENT, "rank_count is %u, expected 0 .. %u", o.rank_count, kMostRanks);
   if (o.rank != 0 && o.rank >= o.rank_count) fail(EVN_ERROR_INVALID_ARGUMENT, "rank is %u of %u", o.rank, o.rank_count);
   if (o.reduce != nullptr && o.collective != nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "reduce and collective are both given");
@@ -69,7 +68,7 @@ void check_ranks(const evn_trainer_options& o) {
 }
 
 void check_numbers(const evn_trainer_options& o) {
-  constexpr double kMost = 1e30, kMostLossScale = 1e9;
+  constexpr double kMost = 1e30;
   check_enum(o.loss, EVN_LOSS_OUTPUT, "loss");
   check_enum(o.optimizer, EVN_OPTIMIZER_RMSPROP, "optimizer");
   check_enum(o.schedule, EVN_SCHEDULE_PLATEAU, "schedule");
@@ -90,7 +89,7 @@ void check_numbers(const evn_trainer_options& o) {
   constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED | EVN_TRAIN_CHECK_RANKS | EVN_TRAIN_SYNC_NORM;
   if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
-  check_number(o.loss_scale, 0, kMostLossScale, "loss_scale");
+  if (o.loss_scale != 0) check_number(o.loss_scale, kLeastLossScale, kMostLossScale, "loss_scale");
   check_number(o.prune_share, 0, 0.99, "prune_share");
   if (o.prune_share == 0 && (o.prune_begin != 0 || o.prune_steps != 0))
     fail(EVN_ERROR_INVALID_ARGUMENT, "prune_begin and prune_steps need prune_share");

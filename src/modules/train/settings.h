@@ -8,6 +8,9 @@
 
 namespace evn_train {
 
+inline constexpr double kLeastLossScale = 1e-9, kMostLossScale = 1e9;
+inline constexpr std::uint32_t kMostRanks = 65536;
+
 struct ParameterGroup {
   std::vector<std::string> names;  // globs
   double rate_factor = 1, weight_decay = 0;

@@ -71,7 +71,7 @@ void Trainer::save(const std::string& path) {
 
 void Trainer::restore(const std::string& path) {
   if (ranks_.is_alone()) take_state(path, [] {});
-  else restore_together(path);
+  else restore_with_ranks(path);
 }
 
 // `commit` is called when nothing but itself can fail any more.
@@ -115,6 +115,9 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
                                   integer("loss_scale.good")};
   scale_.check_state(scale);
   const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("accumulated")};
+  if (counts[3] >= settings_.accumulate)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has gradients of %llu steps, the trainer accumulates %u",
+         static_cast<unsigned long long>(counts[3]), settings_.accumulate);
   commit();
   own.file.reset();
   each_saved([&](const std::string& name, const Parameter& p, Tensor& tensor) { tensor.write(tensors.at(name)->data, p.bytes()); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+
 #include "base/number_text.h"
 #include "base/os/os.h"
 
@@ -9,12 +10,6 @@ namespace evn_train {
 namespace {
 
 constexpr std::int64_t kOpset = 17;  // the least: BatchNormalization with training_mode, LayerNormalization
-
-evn_tensor_info info_of(evn_tensor tensor) {
-  evn_tensor_info info = EVN_TENSOR_INFO_INIT;
-  call(api().tensor_get_info, tensor, &info);
-  return info;
-}
 
 }  // namespace
 
@@ -25,20 +20,31 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
       cancel_(options.cancel),
       rate_(settings_.given),
       scale_(settings_.given) {
-  call(g_host->plain_model, runtime, path, options.data, options.size, options.external_dir, kOpset, &bytes_.bytes);
-  graphs_.emplace(read_onnx(bytes_.view()), settings_, ranks_.count());
+  // A rank that cannot make its trainer takes part until the others know.
+  const std::optional<evn::Error> own = error_of([&] { prepare(path, options); });
+  if (!ranks_.is_alone()) join_ranks(own);
+  else if (own) throw evn::Error(*own);
+}
+
+void Trainer::prepare(const char* path, const evn_trainer_options& options) {
+  call(g_host->plain_model, runtime_, path, options.data, options.size, options.external_dir, kOpset, &bytes_.bytes);
+  graphs_.emplace(read_onnx(bytes_.view()), settings_);
   if ((settings_.given.flags & EVN_TRAIN_SYNC_NORM) != 0 && !ranks_.is_alone() && graphs_->most_norm_channels() > 0)
-    norm_sums_.emplace(runtime, ranks_, graphs_->most_norm_channels() + 1);
+    norm_sums_.emplace(runtime_, ranks_, graphs_->most_norm_channels() + 1);
   if (settings_.given.prune_share > 0) pruning_.emplace(*graphs_, settings_.given);
   make_tensors();
-  // What is wrong with the graph shows now, and not in the first step.
-  gradient_work(settings_.given.loss == EVN_LOSS_OUTPUT                  ? Labels::kNone
-                : settings_.given.loss == EVN_LOSS_SOFTMAX_CROSS_ENTROPY ? Labels::kClasses
-                                                                         : Labels::kNumbers);
+  // What is wrong with the graph, or a device that cannot train it, shows now, and not in the first step.
+  if (settings_.replicas.size() > 1) make_replicas();
+  prepare_gradients(graphs_->usual_labels());
   update_.emplace();
   update_->session = make_session(graphs_->update_model(), "training: update", true);
-  if (settings_.replicas.size() > 1) make_replicas();
-  if (!ranks_.is_alone()) join_ranks();
+  if (!ranks_.is_alone() && settings_.accumulate > 1) adding_work();
+}
+
+// Makes the sessions of gradients with labels of a kind.
+void Trainer::prepare_gradients(Labels labels) {
+  if (replicas_.empty()) gradient_work(labels);
+  for (Replica& r : replicas_) replica_work(r, labels);
 }
 
 // Where parameters and what belongs to them lie: on the first device of the sessions, so that no step copies them. What other
@@ -119,7 +125,8 @@ Labels Trainer::kind_of(evn_tensor labels) const {
   return kind;
 }
 
-void Trainer::check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const {
+// Returns the size of the batch; 0: no tensor has that dim.
+std::int64_t Trainer::check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const {
   if (inputs.size() != graphs_->input_count()) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs, %zu are given", graphs_->input_count(), inputs.size());
   }
@@ -136,6 +143,7 @@ void Trainer::check_arguments(std::span<const evn_tensor> inputs, evn_tensor lab
     batch = info.dims[0];
   }
   if (batch == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the batch is empty");
+  return std::max<std::int64_t>(batch, 0);
 }
 
 Trainer::Work& Trainer::gradient_work(Labels labels) {
@@ -173,12 +181,12 @@ void Trainer::run(Work& work, std::uint64_t seed, Run how) {
   evn_run_options options = EVN_RUN_OPTIONS_INIT;
   options.random_seed = seed;
   options.allow_copies = 1;
-  options.flags = how == Run::kWhole ? EVN_RUN_OVERWRITE_INPUTS : 0;
-  if (how != Run::kWhole) options.cancel = cancel_;  // what moves the parameters is not stopped half-way
+  options.flags = how == Run::kUninterrupted ? EVN_RUN_OVERWRITE_INPUTS : 0;
+  if (how != Run::kUninterrupted) options.cancel = cancel_;  // what moves the parameters is not stopped half-way
   const auto inputs = static_cast<std::uint32_t>(work.inputs.size()), outputs = static_cast<std::uint32_t>(work.outputs.size());
   const evn_tensor* const from = work.inputs.data();
   const evn_run_options* const with = &options;
-  if (how != Run::kListened) return call(api().session_run, work.session.get(), from, inputs, work.outputs.data(), outputs, with);
+  if (how != Run::kOverlapped) return call(api().session_run, work.session.get(), from, inputs, work.outputs.data(), outputs, with);
   struct Listener {
     Buckets& buckets;
     std::uint32_t end;  // of the gradients among the outputs, behind the loss
@@ -199,61 +207,79 @@ void Trainer::give_loss_scale(Work& work) {
   work.inputs.push_back(loss_scale_.get());
 }
 
+// The seed of a run's random numbers: others in each step, rank and replica.
+std::uint64_t Trainer::seed_of_run(std::size_t replica) const {
+  const std::uint64_t seed = settings_.given.seed + 0xd1342543de82ef95u * ranks_.rank() + 0xaf251af3b0f025b5u * replica;
+  return seed * 0x9e3779b97f4a7c15u + calls_;
+}
+
 // The loss, gradients (in sums_ where they are the first of some steps) and new statistics of a batch.
-void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, Run how) {
-  if (!replicas_.empty()) return make_gradients_split(labels, inputs, of_labels);
+void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch, Run how) {
+  ++calls_;
+  scale_.begin_step();
+  if (!replicas_.empty()) return make_gradients_split(labels, inputs, of_labels, batch);
   Work& work = gradient_work(labels);
   latest_ = &work;
   set_arguments(work, inputs, of_labels);
   give_loss_scale(work);
   append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
   append(&work.outputs, new_statistics_);
-  const std::uint64_t seed = settings_.given.seed + 0xd1342543de82ef95u * ranks_.rank();
-  run(work, seed * 0x9e3779b97f4a7c15u + ++calls_, how);
+  run(work, seed_of_run(0), how);
+}
+
+Trainer::Work& Trainer::adding_work() {
+  if (!adding_) {
+    Session session = make_session(graphs_->adding_model(), "training: sums", false);
+    adding_.emplace();
+    adding_->session = std::move(session);
+  }
+  return *adding_;
 }
 
 // Takes the gradients into the sums. Returns whether these are complete.
 bool Trainer::add_gradients() {
   if (settings_.accumulate > 1 && accumulated_ > 0) {
-    if (!adding_) {
-      Session session = make_session(graphs_->adding_model(), "training: sums", false);
-      adding_.emplace();
-      adding_->session = std::move(session);
-    }
-    adding_->inputs.clear();
-    append(&adding_->inputs, sums_);
-    adding_->outputs = adding_->inputs;
-    append(&adding_->inputs, gradients_);
-    run(*adding_, 0, Run::kWhole);
+    Work& work = adding_work();
+    work.inputs.clear();
+    append(&work.inputs, sums_);
+    work.outputs = work.inputs;
+    append(&work.inputs, gradients_);
+    run(work, 0, Run::kUninterrupted);
   }
   return ++accumulated_ >= settings_.accumulate;
 }
 
 void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
-  scale_.begin_step();
-  info->loss_scale = static_cast<double>(scale_.latest());
+  info->loss_scale = static_cast<double>(scale_.value());
   if (ranks_.is_alone()) step_alone(inputs, labels, info);
-  else step_together(inputs, labels, info);
+  else step_with_ranks(inputs, labels, info);
   info->step = steps_;
 }
 
 void Trainer::step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
   const Labels kind = kind_of(labels);
-  check_arguments(inputs, labels);
-  make_gradients(kind, inputs, labels, Run::kStops);
+  const std::int64_t batch = check_arguments(inputs, labels);
+  make_gradients(kind, inputs, labels, batch, Run::kCancellable);
   info->loss = static_cast<double>(loss_.scalar<float>());
   if (settings_.accumulate > 1 && !std::isfinite(info->loss)) {
     info->skipped = 1;
     ++skipped_;
     return;
   }
-  if (!add_gradients() || update(rate_.at(steps_), info)) take_statistics();
+  end_step(add_gradients(), info);
 }
 
-// The end of a step that was not skipped.
-void Trainer::take_statistics() {
+// `is_complete`: gradients of all steps that are accumulated are there.
+void Trainer::end_step(bool is_complete, evn_step_info* info) {
+  const bool moves = is_complete && update(rate_.at(steps_), info);
+  if (is_complete && !moves) return;  // it was skipped
   std::swap(statistics_, new_statistics_);
-  if (pruning_) pruning_->apply(steps_, {values_, optimizer_state_, statistics_});
+  if (moves && pruning_) pruning_->apply(steps_, {values_, optimizer_state_, statistics_});
+}
+
+// What gradients, or their sums, are multiplied by before they move the parameters.
+float Trainer::gradient_factor() const {
+  return 1.0f / (scale_.latest() * static_cast<float>(settings_.accumulate) * static_cast<float>(ranks_.count()));
 }
 
 // Moves the parameters. Returns whether it did.
@@ -264,7 +290,7 @@ bool Trainer::update(double rate, evn_step_info* info) {
     const ParameterGroup& group = settings_.groups[graphs_->used_groups()[i]];
     const float rates[8] = {static_cast<float>(rate * group.rate_factor),
                             static_cast<float>(group.weight_decay),
-                            1.0f / (scale_.latest() * static_cast<float>(settings_.accumulate * ranks_.count())),
+                            gradient_factor(),
                             static_cast<float>(o.clip_value),
                             static_cast<float>(steps_ + 1),
                             0,
@@ -283,7 +309,7 @@ bool Trainer::update(double rate, evn_step_info* info) {
     append(&work.inputs, list);
     append(&work.outputs, list);
   }
-  run(work, 0, Run::kWhole);
+  run(work, 0, Run::kUninterrupted);
   const bool moved = finite_.scalar<std::uint8_t>() != 0;
   info->gradient_norm = moved ? static_cast<double>(norm_.scalar<float>()) : 0;
   info->learning_rate = moved ? rate : 0;
@@ -300,13 +326,14 @@ void Trainer::evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, ev
   set_arguments(work, inputs, labels);
   work.outputs.push_back(right_.get());
   work.outputs.push_back(count_.get());
-  run(work, 0, Run::kStops);
+  run(work, 0, Run::kCancellable);
   evaluation->loss = static_cast<double>(loss_.scalar<float>());
   evaluation->correct = static_cast<std::uint64_t>(right_.scalar<std::int64_t>());
   evaluation->count = static_cast<std::uint64_t>(count_.scalar<std::int64_t>());
 }
 
 void Trainer::note_metric(double value) {
+  if (settings_.given.schedule != EVN_SCHEDULE_PLATEAU) return;
   if (!ranks_.is_alone()) {
     ranks_.sum({&value, 1});
     value /= ranks_.count();
@@ -327,12 +354,10 @@ evn_tensor Trainer::copy_of(std::uint32_t index, evn_parameter_part part) {
   const std::vector<Tensor>& of = part == EVN_PARAMETER_VALUE ? values_ : settings_.accumulate > 1 ? sums_ : gradients_;
   Tensor copy(runtime_, EVN_DTYPE_FLOAT32, parameters()[index].dims);
   call(api().tensor_copy, of[index].get(), copy.get());
-  if (part == EVN_PARAMETER_GRADIENT && scale_.latest() != 1) {
+  if (const float factor = gradient_factor(); part == EVN_PARAMETER_GRADIENT && factor != 1) {
     const Mapped mapped(copy);
     auto* const gradient = static_cast<float*>(mapped.data());
-    const float unscale = 1.0f / scale_.latest();
-    std::transform(gradient, gradient + parameters()[index].bytes() / sizeof(float), gradient,
-                   [&](float g) { return g * unscale; });
+    std::transform(gradient, gradient + parameters()[index].bytes() / sizeof(float), gradient, [&](float g) { return g * factor; });
   }
   return copy.release();
 }

@@ -87,7 +87,7 @@ class Trainer {
   std::optional<Buckets> buckets_;     // of gradients_ or sums_, where there are other ranks
   std::vector<double> exchanged_;      // with other ranks
   std::vector<float> exchanged_statistics_;
-  std::optional<evn::Error> lost_;                                     // this rank did not move its parameters when others did
+  std::optional<evn::Error> failed_;                                   // this rank did not move its parameters when others did
   std::optional<Work> gradient_[3], evaluation_[3], update_, adding_;  // by Labels
   const Work* latest_ = nullptr;                                       // of gradient_, which a step has used
   std::uint64_t calls_ = 0;                                            // of step, for seeds
@@ -103,36 +103,45 @@ class Trainer {
   }
   Labels kind_of(evn_tensor labels) const;
   std::string device_of_tensors() const;
+  void prepare(const char* path, const evn_trainer_options& options);
+  void prepare_gradients(Labels labels);
   void make_tensors();
-  void check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const;
-  enum class Run { kStops, kListened, kWhole };  // what may stop it; and whether gradients go to the buckets as they come
+  std::int64_t check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const;
+  enum class Run {
+    kCancellable,
+    kOverlapped,
+    kUninterrupted
+  };  // what may stop it; and whether gradients go to the buckets as they come
   void run(Work& work, std::uint64_t seed, Run how);
-  void make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, Run how);
+  void make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch, Run how);
   void give_loss_scale(Work& work);
+  Work& adding_work();
   bool add_gradients();
+  std::uint64_t seed_of_run(std::size_t replica) const;
   Work& gradient_work(Labels labels);
   Work& evaluation_work(Labels labels);
   void set_arguments(Work& work, std::span<const evn_tensor> inputs, evn_tensor labels) const;
   void make_replicas();
   Work& replica_work(Replica& replica, Labels labels);
   void split_batch(std::size_t rows);
-  void share_anew();
+  void rebalance();
   void set_part(Replica& replica, Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::size_t first);
-  void make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels);
+  void make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch);
   void combine(std::size_t rows);
   void step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
-  void step_together(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
+  void step_with_ranks(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
   void make_buckets();
-  void join_ranks();
-  float open_step(std::span<const evn_tensor> inputs, const std::optional<evn::Error>& own);
+  void join_ranks(const std::optional<evn::Error>& own);
+  float open_step(std::int64_t batch, const std::optional<evn::Error>& own);
   void close_step(float weight, const std::optional<evn::Error>& own);
   void exchange(std::span<double> numbers, const std::optional<evn::Error>& own, const char* what);
   void average_statistics(float weight);
   void check_parameters();
   void take_state(const std::string& path, const std::function<void()>& commit);
-  void restore_together(const std::string& path);
+  void restore_with_ranks(const std::string& path);
   bool update(double rate, evn_step_info* info);
-  void take_statistics();
+  void end_step(bool is_complete, evn_step_info* info);
+  float gradient_factor() const;
   template <typename F>
   void each_saved(F&& f);
   Checkpoint checkpoint();

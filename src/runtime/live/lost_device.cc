@@ -82,9 +82,9 @@ std::shared_ptr<Session> Session::after_loss(const Error& failure, const RunRequ
     if (is_meant && runtime()->examine(*device, failure, request.stop)) is_lost = true;
   }
   if (!is_lost) throw Error(failure);
-  if (request.overwrite_inputs) {
-    throw make_error(EVN_ERROR_DEVICE_LOST, "%s; inputs may have been overwritten, so that the run is not repeated elsewhere",
-                     failure.message)
+  if (request.overwrite_inputs || request.listener.ready != nullptr) {
+    throw make_error(EVN_ERROR_DEVICE_LOST, "%s; %s, so that the run is not repeated elsewhere", failure.message,
+                     request.overwrite_inputs ? "inputs may have been overwritten" : "outputs may be in use already")
         .with_device(failure.device);
   }
   try {

@@ -162,39 +162,40 @@ void Execution::end_shares() {
   }
 }
 
-// Outputs with their last steps, where those are steps of the host.
-void Execution::find_last_writes() {
-  if (!last_writes_.empty()) return;
-  std::vector<LastWrite> found;
+// Outputs with the last steps that use them, where these are steps of the host: values that are outputs are made in the caller's
+// memory, where later steps read them too.
+void Execution::find_last_uses() {
+  if (!last_uses_.empty()) return;
+  std::vector<LastUse> found;
   std::vector<bool> is_seen(plan_.outputs.size());
   for (std::size_t i = plan_.steps.size(); i-- > 0;) {
     const PlanStep& step = plan_.steps[i];
-    const bool is_copy = step.kind == PlanStep::Kind::kCopy, is_kernel = !is_copy && step.kind < PlanStep::Kind::kAppend;
-    const std::size_t first = step.buffers + (is_copy ? 1 : is_kernel ? step.desc.inputs.size() : 0);
-    const std::size_t count = is_kernel ? step.desc.outputs.size() : is_copy || step.kind == PlanStep::Kind::kGather;
-    for (std::size_t b = first; b < first + count; ++b) {
+    const bool is_kernel = step.kind == PlanStep::Kind::kKernel || step.kind == PlanStep::Kind::kRelayout;
+    const std::size_t buffers = is_kernel ? step.desc.inputs.size() + step.desc.outputs.size() : 2;
+    for (std::size_t b = step.buffers; b < step.buffers + buffers; ++b) {
       const BufferSource& from = plan_.buffers[b];
       if (from.source != Source::kOutput || is_seen[static_cast<std::size_t>(from.index)]) continue;
       is_seen[static_cast<std::size_t>(from.index)] = true;
-      const bool on_host = !is_copy && graph_.devices[step.slot]->traits().host_addressable;
+      const bool on_host = step.kind != PlanStep::Kind::kCopy && graph_.devices[step.slot]->traits().host_addressable;
       if (on_host) found.push_back({i, static_cast<std::uint32_t>(from.index)});
     }
   }
   std::reverse(found.begin(), found.end());
-  last_writes_ = std::move(found);
+  last_uses_ = std::move(found);
 }
 
-// Tells the listener which outputs the step has made whole.
+// Tells the listener which outputs the step was the last one to use.
 void Execution::tell(const RunState& state, std::size_t step, std::size_t* told) {
-  for (; *told < last_writes_.size() && last_writes_[*told].step <= step; ++*told) {
-    const std::uint32_t output = last_writes_[*told].output;
+  for (; *told < last_uses_.size() && last_uses_[*told].step <= step; ++*told) {
+    const std::uint32_t output = last_uses_[*told].output;
     if (state.listened_outputs[output] != 0) state.listener.ready(state.listener.context, output);
   }
 }
 
 void Execution::run_steps(const RunState& state) {
   std::size_t told = 0;
-  if (state.listener.ready != nullptr) find_last_writes();
+  const bool tells = state.listener.ready != nullptr && !plan_.has_continuation();  // a later part may use outputs of this one
+  if (tells) find_last_uses();
   for (const PlanStep& step : plan_.steps) {
     try {
       if (graph_.devices[step.slot]->traits().host_addressable && used_ > 1) wait_for_copies(step);
@@ -215,7 +216,7 @@ void Execution::run_steps(const RunState& state) {
         if (step.plan.flops > kNotedFlops) run_->note_core();
       }
       if (cancel_.stop()) cancel_.fail();
-      if (state.listener.ready != nullptr) tell(state, static_cast<std::size_t>(&step - plan_.steps.data()), &told);
+      if (tells) tell(state, static_cast<std::size_t>(&step - plan_.steps.data()), &told);
     } catch (Error& e) {
       if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
       if (e.device[0] == '\0') e.with_device(graph_.devices[step.slot]->name().c_str());

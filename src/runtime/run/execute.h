@@ -73,7 +73,7 @@ class Execution {
  private:
   void bind(const RunState& state);
   void run_steps(const RunState& state);
-  void find_last_writes();
+  void find_last_uses();
   void tell(const RunState& state, std::size_t step, std::size_t* told);
   void run_kernel(const PlanStep& step, StepTrace* trace);
   void run_copy(const PlanStep& step, StepTrace* trace);
@@ -106,13 +106,12 @@ class Execution {
   std::vector<Buffer> buffers_;
   std::vector<Buffer> packed_;  // work space of one step
   std::vector<Patch> patches_;  // buffers that are inputs, outputs or runtime values
-  struct LastWrite {
+  struct LastUse {
     std::size_t step = 0;
     std::uint32_t output = 0;
   };
-  std::vector<LastWrite>
-      last_writes_;  // in the order of steps, of outputs that the host writes; filled by the first run that is listened to
-  TextPool texts_;   // of strings that this run's steps made
+  std::vector<LastUse> last_uses_;  // by step, of outputs that the host uses; filled by the first run that has a listener
+  TextPool texts_;                  // of strings that this run's steps made
   RunServices services_;
   struct Latest {
     Event begin;         // what the device had been given before this run

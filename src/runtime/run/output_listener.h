@@ -5,8 +5,8 @@
 
 namespace evn {
 
-// Is told during a run that an output which the host writes where its caller wants it is whole; of other outputs nothing. Throws
-// nothing, and takes little time: the run goes on when it returns.
+// Is told during a run that an output which the host writes where its caller wants it is complete, and that no later step reads it;
+// nothing is said about other outputs. Throws nothing, and takes little time: the run goes on when it returns.
 struct OutputListener {
   void (*ready)(void* context, std::uint32_t output) = nullptr;
   void* context = nullptr;
