@@ -107,6 +107,9 @@ type TrainerOptions struct {
 
 func (o *TrainerOptions) numbers() (raw C.evn_trainer_options, err error) {
 	raw = C.evn_trainer_options_initial()
+	if o.CollectiveTimeout < 0 {
+		return raw, argument("CollectiveTimeout is %v", o.CollectiveTimeout)
+	}
 	for _, number := range []struct {
 		name  string
 		value int
@@ -114,7 +117,7 @@ func (o *TrainerOptions) numbers() (raw C.evn_trainer_options, err error) {
 	}{
 		{"PlateauPatience", o.PlateauPatience, &raw.plateau_patience}, {"Accumulate", o.Accumulate, &raw.accumulate},
 		{"Rank", o.Rank, &raw.rank}, {"RankCount", o.RankCount, &raw.rank_count},
-		{"CollectiveTimeout in milliseconds", int(o.CollectiveTimeout.Milliseconds()), &raw.collective_timeout_ms},
+		{"CollectiveTimeout in milliseconds", int((o.CollectiveTimeout + time.Millisecond - 1) / time.Millisecond), &raw.collective_timeout_ms},
 	} {
 		if number.value < 0 || uint64(number.value) > math.MaxUint32 {
 			return raw, argument("%s is %d", number.name, number.value)

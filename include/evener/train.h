@@ -63,12 +63,17 @@ enum {
   EVN_TRAIN_NESTEROV = 1,    /* of SGD */
   EVN_TRAIN_CENTERED = 2,    /* of RMSprop */
   EVN_TRAIN_CHECK_RANKS = 4, /* ranks compare checksums of their parameters after each step; EVN_ERROR_WRONG_STATE: they differ */
-  EVN_TRAIN_SYNC_NORM = 8    /* BatchNormalization normalizes by the batches of all ranks together */
+  EVN_TRAIN_SYNC_NORM = 8    /* BatchNormalization normalizes by the batches of all ranks together; these then have one size */
 };
 
-/* All-reduce, for training in several processes: `data` becomes its sum over all ranks, element by element, with the same bits in
+/* Data-parallel training in several processes. The ranks make the same calls in the same order: evn_trainer_create, _step,
+ * _restore, _note_metric (with the same value) and _set_learning_rate. In a step each gives its own rows of the batch, with their
+ * labels.
+ *
+ * All-reduce, for engines of the host: `data` becomes its sum over all ranks, element by element, with the same bits in
  * all of them. Every rank makes the same calls, with the same counts, in the same order; one thread at a time calls, not always the
- * same one. Where a rank is missing it returns a status instead of waiting for ever; the trainer then ends each call with that.
+ * same one, until evn_trainer_release has returned. Where a rank is missing it returns a status instead of waiting for ever; the
+ * trainer then ends each call with that.
  *   dtype  EVN_DTYPE_FLOAT32 or EVN_DTYPE_FLOAT64 @since 0.3 */
 typedef evn_status (*evn_reduce)(void *context, void *data, uint64_t count, evn_dtype dtype, evn_error *error);
 
@@ -77,7 +82,7 @@ typedef struct evn_parameter_group {
   const char *const *names; /* globs of names of initializers */
   uint32_t name_count;
   uint32_t reserved;        /* 0 */
-  double rate_factor;       /* times the learning rate */
+  double rate_factor;       /* times the learning rate: 1 for no change; with 0 these parameters do not move */
   double weight_decay;
 } evn_parameter_group;
 
@@ -97,7 +102,8 @@ typedef struct evn_trainer_options {
   uint32_t frozen_count;
   const evn_parameter_group *groups; /* the first with a name that matches counts */
   uint32_t group_count;
-  uint32_t accumulate;             /* steps of which the mean gradient moves the parameters once; 0: 1 */
+  uint32_t accumulate;             /* steps of which the mean gradient moves the parameters once; 0: 1. With several ranks batches
+                                      then have one size */
   double learning_rate;            /* 0: 0.01 (SGD, Adagrad, RMSprop), 0.001 (the others) */
   double momentum;                 /* of SGD and RMSprop */
   double dampening;                /* of SGD */
@@ -127,21 +133,23 @@ typedef struct evn_trainer_options {
                                       skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. Up to 1e9 */
   uint64_t memory_limit;           /* bytes of activations that a step may have at a time: of all that it computes with but
                                       parameters, gradients and the optimizer's state. What does not fit is computed again in the
-                                      backward pass (activation checkpointing), with the same bits; on the CPU alone. Of each
-                                      replica. Where that is not enough for the dims of a batch, evn_trainer_step returns
-                                      EVN_ERROR_LIMIT with the bytes that would be. 0: no limit */
-  double prune_share;              /* the share of channels of convolutions that are zero at the end, of the smallest norm; they
-                                      leave the finished model. Of 32 channels or more multiples of 8 stay. 0: none */
-  uint64_t prune_begin;            /* steps before the first channel is pruned */
+                                      backward pass (activation checkpointing), with the same bits; on the CPU alone. Each
+                                      replica has the same limit. Where that is not enough for the dims of a batch, evn_trainer_step
+                                      returns EVN_ERROR_LIMIT with the bytes that would be. 0: no limit */
+  double prune_share;              /* the share of the channels of convolutions that are zero at the end, 0 to 0.99; those of the
+                                      smallest norm are, and the finished model lacks them. A convolution of 32 channels or more
+                                      keeps a multiple of 8. 0: none */
+  uint64_t prune_begin;            /* steps before the first channel is pruned; with prune_share alone, as prune_steps */
   uint64_t prune_steps;            /* over how many steps the share grows, by a cubic schedule (Zhu and Gupta, 2017) */
   const char *const *replicas;     /* devices of this runtime, each as `device`: every batch is split among them, in proportion to
-                                      their speed, and their gradients are summed. NULL: `device` alone */
+                                      their speed, and their gradients are summed. At most 16, without `device` and
+                                      without EVN_TRAIN_SYNC_NORM. NULL: `device` alone */
   uint32_t replica_count;
   uint32_t rank;                   /* of this process, 0 .. rank_count - 1. Rank 0's parameters are those that all begin with */
   uint32_t rank_count;             /* processes that train the model together, each with its own part of every batch; 0: as the
                                       collective says, or 1 */
   uint32_t collective_timeout_ms;  /* how long a rank waits for the others; 0: 60,000 */
-  evn_reduce reduce;               /* nullable: the sum over ranks by the host */
+  evn_reduce reduce;               /* nullable: the sum over ranks by the host; with rank_count, and without `collective` */
   void *reduce_context;
   const char *collective;          /* the sum over ranks by a module: "mpi" (libevener_mpi.so) or "gloo" (libevener_gloo.so); NULL:
                                       none */
@@ -239,7 +247,7 @@ EVN_API evn_status evn_trainer_parameter_name(evn_trainer trainer, uint32_t inde
 EVN_API evn_status evn_trainer_get_parameter(evn_trainer trainer, uint32_t index, evn_parameter_part part, evn_tensor *tensor,
                                              evn_error *error);
 
-/* Writes all that training needs to go on with the same bits: parameters, statistics, what the optimizer keeps, the schedule, the
+/* Writes all that training needs to go on with the same bits: parameters, statistics, the optimizer's state, the schedule, the
  * random state. One file in the format of safetensors; what was at `path` is replaced at the end, in one step. Returns
  * EVN_ERROR_IO. @since 0.3 */
 EVN_API evn_status evn_trainer_save(evn_trainer trainer, const char *path, evn_error *error);
@@ -327,7 +335,7 @@ EVN_API void evn_loader_options_init(evn_loader_options *options, uint32_t struc
 /* Makes a loader, and the memory of prefetch + 1 batches. Returns EVN_ERROR_INVALID_ARGUMENT (the field is named),
  * EVN_ERROR_UNSUPPORTED (a dtype; the module is missing), EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_NO_THREADS, EVN_ERROR_LIMIT (2^32
  * samples or more to shuffle, or `tensor_bytes` of the configuration), what evn_runtime_device_find returns. Allocates;
- * evn_loader_next does not, but for the device's sake. @since 0.3 */
+ * evn_loader_next allocates nothing with tensors in host memory. @since 0.3 */
 EVN_API evn_status evn_loader_create(evn_runtime runtime, const evn_loader_options *options, evn_loader *loader, evn_error *error);
 
 /* Begins an epoch, whatever has been read of another. The order is a function of the seed and the epoch's number alone: training

@@ -359,7 +359,7 @@ export interface OpenclAttachOptions {
 export interface ParameterGroup {
   /** globs of names of initializers */
   names?: readonly string[];
-  /** times the learning rate */
+  /** times the learning rate: 1 for no change; with 0 these parameters do not move */
   rateFactor?: number;
   weightDecay?: number;
 }
@@ -380,7 +380,7 @@ export interface TrainerOptions {
   frozen?: readonly string[];
   /** the first with a name that matches counts */
   groups?: ParameterGroup[];
-  /** steps of which the mean gradient moves the parameters once; 0: 1 */
+  /** steps of which the mean gradient moves the parameters once; 0: 1. With several ranks batches then have one size */
   accumulate?: number;
   /** 0: 0.01 (SGD, Adagrad, RMSprop), 0.001 (the others) */
   learningRate?: number;
@@ -422,15 +422,15 @@ export interface TrainerOptions {
   externalDir?: string;
   /** the loss times this is what gradients are of, before they are divided by it. 0: dynamic with EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. Up to 1e9 */
   lossScale?: number;
-  /** bytes of activations that a step may have at a time: of all that it computes with but parameters, gradients and the optimizer's state. What does not fit is computed again in the backward pass (activation checkpointing), with the same bits; on the CPU alone. Of each replica. Where that is not enough for the dims of a batch, evn_trainer_step returns EVN_ERROR_LIMIT with the bytes that would be. 0: no limit */
+  /** bytes of activations that a step may have at a time: of all that it computes with but parameters, gradients and the optimizer's state. What does not fit is computed again in the backward pass (activation checkpointing), with the same bits; on the CPU alone. Each replica has the same limit. Where that is not enough for the dims of a batch, evn_trainer_step returns EVN_ERROR_LIMIT with the bytes that would be. 0: no limit */
   memoryLimit?: number | bigint;
-  /** the share of channels of convolutions that are zero at the end, of the smallest norm; they leave the finished model. Of 32 channels or more multiples of 8 stay. 0: none */
+  /** the share of the channels of convolutions that are zero at the end, 0 to 0.99; those of the smallest norm are, and the finished model lacks them. A convolution of 32 channels or more keeps a multiple of 8. 0: none */
   pruneShare?: number;
-  /** steps before the first channel is pruned */
+  /** steps before the first channel is pruned; with prune_share alone, as prune_steps */
   pruneBegin?: number | bigint;
   /** over how many steps the share grows, by a cubic schedule (Zhu and Gupta, 2017) */
   pruneSteps?: number | bigint;
-  /** devices of this runtime, each as `device`: every batch is split among them, in proportion to their speed, and their gradients are summed. NULL: `device` alone */
+  /** devices of this runtime, each as `device`: every batch is split among them, in proportion to their speed, and their gradients are summed. At most 16, without `device` and without EVN_TRAIN_SYNC_NORM. NULL: `device` alone */
   replicas?: readonly string[];
   /** of this process, 0 .. rank_count - 1. Rank 0's parameters are those that all begin with */
   rank?: number;

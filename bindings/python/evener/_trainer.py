@@ -1,6 +1,7 @@
 """Training (evener/train.h)."""
 import ctypes
 import json
+import math
 
 import numpy
 
@@ -59,10 +60,15 @@ class Trainer(Object):
     clip_norm, clip_value  bounds of gradients
     accumulate  steps of which the mean gradient moves the parameters once
     replicas    devices of the runtime, each as `device`, that share every batch in proportion to their speed
-    ranks       of processes that train the model together, each with its part of every batch: collective "mpi" (processes that mpirun starts) or
-                "gloo" (rank, ranks, and store, a folder that all see); check_ranks compares the parameters of all after each step, sync_norm has
-                BatchNormalization normalize by the batches of all. bucket_bytes
-                and timeout (seconds) are those of the sums of gradients
+    collective  None, "mpi" (processes that mpirun starts) or "gloo" (processes that are given rank, ranks and store, a folder that all see): data
+                parallelism, in which each process gives its part of every batch. An all-reduce of the host, as C has it, is not offered here
+    timeout     seconds that a process waits for the others; None: 60
+    bucket_bytes  bytes of gradients that are summed at a time, while the backward pass goes on; 0: 4 MiB
+    check_ranks, sync_norm  compare the parameters of all processes after each step; normalize (BatchNormalization) by the batches of all
+    device      a name, or None: where the configuration says
+    seed        of Dropout
+    external_dir  the folder of external data, for a model that is given as bytes
+    learning_rate  None: 0.001 with Adam and AdamW, 0.01 with the others
     precision   "float32", or "bfloat16" or "float16" for products and convolutions
     loss_scale  what the loss is multiplied by before gradients are computed, which are divided by it; None: dynamic with "float16", else 1
     prune_share the share of channels of convolutions that become zero, from step prune_begin on over prune_steps steps, and that the finished model
@@ -83,6 +89,8 @@ class Trainer(Object):
                                    ("precision", precision, _PRECISIONS)):
             if value not in known:
                 raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r}")
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout is {timeout}, expected seconds above 0, or None")
         options = sized(_raw.evn_trainer_options)
         options.loss, options.optimizer, options.schedule = _LOSSES[loss], _OPTIMIZERS[optimizer], _SCHEDULES[schedule]
         options.precision, options.accumulate, options.seed = _PRECISIONS[precision], accumulate, seed
@@ -93,7 +101,7 @@ class Trainer(Object):
         options.collective = None if collective is None else c_text(collective)
         options.collective_store = None if store is None else c_path(store)
         options.rank, options.rank_count, options.bucket_bytes = rank, ranks, bucket_bytes
-        options.collective_timeout_ms = 0 if timeout is None else max(1, round(timeout * 1000))
+        options.collective_timeout_ms = 0 if timeout is None else max(1, math.ceil(timeout * 1000))
         options.output = None if output is None else c_text(output)
         options.device = None if device is None else c_text(device)
         trainable, frozen = list(trainable or ()), list(frozen)
@@ -165,6 +173,7 @@ class Trainer(Object):
         check(self._library.evn_trainer_note_metric(self._handle, value, error), error)
 
     def set_learning_rate(self, rate):
+        """Another rate in the place of `learning_rate`, from the next step on."""
         error = new_error()
         check(self._library.evn_trainer_set_learning_rate(self._handle, rate, error), error)
 

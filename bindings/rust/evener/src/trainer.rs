@@ -267,7 +267,7 @@ impl TrainerOptions {
         raw.prune_steps = self.prune_steps;
         raw.rank = self.rank;
         raw.rank_count = self.rank_count;
-        raw.collective_timeout_ms = u32::try_from(self.collective_timeout.as_millis())
+        raw.collective_timeout_ms = u32::try_from((self.collective_timeout.as_nanos() + 999_999) / 1_000_000)
             .map_err(|_| Error::argument(format!("collective_timeout is {:?}", self.collective_timeout)))?;
         raw.bucket_bytes = self.bucket_bytes;
         Ok(raw)

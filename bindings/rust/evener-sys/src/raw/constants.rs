@@ -379,7 +379,7 @@ pub const EVN_TRAIN_NESTEROV: u32 = 1;
 pub const EVN_TRAIN_CENTERED: u32 = 2;
 /// ranks compare checksums of their parameters after each step; EVN\_ERROR\_WRONG\_STATE: they differ
 pub const EVN_TRAIN_CHECK_RANKS: u32 = 4;
-/// BatchNormalization normalizes by the batches of all ranks together
+/// BatchNormalization normalizes by the batches of all ranks together; these then have one size
 pub const EVN_TRAIN_SYNC_NORM: u32 = 8;
 
 /// What is asked for of a parameter. @since 0.3

@@ -14,9 +14,14 @@ use std::ptr;
 pub struct evn_trainer(pub *mut c_void);
 handle!(evn_trainer);
 
-/// All-reduce, for training in several processes: \`data\` becomes its sum over all ranks, element by element, with the same bits in
+/// Data-parallel training in several processes. The ranks make the same calls in the same order: evn\_trainer\_create, \_step,
+/// \_restore, \_note\_metric (with the same value) and \_set\_learning\_rate. In a step each gives its own rows of the batch, with their
+/// labels.
+///
+/// All-reduce, for engines of the host: \`data\` becomes its sum over all ranks, element by element, with the same bits in
 /// all of them. Every rank makes the same calls, with the same counts, in the same order; one thread at a time calls, not always the
-/// same one. Where a rank is missing it returns a status instead of waiting for ever; the trainer then ends each call with that.
+/// same one, until evn\_trainer\_release has returned. Where a rank is missing it returns a status instead of waiting for ever; the
+/// trainer then ends each call with that.
 /// dtype EVN\_DTYPE\_FLOAT32 or EVN\_DTYPE\_FLOAT64 @since 0.3
 pub type evn_reduce = Option<unsafe extern "C" fn(context: *mut c_void, data: *mut c_void, count: u64, dtype: evn_dtype, error: *mut evn_error) -> evn_status>;
 
@@ -29,7 +34,7 @@ pub struct evn_parameter_group {
     pub name_count: u32,
     /// 0
     pub reserved: u32,
-    /// times the learning rate
+    /// times the learning rate: 1 for no change; with 0 these parameters do not move
     pub rate_factor: f64,
     pub weight_decay: f64,
 }
@@ -58,7 +63,8 @@ pub struct evn_trainer_options {
     /// the first with a name that matches counts
     pub groups: *const evn_parameter_group,
     pub group_count: u32,
-    /// steps of which the mean gradient moves the parameters once; 0: 1
+    /// steps of which the mean gradient moves the parameters once; 0: 1. With several ranks batches
+    /// then have one size
     pub accumulate: u32,
     /// 0: 0.01 (SGD, Adagrad, RMSprop), 0.001 (the others)
     pub learning_rate: f64,
@@ -110,19 +116,21 @@ pub struct evn_trainer_options {
     pub loss_scale: f64,
     /// bytes of activations that a step may have at a time: of all that it computes with but
     /// parameters, gradients and the optimizer's state. What does not fit is computed again in the
-    /// backward pass (activation checkpointing), with the same bits; on the CPU alone. Of each
-    /// replica. Where that is not enough for the dims of a batch, evn\_trainer\_step returns
-    /// EVN\_ERROR\_LIMIT with the bytes that would be. 0: no limit
+    /// backward pass (activation checkpointing), with the same bits; on the CPU alone. Each
+    /// replica has the same limit. Where that is not enough for the dims of a batch, evn\_trainer\_step
+    /// returns EVN\_ERROR\_LIMIT with the bytes that would be. 0: no limit
     pub memory_limit: u64,
-    /// the share of channels of convolutions that are zero at the end, of the smallest norm; they
-    /// leave the finished model. Of 32 channels or more multiples of 8 stay. 0: none
+    /// the share of the channels of convolutions that are zero at the end, 0 to 0.99; those of the
+    /// smallest norm are, and the finished model lacks them. A convolution of 32 channels or more
+    /// keeps a multiple of 8. 0: none
     pub prune_share: f64,
-    /// steps before the first channel is pruned
+    /// steps before the first channel is pruned; with prune\_share alone, as prune\_steps
     pub prune_begin: u64,
     /// over how many steps the share grows, by a cubic schedule (Zhu and Gupta, 2017)
     pub prune_steps: u64,
     /// devices of this runtime, each as \`device\`: every batch is split among them, in proportion to
-    /// their speed, and their gradients are summed. NULL: \`device\` alone
+    /// their speed, and their gradients are summed. At most 16, without \`device\` and
+    /// without EVN\_TRAIN\_SYNC\_NORM. NULL: \`device\` alone
     pub replicas: *const *const c_char,
     pub replica_count: u32,
     /// of this process, 0 .. rank\_count - 1. Rank 0's parameters are those that all begin with
@@ -132,7 +140,7 @@ pub struct evn_trainer_options {
     pub rank_count: u32,
     /// how long a rank waits for the others; 0: 60,000
     pub collective_timeout_ms: u32,
-    /// nullable: the sum over ranks by the host
+    /// nullable: the sum over ranks by the host; with rank\_count, and without \`collective\`
     pub reduce: evn_reduce,
     pub reduce_context: *mut c_void,
     /// the sum over ranks by a module: "mpi" (libevener\_mpi.so) or "gloo" (libevener\_gloo.so); NULL:

@@ -119,7 +119,7 @@ public final class Ranks {
   }
 
   private int milliseconds() {
-    long time = timeout.isNegative() ? -1 : timeout.getSeconds() > 1L << 32 ? 1L << 32 : timeout.toMillis();
+    long time = timeout.isNegative() ? -1 : timeout.getSeconds() > 1L << 32 ? 1L << 32 : timeout.plusNanos(999_999).toMillis();
     if (time < 0 || time >= 1L << 32) throw EvenerException.argument("the timeout of ranks is " + timeout);
     return (int) time;
   }
