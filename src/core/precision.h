@@ -13,7 +13,7 @@ enum class Precision : std::int32_t {
   kBfloat16 = EVN_PRECISION_BF16,
   kFloat16 = EVN_PRECISION_FP16,
   kAuto = EVN_PRECISION_AUTO,  // what is fastest on the device
-  // Of graphs with gradients where kFloat16 is asked for: operands are rounded to float16 on any CPU, and multiplied as float32.
+  // What kFloat16 means in a graph with gradients: operands are rounded to float16 on any CPU, and multiplied as float32.
   kFloat16Operands = 16,
 };
 

@@ -165,7 +165,7 @@ class Outliner {
     }
   }
 
-  // But for the scales of a Resize, which its shape depends on.
+  // Moves constants out of bodies, but not the scales of a Resize, on which its shape depends.
   void take_weights_outside() {
     std::set<ValueId> settings;
     for (const Node& n : flat_.nodes) {

@@ -100,7 +100,7 @@ class RecomputeSearch {
 
   std::vector<bool> dropped_, transient_;  // per value
 
-  // Of the sequence that is being made.
+  // State of the sequence that is being made:
   std::vector<std::int32_t> again_at_;  // per step: the step of the given sequence for which it ran again last; -1: never
   std::vector<std::int32_t> copy_;      // per value: the instance that was made again last; -1: none
   std::vector<RecomputeInstance> instances_;

@@ -52,7 +52,7 @@ inline AttentionGeometry attention_geometry(const Node& node, const Shape& q, co
   return g;
 }
 
-// Of output 0.
+// The shape of output 0.
 Shape attention_output(const AttentionGeometry& g);
 // Throws where dims, heads or dtypes of K, V, the mask and what stands behind it do not fit.
 void check_attention_inputs(const InferContext& c, const AttentionGeometry& g);

@@ -32,9 +32,9 @@ struct RecurrentGradientOutput {
 // The direction that a node of one of these operators is for.
 int recurrent_index(const Node& node, const RecurrentSpec& spec);
 
-// Of a node whose shapes are known, the form of the operator that it differentiates.
+// The form of the operator that the node differentiates.
 const RecurrentForm& recurrent_gradient_form(const Node& node);
-// Of the shape of the forward node's output 0; `inputs` is not set.
+// The sizes by the shape of the forward node's output 0; `inputs` is not set.
 RecurrentSizes recurrent_output_sizes(bool batch_first, const Shape& y);
 
 }  // namespace evn

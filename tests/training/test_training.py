@@ -449,14 +449,26 @@ def test_replicas_share_each_batch(devices, accumulate):
             assert (value == before[name]).all()
 
 
-def test_replicas_normalize_by_their_rows_and_share_the_statistics():
+def test_replicas_normalize_by_their_rows_and_share_the_statistics(tmp_path):
+    """The first batch is halved. Each half normalizes by itself, and the statistics are the mean of what both halves give."""
+    model = nets.NETS["residual"]()[0].SerializeToString()
+    inputs, labels = next(iter(nets.batches("residual")))
+    half = len(labels) // 2
+
+    def trained(rows, **options):
+        trainer = evener.Trainer(runtime, model, learning_rate=1e-2, **options)
+        loss = trainer.step({"x": inputs["x"][rows]}, labels[rows]).loss
+        trainer.finish(tmp_path / "trained.onnx")
+        return loss, {t.name: numpy_helper.to_array(t) for t in onnx.load(tmp_path / "trained.onnx").graph.initializer}
+
     with evener.Runtime(threads=2) as runtime:
-        model = nets.NETS["residual"]()[0].SerializeToString()
-        trainer = evener.Trainer(runtime, model, replicas=("cpu", "cpu"), learning_rate=1e-2)
-        before = trainer.evaluate(*next(iter(nets.batches("residual", 1)))).loss
-        for inputs, labels in nets.batches("residual", 8):
-            assert np.isfinite(trainer.step(inputs, labels).loss)
-        assert trainer.evaluate(*next(iter(nets.batches("residual", 1)))).loss != before
+        loss, values = trained(slice(None), replicas=("cpu", "cpu"))
+        halves = [trained(slice(0, half)), trained(slice(half, None))]
+    assert loss == pytest.approx(np.mean([h[0] for h in halves]), rel=1e-5)
+    statistics = [name for name in values if name.endswith((".mean", ".var"))]
+    assert len(statistics) == 10
+    for name in statistics:
+        np.testing.assert_allclose(values[name], np.mean([h[1][name] for h in halves], axis=0), rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_replicas_and_device_are_not_both_given():

@@ -77,7 +77,7 @@ class Layer {
   ValueId y_;
   Tape::Attributes attributes_;
 
-  // Of a tensor of all directions, without their axis.
+  // The part of one direction, without the axis of directions.
   ValueId slice(ValueId v, int direction) {
     if (spec_.directions == 1) return t_.op("Squeeze", {v, t_.ints({0})});
     return t_.op("Squeeze", {t_.op("Gather", {v, t_.ints({direction})}), t_.ints({0})});

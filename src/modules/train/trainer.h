@@ -1,4 +1,4 @@
-// A trainer: the tensors of parameters, gradients and what the optimizer keeps, and the sessions that work on them. One call at a
+// A trainer: the tensors of parameters, gradients and the optimizer's state, and the sessions that work on them. One call at a
 // time uses it.
 #pragma once
 

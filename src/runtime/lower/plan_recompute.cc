@@ -345,10 +345,12 @@ void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
     refuse(unlimited, limit, " (shapes depend on values, so that nothing is computed again)");
   if (!is_on_host(plan)) refuse(unlimited, limit, " (on several devices, where nothing is computed again)");
   if (plan.steps.size() > kMostSteps) refuse(unlimited, limit, " (in too many steps to compute some again)");
-  plan.is_small = true;
-  plan.spared_bytes = order_steps(a.c_, &plan, &a.s_);
-  a.assign_offsets();
-  if (arenas_of(plan) <= limit) return;
+  if (!plan.is_small) {
+    plan.is_small = true;
+    plan.spared_bytes = order_steps(a.c_, &plan, &a.s_);
+    a.assign_offsets();
+    if (arenas_of(plan) <= limit) return;
+  }
   const Snapshot before(a);
   StepRecompute steps(a);
   RecomputeSearch search(steps.problem());

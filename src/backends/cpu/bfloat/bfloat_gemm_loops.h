@@ -60,8 +60,8 @@ struct Loops {
                        std::int64_t block, std::uint16_t* to, CancelPoints* points) = nullptr;
   void (*pack_rows)(const float* from, std::int64_t step, std::int64_t k, std::int64_t n, std::int64_t padded, std::int64_t block,
                     std::uint16_t* to, CancelPoints* points) = nullptr;
-  // Rows of A, `ld` elements apart and with zeros up to `padded`, from the matrix that is turned: elements of one k lie together,
-  // and those of the next one `step` apart. Of k_avx512_bf16 alone.
+  // Rows of A, `ld` elements apart and with zeros up to `padded`, from the transposed matrix: elements of one k lie together, and
+  // those of the next one `step` apart. The cluster k_avx512_bf16 alone has it.
   void (*turn_rows)(const float* from, std::int64_t step, std::int64_t k, std::int64_t rows, std::int64_t padded, std::int64_t ld,
                     std::uint16_t* to, CancelPoints* points) = nullptr;
 };

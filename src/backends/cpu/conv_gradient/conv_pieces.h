@@ -13,8 +13,8 @@ namespace evn {
 
 inline constexpr std::int64_t kMostTaps = 4096;  // of a filter: what is between two cancellation points
 
-// What a product's operands are rounded to when they are copied. Of kBfloat16 two stand in a word, and planes, or images, are
-// counted by twos; kFloat16 stays float32 in memory.
+// What a product's operands are rounded to when they are copied. Two values of kBfloat16 share a word, so that planes, or images,
+// are counted by twos; kFloat16 stays float32 in memory.
 enum class Operands : std::int32_t { kFloat32, kBfloat16, kFloat16 };
 
 constexpr std::int64_t words_of(Operands operands, std::int64_t n) { return operands == Operands::kBfloat16 ? (n + 1) / 2 : n; }

@@ -55,8 +55,8 @@ struct Loops {
   // Writes the cut of a plane, dense. Writes up to a vector beyond its end.
   void (*cut)(const Cut& cut, const float* plane, float* to, CancelPoints* points);
   void (*spread)(const Spread& spread, const float* from, float* to, CancelPoints* points);
-  // Of k_avx512_bf16 alone, where x and B of `run` are words of two bfloat16 that stand beside each other in k, C is float32, and
-  // there is neither `cut` nor `spread`. `low` and `high`: two planes, rounded to nearest even and put together; null: 0.
+  // The cluster k_avx512_bf16 has these two and neither `cut` nor `spread`; x and B of its `run` are words of two bfloat16 that are
+  // neighbours in k, and C is float32. `low` and `high`: two planes, rounded to nearest even and put together; null: 0.
   void (*cut_words)(const Cut& cut, const float* low, const float* high, float* to, CancelPoints* points) = nullptr;
   void (*turn_words)(const WordPanel& panel, float* to, CancelPoints* points) = nullptr;
 };

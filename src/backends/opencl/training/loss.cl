@@ -68,7 +68,7 @@ static inline long softmax_run(global const float* from, long place, long end, c
   return count;
 }
 
-// Of each piece of the places the sum of losses and that of weights; single losses where they are not reduced. Grid: pieces.
+// The sums of losses and of weights of each piece of the places; single losses where they are not reduced. Grid: pieces.
 EVN_KERNEL void loss_of_places(global const float* x, ulong x0, global const int* targets, ulong targets0, global const float* weights,
                                ulong weights0, global float* sums, ulong sums0, global float* y, ulong y0, global float* logs, ulong logs0,
                                Loss p) {

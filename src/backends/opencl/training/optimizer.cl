@@ -111,7 +111,7 @@ EVN_KERNEL void optimizer_step(global const float* rates, ulong rates0, global c
   }
 }
 
-// Of each piece of a tensor: the sum of squares, and 0 where all are finite, else NaN. Grid: pieces.
+// For each piece of a tensor: the sum of squares, and 0 where all are finite, else NaN. Grid: pieces.
 EVN_KERNEL void sum_squares(global const float* x, ulong x0, global float* sums, ulong sums0, long n, long chunk, long first) {
   const long piece = get_global_id(0);
   const long begin = piece * chunk;

@@ -125,7 +125,8 @@ TEST(CpuRoundedProducts, Float16OverflowsAndBfloat16DoesNot) {
   for (const Precision precision : kPrecisions) {
     s.precision = precision;
     const Kernel* const kernel = device->find_kernel(s.desc(), nullptr);
-    if (kernel->operands != precision) continue;
+    if (precision == Precision::kBfloat16 && kernel->operands != precision) continue;  // not every CPU has instructions for it
+    ASSERT_EQ(kernel->operands, precision) << kernel->name;
     EXPECT_EQ(std::isinf(floats_by(*device, *kernel, s)[0]), precision != Precision::kBfloat16) << kernel->name;
   }
 }
