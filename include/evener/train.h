@@ -152,7 +152,7 @@ typedef struct evn_trainer_options {
   evn_reduce reduce;               /* nullable: the sum over ranks by the host; with rank_count, and without `collective` */
   void *reduce_context;
   const char *collective;          /* the sum over ranks by a module: "mpi" (libevener_mpi.so) or "gloo" (libevener_gloo.so); NULL:
-                                      none */
+                                      none. Ranks on one machine find each other by it, and sum through memory that they share */
   const char *collective_store;    /* of "gloo": a folder that all ranks see, of this run alone */
   uint64_t bucket_bytes;           /* gradients that are summed over ranks at once, while the backward pass goes on; 0: 4 MiB */
 } evn_trainer_options;
@@ -267,7 +267,8 @@ EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn
 /* Writes what is trained, and how it went.
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "batches" (calls of
  *           evn_trainer_step), "learning_rate", "precision", "loss_scale", "parameters": [{"name", "dims", "group"}],
- *           "frozen": [{"name", "reason"}], "rank", "rank_count", "replicas": [{"device", "share" (of each batch)}], "notes": []};
+ *           "frozen": [{"name", "reason"}], "rank", "rank_count", "transport" (by what ranks are summed:
+ *           "shared memory", "mpi", "gloo", "host", ""), "replicas": [{"device", "share" (of each batch)}], "notes": []};
  *           with prune_share also "pruning": {"share", "begin", "steps", "groups": [{"name", "convolutions", "channels", "now",
  *           "at_end"}] (channels that leave together), "others": [{"name", "channels", "reason"}] (that stay)}; with memory_limit
  *           "memory" of the latest step, of the first replica where there are several: {"limit", "activation_bytes",

@@ -58,7 +58,7 @@ def train(how, rank, ranks, out):
             if how.get("dies") == [rank, number]:
                 os.kill(os.getpid(), signal.SIGKILL)
             if how.get("hangs") == [rank, number]:
-                time.sleep(20)
+                time.sleep(9)
             try:
                 step = trainer.step({"x": x[rows]}, y[rows])
                 out["losses"].append(step.loss)
@@ -69,6 +69,7 @@ def train(how, rank, ranks, out):
                     break
             if how.get("save") and rank == 0 and number == how["steps"] - 1:
                 trainer.save(how["save"])
+        out["transport"] = trainer.describe("dict")["transport"]
         exported = f"{how['store']}.{rank}.onnx"
         trainer.finish(exported)
         # All weights, with the statistics that are no parameters.

@@ -14,18 +14,32 @@ BUILD = pathlib.Path(os.environ.get("EVENER_LIBRARY", "")).parent
 
 # What MPI leaks at its end lies in libraries that are gone by then, and is taken for the library's.
 LEAKS = {"mpi": pytest.mark.skipif(bool(os.environ.get("EVN_SANITIZER_PRELOAD")), reason="MPI leaks memory of its own: the release build runs it")}
-ENGINES = [pytest.param(name, marks=[*filter(None, [LEAKS.get(name)]), pytest.mark.skipif(not (BUILD / f"libevener_{name}.so").exists() or (name == "mpi" and shutil.which("mpirun") is None),
-                                                       reason=f"libevener_{name}.so or its launcher is not there")]) for name in ("gloo", "mpi")]
+
+
+def params(names):
+    """With the reasons why some cannot run here."""
+    made = []
+    for name in names:
+        engine = name.partition(":")[0]
+        is_there = (BUILD / f"libevener_{engine}.so").exists() and (engine != "mpi" or shutil.which("mpirun") is not None)
+        marks = [pytest.mark.skipif(not is_there, reason=f"libevener_{engine}.so or its launcher is not there"), *filter(None, [LEAKS.get(engine)])]
+        made.append(pytest.param(name, marks=marks))
+    return made
+
+
+ENGINES = params(["gloo", "mpi"])
+TRANSPORTS = params(["gloo", "mpi", "gloo:engine", "mpi:engine"])  # with their own sums, as between machines, too
 SGD = {"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9, "check_ranks": True}
 
 
 def start(tmp_path, ranks, engine=None, timeout=120, **how):
     """Runs the ranks; gives what each has written, None for one that wrote nothing."""
+    engine, _, transport = (engine or "").partition(":")
     folder = tmp_path / f"{engine}-{ranks}-{len(list(tmp_path.iterdir()))}"
     (folder / "store").mkdir(parents=True)
     settings = folder / "how.json"
-    settings.write_text(json.dumps({"collective": engine, "store": str(folder / "store"), "model": "mlp", "steps": 10, "batch": 16, "options": SGD, **how}))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), "GLOO_SOCKET_IFNAME": "lo"}
+    settings.write_text(json.dumps({"collective": engine or None, "store": str(folder / "store"), "model": "mlp", "steps": 10, "batch": 16, "options": SGD, **how}))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), "GLOO_SOCKET_IFNAME": "lo", "EVN_RANKS": transport}
     command = [sys.executable, str(HERE / "rank.py"), str(settings)]
     if engine == "mpi" and ranks > 1:
         launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none", "-np", str(ranks)]
@@ -49,6 +63,11 @@ def start(tmp_path, ranks, engine=None, timeout=120, **how):
     return outs
 
 
+def transport_of(engine):
+    """Processes of one machine sum through shared memory, unless they are told otherwise."""
+    return engine.partition(":")[0] if engine.endswith(":engine") else "shared memory"
+
+
 def same_bits(outs):
     return all(out["bits"] == outs[0]["bits"] and not out["errors"] for out in outs)
 
@@ -57,7 +76,7 @@ def close(ours, theirs):
     return all(abs(a - b) <= 1e-5 * abs(b) for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", TRANSPORTS)
 @pytest.mark.parametrize("model", ["mlp", "simple_cnn"])
 def test_two_ranks_have_the_losses_of_one_process(tmp_path, engine, model):
     alone = start(tmp_path, 1, model=model)[0]
@@ -67,6 +86,7 @@ def test_two_ranks_have_the_losses_of_one_process(tmp_path, engine, model):
     for out in pair:
         assert close(out["losses"], alone["losses"]), (out["losses"], alone["losses"])
     assert pair[0]["losses"] == pair[1]["losses"]
+    assert [out["transport"] for out in pair] == [transport_of(engine)] * 2
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -80,7 +100,7 @@ def test_ranks_prune_the_same_channels(tmp_path, engine):
     assert close(alone["losses"][:3], whole["losses"][:3]) and not close(alone["losses"][3:], whole["losses"][3:])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", TRANSPORTS)
 def test_three_ranks_with_uneven_batches_small_buckets_and_sums(tmp_path, engine):
     alone = start(tmp_path, 1, batch=24)[0]
     uneven = start(tmp_path, 3, engine, batch=24, uneven=True, options={**SGD, "bucket_bytes": 256})
@@ -115,7 +135,7 @@ def test_gradients_that_others_are_made_of_are_summed_once(tmp_path, engine):
     assert close(pair[0]["losses"], alone["losses"]), (pair[0]["losses"], alone["losses"])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", TRANSPORTS)
 def test_a_rank_that_fails_fails_all_and_changes_nothing(tmp_path, engine):
     good = start(tmp_path, 2, engine, steps=4)
     outs = start(tmp_path, 2, engine, steps=4, fails=[1, 2], goes_on=True)
@@ -132,18 +152,17 @@ def test_ranks_with_other_models_or_options_are_refused(tmp_path, engine):
     assert all(out["errors"][0][1] == "EVN_ERROR_INVALID_ARGUMENT" and "different models" in out["errors"][0][2] for out in outs), outs
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", TRANSPORTS)
 def test_a_rank_that_hangs_ends_the_others_in_time(tmp_path, engine):
-    outs = start(tmp_path, 2, engine, steps=4, hangs=[1, 2], options={**SGD, "timeout": 5}, timeout=100)
+    outs = start(tmp_path, 2, engine, steps=4, hangs=[1, 2], options={**SGD, "timeout": 4}, timeout=100)
     number, status, message = outs[0]["errors"][0]
     assert number == 2 and status == "EVN_ERROR_TIMEOUT", message
     assert outs[0]["seconds"] < 30
 
 
-def test_a_rank_that_dies_ends_the_others(tmp_path):
-    if not (BUILD / "libevener_gloo.so").exists():
-        pytest.skip("libevener_gloo.so is not there; mpirun itself ends the others")
-    outs = start(tmp_path, 2, "gloo", steps=4, dies=[1, 2], options={**SGD, "timeout": 10})
+@pytest.mark.parametrize("engine", params(["gloo", "gloo:engine"]))  # mpirun itself ends the others
+def test_a_rank_that_dies_ends_the_others(tmp_path, engine):
+    outs = start(tmp_path, 2, engine, steps=4, dies=[1, 2], options={**SGD, "timeout": 10})
     assert outs[1] is None
     number, status, message = outs[0]["errors"][0]
     assert number == 2 and status in ("EVN_ERROR_DEVICE_LOST", "EVN_ERROR_TIMEOUT"), message

@@ -438,7 +438,7 @@ export interface TrainerOptions {
   rankCount?: number;
   /** how long a rank waits for the others; 0: 60,000 */
   collectiveTimeoutMs?: number;
-  /** the sum over ranks by a module: "mpi" (libevener_mpi.so) or "gloo" (libevener_gloo.so); NULL: none */
+  /** the sum over ranks by a module: "mpi" (libevener_mpi.so) or "gloo" (libevener_gloo.so); NULL: none. Ranks on one machine find each other by it, and sum through memory that they share */
   collective?: string;
   /** of "gloo": a folder that all ranks see, of this run alone */
   collectiveStore?: string;

@@ -23,7 +23,7 @@ const evn_collective_module_table* open_collective(const std::string& name) {
 
 }  // namespace
 
-Ranks::Ranks(const Settings& settings) : process_(evn::os::fork_generation()) {
+Ranks::Ranks(const Settings& settings) : module_name_(settings.collective), process_(evn::os::fork_generation()) {
   const evn_trainer_options& o = settings.given;
   if (!settings.collective.empty()) {
     const auto* const table = open_collective(settings.collective);
@@ -32,24 +32,47 @@ Ranks::Ranks(const Settings& settings) : process_(evn::os::fork_generation()) {
     call(table->open, &how, &context_, &rank_, &count_);
     module_ = table;
     reduce_ = table->reduce;
+    if (count_ > 1 && count_ <= kMostRanks) find_shared_memory(how.timeout_ms);
   } else if (o.reduce != nullptr) {
     reduce_ = o.reduce;
     context_ = o.reduce_context;
     rank_ = o.rank;
     count_ = o.rank_count;
   }
-  if (count_ > kMostRanks) fail(EVN_ERROR_LIMIT, "there are %u ranks, at most %u can train together", count_, kMostRanks);
+  if (count_ <= kMostRanks) return;
+  close();
+  fail(EVN_ERROR_LIMIT, "there are %u ranks, at most %u can train together", count_, kMostRanks);
 }
 
-Ranks::~Ranks() {
+void Ranks::find_shared_memory(std::uint32_t timeout_ms) {
+  try {
+    shared_.emplace(rank_, count_, timeout_ms * std::uint64_t{1'000'000});
+    is_shared_ = shared_->open([&](std::span<float> n) { sum(n); });
+    if (!is_shared_) shared_.reset();
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void Ranks::close() {
   if (module_ != nullptr && process_ == evn::os::fork_generation()) module_->close(context_);  // a child has nothing to close
+}
+
+Ranks::~Ranks() { close(); }
+
+const char* Ranks::transport() const {
+  if (is_alone()) return "";
+  if (is_shared_) return "shared memory";
+  return module_ != nullptr ? module_name_.c_str() : "host";
 }
 
 void Ranks::reduce(void* data, std::size_t count, evn_dtype dtype) {
   if (is_alone() || count == 0) return;
   if (process_ != evn::os::fork_generation()) fail(EVN_ERROR_FORKED, "a forked child is no rank");
   if (broken_.status == EVN_OK) {
-    const evn_status status = reduce_(context_, data, count, dtype, &broken_);
+    const evn_status status = is_shared_ ? evn::guarded(&broken_, [&] { shared_->sum(data, count, dtype); })
+                                         : reduce_(context_, data, count, dtype, &broken_);
     if (status == EVN_OK) return;
     broken_.status = status;
     broken_.message[sizeof broken_.message - 1] = '\0';  // the host's

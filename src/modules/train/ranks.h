@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "modules/train/library.h"
 #include "modules/train/settings.h"
+#include "modules/train/shared_sums.h"
 
 struct evn_collective_module_table;
 
@@ -23,6 +25,8 @@ class Ranks {
   bool is_alone() const { return reduce_ == nullptr; }
   std::uint32_t rank() const { return rank_; }
   std::uint32_t count() const { return count_; }
+  // By what gradients are summed: "shared memory", the name of the module, "host" (its evn_reduce), "" of one rank alone.
+  const char* transport() const;
 
   // Replaces numbers by their sums over all ranks. Every rank makes the same calls, one at a time. Once a call has failed, all
   // fail.
@@ -35,10 +39,15 @@ class Ranks {
 
  private:
   void reduce(void* data, std::size_t count, evn_dtype dtype);
+  void find_shared_memory(std::uint32_t timeout_ms);
+  void close();
 
+  const std::string module_name_;
   evn_reduce reduce_ = nullptr;
   void* context_ = nullptr;
   const evn_collective_module_table* module_ = nullptr;
+  std::optional<SharedSums> shared_;
+  bool is_shared_ = false;       // sums are those of shared_: the ranks have found each other by the module's
   const std::uint32_t process_;  // the fork generation that made it
   std::uint32_t rank_ = 0, count_ = 1;
   evn_error broken_ = EVN_ERROR_INIT;  // of the call that failed

@@ -183,6 +183,7 @@ std::string Trainer::describe_as_json() const {
   json.end_array();
   json.field("rank", std::uint64_t{ranks_.rank()});
   json.field("rank_count", std::uint64_t{ranks_.count()});
+  json.field("transport", std::string_view(ranks_.transport()));
   json.key("replicas");
   json.begin_array();
   for (const Replica& r : replicas_) {
@@ -253,7 +254,9 @@ std::string Trainer::describe_as_text() const {
   for (const Parameter& p : parameters()) text += "  " + p.name + " " + dims_text(p.dims) + "\n";
   if (o.memory_limit != 0) text += memory_text();
   for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
-  if (!ranks_.is_alone()) text += "rank " + std::to_string(ranks_.rank()) + " of " + std::to_string(ranks_.count()) + "\n";
+  if (!ranks_.is_alone())
+    text += "rank " + std::to_string(ranks_.rank()) + " of " + std::to_string(ranks_.count()) + ", summed by " +
+            ranks_.transport() + "\n";
   for (const Replica& r : replicas_) text += "replica: " + r.device + ", share " + evn::shortest_text(r.share) + "\n";
   if (pruning_) text += pruning_->describe_as_text();
   for (const std::string& note : graphs_->notes()) text += "note: " + note + "\n";

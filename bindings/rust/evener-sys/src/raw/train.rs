@@ -144,7 +144,7 @@ pub struct evn_trainer_options {
     pub reduce: evn_reduce,
     pub reduce_context: *mut c_void,
     /// the sum over ranks by a module: "mpi" (libevener\_mpi.so) or "gloo" (libevener\_gloo.so); NULL:
-    /// none
+    /// none. Ranks on one machine find each other by it, and sum through memory that they share
     pub collective: *const c_char,
     /// of "gloo": a folder that all ranks see, of this run alone
     pub collective_store: *const c_char,
