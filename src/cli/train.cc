@@ -66,7 +66,7 @@ class Training {
     const Interruption interruption;
     for (std::uint64_t epoch = done_ / history_.batches_of_epoch; epoch < plan_.epochs; ++epoch) {
       learn(epoch, interruption);
-      const bool is_whole = done_ % history_.batches_of_epoch == 0;
+      const bool is_whole = done_ % history_.batches_of_epoch == 0 && history_.epochs.back().steps > 0;
       if (is_whole && held_) validate();
       live_.clear();
       say(epoch_line(plan_, history_.epochs.back()));
@@ -147,11 +147,11 @@ class Training {
     call.check(evn_trainer_save(trainer_.get(), plan_.checkpoint.c_str(), call));
   }
 
-  // Throws what a call with a batch has reported, with the file that the batch is of.
-  void check_batch(evn_status status, const evn_error& error, const TrainData& data) const {
+  // Throws what a call with batch `number` of a file has reported.
+  static void check_batch(evn_status status, const evn_error& error, const TrainData& data, std::uint64_t number) {
     if (status == EVN_OK) return;
     fail(status == EVN_ERROR_UNSUPPORTED ? kExitModel : kExitFailure, "%s, batch %llu: %s", data.path().c_str(),
-         static_cast<unsigned long long>(done_ % history_.batches_of_epoch), cli::describe(error).c_str());
+         static_cast<unsigned long long>(number), cli::describe(error).c_str());
   }
 
   // An epoch, or what is left of it.
@@ -167,8 +167,11 @@ class Training {
     while (batch.next(loader_)) {
       evn_step_info info = EVN_STEP_INFO_INIT;
       evn_error error = EVN_ERROR_INIT;
-      check_batch(evn_trainer_step(trainer_.get(), batch.inputs(), batch.input_count(), batch.labels(), &info, &error), error,
-                  *data_);
+      const evn_status status =
+          evn_trainer_step(trainer_.get(), batch.inputs(), batch.input_count(), batch.labels(), &info, &error);
+      // Ctrl-C reaches all ranks, and one of them may end a step earlier: the others end with the parameters of their last step.
+      if (status != EVN_OK && plan_.options.rank_count > 1 && interruption.came()) break;
+      check_batch(status, error, *data_, done_ % batches);
       const std::uint64_t samples = std::min<std::uint64_t>(plan_.batch, data_->samples() - done_ % batches * plan_.batch);
       ++done_;
       ++e.steps;
@@ -198,12 +201,12 @@ class Training {
     start.check(evn_loader_start_epoch(validation_.get(), 0, 0, start));
     TrainBatch batch(*held_);
     double sum = 0, weight = 0;
-    std::uint64_t correct = 0, count = 0;
+    std::uint64_t correct = 0, count = 0, number = 0;
     while (batch.next(validation_)) {
       evn_evaluation evaluation = EVN_EVALUATION_INIT;
       evn_error error = EVN_ERROR_INIT;
       check_batch(evn_trainer_evaluate(trainer_.get(), batch.inputs(), batch.input_count(), batch.labels(), &evaluation, &error),
-                  error, *held_);
+                  error, *held_, number++);
       sum += evaluation.loss * batch.samples();
       weight += batch.samples();
       correct += evaluation.correct;

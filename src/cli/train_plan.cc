@@ -12,6 +12,7 @@ constexpr std::string_view kLosses[] = {"softmax_cross_entropy", "bce_with_logit
 constexpr std::string_view kOptimizers[] = {"sgd", "adam", "adamw", "adagrad", "rmsprop"};
 constexpr std::string_view kSchedules[] = {"constant", "step", "exponential", "cosine", "plateau"};
 constexpr double kMost = 1e30;
+constexpr double kLeastFactor = 1e-30;  // of what has a default in the place of 0
 constexpr double kMostCount = 0x1p53;
 
 std::string text_of(const Arguments& arguments, const char* option, const char* otherwise = "") {
@@ -108,7 +109,7 @@ void TrainPlan::read_numbers(const Arguments& arguments) {
   if (const char* text = arguments.get("--batch")) batch = static_cast<std::uint32_t>(parse_count("--batch", text, 1, INT32_MAX));
   every = count_of(arguments, "--every", 1);
   if (every > 0 && checkpoint.empty()) fail_usage("--every needs --checkpoint");
-  options.learning_rate = number_of(arguments, "--learning-rate", 0, kMost);
+  options.learning_rate = number_of(arguments, "--learning-rate", kLeastFactor, kMost);
   options.momentum = number_of(arguments, "--momentum", 0, kMost);
   options.weight_decay = number_of(arguments, "--weight-decay", 0, kMost);
   options.clip_norm = number_of(arguments, "--clip-norm", 0, kMost);
@@ -117,7 +118,7 @@ void TrainPlan::read_numbers(const Arguments& arguments) {
     options.accumulate = static_cast<std::uint32_t>(parse_count("--accumulate", text, 1, INT32_MAX));
   options.warmup_steps = count_of(arguments, "--warmup");
   options.schedule_steps = count_of(arguments, "--schedule-steps", 1);
-  options.schedule_factor = number_of(arguments, "--schedule-factor", 0, kMost);
+  options.schedule_factor = number_of(arguments, "--schedule-factor", kLeastFactor, kMost);
   options.least_rate = number_of(arguments, "--least-rate", 0, kMost);
   if (const char* text = arguments.get("--patience"))
     options.plateau_patience = static_cast<std::uint32_t>(parse_count("--patience", text, 1, INT32_MAX));
@@ -152,6 +153,8 @@ void TrainPlan::read_ranks(const Arguments& arguments) {
       fail_usage("--collective needs --ranks and --rank, or a launcher of MPI that says them");
     options.rank_count = static_cast<std::uint32_t>(size);
     options.rank = static_cast<std::uint32_t>(number);
+  } else if (options.rank_count > 1 && !arguments.has("--rank")) {
+    fail_usage("--ranks needs --rank, the number of this process");
   }
   if (options.rank >= options.rank_count) fail_usage("--rank is below --ranks, %u is not", options.rank);
 }
