@@ -47,6 +47,8 @@ ConvParams params_of(const OpDesc& desc, const ConvAxes& axes) {
   p.kernel_h = to_int(axes.h.kernel), p.kernel_w = to_int(axes.w.kernel);
   p.stride_h = p.stride_w = 1;
   p.dilation_h = to_int(axes.h.dilation), p.dilation_w = to_int(axes.w.dilation);
+  for (const WindowAxis* a : {&axes.h, &axes.w}) to_int(std::max(a->extent(), a->pad_begin));
+  to_int(checked_mul(axes.h.kernel, axes.w.kernel));  // the taps
   // May be negative: then the first rows and columns of what is stretched are not wanted.
   p.pad_h = static_cast<std::int32_t>(axes.h.extent() - 1 - axes.h.pad_begin);
   p.pad_w = static_cast<std::int32_t>(axes.w.extent() - 1 - axes.w.pad_begin);

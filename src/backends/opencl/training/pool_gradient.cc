@@ -54,6 +54,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
             !kMaximum && attr_int(*desc.node, AveragePoolAttr::kCountIncludePad) != 0 ? 1 : 0,
             1};
   to_int(checked_mul(h.input, w.input));
+  for (const WindowAxis& a : {h, w}) to_int(checked_add(checked_add(a.pad_begin, a.input), checked_add(a.pad_end, a.extent())));
   plan->flops = static_cast<double>(desc.inputs[kDy].shape.elements()) * static_cast<double>(window.kernel_elements());
   count_bytes(desc, plan);
 }
