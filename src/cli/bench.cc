@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cli/failure.h"
 #include "cli/file.h"
 #include "cli/values.h"
 
@@ -115,8 +116,6 @@ Memory memory_of(const Runtime& runtime, const Session& session) {
   call.check(evn_session_get_memory_stats(session.get(), &all.session, call));
   return all;
 }
-
-unsigned long long wide(std::uint64_t number) { return number; }
 
 // Names of devices come from the configuration: letters, digits and little else, but not for certain.
 std::string quoted(const std::string& text) {

@@ -1,6 +1,7 @@
 // How the command ends when something fails: exit codes, and the one exception that carries a message to main.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "evener/evener.h"
@@ -40,5 +41,8 @@ class Call {
 
 // The text for people of an error: message, status, node, device, bytes.
 std::string describe(const evn_error& error);
+
+// For %llu of printf.
+inline unsigned long long wide(std::uint64_t number) { return number; }
 
 }  // namespace evn::cli

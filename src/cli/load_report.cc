@@ -3,6 +3,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "cli/failure.h"
+
 namespace evn::cli {
 namespace {
 
@@ -20,8 +22,6 @@ constexpr Quantile kQuantiles[] = {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"
   va_end(list);
   return buffer;
 }
-
-unsigned long long wide(std::uint64_t number) { return number; }
 
 double per_second(const LoadResult& r, double seconds) { return seconds > 0 ? static_cast<double>(r.completed) / seconds : 0; }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cli/dtype.h"
+#include "cli/failure.h"
 #include "cli/values.h"
 
 namespace evn::cli {
@@ -56,8 +57,6 @@ evn_status report(evn_error* error, evn_status status, const std::string& text) 
   std::snprintf(error->message, sizeof error->message, "%s", text.c_str());
   return status;
 }
-
-unsigned long long wide(std::uint64_t n) { return n; }
 
 }  // namespace
 

@@ -2,13 +2,12 @@
 
 #include <cmath>
 
+#include "cli/failure.h"
 #include "cli/load_report.h"
 #include "cli/plot.h"
 
 namespace evn::cli {
 namespace {
-
-unsigned long long wide(std::uint64_t n) { return n; }
 
 // "12,345"
 std::string grouped(double number) {

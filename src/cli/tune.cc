@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "cli/failure.h"
 #include "cli/values.h"
 
 namespace evn::cli {
@@ -49,8 +50,6 @@ std::uint64_t device_number(const char* text) {
   if (!device.starts_with(kPrefix)) fail_usage("--device is opencl:N, not \"%s\"", text);
   return static_cast<std::uint64_t>(parse_count("--device opencl:", text + kPrefix.size(), 0, 255));
 }
-
-unsigned long long wide(std::uint64_t number) { return number; }
 
 void print_json(const std::vector<Tuned>& all) {
   std::printf("{\"kernels\":[");
