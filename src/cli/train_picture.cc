@@ -29,22 +29,26 @@ struct Panel {
   Axis y;
 };
 
-// A panel whose axis begins at 0, or is logarithmic where what it shows is far apart.
+// A panel whose axis begins at 0, or at the least value below it, or is logarithmic where what it shows is far apart.
 Panel panel_of(const char* title, std::vector<Series> series, bool may_be_logarithmic) {
-  double least = INFINITY, most = 0;
+  double least = INFINITY, most = 0, below = 0;
   for (Series& s : series) {
     std::erase_if(s.places, [](const Place& p) { return !std::isfinite(p.value); });
     for (const Place& p : s.places) {
       if (p.value > 0) least = std::min(least, p.value);
       most = std::max(most, p.value);
+      below = std::min(below, p.value);
     }
   }
   std::erase_if(series, [](const Series& s) { return s.places.empty(); });
   Panel panel{title, std::move(series), {0, most > 0 ? most : 1, false}};
-  if (may_be_logarithmic && most > 50 * least) {
+  if (may_be_logarithmic && below == 0 && most > 50 * least) {
     panel.y = {std::pow(10, std::floor(std::log10(least))), std::pow(10, std::ceil(std::log10(most))), true};
   } else {
-    panel.y.most = std::ceil(panel.y.most / step_for(panel.y.most) * (1 - 1e-12)) * step_for(panel.y.most);
+    if (below < 0 && most == 0) panel.y.most = 0;
+    const double step = step_for(panel.y.most - below);
+    panel.y.most = std::ceil(panel.y.most / step * (1 - 1e-12)) * step;
+    panel.y.least = std::floor(below / step * (1 - 1e-12)) * step;
   }
   return panel;
 }

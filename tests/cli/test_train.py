@@ -231,6 +231,23 @@ def test_several_processes_train_one_model(folder, engine):
             assert one[key] == pytest.approx(two[key], rel=1e-4)
 
 
+def test_a_loss_below_0_stays_in_its_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    b = nets.Builder(1)
+    squares = b.op("ReduceMean", b.op("Mul", *2 * [b.linear("x", "fc", 4, 1)]), keepdims=0)
+    model = b.model(b.op("Sub", squares, b.op("Constant", value_float=7.0)), [("x", onnx.TensorProto.FLOAT, [4])], [1])
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, "model.onnx")
+    np.savez("train.npz", x=np.random.default_rng(1).standard_normal((64, 4), dtype=np.float32))
+    train("--data", "train.npz", "--loss", "output", "--batch", "8", "-o", "trained.onnx", "--picture", "training.svg")
+    picture = xml.etree.ElementTree.parse("training.svg").getroot()
+    lines = list(picture.iter("{http://www.w3.org/2000/svg}polyline"))
+    places = [tuple(map(float, place.split(","))) for line in lines for place in line.get("points").split()]
+    assert len(places) >= 16 and all(0 <= y <= float(picture.get("viewBox").split()[3]) for _, y in places)
+    texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert "-5" in texts or "-6" in texts, texts
+
+
 # ------------------------------------------------------------------------------------------------------- archives
 
 def sparse_npz(path, arrays):
