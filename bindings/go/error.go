@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -102,10 +103,17 @@ func textOf(chars []C.char) string {
 }
 
 // An evn_error is some 700 bytes, which each call would take anew.
-var errorPool interface {
+type pool interface {
 	Get() any
 	Put(any)
-} = &sync.Pool{New: newError}
+}
+
+// errorPool is replaced by tests, while goroutines of earlier ones may still end.
+var errorPool atomic.Pointer[pool]
+
+func init() { setErrorPool(&sync.Pool{New: newError}) }
+
+func setErrorPool(p pool) { errorPool.Store(&p) }
 
 func newError() any {
 	made := new(C.evn_error)
@@ -115,14 +123,15 @@ func newError() any {
 
 // check calls a function that takes an error, and gives that where it fails.
 func check(call func(*C.evn_error) C.evn_status) error {
-	e := errorPool.Get().(*C.evn_error)
+	errors := *errorPool.Load()
+	e := errors.Get().(*C.evn_error)
 	status := call(e)
 	if status == C.EVN_OK {
-		errorPool.Put(e)
+		errors.Put(e)
 		return nil
 	}
 	made := errorOf(status, e)
-	errorPool.Put(e)
+	errors.Put(e)
 	return made
 }
 

@@ -201,9 +201,9 @@ func (p *lookingPool) Put(any)  {}
 
 // The collector looks within every call and between all. Nothing that a call uses is reachable by anything but the call itself.
 func TestTheCollectorAtEveryStep(t *testing.T) {
-	pool, usual := &lookingPool{}, errorPool
-	errorPool = pool
-	defer func() { errorPool = usual }()
+	pool, usual := &lookingPool{}, *errorPool.Load()
+	setErrorPool(pool)
+	defer func() { setErrorPool(usual) }()
 	r := newRuntime(t, RuntimeOptions{Threads: 1})
 	cpu := func() *Device { collect(); return must(r.Device("cpu"))(t) }
 	load := func(bytes []byte) *Model { collect(); return must(r.LoadBytes(background, bytes, ""))(t) }
