@@ -299,7 +299,9 @@ void RecomputeSearch::take_back(std::size_t limit) {
       if (then.possible && then.excess <= 0 && choice.gain >= 0) made.push_back(choice);
     }
   }
-  std::stable_sort(made.begin(), made.end(), [](const Choice& a, const Choice& b) { return a.gain > b.gain; });
+  for (std::size_t i = 0; i < made.size(); ++i) made[i].order = static_cast<std::int32_t>(i);
+  std::sort(made.begin(), made.end(),
+            [](const Choice& a, const Choice& b) { return a.gain != b.gain ? a.gain > b.gain : a.order < b.order; });
   for (const Choice& choice : made) {
     const Outcome then = tried(choice, false, limit);
     if (!then.possible || then.excess > 0 || then.cost > now.cost) continue;
@@ -323,10 +325,12 @@ std::vector<Recomputation> RecomputeSearch::fit(std::size_t limit) {
       take_back(limit);
       Recomputation found = result();
       const auto same = [&](const Recomputation& r) { return r.peak == found.peak && r.cost == found.cost; };
-      if (std::none_of(all.begin(), all.end(), same)) all.push_back(std::move(found));
+      if (std::any_of(all.begin(), all.end(), same)) continue;
+      const auto is_less = [](double cost, const Recomputation& r) { return cost < r.cost; };
+      const auto place = std::upper_bound(all.begin(), all.end(), found.cost, is_less);
+      all.insert(place, std::move(found));
     }
   }
-  std::stable_sort(all.begin(), all.end(), [](const Recomputation& a, const Recomputation& b) { return a.cost < b.cost; });
   return all;
 }
 

@@ -90,6 +90,7 @@ class RecomputeSearch {
     std::int32_t value;
     Kind kind;
     double gain;
+    std::int32_t order = 0;  // among those of the same gain
   };
 
   const RecomputeProblem& p_;
