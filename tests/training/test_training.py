@@ -278,6 +278,8 @@ def test_what_does_not_fit_is_refused(runtime):
     for options in (dict(accumulate=-1), dict(accumulate=2**32 + 1), dict(patience=-3), dict(seed=-1), dict(memory_limit=-1), dict(rank=2**32), dict(prune_steps=-1)):
         with pytest.raises(OverflowError, match="expected 0 to"):
             evener.Trainer(runtime, model, **options)
+    with pytest.raises(ValueError, match="expected seconds above 0"):
+        evener.Trainer(runtime, model, timeout=0)
     trainer.close()
     with pytest.raises(evener.Error, match="INVALID_HANDLE"):
         trainer.step({"x": x}, np.zeros(4, np.int64))

@@ -12,7 +12,7 @@ inline const std::uint32_t* futex_word(const std::atomic<std::uint32_t>& a) { re
 void futex_wait_for(const std::uint32_t* word, std::uint32_t expected, std::uint64_t timeout_ns) noexcept;
 void futex_wake_one(const std::uint32_t* word) noexcept;
 
-// The same for a word in memory that several processes map.
+// As the two above, for a word in memory that several processes map; wakes all that sleep on it.
 void shared_futex_wait_for(const std::uint32_t* word, std::uint32_t expected, std::uint64_t timeout_ns) noexcept;
 void shared_futex_wake_all(const std::uint32_t* word) noexcept;
 

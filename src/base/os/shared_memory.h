@@ -6,14 +6,14 @@
 
 namespace evn::os {
 
-// By which another process of the same user finds it. All zeros: there is none.
+// The name by which another process of the same user opens the memory. All zeros: there is none.
 struct SharedMemoryName {
   std::uint32_t process = 0, descriptor = 0;
-  std::uint64_t key = 0;  // drawn; what is found and has another is something else
+  std::uint64_t key = 0;  // random; memory that is found under the name and has another key is not the one that was meant
 };
 
-// Zeros at first, page-aligned. All of it is there: no access fails later for want of memory. Members' locks end with the process,
-// however it ends.
+// Memory of zeros, page-aligned and allocated as a whole: no access fails later for want of memory, and no process can make it
+// smaller. A member's lock ends with its process, however that ends.
 class SharedMemory {
  public:
   SharedMemory() = default;

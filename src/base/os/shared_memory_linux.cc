@@ -49,9 +49,10 @@ bool SharedMemory::map(std::size_t bytes) noexcept {
 
 bool SharedMemory::create(std::size_t bytes) noexcept {
   if (fault_hit(Seam::kIo)) return false;
-  descriptor_ = ::memfd_create("evener", MFD_CLOEXEC);
+  descriptor_ = ::memfd_create("evener", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   std::uint64_t key = 0;
   if (descriptor_ >= 0 && ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes + kHeadBytes)) == 0 &&
+      ::fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
       ::getrandom(&key, sizeof key, GRND_NONBLOCK) == sizeof key && map(bytes)) {
     std::memcpy(mapped_, &key, sizeof key);
     return true;
@@ -65,7 +66,7 @@ bool SharedMemory::open(const SharedMemoryName& name, std::size_t bytes) noexcep
   std::snprintf(path, sizeof path, "/proc/%u/fd/%u", name.process, name.descriptor);
   struct stat found = {};
   if (fault_hit(Seam::kIo)) return false;
-  // A process of that number may be another one, with any file: nothing but memory of the right size is opened for long.
+  // The process of that number may be another one, and the file any: it is closed unless it has the size and the key.
   descriptor_ = ::open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor_ >= 0 && ::fstat(descriptor_, &found) == 0 && S_ISREG(found.st_mode) &&
       found.st_size == static_cast<off_t>(bytes + kHeadBytes) && map(bytes)) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "base/fault.h"
 
@@ -21,6 +22,7 @@ TEST(SharedMemory, IsFoundByItsNameAlone) {
   ASSERT_TRUE(found.open(made.name(), kBytes));
   std::memcpy(made.data() + kBytes - 4, "word", 4);
   EXPECT_EQ(std::memcmp(found.data() + kBytes - 4, "word", 4), 0);
+  EXPECT_NE(::truncate(("/proc/self/fd/" + std::to_string(made.name().descriptor)).c_str(), 0), 0);  // nobody makes it smaller
   SharedMemoryName wrong = made.name();
   wrong.key ^= 1;
   EXPECT_FALSE(other.open(wrong, kBytes));
