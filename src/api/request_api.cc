@@ -80,7 +80,8 @@ ApiRequest& of(const RequestPtr& request) { return static_cast<ApiRequest&>(*req
 
 template <typename Kind, typename Handle>
 void submit(evn_session session, const Handle* inputs, uint32_t input_count, const Handle* outputs, uint32_t output_count,
-            const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request) {
+            const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request,
+            OutputListener listener = {}) {
   const SessionPin pin(session);
   const SessionPtr& s = pin.shared();
   s->requests().require_not_forked();
@@ -96,6 +97,7 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
         .with_node(model.callers_node.c_str());
   }
   RunOptions o = read_run_options(options, s->graph());
+  o.request.listener = listener;
   require(inputs != nullptr || input_count == 0, "inputs");
   if (request == nullptr && so.queue == nullptr && so.done == nullptr) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "request, queue and done are NULL: nobody would learn of the end");
@@ -146,6 +148,13 @@ void take(evn_request request, Handle* outputs, uint32_t output_count) {
 }
 
 }  // namespace
+
+void evn::submit_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<const evn_tensor> outputs,
+                          const evn_run_options* options, const evn_submit_options* submit_options, OutputListener listener,
+                          evn_request* request) {
+  submit<Tensors>(session, inputs.data(), static_cast<uint32_t>(inputs.size()), outputs.data(),
+                  static_cast<uint32_t>(outputs.size()), options, submit_options, request, listener);
+}
 
 extern "C" {
 

@@ -8,6 +8,7 @@
 #include "api/barrier.h"
 #include "api/objects.h"
 #include "base/small_array.h"
+#include "evener/request.h"
 #include "kept_features.h"
 
 namespace evn {
@@ -41,6 +42,10 @@ RunOptions read_run_options(const evn_run_options* options, const Graph& graph);
 // As evn_session_run, with a listener; throws.
 void run_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<evn_tensor> outputs,
                   const evn_run_options* options, OutputListener listener);
+// As evn_session_submit, with a listener; throws.
+void submit_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<const evn_tensor> outputs,
+                     const evn_run_options* options, const evn_submit_options* submit_options, OutputListener listener,
+                     evn_request* request);
 
 // Throws where output j, for which there is a tensor, is not wanted.
 void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j);

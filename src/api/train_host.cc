@@ -57,6 +57,16 @@ evn_status run_for_module(evn_session session, const evn_tensor* inputs, uint32_
   return guarded(error, [&] { run_listened(session, {inputs, input_count}, {outputs, output_count}, options, {ready, context}); });
 }
 
+evn_status submit_for_module(evn_session session, const evn_tensor* inputs, uint32_t input_count, const evn_tensor* outputs,
+                             uint32_t output_count, const evn_run_options* options, const evn_submit_options* submit,
+                             void (*ready)(void*, uint32_t), void* context, evn_request* request, evn_error* error) {
+  return guarded(error, [&] {
+    if constexpr (kHas_requests)
+      submit_listened(session, {inputs, input_count}, {outputs, output_count}, options, submit, {ready, context}, request);
+    else fail(EVN_ERROR_UNSUPPORTED, "this library has no requests, and replicas need them");
+  });
+}
+
 evn_status runtime_identity(evn_runtime runtime, void** identity, evn_error* error) {
   return guarded(error, [&] { *identity = (*Pin<RuntimePtr>(runtime)).get(); });
 }
@@ -108,8 +118,8 @@ evn_status memory_of(evn_session session, evn_train_memory* memory, evn_error* e
 struct TrainState {
   Mutex mutex;
   std::atomic<const evn_train_module_table*> table{nullptr};
-  evn_train_host host{nullptr,           plain_model,     release,      load_own,       run_for_module, runtime_identity,
-                      wait_without_core, open_for_module, is_requested, create_limited, memory_of};
+  evn_train_host host{nullptr,          plain_model,       release,         load_own,     run_for_module, submit_for_module,
+                      runtime_identity, wait_without_core, open_for_module, is_requested, create_limited, memory_of};
 };
 constinit TrainState g_train;
 

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Changes with this file; a module of another number, or of another version of the library, is not used. */
-#define EVN_TRAIN_MODULE_ABI 5u
+#define EVN_TRAIN_MODULE_ABI 6u
 #define EVN_TRAIN_MODULE_SYMBOL "evn_train_module"
 
 /* Bytes that the library owns until they are released. */
@@ -46,6 +46,11 @@ typedef struct evn_train_host {
   evn_status (*run_listened)(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs,
                              uint32_t output_count, const evn_run_options* options, void (*ready)(void* context, uint32_t output),
                              void* context, evn_error* error);
+  /* evn_session_submit with the same; EVN_ERROR_UNSUPPORTED in a library without requests. */
+  evn_status (*submit_listened)(evn_session session, const evn_tensor* inputs, uint32_t input_count, const evn_tensor* outputs,
+                                uint32_t output_count, const evn_run_options* options, const evn_submit_options* submit,
+                                void (*ready)(void* context, uint32_t output), void* context, evn_request* request,
+                                evn_error* error);
   /* What is the same for all handles of a runtime, as long as it lives. */
   evn_status (*runtime_identity)(evn_runtime runtime, void** identity, evn_error* error);
   /* Calls wait(context), which waits for other threads or processes and throws nothing, from within an operator: meanwhile another

@@ -67,8 +67,6 @@ class TrainingGraphs {
   const std::vector<std::size_t>& used_groups() const { return used_groups_; }
   // inputs: sums, then what is added; outputs: sums.
   std::string adding_model() const;
-  // inputs: a weight of each replica, then gradients and statistics replica by replica; outputs: their weighted sums.
-  std::string combining_model(std::size_t replicas) const;
 
  private:
   OnnxModel model_;

@@ -1,5 +1,5 @@
 // Steps whose batch is split among several devices of the runtime. Each has the parameters of the trainer, makes the gradients of
-// its rows, and all together are summed by the rows that each had.
+// its rows, and these are summed by the rows that each had, while the backward passes go on.
 #include <algorithm>
 #include <numeric>
 
@@ -22,6 +22,16 @@ Tensor rows_of(evn_tensor tensor, std::size_t first, std::size_t rows) {
   dims[0] = static_cast<std::int64_t>(rows);
   return Tensor(tensor, first * row, dims);
 }
+
+// Where tensors of the host lie, and stay.
+std::vector<float*> addresses_of(const std::vector<Tensor>& tensors) {
+  std::vector<float*> addresses;
+  addresses.reserve(tensors.size());
+  for (const Tensor& t : tensors) addresses.push_back(static_cast<float*>(Mapped(t).data()));
+  return addresses;
+}
+
+void append(std::vector<float*>* to, const std::vector<float*>& from) { to->insert(to->end(), from.begin(), from.end()); }
 
 // A submitted run, which has ended when this has.
 class Request {
@@ -58,10 +68,17 @@ void Trainer::make_replicas() {
     for (const Parameter& p : parameters()) r.gradients.emplace_back(runtime_, EVN_DTYPE_FLOAT32, p.dims);
     for (const Statistic& s : graphs_->statistics()) r.statistics.emplace_back(runtime_, EVN_DTYPE_FLOAT32, s.dims);
     r.loss = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
-    r.weight = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
   }
-  combining_.emplace();
-  combining_->session = make_session(graphs_->combining_model(replicas_.size()), "training: sums of replicas", false, "cpu");
+  std::vector<std::size_t> elements;
+  for (const auto* list : {&parameters(), &graphs_->statistics()}) {
+    for (const Parameter& p : *list) elements.push_back(p.bytes() / sizeof(float));
+  }
+  std::vector<std::vector<float*>> parts;
+  for (const Replica& r : replicas_) {
+    parts.push_back(addresses_of(r.gradients));
+    append(&parts.back(), addresses_of(r.statistics));
+  }
+  replica_sums_.emplace(std::move(parts), std::move(elements));
 }
 
 Trainer::Work& Trainer::replica_work(Replica& replica, Labels labels) {
@@ -119,16 +136,45 @@ void Trainer::set_part(Replica& replica, Labels labels, std::span<const evn_tens
   append(&work.outputs, replica.statistics);
 }
 
-void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch) {
-  if (batch == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "no input has a batch that replicas could share");
-  const auto rows = static_cast<std::size_t>(batch);
-  split_batch(rows);
+// Sums begin when all replicas have made a gradient, and each sum goes on to the buckets of ranks where `how` says so.
+void Trainer::begin_sums(std::size_t rows, Run how) {
+  std::vector<float> weights;
+  for (const Replica& r : replicas_) weights.push_back(static_cast<float>(r.rows) / static_cast<float>(rows));
+  std::vector<float*> to = addresses_of(settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
+  append(&to, addresses_of(new_statistics_));
+  Buckets* const buckets = how == Run::kOverlapped ? &*buckets_ : nullptr;
+  replica_sums_->begin(std::move(weights), std::move(to), [buckets, gradients = parameters().size()](std::size_t g) {
+    if (buckets != nullptr && g < gradients) buckets->ready(g);
+  });
+}
+
+void Trainer::submit_replica(std::size_t index, Work& work, evn_request* request) {
   evn_run_options options = EVN_RUN_OPTIONS_INIT;
   options.allow_copies = 1;
   options.cancel = cancel_;
-  const evn_run_options* const with = &options;
+  options.random_seed = seed_of_run(index);
+  Replica& r = replicas_[index];
   evn_submit_options submit = EVN_SUBMIT_OPTIONS_INIT;
   submit.queue = ended_.get();
+  submit.user = &r;
+  r.listener = {&*replica_sums_, index, 1 + r.gradients.size() + r.statistics.size()};
+  const auto ready = [](void* context, std::uint32_t output) {
+    const auto& l = *static_cast<const Replica::Listener*>(context);
+    if (output >= 1 && output < l.end) l.sums->ready(l.replica, output - 1);
+  };
+  r.begin_ns = evn::os::now_ns();
+  call(g_host->submit_listened, work.session.get(), static_cast<const evn_tensor*>(work.inputs.data()),
+       static_cast<std::uint32_t>(work.inputs.size()), static_cast<const evn_tensor*>(work.outputs.data()),
+       static_cast<std::uint32_t>(work.outputs.size()), static_cast<const evn_run_options*>(&options),
+       static_cast<const evn_submit_options*>(&submit), static_cast<void (*)(void*, std::uint32_t)>(ready),
+       static_cast<void*>(&r.listener), request);
+}
+
+void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch,
+                                   Run how) {
+  if (batch == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "no input has a batch that replicas could share");
+  const auto rows = static_cast<std::size_t>(batch);
+  split_batch(rows);
   std::vector<Request> requests(replicas_.size());
   std::size_t first = 0;
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
@@ -136,57 +182,50 @@ void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> in
     if (r.rows == 0) continue;
     set_part(r, labels, inputs, of_labels, first);
     first += r.rows;
-    Work& work = replica_work(r, labels);
-    if (i == 0) latest_ = &work;
-    submit.user = &r;
-    options.random_seed = seed_of_run(i);
-    r.begin_ns = evn::os::now_ns();
-    call(api().session_submit, work.session.get(), static_cast<const evn_tensor*>(work.inputs.data()),
-         static_cast<std::uint32_t>(work.inputs.size()), static_cast<const evn_tensor*>(work.outputs.data()),
-         static_cast<std::uint32_t>(work.outputs.size()), with, static_cast<const evn_submit_options*>(&submit), requests[i].out());
   }
-  const auto runs = std::count_if(replicas_.begin(), replicas_.end(), [](const Replica& r) { return r.rows > 0; });
-  for (std::ptrdiff_t n = 0; n < runs; ++n) {
+  begin_sums(rows, how);
+  // Whatever fails, runs and sums have ended when this returns.
+  struct Ends {
+    ReplicaSums& sums;
+    std::vector<Request>& requests;
+    ~Ends() {
+      requests.clear();
+      sums.end();
+    }
+  } ends{*replica_sums_, requests};
+  std::optional<evn::Error> error;
+  std::size_t runs = 0;
+  for (std::size_t i = 0; i < replicas_.size() && !error; ++i) {
+    if (replicas_[i].rows == 0) continue;
+    Work& work = replica_work(replicas_[i], labels);
+    if (i == 0) latest_ = &work;
+    error = error_of([&] { submit_replica(i, work, requests[i].out()); });
+    if (!error) ++runs;
+  }
+  double loss = 0;
+  for (; runs > 0; --runs) {
     evn_request request = nullptr;
     void* user = nullptr;
     call(api().queue_next, ended_.get(), UINT64_MAX, &request);
     call(api().request_user, request, &user);
-    static_cast<Replica*>(user)->end_ns = evn::os::now_ns();
+    auto& r = *static_cast<Replica*>(user);
+    r.end_ns = evn::os::now_ns();
+    const auto i = static_cast<std::size_t>(&r - replicas_.data());
+    const auto failed = error_of([&] { requests[i].take(replica_work(r, labels).outputs); });
+    if (failed && !error) error = failed;
+    if (!failed) replica_sums_->all_ready(i);
   }
-  for (std::size_t i = 0; i < replicas_.size(); ++i) {
-    Replica& r = replicas_[i];
+  if (error) throw evn::Error(*error);
+  for (Replica& r : replicas_) {
     if (r.rows == 0) continue;
-    requests[i].take(replica_work(r, labels).outputs);
     const double row_ns = static_cast<double>(r.end_ns - r.begin_ns) / static_cast<double>(r.rows);
     r.row_ns = r.row_ns > 0 && calls_ > kFirstMeasured ? (r.row_ns + row_ns) / 2 : row_ns;
-  }
-  combine(rows);
-  if (calls_ == kFirstMeasured || calls_ % kShareEvery == 0) rebalance();
-}
-
-// The sums of all replicas become the trainer's.
-void Trainer::combine(std::size_t rows) {
-  Work& work = *combining_;
-  work.inputs.clear();
-  double loss = 0;
-  for (Replica& r : replicas_) {
-    const float weight = static_cast<float>(r.rows) / static_cast<float>(rows);
-    r.weight.write(&weight, sizeof weight);
-    work.inputs.push_back(r.weight.get());
-    if (r.rows > 0) loss += static_cast<double>(weight) * static_cast<double>(r.loss.scalar<float>());
-  }
-  const Replica& first = *std::find_if(replicas_.begin(), replicas_.end(), [](const Replica& r) { return r.rows > 0; });
-  for (const Replica& r : replicas_) {
-    const Replica& from = r.rows > 0 ? r : first;  // what a replica without rows had before does not count
-    append(&work.inputs, from.gradients);
-    append(&work.inputs, from.statistics);
+    loss +=
+        static_cast<double>(static_cast<float>(r.rows) / static_cast<float>(rows)) * static_cast<double>(r.loss.scalar<float>());
   }
   const float mean = static_cast<float>(loss);
   loss_.write(&mean, sizeof mean);
-  work.outputs.clear();
-  append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
-  append(&work.outputs, new_statistics_);
-  run(work, 0, Run::kCancellable);
+  if (calls_ == kFirstMeasured || calls_ % kShareEvery == 0) rebalance();
 }
 
 }  // namespace evn_train

@@ -217,7 +217,7 @@ std::uint64_t Trainer::seed_of_run(std::size_t replica) const {
 void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch, Run how) {
   ++calls_;
   scale_.begin_step();
-  if (!replicas_.empty()) return make_gradients_split(labels, inputs, of_labels, batch);
+  if (!replicas_.empty()) return make_gradients_split(labels, inputs, of_labels, batch, how);
   Work& work = gradient_work(labels);
   latest_ = &work;
   set_arguments(work, inputs, of_labels);

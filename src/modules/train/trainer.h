@@ -17,6 +17,7 @@
 #include "modules/train/pruning.h"
 #include "modules/train/rank_sums.h"
 #include "modules/train/ranks.h"
+#include "modules/train/replica_sums.h"
 
 namespace evn_train {
 
@@ -73,19 +74,23 @@ class Trainer {
     std::string device;
     std::optional<Work> work[3];  // by Labels
     std::vector<Tensor> gradients, statistics;
-    Tensor loss, weight;
+    Tensor loss;
     std::vector<Tensor> views;  // of the batch that is under way
     std::size_t rows = 0;       // of it
     double row_ns = 0;          // what a row has taken; 0: not known yet
     double share = 0;           // of each batch
     std::uint64_t begin_ns = 0, end_ns = 0;
+    struct Listener {
+      ReplicaSums* sums = nullptr;
+      std::size_t replica = 0, end = 0;  // end: of the gradients and statistics among the outputs, behind the loss
+    } listener;                          // of the run that is under way
   };
   std::vector<Replica> replicas_;
-  Queue ended_;  // their runs
-  std::optional<Work> combining_;
+  Queue ended_;                        // their runs
   std::optional<RankSums> norm_sums_;  // of EVN_TRAIN_SYNC_NORM
   std::optional<Buckets> buckets_;     // of gradients_ or sums_, where there are other ranks
-  std::vector<double> exchanged_;      // with other ranks
+  std::optional<ReplicaSums> replica_sums_;
+  std::vector<double> exchanged_;  // with other ranks
   std::vector<float> exchanged_statistics_;
   std::optional<evn::Error> failed_;                                   // this rank did not move its parameters when others did
   std::optional<Work> gradient_[3], evaluation_[3], update_, adding_;  // by Labels
@@ -126,8 +131,9 @@ class Trainer {
   void split_batch(std::size_t rows);
   void rebalance();
   void set_part(Replica& replica, Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::size_t first);
-  void make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch);
-  void combine(std::size_t rows);
+  void begin_sums(std::size_t rows, Run how);
+  void submit_replica(std::size_t index, Work& work, evn_request* request);
+  void make_gradients_split(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch, Run how);
   void step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
   void step_with_ranks(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info);
   void make_buckets();

@@ -58,7 +58,10 @@ void PlanBuilder::start() {
 
 void PlanBuilder::add_node(std::int32_t index) {
   const NodeMode mode = c_.nodes[index].mode;
-  if (mode == NodeMode::kKernel || mode == NodeMode::kSegment) add_kernel(index);
+  if (mode == NodeMode::kKernel || mode == NodeMode::kSegment) {
+    add_kernel(index);
+    add_early_outputs();
+  }
   if (mode == NodeMode::kView) add_view(index);
 }
 
@@ -78,6 +81,19 @@ void PlanBuilder::share(ValueId from, ValueId to) {
     if (r < 0 && s_.values[from] != nullptr && slot == 0) r = need(from, 0);
     root(to, static_cast<int>(slot)) = r;
     if (r >= 0) keep_for(r, to);
+  }
+}
+
+// Outputs of the latest step that go from a device to the host: copied at once, while the device goes on, and not at the end.
+void PlanBuilder::add_early_outputs() {
+  if (host(draft_.slot)) return;
+  for (const ValueId v : draft_.outputs) {
+    const std::int32_t j = v == kNoValue ? -1 : s_.output_of[v];
+    if (j < 0 || plan_->signature.output_slots[j] != 0 || root(v, 0) >= 0) continue;
+    const std::int32_t made = root(v, draft_.slot);
+    if (made < 0 || s_.roots[made].source != Source::kArena) continue;
+    add_output(static_cast<std::size_t>(j));
+    root(v, 0) = static_cast<std::int32_t>(s_.roots.size()) - 1;  // add_output's
   }
 }
 

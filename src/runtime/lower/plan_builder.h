@@ -20,6 +20,7 @@ class PlanBuilder : public PlanSteps {
   void add_node(std::int32_t index);
 
   // Brings output j of the graph to where it is wanted.
+  void add_early_outputs();
   void add_output(std::size_t j);
 
   // Makes `to` lie where `from` does.

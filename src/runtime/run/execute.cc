@@ -126,6 +126,7 @@ void Execution::run(const RunState& state) {
   static_cast<StopCondition&>(cancel_) = state.stop;
   for (std::size_t slot = 0; slot < latest_.size(); ++slot) latest_[slot] = {graph_.devices[slot]->all_enqueued(), {}, {}, {}};
   host_copies_.clear();
+  copied_.clear();
   used_ = unsubmitted_ = in_flight_ = 0;
   staged_.clear();
   borrows_inputs_ = state.borrows_inputs;
@@ -139,6 +140,7 @@ void Execution::run(const RunState& state) {
     }
     run_steps(state);
     end_shares();
+    tell_copied(state);
     wait_for_all();
   } catch (...) {
     while (!shares_.empty()) {
@@ -162,8 +164,8 @@ void Execution::end_shares() {
   }
 }
 
-// Outputs with the last steps that use them, where these are steps of the host: values that are outputs are made in the caller's
-// memory, where later steps read them too.
+// Outputs with the last steps that use them, where these are steps of the host or copies: values that are outputs are made in the
+// caller's memory, where later steps read them too.
 void Execution::find_last_uses() {
   if (!last_uses_.empty()) return;
   std::vector<LastUse> found;
@@ -176,20 +178,35 @@ void Execution::find_last_uses() {
       const BufferSource& from = plan_.buffers[b];
       if (from.source != Source::kOutput || is_seen[static_cast<std::size_t>(from.index)]) continue;
       is_seen[static_cast<std::size_t>(from.index)] = true;
-      const bool on_host = step.kind != PlanStep::Kind::kCopy && graph_.devices[step.slot]->traits().host_addressable;
-      if (on_host) found.push_back({i, static_cast<std::uint32_t>(from.index)});
+      const bool is_copy = step.kind == PlanStep::Kind::kCopy;
+      if (is_copy || graph_.devices[step.slot]->traits().host_addressable)
+        found.push_back({i, static_cast<std::uint32_t>(from.index), is_copy});
     }
   }
   std::reverse(found.begin(), found.end());
+  copied_.reserve(found.size());
   last_uses_ = std::move(found);
 }
 
-// Tells the listener which outputs the step was the last one to use.
+// Tells the listener which outputs the step was the last one to use; those that it copies, when the copies have ended.
 void Execution::tell(const RunState& state, std::size_t step, std::size_t* told) {
   for (; *told < last_uses_.size() && last_uses_[*told].step <= step; ++*told) {
-    const std::uint32_t output = last_uses_[*told].output;
-    if (state.listened_outputs[output] != 0) state.listener.ready(state.listener.context, output);
+    const LastUse& use = last_uses_[*told];
+    if (state.listened_outputs[use.output] == 0) continue;
+    if (use.is_copy) copied_.push_back({latest_[plan_.steps[use.step].slot].copy, use.output});
+    else state.listener.ready(state.listener.context, use.output);
   }
+}
+
+void Execution::tell_copied(const RunState& state) {
+  if (copied_.empty()) return;
+  submit_all();
+  wait([&](auto&& wait_here) {
+    for (const Copied& copied : copied_) {
+      wait_here(copied.ended);
+      state.listener.ready(state.listener.context, copied.output);
+    }
+  });
 }
 
 void Execution::run_steps(const RunState& state) {

@@ -75,6 +75,7 @@ class Execution {
   void run_steps(const RunState& state);
   void find_last_uses();
   void tell(const RunState& state, std::size_t step, std::size_t* told);
+  void tell_copied(const RunState& state);
   void run_kernel(const PlanStep& step, StepTrace* trace);
   void run_copy(const PlanStep& step, StepTrace* trace);
   void run_paged(const PlanStep& step);
@@ -109,9 +110,15 @@ class Execution {
   struct LastUse {
     std::size_t step = 0;
     std::uint32_t output = 0;
+    bool is_copy = false;
   };
   std::vector<LastUse> last_uses_;  // by step, of outputs that the host uses; filled by the first run that has a listener
-  TextPool texts_;                  // of strings that this run's steps made
+  struct Copied {
+    Event ended;
+    std::uint32_t output = 0;
+  };
+  std::vector<Copied> copied_;  // outputs of this run that the listener is told of when their copies have ended
+  TextPool texts_;              // of strings that this run's steps made
   RunServices services_;
   struct Latest {
     Event begin;         // what the device had been given before this run
