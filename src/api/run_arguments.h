@@ -81,6 +81,9 @@ void check_argument_counts(const Graph& graph, uint32_t input_count, uint32_t ou
 template <typename Kind, typename Handle, typename F>
 void give_outputs(const std::shared_ptr<Runtime>& runtime, std::span<const RunValue> out, Handle* outputs, F&& is_wanted) {
   using Object = typename Kind::Object;
+  bool any = false;
+  for (std::size_t j = 0; j < out.size(); ++j) any |= is_wanted(j);
+  if (!any) return;
   SmallArray<void*> made(out.size());
   try {
     for (std::size_t j = 0; j < out.size(); ++j) {

@@ -41,8 +41,8 @@ void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle
   require(inputs != nullptr || input_count == 0, "inputs");
   require(outputs != nullptr || output_count == 0, "outputs");
   // Shared pointers keep the values until the run has ended, whatever is released meanwhile.
-  SmallArray<RunValue> in(input_count);
-  SmallArray<RunValue> out(output_count);
+  SmallArray<RunValue> in(input_count, s->spare_blocks());
+  SmallArray<RunValue> out(output_count, s->spare_blocks());
   take_arguments<Kind>(*s, o.request, inputs, outputs, in.span(), out.span());
   s->run(in.span(), out.span(), o.request);
   give_outputs<Kind>(s->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr && out[j]; });

@@ -51,6 +51,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
     : stale_copies_{model, request.settings},
       owned_(CompiledGraphs::compile(std::move(model), request, cache)),
       arenas_(arenas != nullptr ? std::move(arenas) : make_arenas(*compiled_.model->runtime, request)),
+      spare_blocks_(list_bytes(graph())),
       concurrency_(concurrency_of(request)),
       group_(concurrency_),
       identity_(request.identity != nullptr
@@ -478,8 +479,8 @@ void Session::leave(Call& call, Flight& flight) const noexcept {
 std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
                                                  std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number) {
   check_counts(inputs.size(), graph().outputs.size());
-  SmallArray<RunValue> in(inputs.size());
-  SmallArray<RunValue> out(graph().outputs.size());
+  SmallArray<RunValue> in(inputs.size(), &spare_blocks_);
+  SmallArray<RunValue> out(graph().outputs.size(), &spare_blocks_);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     EVN_CHECK(inputs[i] != nullptr);
     if (inputs[i]->is_tensor()) {
@@ -488,7 +489,7 @@ std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr
       in[i].runtime_value = inputs[i];
     }
   }
-  Call call{in.span(), out.span(), false};
+  Call call{in.span(), out.span(), &spare_blocks_, false};
   run_call(call, stop, random_seed, scheduled, run_number);
   std::vector<RuntimeValuePtr> made(out.size());
   for (std::size_t j = 0; j < made.size(); ++j)

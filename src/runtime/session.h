@@ -9,6 +9,7 @@
 
 #include "base/help_worth.h"
 #include "base/mutex.h"
+#include "base/spare_blocks.h"
 #include "runtime/request/session_identity.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
@@ -104,6 +105,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<std::shared_ptr<const Plan>> latest_plans() const;
   // Nanoseconds in the steps of each node of graph(), over all runs of the latest trace. Throws EVN_ERROR_WRONG_STATE.
   std::vector<std::uint64_t> node_times() const;
+  // Where runs have their lists of arguments, where these are many.
+  SpareBlocks* spare_blocks() { return &spare_blocks_; }
 
  private:
   // A plan, executions of it that are not under way, and the plans that go on from it.
@@ -197,13 +200,14 @@ class Session : public std::enable_shared_from_this<Session> {
   const CompiledGraph& compiled_ = *owned_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
   const std::shared_ptr<ArenaStore> arenas_;      // the bodies' too
-  mutable Mutex mutex_;                           // guards plans_ and trace_
-  std::shared_ptr<Trace> trace_;                  // the latest
-  std::atomic<bool> tracing_{false};              // runs that begin now record into trace_
-  std::vector<PreparedPtr> plans_;                // most recently used first
-  std::atomic<std::uint64_t> state_bytes_{0};     // of states
-  const int concurrency_;                         // 0: as many runs at a time as there are cores
-  RunGroup group_;                                // of its runs
+  SpareBlocks spare_blocks_;
+  mutable Mutex mutex_;                        // guards plans_ and trace_
+  std::shared_ptr<Trace> trace_;               // the latest
+  std::atomic<bool> tracing_{false};           // runs that begin now record into trace_
+  std::vector<PreparedPtr> plans_;             // most recently used first
+  std::atomic<std::uint64_t> state_bytes_{0};  // of states
+  const int concurrency_;                      // 0: as many runs at a time as there are cores
+  RunGroup group_;                             // of its runs
   const std::shared_ptr<SessionIdentity> identity_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<RowSplit> split_;    // null: runs are not split

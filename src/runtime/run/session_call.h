@@ -1,6 +1,8 @@
 // What a run of a session works with.
 #pragma once
 
+#include <algorithm>
+
 #include "base/small_array.h"
 #include "kept_features.h"
 #include "runtime/session.h"
@@ -8,20 +10,27 @@
 
 namespace evn {
 
+// Of the largest list of a run that has an element for each input or output.
+inline std::size_t list_bytes(const Graph& graph) {
+  static_assert(sizeof(Buffer) <= sizeof(RunValue));
+  return std::max(graph.inputs.size(), graph.outputs.size()) * std::max(sizeof(RunValue), sizeof(Tensor::Use));
+}
+
 // One run's tensors: the caller's, and beside them those that the plan reads and writes, which are staged copies where a tensor
 // lies outside the session's devices or is not aligned.
 struct Session::Call {
   std::span<const RunValue> inputs;
   std::span<RunValue> outputs;  // empty: to be created
+  SpareBlocks* spare;
   bool allow_copies;
   ~Call();
-  SmallArray<TensorPtr> from{inputs.size()};
-  SmallArray<TensorPtr> to{outputs.size()};
-  SmallArray<std::uint8_t> input_slots{inputs.size()};
-  SmallArray<std::uint8_t> output_slots{outputs.size()};
-  std::vector<RuntimeValuePtr> runtime_values = {};   // per value; empty where the graph has none
-  SmallArray<Tensor::Use> input_uses{inputs.size()};  // of the caller's tensors
-  SmallArray<Tensor::Use> output_uses{outputs.size()};
+  SmallArray<TensorPtr> from{inputs.size(), spare};
+  SmallArray<TensorPtr> to{outputs.size(), spare};
+  SmallArray<std::uint8_t> input_slots{inputs.size(), spare};
+  SmallArray<std::uint8_t> output_slots{outputs.size(), spare};
+  std::vector<RuntimeValuePtr> runtime_values = {};          // per value; empty where the graph has none
+  SmallArray<Tensor::Use> input_uses{inputs.size(), spare};  // of the caller's tensors
+  SmallArray<Tensor::Use> output_uses{outputs.size(), spare};
   // What devices use in memory of the host; and whether the plan is for that.
   std::vector<RunShare> shares = {};
   bool shares_inputs = false, shares_outputs = false;

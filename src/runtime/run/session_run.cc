@@ -279,8 +279,8 @@ class BoundedRun {
 }  // namespace
 
 void Session::execute(Call& call, PreparedPtr first, RunState state) {
-  SmallArray<Buffer> inputs(call.from.size());
-  SmallArray<Buffer> outputs(call.to.size());
+  SmallArray<Buffer> inputs(call.from.size(), &spare_blocks_);
+  SmallArray<Buffer> outputs(call.to.size(), &spare_blocks_);
   for (std::size_t i = 0; i < call.from.size(); ++i) {
     if (call.from[i] != nullptr) inputs[i] = call.from[i]->buffer();
     if (const State::Pair* const paged = call.paged_input(i)) inputs[i] = {static_cast<PageTable*>(paged->cache.get()), 0, 0};
@@ -290,7 +290,7 @@ void Session::execute(Call& call, PreparedPtr first, RunState state) {
   state.runtime_values = call.runtime_values;
   state.shares = call.shares;
   state.borrows_inputs = call.borrows_inputs;
-  SmallArray<std::uint8_t> listened(call.to.size());
+  SmallArray<std::uint8_t> listened(call.to.size(), &spare_blocks_);
   state.listened_outputs = listened.span();
   const BoundedRun bounded(compiled_, call.cancel);
   Flight flight;
@@ -424,7 +424,7 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
     stop.deadline_ns = stop.deadline_ns != 0 ? std::min(stop.deadline_ns, end) : end;
   }
   check_counts(inputs.size(), outputs.size());
-  Call call{inputs, outputs, request.allow_copies};
+  Call call{inputs, outputs, &spare_blocks_, request.allow_copies};
   call.state = state;
   call.skipped = request.skipped;
   call.outputs_on_device = request.outputs_on_device;
