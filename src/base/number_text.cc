@@ -1,9 +1,11 @@
 #include "base/number_text.h"
 
-#include <charconv>
+#include <locale.h>
+
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
 
 namespace evn {
 namespace {
@@ -80,8 +82,7 @@ std::string shortest(T x, int most_digits) {
     const Decimal d = rounded(static_cast<double>(x), count);
     const std::string with_exponent = scientific(d);
     T again = 0;
-    const auto [end, error] = std::from_chars(with_exponent.data(), with_exponent.data() + with_exponent.size(), again);
-    if (count < most_digits && (error != std::errc() || again != std::fabs(x))) continue;
+    if (count < most_digits && (!parse_decimal(with_exponent, &again) || again != std::fabs(x))) continue;
     // A long way from the point the plain form is not the shorter one.
     if (d.exponent < -20 || d.exponent > 40) return sign + with_exponent;
     const std::string without = plain(d, static_cast<double>(x));
@@ -89,7 +90,44 @@ std::string shortest(T x, int most_digits) {
   }
 }
 
+bool is_decimal(std::string_view text) {
+  std::size_t at = 0;
+  const auto skip_digits = [&] {
+    const std::size_t first = at;
+    while (at < text.size() && is_digit(text[at])) ++at;
+    return at - first;
+  };
+  std::size_t digits = skip_digits();
+  if (at < text.size() && text[at] == '.') {
+    ++at;
+    digits += skip_digits();
+  }
+  if (digits == 0) return false;
+  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
+    ++at;
+    if (at < text.size() && (text[at] == '+' || text[at] == '-')) ++at;
+    if (skip_digits() == 0) return false;
+  }
+  return at == text.size();
+}
+
+float convert(const char* text, locale_t locale, float) { return strtof_l(text, nullptr, locale); }
+double convert(const char* text, locale_t locale, double) { return strtod_l(text, nullptr, locale); }
+
+template <typename T>
+bool parse(std::string_view text, T* value) {
+  static const locale_t c_locale = newlocale(LC_ALL_MASK, "C", nullptr);  // which the C library has: nothing is allocated
+  if (c_locale == nullptr || !is_decimal(text)) return false;
+  const int before = errno;
+  *value = convert(std::string(text).c_str(), c_locale, T{});
+  errno = before;
+  return true;
+}
+
 }  // namespace
+
+bool parse_decimal(std::string_view text, float* value) { return parse(text, value); }
+bool parse_decimal(std::string_view text, double* value) { return parse(text, value); }
 
 std::string fixed_text(double x, int digits) {
   if (!std::isfinite(x)) return word_of(x);

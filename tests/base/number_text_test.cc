@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cerrno>
 #include <charconv>
 #include <clocale>
+#include <cmath>
+#include <cstdio>
 #include <limits>
 #include <random>
 
@@ -73,6 +76,78 @@ TEST(NumberText, TheLocaleDoesNotMatter) {
   EXPECT_EQ(shortest_text(0.125f), "0.125");
   EXPECT_EQ(shortest_text(1.5e300), "1.5e+300");
   std::setlocale(LC_NUMERIC, "C");
+}
+
+// What std::from_chars reads, and out of range what is nearest.
+template <typename T>
+void expect_parsed(const std::string& text) {
+  T want = 0, got = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), want);
+  const bool is_number = end == text.data() + text.size() && error == std::errc();
+  ASSERT_EQ(parse_decimal(text, &got), is_number) << text;
+  if (is_number) {
+    ASSERT_EQ(got, want) << text;
+  }
+}
+
+TEST(NumberText, ParsesWhatTheStandardParses) {
+  for (const char* text : {"0",
+                           "1",
+                           "1.",
+                           ".5",
+                           "0.1",
+                           "1e5",
+                           "1E-5",
+                           "1e+5",
+                           "123456789012345678901234567890",
+                           "9007199254740993",
+                           "2.2250738585072011e-308",
+                           "4.9e-324",
+                           "1.7976931348623157e308",
+                           "",
+                           ".",
+                           "e5",
+                           "1e",
+                           "1e+",
+                           "1e5x",
+                           " 1",
+                           "1 ",
+                           "0x10",
+                           "1,5",
+                           "--1",
+                           "1.5.2",
+                           "1e5.0",
+                           "1_0"}) {
+    expect_parsed<double>(text);
+  }
+  for (const char* text : {"16777217", "3.4028235e38", "1.1754944e-38", "0.3", ".", "1e"}) expect_parsed<float>(text);
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 100'000; ++i) {
+    const std::uint64_t bits = random();
+    const double d = std::fabs(std::bit_cast<double>(bits));
+    const float f = std::fabs(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    if (std::isfinite(d)) {
+      expect_parsed<double>(standard(d));
+      char text[64];
+      std::snprintf(text, sizeof text, "%.*e", static_cast<int>(bits % 25), d);
+      expect_parsed<double>(text);
+    }
+    if (std::isfinite(f)) expect_parsed<float>(standard(f));
+  }
+  double d = -1;
+  EXPECT_TRUE(parse_decimal("1e400", &d));
+  EXPECT_EQ(d, std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(parse_decimal("1e-400", &d));
+  EXPECT_EQ(d, 0);
+  float f = -1;
+  EXPECT_TRUE(parse_decimal("1e39", &f));
+  EXPECT_EQ(f, std::numeric_limits<float>::infinity());
+  for (const char* text : {"-1", "+1", "inf", "nan", "0x1p3"}) EXPECT_FALSE(parse_decimal(text, &d)) << text;
+  EXPECT_TRUE(parse_decimal(std::string(1 << 20, '1') + "e-1048576", &d));  // a long one
+  EXPECT_NEAR(d, 0.1111111111111111, 1e-15);
+  errno = 7;
+  EXPECT_TRUE(parse_decimal("1e400", &d));
+  EXPECT_EQ(errno, 7);
 }
 
 }  // namespace
