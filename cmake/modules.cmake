@@ -59,13 +59,17 @@ if(TARGET evener AND EVN_HAS_training)
   evn_table(OUT train_kernels GLOB ${cpu}/conv_gradient/*_kernels.cc ${cpu}/training/*_kernels.cc TYPE KernelFamily SUFFIX "" FUNCTION training_kernel_families
     HEADER device/kernel.h)
   evn_simd(OUT train_loops NAME simd_training GLOB ${cpu}/conv_gradient/*_loops.cc ${cpu}/conv_gradient/*_loops_*.cc ${cpu}/training/*_loops.cc)
+  evn_table(OUT train_operators GLOB ${CMAKE_SOURCE_DIR}/src/ops/training/*.cc EXCLUDE "/(export|linked)\\.cc$" TYPE OpFamily SUFFIX _family
+    FUNCTION training_op_families HEADER ops/op.h)
+  add_library(evn_training_operators OBJECT ${train_operators} ${CMAKE_SOURCE_DIR}/src/ops/training/linked.cc)
+  target_link_libraries(evn_training_operators PUBLIC evn_ops)
   file(GLOB of_gradients CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/graph/gradient/*.cc)
   list(FILTER of_gradients EXCLUDE REGEX "/bind\\.cc$")
   add_library(evn_gradient OBJECT ${of_gradients})
   target_link_libraries(evn_gradient PUBLIC evn_graph)
   add_library(evn_training STATIC ${of_kernels} ${train_kernels} ${train_loops})  # which tests link themselves
   target_link_libraries(evn_training PUBLIC evn_cpu)
-  set(train_exports ${cpu}/training/export.cc)
+  set(train_exports ${cpu}/training/export.cc ${CMAKE_SOURCE_DIR}/src/ops/training/export.cc)
   if(TARGET evn_opencl)
     set(opencl ${CMAKE_SOURCE_DIR}/src/backends/opencl/training)
     evn_table(OUT opencl_train_kernels GLOB ${opencl}/*.cc EXCLUDE "/export\\.cc$" TYPE KernelFamily SUFFIX _opencl_kernels
@@ -76,8 +80,10 @@ if(TARGET evener AND EVN_HAS_training)
     list(APPEND train_exports ${opencl}/export.cc)
   endif()
   file(GLOB train_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/*.cc)
-  add_library(evener_train MODULE ${train_sources} ${train_exports} ${CMAKE_SOURCE_DIR}/src/api/library/new.cc $<TARGET_OBJECTS:evn_gradient>)
-  foreach(target evn_gradient evn_training evener_train)
+  add_library(evener_train MODULE ${train_sources} ${train_exports} ${CMAKE_SOURCE_DIR}/src/api/library/new.cc $<TARGET_OBJECTS:evn_gradient>
+    $<TARGET_OBJECTS:evn_training_operators> ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc
+    ${CMAKE_SOURCE_DIR}/src/memory/recompute/export.cc)
+  foreach(target evn_gradient evn_training evn_training_operators evener_train)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-Os> ${EVN_SECTIONS} ${EVN_NO_IPA_VRP})
   endforeach()
   target_link_libraries(evener_train PRIVATE evn_training)

@@ -64,6 +64,9 @@ function(evn_test name dir)
   endif()
   list(FILTER sources EXCLUDE REGEX "/tests/conformance/case(s/.*)?\\.cc$")  # evn_cases
   add_executable(test_${name} ${sources} $<TARGET_OBJECTS:evn_new>)
+  if(NOT name MATCHES "^(base|core|train)$")
+    target_sources(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/linked_operators.cc $<TARGET_OBJECTS:evn_training_operators>)
+  endif()
   evn_compile_test(test_${name})
   target_link_libraries(test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gtest_main)
   if(NOT name STREQUAL "config")  # whose key types have the names of operators' element types
@@ -84,6 +87,9 @@ target_link_libraries(evn_mock PUBLIC evn_device)
 foreach(layer base core ops memory device model quant)
   evn_test(${layer} ${layer} evn_${layer})
 endforeach()
+if(TARGET test_memory)
+  target_sources(test_memory PRIVATE ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc)
+endif()
 evn_test(config config evn_api)  # with the options of the built-in backends
 if(TARGET test_ops AND TARGET evener_image)
   target_compile_definitions(test_ops PRIVATE EVN_IMAGE_BUILT)
@@ -153,7 +159,9 @@ endif()
 
 # What the tests in Python and scripts/make_operators.py know of the operator tables.
 if(TARGET evn_api)
-  add_executable(list_operators ${CMAKE_SOURCE_DIR}/tests/tools/list_operators.cc $<TARGET_OBJECTS:evn_new>)
+  add_executable(list_operators ${CMAKE_SOURCE_DIR}/tests/tools/list_operators.cc ${CMAKE_SOURCE_DIR}/tests/support/linked_operators.cc $<TARGET_OBJECTS:evn_new>
+    $<TARGET_OBJECTS:evn_training_operators>)
+  target_include_directories(list_operators PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(list_operators PRIVATE evn_training evn_api)
 endif()
 

@@ -14,7 +14,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1] / "src"
 # Files of kernels for bytes that are quantized, and the operators that make or take those: without any, MaxPool of bytes is the reference kernel's.
 OF_BYTES = re.compile(r"quantized_\w+_kernels\.cc$")
 QUANTIZING = re.compile(r"QLinear|Quantize|Integer|QGemm|ByteTable")
-TABLES = ("ops/*.cc", "backends/cpu/*/*_kernels.cc", "backends/opencl/kernels/*.cc", "backends/opencl/training/*.cc")
+TABLES = ("ops/*.cc", "ops/training/*.cc", "backends/cpu/*/*_kernels.cc", "backends/opencl/kernels/*.cc", "backends/opencl/training/*.cc")
 
 
 def fields(data):
@@ -84,7 +84,7 @@ def model_operators(path):
 def tables():
     """Each file of the tables, and the operators' names in it: texts, and constants of src/ops that stand for texts."""
     constants = {}
-    for header in SOURCE.glob("ops/*.h"):
+    for header in [*SOURCE.glob("ops/*.h"), *SOURCE.glob("ops/training/*.h")]:
         constants.update(re.findall(r"\bconst(?:expr)? char (k\w+)\[\] = \"(\w+)\"", header.read_text()))
     found = {}
     for pattern in TABLES:
@@ -97,7 +97,7 @@ def tables():
 
 def defined(files):
     """The files with rows of operators (src/ops), and the names in them."""
-    return {path: names for path, names in files.items() if path.parent == SOURCE / "ops"}
+    return {path: names for path, names in files.items() if SOURCE / "ops" in (path.parent, path.parent.parent)}
 
 
 def rewrites():
@@ -154,6 +154,8 @@ def main():
     if options.specs:
         wanted, kept_passes = closure(wanted)
         wanted = {name.removeprefix("@") for name in wanted}
+        if "Gradient" in wanted:
+            raise SystemExit("select_operators.py: Gradient becomes other operators, any of the library's: a build that differentiates has them all")
         quantizes = any(QUANTIZING.search(name) for name in wanted)
         kept_files = [path for path, names in files.items() if names & wanted and (quantizes or not OF_BYTES.search(path.name))]
         present = set().union(*(names for path, names in defined(files).items() if path in kept_files))

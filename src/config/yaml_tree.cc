@@ -11,6 +11,7 @@
 #include <streambuf>
 #include <utility>
 
+#include "base/sort.h"
 #include "base/text.h"
 #include "config/yaml.h"
 
@@ -20,7 +21,7 @@ namespace {
 void refuse_duplicate_keys(const YamlSource& source, const YamlNode& map) {
   std::vector<const YamlNode*> keys;
   for (std::size_t i = 0; i < map.items.size(); i += 2) keys.push_back(&map.items[i]);
-  std::sort(keys.begin(), keys.end(), [](const YamlNode* a, const YamlNode* b) {
+  sort_stably(keys, [](const YamlNode* a, const YamlNode* b) {
     const int order = a->text.compare(b->text);
     return order != 0 ? order < 0 : a->offset < b->offset;
   });

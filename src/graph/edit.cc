@@ -7,6 +7,7 @@
 
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/sort.h"
 
 namespace evn {
 
@@ -173,7 +174,7 @@ void GraphEditor::insert_node(int n, Node node) {
 }
 
 void GraphEditor::merge_inserted() {
-  std::stable_sort(inserted_.begin(), inserted_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  sort_stably(inserted_, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Node> all;
   std::vector<bool> removed;
   std::size_t next = 0;

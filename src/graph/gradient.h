@@ -34,8 +34,7 @@ bool expand_gradients(Graph& graph, const Limits& limits, const std::function<vo
 
 // The part of it that is in the module. `complete` is the library's.
 void differentiate(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete);
-using Differentiate = void (*)(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete,
-                               const WorkMeter& meter);
+using Differentiate = void (*)(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete, WorkMeter& meter);
 // Takes this one in the place of the module's, for programs that have it linked in (tests).
 void take_differentiation(Differentiate differentiate);
 

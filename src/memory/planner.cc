@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/sort.h"
 
 namespace evn {
 
@@ -81,8 +82,8 @@ std::size_t plan_small_arena(std::vector<Lifetime>& values, std::size_t alignmen
   std::size_t least = place(sizes, values, alignment);
   const auto life = [&](int i) { return values[i].last - values[i].first; };
   Order lives = sizes, firsts = sizes;
-  std::stable_sort(lives.begin(), lives.end(), [&](int a, int b) { return life(a) > life(b); });
-  std::stable_sort(firsts.begin(), firsts.end(), [&](int a, int b) { return values[a].first < values[b].first; });
+  sort_stably(lives, [&](int a, int b) { return life(a) > life(b); });
+  sort_stably(firsts, [&](int a, int b) { return values[a].first < values[b].first; });
   for (Order order : {sizes, lives, firsts}) {
     // Each time, what ends where the arena does is placed before all others.
     for (int i = 0; i < kTries / 3 && least > bound; ++i) {

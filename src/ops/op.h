@@ -212,10 +212,10 @@ struct OpFamily {
 // Whether the node runs between the parts of a plan (ops/host.h): values around it are more than tensors, or it has no reference.
 bool runs_on_host(const Graph& graph, const Node& node);
 
-// All families, in the order of their file names (made at configure time).
+// All families but those of ops/training, in the order of their file names (made at configure time).
 std::span<const OpFamily* const> op_families();
 
-// The row that applies, or nullptr.
+// The row that applies, or nullptr; of ops/training too, where their module is there.
 const OpDef* find_op(const std::string& domain, const std::string& name, std::int64_t opset);
 
 // True when some version of the operator is known: then the model's opset is the problem.

@@ -10,25 +10,20 @@
 // from linear, rounded to even from cubic and with antialias, as in ONNX Runtime or, where that has no integers, in ONNX's own
 // evaluator. Failures: not exactly one of scales and sizes, lists of a wrong length, scales that are not positive and finite, sizes
 // below 1, unknown words. Tolerance: rtol 1e-4, atol 1e-5; nearest exact.
-// ResizeGradient, not an operator of the format (ops/gradient.h): of inputs x, roi, scales, sizes, dy and the attributes of Resize:
-// dx of the shape of x, of which nothing else is used: each dy to the elements that it was sampled from, by their weights.
 #include "ops/resize.h"
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "ops/gradient.h"
 #include "ops/infra/check.h"
 #include "ops/infra/complex_parts.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/resize_inputs.h"
 #include "ops/infra/round.h"
 #include "ops/infra/walk.h"
-#include "ops/merge.h"
 
 namespace evn {
-namespace {
 
 void infer_resize(InferContext& c) {
   resize_attributes(c.node);
@@ -48,14 +43,8 @@ void infer_resize(InferContext& c) {
   c.outputs[0].shape = out;
 }
 
-// All taps of an axis: those of position p are [begin[p], begin[p + 1]).
-struct AxisTaps {
-  std::vector<ResizeTap> taps;
-  std::vector<std::size_t> begin;
-};
-
-AxisTaps axis_taps(const ResizeGeometry& g, int axis) {
-  AxisTaps all;
+ResizeTaps resize_axis_taps(const ResizeGeometry& g, int axis) {
+  ResizeTaps all;
   for (std::int64_t p = 0; p < g.axis[axis].output; ++p) {
     cancellation_point();
     all.begin.push_back(all.taps.size());
@@ -75,6 +64,21 @@ AxisTaps axis_taps(const ResizeGeometry& g, int axis) {
   return all;
 }
 
+// In the order of ResizeAttr.
+constexpr AttributeSpec kResizeAttributes[kResizeAttributeCount] = {
+    string_attribute("mode", "nearest"),
+    string_attribute("coordinate_transformation_mode", "half_pixel"),
+    float_attribute("cubic_coeff_a", -0.75f),
+    int_attribute("exclude_outside", 0),
+    float_attribute("extrapolation_value", 0),
+    string_attribute("nearest_mode", "round_prefer_floor"),
+    int_attribute("antialias", 0),
+    optional_attribute("axes", AttributeType::kInts),
+    string_attribute("keep_aspect_ratio_policy", "stretch"),
+};
+
+namespace {
+
 // Elements as doubles.
 struct Elements {
   double (*read)(const void* x, std::int64_t i);
@@ -93,7 +97,7 @@ constexpr Elements kElements = {
 
 // An output position's place in the input, axis by axis.
 struct Sampler {
-  std::vector<AxisTaps> axes;
+  std::vector<ResizeTaps> axes;
   Strides strides;
   const void* x;
   Elements elements;
@@ -122,7 +126,7 @@ void resize(const ReferenceContext& c, const ResizeGeometry& g) {
   const Shape& x = c.input(0).desc.shape;
   const Shape& out = c.output().desc.shape;
   Sampler sampler;
-  for (int i = 0; i < x.rank(); ++i) sampler.axes.push_back(axis_taps(g, i));
+  for (int i = 0; i < x.rank(); ++i) sampler.axes.push_back(resize_axis_taps(g, i));
   sampler.strides = dense_strides(x);
   sampler.x = c.input(0).data;
   dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) { sampler.elements = kElements<decltype(zero)>; });
@@ -141,7 +145,7 @@ void resize(const ReferenceContext& c, const ResizeGeometry& g) {
       std::int64_t from = 0;
       bool outside = false;
       for (std::size_t axis = 0; axis < sampler.axes.size(); ++axis) {
-        const AxisTaps& taps = sampler.axes[axis];
+        const ResizeTaps& taps = sampler.axes[axis];
         const std::size_t begin = taps.begin[at[axis]];
         outside |= begin == taps.begin[at[axis] + 1];
         if (!outside) from += taps.taps[begin].index * sampler.strides.step[axis];
@@ -175,72 +179,6 @@ std::int64_t parts_of_resize(const ReferenceContext& c) {
   return is_complex(c.input(0).desc.dtype) ? 1 : c.output().desc.shape.elements();
 }
 
-// -------------------------------------------------------------------------------------------------- the derivative --
-
-constexpr int kDy = 4;  // ResizeGradient's dy
-
-void infer_resize_gradient(InferContext& c) {
-  require_input(c, kDy);
-  if (c.inputs[kDy].dtype != c.inputs[0].dtype) fail(EVN_ERROR_INVALID_MODEL, "dy has another element type than x");
-  const Shape& x = c.shape(0);
-  require_rank(c, kDy, x.rank(), x.rank());
-  infer_resize(c);
-  for (int i = 0; i < x.rank(); ++i) require_dim(c.shape(kDy)[i], c.outputs[0].shape[i], kDy);
-  c.outputs[0].shape = x;
-}
-
-// An output position's dy goes to all that it is the sum of.
-struct Spreader {
-  std::vector<AxisTaps> axes;
-  Strides strides;
-  std::vector<double>* sums;
-
-  void spread(const std::int64_t* at, std::size_t axis, std::int64_t to, double share) const {
-    if (axis == axes.size()) {
-      (*sums)[static_cast<std::size_t>(to)] += share;
-      return;
-    }
-    for (std::size_t i = axes[axis].begin[at[axis]]; i < axes[axis].begin[at[axis] + 1]; ++i) {
-      cancellation_point();
-      const ResizeTap& tap = axes[axis].taps[i];
-      if (tap.weight != 0) spread(at, axis + 1, to + tap.index * strides.step[axis], share * tap.weight);
-    }
-  }
-};
-
-void reference_resize_gradient(const ReferenceContext& c) {
-  const Shape &x = c.input(0).desc.shape, &y = c.input(kDy).desc.shape;
-  std::vector<double> sums(static_cast<std::size_t>(x.elements()));
-  Spreader spreader{{}, dense_strides(x), &sums};
-  const ResizeGeometry g = y.elements() == 0 ? ResizeGeometry{} : resize_geometry(c.node, c.inputs.first(kDy), y);
-  for (int i = 0; i < x.rank() && y.elements() > 0; ++i) spreader.axes.push_back(axis_taps(g, i));
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    for (std::int64_t i = 0; i < y.elements(); ++i) {
-      cancellation_point();
-      std::int64_t at[kMaxRank] = {}, rest = i;
-      for (int axis = y.rank() - 1; axis >= 0; --axis) {
-        at[axis] = rest % y[axis];
-        rest /= y[axis];
-      }
-      spreader.spread(at, 0, 0, static_cast<double>(c.input(kDy).as<T>()[i]));
-    }
-    copy_in_pieces(sums.data(), static_cast<std::int64_t>(sums.size()), c.output().as<T>());
-  });
-}
-
-// In the order of ResizeAttr.
-constexpr AttributeSpec kResize[] = {
-    string_attribute("mode", "nearest"),
-    string_attribute("coordinate_transformation_mode", "half_pixel"),
-    float_attribute("cubic_coeff_a", -0.75f),
-    int_attribute("exclude_outside", 0),
-    float_attribute("extrapolation_value", 0),
-    string_attribute("nearest_mode", "round_prefer_floor"),
-    int_attribute("antialias", 0),
-    optional_attribute("axes", AttributeType::kInts),
-    string_attribute("keep_aspect_ratio_policy", "stretch"),
-};
 constexpr AttributeSpec kUpsample7[] = {string_attribute("mode", "nearest"), required_attribute("scales", AttributeType::kFloats)};
 
 constexpr std::uint32_t kResized = kNumbers | kComplex;
@@ -251,7 +189,7 @@ constexpr OpDef resize_row(int since, std::size_t attributes) {
   return {.name = "Resize",
           .since = since,
           .max_inputs = 4,
-          .attributes = Attributes(kResize).first(attributes),
+          .attributes = Attributes(kResizeAttributes).first(attributes),
           .dtypes = kResized,
           .value_inputs = 0b1110,
           .infer = infer_resize,
@@ -265,7 +203,7 @@ constexpr OpDef two_inputs_row(const char* name, int since) {
           .since = since,
           .min_inputs = 2,
           .max_inputs = 2,
-          .attributes = Attributes(kResize).first(1),
+          .attributes = Attributes(kResizeAttributes).first(1),
           .dtypes = kResized,
           .value_inputs = 0b10,
           .infer = infer_resize,
@@ -287,18 +225,6 @@ constexpr OpDef kOps[] = {
     two_inputs_row("Resize", 10),
     resize_row(11, 6),
     resize_row(18, 9),
-    {.name = kResizeGradient,
-     .domain = kMergeDomain,
-     .since = 1,
-     .min_inputs = 1,
-     .max_inputs = 5,
-     .attributes = kResize,
-     .dtypes = kFloats,
-     .value_inputs = 0b1110,
-     .flags = kOpShapeOnly,
-     .infer = infer_resize_gradient,
-     .reference = reference_resize_gradient,
-     .tolerance = {1e-4, 1e-5}},
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Resize and Upsample: attribute indices, and the geometry that turns an output position into input positions and weights.
 #pragma once
 
+#include <vector>
+
 #include "ops/op.h"
 
 namespace evn {
@@ -94,5 +96,17 @@ struct ResizeTap {
 ResizeTap resize_tap(const ResizeGeometry& geometry, int axis, const ResizeReach& reach, std::int64_t i);
 // Whether a position's weights are to be divided by their sum.
 bool resize_scales_weights(const ResizeGeometry& geometry, int axis);
+
+// All taps of an axis: those of position p are [begin[p], begin[p + 1]).
+struct ResizeTaps {
+  std::vector<ResizeTap> taps;
+  std::vector<std::size_t> begin;
+};
+ResizeTaps resize_axis_taps(const ResizeGeometry& geometry, int axis);
+
+// The shape rule, of inputs x, roi, scales and sizes, and the attributes of the newest version, in the order of ResizeAttr.
+void infer_resize(InferContext& c);
+inline constexpr int kResizeAttributeCount = 9;
+extern const AttributeSpec kResizeAttributes[kResizeAttributeCount];
 
 }  // namespace evn

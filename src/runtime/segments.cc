@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/sort.h"
 #include "graph/inline_if.h"
 
 namespace evn {
@@ -145,7 +146,7 @@ std::vector<std::int32_t> queues_first_order(const Graph& graph, std::span<const
   for (const std::int32_t index : order) {
     if (has_queue[static_cast<std::size_t>(index)]) first.push_back(index);
   }
-  std::stable_sort(first.begin(), first.end(), [&](std::int32_t a, std::int32_t b) {
+  sort_stably(first, [&](std::int32_t a, std::int32_t b) {
     return host_nodes[static_cast<std::size_t>(a)] < host_nodes[static_cast<std::size_t>(b)];
   });
   return SegmentGraph(graph, segments).order_from(first);
@@ -180,7 +181,7 @@ std::vector<PlacedSegment> claim_segments(Device& device, std::span<const OpDesc
       taken[static_cast<std::size_t>(i)] = true;
       placed.nodes.push_back(nodes[static_cast<std::size_t>(i)]);
     }
-    std::sort(placed.nodes.begin(), placed.nodes.end());
+    sort_stably(placed.nodes);
     result.push_back(std::move(placed));
   }
   return result;

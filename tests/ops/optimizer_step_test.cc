@@ -1,5 +1,5 @@
 // OptimizerStep against what PyTorch's torch.optim gives after three steps in float64, and GradientNorm.
-#include "ops/optimizer_step.h"
+#include "ops/training/optimizer_step.h"
 
 #include <cmath>
 #include <limits>

@@ -146,6 +146,8 @@ int main(void) {
     ("-DEVN_FEATURES=quantizers", "there is no feature quantizers; there are: config, devices"),
     ("-DEVN_INSTRUCTION_SETS=avx3", "there is no avx3 in src/backends/cpu/isas.cmake"),
     ("-DEVN_FEATURES=quantizer;-DEVN_TESTS=ON", "give -DEVN_TESTS=OFF with it"),
+    ("-DEVN_FEATURES=training;-DEVN_OPERATORS=Softmax", "EVN_OPERATORS leaves out operators of which derivatives are made"),
+    ("-DEVN_OPERATORS=Gradient", "a build that differentiates has them all"),
     ("-DEVN_INSTRUCTION_SETS=baseline;-DEVN_TESTS=ON", "give -DEVN_TESTS=OFF with it"),
 ])
 def test_settings_that_are_wrong_are_refused_when_cmake_configures(setting, message, tmp_path):
@@ -236,9 +238,8 @@ def test_a_build_for_the_ocr_models(tmp_path):
     paths = ocr_models()
     folder = tmp_path / "reduced"
     small = build_reduced(folder, paths)
-    run(["strip", "-o", tmp_path / "whole.so", BUILD / "libevener.so"])
-    whole = (tmp_path / "whole.so").stat().st_size
-    assert small <= 0.75 * whole, (small, whole)
+    uses_lto = "EVN_LTO:BOOL=ON" in (BUILD / "CMakeCache.txt").read_text()
+    assert small <= (3_500_000 if uses_lto else 3_700_000), small  # the whole library has a bound of its own: tests/abi/test_symbols.py
 
     environment = plain(PYTHONPATH=REPOSITORY / "bindings/python", PYTHONDONTWRITEBYTECODE=1)
     bits = [run([sys.executable, "-c", RUN, *paths], env=dict(environment, EVENER_LIBRARY=str(library / "libevener.so"))) for library in (folder, BUILD)]

@@ -16,6 +16,7 @@
 #include "device/cascade.h"
 #include "device/kernel.h"
 #include "ops/op.h"
+#include "tests/support/op_families.h"
 
 namespace evn {
 
@@ -114,7 +115,7 @@ int main(int count, char** arguments) {
     return 0;
   }
   const char* separator = "[\n";
-  for (const evn::OpFamily* family : evn::op_families()) {
+  for (const evn::OpFamily* family : evn::test::all_op_families()) {
     for (const evn::OpDef& op : family->ops) {
       std::printf("%s", separator);
       evn::print_operator(op);

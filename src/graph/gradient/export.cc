@@ -1,16 +1,12 @@
 // What libevener_train.so gives the graph's passes.
+#include "base/lent_meter.h"
 #include "base/unwinder.h"
 #include "graph/gradient/linked.h"
 
 namespace evn {
 
-// This part has its own copy of what a thread has worked; it begins with the caller's.
-void differentiate_here(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete, const WorkMeter& meter) {
-  struct Lent {
-    const WorkMeter own = t_work_meter;
-    ~Lent() { t_work_meter = own; }
-  } lent;
-  t_work_meter = meter;
+void differentiate_here(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete, WorkMeter& meter) {
+  const LentMeter lent(meter);
   differentiate(graph, limits, complete);
 }
 

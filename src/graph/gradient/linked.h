@@ -5,6 +5,6 @@
 
 namespace evn {
 
-void differentiate_here(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete, const WorkMeter& meter);
+void differentiate_here(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete, WorkMeter& meter);
 
 }  // namespace evn

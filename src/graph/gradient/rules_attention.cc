@@ -1,7 +1,7 @@
 // Attention as one operator, whose scores are computed once more, block by block.
 #include "graph/gradient/rules.h"
-#include "ops/attention_gradient.h"
 #include "ops/attention_rows.h"
+#include "ops/training/attention_gradient.h"
 
 namespace evn {
 namespace {

@@ -223,7 +223,7 @@ void shrink(Backward& b) {
 
 // ------------------------------------------------------------------------------------------------ one node each --
 
-// The derivative of an activation by an operator of ops/activation_gradient.cc that reads its result or its input.
+// The derivative of an activation by an operator of ops/training/activation_gradient.cc that reads its result or its input.
 template <const char* Op, bool OfResult>
 void activation(Backward& b) {
   b.give(0, b.tape.own(Op, {OfResult ? b.y() : b.x(), b.dy()}, b.copied({"approximate"})));

@@ -1,9 +1,9 @@
 // LSTM, GRU and RNN. What the gates are made of is computed once more, of the states that the forward node gives, for all steps at
-// once; then one node goes back through the steps (ops/recurrent_gradient.h), and the derivatives by the weights and by x are
-// products over all steps.
+// once; then one node goes back through the steps (ops/training/recurrent_gradient.h), and the derivatives by the weights and by x
+// are products over all steps.
 #include "graph/gradient/rules.h"
 #include "ops/merge.h"
-#include "ops/recurrent_gradient.h"
+#include "ops/training/recurrent_gradient.h"
 
 namespace evn {
 namespace {

@@ -5,6 +5,7 @@
 #include "ops/einsum.h"
 
 #include "base/checked.h"
+#include "base/sort.h"
 #include "graph/edit.h"
 #include "graph/passes/match.h"
 #include "graph/passes/quantization.h"
@@ -115,7 +116,7 @@ class Expansion {
 
   // By where they stand in the result; labels that it does not have come last.
   void sort(Labels* labels) const {
-    std::stable_sort(labels->begin(), labels->end(), [&](int a, int b) {
+    sort_stably(*labels, [&](int a, int b) {
       return std::find(result_.begin(), result_.end(), a) < std::find(result_.begin(), result_.end(), b);
     });
   }

@@ -1,9 +1,10 @@
-#include "memory/recompute.h"
+#include "memory/recompute/search.h"
 
 #include <algorithm>
 
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/sort.h"
 
 namespace evn {
 namespace {
@@ -300,8 +301,7 @@ void RecomputeSearch::take_back(std::size_t limit) {
     }
   }
   for (std::size_t i = 0; i < made.size(); ++i) made[i].order = static_cast<std::int32_t>(i);
-  std::sort(made.begin(), made.end(),
-            [](const Choice& a, const Choice& b) { return a.gain != b.gain ? a.gain > b.gain : a.order < b.order; });
+  sort_stably(made, [](const Choice& a, const Choice& b) { return a.gain != b.gain ? a.gain > b.gain : a.order < b.order; });
   for (const Choice& choice : made) {
     const Outcome then = tried(choice, false, limit);
     if (!then.possible || then.excess > 0 || then.cost > now.cost) continue;

@@ -1,11 +1,11 @@
 #include "ops/infra/text_number.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <string>
 
 #include "base/error.h"
+#include "base/number_text.h"
 
 namespace evn {
 namespace {
@@ -29,11 +29,7 @@ double number_of_text(std::string_view text) {
     return negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
   if (same_letters(digits, "nan")) return std::numeric_limits<double>::quiet_NaN();
   double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || end != digits.data() + digits.size() || digits[0] == '-') fail_text(text);
-  if (error == std::errc::result_out_of_range)
-    value = std::numeric_limits<double>::infinity();  // of underflow 0 would be right, too
-  else if (error != std::errc()) fail_text(text);
+  if (!parse_decimal(digits, &value)) fail_text(text);
   return negative ? -value : value;
 }
 

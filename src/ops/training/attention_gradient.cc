@@ -4,7 +4,7 @@
 // where dS' is dS times the scale and, with softcap, times 1 - tanh^2 of the score / softcap. A query that sees nothing gives
 // zeros. Not an operator of the format (ops/gradient.h). dtypes: floating point, all alike. Failures: dims that do not fit; past
 // keys and values. Tolerance: rtol 1e-4, atol 1e-5.
-#include "ops/attention_gradient.h"
+#include "ops/training/attention_gradient.h"
 
 #include "ops/attention_rows.h"
 #include "ops/infra/check.h"

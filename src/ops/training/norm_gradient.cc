@@ -14,7 +14,7 @@
 #include "ops/infra/numeric.h"
 #include "ops/layer_norm.h"
 #include "ops/merge.h"
-#include "ops/norm_gradient.h"
+#include "ops/training/norm_gradient.h"
 
 namespace evn {
 namespace {

@@ -18,7 +18,7 @@
 // Not operators of the format (ops/gradient.h).
 // dtypes: rates float32, apply bool; tensors floating point, all alike. Failures: a number of tensors that does not fit, unlike
 // shapes, another kind, nesterov without momentum or with dampening. Tolerance: rtol 1e-5, atol 1e-6.
-#include "ops/optimizer_step.h"
+#include "ops/training/optimizer_step.h"
 
 #include <cmath>
 

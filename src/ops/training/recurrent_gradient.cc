@@ -12,7 +12,7 @@
 // Attributes: those of the forward node, and `index`. At the corners of activations the derivative is that of the left side; that
 // of the clip is 1 at its bounds. dtypes: floating point, all alike. Failures: as those of the forward nodes. Tolerance: rtol 1e-4,
 // atol 1e-5.
-#include "ops/recurrent_gradient.h"
+#include "ops/training/recurrent_gradient.h"
 
 #include <algorithm>
 #include <cmath>

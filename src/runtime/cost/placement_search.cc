@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/sort.h"
 #include "runtime/cost/measure.h"
 #include "runtime/cost/partition.h"
 #include "runtime/cost/plan_cost.h"
@@ -286,8 +287,8 @@ class Search {
       lower(assign(*places), &c);
       if (c.is_mixed && !is_there(alone_, c) && !is_there(candidates, c)) candidates.push_back(std::move(c));
     }
-    std::sort(candidates.begin(), candidates.end(),
-              [&](const Candidate& a, const Candidate& b) { return a.of(config_.objective) < b.of(config_.objective); });
+    sort_stably(candidates,
+                [&](const Candidate& a, const Candidate& b) { return a.of(config_.objective) < b.of(config_.objective); });
     return candidates;
   }
 
@@ -306,9 +307,8 @@ class Search {
       if (round >= kFewRounds && os::now_ns() - begin > kEnoughNs) break;
     }
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const auto middle = times[i].begin() + static_cast<std::ptrdiff_t>(times[i].size() / 2);
-      std::nth_element(times[i].begin(), middle, times[i].end());
-      set_run_time(candidates[i], *middle);
+      sort_stably(times[i]);
+      set_run_time(candidates[i], times[i][times[i].size() / 2]);
     }
   }
 

@@ -7,6 +7,7 @@
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/sort.h"
 #include "graph/inline_if.h"
 #include "runtime/lower/product_trials.h"
 #include "runtime/memory_ladder.h"
@@ -245,8 +246,7 @@ class Packer {
  private:
   void pack_all(PackedStore::Batch& batch, std::size_t block_bytes) {
     batch.reserve(cpu_, block_bytes);
-    std::sort(large_.begin(), large_.end(),
-              [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
+    sort_stably(large_, [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
     std::vector<bool> done(c_.nodes.size());
     for (const Large& l : large_) {
       if (batch.trim(l.bytes)) cpu_.pool().trim_models();

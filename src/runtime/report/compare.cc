@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json_writer.h"
 #include "base/number_text.h"
+#include "base/sort.h"
 
 namespace evn {
 namespace {
@@ -33,9 +34,8 @@ std::vector<std::uint64_t> time_in_turns(std::span<Session* const> sessions, std
 }
 
 std::uint64_t median(std::vector<std::uint64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  sort_stably(values);
+  return values[values.size() / 2];
 }
 
 void number_field(JsonWriter& json, const char* key, double x) {

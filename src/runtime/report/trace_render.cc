@@ -5,6 +5,7 @@
 
 #include "base/json_writer.h"
 #include "base/number_text.h"
+#include "base/sort.h"
 #include "runtime/report/trace.h"
 
 namespace evn {
@@ -234,12 +235,12 @@ std::vector<Row> rows_of(const CompiledGraph& c, const std::vector<const TraceEv
   }
   std::vector<Row> list;
   for (auto& entry : rows) list.push_back(std::move(entry.second));
-  std::stable_sort(list.begin(), list.end(), [](const Row& a, const Row& b) { return a.total > b.total; });
+  sort_stably(list, [](const Row& a, const Row& b) { return a.total > b.total; });
   return list;
 }
 
 std::uint64_t median(std::vector<std::uint64_t> times) {
-  std::sort(times.begin(), times.end());
+  sort_stably(times);
   return times.empty() ? 0 : times[(times.size() - 1) / 2];
 }
 

@@ -38,7 +38,7 @@ static void add_fused(Cases* all) {
       of().x({7, 1, 72}).x({7, 72}).x({1, 7, 72}).ints("q_view", view(0)).ints("k_view", view(24)).ints("v_view", view(48)));
 }
 
-// What graph/gradient puts in (ops/attention_gradient.h): of 4 heads, and 2 of keys and values, unless there are others.
+// What graph/gradient puts in (ops/training/attention_gradient.h): of 4 heads, and 2 of keys and values, unless there are others.
 static Case attention_gradient(DType d = kF32, std::int64_t queries = 9, std::int64_t keys = 21) {
   return Case("evener::AttentionGradient", 1).in(d, {2, 4, queries, 19}).in(d, {2, 2, keys, 19}).in(d, {2, 2, keys, 6});
 }

@@ -104,7 +104,7 @@ void add_dynamic(Cases* all, const std::string& op) {
   }
 }
 
-// What graph/gradient puts in (ops/recurrent_gradient.h).
+// What graph/gradient puts in (ops/training/recurrent_gradient.h).
 Case gradient(const std::string& op, const Sizes& s, bool resets_after = false, DType d = kF32, const Ints& lengths = {}) {
   const std::int64_t rows = s.steps * s.batch, gates = gates_of(op) * s.hidden;
   const Shape y = s.batch_first ? Shape{s.batch, s.steps, s.directions, s.hidden} : Shape{s.steps, s.directions, s.batch, s.hidden};

@@ -6,9 +6,9 @@
 #include "backends/cpu/gemm/gemm_loops.h"
 #include "backends/cpu/support.h"
 #include "backends/cpu/training/attention_gradient_loops.h"
-#include "ops/attention_gradient.h"
 #include "ops/attention_rows.h"
 #include "ops/merge.h"
+#include "ops/training/attention_gradient.h"
 
 namespace evn {
 namespace {

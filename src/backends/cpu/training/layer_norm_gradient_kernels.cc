@@ -8,7 +8,7 @@
 #include "backends/cpu/training/norm_gradient_loops.h"
 #include "ops/gradient.h"
 #include "ops/merge.h"
-#include "ops/norm_gradient.h"
+#include "ops/training/norm_gradient.h"
 
 namespace evn {
 namespace {

@@ -5,7 +5,7 @@
 #include "backends/cpu/support.h"
 #include "backends/cpu/training/optimizer_loops.h"
 #include "ops/merge.h"
-#include "ops/optimizer_step.h"
+#include "ops/training/optimizer_step.h"
 
 namespace evn {
 namespace {

@@ -21,7 +21,7 @@ enum class Update : std::int32_t {
   kRmspropBoth
 };
 
-// The numbers of ops/optimizer_step.h, as the loops want them.
+// The numbers of ops/training/optimizer_step.h, as the loops want them.
 struct Step {
   float scale, clip;  // of gradients; the clip is infinity where there is none
   float weight_decay, decay, rate, second, epsilon;

@@ -8,7 +8,7 @@
 #include "backends/cpu/support.h"
 #include "backends/cpu/training/recurrent_gradient_loops.h"
 #include "ops/merge.h"
-#include "ops/recurrent_gradient.h"
+#include "ops/training/recurrent_gradient.h"
 
 namespace evn {
 namespace {

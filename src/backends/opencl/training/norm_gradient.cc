@@ -1,5 +1,5 @@
 // BatchNormalization in training, its derivative and that of LayerNormalization, float32.
-#include "ops/norm_gradient.h"
+#include "ops/training/norm_gradient.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // OptimizerStep and GradientNorm of float32: a kernel for each tensor, which reads the rates where they lie.
-#include "ops/optimizer_step.h"
+#include "ops/training/optimizer_step.h"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // Kernels of training steps against the references, over instruction sets and threads, at sizes that are cut into tiles and tails.
 #include <functional>
 
-#include "ops/optimizer_step.h"
+#include "ops/training/optimizer_step.h"
 #include "tests/backends/cpu/kernel_check.h"
 
 namespace evn::test {
