@@ -1,6 +1,5 @@
 #include "core/weight.h"
 
-#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -8,15 +7,13 @@
 #include "base/error.h"
 
 namespace evn {
-namespace {
 
-std::atomic<std::uint64_t> g_next_id{1};
-
-}  // namespace
+constinit std::atomic<std::uint64_t> WeightIds::next_{1};
+constinit std::atomic<std::atomic<std::uint64_t>*> WeightIds::place_{&WeightIds::next_};
 
 std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr<const void> data) {
   auto w = std::make_shared<Weight>();
-  w->id = g_next_id.fetch_add(1, std::memory_order_relaxed);
+  w->id = WeightIds::next();
   w->desc = desc;
   w->size_bytes = desc.size_bytes();
   w->aligned = reinterpret_cast<std::uintptr_t>(data.get()) % dtype_alignment(desc.dtype) == 0;

@@ -38,15 +38,16 @@ using Differentiate = void (*)(Graph& graph, const Limits& limits, const std::fu
 // Takes this one in the place of the module's, for programs that have it linked in (tests).
 void take_differentiation(Differentiate differentiate);
 
-// What the module exports under this name: its Differentiate, where `build` is kGradientBuild; else nullptr.
+// What the module exports under this name: its Differentiate, where `build` is kGradientBuild; else nullptr. Constants that it
+// makes are numbered by the library's counter (WeightIds).
 #define EVN_DIFFERENTIATION_SYMBOL "evn_differentiation"
-using DifferentiationFunction = Differentiate (*)(std::uint64_t build);
+using DifferentiationFunction = Differentiate (*)(std::uint64_t build, std::atomic<std::uint64_t>& weight_ids);
 
 // Differs where the two were not compiled from the same headers.
 inline constexpr std::uint64_t kGradientBuild = [] {
   std::uint64_t number = EVN_VERSION_NUMBER;
   for (const std::size_t size : {sizeof(Graph), sizeof(Node), sizeof(Value), sizeof(Attribute), sizeof(Limits), sizeof(OpDef),
-                                 sizeof(InferContext), sizeof(TensorDesc), sizeof(WorkMeter)})
+                                 sizeof(InferContext), sizeof(TensorDesc), sizeof(WorkMeter), sizeof(Weight)})
     number = number * 4099 + size;
   return number;
 }();

@@ -14,7 +14,7 @@ constinit std::atomic<Differentiate> g_differentiate{nullptr};
 Differentiate find_differentiation() {
   if (const Differentiate have = g_differentiate.load(std::memory_order_acquire)) return have;
   const auto open = reinterpret_cast<DifferentiationFunction>(training_module_symbol(EVN_DIFFERENTIATION_SYMBOL));
-  const Differentiate found = open != nullptr ? open(kGradientBuild) : nullptr;
+  const Differentiate found = open != nullptr ? open(kGradientBuild, WeightIds::counter()) : nullptr;
   g_differentiate.store(found, std::memory_order_release);
   return found;
 }

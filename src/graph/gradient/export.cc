@@ -12,7 +12,10 @@ void differentiate_here(Graph& graph, const Limits& limits, const std::function<
 
 }  // namespace evn
 
-extern "C" __attribute__((visibility("default"))) evn::Differentiate evn_differentiation(std::uint64_t build) {
+extern "C" __attribute__((visibility("default"))) evn::Differentiate evn_differentiation(std::uint64_t build,
+                                                                                         std::atomic<std::uint64_t>& weight_ids) {
   evn::prepare_unwinder();
-  return build == evn::kGradientBuild ? evn::differentiate_here : nullptr;
+  if (build != evn::kGradientBuild) return nullptr;
+  evn::WeightIds::count_with(weight_ids);
+  return evn::differentiate_here;
 }
