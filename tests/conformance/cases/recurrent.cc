@@ -128,7 +128,20 @@ void add_gradients(Cases* all, const std::string& op) {
     all->push_back(gradient(op, {5, 7, 1, 33}, resets_after, kF32, {5, 1, 0, 2, 3, 4, 5}));
     all->push_back(gradient(op, {4, 3, 1, 16, 2, true}, resets_after, kF32, {4, 2, 3}));
     all->push_back(gradient(op, {4, 3, 1, 16, 2}, resets_after));
+    all->push_back(gradient(op, {4, 6, 1, 21}, resets_after, kF32, {0, 2, 4, 3, 1, 4}).word("direction", "reverse"));
+    all->push_back(gradient(op, {3, 2, 1, 130}, resets_after).real("clip", 0.3f));
   }
+  for (const char* name :
+       {"Relu", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu", "Softsign", "Softplus"}) {
+    const bool first = std::string(name) == "HardSigmoid" || std::string(name) == "Softsign";
+    const Case c = gradient(op, {3, 2, 1, 19});
+    all->push_back((first || op == "RNN" ? with_names(c, op, name, "Tanh", "Tanh") : with_names(c, op, "Sigmoid", name, name))
+                       .attr("activation_alpha", Floats{0.3f, 0.25f, 0.2f})
+                       .attr("activation_beta", Floats{0.4f, 0.5f, 0.6f}));
+  }
+  if (op != "LSTM") return;
+  all->push_back(gradient(op, {3, 2, 1, 19}).integer("input_forget", 1));
+  all->push_back(gradient(op, {3, 2, 1, 19}, false, kF32, {3, 1}).outputs(3));
 }
 
 void add_states_before(Cases* all) {
