@@ -53,9 +53,16 @@ static void add_gradients(Cases* all) {
   all->push_back(with_dy(masked(attention_gradient(kF32, 200, 200).absent()), kF32, 200).integer("is_causal", 1));
   all->push_back(with_dy(masked(attention_gradient(kF32, 70, 600).absent()), kF32, 70).real("softcap", 1.5f).real("scale", 0.2f));
   all->push_back(with_dy(masked(attention_gradient().in(DType::kBool, {2, 1, 9, 21}, 0, 2))).integer("is_causal", 1));
-  all->push_back(with_dy(masked(attention_gradient().x({4, 1, 17}))).outputs(4));
+  for (const Shape& mask : {Shape{4, 1, 17}, Shape{2, 1, 9, 21}, Shape{1, 4, 9, 20}, Shape{2, 4, 1, 21}, Shape{5}}) {
+    all->push_back(with_dy(masked(attention_gradient().x(mask))).outputs(4));
+  }
+  all->push_back(with_dy(masked(attention_gradient().x({9, 21}))).outputs(4).integer("is_causal", 1).real("softcap", 3.0f));
   all->push_back(with_dy(masked(attention_gradient().absent())).integer("left_window_size", 3).integer("right_window_size", 2));
   all->push_back(with_dy(attention_gradient().absent().absent().absent().list({21, 12})).integer("is_causal", 1));
+  all->push_back(with_dy(attention_gradient().x({9, 21}).absent().absent().list({5, 0}))
+                     .integer("left_window_size", 4)
+                     .integer("right_window_size", 0)
+                     .outputs(4));
   all->push_back(masked(Case("evener::AttentionGradient", 1).x({2, 3, 24}).x({2, 50, 12}).x({2, 50, 8}).absent())
                      .x({2, 3, 16})
                      .integer("q_num_heads", 4)
