@@ -354,6 +354,48 @@ def test_an_opencl_device_follows_the_cpu(name, device, opencl):
     assert all((value == again[key]).all() for key, value in first.parameters.items())
 
 
+def resized():
+    """A U-Net whose way up is by Resize: to the nearest element, linearly, and by cubic weights."""
+    b = nets.Builder(11)
+    x = b.op("Relu", b.conv("x", "down0", (6, 3, 3, 3), pads=[1] * 4))
+    y = b.op("Relu", b.conv(b.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), "down1", (6, 6, 3, 3), pads=[1] * 4))
+    z = b.op("Relu", b.conv(b.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]), "down2", (6, 6, 3, 3), pads=[1] * 4))
+    b.weights["twice"] = np.array([1, 1, 2, 2], np.float32)
+    y = b.op("Add", y, b.op("Resize", z, "", "twice", mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"))
+    x = b.op("Concat", x, b.op("Resize", b.conv(y, "up1", (4, 6, 3, 3), pads=[1] * 4), "", "twice", mode="linear"), axis=1)
+    b.weights["less"] = np.array([1, 1, 0.75, 0.5], np.float32)
+    x = b.op("Resize", b.op("Relu", b.conv(x, "up0", (6, 10, 3, 3), pads=[1] * 4)), "", "less", mode="cubic", antialias=1)
+    model = b.model(b.linear(b.op("Flatten", x), "head", 6 * 12 * 8, 5), nets.COLOR, [5])
+    model.opset_import[0].version = 19
+    return model, {"x": np.random.default_rng(2).standard_normal((4, 3, 16, 16)).astype(np.float32)}
+
+
+def attended():
+    """Attention as one operator, of 4 heads and 2 of keys, over embeddings; what is added to the scores learns too."""
+    b = nets.Builder(12)
+    x = b.op("Gather", b.weight("table", 11, 16, scale=0.5), "ids")
+    q, k, v = (b.op("MatMul", x, b.weight(name + ".w", 16, columns)) for name, columns in (("q", 16), ("k", 8), ("v", 8)))
+    y = b.op("Attention", q, k, v, b.weight("bias", 4, 1, 7, scale=0.3), q_num_heads=4, kv_num_heads=2, is_causal=1, softcap=4.0)
+    x = b.op("Add", x, b.op("MatMul", y, b.weight("out.w", 16, 16)))
+    model = b.model(b.linear(b.op("Flatten", x), "head", 7 * 16, 5), [("ids", onnx.TensorProto.INT64, [7])], [5])
+    model.opset_import[0].version = 23
+    return model, {"ids": np.random.default_rng(2).integers(0, 11, (4, 7))}
+
+
+@pytest.mark.parametrize("net, device", [(resized, "opencl"), (resized, "opencl,cpu"), (attended, "opencl,cpu")])
+def test_gradients_of_an_opencl_device_are_those_of_the_cpu(net, device, opencl):
+    """Of each parameter within 1e-4 of the largest; what is made a second time has the same bits."""
+    model, inputs = net()
+    first, second, here = (evener.Trainer(opencl, model.SerializeToString(), learning_rate=1e-2, device=d) for d in (device, device, "cpu"))
+    for _ in range(2):
+        losses = [trainer.step(inputs, np.arange(4)).loss for trainer in (first, second, here)]
+        assert losses[0] == losses[1] == pytest.approx(losses[2], rel=1e-5)
+        found, again = first.gradients, second.gradients
+        for name, value in here.gradients.items():
+            assert np.abs(value).max() > 0 and np.abs(found[name] - value).max() <= 1e-4 * np.abs(value).max(), name
+            assert (found[name] == again[name]).all()
+
+
 @pytest.mark.parametrize("options", [
     dict(optimizer="adam"), dict(optimizer="adamw", weight_decay=0.1, clip_norm=0.5), dict(optimizer="adagrad", clip_value=0.01), dict(optimizer="rmsprop", momentum=0.9, centered=True),
     dict(momentum=0.9, nesterov=True), dict(accumulate=3, momentum=0.9), dict(groups=[("fc1.*", 0.1, 0.0)]),

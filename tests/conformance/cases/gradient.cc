@@ -174,6 +174,42 @@ void add_resizes(Cases* all) {
                          .word("mode", mode));
     }
   }
+  const auto resize = [](const Ints& sizes, const char* mode) {
+    return Case("evener::ResizeGradient", 1)
+        .x({2, 3, 7, 9})
+        .absent()
+        .absent()
+        .list(sizes)
+        .x({sizes[0], sizes[1], sizes[2], sizes[3]})
+        .word("mode", mode);
+  };
+  for (const char* coordinates : {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"}) {
+    for (const char* mode : {"nearest", "linear", "cubic"}) {
+      for (const Ints& sizes : {Ints{2, 3, 14, 18}, Ints{2, 3, 3, 40}, Ints{1, 4, 7, 1}}) {
+        all->push_back(resize(sizes, mode).word("coordinate_transformation_mode", coordinates));
+      }
+    }
+  }
+  for (const char* nearest : {"round_prefer_ceil", "floor", "ceil"}) {
+    all->push_back(resize({2, 3, 10, 5}, "nearest").word("nearest_mode", nearest));
+  }
+  for (const char* mode : {"linear", "cubic"}) {
+    all->push_back(resize({2, 3, 3, 12}, mode).integer("antialias", 1));
+    all->push_back(resize({2, 3, 3, 12}, mode).integer("antialias", 1).integer("exclude_outside", 1));
+    all->push_back(resize({2, 3, 11, 4}, mode).integer("exclude_outside", 1).real("cubic_coeff_a", -0.5f));
+  }
+  for (const Floats& roi : {Floats{0, 0, 0.2f, -0.3f, 1, 1, 0.7f, 1.4f}, Floats{0, 0, 0.9f, 0, 1, 1, 0.1f, 1}}) {
+    for (const char* mode : {"nearest", "linear", "cubic"}) {
+      all->push_back(Case("evener::ResizeGradient", 1)
+                         .x({1, 2, 6, 8})
+                         .floats(roi)
+                         .absent()
+                         .list({1, 2, 9, 5})
+                         .x({1, 2, 9, 5})
+                         .word("mode", mode)
+                         .word("coordinate_transformation_mode", "tf_crop_and_resize"));
+    }
+  }
 }
 
 void add_activations(Cases* all) {
