@@ -126,6 +126,17 @@ void add_attention_cases(Cases* all) {
                      .integer("kv_num_heads", 1)
                      .integer("is_causal", 1)
                      .outputs(3));
+  // A mask that hides new keys and some of the past ones.
+  for (const std::int64_t columns : {2, 9}) {
+    all->push_back(Case("Attention", 23)
+                       .x({2, 4, 3, 16})
+                       .x({2, 2, 2, 16})
+                       .x({2, 2, 2, 16})
+                       .x({3, columns})
+                       .x({2, 2, 12, 16})
+                       .x({2, 2, 12, 16})
+                       .outputs(3));
+  }
   all->push_back(Case("Attention", 25)
                      .x({2, 2, 3, 4})
                      .x({2, 2, 6, 4})
