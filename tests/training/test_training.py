@@ -382,7 +382,7 @@ def attended():
     return model, {"ids": np.random.default_rng(2).integers(0, 11, (4, 7))}
 
 
-@pytest.mark.parametrize("net, device", [(resized, "opencl"), (resized, "opencl,cpu"), (attended, "opencl,cpu")])
+@pytest.mark.parametrize("net, device", [(resized, "opencl"), (resized, "opencl,cpu"), (attended, "opencl"), (attended, "opencl,cpu")])
 def test_gradients_of_an_opencl_device_are_those_of_the_cpu(net, device, opencl):
     """Of each parameter within 1e-4 of the largest; what is made a second time has the same bits."""
     model, inputs = net()

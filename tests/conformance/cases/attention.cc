@@ -147,6 +147,10 @@ void add_attention_cases(Cases* all) {
                      .list({4, 6})
                      .integer("left_window_size", 2)
                      .integer("right_window_size", 1));
+  for (const Shape& mask : {Shape{9, 40}, Shape{2, 1, 9, 33}, Shape{4, 1, 40}}) {
+    all->push_back(Case("Attention", 23).x({2, 4, 9, 20}).x({2, 2, 40, 20}).x({2, 2, 40, 12}).x(mask).integer("is_causal", 1));
+  }
+  all->push_back(Case("Attention", 23).x({1, 3, 70, 16}).x({1, 3, 300, 16}).x({1, 3, 300, 33}).real("scale", 0.5f));
   all->push_back(Case("RotaryEmbedding", 23)
                      .x({2, 4, 12})
                      .x({9, 2})

@@ -16,7 +16,7 @@ using Out = AttentionGradientOutput;
 
 constexpr int kDy = AttentionGradientInput::kDy;
 
-constexpr OpenClFunction kPackAcross{"attention_gradient", "pack_across"};
+constexpr OpenClFunction kPackAcross{"attention_rows", "pack_across"};  // of the library
 constexpr OpenClFunction kQueries{"attention_gradient", "attention_queries"};
 constexpr OpenClFunction kKeys{"attention_gradient", "attention_keys"};
 constexpr OpenClFunction kMask{"attention_gradient", "attention_mask"};

@@ -37,20 +37,6 @@ static inline VF load_some(global const float* x, long count) {
   return LOADV(lane);
 }
 
-// Rows of x to lanes. Grid: vectors of rows, heads, batch.
-EVN_KERNEL void pack_across(global const float* x, ulong x0, global float* y, ulong y0, long batch_step, long head_step, long row_step,
-                            long rows, long padded, long depth) {
-  const long first = (long)get_global_id(0) * EVN_LANES, h = get_global_id(1), b = get_global_id(2);
-  if (first >= padded) return;
-  global const float* from = x + x0 + b * batch_step + h * head_step + first * row_step;
-  global float* to = y + y0 + (b * get_global_size(1) + h) * depth * padded + first;
-  for (long d = 0; d < depth; ++d) {
-    float lane[EVN_LANES];
-    for (int i = 0; i < EVN_LANES; ++i) lane[i] = first + i < rows ? from[i * row_step + d] : 0.0f;
-    STOREV(LOADV(lane), to + d * padded);
-  }
-}
-
 // to[i] = the products of the rows in the lanes of `across` and row first + i.
 static inline void multiply(global const float* across, long padded, global const float* rows, long step, long first, long count, long depth,
                             VF* to) {

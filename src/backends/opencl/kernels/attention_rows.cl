@@ -1,0 +1,116 @@
+// Attention of the format (ops/attention.cc), without storing scores: a work item has EVN_LANES queries in the lanes of its vectors and goes
+// through their keys once, EVN_TILE at a time. What it has summed up is made smaller whenever a larger score is met. Queries come packed
+// across, [depth][query]; results are added up in the same form. Chains of additions depend on the lengths alone.
+
+typedef struct {
+  long k_step[3], v_step[3], y_step[3];  // from batch to batch, head to head, row to row
+  long mask_step[3];                     // of batches, heads and queries
+  long mask_columns, left, right;        // keys beyond the columns are hidden
+  long heads, kv_heads, queries, keys, depth, value_depth, padded;
+  float scale, softcap;
+  int mask;  // 0 none, 1 added, 2 bool
+  int has_nonpad;
+} Attention;
+
+#define EVN_TILE 8
+
+// The keys that query s of batch b sees: from low to high, where that is more.
+static inline void seen_keys(const Attention* p, global const long* nonpad, long b, long s, int* low, int* high) {
+  *low = *high = 0;
+  if (s >= p->queries) return;
+  const long given = p->has_nonpad ? max(nonpad[b], 0L) : p->keys;
+  const long at = p->has_nonpad ? s + given - p->queries : s;
+  *low = (int)clamp(at - p->left, 0L, p->keys);
+  *high = (int)clamp(min(at + p->right + 1, min(given, p->mask_columns)), 0L, p->keys);
+}
+
+// Rows of x to lanes, 0 where there are no more. Grid: vectors of rows, heads, batch.
+EVN_KERNEL void pack_across(global const float* x, ulong x0, global float* y, ulong y0, long batch_step, long head_step, long row_step,
+                            long rows, long padded, long depth) {
+  const long first = (long)get_global_id(0) * EVN_LANES, h = get_global_id(1), b = get_global_id(2);
+  if (first >= padded) return;
+  global const float* from = x + x0 + b * batch_step + h * head_step + first * row_step;
+  global float* to = y + y0 + (b * get_global_size(1) + h) * depth * padded + first;
+  for (long d = 0; d < depth; ++d) {
+    float lane[EVN_LANES];
+    for (int i = 0; i < EVN_LANES; ++i) lane[i] = first + i < rows ? from[i * row_step + d] : 0.0f;
+    STOREV(LOADV(lane), to + d * padded);
+  }
+}
+
+// What the mask adds to the scores of the queries in the lanes, from s on, for key t.
+static inline VF mask_of_queries(const Attention* p, global const float* mask, long at, long s, long t) {
+  float lane[EVN_LANES];
+  const long column = min(t, p->mask_columns - 1);
+  for (int i = 0; i < EVN_LANES; ++i) {
+    const long from = at + min(s + i, p->queries - 1) * p->mask_step[2] + column;
+    lane[i] = p->mask == 1 ? mask[from] : ((global const uchar*)mask)[from] != 0 ? 0.0f : -INFINITY;
+  }
+  return LOADV(lane);
+}
+
+// Grid: vectors of queries, heads, batch.
+EVN_KERNEL void attention_rows(global const float* q, ulong q0, global const float* k, ulong k0, global const float* v, ulong v0,
+                               global const float* mask, ulong mask0, global const long* nonpad, ulong nonpad0, global float* sums, ulong sums0,
+                               global float* y, ulong y0, Attention p) {
+  const long s = (long)get_global_id(0) * EVN_LANES, h = get_global_id(1), b = get_global_id(2), padded = p.padded;
+  if (s >= padded) return;
+  const long kv_head = h / (p.heads / p.kv_heads), head = b * p.heads + h;
+  int lows[EVN_LANES], highs[EVN_LANES], begin = INT_MAX, end = 0;
+  for (int i = 0; i < EVN_LANES; ++i) {
+    seen_keys(&p, (global const long*)((global const int*)nonpad + nonpad0), b, s + i, &lows[i], &highs[i]);
+    if (highs[i] <= lows[i]) continue;
+    begin = min(begin, lows[i]);
+    end = max(end, highs[i]);
+  }
+  const VI low = EVN_CAT(vload, EVN_LANES)(0, lows), high = EVN_CAT(vload, EVN_LANES)(0, highs);
+  q += q0 + head * p.depth * padded + s;
+  k += k0 + b * p.k_step[0] + kv_head * p.k_step[1];
+  v += v0 + b * p.v_step[0] + kv_head * p.v_step[1];
+  sums += sums0 + head * p.value_depth * padded + s;
+  const long mask_at = b * p.mask_step[0] + h * p.mask_step[1];
+  for (long d = 0; d < p.value_depth; ++d) STOREV((VF)0.0f, sums + d * padded);
+  VF top = (VF)-INFINITY, sum = (VF)0.0f;
+  for (long t = begin; t < end; t += EVN_TILE) {
+    VF score[EVN_TILE];
+    global const float* row[EVN_TILE];
+    for (int i = 0; i < EVN_TILE; ++i) {
+      row[i] = k + min(t + i, p.keys - 1) * p.k_step[2];
+      score[i] = (VF)0.0f;
+    }
+    for (long d = 0; d < p.depth; ++d) {
+      const VF x = LOADV(q + d * padded);
+      _Pragma("unroll") for (int i = 0; i < EVN_TILE; ++i) score[i] = fma((VF)row[i][d], x, score[i]);
+    }
+    VF next = top;
+    for (int i = 0; i < EVN_TILE; ++i) {
+      score[i] *= p.scale;
+      if (p.softcap != 0.0f) score[i] = p.softcap * tanh_of(score[i] / p.softcap);
+      if (p.mask != 0) score[i] += mask_of_queries(&p, mask + mask0, mask_at, s, t + i);
+      const VI at = (VI)(int)(t + i), seen = at >= low && at < high;
+      score[i] = seen ? score[i] : (VF)-INFINITY;
+      next = fmax(next, score[i]);
+    }
+    const VF base = next == (VF)-INFINITY ? (VF)0.0f : next, kept = exp_of(top - base);
+    top = next;
+    sum *= kept;
+    for (int i = 0; i < EVN_TILE; ++i) {
+      score[i] = exp_of(score[i] - base);
+      sum += score[i];
+      row[i] = v + min(t + i, p.keys - 1) * p.v_step[2];
+    }
+    for (long d = 0; d < p.value_depth; ++d) {
+      VF x = LOADV(sums + d * padded) * kept;
+      _Pragma("unroll") for (int i = 0; i < EVN_TILE; ++i) x = fma((VF)row[i][d], score[i], x);
+      STOREV(x, sums + d * padded);
+    }
+  }
+  // A query that sees nothing gives zeros.
+  const VF inverse = sum == (VF)0.0f ? (VF)0.0f : 1.0f / sum;
+  global float* to = y + y0 + b * p.y_step[0] + h * p.y_step[1];
+  for (long d = 0; d < p.value_depth; ++d) {
+    float lane[EVN_LANES];
+    STOREV(LOADV(sums + d * padded) * inverse, lane);
+    for (int i = 0; i < EVN_LANES && s + i < p.queries; ++i) to[(s + i) * p.y_step[2] + d] = lane[i];
+  }
+}
