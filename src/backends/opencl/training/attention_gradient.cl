@@ -37,6 +37,8 @@ static inline VF load_some(global const float* x, long count) {
   return LOADV(lane);
 }
 
+#define EVN_DEPTH 16  // products that are added up by themselves, as long chains round more
+
 // to[i] = the products of the rows in the lanes of `across` and row first + i.
 static inline void multiply(global const float* across, long padded, global const float* rows, long step, long first, long count, long depth,
                             VF* to) {
@@ -45,10 +47,26 @@ static inline void multiply(global const float* across, long padded, global cons
     row[i] = rows + min(first + i, count - 1) * step;
     to[i] = (VF)0.0f;
   }
-  for (long d = 0; d < depth; ++d) {
-    const VF v = LOADV(across + d * padded);
-    _Pragma("unroll") for (int i = 0; i < EVN_TILE; ++i) to[i] = fma((VF)row[i][d], v, to[i]);
+  for (long begin = 0; begin < depth; begin += EVN_DEPTH) {
+    VF part[EVN_TILE];
+    for (int i = 0; i < EVN_TILE; ++i) part[i] = (VF)0.0f;
+    for (long d = begin; d < min(begin + EVN_DEPTH, depth); ++d) {
+      const VF v = LOADV(across + d * padded);
+      _Pragma("unroll") for (int i = 0; i < EVN_TILE; ++i) part[i] = fma((VF)row[i][d], v, part[i]);
+    }
+    for (int i = 0; i < EVN_TILE; ++i) to[i] += part[i];
   }
+}
+
+// The products with one row, with the same bits.
+static inline VF multiply_row(global const float* across, long padded, global const float* row, long depth) {
+  VF sum = (VF)0.0f;
+  for (long begin = 0; begin < depth; begin += EVN_DEPTH) {
+    VF part = (VF)0.0f;
+    for (long d = begin; d < min(begin + EVN_DEPTH, depth); ++d) part = fma((VF)row[d], LOADV(across + d * padded), part);
+    sum += part;
+  }
+  return sum;
 }
 
 // to += the sum of by[i] times row first + i, in the form of `across`.
@@ -247,11 +265,10 @@ EVN_KERNEL void attention_mask(global const float* q, ulong q0, global const flo
         int low, high;
         seen_keys(&p, nonpad, b, s, &low, &high);
         if (low >= t + EVN_LANES || high <= t) continue;
-        VF score = (VF)0.0f, by = (VF)0.0f, slope;
         global const float *of_q = q + q0 + head_at(p.q_step, b, h) + s * p.q_step[2], *of_k = k + k0 + kv * p.depth * padded + t;
-        for (long d = 0; d < p.depth; ++d) score = fma((VF)of_q[d], LOADV(of_k + d * padded), score);
         global const float *of_y = dy + dy0 + head_at(p.y_step, b, h) + s * p.y_step[2], *of_v = v + v0 + kv * p.value_depth * padded + t;
-        for (long d = 0; d < p.value_depth; ++d) by = fma((VF)of_y[d], LOADV(of_v + d * padded), by);
+        const VF score = multiply_row(of_k, padded, of_q, p.depth), by = multiply_row(of_v, padded, of_y, p.value_depth);
+        VF slope;
         global const float* row = rows + rows0 + head * 3 * p.padded_queries + s;
         const VF x = score_of(&p, score, &slope) + mask_of_keys(&p, mask, head_at(p.mask_step, b, h), s, t);
         const VF weight = weights_of(x, (VF)row[0], (VF)row[p.padded_queries], at >= (VI)low && at < (VI)high);
