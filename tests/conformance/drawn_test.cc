@@ -110,15 +110,24 @@ bool has_short_rows(const Case& c) {
   return c.op.find("LayerNormalization") != std::string::npos && x.rank() > 0 && x[x.rank() - 1] < 4;
 }
 
-// With a recurrence matrix that amplifies, rounding grows from step to step.
+void bound(Operand* o, double most) {
+  o->high = std::min(o->high, most);
+  o->low = std::max(o->low, -o->high);
+}
+
+// With a recurrence matrix that amplifies, rounding grows from step to step. The derivatives by weights of attention are sums over
+// the depth of values, of which only the differences count.
 void make_stable(Case* c) {
   const std::string_view op = std::string_view(c->op).substr(c->op.starts_with("evener::") ? 8 : 0);
+  if (op == "AttentionGradient") {
+    const Shape& values = c->operands[2].desc.shape;
+    return bound(&c->operands[2], 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, values[values.rank() - 1]))));
+  }
   const std::string_view layer = op.ends_with("Gradient") ? op.substr(0, op.size() - 8) : op;
   if (layer != "RNN" && layer != "LSTM" && layer != "GRU") return;
   Operand& recurrence = c->operands[2];
   const double hidden = static_cast<double>(std::max<std::int64_t>(1, recurrence.desc.shape[2]));
-  recurrence.high = std::min(recurrence.high, 1 / std::sqrt(hidden));
-  recurrence.low = std::max(recurrence.low, -recurrence.high);
+  bound(&recurrence, 1 / std::sqrt(hidden));
 }
 
 // One draw; returns whether it counts.
