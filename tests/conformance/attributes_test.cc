@@ -264,7 +264,7 @@ constexpr Exemption kUnread[] = {
 
 // What kernels need not look at, as they refuse the nodes for which it counts by something else, or as shapes have it already.
 constexpr Exemption kUnreadByKernels[] = {
-    {"attention", "qk_matmul_output_mode", "takes no nodes whose scores are an output"},
+    {"attention attention_rows", "qk_matmul_output_mode", "takes no nodes whose scores are an output"},
     {"batch_norm", "momentum", "takes no training"},
     {"group_query_attention", "qk_output", "takes no nodes whose scores are an output"},
     {"group_query_attention", "kv_cache_bit_width", "takes no quantized caches"},

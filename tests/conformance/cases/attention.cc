@@ -150,6 +150,13 @@ void add_attention_cases(Cases* all) {
   for (const Shape& mask : {Shape{9, 40}, Shape{2, 1, 9, 33}, Shape{4, 1, 40}}) {
     all->push_back(Case("Attention", 23).x({2, 4, 9, 20}).x({2, 2, 40, 20}).x({2, 2, 40, 12}).x(mask).integer("is_causal", 1));
   }
+  all->push_back(Case("Attention", 23)
+                     .x({2, 7, 24})
+                     .x({2, 30, 12})
+                     .x({2, 30, 8})
+                     .integer("q_num_heads", 4)
+                     .integer("kv_num_heads", 2)
+                     .batch(7));
   all->push_back(Case("Attention", 23).x({1, 3, 70, 16}).x({1, 3, 300, 16}).x({1, 3, 300, 33}).real("scale", 0.5f));
   all->push_back(Case("RotaryEmbedding", 23)
                      .x({2, 4, 12})
