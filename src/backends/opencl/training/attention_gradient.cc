@@ -1,6 +1,6 @@
 // AttentionGradient of float32: scores are computed once more in each launch, by queries and by keys, and never stored. Scratch
 // memory has Q, K, V and dy with rows as lanes, sums of that form, and three numbers of each query's row.
-#include "ops/attention_gradient.h"
+#include "ops/training/attention_gradient.h"
 
 #include <algorithm>
 

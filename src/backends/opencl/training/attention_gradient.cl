@@ -1,4 +1,4 @@
-// The derivative of Attention (ops/attention_gradient.h). No scores are kept: a work item computes them again for EVN_LANES rows, which
+// The derivative of Attention (ops/training/attention_gradient.h). No scores are kept: a work item computes them again for EVN_LANES rows, which
 // are the lanes of its vectors, and the rows of the other side, EVN_TILE at a time. Rows in lanes come packed across, [depth][row]; what
 // they get is added up in the same form and written as rows in the end. The work items of attention_queries have queries in their lanes:
 // they make what Softmax needs of each row (its largest score and its sum), the sum of P dP, and dQ. Those of attention_keys have keys in

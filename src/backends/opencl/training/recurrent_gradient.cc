@@ -1,6 +1,6 @@
 // RecurrentStates, and LSTMGradient, GRUGradient and RNNGradient of float32: a launch for each step, two for a GRU whose candidate
 // waits for its reset. A length that is out of range counts as the nearest one that is not.
-#include "ops/recurrent_gradient.h"
+#include "ops/training/recurrent_gradient.h"
 
 #include <algorithm>
 #include <limits>

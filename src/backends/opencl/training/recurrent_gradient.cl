@@ -1,4 +1,4 @@
-// The derivatives of LSTM, GRU and RNN (ops/recurrent_gradient.h). Steps count from where the direction begins: `place` says which row
+// The derivatives of LSTM, GRU and RNN (ops/training/recurrent_gradient.h). Steps count from where the direction begins: `place` says which row
 // of x that is; the launches go back through them. The derivative by the state behind a step is the product of what the step after it
 // gave, rows of d, with R, and what the state keeps. R is packed as [row][padded], so that vectors run along hidden units. On GPUs a work
 // group shares the depth of its products by slices, whose sums are added up in their order.
