@@ -135,7 +135,7 @@ def main():
     parser.add_argument("specs", nargs="*", metavar="SPEC")
     options = parser.parse_args()
     files = tables()
-    known = set().union(*defined(files).values())
+    known = set().union(*(names for path, names in defined(files).items() if path.parent.name == "ops")) | {"Gradient"}
     wanted, models = set(), []
     for spec in options.specs:
         if re.fullmatch(r"[A-Z]\w*", spec) and not pathlib.Path(spec).exists():
