@@ -148,6 +148,7 @@ if(TARGET evn_api)
   # and packs relocations; GNU ld without optimization; gold, which folds functions alone. -O2: strings that end another one are not kept twice.
   # --icf=all folds functions whose address is taken too: no code may tell functions or constants apart by their addresses alone.
   include(CheckLinkerFlag)
+  include(CheckCXXSourceCompiles)
   include(CheckCXXSourceRuns)
   find_program(EVN_LLD NAMES ld.lld-19 ld.lld-18 ld.lld-17 ld.lld-16 ld.lld-15 ld.lld)
   if(EVN_LLD AND NOT EVN_SANITIZED)
@@ -159,7 +160,13 @@ if(TARGET evn_api)
   function(evn_check_packing result)
     set(CMAKE_REQUIRED_FLAGS -fPIE)
     set(CMAKE_REQUIRED_LINK_OPTIONS ${ARGN} -pie -Wl,--fatal-warnings,-z,pack-relative-relocs)  # a linker that does not know it warns
-    check_cxx_source_runs("const char* volatile table[] = {\"a\", \"b\"}; int main() { return table[1][0] == 'b' ? 0 : 1; }" ${result})
+    set(program "const char* volatile table[] = {\"a\", \"b\"}; int main() { return table[1][0] == 'b' ? 0 : 1; }")
+    if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+      # Nothing runs it (and CMake 3.25 crashes where it is asked to): a C library that is new enough loads it.
+      check_cxx_source_compiles("#include <features.h>\n#if !__GLIBC_PREREQ(2, 36)\n#error\n#endif\n${program}" ${result})
+    else()
+      check_cxx_source_runs("${program}" ${result})
+    endif()
   endfunction()
   if(DEFINED lld)
     evn_check_packing(EVN_LLD_PACKS_RELOCATIONS ${lld})
