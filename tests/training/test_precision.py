@@ -1,5 +1,6 @@
 """Mixed precision: loss scaling against torch.amp.GradScaler (reference.json, by make_reference.py), and losses of lower precisions."""
 import json
+import os
 import pathlib
 
 import evener
@@ -125,6 +126,25 @@ def test_gradients_that_overflow_float16_halve_the_scale_until_they_do_not(runti
     assert steps[-1].loss < steps[skipped].loss
     wide = evener.Trainer(runtime, MODEL, "mse", learning_rate=1e-9, precision="float32", loss_scale=65536.0)
     assert not wide.step(inputs, labels).skipped
+
+
+@pytest.mark.parametrize("devices", [{}, {"device": "opencl,cpu"}, {"replicas": ("cpu", "opencl,cpu")}])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+def test_describe_says_which_device_does_not_round(precision, devices):
+    with evener.Runtime(threads=1) as runtime:
+        names = {"cpu", "opencl"} if devices else {"cpu"}
+        try:
+            found = {name: runtime.device(name) for name in names}
+        except evener.Error:
+            assert not os.environ.get("EVN_REQUIRE_OPENCL")
+            pytest.skip("this machine has no OpenCL device")
+        trainer = evener.Trainer(runtime, MODEL, precision=precision, **devices)
+        lacking = {name for name, device in found.items() if precision == "bfloat16" and (name == "opencl" or "bf16" not in device.features)
+                   or precision == "float16" and name == "opencl" and "fp16" not in device.features}
+        notes = [note for note in trainer.describe("dict")["notes"] if "it trains in float32" in note]
+        assert len(notes) == len(lacking)
+        assert all(any(note.startswith(f"device {found[name].name} has no ") for note in notes) for name in lacking)
+        assert all(f"note: {note}\n" in trainer.describe() for note in notes)
 
 
 def test_replicas_scale_the_loss_as_one_device_does():

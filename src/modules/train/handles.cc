@@ -14,10 +14,10 @@ Device::Device(evn_runtime runtime) { call(api().runtime_device_at, runtime, 0u,
 
 Device::Device(evn_runtime runtime, const char* name) { call(api().runtime_device_find, runtime, name, &handle_); }
 
-bool Device::is_host() const {
+evn_device_info Device::info() const {
   evn_device_info info = EVN_DEVICE_INFO_INIT;
   call(api().device_get_info, handle_, &info);
-  return info.kind == EVN_DEVICE_CPU;
+  return info;
 }
 
 Tensor::Tensor(const Device& device, evn_dtype dtype, const std::vector<std::int64_t>& dims, std::uint32_t flags) {

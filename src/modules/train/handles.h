@@ -20,7 +20,8 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   evn_device get() const { return handle_; }
-  bool is_host() const;
+  evn_device_info info() const;
+  bool is_host() const { return info().kind == EVN_DEVICE_CPU; }
 
  private:
   evn_device handle_ = nullptr;

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "base/json_writer.h"
 #include "base/number_text.h"
@@ -142,7 +143,33 @@ const char* precision_name(evn_precision precision) {
   return precision == EVN_PRECISION_BF16 ? "bfloat16" : precision == EVN_PRECISION_FP16 ? "float16" : "float32";
 }
 
+// Of which of the two that rounds operands the device has nothing; nullptr: it rounds them.
+const char* lacks(const evn_device_info& info, evn_precision precision) {
+  const bool is_cpu = info.kind == EVN_DEVICE_CPU;
+  if (precision == EVN_PRECISION_BF16 && !(is_cpu && (info.features & EVN_DEVICE_BF16) != 0)) return "products of bfloat16";
+  if (precision == EVN_PRECISION_FP16 && !is_cpu && (info.features & EVN_DEVICE_FP16) == 0) return "arithmetic of float16";
+  return nullptr;
+}
+
 }  // namespace
+
+// What has come of the options: of the graph, and of the devices, where these are named.
+std::vector<std::string> Trainer::notes() const {
+  std::vector<std::string> notes = graphs_->notes();
+  std::vector<std::string> names = settings_.replicas;
+  if (names.empty()) names.push_back(settings_.device);
+  std::set<std::string> seen;
+  for (const std::string& list : names) {
+    if (list == "auto") continue;
+    for (const std::string& name : evn::split_names(list)) {
+      if (!seen.insert(name).second) continue;
+      const evn_device_info info = name.empty() ? Device(runtime_).info() : Device(runtime_, name.c_str()).info();
+      if (const char* const what = lacks(info, settings_.given.precision))
+        notes.push_back(std::string("device ") + info.name + " has no " + what + ": it trains in float32");
+    }
+  }
+  return notes;
+}
 
 std::string Trainer::describe_as_json() const {
   const evn_trainer_options& o = settings_.given;
@@ -200,7 +227,7 @@ std::string Trainer::describe_as_json() const {
   }
   json.key("notes");
   json.begin_array();
-  for (const std::string& note : graphs_->notes()) json.value(std::string_view(note));
+  for (const std::string& note : notes()) json.value(std::string_view(note));
   json.end_array();
   json.end_object();
   return json.take();
@@ -259,7 +286,7 @@ std::string Trainer::describe_as_text() const {
             ranks_.transport() + "\n";
   for (const Replica& r : replicas_) text += "replica: " + r.device + ", share " + evn::shortest_text(r.share) + "\n";
   if (pruning_) text += pruning_->describe_as_text();
-  for (const std::string& note : graphs_->notes()) text += "note: " + note + "\n";
+  for (const std::string& note : notes()) text += "note: " + note + "\n";
   return text;
 }
 

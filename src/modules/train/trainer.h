@@ -151,6 +151,7 @@ class Trainer {
   template <typename F>
   void each_saved(F&& f);
   Checkpoint checkpoint();
+  std::vector<std::string> notes() const;
   evn_train_memory memory() const;
   void write_memory(evn::JsonWriter& json) const;
   std::string memory_text() const;
