@@ -22,7 +22,8 @@ constexpr double kOperationsPerByte = 8;
 // The plan as a problem, and the plan of its solution.
 class StepRecompute {
  public:
-  explicit StepRecompute(PlanArenas& plan) : a_(plan), plan_(*plan.plan_), s_(plan.s_) {}
+  // `alignment`: of the arena of the device that computes.
+  StepRecompute(PlanArenas& plan, std::size_t alignment) : a_(plan), plan_(*plan.plan_), s_(plan.s_), alignment_(alignment) {}
 
   const RecomputeProblem& problem() {
     version_.assign(s_.roots.size(), -1);
@@ -72,7 +73,7 @@ class StepRecompute {
     const Source source = root(owner).source;
     return source == Source::kArena || source == Source::kOutput ? owner : -1;
   }
-  std::size_t aligned(std::size_t bytes) const { return align_up(bytes, a_.c_.devices[0]->traits().alignment); }
+  std::size_t aligned(std::size_t bytes) const { return align_up(bytes, alignment_); }
 
   // --------------------------------------------------------------------------------------------------------- problem --
 
@@ -147,7 +148,8 @@ class StepRecompute {
     const PlanStep& step = plan_.steps[i];
     const Args args = args_of(step);
     RecomputeStep& s = problem_.steps.emplace_back();
-    s.once = step.kind == PlanStep::Kind::kKernel && is_custom(step);  // which may do more than what it writes
+    // A custom operator may do more than what it writes; what a copy reads may have been written over.
+    s.once = step.kind == PlanStep::Kind::kCopy || (step.kind == PlanStep::Kind::kKernel && is_custom(step));
     // Kernels say what they compute and move; a re-layout reads and writes its value.
     s.cost = 1 + step.plan.flops / kOperationsPerByte + step.plan.bytes;
     for (std::size_t k = 0; k < args.inputs; ++k) {
@@ -276,6 +278,7 @@ class StepRecompute {
   PlanArenas& a_;
   Plan& plan_;
   PlanState& s_;
+  const std::size_t alignment_;
   RecomputeProblem problem_;
   std::vector<Writers> writers_;                                         // per root
   std::vector<std::int32_t> version_;                                    // per root: the value that it has now
@@ -328,10 +331,20 @@ std::uint64_t arenas_of(const Plan& plan) {
       .with_bytes(bytes, limit);
 }
 
-bool is_on_host(const Plan& plan) {
-  return std::all_of(plan.steps.begin(), plan.steps.end(), [](const PlanStep& step) {
-    return step.slot == 0 && (step.kind == PlanStep::Kind::kKernel || step.kind == PlanStep::Kind::kRelayout);
+// The slot where all is computed; -1: on several. Inputs and outputs may be copied from and to the host.
+int slot_of_all(const Plan& plan) {
+  int slot = -1;
+  for (const PlanStep& step : plan.steps) {
+    if (step.kind == PlanStep::Kind::kCopy) continue;
+    const bool computes = step.kind == PlanStep::Kind::kKernel || step.kind == PlanStep::Kind::kRelayout;
+    if (!computes || (slot >= 0 && step.slot != slot)) return -1;
+    slot = step.slot;
+  }
+  const bool is_alone = std::all_of(plan.steps.begin(), plan.steps.end(), [&](const PlanStep& step) {
+    if (step.kind != PlanStep::Kind::kCopy) return true;
+    return slot != 0 && ((step.from_slot == 0 && step.to_slot == slot) || (step.from_slot == slot && step.to_slot == 0));
   });
+  return is_alone ? slot : -1;
 }
 
 }  // namespace
@@ -343,7 +356,8 @@ void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
   if (unlimited <= limit) return;
   if (plan.before != nullptr || plan.has_continuation())
     refuse(unlimited, limit, " (shapes depend on values, so that nothing is computed again)");
-  if (!is_on_host(plan)) refuse(unlimited, limit, " (on several devices, where nothing is computed again)");
+  const int slot = slot_of_all(plan);
+  if (slot < 0) refuse(unlimited, limit, " (on several devices, where nothing is computed again)");
   if (plan.steps.size() > kMostSteps) refuse(unlimited, limit, " (in too many steps to compute some again)");
   if (!plan.is_small) {
     plan.is_small = true;
@@ -352,11 +366,12 @@ void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
     if (arenas_of(plan) <= limit) return;
   }
   const Snapshot before(a);
-  StepRecompute steps(a);
+  const std::size_t alignment = a.c_.devices[static_cast<std::size_t>(slot)]->traits().alignment;
+  StepRecompute steps(a, alignment);
   const std::unique_ptr<RecomputeSolver> search = make_recompute_solver(steps.problem());
   const auto fits = [&](const Recomputation& found) {
     before.restore(a);
-    StepRecompute made(a);
+    StepRecompute made(a, alignment);
     made.problem();
     made.apply(found);
     a.assign_offsets();

@@ -7,8 +7,8 @@
 
 namespace evn {
 
-// The plan has all its steps, and its places. Steps of other devices than the host, and plans of several parts, are left as they
-// are. Throws EVN_ERROR_LIMIT with the fewest bytes that were found to be enough.
+// The plan has all its steps, and its places. Plans whose steps compute on several devices, and plans of several parts, are left as
+// they are. Throws EVN_ERROR_LIMIT with the fewest bytes that were found to be enough.
 void fit_under_limit(PlanArenas& plan, std::uint64_t limit);
 
 }  // namespace evn
