@@ -14,11 +14,10 @@
 #include "graph/raise_opset.h"
 #include "graph/subgraphs.h"
 #include "model/save.h"
+#include "ops/infra/training_module.h"
 
 namespace evn {
 namespace {
-
-constexpr const char* kModule = "libevener_train.so";
 
 // ------------------------------------------------------------------------------------- what the module is given --
 
@@ -123,15 +122,15 @@ struct TrainState {
 };
 constinit TrainState g_train;
 
-const evn_train_module_table* open_module(const std::string& path, std::string* why) {
-  void* const library = os::open_library(path.c_str(), why);
-  if (library == nullptr) return nullptr;
-  const auto open = reinterpret_cast<evn_train_module_function>(os::find_symbol(library, EVN_TRAIN_MODULE_SYMBOL));
+const evn_train_module_table* open_module() {
+  const auto open = reinterpret_cast<evn_train_module_function>(training_module_symbol(EVN_TRAIN_MODULE_SYMBOL));
   const evn_train_module_table* const table = open == nullptr ? nullptr : open(&g_train.host);
   if (table != nullptr && table->abi == EVN_TRAIN_MODULE_ABI && table->version == EVN_VERSION_NUMBER) return table;
-  *why = table == nullptr ? "it is no module of this library" : "it is of another version";
-  os::close_library(library);
-  return nullptr;
+  const char* const why = why_no_training_module();
+  fail(EVN_ERROR_UNSUPPORTED, "training needs a module beside the library: %s",
+       why != nullptr     ? why
+       : table == nullptr ? "libevener_train.so is no module of this library"
+                          : "libevener_train.so is of another version");
 }
 
 }  // namespace
@@ -141,10 +140,7 @@ const evn_train_module_table& train_module() {
   const std::lock_guard<Mutex> lock(g_train.mutex);
   if (const auto* table = g_train.table.load(std::memory_order_relaxed)) return *table;
   evn_get_api(EVN_VERSION_NUMBER, &g_train.host.api);
-  const std::string folder = os::own_folder();
-  std::string why = "the folder of this library is not known";
-  const evn_train_module_table* const table = folder.empty() ? nullptr : open_module(folder + kModule, &why);
-  if (table == nullptr) fail(EVN_ERROR_UNSUPPORTED, "training needs %s beside the library: %s", kModule, why.c_str());
+  const evn_train_module_table* const table = open_module();
   g_train.table.store(table, std::memory_order_release);
   return *table;
 }

@@ -11,11 +11,15 @@ struct State {
   std::atomic<std::int64_t> first{0};
   std::atomic<bool> forever{false};
 };
-State g_seams[kSeamCount];
+constinit State g_seams[kSeamCount];
+constinit std::atomic<State*> g_at{g_seams};
 
-State& state(Seam seam) { return g_seams[static_cast<int>(seam)]; }
+State& state(Seam seam) { return g_at.load(std::memory_order_relaxed)[static_cast<int>(seam)]; }
 
 }  // namespace
+
+void* fault_seams() { return g_at.load(std::memory_order_relaxed); }
+void fault_take_seams(void* seams) { g_at.store(static_cast<State*>(seams), std::memory_order_relaxed); }
 
 bool fault_hit(Seam seam) {
   State& s = state(seam);

@@ -140,6 +140,24 @@ TEST_F(TrainerFaultTest, AStepThatFailsLeavesTheParametersOfTheStepBefore) {
   EXPECT_GT(reached, 50);
 }
 
+// The text is made in the module, whose allocations pass the same seam.
+TEST_F(TrainerFaultTest, AllocationsOfTheModuleFailToo) {
+  Training t;
+  ASSERT_EQ(open(&t), EVN_OK) << error.message;
+  int failed = 0;
+  for (int k = 1; k < 100'000; ++k) {
+    fault_arm(Seam::kAlloc, k, false);
+    size_t size = 0;
+    const evn_status status = evn_trainer_describe(t.trainer, EVN_FORMAT_JSON, nullptr, 0, &size, &error);
+    const bool is_reached = fault_count(Seam::kAlloc) >= k;
+    fault_arm(Seam::kAlloc, 0, false);
+    EXPECT_EQ(status, is_reached ? EVN_ERROR_OUT_OF_MEMORY : EVN_OK) << k;
+    if (!is_reached) break;
+    ++failed;
+  }
+  EXPECT_GT(failed, 5);
+}
+
 TEST_F(TrainerFaultTest, AStepAfterTheFirstAllocatesNothing) {
   for (const std::uint64_t limit : {std::uint64_t{0}, std::uint64_t{1} << 40}) {
     Training t;

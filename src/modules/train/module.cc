@@ -1,4 +1,5 @@
 // libevener_train.so: the table of device/train_module.h. Nothing is thrown across it.
+#include "base/fault.h"
 #include "base/guarded.h"
 #include "modules/train/loader.h"
 #include "modules/train/trainer.h"
@@ -188,6 +189,8 @@ constexpr evn_train_module_table kTable = {
 
 }  // namespace
 }  // namespace evn_train
+
+extern "C" __attribute__((visibility("default"))) void evn_fault_seams(void* seams) { evn::fault_take_seams(seams); }
 
 extern "C" __attribute__((visibility("default"))) const evn_train_module_table* evn_train_module(const evn_train_host* host) {
   evn_train::g_host = host;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/fault.h"
 #include "base/mutex.h"
 #include "base/os/os.h"
 #include "base/unwinder.h"
@@ -26,8 +27,13 @@ void open_module() {
   const std::string folder = os::own_folder();
   std::string why = "the folder of this library is not known";
   g_module.library = folder.empty() ? nullptr : os::open_library((folder + kModule).c_str(), &why);
-  if (g_module.library != nullptr) prepare_unwinder();
-  else std::snprintf(g_module.why, sizeof g_module.why, "%s: %s", kModule, why.c_str());
+  if (g_module.library != nullptr) {
+    prepare_unwinder();
+    const auto take = reinterpret_cast<void (*)(void*)>(os::find_symbol(g_module.library, EVN_FAULT_SEAMS_SYMBOL));
+    if (take != nullptr) take(fault_seams());
+    return;
+  }
+  std::snprintf(g_module.why, sizeof g_module.why, "%s: %s", kModule, why.c_str());
 }
 
 }  // namespace
