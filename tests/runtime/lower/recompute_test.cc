@@ -92,8 +92,8 @@ void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<Hos
   }
 }
 
-SessionRequest limited(std::uint64_t limit) {
-  SessionRequest request("cpu");
+SessionRequest limited(std::uint64_t limit, const char* device = "cpu") {
+  SessionRequest request(device);
   request.arena_limit = limit;
   return request;
 }
@@ -112,14 +112,15 @@ std::uint64_t least_bytes(const ModelPtr& model, const std::vector<HostTensor>& 
 }
 
 // Runs with less and less memory until it is refused. Returns how many sessions have computed something again.
-int compare(const ModelPtr& model, const std::vector<HostTensor>& inputs) {
-  Session free(model, "cpu");
+int compare(const ModelPtr& model, const std::vector<HostTensor>& inputs, const char* device = "cpu") {
+  Session free(model, device);
   const std::vector<HostTensor> want = run(free, inputs);
-  const std::uint64_t all = free.latest_plans().at(0)->arena_bytes[0];
+  std::uint64_t all = 0;
+  for (const std::size_t bytes : free.latest_plans().at(0)->arena_bytes) all += bytes;
   int again = 0;
   for (std::uint64_t percent = 100; percent > 0; percent -= 7) {
     const std::uint64_t limit = all * percent / 100;
-    Session session(model, limited(limit));
+    Session session(model, limited(limit, device));
     try {
       expect_same_bytes(run(session, inputs), want);
       expect_same_bytes(run(session, inputs), want);
@@ -128,7 +129,7 @@ int compare(const ModelPtr& model, const std::vector<HostTensor>& inputs) {
       EXPECT_GT(e.bytes_requested, limit);
       EXPECT_EQ(e.bytes_available, limit);
       EXPECT_LT(percent, 100u);
-      Session enough(model, limited(e.bytes_requested));  // what it says it needs is enough
+      Session enough(model, limited(e.bytes_requested, device));  // what it says it needs is enough
       expect_same_bytes(run(enough, inputs), want);
       return again;
     }
@@ -251,7 +252,18 @@ TEST_F(RecomputePlanTest, OperatorsOfTheHostRunOnceInTheirOrder) {
   }
 }
 
-TEST_F(RecomputePlanTest, OnOtherDevicesNothingIsComputedAgain) {
+TEST_F(RecomputePlanTest, OneOtherDeviceComputesAgain) {
+  for (const bool has_queues : {false, true}) {
+    mock_settings().has_queues = has_queues;
+    Network n(5);
+    for (int i = 0; i < 10; ++i) n.add(i % 2);
+    const auto runtime = make_runtime(two_mocks());
+    EXPECT_GT(compare(load(runtime, n.finish()), {random_tensor({2, 8, 12, 12}, 7)}, "m"), 2);
+  }
+}
+
+TEST_F(RecomputePlanTest, OnSeveralDevicesNothingIsComputedAgain) {
+  mock_settings().refused_ops = {"Tanh"};
   Network n(5);
   for (int i = 0; i < 10; ++i) n.add(i % 2);
   const auto runtime = make_runtime(two_mocks());
