@@ -136,6 +136,8 @@ if(TARGET evn_config)
 endif()
 
 if(TARGET evn_api)
+  # libstdc++ asks for the types of the facets by dynamic_cast.
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/api/library/locale.cc PROPERTIES COMPILE_OPTIONS -frtti)
   # The API's objects themselves: --exclude-libs hides what comes from archives.
   add_library(evener SHARED ${CMAKE_SOURCE_DIR}/src/api/library/new.cc ${CMAKE_SOURCE_DIR}/src/api/library/runtime_support.cc ${CMAKE_SOURCE_DIR}/src/api/library/locale.cc $<TARGET_OBJECTS:evn_api>)
   target_link_libraries(evener PRIVATE $<TARGET_PROPERTY:evn_api,LINK_LIBRARIES>)
