@@ -133,9 +133,9 @@ typedef struct evn_trainer_options {
                                       skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. Up to 1e9 */
   uint64_t memory_limit;           /* bytes of activations that a step may have at a time: of all that it computes with but
                                       parameters, gradients and the optimizer's state. What does not fit is computed again in the
-                                      backward pass (activation checkpointing), with the same bits; where one device computes all. Each
-                                      replica has the same limit. Where that is not enough for the dims of a batch, evn_trainer_step
-                                      returns EVN_ERROR_LIMIT with the bytes that would be. 0: no limit */
+                                      backward pass (activation checkpointing), with the same bits, where one device computes
+                                      all. Each replica has the same limit. Where that is not enough for the dims of a batch,
+                                      evn_trainer_step returns EVN_ERROR_LIMIT with the bytes that would be. 0: no limit */
   double prune_share;              /* the share of the channels of convolutions that are zero at the end, 0 to 0.99; those of the
                                       smallest norm are, and the finished model lacks them. A convolution of 32 channels or more
                                       keeps a multiple of 8. 0: none */

@@ -116,9 +116,9 @@ pub struct evn_trainer_options {
     pub loss_scale: f64,
     /// bytes of activations that a step may have at a time: of all that it computes with but
     /// parameters, gradients and the optimizer's state. What does not fit is computed again in the
-    /// backward pass (activation checkpointing), with the same bits; where one device computes all. Each
-    /// replica has the same limit. Where that is not enough for the dims of a batch, evn\_trainer\_step
-    /// returns EVN\_ERROR\_LIMIT with the bytes that would be. 0: no limit
+    /// backward pass (activation checkpointing), with the same bits, where one device computes
+    /// all. Each replica has the same limit. Where that is not enough for the dims of a batch,
+    /// evn\_trainer\_step returns EVN\_ERROR\_LIMIT with the bytes that would be. 0: no limit
     pub memory_limit: u64,
     /// the share of the channels of convolutions that are zero at the end, 0 to 0.99; those of the
     /// smallest norm are, and the finished model lacks them. A convolution of 32 channels or more
