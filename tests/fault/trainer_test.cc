@@ -155,7 +155,9 @@ TEST_F(TrainerFaultTest, AllocationsOfTheModuleFailToo) {
     if (!is_reached) break;
     ++failed;
   }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose operator new the module may have
   EXPECT_GT(failed, 5);
+#endif
 }
 
 TEST_F(TrainerFaultTest, AStepAfterTheFirstAllocatesNothing) {
