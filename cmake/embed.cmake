@@ -1,10 +1,16 @@
-# Writes OpenCL sources as bytes in C++, without comments and indentation but with the same lines, and compressed (raw DEFLATE). Run with
-# -P: OUT, FILES, FUNCTION.
+# Writes OpenCL sources as bytes in C++, without comments and indentation, but with their lines, and compressed (raw DEFLATE). Run with
+# -P: OUT, FILES, FUNCTION, and SHARED, the folder of what several sources have: a line '#include "name.cl"' is replaced by that file.
 set(text "// Made by cmake/embed.cmake.\n#include <span>\n#include \"backends/opencl/source.h\"\nnamespace evn {\n")
 set(rows "")
 foreach(file ${FILES})
   get_filename_component(name ${file} NAME_WE)
   file(READ ${file} body)
+  string(REGEX MATCHALL "#include \"[a-z_]+\\.cl\"\n" includes "${body}")
+  foreach(include ${includes})
+    string(REGEX REPLACE "#include \"(.*)\"\n" "${SHARED}/\\1" shared "${include}")
+    file(READ ${shared} shared_text)
+    string(REPLACE "${include}" "${shared_text}" body "${body}")
+  endforeach()
   string(REGEX REPLACE "[ ]*//[^\n]*" "" body "${body}")
   string(REGEX REPLACE "\n +" "\n" body "${body}")
   file(WRITE ${OUT}.cl "${body}")

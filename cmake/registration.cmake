@@ -38,14 +38,18 @@ function(evn_table)
   set(${A_OUT} ${files} ${out} PARENT_SCOPE)
 endfunction()
 
-# evn_embed(OUT_SOURCES variable, DIR folder with *.cl, FUNCTION accessor): each file as text, by its name.
+# evn_embed(OUT_SOURCES variable, DIR folder with *.cl, FUNCTION accessor): each file as text, by its name. They may include what lies in
+# src/backends/opencl/kernels/shared.
 function(evn_embed)
   cmake_parse_arguments(A "" "OUT;DIR;FUNCTION" "" ${ARGN})
   file(GLOB files CONFIGURE_DEPENDS ${A_DIR}/*.cl)
+  set(shared ${CMAKE_SOURCE_DIR}/src/backends/opencl/kernels/shared)
+  file(GLOB shared_files CONFIGURE_DEPENDS ${shared}/*.cl)
   set(out ${CMAKE_BINARY_DIR}/generated/${A_FUNCTION}.cc)
   add_custom_command(OUTPUT ${out}
-    COMMAND ${CMAKE_COMMAND} -DOUT=${out} "-DFILES=${files}" -DFUNCTION=${A_FUNCTION} -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
-    DEPENDS ${files} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} "-DFILES=${files}" -DSHARED=${shared} -DFUNCTION=${A_FUNCTION}
+      -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${files} ${shared_files} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
   set(${A_OUT} ${out} PARENT_SCOPE)
 endfunction()
 

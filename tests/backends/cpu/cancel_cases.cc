@@ -342,6 +342,10 @@ void add_rounded_products(Cases* all) {
 }
 
 void add_pointwise_gradients(Cases* all) {
+  all->push_back({"conv_weight_gradient_winograd",
+                  conv_gradient(true, {2, 64, 32, 64}, {64, 64, 3, 3}, {2, 64, 32, 64}, {1, 1, 1, 1}), Precision::kFloat32, false});
+  all->push_back(
+      {"conv_input_gradient_winograd", conv_gradient(false, {2, 64, 32, 64}, {64, 64, 3, 3}, {2, 64, 32, 64}, {1, 1, 1, 1})});
   all->push_back(
       {"conv_input_gradient_pointwise", conv_gradient(false, {2, 32, 64, 128}, {64, 32, 1, 1}, {2, 64, 64, 128}, {0, 0, 0, 0})});
   all->push_back(at_end("conv_input_gradient_pointwise",
@@ -360,6 +364,7 @@ void add_convolutions(Cases* all) {
   all->push_back({"conv_dynamic_weight", computed({2, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_dynamic_weight", computed({1, 1, 1, 32768 + 4095}, {32, 1, 1, 4096}, {0, 0, 0, 0})});
   all->push_back({"conv_dynamic_weight", computed({1, 4, 1, 32768 + 4095}, {2, 4, 1, 4096}, {0, 0, 0, 0})});
+  all->push_back({"conv_dynamic_weight_winograd", computed({2, 64, 32, 64}, {64, 64, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_nhwc", conv({1, 32, 32, 64}, {32, 32, 3, 3}, {1, 1, 1, 1})});
   all->push_back({"conv_grouped", conv({1, 64, 32, 64}, {64, 16, 3, 3}, {1, 1, 1, 1}, 4)});
   all->push_back({"conv_grouped", conv({1, 64, 8, 1 << 12}, {64, 32, 3, 3}, {1, 1, 1, 1}, 2)});

@@ -46,6 +46,15 @@ void add_wide_convolutions(Cases* all) {
   all->push_back(Case("ConvTranspose", 11).x(x).x(w).ints("pads", pads));
 }
 
+// For Winograd's F(4 x 4, 3 x 3); filters are small, as those of so many channels are.
+void add_winograd_convolutions(Cases* all) {
+  const Ints pads = {1, 1, 1, 1};
+  const Shape x = {2, 48, 13, 14}, w = {64, 48, 3, 3}, y = {2, 64, 13, 14};
+  all->push_back(Case("Conv", 11).x(x).x(w, -0.25, 0.25).ints("pads", pads));
+  all->push_back(Case("evener::ConvInputGradient", 1).x(x).x(w, -0.25, 0.25).x(y).ints("pads", pads));
+  all->push_back(Case("evener::ConvWeightGradient", 1).x(w).x(x, -0.25, 0.25).x(y).ints("pads", pads));
+}
+
 // 1 x 1, and with one filter for each channel.
 void add_special_convolutions(Cases* all) {
   for (const bool of_weight : {false, true}) {
@@ -289,6 +298,7 @@ void add_optimizers(Cases* all) {
 void add_gradient_cases(Cases* all) {
   add_sums(all);
   add_convolutions(all);
+  add_winograd_convolutions(all);
   add_wide_convolutions(all);
   add_special_convolutions(all);
   add_uneven_convolutions(all);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv_gradient/winograd_plan.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
@@ -53,6 +54,8 @@ Refusal supports(const OpDesc& d) {
   const std::int64_t columns = w.rank() == 0 ? 0 : w[0] / attr_int(*d.node, ConvAttr::kGroup);
   if (const Refusal refusal = refuse_product(d, kWeight, operands, columns)) return refusal;
   if (operands != Operands::kFloat16 && d.constant(kWeight) != nullptr) return "the weight is constant";
+  if (operands == Operands::kBfloat16 && winograd::refuse(d, kWeight, d.inputs[0].shape, d.outputs[0].shape) == nullptr)
+    return winograd::kIsFaster;
   if (operands != Operands::kFloat32) return nullptr;
   const auto strides = attr_ints(*d.node, ConvAttr::kStrides);
   const bool has_strides = std::any_of(strides.begin(), strides.end(), [](std::int64_t s) { return s != 1; });

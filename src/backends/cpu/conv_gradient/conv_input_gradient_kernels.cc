@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv_gradient/winograd_plan.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
@@ -85,9 +86,15 @@ void plan_product(const OpDesc& d, const Window& window, int gradient, Operands 
 }
 
 template <Operands operands>
-Refusal supports(const OpDesc& d) {
+Refusal any_supports(const OpDesc& d) {
   const Shape& w = d.inputs[kWeight].shape;
   return refuse_product(d, kWeight, operands, w.rank() < 2 ? 0 : w[1]);
+}
+template <Operands operands>
+Refusal supports(const OpDesc& d) {
+  if (operands == Operands::kBfloat16 && winograd::refuse(d, kWeight, d.outputs[0].shape, d.inputs[2].shape) == nullptr)
+    return winograd::kIsFaster;
+  return any_supports<operands>(d);
 }
 template <Operands operands>
 void plan(const OpDesc& d, KernelPlan* p) {
@@ -99,7 +106,7 @@ Refusal transposed_supports(const OpDesc& d) {
   static_assert(static_cast<int>(ConvAttr::kStrides) == static_cast<int>(ConvTransposeAttr::kStrides) &&
                 static_cast<int>(ConvAttr::kDilations) == static_cast<int>(ConvTransposeAttr::kDilations) &&
                 static_cast<int>(ConvAttr::kGroup) == static_cast<int>(ConvTransposeAttr::kGroup));
-  if (const Refusal refusal = supports<operands>(d)) return refusal;
+  if (const Refusal refusal = any_supports<operands>(d)) return refusal;
   return d.constant(kWeight) != nullptr ? "the weight is constant" : nullptr;
 }
 template <Operands operands>

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backends/cpu/conv_gradient/conv_pieces.h"
+#include "backends/cpu/conv_gradient/winograd_plan.h"
 #include "backends/cpu/elementwise/elementwise_loops.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
@@ -61,6 +62,8 @@ struct Parts {
 template <Operands operands>
 Refusal supports(const OpDesc& d) {
   const Shape& w = d.inputs[kWeight].shape;
+  if (operands == Operands::kBfloat16 && winograd::refuse(d, kWeight, d.inputs[kInput].shape, d.inputs[kGradient].shape) == nullptr)
+    return winograd::kIsFaster;
   return refuse_product(d, kWeight, operands, w.rank() == 0 ? 0 : w[0] / attr_int(*d.node, ConvAttr::kGroup));
 }
 

@@ -2,27 +2,7 @@
 // through their keys once, EVN_TILE at a time. What it has summed up is made smaller whenever a larger score is met. Queries come packed
 // across, [depth][query]; results are added up in the same form. Chains of additions depend on the lengths alone.
 
-typedef struct {
-  long k_step[3], v_step[3], y_step[3];  // from batch to batch, head to head, row to row
-  long mask_step[3];                     // of batches, heads and queries
-  long mask_columns, left, right;        // keys beyond the columns are hidden
-  long heads, kv_heads, queries, keys, depth, value_depth, padded;
-  float scale, softcap;
-  int mask;  // 0 none, 1 added, 2 bool
-  int has_nonpad;
-} Attention;
-
-#define EVN_TILE 8
-
-// The keys that query s of batch b sees: from low to high, where that is more.
-static inline void seen_keys(const Attention* p, global const long* nonpad, long b, long s, int* low, int* high) {
-  *low = *high = 0;
-  if (s >= p->queries) return;
-  const long given = p->has_nonpad ? max(nonpad[b], 0L) : p->keys;
-  const long at = p->has_nonpad ? s + given - p->queries : s;
-  *low = (int)clamp(at - p->left, 0L, p->keys);
-  *high = (int)clamp(min(at + p->right + 1, min(given, p->mask_columns)), 0L, p->keys);
-}
+#include "attention_keys.cl"
 
 // Rows of x to lanes, 0 where there are no more. Grid: vectors of rows, heads, batch.
 EVN_KERNEL void pack_across(global const float* x, ulong x0, global float* y, ulong y0, long batch_step, long head_step, long row_step,
@@ -38,22 +18,11 @@ EVN_KERNEL void pack_across(global const float* x, ulong x0, global float* y, ul
   }
 }
 
-// What the mask adds to the scores of the queries in the lanes, from s on, for key t.
-static inline VF mask_of_queries(const Attention* p, global const float* mask, long at, long s, long t) {
-  float lane[EVN_LANES];
-  const long column = min(t, p->mask_columns - 1);
-  for (int i = 0; i < EVN_LANES; ++i) {
-    const long from = at + min(s + i, p->queries - 1) * p->mask_step[2] + column;
-    lane[i] = p->mask == 1 ? mask[from] : ((global const uchar*)mask)[from] != 0 ? 0.0f : -INFINITY;
-  }
-  return LOADV(lane);
-}
-
 // Grid: vectors of queries, heads, batch.
 EVN_KERNEL void attention_rows(global const float* q, ulong q0, global const float* k, ulong k0, global const float* v, ulong v0,
                                global const float* mask, ulong mask0, global const long* nonpad, ulong nonpad0, global float* sums, ulong sums0,
                                global float* y, ulong y0, Attention p) {
-  const long s = (long)get_global_id(0) * EVN_LANES, h = get_global_id(1), b = get_global_id(2), padded = p.padded;
+  const long s = (long)get_global_id(0) * EVN_LANES, h = get_global_id(1), b = get_global_id(2), padded = p.padded_queries;
   if (s >= padded) return;
   const long kv_head = h / (p.heads / p.kv_heads), head = b * p.heads + h;
   int lows[EVN_LANES], highs[EVN_LANES], begin = INT_MAX, end = 0;

@@ -21,8 +21,7 @@ constexpr OpenClFunction kGruGates{"recurrent", "gru_gates"};
 constexpr OpenClFunction kGruNew{"recurrent", "gru_new"};
 constexpr OpenClFunction kGruStep{"recurrent", "gru_step"};
 
-constexpr std::int64_t kMostLanes = 16;             // of any device, and what a group has on a GPU
-constexpr std::int64_t kSlices = 16;                // EVN_SLICES of a GPU
+constexpr std::int64_t kSlices = 16;                // EVN_SLICES of a GPU, whose groups have kMostLanes units
 constexpr std::int64_t kProjectedRows = 8;          // EVN_PROJECTED
 constexpr std::int64_t kProjectedFloats = 4 << 20;  // of the products that are made at once
 
@@ -47,8 +46,6 @@ const RecurrentForm& form_of(const Node& node) {
   return node.op_type == "LSTM" ? kLstmForm : node.op_type == "GRU" ? kGruForm : kRnnForm;
 }
 
-std::int64_t padded_size(std::int64_t hidden) { return checked_mul<std::int64_t>(ceil_div(hidden, kMostLanes), kMostLanes); }
-
 Refusal supports(const OpDesc& desc) {
   for (int i = 0; i < static_cast<int>(desc.inputs.size()); ++i) {
     if (i != In::kLengths && desc.has_input(i) && !is_float(desc.inputs[static_cast<std::size_t>(i)])) return "only float32";
@@ -60,7 +57,7 @@ Refusal supports(const OpDesc& desc) {
 std::int64_t packed_floats(const OpDesc& desc, int input) {
   const Shape& w = desc.inputs[static_cast<std::size_t>(input)].shape;
   const std::int64_t gates = form_of(*desc.node).gates;
-  return checked_mul(checked_mul(w[0], w[2]), checked_mul(gates, padded_size(w[1] / gates)));
+  return checked_mul(checked_mul(w[0], w[2]), checked_mul(gates, padded_to_lanes(w[1] / gates)));
 }
 
 std::size_t prepack_bytes(const OpDesc& desc, int input) {
@@ -72,7 +69,7 @@ void prepack(const OpDesc& desc, int input, void* packed) {
   const Shape& w = desc.inputs[static_cast<std::size_t>(input)].shape;
   const std::int64_t gates = form_of(*desc.node).gates;
   const std::int64_t hidden = w[1] / gates;
-  const std::int64_t padded = padded_size(hidden);
+  const std::int64_t padded = padded_to_lanes(hidden);
   const float* from = desc.constant(input)->as<float>();
   auto* to = static_cast<float*>(packed);
   for (std::int64_t d = 0; d < w[0]; ++d, from += w[1] * w[2]) {
@@ -104,7 +101,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   p.batch = size.batch;
   p.inputs = size.inputs;
   p.hidden = size.hidden;
-  p.padded = padded_size(size.hidden);
+  p.padded = padded_to_lanes(size.hidden);
   const std::int64_t step =
       checked_mul(checked_mul<std::int64_t>(p.directions, p.batch), checked_mul<std::int64_t>(p.gates, p.padded));
   s.chunk = std::clamp<std::int64_t>(kProjectedFloats / std::max<std::int64_t>(step, 1), 1, std::max<std::int64_t>(p.steps, 1));

@@ -3,13 +3,8 @@
 // Steps count from where a direction begins: `place` says which row of x and y that is. On GPUs a work group shares the depth of its
 // products with R by slices, whose sums are added up in their order.
 
-enum { kSigmoidFn, kTanhFn, kReluFn, kAffineFn, kLeakyReluFn, kThresholdedReluFn, kScaledTanhFn, kHardSigmoidFn, kEluFn, kSoftsignFn,
-       kSoftplusFn };
-
-typedef struct {
-  int kind;
-  float a, b;
-} Activation;
+#include "lanes.cl"
+#include "recurrent_steps.cl"
 
 typedef struct {
   int gates, directions;
@@ -21,53 +16,11 @@ typedef struct {
   long steps, batch, inputs, hidden, padded;
 } Recurrent;
 
-static inline VF activation_of(VF x, Activation f) {
-  switch (f.kind) {
-    case kSigmoidFn: return 1.0f / (1.0f + exp_of(-x));
-    case kTanhFn: return tanh_of(x);
-    case kReluFn: return x < (VF)0.0f ? (VF)0.0f : x;
-    case kAffineFn: return f.a * x + f.b;
-    case kLeakyReluFn: return x < (VF)0.0f ? f.a * x : x;
-    case kThresholdedReluFn: return x > (VF)f.a ? x : (VF)0.0f;
-    case kScaledTanhFn: return f.a * tanh_of(f.b * x);
-    case kHardSigmoidFn: return clamp_to(f.a * x + f.b, 0.0f, 1.0f);
-    case kEluFn: return x < (VF)0.0f ? f.a * expm1(x) : x;
-    case kSoftsignFn: return x / (1.0f + fabs(x));
-    default: return (x > (VF)0.0f ? x : (VF)0.0f) + log1p(exp_of(-fabs(x)));
-  }
-}
-
 static inline VF gate_of(const Recurrent* p, int direction, int function, VF x) {
   return activation_of(clamp_to(x, -p->clip, p->clip), p->f[direction][function]);
 }
 
-// The first `count` lanes of a vector; the others are 0.
-static inline VF load_some(global const float* x, long count) {
-  if (count >= EVN_LANES) return LOADV(x);
-  float lane[EVN_LANES];
-  for (int i = 0; i < EVN_LANES; ++i) lane[i] = i < count ? x[i] : 0.0f;
-  return LOADV(lane);
-}
-
-static inline void store_some(VF v, global float* y, long count) {
-  if (count >= EVN_LANES) {
-    STOREV(v, y);
-    return;
-  }
-  float lane[EVN_LANES];
-  STOREV(v, lane);
-  for (int i = 0; i < EVN_LANES && i < count; ++i) y[i] = lane[i];
-}
-
-static inline long length_of(const Recurrent* p, global const float* lengths, long n) {
-  return p->has_lengths ? clamp((long)((global const int*)lengths)[n], 0L, p->steps) : p->steps;
-}
-
-// The step of the sequence that a direction meets at its step s; beyond the sequence's end, s itself.
-static inline long place(const Recurrent* p, int direction, long s, long length) {
-  const bool backwards = direction == 1 || p->reverse;
-  return s < length && backwards ? length - 1 - s : s;
-}
+static inline bool is_backwards(const Recurrent* p, int direction) { return direction == 1 || p->reverse; }
 
 // Packs a matrix [direction][gate * hidden][depth] that is computed. Grid: columns, depth, directions.
 EVN_KERNEL void pack(global const float* w, ulong w0, global float* y, ulong y0, Recurrent p, long depth) {
@@ -91,7 +44,7 @@ static inline VF bias_of(const Recurrent* p, global const float* bias, int d, in
 // Steps [first, first + count) of all sequences: y [direction][step][sequence][gate][padded]. Grid: vectors of columns, groups of
 // rows, directions.
 EVN_KERNEL void project(global const float* x, ulong x0, global const float* w, ulong w0, global const float* bias, ulong bias0,
-                        global const float* lengths, ulong lengths0, global float* y, ulong y0, Recurrent p, long first, long count) {
+                        global const int* lengths, ulong lengths0, global float* y, ulong y0, Recurrent p, long first, long count) {
   const long column = (long)get_global_id(0) * EVN_LANES, width = p.gates * p.padded;
   if (column >= width) return;
   const int d = get_global_id(2);
@@ -102,7 +55,7 @@ EVN_KERNEL void project(global const float* x, ulong x0, global const float* w, 
   const VF start = p.has_bias ? bias_of(&p, bias + bias0, d, column / p.padded, column % p.padded) : (VF)0.0f;
   for (int i = 0; i < EVN_PROJECTED; ++i) {
     const long r = i < rows ? row + i : row, n = r % p.batch;
-    const long t = place(&p, d, first + r / p.batch, length_of(&p, lengths + lengths0, n));
+    const long t = place(is_backwards(&p, d), first + r / p.batch, length_of(p.has_lengths, lengths + lengths0, n, p.steps));
     from[i] = x + x0 + (p.batch_first ? n * p.steps + t : t * p.batch + n) * p.inputs;
     sum[i] = start;
   }
@@ -189,12 +142,13 @@ typedef struct {
 } Unit;
 
 static inline Unit unit_of(const Recurrent* p, long s, long first, long count, global const float* projected, global const float* r,
-                           global const float* lengths, global float* y, int has_y) {
+                           global const int* lengths, global float* y, int has_y) {
   Unit u;
   u.j = EVN_FIRST_UNIT;
   u.n = get_global_id(1);
   u.d = get_global_id(2);
-  const long width = p->gates * p->padded, length = length_of(p, lengths, u.n), t = place(p, u.d, s, length), d = u.d;
+  const long width = p->gates * p->padded, length = length_of(p->has_lengths, lengths, u.n, p->steps), d = u.d;
+  const long t = place(is_backwards(p, u.d), s, length);
   u.state = (d * p->batch + u.n) * p->padded;
   u.over = s >= length;
   u.gates = projected + ((d * count + s - first) * p->batch + u.n) * width + u.j;
@@ -211,7 +165,7 @@ static inline void put(const Recurrent* p, const Unit* u, VF h, global float* ne
 }
 
 #define EVN_STEP_ARGUMENTS                                                                                                         \
-  global const float *projected, ulong projected0, global const float *r, ulong r0, global const float *lengths, ulong lengths0, \
+  global const float *projected, ulong projected0, global const float *r, ulong r0, global const int *lengths, ulong lengths0, \
       global const float *h, ulong h0, global float *next, ulong next0, global float *y, ulong y0
 #define EVN_STEP_UNIT                                                                                                             \
 EVN_LEAVE_BEYOND                                                                                                                  \

@@ -31,6 +31,12 @@ inline std::int32_t to_int(std::int64_t value) {
   return static_cast<std::int32_t>(value);
 }
 
+// Rows that vectors of any device's lanes can run along without a rest: `count`, rounded up.
+inline constexpr std::int64_t kMostLanes = 16;
+inline std::int64_t padded_to_lanes(std::int64_t count) {
+  return checked_mul<std::int64_t>(ceil_div(count, kMostLanes), kMostLanes);
+}
+
 // Elements of one work item of an element-wise kernel: long pieces for cores, a few vectors for the lanes of a GPU.
 inline std::int64_t chunk_elements(const Launcher& cl, std::int64_t total) {
   if (!cl.is_cpu()) return 4 * cl.lanes();

@@ -14,8 +14,6 @@ constexpr OpenClFunction kPack{"window", "pack_weights"};
 constexpr OpenClFunction kConvolve{"window", "convolve"};
 constexpr OpenClFunction kPool{"window", "pool_window"};
 
-constexpr std::int64_t kMostLanes = 16;  // of any device
-
 enum : int { kX, kW, kB };
 
 // The struct that window.cl takes, laid out as there.
@@ -60,7 +58,7 @@ Sizes sizes_of(const OpDesc& desc) {
   const bool transposed = is_transposed(*desc.node);
   const std::int64_t channels = transposed ? w[0] / groups : w[1];
   const std::int64_t outputs = transposed ? w[1] : w[0] / groups;
-  return {groups, channels, outputs, w.elements(2, w.rank()), checked_mul(ceil_div(outputs, kMostLanes), kMostLanes)};
+  return {groups, channels, outputs, w.elements(2, w.rank()), padded_to_lanes(outputs)};
 }
 
 std::size_t packed_bytes(const Sizes& s) {

@@ -2,16 +2,13 @@
 // memory has Q, K, V and dy with rows as lanes, sums of that form, and three numbers of each query's row.
 #include "ops/training/attention_gradient.h"
 
-#include <algorithm>
-
+#include "backends/opencl/kernels/attention_params.h"
 #include "backends/opencl/training/support.h"
-#include "ops/attention_rows.h"
 
 namespace evn {
 namespace {
 
 using In = AttentionInput;
-using Attr = AttentionAttr;
 using Out = AttentionGradientOutput;
 
 constexpr int kDy = AttentionGradientInput::kDy;
@@ -21,23 +18,9 @@ constexpr OpenClFunction kQueries{"attention_gradient", "attention_queries"};
 constexpr OpenClFunction kKeys{"attention_gradient", "attention_keys"};
 constexpr OpenClFunction kMask{"attention_gradient", "attention_mask"};
 
-constexpr std::int64_t kMostLanes = 16;                      // of any device
-constexpr std::int64_t kEverything = std::int64_t{1} << 40;  // keys to either side, where nothing bounds them
-
-// The struct that attention_gradient.cl takes, laid out as there.
-struct Attention {
-  std::int64_t q_step[3], k_step[3], v_step[3], y_step[3];
-  std::int64_t mask_step[3], mask_dim[3];
-  std::int64_t mask_columns, left, right;
-  std::int64_t batch, heads, kv_heads, queries, keys, depth, value_depth;
-  std::int64_t padded_queries, padded_keys;
-  float scale, softcap;
-  std::int32_t mask, has_nonpad;
-};
-
 // Floats of the parts of the scratch block, in its order.
 struct State {
-  Attention p;
+  AttentionParams p;
   std::int64_t q, dy, k, v;  // packed; sums are as long as what they are of
   std::int64_t rows;
 };
@@ -47,81 +30,31 @@ Refusal supports(const OpDesc& desc) {
   for (const int i : {int{In::kQ}, int{In::kK}, int{In::kV}, kDy}) {
     if (!is_float(desc.inputs[static_cast<std::size_t>(i)])) return "only float32";
   }
-  const bool takes_mask =
-      !desc.has_input(In::kMask) || is_float(desc.inputs[In::kMask]) || desc.inputs[In::kMask].dtype == DType::kBool;
-  return takes_mask ? nullptr : "only float32";
+  return refuse_attention_mask(desc);
 }
-
-void set_steps(const AttentionGeometry& g, std::int64_t heads, std::int64_t rows, std::int64_t depth, std::int64_t (&step)[3]) {
-  step[0] = checked_mul(checked_mul(heads, rows), depth);
-  step[1] = g.flat ? depth : rows * depth;
-  step[2] = g.flat ? heads * depth : depth;
-}
-
-void set_mask(const OpDesc& desc, Attention* p) {
-  p->mask_columns = p->keys;
-  std::fill_n(p->mask_dim, 3, 1);
-  if (!desc.has_input(In::kMask)) return;
-  const Shape& mask = desc.inputs[In::kMask].shape;
-  p->mask = is_float(desc.inputs[In::kMask]) ? 1 : 2;
-  p->mask_columns = mask[mask.rank() - 1];
-  std::int64_t step = p->mask_columns;
-  for (int i = mask.rank() - 2, axis = 2; i >= 0; --i, --axis) {
-    p->mask_dim[axis] = mask[i];
-    p->mask_step[axis] = mask[i] == 1 ? 0 : step;
-    step *= mask[i];
-  }
-}
-
-std::int64_t padded_rows(std::int64_t rows) { return checked_mul<std::int64_t>(ceil_div(rows, kMostLanes), kMostLanes); }
 
 void plan(const OpDesc& desc, KernelPlan* plan) {
-  const Node& node = *desc.node;
-  const AttentionGeometry g =
-      attention_geometry(node, desc.inputs[In::kQ].shape, desc.inputs[In::kK].shape, desc.inputs[In::kV].shape, nullptr);
   State& s = plan->state<State>();
   s = State{};
-  Attention& p = s.p;
-  p.batch = g.batch;
-  p.heads = g.heads;
-  p.kv_heads = std::max<std::int64_t>(g.kv_heads, 1);
-  p.queries = g.queries;
-  p.keys = to_int(g.keys);
-  p.depth = g.depth;
-  p.value_depth = g.value_depth;
-  p.padded_queries = padded_rows(g.queries);
-  p.padded_keys = padded_rows(g.keys);
-  set_steps(g, g.heads, g.queries, g.depth, p.q_step);
-  set_steps(g, g.kv_heads, g.keys, g.depth, p.k_step);
-  set_steps(g, g.kv_heads, g.keys, g.value_depth, p.v_step);
-  set_steps(g, g.heads, g.queries, g.value_depth, p.y_step);
-  set_mask(desc, &p);
-  const auto window = [&](int attribute) {
-    const std::int64_t given = attr_int(node, attribute);
-    return given < 0 ? kEverything : std::min(given, kEverything);
-  };
-  p.left = window(Attr::kLeft);
-  p.right = attr_int(node, Attr::kIsCausal) != 0 ? 0 : window(Attr::kRight);
-  p.scale = static_cast<float>(attention_scale(static_cast<double>(attr_float(node, Attr::kScale)), g.depth));
-  p.softcap = attr_float(node, Attr::kSoftcap);
-  p.has_nonpad = desc.has_input(In::kNonpad);
-  const std::int64_t query_heads = checked_mul(g.batch, g.heads), key_heads = checked_mul(g.batch, g.kv_heads);
-  s.q = checked_mul(checked_mul(query_heads, p.padded_queries), g.depth);
-  s.dy = checked_mul(checked_mul(query_heads, p.padded_queries), g.value_depth);
-  s.k = checked_mul(checked_mul(key_heads, p.padded_keys), g.depth);
-  s.v = checked_mul(checked_mul(key_heads, p.padded_keys), g.value_depth);
+  s.p = attention_params(desc);
+  const AttentionParams& p = s.p;
+  const std::int64_t query_heads = checked_mul(p.batch, p.heads), key_heads = checked_mul(p.batch, p.kv_heads);
+  s.q = checked_mul(checked_mul(query_heads, p.padded_queries), p.depth);
+  s.dy = checked_mul(checked_mul(query_heads, p.padded_queries), p.value_depth);
+  s.k = checked_mul(checked_mul(key_heads, p.padded_keys), p.depth);
+  s.v = checked_mul(checked_mul(key_heads, p.padded_keys), p.value_depth);
   s.rows = checked_mul<std::int64_t>(checked_mul(query_heads, p.padded_queries), 3);
   std::int64_t floats = s.rows;
   for (const std::int64_t part : {s.q, s.q, s.dy, s.k, s.k, s.v, s.v}) floats = checked_add(floats, part);
   plan->scratch_bytes = checked_mul(static_cast<std::size_t>(floats), sizeof(float));
-  plan->flops = 2.0 * static_cast<double>(query_heads) * static_cast<double>(g.queries) * static_cast<double>(g.keys) *
-                static_cast<double>(5 * g.depth + 4 * g.value_depth);
+  plan->flops = 2.0 * static_cast<double>(query_heads) * static_cast<double>(p.queries) * static_cast<double>(p.keys) *
+                static_cast<double>(5 * p.depth + 4 * p.value_depth);
   count_bytes(desc, plan);
 }
 
 void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const State& s = args.plan->state<State>();
-  const Attention& p = s.p;
+  const AttentionParams& p = s.p;
   const OpDesc& desc = *args.desc;
   Launcher& cl = launcher(args);
   std::size_t used = 0;

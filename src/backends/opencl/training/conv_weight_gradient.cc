@@ -15,7 +15,6 @@ constexpr OpenClFunction kSumParts{"conv_gradient", "sum_parts"};
 
 enum : int { kW, kX, kDy };
 
-constexpr std::int64_t kMostLanes = 16;
 constexpr std::int64_t kMostCopied = 4 << 20;  // bytes of copies that are made at once, at least those of one image
 constexpr std::int64_t kFewOutputs = 3;        // of a group
 constexpr std::int64_t kColumns = 3, kColumnsOfFew = 9;

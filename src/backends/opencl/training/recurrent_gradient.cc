@@ -26,10 +26,9 @@ constexpr OpenClFunction kGruNewBack{"recurrent_gradient", "gru_new_back"};
 constexpr OpenClFunction kGruResetBack{"recurrent_gradient", "gru_reset_back"};
 constexpr OpenClFunction kFinishBack{"recurrent_gradient", "finish_back"};
 
-constexpr std::int64_t kMostLanes = 16;  // of any device, and what a group has on a GPU
-constexpr std::int64_t kSlices = 16;     // EVN_SLICES of a GPU
-constexpr std::int64_t kSequences = 4;   // EVN_SEQUENCES of a CPU
-constexpr std::int64_t kRows = 8;        // EVN_ROWS
+constexpr std::int64_t kSlices = 16;    // EVN_SLICES of a GPU, whose groups have kMostLanes units
+constexpr std::int64_t kSequences = 4;  // EVN_SEQUENCES of a CPU
+constexpr std::int64_t kRows = 8;       // EVN_ROWS
 
 // The struct that recurrent_gradient.cl takes, laid out as there.
 struct Back {
@@ -40,8 +39,6 @@ struct Back {
   std::int64_t steps, batch, hidden, padded;
 };
 static_assert(sizeof(Activation) == 12 && sizeof(Back) == 120);
-
-std::int64_t padded_size(std::int64_t hidden) { return checked_mul<std::int64_t>(ceil_div(hidden, kMostLanes), kMostLanes); }
 
 // What all of these share; the rest is 0.
 Back back_of(const RecurrentSpec& spec, const RecurrentSizes& size, int index) {
@@ -54,7 +51,7 @@ Back back_of(const RecurrentSpec& spec, const RecurrentSizes& size, int index) {
   p.steps = size.steps;
   p.batch = size.batch;
   p.hidden = size.hidden;
-  p.padded = padded_size(size.hidden);
+  p.padded = padded_to_lanes(size.hidden);
   return p;
 }
 

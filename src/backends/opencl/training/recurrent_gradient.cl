@@ -3,13 +3,8 @@
 // gave, rows of d, with R, and what the state keeps. R is packed as [row][padded], so that vectors run along hidden units. On GPUs a work
 // group shares the depth of its products by slices, whose sums are added up in their order.
 
-enum { kSigmoidFn, kTanhFn, kReluFn, kAffineFn, kLeakyReluFn, kThresholdedReluFn, kScaledTanhFn, kHardSigmoidFn, kEluFn, kSoftsignFn,
-       kSoftplusFn };
-
-typedef struct {
-  int kind;
-  float a, b;
-} Activation;
+#include "lanes.cl"
+#include "recurrent_steps.cl"
 
 typedef struct {
   int gates, directions, index;
@@ -19,22 +14,6 @@ typedef struct {
   Activation f[3];
   long steps, batch, hidden, padded;
 } Back;
-
-static inline VF activation_of(VF x, Activation f) {
-  switch (f.kind) {
-    case kSigmoidFn: return 1.0f / (1.0f + exp_of(-x));
-    case kTanhFn: return tanh_of(x);
-    case kReluFn: return x < (VF)0.0f ? (VF)0.0f : x;
-    case kAffineFn: return f.a * x + f.b;
-    case kLeakyReluFn: return x < (VF)0.0f ? f.a * x : x;
-    case kThresholdedReluFn: return x > (VF)f.a ? x : (VF)0.0f;
-    case kScaledTanhFn: return f.a * tanh_of(f.b * x);
-    case kHardSigmoidFn: return clamp_to(f.a * x + f.b, 0.0f, 1.0f);
-    case kEluFn: return x < (VF)0.0f ? f.a * expm1(x) : x;
-    case kSoftsignFn: return x / (1.0f + fabs(x));
-    default: return (x > (VF)0.0f ? x : (VF)0.0f) + log1p(exp_of(-fabs(x)));
-  }
-}
 
 // The slope at x, where the activation is y; at corners that of the left side.
 static inline VF slope_of(VF x, VF y, Activation f) {
@@ -77,31 +56,6 @@ static inline Gate gate_at(const Back* p, int function, VF x) {
   return g;
 }
 
-// The first `count` lanes of a vector; the others are 0.
-static inline VF load_some(global const float* x, long count) {
-  if (count >= EVN_LANES) return LOADV(x);
-  float lane[EVN_LANES];
-  for (int i = 0; i < EVN_LANES; ++i) lane[i] = i < count ? x[i] : 0.0f;
-  return LOADV(lane);
-}
-
-static inline void store_some(VF v, global float* y, long count) {
-  if (count >= EVN_LANES) {
-    STOREV(v, y);
-    return;
-  }
-  float lane[EVN_LANES];
-  STOREV(v, lane);
-  for (int i = 0; i < EVN_LANES && i < count; ++i) y[i] = lane[i];
-}
-
-static inline long length_of(const Back* p, global const int* lengths, long n) {
-  return p->has_lengths ? clamp((long)lengths[n], 0L, p->steps) : p->steps;
-}
-
-// The step of the sequence that the direction meets at its step s; beyond the sequence's end, s itself.
-static inline long place(const Back* p, long s, long length) { return s < length && p->backwards ? length - 1 - s : s; }
-
 // Where step t of sequence n stands among the rows, and in y; where the sequence's state does.
 static inline long row_of(const Back* p, long t, long n) { return p->batch_first ? n * p->steps + t : t * p->batch + n; }
 static inline long y_at(const Back* p, long t, long n) {
@@ -118,7 +72,7 @@ EVN_KERNEL void states_before(global const float* y, ulong y0, global const int*
                               ulong initial0, global float* to, ulong to0, Back p) {
   const long j = (long)get_global_id(0) * EVN_LANES, left = p.hidden - j;
   if (left <= 0) return;
-  const long t = get_global_id(1), n = get_global_id(2), length = length_of(&p, lengths + lengths0, n);
+  const long t = get_global_id(1), n = get_global_id(2), length = length_of(p.has_lengths, lengths + lengths0, n, p.steps);
   const long earlier = p.backwards ? t + 1 : t - 1;
   VF v = (VF)0.0f;
   if (t < length && earlier >= 0 && earlier < length) v = load_some(y + y0 + y_at(&p, earlier, n) + j, left);
@@ -182,7 +136,7 @@ EVN_KERNEL void pack_rows(global const float* r, ulong r0, global float* y, ulon
   global const float* from[EVN_SEQUENCES];                                                                                        \
   for (int i = 0; i < EVN_SEQUENCES; ++i) {                                                                                       \
     const long n = min(first + i, p.batch - 1), t = max(min(s + 1, p.steps - 1), 0L);                                             \
-    from[i] = d + d0 + row_of(&p, place(&p, t, length_of(&p, lengths, n)), n) * width;                                            \
+    from[i] = d + d0 + row_of(&p, place(p.backwards, t, length_of(p.has_lengths, lengths, n, p.steps)), n) * width;                   \
     sum[i] = (VF)0.0f;                                                                                                            \
   }                                                                                                                               \
   const long behind = s + 1 < p.steps ? depth : 0;                                                                                \
@@ -214,7 +168,8 @@ EVN_KERNEL void rnn_back(EVN_BACK_ARGUMENTS, Back p, long s) {
   const long width = p.hidden, depth = p.hidden;
   EVN_BACK_UNITS
   EVN_EACH_SEQUENCE {
-    const long n = first + i, length = length_of(&p, lengths, n), t = place(&p, s, length), at = row_of(&p, t, n) * width + j;
+    const long n = first + i, length = length_of(p.has_lengths, lengths, n, p.steps);
+    const long t = place(p.backwards, s, length), at = row_of(&p, t, n) * width + j;
     VF by = (VF)0.0f;
     if (s < length) {
       by = with_dy(&p, behind_step(&p, sum[i], s, length, dh + dh0, n, j), dy + dy0, t, n, j);
@@ -246,9 +201,9 @@ EVN_KERNEL void lstm_cells(global const float* sums, ulong sums0, global const i
   VF c = p.has_c ? load_some(initial + initial0 + state_at(&p, n) + j, left) : (VF)0.0f;
   global float* cell = cells + cells0 + n * (p.steps + 1) * p.padded + j;
   STOREV(c, cell);
-  const long length = length_of(&p, lengths + lengths0, n);
+  const long length = length_of(p.has_lengths, lengths + lengths0, n, p.steps);
   for (long s = 0; s < length; ++s) {
-    global const float* from = sums + sums0 + row_of(&p, place(&p, s, length), n) * 4 * p.hidden;
+    global const float* from = sums + sums0 + row_of(&p, place(p.backwards, s, length), n) * 4 * p.hidden;
     const VF in = gate_of(&p, 0, lstm_sum(&p, from, kI, peepholes + peepholes0, c, j));
     const VF forget = p.own ? 1.0f - in : gate_of(&p, 0, lstm_sum(&p, from, kF, peepholes + peepholes0, c, j));
     c = fma(forget, c, in * gate_of(&p, 1, load_some(from + kC * p.hidden + j, left)));
@@ -262,7 +217,8 @@ EVN_KERNEL void lstm_back(EVN_BACK_ARGUMENTS, global const float* cells, ulong c
   EVN_BACK_UNITS
   peepholes += peepholes0;
   EVN_EACH_SEQUENCE {
-    const long n = first + i, length = length_of(&p, lengths, n), t = place(&p, s, length), row = row_of(&p, t, n) * width;
+    const long n = first + i, length = length_of(p.has_lengths, lengths, n, p.steps);
+    const long t = place(p.backwards, s, length), row = row_of(&p, t, n) * width;
     global float* to = d + d0 + row;
     if (s >= length) {
       clear_gates(&p, 4, to, j);
@@ -302,10 +258,10 @@ EVN_KERNEL void lstm_peepholes(global const float* d, ulong d0, global const int
   if (left <= 0) return;
   VF all = (VF)0.0f;
   for (long n = 0; n < p.batch; ++n) {
-    const long length = length_of(&p, lengths + lengths0, n);
+    const long length = length_of(p.has_lengths, lengths + lengths0, n, p.steps);
     VF sum = (VF)0.0f;
     for (long s = 0; s < length; ++s) {
-      const VF by = load_some(d + d0 + (row_of(&p, place(&p, s, length), n) * 4 + gate) * p.hidden + j, left);
+      const VF by = load_some(d + d0 + (row_of(&p, place(p.backwards, s, length), n) * 4 + gate) * p.hidden + j, left);
       sum = fma(by, LOADV(cells + cells0 + (n * (p.steps + 1) + s + (gate == kO ? 1 : 0)) * p.padded + j), sum);
     }
     all += sum;
@@ -326,7 +282,8 @@ EVN_KERNEL void gru_back(EVN_GRU_ARGUMENTS, global float* dsums, ulong dsums0, B
   const long width = 3 * p.hidden, depth = width;
   EVN_BACK_UNITS
   EVN_EACH_SEQUENCE {
-    const long n = first + i, length = length_of(&p, lengths, n), t = place(&p, s, length), at = row_of(&p, t, n);
+    const long n = first + i, length = length_of(p.has_lengths, lengths, n, p.steps);
+    const long t = place(p.backwards, s, length), at = row_of(&p, t, n);
     global float *to = dsums + dsums0 + at * width, *to_recurrent = d + d0 + at * width;
     if (s >= length) {
       clear_gates(&p, 3, to, j);
@@ -364,7 +321,7 @@ EVN_KERNEL void gru_reset(global const float* sums, ulong sums0, global const fl
   if (left <= 0) return;
   const long t = get_global_id(1), n = get_global_id(2), at = row_of(&p, t, n);
   VF kept = (VF)0.0f;
-  if (t < length_of(&p, lengths + lengths0, n)) {
+  if (t < length_of(p.has_lengths, lengths + lengths0, n, p.steps)) {
     const VF in = load_some(sums + sums0 + (at * 3 + kReset) * p.hidden + j, left);
     kept = gate_of(&p, 0, in + load_some(recurrent + recurrent0 + (at * 2 + 1) * p.hidden + j, left));
     kept *= load_some(before + before0 + at * p.hidden + j, left);
@@ -399,7 +356,8 @@ EVN_KERNEL void gru_new_back(EVN_GRU_ARGUMENTS, global const float* candidates, 
   const long width = 3 * p.hidden, depth = 2 * p.hidden;
   EVN_BACK_UNITS
   EVN_EACH_SEQUENCE {
-    const long n = first + i, length = length_of(&p, lengths, n), t = place(&p, s, length), at = row_of(&p, t, n);
+    const long n = first + i, length = length_of(p.has_lengths, lengths, n, p.steps);
+    const long t = place(p.backwards, s, length), at = row_of(&p, t, n);
     global float* to = d + d0 + at * width;
     if (s >= length) {
       clear_gates(&p, 3, to, j);
@@ -428,14 +386,14 @@ EVN_KERNEL void gru_reset_back(global const float* sums, ulong sums0, global con
   global const float* from[EVN_SEQUENCES];
   for (int i = 0; i < EVN_SEQUENCES; ++i) {
     const long n = min(first + i, p.batch - 1);
-    from[i] = d + d0 + (row_of(&p, place(&p, s, length_of(&p, lengths, n)), n) * 3 + kNew) * p.hidden;
+    from[i] = d + d0 + (row_of(&p, place(p.backwards, s, length_of(p.has_lengths, lengths, n, p.steps)), n) * 3 + kNew) * p.hidden;
     sum[i] = (VF)0.0f;
   }
   EVN_PRODUCTS(sum, from, r + r0 + j, p.hidden)
   EVN_EACH_SEQUENCE {
-    const long n = first + i, length = length_of(&p, lengths, n);
+    const long n = first + i, length = length_of(p.has_lengths, lengths, n, p.steps);
     if (s >= length) continue;
-    const long at = row_of(&p, place(&p, s, length), n);
+    const long at = row_of(&p, place(p.backwards, s, length), n);
     const VF in = load_some(sums + sums0 + (at * 3 + kReset) * p.hidden + j, left);
     const Gate reset = gate_at(&p, 0, in + load_some(recurrent + recurrent0 + (at * 2 + 1) * p.hidden + j, left));
     global float* state = kept + kept0 + n * p.padded + j;
@@ -455,7 +413,7 @@ EVN_KERNEL void finish_back(EVN_BACK_ARGUMENTS, global const float* kept, ulong 
   EVN_EACH_SEQUENCE {
     const long n = first + i;
     const VF found = has_kept ? sum[i] + LOADV(kept + kept0 + n * p.padded + j) : sum[i];
-    const VF by = behind_step(&p, found, s, length_of(&p, lengths, n), dh + dh0, n, j);
+    const VF by = behind_step(&p, found, s, length_of(p.has_lengths, lengths, n, p.steps), dh + dh0, n, j);
     if (has_h) store_some(by, to + to0 + n * p.hidden + j, left);
     if (has_cells) store_some(LOADV(cells + cells0 + n * p.padded + j), to_cells + to_cells0 + n * p.hidden + j, left);
   }

@@ -103,6 +103,39 @@ TEST(CpuConvGradient, OneByOneOfEverySize) {
   check_both(2, {40, 30, 2}, {{5, 60}, {1, 1}}, of_input);
 }
 
+std::vector<Spatial> winograd_images() {
+  return {{{12, 12}, {3, 3}, {}, {}, {1, 1, 1, 1}}, {{14, 14}, {3, 3}, {}, {}, {1, 1, 1, 1}},
+          {{18, 31}, {3, 3}, {}, {}, {0, 2, 1, 0}}, {{16, 16}, {3, 3}},
+          {{9, 40}, {3, 3}, {}, {}, {2, 2, 2, 2}},  {{57, 50}, {3, 3}, {}, {}, {1, 0, 1, 2}}};
+}
+
+KernelCheck computed_conv(std::int64_t n, const Channels& c, const Spatial& s) {
+  KernelCheck conv("Conv");
+  conv.input(with(n, c.in, s.size)).input(with(c.out, c.in, s.kernel)).input(Shape{c.out});
+  if (!s.pads.empty()) conv.ints("pads", s.pads);
+  return conv;
+}
+
+TEST(CpuConvGradient, Winograd) {
+  const Channels channels[] = {{48, 64}, {65, 56}, {64, 130}};
+  std::size_t i = 0;
+  for (const Spatial& s : winograd_images()) {
+    const Channels& c = channels[i++ % std::size(channels)];
+    check_both(3, c, s, {"conv_input_gradient", "conv_input_gradient_winograd"},
+               {"conv_weight_gradient", "conv_weight_gradient_winograd"});
+    computed_conv(3, c, s).kernels({"conv_dynamic_weight", "conv_dynamic_weight_winograd"}).run();
+  }
+  const Spatial image{{20, 20}, {3, 3}, {}, {}, {1, 1, 1, 1}};
+  for (const bool gelu : {false, true}) {
+    const auto with_steps = [&](KernelCheck check) {
+      return gelu ? check.step(EpilogueOpKind::kGelu) : check.step(EpilogueOpKind::kScale, 0.5f).step(EpilogueOpKind::kRelu);
+    };
+    with_steps(computed_conv(2, {64, 64}, image)).kernel("conv_dynamic_weight_winograd").run();
+    with_steps(gradient(kConvInputGradient, 2, {64, 64}, image, result_of(image))).kernel("conv_input_gradient_winograd").run();
+    with_steps(gradient(kConvWeightGradient, 2, {64, 64}, image, result_of(image))).kernel("conv_weight_gradient_winograd").run();
+  }
+}
+
 TEST(CpuConvGradient, Lines) {
   check_both(2, {3, 5}, {{41}, {3}, {}, {}, {1, 1}});
   check_both(2, {4, 6, 2}, {{1500}, {9}, {4}, {2}, {8, 7}});
