@@ -18,7 +18,8 @@ REACHES = {}  # kernel -> (operator, domain, opset, function of a Draw)
 NOT_REACHED = {
     "matmul_nbits_dot": "ONNX Runtime quantizes rows for some shapes only; tests/backends/cpu/nbits and the conformance tests have the reference",
     **{f"conv_{of}": "no model has the operator; tests/backends/cpu/conv_gradient has the reference, tests/models/test_gradient.py other judges"
-       for of in ("input_gradient", "input_gradient_depthwise", "input_gradient_pointwise", "weight_gradient", "weight_gradient_depthwise")},
+       for of in ("input_gradient", "input_gradient_depthwise", "input_gradient_pointwise", "input_gradient_winograd", "weight_gradient",
+                  "weight_gradient_depthwise", "weight_gradient_winograd")},
     **{f"{of}_{precision}": "runs with rounded operands in graphs of training; tests/backends/cpu/training has the reference, tests/training other judges"
        for of in ("conv_dynamic_weight", "conv_input_gradient", "conv_weight_gradient", "conv_transpose_dynamic_weight", "gemm_dynamic", "matmul_dynamic")
        for precision in ("bf16", "half")},
@@ -94,6 +95,14 @@ def conv_dynamic_weight(draw):
     """The weight is an input."""
     case = _conv(draw, (draw.int(1, 2), size(draw, 2, 24), *_plane(draw)), (size(draw, 1, 40), None, draw.int(2, 3), draw.int(1, 3)),
                  strides=[draw.one(1, 1, 2)] * 2, pads=[draw.int(0, 1)] * 4)
+    return dataclasses.replace(case, constant=set())
+
+
+@reaches("conv_dynamic_weight_winograd", op="Conv")
+def conv_dynamic_weight_winograd(draw):
+    """The weight is an input."""
+    shape = draw.int(2, 3), size(draw, 48, 66), draw.int(16, 24), draw.int(16, 24)
+    case = _conv(draw, shape, (size(draw, 56, 70), None, 3, 3), pads=[draw.int(1, 2)] * 4)
     return dataclasses.replace(case, constant=set())
 
 
