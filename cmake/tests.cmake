@@ -3,6 +3,7 @@ find_package(GTest REQUIRED)
 include(GoogleTest)
 
 set(EVN_TEST_TIMEOUT 900)  # seconds a test
+set(EVN_TEST_SHARDS 0)     # processes that divide a program's tests; 0: each test has one of its own, which costs what it takes to start it
 
 # Where programs are run by an emulator, those that tests start are as well: by scripts that start it, which any system can run.
 if(CMAKE_CROSSCOMPILING_EMULATOR)
@@ -72,7 +73,16 @@ function(evn_test name dir)
   if(NOT name STREQUAL "config")  # whose key types have the names of operators' element types
     evn_precompile_as(test_${name} evn_test_headers)
   endif()
-  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT} LABELS ${name})
+  if(EVN_TEST_SHARDS EQUAL 0)
+    gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT} LABELS ${name})
+    return()
+  endif()
+  math(EXPR last "${EVN_TEST_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    add_test(NAME ${name}.${shard} COMMAND test_${name} --gtest_brief=1)
+    set_tests_properties(${name}.${shard} PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT} LABELS ${name}
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${EVN_TEST_SHARDS};GTEST_SHARD_INDEX=${shard}")
+  endforeach()
 endfunction()
 
 # The library's operator new, and the conformance tables.
@@ -88,7 +98,11 @@ foreach(layer base core ops memory device model quant)
   evn_test(${layer} ${layer} evn_${layer})
 endforeach()
 if(TARGET test_memory)
-  target_sources(test_memory PRIVATE ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc)
+  set(search ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc)
+  target_sources(test_memory PRIVATE ${search})
+  if(EVN_SANITIZED)  # the tests spend most of their time there, and -O0, which quick builds have for tests, is 40 times slower; the module has it so too
+    set_source_files_properties(${search} PROPERTIES COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+  endif()
 endif()
 evn_test(config config evn_api)  # with the options of the built-in backends
 if(TARGET test_ops AND TARGET evener_image)
@@ -144,7 +158,9 @@ foreach(backend ${EVN_BACKENDS})
   evn_test(${backend} backends/${backend} evn_${backend} evn_training evn_cpu)  # the reference
 endforeach()
 evn_test(fuzz fuzz evn_api)
+set(EVN_TEST_SHARDS 16)  # with a sanitizer it takes 0.4 s to start it, and it has 800 tests
 evn_test(conformance conformance evn_mock evn_training evn_api)
+set(EVN_TEST_SHARDS 0)
 if(TARGET test_conformance)
   target_sources(test_conformance PRIVATE $<TARGET_OBJECTS:evn_cases>)
   # Notes which attributes the library reads: tests/conformance/attributes_test.cc.
@@ -174,12 +190,18 @@ endif()
 
 # The tests again with each instruction set, chosen by EVN_CPU_ISA; one that the machine lacks is skipped. Tests with random cases and
 # cancellation tests go through all instruction sets by themselves and are left out. The CPU's tests also run with the extensions of the
-# clusters, but not under the sanitizers, which make them several times slower.
+# clusters, but not under the sanitizers, which make them several times slower. As the tests force each instruction set themselves, only
+# AVX2's runs are in the default lanes, where nothing is instrumented; the others are long forms.
 function(evn_test_by_isa program)
   if(TARGET test_${program})
     foreach(isa ${ARGN})
       add_test(NAME ${program}.${isa} COMMAND test_${program} --gtest_brief=1 --gtest_filter=-*Drawn*:*Exhaustive*:Cancelled.*:Isas/*)
-      set_tests_properties(${program}.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "EVN_CPU_ISA=${isa}" SKIP_REGULAR_EXPRESSION "this CPU has no ${isa}")
+      set(environment EVN_CPU_ISA=${isa})
+      if(EVN_SANITIZED OR NOT isa STREQUAL "avx2")
+        list(APPEND environment EVN_LONG_FORM=1)
+      endif()
+      set_tests_properties(${program}.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "${environment}"
+        SKIP_REGULAR_EXPRESSION "this CPU has no ${isa};set EVN_TEST_FULL=1 for one more run")
     endforeach()
   endif()
 endfunction()

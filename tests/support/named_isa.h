@@ -1,5 +1,5 @@
-// For test programs that run once more with EVN_CPU_ISA: an instruction set that this CPU lacks skips the whole program, and no
-// test leaves another one behind.
+// For test programs that run once more with EVN_CPU_ISA: an instruction set that this CPU lacks skips the whole program, as does
+// EVN_LONG_FORM without EVN_TEST_FULL, and no test leaves another instruction set behind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,6 +35,9 @@ class NamedIsa : public WatchedIsa {
   void SetUp() override {
     WatchedIsa::SetUp();
     const char* name = std::getenv("EVN_CPU_ISA");
+    if (std::getenv("EVN_LONG_FORM") != nullptr && std::getenv("EVN_TEST_FULL") == nullptr) {
+      GTEST_SKIP() << "set EVN_TEST_FULL=1 for one more run of everything on this instruction set";
+    }
     for (const Isa isa : kIsas) {
       if (name == nullptr || isa_name(isa) != std::string(name)) continue;
       try {

@@ -18,6 +18,7 @@ namespace {
 using simd_winograd::kLargeTile;
 using simd_winograd::kSmallTile;
 using simd_winograd::positions_of;
+using simd_winograd::step_of;
 
 constexpr std::int64_t kFewestChannels = 16;
 constexpr std::int64_t kFewestTiles =
@@ -119,10 +120,6 @@ void prepack(const OpDesc& d, int, const void* rows, std::int64_t begin, std::in
     }
   }
 }
-
-// Floats from one position to the next, of which a tile reads or writes each: an odd number of lines, else they share few sets of
-// L1.
-std::int64_t step_of(std::int64_t floats) { return (ceil_div(floats, std::int64_t{16}) | 1) * 16; }
 
 // Cuts the tiles of all images into blocks of at most `most`, and the output channels into ranges, so that the last thread ends
 // soon. Each range transforms the block's pixels again, which costs as much as some columns of the product; each block reads the

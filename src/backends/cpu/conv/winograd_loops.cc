@@ -8,10 +8,9 @@ namespace {
 
 using simd_winograd::Finish;
 using simd_winograd::Geometry;
+using simd_winograd::kHalfRoot;
+using simd_winograd::kRoot;
 using simd_winograd::patch_of;
-
-constexpr float kRoot = 1.41421356237309505f;       // sqrt(2)
-constexpr float kHalfRoot = 0.707106781186547524f;  // sqrt(1/2)
 
 // B^T d for one line of six, or of four.
 inline void pixel_line(const Vec (&d)[6], Vec (&t)[6]) {

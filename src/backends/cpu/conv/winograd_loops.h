@@ -18,6 +18,13 @@ inline constexpr int kLargeTile = 4, kSmallTile = 2;
 constexpr int patch_of(int tile) { return tile + 2; }
 constexpr int positions_of(int tile) { return patch_of(tile) * patch_of(tile); }
 
+inline constexpr float kRoot = 1.41421356237309505f;       // sqrt(2)
+inline constexpr float kHalfRoot = 0.707106781186547524f;  // sqrt(1/2)
+
+// Floats from one position to the next, of which a tile reads or writes each: an odd number of lines, else they share few sets of
+// L1.
+constexpr std::int64_t step_of(std::int64_t floats) { return ((floats + 15) / 16 | 1) * 16; }
+
 struct Geometry {
   std::int64_t height, width, channels;           // input
   std::int64_t pixel, out_pixel, residual_pixel;  // floats from one pixel to the next

@@ -1,15 +1,16 @@
 #include "backends/cpu/conv_gradient/winograd_gradient_loops.h"
 
+#include "backends/cpu/conv/winograd_loops.h"
 #include "backends/cpu/simd/lanes.h"
 
 namespace evn::EVN_ISA {
 namespace {
 
+using simd_winograd::kHalfRoot;
+using simd_winograd::kRoot;
 using simd_winograd_gradient::Gradients;
 
 constexpr int kTile = 4, kPatch = 6;
-constexpr float kRoot = 1.41421356237309505f;       // sqrt(2)
-constexpr float kHalfRoot = 0.707106781186547524f;  // sqrt(1/2)
 
 // A y for one line of four.
 inline void gradient_line(const Vec (&y)[kTile], Vec (&z)[kPatch]) {

@@ -9,7 +9,9 @@
 namespace evn::winograd {
 namespace {
 
-constexpr std::int64_t kFewestChannels = 16;
+constexpr std::int64_t kFewestChannels = 16, kMostChannels = 2048;  // these are what is between two cancellation points
+constexpr std::int64_t kMostInLine = 1 << 18;  // channels of both sides by the tiles of a line, which a block has at least
+constexpr std::int64_t kUsualBatch = 8;  // where only a run tells it
 // A product of bfloat16 takes so much of the time of one of float32.
 constexpr double kOfBfloat16 = 0.55;
 
@@ -18,7 +20,6 @@ bool is_plain_3x3(const OpDesc& d, const Shape& x, const Shape& w) {
   for (int i = 0; i < window.rank; ++i) {
     const WindowAxis& a = window.axis[i];
     if (a.kernel != 3 || a.stride != 1 || a.dilation != 1) return false;
-    if (a.pad_begin > 2) return false;  // the derivative would have a negative one
   }
   return true;
 }
@@ -29,30 +30,32 @@ Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y) {
   const Shape& w = d.inputs[static_cast<std::size_t>(weight)].shape;
   if (!all_float32(d)) return kNeedsFloat32;
   if (d.strict) return kStrictRefusesWinograd;
-  if (d.small) return kSmallRefusesWinograd;
+  if (d.small) return "transformed filters are larger than they must be";
   if (d.precision == Precision::kFloat16Operands) return "operands are rounded to float16";
   if (x.rank() != 4 || y.rank() != 4) return "only two spatial axes";
   if (attr_int(*d.node, ConvAttr::kGroup) != 1) return "only one group";
   if (w[2] != 3 || w[3] != 3 || w[0] < kFewestChannels || w[1] < kFewestChannels) return "only 3 x 3 of 16 channels and more";
+  if (w[0] > kMostChannels || w[1] > kMostChannels) return "more than 2,048 channels";
   if (x[2] <= 0 || x[3] <= 0 || y[2] <= 0 || y[3] <= 0) return "images of any size";
-  if (!is_plain_3x3(d, x, w)) return "only without strides and dilations, and pads of 2 at most";
-  const std::int64_t images = std::max<std::int64_t>(1, y[0]);
-  const double pairs = static_cast<double>(w[0]) * static_cast<double>(w[1]), tiles = tiles_of(images, y[2], y[3]);
+  if (!is_plain_3x3(d, x, w)) return "only without strides and dilations";
+  if (std::max(x[3], y[3]) / kTile > kMostInLine / (w[0] + w[1])) return "the lines are too long";
+  const std::int64_t images = y[0] < 0 ? kUsualBatch : std::max<std::int64_t>(1, y[0]);
+  const double pairs = static_cast<double>(w[0]) * static_cast<double>(w[1]), tiles = count_tiles(images, y[2], y[3]);
   const double direct = 9 * static_cast<double>(images) * static_cast<double>(y[2]) * static_cast<double>(y[3]) * pairs *
                         (d.precision == Precision::kBfloat16 ? kOfBfloat16 : 1.0);
   const double here = kPositions * (tiles * pairs + pixel_work(w[1], w[0], tiles) + filter_work(w[1], w[0]));
   return here < direct ? nullptr : "direct products are faster";
 }
 
-Blocks::Blocks(std::int64_t all_images, std::int64_t out_height, std::int64_t out_width, std::int64_t most,
-               std::int64_t most_images)
+Blocks::Blocks(std::int64_t all_images, std::int64_t out_height, std::int64_t out_width, std::int64_t most_images)
     : images(all_images), height(out_height), width(out_width) {
   tiles_y = ceil_div(height, std::int64_t{kTile});
   tiles_x = ceil_div(width, std::int64_t{kTile});
-  block_images = std::clamp<std::int64_t>(most / (tiles_y * tiles_x), 1, std::max<std::int64_t>(1, std::min(images, most_images)));
+  block_images =
+      std::clamp<std::int64_t>(kBlockTiles / (tiles_y * tiles_x), 1, std::max<std::int64_t>(1, std::min(images, most_images)));
   image_blocks = ceil_div(images, block_images);
-  block_images = ceil_div(images, image_blocks);
-  block_rows = std::clamp<std::int64_t>(most / tiles_x, 1, tiles_y);
+  if (image_blocks > 1) block_images = ceil_div(images, image_blocks);
+  block_rows = std::clamp<std::int64_t>(kBlockTiles / tiles_x, 1, tiles_y);
   row_blocks = ceil_div(tiles_y, block_rows);
   block_rows = ceil_div(tiles_y, row_blocks);
 }

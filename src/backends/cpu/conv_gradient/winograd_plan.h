@@ -12,6 +12,7 @@ namespace evn::winograd {
 
 inline constexpr int kTile = simd_winograd::kLargeTile;  // outputs in each direction
 inline constexpr int kPositions = simd_winograd::positions_of(kTile);
+using simd_winograd::step_of;
 
 // Why a Conv of `x` to `y` by input `weight` of the node, or a derivative of it, is not computed so.
 Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y);
@@ -19,7 +20,7 @@ Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y);
 inline constexpr Refusal kIsFaster = "float32 by Winograd is faster";
 
 // Output tiles of some images.
-inline double tiles_of(std::int64_t images, std::int64_t height, std::int64_t width) {
+inline double count_tiles(std::int64_t images, std::int64_t height, std::int64_t width) {
   return static_cast<double>(images) * static_cast<double>(ceil_div(height, std::int64_t{kTile})) *
          static_cast<double>(ceil_div(width, std::int64_t{kTile}));
 }
@@ -32,14 +33,12 @@ inline double filter_work(std::int64_t channels, std::int64_t outputs) {
   return 20 * static_cast<double>(channels) * static_cast<double>(outputs);
 }
 
-// Floats from one position to the next, of which a tile reads or writes each: an odd number of lines, else they share few sets of
-// L1.
-inline std::int64_t step_of(std::int64_t floats) { return (ceil_div(floats, std::int64_t{16}) | 1) * 16; }
-
 // Some lines of the output tiles of an image, or all of those of some images.
 struct Block {
   std::int64_t image, images, row, rows;  // rows of the output
 };
+
+inline constexpr std::int64_t kBlockTiles = 128;  // which share the filters of a position while these are in L2
 
 struct Blocks {
   std::int64_t images, height, width;     // of the output
@@ -47,8 +46,8 @@ struct Blocks {
   std::int64_t block_images, block_rows;  // of tiles
   std::int64_t image_blocks, row_blocks;
 
-  // With `most` tiles or so in each.
-  Blocks(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t most, std::int64_t most_images);
+  // With kBlockTiles tiles or so in each.
+  Blocks(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t most_images);
   Blocks() = default;
 
   std::int64_t count() const { return image_blocks * row_blocks; }

@@ -29,10 +29,8 @@ using winograd::step_of;
 enum : int { kWeight = 1, kBias = 2 };
 constexpr int kGradient = 2;
 
-constexpr std::int64_t kBlockBytes = 768 << 10;  // of transformed pixels and products: most of L2
-constexpr std::int64_t kFewestInBlock = 128;     // tiles that share the filters of a position while these are in L2
-constexpr std::int64_t kTurned = 4;              // channels whose filters are turned at once
-constexpr std::int64_t kMostWidth = 64;          // of a panel
+constexpr std::int64_t kTurned = 4;      // channels whose filters are turned at once
+constexpr std::int64_t kMostWidth = 64;  // of a panel
 
 // Where the transformed filters of a panel of output channels are; the first bytes of the scratch memory have one for each panel.
 enum : std::int32_t { kUntouched, kTaken, kReady, kGivenUp };
@@ -44,7 +42,7 @@ struct WinogradState {
   WindowAxis v, h;  // of the convolution that is computed: its input, output and pads
   winograd::Blocks blocks;
   std::int64_t columns, column_tiles;  // output channels of a tile
-  std::int64_t panels, position_floats;
+  std::int64_t panels, position_step;
   std::size_t flag_bytes;
 
   bool shares_filters() const { return blocks.count() > 1; }
@@ -63,7 +61,7 @@ struct Parts {
                                         checked_mul(checked_mul(b.most_rows(), s.h.output), s.columns)));
     pixels = parts.take<float>(checked_mul<std::int64_t>(kPositions, step_of(checked_mul(b.most_tiles(), s.channels))));
     products = parts.take<float>(checked_mul<std::int64_t>(kPositions, step_of(checked_mul(b.most_tiles(), s.columns))));
-    const std::int64_t panel = checked_mul<std::int64_t>(s.channels, simd_packed_gemm::loops(s.isa).nr);
+    const std::int64_t panel = step_of(checked_mul<std::int64_t>(s.channels, simd_packed_gemm::loops(s.isa).nr));
     filters = parts.take<float>(s.shares_filters() ? 0 : checked_mul<std::int64_t>(kPositions, panel));
     bytes = parts.bytes();
   }
@@ -79,12 +77,10 @@ Refusal supports_gradient(const OpDesc& d) { return winograd::refuse(d, kWeight,
 void choose_tiles(const OpDesc& d, std::int64_t images, WinogradState* s) {
   const simd_packed_gemm::Loops& product = simd_packed_gemm::loops(s->isa);
   const std::int64_t threads = std::max<std::int64_t>(1, d.threads);
-  const std::int64_t tile_bytes = kPositions * (s->channels + s->outputs) * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t most = std::max(kFewestInBlock, kBlockBytes / tile_bytes);
   // Threads share the filters of a layer with many of them, so that none are transformed twice, else its images.
   const bool has_many = winograd::filter_work(s->channels, s->outputs) * 2 >
-                        winograd::pixel_work(s->channels, s->outputs, winograd::tiles_of(images, s->v.output, s->h.output));
-  s->blocks = winograd::Blocks(images, s->v.output, s->h.output, most, has_many ? images : ceil_div(images, threads));
+                        winograd::pixel_work(s->channels, s->outputs, winograd::count_tiles(images, s->v.output, s->h.output));
+  s->blocks = winograd::Blocks(images, s->v.output, s->h.output, has_many ? images : ceil_div(images, threads));
   const std::int64_t wanted = threads < 2 ? 1 : s->shares_filters() ? 2 * threads : threads;
   const std::int64_t ranges = std::clamp<std::int64_t>(ceil_div(wanted, s->blocks.count()), 1, s->panels);
   s->columns = std::min(s->outputs, ceil_div(s->panels, ranges) * product.nr);
@@ -108,7 +104,8 @@ void plan(const OpDesc& d, bool turned, KernelPlan* p) {
   s.outputs = w[turned ? 1 : 0];
   const simd_packed_gemm::Loops& product = simd_packed_gemm::loops(s.isa);
   s.panels = ceil_div(s.outputs, std::int64_t{product.nr});
-  s.position_floats = packed_gemm_floats(product, s.outputs, s.channels);
+  EVN_CHECK(product.nr <= kMostWidth);
+  s.position_step = step_of(packed_gemm_floats(product, s.outputs, s.channels));
   p->flops = 18.0 * static_cast<double>(s.channels) * static_cast<double>(d.outputs[0].shape.elements());  // of the direct method
   p->bytes = bytes_of(d);
   p->tiles = 0;
@@ -119,7 +116,7 @@ void plan(const OpDesc& d, bool turned, KernelPlan* p) {
   if (!s.shares_filters()) return;
   p->cleared_bytes = static_cast<std::size_t>(s.panels) * sizeof(std::int32_t);
   s.flag_bytes = ceil_div(p->cleared_bytes, std::size_t{64}) * 64;
-  const std::int64_t floats = checked_mul<std::int64_t>(kPositions, s.position_floats);
+  const std::int64_t floats = checked_mul<std::int64_t>(kPositions, s.position_step);
   p->scratch_bytes = checked_add(s.flag_bytes, checked_mul(static_cast<std::size_t>(floats), sizeof(float)));
 }
 
@@ -145,7 +142,7 @@ class Tile {
     block_ = s_.blocks.at(index / s_.column_tiles);
     tiles_ = s_.blocks.tiles_of(block_);
     if (!(s_.shares_filters() ? transform_pixels() && take_filters() &&
-                                    multiply(column_, columns_, filters_ + column_ * s_.channels, s_.position_floats)
+                                    multiply(column_, columns_, filters_ + column_ * s_.channels, s_.position_step)
                               : transform_pixels() && multiply_panels())) {
       return;
     }
@@ -172,7 +169,7 @@ class Tile {
       std::int32_t seen = kUntouched;
       if (!__atomic_compare_exchange_n(&flags_[i], &seen, kTaken, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) continue;
       const std::int64_t column = i * product_.nr;
-      const bool done = transform_filters(column, filters_ + column * s_.channels, s_.position_floats);
+      const bool done = transform_filters(column, filters_ + column * s_.channels, s_.position_step);
       __atomic_store_n(&flags_[i], done ? kReady : kGivenUp, __ATOMIC_RELEASE);
       if (!done) return false;
     }
@@ -193,7 +190,6 @@ class Tile {
     const std::int64_t width = ceil_div(columns, product_.lanes) * product_.lanes;
     const float* const w = args_.in<float>(kWeight);
     alignas(64) float turned[kTurned * 9 * kMostWidth];
-    EVN_CHECK(product_.nr <= kMostWidth);
     for (std::int64_t channel = 0; channel < s_.channels; channel += kTurned) {
       const std::int64_t channels = std::min(kTurned, s_.channels - channel);
       if (stops(points_, 4 * kPositions * channels * width)) return false;
@@ -228,7 +224,7 @@ class Tile {
   bool multiply_panels() {
     for (std::int64_t column = column_; column < column_ + columns_; column += product_.nr) {
       const std::int64_t columns = std::min<std::int64_t>(product_.nr, column_ + columns_ - column);
-      const std::int64_t step = s_.channels * product_.nr;
+      const std::int64_t step = step_of(s_.channels * product_.nr);
       if (!transform_filters(column, filters_, step) || !multiply(column, columns, filters_, step)) return false;
     }
     return true;
@@ -291,8 +287,7 @@ constexpr Kernel kKernels[] = {
      .rank = 36,
      .supports = supports_gradient,
      .plan = plan_gradient,
-     .run = run,
-     .takes_empty = true},
+     .run = run},
 };
 
 }  // namespace

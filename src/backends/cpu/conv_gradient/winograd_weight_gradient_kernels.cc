@@ -1,11 +1,14 @@
 // The derivative of a Conv 3 x 3 without strides by its weight, by the derivative of Winograd's F(4 x 4, 3 x 3)
 // (winograd_gradient_loops.h): for each of 36 positions the product of the transformed pixels and the transformed dy, summed up
-// over all tiles of all images, which the last transform makes nine taps of. A tile is some input by some output channels.
+// over all tiles of all images, which the last transform makes nine taps of. A tile is some input by some output channels, of all
+// blocks or of a chain of them; then the last tile adds up what the others have left in the scratch memory, in the order of the
+// chains.
 #include <algorithm>
 
 #include "backends/cpu/conv_gradient/conv_pieces.h"
 #include "backends/cpu/conv_gradient/winograd_gradient_loops.h"
 #include "backends/cpu/conv_gradient/winograd_plan.h"
+#include "backends/cpu/elementwise/elementwise_loops.h"
 #include "backends/cpu/move/transpose_loops.h"
 #include "backends/cpu/reduce/long_lines.h"
 #include "backends/cpu/support.h"
@@ -22,8 +25,10 @@ using winograd::step_of;
 // Channels of a tile, of either side: the sums of a position stay in L2 where blocks are added to them.
 constexpr std::int64_t kMostChannels = 128, kMostOfOneBlock = 256;
 constexpr std::int64_t kFewestChannels = 16;
-constexpr std::int64_t kBlockTiles = 128;  // whose products are made at once
-constexpr std::int64_t kChain = 1 << 12;   // tiles whose products are added to each other before they are transformed
+// Blocks whose products are added to each other before they are transformed: a quarter of all, if that is not too few, nor more
+// than kMostInChain output tiles, so that errors of long sums do not add up.
+constexpr std::int64_t kChains = 4, kFewestInChain = 2, kMostInChain = 1 << 12;
+constexpr std::size_t kSumsAt = 64;  // in the scratch memory, behind what counts the tiles
 enum : int { kWeight, kInput, kGradient };
 
 struct WinogradGradientState {
@@ -32,7 +37,8 @@ struct WinogradGradientState {
   std::int64_t channels, outputs;
   winograd::Blocks blocks;
   std::int64_t tile_channels, channel_tiles, tile_outputs, output_tiles;
-  std::int64_t chain;  // blocks
+  std::int64_t chain, chains;  // blocks of a chain; chains
+  bool is_split;               // a tile has one chain
 };
 
 // A thread's memory.
@@ -60,23 +66,28 @@ struct Parts {
 
 Refusal supports(const OpDesc& d) { return winograd::refuse(d, kWeight, d.inputs[kInput].shape, d.inputs[kGradient].shape); }
 
-// Each tile transforms all pixels of its channels, so that there are no more than threads want.
+// Each tile transforms all pixels of its channels, so that chains are divided before channels, and there are no more than threads
+// want. The sums do not depend on it.
 void choose_tiles(std::int64_t threads, WinogradGradientState* s) {
   const auto cut = [](std::int64_t all, std::int64_t most, std::int64_t* size, std::int64_t* count) {
     *size = std::min(all, simd_implicit_gemm::padded(ceil_div(all, ceil_div(all, most)), kFewestChannels));
     *count = ceil_div(all, *size);
   };
-  const std::int64_t most = s->blocks.count() > 1 ? kMostChannels : kMostOfOneBlock;
-  std::int64_t channels = most, outputs = most;
-  cut(s->channels, channels, &s->tile_channels, &s->channel_tiles);
-  cut(s->outputs, outputs, &s->tile_outputs, &s->output_tiles);
-  while (threads > 1 && s->channel_tiles * s->output_tiles < 2 * threads) {
-    std::int64_t& larger = s->tile_channels > s->tile_outputs ? channels : outputs;
-    if (larger <= kFewestChannels) break;
-    larger =
-        std::max(kFewestChannels, std::min(larger, s->tile_channels > s->tile_outputs ? s->tile_channels : s->tile_outputs) / 2);
+  const auto cut_both = [&](std::int64_t channels, std::int64_t outputs) {
     cut(s->channels, channels, &s->tile_channels, &s->channel_tiles);
     cut(s->outputs, outputs, &s->tile_outputs, &s->output_tiles);
+  };
+  const std::int64_t most = s->blocks.count() > 1 ? kMostChannels : kMostOfOneBlock;
+  cut_both(most, most);
+  s->is_split = s->chains > 1 && s->channel_tiles * s->output_tiles < threads;
+  const std::int64_t wanted = s->is_split ? ceil_div(threads, s->chains) : threads;
+  while (s->channel_tiles * s->output_tiles < wanted && std::max(s->tile_channels, s->tile_outputs) > kFewestChannels) {
+    const auto half = [](std::int64_t size) { return std::max(kFewestChannels, ceil_div(size, std::int64_t{2})); };
+    if (s->tile_channels > s->tile_outputs) {
+      cut_both(half(s->tile_channels), s->tile_outputs);
+    } else {
+      cut_both(s->tile_channels, half(s->tile_outputs));
+    }
   }
 }
 
@@ -91,10 +102,18 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.outputs = w[0];
   p->flops = 18.0 * static_cast<double>(s.channels) * static_cast<double>(d.inputs[kGradient].shape.elements());
   p->bytes = bytes_of(d);
-  s.blocks = winograd::Blocks(x[0], s.v.output, s.h.output, kBlockTiles, kBlockTiles);
+  s.blocks = winograd::Blocks(x[0], s.v.output, s.h.output, winograd::kBlockTiles);
+  const std::int64_t blocks = std::max<std::int64_t>(1, s.blocks.count());
+  const std::int64_t most = std::max<std::int64_t>(1, kMostInChain / s.blocks.most_tiles());
+  s.chain = std::clamp(ceil_div(blocks, kChains), std::min(kFewestInChain, most), most);
+  s.chains = ceil_div(blocks, s.chain);
   choose_tiles(d.threads, &s);
-  s.chain = std::max<std::int64_t>(1, kChain / s.blocks.most_tiles());
-  p->tiles = s.channel_tiles * s.output_tiles;
+  p->tiles = checked_mul(s.channel_tiles * s.output_tiles, s.is_split ? s.chains : 1);
+  if (s.is_split) {
+    p->cleared_bytes = kDoneBytes;
+    const std::int64_t floats = checked_mul(checked_mul<std::int64_t>(s.chains, 9), checked_mul(s.channels, s.outputs));
+    p->scratch_bytes = checked_add(kSumsAt, checked_mul(static_cast<std::size_t>(floats), sizeof(float)));
+  }
   p->thread_scratch_bytes = static_cast<std::size_t>(Parts(s, nullptr).bytes);
 }
 
@@ -110,19 +129,30 @@ class Tile {
         points_(points) {}
 
   void run(std::int64_t index) {
-    channel_ = index / s_.output_tiles * s_.tile_channels;
+    const std::int64_t chain = s_.is_split ? index % s_.chains : 0, part = s_.is_split ? index / s_.chains : index;
+    channel_ = part / s_.output_tiles * s_.tile_channels;
     channels_ = std::min(s_.tile_channels, s_.channels - channel_);
-    output_ = index % s_.output_tiles * s_.tile_outputs;
+    output_ = part % s_.output_tiles * s_.tile_outputs;
     outputs_ = std::min(s_.tile_outputs, s_.outputs - output_);
     width_ = simd_implicit_gemm::padded(outputs_, product_.lanes);
     sums_step_ = step_of((channels_ + simd_implicit_gemm::kRows) * width_);
-    if (!sum_up() || stops(points_, 9 * channels_ * width_)) return;
-    float* const to = args_.out<float>() + (output_ * s_.channels + channel_) * 9;
-    simd_transpose::loops(s_.isa).transpose(parts_.taps, width_, channels_ * 9, outputs_, to, s_.channels * 9);
-    const Epilogue* const epilogue = epilogue_of(*args_.desc);
-    for (std::int64_t m = 0; epilogue != nullptr && m < outputs_ && !points_->stopped; ++m) {
-      chain_long(s_.isa, to + m * s_.channels * 9, channels_ * 9, epilogue, points_);
+    const std::int64_t end = s_.is_split ? (chain + 1) * s_.chain : s_.blocks.count();
+    if (!sum_up(chain * s_.chain, std::min(end, s_.blocks.count())) || stops(points_, 9 * channels_ * width_)) return;
+    if (!s_.is_split) return put(parts_.taps, width_, channel_, channels_, output_, outputs_);
+    float* const to = sums_of(chain) + channel_ * 9 * s_.outputs + output_;
+    simd_transpose::loops(s_.isa).copy(parts_.taps, width_, channels_ * 9, outputs_, to, s_.outputs);
+  }
+
+  // The sums of all chains, behind the last tile.
+  void join() {
+    const std::int64_t floats = s_.channels * 9 * s_.outputs;
+    for (std::int64_t chain = 1; chain < s_.chains; ++chain) {
+      by_parts(points_, floats, 64, 1, [&](std::int64_t begin, std::int64_t end) {
+        simd_elementwise::loops(s_.isa).binary(simd_elementwise::Binary::kAdd, sums_of(0) + begin, 1, sums_of(chain) + begin, 1,
+                                               sums_of(0) + begin, end - begin, {1, 0, 0, 0}, false, nullptr);
+      });
     }
+    if (!points_->stopped && !stops(points_, 2 * floats)) put(sums_of(0), s_.outputs, 0, s_.channels, 0, s_.outputs);
   }
 
  private:
@@ -135,15 +165,32 @@ class Tile {
   CancelPoints* const points_;
   std::int64_t channel_ = 0, channels_ = 0, output_ = 0, outputs_ = 0, width_ = 0, sums_step_ = 0;
 
-  // All products of the tile, as taps. Returns false if the run is to stop.
-  bool sum_up() {
-    const std::int64_t blocks = s_.blocks.count();
-    if (blocks == 0) return fill_by_parts(points_, parts_.taps, 9 * channels_ * width_, 0.0f);
-    for (std::int64_t i = 0; i < blocks; ++i) {
+  // [channel][tap][output]
+  float* sums_of(std::int64_t chain) const {
+    auto* const sums = reinterpret_cast<float*>(static_cast<char*>(args_.scratch.address()) + kSumsAt);
+    return sums + chain * s_.channels * 9 * s_.outputs;
+  }
+
+  // Rows of taps, `width` floats each, to where they are in the output.
+  void put(const float* taps, std::int64_t width, std::int64_t channel, std::int64_t channels, std::int64_t output,
+           std::int64_t outputs) {
+    float* const to = args_.out<float>() + (output * s_.channels + channel) * 9;
+    simd_transpose::loops(s_.isa).transpose(taps, width, channels * 9, outputs, to, s_.channels * 9);
+    const Epilogue* const epilogue = epilogue_of(*args_.desc);
+    for (std::int64_t m = 0; epilogue != nullptr && m < outputs && !points_->stopped; ++m) {
+      chain_long(s_.isa, to + m * s_.channels * 9, channels * 9, epilogue, points_);
+    }
+  }
+
+  // All products of some blocks, as taps. Returns false if the run is to stop.
+  bool sum_up(std::int64_t begin, std::int64_t end) {
+    if (begin == end) return fill_by_parts(points_, parts_.taps, 9 * channels_ * width_, 0.0f);
+    for (std::int64_t i = begin; i < end; ++i) {
       if (!add(s_.blocks.at(i), i % s_.chain != 0)) return false;
-      if (i + 1 < blocks && (i + 1) % s_.chain != 0) continue;
-      const bool done = by_parts(points_, channels_, 1, 4 * kPositions * width_, [&](std::int64_t c, std::int64_t end) {
-        loops_.filters(parts_.sums + c * width_, sums_step_, end - c, width_, i >= s_.chain, parts_.taps + c * 9 * width_);
+      if (i + 1 < end && (i + 1) % s_.chain != 0) continue;
+      const bool adds = i - begin >= s_.chain;
+      const bool done = by_parts(points_, channels_, 1, 4 * kPositions * width_, [&](std::int64_t c, std::int64_t last) {
+        loops_.filters(parts_.sums + c * width_, sums_step_, last - c, width_, adds, parts_.taps + c * 9 * width_);
       });
       if (!done) return false;
     }
@@ -200,7 +247,11 @@ class Tile {
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   CancelPoints points = points_of(cancel);
   Tile tile(args, &points);
-  for (std::int64_t i = begin; i < end && !cancel.stop() && !points.stopped; ++i) tile.run(i);
+  for (std::int64_t i = begin; i < end; ++i) {
+    if (cancel.stop() || points.stopped) return;
+    tile.run(i);
+  }
+  if (!points.stopped && args.plan->state<WinogradGradientState>().is_split && are_all_done(args, end - begin)) tile.join();
 }
 
 constexpr Kernel kKernels[] = {

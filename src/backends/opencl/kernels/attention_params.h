@@ -18,6 +18,7 @@ struct AttentionParams {
   float scale, softcap;
   std::int32_t mask, has_nonpad;
 };
+static_assert(sizeof(AttentionParams) == 30 * 8 + 4 * 4);
 
 inline Refusal refuse_attention_mask(const OpDesc& desc) {
   if (!desc.has_input(AttentionInput::kMask)) return nullptr;
