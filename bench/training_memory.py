@@ -55,7 +55,9 @@ def train_by_pytorch(model, inputs, labels, threads):
             v = dict(self.weights, **inputs)
             for i, node in enumerate(model.graph.node):
                 attributes = {a.name: make_reference.helper.get_attribute_value(a) for a in node.attribute}
-                v[node.output[0]] = self.run(node, [v[name] for name in node.input], attributes)
+                y = self.run(node, [v[name] for name in node.input], attributes)
+                v.update(zip(node.output, y) if isinstance(y, tuple) else {node.output[0]: y})
+                del y
                 for name in set(node.input):
                     if last[name] == i:
                         del v[name]

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kFewestChannels = 16, kMostChannels = 2048;  // these are what is between two cancellation points
 constexpr std::int64_t kMostInLine = 1 << 18;  // channels of both sides by the tiles of a line, which a block has at least
-constexpr std::int64_t kUsualBatch = 8;  // where only a run tells it
+constexpr std::int64_t kUsualBatch = 8;        // where only a run tells it
 // A product of bfloat16 takes so much of the time of one of float32.
 constexpr double kOfBfloat16 = 0.55;
 
@@ -47,15 +47,21 @@ Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y) {
   return here < direct ? nullptr : "direct products are faster";
 }
 
-Blocks::Blocks(std::int64_t all_images, std::int64_t out_height, std::int64_t out_width, std::int64_t most_images)
+std::int64_t block_tiles(std::int64_t channels, std::int64_t outputs) {
+  constexpr std::int64_t kBytes = 768 << 10, kFewest = 32, kMost = 128;
+  const std::int64_t sides = channels + outputs, in_l2 = kBytes / (kPositions * sides * static_cast<std::int64_t>(sizeof(float)));
+  return std::clamp(std::max(in_l2, channels * outputs / (2 * sides)), kFewest, kMost);
+}
+
+Blocks::Blocks(std::int64_t all_images, std::int64_t out_height, std::int64_t out_width, std::int64_t most,
+               std::int64_t most_images)
     : images(all_images), height(out_height), width(out_width) {
   tiles_y = ceil_div(height, std::int64_t{kTile});
   tiles_x = ceil_div(width, std::int64_t{kTile});
-  block_images =
-      std::clamp<std::int64_t>(kBlockTiles / (tiles_y * tiles_x), 1, std::max<std::int64_t>(1, std::min(images, most_images)));
+  block_images = std::clamp<std::int64_t>(most / (tiles_y * tiles_x), 1, std::max<std::int64_t>(1, std::min(images, most_images)));
   image_blocks = ceil_div(images, block_images);
   if (image_blocks > 1) block_images = ceil_div(images, image_blocks);
-  block_rows = std::clamp<std::int64_t>(kBlockTiles / tiles_x, 1, tiles_y);
+  block_rows = std::clamp<std::int64_t>(most / tiles_x, 1, tiles_y);
   row_blocks = ceil_div(tiles_y, block_rows);
   block_rows = ceil_div(tiles_y, row_blocks);
 }

@@ -38,7 +38,9 @@ struct Block {
   std::int64_t image, images, row, rows;  // rows of the output
 };
 
-inline constexpr std::int64_t kBlockTiles = 128;  // which share the filters of a position while these are in L2
+// Tiles of a block: their pixels and products are to stay in L2, or, with many filters, be half as large as these, which each block
+// reads again.
+std::int64_t block_tiles(std::int64_t channels, std::int64_t outputs);
 
 struct Blocks {
   std::int64_t images, height, width;     // of the output
@@ -46,8 +48,8 @@ struct Blocks {
   std::int64_t block_images, block_rows;  // of tiles
   std::int64_t image_blocks, row_blocks;
 
-  // With kBlockTiles tiles or so in each.
-  Blocks(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t most_images);
+  // With `most` tiles or so in each.
+  Blocks(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t most, std::int64_t most_images);
   Blocks() = default;
 
   std::int64_t count() const { return image_blocks * row_blocks; }

@@ -29,6 +29,7 @@ using winograd::step_of;
 enum : int { kWeight = 1, kBias = 2 };
 constexpr int kGradient = 2;
 
+constexpr std::int64_t kDepth = 128;     // channels of a panel whose filters are in L2 at once
 constexpr std::int64_t kTurned = 4;      // channels whose filters are turned at once
 constexpr std::int64_t kMostWidth = 64;  // of a panel
 
@@ -61,7 +62,7 @@ struct Parts {
                                         checked_mul(checked_mul(b.most_rows(), s.h.output), s.columns)));
     pixels = parts.take<float>(checked_mul<std::int64_t>(kPositions, step_of(checked_mul(b.most_tiles(), s.channels))));
     products = parts.take<float>(checked_mul<std::int64_t>(kPositions, step_of(checked_mul(b.most_tiles(), s.columns))));
-    const std::int64_t panel = step_of(checked_mul<std::int64_t>(s.channels, simd_packed_gemm::loops(s.isa).nr));
+    const std::int64_t panel = step_of(std::min(s.channels, kDepth) * simd_packed_gemm::loops(s.isa).nr);
     filters = parts.take<float>(s.shares_filters() ? 0 : checked_mul<std::int64_t>(kPositions, panel));
     bytes = parts.bytes();
   }
@@ -80,7 +81,8 @@ void choose_tiles(const OpDesc& d, std::int64_t images, WinogradState* s) {
   // Threads share the filters of a layer with many of them, so that none are transformed twice, else its images.
   const bool has_many = winograd::filter_work(s->channels, s->outputs) * 2 >
                         winograd::pixel_work(s->channels, s->outputs, winograd::count_tiles(images, s->v.output, s->h.output));
-  s->blocks = winograd::Blocks(images, s->v.output, s->h.output, has_many ? images : ceil_div(images, threads));
+  s->blocks = winograd::Blocks(images, s->v.output, s->h.output, winograd::block_tiles(s->channels, s->outputs),
+                               has_many ? images : ceil_div(images, threads));
   const std::int64_t wanted = threads < 2 ? 1 : s->shares_filters() ? 2 * threads : threads;
   const std::int64_t ranges = std::clamp<std::int64_t>(ceil_div(wanted, s->blocks.count()), 1, s->panels);
   s->columns = std::min(s->outputs, ceil_div(s->panels, ranges) * product.nr);
@@ -141,11 +143,7 @@ class Tile {
     columns_ = std::min(s_.columns, s_.outputs - column_);
     block_ = s_.blocks.at(index / s_.column_tiles);
     tiles_ = s_.blocks.tiles_of(block_);
-    if (!(s_.shares_filters() ? transform_pixels() && take_filters() &&
-                                    multiply(column_, columns_, filters_ + column_ * s_.channels, s_.position_step)
-                              : transform_pixels() && multiply_panels())) {
-      return;
-    }
+    if (!transform_pixels() || !(s_.shares_filters() ? multiply_shared() : multiply_panels())) return;
     put();
   }
 
@@ -168,8 +166,8 @@ class Tile {
     for (std::int64_t i = first; i < end; ++i) {
       std::int32_t seen = kUntouched;
       if (!__atomic_compare_exchange_n(&flags_[i], &seen, kTaken, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) continue;
-      const std::int64_t column = i * product_.nr;
-      const bool done = transform_filters(column, filters_ + column * s_.channels, s_.position_step);
+      const std::int64_t column = i * product_.nr, columns = std::min<std::int64_t>(product_.nr, s_.outputs - column);
+      const bool done = transform_filters({0, s_.channels, column, columns}, filters_ + column * s_.channels, s_.position_step);
       __atomic_store_n(&flags_[i], done ? kReady : kGivenUp, __ATOMIC_RELEASE);
       if (!done) return false;
     }
@@ -184,14 +182,19 @@ class Tile {
     return true;
   }
 
+  // Some channels by some output channels.
+  struct Part {
+    std::int64_t channel, channels, column, columns;
+  };
+
   // Of one panel: to[channel][column], `step` floats from one position to the next.
-  bool transform_filters(std::int64_t column, float* to, std::int64_t step) {
-    const std::int64_t columns = std::min<std::int64_t>(product_.nr, s_.outputs - column);
+  bool transform_filters(const Part& part, float* to, std::int64_t step) {
+    const std::int64_t column = part.column, columns = part.columns, end = part.channel + part.channels;
     const std::int64_t width = ceil_div(columns, product_.lanes) * product_.lanes;
     const float* const w = args_.in<float>(kWeight);
     alignas(64) float turned[kTurned * 9 * kMostWidth];
-    for (std::int64_t channel = 0; channel < s_.channels; channel += kTurned) {
-      const std::int64_t channels = std::min(kTurned, s_.channels - channel);
+    for (std::int64_t channel = part.channel; channel < end; channel += kTurned) {
+      const std::int64_t channels = std::min(kTurned, end - channel);
       if (stops(points_, 4 * kPositions * channels * width)) return false;
       if (!s_.turned) {
         pack_panel(w + (column * s_.channels + channel) * 9, 1, s_.channels * 9, columns, width, channels * 9, turned);
@@ -202,7 +205,7 @@ class Tile {
           for (std::int64_t tap = 0; tap < 9; ++tap) std::copy_n(filter + (8 - tap) * width, width, turned + (c * 9 + tap) * width);
         }
       }
-      loops_.filters(turned, channels, width, to + channel * width, step);
+      loops_.filters(turned, channels, width, to + (channel - part.channel) * width, step);
     }
     return true;
   }
@@ -221,28 +224,42 @@ class Tile {
     });
   }
 
+  bool multiply_shared() {
+    if (!take_filters()) return false;
+    return multiply({0, s_.channels, column_, columns_}, filters_ + column_ * s_.channels, s_.position_step);
+  }
+
   bool multiply_panels() {
+    const std::int64_t step = step_of(std::min(s_.channels, kDepth) * product_.nr);
     for (std::int64_t column = column_; column < column_ + columns_; column += product_.nr) {
-      const std::int64_t columns = std::min<std::int64_t>(product_.nr, column_ + columns_ - column);
-      const std::int64_t step = step_of(s_.channels * product_.nr);
-      if (!transform_filters(column, filters_, step) || !multiply(column, columns, filters_, step)) return false;
+      for (std::int64_t channel = 0; channel < s_.channels; channel += kDepth) {
+        const Part part{channel, std::min(kDepth, s_.channels - channel), column,
+                        std::min<std::int64_t>(product_.nr, column_ + columns_ - column)};
+        if (!transform_filters(part, filters_, step) || !multiply(part, filters_, step)) return false;
+      }
     }
     return true;
   }
 
-  // By the filters of some columns, whose positions are `step` floats apart.
-  bool multiply(std::int64_t column, std::int64_t columns, const float* filters, std::int64_t step) {
+  // By the filters of a part, whose positions are `step` floats apart; sums go on from the channels before it.
+  bool multiply(const Part& part, const float* filters, std::int64_t step) {
     const std::int64_t pixel_step = step_of(tiles_ * s_.channels), product_step = step_of(tiles_ * columns_);
     for (std::int64_t position = 0; position < kPositions && !points_->stopped; ++position) {
       simd_packed_gemm::Tile t{};
       t.m = tiles_;
-      t.n = columns;
-      t.k = s_.channels;
-      t.a = parts_.pixels + position * pixel_step;
+      t.n = part.columns;
+      t.k = part.channels;
+      t.a = parts_.pixels + position * pixel_step + part.channel;
       t.lda = s_.channels;
       t.b = filters + position * step;
-      t.c = parts_.products + position * product_step + column - column_;
+      t.c = parts_.products + position * product_step + part.column - column_;
       t.ldc = columns_;
+      if (part.channel > 0) {
+        t.init = t.c;
+        t.init_row = columns_;
+        t.init_column = 1;
+        t.init_scale = 1;
+      }
       t.points = points_;
       product_.run(t);
     }

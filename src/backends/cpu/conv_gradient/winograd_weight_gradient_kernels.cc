@@ -102,7 +102,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.outputs = w[0];
   p->flops = 18.0 * static_cast<double>(s.channels) * static_cast<double>(d.inputs[kGradient].shape.elements());
   p->bytes = bytes_of(d);
-  s.blocks = winograd::Blocks(x[0], s.v.output, s.h.output, winograd::kBlockTiles);
+  s.blocks = winograd::Blocks(x[0], s.v.output, s.h.output, winograd::block_tiles(s.channels, s.outputs), x[0]);
   const std::int64_t blocks = std::max<std::int64_t>(1, s.blocks.count());
   const std::int64_t most = std::max<std::int64_t>(1, kMostInChain / s.blocks.most_tiles());
   s.chain = std::clamp(ceil_div(blocks, kChains), std::min(kFewestInChain, most), most);
