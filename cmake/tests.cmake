@@ -100,7 +100,7 @@ endforeach()
 if(TARGET test_memory)
   set(search ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc)
   target_sources(test_memory PRIVATE ${search})
-  if(EVN_SANITIZED)  # the tests spend most of their time there, and -O0, which quick builds have for tests, is 40 times slower; the module has it so too
+  if(EVN_SANITIZED)  # the tests spend most of their time there, and -O0, which quick builds have for tests, is 40 times slower. This sets it for the module as well
     set_source_files_properties(${search} PROPERTIES COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   endif()
 endif()
