@@ -158,6 +158,26 @@ foreach(backend ${EVN_BACKENDS})
   evn_test(${backend} backends/${backend} evn_${backend} evn_training evn_cpu)  # the reference
 endforeach()
 evn_test(fuzz fuzz evn_api)
+# Random calls of all exported functions, with callers that are made from the description of the API: 20 seconds, with
+# EVN_TEST_FULL=1 and a sanitizer an hour.
+if(TARGET evn_api)
+  set(calls ${CMAKE_BINARY_DIR}/generated/api_fuzz)
+  file(MAKE_DIRECTORY ${calls})
+  file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/include/evener/*.h)
+  add_custom_command(OUTPUT ${calls}/calls.inc BYPRODUCTS ${calls}/calls_kinds.inc ${calls}/calls_releases.inc
+    COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/api_fuzz/make_calls.py ${calls}
+    DEPENDS ${CMAKE_SOURCE_DIR}/tests/api_fuzz/make_calls.py ${CMAKE_SOURCE_DIR}/bindings/description.py ${headers})
+  add_executable(api_fuzz tests/api_fuzz/api_fuzz.cc tests/api_fuzz/arguments.cc tests/api_fuzz/handles.cc tests/api_fuzz/models.cc
+    tests/api_fuzz/options.cc tests/api_fuzz/scenes.cc ${calls}/calls.inc $<TARGET_OBJECTS:evn_new>)
+  target_include_directories(api_fuzz PRIVATE ${CMAKE_SOURCE_DIR} ${calls})
+  target_compile_options(api_fuzz PRIVATE ${EVN_TEST_OPTIONS})
+  target_link_libraries(api_fuzz PRIVATE evn_api)
+  if(TARGET evener_train)
+    add_dependencies(api_fuzz evener_train)
+  endif()
+  add_test(NAME api_fuzz COMMAND api_fuzz)
+  set_tests_properties(api_fuzz PROPERTIES TIMEOUT 7200)
+endif()
 set(EVN_TEST_SHARDS 16)  # with a sanitizer it takes 0.4 s to start it, and it has 800 tests
 evn_test(conformance conformance evn_mock evn_training evn_api)
 set(EVN_TEST_SHARDS 0)

@@ -30,8 +30,9 @@
  *  Strings    UTF-8, ending in NUL. Functions that give text take `buffer`, `capacity` and `size`: they write the text
  *             and set *size to its length with the NUL. With buffer NULL and capacity 0 they only set *size. A
  *             capacity that is too small is EVN_ERROR_BUFFER_TOO_SMALL, with `bytes_requested` in the error.
- *  Numbers    Kernels round to nearest and raise no floating-point exception, whatever the calling thread has set, which
- *             is so again afterwards. By default they are fast: on x86 CPUs what they compute below 2^-126 in magnitude is 0,
+ *  Numbers    Every function computes in the default floating-point environment (rounding to nearest, no traps), whatever the
+ *             calling thread has set. The thread's own environment is in force again in each callback, and when the function
+ *             returns, exception flags included. Kernels are fast by default: on x86 CPUs results below 2^-126 in magnitude are 0,
  *             and products and convolutions take inputs that small for 0 (others, and tensors that are only moved, keep
  *             them); and convolutions may use Winograd's method, whose sums err by up to 9 times as much as plain ones.
  *             EVN_NUMERICS_STRICT, or `numerics: strict` of the configuration, has neither, for all nodes or for some.
@@ -316,7 +317,9 @@ EVN_API void evn_runtime_options_init(evn_runtime_options *options, uint32_t str
  *   runtime  out; the caller releases it
  * Returns EVN_ERROR_CONFIG, EVN_ERROR_IO (config_path), EVN_ERROR_INVALID_ARGUMENT (also: EVN_CPU_ISA is none that there is), or
  * EVN_ERROR_DEVICE_UNAVAILABLE (one that is configured and not `optional`). Allocates; may load OpenCL's loader and block on a
- * driver. */
+ * driver. The library stays loaded while a runtime lives: dlclose returns 0 and unloads nothing as long as threads and objects
+ * need its code. If a runtime ends on one of its own threads, as after the last request, the library stays loaded until the process
+ * ends. */
 EVN_API evn_status evn_runtime_create(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
 
 /* Ends the caller's hold. Sessions of `models:` that nobody else holds end with it. The runtime itself goes when its last device,

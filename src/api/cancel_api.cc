@@ -22,9 +22,6 @@ evn_status evn_cancel_request(evn_cancel cancel) {
   return EVN_OK;
 }
 
-evn_status evn_cancel_release(evn_cancel cancel) {
-  if (cancel == nullptr) return EVN_OK;
-  return g_handles.release(cancel, HandleKind::kCancel) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_cancel_release(evn_cancel cancel) { return release_handle(cancel, HandleKind::kCancel); }
 
 }  // extern "C"

@@ -35,7 +35,10 @@ struct Exported {
   std::int64_t shape[EVN_MAX_RANK] = {};
   std::int64_t strides[EVN_MAX_RANK] = {};
 
-  static void destroy(M* managed) { delete static_cast<Exported*>(managed->context); }
+  static void destroy(M* managed) {
+    const LibraryFloatEnvironment floats;
+    delete static_cast<Exported*>(managed->context);
+  }
 };
 
 template <typename M>

@@ -57,10 +57,7 @@ evn_status evn_event_wait(evn_event event, uint64_t timeout_ns, evn_error* error
   });
 }
 
-evn_status evn_event_release(evn_event event) {
-  if (event == nullptr) return EVN_OK;
-  return g_handles.release(event, HandleKind::kEvent) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_event_release(evn_event event) { return release_handle(event, HandleKind::kEvent); }
 
 evn_status evn_device_record_event(evn_device device, evn_event* event, evn_error* error) {
   return guarded(error, [&] {

@@ -1,5 +1,7 @@
 #include "api/handles.h"
 
+#include "base/float_environment.h"
+
 namespace evn {
 namespace {
 
@@ -20,6 +22,12 @@ constinit os::ForkedChild g_child{[]() noexcept { g_handles.begin_in_child(); }}
 }
 
 }  // namespace
+
+evn_status release_handle(const void* handle, HandleKind kind) noexcept {
+  if (handle == nullptr) return EVN_OK;
+  const LibraryFloatEnvironment floats;
+  return g_handles.release(handle, kind) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
+}
 
 void fail_to_pin(const void* handle, HandleKind kind, const char* name) {
   if (g_handles.is_left_by_fork(handle, kind)) {

@@ -15,6 +15,9 @@ extern constinit HandleTable g_handles;
 // Throws EVN_ERROR_INVALID_HANDLE, or EVN_ERROR_FORKED.
 [[noreturn]] void fail_to_pin(const void* handle, HandleKind kind, const char* name);
 
+// Ends a handle, in the library's floating-point environment: the object may go with it. NULL is EVN_OK.
+evn_status release_handle(const void* handle, HandleKind kind) noexcept;
+
 template <typename T>
 struct HandleTraits;  // kind, name; specialised in objects.h
 

@@ -62,10 +62,7 @@ evn_status evn_model_load_buffer(evn_runtime runtime, const void* data, size_t s
   });
 }
 
-evn_status evn_model_release(evn_model model) {
-  if (model == nullptr) return EVN_OK;
-  return g_handles.release(model, HandleKind::kModel) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_model_release(evn_model model) { return release_handle(model, HandleKind::kModel); }
 
 evn_status evn_model_describe(evn_model model, evn_format format, char* buffer, size_t capacity, size_t* size, evn_error* error) {
   return guarded(error, [&] {

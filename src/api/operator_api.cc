@@ -9,6 +9,7 @@
 
 #include "api/barrier.h"
 #include "api/objects.h"
+#include "base/float_environment.h"
 #include "base/library_work.h"
 #include "base/os/os.h"
 #include "base/small_array.h"
@@ -137,6 +138,7 @@ void HostOp::guard(const Node& node, const char* callback, Call call) const {
   evn_status status = EVN_OK;
   char thrown[200] = "";
   try {
+    const HostFloatEnvironment hosts;
     status = call(handle.get(), &error);
   } catch (const std::exception& e) {
     std::snprintf(thrown, sizeof thrown, "%s threw an exception: %s", callback, e.what());

@@ -139,10 +139,7 @@ evn_status evn_quantizer_create(evn_runtime runtime, const char* path, const evn
   });
 }
 
-evn_status evn_quantizer_release(evn_quantizer quantizer) {
-  if (quantizer == nullptr) return EVN_OK;
-  return g_handles.release(quantizer, HandleKind::kQuantizer) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_quantizer_release(evn_quantizer quantizer) { return release_handle(quantizer, HandleKind::kQuantizer); }
 
 evn_status evn_quantizer_input_count(evn_quantizer quantizer, uint32_t* count, evn_error* error) {
   return guarded(error, [&] {

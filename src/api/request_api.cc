@@ -7,6 +7,7 @@
 #include "api/barrier.h"
 #include "api/objects.h"
 #include "api/run_arguments.h"
+#include "base/float_environment.h"
 #include "base/os/os.h"
 #include "runtime/request/dispatcher.h"
 
@@ -42,6 +43,7 @@ class ApiRequest final : public Request {
   void tell(const RequestPtr& self) noexcept override {
     if (done_ != nullptr) {
       try {
+        const HostFloatEnvironment hosts;
         done_(user_, static_cast<evn_request>(entry_.handle));
       } catch (...) {  // nobody is there to be told
       }
@@ -196,10 +198,7 @@ evn_status evn_request_user(evn_request request, void** user, evn_error* error) 
   });
 }
 
-evn_status evn_request_release(evn_request request) {
-  if (request == nullptr) return EVN_OK;
-  return g_handles.release(request, HandleKind::kRequest) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_request_release(evn_request request) { return release_handle(request, HandleKind::kRequest); }
 
 evn_status evn_queue_create(evn_queue* queue, evn_error* error) {
   return guarded(error, [&] {
@@ -234,10 +233,7 @@ evn_status evn_queue_fd(evn_queue queue, int32_t* fd, evn_error* error) {
   });
 }
 
-evn_status evn_queue_release(evn_queue queue) {
-  if (queue == nullptr) return EVN_OK;
-  return g_handles.release(queue, HandleKind::kQueue) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_queue_release(evn_queue queue) { return release_handle(queue, HandleKind::kQueue); }
 
 evn_status evn_session_finish(evn_session session, uint64_t timeout_ns, evn_error* error) {
   return guarded(error, [&] {

@@ -19,11 +19,6 @@ std::string default_cache_dir() {
   return "";
 }
 
-evn_status release(const void* handle, HandleKind kind) noexcept {
-  if (handle == nullptr) return EVN_OK;
-  return g_handles.release(handle, kind) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
-
 void adopt_users(const evn_runtime_options& o, RuntimeUsers& users) {
   users.parallel.adopt(o.parallel_release, o.parallel_user);
   users.post.adopt(o.post_release, o.post_user);
@@ -75,7 +70,7 @@ evn_status evn_runtime_create(const evn_runtime_options* options, evn_runtime* r
   });
 }
 
-evn_status evn_runtime_release(evn_runtime runtime) { return release(runtime, HandleKind::kRuntime); }
+evn_status evn_runtime_release(evn_runtime runtime) { return release_handle(runtime, HandleKind::kRuntime); }
 
 evn_status evn_runtime_device_count(evn_runtime runtime, uint32_t* count, evn_error* error) {
   return guarded(error, [&] {
@@ -104,7 +99,7 @@ evn_status evn_runtime_device_find(evn_runtime runtime, const char* name, evn_de
   });
 }
 
-evn_status evn_device_release(evn_device device) { return release(device, HandleKind::kDevice); }
+evn_status evn_device_release(evn_device device) { return release_handle(device, HandleKind::kDevice); }
 
 evn_status evn_device_get_info(evn_device device, evn_device_info* info, evn_error* error) {
   return guarded(error, [&] {

@@ -216,10 +216,7 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
   return guarded(error, [&] { create_session(runtime, model, options, 0, session); });
 }
 
-evn_status evn_session_release(evn_session session) {
-  if (session == nullptr) return EVN_OK;
-  return g_handles.release(session, HandleKind::kSession) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_session_release(evn_session session) { return release_handle(session, HandleKind::kSession); }
 
 evn_status evn_session_input_count(evn_session session, uint32_t* count, evn_error* error) {
   return guarded(error, [&] { count_values(SessionPin(session)->graph(), true, count); });

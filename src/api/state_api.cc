@@ -114,9 +114,6 @@ evn_status evn_state_describe(evn_state state, evn_format format, char* buffer, 
   });
 }
 
-evn_status evn_state_release(evn_state state) {
-  if (state == nullptr) return EVN_OK;
-  return g_handles.release(state, HandleKind::kState) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_state_release(evn_state state) { return release_handle(state, HandleKind::kState); }
 
 }  // extern "C"

@@ -89,10 +89,7 @@ evn_status evn_tensor_create_view(evn_tensor tensor, uint64_t first, const int64
   });
 }
 
-evn_status evn_tensor_release(evn_tensor tensor) {
-  if (tensor == nullptr) return EVN_OK;
-  return g_handles.release(tensor, HandleKind::kTensor) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_tensor_release(evn_tensor tensor) { return release_handle(tensor, HandleKind::kTensor); }
 
 evn_status evn_tensor_get_info(evn_tensor tensor, evn_tensor_info* info, evn_error* error) {
   return guarded(error, [&] {

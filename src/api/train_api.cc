@@ -22,8 +22,18 @@ struct TrainerObject {
   const evn_train_module_table& table;
   OwnHandle runtime, cancel;
   Mutex mutex;
+  evn_reduce reduce = nullptr;
+  void* reduce_context = nullptr;
   void* trainer = nullptr;
 };
+
+// All-reduce of the host, called in the host's floating-point environment.
+evn_status reduce_by_host(void* context, void* data, uint64_t count, evn_dtype dtype, evn_error* error) {
+  const auto& trainer = *static_cast<const TrainerObject*>(context);
+  const HostFloatEnvironment hosts;
+  return trainer.reduce(trainer.reduce_context, data, count, dtype, error);
+}
+
 using TrainerPtr = std::shared_ptr<TrainerObject>;
 
 }  // namespace
@@ -56,6 +66,7 @@ class Call {
   }
 
  private:
+  const LibraryFloatEnvironment floats_;  // first: the last pin of a trainer destroys it
   std::optional<Pin<TrainerPtr>> pin_;
   std::unique_lock<Mutex> lock_;
   evn_status status_;
@@ -87,6 +98,10 @@ evn_status evn_trainer_create(evn_runtime runtime, const char* path, const evn_t
       made->cancel = OwnHandle(make_handle(*Pin<CancelPtr>(o.cancel)), HandleKind::kCancel);
       o.cancel = static_cast<evn_cancel>(made->cancel.get());
     }
+    if (o.reduce != nullptr) {
+      made->reduce = std::exchange(o.reduce, reduce_by_host);
+      made->reduce_context = std::exchange(o.reduce_context, made.get());
+    }
     evn_error reported = EVN_ERROR_INIT;
     check_reported(made->table.create(static_cast<evn_runtime>(made->runtime.get()), path, &o, &made->trainer, &reported),
                    reported);
@@ -94,10 +109,7 @@ evn_status evn_trainer_create(evn_runtime runtime, const char* path, const evn_t
   });
 }
 
-evn_status evn_trainer_release(evn_trainer trainer) {
-  if (trainer == nullptr) return EVN_OK;
-  return g_handles.release(trainer, HandleKind::kTrainer) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_trainer_release(evn_trainer trainer) { return release_handle(trainer, HandleKind::kTrainer); }
 
 evn_status evn_trainer_input_count(evn_trainer trainer, uint32_t* count, evn_error* error) {
   return Call(trainer, error)(&evn_train_module_table::input_count, count, error);

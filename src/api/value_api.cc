@@ -54,10 +54,7 @@ evn_status evn_value_create(evn_runtime runtime, const char* type, const evn_val
   });
 }
 
-evn_status evn_value_release(evn_value value) {
-  if (value == nullptr) return EVN_OK;
-  return g_handles.release(value, HandleKind::kValue) ? EVN_OK : EVN_ERROR_INVALID_HANDLE;
-}
+evn_status evn_value_release(evn_value value) { return release_handle(value, HandleKind::kValue); }
 
 evn_status evn_value_get_type(evn_value value, char* buffer, size_t capacity, size_t* size, evn_error* error) {
   return guarded(error, [&] {

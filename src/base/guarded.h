@@ -6,15 +6,18 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/float_environment.h"
 
 namespace evn {
 
 // Copies an error into the caller's struct, as far as its size goes. Returns the status.
 evn_status report(const Error& e, evn_error* out) noexcept;
 
-// Runs `body` and turns what it throws into a status. The only catch-all of the library and of its modules in C++.
+// Runs `body` in the library's floating-point environment and turns exceptions into a status. The only catch-all of the library and
+// of its modules in C++.
 template <typename F>
 evn_status guarded(evn_error* error, F&& body) noexcept {
+  const LibraryFloatEnvironment floats;
   try {
     body();
     return EVN_OK;

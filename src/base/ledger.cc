@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/float_environment.h"
 #include "base/os/os.h"
 
 namespace evn {
@@ -47,11 +48,14 @@ struct Charged {
 
 void* HostMemory::obtain(std::size_t bytes, std::size_t alignment) const noexcept {
   if (host.allocate == nullptr) return in_pages(bytes) ? os::map_pages(bytes, os::Touch::kDense) : allocate_bytes(bytes, alignment);
-  return fault_hit(Seam::kAlloc) ? nullptr : host.allocate(host.user, bytes > 0 ? bytes : 1, alignment);
+  if (fault_hit(Seam::kAlloc)) return nullptr;
+  const HostFloatEnvironment hosts;
+  return host.allocate(host.user, bytes > 0 ? bytes : 1, alignment);
 }
 
 void HostMemory::give_back(void* memory, std::size_t bytes) const noexcept {
   if (host.allocate == nullptr) return in_pages(bytes) ? os::unmap_pages(memory, bytes) : free_bytes(memory);
+  const HostFloatEnvironment hosts;
   host.free(host.user, memory, bytes > 0 ? bytes : 1);
 }
 

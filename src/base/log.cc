@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "base/float_environment.h"
 #include "base/os/os.h"
 
 namespace evn {
@@ -27,6 +28,7 @@ void LogEvent::write(const char* format, ...) const {
   va_start(args, format);
   std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
+  const HostFloatEnvironment hosts;
   if (log_.callback != nullptr) log_.callback(log_.user, level_, text);
   if (log_.sink == nullptr) return;
   evn_log_record record{};

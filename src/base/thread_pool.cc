@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/float_environment.h"
 #include "base/mutex.h"
 #include "base/os/fork.h"
 #include "base/os/futex.h"
@@ -366,6 +367,7 @@ struct ThreadPool::HostJob {
   std::atomic<std::uint64_t> begun[kMaxThreads / 64] = {};
 
   static void run(void* context, std::uint32_t index) {
+    const LibraryFloatEnvironment floats;
     auto& j = *static_cast<HostJob*>(context);
     if (index >= j.tasks) return;
     const std::uint64_t bit = std::uint64_t{1} << (index % 64);
@@ -404,7 +406,10 @@ void ThreadPool::run_on_host(std::int64_t count, std::int64_t grain, std::int64_
   j.job.grain = grain;
   j.job.deal(static_cast<std::uint32_t>(ranges), &j.share, 1);
   j.tasks = static_cast<std::uint32_t>(std::min<std::int64_t>(thread_count_, ranges));
-  executor_.parallel_for(executor_.user, j.tasks, &HostJob::run, &j);
+  {
+    const HostFloatEnvironment hosts;
+    executor_.parallel_for(executor_.user, j.tasks, &HostJob::run, &j);
+  }
   j.job.work(0);  // what an executor left undone
   j.job.rethrow();
 }

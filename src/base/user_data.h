@@ -1,6 +1,7 @@
 // What a host gave to be handed to its callbacks, and the function that takes it back.
 #pragma once
 
+#include "base/float_environment.h"
 #include "evener/evener.h"
 
 namespace evn {
@@ -13,6 +14,7 @@ class UserData {
   UserData& operator=(const UserData&) = delete;
   ~UserData() {
     if (release_ == nullptr) return;
+    const HostFloatEnvironment hosts;
     try {
       release_(user_);
     } catch (...) {  // nobody is there to be told

@@ -77,6 +77,7 @@ Runtime::Runtime(RuntimeOptions options)
   Proposal first(*this, std::move(options_.config));
   first.open();
   first.adopt();
+  cpu_ = devices_[0].get();
   const bool on_host = options_.executor.parallel_for != nullptr || options_.post.post != nullptr;
   if (kHas_requests)
     dispatcher_ = std::make_unique<RequestDispatcher>(static_cast<int>(this->cpu().traits().compute_units), on_host, options_.post,
@@ -294,7 +295,7 @@ Device* Runtime::find_device(const std::string& name, const SettingsPtr& setting
   std::string type;
   int index = 0;
   if (split_index(name, &type, &index)) {
-    if (type == "cpu" && index == 0) return devices_[0].get();
+    if (type == "cpu" && index == 0) return cpu_;
     const DeviceAlias* alias = nullptr;
     const Backend* b = backend(type);
     if (b == nullptr) b = find_alias(type, &alias);
@@ -315,7 +316,7 @@ Device* Runtime::find_device(const std::string& name, const SettingsPtr& setting
 }
 
 void Runtime::note_asked_for(const Settings& settings, Device* device) {
-  if (device == devices_[0].get() || settings.has(device)) return;
+  if (device == cpu_ || settings.has(device)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (std::find(asked_for_.begin(), asked_for_.end(), device) == asked_for_.end()) asked_for_.push_back(device);
 }

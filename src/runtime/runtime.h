@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/os/fork.h"
+#include "base/own_library.h"
 #include "base/user_data.h"
 #include "config/config.h"
 #include "device/backend.h"
@@ -57,7 +58,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   SettingsPtr settings() const;
   const LogSink& log() const { return options_.log; }
 
-  Device& cpu() const { return *devices_[0]; }
+  Device& cpu() const { return *cpu_; }
   std::size_t device_count() const;
   // nullptr when there is none of that index.
   Device* device_at(std::size_t index) const;
@@ -151,6 +152,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void require_free_name(const std::string& name) const;
   std::string list_names() const;
 
+  const OwnLibrary library_;    // first: code of the library destroys the rest
   RuntimeUsers users_;          // goes last
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;
@@ -165,10 +167,11 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::vector<Opened> opened_;
   mutable std::mutex mutex_;  // guards what follows, up to settings_, while runs go on
   const os::HeldOverForks held_{mutex_};
-  std::vector<std::shared_ptr<Device>> devices_;
-  std::vector<Name> names_;         // by which devices were asked for, other than their own and those of the settings
-  std::vector<Device*> asked_for_;  // by names that are not those of the settings
+  std::vector<std::shared_ptr<Device>> devices_;  // the CPU first; none is ever removed
+  std::vector<Name> names_;                       // by which devices were asked for, other than their own and those of the settings
+  std::vector<Device*> asked_for_;                // by names that are not those of the settings
   SettingsPtr settings_;
+  Device* cpu_ = nullptr;  // set by the constructor, so that it is read without a lock
   std::atomic<std::uint64_t> lost_devices_{0};
   LiveSessions live_;
   const std::unique_ptr<DriverProbe> probe_;

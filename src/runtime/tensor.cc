@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/float_environment.h"
 
 namespace evn {
 namespace {
@@ -175,7 +176,9 @@ Tensor::~Tensor() {
   }
   shares_.clear();  // before the memory
   native_.reset();
-  if (deleter_ != nullptr) deleter_(user_, given_);
+  if (deleter_ == nullptr) return;
+  const HostFloatEnvironment hosts;
+  deleter_(user_, given_);
 }
 
 bool Tensor::begin_use(const char* what) const {

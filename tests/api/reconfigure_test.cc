@@ -87,6 +87,38 @@ TEST_F(Reconfigure, MisuseIsRefused) {
   EXPECT_EQ(evn_runtime_reconfigure(reinterpret_cast<evn_runtime>(session), nullptr, &error), EVN_ERROR_INVALID_HANDLE);
 }
 
+// The first reconfiguration of a runtime moves its list of devices, so each round has a runtime of its own.
+TEST(ReconfiguredTensors, AreMadeMeanwhile) {
+  for (int round = 0; round < 100; ++round) {
+    evn_error error = EVN_ERROR_INIT;
+    evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+    options.cache_dir = "";
+    options.thread_count = 1;
+    evn_runtime runtime = nullptr;
+    ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
+    std::atomic<bool> begun{false}, stop{false};
+    std::thread maker([&] {
+      float number = 0, copy = 1;
+      while (!stop) {
+        evn_tensor from = nullptr, to = nullptr;
+        EXPECT_EQ(evn_tensor_wrap(runtime, &number, sizeof number, EVN_DTYPE_FLOAT32, nullptr, 0, nullptr, nullptr, &from, nullptr),
+                  EVN_OK);
+        EXPECT_EQ(evn_tensor_wrap(runtime, &copy, sizeof copy, EVN_DTYPE_FLOAT32, nullptr, 0, nullptr, nullptr, &to, nullptr),
+                  EVN_OK);
+        EXPECT_EQ(evn_tensor_copy(from, to, nullptr), EVN_OK);
+        EXPECT_EQ(evn_tensor_release(from), EVN_OK);
+        EXPECT_EQ(evn_tensor_release(to), EVN_OK);
+        begun = true;
+      }
+    });
+    while (!begun) std::this_thread::yield();
+    EXPECT_EQ(reconfigure(runtime, "placement: {default: cpu}\n", &error), EVN_OK) << error.message;
+    stop = true;
+    maker.join();
+    EXPECT_EQ(evn_runtime_release(runtime), EVN_OK);
+  }
+}
+
 TEST_F(Reconfigure, ItMayBeCancelledAndIsLateThen) {
   const std::string before = explained(session);
   evn_reconfigure_options o = EVN_RECONFIGURE_OPTIONS_INIT;

@@ -149,6 +149,12 @@ def test_open_run_close_a_thousand_times_keeps_memory_flat(prefix, model, tmp_pa
     assert late - early <= 512, f"resident memory grew from {early} to {late} KiB in 900 rounds"
 
 
+def test_closing_the_library_while_objects_live_unloads_nothing(prefix, model, tmp_path):
+    client = tmp_path / "client"
+    run(["cc", "-std=gnu11", "-Wall", "-Werror", "-O1", HERE / "closing_client.c", "-o", client, f"-I{prefix}/include", "-ldl"])
+    run([client, library_folder(prefix) / "libevener.so", model, 30])
+
+
 def test_the_modules_that_pkg_config_names_lie_beside_the_library(prefix):
     folder = library_folder(prefix)
     environment = dict(os.environ, PKG_CONFIG_PATH=str(folder / "pkgconfig"))

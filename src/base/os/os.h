@@ -130,6 +130,10 @@ void* open_library(const char* name, std::string* why);
 void* find_symbol(void* library, const char* name) noexcept;
 void close_library(void* library) noexcept;
 
+// Returns a reference to the shared library that this code is in, for close_library; until then dlclose does not unload it. nullptr
+// in a program that is linked statically.
+void* reference_own_library() noexcept;
+
 // The folder of the shared library (or program) that this code is in, with a slash at its end; "" when the system does not say.
 std::string own_folder();
 

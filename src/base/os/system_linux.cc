@@ -51,6 +51,12 @@ void close_library(void* library) noexcept {
   if (library != nullptr) ::dlclose(library);
 }
 
+void* reference_own_library() noexcept {
+  Dl_info info = {};
+  if (::dladdr(reinterpret_cast<const void*>(&reference_own_library), &info) == 0 || info.dli_fname == nullptr) return nullptr;
+  return ::dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+}
+
 std::string own_folder() {
   Dl_info info = {};
   if (::dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return "";

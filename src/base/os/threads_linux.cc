@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/float_environment.h"
 #include "base/library_work.h"
 #include "base/os/background.h"
 #include "base/os/files_linux.h"
@@ -35,6 +36,7 @@ void* thread_main(void* p) {
   const Start start = *static_cast<Start*>(p);
   delete static_cast<Start*>(p);
   const LibraryWork own(true);
+  FloatRegisters().save_and_reset();  // a thread begins with the registers of the thread that made it, which may run a kernel
   start.body(start.argument);
   return nullptr;
 }

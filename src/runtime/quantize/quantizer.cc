@@ -5,6 +5,7 @@
 
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/float_environment.h"
 #include "graph/raise_opset.h"
 #include "graph/subgraphs.h"
 #include "quant/equalize.h"
@@ -149,7 +150,12 @@ ModelPtr Quantizer::load_saved(const SavedModel& saved) const {
 
 void Quantizer::progress(const char* what, std::uint64_t done, std::uint64_t total) const {
   cancellation_point(kWorkPerLook);
-  if (request_.progress != nullptr && request_.progress(request_.user, what, done, total) != 0) {
+  if (request_.progress == nullptr) return;
+  const auto call_host = [&] {
+    const HostFloatEnvironment hosts;
+    return request_.progress(request_.user, what, done, total);
+  };
+  if (call_host() != 0) {
     fail(EVN_ERROR_CANCELLED, "the progress callback cancelled");
   }
 }

@@ -1,5 +1,6 @@
 #include "runtime/request/dispatcher.h"
 
+#include "base/float_environment.h"
 #include "runtime/request/dispatcher_state.h"
 
 namespace evn {
@@ -162,7 +163,10 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
       if (s.idle == 0 && (stop.exists() || s.is_in_callback())) s.call_the_watcher();
     } else {
       lock.unlock();
-      const evn_status status = s.post.post(s.post.user, &State::run_task, context.get());
+      const evn_status status = [&] {
+        const HostFloatEnvironment hosts;
+        return s.post.post(s.post.user, &State::run_task, context.get());
+      }();
       if (status != EVN_OK) fail(status, "the host's executor has refused a request");
       (void)context.release();
     }

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/float_environment.h"
 #include "base/lent_core.h"
 #include "base/library_work.h"
 #include "runtime/batch/batcher.h"
@@ -28,6 +29,7 @@ Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs,
 
 void Request::execute(const RequestPtr& self) noexcept {
   const LibraryWork own(true);  // also in a task of the host's executor
+  const LibraryFloatEnvironment floats;
   state_.store(State::kRunning, std::memory_order_relaxed);
   try {
     session_->run(inputs_, outputs_, run_);

@@ -1,0 +1,270 @@
+// Floating-point environment of the host: results and statuses do not depend on the rounding mode, the traps and the treatment of
+// subnormal numbers that a host has set for its thread; each is as it was after every call, and in force in each callback.
+#include <cfenv>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "evener/quantize.h"
+#include "evener/request.h"
+#include "tests/api/operator_fixture.h"
+
+namespace evn::test {
+namespace {
+
+// State that a host can set: rounding, traps, and on x86 also the bits by which small numbers become 0.
+struct Mode {
+  const char* name;
+  int rounding = FE_TONEAREST;
+  int traps = 0;
+  bool flushes = false;
+};
+
+constexpr Mode kModes[] = {{"upward", FE_UPWARD},
+                           {"downward", FE_DOWNWARD},
+                           {"towards zero", FE_TOWARDZERO},
+                           {"trap invalid", FE_TONEAREST, FE_INVALID},
+                           {"trap inexact", FE_TONEAREST, FE_INEXACT},
+                           {"trap all", FE_UPWARD, FE_ALL_EXCEPT},
+                           {"flush", FE_TONEAREST, 0, true}};
+
+struct State {
+  int rounding;
+  int traps;
+  int flags;
+  unsigned int small_numbers;
+  bool operator==(const State&) const = default;
+};
+
+State state_of_thread() {
+  State s{fegetround(), fegetexcept(), fetestexcept(FE_ALL_EXCEPT), 0};
+#if defined(__x86_64__)
+  s.small_numbers = __builtin_ia32_stmxcsr() & 0x8040;
+#endif
+  return s;
+}
+
+// Sets a mode for the lifetime of the object.
+class HostMode {
+ public:
+  explicit HostMode(const Mode& mode) {
+    fegetenv(&before_);
+    feclearexcept(FE_ALL_EXCEPT);
+    fesetround(mode.rounding);
+    feenableexcept(mode.traps);
+#if defined(__x86_64__)
+    if (mode.flushes) __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+#endif
+  }
+  ~HostMode() { fesetenv(&before_); }
+
+ private:
+  fenv_t before_;
+};
+
+// What callbacks of the host compare with: the state that the test has set, or on threads of the library the default one.
+struct Expected {
+  State host{}, plain{};
+  std::thread::id thread;
+  std::atomic<int> calls{0}, wrong{0};
+
+  void look() {
+    ++calls;
+    State now = state_of_thread();
+    const State& want = std::this_thread::get_id() == thread ? host : plain;
+    if (want == plain) now.flags = 0;  // of what the library has computed there
+    if (now != want) ++wrong;
+  }
+};
+Expected* g_expected;
+
+void* allocate(void*, size_t size, size_t alignment) {
+  g_expected->look();
+  void* p = nullptr;
+  return posix_memalign(&p, std::max<size_t>(alignment, sizeof(void*)), size) == 0 ? p : nullptr;
+}
+void release_memory(void*, void* memory, size_t) {
+  g_expected->look();
+  free(memory);
+}
+void log_line(void*, evn_log_level, const char*) { g_expected->look(); }
+void run_tasks(void*, uint32_t count, evn_task task, void* context) {
+  g_expected->look();
+  for (uint32_t i = 0; i < count; ++i) task(context, i);
+  g_expected->look();
+}
+void run_done(void*, evn_request) { g_expected->look(); }
+void take_back(void*) { g_expected->look(); }
+void delete_data(void*, void*) { g_expected->look(); }
+int32_t progress(void*, const char*, uint64_t, uint64_t) {
+  g_expected->look();
+  return 0;
+}
+
+// x [n, 3] -> Double (of the host) -> Div by a product that is folded when the model is loaded -> Exp -> y
+std::string model_of_host_operator() {
+  OnnxWriter w(17);
+  w.import("mine", 2);
+  w.add_input("x", kF32, {"n", 3}).add_output("y", kF32);
+  w.add_initializer("a", {3}, std::vector<float>{0.1f, 0.3f, 0.7f})
+      .add_initializer("b", {3}, std::vector<float>{0.9f, 1.1f, 1e-20f});
+  w.add_node("Double", {"x"}, {"d"}, {}, "double_1", "mine").add_node("Mul", {"a", "b"}, {"k"});
+  w.add_node("Div", {"d", "k"}, {"q"}).add_node("Exp", {"q"}, {"y"});
+  return w.serialize();
+}
+
+// Calls the library in many ways, and returns the bytes of all results.
+class Scenario {
+ public:
+  explicit Scenario(Expected& expected) : expected_(expected) {}
+
+  std::string run() {
+    behaviour_.infer = nullptr;
+    behaviour_.run = [this](evn_operator_node, const evn_tensor_view* in, uint32_t, const evn_tensor_view* out, uint32_t,
+                            evn_error*) {
+      expected_.look();
+      std::memcpy(out[0].data, in[0].data, in[0].size_bytes);
+      return EVN_OK;
+    };
+    evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+    options.cache_dir = "";
+    options.thread_count = 2;
+    options.config_text = "version: 1\nlimits: {run_time: 1.5s}\ndevices: {cpu: {type: cpu, threads: 2, memory_limit: 64.5MiB}}\n";
+    options.config_size = std::strlen(options.config_text);
+    options.allocator = {&allocate, &release_memory, nullptr};
+    options.log_callback = &log_line;
+    options.log_level = EVN_LOG_DEBUG;
+    options.parallel_for = &run_tasks;
+    options.parallel_release = &take_back;
+    call([&](evn_error* e) { return evn_runtime_create(&options, &runtime_, e); });
+    const evn_operator op = make_operator(&behaviour_);
+    call([&](evn_error* e) { return evn_runtime_register_operator(runtime_, &op, e); });
+    run_model(model_of_host_operator(), {64, 3});
+    run_model(small_network().serialize(), {16, 3, 8, 8});
+    quantize(small_network().serialize(), {2, 3, 8, 8});
+    call([&](evn_error*) { return evn_runtime_release(runtime_); });
+    return results_;
+  }
+
+ private:
+  void call(const std::function<evn_status(evn_error*)>& f) {
+    evn_error error = EVN_ERROR_INIT;
+    const State before = state_of_thread();
+    const evn_status status = f(&error);
+    const State after = state_of_thread();
+    EXPECT_EQ(status, EVN_OK) << error.message;
+    EXPECT_TRUE(before == after) << "the call changed the floating-point environment";
+  }
+
+  evn_tensor tensor(const std::vector<int64_t>& dims) {
+    int64_t count = 1;
+    for (const int64_t d : dims) count *= d;
+    data_.emplace_back(static_cast<size_t>(count));
+    for (size_t i = 0; i < data_.back().size(); ++i)
+      data_.back()[i] = static_cast<float>(static_cast<int>(i % 37) - 18) * 0x1.9p-5f;
+    if (data_.back().size() > 8) data_.back()[7] = 1e-40f;
+    evn_tensor t = nullptr;
+    call([&](evn_error* e) {
+      return evn_tensor_wrap(runtime_, data_.back().data(), data_.back().size() * 4, EVN_DTYPE_FLOAT32, dims.data(),
+                             static_cast<uint32_t>(dims.size()), &delete_data, nullptr, &t, e);
+    });
+    return t;
+  }
+
+  void keep(evn_tensor t) {
+    void* data = nullptr;
+    size_t size = 0;
+    call([&](evn_error* e) { return evn_tensor_map(t, EVN_MAP_READ, &data, &size, e); });
+    results_.append(static_cast<const char*>(data), size);
+    call([&](evn_error* e) { return evn_tensor_unmap(t, e); });
+    call([&](evn_error*) { return evn_tensor_release(t); });
+  }
+
+  void run_session(evn_model model, const std::vector<int64_t>& dims) {
+    evn_session session = nullptr;
+    call([&](evn_error* e) { return evn_session_create(runtime_, model, nullptr, &session, e); });
+    evn_tensor x = tensor(dims), y = nullptr;
+    call([&](evn_error* e) { return evn_session_run(session, &x, 1, &y, 1, nullptr, e); });
+    keep(y);
+    evn_request request = nullptr;
+    evn_submit_options submit = EVN_SUBMIT_OPTIONS_INIT;
+    submit.done = &run_done;
+    submit.release = &take_back;
+    call([&](evn_error* e) { return evn_session_submit(session, &x, 1, nullptr, 1, nullptr, &submit, &request, e); });
+    call([&](evn_error* e) {
+      bool ended = false;
+      return evn_request_wait(request, UINT64_MAX, &ended, e);
+    });
+    y = nullptr;
+    call([&](evn_error* e) { return evn_request_take(request, &y, 1, e); });
+    keep(y);
+    call([&](evn_error*) { return evn_request_release(request); });
+    call([&](evn_error*) { return evn_tensor_release(x); });
+    call([&](evn_error*) { return evn_session_release(session); });
+  }
+
+  void run_model(const std::string& bytes, const std::vector<int64_t>& dims) {
+    evn_model model = nullptr;
+    call([&](evn_error* e) { return evn_model_load_buffer(runtime_, bytes.data(), bytes.size(), nullptr, &model, e); });
+    run_session(model, dims);
+    call([&](evn_error*) { return evn_model_release(model); });
+  }
+
+  void quantize(const std::string& bytes, const std::vector<int64_t>& dims) {
+    evn_quantizer_options options = EVN_QUANTIZER_OPTIONS_INIT;
+    options.data = bytes.data();
+    options.size = bytes.size();
+    options.progress = &progress;
+    evn_quantizer quantizer = nullptr;
+    call([&](evn_error* e) { return evn_quantizer_create(runtime_, nullptr, &options, &quantizer, e); });
+    const evn_tensor x = tensor(dims);
+    call([&](evn_error* e) { return evn_quantizer_add_batch(quantizer, &x, 1, e); });
+    evn_model model = nullptr;
+    call([&](evn_error* e) { return evn_quantizer_finish(quantizer, &model, e); });
+    run_session(model, dims);
+    call([&](evn_error*) { return evn_tensor_release(x); });
+    call([&](evn_error*) { return evn_model_release(model); });
+    call([&](evn_error*) { return evn_quantizer_release(quantizer); });
+  }
+
+  Expected& expected_;
+  Behaviour behaviour_;
+  evn_runtime runtime_ = nullptr;
+  std::list<std::vector<float>> data_;
+  std::string results_;
+};
+
+std::string results_in(const Mode* mode) {
+  Expected expected;
+  expected.plain = state_of_thread();
+  expected.plain.flags = 0;
+  expected.thread = std::this_thread::get_id();
+  g_expected = &expected;
+  std::string results;
+  {
+    feclearexcept(FE_ALL_EXCEPT);
+    std::optional<HostMode> host;
+    if (mode != nullptr) host.emplace(*mode);
+    expected.host = state_of_thread();
+    results = Scenario(expected).run();
+  }
+  EXPECT_GT(expected.calls, 20);
+  EXPECT_EQ(expected.wrong, 0) << "of " << expected.calls << " callbacks";
+  return results;
+}
+
+TEST(FloatEnvironment, OfTheHostChangesNoResultAndIsInForceInCallbacks) {
+  const std::string want = results_in(nullptr);
+  ASSERT_FALSE(want.empty());
+  for (const Mode& mode : kModes) {
+    SCOPED_TRACE(mode.name);
+    EXPECT_TRUE(results_in(&mode) == want);
+  }
+}
+
+}  // namespace
+}  // namespace evn::test
