@@ -21,7 +21,7 @@ struct LoaderObject {
   const evn_train_module_table& table;
   UserData context;  // of produce
   OwnHandle runtime, cancel;
-  Mutex mutex;  // of all calls but the one that ends it
+  Mutex mutex;  // of evn_loader_next
   void* loader = nullptr;
 };
 using LoaderPtr = std::shared_ptr<LoaderObject>;
@@ -38,13 +38,9 @@ namespace {
 
 // Calls a function of the module for the loader behind a handle.
 template <typename F, typename... Args>
-evn_status call(evn_loader loader, evn_error* error, F evn_train_module_table::*function, Args... args) noexcept {
-  return guarded(error, [&] {
-    const Pin<LoaderPtr> pin(loader);
-    const std::lock_guard<Mutex> lock((*pin)->mutex);
-    evn_error reported = EVN_ERROR_INIT;
-    check_reported(((*pin)->table.*function)((*pin)->loader, args..., &reported), reported);
-  });
+void call(const LoaderObject& object, F evn_train_module_table::*function, Args... args) {
+  evn_error reported = EVN_ERROR_INIT;
+  check_reported((object.table.*function)(object.loader, args..., &reported), reported);
 }
 
 }  // namespace
@@ -76,15 +72,19 @@ evn_status evn_loader_create(evn_runtime runtime, const evn_loader_options* opti
 }
 
 evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uint64_t first_batch, evn_error* error) {
-  return call(loader, error, &evn_train_module_table::loader_start_epoch, epoch, first_batch);
+  return guarded(error, [&] { call(**Pin<LoaderPtr>(loader), &evn_train_module_table::loader_start_epoch, epoch, first_batch); });
 }
 
 evn_status evn_loader_next(evn_loader loader, evn_tensor* tensors, uint32_t tensor_count, uint32_t* samples, evn_error* error) {
-  return call(loader, error, &evn_train_module_table::loader_next, tensors, tensor_count, samples);
+  return guarded(error, [&] {
+    const Pin<LoaderPtr> pin(loader);
+    const std::lock_guard<Mutex> lock((*pin)->mutex);
+    call(**pin, &evn_train_module_table::loader_next, tensors, tensor_count, samples);
+  });
 }
 
 evn_status evn_loader_batch_count(evn_loader loader, uint64_t* count, evn_error* error) {
-  return call(loader, error, &evn_train_module_table::loader_batch_count, count);
+  return guarded(error, [&] { call(**Pin<LoaderPtr>(loader), &evn_train_module_table::loader_batch_count, count); });
 }
 
 evn_status evn_loader_release(evn_loader loader) {
@@ -92,8 +92,7 @@ evn_status evn_loader_release(evn_loader loader) {
   return guarded(nullptr, [&] {
     {
       const Pin<LoaderPtr> pin(loader);
-      evn_error reported = EVN_ERROR_INIT;
-      check_reported((*pin)->table.loader_stop((*pin)->loader, &reported), reported);
+      call(**pin, &evn_train_module_table::loader_stop);
     }
     if (!g_handles.release(loader, HandleKind::kLoader)) fail(EVN_ERROR_INVALID_HANDLE, "the loader has been released");
   });

@@ -34,8 +34,8 @@ typedef struct evn_train_memory {
 
 typedef struct evn_train_host {
   const evn_api* api;
-  /* The model as the trainer wants it: checked, functions expanded, nothing folded or fused, of opset `least_opset` or newer, one
-   * ONNX file without external data whose float tensors are raw_data. */
+  /* The model as the trainer wants it: checked, functions expanded, in its inference form, nothing folded or fused, of opset
+   * `least_opset` or newer, one ONNX file without external data whose float tensors are raw_data. */
   evn_status (*plain_model)(evn_runtime runtime, const char* path, const void* data, size_t size, const char* external_dir,
                             int64_t least_opset, evn_train_bytes* bytes, evn_error* error);
   void (*release)(evn_train_bytes* bytes);
@@ -92,7 +92,7 @@ typedef struct evn_train_module_table {
   evn_status (*write_model)(void* trainer, const char* path, evn_error* error);
   /* The text stays until the next call. */
   evn_status (*describe)(void* trainer, evn_format format, const char** text, size_t* size, evn_error* error);
-  /* Loaders. `stop` may be called while another call is under way, which then ends; all others are made one at a time. */
+  /* Loaders. One call of `loader_next` is made at a time; the others may be called meanwhile. `loader_stop` ends it. */
   evn_status (*loader_create)(evn_runtime runtime, const evn_loader_options* options, void** loader, evn_error* error);
   evn_status (*loader_start_epoch)(void* loader, uint64_t epoch, uint64_t first_batch, evn_error* error);
   evn_status (*loader_next)(void* loader, evn_tensor* tensors, uint32_t tensor_count, uint32_t* samples, evn_error* error);

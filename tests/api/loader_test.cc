@@ -359,6 +359,58 @@ TEST_F(Producers, MayTakeTheirTimeWhileOthersEndTheLoader) {
   loader = nullptr;
 }
 
+TEST_F(Producers, MayTakeTheirTimeWhileOthersAskForTheNumberOfBatches) {
+  producer.waits = true;
+  make();
+  uint32_t samples = 0;
+  std::thread reader([&] {
+    evn_tensor tensors[2] = {};
+    evn_error own = EVN_ERROR_INIT;
+    EXPECT_EQ(evn_loader_next(loader, tensors, 2, &samples, &own), EVN_OK) << own.message;
+  });
+  while (!producer.is_waiting) std::this_thread::yield();
+  EXPECT_EQ(batch_count(), 5u);  // while evn_loader_next waits
+  producer.waits = false;
+  reader.join();
+  EXPECT_EQ(samples, 5u);
+}
+
+TEST_F(Producers, MayTakeTheirTimeWhileAnotherEpochIsBegun) {
+  producer.waits = true;
+  make();
+  uint32_t samples = 0;
+  std::thread reader([&] {
+    evn_tensor tensors[2] = {};
+    evn_error own = EVN_ERROR_INIT;
+    EXPECT_EQ(evn_loader_next(loader, tensors, 2, &samples, &own), EVN_OK) << own.message;
+  });
+  while (!producer.is_waiting) std::this_thread::yield();
+  std::thread starter([&] { EXPECT_EQ(evn_loader_start_epoch(loader, 1, 4, nullptr), EVN_OK); });
+  // The reader gets batch 0 if the producer ends before the epoch is begun, else the last batch of the new epoch.
+  producer.waits = false;
+  starter.join();
+  reader.join();
+  EXPECT_TRUE(samples == 5 || samples == 3) << samples;
+  EXPECT_EQ(read_epoch(0).size(), 5u);
+}
+
+TEST_F(Loaders, TheOrderCountsAgainstTheCapOfMemory) {
+  ASSERT_EQ(evn_runtime_release(std::exchange(runtime, nullptr)), EVN_OK);
+  evn_runtime_options o = EVN_RUNTIME_OPTIONS_INIT;
+  o.thread_count = 1;
+  o.cpu_memory_limit_bytes = 16u << 20;
+  ASSERT_OK(evn_runtime_create(&o, &runtime, &error));
+  static const unsigned char sample = 0;
+  const evn_loader_array array = {"x", nullptr, &sample, EVN_DTYPE_UINT8, 0};  // refused before a sample is read
+  options.arrays = &array;
+  options.array_count = 1;
+  options.sample_count = 8u << 20;
+  options.flags = EVN_LOADER_SHUFFLE;
+  EXPECT_EQ(evn_loader_create(runtime, &options, &loader, &error), EVN_ERROR_OUT_OF_MEMORY);
+  options.flags = 0;
+  EXPECT_OK(evn_loader_create(runtime, &options, &loader, &error));
+}
+
 TEST_F(Producers, CannotReleaseTheirLoader) {
   producer.waits = true;  // until the loader's handle is known
   make();

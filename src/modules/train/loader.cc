@@ -1,5 +1,6 @@
 #include "modules/train/loader.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -15,7 +16,8 @@ using Lock = std::unique_lock<evn::Mutex>;
 
 constexpr std::uint32_t kFlags = EVN_LOADER_SHUFFLE | EVN_LOADER_DROP_LAST | EVN_LOADER_STREAM;
 constexpr std::uint32_t kMostPrefetch = 1024;
-constexpr std::chrono::milliseconds kCancelLook{10};  // how long a request of the token goes unseen
+constexpr std::size_t kCopyPiece = std::size_t{1} << 20;  // bytes copied between two looks at the stop condition
+constexpr std::chrono::milliseconds kCancelLook{10};      // how long a request of the token goes unseen
 
 unsigned long long wide(std::uint64_t n) { return n; }
 
@@ -112,7 +114,9 @@ Loader::Loader(evn_runtime runtime, const evn_loader_options& options)
       process_(evn::os::fork_generation()),
       buffers_(arrays_.size()) {
   make_slots(runtime, options);
-  numbers_.resize(most_);  // after the batches, which limits of memory may refuse
+  numbers_ = static_cast<std::uint64_t*>(make_numbers(runtime, EVN_DTYPE_UINT64, most_));
+  if (const std::uint64_t count = order_.shuffled_count(); count > 0)
+    order_.use_memory(static_cast<std::uint32_t*>(make_numbers(runtime, EVN_DTYPE_UINT32, count)));
   thread_.emplace([](void* self) { static_cast<Loader*>(self)->work(); }, this);
 }
 
@@ -144,6 +148,10 @@ void Loader::make_slots(evn_runtime runtime, const evn_loader_options& o) {
   }
 }
 
+void* Loader::make_numbers(evn_runtime runtime, evn_dtype dtype, std::uint64_t count) {
+  return number_tensors_.emplace_back(Tensor(runtime, dtype, {static_cast<std::int64_t>(count)})).mapped.data();
+}
+
 void Loader::require_own_process() const {
   if (process_ != evn::os::fork_generation()) fail(EVN_ERROR_FORKED, "a forked child does not have the loader's thread");
 }
@@ -155,8 +163,15 @@ void Loader::start_epoch(std::uint64_t epoch, std::uint64_t first_batch) {
          wide(order_.batch_count()));
   }
   Lock lock(mutex_);
-  if (state_ == State::kWorking) state_ = State::kIdle;
-  changed_.wait(lock, [&] { return !is_filling_; });
+  begin_epoch(lock, epoch, first_batch);
+}
+
+void Loader::begin_epoch(Lock& lock, std::uint64_t epoch, std::uint64_t first_batch) {
+  do {
+    if (state_ == State::kStopping) fail(EVN_ERROR_CANCELLED, "the loader is being released");
+    leave_epoch(State::kIdle);
+    if (is_filling_) changed_.wait(lock);
+  } while (is_filling_);
   if (state_ == State::kStopping) fail(EVN_ERROR_CANCELLED, "the loader is being released");
   failure_.reset();
   epoch_ = epoch;
@@ -168,12 +183,22 @@ void Loader::start_epoch(std::uint64_t epoch, std::uint64_t first_batch) {
   changed_.notify_all();
 }
 
+// The batch that is being filled, if any, is abandoned.
+void Loader::leave_epoch(State state) {
+  state_ = state;
+  abandoned_.store(true, std::memory_order_relaxed);
+}
+
+bool Loader::is_abandoned() const {
+  return abandoned_.load(std::memory_order_relaxed) || (cancel_ != nullptr && g_host->is_requested(cancel_) != 0);
+}
+
 std::uint32_t Loader::next(std::span<evn_tensor> tensors) {
   require_own_process();
   if (tensors.size() != arrays_.size())
     fail(EVN_ERROR_INVALID_ARGUMENT, "the loader has %zu arrays, there is room for %zu tensors", arrays_.size(), tensors.size());
-  if (!is_started_) start_epoch(0, 0);
   Lock lock(mutex_);
+  if (!is_started_) begin_epoch(lock, 0, 0);
   const auto is_there = [&] { return made_ > given_ || failure_ || given_ >= end_ || state_ == State::kStopping; };
   while (!is_there()) {
     if (cancel_ == nullptr) {
@@ -201,7 +226,7 @@ void Loader::stop() {
     const evn::LockIfAlive lock(mutex_);
     if (worker_ != nullptr && worker_ == evn::os::this_thread())
       fail(EVN_ERROR_WRONG_STATE, "the loader cannot be released from its own callback");
-    state_ = State::kStopping;
+    leave_epoch(State::kStopping);
     changed_.notify_all();
   }
   const std::lock_guard<evn::Mutex> lock(thread_mutex_);
@@ -220,15 +245,13 @@ void Loader::work() noexcept {
     const std::uint64_t batch = made_;
     const bool orders = std::exchange(orders_, false);
     is_filling_ = true;
+    abandoned_.store(false, std::memory_order_relaxed);
     Slot& slot = slots_[batch % slots_.size()];
     lock.unlock();
     bool ends = false;
     std::optional<evn::Error> failure;
     evn_error reported = EVN_ERROR_INIT;
-    const evn_status status = evn::guarded(&reported, [&] {
-      if (orders) order_.start(epoch_);
-      ends = fill(slot, batch);
-    });
+    const evn_status status = evn::guarded(&reported, [&] { ends = prepare_batch(slot, batch, orders); });
     if (status != EVN_OK) {
       failure = evn::make_error(status, "%s", reported.message)
                     .with_node(reported.node)
@@ -249,10 +272,35 @@ void Loader::work() noexcept {
   }
 }
 
+bool Loader::prepare_batch(Slot& slot, std::uint64_t batch, bool orders) {
+  if (orders && !order_.start(epoch_, [this] { return is_abandoned(); })) abandon();
+  return fill(slot, batch);
+}
+
+// The failure reaches a caller only if the token was requested: begin_epoch and stop discard the batch that they abandon.
+void Loader::abandon() { fail(EVN_ERROR_CANCELLED, "the loader's token was requested"); }
+
+void Loader::copy_samples(const Array& array, unsigned char* to, std::uint32_t samples) const {
+  std::size_t left = kCopyPiece;
+  for (std::uint32_t s = 0; s < samples; ++s) {
+    const unsigned char* const from = array.data + numbers_[s] * array.sample_bytes;
+    for (std::size_t done = 0; done < array.sample_bytes;) {
+      const std::size_t bytes = std::min(array.sample_bytes - done, left);
+      std::memcpy(to, from + done, bytes);
+      to += bytes;
+      done += bytes;
+      left -= bytes;
+      if (left > 0) continue;
+      if (is_abandoned()) abandon();
+      left = kCopyPiece;
+    }
+  }
+}
+
 std::uint32_t Loader::produce(std::uint32_t asked) {
   std::uint32_t made = asked;
   evn_error error = EVN_ERROR_INIT;
-  const evn_status status = produce_(context_, numbers_.data(), asked, buffers_.data(), &made, &error);
+  const evn_status status = produce_(context_, numbers_, asked, buffers_.data(), &made, &error);
   if (status != EVN_OK) {
     error.message[sizeof error.message - 1] = '\0';
     throw evn::make_error(status, "%s", error.message[0] != '\0' ? error.message : "the producer of samples has failed");
@@ -288,15 +336,13 @@ class Loader::MappedSlot {
 };
 
 bool Loader::fill(Slot& slot, std::uint64_t batch) {
-  const std::uint32_t asked = order_.samples(batch, numbers_.data());
+  const std::uint32_t asked = order_.samples(batch, numbers_);
   {
     const MappedSlot mapped(slot, buffers_);
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       const Array& a = arrays_[i];
       if (a.data == nullptr) continue;
-      auto* to = static_cast<unsigned char*>(std::exchange(buffers_[i], nullptr));
-      for (std::uint32_t s = 0; s < asked; ++s, to += a.sample_bytes)
-        std::memcpy(to, a.data + numbers_[s] * a.sample_bytes, a.sample_bytes);
+      copy_samples(a, static_cast<unsigned char*>(std::exchange(buffers_[i], nullptr)), asked);
     }
     slot.samples = produce_ == nullptr ? asked : produce(asked);
   }

@@ -1,6 +1,9 @@
 // A loader: a thread that fills a ring of batches ahead of who asks for them.
 #pragma once
 
+#include <atomic>
+#include <deque>
+#include <mutex>
 #include <optional>
 
 #include "base/mutex.h"
@@ -17,12 +20,11 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // One call of these at a time.
-  void start_epoch(std::uint64_t epoch, std::uint64_t first_batch);
+  // One call of next() at a time; the others may be called at any time, more than once.
   std::uint32_t next(std::span<evn_tensor> tensors);
+  void start_epoch(std::uint64_t epoch, std::uint64_t first_batch);
   std::uint64_t batch_count() const { return order_.batch_count(); }
-
-  // Ends what waits in next() and the thread, which it waits for. While other calls are under way too, and more than once.
+  // Ends what waits in next() and the thread, which it waits for.
   void stop();
 
  private:
@@ -49,7 +51,16 @@ class Loader {
 
   static std::vector<Array> read_arrays(const evn_loader_options& options);
   void make_slots(evn_runtime runtime, const evn_loader_options& options);
+  // Memory for numbers of samples, counted as tensors are.
+  void* make_numbers(evn_runtime runtime, evn_dtype dtype, std::uint64_t count);
+  void begin_epoch(std::unique_lock<evn::Mutex>& lock, std::uint64_t epoch, std::uint64_t first_batch);
+  // Returns true if the batch that is being made is no longer wanted.
+  bool is_abandoned() const;
+  [[noreturn]] static void abandon();
+  void leave_epoch(State state);
   void work() noexcept;
+  bool prepare_batch(Slot& slot, std::uint64_t batch, bool orders);
+  void copy_samples(const Array& array, unsigned char* to, std::uint32_t samples) const;
   // Fills a slot with a batch, without the lock. Returns whether the epoch ends with it.
   bool fill(Slot& slot, std::uint64_t batch);
   std::uint32_t produce(std::uint32_t asked);
@@ -64,8 +75,15 @@ class Loader {
   const bool is_stream_, drops_last_;
   const std::uint32_t process_;  // the fork generation that the thread is of
   std::vector<Slot> slots_;
-  std::vector<std::uint64_t> numbers_;  // of samples of the batch that is being filled
+  struct Numbers {
+    explicit Numbers(Tensor made) : tensor(std::move(made)), mapped(tensor) {}
+    Tensor tensor;
+    Mapped mapped;
+  };
+  std::deque<Numbers> number_tensors_;
+  std::uint64_t* numbers_ = nullptr;    // of samples of the batch that is being filled
   std::vector<void*> buffers_;          // where they go, by array
+  std::atomic<bool> abandoned_{false};  // the batch that is being filled belongs to an epoch that is over
 
   evn::Mutex mutex_;  // guards what follows
   evn::Condition changed_;

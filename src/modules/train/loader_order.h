@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <functional>
+#include <utility>
 
 #include "evener/train.h"
 
@@ -11,8 +12,16 @@ namespace evn_train {
 
 class LoaderOrder {
  public:
-  // Options that were checked. Allocates what shuffling needs.
+  // Swaps between two looks at the stop condition.
+  static constexpr std::uint64_t kPiece = 4096;
+
+  // `options` have been checked.
   explicit LoaderOrder(const evn_loader_options& options);
+
+  // Number of elements of the memory that shuffling needs; 0: the samples come in order.
+  std::uint64_t shuffled_count() const { return shuffles_ ? count_ : 0; }
+  // Memory of shuffled_count() elements, which outlives the order.
+  void use_memory(std::uint32_t* shuffled) { shuffled_ = shuffled; }
 
   // In an epoch; 0 for a stream.
   std::uint64_t batch_count() const { return batches_; }
@@ -22,8 +31,9 @@ class LoaderOrder {
   // there is none.
   std::uint32_t least() const;
 
-  // Sets the order of an epoch; samples() is of the latest one.
-  void start(std::uint64_t epoch);
+  // Makes the order of an epoch; samples() is of the latest one. Calls `stops` after each kPiece samples and returns false if it
+  // returns true: the order is then incomplete.
+  bool start(std::uint64_t epoch, const std::function<bool()>& stops);
   // Writes the numbers of this rank's samples of a batch. Returns how many there are; of a stream, batch.
   std::uint32_t samples(std::uint64_t batch, std::uint64_t* numbers) const;
 
@@ -37,8 +47,8 @@ class LoaderOrder {
   const std::uint32_t batch_, rank_, ranks_;
   const bool shuffles_, is_stream_;
   std::uint64_t batches_ = 0;
-  std::uint32_t rest_ = 0;               // samples of the last batch, all ranks together, where that is not full
-  std::vector<std::uint32_t> shuffled_;  // empty: in order
+  std::uint32_t rest_ = 0;             // samples of the last batch, all ranks together, where that is not full
+  std::uint32_t* shuffled_ = nullptr;  // nullptr: in order
 };
 
 }  // namespace evn_train
