@@ -1,7 +1,7 @@
 #include "cli/file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,24 +17,52 @@ namespace {
 
 constexpr std::size_t kLargestWrite = 1u << 30;
 
+std::string folder_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+// Returns true for .evn-PID-NUMBER.tmp, as the library calls its temporary files too.
+bool is_temporary_name(const std::string& name) {
+  unsigned long pid = 0, number = 0;
+  int end = 0;
+  return std::sscanf(name.c_str(), ".evn-%lu-%lu.tmp%n", &pid, &number, &end) == 2 && static_cast<std::size_t>(end) == name.size();
+}
+
+// Removes temporary files of processes that were killed while they wrote: who writes one has it locked.
+void remove_abandoned(const std::string& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    if (!is_temporary_name(at->path().filename().string()) || !at->is_regular_file(ignored)) continue;
+    const int fd = ::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(at->path().c_str());
+    ::close(fd);
+  }
+}
+
 // A new file in the target's folder, removed unless it was renamed.
 class Temporary {
  public:
-  explicit Temporary(const std::string& target) : target_(target), name_(target + ".XXXXXX") {
-    fd_ = ::mkstemp(name_.data());
-    if (fd_ < 0) {
-      name_.clear();
-      fail_with(errno);
+  explicit Temporary(const std::string& target) : target_(target) {
+    remove_abandoned(folder_of(target));
+    for (int number = 0; fd_ < 0; ++number) {
+      name_ = folder_of(target) + "/.evn-" + std::to_string(::getpid()) + "-" + std::to_string(number) + ".tmp";
+      fd_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+      if (fd_ < 0 && errno == EEXIST && number < 1000) continue;
+      if (fd_ < 0) {
+        name_.clear();
+        fail_with(errno);
+      }
     }
-    const mode_t mask = ::umask(0);  // mkstemp's 0600 is for secrets; results get the mode that any new file gets
-    ::umask(mask);
-    ::fchmod(fd_, 0666 & ~mask);
+    ::flock(fd_, LOCK_EX | LOCK_NB);
   }
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
   ~Temporary() {
-    if (fd_ >= 0) ::close(fd_);
     if (!name_.empty()) ::unlink(name_.c_str());
+    if (fd_ >= 0) ::close(fd_);
   }
 
   void write(const void* data, std::size_t size) {
@@ -49,11 +77,7 @@ class Temporary {
   }
 
   void become_target() {
-    if (::fsync(fd_) != 0) fail_with(errno);
-    const int fd = fd_;
-    fd_ = -1;
-    if (::close(fd) != 0 && errno != EINTR) fail_with(errno);
-    if (::rename(name_.c_str(), target_.c_str()) != 0) fail_with(errno);
+    if (::fsync(fd_) != 0 || ::rename(name_.c_str(), target_.c_str()) != 0) fail_with(errno);
     name_.clear();
   }
 
@@ -69,8 +93,7 @@ class Temporary {
 
 // Makes the new name last over a power cut; a file system that cannot do so has still taken the file.
 void sync_folder(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  const int fd = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
   ::fsync(fd);
   ::close(fd);

@@ -1,5 +1,7 @@
 // Reading and writing whole files on Linux. Paths here are the host's own; locations that a model names are in beneath_linux.cc.
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/os/files_linux.h"
@@ -27,27 +31,59 @@ std::string parent_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// A temporary file is locked (flock) before it has its name until it has been renamed. One that can be locked belongs to a process
+// that has ended, on this machine or on another one that shares the folder.
+constexpr const char kTemporaryPrefix[] = ".evn-", kTemporarySuffix[] = ".tmp";
+
+bool is_same_file(int fd, int folder, const char* name) {
+  struct stat open = {}, named = {};
+  return ::fstat(fd, &open) == 0 && ::fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 && open.st_dev == named.st_dev &&
+         open.st_ino == named.st_ino;
+}
+
 // Removes the temporary file unless it has been renamed.
 struct Temporary {
   std::string path;
   bool present = true;
+  Fd lock{-1};
   ~Temporary() {
     if (present) ::unlink(path.c_str());
   }
 };
 
-// Creates a new file beside `path`, under a name that nobody else uses.
-Fd create_beside(const std::string& path, std::string* temporary) {
-  static std::atomic<unsigned> counter{0};
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    char name[64];
-    std::snprintf(name, sizeof name, "/.evn-%ld-%u.tmp", static_cast<long>(::getpid()), counter.fetch_add(1));
-    *temporary = parent_of(path) + name;
-    Fd fd = open_file(AT_FDCWD, temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-    if (fd.ok()) return fd;
-    if (errno != EEXIST) fail_io("create a file beside", path, errno);
+// Returns true for .evn-PID-NUMBER.tmp.
+bool is_temporary_name(std::string_view name) {
+  if (!name.starts_with(kTemporaryPrefix) || !name.ends_with(kTemporarySuffix)) return false;
+  name.remove_prefix(sizeof kTemporaryPrefix - 1);
+  name.remove_suffix(sizeof kTemporarySuffix - 1);
+  const std::size_t dash = name.find('-');
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  return dash != std::string_view::npos && is_number(name.substr(0, dash)) && is_number(name.substr(dash + 1));
+}
+
+// Removes temporary files that processes have left which were killed while they wrote. What cannot be removed stays.
+void remove_abandoned(const std::string& folder) noexcept {
+  DIR* const list = ::opendir(folder.c_str());
+  if (list == nullptr) return;
+  while (const dirent* entry = ::readdir(list)) {
+    if (!is_temporary_name(entry->d_name)) continue;
+    const Fd fd(::openat(::dirfd(list), entry->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (!fd.ok() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    struct stat st = {};
+    if (::fstat(fd.get(), &st) == 0 && S_ISREG(st.st_mode) && is_same_file(fd.get(), ::dirfd(list), entry->d_name))
+      ::unlinkat(::dirfd(list), entry->d_name, 0);
   }
-  fail_io("create a file beside", path, EEXIST);
+  ::closedir(list);
+}
+
+std::string temporary_beside(const std::string& path) {
+  static std::atomic<unsigned> counter{0};
+  char name[64];
+  std::snprintf(name, sizeof name, "/%s%ld-%u%s", kTemporaryPrefix, static_cast<long>(::getpid()), counter.fetch_add(1),
+                kTemporarySuffix);
+  return parent_of(path) + name;
 }
 
 void write_all(int fd, const std::string& path, const void* data, std::size_t size) {
@@ -58,6 +94,55 @@ void write_all(int fd, const std::string& path, const void* data, std::size_t si
     at += n;
     size -= static_cast<std::size_t>(n);
   }
+}
+
+// Writes what `file` is to have, and closes it. The lock stays.
+void fill(Fd fd, const NewFile& file, Temporary* temporary) {
+  Fd lock(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 3));
+  temporary->lock = std::move(lock);
+  for (const Piece& p : file.pieces) write_all(fd.get(), file.path, p.data, p.size);
+  if (io_call([&] { return ::fsync(fd.get()); }) != 0) fail_io("write", file.path, errno);
+  if (!fd.close_checked()) fail_io("write", file.path, errno);
+}
+
+constexpr int kMostNames = 100;  // that are tried
+
+// Writes a file that has no name until it is whole: nothing is left of it if the process is killed meanwhile. Returns false if the
+// system cannot do so.
+bool write_nameless(const NewFile& file, Temporary* temporary) {
+  Fd fd = open_file(AT_FDCWD, parent_of(file.path).c_str(), O_WRONLY | O_TMPFILE, 0666);
+  if (!fd.ok() && errno == EIO) fail_io("create a file beside", file.path, errno);
+  if (!fd.ok() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  char name[64];
+  std::snprintf(name, sizeof name, "/proc/self/fd/%d", fd.get());
+  if (::access(name, F_OK) != 0) return false;
+  fill(std::move(fd), file, temporary);
+  if (!temporary->lock.ok()) return false;
+  std::snprintf(name, sizeof name, "/proc/self/fd/%d", temporary->lock.get());
+  for (int attempt = 0; attempt < kMostNames; ++attempt) {
+    temporary->path = temporary_beside(file.path);
+    const auto link = [&] { return ::linkat(AT_FDCWD, name, AT_FDCWD, temporary->path.c_str(), AT_SYMLINK_FOLLOW); };
+    if (io_call(link) == 0) return temporary->present = true;
+    if (errno == EIO) fail_io("create a file beside", file.path, errno);
+    if (errno != EEXIST) return false;
+  }
+  return false;
+}
+
+void write_named(const NewFile& file, Temporary* temporary) {
+  for (int attempt = 0; attempt < kMostNames; ++attempt) {
+    temporary->path = temporary_beside(file.path);
+    Fd fd = open_file(AT_FDCWD, temporary->path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
+    if (!fd.ok() && errno == EEXIST) continue;
+    if (!fd.ok()) fail_io("create a file beside", file.path, errno);
+    // Where the file system has no locks, nobody removes what is abandoned. A process that does so may just have taken this file
+    // for such a one.
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) continue;
+    if (!is_same_file(fd.get(), AT_FDCWD, temporary->path.c_str())) continue;
+    temporary->present = true;
+    return fill(std::move(fd), file, temporary);
+  }
+  fail_io("create a file beside", file.path, EEXIST);
 }
 
 }  // namespace
@@ -159,11 +244,8 @@ void write_files_atomically(std::span<const NewFile> files) {
       fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
     Temporary& temporary = temporaries.emplace_back();
     temporary.present = false;
-    Fd fd = create_beside(path, &temporary.path);
-    temporary.present = true;
-    for (const Piece& p : file.pieces) write_all(fd.get(), path, p.data, p.size);
-    if (io_call([&] { return ::fsync(fd.get()); }) != 0) fail_io("write", path, errno);
-    if (!fd.close_checked()) fail_io("write", path, errno);
+    remove_abandoned(parent_of(path));
+    if (!write_nameless(file, &temporary)) write_named(file, &temporary);
   }
   for (std::size_t i = 0; i < files.size(); ++i) {
     const std::string& path = files[i].path;

@@ -1,8 +1,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -100,6 +103,36 @@ TEST_F(Files, WriteReplacesAFileAndLeavesNothingElse) {
   EXPECT_EQ(file_count(), 1u);
   write_file_atomically(path("empty"), nullptr, 0);
   EXPECT_EQ(content("empty"), "");
+}
+
+// Who is killed while it writes leaves a temporary file, which is locked as long as the process lives.
+TEST_F(Files, WriteRemovesWhatKilledProcessesHaveLeft) {
+  const std::string left = path(".evn-1-2.tmp");
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    const int fd = ::open(left.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || ::flock(fd, LOCK_EX) != 0 || ::write(ready[1], "x", 1) != 1) ::_exit(1);
+    while (true) ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  const char* const others[] = {".evn-1-2", ".evn-a-2.tmp", ".evn-1.tmp", "evn-1-2.tmp", ".evn-1-2.tmp.old"};
+  for (const char* name : others) write(name, "");
+  ASSERT_EQ(::mkdir(path(".evn-3-4.tmp").c_str(), 0700), 0);
+  write(".evn-5-6.tmp", "of a process that has ended");
+  write_file_atomically(path("f"), "text", 4);
+  EXPECT_TRUE(fs::exists(left));
+  EXPECT_FALSE(fs::exists(path(".evn-5-6.tmp")));
+  ::kill(writer, SIGKILL);
+  ASSERT_EQ(::waitpid(writer, nullptr, 0), writer);
+  write_file_atomically(path("f"), "text", 4);
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_EQ(file_count(), std::size(others) + 2);
+  EXPECT_EQ(content("f"), "text");
+  ::close(ready[0]);
+  ::close(ready[1]);
 }
 
 TEST_F(Files, WriteIntoAMissingFolderIsAnIoError) {
