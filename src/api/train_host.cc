@@ -11,6 +11,8 @@
 #include "base/lent_core.h"
 #include "base/mutex.h"
 #include "base/os/os.h"
+#include "graph/free_batch.h"
+#include "graph/inference_form.h"
 #include "graph/raise_opset.h"
 #include "graph/subgraphs.h"
 #include "model/save.h"
@@ -32,6 +34,8 @@ evn_status plain_model(evn_runtime runtime, const char* path, const void* data, 
     if (external_dir != nullptr) source.external_dir = external_dir;
     Model model = read_plain_model(*r, source, PlainModel::kUnfolded);
     flatten_bodies(model.graph);
+    free_batch(model.graph, (*r)->cpu().ledger());
+    take_inference_form(model.graph);
     if (opset_of(model) < least_opset) raise_opset(model, least_opset, (*r)->cpu().ledger());
     const SavedModel saved = save_onnx(model, with_subgraphs(model.graph, true));
     auto owner = std::make_unique<std::shared_ptr<const void>>(model_bytes(saved, (*r)->cpu().ledger()));

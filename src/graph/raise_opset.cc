@@ -144,8 +144,9 @@ class Raiser {
   }
 
   void dropout(Node& node) {
-    if (node.outputs.size() > 1) refuse(node, "its mask has another type");
-    take(node, "ratio");  // outside training it hands on what it reads
+    if (from_ < 10 && node.outputs.size() > 1) refuse(node, "its mask has another type");
+    if (const std::optional<Attribute> ratio = take(node, "ratio"))
+      node.inputs.push_back(constant<float>(node, "ratio", DType::kFloat32, {std::get<float>(ratio->value)}, true));
   }
 
   void grid_sample(Node& node) {

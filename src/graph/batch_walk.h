@@ -1,0 +1,45 @@
+// Shapes of all values of a graph for one size of the batch, node by node, as a run would have them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "core/graph.h"
+#include "ops/op.h"
+
+namespace evn {
+
+class BatchWalk {
+ public:
+  // Dim 0 of each input is `batch`. Other dims that are not known are small numbers, one for each name.
+  BatchWalk(const Graph& graph, std::int64_t batch);
+
+  // Infers the outputs of a node; these are unknown if an input is. Values of a few elements are computed. Returns the failure of a
+  // node whose inputs do not fit together; its outputs are then unknown. Throws the status of a call that is to end.
+  // With `given`, these are the elements of the int64 vector that the node reads as its input number `input`.
+  std::optional<Error> infer(const Node& node, std::size_t input = 0, const std::vector<std::int64_t>* given = nullptr);
+
+  // nullptr: the shape is not known.
+  const Shape* shape(ValueId v) const;
+  // The elements of a small int64 value; nullptr: they are not known.
+  const std::vector<std::int64_t>* numbers(ValueId v) const;
+
+ private:
+  struct Known {
+    TensorDesc desc;  // of no dtype: the shape is not known
+    std::vector<std::uint64_t> bytes;
+    bool has_bytes = false;
+    mutable std::vector<std::int64_t> numbers;
+  };
+
+  const Graph& graph_;
+  std::vector<Known> known_;
+  std::vector<TensorDesc> inputs_, outputs_;
+  std::vector<ConstTensor> values_;
+
+  bool gather(const Node& node, std::size_t input, const std::vector<std::int64_t>* given);
+  void compute(const Node& node);
+};
+
+}  // namespace evn

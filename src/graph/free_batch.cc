@@ -1,0 +1,299 @@
+#include "graph/free_batch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "graph/batch_walk.h"
+#include "graph/subgraphs.h"
+
+namespace evn {
+namespace {
+
+using Ints = std::vector<std::int64_t>;
+
+constexpr int kMostWalks = 256;
+
+// A shape that an exporter may have written as numbers.
+struct ShapeInput {
+  const char* op;
+  std::size_t input;
+};
+constexpr ShapeInput kShapeInputs[] = {{"Reshape", 1}, {"Expand", 1}, {"ConstantOfShape", 0}, {"Tile", 1}};
+
+const ShapeInput* shape_input(const Node& node) {
+  if (!node.domain.empty()) return nullptr;
+  const auto* const found =
+      std::find_if(std::begin(kShapeInputs), std::end(kShapeInputs), [&](const ShapeInput& s) { return node.op_type == s.op; });
+  return found == std::end(kShapeInputs) || node.inputs.size() <= found->input ? nullptr : found;
+}
+
+std::int64_t product(const Shape& shape, int end) { return shape.elements(0, end); }
+
+// The places of a Reshape's output where the batch may be, the likely ones first. The batch is, or is a factor of, dim `at` of the
+// input. In the order of elements it has as many before it in the output as in the input.
+std::vector<int> batch_places(const Shape& in, int at, const Shape& out, std::int64_t batch) {
+  const std::int64_t least = product(in, at), most = least * (in[at] / batch);
+  enum Likeliness { kFirst, kWithin, kFirstFactor, kBefore, kWithinFactor };
+  std::vector<std::pair<Likeliness, int>> found;
+  for (int p = 0; p < out.rank(); ++p) {
+    const std::int64_t before = product(out, p);
+    if (out[p] % batch != 0 || before > most) continue;
+    const bool is_whole = out[p] == batch;
+    if (before == least) found.push_back({is_whole ? kFirst : kFirstFactor, p});
+    else if (before > least) found.push_back({is_whole ? kWithin : kWithinFactor, p});
+    else if (before * out[p] % (least * batch) == 0) found.push_back({kBefore, p});
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<int> places;
+  for (const auto& [likeliness, place] : found) places.push_back(place);
+  return places;
+}
+
+class Freer {
+ public:
+  Freer(Graph& graph, const LedgerPtr& ledger) : graph_(graph), ledger_(ledger) {}
+
+  void run() {
+    if (!find_batch()) return;
+    choices_.assign(graph_.nodes.size(), 0);
+    for (int walks = 0; walks < kMostWalks; ++walks) {
+      edits_.clear();
+      if (walk()) return apply_edits();
+      if (!advance()) break;
+    }
+    throw make_error(EVN_ERROR_UNSUPPORTED, "the node takes a batch of %lld alone, for which the model was exported: %.200s",
+                     static_cast<long long>(batch_), failure_->message)
+        .with_node(graph_.nodes[failed_].name.c_str());
+  }
+
+ private:
+  // Another shape for the input of a node.
+  struct Edit {
+    enum Kind { kWhole, kFirstNumber, kFirstIsBatch };
+    std::size_t node = 0, input = 0;
+    Kind kind = kWhole;
+    Ints numbers;  // of kWhole all, of kFirstNumber the first
+  };
+
+  Graph& graph_;
+  const LedgerPtr& ledger_;
+  ValueId input_ = kNoValue;            // whose dim 0 is the batch
+  std::int64_t batch_ = 0, other_ = 0;  // of the two walks
+  bool has_free_dims_ = false;          // inputs have other dims that are not known
+  std::vector<std::size_t> choices_;    // by node: which of its alternatives is taken
+  std::vector<std::size_t> counts_;     // by node: how many alternatives it has
+  std::vector<Edit> edits_;
+  std::set<std::string> taken_;  // names of values
+  std::vector<Node> before_;     // new nodes before the one that is edited
+  std::size_t failed_ = 0;
+  std::optional<Error> failure_;
+
+  bool find_batch() {
+    for (const ValueId v : graph_.inputs) {
+      const Value& value = graph_.values[static_cast<std::size_t>(v)];
+      if (!value.has_shape || value.wraps || value.shape.rank() == 0) continue;
+      for (int i = 1; i < value.shape.rank(); ++i) has_free_dims_ |= value.shape[i] < 0;
+      if (value.shape[0] <= 0 || batch_ != 0) continue;
+      batch_ = value.shape[0];
+      input_ = v;
+    }
+    // Coprime to the batch, so that no dim holds the one as a multiple of the other.
+    const auto is_prime = [](std::int64_t n) {
+      for (std::int64_t d = 2; d * d <= n; ++d) {
+        if (n % d == 0) return false;
+      }
+      return true;
+    };
+    if (batch_ == 0 || batch_ > (1 << 20)) return false;
+    other_ = std::max<std::int64_t>(2 * batch_ + 1, 31);
+    while (!is_prime(other_)) ++other_;
+    return true;
+  }
+
+  // Walks all nodes with both sizes, and edits shapes as choices_ says. Returns false if a node fails with the other size alone.
+  bool walk() {
+    BatchWalk own(graph_, batch_), other(graph_, other_);
+    counts_.assign(graph_.nodes.size(), 1);
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+      cancellation_point(kNodeWork);
+      const Node& node = graph_.nodes[n];
+      if (own.infer(node)) continue;  // it fails anyway, when it runs
+      std::optional<Error> failure = other.infer(node);
+      if (shape_input(node) != nullptr) {
+        if (node.op_type == "Reshape") free_reshape(n, own, &other, &failure);
+        else free_shape(n, own, &other, &failure);
+      }
+      if (!failure || node.region >= 0) continue;
+      failed_ = n;
+      failure_ = failure;
+      return false;
+    }
+    return true;
+  }
+
+  // Takes another alternative of the nearest node before the failure that has one. Returns false if there is none.
+  bool advance() {
+    std::vector<std::int64_t> producers(graph_.values.size(), -1);
+    for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+      for (const ValueId v : graph_.nodes[n].outputs) {
+        if (v != kNoValue) producers[static_cast<std::size_t>(v)] = static_cast<std::int64_t>(n);
+      }
+    }
+    std::vector<bool> reached(graph_.nodes.size(), false);
+    reached[failed_] = true;
+    for (std::size_t n = failed_ + 1; n-- > 0;) {
+      if (!reached[n]) continue;
+      if (choices_[n] + 1 < counts_[n]) {
+        ++choices_[n];
+        std::fill(choices_.begin() + static_cast<std::ptrdiff_t>(n) + 1, choices_.end(), std::size_t{0});
+        return true;
+      }
+      for (const ValueId v : graph_.nodes[n].inputs) {
+        if (v != kNoValue && producers[static_cast<std::size_t>(v)] >= 0)
+          reached[static_cast<std::size_t>(producers[static_cast<std::size_t>(v)])] = true;
+      }
+    }
+    return false;
+  }
+
+  // ------------------------------------------------------------------------------------------------------- Reshape --
+
+  void free_reshape(std::size_t n, const BatchWalk& own, BatchWalk* other, std::optional<Error>* failure) {
+    const Node& node = graph_.nodes[n];
+    const Shape *in = own.shape(node.inputs[0]), *in_other = other->shape(node.inputs[0]), *out = own.shape(node.outputs[0]);
+    const Ints *given = own.numbers(node.inputs[1]), *given_other = other->numbers(node.inputs[1]);
+    if (in == nullptr || in_other == nullptr || out == nullptr || given == nullptr || given_other == nullptr) return;
+    if (*given != *given_other || in->rank() != in_other->rank() || in->elements() == 0) return;
+    int at = 0;
+    while (at < in->rank() && (*in)[at] == (*in_other)[at]) ++at;
+    if (at == in->rank() || (*in)[at] * other_ != (*in_other)[at] * batch_) return;
+    const std::vector<int> places = batch_places(*in, at, *out, batch_);
+    if (places.empty()) return;
+    counts_[n] = places.size();
+    const int place = places[choices_[n]];
+    Shape wanted = *out;
+    wanted[place] = wanted[place] / batch_ * other_;
+    const Shape* const made = other->shape(node.outputs[0]);
+    if (!*failure && made != nullptr && *made == wanted) return;
+    Edit edit{n, 1, Edit::kWhole, *given};
+    const auto p = static_cast<std::size_t>(place);
+    // 0 copies the dim of the input.
+    const bool copies =
+        place < in->rank() && (*in)[place] == (*out)[place] && (*in_other)[place] == wanted[place] && keeps_zero(node);
+    edit.numbers[p] = copies ? 0 : -1;
+    for (std::size_t i = 0; i < given->size() && !copies; ++i) {
+      if (i == p || (*given)[i] != -1) continue;
+      if (has_free_dims_) return;
+      edit.numbers[i] = (*out)[static_cast<int>(i)];
+    }
+    if (graph_.values[static_cast<std::size_t>(node.inputs[1])].constant == nullptr && has_free_dims_) {
+      if (place != 0) return;
+      edit.kind = Edit::kFirstNumber;
+    }
+    *failure = other->infer(node, 1, &edit.numbers);
+    const Shape* const now = other->shape(node.outputs[0]);
+    if (!*failure && now != nullptr && !(*now == wanted))
+      *failure = make_error(EVN_ERROR_UNSUPPORTED, "a Reshape to %s", out->to_string().c_str());
+    edits_.push_back(std::move(edit));
+  }
+
+  static bool keeps_zero(const Node& node) {
+    return std::none_of(node.attributes.begin(), node.attributes.end(), [](const Attribute& a) {
+      const auto* const value = std::get_if<std::int64_t>(&a.value);
+      return a.name == "allowzero" && value != nullptr && *value != 0;
+    });
+  }
+
+  // --------------------------------------------------------------------------- Expand, ConstantOfShape, Tile --
+
+  // The alternatives: as it is, and with the batch in the first place.
+  void free_shape(std::size_t n, const BatchWalk& own, BatchWalk* other, std::optional<Error>* failure) {
+    const Node& node = graph_.nodes[n];
+    const std::size_t input = shape_input(node)->input;
+    const Ints *given = own.numbers(node.inputs[input]), *given_other = other->numbers(node.inputs[input]);
+    if (given == nullptr || given_other == nullptr || *given != *given_other || given->empty() || given->front() != batch_) return;
+    counts_[n] = 2;
+    if (choices_[n] == 0) return;
+    Ints numbers = *given;
+    numbers.front() = other_;
+    *failure = other->infer(node, input, &numbers);
+    edits_.push_back({n, input, Edit::kFirstIsBatch, {}});
+  }
+
+  // ------------------------------------------------------------------------------------------------------- editing --
+
+  void apply_edits() {
+    for (const Value& v : graph_.values) taken_.insert(v.name);
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
+    auto edit = edits_.begin();
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      if (edit != edits_.end() && edit->node == n) apply(nodes[n], *edit++);
+      graph_.nodes.insert(graph_.nodes.end(), std::make_move_iterator(before_.begin()), std::make_move_iterator(before_.end()));
+      before_.clear();
+      graph_.nodes.push_back(std::move(nodes[n]));
+    }
+  }
+
+  void apply(Node& node, const Edit& edit) {
+    ValueId& shape = node.inputs[edit.input];
+    if (edit.kind == Edit::kWhole) {
+      shape = constant(node.name + "/shape", edit.numbers);
+      return;
+    }
+    ValueId first = kNoValue;
+    if (edit.kind == Edit::kFirstNumber) {
+      first = constant(node.name + "/first", {edit.numbers[0]});
+    } else {
+      const ValueId all = add(node, "Shape", {input_});
+      first = add(node, "Gather", {all, constant(node.name + "/place", {0})});
+    }
+    const ValueId rest = add(node, "Slice", {shape, constant(node.name + "/from", {1}), constant(node.name + "/to", {INT64_MAX})});
+    const ValueId joined = add(node, "Concat", {first, rest});
+    before_.back().attributes.push_back({"axis", std::int64_t{0}, {}});
+    shape = joined;
+  }
+
+  ValueId add(const Node& like, const char* op, std::vector<ValueId> inputs) {
+    Node made;
+    made.op_type = op;
+    made.since_version = like.since_version;
+    made.region = like.region;
+    made.inputs = std::move(inputs);
+    made.outputs = {value(like.name + "/" + op)};
+    made.name = graph_.values.back().name;
+    before_.push_back(std::move(made));
+    return before_.back().outputs[0];
+  }
+
+  ValueId value(const std::string& name) {
+    Value v;
+    v.name = unique_name(taken_, name, "");
+    v.dtype = DType::kInt64;
+    graph_.values.push_back(std::move(v));
+    return static_cast<ValueId>(graph_.values.size() - 1);
+  }
+
+  ValueId constant(const std::string& name, const Ints& numbers) {
+    const Shape shape{static_cast<std::int64_t>(numbers.size())};
+    void* to = nullptr;
+    WeightPtr weight = make_unfilled_weight({DType::kInt64, shape}, ledger_, &to);
+    std::memcpy(to, numbers.data(), numbers.size() * sizeof(std::int64_t));
+    const ValueId id = value(name);
+    Value& v = graph_.values[static_cast<std::size_t>(id)];
+    v.has_shape = true;
+    v.shape = shape;
+    v.constant = std::move(weight);
+    return id;
+  }
+};
+
+}  // namespace
+
+void free_batch(Graph& graph, const LedgerPtr& ledger) { Freer(graph, ledger).run(); }
+
+}  // namespace evn

@@ -1,0 +1,240 @@
+"""Models as exporters write them for training, or for one size of the batch, become the models that were meant."""
+import subprocess
+import sys
+
+import evener
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import nets
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with evener.Runtime(threads=1) as made:
+        yield made
+
+
+def network(opset, training, outputs=5):
+    """A convolution, a normalization, a Dropout and a layer; `training`: as torch.onnx writes it with TrainingMode.TRAINING."""
+    b = nets.Builder(31)
+    h = b.norm(b.conv("x", "conv", (4, 2, 3, 3), pads=[1, 1, 1, 1]), "norm", 4)
+    norm = b.nodes[-1]
+    if training and opset >= 14:
+        norm.output.extend(["norm.mean2", "norm.var2"])
+        norm.attribute.append(helper.make_attribute("training_mode", 1))
+    elif training:
+        norm.output.extend(["norm.mean2", "norm.var2", "norm.mean3", "norm.var3"][:outputs - 1])
+    h = b.op("Relu", h)
+    if opset >= 12:
+        b.weights["ratio"], b.weights["yes"] = np.array(0.25, np.float32), np.array(True)
+        h = b.op("Dropout", h, "ratio", *(["yes"] if training else []), outputs=2 if training else 1)
+    else:
+        h = b.op("Dropout", h, ratio=0.25, outputs=2 if training else 1)
+    h = h[0] if training else h
+    model = b.model(b.linear(b.op("Flatten", h), "fc", 4 * 25, 3), [("x", TensorProto.FLOAT, [2, 5, 5])], [3])
+    model.opset_import[0].version = opset
+    return model
+
+
+def run_ort(model, feeds):
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 12, 13, 14, 15, 17])
+def test_a_training_export_trains_and_comes_back_as_an_inference_model(runtime, tmp_path, opset):
+    x, labels = np.random.default_rng(1).standard_normal((6, 2, 5, 5), dtype=np.float32), np.arange(6) % 3
+    exports, evaluations = [], []
+    for training in (True, False):
+        trainer = evener.Trainer(runtime, network(opset, training).SerializeToString(), learning_rate=0.05, momentum=0.9, seed=3)
+        evaluations.append([])
+        for _ in range(3):
+            evaluations[-1].append(trainer.evaluate({"x": x}, labels).loss)
+            trainer.step({"x": x}, labels)
+        trainer.finish(tmp_path / "trained.onnx")
+        exports.append(onnx.load(tmp_path / "trained.onnx"))
+        evaluations[-1].append(trainer.evaluate({"x": x}, labels).loss)
+    assert evaluations[0] == evaluations[1]
+    trained = {i.name: numpy_helper.to_array(i) for i in exports[0].graph.initializer}
+    for i in exports[1].graph.initializer:
+        assert (trained[i.name] == numpy_helper.to_array(i)).all(), i.name
+    assert not np.allclose(trained["norm.mean"], nets_weight(network(opset, False), "norm.mean"))
+    onnx.checker.check_model(exports[0], full_check=True)
+    for node in exports[0].graph.node:
+        assert not any(a.name == "training_mode" and a.i for a in node.attribute)
+        if node.op_type in ("BatchNormalization", "Dropout"):
+            assert len([o for o in node.output if o]) == 1 and len(node.input) in (2, 5)
+    logits, = run_ort(exports[0], {"x": x})
+    with runtime.session(exports[0].SerializeToString()) as session:
+        own, = session.run({"x": x}).values()
+        assert np.allclose(np.asarray(own), logits, rtol=1e-4, atol=1e-5)
+    loss = -np.log(np.exp(logits)[np.arange(6), labels] / np.exp(logits).sum(1)).mean()
+    assert evaluations[0][-1] == pytest.approx(loss, rel=1e-5)
+
+
+def nets_weight(model, name):
+    return numpy_helper.to_array(next(i for i in model.graph.initializer if i.name == name))
+
+
+def test_the_ratio_of_an_old_dropout_is_kept(runtime):
+    """A node of opset 11 has its ratio as an attribute: all but a thousandth of the elements are dropped, not half."""
+    b = nets.Builder(5)
+    b.weights["w"] = np.ones(1000, np.float32)
+    model = b.model(b.op("ReduceMean", b.op("Dropout", b.op("Mul", "x", "w"), ratio=0.999), axes=[1], keepdims=1), [("x", TensorProto.FLOAT, [1000])], [1])
+    model.opset_import[0].version = 11
+    trainer = evener.Trainer(runtime, model.SerializeToString(), "mse", learning_rate=0.1)
+    trainer.step({"x": np.ones((1, 1000), np.float32)}, np.zeros((1, 1), np.float32))
+    assert np.count_nonzero(trainer.gradients["w"]) < 20
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_frozen_norms_and_pruning_of_a_training_export(runtime, tmp_path, opset):
+    x, labels = np.random.default_rng(1).standard_normal((6, 2, 5, 5), dtype=np.float32), np.arange(6) % 3
+    model = network(opset, True)
+    norm = next(node.name for node in model.graph.node if node.op_type == "BatchNormalization")
+    trainer = evener.Trainer(runtime, model.SerializeToString(), frozen=[norm], learning_rate=0.05)
+    trainer.step({"x": x}, labels)
+    trainer.finish(tmp_path / "trained.onnx")
+    assert (nets_weight(onnx.load(tmp_path / "trained.onnx"), "norm.mean") == nets_weight(model, "norm.mean")).all()
+    trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.05, prune_share=0.5)
+    for _ in range(2):
+        trainer.step({"x": x}, labels)
+    trainer.finish(tmp_path / "pruned.onnx")
+    pruned = onnx.load(tmp_path / "pruned.onnx")
+    assert len(nets_weight(pruned, "norm.mean")) == 2
+    assert run_ort(pruned, {"x": x})[0].shape == (6, 3)
+
+
+def test_statistics_that_a_training_export_gives_are_those_of_the_model(runtime, tmp_path):
+    model = network(17, True)
+    model.graph.output.append(helper.make_tensor_value_info("norm.mean2", TensorProto.FLOAT, [4]))
+    x, labels = np.random.default_rng(1).standard_normal((6, 2, 5, 5), dtype=np.float32), np.arange(6) % 3
+    trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.05)
+    trainer.step({"x": x}, labels)
+    trainer.finish(tmp_path / "trained.onnx")
+    trained = onnx.load(tmp_path / "trained.onnx")
+    assert (run_ort(trained, {"x": x})[1] == nets_weight(trained, "norm.mean")).all()
+
+
+def test_a_statistic_of_the_batch_that_is_read_is_refused(runtime):
+    model = network(13, True)
+    model.graph.output.append(helper.make_tensor_value_info("norm.mean3", TensorProto.FLOAT, [4]))
+    with pytest.raises(evener.Error, match="a statistic of the batch") as refused:
+        evener.Trainer(runtime, model.SerializeToString())
+    assert refused.value.node == next(node.name for node in model.graph.node if node.op_type == "BatchNormalization")
+
+
+# ----------------------------------------------------------------------------------------------- one size of the batch
+
+
+def attention(b, h, batch, length, heads, size):
+    """As torch exports it: views of [batch, length, heads, size], products of [batch * heads, length, size]."""
+    parts = []
+    for name in "qkv":
+        p = b.op("Reshape", b.op("MatMul", h, b.weight(name + ".w", heads * size, heads * size)), b.ints(name + ".s", [batch, length, heads, size]))
+        p = b.op("Transpose", p, perm=[0, 2, 1, 3])
+        parts.append(b.op("Reshape", p, b.ints(name + ".t", [batch * heads, length, size])))
+    scores = b.op("Softmax", b.op("MatMul", parts[0], b.op("Transpose", parts[1], perm=[0, 2, 1])), axis=-1)
+    out = b.op("Reshape", b.op("MatMul", scores, parts[2]), b.ints("o.s", [batch, heads, length, size]))
+    return b.op("Reshape", b.op("Transpose", out, perm=[0, 2, 1, 3]), b.ints("o.t", [batch, length, heads * size]))
+
+
+def fixed(kind, batch):
+    """A network whose shapes say `batch`, and its input's dims."""
+    b = nets.Builder(17)
+    if kind == "flatten":
+        h = b.op("Reshape", "x", b.ints("s", [batch, 8 * 12]))
+    elif kind == "flatten_rest":
+        h = b.op("Reshape", "x", b.ints("s", [batch, -1]))
+    elif kind == "rows":  # each step alone, then back
+        h = b.op("Reshape", "x", b.ints("s", [batch * 8, 12]))
+        h = b.op("Relu", b.linear(h, "step", 12, 5))
+        h = b.op("Reshape", h, b.ints("t", [batch, 40]))
+        return b.model(b.linear(h, "fc", 40, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+    elif kind == "attention":
+        h = b.op("Reshape", attention(b, "x", batch, 8, 3, 4), b.ints("s", [batch, -1]))
+    elif kind == "class_token":
+        token = b.op("Expand", b.weight("token", 1, 1, 12), b.ints("e", [batch, 1, 12]))
+        h = b.op("Concat", token, "x", axis=1)
+        h = b.op("Reshape", h, b.ints("s", [batch, 9 * 12]))
+        return b.model(b.linear(h, "fc", 9 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+    elif kind == "tiled_token":
+        token = b.op("Tile", b.weight("token", 1, 1, 12), b.ints("e", [batch, 1, 1]))
+        h = b.op("Flatten", b.op("Concat", token, "x", axis=1))
+        return b.model(b.linear(h, "fc", 9 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+    elif kind == "zeros":
+        zeros = b.op("ConstantOfShape", b.ints("z", [batch, 1, 12]))
+        h = b.op("Flatten", b.op("Concat", zeros, "x", axis=1))
+        return b.model(b.linear(h, "fc", 9 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+    elif kind == "sequence_first":
+        h = b.op("Transpose", "x", perm=[1, 0, 2])
+        h = b.op("Reshape", h, b.ints("s", [8 * batch, 12]))
+        h = b.op("Reshape", b.op("Tanh", b.linear(h, "step", 12, 12)), b.ints("t", [8, batch, 12]))
+        h = b.op("Reshape", b.op("Transpose", h, perm=[1, 0, 2]), b.ints("u", [batch, 96]))
+    return b.model(b.linear(h, "fc", 8 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+
+
+KINDS = ["flatten", "flatten_rest", "rows", "attention", "class_token", "tiled_token", "zeros", "sequence_first"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("exported", [1, 2, 8])
+def test_shapes_with_the_batch_of_the_export_take_any(runtime, tmp_path, kind, exported):
+    """Trains as the same network written for the batch that it gets, and comes back for any."""
+    if exported == 1 and kind in ("class_token", "tiled_token", "zeros"):
+        pytest.skip("a Concat of one token alone needs an Expand")
+    for batch in (3, 16):
+        x = np.random.default_rng(batch).standard_normal((batch, 8, 12), dtype=np.float32)
+        labels, losses = np.arange(batch) % 3, []
+        for made_for in (exported, batch):
+            model = fixed(kind, made_for)
+            model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = made_for
+            trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.05)
+            losses.append([trainer.step({"x": x}, labels).loss for _ in range(3)] + [trainer.evaluate({"x": x}, labels).loss])
+            trainer.finish(tmp_path / "trained.onnx")
+        assert losses[0] == losses[1]
+
+
+def test_a_node_that_takes_one_batch_alone_is_refused_by_name(runtime):
+    b = nets.Builder(3)
+    h = b.op("Add", b.linear("x", "fc", 4, 3), b.weight("each", 8, 3))  # a number of its own for each row of the batch
+    model = b.model(h, [("x", TensorProto.FLOAT, [4])], [3])
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 8
+    with pytest.raises(evener.Error, match="takes a batch of 8 alone") as refused:
+        evener.Trainer(runtime, model.SerializeToString())
+    assert refused.value.node == h and refused.value.status.name == "UNSUPPORTED"
+
+
+# ------------------------------------------------------------------------------------------------------- killed saves
+
+
+KILLED = """
+import os, signal, sys, evener
+runtime = evener.Runtime(threads=1)
+trainer = evener.Trainer(runtime, sys.argv[1])
+print("ready", flush=True)
+while True:
+    trainer.save(sys.argv[2])
+"""
+
+
+def test_a_save_removes_what_a_killed_one_has_left(runtime, tmp_path):
+    model = nets.mlp()[0]
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    state = tmp_path / "state"
+    for _ in range(8):  # until one is hit while it writes, as a rule
+        process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path / "model.onnx", state], stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"ready\n"
+        while not state.exists():
+            pass
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    (tmp_path / ".evn-1-1.tmp").write_bytes(b"of one that was killed")
+    trainer = evener.Trainer(runtime, tmp_path / "model.onnx")
+    trainer.restore(state)
+    trainer.save(state)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "state"]
