@@ -200,7 +200,8 @@ class Expander {
 
   std::size_t copy(Path& path, Node node) {
     if (is_merge(node))
-      tape_.refuse(EVN_ERROR_UNSUPPORTED, "the If of node '%.96s' would have to run for other values", node.name.c_str());
+      throw make_error(EVN_ERROR_UNSUPPORTED, "the If of node '%.96s' would have to run for other values", node.name.c_str())
+          .with_node(node.name.c_str());
     tape_.set_origin(tape_.gradient_name() + "/" + node.name);
     node.name = tape_.fresh_name("copy");
     for (ValueId& v : node.inputs) {

@@ -100,8 +100,9 @@ ValueId Backward::list_or_input(std::string_view name, std::size_t input) {
 }
 
 void Backward::refuse(const char* why) const {
-  tape.refuse(EVN_ERROR_UNSUPPORTED, "operator %.64s (domain %.64s) of node '%.96s' cannot be differentiated: %s",
-              node.op_type.c_str(), shown_domain(node), node.name.c_str(), why);
+  throw make_error(EVN_ERROR_UNSUPPORTED, "operator %.64s (domain %.64s) of node '%.96s' cannot be differentiated: %s",
+                   node.op_type.c_str(), shown_domain(node), node.name.c_str(), why)
+      .with_node(node.name.c_str());
 }
 
 int Backward::known_rank(std::size_t input) const {

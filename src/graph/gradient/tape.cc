@@ -307,7 +307,7 @@ ValueId Tape::scalar(double number, ValueId like) {
     case DType::kFloat16: *static_cast<std::uint16_t*>(bytes) = Float16::from(number).bits; break;
     case DType::kBfloat16: *static_cast<std::uint16_t*>(bytes) = Bfloat16::from(number).bits; break;
     case DType::kFloat32: *static_cast<float*>(bytes) = static_cast<float>(number); break;
-    default: fail(EVN_ERROR_INVALID_MODEL, "a derivative of %s", dtype_name(dtype));
+    default: refuse(EVN_ERROR_INVALID_MODEL, "a derivative of %s", dtype_name(dtype));
   }
   return add_constant(std::move(weight));
 }

@@ -174,7 +174,9 @@ void TrainingGraphs::find_norms() {
       continue;
     }
     if (!taken.insert(mean->first).second || !taken.insert(variance->first).second) {
-      fail(EVN_ERROR_UNSUPPORTED, "node \"%.128s\" shares its statistics with another BatchNormalization", node.name.c_str());
+      throw evn::make_error(EVN_ERROR_UNSUPPORTED, "node \"%.128s\" shares its statistics with another BatchNormalization",
+                            node.name.c_str())
+          .with_node(node.name.c_str());
     }
     trained_norms_.push_back(n);
     for (const auto& s : {mean, variance}) statistics_.push_back({s->first, model_.initializers[s->second].dims, s->second, 0});
