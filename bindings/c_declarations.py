@@ -25,7 +25,8 @@ class Declarations:
     def lines(self, item):
         """The lines of an item of the API; none for the macros that initialize structs."""
         if isinstance(item, d.Macro):
-            return [] if item.struct else [f"#define {item.name} {f'{item.value}u' if item.value >= 2**31 else item.value}"]
+            number = d.NAN if item.is_nan else f"{item.value}u" if not item.struct and item.value >= 2**31 else item.value
+            return [] if item.struct else [f"#define {item.name} {number}"]
         if isinstance(item, d.Typedef):
             return [f"typedef {self.declared(item.name, item.type)};"]
         if isinstance(item, d.Enum):
@@ -61,7 +62,7 @@ class Declarations:
 
 
 def numbers(api):
-    """The values of the macros and enum constants, by name."""
-    found = {macro.name: macro.value for macro in api.of(d.Macro) if macro.value is not None}
+    """The values of the macros and enum constants that are whole numbers, by name."""
+    found = {macro.name: macro.value for macro in api.of(d.Macro) if isinstance(macro.value, int)}
     found.update({constant.name: constant.value for item in api.of(d.Enum) for constant in item.constants})
     return found

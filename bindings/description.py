@@ -21,6 +21,7 @@ TABLE = "api.h"
 SCALARS = ("bool", "char", "size_t", "float", "double", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t",
            "uint32_t", "uint64_t")
 SECTION = "/* ----------"
+NAN = '__builtin_nan("")'
 DECLARATOR = re.compile(r"^(?P<const>const )?(?P<base>\w+) ?(?P<stars>(?:\* ?(?:const ?)?)*)(?P<name>\w+)?(?P<dims>(?:\[\w+\])*)$")
 
 
@@ -71,11 +72,15 @@ class Macro:
     """A macro with a number, or the initializer of a struct: nested lists of words, `struct` says of which."""
 
     name: str
-    value: typing.Optional[int]
+    value: typing.Union[int, float, None]  # a float is a NaN
     doc: str = ""
     struct: typing.Optional[str] = None
     initializer: tuple = ()
     plain: bool = False  # a number as it stands, not an expression
+
+    @property
+    def is_nan(self):
+        return isinstance(self.value, float)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,6 +232,9 @@ class Reader:
             if not size or size[1] not in self.types:
                 self.fail("an initializer of no struct", value)
             self.items.append(Macro(name, None, doc, size[1], words))
+            return
+        if value == NAN:
+            self.items.append(Macro(name, float("nan"), doc))
             return
         plain = re.fullmatch(r"-?\d+", value) is not None
         text = re.sub(r"\bUINT32_MAX\b", str(2**32 - 1), value.replace("(uint32_t)", ""))

@@ -74,7 +74,7 @@ def layout_lines(declarations, include, headers):
         body += [f'printf("field {name}.{part} %zu %zu {kind}\\n", offsetof({name}, {part}), sizeof((({name} *)0)->{part}));'
                  for part, kind in fields]
     body += [f'printf("enum {name} %lld\\n", (long long){name});' for name in declarations.enums]
-    body += [f'printf("macro {name} %lld\\n", (long long){name});' for name in declarations.macros]
+    body += [f'printf("macro {name} %.17g\\n", (double){name});' for name in declarations.macros]
     lines = [f'#include "evener/{name}"' for name in headers]
     program = "\n".join([*lines, "#include <stdio.h>", "int main(void) {", *body, "return 0;", "}", ""])
     with tempfile.TemporaryDirectory() as folder:

@@ -469,7 +469,7 @@ typedef struct evn_trainer_options {
   uint64_t bucket_bytes;
 } evn_trainer_options;
 static inline evn_trainer_options evn_trainer_options_initial(void) {
-  evn_trainer_options made = {sizeof(evn_trainer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  evn_trainer_options made = {sizeof(evn_trainer_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, EVN_DEFAULT, 0, 0, EVN_DEFAULT, EVN_DEFAULT, EVN_DEFAULT, EVN_DEFAULT, EVN_DEFAULT, 0, 0, 0, 0, 0, EVN_DEFAULT, 0, EVN_DEFAULT, EVN_DEFAULT_COUNT, 0, 0, 0, 0, 0, 0, 0, EVN_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
   return made;
 }
 typedef struct evn_step_info {

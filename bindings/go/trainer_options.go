@@ -41,8 +41,8 @@ const (
 // ParameterGroup has parameters that are treated otherwise than the rest; the first with a name that matches counts.
 type ParameterGroup struct {
 	Names       []string // globs of names of initializers
-	RateFactor  float64  // times the learning rate
-	WeightDecay float64
+	RateFactor  *float64 // times the learning rate; nil: 1
+	WeightDecay *float64 // nil: that of the options
 }
 
 // Reduced is what is summed over ranks, in place: one of both slices, which must not be kept.
@@ -51,7 +51,10 @@ type Reduced struct {
 	Float64 []float64
 }
 
-// TrainerOptions says how a model is trained. Zeros are the library's defaults.
+// Given returns a pointer to an option that is given: Given(0.0) is the number 0, where nil is the default.
+func Given[T float64 | int](value T) *T { return &value }
+
+// TrainerOptions says how a model is trained. nil is the library's default, and a zero that is no pointer stands for none.
 type TrainerOptions struct {
 	Loss      Loss
 	Output    string   // the output that the loss is of; "": the first
@@ -61,27 +64,27 @@ type TrainerOptions struct {
 	Precision int32 // of products and convolutions in both passes: PrecisionFP32, ...
 
 	Optimizer           Optimizer
-	LearningRate        float64
+	LearningRate        *float64
 	Momentum, Dampening float64
 	Nesterov            bool
-	WeightDecay         float64
-	Beta1, Beta2        float64
-	Epsilon             float64
-	Alpha               float64 // of RMSprop
-	Centered            bool    // of RMSprop
-	RateDecay           float64 // of Adagrad
+	WeightDecay         *float64
+	Beta1, Beta2        *float64
+	Epsilon             *float64
+	Alpha               *float64 // of RMSprop
+	Centered            bool     // of RMSprop
+	RateDecay           float64  // of Adagrad
 
 	Schedule         Schedule
 	WarmupSteps      uint64
 	ScheduleSteps    uint64
-	ScheduleFactor   float64
+	ScheduleFactor   *float64
 	LeastRate        float64
-	PlateauThreshold float64
-	PlateauPatience  int
+	PlateauThreshold *float64
+	PlateauPatience  *int
 
 	ClipNorm, ClipValue float64
 	Accumulate          int // steps of which the mean gradient moves the parameters once
-	LossScale           float64
+	LossScale           *float64
 	Seed                uint64 // of Dropout
 	MemoryLimit         uint64 // bytes of activations that a step may keep; what does not fit is computed again
 	PruneShare          float64
@@ -105,6 +108,18 @@ type TrainerOptions struct {
 	SyncNorm        bool // BatchNormalization normalizes by the batches of all ranks together
 }
 
+// setGiven sets a number that is given. A NaN, by which C says that it is not, is none.
+func setGiven(to *C.double, value *float64, name string) error {
+	if value == nil {
+		return nil
+	}
+	if math.IsNaN(*value) {
+		return argument("%s is not a number", name)
+	}
+	*to = C.double(*value)
+	return nil
+}
+
 func (o *TrainerOptions) numbers() (raw C.evn_trainer_options, err error) {
 	raw = C.evn_trainer_options_initial()
 	if o.CollectiveTimeout < 0 {
@@ -115,7 +130,7 @@ func (o *TrainerOptions) numbers() (raw C.evn_trainer_options, err error) {
 		value int
 		to    *C.uint32_t
 	}{
-		{"PlateauPatience", o.PlateauPatience, &raw.plateau_patience}, {"Accumulate", o.Accumulate, &raw.accumulate},
+		{"Accumulate", o.Accumulate, &raw.accumulate},
 		{"Rank", o.Rank, &raw.rank}, {"RankCount", o.RankCount, &raw.rank_count},
 		{"CollectiveTimeout in milliseconds", int((o.CollectiveTimeout + time.Millisecond - 1) / time.Millisecond), &raw.collective_timeout_ms},
 	} {
@@ -123,6 +138,26 @@ func (o *TrainerOptions) numbers() (raw C.evn_trainer_options, err error) {
 			return raw, argument("%s is %d", number.name, number.value)
 		}
 		*number.to = C.uint32_t(number.value)
+	}
+	if o.PlateauPatience != nil {
+		if *o.PlateauPatience < 0 || uint64(*o.PlateauPatience) >= math.MaxUint32 {
+			return raw, argument("PlateauPatience is %d", *o.PlateauPatience)
+		}
+		raw.plateau_patience = C.uint32_t(*o.PlateauPatience)
+	}
+	for _, number := range []struct {
+		name  string
+		value *float64
+		to    *C.double
+	}{
+		{"LearningRate", o.LearningRate, &raw.learning_rate}, {"WeightDecay", o.WeightDecay, &raw.weight_decay},
+		{"Beta1", o.Beta1, &raw.beta1}, {"Beta2", o.Beta2, &raw.beta2}, {"Epsilon", o.Epsilon, &raw.epsilon}, {"Alpha", o.Alpha, &raw.alpha},
+		{"ScheduleFactor", o.ScheduleFactor, &raw.schedule_factor}, {"PlateauThreshold", o.PlateauThreshold, &raw.plateau_threshold},
+		{"LossScale", o.LossScale, &raw.loss_scale},
+	} {
+		if err := setGiven(number.to, number.value, number.name); err != nil {
+			return raw, err
+		}
 	}
 	for _, flag := range []struct {
 		given bool
@@ -136,13 +171,10 @@ func (o *TrainerOptions) numbers() (raw C.evn_trainer_options, err error) {
 	}
 	raw.loss, raw.optimizer, raw.schedule = C.evn_loss(o.Loss), C.evn_optimizer(o.Optimizer), C.evn_schedule(o.Schedule)
 	raw.precision, raw.seed = C.evn_precision(o.Precision), C.uint64_t(o.Seed)
-	raw.learning_rate, raw.momentum, raw.dampening = C.double(o.LearningRate), C.double(o.Momentum), C.double(o.Dampening)
-	raw.weight_decay, raw.beta1, raw.beta2 = C.double(o.WeightDecay), C.double(o.Beta1), C.double(o.Beta2)
-	raw.epsilon, raw.alpha, raw.rate_decay = C.double(o.Epsilon), C.double(o.Alpha), C.double(o.RateDecay)
+	raw.momentum, raw.dampening, raw.rate_decay = C.double(o.Momentum), C.double(o.Dampening), C.double(o.RateDecay)
 	raw.clip_norm, raw.clip_value = C.double(o.ClipNorm), C.double(o.ClipValue)
 	raw.warmup_steps, raw.schedule_steps = C.uint64_t(o.WarmupSteps), C.uint64_t(o.ScheduleSteps)
-	raw.schedule_factor, raw.least_rate, raw.plateau_threshold = C.double(o.ScheduleFactor), C.double(o.LeastRate), C.double(o.PlateauThreshold)
-	raw.loss_scale, raw.memory_limit = C.double(o.LossScale), C.uint64_t(o.MemoryLimit)
+	raw.least_rate, raw.memory_limit = C.double(o.LeastRate), C.uint64_t(o.MemoryLimit)
 	raw.prune_share, raw.prune_begin, raw.prune_steps = C.double(o.PruneShare), C.uint64_t(o.PruneBegin), C.uint64_t(o.PruneSteps)
 	raw.bucket_bytes = C.uint64_t(o.BucketBytes)
 	return raw, nil
@@ -179,7 +211,13 @@ func (b *bag) trainer(o *TrainerOptions) (raw C.evn_trainer_options, err error) 
 			return raw, err
 		}
 		groups[i].name_count = C.uint32_t(len(group.Names))
-		groups[i].rate_factor, groups[i].weight_decay = C.double(group.RateFactor), C.double(group.WeightDecay)
+		groups[i].rate_factor, groups[i].weight_decay = C.double(math.NaN()), C.double(math.NaN())
+		if err = setGiven(&groups[i].rate_factor, group.RateFactor, "RateFactor"); err != nil {
+			return raw, err
+		}
+		if err = setGiven(&groups[i].weight_decay, group.WeightDecay, "WeightDecay"); err != nil {
+			return raw, err
+		}
 	}
 	raw.groups, raw.group_count = first(groups), C.uint32_t(len(groups))
 	raw.data, raw.size = b.bytes(o.Data), C.size_t(len(o.Data))

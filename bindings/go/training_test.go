@@ -53,7 +53,7 @@ func (d *digits) train(t testing.TB, r *Runtime, trainer *Trainer, first, last i
 
 func digitsOptions() *TrainerOptions {
 	return &TrainerOptions{
-		Optimizer: OptimizerAdamW, LearningRate: 0.002, WeightDecay: 0.01, Groups: []ParameterGroup{{[]string{"*.b"}, 2, 0}}, Frozen: []string{"conv1.b"},
+		Optimizer: OptimizerAdamW, LearningRate: Given(0.002), WeightDecay: Given(0.01), Groups: []ParameterGroup{{[]string{"*.b"}, Given(2.0), Given(0.0)}}, Frozen: []string{"conv1.b"},
 		Schedule: ScheduleCosine, ScheduleSteps: 16, WarmupSteps: 2, ClipNorm: 1, Seed: 7,
 	}
 }
@@ -226,8 +226,8 @@ func TestEachChoiceOfATrainerReachesTheLibrary(t *testing.T) {
 	r := newRuntime(t, RuntimeOptions{})
 	for _, options := range []TrainerOptions{
 		{Nesterov: true}, {Output: "none"}, {Output: "a\x00b"}, {Trainable: []string{"none"}}, {Frozen: []string{"a\x00b"}}, {Schedule: ScheduleStep}, {PruneShare: 2},
-		{Groups: []ParameterGroup{{[]string{"w"}, -1, 0}}}, {Accumulate: -1}, {RankCount: 1 << 40}, {CollectiveTimeout: -time.Second}, {CollectiveTimeout: 1e6 * time.Hour},
-		{Loss: 99}, {Optimizer: -1}, {Beta1: 1},
+		{Groups: []ParameterGroup{{[]string{"w"}, Given(-1.0), nil}}}, {LearningRate: Given(math.NaN())}, {PlateauPatience: Given(-1)}, {Accumulate: -1}, {RankCount: 1 << 40}, {CollectiveTimeout: -time.Second}, {CollectiveTimeout: 1e6 * time.Hour},
+		{Loss: 99}, {Optimizer: -1}, {Beta1: Given(1.0)},
 	} {
 		options.Data = linear()
 		_, err := r.NewTrainer(background, "", &options)
@@ -280,6 +280,48 @@ func TestEachChoiceOfATrainerReachesTheLibrary(t *testing.T) {
 		good(t, trainer.NoteMetric(1))
 	}
 	if rate := must(trainer.Step(x, y))(t).LearningRate; math.Abs(rate-0.05) > 1e-12 {
+		t.Fatal(rate)
+	}
+}
+
+func TestZeroIsAValue(t *testing.T) {
+	r := newRuntime(t, RuntimeOptions{})
+	after := func(change func(*TrainerOptions)) ([]float32, float64) {
+		options := TrainerOptions{Optimizer: OptimizerAdamW}
+		change(&options)
+		trainer := newTrainer(t, r, options)
+		losses(t, r, trainer, 3)
+		good(t, trainer.NoteMetric(1))
+		good(t, trainer.NoteMetric(1))
+		x, y := linearInputs(t, r), classes(t, r, 0, 1, 2, 2, 1, 0)
+		rate := must(trainer.Step(x, y))(t).LearningRate
+		return valuesOf(t, must(trainer.Parameters())(t))["w"], rate
+	}
+	byDefault, rate := after(func(o *TrainerOptions) {})
+	if rate != 0.001 {
+		t.Fatal(rate)
+	}
+	for _, same := range []func(*TrainerOptions){
+		func(o *TrainerOptions) {
+			o.LearningRate, o.WeightDecay, o.Beta1 = Given(0.001), Given(0.01), Given(0.9)
+		},
+		func(o *TrainerOptions) { o.Groups = []ParameterGroup{{[]string{"*"}, nil, nil}} },
+	} {
+		if values, _ := after(same); !reflect.DeepEqual(values, byDefault) {
+			t.Fatal(values, byDefault)
+		}
+	}
+	for _, other := range []func(*TrainerOptions){
+		func(o *TrainerOptions) { o.LearningRate = Given(0.0) },
+		func(o *TrainerOptions) { o.WeightDecay = Given(0.0) },
+		func(o *TrainerOptions) { o.Beta1 = Given(0.0) },
+		func(o *TrainerOptions) { o.Groups = []ParameterGroup{{[]string{"*"}, nil, Given(0.0)}} },
+	} {
+		if values, _ := after(other); reflect.DeepEqual(values, byDefault) {
+			t.Fatal(values)
+		}
+	}
+	if _, rate := after(func(o *TrainerOptions) { o.Schedule, o.PlateauPatience = SchedulePlateau, Given(0) }); math.Abs(rate-0.0001) > 1e-12 {
 		t.Fatal(rate)
 	}
 }

@@ -183,6 +183,8 @@ def number_lines(api):
     for item in api.items:
         if isinstance(item, d.Enum):
             lines += [f"  static final int {constant.name} = {constant.value};" for constant in item.constants]
+        elif isinstance(item, d.Macro) and item.is_nan:
+            lines.append(f"  static final double {item.name} = Double.NaN;")
         elif isinstance(item, d.Macro) and not item.struct:
             lines.append(f"  static final int {item.name} = {item.value if item.value < 2**31 else item.value - 2**32};")
     return lines

@@ -21,7 +21,8 @@ def generate(api):
     types = [*lines, "]]"]
     lines = ["ffi.cdef [[", *c.table(api), "evn_status evn_get_api(uint32_t version, const evn_api **api);", "uint32_t evn_version_number(void);", "]]", "",
               'return require("evener.raw_constants")']
-    constants = ["return {", *(f"  {name} = {value}," for name, value in numbers.items()), "}"]
+    nans = [f"  {macro.name} = 0 / 0," for macro in api.of(d.Macro) if macro.is_nan]
+    constants = ["return {", *(f"  {name} = {value}," for name, value in numbers.items()), *nans, "}"]
     layouts = ["return {"]
     for item in api.of(d.Struct):
         fields = ", ".join(f'"{field.name}"' for field in item.fields)

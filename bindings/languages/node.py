@@ -47,7 +47,7 @@ class Writer:
         self.enums = {item.type: self.words(item) for item in api.of(d.Enum) if item.type}
         self.flags = [self.words(item) for item in api.of(d.Enum) if not item.type]
         self.initializers = {macro.struct: macro.name for macro in api.of(d.Macro) if macro.struct}
-        self.lengths = {macro.name: macro.value for macro in api.of(d.Macro) if macro.value is not None}
+        self.lengths = {macro.name: macro.value for macro in api.of(d.Macro) if isinstance(macro.value, int)}
         for item in api.of(d.Enum):
             self.lengths.update({constant.name: constant.value for constant in item.constants})
         self.skipped = []
@@ -141,6 +141,13 @@ class Writer:
 
     # ------------------------------------------------------------------------------------------------ the addon
 
+    def initial(self, name):
+        """What a struct is without options: EVN_DEFAULT in what says so."""
+        struct = self.structs[name]
+        if name in self.initializers or not any("EVN_DEFAULT" in field.doc for field in struct.fields):
+            return self.initializers.get(name, "{}")
+        return "{" + ", ".join("EVN_DEFAULT" if "EVN_DEFAULT" in field.doc else "{}" for field in struct.fields) + "}"
+
     def structs_in_c(self):
         lines = []
         tables = {**{name: words for name, words in self.enums.items()}, **{words[0]: words for words in self.flags}}
@@ -153,7 +160,7 @@ class Writer:
             fields = self.fields(struct)
             if not fields:
                 continue
-            lines += [f"static const {name} kInitial_{name} = {self.initializers.get(name, '{}')};", f"static const Field kFields_{name}[] = {{"]
+            lines += [f"static const {name} kInitial_{name} = {self.initial(name)};", f"static const Field kFields_{name}[] = {{"]
             for field, kind, other, length, detail in fields:
                 words = f"kWords_{detail}" if kind in ("kWord", "kFlags") else "nullptr"
                 nested = f"&kStruct_{detail}" if kind in ("kStructs", "kStruct") else "nullptr"

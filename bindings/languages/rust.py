@@ -105,6 +105,8 @@ def lines_of(item, initializers):
     if isinstance(item, d.Macro):
         if item.struct:
             return initializers.lines(item)
+        if item.is_nan:
+            return ["", *doc_lines(item.doc), f"pub const {item.name}: f64 = f64::NAN;"]
         kind = "i32" if item.value < 0 or item.name.startswith("EVN_PRIORITY_") else "u32"
         return ["", *doc_lines(item.doc), f"pub const {item.name}: {kind} = {item.value};"]
     if isinstance(item, d.Typedef):

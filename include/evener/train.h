@@ -9,7 +9,8 @@
  *
  * The model is an ordinary float32 one. What it learns are its float32 initializers that the loss depends on, those of frozen names
  * and the statistics of BatchNormalization excepted. BatchNormalization normalizes by the batch and moves its statistics on as
- * PyTorch does, Dropout drops. The first dim of each input is the batch, also where the model has a number there.
+ * PyTorch does, Dropout drops. The first dim of each input is the batch, also where the model has a number there. A model that was
+ * exported for training, or for one size of the batch, is taken as the inference model for any batch that it belongs to.
  *
  * The functions are in the module libevener_train.so, which lies beside the library and is opened when the first trainer is made:
  * EVN_ERROR_UNSUPPORTED where it is missing or of another version. Calls on one trainer wait for each other. */
@@ -38,7 +39,14 @@ enum {
   EVN_LOSS_OUTPUT = 4                 /* the output is the loss, of one element; there are no labels */
 };
 
-/* How parameters move. Formulas and defaults are those of torch.optim. @since 0.3 */
+/* Values of an option that is not given: its default is used. In a field that says "EVN_DEFAULT: ..." 0 is the number 0.
+ *   EVN_DEFAULT        of a double; it is a NaN, which a comparison with == does not find
+ *   EVN_DEFAULT_COUNT  of a count
+ * @since 0.3 */
+#define EVN_DEFAULT __builtin_nan("")
+#define EVN_DEFAULT_COUNT UINT32_MAX
+
+/* Optimizers. Formulas and defaults are those of torch.optim. @since 0.3 */
 typedef int32_t evn_optimizer;
 enum {
   EVN_OPTIMIZER_SGD = 0,
@@ -82,8 +90,8 @@ typedef struct evn_parameter_group {
   const char *const *names; /* globs of names of initializers */
   uint32_t name_count;
   uint32_t reserved;        /* 0 */
-  double rate_factor;       /* times the learning rate: 1 for no change; with 0 these parameters do not move */
-  double weight_decay;
+  double rate_factor;       /* times the learning rate; EVN_DEFAULT: 1. With 0 these parameters do not move */
+  double weight_decay;      /* EVN_DEFAULT: that of the options */
 } evn_parameter_group;
 
 typedef struct evn_trainer_options {
@@ -104,23 +112,23 @@ typedef struct evn_trainer_options {
   uint32_t group_count;
   uint32_t accumulate;             /* steps of which the mean gradient moves the parameters once; 0: 1. With several ranks batches
                                       then have one size */
-  double learning_rate;            /* 0: 0.01 (SGD, Adagrad, RMSprop), 0.001 (the others) */
+  double learning_rate;            /* EVN_DEFAULT: 0.01 (Adagrad, RMSprop), 0.001 (the others). With 0 the parameters do not move */
   double momentum;                 /* of SGD and RMSprop */
   double dampening;                /* of SGD */
-  double weight_decay;
-  double beta1;                      /* of Adam and AdamW; 0: 0.9 */
-  double beta2;                      /* of Adam and AdamW; 0: 0.999 */
-  double epsilon;                  /* 0: 1e-8 (1e-10 of Adagrad) */
-  double alpha;                    /* of RMSprop; 0: 0.99 */
+  double weight_decay;             /* EVN_DEFAULT: 0.01 (AdamW), 0 (the others) */
+  double beta1;                    /* of Adam and AdamW; EVN_DEFAULT: 0.9 */
+  double beta2;                    /* of Adam and AdamW; EVN_DEFAULT: 0.999 */
+  double epsilon;                  /* EVN_DEFAULT: 1e-10 (Adagrad), 1e-8 (the others) */
+  double alpha;                    /* of RMSprop; EVN_DEFAULT: 0.99 */
   double rate_decay;               /* of Adagrad */
   double clip_norm;                /* gradients are made smaller so that their norm together is at most this; 0: they are not */
   double clip_value;               /* each element of a gradient stays within -this .. this; 0: no */
   uint64_t warmup_steps;
   uint64_t schedule_steps;
-  double schedule_factor;          /* 0: 0.1 */
+  double schedule_factor;          /* EVN_DEFAULT: 0.1 */
   double least_rate;
-  double plateau_threshold;        /* 0: 1e-4 */
-  uint32_t plateau_patience;       /* 0: 10 */
+  double plateau_threshold;        /* EVN_DEFAULT: 1e-4 */
+  uint32_t plateau_patience;       /* EVN_DEFAULT_COUNT: 10 */
   uint32_t reserved;               /* 0 */
   uint64_t seed;                   /* of Dropout */
   const char *device;              /* where it is trained, as in evn_session_options; NULL: as the configuration says */
@@ -128,9 +136,10 @@ typedef struct evn_trainer_options {
   size_t size;                     /* bytes of data */
   const char *external_dir;        /* as in evn_model_options, for a model from `data` */
   evn_cancel cancel;               /* nullable: once it is requested, calls of the trainer end with EVN_ERROR_CANCELLED */
-  double loss_scale;               /* the loss times this is what gradients are of, before they are divided by it. 0: dynamic with
-                                      EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is
-                                      skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. Up to 1e9 */
+  double loss_scale;               /* factor of the loss whose gradients are computed, which are then divided by it: 1e-9 to 1e9.
+                                      EVN_DEFAULT: dynamic with EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients
+                                      are not finite, which is skipped, doubled after 2,000 steps without any, as
+                                      torch.amp.GradScaler), else 1 */
   uint64_t memory_limit;           /* bytes of activations that a step may have at a time: of all that it computes with but
                                       parameters, gradients and the optimizer's state. What does not fit is computed again in the
                                       backward pass (activation checkpointing), with the same bits, where one device computes
@@ -157,8 +166,9 @@ typedef struct evn_trainer_options {
   uint64_t bucket_bytes;           /* gradients that are summed over ranks at once, while the backward pass goes on; 0: 4 MiB */
 } evn_trainer_options;
 #define EVN_TRAINER_OPTIONS_INIT \
-  {sizeof(evn_trainer_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-   0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
+  {sizeof(evn_trainer_options), 0, 0, 0, 0, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, EVN_DEFAULT, 0, 0, EVN_DEFAULT, EVN_DEFAULT, \
+   EVN_DEFAULT, EVN_DEFAULT, EVN_DEFAULT, 0, 0, 0, 0, 0, EVN_DEFAULT, 0, EVN_DEFAULT, EVN_DEFAULT_COUNT, 0, 0, NULL, NULL, 0, \
+   NULL, NULL, EVN_DEFAULT, 0, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0}
 
 /* See evn_error_init. @since 0.3 */
 EVN_API void evn_trainer_options_init(evn_trainer_options *options, uint32_t struct_size);
@@ -167,8 +177,9 @@ EVN_API void evn_trainer_options_init(evn_trainer_options *options, uint32_t str
  *   path     an ONNX file, or NULL: `data` of the options
  *   options  NULL: as EVN_TRAINER_OPTIONS_INIT
  * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an operator without a rule of differentiation between a
- * parameter and the loss, which is named; the module is missing); EVN_ERROR_INVALID_ARGUMENT (nothing can learn; a glob that no
- * name matches; a number that is out of range). Blocks; allocates. @since 0.3 */
+ * parameter and the loss, or a node that takes one batch alone, which is named; the module is missing);
+ * EVN_ERROR_INVALID_ARGUMENT (nothing can learn; a glob that no name matches; a number that is out of range). Blocks; allocates.
+ * @since 0.3 */
 EVN_API evn_status evn_trainer_create(evn_runtime runtime, const char *path, const evn_trainer_options *options,
                                       evn_trainer *trainer,
                                       evn_error *error);
@@ -261,7 +272,7 @@ EVN_API evn_status evn_trainer_restore(evn_trainer trainer, const char *path, ev
 EVN_API evn_status evn_trainer_finish(evn_trainer trainer, evn_model *model, evn_error *error);
 
 /* Writes it as an ONNX file, which is replaced at the end, in one step: the model that was given, of opset 17 where that was older,
- * with other numbers. Returns EVN_ERROR_IO, EVN_ERROR_LIMIT (2 GiB or more). @since 0.3 */
+ * as an inference model for any batch, with other numbers. Returns EVN_ERROR_IO, EVN_ERROR_LIMIT (2 GiB or more). @since 0.3 */
 EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn_error *error);
 
 /* Writes what is trained, and how it went.
@@ -333,7 +344,8 @@ typedef struct evn_loader_options {
 /* See evn_error_init. @since 0.3 */
 EVN_API void evn_loader_options_init(evn_loader_options *options, uint32_t struct_size);
 
-/* Makes a loader, and the memory of prefetch + 1 batches. Returns EVN_ERROR_INVALID_ARGUMENT (the field is named),
+/* Makes a loader, and the memory of prefetch + 1 batches and of the order (4 bytes a sample with EVN_LOADER_SHUFFLE, 8 a sample of
+ * the batch), which counts as EVN_MEMORY_TENSORS. Returns EVN_ERROR_INVALID_ARGUMENT (the field is named),
  * EVN_ERROR_UNSUPPORTED (a dtype; the module is missing), EVN_ERROR_OUT_OF_MEMORY, EVN_ERROR_NO_THREADS, EVN_ERROR_LIMIT (2^32
  * samples or more to shuffle, or `tensor_bytes` of the configuration), what evn_runtime_device_find returns. Allocates;
  * evn_loader_next allocates nothing with tensors in host memory. @since 0.3 */
@@ -342,8 +354,10 @@ EVN_API evn_status evn_loader_create(evn_runtime runtime, const evn_loader_optio
 /* Begins an epoch, whatever has been read of another. The order is a function of the seed and the epoch's number alone: training
  * that is restored goes on with the same batches.
  *   first_batch  the first one that is given; those before it are not read
- * Without a call evn_loader_next begins epoch 0. It waits until the batch that is being made is over. Returns
- * EVN_ERROR_INVALID_ARGUMENT (first_batch is above the number of batches). @since 0.3 */
+ * Without a call evn_loader_next begins epoch 0. A batch that is being made is abandoned, after the call of produce if one is
+ * running. An evn_loader_next that waits in another thread then waits for the new epoch's batch. Returns
+ * EVN_ERROR_INVALID_ARGUMENT (first_batch is above the number of batches), EVN_ERROR_CANCELLED (the loader is being released).
+ * @since 0.3 */
 EVN_API evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uint64_t first_batch, evn_error *error);
 
 /* Gives the next batch, and waits until it is there.
@@ -357,11 +371,12 @@ EVN_API evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uin
 EVN_API evn_status evn_loader_next(evn_loader loader, evn_tensor *tensors, uint32_t tensor_count, uint32_t *samples,
                                    evn_error *error);
 
-/* Sets *count to the number of batches of an epoch; 0 with EVN_LOADER_STREAM. @since 0.3 */
+/* Sets *count to the number of batches of an epoch; 0 with EVN_LOADER_STREAM. Waits for nothing. @since 0.3 */
 EVN_API evn_status evn_loader_batch_count(evn_loader loader, uint64_t *count, evn_error *error);
 
-/* Ends the loader, its thread and the tensors that it gave, which runs that use them keep until they end. It waits for a call of
- * produce, from which it must not be called (EVN_ERROR_WRONG_STATE). NULL is fine. @since 0.3 */
+/* Ends the loader, its thread and the tensors that it gave, which runs that use them keep until they end. The order or batch that
+ * is being made is abandoned. It waits for a call of produce, from which it must not be called (EVN_ERROR_WRONG_STATE). NULL is
+ * fine. @since 0.3 */
 EVN_API evn_status evn_loader_release(evn_loader loader);
 
 #ifdef __cplusplus

@@ -46,11 +46,12 @@ using Reduce = std::function<void(void* data, std::uint64_t count, DType dtype)>
 // Parameters that are treated otherwise than the rest; the first group with a name that matches counts.
 struct ParameterGroup {
   std::vector<std::string> names;  // globs of names of initializers
-  double rate_factor = 1;          // times the learning rate
-  double weight_decay = 0;
+  double rate_factor = EVN_DEFAULT;   // times the learning rate; EVN_DEFAULT: 1
+  double weight_decay = EVN_DEFAULT;  // EVN_DEFAULT: that of the options
 };
 
-// How a model is trained. Zeros, and what is empty, are the defaults of evn_trainer_options.
+// Options of a trainer; train.h says what EVN_DEFAULT, and an empty option, stand for. 0 is the number 0 where EVN_DEFAULT is the
+// initial value.
 struct TrainerOptions {
   Loss loss = Loss::kSoftmaxCrossEntropy;
   std::string output;  // that the loss is of; "": the first
@@ -59,20 +60,21 @@ struct TrainerOptions {
   Precision precision = Precision::kDefault;
 
   Optimizer optimizer = Optimizer::kSgd;
-  double learning_rate = 0;
-  double momentum = 0, dampening = 0, weight_decay = 0;
+  double learning_rate = EVN_DEFAULT;
+  double momentum = 0, dampening = 0, weight_decay = EVN_DEFAULT;
   bool nesterov = false, centered = false;
-  double beta1 = 0, beta2 = 0, epsilon = 0, alpha = 0, rate_decay = 0;
+  double beta1 = EVN_DEFAULT, beta2 = EVN_DEFAULT, epsilon = EVN_DEFAULT, alpha = EVN_DEFAULT;
+  double rate_decay = 0;
 
   Schedule schedule = Schedule::kConstant;
   std::uint64_t warmup_steps = 0, schedule_steps = 0;
-  double schedule_factor = 0, least_rate = 0;
-  double plateau_threshold = 0;
-  std::uint32_t plateau_patience = 0;
+  double schedule_factor = EVN_DEFAULT, least_rate = 0;
+  double plateau_threshold = EVN_DEFAULT;
+  std::uint32_t plateau_patience = EVN_DEFAULT_COUNT;
 
   double clip_norm = 0, clip_value = 0;
   std::uint32_t accumulate = 0;
-  double loss_scale = 0;
+  double loss_scale = EVN_DEFAULT;
   std::uint64_t seed = 0;
   std::uint64_t memory_limit = 0;
   double prune_share = 0;

@@ -32,14 +32,20 @@ T read_options(const T* given, const T& defaults, std::size_t smallest) {
   return options;
 }
 
+// Checks an info struct before the work whose outcome is written into it. Throws EVN_ERROR_INVALID_ARGUMENT.
+template <typename T>
+void check_info(const T* out) {
+  require(out != nullptr, "the info struct");
+  const std::size_t size = out->struct_size;
+  if (size < 8 || size > 65536) fail(EVN_ERROR_INVALID_ARGUMENT, "struct_size is %zu", size);
+}
+
 // Writes an info struct, as far as the client's size goes, and says in struct_size how far that was. Throws
 // EVN_ERROR_INVALID_ARGUMENT.
 template <typename T>
 void write_info(T* out, T full) {
-  require(out != nullptr, "the info struct");
-  const std::size_t size = out->struct_size;
-  if (size < 8 || size > 65536) fail(EVN_ERROR_INVALID_ARGUMENT, "struct_size is %zu", size);
-  const std::size_t filled = std::min(size, sizeof(T));
+  check_info(out);
+  const std::size_t filled = std::min<std::size_t>(out->struct_size, sizeof(T));
   full.struct_size = static_cast<std::uint32_t>(filled);
   std::memcpy(static_cast<void*>(out), &full, filled);
 }

@@ -72,10 +72,6 @@ class Call {
   evn_status status_;
 };
 
-void write_if_given(evn_step_info* info, const evn_step_info& full) {
-  if (info != nullptr) write_info(info, full);
-}
-
 }  // namespace
 }  // namespace evn
 
@@ -123,9 +119,9 @@ evn_status evn_trainer_step(evn_trainer trainer, const evn_tensor* inputs, uint3
                             evn_step_info* info, evn_error* error) {
   evn_step_info full = EVN_STEP_INFO_INIT;
   const Call call(trainer, error);
-  evn_status status = guarded(error, [&] { write_if_given(info, full); });  // its size is right before anything is done
+  evn_status status = info == nullptr ? EVN_OK : guarded(error, [&] { check_info(info); });
   if (status == EVN_OK) status = call(&evn_train_module_table::step, inputs, input_count, labels, &full, error);
-  if (status == EVN_OK) write_if_given(info, full);
+  if (status == EVN_OK && info != nullptr) write_info(info, full);
   return status;
 }
 
@@ -133,7 +129,7 @@ evn_status evn_trainer_evaluate(evn_trainer trainer, const evn_tensor* inputs, u
                                 evn_evaluation* evaluation, evn_error* error) {
   evn_evaluation full = EVN_EVALUATION_INIT;
   const Call call(trainer, error);
-  evn_status status = guarded(error, [&] { write_info(evaluation, full); });
+  evn_status status = guarded(error, [&] { check_info(evaluation); });
   if (status == EVN_OK) status = call(&evn_train_module_table::evaluate, inputs, input_count, labels, &full, error);
   if (status == EVN_OK) write_info(evaluation, full);
   return status;

@@ -12,7 +12,6 @@ constexpr std::string_view kLosses[] = {"softmax_cross_entropy", "bce_with_logit
 constexpr std::string_view kOptimizers[] = {"sgd", "adam", "adamw", "adagrad", "rmsprop"};
 constexpr std::string_view kSchedules[] = {"constant", "step", "exponential", "cosine", "plateau"};
 constexpr double kMost = 1e30;
-constexpr double kLeastFactor = 1e-30;  // of what has a default in the place of 0
 constexpr double kMostCount = 0x1p53;
 
 std::string text_of(const Arguments& arguments, const char* option, const char* otherwise = "") {
@@ -109,21 +108,24 @@ void TrainPlan::read_numbers(const Arguments& arguments) {
   if (const char* text = arguments.get("--batch")) batch = static_cast<std::uint32_t>(parse_count("--batch", text, 1, INT32_MAX));
   every = count_of(arguments, "--every", 1);
   if (every > 0 && checkpoint.empty()) fail_usage("--every needs --checkpoint");
-  options.learning_rate = number_of(arguments, "--learning-rate", kLeastFactor, kMost);
+  const auto set_given = [&](double* option, const char* name, double least) {
+    if (arguments.has(name)) *option = number_of(arguments, name, least, kMost);
+  };
+  set_given(&options.learning_rate, "--learning-rate", 0);
   options.momentum = number_of(arguments, "--momentum", 0, kMost);
-  options.weight_decay = number_of(arguments, "--weight-decay", 0, kMost);
+  set_given(&options.weight_decay, "--weight-decay", 0);
   options.clip_norm = number_of(arguments, "--clip-norm", 0, kMost);
   options.flags = arguments.has("--nesterov") ? EVN_TRAIN_NESTEROV : 0;
   if (const char* text = arguments.get("--accumulate"))
     options.accumulate = static_cast<std::uint32_t>(parse_count("--accumulate", text, 1, INT32_MAX));
   options.warmup_steps = count_of(arguments, "--warmup");
   options.schedule_steps = count_of(arguments, "--schedule-steps", 1);
-  options.schedule_factor = number_of(arguments, "--schedule-factor", kLeastFactor, kMost);
+  set_given(&options.schedule_factor, "--schedule-factor", 0);
   options.least_rate = number_of(arguments, "--least-rate", 0, kMost);
   if (const char* text = arguments.get("--patience"))
-    options.plateau_patience = static_cast<std::uint32_t>(parse_count("--patience", text, 1, INT32_MAX));
+    options.plateau_patience = static_cast<std::uint32_t>(parse_count("--patience", text, 0, INT32_MAX));
   options.seed = count_of(arguments, "--seed");
-  options.loss_scale = number_of(arguments, "--loss-scale", 0, kMost);
+  set_given(&options.loss_scale, "--loss-scale", 0);
   options.memory_limit = bytes_of(arguments, "--memory-limit");
   options.prune_share = number_of(arguments, "--prune", 0, 0.99);
   options.prune_begin = count_of(arguments, "--prune-begin");

@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/api/support.h"
@@ -133,6 +134,91 @@ TEST_F(Trainers, WrongArgumentsChangeNothing) {
   EXPECT_EQ(evn_trainer_describe(trainer, EVN_FORMAT_SVG, nullptr, 0, nullptr, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(evn_trainer_set_learning_rate(trainer, NAN, &error), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(parameters(), before);
+}
+
+// What a call that fails would have written stays as the caller had it.
+TEST_F(Trainers, CallsThatFailWriteNoInfo) {
+  evn_step_info info = EVN_STEP_INFO_INIT;
+  info.loss = 7;
+  info.step = 77;
+  evn_evaluation evaluation = EVN_EVALUATION_INIT;
+  evaluation.loss = 8;
+  evaluation.count = 88;
+  const evn_step_info info_before = info;
+  const evn_evaluation before = evaluation;
+  const evn_tensor none = nullptr;
+  for (evn_trainer t : {evn_trainer{}, trainer}) {
+    EXPECT_NE(evn_trainer_step(t, &none, 1, labels, &info, &error), EVN_OK);
+    EXPECT_NE(evn_trainer_evaluate(t, &none, 1, labels, &evaluation, &error), EVN_OK);
+  }
+  EXPECT_EQ(std::memcmp(&info, &info_before, sizeof info), 0);
+  EXPECT_EQ(std::memcmp(&evaluation, &before, sizeof before), 0);
+}
+
+// 0 is a number, and what EVN_TRAINER_OPTIONS_INIT writes is the default of torch.optim.
+TEST_F(Trainers, ZeroIsAValueAndDefaultsAreThoseOfTorch) {
+  const auto train = [&](evn_trainer_options o) {
+    evn_trainer_release(std::exchange(trainer, nullptr));
+    EXPECT_EQ(evn_trainer_create(runtime, nullptr, &o, &trainer, &error), EVN_OK) << error.message;
+    std::vector<double> rates;
+    for (int i = 0; i < 3; ++i) {
+      evn_step_info info = EVN_STEP_INFO_INIT;
+      EXPECT_EQ(step(&info), EVN_OK) << error.message;
+      rates.push_back(info.learning_rate);
+      EXPECT_EQ(evn_trainer_note_metric(trainer, 1, &error), EVN_OK);
+    }
+    return std::pair(parameters(), rates);
+  };
+  const std::vector<float> at_first = parameters();
+  struct Case {
+    evn_optimizer optimizer;
+    double evn_trainer_options::*field;
+    double otherwise;
+  };
+  for (const Case& c :
+       {Case{EVN_OPTIMIZER_SGD, &evn_trainer_options::learning_rate, 0.001},
+        Case{EVN_OPTIMIZER_ADAM, &evn_trainer_options::learning_rate, 0.001},
+        Case{EVN_OPTIMIZER_ADAMW, &evn_trainer_options::learning_rate, 0.001},
+        Case{EVN_OPTIMIZER_ADAGRAD, &evn_trainer_options::learning_rate, 0.01},
+        Case{EVN_OPTIMIZER_RMSPROP, &evn_trainer_options::learning_rate, 0.01},
+        Case{EVN_OPTIMIZER_ADAMW, &evn_trainer_options::weight_decay, 0.01},
+        Case{EVN_OPTIMIZER_ADAM, &evn_trainer_options::beta1, 0.9}, Case{EVN_OPTIMIZER_ADAMW, &evn_trainer_options::beta2, 0.999},
+        Case{EVN_OPTIMIZER_ADAGRAD, &evn_trainer_options::epsilon, 1e-10},
+        Case{EVN_OPTIMIZER_RMSPROP, &evn_trainer_options::alpha, 0.99}}) {
+    evn_trainer_options o = options;
+    o.optimizer = c.optimizer;
+    const auto not_given = train(o);
+    o.*c.field = c.otherwise;
+    EXPECT_EQ(train(o), not_given) << "optimizer " << c.optimizer << ", " << c.otherwise;
+    o.*c.field = 0;
+    const auto zero = train(o);
+    if (c.field != &evn_trainer_options::epsilon) {
+      EXPECT_NE(zero.first, not_given.first) << "optimizer " << c.optimizer << ", 0 for " << c.otherwise;
+    }
+    if (c.field == &evn_trainer_options::learning_rate) {
+      EXPECT_EQ(zero.first, at_first);
+      EXPECT_EQ(zero.second[0], 0);
+    }
+  }
+  evn_trainer_options o = options;
+  o.schedule = EVN_SCHEDULE_PLATEAU;
+  EXPECT_EQ(train(o).second, (std::vector<double>{0.001, 0.001, 0.001}));
+  o.plateau_patience = 0;
+  EXPECT_EQ(train(o).second, (std::vector<double>{0.001, 0.001, 0.001 * 0.1}));
+  o.schedule_factor = 0;
+  EXPECT_EQ(train(o).second, (std::vector<double>{0.001, 0.001, 0}));
+  const char* const all = "*";
+  evn_parameter_group group = {&all, 1, 0, EVN_DEFAULT, EVN_DEFAULT};
+  o = options;
+  o.weight_decay = 0.5;
+  const auto decayed = train(o);
+  o.groups = &group;
+  o.group_count = 1;
+  EXPECT_EQ(train(o), decayed);
+  group.weight_decay = 0;
+  EXPECT_NE(train(o).first, decayed.first);
+  group.rate_factor = 0;
+  EXPECT_EQ(train(o).first, at_first);
 }
 
 TEST_F(Trainers, WrongOptionsAreRefused) {

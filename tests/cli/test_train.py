@@ -376,7 +376,7 @@ WRONG = [
     ("--schedule", "never", "--schedule is constant, step, exponential, cosine or plateau"),
     ("--schedule", "plateau", "--schedule plateau goes by the loss of --validate"),
     ("--epochs", "0", "--epochs is a number from 1"), ("--epochs", "1.5", "--epochs is a whole number"), ("--batch", "0", "--batch must be a whole number from 1"),
-    ("--learning-rate", "-1", "--learning-rate is a number from 1e-30"), ("--learning-rate", "0", "--learning-rate is a number from 1e-30"), ("--learning-rate", "x", "--learning-rate is a number"), ("--momentum", "nan", "--momentum is a number"),
+    ("--learning-rate", "-1", "--learning-rate is a number from 0"), ("--learning-rate", "x", "--learning-rate is a number"), ("--momentum", "nan", "--momentum is a number"),
     ("--memory-limit", "12Q", "--memory-limit is bytes, as in 512M or 2G"), ("--memory-limit", "", "--memory-limit is bytes"), ("--prune", "1", "--prune is a number from 0 to 0.99"),
     ("--every", "10", "--every needs --checkpoint"), ("--precision", "auto", "--precision of train is fp32, bf16 or fp16"), ("--rank", "1", "--rank needs --collective"),
     ("--collective", "tcp", "--collective is mpi or gloo"), ("--collective", "gloo", "--collective needs --ranks and --rank"), ("--validate", "val.csv", "--validate takes a file"),

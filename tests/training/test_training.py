@@ -268,7 +268,10 @@ def test_what_does_not_fit_is_refused(runtime):
         with pytest.raises(evener.Error):
             trainer.step(inputs, labels)
     assert all((trainer.parameters[name] == before[name]).all() for name in before)
-    for options in (dict(learning_rate=-1.0), dict(learning_rate=float("nan")), dict(schedule="cosine"), dict(nesterov=True), dict(output="none")):
+    for options in (dict(learning_rate=float("nan")), dict(groups=[("*", float("nan"), 0)])):
+        with pytest.raises(evener.Error, match="is not a number"):
+            evener.Trainer(runtime, model, **options)
+    for options in (dict(learning_rate=-1.0), dict(loss_scale=0), dict(schedule="cosine"), dict(nesterov=True), dict(output="none")):
         with pytest.raises(evener.Error):
             evener.Trainer(runtime, model, **options)
     for options in (dict(accumulate=-1), dict(accumulate=2**32 + 1), dict(patience=-3), dict(seed=-1), dict(memory_limit=-1), dict(rank=2**32), dict(prune_steps=-1)):
@@ -287,7 +290,7 @@ def test_an_operator_without_a_rule_is_named(runtime):
     model = b.model(b.op("Unsqueeze", y, b.ints("axes", [1])), [("x", onnx.TensorProto.FLOAT, [4])], [1])
     with pytest.raises(evener.Error, match="Det") as refused:
         evener.Trainer(runtime, model.SerializeToString(), "mse")
-    assert refused.value.status.name == "UNSUPPORTED"
+    assert refused.value.status.name == "UNSUPPORTED" and refused.value.node == y
 
 
 def test_dropout_drops_by_seed(runtime):
@@ -297,6 +300,37 @@ def test_dropout_drops_by_seed(runtime):
     inputs, labels = next(nets.batches("mlp"))
     losses = [[trainer.step(inputs, labels).loss for _ in range(2)] for trainer in (evener.Trainer(runtime, model, learning_rate=1e-9, seed=seed) for seed in (1, 1, 2))]
     assert losses[0] == losses[1] != losses[2] and losses[0][0] != losses[0][1]
+
+
+def test_zero_is_a_value(runtime):
+    """0 is not the default of an option: it trains otherwise, and what is not given trains as torch.optim's default."""
+    inputs, labels = next(nets.batches("mlp"))
+    model = nets.mlp()[0].SerializeToString()
+
+    def after(**options):
+        trainer = evener.Trainer(runtime, model, **options)
+        for metric in (1.0, 1.0, 1.0):
+            step = trainer.step(inputs, labels)
+            trainer.note_metric(metric)
+        return step.learning_rate, b"".join(value.tobytes() for value in trainer.parameters.values())
+
+    at_first = b"".join(value.tobytes() for value in evener.Trainer(runtime, model).parameters.values())
+    for optimizer, defaults in {"sgd": dict(learning_rate=1e-3, weight_decay=0), "adam": dict(learning_rate=1e-3, betas=(0.9, 0.999), epsilon=1e-8, weight_decay=0),
+                                "adamw": dict(learning_rate=1e-3, betas=(0.9, 0.999), epsilon=1e-8, weight_decay=0.01),
+                                "adagrad": dict(learning_rate=0.01, epsilon=1e-10, weight_decay=0),
+                                "rmsprop": dict(learning_rate=0.01, alpha=0.99, epsilon=1e-8, weight_decay=0)}.items():
+        expected = after(optimizer=optimizer)
+        assert after(optimizer=optimizer, **defaults) == expected
+        assert after(optimizer=optimizer, groups=[("*", None, None)]) == expected
+        assert after(optimizer=optimizer, learning_rate=0) == (0, at_first)
+        assert after(optimizer=optimizer, groups=[("*", 0, None)])[1] == at_first
+        if optimizer.startswith("adam"):
+            assert len({after(optimizer=optimizer, betas=betas)[1] for betas in ((None, None), (0, None), (None, 0), (0, 0))}) == 4
+        if optimizer == "rmsprop":
+            assert after(optimizer=optimizer, alpha=0) != expected
+    assert after(optimizer="adamw", weight_decay=0)[1] == after(optimizer="adamw", groups=[("*", 1, 0)])[1] != after(optimizer="adamw")[1]
+    plateau = dict(schedule="plateau", learning_rate=1)
+    assert after(**plateau)[0] == 1 and after(**plateau, patience=0)[0] == 0.1 and after(**plateau, patience=0, schedule_factor=0)[0] == 0
 
 
 def test_the_plateau_makes_the_rate_smaller(runtime):

@@ -98,7 +98,7 @@ TEST_F(WrapperTrainer, ParametersGradientsAndTheFinishedModel) {
   EXPECT_EQ(of.gradient(0).to_vector<float>(), (std::vector<float>{0, 0, 0}));
   of.step(inputs, labels);
   const std::vector<float> gradient = of.gradient(0).to_vector<float>(), moved = of.parameter(0).to_vector<float>();
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_FLOAT_EQ(moved[i], -0.01f * gradient[i]);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_FLOAT_EQ(moved[i], -0.001f * gradient[i]);
   EXPECT_EQ(trainer_status([&] { of.parameter(2); }), EVN_ERROR_INVALID_ARGUMENT);
 
   const evener::Evaluation found = of.evaluate(inputs, labels);
@@ -163,6 +163,39 @@ TEST_F(WrapperTrainer, EachChoiceReachesTheLibrary) {
   EXPECT_NE(refused([](TrainerOptions& o) { o.device = "nowhere"; }), EVN_OK);
   EXPECT_NE(refused([](TrainerOptions& o) { o.replicas = {"nowhere", "cpu"}; }), EVN_OK);
   EXPECT_NE(refused([](TrainerOptions& o) { o.collective = "nothing"; }), EVN_OK);
+}
+
+TEST_F(WrapperTrainer, ZeroIsAValue) {
+  const auto after = [&](auto&& change) {
+    TrainerOptions o;
+    o.optimizer = evener::Optimizer::kAdamW;
+    change(o);
+    const evener::Trainer of = trainer(o);
+    losses(of, 3);
+    of.note_metric(1);
+    of.note_metric(1);
+    const double rate = of.step(inputs, labels).learning_rate;
+    return std::pair(of.parameter(1).to_vector<float>(), rate);
+  };
+  const auto by_default = after([](TrainerOptions&) {});
+  EXPECT_EQ(by_default.second, 0.001);
+  EXPECT_EQ(after([](TrainerOptions& o) {
+              o.learning_rate = 0.001;
+              o.weight_decay = 0.01;
+              o.beta1 = 0.9;
+              o.beta2 = 0.999;
+            }),
+            by_default);
+  EXPECT_EQ(after([](TrainerOptions& o) { o.groups = {{{"*"}}}; }), by_default);
+  EXPECT_EQ(after([](TrainerOptions& o) { o.learning_rate = 0; }).second, 0);
+  EXPECT_NE(after([](TrainerOptions& o) { o.beta1 = 0; }).first, by_default.first);
+  EXPECT_NE(after([](TrainerOptions& o) { o.weight_decay = 0; }).first, by_default.first);
+  EXPECT_NE(after([](TrainerOptions& o) { o.groups = {{{"*"}, 1, 0}}; }).first, by_default.first);
+  const double lowered = after([](TrainerOptions& o) {
+                           o.schedule = evener::Schedule::kPlateau;
+                           o.plateau_patience = 0;
+                         }).second;
+  EXPECT_DOUBLE_EQ(lowered, 0.0001);
 }
 
 TEST_F(WrapperTrainer, MisuseThrowsAndChangesNothing) {

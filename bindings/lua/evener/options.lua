@@ -20,6 +20,7 @@ end
 
 function kinds.number(value, what)
   if type(value) ~= "number" then library.invalid("%s is a %s: a number is wanted", what, type(value)) end
+  if value ~= value then library.invalid("%s is not a number", what) end
   return value
 end
 

@@ -15,7 +15,7 @@ local flag = options.flag
 
 local uint32 = kinds.whole(0, 2 ^ 32 - 1)
 
--- A list of {names = globs, rate_factor = 1, weight_decay = 0}.
+-- A list of {names = globs, rate_factor = 1, weight_decay = that of the options}.
 local function groups(values, what, anchors)
   if type(values) ~= "table" then library.invalid("%s is a %s: a list of groups is wanted", what, type(values)) end
   local made = ffi.new("evn_parameter_group[?]", math.max(#values, 1))
@@ -23,8 +23,10 @@ local function groups(values, what, anchors)
     local at, where = made[index - 1], what .. " " .. index
     if type(value) ~= "table" then library.invalid("%s is a %s: {names = , rate_factor = , weight_decay = } is wanted", where, type(value)) end
     at.names, at.name_count = kinds.texts(value.names, where .. ": names", anchors)
-    at.rate_factor = kinds.number(value.rate_factor or 1, where .. ": rate_factor")
-    at.weight_decay = kinds.number(value.weight_decay or 0, where .. ": weight_decay")
+    at.rate_factor, at.weight_decay = constants.EVN_DEFAULT, constants.EVN_DEFAULT
+    for _, name in ipairs({"rate_factor", "weight_decay"}) do
+      if value[name] ~= nil then at[name] = kinds.number(value[name], where .. ": " .. name) end
+    end
   end
   anchors[#anchors + 1] = made
   return made, #values

@@ -141,7 +141,7 @@ test("each choice of a trainer reaches the library", function()
   local rt = common.runtime()
   for _, values in ipairs({
     {nesterov = true}, {output = "none"}, {output = "a\0b"}, {trainable = {"none"}}, {groups = {{names = {"w"}, rate_factor = -1}}}, {groups = {5}},
-    {groups = {{}}}, {schedule = "step"}, {prune_share = 2}, {beta1 = 1}, {loss = "none"}, {optimizer = "lion"}, {accumulate = -1}, {warmup_steps = 1.5},
+    {groups = {{}}}, {schedule = "step"}, {prune_share = 2}, {beta1 = 1}, {beta1 = 0 / 0}, {loss_scale = 0}, {loss = "none"}, {optimizer = "lion"}, {accumulate = -1}, {warmup_steps = 1.5},
     {rank_count = 2 ^ 32}, {reduce = print}, {frozen = "b"}, {seed = "7"}, {centered = 1},
   }) do
     raises("EVN_ERROR_INVALID_ARGUMENT", made, rt, values)
@@ -170,6 +170,30 @@ test("each choice of a trainer reaches the library", function()
   for index = 1, 12 do assert(math.abs(was[index] - 0.5 * gradient[index] - is[index]) < 1e-6) end
   for _ = 1, 5 do trainer:note_metric(1) end
   equal(trainer:step({x.x}, y).learning_rate, 0.25)
+end)
+
+test("zero is a value", function()
+  local rt = common.runtime()
+  local function after(values)
+    values.optimizer = "adamw"
+    local trainer = made(rt, values)
+    losses(rt, trainer, 3)
+    trainer:note_metric(1)
+    trainer:note_metric(1)
+    local rate = trainer:step(batch(rt), classes(rt, 0, 1, 2, 2, 1, 0)).learning_rate
+    return trainer:parameters().w:to_table(), rate
+  end
+  local function is_default(values)
+    local default, other = after({}), after(values)
+    for index = 1, #default do
+      if default[index] ~= other[index] then return false end
+    end
+    return true
+  end
+  for _, same in ipairs({{}, {learning_rate = 1e-3, weight_decay = 0.01, beta1 = 0.9}, {groups = {{names = {"*"}}}}}) do assert(is_default(same)) end
+  for _, other in ipairs({{learning_rate = 0}, {weight_decay = 0}, {beta1 = 0}, {groups = {{names = {"*"}, weight_decay = 0}}}}) do assert(not is_default(other)) end
+  local _, rate = after({schedule = "plateau", plateau_patience = 0})
+  assert(math.abs(rate - 1e-4) < 1e-12)
 end)
 
 test("a token ends a trainer's calls", function()

@@ -319,6 +319,7 @@ void Call::FillField(const Field& field, napi_value value, char* target) {
     case kDouble: {
       double number;
       if (napi_get_value_double(env, value, &number) != napi_ok) Refuse(std::string(field.name) + ": a number is wanted");
+      if (number != number) Refuse(std::string(field.name) + " is not a number");
       return evn_node::Put(target, field.offset, number);
     }
     case kWord: return evn_node::Put(target, field.offset, static_cast<int32_t>(WordOf(field.words, value)));

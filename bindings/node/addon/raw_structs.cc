@@ -313,7 +313,7 @@ static const Field kFields_evn_opencl_attach_options[] = {
     {"memoryLimitBytes", kUint64, kNoKind, offsetof(evn_opencl_attach_options, memory_limit_bytes), 0, 0, 0, nullptr, nullptr},
 };
 const Struct kStruct_evn_opencl_attach_options = {"evn_opencl_attach_options", sizeof(evn_opencl_attach_options), 3, kFields_evn_opencl_attach_options, &kInitial_evn_opencl_attach_options};
-static const evn_parameter_group kInitial_evn_parameter_group = {};
+static const evn_parameter_group kInitial_evn_parameter_group = {{}, {}, {}, EVN_DEFAULT, EVN_DEFAULT};
 static const Field kFields_evn_parameter_group[] = {
     {"names", kTexts, kNoKind, offsetof(evn_parameter_group, names), offsetof(evn_parameter_group, name_count), 0, 0, nullptr, nullptr},
     {"rateFactor", kDouble, kNoKind, offsetof(evn_parameter_group, rate_factor), 0, 0, 0, nullptr, nullptr},

@@ -359,8 +359,9 @@ export interface OpenclAttachOptions {
 export interface ParameterGroup {
   /** globs of names of initializers */
   names?: readonly string[];
-  /** times the learning rate: 1 for no change; with 0 these parameters do not move */
+  /** times the learning rate; EVN_DEFAULT: 1. With 0 these parameters do not move */
   rateFactor?: number;
+  /** EVN_DEFAULT: that of the options */
   weightDecay?: number;
 }
 
@@ -382,20 +383,21 @@ export interface TrainerOptions {
   groups?: ParameterGroup[];
   /** steps of which the mean gradient moves the parameters once; 0: 1. With several ranks batches then have one size */
   accumulate?: number;
-  /** 0: 0.01 (SGD, Adagrad, RMSprop), 0.001 (the others) */
+  /** EVN_DEFAULT: 0.01 (Adagrad, RMSprop), 0.001 (the others). With 0 the parameters do not move */
   learningRate?: number;
   /** of SGD and RMSprop */
   momentum?: number;
   /** of SGD */
   dampening?: number;
+  /** EVN_DEFAULT: 0.01 (AdamW), 0 (the others) */
   weightDecay?: number;
-  /** of Adam and AdamW; 0: 0.9 */
+  /** of Adam and AdamW; EVN_DEFAULT: 0.9 */
   beta1?: number;
-  /** of Adam and AdamW; 0: 0.999 */
+  /** of Adam and AdamW; EVN_DEFAULT: 0.999 */
   beta2?: number;
-  /** 0: 1e-8 (1e-10 of Adagrad) */
+  /** EVN_DEFAULT: 1e-10 (Adagrad), 1e-8 (the others) */
   epsilon?: number;
-  /** of RMSprop; 0: 0.99 */
+  /** of RMSprop; EVN_DEFAULT: 0.99 */
   alpha?: number;
   /** of Adagrad */
   rateDecay?: number;
@@ -405,12 +407,12 @@ export interface TrainerOptions {
   clipValue?: number;
   warmupSteps?: number | bigint;
   scheduleSteps?: number | bigint;
-  /** 0: 0.1 */
+  /** EVN_DEFAULT: 0.1 */
   scheduleFactor?: number;
   leastRate?: number;
-  /** 0: 1e-4 */
+  /** EVN_DEFAULT: 1e-4 */
   plateauThreshold?: number;
-  /** 0: 10 */
+  /** EVN_DEFAULT_COUNT: 10 */
   plateauPatience?: number;
   /** of Dropout */
   seed?: number | bigint;
@@ -420,7 +422,7 @@ export interface TrainerOptions {
   data?: ArrayBuffer | ArrayBufferView;
   /** as in evn_model_options, for a model from `data` */
   externalDir?: string;
-  /** the loss times this is what gradients are of, before they are divided by it. 0: dynamic with EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. Up to 1e9 */
+  /** factor of the loss whose gradients are computed, which are then divided by it: 1e-9 to 1e9. EVN_DEFAULT: dynamic with EVN_PRECISION_FP16 (65536 at first, halved by a step whose gradients are not finite, which is skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1 */
   lossScale?: number;
   /** bytes of activations that a step may have at a time: of all that it computes with but parameters, gradients and the optimizer's state. What does not fit is computed again in the backward pass (activation checkpointing), with the same bits, where one device computes all. Each replica has the same limit. Where that is not enough for the dims of a batch, evn_trainer_step returns EVN_ERROR_LIMIT with the bytes that would be. 0: no limit */
   memoryLimit?: number | bigint;

@@ -206,6 +206,23 @@ test('each choice of a trainer reaches the library', async (t) => {
   assert.equal(typeof (await trainer.step([runtime.wrap(wrapped, [6, 4])], labels)).loss, 'number');
 });
 
+test('zero is a value', async (t) => {
+  const runtime = newRuntime(t);
+  const after = async (options) => {
+    const trainer = await runtime.trainer(linear(), {optimizer: 'adamw', ...options});
+    await lossesOf(runtime, trainer, 3);
+    await trainer.noteMetric(1);
+    await trainer.noteMetric(1);
+    const {learningRate} = await trainer.step(inputsOf(runtime), labelsOf(runtime, 0, 1, 2, 2, 1, 0));
+    return [Array.from((await trainer.parameters()).w.data), learningRate];
+  };
+  const byDefault = await after({});
+  assert.equal(byDefault[1], 0.001);
+  for (const same of [{learningRate: 0.001, weightDecay: 0.01, beta1: 0.9}, {groups: [{names: ['*']}]}]) assert.deepEqual(await after(same), byDefault);
+  for (const other of [{learningRate: 0}, {weightDecay: 0}, {beta1: 0}, {groups: [{names: ['*'], weightDecay: 0}]}]) assert.notDeepEqual((await after(other))[0], byDefault[0]);
+  assert.ok(Math.abs((await after({schedule: 'plateau', plateauPatience: 0}))[1] - 0.0001) < 1e-12);
+});
+
 test('a signal ends a trainer\'s calls', async (t) => {
   const runtime = newRuntime(t);
   const controller = new AbortController();

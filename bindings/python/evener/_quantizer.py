@@ -2,6 +2,7 @@
 import contextlib
 import ctypes
 import json
+import sys
 
 from . import _arrays, _callbacks, _raw
 from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
@@ -15,6 +16,11 @@ _ACTIVATIONS = {"uint8": _raw.EVN_DTYPE_UINT8, "int8": _raw.EVN_DTYPE_INT8, None
 
 _MODES = {"static": _raw.EVN_QUANTIZE_STATIC, "dynamic": _raw.EVN_QUANTIZE_DYNAMIC, "weights": _raw.EVN_QUANTIZE_WEIGHTS,
           "float16": _raw.EVN_QUANTIZE_FLOAT16, "bfloat16": _raw.EVN_QUANTIZE_BFLOAT16}
+
+
+def _given(budget):
+    """A budget as C has it, where 0 is the default: a budget of 0 is the least number above it."""
+    return 0 if budget is None else budget or sys.float_info.min
 
 
 def _progress(user, what, done, total):
@@ -115,7 +121,7 @@ class Quantizer(Object):
             raise ValueError("the guard looks at neither error nor speed")
         options = sized(_raw.evn_guard_options)
         options.flags = (_raw.EVN_GUARD_ERROR if error else 0) | (_raw.EVN_GUARD_SPEED if speed else 0)
-        options.min_cosine, options.min_layer_sqnr_db = min_cosine or 0, min_layer_sqnr_db or 0
+        options.min_cosine, options.min_layer_sqnr_db = _given(min_cosine), _given(min_layer_sqnr_db)
         self._feed(lambda handle, tensors, count, out: self._library.evn_quantizer_guard(handle, tensors, count, options, out), inputs)
         return self
 

@@ -52,7 +52,7 @@ class Runtime(Object):
         if probe_program is not None:
             options.probe_program = c_path(probe_program)
         if probe_timeout is not None:
-            options.probe_timeout_ns = int(probe_timeout * 1e9)
+            options.probe_timeout_ns = int(probe_timeout * 1e9) or 1  # C has 0 for the configuration's
         if cache_dir is not None:
             options.cache_dir = c_path(cache_dir)
         with _log.delivered(options, log, log_level):

@@ -139,7 +139,7 @@ class Session(Object):
         if concurrency is not None:
             options.concurrency = concurrency
         if idle_arena_bytes is not None:
-            options.idle_arena_bytes = idle_arena_bytes
+            options.idle_arena_bytes = idle_arena_bytes or 1  # C has 0 for the configuration's
         if name is not None:
             options.name = c_text(name)
         if batching is not None:

@@ -6,7 +6,7 @@ import math
 import numpy
 
 from . import _arrays, _raw
-from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
+from ._library import Error, c_path, c_text, check, library, new_error, read_text, set_source, sized
 from ._model import Model, _format
 from ._object import Object
 from ._tensor import Tensor, _full_view
@@ -53,7 +53,7 @@ class Trainer(Object):
                 output is the loss, and there are no labels
     output      the output that the loss is of; None: the first
     trainable, frozen  globs of names of initializers that learn, or stay; frozen also names nodes of BatchNormalization
-    groups      [(globs, rate_factor, weight_decay)]: parameters that are treated otherwise
+    groups      [(globs, rate_factor, weight_decay)]: parameters with a rate and decay of their own. None: a factor of 1, the decay of all
     optimizer   "sgd" (momentum, dampening, nesterov), "adam", "adamw" (betas, epsilon), "adagrad" (rate_decay), "rmsprop" (alpha, centered, momentum)
     schedule    "constant", "step" (schedule_steps, schedule_factor), "exponential" (schedule_factor), "cosine" (schedule_steps, least_rate),
                 "plateau" (schedule_factor, patience, threshold, least_rate; note_metric); warmup_steps before any
@@ -68,7 +68,10 @@ class Trainer(Object):
     device      a name, or None: where the configuration says
     seed        of Dropout
     external_dir  the folder of external data, for a model that is given as bytes
-    learning_rate  None: 0.001 with Adam and AdamW, 0.01 with the others
+    learning_rate  None: 0.01 with Adagrad and RMSprop, 0.001 with the others
+    weight_decay   None: 0.01 with AdamW, 0 with the others
+    betas, epsilon, alpha, schedule_factor, patience, threshold  None: (0.9, 0.999); 1e-10 with Adagrad, else 1e-8; 0.99; 0.1; 10; 1e-4.
+                Of betas each may be None. 0 is the number 0 in all of them
     precision   "float32", or "bfloat16" or "float16" for products and convolutions
     loss_scale  what the loss is multiplied by before gradients are computed, which are divided by it; None: dynamic with "float16", else 1
     prune_share the share of channels of convolutions that become zero, from step prune_begin on over prune_steps steps, and that the finished model
@@ -79,7 +82,7 @@ class Trainer(Object):
     _release = "evn_trainer_release"
 
     def __init__(self, runtime, model, loss="softmax_cross_entropy", *, output=None, trainable=None, frozen=(), groups=(), optimizer="sgd",
-                 learning_rate=None, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0, betas=None, epsilon=None, alpha=None,
+                 learning_rate=None, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=None, betas=None, epsilon=None, alpha=None,
                  rate_decay=0.0, centered=False, schedule="constant", warmup_steps=0, schedule_steps=0, schedule_factor=None, least_rate=0.0,
                  patience=None, threshold=None, clip_norm=0.0, clip_value=0.0, accumulate=1, precision="float32", loss_scale=None, seed=0, device=None,
                  external_dir=None, replicas=(), collective=None, rank=0, ranks=0, store=None, timeout=None, bucket_bytes=0, check_ranks=False, sync_norm=False,
@@ -91,7 +94,8 @@ class Trainer(Object):
                 raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r}")
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout is {timeout}, expected seconds above 0, or None")
-        options = sized(_raw.evn_trainer_options)
+        options = _raw.evn_trainer_options()
+        lib.evn_trainer_options_init(options, ctypes.sizeof(options))
         options.loss, options.optimizer, options.schedule = _LOSSES[loss], _OPTIMIZERS[optimizer], _SCHEDULES[schedule]
         options.precision, options.accumulate, options.seed = _PRECISIONS[precision], accumulate, seed
         options.flags = (_raw.EVN_TRAIN_NESTEROV if nesterov else 0) | (_raw.EVN_TRAIN_CENTERED if centered else 0)
@@ -108,15 +112,13 @@ class Trainer(Object):
         options.trainable, options.trainable_count = _names(trainable), len(trainable)
         options.frozen, options.frozen_count = _names(frozen), len(frozen)
         options.groups, options.group_count, keep = _groups(groups)
-        options.learning_rate = learning_rate or 0
-        options.momentum, options.dampening, options.weight_decay = momentum, dampening, weight_decay
-        options.beta1, options.beta2 = betas or (0, 0)
-        options.epsilon, options.alpha, options.rate_decay = epsilon or 0, alpha or 0, rate_decay
-        options.loss_scale = loss_scale or 0
+        beta1, beta2 = (None, None) if betas is None else betas
+        _set_given(options, learning_rate=learning_rate, weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon, alpha=alpha,
+                   loss_scale=loss_scale, schedule_factor=schedule_factor, plateau_threshold=threshold, plateau_patience=patience)
+        options.momentum, options.dampening, options.rate_decay = momentum, dampening, rate_decay
         options.clip_norm, options.clip_value = clip_norm, clip_value
         options.warmup_steps, options.schedule_steps = warmup_steps, schedule_steps
-        options.schedule_factor, options.least_rate = schedule_factor or 0, least_rate
-        options.plateau_threshold, options.plateau_patience = threshold or 0, patience or 0
+        options.least_rate = least_rate
         options.prune_share, options.prune_begin, options.prune_steps = prune_share, prune_begin, prune_steps
         options.memory_limit = memory_limit
         path = set_source(options, model, external_dir)
@@ -229,10 +231,21 @@ def _names(names):
     return (ctypes.c_char_p * len(names))(*(c_text(name) for name in names)) if names else None
 
 
+def _set_given(struct, **values):
+    """Sets the fields whose values are not None. A NaN, by which C says that a number is not given, is no number."""
+    for name, value in values.items():
+        if value is None:
+            continue
+        if value != value:
+            raise Error(_raw.EVN_ERROR_INVALID_ARGUMENT, f"{name} is not a number")
+        setattr(struct, name, value)
+
+
 def _groups(groups):
     rows, keep = (_raw.evn_parameter_group * len(groups))(), []
     for row, (globs, factor, decay) in zip(rows, groups):
         globs = [globs] if isinstance(globs, str) else list(globs)
         keep.append(_names(globs))
-        row.names, row.name_count, row.rate_factor, row.weight_decay = keep[-1], len(globs), factor, decay
+        row.names, row.name_count, row.rate_factor, row.weight_decay = keep[-1], len(globs), math.nan, math.nan
+        _set_given(row, rate_factor=factor, weight_decay=decay)
     return (rows if groups else None), len(groups), keep

@@ -15,10 +15,10 @@ constexpr std::uint64_t kGrowthInterval = 2000;
 }  // namespace
 
 LossScale::LossScale(const evn_trainer_options& options)
-    : is_dynamic_(options.precision == EVN_PRECISION_FP16 && options.loss_scale == 0),
-      value_(is_dynamic_               ? kFirst
-             : options.loss_scale == 0 ? 1
-                                       : static_cast<float>(options.loss_scale)),
+    : is_dynamic_(options.precision == EVN_PRECISION_FP16 && std::isnan(options.loss_scale)),
+      value_(is_dynamic_                      ? kFirst
+             : std::isnan(options.loss_scale) ? 1
+                                              : static_cast<float>(options.loss_scale)),
       latest_(value_) {}
 
 void LossScale::note(bool is_finite) {

@@ -2,6 +2,8 @@
 // ones do not vanish in float16. Dynamic, it is the largest power of two with which they stay finite.
 #pragma once
 
+#include <cmath>
+
 #include "modules/train/settings.h"
 
 namespace evn_train {
@@ -10,9 +12,9 @@ class LossScale {
  public:
   explicit LossScale(const evn_trainer_options& options);
 
-  // Whether the gradient's model takes one.
+  // Returns true if the gradient's model takes a scale.
   static bool is_used(const evn_trainer_options& options) {
-    return options.loss_scale > 0 || options.precision == EVN_PRECISION_FP16;
+    return !std::isnan(options.loss_scale) || options.precision == EVN_PRECISION_FP16;
   }
   bool is_dynamic() const { return is_dynamic_; }
   // The scale of the next gradients.

@@ -1,6 +1,7 @@
 #include "modules/train/settings.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/number_text.h"
 #include "base/text.h"
@@ -37,19 +38,21 @@ std::vector<std::string> read_names(const char* const* names, std::uint32_t coun
 }
 
 void or_default(double* value, double otherwise) {
-  if (*value == 0) *value = otherwise;
+  if (std::isnan(*value)) *value = otherwise;
 }
 
 void fill_defaults(evn_trainer_options* o) {
-  const bool is_adam = o->optimizer == EVN_OPTIMIZER_ADAM || o->optimizer == EVN_OPTIMIZER_ADAMW;
-  or_default(&o->learning_rate, is_adam ? 0.001 : 0.01);
+  const evn_optimizer kind = o->optimizer;
+  or_default(&o->learning_rate, kind == EVN_OPTIMIZER_ADAGRAD || kind == EVN_OPTIMIZER_RMSPROP ? 0.01 : 0.001);
+  or_default(&o->weight_decay, kind == EVN_OPTIMIZER_ADAMW ? 0.01 : 0);
   or_default(&o->beta1, 0.9);
   or_default(&o->beta2, 0.999);
-  or_default(&o->epsilon, o->optimizer == EVN_OPTIMIZER_ADAGRAD ? 1e-10 : 1e-8);
+  or_default(&o->epsilon, kind == EVN_OPTIMIZER_ADAGRAD ? 1e-10 : 1e-8);
   or_default(&o->alpha, 0.99);
   or_default(&o->schedule_factor, 0.1);
   or_default(&o->plateau_threshold, 1e-4);
-  if (o->plateau_patience == 0) o->plateau_patience = 10;
+  if (o->plateau_patience == EVN_DEFAULT_COUNT) o->plateau_patience = 10;
+  or_default(&o->loss_scale, EVN_DEFAULT);  // the same bits in all ranks, which compare them
 }
 
 void check_ranks(const evn_trainer_options& o) {
@@ -89,7 +92,7 @@ void check_numbers(const evn_trainer_options& o) {
   constexpr std::uint32_t kFlags = EVN_TRAIN_NESTEROV | EVN_TRAIN_CENTERED | EVN_TRAIN_CHECK_RANKS | EVN_TRAIN_SYNC_NORM;
   if ((o.flags & ~kFlags) != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   if (o.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
-  if (o.loss_scale != 0) check_number(o.loss_scale, kLeastLossScale, kMostLossScale, "loss_scale");
+  if (!std::isnan(o.loss_scale)) check_number(o.loss_scale, kLeastLossScale, kMostLossScale, "loss_scale");
   check_number(o.prune_share, 0, 0.99, "prune_share");
   if (o.prune_share == 0 && (o.prune_begin != 0 || o.prune_steps != 0))
     fail(EVN_ERROR_INVALID_ARGUMENT, "prune_begin and prune_steps need prune_share");
@@ -125,11 +128,14 @@ Settings read_settings(const evn_trainer_options& options) {
   for (std::uint32_t i = 0; i < options.group_count; ++i) {
     const evn_parameter_group& g = options.groups[i];
     if (g.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved of a group is not 0");
-    check_number(g.rate_factor, 0, 1e30, "rate_factor of a group");
-    check_number(g.weight_decay, 0, 1e30, "weight_decay of a group");
-    s.groups.push_back({read_names(g.names, g.name_count, "names of a group"), g.rate_factor, g.weight_decay});
+    double factor = g.rate_factor, decay = g.weight_decay;
+    or_default(&factor, 1);
+    or_default(&decay, s.given.weight_decay);
+    check_number(factor, 0, 1e30, "rate_factor of a group");
+    check_number(decay, 0, 1e30, "weight_decay of a group");
+    s.groups.push_back({read_names(g.names, g.name_count, "names of a group"), factor, decay});
   }
-  s.groups.push_back({{"*"}, 1, options.weight_decay});
+  s.groups.push_back({{"*"}, 1, s.given.weight_decay});
   s.accumulate = std::max<std::uint32_t>(1, options.accumulate);
   return s;
 }

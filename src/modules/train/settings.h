@@ -1,4 +1,4 @@
-// What evn_trainer_options says, checked, with defaults in the place of 0.
+// Options of a trainer, checked and with their defaults.
 #pragma once
 
 #include <string>

@@ -46,7 +46,7 @@ func train(ctx context.Context, folder, trained string) error {
 		return err
 	}
 	defer runtime.Close()
-	options := &evener.TrainerOptions{Optimizer: evener.OptimizerAdamW, LearningRate: 0.002}
+	options := &evener.TrainerOptions{Optimizer: evener.OptimizerAdamW, LearningRate: evener.Given(0.002)}
 	trainer, err := runtime.NewTrainer(ctx, filepath.Join(folder, "simple_cnn.onnx"), options)
 	if err != nil {
 		return err

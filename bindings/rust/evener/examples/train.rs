@@ -19,7 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let labels: Vec<i64> = read("labels.i64")?.chunks_exact(8).map(|b| i64::from(b[0])).collect();
 
     let runtime = Runtime::new()?;
-    let options = TrainerOptions { optimizer: Optimizer::AdamW, learning_rate: 0.002, ..Default::default() };
+    let options =
+        TrainerOptions { optimizer: Optimizer::AdamW, learning_rate: Some(0.002), ..Default::default() };
     let trainer = Trainer::new(&runtime, &Source::File(folder.join("simple_cnn.onnx")), options)?;
     let batch = |first: usize| -> evener::Result<(Tensor, Tensor)> {
         let pixels = &images[first * PIXELS..(first + BATCH) * PIXELS];

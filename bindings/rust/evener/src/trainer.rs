@@ -57,9 +57,10 @@ pub enum Schedule {
 pub struct ParameterGroup {
     /// Globs of names of initializers.
     pub names: Vec<String>,
-    /// Times the learning rate.
-    pub rate_factor: f64,
-    pub weight_decay: f64,
+    /// Times the learning rate; None: 1.
+    pub rate_factor: Option<f64>,
+    /// None: that of the options.
+    pub weight_decay: Option<f64>,
 }
 
 /// What is summed over ranks, in place.
@@ -73,7 +74,7 @@ pub enum Reduced<'a> {
 /// error, or a panic, ends the trainer's call. It must not call the trainer.
 pub type Reduce = Box<dyn Fn(Reduced) -> Result<()> + Send + Sync>;
 
-/// How a model is trained. Zeros, and what is left as it is, are the library's defaults.
+/// Options of a trainer. None is the library's default; a zero that is not in an Option stands for none.
 #[derive(Default)]
 pub struct TrainerOptions {
     pub loss: Loss,
@@ -87,16 +88,16 @@ pub struct TrainerOptions {
     /// Of products and convolutions in both passes.
     pub precision: Precision,
     pub optimizer: Optimizer,
-    pub learning_rate: f64,
+    pub learning_rate: Option<f64>,
     pub momentum: f64,
     pub dampening: f64,
     pub nesterov: bool,
-    pub weight_decay: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub epsilon: f64,
+    pub weight_decay: Option<f64>,
+    pub beta1: Option<f64>,
+    pub beta2: Option<f64>,
+    pub epsilon: Option<f64>,
     /// Of RMSprop.
-    pub alpha: f64,
+    pub alpha: Option<f64>,
     /// Of RMSprop.
     pub centered: bool,
     /// Of Adagrad.
@@ -104,15 +105,15 @@ pub struct TrainerOptions {
     pub schedule: Schedule,
     pub warmup_steps: u64,
     pub schedule_steps: u64,
-    pub schedule_factor: f64,
+    pub schedule_factor: Option<f64>,
     pub least_rate: f64,
-    pub plateau_threshold: f64,
-    pub plateau_patience: u32,
+    pub plateau_threshold: Option<f64>,
+    pub plateau_patience: Option<u32>,
     pub clip_norm: f64,
     pub clip_value: f64,
     /// Steps of which the mean gradient moves the parameters once.
     pub accumulate: u32,
-    pub loss_scale: f64,
+    pub loss_scale: Option<f64>,
     /// Of Dropout.
     pub seed: u64,
     /// Bytes of activations that a step may keep; what does not fit is computed again.
@@ -180,7 +181,7 @@ impl Evaluation {
 /// ```no_run
 /// # use evener::*;
 /// # fn train(runtime: &Runtime, x: &Tensor, labels: &Tensor) -> Result<()> {
-/// let options = TrainerOptions { optimizer: Optimizer::AdamW, learning_rate: 1e-3, ..Default::default() };
+/// let options = TrainerOptions { optimizer: Optimizer::AdamW, learning_rate: Some(1e-3), ..Default::default() };
 /// let trainer = Trainer::new(runtime, &Source::File("model.onnx".into()), options)?;
 /// let step = trainer.step(&[("x", x)], Some(labels))?;
 /// println!("{}", step.loss);
@@ -229,6 +230,14 @@ fn flag(given: bool, flag: u32) -> u32 {
     }
 }
 
+/// A number that may not be given; a NaN, which says so in C, is none.
+fn number(what: &str, given: Option<f64>) -> Result<f64> {
+    match given {
+        Some(value) if value.is_nan() => Err(Error::argument(format!("{} is not a number", what))),
+        _ => Ok(given.unwrap_or(EVN_DEFAULT)),
+    }
+}
+
 impl TrainerOptions {
     /// All but what points to memory.
     fn numbers(&self) -> Result<evn_trainer_options> {
@@ -242,25 +251,25 @@ impl TrainerOptions {
             | flag(self.sync_norm, EVN_TRAIN_SYNC_NORM);
         raw.precision = self.precision as evn_precision;
         raw.accumulate = self.accumulate;
-        raw.learning_rate = self.learning_rate;
+        raw.learning_rate = number("learning_rate", self.learning_rate)?;
         raw.momentum = self.momentum;
         raw.dampening = self.dampening;
-        raw.weight_decay = self.weight_decay;
-        raw.beta1 = self.beta1;
-        raw.beta2 = self.beta2;
-        raw.epsilon = self.epsilon;
-        raw.alpha = self.alpha;
+        raw.weight_decay = number("weight_decay", self.weight_decay)?;
+        raw.beta1 = number("beta1", self.beta1)?;
+        raw.beta2 = number("beta2", self.beta2)?;
+        raw.epsilon = number("epsilon", self.epsilon)?;
+        raw.alpha = number("alpha", self.alpha)?;
         raw.rate_decay = self.rate_decay;
         raw.clip_norm = self.clip_norm;
         raw.clip_value = self.clip_value;
         raw.warmup_steps = self.warmup_steps;
         raw.schedule_steps = self.schedule_steps;
-        raw.schedule_factor = self.schedule_factor;
+        raw.schedule_factor = number("schedule_factor", self.schedule_factor)?;
         raw.least_rate = self.least_rate;
-        raw.plateau_threshold = self.plateau_threshold;
-        raw.plateau_patience = self.plateau_patience;
+        raw.plateau_threshold = number("plateau_threshold", self.plateau_threshold)?;
+        raw.plateau_patience = self.plateau_patience.unwrap_or(EVN_DEFAULT_COUNT);
         raw.seed = self.seed;
-        raw.loss_scale = self.loss_scale;
+        raw.loss_scale = number("loss_scale", self.loss_scale)?;
         raw.memory_limit = self.memory_limit;
         raw.prune_share = self.prune_share;
         raw.prune_begin = self.prune_begin;
@@ -286,14 +295,16 @@ impl Trainer {
         let groups: Vec<evn_parameter_group> = names
             .iter()
             .zip(&options.groups)
-            .map(|(names, group)| evn_parameter_group {
-                names: names.as_ptr(),
-                name_count: names.len(),
-                reserved: 0,
-                rate_factor: group.rate_factor,
-                weight_decay: group.weight_decay,
+            .map(|(names, group)| {
+                Ok(evn_parameter_group {
+                    names: names.as_ptr(),
+                    name_count: names.len(),
+                    reserved: 0,
+                    rate_factor: number("rate_factor", group.rate_factor)?,
+                    weight_decay: number("weight_decay", group.weight_decay)?,
+                })
             })
-            .collect();
+            .collect::<Result<_>>()?;
         let (output, device) = (optional(&options.output)?, optional(&options.device)?);
         let (collective, store) = (optional(&options.collective)?, optional(&options.collective_store)?);
         raw.output = at(&output);

@@ -67,9 +67,13 @@ impl Digits {
 fn options() -> TrainerOptions {
     TrainerOptions {
         optimizer: Optimizer::AdamW,
-        learning_rate: 0.002,
-        weight_decay: 0.01,
-        groups: vec![ParameterGroup { names: vec!["*.b".into()], rate_factor: 2.0, weight_decay: 0.0 }],
+        learning_rate: Some(0.002),
+        weight_decay: Some(0.01),
+        groups: vec![ParameterGroup {
+            names: vec!["*.b".into()],
+            rate_factor: Some(2.0),
+            weight_decay: Some(0.0),
+        }],
         frozen: vec!["conv1.b".into()],
         schedule: Schedule::Cosine,
         schedule_steps: 16,
@@ -252,6 +256,52 @@ fn each_choice_of_a_trainer_reaches_the_library() {
     }
     (0..12).for_each(|_| of.note_metric(1.0).unwrap());
     assert!((of.step(&[("x", &x)], Some(&y)).unwrap().learning_rate - 0.05).abs() < 1e-12);
+}
+
+#[test]
+fn zero_is_a_value() {
+    let runtime = runtime();
+    let after = |options: TrainerOptions| {
+        let of = trainer(&runtime, options).unwrap();
+        losses(&runtime, &of, 3);
+        of.note_metric(1.0).unwrap();
+        of.note_metric(1.0).unwrap();
+        let rate = of
+            .step(&[("x", &inputs(&runtime))], Some(&labels(&runtime, &[0, 1, 2, 2, 1, 0])))
+            .unwrap()
+            .learning_rate;
+        (of.parameters().unwrap()["w"].to_vec::<f32>().unwrap(), rate)
+    };
+    let adam = || TrainerOptions { optimizer: Optimizer::AdamW, ..Default::default() };
+    let default = after(adam());
+    let same = TrainerOptions {
+        learning_rate: Some(1e-3),
+        weight_decay: Some(0.01),
+        beta1: Some(0.9),
+        beta2: Some(0.999),
+        ..adam()
+    };
+    assert_eq!(after(same), default);
+    assert_ne!(after(TrainerOptions { beta1: Some(0.0), ..adam() }).0, default.0);
+    assert_ne!(after(TrainerOptions { weight_decay: Some(0.0), ..adam() }).0, default.0);
+    let still = after(TrainerOptions { learning_rate: Some(0.0), ..adam() });
+    assert_eq!(
+        (still.0, still.1),
+        (trainer(&runtime, adam()).unwrap().parameters().unwrap()["w"].to_vec::<f32>().unwrap(), 0.0)
+    );
+    let group = |rate_factor, weight_decay| {
+        vec![ParameterGroup { names: vec!["*".into()], rate_factor, weight_decay }]
+    };
+    assert_eq!(after(TrainerOptions { groups: group(None, None), ..adam() }), default);
+    assert_ne!(after(TrainerOptions { groups: group(None, Some(0.0)), ..adam() }).0, default.0);
+    let plateau =
+        |plateau_patience| TrainerOptions { schedule: Schedule::Plateau, plateau_patience, ..adam() };
+    assert_eq!(after(plateau(None)).1, 1e-3);
+    assert!((after(plateau(Some(0))).1 - 1e-4).abs() < 1e-12);
+    assert_eq!(
+        status(trainer(&runtime, TrainerOptions { epsilon: Some(f64::NAN), ..adam() })),
+        Status::InvalidArgument
+    );
 }
 
 #[test]

@@ -243,6 +243,8 @@ enum {
   EVN_LOSS_L1 = 3,
   EVN_LOSS_OUTPUT = 4,
 };
+#define EVN_DEFAULT __builtin_nan("")
+#define EVN_DEFAULT_COUNT 4294967295u
 typedef int32_t evn_optimizer;
 enum {
   EVN_OPTIMIZER_SGD = 0,

@@ -353,7 +353,15 @@ pub const EVN_LOSS_L1: evn_loss = 3;
 /// the output is the loss, of one element; there are no labels
 pub const EVN_LOSS_OUTPUT: evn_loss = 4;
 
-/// How parameters move. Formulas and defaults are those of torch.optim. @since 0.3
+/// Values of an option that is not given: its default is used. In a field that says "EVN\_DEFAULT: ..." 0 is the number 0.
+/// EVN\_DEFAULT of a double; it is a NaN, which a comparison with == does not find
+/// EVN\_DEFAULT\_COUNT of a count
+/// @since 0.3
+pub const EVN_DEFAULT: f64 = f64::NAN;
+
+pub const EVN_DEFAULT_COUNT: u32 = 4294967295;
+
+/// Optimizers. Formulas and defaults are those of torch.optim. @since 0.3
 pub type evn_optimizer = i32;
 pub const EVN_OPTIMIZER_SGD: evn_optimizer = 0;
 pub const EVN_OPTIMIZER_ADAM: evn_optimizer = 1;

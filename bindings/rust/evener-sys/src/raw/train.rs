@@ -34,8 +34,9 @@ pub struct evn_parameter_group {
     pub name_count: u32,
     /// 0
     pub reserved: u32,
-    /// times the learning rate: 1 for no change; with 0 these parameters do not move
+    /// times the learning rate; EVN\_DEFAULT: 1. With 0 these parameters do not move
     pub rate_factor: f64,
+    /// EVN\_DEFAULT: that of the options
     pub weight_decay: f64,
 }
 
@@ -66,20 +67,21 @@ pub struct evn_trainer_options {
     /// steps of which the mean gradient moves the parameters once; 0: 1. With several ranks batches
     /// then have one size
     pub accumulate: u32,
-    /// 0: 0.01 (SGD, Adagrad, RMSprop), 0.001 (the others)
+    /// EVN\_DEFAULT: 0.01 (Adagrad, RMSprop), 0.001 (the others). With 0 the parameters do not move
     pub learning_rate: f64,
     /// of SGD and RMSprop
     pub momentum: f64,
     /// of SGD
     pub dampening: f64,
+    /// EVN\_DEFAULT: 0.01 (AdamW), 0 (the others)
     pub weight_decay: f64,
-    /// of Adam and AdamW; 0: 0.9
+    /// of Adam and AdamW; EVN\_DEFAULT: 0.9
     pub beta1: f64,
-    /// of Adam and AdamW; 0: 0.999
+    /// of Adam and AdamW; EVN\_DEFAULT: 0.999
     pub beta2: f64,
-    /// 0: 1e-8 (1e-10 of Adagrad)
+    /// EVN\_DEFAULT: 1e-10 (Adagrad), 1e-8 (the others)
     pub epsilon: f64,
-    /// of RMSprop; 0: 0.99
+    /// of RMSprop; EVN\_DEFAULT: 0.99
     pub alpha: f64,
     /// of Adagrad
     pub rate_decay: f64,
@@ -89,12 +91,12 @@ pub struct evn_trainer_options {
     pub clip_value: f64,
     pub warmup_steps: u64,
     pub schedule_steps: u64,
-    /// 0: 0.1
+    /// EVN\_DEFAULT: 0.1
     pub schedule_factor: f64,
     pub least_rate: f64,
-    /// 0: 1e-4
+    /// EVN\_DEFAULT: 1e-4
     pub plateau_threshold: f64,
-    /// 0: 10
+    /// EVN\_DEFAULT\_COUNT: 10
     pub plateau_patience: u32,
     /// 0
     pub reserved: u32,
@@ -110,9 +112,10 @@ pub struct evn_trainer_options {
     pub external_dir: *const c_char,
     /// nullable: once it is requested, calls of the trainer end with EVN\_ERROR\_CANCELLED
     pub cancel: evn_cancel,
-    /// the loss times this is what gradients are of, before they are divided by it. 0: dynamic with
-    /// EVN\_PRECISION\_FP16 (65536 at first, halved by a step whose gradients are not finite, which is
-    /// skipped, doubled after 2,000 steps without any, as torch.amp.GradScaler), else 1. Up to 1e9
+    /// factor of the loss whose gradients are computed, which are then divided by it: 1e-9 to 1e9.
+    /// EVN\_DEFAULT: dynamic with EVN\_PRECISION\_FP16 (65536 at first, halved by a step whose gradients
+    /// are not finite, which is skipped, doubled after 2,000 steps without any, as
+    /// torch.amp.GradScaler), else 1
     pub loss_scale: f64,
     /// bytes of activations that a step may have at a time: of all that it computes with but
     /// parameters, gradients and the optimizer's state. What does not fit is computed again in the
@@ -154,7 +157,7 @@ pub struct evn_trainer_options {
 
 impl evn_trainer_options {
     /// What EVN_TRAINER_OPTIONS_INIT makes.
-    pub const INIT: evn_trainer_options = evn_trainer_options { struct_size: std::mem::size_of::<evn_trainer_options>() as u32, loss: 0, optimizer: 0, schedule: 0, flags: 0, precision: 0, output: ptr::null(), trainable: ptr::null(), frozen: ptr::null(), trainable_count: 0, frozen_count: 0, groups: ptr::null(), group_count: 0, accumulate: 0, learning_rate: 0.0, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, beta1: 0.0, beta2: 0.0, epsilon: 0.0, alpha: 0.0, rate_decay: 0.0, clip_norm: 0.0, clip_value: 0.0, warmup_steps: 0, schedule_steps: 0, schedule_factor: 0.0, least_rate: 0.0, plateau_threshold: 0.0, plateau_patience: 0, reserved: 0, seed: 0, device: ptr::null(), data: ptr::null(), size: 0, external_dir: ptr::null(), cancel: evn_cancel::NULL, loss_scale: 0.0, memory_limit: 0, prune_share: 0.0, prune_begin: 0, prune_steps: 0, replicas: ptr::null(), replica_count: 0, rank: 0, rank_count: 0, collective_timeout_ms: 0, reduce: None, reduce_context: ptr::null_mut(), collective: ptr::null(), collective_store: ptr::null(), bucket_bytes: 0 };
+    pub const INIT: evn_trainer_options = evn_trainer_options { struct_size: std::mem::size_of::<evn_trainer_options>() as u32, loss: 0, optimizer: 0, schedule: 0, flags: 0, precision: 0, output: ptr::null(), trainable: ptr::null(), frozen: ptr::null(), trainable_count: 0, frozen_count: 0, groups: ptr::null(), group_count: 0, accumulate: 0, learning_rate: EVN_DEFAULT, momentum: 0.0, dampening: 0.0, weight_decay: EVN_DEFAULT, beta1: EVN_DEFAULT, beta2: EVN_DEFAULT, epsilon: EVN_DEFAULT, alpha: EVN_DEFAULT, rate_decay: 0.0, clip_norm: 0.0, clip_value: 0.0, warmup_steps: 0, schedule_steps: 0, schedule_factor: EVN_DEFAULT, least_rate: 0.0, plateau_threshold: EVN_DEFAULT, plateau_patience: EVN_DEFAULT_COUNT, reserved: 0, seed: 0, device: ptr::null(), data: ptr::null(), size: 0, external_dir: ptr::null(), cancel: evn_cancel::NULL, loss_scale: EVN_DEFAULT, memory_limit: 0, prune_share: 0.0, prune_begin: 0, prune_steps: 0, replicas: ptr::null(), replica_count: 0, rank: 0, rank_count: 0, collective_timeout_ms: 0, reduce: None, reduce_context: ptr::null_mut(), collective: ptr::null(), collective_store: ptr::null(), bucket_bytes: 0 };
 }
 
 /// What a step did. @since 0.3

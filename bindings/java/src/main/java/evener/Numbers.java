@@ -163,6 +163,8 @@ final class Numbers {
   static final int EVN_LOSS_MSE = 2;
   static final int EVN_LOSS_L1 = 3;
   static final int EVN_LOSS_OUTPUT = 4;
+  static final double EVN_DEFAULT = Double.NaN;
+  static final int EVN_DEFAULT_COUNT = -1;
   static final int EVN_OPTIMIZER_SGD = 0;
   static final int EVN_OPTIMIZER_ADAM = 1;
   static final int EVN_OPTIMIZER_ADAMW = 2;

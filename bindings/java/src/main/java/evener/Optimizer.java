@@ -4,7 +4,7 @@
 package evener;
 
 /**
- * How parameters move. Formulas and defaults are those of torch.optim.
+ * Optimizers. Formulas and defaults are those of torch.optim.
  *
  * @since 0.3
  */

@@ -3,8 +3,14 @@ package evener;
 import java.nio.file.Path;
 import java.util.List;
 
-/** How a model is trained. Zeros, and what is not set, are the library's defaults: SGD with the cross-entropy of classes. */
+/** Options of a trainer. What is not set is the library's default: SGD with the cross-entropy of classes. 0 is a number. */
 public final class TrainerOptions {
+
+  /** A number that is not given: its default is used. It is a NaN. */
+  public static final double DEFAULT = Double.NaN;
+
+  /** A count that is not given: its default is used. */
+  public static final int DEFAULT_COUNT = -1;
 
   private Loss loss = Loss.SOFTMAX_CROSS_ENTROPY;
   private String output;
@@ -12,26 +18,26 @@ public final class TrainerOptions {
   private List<String> frozen = List.of();
   private Precision precision = Precision.DEFAULT;
   private Optimizer optimizer = Optimizer.SGD;
-  private double learningRate;
+  private double learningRate = DEFAULT;
   private double momentum;
   private double dampening;
-  private double weightDecay;
-  private double betasFirst;
-  private double betasSecond;
-  private double epsilon;
-  private double alpha;
+  private double weightDecay = DEFAULT;
+  private double betasFirst = DEFAULT;
+  private double betasSecond = DEFAULT;
+  private double epsilon = DEFAULT;
+  private double alpha = DEFAULT;
   private double rateDecay;
   private Schedule schedule = Schedule.CONSTANT;
   private long warmupSteps;
   private long scheduleSteps;
-  private double scheduleFactor;
+  private double scheduleFactor = DEFAULT;
   private double leastRate;
-  private double plateauThreshold;
-  private int plateauPatience;
+  private double plateauThreshold = DEFAULT;
+  private int plateauPatience = DEFAULT_COUNT;
   private double clipNorm;
   private double clipValue;
   private int accumulate;
-  private double lossScale;
+  private double lossScale = DEFAULT;
   private long seed;
   private long memoryLimit;
   private double pruneShare;
@@ -118,7 +124,7 @@ public final class TrainerOptions {
   /**
    * Sets the learning rate.
    *
-   * @param rate 0: 0.01, and 0.001 of Adam and AdamW
+   * @param rate DEFAULT: 0.01 of Adagrad and RMSprop, 0.001 of the others
    * @return this
    */
   public TrainerOptions learningRate(double rate) {
@@ -151,7 +157,7 @@ public final class TrainerOptions {
   /**
    * Sets the weight decay.
    *
-   * @param decay 0: none
+   * @param decay DEFAULT: 0.01 of AdamW, 0 of the others
    * @return this
    */
   public TrainerOptions weightDecay(double decay) {
@@ -162,8 +168,8 @@ public final class TrainerOptions {
   /**
    * Sets the betas of Adam and AdamW.
    *
-   * @param first 0: 0.9
-   * @param second 0: 0.999
+   * @param first DEFAULT: 0.9
+   * @param second DEFAULT: 0.999
    * @return this
    */
   public TrainerOptions betas(double first, double second) {
@@ -175,7 +181,7 @@ public final class TrainerOptions {
   /**
    * Sets what is added to divisors.
    *
-   * @param epsilon 0: 1e-8, and 1e-10 of Adagrad
+   * @param epsilon DEFAULT: 1e-10 of Adagrad, 1e-8 of the others
    * @return this
    */
   public TrainerOptions epsilon(double epsilon) {
@@ -186,7 +192,7 @@ public final class TrainerOptions {
   /**
    * Sets the smoothing of RMSprop.
    *
-   * @param alpha 0: 0.99
+   * @param alpha DEFAULT: 0.99
    * @return this
    */
   public TrainerOptions alpha(double alpha) {
@@ -241,7 +247,7 @@ public final class TrainerOptions {
   /**
    * Sets how far a schedule goes down.
    *
-   * @param factor what it multiplies the rate by; 0: 0.1
+   * @param factor what it multiplies the rate by; DEFAULT: 0.1
    * @param least the rate below which it does not go
    * @return this
    */
@@ -254,8 +260,8 @@ public final class TrainerOptions {
   /**
    * Sets when {@link Schedule#PLATEAU} lowers the rate.
    *
-   * @param threshold the share by which the metric has to fall; 0: 1e-4
-   * @param patience calls without that; 0: 10
+   * @param threshold the share by which the metric has to fall; DEFAULT: 1e-4
+   * @param patience calls without that; DEFAULT_COUNT: 10
    * @return this
    */
   public TrainerOptions plateau(double threshold, int patience) {
@@ -291,7 +297,7 @@ public final class TrainerOptions {
   /**
    * Sets what the loss is multiplied by before gradients are made.
    *
-   * @param scale 0: as the precision needs it
+   * @param scale DEFAULT: as the precision needs it
    * @return this
    */
   public TrainerOptions lossScale(double scale) {
@@ -468,7 +474,7 @@ public final class TrainerOptions {
     scratch.putDouble(made + Layout.TrainerOptions.SCHEDULE_FACTOR, scheduleFactor);
     scratch.putDouble(made + Layout.TrainerOptions.LEAST_RATE, leastRate);
     scratch.putDouble(made + Layout.TrainerOptions.PLATEAU_THRESHOLD, plateauThreshold);
-    scratch.putInt(made + Layout.TrainerOptions.PLATEAU_PATIENCE, (int) natural("plateauPatience", plateauPatience));
+    scratch.putInt(made + Layout.TrainerOptions.PLATEAU_PATIENCE, plateauPatience == DEFAULT_COUNT ? -1 : (int) natural("plateauPatience", plateauPatience));
     scratch.putDouble(made + Layout.TrainerOptions.CLIP_NORM, clipNorm);
     scratch.putDouble(made + Layout.TrainerOptions.CLIP_VALUE, clipValue);
     scratch.putInt(made + Layout.TrainerOptions.ACCUMULATE, (int) natural("accumulate", accumulate));

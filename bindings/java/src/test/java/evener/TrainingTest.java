@@ -240,7 +240,7 @@ class TrainingTest {
               new TrainerOptions().prune(2, 0, 0),
               new TrainerOptions().accumulate(-1),
               new TrainerOptions().warmupSteps(-1),
-              new TrainerOptions().betas(1, 0),
+              new TrainerOptions().betas(1, TrainerOptions.DEFAULT),
               new TrainerOptions().ranks(new Ranks(0, 1).timeout(Duration.ofMillis(-1))),
               new TrainerOptions().ranks(new Ranks(0, 1).timeout(Duration.ofDays(50))),
               new TrainerOptions().ranks(new Ranks(0, 1).timeout(Duration.ofSeconds(Long.MAX_VALUE))),
@@ -269,7 +269,7 @@ class TrainingTest {
         }
       }
       TrainerOptions options =
-          new TrainerOptions().schedule(Schedule.PLATEAU).plateau(0, 3).scheduleRates(0.5, 0).trainable("*").frozen("b").precision(Precision.BF16);
+          new TrainerOptions().schedule(Schedule.PLATEAU).plateau(TrainerOptions.DEFAULT, 3).scheduleRates(0.5, 0).trainable("*").frozen("b").precision(Precision.BF16);
       try (Trainer trainer = trainer(runtime, options)) {
         assertEquals(1, trainer.inputCount());
         assertEquals(0, trainer.findInput("x"));
@@ -284,6 +284,40 @@ class TrainingTest {
         for (int i = 0; i < 5; i++) trainer.noteMetric(1);
         assertEquals(0.25, trainer.step(x, y).learningRate(), 1e-12);
       }
+    }
+  }
+
+  @Test
+  void zeroIsAValue() {
+    try (Runtime runtime = Tiny.runtime()) {
+      float[] byDefault = after(runtime, new TrainerOptions());
+      for (TrainerOptions same :
+          List.of(
+              new TrainerOptions().learningRate(0.001).weightDecay(0.01).betas(0.9, TrainerOptions.DEFAULT),
+              new TrainerOptions().groups(new ParameterGroup(List.of("*"), TrainerOptions.DEFAULT, TrainerOptions.DEFAULT)))) {
+        assertArrayEquals(byDefault, after(runtime, same));
+      }
+      for (TrainerOptions other :
+          List.of(
+              new TrainerOptions().learningRate(0),
+              new TrainerOptions().weightDecay(0),
+              new TrainerOptions().betas(0, TrainerOptions.DEFAULT),
+              new TrainerOptions().groups(new ParameterGroup(List.of("*"), TrainerOptions.DEFAULT, 0)))) {
+        assertTrue(!Arrays.equals(byDefault, after(runtime, other)));
+      }
+      TrainerOptions plateau = new TrainerOptions().learningRate(1).schedule(Schedule.PLATEAU).plateau(TrainerOptions.DEFAULT, 0);
+      try (Trainer trainer = trainer(runtime, plateau)) {
+        trainer.noteMetric(1);
+        trainer.noteMetric(1);
+        assertEquals(0.1, trainer.step(inputs(runtime), labels(runtime, 0, 1, 2, 2, 1, 0)).learningRate(), 1e-12);
+      }
+    }
+  }
+
+  private static float[] after(Runtime runtime, TrainerOptions options) {
+    try (Trainer trainer = trainer(runtime, options.optimizer(Optimizer.ADAMW))) {
+      losses(runtime, trainer, 3);
+      return trainer.parameters().get("w").toFloats();
     }
   }
 
