@@ -7,6 +7,11 @@
 namespace evn {
 
 Config read_config(const ConfigSource& source) {
+  // A text whose size is missing would be no configuration, and the limits that it sets would not hold.
+  if (source.text != nullptr && source.size == 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "config_text is given, but config_size is 0: give its number of bytes");
+  if (source.text == nullptr && source.size != 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "config_text is NULL, but config_size is %zu", source.size);
   if (source.path == nullptr && source.text == nullptr) return {};
   if (!kHas_config)
     fail(EVN_ERROR_UNSUPPORTED, "a configuration is given, and this build of the library has no feature \"config\" (EVN_FEATURES)");

@@ -12,6 +12,7 @@ ModelSource read_source(const char* path, const Options& options) {
   ModelSource source;
   if (path == nullptr) {
     require(options.data != nullptr, "path, and data of the options,");
+    if (options.size == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "data of the options is given, but size is 0");
     source.data = options.data;
     source.size = options.size;
     if (options.external_dir != nullptr) source.external_dir = options.external_dir;

@@ -48,6 +48,16 @@ struct ConfigRows : testing::Test {
   }
 };
 
+TEST_F(ConfigRows, APathThatIsNoRegularFileIsRefused) {
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  fs::create_directory(folder / "folder");
+  for (const std::string& path : {std::string("/proc/version"), std::string("/dev/null"), (folder / "fifo").string(),
+                                  (folder / "folder").string(), std::string()}) {
+    EXPECT_EQ(create_from_file(path), EVN_ERROR_IO) << path;
+    EXPECT_STRNE(error.message, "") << path;
+  }
+}
+
 // There is no key that names a library, so no file can be made to run: whatever looks like one is an unknown key or type.
 TEST_F(ConfigRows, C13_NothingInAConfigurationNamesALibrary) {
   const std::string file = (folder / "plugin.so").string();

@@ -35,6 +35,7 @@ end)
 
 test("a wrong configuration names the key", function()
   common.contains(raises("EVN_ERROR_CONFIG", runtime, {config = "version: 1\nplacemint: {}\n"}).message, "placement")
+  common.contains(raises("EVN_ERROR_INVALID_ARGUMENT", runtime, {config = ""}).message, "config_size")
   raises("EVN_ERROR_IO", runtime, {config_path = "/nowhere.yaml"})
   common.contains(raises("EVN_ERROR_INVALID_ARGUMENT", runtime, {thread = 1}).message, "no option thread", "threads")
   raises("EVN_ERROR_INVALID_ARGUMENT", runtime, {threads = 1.5})

@@ -116,4 +116,5 @@ test('errors have what the library says', async (t) => {
   await fails('INVALID_MODEL', runtime.loadModel(Buffer.from('nothing')));
   await fails('IO', runtime.loadModel('/nowhere/model.onnx'), /nowhere/);
   await fails('CONFIG', () => newRuntime(t, {configText: 'devicess: {}'}), /devices/);
+  await fails('INVALID_ARGUMENT', () => newRuntime(t, {configText: ''}), /config_size/);
 });

@@ -63,6 +63,10 @@ def test_reconfigure_places_sessions_anew():
     with evener.Runtime(threads=1) as runtime:
         session = runtime.session(runtime.model(product()))
         assert '"rule_line":2' not in session.explain("json")
+        with pytest.raises(evener.Error, match="config_size is 0"):
+            runtime.reconfigure(config_text="")
+        with pytest.raises(evener.Error, match="config_size is 0"):
+            evener.Runtime(config_text="")
         runtime.reconfigure(config_text="placement:\n  rules: [{match: {op: MatMul}, device: cpu}]\n")
         assert '"rule_line":2' in session.explain("json")
         with pytest.raises(evener.Error, match="<text>:1"):

@@ -194,6 +194,13 @@ int read_small_file(const char* path, char* buffer, std::size_t capacity) noexce
   return static_cast<int>(size);
 }
 
+void refuse_sizeless(int fd, const std::string& name) {
+  char byte;
+  const ssize_t n = io_call([&] { return ::pread(fd, &byte, 1, 0); });
+  if (n < 0) fail_io("read", name, errno);
+  if (n > 0) fail(EVN_ERROR_IO, "'%s' is not a regular file: its size is 0, but reading it gives bytes", name.c_str());
+}
+
 FileBytes read_open_file(int fd, const struct stat& before, std::uint64_t offset, std::uint64_t length, const std::string& name,
                          const LedgerPtr& ledger, MemoryClass cls) {
   const auto size = static_cast<std::size_t>(length);
@@ -207,6 +214,7 @@ FileBytes read_open_file(int fd, const struct stat& before, std::uint64_t offset
     if (n == 0) fail(EVN_ERROR_IO, "'%s' became shorter while it was read", name.c_str());
     done += static_cast<std::size_t>(n);
   }
+  if (before.st_size == 0) refuse_sizeless(fd, name);
   struct stat after = {};
   if (io_call([&] { return ::fstat(fd, &after); }) != 0) fail_io("read", name, errno);
   if (after.st_size != before.st_size || after.st_mtim.tv_sec != before.st_mtim.tv_sec ||

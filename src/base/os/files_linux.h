@@ -55,6 +55,9 @@ std::string system_reason(int error);
 // Throws EVN_ERROR_IO: "cannot `what` 'path': " and the reason.
 [[noreturn]] void fail_io(const char* what, const std::string& path, int error);
 
+// Throws EVN_ERROR_IO if a file whose size is 0 gives bytes: the files of /proc say that they are regular and empty.
+void refuse_sizeless(int fd, const std::string& name);
+
 // Opens `location` for reading below the open folder, following no link. `location` has passed check_location. On failure the
 // descriptor is negative and errno is set. The second way is for kernels without openat2.
 Fd open_beneath(int folder, const std::string& location) noexcept;

@@ -77,6 +77,7 @@ std::shared_ptr<const File> file_of(Fd fd, const std::string& path, std::uint64_
                      static_cast<unsigned long long>(max_bytes))
         .with_bytes(size, max_bytes);
   }
+  if (st.st_size == 0) refuse_sizeless(fd.get(), path);
   return std::make_shared<const OpenFile>(std::move(fd), st, path);
 }
 

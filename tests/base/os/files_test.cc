@@ -61,6 +61,18 @@ Error read_error(const std::string& path, std::uint64_t limit = 1000) {
   return error_of([&] { read_file(path, limit, nullptr, MemoryClass::kLoading); });
 }
 
+// The files of /proc say that they are regular and empty.
+TEST_F(Files, AFileWithoutASizeThatGivesBytesIsNoRegularFile) {
+  for (const char* path : {"/proc/version", "/proc/self/status"}) {
+    EXPECT_EQ(read_error(path).status, EVN_ERROR_IO) << path;
+    EXPECT_NE(std::string(read_error(path).message).find("is not a regular file"), std::string::npos) << read_error(path).message;
+    EXPECT_EQ(error_of([&] { open_for_reading(path, 1000); }).status, EVN_ERROR_IO) << path;
+  }
+  write("empty", "");
+  EXPECT_EQ(read_file(path("empty"), 10, nullptr, MemoryClass::kLoading).size, 0u);
+  EXPECT_EQ(open_for_reading(path("empty"), 10)->size(), 0u);
+}
+
 TEST_F(Files, ReadFileGivesAllBytesAligned) {
   const std::string text("a\0b\nc", 5);
   write("f", text);

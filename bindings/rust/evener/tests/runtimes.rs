@@ -27,6 +27,8 @@ fn yaml_places_nodes_and_explain_says_so() {
 
 #[test]
 fn a_wrong_configuration_names_the_line() {
+    let error = builder().config_text("").build().err().unwrap();
+    assert_eq!(error.status, Status::InvalidArgument);
     let error = builder().config_text("version: 1\nplacemint: {}\n").build().err().unwrap();
     assert!(error.status == Status::Config && error.message.contains("placement"), "{}", error);
     assert_eq!(builder().config_path("/nowhere.yaml").build().err().unwrap().status, Status::Io);

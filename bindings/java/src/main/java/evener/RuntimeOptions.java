@@ -9,7 +9,7 @@ import java.util.function.Consumer;
 public final class RuntimeOptions {
   private int threads;
   private String configPath;
-  private String configText = "";
+  private String configText;
   private String cacheDirectory;
   private long memoryLimit;
   private Consumer<LogRecord> log;
@@ -45,7 +45,7 @@ public final class RuntimeOptions {
   /**
    * Sets the configuration; not together with a file.
    *
-   * @param yaml its text
+   * @param yaml its text, which must not be empty
    * @return this
    */
   public RuntimeOptions config(String yaml) {
@@ -110,10 +110,10 @@ public final class RuntimeOptions {
     try {
       long made = scratch.allocate(Layout.RuntimeOptions.SIZE);
       Raw.runtimeOptionsInit(made, Layout.RuntimeOptions.SIZE);
-      byte[] yaml = configText.getBytes(StandardCharsets.UTF_8);
+      byte[] yaml = configText == null ? new byte[0] : configText.getBytes(StandardCharsets.UTF_8);
       scratch.putInt(made + Layout.RuntimeOptions.THREAD_COUNT, threads);
       scratch.putLong(made + Layout.RuntimeOptions.CONFIG_PATH, scratch.optional(configPath));
-      scratch.putLong(made + Layout.RuntimeOptions.CONFIG_TEXT, scratch.bytes(yaml));
+      scratch.putLong(made + Layout.RuntimeOptions.CONFIG_TEXT, configText == null ? 0 : scratch.counted(yaml));
       scratch.putLong(made + Layout.RuntimeOptions.CONFIG_SIZE, yaml.length);
       scratch.putLong(made + Layout.RuntimeOptions.CACHE_DIR, scratch.optional(cacheDirectory));
       scratch.putLong(made + Layout.RuntimeOptions.CPU_MEMORY_LIMIT_BYTES, memoryLimit);

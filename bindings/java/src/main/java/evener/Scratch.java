@@ -119,6 +119,11 @@ final class Scratch {
     return made;
   }
 
+  /** Gives bytes that are counted; no bytes have an address too. */
+  long counted(byte[] bytes) {
+    return bytes.length == 0 ? allocate(1) : bytes(bytes);
+  }
+
   /** Gives a text that ends in NUL. */
   long text(String text) {
     if (text.indexOf('\0') >= 0) throw EvenerException.argument("there is a NUL in \"" + text.replace("\0", "\\0") + "\"");

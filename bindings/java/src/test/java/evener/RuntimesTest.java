@@ -41,6 +41,7 @@ class RuntimesTest {
       runtime.reconfigure("", new Deadline().after(Duration.ofHours(1)));
       fails(Status.CONFIG, "placement", () -> new Runtime(new RuntimeOptions().config("version: 1\nplacemint: {}\n")));
       fails(Status.IO, "/nowhere.yaml", () -> new Runtime(new RuntimeOptions().config(Path.of("/nowhere.yaml"))));
+      fails(Status.INVALID_ARGUMENT, "config_size", () -> new Runtime(new RuntimeOptions().config("")));
     }
   }
 
