@@ -9,6 +9,7 @@
 
 #include "cli/failure.h"
 #include "cli/file.h"
+#include "cli/outputs.h"
 #include "cli/values.h"
 
 namespace evn::cli {

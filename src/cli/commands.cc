@@ -9,10 +9,12 @@
 
 #include "cli/bench.h"
 #include "cli/calibrate.h"
+#include "cli/check_config.h"
 #include "cli/compare.h"
 #include "cli/explain.h"
 #include "cli/library.h"
 #include "cli/npz.h"
+#include "cli/outputs.h"
 #include "cli/probe.h"
 #include "cli/programs.h"
 #include "cli/quantize.h"
@@ -73,12 +75,6 @@ int run_inspect(const Arguments& arguments) {
   return kExitOk;
 }
 
-std::string milliseconds(double ns) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.3f ms", ns / 1e6);
-  return text;
-}
-
 void print_times(std::vector<double> ns) {
   std::printf("time: first run %s", milliseconds(ns[0]).c_str());
   if (ns.size() > 1) {
@@ -101,10 +97,10 @@ int run_run(const Arguments& arguments) {
   const Model model = load_model(runtime, arguments.operand(0));
   const Session session = open_session(arguments, runtime, model);
   const std::vector<Tensor> inputs = make_inputs(arguments, runtime, session, true);
-  std::vector<Tensor> outputs;
+  Outputs outputs;
   std::vector<double> times;
   for (int i = 0; i < repeat; ++i) {
-    outputs.clear();
+    outputs = {};
     const auto start = std::chrono::steady_clock::now();
     outputs = run_once(session, inputs, static_cast<std::uint64_t>(timeout_ms) * 1'000'000);
     times.push_back(static_cast<double>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count()));
@@ -112,67 +108,6 @@ int run_run(const Arguments& arguments) {
   report_outputs(arguments, session, outputs);
   print_times(times);
   return kExitOk;
-}
-
-// The names of the models that the configuration has, each with what it says of it.
-std::vector<std::pair<std::string, std::string>> configured_models(const Runtime& runtime) {
-  constexpr std::string_view kBegin = "model ";
-  const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
-    return evn_runtime_describe_devices(runtime.get(), EVN_FORMAT_TEXT, buffer, capacity, size, error);
-  });
-  std::vector<std::pair<std::string, std::string>> models;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    const std::size_t colon = line.find(": ");
-    begin = end + 1;
-    if (line.compare(0, kBegin.size(), kBegin) != 0 || colon == std::string::npos) continue;
-    models.emplace_back(line.substr(kBegin.size(), colon - kBegin.size()), line.substr(colon + 2));
-  }
-  return models;
-}
-
-// Loads, makes and warms the models, and prints for each how long that took, and what it needs.
-void load_models(const Runtime& runtime) {
-  const auto models = configured_models(runtime);
-  if (models.empty()) std::printf("the configuration names no models\n");
-  std::vector<Session> sessions;  // all of them are there at a time in the end
-  for (const auto& [name, about] : models) {
-    sessions.emplace_back();
-    const auto start = std::chrono::steady_clock::now();
-    Call call(kExitModel);
-    call.check(evn_runtime_session(runtime.get(), name.c_str(), sessions.back().out(), call));
-    const auto took = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
-    const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
-      return evn_session_explain(sessions.back().get(), EVN_FORMAT_TEXT, buffer, capacity, size, error);
-    });
-    std::printf("%s: %s\n  ready after %s\n", name.c_str(), about.c_str(), milliseconds(static_cast<double>(took)).c_str());
-    const std::size_t placement = text.find("\nplacement: ") + 1;
-    std::printf("  %s\n", text.substr(placement, text.find('\n', placement) - placement).c_str());
-    const std::size_t memory = text.rfind("\nmemory:\n");
-    if (memory != std::string::npos) print_text(text.substr(memory + std::string_view("\nmemory:\n").size()));
-    std::fflush(stdout);
-  }
-}
-
-int run_check_config(const Arguments& arguments) {
-  const char* const path = arguments.operand(0).c_str();
-  evn_runtime_options options = default_options();
-  options.config_path = path;
-  Runtime runtime;
-  evn_error error = EVN_ERROR_INIT;
-  const evn_status status = evn_runtime_create(&options, runtime.out(), &error);
-  if (status == EVN_OK) {
-    std::printf("%s: right, and every device that it needs is there\n", path);
-    if (arguments.has("--load")) load_models(runtime);
-    return kExitOk;
-  }
-  if (status == EVN_ERROR_DEVICE_UNAVAILABLE) {
-    std::fprintf(stderr, "evener: the file is right, but a device that it needs is absent: %s\n", describe(error).c_str());
-    return kExitDevice;
-  }
-  fail(status == EVN_ERROR_OUT_OF_MEMORY || status == EVN_ERROR_INTERNAL ? kExitFailure : kExitConfig, "%s",
-       describe(error).c_str());
 }
 
 int run_passes(const Arguments& arguments) {

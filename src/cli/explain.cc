@@ -4,6 +4,7 @@
 
 #include "cli/assertion.h"
 #include "cli/file.h"
+#include "cli/outputs.h"
 #include "cli/page.h"
 #include "cli/values.h"
 

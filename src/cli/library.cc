@@ -96,6 +96,12 @@ Session open_session(const Arguments& arguments, const Runtime& runtime, const M
   return session;
 }
 
+std::string milliseconds(double ns) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.3f ms", ns / 1e6);
+  return text;
+}
+
 evn_format text_format(const Arguments& arguments) { return arguments.has("--json") ? EVN_FORMAT_JSON : EVN_FORMAT_TEXT; }
 
 void print_text(const std::string& text) {

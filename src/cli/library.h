@@ -111,6 +111,9 @@ std::string read_text(Call_ call) {
   }
 }
 
+// "1.234 ms"
+std::string milliseconds(double ns);
+
 evn_format text_format(const Arguments& arguments);
 
 // Prints a text of the library, ending the last line.

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/latency.h"
 #include "cli/library.h"
 #include "cli/load_mix.h"
+#include "cli/outputs.h"
 
 namespace evn::cli {
 
@@ -15,9 +17,7 @@ namespace evn::cli {
 struct LoadTarget {
   LoadStream stream;
   std::string name;  // of the model's file
-  evn_session session = nullptr;
-  std::vector<evn_tensor> inputs;
-  std::uint32_t output_count = 0;
+  std::shared_ptr<const RunArguments> arguments;
 };
 
 struct LoadPlan {

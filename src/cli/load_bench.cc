@@ -81,13 +81,8 @@ void warm_up(const LoadTarget& target, const std::set<int>& used) {
   while (used.count(priority) != 0 && priority < EVN_PRIORITY_HIGHEST) ++priority;
   options.priority = priority;
   for (int i = 0; i < kWarmUpRuns; ++i) {
-    std::vector<evn_tensor> outputs(target.output_count);
     Call call;
-    const evn_status status =
-        evn_session_run(target.session, target.inputs.data(), static_cast<std::uint32_t>(target.inputs.size()), outputs.data(),
-                        target.output_count, &options, call);
-    for (evn_tensor t : outputs) evn_tensor_release(t);
-    call.check(status);
+    call.check(target.arguments->run(options, nullptr, call));
   }
 }
 
@@ -132,10 +127,7 @@ int run_load_bench(const Arguments& arguments) {
     LoadTarget target;
     target.stream = s;
     target.name = s.path.substr(s.path.rfind('/') + 1);
-    target.session = l.session.get();
-    for (const Tensor& t : inputs.back()) target.inputs.push_back(t.get());
-    Call call;
-    call.check(evn_session_output_count(target.session, &target.output_count, call));
+    target.arguments = std::make_shared<RunArguments>(l.session.get(), inputs.back());
     plan.targets.push_back(std::move(target));
   }
   for (const LoadTarget& t : plan.targets) warm_up(t, loaded.at(t.stream.path).priorities);

@@ -32,9 +32,6 @@ class Submitter {
   Submitter(const LoadPlan& plan, const Interruption& interruption)
       : plan_(plan), interruption_(interruption), sources_(sources_of(plan)), progress_(plan.seconds) {
     outcome_.results.resize(plan.targets.size());
-    std::size_t most = 1;
-    for (const LoadTarget& t : plan.targets) most = std::max<std::size_t>(most, t.output_count);
-    outputs_.resize(most);
     Call call;
     call.check(evn_queue_create(queue_.out(), call));
   }
@@ -102,9 +99,7 @@ class Submitter {
     o.user = flight;
     const evn_run_options run = options_of(target, arrival_ns, interruption_);
     evn_error error = EVN_ERROR_INIT;
-    const evn_status status =
-        evn_session_submit(target.session, target.inputs.data(), static_cast<std::uint32_t>(target.inputs.size()), nullptr,
-                           target.output_count, &run, &o, nullptr, &error);
+    const evn_status status = target.arguments->submit(run, o, &error);
     if (status != EVN_OK) {
       outcome_.results[index].add(status, error, 0);
       s.pause_end_ns = monotonic_ns() + kPauseNs;
@@ -125,11 +120,8 @@ class Submitter {
     Call who;
     who.check(evn_request_user(request, &user, who));
     auto* const flight = static_cast<Flight*>(user);
-    const std::uint32_t count = plan_.targets[flight->target].output_count;
-    std::fill(outputs_.begin(), outputs_.end(), nullptr);
     evn_error error = EVN_ERROR_INIT;
-    const evn_status status = evn_request_take(request, outputs_.data(), count, &error);
-    for (evn_tensor t : outputs_) evn_tensor_release(t);
+    const evn_status status = plan_.targets[flight->target].arguments->take(request, &error);
     evn_request_release(request);
     LoadResult& result = outcome_.results[flight->target];
     if (abandoned_ && status == EVN_ERROR_CANCELLED) {
@@ -179,7 +171,6 @@ class Submitter {
   LoadOutcome outcome_;
   std::vector<std::unique_ptr<Flight>> all_;
   std::vector<Flight*> free_;
-  std::vector<evn_tensor> outputs_;
   Queue queue_;
   std::uint64_t begin_ns_ = 0;
   std::uint64_t end_ns_ = 0;

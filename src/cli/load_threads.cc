@@ -81,13 +81,11 @@ class Client {
     const std::size_t index = shared_.source.pick(dice_);
     const LoadTarget& target = plan_.targets[index];
     const evn_run_options options = options_of(target, arrival, interruption_);
-    std::vector<evn_tensor> outputs(target.output_count);
     evn_error why = EVN_ERROR_INIT;
-    const evn_status status =
-        evn_session_run(target.session, target.inputs.data(), static_cast<std::uint32_t>(target.inputs.size()), outputs.data(),
-                        target.output_count, &options, &why);
+    Outputs outputs;
+    const evn_status status = target.arguments->run(options, &outputs, &why);
     last_end_ns = monotonic_ns();
-    for (evn_tensor t : outputs) evn_tensor_release(t);
+    outputs = {};
     outcome.results[index].add(status, why, last_end_ns - arrival);
     if (status == EVN_OK) completed_.fetch_add(1, std::memory_order_relaxed);
   }

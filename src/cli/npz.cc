@@ -8,11 +8,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <system_error>
 
 #include "cli/failure.h"
 #include "cli/file.h"
+#include "cli/inflate.h"
 
 namespace evn::cli {
 namespace {
@@ -29,6 +31,9 @@ constexpr std::size_t kWideEndSize = 56;
 constexpr std::uint64_t kNoFit = 0xffffffffu;  // the number stands elsewhere, with 64 bits
 constexpr unsigned kWideField = 1;
 constexpr std::size_t kLargestRead = std::size_t{1} << 30;
+constexpr std::uint64_t kMostInflated = 1032;               // bytes for which one of DEFLATE can stand, at most
+constexpr std::size_t kHeaderBytes = std::size_t{1} << 18;  // of an entry, in which its .npy header is
+constexpr std::size_t kInflatedFront = 65536 + 12;          // bytes of the longest .npy header
 constexpr std::string_view kLocatorMagic = "PK\x06\x07";
 constexpr std::string_view kWideEndMagic = "PK\x06\x06";
 constexpr std::string_view kLocalMagic = "PK\x03\x04";
@@ -130,22 +135,51 @@ class NpzDirectory {
   }
 
   NpzEntry read_entry(const unsigned char* entry, std::string name, std::string_view extra) const {
-    const std::string label = path_ + "(" + name + ")";
-    if ((number(entry + 8, 2) & 1) != 0) fail_read(label, "encrypted entries are not read");
-    if (number(entry + 10, 2) != 0)
-      fail_read(label, "compressed entries are not read; save with numpy.savez, not savez_compressed");
-    std::uint64_t packed = number(entry + 20, 4), size = number(entry + 24, 4), local_at = number(entry + 42, 4);
-    widen(extra, {&size, &packed, &local_at});
-    if (size != packed) damaged();
+    constexpr unsigned kStored = 0, kDeflated = 8;
+    NpzEntry made;
+    made.label = path_ + "(" + name + ")";
+    const unsigned method = static_cast<unsigned>(number(entry + 10, 2));
+    if ((number(entry + 8, 2) & 1) != 0) fail_read(made.label, "encrypted entries are not read");
+    if (method != kStored && method != kDeflated)
+      fail_read(made.label,
+                "an entry is compressed in a way that is not read; numpy.savez and numpy.savez_compressed write others");
+    made.deflated = method == kDeflated;
+    made.checksum = static_cast<std::uint32_t>(number(entry + 16, 4));
+    std::uint64_t local_at = number(entry + 42, 4);
+    made.packed = number(entry + 20, 4);
+    made.size = number(entry + 24, 4);
+    widen(extra, {&made.size, &made.packed, &local_at});
+    // No DEFLATE stands for more: what says so is made to take memory.
+    const bool fits = made.deflated ? made.size / kMostInflated <= made.packed : made.size == made.packed;
+    if (!fits) damaged();
     const std::vector<unsigned char> local = read_at(local_at, kLocalSize);
     if (std::memcmp(local.data(), kLocalMagic.data(), 4) != 0) damaged();
-    const std::uint64_t data_at = local_at + kLocalSize + number(&local[26], 2) + number(&local[28], 2);
-    if (data_at > size_ || size > size_ - data_at) damaged();
-    if (!name.ends_with(".npy")) fail_read(label, "the archive holds something that is no .npy file");
-    name.resize(name.size() - 4);
-    if (::fseeko(file(), static_cast<off_t>(data_at), SEEK_SET) != 0) damaged();
-    NpyHeader header = read_npy_header(file(), label, size);
-    return {std::move(name), label, header.dtype, std::move(header.dims), data_at + header.begin, header.size};
+    made.begin = local_at + kLocalSize + number(&local[26], 2) + number(&local[28], 2);
+    if (made.begin > size_ || made.packed > size_ - made.begin) damaged();
+    if (!name.ends_with(".npy")) fail_read(made.label, "the archive holds something that is no .npy file");
+    made.name = name.substr(0, name.size() - 4);
+    made.header = read_npy_header(header_reader(made), made.label, made.size);
+    made.dtype = made.header.dtype;
+    made.dims = made.header.dims;
+    return made;
+  }
+
+  // Reads the front of an entry.
+  NpyReader header_reader(const NpzEntry& entry) const {
+    if (!entry.deflated) {
+      return [this, &entry](std::uint64_t offset, void* to, std::size_t size) {
+        if (offset > entry.size || size > entry.size - offset) fail_read(entry.label, "the file ends too early");
+        const std::vector<unsigned char> bytes = read_at(entry.begin + offset, size);
+        if (size != 0) std::memcpy(to, bytes.data(), size);
+      };
+    }
+    std::vector<unsigned char> front;
+    const auto inflated = inflate(read_at(entry.begin, std::min<std::uint64_t>(entry.packed, kHeaderBytes)), kInflatedFront);
+    if (inflated) front = *inflated;
+    return [&entry, front = std::move(front)](std::uint64_t offset, void* to, std::size_t size) {
+      if (offset > front.size() || size > front.size() - offset) fail_read(entry.label, "the file ends too early");
+      if (size != 0) std::memcpy(to, front.data() + offset, size);
+    };
   }
 
   // Numbers of an entry that do not fit into 32 bits stand in its extra field, in this order.
@@ -179,17 +213,42 @@ const NpzEntry* NpzFile::find(const std::string& name) const {
   return nullptr;
 }
 
-bool NpzFile::read(const NpzEntry& entry, std::uint64_t offset, void* to, std::size_t size) const {
+bool NpzFile::read_at(std::uint64_t offset, void* to, std::size_t size) const {
   auto* at = static_cast<unsigned char*>(to);
-  std::uint64_t from = entry.begin + offset;
   while (size > 0) {
-    const ssize_t n = ::pread(::fileno(file_.get()), at, std::min(size, kLargestRead), static_cast<off_t>(from));
+    const ssize_t n = ::pread(::fileno(file_.get()), at, std::min(size, kLargestRead), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     at += n;
-    from += static_cast<std::uint64_t>(n);
+    offset += static_cast<std::uint64_t>(n);
     size -= static_cast<std::size_t>(n);
   }
+  return true;
+}
+
+NpyArray NpzFile::load(const NpzEntry& entry) const {
+  std::vector<unsigned char> bytes(entry.deflated ? entry.packed : entry.header.size);
+  if (!read_at(entry.begin + (entry.deflated ? 0 : entry.header.begin), bytes.data(), bytes.size()))
+    fail_read(entry.label, "the file ends too early");
+  if (entry.deflated) {
+    std::optional<std::vector<unsigned char>> whole = inflate(bytes, entry.size);
+    if (!whole || whole->size() != entry.size || crc32(whole->data(), whole->size(), 0) != entry.checksum)
+      fail_read(entry.label, "the compressed entry is damaged");
+    whole->erase(whole->begin(), whole->begin() + static_cast<std::ptrdiff_t>(entry.header.begin));
+    bytes = std::move(*whole);
+  }
+  return decode_npy(entry.header, std::move(bytes), entry.label);
+}
+
+void NpzFile::hold(const NpzEntry& entry) {
+  if (!entry.deflated && entry.header.is_plain()) return;
+  NpzEntry& own = entries_[static_cast<std::size_t>(&entry - entries_.data())];
+  if (own.held == nullptr) own.held = std::make_shared<const NpyArray>(load(entry));
+}
+
+bool NpzFile::read(const NpzEntry& entry, std::uint64_t offset, void* to, std::size_t size) const {
+  if (entry.held == nullptr) return read_at(entry.begin + entry.header.begin + offset, to, size);
+  if (size != 0) std::memcpy(to, entry.held->bytes.data() + offset, size);
   return true;
 }
 
@@ -198,20 +257,11 @@ bool is_npz(const std::string& path) { return path.ends_with(".npz"); }
 std::vector<std::pair<std::string, NpyArray>> read_npz(const std::string& path) {
   const NpzFile file(path);
   std::vector<std::pair<std::string, NpyArray>> arrays;
-  for (const NpzEntry& entry : file.entries()) {
-    NpyArray array{entry.dtype, entry.dims, std::vector<unsigned char>(entry.size)};
-    if (!file.read(entry, 0, array.bytes.data(), array.bytes.size())) fail_read(entry.label, "the file ends too early");
-    if (array.dtype == EVN_DTYPE_BOOL) {
-      for (unsigned char& byte : array.bytes) byte = byte != 0 ? 1 : 0;
-    }
-    arrays.emplace_back(entry.name, std::move(array));
-  }
+  for (const NpzEntry& entry : file.entries()) arrays.emplace_back(entry.name, file.load(entry));
   return arrays;
 }
 
-void NpzWriter::add(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
-                    std::size_t size) {
-  const NpyForm form = npy_form(path_, dtype, dims, data, size);
+void NpzWriter::add(const std::string& name, const NpyForm& form) {
   const std::string entry = name + ".npy";
   const std::uint64_t whole = form.header.size() + std::uint64_t{form.size};
   if (entries_.size() + whole > kLargestArchive || entry.size() > 65535) {

@@ -1,4 +1,5 @@
-// NumPy's .npz files: zip archives of .npy files. Entries must be stored, as numpy.savez does; archives up to 2 GiB are written.
+// NumPy's .npz files: zip archives of .npy files. Entries are stored, as numpy.savez does, or deflated, as numpy.savez_compressed
+// does; archives up to 2 GiB are written, stored.
 #pragma once
 
 #include <string>
@@ -18,33 +19,44 @@ struct NpzEntry {
   std::string label;  // "train.npz(x.npy)", of messages
   evn_dtype dtype = EVN_DTYPE_UNDEFINED;
   std::vector<std::int64_t> dims;
-  std::uint64_t begin = 0;  // where its elements are in the file
-  std::uint64_t size = 0;   // bytes of these
+  NpyHeader header;
+  bool deflated = false;
+  std::uint64_t begin = 0;               // place of the entry in the file
+  std::uint64_t packed = 0;              // bytes that it has there
+  std::uint64_t size = 0;                // bytes that it has as a .npy file
+  std::uint32_t checksum = 0;            // of these
+  std::shared_ptr<const NpyArray> held;  // its elements, if they have been decoded
 };
 
 // An archive of which parts are read when they are asked for.
 class NpzFile {
  public:
-  // Reads what there is. Throws a Failure that names the file: no regular file, a damaged or compressed archive, an entry that is
-  // no .npy file.
+  // Reads what there is. Throws a Failure that names the file: no regular file, a damaged archive, an entry that is no .npy file or
+  // is compressed in another way than by DEFLATE.
   explicit NpzFile(const std::string& path);
 
   // In the archive's order.
   const std::vector<NpzEntry>& entries() const { return entries_; }
   const NpzEntry* find(const std::string& name) const;
 
-  // Reads `size` bytes of an entry's elements from `offset` on. False where the file has ended before, or cannot be read. From any
-  // thread.
+  // The whole array. Throws a Failure. Checksums of stored entries are not checked.
+  NpyArray load(const NpzEntry& entry) const;
+
+  // Has the elements decoded and kept in memory if they are compressed or lie otherwise than a tensor's. Throws a Failure.
+  void hold(const NpzEntry& entry);
+
+  // Reads `size` bytes of an entry's elements from `offset` on; of an entry for which hold() was called. False where the file has
+  // ended before, or cannot be read. From any thread.
   bool read(const NpzEntry& entry, std::uint64_t offset, void* to, std::size_t size) const;
 
  private:
   friend class NpzDirectory;
+  bool read_at(std::uint64_t offset, void* to, std::size_t size) const;
   NpyFile file_;
   std::vector<NpzEntry> entries_;
 };
 
-// The arrays by name, without ".npy", in the archive's order. Throws a Failure that names the file: no regular file, a damaged or
-// compressed archive, an entry that is no .npy file. Checksums are not checked.
+// The arrays by name, without ".npy", in the archive's order. Throws what NpzFile does.
 std::vector<std::pair<std::string, NpyArray>> read_npz(const std::string& path);
 
 // Gathers arrays, and writes the archive when all are there.
@@ -52,7 +64,7 @@ class NpzWriter {
  public:
   explicit NpzWriter(std::string path) : path_(std::move(path)) {}
 
-  void add(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data, std::size_t size);
+  void add(const std::string& name, const NpyForm& form);
   void finish();
 
  private:

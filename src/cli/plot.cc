@@ -8,15 +8,21 @@
 namespace evn::cli {
 
 const char* const kPlotStyle =
-    "<style>\n"
-    "  svg { --paper: #ffffff; --ink: #1b1b1b; --faint: #c9c9c9; background: var(--paper); }\n"
-    "  @media (prefers-color-scheme: dark) { svg { --paper: #16181c; --ink: #e8e8e8; --faint: #4a4d52; } }\n"
-    "  text { fill: var(--ink); font: 12px sans-serif; }\n"
+    "<style>\n"  // without variables, which programs other than browsers do not know
+    "  svg { background: #ffffff; }\n"
+    "  text { fill: #1b1b1b; font: 12px sans-serif; }\n"
     "  .title { font-size: 15px; font-weight: bold; }\n"
-    "  .grid { stroke: var(--faint); stroke-width: 1; }\n"
-    "  .axis { stroke: var(--ink); stroke-width: 1; }\n"
-    "  .paper { fill: var(--paper); }\n"
+    "  .grid { stroke: #c9c9c9; stroke-width: 1; }\n"
+    "  .axis { stroke: #1b1b1b; stroke-width: 1; }\n"
+    "  .paper { fill: #ffffff; }\n"
     "  .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }\n"
+    "  @media (prefers-color-scheme: dark) {\n"
+    "    svg { background: #16181c; }\n"
+    "    text { fill: #e8e8e8; }\n"
+    "    .grid { stroke: #4a4d52; }\n"
+    "    .axis { stroke: #e8e8e8; }\n"
+    "    .paper { fill: #16181c; }\n"
+    "  }\n"
     "</style>\n";
 
 void put(std::string* to, const char* format, ...) {

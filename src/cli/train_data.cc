@@ -44,12 +44,15 @@ std::string keys_of(const NpzFile& file) {
   return keys;
 }
 
-const NpzEntry& entry_of(const NpzFile& file, const std::string& path, const std::string& key, const char* what) {
+const NpzEntry& entry_of(NpzFile& file, const std::string& path, const std::string& key, const char* what) {
   const NpzEntry* const entry = file.find(key);
   if (entry == nullptr)
     fail(kExitFailure, "%s: there is no key \"%s\" for the %s; there are: %s", path.c_str(), printable(key).c_str(), what,
          keys_of(file).c_str());
   if (entry->dims.empty()) fail(kExitFailure, "%s: it has no dim of samples", entry->label.c_str());
+  if (find_dtype(entry->dtype) == nullptr)
+    fail(kExitFailure, "%s: it has strings, which no model learns from", entry->label.c_str());
+  file.hold(*entry);
   return *entry;
 }
 

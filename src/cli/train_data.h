@@ -64,7 +64,7 @@ class TrainData {
                             std::uint32_t* made, evn_error* error);
 
   const std::string path_;
-  const NpzFile file_;
+  NpzFile file_;
   const std::int64_t classes_;
   std::uint64_t samples_ = 0;
   bool has_labels_ = false;

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "cli/failure.h"
+#include "cli/outputs.h"
 #include "cli/values.h"
 
 namespace evn::cli {

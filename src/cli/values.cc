@@ -2,52 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <limits>
 #include <map>
-#include <optional>
-#include <set>
-#include <system_error>
 
 #include "cli/dtype.h"
+#include "cli/host_access.h"
 #include "cli/npz.h"
 
 namespace evn::cli {
 namespace {
-
-// Host access to a tensor's bytes.
-class Map {
- public:
-  Map(const Tensor& tensor, std::uint32_t flags) : tensor_(tensor.get()) {
-    Call call;
-    call.check(evn_tensor_map(tensor_, flags, &data_, &size_, call));
-  }
-  Map(const Map&) = delete;
-  Map& operator=(const Map&) = delete;
-  ~Map() { evn_tensor_unmap(tensor_, nullptr); }
-  void* data() const { return data_; }
-  std::size_t size() const { return size_; }
-
- private:
-  evn_tensor tensor_;
-  void* data_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-template <typename Info>
-std::vector<std::int64_t> dims_of(const Info& info) {
-  return {info.dims, info.dims + std::min<std::uint32_t>(info.rank, EVN_MAX_RANK)};
-}
-
-evn_tensor_info tensor_info(const Tensor& tensor) {
-  evn_tensor_info info = EVN_TENSOR_INFO_INIT;
-  Call call;
-  call.check(evn_tensor_get_info(tensor.get(), &info, call));
-  return info;
-}
 
 evn_value_info input_info(const Session& session, std::uint32_t index) {
   evn_value_info info = EVN_VALUE_INFO_INIT;
@@ -119,6 +83,7 @@ void fill_pattern(evn_dtype dtype, std::uint32_t input, void* data, std::size_t 
 Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::uint32_t index,
                      const std::vector<std::int64_t>& dims) {
   Tensor tensor = make_tensor(runtime, info.dtype, dims);
+  if (info.dtype == EVN_DTYPE_STRING) return tensor;  // of empty strings
   const Map map(tensor, EVN_MAP_WRITE);
   const evn_dtype part = info.dtype == EVN_DTYPE_COMPLEX64    ? EVN_DTYPE_FLOAT32
                          : info.dtype == EVN_DTYPE_COMPLEX128 ? EVN_DTYPE_FLOAT64
@@ -149,50 +114,6 @@ std::map<std::uint32_t, ArchiveInput> archive_inputs(const Arguments& arguments,
   return found;
 }
 
-// A file name for an output: letters, digits, '.', '_' and '-' stay, a leading '.' does not; told apart by a number.
-std::string file_name(const std::string& output, std::set<std::string>* used) {
-  std::string name;
-  for (const char c : output.substr(0, 200)) {
-    const bool fit = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-                     (c == '.' && !name.empty());
-    name.push_back(fit ? c : '_');
-  }
-  if (name.empty()) name = "output";
-  std::string unique = name;
-  for (int i = 2; !used->insert(unique).second; ++i) unique = name + "-" + std::to_string(i);
-  return unique + ".npy";
-}
-
-// The name of an output in an archive: its own, unless unpacking that would write elsewhere.
-std::string entry_name(const std::string& output) {
-  const bool leaves = output.empty() || output[0] == '/' || output.find("..") != std::string::npos || printable(output) != output;
-  std::set<std::string> none;
-  const std::string name = file_name(output, &none);
-  return leaves ? name.substr(0, name.size() - 4) : output;
-}
-
-void print_summary(const std::string& name, evn_dtype dtype, const std::vector<std::int64_t>& dims, const Map& map) {
-  std::printf("output %s: %s %s", printable(name).c_str(), dtype_name(dtype), dims_text(dims).c_str());
-  const DTypeRow* const row = find_dtype(dtype);
-  const bool is_ordered = row != nullptr && !is_complex(dtype);
-  const std::size_t count = is_ordered ? map.size() / row->size : 0;
-  double least = std::numeric_limits<double>::infinity();
-  double greatest = -least;
-  double sum = 0;
-  std::size_t numbers = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const double value = element_at(dtype, map.data(), i);
-    if (std::isnan(value)) continue;
-    ++numbers;
-    least = std::min(least, value);
-    greatest = std::max(greatest, value);
-    sum += value;
-  }
-  if (numbers != 0) std::printf(", min %.6g, mean %.6g, max %.6g", least, sum / static_cast<double>(numbers), greatest);
-  if (numbers != count) std::printf(", %zu NaN", count - numbers);
-  std::printf("\n");
-}
-
 }  // namespace
 
 std::string printable(const std::string& name) {
@@ -208,6 +129,17 @@ std::string printable(const std::string& name) {
 
 Tensor tensor_of(const Runtime& runtime, const NpyArray& array) {
   Tensor tensor = make_tensor(runtime, array.dtype, array.dims);
+  if (array.dtype == EVN_DTYPE_STRING) {
+    std::vector<const char*> texts;
+    std::vector<std::size_t> sizes;
+    for (const std::string& text : array.texts) {
+      texts.push_back(text.data());
+      sizes.push_back(text.size());
+    }
+    Call call;
+    call.check(evn_tensor_set_strings(tensor.get(), texts.data(), sizes.data(), texts.size(), call));
+    return tensor;
+  }
   const Map map(tensor, EVN_MAP_WRITE);
   if (!array.bytes.empty()) std::memcpy(map.data(), array.bytes.data(), std::min(map.size(), array.bytes.size()));
   return tensor;
@@ -257,8 +189,9 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
     } else {
       const auto dims = shape != shapes.end() ? parse_dims(shape->second.first, shape->second.second) : known_dims(info);
       inputs.push_back(pattern_input(runtime, info, i, dims));
-      origin = std::string("filled with a fixed pseudo-random pattern ") +
-               (is_floating(info.dtype) || is_complex(info.dtype) ? "in [0, 1)" : "of 0 and 1");
+      origin = info.dtype == EVN_DTYPE_STRING                      ? "empty strings"
+               : is_floating(info.dtype) || is_complex(info.dtype) ? "filled with a fixed pseudo-random pattern in [0, 1)"
+                                                                   : "filled with a fixed pseudo-random pattern of 0 and 1";
     }
     if (!say) continue;
     const evn_tensor_info made = tensor_info(inputs.back());
@@ -266,50 +199,6 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
                 origin.c_str());
   }
   return inputs;
-}
-
-std::vector<Tensor> run_once(const Session& session, const std::vector<Tensor>& inputs, std::uint64_t timeout_ns) {
-  std::uint32_t count = 0;
-  Call count_call;
-  count_call.check(evn_session_output_count(session.get(), &count, count_call));
-  std::vector<evn_tensor> in;
-  for (const Tensor& input : inputs) in.push_back(input.get());
-  std::vector<evn_tensor> out(count, nullptr);
-  evn_run_options options = EVN_RUN_OPTIONS_INIT;
-  options.timeout_ns = timeout_ns;
-  Call run;
-  run.check(evn_session_run(session.get(), in.data(), static_cast<std::uint32_t>(in.size()), out.data(), count, &options, run));
-  std::vector<Tensor> outputs;
-  for (evn_tensor tensor : out) outputs.emplace_back(tensor);
-  return outputs;
-}
-
-void report_outputs(const Arguments& arguments, const Session& session, const std::vector<Tensor>& outputs) {
-  const char* const folder = arguments.get("--output-dir");
-  if (folder != nullptr) {
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) fail(kExitFailure, "%s: cannot make the folder: %s", folder, error.message().c_str());
-  }
-  const char* const archive_path = arguments.get("--output");
-  std::optional<NpzWriter> archive;
-  if (archive_path != nullptr) archive.emplace(archive_path);
-  std::set<std::string> used;
-  for (std::uint32_t i = 0; i < outputs.size(); ++i) {
-    evn_value_info value = EVN_VALUE_INFO_INIT;
-    Call call;
-    call.check(evn_session_get_output_info(session.get(), i, &value, call));
-    const evn_tensor_info tensor = tensor_info(outputs[i]);
-    const std::vector<std::int64_t> dims = dims_of(tensor);
-    const Map map(outputs[i], EVN_MAP_READ);
-    print_summary(value.name, tensor.dtype, dims, map);
-    if (archive) archive->add(entry_name(value.name), tensor.dtype, dims, map.data(), map.size());
-    if (folder == nullptr) continue;
-    const std::string path = (std::filesystem::path(folder) / file_name(value.name, &used)).string();
-    write_npy(path, tensor.dtype, dims, map.data(), map.size());
-    std::printf("  written to %s\n", path.c_str());
-  }
-  if (archive) archive->finish();
 }
 
 }  // namespace evn::cli

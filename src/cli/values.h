@@ -1,4 +1,4 @@
-// Inputs and outputs of a run: inputs from .npy files or a fixed pseudo-random pattern, outputs summed up or written to files.
+// Inputs of a run: from .npy files, or a fixed pseudo-random pattern.
 #pragma once
 
 #include <string>
@@ -22,12 +22,5 @@ Tensor tensor_of(const Runtime& runtime, const NpyArray& array);
 // Makes all inputs of the session, in its order, as --input and --shape say. What is not given is filled with a pattern. With
 // `say` a line on stdout tells for each where its values come from.
 std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runtime, const Session& session, bool say);
-
-// Runs once. The outputs lie on the CPU device.
-std::vector<Tensor> run_once(const Session& session, const std::vector<Tensor>& inputs, std::uint64_t timeout_ns);
-
-// Prints name, element type, dimensions, and least, mean and greatest value of each output; writes them to --output-dir
-// and --output.
-void report_outputs(const Arguments& arguments, const Session& session, const std::vector<Tensor>& outputs);
 
 }  // namespace evn::cli

@@ -1,0 +1,123 @@
+#include "cli/check_config.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/json.h"
+#include "cli/library.h"
+#include "cli/values.h"
+
+namespace evn::cli {
+namespace {
+
+// The names of the models that the configuration has, each with what it says of it.
+std::vector<std::pair<std::string, std::string>> configured_models(const Runtime& runtime) {
+  constexpr std::string_view kBegin = "model ";
+  const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+    return evn_runtime_describe_devices(runtime.get(), EVN_FORMAT_TEXT, buffer, capacity, size, error);
+  });
+  std::vector<std::pair<std::string, std::string>> models;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const std::size_t colon = line.find(": ");
+    begin = end + 1;
+    if (line.compare(0, kBegin.size(), kBegin) != 0 || colon == std::string::npos) continue;
+    models.emplace_back(line.substr(kBegin.size(), colon - kBegin.size()), line.substr(colon + 2));
+  }
+  return models;
+}
+
+// Rules and patterns of the configuration over all models that they fit.
+class Selections {
+ public:
+  void add(const Session& session) {
+    const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+      return evn_session_explain(session.get(), EVN_FORMAT_JSON, buffer, capacity, size, error);
+    });
+    const Json explanation = parse_json(text);
+    for (const Json& selection : explanation["selections"].elements)
+      matched_[selection["text"].text] |= selection["matched"].text == "true";
+  }
+
+  // Throws where one matches no node of any model.
+  void check(const char* path) const {
+    std::string lines;
+    for (const auto& [text, matched] : matched_) {
+      if (!matched) lines += "\n  " + printable(text) + " matches no node of the models that it is for";
+    }
+    if (!lines.empty()) fail(kExitConfig, "%s:%s", path, lines.c_str());
+  }
+
+ private:
+  std::map<std::string, bool> matched_;
+};
+
+// Loads, makes and warms the models, and prints for each how long that took, and what it needs.
+void load_models(const Runtime& runtime, const char* path) {
+  const auto models = configured_models(runtime);
+  if (models.empty()) std::printf("the configuration names no models\n");
+  Selections selections;
+  std::vector<Session> sessions;  // all of them are there at a time in the end
+  for (const auto& [name, about] : models) {
+    sessions.emplace_back();
+    const auto start = std::chrono::steady_clock::now();
+    Call call(kExitModel);
+    call.check(evn_runtime_session(runtime.get(), name.c_str(), sessions.back().out(), call));
+    const auto took = std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+    const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
+      return evn_session_explain(sessions.back().get(), EVN_FORMAT_TEXT, buffer, capacity, size, error);
+    });
+    std::printf("%s: %s\n  ready after %s\n", name.c_str(), about.c_str(), milliseconds(static_cast<double>(took)).c_str());
+    const std::size_t placement = text.find("\nplacement: ") + 1;
+    std::printf("  %s\n", text.substr(placement, text.find('\n', placement) - placement).c_str());
+    const std::size_t memory = text.rfind("\nmemory:\n");
+    if (memory != std::string::npos) print_text(text.substr(memory + std::string_view("\nmemory:\n").size()));
+    std::fflush(stdout);
+    selections.add(sessions.back());
+  }
+  selections.check(path);
+}
+
+// Keeps the message of a name in a rule that only a host can know.
+void note_unknown_operator(void* user, const evn_log_record* record) {
+  if (std::string_view(record->event) == "config.unknown_operator") *static_cast<std::string*>(user) = record->message;
+  if (record->level <= EVN_LOG_WARNING && std::string_view(record->event) != "placement.unmatched")
+    std::fprintf(stderr, "evener: %s: %s\n", record->level == EVN_LOG_ERROR ? "error" : "warning", record->message);
+}
+
+}  // namespace
+
+int run_check_config(const Arguments& arguments) {
+  const char* const path = arguments.operand(0).c_str();
+  evn_runtime_options options = default_options();
+  options.config_path = path;
+  std::string unknown;
+  options.log_callback = nullptr;
+  options.log_sink = note_unknown_operator;
+  options.log_sink_user = &unknown;
+  options.log_level = EVN_LOG_INFO;
+  Runtime runtime;
+  evn_error error = EVN_ERROR_INIT;
+  const evn_status status = evn_runtime_create(&options, runtime.out(), &error);
+  if (status == EVN_OK && !unknown.empty()) fail(kExitConfig, "%s", unknown.c_str());
+  if (status == EVN_OK) {
+    std::printf("%s: right, and every device that it needs is there\n", path);
+    if (arguments.has("--load")) load_models(runtime, path);
+    return kExitOk;
+  }
+  if (status == EVN_ERROR_DEVICE_UNAVAILABLE) {
+    std::fprintf(stderr, "evener: the file is right, but a device that it needs is absent: %s\n", describe(error).c_str());
+    return kExitDevice;
+  }
+  fail(status == EVN_ERROR_OUT_OF_MEMORY || status == EVN_ERROR_INTERNAL ? kExitFailure : kExitConfig, "%s",
+       describe(error).c_str());
+}
+
+}  // namespace evn::cli

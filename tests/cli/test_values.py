@@ -1,0 +1,50 @@
+"""Outputs that are no tensors: `evener run` prints and writes what is in them, and every command that runs a model runs theirs."""
+import json
+
+import numpy as np
+import onnx
+import pytest
+from command import COMMAND, evener, value
+from onnx import TensorProto, helper
+
+if not COMMAND:
+    pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
+
+
+@pytest.fixture
+def classifier(tmp_path):
+    """Scores as a table, and as scikit-learn's converters give them: a sequence of maps (ZipMap)."""
+    nodes = [helper.make_node("Softmax", ["x"], ["scores"], axis=1),
+             helper.make_node("ZipMap", ["scores"], ["zipped"], domain="ai.onnx.ml", classlabels_strings=["cat", "dog", "fox"])]
+    maps = helper.make_value_info("zipped", helper.make_sequence_type_proto(
+        helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, []))))
+    graph = helper.make_graph(nodes, "g", [value("x", ["n", 3])], [value("scores", ["n", 3]), maps])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=8)
+    onnx.save(model, tmp_path / "maps.onnx")
+    return tmp_path / "maps.onnx"
+
+
+def test_run_prints_and_writes_maps(classifier, tmp_path):
+    x = np.arange(15, dtype=np.float32).reshape(5, 3)
+    np.save(tmp_path / "x.npy", x)
+    out, _ = evener("run", classifier, "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out.npz", "--output-dir", tmp_path)
+    assert "output scores: float32 [5,3], min" in out
+    assert "output zipped: seq(map(string,tensor(float32))), 5 parts\n  0: {\"cat\": 0.09" in out and "\n  ...\n" in out
+    e = np.exp(x - x.max(1, keepdims=True))
+    with np.load(tmp_path / "out.npz") as archive:
+        for row in range(5):
+            assert archive[f"zipped.{row}.keys"].tolist() == ["cat", "dog", "fox"]
+            np.testing.assert_allclose(archive[f"zipped.{row}.values"], (e / e.sum(1, keepdims=True))[row], rtol=1e-5)
+    assert np.load(tmp_path / "zipped.4.values.npy").shape == (3,)
+
+
+@pytest.mark.parametrize("words", [("--runs", 3, "--layers"), ("--clients", 2, "--duration", 0.2), ("--clients", 2, "--sync", "--duration", 0.2)])
+def test_bench_runs_maps(classifier, words):
+    out = json.loads(evener("bench", classifier, "--shape", "x=4x3", "--json", *words)[0])
+    assert out.get("runs", 1) and "error" not in out
+
+
+def test_explain_and_trace_run_maps(classifier, tmp_path):
+    evener("explain", classifier, "--shape", "x=4x3", "--run", "--html", tmp_path / "page.html")
+    evener("trace", classifier, "--shape", "x=4x3", "-o", tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())
