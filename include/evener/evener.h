@@ -21,6 +21,9 @@
  *             macros and functions). No more than that is written, and on return `struct_size` is how many bytes were: the
  *             smaller of both sides' sizes. What lies behind is as it was before. Text in an info is cut to fit; the whole of
  *             it comes from a function of its own.
+ *  Arrays     Arrays, texts and bytes that are counted come as a pointer and a number. A NULL with a number above 0 is
+ *             EVN_ERROR_INVALID_ARGUMENT. With the number 0 an array is empty, and its pointer is not looked at. A
+ *             configuration's text, and a model in the `data` of options, whose size is 0 are EVN_ERROR_INVALID_ARGUMENT.
  *  User data  What a caller gives with a callback, to be handed to it (`user`), may come with a function that takes it back
  *             (`release`, nullable). It is called once, after the last call of the callback, when the library has no more use
  *             for both. Where the function that was given them fails it is not called: they stay the caller's. It may run on
@@ -217,7 +220,10 @@ typedef struct evn_log_record {
                                   "batching.failed" (a batch failed, and its requests run alone), "split.refused" (runs of some
                                   shapes are not split over devices, or nodes keep their shares there),
                                   "runtime.reconfigured", "session.replaced" (another
-                                  placement took over), "device.lost", "memory.spared" (a session or a plan that does not fit
+                                  placement took over), "placement.unmatched" (a rule, or a pattern of keep_fp32, matches no
+                                  node of a session's model), "quantizer.unmatched" (the same of `keep`),
+                                  "config.unknown_operator" (a name in a rule that the host may register later),
+                                  "device.lost", "memory.spared" (a session or a plan that does not fit
                                   takes less: "step" says how, "bytes" how many less), "memory.moved" (nodes go to another device,
                                   as one has no memory for them), "device.quarantined" (it has not ended work whose time was
                                   over: runs and copies fail until it has), "device.returned" (it has), "probe.failed" (drivers that
@@ -266,7 +272,7 @@ typedef struct evn_runtime_options {
                                    as the process's affinity and its cgroup's quota allow. 1 starts no thread */
   const char *config_path;      /* a YAML file (config/schema.yaml documents every key), or NULL */
   const char *config_text;      /* the same as text of config_size bytes, or NULL; not both */
-  size_t config_size;           /* bytes of config_text */
+  size_t config_size;           /* bytes of config_text: 0 exactly if that is NULL */
   evn_log_callback log_callback; /* NULL: no log. The library never prints */
   void *log_user;               /* handed to log_callback */
   evn_log_level log_level;      /* the last level that is delivered */
@@ -366,7 +372,7 @@ typedef struct evn_reconfigure_options {
   const char *config_path; /* a YAML file, or NULL */
   const char *config_text; /* the same as text of config_size bytes, or NULL; not both. Both NULL: as a runtime that was made
                               without a configuration */
-  size_t config_size;      /* bytes of config_text */
+  size_t config_size;      /* bytes of config_text: 0 exactly if that is NULL */
   evn_cancel cancel;       /* nullable: once it is requested, the call ends with EVN_ERROR_CANCELLED, and nothing has changed */
   uint64_t deadline_ns;    /* of CLOCK_MONOTONIC, or 0: the call ends with EVN_ERROR_TIMEOUT then, and nothing has changed */
 } evn_reconfigure_options;
@@ -1284,7 +1290,8 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
  * (the node, or "copy of VALUE", at which that is)}}, "memory_plan": {"plan" ("fast" or "small"), "spared" (how less memory is
  * taken than there would be, or ""), "drops_weights" (whether packed weights may be dropped and packed again)}, "split":
  * [{"device", "rows" (of the latest run), "row_ns"}] (of the configuration's `split`), "auto" (what a search for the placement
- * chose from, or null), "predicted_ns" (of all steps and copies, one after the other)}. DOT and SVG draw the nodes, coloured by
+ * chose from, or null), "predicted_ns" (of all steps and copies, one after the other), "selections": [{"line" (of a rule; 0: a
+ * pattern of keep_fp32), "text", "matched" (by a node of the model)}]}. DOT and SVG draw the nodes, coloured by
  * device, and the values between them; copies between devices are marked, values that are read only when a run is planned (shapes)
  * are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,

@@ -176,7 +176,7 @@ EVN_API evn_status evn_quantizer_verify(evn_quantizer quantizer, const evn_tenso
  * quantization noise in dB, the share of rows (of the last axis) whose largest element is at the same place, the largest error; and
  * median times.
  *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"mode", "calibration", "batches", "quantized_nodes", "equalized_pairs",
- *            "smoothed_inputs", "corrected_biases", "nodes": [{"name",
+ *            "smoothed_inputs", "corrected_biases", "unmatched" (patterns of `keep` that match no node), "nodes": [{"name",
  *            "op", "quantized", "reason", "cosine", "sqnr_db", "top1", "largest_error", "float_ns", "quantized_ns"}],
  *            "guard": {"batches", "error", "speed", "min_cosine", "min_layer_sqnr_db", "taken_back"}, "float_bytes",
  *            "quantized_bytes", "outputs": [{"name", "cosine", "sqnr_db", "top1", "largest_error"}], "float_ns", "quantized_ns",

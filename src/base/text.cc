@@ -64,8 +64,21 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-bool matches_node(std::string_view pattern, std::string_view name, std::string_view op) {
-  return pattern.substr(0, 5) == "type:" ? pattern.substr(5) == op : glob_match(pattern, name);
+OperatorWord parse_operator(std::string_view text) {
+  const std::size_t colons = text.rfind("::");
+  if (colons == std::string_view::npos) return {std::nullopt, text};
+  const std::string_view domain = text.substr(0, colons);
+  return {domain == "ai.onnx" ? std::string_view() : domain, text.substr(colons + 2)};
+}
+
+bool names_operator(std::string_view text, std::string_view domain, std::string_view op) {
+  const OperatorWord word = parse_operator(text);
+  return word.name == op && (!word.domain || *word.domain == domain);
+}
+
+bool matches_node(std::string_view pattern, std::string_view name, std::string_view domain, std::string_view op) {
+  if (!pattern.starts_with(kTypePattern)) return glob_match(pattern, name);
+  return names_operator(pattern.substr(kTypePattern.size()), domain, op);
 }
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

@@ -15,8 +15,21 @@ namespace evn {
 // `*` stands for any bytes, `?` for one UTF-8 character; there is no escape and no class. The whole text must match.
 bool glob_match(std::string_view pattern, std::string_view text);
 
-// Whether a pattern is for a node: "type:Softmax" for its operator, else a glob of its name.
-bool matches_node(std::string_view pattern, std::string_view name, std::string_view op);
+// A name of an operator as configurations and options write it: "Softmax", which is of any domain, or "com.microsoft::Gelu".
+struct OperatorWord {
+  std::optional<std::string_view> domain;  // "" is ai.onnx; none: any
+  std::string_view name;
+};
+OperatorWord parse_operator(std::string_view text);
+
+// True if the text names the operator of this domain ("" is ai.onnx).
+bool names_operator(std::string_view text, std::string_view domain, std::string_view op);
+
+// What patterns for nodes by their operators begin with.
+inline constexpr std::string_view kTypePattern = "type:";
+
+// True if a pattern is for a node: "type:Softmax" for its operator, else a glob of its name.
+bool matches_node(std::string_view pattern, std::string_view name, std::string_view domain, std::string_view op);
 
 // Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`, in bytes. Texts are cut to 64 bytes first.
 std::size_t edit_distance(std::string_view a, std::string_view b);

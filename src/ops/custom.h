@@ -34,6 +34,9 @@ class OperatorRegistry {
   // The row of a host's operator that applies, or nullptr.
   const OpDef* find(const std::string& domain, const std::string& name, std::int64_t opset) const;
 
+  // True if there is an operator that the text names (names_operator).
+  bool has(std::string_view text) const;
+
  private:
   mutable std::mutex mutex_;
   const os::HeldOverForks held_{mutex_};

@@ -9,11 +9,10 @@
 
 namespace evn {
 
-// Whether one of the patterns, globs of names or "type:Softmax", names the node; the reason then says which.
+// Returns true if one of the patterns, globs of names or "type:Softmax", names the node; the reason then says which.
 inline bool is_kept_by(const std::vector<std::string>& keep, const Node& node, std::string* reason) {
   for (const std::string& pattern : keep) {
-    const bool by_type = pattern.rfind("type:", 0) == 0;
-    if (by_type ? pattern.substr(5) != node.op_type : !glob_match(pattern, node.name)) continue;
+    if (!matches_node(pattern, node.name, node.domain, node.op_type)) continue;
     *reason = "kept by \"" + pattern + "\"";
     return true;
   }

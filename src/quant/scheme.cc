@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/text.h"
+#include "quant/keep.h"
 
 namespace evn {
 namespace {
@@ -63,15 +63,6 @@ class Maker {
   bool is_activation(ValueId v) const { return is_float(v) && !is_constant(v); }
   QuantRole role(std::int32_t node) const { return s_.nodes[static_cast<std::size_t>(node)].role; }
 
-  bool is_kept(const Node& node, std::string* reason) const {
-    for (const std::string& pattern : options_.keep) {
-      if (!matches_node(pattern, node.name, node.op_type)) continue;
-      *reason = "kept by \"" + pattern + "\"";
-      return true;
-    }
-    return false;
-  }
-
   void find_product(std::size_t i) {
     const Node& node = graph_.nodes[i];
     QuantNode& q = s_.nodes[i];
@@ -79,7 +70,7 @@ class Maker {
     const bool lstm = options_.lstm && is_one_of(node, {"LSTM"});
     if (!conv && !gemm && !matmul && !lstm) return;
     const auto refuse = [&](const char* why) { q.reason = why; };
-    if (is_kept(node, &q.reason)) return;
+    if (is_kept_by(options_.keep, node, &q.reason)) return;
     if (i < options_.refused.size() && !options_.refused[i].empty()) return refuse(options_.refused[i].c_str());
     if (lstm) return find_lstm(node, &q);
     if (!is_activation(node.inputs[0]) || !is_float(node.outputs[0])) return refuse("not float32");
@@ -129,7 +120,7 @@ class Maker {
     if (!is_one_of(node, {"Gather"}) || int_attribute_of(node, "axis", 0) != 0) return;
     if (!is_constant(node.inputs[0]) || !is_float(node.inputs[0]) || is_constant(node.inputs[1])) return;
     const Shape& table = value(node.inputs[0]).shape;
-    if (table.rank() != 2 || table.elements() < kLeastTable || is_kept(node, &q.reason)) return;
+    if (table.rank() != 2 || table.elements() < kLeastTable || is_kept_by(options_.keep, node, &q.reason)) return;
     if (i < options_.refused.size() && !options_.refused[i].empty()) {
       q.reason = options_.refused[i];
       return;
@@ -217,7 +208,7 @@ class Maker {
 
   QuantRole role_between(const Node& node, std::string* reason) const {
     if (is_bounds(node)) return QuantRole::kBounds;
-    if (function_of(node) != kNoValue) return is_kept(node, reason) ? QuantRole::kFloat : QuantRole::kFunction;
+    if (function_of(node) != kNoValue) return is_kept_by(options_.keep, node, reason) ? QuantRole::kFloat : QuantRole::kFunction;
     const bool pair = is_one_of(node, {"Add", "Mul"}), moves = moves_elements(node);
     if (!pair && !moves && !is_one_of(node, {"GlobalAveragePool", "AveragePool"})) return QuantRole::kFloat;
     const std::size_t operands = pair || node.op_type == "Concat" ? node.inputs.size() : 1;
@@ -227,7 +218,7 @@ class Maker {
     for (const ValueId v : node.outputs) {
       if (v != kNoValue && !is_float(v)) return QuantRole::kFloat;  // the indices of a MaxPool
     }
-    if (is_kept(node, reason)) return QuantRole::kFloat;
+    if (is_kept_by(options_.keep, node, reason)) return QuantRole::kFloat;
     return moves ? QuantRole::kHandsOn : QuantRole::kBetween;
   }
 

@@ -180,7 +180,10 @@ class DeployedRecipe final : public SessionRecipe {
     request.memory = model.session.memory;
     request.name = model.name;
     if (!model.warm.empty()) request.assumed_inputs = model.warm[0].inputs;
-    return std::make_shared<Session>(loaded, request, cache_of(config, model));
+    std::vector<NodeSelection> selections = check_session_names(*loaded, request, warns_of_names(settings, before.get()));
+    auto session = std::make_shared<Session>(loaded, request, cache_of(config, model));
+    session->set_selections(std::move(selections));
+    return session;
   }
 
   const std::string name_;

@@ -107,9 +107,10 @@ std::vector<const char*> passes_of_running(PlainModel kind) {
   return names;
 }
 
-// From bytes to the graph that is run. `loaded` has all that is not the model itself.
+// From bytes to the graph that is run. `loaded` has all that is not the model itself. `removed` (nullable): LoadedModel's.
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns,
-                 std::vector<WrongShape>* wrong, std::span<const char* const> disabled = {}) {
+                 std::vector<WrongShape>* wrong, std::span<const char* const> disabled = {},
+                 std::vector<RemovedNode>* removed = nullptr) {
   const Runtime& runtime = *loaded.runtime;
   Cancel cancel;
   cancel.deadline_ns = deadline_ns;
@@ -132,7 +133,9 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   infer_graph(model.graph, wrong);
   std::vector<const char*> left_out(disabled.begin(), disabled.end());
   for (const std::string& name : settings->config.disabled_passes) left_out.push_back(name.c_str());
+  if (removed != nullptr) *removed = list_nodes(model.graph);
   optimize_graph(model.graph, {ledger, limits, deadline_ns}, left_out);
+  if (removed != nullptr) drop_present(model.graph, removed);
   read_constants_of_bodies(model.graph);
   if (image.file != nullptr) image.file->check_unchanged();
   return model;
@@ -163,7 +166,7 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t siz
   loaded->file = image.file;
   if (image.file != nullptr) loaded->bytes_hash = hash_of(image);
   std::vector<WrongShape> wrong;
-  loaded->model = read_model(*loaded, std::move(image), size, deadline_ns, &wrong);
+  loaded->model = read_model(*loaded, std::move(image), size, deadline_ns, &wrong, {}, &loaded->removed);
   for (const WrongShape& w : wrong) log_wrong_shape(*loaded->runtime, *loaded, w);
   take_bodies(*loaded);
   log_loaded(*loaded, size, os::now_ns() - begin_ns);
@@ -317,7 +320,8 @@ ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std:
   return load(std::move(runtime), std::move(s.image), size, "", "", deadline, true);
 }
 
-Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind) {
+Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind,
+                       std::vector<RemovedNode>* removed) {
   const std::uint64_t deadline = load_deadline(*runtime);
   Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir)
                                  : open_file(*runtime, source.path, deadline);
@@ -325,7 +329,7 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   loaded.runtime = runtime;
   loaded.file_name = s.name;
   loaded.external_dir = s.folder;
-  return read_model(loaded, std::move(s.image), s.size, deadline, nullptr, passes_of_running(kind));
+  return read_model(loaded, std::move(s.image), s.size, deadline, nullptr, passes_of_running(kind), removed);
 }
 
 std::string describe_model(const LoadedModel& model, evn_format format) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/compiled_graphs.h"
+#include "runtime/removed_nodes.h"
 #include "runtime/runtime.h"
 #include "runtime/weights/packed.h"
 #include "runtime/weights/plain_weights.h"
@@ -43,6 +44,7 @@ struct LoadedModel {
   std::shared_ptr<Runtime> runtime;
   std::string file_name;  // base name of the file, "" for a buffer; rules match it
   Model model;
+  std::vector<RemovedNode> removed;      // of the model's nodes, by its rewrites
   std::string external_dir;              // "": none
   bool is_own = false;                   // made by the library: nodes may be of its own domain (ops/merge.h)
   std::shared_ptr<const os::File> file;  // which can be read again; null for a buffer, and for bodies
@@ -81,9 +83,11 @@ struct ModelSource {
 ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size);
 
 // A model to be changed and saved (model/save.h): checked, with types inferred, functions put in place, and otherwise as it was;
-// with kFolded, constants and batch normalizations are folded. Throws what loading throws.
+// with kFolded, constants and batch normalizations are folded. `removed` (nullable) gets what LoadedModel has. Throws what loading
+// throws.
 enum class PlainModel { kFolded, kUnfolded };
-Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind = PlainModel::kFolded);
+Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind = PlainModel::kFolded,
+                       std::vector<RemovedNode>* removed = nullptr);
 
 // What the file of a model has in it now, after all passes. Throws what loading throws.
 Model read_again(const LoadedModel& model);

@@ -11,8 +11,10 @@ static bool matches_any(const std::vector<std::string>& globs, const std::string
 }
 
 bool matches(const PlacementRule& rule, const Node& node, const std::string& model) {
-  const auto named = [&](const std::string& op) { return std::find(rule.ops.begin(), rule.ops.end(), op) != rule.ops.end(); };
-  const bool op = rule.ops.empty() || named(node.op_type) || (!node.model_op.empty() && named(node.model_op));
+  const bool op = rule.ops.empty() || std::any_of(rule.ops.begin(), rule.ops.end(), [&](const std::string& word) {
+                    return names_operator(word, node.domain, node.op_type) ||
+                           (!node.model_op.empty() && parse_operator(word).name == node.model_op);
+                  });
   const std::string& name = node.part_of.empty() ? node.name : node.part_of;
   return op && matches_any(rule.names, name) && matches_any(rule.models, model);
 }
@@ -20,6 +22,13 @@ bool matches(const PlacementRule& rule, const Node& node, const std::string& mod
 bool matches_fused(const PlacementRule& rule, const Node& node, const std::string& model) {
   if (!rule.ops.empty() || !matches_any(rule.models, model)) return false;
   return std::any_of(node.fused.begin(), node.fused.end(), [&](const std::string& name) { return matches_any(rule.names, name); });
+}
+
+bool fits_model(const PlacementRule& rule, const std::string& model) { return matches_any(rule.models, model); }
+
+bool matches_removed(const PlacementRule& rule, const RemovedNode& node) {
+  const auto named = [&](const std::string& word) { return names_operator(word, node.domain, node.op_type); };
+  return (rule.ops.empty() || std::any_of(rule.ops.begin(), rule.ops.end(), named)) && matches_any(rule.names, node.name);
 }
 
 const char* policy_name(Policy policy) {

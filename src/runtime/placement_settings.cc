@@ -10,7 +10,7 @@ namespace {
 // The pattern of keep_fp32 that the node matches; null: there is none.
 const std::string* keeps_fp32(const std::vector<std::string>& patterns, const Node& node) {
   for (const std::string& pattern : patterns) {
-    bool kept = matches_node(pattern, node.name, node.op_type);
+    bool kept = matches_node(pattern, node.name, node.domain, node.op_type);
     for (const std::string& fused : node.fused) kept = kept || glob_match(pattern, fused);
     if (kept) return &pattern;
   }

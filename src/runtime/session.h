@@ -10,6 +10,7 @@
 #include "base/help_worth.h"
 #include "base/mutex.h"
 #include "base/spare_blocks.h"
+#include "runtime/named_nodes.h"
 #include "runtime/request/session_identity.h"
 #include "runtime/run/execute.h"
 #include "runtime/run/host_run.h"
@@ -86,6 +87,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
 
   std::string explain(evn_format format) const;
+  // What the configuration and the caller select nodes by, for explain. Before anybody else has the session.
+  void set_selections(std::vector<NodeSelection> selections) { selections_ = std::move(selections); }
 
   // A trace that another session records begins here as well, for who is to take its place.
   void trace_like(const Session& other);
@@ -198,6 +201,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const StaleCopies stale_copies_;
   const std::shared_ptr<const CompiledGraph> owned_;  // shared; devices may work with it after the session has gone
   const CompiledGraph& compiled_ = *owned_;
+  std::vector<NodeSelection> selections_;
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
   const std::shared_ptr<ArenaStore> arenas_;      // the bodies' too
   SpareBlocks spare_blocks_;

@@ -10,6 +10,21 @@
 namespace evn {
 namespace {
 
+TEST(Operators, AreNamedWithAndWithoutTheirDomain) {
+  EXPECT_TRUE(names_operator("Conv", "", "Conv"));
+  EXPECT_TRUE(names_operator("Conv", "my.domain", "Conv"));
+  EXPECT_TRUE(names_operator("ai.onnx::Conv", "", "Conv"));
+  EXPECT_TRUE(names_operator("my.domain::Conv", "my.domain", "Conv"));
+  EXPECT_FALSE(names_operator("my.domain::Conv", "", "Conv"));
+  EXPECT_FALSE(names_operator("ai.onnx::Conv", "my.domain", "Conv"));
+  EXPECT_FALSE(names_operator("conv", "", "Conv"));
+  EXPECT_FALSE(names_operator("::Conv", "my.domain", "Conv"));
+  EXPECT_TRUE(matches_node("type:my.domain::Conv", "a", "my.domain", "Conv"));
+  EXPECT_FALSE(matches_node("type:my.domain::Conv", "a", "", "Conv"));
+  EXPECT_TRUE(matches_node("a*", "abc", "", "Conv"));
+  EXPECT_FALSE(matches_node("Conv", "abc", "", "Conv"));
+}
+
 TEST(Glob, StarStandsForAnyText) {
   EXPECT_TRUE(glob_match("*", ""));
   EXPECT_TRUE(glob_match("decoder/*", "decoder/"));

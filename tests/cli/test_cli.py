@@ -482,6 +482,57 @@ def test_check_config_loads_makes_and_warms_the_models(conv, add, tmp_path):
     assert run.returncode == OK, run.stderr
 
 
+def test_check_config_refuses_operators_that_there_are_not(tmp_path):
+    config = tmp_path / "c.yaml"
+    for rule, message in (("{op: conv2d}", 'there is no operator "conv2d"; did you mean "Conv"?'),
+                          ("{op: [Conv, softmax]}", 'there is no operator "softmax"; did you mean "Softmax"?'),
+                          ('{op: "ai.onnx::MaxPol"}', 'there is no operator "ai.onnx::MaxPol"; did you mean "ai.onnx::MaxPool"?'),
+                          ("{op: Frobnicate}", 'there is no operator "Frobnicate"')):
+        config.write_text(f"placement:\n  rules:\n    - {{match: {rule}, device: cpu}}\n")
+        _, err = evener("check-config", config, code=CONFIG)
+        assert f"{config}:3: {message}" in err
+    config.write_text("session: {keep_fp32: ['type:Gem']}\n")
+    assert 'there is no operator "Gem"; did you mean "Gemm"?' in evener("check-config", config, code=CONFIG)[1]
+    every = {(schema.domain or "ai.onnx", schema.name) for schema in onnx.defs.get_all_schemas_with_history()}
+    names = [name for _, name in every] + [f"{domain}::{name}" for domain, name in every]
+    config.write_text(f"placement: {{rules: [{{match: {{op: {json.dumps(names)}}}, device: cpu}}]}}\n")
+    assert "right" in evener("check-config", config)[0]
+    config.write_text('placement: {rules: [{match: {op: ["com.microsoft::FusedMatMul", "my.domain::Frobnicate", Conv]}, device: cpu}]}\n')
+    assert "right" in evener("check-config", config)[0]
+
+
+def test_check_config_refuses_rules_that_match_no_node_of_any_model_that_they_fit(conv, add, tmp_path):
+    config = tmp_path / "c.yaml"
+    models = "models:\n  first: {path: conv.onnx}\n  second: {path: add.onnx}\n"
+    rule = "placement:\n  rules:\n    - {match: %s, device: cpu}\n" + models
+    for match in ("{op: Conv}", "{name: 'add_*'}", "{name: 'relu_1'}", "{name: nosuch, model: third*}", "{op: Mul, model: add*}"):
+        config.write_text(rule % match)
+        out, err = evener("check-config", "--load", config)
+        assert "ready" in out and "matches no node" not in err
+    for match in ("{name: 'nosuch/*'}", "{op: Softmax}", "{op: Conv, model: add*}"):
+        config.write_text(rule % match)
+        assert "right" in evener("check-config", config)[0]
+        _, err = evener("check-config", "--load", config, code=CONFIG)
+        assert "the rule at line 3" in err and "matches no node" in err
+    config.write_text("session: {keep_fp32: ['conv*', 'nosuch*']}\n" + models)
+    _, err = evener("check-config", "--load", config, code=CONFIG)
+    assert 'keep_fp32 "nosuch*"' in err and "conv*" not in err
+
+
+def test_explain_and_the_log_name_what_matches_nothing(conv, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("placement:\n  rules:\n    - {match: {name: nosuch/*}, device: cpu}\n    - {match: {op: Conv}, device: cpu}\n"
+                      "    - {match: {name: nosuch, model: other*}, device: cpu}\n")
+    out, err = evener("explain", conv, "--config", config, "--keep-fp32", "relu*", "--keep-fp32", "type:Gemm")
+    for text in (out, err):
+        assert text.count("matches no node") == 2
+        assert "the rule at line 3 (name nosuch/*) matches no node" in text and 'keep_fp32 "type:Gemm" matches no node' in text
+    selections = json.loads(evener("explain", conv, "--config", config, "--json")[0])["selections"]
+    assert [(s["line"], s["matched"]) for s in selections] == [(3, False), (4, True)]
+    _, err = evener("explain", conv, "--keep-fp32", "type:Gem", code=FAILURE)
+    assert 'keep_fp32: there is no operator "Gem"; did you mean "Gemm"?' in err
+
+
 def test_check_config_names_the_model_that_is_wrong(conv, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text("models:\n  good: {path: conv.onnx}\n  bad: {path: absent.onnx}\n")

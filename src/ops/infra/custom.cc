@@ -1,6 +1,10 @@
 // See custom.h.
 #include "ops/custom.h"
 
+#include <algorithm>
+
+#include "base/text.h"
+
 namespace evn {
 
 void OperatorRegistry::add(std::unique_ptr<CustomOp> op) {
@@ -26,6 +30,11 @@ const OpDef* OperatorRegistry::find(const std::string& domain, const std::string
       best = &op->def;
   }
   return best;
+}
+
+bool OperatorRegistry::has(std::string_view text) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(ops_.begin(), ops_.end(), [&](const auto& op) { return names_operator(text, op->domain, op->name); });
 }
 
 const OpDef* find_op(const OperatorRegistry* registry, const std::string& domain, const std::string& name, std::int64_t opset) {

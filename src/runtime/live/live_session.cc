@@ -12,7 +12,10 @@ std::shared_ptr<Session> GivenRecipe::make(const std::shared_ptr<Runtime>&, cons
   request.settings = settings;
   request.identity = before != nullptr ? before->identity() : nullptr;
   request.batching = batching_ ? *batching_ : settings->config.session.batching;
-  return std::make_shared<Session>(model_, std::move(request), cache_ ? *cache_ : settings->config.cache);
+  std::vector<NodeSelection> selections = check_session_names(*model_, request, warns_of_names(settings, before.get()));
+  auto session = std::make_shared<Session>(model_, std::move(request), cache_ ? *cache_ : settings->config.cache);
+  session->set_selections(std::move(selections));
+  return session;
 }
 
 std::string GivenRecipe::name() const {

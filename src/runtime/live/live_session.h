@@ -24,6 +24,12 @@ class SessionRecipe {
   virtual void note_use_of(const SettingsPtr& /*settings*/) noexcept {}
   // For errors: "session of model.onnx".
   virtual std::string name() const = 0;
+
+ protected:
+  // False where the same settings have made a session before, which has warned.
+  static bool warns_of_names(const SettingsPtr& settings, const Session* before) {
+    return before == nullptr || before->compiled().settings != settings;
+  }
 };
 
 // Makes sessions of a model that the host has loaded, with what its options say.

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "runtime/live/device_request.h"
+#include "runtime/named_nodes.h"
 #include "runtime/pass_list.h"
 
 namespace evn {
@@ -87,6 +88,9 @@ Proposal::Proposal(Runtime& runtime, Config config) : runtime_(runtime), setting
 void Proposal::open() {
   const Config& c = this->config();
   check_pass_names(c.disabled_passes, false, EVN_ERROR_CONFIG, c.source + ":" + std::to_string(c.passes_line));
+  for (const ModelConfig& m : c.models)
+    check_pass_names(m.disabled_passes, true, EVN_ERROR_CONFIG, c.source + ":" + std::to_string(m.line));
+  check_names();
   check_cpus();
   open_cpu();
   for (const DeviceConfig& d : c.devices) {
@@ -109,6 +113,19 @@ Proposal::~Proposal() {
     opened = std::move(it->unpublished);
     runtime_.opened_.erase(it);
     runtime_.costs_.drop(*opened);
+  }
+}
+
+// Names of operators that the host may register later are checked when sessions are made. Who reads the log sees them now.
+void Proposal::check_names() const {
+  check_config_names(config(), runtime_.operators(), NameCheck::kMistyped, nullptr);
+  if (!runtime_.log().wants(EVN_LOG_INFO)) return;
+  try {
+    check_config_names(config(), runtime_.operators(), NameCheck::kBare, nullptr);
+  } catch (const Error& e) {
+    LogEvent(runtime_.log(), EVN_LOG_INFO, "config.unknown_operator")
+        .field("config", config().source.c_str())
+        .write("%s", e.message);
   }
 }
 

@@ -34,6 +34,7 @@ class Proposal {
     int line;
   };
 
+  void check_names() const;
   void check_cpus() const;
   void open_cpu();
   void open(const DeviceConfig& device);

@@ -1,12 +1,33 @@
 #include "runtime/lower/shape_walk.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "graph/infer.h"
 #include "ops/merge.h"
 
 namespace evn {
+
+namespace {
+
+// What the caller's dims have come to at a node whose operator cannot take them: adds the node's name and its inputs' shapes.
+Error with_inputs(const Error& e, const Graph& graph, const Node& node, std::span<const TensorDesc> descs) {
+  constexpr std::size_t kMostInputs = 4;
+  std::string inputs;
+  for (std::size_t k = 0; k < std::min(node.inputs.size(), kMostInputs); ++k) {
+    const ValueId v = node.inputs[k];
+    if (v == kNoValue) continue;
+    inputs += (inputs.empty() ? "" : ", ") + ("input " + std::to_string(k)) + " \"" + shorten(graph.values[v].name, 48) + "\" " +
+              descs[v].shape.to_string();
+  }
+  Error whole = make_error(e.status, "%s; %s \"%s\" has %s", e.message, node.op_type.c_str(), shorten(node.name, 80).c_str(),
+                           inputs.empty() ? "no inputs" : inputs.c_str());
+  return whole.with_node(node.name.c_str()).with_device(e.device).with_bytes(e.bytes_requested, e.bytes_available);
+}
+
+}  // namespace
 
 ShapeWalk::End ShapeWalk::walk() {
   for (; s_.next_node < graph_.nodes.size(); ++s_.next_node) {
@@ -24,7 +45,10 @@ ShapeWalk::End ShapeWalk::walk() {
       if (c_.nodes[i].mode == NodeMode::kHost) return End::kHost;
       pass(i);
     } catch (Error& e) {
-      if (e.node[0] == '\0') e.with_node(graph_.nodes[i].name.c_str());
+      if (e.node[0] != '\0') throw;
+      if (e.status == EVN_ERROR_INVALID_ARGUMENT || e.status == EVN_ERROR_INVALID_MODEL)
+        throw with_inputs(e, graph_, graph_.nodes[i], s_.descs);
+      e.with_node(graph_.nodes[i].name.c_str());
       throw;
     }
   }

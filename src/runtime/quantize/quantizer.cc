@@ -6,10 +6,12 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/float_environment.h"
+#include "base/text.h"
 #include "graph/raise_opset.h"
 #include "graph/subgraphs.h"
 #include "quant/equalize.h"
 #include "quant/operators.h"
+#include "runtime/named_nodes.h"
 #include "runtime/report/run_values.h"
 
 namespace evn {
@@ -30,7 +32,10 @@ void import_contrib(Model& model) {
 
 Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
     : runtime_(std::move(runtime)), request_(std::move(request)) {
-  model_ = read_plain_model(runtime_, request_.source);
+  check_operator_patterns(request_.keep, runtime_->operators(), NameCheck::kAll, EVN_ERROR_INVALID_ARGUMENT, "keep");
+  std::vector<RemovedNode> removed;
+  model_ = read_plain_model(runtime_, request_.source, PlainModel::kFolded, &removed);
+  find_unmatched(removed);
   request_.source.data = nullptr;
   flatten_bodies(model_.graph);
   check_model();
@@ -52,6 +57,15 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
   const SavedModel plain = save_flat(model_);  // also finds what cannot be saved before anybody calibrates
   float_bytes_ = plain.size;
   if (request_.mode == QuantMode::kStatic) open_observing();
+}
+
+void Quantizer::find_unmatched(const std::vector<RemovedNode>& removed) {
+  unmatched_ = unmatched_patterns(request_.keep, model_.graph, removed);
+  for (const std::string& pattern : unmatched_) {
+    LogEvent(runtime_->log(), EVN_LOG_WARNING, "quantizer.unmatched")
+        .field("pattern", pattern.c_str())
+        .write("keep \"%s\" matches no node of the model to quantize", shorten(pattern, 80).c_str());
+  }
 }
 
 void Quantizer::raise_to_needed_opset() {

@@ -137,8 +137,9 @@ class Quantizer {
   Model flat_;  // of which it is
   ModelPtr quantized_;
   std::uint64_t float_bytes_ = 0;
-  std::vector<std::string> refused_;  // by node, why the guard has taken it back
-  std::vector<LayerFigures> layers_;  // by node; empty before guard
+  std::vector<std::string> unmatched_;  // patterns of `keep` that match no node
+  std::vector<std::string> refused_;    // by node, why the guard has taken it back
+  std::vector<LayerFigures> layers_;    // by node; empty before guard
   std::uint64_t guarded_batches_ = 0;
   GuardBudget budget_;                                          // of the latest call
   std::unique_ptr<Session> float_session_, quantized_session_;  // of verify
@@ -146,6 +147,7 @@ class Quantizer {
   std::vector<std::uint64_t> float_ns_, quantized_ns_;
 
   void check_model() const;
+  void find_unmatched(const std::vector<RemovedNode>& removed);
   void raise_to_needed_opset();
   void watch_regions(Graph& graph);
   void observe(Pending& pending, std::size_t k, const Shape& shape, std::span<const float> elements) const;

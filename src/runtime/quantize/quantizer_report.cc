@@ -98,6 +98,13 @@ std::string Quantizer::report(evn_format format) const {
     json.field(key, std::uint64_t{n});
     if (n > 0) text += std::string("  ") + key + ": " + std::to_string(n) + "\n";
   }
+  json.key("unmatched");
+  json.begin_array();
+  for (const std::string& pattern : unmatched_) {
+    json.value(pattern);
+    text += "  keep \"" + pattern + "\" matches no node\n";
+  }
+  json.end_array();
   write_guard(json, text);
   write_layers(json, text);
   json.field("float_bytes", float_bytes_);

@@ -393,6 +393,21 @@ std::vector<std::shared_ptr<const Plan>> Session::latest_plans() const {
   return {chain.begin(), chain.end()};
 }
 
+// Rules and patterns that the configuration and the session's options select nodes by. The text has those that match nothing.
+static void write_selections(JsonWriter& json, std::string& text, const std::vector<NodeSelection>& selections) {
+  json.key("selections");
+  json.begin_array();
+  for (const NodeSelection& s : selections) {
+    json.begin_object();
+    json.field("line", std::int64_t{s.line});
+    json.field("text", s.text);
+    json.field("matched", s.matched);
+    json.end_object();
+    if (!s.matched) text += "unmatched: " + s.text + " matches no node\n";
+  }
+  json.end_array();
+}
+
 // Those of a body stand behind the node that runs it, one level deeper.
 void Session::write_nodes(JsonWriter& json, std::string& text, std::int64_t level) const {
   const Latest l = latest();
@@ -437,6 +452,7 @@ std::string Session::explain(evn_format format) const {
   for (const PlanCost& cost : costs) predicted_ns += cost.is_known ? cost.end_ns : 0;
   write_time(json, "predicted_ns", predicted_ns);
   if (predicted_ns > 0) text += "predicted: " + microseconds(predicted_ns) + "\n";
+  write_selections(json, text, selections_);
   text += "nodes:\n";
   json.key("metadata");
   json.begin_object();

@@ -61,7 +61,10 @@ pub struct evn_log_record {
     /// "batching.failed" (a batch failed, and its requests run alone), "split.refused" (runs of some
     /// shapes are not split over devices, or nodes keep their shares there),
     /// "runtime.reconfigured", "session.replaced" (another
-    /// placement took over), "device.lost", "memory.spared" (a session or a plan that does not fit
+    /// placement took over), "placement.unmatched" (a rule, or a pattern of keep\_fp32, matches no
+    /// node of a session's model), "quantizer.unmatched" (the same of \`keep\`),
+    /// "config.unknown\_operator" (a name in a rule that the host may register later),
+    /// "device.lost", "memory.spared" (a session or a plan that does not fit
     /// takes less: "step" says how, "bytes" how many less), "memory.moved" (nodes go to another device,
     /// as one has no memory for them), "device.quarantined" (it has not ended work whose time was
     /// over: runs and copies fail until it has), "device.returned" (it has), "probe.failed" (drivers that
@@ -98,7 +101,7 @@ pub struct evn_runtime_options {
     pub config_path: *const c_char,
     /// the same as text of config\_size bytes, or NULL; not both
     pub config_text: *const c_char,
-    /// bytes of config\_text
+    /// bytes of config\_text: 0 exactly if that is NULL
     pub config_size: usize,
     /// NULL: no log. The library never prints
     pub log_callback: evn_log_callback,
@@ -168,7 +171,7 @@ pub struct evn_reconfigure_options {
     /// the same as text of config\_size bytes, or NULL; not both. Both NULL: as a runtime that was made
     /// without a configuration
     pub config_text: *const c_char,
-    /// bytes of config\_text
+    /// bytes of config\_text: 0 exactly if that is NULL
     pub config_size: usize,
     /// nullable: once it is requested, the call ends with EVN\_ERROR\_CANCELLED, and nothing has changed
     pub cancel: evn_cancel,

@@ -1,0 +1,155 @@
+#include "runtime/named_nodes.h"
+
+#include <algorithm>
+
+#include "base/cancel.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "runtime/placement_rules.h"
+
+namespace evn {
+namespace {
+
+std::string list_text(const char* key, const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 80;
+  if (names.empty()) return "";
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return std::string(key) + " " + shorten(text, kMost);
+}
+
+std::string match_text(const PlacementRule& rule) {
+  std::string text = list_text("op", rule.ops);
+  for (const std::string& more : {list_text("name", rule.names), list_text("model", rule.models)})
+    if (!more.empty()) text += (text.empty() ? "" : "; ") + more;
+  return text;
+}
+
+bool is_pattern_of(const std::string& pattern, const Node& node) {
+  return matches_node(pattern, node.name, node.domain, node.op_type) ||
+         (!node.model_op.empty() && matches_node(pattern, node.name, "", node.model_op)) ||
+         std::any_of(node.fused.begin(), node.fused.end(), [&](const std::string& name) { return glob_match(pattern, name); });
+}
+
+// Something that selects nodes: a rule, or else a pattern.
+struct Selector {
+  const PlacementRule* rule = nullptr;
+  const std::string* pattern = nullptr;
+  bool matched = false;
+
+  bool fits(const Node& node, const std::string& file) const {
+    return rule != nullptr ? matches(*rule, node, file) || matches_fused(*rule, node, file) : is_pattern_of(*pattern, node);
+  }
+  bool fits(const RemovedNode& node) const {
+    return rule != nullptr ? matches_removed(*rule, node) : matches_node(*pattern, node.name, node.domain, node.op_type);
+  }
+};
+
+// Finds which of the selectors match; looks no further when all have.
+class Matching {
+ public:
+  Matching(std::vector<Selector>& selectors, const std::string& file)
+      : selectors_(selectors), file_(file), open_(selectors.size()) {}
+
+  void look_at(const Graph& graph) {
+    for (const Node& node : graph.nodes) {
+      if (open_ == 0) return;
+      mark([&](const Selector& s) { return s.fits(node, file_); });
+      if (node.body != nullptr) look_at(*node.body);
+    }
+  }
+  void look_at(const std::vector<RemovedNode>& nodes) {
+    for (const RemovedNode& node : nodes) {
+      if (open_ == 0) return;
+      mark([&](const Selector& s) { return s.fits(node); });
+    }
+  }
+
+ private:
+  template <typename F>
+  void mark(F&& fits) {
+    for (Selector& s : selectors_) {
+      if (s.matched) continue;
+      cancellation_point(kNodeWork);
+      s.matched = fits(s);
+      if (s.matched) --open_;
+    }
+  }
+
+  std::vector<Selector>& selectors_;
+  const std::string& file_;
+  std::size_t open_;
+};
+
+}  // namespace
+
+void check_config_names(const Config& config, const OperatorRegistry& host, NameCheck check, const std::string* model_file) {
+  const auto at = [&](int line) { return shorten(config.source, 120) + (line > 0 ? ":" + std::to_string(line) : ""); };
+  for (const PlacementRule& rule : config.rules) {
+    if (model_file != nullptr && !fits_model(rule, *model_file)) continue;
+    check_operator_names(rule.ops, host, check, EVN_ERROR_CONFIG, at(rule.line));
+  }
+  check_operator_patterns(config.session.keep_fp32, host, check, EVN_ERROR_CONFIG, at(0) + ": session.keep_fp32");
+  if (model_file != nullptr) return;  // what is said of a model by its name is checked with its session's request
+  for (const ModelConfig& model : config.models)
+    check_operator_patterns(model.session.keep_fp32, host, check, EVN_ERROR_CONFIG, at(model.line) + ": keep_fp32");
+}
+
+std::vector<NodeSelection> select_nodes(const LoadedModel& model, const SessionRequest& request) {
+  const LoadedModel& whole = model.whole != nullptr ? *model.whole : model;
+  const Config& config = request.settings->config;
+  std::vector<Selector> selectors;
+  std::vector<NodeSelection> found;
+  for (const PlacementRule& rule : config.rules) {
+    if (!fits_model(rule, whole.file_name)) continue;
+    selectors.push_back({&rule, nullptr});
+    found.push_back({rule.line, "the rule at line " + std::to_string(rule.line) + " (" + match_text(rule) + ")"});
+  }
+  for (const auto* patterns : {&config.session.keep_fp32, &request.keep_fp32}) {
+    for (const std::string& pattern : *patterns) {
+      selectors.push_back({nullptr, &pattern});
+      found.push_back({0, "keep_fp32 \"" + shorten(pattern, 80) + "\""});
+    }
+  }
+  Matching matching(selectors, whole.file_name);
+  matching.look_at(whole.graph());
+  matching.look_at(whole.removed);
+  for (std::size_t i = 0; i < found.size(); ++i) found[i].matched = selectors[i].matched;
+  return found;
+}
+
+std::vector<std::string> unmatched_patterns(const std::vector<std::string>& patterns, const Graph& graph,
+                                            const std::vector<RemovedNode>& removed) {
+  std::vector<Selector> selectors;
+  for (const std::string& pattern : patterns) selectors.push_back({nullptr, &pattern});
+  const std::string no_file;
+  Matching matching(selectors, no_file);
+  matching.look_at(graph);
+  matching.look_at(removed);
+  std::vector<std::string> unmatched;
+  for (const Selector& s : selectors) {
+    if (!s.matched) unmatched.push_back(*s.pattern);
+  }
+  return unmatched;
+}
+
+std::vector<NodeSelection> check_session_names(const LoadedModel& model, const SessionRequest& request, bool warns) {
+  const Config& config = request.settings->config;
+  const OperatorRegistry& host = model.runtime->operators();
+  check_config_names(config, host, NameCheck::kAll, &model.file_name);
+  check_operator_patterns(request.keep_fp32, host, NameCheck::kAll, EVN_ERROR_INVALID_ARGUMENT, "keep_fp32");
+  if (model.is_own) return {};  // its nodes have other names than those of the model that it was made of
+  std::vector<NodeSelection> found = select_nodes(model, request);
+  const std::string name = model.file_name.empty() ? "a model from a buffer" : shorten(model.file_name, 80);
+  for (const NodeSelection& s : found) {
+    if (s.matched || !warns) continue;
+    LogEvent(model.runtime->log(), EVN_LOG_WARNING, "placement.unmatched")
+        .field("file", model.file_name.c_str())
+        .field("config", config.source.c_str())
+        .field("line", static_cast<std::uint64_t>(s.line))
+        .write("%s matches no node of %s", s.text.c_str(), name.c_str());
+  }
+  return found;
+}
+
+}  // namespace evn
