@@ -46,8 +46,8 @@ class BuildWithLibrary(build_py):
         shutil.copyfile(library, target / "libevener.so")
         for module in library.parent.glob("libevener_*.so"):  # it opens them from beside itself
             shutil.copyfile(module, target / module.name)
-        for text in ("LICENSE", "NOTICE"):
-            shutil.copyfile(REPOSITORY / text, target / text)
+        for text in ("LICENSE", "NOTICE", "config/schema.yaml"):
+            shutil.copyfile(REPOSITORY / text, target / pathlib.Path(text).name)
 
 
 class PlatformWheel(bdist_wheel):

@@ -133,6 +133,7 @@ class Maker:
         deb = Deb(self, "libevener-dev", "libdevel", deb_texts.DEVELOPMENT, Source="evener", Multi_Arch="same", Depends=f"libevener{self.major} (= {self.version})")
         libraries, include = self.packaging.libraries, self.packaging.stage / "usr" / self.packaging.cache.get("CMAKE_INSTALL_INCLUDEDIR", "include")
         deb.take(include / "evener", "usr/include/evener")
+        deb.take(common.SOURCE / "config" / "schema.yaml", "usr/share/evener/schema.yaml")
         deb.take(libraries / "libevener.so", f"{self.lib}/libevener.so")
         if (libraries / "libevener.a").exists():
             deb.take(libraries / "libevener.a", f"{self.lib}/libevener.a")

@@ -22,7 +22,7 @@ def missing():
 def plain_wheel(packaging):
     """What setup.py makes of the staged library, in a copy of what it reads."""
     copy = packaging.folder("wheel")
-    for path in common.sources("bindings/python", "CMakeLists.txt", "LICENSE", "NOTICE"):
+    for path in common.sources("bindings/python", "CMakeLists.txt", "LICENSE", "NOTICE", "config/schema.yaml"):
         target = copy / path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(common.SOURCE / path, target)

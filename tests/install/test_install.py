@@ -120,6 +120,44 @@ def test_the_licences_are_installed(prefix):
     assert "Apache License" in (prefix / "share" / "doc" / "evener" / "LICENSE").read_text()
 
 
+def test_the_description_of_the_configuration_is_installed(prefix):
+    assert (prefix / "share" / "evener" / "schema.yaml").read_bytes() == (HERE.parents[1] / "config" / "schema.yaml").read_bytes()
+
+
+@pytest.mark.parametrize("asked, found", [("0.3", True), ("0.3.0", True), ("0.2", False), ("0.1", False), ("0.4", False), ("1.0", False)])
+def test_find_package_takes_no_other_minor_version_before_1(prefix, asked, found, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.25)\nproject(asks LANGUAGES NONE)\nfind_package(evener {asked})\nmessage(STATUS \"found ${{evener_FOUND}}\")\n")
+    assert f"found {1 if found else 0}" in run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}"])
+
+
+def install_without(part, folder, tmp_path):
+    """`cmake --install` of a build in which a file is not there."""
+    script = (BUILD / "cmake_install.cmake").read_text()
+    assert f"{BUILD}/{part}" in script
+    changed = tmp_path / "cmake_install.cmake"
+    changed.write_text(script.replace(f"{BUILD}/{part}", f"{BUILD}/absent/{part}"))
+    return subprocess.run(["cmake", f"-DCMAKE_INSTALL_PREFIX={folder}", "-P", changed], capture_output=True, text=True)
+
+
+def test_what_is_not_built_is_left_out(tmp_path):
+    for part in ("libevener.a", "libevener_train.so", "evener"):
+        folder = tmp_path / part / "prefix"
+        (tmp_path / part).mkdir(exist_ok=True)
+        done = install_without(part, folder, tmp_path / part)
+        assert done.returncode == 0, done.stderr
+        assert f"absent/{part}" in done.stdout
+        assert [path for path in folder.rglob("evener.h")] and library_folder(folder)
+        assert not [path for path in folder.rglob(part) if path.is_file()]
+
+
+def test_without_the_library_nothing_is_installed(tmp_path):
+    version = next(BUILD.glob("libevener.so.*.*.*")).name
+    done = install_without(version, tmp_path / "prefix", tmp_path)
+    assert done.returncode != 0 and "nothing is installed" in done.stderr
+    assert not (tmp_path / "prefix").exists()
+
+
 def test_what_is_installed_is_stripped(prefix, tmp_path):
     """The size of libevener.so itself is held by tests/abi."""
     for binary in [*library_folder(prefix).glob("libevener*.so"), prefix / "bin" / "evener"]:
