@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
   check(evn_model_load_file(runtime, argv[1], NULL, &model, &error));
   check(evn_session_create(runtime, model, NULL, &session, &error));
   check(evn_session_get_input_info(session, 0, &info, &error));
-  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 1 : info.dims[i];
+  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 1 : 128;
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error)); /* zeros */
 
   check(evn_queue_create(&queue, &error));

@@ -69,7 +69,7 @@ static void* run_model(const evn_runtime_options* options, const char* path, siz
   check(evn_model_load_file(runtime, path, NULL, &model, &error));
   check(evn_session_create(runtime, model, NULL, &session, &error));
   check(evn_session_get_input_info(session, 0, &info, &error));
-  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 16 : info.dims[i];
+  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 16 : 128;
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));
   check(evn_tensor_map(x, EVN_MAP_WRITE, &data, size, &error));
   for (size_t i = 0; i < *size / sizeof(float); ++i) ((float*)data)[i] = (float)(i % 256) / 255;

@@ -2,12 +2,14 @@
  * every step explained and every failure handled where it happens.
  *
  *   cc explained.c $(pkg-config --cflags --libs evener) -o explained
- *   ./explained model.onnx
+ *   ./explained model.onnx [sizes of dims that the model leaves open]
  *
- * The model must have one input and one output of dtype float32.
+ * The model must have one input and one output of dtype float32. The sizes come in the order of the dims; without them an open dim
+ * is 1 on axis 0, which is most often the batch, and 128 elsewhere.
  */
 #include <evener/evener.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TOP 5
@@ -73,16 +75,18 @@ static int open_session(program* p, const char* path, evn_error* error) {
   return 0;
 }
 
-/* Makes the input tensor and fills it. A dimension of -1 is known only when the model runs: 1 does for a batch. */
-static int make_input(program* p, evn_error* error) {
+/* Makes the input tensor and fills it. A dimension of -1 is open: the caller says what it is, as an image's width or the length of
+ * a sentence, and the model may refuse a size that its operators cannot take. */
+static int make_input(program* p, char** sizes, int size_count, evn_error* error) {
   evn_value_info info = EVN_VALUE_INFO_INIT;
   if (evn_session_get_input_info(p->session, 0, &info, error) != EVN_OK) return report("asking for the input", error);
   if (info.dtype != EVN_DTYPE_FLOAT32 || info.rank > EVN_MAX_RANK) {
     fprintf(stderr, "input %s is not float32, or its rank is not known\n", info.name);
     return 1;
   }
+  int next = 0;
   for (uint32_t i = 0; i < info.rank; ++i) {
-    if (info.dims[i] < 0) info.dims[i] = 1;
+    if (info.dims[i] < 0) info.dims[i] = next < size_count ? atoll(sizes[next++]) : i == 0 ? 1 : 128;
   }
   const evn_status made = evn_tensor_create(p->cpu, info.dtype, info.dims, info.rank, 0, &p->input, error);
   if (made != EVN_OK) return report("making the input", error);
@@ -121,21 +125,21 @@ static int print_top(program* p, evn_error* error) {
 
 /* A NULL slot among the outputs gets a new tensor, which is then ours; a tensor in the slot would be written in place. The first
  * run with an input's shape plans and allocates, later ones do not. Runs of one session may go on in several threads at a time. */
-static int run(program* p, const char* path, evn_error* error) {
-  if (open_runtime(p, error) != 0 || open_session(p, path, error) != 0 || make_input(p, error) != 0) return 1;
+static int run(program* p, const char* path, char** sizes, int size_count, evn_error* error) {
+  if (open_runtime(p, error) != 0 || open_session(p, path, error) != 0 || make_input(p, sizes, size_count, error) != 0) return 1;
   if (evn_session_run(p->session, &p->input, 1, &p->output, 1, NULL, error) != EVN_OK) return report("the run", error);
   return print_top(p, error);
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    fprintf(stderr, "usage: %s MODEL.onnx\n", argv[0]);
+  if (argc < 2) {
+    fprintf(stderr, "usage: %s MODEL.onnx [SIZE ...]\n", argv[0]);
     return 2;
   }
   program p;
   memset(&p, 0, sizeof p);
   evn_error error = EVN_ERROR_INIT;
-  const int code = run(&p, argv[1], &error);
+  const int code = run(&p, argv[1], argv + 2, argc - 2, &error);
   close_all(&p);
   return code;
 }

@@ -43,7 +43,7 @@ static evn_status load_and_run(evn_runtime runtime, const char* path, evn_error*
   if (status == EVN_OK) status = evn_session_create(runtime, model, NULL, &session, error);
   if (status == EVN_OK) status = evn_session_get_input_info(session, 0, &info, error);
   if (status == EVN_OK) {
-    for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 1 : info.dims[i];
+    for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 1 : 128;
     status = evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, error);
   }
   if (status == EVN_OK) status = evn_session_run(session, &x, 1, &y, 1, NULL, error);

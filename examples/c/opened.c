@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
   check(evn->session_create(runtime, model, NULL, &session, &error));
 
   check(evn->session_get_input_info(session, 0, &info, &error));
-  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 1 : info.dims[i];
+  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 1 : 128;
   check(evn->tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));
   check(evn->tensor_map(x, EVN_MAP_WRITE, &data, &size, &error));
   for (size_t i = 0; i < size / sizeof(float); ++i) ((float*)data)[i] = (float)(i % 256) / 255;

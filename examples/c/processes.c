@@ -70,7 +70,7 @@ static void work(const char* model_path, const char* cache, const char* config, 
   check(evn_session_create(runtime, model, &how, &session, &error));
   evn_value_info info = EVN_VALUE_INFO_INIT;
   check(evn_session_get_input_info(session, 0, &info, &error));
-  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 1 : info.dims[i];
+  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 1 : 128;
   check(evn_runtime_device_at(runtime, 0, &cpu, &error));
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));
   int32_t item = -1; /* ready */

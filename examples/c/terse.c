@@ -1,5 +1,5 @@
 /* Loads a model, runs it once on a ramp, prints the five largest values of its first output. explained.c is the same at length.
- * cc terse.c $(pkg-config --cflags --libs evener) && ./a.out model.onnx */
+ * cc terse.c $(pkg-config --cflags --libs evener) && ./a.out model.onnx [sizes of dims that the model leaves open] */
 #include <evener/evener.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ int main(int argc, char** argv) {
   evn_value_info info = EVN_VALUE_INFO_INIT;
   void* data = NULL;
   size_t size = 0;
-  if (argc != 2) return 2;
+  int next = 2;
+  if (argc < 2) return 2;
 
   check(evn_runtime_create(NULL, &runtime, &error));
   check(evn_runtime_device_at(runtime, 0, &cpu, &error));
@@ -29,7 +30,9 @@ int main(int argc, char** argv) {
   check(evn_session_create(runtime, model, NULL, &session, &error));
 
   check(evn_session_get_input_info(session, 0, &info, &error));
-  for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] < 0 ? 1 : info.dims[i];
+  for (uint32_t i = 0; i < info.rank; ++i) {
+    if (info.dims[i] < 0) info.dims[i] = next < argc ? atoll(argv[next++]) : i == 0 ? 1 : 128;
+  }
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));
   check(evn_tensor_map(x, EVN_MAP_WRITE, &data, &size, &error));
   for (size_t i = 0; i < size / sizeof(float); ++i) ((float*)data)[i] = (float)(i % 256) / 255;

@@ -1,17 +1,18 @@
 // Loads a model, runs it once on a ramp, prints the five largest values of its first output: examples/c/terse.c in C++.
 //
 //   c++ -std=c++17 classify.cpp $(pkg-config --cflags --libs evener) -o classify
-//   ./classify model.onnx
+//   ./classify model.onnx [sizes of dims that the model leaves open]
 //
-// The model must have one input and one output of dtype float32.
+// The model must have one input and one output of dtype float32. An open dim without a size is 1 on axis 0 and 128 elsewhere.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <evener/evener.hpp>
 #include <numeric>
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s MODEL.onnx\n", argv[0]);
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: %s MODEL.onnx [SIZE ...]\n", argv[0]);
     return 2;
   }
   try {
@@ -21,7 +22,10 @@ int main(int argc, char** argv) {
     const evener::Session session = runtime.session(argv[1]);
 
     std::vector<std::int64_t> dims = session.input(0).dims;
-    for (std::int64_t& dim : dims) dim = std::max<std::int64_t>(dim, 1);  // -1: any
+    int next = 2;
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+      if (dims[i] < 0) dims[i] = next < argc ? std::atoll(argv[next++]) : i == 0 ? 1 : 128;
+    }
     evener::Tensor input = runtime.device().tensor(evener::DType::kFloat32, dims);
     {
       const auto x = input.data<float>();  // mapped until the end of this scope

@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
 """Runs a model on zeros, once by itself and then as several requests, and says where its nodes run.
 
-usage: classify.py MODEL.onnx [CONFIG.yaml]
+usage: classify.py MODEL.onnx [CONFIG.yaml [SIZE ...]]
+
+SIZE ... are those of the dims that the model leaves open, in their order. Without them such a dim is 1 on axis 0 and 128 elsewhere.
 """
 import sys
 
 import evener
 import numpy
 
-if len(sys.argv) not in (2, 3):
+if len(sys.argv) < 2:
     sys.exit(__doc__.strip())
 try:
-    runtime = evener.Runtime(sys.argv[2] if len(sys.argv) > 2 else None)
+    runtime = evener.Runtime(sys.argv[2] if sys.argv[2:] and sys.argv[2] else None)
     session = runtime.session(sys.argv[1])
 
-    # A dim that the model leaves open, a name or None, is 1 here.
-    inputs = {value.name: numpy.zeros([dim if isinstance(dim, int) else 1 for dim in value.shape], value.dtype) for value in session.inputs}
+    # A dim that the model leaves open is a name or None.
+    sizes = map(int, sys.argv[3:])
+    dims = {value.name: [dim if isinstance(dim, int) else next(sizes, 128 if axis else 1) for axis, dim in enumerate(value.shape)]
+            for value in session.inputs}
+    inputs = {value.name: numpy.zeros(dims[value.name], value.dtype) for value in session.inputs}
 
     outputs = session.run(inputs)
     for name, array in outputs.items():

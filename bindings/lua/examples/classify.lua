@@ -1,17 +1,21 @@
 -- Runs a model on zeros, once by itself and then as several requests, and says where its nodes run.
 --
--- usage: luajit classify.lua MODEL.onnx [CONFIG.yaml]
+-- usage: luajit classify.lua MODEL.onnx [CONFIG.yaml [SIZE ...]]
 local evener = require("evener")
 
-local path = assert(arg[1], "usage: luajit classify.lua MODEL.onnx [CONFIG.yaml]")
-local runtime = evener.runtime({config_path = arg[2]})
+local path = assert(arg[1], "usage: luajit classify.lua MODEL.onnx [CONFIG.yaml [SIZE ...]]")
+local runtime = evener.runtime({config_path = arg[2] ~= "" and arg[2] or nil})
 local session = runtime:session(path)
 
--- A dim that the model leaves open is 1 here.
-local inputs = {}
+-- Dims that the model leaves open have the sizes that are given, in their order, else 1 on axis 0 and 128 elsewhere.
+local inputs, next_size = {}, 3
+local function size_of(axis)
+  next_size = next_size + 1
+  return tonumber(arg[next_size - 1]) or axis == 1 and 1 or 128
+end
 for _, input in ipairs(session:inputs()) do
   local dims = {}
-  for axis, dim in ipairs(assert(input.dims, "an input without a rank")) do dims[axis] = dim == -1 and 1 or dim end
+  for axis, dim in ipairs(assert(input.dims, "an input without a rank")) do dims[axis] = dim == -1 and size_of(axis) or dim end
   inputs[input.name] = runtime:tensor(input.dtype, dims)
 end
 

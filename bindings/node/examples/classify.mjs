@@ -1,17 +1,17 @@
 // Runs a model on zeros, once by itself and then as several requests, and says where its nodes run.
 //
-// usage: node classify.mjs MODEL.onnx [CONFIG.yaml]
+// usage: node classify.mjs MODEL.onnx [CONFIG.yaml [SIZE ...]]
 import {Runtime} from 'evener';
 
-const [path, configPath] = process.argv.slice(2);
-if (path === undefined) throw new Error('usage: node classify.mjs MODEL.onnx [CONFIG.yaml]');
-const runtime = new Runtime({configPath});
+const [path, configPath, ...sizes] = process.argv.slice(2);
+if (path === undefined) throw new Error('usage: node classify.mjs MODEL.onnx [CONFIG.yaml [SIZE ...]]');
+const runtime = new Runtime({configPath: configPath || undefined});
 const session = await runtime.createSession(path);
 
-// A dim that the model leaves open is 1 here.
+// Dims that the model leaves open have the sizes that are given, in their order, else 1 on axis 0 and 128 elsewhere.
 const inputs = {};
 for (const {name, dtype, dims} of session.inputs()) {
-  inputs[name] = runtime.zeros(dtype, dims.map((dim) => (dim === -1 ? 1 : dim)));
+  inputs[name] = runtime.zeros(dtype, dims.map((dim, axis) => (dim !== -1 ? dim : Number(sizes.shift() ?? (axis === 0 ? 1 : 128)))));
 }
 
 const outputs = session.run(inputs);

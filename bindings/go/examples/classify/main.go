@@ -1,18 +1,21 @@
 // Runs a model on zeros, once by itself and then as several requests, and says where its nodes run.
 //
-// usage: classify MODEL.onnx [CONFIG.yaml]
+// usage: classify MODEL.onnx [CONFIG.yaml [SIZE ...]]
+//
+// SIZE ... are those of the dims that the model leaves open, in their order. Without them such a dim is 1 on axis 0 and 128 elsewhere.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	evener "evener.dev/go"
 )
 
-func classify(model, config string) error {
+func classify(model, config string, sizes []string) error {
 	runtime, err := evener.NewRuntime(&evener.RuntimeOptions{ConfigPath: config})
 	if err != nil {
 		return err
@@ -45,8 +48,17 @@ func classify(model, config string) error {
 			return fmt.Errorf("input %s has no rank", input.Name)
 		}
 		for axis, dim := range input.Dims {
-			if dim == -1 { // the model leaves it open
+			switch {
+			case dim != -1:
+			case len(sizes) > 0:
+				if input.Dims[axis], err = strconv.ParseInt(sizes[0], 10, 64); err != nil {
+					return err
+				}
+				sizes = sizes[1:]
+			case axis == 0:
 				input.Dims[axis] = 1
+			default:
+				input.Dims[axis] = 128
 			}
 		}
 		tensor, err := cpu.Tensor(input.DType, false, input.Dims...)
@@ -111,15 +123,15 @@ func classify(model, config string) error {
 }
 
 func main() {
-	if len(os.Args) < 2 || len(os.Args) > 3 {
-		fmt.Fprintln(os.Stderr, "usage: classify MODEL.onnx [CONFIG.yaml]")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "usage: classify MODEL.onnx [CONFIG.yaml [SIZE ...]]")
 		os.Exit(2)
 	}
-	config := ""
-	if len(os.Args) == 3 {
-		config = os.Args[2]
+	config, sizes := "", []string(nil)
+	if len(os.Args) > 2 {
+		config, sizes = os.Args[2], os.Args[3:]
 	}
-	if err := classify(os.Args[1], config); err != nil {
+	if err := classify(os.Args[1], config, sizes); err != nil {
 		fmt.Fprintln(os.Stderr, "classify:", err)
 		os.Exit(1)
 	}
