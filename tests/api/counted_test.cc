@@ -12,7 +12,7 @@
 namespace evn::test {
 namespace {
 
-struct Counted : ApiTest {
+struct CountedPointers : ApiTest {
   const char yaml[12] = "version: 1\n";
 
   template <typename Options>
@@ -80,12 +80,12 @@ struct Counted : ApiTest {
   }
 };
 
-struct Row {
+struct CountedRow {
   const char* what;  // the number, as Struct.field or function.parameter
   std::function<evn_status()> call;
 };
 
-TEST_F(Counted, ANullWithANumberIsRefused) {
+TEST_F(CountedPointers, ANullWithANumberIsRefused) {
   const int64_t dim = 4;
   evn_tensor in = input(), out = nullptr, strings = nullptr;
   evn_value in_value = nullptr, made = nullptr;
@@ -106,7 +106,7 @@ TEST_F(Counted, ANullWithANumberIsRefused) {
   batching.bucket_count = 1;
   const evn_loader_array array_without_dims = {"x", nullptr, values.data(), EVN_DTYPE_FLOAT32, 1};
   const evn_parameter_group group = {nullptr, 1, 0, 1, 0};
-  const Row rows[] = {
+  const CountedRow rows[] = {
       {"evn_runtime_options.config_size", [&] { return open([](auto& o) { o.config_size = 5; }); }},
       {"evn_reconfigure_options.config_size", [&] { return reconfigure([](auto& o) { o.config_size = 5; }); }},
       {"evn_inspect_options.size", [&] { return inspect([](auto& o) { o.data = nullptr; }); }},
@@ -165,7 +165,7 @@ TEST_F(Counted, ANullWithANumberIsRefused) {
        }},
       {"evn_tensor_copy_async.wait_count", [&] { return evn_tensor_copy_async(in, in, nullptr, 1, &event, &error); }},
   };
-  for (const Row& row : rows) {
+  for (const CountedRow& row : rows) {
     error = EVN_ERROR_INIT;
     EXPECT_EQ(row.call(), EVN_ERROR_INVALID_ARGUMENT) << row.what << ": " << error.message;
     EXPECT_STRNE(error.message, "") << row.what;
@@ -177,9 +177,9 @@ TEST_F(Counted, ANullWithANumberIsRefused) {
   EXPECT_EQ(evn_quantizer_release(q), EVN_OK);
 }
 
-TEST_F(Counted, ATextOrAModelWithoutItsSizeIsRefusedAndNotReadToANul) {
+TEST_F(CountedPointers, ATextOrAModelWithoutItsSizeIsRefusedAndNotReadToANul) {
   const char* const dangling = reinterpret_cast<const char*>(1);  // as an empty slice of a language may have it
-  const Row rows[] = {
+  const CountedRow rows[] = {
       {"evn_runtime_options.config_size", [&] { return open([&](auto& o) { o.config_text = yaml; }); }},
       {"evn_runtime_options.config_size", [&] { return open([&](auto& o) { o.config_text = dangling; }); }},
       {"evn_reconfigure_options.config_size", [&] { return reconfigure([&](auto& o) { o.config_text = yaml; }); }},
@@ -188,7 +188,7 @@ TEST_F(Counted, ATextOrAModelWithoutItsSizeIsRefusedAndNotReadToANul) {
       {"evn_quantizer_options.size", [&] { return quantizer([](auto& o) { o.size = 0; }); }},
       {"evn_trainer_options.size", [&] { return trainer([](auto& o) { o.size = 0; }); }},
   };
-  for (const Row& row : rows) {
+  for (const CountedRow& row : rows) {
     error = EVN_ERROR_INIT;
     EXPECT_EQ(row.call(), EVN_ERROR_INVALID_ARGUMENT) << row.what << ": " << error.message;
     EXPECT_NE(std::string(error.message).find("size"), std::string::npos) << row.what << ": " << error.message;
@@ -197,7 +197,7 @@ TEST_F(Counted, ATextOrAModelWithoutItsSizeIsRefusedAndNotReadToANul) {
   EXPECT_EQ(evn_model_load_buffer(runtime, bytes.data(), 0, nullptr, &m, &error), EVN_ERROR_INVALID_MODEL);
 }
 
-TEST_F(Counted, AnEmptyArrayMayHaveAnyPointer) {
+TEST_F(CountedPointers, AnEmptyArrayMayHaveAnyPointer) {
   const char* const* const names = reinterpret_cast<const char* const*>(alignof(void*));
   EXPECT_EQ(create([&](auto& o) { o.keep_fp32 = names, o.disabled_passes = names; }), EVN_OK) << error.message;
   EXPECT_EQ(quantizer([&](auto& o) { o.keep = names; }), EVN_OK) << error.message;
