@@ -272,7 +272,7 @@ EVN_API evn_status evn_trainer_restore(evn_trainer trainer, const char *path, ev
 EVN_API evn_status evn_trainer_finish(evn_trainer trainer, evn_model *model, evn_error *error);
 
 /* Writes it as an ONNX file, which is replaced at the end, in one step: the model that was given, of opset 17 where that was older,
- * as an inference model for any batch, with other numbers. Returns EVN_ERROR_IO, EVN_ERROR_LIMIT (2 GiB or more). @since 0.3 */
+ * as an inference model, with other numbers. Returns EVN_ERROR_IO, EVN_ERROR_LIMIT (2 GiB or more). @since 0.3 */
 EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn_error *error);
 
 /* Writes what is trained, and how it went.

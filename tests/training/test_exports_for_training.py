@@ -183,7 +183,7 @@ KINDS = ["flatten", "flatten_rest", "rows", "attention", "class_token", "tiled_t
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("exported", [1, 2, 8])
 def test_shapes_with_the_batch_of_the_export_take_any(runtime, tmp_path, kind, exported):
-    """Trains as the same network written for the batch that it gets, and comes back for any."""
+    """Trains as the same network written for the batch that it gets."""
     if exported == 1 and kind in ("class_token", "tiled_token", "zeros"):
         pytest.skip("a Concat of one token alone needs an Expand")
     for batch in (3, 16):
@@ -194,8 +194,32 @@ def test_shapes_with_the_batch_of_the_export_take_any(runtime, tmp_path, kind, e
             model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = made_for
             trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.05)
             losses.append([trainer.step({"x": x}, labels).loss for _ in range(3)] + [trainer.evaluate({"x": x}, labels).loss])
-            trainer.finish(tmp_path / "trained.onnx")
+            trainer.finish(tmp_path / "trained.onnx")  # declared for the batch that it was exported for
+            logits, = run_ort(onnx.load(tmp_path / "trained.onnx"), {"x": np.resize(x, (made_for, 8, 12))})
+            assert logits.shape == (made_for, 3)
         assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("written", ["constant", "joined"])
+def test_shapes_with_the_batch_of_the_export_and_a_length_that_is_open(runtime, written):
+    losses = []
+    for made_for in (8, 3):
+        b = nets.Builder(23)
+        if written == "constant":
+            h = b.op("Reshape", "x", b.ints("s", [made_for, -1, 3, 4]))
+        else:
+            length = b.op("Gather", b.op("Shape", "x"), b.ints("one", [1]))
+            h = b.op("Reshape", "x", b.op("Concat", b.ints("b", [made_for]), length, b.ints("rest", [3, 4]), axis=0))
+        h = b.op("ReduceMean", b.op("Transpose", h, perm=[0, 2, 1, 3]), axes=[2], keepdims=0)
+        h = b.op("Reshape", b.op("Mul", h, b.weight("scale", 3, 4)), b.ints("t", [made_for, 12]))
+        model = b.model(b.linear(h, "fc", 12, 3), [("x", TensorProto.FLOAT, ["T", 12])], [3])
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = made_for
+        trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.05)
+        losses.append([])
+        for length in (5, 9):
+            x = np.random.default_rng(length).standard_normal((3, length, 12), dtype=np.float32)
+            losses[-1] += [trainer.step({"x": x}, np.arange(3)).loss, trainer.evaluate({"x": x}, np.arange(3)).loss]
+    assert losses[0] == losses[1]
 
 
 def test_a_node_that_takes_one_batch_alone_is_refused_by_name(runtime):

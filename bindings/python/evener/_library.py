@@ -55,6 +55,13 @@ def sized(kind):
     return value
 
 
+def refuse_zeros(**options):
+    """Raises ValueError for an option that is 0, where C has 0 for one that is not given."""
+    for name, value in options.items():
+        if value is not None and value == 0:
+            raise ValueError(f"{name} is 0: a number above it is wanted")
+
+
 def new_error():
     return sized(_raw.evn_error)
 

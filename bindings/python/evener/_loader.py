@@ -11,7 +11,7 @@ import zipfile
 import numpy
 
 from . import _arrays, _callbacks, _raw
-from ._library import c_text, check, library, new_error, sized
+from ._library import c_text, check, library, new_error, refuse_zeros, sized
 from ._object import Object, _Owned
 from ._tensor import Tensor
 
@@ -264,6 +264,7 @@ class Loader(Object):
             row.data = field.data.__array_interface__["data"][0] if field.data is not None else None
             row.dtype, row.rank = _arrays.CODES[field.dtype], len(field.shape)
         is_stream = isinstance(source, _StreamSource)
+        refuse_zeros(prefetch=prefetch)
         options = sized(_raw.evn_loader_options)
         options.arrays, options.array_count, options.sample_count = arrays, len(fields), source.count
         options.batch, options.seed, options.prefetch, options.rank, options.rank_count = batch, seed, prefetch, rank, ranks

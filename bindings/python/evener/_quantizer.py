@@ -5,7 +5,7 @@ import json
 import sys
 
 from . import _arrays, _callbacks, _raw
-from ._library import c_path, c_text, check, library, new_error, read_text, set_source, sized
+from ._library import c_path, c_text, check, library, new_error, read_text, refuse_zeros, set_source, sized
 from ._object import Object
 from ._model import Model, _format
 
@@ -69,6 +69,7 @@ class Quantizer(Object):
         for what, value, known in (("mode", mode, _MODES), ("method", method, _METHODS), ("activation", activation, _ACTIVATIONS)):
             if value not in known:
                 raise ValueError(f'{what} must be one of {", ".join(filter(None, known))}, not {value!r}')
+        refuse_zeros(bits=bits, block=block, percentile=percentile)
         options = sized(_raw.evn_quantizer_options)
         options.mode, options.weight_bits, options.block_size = _MODES[mode], bits or 0, block or 0
         options.calibration, options.activation = _METHODS[method], _ACTIVATIONS[activation]

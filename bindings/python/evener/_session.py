@@ -7,7 +7,7 @@ import json
 import numpy
 
 from . import _arrays, _call, _raw, _requests, _state, _tensor, _values
-from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, sized, text_of
+from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, refuse_zeros, sized, text_of
 from ._device import Device
 from ._model import _format, _values_of
 from ._object import Object
@@ -136,6 +136,7 @@ class Session(Object):
         names = [c_text(name) for name in ([disabled_passes] if isinstance(disabled_passes, str) else disabled_passes)]
         options.disabled_passes = (ctypes.c_char_p * len(names))(*names)
         options.disabled_pass_count = len(names)
+        refuse_zeros(concurrency=concurrency)
         if concurrency is not None:
             options.concurrency = concurrency
         if idle_arena_bytes is not None:

@@ -198,6 +198,11 @@ def test_wrong_numbers_are_refused(runtime):
             evener.Loader(runtime, Samples(), **wrong)
 
 
+def test_a_loader_without_prefetch_is_refused(runtime):
+    with pytest.raises(ValueError, match="prefetch is 0"):
+        evener.Loader(runtime, {"x": X}, batch=2, prefetch=0)
+
+
 def test_tensors_end_with_their_batch(runtime):
     loader = evener.Loader(runtime, {"x": X}, LABELS, batch=5)
     batches = iter(loader)

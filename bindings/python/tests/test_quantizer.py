@@ -39,6 +39,20 @@ def test_a_model_that_was_quantized_runs_and_is_near(runtime, network, tmp_path)
     assert "cosine" in quantizer.report()
 
 
+def test_zero_is_a_value(runtime, network):
+    """A budget of 0 lets everything pass, where None is the default; what cannot be 0 is refused."""
+    for options in (dict(bits=0, mode="weights"), dict(block=0, mode="weights"), dict(method="percentile", percentile=0)):
+        with pytest.raises(ValueError, match="is 0: a number above it is wanted"):
+            evener.Quantizer(runtime, network, **options)
+    budgets = []
+    for given in (None, 0):
+        quantizer = evener.Quantizer(runtime, network).add_batch(batch(1))
+        quantizer.guard(batch(2), speed=False, min_cosine=given, min_layer_sqnr_db=given)
+        report = quantizer.report("dict")["guard"]
+        budgets.append((round(report["min_cosine"], 6), round(report["min_layer_sqnr_db"], 6)))
+    assert budgets == [(0.99, 10), (0, 0)]
+
+
 def test_the_guard_says_what_it_saw(runtime, network):
     quantizer = evener.Quantizer(runtime, network).add_batch(batch(1))
     assert quantizer.report("dict")["guard"] is None

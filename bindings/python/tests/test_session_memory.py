@@ -30,11 +30,14 @@ def test_a_session_tells_what_it_holds(runtime):
 
 
 def test_a_session_keeps_no_more_than_it_may(runtime):
-    session = runtime.session(rows(), idle_arena_bytes=1000)
-    for count in (10, 100):
-        session.run({"x": numpy.zeros((count, 8), "float32")})
-        assert session.memory_stats().arena_count == 1
-    assert session.memory_stats().arenas_dropped == 1
+    for most in (1000, 0):
+        session = runtime.session(rows(), idle_arena_bytes=most)
+        for count in (10, 100):
+            session.run({"x": numpy.zeros((count, 8), "float32")})
+            assert session.memory_stats().arena_count == 1
+        assert session.memory_stats().arenas_dropped == 1
+    with pytest.raises(ValueError, match="concurrency is 0"):
+        runtime.session(rows(), concurrency=0)
 
 
 def test_a_session_may_be_small(runtime):
