@@ -98,6 +98,17 @@ def test_the_number_of_threads_changes_nothing(folder, threads):
     assert pathlib.Path("other.onnx").read_bytes() != pathlib.Path("expected.onnx").read_bytes()
 
 
+def test_zero_is_a_value(folder):
+    """A rate of 0 moves nothing, and a decay of 0 is not AdamW's default."""
+    def weights(*words):
+        train("--data", "train.npz", "--epochs", 1, "--optimizer", "adamw", *words, "-o", "trained.onnx")
+        return [onnx.numpy_helper.to_array(i).tobytes() for i in onnx.load("trained.onnx").graph.initializer]
+
+    at_first = [onnx.numpy_helper.to_array(i).tobytes() for i in onnx.load("model.onnx").graph.initializer]
+    assert weights("--learning-rate", 0) == at_first != weights()
+    assert weights("--weight-decay", 0.01) == weights() != weights("--weight-decay", 0)
+
+
 RUNS = [("--optimizer", "sgd", "--momentum", "0.9", "--nesterov", "--schedule", "cosine", "--accumulate", "3", "--learning-rate", "0.01"),
         ("--optimizer", "adamw", "--schedule", "plateau", "--patience", "1", "--validate", "val.npz", "--every", "100")]
 
@@ -185,7 +196,7 @@ def test_a_terminal_has_a_live_line(folder):
     os.close(ours)
     assert done.wait(timeout=100) == OK
     done.stdout.close()
-    assert re.search(rb"\r\x1b\[Kepoch 1/1, batch 1/8: loss [\d.]+, learning rate 0.01, \d+ samples/s", seen) and seen.endswith(b"\r\x1b[K")
+    assert re.search(rb"\r\x1b\[Kepoch 1/1, batch 1/8: loss [\d.]+, learning rate 0.001, \d+ samples/s", seen) and seen.endswith(b"\r\x1b[K")
 
 
 def test_skipped_steps_are_said(folder):
