@@ -111,6 +111,24 @@ def test_all_forms_print_the_largest_values(programs, model, name):
     assert numpy.allclose([float(value) for _, value in lines], numpy.sort(answer)[::-1][:5], atol=2e-5)
 
 
+@pytest.mark.parametrize("name", ["terse", "explained", "classify"])
+def test_open_dims_have_a_size_that_a_reader_of_lines_takes_or_the_one_that_is_given(programs, name, tmp_path):
+    """As recognizers of text: the batch and the width are open, and a window has no place in a width of 1."""
+    nodes = [helper.make_node("AveragePool", ["x"], ["p"], name="pool_1", kernel_shape=[1, 2], strides=[1, 2]),
+             helper.make_node("ReduceMean", ["p"], ["y"], name="mean_1", axes=[1, 2], keepdims=0)]
+    graph = helper.make_graph(nodes, "reader", [helper.make_tensor_value_info("x", 1, ["n", 3, 48, "w"])],
+                              [helper.make_tensor_value_info("y", 1, ["n", "t"])])
+    path = tmp_path / "reader.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    assert run(programs[name], path).returncode == 0
+    for sizes, lines in (((), 5), ((2, 6), 5), ((1, 6), 3)):
+        done = run(programs[name], path, *sizes)
+        assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.splitlines()) == lines
+    done = run(programs[name], path, 1, 1)
+    assert done.returncode == 1
+    assert 'AveragePool "pool_1" has input 0 "x" [1,3,48,1]' in done.stderr
+
+
 def test_a_missing_model_is_told_and_ends_with_an_error(programs, tmp_path):
     for name in ("terse", "explained", "placement", "executor", "classify"):
         done = run(programs[name], tmp_path / "none.onnx")

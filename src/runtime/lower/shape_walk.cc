@@ -45,7 +45,8 @@ ShapeWalk::End ShapeWalk::walk() {
       if (c_.nodes[i].mode == NodeMode::kHost) return End::kHost;
       pass(i);
     } catch (Error& e) {
-      if (e.node[0] != '\0') throw;
+      const bool is_of_body = e.node[0] != '\0' && graph_.nodes[i].name.compare(0, sizeof e.node - 1, e.node) != 0;
+      if (is_of_body) throw;
       if (e.status == EVN_ERROR_INVALID_ARGUMENT || e.status == EVN_ERROR_INVALID_MODEL)
         throw with_inputs(e, graph_, graph_.nodes[i], s_.descs);
       e.with_node(graph_.nodes[i].name.c_str());
