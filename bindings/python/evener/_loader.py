@@ -32,13 +32,16 @@ class _OwnedLoader(_Owned):
 
 
 def open_npz(path):
-    """{name: array} of an archive as numpy.savez writes it, mapped: pages of it are read when they are looked at."""
+    """{name: array} of an archive. Entries as numpy.savez writes them are mapped: their pages are read when they are looked at. Those of
+    numpy.savez_compressed are read into memory."""
     arrays = {}
     with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             label = f"{os.fspath(path)}({info.filename})"
             if info.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"{label}: compressed entries are not read; save with numpy.savez, not savez_compressed")
+                with archive.open(info) as entry:
+                    arrays[info.filename.removesuffix(".npy")] = numpy.lib.format.read_array(entry, allow_pickle=False)
+                continue
             file.seek(info.header_offset)
             head = file.read(30)
             if len(head) < 30 or head[:4] != b"PK\x03\x04":
@@ -239,8 +242,8 @@ class Loader(Object):
     Tensors are of this batch until the next one is asked for: then they are closed, and their memory is used again. tensor.numpy().copy() keeps
     what is in one.
 
-    data      {name: array}, the first dim of which is that of samples; numpy.memmap is read by pages. Or the path of a .npz that numpy.savez has
-              written, which is read by pages too. Or samples, each (inputs, label) or inputs, {name: array}: an object with __len__ and
+    data      {name: array}, the first dim of which is that of samples; numpy.memmap is read by pages. Or the path of a .npz: what numpy.savez has
+              written is read by pages too, what numpy.savez_compressed has written lies in memory. Or samples, each (inputs, label) or inputs, {name: array}: an object with __len__ and
               __getitem__, or what can be iterated over; they are asked for on the loader's thread
     labels    an array, or which of `data` is that of labels; whole numbers are classes
     batch     samples a batch, of all ranks together
