@@ -248,7 +248,8 @@ constexpr Command kCommands[] = {
      "wrong,\n"
      "and with 5 when the file is right but a device that is not optional is absent on this machine. With --load it ends with the "
      "code\n"
-     "of what is wrong with a model, too.",
+     "of what is wrong with a model, too, and with 3 when a rule matches no node of any model that it is for. Operators of a host\n"
+     "are named with their domain, as my.domain::Name: this command knows none, and refuses other names that it does not know.",
      kCheckConfigOptions, run_check_config},
     {"passes", nullptr, "list the passes over models",
      "Prints what is done to a model so that it runs faster: when it is loaded, and when a session is made of it. Each may be left "
