@@ -1,6 +1,7 @@
 // See infer.h.
 #include "graph/infer.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -93,7 +94,7 @@ struct Declared {
 // Holds the buffers of one inference over a graph, so that a node costs no allocation.
 class GraphInference {
  public:
-  explicit GraphInference(Graph& graph) : graph_(graph) {}
+  explicit GraphInference(Graph& graph, TypeConflicts* conflicts = nullptr) : graph_(graph), conflicts_(conflicts) {}
 
   // The outputs of a body are what they are: nobody was promised anything.
   void run(bool is_body, std::vector<WrongShape>* wrong = nullptr) {
@@ -178,7 +179,7 @@ class GraphInference {
     node.op->body->inputs(node, inputs_, in);
     for (int round = 0; round < kRounds; ++round) {
       for (std::size_t i = 0; i < in.size(); ++i) set_desc(body.values[body.inputs[i]], in[i]);
-      infer_body_graph(body);
+      GraphInference(body, conflicts_).run(true);
       bool changed = false;
       for (std::size_t i = 0; i + captures < in.size(); ++i) {
         const int from = node.op->body->feedback(node, static_cast<int>(i));
@@ -239,8 +240,19 @@ class GraphInference {
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
       if (!ranks) outputs_[i].shape = Shape::of_rank(1, InferContext::kUnknownRank);
+      note_conflict(node, node.outputs[i], outputs_[i]);
       set_desc(graph_.values[node.outputs[i]], outputs_[i]);
     }
+  }
+
+  // Outputs of the graph are merged instead.
+  void note_conflict(const Node& node, ValueId v, const TensorDesc& desc) {
+    const Value& value = graph_.values[v];
+    if (conflicts_ == nullptr || value.dtype == DType::kUndefined || (value.dtype == desc.dtype && value.wraps == desc.wraps))
+      return;
+    if (std::any_of(declared_.begin(), declared_.end(), [&](const Declared& d) { return d.value == v; })) return;
+    conflicts_->push_back({node.name, value.name, TensorDesc{value.dtype, {}, value.wraps}.type_string(),
+                           TensorDesc{desc.dtype, {}, desc.wraps}.type_string()});
   }
 
   // A graph output is what the model promises to its user: dims that only the declaration knows are taken over. Returns false where
@@ -274,6 +286,7 @@ class GraphInference {
   }
 
   Graph& graph_;
+  TypeConflicts* const conflicts_;  // nullable
   std::vector<Declared> declared_;
   std::vector<TensorDesc> inputs_;
   std::vector<ConstTensor> values_;
@@ -284,7 +297,9 @@ class GraphInference {
 
 }  // namespace
 
-void infer_graph(Graph& graph, std::vector<WrongShape>* wrong) { GraphInference(graph).run(false, wrong); }
+void infer_graph(Graph& graph, std::vector<WrongShape>* wrong, TypeConflicts* conflicts) {
+  GraphInference(graph, conflicts).run(false, wrong);
+}
 void infer_body_graph(Graph& body) { GraphInference(body).run(true); }
 
 void infer_node(const Node& node, std::span<const TensorDesc> inputs, std::span<const ConstTensor> values,

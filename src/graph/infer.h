@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "core/type_conflict.h"
 
 namespace evn {
 
@@ -16,7 +17,8 @@ struct WrongShape {
 // Sets dtype, has_shape and shape of every value that can be told. An output of another dtype than declared is
 // EVN_ERROR_INVALID_MODEL naming it. Of its dims those are taken over that only the declaration knows; where the two contradict, as
 // in what some exporters write, the computed shape stands and the output goes into `wrong` (nullable).
-void infer_graph(Graph& graph, std::vector<WrongShape>* wrong = nullptr);
+// `conflicts` (nullable) receives other values, of bodies as well, whose declared types are not those that nodes give them.
+void infer_graph(Graph& graph, std::vector<WrongShape>* wrong = nullptr, TypeConflicts* conflicts = nullptr);
 
 // Infers the body of a Loop, Scan or SequenceMap, whose inputs' types have been set.
 void infer_body_graph(Graph& body);

@@ -109,7 +109,8 @@ void check_count(const Node& node, const char* what, std::size_t count, int leas
                              most >= kVariadic ? "at most " : "", most));
 }
 
-// Missing inputs and outputs at the end are the same as none.
+// Trailing inputs without a name are the same as none, and so are trailing outputs, unless the operator makes any number of
+// outputs: how many a Split has decides how large each part is. Outputs of such an operator may all lack a name.
 void check_arity(Node& node) {
   const OpDef& op = *node.op;
   if ((op.body != nullptr) != (node.body != nullptr)) {
@@ -118,19 +119,24 @@ void check_arity(Node& node) {
   while (!node.inputs.empty() && node.inputs.back() == kNoValue && node.inputs.size() > static_cast<std::size_t>(op.min_inputs)) {
     node.inputs.pop_back();
   }
-  while (!node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
+  const bool any_outputs = op.max_outputs >= kVariadic;
+  while (!any_outputs && !node.outputs.empty() && node.outputs.back() == kNoValue) node.outputs.pop_back();
   const std::size_t inputs = node.inputs.size() - static_cast<std::size_t>(node.captures);
   check_count(node, "inputs", inputs, op.min_inputs, op.max_inputs);
-  check_count(node, "outputs", node.outputs.size(), std::max(op.min_outputs, 1), op.max_outputs);
+  check_count(node, "outputs", node.outputs.size(), op.min_outputs, op.max_outputs);
   const bool all = op.max_inputs >= kVariadic && op.custom == nullptr;
   const std::size_t required = all ? inputs : static_cast<std::size_t>(op.min_inputs);
   for (std::size_t i = 0; i < required && op.body == nullptr; ++i) {  // operators with a body look for themselves
     if (node.inputs[i] == kNoValue) fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "input %zu of %s is missing", i, op.name));
   }
-  for (std::size_t i = 0; i < static_cast<std::size_t>(op.min_outputs); ++i) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(op.min_outputs) && !any_outputs; ++i) {
     if (node.outputs[i] == kNoValue)
       fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "output %zu of %s has no name", i, op.name));
   }
+}
+
+bool has_no_output(const Node& node) {
+  return std::all_of(node.outputs.begin(), node.outputs.end(), [](ValueId v) { return v == kNoValue; });
 }
 
 AttributeValue default_value(const AttributeSpec& spec) {
@@ -290,18 +296,29 @@ WeightPtr constant_value(const Node& node) {
 
 bool is_constant_node(const Node& node) { return node.domain.empty() && node.op_type == "Constant"; }
 
-void take_constants(Graph& graph) {
+// A Constant's own type counts; only of an output of the graph the declared one is a promise.
+void check_constant_type(const Graph& graph, const Node& node, const TensorDesc& desc, TypeConflicts* conflicts) {
+  const Value& value = graph.values[static_cast<std::size_t>(node.outputs[0])];
+  if (value.dtype == DType::kUndefined || (value.dtype == desc.dtype && !value.wraps)) return;
+  if (std::find(graph.outputs.begin(), graph.outputs.end(), node.outputs[0]) != graph.outputs.end()) {
+    fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "'%.128s' is declared as %s and has %s values", value.name.c_str(),
+                               dtype_name(value.dtype), dtype_name(desc.dtype)));
+  }
+  if (conflicts == nullptr) return;
+  conflicts->push_back(
+      {node.name, value.name, TensorDesc{value.dtype, {}, value.wraps}.type_string(), TensorDesc{desc.dtype, {}}.type_string()});
+}
+
+void take_constants(Graph& graph, TypeConflicts* conflicts) {
   for (Node& node : graph.nodes) {
     cancellation_point(kNodeWork);
     if (!is_constant_node(node)) continue;
     Value& value = graph.values[static_cast<std::size_t>(node.outputs[0])];
     value.constant = constant_value(node);
     const TensorDesc& desc = value.constant->desc;
-    if (value.dtype != DType::kUndefined && (value.dtype != desc.dtype || value.wraps)) {
-      fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "'%.128s' is declared as %s and has %s values", value.name.c_str(),
-                                 dtype_name(value.dtype), dtype_name(desc.dtype)));
-    }
+    check_constant_type(graph, node, desc, conflicts);
     value.dtype = desc.dtype;
+    value.wraps = {};
     value.has_shape = true;
     value.shape = desc.shape;
     value.symbols.clear();
@@ -309,11 +326,13 @@ void take_constants(Graph& graph) {
   std::erase_if(graph.nodes, is_constant_node);
 }
 
-// What is known before inference: the types of inputs and constants. 16-bit floating types may be widened later.
+// What is known before inference: the types of inputs and constants, not those that the model declares for what its nodes make.
+// 16-bit floating types may be widened later.
 void check_dtypes(const Graph& graph) {
+  const std::vector<std::int32_t> producers = find_producers(graph);
   for (const Node& node : graph.nodes) {
     cancellation_point(kNodeWork);
-    if (node.inputs.empty() || node.inputs[0] == kNoValue) continue;
+    if (node.inputs.empty() || node.inputs[0] == kNoValue || producers[static_cast<std::size_t>(node.inputs[0])] >= 0) continue;
     const DType dtype = graph.values[static_cast<std::size_t>(node.inputs[0])].dtype;
     if (dtype == DType::kUndefined || node.op->host != nullptr || (node.op->dtypes & dtype_bit(dtype)) != 0) continue;
     if (is_16bit_float(dtype) && (node.op->dtypes & dtype_bit(DType::kFloat32)) != 0) continue;
@@ -395,8 +414,21 @@ void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
   graph.nodes = std::move(ordered);
 }
 
+// What a body captures has the dtypes of the graph around it.
+void set_captured_dtypes(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    const auto captures = static_cast<std::size_t>(node.captures);
+    for (std::size_t i = 0; i < captures; ++i) {
+      cancellation_point(kNodeWork);
+      const ValueId inner = node.body->inputs[node.body->inputs.size() - captures + i];
+      const DType dtype = graph.values[static_cast<std::size_t>(node.inputs[node.inputs.size() - captures + i])].dtype;
+      if (dtype != DType::kUndefined) node.body->values[static_cast<std::size_t>(inner)].dtype = dtype;
+    }
+  }
+}
+
 // Also the bodies in it, each of which is a graph for itself by now. Returns whether a Gradient was replaced in any of them.
-bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
+bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits, TypeConflicts* conflicts) {
   const auto complete = [&](Node& node) {
     finder.set_op(node);
     check_arity(node);
@@ -410,23 +442,26 @@ bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits) {
     if (node.op != nullptr || is_bound_gradient(node)) continue;  // put in by take_bodies, or has no operator
     complete(node);
   }
+  std::erase_if(graph.nodes, has_no_output);  // nobody can read what they make
   check_uses(graph, find_producers(graph));
-  take_constants(graph);
+  take_constants(graph, conflicts);
   sort_nodes(graph, find_producers(graph));
   bool has_gradients = kKeeps_gradient && expand_gradients(graph, limits, complete);
   if (has_gradients) name_nodes(graph);
   check_dtypes(graph);
+  settle_dtypes(graph, conflicts);
+  set_captured_dtypes(graph);
   widen_half(graph);
   for (Node& node : graph.nodes) {
     cancellation_point(kNodeWork);
-    if (node.body != nullptr) has_gradients |= validate_graph(*node.body, finder, limits);
+    if (node.body != nullptr) has_gradients |= validate_graph(*node.body, finder, limits, conflicts);
   }
   return has_gradients;
 }
 
 }  // namespace
 
-void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom) {
+void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom, TypeConflicts* conflicts) {
   if (model.graph.nodes.size() > limits.nodes) {
     fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", model.graph.nodes.size(),
          static_cast<unsigned long long>(limits.nodes));
@@ -435,7 +470,7 @@ void validate_model(Model& model, const Limits& limits, const OperatorRegistry* 
   name_nodes(model.graph);
   expand_functions(model, limits, custom);
   OpFinder finder(domains, custom);
-  model.has_gradients = validate_graph(model.graph, finder, limits);
+  model.has_gradients = validate_graph(model.graph, finder, limits, conflicts);
   finder.tell_callers_node(model);
 }
 

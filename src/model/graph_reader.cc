@@ -50,12 +50,28 @@ struct Reader {
   }
 };
 
-// Adds what a ValueInfoProto says to what is known. A constant's own type and shape stand above it.
-void declare(Reader& r, Value& value, TypeRead& type, const std::uint8_t* at) {
+// Reports an entry of value_info that is ignored.
+void note_conflict(const Reader& r, ValueId id, const TensorDesc& declared) {
+  if (r.loader.options.conflicts == nullptr) return;
+  const Value& value = r.graph.values[static_cast<std::size_t>(id)];
+  TypeConflict conflict{"", value.name, declared.type_string(), TensorDesc{value.dtype, {}, value.wraps}.type_string()};
+  for (const Node& node : r.graph.nodes) {
+    if (std::find(node.outputs.begin(), node.outputs.end(), id) == node.outputs.end()) continue;
+    conflict.node = node.name.empty() ? node.op_type : node.name;
+    break;
+  }
+  r.loader.options.conflicts->push_back(std::move(conflict));
+}
+
+// Adds what a ValueInfoProto says to what is known. A constant's own type and shape stand above it. `is_remark`: it is an entry of
+// value_info, which may contradict what the inputs, outputs and initializers say, and is then ignored.
+void declare(Reader& r, ValueId id, TypeRead& type, const std::uint8_t* at, bool is_remark = false) {
   if (!type.is_known) return;
+  Value& value = r.value(id);
   const auto dtype = is_stored_type(type.data_type) ? static_cast<DType>(type.data_type) : DType::kUndefined;
   const bool unlike =
       dtype != DType::kUndefined && value.dtype != DType::kUndefined && (dtype != value.dtype || type.wraps != value.wraps);
+  if (unlike && is_remark) return note_conflict(r, id, {dtype, {}, type.wraps});
   if (unlike) {
     r.loader.file.fail_at(EVN_ERROR_INVALID_MODEL, at, "ValueInfoProto", "'%.128s' is declared as %s and as %s", value.name.c_str(),
                           TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str(),
@@ -83,7 +99,7 @@ void read_input(Reader& r, const Field& f) {
     r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, f.at, "ValueInfoProto.type", "input '%.128s' is %s, which is not supported",
                           name.c_str(), type.is_known ? onnx_type_name(type.data_type) : "a sparse tensor or opaque");
   }
-  declare(r, r.value(id), info.type, f.at);
+  declare(r, id, info.type, f.at);
 }
 
 void read_output(Reader& r, const Field& f) {
@@ -95,7 +111,7 @@ void read_output(Reader& r, const Field& f) {
     r.set_role(id, kIsOutput, "output", f.at);
     r.graph.outputs.push_back(id);
   }
-  declare(r, r.value(id), info.type, f.at);
+  declare(r, id, info.type, f.at);
 }
 
 void read_initializer(Reader& r, const Field& f) {
@@ -146,7 +162,7 @@ constexpr wire::Row<Reader> kValueInfoRows[] = {
      [](Reader& r, const Field& f) {
        ValueInfo info = read_value_info(r.loader, f.bytes);
        const auto it = r.ids.find(info.name);
-       if (it != r.ids.end()) declare(r, r.value(it->second), info.type, f.at);
+       if (it != r.ids.end()) declare(r, it->second, info.type, f.at, true);
      }},
 };
 

@@ -7,6 +7,7 @@
 #include "base/ledger.h"
 #include "base/limits.h"
 #include "core/graph.h"
+#include "core/type_conflict.h"
 #include "model/image.h"
 
 namespace evn {
@@ -17,7 +18,8 @@ struct LoadOptions {
   std::string external_dir;  // "": external data is refused
   std::string source;        // file name for messages
   std::uint64_t deadline_ns = UINT64_MAX;
-  const FileImage* image = nullptr;  // of whose gaps tensors are read; its bytes are the model's
+  const FileImage* image = nullptr;    // of whose gaps tensors are read; its bytes are the model's
+  TypeConflicts* conflicts = nullptr;  // receives the entries of value_info that contradict an output or an initializer; nullable
 };
 
 // Reads a model; weights in raw_data stay in `bytes`, which they keep alive. Not validated yet (graph/validate.h).

@@ -72,16 +72,6 @@ void infer_split(InferContext& c) {
   }
 }
 
-// Reads the parts' sizes from the input: an output that is not wanted still takes its part.
-std::int64_t part_size(const ReferenceContext& c, std::size_t part, int axis) {
-  if (c.outputs[part].present()) return c.outputs[part].desc.shape[axis];
-  if (c.node.op->max_inputs == 1 && attr_given(c.node, SplitAttr::kSplit)) return attr_ints(c.node, SplitAttr::kSplit)[part];
-  if (c.has_input(1)) return c.input(1).as<std::int64_t>()[part];
-  const std::int64_t dim = c.input(0).desc.shape[axis];
-  const std::int64_t size = ceil_div(dim, static_cast<std::int64_t>(c.outputs.size()));
-  return std::clamp<std::int64_t>(dim - size * static_cast<std::int64_t>(part), 0, size);
-}
-
 void reference_split(const ReferenceContext& c) {
   const TensorDesc& x = c.input(0).desc;
   if (x.shape.elements() == 0) return;
@@ -89,9 +79,10 @@ void reference_split(const ReferenceContext& c) {
   const std::int64_t outer = x.shape.elements(0, axis);
   const std::int64_t unit = x.shape.elements(axis + 1, x.shape.rank()) * static_cast<std::int64_t>(dtype_size(x.dtype));
   const std::int64_t row = x.shape[axis] * unit;
+  const std::int64_t* const sizes = c.has_input(1) ? c.input(1).as<std::int64_t>() : nullptr;
   std::int64_t begin = 0;
   for (std::size_t part = 0; part < c.outputs.size(); ++part) {
-    const std::int64_t block = part_size(c, part, axis) * unit;
+    const std::int64_t block = split_part_size(c.node, x.shape[axis], part, sizes) * unit;
     for (std::int64_t i = 0; i < outer && c.outputs[part].present() && block > 0; ++i) {
       cancellation_point();
       move_in_pieces(c.outputs[part].as<char>() + i * block, c.input(0).as<char>() + i * row + begin,
@@ -137,6 +128,13 @@ constexpr OpDef kOps[] = {
 };
 
 }  // namespace
+
+std::int64_t split_part_size(const Node& node, std::int64_t dim, std::size_t part, const std::int64_t* sizes) {
+  if (node.op->max_inputs == 1 && attr_given(node, SplitAttr::kSplit)) return attr_ints(node, SplitAttr::kSplit)[part];
+  if (sizes != nullptr) return sizes[part];
+  const std::int64_t size = ceil_div(dim, static_cast<std::int64_t>(node.outputs.size()));
+  return std::clamp<std::int64_t>(dim - size * static_cast<std::int64_t>(part), 0, size);
+}
 
 extern const OpFamily split_family;
 const OpFamily split_family = {kOps};

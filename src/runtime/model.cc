@@ -70,6 +70,17 @@ void log_wrong_shape(const Runtime& runtime, const LoadedModel& model, const Wro
              declared.c_str(), computed.c_str());
 }
 
+void log_conflict(const Runtime& runtime, const LoadedModel& model, const TypeConflict& c) {
+  LogEvent(runtime.log(), EVN_LOG_WARNING, "model.value_type")
+      .field("file", model.file_name.c_str())
+      .field("node", c.node.c_str())
+      .field("value", c.value.c_str())
+      .field("declared", c.declared.c_str())
+      .field("actual", c.actual.c_str())
+      .write("value \"%s\" of node \"%s\" is declared as %s in value_info, and is %s, which counts", c.value.c_str(),
+             c.node.c_str(), c.declared.c_str(), c.actual.c_str());
+}
+
 void take_bodies(LoadedModel& model) {
   for (const Node& node : model.graph().nodes) {
     if (node.body == nullptr) continue;
@@ -107,10 +118,15 @@ std::vector<const char*> passes_of_running(PlainModel kind) {
   return names;
 }
 
+// What a model declares, and is not so.
+struct Wrong {
+  std::vector<WrongShape> shapes;
+  TypeConflicts types;
+};
+
 // From bytes to the graph that is run. `loaded` has all that is not the model itself. `removed` (nullable): LoadedModel's.
-Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns,
-                 std::vector<WrongShape>* wrong, std::span<const char* const> disabled = {},
-                 std::vector<RemovedNode>* removed = nullptr) {
+Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, Wrong* wrong,
+                 std::span<const char* const> disabled = {}, std::vector<RemovedNode>* removed = nullptr) {
   const Runtime& runtime = *loaded.runtime;
   Cancel cancel;
   cancel.deadline_ns = deadline_ns;
@@ -124,13 +140,14 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   limits.model_bytes = std::max<std::uint64_t>(limits.model_bytes, size);
   const LedgerPtr ledger = runtime.cpu().ledger();
   std::shared_ptr<const void> bytes = std::move(image.bytes);
-  Model model = load_onnx(std::move(bytes), size, {ledger, limits, loaded.external_dir, loaded.file_name, deadline_ns, &image});
+  Model model = load_onnx(std::move(bytes), size,
+                          {ledger, limits, loaded.external_dir, loaded.file_name, deadline_ns, &image, &wrong->types});
   if (image.file != nullptr) image.file->check_unchanged();
   for (Node& node : model.graph.nodes) {
     if (loaded.is_own && node.domain == kMergeDomain) node.since_version = 1;  // which no model can import
   }
-  validate_model(model, limits, &loaded.runtime->operators());
-  infer_graph(model.graph, wrong);
+  validate_model(model, limits, &loaded.runtime->operators(), &wrong->types);
+  infer_graph(model.graph, &wrong->shapes, &wrong->types);
   std::vector<const char*> left_out(disabled.begin(), disabled.end());
   for (const std::string& name : settings->config.disabled_passes) left_out.push_back(name.c_str());
   if (removed != nullptr) *removed = list_nodes(model.graph);
@@ -165,9 +182,10 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t siz
   loaded->is_own = is_own;
   loaded->file = image.file;
   if (image.file != nullptr) loaded->bytes_hash = hash_of(image);
-  std::vector<WrongShape> wrong;
+  Wrong wrong;
   loaded->model = read_model(*loaded, std::move(image), size, deadline_ns, &wrong, {}, &loaded->removed);
-  for (const WrongShape& w : wrong) log_wrong_shape(*loaded->runtime, *loaded, w);
+  for (const WrongShape& w : wrong.shapes) log_wrong_shape(*loaded->runtime, *loaded, w);
+  for (const TypeConflict& c : wrong.types) log_conflict(*loaded->runtime, *loaded, c);
   take_bodies(*loaded);
   log_loaded(*loaded, size, os::now_ns() - begin_ns);
   return loaded;
@@ -294,7 +312,8 @@ ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string&
 Model read_again(const LoadedModel& model) {
   const std::uint64_t deadline = load_deadline(*model.runtime);
   FileImage image = read_image(model.file, model.runtime->cpu().ledger(), deadline);
-  return read_model(model, std::move(image), static_cast<std::size_t>(model.file->size()), deadline, nullptr);
+  Wrong logged_before;
+  return read_model(model, std::move(image), static_cast<std::size_t>(model.file->size()), deadline, &logged_before);
 }
 
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir) {
@@ -329,7 +348,8 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   loaded.runtime = runtime;
   loaded.file_name = s.name;
   loaded.external_dir = s.folder;
-  return read_model(loaded, std::move(s.image), s.size, deadline, nullptr, passes_of_running(kind), removed);
+  Wrong logged_before;
+  return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, passes_of_running(kind), removed);
 }
 
 std::string describe_model(const LoadedModel& model, evn_format format) {

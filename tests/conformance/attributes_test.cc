@@ -285,6 +285,7 @@ constexpr Exemption kUnreadByKernels[] = {
     {"resize_nearest", "extrapolation_value", "of tf_crop_and_resize, which it does not take"},
     {"resize_nearest", "keep_aspect_ratio_policy", "the output's shape has it"},
     {"shape", "end", "the output's length has it"},
+    {"split", "split", "the outputs' shapes have it, and nodes that leave one out are not taken"},
 };
 
 TEST(Attributes, EachIsReadByARuleAReferenceOrAKernel) {

@@ -79,6 +79,9 @@ class Widener {
     graph_.nodes.clear();
     widen_sources(nodes);
     for (Node& node : nodes) widen_node(std::move(node));
+    for (std::size_t v = 0; v < computed_.size(); ++v) {
+      if (computed_[v] && !is_output_[v] && now_[v] != DType::kUndefined) graph_.values[v].dtype = now_[v];
+    }
   }
 
  private:
@@ -181,6 +184,27 @@ class Widener {
 };
 
 }  // namespace
+
+void settle_dtypes(Graph& graph, TypeConflicts* conflicts) {
+  DTypes dtypes;
+  find_dtypes(graph, &dtypes);
+  std::vector<bool> is_output(graph.values.size(), false);
+  for (const ValueId v : graph.outputs) is_output[v] = true;
+  for (const Node& node : graph.nodes) {
+    if (node.body != nullptr) continue;  // whose types come with inference
+    for (const ValueId v : node.outputs) {
+      cancellation_point();
+      if (v == kNoValue || is_output[v] || dtypes[v] == DType::kUndefined) continue;
+      Value& value = graph.values[v];
+      if (value.dtype == DType::kUndefined || value.dtype == dtypes[v]) continue;
+      if (conflicts != nullptr) {
+        conflicts->push_back({node.name, value.name, TensorDesc{value.dtype, {}, value.wraps}.type_string(),
+                              TensorDesc{dtypes[v], {}, value.wraps}.type_string()});
+      }
+      value.dtype = dtypes[v];
+    }
+  }
+}
 
 bool widen_half(Graph& graph) {
   DTypes dtypes;

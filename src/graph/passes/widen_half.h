@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/graph.h"
+#include "core/type_conflict.h"
 
 namespace evn {
 
@@ -11,5 +12,9 @@ namespace evn {
 // and constants need to be known; the nodes are in order. Returns whether it
 // changed anything.
 bool widen_half(Graph& graph);
+
+// Gives the outputs of nodes the dtypes that their operators give them, where the model declares others for values of its own;
+// outputs of the graph keep what is declared. The nodes are in order. `conflicts` receives what was declared wrongly; nullable.
+void settle_dtypes(Graph& graph, TypeConflicts* conflicts);
 
 }  // namespace evn

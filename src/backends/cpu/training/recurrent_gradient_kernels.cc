@@ -28,12 +28,15 @@ struct State {
   RecurrentSizes size;
   std::int32_t gates, index;
   std::int64_t rows;  // sequences of a tile
+  bool has_own_drecurrent;
 
   std::int64_t width() const { return gates * size.hidden; }
   bool has_cells() const { return gates == 4; }
   // A GRU whose candidate waits for a product of its own.
   bool resets_before() const { return gates == 3 && !spec.own; }
   std::int64_t cells() const { return checked_mul(checked_add(size.steps, std::int64_t{1}), size.hidden); }  // of a sequence
+  // Elements of GRUGradient's kDRecurrent for a step of a sequence.
+  std::int64_t recurrent_width() const { return spec.own ? width() : size.hidden; }
   // Of the product that every step has: gates that R is applied to at once.
   std::int64_t depth() const { return (resets_before() ? 2 : gates) * size.hidden; }
 };
@@ -41,6 +44,7 @@ struct State {
 // A thread's memory.
 struct Parts {
   float *r, *r_candidate, *r_back, *buffer, *dh, *dc, *of_candidate, *dkept;
+  float* drecurrent;  // of one step, if nobody wants it as an output
   std::int64_t floats = 0;
 
   Parts(const State& s, void* memory) {
@@ -60,6 +64,7 @@ struct Parts {
     r_back = take(s.resets_before() ? packed_b_floats(loops, h, h) : 0);
     of_candidate = take(s.resets_before() ? states : 0);
     dkept = take(s.resets_before() ? states : 0);
+    drecurrent = take(s.has_own_drecurrent ? checked_mul(s.rows, s.recurrent_width()) : 0);
   }
 };
 
@@ -87,6 +92,7 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.index = recurrent_index(*d.node, s.spec);
   const std::int64_t threads = std::max<std::int64_t>(d.threads, 1);
   s.rows = std::max<std::int64_t>(std::min(s.size.batch, std::max(kLeastRows, ceil_div(s.size.batch, threads))), 1);
+  s.has_own_drecurrent = s.gates == 3 && !is_wanted(d, Out::kDRecurrent);
   p->tiles = ceil_div(s.size.batch, s.rows);
   p->thread_scratch_bytes = static_cast<std::size_t>(checked_mul(Parts(s, nullptr).floats, kFloat));
   if (s.has_cells()) {
@@ -253,6 +259,12 @@ class Back {
                         dsums, wants_peepholes(*args_.desc) ? peepholes(n) : nullptr});
   }
 
+  float* drecurrent(std::int64_t t, std::int64_t row) const {
+    if (s_.has_own_drecurrent) return parts_.drecurrent + row * s_.recurrent_width();
+    return args_.out<float>(Out::kDRecurrent) + row_at(t, row) * s_.recurrent_width();
+  }
+  std::int64_t drecurrent_step() const { return (s_.has_own_drecurrent ? 1 : stride()) * s_.recurrent_width(); }
+
   GruStep gru_step(std::int64_t t, std::int64_t row, std::int64_t of_recurrent) const {
     const std::int64_t at = row_at(t, row);
     return {args_.in<float>(In::kSums) + at * s_.width(),
@@ -262,7 +274,7 @@ class Back {
             dy(t, row),
             dh(row),
             args_.out<float>(Out::kDSums) + at * s_.width(),
-            args_.out<float>(Out::kDRecurrent) + at * (s_.spec.own ? s_.width() : h_)};
+            drecurrent(t, row)};
   }
 
   void gru_after(std::int64_t t) const {
@@ -276,7 +288,7 @@ class Back {
         clear(g.drecurrent, width);
       }
     }
-    multiply(args_.out<float>(Out::kDRecurrent) + row_at(t, 0) * width, stride() * width, width, parts_.r, true, parts_.dh);
+    multiply(drecurrent(t, 0), drecurrent_step(), width, parts_.r, true, parts_.dh);
   }
 
   void gru_before(std::int64_t t) const {
@@ -291,8 +303,7 @@ class Back {
     each([&](const GruStep& g, std::int64_t) { loops_.gru_kept(cell_, g.sums, g.recurrent, g.before, g.drecurrent); },
          [&](const GruStep& g) { clear(g.drecurrent, h_); });
     float* const dsums = args_.out<float>(Out::kDSums) + row_at(t, 0) * width;
-    multiply(args_.out<float>(Out::kDRecurrent) + row_at(t, 0) * h_, stride() * h_, h_, parts_.r_candidate, false,
-             parts_.of_candidate);
+    multiply(drecurrent(t, 0), drecurrent_step(), h_, parts_.r_candidate, false, parts_.of_candidate);
     each([&](const GruStep& g, std::int64_t) { loops_.gru_candidate(cell_, g); }, [&](const GruStep& g) { clear(g.dsums, width); });
     multiply(dsums + 2 * h_, stride() * width, h_, parts_.r_back, false, parts_.dkept);
     each([&](const GruStep& g, std::int64_t i) { loops_.gru_reset(cell_, g, parts_.dkept + i * h_); }, nothing);

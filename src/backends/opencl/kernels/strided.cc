@@ -2,6 +2,8 @@
 #include "backends/opencl/kernels/strided.h"
 
 #include <algorithm>
+#include <cstring>
+#include <vector>
 
 #include "ops/concat.h"
 #include "ops/gather.h"
@@ -203,9 +205,12 @@ void run_concat(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
   }
 }
 
+// The type is that of the input: an output may be left out.
+std::size_t split_element(const OpDesc& desc) { return dtype_size(desc.inputs[0].dtype); }
+
 Refusal supports_split(const OpDesc& desc) {
   if (!desc.node->epilogue.empty()) return "no fused steps";
-  return refuse_unless_movable(desc);
+  return split_element(desc) == 0 || split_element(desc) > 8 ? "not for this element type" : nullptr;
 }
 
 void plan_split(const OpDesc& desc, KernelPlan* plan) {
@@ -215,18 +220,22 @@ void plan_split(const OpDesc& desc, KernelPlan* plan) {
 
 void run_split(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const int axis = args.plan->state<PartState>().axis;
+  const Shape& x = args.desc->inputs[0].shape;
+  const Weight* const list = args.desc->constant(1);
+  std::vector<std::int64_t> sizes(list == nullptr ? 0 : args.outputs.size());
+  if (!sizes.empty()) std::memcpy(sizes.data(), list->as<char>(), sizes.size() * sizeof(std::int64_t));
   std::int64_t to[kMaxRank] = {}, from[kMaxRank] = {};
-  row_major_strides(args.desc->inputs[0].shape, from);
+  row_major_strides(x, from);
   std::int64_t start = 0;
   for (std::size_t i = 0; i < args.outputs.size(); ++i) {
-    const Shape& y = args.desc->outputs[i].shape;
-    row_major_strides(y, to);
-    DeviceCopy c = make_device_copy(y, from, to);
-    c.x_start = start;
     if (args.outputs[i].memory != nullptr) {
-      run_device_copy(launcher(args), c, element_of(*args.desc), args.inputs[0], args.outputs[i], Epilogue{});
+      const Shape& y = args.desc->outputs[i].shape;
+      row_major_strides(y, to);
+      DeviceCopy c = make_device_copy(y, from, to);
+      c.x_start = start;
+      run_device_copy(launcher(args), c, split_element(*args.desc), args.inputs[0], args.outputs[i], Epilogue{});
     }
-    start += y[axis] * from[axis];
+    start += split_part_size(*args.desc->node, x[axis], i, list == nullptr ? nullptr : sizes.data()) * from[axis];
   }
 }
 
