@@ -199,6 +199,28 @@ void check_neighbours(const Target& target, const Kernel& kernel, const KernelSu
   }
 }
 
+// Kernels read beside what they have written there: such bytes are multiplied by zeros, and counted nowhere.
+TEST_P(Determinism, WhatLiesInScratchMemoryDoesNotCount) {
+  for_each_case(GetParam(), [](const Case& c) {
+    const KernelSubject plain = fused_subject(c, 9);
+    if (needs_no_kernel(plain)) return;
+    for (const Target& target : targets()) {
+      if (!target.isa || !target.differs(plain)) continue;
+      const test::ForcedIsa forced(target.isa);
+      const KernelSubject s = target.subject(plain);
+      for (const Kernel* kernel : test::supporting_kernels(*target.device, s.desc())) {
+        KernelRun run(*target.device, *kernel, s);
+        if (run.plan().scratch_bytes + run.plan().thread_scratch_bytes == 0) continue;
+        const std::vector<Bytes> expected = run.run();
+        for (const std::uint8_t value : {std::uint8_t{0x00}, std::uint8_t{0x81}}) {
+          run.set_scratch(value);
+          EXPECT_TRUE(run.run() == expected) << label(target, *kernel) << ": scratch of bytes " << int{value};
+        }
+      }
+    }
+  });
+}
+
 TEST_P(Determinism, NeighboursInTheBatchDoNotCount) {
   for_each_case(GetParam(), [](const Case& c) {
     if (c.batch_inputs == 0) return;

@@ -119,7 +119,7 @@ inline KernelSubject rounded(const KernelSubject& s, Precision precision) {
 // Every bit set: NaN where nothing is written.
 inline std::vector<Bytes> blank_outputs(const KernelSubject& s) {
   std::vector<Bytes> out;
-  for (const TensorDesc& d : s.outputs) out.emplace_back(d.size_bytes(), '\xff');
+  for (const TensorDesc& d : s.outputs) out.emplace_back(d.dtype == DType::kUndefined ? 0 : d.size_bytes(), '\xff');
   return out;
 }
 
@@ -160,6 +160,9 @@ class KernelRun {
 
   const KernelPlan& plan() const { return plan_; }
 
+  // Value of all bytes of the scratch memory before the next runs.
+  void set_scratch(unsigned char value) { scratch_value_ = value; }
+
   // Per input, then per output; none where the kernel has no wishes.
   const std::vector<Layout>& layouts() const { return layouts_; }
 
@@ -178,7 +181,8 @@ class KernelRun {
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
       const bool over = i == 0 && in_place >= 0;
-      out.push_back(over ? in[static_cast<std::size_t>(in_place)] : place(results[i]));
+      const bool wanted = s_.outputs[i].dtype != DType::kUndefined;
+      out.push_back(over ? in[static_cast<std::size_t>(in_place)] : wanted ? place(results[i]) : Buffer{});
     }
     KernelArgs args;
     args.desc = &desc_;
@@ -278,8 +282,8 @@ class KernelRun {
     if (bytes == 0) return {};
     memory_.push_back(device_.allocate(bytes, MemoryClass::kScratch));
     const Buffer there = {memory_.back().memory(), 0, bytes};
-    Bytes blank(host_ ? 0 : bytes, '\xff');
-    if (host_) std::memset(there.address(), 0xff, bytes);
+    Bytes blank(host_ ? 0 : bytes, static_cast<char>(scratch_value_));
+    if (host_) std::memset(there.address(), scratch_value_, bytes);
     if (!host_) device_.wait(device_.copy({nullptr, {blank.data(), 0, bytes}}, {&device_, there}, {}));
     return there;
   }
@@ -289,6 +293,7 @@ class KernelRun {
   const KernelSubject& s_;
   std::vector<WeightPtr> constants_;
   const bool host_;
+  unsigned char scratch_value_ = 0xff;
   std::vector<Layout> layouts_;
   OpDesc desc_;
   KernelPlan plan_;

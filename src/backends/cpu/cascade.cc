@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "backends/cpu/bfloat/bfloat_plan.h"
 #include "backends/cpu/conv/conv_plan.h"
@@ -302,6 +303,10 @@ class Runner {
     w.residual = d.has_residual() ? args_.in<std::uint8_t>(input + d.fusion.residual) : nullptr;
     w.buffer = memory + s_.at[i];
     w.bytes = nullptr;
+    // A row of the next stage may read beside its own line, where no line may be yet.
+    for (std::int64_t line = 0; kHasBytes && w.of_bytes && !w.is_last && line <= s_.lines[i]; ++line) {
+      std::memset(memory + s_.at[i] + line * w.line, 0, simd_qgemm::kOverread);
+    }
     w.reads_16bit = i == 0 && args_.desc->reads_16bit();
     w.residual_is_16bit = d.has_residual() && args_.desc->reads_16bit(input + d.fusion.residual);
     w.writes_16bit = w.is_last && args_.desc->writes_16bit();

@@ -178,7 +178,7 @@ void add_attentions(Cases* all) {
   for (const DType d : kByteKinds) {
     Case c = contrib("QAttention").in(d, {2, 5, 7}, -90, 90).constant(DType::kInt8, {7, 72}, -90, 90).w({72});
     c.literal({kF32, {}}, {0.02}).in(kF32, {72}, 0.005, 0.01).literal({kI32, {4}}, {4, 5, 0, 1}).scalar(d, 3);
-    all->push_back(c.scalar(DType::kInt8, 1).integer("num_heads", 3));
+    all->push_back(c.scalar(DType::kInt8, 1).integer("num_heads", 3).outputs(d == DType::kInt8 ? 2 : 1));
   }
   Case multi = contrib("MultiHeadAttention").x({2, 5, 24}).x({2, 4, 24}).x({2, 4, 12}).w({60}).literal({kI32, {2}}, {6, 5});
   all->push_back(multi.x({2, 1, 5, 6}).x({2, 3, 2, 8}).x({2, 3, 2, 4}).integer("num_heads", 3).outputs(4));

@@ -90,7 +90,9 @@ void ByteSlab::fill(const simd_qgemm::Loops& loops, const std::uint8_t* image, c
     } else {
       fill_line(loops, image + line * x.input * pixel, first_x, count, pad, to, within);
     }
+    if (count < width) pad_with(0, (width - count) * channels, to + count * channels * element(), points);
   }
+  std::memset(to, 0, simd_qgemm::kOverread);
 }
 
 }  // namespace evn

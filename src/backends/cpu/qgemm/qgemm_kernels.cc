@@ -230,6 +230,10 @@ void copy_rows(const simd_qgemm::Loops& loops, const KernelArgs& args, const Pac
       if (s.wide) loops.widen(to, false, n, words + begin);
     });
     if (!goes_on) return;
+    // Behind the row, and behind the last row what it may read.
+    const std::int64_t behind = s.lda - s.k + (r + 1 == rows ? simd_qgemm::kOverread / (s.wide ? 2 : 1) : 0);
+    if (s.wide) std::fill_n(words + s.k, behind, std::int16_t{0});
+    else std::fill_n(row + s.k, behind, std::uint8_t{0});
   }
 }
 

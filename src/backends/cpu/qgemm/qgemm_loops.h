@@ -15,8 +15,10 @@ namespace evn::simd_qgemm {
 enum class Output : std::int32_t { kInt32, kFloat, kInt8, kUint8 };
 
 inline constexpr int kMostSegments = 64;
-inline constexpr std::int64_t kOverread = 64;  // bytes behind a row of A that may be read, where they may be anything
-inline constexpr std::int64_t kWideRows = 3;   // of A: for fewer, widening B costs more than it saves
+// Bytes behind a row of A that may be read. They are multiplied by the zeros of padded columns of B, and not counted in row_sums:
+// no result depends on them. Kernels initialize them all the same, for tools that look for reads of uninitialized memory.
+inline constexpr std::int64_t kOverread = 64;
+inline constexpr std::int64_t kWideRows = 3;  // of A: for fewer, widening B costs more than it saves
 
 // What is added to the bytes y of the result: saturate(round((y - y_zero) * y_scale + (r - r_zero) * r_scale + zero)), where r has
 // the places and the type of C. It may be C. No sum of the three comes near 2^31.

@@ -150,6 +150,8 @@ class Direction {
 
   void run() {
     load();
+    if (!fill_by_parts(points_, memory_ + at_.rows, at_.bias - at_.rows, std::uint8_t{0}))
+      return;  // rows may read beside themselves
     std::int64_t longest = 0;
     for (std::int64_t n = 0; n < s_.size.batch; ++n) longest = std::max(longest, steps(n));
     float low = 0, high = 0;
