@@ -2,8 +2,9 @@
 //   A row walks each tree from its root: at a branch the row's feature is compared with the branch's value (or looked up in its
 //   set), a NaN goes where nodes_missing_value_tracks_true says. The votes of the leaves are summed (or averaged over the trees, or
 //   the least or largest is taken) per target, base_values added, and the row's scores transformed. The label is that of the
-//   largest score; of two classes with votes for the first only, these speak for the second: above 0.5 where no vote is negative,
-//   else above 0.
+//   largest score. If there are two classes and all leaves vote for the same one, their sum is the score of the second class, which
+//   is chosen above 0.5 if no vote is negative, else above 0: votes for the first are turned into two scores, votes for the second
+//   leave the first class its 0.
 // dtypes: floats, the two older ones int64 and int32 too. Failures: tables of unlike lengths; ids, features, classes outside; a
 // node that two branches lead to; no trees. Sums in double; the tolerance is of the transforms.
 #include <cstring>
@@ -292,10 +293,11 @@ Forest forest_of_tables(const Node& n, std::size_t targets) {
   return f;
 }
 
+// Values added to the scores; none: zeros. Of two classes the first may have one alone.
 std::vector<double> base_values(const Node& n, std::size_t targets, bool is_pair) {
   std::vector<double> base = numbers(n, kBase, kBaseTensor);
   if (base.empty()) base.assign(targets, 0);
-  if (is_pair && base.size() == 1) base.push_back(base[0]);
+  if (is_pair && base.size() == 1) base.push_back(0);
   require_count(base.size(), targets, "base_values");
   return base;
 }
@@ -344,9 +346,12 @@ DType classifier_dtype(const Node& node, std::span<const DType>, int output) {
   return class_labels(node, kOwn0, kOwn1).are_strings() ? DType::kString : DType::kInt64;
 }
 
-// Two classes, and votes for the first alone.
-bool votes_for_one(const Forest& f, std::size_t classes) {
-  return classes == 2 && std::all_of(f.votes.begin(), f.votes.end(), [](const Vote& v) { return v.target == 0; });
+// If there are two classes, the only one that leaves vote for; -1: there are more classes, or leaves vote for both.
+int only_voted_class(const Forest& f, std::size_t classes) {
+  if (classes != 2) return -1;
+  const std::int64_t first = f.votes.empty() ? 0 : f.votes[0].target;
+  const bool alone = std::all_of(f.votes.begin(), f.votes.end(), [&](const Vote& v) { return v.target == first; });
+  return alone ? static_cast<int>(first) : -1;
 }
 
 void infer_classifier(InferContext& c) {
@@ -359,23 +364,13 @@ void infer_classifier(InferContext& c) {
   if (c.outputs.size() > 1) c.outputs[1].shape = {row_count(c.shape(0)), static_cast<std::int64_t>(labels.count())};
 }
 
-// The label's place; a class that no leaf spoke for is chosen where none was.
-std::size_t voted_class(std::span<const double> scores, const std::vector<bool>& voted) {
-  std::size_t best = scores.size();
-  for (std::size_t k = 0; k < scores.size(); ++k) {
-    cancellation_point();
-    if (voted[k] && (best == scores.size() || scores[k] > scores[best])) best = k;
-  }
-  return best == scores.size() ? best_class(scores) : best;
-}
-
 void reference_classifier(const ReferenceContext& c) {
   const ClassLabels labels = class_labels(c.node, kOwn0, kOwn1);
   const std::size_t classes = labels.count();
   const Forest f = forest_of_tables(c.node, classes);
-  const bool is_pair = votes_for_one(f, classes);
+  const int only = only_voted_class(f, classes);
   const bool positive = std::all_of(f.votes.begin(), f.votes.end(), [](const Vote& v) { return v.weight >= 0; });
-  const bool has_base = !numbers(c.node, kBase, kBaseTensor).empty();
+  const std::size_t base_count = numbers(c.node, kBase, kBaseTensor).size();
   const std::vector<double> base = base_values(c.node, classes, classes == 2);
   const ScoreTransform transform = score_transform(attr_string(c.node, kTransform));
   std::vector<double> scores(classes);
@@ -383,16 +378,22 @@ void reference_classifier(const ReferenceContext& c) {
   for (std::int64_t row = 0; row < row_count(c.input(0).desc.shape); ++row) {
     cancellation_point();
     score_row(f, Aggregate::kSum, c.input(0), row, scores, &voted);
-    if (is_pair) {
-      const double s = scores[0] + base[1];
-      transform_pair(transform, positive, s, scores);
+    if (only >= 0) {
+      const double s = scores[static_cast<std::size_t>(only)] + base[static_cast<std::size_t>(only)];
       labels.write(c, row, s > (positive ? 0.5 : 0) ? 1 : 0);
+      if (only == 0) {
+        transform_pair(transform, positive, s, scores);
+      } else {
+        scores[0] = base_count == 2 ? base[0] : 0;
+        scores[1] = s;
+        transform_scores(transform, scores);
+      }
     } else {
       for (std::size_t k = 0; k < classes; ++k) {
         cancellation_point();
         scores[k] += base[k];
       }
-      labels.write(c, row, has_base ? best_class(scores) : voted_class(scores, voted));
+      labels.write(c, row, base_count != 0 ? best_class(scores) : voted_class(scores, voted));
       transform_scores(transform, scores);
     }
     if (c.outputs.size() < 2 || !c.output(1).present()) continue;

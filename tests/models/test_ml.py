@@ -157,6 +157,71 @@ def test_agrees_with_onnx_runtime(runtime, case):
             assert actual[name].tolist() == wanted.tolist()
 
 
+def pair_of_trees(random, ids, signed, base, transform, strings):
+    """Some trees of one or two levels whose leaves vote for the classes `ids` of two."""
+    nodes, leaves = [], []
+    for tree in range(int(random.integers(1, 4))):
+        inner = (1 << int(random.integers(1, 3))) - 1
+        for i in range(2 * inner + 1):
+            leaf = i >= inner
+            nodes.append((tree, i, 0 if leaf else int(random.integers(4)), "LEAF" if leaf else "BRANCH_LEQ", 0.0 if leaf else int(random.integers(-8, 9)) / 8,
+                          0 if leaf else 2 * i + 1, 0 if leaf else 2 * i + 2))
+            for k in ids if leaf else ():
+                leaves.append((tree, i, k, int(random.integers(-16 if signed else 0, 17)) / 32))
+    names = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids")
+    attributes = {f"nodes_{name}": list(column) for name, column in zip(names, zip(*nodes))}
+    attributes |= {f"class_{name}": list(column) for name, column in zip(("treeids", "nodeids", "ids", "weights"), zip(*leaves))}
+    attributes |= {"classlabels_strings": ["no", "yes"]} if strings else {"classlabels_int64s": [10, 11]}
+    return attributes | {"post_transform": transform} | ({} if base is None else {"base_values": base})
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("voted", [0, 1])
+def test_trees_that_vote_for_one_of_two_classes(runtime, voted, transform):
+    """Base values are left to the test below: those of a class without votes ONNX Runtime takes for the other's, or forgets the votes."""
+    random = numpy.random.default_rng([voted, TRANSFORMS.index(transform)])
+    x = numpy.round(random.normal(size=(30, 4)) * 4) / 8
+    for index in range(24):
+        base = [0.125] if index % 3 == 2 else None
+        attributes = pair_of_trees(random, [voted], index % 2 == 1, base, transform, index % 4 == 3)
+        model = model_of("TreeEnsembleClassifier", 1, [x.astype(f32)], attributes)
+        labels, scores = onnx_runtime(model).run(None, {"x0": x.astype(f32)})
+        found = runtime.session(model).run({"x0": x.astype(f32)})
+        assert found["y"].tolist() == labels.tolist(), attributes
+        if transform == "PROBIT" and voted == 0:  # of which ONNX Runtime writes the first of the two scores only
+            continue
+        judged = ~numpy.isnan(scores) if transform == "SOFTMAX_ZERO" else ...  # ONNX Runtime divides by 0 where all scores are 0
+        numpy.testing.assert_allclose(found["z"][judged], scores[judged], rtol=2e-3 if transform == "PROBIT" else 2e-6, atol=2e-6, err_msg=str(attributes))
+
+
+@pytest.mark.parametrize("voted", [0, 1])
+@pytest.mark.parametrize("signed", [False, True])
+def test_each_class_has_its_base_value(runtime, voted, signed):
+    leaves = [-0.75, 0.5] if signed else [0.25, 0.75]
+    attributes = {"nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0] * 3, "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+                  "nodes_values": [0.0] * 3, "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0], "class_treeids": [0, 0],
+                  "class_nodeids": [1, 2], "class_ids": [voted] * 2, "class_weights": leaves, "classlabels_int64s": [10, 11]}
+    x = numpy.array([[-1.0], [1.0]], f32)
+    for base in ([0.5, 0.125], [-0.25, 1.0]):
+        found = runtime.session(model_of("TreeEnsembleClassifier", 1, [x], attributes | {"base_values": base})).run({"x0": x})
+        sums = [leaf + base[voted] for leaf in leaves]
+        assert found["y"].tolist() == [11 if s > (0 if signed else 0.5) else 10 for s in sums]
+        if voted == 1:
+            numpy.testing.assert_array_equal(found["z"], [[base[0], s] for s in sums])
+        else:
+            numpy.testing.assert_array_equal(found["z"], [[-s if signed else 1 - s, s] for s in sums])
+
+
+def test_of_two_classes_with_votes_the_better_one_is_chosen(runtime):
+    """ONNX Runtime answers 0 or 1 here, whatever the labels are, and looks at the second score only."""
+    random = numpy.random.default_rng(5)
+    x = numpy.round(random.normal(size=(30, 4)) * 4) / 8
+    for index in range(8):
+        attributes = pair_of_trees(random, [0, 1], index % 2 == 1, None, "NONE", False)
+        found = runtime.session(model_of("TreeEnsembleClassifier", 1, [x.astype(f32)], attributes)).run({"x0": x.astype(f32)})
+        assert found["y"].tolist() == [10 + int(s[1] > s[0]) for s in found["z"]]
+
+
 def test_tensors_of_int16_and_strings(runtime):
     attributes = {"keys_tensor": tensor([3, -1, 7], i16), "values_tensor": tensor(["x", "y", "ü"], object), "default_tensor": tensor(["no"], object)}
     actual = runtime.session(model_of("LabelEncoder", 4, [NUMBERS.astype(i16)], attributes)).run({"x0": NUMBERS.astype(i16)})["y"]

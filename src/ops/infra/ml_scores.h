@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
@@ -127,6 +128,16 @@ inline ClassLabels class_labels(const Node& node, int ints, int strings) {
 // The first of the largest.
 inline std::size_t best_class(std::span<const double> scores) {
   return static_cast<std::size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+}
+
+// The first of the largest among classes that got votes, or among all if none got any.
+inline std::size_t voted_class(std::span<const double> scores, const std::vector<bool>& voted) {
+  std::size_t best = scores.size();
+  for (std::size_t k = 0; k < scores.size(); ++k) {
+    cancellation_point();
+    if (voted[k] && (best == scores.size() || scores[k] > scores[best])) best = k;
+  }
+  return best == scores.size() ? best_class(scores) : best;
 }
 
 }  // namespace evn
