@@ -1,11 +1,14 @@
-// QuantizeLinear: y = saturate(round(x / scale) + zero point), ties to even; DequantizeLinear: y = (x - zero point) * scale.
-// One scale, one for each index of `axis`, or, from 21 with block_size, one for each block of that many indices along `axis`.
-// The zero point is optional (0); from 21 output_dtype may name the quantized type instead (default uint8).
-// DynamicQuantizeLinear: uint8 with scale (max(x, 0) - min(x, 0)) / 255 and the zero point that makes 0 exact.
-// To the floating formats of 8 and 4 bits nothing is rounded to whole numbers; `saturate` says what becomes of what is too large.
-// dtypes: float32 (dequantized also float16 and bfloat16, as the scale) to and from int8, uint8, int16, uint16 and the types of 8
-// bits and less; int32 also to float32. Failures: dims, axes or blocks that do not fit, an output_dtype that is not the zero
+// QuantizeLinear: y = saturate(round(x / scale) + zero point), ties to even, NaN to the least number of an integer type;
+// DequantizeLinear: y = (x - zero point) * scale. One scale, one for each index of `axis`, or, from 21 with block_size, one for
+// each block of that many indices along `axis`. The zero point is optional (0); from 21 output_dtype may name the quantized type
+// instead (default uint8). DynamicQuantizeLinear: uint8 with scale (max(x, 0) - min(x, 0)) / 255 and the zero point that makes 0
+// exact. To the floating formats of 8 and 4 bits nothing is rounded to whole numbers; `saturate` says what becomes of what is too
+// large. dtypes: float32 (dequantized also float16 and bfloat16, as the scale) to and from int8, uint8, int16, uint16 and the types
+// of 8 bits and less; int32 also to float32. Failures: dims, axes or blocks that do not fit, an output_dtype that is not the zero
 // point's; a `precision` of the quotient other than float32. Exact, dequantized rtol 2.5e-7.
+#include <cmath>
+#include <limits>
+
 #include "ops/infra/dynamic.h"
 #include "ops/infra/quantized.h"
 #include "ops/infra/small_types.h"
@@ -104,7 +107,9 @@ void quantize_small(const ReferenceContext& c, const ScaleIndex& index) {
     const std::int64_t at = index.of(i);
     const double quotient = static_cast<double>(c.input(0).as<float>()[i] / scale_value(c.input(1), at));
     const double shift = c.has_input(2) ? small_value(to, c.input(2).data, at) : 0;
-    const double value = (is_small_integer(to) ? round_even(quotient) : quotient) + shift;
+    const bool is_integer = is_small_integer(to);
+    double value = (is_integer ? round_even(quotient) : quotient) + shift;
+    if (is_integer && std::isnan(value)) value = -std::numeric_limits<double>::infinity();  // the least number of the type
     set_small_value(to, c.output().data, i, value, saturate, Rounding::kNearestEven);
   }
   clear_rest(to, c.output().data, c.input(0).desc.shape.elements());
@@ -122,7 +127,7 @@ void reference_quantize(const ReferenceContext& c) {
       // The quotient is a float32, as it is where the standard's own implementations divide.
       const float quotient = c.input(0).as<float>()[i] / scale_value(c.input(1), at);
       const double shift = c.has_input(2) ? static_cast<double>(c.input(2).as<T>()[at]) : 0;
-      c.output().as<T>()[i] = saturate_to<T>(round_even(static_cast<double>(quotient)) + shift);
+      c.output().as<T>()[i] = quantized_to<T>(round_even(static_cast<double>(quotient)) + shift);
     }
   });
 }

@@ -1,5 +1,6 @@
 // QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 #include <limits>
+#include <utility>
 
 #include "tests/ops/op_runner.h"
 
@@ -17,6 +18,56 @@ TEST(QuantizeLinear, TiesGoToEvenAndEndsSaturate) {
 TEST(QuantizeLinear, NotANumberAndScaleOfZeroDoNoHarm) {
   const Tensor x = f32({3}, {std::numeric_limits<float>::quiet_NaN(), 1, -1});
   EXPECT_EQ(Op("QuantizeLinear", 13).run({x, f32({}, {0})})[0].values<std::uint8_t>(), (Bytes{0, 255, 0}));
+}
+
+template <typename T>
+void expect_least_of_nan(Tensor zero, const Tensor& scale, int block) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const Tensor x = f32({1, 4}, {std::numeric_limits<float>::quiet_NaN(), -kInfinity, kInfinity, 1});
+  Op op("QuantizeLinear", 21);
+  op.with("axis", 0).with("block_size", block);
+  const std::vector<T> y = op.run({x, scale, std::move(zero)})[0].values<T>();
+  EXPECT_EQ(y[0], std::numeric_limits<T>::min());
+  EXPECT_EQ(y[1], std::numeric_limits<T>::min());
+  EXPECT_EQ(y[2], std::numeric_limits<T>::max());
+  EXPECT_EQ(y[3], 5);
+}
+
+// As ONNX Runtime has it.
+TEST(QuantizeLinear, NotANumberBecomesTheLeastOfTheType) {
+  const auto each = [](auto zero) {
+    using T = decltype(zero);
+    expect_least_of_nan<T>(tensor<T>({}, {3}), f32({}, {0.5f}), 0);
+    expect_least_of_nan<T>(tensor<T>({1}, {3}), f32({1}, {0.5f}), 0);
+    expect_least_of_nan<T>(tensor<T>({1, 4}, {3, 3, 3, 3}), f32({1, 4}, {0.5f, 0.5f, 0.5f, 0.5f}), 1);
+  };
+  each(std::uint8_t{});
+  each(std::int8_t{});
+  each(std::uint16_t{});
+  each(std::int16_t{});
+  const Tensor x = f32({2}, {std::numeric_limits<float>::quiet_NaN(), 1});
+  Tensor zero = blank(DType::kInt4, {});
+  zero.bytes.assign(1, 3);
+  Tensor y = Op("QuantizeLinear", 21).run({x, f32({}, {0.5f}), zero})[0];
+  EXPECT_EQ(y.bytes[0] & 255, 0x58u);  // -8, then 5
+  zero.desc.dtype = DType::kUint4;
+  y = Op("QuantizeLinear", 21).run({x, f32({}, {0.5f}), zero})[0];
+  EXPECT_EQ(y.bytes[0] & 255, 0x50u);
+}
+
+TEST(DynamicQuantizeLinear, RangesWithoutAnEndAreThoseOfOnnxRuntime) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto run = [](const Floats& x) { return Op("DynamicQuantizeLinear", 11).outputs(3).run({f32({4}, x)}); };
+  const auto below = run({-kInfinity, 1, 2, 0});
+  EXPECT_EQ(below[0].values<std::uint8_t>(), (Bytes{0, 255, 255, 255}));
+  EXPECT_EQ(below[2].values<std::uint8_t>(), (Bytes{255}));
+  const auto above = run({kInfinity, 1, 2, 0});
+  EXPECT_EQ(above[0].values<std::uint8_t>(), (Bytes{0, 0, 0, 0}));
+  EXPECT_EQ(above[2].values<std::uint8_t>(), (Bytes{0}));
+  const auto both = run({-kInfinity, kInfinity, 2, 0});
+  EXPECT_EQ(both[0].values<std::uint8_t>(), (Bytes{0, 0, 255, 255}));
+  const auto nan = run({std::numeric_limits<float>::quiet_NaN(), 1, -1, 0});
+  EXPECT_EQ(nan[0].values<std::uint8_t>(), (Bytes{0, 254, 0, 127}));
 }
 
 TEST(QuantizeLinear, ScaleForEachIndexOfTheAxis) {

@@ -61,7 +61,7 @@ bool read_zeros(const GraphEditor& edit, Quantization* q) {
 
 std::int32_t Quantization::step_of(float x) const {
   const double y = round_even(static_cast<double>(x / scales[0])) + zeros[0];
-  return dtype == DType::kInt8 ? saturate_to<std::int8_t>(y) : saturate_to<std::uint8_t>(y);
+  return dtype == DType::kInt8 ? quantized_to<std::int8_t>(y) : quantized_to<std::uint8_t>(y);
 }
 
 bool Quantization::same(const Quantization& other) const {
@@ -126,7 +126,7 @@ ByteValues requantized_wide(const Quantization& from, const Quantization& to) {
     const double x = static_cast<double>(step - from.zeros[0]) * static_cast<double>(from.scales[0]);
     const double y = round_even(x / static_cast<double>(to.scales[0])) + to.zeros[0];
     values[static_cast<std::size_t>(i)] =
-        to.dtype == DType::kInt8 ? static_cast<std::uint8_t>(saturate_to<std::int8_t>(y)) : saturate_to<std::uint8_t>(y);
+        to.dtype == DType::kInt8 ? static_cast<std::uint8_t>(quantized_to<std::int8_t>(y)) : quantized_to<std::uint8_t>(y);
   }
   return values;
 }

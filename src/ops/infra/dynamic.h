@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "ops/infra/numeric.h"
 #include "ops/infra/round.h"
 
 namespace evn {
@@ -15,17 +14,17 @@ struct DynamicRange {
   // The quotient is a float32, as it is where the standard's own implementations divide.
   std::uint8_t quantized(float x) const {
     const double quotient = scale == 0 ? 0 : round_even(static_cast<double>(x / scale));
-    return saturate_to<std::uint8_t>(quotient + zero);
+    return quantized_to<std::uint8_t>(quotient + zero);
   }
 };
 
-// The scale and zero point of numbers between `low` and `high`, which have 0 between them; the zero point makes 0 exact. It is 0
-// where the range has no end.
+// The scale and zero point of numbers between `low` and `high`, which have 0 between them; the zero point makes 0 exact. It is 255
+// if `low` is infinite, as in ONNX Runtime.
 inline DynamicRange dynamic_range_of(float low, float high) {
   DynamicRange range;
   range.scale = (high - low) / 255.0f;
   const float zero = range.scale == 0 ? 0 : -low / range.scale;
-  range.zero = std::isnan(zero) ? 0 : std::clamp(round_even(static_cast<double>(zero)), 0.0, 255.0);
+  range.zero = std::isnan(zero) ? 255 : std::clamp(round_even(static_cast<double>(zero)), 0.0, 255.0);
   return range;
 }
 

@@ -37,12 +37,12 @@ inline std::int32_t byte_at(const ConstTensor& t, std::int64_t i) {
   return t.desc.dtype == DType::kInt8 ? t.as<std::int8_t>()[i] : t.as<std::uint8_t>()[i];
 }
 
-// Writes it, saturated.
+// Writes it, saturated; NaN becomes the least number of the type.
 inline void put_byte(const MutableTensor& t, std::int64_t i, double value) {
   if (t.desc.dtype == DType::kInt8) {
-    t.as<std::int8_t>()[i] = saturate_to<std::int8_t>(value);
+    t.as<std::int8_t>()[i] = quantized_to<std::int8_t>(value);
   } else {
-    t.as<std::uint8_t>()[i] = saturate_to<std::uint8_t>(value);
+    t.as<std::uint8_t>()[i] = quantized_to<std::uint8_t>(value);
   }
 }
 
@@ -50,10 +50,10 @@ inline void put_byte(const MutableTensor& t, std::int64_t i, double value) {
 inline std::int32_t wrapped(std::int64_t sum) { return static_cast<std::int32_t>(static_cast<std::uint32_t>(sum)); }
 
 // Writes y = saturate(round(sum * scale) + zero), where the product is a float32, as it is in the standard's own implementations,
-// and rounding is to even. A product that is NaN (0 times an infinite scale) becomes the least number of the type.
+// and rounding is to even.
 inline void put_requantized(const MutableTensor& t, std::int64_t i, std::int32_t sum, float scale, std::int32_t zero) {
   const float y = static_cast<float>(sum) * scale;
-  put_byte(t, i, std::isnan(y) ? -1000.0 : round_even(static_cast<double>(y)) + zero);
+  put_byte(t, i, round_even(static_cast<double>(y)) + zero);
 }
 
 // Where the number for index i stands in a tensor that has one number or one for each index.

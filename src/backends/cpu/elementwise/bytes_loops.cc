@@ -90,11 +90,10 @@ inline float least_of(bool is_signed) { return is_signed ? -128.0f : 0.0f; }
 
 // ------------------------------------------------------------------------------------------------- float32 and bytes --
 
-// The quotient is bounded less the zero point, so that the sum of both is in the type's range.
+// The quotient is bounded less the zero point, so that the sum of both is in the type's range. NaN becomes the least number.
 inline IntVec quantized(Vec quotient, Vec least, Vec zero_as_float, IntVec zero_point) {
   const Vec low = least - zero_as_float;
-  const IntVec steps = round_between(quotient, low, low + splat(255.0f)) + zero_point;
-  return steps & (quotient == quotient);
+  return round_between(quotient, low, low + splat(255.0f)) + zero_point;
 }
 
 // A product by the reciprocal, where that is a normal number, is the quotient but for some roundings. They matter next to the
@@ -238,19 +237,16 @@ void combine(const Arithmetic& a, const std::uint8_t* x, std::int64_t x_step, co
   };
   std::int64_t first = 0;
 #if defined(EVN_PACKS_BYTES)
-  constexpr float kLargest = 1e30f;  // up to which there are no infinities, and so no NaN, of which packing makes another number
-  if (a.x_scale <= kLargest && a.z_scale <= kLargest && a.x_scale >= -kLargest && a.z_scale >= -kLargest) {
-    const BytePacking packing = byte_packing(0, Signed);
-    for (; first + 4 * kLanes <= n; first += 4 * kLanes) {
-      const Packed bytes = packed_rows(packing, sum_at(first, kLanes), sum_at(first + kLanes, kLanes),
-                                       sum_at(first + 2 * kLanes, kLanes), sum_at(first + 3 * kLanes, kLanes));
-      std::memcpy(y + first, &bytes, sizeof bytes);
-    }
+  const BytePacking packing = byte_packing(0, Signed);
+  for (; first + 4 * kLanes <= n; first += 4 * kLanes) {
+    const Packed bytes = packed_rows(packing, sum_at(first, kLanes), sum_at(first + kLanes, kLanes),
+                                     sum_at(first + 2 * kLanes, kLanes), sum_at(first + 3 * kLanes, kLanes));
+    std::memcpy(y + first, &bytes, sizeof bytes);
   }
 #endif
   each_vector(n - first, [&](std::int64_t i, std::int64_t count) {
     const Vec sum = sum_at(first + i, count);
-    store_some_steps(y + first + i, round_between(sum, least, most) & (sum == sum), count);
+    store_some_steps(y + first + i, round_between(sum, least, most), count);
   });
 }
 

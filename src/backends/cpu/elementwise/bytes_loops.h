@@ -25,7 +25,7 @@ struct Mean {
 };
 
 struct Loops {
-  // to[i] = saturate(round(x[i] / scale) + zero), ties to even; NaN gives 0.
+  // to[i] = saturate(round(x[i] / scale) + zero), ties to even; NaN gives the least number of the type.
   void (*quantize)(const float* x, std::int64_t n, float scale, std::int32_t zero, bool is_signed, std::uint8_t* to);
   // Quantizes with a scale and zero point for each element; zero may be null.
   void (*quantize_each)(const float* x, std::int64_t n, const float* scale, const std::uint8_t* zero, bool is_signed,

@@ -18,10 +18,10 @@ static inline float byte_or(global const float* z, ulong z0, long at, int kind) 
   return kind == kNoByte ? 0.0f : (float)load_byte((global const uchar*)(z + z0) + at, kind == kSigned);
 }
 
-// To bytes; NaN becomes 0.
+// To bytes; NaN becomes the least one.
 #define EVN_DEFINE_SATURATED(T)                                                     \
   __attribute__((overloadable)) static inline T saturated(T x, float low, float high) { \
-    return x != x ? (T)0.0f : fmin(fmax(rint(x), (T)low), (T)high);                 \
+    return x != x ? (T)low : fmin(fmax(rint(x), (T)low), (T)high);                 \
   }
 EVN_DEFINE_SATURATED(float)
 EVN_DEFINE_SATURATED(VF)
@@ -121,7 +121,7 @@ EVN_KERNEL void quantize_by_range(global const float* x, ulong x0, global const 
   }
   const float s = quotient(high - low, 255.0f);
   const float at = s == 0.0f ? 0.0f : quotient(-low, s);
-  const float z = at != at ? 0.0f : clamp(rint(at), 0.0f, 255.0f);
+  const float z = at != at ? 255.0f : clamp(rint(at), 0.0f, 255.0f);
   if (get_global_id(0) == 0) {
     if (wants & 1) scale[scale0] = s;
     if (wants & 2) ((global uchar*)(zero + zero0))[0] = (uchar)z;
