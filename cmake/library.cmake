@@ -50,8 +50,8 @@ function(evn_fast_files)
 endfunction()
 evn_fast_files(backends/cpu/move/resize_lines.cc backends/cpu/qgemm/interleave.cc base/alloc.cc base/cancel.cc base/hash.cc base/slab.cc base/thread_pool.cc core/shape.cc
   ops/affine_grid.cc ops/arg_reduce.cc ops/binary.cc ops/bitwise.cc ops/col2im.cc ops/gather_nd.cc ops/infra/fft_passes.cc
-  ops/infra/first_largest.cc ops/infra/index.cc ops/infra/line_sums.cc ops/infra/selection.cc ops/infra/sort_by_key.cc ops/infra/terms.cc
-  ops/non_max_suppression.cc ops/range.cc ops/variadic.cc quant/observer.cc runtime/lower/shape_walk.cc runtime/run/execute.cc
+  ops/infra/first_largest.cc ops/infra/index.cc ops/infra/line_sums.cc ops/infra/ordered_lines.cc ops/infra/selection.cc ops/infra/sort_by_key.cc ops/infra/terms.cc
+  ops/non_max_suppression.cc ops/range.cc ops/reduce.cc ops/top_k.cc ops/variadic.cc quant/observer.cc runtime/lower/shape_walk.cc runtime/run/execute.cc
   runtime/run/session_run.cc)
 # evn_small_files(files of src/...): without loops over numbers, in a folder that has such loops
 function(evn_small_files)

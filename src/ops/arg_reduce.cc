@@ -2,10 +2,12 @@
 // select_last_index (from 12), the last. keepdims leaves an axis of 1. NaN counts as the extreme, and all NaN as equal.
 // dtypes: all numbers. Failures: axis outside the rank; at run: an axis without elements. Exact.
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 
 #include "ops/infra/check.h"
 #include "ops/infra/first_largest.h"
-#include "ops/infra/ordered_lines.h"
+#include "ops/infra/numeric.h"
 
 namespace evn {
 namespace {
@@ -41,68 +43,71 @@ Lines lines_of(const ReferenceContext& c) {
 
 std::int64_t parts_of_arg(const ReferenceContext& c) { return lines_of(c).count; }
 
-constexpr int kBlock = 16;
-constexpr int kMostColumns = 256;
+constexpr std::int64_t kMostColumns = 256;
 
-// Finds, for each of `width` columns whose elements lie `step` apart, the row of the first largest element, or of the last one.
+// A counter as wide as the elements, so that it can be chosen by the same comparison.
 template <typename T>
+using Counter = std::conditional_t<
+    sizeof(T) == 1, std::int8_t,
+    std::conditional_t<sizeof(T) == 2, std::int16_t, std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>>;
+
+// Finds, for each of `width` columns whose elements lie `step` apart, the row of the first extreme element, or of the last one.
+template <bool kLargest, typename T>
 [[gnu::noinline]] void find_columns(const T* x, std::int64_t rows, std::int64_t step, std::int64_t width, bool last,
                                     std::int64_t* y) {
+  constexpr std::int64_t kBlock = sizeof(T) == 1 ? 32 : 16;
+  constexpr std::int64_t kMostRows = std::min<std::int64_t>(std::numeric_limits<Counter<T>>::max(), 1 << 15);
   T best[kMostColumns];
-  std::int32_t found[kMostColumns];  // of the rows of a piece, the last that was above those before it
+  Counter<T> found[kMostColumns];  // of some rows, the last that was beyond those before it
   const std::int64_t start = last ? rows - 1 : 0;
   std::copy_n(x + start * step, width, best);
   std::fill_n(y, width, start);
-  in_pieces(rows, width, [&](std::int64_t begin, std::int64_t end) {
-    std::fill_n(found, width, -1);
+  const auto look_at_rows = [&](std::int64_t begin, std::int64_t end) {
+    std::fill_n(found, width, Counter<T>{-1});
     for (std::int64_t i = begin; i < end; ++i) {
       const T* from = x + (last ? rows - 1 - i : i) * step;
-      const auto look_at = [&, number = static_cast<std::int32_t>(i - begin)](std::int64_t j) {
-        const bool above = is_above(from[j], best[j]);
-        best[j] = above ? from[j] : best[j];
-        found[j] = above ? number : found[j];
+      const auto look_at = [&, number = static_cast<Counter<T>>(i - begin)](std::int64_t j) {
+        const bool beyond = is_beyond<kLargest>(from[j], best[j]);
+        best[j] = beyond ? from[j] : best[j];
+        found[j] = beyond ? number : found[j];
       };
       std::int64_t j = 0;
       for (; width - j >= kBlock; j += kBlock) {
-        for (int n = 0; n < kBlock; ++n) look_at(j + n);
+        for (std::int64_t n = 0; n < kBlock; ++n) look_at(j + n);
       }
       for (; j < width; ++j) look_at(j);
     }
     for (std::int64_t j = 0; j < width; ++j) {
       if (found[j] >= 0) y[j] = last ? rows - 1 - begin - found[j] : begin + found[j];
     }
+  };
+  in_pieces(rows, width, [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; begin += kMostRows) look_at_rows(begin, std::min(end, begin + kMostRows));
   });
 }
 
-void find(const ReferenceContext& c, bool largest) {
+template <bool kLargest>
+void find(const ReferenceContext& c) {
   const Lines lines = lines_of(c);
   if (lines.count > 0 && lines.length == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the axis has no elements");
   const bool last = attr_given(c.node, kSelectLast) && attr_int(c.node, kSelectLast) != 0;
-  const OrderedLines ordered{c.input(0).desc.dtype, largest};
-  const auto size = static_cast<std::int64_t>(dtype_size(ordered.dtype));
   const std::int64_t end = std::min(c.end, lines.count);
-  with_ordered(ordered.dtype, [&](auto zero) {
-    using W = decltype(zero);
-    LineRoom room;
+  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
     for (std::int64_t i = c.begin; i < end;) {
       const std::int64_t column = i % lines.inner;
-      const void* from = c.input(0).as<char>() + ((i - column) * lines.length + column) * size;
+      const T* from = c.input(0).as<T>() + (i - column) * lines.length + column;
       const std::int64_t width = std::min<std::int64_t>({lines.inner - column, end - i, kMostColumns});
-      const bool as_they_are = ordered.are_there(1, 1);
-      const W* x = as_they_are ? static_cast<const W*>(from) : ordered.read<W>(from, lines.length, lines.inner, width, &room);
       std::int64_t* y = c.output().as<std::int64_t>() + i;
       if (lines.inner == 1) {
-        *y = first_largest(x, lines.length, last);
+        *y = first_extreme<T, kLargest>(from, lines.length, last);
       } else {
-        find_columns(x, lines.length, as_they_are ? lines.inner : width, width, last, y);
+        find_columns<kLargest>(from, lines.length, lines.inner, width, last, y);
       }
       i += width;
     }
   });
 }
-
-void reference_max(const ReferenceContext& c) { find(c, true); }
-void reference_min(const ReferenceContext& c) { find(c, false); }
 
 constexpr AttributeSpec kAttributes1[] = {int_attribute("axis", 0), int_attribute("keepdims", 1)};
 constexpr AttributeSpec kAttributes12[] = {int_attribute("axis", 0), int_attribute("keepdims", 1),
@@ -115,7 +120,7 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .output_dtype = int64_output,
      .infer = infer_arg,
-     .reference = reference_max,
+     .reference = find<true>,
      .parts = parts_of_arg},
     {.name = "ArgMax",
      .since = 12,
@@ -123,7 +128,7 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .output_dtype = int64_output,
      .infer = infer_arg,
-     .reference = reference_max,
+     .reference = find<true>,
      .parts = parts_of_arg},
     {.name = "ArgMin",
      .since = 1,
@@ -131,7 +136,7 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .output_dtype = int64_output,
      .infer = infer_arg,
-     .reference = reference_min,
+     .reference = find<false>,
      .parts = parts_of_arg},
     {.name = "ArgMin",
      .since = 12,
@@ -139,7 +144,7 @@ constexpr OpDef kOps[] = {
      .dtypes = kNumbers,
      .output_dtype = int64_output,
      .infer = infer_arg,
-     .reference = reference_min,
+     .reference = find<false>,
      .parts = parts_of_arg},
 };
 

@@ -39,7 +39,7 @@ void reference_hardmax(const ReferenceContext& c) {
       T* to = c.output().as<T>() + begin;
       if (lines.inner == 1) {
         fill_in_pieces(to, 0, static_cast<std::size_t>(lines.length) * sizeof(T));
-        to[first_largest(from, lines.length)] = 1;
+        to[first_extreme(from, lines.length)] = 1;
         continue;
       }
       std::int64_t best = 0;

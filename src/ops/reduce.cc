@@ -65,17 +65,23 @@ bool is_nan(T x) {
   else return false;
 }
 
-// What a reduction does to one output, in a state of its own.
+// What a reduction does to outputs, each in a state of its own.
 struct Steps {
   void (*add)(void* state, const void* x, std::int64_t count, std::int64_t step);  // takes in x[i * step] for i < count
-  void (*write)(const void* state, std::int64_t count, void* y, std::int64_t at);  // makes element `at` of y, of so many elements
+  // Makes elements [at, at + n) of y, of so many elements each.
+  void (*write)(const void* states, std::int64_t n, std::int64_t count, void* y, std::int64_t at);
+  // Takes in rows of x, `step` elements apart: of each row x[j] into state j, for j < width. null: outputs are made one by one.
+  void (*add_rows)(void* states, const void* x, std::int64_t rows, std::int64_t step, std::int64_t width) = nullptr;
 };
+
+constexpr std::int64_t kMostColumns = 256;  // outputs that are made together
+constexpr std::int64_t kFewColumns = 4;     // not worth it
 
 std::int64_t parts_of_reduce(const ReferenceContext& c) { return c.output().desc.shape.elements(); }
 
 // Walks over the outputs of the context's parts, and for each over what is reduced to it. Each begins with the state `first`, of
-// `bytes` bytes.
-void reduce_by(const ReferenceContext& c, const Steps& steps, const void* first, void* state, std::size_t bytes) {
+// `bytes` bytes. `states` has room for kMostColumns of them if there is an add_rows, else for one.
+void reduce_by(const ReferenceContext& c, const Steps& steps, const void* first, void* states, std::size_t bytes) {
   const std::uint32_t mask = mask_of(c);
   const Shape& x = c.input(0).desc.shape;
   const auto size = static_cast<std::int64_t>(dtype_size(c.input(0).desc.dtype));
@@ -92,45 +98,89 @@ void reduce_by(const ReferenceContext& c, const Steps& steps, const void* first,
   const WalkAxes<1> kept(shapes[0], {strides[0]}), reduced(shapes[1], {strides[1]});
   const std::int64_t row = kept.dims[0], length = reduced.dims[0], step = reduced.steps[0][0];
   const auto reduce_row = [&](std::int64_t position, const std::int64_t* base) {
-    for (std::int64_t i = std::max(position, c.begin); i < std::min(end, position + row); ++i) {
-      cancellation_point();
+    const std::int64_t stop = std::min(end, position + row);
+    const bool by_rows = steps.add_rows != nullptr && kept.steps[0][0] == 1 && row >= kFewColumns;
+    for (std::int64_t i = std::max(position, c.begin), width; i < stop; i += width) {
+      width = by_rows ? std::min(kMostColumns, stop - i) : 1;
+      cancellation_point(width);
       const char* from = c.input(0).as<char>() + (base[0] + (i - position) * kept.steps[0][0]) * size;
-      std::memcpy(state, first, bytes);
+      for (std::int64_t j = 0; j < width; ++j)
+        std::memcpy(static_cast<char*>(states) + static_cast<std::size_t>(j) * bytes, first, bytes);
       walk_lines(reduced, [&](std::int64_t, const std::int64_t* at) {
-        in_pieces(length, 1,
-                  [&](std::int64_t n, std::int64_t last) { steps.add(state, from + (at[0] + n * step) * size, last - n, step); });
+        in_pieces(length, width, [&](std::int64_t n, std::int64_t last) {
+          const char* const piece = from + (at[0] + n * step) * size;
+          if (by_rows) steps.add_rows(states, piece, last - n, step, width);
+          else steps.add(states, piece, last - n, step);
+        });
       });
-      steps.write(state, count, c.output().data, i);
+      steps.write(states, width, count, c.output().data, i);
     }
   };
   walk_lines(kept, reduce_row, nullptr, c.begin / row, (end - 1) / row + 1);
 }
 
+// How parts of a fold are joined, which are the same in any order. kNone: the order counts.
+enum class Join { kNone, kExtreme, kSum, kProduct };
+
+// How `kJoin` joins two parts.
+template <Join kJoin, typename Fold, typename A>
+A joined(A a, A b) {
+  if constexpr (kJoin == Join::kSum) return a + b;
+  else if constexpr (kJoin == Join::kProduct) return a * b;
+  else return Fold{}(a, b);
+}
+
+// A line of elements that lie together, in lanes that are joined at the end. Returns how many were taken in.
+template <Join kJoin, typename Fold, typename T, typename A>
+std::int64_t fold_line(const T* __restrict__ x, std::int64_t count, A* value) {
+  constexpr std::int64_t kLanes = sizeof(T) == 1 && sizeof(A) == 1 ? 64 : 16;
+  if (count < 2 * kLanes) return 0;
+  A lanes[kLanes];
+  std::fill_n(lanes, kLanes, kJoin == Join::kExtreme ? *value : kJoin == Join::kProduct ? A{1} : A{0});
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t n = 0; n < kLanes; ++n) lanes[n] = Fold{}(lanes[n], x[i + n]);
+  }
+  for (const A lane : lanes) *value = joined<kJoin, Fold>(*value, lane);
+  return i;
+}
+
+template <typename Fold, typename T, typename A>
+void fold_rows(A* __restrict__ states, const T* __restrict__ x, std::int64_t rows, std::int64_t step, std::int64_t width) {
+  constexpr std::int64_t kBlock = sizeof(T) == 1 ? 32 : 16;
+  for (; rows > 0; --rows, x += step) {
+    std::int64_t j = 0;
+    for (; j + kBlock <= width; j += kBlock) {
+      for (std::int64_t n = 0; n < kBlock; ++n) states[j + n] = Fold{}(states[j + n], x[j + n]);
+    }
+    for (; j < width; ++j) states[j] = Fold{}(states[j], x[j]);
+  }
+}
+
 // y = finish(fold(... fold(first, x) ...), number of x) over the reduced axes. A is what is accumulated in; both functions are
-// stateless. With kAnyOrder a fold of folded parts is the same, whatever the parts are.
-template <typename T, typename A, bool kAnyOrder = false, typename Fold, typename Finish>
+// stateless.
+template <typename T, typename A, Join kJoin = Join::kNone, typename Fold, typename Finish>
 void reduce(const ReferenceContext& c, A first, Fold, Finish) {
   const Steps steps = {[](void* state, const void* x, std::int64_t count, std::int64_t step) {
                          const T* from = static_cast<const T*>(x);
                          A value = *static_cast<A*>(state);
-                         if constexpr (kAnyOrder) {
-                           A second = value, third = value, fourth = value;
-                           for (; count >= 4; count -= 4, from += 4 * step) {
-                             value = Fold{}(value, from[0]);
-                             second = Fold{}(second, from[step]);
-                             third = Fold{}(third, from[2 * step]);
-                             fourth = Fold{}(fourth, from[3 * step]);
-                           }
-                           value = Fold{}(Fold{}(value, second), Fold{}(third, fourth));
+                         if constexpr (kJoin != Join::kNone) {
+                           const std::int64_t done = step == 1 ? fold_line<kJoin, Fold>(from, count, &value) : 0;
+                           from += done;
+                           count -= done;
                          }
                          for (; count > 0; --count, from += step) value = Fold{}(value, *from);
                          *static_cast<A*>(state) = value;
                        },
-                       [](const void* state, std::int64_t count, void* y, std::int64_t at) {
-                         static_cast<T*>(y)[at] = Finish{}(*static_cast<const A*>(state), count);
+                       [](const void* states, std::int64_t n, std::int64_t count, void* y, std::int64_t at) {
+                         for (std::int64_t i = 0; i < n; ++i)
+                           static_cast<T*>(y)[at + i] = Finish{}(static_cast<const A*>(states)[i], count);
+                       },
+                       [](void* states, const void* x, std::int64_t rows, std::int64_t step, std::int64_t width) {
+                         fold_rows<Fold>(static_cast<A*>(states), static_cast<const T*>(x), rows, step, width);
                        }};
-  A value;
-  reduce_by(c, steps, &first, &value, sizeof(A));
+  A states[kMostColumns];
+  reduce_by(c, steps, &first, states, sizeof(A));
 }
 
 template <typename F>
@@ -144,7 +194,7 @@ void sum_terms(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
-    reduce<T, A>(
+    reduce<T, A, std::is_integral_v<T> ? Join::kSum : Join::kNone>(
         c, A{0}, [](A a, T x) { return a + kTerm(static_cast<A>(x)); }, [](A a, std::int64_t) { return static_cast<T>(a); });
   });
 }
@@ -225,7 +275,7 @@ void reference_log_sum_exp(const ReferenceContext& c) {
     constexpr Steps kSteps = {[](void* state, const void* x, std::int64_t count, std::int64_t step) {
                                 static_cast<State*>(state)->add(static_cast<const T*>(x), count, step);
                               },
-                              [](const void* state, std::int64_t, void* y, std::int64_t at) {
+                              [](const void* state, std::int64_t, std::int64_t, void* y, std::int64_t at) {
                                 const auto* s = static_cast<const State*>(state);
                                 static_cast<T*>(y)[at] = from_double<T>(s->largest + std::log(s->sum));
                               }};
@@ -240,7 +290,7 @@ void reference_mean(const ReferenceContext& c) {
     using T = decltype(zero);
     using A = Accumulator<T>;
     using Signed = std::conditional_t<std::is_signed_v<T> && std::is_integral_v<T>, std::int64_t, A>;
-    reduce<T, A>(
+    reduce<T, A, std::is_integral_v<T> ? Join::kSum : Join::kNone>(
         c, A{0}, [](A a, T x) { return a + static_cast<A>(x); },
         [](A a, std::int64_t n) {
           if constexpr (std::is_integral_v<T>) {
@@ -255,7 +305,7 @@ void reference_prod(const ReferenceContext& c) {
   dispatch_sums(c, [&](auto zero) {
     using T = decltype(zero);
     using A = Accumulator<T>;
-    reduce<T, A>(
+    reduce<T, A, std::is_integral_v<T> ? Join::kProduct : Join::kNone>(
         c, A{1}, [](A a, T x) { return a * static_cast<A>(x); }, [](A a, std::int64_t) { return static_cast<T>(a); });
   });
 }
@@ -268,7 +318,7 @@ void reference_extreme(const ReferenceContext& c) {
     using Limits = std::numeric_limits<T>;
     const T lowest = Limits::has_infinity ? static_cast<T>(-Limits::infinity()) : Limits::lowest();
     const T highest = Limits::has_infinity ? Limits::infinity() : dtype == DType::kBool ? T{1} : Limits::max();
-    reduce<T, T, std::is_integral_v<T>>(
+    reduce<T, T, std::is_integral_v<T> ? Join::kExtreme : Join::kNone>(
         c, kMax ? lowest : highest, [](T a, T x) { return is_nan(a) || (kMax ? a > x : a < x) ? a : x; },
         [](T a, std::int64_t) { return a; });
   });

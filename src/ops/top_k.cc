@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/infra/check.h"
+#include "ops/infra/numeric.h"
 #include "ops/infra/ordered_lines.h"
 #include "ops/infra/selection.h"
 #include "ops/infra/walk.h"
@@ -55,6 +56,9 @@ Lines lines_of(const ReferenceContext& c) {
   return {k > 0 && x.elements() > 0 ? x.elements(0, axis) * inner : 0, x[axis], inner, k};
 }
 
+constexpr std::int64_t kCacheLine = 64;
+constexpr std::int64_t kColumnBytes = 1 << 16;  // of the columns that are read together, if they are more than one
+
 std::int64_t parts_of_top_k(const ReferenceContext& c) { return lines_of(c).count; }
 
 // Writes the outputs' lines from element `to` on, of the input's line from element `from` on.
@@ -75,18 +79,25 @@ void reference_top_k(const ReferenceContext& c) {
   const Lines lines = lines_of(c);
   const std::int64_t last = std::min(c.end, lines.count);
   if (c.begin >= last) return;
-  const OrderedLines ordered{c.input(0).desc.dtype, c.node.op->since < 11 || attr_int(c.node, kLargest) != 0};
-  with_ordered(ordered.dtype, [&](auto zero) {
-    using W = decltype(zero);
-    Selection<W> selection(lines.length, lines.k, !ordered.largest);
+  const bool largest = c.node.op->since < 11 || attr_int(c.node, kLargest) != 0;
+  dispatch_numbers(c.input(0).desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const OrderedLines<T> ordered{largest};
+    Selection<T> selection(lines.length, lines.k, !largest);
     LineRoom room;
-    for (std::int64_t line = c.begin; line < last; ++line) {
-      cancellation_point();
+    // Neighbouring columns share cache lines.
+    const std::int64_t most = std::clamp<std::int64_t>(kColumnBytes / static_cast<std::int64_t>(sizeof(T)) / lines.length, 1,
+                                                       kCacheLine / static_cast<std::int64_t>(sizeof(T)));
+    for (std::int64_t line = c.begin; line < last;) {
       const std::int64_t outer = line / lines.inner, column = line % lines.inner;
-      const std::int64_t from = outer * lines.length * lines.inner + column;
-      const auto size = static_cast<std::int64_t>(dtype_size(ordered.dtype));
-      const W* x = ordered.read<W>(c.input(0).as<char>() + from * size, lines.length, lines.inner, 1, &room);
-      write(c, lines, from, outer * lines.k * lines.inner + column, selection.find(x, lines.length));
+      const std::int64_t from = outer * lines.length * lines.inner + column, to = outer * lines.k * lines.inner + column;
+      const std::int64_t width = std::min({most, lines.inner - column, last - line});
+      const T* x = ordered.read(c.input(0).as<T>() + from, lines.length, lines.inner, width, &room);
+      for (std::int64_t i = 0; i < width; ++i) {
+        cancellation_point();
+        write(c, lines, from + i, to + i, selection.find(x + i * lines.length, lines.length));
+      }
+      line += width;
     }
   });
 }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ops/infra/check.h"
-#include "ops/infra/ordered_lines.h"
+#include "ops/infra/numeric.h"
 #include "ops/infra/sort_by_key.h"
 #include "ops/infra/walk.h"
 
@@ -78,19 +78,16 @@ struct Found {
 std::vector<Keyed> sorted(const ConstTensor& x, const Slices& s) {
   std::vector<Keyed> order(static_cast<std::size_t>(s.length));
   each_element(s.length, [&](std::int64_t i) { order[static_cast<std::size_t>(i)].at = i; });
-  const OrderedLines ordered{x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, true};
   CompareSlices compare = compare_slices<TextElement>;
-  LineRoom room;
-  const void* data = x.data;
+  const void* const data = x.data;
   bool is_sorted = false;
   if (is_complex(x.desc.dtype)) {
     dispatch_floats(complex_part(x.desc.dtype), [&](auto zero) { compare = compare_slices<std::complex<decltype(zero)>>; });
   } else if (x.desc.dtype != DType::kString) {
-    with_ordered(ordered.dtype, [&](auto zero) {
-      using W = decltype(zero);
-      compare = compare_slices<W>;
-      const W* from = ordered.read<W>(x.data, x.desc.shape.elements(), 1, 1, &room);
-      data = from;
+    dispatch_numbers(x.desc.dtype == DType::kBool ? DType::kUint8 : x.desc.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      compare = compare_slices<T>;
+      const T* from = x.as<T>();
       if (s.outer != 1 || s.inner != 1) return;
       each_element(s.length, [&](std::int64_t i) { order[static_cast<std::size_t>(i)].key = ordered_key(from[i]); });
       is_sorted = true;

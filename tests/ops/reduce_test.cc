@@ -163,5 +163,49 @@ TEST(Reduce, LongLinesAndStridedOnes) {
   most("ReduceMin", [](auto begin, auto end) { return std::min_element(begin, end); });
 }
 
+// x [outer, length, inner] folded along the middle axis, one element after the other.
+template <typename T, typename F>
+std::vector<T> folded(const std::vector<T>& x, const Shape& s, T first, F&& fold) {
+  std::vector<T> y(static_cast<std::size_t>(s[0] * s[2]), first);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto inner = static_cast<std::size_t>(s[2]);
+    T& to = y[i / (static_cast<std::size_t>(s[1]) * inner) * inner + i % inner];
+    to = fold(to, x[i]);
+  }
+  return y;
+}
+
+template <typename T>
+class ReduceIntegers : public testing::Test {};
+using Integers = testing::Types<std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t, std::int64_t,
+                                std::uint64_t>;
+TYPED_TEST_SUITE(ReduceIntegers, Integers);
+
+TYPED_TEST(ReduceIntegers, AlongLinesAndColumnsOfAnyLength) {
+  using T = TypeParam;
+  std::uint64_t seed = 1;
+  for (const Shape& s : {Shape{3, 700, 1}, Shape{1, 1, 5}, Shape{2, 37, 3}, Shape{1, 50, 300}, Shape{3, 7, 71}, Shape{5, 130, 1},
+                         Shape{1, 3, 600}}) {
+    std::vector<T> x(static_cast<std::size_t>(s.elements()));
+    for (T& v : x) v = static_cast<T>((seed = seed * 6364136223846793005u + 1442695040888963407u) >> 24);
+    const auto run = [&](const char* op) {
+      return Op(op, 18).with("keepdims", 0).run({tensor(s, x), i64({1})})[0].template values<T>();
+    };
+    EXPECT_EQ(run("ReduceMax"), folded(x, s, std::numeric_limits<T>::lowest(), [](T a, T b) { return std::max(a, b); }))
+        << s.to_string();
+    EXPECT_EQ(run("ReduceMin"), folded(x, s, std::numeric_limits<T>::max(), [](T a, T b) { return std::min(a, b); }))
+        << s.to_string();
+    if constexpr (sizeof(T) >= 4) {
+      using U = std::make_unsigned_t<T>;
+      const auto sum = [](T a, T b) { return static_cast<T>(static_cast<U>(a) + static_cast<U>(b)); };
+      const auto square = [](T a, T b) { return static_cast<T>(static_cast<U>(a) + static_cast<U>(b) * static_cast<U>(b)); };
+      const auto product = [](T a, T b) { return static_cast<T>(static_cast<U>(a) * static_cast<U>(b)); };
+      EXPECT_EQ(run("ReduceSum"), folded(x, s, T{0}, sum)) << s.to_string();
+      EXPECT_EQ(run("ReduceSumSquare"), folded(x, s, T{0}, square)) << s.to_string();
+      EXPECT_EQ(run("ReduceProd"), folded(x, s, T{1}, product)) << s.to_string();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace evn::test::reduce_test

@@ -24,7 +24,11 @@ std::uint64_t Selection<W>::key(W x) const {
 template <typename W>
 bool Selection<W>::any_within(const W* x) const {
   int any = 0;
-  for (int i = 0; i < kBlock; ++i) any |= x[i] < limit_ ? 0 : 1;
+  if (is_strict_) {
+    for (int i = 0; i < kBlock; ++i) any |= x[i] <= limit_ ? 0 : 1;
+  } else {
+    for (int i = 0; i < kBlock; ++i) any |= x[i] < limit_ ? 0 : 1;
+  }
   return any != 0;
 }
 
@@ -67,10 +71,11 @@ void Selection<W>::add(std::int64_t begin, std::int64_t end) {
   if (count_ > most_) {
     keep_first();
     limit_ = x_[items_[k_ - 1].at];
+    is_strict_ = true;
   }
   for (std::int64_t i = begin; i < end; ++i) {
     items_[count_].at = i;
-    count_ += x_[i] < limit_ ? 0 : 1;
+    count_ += is_within(x_[i]) ? 1 : 0;
   }
 }
 
@@ -78,6 +83,7 @@ template <typename W>
 const Keyed* Selection<W>::find(const W* x, std::int64_t length) {
   x_ = x;
   count_ = keyed_ = 0;
+  is_strict_ = false;
   if (find_limit(length)) {
     in_pieces(length, 1, [&](std::int64_t i, std::int64_t end) {
       for (; end - i >= kBlock; i += kBlock) {
@@ -96,6 +102,13 @@ const Keyed* Selection<W>::find(const W* x, std::int64_t length) {
 
 template class Selection<float>;
 template class Selection<double>;
+template class Selection<std::int8_t>;
+template class Selection<std::uint8_t>;
+template class Selection<std::int16_t>;
+template class Selection<std::uint16_t>;
+template class Selection<std::int32_t>;
+template class Selection<std::uint32_t>;
 template class Selection<std::int64_t>;
+template class Selection<std::uint64_t>;
 
 }  // namespace evn

@@ -29,6 +29,7 @@ class Selection {
   // Descending.
   std::uint64_t key(W x) const;
 
+  bool is_within(W x) const { return !(is_strict_ ? x <= limit_ : x < limit_); }
   bool any_within(const W* x) const;
 
   // Adds those of fewer than kBlock + 1 elements that reach the limit.
@@ -41,6 +42,7 @@ class Selection {
   const bool nan_is_last_;
   const W* x_ = nullptr;
   W limit_ = 0;
+  bool is_strict_ = false;  // k elements that reach the limit are kept: later ones must be above it
   std::int64_t count_ = 0;  // of items
   std::int64_t keyed_ = 0;  // that have their keys
   std::unique_ptr<Keyed[]> items_, scratch_;
