@@ -2,6 +2,10 @@
 // last axis first, from -1 to 1 over the image (align_corners: between the centers of its corner elements, else over its edges).
 //   mode          linear (bilinear before 20), nearest (ties to even), cubic (bicubic; a = -0.75)
 //   padding_mode  outside the image: zeros, border (the nearest element), reflection (at the same edges or centers)
+//   cubic_border  not an attribute of the format: what border means for cubic. location (the default, as in ONNX's own evaluator
+//   and
+//                 ONNX Runtime): a place outside the image moves to its border before its elements are found, so that it reads the
+//                 border's value. taps (as in PyTorch): the place stays, and each of its elements outside is replaced.
 // 1, 2 or 3 spatial axes. A coordinate that is no number lies outside.
 // dtypes: floating point, both alike; x may be complex, with the grid of the type of its parts. Failures: dims that do not fit,
 // unknown modes. Tolerance: rtol 1e-4, atol 1e-5.
@@ -17,7 +21,7 @@
 namespace evn {
 namespace {
 
-enum : int { kAlign, kMode, kPadding };
+enum : int { kAlign, kMode, kPadding, kCubicBorder };
 enum class Mode { kLinear, kNearest, kCubic };
 enum class Padding { kZeros, kBorder, kReflection };
 
@@ -38,6 +42,14 @@ Padding padding_of(const Node& node) {
   fail(EVN_ERROR_INVALID_MODEL, "padding_mode must not be '%s'", word.c_str());
 }
 
+// True if a place outside the image stays there, and only elements are replaced.
+bool keeps_place(const Node& node) {
+  const std::string& word = attr_string(node, kCubicBorder);
+  if (word == "location") return false;
+  if (word != "taps") fail(EVN_ERROR_INVALID_MODEL, "cubic_border must not be '%s'", word.c_str());
+  return mode_of(node) == Mode::kCubic && padding_of(node) == Padding::kBorder;
+}
+
 void infer_grid_sample(InferContext& c) {
   if (is_complex(c.inputs[0].dtype)) {
     require_dtype(c, 1, dtype_bit(complex_part(c.inputs[0].dtype)));
@@ -52,6 +64,7 @@ void infer_grid_sample(InferContext& c) {
   require_dim(c.shape(1)[x.rank() - 1], x.rank() - 2, 1);
   mode_of(c.node);
   padding_of(c.node);
+  keeps_place(c.node);
   Shape out = {x[0], x[1]};
   for (int i = 1; i + 1 < x.rank(); ++i) out.push_back(c.shape(1)[i]);
   c.outputs[0].shape = out;
@@ -104,7 +117,15 @@ double cubic_weight(double distance) {
 
 constexpr std::int64_t kTapsWork = 8;  // of the taps of one place
 
-void find_taps(float coordinate, std::int64_t size, Mode mode, Padding padding, bool align, Taps* to) {
+// How a node samples.
+struct Sampling {
+  Mode mode;
+  Padding padding;
+  bool align, keeps_place;
+};
+
+void find_taps(float coordinate, std::int64_t size, const Sampling& how, Taps* to) {
+  const auto [mode, padding, align, stays] = how;
   Taps& taps = *to;
   taps.count = 0;
   const auto length = static_cast<float>(size);
@@ -124,11 +145,11 @@ void find_taps(float coordinate, std::int64_t size, Mode mode, Padding padding, 
   double x = place;
   if (!std::isfinite(x)) {
     if (padding != Padding::kBorder || std::isnan(x)) return;
-    x = x < 0 ? low : high;
+    x = x < 0 ? 0 : static_cast<double>(size - 1);
   }
   if (mode == Mode::kNearest) x = round_even(x);
   if (x < low || x > high) {
-    if (padding == Padding::kBorder) x = std::clamp(x, 0.0, static_cast<double>(size - 1));
+    if (padding == Padding::kBorder && !stays) x = std::clamp(x, 0.0, static_cast<double>(size - 1));
     if (padding == Padding::kReflection) x = reflect(x, low, high);
   }
   const double first = mode == Mode::kNearest ? x : std::floor(x) - (mode == Mode::kCubic ? 1 : 0);
@@ -160,9 +181,7 @@ constexpr std::int64_t kPlacesAtOnce = 512;
 void grid_sample(const ReferenceContext& c) {
   const Shape& x = c.input(0).desc.shape;
   const int axes = x.rank() - 2;
-  const Mode mode = mode_of(c.node);
-  const Padding padding = padding_of(c.node);
-  const bool align = attr_int(c.node, kAlign) != 0;
+  const Sampling how = {mode_of(c.node), padding_of(c.node), attr_int(c.node, kAlign) != 0, keeps_place(c.node)};
   std::int64_t size[kMaxSpatial] = {1, 1, 1};
   for (int i = 0; i < axes; ++i) size[kMaxSpatial - axes + i] = x[2 + i];
   const std::int64_t plane = x.elements(2, x.rank());
@@ -182,8 +201,7 @@ void grid_sample(const ReferenceContext& c) {
       cancellation_point(kTapsWork);
       for (int axis = 0; axis < axes; ++axis) {
         const int to = kMaxSpatial - 1 - axis;
-        find_taps(static_cast<float>(number_at({c.input(1), (first + i) * axes + axis})), size[to], mode, padding, align,
-                  &taps[to]);
+        find_taps(static_cast<float>(number_at({c.input(1), (first + i) * axes + axis})), size[to], how, &taps[to]);
       }
       add_place(size, taps, &all);
     }
@@ -209,9 +227,9 @@ void reference_grid_sample(const ReferenceContext& c) {
 }
 
 constexpr AttributeSpec kAttributes16[] = {int_attribute("align_corners", 0), string_attribute("mode", "bilinear"),
-                                           string_attribute("padding_mode", "zeros")};
+                                           string_attribute("padding_mode", "zeros"), string_attribute("cubic_border", "location")};
 constexpr AttributeSpec kAttributes20[] = {int_attribute("align_corners", 0), string_attribute("mode", "linear"),
-                                           string_attribute("padding_mode", "zeros")};
+                                           string_attribute("padding_mode", "zeros"), string_attribute("cubic_border", "location")};
 constexpr OpDef row(int since, std::span<const AttributeSpec> attributes) {
   return {.name = "GridSample",
           .since = since,

@@ -27,16 +27,35 @@ struct ResizeAttr {
 inline int resize_version(const Node& node) { return node.domain.empty() ? node.op->since : 18; }
 
 enum class ResizeMode { kNearest, kLinear, kCubic };
-enum class CoordinateMode { kHalfPixel, kHalfPixelSymmetric, kPytorchHalfPixel, kAlignCorners, kAsymmetric, kTfCropAndResize };
+enum class CoordinateMode {
+  kHalfPixel,
+  kHalfPixelSymmetric,
+  kPytorchHalfPixel,
+  kAlignCorners,
+  kAsymmetric,
+  kTfCropAndResize,
+  kTfHalfPixelForNn
+};
 // The last is the rule before opset 11: down where an axis grows, up where it shrinks.
 enum class NearestMode { kRoundPreferFloor, kRoundPreferCeil, kFloor, kCeil, kFloorOrCeil };
 
 struct ResizeAxis {
   std::int64_t input = 1;
   std::int64_t output = 1;
-  float scale = 1;      // as given, or output / input where sizes are given
+  float scale = 1;      // as given; if sizes are given, the float nearest to their ratio
   float roi_begin = 0;  // tf_crop_and_resize only, in [0, 1] of the input
   float roi_end = 1;
+  // If sizes are given, the input coordinate of output position p is (step * p + start) / unit, without any rounding. unit is 0 if
+  // scales are given: coordinates are then computed in float32, as the format's formulas have it.
+  std::int64_t step = 0;
+  std::int64_t start = 0;
+  std::int64_t unit = 0;
+};
+
+// An input coordinate, which may lie outside the input: below + rest, with 0 <= rest < 1.
+struct ResizePlace {
+  std::int64_t below;
+  double rest;
 };
 
 struct ResizeGeometry {
@@ -57,17 +76,17 @@ struct ResizeGeometry {
 };
 
 // `inputs` as in a ReferenceContext: data of roi, scales and sizes must be there where they are given (that of x is not read).
-// `y`: the output's shape. Float arithmetic as in ONNX's own formulas.
+// `y`: the output's shape.
 ResizeGeometry resize_geometry(const Node& node, std::span<const ConstTensor> inputs, const Shape& y);
 
 // The input coordinate of an output position, not clamped.
-float resize_coordinate(const ResizeGeometry& geometry, int axis, std::int64_t position);
+ResizePlace resize_place(const ResizeGeometry& geometry, int axis, std::int64_t position);
 
 // True where tf_crop_and_resize gives extrapolation_value instead of a sample.
-bool resize_is_outside(const ResizeGeometry& geometry, int axis, float coordinate);
+bool resize_is_outside(const ResizeGeometry& geometry, int axis, const ResizePlace& place);
 
 // Nearest: the input position, clamped to the input.
-std::int64_t resize_nearest(const ResizeGeometry& geometry, int axis, float coordinate);
+std::int64_t resize_nearest(const ResizeGeometry& geometry, int axis, const ResizePlace& place);
 
 // Linear: (1 - weight) * x[low] + weight * x[high], both clamped to the input.
 struct LinearTap {
@@ -75,13 +94,13 @@ struct LinearTap {
   std::int64_t high;
   float weight;
 };
-LinearTap resize_linear(const ResizeGeometry& geometry, int axis, float coordinate);
+LinearTap resize_linear(const ResizeGeometry& geometry, int axis, const ResizePlace& place);
 
 // The elements that an output position of an axis is the sum of: `count`, from `first` on, which may lie outside the input. None:
 // the position is extrapolated.
 struct ResizeReach {
   std::int64_t first, count;
-  float coordinate;
+  ResizePlace place;
   double stretch;  // of elements to the kernel
 };
 ResizeReach resize_reach(const ResizeGeometry& geometry, int axis, std::int64_t position);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "ops/infra/check.h"
 #include "ops/infra/terms.h"
@@ -71,26 +72,32 @@ Between between(double x, std::int64_t size) {
   return {true, low, low + 1, x - static_cast<double>(low)};
 }
 
-// The elements, `step` apart, that the samples inside the image of some bins of one axis read; `merged`: each once. Returns whether
-// all samples are inside.
-bool find_samples(const Side& side, std::int64_t first, std::int64_t bins, std::int64_t size, std::int64_t step, bool merged,
-                  Terms* terms) {
-  bool all_inside = true;
-  terms->clear();
-  for (std::int64_t i = first; i < first + bins; ++i) {
+// Samples of some bins of one axis.
+struct Samples {
+  Terms terms;               // per bin, the elements that its samples inside the image read
+  std::vector<bool> inside;  // per bin: all its samples are inside the image
+};
+
+// `step`: distance of the axis's elements. `merged`: each element once.
+void find_samples(const Side& side, std::int64_t first, std::int64_t bins, std::int64_t size, std::int64_t step, bool merged,
+                  Samples* samples) {
+  samples->terms.clear();
+  samples->inside.assign(static_cast<std::size_t>(bins), true);
+  for (std::int64_t i = 0; i < bins; ++i) {
     cancellation_point();
     for (std::int64_t k = 0; k < side.samples; ++k) {
       cancellation_point();
-      const Between at = between(side.at(i, k), size);
-      all_inside &= at.inside;
-      if (!at.inside) continue;
+      const Between at = between(side.at(first + i, k), size);
+      if (!at.inside) {
+        samples->inside[static_cast<std::size_t>(i)] = false;
+        continue;
+      }
       const auto add = merged ? &Terms::merge : &Terms::add;
-      (terms->*add)(at.low * step, 1 - at.weight);
-      (terms->*add)(at.high * step, at.weight);
+      (samples->terms.*add)(at.low * step, 1 - at.weight);
+      (samples->terms.*add)(at.high * step, at.weight);
     }
-    terms->close();
+    samples->terms.close();
   }
-  return all_inside;
 }
 
 // Bins whose samples are found together.
@@ -115,21 +122,27 @@ void align_region(const ReferenceContext& c, std::int64_t r, std::int64_t first,
   const Side vertical = side_of(edge(1), edge(3), out[2], ratio, !half_pixel);
   const double count = static_cast<double>(vertical.samples) * static_cast<double>(horizontal.samples);
   const double unit = count == 0 ? 0 : 1 / count;
-  Terms rows, columns;
+  Samples rows, columns;
+  std::vector<double> zeros,
+      least;  // per column: what its maximum begins with, in rows that are partly outside the image and others
   for (std::int64_t top = 0, height; top < out[2]; top += height) {
     height = bins_at_once(vertical, out[2] - top);
-    const bool rows_inside = find_samples(vertical, top, height, x[2], x[3], average, &rows);
+    find_samples(vertical, top, height, x[2], x[3], average, &rows);
     for (std::int64_t left = 0, width; left < out[3]; left += width) {
       width = bins_at_once(horizontal, out[3] - left);
-      const bool all_inside = find_samples(horizontal, left, width, x[3], 1, average, &columns) && rows_inside;
-      // A sample outside the image is 0.
-      const double least = count > 0 && all_inside ? -std::numeric_limits<double>::infinity() : 0;
+      find_samples(horizontal, left, width, x[3], 1, average, &columns);
+      // A sample outside the image is 0, and so is a bin without samples.
+      zeros.assign(static_cast<std::size_t>(width), 0.0);
+      least = zeros;
+      for (std::size_t j = 0; j < least.size() && count > 0; ++j) {
+        if (columns.inside[j]) least[j] = -std::numeric_limits<double>::infinity();
+      }
       for (std::int64_t channel = first; channel < last; ++channel) {
         const Place plane = {c.input(0), (image * x[1] + channel) * x[2] * x[3]};
         for (std::int64_t i = 0; i < height; ++i) {
           const Target to = {c.output(), ((r * x[1] + channel) * out[2] + top + i) * out[3] + left};
-          if (average) add_pairs(plane, rows.of(i), columns, unit, to);
-          else largest_pairs(plane, rows.of(i), columns, least, to);
+          if (average) add_pairs(plane, rows.terms.of(i), columns.terms, unit, to);
+          else largest_pairs(plane, rows.terms.of(i), columns.terms, rows.inside[static_cast<std::size_t>(i)] ? least : zeros, to);
         }
       }
     }

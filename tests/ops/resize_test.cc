@@ -1,5 +1,7 @@
 // Resize and Upsample along one axis: coordinates, interpolation, what gives the output's dims.
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "ops/resize.h"
 #include "tests/ops/op_runner.h"
@@ -53,6 +55,97 @@ TEST(Resize, AntialiasStretchesTheKernel) {
   const Tensor x = f32({4}, {0, 4, 8, 12});
   expect_near(resize("linear", "half_pixel", 18).with("antialias", 1).run(by_scales(x, {0.5f}))[0].floats(), {2.5f, 9.5f});
   EXPECT_EQ(resize("nearest", "half_pixel", 18).with("antialias", 1).status(by_scales(x, {0.5f})), EVN_ERROR_INVALID_MODEL);
+}
+
+// The coordinate of an output position, as a fraction.
+struct Fraction {
+  std::int64_t top, bottom;  // bottom > 0
+  std::int64_t floor() const { return top / bottom - (top % bottom < 0 ? 1 : 0); }
+  Fraction plus_half() const { return {2 * top + bottom, 2 * bottom}; }
+  std::int64_t ceil() const { return -Fraction{-top, bottom}.floor(); }
+  double value() const { return static_cast<double>(top) / static_cast<double>(bottom); }
+};
+
+Fraction coordinate_of(const std::string& mode, std::int64_t p, std::int64_t from, std::int64_t to) {
+  if (mode == "asymmetric") return {p * from, to};
+  if (mode == "tf_half_pixel_for_nn") return {(2 * p + 1) * from, 2 * to};
+  if (mode == "align_corners") return to == 1 ? Fraction{0, 1} : Fraction{p * (from - 1), to - 1};
+  if (mode == "pytorch_half_pixel" && to == 1) return {0, 1};
+  return {(2 * p + 1) * from - to, 2 * to};
+}
+
+constexpr const char* kExactModes[] = {"half_pixel",    "half_pixel_symmetric", "pytorch_half_pixel",
+                                       "align_corners", "asymmetric",           "tf_half_pixel_for_nn"};
+
+std::int64_t rounded(const std::string& how, const Fraction& at) {
+  if (how == "floor") return at.floor();
+  if (how == "ceil") return at.ceil();
+  const Fraction above = at.plus_half();
+  return how == "round_prefer_ceil" ? above.floor() : above.ceil() - 1;
+}
+
+// Of all lengths up to 20, and some that float32 does not divide exactly.
+std::vector<std::pair<std::int64_t, std::int64_t>> lengths() {
+  std::vector<std::pair<std::int64_t, std::int64_t>> all = {{14, 16}, {97, 131}, {640, 427}, {1000, 999}, {4099, 3001}, {1, 1000}};
+  for (std::int64_t from = 1; from <= 20; ++from) {
+    for (std::int64_t to = 1; to <= 20; ++to) all.emplace_back(from, to);
+  }
+  return all;
+}
+
+TEST(Resize, SizesGiveTheNearestElementOfTheExactRatio) {
+  for (const char* coordinates : kExactModes) {
+    for (const char* how : {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}) {
+      for (const auto& [from, to] : lengths()) {
+        const Tensor x = f32({from}, counting(static_cast<int>(from)));
+        const Floats y = resize("nearest", coordinates, 18).with("nearest_mode", how).run(by_sizes(x, {to}))[0].floats();
+        for (std::int64_t p = 0; p < to; ++p) {
+          // An axis that keeps its length is copied, whatever the formula says of it.
+          const std::int64_t i = from == to ? p : rounded(how, coordinate_of(coordinates, p, from, to));
+          const float expected = x.floats()[static_cast<std::size_t>(std::clamp<std::int64_t>(i, 0, from - 1))];
+          ASSERT_EQ(y[static_cast<std::size_t>(p)], expected)
+              << coordinates << ", " << how << ", " << from << " to " << to << ", position " << p;
+        }
+      }
+    }
+  }
+}
+
+TEST(Resize, SizesGiveTheExactPlaceBetweenElements) {
+  for (const char* coordinates : kExactModes) {
+    for (const auto& [from, to] : lengths()) {
+      if (from == to) continue;
+      Floats values(static_cast<std::size_t>(from));
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * i % 17);
+      const Floats y = resize("linear", coordinates, 18).run(by_sizes(f32({from}, values), {to}))[0].floats();
+      for (std::int64_t p = 0; p < to; ++p) {
+        const Fraction at = coordinate_of(coordinates, p, from, to);
+        const auto element = [&](std::int64_t i) {
+          return values[static_cast<std::size_t>(std::clamp<std::int64_t>(i, 0, from - 1))];
+        };
+        const double weight = at.value() - static_cast<double>(at.floor());
+        const double expected = (1 - weight) * element(at.floor()) + weight * element(at.floor() + 1);
+        ASSERT_NEAR(y[static_cast<std::size_t>(p)], expected, 1e-5)
+            << coordinates << ", " << from << " to " << to << ", position " << p;
+      }
+    }
+  }
+}
+
+TEST(Resize, OneScaleForAllAxesIsARatioAsWell) {
+  // 16 / 14 for both axes, which makes 8 of 7.
+  Op op("Resize", 18);
+  op.with("keep_aspect_ratio_policy", "not_larger")
+      .with("coordinate_transformation_mode", "asymmetric")
+      .with("nearest_mode", "floor");
+  const Tensor y = op.run(by_sizes(f32({7, 14}, counting(98)), {100, 16}))[0];
+  ASSERT_EQ(y.desc.shape, (Shape{8, 16}));
+  for (std::int64_t i = 0; i < 8; ++i) {
+    for (std::int64_t j = 0; j < 16; ++j) {
+      EXPECT_EQ(y.floats()[static_cast<std::size_t>(i * 16 + j)],
+                counting(98)[static_cast<std::size_t>(i * 14 / 16 * 14 + j * 14 / 16)]);
+    }
+  }
 }
 
 TEST(Resize, CropTakesTheRoiAndExtrapolates) {

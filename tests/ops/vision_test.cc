@@ -71,6 +71,48 @@ TEST(RoiAlign, TheLargestProductCountsAndWhatIsOutsideIsZero) {
   EXPECT_EQ(run({-9, -9, -7, -7}), (Floats{0}));
 }
 
+TEST(RoiAlign, ABinOutsideTheImageLeavesTheOthersAsTheyAre) {
+  const Tensor x = f32({1, 1, 4, 4}, Floats(16, -1));
+  Op op("RoiAlign", 16);
+  op.with("mode", "max").with("output_height", 2).with("output_width", 2).with("sampling_ratio", 2);
+  op.with("coordinate_transformation_mode", "output_half_pixel");
+  // Bins of 3.5: those above and on the left begin outside the image.
+  expect_near(op.run({x, f32({1, 4}, {-4, -4, 3, 3}), i64({0})})[0].floats(), {0, 0, 0, -0.015625f});
+  const Floats y = op.run({x, f32({1, 4}, {-4, 0, 3, 3}), i64({0})})[0].floats();
+  EXPECT_EQ((Floats{y[0], y[2]}), (Floats{0, 0}));
+  EXPECT_LT(y[1], 0);
+  EXPECT_LT(y[3], 0);
+}
+
+TEST(GridSample, CubicBorderIsOfTheLocationOrOfTheTaps) {
+  const Tensor x = f32({1, 1, 1, 4}, {1, 2, 4, 8});
+  const Tensor grid = f32({1, 1, 3, 2}, {-1.5f, 0, 1.25f, 0, -9, 0});  // places -1.5, 4 and -16.5 of the line
+  const auto run = [&](const char* border) {
+    return Op("GridSample", 20)
+        .with("mode", "cubic")
+        .with("padding_mode", "border")
+        .with("cubic_border", border)
+        .run({x, grid})[0]
+        .floats();
+  };
+  EXPECT_EQ(run("location"), (Floats{1, 8, 1}));
+  // At -1.5 the elements -3 to 0 are the first one; at 4 only the element 3 counts; both repeat the border.
+  expect_near(run("taps"), {1, 8, 1});
+  const Tensor near = f32({1, 1, 1, 2}, {-1.125f, 0});  // place -0.75, which reads elements -2, -1, 0 and 1
+  const auto at = [&](const char* border) {
+    return Op("GridSample", 20)
+        .with("mode", "cubic")
+        .with("padding_mode", "border")
+        .with("cubic_border", border)
+        .run({x, near})[0]
+        .floats()[0];
+  };
+  EXPECT_EQ(at("location"), 1);
+  const double last = -0.75 * 0.75 * 0.25 * 0.25;  // weight of element 1, at a distance d of 1.75: a (d - 1) (d - 2)^2
+  EXPECT_NEAR(at("taps"), 1 - last + 2 * last, 1e-6);
+  EXPECT_EQ(Op("GridSample", 20).with("cubic_border", "edge").status({x, grid}), EVN_ERROR_INVALID_MODEL);
+}
+
 TEST(MaxRoiPool, TakesTheFirstNanAndLeavesEmptyBinsZero) {
   const Tensor x = f32({1, 1, 2, 3}, {1, 5, kNan, kNan, 7, -2});
   const auto y = Op("MaxRoiPool", 22).with("pooled_shape", Ints{1, 3}).run({x, f32({2, 5}, {0, 0, 0, 2, 1, 0, 2, 0, 7, 1})});

@@ -8,8 +8,10 @@
 namespace evn {
 namespace {
 
-constexpr const char* kCoordinateModes[] = {"half_pixel",    "half_pixel_symmetric", "pytorch_half_pixel",
-                                            "align_corners", "asymmetric",           "tf_crop_and_resize"};
+constexpr const char* kCoordinateModes[] = {
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel",  "align_corners",
+    "asymmetric", "tf_crop_and_resize",   "tf_half_pixel_for_nn"};  // the last is of version 11 alone, but newer models have it too
+constexpr double kFar = 1e15;                                       // coordinates beyond are clamped: no tensor is so long
 constexpr const char* kNearestModes[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
 
 // The position of a word in a list of an enum's names.
@@ -71,8 +73,8 @@ ResizeGeometry resize_attributes(const Node& node) {
   return g;
 }
 
-float resize_coordinate(const ResizeGeometry& g, int axis, std::int64_t position) {
-  const ResizeAxis& a = g.axis[axis];
+// Rounds as the formulas of the format do in float32.
+static float rounded_coordinate(const ResizeGeometry& g, const ResizeAxis& a, std::int64_t position) {
   const auto x = static_cast<float>(position);
   const float length = resized_length(a);
   const auto last = static_cast<float>(a.input - 1);
@@ -88,49 +90,63 @@ float resize_coordinate(const ResizeGeometry& g, int axis, std::int64_t position
     case CoordinateMode::kTfCropAndResize:
       if (a.output <= 1) return 0.5f * (a.roi_begin + a.roi_end) * last;
       return a.roi_begin * last + x * (a.roi_end - a.roi_begin) * last / static_cast<float>(a.output - 1);
+    case CoordinateMode::kTfHalfPixelForNn: return (x + 0.5f) / a.scale;
   }
   fail(EVN_ERROR_INTERNAL, "unknown coordinate mode %d", static_cast<int>(g.coordinates));
 }
 
-bool resize_is_outside(const ResizeGeometry& g, int axis, float coordinate) {
-  return g.coordinates == CoordinateMode::kTfCropAndResize &&
-         !(coordinate >= 0 && coordinate <= static_cast<float>(g.axis[axis].input - 1));
+ResizePlace resize_place(const ResizeGeometry& g, int axis, std::int64_t position) {
+  const ResizeAxis& a = g.axis[axis];
+  if (a.unit > 0) {
+    const std::int64_t at = a.step * position + a.start;
+    ResizePlace place = {at / a.unit, 0};
+    if (at % a.unit < 0) --place.below;
+    place.rest = static_cast<double>(at - place.below * a.unit) / static_cast<double>(a.unit);
+    return place;
+  }
+  const float at = rounded_coordinate(g, a, position);
+  const float down = std::floor(at);
+  if (!(down >= -kFar)) return {static_cast<std::int64_t>(-kFar), 0};
+  if (down > kFar) return {static_cast<std::int64_t>(kFar), 0};
+  return {static_cast<std::int64_t>(down), static_cast<double>(at - down)};
 }
 
-std::int64_t resize_nearest(const ResizeGeometry& g, int axis, float coordinate) {
-  const float down = std::floor(coordinate);
-  const float rest = coordinate - down;
+bool resize_is_outside(const ResizeGeometry& g, int axis, const ResizePlace& place) {
+  const std::int64_t last = g.axis[axis].input - 1;
+  const bool inside = place.below >= 0 && (place.below < last || (place.below == last && place.rest == 0));
+  return g.coordinates == CoordinateMode::kTfCropAndResize && !inside;
+}
+
+std::int64_t resize_nearest(const ResizeGeometry& g, int axis, const ResizePlace& place) {
   bool up = false;
   switch (g.nearest) {
-    case NearestMode::kRoundPreferFloor: up = rest > 0.5f; break;
-    case NearestMode::kRoundPreferCeil: up = rest >= 0.5f; break;
+    case NearestMode::kRoundPreferFloor: up = place.rest > 0.5; break;
+    case NearestMode::kRoundPreferCeil: up = place.rest >= 0.5; break;
     case NearestMode::kFloor: break;
-    case NearestMode::kCeil: up = rest > 0; break;
-    case NearestMode::kFloorOrCeil: up = rest > 0 && g.axis[axis].scale < 1; break;
+    case NearestMode::kCeil: up = place.rest > 0; break;
+    case NearestMode::kFloorOrCeil: up = place.rest > 0 && g.axis[axis].scale < 1; break;
   }
-  const double last = static_cast<double>(g.axis[axis].input - 1);
-  return static_cast<std::int64_t>(std::clamp<double>(static_cast<double>(down) + (up ? 1 : 0), 0, last));
+  return std::clamp<std::int64_t>(place.below + (up ? 1 : 0), 0, g.axis[axis].input - 1);
 }
 
-LinearTap resize_linear(const ResizeGeometry& g, int axis, float coordinate) {
-  const double last = static_cast<double>(g.axis[axis].input - 1);
-  const double down = std::floor(coordinate);
-  return {static_cast<std::int64_t>(std::clamp<double>(down, 0, last)),
-          static_cast<std::int64_t>(std::clamp<double>(down + 1, 0, last)), static_cast<float>(coordinate - down)};
+LinearTap resize_linear(const ResizeGeometry& g, int axis, const ResizePlace& place) {
+  const std::int64_t last = g.axis[axis].input - 1;
+  return {std::clamp<std::int64_t>(place.below, 0, last), std::clamp<std::int64_t>(place.below + 1, 0, last),
+          static_cast<float>(place.rest)};
 }
 
 ResizeReach resize_reach(const ResizeGeometry& g, int axis, std::int64_t position) {
-  ResizeReach r = {position, 1, 0, 1};
+  ResizeReach r = {position, 1, {position, 0}, 1};
   if (g.is_identity(axis)) return r;
-  r.coordinate = resize_coordinate(g, axis, position);
-  if (resize_is_outside(g, axis, r.coordinate)) {
+  r.place = resize_place(g, axis, position);
+  if (resize_is_outside(g, axis, r.place)) {
     r.count = 0;
   } else if (g.mode == ResizeMode::kNearest) {
-    r.first = resize_nearest(g, axis, r.coordinate);
+    r.first = resize_nearest(g, axis, r.place);
   } else {
     r.stretch = stretch_of(g, axis);
     const std::int64_t first = first_reached(g, r.stretch);
-    r.first = static_cast<std::int64_t>(std::floor(r.coordinate)) + first;
+    r.first = r.place.below + first;
     r.count = 2 - 2 * first;
   }
   return r;
@@ -145,10 +161,10 @@ ResizeTap resize_tap(const ResizeGeometry& g, int axis, const ResizeReach& r, st
   const std::int64_t last = g.axis[axis].input - 1, at = r.first + i;
   ResizeTap tap = {std::clamp<std::int64_t>(at, 0, last), 0};
   if (is_plain_linear(g)) {
-    const double above = resize_linear(g, axis, r.coordinate).weight;
+    const double above = resize_linear(g, axis, r.place).weight;
     tap.weight = i == 0 ? 1 - above : above;
   } else if (!g.exclude_outside || at == tap.index) {
-    const double distance = (static_cast<double>(at) - static_cast<double>(r.coordinate)) * r.stretch;
+    const double distance = (static_cast<double>(at - r.place.below) - r.place.rest) * r.stretch;
     tap.weight = g.mode == ResizeMode::kLinear ? std::max(0.0, 1 - std::fabs(distance)) : cubic_weight(distance, g.cubic_a);
   }
   return tap;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ops/infra/check.h"
 
@@ -87,8 +88,22 @@ void read_roi(const Node& node, const ConstTensor* list, ResizeInputs* r) {
   }
 }
 
-// Replaces sizes by those that one scale for all axes gives. False when a dim that it depends on is not known.
-bool keep_aspect_ratio(const std::string& policy, const ResizeInputs& given, const Shape& x, float* scale) {
+__extension__ using Wide = __int128;
+
+// A scale as a ratio of whole numbers.
+struct Ratio {
+  std::int64_t resized, original;
+  bool operator<(const Ratio& other) const { return Wide{resized} * other.original < Wide{other.resized} * original; }
+  float value() const { return static_cast<float>(resized) / static_cast<float>(original); }
+};
+
+Ratio ratio_of(std::int64_t size, std::int64_t dim) {
+  if (dim == 0) fail(EVN_ERROR_INVALID_MODEL, "an axis without elements cannot be resized");
+  return {size, dim};
+}
+
+// Finds the one scale for all axes. False when a dim that it depends on is not known.
+bool keep_aspect_ratio(const std::string& policy, const ResizeInputs& given, const Shape& x, Ratio* scale) {
   const bool larger = policy == "not_smaller";
   if (!larger && policy != "not_larger") {
     fail(EVN_ERROR_INVALID_MODEL, "keep_aspect_ratio_policy must not be '%s'", policy.c_str());
@@ -96,11 +111,48 @@ bool keep_aspect_ratio(const std::string& policy, const ResizeInputs& given, con
   for (int i = 0; i < given.count; ++i) {
     const std::int64_t dim = x[given.order[i]];
     if (dim < 0) return false;
-    if (dim == 0) fail(EVN_ERROR_INVALID_MODEL, "an axis without elements cannot be resized");
-    const float one = static_cast<float>(given.sizes[i]) / static_cast<float>(dim);
-    *scale = i == 0 ? one : larger ? std::max(*scale, one) : std::min(*scale, one);
+    const Ratio one = ratio_of(given.sizes[i], dim);
+    if (i == 0 || (larger ? *scale < one : one < *scale)) *scale = one;
   }
   return true;
+}
+
+// Sets step, start and unit, in lowest terms. They stay 0 where products of the dims are too long for them, which no tensor's are.
+void set_exact_places(CoordinateMode mode, const Ratio& scale, ResizeAxis* a) {
+  const Wide resized = scale.resized, original = scale.original;
+  Wide step = 2 * original, start = original - resized, unit = 2 * resized;  // of half_pixel
+  switch (mode) {
+    case CoordinateMode::kHalfPixel: break;
+    case CoordinateMode::kHalfPixelSymmetric: start += resized * a->input - original * a->output; break;
+    case CoordinateMode::kPytorchHalfPixel:
+      if (a->output <= 1) step = start = 0, unit = 1;
+      break;
+    case CoordinateMode::kAlignCorners:
+      step = (a->input - 1) * original;
+      start = 0;
+      unit = resized * a->input - original;
+      if (a->output <= 1 || unit == 0) step = 0, unit = 1;
+      break;
+    case CoordinateMode::kAsymmetric: step = original, start = 0, unit = resized; break;
+    case CoordinateMode::kTfCropAndResize: return;
+    case CoordinateMode::kTfHalfPixelForNn: start = original; break;
+  }
+  const auto common = [](Wide x, Wide y) {
+    for (x = x < 0 ? -x : x; y != 0; std::swap(x, y)) x %= y;
+    return x;
+  };
+  const Wide divisor = common(common(start, step), unit);
+  step /= divisor, start /= divisor, unit /= divisor;
+  constexpr Wide kMost = Wide{1} << 50;  // a double has the quotient of two such numbers on the right side of any half
+  if (unit > kMost || step * a->output + (start < 0 ? -start : start) > kMost) return;
+  a->step = static_cast<std::int64_t>(step);
+  a->start = static_cast<std::int64_t>(start);
+  a->unit = static_cast<std::int64_t>(unit);
+}
+
+// dim * scale, rounded to the nearest whole number, halves up.
+double round_half_up(const Ratio& scale, std::int64_t dim) {
+  return static_cast<double>((2 * Wide{scale.resized} * dim + scale.original) / (2 * Wide{scale.original}));
 }
 
 std::int64_t to_dim(double length) {
@@ -138,7 +190,7 @@ ResizeInputs resize_inputs(const Node& node, std::span<const ConstTensor> inputs
 Shape apply_resize_inputs(const Node& node, const ResizeInputs& given, const Shape& x, ResizeGeometry* g) {
   g->rank = x.rank();
   for (int i = 0; i < x.rank(); ++i) g->axis[i] = {x[i], x[i], 1, 0, 1};
-  float common = 0;
+  Ratio common = {1, 1};
   const bool keep =
       given.by_sizes && resize_version(node) >= 18 && attr_string(node, ResizeAttr::kKeepAspectRatioPolicy) != "stretch";
   const bool keep_known = keep && keep_aspect_ratio(attr_string(node, ResizeAttr::kKeepAspectRatioPolicy), given, x, &common);
@@ -146,13 +198,13 @@ Shape apply_resize_inputs(const Node& node, const ResizeInputs& given, const Sha
     ResizeAxis& a = g->axis[given.order[n]];
     a.roi_begin = given.roi_begin[n];
     a.roi_end = given.roi_end[n];
-    if (keep) {
-      a.scale = common;
-      a.output = keep_known ? to_dim(std::floor(static_cast<double>(common * static_cast<float>(a.input)) + 0.5)) : -1;
-    } else if (given.by_sizes) {
-      if (a.input == 0) fail(EVN_ERROR_INVALID_MODEL, "an axis without elements cannot be resized");
+    if (given.by_sizes) {
+      const bool is_known = a.input >= 0 && (keep_known || !keep);
+      const Ratio scale = keep ? common : ratio_of(given.sizes[n], a.input);
       a.output = given.sizes[n];
-      a.scale = static_cast<float>(a.output) / static_cast<float>(a.input);
+      if (keep) a.output = keep_known ? to_dim(round_half_up(common, a.input)) : -1;
+      a.scale = scale.value();
+      if (is_known && a.output > 0) set_exact_places(g->coordinates, scale, &a);
     } else {
       a.scale = given.scales[n];
       a.output = a.input < 0 ? -1 : to_dim(std::floor(a.scale * static_cast<float>(a.input)));

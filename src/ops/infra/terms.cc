@@ -68,10 +68,10 @@ void pairs_of(const T* x, std::span<const Term> rows, const Terms& columns, doub
 }
 
 template <typename T>
-void largest_pairs_of(const T* x, std::span<const Term> rows, const Terms& columns, double least, T* y) {
+void largest_pairs_of(const T* x, std::span<const Term> rows, const Terms& columns, std::span<const double> least, T* y) {
   for (std::int64_t j = 0; j < columns.sums(); ++j) {
     const std::span<const Term> all = columns.of(j);
-    double top = least;
+    double top = least[static_cast<std::size_t>(j)];
     each_row(rows, static_cast<std::int64_t>(all.size()), [&](const Term& row) {
       const T* const from = x + row.at;
       for (const Term& column : all) top = std::max(top, row.weight * column.weight * static_cast<double>(from[column.at]));
@@ -146,7 +146,7 @@ void add_pairs(Place x, std::span<const Term> rows, const Terms& columns, double
   at(x, y, [&](auto* from, auto* to) { pairs_of(from, rows, columns, unit, to); });
 }
 
-void largest_pairs(Place x, std::span<const Term> rows, const Terms& columns, double least, Target y) {
+void largest_pairs(Place x, std::span<const Term> rows, const Terms& columns, std::span<const double> least, Target y) {
   at(x, y, [&](auto* from, auto* to) { largest_pairs_of(from, rows, columns, least, to); });
 }
 

@@ -64,8 +64,8 @@ void add_terms(Place x, std::int64_t x_step, const Terms& terms, Target y, std::
 // y[j] = unit * the sum over pairs of `rows` and of columns j of x[row.at + column.at], times both weights.
 void add_pairs(Place x, std::span<const Term> rows, const Terms& columns, double unit, Target y);
 
-// y[j] = the largest of these products, and of `least`.
-void largest_pairs(Place x, std::span<const Term> rows, const Terms& columns, double least, Target y);
+// y[j] = the largest of these products and of least[j].
+void largest_pairs(Place x, std::span<const Term> rows, const Terms& columns, std::span<const double> least, Target y);
 
 // Elements [begin, end) of an axis.
 struct Bin {

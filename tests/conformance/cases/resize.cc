@@ -39,6 +39,16 @@ void add_resize_modes(Cases* all) {
   all->push_back(
       by_scales({1, 2, 5, 7}, {1, 1, 2, 1.5f}, "cubic", "half_pixel").real("cubic_coeff_a", -0.5f).integer("exclude_outside", 1));
   all->push_back(by_sizes({1, 2, 5, 7}, {1, 2, 9, 3}, "linear", "half_pixel_symmetric", 19));
+  // Places that a rounded scale would put on the other side of an element; the second with numbers above 2^24.
+  for (const char* coordinates : {"half_pixel_symmetric", "asymmetric", "tf_half_pixel_for_nn", "align_corners"}) {
+    for (const char* rule : {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}) {
+      all->push_back(by_sizes({1, 2, 14, 27}, {1, 2, 16, 38}, "nearest", coordinates, 19).word("nearest_mode", rule));
+      all->push_back(by_sizes({1, 1, 2, 4999}, {1, 1, 3, 7001}, "nearest", coordinates, 19).word("nearest_mode", rule));
+      all->push_back(by_sizes({2, 3, 14}, {3, 3, 16}, "nearest", coordinates, 19).word("nearest_mode", rule));
+    }
+    for (const char* mode : {"linear", "cubic"}) all->push_back(by_sizes({1, 2, 14, 4999}, {1, 2, 16, 701}, mode, coordinates, 19));
+    all->push_back(by_scales({1, 2, 5, 7}, {1, 1, 2, 1.5f}, "nearest", coordinates, 19));
+  }
   for (const char* mode : {"nearest", "linear", "cubic"}) {
     all->push_back(Case("Resize", 11)
                        .x({1, 2, 6, 8})

@@ -17,6 +17,21 @@ void add_samplers(Cases* all) {
                            .batch(3));
       }
     }
+    all->push_back(Case("GridSample", 20)
+                       .in(d, {2, 3, 4, 5})
+                       .in(d, {2, 5, 2, 2}, -1.6, 1.6)
+                       .word("mode", "cubic")
+                       .word("padding_mode", "border")
+                       .word("cubic_border", "taps")
+                       .batch(3));
+    all->push_back(Case("RoiAlign", 16)
+                       .in(d, {2, 3, 6, 7})
+                       .in(d, {4, 4}, -9, 12)
+                       .list({1, 0, 1, 1})
+                       .word("mode", "max")
+                       .integer("output_height", 3)
+                       .integer("output_width", 2)
+                       .integer("sampling_ratio", 2));
     all->push_back(Case("RoiAlign", 16)
                        .in(d, {2, 3, 6, 7})
                        .in(d, {3, 4}, 0, 6)

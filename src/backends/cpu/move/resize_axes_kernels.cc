@@ -21,7 +21,6 @@ constexpr std::int64_t kPositionsPerPoint = 1 << 10;
 
 struct AxesState {
   Isa isa;
-  ResizeGeometry geometry;
   int passes;                                           // axes that change
   int order[kMaxRank];                                  // these, as they are resized
   int first;                                            // the outermost of them
@@ -58,8 +57,7 @@ struct Cost {
 
 double growth(const ResizeAxis& a) { return static_cast<double>(a.output) / static_cast<double>(a.input); }
 
-Cost cost_of(const AxesState& s, const Shape& x) {
-  const ResizeGeometry& g = s.geometry;
+Cost cost_of(const AxesState& s, const ResizeGeometry& g, const Shape& x) {
   double size = static_cast<double>(x.elements(s.first, x.rank()));
   Cost cost;
   for (int i = 0; i < s.passes; ++i) {
@@ -73,10 +71,10 @@ Cost cost_of(const AxesState& s, const Shape& x) {
 }
 
 // The table of an axis: spans of its positions, then their weights.
-std::size_t table_bytes(const AxesState& s, int axis) {
+std::size_t table_bytes(const ResizeGeometry& g, int axis) {
   const std::int64_t each =
-      checked_add<std::int64_t>(sizeof(ResizeSpan), checked_mul<std::int64_t>(most_of(s.geometry, axis), sizeof(float)));
-  return align_up(static_cast<std::size_t>(checked_mul(s.geometry.axis[axis].output, each)), 64);
+      checked_add<std::int64_t>(sizeof(ResizeSpan), checked_mul<std::int64_t>(most_of(g, axis), sizeof(float)));
+  return align_up(static_cast<std::size_t>(checked_mul(g.axis[axis].output, each)), 64);
 }
 
 void plan(const OpDesc& d, KernelPlan* p) {
@@ -86,22 +84,22 @@ void plan(const OpDesc& d, KernelPlan* p) {
   p->tiles = 0;
   if (y.elements() == 0) return;
   s.isa = cpu_isa();
-  s.geometry = geometry_of(d);
+  const ResizeGeometry g = geometry_of(d);
   s.passes = 0;
   std::size_t tables = 0;
   double table_work = 0;
   for (int axis = 0; axis < x.rank(); ++axis) {
-    if (s.geometry.is_identity(axis)) continue;
+    if (g.is_identity(axis)) continue;
     s.order[s.passes++] = axis;
-    tables = checked_add(tables, table_bytes(s, axis));
-    table_work += kTapWork * static_cast<double>(y[axis]) * static_cast<double>(resize_most_taps(s.geometry, axis) + 2);
+    tables = checked_add(tables, table_bytes(g, axis));
+    table_work += kTapWork * static_cast<double>(y[axis]) * static_cast<double>(resize_most_taps(g, axis) + 2);
   }
   s.first = s.passes > 0 ? s.order[0] : 0;
   s.planes = x.elements(0, s.first);
   s.planes_per_tile = 1;
   // From the outermost axis on, some positions of it at a time.
   const auto length = static_cast<double>(y[s.first]);
-  Cost cost = cost_of(s, x);
+  Cost cost = cost_of(s, g, x);
   const double tile_cost = std::max(kTileCost, table_work * kTablesPerTile);
   const double between = cost.between / length;
   s.chunk = units_per_tile(y[s.first], cost.work / length, tile_cost);
@@ -112,12 +110,12 @@ void plan(const OpDesc& d, KernelPlan* p) {
     const int axis = s.order[i];
     int at = i;
     // The innermost of several axes that grow alike goes first.
-    for (; at > 0 && growth(s.geometry.axis[whole.order[at - 1]]) >= growth(s.geometry.axis[axis]); --at) {
+    for (; at > 0 && growth(g.axis[whole.order[at - 1]]) >= growth(g.axis[axis]); --at) {
       whole.order[at] = whole.order[at - 1];
     }
     whole.order[at] = axis;
   }
-  const Cost whole_cost = cost_of(whole, x);
+  const Cost whole_cost = cost_of(whole, g, x);
   const bool is_small =
       whole_cost.work < std::min(cost.work, kSmallPlane) && whole_cost.between <= static_cast<double>(kBetweenPerTile);
   cost.between = between * static_cast<double>(s.chunk);
@@ -204,8 +202,8 @@ bool resize_last(const float* x, std::int64_t x_length, std::int64_t rows, const
 }
 
 // Positions [begin, end) of the first axis of one plane. Returns false if the run is to stop.
-bool resize_plane(const AxesState& s, const Shape& x_shape, const float* x, const ResizeTable* tables, std::int64_t begin,
-                  std::int64_t end, float* between, float* y, CancelPoints* points) {
+bool resize_plane(const AxesState& s, const ResizeGeometry& g, const Shape& x_shape, const float* x, const ResizeTable* tables,
+                  std::int64_t begin, std::int64_t end, float* between, float* y, CancelPoints* points) {
   Shape shape = x_shape;
   const int rank = shape.rank();
   if (s.passes == 0)
@@ -213,7 +211,7 @@ bool resize_plane(const AxesState& s, const Shape& x_shape, const float* x, cons
                          shape.elements(s.first + 1, rank) * (end - begin) * static_cast<std::int64_t>(sizeof(float)));
   for (int pass = 0; pass < s.passes; ++pass) {
     const int axis = s.order[pass];
-    const std::int64_t low = axis == s.first ? begin : 0, high = axis == s.first ? end : s.geometry.axis[axis].output;
+    const std::int64_t low = axis == s.first ? begin : 0, high = axis == s.first ? end : g.axis[axis].output;
     const std::int64_t outer = shape.elements(s.first, axis), inner = shape.elements(axis + 1, rank), length = shape[axis];
     float* const to = pass + 1 == s.passes ? y : between + (pass % 2 == 0 ? 0 : s.between);
     if (inner == 1) {
@@ -234,16 +232,17 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   const auto& s = args.plan->state<AxesState>();
   const Shape& x = args.desc->inputs[0].shape;
   const Shape& y = args.desc->outputs[0].shape;
+  const ResizeGeometry g = geometry_of(*args.desc);
   auto* scratch = static_cast<char*>(args.thread_scratch);
   ResizeTable tables[kMaxRank];
   CancelPoints points = points_of(cancel);
   for (int pass = 0; pass < s.passes; ++pass) {
     const int axis = s.order[pass];
     auto* const spans = reinterpret_cast<ResizeSpan*>(scratch);
-    tables[pass] = {spans, reinterpret_cast<float*>(spans + s.geometry.axis[axis].output), most_of(s.geometry, axis)};
+    tables[pass] = {spans, reinterpret_cast<float*>(spans + g.axis[axis].output), most_of(g, axis)};
     const bool by_tile = axis == s.first && s.chunks > 1;
-    if (!by_tile && !fill_table(s.geometry, axis, 0, s.geometry.axis[axis].output, tables[pass], &points)) return;
-    scratch += table_bytes(s, axis);
+    if (!by_tile && !fill_table(g, axis, 0, g.axis[axis].output, tables[pass], &points)) return;
+    scratch += table_bytes(g, axis);
   }
   auto* const between = reinterpret_cast<float*>(scratch);
   const std::int64_t x_plane = x.elements(s.first, x.rank()), y_plane = y.elements(s.first, y.rank());
@@ -251,10 +250,10 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
   for (std::int64_t tile = begin; tile < end && !cancel.stop(); ++tile) {
     const std::int64_t first = tile / s.chunks * s.planes_per_tile, low = tile % s.chunks * s.chunk;
     const std::int64_t last = std::min(first + s.planes_per_tile, s.planes), high = std::min(low + s.chunk, y[s.first]);
-    if (s.chunks > 1 && !fill_table(s.geometry, s.first, low, high, tables[0], &points)) return;
+    if (s.chunks > 1 && !fill_table(g, s.first, low, high, tables[0], &points)) return;
     for (std::int64_t plane = first; plane < last; ++plane) {
       float* const to = args.out<float>() + plane * y_plane + low * y_position;
-      if (!resize_plane(s, x, args.in<float>(0) + plane * x_plane, tables, low, high, between, to, &points)) return;
+      if (!resize_plane(s, g, x, args.in<float>(0) + plane * x_plane, tables, low, high, between, to, &points)) return;
       if (const Epilogue* const epilogue = epilogue_of(*args.desc)) {
         chain_long(s.isa, to, (high - low) * y_position, epilogue, &points);
       }

@@ -97,7 +97,7 @@ bool fill_columns(const ResizeGeometry& g, int axis, std::int64_t width, Column*
         columns[x] = {static_cast<std::int32_t>(x), static_cast<std::int32_t>(x), 0};
         continue;
       }
-      const float at = resize_coordinate(g, axis, x);
+      const ResizePlace at = resize_place(g, axis, x);
       if (g.mode == ResizeMode::kNearest) {
         const auto i = static_cast<std::int32_t>(resize_nearest(g, axis, at));
         columns[x] = {i, i, 0};
@@ -129,7 +129,7 @@ Line find_line(const ResizeGeometry& g, const Shape& x, const Shape& y, std::int
       high = rows[position].high;
       r.weight = rows[position].weight;
     } else if (!g.is_identity(axis)) {
-      const float at = resize_coordinate(g, axis, position);
+      const ResizePlace at = resize_place(g, axis, position);
       if (g.mode == ResizeMode::kNearest) {
         low = high = resize_nearest(g, axis, at);
       } else {
@@ -198,7 +198,7 @@ void run_line_last(Isa isa, const ResizeGeometry& g, const Line& at, const float
     const float* const across = high + q.high * c.in_pitch;
     const bool goes_on = by_parts(points, c.out, 64, work, [&](std::int64_t begin, std::int64_t end) {
       if (!c.same) {
-        for (std::int64_t k = begin; k < end; ++k) to[k] = from[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
+        for (std::int64_t k = begin; k < end; ++k) to[k] = from[resize_nearest(g, 1, resize_place(g, 1, k))];
       } else if (g.mode == ResizeMode::kNearest) {
         simd_transpose::loops(isa).copy(from + begin, c.in, 1, end - begin, to + begin, c.in);
       } else {
@@ -233,7 +233,7 @@ void run_bytes(const KernelArgs& args, const ResizeGeometry& g, const Channels& 
           std::copy(pixel + first, pixel + last, to + first);
           return;
         }
-        for (std::int64_t k = first; k < last; ++k) to[k] = pixel[resize_nearest(g, 1, resize_coordinate(g, 1, k))];
+        for (std::int64_t k = first; k < last; ++k) to[k] = pixel[resize_nearest(g, 1, resize_place(g, 1, k))];
       });
       if (!goes_on) return;
     }

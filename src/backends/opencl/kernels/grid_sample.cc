@@ -12,7 +12,7 @@ struct Sample {
   std::int32_t axes, mode, padding, align;
   std::int64_t places, channels, plane, chunk;
   std::int32_t size[kMaxSpatial];
-  std::int32_t unused;
+  std::int32_t keeps_place;
 };
 
 struct State {
@@ -20,7 +20,7 @@ struct State {
   std::int64_t images;
 };
 
-enum : int { kAlign, kMode, kPadding };
+enum : int { kAlign, kMode, kPadding, kCubicBorder };
 
 Refusal supports(const OpDesc& desc) { return refuse_unless_float(desc); }
 
@@ -33,6 +33,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   p.axes = x.rank() - 2;
   p.mode = mode == "nearest" ? 1 : mode == "cubic" || mode == "bicubic" ? 2 : 0;
   p.padding = padding == "border" ? 1 : padding == "reflection" ? 2 : 0;
+  p.keeps_place = p.mode == 2 && attr_string(*desc.node, kCubicBorder) == "taps";
   p.align = attr_int(*desc.node, kAlign) != 0;
   p.places = desc.inputs[1].shape.elements(1, p.axes + 1);
   p.channels = x[1];

@@ -10,7 +10,7 @@ typedef struct {
   long channels, plane;
   long chunk;               // places of one work item
   int size[3];              // the last `axes` of them
-  int unused;
+  int keeps_place;          // of cubic with the border: elements outside are replaced, and not the place
 } Sample;
 
 // Elements of one axis and their weights; an index of -1 reads 0.
@@ -52,11 +52,11 @@ static inline Taps taps_of(float coordinate, int size, const Sample* p) {
   const float low = p->align ? 0.0f : -0.5f, high = length - (p->align ? 1.0f : 0.5f);
   if (!(x - x == 0.0f)) {
     if (p->padding != kBorder || x != x) return taps;
-    x = x < 0.0f ? low : high;
+    x = x < 0.0f ? 0.0f : length - 1.0f;
   }
   if (p->mode == kNearestMode) x = rint(x);
   if (x < low || x > high) {
-    if (p->padding == kBorder) x = clamp(x, 0.0f, length - 1.0f);
+    if (p->padding == kBorder && !p->keeps_place) x = clamp(x, 0.0f, length - 1.0f);
     if (p->padding == kReflection) x = reflect(x, low, high);
   }
   const float first = p->mode == kNearestMode ? x : floor(x) - (p->mode == kCubicMode ? 1.0f : 0.0f);

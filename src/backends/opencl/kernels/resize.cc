@@ -2,6 +2,8 @@
 // the last two axes.
 #include "ops/resize.h"
 
+#include <cstdlib>
+
 #include "backends/opencl/kernels/support.h"
 
 namespace evn {
@@ -15,8 +17,9 @@ struct Params {
   std::int32_t rank, linear, coordinates, nearest;
   std::int64_t rows, row_chunk;
   std::int64_t in[kMaxRank], out[kMaxRank], stride[kMaxRank];
+  std::int64_t step[kMaxRank], start[kMaxRank], unit[kMaxRank];
   float scale[kMaxRank];
-  std::int32_t same[kMaxRank];
+  std::int8_t same[kMaxRank], small[kMaxRank];
 };
 static_assert(sizeof(Params) <= KernelPlan::kStateBytes);
 
@@ -38,9 +41,15 @@ std::int32_t number_of(CoordinateMode mode) {
     case CoordinateMode::kPytorchHalfPixel: return 2;
     case CoordinateMode::kAlignCorners: return 3;
     case CoordinateMode::kTfCropAndResize: return 5;
+    case CoordinateMode::kTfHalfPixelForNn: return 6;
     default: return 4;
   }
 }
+
+// Float32 has all whole numbers up to here, so that quotients of smaller ones are rounded down rightly.
+constexpr std::int64_t kMostOfFloat = 1 << 24;
+
+bool fits_float(const ResizeAxis& a) { return a.step * a.output + std::abs(a.start) < kMostOfFloat && a.unit < kMostOfFloat; }
 
 std::int32_t number_of(NearestMode mode) {
   switch (mode) {
@@ -68,7 +77,11 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
     p.in[i] = to_int(g.axis[i].input);
     p.out[i] = to_int(g.axis[i].output);
     p.scale[i] = g.axis[i].scale;
+    p.step[i] = g.axis[i].step;
+    p.start[i] = g.axis[i].start;
+    p.unit[i] = g.axis[i].unit;
     p.same[i] = g.is_identity(i);
+    p.small[i] = fits_float(g.axis[i]);
   }
   plan->flops = 4.0 * static_cast<double>(y.elements());
   count_bytes(desc, plan);
@@ -91,8 +104,9 @@ struct Sampling {
   std::int64_t n, chunk;
   std::int32_t in[kMaxRank], out[kMaxRank], same[kMaxRank];
   float scale[kMaxRank], roi_begin[kMaxRank], roi_end[kMaxRank];
-  std::int64_t stride[kMaxRank];
+  std::int64_t stride[kMaxRank], step[kMaxRank], start[kMaxRank], unit[kMaxRank];
 };
+static_assert(sizeof(Sampling) <= KernelPlan::kStateBytes);
 
 Refusal supports_any(const OpDesc& desc) {
   if (desc.inputs[0].shape.rank() == 0) return "a scalar";
@@ -123,6 +137,9 @@ void plan_resample(const OpDesc& desc, KernelPlan* plan) {
     p.scale[i] = axis.scale;
     p.roi_begin[i] = axis.roi_begin;
     p.roi_end[i] = axis.roi_end;
+    p.step[i] = axis.step;
+    p.start[i] = axis.start;
+    p.unit[i] = axis.unit;
   }
   plan->flops = 64.0 * static_cast<double>(p.n);
   count_bytes(desc, plan);

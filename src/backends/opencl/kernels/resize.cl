@@ -1,17 +1,20 @@
-// Resize and Upsample of any axes, to the nearest element or linearly. Coordinates are computed as in ops/resize.h, step by step,
-// and rounded as there: a position that falls on an element would else go to its neighbour.
+// Resize and Upsample of any axes, to the nearest element or linearly. Coordinates are computed as in ops/resize.h, step by step: by
+// whole numbers where the ratio of the dims is given, else rounded as there, as a position that falls on an element would else go to
+// its neighbour.
 #pragma OPENCL FP_CONTRACT OFF
 
 typedef struct {
   int rank;
   int linear;
-  int coordinates;  // 0 half_pixel, 1 half_pixel_symmetric, 2 pytorch_half_pixel, 3 align_corners, 4 asymmetric
+  int coordinates;  // 0 half_pixel, 1 half_pixel_symmetric, 2 pytorch_half_pixel, 3 align_corners, 4 asymmetric, 6 tf_half_pixel_for_nn
   int nearest;      // 0 round_prefer_floor, 1 round_prefer_ceil, 2 floor, 3 ceil, 4 floor where an axis grows, else ceil
   long rows;        // of the output
   long row_chunk;   // rows of one work item
   long in[8], out[8], stride[8];
+  long step[8], start[8], unit[8];  // coordinates are (step * position + start) / unit; unit 0: by `scale`
   float scale[8];
-  int same[8];      // the axis is copied
+  char same[8];     // the axis is copied
+  char small[8];    // all numbers of these quotients are below 2^24
 } Resize;
 
 // Two positions of the input and the weight of the second; one only where the weight is 0.
@@ -20,11 +23,8 @@ typedef struct {
   VF weight;
 } Taps;
 
-static inline Taps taps_of(const Resize* p, int axis, VI position) {
-  Taps t;
-  t.weight = (VF)0.0f;
-  t.low = t.high = position;
-  if (p->same[axis]) return t;
+// Coordinates as floats; `rest` is what they have above the whole number below.
+static inline VF rounded_place(const Resize* p, int axis, VI position, VF* rest) {
   const VF x = EVN_CAT(convert_float, EVN_LANES)(position);
   const float scale = p->scale[axis];
   const float length = scale * (float)p->in[axis];
@@ -34,6 +34,8 @@ static inline Taps taps_of(const Resize* p, int axis, VI position) {
     at = length == 1.0f || p->out[axis] == 1 ? (VF)0.0f : quotient(x * last, (VF)(length - 1.0f));
   } else if (p->coordinates == 4) {
     at = quotient(x, (VF)scale);
+  } else if (p->coordinates == 6) {
+    at = quotient(x + 0.5f, (VF)scale);
   } else if (p->coordinates == 1) {
     const float adjustment = quotient((float)p->out[axis], length);
     at = (float)p->in[axis] / 2.0f * (1.0f - adjustment) + quotient(x + 0.5f, (VF)scale) - 0.5f;
@@ -41,8 +43,50 @@ static inline Taps taps_of(const Resize* p, int axis, VI position) {
     at = p->coordinates == 2 && p->out[axis] <= 1 ? (VF)0.0f : quotient(x + 0.5f, (VF)scale) - 0.5f;
   }
   const VF down = floor(at);
-  const VF rest = at - down;
-  const VI base = EVN_CAT(convert_int, EVN_LANES)(down);
+  *rest = at - down;
+  return down;
+}
+
+// The whole number below each coordinate, the rest, and the rest against 1/2 by its sign.
+static inline VI place_of(const Resize* p, int axis, VI position, VF* rest, VI* half_sign) {
+  if (p->unit[axis] == 0) {
+    const VF down = rounded_place(p, axis, position, rest);
+    *half_sign = *rest < 0.5f ? (VI)-1 : *rest > 0.5f ? (VI)1 : (VI)0;
+    return EVN_CAT(convert_int, EVN_LANES)(down);
+  }
+  if (p->small[axis]) {
+    const int unit = (int)p->unit[axis];
+    const VI n = (int)p->step[axis] * position + (int)p->start[axis];
+    const VI below = EVN_CAT(convert_int, EVN_LANES)(floor(quotient(EVN_CAT(convert_float, EVN_LANES)(n), (VF)(float)unit)));
+    const VI over = n - below * unit;
+    *rest = quotient(EVN_CAT(convert_float, EVN_LANES)(over), (VF)(float)unit);
+    *half_sign = 2 * over < unit ? (VI)-1 : 2 * over > unit ? (VI)1 : (VI)0;
+    return below;
+  }
+  int at[EVN_LANES], signs[EVN_LANES];
+  float over[EVN_LANES];
+  EVN_CAT(vstore, EVN_LANES)(position, 0, at);
+  const long unit = p->unit[axis];
+  for (int l = 0; l < EVN_LANES; ++l) {
+    const long n = p->step[axis] * at[l] + p->start[axis];
+    const long below = n / unit - (n % unit < 0 ? 1 : 0), r = n - below * unit;
+    at[l] = (int)below;
+    over[l] = quotient((float)r, (float)unit);
+    signs[l] = 2 * r < unit ? -1 : 2 * r > unit ? 1 : 0;
+  }
+  *rest = LOADV(over);
+  *half_sign = EVN_CAT(vload, EVN_LANES)(0, signs);
+  return EVN_CAT(vload, EVN_LANES)(0, at);
+}
+
+static inline Taps taps_of(const Resize* p, int axis, VI position) {
+  Taps t;
+  t.weight = (VF)0.0f;
+  t.low = t.high = position;
+  if (p->same[axis]) return t;
+  VF rest;
+  VI half_sign;
+  const VI base = place_of(p, axis, position, &rest, &half_sign);
   const int top = (int)(p->in[axis] - 1);
   if (p->linear) {
     t.low = clamp(base, (VI)0, (VI)top);
@@ -50,9 +94,8 @@ static inline Taps taps_of(const Resize* p, int axis, VI position) {
     t.weight = rest;
     return t;
   }
-  const float limit = p->nearest < 2 ? 0.5f : 0.0f;
-  const bool never = p->nearest == 2 || (p->nearest == 4 && scale >= 1.0f);
-  const VI up = never ? (VI)0 : p->nearest == 1 ? (rest >= limit ? (VI)1 : (VI)0) : (rest > limit ? (VI)1 : (VI)0);
+  const bool never = p->nearest == 2 || (p->nearest == 4 && p->scale[axis] >= 1.0f);
+  const VI up = never ? (VI)0 : p->nearest < 2 ? (half_sign >= 1 - p->nearest ? (VI)1 : (VI)0) : (rest > 0.0f ? (VI)1 : (VI)0);
   t.low = t.high = clamp(base + up, (VI)0, (VI)top);
   return t;
 }
@@ -128,19 +171,20 @@ EVN_KERNEL void resize(global const float* x, ulong x0, global float* y, ulong y
 typedef struct {
   int rank;
   int mode;          // 0 nearest, 1 linear, 2 cubic
-  int coordinates;   // as above, 5 tf_crop_and_resize
+  int coordinates;   // as above, and 5 tf_crop_and_resize
   int nearest, antialias, exclude_outside;
   float cubic_a, extrapolation;
   long n, chunk;     // outputs, those of one work item
   int in[8], out[8], same[8];
   float scale[8], roi_begin[8], roi_end[8];
-  long stride[8];
+  long stride[8], step[8], start[8], unit[8];
 } Sampling;
 
-// The elements along one axis that an output position is made of: `count` from `first` on, with weights of the distance from `at`.
+// The elements along one axis that an output position is made of: `count` from `first` on, with weights of the distance from the
+// coordinate below + rest.
 typedef struct {
-  int first, count;
-  float at, stretch, sum;
+  int first, count, below;
+  float rest, stretch, sum;
 } Reach;
 
 static inline float coordinate_of(const Sampling* p, int axis, int position) {
@@ -154,6 +198,7 @@ static inline float coordinate_of(const Sampling* p, int axis, int position) {
     case 2: return p->out[axis] > 1 ? quotient(x + 0.5f, scale) - 0.5f : 0.0f;
     case 3: return length == 1.0f || p->out[axis] == 1 ? 0.0f : quotient(x * last, length - 1.0f);
     case 4: return quotient(x, scale);
+    case 6: return quotient(x + 0.5f, scale);
     case 5: {
       const float begin = p->roi_begin[axis], end = p->roi_end[axis];
       if (p->out[axis] <= 1) return 0.5f * (begin + end) * last;
@@ -166,35 +211,41 @@ static inline float coordinate_of(const Sampling* p, int axis, int position) {
 static inline float weight_of(const Sampling* p, const Reach* r, int axis, int i) {
   if (r->count == 1) return 1.0f;
   if (p->exclude_outside && (i < 0 || i >= p->in[axis])) return 0.0f;
-  const float d = fabs(((float)i - r->at) * r->stretch), a = p->cubic_a;
+  const float d = fabs(((float)(i - r->below) - r->rest) * r->stretch), a = p->cubic_a;
   if (p->mode == 1) return d < 1.0f ? 1.0f - d : 0.0f;
   if (d <= 1.0f) return ((a + 2.0f) * d - (a + 3.0f)) * d * d + 1.0f;
   return d < 2.0f ? ((a * d - 5.0f * a) * d + 8.0f * a) * d - 4.0f * a : 0.0f;
 }
 
-static inline int nearest_of(const Sampling* p, int axis, float at) {
-  const float down = floor(at), rest = at - down;
-  const float limit = p->nearest < 2 ? 0.5f : 0.0f;
-  const bool never = p->nearest == 2 || (p->nearest == 4 && p->scale[axis] >= 1.0f);
-  const bool up = !never && (p->nearest == 1 ? rest >= limit : rest > limit);
-  return clamp((int)down + (up ? 1 : 0), 0, p->in[axis] - 1);
-}
-
 static inline Reach reach_of(const Sampling* p, int axis, int position) {
-  Reach r = {position, 1, 0.0f, 1.0f, 1.0f};
+  Reach r = {position, 1, position, 0.0f, 1.0f, 1.0f};
   if (p->same[axis]) return r;
-  r.at = coordinate_of(p, axis, position);
-  if (p->coordinates == 5 && !(r.at >= 0.0f && r.at <= (float)(p->in[axis] - 1))) {
-    r.count = 0;
-    return r;
+  int half_sign;  // of the rest against 1/2
+  if (p->unit[axis] > 0) {
+    const long unit = p->unit[axis], n = p->step[axis] * position + p->start[axis];
+    const long below = n / unit - (n % unit < 0 ? 1 : 0), over = n - below * unit;
+    r.below = (int)below;
+    r.rest = quotient((float)over, (float)unit);
+    half_sign = 2 * over < unit ? -1 : 2 * over > unit ? 1 : 0;
+  } else {
+    const float at = coordinate_of(p, axis, position), down = floor(at);
+    if (p->coordinates == 5 && !(at >= 0.0f && at <= (float)(p->in[axis] - 1))) {
+      r.count = 0;
+      return r;
+    }
+    r.below = (int)down;
+    r.rest = at - down;
+    half_sign = r.rest < 0.5f ? -1 : r.rest > 0.5f ? 1 : 0;
   }
   if (p->mode == 0) {
-    r.first = nearest_of(p, axis, r.at);
+    const bool never = p->nearest == 2 || (p->nearest == 4 && p->scale[axis] >= 1.0f);
+    const bool up = !never && (p->nearest < 2 ? half_sign >= 1 - p->nearest : r.rest > 0.0f);
+    r.first = clamp(r.below + (up ? 1 : 0), 0, p->in[axis] - 1);
     return r;
   }
   if (p->antialias && p->scale[axis] < 1.0f) r.stretch = p->scale[axis];
   const int before = (int)floor(quotient(-(float)p->mode, r.stretch)) + 1;
-  r.first = (int)floor(r.at) + before;
+  r.first = r.below + before;
   r.count = 2 - 2 * before;
   if (!p->antialias && !p->exclude_outside) return r;
   r.sum = 0.0f;

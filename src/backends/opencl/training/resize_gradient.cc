@@ -17,13 +17,13 @@ enum : int { kX, kDy = 4 };
 struct Axis {
   std::int32_t mode, coordinates, nearest, antialias, exclude_outside, taps, in, out;
   float cubic_a, scale, roi_begin, roi_end;
+  std::int64_t step, start, unit;
 };
 
 // What is done to one axis.
 struct Pass {
   std::int64_t outer, inner;
-  std::int32_t in, out, taps;
-  float scale, roi_begin, roi_end;
+  std::int32_t axis, in, out, taps;
 };
 
 struct State {
@@ -65,7 +65,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   State& s = plan->state<State>();
   s = State{};
   if (y.elements() == 0) {
-    add_pass(&s, {1, 1, to_int(x.elements()), 0, 1, 1, 0, 1});
+    add_pass(&s, {1, 1, -1, to_int(x.elements()), 0, 1});
   } else {
     const KnownInputs known(desc);
     const ResizeGeometry g = resize_geometry(*desc.node, known.span().first(kDy), y);
@@ -74,8 +74,8 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
       if (g.is_identity(i)) continue;
       const ResizeAxis& a = g.axis[i];
       // The axes before are those of x by now.
-      add_pass(&s, {x.elements(0, i), y.elements(i + 1, y.rank()), to_int(a.input), to_int(a.output),
-                    to_int(resize_most_taps(g, i)), a.scale, a.roi_begin, a.roi_end});
+      add_pass(&s, {x.elements(0, i), y.elements(i + 1, y.rank()), i, to_int(a.input), to_int(a.output),
+                    to_int(resize_most_taps(g, i))});
       s.values = std::max(s.values, x.elements(0, i + 1) * y.elements(i + 1, y.rank()));
     }
   }
@@ -100,15 +100,22 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   };
   const Buffer firsts = take(s.firsts), weights = take(s.weights), ranges = take(s.ranges);
   const Buffer values[] = {take(s.values), take(s.values)};
+  const KnownInputs known(*args.desc);
+  const Shape& y = args.desc->inputs[kDy].shape;
+  const ResizeGeometry g = y.elements() == 0 ? ResizeGeometry{} : resize_geometry(*args.desc->node, known.span().first(kDy), y);
   for (int i = 0; i < s.count; ++i) {
     const Pass& pass = s.passes[i];
     Axis a = s.shared;
     a.taps = pass.taps;
     a.in = pass.in;
     a.out = pass.out;
-    a.scale = pass.scale;
-    a.roi_begin = pass.roi_begin;
-    a.roi_end = pass.roi_end;
+    const ResizeAxis axis = pass.axis < 0 ? ResizeAxis{} : g.axis[pass.axis];
+    a.scale = axis.scale;
+    a.roi_begin = axis.roi_begin;
+    a.roi_end = axis.roi_end;
+    a.step = axis.step;
+    a.start = axis.start;
+    a.unit = axis.unit;
     cl.run(kTaps, {a.out}, firsts, weights, a);
     cl.run(kRanges, {a.in}, firsts, ranges, a);
     const std::int64_t rows = pass.outer * a.in, chunk = chunk_elements(cl, rows * pass.inner);

@@ -1,16 +1,18 @@
 // The derivative of Resize, one axis after the other: what an element of x gets is the sum over the positions that were sampled from it, in
-// their order. Taps are computed as in ops/resize.h, step by step, and coordinates are rounded as there: a position that falls on an element
-// would else go to its neighbour.
+// their order. Taps are computed as in ops/resize.h, step by step: by whole numbers where the ratio of the dims is given, else with coordinates
+// that are rounded as there, as a position that falls on an element would else go to its neighbour.
 #pragma OPENCL FP_CONTRACT OFF
 
 typedef struct {
   int mode;         // 0 nearest, 1 linear, 2 cubic
-  int coordinates;  // 0 half_pixel, 1 half_pixel_symmetric, 2 pytorch_half_pixel, 3 align_corners, 4 asymmetric, 5 tf_crop_and_resize
+  int coordinates;  // 0 half_pixel, 1 half_pixel_symmetric, 2 pytorch_half_pixel, 3 align_corners, 4 asymmetric, 5 tf_crop_and_resize,
+                    // 6 tf_half_pixel_for_nn
   int nearest;      // 0 round_prefer_floor, 1 round_prefer_ceil, 2 floor, 3 ceil
   int antialias, exclude_outside;
   int taps;         // of a position
   int in, out;
   float cubic_a, scale, roi_begin, roi_end;
+  long step, start, unit;  // coordinates are (step * position + start) / unit; unit 0: by `scale`
 } Axis;
 
 #define EVN_OUTSIDE INT_MIN  // the first tap of a position that is extrapolated
@@ -25,6 +27,7 @@ static inline float coordinate_of(const Axis* a, int position) {
     case 2: return a->out > 1 ? quotient(x + 0.5f, a->scale) - 0.5f : 0.0f;
     case 3: return length == 1.0f || a->out == 1 ? 0.0f : quotient(x * last, length - 1.0f);
     case 4: return quotient(x, a->scale);
+    case 6: return quotient(x + 0.5f, a->scale);
     case 5:
       if (a->out <= 1) return 0.5f * (a->roi_begin + a->roi_end) * last;
       return a->roi_begin * last + quotient(x * (a->roi_end - a->roi_begin) * last, (float)(a->out - 1));
@@ -32,15 +35,37 @@ static inline float coordinate_of(const Axis* a, int position) {
   }
 }
 
-static inline int nearest_of(const Axis* a, float at) {
-  const float down = floor(at), rest = at - down;
-  const bool up = a->nearest != 2 && (a->nearest == 1 ? rest >= 0.5f : rest > (a->nearest == 0 ? 0.5f : 0.0f));
-  return clamp((int)down + (up ? 1 : 0), 0, a->in - 1);
+// Coordinate below + rest. `half_sign`: the sign of the rest less 1/2.
+typedef struct {
+  int below, half_sign;
+  float rest;
+} Place;
+
+static inline Place place_of(const Axis* a, int position) {
+  Place p;
+  if (a->unit > 0) {
+    const long n = a->step * position + a->start;
+    const long below = n / a->unit - (n % a->unit < 0 ? 1 : 0), rest = n - below * a->unit;
+    p.below = (int)below;
+    p.half_sign = 2 * rest < a->unit ? -1 : 2 * rest > a->unit ? 1 : 0;
+    p.rest = quotient((float)rest, (float)a->unit);
+    return p;
+  }
+  const float at = coordinate_of(a, position), down = floor(at);
+  p.below = (int)down;
+  p.rest = at - down;
+  p.half_sign = p.rest < 0.5f ? -1 : p.rest > 0.5f ? 1 : 0;
+  return p;
 }
 
-static inline float weight_of(const Axis* a, float at, float stretch, int i) {
+static inline int nearest_of(const Axis* a, Place p) {
+  const bool up = a->nearest == 3 ? p.rest > 0.0f : a->nearest != 2 && p.half_sign >= (a->nearest == 1 ? 0 : 1);
+  return clamp(p.below + (up ? 1 : 0), 0, a->in - 1);
+}
+
+static inline float weight_of(const Axis* a, Place at, float stretch, int i) {
   if (a->exclude_outside && (i < 0 || i >= a->in)) return 0.0f;
-  const float d = fabs(((float)i - at) * stretch), c = a->cubic_a;
+  const float d = fabs(((float)(i - at.below) - at.rest) * stretch), c = a->cubic_a;
   if (a->mode == 1) return d < 1.0f ? 1.0f - d : 0.0f;
   if (d <= 1.0f) return ((c + 2.0f) * d - (c + 3.0f)) * d * d + 1.0f;
   return d < 2.0f ? ((c * d - 5.0f * c) * d + 8.0f * c) * d - 4.0f * c : 0.0f;
@@ -52,18 +77,18 @@ EVN_KERNEL void axis_taps(global int* firsts, ulong firsts0, global float* weigh
   if (position >= a.out) return;
   global int* first = firsts + firsts0 + position;
   global float* weight = weights + weights0 + (long)position * a.taps;
-  const float at = coordinate_of(&a, position);
-  if (a.coordinates == 5 && !(at >= 0.0f && at <= (float)(a.in - 1))) {
+  if (a.coordinates == 5 && !(coordinate_of(&a, position) >= 0.0f && coordinate_of(&a, position) <= (float)(a.in - 1))) {
     *first = EVN_OUTSIDE;
     return;
   }
+  const Place at = place_of(&a, position);
   if (a.mode == 0) {
     *first = nearest_of(&a, at);
     *weight = 1.0f;
     return;
   }
   const float stretch = a.antialias && a.scale < 1.0f ? a.scale : 1.0f;
-  *first = (int)floor(at) + 1 - a.taps / 2;
+  *first = at.below + 1 - a.taps / 2;
   float sum = 0.0f;
   for (int i = 0; i < a.taps; ++i) {
     weight[i] = weight_of(&a, at, stretch, *first + i);
