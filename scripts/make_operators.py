@@ -34,6 +34,24 @@ SETS = [  # shorthands for element types, the larger before what they contain
     ("bits", ("uint4", "int4", "float4e2m1", "uint2", "int2")),
     ("complex", ("complex64", "complex128")),
 ]
+READINGS = """
+Where the text of ONNX leaves room, or where engines differ, this library reads it so:
+
+- **Outputs without a name.** A node may leave out optional outputs, and any outputs of Split, Loop, Scan and SequenceMap, by the empty name. Empty names
+  count, also at the end: they decide how many parts a Split has.
+- **Types in `value_info`.** An entry that contradicts the type that a node gives its output, or the type of an output or initializer of the graph, is
+  ignored, with a warning of the event `model.value_type`. A declared output of the graph is a promise: another type is an error.
+- **Resize by sizes** computes positions from the exact ratio of the sizes and the dims, in whole numbers. With scales it computes them in float32 as the
+  formulas have it. `tf_half_pixel_for_nn`, of opset 11 alone, is taken in later opsets too.
+- **GridSample, `cubic` with `border`.** A place outside the image moves to the border before its four elements are found, as in ONNX's own evaluator and
+  in ONNX Runtime. PyTorch leaves the place where it is and replaces each element outside. The two differ within two elements of the border. The
+  attribute `cubic_border="taps"` of a node asks for PyTorch's reading (`"location"`, the default, for ONNX's). The attribute is not ONNX's: other
+  engines may refuse it.
+- **QuantizeLinear of NaN** is the least number of an integer type, as in ONNX Runtime; so are sums and products of quantized operators. Floating types
+  of 8 bits keep NaN. DynamicQuantizeLinear has the zero point 255 if its least input is infinite.
+- **TreeEnsembleClassifier with two classes.** If all leaves vote for one class only, their sum is the score of the second class, which is chosen above
+  0.5 if no vote is negative, and above 0 otherwise, as in ONNX Runtime. If leaves vote for both, the larger score decides. One base value alone belongs to the first class.
+"""
 INTRODUCTION = f"""
 What each operator takes and how closely its kernels agree. *Versions* are the opset versions that an operator has rows for: the highest
 one that is not above the model's import applies, and later versions that only allow more types share a row. *Types* are those of the
@@ -165,6 +183,7 @@ def generate(build):
     if absent:
         head = "A model with one of these is refused when it is loaded, unless it brings or ONNX has a function of the name."
         out += ["", "## Not there", "", head, "", *absent]
+    out += ["", "## Readings of the format", READINGS.rstrip()]
     out += ["", "## Parts of operators that are not there", "", "They are refused with EVN_ERROR_UNSUPPORTED, the node and this text.", "",
             "| src/ops | refused |", "|---|---|", *left_out()]
     out += ["", "## Node tests that do not give the stored output", "", *(f"- *{kind}*: {text}" for kind, text in onnx_cases.KINDS.items()), "", *refusals()]
