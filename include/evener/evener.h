@@ -209,7 +209,8 @@ typedef struct evn_log_record {
   const char *message;         /* the line that evn_log_callback gets */
   const char *event;           /* what happened, for programs; these names stay. "runtime.created", "device.opened",
                                   "device.named" (by another name, a device that is open), "device.absent", "model.loaded",
-                                  "model.output_shape" (declared otherwise than computed), "session.created",
+                                  "model.output_shape" (declared otherwise than computed), "model.value_type" (value_info
+                                  says another type of a value than it has), "session.created",
                                   "plan.created", "program.compiling" (begins, and may take seconds),
                                   "program.compiled", "program.restored" (from the cache), "program.refused" (by the
                                   driver, when all are stored), "clblast.tried",

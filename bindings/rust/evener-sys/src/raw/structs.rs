@@ -50,7 +50,8 @@ pub struct evn_log_record {
     pub message: *const c_char,
     /// what happened, for programs; these names stay. "runtime.created", "device.opened",
     /// "device.named" (by another name, a device that is open), "device.absent", "model.loaded",
-    /// "model.output\_shape" (declared otherwise than computed), "session.created",
+    /// "model.output\_shape" (declared otherwise than computed), "model.value\_type" (value\_info
+    /// says another type of a value than it has), "session.created",
     /// "plan.created", "program.compiling" (begins, and may take seconds),
     /// "program.compiled", "program.restored" (from the cache), "program.refused" (by the
     /// driver, when all are stored), "clblast.tried",
