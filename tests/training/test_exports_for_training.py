@@ -127,6 +127,16 @@ def test_a_statistic_of_the_batch_that_is_read_is_refused(runtime):
     assert refused.value.node == next(node.name for node in model.graph.node if node.op_type == "BatchNormalization")
 
 
+def test_norms_that_share_statistics_are_refused_by_name(runtime):
+    b = nets.Builder(4)
+    h = b.norm(b.linear("x", "fc", 4, 3), "norm", 3)
+    first = b.nodes[-1]
+    h = b.op("BatchNormalization", h, *first.input[1:])
+    with pytest.raises(evener.Error, match="shares its statistics") as refused:
+        evener.Trainer(runtime, b.model(h, [("x", TensorProto.FLOAT, [4])], [3]).SerializeToString())
+    assert refused.value.node == h and refused.value.status.name == "UNSUPPORTED"
+
+
 # ----------------------------------------------------------------------------------------------- one size of the batch
 
 
