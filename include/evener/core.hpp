@@ -294,7 +294,7 @@ using ParallelFor = std::function<void(std::uint32_t count, const std::function<
 struct RuntimeOptions {
   int thread_count = 0;                      // 0: from the configuration, else as many as this process may use
   std::string config_path;                   // a YAML file; "": none
-  std::string config_text;                   // the same as text; "": none
+  std::optional<std::string> config_text;    // the same as text, which must not be ""
   LogSink log;                               // empty: no log
   LogLevel log_level = LogLevel::kWarning;   // the last level that is delivered
   std::optional<std::string> cache_dir;      // of compiled OpenCL programs; "" for no cache

@@ -33,8 +33,8 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     evn_runtime_options o = EVN_RUNTIME_OPTIONS_INIT;
     o.thread_count = options.thread_count;
     o.config_path = detail::c_str_or_null(options.config_path);
-    o.config_text = detail::c_str_or_null(options.config_text);
-    o.config_size = options.config_text.size();
+    o.config_text = options.config_text ? options.config_text->c_str() : nullptr;
+    o.config_size = options.config_text ? options.config_text->size() : 0;
     o.log_level = static_cast<evn_log_level>(options.log_level);
     o.cache_dir = options.cache_dir ? options.cache_dir->c_str() : nullptr;
     o.cpu_memory_limit_bytes = options.cpu_memory_limit_bytes;

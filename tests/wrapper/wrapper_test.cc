@@ -470,6 +470,8 @@ TEST(WrapperCallbacks, GoWhenTheRuntimeHasEnded) {
   EXPECT_EQ(kept.use_count(), 1);
 
   evener::RuntimeOptions wrong = plain_options();
+  wrong.config_text = "";
+  EXPECT_EQ(error_of([&] { evener::Runtime r(wrong); }).status(), EVN_ERROR_INVALID_ARGUMENT);
   wrong.config_text = "nonsense: 1";
   wrong.ended = [&ended, kept] { ++ended; };
   EXPECT_EQ(error_of([&] { evener::Runtime runtime(std::move(wrong)); }).status(), EVN_ERROR_CONFIG);
