@@ -74,12 +74,12 @@ def timestamp():
 
 
 def sources(*folders):
-    """The files of folders of the source tree, sorted, as paths below SOURCE: those that git knows, or all of a source archive."""
+    """The files of folders of the source tree, and files themselves, sorted, as paths below SOURCE: those that git knows, or all of a source archive."""
     if in_git():
         names = run(["git", "-C", SOURCE, "ls-files", "-z", "--", *folders]).split("\0")
         paths = [pathlib.PurePosixPath(name) for name in names if name and (SOURCE / name).is_file()]
     else:
-        paths = [pathlib.PurePosixPath(path.relative_to(SOURCE)) for folder in folders for path in (SOURCE / folder).rglob("*")
+        paths = [pathlib.PurePosixPath(path.relative_to(SOURCE)) for folder in folders for path in (SOURCE / folder, *(SOURCE / folder).rglob("*"))
                  if path.is_file() and "__pycache__" not in path.parts]
     return sorted(paths)
 

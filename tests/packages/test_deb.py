@@ -59,6 +59,7 @@ def test_the_control_files_hold(debs, tmp_path):
             assert mode == ("lrwxrwxrwx" if "->" in line else "drwxr-xr-x" if mode[0] == "d" else "-rwxr-xr-x" if program else "-rw-r--r--"), line
     assert (tmp_path / "libevener0" / "DEBIAN" / "triggers").read_text() == "activate-noawait ldconfig\n"
     assert (tmp_path / "libevener0" / "DEBIAN" / "shlibs").read_text().startswith("libevener 0 libevener0 (>= ")
+    assert "placement.rules.*.match.op" in (tmp_path / "libevener-dev" / "usr" / "share" / "evener" / "schema.yaml").read_text()
     for name in ("libevener0", "libevener-dev", "evener", "python3-evener"):
         text = (tmp_path / name / "usr" / "share" / "doc" / name / "copyright").read_text()
         assert "Apache-2.0" in text and "Jesse Beder" in text and "OpenBLAS Project" in text

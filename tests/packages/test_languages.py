@@ -19,6 +19,7 @@ def test_the_wheel_is_for_all_pythons_and_many_linuxes(wheel):
     assert wheel.name.startswith(f"evener-{VERSION}-py3-none-manylinux_2_")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+    assert {"evener/schema.yaml", "evener/LICENSE", "evener/NOTICE"} < set(names)
     assert "evener/libevener.so" in names and f"evener-{VERSION}.dist-info/sboms/evener.spdx.json" in names
     assert not any(".libs/" in name or "libevener_image" in name for name in names)
 
