@@ -77,21 +77,17 @@ const std::vector<std::int64_t>* BatchWalk::numbers(ValueId v) const {
 }
 
 // Returns true if the shapes of all inputs, and the values that the node's shape rule reads, are known.
-bool BatchWalk::gather(const Node& node, std::size_t input, const std::vector<std::int64_t>* given) {
+bool BatchWalk::gather(const Node& node, std::span<const Given> given) {
   inputs_.assign(node.inputs.size(), {});
   values_.assign(node.inputs.size(), {});
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     if (node.inputs[i] == kNoValue) continue;
-    if (given != nullptr && i == input) {
-      inputs_[i] = {DType::kInt64, Shape{static_cast<std::int64_t>(given->size())}};
-      values_[i] = {inputs_[i], given->data()};
-      continue;
-    }
     const Known& known = known_[static_cast<std::size_t>(node.inputs[i])];
-    if (known.desc.dtype == DType::kUndefined) return false;
-    inputs_[i] = known.desc;
-    values_[i] = {known.desc, known.has_bytes ? known.bytes.data() : nullptr};
-    if (i < 32 && (node.op->value_inputs >> i & 1u) != 0 && !known.has_bytes) return false;
+    const auto own = std::find_if(given.begin(), given.end(), [&](const Given& g) { return g.input == i; });
+    values_[i] = own != given.end() ? own->value : ConstTensor{known.desc, known.has_bytes ? known.bytes.data() : nullptr};
+    inputs_[i] = values_[i].desc;
+    if (inputs_[i].dtype == DType::kUndefined) return false;
+    if (i < 32 && (node.op->value_inputs >> i & 1u) != 0 && values_[i].data == nullptr) return false;
   }
   return true;
 }
@@ -118,11 +114,11 @@ void BatchWalk::compute(const Node& node) {
   }
 }
 
-std::optional<Error> BatchWalk::infer(const Node& node, std::size_t input, const std::vector<std::int64_t>* given) {
+std::optional<Error> BatchWalk::infer(const Node& node, std::span<const Given> given) {
   for (const ValueId v : node.outputs) {
     if (v != kNoValue) known_[static_cast<std::size_t>(v)] = {};
   }
-  if (!is_inferred(node) || !gather(node, input, given)) return std::nullopt;
+  if (!is_inferred(node) || !gather(node, given)) return std::nullopt;
   try {
     outputs_.assign(node.outputs.size(), {});
     infer_node(node, inputs_, values_, outputs_);

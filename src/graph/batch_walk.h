@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
@@ -17,8 +18,12 @@ class BatchWalk {
 
   // Infers the outputs of a node; these are unknown if an input is. Values of a few elements are computed. Returns the failure of a
   // node whose inputs do not fit together; its outputs are then unknown. Throws the status of a call that is to end.
-  // With `given`, these are the elements of the int64 vector that the node reads as its input number `input`.
-  std::optional<Error> infer(const Node& node, std::size_t input = 0, const std::vector<std::int64_t>* given = nullptr);
+  // `given` has what the node reads as some of its inputs, in the place of the values of the graph.
+  struct Given {
+    std::size_t input = 0;
+    ConstTensor value;  // without data: the elements are not known
+  };
+  std::optional<Error> infer(const Node& node, std::span<const Given> given = {});
 
   // nullptr: the shape is not known.
   const Shape* shape(ValueId v) const;
@@ -38,7 +43,7 @@ class BatchWalk {
   std::vector<TensorDesc> inputs_, outputs_;
   std::vector<ConstTensor> values_;
 
-  bool gather(const Node& node, std::size_t input, const std::vector<std::int64_t>* given);
+  bool gather(const Node& node, std::span<const Given> given);
   void compute(const Node& node);
 };
 

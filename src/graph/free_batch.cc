@@ -72,12 +72,12 @@ class Freer {
   }
 
  private:
-  // Another shape for the input of a node.
+  // Another value for the input of a node.
   struct Edit {
-    enum Kind { kWhole, kFirstNumber, kFirstIsBatch };
+    enum Kind { kWhole, kFirstNumber, kFirstIsBatch, kRepeat };
     std::size_t node = 0, input = 0;
     Kind kind = kWhole;
-    Ints numbers;  // of kWhole all, of kFirstNumber the first
+    Ints numbers;  // of kWhole all, of kFirstNumber the first, of kRepeat the dim
   };
 
   Graph& graph_;
@@ -127,6 +127,8 @@ class Freer {
       if (shape_input(node) != nullptr) {
         if (node.op_type == "Reshape") free_reshape(n, own, &other, &failure);
         else free_shape(n, own, &other, &failure);
+      } else if (failure && node.region < 0) {
+        repeat_constants(n, &other, &failure);
       }
       if (!failure || node.region >= 0) continue;
       failed_ = n;
@@ -195,7 +197,7 @@ class Freer {
       if (place != 0) return;
       edit.kind = Edit::kFirstNumber;
     }
-    *failure = other->infer(node, 1, &edit.numbers);
+    *failure = infer_with(other, node, 1, edit.numbers);
     const Shape* const now = other->shape(node.outputs[0]);
     if (!*failure && now != nullptr && !(*now == wanted))
       *failure = make_error(EVN_ERROR_UNSUPPORTED, "a Reshape to %s", out->to_string().c_str());
@@ -221,8 +223,66 @@ class Freer {
     if (choices_[n] == 0) return;
     Ints numbers = *given;
     numbers.front() = other_;
-    *failure = other->infer(node, input, &numbers);
+    *failure = infer_with(other, node, input, numbers);
     edits_.push_back({n, input, Edit::kFirstIsBatch, {}});
+  }
+
+  static std::optional<Error> infer_with(BatchWalk* walk, const Node& node, std::size_t input, const Ints& numbers) {
+    const TensorDesc desc = {DType::kInt64, Shape{static_cast<std::int64_t>(numbers.size())}};
+    const BatchWalk::Given given{input, {desc, numbers.data()}};
+    return walk->infer(node, {&given, 1});
+  }
+
+  // ----------------------------------------------------------------------------------------------------- constants --
+
+  // The alternatives of a node that fails: its constants as they are; those that have the size of the batch in one of their dims
+  // repeated along that, as the first states of recurrent layers and class tokens are; and each of these alone.
+  void repeat_constants(std::size_t n, BatchWalk* other, std::optional<Error>* failure) {
+    const Node& node = graph_.nodes[n];
+    std::vector<std::vector<Edit>> alternatives;
+    std::vector<Edit> alone;
+    for (int dim = 0; dim < kMaxRank; ++dim) {
+      std::vector<Edit> together;
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (!is_repeated(node.inputs[i], dim)) continue;
+        together.push_back({n, i, Edit::kRepeat, {dim}});
+        alone.push_back(together.back());
+      }
+      if (!together.empty()) alternatives.push_back(std::move(together));
+    }
+    for (const Edit& edit : alone) alternatives.push_back({edit});
+    counts_[n] = 1 + alternatives.size();
+    if (choices_[n] == 0) return;
+    const std::vector<Edit>& chosen = alternatives[choices_[n] - 1];
+    std::vector<BatchWalk::Given> given;
+    for (const Edit& edit : chosen) {
+      TensorDesc desc = graph_.values[static_cast<std::size_t>(node.inputs[edit.input])].constant->desc;
+      desc.shape[static_cast<int>(edit.numbers[0])] = other_;
+      given.push_back({edit.input, {desc, nullptr}});
+    }
+    std::optional<Error> failed = other->infer(node, given);
+    if (failed || other->shape(node.outputs[0]) == nullptr) return;
+    failure->reset();
+    edits_.insert(edits_.end(), chosen.begin(), chosen.end());
+  }
+
+  // Returns true for a constant whose dim is as large as the batch, and whose parts along that dim are all the same.
+  bool is_repeated(ValueId v, int dim) const {
+    if (v == kNoValue) return false;
+    const WeightPtr& constant = graph_.values[static_cast<std::size_t>(v)].constant;
+    if (constant == nullptr || !is_stored(constant->desc.dtype) || is_sub_byte(constant->desc.dtype)) return false;
+    const Shape& shape = constant->desc.shape;
+    if (dim >= shape.rank() || shape[dim] != batch_ || shape.elements() == 0) return false;
+    const auto* const bytes = static_cast<const char*>(constant->bytes());
+    const auto part = static_cast<std::size_t>(shape.elements(dim + 1, shape.rank())) * dtype_size(constant->desc.dtype);
+    const auto parts = static_cast<std::size_t>(batch_), wholes = static_cast<std::size_t>(shape.elements(0, dim));
+    for (std::size_t w = 0; w < wholes; ++w) {
+      for (std::size_t i = 1; i < parts; ++i) {
+        cancellation_point();
+        if (std::memcmp(bytes + w * parts * part, bytes + (w * parts + i) * part, part) != 0) return false;
+      }
+    }
+    return true;
   }
 
   // ------------------------------------------------------------------------------------------------------- editing --
@@ -232,7 +292,7 @@ class Freer {
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     auto edit = edits_.begin();
     for (std::size_t n = 0; n < nodes.size(); ++n) {
-      if (edit != edits_.end() && edit->node == n) apply(nodes[n], *edit++);
+      while (edit != edits_.end() && edit->node == n) apply(nodes[n], *edit++);
       graph_.nodes.insert(graph_.nodes.end(), std::make_move_iterator(before_.begin()), std::make_move_iterator(before_.end()));
       before_.clear();
       graph_.nodes.push_back(std::move(nodes[n]));
@@ -245,35 +305,58 @@ class Freer {
       shape = constant(node.name + "/shape", edit.numbers);
       return;
     }
-    ValueId first = kNoValue;
-    if (edit.kind == Edit::kFirstNumber) {
-      first = constant(node.name + "/first", {edit.numbers[0]});
-    } else {
-      const ValueId all = add(node, "Shape", {input_});
-      first = add(node, "Gather", {all, constant(node.name + "/place", {0})});
+    if (edit.kind == Edit::kRepeat) {
+      shape = repeat(node, shape, static_cast<int>(edit.numbers[0]));
+      return;
     }
+    const ValueId first = edit.kind == Edit::kFirstNumber ? constant(node.name + "/first", {edit.numbers[0]}) : size_of_batch(node);
     const ValueId rest = add(node, "Slice", {shape, constant(node.name + "/from", {1}), constant(node.name + "/to", {INT64_MAX})});
     const ValueId joined = add(node, "Concat", {first, rest});
     before_.back().attributes.push_back({"axis", std::int64_t{0}, {}});
     shape = joined;
   }
 
-  ValueId add(const Node& like, const char* op, std::vector<ValueId> inputs) {
+  // A vector of one number.
+  ValueId size_of_batch(const Node& node) {
+    const ValueId all = add(node, "Shape", {input_});
+    return add(node, "Gather", {all, constant(node.name + "/place", {0})});
+  }
+
+  ValueId repeat(const Node& node, ValueId v, int dim) {
+    const TensorDesc desc = graph_.values[static_cast<std::size_t>(v)].constant->desc;
+    if (batch_ > 1) {
+      const auto number = [&](std::int64_t n) { return constant(node.name + "/part", {n}); };
+      v = add(node, "Slice", {v, number(0), number(1), number(dim)}, desc.dtype);
+    }
+    std::vector<ValueId> dims;
+    const auto append = [&](int begin, int end) {
+      const Ints some(desc.shape.dims().begin() + begin, desc.shape.dims().begin() + end);
+      if (!some.empty()) dims.push_back(constant(node.name + "/dims", some));
+    };
+    append(0, dim);
+    dims.push_back(size_of_batch(node));
+    append(dim + 1, desc.shape.rank());
+    const ValueId shape = add(node, "Concat", dims);
+    before_.back().attributes.push_back({"axis", std::int64_t{0}, {}});
+    return add(node, "Expand", {v, shape}, desc.dtype);
+  }
+
+  ValueId add(const Node& like, const char* op, std::vector<ValueId> inputs, DType dtype = DType::kInt64) {
     Node made;
     made.op_type = op;
     made.since_version = like.since_version;
     made.region = like.region;
     made.inputs = std::move(inputs);
-    made.outputs = {value(like.name + "/" + op)};
+    made.outputs = {value(like.name + "/" + op, dtype)};
     made.name = graph_.values.back().name;
     before_.push_back(std::move(made));
     return before_.back().outputs[0];
   }
 
-  ValueId value(const std::string& name) {
+  ValueId value(const std::string& name, DType dtype) {
     Value v;
     v.name = unique_name(taken_, name, "");
-    v.dtype = DType::kInt64;
+    v.dtype = dtype;
     graph_.values.push_back(std::move(v));
     return static_cast<ValueId>(graph_.values.size() - 1);
   }
@@ -283,7 +366,7 @@ class Freer {
     void* to = nullptr;
     WeightPtr weight = make_unfilled_weight({DType::kInt64, shape}, ledger_, &to);
     std::memcpy(to, numbers.data(), numbers.size() * sizeof(std::int64_t));
-    const ValueId id = value(name);
+    const ValueId id = value(name, DType::kInt64);
     Value& v = graph_.values[static_cast<std::size_t>(id)];
     v.has_shape = true;
     v.shape = shape;
