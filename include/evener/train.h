@@ -34,8 +34,8 @@ enum {
                                          logits' shape. Where the model ends in Softmax or LogSoftmax, of what that reads */
   EVN_LOSS_BCE_WITH_LOGITS = 1,       /* binary cross-entropy of logits; labels float32 of their shape. Where the model ends in
                                          Sigmoid, of what that reads */
-  EVN_LOSS_MSE = 2,                   /* (output - label)^2 */
-  EVN_LOSS_L1 = 3,                    /* |output - label| */
+  EVN_LOSS_MSE = 2,                   /* (output - label)^2; labels float32 of the output's shape */
+  EVN_LOSS_L1 = 3,                    /* |output - label|; labels float32 of the output's shape */
   EVN_LOSS_OUTPUT = 4                 /* the output is the loss, of one element; there are no labels */
 };
 
@@ -104,7 +104,10 @@ typedef struct evn_trainer_options {
                                       EVN_PRECISION_BF16 or EVN_PRECISION_FP16. Parameters, sums, normalizations and the loss stay
                                       float32 */
   const char *output;              /* the output that the loss is of; NULL: the first */
-  const char *const *trainable;    /* globs of names of initializers; NULL: all that can learn */
+  const char *const *trainable;    /* globs of names of float32 initializers; NULL: all that can learn. An initializer with elements
+                                      that are not finite stays, and so does one that looks like a mask or an epsilon unless its
+                                      whole name is given here; evn_trainer_describe says what stays and why. The whole name of one
+                                      that is not finite, or of the output of a Constant node, is an error */
   const char *const *frozen;       /* those that stay; also nodes of BatchNormalization, which then normalize by their statistics */
   uint32_t trainable_count;
   uint32_t frozen_count;
@@ -177,7 +180,8 @@ EVN_API void evn_trainer_options_init(evn_trainer_options *options, uint32_t str
  *   path     an ONNX file, or NULL: `data` of the options
  *   options  NULL: as EVN_TRAINER_OPTIONS_INIT
  * Returns what evn_model_load_file returns; EVN_ERROR_UNSUPPORTED (an operator without a rule of differentiation between a
- * parameter and the loss, or a node that takes one batch alone, which is named; the module is missing);
+ * parameter and the loss, a node that takes one batch alone, or a node whose derivative is 0 everywhere and through which alone a
+ * parameter changes the loss, as QuantizeLinear and Round: the error names it; the module is missing);
  * EVN_ERROR_INVALID_ARGUMENT (nothing can learn; a glob that no name matches; a number that is out of range). Blocks; allocates.
  * @since 0.3 */
 EVN_API evn_status evn_trainer_create(evn_runtime runtime, const char *path, const evn_trainer_options *options,
@@ -195,7 +199,8 @@ EVN_API evn_status evn_trainer_find_input(evn_trainer trainer, const char *name,
 /* What a step did. @since 0.3 */
 typedef struct evn_step_info {
   uint32_t struct_size;
-  uint32_t skipped;      /* 1: a gradient or the loss is not finite, and nothing has changed */
+  uint32_t skipped;      /* 1: the loss, a gradient, or a parameter that the step would have made is not finite, and nothing has
+                            changed. evn_trainer_describe has the reason */
   uint64_t step;         /* how many have moved the parameters, this one included */
   double loss;           /* of this batch, before the parameters moved */
   double learning_rate;  /* by which they moved; 0: they did not (skipped, or gradients are being accumulated) */
@@ -209,7 +214,7 @@ EVN_API void evn_step_info_init(evn_step_info *info, uint32_t struct_size);
 
 /* Learns from one batch.
  *   inputs  the model's inputs, in its order, as evn_session_run takes them
- *   labels  as the loss says; NULL with EVN_LOSS_OUTPUT
+ *   labels  exactly of the shape that the loss says: nothing is repeated to fit; NULL with EVN_LOSS_OUTPUT
  *   info    nullable
  * Returns EVN_ERROR_INVALID_ARGUMENT (dtypes or shapes that do not fit; a label that is no class), what evn_session_run returns.
  * The parameters are then as they were before. The first step with other dims makes plans. @since 0.3 */

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <set>
+#include <utility>
 
 #include "api/barrier.h"
 #include "api/objects.h"
@@ -12,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/os/os.h"
 #include "graph/free_batch.h"
+#include "graph/function_calls.h"
 #include "graph/inference_form.h"
 #include "graph/raise_opset.h"
 #include "graph/subgraphs.h"
@@ -23,6 +26,25 @@ namespace {
 
 // ------------------------------------------------------------------------------------- what the module is given --
 
+// Makes float32 constants that came from Constant nodes such nodes again, so that the trainer tells them from initializers.
+void restore_constant_nodes(Graph& graph, const std::set<std::uint64_t>& literals) {
+  std::vector<Node> constants;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    cancellation_point(kNodeWork);
+    Value& value = graph.values[v];
+    if (value.constant == nullptr || value.dtype != DType::kFloat32 || !literals.contains(value.constant->id)) continue;
+    Node& node = constants.emplace_back();
+    node.name = value.name;
+    node.op_type = "Constant";
+    node.outputs = {static_cast<ValueId>(v)};
+    node.attributes = {{"value", std::exchange(value.constant, nullptr), {}}};
+  }
+  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(constants.begin()), std::make_move_iterator(constants.end()));
+  for (Node& node : graph.nodes) {
+    for_each_body(node.attributes, [&](Graph& body) { restore_constant_nodes(body, literals); });
+  }
+}
+
 evn_status plain_model(evn_runtime runtime, const char* path, const void* data, size_t size, const char* external_dir,
                        int64_t least_opset, evn_train_bytes* bytes, evn_error* error) {
   return guarded(error, [&] {
@@ -32,12 +54,15 @@ evn_status plain_model(evn_runtime runtime, const char* path, const void* data, 
     source.data = data;
     source.size = size;
     if (external_dir != nullptr) source.external_dir = external_dir;
-    Model model = read_plain_model(*r, source, PlainModel::kUnfolded);
+    std::set<std::uint64_t> literals;
+    Model model = read_plain_model(*r, source, PlainModel::kUnfolded, nullptr, &literals);
     flatten_bodies(model.graph);
     free_batch(model.graph, (*r)->cpu().ledger());
     take_inference_form(model.graph);
     if (opset_of(model) < least_opset) raise_opset(model, least_opset, (*r)->cpu().ledger());
-    const SavedModel saved = save_onnx(model, with_subgraphs(model.graph, true));
+    Graph graph = with_subgraphs(model.graph, true);
+    restore_constant_nodes(graph, literals);
+    const SavedModel saved = save_onnx(model, graph);
     auto owner = std::make_unique<std::shared_ptr<const void>>(model_bytes(saved, (*r)->cpu().ledger()));
     bytes->data = owner->get();
     bytes->size = static_cast<size_t>(saved.size);

@@ -309,12 +309,13 @@ void check_constant_type(const Graph& graph, const Node& node, const TensorDesc&
       {node.name, value.name, TensorDesc{value.dtype, {}, value.wraps}.type_string(), TensorDesc{desc.dtype, {}}.type_string()});
 }
 
-void take_constants(Graph& graph, TypeConflicts* conflicts) {
+void take_constants(Graph& graph, TypeConflicts* conflicts, std::set<std::uint64_t>* literals) {
   for (Node& node : graph.nodes) {
     cancellation_point(kNodeWork);
     if (!is_constant_node(node)) continue;
     Value& value = graph.values[static_cast<std::size_t>(node.outputs[0])];
     value.constant = constant_value(node);
+    if (literals != nullptr) literals->insert(value.constant->id);
     const TensorDesc& desc = value.constant->desc;
     check_constant_type(graph, node, desc, conflicts);
     value.dtype = desc.dtype;
@@ -428,7 +429,8 @@ void set_captured_dtypes(const Graph& graph) {
 }
 
 // Also the bodies in it, each of which is a graph for itself by now. Returns whether a Gradient was replaced in any of them.
-bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits, TypeConflicts* conflicts) {
+bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits, TypeConflicts* conflicts,
+                    std::set<std::uint64_t>* literals) {
   const auto complete = [&](Node& node) {
     finder.set_op(node);
     check_arity(node);
@@ -444,7 +446,7 @@ bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits, TypeCo
   }
   std::erase_if(graph.nodes, has_no_output);  // nobody can read what they make
   check_uses(graph, find_producers(graph));
-  take_constants(graph, conflicts);
+  take_constants(graph, conflicts, literals);
   sort_nodes(graph, find_producers(graph));
   bool has_gradients = kKeeps_gradient && expand_gradients(graph, limits, complete);
   if (has_gradients) name_nodes(graph);
@@ -454,14 +456,15 @@ bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits, TypeCo
   widen_half(graph);
   for (Node& node : graph.nodes) {
     cancellation_point(kNodeWork);
-    if (node.body != nullptr) has_gradients |= validate_graph(*node.body, finder, limits, conflicts);
+    if (node.body != nullptr) has_gradients |= validate_graph(*node.body, finder, limits, conflicts, literals);
   }
   return has_gradients;
 }
 
 }  // namespace
 
-void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom, TypeConflicts* conflicts) {
+void validate_model(Model& model, const Limits& limits, const OperatorRegistry* custom, TypeConflicts* conflicts,
+                    std::set<std::uint64_t>* literals) {
   if (model.graph.nodes.size() > limits.nodes) {
     fail(EVN_ERROR_LIMIT, "the model has %zu nodes, the limit is %llu", model.graph.nodes.size(),
          static_cast<unsigned long long>(limits.nodes));
@@ -470,7 +473,7 @@ void validate_model(Model& model, const Limits& limits, const OperatorRegistry* 
   name_nodes(model.graph);
   expand_functions(model, limits, custom);
   OpFinder finder(domains, custom);
-  model.has_gradients = validate_graph(model.graph, finder, limits, conflicts);
+  model.has_gradients = validate_graph(model.graph, finder, limits, conflicts, literals);
   finder.tell_callers_node(model);
 }
 

@@ -126,7 +126,8 @@ struct Wrong {
 
 // From bytes to the graph that is run. `loaded` has all that is not the model itself. `removed` (nullable): LoadedModel's.
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, Wrong* wrong,
-                 std::span<const char* const> disabled = {}, std::vector<RemovedNode>* removed = nullptr) {
+                 std::span<const char* const> disabled = {}, std::vector<RemovedNode>* removed = nullptr,
+                 std::set<std::uint64_t>* literals = nullptr) {
   const Runtime& runtime = *loaded.runtime;
   Cancel cancel;
   cancel.deadline_ns = deadline_ns;
@@ -146,7 +147,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   for (Node& node : model.graph.nodes) {
     if (loaded.is_own && node.domain == kMergeDomain) node.since_version = 1;  // which no model can import
   }
-  validate_model(model, limits, &loaded.runtime->operators(), &wrong->types);
+  validate_model(model, limits, &loaded.runtime->operators(), &wrong->types, literals);
   infer_graph(model.graph, &wrong->shapes, &wrong->types);
   std::vector<const char*> left_out(disabled.begin(), disabled.end());
   for (const std::string& name : settings->config.disabled_passes) left_out.push_back(name.c_str());
@@ -340,7 +341,7 @@ ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std:
 }
 
 Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind,
-                       std::vector<RemovedNode>* removed) {
+                       std::vector<RemovedNode>* removed, std::set<std::uint64_t>* literals) {
   const std::uint64_t deadline = load_deadline(*runtime);
   Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir)
                                  : open_file(*runtime, source.path, deadline);
@@ -349,7 +350,7 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   loaded.file_name = s.name;
   loaded.external_dir = s.folder;
   Wrong logged_before;
-  return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, passes_of_running(kind), removed);
+  return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, passes_of_running(kind), removed, literals);
 }
 
 std::string describe_model(const LoadedModel& model, evn_format format) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "runtime/compiled_graphs.h"
@@ -86,8 +87,9 @@ ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std:
 // with kFolded, constants and batch normalizations are folded. `removed` (nullable) gets what LoadedModel has. Throws what loading
 // throws.
 enum class PlainModel { kFolded, kUnfolded };
+// `literals`: see validate_model.
 Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind = PlainModel::kFolded,
-                       std::vector<RemovedNode>* removed = nullptr);
+                       std::vector<RemovedNode>* removed = nullptr, std::set<std::uint64_t>* literals = nullptr);
 
 // What the file of a model has in it now, after all passes. Throws what loading throws.
 Model read_again(const LoadedModel& model);

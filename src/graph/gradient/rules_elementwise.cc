@@ -1,6 +1,6 @@
 // Operators that work on each element for itself, with or without broadcasting. Where one is not differentiable, it is the
-// derivative of one side: Relu, Abs and their like take 0 at 0, Clip passes dy on at its bounds, Min and Max share it among equal
-// inputs.
+// derivative of one side: Relu, Abs and their like take 0 at 0, so does Clip at bounds that are constants; Min and Max share dy
+// among equal inputs. These are the conventions of PyTorch (tests/training/corners.py).
 #include <cmath>
 #include <numbers>
 
@@ -46,20 +46,25 @@ void mean(Backward& b) {
   }
 }
 
-// dy to the inputs that are the result, in equal parts.
-void extreme(Backward& b) {
-  Tape& t = b.tape;
-  std::vector<ValueId> chosen;
+// The parts of dy that go to the inputs of a Min or Max: to those that are the result, in equal shares.
+std::vector<ValueId> shares_of_extreme(Tape& t, ValueId dy, ValueId y, const std::vector<ValueId>& inputs) {
+  if (inputs.size() == 1) return {dy};
+  std::vector<ValueId> chosen, shares;
   ValueId count = kNoValue;
-  for (const ValueId x : b.inputs) {
-    const ValueId one = t.scalar(1, b.dy());
-    const ValueId equal = t.where_else_0(t.op("Equal", {x, b.y()}), one);
-    chosen.push_back(equal);
-    count = count == kNoValue ? equal : t.add(count, equal);
+  for (const ValueId x : inputs) {
+    chosen.push_back(t.op("Equal", {x, y}));
+    const ValueId one = t.where_else_0(chosen.back(), t.scalar(1, dy));
+    count = count == kNoValue ? one : t.add(count, one);
   }
-  const ValueId share = b.inputs.size() == 1 ? b.dy() : t.div(b.dy(), count);
+  const ValueId share = t.div(dy, count);
+  for (const ValueId c : chosen) shares.push_back(t.where_else_0(c, share));
+  return shares;
+}
+
+void extreme(Backward& b) {
+  const std::vector<ValueId> shares = shares_of_extreme(b.tape, b.dy(), b.y(), b.inputs);
   for (std::size_t i = 0; i < b.inputs.size(); ++i) {
-    if (b.wants(i)) b.give_sum(i, t.where_else_0(t.op("Equal", {b.x(i), b.y()}), share));
+    if (b.wants(i)) b.give_sum(i, shares[i]);
   }
 }
 
@@ -96,16 +101,31 @@ void cast(Backward& b) {
   b.give(0, t.op("Cast", {b.dy()}, {{"to", static_cast<std::int64_t>(dtype), {}}}));
 }
 
+// By its bounds, Clip is Min(Max(x, min), max).
+void clip_by_bounds(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId min = b.x(1), max = b.x(2);
+  const ValueId raised = min == kNoValue ? b.x() : t.op("Max", {b.x(), min});
+  std::vector<ValueId> shares = {b.dy()};
+  if (max != kNoValue) shares = shares_of_extreme(t, b.dy(), b.y(), {raised, max});
+  if (b.wants(2)) b.give_sum(2, shares[1]);
+  if (min != kNoValue) shares = shares_of_extreme(t, shares[0], raised, {b.x(), min});
+  if (b.wants(0)) b.give(0, shares[0]);
+  if (b.wants(1)) b.give_sum(1, shares[1]);
+}
+
 void clip(Backward& b) {
   Tape& t = b.tape;
-  const ValueId inside = t.op("Equal", {b.x(), b.y()});
-  if (b.wants(0)) b.give(0, t.where_else_0(inside, b.dy()));
-  if (!b.wants(1) && !b.wants(2)) return;
-  const ValueId outside = t.where(inside, t.scalar(0, b.dy()), b.dy());
-  // With min above max, the result is max.
-  const ValueId above = b.x(2) == kNoValue ? kNoValue : t.op("Equal", {b.y(), b.x(2)});
-  if (b.wants(2)) b.give_sum(2, t.where_else_0(above, outside));
-  if (b.wants(1)) b.give_sum(1, above == kNoValue ? outside : t.where(above, t.scalar(0, b.dy()), outside));
+  if (b.wants(1) || b.wants(2)) return clip_by_bounds(b);
+  const auto bound = [&](const char* name, std::size_t input) {
+    return b.has(name) ? t.scalar(static_cast<double>(b.real(name)), b.x()) : b.x(input);
+  };
+  const ValueId min = bound("min", 1), max = bound("max", 2);
+  const ValueId above = min == kNoValue ? kNoValue : t.op("Greater", {b.y(), min});
+  const ValueId below = max == kNoValue ? kNoValue : t.op("Less", {b.y(), max});
+  if (above == kNoValue && below == kNoValue) return b.give(0, b.dy());
+  const ValueId inside = above == kNoValue ? below : below == kNoValue ? above : t.op("And", {above, below});
+  b.give(0, t.where_else_0(inside, b.dy()));
 }
 
 void dropout(Backward& b) {

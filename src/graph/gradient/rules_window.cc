@@ -87,11 +87,13 @@ void global_average_pool(Backward& b) {
   b.give(0, t.repeat_to(b.x(), t.div(b.dy(), t.sum_to(b.y(), ones))));
 }
 
+// The first of several maxima of a plane takes dy, as with MaxPool.
 void global_max_pool(Backward& b) {
   Tape& t = b.tape;
-  const ValueId chosen = t.op("Equal", {b.x(), b.y()});
-  const ValueId count = t.sum_to(b.y(), t.where_else_0(chosen, t.scalar(1, b.x())));
-  b.give(0, t.where_else_0(chosen, t.repeat_to(b.x(), t.div(b.dy(), count))));
+  const Tape::Attributes planes = {{"axis", std::int64_t{2}, {}}}, along = {{"axis", std::int64_t{1}, {}}};
+  const ValueId x = t.op("Flatten", {b.x()}, planes), dy = t.op("Flatten", {b.dy()}, planes);
+  const ValueId place = t.op("ArgMax", {x}, along);
+  b.give(0, t.reshape_to(b.x(), t.op("ScatterElements", {t.filled(0, x), place, dy}, along)));
 }
 
 // The attributes of Resize, for one that adds nothing where it has nothing to sample.

@@ -12,6 +12,12 @@ OnnxModel empty_model(const OnnxModel& like) {
   return m;
 }
 
+std::string dims_text(const std::vector<std::int64_t>& dims) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < dims.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(dims[i]);
+  return text + "]";
+}
+
 std::string gradient_name(const std::string& name) { return "evener/gradient/" + name; }
 
 std::string TrainingGraphs::adding_model() const {

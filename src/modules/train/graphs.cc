@@ -20,35 +20,11 @@ constexpr char kOwnDomain[] = "evener";
 constexpr char kBatch[] = "evener_batch";
 constexpr char kLossScale[] = "evener/loss_scale";
 
-// Inputs that say how an operator works, or that it moves by itself: no parameter of a loss.
-bool is_setting(const OnnxNode& node, std::size_t input) {
-  struct Row {
-    const char* op;
-    std::size_t first, last;
-  };
-  static constexpr Row kRows[] = {
-      {"Resize", 1, 3},          {"Upsample", 1, 1},           {"Pad", 1, 3},    {"Clip", 1, 2},
-      {"Dropout", 1, 2},         {"BatchNormalization", 3, 4}, {"OneHot", 1, 2}, {"Range", 0, 2},
-      {"RoiAlign", 1, 2},        {"NonMaxSuppression", 0, 4},  {"Where", 0, 0},  {"QuantizeLinear", 1, 2},
-      {"DequantizeLinear", 0, 2}};
-  if (!node.domain.empty()) return false;
-  return std::any_of(std::begin(kRows), std::end(kRows),
-                     [&](const Row& row) { return node.op_type == row.op && input >= row.first && input <= row.last; });
-}
-
 OnnxValue scalar_value(std::int32_t dtype) { return tensor_value("", dtype, {}); }
 
 void import_domain(OnnxModel* m, const char* domain, std::int64_t version) {
   const auto is_it = [&](const auto& opset) { return opset.first == domain; };
   if (std::none_of(m->opsets.begin(), m->opsets.end(), is_it)) m->opsets.emplace_back(domain, version);
-}
-
-// Each pattern fits some of the names.
-void require_fits(const std::vector<std::string>& patterns, const std::vector<std::string>& names, const char* what) {
-  for (const std::string& pattern : patterns) {
-    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& n) { return evn::glob_match(pattern, n); });
-    if (!fits) fail(EVN_ERROR_INVALID_ARGUMENT, "%s: \"%.128s\" fits no name", what, pattern.c_str());
-  }
 }
 
 }  // namespace
@@ -60,6 +36,7 @@ std::size_t Parameter::bytes() const {
 }
 
 TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : model_(std::move(model)), settings_(settings) {
+  check_output();
   free_batches();
   find_output();
   find_parameters();
@@ -67,6 +44,21 @@ TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : mode
   for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
     const auto is_in = [&](const Parameter& p) { return p.group == g; };
     if (std::any_of(parameters_.begin(), parameters_.end(), is_in)) used_groups_.push_back(g);
+  }
+}
+
+// An output that is the loss has one element. Its first dim may be that of the batch.
+void TrainingGraphs::check_output() const {
+  if (settings_.given.loss != EVN_LOSS_OUTPUT) return;
+  for (const OnnxValue& output : model_.outputs) {
+    if (!settings_.output.empty() && output.name != settings_.output) continue;
+    for (std::size_t i = 1; output.has_shape && i < output.dims.size(); ++i) {
+      if (output.dims[i] >= 0 && output.dims[i] != 1) {
+        fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%.128s\", which is the loss, has the shape %s, expected one element",
+             output.name.c_str(), dims_text(output.dims).c_str());
+      }
+    }
+    return;
   }
 }
 
@@ -107,52 +99,6 @@ void TrainingGraphs::find_output() {
     logits_ = node.inputs[0];
     notes_.push_back("the loss is of " + logits_ + ", which " + node.op_type + " " + node.name + " reads");
   }
-}
-
-void TrainingGraphs::find_parameters() {
-  std::map<std::string, std::size_t> initializers;
-  std::vector<std::string> names, norms;
-  for (std::size_t i = 0; i < model_.initializers.size(); ++i) {
-    const OnnxTensor& t = model_.initializers[i];
-    if (t.dtype == kFloat && !t.dims.empty() && !t.data.empty()) {
-      initializers.emplace(t.name, i);
-      names.push_back(t.name);
-    }
-  }
-  std::set<std::string> needed = {logits_}, reached;
-  for (auto node = model_.nodes.rbegin(); node != model_.nodes.rend(); ++node) {
-    const auto is_needed = [&](const std::string& v) { return !v.empty() && needed.contains(v); };
-    if (node->op_type == "BatchNormalization") norms.push_back(node->name);
-    if (std::none_of(node->outputs.begin(), node->outputs.end(), is_needed)) continue;
-    const auto reach = [&](const OnnxNode& n) {
-      for (std::size_t i = 0; i < n.inputs.size(); ++i) {
-        needed.insert(n.inputs[i]);
-        if (!is_setting(n, i)) reached.insert(n.inputs[i]);
-      }
-    };
-    reach(*node);
-    for (const OnnxNode& inner : nodes_in_bodies(*node)) reach(inner);
-  }
-  std::vector<std::string> freezable = names;
-  freezable.insert(freezable.end(), norms.begin(), norms.end());
-  require_fits(settings_.trainable, names, "trainable");
-  require_fits(settings_.frozen, freezable, "frozen");
-  for (std::size_t g = 0; g + 1 < settings_.groups.size(); ++g) require_fits(settings_.groups[g].names, names, "a group");
-  for (const auto& [name, initializer] : initializers) {
-    if (!reached.contains(name)) continue;
-    if (fits_any(settings_.frozen, name)) {
-      frozen_.push_back({name, "frozen"});
-    } else if (!settings_.trainable.empty() && !fits_any(settings_.trainable, name)) {
-      frozen_.push_back({name, "trainable does not name it"});
-    } else {
-      std::size_t group = 0;
-      while (!fits_any(settings_.groups[group].names, name)) ++group;
-      parameters_.push_back({name, model_.initializers[initializer].dims, initializer, group});
-    }
-  }
-  if (parameters_.empty())
-    fail(EVN_ERROR_INVALID_ARGUMENT, "nothing can learn: no float32 initializer that may is between the inputs and \"%s\"",
-         logits_.c_str());
 }
 
 void TrainingGraphs::find_norms() {
@@ -267,6 +213,7 @@ std::string TrainingGraphs::gradient_model(Labels labels, std::int64_t sums) con
     if (sums == 0) train_norm(&m, n + before);
     else synchronize_norm(&m, n + before, sums);
   }
+  give_shape(w, logits_);
   return write_onnx(m);
 }
 
@@ -278,6 +225,15 @@ std::string TrainingGraphs::evaluation_model(Labels labels) const {
   const Rightness r = add_rightness(w, settings_.given.loss, labels, logits_);
   w.give(r.right, "evener/right", scalar_value(kInt64));
   w.give(r.count, "evener/count", scalar_value(kInt64));
+  give_shape(w, logits_);
+  return write_onnx(m);
+}
+
+std::string TrainingGraphs::shape_model() const {
+  OnnxModel m = without_parameters();
+  add_inputs(&m, Labels::kNone);
+  NodeWriter w(&m);
+  give_shape(w, logits_);
   return write_onnx(m);
 }
 
@@ -328,6 +284,12 @@ std::string TrainingGraphs::update_model() const {
   OnnxModel m = empty_model(model_);
   NodeWriter w(&m);
   m.inputs.push_back(tensor_value("evener/loss", kFloat, {}));
+  m.inputs.push_back(tensor_value("evener/safe_norm", kFloat, {}));
+  std::vector<std::string> statistics;
+  for (const Statistic& s : statistics_) {
+    statistics.push_back("evener/new/" + s.name);
+    m.inputs.push_back(tensor_value(statistics.back(), kFloat, s.dims));
+  }
   for (const std::size_t g : used_groups_) m.inputs.push_back(tensor_value(rates_name(g), kFloat, {8}));
   for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(p.name, kFloat, p.dims));
   std::vector<std::string> gradients;
@@ -343,11 +305,13 @@ std::string TrainingGraphs::update_model() const {
   const std::string scale = w.op("Gather", {rates_name(used_groups_[0]), w.integer(kGradientScale)});
   const std::string norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), scale});
   const std::string lost = w.op("Or", {w.op("IsNaN", {"evener/loss"}), w.op("IsInf", {"evener/loss"})});
-  const std::string finite = w.op("And", {sums[1], w.op("Not", {lost})});
+  std::string finite = w.op("And", {sums[1], w.op("Not", {lost})});
+  if (!statistics.empty()) finite = w.op("And", {finite, w.ops("GradientNorm", statistics, 2, {}, kOwnDomain)[1]});
+  const std::string moves = w.op("And", {finite, w.op("LessOrEqual", {norm, "evener/safe_norm"})});
   const std::string factors = settings_.given.clip_norm > 0 ? clip_factors(w, settings_.given.clip_norm, norm) : std::string();
   std::map<std::string, std::string> made;  // by what it takes the place of
   for (const std::size_t g : used_groups_) {
-    std::vector<std::string> inputs = {factors.empty() ? rates_name(g) : w.op("Mul", {rates_name(g), factors}), finite};
+    std::vector<std::string> inputs = {factors.empty() ? rates_name(g) : w.op("Mul", {rates_name(g), factors}), moves};
     const std::vector<std::string> moved = moved_names(g);
     const auto parameters = moved.begin() + static_cast<std::ptrdiff_t>(moved.size() / (1 + optimizer_state_count()));
     inputs.insert(inputs.end(), moved.begin(), parameters);
@@ -358,6 +322,7 @@ std::string TrainingGraphs::update_model() const {
   }
   w.give(norm, "evener/norm", scalar_value(kFloat));
   w.give(finite, "evener/finite", scalar_value(kBool));
+  w.give(moves, "evener/moved", scalar_value(kBool));
   const std::vector<std::string> all = moved_names({});
   for (std::size_t i = 0; i < all.size(); ++i) {  // no Identity behind them, so that they are in place
     m.outputs.push_back(tensor_value(made.at(all[i]), kFloat, parameters_[i % parameters_.size()].dims));

@@ -16,12 +16,15 @@ struct Parameter {
   std::vector<std::int64_t> dims;
   std::size_t initializer = 0;  // of the model
   std::size_t group = 0;        // of the settings
+  std::string note{};           // remark for describe(): doubt that it is a parameter, a part of its gradient that is 0
   std::size_t bytes() const;
 };
 
 // A model without nodes, of the opsets of another.
 OnnxModel empty_model(const OnnxModel& like);
 std::string gradient_name(const std::string& name);
+// [2,3]
+std::string dims_text(const std::vector<std::int64_t>& dims);
 
 // What stays, and why.
 struct Frozen {
@@ -33,6 +36,9 @@ using Statistic = Parameter;
 
 enum class Labels { kNone, kClasses, kNumbers };  // int64, float32
 
+class Ways;
+struct Suspicion;
+
 class TrainingGraphs {
  public:
   // `model`: as evn_train_host::plain_model gives it; its bytes outlive this. Throws EVN_ERROR_INVALID_ARGUMENT.
@@ -43,6 +49,7 @@ class TrainingGraphs {
   const std::vector<Frozen>& frozen() const { return frozen_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const std::string& output() const { return output_; }  // of which the loss is
+  const std::string& logits() const { return logits_; }  // what the loss reads
   std::size_t input_count() const { return model_.inputs.size(); }
   const OnnxModel& model() const { return model_; }
   // The kinds of labels that the loss takes.
@@ -54,14 +61,18 @@ class TrainingGraphs {
   std::size_t optimizer_state_count() const;
 
   // inputs: the model's, labels (but of kNone), parameters, statistics, the loss scale where it is used; outputs: loss, gradients,
-  // statistics. `sums`: by which BatchNormalization sums over ranks (RankSums::id); 0: it normalizes by the batch.
+  // statistics, the dims of what the loss reads (give_shape). `sums`: by which BatchNormalization sums over ranks (RankSums::id);
+  // 0: it normalizes by the batch.
   std::string gradient_model(Labels labels, std::int64_t sums = 0) const;
   // Channels of the BatchNormalization that has most; 0: none trains.
   std::size_t most_norm_channels() const;
-  // inputs: the same; outputs: loss, how many are right (int64), of how many (int64).
+  // inputs: the same; outputs: loss, how many are right (int64), of how many (int64), the dims of what the loss reads.
   std::string evaluation_model(Labels labels) const;
-  // inputs: loss, rates [8] of each group with parameters, parameters, gradients, the optimizer's state kind by kind;
-  // outputs: norm, whether all is finite, parameters, the optimizer's state.
+  // inputs: the model's, parameters, statistics; output: the dims of what the loss reads.
+  std::string shape_model() const;
+  // inputs: loss, the largest norm with which parameters move, rates [8] of each group with parameters, the statistics of the step,
+  // parameters, gradients, the optimizer's state kind by kind;
+  // outputs: norm, whether loss, gradients and statistics are finite, whether parameters moved, parameters, the optimizer's state.
   std::string update_model() const;
   // The groups that have parameters, in the order of their rates.
   const std::vector<std::size_t>& used_groups() const { return used_groups_; }
@@ -79,9 +90,11 @@ class TrainingGraphs {
   std::vector<std::string> notes_;
   std::vector<std::size_t> used_groups_;
 
+  void check_output() const;
   void free_batches();
   void find_output();
-  void find_parameters();
+  void find_parameters();  // learnable.cc
+  std::string reason_to_stay(const OnnxTensor& tensor, const Ways& ways, const Suspicion& suspicion) const;
   void find_norms();
   OnnxModel without_parameters() const;
   std::vector<std::string> moved_names(std::optional<std::size_t> group) const;  // none: of all groups

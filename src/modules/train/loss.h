@@ -11,6 +11,15 @@ inline constexpr char kLabels[] = "evener/labels";
 // Returns the loss, of rank 0.
 std::string add_loss(NodeWriter& w, evn_loss loss, Labels labels, const std::string& logits);
 
+// Number of elements of the output that give_shape adds.
+inline constexpr std::size_t kShapeElements = EVN_MAX_RANK;
+
+// Adds an output [kShapeElements] of int64: the dims of `value`, then -1.
+void give_shape(NodeWriter& w, const std::string& value);
+
+// Dims that labels have beside an output of these dims.
+std::vector<std::int64_t> dims_of_labels(evn_loss loss, Labels labels, std::vector<std::int64_t> output);
+
 struct Rightness {
   std::string right, count;  // int64 of rank 0
 };

@@ -298,6 +298,22 @@ std::string write_onnx(const OnnxModel& model) {
   return out;
 }
 
+std::vector<OnnxBody> bodies_of(const OnnxNode& node) {
+  std::vector<OnnxBody> bodies;
+  for (const std::string& attribute : node.attributes) {
+    each(attribute, [&](const Field& f) {
+      if (f.number != 6 || f.type != 2) return;  // g
+      OnnxModel graph;
+      read_graph(f.bytes, &graph);
+      OnnxBody& body = bodies.emplace_back();
+      body.nodes = std::move(graph.nodes);
+      for (const OnnxValue& v : graph.inputs) body.inputs.push_back(v.name);
+      for (const OnnxValue& v : graph.outputs) body.outputs.push_back(v.name);
+    });
+  }
+  return bodies;
+}
+
 std::vector<OnnxNode> nodes_in_bodies(const OnnxNode& node) {
   std::vector<OnnxNode> nodes;
   find_nodes(node, &nodes);

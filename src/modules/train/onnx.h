@@ -48,6 +48,14 @@ struct OnnxModel {
 OnnxModel read_onnx(std::string_view bytes);
 std::string write_onnx(const OnnxModel& model);
 
+// Branch or body of a node.
+struct OnnxBody {
+  std::vector<std::string> inputs, outputs;
+  std::vector<OnnxNode> nodes;
+};
+// Those among the attributes of a node.
+std::vector<OnnxBody> bodies_of(const OnnxNode& node);
+
 // The nodes of the graphs among a node's attributes (branches, bodies), and of those in them.
 std::vector<OnnxNode> nodes_in_bodies(const OnnxNode& node);
 

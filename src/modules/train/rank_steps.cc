@@ -196,7 +196,7 @@ void Trainer::step_with_ranks(std::span<const evn_tensor> inputs, evn_tensor lab
   close_step(weight, own);
   if (!new_statistics_.empty()) average_statistics(weight);
   info->loss = static_cast<double>(loss_.scalar<float>());
-  if (accumulates && !std::isfinite(info->loss)) {
+  if (accumulates && !is_batch_finite()) {
     info->skipped = 1;
     ++skipped_;
     return;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/os/os.h"
+#include "modules/train/loss.h"
 #include "modules/train/trainer.h"
 
 namespace evn_train {
@@ -68,6 +69,7 @@ void Trainer::make_replicas() {
     for (const Parameter& p : parameters()) r.gradients.emplace_back(runtime_, EVN_DTYPE_FLOAT32, p.dims);
     for (const Statistic& s : graphs_->statistics()) r.statistics.emplace_back(runtime_, EVN_DTYPE_FLOAT32, s.dims);
     r.loss = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
+    r.shape = Tensor(runtime_, EVN_DTYPE_INT64, {static_cast<std::int64_t>(kShapeElements)});
   }
   std::vector<std::size_t> elements;
   for (const auto* list : {&parameters(), &graphs_->statistics()}) {
@@ -134,6 +136,7 @@ void Trainer::set_part(Replica& replica, Labels labels, std::span<const evn_tens
   work.outputs.assign(1, replica.loss.get());
   append(&work.outputs, replica.gradients);
   append(&work.outputs, replica.statistics);
+  work.outputs.push_back(replica.shape.get());
 }
 
 // Sums begin when all replicas have made a gradient, and each sum goes on to the buckets of ranks where `how` says so.
@@ -215,9 +218,14 @@ void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> in
     if (failed && !error) error = failed;
     if (!failed) replica_sums_->all_ready(i);
   }
-  if (error) throw evn::Error(*error);
+  if (error) {
+    explain_failure(*error, inputs, labels, of_labels);
+    throw evn::Error(*error);
+  }
   for (Replica& r : replicas_) {
     if (r.rows == 0) continue;
+    check_labels_of_run(r.shape, labels,
+                        labels == Labels::kNone || info_of(of_labels).rank == 0 ? of_labels : r.views.back().get());
     const double row_ns = static_cast<double>(r.end_ns - r.begin_ns) / static_cast<double>(r.rows);
     r.row_ns = r.row_ns > 0 && calls_ > kFirstMeasured ? (r.row_ns + row_ns) / 2 : row_ns;
     loss +=

@@ -121,6 +121,7 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
          static_cast<unsigned long long>(counts[3]), settings_.accumulate);
   commit();
   own.file.reset();
+  bounds_.forget();
   each_saved([&](const std::string& name, const Parameter& p, Tensor& tensor) { tensor.write(tensors.at(name)->data, p.bytes()); });
   if (pruning_) pruning_->take_from(tensors);
   rate_.set_state(rate);
@@ -132,12 +133,6 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
 }
 
 namespace {
-
-std::string dims_text(const std::vector<std::int64_t>& dims) {
-  std::string text = "[";
-  for (std::size_t i = 0; i < dims.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(dims[i]);
-  return text + "]";
-}
 
 const char* precision_name(evn_precision precision) {
   return precision == EVN_PRECISION_BF16 ? "bfloat16" : precision == EVN_PRECISION_FP16 ? "float16" : "float32";
@@ -156,6 +151,7 @@ const char* lacks(const evn_device_info& info, evn_precision precision) {
 // What has come of the options: of the graph, and of the devices, where these are named.
 std::vector<std::string> Trainer::notes() const {
   std::vector<std::string> notes = graphs_->notes();
+  if (!latest_skip_.empty()) notes.push_back(latest_skip_);
   std::vector<std::string> names = settings_.replicas;
   if (names.empty()) names.push_back(settings_.device);
   std::set<std::string> seen;
@@ -196,6 +192,7 @@ std::string Trainer::describe_as_json() const {
     json.key("dims");
     json.number(dims_text(p.dims));
     json.field("group", static_cast<std::uint64_t>(p.group));
+    if (!p.note.empty()) json.field("note", std::string_view(p.note));
     json.end_object();
   }
   json.end_array();
@@ -278,7 +275,8 @@ std::string Trainer::describe_as_text() const {
       std::to_string(steps_) + " steps, " + std::to_string(skipped_) + " skipped, learning rate " +
       evn::shortest_text(rate_.at(steps_)) + "\n" + std::to_string(count) + " numbers in " + std::to_string(parameters().size()) +
       " parameters:\n";
-  for (const Parameter& p : parameters()) text += "  " + p.name + " " + dims_text(p.dims) + "\n";
+  for (const Parameter& p : parameters())
+    text += "  " + p.name + " " + dims_text(p.dims) + (p.note.empty() ? "" : ": " + p.note) + "\n";
   if (o.memory_limit != 0) text += memory_text();
   for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
   if (!ranks_.is_alone())

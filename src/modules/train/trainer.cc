@@ -5,6 +5,7 @@
 
 #include "base/number_text.h"
 #include "base/os/os.h"
+#include "modules/train/loss.h"
 
 namespace evn_train {
 namespace {
@@ -19,7 +20,8 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
       ranks_(settings_),
       cancel_(options.cancel),
       rate_(settings_.given),
-      scale_(settings_.given) {
+      scale_(settings_.given),
+      bounds_(settings_) {
   // A rank that cannot make its trainer takes part until the others know.
   const std::optional<evn::Error> own = error_of([&] { prepare(path, options); });
   if (!ranks_.is_alone()) join_ranks(own);
@@ -86,8 +88,11 @@ void Trainer::make_tensors() {
   loss_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
   norm_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
   finite_ = Tensor(runtime_, EVN_DTYPE_BOOL, {});
+  moved_ = Tensor(runtime_, EVN_DTYPE_BOOL, {});
+  safe_norm_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
   right_ = Tensor(runtime_, EVN_DTYPE_INT64, {});
   count_ = Tensor(runtime_, EVN_DTYPE_INT64, {});
+  shape_ = Tensor(runtime_, EVN_DTYPE_INT64, {static_cast<std::int64_t>(kShapeElements)});
   if (LossScale::is_used(settings_.given)) loss_scale_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
 }
 
@@ -224,7 +229,8 @@ void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, 
   give_loss_scale(work);
   append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
   append(&work.outputs, new_statistics_);
-  run(work, seed_of_run(0), how);
+  work.outputs.push_back(shape_.get());
+  run_with_labels(work, labels, inputs, of_labels, seed_of_run(0), how);
 }
 
 Trainer::Work& Trainer::adding_work() {
@@ -261,7 +267,7 @@ void Trainer::step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, 
   const std::int64_t batch = check_arguments(inputs, labels);
   make_gradients(kind, inputs, labels, batch, Run::kCancellable);
   info->loss = static_cast<double>(loss_.scalar<float>());
-  if (settings_.accumulate > 1 && !std::isfinite(info->loss)) {
+  if (settings_.accumulate > 1 && !is_batch_finite()) {
     info->skipped = 1;
     ++skipped_;
     return;
@@ -282,43 +288,6 @@ float Trainer::gradient_factor() const {
   return 1.0f / (scale_.latest() * static_cast<float>(settings_.accumulate) * static_cast<float>(ranks_.count()));
 }
 
-// Moves the parameters. Returns whether it did.
-bool Trainer::update(double rate, evn_step_info* info) {
-  const evn_trainer_options& o = settings_.given;
-  accumulated_ = 0;
-  for (std::size_t i = 0; i < rates_.size(); ++i) {
-    const ParameterGroup& group = settings_.groups[graphs_->used_groups()[i]];
-    const float rates[8] = {static_cast<float>(rate * group.rate_factor),
-                            static_cast<float>(group.weight_decay),
-                            gradient_factor(),
-                            static_cast<float>(o.clip_value),
-                            static_cast<float>(steps_ + 1),
-                            0,
-                            0,
-                            0};
-    rates_[i].write(rates, sizeof rates);
-  }
-  Work& work = *update_;
-  work.inputs.assign(1, loss_.get());
-  append(&work.inputs, rates_);
-  append(&work.inputs, values_);
-  append(&work.inputs, settings_.accumulate > 1 ? sums_ : gradients_);
-  work.outputs = {norm_.get(), finite_.get()};
-  append(&work.outputs, values_);
-  for (const auto& list : optimizer_state_) {
-    append(&work.inputs, list);
-    append(&work.outputs, list);
-  }
-  run(work, 0, Run::kUninterrupted);
-  const bool moved = finite_.scalar<std::uint8_t>() != 0;
-  info->gradient_norm = moved ? static_cast<double>(norm_.scalar<float>()) : 0;
-  info->learning_rate = moved ? rate : 0;
-  info->skipped = moved ? 0 : 1;
-  scale_.note(moved);
-  ++(moved ? steps_ : skipped_);
-  return moved;
-}
-
 void Trainer::evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, evn_evaluation* evaluation) {
   const Labels kind = kind_of(labels);
   check_arguments(inputs, labels);
@@ -326,7 +295,8 @@ void Trainer::evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, ev
   set_arguments(work, inputs, labels);
   work.outputs.push_back(right_.get());
   work.outputs.push_back(count_.get());
-  run(work, 0, Run::kCancellable);
+  work.outputs.push_back(shape_.get());
+  run_with_labels(work, kind, inputs, labels, 0, Run::kCancellable);
   evaluation->loss = static_cast<double>(loss_.scalar<float>());
   evaluation->correct = static_cast<std::uint64_t>(right_.scalar<std::int64_t>());
   evaluation->count = static_cast<std::uint64_t>(count_.scalar<std::int64_t>());

@@ -18,6 +18,7 @@
 #include "modules/train/rank_sums.h"
 #include "modules/train/ranks.h"
 #include "modules/train/replica_sums.h"
+#include "modules/train/update_bounds.h"
 
 namespace evn_train {
 
@@ -69,12 +70,16 @@ class Trainer {
   std::vector<Tensor> statistics_, new_statistics_;   // new_statistics_: those of the step that is under way
   std::vector<Tensor> rates_;                         // by used group
   Tensor loss_, norm_, finite_, right_, count_, loss_scale_;
+  Tensor shape_;  // of what the loss reads (give_shape)
+  Tensor safe_norm_, moved_;
+  UpdateBounds bounds_;
+  std::string latest_skip_;  // reason of the latest step that was skipped; "": none was
   // A device that takes a part of each batch.
   struct Replica {
     std::string device;
     std::optional<Work> work[3];  // by Labels
     std::vector<Tensor> gradients, statistics;
-    Tensor loss;
+    Tensor loss, shape;
     std::vector<Tensor> views;  // of the batch that is under way
     std::size_t rows = 0;       // of it
     double row_ns = 0;          // what a row has taken; 0: not known yet
@@ -92,10 +97,10 @@ class Trainer {
   std::optional<ReplicaSums> replica_sums_;
   std::vector<double> exchanged_;  // with other ranks
   std::vector<float> exchanged_statistics_;
-  std::optional<evn::Error> failed_;                                   // this rank did not move its parameters when others did
-  std::optional<Work> gradient_[3], evaluation_[3], update_, adding_;  // by Labels
-  const Work* latest_ = nullptr;                                       // of gradient_, which a step has used
-  std::uint64_t calls_ = 0;                                            // of step, for seeds
+  std::optional<evn::Error> failed_;  // this rank did not move its parameters when others did
+  std::optional<Work> gradient_[3], evaluation_[3], update_, adding_, shape_of_output_;  // by Labels
+  const Work* latest_ = nullptr;                                                         // of gradient_, which a step has used
+  std::uint64_t calls_ = 0;                                                              // of step, for seeds
   std::uint64_t steps_ = 0, skipped_ = 0;
   std::uint32_t accumulated_ = 0;  // steps in the sums
   std::string text_;
@@ -118,6 +123,12 @@ class Trainer {
     kUninterrupted
   };  // what may stop it; and whether gradients go to the buckets as they come
   void run(Work& work, std::uint64_t seed, Run how);
+  // Throw EVN_ERROR_INVALID_ARGUMENT with both shapes if labels do not fit what the loss reads. `shape`: filled by give_shape.
+  void check_labels(const std::vector<std::int64_t>& output, Labels kind, evn_tensor labels) const;
+  void check_labels_of_run(const Tensor& shape, Labels kind, evn_tensor labels) const;
+  // Throws if the labels are the reason of a failed run.
+  void explain_failure(const evn::Error& error, std::span<const evn_tensor> inputs, Labels kind, evn_tensor labels);
+  void run_with_labels(Work& work, Labels kind, std::span<const evn_tensor> inputs, evn_tensor labels, std::uint64_t seed, Run how);
   void make_gradients(Labels labels, std::span<const evn_tensor> inputs, evn_tensor of_labels, std::int64_t batch, Run how);
   void give_loss_scale(Work& work);
   Work& adding_work();
@@ -146,6 +157,12 @@ class Trainer {
   void take_state(const std::string& path, const std::function<void()>& commit);
   void restore_with_ranks(const std::string& path);
   bool update(double rate, evn_step_info* info);
+  void run_update(double rate, double safe_norm, const std::vector<Tensor>& values, const std::vector<std::vector<Tensor>>& states,
+                  Run how);
+  void find_bounds();
+  bool update_carefully(double rate);
+  void skip_for_gradients();
+  bool is_batch_finite();
   void end_step(bool is_complete, evn_step_info* info);
   float gradient_factor() const;
   template <typename F>

@@ -13,13 +13,15 @@
 //   adamw    the same after X *= 1 - rate * weight_decay
 //   adagrad  S += g^2; X -= rate / (1 + (t - 1) * lr_decay) * g / (sqrt(S) + epsilon)
 //   rmsprop  S = alpha * S + (1 - alpha) * g^2; A += (1 - alpha) * (g - A) where centered, else A is 0;
-//            u = g / (sqrt(S - A^2) + epsilon); with momentum V = momentum * V + u, else V is u; X -= rate * V; kept are S, V, A
+//            u = g / (sqrt(max(S - A^2, 0)) + epsilon); with momentum V = momentum * V + u, else V is u; X -= rate * V; kept are S,
+//            V, A
 // GradientNorm: of any number of tensors: the sum of the squares of all elements (float32), and whether all are finite (bool).
 // Not operators of the format (ops/gradient.h).
 // dtypes: rates float32, apply bool; tensors floating point, all alike. Failures: a number of tensors that does not fit, unlike
 // shapes, another kind, nesterov without momentum or with dampening. Tolerance: rtol 1e-5, atol 1e-6.
 #include "ops/training/optimizer_step.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/gradient.h"
@@ -174,7 +176,7 @@ double descent(const OptimizerRule& r, const OptimizerNumbers& n, double g, doub
       double variance = kept[0];
       if (r.centered) {
         kept[average] += (1 - r.alpha) * (g - kept[average]);
-        variance -= kept[average] * kept[average];
+        variance = std::max(0.0, variance - kept[average] * kept[average]);
       }
       const double update = g / (std::sqrt(variance) + r.epsilon);
       if (r.momentum == 0) return update;

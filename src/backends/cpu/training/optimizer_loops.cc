@@ -63,7 +63,7 @@ inline Vec descent(const Splats& s, Vec g, Vec* kept) {
     Vec variance = kept[0];
     if constexpr (U == Update::kRmspropCentered || U == Update::kRmspropBoth) {
       kept[kAverage] = fma(s.new_square, g - kept[kAverage], kept[kAverage]);
-      variance = variance - kept[kAverage] * kept[kAverage];
+      variance = max_of(splat(0.0f), variance - kept[kAverage] * kept[kAverage]);
     }
     const Vec update = g / (sqrt_of(variance) + s.epsilon);
     if constexpr (!kHasMomentum) return update;

@@ -60,7 +60,7 @@ static inline VF descent(const Rule* r, const Numbers* n, VF g, VF* k0, VF* k1, 
       if (r->centered) {
         VF average = has_momentum ? *k2 : *k1;
         average = fma((VF)r->new_square, g - average, average);
-        variance = fma(-average, average, variance);
+        variance = fmax(fma(-average, average, variance), (VF)0.0f);
         if (has_momentum) *k2 = average;
         else *k1 = average;
       }

@@ -1,0 +1,170 @@
+#include "modules/train/buffers.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <set>
+#include <string_view>
+
+#include "base/number_text.h"
+
+namespace evn_train {
+namespace {
+
+constexpr float kLargestEpsilon = 1e-3f;
+constexpr float kMasked = -1e3f;  // scores from here down are those of what a mask hides
+constexpr int kMostSteps = 5;     // nodes between frequencies and their Sin or Cos
+constexpr std::size_t kFewest = 4;
+
+bool is(const OnnxNode& node, std::initializer_list<std::string_view> ops) {
+  return node.domain.empty() && std::find(ops.begin(), ops.end(), node.op_type) != ops.end();
+}
+
+// A word of the name that exporters and authors give to buffers; "": there is none.
+std::string telling_word(const std::string& name) {
+  static const std::set<std::string, std::less<>> kWords = {"mask",   "masks",   "freq",  "freqs",   "eps",      "epsilon",
+                                                            "buffer", "cached",  "cache", "h0",      "c0",       "mean",
+                                                            "std",    "anchors", "const", "running", "attn_mask"};
+  std::string word;
+  for (std::size_t i = 0; i <= name.size(); ++i) {
+    const char c = i < name.size() ? name[i] : '.';
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word.push_back(static_cast<char>(std::tolower(static_cast<unsigned char>(c))));
+      continue;
+    }
+    if (kWords.contains(word)) return word;
+    word.clear();
+  }
+  return {};
+}
+
+std::string value_that_tells(const std::vector<float>& values) {
+  const auto is_zero_or_one = [](float v) { return v == 0 || v == 1; };
+  if (values.size() < kFewest) return {};
+  const bool varies = std::find(values.begin(), values.end(), values[0] == 0 ? 1.0f : 0.0f) != values.end();
+  if (varies && std::all_of(values.begin(), values.end(), is_zero_or_one)) return "its elements are 0 and 1";
+  bool counts = true;
+  for (std::size_t i = 0; i < values.size(); ++i) counts = counts && values[i] == values[0] + static_cast<float>(i);
+  return counts ? "its elements count up" : std::string();
+}
+
+}  // namespace
+
+std::vector<float> floats_of(const OnnxTensor& tensor) {
+  std::vector<float> values(tensor.data.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), tensor.data.data(), values.size() * sizeof(float));
+  return values;
+}
+
+BufferFinder::BufferFinder(const OnnxModel& model) {
+  inner_.reserve(model.nodes.size());
+  for (const OnnxNode& node : model.nodes) {
+    add(node);
+    if (!has_body(node)) continue;
+    inner_.push_back(nodes_in_bodies(node));
+    for (const OnnxNode& n : inner_.back()) add(n);
+  }
+}
+
+void BufferFinder::add(const OnnxNode& node) {
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (!node.inputs[i].empty()) uses_[node.inputs[i]].push_back({&node, i});
+  }
+  for (const std::string& output : node.outputs) {
+    if (!output.empty()) producers_.emplace(output, &node);
+  }
+}
+
+const std::vector<BufferFinder::Use>& BufferFinder::uses_of(const std::string& value) const {
+  static const std::vector<Use> kNone;
+  const auto found = uses_.find(value);
+  return found == uses_.end() ? kNone : found->second;
+}
+
+// Added to what a root, a logarithm or a quotient is of.
+bool BufferFinder::is_epsilon(const std::string& name) const {
+  const auto keeps_from_zero = [&](const Use& use) {
+    if (is(*use.node, {"Max"})) return true;
+    if (!is(*use.node, {"Add", "Sum"})) return false;
+    const std::vector<Use>& next = uses_of(use.node->outputs[0]);
+    return std::any_of(next.begin(), next.end(), [](const Use& u) {
+      return is(*u.node, {"Sqrt", "Reciprocal", "Log"}) || (is(*u.node, {"Div"}) && u.input == 1) ||
+             (is(*u.node, {"Pow"}) && u.input == 0);
+    });
+  };
+  const std::vector<Use>& uses = uses_of(name);
+  return !uses.empty() && std::all_of(uses.begin(), uses.end(), keeps_from_zero);
+}
+
+// The Softmax is that of attention: a product reads it, and what is added to is a product too.
+bool BufferFinder::is_added_to_scores(const std::string& name) const {
+  const auto is_product = [&](const std::string& value, int steps) {
+    std::string at = value;
+    for (; steps > 0; --steps) {
+      const auto found = producers_.find(at);
+      if (found == producers_.end()) return false;
+      if (is(*found->second, {"MatMul", "Einsum", "Gemm"})) return true;
+      if (!is(*found->second, {"Mul", "Div", "Add", "Reshape", "Cast"}) || found->second->inputs.empty()) return false;
+      at = found->second->inputs[0];
+    }
+    return false;
+  };
+  for (const Use& use : uses_of(name)) {
+    if (is(*use.node, {"Attention"}) && use.input == 3) return true;
+    if (!is(*use.node, {"Add", "Sub"}) || use.node->inputs.size() != 2) continue;
+    if (!is_product(use.node->inputs[1 - use.input], 4)) continue;
+    for (const Use& softmax : uses_of(use.node->outputs[0])) {
+      if (!is(*softmax.node, {"Softmax"})) continue;
+      for (const Use& after : uses_of(softmax.node->outputs[0])) {
+        if (is(*after.node, {"MatMul", "Einsum", "Dropout", "Cast"})) return true;
+      }
+    }
+  }
+  return false;
+}
+
+bool BufferFinder::reaches_waves(const std::string& value, int steps) const {
+  if (steps == 0) return false;
+  const std::vector<Use>& uses = uses_of(value);
+  return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+    if (is(*use.node, {"Sin", "Cos"})) return true;
+    const bool passes = is(*use.node, {"Mul", "MatMul", "Einsum", "Concat", "Reshape", "Transpose", "Unsqueeze", "Squeeze",
+                                       "Expand", "Cast", "Identity"});
+    return passes && reaches_waves(use.node->outputs[0], steps - 1);
+  });
+}
+
+std::string BufferFinder::use_that_tells(const OnnxTensor& tensor, std::size_t elements) const {
+  if (is_added_to_scores(tensor.name)) return "it is added to the scores of an attention";
+  const bool is_vector = std::count_if(tensor.dims.begin(), tensor.dims.end(), [](std::int64_t d) { return d > 1; }) <= 1;
+  if (is_vector && elements > 1 && reaches_waves(tensor.name, kMostSteps)) return "it goes into Sin or Cos, as frequencies do";
+  for (const Use& use : uses_of(tensor.name)) {
+    const std::string node = use.node->op_type + " node '" + use.node->name + "'";
+    const bool is_state = is(*use.node, {"LSTM", "GRU", "RNN"}) && (use.input == 5 || use.input == 6);
+    const bool is_first = (is(*use.node, {"Loop"}) && use.input >= 2) || is(*use.node, {"Scan"});
+    if (is_state || is_first) return "it is a first state of " + node;
+    if (is(*use.node, {"Pow"}) && use.input == 1) return "it is the exponent of " + node;
+  }
+  return {};
+}
+
+Suspicion BufferFinder::look_at(const OnnxTensor& tensor) const {
+  const std::vector<float> values = floats_of(tensor);
+  const auto is_masked = [](float v) { return v <= kMasked; };
+  const bool masks = std::any_of(values.begin(), values.end(), is_masked) &&
+                     std::all_of(values.begin(), values.end(), [&](float v) { return v == 0 || is_masked(v); });
+  if (masks && values.size() > 1) return {"its elements are 0 or below -1000, as those of a mask are", true};
+  const bool is_number = values.size() == 1;
+  if (is_number && values[0] > 0 && values[0] <= kLargestEpsilon && is_epsilon(tensor.name))
+    return {"it keeps a root, a logarithm or a quotient from 0, as an epsilon does", true};
+  std::string why = use_that_tells(tensor, values.size());
+  if (why.empty()) why = value_that_tells(values);
+  if (why.empty() && tensor.dims.empty()) why = "it is the one number " + evn::shortest_text(static_cast<double>(values[0]));
+  if (why.empty()) {
+    const std::string word = telling_word(tensor.name);
+    if (!word.empty()) why = "its name has \"" + word + "\"";
+  }
+  return {why, false};
+}
+
+}  // namespace evn_train

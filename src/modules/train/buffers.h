@@ -1,0 +1,45 @@
+// Recognition of initializers that a model computes with but that were no parameters of the network: masks, epsilons, frequencies,
+// first states. ONNX does not tell them from parameters.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "modules/train/onnx.h"
+
+namespace evn_train {
+
+struct Suspicion {
+  std::string why;          // "": it looks like a parameter
+  bool is_certain = false;  // a step of an optimizer would make no sense
+};
+
+class BufferFinder {
+ public:
+  // The model outlives this.
+  explicit BufferFinder(const OnnxModel& model);
+  // `tensor`: a float32 initializer of the model.
+  Suspicion look_at(const OnnxTensor& tensor) const;
+
+ private:
+  struct Use {
+    const OnnxNode* node;
+    std::size_t input;
+  };
+  std::vector<std::vector<OnnxNode>> inner_;  // nodes of bodies
+  std::map<std::string, std::vector<Use>> uses_;
+  std::map<std::string, const OnnxNode*> producers_;
+
+  void add(const OnnxNode& node);
+  const std::vector<Use>& uses_of(const std::string& value) const;
+  bool is_epsilon(const std::string& name) const;
+  bool is_added_to_scores(const std::string& name) const;
+  bool reaches_waves(const std::string& value, int steps) const;
+  std::string use_that_tells(const OnnxTensor& tensor, std::size_t elements) const;
+};
+
+// Elements of a float32 initializer.
+std::vector<float> floats_of(const OnnxTensor& tensor);
+
+}  // namespace evn_train

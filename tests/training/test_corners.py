@@ -1,0 +1,52 @@
+"""Derivatives at corners against PyTorch's (corner_reference.json, by make_corner_reference.py), in float64 and float32, and on an OpenCL device."""
+import json
+import os
+import pathlib
+
+import evener
+import numpy as np
+import pytest
+from corners import CORNERS
+
+REFERENCE = json.loads(pathlib.Path(__file__).with_name("corner_reference.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with evener.Runtime(threads=2) as made:
+        yield made
+
+
+def check(name, runtime, dtype, **options):
+    model, feeds = CORNERS[name].model(dtype)
+    with runtime.session(model, **options) as session:
+        found = [np.array(value) for value in session.run(feeds).values()]
+    tolerance = dict(rtol=1e-7, atol=1e-12) if dtype == np.float64 else dict(rtol=2e-5, atol=2e-6)
+    assert len(found) == len(REFERENCE[name])
+    for got, want, by in zip(found, REFERENCE[name], CORNERS[name].by):
+        np.testing.assert_allclose(got, np.array(want), **tolerance, err_msg=f"{name} by input {by}")
+
+
+def test_each_corner_has_a_reference():
+    assert REFERENCE.keys() == CORNERS.keys()
+
+
+@pytest.fixture(scope="module")
+def opencl(runtime):
+    try:
+        runtime.device("opencl")
+    except evener.Error:
+        assert not os.environ.get("EVN_REQUIRE_OPENCL")
+        pytest.skip("this machine has no OpenCL device")
+    return runtime
+
+
+@pytest.mark.parametrize("name", CORNERS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["float64", "float32"])
+def test_derivatives_at_corners_are_those_of_pytorch(name, dtype, runtime):
+    check(name, runtime, dtype)
+
+
+@pytest.mark.parametrize("name", [name for name, corner in CORNERS.items() if corner.least == 0])  # a device may have no denormals
+def test_derivatives_of_an_opencl_device_at_corners_are_those_of_pytorch(name, opencl):
+    check(name, opencl, np.float32, device="opencl,cpu")
