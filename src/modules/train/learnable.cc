@@ -60,10 +60,7 @@ Names names_of(const OnnxModel& model) {
   Names names;
   for (const OnnxTensor& t : model.initializers) {
     const bool is_learnable = t.dtype == kFloat && !t.data.empty();
-    (is_learnable ? names.learnable : names.others).push_back(t.name);
-  }
-  for (const OnnxNode& node : model.nodes) {
-    if (node.op_type == "Constant" && node.domain.empty() && !node.outputs.empty()) names.constants.push_back(node.outputs[0]);
+    (t.is_literal ? names.constants : is_learnable ? names.learnable : names.others).push_back(t.name);
   }
   return names;
 }
@@ -127,6 +124,11 @@ void TrainingGraphs::find_parameters() {
       continue;
     }
     if (tensor.dtype != kFloat || tensor.data.empty()) continue;
+    if (tensor.is_literal) {
+      const bool is_list = tensor.data.size() > sizeof(float);
+      if (is_list && ways.of(name).reaches()) frozen_.push_back({name, "it is the output of a Constant node"});
+      continue;
+    }
     if (ways.option_of(name) == "BatchNormalization" && !ways.of(name).reaches()) continue;  // a statistic
     const Suspicion suspicion = buffers.look_at(tensor);
     if (const std::string reason = reason_to_stay(tensor, ways, suspicion); !reason.empty()) {
@@ -139,9 +141,6 @@ void TrainingGraphs::find_parameters() {
     if (const Cut* const cut = ways.of(name).cut)
       note += (note.empty() ? "" : "; ") + std::string("what goes through ") + node_text(*cut) + " adds nothing to its gradient";
     parameters_.push_back({name, tensor.dims, initializer, group, note});
-  }
-  for (const std::string& name : names.constants) {
-    if (ways.of(name).reaches()) frozen_.push_back({name, "it is the output of a Constant node"});
   }
   if (!parameters_.empty()) return;
   std::string reasons;

@@ -2,6 +2,7 @@
 #include "modules/train/onnx.h"
 
 #include <cstring>
+#include <optional>
 
 #include "modules/train/library.h"
 
@@ -167,10 +168,32 @@ OnnxValue read_value(std::string_view bytes) {
   return value;
 }
 
+// Takes a Constant node of float32 as an initializer. Returns false if the node is none.
+bool take_literal(std::string_view node, const OnnxNode& read, OnnxModel* model) {
+  if (read.op_type != "Constant" || !read.domain.empty() || read.outputs.size() != 1) return false;
+  std::optional<OnnxTensor> tensor;
+  each(node, [&](const Field& of_node) {
+    if (of_node.number != 5) return;
+    each(of_node.bytes, [&](const Field& f) {
+      if (f.number == 5 && f.type == 2) tensor = read_tensor(f.bytes);  // t
+    });
+  });
+  if (!tensor || tensor->dtype != kFloat) return false;
+  tensor->name = read.outputs[0];
+  tensor->whole = {};
+  tensor->is_literal = true;
+  model->initializers.push_back(*tensor);
+  return true;
+}
+
 void read_graph(std::string_view bytes, OnnxModel* model) {
   each(bytes, [&](const Field& f) {
     switch (f.number) {
-      case 1: model->nodes.push_back(read_node(f.bytes)); break;
+      case 1: {
+        OnnxNode node = read_node(f.bytes);
+        if (!take_literal(f.bytes, node, model)) model->nodes.push_back(std::move(node));
+        break;
+      }
       case 2: model->graph_name = f.bytes; break;
       case 5: model->initializers.push_back(read_tensor(f.bytes)); break;
       case 11: model->inputs.push_back(read_value(f.bytes)); break;

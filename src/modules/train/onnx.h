@@ -21,8 +21,9 @@ struct OnnxTensor {
   std::string name;
   std::int32_t dtype = 0;
   std::vector<std::int64_t> dims;
-  std::string_view data;   // raw_data; empty where the tensor has none
-  std::string_view whole;  // TensorProto, of a tensor that was read
+  std::string_view data;    // raw_data; empty where the tensor has none
+  std::string_view whole;   // TensorProto, of a tensor that was read
+  bool is_literal = false;  // it was a Constant node of float32, and is written as an initializer
 };
 
 struct OnnxValue {
