@@ -32,7 +32,8 @@ void restore_constant_nodes(Graph& graph, const std::set<std::uint64_t>& literal
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     cancellation_point(kNodeWork);
     Value& value = graph.values[v];
-    if (value.constant == nullptr || value.dtype != DType::kFloat32 || !literals.contains(value.constant->id)) continue;
+    if (value.constant == nullptr || value.constant->desc.dtype != DType::kFloat32 || !literals.contains(value.constant->id))
+      continue;
     Node& node = constants.emplace_back();
     node.name = value.name;
     node.op_type = "Constant";
