@@ -1,7 +1,6 @@
 // MatMulNBits by constant weights of 4 or 8 bits, which stay that small in memory; those of 2 bits become 4. A few rows are
-// multiplied as the weights are read; for more, panels of the weights become float32, some rows of k at a time, and are multiplied
-// as MatMul's. A tile is a range of rows and columns. Which way is taken depends on the number of rows of the whole, so that
-// threads change no bit.
+// multiplied as the weights are read; for more, panels of the weights become float32, some rows of k at a time. A tile is a range
+// of rows and columns. Neither the tile nor the number of rows changes a bit of a row: requests of one row are joined to batches.
 #include <algorithm>
 
 #include "backends/cpu/gemm/packed_gemm_plan.h"
@@ -15,9 +14,8 @@ namespace {
 
 using namespace matmul_nbits;
 
-constexpr std::int64_t kExpandedRows = 1024;  // of k at a time: a panel of them stays in L2, and so many columns of A,
-constexpr std::int64_t kMostRows = 630;       // of so many rows
-constexpr double kLeastTile = 400'000;        // multiply-adds of a tile that is worth dealing out
+constexpr std::int64_t kMostRows = 630;  // of a tile
+constexpr double kLeastTile = 400'000;   // multiply-adds of a tile that is worth dealing out
 constexpr std::int64_t kTilesPerThread = 8;
 constexpr double kStreamTile = 300'000;  // multiply-adds of a tile of few rows, some 10 us
 
@@ -25,7 +23,7 @@ struct NBitsState {
   Isa isa;
   BlockShape b;
   std::int64_t m;
-  bool expands;
+  bool is_many;
   PackedGemmTiling tiling;
 };
 
@@ -38,17 +36,22 @@ Refusal supports(const OpDesc& d) {
 
 std::int64_t panels_of(const BlockShape& b, const simd_nbits::Loops& loops) { return ceil_div(b.n, std::int64_t{loops.width}); }
 
+// Weights that lie nowhere.
+simd_nbits::Weights shape_of(const BlockShape& b) {
+  return {.bits = static_cast<int>(b.bits),
+          .k = b.k,
+          .block = b.block,
+          .elements = nullptr,
+          .scales = nullptr,
+          .zeros = nullptr,
+          .float_zeros = nullptr};
+}
+
 std::size_t prepack_bytes(const OpDesc& d, int input) {
   const BlockShape b = packed_shape(d);
   const simd_nbits::Loops& loops = simd_nbits::loops(cpu_isa());
   const std::int64_t columns = checked_mul(panels_of(b, loops), std::int64_t{loops.width});
-  const simd_nbits::Weights w = {.bits = static_cast<int>(b.bits),
-                                 .k = b.k,
-                                 .block = b.block,
-                                 .elements = nullptr,
-                                 .scales = nullptr,
-                                 .zeros = nullptr,
-                                 .float_zeros = nullptr};
+  const simd_nbits::Weights w = shape_of(b);
   const std::int64_t blocks = checked_mul(columns, b.blocks);
   const auto bytes = [](std::int64_t count, std::size_t size) { return checked_mul(static_cast<std::size_t>(count), size); };
   switch (input) {
@@ -126,14 +129,13 @@ std::int64_t width_of() { return simd_nbits::loops(cpu_isa()).width; }
 // ---------------------------------------------------------------------------------------------------------- plan --
 
 // Few tiles of rows: each makes float32 of its columns of the weights.
-PackedGemmTiling tile_expanded(const NBitsState& s, std::int64_t panels, int width, std::uint32_t threads) {
-  const std::int64_t mr = simd_packed_gemm::loops(s.isa).mr;
+PackedGemmTiling tile_many(const NBitsState& s, std::int64_t panels, int width, std::uint32_t threads) {
   const double all = static_cast<double>(s.m) * static_cast<double>(s.b.n) * static_cast<double>(s.b.k);
   const auto wanted = std::max<std::int64_t>(1, std::min(kTilesPerThread * threads, static_cast<std::int64_t>(all / kLeastTile)));
   PackedGemmTiling t;
   t.row_tiles = ceil_div(s.m, kMostRows);
   while (threads > 1 && t.row_tiles * panels < 2 * threads && s.m / t.row_tiles >= kMostRows / 4) ++t.row_tiles;
-  t.rows = ceil_div(ceil_div(s.m, t.row_tiles), mr) * mr;
+  t.rows = ceil_div(s.m, t.row_tiles);
   t.row_tiles = ceil_div(s.m, t.rows);
   t.columns = std::max<std::int64_t>(1, panels * t.row_tiles / wanted) * width;
   return t;
@@ -147,17 +149,18 @@ void plan(const OpDesc& d, KernelPlan* p) {
   const Shape& a = d.inputs[kA].shape;
   s.m = a.elements(0, a.rank() - 1);
   const simd_nbits::Loops& loops = simd_nbits::loops(s.isa);
-  s.expands = s.m > loops.rows;
+  s.is_many = s.m > loops.rows;
   const std::int64_t panels = panels_of(s.b, loops);
-  if (s.expands) {
-    s.tiling = tile_expanded(s, panels, loops.width, d.threads);
-    p->thread_scratch_bytes = static_cast<std::size_t>(std::min(s.b.k, kExpandedRows) * loops.width) * sizeof(float);
+  if (s.is_many) {
+    s.tiling = tile_many(s, panels, loops.width, d.threads);
   } else {
     s.tiling = {s.m, 0, 1, 0};
     const double cost = static_cast<double>(s.b.k) * loops.width;
     s.tiling.columns = units_per_tile(panels, cost, kStreamTile) * loops.width;
-    p->thread_scratch_bytes = given(d, kZeros) ? static_cast<std::size_t>(checked_mul(s.m, s.b.blocks)) * sizeof(float) : 0;
   }
+  const std::int64_t unpacked = s.is_many ? loops.unpacked_floats(shape_of(s.b)) : 0;
+  const std::int64_t sums = given(d, kZeros) ? checked_mul(s.is_many ? s.tiling.rows : s.m, s.b.blocks) : 0;
+  p->thread_scratch_bytes = checked_mul(static_cast<std::size_t>(checked_add(unpacked, sums)), sizeof(float));
   s.tiling.column_tiles = ceil_div(s.b.n, s.tiling.columns);
   p->tiles = s.m == 0 ? 0 : s.tiling.tiles();
   p->flops = 2.0 * static_cast<double>(s.b.k) * static_cast<double>(d.outputs[0].shape.elements());
@@ -182,88 +185,31 @@ simd_nbits::Weights weights_of(const KernelArgs& args, const BlockShape& b) {
   return w;
 }
 
-struct Place {
-  std::int64_t row, rows, column, columns;
-};
-
-struct Operands {
-  const float *a, *bias, *residual;
-  float* c;
-  CancelPoints* points;
-};
-
-void run_stream(const KernelArgs& args, const NBitsState& s, const simd_nbits::Weights& w, const Operands& o, const Place& p) {
-  const simd_nbits::Loops& loops = simd_nbits::loops(s.isa);
-  simd_nbits::Tile t{};
-  t.w = w;
-  t.panel = p.column / loops.width;
-  t.m = p.rows;
-  t.n = p.columns;
-  t.a = o.a;
-  t.lda = s.b.k;
-  t.c = o.c + p.column;
-  t.ldc = s.b.n;
-  t.bias = o.bias == nullptr ? nullptr : o.bias + p.column;
-  t.residual = o.residual == nullptr ? nullptr : o.residual + p.column;
-  t.ldr = s.b.n;
-  t.epilogue = epilogue_of(*args.desc);
-  t.sums = static_cast<float*>(args.thread_scratch);
-  t.points = o.points;
-  loops.run(t);
-}
-
-void run_expanded(const KernelArgs& args, const NBitsState& s, const simd_nbits::Weights& w, const Operands& o, const Place& p) {
-  const simd_nbits::Loops& loops = simd_nbits::loops(s.isa);
-  const simd_packed_gemm::Loops& product = simd_packed_gemm::loops(s.isa);
-  auto* const expanded = static_cast<float*>(args.thread_scratch);
-  for (std::int64_t column = p.column; column < p.column + p.columns; column += loops.width) {
-    const std::int64_t columns = std::min<std::int64_t>(loops.width, p.column + p.columns - column);
-    simd_packed_gemm::Tile t{};
-    t.large_l2 = has_large_l2();
-    t.m = p.rows;
-    t.n = columns;
-    t.lda = s.b.k;
-    t.b = expanded;
-    t.c = o.c + p.row * s.b.n + column;
-    t.ldc = t.ldr = s.b.n;
-    t.init_column = 1;
-    t.init_scale = 1;
-    t.init = o.bias == nullptr ? nullptr : o.bias + column;
-    t.far = is_far(args);
-    t.points = o.points;
-    for (std::int64_t k = 0; k < s.b.k; k += kExpandedRows) {
-      t.k = std::min(kExpandedRows, s.b.k - k);
-      t.a = o.a + p.row * s.b.k + k;
-      if (k > 0) {
-        t.init = t.c;
-        t.init_row = t.ldc;
-      }
-      if (k + t.k == s.b.k) {
-        t.residual = o.residual == nullptr ? nullptr : o.residual + p.row * s.b.n + column;
-        t.epilogue = epilogue_of(*args.desc);
-      }
-      if (stops(o.points, t.k * loops.width)) return;
-      loops.expand(w, column / loops.width, columns, product.nr, k, t.k, expanded);
-      product.run(t);
-    }
-  }
-}
-
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<NBitsState>();
   const OpDesc& d = *args.desc;
-  const simd_nbits::Weights w = weights_of(args, s.b);
+  const simd_nbits::Loops& loops = simd_nbits::loops(s.isa);
+  const float* const bias = given(d, kBias) ? args.in<float>(kBias) : nullptr;
+  const float* const residual = args.residual<float>();
   CancelPoints points = points_of(cancel);
-  const Operands o = {args.in<float>(kA), given(d, kBias) ? args.in<float>(kBias) : nullptr, args.residual<float>(),
-                      args.out<float>(), &points};
+  simd_nbits::Tile t{};
+  t.w = weights_of(args, s.b);
+  t.lda = s.b.k;
+  t.ldc = t.ldr = s.b.n;
+  t.epilogue = epilogue_of(d);
+  t.unpacked = static_cast<float*>(args.thread_scratch);
+  t.sums = t.unpacked + (s.is_many ? loops.unpacked_floats(t.w) : 0);
+  t.points = &points;
   for_each_packed_gemm_tile(s.tiling, s.m, s.b.n, begin, end,
                             [&](std::int64_t, std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
-                              const Place p = {row, rows, column, columns};
-                              if (s.expands) {
-                                run_expanded(args, s, w, o, p);
-                              } else {
-                                run_stream(args, s, w, o, p);
-                              }
+                              t.panel = column / loops.width;
+                              t.m = rows;
+                              t.n = columns;
+                              t.a = args.in<float>(kA) + row * s.b.k;
+                              t.c = args.out<float>() + row * s.b.n + column;
+                              t.bias = bias == nullptr ? nullptr : bias + column;
+                              t.residual = residual == nullptr ? nullptr : residual + row * s.b.n + column;
+                              (s.is_many ? loops.run_many : loops.run)(t);
                               return !cancel.stop();
                             });
 }

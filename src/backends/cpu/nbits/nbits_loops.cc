@@ -1,6 +1,7 @@
 // The loops of nbits/nbits_loops.h for one cluster. An element takes a shift and a look-up (AVX-512), two shifts and a conversion
 // (others), or a widening and a conversion (8 bits) before it is multiplied. Sums of a block are made of the elements as they are;
 // the scale is applied to a sum, and a zero point as its product with the sum of A over the block. All chains go in the order of k.
+// `run` and `run_many` make the same sums in the same order, so that the number of rows changes no bit of any row.
 #include "backends/cpu/nbits/nbits_loops.h"
 
 #include "backends/cpu/simd/finish.h"
@@ -18,8 +19,18 @@ constexpr int kRows = 4;
 #elif defined(__AVX2__)
 constexpr int kRows = 2;
 #else
-constexpr int kRows = 1;  // more are expanded: for the few machines of this kind the code is better small
+constexpr int kRows = 1;
 #endif
+// Micro-tile of run_many: rows, and vectors of columns. Accumulators, vectors of W and a broadcast fit into the registers.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int kMr = 6, kMicroNv = 4;
+#elif defined(__AVX2__)
+constexpr int kMr = 6, kMicroNv = 2;
+#else
+constexpr int kMr = 4, kMicroNv = 2;
+#endif
+static_assert(kNv % kMicroNv == 0);
+constexpr std::int64_t kUnpackedRows = 128;  // of k at a time, if a block is not longer: a panel of them stays in L1
 
 typedef BitVec UnalignedBitVec __attribute__((aligned(4), may_alias));
 
@@ -59,14 +70,14 @@ inline Vec load_bytes(const std::int8_t* p) {
 #endif
 }
 
-template <int R>
-__attribute__((always_inline)) inline void multiply(const float* const (&a)[R], std::int64_t k, const Vec (&x)[kNv],
-                                                    Vec (&sum)[R][kNv]) {
-#pragma GCC unroll 4
+template <int R, int NV>
+__attribute__((always_inline)) inline void multiply(const float* const (&a)[R], std::int64_t k, const Vec (&x)[NV],
+                                                    Vec (&sum)[R][NV]) {
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const Vec s = splat(a[r][k]);
 #pragma GCC unroll 4
-    for (int v = 0; v < kNv; ++v) sum[r][v] = fma(s, x[v], sum[r][v]);
+    for (int v = 0; v < NV; ++v) sum[r][v] = fma(s, x[v], sum[r][v]);
   }
 }
 
@@ -119,6 +130,40 @@ inline Vec zeros_at(const Weights& w, std::int64_t at) {
 
 inline bool has_zeros(const Weights& w) { return w.zeros != nullptr || w.float_zeros != nullptr; }
 
+// acc += scale * (sum - zero point * sum of A), for the block and the columns whose numbers begin at `numbers`. `sum_of_a`: of a
+// row.
+template <int R, int NV, typename F>
+__attribute__((always_inline)) inline void add_block(const Weights& w, std::int64_t numbers, Vec (&sum)[R][NV], Vec (&acc)[R][NV],
+                                                     F&& sum_of_a) {
+  const bool zeros = has_zeros(w);
+#pragma GCC unroll 4
+  for (int v = 0; v < NV; ++v) {
+    const Vec scale = load(w.scales + numbers + v * kLanes);
+    const Vec zero_point = zeros ? zeros_at(w, numbers + v * kLanes) : zero();
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      if (zeros) sum[r][v] = fma(-zero_point, splat(sum_of_a(r)), sum[r][v]);
+      acc[r][v] = fma(scale, sum[r][v], acc[r][v]);
+    }
+  }
+}
+
+// Finishes a row's sums of NV vectors of columns from `column` on, and stores them. Steps that vectors in registers cannot have are
+// left to apply_rest.
+template <int NV>
+__attribute__((always_inline)) inline void store_row(const Tile& t, const Chain& chain, std::int64_t r, std::int64_t column,
+                                                     const Vec (&acc)[NV]) {
+  const std::int64_t left = t.n - column;
+  float* const c = t.c + r * t.ldc + column;
+  for (int v = 0; v < NV && left > v * kLanes; ++v) {
+    Vec x = acc[v];
+    if (t.bias != nullptr) x = x + load_some(t.bias + column + v * kLanes, left - v * kLanes);
+    if (t.residual != nullptr) x = x + load_some(t.residual + r * t.ldr + column + v * kLanes, left - v * kLanes);
+    store_some(c + v * kLanes, bounded(chain, x), left - v * kLanes);
+  }
+  apply_rest(chain, c, left < NV * kLanes ? left : NV * kLanes);
+}
+
 // Rows that there are not are computed as the last one, and not stored: one row, and as many as fit, are all sizes.
 inline std::int64_t row_of(const Tile& t, int r) { return r < t.m ? r : t.m - 1; }
 
@@ -134,9 +179,6 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
                 const Part& part) {
   const Weights& w = t.w;
   const Nibbles nibbles;
-  const std::int64_t left = t.n - column;
-  const auto lanes = [&](int v) { return left - v * kLanes; };
-  const bool zeros = has_zeros(w);
   const std::int64_t blocks = w.blocks();
   const float* a[R];
   Vec acc[R][kNv];
@@ -163,16 +205,7 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
       for (int v = 0; v < kNv; ++v) sum[r][v] = zero();
     }
     block_sum<Bits>(nibbles, elements, a, begin, end, sum);
-#pragma GCC unroll 4
-    for (int v = 0; v < kNv; ++v) {
-      const Vec scale = load(w.scales + numbers + v * kLanes);
-      const Vec zero_point = zeros ? zeros_at(w, numbers + v * kLanes) : zero();
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) {
-        if (zeros) sum[r][v] = fma(-zero_point, splat(t.sums[row_of(t, r) * blocks + b]), sum[r][v]);
-        acc[r][v] = fma(scale, sum[r][v], acc[r][v]);
-      }
-    }
+    add_block(w, numbers, sum, acc, [&](int r) { return t.sums[row_of(t, r) * blocks + b]; });
   }
   if (part.end < blocks) {
 #pragma GCC unroll 4
@@ -182,36 +215,42 @@ void panel_rows(const Tile& t, const Chain& chain, const void* elements, std::in
     }
     return;
   }
-  for (int r = 0; r < R && r < t.m; ++r) {
-    float* const c = t.c + r * t.ldc + column;
-    for (int v = 0; v < kNv && lanes(v) > 0; ++v) {
-      Vec x = acc[r][v];
-      if (t.bias != nullptr) x = x + load_some(t.bias + column + v * kLanes, lanes(v));
-      if (t.residual != nullptr) x = x + load_some(t.residual + r * t.ldr + column + v * kLanes, lanes(v));
-      store_some(c + v * kLanes, bounded(chain, x), lanes(v));
-    }
-    apply_rest(chain, c, left < kWidth ? left : kWidth);
-  }
+  for (int r = 0; r < R && r < t.m; ++r) store_row(t, chain, r, column, acc[r]);
 }
 
 using PanelFn = void (*)(const Tile&, const Chain&, const void*, std::int64_t, std::int64_t, const Part&);
 constexpr PanelFn kPanels[2][2] = {{panel_rows<4, 1>, panel_rows<4, kRows>}, {panel_rows<8, 1>, panel_rows<8, kRows>}};
 
-// The sums of A over each block, four chains.
+typedef float Quad __attribute__((vector_size(16), aligned(4), may_alias));
+
+// The sums of A over N blocks from `a` on, each of `count` elements: four chains for a block.
+template <int N>
+void sum_some_blocks(const float* a, std::int64_t block, std::int64_t count, float* sums) {
+  Quad s[N] = {};
+  std::int64_t k = 0;
+  for (; k + 4 <= count; k += 4) {
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) s[i] += *reinterpret_cast<const Quad*>(a + i * block + k);
+  }
+  for (; k < count; ++k) {
+    for (int i = 0; i < N; ++i) s[i][0] += a[i * block + k];
+  }
+  for (int i = 0; i < N; ++i) sums[i] = (s[i][0] + s[i][1]) + (s[i][2] + s[i][3]);
+}
+
 void sum_blocks(const Tile& t) {
-  const std::int64_t blocks = t.w.blocks();
+  const std::int64_t blocks = t.w.blocks(), whole = t.w.k / t.w.block;
   for (std::int64_t r = 0; r < t.m; ++r) {
     const float* const a = t.a + r * t.lda;
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    float* const sums = t.sums + r * blocks;
+    std::int64_t b = 0;
+    for (; b + 4 <= whole; b += 4) {
+      if (stops(t.points, 4 * t.w.block)) return;
+      sum_some_blocks<4>(a + b * t.w.block, t.w.block, t.w.block, sums + b);
+    }
+    for (; b < blocks; ++b) {
       if (stops(t.points, t.w.block)) return;
-      std::int64_t k = b * t.w.block;
-      const std::int64_t end = b + 1 < blocks ? k + t.w.block : t.w.k;
-      float s[4] = {};
-      for (; k + 4 <= end; k += 4) {
-        for (int i = 0; i < 4; ++i) s[i] += a[k + i];
-      }
-      for (; k < end; ++k) s[0] += a[k];
-      t.sums[r * blocks + b] = (s[0] + s[1]) + (s[2] + s[3]);
+      sum_some_blocks<1>(a + b * t.w.block, t.w.block, b < whole ? t.w.block : t.w.k - b * t.w.block, sums + b);
     }
   }
 }
@@ -235,62 +274,124 @@ void run(const Tile& t) {
   }
 }
 
-// One vector of columns.
-struct Column {
-  Vec scale, zero;
-  float* to;
-  std::int64_t step;  // to the next row
-
-  __attribute__((always_inline)) void put(Vec x) {
-    store(to, (x - zero) * scale);
-    to += step;
+// Rows [begin, end) of k of a panel as floats, [k][column]; begin is a multiple of 8.
+void unpack(const Weights& w, const void* panel, std::int64_t begin, std::int64_t end, float* to) {
+  if (w.bits == 8) {
+    const auto* p = static_cast<const std::int8_t*>(panel) + begin * kWidth;
+    for (std::int64_t i = 0; i < (end - begin) * kWidth; i += kLanes) store(to + i, load_bytes(p + i));
+    return;
   }
+  const Nibbles nibbles;
+  const auto* p = static_cast<const std::uint32_t*>(panel) + begin / 8 * kWidth;
+  for (std::int64_t k = begin; k < end; k += 8, p += kWidth, to += 8 * kWidth) {
+    const std::int64_t rows = end - k < 8 ? end - k : 8;
+    for (int column = 0; column < kWidth; column += kLanes) {
+      BitVec words = *reinterpret_cast<const UnalignedBitVec*>(p + column);
+#pragma GCC unroll 8
+      for (std::int64_t i = 0; i < rows; ++i) store(to + i * kWidth + column, nibbles.take(&words));
+    }
+  }
+}
+
+// A range of whole blocks along k of one panel, unpacked.
+struct Unpacked {
+  const float* floats;  // from block `begin` on
+  std::int64_t begin, end;
+  std::int64_t numbers;  // of the panel's scales and zero points
 };
 
-// `rows` rows of a block, whose elements begin at p.
-void expand_words(Column c, const std::uint32_t* p, std::int64_t rows) {
-  const Nibbles nibbles;
-  for (; rows > 0; p += kWidth) {
-    BitVec words = *reinterpret_cast<const UnalignedBitVec*>(p);
-    const std::int64_t last = rows < 8 ? 0 : rows - 8;
+// R rows from `row` on by NV vectors of columns, of which the first lies `first` columns into the panel. Until the last block, the
+// accumulators stay in C.
+template <int R, int NV>
+void multiply_unpacked(const Tile& t, const Chain& chain, const Unpacked& u, std::int64_t row, std::int64_t panel_column,
+                       int first) {
+  const Weights& w = t.w;
+  const std::int64_t blocks = w.blocks(), column = panel_column + first, left = t.n - column;
+  const float* a[R];
+  Vec acc[R][NV];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    a[r] = t.a + (row + r) * t.lda;
 #pragma GCC unroll 4
-    for (; rows > last; --rows) c.put(nibbles.take(&words));
+    for (int v = 0; v < NV; ++v) {
+      const bool goes_on = u.begin > 0 && left > v * kLanes;
+      acc[r][v] = goes_on ? load_some(t.c + (row + r) * t.ldc + column + v * kLanes, left - v * kLanes) : zero();
+    }
+  }
+  const float* p = u.floats + first;
+  for (std::int64_t b = u.begin; b < u.end; ++b) {
+    const std::int64_t begin = b * w.block, end = b + 1 < blocks ? begin + w.block : w.k;
+    Vec sum[R][NV];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v) sum[r][v] = zero();
+    }
+#pragma GCC unroll 2
+    for (std::int64_t k = begin; k < end; ++k, p += kWidth) {
+      Vec x[NV];
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v) x[v] = load(p + v * kLanes);
+      multiply(a, k, x, sum);
+    }
+    add_block(w, u.numbers + b * kWidth + first, sum, acc, [&](int r) { return t.sums[(row + r) * blocks + b]; });
+  }
+  if (u.end == blocks) {
+    for (int r = 0; r < R; ++r) store_row(t, chain, row + r, column, acc[r]);
+    return;
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < NV && left > v * kLanes; ++v)
+      store_some(t.c + (row + r) * t.ldc + column + v * kLanes, acc[r][v], left - v * kLanes);
   }
 }
 
-void expand_bytes(Column c, const std::int8_t* p, std::int64_t rows) {
-#pragma GCC unroll 4
-  for (; rows > 0; --rows, p += kWidth) c.put(load_bytes(p));
+using UnpackedFn = void (*)(const Tile&, const Chain&, const Unpacked&, std::int64_t, std::int64_t, int);
+constexpr UnpackedFn kUnpacked[kMr] = {
+    multiply_unpacked<1, kMicroNv>, multiply_unpacked<2, kMicroNv>, multiply_unpacked<3, kMicroNv>, multiply_unpacked<4, kMicroNv>,
+#if defined(__AVX2__) || defined(__aarch64__)
+    multiply_unpacked<5, kMicroNv>, multiply_unpacked<6, kMicroNv>,
+#endif
+};
+
+std::int64_t unpacked_blocks(const Weights& w) { return w.block < kUnpackedRows ? kUnpackedRows / w.block : 1; }
+
+std::int64_t unpacked_floats(const Weights& w) {
+  const std::int64_t rows = unpacked_blocks(w) * w.block;
+  return (rows < w.k ? rows : w.k) * kWidth;
 }
 
-void expand(const Weights& w, std::int64_t panel, std::int64_t columns, std::int64_t nr, std::int64_t k0, std::int64_t kc,
-            float* to) {
-  const auto* const elements = static_cast<const char*>(w.elements) + panel * w.panel_bytes(kWidth);
-  const std::int64_t width = (columns + kLanes - 1) / kLanes * kLanes;
-  for (std::int64_t k = k0; k < k0 + kc;) {
-    const std::int64_t b = k / w.block, end = (b + 1) * w.block < k0 + kc ? (b + 1) * w.block : k0 + kc;
-    const std::int64_t numbers = (panel * w.blocks() + b) * kWidth;
-    for (std::int64_t column = 0; column < width; column += kLanes) {
-      const std::int64_t first = column / nr * nr;
-      Column c;
-      c.scale = load(w.scales + numbers + column);
-      c.zero = has_zeros(w) ? zeros_at(w, numbers + column) : zero();
-      c.step = width - first < nr ? width - first : nr;
-      c.to = to + first * kc + (k - k0) * c.step + (column - first);
-      if (w.bits == 8) {
-        expand_bytes(c, reinterpret_cast<const std::int8_t*>(elements) + k * kWidth + column, end - k);
-      } else {
-        expand_words(c, reinterpret_cast<const std::uint32_t*>(elements) + k / 8 * kWidth + column, end - k);
+void run_many(const Tile& t) {
+  const Chain chain = split_chain(t.epilogue);
+  if (has_zeros(t.w)) sum_blocks(t);
+  const std::int64_t blocks = t.w.blocks(), most = unpacked_blocks(t.w), bytes = t.w.panel_bytes(kWidth);
+  const std::int64_t groups = (t.m + kMr - 1) / kMr;
+  for (std::int64_t column = 0, panel = t.panel; column < t.n; column += kWidth, ++panel) {
+    const void* const elements = static_cast<const char*>(t.w.elements) + panel * bytes;
+    for (std::int64_t b = 0; b < blocks; b += most) {
+      const std::int64_t end = blocks - b < most ? blocks : b + most;
+      const std::int64_t k = b * t.w.block, k_end = end == blocks ? t.w.k : end * t.w.block;
+      if (stops(t.points, (k_end - k) * kWidth)) return;
+      unpack(t.w, elements, k, k_end, t.unpacked);
+      const Unpacked u = {t.unpacked, b, end, panel * blocks * kWidth};
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const std::int64_t row = g * t.m / groups, rows = (g + 1) * t.m / groups - row;
+        if (stops(t.points, rows * kWidth * (k_end - k))) return;
+        for (int first = 0; first < kWidth && column + first < t.n; first += kMicroNv * kLanes)
+          kUnpacked[rows - 1](t, chain, u, row, column, first);
       }
     }
-    k = end;
   }
 }
 
 }  // namespace
 
 extern const simd_nbits::Loops loops_nbits;
-const simd_nbits::Loops loops_nbits = {
-    .width = kWidth, .rows = kRows, .high_first = Nibbles::kHighFirst, .run = run, .expand = expand};
+const simd_nbits::Loops loops_nbits = {.width = kWidth,
+                                       .rows = kRows,
+                                       .high_first = Nibbles::kHighFirst,
+                                       .run = run,
+                                       .unpacked_floats = unpacked_floats,
+                                       .run_many = run_many};
 
 }  // namespace evn::EVN_ISA

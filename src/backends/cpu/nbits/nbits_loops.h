@@ -1,6 +1,7 @@
 // y = A W for a matrix W of 4 or 8 bits an element, with a scale, and maybe a zero point, for each block of k: the core of
-// MatMulNBits. A few rows of A multiply W as it is read (run); for more rows panels of W become float32 (expand), and
-// simd/packed_gemm multiplies by these. W is packed in panels of `width` columns:
+// MatMulNBits. A few rows of A multiply W as it is read (run); for more rows (run_many) the elements of some rows of a panel become
+// float32 first, and all rows of A are multiplied by these. Both give a row the same bits. W is packed in panels of `width`
+// columns:
 //   elements   signed. 4 bits: [panel][k / 8][column] words of eight elements that follow each other in k, the first in the lowest
 //   bits
 //              or, with high_first, in the highest ones;
@@ -34,7 +35,7 @@ struct Weights {
 struct Tile {
   Weights w;
   std::int64_t panel;  // the first
-  std::int64_t m, n;   // m <= rows; n: columns from the first panel on
+  std::int64_t m, n;   // m <= rows for run; n: columns from the first panel on
   const float* a;
   std::int64_t lda;
   float* c;
@@ -43,19 +44,19 @@ struct Tile {
   const float* residual;  // nullable
   std::int64_t ldr;
   const Epilogue* epilogue;  // nullable
-  float* sums;               // m * blocks floats, where there are zero points
+  float* sums;               // m * blocks floats, if there are zero points
+  float* unpacked;           // run_many: unpacked_floats
   CancelPoints* points;      // null: none
 };
 
 struct Loops {
   int width;        // columns of a panel
-  int rows;         // most rows of a tile
+  int rows;         // most rows of a tile of run
   bool high_first;  // the order of 4 bits in a word
   void (*run)(const Tile& tile);
-  // Rows [k0, k0 + kc) of `columns` columns of panel `panel`, as simd/packed_gemm packs a matrix of kc rows in panels of `nr`,
-  // a divisor of `width`. k0 is a multiple of 8.
-  void (*expand)(const Weights& w, std::int64_t panel, std::int64_t columns, std::int64_t nr, std::int64_t k0, std::int64_t kc,
-                 float* to);
+  // Scratch memory of run_many, in floats.
+  std::int64_t (*unpacked_floats)(const Weights& w);
+  void (*run_many)(const Tile& tile);
 };
 const Loops& loops(Isa isa);
 

@@ -1,0 +1,281 @@
+// Requests that the batcher may join have the bits of requests that run alone: for each case of an operator that has a row rule,
+// and each way in which its inputs can have rows, 1 to 40 rows in one run of a kernel give each row what a run of the row alone
+// gives.
+#include <algorithm>
+#include <set>
+
+#include "backends/cpu/training_kernels.h"
+#include "base/error.h"
+#include "runtime/batch/rows.h"
+#include "tests/conformance/check.h"
+
+namespace evn::conformance {
+namespace {
+
+using test::Bytes;
+using test::KernelRun;
+using test::KernelSubject;
+
+constexpr std::size_t kMostRows = 40;
+constexpr std::size_t kDistinct = 5;  // rows of their own values; they take turns
+
+// Which inputs have rows, and at which axis.
+struct Rows {
+  std::vector<int> axes;  // per input; -1: none
+  std::int64_t unit = 1;  // elements of the axis in one row
+};
+
+// Elements [first, first + count) of an axis.
+Bytes part_of(const Bytes& from, const TensorDesc& desc, int axis, std::int64_t first, std::int64_t count) {
+  const auto outer = static_cast<std::size_t>(desc.shape.elements(0, axis));
+  const std::size_t block = outer == 0 ? 0 : from.size() / outer, step = block / static_cast<std::size_t>(desc.shape[axis]);
+  Bytes to;
+  for (std::size_t i = 0; i < outer; ++i) {
+    const char* const at = from.data() + i * block + static_cast<std::size_t>(first) * step;
+    to.insert(to.end(), at, at + static_cast<std::size_t>(count) * step);
+  }
+  return to;
+}
+
+// Values one after the other along an axis, in which each of them has `one`.
+Bytes joined(const std::vector<const Bytes*>& values, const TensorDesc& one, int axis) {
+  const auto outer = static_cast<std::size_t>(one.shape.elements(0, axis));
+  Bytes to;
+  for (std::size_t i = 0; i < outer; ++i) {
+    for (const Bytes* v : values) {
+      const std::size_t block = v->size() / outer;
+      to.insert(to.end(), v->data() + i * block, v->data() + (i + 1) * block);
+    }
+  }
+  return to;
+}
+
+KernelSubject finished(const Case& c, const KernelSubject& like, std::vector<TensorDesc> descs, std::vector<Bytes> values) {
+  KernelSubject s;
+  for (std::size_t i = 0; i < descs.size(); ++i)
+    test::add_operand(&s, descs[i], std::move(values[i]), like.constants[i] != nullptr);
+  test::finish_subject(&s, c.op, c.opset, c.attributes, c.output_count, like.node.epilogue);
+  return s;
+}
+
+// The subjects of kDistinct rows, each alone. Throws Error where the operator does not take such inputs.
+std::vector<KernelSubject> rows_alone(const Case& c, const Rows& rows, const Epilogue& epilogue) {
+  std::vector<KernelSubject> all;
+  KernelSubject first;
+  for (std::size_t r = 0; r < kDistinct; ++r) {
+    const KernelSubject s = make_subject(c, 100 + r, epilogue);
+    if (r == 0) first = s;
+    std::vector<TensorDesc> descs = s.inputs;
+    std::vector<Bytes> values = first.values;
+    for (std::size_t i = 0; i < descs.size(); ++i) {
+      if (rows.axes[i] < 0) continue;
+      values[i] = part_of(s.values[i], descs[i], rows.axes[i], 0, rows.unit);
+      descs[i].shape[rows.axes[i]] = rows.unit;
+    }
+    all.push_back(finished(c, s, std::move(descs), std::move(values)));
+  }
+  return all;
+}
+
+KernelSubject rows_joined(const Case& c, const Rows& rows, const std::vector<KernelSubject>& alone, std::size_t count) {
+  std::vector<TensorDesc> descs = alone[0].inputs;
+  std::vector<Bytes> values = alone[0].values;
+  for (std::size_t i = 0; i < descs.size(); ++i) {
+    if (rows.axes[i] < 0) continue;
+    std::vector<const Bytes*> parts;
+    for (std::size_t r = 0; r < count; ++r) parts.push_back(&alone[r % kDistinct].values[i]);
+    values[i] = joined(parts, descs[i], rows.axes[i]);
+    descs[i].shape[rows.axes[i]] *= static_cast<std::int64_t>(count);
+  }
+  return finished(c, alone[0], std::move(descs), std::move(values));
+}
+
+// The axes of the outputs that have rows, -1 where one is alike. Throws Error where the batcher does not join such requests.
+std::vector<int> proven(const KernelSubject& one, const KernelSubject& many, const Rows& rows, std::size_t count) {
+  const auto values_of = [&](const KernelSubject& s) {
+    std::vector<ConstTensor> values;
+    for (std::size_t i = 0; i < s.inputs.size(); ++i) {
+      const bool by_value = i < 32 && (s.node.op->value_inputs >> i & 1u) != 0;
+      const bool is_known = rows.axes[i] < 0 && (s.constants[i] != nullptr || by_value);
+      values.push_back({s.inputs[i], is_known ? s.values[i].data() : nullptr});
+    }
+    return values;
+  };
+  const std::vector<ConstTensor> of_one = values_of(one), of_many = values_of(many);
+  std::vector<RowPlace> in(one.inputs.size()), out(one.outputs.size());
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    if (rows.axes[i] >= 0) in[i] = {RowPlace::Kind::kRows, rows.axes[i]};
+  }
+  NodeRows node{one.node, static_cast<std::int64_t>(count), of_one, of_many, one.outputs, many.outputs, in, out};
+  follow_rows(node);
+  std::vector<int> axes;
+  for (const RowPlace& p : out) axes.push_back(p.kind == RowPlace::Kind::kRows ? p.axis : -1);
+  return axes;
+}
+
+// Ways in which the inputs of a case can have rows.
+std::vector<Rows> ways_of(const Case& c, const KernelSubject& s) {
+  std::vector<Rows> ways;
+  const auto add = [&](Rows rows) {
+    for (const Rows& known : ways) {
+      if (known.axes == rows.axes && known.unit == rows.unit) return;
+    }
+    ways.push_back(std::move(rows));
+  };
+  const std::size_t inputs = s.inputs.size();
+  for (std::size_t lead = 0; lead < std::min<std::size_t>(inputs, 2); ++lead) {
+    const Shape& shape = s.inputs[lead].shape;
+    for (int axis = 0; axis < std::min(shape.rank(), 3); ++axis) {
+      if (s.inputs[lead].dtype == DType::kUndefined || c.operands[lead].constant || shape[axis] == 0) continue;
+      for (const std::int64_t unit : {std::int64_t{1}, shape[axis]}) {
+        Rows only{std::vector<int>(inputs, -1), unit}, first_axes = only, same_axis = only, from_end = only;
+        only.axes[lead] = axis;
+        for (std::size_t i = 0; i < inputs; ++i) {
+          const Shape& other = s.inputs[i].shape;
+          if (c.operands[i].constant || s.inputs[i].dtype == DType::kUndefined) continue;
+          const int aligned = axis + other.rank() - shape.rank();
+          if (other.rank() > 0 && other[0] == shape[axis]) first_axes.axes[i] = 0;
+          if (other.rank() > axis && other[axis] == shape[axis]) same_axis.axes[i] = axis;
+          if (aligned >= 0 && aligned < other.rank() && other[aligned] == shape[axis]) from_end.axes[i] = aligned;
+        }
+        first_axes.axes[lead] = axis;
+        for (const Rows& rows : {only, first_axes, same_axis, from_end}) add(rows);
+      }
+    }
+  }
+  return ways;
+}
+
+// True for products and operators that work with samples, whose kernels cut their work by the number of rows.
+bool works_with_samples(const KernelSubject& s) {
+  const std::span<const RowRuleOf> rules = row_rules_of_products();
+  return std::any_of(rules.begin(), rules.end(), [&](const RowRuleOf& r) { return s.node.op_type == r.op; });
+}
+
+void check_target(const Target& target, const Case& c, const Rows& rows, const std::vector<KernelSubject>& alone,
+                  const std::vector<int>& axes) {
+  std::vector<KernelSubject> given;
+  for (const KernelSubject& s : alone) given.push_back(target.subject(s));
+  std::vector<const Kernel*> kernels = test::supporting_kernels(*target.device, given[0].desc());
+  if (kernels.empty() && target.precision == Precision::kFloat32 && target.products == Products::kAuto) {
+    if (const Kernel* reference = target.device->reference_kernel(given[0].desc())) kernels.push_back(reference);
+  }
+  for (const Kernel* kernel : kernels) {
+    std::vector<std::vector<Bytes>> want;
+    for (const KernelSubject& s : given) want.push_back(KernelRun(*target.device, *kernel, s).run());
+    // All numbers of rows for products and what works with samples; a few for what goes element by element.
+    const std::size_t step = works_with_samples(given[0]) ? 1 : 13;
+    for (std::size_t count = 1 + step; count <= kMostRows; count += step) {
+      KernelSubject many = target.subject(rows_joined(c, rows, alone, count));
+      if (kernel->supports(many.desc()) != nullptr) continue;
+      const std::vector<Bytes> got = KernelRun(*target.device, *kernel, many).run();
+      for (std::size_t k = 0; k < got.size(); ++k) {
+        std::vector<const Bytes*> parts;
+        for (std::size_t r = 0; axes[k] >= 0 && r < count; ++r) parts.push_back(&want[r % kDistinct][k]);
+        const Bytes expected = axes[k] < 0 ? want[0][k] : joined(parts, given[0].outputs[k], axes[k]);
+        EXPECT_TRUE(got[k] == expected) << label(target, *kernel) << ": output " << k << " of " << count
+                                        << " rows has other bits than rows alone";
+        if (got[k] != expected) return;
+      }
+    }
+  }
+}
+
+void check_case(const Case& c, std::size_t number) {
+  const KernelSubject s = make_subject(c, 100, {});
+  const bool small = std::any_of(s.inputs.begin(), s.inputs.end(), [](const TensorDesc& d) { return is_sub_byte(d.dtype); });
+  if (small || needs_no_kernel(s) || s.node.op == nullptr) return;
+  const Epilogue epilogue = s.outputs[0].dtype == DType::kFloat32 ? chain(number) : Epilogue{};
+  for (const Rows& rows : ways_of(c, s)) {
+    std::vector<KernelSubject> alone;
+    std::vector<int> axes;
+    try {
+      alone = rows_alone(c, rows, epilogue);
+      axes = proven(alone[0], rows_joined(c, rows, alone, kMostRows), rows, kMostRows);
+    } catch (const Error&) {
+      continue;  // no such inputs, or such requests are not joined
+    }
+    if (std::any_of(alone[0].outputs.begin(), alone[0].outputs.end(), [](const TensorDesc& d) { return is_sub_byte(d.dtype); }))
+      return;
+    SCOPED_TRACE(c.describe() + ", rows of " + alone[0].inputs[0].shape.to_string());
+    for (const Target& target : targets()) {
+      if (!target.isa || !target.differs(s)) continue;
+      const test::ForcedIsa forced(target.isa);
+      check_target(target, c, rows, alone, axes);
+    }
+  }
+}
+
+std::string param_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name;
+  for (const char ch : info.param) name += ch == '.' || ch == ':' ? '_' : ch;
+  return name;
+}
+
+class JoinedRows : public testing::TestWithParam<std::string> {};
+
+TEST_P(JoinedRows, HaveTheBitsOfRowsAlone) {
+  for (const Case& c : cases()) {
+    if (c.op != GetParam()) continue;
+    try {
+      check_case(c, chain_of(c));
+    } catch (const Error& e) {
+      ADD_FAILURE() << c.describe() << " threw: " << e.message;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, JoinedRows, testing::ValuesIn(case_ops()), param_name);
+
+// Sizes at which kernels cut their work otherwise than at those of the tables: several blocks along the summed axis, several panels
+// of columns.
+Cases large_cases() {
+  Cases all;
+  for (const std::int64_t bits : {2, 4, 8}) {
+    for (const std::int64_t block : {16, 32, 128, 256}) {
+      const std::int64_t k = 576, n = 150, blocks = (k + block - 1) / block;
+      for (const int level : {0, 4}) {
+        for (const bool zeros : {false, true}) {
+          Case c("com.microsoft::MatMulNBits", 1);
+          c.x({3, k}).constant(DType::kUint8, {n, blocks, block * bits / 8}, 0, 256).w({n, blocks}, 0.01, 0.1);
+          if (zeros) c.constant(DType::kUint8, {n, (blocks * bits + 7) / 8}, 0, 256);
+          if (zeros) c.absent().w({n});
+          c.integer("bits", bits).integer("block_size", block).integer("K", k).integer("N", n);
+          all.push_back(level == 0 ? c : c.integer("accuracy_level", level));
+        }
+      }
+    }
+  }
+  for (const std::int64_t n : {1, 3, 9, 40, 100, 260}) {
+    all.push_back(Case("MatMul", 13).x({3, 1100}).w({1100, n}));
+    all.push_back(Case("MatMul", 13).x({3, 1100}).x({1100, n}));
+    all.push_back(Case("MatMul", 13).x({3, 2, 70}).w({70, n}));
+    all.push_back(Case("Gemm", 13).x({3, 1100}).w({n, 1100}).w({n}).integer("transB", 1));
+  }
+  all.push_back(Case("MatMulInteger", 10).in(DType::kUint8, {3, 1100}, 0, 256).constant(DType::kInt8, {1100, 100}, -128, 128));
+  all.push_back(Case("Conv", 11).x({2, 24, 13, 17}).w({40, 24, 3, 3}).ints("pads", {1, 1, 1, 1}));
+  all.push_back(Case("Conv", 11).x({2, 40, 9, 11}).w({70, 40, 1, 1}));
+  all.push_back(Case("Conv", 11).x({2, 32, 9, 11}).w({32, 1, 3, 3}).integer("group", 32));
+  all.push_back(Case("Conv", 11).x({2, 600, 1, 1}).w({70, 600, 1, 1}));
+  all.push_back(Case("LSTM", 14).x({5, 2, 30}).w({1, 160, 30}, -1, 1).w({1, 160, 40}, -1, 1).outputs(3).integer("hidden_size", 40));
+  all.push_back(Case("GRU", 14).x({5, 2, 30}).w({1, 120, 30}, -1, 1).w({1, 120, 40}, -1, 1).outputs(2).integer("hidden_size", 40));
+  all.push_back(Case("Attention", 23).x({2, 4, 70, 40}).x({2, 4, 130, 40}).x({2, 4, 130, 40}));
+  all.push_back(Case("Softmax", 13).x({3, 2100}));
+  all.push_back(Case("ReduceMean", 18).x({3, 2100}).list({1}));
+  all.push_back(Case("LayerNormalization", 17).x({3, 2100}).w({2100}).w({2100}));
+  return all;
+}
+
+TEST(JoinedRowsOfBlocks, HaveTheBitsOfRowsAlone) {
+  static const Cases all = large_cases();
+  for (const Case& c : all) {
+    try {
+      check_case(c, static_cast<std::size_t>(&c - all.data()));
+    } catch (const Error& e) {
+      ADD_FAILURE() << c.describe() << " threw: " << e.message;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evn::conformance
