@@ -100,6 +100,7 @@ struct PlanStep {
   std::int32_t constants = -1;          // kKernel: which of the plan's constants its desc has; -1: the compiled node's
   const Kernel* kernel = nullptr;       // kKernel, kRelayout
   const ProductTrial* trial = nullptr;  // kKernel: what chose it, for explain; of CompiledGraph::trials
+  const char* why_moved = nullptr;      // kKernel: why the CPU runs a node of another device, for explain; null: unknown ranks
   std::span<const Buffer> packed;       // kKernel: per input
   OpDesc desc;                          // kKernel, kRelayout: spans into the plan
   KernelPlan plan;

@@ -35,6 +35,7 @@ PlanStep PlanSteps::keep_draft() {
   step.packed = d.packed;
   step.passes = d.passes;
   step.trial = d.trial;
+  step.why_moved = d.why_moved;
   step.desc = d.desc;
   step.first_desc = static_cast<std::uint32_t>(plan_->descs.size());
   plan_->descs.insert(plan_->descs.end(), d.descs.begin(), d.descs.end());

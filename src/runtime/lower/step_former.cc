@@ -16,6 +16,7 @@ void StepFormer::form(std::int32_t index) {
   d.absorbed = {};
   d.packed = n.packed;
   d.passes = 0;
+  d.why_moved = nullptr;
   d.operands.clear();
   d.descs.clear();
   d.nodes.clear();
@@ -160,21 +161,28 @@ void StepFormer::choose_late() {
 void StepFormer::choose_for_empty() {
   StepDraft& d = draft_;
   const auto empty = [](const TensorDesc& desc) { return desc.dtype != DType::kUndefined && desc.shape.elements() == 0; };
-  bool some_empty = false;
-  for (std::size_t k = 0; k < d.desc.inputs.size(); ++k) {
-    const bool by_value = k < 32 && (d.desc.node->op->value_inputs >> k & 1) != 0;
-    some_empty |= !by_value && empty(d.desc.inputs[k]);
+  std::size_t first = 0;  // input that is empty
+  for (; first < d.desc.inputs.size(); ++first) {
+    const bool by_value = first < 32 && (d.desc.node->op->value_inputs >> first & 1) != 0;
+    if (!by_value && empty(d.desc.inputs[first])) break;
   }
   d.computes = std::any_of(d.desc.outputs.begin(), d.desc.outputs.end(),
                            [&](const TensorDesc& desc) { return desc.dtype != DType::kUndefined && !empty(desc); });
-  if (!d.computes || !some_empty || d.kernel->takes_empty) return;
-  const Device& device = *c_.devices[d.slot];
-  d.kernel = device.reference_kernel(d.desc);
+  if (!d.computes || first == d.desc.inputs.size() || d.kernel->takes_empty) return;
   d.desc.layouts = nullptr;
   d.packed = {};
+  d.kernel = c_.devices[d.slot]->reference_kernel(d.desc);
+  if (d.kernel != nullptr) return;
+  const Device& placed = *c_.devices[d.slot];
+  d.slot = 0;
+  d.why_moved = " does not run an input without elements: ";
+  d.desc.threads = threads_of(d.slot);
+  d.desc.precision = Precision::kFloat32;
+  d.kernel = c_.devices[d.slot]->reference_kernel(d.desc);
   if (d.kernel == nullptr) {
-    throw make_error(EVN_ERROR_UNSUPPORTED, "an input has no elements, which this device does not run")
-        .with_device(device.name().c_str());
+    throw make_error(EVN_ERROR_UNSUPPORTED, "input %zu of %s has no elements, which neither this device nor the CPU runs", first,
+                     d.desc.node->op_type.c_str())
+        .with_device(placed.name().c_str());
   }
 }
 

@@ -33,6 +33,7 @@ struct StepDraft {
   std::vector<Layout> late_layouts;     // of a kernel that was chosen now
   std::vector<Buffer> late_packed;      // packed constants of such a kernel
   const ProductTrial* trial = nullptr;  // what chose among two kernels
+  const char* why_moved = nullptr;      // PlanStep::why_moved
 };
 
 class StepFormer : public ShapeWalk {
@@ -69,8 +70,8 @@ class StepFormer : public ShapeWalk {
   // the CPU.
   void choose_late();
 
-  // Kernels need not cope with inputs that have no elements; the reference does. Inputs that are read by value are lists, which
-  // may be empty.
+  // Replaces a kernel that does not take an input without elements by the reference kernel of its device, or else by that of the CPU,
+  // which then runs the step whatever rules say. Inputs that are read by value are lists, which may be empty.
   void choose_for_empty();
 };
 

@@ -54,10 +54,13 @@ const char* kernel_name(const NodePlacement& p, const Kernel* planned) {
   return planned != nullptr ? planned->name : p.kernel->name;
 }
 
-// A node whose ranks were known late may have gone to another device than the one it was meant for.
-void note_move(Device* device, NodePlacement* p) {
+// Records that the latest run ran a node on another device than the one it was placed on, because its ranks were known late or an
+// input had no elements.
+void note_move(const PlanStep& step, Device* device, NodePlacement* p) {
   if (device == p->device) return;
-  p->reason += " not possible for what the latest run brought: " + device->name();
+  p->reason += (step.why_moved != nullptr ? "; " + p->device->name() + step.why_moved
+                                          : std::string(" not possible for what the latest run brought: ")) +
+               device->name();
   p->device = device;
 }
 
@@ -350,7 +353,7 @@ Session::Latest Session::latest() const {
         l.kernels[with] = step.kernel;
         l.passes[with] = step.passes;
       }
-      note_move(c.devices[step.slot], &l.placed[step.node]);
+      note_move(step, c.devices[step.slot], &l.placed[step.node]);
     }
   }
   return l;

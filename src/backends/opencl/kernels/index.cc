@@ -368,12 +368,19 @@ constexpr Kernel row(const char* name, const char* op, Plan plan, Run run,
   return {.name = name, .op = op, .rank = 10, .supports = supports, .plan = plan, .run = run};
 }
 
+// Without updates the output is the input.
+constexpr Kernel scatter(const char* name, const char* op, Plan plan, Run run, Refusal (*supports)(const OpDesc&)) {
+  Kernel kernel = row(name, op, plan, run, supports);
+  kernel.takes_empty = true;
+  return kernel;
+}
+
 constexpr Kernel kKernels[] = {
     row("gather_elements", "GatherElements", plan_gather_elements, run_gather_elements),
     row("gather_nd", "GatherND", plan_gather_nd, run_gather_nd),
-    row("scatter", "Scatter", plan_scatter_elements, run_scatter_elements, supports_scatter<1>),
-    row("scatter_elements", "ScatterElements", plan_scatter_elements, run_scatter_elements, supports_scatter<1>),
-    row("scatter_nd", "ScatterND", plan_scatter_nd, run_scatter_nd, supports_scatter<0>),
+    scatter("scatter", "Scatter", plan_scatter_elements, run_scatter_elements, supports_scatter<1>),
+    scatter("scatter_elements", "ScatterElements", plan_scatter_elements, run_scatter_elements, supports_scatter<1>),
+    scatter("scatter_nd", "ScatterND", plan_scatter_nd, run_scatter_nd, supports_scatter<0>),
     row("one_hot", "OneHot", plan_one_hot, run_one_hot, supports_one_hot),
     row("top_k", "TopK", plan_top_k, run_top_k, supports_top_k),
     row("bit_cast", "BitCast", count_moves, run_bit_cast),
