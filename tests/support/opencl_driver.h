@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -98,7 +99,14 @@ class OpenClDriver {
     api.create_program_with_binary = [](auto... a) { return self_->count(kBinary), system_.create_program_with_binary(a...); };
     api.build_program = [](cl_program program, cl_uint count, const cl_device_id* devices, const char* options, auto... a) {
       self_->set_build_options(options);
+      if (self_->build_code_ != CL_SUCCESS) return self_->build_code_.load();
       return system_.build_program(program, count, devices, options, a...);
+    };
+    api.get_program_build_info = [](cl_program program, cl_device_id device, cl_program_build_info what, std::size_t size,
+                                    void* value, std::size_t* size_ret) {
+      if (self_->build_code_ == CL_SUCCESS) return system_.get_program_build_info(program, device, what, size, value, size_ret);
+      std::snprintf(static_cast<char*>(value), size, "%s", self_->build_log_.c_str());
+      return cl_int{CL_SUCCESS};
     };
     api.get_program_info = [](cl_program program, cl_program_info what, auto... a) {
       if (what == CL_PROGRAM_BINARIES) self_->count(kGetBinary);
@@ -225,6 +233,11 @@ class OpenClDriver {
   void have_no_compiler() { has_no_compiler_ = true; }
   // Devices that are opened from now on are said to take SPIR-V; what they are given is OpenCL C.
   void take_text_as_il() { takes_text_as_il_ = true; }
+  // The driver builds no program, and gives this code and this log; CL_SUCCESS: the driver builds programs again.
+  void fail_builds(cl_int code, const std::string& log = "") {
+    build_log_ = log;
+    build_code_ = code;
+  }
   // The driver gives no binaries of programs.
   void give_no_binaries() { gives_no_binaries_ = true; }
   // The driver refuses callbacks.
@@ -326,6 +339,8 @@ class OpenClDriver {
   std::array<std::atomic<int>, kCallCount> counts_{};
   std::atomic<int> waited_{0};
   std::atomic<bool> no_callbacks_{false};
+  std::atomic<cl_int> build_code_{CL_SUCCESS};
+  std::string build_log_;
   std::atomic<bool> has_own_memory_{false};
   std::atomic<bool> shares_all_memory_{false};
   std::atomic<std::size_t> host_alignment_{1}, host_multiple_{1};

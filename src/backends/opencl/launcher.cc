@@ -33,8 +33,10 @@ void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
       cl_call(opencl().enqueue_nd_range_kernel, step_.queue(), kernel_, cl_uint{3}, static_cast<const std::size_t*>(nullptr),
               global, local, command.wait_count(), command.waits(), command.out());
   if (code == CL_SUCCESS) return;
-  throw make_error(cl_status(code), "clEnqueueNDRangeKernel of %s failed: %s (%d)", function.name, cl_error_name(code),
-                   static_cast<int>(code))
+  // Some drivers compile a kernel when it is first enqueued.
+  const bool is_of_build = code == CL_BUILD_PROGRAM_FAILURE || code == CL_INVALID_PROGRAM_EXECUTABLE;
+  throw make_error(is_of_build ? status_of_build(code, "") : cl_status(code), "clEnqueueNDRangeKernel of %s failed: %s (%d)",
+                   function.name, cl_error_name(code), static_cast<int>(code))
       .with_device(device_.c_str());
 }
 

@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
+#include <memory>
+#include <new>
 
 #include "backends/opencl/program_text.h"
 #include "backends/opencl/source.h"
@@ -58,7 +61,24 @@ std::string build_options(const OpenClFound& found) {
   return options + " -DEVN_LANES=" + std::to_string(vector_lanes(found));
 }
 
+// A compiler that fails for want of memory may say no more than that it failed.
+bool is_short_of_memory() {
+  constexpr std::size_t kNeeded = std::size_t{64} << 20;
+  return std::unique_ptr<char[]>(new (std::nothrow) char[kNeeded]) == nullptr;
+}
+
 }  // namespace
+
+evn_status status_of_build(cl_int code, std::string_view log) {
+  if (code == CL_OUT_OF_RESOURCES) return EVN_ERROR_OUT_OF_MEMORY;  // nothing has run that could lose the device
+  const evn_status status = cl_status(code);
+  if (status != EVN_ERROR_INTERNAL) return status;
+  constexpr std::string_view kMemory[] = {"out of memory",  "Out of memory",    "bad_alloc",
+                                          "annot allocate", "llocation failed", "not enough memory"};
+  const auto says = [&](std::string_view words) { return log.find(words) != std::string_view::npos; };
+  if (std::any_of(std::begin(kMemory), std::end(kMemory), says) || is_short_of_memory()) return EVN_ERROR_OUT_OF_MEMORY;
+  return says("error:") || code == CL_COMPILER_NOT_AVAILABLE ? EVN_ERROR_UNSUPPORTED : EVN_ERROR_DEVICE_LOST;
+}
 
 OpenClPrograms::OpenClPrograms(const OpenClFound& found, cl_context context, std::string device_name, OpenClProgramFolders folders,
                                const LogSink& log)
@@ -78,7 +98,7 @@ cl_kernel OpenClPrograms::kernel(const OpenClFunction& function) {
   ClProgram built = program(function);
   cl_int code = CL_SUCCESS;
   ClKernel kernel(cl_create(&code, opencl().create_kernel, built.get(), function.name));
-  check_cl(code, "clCreateKernel", device_name_);
+  check_build(code, "clCreateKernel", name_of(function.source, function.name));
   kernels_.push_back({&function, std::move(built), std::move(kernel)});
   return kernels_.back().kernel.get();
 }
@@ -171,7 +191,7 @@ ClProgram OpenClPrograms::compile(const Text& text) const {
   const std::size_t sizes[] = {text.common.size(), text.text.size()};
   cl_int code = CL_SUCCESS;
   ClProgram program(cl_create(&code, opencl().create_program_with_source, context_, cl_uint{2}, texts, sizes));
-  check_cl(code, "clCreateProgramWithSource", device_name_);
+  check_build(code, "clCreateProgramWithSource", name_of(text.source, text.kernel));
   return finish(std::move(program), text.options, text);
 }
 
@@ -191,8 +211,15 @@ ClProgram OpenClPrograms::compile_il(const Text& text) const {
   cl_int code = CL_SUCCESS;
   const void* const bytes = il.data();
   ClProgram program(cl_create(&code, opencl().create_program_with_il, context_, bytes, il.size()));
-  check_cl(code, "clCreateProgramWithIL", device_name_);
+  check_build(code, "clCreateProgramWithIL", name_of(text.source, text.kernel));
   return finish(std::move(program), "", text);
+}
+
+void OpenClPrograms::check_build(cl_int code, const char* call, const std::string& program) const {
+  if (code == CL_SUCCESS) return;
+  throw make_error(status_of_build(code, ""), "%s of program %s failed: %s (%d)", call, program.c_str(), cl_error_name(code),
+                   static_cast<int>(code))
+      .with_device(device_name_.c_str());
 }
 
 ClProgram OpenClPrograms::finish(ClProgram program, const std::string& options, const Text& text) const {
@@ -204,7 +231,7 @@ ClProgram OpenClPrograms::finish(ClProgram program, const std::string& options, 
           log.size() - 1, static_cast<void*>(log.data()), static_cast<std::size_t*>(nullptr));
   const char* line = std::strstr(log.c_str(), "error");
   if (line == nullptr) line = log.c_str();
-  throw make_error(cl_status(code), "%s of kernels/%.*s.cl cannot be built: %s (%d): %.*s",
+  throw make_error(status_of_build(code, log.c_str()), "%s of kernels/%.*s.cl cannot be built: %s (%d): %.*s",
                    name_of(text.source, text.kernel).c_str(), static_cast<int>(text.source.size()), text.source.data(),
                    cl_error_name(code), static_cast<int>(code), static_cast<int>(std::strcspn(line, "\r\n")), line)
       .with_device(device_name_.c_str());

@@ -21,6 +21,10 @@ struct OpenClFunction {
   std::size_t group = 0;  // work items of a group, where they are not EVN_LOCAL
 };
 
+// Status of a program that the driver did not build, from its code and its log: EVN_ERROR_OUT_OF_MEMORY if memory is short,
+// EVN_ERROR_UNSUPPORTED if the compiler does not accept the source, EVN_ERROR_DEVICE_LOST if the compiler fails without a reason.
+evn_status status_of_build(cl_int code, std::string_view log);
+
 // Where binaries of programs come from and go to; "": nowhere.
 struct OpenClProgramFolders {
   std::string cache;   // written too
@@ -77,6 +81,8 @@ class OpenClPrograms {
   ClProgram compile(const Text& text) const;
   ClProgram compile_il(const Text& text) const;
   ClProgram finish(ClProgram program, const std::string& options, const Text& text) const;
+  // Throws if a call that makes a program or a kernel failed.
+  void check_build(cl_int code, const char* call, const std::string& program) const;
 
   const OpenClFound found_;
   cl_context context_;

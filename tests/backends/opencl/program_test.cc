@@ -1,4 +1,5 @@
 // The cache of compiled programs: used when it is whole, and harmless when it is not.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include "backends/opencl/training_kernels.h"
 #include "base/inflate.h"
 #include "tests/backends/opencl/opencl_test.h"
+#include "tests/support/sanitized.h"
 
 namespace evn::test {
 namespace {
@@ -63,6 +65,47 @@ class OpenClProgramCache : public ::testing::Test {
 
   fs::path folder_;
 };
+
+// What a driver says tells whose fault it is; the library's it is not.
+TEST_F(OpenClProgramCache, ProgramThatIsNotBuiltIsAnErrorByItsCause) {
+  const struct {
+    cl_int code;
+    const char* log;
+    evn_status status;
+  } rows[] = {{CL_OUT_OF_HOST_MEMORY, "", EVN_ERROR_OUT_OF_MEMORY},
+              {CL_OUT_OF_RESOURCES, "", EVN_ERROR_OUT_OF_MEMORY},
+              {CL_MEM_OBJECT_ALLOCATION_FAILURE, "", EVN_ERROR_OUT_OF_MEMORY},
+              {CL_BUILD_PROGRAM_FAILURE, "LLVM ERROR: out of memory\n", EVN_ERROR_OUT_OF_MEMORY},
+              {CL_BUILD_PROGRAM_FAILURE, "error: cannot fork: Cannot allocate memory\n", EVN_ERROR_OUT_OF_MEMORY},
+              {CL_BUILD_PROGRAM_FAILURE, "<source>:3:1: error: unknown type name\n", EVN_ERROR_UNSUPPORTED},
+              {CL_COMPILER_NOT_AVAILABLE, "", EVN_ERROR_UNSUPPORTED},
+              {CL_BUILD_PROGRAM_FAILURE, "", EVN_ERROR_DEVICE_LOST}};
+  OpenClDriver driver;
+  for (const auto& row : rows) {
+    driver.fail_builds(row.code, row.log);
+    try {
+      run(folder_);
+      ADD_FAILURE() << "it ran without a program";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status, row.status) << error.message;
+      EXPECT_STREQ(error.device, "test");
+      EXPECT_NE(std::string(error.message).find("elementwise/unary"), std::string::npos) << error.message;
+    }
+  }
+  driver.fail_builds(CL_SUCCESS);
+  EXPECT_EQ(run(folder_), kCompiled);
+}
+
+TEST_F(OpenClProgramCache, CompilerThatFailsWithoutAReasonWhileMemoryIsShortIsOutOfMemory) {
+  if (kIsSanitized) GTEST_SKIP() << "sanitizers need address space";
+  EXPECT_EQ(status_of_build(CL_BUILD_PROGRAM_FAILURE, ""), EVN_ERROR_DEVICE_LOST);
+  const auto without_memory = [] {
+    const rlimit none = {1 << 20, 1 << 20};
+    setrlimit(RLIMIT_AS, &none);
+    _exit(status_of_build(CL_BUILD_PROGRAM_FAILURE, ""));
+  };
+  EXPECT_EXIT(without_memory(), ::testing::ExitedWithCode(EVN_ERROR_OUT_OF_MEMORY), "");
+}
 
 TEST_F(OpenClProgramCache, SecondDeviceCompilesNothing) {
   EXPECT_EQ(run(folder_), kCompiled);
@@ -284,7 +327,7 @@ TEST_F(OpenClStoredPrograms, SpirvThatIsDamagedOrRefusedIsAnError) {
   };
   expect_error(EVN_ERROR_UNSUPPORTED, "no SPIR-V");
   make_il(folder_ / "elementwise-unary.cl", "this is no program");
-  expect_error(EVN_ERROR_INTERNAL, "cannot be built");
+  expect_error(EVN_ERROR_UNSUPPORTED, "cannot be built");
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_)) {
     if (entry.path().extension() == ".bin") fs::resize_file(entry.path(), 40);
   }
