@@ -1,6 +1,8 @@
 // softmax(scale * Q K^T + mask) V, a row of queries to a work item; see ops/fused_attention.h. Chains of additions depend on the
 // lengths alone.
 
+#include "sums.cl"
+
 typedef struct {
   long q_step[4], k_step[4], v_step[4], y_step[4], mask_step[4];
   long q_offset, k_offset, v_offset;
@@ -12,29 +14,30 @@ typedef struct {
 static inline long place(const long* step, long b, long h, long s) { return b * step[0] + h * step[1] + s * step[2]; }
 
 static inline float dot_of(global const float* a, long a_step, global const float* b, long b_step, long n) {
-  float sum = 0.0f;
+  Sum sum;
+  start(&sum);
   long i = 0;
   if (a_step == 1 && b_step == 1) {
-    VF s = (VF)0.0f;
-    for (; i + EVN_LANES <= n; i += EVN_LANES) s = fma(LOADV(a + i), LOADV(b + i), s);
-    float lane[EVN_LANES];
-    STOREV(s, lane);
-    for (int j = 0; j < EVN_LANES; ++j) sum += lane[j];
+    Sums s;
+    start(&s);
+    for (; i + EVN_LANES <= n; i += EVN_LANES) add_product(&s, LOADV(a + i), LOADV(b + i));
+    sum.part = sum_of_lanes(total(&s));
   }
-  for (; i < n; ++i) sum = fma(a[i * a_step], b[i * b_step], sum);
-  return sum;
+  for (; i < n; ++i) add_product(&sum, a[i * a_step], b[i * b_step]);
+  return total(&sum);
 }
 
 // Scores to weights whose sum is not 1 yet; returns 1 / the sum.
 static inline float weigh(global float* s, long n) {
   float top = -INFINITY;
   for (long t = 0; t < n; ++t) top = fmax(top, s[t]);
-  float sum = 0.0f;
+  Sum sum;
+  start(&sum);
   for (long t = 0; t < n; ++t) {
     s[t] = exp_of(s[t] - top);
-    sum += s[t];
+    add(&sum, s[t]);
   }
-  return 1.0f / sum;
+  return 1.0f / total(&sum);
 }
 
 // Grid: pieces of the rows. `scores` has room for all of them.
@@ -60,15 +63,17 @@ EVN_KERNEL void attention(global const float* q, ulong q0, global const float* k
     long d = 0;
     if (p.v_step[3] == 1 && p.y_step[3] == 1) {
       for (; d + EVN_LANES <= p.value_depth; d += EVN_LANES) {
-        VF sum = (VF)0.0f;
-        for (long t = 0; t < p.keys; ++t) sum = fma((VF)line[t], LOADV(values + t * p.v_step[2] + d), sum);
-        STOREV(sum * inverse, out + d);
+        Sums sum;
+        start(&sum);
+        for (long t = 0; t < p.keys; ++t) add_product(&sum, (VF)line[t], LOADV(values + t * p.v_step[2] + d));
+        STOREV(total(&sum) * inverse, out + d);
       }
     }
     for (; d < p.value_depth; ++d) {
-      float sum = 0.0f;
-      for (long t = 0; t < p.keys; ++t) sum = fma(line[t], values[t * p.v_step[2] + d * p.v_step[3]], sum);
-      out[d * p.y_step[3]] = sum * inverse;
+      Sum sum;
+      start(&sum);
+      for (long t = 0; t < p.keys; ++t) add_product(&sum, line[t], values[t * p.v_step[2] + d * p.v_step[3]]);
+      out[d * p.y_step[3]] = total(&sum) * inverse;
     }
   }
 }

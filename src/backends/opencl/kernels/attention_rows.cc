@@ -36,7 +36,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   const AttentionParams& p = s.p;
   const std::int64_t heads = checked_mul(p.batch, p.heads), rows = checked_mul(heads, p.padded_queries);
   s.q = checked_mul(rows, p.depth);
-  s.sums = checked_mul(rows, p.value_depth);
+  s.sums = checked_mul(checked_mul(rows, p.value_depth), std::int64_t{2});
   plan->scratch_bytes = checked_mul(static_cast<std::size_t>(checked_add(s.q, s.sums)), sizeof(float));
   plan->flops = 2.0 * static_cast<double>(heads) * static_cast<double>(p.queries) * static_cast<double>(p.keys) *
                 static_cast<double>(p.depth + p.value_depth);

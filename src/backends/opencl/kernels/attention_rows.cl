@@ -1,8 +1,11 @@
 // Attention of the format (ops/attention.cc), without storing scores: a work item has EVN_LANES queries in the lanes of its vectors and goes
 // through their keys once, EVN_TILE at a time. What it has summed up is made smaller whenever a larger score is met. Queries come packed
-// across, [depth][query]; results are added up in the same form. Chains of additions depend on the lengths alone.
+// across, [depth][query]; results are added up in the same form, those of EVN_KEYS keys by themselves, as long chains round more. Chains of
+// additions depend on the lengths alone.
 
 #include "attention_keys.cl"
+
+#define EVN_KEYS 512
 
 // Rows of x to lanes, 0 where there are no more. Grid: vectors of rows, heads, batch.
 EVN_KERNEL void pack_across(global const float* x, ulong x0, global float* y, ulong y0, long batch_step, long head_step, long row_step,
@@ -36,11 +39,26 @@ EVN_KERNEL void attention_rows(global const float* q, ulong q0, global const flo
   q += q0 + head * p.depth * padded + s;
   k += k0 + b * p.k_step[0] + kv_head * p.k_step[1];
   v += v0 + b * p.v_step[0] + kv_head * p.v_step[1];
-  sums += sums0 + head * p.value_depth * padded + s;
+  // Of the latest keys, and behind those of all keys before them.
+  sums += sums0 + head * 2 * p.value_depth * padded + s;
+  const long before = p.value_depth * padded;
   const long mask_at = b * p.mask_step[0] + h * p.mask_step[1];
-  for (long d = 0; d < p.value_depth; ++d) STOREV((VF)0.0f, sums + d * padded);
-  VF top = (VF)-INFINITY, sum = (VF)0.0f;
+  for (long d = 0; d < p.value_depth; ++d) {
+    STOREV((VF)0.0f, sums + d * padded);
+    STOREV((VF)0.0f, sums + before + d * padded);
+  }
+  VF top = (VF)-INFINITY, sum = (VF)0.0f, sum_before = (VF)0.0f;
+  VF kept_before = (VF)1.0f;  // what the sums before are to be multiplied by
   for (long t = begin; t < end; t += EVN_TILE) {
+    if (t != begin && (t - begin) % EVN_KEYS == 0) {
+      sum_before = fma(sum_before, kept_before, sum);
+      sum = (VF)0.0f;
+      for (long d = 0; d < p.value_depth; ++d) {
+        STOREV(fma(LOADV(sums + before + d * padded), kept_before, LOADV(sums + d * padded)), sums + before + d * padded);
+        STOREV((VF)0.0f, sums + d * padded);
+      }
+      kept_before = (VF)1.0f;
+    }
     VF score[EVN_TILE];
     global const float* row[EVN_TILE];
     for (int i = 0; i < EVN_TILE; ++i) {
@@ -63,6 +81,7 @@ EVN_KERNEL void attention_rows(global const float* q, ulong q0, global const flo
     const VF base = next == (VF)-INFINITY ? (VF)0.0f : next, kept = exp_of(top - base);
     top = next;
     sum *= kept;
+    kept_before *= kept;
     for (int i = 0; i < EVN_TILE; ++i) {
       score[i] = exp_of(score[i] - base);
       sum += score[i];
@@ -75,11 +94,12 @@ EVN_KERNEL void attention_rows(global const float* q, ulong q0, global const flo
     }
   }
   // A query that sees nothing gives zeros.
+  sum = fma(sum_before, kept_before, sum);
   const VF inverse = sum == (VF)0.0f ? (VF)0.0f : 1.0f / sum;
   global float* to = y + y0 + b * p.y_step[0] + h * p.y_step[1];
   for (long d = 0; d < p.value_depth; ++d) {
     float lane[EVN_LANES];
-    STOREV(LOADV(sums + d * padded) * inverse, lane);
+    STOREV(fma(LOADV(sums + before + d * padded), kept_before, LOADV(sums + d * padded)) * inverse, lane);
     for (int i = 0; i < EVN_LANES && s + i < p.queries; ++i) to[(s + i) * p.y_step[2] + d] = lane[i];
   }
 }

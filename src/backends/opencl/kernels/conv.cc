@@ -47,7 +47,12 @@ ConvAxes axes_of(const OpDesc& desc) { return conv_axes(desc, desc.inputs[kX].sh
 
 Refusal refuse_common(const OpDesc& desc) {
   if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
+  constexpr std::int64_t kLongest = 1 << 16;  // the sums of window.cc round less
+  const Shape& w = desc.inputs[kW].shape;
   if (desc.inputs[kX].shape.rank() < 3 || desc.inputs[kX].shape.rank() > 4) return "only one or two spatial axes";
+  std::int64_t products = 1;
+  for (int i = 1; i < w.rank() && products > 0; ++i) products = w[i] < 0 ? -1 : checked_mul(products, w[i]);
+  if (products > kLongest) return "its sums are long";
   return nullptr;
 }
 

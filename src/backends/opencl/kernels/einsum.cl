@@ -1,5 +1,6 @@
-// Sums of products of two strided operands: Einsum, FusedMatMul. Each output is one chain of multiply-adds in the order of the summed
-// axes.
+// Sums of products of two strided operands: Einsum, FusedMatMul. Products are added in the order of the summed axes.
+
+#include "sums.cl"
 
 typedef struct {
   int kept, summed;        // outer axes: the innermost of each stand apart
@@ -32,9 +33,10 @@ EVN_KERNEL void einsum(global const float* a, ulong a0, global const float* b, u
   for (long row = first; row < last; ++row) {
     global const float* from_a = a + a0 + offset_of(row, p.kept, p.kept_dim, p.kept_step[0]) + column * p.inner_step[0];
     global const float* from_b = b + b0 + offset_of(row, p.kept, p.kept_dim, p.kept_step[1]) + column * p.inner_step[1];
-    float lane[EVN_LANES];
-    VF sum = (VF)0.0f;
-    for (int l = 0; l < EVN_LANES; ++l) lane[l] = 0.0f;
+    float lane[EVN_LANES], other[EVN_LANES];
+    Sums sum;
+    start(&sum);
+    for (int l = 0; l < EVN_LANES; ++l) lane[l] = other[l] = 0.0f;
     for (long run = 0; run < p.runs; ++run) {
       global const float* run_a = from_a + offset_of(run, p.summed, p.summed_dim, p.summed_step[0]);
       global const float* run_b = from_b + offset_of(run, p.summed, p.summed_dim, p.summed_step[1]);
@@ -42,14 +44,17 @@ EVN_KERNEL void einsum(global const float* a, ulong a0, global const float* b, u
         global const float* at_a = run_a + k * p.length_step[0];
         global const float* at_b = run_b + k * p.length_step[1];
         if (count == EVN_LANES) {
-          sum = fma(load_stepped(at_a, p.inner_step[0]), load_stepped(at_b, p.inner_step[1]), sum);
+          add_product(&sum, load_stepped(at_a, p.inner_step[0]), load_stepped(at_b, p.inner_step[1]));
         } else {
-          for (int l = 0; l < count; ++l) lane[l] = fma(at_a[l * p.inner_step[0]], at_b[l * p.inner_step[1]], lane[l]);
+          for (int l = 0; l < count; ++l) {
+            lane[l] = at_a[l * p.inner_step[0]];
+            other[l] = at_b[l * p.inner_step[1]];
+          }
+          add_product(&sum, LOADV(lane), LOADV(other));
         }
       }
     }
-    if (count < EVN_LANES) sum = LOADV(lane);
-    STOREV(apply_epilogue(sum * p.factor, &e), lane);
+    STOREV(apply_epilogue(total(&sum) * p.factor, &e), lane);
     for (int l = 0; l < count; ++l) y[y0 + row * p.inner + column + l] = lane[l];
   }
 }
@@ -64,12 +69,13 @@ EVN_KERNEL void einsum_one(global const float* a, ulong a0, global float* y, ulo
   for (long row = first; row < last; ++row) {
     for (long c = column; c < end; ++c) {
       global const float* from = a + a0 + offset_of(row, p.kept, p.kept_dim, p.kept_step[0]) + c * p.inner_step[0];
-      float sum = 0.0f;
+      Sum sum;
+      start(&sum);
       for (long run = 0; run < p.runs; ++run) {
         const long at = offset_of(run, p.summed, p.summed_dim, p.summed_step[0]);
-        for (long k = 0; k < p.length; ++k) sum += from[at + k * p.length_step[0]];
+        for (long k = 0; k < p.length; ++k) add(&sum, from[at + k * p.length_step[0]]);
       }
-      y[y0 + row * p.inner + c] = apply_epilogue(sum * p.factor, &e);
+      y[y0 + row * p.inner + c] = apply_epilogue(total(&sum) * p.factor, &e);
     }
   }
 }

@@ -1,6 +1,8 @@
 // Rows for GPUs, a work group to each: reductions, Softmax, LayerNormalization and global pools. The order in which elements are added up
 // depends on the device and the length of a row alone.
 
+#include "sums.cl"
+
 #define EVN_GROUP 128
 #define EVN_GROUP_KERNEL kernel __attribute__((reqd_work_group_size(EVN_GROUP, 1, 1)))
 
@@ -58,10 +60,33 @@ static inline float fold_group(float v, int op, local float* parts) {
   return parts[0];
 }
 
+// What an item adds to its fold of a row.
+static inline void take(Sum* s, float x, int op) {
+  if (op == kMax || op == kMin || op == kProd) {
+    s->sum = fold(s->sum, x, op);
+  } else if (op == kL2 || op == kSumSquare) {
+    add_product(s, x, x);
+  } else {
+    add(s, op == kL1 ? fabs(x) : x);
+  }
+}
+
+static inline float taken(Sum* s, int op) { return op == kMax || op == kMin || op == kProd ? s->sum : total(s); }
+
 static inline float fold_row(global const float* x, long n, int op, local float* parts) {
-  float r = start_of(op);
-  for (long i = get_local_id(0); i < n; i += EVN_GROUP) r = fold(r, x[i], op);
-  return fold_group(r, op, parts);
+  Sum r;
+  start(&r);
+  r.sum = start_of(op);
+  for (long i = get_local_id(0); i < n; i += EVN_GROUP) take(&r, x[i], op);
+  return fold_group(taken(&r, op), op, parts);
+}
+
+// The sum of (x - mean)^2.
+static inline float squares_of(global const float* x, long n, float mean, local float* parts) {
+  Sum s;
+  start(&s);
+  for (long i = get_local_id(0); i < n; i += EVN_GROUP) add_product(&s, x[i] - mean, x[i] - mean);
+  return fold_group(total(&s), kSum, parts);
 }
 
 // As in rows.cl.
@@ -78,11 +103,13 @@ EVN_GROUP_KERNEL void reduce_rows(global const float* x, ulong x0, global float*
   local float parts[EVN_GROUP];
   const long output = get_group_id(0);
   global const float* in = x + x0 + offset_of(output, p.kept, p.kept_dim, p.kept_stride);
-  float r = start_of(p.op);
+  Sum all;
+  start(&all);
+  all.sum = start_of(p.op);
   for (long i = get_local_id(0); i < p.runs * p.length; i += EVN_GROUP) {
-    r = fold(r, in[offset_of(i / p.length, p.reduced, p.reduced_dim, p.reduced_stride) + i % p.length], p.op);
+    take(&all, in[offset_of(i / p.length, p.reduced, p.reduced_dim, p.reduced_stride) + i % p.length], p.op);
   }
-  r = fold_group(r, p.op, parts);
+  float r = fold_group(taken(&all, p.op), p.op, parts);
   r = p.op == kMean ? r / p.count : p.op == kL2 ? sqrt(r) : r;
   if (get_local_id(0) == 0) y[y0 + output] = apply_epilogue(r, &e);
 }
@@ -100,9 +127,10 @@ EVN_GROUP_KERNEL void softmax_rows(global const float* x, ulong x0, global float
   global const float* in = x + x0 + get_group_id(0) * length;
   global float* out = y + y0 + get_group_id(0) * length;
   const float top = fold_row(in, length, kMax, parts);
-  float sum = 0.0f;
-  for (long i = get_local_id(0); i < length; i += EVN_GROUP) sum += exp_of(in[i] - top);
-  sum = fold_group(sum, kSum, parts);
+  Sum all;
+  start(&all);
+  for (long i = get_local_id(0); i < length; i += EVN_GROUP) add(&all, exp_of(in[i] - top));
+  const float sum = fold_group(total(&all), kSum, parts);
   const float shift = logarithm ? log(sum) : 0.0f;
   for (long i = get_local_id(0); i < length; i += EVN_GROUP) {
     out[i] = apply_epilogue(logarithm ? in[i] - top - shift : exp_of(in[i] - top) / sum, &e);
@@ -116,9 +144,7 @@ EVN_GROUP_KERNEL void layer_norm(global const float* x, ulong x0, global const f
   global const float* in = x + x0 + get_group_id(0) * length;
   global float* out = y + y0 + get_group_id(0) * length;
   const float mean = fold_row(in, length, kSum, parts) / (float)length;
-  float squares = 0.0f;
-  for (long i = get_local_id(0); i < length; i += EVN_GROUP) squares = fma(in[i] - mean, in[i] - mean, squares);
-  const float factor = 1.0f / sqrt(fold_group(squares, kSum, parts) / (float)length + epsilon);
+  const float factor = 1.0f / sqrt(squares_of(in, length, mean, parts) / (float)length + epsilon);
   for (long i = get_local_id(0); i < length; i += EVN_GROUP) {
     out[i] = apply_epilogue(fma((in[i] - mean) * factor, scale[scale0 + i], has_bias ? bias[bias0 + i] : 0.0f), &e);
   }
@@ -134,9 +160,7 @@ EVN_GROUP_KERNEL void normalize_rows(global const float* x, ulong x0, global flo
   global const float* in = x + x0 + row * length;
   global float* out = y + y0 + row * length;
   const float mean = of_squares ? 0.0f : fold_row(in, length, kSum, parts) / (float)length;
-  float squares = 0.0f;
-  for (long i = get_local_id(0); i < length; i += EVN_GROUP) squares = fma(in[i] - mean, in[i] - mean, squares);
-  const float factor = 1.0f / sqrt(fold_group(squares, kSum, parts) / (float)length + epsilon);
+  const float factor = 1.0f / sqrt(squares_of(in, length, mean, parts) / (float)length + epsilon);
   for (long i = get_local_id(0); i < length; i += EVN_GROUP) out[i] = apply_epilogue((in[i] - mean) * factor, &e);
   if (get_local_id(0) != 0) return;
   if (has_mean) means[means0 + row] = mean;

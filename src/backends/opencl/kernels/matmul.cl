@@ -1,5 +1,5 @@
 // Products of matrices. The right-hand one is in panels, [columns / 32][depth][32] with zeros beyond the last column; the left-hand one
-// is read where it lies. A work item makes a tile of 8 rows or of one, by one or two vectors of columns: one chain of fused
+// is read where it lies. A work item makes a tile of 8 rows or of one, by one or two vectors of columns: chains of EVN_CHAIN fused
 // multiply-adds to each element, in the order of the depth, whatever the tile. With EVN_HALF both sides are rounded to halves, the
 // right-hand one in memory; products and sums are float32.
 
@@ -11,6 +11,7 @@
 #define EVN_COLUMNS (EVN_TILE * EVN_LANES)
 #define EVN_PANEL 32
 #define EVN_ROWS(F) F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7)
+#define EVN_CHAIN 512  // longer ones round more
 
 #ifdef EVN_HALF
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -91,6 +92,16 @@ static inline void finish(VF* sums, int rows, long row, long column, global cons
   }
 }
 
+// Adds chains to sums, and what rounding takes to rests. Infinities and NaN have no rest.
+static inline void add_chains(VF* sums, VF* rests, const VF* chains, int count) {
+  for (int i = 0; i < count; ++i) {
+    const VF next = sums[i] + chains[i], taken = next - sums[i];
+    const VF lost = (sums[i] - (next - taken)) + (chains[i] - taken);
+    rests[i] += fabs(lost) < (VF)INFINITY ? lost : (VF)0.0f;
+    sums[i] = next;
+  }
+}
+
 #define EVN_FIND_TILE(ROWS)                                                                         \
   const long gx = get_global_id(0), gy = get_global_id(1);                                          \
   const long row = (p.rows_first ? gx : gy) * ROWS;                                                 \
@@ -113,14 +124,17 @@ EVN_KERNEL void multiply_8(global const float* a, ulong a0, global const float* 
                            global float* y, ulong y0, Product p, Epilogue e) {
   EVN_FIND_TILE(8)
   const int rows = (int)min(p.m - row, 8L);
-  VF sums[8 * EVN_TILE];
+  VF sums[8 * EVN_TILE], chains[8 * EVN_TILE], rests[8 * EVN_TILE];
+  for (int i = 0; i < 8 * EVN_TILE; ++i) sums[i] = rests[i] = (VF)0.0f;
   // Rows beyond the last read the last.
 #define EVN_START(r)       \
   VF s##r = (VF)0.0f;      \
   global const float* row##r = src + min(r, rows - 1) * p.a_row;
+#define EVN_RESTART(r) s##r = (VF)0.0f;
   EVN_ROWS(EVN_START)
 #if EVN_TILE == 2
 #define EVN_START_HIGH(r) VF t##r = (VF)0.0f;
+#define EVN_RESTART_HIGH(r) t##r = (VF)0.0f;
   EVN_ROWS(EVN_START_HIGH)
 #define EVN_STEP(r)                        \
   {                                        \
@@ -129,23 +143,34 @@ EVN_KERNEL void multiply_8(global const float* a, ulong a0, global const float* 
     t##r = fma(v, b_high, t##r);           \
   }
 #define EVN_KEEP(r)        \
-  sums[2 * r] = s##r;      \
-  sums[2 * r + 1] = t##r;
+  chains[2 * r] = s##r;    \
+  chains[2 * r + 1] = t##r;
 #else
 #define EVN_STEP(r) s##r = fma((VF)LEFT(row##r[at]), b_low, s##r);
-#define EVN_KEEP(r) sums[r] = s##r;
+#define EVN_KEEP(r) chains[r] = s##r;
 #endif
   long at = 0;
-  for (long i = 0; i < p.k; ++i) {
-    const VF b_low = LOADR(w);
+  for (long begin = 0; begin < p.k; begin += EVN_CHAIN) {
+    const long end = min(p.k, begin + EVN_CHAIN);
+    for (long i = begin; i < end; ++i) {
+      const VF b_low = LOADR(w);
 #if EVN_TILE == 2
-    const VF b_high = LOADR(w + EVN_LANES);
+      const VF b_high = LOADR(w + EVN_LANES);
 #endif
-    EVN_ROWS(EVN_STEP)
-    w += EVN_PANEL;
-    at += p.a_step;
+      EVN_ROWS(EVN_STEP)
+      w += EVN_PANEL;
+      at += p.a_step;
+    }
+    EVN_ROWS(EVN_KEEP)
+    add_chains(sums, rests, chains, 8 * EVN_TILE);
+    EVN_ROWS(EVN_RESTART)
+#if EVN_TILE == 2
+    EVN_ROWS(EVN_RESTART_HIGH)
+#endif
   }
-  EVN_ROWS(EVN_KEEP)
+  if (p.k > EVN_CHAIN) {
+    for (int i = 0; i < 8 * EVN_TILE; ++i) sums[i] += rests[i];
+  }
   finish(sums, rows, row, column, c + c0, out, &p, &e);
 }
 
@@ -153,23 +178,31 @@ EVN_KERNEL void multiply_8(global const float* a, ulong a0, global const float* 
 EVN_KERNEL void multiply_1(global const float* a, ulong a0, global const float* packed, ulong packed0, global const float* c, ulong c0,
                            global float* y, ulong y0, Product p, Epilogue e) {
   EVN_FIND_TILE(1)
-  VF sums[EVN_TILE];
-  VF s = (VF)0.0f;
+  VF sums[EVN_TILE], chains[EVN_TILE], rests[EVN_TILE];
+  for (int i = 0; i < EVN_TILE; ++i) sums[i] = rests[i] = (VF)0.0f;
+  for (long begin = 0; begin < p.k; begin += EVN_CHAIN) {
+    const long end = min(p.k, begin + EVN_CHAIN);
+    VF s = (VF)0.0f;
 #if EVN_TILE == 2
-  VF t = (VF)0.0f;
+    VF t = (VF)0.0f;
 #endif
-  for (long i = 0; i < p.k; ++i) {
-    const VF v = (VF)LEFT(src[i * p.a_step]);
-    s = fma(v, LOADR(w), s);
+    for (long i = begin; i < end; ++i) {
+      const VF v = (VF)LEFT(src[i * p.a_step]);
+      s = fma(v, LOADR(w), s);
 #if EVN_TILE == 2
-    t = fma(v, LOADR(w + EVN_LANES), t);
+      t = fma(v, LOADR(w + EVN_LANES), t);
 #endif
-    w += EVN_PANEL;
+      w += EVN_PANEL;
+    }
+    chains[0] = s;
+#if EVN_TILE == 2
+    chains[1] = t;
+#endif
+    add_chains(sums, rests, chains, EVN_TILE);
   }
-  sums[0] = s;
-#if EVN_TILE == 2
-  sums[1] = t;
-#endif
+  if (p.k > EVN_CHAIN) {
+    for (int i = 0; i < EVN_TILE; ++i) sums[i] += rests[i];
+  }
   finish(sums, 1, row, column, c + c0, out, &p, &e);
 }
 

@@ -2,6 +2,7 @@
 // column][32], the first number in the lowest bits; scales and zero points [columns / 32][blocks][32].
 
 #define EVN_PANEL 32
+#define EVN_CHAIN 64  // blocks that are added up by themselves, as long chains round more
 #define VU EVN_CAT(uint, EVN_LANES)
 #define TO_VF(v) EVN_CAT(convert_float, EVN_LANES)(EVN_CAT(as_int, EVN_LANES)(v))
 
@@ -33,10 +34,10 @@ typedef struct {
     global const uint* words = w + w0 + panel * p.words * EVN_PANEL + lane;                                                \
     const long numbers = panel * p.blocks * EVN_PANEL + lane;                                                              \
     global const float* row[COUNT];                                                                                        \
-    VF total[COUNT];                                                                                                       \
+    VF total[COUNT], all[COUNT];                                                                                           \
     for (int r = 0; r < COUNT; ++r) {                                                                                      \
       row[r] = a + a0 + min(first + r, p.m - 1) * p.k;                                                                     \
-      total[r] = (VF)0.0f;                                                                                                 \
+      total[r] = all[r] = (VF)0.0f;                                                                                        \
     }                                                                                                                      \
     const int step = 32 / p.bits;                                                                                          \
     for (int b = 0; b < p.blocks; ++b) {                                                                                   \
@@ -64,13 +65,18 @@ typedef struct {
       }                                                                                                                    \
       const VF scale = LOADV(scales + s0 + numbers + (long)b * EVN_PANEL);                                                 \
       for (int r = 0; r < COUNT; ++r) total[r] = fma(part[r], scale, total[r]);                                            \
+      if ((b + 1) % EVN_CHAIN != 0) continue;                                                                              \
+      for (int r = 0; r < COUNT; ++r) {                                                                                    \
+        all[r] += total[r];                                                                                                \
+        total[r] = (VF)0.0f;                                                                                               \
+      }                                                                                                                    \
     }                                                                                                                      \
     const int lanes = (int)min(p.n - column, (long)EVN_LANES);                                                             \
     float lane_of[EVN_LANES];                                                                                              \
     for (int i = 0; i < EVN_LANES; ++i) lane_of[i] = p.has_bias && i < lanes ? bias[b0 + column + i] : 0.0f;               \
     const VF added = LOADV(lane_of);                                                                                       \
     for (int r = 0; r < (int)min(p.m - first, (long)COUNT); ++r) {                                                         \
-      const VF v = apply_epilogue(total[r] + added, &e);                                                                   \
+      const VF v = apply_epilogue((all[r] + total[r]) + added, &e);                                                        \
       global float* to = y + y0 + (first + r) * p.n + column;                                                              \
       if (lanes == EVN_LANES) {                                                                                            \
         STOREV(v, to);                                                                                                     \

@@ -1,30 +1,26 @@
 // Normalizations of rows that lie side by side, and of lines through any axes; Hardmax. Scales and biases are arithmetic of their own
 // (elementwise.cl). The order in which elements are added up depends on their number alone.
 
-enum { kMoments, kRootMeanSquare, kDeviation, kSum1, kSum2 };
+#include "sums.cl"
 
-static inline float sum_lanes(VF v) {
-  float lane[EVN_LANES];
-  STOREV(v, lane);
-  float sum = lane[0];
-  for (int i = 1; i < EVN_LANES; ++i) sum += lane[i];
-  return sum;
-}
+enum { kMoments, kRootMeanSquare, kDeviation, kSum1, kSum2 };
 
 // The sum of x - shift, or of its squares.
 static inline float sum_row(global const float* x, long n, float shift, int squares) {
-  VF s = (VF)0.0f;
-  float sum = 0.0f;
+  Sums s;
+  start(&s);
+  float sum = 0.0f;  // of fewer elements than a vector has
   long i = 0;
   for (; i + EVN_LANES <= n; i += EVN_LANES) {
     const VF d = LOADV(x + i) - shift;
-    s = squares ? fma(d, d, s) : s + d;
+    if (squares) add_product(&s, d, d);
+    else add(&s, d);
   }
   for (; i < n; ++i) {
     const float d = x[i] - shift;
     sum = squares ? fma(d, d, sum) : sum + d;
   }
-  return sum + sum_lanes(s);
+  return sum + sum_of_lanes(total(&s));
 }
 
 // (x - mean) / sqrt(variance + epsilon), or x / sqrt(mean of squares + epsilon); where wanted, the mean and the factor too.
@@ -61,19 +57,19 @@ EVN_KERNEL void normalize_lines(global const float* x, ulong x0, global float* y
   for (long line = first; line < last; ++line) {
     const long base = offset_of(line, p.kept, p.kept_dim, p.kept_stride);
     global const float* in = x + x0 + base;
-    float mean = 0.0f, lost = 0.0f;
-    for (long i = 0; p.kind == kDeviation && i < p.count; ++i) {  // what rounding takes is put back
-      const float v = in[offset_of(i, p.reduced, p.reduced_dim, p.reduced_stride)] - lost;
-      const float sum = mean + v;
-      lost = (sum - mean) - v;
-      mean = sum;
+    Sum all;
+    start(&all);
+    for (long i = 0; p.kind == kDeviation && i < p.count; ++i) {
+      add(&all, in[offset_of(i, p.reduced, p.reduced_dim, p.reduced_stride)]);
     }
-    mean /= (float)p.count;
-    float sum = 0.0f;
+    const float mean = total(&all) / (float)p.count;
+    start(&all);
     for (long i = 0; i < p.count; ++i) {
       const float d = in[offset_of(i, p.reduced, p.reduced_dim, p.reduced_stride)] - mean;
-      sum = p.kind == kSum1 ? sum + fabs(d) : fma(d, d, sum);
+      if (p.kind == kSum1) add(&all, fabs(d));
+      else add_product(&all, d, d);
     }
+    const float sum = total(&all);
     const float divisor = p.kind == kDeviation ? sqrt(sum / (float)p.count) + 1e-9f : p.kind == kSum2 ? sqrt(sum) : sum;
     for (long i = 0; i < p.count; ++i) {
       const long at = offset_of(i, p.reduced, p.reduced_dim, p.reduced_stride);

@@ -54,6 +54,15 @@ Refusal supports_pool(const OpDesc& desc) {
   return rank == 3 || rank == 4 ? nullptr : "only one or two spatial axes";
 }
 
+// Longer sums are those of window.cc.
+Refusal supports_average(const OpDesc& desc) {
+  constexpr std::int64_t kLongest = 1024;
+  if (const Refusal refusal = supports_pool(desc)) return refusal;
+  std::int64_t elements = 1;
+  for (const std::int64_t dim : attr_ints(*desc.node, AveragePoolAttr::kKernelShape)) elements = checked_mul(elements, dim);
+  return elements <= kLongest ? nullptr : "its window is long";
+}
+
 void plan_pool(const OpDesc& desc, KernelPlan* plan, bool maximum) {
   const Shape& x = desc.inputs[0].shape;
   const Window window = pool_window(*desc.node, x);
@@ -102,7 +111,7 @@ constexpr Kernel kKernels[] = {
      .plan = plan_global,
      .run = run_global<kGlobalMaximum, Fold::kMax>},
     {.name = "max_pool", .op = "MaxPool", .rank = 10, .supports = supports_pool, .plan = plan_max, .run = run_pool},
-    {.name = "average_pool", .op = "AveragePool", .rank = 10, .supports = supports_pool, .plan = plan_average, .run = run_pool},
+    {.name = "average_pool", .op = "AveragePool", .rank = 10, .supports = supports_average, .plan = plan_average, .run = run_pool},
 };
 
 }  // namespace

@@ -1,22 +1,28 @@
 // Pools over planes of one or two axes, and the mean over a whole plane.
 
+#include "sums.cl"
+
 // Grid: planes. Four vectors of partial sums, added up in a fixed order.
 EVN_KERNEL void global_average(global const float* x, ulong x0, global float* y, ulong y0, long planes, long elements, Epilogue e) {
   const long plane = get_global_id(0);
   if (plane >= planes) return;
   global const float* in = x + x0 + plane * elements;
-  VF s0 = (VF)0.0f, s1 = (VF)0.0f, s2 = (VF)0.0f, s3 = (VF)0.0f;
+  Sums all;
+  start(&all);
   long i = 0;
-  for (; i + 4 * EVN_LANES <= elements; i += 4 * EVN_LANES) {
-    s0 += LOADV(in + i);
-    s1 += LOADV(in + i + EVN_LANES);
-    s2 += LOADV(in + i + 2 * EVN_LANES);
-    s3 += LOADV(in + i + 3 * EVN_LANES);
+  while (i + 4 * EVN_LANES <= elements) {
+    const long end = min(elements, i + 4 * EVN_LANES * EVN_CHAIN);
+    VF s0 = (VF)0.0f, s1 = (VF)0.0f, s2 = (VF)0.0f, s3 = (VF)0.0f;
+    for (; i + 4 * EVN_LANES <= end; i += 4 * EVN_LANES) {
+      s0 += LOADV(in + i);
+      s1 += LOADV(in + i + EVN_LANES);
+      s2 += LOADV(in + i + 2 * EVN_LANES);
+      s3 += LOADV(in + i + 3 * EVN_LANES);
+    }
+    all.part = (s0 + s1) + (s2 + s3);
+    end_chain(&all);
   }
-  float lane[EVN_LANES];
-  STOREV((s0 + s1) + (s2 + s3), lane);
-  float sum = 0.0f;
-  for (int l = 0; l < EVN_LANES; ++l) sum += lane[l];
+  float sum = sum_of_lanes(total(&all));
   for (; i < elements; ++i) sum += in[i];
   y[y0 + plane] = apply_epilogue(sum / (float)elements, &e);
 }

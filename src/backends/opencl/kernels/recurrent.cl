@@ -40,6 +40,7 @@ static inline VF bias_of(const Recurrent* p, global const float* bias, int d, in
 }
 
 #define EVN_PROJECTED 8  // rows of a work item
+#define EVN_CHAIN 512    // products that are added up by themselves, as long chains round more
 
 // Steps [first, first + count) of all sequences: y [direction][step][sequence][gate][padded]. Grid: vectors of columns, groups of
 // rows, directions.
@@ -60,10 +61,22 @@ EVN_KERNEL void project(global const float* x, ulong x0, global const float* w, 
     sum[i] = start;
   }
   global const float* weights = w + w0 + d * p.inputs * width + column;
-  for (long k = 0; k < p.inputs; ++k) {
-    const VF v = LOADV(weights + k * width);
+  VF all[EVN_PROJECTED];  // of chains of EVN_CHAIN inputs
+  for (int i = 0; i < EVN_PROJECTED; ++i) all[i] = (VF)0.0f;
+  for (long begin = 0; begin < p.inputs; begin += EVN_CHAIN) {
+    for (long k = begin; k < min(p.inputs, begin + EVN_CHAIN); ++k) {
+      const VF v = LOADV(weights + k * width);
 #pragma unroll
-    for (int i = 0; i < EVN_PROJECTED; ++i) sum[i] = fma((VF)from[i][k], v, sum[i]);
+      for (int i = 0; i < EVN_PROJECTED; ++i) sum[i] = fma((VF)from[i][k], v, sum[i]);
+    }
+    if (begin + EVN_CHAIN >= p.inputs) break;
+    for (int i = 0; i < EVN_PROJECTED; ++i) {
+      all[i] += sum[i];
+      sum[i] = (VF)0.0f;
+    }
+  }
+  if (p.inputs > EVN_CHAIN) {
+    for (int i = 0; i < EVN_PROJECTED; ++i) sum[i] += all[i];
   }
   for (int i = 0; i < rows; ++i) STOREV(sum[i], y + y0 + (d * count * p.batch + row + i) * width + column);
 }

@@ -3,6 +3,8 @@
 // its neighbour.
 #pragma OPENCL FP_CONTRACT OFF
 
+#include "sums.cl"
+
 typedef struct {
   int rank;
   int linear;
@@ -248,8 +250,10 @@ static inline Reach reach_of(const Sampling* p, int axis, int position) {
   r.first = r.below + before;
   r.count = 2 - 2 * before;
   if (!p->antialias && !p->exclude_outside) return r;
-  r.sum = 0.0f;
-  for (int i = 0; i < r.count; ++i) r.sum += weight_of(p, &r, axis, r.first + i);
+  Sum weights;
+  start(&weights);
+  for (int i = 0; i < r.count; ++i) add(&weights, weight_of(p, &r, axis, r.first + i));
+  r.sum = total(&weights);
   return r;
 }
 
@@ -262,7 +266,8 @@ static inline float sampled(const Sampling* p, global const float* x, long index
     combinations *= reach[axis].count;
   }
   if (combinations == 0) return p->extrapolation;
-  float sum = 0.0f;
+  Sum sum;
+  start(&sum);
   for (int c = 0; c < combinations; ++c) {
     float weight = 1.0f;
     long at = 0;
@@ -274,9 +279,9 @@ static inline float sampled(const Sampling* p, global const float* x, long index
       at += clamp(i, 0, p->in[axis] - 1) * p->stride[axis];
     }
     if (p->mode == 0) return x[at];
-    sum += weight == 0.0f ? 0.0f : weight * x[at];
+    add(&sum, weight == 0.0f ? 0.0f : weight * x[at]);
   }
-  return sum;
+  return total(&sum);
 }
 
 // Grid: pieces of the outputs.

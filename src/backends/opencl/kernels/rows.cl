@@ -1,6 +1,8 @@
 // Operators that look along axes: Softmax, LogSoftmax, LayerNormalization, reductions, ArgMax and ArgMin. The order in which elements
 // are added up depends on the length alone.
 
+#include "sums.cl"
+
 __attribute__((overloadable)) static inline VF log_of(VF x) { return log(x); }
 __attribute__((overloadable)) static inline float log_of(float x) { return log((VF)x).s0; }
 
@@ -39,19 +41,51 @@ __attribute__((always_inline)) static inline float fold_lanes(VF v, int op) {
   return r;
 }
 
-__attribute__((always_inline)) static inline float fold_run(float r, global const float* x, long n, int op) {
+// Folds chains of elements, and what they give. Of maxima, minima and products the sum is the result so far.
+#define EVN_IS_SUM(op) ((op) != kMax && (op) != kMin && (op) != kProd)
+#define EVN_DEFINE_FOLDS(NAME, T)                                                                   \
+  __attribute__((overloadable, always_inline)) static inline void start_fold(NAME* s, int op) {     \
+    start(s);                                                                                       \
+    s->sum = s->part = (T)start_of(op);                                                             \
+  }                                                                                                 \
+  __attribute__((overloadable, always_inline)) static inline void end_fold(NAME* s, int op) {       \
+    if (EVN_IS_SUM(op)) {                                                                           \
+      end_chain(s);                                                                                 \
+    } else {                                                                                        \
+      s->sum = fold(s->sum, s->part, op);                                                           \
+      s->part = (T)start_of(op);                                                                    \
+      s->left = EVN_CHAIN;                                                                          \
+    }                                                                                               \
+  }                                                                                                 \
+  __attribute__((overloadable, always_inline)) static inline T folded(NAME* s, int op) {            \
+    end_fold(s, op);                                                                                \
+    return EVN_IS_SUM(op) ? s->sum + s->rest : s->sum;                                              \
+  }
+EVN_DEFINE_FOLDS(Sum, float)
+EVN_DEFINE_FOLDS(Sums, VF)
+
+__attribute__((always_inline)) static inline void fold_run(Sum* r, global const float* x, long n, int op) {
   const int plain = op == kL1 || op == kL2 || op == kSumSquare ? kSum : op;
   long i = 0;
-  if (n >= 2 * EVN_LANES) {
+  while (i + 2 * EVN_LANES <= n) {
+    const long end = min(n, i + 2 * EVN_LANES * EVN_CHAIN);
     VF s0 = (VF)start_of(op), s1 = (VF)start_of(op);
-    for (; i + 2 * EVN_LANES <= n; i += 2 * EVN_LANES) {
+    for (; i + 2 * EVN_LANES <= end; i += 2 * EVN_LANES) {
       s0 = fold(s0, LOADV(x + i), op);
       s1 = fold(s1, LOADV(x + i + EVN_LANES), op);
     }
-    r = fold(r, fold_lanes(fold(s0, s1, plain), op), plain);
+    r->part = fold(r->part, fold_lanes(fold(s0, s1, plain), op), plain);
+    end_fold(r, op);
   }
-  for (; i < n; ++i) r = fold(r, x[i], op);
-  return r;
+  for (; i < n; ++i) r->part = fold(r->part, x[i], op);
+  end_fold(r, op);
+}
+
+__attribute__((always_inline)) static inline float fold_row(global const float* x, long n, int op) {
+  Sum r;
+  start_fold(&r, op);
+  fold_run(&r, x, n, op);
+  return folded(&r, op);
 }
 
 typedef struct {
@@ -89,15 +123,25 @@ EVN_KERNEL void reduce_rows(global const float* x, ulong x0, global float* y, ul
   const long end = min(begin + p.chunk, p.outputs);
   for (long i = begin; i < end; ++i) {
     global const float* in = x + x0 + offset_of(i, p.kept, p.kept_dim, p.kept_stride);
-    float r = start_of(p.op);
+    Sum r;
+    start_fold(&r, p.op);
     for (long run = 0; run < p.runs; ++run) {
       global const float* from = in + offset_of(run, p.reduced, p.reduced_dim, p.reduced_stride);
-#define EVN_FOLD_RUN(OP) r = fold_run(r, from, p.length, OP);
+#define EVN_FOLD_RUN(OP) fold_run(&r, from, p.length, OP);
       EVN_FOR_FOLD(p.op, EVN_FOLD_RUN)
     }
-    y[y0 + i] = apply_epilogue(finish_fold(r, p.count, p.op), &e);
+    y[y0 + i] = apply_epilogue(finish_fold(folded(&r, p.op), p.count, p.op), &e);
   }
 }
+
+// Chains go on from run to run.
+#define EVN_FOLD_STEPS(VALUE, OP)                             \
+  for (long i = 0; i < p.length;) {                           \
+    const long last = min(p.length, i + r.left);              \
+    r.left -= (int)(last - i);                                \
+    for (; i < last; ++i) r.part = fold(r.part, VALUE, OP);   \
+    if (r.left == 0) end_fold(&r, OP);                        \
+  }
 
 // The innermost axis is kept. Grid: pieces of `inner`, groups.
 EVN_KERNEL void reduce_columns(global const float* x, ulong x0, global float* y, ulong y0, Reduce p, Epilogue e) {
@@ -108,22 +152,23 @@ EVN_KERNEL void reduce_columns(global const float* x, ulong x0, global float* y,
   global float* out = y + y0 + group * p.inner;
   long c = begin;
   for (; c + EVN_LANES <= end; c += EVN_LANES) {
-    VF r = (VF)start_of(p.op);
+    Sums r;
+    start_fold(&r, p.op);
     for (long run = 0; run < p.runs; ++run) {
       global const float* from = in + offset_of(run, p.reduced, p.reduced_dim, p.reduced_stride) + c;
-#define EVN_FOLD_VECTORS(OP) \
-  for (long i = 0; i < p.length; ++i) r = fold(r, LOADV(from + i * p.step), OP);
+#define EVN_FOLD_VECTORS(OP) EVN_FOLD_STEPS(LOADV(from + i * p.step), OP)
       EVN_FOR_FOLD(p.op, EVN_FOLD_VECTORS)
     }
-    STOREV(apply_epilogue(finish_fold(r, p.count, p.op), &e), out + c);
+    STOREV(apply_epilogue(finish_fold(folded(&r, p.op), p.count, p.op), &e), out + c);
   }
   for (; c < end; ++c) {
-    float r = start_of(p.op);
+    Sum r;
+    start_fold(&r, p.op);
     for (long run = 0; run < p.runs; ++run) {
       global const float* from = in + offset_of(run, p.reduced, p.reduced_dim, p.reduced_stride) + c;
-      for (long i = 0; i < p.length; ++i) r = fold(r, from[i * p.step], p.op);
+      EVN_FOLD_STEPS(from[i * p.step], p.op)
     }
-    out[c] = apply_epilogue(finish_fold(r, p.count, p.op), &e);
+    out[c] = apply_epilogue(finish_fold(folded(&r, p.op), p.count, p.op), &e);
   }
 }
 
@@ -159,13 +204,14 @@ EVN_KERNEL void softmax_rows(global const float* x, ulong x0, global float* y, u
   for (long row = first; row < last; ++row) {
     global const float* in = x + x0 + row * length;
     global float* out = y + y0 + row * length;
-    const float top = fold_run(-INFINITY, in, length, kMax);
-    VF sums = (VF)0.0f;
-    float sum = 0.0f;
+    const float top = fold_row(in, length, kMax);
+    Sums sums;
+    start(&sums);
+    float sum = 0.0f;  // of fewer elements than a vector has
     long i = 0;
     for (; i + EVN_LANES <= length; i += EVN_LANES) {
       const VF v = exp_of(LOADV(in + i) - top);
-      sums += v;
+      add(&sums, v);
       if (!logarithm) STOREV(v, out + i);
     }
     for (; i < length; ++i) {
@@ -173,7 +219,7 @@ EVN_KERNEL void softmax_rows(global const float* x, ulong x0, global float* y, u
       sum += v;
       if (!logarithm) out[i] = v;
     }
-    sum += fold_lanes(sums, kSum);
+    sum += sum_of_lanes(total(&sums));
     const float shift = logarithm ? log_of(sum) : 0.0f;
     i = 0;
     for (; i + EVN_LANES <= length; i += EVN_LANES) {
@@ -184,16 +230,18 @@ EVN_KERNEL void softmax_rows(global const float* x, ulong x0, global float* y, u
   }
 }
 
-#define EVN_SOFTMAX_COLUMN(T, LOAD, STORE)                                          \
+#define EVN_SOFTMAX_COLUMN(T, TOTAL, LOAD, STORE)                                   \
   {                                                                                 \
     T top = LOAD(in + c);                                                           \
     for (long i = 1; i < length; ++i) top = fold(top, LOAD(in + c + i * inner), kMax); \
-    T sum = (T)0.0f;                                                                \
+    TOTAL all;                                                                      \
+    start(&all);                                                                    \
     for (long i = 0; i < length; ++i) {                                             \
       const T v = exp_of(LOAD(in + c + i * inner) - top);                           \
-      sum += v;                                                                     \
+      add(&all, v);                                                                 \
       if (!logarithm) STORE(v, out + c + i * inner);                                \
     }                                                                               \
+    const T sum = total(&all);                                                      \
     const T shift = logarithm ? log_of(sum) : (T)0.0f;                              \
     for (long i = 0; i < length; ++i) {                                             \
       const long at = c + i * inner;                                                \
@@ -213,8 +261,8 @@ EVN_KERNEL void softmax_columns(global const float* x, ulong x0, global float* y
   global const float* in = x + x0 + outer * length * inner;
   global float* out = y + y0 + outer * length * inner;
   long c = begin;
-  for (; c + EVN_LANES <= end; c += EVN_LANES) EVN_SOFTMAX_COLUMN(VF, LOADV, STOREV)
-  for (; c < end; ++c) EVN_SOFTMAX_COLUMN(float, EVN_LOAD1, EVN_STORE1)
+  for (; c + EVN_LANES <= end; c += EVN_LANES) EVN_SOFTMAX_COLUMN(VF, Sums, LOADV, STOREV)
+  for (; c < end; ++c) EVN_SOFTMAX_COLUMN(float, Sum, EVN_LOAD1, EVN_STORE1)
 }
 
 // ---- LayerNormalization ----
@@ -229,16 +277,17 @@ EVN_KERNEL void layer_norm(global const float* x, ulong x0, global const float* 
   for (long row = first; row < last; ++row) {
     global const float* in = x + x0 + row * length;
     global float* out = y + y0 + row * length;
-    const float mean = fold_run(0.0f, in, length, kSum) / (float)length;
-    VF squares = (VF)0.0f;
+    const float mean = fold_row(in, length, kSum) / (float)length;
+    Sums squares;
+    start(&squares);
     float square = 0.0f;
     long i = 0;
     for (; i + EVN_LANES <= length; i += EVN_LANES) {
       const VF d = LOADV(in + i) - mean;
-      squares = fma(d, d, squares);
+      add_product(&squares, d, d);
     }
     for (; i < length; ++i) square = fma(in[i] - mean, in[i] - mean, square);
-    square += fold_lanes(squares, kSum);
+    square += sum_of_lanes(total(&squares));
     const float factor = 1.0f / sqrt(square / (float)length + epsilon);
     i = 0;
     for (; i + EVN_LANES <= length; i += EVN_LANES) {

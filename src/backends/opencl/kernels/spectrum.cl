@@ -1,5 +1,7 @@
 // DFT and STFT, as sums over a table of the turns' cosines and sines; and windows.
 
+#include "sums.cl"
+
 // cos and sin of i / n turns, side by side. Grid: pieces.
 EVN_KERNEL void turns(global float* y, ulong y0, long n, long chunk) {
   const long begin = (long)get_global_id(0) * chunk;
@@ -41,16 +43,21 @@ EVN_KERNEL void transform(global const float* x, ulong x0, global const float* w
   global const float* in = x + x0 + signal / p.inner * p.x_outer + signal % p.inner * p.x_inner;
   global float* out = y + y0 + signal / p.inner * p.y_outer + signal % p.inner * p.y_inner;
   for (long k = begin; k < end; ++k) {
-    float real = 0.0f, imaginary = 0.0f;
+    Sum of_cosines, of_sines;
+    start(&of_cosines);
+    start(&of_sines);
     long turn = 0;
     for (long n = 0; n < p.length; ++n) {
       const float2 v = sample(&p, in, window + window0, n);
       const float c = table[table0 + 2 * turn], t = table[table0 + 2 * turn + 1], s = p.inverse ? t : -t;
-      real = fma(-v.y, s, fma(v.x, c, real));
-      imaginary = fma(v.y, c, fma(v.x, s, imaginary));
+      of_cosines.part = fma(-v.y, s, of_cosines.part);
+      add_product(&of_cosines, v.x, c);
+      of_sines.part = fma(v.y, c, of_sines.part);
+      add_product(&of_sines, v.x, s);
       turn += k;
       if (turn >= p.length) turn -= p.length;
     }
+    float real = total(&of_cosines), imaginary = total(&of_sines);
     if (p.inverse) {
       real /= (float)p.length;
       imaginary /= (float)p.length;

@@ -427,6 +427,7 @@ kernel __attribute__((reqd_work_group_size(EVN_FEW_GROUP, 1, 1))) void product_f
 // Grid: the work items of all blocks; images and groups.
 #define EVN_FEW_PIXELS 4
 #define EVN_FEW_ITEMS 64
+#define EVN_FEW_CHAIN 256  // steps of an item that are added up by themselves, as long chains round more
 kernel __attribute__((reqd_work_group_size(EVN_FEW_ITEMS, 1, 1))) void points_few(
     global const float* x, ulong x0, global const float* weights, ulong w0, global const float* bias, ulong b0, global float* y, ulong y0,
     Product p, Conv g, Epilogue e) {
@@ -435,8 +436,9 @@ kernel __attribute__((reqd_work_group_size(EVN_FEW_ITEMS, 1, 1))) void points_fe
   const long block = get_group_id(0), place = get_group_id(1), group = place % g.groups;
   global const STORED* left = (global const STORED*)(weights + w0) + (group * g.blocks + block) * EVN_BLOCK * p.k;
   global const float* right = x + x0 + place * g.channels * p.n;
-  float4 low[EVN_FEW_PIXELS], high[EVN_FEW_PIXELS];
-  _Pragma("unroll") for (int i = 0; i < EVN_FEW_PIXELS; ++i) low[i] = high[i] = (float4)0.0f;
+  float4 low[EVN_FEW_PIXELS], high[EVN_FEW_PIXELS], all_low[EVN_FEW_PIXELS], all_high[EVN_FEW_PIXELS];
+  _Pragma("unroll") for (int i = 0; i < EVN_FEW_PIXELS; ++i) low[i] = high[i] = all_low[i] = all_high[i] = (float4)0.0f;
+  int left_of_chain = EVN_FEW_CHAIN;
   for (long k = item; k < p.k; k += EVN_FEW_ITEMS) {
     const float4 a = LOAD_STORED(left + k * EVN_BLOCK), b = LOAD_STORED(left + k * EVN_BLOCK + 4);
     _Pragma("unroll") for (int i = 0; i < EVN_FEW_PIXELS; ++i) {
@@ -446,10 +448,17 @@ kernel __attribute__((reqd_work_group_size(EVN_FEW_ITEMS, 1, 1))) void points_fe
         high[i] = fma((float4)v, b, high[i]);
       }
     }
+    if (--left_of_chain != 0) continue;
+    left_of_chain = EVN_FEW_CHAIN;
+    _Pragma("unroll") for (int i = 0; i < EVN_FEW_PIXELS; ++i) {
+      all_low[i] += low[i];
+      all_high[i] += high[i];
+      low[i] = high[i] = (float4)0.0f;
+    }
   }
   _Pragma("unroll") for (int i = 0; i < EVN_FEW_PIXELS; ++i) {
-    parts[item][0] = low[i];
-    parts[item][1] = high[i];
+    parts[item][0] = all_low[i] + low[i];
+    parts[item][1] = all_high[i] + high[i];
     for (int half_of = EVN_FEW_ITEMS / 2; half_of > 0; half_of /= 2) {
       barrier(CLK_LOCAL_MEM_FENCE);
       if (item < half_of) {

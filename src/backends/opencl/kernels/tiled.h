@@ -39,11 +39,15 @@ struct TiledFunctions {
   }
 
 // The steps of the depth in one chain of sums, by the depth alone: four chains of a deep product, so that a work group can make
-// them at once, else one.
+// them at once, else one. Chains of very deep products are shorter, as long ones round more.
 constexpr std::int64_t chain_of(std::int64_t depth) {
   constexpr std::int64_t kDeep = 256, kLongestStep = 32;  // of a tile
+  constexpr std::int64_t kVeryDeep = 1 << 16, kLongest = 1024;
+  if (depth > kVeryDeep) return kLongest;
   return depth < kDeep ? std::max<std::int64_t>(depth, 1) : ceil_div(ceil_div(depth, std::int64_t{4}), kLongestStep) * kLongestStep;
 }
+// True if the chains are no more than a work group can make at once.
+constexpr bool has_chains_at_once(std::int64_t depth) { return chain_of(depth) < depth && 4 * chain_of(depth) >= depth; }
 
 // The tiles that cost least, of those that the depth allows.
 inline int choose_tile(const TiledFunctions& tiled, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t products,
@@ -52,7 +56,7 @@ inline int choose_tile(const TiledFunctions& tiled, std::int64_t m, std::int64_t
   double least = 0;
   for (int i = kTiles - 1; i >= 0; --i) {
     const Tile& t = tiled.tiles[i];
-    if (t.chains_at_once > 1 && chain_of(k) >= k) continue;
+    if (t.chains_at_once > 1 && !has_chains_at_once(k)) continue;
     const std::int64_t groups = checked_mul(checked_mul(ceil_div(m, t.rows), ceil_div(n, t.columns)), products);
     const auto turns = static_cast<double>(ceil_div(groups, std::max<std::int64_t>(compute_units, 1)));
     const double cost = std::max(tiled.costs[i].alone, tiled.costs[i].each * turns);
@@ -68,7 +72,7 @@ template <typename Run>
 int measure_tiles(Launcher& cl, const TiledFunctions& tiled, const OpenClTuning::Shape& shape, int chosen, const Run& run) {
   OpenClTuning::Candidate candidates[kTiles];
   for (int i = 0; i < kTiles; ++i) {
-    candidates[i] = {tiled.tiles[i].function.name, tiled.tiles[i].chains_at_once == 1 || chain_of(shape.k) < shape.k};
+    candidates[i] = {tiled.tiles[i].function.name, tiled.tiles[i].chains_at_once == 1 || has_chains_at_once(shape.k)};
   }
   return cl.tuning().measure(shape, candidates, chosen, cl.step(), run);
 }
@@ -87,7 +91,7 @@ void run_tiled(Launcher& cl, const TiledFunctions& tiled, std::int64_t m, std::i
   OpenClTuning& tuning = cl.tuning();
   const OpenClTuning::Shape shape{tiled.family, m, n, k, products};
   int chosen = tuning.find(shape);
-  if (chosen < 0 || chosen >= kTiles || (chain >= k && tiled.tiles[chosen].chains_at_once > 1)) {
+  if (chosen < 0 || chosen >= kTiles || (!has_chains_at_once(k) && tiled.tiles[chosen].chains_at_once > 1)) {
     chosen = choose_tile(tiled, m, n, k, products, cl.compute_units());
     if (tuning.measures()) chosen = measure_tiles(cl, tiled, shape, chosen, run);
   }

@@ -1,6 +1,8 @@
 // Convolutions, transposed ones and pools of any geometry up to three spatial axes: slower than the kernels that know more of it, which
 // come first. Weights are [group][channel][tap][padded], so that vectors run along output channels.
 
+#include "sums.cl"
+
 typedef struct {
   int input, output, taps, stride, dilation, pad;
   int border;   // of the input and its padding
@@ -48,12 +50,14 @@ EVN_KERNEL void convolve(global const float* x, ulong x0, global const float* we
   global float* out = y + y0 + ((image * p.groups + g) * p.outputs + m) * pixels;
   float lane[EVN_LANES];
   for (int i = 0; i < EVN_LANES; ++i) lane[i] = p.has_bias && i < count ? bias[bias0 + g * p.outputs + m + i] : 0.0f;
-  const VF start = LOADV(lane);
+  const VF first = LOADV(lane);
   const long end = min((long)(get_global_id(1) + 1) * chunk, pixels);
   for (long pixel = (long)get_global_id(1) * chunk; pixel < end; ++pixel) {
     const int o2 = pixel % p.axis[2].output, o1 = pixel / p.axis[2].output % p.axis[1].output;
     const int o0 = pixel / p.axis[2].output / p.axis[1].output;
-    VF sum = start;
+    Sums sum;
+    start(&sum);
+    sum.part = first;
     for (int k0 = 0, tap = 0; k0 < p.axis[0].taps; ++k0) {
       const int i0 = position_of(&p.axis[0], o0, k0, p.transposed);
       for (int k1 = 0; k1 < p.axis[1].taps; ++k1) {
@@ -63,11 +67,11 @@ EVN_KERNEL void convolve(global const float* x, ulong x0, global const float* we
           if (i0 < 0 || i1 < 0 || i2 < 0) continue;
           global const float* from = in + ((long)i0 * p.axis[1].input + i1) * p.axis[2].input + i2;
           global const float* factors = w + (long)tap * p.padded;
-          for (int c = 0; c < p.channels; ++c) sum = fma((VF)from[c * plane], LOADV(factors + c * step), sum);
+          for (int c = 0; c < p.channels; ++c) add_product(&sum, (VF)from[c * plane], LOADV(factors + c * step));
         }
       }
     }
-    STOREV(apply_epilogue(sum, &e), lane);
+    STOREV(apply_epilogue(total(&sum), &e), lane);
     for (int i = 0; i < count; ++i) out[i * pixels + pixel] = lane[i];
   }
 }
@@ -110,16 +114,18 @@ EVN_KERNEL void pool_window(global const float* x, ulong x0, global float* y, ul
     const Taps t2 = taps_of(&p.axis[2], pixel % p.axis[2].output);
     const Taps t1 = taps_of(&p.axis[1], pixel / p.axis[2].output % p.axis[1].output);
     const Taps t0 = taps_of(&p.axis[0], pixel / p.axis[2].output / p.axis[1].output);
-    float r = p.kind == kMaximum ? -INFINITY : 0.0f;
+    float r = -INFINITY;
     long found = -1;
+    Sum all;
+    start(&all);
     for (int k0 = 0; k0 < t0.count; ++k0) {
       for (int k1 = 0; k1 < t1.count; ++k1) {
         for (int k2 = 0; k2 < t2.count; ++k2) {
           const long i0 = t0.first + k0 * p.axis[0].dilation, i1 = t1.first + k1 * p.axis[1].dilation;
           const long i2 = t2.first + k2 * p.axis[2].dilation;
           const float v = in[(i0 * p.axis[1].input + i1) * p.axis[2].input + i2];
-          if (p.kind == kAverage) r += v;
-          if (p.kind == kNorm) r += p.p == 1.0f ? fabs(v) : p.p == 2.0f ? v * v : pow((VF)fabs(v), (VF)p.p).s0;
+          if (p.kind == kAverage) add(&all, v);
+          if (p.kind == kNorm) add(&all, p.p == 1.0f ? fabs(v) : p.p == 2.0f ? v * v : pow((VF)fabs(v), (VF)p.p).s0);
           if (p.kind != kMaximum || (found >= 0 && !(v > r || (v != v && r == r)))) continue;
           r = v;
           found = plane * size + (p.column_major ? i0 + p.axis[0].input * (i1 + p.axis[1].input * i2)
@@ -127,6 +133,7 @@ EVN_KERNEL void pool_window(global const float* x, ulong x0, global float* y, ul
         }
       }
     }
+    if (p.kind != kMaximum) r = total(&all);
     if (p.kind == kAverage) {
       const float count = p.include_pad ? (float)t0.padded * t1.padded * t2.padded : (float)t0.count * t1.count * t2.count;
       r = count == 0.0f ? 0.0f : r / count;

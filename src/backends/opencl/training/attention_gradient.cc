@@ -45,7 +45,8 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   s.v = checked_mul(checked_mul(key_heads, p.padded_keys), p.value_depth);
   s.rows = checked_mul<std::int64_t>(checked_mul(query_heads, p.padded_queries), 3);
   std::int64_t floats = s.rows;
-  for (const std::int64_t part : {s.q, s.q, s.dy, s.k, s.k, s.v, s.v}) floats = checked_add(floats, part);
+  // Of sums there are two parts.
+  for (const std::int64_t part : {s.q, s.q, s.q, s.dy, s.k, s.k, s.k, s.v, s.v, s.v}) floats = checked_add(floats, part);
   plan->scratch_bytes = checked_mul(static_cast<std::size_t>(floats), sizeof(float));
   plan->flops = 2.0 * static_cast<double>(query_heads) * static_cast<double>(p.queries) * static_cast<double>(p.keys) *
                 static_cast<double>(5 * p.depth + 4 * p.value_depth);
@@ -72,7 +73,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   };
   const auto output_or = [&](std::size_t i, const Buffer& other) { return is_wanted(desc, i) ? args.outputs[i] : other; };
 
-  const Buffer rows = take(s.rows), q_across = take(s.q), dy_across = take(s.dy), q_sums = take(s.q);
+  const Buffer rows = take(s.rows), q_across = take(s.q), dy_across = take(s.dy), q_sums = take(2 * s.q);
   pack(q, q_across, p.q_step, p.heads, p.queries, p.padded_queries, p.depth);
   pack(dy, dy_across, p.y_step, p.heads, p.queries, p.padded_queries, p.value_depth);
   const std::int32_t has_dq = is_wanted(desc, Out::kDQ), has_dk = is_wanted(desc, Out::kDK), has_dv = is_wanted(desc, Out::kDV);
@@ -80,7 +81,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   cl.run(kQueries, {p.padded_queries / cl.lanes(), p.heads, p.batch}, q_across, dy_across, k, v, mask, nonpad, rows, q_sums,
          output_or(Out::kDQ, rows), p, has_dq);
   if (has_dk + has_dv == 0 && !has_dmask) return;
-  const Buffer k_across = take(s.k), v_across = take(s.v), k_sums = take(s.k), v_sums = take(s.v);
+  const Buffer k_across = take(s.k), v_across = take(s.v), k_sums = take(2 * s.k), v_sums = take(2 * s.v);
   pack(k, k_across, p.k_step, p.kv_heads, p.keys, p.padded_keys, p.depth);
   pack(v, v_across, p.v_step, p.kv_heads, p.keys, p.padded_keys, p.value_depth);
   if (has_dk + has_dv != 0) {

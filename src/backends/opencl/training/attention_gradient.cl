@@ -6,8 +6,10 @@
 
 #include "attention_keys.cl"
 #include "lanes.cl"
+#include "sums.cl"
 
 #define EVN_DEPTH 16  // products that are added up by themselves, as long chains round more
+#define EVN_KEYS 512  // and rows
 
 // to[i] = the products of the rows in the lanes of `across` and row first + i.
 static inline void multiply(global const float* across, long padded, global const float* rows, long step, long first, long count, long depth,
@@ -39,7 +41,8 @@ static inline VF multiply_row(global const float* across, long padded, global co
   return sum;
 }
 
-// to += the sum of by[i] times row first + i, in the form of `across`.
+// to += the sum of by[i] times row first + i, in the form of `across`. Sums have two parts: of the latest rows, and behind them of all
+// rows before.
 static inline void add_rows(const VF* by, global const float* rows, long step, long first, long count, long depth, global float* to,
                             long padded) {
   global const float* row[EVN_TILE];
@@ -52,7 +55,17 @@ static inline void add_rows(const VF* by, global const float* rows, long step, l
 }
 
 static inline void clear_across(global float* to, long padded, long depth) {
-  for (long d = 0; d < depth; ++d) STOREV((VF)0.0f, to + d * padded);
+  for (long d = 0; d < 2 * depth; ++d) STOREV((VF)0.0f, to + d * padded);
+}
+
+// Adds the sums of the latest rows to those of the rows before; returns these.
+static inline global float* merge_across(global float* to, long padded, long depth) {
+  global float* all = to + depth * padded;
+  for (long d = 0; d < depth; ++d) {
+    STOREV(LOADV(all + d * padded) + LOADV(to + d * padded), all + d * padded);
+    STOREV((VF)0.0f, to + d * padded);
+  }
+  return all;
 }
 
 // Lanes to the rows that there are, from `first` on.
@@ -110,7 +123,14 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
   mask += mask0;
   const long mask_at = head_at(p.mask_step, b, h);
   VF top = (VF)-INFINITY, sum = (VF)0.0f, along = (VF)0.0f, score[EVN_TILE], by[EVN_TILE], slope;
+  VF sum_before = (VF)0.0f, along_before = (VF)0.0f, kept_before = (VF)1.0f;  // of the rows before, and their factor
   for (long t = begin; t < end; t += EVN_TILE) {
+    if (t != begin && (t - begin) % EVN_KEYS == 0) {
+      sum_before = fma(sum_before, kept_before, sum);
+      along_before = fma(along_before, kept_before, along);
+      sum = along = (VF)0.0f;
+      kept_before = (VF)1.0f;
+    }
     multiply(q, padded, k, p.k_step[2], t, p.keys, p.depth, score);
     multiply(dy, padded, v, p.v_step[2], t, p.keys, p.value_depth, by);
     VF next = top;
@@ -124,6 +144,7 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
     const VF base = next == (VF)-INFINITY ? (VF)0.0f : next, kept = exp_of(top - base);
     sum *= kept;
     along *= kept;
+    kept_before *= kept;
     for (int i = 0; i < EVN_TILE; ++i) {
       const VF weight = exp_of(score[i] - base);
       sum += weight;
@@ -131,6 +152,8 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
     }
     top = next;
   }
+  sum = fma(sum_before, kept_before, sum);
+  along = fma(along_before, kept_before, along);
   const VF inverse = sum == (VF)0.0f ? (VF)0.0f : 1.0f / sum;
   top = top == (VF)-INFINITY ? (VF)0.0f : top;
   along *= inverse;
@@ -139,7 +162,7 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
   STOREV(inverse, rows + padded);
   STOREV(along, rows + 2 * padded);
   if (!has_dq) return;
-  sums += sums0 + head * p.depth * padded + s;
+  sums += sums0 + head * 2 * p.depth * padded + s;
   clear_across(sums, padded, p.depth);
   for (long t = begin; t < end; t += EVN_TILE) {
     multiply(q, padded, k, p.k_step[2], t, p.keys, p.depth, score);
@@ -152,8 +175,9 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
       by[i] = weight == (VF)0.0f ? (VF)0.0f : weight * (by[i] - along) * slope;
     }
     add_rows(by, k, p.k_step[2], t, p.keys, p.depth, sums, padded);
+    if ((t - begin) % EVN_KEYS == EVN_KEYS - EVN_TILE) merge_across(sums, padded, p.depth);
   }
-  write_rows(sums, padded, p.depth, s, p.queries, dq + dq0 + head_at(p.q_step, b, h), p.q_step[2]);
+  write_rows(merge_across(sums, padded, p.depth), padded, p.depth, s, p.queries, dq + dq0 + head_at(p.q_step, b, h), p.q_step[2]);
 }
 
 // Grid: vectors of keys, heads of keys, batch.
@@ -168,11 +192,12 @@ EVN_KERNEL void attention_keys(global const float* q, ulong q0, global const flo
   k += k0 + head * p.depth * padded + t;
   v += v0 + head * p.value_depth * padded + t;
   mask += mask0;
-  k_sums += k_sums0 + head * p.depth * padded + t;
-  v_sums += v_sums0 + head * p.value_depth * padded + t;
+  k_sums += k_sums0 + head * 2 * p.depth * padded + t;
+  v_sums += v_sums0 + head * 2 * p.value_depth * padded + t;
   if (has_dk) clear_across(k_sums, padded, p.depth);
   if (has_dv) clear_across(v_sums, padded, p.value_depth);
   const VI at = (VI)(int)t + EVN_IOTA;
+  int rows_left = EVN_KEYS;
   for (long h = kv_head * group; h < (kv_head + 1) * group; ++h) {
     global const float *of_q = q + q0 + head_at(p.q_step, b, h), *of_y = dy + dy0 + head_at(p.y_step, b, h);
     global const float* row = rows + rows0 + (b * p.heads + h) * 3 * p.padded_queries;
@@ -197,10 +222,15 @@ EVN_KERNEL void attention_keys(global const float* q, ulong q0, global const flo
       }
       if (has_dk) add_rows(by, of_q, p.q_step[2], s, p.queries, p.depth, k_sums, padded);
       if (has_dv) add_rows(weight, of_y, p.y_step[2], s, p.queries, p.value_depth, v_sums, padded);
+      rows_left -= EVN_TILE;
+      if (rows_left > 0) continue;
+      rows_left = EVN_KEYS;
+      if (has_dk) merge_across(k_sums, padded, p.depth);
+      if (has_dv) merge_across(v_sums, padded, p.value_depth);
     }
   }
-  if (has_dk) write_rows(k_sums, padded, p.depth, t, p.keys, dk + dk0 + head_at(p.k_step, b, kv_head), p.k_step[2]);
-  if (has_dv) write_rows(v_sums, padded, p.value_depth, t, p.keys, dv + dv0 + head_at(p.v_step, b, kv_head), p.v_step[2]);
+  if (has_dk) write_rows(merge_across(k_sums, padded, p.depth), padded, p.depth, t, p.keys, dk + dk0 + head_at(p.k_step, b, kv_head), p.k_step[2]);
+  if (has_dv) write_rows(merge_across(v_sums, padded, p.value_depth), padded, p.value_depth, t, p.keys, dv + dv0 + head_at(p.v_step, b, kv_head), p.v_step[2]);
 }
 
 // The mask's derivative: a row of it serves all batches, heads and queries of which it has one. Grid: vectors of columns, rows.
@@ -215,11 +245,13 @@ EVN_KERNEL void attention_mask(global const float* q, ulong q0, global const flo
   nonpad = (global const long*)((global const int*)nonpad + nonpad0);
   mask += mask0;
   const VI at = (VI)(int)t + EVN_IOTA;
-  VF all = (VF)0.0f;
+  Sums all;
+  start(&all);
   for (long b = one_b ? only_b : 0; b < (one_b ? only_b + 1 : p.batch); ++b) {
     for (long h = one_h ? only_h : 0; h < (one_h ? only_h + 1 : p.heads); ++h) {
       const long kv = b * p.kv_heads + h / (p.heads / p.kv_heads), head = b * p.heads + h;
-      VF sum = (VF)0.0f;
+      Sums sum;
+      start(&sum);
       for (long s = one_s ? only_s : 0; s < (one_s ? only_s + 1 : p.queries); ++s) {
         int low, high;
         seen_keys(&p, nonpad, b, s, &low, &high);
@@ -231,10 +263,10 @@ EVN_KERNEL void attention_mask(global const float* q, ulong q0, global const flo
         global const float* row = rows + rows0 + head * 3 * p.padded_queries + s;
         const VF x = score_of(&p, score, &slope) + mask_of_keys(&p, mask, head_at(p.mask_step, b, h), s, t);
         const VF weight = weights_of(x, (VF)row[0], (VF)row[p.padded_queries], at >= (VI)low && at < (VI)high);
-        sum += weight == (VF)0.0f ? (VF)0.0f : weight * (by - row[2 * p.padded_queries]);
+        add(&sum, weight == (VF)0.0f ? (VF)0.0f : weight * (by - row[2 * p.padded_queries]));
       }
-      all += sum;
+      add(&all, total(&sum));
     }
   }
-  store_lanes(all, to + to0 + number * p.mask_columns + t, 0, (int)min(p.mask_columns - t, (long)EVN_LANES));
+  store_lanes(total(&all), to + to0 + number * p.mask_columns + t, 0, (int)min(p.mask_columns - t, (long)EVN_LANES));
 }

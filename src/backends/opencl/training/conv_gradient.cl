@@ -158,7 +158,10 @@ static inline float lanes_sum(VF v) {
 #define EVN_BEGIN_COLUMN(r, t) const long x##t = run_begin(min(column + t, depth - 1), group, &p);
 #define EVN_LOAD_COLUMN(r, t) const VF v##t = LOADV(copy + x##t + x_at + i);
 #define EVN_ADD_PRODUCT(r, t) s##r##_##t = fma(g, v##t, s##r##_##t);
-#define EVN_KEEP_SUM(r, t) sums[r * columns + t] = s##r##_##t;
+#define EVN_KEEP_SUM(r, t)             \
+  sums[r * columns + t] += s##r##_##t; \
+  s##r##_##t = (VF)0.0f;
+#define EVN_CHAIN 512  // products of a lane that are added up by themselves, as long chains round more
 
 // `ROWS` output channels by columns; those beyond the last are the last, and are not kept. Lanes, and the items of a group on a GPU, have
 // sums of their own, which are added up in their order. Grid: a group for each run of columns, blocks of rows of all groups, parts of the
@@ -178,14 +181,23 @@ static inline float lanes_sum(VF v) {
     EACH_COLUMN(EVN_BEGIN_COLUMN, 0)                                                                                            \
     EACH_ROW(EVN_BEGIN_ROW)                                                                                                     \
     EACH_ROW(EACH_COLUMN##_ZERO)                                                                                                \
+    VF sums[ROWS * COLUMNS];                                                                                                    \
+    for (int i = 0; i < ROWS * COLUMNS; ++i) sums[i] = (VF)0.0f;                                                                \
+    long left = EVN_CHAIN;                                                                                                      \
     for (long n = first; n < last; ++n) {                                                                                       \
       const long x_at = n * p.x_plane, dy_at = n * p.dy_plane;                                                                  \
-      for (long i = (long)get_local_id(0) * EVN_LANES; i < p.dy_plane; i += EVN_LOCAL * EVN_LANES) {                            \
-        EACH_COLUMN(EVN_LOAD_COLUMN, 0)                                                                                         \
-        EACH_ROW(EACH_COLUMN##_ADD)                                                                                             \
+      for (long i = (long)get_local_id(0) * EVN_LANES; i < p.dy_plane;) {                                                       \
+        const long end = min(p.dy_plane, i + left * EVN_LOCAL * EVN_LANES);                                                     \
+        left -= (end - i + EVN_LOCAL * EVN_LANES - 1) / (EVN_LOCAL * EVN_LANES);                                                \
+        for (; i < end; i += EVN_LOCAL * EVN_LANES) {                                                                           \
+          EACH_COLUMN(EVN_LOAD_COLUMN, 0)                                                                                       \
+          EACH_ROW(EACH_COLUMN##_ADD)                                                                                           \
+        }                                                                                                                       \
+        if (left > 0) continue;                                                                                                 \
+        left = EVN_CHAIN;                                                                                                       \
+        EACH_ROW(EACH_COLUMN##_KEEP)                                                                                            \
       }                                                                                                                         \
     }                                                                                                                           \
-    VF sums[ROWS * COLUMNS];                                                                                                    \
     EACH_ROW(EACH_COLUMN##_KEEP)                                                                                                \
     global float* to = dw + dw0 + part * p.groups * p.outputs * depth + ((long)group * p.outputs + row) * depth + column;       \
     EVN_WRITE_SUMS(ROWS, COLUMNS)                                                                                               \

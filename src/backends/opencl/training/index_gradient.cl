@@ -1,6 +1,8 @@
 // The derivatives of Gather and Slice. Those of Gather add up what was taken from a place in the order of the indices: a list of these
 // is made for each place first.
 
+#include "sums.cl"
+
 static inline long index_at(global const int* indices, long i, long length, int wide) {
   const long index = wide ? ((global const long*)indices)[i] : (long)indices[i];
   return clamp(index < 0 ? index + length : index, 0L, length - 1);  // as Gather takes them
@@ -35,14 +37,16 @@ EVN_KERNEL void gather_gradient(global const float* dy, ulong dy0, global const 
     const int head = heads[heads0 + place];
     long k = begin;
     for (; k + EVN_LANES <= end; k += EVN_LANES) {
-      VF sum = (VF)0.0f;
-      for (int i = head; i >= 0; i = next[next0 + i]) sum += LOADV(g + i * inner + k);
-      STOREV(sum, to + k);
+      Sums sum;
+      start(&sum);
+      for (int i = head; i >= 0; i = next[next0 + i]) add(&sum, LOADV(g + i * inner + k));
+      STOREV(total(&sum), to + k);
     }
     for (; k < end; ++k) {
-      float sum = 0.0f;
-      for (int i = head; i >= 0; i = next[next0 + i]) sum += g[i * inner + k];
-      to[k] = sum;
+      Sum sum;
+      start(&sum);
+      for (int i = head; i >= 0; i = next[next0 + i]) add(&sum, g[i * inner + k]);
+      to[k] = total(&sum);
     }
   }
 }

@@ -1,6 +1,8 @@
 // SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss, and their derivatives. x is seen as [outer, classes, inner], a place is one of
 // outer * inner. A target that is no class, which no kernel can report, makes the loss and the gradients of its place NaN.
 
+#include "sums.cl"
+
 typedef struct {
   long places, classes, inner;
   long chunk;        // places of one work item
@@ -38,18 +40,19 @@ static inline void softmax_of_line(global const float* x, long classes, float* t
   STOREV(most, lane);
   for (int i = 1; i < EVN_LANES; ++i) lane[0] = fmax(lane[0], lane[i]);
   *top = lane[0];
-  VF all = (VF)0.0f;
-  for (long k = 0; k < classes; k += EVN_LANES) all += exp(load_n(x + k, classes - k, -INFINITY) - *top);
-  STOREV(all, lane);
-  for (int i = 1; i < EVN_LANES; ++i) lane[0] += lane[i];
-  *sum = lane[0];
+  Sums all;
+  start(&all);
+  for (long k = 0; k < classes; k += EVN_LANES) add(&all, exp(load_n(x + k, classes - k, -INFINITY) - *top));
+  *sum = sum_of_lanes(total(&all));
 }
 
 static inline void softmax_of_lines(global const float* x, long classes, long inner, long left, VF* top, VF* sum) {
   *top = (VF)-INFINITY;
   for (long k = 0; k < classes; ++k) *top = fmax(*top, load_n(x + k * inner, left, 0.0f));
-  *sum = (VF)0.0f;
-  for (long k = 0; k < classes; ++k) *sum += exp(load_n(x + k * inner, left, 0.0f) - *top);
+  Sums all;
+  start(&all);
+  for (long k = 0; k < classes; ++k) add(&all, exp(load_n(x + k * inner, left, 0.0f) - *top));
+  *sum = total(&all);
 }
 
 // The places of a run: up to EVN_LANES of one image where lines lie beside each other, else one. Its softmaxes' numbers, by lane.
@@ -75,7 +78,9 @@ EVN_KERNEL void loss_of_places(global const float* x, ulong x0, global const int
   const long piece = get_global_id(0), begin = piece * p.chunk, end = min(begin + p.chunk, p.places);
   if (begin >= end) return;
   targets += targets0;
-  float loss = 0.0f, weight_sum = 0.0f;
+  Sum loss, weight_sum;
+  start(&loss);
+  start(&weight_sum);
   float top[EVN_LANES], sum[EVN_LANES];
   for (long place = begin; place < end;) {
     const long at = place / p.inner * p.classes * p.inner + place % p.inner;
@@ -88,26 +93,28 @@ EVN_KERNEL void loss_of_places(global const float* x, ulong x0, global const int
       float value = 0.0f;
       if (weight != weight) value = NAN;
       else if (target != p.ignored) value = weight * ((most - from[target * p.inner + i]) + shift);
-      loss += value;
-      weight_sum += weight;
+      add(&loss, value);
+      add(&weight_sum, weight);
       if (!p.single) y[y0 + place + i] = value;
       for (long k = 0; p.log_prob && k < p.classes; ++k) logs[logs0 + at + k * p.inner + i] = (from[k * p.inner + i] - most) - shift;
     }
     place += count;
   }
-  sums[sums0 + 2 * piece] = loss;
-  sums[sums0 + 2 * piece + 1] = weight_sum;
+  sums[sums0 + 2 * piece] = total(&loss);
+  sums[sums0 + 2 * piece + 1] = total(&weight_sum);
 }
 
 // One work item: the pieces in their order.
 EVN_KERNEL void finish_loss(global const float* sums, ulong sums0, global float* y, ulong y0, long pieces, int mean) {
   if (get_global_id(0) != 0) return;
-  float loss = 0.0f, weight = 0.0f;
+  Sum loss, weight;
+  start(&loss);
+  start(&weight);
   for (long i = 0; i < pieces; ++i) {
-    loss += sums[sums0 + 2 * i];
-    weight += sums[sums0 + 2 * i + 1];
+    add(&loss, sums[sums0 + 2 * i]);
+    add(&weight, sums[sums0 + 2 * i + 1]);
   }
-  y[y0] = mean ? loss / weight : loss;
+  y[y0] = mean ? total(&loss) / total(&weight) : total(&loss);
 }
 
 // The sum of weights of each piece. Grid: pieces.
@@ -115,9 +122,10 @@ EVN_KERNEL void loss_weights(global const int* targets, ulong targets0, global c
                              ulong sums0, Loss p) {
   const long piece = get_global_id(0), begin = piece * p.chunk, end = min(begin + p.chunk, p.places);
   if (begin >= end) return;
-  float sum = 0.0f;
-  for (long i = begin; i < end; ++i) sum += weight_at(target_at(targets + targets0, i, &p), weights + weights0, &p);
-  sums[sums0 + piece] = sum;
+  Sum sum;
+  start(&sum);
+  for (long i = begin; i < end; ++i) add(&sum, weight_at(target_at(targets + targets0, i, &p), weights + weights0, &p));
+  sums[sums0 + piece] = total(&sum);
 }
 
 // Grid: pieces.
@@ -127,10 +135,12 @@ EVN_KERNEL void loss_gradient(global const float* x, ulong x0, global const int*
   const long begin = (long)get_global_id(0) * p.chunk, end = min(begin + p.chunk, p.places);
   if (begin >= end) return;
   targets += targets0;
-  float total = 1.0f;
+  float divisor = 1.0f;
   if (p.mean) {
-    total = 0.0f;
-    for (long i = 0; i < pieces; ++i) total += sums[sums0 + i];
+    Sum all;
+    start(&all);
+    for (long i = 0; i < pieces; ++i) add(&all, sums[sums0 + i]);
+    divisor = total(&all);
   }
   float top[EVN_LANES], sum[EVN_LANES];
   for (long place = begin; place < end;) {
@@ -142,7 +152,7 @@ EVN_KERNEL void loss_gradient(global const float* x, ulong x0, global const int*
     for (long i = 0; i < EVN_LANES; ++i) factor[i] = 0.0f;
     for (long i = 0; i < count; ++i) {
       const float weight = weight_at(target_at(targets, place + i, &p), weights + weights0, &p);
-      factor[i] = weight == 0.0f ? 0.0f : weight * dy[dy0 + (p.single ? 0 : place + i)] / total;
+      factor[i] = weight == 0.0f ? 0.0f : weight * dy[dy0 + (p.single ? 0 : place + i)] / divisor;
     }
     if (p.inner == 1) {
       for (long k = 0; k < p.classes; k += EVN_LANES) {

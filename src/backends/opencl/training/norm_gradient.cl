@@ -1,6 +1,8 @@
 // BatchNormalization by the moments of the batch, its derivative, and that of LayerNormalization. A group of work items (one on a CPU)
 // makes a channel or a row; sums are made in the same order whatever else runs.
 
+#include "sums.cl"
+
 #if EVN_LOCAL > 1
 // The sum of what the items of a group have; each item gets it.
 static inline float group_sum(float v, local float* part) {
@@ -46,13 +48,16 @@ static inline float group_sum(float v, local float* part) {
     EVN_EACH_OF_LINE((s * p.channels + channel) * p.inner, p.inner, VECTOR, ONE)
 #endif
 
-static inline float lanes_sum(VF v) {
-  float lane[EVN_LANES];
-  STOREV(v, lane);
-  float sum = lane[0];
-  for (int i = 1; i < EVN_LANES; ++i) sum += lane[i];
-  return sum;
+// What a work item has of a sum: vectors, and elements beside them.
+typedef struct {
+  Sums of_vectors;
+  Sum of_elements;
+} Both;
+static inline void clear(Both* s) {
+  start(&s->of_vectors);
+  start(&s->of_elements);
 }
+static inline float both(Both* s) { return total(&s->of_elements) + sum_of_lanes(total(&s->of_vectors)); }
 
 typedef struct {
   long samples, channels, inner;
@@ -65,15 +70,14 @@ typedef struct {
 
 #define EVN_MOMENTS                                                                       \
   const float count = (float)(p.samples * p.inner);                                       \
-  VF sums = (VF)0.0f;                                                                     \
-  float sum = 0.0f;                                                                       \
-  EVN_EACH_OF_CHANNEL(sums += LOADV(x + at);, sum += x[at];)                              \
-  mean = group_sum(sum + lanes_sum(sums), part) / count;                                  \
-  sums = (VF)0.0f;                                                                        \
-  sum = 0.0f;                                                                             \
-  EVN_EACH_OF_CHANNEL(const VF v = LOADV(x + at) - mean; sums = fma(v, v, sums);          \
-                      , const float v = x[at] - mean; sum = fma(v, v, sum);)              \
-  variance = group_sum(sum + lanes_sum(sums), part) / count;
+  Both sum;                                                                               \
+  clear(&sum);                                                                            \
+  EVN_EACH_OF_CHANNEL(add(&sum.of_vectors, LOADV(x + at));, add(&sum.of_elements, x[at]);) \
+  mean = group_sum(both(&sum), part) / count;                                             \
+  clear(&sum);                                                                            \
+  EVN_EACH_OF_CHANNEL(const VF v = LOADV(x + at) - mean; add_product(&sum.of_vectors, v, v); \
+                      , const float v = x[at] - mean; add_product(&sum.of_elements, v, v);) \
+  variance = group_sum(both(&sum), part) / count;
 
 // y may be x, and moved statistics where they were. Grid: a group for each channel.
 EVN_KERNEL void batch_norm_training(global const float* x, ulong x0, global const float* scale, ulong scale0, global const float* bias,
@@ -118,21 +122,22 @@ EVN_KERNEL void batch_norm_gradient(global const float* x, ulong x0, global cons
     EVN_MOMENTS
   }
   const float n = (float)(p.samples * p.inner), inverse = 1.0f / sqrt(variance + p.epsilon);
-  VF all = (VF)0.0f, along = (VF)0.0f;
-  float one = 0.0f, one_along = 0.0f;
-  EVN_EACH_OF_CHANNEL(const VF g = LOADV(dy + at); all += g; along = fma(g, LOADV(x + at) - mean, along);
-                      , const float g = dy[at]; one += g; one_along = fma(g, x[at] - mean, one_along);)
-  const float total = group_sum(one + lanes_sum(all), part);
-  const float product = group_sum(one_along + lanes_sum(along), part);
+  Both all, along;
+  clear(&all);
+  clear(&along);
+  EVN_EACH_OF_CHANNEL(const VF g = LOADV(dy + at); add(&all.of_vectors, g); add_product(&along.of_vectors, g, LOADV(x + at) - mean);
+                      , const float g = dy[at]; add(&all.of_elements, g); add_product(&along.of_elements, g, x[at] - mean);)
+  const float sum_of_dy = group_sum(both(&all), part);
+  const float product = group_sum(both(&along), part);
   if (p.wanted & 1) {
     const float a = scale[scale0 + channel] * inverse;
-    const float b = p.trains ? inverse * inverse * product / n : 0.0f, c = p.trains ? total / n : 0.0f;
+    const float b = p.trains ? inverse * inverse * product / n : 0.0f, c = p.trains ? sum_of_dy / n : 0.0f;
     EVN_EACH_OF_CHANNEL(STOREV(a * (LOADV(dy + at) - c - b * (LOADV(x + at) - mean)), dx + at);
                         , dx[at] = a * (dy[at] - c - b * (x[at] - mean));)
   }
   if (get_local_id(0) != 0) return;
   if (p.wanted & 2) dscale[dscale0 + channel] = product * inverse;
-  if (p.wanted & 4) dbias[dbias0 + channel] = total;
+  if (p.wanted & 4) dbias[dbias0 + channel] = sum_of_dy;
 }
 
 // dx, and each row's mean and inverse deviation for what follows. Grid: a group for each row; on a CPU a work item for `chunk` rows.
@@ -152,26 +157,26 @@ EVN_KERNEL void layer_norm_rows(global const float* x, ulong x0, global const fl
     global const float* from = x + x0 + row * length;
     global const float* g = dy + dy0 + row * length;
     global float* to = dx + dx0 + row * length;
-    VF sums = (VF)0.0f, more = (VF)0.0f;
-    float sum = 0.0f, one_more = 0.0f;
-    EVN_EACH_OF_LINE(0, length, sums += LOADV(from + at);, sum += from[at];)
-    const float mean = group_sum(sum + lanes_sum(sums), part) / n;
-    sums = (VF)0.0f;
-    sum = 0.0f;
-    EVN_EACH_OF_LINE(0, length, const VF v = LOADV(from + at) - mean; sums = fma(v, v, sums);
-                     , const float v = from[at] - mean; sum = fma(v, v, sum);)
-    const float inverse = 1.0f / sqrt(group_sum(sum + lanes_sum(sums), part) / n + epsilon);
+    Both sum, more;
+    clear(&sum);
+    clear(&more);
+    EVN_EACH_OF_LINE(0, length, add(&sum.of_vectors, LOADV(from + at));, add(&sum.of_elements, from[at]);)
+    const float mean = group_sum(both(&sum), part) / n;
+    clear(&sum);
+    EVN_EACH_OF_LINE(0, length, const VF v = LOADV(from + at) - mean; add_product(&sum.of_vectors, v, v);
+                     , const float v = from[at] - mean; add_product(&sum.of_elements, v, v);)
+    const float inverse = 1.0f / sqrt(group_sum(both(&sum), part) / n + epsilon);
     if (get_local_id(0) == 0) {
       moments[moments0 + 2 * row] = mean;
       moments[moments0 + 2 * row + 1] = inverse;
     }
-    sums = (VF)0.0f;
-    sum = 0.0f;
-    EVN_EACH_OF_LINE(0, length, const VF v = LOADV(g + at) * LOADV(scale + at); sums += v;
-                     more = fma(v, (LOADV(from + at) - mean) * inverse, more);
-                     , const float v = g[at] * scale[at]; sum += v; one_more = fma(v, (from[at] - mean) * inverse, one_more);)
-    const float plain = group_sum(sum + lanes_sum(sums), part) / n;
-    const float along = group_sum(one_more + lanes_sum(more), part) / n;
+    clear(&sum);
+    EVN_EACH_OF_LINE(0, length, const VF v = LOADV(g + at) * LOADV(scale + at); add(&sum.of_vectors, v);
+                     add_product(&more.of_vectors, v, (LOADV(from + at) - mean) * inverse);
+                     , const float v = g[at] * scale[at]; add(&sum.of_elements, v);
+                     add_product(&more.of_elements, v, (from[at] - mean) * inverse);)
+    const float plain = group_sum(both(&sum), part) / n;
+    const float along = group_sum(both(&more), part) / n;
     if (has_dx) {
       EVN_EACH_OF_LINE(0, length,
                        STOREV((LOADV(g + at) * LOADV(scale + at) - plain - (LOADV(from + at) - mean) * (inverse * along)) * inverse, to + at);
@@ -193,16 +198,18 @@ EVN_KERNEL void layer_norm_columns(global const float* x, ulong x0, global const
   const long column = (long)get_global_id(0) * EVN_LANES, left = length - column;
   if (left <= 0) return;
   const long first = (long)get_global_id(1) * chunk, last = min(first + chunk, rows);
-  VF of_scale = (VF)0.0f, of_bias = (VF)0.0f;
+  Sums of_scale, of_bias;
+  start(&of_scale);
+  start(&of_bias);
   for (long row = first; row < last; ++row) {
     const VF g = load_n(dy + dy0 + row * length + column, left);
     const VF v = load_n(x + x0 + row * length + column, left) - moments[moments0 + 2 * row];
-    of_scale = fma(g, v * moments[moments0 + 2 * row + 1], of_scale);
-    of_bias += g;
+    add_product(&of_scale, g, v * moments[moments0 + 2 * row + 1]);
+    add(&of_bias, g);
   }
   global float* to = sums + sums0 + (long)get_global_id(1) * 2 * length + column;
-  store_lanes(of_scale, to, 0, (int)min(left, (long)EVN_LANES));
-  store_lanes(of_bias, to + length, 0, (int)min(left, (long)EVN_LANES));
+  store_lanes(total(&of_scale), to, 0, (int)min(left, (long)EVN_LANES));
+  store_lanes(total(&of_bias), to + length, 0, (int)min(left, (long)EVN_LANES));
 }
 
 // The parts in their order. Grid: vectors of columns.

@@ -1,5 +1,7 @@
 // Steps of optimizers and norms of gradients. ops/optimizer_step.cc says what they compute.
 
+#include "sums.cl"
+
 enum { kPlain, kMomentum, kAdam, kAdagrad, kRmsprop };
 
 typedef struct {
@@ -118,16 +120,19 @@ EVN_KERNEL void sum_squares(global const float* x, ulong x0, global float* sums,
   const long end = min(begin + chunk, n);
   if (begin >= end) return;
   x += x0;
-  VF a = (VF)0.0f, b = (VF)0.0f, bad = (VF)0.0f;
+  Sums a, b;
+  start(&a);
+  start(&b);
+  VF bad = (VF)0.0f;
   long i = begin;
   for (; i + 2 * EVN_LANES <= end; i += 2 * EVN_LANES) {
     const VF v = LOADV(x + i), w = LOADV(x + i + EVN_LANES);
-    a = fma(v, v, a);
-    b = fma(w, w, b);
+    add_product(&a, v, v);
+    add_product(&b, w, w);
     bad += (v - v) + (w - w);
   }
   float lane[EVN_LANES], bad_lane[EVN_LANES];
-  STOREV(a + b, lane);
+  STOREV(total(&a) + total(&b), lane);
   STOREV(bad, bad_lane);
   float sum = 0.0f, wrong = 0.0f;
   for (int l = 0; l < EVN_LANES; ++l) {

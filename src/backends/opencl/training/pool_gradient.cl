@@ -1,5 +1,7 @@
 // The derivatives of MaxPool and AveragePool over one or two axes. Sums of windows that meet are made in the order of the windows.
 
+#include "sums.cl"
+
 typedef struct {
   int in_h, in_w;
   int out_h, out_w;
@@ -143,9 +145,10 @@ EVN_KERNEL void max_pool_points(global const float* x, ulong x0, global const fl
   const long plane = get_global_id(1);
   global const float* from = x + x0 + plane * p.in_h * p.in_w;
   global const float* g = dy + dy0 + plane * p.out_h * p.out_w;
-  float sum = 0.0f;
-  EVN_EACH_WINDOW(if (place_of_largest(from, oy, ox, &p) == i) sum += g[oy * p.out_w + ox];)
-  dx[dx0 + plane * p.in_h * p.in_w + i] = sum;
+  Sum sum;
+  start(&sum);
+  EVN_EACH_WINDOW(if (place_of_largest(from, oy, ox, &p) == i) add(&sum, g[oy * p.out_w + ox]);)
+  dx[dx0 + plane * p.in_h * p.in_w + i] = total(&sum);
 }
 
 static inline int counted(int begin, int kernel_size, int dilation, int low, int high) {
@@ -172,8 +175,9 @@ EVN_KERNEL void average_pool_points(global const float* dy, ulong dy0, global fl
   global const float* g = dy + dy0 + plane * p.out_h * p.out_w;
   global float* to = dx + dx0 + (plane * p.in_h + iy) * p.in_w;
   for (int ix = begin; ix < end; ++ix) {
-    float sum = 0.0f;
-    EVN_EACH_WINDOW(sum += share_of(g, oy, ox, &p);)
-    to[ix] = sum;
+    Sum sum;
+    start(&sum);
+    EVN_EACH_WINDOW(add(&sum, share_of(g, oy, ox, &p));)
+    to[ix] = total(&sum);
   }
 }

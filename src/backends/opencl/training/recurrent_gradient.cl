@@ -5,6 +5,7 @@
 
 #include "lanes.cl"
 #include "recurrent_steps.cl"
+#include "sums.cl"
 
 typedef struct {
   int gates, directions, index;
@@ -256,17 +257,16 @@ EVN_KERNEL void lstm_peepholes(global const float* d, ulong d0, global const int
                                ulong cells0, global float* to, ulong to0, Back p) {
   const long j = (long)get_global_id(0) * EVN_LANES, gate = get_global_id(1), left = p.hidden - j;
   if (left <= 0) return;
-  VF all = (VF)0.0f;
+  Sums sum;
+  start(&sum);
   for (long n = 0; n < p.batch; ++n) {
     const long length = length_of(p.has_lengths, lengths + lengths0, n, p.steps);
-    VF sum = (VF)0.0f;
     for (long s = 0; s < length; ++s) {
       const VF by = load_some(d + d0 + (row_of(&p, place(p.backwards, s, length), n) * 4 + gate) * p.hidden + j, left);
-      sum = fma(by, LOADV(cells + cells0 + (n * (p.steps + 1) + s + (gate == kO ? 1 : 0)) * p.padded + j), sum);
+      add_product(&sum, by, LOADV(cells + cells0 + (n * (p.steps + 1) + s + (gate == kO ? 1 : 0)) * p.padded + j));
     }
-    all += sum;
   }
-  store_some(all, to + to0 + gate * p.hidden + j, left);
+  store_some(total(&sum), to + to0 + gate * p.hidden + j, left);
 }
 
 // ---- GRU ----

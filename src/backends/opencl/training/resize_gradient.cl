@@ -3,6 +3,8 @@
 // that are rounded as there, as a position that falls on an element would else go to its neighbour.
 #pragma OPENCL FP_CONTRACT OFF
 
+#include "sums.cl"
+
 typedef struct {
   int mode;         // 0 nearest, 1 linear, 2 cubic
   int coordinates;  // 0 half_pixel, 1 half_pixel_symmetric, 2 pytorch_half_pixel, 3 align_corners, 4 asymmetric, 5 tf_crop_and_resize,
@@ -138,14 +140,16 @@ EVN_KERNEL void resize_axis_gradient(global const float* dy, ulong dy0, global c
     global float* y = dx + dx0 + row * inner;
     long k = begin;
     for (; k + EVN_LANES <= end; k += EVN_LANES) {
-      VF sum = (VF)0.0f;
-      for (int p = from; p < to; ++p) sum += share_of(&a, firsts, weights, p, i) * LOADV(g + p * inner + k);
-      STOREV(sum, y + k);
+      Sums sum;
+      start(&sum);
+      for (int p = from; p < to; ++p) add(&sum, share_of(&a, firsts, weights, p, i) * LOADV(g + p * inner + k));
+      STOREV(total(&sum), y + k);
     }
     for (; k < end; ++k) {
-      float sum = 0.0f;
-      for (int p = from; p < to; ++p) sum += share_of(&a, firsts, weights, p, i) * g[p * inner + k];
-      y[k] = sum;
+      Sum sum;
+      start(&sum);
+      for (int p = from; p < to; ++p) add(&sum, share_of(&a, firsts, weights, p, i) * g[p * inner + k]);
+      y[k] = total(&sum);
     }
   }
 }
