@@ -19,7 +19,7 @@ EVN_KERNEL void global_average(global const float* x, ulong x0, global float* y,
       s2 += LOADV(in + i + 2 * EVN_LANES);
       s3 += LOADV(in + i + 3 * EVN_LANES);
     }
-    all.part = (s0 + s1) + (s2 + s3);
+    all.part += (s0 + s1) + (s2 + s3);
     end_chain(&all);
   }
   float sum = sum_of_lanes(total(&all));

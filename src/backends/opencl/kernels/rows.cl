@@ -59,7 +59,7 @@ __attribute__((always_inline)) static inline float fold_lanes(VF v, int op) {
   }                                                                                                 \
   __attribute__((overloadable, always_inline)) static inline T folded(NAME* s, int op) {            \
     end_fold(s, op);                                                                                \
-    return EVN_IS_SUM(op) ? s->sum + s->rest : s->sum;                                              \
+    return EVN_IS_SUM(op) ? s->sum + s->part : s->sum;                                              \
   }
 EVN_DEFINE_FOLDS(Sum, float)
 EVN_DEFINE_FOLDS(Sums, VF)
