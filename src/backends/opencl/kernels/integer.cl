@@ -126,7 +126,12 @@ typedef struct {
 static inline Exact plus(Exact a, float x) {
   const float sum = a.sum + x;
   const float lost = fabs(a.sum) >= fabs(x) ? (a.sum - sum) + x : (x - sum) + a.sum;
-  Exact r = {sum, sum - sum == 0.0f ? a.rest + lost : 0.0f};  // infinities and NaN have no rest
+  const float rest = a.rest + lost, all = sum + rest;  // the rest stays below a unit of the sum, or would round itself
+  Exact r = {all, rest - (all - sum)};
+  if (!(fabs(r.rest) < INFINITY)) {  // infinities and NaN have none
+    r.sum = sum;
+    r.rest = 0.0f;
+  }
   return r;
 }
 
