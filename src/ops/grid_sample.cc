@@ -117,7 +117,7 @@ double cubic_weight(double distance) {
 
 constexpr std::int64_t kTapsWork = 8;  // of the taps of one place
 
-// How a node samples.
+// Options of a node.
 struct Sampling {
   Mode mode;
   Padding padding;

@@ -65,7 +65,7 @@ bool is_nan(T x) {
   else return false;
 }
 
-// What a reduction does to outputs, each in a state of its own.
+// Steps of a reduction. Each output has a state of its own.
 struct Steps {
   void (*add)(void* state, const void* x, std::int64_t count, std::int64_t step);  // takes in x[i * step] for i < count
   // Makes elements [at, at + n) of y, of so many elements each.
@@ -119,10 +119,10 @@ void reduce_by(const ReferenceContext& c, const Steps& steps, const void* first,
   walk_lines(kept, reduce_row, nullptr, c.begin / row, (end - 1) / row + 1);
 }
 
-// How parts of a fold are joined, which are the same in any order. kNone: the order counts.
+// Operation that joins parts of a fold whose order does not count. kNone: the order counts.
 enum class Join { kNone, kExtreme, kSum, kProduct };
 
-// How `kJoin` joins two parts.
+// Joins two parts.
 template <Join kJoin, typename Fold, typename A>
 A joined(A a, A b) {
   if constexpr (kJoin == Join::kSum) return a + b;

@@ -118,7 +118,7 @@ std::vector<const char*> passes_of_running(PlainModel kind) {
   return names;
 }
 
-// What a model declares, and is not so.
+// Declarations of a model that contradict what its nodes compute.
 struct Wrong {
   std::vector<WrongShape> shapes;
   TypeConflicts types;

@@ -192,7 +192,8 @@ void add_resizes(Cases* all) {
         .x({sizes[0], sizes[1], sizes[2], sizes[3]})
         .word("mode", mode);
   };
-  for (const char* coordinates : {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric"}) {
+  for (const char* coordinates :
+       {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn"}) {
     for (const char* mode : {"nearest", "linear", "cubic"}) {
       for (const Ints& sizes : {Ints{2, 3, 14, 18}, Ints{2, 3, 3, 40}, Ints{1, 4, 7, 1}}) {
         all->push_back(resize(sizes, mode).word("coordinate_transformation_mode", coordinates));
@@ -201,6 +202,16 @@ void add_resizes(Cases* all) {
   }
   for (const char* nearest : {"round_prefer_ceil", "floor", "ceil"}) {
     all->push_back(resize({2, 3, 10, 5}, "nearest").word("nearest_mode", nearest));
+    // Places that a rounded scale would put on the other side of an element.
+    all->push_back(Case("evener::ResizeGradient", 1)
+                       .x({1, 2, 14, 27})
+                       .absent()
+                       .absent()
+                       .list({1, 2, 16, 38})
+                       .x({1, 2, 16, 38})
+                       .word("mode", "nearest")
+                       .word("coordinate_transformation_mode", "asymmetric")
+                       .word("nearest_mode", nearest));
   }
   for (const char* mode : {"linear", "cubic"}) {
     all->push_back(resize({2, 3, 3, 12}, mode).integer("antialias", 1));
