@@ -48,7 +48,7 @@ function(evn_fast_files)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
   endforeach()
 endfunction()
-evn_fast_files(backends/cpu/move/resize_lines.cc backends/cpu/qgemm/interleave.cc base/alloc.cc base/cancel.cc base/hash.cc base/slab.cc base/thread_pool.cc core/shape.cc
+evn_fast_files(backends/cpu/move/resize_lines.cc backends/cpu/qgemm/interleave.cc base/alloc.cc base/cancel.cc base/hash.cc base/heap.cc base/slab.cc base/thread_pool.cc core/shape.cc
   ops/affine_grid.cc ops/arg_reduce.cc ops/binary.cc ops/bitwise.cc ops/col2im.cc ops/gather_nd.cc ops/infra/fft_passes.cc
   ops/infra/first_largest.cc ops/infra/index.cc ops/infra/line_sums.cc ops/infra/ordered_lines.cc ops/infra/selection.cc ops/infra/sort_by_key.cc ops/infra/terms.cc
   ops/non_max_suppression.cc ops/range.cc ops/reduce.cc ops/top_k.cc ops/variadic.cc quant/observer.cc runtime/lower/shape_walk.cc runtime/run/execute.cc

@@ -114,6 +114,11 @@ evn_test(cancellation cancellation evn_graph)
 if(TARGET test_cancellation)
   target_sources(test_cancellation PRIVATE $<TARGET_OBJECTS:evn_cases>)
 endif()
+# The same rows and cases against the memory limit.
+evn_test(limits limits evn_training evn_api)
+if(TARGET test_limits)
+  target_sources(test_limits PRIVATE ${CMAKE_SOURCE_DIR}/tests/cancellation/enlarge.cc ${CMAKE_SOURCE_DIR}/tests/cancellation/more_cases.cc $<TARGET_OBJECTS:evn_cases>)
+endif()
 evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
 # Drivers that crash, hang or write when they are asked for their devices, and the command that asks them first.

@@ -115,7 +115,7 @@ func (d *Device) Condition() (string, error) {
 // MemoryStats is one device's memory in bytes, as the library's ledger counts it.
 type MemoryStats struct {
 	Current, Peak, Reserved, Limit                                     uint64 // Limit: NoLimit where there is none
-	Tensors, Weights, Packed, Arenas, Scratch, Loading, States         uint64 // Current by class
+	Tensors, Weights, Packed, Arenas, Scratch, Loading, States, Heap   uint64 // Current by class
 	Allocations, CacheHits, LargestFreeBlock                           uint64
 	Cached, Unused, FreeBlocks, WeightsDropped, WeightsRestored, Cache uint64 // Cache: the most that Cached may be
 	Fragmentation                                                      float64
@@ -135,7 +135,7 @@ func (d *Device) MemoryStats() (*MemoryStats, error) {
 		Current: uint64(stats.current), Peak: uint64(stats.peak), Reserved: uint64(stats.reserved), Limit: uint64(stats.limit),
 		Tensors: class(C.EVN_MEMORY_TENSORS), Weights: class(C.EVN_MEMORY_WEIGHTS), Packed: class(C.EVN_MEMORY_PACKED),
 		Arenas: class(C.EVN_MEMORY_ARENAS), Scratch: class(C.EVN_MEMORY_SCRATCH), Loading: class(C.EVN_MEMORY_LOADING),
-		States: class(C.EVN_MEMORY_STATES), Allocations: uint64(stats.allocations), CacheHits: uint64(stats.cache_hits),
+		States: class(C.EVN_MEMORY_STATES), Heap: class(C.EVN_MEMORY_HEAP), Allocations: uint64(stats.allocations), CacheHits: uint64(stats.cache_hits),
 		LargestFreeBlock: uint64(stats.largest_free_block), Cached: uint64(stats.cached), Unused: uint64(stats.unused),
 		FreeBlocks: uint64(stats.free_blocks), WeightsDropped: uint64(stats.weights_dropped), WeightsRestored: uint64(stats.weights_restored),
 		Cache: uint64(stats.cache_limit), Fragmentation: float64(stats.fragmentation), Trim: Trim(stats.trim),

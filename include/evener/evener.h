@@ -599,6 +599,8 @@ enum {
   EVN_MEMORY_SCRATCH = 4,  /* work space of kernels */
   EVN_MEMORY_LOADING = 5,  /* bytes of a model while it is read */
   EVN_MEMORY_STATES = 6,   /* what streams keep from run to run (state.h). @since 0.2 */
+  EVN_MEMORY_HEAP = 7,     /* on the CPU device: all else that the library allocates for the runtime, as graphs, plans, sequences,
+                              strings and work space of operators. @since 0.3 */
   EVN_MEMORY_CLASS_COUNT = 8
 };
 

@@ -6,6 +6,7 @@
 
 #include "api/handle_table.h"
 #include "base/error.h"
+#include "base/heap.h"
 
 namespace evn {
 
@@ -19,7 +20,7 @@ extern constinit HandleTable g_handles;
 evn_status release_handle(const void* handle, HandleKind kind) noexcept;
 
 template <typename T>
-struct HandleTraits;  // kind, name; specialised in objects.h
+struct HandleTraits;  // kind, name, and heap(const T&) if the objects belong to a runtime; specialised in objects.h
 
 template <typename T>
 class HandleObjectOf final : public HandleObject {
@@ -33,15 +34,18 @@ void* make_handle(T value) {
   return g_handles.add(std::make_unique<HandleObjectOf<T>>(std::move(value)));
 }
 
-// A pinned object of type T for the length of a call. Those of a thread end in the order opposite to that in which they began.
+// A pinned object of type T for the length of a call, in which the memory limit of its runtime counts what the thread allocates.
+// Those of a thread end in the order opposite to that in which they began.
 template <typename T>
 class Pin {
  public:
   explicit Pin(const void* handle) : object_(g_handles.pin(handle, HandleTraits<T>::kind)), own_{handle, t_own_pins} {
     if (object_ == nullptr) fail_to_pin(handle, HandleTraits<T>::kind, HandleTraits<T>::name);
     t_own_pins = &own_;
+    if constexpr (requires(const T& value) { HandleTraits<T>::heap(value); }) counted_.enter(HandleTraits<T>::heap(object().value));
   }
   ~Pin() {
+    counted_.leave();
     t_own_pins = own_.outer;
     g_handles.unpin(own_.handle);
   }
@@ -53,6 +57,7 @@ class Pin {
  private:
   HandleObject* object_;
   const OwnPin own_;
+  HeapScope counted_;
 };
 
 }  // namespace evn

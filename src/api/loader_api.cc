@@ -21,7 +21,8 @@ struct LoaderObject {
   const evn_train_module_table& table;
   UserData context;  // of produce
   OwnHandle runtime, cancel;
-  Mutex mutex;  // of evn_loader_next
+  Heap* heap = nullptr;  // of the runtime
+  Mutex mutex;           // of evn_loader_next
   void* loader = nullptr;
 };
 using LoaderPtr = std::shared_ptr<LoaderObject>;
@@ -32,6 +33,7 @@ template <>
 struct HandleTraits<LoaderPtr> {
   static constexpr HandleKind kind = HandleKind::kLoader;
   static constexpr const char* name = "loader";
+  static Heap* heap(const LoaderPtr& v) { return v->heap; }
 };
 
 namespace {
@@ -59,6 +61,7 @@ evn_status evn_loader_create(evn_runtime runtime, const evn_loader_options* opti
     evn_loader_options o = read_options(options, defaults, sizeof(evn_loader_options));
     auto made = std::make_shared<LoaderObject>(train_module());
     made->runtime = OwnHandle(make_handle(*r), HandleKind::kRuntime);
+    made->heap = heap_of(*r);
     if (o.cancel != nullptr) {
       made->cancel = OwnHandle(make_handle(*Pin<CancelPtr>(o.cancel)), HandleKind::kCancel);
       o.cancel = static_cast<evn_cancel>(made->cancel.get());

@@ -31,10 +31,14 @@ using QuantizerPtr = std::shared_ptr<Quantizer>;
 using CancelPtr = std::shared_ptr<CancelToken>;
 using QueuePtr = std::shared_ptr<CompletionQueue>;
 
+// The heap that counts what calls for the runtime allocate.
+inline Heap* heap_of(const RuntimePtr& runtime) { return &runtime->cpu().pool(); }
+
 template <>
 struct HandleTraits<RuntimePtr> {
   static constexpr HandleKind kind = HandleKind::kRuntime;
   static constexpr const char* name = "runtime";
+  static Heap* heap(const RuntimePtr& v) { return heap_of(v); }
 };
 // The host's hold on a runtime: while it lasts, the sessions that the configuration names stay.
 template <>
@@ -49,16 +53,19 @@ template <>
 struct HandleTraits<DeviceView> {
   static constexpr HandleKind kind = HandleKind::kDevice;
   static constexpr const char* name = "device";
+  static Heap* heap(const DeviceView& v) { return heap_of(v.runtime); }
 };
 template <>
 struct HandleTraits<TensorPtr> {
   static constexpr HandleKind kind = HandleKind::kTensor;
   static constexpr const char* name = "tensor";
+  static Heap* heap(const TensorPtr& v) { return heap_of(v->runtime()); }
 };
 template <>
 struct HandleTraits<ModelPtr> {
   static constexpr HandleKind kind = HandleKind::kModel;
   static constexpr const char* name = "model";
+  static Heap* heap(const ModelPtr& v) { return heap_of(v->runtime); }
 };
 template <>
 struct HandleTraits<LiveSessionPtr> {
@@ -70,11 +77,13 @@ template <>
 struct HandleTraits<ValueObject> {
   static constexpr HandleKind kind = HandleKind::kValue;
   static constexpr const char* name = "value";
+  static Heap* heap(const ValueObject& v) { return heap_of(v.runtime); }
 };
 template <>
 struct HandleTraits<QuantizerPtr> {
   static constexpr HandleKind kind = HandleKind::kQuantizer;
   static constexpr const char* name = "quantizer";
+  static Heap* heap(const QuantizerPtr& v) { return heap_of(v->runtime()); }
 };
 template <>
 struct HandleTraits<CancelPtr> {
@@ -85,6 +94,7 @@ template <>
 struct HandleTraits<RequestPtr> {
   static constexpr HandleKind kind = HandleKind::kRequest;
   static constexpr const char* name = "request";
+  static Heap* heap(const RequestPtr& v) { return heap_of(v->runtime()); }
 };
 template <>
 struct HandleTraits<StatePtr> {
@@ -105,7 +115,7 @@ struct HandleTraits<QueuePtr> {
 // A session for the length of a call, with the placement that it has at its begin.
 class SessionPin {
  public:
-  explicit SessionPin(evn_session session) : pin_(session), session_((*pin_)->current()) {}
+  explicit SessionPin(evn_session session) : pin_(session), session_((*pin_)->current()), counted_(heap_of(session_->runtime())) {}
   Session& operator*() const { return *session_; }
   Session* operator->() const { return session_.get(); }
   const SessionPtr& shared() const { return session_; }
@@ -114,6 +124,7 @@ class SessionPin {
  private:
   const Pin<LiveSessionPtr> pin_;
   const SessionPtr session_;
+  const HeapScope counted_;
 };
 
 }  // namespace evn

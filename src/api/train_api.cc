@@ -21,6 +21,7 @@ struct TrainerObject {
 
   const evn_train_module_table& table;
   OwnHandle runtime, cancel;
+  Heap* heap = nullptr;  // of the runtime
   Mutex mutex;
   evn_reduce reduce = nullptr;
   void* reduce_context = nullptr;
@@ -42,6 +43,7 @@ template <>
 struct HandleTraits<TrainerPtr> {
   static constexpr HandleKind kind = HandleKind::kTrainer;
   static constexpr const char* name = "trainer";
+  static Heap* heap(const TrainerPtr& v) { return v->heap; }
 };
 
 namespace {
@@ -90,6 +92,7 @@ evn_status evn_trainer_create(evn_runtime runtime, const char* path, const evn_t
     auto made = std::make_shared<TrainerObject>(train_module());
     (*r)->cpu().prepare_training();
     made->runtime = OwnHandle(make_handle(*r), HandleKind::kRuntime);
+    made->heap = heap_of(*r);
     if (o.cancel != nullptr) {
       made->cancel = OwnHandle(make_handle(*Pin<CancelPtr>(o.cancel)), HandleKind::kCancel);
       o.cancel = static_cast<evn_cancel>(made->cancel.get());

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/float_environment.h"
+#include "base/heap.h"
 
 namespace evn {
 
@@ -23,6 +24,8 @@ evn_status guarded(evn_error* error, F&& body) noexcept {
     return EVN_OK;
   } catch (const Error& e) {
     return report(e, error);
+  } catch (const HeapRefused& refused) {
+    return report(refused.error, error);
   } catch (const std::bad_alloc&) {
     Error e;
     e.status = EVN_ERROR_OUT_OF_MEMORY;
@@ -44,6 +47,8 @@ std::optional<Error> error_of(F&& body) {
     return {};
   } catch (const Error& e) {
     return e;
+  } catch (const HeapRefused& refused) {
+    return refused.error;
   } catch (const std::bad_alloc&) {
     return make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
   }

@@ -1,5 +1,7 @@
 #include "base/ledger.h"
 
+#include <new>
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/fault.h"
@@ -19,6 +21,9 @@ bool in_pages(std::size_t bytes) {
 #endif
 }
 
+// Of blocks without a ledger, which the thread's heap counts.
+constexpr std::align_val_t kHeapAlignment{64};
+
 // Gives the memory back.
 struct Charged {
   LedgerPtr ledger;
@@ -35,7 +40,7 @@ struct Charged {
     if (ledger != nullptr) {
       ledger->give(memory, bytes, capacity, cls);
     } else {
-      HostMemory{}.give_back(memory, bytes);
+      ::operator delete(memory, kHeapAlignment);
     }
   }
 };
@@ -80,8 +85,7 @@ std::shared_ptr<void> allocate_charged(const LedgerPtr& ledger, std::size_t byte
   c->ledger = ledger;
   c->bytes = bytes;
   c->cls = cls;
-  c->memory = ledger != nullptr ? ledger->take(bytes, cls, &c->capacity) : HostMemory{}.obtain(bytes, 64);
-  if (c->memory == nullptr) fail_refused(bytes);
+  c->memory = ledger != nullptr ? ledger->take(bytes, cls, &c->capacity) : ::operator new(bytes, kHeapAlignment);
   void* p = c->memory;
   return std::shared_ptr<void>(std::move(c), p);
 }

@@ -17,6 +17,7 @@ enum class MemoryClass : int {
   kScratch = EVN_MEMORY_SCRATCH,
   kLoading = EVN_MEMORY_LOADING,
   kStates = EVN_MEMORY_STATES,
+  kHeap = EVN_MEMORY_HEAP,  // counted by the Heap alone
 };
 
 // Where a ledger's host memory comes from: the host's allocator, or the system.
@@ -45,8 +46,8 @@ class Ledger {
 };
 using LedgerPtr = std::shared_ptr<Ledger>;
 
-// Memory of the ledger's host_memory, aligned to 64 and charged to `ledger` (nullable: not counted) until the last owner lets go.
-// Not zeroed.
+// Memory of the ledger's host_memory, aligned to 64 and charged to `ledger` until the last owner lets go; without a ledger a block
+// of operator new. Not zeroed.
 std::shared_ptr<void> allocate_charged(const LedgerPtr& ledger, std::size_t bytes, MemoryClass cls);
 
 }  // namespace evn

@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/float_environment.h"
+#include "base/heap.h"
 #include "base/mutex.h"
 #include "base/os/fork.h"
 #include "base/os/futex.h"
@@ -95,6 +96,7 @@ struct ThreadPool::Job {
   std::int64_t count = 0;
   std::int64_t grain = 1;
   ScheduledRun* run = nullptr;
+  Heap* heap = nullptr;     // of the caller
   Share* shares = nullptr;  // of the threads
   std::uint32_t share_count = 0;
   std::atomic<bool> failed{false};  // set once; its setter writes what follows
@@ -139,6 +141,7 @@ struct ThreadPool::Job {
   // Returns how many ranges this thread has done.
   std::uint64_t work(int thread, Shared* caller = nullptr) {
     std::uint64_t done = 0;
+    const HeapScope counted(heap);
     const bool outer = std::exchange(t_in_body, true);
     try {
       std::uint32_t range = 0;
@@ -151,6 +154,8 @@ struct ThreadPool::Job {
       }
     } catch (const Error& e) {
       keep(Failure::kError, &e);
+    } catch (const HeapRefused& refused) {
+      keep(Failure::kError, &refused.error);
     } catch (const std::bad_alloc&) {
       keep(Failure::kMemory, nullptr);
     } catch (...) {
@@ -158,6 +163,7 @@ struct ThreadPool::Job {
       keep(Failure::kError, &e);
     }
     t_in_body = outer;
+    if (caller == nullptr) heap_meter().report();  // a helper may sleep for long now
     return done;
   }
 };
@@ -404,6 +410,7 @@ void ThreadPool::run_on_host(std::int64_t count, std::int64_t grain, std::int64_
   j.job.context = context;
   j.job.count = count;
   j.job.grain = grain;
+  j.job.heap = heap_meter().heap;
   j.job.deal(static_cast<std::uint32_t>(ranges), &j.share, 1);
   j.tasks = static_cast<std::uint32_t>(std::min<std::int64_t>(thread_count_, ranges));
   {
@@ -450,6 +457,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   job.count = count;
   job.grain = grain;
   job.run = run;
+  job.heap = heap_meter().heap;
   job.deal(static_cast<std::uint32_t>(ranges), slot.shares.data(), static_cast<std::uint32_t>(thread_count_));
   job.failed.store(false, std::memory_order_relaxed);
   job.failure = Failure::kNone;

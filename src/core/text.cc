@@ -19,7 +19,6 @@ TextElement TextPool::add(std::string_view bytes) {
   const std::size_t need = align_up(checked_add(sizeof(Text), bytes.size()), alignof(Text));
   if (chunks_.empty() || size_ - used_ < need) {
     const std::size_t size = std::max(need, kChunk);
-    chunks_.reserve(chunks_.size() + 1);
     chunks_.push_back(allocate_charged(ledger_, size, MemoryClass::kTensors));
     used_ = 0;
     size_ = size;

@@ -7,7 +7,9 @@
 namespace evn {
 
 Device::Device(std::string name, std::uint64_t memory_limit)
-    : name_(std::move(name)), pool_(std::make_shared<Pool>(this, name_, memory_limit)) {}
+    : name_(std::move(name)), pool_(std::make_shared<Pool>(this, name_, memory_limit)) {
+  Pool::hold_heap(pool_);
+}
 
 void Device::set_memory_limit(std::uint64_t limit) {
   const bool bounded = !traits_.host_addressable && traits_.memory_bytes != 0;

@@ -83,7 +83,7 @@ inline constexpr char kNoSuchProduct[] = "it multiplies for MatMul and Gemm alon
 class Device : public Backing {
  public:
   Device(std::string name, std::uint64_t memory_limit);
-  ~Device() override = default;
+  ~Device() override { pool_->let_go(); }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 

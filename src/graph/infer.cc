@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "graph/edit.h"
 #include "ops/custom.h"
 #include "ops/host.h"
@@ -73,12 +74,7 @@ void infer_shapes(const Node& node, std::span<const TensorDesc> inputs, std::spa
 
 template <typename F>
 void naming(const Node& node, F&& body) {
-  try {
-    body();
-  } catch (Error& e) {
-    if (e.node[0] == '\0') e.with_node(node.name.c_str());
-    throw;
-  }
+  naming_node(node.name, body);
 }
 
 // What a value was declared as before inference went over it.

@@ -45,7 +45,7 @@ void Pool::close() noexcept {
 void Pool::add_use(std::size_t bytes, MemoryClass cls) {
   stats_.current += bytes;
   stats_.by_class[static_cast<int>(cls)] += bytes;
-  stats_.peak = std::max(stats_.peak, stats_.current);
+  note_peak();
 }
 
 void Pool::drop_use(std::size_t bytes, MemoryClass cls) noexcept {
@@ -54,14 +54,13 @@ void Pool::drop_use(std::size_t bytes, MemoryClass cls) noexcept {
 }
 
 void Pool::make_room(std::size_t bytes) {
-  const auto left = [&] { return stats_.limit - std::min(stats_.limit, stats_.reserved); };
-  if (bytes <= left()) return;
+  if (bytes <= left_locked()) return;
   trim_locked();
-  if (bytes <= left()) return;
+  if (bytes <= left_locked()) return;
   throw make_error(EVN_ERROR_OUT_OF_MEMORY, "%zu bytes would pass the memory limit of %llu bytes: %llu are in use", bytes,
-                   static_cast<unsigned long long>(stats_.limit), static_cast<unsigned long long>(stats_.reserved))
+                   static_cast<unsigned long long>(stats_.limit), static_cast<unsigned long long>(held()))
       .with_device(device_name_.c_str())
-      .with_bytes(bytes, left());
+      .with_bytes(bytes, left_locked());
 }
 
 void* Pool::take_cached(std::size_t capacity, std::size_t largest, bool pinned, std::size_t* got) noexcept {
@@ -96,7 +95,7 @@ void Pool::log_refusal(const Error& e) const {
 
 // Calls body() under the lock; where it is refused memory, again as long as others give some back.
 template <typename F>
-auto Pool::reclaiming(Reclaimer* first, F&& body) {
+auto Pool::reclaiming(Reclaimer* first, F&& body, bool logs) {
   for (;;) {
     try {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -106,7 +105,7 @@ auto Pool::reclaiming(Reclaimer* first, F&& body) {
       const std::uint64_t missing = e.bytes_requested - std::min(e.bytes_requested, e.bytes_available);
       const auto gives = [&](Reclaimer* r) { return r != nullptr && r->reclaim(*this, std::max<std::uint64_t>(missing, 1)); };
       if (gives(first) || gives(reclaimer_.get())) continue;
-      log_refusal(e);
+      if (logs) log_refusal(e);
       throw;
     }
   }
@@ -119,7 +118,10 @@ Pool::Block Pool::allocate(std::size_t bytes, MemoryClass cls, bool pinned, Recl
 
 Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned) {
   const std::size_t blocks = cache_.size() + live_blocks_ + 1;
-  if (cache_.capacity() < blocks) cache_.reserve(blocks + blocks / 2);  // so that free() never allocates
+  if (cache_.capacity() < blocks) {  // so that free() never allocates
+    const HeapPause paused;
+    cache_.reserve(blocks + blocks / 2);
+  }
   // What stays as long as a model is not rounded up for others to use again, and under a cap nothing is.
   const bool stays = is_of_model(cls) || stats_.limit != UINT64_MAX;
   Block block{nullptr, bytes, stays ? align_up(bytes, 64) : size_class(bytes), cls, pinned};
@@ -127,8 +129,7 @@ Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinne
   if (block.memory != nullptr) {
     ++stats_.cache_hits;
   } else {
-    const std::uint64_t left = stats_.limit - std::min(stats_.limit, stats_.reserved);
-    if (block.capacity > left) block.capacity = align_up(bytes, 64);  // near the cap, no rounding to a class
+    if (block.capacity > left_locked()) block.capacity = align_up(bytes, 64);  // near the cap, no rounding to a class
     make_room(block.capacity);
     block.memory = backing_->obtain(block.capacity, pinned);
     if (block.memory == nullptr && !cache_.empty()) {
@@ -166,7 +167,7 @@ void Pool::free(const Block& block) noexcept {
   }
   cache_.push_back({block.memory, block.capacity, block.pinned, of_model});
   cached_ += block.capacity;
-  if (stats_.reserved > stats_.limit || policy_.trim == TrimWhen::kAlways) return trim_locked();  // lowered: nothing is kept
+  if (held() > stats_.limit || policy_.trim == TrimWhen::kAlways) return trim_locked();  // lowered: nothing is kept
   if (cached_ > policy_.limit) drop_largest();
 }
 
@@ -180,6 +181,37 @@ void Pool::charge_locked(std::size_t bytes, MemoryClass cls) {
   add_use(bytes, cls);
 }
 
+void Pool::hold_heap(const std::shared_ptr<Pool>& pool) noexcept {
+  pool->self_ = pool;
+  pool->hold();
+}
+
+void Pool::end() noexcept {
+  const std::shared_ptr<Pool> last = std::move(self_);  // nobody else can come here
+}
+
+bool Pool::admit(std::int64_t bytes, bool may_reclaim, Error* why) noexcept {
+  const HeapPause paused;
+  const auto count = [&] {
+    make_room(static_cast<std::size_t>(bytes));
+    add(bytes);
+    note_peak();
+  };
+  try {
+    if (may_reclaim) {
+      const HeapReclaim once(false);
+      reclaiming(nullptr, count, false);  // the log is the host's, who may not be called from everywhere
+    } else {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      count();
+    }
+    return true;
+  } catch (const Error& e) {
+    *why = e;
+    return false;
+  }
+}
+
 void Pool::discharge(std::size_t bytes, MemoryClass cls) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   stats_.reserved -= bytes;
@@ -190,6 +222,11 @@ PoolStats Pool::stats() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   PoolStats s = stats_;
   for (const Cached& c : cache_) s.largest_free_block = std::max<std::uint64_t>(s.largest_free_block, c.capacity);
+  const std::uint64_t heap = heap_bytes();
+  s.current += heap;
+  s.reserved += heap;
+  s.by_class[static_cast<int>(MemoryClass::kHeap)] = heap;
+  s.peak = std::max(s.peak, s.current);
   s.cached = cached_;
   s.free_blocks = cache_.size();
   return s;
@@ -202,8 +239,7 @@ bool Pool::is_limited() const {
 
 std::uint64_t Pool::left() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const std::uint64_t held = stats_.reserved - cached_;
-  return stats_.limit - std::min(stats_.limit, held);
+  return stats_.limit - std::min(stats_.limit, held() - cached_);
 }
 
 void Pool::note_weights(std::uint64_t dropped, std::uint64_t restored) noexcept {
@@ -228,7 +264,8 @@ void Pool::drop_largest() noexcept {
 
 void Pool::reset_peak() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  stats_.peak = stats_.current;
+  stats_.peak = 0;
+  note_peak();
 }
 
 void Pool::set_limit(std::uint64_t limit) {
@@ -236,12 +273,12 @@ void Pool::set_limit(std::uint64_t limit) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stats_.limit = limit;
-    if (stats_.reserved > limit) trim_locked();
-    over = stats_.reserved - std::min(stats_.reserved, limit);
+    if (held() > limit) trim_locked();
+    over = over_limit();
   }
   while (over != 0 && reclaimer_ != nullptr && reclaimer_->reclaim(*this, over)) {  // what is freed now is not kept
     const std::lock_guard<std::mutex> lock(mutex_);
-    over = stats_.reserved - std::min(stats_.reserved, stats_.limit);
+    over = over_limit();
   }
 }
 

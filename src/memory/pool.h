@@ -2,6 +2,7 @@
 // through Backing.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/heap.h"
 #include "base/ledger.h"
 #include "base/log.h"
 
@@ -24,7 +26,6 @@ class Backing {
 };
 
 class Pool;
-struct Error;
 
 // Who keeps blocks of pools for later, and gives them back when a pool has none left. Called without locks of the pool.
 class Reclaimer {
@@ -69,7 +70,7 @@ struct CachePolicy {
   TrimWhen trim = TrimWhen::kNever;
 };
 
-class Pool final : public Ledger {
+class Pool final : public Ledger, public Heap {
  public:
   // `backing` lives until close().
   Pool(Backing* backing, std::string device_name, std::uint64_t limit);
@@ -85,6 +86,10 @@ class Pool final : public Ledger {
     is_host_ = true;
   }
   HostMemory host_memory() const noexcept override { return host_memory_; }
+
+  // From now on the pool counts blocks of the heap as well, and lives until let_go() and as long as there are such blocks.
+  static void hold_heap(const std::shared_ptr<Pool>& pool) noexcept;
+  bool admit(std::int64_t bytes, bool may_reclaim, Error* why) noexcept override;
 
   struct Block {
     void* memory = nullptr;
@@ -126,12 +131,18 @@ class Pool final : public Ledger {
   void close() noexcept;
 
  private:
+  void end() noexcept override;
+  std::uint64_t heap_bytes() const noexcept { return static_cast<std::uint64_t>(std::max<std::int64_t>(bytes(), 0)); }
+  std::uint64_t held() const noexcept { return stats_.reserved + heap_bytes(); }  // of the system
+  std::uint64_t over_limit() const noexcept { return std::max(held(), stats_.limit) - stats_.limit; }
+  std::uint64_t left_locked() const noexcept { return stats_.limit - std::min(stats_.limit, held()); }
+  void note_peak() noexcept { stats_.peak = std::max(stats_.peak, stats_.current + heap_bytes()); }
   void add_use(std::size_t bytes, MemoryClass cls);
   void drop_use(std::size_t bytes, MemoryClass cls) noexcept;
   void charge_locked(std::size_t bytes, MemoryClass cls);
   Block allocate_locked(std::size_t bytes, MemoryClass cls, bool pinned);
   template <typename F>
-  auto reclaiming(Reclaimer* first, F&& body);
+  auto reclaiming(Reclaimer* first, F&& body, bool logs = true);
   void log_refusal(const Error& error) const;
   void make_room(std::size_t bytes);  // trims the cache until bytes fit under the cap; throws when they cannot
   void trim_locked(bool models_only = false) noexcept;
@@ -147,9 +158,10 @@ class Pool final : public Ledger {
   std::atomic<TrimWhen> trim_when_{TrimWhen::kNever};
   std::size_t kept_of_models_ = 0;  // bytes in the cache
   std::uint64_t cached_ = 0;        // all of them
+  std::shared_ptr<Pool> self_;      // while somebody holds the heap, or a block of it is in use
   mutable std::mutex mutex_;
   CachePolicy policy_;
-  PoolStats stats_;
+  PoolStats stats_;  // without the heap, but for the peak
   struct Cached {
     void* memory;
     std::size_t capacity;

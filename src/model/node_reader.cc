@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "model/loader.h"
 
 namespace evn {
@@ -222,13 +223,14 @@ Attribute read_attribute(Loader& loader, wire::Bytes range) {
 Node read_node(Loader& loader, wire::Bytes range, const NodeNames& names) {
   NodeReader reader{loader, names, {}};
   const Node& node = reader.node;
-  try {
-    wire::read_message(loader.file, range, "NodeProto", kNodeRows, reader);
-    if (node.op_type.empty()) loader.file.fail_field("NodeProto", "op_type", range.begin, "is missing");
-  } catch (Error& e) {
-    if (e.node[0] == '\0') e.with_node(node.name.empty() ? node.op_type.c_str() : node.name.c_str());
-    throw;
-  }
+  completing_errors(
+      [&] {
+        wire::read_message(loader.file, range, "NodeProto", kNodeRows, reader);
+        if (node.op_type.empty()) loader.file.fail_field("NodeProto", "op_type", range.begin, "is missing");
+      },
+      [&](Error& e) {
+        if (e.node[0] == '\0') e.with_node(node.name.empty() ? node.op_type.c_str() : node.name.c_str());
+      });
   return std::move(reader.node);
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "ops/host.h"
 #include "ops/infra/check.h"
 #include "ops/infra/image_decoders.h"
@@ -46,10 +47,18 @@ void infer_decoder(InferContext& c) {
   c.outputs[0].shape = Shape{-1, -1, pixels == EVN_IMAGE_GRAY ? 1 : 3};
 }
 
-// A call's way to ask the run whether it is to end; what that throws must not pass through C.
+// What a call asks of the run: whether it is to end, and memory for the decoders. Errors must not pass through C.
 struct Stop {
   HostServices& services;
   std::optional<Error> error;
+  HeapCharge memory;
+
+  static int charge(void* user, std::uint64_t bytes) {
+    auto& stop = *static_cast<Stop*>(user);
+    Error why;
+    if (!stop.memory.add(static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, INT64_MAX)), &why)) stop.error = why;
+    return stop.error.has_value() ? 1 : 0;
+  }
 
   static int ask(void* user) {
     auto& stop = *static_cast<Stop*>(user);
@@ -64,7 +73,7 @@ struct Stop {
 
 void check(int status, const evn_image_call& call, const Stop& stop) {
   if (status == EVN_IMAGE_OK) return;
-  if (status == EVN_IMAGE_STOPPED && stop.error.has_value()) throw *stop.error;
+  if ((status == EVN_IMAGE_STOPPED || status == EVN_IMAGE_NO_MEMORY) && stop.error.has_value()) throw *stop.error;
   const evn_status code = status == EVN_IMAGE_UNSUPPORTED ? EVN_ERROR_UNSUPPORTED
                           : status == EVN_IMAGE_LIMIT     ? EVN_ERROR_LIMIT
                           : status == EVN_IMAGE_NO_MEMORY ? EVN_ERROR_OUT_OF_MEMORY
@@ -78,13 +87,14 @@ void host_decoder(HostContext& c) {
   const RuntimeValuePtr& encoded = c.inputs[0];
   if (encoded->desc.dtype != DType::kUint8 || encoded->desc.shape.rank() != 1)
     fail(EVN_ERROR_INVALID_ARGUMENT, "ImageDecoder needs bytes in one dimension");
-  Stop stop{c.services, {}};
+  Stop stop{c.services, {}, {}};
   evn_image_call call{};
   call.bytes = encoded->as<unsigned char>();
   call.size = encoded->desc.size_bytes();
   call.pixels = pixels_of(c.node);
   call.work_bytes = c.services.limits().tensor_bytes;
   call.stop = Stop::ask;
+  call.charge = Stop::charge;
   call.user = &stop;
   check(module.measure(&call), call, stop);
   EVN_CHECK(call.width > 0 && call.height > 0);

@@ -168,13 +168,7 @@ void host_split(HostContext& c) {
   const Shape& shape = c.inputs[0]->desc.shape;
   const int axis = normalize_axis(attr_int(c.node, kAxis), shape.rank());
   const bool drop = !c.has_input(1) && attr_int(c.node, kKeepDims) == 0;
-  std::vector<RuntimeValuePtr> parts;
-  std::int64_t at = 0;
-  for (const std::int64_t piece : piece_lengths(c, shape[axis])) {
-    cancellation_point();
-    parts.push_back(slice_runtime_value(c.services, c.inputs[0], axis, at, at + piece, drop));
-    at += piece;
-  }
+  std::vector<RuntimeValuePtr> parts = cut_runtime_value(c.services, c.inputs[0], axis, piece_lengths(c, shape[axis]), drop);
   c.outputs[0] = make_runtime_value({c.inputs[0]->desc.dtype, {}}, Wrap::kSequence, std::move(parts));
 }
 

@@ -58,6 +58,7 @@ bool SharedPlans::withdraw(const std::shared_ptr<Plan>& plan) {
 
 std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr loaded, const SessionRequest& asked,
                                                              const CacheConfig& cache) {
+  const HeapReclaim allowed(true);
   SplitModel split = kHas_devices ? split_operators(loaded, asked) : SplitModel{loaded, nullptr};
   const ModelPtr model = std::move(split.model);
   SessionRequest request = asked;

@@ -129,6 +129,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
                  std::span<const char* const> disabled = {}, std::vector<RemovedNode>* removed = nullptr,
                  std::set<std::uint64_t>* literals = nullptr) {
   const Runtime& runtime = *loaded.runtime;
+  const HeapReclaim allowed(true);
   Cancel cancel;
   cancel.deadline_ns = deadline_ns;
   cancel.over = "the time to load the model is over";

@@ -405,7 +405,8 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
   HostRun services(*runtime(), compiled_.limits(), bodies_.empty() ? nullptr : bodies_[plan.host_node].get(), state.stop,
                    state.random_seed, state.run, state.number);
   std::vector<TensorDesc> made(outputs.size());
-  try {
+  naming_node(node.name, [&] {
+    const HeapReclaim allowed(true);
     HostContext context{node, inputs, outputs, services};
     node.op->host(context);
     for (std::size_t k = 0; k < outputs.size(); ++k) {
@@ -420,10 +421,7 @@ std::vector<TensorDesc> Session::run_host_node(Call& call, const Plan& plan, con
       }
       call.runtime_values[v] = services.keep(outputs[k]);
     }
-  } catch (Error& e) {
-    if (e.node[0] == '\0') e.with_node(node.name.c_str());
-    throw;
-  }
+  });
   return made;
 }
 

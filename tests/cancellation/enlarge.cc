@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -134,6 +135,35 @@ std::optional<KernelSubject> enlarged(const Case& base, std::int64_t least) {
       results_of(s);
       if (scope.work() - before >= least) return s;
     } catch (const Error&) {           // no legal node, or too much work
+    } catch (const std::exception&) {  // a literal that has too few numbers for its dims
+    }
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+std::uint64_t bytes_of(const TensorDesc& d) { return d.dtype == DType::kUndefined ? 0 : d.size_bytes(); }
+
+}  // namespace
+
+std::optional<KernelSubject> enlarged_to_bytes(const Case& base, std::uint64_t least, std::uint64_t most, std::int64_t most_work) {
+  bool was_too_long = false;  // later ones take longer
+  for (const Growth& g : growths(base)) {
+    const Cancel never;
+    const CancelScope scope(never, most_work);
+    try {
+      const Case c = apply(base, g);
+      std::uint64_t bytes = 0;
+      for (const Operand& o : c.operands) bytes += bytes_of(o.desc);
+      if (bytes > most) continue;
+      KernelSubject s = conformance::make_subject(c, 1, {});
+      for (const TensorDesc& d : s.outputs) bytes += bytes_of(d);
+      if (bytes < least || bytes > most) continue;
+      results_of(s);
+      return s;
+    } catch (const Error&) {  // no legal node, or too much work
+      if (scope.is_spent() && std::exchange(was_too_long, true)) return std::nullopt;
     } catch (const std::exception&) {  // a literal that has too few numbers for its dims
     }
   }

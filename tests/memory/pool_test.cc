@@ -5,6 +5,8 @@
 #include <memory>
 #include <new>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -282,6 +284,87 @@ TEST_F(PoolTest, CountsWhatBlocksHaveBeyondWhatWasAskedFor) {
   EXPECT_EQ(s.unused(), s.reserved - 4097);
   EXPECT_GT(s.unused(), 0u);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which have heads of their own
+
+struct HeapPoolTest : PoolTest {
+  void SetUp() override { Pool::hold_heap(pool); }
+  void TearDown() override {
+    PoolTest::TearDown();
+    const std::weak_ptr<Pool> known = pool;
+    pool.get()->let_go();
+    pool.reset();
+    EXPECT_TRUE(known.expired());
+  }
+};
+
+TEST_F(HeapPoolTest, CountsBlocksOfTheHeapAgainstTheLimit) {
+  const PooledMemory a(pool, 512 << 10, MemoryClass::kArenas);
+  {
+    const HeapScope scope(pool.get());
+    const std::vector<char> fits(400 << 10);
+    const PoolStats s = pool->stats();
+    EXPECT_GE(s.by_class[static_cast<int>(MemoryClass::kHeap)], std::uint64_t{400} << 10);
+    EXPECT_EQ(s.current, (std::uint64_t{512} << 10) + s.by_class[static_cast<int>(MemoryClass::kHeap)]);
+    EXPECT_EQ(s.reserved, s.current);
+    EXPECT_LE(pool->left(), std::uint64_t{112} << 10);
+    try {
+      const std::vector<char> more(200 << 10);
+      ADD_FAILURE() << "was not refused";
+    } catch (const HeapRefused& refused) {
+      EXPECT_EQ(refused.error.status, EVN_ERROR_OUT_OF_MEMORY);
+      EXPECT_GE(refused.error.bytes_requested, std::uint64_t{200} << 10);
+      EXPECT_LE(refused.error.bytes_available, std::uint64_t{112} << 10);
+      EXPECT_STREQ(refused.error.device, "cpu");
+    }
+    EXPECT_THROW(PooledMemory(pool, 200 << 10, MemoryClass::kArenas), Error);
+  }
+  EXPECT_EQ(pool->stats().current, std::uint64_t{512} << 10);
+  EXPECT_GE(pool->stats().peak, std::uint64_t{912} << 10);
+  pool->reset_peak();
+  EXPECT_EQ(pool->stats().peak, std::uint64_t{512} << 10);
+}
+
+TEST_F(HeapPoolTest, CachedBlocksMakeWayForTheHeap) {
+  { const PooledMemory a(pool, 900 << 10, MemoryClass::kArenas); }
+  EXPECT_EQ(pool->stats().free_blocks, 1u);
+  const HeapScope scope(pool.get());
+  const std::vector<char> block(600 << 10);
+  EXPECT_EQ(pool->stats().free_blocks, 0u);
+}
+
+TEST_F(HeapPoolTest, IdleMemoryMakesWayWhereTheCallerAllowsIt) {
+  struct Idle final : Reclaimer {
+    std::unique_ptr<PooledMemory> kept;
+    bool reclaim(const Pool&, std::size_t) noexcept override { return std::exchange(kept, nullptr) != nullptr; }
+  };
+  const auto idle = std::make_shared<Idle>();
+  pool->set_reclaimer(idle);
+  idle->kept = std::make_unique<PooledMemory>(pool, 900 << 10, MemoryClass::kArenas);
+  const HeapScope scope(pool.get());
+  EXPECT_THROW(std::vector<char>(600 << 10), HeapRefused);
+  const HeapReclaim allowed(true);
+  const std::vector<char> block(600 << 10);
+  EXPECT_EQ(idle->kept, nullptr);
+}
+
+TEST_F(HeapPoolTest, LivesAsLongAsBlocksOfItsHeap) {
+  std::vector<char> block;
+  {
+    const HeapScope scope(pool.get());
+    block.resize(100 << 10);
+  }
+  const std::weak_ptr<Pool> known = pool;
+  pool->close();
+  pool->hold();  // as the fixture's
+  pool->let_go();
+  EXPECT_GE(pool->bytes(), 100 << 10);
+  std::vector<char>().swap(block);
+  EXPECT_EQ(pool->bytes(), 0);
+  EXPECT_FALSE(known.expired());
+}
+
+#endif
 
 }  // namespace
 }  // namespace evn

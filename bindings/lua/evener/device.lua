@@ -38,7 +38,7 @@ function Device.condition(self)
   return library.read(function(to, room, size) return api.device_condition(handle, to, room, size, scratch) end)
 end
 
-local CLASSES_OF_MEMORY = {"tensors", "weights", "packed", "arenas", "scratch", "loading", "states"}
+local CLASSES_OF_MEMORY = {"tensors", "weights", "packed", "arenas", "scratch", "loading", "states", "heap"}
 local COUNTED = {"current", "peak", "reserved", "limit", "allocations", "cache_hits", "largest_free_block", "cached", "unused", "free_blocks",
                  "weights_dropped", "weights_restored", "cache_limit"}
 

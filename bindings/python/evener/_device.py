@@ -14,7 +14,7 @@ _KINDS = {_raw.EVN_DEVICE_CPU: "cpu", _raw.EVN_DEVICE_OPENCL: "opencl"}
 _CLASSES = {_raw.EVN_DEVICE_CLASS_CPU: "cpu", _raw.EVN_DEVICE_CLASS_GPU: "gpu", _raw.EVN_DEVICE_CLASS_ACCELERATOR: "accelerator"}
 _FEATURES = {"fp16": _raw.EVN_DEVICE_FP16, "bf16": _raw.EVN_DEVICE_BF16, "int8_dot": _raw.EVN_DEVICE_INT8_DOT,
              "unified_memory": _raw.EVN_DEVICE_UNIFIED_MEMORY, "subgroups": _raw.EVN_DEVICE_SUBGROUPS}
-_MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading", "states")
+_MEMORY_CLASSES = ("tensors", "weights", "packed", "arenas", "scratch", "loading", "states", "heap")
 _UNLIMITED = 2**64 - 1
 _TRIMS = {"never": _raw.EVN_TRIM_NEVER, "idle": _raw.EVN_TRIM_IDLE, "always": _raw.EVN_TRIM_ALWAYS}
 _TRIM_NAMES = {code: name for name, code in _TRIMS.items()}
@@ -29,7 +29,7 @@ class MemoryStats:
     peak: int
     reserved: int
     limit: typing.Optional[int]  # None: no cap
-    by_class: dict               # "tensors", "weights", "packed", "arenas", "scratch", "loading", "states" -> current
+    by_class: dict               # "tensors", "weights", "packed", "arenas", "scratch", "loading", "states", "heap" -> current
     allocations: int
     cache_hits: int
     largest_free_block: int

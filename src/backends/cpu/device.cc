@@ -190,6 +190,7 @@ class CpuDevice final : public Device {
     if (c.stopped.load(std::memory_order_relaxed)) return;
     if (cancel.stop()) return c.stopped.store(true, std::memory_order_relaxed);
     const CancelScope scope(cancel);
+    const HeapReclaim allowed(true);
     KernelArgs args = c.call->args;
     if (c.thread_scratch != nullptr) args.thread_scratch = c.thread_scratch + static_cast<std::size_t>(thread) * c.scratch_stride;
     const FloatMode mode(*c.call->kernel, args.desc != nullptr && args.desc->strict);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/fault.h"
 #include "base/float_environment.h"
+#include "base/heap.h"
 #include "base/library_work.h"
 #include "base/os/background.h"
 #include "base/os/files_linux.h"
@@ -27,22 +28,33 @@ static_assert(std::is_same_v<pthread_t, unsigned long>);
 
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
 
+// The heap counts what the thread allocates, as it does for the thread that starts it.
 struct Start {
   void (*body)(void*);
   void* argument;
+  Heap* heap;  // nullable
+
+  Start(void (*the_body)(void*), void* the_argument) noexcept : body(the_body), argument(the_argument), heap(heap_meter().heap) {
+    if (heap != nullptr) heap->hold();
+  }
+  ~Start() {
+    if (heap != nullptr) heap->let_go();
+  }
+  Start(const Start&) = delete;
+  Start& operator=(const Start&) = delete;
 };
 
 void* thread_main(void* p) {
-  const Start start = *static_cast<Start*>(p);
-  delete static_cast<Start*>(p);
+  const std::unique_ptr<Start> start(static_cast<Start*>(p));
   const LibraryWork own(true);
   FloatRegisters().save_and_reset();  // a thread begins with the registers of the thread that made it, which may run a kernel
-  start.body(start.argument);
+  const HeapScope counted(start->heap);
+  start->body(start->argument);
   return nullptr;
 }
 
 pthread_t start_thread(void (*body)(void*), void* argument) {
-  auto start = std::make_unique<Start>(Start{body, argument});
+  auto start = std::make_unique<Start>(body, argument);
   pthread_t handle = 0;
   pthread_attr_t attributes;
   int error = fault_hit(Seam::kThread) ? EAGAIN : ::pthread_attr_init(&attributes);

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/checked.h"
+#include "base/heap.h"
 #include "graph/edit.h"
 #include "graph/infer.h"
 #include "graph/passes/rewrites.h"
@@ -69,7 +70,7 @@ class Folder {
     for (int n = 0; n < edit_.node_count(); ++n) {
       check_deadline(context_, static_cast<std::size_t>(n));
       try {
-        fold(n);
+        completing_errors([&] { fold(n); }, [](Error&) {});
       } catch (Error& e) {
         // A branch that may never be taken. A load that is out of time is.
         if (edit_.node(n).region >= 0 && e.status != EVN_ERROR_TIMEOUT && e.status != EVN_ERROR_CANCELLED) continue;

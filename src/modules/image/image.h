@@ -30,6 +30,8 @@ int image_size_oriented(Job* job, uint64_t width, uint64_t height, int orientati
 
 /* EVN_IMAGE_LIMIT with a reason when `bytes` are more than the call may allocate. */
 int image_work(Job* job, uint64_t bytes);
+/* Tells the memory limit of bytes that a library takes; other than EVN_IMAGE_OK: they are refused. */
+int image_charge(Job* job, uint64_t bytes);
 
 /* Refuses a file that is shorter than a byte for `most` pixels: before memory is taken for it. */
 int image_plausible(Job* job, uint64_t pixels, uint64_t most);

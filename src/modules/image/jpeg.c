@@ -100,6 +100,11 @@ static int read_all(Reader* r) {
   /* Huffman codes are a bit at least for 256 pixels, arithmetic ones less. */
   if (status == EVN_IMAGE_OK) status = image_plausible(r->job, (uint64_t)jpeg->image_width * jpeg->image_height, 65536);
   if (status != EVN_IMAGE_OK || r->job->out == NULL) return status;
+  uint64_t blocks = 0; /* of coefficients, which libjpeg keeps from scan to scan */
+  for (int i = 0; i < components && jpeg_has_multiple_scans(jpeg); ++i)
+    blocks += (uint64_t)jpeg->comp_info[i].width_in_blocks * jpeg->comp_info[i].height_in_blocks;
+  if (blocks != 0) status = image_charge(r->job, blocks * sizeof(JBLOCK));
+  if (status != EVN_IMAGE_OK) return status;
   jpeg->out_color_space = components == 1 ? JCS_GRAYSCALE : components == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_start_decompress(jpeg);
   const JDIMENSION width = jpeg->output_width;

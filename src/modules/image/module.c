@@ -61,9 +61,14 @@ int image_size_oriented(Job* job, uint64_t width, uint64_t height, int orientati
 
 int image_size(Job* job, uint64_t width, uint64_t height) { return image_size_oriented(job, width, height, 1); }
 
+int image_charge(Job* job, uint64_t bytes) {
+  if (job->call->charge == NULL || job->call->charge(job->call->user, bytes) == 0) return EVN_IMAGE_OK;
+  return image_fail(job, EVN_IMAGE_NO_MEMORY, "no memory");
+}
+
 int image_work(Job* job, uint64_t bytes) {
   const uint64_t most = job->call->work_bytes;
-  if (bytes <= most) return EVN_IMAGE_OK;
+  if (bytes <= most) return job->out == NULL ? EVN_IMAGE_OK : image_charge(job, bytes);
   return image_fail(job, EVN_IMAGE_LIMIT, "decoding needs %llu bytes, %llu are allowed", (unsigned long long)bytes,
                     (unsigned long long)most);
 }

@@ -1,6 +1,7 @@
 // libevener_train.so: the table of device/train_module.h. Nothing is thrown across it.
 #include "base/fault.h"
 #include "base/guarded.h"
+#include "base/heap.h"
 #include "modules/train/loader.h"
 #include "modules/train/trainer.h"
 
@@ -191,6 +192,7 @@ constexpr evn_train_module_table kTable = {
 }  // namespace evn_train
 
 extern "C" __attribute__((visibility("default"))) void evn_fault_seams(void* seams) { evn::fault_take_seams(seams); }
+extern "C" __attribute__((visibility("default"))) void evn_heap_meters(evn::HeapMeterOf meters) { evn::heap_use_meters(meters); }
 
 extern "C" __attribute__((visibility("default"))) const evn_train_module_table* evn_train_module(const evn_train_host* host) {
   evn_train::g_host = host;

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Changes with this file; a module of another number is not used. */
-#define EVN_IMAGE_MODULE_ABI 1u
+#define EVN_IMAGE_MODULE_ABI 2u
 #define EVN_IMAGE_MODULE_SYMBOL "evn_image_module"
 
 /* What a pixel of the result is: three bytes, or one. */
@@ -32,8 +32,10 @@ typedef struct evn_image_call {
   const unsigned char* bytes; /* the file */
   size_t size;
   int pixels;
-  uint64_t work_bytes;     /* that decoding may allocate, as far as the libraries can be held to it */
-  int (*stop)(void* user); /* asked now and then while decoding; other than 0: give up */
+  uint64_t work_bytes;                       /* that decoding may allocate, as far as the libraries can be held to it */
+  int (*stop)(void* user);                   /* asked now and then while decoding; other than 0: give up */
+  int (*charge)(void* user, uint64_t bytes); /* nullable; told of memory before it is taken, which is free when the call has ended;
+                                                other than 0: it is refused */
   void* user;
   uint32_t width, height; /* set by `measure`; `decode` refuses a file of another size */
   const char* format;     /* set by both: "PNG", or "" */

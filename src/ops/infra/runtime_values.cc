@@ -131,6 +131,40 @@ RuntimeValuePtr bool_runtime_value(HostServices& services, bool value) {
   return runtime_value;
 }
 
+std::vector<RuntimeValuePtr> cut_runtime_value(HostServices& services, const RuntimeValuePtr& given, int axis,
+                                               std::span<const std::int64_t> lengths, bool drop) {
+  std::vector<RuntimeValuePtr> parts;
+  parts.reserve(lengths.size());
+  const Shape& shape = given->desc.shape;
+  std::int64_t at = 0;
+  if (is_sub_byte(given->desc.dtype) || shape.elements(0, axis) != 1) {
+    for (const std::int64_t length : lengths) {
+      cancellation_point();
+      parts.push_back(slice_runtime_value(services, given, axis, at, at + length, drop));
+      at += length;
+    }
+    return parts;
+  }
+  // The parts are rows of one copy, and objects of one block.
+  const RuntimeValuePtr x = services.keep(given);
+  const std::int64_t inner = shape.elements(axis + 1, shape.rank()) * static_cast<std::int64_t>(dtype_size(x->desc.dtype));
+  TensorDesc desc = x->desc;
+  if (drop) desc.shape = without_dim(shape, axis);
+  const auto all = std::make_shared<std::vector<RuntimeValue>>();
+  all->reserve(lengths.size());
+  for (const std::int64_t length : lengths) {
+    cancellation_point();
+    RuntimeValue& part = all->emplace_back();
+    if (!drop) desc.shape[axis] = length;
+    part.desc = desc;
+    if (desc.shape.elements() > 0) part.data = std::shared_ptr<const void>(x->data, x->as<char>() + at * inner);
+    part.texts = x->texts;
+    parts.emplace_back(all, &part);
+    at += length;
+  }
+  return parts;
+}
+
 RuntimeValuePtr slice_runtime_value(HostServices& services, const RuntimeValuePtr& given, int axis, std::int64_t begin,
                                     std::int64_t end, bool drop) {
   require_whole_bytes(given->desc);
@@ -139,11 +173,18 @@ RuntimeValuePtr slice_runtime_value(HostServices& services, const RuntimeValuePt
   TensorDesc desc = x->desc;
   desc.shape = drop ? without_dim(shape, axis) : shape;
   if (!drop) desc.shape[axis] = end - begin;
-  void* to = nullptr;
-  std::shared_ptr<RuntimeValue> made = services.make_tensor(desc, &to);
   const std::int64_t outer = shape.elements(0, axis);
   const std::int64_t inner = shape.elements(axis + 1, shape.rank()) * static_cast<std::int64_t>(dtype_size(desc.dtype));
   const std::int64_t block = inner * (end - begin);
+  if (outer == 1 && block > 0 && !x->borrowed) {  // in one piece: part of the bytes that are there
+    auto part = std::make_shared<RuntimeValue>();
+    part->desc = desc;
+    part->data = std::shared_ptr<const void>(x->data, x->as<char>() + begin * inner);
+    part->texts = x->texts;
+    return part;
+  }
+  void* to = nullptr;
+  std::shared_ptr<RuntimeValue> made = services.make_tensor(desc, &to);
   for (std::int64_t o = 0; o < outer; ++o) {
     cancellation_point();
     copy_bytes(static_cast<char*>(to) + o * block, x->as<char>() + (o * shape[axis] + begin) * inner,

@@ -31,9 +31,15 @@ void require_tensor(const InferContext& c, int i);
 RuntimeValuePtr integer_runtime_value(HostServices& services, std::int64_t value);
 RuntimeValuePtr bool_runtime_value(HostServices& services, bool value);
 
-// [begin, end) of a tensor along an axis; with `drop`, of one element, without the axis.
+// [begin, end) of a tensor along an axis; with `drop`, of one element, without the axis. It shares the bytes of `x`, and keeps
+// them, if they lie in one piece and are not borrowed.
 RuntimeValuePtr slice_runtime_value(HostServices& services, const RuntimeValuePtr& x, int axis, std::int64_t begin,
                                     std::int64_t end, bool drop);
+
+// Pieces of these lengths, one after the other, of a tensor along an axis. They share its bytes, or one copy of them, if they lie
+// in one piece each.
+std::vector<RuntimeValuePtr> cut_runtime_value(HostServices& services, const RuntimeValuePtr& x, int axis,
+                                               std::span<const std::int64_t> lengths, bool drop);
 
 // Tensors of one dtype joined along an axis that they have (axis in [0, rank)). Throws EVN_ERROR_INVALID_ARGUMENT where other dims
 // differ.

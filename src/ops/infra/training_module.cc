@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/fault.h"
+#include "base/heap.h"
 #include "base/mutex.h"
 #include "base/os/os.h"
 #include "base/unwinder.h"
@@ -31,6 +32,8 @@ void open_module() {
     prepare_unwinder();
     const auto take = reinterpret_cast<void (*)(void*)>(os::find_symbol(g_module.library, EVN_FAULT_SEAMS_SYMBOL));
     if (take != nullptr) take(fault_seams());
+    const auto use = reinterpret_cast<void (*)(HeapMeterOf)>(os::find_symbol(g_module.library, EVN_HEAP_METERS_SYMBOL));
+    if (use != nullptr) use(heap_meters());
     return;
   }
   std::snprintf(g_module.why, sizeof g_module.why, "%s: %s", kModule, why.c_str());

@@ -7,6 +7,7 @@
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/heap.h"
 #include "base/sort.h"
 #include "graph/inline_if.h"
 #include "runtime/lower/product_trials.h"
@@ -197,12 +198,7 @@ bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n
 // Calls body(index) for a node; an error says which it was.
 template <typename F>
 void with_node(const CompiledGraph& c, std::size_t index, F&& body) {
-  try {
-    body(index);
-  } catch (Error& e) {
-    if (e.node[0] == '\0') e.with_node(c.graph().nodes[index].name.c_str());
-    throw;
-  }
+  naming_node(c.graph().nodes[index].name, [&] { body(index); });
 }
 
 template <typename F>

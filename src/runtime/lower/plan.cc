@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/heap.h"
 #include "kept_features.h"
 #include "kept_operators.h"
 #include "ops/merge.h"
@@ -48,12 +49,9 @@ class RunPlanner : PlanBuilder {
     const std::size_t first = s_.next_node;
     const End end = walk();
     for (std::size_t i = first; i < s_.next_node; ++i) {
-      try {
+      naming_node(graph_.nodes[i].name, [&] {
         if (!s_.without_step[i]) add(static_cast<std::int32_t>(i));
-      } catch (Error& e) {
-        if (e.node[0] == '\0') e.with_node(graph_.nodes[i].name.c_str());
-        throw;
-      }
+      });
     }
     if (end == End::kMissing) return cut();
     if (end == End::kHost) return cut_for_host(static_cast<std::int32_t>(s_.next_node));
@@ -126,11 +124,13 @@ class RunPlanner : PlanBuilder {
 }  // namespace
 
 std::shared_ptr<Plan> make_plan(const CompiledGraph& graph, Signature signature, bool small) {
+  const HeapReclaim allowed(true);
   return RunPlanner(graph, std::move(signature), small || graph.is_small).run();
 }
 
 std::shared_ptr<Plan> continue_plan(const CompiledGraph& graph, std::shared_ptr<const Plan> before,
                                     std::span<const void* const> fetched, std::span<const TensorDesc> made) {
+  const HeapReclaim allowed(true);
   return RunPlanner(graph, std::move(before), fetched, made).run();
 }
 

@@ -318,6 +318,7 @@ class Replanner : PlanArenas {
 std::shared_ptr<Plan> replan(const CompiledGraph& graph, std::shared_ptr<Plan> old, const Signature& signature) {
   if (old->state == nullptr || old->before != nullptr || old->has_continuation()) return nullptr;
   if (graph.arena_limit != 0) return nullptr;  // what runs again is a matter of sizes
+  const HeapReclaim allowed(true);
   try {
     return Replanner(graph, std::move(old)).run(signature);
   } catch (const Error&) {

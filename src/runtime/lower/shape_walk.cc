@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/checked.h"
+#include "base/heap.h"
 #include "base/text.h"
 #include "graph/infer.h"
 #include "ops/merge.h"
@@ -36,22 +38,26 @@ ShapeWalk::End ShapeWalk::walk() {
       s_.without_step[s_.next_node] = true;
       continue;
     }
-    try {
+    const auto pass_node = [&]() -> std::optional<End> {
       if (!is_ready(i)) return End::kMissing;
       if (!is_active(i)) {
         s_.without_step[s_.next_node] = true;
-        continue;
+        return {};
       }
       if (c_.nodes[i].mode == NodeMode::kHost) return End::kHost;
       pass(i);
-    } catch (Error& e) {
+      return {};
+    };
+    const std::optional<End> end = completing_errors(pass_node, [&](Error& e) {
       const bool is_of_body = e.node[0] != '\0' && graph_.nodes[i].name.compare(0, sizeof e.node - 1, e.node) != 0;
-      if (is_of_body) throw;
-      if (e.status == EVN_ERROR_INVALID_ARGUMENT || e.status == EVN_ERROR_INVALID_MODEL)
-        throw with_inputs(e, graph_, graph_.nodes[i], s_.descs);
-      e.with_node(graph_.nodes[i].name.c_str());
-      throw;
-    }
+      if (is_of_body) return;
+      if (e.status == EVN_ERROR_INVALID_ARGUMENT || e.status == EVN_ERROR_INVALID_MODEL) {
+        e = with_inputs(e, graph_, graph_.nodes[i], s_.descs);
+      } else {
+        e.with_node(graph_.nodes[i].name.c_str());
+      }
+    });
+    if (end) return *end;
   }
   return End::kGraph;
 }

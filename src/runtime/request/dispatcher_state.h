@@ -184,8 +184,12 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     if (batcher == nullptr) {
       if (thread != nullptr && waiting > 0) call_more_threads();
       lock.unlock();
-      request->execute(request);
-      request.reset();
+      {
+        const HeapScope counted(&session->runtime()->cpu().pool());  // in a task of the host
+        request->execute(request);
+        request.reset();
+        heap_meter().report();  // the thread may sleep for long now
+      }
       if (is_forked()) return false;
       lock.lock();
     } else {

@@ -37,6 +37,8 @@ void Request::execute(const RequestPtr& self) noexcept {
     end(self, nullptr);
   } catch (const Error& e) {
     end(self, &e);
+  } catch (const HeapRefused& refused) {
+    end(self, &refused.error);
   } catch (const std::bad_alloc&) {
     const Error e = make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
     end(self, &e);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "kept_features.h"
 #include "runtime/request/dispatcher.h"
 #include "runtime/state/paged_cache.h"
@@ -214,7 +215,7 @@ void Execution::run_steps(const RunState& state) {
   const bool tells = state.listener.ready != nullptr && !plan_.has_continuation();  // a later part may use outputs of this one
   if (tells) find_last_uses();
   for (const PlanStep& step : plan_.steps) {
-    try {
+    const auto run_step = [&] {
       if (graph_.devices[step.slot]->traits().host_addressable && used_ > 1) wait_for_copies(step);
       StepTrace* const trace = trace_ != nullptr ? trace_->begin_step(step) : nullptr;
       if (step.kind == PlanStep::Kind::kCopy) {
@@ -234,11 +235,11 @@ void Execution::run_steps(const RunState& state) {
       }
       if (cancel_.stop()) cancel_.fail();
       if (tells) tell(state, static_cast<std::size_t>(&step - plan_.steps.data()), &told);
-    } catch (Error& e) {
+    };
+    completing_errors(run_step, [&](Error& e) {
       if (e.node[0] == '\0' && step.node >= 0) e.with_node(graph_.graph().nodes[step.node].name.c_str());
       if (e.device[0] == '\0') e.with_device(graph_.devices[step.slot]->name().c_str());
-      throw;
-    }
+    });
   }
 }
 

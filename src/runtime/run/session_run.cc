@@ -339,6 +339,7 @@ void Session::execute(Call& call, PreparedPtr first, RunState state) {
 void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
                        std::uint64_t run_number) {
   static_cast<StopCondition&>(call.cancel) = stop;
+  const HeapReclaim not_here(false);     // a run of a body: there are locks
   const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
   std::optional<RunTrace> trace;
   std::shared_ptr<Trace> to = trace_to_record();

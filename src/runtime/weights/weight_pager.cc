@@ -100,6 +100,7 @@ void WeightPager::join(const std::shared_ptr<WeightPagers>& all) {
 }
 
 void WeightPager::add(PagedWeight& page) {
+  const HeapReclaim not_here(false);  // which needs the mutex
   const std::lock_guard<std::mutex> lock(mutex_);
   pages_.push_back(&page);
 }

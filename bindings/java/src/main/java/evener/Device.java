@@ -7,7 +7,7 @@ import java.util.Map;
 
 /** One device of a runtime. It lives as long as the runtime; closing it ends this view of it. */
 public final class Device extends NativeObject {
-  private static final String[] CLASSES = {"tensors", "weights", "packed", "arenas", "scratch", "loading", "states"};
+  private static final String[] CLASSES = {"tensors", "weights", "packed", "arenas", "scratch", "loading", "states", "heap"};
 
   Device(long handle) {
     super("device", handle, Raw::deviceRelease);

@@ -9,7 +9,7 @@ import java.util.Map;
  * @param peak highest {@code current} since the start or {@link Device#resetMemoryPeak}
  * @param reserved held from the system: in use and cached
  * @param limit the cap on {@code reserved}; -1: none
- * @param byClass {@code current} by what it is for: "tensors", "weights", "packed", "arenas", "scratch", "loading", "states"
+ * @param byClass {@code current} by what it is for: "tensors", "weights", "packed", "arenas", "scratch", "loading", "states", "heap"
  * @param allocations blocks handed out so far
  * @param cacheHits of these, without asking the system
  * @param largestFreeBlock largest cached block

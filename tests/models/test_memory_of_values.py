@@ -1,0 +1,134 @@
+"""What is no tensor in an arena counts against the memory limit: sequences, strings, what loops collect, graphs and plans. In a process of its
+own, each model's resident memory grows by no more than the ledger's peak, a tenth of it and 8 MiB; and under a limit by no more than the
+limit and 8 MiB. tests/limits does the same for each row of the operator tables."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy
+import onnx.helper as h
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+
+MIB = 1 << 20
+if os.environ.get("EVN_SANITIZER_PRELOAD"):
+    pytest.skip("a sanitizer has memory of its own", allow_module_level=True)
+if not pathlib.Path("/proc/self/clear_refs").exists():
+    pytest.skip("the system does not say how much memory is resident", allow_module_level=True)
+
+HEAD = '<ir_version: 9, opset_import: ["" : 20]>\n'
+COUNT = numpy.array([1 << 19])
+
+
+def text(body):
+    return onnx.parser.parse_model(HEAD + body).SerializeToString()
+
+
+def chain(nodes):
+    """A graph that is large in itself: names, nodes, a plan."""
+    made = [h.make_node("Add" if i % 2 else "Mul", [f"a{i - 1}" if i else "x", "x"], [f"a{i}"], name=f"a node with quite a long name, {i}")
+            for i in range(nodes)]
+    x, y = h.make_tensor_value_info("x", 1, ["n"]), h.make_tensor_value_info(f"a{nodes - 1}", 1, ["n"])
+    return h.make_model(h.make_graph(made, "g", [x], [y]), opset_imports=[h.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def constants(count):
+    """Many small initializers and a long list in an attribute."""
+    weights = [onnx.numpy_helper.from_array(numpy.float32(i), f"w{i}") for i in range(count)]
+    nodes = [h.make_node("Constant", [], ["c"], value_ints=list(range(8 * count))), h.make_node("Size", ["c"], ["y"])]
+    return h.make_model(h.make_graph(nodes, "g", [], [h.make_tensor_value_info("y", 7, [])], weights),
+                        opset_imports=[h.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+# The model, what it is fed, and a limit that it does not fit under.
+CASES = {
+    "parts": lambda: (text("""g (int64[1] n) => (int64 y) {
+        v = ConstantOfShape(n)
+        s = SplitToSequence <keepdims = 0> (v)
+        y = SequenceLength(s) }"""), {"n": COUNT}, 16 * MIB),
+    "parts_of_columns": lambda: (text("""g (int64[1] n) => (int64 y) {
+        two = Constant <value_ints = [2]> ()
+        shape = Concat <axis = 0> (two, n)
+        v = ConstantOfShape(shape)
+        s = SplitToSequence <axis = 1> (v)
+        y = SequenceLength(s) }"""), {"n": COUNT // 4}, 8 * MIB),
+    "strings": lambda: (text("""g (int64[1] n) => (int64[k] y) {
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        count = Squeeze(n)
+        numbers = Range(zero, count, one)
+        words = Cast <to = 8> (numbers)
+        both = StringConcat(words, words)
+        parts, lengths = StringSplit <delimiter = "1"> (both)
+        y = Shape(parts) }"""), {"n": COUNT // 4}, 8 * MIB),
+    "unique": lambda: (text("""g (int64[1] n) => (int64[1] y) {
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        count = Squeeze(n)
+        numbers = Range(zero, count, one)
+        a, b, c, d = Unique <sorted = 0> (numbers)
+        y = Shape(d) }"""), {"n": COUNT}, 16 * MIB),
+    "largest": lambda: (text("""g (int64[1] n) => (int64[1] y) {
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        count = Squeeze(n)
+        numbers = Range(zero, count, one)
+        small = Cast <to = 3> (numbers)
+        a, b = TopK <axis = 0> (small, n)
+        y = Shape(b) }"""), {"n": COUNT * 2}, 16 * MIB),
+    "turns": lambda: (text("""g (int64[1] n) => (int64[2] y) {
+        count = Squeeze(n)
+        all = Loop <body = turn (int64 i, bool go) => (bool more, float[256] row) {
+            more = Identity(go)
+            shape = Constant <value_ints = [256]> ()
+            row = ConstantOfShape(shape) }> (count, )
+        y = Shape(all) }"""), {"n": COUNT // 32}, 16 * MIB),
+    "chain": lambda: (chain(20000), {"x": numpy.ones(8, "float32")}, 8 * MIB),
+    "constants": lambda: (constants(40000), {}, 8 * MIB),
+}
+
+CHILD = """
+import ctypes, json, sys, numpy, evener
+model, feeds, limit, size = open(sys.argv[1], 'rb').read(), dict(numpy.load(sys.argv[2])), json.loads(sys.argv[3]), 0
+def field(name):
+    return next(int(line.split()[1]) << 10 for line in open('/proc/self/status') if line.startswith(name))
+warm = evener.Runtime(threads=2, cache_dir='')
+runtime = evener.Runtime(threads=2, cache_dir='', memory_limit=limit)
+cpu = runtime.device('cpu')
+ctypes.CDLL(None).malloc_trim(0)
+open('/proc/self/clear_refs', 'w').write('5')
+before, counted, status, why = field('VmRSS'), cpu.memory().current, 'OK', ''
+try:
+    session = runtime.session(model)
+    session.run(feeds)
+except evener.Error as e:
+    status, why, size = e.status.name, str(e), e.bytes_requested
+print(json.dumps({'grown': field('VmHWM') - before, 'counted': cpu.memory().peak - counted, 'status': status, 'why': why, 'size': size}))
+"""
+
+
+def measured(name, folder, limit):
+    model, feeds, _ = CASES[name]()
+    (folder / "m.onnx").write_bytes(model)
+    numpy.savez(folder / "feeds.npz", **feeds)
+    done = subprocess.run([sys.executable, "-c", CHILD, folder / "m.onnx", folder / "feeds.npz", json.dumps(limit)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_ledger_counts_what_is_taken(name, tmp_path):
+    found = measured(name, tmp_path, None)
+    assert found["status"] == "OK", found
+    assert found["grown"] <= found["counted"] * 1.1 + 8 * MIB, found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_limit_holds(name, tmp_path):
+    limit = CASES[name]()[2]
+    found = measured(name, tmp_path, limit)
+    assert found["grown"] <= limit + 8 * MIB, found
+    assert found["status"] == "OUT_OF_MEMORY" and found["size"] > 0, found
