@@ -121,6 +121,8 @@ if(TARGET test_limits)
 endif()
 evn_test(runtime runtime evn_mock evn_api)
 evn_test(api api evn_api)
+# How work grows with the size of models, and the stop condition at every stage.
+evn_test(work work evn_mock evn_api)
 # Drivers that crash, hang or write when they are asked for their devices, and the command that asks them first.
 if(TARGET test_api AND TARGET evener_cli AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
   set(mode 0)

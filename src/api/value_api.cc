@@ -44,11 +44,13 @@ evn_status evn_value_create(evn_runtime runtime, const char* type, const evn_val
     auto runtime_value = std::make_shared<RuntimeValue>();
     runtime_value->desc = parse_type(type);
     if (!runtime_value->desc.wraps) fail(EVN_ERROR_INVALID_ARGUMENT, "evn_value_from_tensor makes values of tensors");
+    std::vector<RuntimeValuePtr> all;
     for (uint32_t i = 0; i < part_count; ++i) {
       const Pin<ValueObject> part(parts[i]);
       if ((*part).runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "a part belongs to another runtime");
-      runtime_value->parts.push_back(part_of(*part));
+      all.push_back(part_of(*part));
     }
+    runtime_value->parts = all;
     check_runtime_value(*runtime_value);
     *value = static_cast<evn_value>(make_handle<ValueObject>({*r, {nullptr, std::move(runtime_value)}}));
   });

@@ -1,6 +1,9 @@
 #include "base/hash.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "base/cancel.h"
 
 namespace evn {
 
@@ -63,8 +66,14 @@ std::uint64_t Checksum::value() const {
 }
 
 std::uint64_t checksum_of(const void* bytes, std::size_t size) {
+  constexpr auto kPiece = static_cast<std::size_t>(kWorkPerLook / 4 * kBytesPerWork);
+  static_assert(kPiece % Checksum::kLineBytes == 0);
   Checksum sum;
-  sum.add(bytes, size, 0);
+  for (std::size_t at = 0; at < size; at += kPiece) {
+    const std::size_t count = std::min(kPiece, size - at);
+    cancellation_point(static_cast<std::int64_t>(count) / kBytesPerWork);
+    sum.add(static_cast<const char*>(bytes) + at, count, at);
+  }
   return sum.value();
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/cancel.h"
+
 namespace evn {
 
 std::vector<std::size_t> sorted_order(std::size_t count, ComesBefore comes_before, const void* context) {
@@ -12,6 +14,7 @@ std::vector<std::size_t> sorted_order(std::size_t count, ComesBefore comes_befor
       const std::size_t middle = std::min(begin + width, count), end = std::min(begin + 2 * width, count);
       std::size_t left = begin, right = middle;
       for (std::size_t to = begin; to < end; ++to) {
+        cancellation_point();
         const bool takes_right = left == middle || (right < end && comes_before(context, order[right], order[left]));
         merged[to] = order[takes_right ? right++ : left++];
       }

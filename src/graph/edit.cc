@@ -24,8 +24,10 @@ GraphEditor::GraphEditor(Graph& graph) : graph_(graph) {
   for (ValueId v : graph.outputs) is_output_[v] = true;
   for (ValueId v : graph.inputs) is_input_[v] = true;
   for (int n = 0; n < node_count(); ++n) {
+    cancellation_point(16);
     first_use_.push_back(static_cast<std::int32_t>(uses_.size()));
     for (ValueId v : node(n).inputs) {
+      cancellation_point(2);
       uses_.push_back({kNoValue, n, -1, -1});
       link(static_cast<int>(uses_.size()) - 1, v);
     }
@@ -184,6 +186,7 @@ void GraphEditor::merge_inserted() {
       removed.push_back(false);
     }
     if (n == graph_.nodes.size()) break;
+    cancellation_point(32);
     all.push_back(std::move(graph_.nodes[n]));
     removed.push_back(removed_[n]);
   }
@@ -196,6 +199,7 @@ bool GraphEditor::commit() {
   if (!inserted_.empty()) merge_inserted();
   std::size_t kept = 0;
   for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+    cancellation_point(kept != n ? 32 : 8);
     if (removed_[n]) continue;
     if (kept != n) graph_.nodes[kept] = std::move(graph_.nodes[n]);
     ++kept;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/heap.h"
 #include "graph/edit.h"
@@ -114,6 +115,7 @@ class GraphInference {
   void remember_outputs() {
     std::vector<bool> computed(graph_.values.size(), false);
     for (const Node& node : graph_.nodes) {
+      cancellation_point(8);
       for (ValueId v : node.outputs) {
         if (v != kNoValue) computed[v] = true;
       }
@@ -133,6 +135,7 @@ class GraphInference {
     if (copies_.size() < node.inputs.size()) copies_.resize(node.inputs.size());
     bool ranks = true;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      cancellation_point(4);
       if (node.inputs[i] == kNoValue) continue;
       const Value& value = graph_.values[node.inputs[i]];
       if (value.dtype == DType::kUndefined) {
@@ -234,6 +237,7 @@ class GraphInference {
     ranks = (ranks || any_rank) && infer_or_skip(node);
     if (!ranks) infer_dtypes(node, InputDTypes(inputs_).get(), outputs_);
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      cancellation_point(4);
       if (node.outputs[i] == kNoValue) continue;
       if (!ranks) outputs_[i].shape = Shape::of_rank(1, InferContext::kUnknownRank);
       note_conflict(node, node.outputs[i], outputs_[i]);

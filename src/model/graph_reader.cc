@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "core/name_map.h"
 #include "model/loader.h"
@@ -14,7 +15,7 @@ using wire::Count;
 using wire::Field;
 using wire::Kind;
 
-constexpr std::uint32_t kSparseInitializer = 15;  // the field's number
+constexpr std::uint32_t kNode = 1, kSparseInitializer = 15;  // numbers of fields
 
 enum Role : std::uint8_t { kIsInput = 1, kIsOutput = 2, kIsInitializer = 4 };
 
@@ -144,7 +145,7 @@ void read_graph_node(Reader& r, const Field& f) {
 }
 
 constexpr wire::Row<Reader> kRows[] = {
-    {{1, "node", Kind::kBytes, Count::kMany}, read_graph_node},
+    {{kNode, "node", Kind::kBytes, Count::kMany}, read_graph_node},
     {{2, "name", Kind::kBytes, Count::kOnce},
      [](Reader& r, const Field& f) { r.graph.name = r.loader.text(f, "GraphProto", "name"); }},
     {{5, "initializer", Kind::kBytes, Count::kMany}, read_initializer},
@@ -177,15 +178,25 @@ void refuse_unstored(const Reader& r, ValueId id, const char* node) {
 void check_unstored(const Reader& r) {
   if (r.unstored.empty()) return;
   for (const Node& node : r.graph.nodes) {
+    cancellation_point(kNodeWork);
     for (const ValueId id : node.inputs) refuse_unstored(r, id, node.name.empty() ? node.op_type.c_str() : node.name.c_str());
   }
   for (const ValueId id : r.graph.outputs) refuse_unstored(r, id, "");
+}
+
+// Nodes are counted beforehand: a list that grows moves all of them many times.
+std::size_t count_nodes(Loader& loader, wire::Bytes range) {
+  std::size_t count = 0;
+  wire::Cursor cursor(loader.file, range, "GraphProto");
+  for (Field field; cursor.next(&field);) count += field.number == kNode ? 1 : 0;
+  return static_cast<std::size_t>(std::min<std::uint64_t>(count, loader.options.limits.nodes));
 }
 
 }  // namespace
 
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body) {
   Reader reader{.loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}};
+  reader.graph.nodes.reserve(count_nodes(loader, range));
   wire::read_message(loader.file, range, "GraphProto", kRows, reader);
   wire::read_message(loader.file, range, "GraphProto", kValueInfoRows, reader);
   check_unstored(reader);

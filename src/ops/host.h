@@ -7,20 +7,18 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "ops/infra/part_list.h"
 #include "ops/op.h"
 
 namespace evn {
-
-struct RuntimeValue;
-using RuntimeValuePtr = std::shared_ptr<const RuntimeValue>;
 
 // A value while a run is under way: a tensor, or what is made of runtime values. Never changes once others can see it, and is
 // shared freely.
 struct RuntimeValue {
   TensorDesc desc;                   // dtype, and the shape of a tensor or the wraps of anything else
   std::shared_ptr<const void> data;  // of a tensor: row-major bytes, aligned for the dtype; may be null where there are no elements
-  std::shared_ptr<const void> texts;   // of a string tensor: keeps its texts
-  std::vector<RuntimeValuePtr> parts;  // sequence: the elements; optional: none or one; map: keys and values, both of rank 1
+  std::shared_ptr<const void> texts;  // of a string tensor: keeps its texts
+  PartList parts;                     // sequence: the elements; optional: none or one; map: keys and values, both of rank 1
   bool borrowed = false;  // the bytes are an arena's, for this call only: HostServices::keep makes a runtime value to hold on to
 
   bool is_tensor() const { return !desc.wraps; }
@@ -73,6 +71,6 @@ struct BodyRule {
 std::int64_t runtime_value_integer(const RuntimeValuePtr& runtime_value, const char* what);
 
 // A sequence or optional of `element` (its type without the wrap), with these parts.
-RuntimeValuePtr make_runtime_value(const TensorDesc& element, Wrap outer, std::vector<RuntimeValuePtr> parts);
+RuntimeValuePtr make_runtime_value(const TensorDesc& element, Wrap outer, PartList parts);
 
 }  // namespace evn

@@ -68,21 +68,10 @@ void infer_insert(InferContext& c) {
   c.outputs[0].wraps = c.inputs[0].wraps;
 }
 
-void append(std::vector<RuntimeValuePtr>* to, const std::vector<RuntimeValuePtr>& from, std::size_t begin, std::size_t end) {
-  for (std::size_t i = begin; i < end; ++i) {
-    cancellation_point();
-    to->push_back(from[i]);
-  }
-}
-
 void host_insert(HostContext& c) {
-  const std::vector<RuntimeValuePtr>& before = c.inputs[0]->parts;
+  const PartList& before = c.inputs[0]->parts;
   const std::size_t at = c.has_input(2) ? position(c, 2, static_cast<std::int64_t>(before.size()) + 1) : before.size();
-  std::vector<RuntimeValuePtr> parts;
-  append(&parts, before, 0, at);
-  parts.push_back(c.services.keep(c.inputs[1]));
-  append(&parts, before, at, before.size());
-  c.outputs[0] = make_runtime_value(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
+  c.outputs[0] = make_runtime_value(element_of(c.inputs[0]->desc), Wrap::kSequence, before.with(at, c.services.keep(c.inputs[1])));
 }
 
 void infer_erase(InferContext& c) {
@@ -93,14 +82,11 @@ void infer_erase(InferContext& c) {
 }
 
 void host_erase(HostContext& c) {
-  const std::vector<RuntimeValuePtr>& before = c.inputs[0]->parts;
+  const PartList& before = c.inputs[0]->parts;
   const auto count = static_cast<std::int64_t>(before.size());
   if (!c.has_input(1) && count == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequence is empty");
   const std::size_t at = c.has_input(1) ? position(c, 1, count) : before.size() - 1;
-  std::vector<RuntimeValuePtr> parts;
-  append(&parts, before, 0, at);
-  append(&parts, before, at + 1, before.size());
-  c.outputs[0] = make_runtime_value(element_of(c.inputs[0]->desc), Wrap::kSequence, std::move(parts));
+  c.outputs[0] = make_runtime_value(element_of(c.inputs[0]->desc), Wrap::kSequence, before.without(at));
 }
 
 // ------------------------------------------------------------------------------------------------------------ reading --
@@ -113,7 +99,7 @@ void infer_at(InferContext& c) {
 }
 
 void host_at(HostContext& c) {
-  const std::vector<RuntimeValuePtr>& parts = c.inputs[0]->parts;
+  const PartList& parts = c.inputs[0]->parts;
   c.outputs[0] = parts[position(c, 1, static_cast<std::int64_t>(parts.size()))];
 }
 
@@ -180,7 +166,7 @@ void infer_concat(InferContext& c) {
 }
 
 void host_concat(HostContext& c) {
-  const std::vector<RuntimeValuePtr>& parts = c.inputs[0]->parts;
+  const std::vector<RuntimeValuePtr> parts = c.inputs[0]->parts.all();
   if (parts.empty()) fail(EVN_ERROR_INVALID_ARGUMENT, "the sequence is empty");
   const bool stack = attr_int(c.node, kNewAxis) != 0;
   const int axis = normalize_axis(attr_int(c.node, kConcatAxis), parts[0]->desc.shape.rank() + (stack ? 1 : 0));

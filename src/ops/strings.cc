@@ -14,6 +14,7 @@
 // Exact.
 #include <algorithm>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "ops/infra/check.h"
@@ -193,21 +194,18 @@ void require_locale(const Node& node) {
 // Which elements stay.
 std::vector<std::string_view> without_stop_words(const Node& node, const ConstTensor& x) {
   const bool sensitive = attr_int(node, kCaseSensitive) != 0;
-  std::vector<std::string> stop;
+  std::unordered_set<std::string> stop;
   for (const std::string& word : attr_strings(node, kStopWords)) {
     cancellation_point();
-    stop.push_back(sensitive ? word : with_case(word, true));
+    stop.insert(sensitive ? word : with_case(word, true));
   }
   std::vector<std::string_view> stay;
   for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
     cancellation_point();
     const std::string_view text = text_of(x.as<TextElement>()[i]);
     const std::string word = sensitive ? std::string(text) : with_case(text, true);
-    const bool stops = std::any_of(stop.begin(), stop.end(), [&](const std::string& s) {
-      cancellation_point();
-      return s == word;
-    });
-    if (!stops) stay.push_back(text);
+    cancellation_point(static_cast<std::int64_t>(word.size()) / kBytesPerWork);
+    if (!stop.contains(word)) stay.push_back(text);
   }
   return stay;
 }

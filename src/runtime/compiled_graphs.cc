@@ -42,7 +42,7 @@ std::string key_of(const SessionRequest& request, const CacheConfig& cache, cons
 
 void SharedPlans::add(const std::shared_ptr<Plan>& plan) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::erase_if(entries_, [](const Entry& e) { return e.plan.expired(); });
+  schedule_.prune(entries_, [](const Entry& e) { return e.plan.expired(); });
   entries_.push_back({plan});
 }
 
@@ -88,22 +88,17 @@ std::shared_ptr<const CompiledGraph> CompiledGraphs::compile(ModelPtr loaded, co
 
 std::shared_ptr<const CompiledGraph> CompiledGraphs::find(const std::string& key) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const Entry& e : entries_) {
-    if (e.key != key) continue;
-    if (std::shared_ptr<const CompiledGraph> graph = e.graph.lock()) return graph;
-  }
-  return nullptr;
+  const auto it = entries_.find(key);
+  return it != entries_.end() ? it->second.lock() : nullptr;
 }
 
 std::shared_ptr<const CompiledGraph> CompiledGraphs::add(std::string key, std::shared_ptr<const CompiledGraph> made) {
   std::shared_ptr<const CompiledGraph> other;  // let go of without the lock
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::erase_if(entries_, [](const Entry& e) { return e.graph.expired(); });
-  for (const Entry& e : entries_) {
-    if (e.key != key) continue;
-    if ((other = e.graph.lock())) return other;
-  }
-  entries_.push_back({std::move(key), made});
+  schedule_.prune(entries_, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<const CompiledGraph>& entry = entries_[std::move(key)];
+  if ((other = entry.lock())) return other;
+  entry = made;
   return made;
 }
 

@@ -4,9 +4,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/os/fork.h"
+#include "base/prune_schedule.h"
 #include "config/config.h"
 
 namespace evn {
@@ -44,6 +46,7 @@ class SharedPlans {
   std::mutex mutex_;  // held for moments
   const os::HeldOverForks held_{mutex_};
   std::vector<Entry> entries_;
+  PruneSchedule schedule_;  // of entries_
 };
 
 class CompiledGraphs {
@@ -58,13 +61,10 @@ class CompiledGraphs {
   // Returns what another thread has added for the key meanwhile, else `made`.
   std::shared_ptr<const CompiledGraph> add(std::string key, std::shared_ptr<const CompiledGraph> made);
 
-  struct Entry {
-    std::string key;
-    std::weak_ptr<const CompiledGraph> graph;
-  };
   std::mutex mutex_;  // held for moments
   const os::HeldOverForks held_{mutex_};
-  std::vector<Entry> entries_;
+  std::unordered_map<std::string, std::weak_ptr<const CompiledGraph>> entries_;
+  PruneSchedule schedule_;  // of entries_
 };
 
 }  // namespace evn

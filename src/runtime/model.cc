@@ -124,18 +124,32 @@ struct Wrong {
   TypeConflicts types;
 };
 
+// The time limit of a load, for all that the thread does meanwhile. A deadline or request of the caller holds as well.
+class LoadScope {
+ public:
+  explicit LoadScope(std::uint64_t deadline_ns) : cancel_(limit(deadline_ns)), scope_(cancel_) {}
+
+ private:
+  static Cancel limit(std::uint64_t deadline_ns) {
+    Cancel cancel;
+    cancel.deadline_ns = deadline_ns;
+    cancel.over = "the time to load the model is over";
+    cancel.cancelled = "the load was cancelled";
+    if (const Cancel* outer = CancelScope::current()) cancel.join(*outer);
+    return cancel;
+  }
+
+  const Cancel cancel_;
+  const CancelScope scope_;
+};
+
 // From bytes to the graph that is run. `loaded` has all that is not the model itself. `removed` (nullable): LoadedModel's.
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, Wrong* wrong,
                  std::span<const char* const> disabled = {}, std::vector<RemovedNode>* removed = nullptr,
                  std::set<std::uint64_t>* literals = nullptr) {
   const Runtime& runtime = *loaded.runtime;
   const HeapReclaim allowed(true);
-  Cancel cancel;
-  cancel.deadline_ns = deadline_ns;
-  cancel.over = "the time to load the model is over";
-  cancel.cancelled = "the load was cancelled";
-  if (const Cancel* outer = CancelScope::current()) cancel.join(*outer);
-  const CancelScope scope(cancel);
+  const LoadScope scope(deadline_ns);
   const SettingsPtr settings = runtime.settings();
   Limits limits = settings->config.limits;
   // What a host gives has been held against the limit by now; what the quantizer makes of it may be larger, in one piece.
@@ -239,21 +253,17 @@ void write_values(JsonWriter& json, const char* key, const Graph& graph, const s
 
 ModelPtr DerivedModels::find(const std::string& key) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [k, model] : all_) {
-    if (k != key) continue;
-    if (ModelPtr found = model.lock()) return found;
-  }
-  return nullptr;
+  const auto it = all_.find(key);
+  return it != all_.end() ? it->second.lock() : nullptr;
 }
 
 ModelPtr DerivedModels::add(const std::string& key, ModelPtr made) {
   ModelPtr other;  // let go of without the lock
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::erase_if(all_, [](const auto& entry) { return entry.second.expired(); });
-  for (const auto& [k, model] : all_) {
-    if (k == key && (other = model.lock()) != nullptr) return other;
-  }
-  all_.emplace_back(key, made);
+  schedule_.prune(all_, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<const LoadedModel>& entry = all_[key];
+  if ((other = entry.lock()) != nullptr) return other;
+  entry = made;
   return made;
 }
 
@@ -289,7 +299,7 @@ Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, c
   }
   Source s;
   std::shared_ptr<void> copy = allocate_charged(runtime.cpu().ledger(), size, MemoryClass::kWeights);
-  if (size > 0) std::memcpy(copy.get(), data, size);
+  copy_block(copy.get(), data, static_cast<std::int64_t>(size));
   s.image.bytes = std::move(copy);
   s.size = size;
   s.folder = external_dir;
@@ -300,12 +310,14 @@ Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, c
 
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path) {
   const std::uint64_t deadline = load_deadline(*runtime);
+  const LoadScope scope(deadline);
   Source s = open_file(*runtime, path, deadline);
   return load(std::move(runtime), std::move(s.image), s.size, s.name, s.folder, deadline);
 }
 
 ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string& folder, const std::string& path) {
   const std::uint64_t deadline = load_deadline(*runtime);
+  const LoadScope scope(deadline);
   auto file = os::open_for_reading_beneath(folder, path, runtime->settings()->config.limits.model_bytes);
   Source s = read_opened(*runtime, std::move(file), folder + path, deadline);
   return load(std::move(runtime), std::move(s.image), s.size, s.name, s.folder, deadline);
@@ -313,6 +325,7 @@ ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string&
 
 Model read_again(const LoadedModel& model) {
   const std::uint64_t deadline = load_deadline(*model.runtime);
+  const LoadScope scope(deadline);
   FileImage image = read_image(model.file, model.runtime->cpu().ledger(), deadline);
   Wrong logged_before;
   return read_model(model, std::move(image), static_cast<std::size_t>(model.file->size()), deadline, &logged_before);
@@ -320,6 +333,7 @@ Model read_again(const LoadedModel& model) {
 
 ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir) {
   const std::uint64_t deadline = load_deadline(*runtime);
+  const LoadScope scope(deadline);
   Source s = copy_buffer(*runtime, data, size, external_dir);
   return load(std::move(runtime), std::move(s.image), size, "", external_dir, deadline);
 }
@@ -327,6 +341,7 @@ ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, s
 ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size,
                           const std::string& name) {
   const std::uint64_t deadline = load_deadline(*runtime);
+  const LoadScope scope(deadline);
   FileImage image;
   image.bytes = std::move(bytes);
   return load(std::move(runtime), std::move(image), size, name, "", deadline);
@@ -334,9 +349,10 @@ ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<cons
 
 ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size) {
   const std::uint64_t deadline = load_deadline(*runtime);
+  const LoadScope scope(deadline);
   Source s;
   std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
-  if (size > 0) std::memcpy(copy.get(), data, size);
+  copy_block(copy.get(), data, static_cast<std::int64_t>(size));
   s.image.bytes = std::move(copy);
   return load(std::move(runtime), std::move(s.image), size, "", "", deadline, true);
 }
@@ -344,6 +360,7 @@ ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std:
 Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind,
                        std::vector<RemovedNode>* removed, std::set<std::uint64_t>* literals) {
   const std::uint64_t deadline = load_deadline(*runtime);
+  const LoadScope scope(deadline);
   Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir)
                                  : open_file(*runtime, source.path, deadline);
   LoadedModel loaded;

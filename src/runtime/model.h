@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_map>
 
 #include "runtime/compiled_graphs.h"
 #include "runtime/removed_nodes.h"
@@ -28,7 +29,8 @@ class DerivedModels {
  private:
   std::mutex mutex_;  // held for moments
   const os::HeldOverForks held_{mutex_};
-  std::vector<std::pair<std::string, std::weak_ptr<const LoadedModel>>> all_;
+  std::unordered_map<std::string, std::weak_ptr<const LoadedModel>> all_;
+  PruneSchedule schedule_;  // of all_
 };
 
 // The device of a part of a node that several devices share.

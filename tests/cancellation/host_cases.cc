@@ -117,7 +117,7 @@ std::map<std::string, HostCase> host_cases() {
   const TensorDesc one = {DType::kFloat32, {1}}, scalar = {DType::kFloat32, {}}, count = {DType::kInt64, {}},
                    truth = {DType::kBool, {}};
   std::map<std::string, HostCase> all;
-  all["SequenceConstruct 11"] = make("SequenceConstruct", 13, sequence(kMany)->parts);
+  all["SequenceConstruct 11"] = make("SequenceConstruct", 13, sequence(kMany)->parts.all());
   all["SequenceInsert 11"] = make("SequenceInsert", 13, {sequence(kMany), floats(1), integer(5)});
   all["SequenceErase 11"] = make("SequenceErase", 13, {sequence(kMany), integer(-7)});
   all["SplitToSequence 11"] = make("SplitToSequence", 13, {floats(kMany)}, {{"axis", std::int64_t{0}}});

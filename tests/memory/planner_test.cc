@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <random>
+
+#include "base/cancel.h"
+#include "base/error.h"
 
 namespace evn {
 namespace {
@@ -81,6 +86,103 @@ TEST(Planner, ASmallArenaIsNeverLargerAndOftenHasNoGap) {
     better += total < usual;
   }
   EXPECT_GT(better, 10);
+}
+
+// The placement that OccupiedRanges must find: a scan of all values, each time.
+std::size_t place_by_scan(std::vector<Lifetime>& values) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < values.size(); ++i) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return values[a].bytes > values[b].bytes; });
+  std::vector<std::size_t> placed;
+  std::size_t total = 0;
+  for (const std::size_t id : order) {
+    Lifetime& v = values[id];
+    std::size_t top = 0, best = SIZE_MAX, gap = SIZE_MAX;
+    for (const std::size_t other : placed) {
+      const Lifetime& o = values[other];
+      if (o.last < v.first || o.first > v.last) continue;
+      if (o.offset >= top && o.offset - top >= v.bytes && o.offset - top < gap) {
+        gap = o.offset - top;
+        best = top;
+      }
+      top = std::max(top, o.offset + o.bytes);
+    }
+    v.offset = best != SIZE_MAX ? best : top;
+    total = std::max(total, v.offset + v.bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), id,
+                                   [&](std::size_t a, std::size_t b) { return values[a].offset < values[b].offset; }),
+                  id);
+  }
+  return total;
+}
+
+std::vector<Lifetime> random_lives(std::mt19937& random, int count, int longest, std::size_t most_bytes) {
+  std::vector<Lifetime> values;
+  for (int i = 0; i < count; ++i) {
+    const int first = static_cast<int>(random() % static_cast<unsigned>(count));
+    values.push_back(
+        {(1 + random() % (most_bytes / 64)) * 64, first, first + static_cast<int>(random() % static_cast<unsigned>(longest))});
+  }
+  return values;
+}
+
+TEST(Planner, ManyValuesLieWhereAScanOfAllWouldPutThem) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 40; ++round) {
+    const int longest = std::array{3, 20, 200, 700}[static_cast<std::size_t>(round) % 4];
+    std::vector<Lifetime> values = random_lives(random, 300 + round * 10, longest, round % 3 == 0 ? 128 : 10'000);
+    std::vector<Lifetime> scanned = values;
+    EXPECT_EQ(plan_arena(values, 64), place_by_scan(scanned));
+    for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i].offset, scanned[i].offset) << round << " " << i;
+  }
+}
+
+// Beyond what one list remembers, gaps are closed and searches end early; values must still be disjoint, and the arena small.
+TEST(Planner, ThousandsOfLongLivesStayDisjointAndNearTheScan) {
+  std::mt19937 random(3);
+  std::vector<Lifetime> values = random_lives(random, 4000, 4000, 10'000);
+  std::vector<Lifetime> scanned = values;
+  const std::size_t total = plan_arena(values, 64), want = place_by_scan(scanned);
+  expect_disjoint(values, total);
+  EXPECT_LE(total, want + want / 50);
+}
+
+std::int64_t work_to_place(int count, bool small, int longest) {
+  std::mt19937 random(9);
+  std::vector<Lifetime> values = random_lives(random, count, longest, 10'000);
+  const Cancel never;
+  const CancelScope scope(never);
+  small ? plan_small_arena(values, 64) : plan_arena(values, 64);
+  return scope.work();
+}
+
+TEST(Planner, WorkGrowsWithTheNumberOfValues) {
+  for (const int longest : {2, 30, 300}) {
+    EXPECT_LE(work_to_place(8000, false, longest), 2.4 * static_cast<double>(work_to_place(4000, false, longest))) << longest;
+  }
+  std::vector<Lifetime> all_alive[2];
+  std::int64_t work[2];
+  for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < 10'000 * (i + 1); ++k) all_alive[i].push_back({static_cast<std::size_t>(1 + k % 1000) * 64, k, 1 << 20});
+    const Cancel never;
+    const CancelScope scope(never);
+    plan_arena(all_alive[i], 64);
+    work[i] = scope.work();
+  }
+  EXPECT_LE(static_cast<double>(work[1]), 2.7 * static_cast<double>(work[0]));  // lists grow until they are full
+}
+
+TEST(Planner, StopsWhenItIsAsked) {
+  std::atomic<bool> requested{true};
+  Cancel cancel;
+  cancel.requested = &requested;
+  for (const bool small : {false, true}) {
+    std::mt19937 random(9);
+    std::vector<Lifetime> values = random_lives(random, 20'000, 50, 10'000);
+    const CancelScope scope(cancel);
+    EXPECT_THROW(small ? plan_small_arena(values, 64) : plan_arena(values, 64), Error);
+    EXPECT_LE(scope.work(), 2 * kWorkPerLook);
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "graph/edit.h"
 #include "graph/infer.h"
@@ -62,6 +63,7 @@ bool is_disabled(const Pass& pass, std::span<const char* const> disabled) {
 // A tensor whose size is known now and above the limit could never be run.
 void check_sizes(const Graph& graph, const PassContext& context) {
   for (const Value& value : graph.values) {
+    cancellation_point(4);
     if (!value.has_shape || !value.shape.is_known() || !is_stored(value.dtype)) continue;
     const std::size_t size = TensorDesc{value.dtype, value.shape}.size_bytes();
     if (size > context.limits.tensor_bytes) {
@@ -91,6 +93,7 @@ std::uint32_t fingerprint_of(const Node& node) {
 
 void mark_rewritten(Graph& graph, std::uint32_t pass) {
   for (Node& node : graph.nodes) {
+    cancellation_point(8);
     const std::uint32_t f = fingerprint_of(node);
     if (f != node.fingerprint) node.rewrites |= pass;
     node.fingerprint = f;

@@ -52,7 +52,7 @@ std::int64_t runtime_value_integer(const RuntimeValuePtr& runtime_value, const c
   }
 }
 
-RuntimeValuePtr make_runtime_value(const TensorDesc& element, Wrap outer, std::vector<RuntimeValuePtr> parts) {
+RuntimeValuePtr make_runtime_value(const TensorDesc& element, Wrap outer, PartList parts) {
   auto runtime_value = std::make_shared<RuntimeValue>();
   runtime_value->desc = {element.dtype, {}, element.wraps.in(outer)};
   runtime_value->parts = std::move(parts);
@@ -69,7 +69,7 @@ void require_inputs(const Node& node, std::size_t first, std::size_t end) {
 RuntimeValuePtr with_wraps(const RuntimeValuePtr& runtime_value, Wraps wraps) {
   if (runtime_value->desc.wraps == wraps) return runtime_value;
   if (wraps.outer() == Wrap::kOptional && wraps.inside() == runtime_value->desc.wraps)
-    return make_runtime_value(runtime_value->desc, Wrap::kOptional, {runtime_value});
+    return make_runtime_value(runtime_value->desc, Wrap::kOptional, PartList{runtime_value});
   if (runtime_value->parts.empty()) fail(EVN_ERROR_INVALID_ARGUMENT, "an optional is empty where its element is needed");
   return runtime_value->parts[0];
 }

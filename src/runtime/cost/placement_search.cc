@@ -263,7 +263,7 @@ class Search {
   }
 
   void set_sizes(const Lowered& lowered) {
-    const std::vector<TensorDesc>& descs = lowered.plan->state->descs;
+    const SharedVector<TensorDesc>& descs = lowered.plan->state->descs;
     for (std::size_t v = 0; v < descs.size(); ++v) {
       if (descs[v].dtype != DType::kUndefined && descs[v].shape.is_known() && !descs[v].wraps)
         problem_.value_bytes[v] = static_cast<double>(descs[v].size_bytes());

@@ -1,9 +1,12 @@
 #include "runtime/cost/plan_cost.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <set>
 #include <tuple>
 
+#include "base/cancel.h"
 #include "base/hash.h"
 #include "runtime/cost/step_features.h"
 
@@ -59,36 +62,41 @@ class Timeline {
   }
 
  private:
+  // A piece of memory; pieces of one memory are in the order of their addresses.
+  using Place = std::tuple<Source, std::uint8_t, std::int32_t, std::size_t>;
   struct Written {
-    Source source;
-    std::uint8_t slot;
-    std::int32_t index;
-    std::size_t begin, end;
-    double ready;
+    std::size_t end = 0;
+    double ready = 0;
   };
+  using AllWritten = std::map<Place, Written>;
 
-  static Written place_of(const BufferSource& b, double ready) {
-    return {b.source, b.slot, b.index, b.buffer.offset, b.buffer.offset + b.buffer.size, ready};
+  // The first piece that may overlap the buffer: pieces do not overlap each other.
+  AllWritten::const_iterator first_at(const BufferSource& b) const {
+    const Place begin{b.source, b.slot, b.index, b.buffer.offset};
+    const auto at = written_.lower_bound(begin);
+    return at != written_.begin() && overlaps(*std::prev(at), b) ? std::prev(at) : at;
   }
-  static bool overlap(const Written& a, const Written& b) {
-    return a.source == b.source && a.slot == b.slot && a.index == b.index && a.begin < b.end && b.begin < a.end;
+  static bool overlaps(const AllWritten::value_type& w, const BufferSource& b) {
+    const auto& [source, slot, index, begin] = w.first;
+    return source == b.source && slot == b.slot && index == b.index && begin < b.buffer.offset + b.buffer.size &&
+           b.buffer.offset < w.second.end;
   }
   double ready(const BufferSource& b) const {
-    const Written read = place_of(b, 0);
     double at = 0;
-    for (const Written& w : written_) at = std::max(at, overlap(w, read) ? w.ready : 0);
+    for (auto w = first_at(b); w != written_.end() && overlaps(*w, b); ++w) at = std::max(at, w->second.ready);
     return at;
   }
   void set_ready(const BufferSource& b, double at) {
-    const Written now = place_of(b, at);
-    std::erase_if(written_, [&](const Written& w) { return overlap(w, now); });
-    if (b.source == Source::kArena || b.source == Source::kOutput) written_.push_back(now);
+    if (b.buffer.size == 0) return;
+    for (auto w = first_at(b); w != written_.end() && overlaps(*w, b);) w = written_.erase(w);
+    if (b.source == Source::kArena || b.source == Source::kOutput)
+      written_[{b.source, b.slot, b.index, b.buffer.offset}] = {b.buffer.offset + b.buffer.size, at};
   }
 
   const CompiledGraph& graph_;
   const Plan& plan_;
-  std::vector<double> lines_;     // per device: of its kernels, and of its copies
-  std::vector<Written> written_;  // what is in memory now
+  std::vector<double> lines_;  // per device: of its kernels, and of its copies
+  AllWritten written_;         // contents of memory now
 };
 
 }  // namespace
@@ -104,6 +112,7 @@ PlanCost cost_of(const CompiledGraph& graph, const Plan& plan, CostTables& table
     cost.end_ns = std::max(cost.end_ns, cost.slot_ns[slot]);
   }
   for (const PlanStep& step : plan.steps) {
+    cancellation_point(kNodeWork);
     PlanCost::Step s;
     key.add(static_cast<std::uint64_t>(step.kind) << 8 | step.slot);
     if (step.kind == PlanStep::Kind::kCopy) {

@@ -31,7 +31,7 @@ std::shared_ptr<LiveSession> LiveSession::create(const std::shared_ptr<Runtime>&
     live->current_ = live->recipe_->make(runtime, settings, nullptr);
     const std::lock_guard<Mutex> lock(all.mutex_);
     if (runtime->settings() != settings) continue;  // it has been reconfigured meanwhile
-    std::erase_if(all.all_, [](const auto& l) { return l.expired(); });
+    all.schedule_.prune(all.all_, [](const auto& l) { return l.expired(); });
     all.all_.push_back(live);
     live->recipe_->note_use_of(settings);
     live->current_->identity()->live = live;

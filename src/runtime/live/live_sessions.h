@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/prune_schedule.h"
 #include "runtime/settings.h"
 
 namespace evn {
@@ -25,6 +26,7 @@ class LiveSessions {
   Mutex reconfiguring_;  // one thread at a time makes settings in the place of those that there are
   Mutex mutex_;          // guards all_, and that what is in it has the runtime's settings
   std::vector<std::weak_ptr<LiveSession>> all_;
+  PruneSchedule schedule_;  // of all_
 };
 
 }  // namespace evn

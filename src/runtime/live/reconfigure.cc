@@ -1,5 +1,5 @@
 // Another configuration for a runtime with sessions: all that it takes is made before anything changes.
-#include <algorithm>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "runtime/live/live_session.h"
@@ -23,15 +23,14 @@ void LiveSessions::reconfigure(const std::shared_ptr<Runtime>& runtime, Config c
   Proposal proposal(*runtime, std::move(config));
   proposal.open();
   std::vector<Replacement> made;
-  const auto is_made = [&](const std::shared_ptr<LiveSession>& live) {
-    return std::any_of(made.begin(), made.end(), [&](const Replacement& r) { return r.live == live; });
-  };
+  std::unordered_set<const LiveSession*> is_made;
   for (;;) {
     std::vector<std::shared_ptr<LiveSession>> missing;
     {
       std::unique_lock<Mutex> lock(mutex_);
       for (const std::weak_ptr<LiveSession>& weak : all_) {
-        if (std::shared_ptr<LiveSession> live = weak.lock(); live != nullptr && !is_made(live)) missing.push_back(std::move(live));
+        if (std::shared_ptr<LiveSession> live = weak.lock(); live != nullptr && !is_made.contains(live.get()))
+          missing.push_back(std::move(live));
       }
       if (missing.empty()) {
         proposal.check_limits();
@@ -41,8 +40,8 @@ void LiveSessions::reconfigure(const std::shared_ptr<Runtime>& runtime, Config c
       }
     }
     for (std::shared_ptr<LiveSession>& live : missing) {
-      made.reserve(made.size() + 1);
       std::shared_ptr<Session> session = live->make(runtime, proposal.settings());
+      is_made.insert(live.get());
       made.push_back({std::move(live), std::move(session)});
     }
   }

@@ -10,6 +10,7 @@
 #include "base/heap.h"
 #include "base/sort.h"
 #include "graph/inline_if.h"
+#include "runtime/lower/compile_segments.h"
 #include "runtime/lower/product_trials.h"
 #include "runtime/memory_ladder.h"
 #include "runtime/pass_list.h"
@@ -35,7 +36,9 @@ void compile_values(CompiledGraph& c) {
   c.input_of.assign(graph.values.size(), -1);
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) c.input_of[graph.inputs[i]] = static_cast<std::int32_t>(i);
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    cancellation_point(8);
     for (const ValueId v : graph.nodes[i].inputs) {
+      cancellation_point();
       if (v != kNoValue) c.last_user[v] = static_cast<std::int32_t>(i);
     }
   }
@@ -48,7 +51,9 @@ void find_readers(CompiledGraph& c) {
   const Graph& graph = c.graph();
   const auto each = [&](const auto& visit) {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      cancellation_point(8);
       for (const ValueId v : graph.nodes[i].inputs) {
+        cancellation_point(2);
         if (v != kNoValue) visit(v, i);
       }
       for (const FusedOperand& f : c.nodes[i].fused) {
@@ -105,6 +110,7 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   n.rival = p.rival;
   if (n.rival != nullptr && c.trials == nullptr) c.trials = std::make_shared<ProductTrials>();
   for (const ValueId v : node.inputs) {
+    cancellation_point(8);
     n.constants.push_back(v == kNoValue ? nullptr : graph.values[v].constant);
     n.has_planned_input |= v != kNoValue && c.needed[v];
     n.choose_late |= v != kNoValue && !graph.values[v].has_shape;
@@ -115,82 +121,12 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   c.kernel_nodes += n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment ? 1u : 0u;
 }
 
-// Gives the session an order of the nodes in which those of each segment are contiguous, and in which devices with a queue begin
-// early.
-void order_nodes(CompiledGraph& c) {
-  std::vector<bool> has_queue, has_work;
-  for (const NodePlacement& p : c.placement.nodes) {
-    has_work.push_back(p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment);
-    has_queue.push_back(has_work.back() && !p.device->traits().host_addressable);
-  }
-  if (c.placement.segments.empty() &&
-      (has_queue == has_work || std::find(has_queue.begin(), has_queue.end(), true) == has_queue.end()))
-    return;
-  const std::vector<std::int32_t> order = queues_first_order(c.graph(), c.placement.segments, has_queue);
-  if (std::is_sorted(order.begin(), order.end())) return;
-  c.ordered = std::make_unique<Graph>(c.graph());
-  std::vector<Node> nodes;
-  std::vector<NodePlacement> placed;
-  std::vector<std::int32_t> index_of(order.size());
-  for (const std::int32_t from : order) {
-    index_of[static_cast<std::size_t>(from)] = static_cast<std::int32_t>(nodes.size());
-    nodes.push_back(std::move(c.ordered->nodes[static_cast<std::size_t>(from)]));
-    placed.push_back(std::move(c.placement.nodes[static_cast<std::size_t>(from)]));
-  }
-  c.ordered->nodes = std::move(nodes);
-  for (PlacedSegment& s : c.placement.segments) {
-    for (std::int32_t& node : s.nodes) node = index_of[static_cast<std::size_t>(node)];
-  }
-  c.placement.nodes = std::move(placed);
-  c.source = c.ordered.get();
-}
-
 void set_pipeline_depth(CompiledGraph& c) {
   std::uint32_t used = 0;
   for (const CompiledNode& n : c.nodes) {
     if (n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment) used |= std::uint32_t{1} << n.slot;
   }
   c.pipeline_depth = used <= 1 ? 0 : std::popcount(used) + 1;
-}
-
-// Finds the inputs and outputs of each segment; find_readers has run.
-void compile_segments(CompiledGraph& c) {
-  const Graph& graph = c.graph();
-  for (std::size_t number = 0; number < c.placement.segments.size(); ++number) {
-    const std::vector<std::int32_t>& nodes = c.placement.segments[number].nodes;
-    CompiledSegment& s = c.segments.emplace_back();
-    s.first = nodes[0];
-    s.others.assign(nodes.begin() + 1, nodes.end());
-    const auto is_inside = [&](std::int32_t node) {
-      return c.nodes[static_cast<std::size_t>(node)].segment == static_cast<std::int32_t>(number);
-    };
-    std::vector<bool> seen(graph.values.size(), false);  // made in it, or an input already
-    std::size_t args = 0;
-    for (const std::int32_t index : nodes) {
-      const Node& node = graph.nodes[static_cast<std::size_t>(index)];
-      args += node.inputs.size() + node.outputs.size();
-      for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-        const ValueId v = node.inputs[k];
-        const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
-        if (v == kNoValue || by_value || seen[static_cast<std::size_t>(v)]) continue;
-        seen[static_cast<std::size_t>(v)] = true;
-        s.values.inputs.push_back(v);
-        s.constants.push_back(graph.values[static_cast<std::size_t>(v)].constant);
-      }
-      for (const ValueId v : node.outputs) {
-        if (v == kNoValue) continue;
-        seen[static_cast<std::size_t>(v)] = true;
-        const auto begin = c.readers.begin() + c.reader_begin[static_cast<std::size_t>(v)];
-        const auto end = c.readers.begin() + c.reader_begin[static_cast<std::size_t>(v) + 1];
-        if (c.last_user[static_cast<std::size_t>(v)] == INT32_MAX || !std::all_of(begin, end, is_inside))
-          s.values.outputs.push_back(v);
-      }
-    }
-    s.packed.resize(s.values.inputs.size());
-    args += s.values.inputs.size() + s.values.outputs.size();
-    c.arg_count += args;
-    c.most_step_args = std::max(c.most_step_args, args);
-  }
 }
 
 bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n.choose_late; }

@@ -1,8 +1,10 @@
 #include "runtime/lower/plan.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
+#include "base/cancel.h"
 #include "base/heap.h"
 #include "kept_features.h"
 #include "kept_operators.h"
@@ -29,14 +31,13 @@ class RunPlanner : PlanBuilder {
   RunPlanner(const CompiledGraph& compiled, std::shared_ptr<const Plan> before, std::span<const void* const> fetched,
              std::span<const TensorDesc> made)
       : PlanBuilder(compiled, std::make_shared<Plan>()) {
-    s_ = *before->state;
+    begin_part(*before->state);
     plan_->signature = before->signature;
     plan_->subplan = static_cast<std::uint16_t>(before->subplan + 1);
     if (before->subplan == UINT16_MAX) fail(EVN_ERROR_LIMIT, "the run has too many parts whose shapes depend on data");
     plan_->outputs = before->outputs;
     plan_->output_slots = before->output_slots;
     plan_->known = before->known;
-    reserve();
     for (std::size_t i = 0; i < fetched.size(); ++i) {
       const ValueId v = before->fetch[i];
       set_known(v, fetched[i], s_.descs[v].size_bytes());
@@ -48,14 +49,17 @@ class RunPlanner : PlanBuilder {
   std::shared_ptr<Plan> run() {
     const std::size_t first = s_.next_node;
     const End end = walk();
+    if (plan_->before != nullptr) reserve(s_.next_node);
     for (std::size_t i = first; i < s_.next_node; ++i) {
       naming_node(graph_.nodes[i].name, [&] {
+        cancellation_point(2 * kNodeWork);
         if (!s_.without_step[i]) add(static_cast<std::int32_t>(i));
       });
     }
     if (end == End::kMissing) return cut();
     if (end == End::kHost) return cut_for_host(static_cast<std::int32_t>(s_.next_node));
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
+      cancellation_point(kNodeWork);
       if (!is_skipped(j)) add_output(j);
     }
     if (plan_->is_small) plan_->spared_bytes = order_steps(c_, plan_.get(), &s_);
@@ -70,12 +74,16 @@ class RunPlanner : PlanBuilder {
 
   // Ends the plan before the next node: the missing values are brought to the host, and all that is used later stays.
   std::shared_ptr<Plan> cut() {
+    std::unordered_set<ValueId> fetched;
     for (const ValueId v : missing_) {
-      if (std::find(plan_->fetch.begin(), plan_->fetch.end(), v) != plan_->fetch.end()) continue;
+      cancellation_point(8);
+      if (!fetched.insert(v).second) continue;
       plan_->fetch.push_back(v);
       plan_->fetch_buffers.push_back(add_buffer(need(v, 0)));
     }
-    for (PlanRoot& r : s_.roots) {
+    for (std::size_t i = s_.first_root; i < s_.roots.size(); ++i) {
+      cancellation_point();
+      PlanRoot& r = s_.roots[i];
       const bool later = r.last_user >= static_cast<std::int32_t>(s_.next_node);
       if (r.source == Source::kArena && r.subplan == plan_->subplan && later) r.last = now();
     }

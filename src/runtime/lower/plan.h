@@ -9,6 +9,7 @@
 
 #include "memory/planner.h"
 #include "runtime/lower/compile.h"
+#include "runtime/lower/shared_vector.h"
 
 namespace evn {
 
@@ -176,7 +177,7 @@ struct Plan {
   std::deque<std::vector<OpDesc>> step_nodes;  // of cascades and segments
   std::deque<std::vector<std::int64_t>> pitches;
   std::vector<ElidedNode> elided;
-  std::vector<WeightPtr> known;     // per value: bytes known since planning, or null
+  SharedVector<WeightPtr> known;    // per value: bytes known since planning, or null
   std::unique_ptr<TextPool> texts;  // of strings that were made while planning
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/lower/plan_arenas.h"
 
+#include "base/cancel.h"
 #include "base/checked.h"
 
 namespace evn {
@@ -16,7 +17,8 @@ void PlanArenas::assign_offsets() {
   for (std::size_t slot = 0; slot < c_.devices.size(); ++slot) {
     lifetimes.clear();
     ids.clear();
-    for (std::size_t r = 0; r < s_.roots.size(); ++r) {
+    for (std::size_t r = s_.first_root; r < s_.roots.size(); ++r) {
+      cancellation_point();
       PlanRoot& root = s_.roots[r];
       if (root.source != Source::kArena || root.subplan != plan_->subplan || root.slot != slot || root.bytes == 0 ||
           root.view.exists())
@@ -34,6 +36,7 @@ void PlanArenas::assign_offsets() {
 
 void PlanArenas::set_buffers() {
   for (std::size_t b = 0; b < plan_->buffers.size(); ++b) {
+    cancellation_point(2);
     const std::int32_t r = s_.buffer_roots[b];
     if (r < 0) continue;
     const PlanRoot& from = s_.roots[r];
@@ -48,9 +51,13 @@ std::shared_ptr<Plan> PlanArenas::finish() {
       plan_->steps.size() * sizeof(PlanStep) + plan_->buffers.size() * (sizeof(BufferSource) + sizeof(std::int32_t)) +
       plan_->descs.size() * sizeof(TensorDesc) +
       plan_->known.size() * (sizeof(WeightPtr) + sizeof(TensorDesc) + sizeof(void*) + 2 * sizeof(std::int32_t)) +
-      s_.roots.size() * sizeof(PlanRoot) + s_.step_of.size() * sizeof(std::int32_t);
+      (s_.roots.size() - s_.first_root) * sizeof(PlanRoot) + s_.step_of.size() * sizeof(std::int32_t);
   for (const std::vector<OpDesc>& nodes : plan_->step_nodes) plan_->bookkeeping_bytes += nodes.capacity() * sizeof(OpDesc);
   plan_->state = std::make_unique<PlanState>(std::move(s_));
+  if (plan_->has_continuation()) {
+    plan_->state->freeze();
+    plan_->known.freeze();
+  }
   return std::move(plan_);
 }
 

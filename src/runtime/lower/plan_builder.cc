@@ -2,26 +2,48 @@
 
 #include <algorithm>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "runtime/lower/dead_nodes.h"
 
 namespace evn {
 
-void PlanBuilder::reserve() {
-  plan_->descs.reserve(c_.arg_count);
-  plan_->steps.reserve(c_.kernel_nodes + 2 * graph_.outputs.size());
-  plan_->buffers.reserve(c_.arg_count + graph_.nodes.size());
-  s_.buffer_roots.clear();
+void PlanBuilder::reserve(std::size_t end) {
+  std::size_t args = 0;
+  for (std::size_t i = s_.first_node; i < end; ++i) {
+    cancellation_point(4);
+    const Node& node = graph_.nodes[i];
+    const std::size_t own = node.inputs.size() + c_.nodes[i].fused.size() + node.outputs.size();
+    args += c_.nodes[i].segment < 0 ? own : 3 * own;  // a segment has descs of its own, and those of its nodes
+  }
+  if (end < graph_.nodes.size() || s_.first_node > 0) args *= 2;
+  plan_->descs.reserve(args);
+  plan_->steps.reserve(end - s_.first_node + 2 * graph_.outputs.size());
+  plan_->buffers.reserve(args + end - s_.first_node);
   s_.buffer_roots.reserve(plan_->buffers.capacity());
-  s_.step_of.assign(graph_.nodes.size(), -1);
-  s_.other_steps.clear();
 }
+
+void PlanBuilder::begin_part(const PlanState& before) {
+  in_pieces(static_cast<std::int64_t>(graph_.nodes.size() + graph_.values.size()), 1, [](std::int64_t, std::int64_t) {});
+  s_ = before;
+  for (std::size_t i = before.first_node; i < before.next_node; ++i) {
+    cancellation_point();
+    s_.step_of[i] = -1;
+  }
+  s_.buffer_roots.clear();
+  s_.other_steps.clear();
+  s_.first_node = s_.next_node;
+  s_.first_root = s_.roots.size();
+}
+
 void PlanBuilder::start() {
   const std::size_t n = graph_.values.size();
-  reserve();
+  reserve(graph_.nodes.size());
+  s_.step_of.assign(graph_.nodes.size(), -1);
   s_.descs.resize(n);
   s_.values.resize(n);
   for (std::size_t v = 0; v < n; ++v) {
+    cancellation_point(8);
     s_.descs[v] = c_.constants[v].desc;
     s_.values[v] = c_.constants[v].data;
   }
@@ -29,6 +51,7 @@ void PlanBuilder::start() {
   s_.parent_of.assign(n, -1);
   s_.output_of.assign(n, -1);
   for (std::size_t j = graph_.outputs.size(); j-- > 0;) {
+    cancellation_point();
     if (!is_skipped(j)) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
   }
   if (!plan_->signature.skipped.empty()) s_.dead = find_dead_nodes(c_, plan_->signature.skipped);
@@ -38,6 +61,7 @@ void PlanBuilder::start() {
   plan_->output_slots.resize(graph_.outputs.size());
   s_.roots.reserve(n);
   for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
+    cancellation_point(16);
     const ValueId v = graph_.inputs[i];
     s_.descs[v] = plan_->signature.inputs[i];
     if (s_.descs[v].wraps || !s_.descs[v].shape.is_known()) continue;

@@ -10,8 +10,11 @@ class PlanBuilder : public PlanSteps {
  public:
   using PlanSteps::PlanSteps;
 
-  // Empty state with room for all that the graph makes.
-  void reserve();
+  // Reserves memory for the steps of the nodes from s_.first_node to `end`: kernels keep addresses of descs.
+  void reserve(std::size_t end);
+
+  // Begins a plan that goes on from another one's state.
+  void begin_part(const PlanState& before);
 
   // Begins the plan of its signature: constants, and the graph's inputs.
   void start();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/cancel.h"
 #include "base/checked.h"
@@ -10,10 +11,8 @@
 namespace evn {
 namespace {
 
-constexpr std::size_t kMostSteps = 1u << 14;  // of plans whose order is looked for: the time grows with the square of their width
-
-// What a step does with a piece of memory that steps write.
-struct Access {
+// Use of a piece of memory by a step.
+struct Use {
   std::int32_t root;  // with memory of its own
   bool writes;
 };
@@ -24,8 +23,8 @@ class StepOrder {
 
   std::size_t run() {
     const std::size_t n = plan_.steps.size();
-    if (n < 3 || n > kMostSteps || plan_.subplan != 0 || plan_.has_continuation() || !all_on_host()) return 0;
-    find_accesses();
+    if (n < 3 || plan_.subplan != 0 || plan_.has_continuation() || !all_on_host()) return 0;
+    find_uses();
     find_edges();
     std::vector<std::int32_t> best(n);
     for (std::size_t i = 0; i < n; ++i) best[i] = static_cast<std::int32_t>(i);
@@ -60,24 +59,34 @@ class StepOrder {
   }
 
   // Parts of one piece of memory count as that piece.
-  void find_accesses() {
-    accesses_.resize(plan_.steps.size());
+  void find_uses() {
+    uses_.resize(plan_.steps.size());
+    std::vector<std::int32_t> place(s_.roots.size(), -1);  // per root: its place among the uses of a step
     for (std::size_t i = 0; i < plan_.steps.size(); ++i) {
       const PlanStep& step = plan_.steps[i];
       const bool is_kernel = step.kind == PlanStep::Kind::kKernel;
       const std::size_t inputs = is_kernel ? step.desc.inputs.size() : 1;
       const std::size_t all = inputs + (is_kernel ? step.desc.outputs.size() : 1) + 1;
       for (std::size_t k = 0; k < all; ++k) {
+        cancellation_point(4);
         const std::int32_t r = s_.buffer_roots[step.buffers + k];
         if (r < 0) continue;
         const std::int32_t owner = owner_of(r);
         const Source source = s_.roots[static_cast<std::size_t>(owner)].source;
-        if (source == Source::kArena || source == Source::kOutput) accesses_[i].push_back({owner, k >= inputs});
+        if (source != Source::kArena && source != Source::kOutput) continue;
+        std::int32_t& at = place[static_cast<std::size_t>(owner)];
+        if (at < 0) {
+          at = static_cast<std::int32_t>(uses_[i].size());
+          uses_[i].push_back({owner, false});
+        }
+        uses_[i][static_cast<std::size_t>(at)].writes |= k >= inputs;
       }
+      for (const Use& use : uses_[i]) place[static_cast<std::size_t>(use.root)] = -1;
     }
   }
 
   void add_edge(std::int32_t from, std::int32_t to) {
+    cancellation_point();
     if (from < 0 || from == to) return;
     after_[static_cast<std::size_t>(from)].push_back(to);
     ++before_[static_cast<std::size_t>(to)];
@@ -88,27 +97,24 @@ class StepOrder {
     const std::size_t n = plan_.steps.size();
     after_.resize(n);
     before_.assign(n, 0);
-    uses_.assign(s_.roots.size(), 0);
+    root_uses_.assign(s_.roots.size(), {});
     std::vector<std::int32_t> writer(s_.roots.size(), -1);
     std::vector<std::vector<std::int32_t>> readers(s_.roots.size());
     for (std::size_t i = 0; i < n; ++i) {
       const auto step = static_cast<std::int32_t>(i);
-      for (const Access& a : accesses_[i]) {
-        const auto r = static_cast<std::size_t>(a.root);
-        ++uses_[r];
+      for (const Use& use : uses_[i]) {
+        RootUses& all = root_uses_[static_cast<std::size_t>(use.root)];
+        ++all.steps;
+        all.sum += i;
+        const auto r = static_cast<std::size_t>(use.root);
         add_edge(writer[r], step);
-        if (a.writes) {
-          for (const std::int32_t reader : readers[r]) add_edge(reader, step);
-        }
-      }
-      for (const Access& a : accesses_[i]) {
-        const auto r = static_cast<std::size_t>(a.root);
-        if (a.writes) {
-          writer[r] = step;
-          readers[r].clear();
-        } else {
+        if (!use.writes) {
           readers[r].push_back(step);
+          continue;
         }
+        for (const std::int32_t reader : readers[r]) add_edge(reader, step);
+        writer[r] = step;
+        readers[r].clear();
       }
     }
   }
@@ -118,87 +124,103 @@ class StepOrder {
     return r.source == Source::kArena ? align_up(r.bytes + r.slack, c_.devices[0]->traits().alignment) : 0;
   }
 
-  // What lives, step by step.
+  // Steps that are still to use a root. The only one that is left is known by the sum.
+  struct RootUses {
+    std::uint32_t steps = 0;  // number of steps
+    std::uint64_t sum = 0;    // of the numbers of these steps
+  };
+
+  // Memory in use, step by step.
   struct Live {
-    std::vector<std::uint32_t> left;  // uses of each root that are to come
-    std::vector<bool> lives;
+    std::vector<RootUses> left;  // per root: uses that are to come
+    std::vector<bool> lives;     // per root
     std::size_t bytes = 0;
 
-    Live(const std::vector<std::uint32_t>& uses) : left(uses), lives(uses.size(), false) {}
+    Live(const std::vector<RootUses>& uses) : left(uses), lives(uses.size(), false) {}
   };
 
   struct Change {
     std::size_t begins = 0, ends = 0;
+    std::int64_t net() const { return static_cast<std::int64_t>(begins) - static_cast<std::int64_t>(ends); }
   };
-  // What a step would do. Roots that it uses twice count once.
-  Change change_by(const Live& live, std::int32_t step) {
+  // What a step would do. Roots that it uses several times count once.
+  Change change_by(const Live& live, std::int32_t step) const {
     Change change;
-    const std::vector<Access>& all = accesses_[static_cast<std::size_t>(step)];
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const auto same = [&](const Access& a) { return a.root == all[i].root; };
-      const auto upto = all.begin() + static_cast<std::ptrdiff_t>(i);
-      if (std::any_of(all.begin(), upto, same)) continue;
-      const auto r = static_cast<std::size_t>(all[i].root);
-      const std::size_t bytes = bytes_of(all[i].root);
+    for (const Use& use : uses_[static_cast<std::size_t>(step)]) {
+      cancellation_point();
+      const auto r = static_cast<std::size_t>(use.root);
+      const std::size_t bytes = bytes_of(use.root);
       if (!live.lives[r]) change.begins += bytes;
-      if (live.left[r] == static_cast<std::uint32_t>(std::count_if(all.begin(), all.end(), same))) change.ends += bytes;
+      if (live.left[r].steps == 1) change.ends += bytes;
     }
     return change;
   }
 
   // Returns the bytes that live while the step runs.
-  std::size_t take(Live* live, std::int32_t step) {
+  std::size_t take(Live* live, std::int32_t step) const {
     const Change change = change_by(*live, step);
     const std::size_t meanwhile = live->bytes + change.begins;
-    for (const Access& a : accesses_[static_cast<std::size_t>(step)]) {
-      const auto r = static_cast<std::size_t>(a.root);
+    for (const Use& use : uses_[static_cast<std::size_t>(step)]) {
+      const auto r = static_cast<std::size_t>(use.root);
       live->lives[r] = true;
-      --live->left[r];
+      --live->left[r].steps;
+      live->left[r].sum -= static_cast<std::uint64_t>(step);
     }
     live->bytes = meanwhile - change.ends;
     return meanwhile;
   }
 
-  std::size_t most_live(const std::vector<std::int32_t>& order) {
-    Live live(uses_);
+  std::size_t most_live(const std::vector<std::int32_t>& order) const {
+    Live live(root_uses_);
     std::size_t most = 0;
     for (const std::int32_t step : order) most = std::max(most, take(&live, step));
     return most;
   }
 
   // Picks, among the steps that may come next, the one that leaves the least behind; `depth_first`: of those that read what was
-  // made last.
-  std::vector<std::int32_t> schedule(bool depth_first) {
+  // made last. The score of a step that waits changes only when it becomes the last one to use a root: other steps that use a root
+  // that nobody has used yet wait for the step that uses it first.
+  std::vector<std::int32_t> schedule(bool depth_first) const {
+    using Score = std::array<std::int64_t, 4>;
     std::vector<std::int32_t> waits = before_;
-    std::vector<std::int32_t> ready, order;
-    std::vector<std::int32_t> ready_since(waits.size(), 0);
+    std::vector<std::int32_t> order;
+    std::vector<std::int64_t> ready_since(waits.size(), 0);
+    std::vector<std::int64_t> net(waits.size(), 0);  // per step that is ready
+    std::set<Score> ready;
+    Live live(root_uses_);
+    const auto score = [&](std::int32_t step) {
+      const auto i = static_cast<std::size_t>(step);
+      return Score{net[i] <= 0 ? 0 : 1, depth_first ? -ready_since[i] : 0, net[i], step};
+    };
+    const auto add = [&](std::int32_t step) {
+      net[static_cast<std::size_t>(step)] = change_by(live, step).net();
+      ready.insert(score(step));
+    };
     for (std::size_t i = 0; i < waits.size(); ++i) {
-      if (waits[i] == 0) ready.push_back(static_cast<std::int32_t>(i));
+      cancellation_point(kNodeWork);
+      if (waits[i] == 0) add(static_cast<std::int32_t>(i));
     }
-    Live live(uses_);
     order.reserve(waits.size());
     while (!ready.empty()) {
       cancellation_point(kNodeWork);
-      std::size_t best = 0;
-      std::array<std::int64_t, 4> least{};
-      for (std::size_t i = 0; i < ready.size(); ++i) {
-        const Change change = change_by(live, ready[i]);
-        const auto net = static_cast<std::int64_t>(change.begins) - static_cast<std::int64_t>(change.ends);
-        const std::int64_t recency = depth_first ? -ready_since[static_cast<std::size_t>(ready[i])] : 0;
-        const std::array<std::int64_t, 4> score{net <= 0 ? 0 : 1, recency, net, ready[i]};
-        if (i == 0 || score < least) {
-          least = score;
-          best = i;
-        }
-      }
-      const std::int32_t step = ready[best];
-      ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(best));
+      const auto step = static_cast<std::int32_t>((*ready.begin())[3]);
+      ready.erase(ready.begin());
       take(&live, step);
+      waits[static_cast<std::size_t>(step)] = -1;
       order.push_back(step);
+      for (const Use& use : uses_[static_cast<std::size_t>(step)]) {
+        const RootUses& left = live.left[static_cast<std::size_t>(use.root)];
+        if (left.steps != 1 || waits[left.sum] != 0) continue;
+        const auto last = static_cast<std::int32_t>(left.sum);
+        ready.erase(score(last));
+        net[left.sum] -= static_cast<std::int64_t>(bytes_of(use.root));
+        ready.insert(score(last));
+      }
       for (const std::int32_t next : after_[static_cast<std::size_t>(step)]) {
+        cancellation_point();
         if (--waits[static_cast<std::size_t>(next)] != 0) continue;
-        ready_since[static_cast<std::size_t>(next)] = static_cast<std::int32_t>(order.size());
-        ready.push_back(next);
+        ready_since[static_cast<std::size_t>(next)] = static_cast<std::int64_t>(order.size());
+        add(next);
       }
     }
     EVN_CHECK(order.size() == waits.size());
@@ -214,17 +236,19 @@ class StepOrder {
       steps.push_back(plan_.steps[static_cast<std::size_t>(from)]);
     }
     plan_.steps = std::move(steps);
-    for (std::int32_t& step : s_.step_of) {
+    for (std::size_t node = 0; node < s_.step_of.size(); ++node) {
+      std::int32_t& step = s_.step_of[node];
       if (step >= 0) step = place[static_cast<std::size_t>(step)];
     }
     for (std::int32_t& step : s_.other_steps) step = place[static_cast<std::size_t>(step)];
     std::vector<bool> seen(s_.roots.size(), false);
     for (std::size_t i = 0; i < order.size(); ++i) {
-      for (const Access& a : accesses_[static_cast<std::size_t>(order[i])]) {
-        PlanRoot& r = s_.roots[static_cast<std::size_t>(a.root)];
-        if (!seen[static_cast<std::size_t>(a.root)]) r.first = static_cast<std::int32_t>(i);
+      for (const Use& use : uses_[static_cast<std::size_t>(order[i])]) {
+        cancellation_point();
+        PlanRoot& r = s_.roots[static_cast<std::size_t>(use.root)];
+        if (!seen[static_cast<std::size_t>(use.root)]) r.first = static_cast<std::int32_t>(i);
         r.last = static_cast<std::int32_t>(i);
-        seen[static_cast<std::size_t>(a.root)] = true;
+        seen[static_cast<std::size_t>(use.root)] = true;
       }
     }
   }
@@ -232,10 +256,10 @@ class StepOrder {
   const CompiledGraph& c_;
   Plan& plan_;
   PlanState& s_;
-  std::vector<std::vector<Access>> accesses_;     // per step
   std::vector<std::vector<std::int32_t>> after_;  // per step: those that wait for it, once for each reason
   std::vector<std::int32_t> before_;              // per step: how many reasons it waits for
-  std::vector<std::uint32_t> uses_;               // per root
+  std::vector<std::vector<Use>> uses_;            // per step
+  std::vector<RootUses> root_uses_;
 };
 
 }  // namespace

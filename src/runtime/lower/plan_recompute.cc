@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "memory/recompute.h"
@@ -45,7 +46,8 @@ class StepRecompute {
       set_buffers(&step, r);
       plan_.steps.push_back(step);
     }
-    for (std::int32_t& step : s_.step_of) {
+    for (std::size_t node = 0; node < s_.step_of.size(); ++node) {
+      std::int32_t& step = s_.step_of[node];
       if (step >= 0) step = place[static_cast<std::size_t>(step)];
     }
     for (std::int32_t& step : s_.other_steps) step = place[static_cast<std::size_t>(step)];
@@ -119,10 +121,15 @@ class StepRecompute {
   }
 
   static void add_part(Writers* w, const Part& part) {
-    for (const Part& other : w->parts) {
-      if (part.pitch != other.pitch || (part.begin < other.end && other.begin < part.end)) w->is_fixed = true;
-    }
-    w->parts.push_back(part);
+    cancellation_point(8);
+    if (w->is_fixed) return;
+    const auto behind =
+        std::lower_bound(w->parts.begin(), w->parts.end(), part.begin, [](const Part& p, std::size_t b) { return p.begin < b; });
+    const auto conflicts = [&](const Part& other) {
+      return part.pitch != other.pitch || (part.begin < other.end && other.begin < part.end);
+    };
+    w->is_fixed = (behind != w->parts.end() && conflicts(*behind)) || (behind != w->parts.begin() && conflicts(*std::prev(behind)));
+    w->parts.insert(behind, part);
   }
 
   bool reads(const PlanStep& step, std::int32_t owner) {
@@ -296,8 +303,8 @@ class Snapshot {
       : steps_(a.plan_->steps),
         buffers_(a.plan_->buffers),
         roots_(a.s_.roots),
-        buffer_roots_(a.s_.buffer_roots),
         step_of_(a.s_.step_of),
+        buffer_roots_(a.s_.buffer_roots),
         other_steps_(a.s_.other_steps) {}
 
   std::size_t steps() const { return steps_.size(); }
@@ -313,8 +320,9 @@ class Snapshot {
  private:
   const std::vector<PlanStep> steps_;
   const std::vector<BufferSource> buffers_;
-  const std::vector<PlanRoot> roots_;
-  const std::vector<std::int32_t> buffer_roots_, step_of_, other_steps_;
+  const SharedVector<PlanRoot> roots_;
+  const SharedVector<std::int32_t> step_of_;
+  const std::vector<std::int32_t> buffer_roots_, other_steps_;
 };
 
 // With those of the plans that it goes on from.

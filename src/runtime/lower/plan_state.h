@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/lower/plan.h"
+#include "runtime/lower/shared_vector.h"
 #include "runtime/lower/value_storage.h"
 
 namespace evn {
@@ -29,18 +30,32 @@ struct PlanRoot {
 
 // What is known of the values between two nodes; and, behind the last one, how the plan was made.
 struct PlanState {
+  std::size_t first_node = 0;  // at which this plan begins
   std::size_t next_node = 0;
-  std::vector<TensorDesc> descs;    // per value
-  std::vector<const void*> values;  // per value: known bytes, or null
+  SharedVector<TensorDesc> descs;    // per value
+  SharedVector<const void*> values;  // per value: known bytes, or null
   ValueStorage storage;
-  std::vector<std::int32_t> parent_of;  // per value: the root that others' channels are written into before it is made, or -1
-  std::vector<std::int32_t> output_of;  // per value: first output position that it is, or -1
-  std::vector<PlanRoot> roots;
-  std::vector<bool> without_step;          // per node: computed with one before it, in a branch that is not taken, or dead
-  std::vector<bool> dead;                  // per node: no output that is wanted depends on it; empty: none is
-  std::vector<std::int32_t> buffer_roots;  // per plan buffer: its root, or -1
-  std::vector<std::int32_t> step_of;       // per node: the step that computes it, or -1
-  std::vector<std::int32_t> other_steps;   // copies and re-layouts
+  SharedVector<std::int32_t> parent_of;  // per value: the root that others' channels are written into before it is made, or -1
+  SharedVector<std::int32_t> output_of;  // per value: first output position that it is, or -1
+  SharedVector<PlanRoot> roots;
+  std::size_t first_root = 0;               // of the roots that this plan has added
+  SharedVector<std::uint8_t> without_step;  // per node: computed with one before it, in a branch that is not taken, or dead
+  std::vector<bool> dead;                   // per node: no output that is wanted depends on it; empty: none is
+  std::vector<std::int32_t> buffer_roots;   // per plan buffer: its root, or -1
+  SharedVector<std::int32_t> step_of;       // per node: the step that computes it, or -1
+  std::vector<std::int32_t> other_steps;    // copies and re-layouts
+
+  // For plans that others go on from: from now on all is shared.
+  void freeze() const {
+    descs.freeze();
+    values.freeze();
+    storage.freeze();
+    parent_of.freeze();
+    output_of.freeze();
+    roots.freeze();
+    without_step.freeze();
+    step_of.freeze();
+  }
 };
 
 // What all that make a plan work on.

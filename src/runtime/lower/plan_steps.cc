@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/cancel.h"
+
 namespace evn {
 
 void PlanSteps::add_kernel(std::int32_t index) {
@@ -85,6 +87,7 @@ void PlanSteps::find_inputs(PlanStep* step) {
   auto* const may_be_paged = step->kernel->fusion.paged_inputs;
   const std::uint32_t pages = may_be_paged != nullptr && step->desc.nodes.empty() ? may_be_paged(step->desc) : 0;
   for (std::size_t k = 0; k < draft_.operands.size(); ++k) {
+    cancellation_point(8);
     const StepOperand& o = draft_.operands[k];
     const std::int32_t paged = k < 32 && (pages >> k & 1) != 0 ? paged_root(o.value) : -1;
     if (paged >= 0) step->desc.fusion.paged |= 1u << k;
@@ -106,6 +109,7 @@ void PlanSteps::add_step(PlanStep* step) {
   for (const std::int32_t r : input_roots_) add_buffer(r);
   bool any_output = false;
   for (std::size_t k = 0; k < step->desc.outputs.size(); ++k) {
+    cancellation_point(8);
     const std::int32_t r = output_root(*step, k, input_roots_);
     any_output |= r >= 0 && s_.roots[r].bytes > 0;
     if (k == 0 && r >= 0) s_.roots[r].is_16bit = step->desc.writes_16bit();

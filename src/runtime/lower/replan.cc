@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/cancel.h"
 #include "ops/merge.h"
 #include "runtime/lower/plan_arenas.h"
 
@@ -35,7 +36,10 @@ class Replanner : PlanArenas {
       return update_step(static_cast<std::int32_t>(step));
     });
     if (!formed) return nullptr;
-    for (const std::int32_t i : s_.other_steps) update_other(&plan_->steps[static_cast<std::size_t>(i)]);
+    for (const std::int32_t i : s_.other_steps) {
+      cancellation_point(kNodeWork);
+      update_other(&plan_->steps[static_cast<std::size_t>(i)]);
+    }
     for (std::size_t j = 0; j < graph_.outputs.size(); ++j) {
       if (!changed_[graph_.outputs[j]] || is_skipped(j)) continue;
       const TensorDesc& now = s_.descs[graph_.outputs[j]];
@@ -67,6 +71,7 @@ class Replanner : PlanArenas {
   static bool for_each_bit(Bits& bits, F&& visit) {
     for (std::size_t word = 0; word < bits.size(); ++word) {
       while (bits[word] != 0) {
+        cancellation_point(kNodeWork);
         const auto bit = static_cast<std::size_t>(__builtin_ctzll(bits[word]));
         bits[word] &= bits[word] - 1;
         const std::size_t next = bits[word] == 0 ? kNone : word * 64 + static_cast<std::size_t>(__builtin_ctzll(bits[word]));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/heap.h"
 #include "base/text.h"
@@ -34,6 +35,9 @@ Error with_inputs(const Error& e, const Graph& graph, const Node& node, std::spa
 ShapeWalk::End ShapeWalk::walk() {
   for (; s_.next_node < graph_.nodes.size(); ++s_.next_node) {
     const auto i = static_cast<std::int32_t>(s_.next_node);
+    const Node& node = graph_.nodes[s_.next_node];
+    cancellation_point(kNodeWork);
+    in_pieces(static_cast<std::int64_t>(node.inputs.size() + node.outputs.size()), 8, [](std::int64_t, std::int64_t) {});
     if (is_dead(s_.next_node)) {
       s_.without_step[s_.next_node] = true;
       continue;

@@ -1,13 +1,15 @@
 // Where the values of a plan lie in memory: a root for each representation that a value has.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "base/checked.h"
+#include "base/error.h"
 #include "core/graph.h"
 #include "device/kernel.h"
+#include "runtime/lower/shared_vector.h"
 
 namespace evn {
 
@@ -34,14 +36,17 @@ class ValueStorage {
  public:
   ValueStorage() = default;
   ValueStorage(std::size_t values, std::size_t devices)
-      : per_value_(Representation::kFirstPlain + devices), roots_(checked_mul(values, per_value_), -1) {}
+      : used_(Representation::kFirstPlain + devices), per_value_(std::bit_ceil(used_)) {
+    EVN_CHECK(per_value_ <= SharedVector<std::int32_t>::kBlock);
+    roots_.assign(checked_mul(values, per_value_), -1);
+  }
+
+  void freeze() const { roots_.freeze(); }
 
   std::int32_t& root(ValueId v, Representation r) { return roots_[static_cast<std::size_t>(v) * per_value_ + r.number_]; }
 
   // In all representations.
-  std::span<const std::int32_t> roots(ValueId v) const {
-    return {roots_.data() + static_cast<std::size_t>(v) * per_value_, per_value_};
-  }
+  std::span<const std::int32_t> roots(ValueId v) const { return {&roots_[static_cast<std::size_t>(v) * per_value_], used_}; }
 
   // In plain order: one for each device.
   std::span<const std::int32_t> plain_roots(ValueId v) const { return roots(v).subspan(Representation::kFirstPlain); }
@@ -55,8 +60,9 @@ class ValueStorage {
   }
 
  private:
-  std::size_t per_value_ = 0;
-  std::vector<std::int32_t> roots_;
+  // Representations of a value, and the places that it has in the list: those of one value lie in one block.
+  std::size_t used_ = 0, per_value_ = 0;
+  SharedVector<std::int32_t> roots_;
 };
 
 // Which part of another root's memory a root is.

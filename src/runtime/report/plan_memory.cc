@@ -16,7 +16,9 @@ std::string name_of(const Graph& graph, const PlanStep& step) {
 std::vector<std::uint64_t> live_in(const Plan& plan, std::size_t slot) {
   const std::size_t steps = plan.steps.size();
   std::vector<std::uint64_t> live(steps + 1);  // first: by how much it changes
-  for (const PlanRoot& root : plan.state->roots) {
+  const PlanState& state = *plan.state;
+  for (std::size_t r = state.first_root; r < state.roots.size(); ++r) {
+    const PlanRoot& root = state.roots[r];
     if (root.source != Source::kArena || root.subplan != plan.subplan || root.slot != slot || root.view.exists()) continue;
     const auto first = std::min(static_cast<std::size_t>(std::max(root.first, 0)), steps);
     const auto last = std::min(static_cast<std::size_t>(std::max(root.last, root.first)), steps - 1);

@@ -56,26 +56,49 @@ PriorityCounts SessionCounts::all() const {
   return sum;
 }
 
-bool StatisticsList::has_label(const std::string& label) const {
-  const RunStatistics* s = first_;
-  while (s != nullptr && s->label_ != label) s = s->after_;
-  return s != nullptr;
+namespace {
+
+constexpr std::uint64_t kMostNumber = 1'000'000'000;
+
+// The number behind the last "#" of a label, and what stands in front of it; 0: there is none.
+std::uint64_t number_of(const std::string& label, std::string* front) {
+  const std::size_t at = label.rfind('#');
+  if (at == std::string::npos) return 0;
+  const std::uint64_t n = parse_u64(std::string_view(label).substr(at + 1)).value_or(0);
+  *front = label.substr(0, at);
+  return n < kMostNumber ? n : 0;
 }
 
+}  // namespace
+
 // A session keeps its label, whichever others end before it.
-std::string StatisticsList::free_label(const std::string& name) const {
+std::string StatisticsList::take_label(const std::string& name) {
   const std::string wanted = plain(name);
-  if (!has_label(wanted)) return wanted;
-  constexpr std::uint64_t kMostNumber = 1'000'000'000;
-  std::uint64_t number = 2;
-  for (const RunStatistics* s = first_; s != nullptr; s = s->after_) {
-    const std::string_view label = s->label_;
-    if (!label.starts_with(wanted) || label.size() == wanted.size() || label[wanted.size()] != '#') continue;
-    const std::uint64_t n = parse_u64(label.substr(wanted.size() + 1)).value_or(0);
-    if (n < kMostNumber) number = std::max(number, n + 1);
+  std::string label = wanted;
+  if (labels_.contains(label)) {
+    const auto numbers = numbers_.find(wanted);
+    std::uint64_t number = numbers != numbers_.end() ? *numbers->second.rbegin() + 1 : 2;
+    do label = wanted + "#" + std::to_string(number++);
+    while (labels_.contains(label));  // a name may end like a number of ours
   }
-  while (has_label(wanted + "#" + std::to_string(number))) ++number;  // a name may end like a number of ours
-  return wanted + "#" + std::to_string(number);
+  std::string front;
+  const std::uint64_t n = number_of(label, &front);
+  if (n != 0) numbers_[front].insert(n);
+  labels_.insert(label);
+  return label;
+}
+
+void StatisticsList::give_back(const std::string& label) noexcept {
+  labels_.erase(label);
+  try {
+    std::string front;
+    const std::uint64_t n = number_of(label, &front);
+    const auto numbers = n != 0 ? numbers_.find(front) : numbers_.end();
+    if (numbers == numbers_.end()) return;
+    numbers->second.erase(n);
+    if (numbers->second.empty()) numbers_.erase(numbers);
+  } catch (const std::bad_alloc&) {  // the number is not given again
+  }
 }
 
 RunStatistics::RunStatistics(StatisticsList* list, std::string name, const SessionRequests& requests)
@@ -83,7 +106,7 @@ RunStatistics::RunStatistics(StatisticsList* list, std::string name, const Sessi
   if (list_ == nullptr) return;
   auto times = std::make_unique<Times>();  // so that runs of the usual priority allocate nothing
   const std::lock_guard<Mutex> lock(list_->mutex_);
-  label_ = list_->free_label(name_);
+  label_ = list_->take_label(name_);
   times_[class_of(0)].store(times.release(), std::memory_order_relaxed);
   before_ = list_->last_;
   (before_ != nullptr ? before_->after_ : list_->first_) = this;
@@ -92,9 +115,12 @@ RunStatistics::RunStatistics(StatisticsList* list, std::string name, const Sessi
 
 RunStatistics::~RunStatistics() {
   if (list_ != nullptr) {
-    const LockIfAlive lock(list_->mutex_);  // a list that a fork left half linked has only sessions that there are
+    // A list that a fork left half linked has only sessions that there are; its labels may be half changed.
+    const bool is_alive = list_->mutex_.lock_if_alive();
+    if (is_alive) list_->give_back(label_);
     (before_ != nullptr ? before_->after_ : list_->first_) = after_;
     (after_ != nullptr ? after_->before_ : list_->last_) = before_;
+    if (is_alive) list_->mutex_.unlock();
   }
   for (std::atomic<Times*>& t : times_) delete t.load(std::memory_order_acquire);
   delete batches_.load(std::memory_order_acquire);

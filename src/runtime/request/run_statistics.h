@@ -6,7 +6,10 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/error.h"
@@ -60,12 +63,15 @@ class StatisticsList {
 
  private:
   friend class RunStatistics;
-  bool has_label(const std::string& label) const;
-  std::string free_label(const std::string& name) const;
+  // Returns a label that no other session has: the name, or that with "#" and one more than the largest number in use.
+  std::string take_label(const std::string& name);
+  void give_back(const std::string& label) noexcept;
 
   mutable Mutex mutex_;  // guards what follows, and links
   RunStatistics* first_ = nullptr;
   RunStatistics* last_ = nullptr;
+  std::unordered_set<std::string> labels_;
+  std::unordered_map<std::string, std::set<std::uint64_t>> numbers_;  // behind "#", by what stands in front of it
 };
 
 class RunStatistics {

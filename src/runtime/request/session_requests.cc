@@ -15,16 +15,15 @@ namespace {
 
 }  // namespace
 
-bool SessionRequests::is_later(const RequestPtr& a, const RequestPtr& b) {
-  const std::uint64_t x = a->run_.stop.deadline_ns - 1;  // no deadline becomes the latest
-  const std::uint64_t y = b->run_.stop.deadline_ns - 1;
-  return x != y ? x > y : a->number_ > b->number_;
+bool SessionRequests::comes_before(const Request& a, const Request& b) {
+  const std::uint64_t x = a.run_.stop.deadline_ns - 1;  // no deadline becomes the latest
+  const std::uint64_t y = b.run_.stop.deadline_ns - 1;
+  return x != y ? x < y : a.number_ < b.number_;
 }
 
 void SessionRequests::push(RequestPtr request) {
-  Heap& heap = classes_[static_cast<std::size_t>(request->run_.priority + kMostPriority)];
-  heap.push_back(std::move(request));
-  std::push_heap(heap.begin(), heap.end(), is_later);
+  Queue& queue = classes_[static_cast<std::size_t>(request->run_.priority + kMostPriority)];
+  EVN_CHECK(queue.insert(std::move(request)).second);
   ++waiting_;
 }
 
@@ -32,7 +31,7 @@ int SessionRequests::top_class(std::uint64_t now_ns, std::int64_t* urgency) cons
   int best = -1;
   for (std::size_t c = 0; c < classes_.size(); ++c) {
     if (classes_[c].empty()) continue;
-    const std::uint64_t begin = classes_[c].front()->submitted_ns_;
+    const std::uint64_t begin = (*classes_[c].begin())->submitted_ns_;
     const auto age = static_cast<std::int64_t>(now_ns > begin ? now_ns - begin : 0);
     const std::int64_t u = static_cast<std::int64_t>(c) * static_cast<std::int64_t>(kAgeOfPriorityNs) + age;
     if (best >= 0 && u < *urgency) continue;
@@ -60,15 +59,14 @@ RequestPtr SessionRequests::pop(std::uint64_t now_ns) {
 }
 
 const RequestPtr* SessionRequests::top(std::int32_t priority) const {
-  const Heap& heap = classes_[static_cast<std::size_t>(priority + kMostPriority)];
-  return heap.empty() ? nullptr : &heap.front();
+  const Queue& queue = classes_[static_cast<std::size_t>(priority + kMostPriority)];
+  return queue.empty() ? nullptr : &*queue.begin();
 }
 
 RequestPtr SessionRequests::take_top(std::int32_t priority) {
-  Heap& heap = classes_[static_cast<std::size_t>(priority + kMostPriority)];
-  std::pop_heap(heap.begin(), heap.end(), is_later);
-  RequestPtr request = std::move(heap.back());
-  heap.pop_back();
+  Queue& queue = classes_[static_cast<std::size_t>(priority + kMostPriority)];
+  RequestPtr request = *queue.begin();
+  queue.erase(queue.begin());
   --waiting_;
   return request;
 }
@@ -79,28 +77,25 @@ std::uint64_t SessionRequests::in_flight() {
 }
 
 bool SessionRequests::remove(const Request* request) noexcept {
-  for (Heap& heap : classes_) {
-    const auto it = std::find_if(heap.begin(), heap.end(), [&](const RequestPtr& r) { return r.get() == request; });
-    if (it == heap.end()) continue;
-    heap.erase(it);
-    std::make_heap(heap.begin(), heap.end(), is_later);
-    --waiting_;
-    return true;
-  }
-  return false;
+  Queue& queue = classes_[static_cast<std::size_t>(request->run_.priority + kMostPriority)];
+  const auto it = queue.find(request);
+  if (it == queue.end() || it->get() != request) return false;
+  queue.erase(it);
+  --waiting_;
+  return true;
 }
 
 void SessionRequests::find_stopped(std::vector<RequestPtr>* out) const {
-  for (const Heap& heap : classes_) {
-    for (const RequestPtr& r : heap) {
+  for (const Queue& queue : classes_) {
+    for (const RequestPtr& r : queue) {
       if (!r->has_ended() && Cancel{r->run_.stop}.stop()) out->push_back(r);
     }
   }
 }
 
 void SessionRequests::look_at_stops(std::uint64_t* deadline_ns, bool* tokens) const {
-  for (const Heap& heap : classes_) {
-    for (const RequestPtr& r : heap) {
+  for (const Queue& queue : classes_) {
+    for (const RequestPtr& r : queue) {
       if (r->has_ended()) continue;
       if (r->run_.stop.deadline_ns != 0) *deadline_ns = std::min(*deadline_ns, r->run_.stop.deadline_ns);
       *tokens = *tokens || r->run_.stop.requested != nullptr;
@@ -121,7 +116,7 @@ void SessionRequests::begin_in_child() {
   entered_ = 0;
   running_ = 0;
   waiting_ = 0;
-  for (Heap& heap : classes_) heap.clear();
+  for (Queue& queue : classes_) queue.clear();
   next = nullptr;
   listed = false;
   used_in_.store(os::fork_generation(), std::memory_order_relaxed);

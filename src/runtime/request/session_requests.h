@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "base/mutex.h"
@@ -121,8 +122,15 @@ class SessionRequests {
   const RequestPtr* top(std::int32_t priority) const;
   RequestPtr take_top(std::int32_t priority);
 
-  using Heap = std::vector<RequestPtr>;  // the earliest deadline, then the first to come, at the front
-  static bool is_later(const RequestPtr& a, const RequestPtr& b);
+  // The earliest deadline comes first, then the first request to come.
+  struct Earlier {
+    using is_transparent = void;
+    bool operator()(const RequestPtr& a, const RequestPtr& b) const { return comes_before(*a, *b); }
+    bool operator()(const RequestPtr& a, const Request* b) const { return comes_before(*a, *b); }
+    bool operator()(const Request* a, const RequestPtr& b) const { return comes_before(*a, *b); }
+  };
+  static bool comes_before(const Request& a, const Request& b);
+  using Queue = std::set<RequestPtr, Earlier>;
   // The class of the most urgent one; -1 where none waits.
   int top_class(std::uint64_t now_ns, std::int64_t* urgency) const;
 
@@ -130,7 +138,7 @@ class SessionRequests {
   std::atomic<int> depth_{0};
   int running_ = 0;
   std::atomic<std::size_t> waiting_{0};
-  std::array<Heap, 2 * kMostPriority + 1> classes_;
+  std::array<Queue, 2 * kMostPriority + 1> classes_;
 
   Mutex mutex_;  // guards what follows
   Condition changed_;

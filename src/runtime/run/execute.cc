@@ -5,6 +5,7 @@
 #include <new>
 #include <optional>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/heap.h"
 #include "kept_features.h"
@@ -75,6 +76,7 @@ constexpr double kNotedFlops = 1e6;  // a step of which is long enough for the s
   for (const PlanStep& step : plan.steps) copies += step.kind == PlanStep::Kind::kCopy;
   host_copies_.reserve(copies);
   for (std::size_t i = 0; i < plan.buffers.size(); ++i) {
+    cancellation_point(2);
     const BufferSource& from = plan.buffers[i];
     buffers_[i] = from.buffer;
     if (from.source == Source::kInput || from.source == Source::kOutput || from.source == Source::kRuntimeValue) {
@@ -104,6 +106,7 @@ void Execution::use_arena(ArenaLease arena, const Execution* before) noexcept {
 
 void Execution::bind(const RunState& state) {
   for (const Patch& p : patches_) {
+    cancellation_point();
     Buffer& buffer = buffers_[p.buffer];
     if (p.source == Source::kRuntimeValue) {
       buffer.memory = const_cast<void*>(state.runtime_values[static_cast<std::size_t>(p.index)]->data.get());  // never written

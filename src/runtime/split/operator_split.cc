@@ -253,7 +253,7 @@ class Splitter {
   }
 
   void note_sizes(const Plan& plan) {
-    const std::vector<TensorDesc>& descs = plan.state->descs;
+    const SharedVector<TensorDesc>& descs = plan.state->descs;
     const auto bytes = [&](ValueId v) -> double {
       const TensorDesc& d = descs[static_cast<std::size_t>(v)];
       return d.dtype == DType::kUndefined || !d.shape.is_known() || d.wraps ? 0 : static_cast<double>(d.size_bytes());

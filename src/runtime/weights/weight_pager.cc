@@ -86,9 +86,8 @@ void WeightPagers::note_released() noexcept {
 WeightPager::~WeightPager() {
   if (all_ == nullptr) return;
   const std::lock_guard<std::mutex> lock(all_->mutex_);
-  WeightPager** at = &all_->first_;
-  while (*at != this) at = &(*at)->next_;
-  *at = next_;
+  *link_ = next_;
+  if (next_ != nullptr) next_->link_ = link_;
 }
 
 void WeightPager::join(const std::shared_ptr<WeightPagers>& all) {
@@ -96,6 +95,8 @@ void WeightPager::join(const std::shared_ptr<WeightPagers>& all) {
   all_ = all;
   const std::lock_guard<std::mutex> lock(all_->mutex_);
   next_ = all_->first_;
+  link_ = &all_->first_;
+  if (next_ != nullptr) next_->link_ = &next_;
   all_->first_ = this;
 }
 

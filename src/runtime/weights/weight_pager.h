@@ -113,7 +113,9 @@ class WeightPager {
   std::uint64_t last_use(const Pool& pool) noexcept;  // UINT64_MAX: nothing can be dropped
 
   std::shared_ptr<WeightPagers> all_;
-  WeightPager* next_ = nullptr;  // guarded by the mutex of all_
+  // List of the pagers of all_, guarded by its mutex. link_: the pointer that leads to this one.
+  WeightPager* next_ = nullptr;
+  WeightPager** link_ = nullptr;
   mutable std::mutex mutex_;
   const os::HeldOverForks held_{mutex_};
   Condition packed_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/cancel.h"
 #include "ops/concat.h"
 #include "ops/infra/index.h"
 #include "runtime/lower/plan_roots.h"
@@ -60,6 +61,7 @@ bool is_cast(const CompiledGraph& c, std::size_t index) {
 // The node that makes v; the number of all nodes: none does.
 std::size_t maker_of(const Graph& graph, ValueId v) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
     const std::vector<ValueId>& outputs = graph.nodes[i].outputs;
     if (std::find(outputs.begin(), outputs.end(), v) != outputs.end()) return i;
   }
@@ -114,6 +116,7 @@ class CacheAppend final : public LoweringPass {
 
 std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
     if (axis_of(c, i) >= 0 || appends_by_itself(c, i)) return std::make_unique<CacheAppend>();
   }
   return nullptr;

@@ -1,6 +1,8 @@
 // Cascade: convolutions that follow each other run as one step, some lines of an image at a time (device/cascade.h).
 #include "runtime/lower/passes/sum_epilogue.h"
 
+#include "base/cancel.h"
+
 namespace evn {
 namespace {
 
@@ -74,6 +76,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   if (cascades == nullptr) return nullptr;
   std::vector<bool> may_be_stage(c.nodes.size());
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
     const CompiledNode& n = c.nodes[i];
     if (n.mode != NodeMode::kKernel || n.slot != 0 || n.choose_late || n.has_planned_input) continue;
     if (n.fused_as(FusedOperand::Role::kBias) != nullptr) continue;
@@ -83,6 +86,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   std::vector<std::int32_t> next(c.nodes.size(), -1);
   std::size_t most_args = 0;  // of a stage
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
     const std::int32_t reader = may_be_stage[i] ? only_reader(c, static_cast<std::int32_t>(i)) : -1;
     const auto r = static_cast<std::size_t>(reader);
     if (reader < 0 || !may_be_stage[r] || c.nodes[r].strict != c.nodes[i].strict) continue;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "ops/concat.h"
 #include "ops/slice.h"
@@ -50,13 +51,19 @@ class ViewFinder {
     last_reader_.assign(graph.values.size(), -1);
     maker_.assign(graph.values.size(), -1);
     copes_.assign(graph.values.size(), true);
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i) add_node(i);
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      cancellation_point(kNodeWork / 4);
+      add_node(i);
+    }
     for (const ValueId v : graph.outputs) last_reader_[v] = INT32_MAX;
   }
 
   // From the last node to the first, so that a Concat whose output goes into another one's finds its view.
   Views run() {
-    for (std::size_t i = 0; i < nodes_.size(); ++i) find_view(i);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      cancellation_point(kNodeWork / 4);
+      find_view(i);
+    }
     for (std::size_t i = nodes_.size(); i-- > 0;) {
       if (is_candidate(graph_.nodes[i], "Concat", kViewInputs | kViewOutputs, nodes_[i])) elide_concat(graph_.nodes[i]);
     }
@@ -322,6 +329,7 @@ class ChannelViews final : public LoweringPass {
 std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   std::vector<ViewNode> nodes(c.nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
     const CompiledNode& n = c.nodes[i];
     nodes[i].layouts = n.layouts;
     nodes[i].views = n.views;

@@ -3,6 +3,7 @@
 // projection makes for queries, keys and values are cut so.
 #include <algorithm>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/small_array.h"
 #include "ops/gather.h"
@@ -38,8 +39,10 @@ class ContiguousViews final : public LoweringPass {
     const std::int32_t from = p.root(node.inputs[0], slot);
     if (from < 0 || p.s_.roots[from].source != Source::kArena || p.s_.roots[from].view.is_strided()) return false;
     SmallArray<std::int64_t> skips(node.outputs.size());
+    std::int64_t before = 0;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
-      skips[k] = node.outputs[k] != kNoValue ? skip_of(p, index, k) : 0;
+      cancellation_point(8);
+      skips[k] = skip_of(p, index, k, &before);
       if (skips[k] < 0) return false;
     }
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
@@ -53,9 +56,11 @@ class ContiguousViews final : public LoweringPass {
     const Node& node = p.graph_.nodes[index];
     const int slot = p.c_.nodes[index].slot;
     const RootView& wider = p.s_.roots[p.root(node.inputs[0], slot)].view;
+    std::int64_t before = 0;
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
+      cancellation_point(8);
       const ValueId v = node.outputs[k];
-      const std::int64_t skip = v == kNoValue ? 0 : skip_of(p, index, k);
+      const std::int64_t skip = skip_of(p, index, k, &before);
       if (skip < 0) return false;
       if (v != kNoValue) p.s_.roots[p.root(v, slot)].view.skip = wider.skip + static_cast<std::size_t>(skip);
     }
@@ -65,11 +70,16 @@ class ContiguousViews final : public LoweringPass {
  private:
   const std::vector<Cut> cuts_;  // per node
 
-  // Bytes of the input in front of output k; -1 where that is no view.
-  std::int64_t skip_of(const PlanArenas& p, std::int32_t index, std::size_t k) const {
+  // Bytes of the input in front of output k; -1 where that is no view. `before`: elements of the outputs before this one, for calls
+  // in the order of the outputs; -1: one of them is not given.
+  std::int64_t skip_of(const PlanArenas& p, std::int32_t index, std::size_t k, std::int64_t* before) const {
     const Node& node = p.graph_.nodes[index];
+    if (node.outputs[k] == kNoValue) {
+      *before = -1;
+      return 0;
+    }
     if (p.s_.descs[node.outputs[k]].shape.elements() == 0) return -1;
-    const std::int64_t elements = cuts_[index] == Cut::kSplit   ? elements_before_part(p, node, k)
+    const std::int64_t elements = cuts_[index] == Cut::kSplit   ? elements_before_part(p, node, k, before)
                                   : cuts_[index] == Cut::kSlice ? elements_before_slice(p, node)
                                                                 : elements_before_rows(p, node);
     if (elements < 0) return -1;
@@ -78,16 +88,13 @@ class ContiguousViews final : public LoweringPass {
     return bytes % alignment == 0 ? bytes : -1;
   }
 
-  static std::int64_t elements_before_part(const PlanArenas& p, const Node& node, std::size_t k) {
+  static std::int64_t elements_before_part(const PlanArenas& p, const Node& node, std::size_t k, std::int64_t* before) {
     const Shape& x = p.s_.descs[node.inputs[0]].shape;
     const int axis = normalize_axis(attr_int(node, SplitAttr::kAxis), x.rank());
     if (!is_outermost(x, axis)) return -1;
-    std::int64_t before = 0;
-    for (std::size_t i = 0; i < k; ++i) {
-      if (node.outputs[i] == kNoValue) return -1;
-      before += p.s_.descs[node.outputs[i]].shape.elements();
-    }
-    return before;
+    const std::int64_t elements = *before;
+    if (elements >= 0) *before += p.s_.descs[node.outputs[k]].shape.elements();
+    return elements;
   }
 
   static std::int64_t elements_before_slice(const PlanArenas& p, const Node& node) {
@@ -135,6 +142,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   const Graph& graph = c.graph();
   std::vector<Cut> cuts(graph.nodes.size(), Cut::kNone);
   for (std::size_t i = 0; i < cuts.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
     const Node& node = graph.nodes[i];
     const CompiledNode& n = c.nodes[i];
     const auto is_plain = [](Layout layout) { return layout == Layout::kPlain; };

@@ -2,6 +2,8 @@
 // they would round, or, of bfloat16, to add it to what they sum.
 #include "runtime/lower/plan_roots.h"
 
+#include "base/cancel.h"
+
 namespace evn {
 namespace {
 
@@ -43,6 +45,7 @@ class Finder {
  public:
   explicit Finder(const CompiledGraph& c) : c_(c), graph_(c.graph()), takes_(c.nodes.size(), -1) {
     for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+      cancellation_point(kNodeWork / 4);
       if (const FusedOperand* r = residual_of(i)) takes_[static_cast<std::size_t>(r->node)] = static_cast<std::int32_t>(i);
     }
   }
@@ -113,6 +116,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   std::vector<bool>& stored_16bit = c.stored_16bit;
   const Finder finder(c);
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
     const Kernel* const kernel = settled_kernel(c.nodes[i]);
     if (kernel == nullptr || (kernel->fusion.storage_16bit & k16BitOutput) == 0) continue;
     const ValueId v = written(c, i);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/cancel.h"
 #include "ops/gemm.h"
 
 namespace evn {
@@ -173,6 +174,7 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   Finder finder(c);
   bool any = false;
   for (std::size_t i = 0; i < c.nodes.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
     const CompiledNode& n = c.nodes[i];
     if (n.mode == NodeMode::kKernel && n.kernel->fusion.epilogue != 0) any |= finder.find(static_cast<std::int32_t>(i));
   }

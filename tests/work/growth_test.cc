@@ -1,0 +1,189 @@
+// Work from bytes to results grows with the size of a model and not with its square, and the stop condition is asked all along.
+// Work is counted, in the units of cancellation points and in allocations: nothing here measures time.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/fault.h"
+#include "tests/runtime/support.h"
+#include "tests/support/test_clock.h"
+#include "tests/work/shapes.h"
+
+namespace evn::test {
+namespace {
+
+// Counts what happens between two looks at the clock of deadlines.
+class LookClock {
+ public:
+  LookClock() {
+    fault_count_reset(Seam::kAlloc);
+    last_ = most_ = 0;
+    before_ = Access<DeadlineClock>::replace(&now);
+  }
+  ~LookClock() {
+    Access<DeadlineClock>::replace(before_);
+    fault_arm(Seam::kAlloc, 0, false);
+  }
+  LookClock(const LookClock&) = delete;
+  LookClock& operator=(const LookClock&) = delete;
+
+  // Most allocations between two looks.
+  std::int64_t most() const {
+    now();
+    return most_;
+  }
+
+ private:
+  static std::uint64_t now() {
+    const std::int64_t count = fault_count(Seam::kAlloc);
+    most_ = std::max(most_, count - last_);
+    last_ = count;
+    return TestClock::kNow;
+  }
+
+  std::uint64_t (*before_)();
+  static inline std::int64_t last_ = 0, most_ = 0;
+};
+
+struct Work {
+  std::int64_t units = 0;
+  std::int64_t allocations = 0;
+  std::int64_t most_allocations = 0;  // between two looks
+};
+
+template <typename F>
+Work work_of(F&& stage) {
+  Work work;
+  Cancel cancel;
+  cancel.deadline_ns = UINT64_MAX / 2;
+  const LookClock clock;
+  const CancelScope scope(cancel);
+  stage();
+  work.units = scope.work();
+  work.allocations = fault_count(Seam::kAlloc);
+  work.most_allocations = clock.most();
+  return work;
+}
+
+std::vector<TensorPtr> inputs_of(const std::shared_ptr<Runtime>& runtime, const Graph& graph, std::int64_t open_dim) {
+  std::vector<TensorPtr> tensors;
+  for (const ValueId v : graph.inputs) {
+    const Value& value = graph.values[static_cast<std::size_t>(v)];
+    TensorDesc desc{value.dtype, value.shape};
+    for (int i = 0; i < desc.shape.rank(); ++i) {
+      if (desc.shape[i] < 0) desc.shape[i] = open_dim;
+    }
+    auto tensor = std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false);
+    const auto count = static_cast<std::size_t>(desc.shape.elements());
+    if (desc.dtype == DType::kString) {
+      std::vector<std::string> texts;
+      for (std::size_t i = 0; i < count; ++i) texts.push_back("word" + std::to_string(i * 7919 % (2 * count + 1)));
+      tensor->set_strings(std::vector<std::string_view>(texts.begin(), texts.end()));
+    } else {
+      auto* const to = static_cast<float*>(tensor->buffer().address());
+      for (std::size_t i = 0; i < count; ++i) to[i] = 0.1f * static_cast<float>(i * 7919 % (2 * count + 1));
+    }
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+constexpr const char* kStages[] = {"load", "make a session", "first run", "second run", "run with other dims", "explain"};
+
+// The work of each stage for a model of this size.
+std::vector<Work> stages_of(const SizedModel& sized, int n) {
+  const std::shared_ptr<Runtime> runtime = make_runtime({}, 0, 1);
+  const std::string bytes = sized.make(n).serialize();
+  std::vector<Work> all;
+  ModelPtr model;
+  all.push_back(work_of([&] { model = load_model_buffer(runtime, bytes.data(), bytes.size(), ""); }));
+  std::shared_ptr<Session> session;
+  all.push_back(work_of([&] { session = std::make_shared<Session>(model, ""); }));
+  for (const std::int64_t open_dim : {8, 8, 9}) {
+    const std::vector<TensorPtr> in = inputs_of(runtime, session->graph(), open_dim);
+    std::vector<TensorPtr> out(session->graph().outputs.size());
+    all.push_back(work_of([&] { run_tensors(*session, in, out); }));
+  }
+  all.push_back(work_of([&] { session->explain(EVN_FORMAT_TEXT); }));
+  return all;
+}
+
+struct GrowthTest : testing::TestWithParam<std::size_t> {};
+
+TEST_P(GrowthTest, IsNearLinearAndLooksAtTheClock) {
+  const SizedModel& sized = sized_models()[GetParam()];
+  constexpr int kSize = 400;
+  constexpr double kMostGrowth = 2.3;              // 2 and what sorting adds
+  constexpr std::int64_t kFew = 4 * kWorkPerLook;  // of units, which growth may add to whatever it begins with
+  constexpr std::int64_t kFewAllocations = 100;
+  constexpr std::int64_t kMostBetweenLooks = 2'000;
+  const std::vector<Work> small = stages_of(sized, kSize), large = stages_of(sized, 2 * kSize);
+  for (std::size_t s = 0; s < std::size(kStages); ++s) {
+    EXPECT_LE(static_cast<double>(large[s].units), kMostGrowth * static_cast<double>(small[s].units) + kFew)
+        << sized.name << ": " << kStages[s];
+    EXPECT_LE(static_cast<double>(large[s].allocations), kMostGrowth * static_cast<double>(small[s].allocations) + kFewAllocations)
+        << sized.name << ": " << kStages[s];
+    if (std::string(kStages[s]) != "explain")
+      EXPECT_LE(large[s].most_allocations, kMostBetweenLooks) << sized.name << ": " << kStages[s];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, GrowthTest, testing::Range(std::size_t{0}, sized_models().size()));
+
+// A deadline that passes while a stage is under way ends it at one of the next looks, wherever that is.
+TEST(StopTest, EveryStageEndsAtTheNextLook) {
+  constexpr int kParts = 8;
+  const auto runtime = make_runtime({}, 0, 1);
+  for (const char* const wanted :
+       {"every second value stays", "values of many sizes", "Split with copies", "calls of a function", "Ifs"}) {
+    const auto sized = std::find_if(sized_models().begin(), sized_models().end(),
+                                    [&](const SizedModel& m) { return m.name == std::string(wanted); });
+    ASSERT_NE(sized, sized_models().end());
+    const std::string bytes = sized->make(600).serialize();
+    ModelPtr model;
+    std::shared_ptr<Session> session;
+    std::vector<TensorPtr> in;
+    const auto load = [&] { model = load_model_buffer(runtime, bytes.data(), bytes.size(), ""); };
+    const auto make = [&] { session = std::make_shared<Session>(model, ""); };
+    const auto run = [&] {
+      std::vector<TensorPtr> out(session->graph().outputs.size());
+      run_tensors(*session, in, out);
+    };
+    const auto prepare_make = [&] {
+      session.reset();
+      load();
+    };
+    const auto prepare_run = [&] {
+      prepare_make();
+      make();
+      in = inputs_of(runtime, session->graph(), 8);
+    };
+    const struct {
+      const char* name;
+      std::function<void()> prepare, stage;
+    } stages[] = {{"load", [&] { session.reset(); }, load}, {"make a session", prepare_make, make}, {"run", prepare_run, run}};
+    TestClock clock;
+    Cancel cancel;
+    cancel.deadline_ns = UINT64_MAX / 2;
+    for (const auto& s : stages) {
+      s.prepare();
+      clock.restart();
+      {
+        const CancelScope scope(cancel);
+        s.stage();
+      }
+      const std::int64_t looks = clock.looks();
+      ASSERT_GE(looks, kParts) << wanted << ": " << s.name;
+      for (int part = 0; part < kParts; ++part) {
+        s.prepare();
+        clock.restart(looks * part / kParts);
+        const CancelScope scope(cancel);
+        EXPECT_THROW(s.stage(), Error) << wanted << ": " << s.name << " " << part;
+        EXPECT_LE(clock.looks(), looks * part / kParts + 4) << wanted << ": " << s.name << " " << part;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace evn::test
