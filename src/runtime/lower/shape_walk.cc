@@ -16,7 +16,7 @@ namespace evn {
 namespace {
 
 // What the caller's dims have come to at a node whose operator cannot take them: adds the node's name and its inputs' shapes.
-Error with_inputs(const Error& e, const Graph& graph, const Node& node, std::span<const TensorDesc> descs) {
+Error with_inputs(const Error& e, const Graph& graph, const Node& node, const SharedVector<TensorDesc>& descs) {
   constexpr std::size_t kMostInputs = 4;
   std::string inputs;
   for (std::size_t k = 0; k < std::min(node.inputs.size(), kMostInputs); ++k) {
