@@ -123,8 +123,8 @@ TEST_P(GrowthTest, IsNearLinearAndLooksAtTheClock) {
         << sized.name << ": " << kStages[s];
     EXPECT_LE(static_cast<double>(large[s].allocations), kMostGrowth * static_cast<double>(small[s].allocations) + kFewAllocations)
         << sized.name << ": " << kStages[s];
-    if (std::string(kStages[s]) != "explain")
-      EXPECT_LE(large[s].most_allocations, kMostBetweenLooks) << sized.name << ": " << kStages[s];
+    if (std::string(kStages[s]) == "explain") continue;  // which nobody can stop
+    EXPECT_LE(large[s].most_allocations, kMostBetweenLooks) << sized.name << ": " << kStages[s];
   }
 }
 
