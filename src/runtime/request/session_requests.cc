@@ -63,12 +63,18 @@ const RequestPtr* SessionRequests::top(std::int32_t priority) const {
   return queue.empty() ? nullptr : &*queue.begin();
 }
 
-RequestPtr SessionRequests::take_top(std::int32_t priority) {
+RequestPtr SessionRequests::take_top(std::int32_t priority) { return std::move(take_node(priority).value()); }
+
+SessionRequests::Queue::node_type SessionRequests::take_node(std::int32_t priority) {
   Queue& queue = classes_[static_cast<std::size_t>(priority + kMostPriority)];
-  RequestPtr request = *queue.begin();
-  queue.erase(queue.begin());
   --waiting_;
-  return request;
+  return queue.extract(queue.begin());
+}
+
+void SessionRequests::put_back_node(Queue::node_type node) noexcept {
+  Queue& queue = classes_[static_cast<std::size_t>(node.value()->run_.priority + kMostPriority)];
+  queue.insert(std::move(node));
+  ++waiting_;
 }
 
 std::uint64_t SessionRequests::in_flight() {

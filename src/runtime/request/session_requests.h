@@ -23,6 +23,17 @@ inline constexpr std::int32_t kMostPriority = 7;  // priorities are -7 .. 7
 inline constexpr std::uint64_t kAgeOfPriorityNs = 1'000'000'000;
 
 class SessionRequests {
+ private:
+  // The earliest deadline comes first, then the first request to come.
+  struct Earlier {
+    using is_transparent = void;
+    bool operator()(const RequestPtr& a, const RequestPtr& b) const { return comes_before(*a, *b); }
+    bool operator()(const RequestPtr& a, const Request* b) const { return comes_before(*a, *b); }
+    bool operator()(const Request* a, const RequestPtr& b) const { return comes_before(*a, *b); }
+  };
+  static bool comes_before(const Request& a, const Request& b);
+  using Queue = std::set<RequestPtr, Earlier>;
+
  public:
   // `most_running`: that are executed at a time; 0: no bound.
   explicit SessionRequests(int most_running) : most_running_(most_running) {}
@@ -44,10 +55,10 @@ class SessionRequests {
   enum class Wanted { kTake, kLeave, kEnd };
   template <typename F>
   void join(std::int32_t priority, std::vector<RequestPtr>* out, F&& wants) {
-    std::array<RequestPtr, 32> left;
+    std::array<Queue::node_type, 32> left;
     std::size_t left_count = 0;
     const auto put_back = [&] {
-      while (left_count > 0) push(std::move(left[--left_count]));  // for which there is room
+      while (left_count > 0) put_back_node(std::move(left[--left_count]));
     };
     try {
       while (left_count < left.size()) {
@@ -56,12 +67,12 @@ class SessionRequests {
         out->reserve(out->size() + 1);
         const Wanted wanted = wants(*first);
         if (wanted == Wanted::kEnd) break;
-        RequestPtr request = take_top(priority);
+        Queue::node_type node = take_node(priority);
         if (wanted == Wanted::kLeave) {
-          left[left_count++] = std::move(request);
+          left[left_count++] = std::move(node);
           continue;
         }
-        out->push_back(std::move(request));
+        out->push_back(std::move(node.value()));
       }
     } catch (...) {
       put_back();
@@ -121,16 +132,10 @@ class SessionRequests {
  private:
   const RequestPtr* top(std::int32_t priority) const;
   RequestPtr take_top(std::int32_t priority);
+  // Takes the first one out, and puts one back, without an allocation.
+  Queue::node_type take_node(std::int32_t priority);
+  void put_back_node(Queue::node_type node) noexcept;
 
-  // The earliest deadline comes first, then the first request to come.
-  struct Earlier {
-    using is_transparent = void;
-    bool operator()(const RequestPtr& a, const RequestPtr& b) const { return comes_before(*a, *b); }
-    bool operator()(const RequestPtr& a, const Request* b) const { return comes_before(*a, *b); }
-    bool operator()(const Request* a, const RequestPtr& b) const { return comes_before(*a, *b); }
-  };
-  static bool comes_before(const Request& a, const Request& b);
-  using Queue = std::set<RequestPtr, Earlier>;
   // The class of the most urgent one; -1 where none waits.
   int top_class(std::uint64_t now_ns, std::int64_t* urgency) const;
 
