@@ -36,42 +36,80 @@ type ValueInfo struct {
 	Symbols []string // the model's names of the dims that are -1, or ""
 }
 
+// ModelOptions says how a model is loaded.
+type ModelOptions struct {
+	ExternalDir  string   // the folder of the weights in other files of a model from memory; "": there are none
+	AllowedRoots []string // folders beneath which files of weights may lie that are reached through links
+	MapFiles     bool     // large tensors are used where they lie in mapped files, which nobody truncates
+}
+
+func (b *bag) model(options *ModelOptions) (raw C.evn_model_options, err error) {
+	raw = C.evn_model_options_initial()
+	if options == nil {
+		return raw, nil
+	}
+	if raw.external_dir, err = b.optional(options.ExternalDir); err != nil {
+		return raw, err
+	}
+	if raw.allowed_roots, err = b.texts(options.AllowedRoots); err != nil {
+		return raw, err
+	}
+	raw.allowed_root_count = C.uint32_t(len(options.AllowedRoots))
+	if options.MapFiles {
+		raw.flags |= C.EVN_MODEL_MAP
+	}
+	return raw, nil
+}
+
 // Load reads an ONNX file. Weights in other files must lie in its folder.
 func (r *Runtime) Load(ctx context.Context, path string) (*Model, error) {
+	return r.LoadWith(ctx, path, nil)
+}
+
+// LoadWith reads an ONNX file with options; nil: the zero options.
+func (r *Runtime) LoadWith(ctx context.Context, path string, options *ModelOptions) (*Model, error) {
 	var bag bag
 	defer bag.free()
 	text, err := bag.text(path)
 	if err != nil {
 		return nil, err
 	}
+	initial, err := bag.model(options)
+	if err != nil {
+		return nil, err
+	}
 	return r.load(ctx, func(raw C.uintptr_t, options *C.evn_model_options, out *C.evn_model, e *C.evn_error) C.evn_status {
 		return C.evn_model_load_file(raw, text, options, out, e)
-	}, nil)
+	}, initial)
 }
 
 // LoadBytes reads a model from memory, which is copied.
 //
 //	externalDir  the folder of its weights in other files; "": there are none
 func (r *Runtime) LoadBytes(ctx context.Context, data []byte, externalDir string) (*Model, error) {
+	return r.LoadBytesWith(ctx, data, &ModelOptions{ExternalDir: externalDir})
+}
+
+// LoadBytesWith reads a model from memory, which is copied, with options; nil: the zero options.
+func (r *Runtime) LoadBytesWith(ctx context.Context, data []byte, options *ModelOptions) (*Model, error) {
 	var bag bag
 	defer bag.free()
-	dir, err := bag.optional(externalDir)
+	initial, err := bag.model(options)
 	if err != nil {
 		return nil, err
 	}
 	return r.load(ctx, func(raw C.uintptr_t, options *C.evn_model_options, out *C.evn_model, e *C.evn_error) C.evn_status {
 		return C.evn_model_load_buffer(raw, unsafe.Pointer(first(data)), C.size_t(len(data)), options, out, e)
-	}, dir)
+	}, initial)
 }
 
-func (r *Runtime) load(ctx context.Context, call func(C.uintptr_t, *C.evn_model_options, *C.evn_model, *C.evn_error) C.evn_status, dir *C.char) (*Model, error) {
+func (r *Runtime) load(ctx context.Context, call func(C.uintptr_t, *C.evn_model_options, *C.evn_model, *C.evn_error) C.evn_status, options C.evn_model_options) (*Model, error) {
 	bound, err := bind(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	defer bound.end()
-	options := C.evn_model_options_initial()
-	options.cancel, options.deadline_ns, options.external_dir = bound.token, bound.deadline, dir
+	options.cancel, options.deadline_ns = bound.token, bound.deadline
 	made, err := r.self().make("model", releaseModel, func(raw C.uintptr_t, out *C.uintptr_t, e *C.evn_error) C.evn_status {
 		return call(raw, &options, out, e)
 	})
@@ -135,11 +173,11 @@ type infoCall func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e 
 type nameCall func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status
 type symbolCall func(raw C.uintptr_t, index, axis C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status
 
-// infosOf gives all inputs or outputs. Without `symbol` names of dims are those that fit.
-func infosOf(o *object, count int, info infoCall, name nameCall, symbol symbolCall) ([]ValueInfo, error) {
+// infosOf gives `count` inputs or outputs from index `from` on. Without `symbol` names of dims are those that fit.
+func infosOf(o *object, from, count int, info infoCall, name nameCall, symbol symbolCall) ([]ValueInfo, error) {
 	made := make([]ValueInfo, count)
 	for i := range made {
-		raw, index := C.evn_value_info_initial(), C.uint32_t(i)
+		raw, index := C.evn_value_info_initial(), C.uint32_t(from+i)
 		if err := o.with(func(of C.uintptr_t, e *C.evn_error) C.evn_status { return info(of, index, &raw, e) }); err != nil {
 			return nil, err
 		}
@@ -175,7 +213,33 @@ func (m *Model) Inputs() ([]ValueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return infosOf(m.self(), count,
+	return infosOf(m.self(), 0, count,
+		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
+			return C.evn_model_get_input_info(raw, index, info, e)
+		},
+		func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return C.evn_model_input_name(raw, index, buffer, capacity, size, e)
+		},
+		func(raw C.uintptr_t, index, axis C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return C.evn_model_input_symbol(raw, index, axis, buffer, capacity, size, e)
+		})
+}
+
+// Defaults gives the inputs that need not be given, since they have a default.
+func (m *Model) Defaults() ([]ValueInfo, error) {
+	from, err := countBy(m.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+		return C.evn_model_input_count(raw, count, e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	count, err := countBy(m.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+		return C.evn_model_default_count(raw, count, e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return infosOf(m.self(), from, count,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_model_get_input_info(raw, index, info, e)
 		},
@@ -195,7 +259,7 @@ func (m *Model) Outputs() ([]ValueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return infosOf(m.self(), count,
+	return infosOf(m.self(), 0, count,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_model_get_output_info(raw, index, info, e)
 		},

@@ -174,12 +174,17 @@ func (s *Session) RunNamed(ctx context.Context, inputs map[string]*Tensor) (map[
 	if err != nil {
 		return nil, err
 	}
-	for name := range inputs {
-		if _, err := s.FindInput(name); err != nil {
+	given := make([]*Tensor, len(infos))
+	for name, tensor := range inputs {
+		place, err := s.FindInput(name)
+		if err != nil {
 			return nil, err
 		}
+		for place >= len(given) {
+			given = append(given, nil) // inputs with a default
+		}
+		given[place] = tensor
 	}
-	given := make([]*Tensor, len(infos))
 	for i, info := range infos {
 		tensor, ok := inputs[info.Name]
 		if !ok {

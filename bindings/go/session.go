@@ -58,6 +58,7 @@ type SessionOptions struct {
 	Concurrency    int // how many runs compute at a time at most; 0: the configuration's
 	IdleArenaBytes uint64
 	Batching       *Batching
+	Overridable    []string // inputs with a default that runs are going to give
 }
 
 // Session is a model that is placed and compiled on devices. Several goroutines may run it at a time.
@@ -122,6 +123,10 @@ func (b *bag) session(options *SessionOptions) (raw C.evn_session_options, err e
 		return raw, err
 	}
 	raw.keep_fp32_count, raw.disabled_pass_count = C.uint32_t(len(options.KeepFP32)), C.uint32_t(len(options.DisabledPasses))
+	if raw.overridable, err = b.texts(options.Overridable); err != nil {
+		return raw, err
+	}
+	raw.overridable_count = C.uint32_t(len(options.Overridable))
 	if batching := options.Batching; batching != nil {
 		made := room[C.evn_batching_options](b, 1)
 		made[0] = C.evn_batching_options_initial()
@@ -231,7 +236,25 @@ func (s *Session) Inputs() ([]ValueInfo, error) {
 	if _, err := s.self().handle(); err != nil {
 		return nil, err
 	}
-	return infosOf(s.self(), s.inputs,
+	return infosOf(s.self(), 0, s.inputs,
+		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
+			return C.evn_session_get_input_info(raw, index, info, e)
+		},
+		func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
+			return C.evn_session_input_name(raw, index, buffer, capacity, size, e)
+		}, nil)
+}
+
+// Defaults gives the inputs that need not be given, since they have a default: they follow the others in the order of Run, where nil stands for a
+// default.
+func (s *Session) Defaults() ([]ValueInfo, error) {
+	count, err := countBy(s.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+		return C.evn_session_default_count(raw, count, e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return infosOf(s.self(), s.inputs, count,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_session_get_input_info(raw, index, info, e)
 		},
@@ -245,7 +268,7 @@ func (s *Session) Outputs() ([]ValueInfo, error) {
 	if _, err := s.self().handle(); err != nil {
 		return nil, err
 	}
-	return infosOf(s.self(), s.outputs,
+	return infosOf(s.self(), 0, s.outputs,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_session_get_output_info(raw, index, info, e)
 		},

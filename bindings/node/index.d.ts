@@ -251,6 +251,8 @@ export class Model implements Owned {
   [Symbol.dispose](): void;
   [Symbol.asyncDispose](): Promise<void>;
   inputs(): InputInfo[];
+  /** Inputs that need not be given, since they have a default. */
+  defaults(): InputInfo[];
   outputs(): InputInfo[];
   describe(format?: 'text' | 'json'): string;
   metadata(key: string): string | undefined;
@@ -269,6 +271,8 @@ export class Session implements Owned {
   /** Closes it when the requests that are under way have ended. */
   finish(): Promise<void>;
   inputs(): InputInfo[];
+  /** Inputs that need not be given, since they have a default. */
+  defaults(): InputInfo[];
   outputs(): InputInfo[];
   /** Runs the model and blocks until the outputs are there. */
   run(inputs: readonly (Tensor | null)[], options?: RunOptions): Tensor[];

@@ -261,6 +261,8 @@ typedef struct evn_api {
   evn_status (*loader_next)(evn_loader loader, evn_tensor *tensors, uint32_t tensor_count, uint32_t *samples, evn_error *error);
   evn_status (*loader_batch_count)(evn_loader loader, uint64_t *count, evn_error *error);
   evn_status (*loader_release)(evn_loader loader);
+  evn_status (*model_default_count)(evn_model model, uint32_t *count, evn_error *error);
+  evn_status (*session_default_count)(evn_session session, uint32_t *count, evn_error *error);
 } evn_api;
 
 /* Sets *api to the library's table. It is static memory, valid until the library is unloaded.

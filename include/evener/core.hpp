@@ -308,6 +308,8 @@ struct RuntimeOptions {
 
 struct ModelOptions {
   std::string external_dir;  // folder of the external data of a model that comes from a buffer; "": none is allowed
+  std::vector<std::string> allowed_roots;  // folders beneath which files of external data may lie that are reached through links
+  bool map_files = false;  // large tensors are used where they lie in mapped files, which nobody truncates
 };
 
 enum class Precision : std::int32_t {
@@ -374,6 +376,7 @@ struct SessionOptions {
   Products products = Products::kDefault;  // the library that multiplies matrices
   MemoryPlan memory = MemoryPlan::kDefault;  // how much memory may be taken for speed
   Arenas arenas = Arenas::kDefault;          // whether it shares memory of intermediate values with other sessions
+  std::vector<std::string> overridable;      // inputs with a default that runs are going to give
 };
 
 // Asks work that has the token to stop.

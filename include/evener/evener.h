@@ -846,17 +846,33 @@ typedef struct evn_model_options {
   evn_cancel cancel;        /* nullable: once it is requested, the load ends with EVN_ERROR_CANCELLED. @since 0.2 */
   uint64_t deadline_ns;     /* of CLOCK_MONOTONIC, or 0: the load ends with EVN_ERROR_TIMEOUT then, or after limits.load_time of the
                                configuration if that is earlier. @since 0.2 */
+  const char *const *allowed_roots; /* folders beneath which files of external data may lie that are reached through symbolic links,
+                               or that have several hard links, beside those of the configuration's `files.allowed_roots`: the
+                               path of the file itself counts, as the system tells it once the file is open. @since 0.3 */
+  uint32_t allowed_root_count;      /* of allowed_roots. @since 0.3 */
+  uint32_t flags;                   /* EVN_MODEL_... @since 0.3 */
 } evn_model_options;
-#define EVN_MODEL_OPTIONS_INIT {sizeof(evn_model_options), 0, NULL, NULL, 0}
+#define EVN_MODEL_OPTIONS_INIT {sizeof(evn_model_options), 0, NULL, NULL, 0, NULL, 0, 0}
+
+/* How a model's files are used. @since 0.3 */
+enum {
+  EVN_MODEL_MAP = 1 /* large tensors that are used as they are lie in mapped files, whose pages are read when they are first
+                       touched and shared with other processes: `files.map` of the configuration. For files that nobody
+                       writes to: if one is truncated the process ends (SIGBUS). Where the host gives memory of its own,
+                       files are read */
+};
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_model_options_init(evn_model_options *options, uint32_t struct_size);
 
 /* Reads an ONNX file, checks it and rewrites it (constant folding, dead code, batch-norm folding, activation fusion).
- * Weights in external files must lie inside the model's folder: no link, no device, no path that leaves it.
- * The file is read, never mapped, and stays open as long as the model: large weights are read when a session packs them, and let go
- * of then; a later session on another device may read them again. Making a session fails with EVN_ERROR_IO when it has to read a
- * file that was written over meanwhile; to remove the file or to put another in its place is no problem.
+ * Weights in external files must lie inside the model's folder: no link, no device, no path that leaves it; a link may lead to a
+ * file beneath an allowed root (`allowed_roots`).
+ * The files are read, not mapped (but with EVN_MODEL_MAP), and stay open as long as the model: large weights are read when a session
+ * packs them, and let go of then; a later session on another device may read them again. Rows of large external tensors that CPU
+ * kernels only gather (embeddings) are read when a run wants them. Making a session, and a run that reads rows, fail with
+ * EVN_ERROR_IO naming file and tensor when the file was written over or truncated meanwhile; to remove a file or to put another in
+ * its place is no problem.
  * Returns EVN_ERROR_IO, EVN_ERROR_INVALID_MODEL, EVN_ERROR_UNSUPPORTED (the node is named), EVN_ERROR_LIMIT (`limits` of the
  * configuration), EVN_ERROR_TIMEOUT (`load_time`). Blocks; allocates. */
 EVN_API evn_status evn_model_load_file(evn_runtime runtime, const char *path, const evn_model_options *options,
@@ -894,8 +910,15 @@ typedef struct evn_value_info {
   char symbols[EVN_MAX_RANK][64];    /* the model's name of a dim that is -1, or ""; cut to fit */
   char type[128];                    /* "tensor(float32)", "seq(tensor(int64))": what is no tensor has no rank and dims, and is run
                                         with by evn_session_run_values */
+  uint32_t flags;                    /* EVN_VALUE_... @since 0.3 */
+  uint32_t reserved1;
 } evn_value_info;
-#define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}, {0}}
+#define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}, {0}, 0, 0}
+
+/* What holds of an input or output. @since 0.3 */
+enum {
+  EVN_VALUE_HAS_DEFAULT = 1 /* an input that need not be given: its initializer counts unless a run gives another value */
+};
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_value_info_init(evn_value_info *info, uint32_t struct_size);
@@ -903,6 +926,11 @@ EVN_API void evn_value_info_init(evn_value_info *info, uint32_t struct_size);
 /* Set *count to the number of the model's inputs (weights are none) or outputs. No cost. @since 0.2 */
 EVN_API evn_status evn_model_input_count(evn_model model, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_model_output_count(evn_model model, uint32_t *count, evn_error *error);
+
+/* Sets *count to the number of inputs that have a default: inputs with an initializer of the same name, in models of IR version 4
+ * and later. They are not among those that evn_model_input_count counts, and follow them: their indexes begin at that count. No
+ * cost. @since 0.3 */
+EVN_API evn_status evn_model_default_count(evn_model model, uint32_t *count, evn_error *error);
 
 /* Fill *info, whose struct_size the caller sets, of the input or output at `index`, in the model's order: as the model declares
  * them, and where its nodes say more of an output, that too. Those of a session are the same.
@@ -1102,10 +1130,15 @@ typedef struct evn_session_options {
   uint32_t reserved4;     /* 0 */
   evn_arenas arenas;      /* EVN_ARENAS_... @since 0.2 */
   uint32_t reserved5;     /* 0 */
+  const char *const *overridable; /* inputs with a default that runs are going to give: the session is compiled with them open
+                             from the start. Others are constants, folded and packed, until a run gives one, which compiles a
+                             second graph then. @since 0.3 */
+  uint32_t overridable_count;     /* of overridable. @since 0.3 */
+  uint32_t reserved6;     /* 0 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
   {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0,\
-   NULL, 0, NULL, 0, NULL, EVN_PRODUCTS_DEFAULT, 0, EVN_MEMORY_PLAN_DEFAULT, 0, EVN_ARENAS_DEFAULT, 0}
+   NULL, 0, NULL, 0, NULL, EVN_PRODUCTS_DEFAULT, 0, EVN_MEMORY_PLAN_DEFAULT, 0, EVN_ARENAS_DEFAULT, 0, NULL, 0, 0}
 
 /* See evn_error_init. @since 0.2 */
 EVN_API void evn_session_options_init(evn_session_options *options, uint32_t struct_size);
@@ -1161,6 +1194,9 @@ EVN_API evn_status evn_session_get_memory_stats(evn_session session, evn_session
 /* Set *count to the number of the model's inputs (weights are none) or outputs. No cost. */
 EVN_API evn_status evn_session_input_count(evn_session session, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_session_output_count(evn_session session, uint32_t *count, evn_error *error);
+
+/* Sets *count to the number of inputs that have a default, as evn_model_default_count does. @since 0.3 */
+EVN_API evn_status evn_session_default_count(evn_session session, uint32_t *count, evn_error *error);
 
 /* Fill *info, whose struct_size the caller sets, of the input or output at `index`, in the model's order. */
 EVN_API evn_status evn_session_get_input_info(evn_session session, uint32_t index, evn_value_info *info, evn_error *error);
@@ -1231,7 +1267,9 @@ EVN_API evn_status evn_cancel_request(evn_cancel cancel);
 EVN_API evn_status evn_cancel_release(evn_cancel cancel);
 
 /* Runs the model once and blocks until the outputs are there.
- *   inputs   input_count tensors in the model's order; not written
+ *   inputs   input_count tensors in the model's order; not written. Behind them may stand tensors for inputs with a default
+ *            (evn_session_default_count), or NULL for those whose default counts. The first run that gives such an input, which is
+ *            a constant else, compiles the model with it open, as reconfiguration does, and the session keeps that for runs to come
  *   outputs  output_count slots in the model's order. A NULL slot gets a new tensor on the CPU device, which the caller
  *            releases; a tensor is written in place and must have the output's dtype and dims. Inputs and outputs must not
  *            overlap

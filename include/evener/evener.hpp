@@ -178,15 +178,17 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     return t;
   }
 
-  Model load(const std::string& path) const {
+  Model load(const std::string& path, const ModelOptions& options = {}) const {
+    std::vector<const char*> roots;
+    const evn_model_options o = detail::model_options(options, &roots);
     Model m;
-    detail::check([&](evn_error* e) { return evn_model_load_file(get(), path.c_str(), nullptr, m.handle_.out(), e); });
+    detail::check([&](evn_error* e) { return evn_model_load_file(get(), path.c_str(), &o, m.handle_.out(), e); });
     return m;
   }
   // From bytes, which are copied.
   Model load(const void* data, std::size_t size, const ModelOptions& options = {}) const {
-    evn_model_options o = EVN_MODEL_OPTIONS_INIT;
-    o.external_dir = detail::c_str_or_null(options.external_dir);
+    std::vector<const char*> roots;
+    const evn_model_options o = detail::model_options(options, &roots);
     Model m;
     detail::check([&](evn_error* e) { return evn_model_load_buffer(get(), data, size, &o, m.handle_.out(), e); });
     return m;
@@ -218,6 +220,10 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     for (const std::string& name : options.disabled_passes) disabled.push_back(name.c_str());
     o.disabled_passes = disabled.data();
     o.disabled_pass_count = static_cast<std::uint32_t>(disabled.size());
+    std::vector<const char*> open;
+    for (const std::string& name : options.overridable) open.push_back(name.c_str());
+    o.overridable = open.data();
+    o.overridable_count = static_cast<std::uint32_t>(open.size());
     o.concurrency = options.concurrency;
     o.idle_arena_bytes = options.idle_arena_bytes;
     o.name = detail::c_str_or_null(options.name);

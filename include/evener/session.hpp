@@ -40,6 +40,16 @@ ValueInfo value(H handle, F f, N name, std::size_t index) {
   }
   return v;
 }
+// Refers to what `options` and *roots have.
+inline evn_model_options model_options(const ModelOptions& options, std::vector<const char*>* roots) {
+  for (const std::string& root : options.allowed_roots) roots->push_back(root.c_str());
+  evn_model_options o = EVN_MODEL_OPTIONS_INIT;
+  o.external_dir = c_str_or_null(options.external_dir);
+  o.allowed_roots = roots->data();
+  o.allowed_root_count = static_cast<std::uint32_t>(roots->size());
+  if (options.map_files) o.flags |= EVN_MODEL_MAP;
+  return o;
+}
 // Whole names of dims, where the info has cut them.
 template <typename F>
 std::vector<ValueInfo> with_symbols(std::vector<ValueInfo> all, evn_model model, F f) {
@@ -54,9 +64,9 @@ std::vector<ValueInfo> with_symbols(std::vector<ValueInfo> all, evn_model model,
   return all;
 }
 template <typename H, typename C, typename F, typename N>
-std::vector<ValueInfo> values(H handle, C counted, F f, N name) {
+std::vector<ValueInfo> values(H handle, C counted, F f, N name, std::size_t first = 0) {
   std::vector<ValueInfo> all(count(handle, counted));
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = value(handle, f, name, i);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = value(handle, f, name, first + i);
   return all;
 }
 
@@ -81,6 +91,11 @@ class Model : public detail::Object<evn_model, evn_model_release> {
   std::vector<ValueInfo> inputs() const {
     return detail::with_symbols(detail::values(get(), evn_model_input_count, evn_model_get_input_info, evn_model_input_name),
                                 get(), evn_model_input_symbol);
+  }
+  // Inputs that need not be given, since they have a default.
+  std::vector<ValueInfo> defaults() const {
+    return detail::values(get(), evn_model_default_count, evn_model_get_input_info, evn_model_input_name,
+                          detail::count(get(), evn_model_input_count));
   }
   std::vector<ValueInfo> outputs() const {
     return detail::with_symbols(detail::values(get(), evn_model_output_count, evn_model_get_output_info, evn_model_output_name),
@@ -126,6 +141,10 @@ class Session : public detail::Object<evn_session, evn_session_release> {
   std::vector<ValueInfo> inputs() const {
     return detail::values(get(), evn_session_input_count, evn_session_get_input_info, evn_session_input_name);
   }
+  // Inputs that need not be given, since they have a default: they follow the others in what run takes.
+  std::vector<ValueInfo> defaults() const {
+    return detail::values(get(), evn_session_default_count, evn_session_get_input_info, evn_session_input_name, input_count());
+  }
   std::vector<ValueInfo> outputs() const {
     return detail::values(get(), evn_session_output_count, evn_session_get_output_info, evn_session_output_name);
   }
@@ -146,7 +165,11 @@ class Session : public detail::Object<evn_session, evn_session_release> {
   // By name: session.run({{"x", x}, {"y", y}}).
   std::vector<Tensor> run(std::initializer_list<NamedTensor> inputs, const RunOptions& options = {}) const {
     std::vector<evn_tensor> in(input_count());
-    for (const NamedTensor& n : inputs) in[find(evn_session_find_input, n.name)] = n.tensor.get();
+    for (const NamedTensor& n : inputs) {
+      const std::size_t index = find(evn_session_find_input, n.name);
+      if (index >= in.size()) in.resize(index + 1);  // it has a default
+      in[index] = n.tensor.get();
+    }
     std::vector<Tensor> outputs(output_count());
     run_handles(in, outputs, options);
     return outputs;

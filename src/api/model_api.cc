@@ -11,7 +11,20 @@ evn_model_options read(const evn_model_options* options) {
   const evn_model_options defaults = EVN_MODEL_OPTIONS_INIT;
   const evn_model_options o = evn::read_options(options, defaults, offsetof(evn_model_options, cancel));
   if (o.reserved != 0) evn::fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  if ((o.flags & ~static_cast<uint32_t>(EVN_MODEL_MAP)) != 0) evn::fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", o.flags);
   return o;
+}
+
+evn::os::FileAccess access_of(const evn_model_options& o) {
+  evn::os::FileAccess access;
+  evn::require(o.allowed_roots != nullptr || o.allowed_root_count == 0, "allowed_roots");
+  for (uint32_t i = 0; i < o.allowed_root_count; ++i) {
+    evn::require(o.allowed_roots[i] != nullptr, "an entry of allowed_roots");
+    if (o.allowed_roots[i][0] == '\0') evn::fail(EVN_ERROR_INVALID_ARGUMENT, "entry %u of allowed_roots is empty", i);
+    access.allowed_roots.emplace_back(o.allowed_roots[i]);
+  }
+  access.map = (o.flags & EVN_MODEL_MAP) != 0;
+  return access;
 }
 
 evn::WorkScope scope_of(const evn_model_options& o) {
@@ -21,7 +34,7 @@ evn::WorkScope scope_of(const evn_model_options& o) {
 // The model's name of a dim of an input or output.
 void write_symbol(evn_model model, bool inputs, uint32_t index, uint32_t axis, char* buffer, size_t capacity, size_t* size) {
   const evn::Pin<evn::ModelPtr> m(model);
-  const evn::Value& v = evn::value_at((*m)->graph(), inputs, index);
+  const evn::Value& v = evn::value_at(**m, inputs, index);
   const uint32_t rank = v.has_shape ? static_cast<uint32_t>(v.shape.rank()) : 0;
   if (axis >= rank) evn::fail(EVN_ERROR_INVALID_ARGUMENT, "axis is %u, the known rank is %u", axis, rank);
   const bool named = v.shape[static_cast<int>(axis)] < 0 && axis < v.symbols.size();
@@ -45,7 +58,7 @@ evn_status evn_model_load_file(evn_runtime runtime, const char* path, const evn_
       fail(EVN_ERROR_INVALID_ARGUMENT, "external_dir is for models from buffers; a file's external data lies in its own folder");
     }
     const WorkScope scope = scope_of(o);
-    *model = static_cast<evn_model>(make_handle(load_model_file(*r, path)));
+    *model = static_cast<evn_model>(make_handle(load_model_file(*r, path, access_of(o))));
   });
 }
 
@@ -57,8 +70,8 @@ evn_status evn_model_load_buffer(evn_runtime runtime, const void* data, size_t s
     require(model != nullptr, "model");
     const evn_model_options o = read(options);
     const WorkScope scope = scope_of(o);
-    *model =
-        static_cast<evn_model>(make_handle(load_model_buffer(*r, data, size, o.external_dir != nullptr ? o.external_dir : "")));
+    const char* const folder = o.external_dir != nullptr ? o.external_dir : "";
+    *model = static_cast<evn_model>(make_handle(load_model_buffer(*r, data, size, folder, access_of(o))));
   });
 }
 
@@ -102,27 +115,31 @@ evn_status evn_model_metadata_key(evn_model model, uint32_t index, char* buffer,
 }
 
 evn_status evn_model_input_count(evn_model model, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { count_values((*Pin<ModelPtr>(model))->graph(), true, count); });
+  return guarded(error, [&] { count_values(**Pin<ModelPtr>(model), true, count); });
 }
 
 evn_status evn_model_output_count(evn_model model, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { count_values((*Pin<ModelPtr>(model))->graph(), false, count); });
+  return guarded(error, [&] { count_values(**Pin<ModelPtr>(model), false, count); });
+}
+
+evn_status evn_model_default_count(evn_model model, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] { count_defaults(**Pin<ModelPtr>(model), count); });
 }
 
 evn_status evn_model_get_input_info(evn_model model, uint32_t index, evn_value_info* info, evn_error* error) {
-  return guarded(error, [&] { describe_value(value_at((*Pin<ModelPtr>(model))->graph(), true, index), info); });
+  return guarded(error, [&] { describe_value(**Pin<ModelPtr>(model), true, index, info); });
 }
 
 evn_status evn_model_get_output_info(evn_model model, uint32_t index, evn_value_info* info, evn_error* error) {
-  return guarded(error, [&] { describe_value(value_at((*Pin<ModelPtr>(model))->graph(), false, index), info); });
+  return guarded(error, [&] { describe_value(**Pin<ModelPtr>(model), false, index, info); });
 }
 
 evn_status evn_model_input_name(evn_model model, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
-  return guarded(error, [&] { write_text(value_at((*Pin<ModelPtr>(model))->graph(), true, index).name, buffer, capacity, size); });
+  return guarded(error, [&] { write_text(value_at(**Pin<ModelPtr>(model), true, index).name, buffer, capacity, size); });
 }
 
 evn_status evn_model_output_name(evn_model model, uint32_t index, char* buffer, size_t capacity, size_t* size, evn_error* error) {
-  return guarded(error, [&] { write_text(value_at((*Pin<ModelPtr>(model))->graph(), false, index).name, buffer, capacity, size); });
+  return guarded(error, [&] { write_text(value_at(**Pin<ModelPtr>(model), false, index).name, buffer, capacity, size); });
 }
 
 evn_status evn_model_input_symbol(evn_model model, uint32_t index, uint32_t axis, char* buffer, size_t capacity, size_t* size,

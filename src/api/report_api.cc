@@ -62,14 +62,21 @@ evn_status evn_session_compare(evn_session expected, evn_session got, const evn_
     require(inputs != nullptr || input_count == 0, "inputs");
     refuse_other_than_tensors(a->graph());
     refuse_other_than_tensors(b->graph());
-    SmallArray<RunValue> values(input_count);
+    // Inputs with a default that the session has open are behind the others.
+    const LoadedModel& model = *a->compiled().model;
+    const bool adds_defaults = input_count == model.required_inputs();
+    SmallArray<RunValue> values(adds_defaults ? model.graph().inputs.size() : input_count);
+    for (std::size_t d = 0; adds_defaults && d < model.model.defaults.size(); ++d) {
+      const std::int32_t input = model.model.defaults[d].input;
+      if (input >= 0) values[static_cast<std::size_t>(input)] = {a->default_value(d), nullptr};
+    }
     for (uint32_t i = 0; i < input_count; ++i) {
       const Pin<TensorPtr> tensor(inputs[i]);
       const bool ours = (*tensor)->runtime() == a->runtime() && (*tensor)->runtime() == b->runtime();
       if (!ours) fail(EVN_ERROR_INVALID_ARGUMENT, "input %u belongs to another runtime", i);
       values[i] = {*tensor, nullptr};
     }
-    write_text(compare_sessions(*a, *b, std::span<const RunValue>(values.data(), input_count), format), buffer, capacity, size);
+    write_text(compare_sessions(*a, *b, std::span<const RunValue>(values.data(), values.size()), format), buffer, capacity, size);
   });
 }
 

@@ -85,20 +85,19 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
             const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request,
             OutputListener listener = {}) {
   const SessionPin pin(session);
-  const SessionPtr& s = pin.shared();
-  s->requests().require_not_forked();
+  pin->requests().require_not_forked();
   static constexpr evn_submit_options defaults = EVN_SUBMIT_OPTIONS_INIT;
   const evn_submit_options so = read_options(submit_options, defaults, sizeof(evn_submit_options));
   if ((so.flags & ~static_cast<uint32_t>(EVN_SUBMIT_FAIL_WHEN_FULL)) != 0)
     fail(EVN_ERROR_INVALID_ARGUMENT, "flags is %u", so.flags);
-  check_argument_counts(s->graph(), input_count, output_count);
-  if (const Model& model = s->compiled().model->model; !model.callers_operator.empty()) {
+  check_argument_counts(*pin, input_count, output_count);
+  if (const Model& model = pin->compiled().model->model; !model.callers_operator.empty()) {
     throw make_error(EVN_ERROR_UNSUPPORTED,
                      "custom operator %.140s runs on the caller's thread only: the model cannot be run asynchronously",
                      model.callers_operator.c_str())
         .with_node(model.callers_node.c_str());
   }
-  RunOptions o = read_run_options(options, s->graph());
+  RunOptions o = read_run_options(options, pin->graph());
   o.request.listener = listener;
   require(inputs != nullptr || input_count == 0, "inputs");
   if (request == nullptr && so.queue == nullptr && so.done == nullptr) {
@@ -112,8 +111,9 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
   }
   QueuePtr queue = so.queue != nullptr ? *Pin<QueuePtr>(so.queue) : nullptr;
   if (queue != nullptr) queue->require_not_forked();
-  std::vector<RunValue> in(input_count), out(output_count);
-  take_arguments<Kind>(*s, o.request, inputs, outputs, in, out);
+  const SessionPtr s = session_for(pin.shared(), inputs, input_count, &o.request);
+  std::vector<RunValue> in(s->graph().inputs.size()), out(output_count);
+  take_arguments<Kind>(*s, o.request, std::span(inputs, input_count), outputs, in, out);
   const auto made = std::make_shared<ApiRequest>(s, std::move(in), std::move(out), o, so, std::move(queue));
   o.request.state.reset();  // it is the request's, which lets go of it at its end
   void* const handle = make_handle<RequestPtr>(made);

@@ -52,8 +52,9 @@ void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std
 
 // The tensors or values behind handles. Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE. `outputs` may be NULL where
 // all its slots are.
+// Inputs of `session` that the handles do not reach have their defaults.
 template <typename Kind, typename Handle>
-void take_arguments(const Session& session, const RunRequest& request, const Handle* inputs, const Handle* outputs,
+void take_arguments(const Session& session, const RunRequest& request, std::span<const Handle> inputs, const Handle* outputs,
                     std::span<RunValue> in, std::span<RunValue> out) {
   const auto take = [&](Handle handle, RunValue* to) {
     const Pin<typename Kind::Object> object(handle);
@@ -61,10 +62,23 @@ void take_arguments(const Session& session, const RunRequest& request, const Han
     *to = Kind::value(*object);
   };
   if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph(), request.skipped);
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    const bool of_state = kHas_states && request.state != nullptr && request.state->session().identity() == session.identity() &&
-                          request.state->has_input(i);
-    if (inputs[i] != nullptr || !of_state) take(inputs[i], &in[i]);
+  const auto is_of_state = [&](std::size_t i) {
+    return kHas_states && request.state != nullptr && request.state->session().identity() == session.identity() &&
+           request.state->has_input(i);
+  };
+  const LoadedModel& model = *session.compiled().model;
+  const std::size_t required = model.required_inputs();
+  for (std::size_t i = 0; i < required; ++i) {
+    if (inputs[i] != nullptr || !is_of_state(i)) take(inputs[i], &in[i]);
+  }
+  for (std::size_t d = 0; in.size() > required && d < model.model.defaults.size(); ++d) {
+    if (model.model.defaults[d].input < 0) continue;
+    const auto i = static_cast<std::size_t>(model.model.defaults[d].input);
+    if (required + d < inputs.size() && inputs[required + d] != nullptr) {
+      take(inputs[required + d], &in[i]);
+    } else if (!is_of_state(i)) {
+      in[i] = {session.default_value(d), nullptr};
+    }
   }
   for (std::size_t j = 0; j < out.size() && outputs != nullptr; ++j) {
     if (outputs[j] == nullptr) continue;
@@ -74,8 +88,20 @@ void take_arguments(const Session& session, const RunRequest& request, const Han
   }
 }
 
-// Throws where the numbers are not those of the graph's inputs and outputs.
-void check_argument_counts(const Graph& graph, uint32_t input_count, uint32_t output_count);
+// Throws where the numbers are not those of the model's inputs, of which those with a default may be left out, and outputs.
+void check_argument_counts(const Session& session, uint32_t input_count, uint32_t output_count);
+
+// The session that runs with these inputs: `session`, or one in which those with a default are open that are given (a byte each).
+SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given, RunRequest* request);
+
+template <typename Handle>
+SessionPtr session_for(const SessionPtr& session, const Handle* inputs, uint32_t input_count, RunRequest* request) {
+  const std::size_t required = session->compiled().model->required_inputs();
+  if (input_count <= required) return session;
+  SmallArray<uint8_t> given(input_count - required);
+  for (std::size_t d = 0; d < given.size(); ++d) given[d] = inputs[required + d] != nullptr ? 1 : 0;
+  return session_for(session, given.span(), request);
+}
 
 // Makes handles of the outputs for which is_wanted(j); all of them, or none and throws.
 template <typename Kind, typename Handle, typename F>

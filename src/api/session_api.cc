@@ -1,4 +1,5 @@
 // evn_session_*.
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 
@@ -17,10 +18,11 @@ void find_value(evn_session session, bool inputs, const char* name, uint32_t* in
   const SessionPin s(session);
   require(name != nullptr, "name");
   require(index != nullptr, "index");
-  const auto& list = ids_of(s->graph(), inputs);
+  const LoadedModel& model = *s->compiled().model;
+  const std::size_t count = inputs ? model.required_inputs() + model.model.defaults.size() : model.graph().outputs.size();
   std::string names;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const std::string& have = s->graph().values[list[i]].name;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string& have = value_at(model, inputs, static_cast<uint32_t>(i)).name;
     if (have == name) {
       *index = static_cast<uint32_t>(i);
       return;
@@ -33,17 +35,18 @@ void find_value(evn_session session, bool inputs, const char* name, uint32_t* in
 template <typename Kind, typename Handle>
 void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
          const evn_run_options* options, OutputListener listener = {}) {
-  const SessionPin s(session);
-  s->requests().require_not_forked();
-  check_argument_counts(s->graph(), input_count, output_count);
-  RunOptions o = read_run_options(options, s->graph());
+  const SessionPin pin(session);
+  pin->requests().require_not_forked();
+  check_argument_counts(*pin, input_count, output_count);
+  RunOptions o = read_run_options(options, pin->graph());
   o.request.listener = listener;
   require(inputs != nullptr || input_count == 0, "inputs");
   require(outputs != nullptr || output_count == 0, "outputs");
+  const SessionPtr s = session_for(pin.shared(), inputs, input_count, &o.request);
   // Shared pointers keep the values until the run has ended, whatever is released meanwhile.
-  SmallArray<RunValue> in(input_count, s->spare_blocks());
+  SmallArray<RunValue> in(s->graph().inputs.size(), s->spare_blocks());
   SmallArray<RunValue> out(output_count, s->spare_blocks());
-  take_arguments<Kind>(*s, o.request, inputs, outputs, in.span(), out.span());
+  take_arguments<Kind>(*s, o.request, std::span(inputs, input_count), outputs, in.span(), out.span());
   s->run(in.span(), out.span(), o.request);
   give_outputs<Kind>(s->runtime(), out.span(), outputs, [&](std::size_t j) { return outputs[j] == nullptr && out[j]; });
 }
@@ -77,6 +80,16 @@ std::optional<BatchingConfig> batching_of(const evn_session_options& options) {
   return batching;
 }
 
+std::vector<std::string> names_of(const char* const* names, uint32_t count, const char* what) {
+  require(names != nullptr || count == 0, what);
+  std::vector<std::string> all;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (names[i] == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "entry %u of %s is NULL", i, what);
+    all.emplace_back(names[i]);
+  }
+  return all;
+}
+
 SessionRequest request_of(const evn_session_options& o) {
   if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_AUTO) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "precision is %d", static_cast<int>(o.precision));
@@ -99,16 +112,8 @@ SessionRequest request_of(const evn_session_options& o) {
   request.numerics = static_cast<Numerics>(o.numerics);
   request.precision = static_cast<Precision>(o.precision);
   request.products = static_cast<Products>(o.products);
-  require(o.keep_fp32 != nullptr || o.keep_fp32_count == 0, "keep_fp32");
-  for (uint32_t i = 0; i < o.keep_fp32_count; ++i) {
-    require(o.keep_fp32[i] != nullptr, "an entry of keep_fp32");
-    request.keep_fp32.emplace_back(o.keep_fp32[i]);
-  }
-  require(o.disabled_passes != nullptr || o.disabled_pass_count == 0, "disabled_passes");
-  for (uint32_t i = 0; i < o.disabled_pass_count; ++i) {
-    require(o.disabled_passes[i] != nullptr, "an entry of disabled_passes");
-    request.disabled_passes.emplace_back(o.disabled_passes[i]);
-  }
+  request.keep_fp32 = names_of(o.keep_fp32, o.keep_fp32_count, "keep_fp32");
+  request.disabled_passes = names_of(o.disabled_passes, o.disabled_pass_count, "disabled_passes");
   if (o.concurrency < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "concurrency is %d", o.concurrency);
   request.concurrency = o.concurrency;
   request.idle_arena_bytes = o.idle_arena_bytes;
@@ -135,10 +140,32 @@ void refuse_other_than_tensors(const Graph& graph, std::span<const uint8_t> skip
   }
 }
 
-void check_argument_counts(const Graph& graph, uint32_t input_count, uint32_t output_count) {
-  if (input_count == graph.inputs.size() && output_count == graph.outputs.size()) return;
-  fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %u and %u are given", graph.inputs.size(),
-       graph.outputs.size(), input_count, output_count);
+void check_argument_counts(const Session& session, uint32_t input_count, uint32_t output_count) {
+  const LoadedModel& model = *session.compiled().model;
+  const std::size_t inputs = model.required_inputs(), defaults = model.model.defaults.size();
+  const std::size_t outputs = model.graph().outputs.size();
+  if (input_count >= inputs && input_count <= inputs + defaults && output_count == outputs) return;
+  if (defaults == 0) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %u and %u are given", inputs, outputs, input_count,
+         output_count);
+  }
+  fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs, %zu more with a default, and %zu outputs; %u and %u are given",
+       inputs, defaults, outputs, input_count, output_count);
+}
+
+SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given, RunRequest* request) {
+  if (std::find(given.begin(), given.end(), 1) == given.end()) return session;
+  // The time of the run is that of the model it has to have compiled first, too.
+  if (request->timeout_ns != 0) {
+    StopCondition until;
+    until.deadline_ns = deadline_clock_ns() + std::min(request->timeout_ns, UINT64_MAX / 2);
+    request->stop.join(until);
+    request->timeout_ns = 0;
+  }
+  Cancel cancel;
+  cancel.join(request->stop);
+  const CancelScope scope(cancel);
+  return session->with_inputs(given);
 }
 
 void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j) {
@@ -171,13 +198,15 @@ void create_session(evn_runtime runtime, evn_model model, const evn_session_opti
   require(session != nullptr, "session");
   const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
   const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
-  if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0 || o.reserved6 != 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
   if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
   const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
                         "the making of the session was cancelled");
   SessionRequest request = request_of(o);
   request.arena_limit = arena_limit;
-  auto recipe = std::make_unique<GivenRecipe>(*m, std::move(request), batching_of(o), cache_of(o));
+  const ModelPtr open = with_open_inputs(*m, names_of(o.overridable, o.overridable_count, "overridable"));
+  auto recipe = std::make_unique<GivenRecipe>(open, std::move(request), batching_of(o), cache_of(o));
   *session = static_cast<evn_session>(make_handle(LiveSession::create(*r, std::move(recipe))));
 }
 
@@ -219,29 +248,35 @@ evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_se
 evn_status evn_session_release(evn_session session) { return release_handle(session, HandleKind::kSession); }
 
 evn_status evn_session_input_count(evn_session session, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { count_values(SessionPin(session)->graph(), true, count); });
+  return guarded(error, [&] { count_values(*SessionPin(session)->compiled().model, true, count); });
 }
 
 evn_status evn_session_output_count(evn_session session, uint32_t* count, evn_error* error) {
-  return guarded(error, [&] { count_values(SessionPin(session)->graph(), false, count); });
+  return guarded(error, [&] { count_values(*SessionPin(session)->compiled().model, false, count); });
+}
+
+evn_status evn_session_default_count(evn_session session, uint32_t* count, evn_error* error) {
+  return guarded(error, [&] { count_defaults(*SessionPin(session)->compiled().model, count); });
 }
 
 evn_status evn_session_get_input_info(evn_session session, uint32_t index, evn_value_info* info, evn_error* error) {
-  return guarded(error, [&] { describe_value(value_at(SessionPin(session)->graph(), true, index), info); });
+  return guarded(error, [&] { describe_value(*SessionPin(session)->compiled().model, true, index, info); });
 }
 
 evn_status evn_session_get_output_info(evn_session session, uint32_t index, evn_value_info* info, evn_error* error) {
-  return guarded(error, [&] { describe_value(value_at(SessionPin(session)->graph(), false, index), info); });
+  return guarded(error, [&] { describe_value(*SessionPin(session)->compiled().model, false, index, info); });
 }
 
 evn_status evn_session_input_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size,
                                   evn_error* error) {
-  return guarded(error, [&] { write_text(value_at(SessionPin(session)->graph(), true, index).name, buffer, capacity, size); });
+  return guarded(error,
+                 [&] { write_text(value_at(*SessionPin(session)->compiled().model, true, index).name, buffer, capacity, size); });
 }
 
 evn_status evn_session_output_name(evn_session session, uint32_t index, char* buffer, size_t capacity, size_t* size,
                                    evn_error* error) {
-  return guarded(error, [&] { write_text(value_at(SessionPin(session)->graph(), false, index).name, buffer, capacity, size); });
+  return guarded(error,
+                 [&] { write_text(value_at(*SessionPin(session)->compiled().model, false, index).name, buffer, capacity, size); });
 }
 
 evn_status evn_session_find_input(evn_session session, const char* name, uint32_t* index, evn_error* error) {

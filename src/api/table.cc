@@ -193,6 +193,8 @@ constexpr evn_api kApi = {
     .loader_next = evn_loader_next,
     .loader_batch_count = evn_loader_batch_count,
     .loader_release = evn_loader_release,
+    .model_default_count = evn_model_default_count,
+    .session_default_count = evn_session_default_count,
 };
 
 }  // namespace

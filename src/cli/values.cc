@@ -166,15 +166,22 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
   const auto files = by_input(arguments, "--input", session);
   const auto shapes = by_input(arguments, "--shape", session);
   const auto archived = archive_inputs(arguments, session);
-  std::uint32_t count = 0;
+  std::uint32_t count = 0, defaults = 0;
   Call call;
   call.check(evn_session_input_count(session.get(), &count, call));
+  Call default_call;
+  default_call.check(evn_session_default_count(session.get(), &defaults, default_call));
   std::vector<Tensor> inputs;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const evn_value_info info = input_info(session, i);
+  for (std::uint32_t i = 0; i < count + defaults; ++i) {
     const auto file = files.find(i);
     const auto shape = shapes.find(i);
     const auto entry = archived.find(i);
+    const bool is_given = file != files.end() || shape != shapes.end() || entry != archived.end();
+    if (i >= count && !is_given) {
+      inputs.emplace_back();  // its default counts
+      continue;
+    }
+    const evn_value_info info = input_info(session, i);
     if (file != files.end() && entry != archived.end())
       fail_usage("--input is given twice for input %s", printable(info.name).c_str());
     if ((file != files.end() || entry != archived.end()) && shape != shapes.end())
@@ -198,6 +205,7 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
     std::printf("input %s: %s %s, %s\n", printable(info.name).c_str(), dtype_name(made.dtype), dims_text(dims_of(made)).c_str(),
                 origin.c_str());
   }
+  while (inputs.size() > count && inputs.back().get() == nullptr) inputs.pop_back();
   return inputs;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "base/os/beneath.h"
 #include "core/device_type.h"
 #include "core/numerics.h"
 #include "core/precision.h"
@@ -104,6 +105,7 @@ struct ModelConfig {
   SessionConfig session;             // what is 0, empty or the default in it is the configuration's
   std::optional<CacheConfig> cache;  // its file is below Config::folder too; none: the configuration's
   std::vector<std::string> disabled_passes;
+  std::vector<std::string> overridable;  // inputs with a default that runs are going to give
   std::vector<WarmRun> warm;
   int line = 0;
 };
@@ -128,6 +130,7 @@ struct Config {
   bool moves_off_lost_devices = false;  // sessions are placed anew on the other devices when one is lost; else runs fail
   int default_line = 0;
   CacheConfig cache;
+  os::FileAccess files;  // of all models of the runtime
   ProbeConfig probe;
   std::vector<PlacementRule> rules;
   SessionConfig session;

@@ -284,6 +284,9 @@ Config load_config(const std::string& path, std::span<const DeviceType> types) {
   if (!config.cache.file.empty() && config.cache.file[0] != '/' && slash != std::string::npos) {
     config.cache.file.insert(0, path, 0, slash + 1);
   }
+  for (std::string& root : config.files.allowed_roots) {
+    if (root[0] != '/' && slash != std::string::npos) root.insert(0, path, 0, slash + 1);
+  }
   if (!config.models.empty() && slash != std::string::npos) {
     if (path[0] == '/') config.folder.clear();
     config.folder.append(path, 0, slash + 1);

@@ -174,6 +174,10 @@ constexpr KeyRow
             flag_row("cache.write", "true", [](Draft d, Value v) { d.config.cache.write = v.number != 0; }),
             flag_row("cache.map", "false", [](Draft d, Value v) { d.config.cache.map = v.number != 0; }),
 
+            map_row("files"),
+            texts_row("files.allowed_roots", [](Draft d, Value v) { d.config.files.allowed_roots = v.texts; }),
+            flag_row("files.map", "false", [](Draft d, Value v) { d.config.files.map = v.number != 0; }),
+
             {{"models", SettingType::kNames}},
             map_row("models.*"),
             text_row("models.*.path", nullptr,
@@ -192,6 +196,7 @@ constexpr KeyRow
             flag_row("models.*.measure", "false", [](Draft d, Value v) { d.model_places.back().measure = place_if_true(v); }),
             texts_row("models.*.keep_fp32", [](Draft d, Value v) { model(d).session.keep_fp32 = v.texts; }),
             texts_row("models.*.disabled_passes", [](Draft d, Value v) { model(d).disabled_passes = v.texts; }),
+            texts_row("models.*.overridable", [](Draft d, Value v) { model(d).overridable = v.texts; }),
             {{"models.*.concurrency", SettingType::kInteger, "", 1, 1024},
              [](Draft d, Value v) { model(d).session.concurrency = static_cast<int>(v.number); }},
             map_row("models.*.batching"),

@@ -89,6 +89,13 @@ struct Function {
   Graph body;
 };
 
+// An input of a model that has an initializer, which is its value unless a run gives another.
+struct InputDefault {
+  Value declared;           // as the input is declared
+  WeightPtr value;          // where the input is open; null: it is a constant of the graph
+  std::int32_t input = -1;  // position among Graph::inputs, behind those without a default; -1: it is a constant of the graph
+};
+
 // What a model file holds.
 struct Model {
   std::int64_t ir_version = 0;
@@ -96,7 +103,7 @@ struct Model {
   std::vector<OpsetImport> opsets;
   std::vector<MetadataEntry> metadata;
   std::vector<Function> functions;  // those that are called, until graph/expand_functions has put them in place
-  bool has_external_data = false;   // some tensors come from files beside the model's
+  std::vector<InputDefault> defaults;  // inputs with an initializer, in the model's order
   std::string callers_node;      // set by graph/validate: the first node whose operator runs on the caller's thread only; "": none
   std::string callers_operator;  // of it: domain::name
   bool has_gradients = false;    // set by graph/validate: a Gradient was replaced in the graph or a body

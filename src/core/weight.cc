@@ -60,9 +60,63 @@ std::shared_ptr<const void> copy_slice(const Weight& part, const LedgerPtr& ledg
   return memory;
 }
 
+namespace {
+
+[[noreturn]] void fail_with_tensor(const WeightSource& source, const Error& e) {
+  throw make_error(e.status, "tensor '%.128s': %s", source.tensor.c_str(), e.message);
+}
+
+// A range of a mapped file.
+struct MappedRange {
+  std::shared_ptr<const void> file;
+  LedgerPtr ledger;
+  std::size_t bytes = 0;
+
+  MappedRange() = default;
+  MappedRange(const MappedRange&) = delete;
+  MappedRange& operator=(const MappedRange&) = delete;
+  ~MappedRange() {
+    if (bytes != 0) ledger->discharge(bytes, MemoryClass::kWeights);
+  }
+};
+
+}  // namespace
+
+void WeightSource::read(std::uint64_t at, void* to, std::size_t size) const {
+  try {
+    file->read(offset + at, to, size);
+  } catch (const Error& e) {
+    fail_with_tensor(*this, e);
+  }
+}
+
+void WeightSource::check_unchanged() const {
+  try {
+    file->check_unchanged();
+  } catch (const Error& e) {
+    fail_with_tensor(*this, e);
+  }
+}
+
+std::shared_ptr<const void> map_weight(const Weight& weight) {
+  const WeightSource& source = *weight.source;
+  if (source.mapping == nullptr) return nullptr;
+  const char* const at = static_cast<const char*>(source.mapping.get()) + source.offset;
+  if (reinterpret_cast<std::uintptr_t>(at) % dtype_alignment(weight.desc.dtype) != 0) return nullptr;
+  auto range = std::make_shared<MappedRange>();
+  range->file = source.mapping;
+  range->ledger = source.ledger;
+  if (range->ledger != nullptr) {
+    range->ledger->charge(weight.size_bytes, MemoryClass::kWeights);
+    range->bytes = weight.size_bytes;
+  }
+  return std::shared_ptr<const void>(std::move(range), at);
+}
+
 std::shared_ptr<const void> read_weight(const Weight& weight) {
+  if (std::shared_ptr<const void> mapped = map_weight(weight)) return mapped;
   std::shared_ptr<void> memory = allocate_charged(weight.source->ledger, weight.size_bytes, MemoryClass::kWeights);
-  weight.source->file->read(weight.source->offset, memory.get(), weight.size_bytes);
+  weight.source->read(0, memory.get(), weight.size_bytes);
   return memory;
 }
 

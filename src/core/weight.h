@@ -26,11 +26,19 @@ class WeightIds {
   static std::atomic<std::atomic<std::uint64_t>*> place_;
 };
 
-// Where the bytes of a constant stand in the model's file.
+// Where the bytes of a constant stand in the model's file, or in one of its external data.
 struct WeightSource {
   std::shared_ptr<const os::File> file;
   std::uint64_t offset = 0;
   LedgerPtr ledger;
+  std::string tensor;                        // its name in the model
+  std::shared_ptr<const void> mapping = {};  // of the whole file; null: bytes are read
+  bool is_external = false;                  // the file is not the model's own
+
+  // Reads `size` bytes from byte `at` of the constant on. Throws EVN_ERROR_IO naming the file and the tensor.
+  void read(std::uint64_t at, void* to, std::size_t size) const;
+  // Throws EVN_ERROR_IO, as read does, when the file is not as it was when it was opened.
+  void check_unchanged() const;
 };
 
 struct Weight;
@@ -90,8 +98,12 @@ std::shared_ptr<Weight> make_weight_slice(const std::shared_ptr<const Weight>& w
 // The bytes of a slice in fresh memory. Those of the whole weight are there.
 std::shared_ptr<const void> copy_slice(const Weight& part, const LedgerPtr& ledger);
 
-// The bytes of a weight in a file in fresh memory.
+// The bytes of a weight in a file in fresh memory, or where they lie in a mapped file if they are aligned there for their dtype.
 std::shared_ptr<const void> read_weight(const Weight& weight);
+
+// The bytes where they lie in a mapped file, charged until the last owner lets go; null where they do not lie well, or the file is
+// not mapped. Throws EVN_ERROR_OUT_OF_MEMORY at the ledger's cap.
+std::shared_ptr<const void> map_weight(const Weight& weight);
 
 // A matrix of elements of one byte, transposed.
 std::shared_ptr<Weight> transposed_bytes(const Weight& matrix, const LedgerPtr& ledger);

@@ -140,6 +140,10 @@ struct KernelArgs {
   T* out(int i = 0) const {
     return static_cast<T*>(outputs[i].address());
   }
+  // Where rows of an input are read (Kernel::reads_rows); null: the input is in memory.
+  const WeightSource* rows(int i) const {
+    return inputs[i].memory == nullptr && static_cast<std::size_t>(i) < packed.size() ? pack<WeightSource>(i) : nullptr;
+  }
   template <typename T>
   const T* pack(int i) const {
     return static_cast<const T*>(packed[i].address());
@@ -211,6 +215,9 @@ struct Kernel {
   // Nullable: none of any output.
   int (*written_over)(const OpDesc& desc, int output) = nullptr;
   KernelFusion fusion = {};
+  // Returns true if the kernel reads some rows of constant input i where the constant stands in a file: `run` has its WeightSource
+  // in the place of a packed copy then, and no input buffer. Nullable: of no input. CPU only.
+  bool (*reads_rows)(const OpDesc& desc, int input) = nullptr;
 
   // The inputs whose memory output k may have.
   InPlace in_place(const OpDesc& desc, const KernelPlan& planned, std::size_t k) const {

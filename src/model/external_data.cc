@@ -1,12 +1,13 @@
 // Tensors whose bytes stand in a file of their own beside the model. All that the model says about that file is hostile; where it
-// lies is checked by os::read_file_beneath. A checksum is accepted and not looked at: it guards against nothing that whoever
+// lies is checked by os::open_external. A checksum is accepted and not looked at: it guards against nothing that whoever
 // wrote the model could not also write.
 #include <optional>
 #include <string>
 
 #include "base/error.h"
-#include "base/os/os.h"
+#include "base/os/beneath.h"
 #include "base/text.h"
+#include "model/external_files.h"
 #include "model/loader.h"
 
 namespace evn {
@@ -41,22 +42,51 @@ std::uint64_t number(const Loader& loader, std::string_view text, const std::uin
 
 }  // namespace
 
-std::shared_ptr<const void> read_external_bytes(Loader& loader, std::size_t size_bytes, std::span<const StringEntry> entries,
-                                                const std::uint8_t* at) {
+ExternalRange find_external(Loader& loader, std::size_t size_bytes, std::span<const StringEntry> entries, const std::uint8_t* at) {
   const Place place = read_place(loader, entries, at);
   const std::uint64_t offset = place.offset ? number(loader, *place.offset, at) : 0;
   const std::uint64_t length = place.length ? number(loader, *place.length, at) : size_bytes;
   if (length != size_bytes)
     loader.file.fail_field("TensorProto", "external_data", at, "has a length that does not fit the tensor's shape");
-  const LoadOptions& options = loader.options;
-  if (options.external_dir.empty()) {
+  ExternalFiles* const files = loader.options.external;
+  if (files == nullptr || files->folder().empty()) {
     loader.file.fail_field("TensorProto", "external_data", at, "is used, but no folder for external data is given");
   }
   loader.file.check_time();
-  loader.has_external_data = true;
-  return os::read_file_beneath(options.external_dir, std::string(*place.location), offset, length, options.limits.tensor_bytes,
-                               options.ledger, MemoryClass::kWeights)
-      .data;
+  const std::string location(*place.location);
+  ExternalFiles::Opened opened = files->open(location);
+  const std::uint64_t size = opened.file->size();
+  if (offset > size || length > size - offset)
+    fail(EVN_ERROR_INVALID_MODEL, "external data location '%.200s' is shorter than its offset and length", location.c_str());
+  return {std::move(opened.file), std::move(opened.mapping), offset, opened.stays_open};
+}
+
+ExternalFiles::Opened ExternalFiles::open(const std::string& location) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const auto it = opened_.find(location); it != opened_.end()) return it->second;
+  }
+  Opened opened;
+  opened.file = os::open_external(folder_, location, access_.allowed_roots);
+  if (access_.map) opened.mapping = opened.file->map();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (opened_.size() >= kMostOpen) {
+    has_others_ = true;
+    return opened;
+  }
+  opened.stays_open = true;
+  return opened_.emplace(location, std::move(opened)).first->second;  // another thread may have been first
+}
+
+void ExternalFiles::check_unchanged() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [location, opened] : opened_) opened.file->check_unchanged();
+}
+
+bool ExternalFiles::list(std::vector<os::FileIdentity>* identities) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [location, opened] : opened_) identities->push_back(opened.file->identity());
+  return !has_others_;
 }
 
 }  // namespace evn

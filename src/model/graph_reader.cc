@@ -27,6 +27,7 @@ struct Reader {
   std::vector<std::uint8_t> roles;  // by value
   // Initializers of a type that is not stored, with its name. They must not be used.
   std::unordered_map<ValueId, const char*> unstored;
+  std::vector<Value> declared;  // as graph.inputs, of the main graph: what the inputs alone say
 
   ValueId id(std::string_view name) {
     const auto next = static_cast<ValueId>(graph.values.size());
@@ -64,16 +65,20 @@ void note_conflict(const Reader& r, ValueId id, const TensorDesc& declared) {
   r.loader.options.conflicts->push_back(std::move(conflict));
 }
 
-// Adds what a ValueInfoProto says to what is known. A constant's own type and shape stand above it. `is_remark`: it is an entry of
-// value_info, which may contradict what the inputs, outputs and initializers say, and is then ignored.
-void declare(Reader& r, ValueId id, TypeRead& type, const std::uint8_t* at, bool is_remark = false) {
+DType dtype_of(const TypeRead& type) {
+  return is_stored_type(type.data_type) ? static_cast<DType>(type.data_type) : DType::kUndefined;
+}
+
+bool contradicts(const Value& value, const TypeRead& type) {
+  const DType dtype = dtype_of(type);
+  return dtype != DType::kUndefined && value.dtype != DType::kUndefined && (dtype != value.dtype || type.wraps != value.wraps);
+}
+
+// Adds what a ValueInfoProto says to what is known. A constant's own type and shape stand above it.
+void declare(Reader& r, Value& value, TypeRead& type, const std::uint8_t* at) {
   if (!type.is_known) return;
-  Value& value = r.value(id);
-  const auto dtype = is_stored_type(type.data_type) ? static_cast<DType>(type.data_type) : DType::kUndefined;
-  const bool unlike =
-      dtype != DType::kUndefined && value.dtype != DType::kUndefined && (dtype != value.dtype || type.wraps != value.wraps);
-  if (unlike && is_remark) return note_conflict(r, id, {dtype, {}, type.wraps});
-  if (unlike) {
+  const DType dtype = dtype_of(type);
+  if (contradicts(value, type)) {
     r.loader.file.fail_at(EVN_ERROR_INVALID_MODEL, at, "ValueInfoProto", "'%.128s' is declared as %s and as %s", value.name.c_str(),
                           TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str(),
                           TensorDesc{dtype, {}, type.wraps}.type_string().c_str());
@@ -100,7 +105,37 @@ void read_input(Reader& r, const Field& f) {
     r.loader.file.fail_at(EVN_ERROR_UNSUPPORTED, f.at, "ValueInfoProto.type", "input '%.128s' is %s, which is not supported",
                           name.c_str(), type.is_known ? onnx_type_name(type.data_type) : "a sparse tensor or opaque");
   }
-  declare(r, id, info.type, f.at);
+  if (!r.is_body) {
+    Value& declared = r.declared.emplace_back();
+    declared.name = name;
+    TypeRead again = type;
+    declare(r, declared, again, f.at);
+  }
+  declare(r, r.value(id), info.type, f.at);
+}
+
+// Inputs with an initializer are constants, but for those that are to be open, which are then the last inputs. Before IR version 4
+// initializers had to be among the inputs.
+void settle_defaults(Reader& r) {
+  const auto has_default = [&](ValueId id) { return (r.roles[static_cast<std::size_t>(id)] & kIsInitializer) != 0; };
+  const std::vector<ValueId> inputs = std::move(r.graph.inputs);
+  r.graph.inputs.clear();
+  for (const ValueId id : inputs) {
+    if (!has_default(id)) r.graph.inputs.push_back(id);
+  }
+  if (r.is_body || r.loader.ir_version < 4) return;
+  const std::span<const std::string> open = r.loader.options.open_inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!has_default(inputs[i]) || r.unstored.contains(inputs[i])) continue;
+    InputDefault& d = r.loader.defaults.emplace_back();
+    d.declared = r.declared[i];
+    Value& value = r.value(inputs[i]);
+    if (std::find(open.begin(), open.end(), value.name) == open.end()) continue;
+    d.value = std::move(value.constant);
+    d.input = static_cast<std::int32_t>(r.graph.inputs.size());
+    value = d.declared;
+    r.graph.inputs.push_back(inputs[i]);
+  }
 }
 
 void read_output(Reader& r, const Field& f) {
@@ -112,7 +147,7 @@ void read_output(Reader& r, const Field& f) {
     r.set_role(id, kIsOutput, "output", f.at);
     r.graph.outputs.push_back(id);
   }
-  declare(r, id, info.type, f.at);
+  declare(r, r.value(id), info.type, f.at);
 }
 
 void read_initializer(Reader& r, const Field& f) {
@@ -163,7 +198,11 @@ constexpr wire::Row<Reader> kValueInfoRows[] = {
      [](Reader& r, const Field& f) {
        ValueInfo info = read_value_info(r.loader, f.bytes);
        const auto it = r.ids.find(info.name);
-       if (it != r.ids.end()) declare(r, it->second, info.type, f.at, true);
+       if (it == r.ids.end() || !info.type.is_known) return;
+       // An entry of value_info may contradict what the inputs, outputs and initializers say, and is then ignored.
+       Value& value = r.value(it->second);
+       if (contradicts(value, info.type)) note_conflict(r, it->second, {dtype_of(info.type), {}, info.type.wraps});
+       else declare(r, value, info.type, f.at);
      }},
 };
 
@@ -195,17 +234,16 @@ std::size_t count_nodes(Loader& loader, wire::Bytes range) {
 }  // namespace
 
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body) {
-  Reader reader{.loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}};
-  reader.graph.nodes.reserve(count_nodes(loader, range));
+  Reader reader{.loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}, .declared = {}};
   wire::read_message(loader.file, range, "GraphProto", kRows, reader);
   wire::read_message(loader.file, range, "GraphProto", kValueInfoRows, reader);
   check_unstored(reader);
-  // What a caller may leave out of a model, whoever runs a body gives. Before IR version 4 initializers had to be among the inputs.
+  // What a caller may leave out of a model, whoever runs a body gives.
   const auto has_default = [&](ValueId id) { return (reader.roles[static_cast<std::size_t>(id)] & kIsInitializer) != 0; };
   if (is_body && loader.ir_version >= 4 && std::any_of(reader.graph.inputs.begin(), reader.graph.inputs.end(), has_default)) {
     loader.file.fail_field("GraphProto", "input", range.begin, "of a body is an initializer, too");
   }
-  std::erase_if(reader.graph.inputs, has_default);
+  settle_defaults(reader);
   return std::move(reader.graph);
 }
 

@@ -18,8 +18,9 @@ struct Gap {
 
 struct FileImage {
   std::shared_ptr<const os::File> file;
-  std::shared_ptr<const void> bytes;  // file->size() of them; zeros in the gaps
-  std::vector<Gap> gaps;              // by offset
+  std::shared_ptr<const void> bytes;         // file->size() of them; zeros in the gaps
+  std::vector<Gap> gaps;                     // by offset
+  std::shared_ptr<const void> mapping = {};  // of the whole file; null: gaps are read
 };
 
 // Reads all but the gaps: the raw_data fields of at least kLeastGap bytes of the tensors of nodes and initializers, as far as the

@@ -128,8 +128,8 @@ Model load_onnx(std::shared_ptr<const void> bytes, std::size_t size, const LoadO
   loader.file.enter(reader.graph.begin, "GraphProto");
   reader.model.graph = read_graph(loader, reader.graph, false);
   loader.file.leave();
+  reader.model.defaults = std::move(loader.defaults);
   reader.model.functions = read_called_functions(loader, std::move(reader.functions), reader.model.graph);
-  reader.model.has_external_data = loader.has_external_data;
   return std::move(reader.model);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/ledger.h"
@@ -12,14 +13,17 @@
 
 namespace evn {
 
+class ExternalFiles;
+
 struct LoadOptions {
   LedgerPtr ledger;  // weights and file bytes are charged here
   Limits limits;
-  std::string external_dir;  // "": external data is refused
-  std::string source;        // file name for messages
+  ExternalFiles* external = nullptr;  // null: external data is refused
+  std::string source;                 // file name for messages
   std::uint64_t deadline_ns = UINT64_MAX;
   const FileImage* image = nullptr;    // of whose gaps tensors are read; its bytes are the model's
   TypeConflicts* conflicts = nullptr;  // receives the entries of value_info that contradict an output or an initializer; nullable
+  std::span<const std::string> open_inputs = {};  // inputs with a default that are no constants of the graph
 };
 
 // Reads a model; weights in raw_data stay in `bytes`, which they keep alive. Not validated yet (graph/validate.h).

@@ -16,10 +16,10 @@ struct Loader {
   const LoadOptions& options;
   std::shared_ptr<const void> bytes;  // the file; weights may stay in it
   wire::File file;
-  std::uint64_t nodes = 0;         // so far, in all graphs
-  std::int64_t ir_version = 0;     // known when graphs are read
-  bool in_function = false;        // attributes may come from the function's own
-  bool has_external_data = false;  // some tensor so far
+  std::uint64_t nodes = 0;                  // so far, in all graphs
+  std::int64_t ir_version = 0;              // known when graphs are read
+  bool in_function = false;                 // attributes may come from the function's own
+  std::vector<InputDefault> defaults = {};  // of the main graph
 
   void count_node(const std::uint8_t* at);
 
@@ -48,10 +48,15 @@ struct StringEntry {
 };
 StringEntry read_string_entry(Loader& loader, wire::Bytes range);
 
-// The bytes of a tensor outside the model file: `size_bytes` of them. `at` is where the tensor stands, for messages.
+// Where the bytes of a tensor outside the model file lie: `size_bytes` of them. `at` is where the tensor stands, for messages.
 inline constexpr std::size_t kMaxExternalEntries = 16;
-std::shared_ptr<const void> read_external_bytes(Loader& loader, std::size_t size_bytes, std::span<const StringEntry> entries,
-                                                const std::uint8_t* at);
+struct ExternalRange {
+  std::shared_ptr<const os::File> file;
+  std::shared_ptr<const void> mapping;  // of the whole file; null: it is not mapped
+  std::uint64_t offset = 0;
+  bool stays_open = false;  // bytes may be read later
+};
+ExternalRange find_external(Loader& loader, std::size_t size_bytes, std::span<const StringEntry> entries, const std::uint8_t* at);
 
 // A TypeProto: of a tensor, or of what `wraps` puts around tensors. `is_known` is false for opaque and sparse types, and for one
 // that says nothing.
@@ -83,7 +88,8 @@ inline std::string_view plain_domain(std::string_view domain) { return domain ==
 // An OperatorSetIdProto, added to `to`. `message` is whose field it is.
 void read_opset(Loader& loader, const wire::Field& field, const char* message, std::vector<OpsetImport>& to);
 
-// A GraphProto. The inputs of the model's own graph must have types; those of a body need not.
+// A GraphProto. The inputs of the model's own graph must have types; those of a body need not. Sets the loader's `defaults` by the
+// model's own.
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body);
 
 // A NodeProto. `value(context, name)` gives the id of a name that is not empty.

@@ -215,6 +215,16 @@ void make_plain_booleans(void* bytes, std::size_t size) {
   std::transform(p, p + size, p, [](std::uint8_t b) { return static_cast<std::uint8_t>(b != 0); });
 }
 
+// The values are numbers. `stays`: they are not read yet.
+WeightPtr weight_in_file(const Reader& r, const TensorDesc& desc, WeightSource source, bool stays) {
+  if (stays && desc.dtype != DType::kBool) return make_weight_in_file(desc, std::make_shared<WeightSource>(std::move(source)));
+  void* to = nullptr;
+  std::shared_ptr<Weight> weight = make_unfilled_weight(desc, r.loader.options.ledger, &to);
+  source.read(0, to, weight->size_bytes);
+  if (desc.dtype == DType::kBool) make_plain_booleans(to, weight->size_bytes);
+  return weight;
+}
+
 // raw_data that is still in the file; null when it is not.
 WeightPtr weight_of_gap(const Reader& r, const TensorDesc& desc) {
   const FileImage* image = r.loader.options.image;
@@ -224,14 +234,17 @@ WeightPtr weight_of_gap(const Reader& r, const TensorDesc& desc) {
                                     [](const Gap& g, std::uint64_t at) { return g.offset < at; });
   if (gap == image->gaps.end() || gap->offset != offset || gap->size != r.raw.size()) return nullptr;
   r.loader.file.check_time();
-  if (r.stays_in_file && desc.dtype != DType::kBool) {
-    return make_weight_in_file(desc, std::make_shared<WeightSource>(WeightSource{image->file, offset, r.loader.options.ledger}));
-  }
-  void* to = nullptr;
-  std::shared_ptr<Weight> weight = make_unfilled_weight(desc, r.loader.options.ledger, &to);
-  image->file->read(offset, to, weight->size_bytes);
-  if (desc.dtype == DType::kBool) make_plain_booleans(to, weight->size_bytes);
-  return weight;
+  return weight_in_file(r, desc, {image->file, offset, r.loader.options.ledger, std::string(r.tensor.name), image->mapping},
+                        r.stays_in_file);
+}
+
+// Small tensors are read at once, and so is what lies in a file that does not stay open.
+WeightPtr weight_of_external(const Reader& r, const TensorDesc& desc, std::size_t bytes, const std::uint8_t* at) {
+  ExternalRange found = find_external(r.loader, bytes, {r.entries, r.entry_count}, at);
+  WeightSource source{std::move(found.file), found.offset, r.loader.options.ledger, std::string(r.tensor.name),
+                      std::move(found.mapping)};
+  source.is_external = true;
+  return weight_in_file(r, desc, std::move(source), r.stays_in_file && found.stays_open && bytes >= kLeastGap);
 }
 
 // Bytes that are aligned for their type stay where they are. Booleans other than 0 and 1 are put right in a copy.
@@ -279,7 +292,7 @@ WeightPtr read_values(const Reader& r, wire::Bytes range, DType dtype) {
   if (r.location == 1) {
     if (r.has_raw || has_typed) r.refuse(at, "data_location", "is external, but values are in the model");
     check_limit(r, bytes);
-    return weight_of_bytes(r, desc, bytes, read_external_bytes(r.loader, bytes, {r.entries, r.entry_count}, at));
+    return weight_of_external(r, desc, bytes, at);
   }
   if (r.location != 0) r.refuse(at, "data_location", "is neither default nor external");
   if (r.entry_count != 0) r.refuse(at, "external_data", "is there, but data_location is not external");

@@ -104,7 +104,17 @@ void run_with_zeros(Session& session, const WarmRun& warm) {
   const Graph& graph = session.graph();
   refuse_unknown_inputs(graph, warm);
   std::vector<RunValue> inputs;
-  for (const ValueId id : graph.inputs) inputs.push_back(zeros_for(session, graph.values[id], warm));
+  for (const ValueId id : std::span(graph.inputs).first(session.compiled().model->required_inputs()))
+    inputs.push_back(zeros_for(session, graph.values[id], warm));
+  inputs.resize(graph.inputs.size());
+  const std::vector<InputDefault>& defaults = session.compiled().model->model.defaults;
+  for (std::size_t d = 0; d < defaults.size(); ++d) {
+    const auto is_given = [&](const WarmRun::Input& input) { return input.name == defaults[d].declared.name; };
+    if (defaults[d].input < 0) continue;
+    RunValue& input = inputs[static_cast<std::size_t>(defaults[d].input)];
+    const bool given = std::any_of(warm.inputs.begin(), warm.inputs.end(), is_given);
+    input = given ? zeros_for(session, defaults[d].declared, warm) : RunValue{session.default_value(d), nullptr};
+  }
   std::vector<RunValue> outputs(graph.outputs.size());
   session.run(inputs, outputs, {});
 }
@@ -166,6 +176,7 @@ class DeployedRecipe final : public SessionRecipe {
     const Config& config = said.config;
     ModelPtr loaded = loaded_before(before, used, said, model);
     if (loaded == nullptr) loaded = load_model_beneath(runtime, config.folder, model.path);
+    loaded = with_open_inputs(loaded, model.overridable);
     SessionRequest request(devices_of(*runtime, *settings, model));
     request.settings = settings;
     request.identity = before != nullptr ? before->identity() : nullptr;

@@ -17,69 +17,10 @@
 #include "graph/validate.h"
 #include "model/load.h"
 #include "ops/merge.h"
+#include "runtime/model_summary.h"
 
 namespace evn {
 namespace {
-
-struct Summary {
-  std::map<std::string, int> ops;  // "Conv" or "com.microsoft::Gelu" -> nodes
-  std::uint64_t parameters = 0;
-  std::uint64_t weight_bytes = 0;
-  std::size_t fused = 0;
-};
-
-Summary summarize(const Graph& graph) {
-  Summary s;
-  for (const Node& n : graph.nodes) {
-    ++s.ops[(n.domain.empty() ? "" : n.domain + "::") + n.op_type];
-    s.fused += n.fused.size();
-  }
-  std::set<std::uint64_t> seen;
-  for (const Value& v : graph.values) {
-    if (v.constant == nullptr || !seen.insert(v.constant->id).second) continue;
-    s.parameters += static_cast<std::uint64_t>(v.constant->desc.shape.elements());
-    s.weight_bytes += v.constant->size_bytes;
-  }
-  return s;
-}
-
-void log_loaded(const LoadedModel& model, std::size_t file_bytes, std::uint64_t duration_ns) {
-  const LogSink& log = model.runtime->log();
-  if (!log.wants(EVN_LOG_INFO)) return;
-  const Summary s = summarize(model.graph());
-  const char* name = model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str();
-  LogEvent(log, EVN_LOG_INFO, "model.loaded")
-      .field("file", model.file_name.c_str())
-      .field("bytes", file_bytes)
-      .field("nodes", model.graph().nodes.size())
-      .field("weight_bytes", s.weight_bytes)
-      .field("duration_ns", duration_ns)
-      .write("loaded %s: %zu bytes, %zu nodes, %llu ms", name, file_bytes, model.graph().nodes.size(),
-             static_cast<unsigned long long>(duration_ns / 1'000'000));
-}
-
-void log_wrong_shape(const Runtime& runtime, const LoadedModel& model, const WrongShape& w) {
-  const Value& output = model.graph().values[w.output];
-  const std::string declared = w.declared.to_string(), computed = output.shape.to_string();
-  LogEvent(runtime.log(), EVN_LOG_WARNING, "model.output_shape")
-      .field("file", model.file_name.c_str())
-      .field("output", output.name.c_str())
-      .field("declared", declared.c_str())
-      .field("computed", computed.c_str())
-      .write("output \"%s\" is declared with shape %s, and computed with shape %s, which counts", output.name.c_str(),
-             declared.c_str(), computed.c_str());
-}
-
-void log_conflict(const Runtime& runtime, const LoadedModel& model, const TypeConflict& c) {
-  LogEvent(runtime.log(), EVN_LOG_WARNING, "model.value_type")
-      .field("file", model.file_name.c_str())
-      .field("node", c.node.c_str())
-      .field("value", c.value.c_str())
-      .field("declared", c.declared.c_str())
-      .field("actual", c.actual.c_str())
-      .write("value \"%s\" of node \"%s\" is declared as %s in value_info, and is %s, which counts", c.value.c_str(),
-             c.node.c_str(), c.declared.c_str(), c.actual.c_str());
-}
 
 void take_bodies(LoadedModel& model) {
   for (const Node& node : model.graph().nodes) {
@@ -143,6 +84,11 @@ class LoadScope {
   const CancelScope scope_;
 };
 
+void check_unchanged(const LoadedModel& loaded, const FileImage& image) {
+  if (image.file != nullptr) image.file->check_unchanged();
+  if (loaded.external != nullptr) loaded.external->check_unchanged();
+}
+
 // From bytes to the graph that is run. `loaded` has all that is not the model itself. `removed` (nullable): LoadedModel's.
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, Wrong* wrong,
                  std::span<const char* const> disabled = {}, std::vector<RemovedNode>* removed = nullptr,
@@ -156,9 +102,10 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   limits.model_bytes = std::max<std::uint64_t>(limits.model_bytes, size);
   const LedgerPtr ledger = runtime.cpu().ledger();
   std::shared_ptr<const void> bytes = std::move(image.bytes);
-  Model model = load_onnx(std::move(bytes), size,
-                          {ledger, limits, loaded.external_dir, loaded.file_name, deadline_ns, &image, &wrong->types});
-  if (image.file != nullptr) image.file->check_unchanged();
+  Model model =
+      load_onnx(std::move(bytes), size,
+                {ledger, limits, loaded.external.get(), loaded.file_name, deadline_ns, &image, &wrong->types, loaded.open_inputs});
+  check_unchanged(loaded, image);
   for (Node& node : model.graph.nodes) {
     if (loaded.is_own && node.domain == kMergeDomain) node.since_version = 1;  // which no model can import
   }
@@ -170,7 +117,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   optimize_graph(model.graph, {ledger, limits, deadline_ns}, left_out);
   if (removed != nullptr) drop_present(model.graph, removed);
   read_constants_of_bodies(model.graph);
-  if (image.file != nullptr) image.file->check_unchanged();
+  check_unchanged(loaded, image);
   return model;
 }
 
@@ -188,18 +135,23 @@ std::uint64_t hash_of(const FileImage& image) {
 }
 
 ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t size, const std::string& file_name,
-              const std::string& external_dir, std::uint64_t deadline_ns, bool is_own = false) {
+              std::shared_ptr<ExternalFiles> external, std::uint64_t deadline_ns, bool is_own = false) {
   const std::uint64_t begin_ns = os::now_ns();
   auto loaded = std::make_shared<LoadedModel>();
   loaded->runtime = std::move(runtime);
   loaded->store.set_owner(loaded->runtime);
   loaded->file_name = file_name;
-  loaded->external_dir = external_dir;
+  loaded->external = std::move(external);
   loaded->is_own = is_own;
   loaded->file = image.file;
   if (image.file != nullptr) loaded->bytes_hash = hash_of(image);
+  std::shared_ptr<const void> bytes = image.file == nullptr ? image.bytes : nullptr;
   Wrong wrong;
   loaded->model = read_model(*loaded, std::move(image), size, deadline_ns, &wrong, {}, &loaded->removed);
+  if (!loaded->model.defaults.empty()) {
+    loaded->bytes = std::move(bytes);
+    loaded->byte_count = size;
+  }
   for (const WrongShape& w : wrong.shapes) log_wrong_shape(*loaded->runtime, *loaded, w);
   for (const TypeConflict& c : wrong.types) log_conflict(*loaded->runtime, *loaded, c);
   take_bodies(*loaded);
@@ -273,24 +225,30 @@ struct Source {
   FileImage image;
   std::size_t size = 0;
   std::string name;
-  std::string folder;  // of external data
+  std::shared_ptr<ExternalFiles> external;
 };
 
-Source read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file, const std::string& path, std::uint64_t deadline) {
+Source read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file, const std::string& path, os::FileAccess access,
+                   std::uint64_t deadline) {
   Source s;
   const std::size_t slash = path.find_last_of('/');
-  s.folder = slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
+  const bool maps = access.map;
+  s.external = std::make_shared<ExternalFiles>(slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash)),
+                                               std::move(access));
   s.name = slash == std::string::npos ? path : path.substr(slash + 1);
   s.image = read_image(std::move(file), runtime.cpu().ledger(), deadline);
+  if (maps && !s.image.gaps.empty()) s.image.mapping = s.image.file->map();
   s.size = static_cast<std::size_t>(s.image.file->size());
   return s;
 }
 
-Source open_file(const Runtime& runtime, const std::string& path, std::uint64_t deadline) {
-  return read_opened(runtime, os::open_for_reading(path, runtime.settings()->config.limits.model_bytes), path, deadline);
+Source open_file(const Runtime& runtime, const std::string& path, os::FileAccess access, std::uint64_t deadline) {
+  auto file = os::open_for_reading(path, runtime.settings()->config.limits.model_bytes);
+  return read_opened(runtime, std::move(file), path, std::move(access), deadline);
 }
 
-Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir) {
+Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir,
+                   os::FileAccess access) {
   const std::uint64_t limit = runtime.settings()->config.limits.model_bytes;
   if (size > limit) {
     throw make_error(EVN_ERROR_LIMIT, "the model has %zu bytes, above the limit model_bytes of %llu", size,
@@ -302,40 +260,114 @@ Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, c
   copy_block(copy.get(), data, static_cast<std::int64_t>(size));
   s.image.bytes = std::move(copy);
   s.size = size;
-  s.folder = external_dir;
+  s.external = std::make_shared<ExternalFiles>(external_dir, std::move(access));
   return s;
 }
 
 }  // namespace
 
-ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path) {
+os::FileAccess file_access(const Runtime& runtime, os::FileAccess own) {
+  const SettingsPtr settings = runtime.settings();
+  const os::FileAccess& configured = settings->config.files;
+  own.allowed_roots.insert(own.allowed_roots.end(), configured.allowed_roots.begin(), configured.allowed_roots.end());
+  own.map |= configured.map;
+  // Where the host gives memory of its own nothing is mapped.
+  own.map &= runtime.cpu().ledger()->host_memory().host.allocate == nullptr;
+  return own;
+}
+
+ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path, os::FileAccess own) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  Source s = open_file(*runtime, path, deadline);
-  return load(std::move(runtime), std::move(s.image), s.size, s.name, s.folder, deadline);
+  Source s = open_file(*runtime, path, file_access(*runtime, std::move(own)), deadline);
+  return load(std::move(runtime), std::move(s.image), s.size, s.name, std::move(s.external), deadline);
 }
 
 ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string& folder, const std::string& path) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  auto file = os::open_for_reading_beneath(folder, path, runtime->settings()->config.limits.model_bytes);
-  Source s = read_opened(*runtime, std::move(file), folder + path, deadline);
-  return load(std::move(runtime), std::move(s.image), s.size, s.name, s.folder, deadline);
+  os::FileAccess access = file_access(*runtime);
+  auto file = os::open_for_reading_beneath(folder, path, access.allowed_roots, runtime->settings()->config.limits.model_bytes);
+  Source s = read_opened(*runtime, std::move(file), folder + path, std::move(access), deadline);
+  return load(std::move(runtime), std::move(s.image), s.size, s.name, std::move(s.external), deadline);
+}
+
+namespace {
+
+FileImage image_again(const LoadedModel& model, std::uint64_t deadline_ns) {
+  FileImage image;
+  image.bytes = model.bytes;
+  if (model.file == nullptr) return image;
+  image = read_image(model.file, model.runtime->cpu().ledger(), deadline_ns);
+  if (model.external != nullptr && model.external->access().map && !image.gaps.empty()) image.mapping = image.file->map();
+  return image;
+}
+
+// In the model's order.
+std::vector<std::string> check_open_inputs(const LoadedModel& model, std::span<const std::string> names) {
+  std::vector<std::string> open;
+  std::string all;
+  for (const InputDefault& d : model.model.defaults) {
+    const std::string& name = d.declared.name;
+    if (all.size() < 256) all += (all.empty() ? "" : ", ") + name;
+    if (std::find(names.begin(), names.end(), name) != names.end()) open.push_back(name);
+  }
+  for (const std::string& name : names) {
+    if (std::find(open.begin(), open.end(), name) != open.end()) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "there is no input \"%.128s\" with a default; there are: %s", name.c_str(),
+         all.empty() ? "none" : all.c_str());
+  }
+  return open;
+}
+
+}  // namespace
+
+ModelPtr with_open_inputs(const ModelPtr& model, std::span<const std::string> names) {
+  if (model->whole != nullptr) return with_open_inputs(model->whole, names);
+  if (model->closed != nullptr) return with_open_inputs(model->closed, names);
+  std::vector<std::string> open = check_open_inputs(*model, names);
+  if (open.empty()) return model;
+  std::string key = "open";
+  for (const std::string& name : open) key += " " + std::to_string(name.size()) + ":" + name;
+  if (ModelPtr found = model->derived.find(key)) return found;
+  const std::uint64_t deadline = load_deadline(*model->runtime);
+  const LoadScope scope(deadline);
+  auto made = std::make_shared<LoadedModel>();
+  made->runtime = model->runtime;
+  made->store.set_owner(made->runtime);
+  made->file_name = model->file_name;
+  made->external = model->external;
+  made->is_own = model->is_own;
+  made->file = model->file;
+  made->bytes_hash = model->bytes_hash;
+  made->bytes = model->bytes;
+  made->byte_count = model->byte_count;
+  made->open_inputs = std::move(open);
+  made->closed = model;
+  const std::size_t size = model->file != nullptr ? static_cast<std::size_t>(model->file->size()) : model->byte_count;
+  Wrong logged_before;
+  made->model = read_model(*made, image_again(*model, deadline), size, deadline, &logged_before, {}, &made->removed);
+  EVN_CHECK(made->model.defaults.size() == model->model.defaults.size());
+  for (const InputDefault& d : made->model.defaults) {
+    if (d.value != nullptr) d.value->bytes();
+  }
+  take_bodies(*made);
+  return model->derived.add(key, std::move(made));
 }
 
 Model read_again(const LoadedModel& model) {
   const std::uint64_t deadline = load_deadline(*model.runtime);
   const LoadScope scope(deadline);
-  FileImage image = read_image(model.file, model.runtime->cpu().ledger(), deadline);
   Wrong logged_before;
-  return read_model(model, std::move(image), static_cast<std::size_t>(model.file->size()), deadline, &logged_before);
+  return read_model(model, image_again(model, deadline), static_cast<std::size_t>(model.file->size()), deadline, &logged_before);
 }
 
-ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir) {
+ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir,
+                           os::FileAccess own) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  Source s = copy_buffer(*runtime, data, size, external_dir);
-  return load(std::move(runtime), std::move(s.image), size, "", external_dir, deadline);
+  Source s = copy_buffer(*runtime, data, size, external_dir, file_access(*runtime, std::move(own)));
+  return load(std::move(runtime), std::move(s.image), size, "", std::move(s.external), deadline);
 }
 
 ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size,
@@ -344,7 +376,7 @@ ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<cons
   const LoadScope scope(deadline);
   FileImage image;
   image.bytes = std::move(bytes);
-  return load(std::move(runtime), std::move(image), size, name, "", deadline);
+  return load(std::move(runtime), std::move(image), size, name, nullptr, deadline);
 }
 
 ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size) {
@@ -354,19 +386,20 @@ ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std:
   std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
   copy_block(copy.get(), data, static_cast<std::int64_t>(size));
   s.image.bytes = std::move(copy);
-  return load(std::move(runtime), std::move(s.image), size, "", "", deadline, true);
+  return load(std::move(runtime), std::move(s.image), size, "", nullptr, deadline, true);
 }
 
 Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind,
                        std::vector<RemovedNode>* removed, std::set<std::uint64_t>* literals) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir)
-                                 : open_file(*runtime, source.path, deadline);
+  os::FileAccess access = file_access(*runtime);
+  Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir, std::move(access))
+                                 : open_file(*runtime, source.path, std::move(access), deadline);
   LoadedModel loaded;
   loaded.runtime = runtime;
   loaded.file_name = s.name;
-  loaded.external_dir = s.folder;
+  loaded.external = std::move(s.external);
   Wrong logged_before;
   return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, passes_of_running(kind), removed, literals);
 }

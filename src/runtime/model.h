@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 
+#include "model/external_files.h"
 #include "runtime/compiled_graphs.h"
 #include "runtime/removed_nodes.h"
 #include "runtime/runtime.h"
@@ -48,10 +50,14 @@ struct LoadedModel {
   std::string file_name;  // base name of the file, "" for a buffer; rules match it
   Model model;
   std::vector<RemovedNode> removed;      // of the model's nodes, by its rewrites
-  std::string external_dir;              // "": none
-  bool is_own = false;                   // made by the library: nodes may be of its own domain (ops/merge.h)
-  std::shared_ptr<const os::File> file;  // which can be read again; null for a buffer, and for bodies
-  std::uint64_t bytes_hash = 0;          // of what the file had in it but its large tensors
+  std::shared_ptr<ExternalFiles> external;  // files of external data; null: none is allowed
+  bool is_own = false;                      // made by the library: nodes may be of its own domain (ops/merge.h)
+  std::shared_ptr<const os::File> file;     // which can be read again; null for a buffer, and for bodies
+  std::uint64_t bytes_hash = 0;             // of what the file had in it but its large tensors
+  std::shared_ptr<const void> bytes;        // of a buffer, where the model has inputs with a default; null: it has none
+  std::size_t byte_count = 0;
+  std::vector<std::string> open_inputs;  // inputs with a default that are open, in the model's order
+  ModelPtr closed;                       // null: all are constants; else the model in which they are
   mutable PlainWeights plain;
   mutable PackedStore store;
   mutable CompiledGraphs compiled;
@@ -61,14 +67,25 @@ struct LoadedModel {
   mutable DerivedModels derived;           // those of which this is `whole`
 
   const Graph& graph() const { return model.graph; }
+  // Number of inputs that every run gives: the first of Graph::inputs.
+  std::size_t required_inputs() const { return model.graph.inputs.size() - open_inputs.size(); }
 };
 
-// Throws what evn_model_load_file documents.
-ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path);
-// Loads the file at the relative `path` below `folder`, which ends in /; no component of `path` may be a symbolic link.
+// The model with the named inputs, which have a default, open: loaded again, where no session has it now. Throws
+// EVN_ERROR_INVALID_ARGUMENT for a name that is no such input, EVN_ERROR_IO where the file has changed, and what loading throws.
+ModelPtr with_open_inputs(const ModelPtr& model, std::span<const std::string> names);
+
+// What the runtime's configuration allows of files of models, and beside that what a caller does.
+os::FileAccess file_access(const Runtime& runtime, os::FileAccess own = {});
+
+// Throws what evn_model_load_file documents. `own`: what the caller allows beside the configuration.
+ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path, os::FileAccess own = {});
+// Loads the file at the relative `path` below `folder`, which ends in /; a component of `path` may be a symbolic link only if the
+// file lies beneath an allowed root of the configuration.
 ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string& folder, const std::string& path);
 // `data` is copied. external_dir "" : no external data.
-ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir);
+ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size, const std::string& external_dir,
+                           os::FileAccess own = {});
 
 // Loads bytes that nobody else changes. `name` is for messages.
 ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<const void> bytes, std::size_t size,

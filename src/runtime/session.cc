@@ -44,16 +44,16 @@ int concurrency_of(const SessionRequest& request) {
 }  // namespace
 
 Session::Session(ModelPtr model, SessionRequest request, const CacheConfig& cache)
-    : Session(model, with_settings(std::move(request), *model->runtime), cache, nullptr, os::now_ns()) {}
+    : Session(model, with_settings(std::move(request), *model->runtime), cache, nullptr, nullptr, os::now_ns()) {}
 
 Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::shared_ptr<ArenaStore> arenas,
-                 std::uint64_t begin_ns)
+                 std::shared_ptr<RunGroup> group, std::uint64_t begin_ns)
     : stale_copies_{model, request.settings},
       owned_(CompiledGraphs::compile(std::move(model), request, cache)),
       arenas_(arenas != nullptr ? std::move(arenas) : make_arenas(*compiled_.model->runtime, request)),
       spare_blocks_(list_bytes(graph())),
       concurrency_(concurrency_of(request)),
-      group_(concurrency_),
+      group_(group != nullptr ? std::move(group) : std::make_shared<RunGroup>(concurrency_)),
       identity_(request.identity != nullptr
                     ? request.identity
                     : std::make_shared<SessionIdentity>(request.listed ? &runtime()->statistics() : nullptr,
@@ -61,6 +61,7 @@ Session::Session(ModelPtr model, const SessionRequest& request, const CacheConfi
   if (request.identity == nullptr) set_concurrency();
   for (Device* device : compiled_.devices) Runtime::require_not_forked(*device);
   make_bodies(request);
+  set_default_values(request);
   if (request.batching.max_batch != 0) {
     if (!kHas_requests)
       fail(EVN_ERROR_UNSUPPORTED,
@@ -131,7 +132,7 @@ void Session::make_bodies(const SessionRequest& request) {
   within.is_of_batches = request.joins_requests();
   for (std::size_t i = 0; i < bodies_.size(); ++i) {
     const auto body = model->bodies.find(graph().nodes[i].name);
-    if (body != model->bodies.end()) bodies_[i].reset(new Session(body->second, within, {}, arenas_, os::now_ns()));
+    if (body != model->bodies.end()) bodies_[i].reset(new Session(body->second, within, {}, arenas_, nullptr, os::now_ns()));
   }
 }
 
@@ -145,51 +146,6 @@ void Session::add_plans(const std::vector<PreparedPtr>& plans, SessionMemoryStat
     stats->plan_bytes += held_bytes(*p->plan);
     add_plans(p->next, stats);
   }
-}
-
-SessionMemoryStats Session::memory_stats() const {
-  SessionMemoryStats stats;
-  {
-    const std::lock_guard<Mutex> lock(mutex_);
-    add_plans(plans_, &stats);
-  }
-  for (const std::unique_ptr<Session>& body : bodies_) {
-    if (body == nullptr) continue;
-    const SessionMemoryStats inner = body->memory_stats();
-    stats.plan_count += inner.plan_count;
-    stats.plan_bytes += inner.plan_bytes;
-  }
-  if (kHas_devices && split_ != nullptr) {
-    for (const RowSplit::Share& part : split_->shares()) {
-      const SessionMemoryStats inner = part.session->memory_stats();
-      stats.plan_count += inner.plan_count;
-      stats.plan_bytes += inner.plan_bytes;
-    }
-  }
-  stats.arenas = arenas_->stats();
-  stats.state_bytes = state_bytes_.load(std::memory_order_relaxed);
-  return stats;
-}
-
-void Session::log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_over) const {
-  const LogSink& log = runtime()->log();
-  if (!log.wants(EVN_LOG_DEBUG)) return;
-  std::string shapes;
-  for (const TensorDesc& desc : plan.signature.inputs) {
-    if (shapes.size() < 256) shapes += (shapes.empty() ? "" : " ") + desc.shape.to_string();
-  }
-  std::uint64_t arena_bytes = 0;
-  for (const std::size_t bytes : plan.arena_bytes) arena_bytes += bytes;
-  LogEvent(log, EVN_LOG_DEBUG, "plan.created")
-      .field("file", compiled_.model->file_name.c_str())
-      .field("shapes", shapes.c_str())
-      .field("part", plan.subplan)
-      .field("steps", plan.steps.size())
-      .field("arena_bytes", arena_bytes)
-      .field("made_over", made_over ? 1 : 0)
-      .field("duration_ns", duration_ns)
-      .write("planned %s for %s: %zu steps, %llu bytes of arenas, %llu us", model_name(*compiled_.model), shapes.c_str(),
-             plan.steps.size(), static_cast<unsigned long long>(arena_bytes), static_cast<unsigned long long>(duration_ns / 1000));
 }
 
 void Session::check_input(std::size_t index, const RunValue& given) const {

@@ -78,6 +78,16 @@ class Session : public std::enable_shared_from_this<Session> {
   // What joins them; nullptr: nothing does.
   Batcher* batcher() const { return batcher_.get(); }
 
+  // The session for runs that give these inputs with a default (a byte per Model::defaults): this one where they are open in it,
+  // else one of the same identity and settings in which they are, which this session keeps for runs to come. Throws what loading a
+  // model and making a session throw.
+  std::shared_ptr<Session> with_inputs(std::span<const std::uint8_t> given);
+  std::shared_ptr<Session> with_open_inputs(std::span<const std::string> names);
+  // Value of an input with a default that is open here, for a run that does not give it.
+  const TensorPtr& default_value(std::size_t number) const { return default_values_[number]; }
+  // Sessions that with_inputs has made and that are kept.
+  std::vector<std::shared_ptr<Session>> opened() const;
+
   // Those that runs may use.
   std::vector<Device*> devices() const;
 
@@ -127,9 +137,11 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   struct Call;
 
-  // `arenas`: of the session in which it is a body, or null.
+  // `arenas`: of the session in which it is a body, or of which it is another graph; or null. `group`: of the latter.
   Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::shared_ptr<ArenaStore> arenas,
-          std::uint64_t begin_ns);
+          std::shared_ptr<RunGroup> group, std::uint64_t begin_ns);
+  void set_default_values(const SessionRequest& request);
+  std::shared_ptr<Session> find_opened(std::span<const std::string> names);
   void make_bodies(const SessionRequest& request);
   struct Latest;
   Latest latest() const;
@@ -211,11 +223,17 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<PreparedPtr> plans_;             // most recently used first
   std::atomic<std::uint64_t> state_bytes_{0};  // of states
   const int concurrency_;                      // 0: as many runs at a time as there are cores
-  RunGroup group_;                             // of its runs
+  const std::shared_ptr<RunGroup> group_;      // of its runs, and of those with other inputs open
   const std::shared_ptr<SessionIdentity> identity_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<RowSplit> split_;    // null: runs are not split
   std::unique_ptr<SplitWatch> watch_;  // null: no node is split, or nobody would take other shares
+
+  // Of a model that has inputs with a default.
+  std::unique_ptr<const SessionRequest> request_;  // by which sessions with other inputs open are made
+  std::vector<TensorPtr> default_values_;          // per Model::defaults; null: it is a constant
+  mutable Mutex opened_mutex_;                     // guards opened_; held for moments
+  std::vector<std::shared_ptr<Session>> opened_;   // most recently used first
 };
 
 }  // namespace evn

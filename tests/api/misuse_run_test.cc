@@ -134,6 +134,46 @@ TEST_F(MisuseRun, M08_MemoryPlansThatThereAreNotAreRefused) {
   EXPECT_EQ(evn_session_release(s), EVN_OK);
 }
 
+TEST_F(MisuseRun, M08_RootsAndFlagsOfModelsThatThereAreNotAreRefused) {
+  evn_model m = nullptr;
+  evn_model_options options = EVN_MODEL_OPTIONS_INIT;
+  const auto load = [&] { return evn_model_load_file(runtime, "/nowhere.onnx", &options, &m, &error); };
+  options.flags = EVN_MODEL_MAP << 1;
+  EXPECT_EQ(load(), kBad);
+  EXPECT_EQ(std::string(error.message), "flags is 2");
+  options.struct_size = offsetof(evn_model_options, allowed_roots);  // of a host that was built before there were flags
+  EXPECT_EQ(load(), EVN_ERROR_IO);
+  options = EVN_MODEL_OPTIONS_INIT;
+  options.allowed_root_count = 2;
+  EXPECT_EQ(load(), kBad);
+  const char* roots[] = {"/", nullptr};
+  options.allowed_roots = roots;
+  EXPECT_EQ(load(), kBad);
+  roots[1] = "";
+  EXPECT_EQ(load(), kBad);
+  roots[1] = "/tmp";
+  EXPECT_EQ(load(), EVN_ERROR_IO);
+}
+
+TEST_F(MisuseRun, M08_InputsWithoutADefaultAreNotOverridable) {
+  evn_session s = nullptr;
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  options.overridable_count = 1;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad);
+  const char* names[] = {nullptr};
+  options.overridable = names;
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad);
+  names[0] = "nosuch";
+  EXPECT_EQ(evn_session_create(runtime, model, &options, &s, &error), kBad);
+  EXPECT_NE(std::string(error.message).find("no input \"nosuch\" with a default; there are: none"), std::string::npos)
+      << error.message;
+  uint32_t count = 1;
+  EXPECT_EQ(evn_model_default_count(model, &count, &error), EVN_OK);
+  EXPECT_EQ(count, 0u);
+  EXPECT_EQ(evn_model_default_count(model, nullptr, &error), kBad);
+  EXPECT_EQ(evn_session_default_count(nullptr, &count, &error), EVN_ERROR_INVALID_HANDLE);
+}
+
 TEST_F(MisuseRun, M08_ProductsThatThereAreNotAreRefused) {
   evn_session s = nullptr;
   evn_session_options options = EVN_SESSION_OPTIONS_INIT;

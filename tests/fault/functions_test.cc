@@ -256,12 +256,14 @@ class Use {
     uint32_t n = 0;
     evn_value_info info = EVN_VALUE_INFO_INIT;
     step("evn_session_input_count", [&] { return evn_session_input_count(session_, &n, &error_); });
+    step("evn_session_default_count", [&] { return evn_session_default_count(session_, &n, &error_); });
     step("evn_session_output_count", [&] { return evn_session_output_count(session_, &n, &error_); });
     step("evn_session_get_input_info", [&] { return evn_session_get_input_info(session_, 0, &info, &error_); });
     step("evn_session_get_output_info", [&] { return evn_session_get_output_info(session_, 0, &info, &error_); });
     step("evn_session_find_input", [&] { return evn_session_find_input(session_, "x", &n, &error_); });
     step("evn_session_find_output", [&] { return evn_session_find_output(session_, "y", &n, &error_); });
     step("evn_model_input_count", [&] { return evn_model_input_count(model_, &n, &error_); });
+    step("evn_model_default_count", [&] { return evn_model_default_count(model_, &n, &error_); });
     step("evn_model_output_count", [&] { return evn_model_output_count(model_, &n, &error_); });
     step("evn_model_metadata_count", [&] { return evn_model_metadata_count(model_, &n, &error_); });
     step("evn_model_get_input_info", [&] { return evn_model_get_input_info(model_, 0, &info, &error_); });

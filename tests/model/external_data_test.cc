@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/os/os.h"
+#include "model/external_files.h"
 #include "tests/model/load_helpers.h"
 
 namespace evn {
@@ -35,7 +35,7 @@ class ExternalData : public testing::Test {
     write("model/data", kGood);
     write("model/sub/data", kGood);
     write("decoy", kSecret);
-    options_.external_dir = (root_ / "model").string();
+    folder_ = (root_ / "model").string();
   }
   void TearDown() override { fs::remove_all(root_); }
 
@@ -48,15 +48,28 @@ class ExternalData : public testing::Test {
     for (const auto& [key, value] : entries) tensor.message(13, Proto().bytes(1, key).bytes(2, value));
     return OnnxWriter().add_initializer(tensor).add_output("t", 0).serialize();
   }
-  evn_status status(const Entries& entries, std::int64_t size = 8) const { return read_status(model(entries, size), options_); }
+  // Files are opened anew for each load.
+  evn_status status_of(const std::string& bytes_of_model) const {
+    ExternalFiles files(folder_, os::FileAccess{roots_, false});
+    LoadOptions options = options_;
+    options.external = &files;
+    return read_status(bytes_of_model, options);
+  }
+  evn_status status(const Entries& entries, std::int64_t size = 8) const { return status_of(model(entries, size)); }
   evn_status location(const std::string& name) const { return status({{"location", name}}); }
-  std::string bytes(const Entries& entries, std::int64_t size = 8) const {
-    const Model m = load_bytes(model(entries, size), options_);
+  std::string bytes(const Entries& entries, std::int64_t size = 8) const { return bytes_of(model(entries, size)); }
+  std::string bytes_of(const std::string& bytes_of_model) const {
+    ExternalFiles files(folder_, os::FileAccess{roots_, false});
+    LoadOptions options = options_;
+    options.external = &files;
+    const Model m = load_bytes(bytes_of_model, options);
     const Weight& w = *m.graph.values.at(0).constant;
     return std::string(w.as<char>(), w.size_bytes);
   }
 
   fs::path root_;
+  std::string folder_;
+  std::vector<std::string> roots_;
   LoadOptions options_;
 };
 
@@ -72,6 +85,8 @@ TEST_F(ExternalData, UnalignedRangesAreCopiedToAlignedMemory) {
   std::string text = "abc";
   for (const float f : {1.5f, -2.0f}) text.append(reinterpret_cast<const char*>(&f), sizeof f);
   write("model/floats", text);
+  ExternalFiles files(folder_);
+  options_.external = &files;
   const Model m = load_bytes(model({{"location", "floats"}, {"offset", "3"}, {"length", "8"}}, 2, kF32), options_);
   const Weight& w = *m.graph.values.at(0).constant;
   EXPECT_TRUE(w.aligned);
@@ -81,8 +96,7 @@ TEST_F(ExternalData, UnalignedRangesAreCopiedToAlignedMemory) {
 
 TEST_F(ExternalData, BooleansAreNormalised) {
   write("model/bools", std::string_view("\x00\x02\xff", 3));
-  const Model m = load_bytes(model({{"location", "bools"}}, 3, kBool), options_);
-  EXPECT_EQ(std::string_view(m.graph.values.at(0).constant->as<char>(), 3), std::string_view("\x00\x01\x01", 3));
+  EXPECT_EQ(bytes_of(model({{"location", "bools"}}, 3, kBool)), std::string_view("\x00\x01\x01", 3));
 }
 
 TEST_F(ExternalData, OffsetsMayLieBeyondFourGigabytes) {
@@ -159,9 +173,9 @@ TEST_F(ExternalData, H27_OnlyRegularFilesAreRead) {
   EXPECT_EQ(location("sub"), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(location("/proc/self/environ"), EVN_ERROR_INVALID_MODEL);
   ::close(socket);
-  options_.external_dir = "/dev";
+  folder_ = "/dev";
   EXPECT_EQ(location("zero"), EVN_ERROR_INVALID_MODEL);
-  options_.external_dir = "/proc/self";
+  folder_ = "/proc/self";
   EXPECT_EQ(location("environ"), EVN_ERROR_INVALID_MODEL);  // its size is told as 0
 }
 
@@ -191,7 +205,7 @@ TEST_F(ExternalData, H29_OffsetsAndLengthsAreDecimalAndInside) {
 }
 
 TEST_F(ExternalData, H30_WithoutAFolderThereIsNone) {
-  options_.external_dir = "";
+  folder_ = "";
   const fs::path before = fs::current_path();
   fs::current_path(root_ / "model");
   EXPECT_EQ(location("data"), EVN_ERROR_INVALID_MODEL);  // the working folder is no default
@@ -209,14 +223,44 @@ TEST_F(ExternalData, H31_KeysAreKnownAndSingle) {
 TEST_F(ExternalData, H31_ExternalAndInlineDataExcludeEachOther) {
   const auto entry = Proto().bytes(1, "location").bytes(2, "data");
   const auto tensor = [] { return Proto().varint(1, 8).varint(2, kU8).bytes(8, "t"); };
-  const auto read = [&](const Proto& t) {
-    return read_status(OnnxWriter().add_initializer(t).add_output("t", 0).serialize(), options_);
-  };
+  const auto read = [&](const Proto& t) { return status_of(OnnxWriter().add_initializer(t).add_output("t", 0).serialize()); };
   EXPECT_EQ(read(tensor().varint(14, 1).message(13, entry)), EVN_OK);
   EXPECT_EQ(read(tensor().varint(14, 1).message(13, entry).bytes(9, kGood)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(read(tensor().message(13, entry).bytes(9, kGood)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(read(tensor().varint(14, 2).message(13, entry)), EVN_ERROR_INVALID_MODEL);
   EXPECT_EQ(read(tensor().varint(14, 1)), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST_F(ExternalData, LinksLeadToFilesBeneathAllowedRoots) {
+  fs::create_directories(root_ / "blobs");
+  write("blobs/data", kGood);
+  fs::create_symlink("../blobs/data", root_ / "model" / "link");
+  fs::create_symlink("../decoy", root_ / "model" / "outside");
+  fs::create_symlink("/dev/zero", root_ / "model" / "device");
+  fs::create_directory_symlink("../blobs", root_ / "model" / "folder");
+  fs::create_hard_link(root_ / "blobs" / "data", root_ / "model" / "hard");
+  fs::create_directory_symlink("blobs", root_ / "alias");
+  const auto readable = [&](std::vector<std::string> roots) {
+    std::string found;
+    for (std::string& root : roots) root.insert(0, root_.string() + "/");
+    roots_ = std::move(roots);
+    for (const char* name : {"data", "link", "outside", "device", "folder/data", "hard", "folder"}) {
+      const evn_status got = location(name);
+      EXPECT_TRUE(got == EVN_OK || got == EVN_ERROR_INVALID_MODEL) << name;
+      if (got == EVN_OK) found += std::string(found.empty() ? "" : " ") + name;
+    }
+    return found;
+  };
+  EXPECT_EQ(readable({}), "data");
+  EXPECT_EQ(readable({"blobs"}), "data link folder/data");
+  EXPECT_EQ(readable({"alias"}), "data link folder/data");
+  EXPECT_EQ(readable({"model"}), "data hard");
+  EXPECT_EQ(readable({"blobs", "model"}), "data link folder/data hard");
+  fs::create_directories(root_ / "blo");
+  EXPECT_EQ(readable({"blo"}), "data");  // the beginning of a name
+  roots_ = {(root_ / "nowhere").string()};
+  EXPECT_EQ(location("data"), EVN_OK);
+  EXPECT_EQ(location("link"), EVN_ERROR_IO);
 }
 
 // Swaps a file and a link to the decoy under one name until told to stop.
@@ -249,9 +293,7 @@ TEST_F(ExternalData, H32_AFileThatTurnsIntoALinkIsNeverFollowed) {
     const auto seen = [&] { return flipper.flips >= 100 && read > 0 && refused > 0; };
     for (int i = 0; i < 10'000 || (i < 10'000'000 && !seen()); ++i) {
       try {
-        const Model m = load_bytes(bytes_of_model, options_);
-        const Weight& w = *m.graph.values.at(0).constant;
-        EXPECT_EQ(std::string_view(w.as<char>(), 8), kGood);
+        EXPECT_EQ(bytes_of(bytes_of_model), kGood);
         ++read;
       } catch (const Error& e) {
         // IO: the name was not there yet, or the file was still being written.

@@ -23,15 +23,17 @@ local handle_of, out = Model.handle, Model.out
 
 local fill = options.filler("evn_model_options", api.model_options_init, {
   external_dir = {kinds.text, "external_dir"}, cancel = {kinds.object(Cancel), "cancel"}, deadline = {kinds.deadline, "deadline_ns"},
+  allowed_roots = {kinds.texts, "allowed_roots", "allowed_root_count"},
+  map_files = {function(value, what) return kinds.flag(value, what) * library.constants.EVN_MODEL_MAP end, "flags"},
 })
 
--- Reads a file. options = {cancel, deadline}
+-- Reads a file. options = {allowed_roots, map_files, cancel, deadline}
 function Model.load(runtime, path, values)
   local filled = fill(values, "options of a model")
   return Model.take(api.model_load_file(runtime, library.text(path, "the path"), filled, out, scratch))
 end
 
--- Reads the bytes of a string. options = {external_dir, cancel, deadline}
+-- Reads the bytes of a string. options = {external_dir, allowed_roots, map_files, cancel, deadline}
 function Model.from_string(runtime, bytes, values)
   if type(bytes) ~= "string" then library.invalid("a string of the model's bytes is wanted, not a %s", type(bytes)) end
   local filled = fill(values, "options of a model")
@@ -42,11 +44,12 @@ local info = ffi.new("evn_value_info")
 local count = ffi.new("uint32_t[1]")
 
 -- The list of inputs or outputs: {name, type, dtype, dims}. A dim that is open is the model's name of it, or -1; dims is nil where they are not
--- known. The functions are those of a model or of a session.
-function Model.list(handle, get_count, get_info, get_name, get_symbol)
+-- known. The functions are those of a model or of a session. `first`: the index of the first, 0 where it is nil.
+function Model.list(handle, get_count, get_info, get_name, get_symbol, first)
   check(get_count(handle, count, scratch))
   local list = {}
-  for index = 0, count[0] - 1 do
+  first = first or 0
+  for index = first, first + count[0] - 1 do
     api.value_info_init(info, ffi.sizeof(info))
     check(get_info(handle, index, info, scratch))
     local made = {type = ffi.string(info.type), dtype = dtypes.name(info.dtype)}
@@ -59,7 +62,7 @@ function Model.list(handle, get_count, get_info, get_name, get_symbol)
       end
     end
     made.name = library.read(function(to, room, size) return get_name(handle, index, to, room, size, scratch) end)
-    list[index + 1] = made
+    list[#list + 1] = made
   end
   return list
 end
@@ -74,6 +77,12 @@ end
 
 function Model.inputs(self)
   return Model.list(handle_of(self), api.model_input_count, api.model_get_input_info, api.model_input_name, input_symbol)
+end
+
+-- Inputs that need not be given, since they have a default.
+function Model.defaults(self)
+  local handle = handle_of(self)
+  return Model.list(handle, api.model_default_count, api.model_get_input_info, api.model_input_name, input_symbol, #self:inputs())
 end
 
 function Model.outputs(self)

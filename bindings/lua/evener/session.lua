@@ -39,6 +39,7 @@ local fill = options.filler("evn_session_options", api.session_options_init, {
   products = {kinds.choice({default = 0, own = 1, openblas = 2, clblast = 3, auto = 4, measured = 5}), "products"},
   memory = {kinds.choice({default = 0, fast = 1, small = 2}), "memory"},
   arenas = {kinds.choice({default = 0, own = 1, shared = 2}), "arenas"},
+  overridable = {kinds.texts, "overridable", "overridable_count"},
 })
 
 local fill_run = options.filler("evn_run_options", api.run_options_init, {
@@ -57,17 +58,19 @@ local function finish(session)
   local handle = session.owned.handle
   local inputs = Model.list(handle, api.session_input_count, api.session_get_input_info, api.session_input_name)
   local outputs = Model.list(handle, api.session_output_count, api.session_get_output_info, api.session_output_name)
+  session.default_list = Model.list(handle, api.session_default_count, api.session_get_input_info, api.session_input_name, nil, #inputs)
   session.input_list, session.output_list = inputs, outputs
   session.input_count, session.output_count = #inputs, #outputs
+  session.most_inputs = #inputs + #session.default_list
   session.names = {}
   for index, output in ipairs(outputs) do session.names[index] = output.name end
-  session.input_slots = ffi.new("evn_tensor[?]", math.max(#inputs, 1))
+  session.input_slots = ffi.new("evn_tensor[?]", math.max(session.most_inputs, 1))
   session.output_slots = ffi.new("evn_tensor[?]", math.max(#outputs, 1))
   return session
 end
 
 -- options: device, precision, numerics, products, memory, arenas, keep_fp32, disabled_passes, concurrency, cache_file, cache_flags,
--- idle_arena_bytes, batching = {max_batch, max_delay, mask, buckets}, name, cancel, deadline
+-- idle_arena_bytes, overridable, batching = {max_batch, max_delay, mask, buckets}, name, cancel, deadline
 function Session.new(runtime, model, values)
   local filled = fill(values, "options of a session")
   return finish(Session.take(api.session_create(runtime, Model.handle(model), filled, out, scratch)))
@@ -82,6 +85,12 @@ end
 function Session.inputs(self)
   handle_of(self)
   return self.input_list
+end
+
+-- Inputs that need not be given, since they have a default: they follow the others.
+function Session.defaults(self)
+  handle_of(self)
+  return self.default_list
 end
 
 function Session.outputs(self)
@@ -138,7 +147,7 @@ end
 function Session.run(self, inputs, values)
   local handle, given = handle_of(self), {}
   local ins, outs, names = self.input_slots, self.output_slots, self.names
-  gather(self, inputs, ins, self.input_count, Session.find_input)
+  gather(self, inputs, ins, self.most_inputs, Session.find_input)
   local filled
   if values ~= nil then
     filled, values = self:run_options(values, outs, given)
@@ -147,7 +156,7 @@ function Session.run(self, inputs, values)
     for index = 0, self.output_count - 1 do outs[index] = nil end
     complete(self, ins)
   end
-  check(api.session_run(handle, ins, self.input_count, outs, self.output_count, filled, scratch))
+  check(api.session_run(handle, ins, self.most_inputs, outs, self.output_count, filled, scratch))
   local outputs = {}
   for index = 1, self.output_count do
     local tensor = given[index]

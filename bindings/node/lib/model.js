@@ -2,9 +2,10 @@
 const {api} = require('./native.js');
 const {KEY, Owned, idOf} = require('./owned.js');
 
-// The inputs or outputs of a model, with their whole names.
-function describe(id, count, info, name, symbol) {
-  return Array.from({length: count}, (_, index) => {
+// The inputs or outputs of a model, with their whole names; `first`: the index of the first.
+function describe(id, count, info, name, symbol, first = 0) {
+  return Array.from({length: count}, (_, place) => {
+    const index = first + place;
     const one = info(id, index);
     const symbols = one.dims === null ? null : one.dims.map((dim, axis) => (symbol === undefined ? one.symbols[axis] : symbol(id, index, axis)));
     return {name: name(id, index), dtype: one.dtype, dims: one.dims, symbols, type: one.type};
@@ -20,6 +21,12 @@ class Model extends Owned {
   inputs() {
     const id = idOf(this, Model);
     return describe(id, api.model_input_count(id), api.model_get_input_info, api.model_input_name, api.model_input_symbol);
+  }
+
+  // Inputs that need not be given, since they have a default.
+  defaults() {
+    const id = idOf(this, Model);
+    return describe(id, api.model_default_count(id), api.model_get_input_info, api.model_input_name, api.model_input_symbol, api.model_input_count(id));
   }
 
   outputs() {

@@ -92,9 +92,9 @@ class Runtime extends Owned {
     const id = idOf(this, Runtime);
     const {raw, signal} = split(options);
     if (!(model instanceof Model)) {
-      const {externalDir, ...others} = options ?? {};
+      const {externalDir, allowedRoots, ...others} = options ?? {};
       const {deadlineNs} = raw ?? {};
-      const loaded = await this.loadModel(model, {externalDir, signal, deadline: deadlineNs});
+      const loaded = await this.loadModel(model, {externalDir, allowedRoots, signal, deadline: deadlineNs});
       try {
         return await this.createSession(loaded, {...others, timeout: undefined, deadline: deadlineNs});
       } finally {

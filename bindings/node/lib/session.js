@@ -23,7 +23,7 @@ function fill(tensors, from, what, ends, raw) {
   for (let i = 0; i < count; i++) {
     const tensor = tensors[i];
     if (tensor === undefined || tensor === null) {
-      if (raw?.state === undefined && !raw?.skippedOutputs?.[i]) throw missing(what, ends, i);
+      if (i < ends.names.length && raw?.state === undefined && !raw?.skippedOutputs?.[i]) throw missing(what, ends, i);
       scratch[FIRST + from + i] = -1;
     } else {
       scratch[FIRST + from + i] = liveId(tensor);
@@ -61,6 +61,13 @@ class Session extends Owned {
   inputs() {
     const id = idOf(this, Session);
     return describe(id, this.#inputs.names.length, api.session_get_input_info, api.session_input_name);
+  }
+
+  // Inputs that need not be given, since they have a default: they follow the others, and null stands for a default.
+  defaults() {
+    const id = idOf(this, Session);
+    const first = this.#inputs.names.length;
+    return describe(id, api.session_default_count(id), api.session_get_input_info, api.session_input_name, undefined, first);
   }
 
   outputs() {
@@ -166,7 +173,7 @@ class Session extends Owned {
       const copies = [];
       const slots = Array.from(given, (tensor, place) => {
         if (tensor !== undefined && tensor !== null) return lentId(tensor, copies);
-        if (raw?.state === undefined) throw missing('input', this.#inputs, place);
+        if (raw?.state === undefined && place < this.#inputs.names.length) throw missing('input', this.#inputs, place);
         return null;
       });
       // An array's memory that could be freed meanwhile gets its elements at the end.

@@ -39,15 +39,16 @@ class _Seen:
 
 
 class Call:
-    """The C side of one run of tensors. `inputs`, `outputs`: of the session."""
+    """The C side of one run of tensors. `inputs`, `outputs`: of the session; the first `required` inputs are given in every run."""
 
-    def __init__(self, inputs, outputs):
+    def __init__(self, inputs, outputs, required):
         self._wrap = _function(library_with_gil(), "evn_tensor_wrap", _POINTER, _POINTER, _SIZE, _INT32, _POINTER, _UINT32, _POINTER, _POINTER,
                                _POINTER, _POINTER)
         self._session_run = _function(library(), "evn_session_run", _POINTER, _POINTER, _UINT32, _POINTER, _UINT32, _POINTER, _POINTER)
         self._release = _function(library(), "evn_tensor_release", _POINTER)  # may call a deleter of another library
         self._release_wrapped = _function(library_with_gil(), "evn_tensor_release", _POINTER)
         self._inputs = inputs
+        self._required = required
         self._outputs = outputs
         self._names = [value.name for value in outputs]
         self._into = {}                          # arrays of this run, by their outputs' places
@@ -156,8 +157,7 @@ class Call:
     def run(self, session, options, runtime, on_device=False):
         """Runs, and returns {name: array} of the outputs that are wanted; with `on_device`, {name: Tensor}. `runtime`: the owner of its
         handle."""
-        if False in self._given:
-            raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[self._given.index(False)].name}' is missing")
+        self._check_given()
         status = self._session_run(session, self._slots_at, len(self._inputs), self._results_at, len(self._names),
                                    None if options is None else ctypes.addressof(options), self._error_at)
         if status:
@@ -183,9 +183,19 @@ class Call:
 
     def submission(self):
         """The array of handles for a request, which keeps the tensors, and what must live as long as it runs."""
-        if False in self._given:
-            raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[self._given.index(False)].name}' is missing")
+        self._check_given()
         return self._slots, list(self._memory)
+
+    def _check_given(self):
+        """An input with a default may be missing: its slot is empty then."""
+        if False not in self._given:
+            return
+        missing = self._given.index(False)
+        if missing < self._required:
+            raise Error(Status.INVALID_ARGUMENT, f"input '{self._inputs[missing].name}' is missing")
+        for index in range(missing, len(self._inputs)):
+            if not self._given[index]:
+                self._drop(index)
 
     def end(self):
         """Lets inputs, and arrays for outputs, go."""

@@ -26,11 +26,15 @@ class Model(Object):
 
     _release = "evn_model_release"
 
-    def __init__(self, runtime, source, external_dir=None):
+    def __init__(self, runtime, source, external_dir=None, allowed_roots=(), map_files=False):
         lib, handle, error = library(), _raw.evn_model(), new_error()
         options = sized(_raw.evn_model_options)
         if external_dir is not None:
             options.external_dir = c_path(external_dir)
+        roots = [c_path(root) for root in ([allowed_roots] if isinstance(allowed_roots, (str, os.PathLike)) else allowed_roots)]
+        options.allowed_roots = (ctypes.c_char_p * len(roots))(*roots)
+        options.allowed_root_count = len(roots)
+        options.flags = _raw.EVN_MODEL_MAP if map_files else 0
         if isinstance(source, (str, os.PathLike)):
             status = lib.evn_model_load_file(runtime._handle, c_path(source), options, handle, error)
         else:
@@ -44,6 +48,12 @@ class Model(Object):
         """A tuple of Value in the model's order."""
         lib = self._library
         return _values_of(self._handle, lib.evn_model_input_count, lib.evn_model_get_input_info, lib.evn_model_input_name)
+
+    @property
+    def defaults(self):
+        """Inputs that need not be given, since they have a default: a tuple of Value."""
+        lib = self._library
+        return _values_of(self._handle, lib.evn_model_default_count, lib.evn_model_get_input_info, lib.evn_model_input_name, len(self.inputs))
 
     @property
     def outputs(self):
@@ -93,12 +103,12 @@ class Value:
         return cls(name, shape, _arrays.numpy_dtype(info.dtype), text_of(info.type))
 
 
-def _values_of(handle, count_function, info_function, name_function):
-    """The inputs or outputs of a model or session."""
+def _values_of(handle, count_function, info_function, name_function, first=0):
+    """The inputs or outputs of a model or session, from index `first` on."""
     count, error = ctypes.c_uint32(), new_error()
     check(count_function(handle, count, error), error)
     values = []
-    for index in range(count.value):
+    for index in range(first, first + count.value):
         info = sized(_raw.evn_value_info)
         check(info_function(handle, index, info, error), error)
         values.append(Value._of(read_text(name_function, handle, index), info))

@@ -98,9 +98,14 @@ class Runtime(Object):
         text = read_text(self._library.evn_runtime_get_statistics, self._handle, _format("json" if as_dict else format, _PROMETHEUS))
         return json.loads(text) if as_dict else text
 
-    def model(self, path_or_bytes, external_dir=None):
-        """Loads an ONNX model from a file or from its bytes. `external_dir`: folder of external data for a model from bytes."""
-        return Model(self, path_or_bytes, external_dir)
+    def model(self, path_or_bytes, external_dir=None, allowed_roots=(), map_files=False):
+        """Loads an ONNX model from a file or from its bytes.
+
+        external_dir   folder of external data for a model from bytes
+        allowed_roots  folders beneath which files of external data may lie that are reached through links (caches that link files)
+        map_files      True: large tensors are used where they lie in mapped files; for files that nobody truncates
+        """
+        return Model(self, path_or_bytes, external_dir, allowed_roots, map_files)
 
     def inspect(self, path_or_bytes, shapes=None, external_dir=None):
         """What a model needs, as a dict, also when it cannot be loaded; evn_model_inspect of the C API documents its keys.
@@ -165,7 +170,7 @@ class Runtime(Object):
 
     def session(self, model=None, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
                 numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, *, products=None, memory=None,
-                share_arenas=None, name=None):
+                share_arenas=None, name=None, overridable=()):
         """A session of a model: a file's path, the bytes of one, or a Model; or one that the configuration names.
 
             runtime.session("ocr_det")       # a name of `models:` in the configuration; else the path of a file
@@ -195,19 +200,21 @@ class Runtime(Object):
                      None: as the configuration says, else fast
         share_arenas whether memory of intermediate values is shared with other sessions of the runtime that have this, which helps where they
                      run one after the other. None: as the configuration says, else not
+        overridable  names of inputs with a default (Session.defaults) that runs are going to give: they are open from the start. Others are
+                     constants until a run gives one, for which the model is compiled once more then
         name         beside a model: what statistics() call it; None: the model's file name. Alone: a name of the configuration
         """
         options = (device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes, concurrency, batching,
-                   idle_arena_bytes, products, memory, share_arenas)
+                   idle_arena_bytes, products, memory, share_arenas, overridable)
         if model is None and name is None:
             raise TypeError("session() takes a model or a name")
         named = Session._deployed(self, name) if model is None else self._named(model) if name is None else None
         if named is not None:
-            if options != (None, None, True, False, None, (), None, (), None, None, None, None, None, None):
+            if options != (None, None, True, False, None, (), None, (), None, None, None, None, None, None, ()):
                 raise TypeError("a model that the configuration names is made as that says, without other arguments")
             return named
         model = model if isinstance(model, Model) else self.model(model)
-        return Session(self, model, *options, name)
+        return Session(self, model, *options[:-1], name, overridable)
 
     def _named(self, model):
         """The session that the configuration has by this name; None: it is no name there."""

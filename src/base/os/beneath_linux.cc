@@ -1,5 +1,5 @@
 // Files that a model names: relative locations inside the model's folder. The location is hostile, and so may be what lies in
-// the folder: nothing is followed out of it, nothing but a plain file with a single name is read.
+// the folder: without allowed roots nothing is followed out of it, and nothing but a plain file with a single name is read.
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
@@ -8,12 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 
 #include "base/error.h"
 #include "base/os/beneath.h"
 #include "base/os/files_linux.h"
 #include "base/os/os.h"
-#include "base/os/read_linux.h"
 
 namespace evn::os {
 namespace {
@@ -123,27 +123,125 @@ void refuse_links_beneath(const std::string& folder, const std::string& location
   }
 }
 
-FileBytes read_file_beneath(const std::string& folder, const std::string& location, std::uint64_t offset, std::uint64_t length,
-                            std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls) {
-  check_location(location);
-  Fd base = open_file(AT_FDCWD, folder.c_str(), O_PATH | O_DIRECTORY);
-  if (!base.ok()) fail(EVN_ERROR_IO, "cannot open folder '%s': %s", folder.c_str(), system_reason(errno).c_str());
-  Fd fd = open_beneath(base.get(), location);
-  if (!fd.ok()) fail_open(location, errno);
-  struct stat st = {};
-  if (io_call([&] { return ::fstat(fd.get(), &st); }) != 0) fail_open(location, errno);
-  if (!S_ISREG(st.st_mode)) refuse(location, "is not a regular file in its folder");
-  if (st.st_nlink != 1) refuse(location, "has more than one name (hard links)");
-  const auto size = static_cast<std::uint64_t>(st.st_size);
-  if (offset > size) refuse(location, "is shorter than its offset");
-  if (length == UINT64_MAX) length = size - offset;
-  if (length > size - offset) refuse(location, "is shorter than its offset and length");
-  if (length > max_bytes) {
-    throw make_error(EVN_ERROR_LIMIT, "external data '%.200s' has %llu bytes, the limit is %llu", location.c_str(),
-                     static_cast<unsigned long long>(length), static_cast<unsigned long long>(max_bytes))
-        .with_bytes(length, max_bytes);
+std::string path_of(int fd) {
+  char link[32];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  char path[kLongestLocation + 1];
+  const ssize_t n = io_call([&] { return ::readlink(link, path, sizeof path); });
+  return n <= 0 || static_cast<std::size_t>(n) == sizeof path || path[0] != '/' ? std::string()
+                                                                                : std::string(path, static_cast<std::size_t>(n));
+}
+
+namespace {
+
+// Returns true if the open file lies beneath one of the folders. *path: where it lies.
+bool lies_beneath(int fd, std::span<const std::string> roots, std::string* path) {
+  *path = path_of(fd);
+  if (path->empty()) fail(EVN_ERROR_IO, "cannot tell where a file lies: %s", system_reason(errno).c_str());
+  for (const std::string& root : roots) {
+    const Fd folder = open_file(AT_FDCWD, root.c_str(), O_PATH | O_DIRECTORY);
+    if (!folder.ok()) fail_io("open allowed root", root, errno);
+    std::string begin = path_of(folder.get());
+    if (begin.empty()) fail_io("find allowed root", root, errno);
+    if (begin.back() != '/') begin += '/';
+    if (path->compare(0, begin.size(), begin) == 0) return true;
   }
-  return read_open_file(fd.get(), st, offset, length, location, ledger, cls);
+  return false;
+}
+
+// Opens for reading what a descriptor that only names a file (O_PATH) refers to.
+Fd reopen(int fd) noexcept {
+  char link[32];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  return open_file(AT_FDCWD, link, kReadFlags & ~O_NOFOLLOW);
+}
+
+struct OpenedBeneath {
+  Fd fd{-1};
+  struct stat st = {};
+  int error = 0;           // why it could not be opened
+  bool has_names = false;  // it has several hard links, and lies beneath no root
+  std::string outside;     // where links lead to, beneath no root
+};
+
+// First as a name alone, since to open a device may do something: what is beneath a root is opened for reading then.
+void follow_links(int folder, const std::string& location, std::span<const std::string> roots, OpenedBeneath* o) {
+  const Fd named = open_file(folder, location.c_str(), O_PATH);
+  if (!named.ok()) {
+    o->error = errno;
+    return;
+  }
+  std::string path;
+  if (!lies_beneath(named.get(), roots, &path)) {
+    o->outside = path;
+    return;
+  }
+  if (io_call([&] { return ::fstat(named.get(), &o->st); }) != 0) {
+    o->error = errno;
+  } else if (S_ISREG(o->st.st_mode)) {
+    o->fd = reopen(named.get());
+    o->error = o->fd.ok() ? 0 : errno;
+  }
+}
+
+OpenedBeneath open_where_allowed(int folder, const std::string& location, std::span<const std::string> roots) {
+  OpenedBeneath o;
+  o.fd = open_beneath(folder, location);
+  o.error = o.fd.ok() ? 0 : errno;
+  if (!o.fd.ok() && (o.error == ELOOP || o.error == EXDEV) && !roots.empty()) {
+    o.error = 0;
+    follow_links(folder, location, roots, &o);
+  }
+  if (o.fd.ok() && io_call([&] { return ::fstat(o.fd.get(), &o.st); }) != 0) {
+    o.error = errno;
+    o.fd = Fd(-1);
+  }
+  if (o.fd.ok() && S_ISREG(o.st.st_mode) && o.st.st_nlink != 1) {
+    std::string path;
+    o.has_names = roots.empty() || !lies_beneath(o.fd.get(), roots, &path);
+    if (o.has_names) o.outside = path;
+  }
+  return o;
+}
+
+}  // namespace
+
+std::shared_ptr<const File> open_external(const std::string& folder, const std::string& location,
+                                          std::span<const std::string> allowed_roots) {
+  check_location(location);
+  const Fd base = open_file(AT_FDCWD, folder.c_str(), O_PATH | O_DIRECTORY);
+  if (!base.ok()) fail(EVN_ERROR_IO, "cannot open folder '%s': %s", folder.c_str(), system_reason(errno).c_str());
+  OpenedBeneath o = open_where_allowed(base.get(), location, allowed_roots);
+  if (o.error != 0) fail_open(location, o.error);
+  if (o.has_names && allowed_roots.empty()) refuse(location, "has more than one name (hard links)");
+  if (o.has_names || !o.outside.empty()) {
+    fail(EVN_ERROR_INVALID_MODEL, "external data location '%.200s' leads to '%.200s', which is beneath none of the allowed roots",
+         location.c_str(), o.outside.c_str());
+  }
+  if (!o.fd.ok() || !S_ISREG(o.st.st_mode)) refuse(location, "is not a regular file in its folder");
+  return make_file(std::move(o.fd), o.st, location);
+}
+
+std::shared_ptr<const File> open_for_reading_beneath(const std::string& folder, const std::string& location,
+                                                     std::span<const std::string> allowed_roots, std::uint64_t max_bytes) {
+  const std::string path = folder + location;
+  const Fd base = open_file(AT_FDCWD, folder.c_str(), O_PATH | O_DIRECTORY);
+  if (!base.ok()) fail_io("open", folder, errno);
+  OpenedBeneath o = open_where_allowed(base.get(), location, allowed_roots);
+  if (o.error == ELOOP || o.error == EXDEV) {
+    fail(EVN_ERROR_IO, "'%s' goes through a link, which must not be below '%s' without allowed_roots", location.c_str(),
+         folder.c_str());
+  }
+  if (o.error != 0) fail_io("open", path, o.error);
+  if (!o.fd.ok() && !o.outside.empty()) {
+    fail(EVN_ERROR_IO, "'%s' leads to '%s', which is beneath none of the allowed roots", path.c_str(), o.outside.c_str());
+  }
+  if (!o.fd.ok() || !S_ISREG(o.st.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
+  std::shared_ptr<const File> file = make_file(std::move(o.fd), o.st, path);
+  if (file->size() <= max_bytes) return file;
+  throw make_error(EVN_ERROR_LIMIT, "'%s' has %llu bytes, the limit is %llu", path.c_str(),
+                   static_cast<unsigned long long>(file->size()), static_cast<unsigned long long>(max_bytes))
+      .with_bytes(file->size(), max_bytes);
 }
 
 }  // namespace evn::os

@@ -5,11 +5,14 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "base/fault.h"
 
 namespace evn::os {
+
+class File;
 
 // Owns a file descriptor.
 class Fd {
@@ -62,6 +65,12 @@ void refuse_sizeless(int fd, const std::string& name);
 // descriptor is negative and errno is set. The second way is for kernels without openat2.
 Fd open_beneath(int folder, const std::string& location) noexcept;
 Fd open_beneath_by_walk(int folder, const std::string& location) noexcept;
+
+// Path of an open file as the system tells it now, whatever led to it; "" when the system does not say.
+std::string path_of(int fd);
+
+// A regular file that is open, as File. `path` is for messages.
+std::shared_ptr<const File> make_file(Fd fd, const struct stat& st, const std::string& path);
 
 // Reads a file of at most capacity - 1 bytes as text; -1 when it cannot be read.
 int read_small_file(const char* path, char* buffer, std::size_t capacity) noexcept;

@@ -78,27 +78,19 @@ std::shared_ptr<const File> file_of(Fd fd, const std::string& path, std::uint64_
         .with_bytes(size, max_bytes);
   }
   if (st.st_size == 0) refuse_sizeless(fd.get(), path);
-  return std::make_shared<const OpenFile>(std::move(fd), st, path);
+  return make_file(std::move(fd), st, path);
 }
 
 }  // namespace
+
+std::shared_ptr<const File> make_file(Fd fd, const struct stat& st, const std::string& path) {
+  return std::make_shared<const OpenFile>(std::move(fd), st, path);
+}
 
 std::shared_ptr<const File> open_for_reading(const std::string& path, std::uint64_t max_bytes) {
   if (path.find('\0') != std::string::npos) fail(EVN_ERROR_IO, "a path has a NUL byte in it");
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
   return file_of(open_file(AT_FDCWD, path.c_str(), O_RDONLY | O_NONBLOCK), path, max_bytes);
-}
-
-std::shared_ptr<const File> open_for_reading_beneath(const std::string& folder, const std::string& location,
-                                                     std::uint64_t max_bytes) {
-  const std::string path = folder + location;
-  const Fd base = open_file(AT_FDCWD, folder.c_str(), O_PATH | O_DIRECTORY);
-  if (!base.ok()) fail_io("open", folder, errno);
-  Fd fd = open_beneath(base.get(), location);
-  if (!fd.ok() && (errno == ELOOP || errno == EXDEV)) {
-    fail(EVN_ERROR_IO, "'%s' goes through a link, which must not be below '%s'", location.c_str(), folder.c_str());
-  }
-  return file_of(std::move(fd), path, max_bytes);
 }
 
 void* map_pages(std::size_t bytes, Touch touch) noexcept {

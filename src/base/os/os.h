@@ -56,12 +56,6 @@ class File {
 // Opens what read_file would read, and throws what that throws.
 std::shared_ptr<const File> open_for_reading(const std::string& path, std::uint64_t max_bytes);
 
-// Reads bytes [offset, offset+length) of a regular file inside `folder`. `location` is a relative path in ONNX external-data
-// form; it must not leave the folder, and no part of it may be a link. A file with more than one hard link is refused.
-// length UINT64_MAX: to the end. Throws EVN_ERROR_INVALID_MODEL naming the location, EVN_ERROR_IO, EVN_ERROR_LIMIT.
-FileBytes read_file_beneath(const std::string& folder, const std::string& location, std::uint64_t offset, std::uint64_t length,
-                            std::uint64_t max_bytes, const LedgerPtr& ledger, MemoryClass cls);
-
 // Writes a file so that a reader sees the old one or the whole new one. Throws EVN_ERROR_IO, also where
 // what is there is no regular file; leaves no temporary file.
 struct Piece {

@@ -58,8 +58,9 @@ void refuse_other_value(const char* what, std::size_t index, const Value& had, c
 }
 
 // Throws where a host that knows the inputs and outputs of one graph would be wrong about the other's.
-void check_same_interface(const Graph& before, const Graph& after) {
-  const auto check = [&](const char* what, const std::vector<ValueId>& had, const std::vector<ValueId>& has) {
+void check_same_interface(const LoadedModel& model_before, const LoadedModel& model_after) {
+  const Graph &before = model_before.graph(), &after = model_after.graph();
+  const auto check = [&](const char* what, std::span<const ValueId> had, std::span<const ValueId> has) {
     if (had.size() != has.size())
       fail(EVN_ERROR_CONFIG, "it has %zu %ss, and would have %zu: handles of the session could not go on", had.size(), what,
            has.size());
@@ -71,8 +72,13 @@ void check_same_interface(const Graph& before, const Graph& after) {
       if (!alike) refuse_other_value(what, i, a, b);
     }
   };
-  check("input", before.inputs, after.inputs);
+  check("input", std::span(before.inputs).first(model_before.required_inputs()),
+        std::span(after.inputs).first(model_after.required_inputs()));
   check("output", before.outputs, after.outputs);
+  const std::vector<InputDefault>&had = model_before.model.defaults, &has = model_after.model.defaults;
+  const auto alike = [](const InputDefault& a, const InputDefault& b) { return a.declared.name == b.declared.name; };
+  if (!std::equal(had.begin(), had.end(), has.begin(), has.end(), alike))
+    fail(EVN_ERROR_CONFIG, "it would have other inputs with a default: handles of the session could not go on");
 }
 
 }  // namespace
@@ -81,7 +87,7 @@ std::shared_ptr<Session> LiveSession::make(const std::shared_ptr<Runtime>& runti
   const std::shared_ptr<Session> before = current();
   try {
     std::shared_ptr<Session> session = recipe_->make(runtime, settings, before);
-    check_same_interface(before->graph(), session->graph());
+    check_same_interface(*before->compiled().model, *session->compiled().model);
     session->trace_like(*before);
     return session;
   } catch (const Error& e) {

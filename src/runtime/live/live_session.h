@@ -35,6 +35,7 @@ class SessionRecipe {
 // Makes sessions of a model that the host has loaded, with what its options say.
 class GivenRecipe final : public SessionRecipe {
  public:
+  // `model`: with the inputs open that its caller is going to give.
   GivenRecipe(ModelPtr model, SessionRequest request, std::optional<BatchingConfig> batching, std::optional<CacheConfig> cache)
       : model_(std::move(model)), request_(std::move(request)), batching_(std::move(batching)), cache_(std::move(cache)) {}
   std::shared_ptr<Session> make(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings,

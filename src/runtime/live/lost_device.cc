@@ -88,7 +88,7 @@ std::shared_ptr<Session> Session::after_loss(const Error& failure, const RunRequ
         .with_device(failure.device);
   }
   try {
-    return live->without_lost_devices(*this);
+    return live->without_lost_devices(*this)->with_open_inputs(compiled_.model->open_inputs);
   } catch (const Error& e) {
     throw make_error(EVN_ERROR_DEVICE_LOST, "%s; the session cannot do without the device: %s", failure.message, e.message)
         .with_device(failure.device)

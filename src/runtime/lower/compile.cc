@@ -1,7 +1,6 @@
 #include "runtime/lower/compile.h"
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 
 #include "base/cancel.h"
@@ -15,6 +14,7 @@
 #include "runtime/memory_ladder.h"
 #include "runtime/pass_list.h"
 #include "runtime/weights/constant_uses.h"
+#include "runtime/weights/row_sources.h"
 
 namespace evn {
 namespace {
@@ -119,14 +119,6 @@ void compile_node(CompiledGraph& c, std::size_t index) {
   n.packed.resize(node.inputs.size());
   c.packed_count += node.inputs.size();
   c.kernel_nodes += n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment ? 1u : 0u;
-}
-
-void set_pipeline_depth(CompiledGraph& c) {
-  std::uint32_t used = 0;
-  for (const CompiledNode& n : c.nodes) {
-    if (n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment) used |= std::uint32_t{1} << n.slot;
-  }
-  c.pipeline_depth = used <= 1 ? 0 : std::popcount(used) + 1;
 }
 
 bool packs_now(const CompiledNode& n) { return n.mode == NodeMode::kKernel && !n.choose_late; }
@@ -254,6 +246,8 @@ class Packer {
       if (large) settle(batch);
       descs_.push_back(std::move(descs));
       for (std::size_t k = 0; k < n.packed.size(); ++k) {
+        n.packed[k] = cache_ == nullptr || !cache_->wants_plain() ? row_source(n, desc, k) : Buffer{};
+        if (n.packed[k].memory != nullptr) continue;
         n.packed[k] = is_pageable(n, k) ? batch->add_paged(device, *n.kernel, desc, static_cast<int>(k))
                                         : batch->add(device, *n.kernel, desc, static_cast<int>(k), uses_.plain());
         c_.is_paged |= is_paged(n.packed[k]);
@@ -341,7 +335,7 @@ void analyse(CompiledGraph& c, const Names& configured, const Names& requested) 
   c.nodes.resize(c.graph().nodes.size());
   for_each_node(c, [&](std::size_t i) { compile_node(c, i); });
   find_readers(c);
-  set_pipeline_depth(c);
+  c.pipeline_depth = pipeline_depth_of(c);
   compile_segments(c);
   find_passes(c, false, configured, requested);
   std::vector<Layout> layouts(c.graph().values.size(), Layout::kPlain);

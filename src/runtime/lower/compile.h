@@ -109,6 +109,9 @@ struct CompiledGraph {
   bool only_estimated() const { return unpacked; }
 };
 
+// Requests that keep all devices of the session at work; 0: it uses one (CompiledGraph::pipeline_depth).
+int pipeline_depth_of(const CompiledGraph& c);
+
 // Finds which inputs and outputs lie in memory of the host that devices use where it is.
 void find_sharing(CompiledGraph& c);
 

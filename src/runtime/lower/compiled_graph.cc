@@ -1,5 +1,7 @@
 #include "runtime/lower/compile.h"
 
+#include <bit>
+
 #include <algorithm>
 
 namespace evn {
@@ -31,6 +33,14 @@ std::int32_t only_reader(const CompiledGraph& c, std::int32_t node) {
   const std::int32_t reader = c.readers[c.reader_begin[v]];
   const Node& node_after = c.graph().nodes[reader];
   return node_after.region == maker.region && node_after.inputs[0] == maker.outputs[0] ? reader : -1;
+}
+
+int pipeline_depth_of(const CompiledGraph& c) {
+  std::uint32_t used = 0;
+  for (const CompiledNode& n : c.nodes) {
+    if (n.mode == NodeMode::kKernel || n.mode == NodeMode::kSegment) used |= std::uint32_t{1} << n.slot;
+  }
+  return used <= 1 ? 0 : std::popcount(used) + 1;
 }
 
 }  // namespace evn

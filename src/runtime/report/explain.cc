@@ -8,6 +8,7 @@
 #include "runtime/lower/product_trials.h"
 #include "runtime/pass_list.h"
 #include "runtime/report/drawing.h"
+#include "runtime/report/input_defaults.h"
 #include "runtime/report/plan_memory.h"
 #include "runtime/session.h"
 #include "runtime/split/row_split.h"
@@ -463,6 +464,8 @@ std::string Session::explain(evn_format format) const {
   json.end_object();
   write_names(json, "inputs", c.graph(), c.graph().inputs);
   write_names(json, "outputs", c.graph(), c.graph().outputs);
+  write_defaults(json, text, c.model->model, opened());
+  text += "nodes:\n";
   json.key("nodes");
   json.begin_array();
   write_nodes(json, text, 0);

@@ -237,7 +237,8 @@ class Inspector {
 
   Inspection run() {
     read_file();
-    const LoadOptions options{runtime_.cpu().ledger(), limits_, external_dir_, out_.file_name, deadline_ns_, &image_};
+    ExternalFiles external(external_dir_, file_access(runtime_));
+    const LoadOptions options{runtime_.cpu().ledger(), limits_, &external, out_.file_name, deadline_ns_, &image_};
     out_.survey =
         survey_onnx(bytes_, size_, options, [this](const std::string& domain, const std::string& name, std::int64_t opset) {
           return find_op(&runtime_.operators(), domain, name, opset) != nullptr;

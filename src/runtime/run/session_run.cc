@@ -433,7 +433,7 @@ void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> ou
   call.listener = request.listener;
   if (kHas_devices && watch_ != nullptr) call.measured = watch_->begin_run();
   static_cast<StopCondition&>(call.cancel) = stop;
-  ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, &group_, call.cancel);
+  ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, group_.get(), call.cancel);
   scheduled.enter();
   note.begin(scheduled);
   run_call(call, stop, request.random_seed, &scheduled, arenas_->begin_run());

@@ -341,14 +341,15 @@ class Splitter {
     made->runtime = model_->runtime;
     made->store.set_owner(made->runtime);
     made->file_name = model_->file_name;
-    made->external_dir = model_->external_dir;
+    made->external = model_->external;
     made->file = model_->file;
     made->bytes_hash = model_->bytes_hash;
     made->model.ir_version = model_->model.ir_version;
     made->model.producer = model_->model.producer;
     made->model.opsets = model_->model.opsets;
     made->model.metadata = model_->model.metadata;
-    made->model.has_external_data = model_->model.has_external_data;
+    made->model.defaults = model_->model.defaults;
+    made->open_inputs = model_->open_inputs;
     made->model.graph = Graph(graph_);
     made->bodies = model_->bodies;
     made->whole = model_;

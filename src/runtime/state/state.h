@@ -74,9 +74,10 @@ class State {
   void follow(const std::shared_ptr<Session>& session, bool with_contents);
   std::span<Pair> pairs() { return pairs_; }
   // The pair of the graph's input or output at a position; nullptr: it is in none.
-  Pair* pair_of_input(std::size_t input) { return find(input_pairs_[input]); }
+  Pair* pair_of_input(std::size_t input) { return has_input(input) ? find(input_pairs_[input]) : nullptr; }
   Pair* pair_of_output(std::size_t output) { return find(output_pairs_[output]); }
-  bool has_input(std::size_t input) const { return input_pairs_[input] >= 0; }
+  // False for an input that is open only in a session that the state has not followed.
+  bool has_input(std::size_t input) const { return input < input_pairs_.size() && input_pairs_[input] >= 0; }
   bool has_output(std::size_t output) const { return output_pairs_[output] >= 0; }
   // A tensor of a pair, on its device. Throws EVN_ERROR_OUT_OF_MEMORY.
   TensorPtr make_tensor(const Pair& pair, const TensorDesc& desc, bool zeroed) const;

@@ -72,6 +72,7 @@ void State::follow(const std::shared_ptr<Session>& session, bool with_contents) 
       std::swap(p, pairs_[i]);
     }
     session_.swap(made.session_);
+    input_pairs_.swap(made.input_pairs_);
     count_bytes();
   }
   // `made` has the old placement now, and what is left of the pairs there; its destructor takes their bytes back.

@@ -133,7 +133,7 @@ void PackedStore::Batch::run_part(const Part& part, const Work& work, void* bloc
   const bool in_file = weight.data == nullptr;
   const void* bytes = block;
   if (in_file) {
-    weight.source->file->read(weight.source->offset + part.offset, block, part.bytes);
+    weight.source->read(part.offset, block, part.bytes);
   } else {
     bytes = static_cast<const char*>(weight.data.get()) + part.offset;
   }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "model/external_files.h"
 #include "runtime/model.h"
 
 namespace evn {
@@ -37,7 +38,7 @@ constexpr std::size_t kTileBytes = std::size_t{1} << 20;
 void read_tiles(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel&) {
   const Reading& r = args.plan->state<Reading>();
   const std::size_t from = static_cast<std::size_t>(begin) * kTileBytes;
-  r.source->file->read(r.source->offset + from, r.to + from, std::min(r.size, static_cast<std::size_t>(end) * kTileBytes) - from);
+  r.source->read(from, r.to + from, std::min(r.size, static_cast<std::size_t>(end) * kTileBytes) - from);
 }
 
 // By the threads of the CPU, as if that were a kernel: what takes the time is the memory.
@@ -64,15 +65,20 @@ std::map<const Weight*, PlainWeights::State>& PlainWeights::Access::states_of(co
   return weight.slice != nullptr ? cut_.plain.states_ : weights_.states_;
 }
 
-bool PlainWeights::Access::may_go(const Weight& weight) const { return model_.file != nullptr && weight.size_bytes >= kLeastBytes; }
+bool PlainWeights::Access::may_go(const Weight& weight) const {
+  const bool comes_back = model_.file != nullptr || (model_.external != nullptr && weight.source != nullptr);  // bodies have neither
+  return comes_back && weight.size_bytes >= kLeastBytes;
+}
 
 void PlainWeights::Access::bring_back(const Weight& weight) {
   if (weight.data != nullptr) return;
   if (weight.source != nullptr) {
-    check_unchanged();
-    std::shared_ptr<const void> bytes = read_by_threads(model_.runtime->cpu(), weight);
-    check_unchanged();
-    check(weight, bytes.get());
+    weight.source->check_unchanged();
+    std::shared_ptr<const void> bytes = map_weight(weight);
+    const bool is_mapped = bytes != nullptr;
+    if (!is_mapped) bytes = read_by_threads(model_.runtime->cpu(), weight);
+    weight.source->check_unchanged();
+    if (!is_mapped) check(weight, bytes.get());  // nobody has looked at the pages of a mapped file, and nobody need do so now
     const_cast<Weight&>(weight).data = std::move(bytes);
     return;
   }
@@ -104,6 +110,7 @@ void PlainWeights::Access::make_slice(const Weight& part) {
 
 void PlainWeights::Access::check_unchanged() const {
   if (model_.file != nullptr) model_.file->check_unchanged();
+  if (model_.external != nullptr) model_.external->check_unchanged();
 }
 
 void PlainWeights::Access::check(const Weight& weight, const void* bytes) const {
@@ -132,8 +139,11 @@ void PlainWeights::Access::let_go(const Weight& weight) {
   if (!may_go(weight) || weight.data == nullptr) return;
   State& state = states_of(weight)[&weight];
   if (state.kept) return;
-  if (!state.has_checksum) state.checksum = checksum_of(weight.data.get(), weight.size_bytes);
-  state.has_checksum = true;
+  const bool is_mapped = weight.source != nullptr && weight.source->mapping != nullptr;
+  if (!state.has_checksum && !is_mapped) {
+    state.checksum = checksum_of(weight.data.get(), weight.size_bytes);
+    state.has_checksum = true;
+  }
   const_cast<Weight&>(weight).data.reset();
 }
 

@@ -139,8 +139,8 @@ WeightCache::WeightCache(const LoadedModel& model, const CacheConfig& options) :
       .write("the cache file '%s' is not used: %s", options_.file.c_str(), why);
 }
 
-// Hashes the model's bytes but its large tensors, which go by what the system says of the file. Without a file of its own, or with
-// other files beside it, they are looked at.
+// Hashes the model's bytes but its large tensors, which go by what the system says of the files. Those of a model without a file of
+// its own, or with more files of external data than stay open, are looked at.
 bool WeightCache::hash_model() {
   Hasher hash;
   hash.add(model_.bytes_hash);
@@ -149,7 +149,12 @@ bool WeightCache::hash_model() {
     const os::FileIdentity id = model_.file->identity();
     for (const std::uint64_t word : {id.device, id.inode, id.size, id.changed_ns}) hash.add(word);
   }
-  const bool complete = (model_.file != nullptr && !model_.model.has_external_data) || add_constants(&hash, model_.graph());
+  std::vector<os::FileIdentity> others;
+  const bool all_open = model_.external == nullptr || model_.external->list(&others);
+  for (const os::FileIdentity& id : others) {
+    for (const std::uint64_t word : {id.device, id.inode, id.size, id.changed_ns}) hash.add(word);
+  }
+  const bool complete = (model_.file != nullptr && all_open) || add_constants(&hash, model_.graph());
   model_hash_ = hash.value();
   Hasher build;
   isa_ = model_.runtime->cpu().traits().driver;

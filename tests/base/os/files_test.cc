@@ -181,11 +181,10 @@ TEST_F(Files, NoDescriptorIsLeftOpen) {
   const auto before = open_files();
   for (int i = 0; i < 10; ++i) {
     read_file(path("f"), 1000, nullptr, MemoryClass::kLoading);
-    read_file_beneath(root_.string(), "f", 0, UINT64_MAX, 1000, nullptr, MemoryClass::kLoading);
+    open_external(root_.string(), "f", {});
     write_file_atomically(path("g"), "x", 1);
     read_error(root_.string());
-    EXPECT_EQ(error_of([&] { read_file_beneath(root_.string(), "f", 9, 9, 1000, nullptr, MemoryClass::kLoading); }).status,
-              EVN_ERROR_INVALID_MODEL);
+    EXPECT_EQ(error_of([&] { open_external(root_.string(), "../f", {}); }).status, EVN_ERROR_INVALID_MODEL);
   }
   EXPECT_EQ(open_files(), before);
 }
@@ -264,24 +263,6 @@ TEST_P(Beneath, OpensFilesBelowTheFolderOnly) {
 INSTANTIATE_TEST_SUITE_P(Ways, Beneath, testing::Values(Way{"openat2", &open_beneath}, Way{"walk", &open_beneath_by_walk}),
                          [](const auto& i) { return std::string(i.param.name); });
 
-TEST_F(Files, RangesBeneathAreChecked) {
-  write("f", "0123456789");
-  const auto read = [&](std::uint64_t offset, std::uint64_t length, std::uint64_t limit = 1000) {
-    return text_of(read_file_beneath(root_.string(), "f", offset, length, limit, nullptr, MemoryClass::kLoading));
-  };
-  const auto status = [&](std::uint64_t offset, std::uint64_t length, std::uint64_t limit = 1000) {
-    return error_of([&] { read(offset, length, limit); }).status;
-  };
-  EXPECT_EQ(read(0, 10), "0123456789");
-  EXPECT_EQ(read(3, 4), "3456");
-  EXPECT_EQ(read(7, UINT64_MAX), "789");
-  EXPECT_EQ(read(10, UINT64_MAX), "");
-  EXPECT_EQ(status(11, 0), EVN_ERROR_INVALID_MODEL);
-  EXPECT_EQ(status(5, 6), EVN_ERROR_INVALID_MODEL);
-  EXPECT_EQ(status(UINT64_MAX - 7, 16), EVN_ERROR_INVALID_MODEL);
-  EXPECT_EQ(status(0, 10, 9), EVN_ERROR_LIMIT);
-}
-
 TEST_F(Files, OnlyRegularFilesAreReplaced) {
   const std::string fifo = (root_ / "fifo").string();
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -320,7 +301,7 @@ TEST_F(Files, RefusedCallsBeneathAreIoErrors) {
   for (int k = 1; !read; ++k) {
     ASSERT_LT(k, 50);
     fault_arm(Seam::kIo, k, false);
-    const Error e = error_of([&] { read_file_beneath(root_.string(), "f", 0, UINT64_MAX, 1000, nullptr, MemoryClass::kLoading); });
+    const Error e = error_of([&] { open_external(root_.string(), "f", {}); });
     fault_arm(Seam::kIo, 0, false);
     read = e.status == EVN_OK;
     EXPECT_TRUE(read || e.status == EVN_ERROR_IO) << k;

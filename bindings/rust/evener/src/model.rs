@@ -43,6 +43,10 @@ pub struct ValueInfo {
 pub struct LoadOptions<'a> {
     /// Folder of the external data of a model from bytes; None: it may have none.
     pub external_dir: Option<&'a Path>,
+    /// Folders beneath which files of external data may lie that are reached through links.
+    pub allowed_roots: &'a [&'a Path],
+    /// Large tensors are used where they lie in mapped files, which nobody truncates.
+    pub map_files: bool,
     pub cancel: Option<&'a Cancel>,
     pub deadline: Option<Instant>,
 }
@@ -55,9 +59,10 @@ type SymbolFunction<H> =
     unsafe extern "C" fn(H, u32, u32, *mut c_char, usize, *mut usize, *mut evn_error) -> evn_status;
 
 /// The inputs or outputs of a model or session. `symbol`: a function for names that are longer than an info
-/// has room for.
+/// has room for. `first`: the index of the first.
 pub(crate) fn values_of<H: Copy>(
     handle: H,
+    first: u32,
     count: CountFunction<H>,
     info_at: InfoFunction<H>,
     name_at: NameFunction<H>,
@@ -66,7 +71,7 @@ pub(crate) fn values_of<H: Copy>(
     let mut number = 0;
     check(|error| unsafe { count(handle, &mut number, error) })?;
     let mut values = Vec::with_capacity(number as usize);
-    for index in 0..number {
+    for index in first..first + number {
         let mut info = evn_value_info::INIT;
         check(|error| unsafe { info_at(handle, index, &mut info, error) })?;
         let symbol = |axis: usize| match symbol_at {
@@ -92,11 +97,32 @@ pub(crate) fn values_of<H: Copy>(
     Ok(values)
 }
 
-fn raw_options(options: &LoadOptions, external_dir: &Option<CString>) -> Result<evn_model_options> {
+/// Paths as the library takes them.
+struct Paths {
+    _texts: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Paths {
+    fn new(paths: &[&Path]) -> Result<Paths> {
+        let texts = paths.iter().map(|path| c_path(path)).collect::<Result<Vec<_>>>()?;
+        let pointers = texts.iter().map(|text| text.as_ptr()).collect();
+        Ok(Paths { _texts: texts, pointers })
+    }
+}
+
+fn raw_options(
+    options: &LoadOptions,
+    external_dir: &Option<CString>,
+    roots: &Paths,
+) -> Result<evn_model_options> {
     let mut raw = evn_model_options::INIT;
     raw.external_dir = external_dir.as_ref().map_or(ptr::null(), |dir| dir.as_ptr());
     raw.cancel = Cancel::raw(options.cancel);
     raw.deadline_ns = deadline_ns(options.deadline)?;
+    raw.allowed_roots = roots.pointers.as_ptr();
+    raw.allowed_root_count = roots.pointers.len() as u32;
+    raw.flags = if options.map_files { EVN_MODEL_MAP } else { 0 };
     Ok(raw)
 }
 
@@ -109,7 +135,8 @@ impl Model {
     pub fn load_with(runtime: &Runtime, path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
         let (api, path) = (runtime.owned.api, c_path(path.as_ref())?);
         let dir = options.external_dir.map(c_path).transpose()?;
-        let raw = raw_options(options, &dir)?;
+        let roots = Paths::new(options.allowed_roots)?;
+        let raw = raw_options(options, &dir, &roots)?;
         let owned = Owned::make(api, |out, error| unsafe {
             (api.model_load_file)(runtime.owned.raw, path.as_ptr(), &raw, out, error)
         })?;
@@ -124,11 +151,27 @@ impl Model {
     pub fn from_bytes_with(runtime: &Runtime, bytes: &[u8], options: &LoadOptions) -> Result<Model> {
         let api = runtime.owned.api;
         let dir = options.external_dir.map(c_path).transpose()?;
-        let raw = raw_options(options, &dir)?;
+        let roots = Paths::new(options.allowed_roots)?;
+        let raw = raw_options(options, &dir, &roots)?;
         let owned = Owned::make(api, |out, error| unsafe {
             (api.model_load_buffer)(runtime.owned.raw, bytes.as_ptr().cast(), bytes.len(), &raw, out, error)
         })?;
         Ok(Model { owned })
+    }
+
+    /// Inputs that need not be given, since they have a default.
+    pub fn defaults(&self) -> Result<Vec<ValueInfo>> {
+        let api = self.owned.api;
+        let mut first = 0;
+        check(|error| unsafe { (api.model_input_count)(self.owned.raw, &mut first, error) })?;
+        values_of(
+            self.owned.raw,
+            first,
+            api.model_default_count,
+            api.model_get_input_info,
+            api.model_input_name,
+            Some(api.model_input_symbol as SymbolFunction<evn_model>),
+        )
     }
 
     pub fn inputs(&self) -> Result<Vec<ValueInfo>> {
@@ -136,6 +179,7 @@ impl Model {
         let symbol = Some(api.model_input_symbol as SymbolFunction<evn_model>);
         values_of(
             self.owned.raw,
+            0,
             api.model_input_count,
             api.model_get_input_info,
             api.model_input_name,
@@ -148,6 +192,7 @@ impl Model {
         let symbol = Some(api.model_output_symbol as SymbolFunction<evn_model>);
         values_of(
             self.owned.raw,
+            0,
             api.model_output_count,
             api.model_get_output_info,
             api.model_output_name,

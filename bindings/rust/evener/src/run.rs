@@ -193,8 +193,11 @@ impl Session {
         let mut ordered = in_order(inputs, |name| self.find_input(name))?;
         let mut count = 0;
         check(|error| unsafe { (self.owned.api.session_input_count)(self.owned.raw, &mut count, error) })?;
-        ordered.resize(count as usize, None);
-        if options.state.is_none() && ordered.iter().any(Option::is_none) {
+        let required = count as usize;
+        if ordered.len() < required {
+            ordered.resize(required, None);
+        }
+        if options.state.is_none() && ordered[..required].iter().any(Option::is_none) {
             let missing = ordered.iter().position(Option::is_none).unwrap_or(0);
             let name = self.inputs()?.get(missing).map_or(String::new(), |input| input.name.clone());
             return Err(Error::argument(format!("input '{}' is missing", name)));

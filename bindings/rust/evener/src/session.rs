@@ -119,6 +119,8 @@ pub struct SessionOptions {
     /// Whether memory of intermediate values is shared with other sessions that have this; None: as the
     /// configuration says.
     pub share_arenas: Option<bool>,
+    /// Inputs with a default that runs are going to give.
+    pub overridable: Vec<String>,
     /// Ends the making of the session, not its runs.
     pub cancel: Option<Cancel>,
     pub deadline: Option<Instant>,
@@ -168,6 +170,7 @@ impl Session {
         let cache_file = options.cache_file.as_deref().map(c_path).transpose()?;
         let name = options.name.as_deref().map(c_text).transpose()?;
         let keep_fp32 = TextArray::new(&options.keep_fp32)?;
+        let overridable = TextArray::new(&options.overridable)?;
         let passes = TextArray::new(&options.disabled_passes)?;
         let mask = options.batching.as_ref().and_then(|batching| batching.mask.as_deref());
         let mask = mask.map(c_text).transpose()?;
@@ -190,6 +193,8 @@ impl Session {
         raw.numerics = options.numerics as evn_numerics;
         raw.disabled_passes = passes.as_ptr();
         raw.disabled_pass_count = passes.len();
+        raw.overridable = overridable.as_ptr();
+        raw.overridable_count = overridable.len();
         raw.concurrency = options.concurrency;
         raw.cancel = Cancel::raw(options.cancel.as_ref());
         raw.deadline_ns = deadline_ns(options.deadline)?;
@@ -235,14 +240,24 @@ impl Session {
         let api = self.owned.api;
         let (count, info, name) =
             (api.session_input_count, api.session_get_input_info, api.session_input_name);
-        values_of(self.owned.raw, count, info, name, None)
+        values_of(self.owned.raw, 0, count, info, name, None)
+    }
+
+    /// Inputs that need not be given, since they have a default: they follow the others in what runs take.
+    pub fn defaults(&self) -> Result<Vec<ValueInfo>> {
+        let api = self.owned.api;
+        let mut first = 0;
+        check(|error| unsafe { (api.session_input_count)(self.owned.raw, &mut first, error) })?;
+        let (count, info, name) =
+            (api.session_default_count, api.session_get_input_info, api.session_input_name);
+        values_of(self.owned.raw, first, count, info, name, None)
     }
 
     pub fn outputs(&self) -> Result<Vec<ValueInfo>> {
         let api = self.owned.api;
         let (count, info, name) =
             (api.session_output_count, api.session_get_output_info, api.session_output_name);
-        values_of(self.owned.raw, count, info, name, None)
+        values_of(self.owned.raw, 0, count, info, name, None)
     }
 
     pub(crate) fn output_count(&self) -> Result<usize> {

@@ -113,11 +113,41 @@ void run_elements(const KernelArgs& args, std::int64_t first, std::int64_t last,
   }
 }
 
+// Lines of a table, of which a call of the system for each is worth it.
+bool reads_rows(const OpDesc& d, int input) {
+  constexpr std::int64_t kLeastRowBytes = 64;
+  const Shape& x = d.inputs[0].shape;
+  const int axis = normalize_axis(attr_int(*d.node, GatherAttr::kAxis), x.rank());
+  const auto element = static_cast<std::int64_t>(dtype_size(d.inputs[0].dtype));
+  return input == 0 && x.elements(0, axis) == 1 && checked_mul(x.elements(axis + 1, x.rank()), element) >= kLeastRowBytes;
+}
+
+// Of a table in a file, which may be cut off or written to at any time: then the run fails. Rows that follow each other are read at
+// once.
+void read_rows(const KernelArgs& args, const WeightSource& source, std::int64_t begin, std::int64_t end, CancelPoints* points) {
+  const auto& s = args.plan->state<GatherState>();
+  source.check_unchanged();
+  const std::int64_t last = std::min(end * s.per_tile, s.count);
+  for (std::int64_t at = begin * s.per_tile; at < last;) {
+    const std::int64_t first = index_of(args, at);
+    std::int64_t rows = 1;
+    while (at + rows < last && rows * s.block < kBytesPerTile && index_of(args, at + rows) == first + rows) ++rows;
+    char* const to = static_cast<char*>(args.outputs[0].address()) + at * s.block;
+    const bool goes_on = by_parts(points, rows * s.block, 64, 1, [&](std::int64_t from, std::int64_t until) {
+      source.read(static_cast<std::uint64_t>(first * s.block + from), to + from, static_cast<std::size_t>(until - from));
+    });
+    if (!goes_on) return;
+    at += rows;
+  }
+  source.check_unchanged();
+}
+
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   const auto& s = args.plan->state<GatherState>();
   const std::int64_t units = s.by_element ? s.outer : s.outer * s.count;
   const bool by_element = s.by_element && s.element <= 8;
   CancelPoints points = points_of(cancel);
+  if (const WeightSource* const source = args.rows(0)) return read_rows(args, *source, begin, end, &points);
   const std::int64_t groups = by_element ? groups_of_shuffle(args, &points) : 0;
   for (std::int64_t index = begin; index < end && !cancel.stop(); ++index) {
     const std::int64_t first = index * s.per_tile;
@@ -142,7 +172,14 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kKernels[] = {
-    {.name = "gather", .op = "Gather", .rank = 10, .supports = supports, .plan = plan, .run = run, .layouts = layouts},
+    {.name = "gather",
+     .op = "Gather",
+     .rank = 10,
+     .supports = supports,
+     .plan = plan,
+     .run = run,
+     .layouts = layouts,
+     .reads_rows = reads_rows},
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "ops/slice.h"
 #include "ops/split.h"
 #include "runtime/lower/plan_roots.h"
+#include "runtime/weights/row_sources.h"
 
 namespace evn {
 namespace {
@@ -150,6 +151,9 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
     // An output of the graph is copied once either way.
     const auto is_inner = [&](ValueId v) { return v == kNoValue || c.last_user[v] != INT32_MAX; };
     if (std::all_of(node.outputs.begin(), node.outputs.end(), is_inner)) cuts[i] = cut_of(node);
+    // A view would need the whole table in memory of which the kernel reads rows in the file.
+    if (cuts[i] == Cut::kGather && row_source(n, desc_of(node, n, descs_of(graph, node)), 0).memory != nullptr)
+      cuts[i] = Cut::kNone;
   }
   const bool any = std::any_of(cuts.begin(), cuts.end(), [](Cut cut) { return cut != Cut::kNone; });
   return any ? std::make_unique<ContiguousViews>(std::move(cuts)) : nullptr;

@@ -13,23 +13,12 @@ public final class Model extends NativeObject {
     super("model", handle, Raw::modelRelease);
   }
 
-  private static long options(Scratch scratch, Path externalDirectory, Deadline deadline) {
-    long options = scratch.allocate(Layout.ModelOptions.SIZE);
-    Raw.modelOptionsInit(options, Layout.ModelOptions.SIZE);
-    if (externalDirectory != null) scratch.putLong(options + Layout.ModelOptions.EXTERNAL_DIR, scratch.text(externalDirectory.toString()));
-    if (deadline != null) {
-      scratch.putLong(options + Layout.ModelOptions.CANCEL, CancelToken.handleOf(deadline.token()));
-      scratch.putLong(options + Layout.ModelOptions.DEADLINE_NS, deadline.nanoseconds());
-    }
-    return options;
-  }
-
-  static Model load(Runtime runtime, Path path, Deadline deadline) {
+  static Model load(Runtime runtime, Path path, ModelOptions given, Deadline deadline) {
     Scratch scratch = Scratch.get();
     long mark = scratch.mark();
     try {
       long text = scratch.text(path.toString());
-      long options = options(scratch, null, deadline);
+      long options = given.write(scratch, deadline);
       return new Model(runtime.out((handle, out, error) -> Raw.modelLoadFile(handle, text, options, out, error)));
     } finally {
       scratch.release(mark);
@@ -37,11 +26,11 @@ public final class Model extends NativeObject {
     }
   }
 
-  static Model load(Runtime runtime, byte[] model, Path externalDirectory, Deadline deadline) {
+  static Model load(Runtime runtime, byte[] model, ModelOptions given, Deadline deadline) {
     Scratch scratch = Scratch.get();
     long mark = scratch.mark();
     try {
-      return load(runtime, scratch.bytes(model), model.length, options(scratch, externalDirectory, deadline));
+      return load(runtime, scratch.bytes(model), model.length, given.write(scratch, deadline));
     } finally {
       scratch.release(mark);
       Reference.reachabilityFence(deadline);
@@ -52,13 +41,13 @@ public final class Model extends NativeObject {
     if (!model.isDirect()) {
       byte[] bytes = new byte[model.remaining()];
       model.duplicate().get(bytes);
-      return load(runtime, bytes, null, null);
+      return load(runtime, bytes, new ModelOptions(), null);
     }
     Scratch scratch = Scratch.get();
     long mark = scratch.mark();
     try {
       runtime.handle();
-      return load(runtime, Native.addressOf(model) + model.position(), model.remaining(), options(scratch, null, null));
+      return load(runtime, Native.addressOf(model) + model.position(), model.remaining(), new ModelOptions().write(scratch, null));
     } finally {
       scratch.release(mark);
       Reference.reachabilityFence(model);
@@ -119,6 +108,16 @@ public final class Model extends NativeObject {
    */
   public List<ValueInfo> inputs() {
     return ValueInfo.all(this, (int) out(Raw::modelInputCount), Raw::modelGetInputInfo, Raw::modelInputName, Raw::modelInputSymbol);
+  }
+
+  /**
+   * Gives the inputs that need not be given, since they have a default.
+   *
+   * @return what they are
+   */
+  public List<ValueInfo> defaults() {
+    int first = (int) out(Raw::modelInputCount);
+    return ValueInfo.all(this, first, (int) out(Raw::modelDefaultCount), Raw::modelGetInputInfo, Raw::modelInputName, Raw::modelInputSymbol);
   }
 
   /**

@@ -225,7 +225,30 @@ public final class Runtime extends NativeObject {
    * @return the model, which the caller closes
    */
   public Model load(Path path, Deadline deadline) {
-    return Model.load(this, path, deadline);
+    return Model.load(this, path, new ModelOptions(), deadline);
+  }
+
+  /**
+   * Reads an ONNX file.
+   *
+   * @param path the file
+   * @param options where its files may lie, and how they are used
+   * @param deadline when it ends; null: never
+   * @return the model, which the caller closes
+   */
+  public Model load(Path path, ModelOptions options, Deadline deadline) {
+    return Model.load(this, path, options, deadline);
+  }
+
+  /**
+   * Reads a model from memory, which is copied.
+   *
+   * @param model the file's bytes
+   * @param options where files of its weights may lie, and how they are used
+   * @return the model, which the caller closes
+   */
+  public Model load(byte[] model, ModelOptions options) {
+    return Model.load(this, model, options, null);
   }
 
   /**
@@ -236,7 +259,7 @@ public final class Runtime extends NativeObject {
    * @throws EvenerException with {@link Status#IO}, {@link Status#INVALID_MODEL}, {@link Status#UNSUPPORTED} (the node is named), {@link Status#LIMIT}
    */
   public Model load(Path path) {
-    return Model.load(this, path, null);
+    return Model.load(this, path, new ModelOptions(), null);
   }
 
   /**
@@ -246,7 +269,7 @@ public final class Runtime extends NativeObject {
    * @return the model, which the caller closes
    */
   public Model load(byte[] model) {
-    return Model.load(this, model, null, null);
+    return Model.load(this, model, new ModelOptions(), null);
   }
 
   /**
@@ -258,7 +281,7 @@ public final class Runtime extends NativeObject {
    * @return the model, which the caller closes
    */
   public Model load(byte[] model, Path externalDirectory, Deadline deadline) {
-    return Model.load(this, model, externalDirectory, deadline);
+    return Model.load(this, model, new ModelOptions().externalDirectory(externalDirectory), deadline);
   }
 
   /**

@@ -140,10 +140,11 @@ public final class Session extends NativeObject {
    * @return the outputs by name, which the caller closes
    */
   public Map<String, Tensor> runNamed(RunOptions options, Map<String, Tensor> inputs) {
-    Tensor[] given = new Tensor[inputCount];
+    int defaults = (int) out(Raw::sessionDefaultCount);
+    Tensor[] given = new Tensor[inputCount + defaults];
     inputs.forEach((name, tensor) -> given[findInput(name)] = tensor);
     List<ValueInfo> infos = inputs();
-    for (int i = 0; i < given.length; i++) {
+    for (int i = 0; i < inputCount; i++) {
       if (given[i] == null) throw EvenerException.argument("input '" + infos.get(i).name() + "' is missing");
     }
     Tensor[] outputs = run(options, given);
@@ -251,6 +252,15 @@ public final class Session extends NativeObject {
    */
   public List<ValueInfo> inputs() {
     return ValueInfo.all(this, inputCount, Raw::sessionGetInputInfo, Raw::sessionInputName, null);
+  }
+
+  /**
+   * Gives the inputs that need not be given, since they have a default: they follow the others in the order of {@link #run}.
+   *
+   * @return what they are
+   */
+  public List<ValueInfo> defaults() {
+    return ValueInfo.all(this, inputCount, (int) out(Raw::sessionDefaultCount), Raw::sessionGetInputInfo, Raw::sessionInputName, null);
   }
 
   /**

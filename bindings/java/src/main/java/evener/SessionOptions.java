@@ -15,6 +15,7 @@ public final class SessionOptions {
   private Arenas arenas = Arenas.DEFAULT;
   private List<String> keepFp32 = List.of();
   private List<String> disabledPasses = List.of();
+  private List<String> overridable = List.of();
   private int concurrency;
   private long idleArenaBytes;
   private Batching batching;
@@ -127,6 +128,17 @@ public final class SessionOptions {
   }
 
   /**
+   * Opens inputs with a default from the start.
+   *
+   * @param names of {@link Session#defaults} that runs are going to give
+   * @return this
+   */
+  public SessionOptions overridable(String... names) {
+    overridable = List.of(names);
+    return this;
+  }
+
+  /**
    * Sets how many runs compute at a time at most.
    *
    * @param runs 0: as the configuration says
@@ -175,6 +187,8 @@ public final class SessionOptions {
     scratch.putInt(made + Layout.SessionOptions.KEEP_FP32_COUNT, keepFp32.size());
     scratch.putLong(made + Layout.SessionOptions.DISABLED_PASSES, scratch.texts(disabledPasses));
     scratch.putInt(made + Layout.SessionOptions.DISABLED_PASS_COUNT, disabledPasses.size());
+    scratch.putLong(made + Layout.SessionOptions.OVERRIDABLE, scratch.texts(overridable));
+    scratch.putInt(made + Layout.SessionOptions.OVERRIDABLE_COUNT, overridable.size());
     scratch.putInt(made + Layout.SessionOptions.CONCURRENCY, concurrency);
     scratch.putLong(made + Layout.SessionOptions.IDLE_ARENA_BYTES, idleArenaBytes);
     if (batching != null) scratch.putLong(made + Layout.SessionOptions.BATCHING, batching.write(scratch));

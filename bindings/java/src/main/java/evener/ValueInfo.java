@@ -31,8 +31,13 @@ public record ValueInfo(String name, String type, DType dtype, boolean hasRank, 
 
   /** Gives all inputs or outputs. Without `symbol` names of dims are those that fit. */
   static List<ValueInfo> all(NativeObject of, int count, InfoCall info, NameCall name, SymbolCall symbol) {
+    return all(of, 0, count, info, name, symbol);
+  }
+
+  /** The same from an index on. */
+  static List<ValueInfo> all(NativeObject of, int first, int count, InfoCall info, NameCall name, SymbolCall symbol) {
     ValueInfo[] made = new ValueInfo[count];
-    for (int i = 0; i < count; i++) made[i] = one(of, i, info, name, symbol);
+    for (int i = 0; i < count; i++) made[i] = one(of, first + i, info, name, symbol);
     return List.of(made);
   }
 
