@@ -33,8 +33,8 @@ struct ByteSlab {
   std::int64_t bytes(std::int64_t output_lines, std::int64_t output_width) const;
   std::int64_t element() const { return words ? 2 : 1; }
 
-  // `image` is the first of the channels. What has been stopped is unfinished. What rows may read beside their own bytes is zero:
-  // the rest of lines that are shorter than `width`, and simd_qgemm::kOverread bytes behind the last line.
+  // `image` is the first of the channels. A fill that has been stopped is unfinished. Bytes that rows may read beside their own are
+  // zero: the rest of lines that are shorter than `width`, and simd_qgemm::kOverread bytes behind the last line.
   void fill(const simd_qgemm::Loops& loops, const std::uint8_t* image, const SlabPart& part, std::uint8_t pad, std::uint8_t* to,
             CancelPoints* points) const;
 
