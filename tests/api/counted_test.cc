@@ -39,6 +39,13 @@ struct CountedPointers : ApiTest {
     size_t size = 0;
     return evn_model_inspect(runtime, nullptr, &o, EVN_FORMAT_TEXT, nullptr, 0, &size, &error);
   }
+  evn_status load(const std::function<void(evn_model_options&)>& change) {
+    const evn_model_options o = made<evn_model_options>(EVN_MODEL_OPTIONS_INIT, change);
+    evn_model m = nullptr;
+    const evn_status status = evn_model_load_buffer(runtime, bytes.data(), bytes.size(), &o, &m, &error);
+    evn_model_release(m);
+    return status;
+  }
   evn_status create(const std::function<void(evn_session_options&)>& change) {
     const evn_session_options o = made<evn_session_options>(EVN_SESSION_OPTIONS_INIT, change);
     evn_session s = nullptr;
@@ -114,6 +121,8 @@ TEST_F(CountedPointers, ANullWithANumberIsRefused) {
       {"evn_input_shape.rank", [&] { return inspect([&](auto& o) { o.shapes = &without_dims, o.shape_count = 1; }); }},
       {"evn_batching_options.bucket_count", [&] { return create([&](auto& o) { o.batching = &batching; }); }},
       {"evn_session_options.keep_fp32_count", [&] { return create([](auto& o) { o.keep_fp32_count = 1; }); }},
+      {"evn_model_options.allowed_root_count", [&] { return load([](auto& o) { o.allowed_root_count = 1; }); }},
+      {"evn_session_options.overridable_count", [&] { return create([](auto& o) { o.overridable_count = 1; }); }},
       {"evn_session_options.disabled_pass_count", [&] { return create([](auto& o) { o.disabled_pass_count = 1; }); }},
       {"evn_quantizer_options.size", [&] { return quantizer([](auto& o) { o.data = nullptr; }); }},
       {"evn_quantizer_options.keep_count", [&] { return quantizer([](auto& o) { o.keep_count = 1; }); }},

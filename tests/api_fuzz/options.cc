@@ -227,6 +227,11 @@ void fill(Random& random, evn_model_options& o) {
   if (random.chance(20)) o.external_dir = guarded_text(g_folder);
   o.cancel = some_token(random, 15);
   o.deadline_ns = some_deadline(random);
+  o.flags = random.mostly(static_cast<std::uint32_t>(random.below(2)), 95);
+  if (random.chance(20)) {
+    o.allowed_roots = kGlobs;
+    o.allowed_root_count = static_cast<std::uint32_t>(random.below(3));
+  }
 }
 
 void fill(Random& random, evn_inspect_options& o) {
@@ -255,6 +260,10 @@ void fill(Random& random, evn_session_options& o) {
   if (random.chance(10)) {
     o.disabled_passes = kGlobs;
     o.disabled_pass_count = static_cast<std::uint32_t>(random.below(3));
+  }
+  if (random.chance(5)) {
+    o.overridable = kGlobs;
+    o.overridable_count = static_cast<std::uint32_t>(random.below(3));
   }
   o.cancel = some_token(random, 10);
   if (random.chance(20)) o.deadline_ns = some_deadline(random);

@@ -237,6 +237,7 @@ std::shared_ptr<const File> open_for_reading_beneath(const std::string& folder, 
     fail(EVN_ERROR_IO, "'%s' leads to '%s', which is beneath none of the allowed roots", path.c_str(), o.outside.c_str());
   }
   if (!o.fd.ok() || !S_ISREG(o.st.st_mode)) fail(EVN_ERROR_IO, "'%s' is not a regular file", path.c_str());
+  if (o.st.st_size == 0) refuse_sizeless(o.fd.get(), path);
   std::shared_ptr<const File> file = make_file(std::move(o.fd), o.st, path);
   if (file->size() <= max_bytes) return file;
   throw make_error(EVN_ERROR_LIMIT, "'%s' has %llu bytes, the limit is %llu", path.c_str(),
