@@ -235,6 +235,7 @@ std::size_t count_nodes(Loader& loader, wire::Bytes range) {
 
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body) {
   Reader reader{.loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}, .declared = {}};
+  reader.graph.nodes.reserve(count_nodes(loader, range));
   wire::read_message(loader.file, range, "GraphProto", kRows, reader);
   wire::read_message(loader.file, range, "GraphProto", kValueInfoRows, reader);
   check_unstored(reader);
