@@ -105,6 +105,7 @@ class Session(Object):
     """A model placed on the devices of a runtime. Any number of threads may run it at a time.
 
     inputs, outputs  tuples of Value in the model's order
+    defaults         inputs that need not be given, since they have a default: a tuple of Value
     model            the Model; None where the configuration names it
     """
 
@@ -112,7 +113,7 @@ class Session(Object):
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
                  numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, products=None,
-                 memory=None, share_arenas=None, name=None):
+                 memory=None, share_arenas=None, name=None, overridable=()):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -136,6 +137,9 @@ class Session(Object):
         names = [c_text(name) for name in ([disabled_passes] if isinstance(disabled_passes, str) else disabled_passes)]
         options.disabled_passes = (ctypes.c_char_p * len(names))(*names)
         options.disabled_pass_count = len(names)
+        open_inputs = [c_text(name) for name in ([overridable] if isinstance(overridable, str) else overridable)]
+        options.overridable = (ctypes.c_char_p * len(open_inputs))(*open_inputs)
+        options.overridable_count = len(open_inputs)
         refuse_zeros(concurrency=concurrency)
         if concurrency is not None:
             options.concurrency = concurrency
@@ -165,8 +169,10 @@ class Session(Object):
         self._metadata = None
         self.inputs = _values_of(handle, lib.evn_session_input_count, lib.evn_session_get_input_info, lib.evn_session_input_name)
         self.outputs = _values_of(handle, lib.evn_session_output_count, lib.evn_session_get_output_info, lib.evn_session_output_name)
+        self.defaults = _values_of(handle, lib.evn_session_default_count, lib.evn_session_get_input_info, lib.evn_session_input_name, len(self.inputs))
+        self._all_inputs = self.inputs + self.defaults
         self._only_tensors = all(value.is_tensor for value in self.inputs + self.outputs)
-        self._index = {value.name: index for index, value in enumerate(self.inputs)}
+        self._index = {value.name: index for index, value in enumerate(self._all_inputs)}
         self._output_index = {value.name: index for index, value in enumerate(self.outputs)}
         self._calls = []  # that are not running
 
@@ -189,8 +195,9 @@ class Session(Object):
     def run(self, inputs, timeout=None, seed=0, cancel=None, deadline=None, priority=0, outputs_on_device=False, skip=(), state=None, out=None):
         """Runs the model once.
 
-        inputs   {name: array}; every input of the model. Arrays are read in place where they are C-contiguous, and must not
-                 be written until the call ends. A Tensor, or another object that has __dlpack__, is always read in place
+        inputs   {name: array}; every input of the model, but for those with a default (Session.defaults), which may be left out.
+                 Arrays are read in place where they are C-contiguous, and must not be written until the call ends. A Tensor, or
+                 another object that has __dlpack__, is always read in place
         timeout  seconds, or None
         seed     another one makes operators that draw random numbers draw others
         cancel   a Cancel, or None: the run ends with Status.CANCELLED once that is asked for
@@ -228,7 +235,7 @@ class Session(Object):
         token = Cancel() if cancel is None else None
         options = self._options(timeout, seed, token or cancel, deadline, priority, outputs_on_device, skip, state)
         if not self._only_tensors:
-            slots, error = (_raw.evn_value * len(self.inputs))(), new_error()
+            slots, error = (_raw.evn_value * len(self._all_inputs))(), new_error()
             try:
                 self._make_values(slots, inputs, error, state)
                 return _requests.submit_values(self._handle, slots, self.outputs, options, token, None, outputs_on_device)
@@ -254,7 +261,7 @@ class Session(Object):
         try:
             return self._calls.pop()
         except IndexError:  # the first run, or as many at a time as never before
-            return _call.Call(self.inputs, self.outputs)
+            return _call.Call(self._all_inputs, self.outputs, len(self.inputs))
 
     def state(self, pairs, dims=None, on_demand=False, caches=None):
         """A State of this session, for one stream: run(..., state=) hands outputs on to the next run's inputs.
@@ -326,13 +333,13 @@ class Session(Object):
             index = self._index.get(name)
             if index is None:
                 index = self._find_input(name, error)
-            slots[index] = _values.make(self._runtime.value, value, _values.Type(self.inputs[index].type), error)
+            slots[index] = _values.make(self._runtime.value, value, _values.Type(self._all_inputs[index].type), error)
         for value, slot in zip(self.inputs, slots):
             if not slot and (state is None or value.name not in state.inputs):
                 raise Error(Status.INVALID_ARGUMENT, f"input '{value.name}' is missing")
 
     def _run_values(self, inputs, options, error, on_device=False, state=None):
-        slots = (_raw.evn_value * len(self.inputs))()
+        slots = (_raw.evn_value * len(self._all_inputs))()
         results = (_raw.evn_value * len(self.outputs))()
         try:
             self._make_values(slots, inputs, error, state)
@@ -369,6 +376,8 @@ class Session(Object):
         try:
             for name, value in inputs.items():
                 index = self._find_input(name, error)
+                if index >= len(tensors):
+                    raise ValueError(f"compare: input '{name}' has a default, which is what both sessions take")
                 self._library.evn_tensor_release(tensors[index])
                 tensors[index] = _arrays.copied(self._runtime.value, _arrays.input_array(value, None), error)
             capacity = 1 << 16  # asking for the size would run both
