@@ -320,33 +320,39 @@ static inline Vec log_of(Vec x) {
 }
 
 // Sine or cosine within 2 units: x = k pi/2 + r with pi/2 in three floats, whose multiples are subtracted without roundings that
-// count, and polynomials of r up to pi/4. From 2^17 on, or where multiply-adds round twice, the C library's.
+// count, and polynomials of r up to pi/4. From 2^17 on, or where multiply-adds round twice, the C library's. Each lane is computed
+// by its own element alone: a large neighbour changes no bit.
 template <bool Cosine>
 static inline Vec sine_of(Vec x) {
+  const auto by_library = [](float v) { return Cosine ? __builtin_cosf(v) : __builtin_sinf(v); };
 #if defined(__AVX2__) || defined(__aarch64__)
-  if (all_lanes(abs_of(x) < splat(131072.0f))) {
-    const Vec magic = splat(12582912.0f);  // as in exp_of
-    const Vec shifted = fma(x, splat(0.636619772367581f), magic);
-    const Vec k = shifted - magic;
-    Vec r = fma(k, splat(-1.57079637050628662109375f), x);
-    r = fma(k, splat(4.371138828673793e-8f), r);
-    r = fma(k, splat(1.7151245100058819e-15f), r);
-    const IntVec quadrant = as_int(shifted) + (Cosine ? 1 : 0);
-    const Vec z = r * r;
-    Vec s = splat(-1.951723363e-04f);
-    s = fma(s, z, splat(8.332177677e-03f));
-    s = fma(s, z, splat(-1.666665494e-01f));
-    s = fma(s * z, r, r);
-    Vec c = splat(2.443308091e-05f);
-    c = fma(c, z, splat(-1.388731560e-03f));
-    c = fma(c, z, splat(4.166664567e-02f));
-    c = fma(c * z, z, fma(splat(-0.5f), z, splat(1.0f)));
-    const Vec y = (quadrant & 1) != 0 ? c : s;
-    return as_float(as_int(y) ^ ((quadrant & 2) << 30));
+  const Vec magic = splat(12582912.0f);  // as in exp_of
+  const Vec shifted = fma(x, splat(0.636619772367581f), magic);
+  const Vec k = shifted - magic;
+  Vec r = fma(k, splat(-1.57079637050628662109375f), x);
+  r = fma(k, splat(4.371138828673793e-8f), r);
+  r = fma(k, splat(1.7151245100058819e-15f), r);
+  const IntVec quadrant = as_int(shifted) + (Cosine ? 1 : 0);
+  const Vec z = r * r;
+  Vec s = splat(-1.951723363e-04f);
+  s = fma(s, z, splat(8.332177677e-03f));
+  s = fma(s, z, splat(-1.666665494e-01f));
+  s = fma(s * z, r, r);
+  Vec c = splat(2.443308091e-05f);
+  c = fma(c, z, splat(-1.388731560e-03f));
+  c = fma(c, z, splat(4.166664567e-02f));
+  c = fma(c * z, z, fma(splat(-0.5f), z, splat(1.0f)));
+  const Vec near = (quadrant & 1) != 0 ? c : s;
+  Vec y = as_float(as_int(near) ^ ((quadrant & 2) << 30));
+  if (all_lanes(abs_of(x) < splat(131072.0f))) return y;
+  for (int i = 0; i < kLanes; ++i) {
+    if (!(__builtin_fabsf(x[i]) < 131072.0f)) y[i] = by_library(x[i]);
   }
-#endif
-  for (int i = 0; i < kLanes; ++i) x[i] = Cosine ? __builtin_cosf(x[i]) : __builtin_sinf(x[i]);
+  return y;
+#else
+  for (int i = 0; i < kLanes; ++i) x[i] = by_library(x[i]);
   return x;
+#endif
 }
 
 }  // namespace evn::EVN_ISA
