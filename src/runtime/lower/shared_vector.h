@@ -67,9 +67,9 @@ class SharedVector {
     std::shared_ptr<T[]> elements;
     mutable bool is_shared = false;
   };
-  void add_block() { blocks_.push_back({std::shared_ptr<T[]>(new T[kBlock]()), false}); }
+  void add_block() { blocks_.push_back({std::make_shared<T[]>(kBlock), false}); }
   [[gnu::noinline]] static void unshare(Block& block) {
-    std::shared_ptr<T[]> own(new T[kBlock]());
+    std::shared_ptr<T[]> own = std::make_shared<T[]>(kBlock);
     std::copy_n(block.elements.get(), kBlock, own.get());
     block = {std::move(own), false};
   }
