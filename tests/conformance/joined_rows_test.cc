@@ -116,7 +116,10 @@ std::vector<int> proven(const KernelSubject& one, const KernelSubject& many, con
   NodeRows node{one.node, static_cast<std::int64_t>(count), of_one, of_many, one.outputs, many.outputs, in, out};
   follow_rows(node);
   std::vector<int> axes;
-  for (const RowPlace& p : out) axes.push_back(p.kind == RowPlace::Kind::kRows ? p.axis : -1);
+  for (const RowPlace& p : out) {
+    if (p.kind != RowPlace::Kind::kRows && p.kind != RowPlace::Kind::kAlike) node.refuse("gives no rows");
+    axes.push_back(p.kind == RowPlace::Kind::kRows ? p.axis : -1);
+  }
   return axes;
 }
 

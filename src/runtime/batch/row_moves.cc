@@ -13,6 +13,9 @@ namespace {
 constexpr char kMixes[] = "works along the axis of the batch's rows";
 constexpr char kHasNoRows[] = "takes rows of the batch for a parameter";
 
+// Kernels that add up along axes go through elements that lie one after the other in another order than through columns.
+constexpr char kOtherOrder[] = "adds up in another order if the rows of the batch lie inside of the axes that it adds up";
+
 // The position of the first input's rows, the other inputs being alike.
 int only_rows_of_first(const NodeRows& c) {
   c.require_alike(1);
@@ -32,7 +35,12 @@ void along_axis(NodeRows& c) {
 // Before opset 13 all axes from `axis` on are one.
 void softmax(NodeRows& c) {
   const std::int64_t version = c.int_attribute("opset", c.node.op->since);  // QLinearSoftmax's is an attribute
-  if (version >= 13) return along_axis(c);
+  if (version >= 13) {
+    along_axis(c);
+    const int along = axis_of(c, -1, c.rank(0));
+    if (c.axis(0) > along && c.shape(0).elements(along + 1, c.rank(0)) == 1) c.refuse(kOtherOrder);
+    return;
+  }
   const int at = only_rows_of_first(c);
   const std::int64_t axis = c.int_attribute("axis", 1);
   if (axis != c.rank(0) && at >= normalize_axis(axis, c.rank(0))) c.refuse(kMixes);
@@ -62,6 +70,21 @@ void set_reduced(NodeRows& c, std::uint32_t axes, bool keeps) {
   c.set_all_rows(to);
 }
 
+// True if one row alone leaves reduced axes side by side, or elements of one innermost, which several rows keep apart.
+bool joins_reduced_axes(const NodeRows& c, std::uint32_t reduced) {
+  const Shape& shape = c.shape(0);
+  const int at = c.axis(0);
+  if (shape[at] != 1) return false;
+  const auto next = [&](int step) {  // the next axis that has more than one element; -1: there is none
+    int i = at + step;
+    while (i >= 0 && i < shape.rank() && shape[i] == 1) i += step;
+    return i < shape.rank() ? i : -1;
+  };
+  const int before = next(-1), behind = next(1);
+  const bool is_kept_behind = behind >= 0 && (reduced >> behind & 1u) == 0;
+  return before >= 0 && (reduced >> before & 1u) != 0 && !is_kept_behind;
+}
+
 void reduce(NodeRows& c) {
   only_rows_of_first(c);
   std::vector<std::int64_t> axes;
@@ -70,7 +93,10 @@ void reduce(NodeRows& c) {
     const auto* given = c.one[1].as<std::int64_t>();
     axes.assign(given, given + c.shape(1).elements());
   }
-  set_reduced(c, reduce_axes(c.node, c.rank(0), axes), c.int_attribute("keepdims", 1) != 0);
+  const std::uint32_t reduced = reduce_axes(c.node, c.rank(0), axes);
+  set_reduced(c, reduced, c.int_attribute("keepdims", 1) != 0);
+  const bool is_exact = c.node.op_type == "ReduceMax" || c.node.op_type == "ReduceMin";
+  if (!is_exact && joins_reduced_axes(c, reduced)) c.refuse(kOtherOrder);
 }
 
 void arg_reduce(NodeRows& c) {

@@ -466,6 +466,13 @@ TEST_F(SeparableTest, OperatorsThatMixRowsAreRefused) {
   norm.add_initializer("s", {8}, numbers(8)).add_initializer("v", {8}, std::vector<float>(8, 2));
   norm.add_node("BatchNormalization", {"x", "s", "s", "s", "v"}, {"out", "m", "w"}, {{"training_mode", 1}}, "it");
   expect_refused(norm, "is in training");
+  // Of one row, columns are lines.
+  OnnxWriter inner(18);
+  inner.add_input("x", kF32, {"N", 40}).add_output("out").add_node("Transpose", {"x"}, {"t"}, {{"perm", Ints{1, 0}}});
+  expect_refused(with(inner, "Softmax", {"t"}, {{"axis", 0}}), "in another order");
+  inner.add_initializer("a", {1}, Ints{0});
+  expect_refused(with(inner, "ReduceSum", {"t", "a"}), "in another order");
+  expect_refused(with(inner, "ReduceL2", {"t", "a"}), "in another order");
   OnnxWriter pool = image();
   pool.add_output("places", kI64).add_node("MaxPool", {"x"}, {"out", "places"}, {{"kernel_shape", Ints{2, 2}}}, "it");
   expect_refused(pool, "count through the whole batch");
