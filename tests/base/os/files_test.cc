@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/os/beneath.h"
 #include "base/os/files_linux.h"
 #include "base/os/os.h"
 
