@@ -47,9 +47,9 @@ std::uint64_t status_bytes(const std::string& field) {
 }
 
 // The most resident memory from now on, beyond what there is now.
-class Growth {
+class MemoryGrowth {
  public:
-  Growth() {
+  MemoryGrowth() {
     ::malloc_trim(0);
     std::ofstream("/proc/self/clear_refs") << "5";
     before_ = status_bytes("VmRSS");
@@ -137,7 +137,7 @@ Measured measure(const KernelSubject& s, const std::string& bytes, std::uint64_t
   Pool& pool = runtime->cpu().pool();
   pool.reset_peak();
   const std::uint64_t before = pool.stats().current;
-  const Growth growth;
+  const MemoryGrowth growth;
   try {
     const HeapScope counted(&pool);
     const auto session = std::make_shared<Session>(load_own_model(runtime, bytes.data(), bytes.size()), "");
