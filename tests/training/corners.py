@@ -27,17 +27,19 @@ class Corner:
         outputs = ["y"] + [f"y{i}" for i in range(1, self.outputs)]
         nodes = [helper.make_node(self.op, names, outputs, name="node", **self.attributes),
                  helper.make_node("Size", ["y"], ["size"]),
-                 helper.make_node("Range", ["one", "end", "one"], ["numbers"]),
                  helper.make_node("Add", ["size", "one"], ["end"]),
+                 helper.make_node("Range", ["one", "end", "one"], ["numbers"]),
                  helper.make_node("Cast", ["numbers"], ["floats"], to=kind),
                  helper.make_node("Shape", ["y"], ["shape"]),
                  helper.make_node("Reshape", ["floats", "shape"], ["weights"]),
                  helper.make_node("Mul", ["y", "weights"], ["weighted"]),
                  helper.make_node("ReduceSum", ["weighted"], ["sum"], keepdims=0),
                  helper.make_node("Gradient", xs, [f"d{x}" for x in xs], name="gradient", domain=TRAINING, xs=xs, y="sum")]
-        nodes[2], nodes[3] = nodes[3], nodes[2]
+        constants = [numpy_helper.from_array(np.int64(1), "one")]
+        if self.opset < 11:  # which has no Range
+            nodes, constants = [nodes[0], *nodes[7:]], [numpy_helper.from_array(np.arange(1, self.inputs[0].size + 1).astype(dtype).reshape(self.inputs[0].shape), "weights")]
         graph = helper.make_graph(nodes, "corner", [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in arrays.items()],
-                                  [helper.make_tensor_value_info(f"d{x}", kind, None) for x in xs], [numpy_helper.from_array(np.int64(1), "one")])
+                                  [helper.make_tensor_value_info(f"d{x}", kind, None) for x in xs], constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset), helper.make_opsetid(TRAINING, 1)], ir_version=10)
         return model.SerializeToString(), arrays
 
@@ -108,7 +110,7 @@ CORNERS = {
     "clip_at_zero": Corner("Clip", [a(-1, -0.0, 0, 1), np.float64(0)]),
     "clip_without_upper": Corner("Clip", [a(-INF, -2, 0, 1, INF), np.float64(-1)], by=(0, 1)),
     "clip_with_crossed_bounds": Corner("Clip", [a(-2, -1, 0, 1, 2), np.float64(1), np.float64(-1)], by=(0, 1, 2)),
-    "clip_by_attributes": Corner("Clip", [a(-2, -1, -0.5, 1, 2)], {"min": -1.0, "max": 1.0}, opset=6),
+    "clip_by_attributes": Corner("Clip", [a(-2, -1, -0.5, 1, 2)], {"min": -1.0, "max": 1.0}, opset=10),
     "where": Corner("Where", [np.array([True, False, True]), a(INF, INF, 0), a(-INF, 1, INF)], by=(1, 2)),
     "reduce_max": Corner("ReduceMax", [ROWS, i(1)]),
     "reduce_min": Corner("ReduceMin", [ROWS, i(1)], {"keepdims": 0}),

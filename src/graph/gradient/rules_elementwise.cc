@@ -175,10 +175,14 @@ ValueId softsign_slope(Backward& b) { return b.tape.op("Reciprocal", {b.tape.squ
 ValueId bell(Backward& b, ValueId x, double inner, double outer) {  // outer * exp(inner * x^2)
   return b.tape.mul(b.tape.op("Exp", {b.tape.mul(b.tape.square(x), inner)}), outer);
 }
-ValueId mish_slope(Backward& b) {  // tanh(s) + x (1 - tanh(s)^2) sigmoid(x), s = softplus(x)
+// With p = sigmoid(x) and q = sigmoid(-x) = exp(-softplus(x)), tanh(softplus(x)) is p (1 + q) / (1 + q^2): nothing cancels far from
+// 0.
+ValueId mish_slope(Backward& b) {
   Tape& t = b.tape;
-  const ValueId tanh = t.op("Tanh", {t.op("Softplus", {b.x()})});
-  return t.add(tanh, t.mul(b.x(), t.mul(one_minus_square(b, tanh), t.op("Sigmoid", {b.x()}))));
+  const ValueId p = t.op("Sigmoid", {b.x()}), q = t.op("Sigmoid", {t.neg(b.x())});
+  const ValueId inverse = t.op("Reciprocal", {t.add(t.square(q), 1.0)});
+  const ValueId bend = t.square(t.mul(t.mul(q, inverse), 2.0));
+  return t.mul(p, t.add(t.mul(t.add(q, 1.0), inverse), t.mul(b.x(), bend)));
 }
 
 ValueId swish_slope(Backward& b) {  // s + a x s (1 - s), s = sigmoid(a x)

@@ -45,7 +45,13 @@ void reduce(Backward& b) {
 
 ValueId square_slope(Backward& b) { return b.tape.mul(b.x(), 2.0); }
 ValueId absolute_slope(Backward& b) { return b.tape.op("Sign", {b.x()}); }
-ValueId log_sum_exp_slope(Backward& b) { return b.tape.op("Exp", {b.tape.sub(b.x(), with_axes(b, b.y()))}); }
+// Softmax: divided by their own sum, the exponentials do not have the rounding of a large y.
+ValueId log_sum_exp_slope(Backward& b) {
+  Tape& t = b.tape;
+  const ValueId y = with_axes(b, b.y());
+  const ValueId each = t.op("Exp", {t.sub(b.x(), y)});
+  return t.div(each, t.sum_to(y, each));
+}
 
 // x / y, and 0 where all of x is.
 ValueId norm_slope(Backward& b) {

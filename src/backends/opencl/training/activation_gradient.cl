@@ -17,9 +17,11 @@ static inline VF times_slope(VF v, VF dy, int kind) {
       return dy * fma(v, density, 0.5f * (1.0f + erf_of(v * 0.70710678118654752f)));
     }
     default: {
-      const VF t = tanh(0.7978845608028654f * (v + 0.044715f * v * v * v));
-      const VF along = 0.5f * v * fma(-t, t, (VF)1.0f) * 0.7978845608028654f * fma((VF)0.134145f * v, v, (VF)1.0f);
-      return dy * (0.5f * (1.0f + t) + along);
+      // (1 + tanh(u)) / 2 is sigmoid(2u), whose complement has no rounding of 1 far from 0.
+      const VF u = 1.5957691216057308f * (v + 0.044715f * v * v * v);
+      const VF below = 1.0f / (1.0f + exp(-u)), above = 1.0f / (1.0f + exp(u));
+      const VF along = v * below * above * 1.5957691216057308f * fma((VF)0.134145f * v, v, (VF)1.0f);
+      return dy * (below + along);
     }
   }
 }
