@@ -868,11 +868,11 @@ EVN_API void evn_model_options_init(evn_model_options *options, uint32_t struct_
 /* Reads an ONNX file, checks it and rewrites it (constant folding, dead code, batch-norm folding, activation fusion).
  * Weights in external files must lie inside the model's folder: no link, no device, no path that leaves it; a link may lead to a
  * file beneath an allowed root (`allowed_roots`).
- * The files are read, not mapped (but with EVN_MODEL_MAP), and stay open as long as the model: large weights are read when a session
- * packs them, and let go of then; a later session on another device may read them again. Rows of large external tensors that CPU
- * kernels only gather (embeddings) are read when a run wants them. Making a session, and a run that reads rows, fail with
- * EVN_ERROR_IO naming file and tensor when the file was written over or truncated meanwhile; to remove a file or to put another in
- * its place is no problem.
+ * The files are read, not mapped (but with EVN_MODEL_MAP), and stay open as long as the model: large weights are read when a
+ * session packs them, and let go of then; a later session on another device may read them again. Rows of large external tensors
+ * that CPU kernels only gather (embeddings) are read when a run wants them. Making a session, and a run that reads rows, fail
+ * with EVN_ERROR_IO naming file and tensor when the file was written over or truncated meanwhile; to remove a file or to put
+ * another in its place is no problem.
  * Returns EVN_ERROR_IO, EVN_ERROR_INVALID_MODEL, EVN_ERROR_UNSUPPORTED (the node is named), EVN_ERROR_LIMIT (`limits` of the
  * configuration), EVN_ERROR_TIMEOUT (`load_time`). Blocks; allocates. */
 EVN_API evn_status evn_model_load_file(evn_runtime runtime, const char *path, const evn_model_options *options,
@@ -1332,8 +1332,9 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
  * taken than there would be, or ""), "drops_weights" (whether packed weights may be dropped and packed again)}, "split":
  * [{"device", "rows" (of the latest run), "row_ns"}] (of the configuration's `split`), "auto" (what a search for the placement
  * chose from, or null), "predicted_ns" (of all steps and copies, one after the other), "selections": [{"line" (of a rule; 0: a
- * pattern of keep_fp32), "text", "matched" (by a node of the model)}]}. DOT and SVG draw the nodes, coloured by
- * device, and the values between them; copies between devices are marked, values that are read only when a run is planned (shapes)
+ * pattern of keep_fp32), "text", "matched" (by a node of the model)}], "defaults": [{"name" (of an input with a default), "as"
+ * ("constant", "open", or "constant, and open in another graph", which a run had compiled)}]}. DOT and SVG draw the nodes,
+ * coloured by device, and the values between them; copies between devices are marked, values that are read only when a run is planned (shapes)
  * are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);

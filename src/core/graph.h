@@ -102,7 +102,7 @@ struct Model {
   std::string producer;
   std::vector<OpsetImport> opsets;
   std::vector<MetadataEntry> metadata;
-  std::vector<Function> functions;  // those that are called, until graph/expand_functions has put them in place
+  std::vector<Function> functions;     // those that are called, until graph/expand_functions has put them in place
   std::vector<InputDefault> defaults;  // inputs with an initializer, in the model's order
   std::string callers_node;      // set by graph/validate: the first node whose operator runs on the caller's thread only; "": none
   std::string callers_operator;  // of it: domain::name

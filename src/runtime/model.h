@@ -49,7 +49,7 @@ struct LoadedModel {
   std::shared_ptr<Runtime> runtime;
   std::string file_name;  // base name of the file, "" for a buffer; rules match it
   Model model;
-  std::vector<RemovedNode> removed;      // of the model's nodes, by its rewrites
+  std::vector<RemovedNode> removed;         // of the model's nodes, by its rewrites
   std::shared_ptr<ExternalFiles> external;  // files of external data; null: none is allowed
   bool is_own = false;                      // made by the library: nodes may be of its own domain (ops/merge.h)
   std::shared_ptr<const os::File> file;     // which can be read again; null for a buffer, and for bodies

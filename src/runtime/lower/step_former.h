@@ -70,8 +70,8 @@ class StepFormer : public ShapeWalk {
   // the CPU.
   void choose_late();
 
-  // Replaces a kernel that does not take an input without elements by the reference kernel of its device, or else by that of the CPU,
-  // which then runs the step whatever rules say. Inputs that are read by value are lists, which may be empty.
+  // Replaces a kernel that does not take an input without elements by the reference kernel of its device, or else by that of the
+  // CPU, which then runs the step whatever rules say. Inputs that are read by value are lists, which may be empty.
   void choose_for_empty();
 };
 

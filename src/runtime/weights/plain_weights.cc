@@ -66,7 +66,8 @@ std::map<const Weight*, PlainWeights::State>& PlainWeights::Access::states_of(co
 }
 
 bool PlainWeights::Access::may_go(const Weight& weight) const {
-  const bool comes_back = model_.file != nullptr || (model_.external != nullptr && weight.source != nullptr);  // bodies have neither
+  const bool comes_back =
+      model_.file != nullptr || (model_.external != nullptr && weight.source != nullptr);  // bodies have neither
   return comes_back && weight.size_bytes >= kLeastBytes;
 }
 
