@@ -81,10 +81,11 @@ CASES = {
         y = Shape(b) }"""), {"n": COUNT * 2}, 16 * MIB),
     "turns": lambda: (text("""g (int64[1] n) => (int64[2] y) {
         count = Squeeze(n)
-        all = Loop <body = turn (int64 i, bool go) => (bool more, float[256] row) {
-            more = Identity(go)
+        go = Equal(count, count)
+        all = Loop <body = turn (int64 i, bool before) => (bool more, float[256] row) {
+            more = Identity(before)
             shape = Constant <value_ints = [256]> ()
-            row = ConstantOfShape(shape) }> (count, )
+            row = ConstantOfShape(shape) }> (count, go)
         y = Shape(all) }"""), {"n": COUNT // 32}, 16 * MIB),
     "chain": lambda: (chain(20000), {"x": numpy.ones(8, "float32")}, 8 * MIB),
     "constants": lambda: (constants(40000), {}, 8 * MIB),

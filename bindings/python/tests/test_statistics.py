@@ -138,7 +138,7 @@ def test_prometheus_reads_it(runtime):
     assert counts == {"mine": 4, "mine#2": 2, "a\\b\"c\nd{},=\u00e9": 1}
     assert value_of(families, "evener_memory_bytes", device="cpu", kind="limit") == math.inf
     memory = runtime.devices[0].memory()
-    assert value_of(families, "evener_memory_bytes", device="cpu", kind="peak") >= memory.current
+    assert value_of(families, "evener_memory_bytes", device="cpu", kind="peak") >= memory.current - memory.by_class["heap"]
 
 
 def test_histograms_agree_with_the_percentiles(runtime):

@@ -133,23 +133,20 @@ RuntimeValuePtr bool_runtime_value(HostServices& services, bool value) {
 
 std::vector<RuntimeValuePtr> cut_runtime_value(HostServices& services, const RuntimeValuePtr& given, int axis,
                                                std::span<const std::int64_t> lengths, bool drop) {
+  require_whole_bytes(given->desc);
   std::vector<RuntimeValuePtr> parts;
   parts.reserve(lengths.size());
   const Shape& shape = given->desc.shape;
-  std::int64_t at = 0;
-  if (is_sub_byte(given->desc.dtype) || shape.elements(0, axis) != 1) {
-    for (const std::int64_t length : lengths) {
-      cancellation_point();
-      parts.push_back(slice_runtime_value(services, given, axis, at, at + length, drop));
-      at += length;
-    }
-    return parts;
-  }
-  // The parts are rows of one copy, and objects of one block.
-  const RuntimeValuePtr x = services.keep(given);
+  const std::int64_t outer = shape.elements(0, axis);
+  // The parts lie one behind the other in one copy of the bytes, and are objects of one block.
+  const RuntimeValuePtr x = outer == 1 || given->desc.dtype == DType::kString ? services.keep(given) : given;
+  std::shared_ptr<const void> bytes = x->data;
+  void* to = nullptr;
+  if (outer != 1) bytes = services.make_tensor(x->desc, &to)->data;
   const std::int64_t inner = shape.elements(axis + 1, shape.rank()) * static_cast<std::int64_t>(dtype_size(x->desc.dtype));
   TensorDesc desc = x->desc;
   if (drop) desc.shape = without_dim(shape, axis);
+  std::int64_t at = 0;
   const auto all = std::make_shared<std::vector<RuntimeValue>>();
   all->reserve(lengths.size());
   for (const std::int64_t length : lengths) {
@@ -157,7 +154,14 @@ std::vector<RuntimeValuePtr> cut_runtime_value(HostServices& services, const Run
     RuntimeValue& part = all->emplace_back();
     if (!drop) desc.shape[axis] = length;
     part.desc = desc;
-    if (desc.shape.elements() > 0) part.data = std::shared_ptr<const void>(x->data, x->as<char>() + at * inner);
+    const std::int64_t block = length * inner;
+    const std::int64_t begin = outer * at * inner;
+    if (outer * block > 0) part.data = std::shared_ptr<const void>(bytes, static_cast<const char*>(bytes.get()) + begin);
+    for (std::int64_t o = 0; outer != 1 && o < outer; ++o) {
+      cancellation_point();
+      copy_bytes(static_cast<char*>(to) + begin + o * block, x->as<char>() + (o * shape[axis] + at) * inner,
+                 static_cast<std::size_t>(block));
+    }
     part.texts = x->texts;
     parts.emplace_back(all, &part);
     at += length;

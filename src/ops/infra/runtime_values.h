@@ -36,8 +36,7 @@ RuntimeValuePtr bool_runtime_value(HostServices& services, bool value);
 RuntimeValuePtr slice_runtime_value(HostServices& services, const RuntimeValuePtr& x, int axis, std::int64_t begin,
                                     std::int64_t end, bool drop);
 
-// Pieces of these lengths, one after the other, of a tensor along an axis. They share its bytes, or one copy of them, if they lie
-// in one piece each.
+// Pieces of these lengths, one after the other, of a tensor along an axis. They share its bytes, or one copy of them.
 std::vector<RuntimeValuePtr> cut_runtime_value(HostServices& services, const RuntimeValuePtr& x, int axis,
                                                std::span<const std::int64_t> lengths, bool drop);
 

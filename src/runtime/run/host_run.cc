@@ -8,6 +8,8 @@
 namespace evn {
 namespace {
 
+constexpr std::size_t kSmallBytes = 1024;
+
 // Makes of two numbers a third that tells nothing of them (the finalizer of SplitMix64).
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t z = a + 0x9e3779b97f4a7c15u * (b + 1);
@@ -77,7 +79,9 @@ std::shared_ptr<RuntimeValue> HostRun::make_tensor(const TensorDesc& desc, void*
   runtime_value->desc = desc;
   *bytes = nullptr;
   if (size > 0) {
-    std::shared_ptr<void> memory = allocate_charged(runtime_.cpu().ledger(), size, MemoryClass::kArenas);
+    // A small block is counted by the heap, which knows all that it takes: its bytes are the lesser part of that.
+    std::shared_ptr<void> memory =
+        allocate_charged(size < kSmallBytes ? nullptr : runtime_.cpu().ledger(), size, MemoryClass::kArenas);
     fill_in_pieces(memory.get(), 0, size);
     *bytes = memory.get();
     runtime_value->data = std::move(memory);
