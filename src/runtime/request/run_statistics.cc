@@ -77,7 +77,8 @@ std::string StatisticsList::take_label(const std::string& name) {
   std::string label = wanted;
   if (labels_.contains(label)) {
     const auto numbers = numbers_.find(wanted);
-    std::uint64_t number = numbers != numbers_.end() ? *numbers->second.rbegin() + 1 : 2;
+    const bool any = numbers != numbers_.end() && !numbers->second.empty();  // none if memory was refused for the first
+    std::uint64_t number = any ? *numbers->second.rbegin() + 1 : 2;
     do label = wanted + "#" + std::to_string(number++);
     while (labels_.contains(label));  // a name may end like a number of ours
   }
