@@ -54,7 +54,6 @@ std::size_t memory_of(std::size_t bytes, std::size_t alignment) {
 
 // Reports what is pending, `memory` included, which is taken back if the heap refuses it.
 [[gnu::cold, gnu::noinline]] bool ask(HeapMeter& meter, std::size_t memory, void (*refuse)(const Error&)) {
-  if (meter.paused > 0) return true;
   Error why;
   const std::int64_t asked = meter.pending;
   if (meter.heap->admit(asked, meter.may_reclaim, &why)) {

@@ -52,7 +52,6 @@ struct HeapMeter {
 
   Heap* heap = nullptr;      // that counts new blocks; nullptr: nothing counts them
   std::int64_t pending = 0;  // bytes that the heap has not been told yet
-  std::uint32_t paused = 0;  // more than 0: in code that the heap's own lock guards, which must not ask the heap
   bool may_reclaim = false;
 
   void report() noexcept {
@@ -118,13 +117,21 @@ class HeapReclaim {
   const bool before_;
 };
 
-// While it lives, allocations of the calling thread are counted, but never refused.
+// While it lives, nothing counts what the calling thread allocates: for code that the heap's own lock guards, and for what lives as
+// long as the heap.
 class HeapPause {
  public:
-  HeapPause() noexcept { ++heap_meter().paused; }
-  ~HeapPause() { --heap_meter().paused; }
+  HeapPause() noexcept : heap_(std::exchange(heap_meter().heap, nullptr)), pending_(std::exchange(heap_meter().pending, 0)) {}
+  ~HeapPause() {
+    heap_meter().heap = heap_;
+    heap_meter().pending = pending_;
+  }
   HeapPause(const HeapPause&) = delete;
   HeapPause& operator=(const HeapPause&) = delete;
+
+ private:
+  Heap* const heap_;
+  const std::int64_t pending_;
 };
 
 // Memory that other libraries take for the calling thread's work, which its heap counts as long as the object lives.
