@@ -67,6 +67,7 @@ struct BatchingTest : testing::Test {
     options.thread_count = threads;
     options.config_text = config;
     options.config_size = std::strlen(config);
+    if (options.config_size == 0) options.config_text = nullptr;
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
     ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
     ASSERT_OK(gate.register_at(runtime, &error));

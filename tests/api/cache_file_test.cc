@@ -44,6 +44,7 @@ struct CacheFile : ApiTest {
     options.config_path = file;
     options.config_text = file == nullptr ? text.c_str() : nullptr;
     options.config_size = file == nullptr ? text.size() : 0;
+    if (options.config_size == 0) options.config_text = nullptr;
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
     ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
     ASSERT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));

@@ -38,6 +38,7 @@ struct ConfigRows : testing::Test {
     options.cache_dir = "";
     options.config_text = text.c_str();
     options.config_size = text.size();
+    if (options.config_size == 0) options.config_text = nullptr;
     return create(options);
   }
   evn_status create_from_file(const std::string& path) {

@@ -89,8 +89,6 @@ TEST_F(NameTest, AMistypedOperatorIsRefusedWithTheNearestWord) {
   EXPECT_TRUE(says("\"Gem\"; did you mean \"Gemm\"?")) << error.message;
   EXPECT_EQ(open("models:\n  a: {path: a.onnx, keep_fp32: [\"type:Gem\"]}\n"), EVN_ERROR_CONFIG);
   EXPECT_TRUE(says("<text>:2: keep_fp32: ")) << error.message;
-  EXPECT_EQ(open("models:\n  a: {path: a.onnx, disabled_passes: [nosuch]}\n"), EVN_ERROR_CONFIG);
-  EXPECT_TRUE(says("nosuch")) << error.message;
   ASSERT_EQ(open(""), EVN_OK);
   EXPECT_EQ(reconfigure(op_rule("conv2d")), EVN_ERROR_CONFIG);
 }

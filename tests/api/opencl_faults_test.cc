@@ -123,6 +123,7 @@ struct Work {
     options.thread_count = 2;
     options.config_text = config.c_str();
     options.config_size = config.size();
+    if (options.config_size == 0) options.config_text = nullptr;
     options.log_level = EVN_LOG_ERROR;
     EXPECT_OK(evn_runtime_create(&options, &runtime, &error));
     const char* const names[] = {"cpu", "a", "b"};
@@ -260,6 +261,7 @@ struct Work {
     evn_reconfigure_options options = EVN_RECONFIGURE_OPTIONS_INIT;
     options.config_text = config.c_str();
     options.config_size = config.size();
+    if (options.config_size == 0) options.config_text = nullptr;
     const evn_status status = evn_runtime_reconfigure(runtime, &options, &error);
     load.join();
     return status != EVN_OK ? status : of_runs;

@@ -39,6 +39,7 @@ struct OpenClQuarantine : OpenClApiTest {
     options.thread_count = 2;
     options.config_text = config.c_str();
     options.config_size = config.size();
+    if (options.config_size == 0) options.config_text = nullptr;
     options.log_sink = &Events::note;
     options.log_sink_user = &events;
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));

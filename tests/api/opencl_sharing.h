@@ -80,6 +80,7 @@ struct OpenClSharing : OpenClApiTest {
     options.cache_dir = "";
     options.config_text = config;
     options.config_size = std::strlen(config);
+    if (options.config_size == 0) options.config_text = nullptr;
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
     ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
   }

@@ -27,6 +27,7 @@ struct OpenClApiTest : testing::Test {
     options.thread_count = 2;
     options.config_text = config;
     options.config_size = std::strlen(config);
+    if (options.config_size == 0) options.config_text = nullptr;
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
     ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
     ASSERT_OK(evn_runtime_device_find(runtime, "opencl:0", &gpu, &error));

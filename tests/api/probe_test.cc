@@ -48,6 +48,7 @@ struct Probes : testing::Test {
     options.probe_timeout_ns = timeout_ns;
     options.config_text = config.c_str();
     options.config_size = config.size();
+    if (options.config_size == 0) options.config_text = nullptr;
     return evn_runtime_create(&options, &runtime, &error);
   }
   std::string devices() {

@@ -67,6 +67,7 @@ struct RequestTest : testing::Test {
     options.thread_count = threads;
     options.config_text = config;
     options.config_size = std::strlen(config);
+    if (options.config_size == 0) options.config_text = nullptr;
     if (on_host) options.parallel_for = &Host::parallel;
     if (on_host && can_post) {
       options.post = &Host::post;

@@ -53,8 +53,10 @@ struct StateTest : testing::Test {
     evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
     options.cache_dir = "";
     options.thread_count = 2;
-    options.config_text = config;
-    options.config_size = std::strlen(config);
+    if (*config != '\0') {
+      options.config_text = config;
+      options.config_size = std::strlen(config);
+    }
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
     ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
     ASSERT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));

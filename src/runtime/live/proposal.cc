@@ -88,8 +88,6 @@ Proposal::Proposal(Runtime& runtime, Config config) : runtime_(runtime), setting
 void Proposal::open() {
   const Config& c = this->config();
   check_pass_names(c.disabled_passes, false, EVN_ERROR_CONFIG, c.source + ":" + std::to_string(c.passes_line));
-  for (const ModelConfig& m : c.models)
-    check_pass_names(m.disabled_passes, true, EVN_ERROR_CONFIG, c.source + ":" + std::to_string(m.line));
   check_names();
   check_cpus();
   open_cpu();
