@@ -143,7 +143,9 @@ TEST(NumberText, ParsesWhatTheStandardParses) {
   EXPECT_TRUE(parse_decimal("1e39", &f));
   EXPECT_EQ(f, std::numeric_limits<float>::infinity());
   for (const char* text : {"-1", "+1", "inf", "nan", "0x1p3"}) EXPECT_FALSE(parse_decimal(text, &d)) << text;
-  EXPECT_TRUE(parse_decimal(std::string(1 << 20, '1') + "e-1048576", &d));  // a long one
+  std::string many(1 << 20, '1');
+  many.append("e-1048576");
+  EXPECT_TRUE(parse_decimal(many, &d));
   EXPECT_NEAR(d, 0.1111111111111111, 1e-15);
   errno = 7;
   EXPECT_TRUE(parse_decimal("1e400", &d));
