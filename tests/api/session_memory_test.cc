@@ -270,7 +270,8 @@ TEST_F(SessionMemory, ACapHasRoomForAnyShapeThatFitsAlone) {
   const std::int64_t shapes[] = {20000, 500, 9000, 2500, 20000};
   const std::uint64_t most = need(20000);
   EXPECT_OK(evn_device_trim_memory(cpu, &error));
-  const std::uint64_t limit = device_stats().reserved + most * 5 / 4;
+  constexpr std::uint64_t kPlans = 256 << 10;  // of the shapes to come
+  const std::uint64_t limit = device_stats().reserved + kPlans + most * 5 / 4;
   ASSERT_OK(evn_device_set_memory_limit(cpu, limit, &error));
   EXPECT_EQ(device_stats().limit, limit);
   for (int round = 0; round < 2; ++round) {
@@ -434,7 +435,9 @@ TEST_F(SessionMemory, FurtherSessionsOfAModelCostLittle) {
   const evn_memory_stats all = device_stats();
   EXPECT_EQ(all.by_class[EVN_MEMORY_WEIGHTS], one.by_class[EVN_MEMORY_WEIGHTS]);
   EXPECT_EQ(all.by_class[EVN_MEMORY_PACKED], one.by_class[EVN_MEMORY_PACKED]);
-  EXPECT_EQ(all.current, one.current + 63 * arenas) << "beyond arenas nothing is on the ledger";
+  const auto without_heap = [](const evn_memory_stats& s) { return s.current - s.by_class[EVN_MEMORY_HEAP]; };
+  EXPECT_EQ(without_heap(all), without_heap(one) + 63 * arenas) << "beyond arenas nothing of a session is on the ledger";
+  EXPECT_LE(all.by_class[EVN_MEMORY_HEAP] - one.by_class[EVN_MEMORY_HEAP], 63u * 60'000);
   for (const evn_session s : sessions) EXPECT_EQ(evn_session_release(s), EVN_OK);
   for (const evn_tensor t : {x, y}) EXPECT_EQ(evn_tensor_release(t), EVN_OK);
   EXPECT_EQ(evn_model_release(model), EVN_OK);
