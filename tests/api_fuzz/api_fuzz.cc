@@ -60,7 +60,7 @@ struct Function {
 #include "calls.inc"
 
 constexpr std::size_t kFunctionCount = std::size(kFunctions);
-std::atomic<std::uint64_t> g_counts[kFunctionCount][EVN_ERROR_INTERNAL + 1];
+std::atomic<std::uint64_t> g_counts[kFunctionCount][EVN_ERROR_FORKED + 1];
 
 // What a thread calls, and since when; for the watchdog.
 struct Worker {
@@ -176,7 +176,7 @@ void watch(int threads) {
 void print_counts() {
   for (std::size_t i = 0; i < kFunctionCount; ++i) {
     std::printf("%-40s", kFunctions[i].name);
-    for (int s = 0; s <= EVN_ERROR_INTERNAL; ++s) {
+    for (int s = 0; s <= EVN_ERROR_FORKED; ++s) {
       if (const std::uint64_t n = g_counts[i][s]) std::printf(" %s %llu", evn_status_name(s), static_cast<unsigned long long>(n));
     }
     std::printf("\n");
@@ -234,7 +234,7 @@ void note(const char* function, evn_status status) {
     const std::size_t at = (last + i) % kFunctionCount;
     if (std::string_view(kFunctions[at].name) != function) continue;
     last = at;
-    if (status >= 0 && status <= EVN_ERROR_INTERNAL) ++g_counts[at][status];
+    if (status >= 0 && status <= EVN_ERROR_FORKED) ++g_counts[at][status];
     return;
   }
 }

@@ -100,7 +100,7 @@ ErrorArgument::ErrorArgument(Random& random) {
 }
 
 void ErrorArgument::check(const char* function, evn_status status) const {
-  if (status < EVN_OK || status > EVN_ERROR_INTERNAL) complain("a status that the header does not have", function, status);
+  if (status < EVN_OK || status > EVN_ERROR_FORKED) complain("a status that the header does not have", function, status);
   const bool is_whole = size_ == sizeof(evn_error);
   if (status == EVN_ERROR_INTERNAL) complain(is_whole ? given_->message : "an internal error", function, status);
   if (!is_whole) return;
