@@ -1,5 +1,6 @@
 // Shapes of labels, which depend on that of the output and are compared with it after a run: no label is repeated to fit.
 #include <algorithm>
+#include <span>
 
 #include "modules/train/loss.h"
 #include "modules/train/trainer.h"
@@ -7,32 +8,31 @@
 namespace evn_train {
 namespace {
 
-std::vector<std::int64_t> dims_of(evn_tensor tensor) {
+evn::Shape shape_of(evn_tensor tensor) {
   const evn_tensor_info info = info_of(tensor);
-  return {info.dims, info.dims + info.rank};
+  return evn::Shape(std::span<const std::int64_t>(info.dims, info.rank));
 }
 
-std::vector<std::int64_t> read_shape(const Tensor& shape) {
-  std::vector<std::int64_t> dims(kShapeElements);
-  shape.read(dims.data(), dims.size() * sizeof dims[0]);
-  dims.erase(std::find(dims.begin(), dims.end(), -1), dims.end());
-  return dims;
+evn::Shape read_shape(const Tensor& shape) {
+  std::int64_t dims[kShapeElements];
+  shape.read(dims, sizeof dims);
+  return evn::Shape(std::span<const std::int64_t>(dims, std::find(std::begin(dims), std::end(dims), -1)));
 }
 
 }  // namespace
 
-void Trainer::check_labels(const std::vector<std::int64_t>& output, Labels kind, evn_tensor labels) const {
+void Trainer::check_labels(const evn::Shape& output, Labels kind, evn_tensor labels) const {
   const evn_loss loss = settings_.given.loss;
   const char* const name = graphs_->logits().c_str();
   if (kind == Labels::kNone) {
-    if (std::all_of(output.begin(), output.end(), [](std::int64_t dim) { return dim == 1; })) return;
+    if (std::ranges::all_of(output.dims(), [](std::int64_t dim) { return dim == 1; })) return;
     fail(EVN_ERROR_INVALID_ARGUMENT, "\"%.128s\", which is the loss, has the shape %s, expected one element", name,
-         dims_text(output).c_str());
+         output.to_string().c_str());
   }
-  const std::vector<std::int64_t> given = dims_of(labels), expected = dims_of_labels(loss, kind, output);
+  const evn::Shape given = shape_of(labels), expected = shape_of_labels(loss, kind, output);
   if (given == expected) return;
   fail(EVN_ERROR_INVALID_ARGUMENT, "labels have the shape %s, expected %s: the loss %s is of \"%.128s\", whose shape is %s",
-       dims_text(given).c_str(), dims_text(expected).c_str(), loss_name(loss), name, dims_text(output).c_str());
+       given.to_string().c_str(), expected.to_string().c_str(), loss_name(loss), name, output.to_string().c_str());
 }
 
 void Trainer::check_labels_of_run(const Tensor& shape, Labels kind, evn_tensor labels) const {

@@ -34,9 +34,13 @@ void give_shape(NodeWriter& w, const std::string& value) {
   w.give(first, "evener/shape", tensor_value("", kInt64, {static_cast<std::int64_t>(kShapeElements)}));
 }
 
-std::vector<std::int64_t> dims_of_labels(evn_loss loss, Labels labels, std::vector<std::int64_t> output) {
-  if (loss == EVN_LOSS_SOFTMAX_CROSS_ENTROPY && labels == Labels::kClasses && output.size() > 1) output.erase(output.begin() + 1);
-  return output;
+evn::Shape shape_of_labels(evn_loss loss, Labels labels, const evn::Shape& output) {
+  const bool without_classes = loss == EVN_LOSS_SOFTMAX_CROSS_ENTROPY && labels == Labels::kClasses;
+  evn::Shape shape;
+  for (int i = 0; i < output.rank(); ++i) {
+    if (!without_classes || i != 1) shape.push_back(output[i]);
+  }
+  return shape;
 }
 
 Rightness add_rightness(NodeWriter& w, evn_loss loss, Labels labels, const std::string& x) {

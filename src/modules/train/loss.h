@@ -1,6 +1,7 @@
 // The nodes of a loss, and of how many rows are right.
 #pragma once
 
+#include "core/shape.h"
 #include "modules/train/graphs.h"
 #include "modules/train/node_writer.h"
 
@@ -17,8 +18,8 @@ inline constexpr std::size_t kShapeElements = EVN_MAX_RANK;
 // Adds an output [kShapeElements] of int64: the dims of `value`, then -1.
 void give_shape(NodeWriter& w, const std::string& value);
 
-// Dims that labels have beside an output of these dims.
-std::vector<std::int64_t> dims_of_labels(evn_loss loss, Labels labels, std::vector<std::int64_t> output);
+// Shape that labels have for an output of this shape.
+evn::Shape shape_of_labels(evn_loss loss, Labels labels, const evn::Shape& output);
 
 struct Rightness {
   std::string right, count;  // int64 of rank 0

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/json_writer.h"
+#include "core/shape.h"
 #include "modules/train/buckets.h"
 #include "modules/train/checkpoint.h"
 #include "modules/train/graphs.h"
@@ -124,7 +125,7 @@ class Trainer {
   };  // what may stop it; and whether gradients go to the buckets as they come
   void run(Work& work, std::uint64_t seed, Run how);
   // Throw EVN_ERROR_INVALID_ARGUMENT with both shapes if labels do not fit what the loss reads. `shape`: filled by give_shape.
-  void check_labels(const std::vector<std::int64_t>& output, Labels kind, evn_tensor labels) const;
+  void check_labels(const evn::Shape& output, Labels kind, evn_tensor labels) const;
   void check_labels_of_run(const Tensor& shape, Labels kind, evn_tensor labels) const;
   // Throws if the labels are the reason of a failed run.
   void explain_failure(const evn::Error& error, std::span<const evn_tensor> inputs, Labels kind, evn_tensor labels);
