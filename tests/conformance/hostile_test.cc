@@ -109,6 +109,7 @@ TEST_F(HostileOperator, H38_TooFewAndTooManyOutputs) {
       expect_invalid(d, "an output too many");
     }
     if (d.inputs.empty() || d.inputs[0].desc.dtype == DType::kUndefined) return;
+    if (d.op->min_outputs == 0) return;  // a node that gives none of its optional outputs computes nothing, and is no error
     d.output_count = 0;
     expect_invalid(d, "no output");
   });
