@@ -5,7 +5,6 @@ import java.util.List;
 
 /** Options of a trainer. What is not set is the library's default: SGD with the cross-entropy of classes. 0 is a number. */
 public final class TrainerOptions {
-
   /** A number that is not given: its default is used. It is a NaN. */
   public static final double DEFAULT = Double.NaN;
 
@@ -57,7 +56,6 @@ public final class TrainerOptions {
 
   /**
    * Sets what is made small.
-   *
    * @param what cross-entropy of classes, of bits, a distance, or the output itself
    * @return this
    */
@@ -68,7 +66,6 @@ public final class TrainerOptions {
 
   /**
    * Sets the output that the loss is of.
-   *
    * @param name its name; null: the first
    * @return this
    */
@@ -79,7 +76,6 @@ public final class TrainerOptions {
 
   /**
    * Sets which initializers learn.
-   *
    * @param names globs of their names; none: all that can
    * @return this
    */
@@ -90,7 +86,6 @@ public final class TrainerOptions {
 
   /**
    * Sets which initializers stay.
-   *
    * @param names globs of their names; also nodes of BatchNormalization, which then normalize by their statistics
    * @return this
    */
