@@ -915,7 +915,7 @@ typedef struct evn_value_info {
 } evn_value_info;
 #define EVN_VALUE_INFO_INIT {sizeof(evn_value_info), 0, 0, 0, {0}, {0}, {{0}}, {0}, 0, 0}
 
-/* What holds of an input or output. @since 0.3 */
+/* Flags of an input or output. @since 0.3 */
 enum {
   EVN_VALUE_HAS_DEFAULT = 1 /* an input that need not be given: its initializer counts unless a run gives another value */
 };

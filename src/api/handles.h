@@ -35,7 +35,7 @@ void* make_handle(T value) {
 }
 
 // A pinned object of type T for the length of a call, in which the memory limit of its runtime counts what the thread allocates.
-// Those of a thread end in the order opposite to that in which they began.
+// Pins of one thread must end in reverse order of their begin.
 template <typename T>
 class Pin {
  public:

@@ -15,7 +15,7 @@ void count_values(const Graph& graph, bool inputs, uint32_t* count);
 // Throws EVN_ERROR_INVALID_ARGUMENT when there is none of that index.
 const Value& value_at(const Graph& graph, bool inputs, uint32_t index);
 
-// The same of a model, whose inputs with a default follow the others.
+// Value of a model at an index; inputs with a default follow the others.
 const Value& value_at(const LoadedModel& model, bool inputs, uint32_t index);
 
 // Fills *info as far as its size goes. `flags`: EVN_VALUE_...

@@ -91,7 +91,7 @@ class LibraryFloatEnvironment {
 };
 
 // While one lives, during a callback, the environment of the host is in force, which is the default one on threads of the library.
-// What the callback changes in it is kept for the host.
+// Changes that the callback makes to it are kept for the host.
 class HostFloatEnvironment {
  public:
   HostFloatEnvironment() noexcept : hosts_(LibraryFloatEnvironment::t_hosts) {

@@ -47,7 +47,7 @@ Head& head_of(void* block) { return static_cast<Head*>(block)[-1]; }
 
 constexpr std::size_t up(std::size_t n, std::size_t step) { return (n + step - 1) & ~(step - 1); }
 
-// What a block of the C library takes: 8 bytes before it, in units of 16.
+// Size of a block of the C library: 8 bytes of header, rounded up to 16.
 std::size_t memory_of(std::size_t bytes, std::size_t alignment) {
   return up(bytes + 8, 16) + (alignment > alignof(std::max_align_t) ? alignment : 0);
 }

@@ -179,7 +179,7 @@ decltype(auto) completing_errors(F&& body, Add&& add) {
   }
 }
 
-// The same for the errors of a node, which get its name if they have none.
+// Calls `body`, and adds the name of the node to its errors that have none.
 template <typename Name, typename F>
 decltype(auto) naming_node(const Name& name, F&& body) {
   return completing_errors(std::forward<F>(body), [&](Error& e) {

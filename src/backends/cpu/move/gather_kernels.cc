@@ -122,7 +122,7 @@ bool reads_rows(const OpDesc& d, int input) {
   return input == 0 && x.elements(0, axis) == 1 && checked_mul(x.elements(axis + 1, x.rank()), element) >= kLeastRowBytes;
 }
 
-// Of a table in a file, which may be cut off or written to at any time: then the run fails. Rows that follow each other are read at
+// Gathers rows of a table in a file. A run fails if the file is truncated or written to. Rows that follow each other are read at
 // once.
 void read_rows(const KernelArgs& args, const WeightSource& source, std::int64_t begin, std::int64_t end, CancelPoints* points) {
   const auto& s = args.plan->state<GatherState>();

@@ -39,7 +39,7 @@ EVN_KERNEL void attention_rows(global const float* q, ulong q0, global const flo
   q += q0 + head * p.depth * padded + s;
   k += k0 + b * p.k_step[0] + kv_head * p.k_step[1];
   v += v0 + b * p.v_step[0] + kv_head * p.v_step[1];
-  // Of the latest keys, and behind those of all keys before them.
+  // Sums of the latest keys, followed by those of all keys before them.
   sums += sums0 + head * 2 * p.value_depth * padded + s;
   const long before = p.value_depth * padded;
   const long mask_at = b * p.mask_step[0] + h * p.mask_step[1];

@@ -60,7 +60,7 @@ static inline float fold_group(float v, int op, local float* parts) {
   return parts[0];
 }
 
-// What an item adds to its fold of a row.
+// Contribution of a work item to the sum of a row.
 static inline void take(Sum* s, float x, int op) {
   if (op == kMax || op == kMin || op == kProd) {
     s->sum = fold(s->sum, x, op);

@@ -45,7 +45,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
   s.v = checked_mul(checked_mul(key_heads, p.padded_keys), p.value_depth);
   s.rows = checked_mul<std::int64_t>(checked_mul(query_heads, p.padded_queries), 3);
   std::int64_t floats = s.rows;
-  // Of sums there are two parts.
+  // Sums are stored in two parts.
   for (const std::int64_t part : {s.q, s.q, s.q, s.dy, s.k, s.k, s.k, s.v, s.v, s.v}) floats = checked_add(floats, part);
   plan->scratch_bytes = checked_mul(static_cast<std::size_t>(floats), sizeof(float));
   plan->flops = 2.0 * static_cast<double>(query_heads) * static_cast<double>(p.queries) * static_cast<double>(p.keys) *

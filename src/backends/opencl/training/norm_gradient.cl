@@ -48,7 +48,7 @@ static inline float group_sum(float v, local float* part) {
     EVN_EACH_OF_LINE((s * p.channels + channel) * p.inner, p.inner, VECTOR, ONE)
 #endif
 
-// What a work item has of a sum: vectors, and elements beside them.
+// Partial sum of a work item: vectors, and the remaining elements.
 typedef struct {
   Sums of_vectors;
   Sum of_elements;

@@ -34,7 +34,7 @@ public record ValueInfo(String name, String type, DType dtype, boolean hasRank, 
     return all(of, 0, count, info, name, symbol);
   }
 
-  /** The same from an index on. */
+  /** Reads the inputs or outputs from an index on. */
   static List<ValueInfo> all(NativeObject of, int first, int count, InfoCall info, NameCall name, SymbolCall symbol) {
     ValueInfo[] made = new ValueInfo[count];
     for (int i = 0; i < count; i++) made[i] = one(of, first + i, info, name, symbol);
