@@ -118,8 +118,6 @@ std::map<std::string, HostCase> host_cases() {
                    truth = {DType::kBool, {}};
   std::map<std::string, HostCase> all;
   all["SequenceConstruct 11"] = make("SequenceConstruct", 13, sequence(kMany)->parts.all());
-  all["SequenceInsert 11"] = make("SequenceInsert", 13, {sequence(kMany), floats(1), integer(5)});
-  all["SequenceErase 11"] = make("SequenceErase", 13, {sequence(kMany), integer(-7)});
   all["SplitToSequence 11"] = make("SplitToSequence", 13, {floats(kMany)}, {{"axis", std::int64_t{0}}});
   all["ConcatFromSequence 11"] = make("ConcatFromSequence", 13, {sequence(kMany)}, {{"axis", std::int64_t{0}}});
   all["SequenceMap 17"] = with_body(make("SequenceMap", 17, {sequence(kMany)}), {one}, 0);

@@ -34,6 +34,8 @@ constexpr Exemption kExempt[] = {
     {"SequenceEmpty 11", "makes nothing"},
     {"SequenceAt 11", "hands on an element as it is"},
     {"SequenceLength 11", "one element"},
+    {"SequenceInsert 11", "copies one block of elements and the list of blocks: tests/ops/part_list_test.cc"},
+    {"SequenceErase 11", "copies one block of elements and the list of blocks: tests/ops/part_list_test.cc"},
     {"Optional 15", "puts a value into a box"},
     {"OptionalHasElement 15", "one element"},
     {"OptionalHasElement 18", "one element"},
