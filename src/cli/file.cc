@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@ namespace evn::cli {
 namespace {
 
 constexpr std::size_t kLargestWrite = 1u << 30;
+constexpr int kMostNames = 1000;  // of temporary files, that are tried
 
 std::string folder_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
@@ -29,7 +31,14 @@ bool is_temporary_name(const std::string& name) {
   return std::sscanf(name.c_str(), ".evn-%lu-%lu.tmp%n", &pid, &number, &end) == 2 && static_cast<std::size_t>(end) == name.size();
 }
 
-// Removes temporary files of processes that were killed while they wrote: who writes one has it locked.
+// Returns true if the path still names the open file.
+bool is_same_file(int fd, const std::string& path) {
+  struct stat open = {}, named = {};
+  if (::fstat(fd, &open) != 0 || ::lstat(path.c_str(), &named) != 0) return false;
+  return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+// Removes temporary files of processes that were killed while they wrote: a process that writes one has it locked.
 void remove_abandoned(const std::string& folder) {
   std::error_code error;
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
@@ -37,7 +46,8 @@ void remove_abandoned(const std::string& folder) {
     if (!is_temporary_name(at->path().filename().string()) || !at->is_regular_file(ignored)) continue;
     const int fd = ::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) continue;
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(at->path().c_str());
+    const bool is_abandoned = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && is_same_file(fd, at->path().string());
+    if (is_abandoned) ::unlink(at->path().c_str());
     ::close(fd);
   }
 }
@@ -47,16 +57,20 @@ class Temporary {
  public:
   explicit Temporary(const std::string& target) : target_(target) {
     remove_abandoned(folder_of(target));
-    for (int number = 0; fd_ < 0; ++number) {
+    for (int number = 0; number < kMostNames; ++number) {
       name_ = folder_of(target) + "/.evn-" + std::to_string(::getpid()) + "-" + std::to_string(number) + ".tmp";
       fd_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-      if (fd_ < 0 && errno == EEXIST && number < 1000) continue;
-      if (fd_ < 0) {
-        name_.clear();
-        fail_with(errno);
-      }
+      if (fd_ < 0 && errno == EEXIST) continue;
+      if (fd_ < 0) break;
+      // Before the file is locked, another process may take it for an abandoned one. Without locks no process does so.
+      const bool is_taken = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+      if (!is_taken && is_same_file(fd_, name_)) return;
+      ::close(fd_);
+      errno = EEXIST;
     }
-    ::flock(fd_, LOCK_EX | LOCK_NB);
+    fd_ = -1;
+    name_.clear();
+    fail_with(errno);
   }
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
