@@ -27,7 +27,8 @@ struct Reader {
   std::vector<std::uint8_t> roles;  // by value
   // Initializers of a type that is not stored, with its name. They must not be used.
   std::unordered_map<ValueId, const char*> unstored;
-  std::vector<Value> declared;  // as graph.inputs, of the main graph: what the inputs alone say
+  std::vector<Value> declared;          // as graph.inputs, of the main graph: what the inputs alone say
+  std::vector<std::int32_t> producers;  // by value: the index of its node, or -1; empty until producer_of needs it
 
   ValueId id(std::string_view name) {
     const auto next = static_cast<ValueId>(graph.values.size());
@@ -52,16 +53,27 @@ struct Reader {
   }
 };
 
+// The node that makes a value, or nullptr. The nodes and values of the graph have been read.
+const Node* producer_of(Reader& r, ValueId id) {
+  if (r.producers.empty()) {
+    r.producers.assign(r.graph.values.size(), -1);
+    for (std::size_t i = 0; i < r.graph.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
+      for (const ValueId output : r.graph.nodes[i].outputs) {
+        if (output != kNoValue) r.producers[static_cast<std::size_t>(output)] = static_cast<std::int32_t>(i);
+      }
+    }
+  }
+  const std::int32_t index = r.producers[static_cast<std::size_t>(id)];
+  return index >= 0 ? &r.graph.nodes[static_cast<std::size_t>(index)] : nullptr;
+}
+
 // Reports an entry of value_info that is ignored.
-void note_conflict(const Reader& r, ValueId id, const TensorDesc& declared) {
+void note_conflict(Reader& r, ValueId id, const TensorDesc& declared) {
   if (r.loader.options.conflicts == nullptr) return;
   const Value& value = r.graph.values[static_cast<std::size_t>(id)];
   TypeConflict conflict{"", value.name, declared.type_string(), TensorDesc{value.dtype, {}, value.wraps}.type_string()};
-  for (const Node& node : r.graph.nodes) {
-    if (std::find(node.outputs.begin(), node.outputs.end(), id) == node.outputs.end()) continue;
-    conflict.node = node.name.empty() ? node.op_type : node.name;
-    break;
-  }
+  if (const Node* const node = producer_of(r, id)) conflict.node = node->name.empty() ? node->op_type : node->name;
   r.loader.options.conflicts->push_back(std::move(conflict));
 }
 
@@ -234,7 +246,8 @@ std::size_t count_nodes(Loader& loader, wire::Bytes range) {
 }  // namespace
 
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body) {
-  Reader reader{.loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}, .declared = {}};
+  Reader reader{.loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}, .declared = {},
+                .producers = {}};
   reader.graph.nodes.reserve(count_nodes(loader, range));
   wire::read_message(loader.file, range, "GraphProto", kRows, reader);
   wire::read_message(loader.file, range, "GraphProto", kValueInfoRows, reader);

@@ -272,6 +272,14 @@ void add_graphs(std::vector<SizedModel>* all) {
                     }
                     return w;
                   }});
+  all->push_back({"values declared as of two types", [](int n) {
+                    OnnxWriter w = vector_model();
+                    for (int i = 0; i < n; ++i) {
+                      w.add_node("Tanh", {before(i)}, {after(i, n)});
+                      w.add_value_info(name("a", i), kF32, {"n"}).add_value_info(name("a", i), kF64, {"n"});
+                    }
+                    return w;
+                  }});
 }
 
 void add_nested(std::vector<SizedModel>* all) {
