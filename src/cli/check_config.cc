@@ -106,7 +106,8 @@ int run_check_config(const Arguments& arguments) {
   Runtime runtime;
   evn_error error = EVN_ERROR_INIT;
   const evn_status status = evn_runtime_create(&options, runtime.out(), &error);
-  if (status == EVN_OK && !unknown.empty()) fail(kExitConfig, "%s", unknown.c_str());
+  const bool is_read = status == EVN_OK || status == EVN_ERROR_DEVICE_UNAVAILABLE;
+  if (is_read && !unknown.empty()) fail(kExitConfig, "%s", unknown.c_str());
   if (status == EVN_OK) {
     std::printf("%s: right, and every device that it needs is there\n", path);
     if (arguments.has("--load")) load_models(runtime, path);

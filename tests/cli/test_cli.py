@@ -459,6 +459,10 @@ def test_check_config_tells_an_absent_device_from_a_wrong_file(tmp_path):
     config.write_text("devices:\n  npu: {type: opencl, match: {vendor: \"No Such Vendor\"}}\n")
     _, err = evener("check-config", config, code=DEVICE)
     assert "the file is right" in err and "npu" in err and "EVN_ERROR_DEVICE_UNAVAILABLE" in err
+    absent = config.read_text()
+    config.write_text(absent + "placement: {rules: [{match: {op: Frobnicate}, device: npu}]}\n")
+    assert 'there is no operator "Frobnicate"' in evener("check-config", config, code=CONFIG)[1]
+    config.write_text(absent)
     config.write_text(config.read_text().replace("}}", "}, optional: true}"))
     out, err = evener("check-config", config)
     assert "right" in out and "warning" in err and "npu" in err
