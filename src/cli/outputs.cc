@@ -231,7 +231,7 @@ RunArguments::RunArguments(evn_session session, const std::vector<Tensor>& input
     tensors_.push_back(input.get());
     if (!by_values_) continue;
     owned_.emplace_back();
-    call.check(evn_value_from_tensor(input.get(), owned_.back().out(), call));
+    if (input.get() != nullptr) call.check(evn_value_from_tensor(input.get(), owned_.back().out(), call));
     values_.push_back(owned_.back().get());
   }
 }

@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 import pytest
 from command import COMMAND, evener, value
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 if not COMMAND:
     pytest.skip("EVENER_COMMAND is not set", allow_module_level=True)
@@ -48,3 +48,16 @@ def test_explain_and_trace_run_maps(classifier, tmp_path):
     evener("explain", classifier, "--shape", "x=4x3", "--run", "--html", tmp_path / "page.html")
     evener("trace", classifier, "--shape", "x=4x3", "-o", tmp_path / "trace.json")
     assert json.loads((tmp_path / "trace.json").read_text())
+
+
+def test_a_default_may_be_left_out_beside_an_output_that_is_a_sequence(tmp_path):
+    nodes = [helper.make_node("Mul", ["x", "k"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"]),
+             helper.make_node("SequenceConstruct", ["y"], ["s"])]
+    parts = helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
+    constants = [numpy_helper.from_array(np.float32([number]), name) for name, number in (("k", 2), ("b", 1))]
+    graph = helper.make_graph(nodes, "g", [value("x", [2]), value("k", [1]), value("b", [1])], [parts], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "s.onnx")
+    np.savez(tmp_path / "in.npz", x=np.float32([1, 2]), b=np.float32([10]))
+    evener("run", tmp_path / "s.onnx", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive["s.0"].tolist() == [12, 14]
