@@ -205,15 +205,9 @@ func infosOf(o *object, from, count int, info infoCall, name nameCall, symbol sy
 	return made, nil
 }
 
-// Inputs gives the model's inputs; weights are none.
-func (m *Model) Inputs() ([]ValueInfo, error) {
-	count, err := countBy(m.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
-		return C.evn_model_input_count(raw, count, e)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return infosOf(m.self(), 0, count,
+// inputsFrom gives `count` inputs from index `from` on; those with a default follow the others.
+func (m *Model) inputsFrom(from, count int) ([]ValueInfo, error) {
+	return infosOf(m.self(), from, count,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_model_get_input_info(raw, index, info, e)
 		},
@@ -225,11 +219,24 @@ func (m *Model) Inputs() ([]ValueInfo, error) {
 		})
 }
 
-// Defaults gives the inputs that need not be given, since they have a default.
-func (m *Model) Defaults() ([]ValueInfo, error) {
-	from, err := countBy(m.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
+func (m *Model) inputCount() (int, error) {
+	return countBy(m.self(), func(raw C.uintptr_t, count *C.uint32_t, e *C.evn_error) C.evn_status {
 		return C.evn_model_input_count(raw, count, e)
 	})
+}
+
+// Inputs gives the model's inputs; weights are none.
+func (m *Model) Inputs() ([]ValueInfo, error) {
+	count, err := m.inputCount()
+	if err != nil {
+		return nil, err
+	}
+	return m.inputsFrom(0, count)
+}
+
+// Defaults gives the inputs that need not be given, since they have a default.
+func (m *Model) Defaults() ([]ValueInfo, error) {
+	from, err := m.inputCount()
 	if err != nil {
 		return nil, err
 	}
@@ -239,16 +246,7 @@ func (m *Model) Defaults() ([]ValueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return infosOf(m.self(), from, count,
-		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
-			return C.evn_model_get_input_info(raw, index, info, e)
-		},
-		func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
-			return C.evn_model_input_name(raw, index, buffer, capacity, size, e)
-		},
-		func(raw C.uintptr_t, index, axis C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
-			return C.evn_model_input_symbol(raw, index, axis, buffer, capacity, size, e)
-		})
+	return m.inputsFrom(from, count)
 }
 
 // Outputs gives the model's outputs.

@@ -231,18 +231,23 @@ func ended(ctx context.Context, err error) error {
 	return &Error{Status: statusOf(ctx.Err()), Message: err.(*Error).Message, cause: ctx.Err()}
 }
 
-// Inputs gives the inputs in the order of Run.
-func (s *Session) Inputs() ([]ValueInfo, error) {
-	if _, err := s.self().handle(); err != nil {
-		return nil, err
-	}
-	return infosOf(s.self(), 0, s.inputs,
+// inputsFrom gives `count` inputs from index `from` on; those with a default follow the others.
+func (s *Session) inputsFrom(from, count int) ([]ValueInfo, error) {
+	return infosOf(s.self(), from, count,
 		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
 			return C.evn_session_get_input_info(raw, index, info, e)
 		},
 		func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
 			return C.evn_session_input_name(raw, index, buffer, capacity, size, e)
 		}, nil)
+}
+
+// Inputs gives the inputs in the order of Run.
+func (s *Session) Inputs() ([]ValueInfo, error) {
+	if _, err := s.self().handle(); err != nil {
+		return nil, err
+	}
+	return s.inputsFrom(0, s.inputs)
 }
 
 // Defaults gives the inputs that need not be given, since they have a default: they follow the others in the order of Run, where nil stands for a
@@ -254,13 +259,7 @@ func (s *Session) Defaults() ([]ValueInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return infosOf(s.self(), s.inputs, count,
-		func(raw C.uintptr_t, index C.uint32_t, info *C.evn_value_info, e *C.evn_error) C.evn_status {
-			return C.evn_session_get_input_info(raw, index, info, e)
-		},
-		func(raw C.uintptr_t, index C.uint32_t, buffer *C.char, capacity C.size_t, size *C.size_t, e *C.evn_error) C.evn_status {
-			return C.evn_session_input_name(raw, index, buffer, capacity, size, e)
-		}, nil)
+	return s.inputsFrom(s.inputs, count)
 }
 
 // Outputs gives the outputs in the order of Run.
