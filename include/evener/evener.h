@@ -1342,7 +1342,8 @@ EVN_API evn_status evn_session_explain(evn_session session, evn_format format, c
 /* Runs two sessions over the same inputs, several times each in turns, and writes how far their float32 outputs are apart and
  * how long each takes: what a lower precision, or a quantized model, loses and gains on this machine. Outputs are compared by
  * their places in the models.
- *   inputs  of both sessions, as evn_session_run takes them; they may lie on another device
+ *   inputs  tensors for the inputs without a default, in the model's order; both sessions run with the defaults of the others. The
+ *           tensors may lie on another device
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"outputs": [{"name", "cosine", "sqnr_db" (signal to error), "top1" (the share of
  *           rows, of the last axis, whose largest element is at the same place), "largest_error"}], "expected_ns", "got_ns"
  *           (medians)}; null for what is no number
