@@ -265,32 +265,41 @@ class ConfigReader {
   ConfigDraft draft_;
 };
 
-}  // namespace
-
-Config parse_config(const std::string& text, const std::string& source, std::span<const DeviceType> types) {
+Config read_config(const std::string& text, const std::string& source, std::span<const DeviceType> types) {
   const std::string name = source.empty() ? "<text>" : source;
   const YamlSource checked = check_yaml_text(text, name);
   ConfigReader reader(checked, types);
   Config config = reader.read(parse_yaml(checked)).config;
   config.source = source;
-  if (!config.models.empty()) config.folder = os::current_folder() + "/";
+  return config;
+}
+
+// Makes relative paths begin in `folder`, which ends in /, also if the process changes its folder later.
+void set_folder(Config& config, const std::string& folder) {
+  for (std::string& root : config.files.allowed_roots) {
+    if (root[0] != '/') root.insert(0, folder);
+  }
+  if (!config.models.empty()) config.folder = folder;
+}
+
+}  // namespace
+
+Config parse_config(const std::string& text, const std::string& source, std::span<const DeviceType> types) {
+  Config config = read_config(text, source, types);
+  set_folder(config, os::current_folder() + "/");
   return config;
 }
 
 Config load_config(const std::string& path, std::span<const DeviceType> types) {
   const os::FileBytes file = os::read_file(path, kMaxYamlBytes, nullptr, MemoryClass::kLoading);
-  Config config = parse_config(std::string(static_cast<const char*>(file.data.get()), file.size), path, types);
+  Config config = read_config(std::string(static_cast<const char*>(file.data.get()), file.size), path, types);
   const std::size_t slash = path.rfind('/');
   if (!config.cache.file.empty() && config.cache.file[0] != '/' && slash != std::string::npos) {
     config.cache.file.insert(0, path, 0, slash + 1);
   }
-  for (std::string& root : config.files.allowed_roots) {
-    if (root[0] != '/' && slash != std::string::npos) root.insert(0, path, 0, slash + 1);
-  }
-  if (!config.models.empty() && slash != std::string::npos) {
-    if (path[0] == '/') config.folder.clear();
-    config.folder.append(path, 0, slash + 1);
-  }
+  std::string folder = path[0] == '/' ? std::string() : os::current_folder() + "/";
+  if (slash != std::string::npos) folder.append(path, 0, slash + 1);
+  set_folder(config, folder);
   return config;
 }
 

@@ -84,6 +84,11 @@ TEST(ConfigModels, PathsBeginAtTheFolderOfTheFile) {
   const std::string relative = std::filesystem::relative(folder).string();
   EXPECT_EQ(load_config(relative + "/c.yaml").folder, here + relative + "/");
   EXPECT_EQ(parse_config("models: {m: {path: a.onnx}}", "").folder, here);
+  std::ofstream(folder / "r.yaml") << "files: {allowed_roots: [hub, /mnt]}";
+  using Roots = std::vector<std::string>;
+  EXPECT_EQ(load_config((folder / "r.yaml").string()).files.allowed_roots, (Roots{folder.string() + "/hub", "/mnt"}));
+  EXPECT_EQ(load_config(relative + "/r.yaml").files.allowed_roots, (Roots{here + relative + "/hub", "/mnt"}));
+  EXPECT_EQ(parse_config("files: {allowed_roots: hub}", "").files.allowed_roots, Roots{here + "hub"});
   EXPECT_EQ(parse_config("", "").folder, "");
   std::filesystem::remove_all(folder);
 }
