@@ -271,14 +271,17 @@ evn_status RunArguments::take(evn_request request, evn_error* error) const {
                     : take_all(evn_request_take, evn_tensor_release, evn_tensor{});
 }
 
-Outputs run_once(const Session& session, const std::vector<Tensor>& inputs, std::uint64_t timeout_ns) {
-  const RunArguments arguments(session.get(), inputs);
+Outputs run_once(const RunArguments& arguments, std::uint64_t timeout_ns) {
   evn_run_options options = EVN_RUN_OPTIONS_INIT;
   options.timeout_ns = timeout_ns;
   Outputs outputs;
   Call call;
   call.check(arguments.run(options, &outputs, call));
   return outputs;
+}
+
+Outputs run_once(const Session& session, const std::vector<Tensor>& inputs, std::uint64_t timeout_ns) {
+  return run_once(RunArguments(session.get(), inputs), timeout_ns);
 }
 
 void report_outputs(const Arguments& arguments, const Session& session, const Outputs& outputs) {

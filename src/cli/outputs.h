@@ -44,6 +44,7 @@ class RunArguments {
 };
 
 // Runs once. Tensors among the outputs lie on the CPU device.
+Outputs run_once(const RunArguments& arguments, std::uint64_t timeout_ns);
 Outputs run_once(const Session& session, const std::vector<Tensor>& inputs, std::uint64_t timeout_ns);
 
 // Prints name, type, dimensions, and least, mean and greatest value of each output, or some of its texts or parts; writes them to
