@@ -30,6 +30,7 @@ typedef struct Reader {
   uint64_t end;
   uint32_t width, height, tile_width, tile_height;
   uint32_t components;
+  uint64_t style_bytes; /* of the precincts of the coding style that has the most */
 } Reader;
 
 /* ------------------------------------------------------------------------------------------------------------ headers -- */
@@ -117,7 +118,12 @@ static int check_style(Reader* r, const Byte* p, uint32_t length, int has_precin
     if (count > UINT32_MAX) return image_work(r->job, UINT64_MAX);
   }
   count += tiles * (levels + 1);
-  return count > UINT32_MAX ? image_work(r->job, UINT64_MAX) : image_work(r->job, count * kPrecinctBytes * r->components);
+  const uint64_t bytes = count * kPrecinctBytes * r->components;
+  if (count > UINT32_MAX || bytes > r->job->call->work_bytes) return image_work(r->job, UINT64_MAX);
+  if (bytes <= r->style_bytes) return EVN_IMAGE_OK;
+  const uint64_t more = bytes - r->style_bytes; /* each component has one style of those in the headers */
+  r->style_bytes = bytes;
+  return image_work(r->job, more);
 }
 
 /* Walks over the headers of the picture and of all its tile parts. */
