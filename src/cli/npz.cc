@@ -25,6 +25,7 @@ constexpr std::size_t kEntrySize = 46;
 constexpr std::size_t kEndSize = 22;
 constexpr std::size_t kMaxComment = 65535;
 constexpr std::uint64_t kLargestArchive = 0x7fffffffu;  // that is written
+constexpr unsigned kMostWritten = 0xfffe;               // entries: 0xffff says that their number stands elsewhere
 constexpr std::size_t kMaxEntries = 4096;
 constexpr std::size_t kLocatorSize = 20;
 constexpr std::size_t kWideEndSize = 56;
@@ -264,6 +265,7 @@ std::vector<std::pair<std::string, NpyArray>> read_npz(const std::string& path) 
 void NpzWriter::add(const std::string& name, const NpyForm& form) {
   const std::string entry = name + ".npy";
   const std::uint64_t whole = form.header.size() + std::uint64_t{form.size};
+  if (count_ == kMostWritten) fail(kExitFailure, "%s: the outputs are too many for an archive; use --output-dir", path_.c_str());
   if (entries_.size() + whole > kLargestArchive || entry.size() > 65535) {
     fail(kExitFailure, "%s: the outputs are too large for an archive; use --output-dir", path_.c_str());
   }

@@ -101,13 +101,19 @@ std::string type_of(const Value& value) {
   });
 }
 
-std::vector<Value> parts_of(const Value& value) {
+std::uint32_t part_count(const Value& value) {
   std::uint32_t count = 0;
   Call call;
   call.check(evn_value_part_count(value.get(), &count, call));
-  std::vector<Value> parts(count);
-  for (std::uint32_t i = 0; i < count; ++i) call.check(evn_value_part_at(value.get(), i, parts[i].out(), call));
-  return parts;
+  return count;
+}
+
+// Parts are handles, of which there is not one for each part of a long sequence.
+Value part_of(const Value& value, std::uint32_t index) {
+  Value part;
+  Call call;
+  call.check(evn_value_part_at(value.get(), index, part.out(), call));
+  return part;
 }
 
 bool is_kind(const std::string& type, std::string_view kind) { return type.compare(0, kind.size(), kind) == 0; }
@@ -168,10 +174,10 @@ class Writer {
     if (!writes()) return;
     const std::string type = type_of(value);
     if (is_kind(type, "tensor(")) return add(name, tensor_of_value(value));
-    const std::vector<Value> parts = parts_of(value);
     const bool is_map = is_kind(type, "map(");
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      add(name + "." + (is_map ? std::string(i == 0 ? "keys" : "values") : std::to_string(i)), parts[i]);
+    const std::uint32_t count = part_count(value);
+    for (std::uint32_t i = 0; i < count; ++i)
+      add(name + "." + (is_map ? std::string(i == 0 ? "keys" : "values") : std::to_string(i)), part_of(value, i));
   }
 
   void finish() {
@@ -197,23 +203,24 @@ void print_tensor(const Tensor& tensor) {
 void print_value(const Value& value, const std::string& indent) {
   const std::string type = type_of(value);
   if (is_kind(type, "tensor(")) return print_tensor(tensor_of_value(value));
-  const std::vector<Value> parts = parts_of(value);
-  if (is_kind(type, "map(") && parts.size() == 2) {
-    const std::vector<std::string> keys = elements_of(tensor_of_value(parts[0])), values = elements_of(tensor_of_value(parts[1]));
+  const std::uint32_t count = part_count(value);
+  if (is_kind(type, "map(") && count == 2) {
+    const std::vector<std::string> keys = elements_of(tensor_of_value(part_of(value, 0)));
+    const std::vector<std::string> values = elements_of(tensor_of_value(part_of(value, 1)));
     std::string text;
     for (std::size_t i = 0; i < std::min({keys.size(), values.size(), kShownPairs}); ++i)
       text += (i == 0 ? "" : ", ") + keys[i] + ": " + values[i];
     std::printf("{%s%s}\n", text.c_str(), keys.size() > kShownPairs ? ", ..." : "");
     return;
   }
-  std::printf("%s, %zu parts\n", type.c_str(), parts.size());
-  for (std::uint32_t i = 0; i < parts.size(); ++i) {
+  std::printf("%s, %u parts\n", type.c_str(), count);
+  for (std::uint32_t i = 0; i < count; ++i) {
     if (i == kShownParts) {
       std::printf("%s  ...\n", indent.c_str());
       return;
     }
     std::printf("%s  %u: ", indent.c_str(), i);
-    print_value(parts[i], indent + "  ");
+    print_value(part_of(value, i), indent + "  ");
   }
 }
 

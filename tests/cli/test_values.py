@@ -4,7 +4,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from command import COMMAND, evener, value
+from command import COMMAND, FAILURE, evener, value
 from onnx import TensorProto, helper, numpy_helper
 
 if not COMMAND:
@@ -61,3 +61,13 @@ def test_a_default_may_be_left_out_beside_an_output_that_is_a_sequence(tmp_path)
     evener("run", tmp_path / "s.onnx", "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
     with np.load(tmp_path / "out.npz") as archive:
         assert archive["s.0"].tolist() == [12, 14]
+
+
+def test_a_sequence_may_have_more_parts_than_there_are_handles_or_places_in_an_archive(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("SplitToSequence", ["x"], ["s"], keepdims=0)], "g", [value("x", ["n"])],
+        [helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [])))])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "s.onnx")
+    assert "300000 parts" in evener("run", tmp_path / "s.onnx", "--shape", "x=300000")[0]
+    _, err = evener("run", tmp_path / "s.onnx", "--shape", "x=66000", "--output", tmp_path / "out.npz", code=FAILURE)
+    assert "--output-dir" in err and not (tmp_path / "out.npz").exists()
