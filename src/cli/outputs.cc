@@ -22,6 +22,13 @@ namespace {
 constexpr std::size_t kShownTexts = 4, kShownBytes = 40, kShownPairs = 8;
 constexpr std::uint32_t kShownParts = 3;
 
+// The name, with a number behind it if it has been used.
+std::string unused_name(const std::string& name, std::set<std::string>* used) {
+  std::string unique = name;
+  for (int i = 2; !used->insert(unique).second; ++i) unique = name + "-" + std::to_string(i);
+  return unique;
+}
+
 // A file name for an output: letters, digits, '.', '_' and '-' stay, a leading '.' does not; told apart by a number.
 std::string file_name(const std::string& output, std::set<std::string>* used) {
   std::string name;
@@ -31,9 +38,7 @@ std::string file_name(const std::string& output, std::set<std::string>* used) {
     name.push_back(fit ? c : '_');
   }
   if (name.empty()) name = "output";
-  std::string unique = name;
-  for (int i = 2; !used->insert(unique).second; ++i) unique = name + "-" + std::to_string(i);
-  return unique + ".npy";
+  return unused_name(name, used) + ".npy";
 }
 
 // The name of an output in an archive: its own, unless unpacking that would write elsewhere.
@@ -153,7 +158,7 @@ class Writer {
 
   // `form`: of an array of this name.
   void add(const std::string& name, const NpyForm& form) {
-    if (archive_) archive_->add(entry_name(name), form);
+    if (archive_) archive_->add(unused_name(entry_name(name), &entries_), form);
     if (folder_ == nullptr) return;
     const std::string path = path_of(name);
     write_npy(path, form);
@@ -189,7 +194,8 @@ class Writer {
 
   const char* const folder_;
   std::optional<NpzWriter> archive_;
-  std::set<std::string> used_;
+  std::set<std::string> used_;     // file names
+  std::set<std::string> entries_;  // names in the archive
 };
 
 void print_tensor(const Tensor& tensor) {

@@ -71,3 +71,14 @@ def test_a_sequence_may_have_more_parts_than_there_are_handles_or_places_in_an_a
     assert "300000 parts" in evener("run", tmp_path / "s.onnx", "--shape", "x=300000")[0]
     _, err = evener("run", tmp_path / "s.onnx", "--shape", "x=66000", "--output", tmp_path / "out.npz", code=FAILURE)
     assert "--output-dir" in err and not (tmp_path / "out.npz").exists()
+
+
+def test_a_part_and_an_output_of_one_name_are_both_written(tmp_path):
+    parts = helper.make_value_info("a", helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2])))
+    nodes = [helper.make_node("SequenceConstruct", ["x"], ["a"]), helper.make_node("Neg", ["x"], ["a.0"])]
+    graph = helper.make_graph(nodes, "g", [value("x", [2])], [parts, value("a.0", [2])])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "s.onnx")
+    np.save(tmp_path / "x.npy", np.float32([1, 2]))
+    evener("run", tmp_path / "s.onnx", "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as archive:
+        assert {name: archive[name].tolist() for name in archive} == {"a.0": [1, 2], "a.0-2": [-1, -2]}
