@@ -17,7 +17,7 @@ bool Ranges::add(std::size_t begin, std::size_t end) {
     if (ranges_.size() > kMost) close_small_gaps();
     return true;
   }
-  if (from->begin <= begin && end <= from->end) return false;
+  if (from->begin <= begin && end <= from->end) return !is_exact_;
   auto behind = from + 1;
   while (behind != ranges_.end() && behind->begin <= end) ++behind;
   cancellation_point(1 + (behind - from) + (ranges_.end() - behind) / 4);
@@ -28,6 +28,7 @@ bool Ranges::add(std::size_t begin, std::size_t end) {
 }
 
 void Ranges::close_small_gaps() {
+  is_exact_ = false;
   std::vector<std::size_t> gaps;
   gaps.reserve(ranges_.size());
   for (std::size_t i = 1; i < ranges_.size(); ++i) gaps.push_back(ranges_[i].begin - ranges_[i - 1].end);
@@ -60,7 +61,7 @@ void OccupiedRanges::for_each_part(std::int32_t first, std::int32_t last, F&& vi
 void OccupiedRanges::add(std::int32_t first, std::int32_t last, std::size_t begin, std::size_t end) {
   for_each_part(first, last, [&](std::size_t node) {
     nodes_[node].whole.add(begin, end);
-    // What covers the range in a period covers it in all periods around that one.
+    // What covers the range in a period covers it in all periods around that one, which a gap that was closed there does not.
     for (; node > 0 && nodes_[node].some.add(begin, end); node /= 2) cancellation_point();
   });
 }

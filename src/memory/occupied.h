@@ -18,7 +18,7 @@ class Ranges {
   // Most ranges of one list. Beyond that, a quarter of the gaps count as occupied, the smallest ones.
   static constexpr std::size_t kMost = 512;
 
-  // Adds a range. Returns false if the range was covered before.
+  // Adds a range. Returns false if ranges that were added before cover it; closed gaps do not.
   bool add(std::size_t begin, std::size_t end);
 
   std::span<const Range> all() const { return ranges_; }
@@ -27,6 +27,7 @@ class Ranges {
   void close_small_gaps();
 
   std::vector<Range> ranges_;
+  bool is_exact_ = true;  // no gap has been closed
 };
 
 // Tree over the moments of a plan. Each node of the tree stands for a period, and has the union of the ranges that are occupied at

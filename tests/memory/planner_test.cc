@@ -8,6 +8,7 @@
 
 #include "base/cancel.h"
 #include "base/error.h"
+#include "memory/occupied.h"
 
 namespace evn {
 namespace {
@@ -145,6 +146,20 @@ TEST(Planner, ThousandsOfLongLivesStayDisjointAndNearTheScan) {
   const std::size_t total = plan_arena(values, 64), want = place_by_scan(scanned);
   expect_disjoint(values, total);
   EXPECT_LE(total, want + want / 50);
+}
+
+// The list of the period around two moments is full and closes all gaps; that of the whole plan is short and closes none.
+TEST(Planner, ARangeInAGapThatAShorterPeriodClosedIsOccupiedInTheWholePlan) {
+  OccupiedRanges occupied(4);
+  occupied.add(2, 3, 1000, 40'000);
+  for (std::size_t i = 0; i < 300; ++i) {
+    occupied.add(0, 0, 100 * i, 100 * i + 40);
+    occupied.add(1, 1, 100 * i + 50, 100 * i + 90);
+  }
+  const std::size_t placed = occupied.find_gap(0, 0, 10);
+  ASSERT_EQ(placed, 40u);
+  occupied.add(0, 0, placed, placed + 10);
+  EXPECT_EQ(occupied.find_gap(0, 3, 10), 90u);
 }
 
 std::int64_t work_to_place(int count, bool small, int longest) {
