@@ -21,6 +21,16 @@ std::size_t size_class(std::size_t bytes) {
 // Blocks that live as long as a model.
 bool is_of_model(MemoryClass cls) { return cls == MemoryClass::kPacked || cls == MemoryClass::kWeights; }
 
+// Lock of a pool. Meanwhile allocations of a backing free no idle memory of sessions, whose blocks go back to the pool.
+class PoolLock {
+ public:
+  explicit PoolLock(std::mutex& mutex) : lock_(mutex) {}
+
+ private:
+  const HeapReclaim not_here_{false};
+  const std::lock_guard<std::mutex> lock_;
+};
+
 constexpr std::size_t kMostKeptOfModels = std::size_t{12} << 20;  // in the cache: one large weight, or a few
 
 }  // namespace
@@ -37,7 +47,7 @@ Pool::~Pool() {
 }
 
 void Pool::close() noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const PoolLock lock(mutex_);
   trim_locked();
   backing_ = nullptr;
 }
@@ -98,7 +108,7 @@ template <typename F>
 auto Pool::reclaiming(Reclaimer* first, F&& body, bool logs) {
   for (;;) {
     try {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const PoolLock lock(mutex_);
       return body();
     } catch (const Error& e) {
       if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
@@ -151,7 +161,7 @@ Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinne
 
 void Pool::free(const Block& block) noexcept {
   if (block.memory == nullptr) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const PoolLock lock(mutex_);
   --live_blocks_;
   if (backing_ == nullptr) {  // closed: only what `take` gave is left
     host_memory_.give_back(block.memory, block.capacity);
@@ -271,7 +281,7 @@ void Pool::reset_peak() {
 void Pool::set_limit(std::uint64_t limit) {
   std::uint64_t over = 0;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const PoolLock lock(mutex_);
     stats_.limit = limit;
     if (held() > limit) trim_locked();
     over = over_limit();
@@ -283,7 +293,7 @@ void Pool::set_limit(std::uint64_t limit) {
 }
 
 void Pool::set_cache_policy(const CachePolicy& policy) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const PoolLock lock(mutex_);
   policy_ = policy;
   trim_when_.store(policy.trim, std::memory_order_relaxed);
   if (policy.trim != TrimWhen::kNever) trim_locked();
@@ -297,12 +307,12 @@ CachePolicy Pool::cache_policy() const {
 
 void Pool::trim() {
   if (reclaimer_ != nullptr) reclaimer_->reclaim(*this, SIZE_MAX);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const PoolLock lock(mutex_);
   trim_locked();
 }
 
 void Pool::trim_models() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const PoolLock lock(mutex_);
   trim_locked(true);
 }
 

@@ -358,6 +358,40 @@ TEST_F(HeapPoolTest, IdleMemoryMakesWayWhereTheCallerAllowsIt) {
   EXPECT_EQ(idle->kept, nullptr);
 }
 
+// The memory of a device may come with blocks of operator new, under the lock that freed memory of the device needs.
+TEST_F(HeapPoolTest, ABackingThatAllocatesFreesNoIdleMemory) {
+  struct Allocating final : Backing {
+    void* obtain(std::size_t, bool) override {
+      const std::vector<char> block(2 << 20);
+      return nullptr;
+    }
+    void give_back(void*, std::size_t, bool) noexcept override {}
+  } backing_of_device;
+  struct Idle final : Reclaimer {
+    bool was_called = false;
+    bool reclaim(const Pool&, std::size_t) noexcept override {
+      was_called = true;
+      return false;
+    }
+  };
+  const auto idle = std::make_shared<Idle>();
+  pool->set_reclaimer(idle);
+  const auto device = std::make_shared<Pool>(&backing_of_device, "gpu", UINT64_MAX);
+  bool refused = false;
+  {
+    const HeapScope scope(pool.get());
+    const HeapReclaim allowed(true);
+    try {
+      device->allocate(100, MemoryClass::kArenas);
+    } catch (const HeapRefused&) {
+      refused = true;
+    }
+  }
+  EXPECT_TRUE(refused);
+  EXPECT_FALSE(idle->was_called);
+  device->close();
+}
+
 TEST_F(HeapPoolTest, LivesAsLongAsBlocksOfItsHeap) {
   std::vector<char> block;
   {
