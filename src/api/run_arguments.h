@@ -50,6 +50,10 @@ void submit_listened(evn_session session, std::span<const evn_tensor> inputs, st
 // Throws where output j, for which there is a tensor, is not wanted.
 void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j);
 
+// Position of an input of `session` with a default in another graph of the same model, in which other such inputs are open;
+// SIZE_MAX: the input is a constant there.
+std::size_t place_of_input(const Session& session, std::size_t input, const Session& other);
+
 // The tensors or values behind handles. Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE. `outputs` may be NULL where
 // all its slots are.
 // Inputs of `session` that the handles do not reach have their defaults.
@@ -62,12 +66,12 @@ void take_arguments(const Session& session, const RunRequest& request, std::span
     *to = Kind::value(*object);
   };
   if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph(), request.skipped);
-  const auto is_of_state = [&](std::size_t i) {
-    return kHas_states && request.state != nullptr && request.state->session().identity() == session.identity() &&
-           request.state->has_input(i);
-  };
   const LoadedModel& model = *session.compiled().model;
   const std::size_t required = model.required_inputs();
+  const auto is_of_state = [&](std::size_t i) {
+    if (!kHas_states || request.state == nullptr || request.state->session().identity() != session.identity()) return false;
+    return request.state->has_input(i < required ? i : place_of_input(session, i, request.state->session()));
+  };
   for (std::size_t i = 0; i < required; ++i) {
     if (inputs[i] != nullptr || !is_of_state(i)) take(inputs[i], &in[i]);
   }

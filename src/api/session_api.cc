@@ -1,6 +1,7 @@
 // evn_session_*.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "api/barrier.h"
@@ -166,6 +167,17 @@ SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given
   cancel.join(request->stop);
   const CancelScope scope(cancel);
   return session->with_inputs(given);
+}
+
+std::size_t place_of_input(const Session& session, std::size_t input, const Session& other) {
+  if (&session == &other) return input;
+  const std::vector<InputDefault>&own = session.compiled().model->model.defaults,
+                                  &others = other.compiled().model->model.defaults;
+  for (std::size_t d = 0; d < own.size() && d < others.size(); ++d) {
+    if (own[d].input != static_cast<std::int32_t>(input)) continue;
+    return others[d].input < 0 ? SIZE_MAX : static_cast<std::size_t>(others[d].input);
+  }
+  return SIZE_MAX;
 }
 
 void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j) {

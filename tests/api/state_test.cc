@@ -452,6 +452,41 @@ TEST_F(StateTest, MisuseIsAStatus) {
   state = nullptr;
 }
 
+// Opening the first of the two inputs moves the second one, which is the state's, to another position.
+TEST_F(StateTest, FollowsAnInputWithADefaultToAnotherPosition) {
+  OnnxWriter w(17);
+  w.add_input("x", kF32, {1}).add_input("gain", kF32, {1}).add_input("past", kF32, {1});
+  w.add_output("y", kF32).add_output("next", kF32, {1});
+  w.add_initializer("gain", {1}, std::vector<float>{2}).add_initializer("past", {1}, std::vector<float>{7});
+  w.add_node("Mul", {"x", "gain"}, {"scaled"}).add_node("Add", {"scaled", "past"}, {"next"}).add_node("Neg", {"next"}, {"y"});
+  make(w.serialize());
+  EXPECT_EQ(evn_session_release(session), EVN_OK);
+  const char* const open[] = {"past"};
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  options.overridable = open;
+  options.overridable_count = 1;
+  ASSERT_OK(evn_session_create(runtime, model, &options, &session, &error));
+  const evn_state_pair pair[] = {{"next", "past", 0}};
+  ASSERT_OK(evn_state_create(session, pair, 1, nullptr, &state, &error));
+  const evn_tensor x = tensor({1}, {1}), gain = tensor({1}, {10});
+  const auto step_with = [&](evn_tensor given) {
+    const evn_tensor in[] = {x, given};
+    evn_tensor out[2] = {};
+    evn_run_options o = EVN_RUN_OPTIONS_INIT;
+    o.state = state;
+    EXPECT_OK(evn_session_run(session, in, given != nullptr ? 2 : 1, out, 2, &o, &error));
+    const float y = out[0] != nullptr ? values_of(out[0])[0] : 0;
+    evn_tensor_release(out[0]);
+    return y;
+  };
+  EXPECT_EQ(step_with(nullptr), -2);  // a state begins with zeros
+  EXPECT_EQ(step_with(gain), -12);
+  EXPECT_EQ(step_with(gain), -22);
+  EXPECT_EQ(step_with(nullptr), -24);
+  evn_tensor_release(x);
+  evn_tensor_release(gain);
+}
+
 TEST_F(StateTest, LiesOnAnOpenClDevice) {
   EVN_NEEDS_OPENCL();
   make(decoder(), "{devices: {gpu: {type: opencl}}}", "gpu");
