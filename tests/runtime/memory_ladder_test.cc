@@ -299,6 +299,7 @@ TEST_F(MemoryLadderTest, WinogradIsLeftOutWhereItsWeightsDoNotFit) {
   expect_close(run(session, in), want);
   EXPECT_LT(stats(session).by_class[EVN_MEMORY_PACKED], packed / 2);
   const std::string text = session.explain(EVN_FORMAT_TEXT);
+  EXPECT_EQ(text.find("\nnodes:\n"), text.rfind("\nnodes:\n")) << text;
   EXPECT_NE(text.find("kernels of small packed weights"), std::string::npos) << text;
   EXPECT_NE(text.find("memory: small, and Winograd's"), std::string::npos) << text;
 }

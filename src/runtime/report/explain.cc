@@ -457,7 +457,6 @@ std::string Session::explain(evn_format format) const {
   write_time(json, "predicted_ns", predicted_ns);
   if (predicted_ns > 0) text += "predicted: " + microseconds(predicted_ns) + "\n";
   write_selections(json, text, selections_);
-  text += "nodes:\n";
   json.key("metadata");
   json.begin_object();
   for (const MetadataEntry& entry : c.model->model.metadata) json.field(entry.key, entry.value);
