@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "kept_features.h"
 #include "runtime/run/overlap.h"
 #include "runtime/split/row_split.h"
@@ -76,6 +77,7 @@ Session::PreparedPtr Session::find_plan(const Call& call) {
 
 // Called once the run has a core, so that no more arenas are in use than runs may compute.
 std::unique_ptr<Execution> Session::take_execution(Prepared& prepared, const Execution* before) {
+  const HeapReclaim allowed(true);  // as the pools may for the arena
   const ArenaNeed need{compiled_.devices, prepared.plan->arena_bytes};
   const bool any = need.total() != 0;
   std::unique_ptr<Execution> execution;
