@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/heap.h"
 
 namespace evn {
 namespace {
@@ -181,6 +182,10 @@ bool BatchRun::run() noexcept {
     done = true;
   } catch (const Error& e) {
     note_failure(e);
+  } catch (const HeapRefused& refused) {
+    note_failure(refused.error);
+  } catch (const std::bad_alloc&) {
+    note_failure(make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory"));
   } catch (...) {
     note_failure(make_error(EVN_ERROR_INTERNAL, "an unexpected exception was caught"));
   }
