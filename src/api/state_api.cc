@@ -43,6 +43,7 @@ evn_status with_state(evn_state state, evn_error* error, F&& f) {
   return guarded(error, [&] {
     const Pin<StatePtr> pin(state);
     const StatePtr leased = State::lease(*pin);
+    const HeapScope counted(heap_of(leased->session().runtime()));
     f(*leased);
   });
 }

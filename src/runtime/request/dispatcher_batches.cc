@@ -12,13 +12,17 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
   const int beside = count_executing();
   lock.unlock();
   const std::uint64_t begin = os::thread_time_ns();
-  if (gathering.members.size() > 1) {
-    request.reset();
-    run_batch(batcher, std::move(gathering.members), lock);
-  } else {
-    gathering.members.clear();
-    request->execute(request);
-    request.reset();
+  {
+    const HeapScope counted(&request->runtime()->cpu().pool());  // in a task of the host
+    if (gathering.members.size() > 1) {
+      request.reset();
+      run_batch(batcher, std::move(gathering.members), lock);
+    } else {
+      gathering.members.clear();
+      request->execute(request);
+      request.reset();
+    }
+    heap_meter().report();  // the thread may sleep for long now
   }
   if (is_forked()) return;  // by a callback: in the child, a thread of the parent's may have the mutex
   const std::uint64_t time = os::thread_time_ns() - begin;
