@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "evener/quantize.h"
 #include "evener/request.h"
@@ -283,6 +285,50 @@ TEST(FloatEnvironment, OfTheHostChangesNoResultAndIsInForceInCallbacks) {
     SCOPED_TRACE(mode.name);
     EXPECT_TRUE(results_in(&mode) == want);
   }
+}
+
+std::vector<std::pair<evn_task, void*>> g_posted;
+
+// Three requests wait before the first task of the host runs, which joins them.
+TEST(FloatEnvironment, IsInForceInCallbacksOfRequestsThatATaskOfTheHostJoins) {
+  g_posted.clear();
+  evn_error error = EVN_ERROR_INIT;
+  evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
+  options.cache_dir = "";
+  options.thread_count = 1;
+  options.post = [](void*, evn_task task, void* context) -> evn_status {
+    g_posted.emplace_back(task, context);
+    return EVN_OK;
+  };
+  evn_batching_options batching = EVN_BATCHING_OPTIONS_INIT;
+  batching.max_batch = 8;
+  evn_session_options session_options = EVN_SESSION_OPTIONS_INIT;
+  session_options.batching = &batching;
+  evn_runtime runtime = nullptr;
+  evn_model model = nullptr;
+  evn_session session = nullptr;
+  evn_tensor x = nullptr;
+  std::vector<float> in(3 * 8 * 8, 0.5f);
+  const int64_t dims[] = {1, 3, 8, 8};
+  ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
+  ASSERT_OK(evn_model_load_buffer(runtime, network().data(), network().size(), nullptr, &model, &error));
+  ASSERT_OK(evn_session_create(runtime, model, &session_options, &session, &error));
+  ASSERT_OK(evn_tensor_wrap(runtime, in.data(), in.size() * 4, EVN_DTYPE_FLOAT32, dims, 4, nullptr, nullptr, &x, &error));
+  std::vector<int> roundings;
+  evn_submit_options submit = EVN_SUBMIT_OPTIONS_INIT;
+  submit.user = &roundings;
+  submit.done = [](void* user, evn_request) { static_cast<std::vector<int>*>(user)->push_back(fegetround()); };
+  for (int i = 0; i < 3; ++i)
+    EXPECT_OK(evn_session_submit(session, &x, 1, nullptr, 1, nullptr, &submit, nullptr, &error));
+  for (std::size_t i = 0; i < g_posted.size(); ++i) {
+    const HostMode mode(kModes[0]);
+    g_posted[i].first(g_posted[i].second, 0);
+  }
+  EXPECT_EQ(roundings, std::vector<int>(3, FE_UPWARD));
+  evn_tensor_release(x);
+  evn_session_release(session);
+  evn_model_release(model);
+  evn_runtime_release(runtime);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/float_environment.h"
 #include "base/os/background.h"
 #include "base/os/os.h"
 #include "runtime/batch/batch_run.h"
@@ -262,6 +263,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   void look_at_batches(std::unique_lock<std::mutex>& lock);
 
   static void run_task(void* context, std::uint32_t) {
+    const LibraryFloatEnvironment floats;
     const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(context));
     (*state)->work_on_host();
   }
