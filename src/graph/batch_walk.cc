@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "graph/infer.h"
 #include "ops/merge.h"
@@ -13,6 +14,8 @@ namespace evn {
 namespace {
 
 constexpr std::int64_t kMostElements = 4096;                      // of a value that is computed
+constexpr std::int64_t kMostWork = std::int64_t{1} << 16;         // of computing one
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;         // of all of them
 constexpr std::int64_t kDims[] = {5, 7, 11, 13, 17, 19, 23, 29};  // of dims that are not known, in their order
 
 bool is_inferred(const Node& node) {
@@ -104,20 +107,38 @@ void BatchWalk::compute(const Node& node) {
     if (outputs_[i].dtype == DType::kUndefined) continue;
     if (!is_stored(outputs_[i].dtype) || outputs_[i].dtype == DType::kString || outputs_[i].shape.elements() > kMostElements)
       return;
+    const std::size_t words = (outputs_[i].size_bytes() + 7) / 8;
+    if (computed_bytes_ + words * sizeof(std::uint64_t) > kMostBytes) return;
     Known& known = known_[static_cast<std::size_t>(node.outputs[i])];
-    known.bytes.assign((outputs_[i].size_bytes() + 7) / 8, 0);
+    known.bytes.assign(words, 0);
+    computed_bytes_ += words * sizeof(std::uint64_t);
     made[i] = {outputs_[i], known.bytes.data()};
   }
-  run_reference({node, values_, made});
+  const Cancel* const outer = CancelScope::current();
+  const Cancel cancel = outer != nullptr ? *outer : Cancel();
+  const CancelScope scope(cancel, kMostWork);
+  try {
+    run_reference({node, values_, made});
+  } catch (const Error&) {
+    if (scope.is_spent()) return;
+    throw;
+  }
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (made[i].present()) known_[static_cast<std::size_t>(node.outputs[i])].has_bytes = true;
   }
 }
 
-std::optional<Error> BatchWalk::infer(const Node& node, std::span<const Given> given) {
+void BatchWalk::forget(const Node& node) {
   for (const ValueId v : node.outputs) {
-    if (v != kNoValue) known_[static_cast<std::size_t>(v)] = {};
+    if (v == kNoValue) continue;
+    Known& known = known_[static_cast<std::size_t>(v)];
+    computed_bytes_ -= known.bytes.size() * sizeof(std::uint64_t);
+    known = {};
   }
+}
+
+std::optional<Error> BatchWalk::infer(const Node& node, std::span<const Given> given) {
+  forget(node);
   if (!is_inferred(node) || !gather(node, given)) return std::nullopt;
   try {
     outputs_.assign(node.outputs.size(), {});
@@ -133,9 +154,7 @@ std::optional<Error> BatchWalk::infer(const Node& node, std::span<const Given> g
     compute(node);
   } catch (const Error& e) {
     if (ends_call(e.status)) throw;
-    for (const ValueId v : node.outputs) {
-      if (v != kNoValue) known_[static_cast<std::size_t>(v)] = {};
-    }
+    forget(node);
     return e;
   }
   return std::nullopt;

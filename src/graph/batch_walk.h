@@ -24,6 +24,8 @@ class BatchWalk {
     ConstTensor value;  // without data: the elements are not known
   };
   std::optional<Error> infer(const Node& node, std::span<const Given> given = {});
+  // Makes the outputs of a node unknown.
+  void forget(const Node& node);
 
   // nullptr: the shape is not known.
   const Shape* shape(ValueId v) const;
@@ -40,6 +42,7 @@ class BatchWalk {
 
   const Graph& graph_;
   std::vector<Known> known_;
+  std::size_t computed_bytes_ = 0;  // of values that were computed
   std::vector<TensorDesc> inputs_, outputs_;
   std::vector<ConstTensor> values_;
 
