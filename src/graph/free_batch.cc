@@ -17,6 +17,7 @@ namespace {
 using Ints = std::vector<std::int64_t>;
 
 constexpr int kMostWalks = 256;
+constexpr std::size_t kMostVisits = std::size_t{1} << 21;  // of nodes, by all walks but the first
 
 // A shape that an exporter may have written as numbers.
 struct ShapeInput {
@@ -61,10 +62,14 @@ class Freer {
   void run() {
     if (!find_batch()) return;
     choices_.assign(graph_.nodes.size(), 0);
-    for (int walks = 0; walks < kMostWalks; ++walks) {
-      edits_.clear();
-      if (walk()) return apply_edits();
-      if (!advance()) break;
+    counts_.assign(graph_.nodes.size(), 1);
+    BatchWalk own(graph_, batch_), other(graph_, other_);
+    std::optional<std::size_t> from = 0;
+    std::size_t visits = 0;
+    for (int walks = 0; from && walks < kMostWalks && visits <= kMostVisits; ++walks) {
+      if (walk(*from, &own, &other)) return apply_edits();
+      from = advance();
+      if (from) visits += graph_.nodes.size() - *from;
     }
     throw make_error(EVN_ERROR_UNSUPPORTED, "the node takes a batch of %lld alone, for which the model was exported: %.200s",
                      static_cast<long long>(batch_), failure_->message)
@@ -115,20 +120,26 @@ class Freer {
     return true;
   }
 
-  // Walks all nodes with both sizes, and edits shapes as choices_ says. Returns false if a node fails with the other size alone.
-  bool walk() {
-    BatchWalk own(graph_, batch_), other(graph_, other_);
-    counts_.assign(graph_.nodes.size(), 1);
-    for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
+  // Walks the nodes from `from` on with both sizes, and edits shapes as choices_ says. What the walks know of nodes before `from`
+  // stands. Returns false if a node fails with the other size alone.
+  bool walk(std::size_t from, BatchWalk* own, BatchWalk* other) {
+    std::erase_if(edits_, [&](const Edit& edit) { return edit.node >= from; });
+    for (std::size_t n = from; n < graph_.nodes.size(); ++n) {
+      cancellation_point(kNodeWork);
+      counts_[n] = 1;
+      own->forget(graph_.nodes[n]);
+      other->forget(graph_.nodes[n]);
+    }
+    for (std::size_t n = from; n < graph_.nodes.size(); ++n) {
       cancellation_point(kNodeWork);
       const Node& node = graph_.nodes[n];
-      if (own.infer(node)) continue;  // it fails anyway, when it runs
-      std::optional<Error> failure = other.infer(node);
+      if (own->infer(node)) continue;  // it fails anyway, when it runs
+      std::optional<Error> failure = other->infer(node);
       if (shape_input(node) != nullptr) {
-        if (node.op_type == "Reshape") free_reshape(n, own, &other, &failure);
-        else free_shape(n, own, &other, &failure);
+        if (node.op_type == "Reshape") free_reshape(n, *own, other, &failure);
+        else free_shape(n, *own, other, &failure);
       } else if (failure && node.region < 0) {
-        repeat_constants(n, &other, &failure);
+        repeat_constants(n, other, &failure);
       }
       if (!failure || node.region >= 0) continue;
       failed_ = n;
@@ -138,8 +149,8 @@ class Freer {
     return true;
   }
 
-  // Takes another alternative of the nearest node before the failure that has one. Returns false if there is none.
-  bool advance() {
+  // Takes another alternative of the nearest node before the failure that has one, and returns that node.
+  std::optional<std::size_t> advance() {
     std::vector<std::int64_t> producers(graph_.values.size(), -1);
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
       for (const ValueId v : graph_.nodes[n].outputs) {
@@ -153,14 +164,14 @@ class Freer {
       if (choices_[n] + 1 < counts_[n]) {
         ++choices_[n];
         std::fill(choices_.begin() + static_cast<std::ptrdiff_t>(n) + 1, choices_.end(), std::size_t{0});
-        return true;
+        return n;
       }
       for (const ValueId v : graph_.nodes[n].inputs) {
         if (v != kNoValue && producers[static_cast<std::size_t>(v)] >= 0)
           reached[static_cast<std::size_t>(producers[static_cast<std::size_t>(v)])] = true;
       }
     }
-    return false;
+    return std::nullopt;
   }
 
   // ------------------------------------------------------------------------------------------------------- Reshape --
