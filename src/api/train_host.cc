@@ -10,6 +10,7 @@
 #include "api/objects.h"
 #include "api/run_arguments.h"
 #include "api/session_create.h"
+#include "api/work_scope.h"
 #include "base/lent_core.h"
 #include "base/mutex.h"
 #include "base/os/os.h"
@@ -47,9 +48,12 @@ void restore_constant_nodes(Graph& graph, const std::set<std::uint64_t>& literal
 }
 
 evn_status plain_model(evn_runtime runtime, const char* path, const void* data, size_t size, const char* external_dir,
-                       int64_t least_opset, evn_train_bytes* bytes, evn_error* error) {
+                       int64_t least_opset, evn_cancel cancel, evn_train_bytes* bytes, evn_error* error) {
   return guarded(error, [&] {
     const Pin<RuntimePtr> r(runtime);
+    const std::uint64_t limit = (*r)->settings()->config.limits.load_time_ns;
+    const WorkScope scope(WorkScope::token_of(cancel), limit == 0 ? 0 : deadline_clock_ns() + limit,
+                          "the time to load the model is over", "the load was cancelled");
     ModelSource source;
     if (path != nullptr) source.path = path;
     source.data = data;

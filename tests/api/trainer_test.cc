@@ -261,6 +261,21 @@ TEST_F(Trainers, WrongOptionsAreRefused) {
   EXPECT_EQ(evn_trainer_create(runtime, "nothing.onnx", &options, &trainer, &error), EVN_ERROR_INVALID_ARGUMENT);
 }
 
+// Before the bytes are read: they are no model.
+TEST_F(Trainers, ARequestedTokenEndsTheReadingOfTheModel) {
+  evn_cancel cancel = nullptr;
+  ASSERT_EQ(evn_cancel_create(&cancel, &error), EVN_OK);
+  evn_trainer_options o = options;
+  o.size = options.size / 2;
+  o.cancel = cancel;
+  evn_trainer made = nullptr;
+  EXPECT_EQ(evn_trainer_create(runtime, nullptr, &o, &made, &error), EVN_ERROR_INVALID_MODEL);
+  evn_cancel_request(cancel);
+  EXPECT_EQ(evn_trainer_create(runtime, nullptr, &o, &made, &error), EVN_ERROR_CANCELLED);
+  EXPECT_EQ(made, nullptr);
+  evn_cancel_release(cancel);
+}
+
 // With several optimizers, sums and a limit of the activations.
 TEST_F(Trainers, StepsAfterTheFirstTakeNoMemoryOfThePool) {
   for (const auto& [optimizer, accumulate, limit] :

@@ -29,7 +29,7 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
 }
 
 void Trainer::prepare(const char* path, const evn_trainer_options& options) {
-  call(g_host->plain_model, runtime_, path, options.data, options.size, options.external_dir, kOpset, &bytes_.bytes);
+  call(g_host->plain_model, runtime_, path, options.data, options.size, options.external_dir, kOpset, cancel_, &bytes_.bytes);
   graphs_.emplace(read_onnx(bytes_.view()), settings_);
   if ((settings_.given.flags & EVN_TRAIN_SYNC_NORM) != 0 && !ranks_.is_alone() && graphs_->most_norm_channels() > 0)
     norm_sums_.emplace(runtime_, ranks_, graphs_->most_norm_channels() + 1);
