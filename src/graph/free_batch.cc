@@ -79,10 +79,10 @@ class Freer {
  private:
   // Another value for the input of a node.
   struct Edit {
-    enum Kind { kWhole, kFirstNumber, kFirstIsBatch, kRepeat };
+    enum Kind { kWhole, kFirstNumber, kPlaceOfBatch, kRepeat };
     std::size_t node = 0, input = 0;
     Kind kind = kWhole;
-    Ints numbers;  // of kWhole all, of kFirstNumber the first, of kRepeat the dim
+    Ints numbers;  // of kWhole all, of kFirstNumber the first, of kPlaceOfBatch the place and their count, of kRepeat the dim
   };
 
   Graph& graph_;
@@ -224,18 +224,31 @@ class Freer {
 
   // --------------------------------------------------------------------------- Expand, ConstantOfShape, Tile --
 
-  // The alternatives: as it is, and with the batch in the first place.
+  // Places of a shape that may be the batch. With a batch of 1, the first two: many other dims are 1.
+  std::vector<std::size_t> places_of_batch(const Ints& numbers) const {
+    const std::size_t end = batch_ > 1 ? numbers.size() : std::min<std::size_t>(numbers.size(), 2);
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < end; ++i) {
+      if (numbers[i] == batch_) places.push_back(i);
+    }
+    return places;
+  }
+
+  // The alternatives: as it is, and with the batch in one of the places that have its number.
   void free_shape(std::size_t n, const BatchWalk& own, BatchWalk* other, std::optional<Error>* failure) {
     const Node& node = graph_.nodes[n];
     const std::size_t input = shape_input(node)->input;
     const Ints *given = own.numbers(node.inputs[input]), *given_other = other->numbers(node.inputs[input]);
-    if (given == nullptr || given_other == nullptr || *given != *given_other || given->empty() || given->front() != batch_) return;
-    counts_[n] = 2;
+    if (given == nullptr || given_other == nullptr || *given != *given_other) return;
+    const std::vector<std::size_t> places = places_of_batch(*given);
+    counts_[n] = 1 + places.size();
     if (choices_[n] == 0) return;
+    const std::size_t place = places[choices_[n] - 1];
     Ints numbers = *given;
-    numbers.front() = other_;
+    numbers[place] = other_;
     *failure = infer_with(other, node, input, numbers);
-    edits_.push_back({n, input, Edit::kFirstIsBatch, {}});
+    const Ints where = {static_cast<std::int64_t>(place), static_cast<std::int64_t>(numbers.size())};
+    edits_.push_back({n, input, Edit::kPlaceOfBatch, where});
   }
 
   static std::optional<Error> infer_with(BatchWalk* walk, const Node& node, std::size_t input, const Ints& numbers) {
@@ -320,9 +333,16 @@ class Freer {
       shape = repeat(node, shape, static_cast<int>(edit.numbers[0]));
       return;
     }
-    const ValueId first = edit.kind == Edit::kFirstNumber ? constant(node.name + "/first", {edit.numbers[0]}) : size_of_batch(node);
-    const ValueId rest = add(node, "Slice", {shape, constant(node.name + "/from", {1}), constant(node.name + "/to", {INT64_MAX})});
-    const ValueId joined = add(node, "Concat", {first, rest});
+    const bool is_first = edit.kind == Edit::kFirstNumber;
+    const std::int64_t place = is_first ? 0 : edit.numbers[0], end = is_first ? INT64_MAX : edit.numbers[1];
+    const auto part = [&](std::int64_t from, std::int64_t to) {
+      return add(node, "Slice", {shape, constant(node.name + "/from", {from}), constant(node.name + "/to", {to})});
+    };
+    std::vector<ValueId> parts;
+    if (place > 0) parts.push_back(part(0, place));
+    parts.push_back(is_first ? constant(node.name + "/first", {edit.numbers[0]}) : size_of_batch(node));
+    if (place + 1 < end) parts.push_back(part(place + 1, end));
+    const ValueId joined = add(node, "Concat", parts);
     before_.back().attributes.push_back({"axis", std::int64_t{0}, {}});
     shape = joined;
   }

@@ -184,12 +184,16 @@ def fixed(kind, batch):
         b.weights["token"] = np.repeat(b.weights["token"], batch, 0)
         h = b.op("Reshape", b.op("Concat", "token", "x", axis=1), b.ints("s", [batch, 9 * 12]))
         return b.model(b.linear(h, "fc", 9 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
-    elif kind == "lstm":  # with its first states
-        b.weights["h0"] = b.weights["c0"] = np.zeros((1, batch, 5), np.float32)
+    elif kind in ("lstm", "lstm_zeros"):  # with its first states
+        if kind == "lstm":
+            h0, c0 = "h0", "c0"
+            b.weights["h0"] = b.weights["c0"] = np.zeros((1, batch, 5), np.float32)
+        else:
+            h0, c0 = (b.op("ConstantOfShape", b.ints(name, [1, batch, 5])) for name in ("h.s", "c.s"))
         bias = np.zeros((1, 8 * 5), np.float32)
         b.weights["lstm.b"] = bias
         y = b.op("LSTM", b.op("Transpose", "x", perm=[1, 0, 2]), b.weight("lstm.w", 1, 20, 12, scale=0.3), b.weight("lstm.r", 1, 20, 5, scale=0.3), "lstm.b", "",
-                 "h0", "c0", outputs=2, hidden_size=5)
+                 h0, c0, outputs=2, hidden_size=5)
         h = b.op("Reshape", y[1], b.ints("s", [batch, 5]))
         return b.model(b.linear(h, "fc", 5, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
     elif kind == "sequence_first":
@@ -200,7 +204,7 @@ def fixed(kind, batch):
     return b.model(b.linear(h, "fc", 8 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
 
 
-KINDS = ["flatten", "flatten_rest", "rows", "attention", "class_token", "tiled_token", "zeros", "sequence_first", "token", "lstm"]
+KINDS = ["flatten", "flatten_rest", "rows", "attention", "class_token", "tiled_token", "zeros", "sequence_first", "token", "lstm", "lstm_zeros"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
