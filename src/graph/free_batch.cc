@@ -285,7 +285,8 @@ class Freer {
       given.push_back({edit.input, {desc, nullptr}});
     }
     std::optional<Error> failed = other->infer(node, given);
-    if (failed || other->shape(node.outputs[0]) == nullptr) return;
+    const auto is_known = [&](ValueId v) { return other->shape(v) != nullptr; };
+    if (failed || std::none_of(node.outputs.begin(), node.outputs.end(), is_known)) return;
     failure->reset();
     edits_.insert(edits_.end(), chosen.begin(), chosen.end());
   }

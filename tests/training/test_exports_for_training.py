@@ -184,8 +184,8 @@ def fixed(kind, batch):
         b.weights["token"] = np.repeat(b.weights["token"], batch, 0)
         h = b.op("Reshape", b.op("Concat", "token", "x", axis=1), b.ints("s", [batch, 9 * 12]))
         return b.model(b.linear(h, "fc", 9 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
-    elif kind in ("lstm", "lstm_zeros"):  # with its first states
-        if kind == "lstm":
+    elif kind in ("lstm", "lstm_last", "lstm_zeros"):  # with its first states
+        if kind != "lstm_zeros":
             h0, c0 = "h0", "c0"
             b.weights["h0"] = b.weights["c0"] = np.zeros((1, batch, 5), np.float32)
         else:
@@ -194,6 +194,8 @@ def fixed(kind, batch):
         b.weights["lstm.b"] = bias
         y = b.op("LSTM", b.op("Transpose", "x", perm=[1, 0, 2]), b.weight("lstm.w", 1, 20, 12, scale=0.3), b.weight("lstm.r", 1, 20, 5, scale=0.3), "lstm.b", "",
                  h0, c0, outputs=2, hidden_size=5)
+        if kind == "lstm_last":  # all states are left out
+            b.nodes[-1].output[0] = ""
         h = b.op("Reshape", y[1], b.ints("s", [batch, 5]))
         return b.model(b.linear(h, "fc", 5, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
     elif kind == "sequence_first":
@@ -204,7 +206,7 @@ def fixed(kind, batch):
     return b.model(b.linear(h, "fc", 8 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
 
 
-KINDS = ["flatten", "flatten_rest", "rows", "attention", "class_token", "tiled_token", "zeros", "sequence_first", "token", "lstm", "lstm_zeros"]
+KINDS = ["flatten", "flatten_rest", "rows", "attention", "class_token", "tiled_token", "zeros", "sequence_first", "token", "lstm", "lstm_last", "lstm_zeros"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -219,7 +221,7 @@ def test_shapes_with_the_batch_of_the_export_take_any(runtime, tmp_path, kind, e
         for made_for in (exported, batch):
             model = fixed(kind, made_for)
             model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = made_for
-            trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.05, frozen=["h0", "c0"] if kind == "lstm" else [])
+            trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.05, frozen=["h0", "c0"] if kind in ("lstm", "lstm_last") else [])
             losses.append([trainer.step({"x": x}, labels).loss for _ in range(3)] + [trainer.evaluate({"x": x}, labels).loss])
             trainer.finish(tmp_path / "trained.onnx")  # declared for the batch that it was exported for
             logits, = run_ort(onnx.load(tmp_path / "trained.onnx"), {"x": np.resize(x, (made_for, 8, 12))})
