@@ -64,6 +64,8 @@ BufferFinder::BufferFinder(const OnnxModel& model) {
     inner_.push_back(nodes_in_bodies(node));
     for (const OnnxNode& n : inner_.back()) add(n);
   }
+  find_roots();
+  find_waves();
 }
 
 void BufferFinder::add(const OnnxNode& node) {
@@ -81,16 +83,42 @@ const std::vector<BufferFinder::Use>& BufferFinder::uses_of(const std::string& v
   return found == uses_.end() ? kNone : found->second;
 }
 
+void BufferFinder::find_roots() {
+  const auto is_root = [](const Use& u) {
+    return is(*u.node, {"Sqrt", "Reciprocal", "Log"}) || (is(*u.node, {"Div"}) && u.input == 1) ||
+           (is(*u.node, {"Pow"}) && u.input == 0);
+  };
+  for (const auto& [value, uses] : uses_) {
+    if (std::any_of(uses.begin(), uses.end(), is_root)) roots_.insert(value);
+  }
+}
+
+// Goes back from Sin and Cos, each value once.
+void BufferFinder::find_waves() {
+  const auto is_wave = [](const Use& use) { return is(*use.node, {"Sin", "Cos"}); };
+  std::vector<const std::string*> now, next;
+  for (const auto& [value, uses] : uses_) {
+    if (std::any_of(uses.begin(), uses.end(), is_wave) && waves_.insert(value).second) now.push_back(&value);
+  }
+  for (int steps = 1; steps < kMostSteps; ++steps, std::swap(now, next)) {
+    next.clear();
+    for (const std::string* value : now) {
+      const auto found = producers_.find(*value);
+      if (found == producers_.end() || found->second->outputs[0] != *value) continue;
+      const bool passes = is(*found->second, {"Mul", "MatMul", "Einsum", "Concat", "Reshape", "Transpose", "Unsqueeze", "Squeeze",
+                                              "Expand", "Cast", "Identity"});
+      if (!passes) continue;
+      for (const std::string& input : found->second->inputs) {
+        if (waves_.insert(input).second) next.push_back(&input);
+      }
+    }
+  }
+}
+
 // Added to what a root, a logarithm or a quotient is of.
 bool BufferFinder::is_epsilon(const std::string& name) const {
   const auto keeps_from_zero = [&](const Use& use) {
-    if (is(*use.node, {"Max"})) return true;
-    if (!is(*use.node, {"Add", "Sum"})) return false;
-    const std::vector<Use>& next = uses_of(use.node->outputs[0]);
-    return std::any_of(next.begin(), next.end(), [](const Use& u) {
-      return is(*u.node, {"Sqrt", "Reciprocal", "Log"}) || (is(*u.node, {"Div"}) && u.input == 1) ||
-             (is(*u.node, {"Pow"}) && u.input == 0);
-    });
+    return is(*use.node, {"Max"}) || (is(*use.node, {"Add", "Sum"}) && roots_.contains(use.node->outputs[0]));
   };
   const std::vector<Use>& uses = uses_of(name);
   return !uses.empty() && std::all_of(uses.begin(), uses.end(), keeps_from_zero);
@@ -123,21 +151,10 @@ bool BufferFinder::is_added_to_scores(const std::string& name) const {
   return false;
 }
 
-bool BufferFinder::reaches_waves(const std::string& value, int steps) const {
-  if (steps == 0) return false;
-  const std::vector<Use>& uses = uses_of(value);
-  return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-    if (is(*use.node, {"Sin", "Cos"})) return true;
-    const bool passes = is(*use.node, {"Mul", "MatMul", "Einsum", "Concat", "Reshape", "Transpose", "Unsqueeze", "Squeeze",
-                                       "Expand", "Cast", "Identity"});
-    return passes && reaches_waves(use.node->outputs[0], steps - 1);
-  });
-}
-
 std::string BufferFinder::use_that_tells(const OnnxTensor& tensor, std::size_t elements) const {
   if (is_added_to_scores(tensor.name)) return "it is added to the scores of an attention";
   const bool is_vector = std::count_if(tensor.dims.begin(), tensor.dims.end(), [](std::int64_t d) { return d > 1; }) <= 1;
-  if (is_vector && elements > 1 && reaches_waves(tensor.name, kMostSteps)) return "it goes into Sin or Cos, as frequencies do";
+  if (is_vector && elements > 1 && waves_.contains(tensor.name)) return "it goes into Sin or Cos, as frequencies do";
   for (const Use& use : uses_of(tensor.name)) {
     const std::string node = use.node->op_type + " node '" + use.node->name + "'";
     const bool is_state = is(*use.node, {"LSTM", "GRU", "RNN"}) && (use.input == 5 || use.input == 6);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "modules/train/onnx.h"
@@ -30,12 +32,15 @@ class BufferFinder {
   std::vector<std::vector<OnnxNode>> inner_;  // nodes of bodies
   std::map<std::string, std::vector<Use>> uses_;
   std::map<std::string, const OnnxNode*> producers_;
+  std::set<std::string_view> roots_;  // values that a root, a logarithm or a quotient is of
+  std::set<std::string_view> waves_;  // values that go into Sin or Cos, after a few nodes at most
 
   void add(const OnnxNode& node);
+  void find_roots();
+  void find_waves();
   const std::vector<Use>& uses_of(const std::string& value) const;
   bool is_epsilon(const std::string& name) const;
   bool is_added_to_scores(const std::string& name) const;
-  bool reaches_waves(const std::string& value, int steps) const;
   std::string use_that_tells(const OnnxTensor& tensor, std::size_t elements) const;
 };
 
