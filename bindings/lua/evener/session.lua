@@ -187,9 +187,12 @@ end
 -- Runs the model into tensors that there are, by place: nothing is made. Inputs and outputs must not overlap.
 function Session.run_into(self, inputs, outputs, values)
   local handle = handle_of(self)
-  local ins, outs, input_count, output_count = self.input_slots, self.output_slots, self.input_count, self.output_count
+  local ins, outs, output_count = self.input_slots, self.output_slots, self.output_count
   if type(inputs) ~= "table" or type(outputs) ~= "table" then library.invalid("lists of tensors are wanted") end
-  if #inputs ~= input_count then library.invalid("%d inputs: the model has %d", #inputs, input_count) end
+  local input_count = #inputs -- those with a default may be given, too
+  if input_count < self.input_count or input_count > self.most_inputs then
+    library.invalid("%d inputs: the model has %d", input_count, self.input_count)
+  end
   if #outputs ~= output_count then library.invalid("%d outputs: the model has %d", #outputs, output_count) end
   for index = 1, input_count do ins[index - 1] = tensor_handle(inputs[index]) end
   for index = 1, output_count do outs[index - 1] = tensor_handle(outputs[index]) end
@@ -205,10 +208,10 @@ end
 function Session.run_values(self, inputs, values)
   local handle = handle_of(self)
   if type(inputs) ~= "table" then library.invalid("a table of values is wanted, not a %s", type(inputs)) end
-  local ins, outs = ffi.new("evn_value[?]", math.max(self.input_count, 1)), ffi.new("evn_value[?]", math.max(self.output_count, 1))
+  local ins, outs = ffi.new("evn_value[?]", math.max(self.most_inputs, 1)), ffi.new("evn_value[?]", math.max(self.output_count, 1))
   local given, outputs = {}, {}
   for key, value in pairs(inputs) do
-    local place = place_of(self, key, self.input_count, Session.find_input)
+    local place = place_of(self, key, self.most_inputs, Session.find_input)
     if given[place] then library.invalid("input %d is given by its place and by its name", place) end
     given[place] = Value.of(value)
     ins[place - 1] = value_handle(given[place])
@@ -216,7 +219,7 @@ function Session.run_values(self, inputs, values)
   complete(self, ins, values)
   if values and values.outputs then library.invalid("run_values makes its outputs") end
   local filled = self:run_options(values or {}, self.output_slots, {})
-  check(api.session_run_values(handle, ins, self.input_count, outs, self.output_count, filled, scratch))
+  check(api.session_run_values(handle, ins, self.most_inputs, outs, self.output_count, filled, scratch))
   for index = 1, self.output_count do
     local value = outs[index - 1] ~= nil and Value.adopt(outs[index - 1]) or nil
     if value then value.memory = given end -- what was given may be a part of it
@@ -229,7 +232,7 @@ end
 -- options as of run, and fail_when_full: EVN_ERROR_BUSY where this would wait for room.
 function Session.submit(self, inputs, values)
   local handle = handle_of(self)
-  local ins, outs = ffi.new("evn_tensor[?]", math.max(self.input_count, 1)), ffi.new("evn_tensor[?]", math.max(self.output_count, 1))
+  local ins, outs = ffi.new("evn_tensor[?]", math.max(self.most_inputs, 1)), ffi.new("evn_tensor[?]", math.max(self.output_count, 1))
   local uses, given, rest = {}, {}, {}
   local submit = ffi.new("evn_submit_options")
   api.submit_options_init(submit, ffi.sizeof(submit))
@@ -237,7 +240,7 @@ function Session.submit(self, inputs, values)
     if name ~= "fail_when_full" then rest[name] = value
     else submit.flags = kinds.flag(value, name) * constants.EVN_SUBMIT_FAIL_WHEN_FULL end
   end
-  gather(self, inputs, ins, self.input_count, Session.find_input, uses)
+  gather(self, inputs, ins, self.most_inputs, Session.find_input, uses)
   complete(self, ins, rest)
   local filled = self:run_options(rest, outs, given)
   -- The request has a token of its own, so that it can be cancelled alone; one that was given is the caller's.
@@ -248,7 +251,7 @@ function Session.submit(self, inputs, values)
     filled.cancel = cancel
   end
   return Request.submit(function(request)
-    return api.session_submit(handle, ins, self.input_count, outs, self.output_count, filled, submit, request, scratch)
+    return api.session_submit(handle, ins, self.most_inputs, outs, self.output_count, filled, submit, request, scratch)
   end, {inputs = uses, outputs = given, state = rest.state}, cancel, given, self.names)
 end
 

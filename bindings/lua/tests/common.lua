@@ -157,6 +157,12 @@ function common.double()
   return common.model({common.node("Add", {"x", "x"}, {"y"})}, {common.value("x", 1, {"n"})}, {common.value("y", 1, {"n"})})
 end
 
+-- y = x * k, where k is 2 unless it is given.
+function common.scale()
+  return common.model({common.node("Mul", {"x", "k"}, {"y"})}, {common.value("k", 1, {}), common.value("x", 1, {"n"})},
+                      {common.value("y", 1, {"n"})}, {common.constant("k", 1, {}, raw("float", {2}))})
+end
+
 -- y = x w, with x of any number of rows of 64: a model that can be quantized.
 function common.product()
   local weights = {}

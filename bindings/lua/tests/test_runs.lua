@@ -22,6 +22,32 @@ test("a model runs by place and by name", function()
   equal(session:find_input("x"), 1)
 end)
 
+test("an input with a default is given in each kind of run, or left out", function()
+  local rt = runtime()
+  local session = common.session(rt, common.scale())
+  local x, k, y = vector(rt, 1, 2), rt:tensor("float32", {}, {5}), vector(rt, 0, 0)
+  equal(session:defaults(), {{name = "k", type = "tensor(float32)", dtype = "float32", dims = {}}})
+  equal(#session:inputs(), 1)
+  local value = evener.Value.from_tensor
+  for _ = 1, 2 do
+    equal(session:run({x = x, k = k}).y:to_table(), {5, 10})
+    equal(session:run({x}).y:to_table(), {2, 4})
+    session:run_into({x, k}, {y})
+    equal(y:to_table(), {5, 10})
+    session:run_into({x}, {y})
+    equal(y:to_table(), {2, 4})
+    equal(session:run_values({x = value(x), k = value(k)}).y:tensor():to_table(), {5, 10})
+    equal(session:run_values({x = value(x)}).y:tensor():to_table(), {2, 4})
+    for _, case in ipairs({{{x = x, k = k}, {5, 10}}, {{x = x}, {2, 4}}}) do
+      local request = session:submit(case[1])
+      assert(request:wait())
+      equal(request:take().y:to_table(), case[2])
+    end
+  end
+  raises("EVN_ERROR_INVALID_ARGUMENT", session.run_into, session, {x, k, k}, {y})
+  common.contains(raises("EVN_ERROR_INVALID_ARGUMENT", session.submit, session, {k = k}).message, "input 'x' is missing")
+end)
+
 test("inputs that do not fit are errors, which name the input", function()
   local rt = runtime()
   local session = common.session(rt, common.double())
