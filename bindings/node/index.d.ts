@@ -126,7 +126,7 @@ export class Runtime implements Owned {
   loadModelSync(source: string | Bytes, options?: ModelOptions): Model;
   /** A session of a model, or of a file or bytes. */
   createSession(model: Model, options?: SessionOptions & Cancellable): Promise<Session>;
-  createSession(source: string | Bytes, options?: SessionOptions & Cancellable & {externalDir?: string}): Promise<Session>;
+  createSession(source: string | Bytes, options?: SessionOptions & Cancellable & {externalDir?: string; allowedRoots?: readonly string[]}): Promise<Session>;
   createSessionSync(model: Model, options?: SessionOptions): Session;
   /** The session of a name in the configuration's `models`. */
   session(name: string): Promise<Session>;
