@@ -285,7 +285,7 @@ def test_a_save_removes_what_a_killed_one_has_left(runtime, tmp_path):
         process = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path / "model.onnx", state], stdout=subprocess.PIPE)
         assert process.stdout.readline() == b"ready\n"
         while not state.exists():
-            pass
+            assert process.poll() is None
         process.kill()
         process.wait()
         process.stdout.close()
