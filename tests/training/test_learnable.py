@@ -254,6 +254,19 @@ def test_steps_within_bodies_are_refused(kind, runtime):
     assert set(described(evener.Trainer(runtime, m, "mse", frozen=["w"]))[0]) == ({"u", "start"} if kind == "Scan" else {"u"})
 
 
+def test_a_way_through_many_carried_values_of_a_loop_is_found(runtime):
+    """Each iteration hands 20 values on to their neighbours; the loss reads the last one, `w` comes in by the first."""
+    info, count = helper.make_tensor_value_info, 20
+    inputs, made = [f"v{i}" for i in range(count)], [f"o{i}" for i in range(count)]
+    body = helper.make_graph([node("Identity", ["c"], ["c2"]), node("Identity", ["v0"], ["o0"]), *(node("Identity", [f"v{i - 1}"], [f"o{i}"]) for i in range(1, count))], "b",
+                             [info("i", INT, []), info("c", TensorProto.BOOL, []), *(info(v, F, [3, 2]) for v in inputs)], [info("c2", TensorProto.BOOL, []), *(info(o, F, [3, 2]) for o in made)])
+    nodes = [node("Loop", ["n", "", "w", *["zeros"] * (count - 1)], [f"l{i}" for i in range(count)], body=body), node("MatMul", ["x", f"l{count - 1}"], ["p"]), node("Add", ["p", "b"], ["y"])]
+    trainer = evener.Trainer(runtime, model(nodes, {"w": W, "b": B, "zeros": np.zeros((3, 2), np.float32), "n": np.int64(count)}), "mse", frozen=["zeros"])
+    assert set(described(trainer)[0]) == {"w", "b"}
+    trainer.step({"x": X}, np.zeros((4, 2), np.float32))
+    assert np.abs(trainer.gradients["w"]).max() > 0
+
+
 def test_a_part_of_the_ways_may_end_in_steps(runtime):
     nodes = [node("Round", ["w"], ["r"], name="cut"), node("Add", ["w", "r"], ["d"]), node("MatMul", ["x", "d"], ["y"])]
     learns, _ = described(evener.Trainer(runtime, model(nodes, {"w": W}), "mse"))

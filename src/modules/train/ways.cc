@@ -8,7 +8,7 @@
 namespace evn_train {
 namespace {
 
-constexpr std::size_t kAll = SIZE_MAX;
+constexpr int kExactPasses = 8;  // over a body, in each of which a chain of carried values may be one link longer
 
 // Inputs that say how an operator works. An initializer there is no parameter.
 struct Option {
@@ -222,7 +222,8 @@ void Ways::go_back(const OnnxNode& node) {
 }
 
 // If: outputs are those of both branches. Loop and Scan: what a body makes may be its input in the next iteration, so that it is
-// gone through until nothing changes. Conditions and numbers of iterations change the result in steps.
+// gone through until nothing changes; after kExactPasses each carried value counts as one that is read as all inputs of the body
+// are, so that few more passes follow. Conditions and numbers of iterations change the result in steps.
 void Ways::go_back_into_bodies(const OnnxNode& node) {
   const bool is_if = node.op_type == "If", is_loop = node.op_type == "Loop";
   const std::size_t of_body = is_loop ? 1 : 0;  // outputs of a body before those of the node
@@ -232,9 +233,17 @@ void Ways::go_back_into_bodies(const OnnxNode& node) {
   const std::vector<OnnxBody> bodies = bodies_of(node);
   const bool before = changed_;
   bool any = before;
+  int passes = 0;
   do {
     changed_ = false;
+    ++passes;
     for (const OnnxBody& body : bodies) {
+      Way of_all;
+      for (const std::string& input : body.inputs) {
+        const Way way = of(input);
+        of_all.is_smooth = of_all.is_smooth || way.is_smooth;
+        if (of_all.cut == nullptr) of_all.cut = way.cut;
+      }
       for (std::size_t i = 0; i < node.outputs.size() && i + of_body < body.outputs.size(); ++i)
         merge(body.outputs[i + of_body], of(node.outputs[i]));
       if (is_loop && !body.outputs.empty()) merge(body.outputs[0], {false, cut_at(node)});
@@ -244,7 +253,7 @@ void Ways::go_back_into_bodies(const OnnxNode& node) {
             is_loop ? i < node.inputs.size()
                     : i + static_cast<std::size_t>(attribute_number(node, "num_scan_inputs", 0)) < body.inputs.size();
         if (is_carried && made < body.outputs.size() && node.op_type != "SequenceMap")
-          merge(body.outputs[made], of(body.inputs[i]));
+          merge(body.outputs[made], passes > kExactPasses ? of_all : of(body.inputs[i]));
       }
       go_back(body.nodes);
       for (std::size_t i = is_loop ? 2 : 0; !is_if && i < body.inputs.size() && i < node.inputs.size(); ++i)
