@@ -70,7 +70,7 @@ class TrainingGraphs {
   std::string evaluation_model(Labels labels) const;
   // inputs: the model's, parameters, statistics; output: the dims of what the loss reads.
   std::string shape_model() const;
-  // inputs: loss, the largest norm with which parameters move, rates [8] of each group with parameters, the statistics of the step,
+  // inputs: loss, the largest norm with which parameters move, the statistics of the step, rates [8] of each group with parameters,
   // parameters, gradients, the optimizer's state kind by kind;
   // outputs: norm, whether loss, gradients and statistics are finite, whether parameters moved, parameters, the optimizer's state.
   std::string update_model() const;
