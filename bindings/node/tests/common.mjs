@@ -79,6 +79,13 @@ export const sequence = () => {
   return model([node('SequenceConstruct', ['x', 'z'], ['s'])], [value('x', FLOAT, ['n']), value('z', FLOAT, ['n'])], [join(text(1, 's'), made)]);
 };
 
+// y = x k + b, where k is 2 and b is 1 unless they are given.
+export function scale() {
+  const float = (name, each) => join(number(2, FLOAT), text(8, name), bytes(9, Buffer.from(Float32Array.of(each).buffer)));
+  return model([node('Mul', ['x', 'k'], ['m']), node('Add', ['m', 'b'], ['y'])], [value('x', FLOAT, ['n']), value('k', FLOAT, []), value('b', FLOAT, [])],
+    [value('y', FLOAT, ['n'])], [float('k', 2), float('b', 1)]);
+}
+
 // Logits of three classes: y = x w + b, of any rows of four columns.
 export function linear() {
   const floats = (name, dims, data) => join(...dims.map((dim) => number(1, dim)), number(2, FLOAT), text(8, name), bytes(9, Buffer.from(Float32Array.from(data).buffer)));

@@ -4,7 +4,7 @@ import {spawnSync} from 'node:child_process';
 import path from 'node:path';
 import test from 'node:test';
 
-import {collect, double, evener, fails, newRuntime, newSession, runningSum, sequence, slow, TESTS, twoOutputs} from './common.mjs';
+import {collect, double, evener, fails, newRuntime, newSession, runningSum, scale, sequence, slow, TESTS, twoOutputs} from './common.mjs';
 
 // Inputs with which `slow` computes for a while: it ends when it is asked to.
 const COUNT = 2000;
@@ -25,6 +25,26 @@ test('a run takes tensors by place and by name, and gives both', (t) => {
   const one = session.run({x}, {outputs: ['minus']});
   assert.deepEqual(Object.keys(one), ['minus']);
   assert.equal(session.run([x], {outputs: ['minus']})[0], null);
+});
+
+test('an input with a default is given in each kind of run, or left out', async (t) => {
+  const runtime = newRuntime(t);
+  const session = newSession(t, runtime, scale(), {overridable: ['b']});
+  assert.deepEqual(session.inputs().map((each) => each.name), ['x']);
+  assert.deepEqual(session.defaults().map((each) => [each.name, each.dims]), [['k', []], ['b', []]]);
+  const x = runtime.tensor([1, 2]), k = runtime.wrap(Float32Array.of(5), []), b = runtime.wrap(Float32Array.of(3), []), y = runtime.zeros('float32', [2]);
+  const cases = [[{x}, [x], [3, 5]], [{x, k}, [x, k], [6, 11]], [{x, b}, [x, null, b], [5, 7]], [{x, k, b}, [x, k, b], [8, 13]]];
+  for (const [named, listed, wanted] of [...cases, ...cases]) {
+    const expected = Float32Array.from(wanted);
+    assert.deepEqual(session.run(named).y.read(), expected);
+    assert.deepEqual(session.run(listed)[0].read(), expected);
+    session.runInto(named, {y});
+    assert.deepEqual(y.read(), expected);
+    assert.deepEqual((await session.submit(named)).y.read(), expected);
+    const values = Object.fromEntries(Object.entries(named).map(([name, each]) => [name, evener.Value.fromTensor(each)]));
+    assert.deepEqual(session.runValues(values).y.tensor().read(), expected);
+  }
+  await fails('INVALID_ARGUMENT', () => session.run({k}), /no tensor for the input x/);
 });
 
 test('outputs that there are are written', async (t) => {
