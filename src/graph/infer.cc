@@ -114,6 +114,7 @@ class GraphInference {
  private:
   void remember_outputs() {
     std::vector<bool> computed(graph_.values.size(), false);
+    is_declared_.assign(graph_.values.size(), false);
     for (const Node& node : graph_.nodes) {
       cancellation_point(8);
       for (ValueId v : node.outputs) {
@@ -123,6 +124,7 @@ class GraphInference {
     for (ValueId v : graph_.outputs) {
       if (!computed[v]) continue;
       computed[v] = false;  // an output that is listed twice is merged once
+      is_declared_[static_cast<std::size_t>(v)] = true;
       const Value& value = graph_.values[v];
       declared_.push_back({v, value.dtype, value.has_shape, value.shape, value.symbols, value.wraps});
     }
@@ -250,7 +252,7 @@ class GraphInference {
     const Value& value = graph_.values[v];
     if (conflicts_ == nullptr || value.dtype == DType::kUndefined || (value.dtype == desc.dtype && value.wraps == desc.wraps))
       return;
-    if (std::any_of(declared_.begin(), declared_.end(), [&](const Declared& d) { return d.value == v; })) return;
+    if (!is_declared_.empty() && is_declared_[static_cast<std::size_t>(v)]) return;
     conflicts_->push_back({node.name, value.name, TensorDesc{value.dtype, {}, value.wraps}.type_string(),
                            TensorDesc{desc.dtype, {}, desc.wraps}.type_string()});
   }
@@ -288,6 +290,7 @@ class GraphInference {
   Graph& graph_;
   TypeConflicts* const conflicts_;  // nullable
   std::vector<Declared> declared_;
+  std::vector<bool> is_declared_;  // by value: it is in declared_; empty for a body
   std::vector<TensorDesc> inputs_;
   std::vector<ConstTensor> values_;
   std::vector<TensorDesc> outputs_;

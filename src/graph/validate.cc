@@ -297,10 +297,11 @@ WeightPtr constant_value(const Node& node) {
 bool is_constant_node(const Node& node) { return node.domain.empty() && node.op_type == "Constant"; }
 
 // A Constant's own type counts; only of an output of the graph the declared one is a promise.
-void check_constant_type(const Graph& graph, const Node& node, const TensorDesc& desc, TypeConflicts* conflicts) {
+void check_constant_type(const Graph& graph, const Node& node, const TensorDesc& desc, const std::vector<bool>& is_output,
+                         TypeConflicts* conflicts) {
   const Value& value = graph.values[static_cast<std::size_t>(node.outputs[0])];
   if (value.dtype == DType::kUndefined || (value.dtype == desc.dtype && !value.wraps)) return;
-  if (std::find(graph.outputs.begin(), graph.outputs.end(), node.outputs[0]) != graph.outputs.end()) {
+  if (is_output[static_cast<std::size_t>(node.outputs[0])]) {
     fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "'%.128s' is declared as %s and has %s values", value.name.c_str(),
                                dtype_name(value.dtype), dtype_name(desc.dtype)));
   }
@@ -310,6 +311,8 @@ void check_constant_type(const Graph& graph, const Node& node, const TensorDesc&
 }
 
 void take_constants(Graph& graph, TypeConflicts* conflicts, std::set<std::uint64_t>* literals) {
+  std::vector<bool> is_output(graph.values.size(), false);
+  for (const ValueId v : graph.outputs) is_output[static_cast<std::size_t>(v)] = true;
   for (Node& node : graph.nodes) {
     cancellation_point(kNodeWork);
     if (!is_constant_node(node)) continue;
@@ -317,7 +320,7 @@ void take_constants(Graph& graph, TypeConflicts* conflicts, std::set<std::uint64
     value.constant = constant_value(node);
     if (literals != nullptr) literals->insert(value.constant->id);
     const TensorDesc& desc = value.constant->desc;
-    check_constant_type(graph, node, desc, conflicts);
+    check_constant_type(graph, node, desc, is_output, conflicts);
     value.dtype = desc.dtype;
     value.wraps = {};
     value.has_shape = true;

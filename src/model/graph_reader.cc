@@ -17,7 +17,7 @@ using wire::Kind;
 
 constexpr std::uint32_t kNode = 1, kSparseInitializer = 15;  // numbers of fields
 
-enum Role : std::uint8_t { kIsInput = 1, kIsOutput = 2, kIsInitializer = 4 };
+enum Role : std::uint8_t { kIsInput = 1, kIsOutput = 2, kIsInitializer = 4, kHasConflict = 8 };
 
 struct Reader {
   Loader& loader;
@@ -27,8 +27,8 @@ struct Reader {
   std::vector<std::uint8_t> roles;  // by value
   // Initializers of a type that is not stored, with its name. They must not be used.
   std::unordered_map<ValueId, const char*> unstored;
-  std::vector<Value> declared;          // as graph.inputs, of the main graph: what the inputs alone say
-  std::vector<std::int32_t> producers;  // by value: the index of its node, or -1; empty until producer_of needs it
+  std::vector<Value> declared;                            // as graph.inputs, of the main graph: what the inputs alone say
+  std::vector<std::pair<ValueId, TensorDesc>> conflicts;  // values, and their types in entries of value_info that are ignored
 
   ValueId id(std::string_view name) {
     const auto next = static_cast<ValueId>(graph.values.size());
@@ -53,28 +53,24 @@ struct Reader {
   }
 };
 
-// The node that makes a value, or nullptr. The nodes and values of the graph have been read.
-const Node* producer_of(Reader& r, ValueId id) {
-  if (r.producers.empty()) {
-    r.producers.assign(r.graph.values.size(), -1);
-    for (std::size_t i = 0; i < r.graph.nodes.size(); ++i) {
-      cancellation_point(kNodeWork);
-      for (const ValueId output : r.graph.nodes[i].outputs) {
-        if (output != kNoValue) r.producers[static_cast<std::size_t>(output)] = static_cast<std::int32_t>(i);
-      }
+// Reports the entries of value_info that are ignored, one for each value.
+void report_conflicts(const Reader& r) {
+  if (r.loader.options.conflicts == nullptr || r.conflicts.empty()) return;
+  std::vector<const Node*> producers(r.graph.values.size(), nullptr);
+  for (const Node& node : r.graph.nodes) {
+    cancellation_point(kNodeWork);
+    for (const ValueId id : node.outputs) {
+      if (id != kNoValue) producers[static_cast<std::size_t>(id)] = &node;
     }
   }
-  const std::int32_t index = r.producers[static_cast<std::size_t>(id)];
-  return index >= 0 ? &r.graph.nodes[static_cast<std::size_t>(index)] : nullptr;
-}
-
-// Reports an entry of value_info that is ignored.
-void note_conflict(Reader& r, ValueId id, const TensorDesc& declared) {
-  if (r.loader.options.conflicts == nullptr) return;
-  const Value& value = r.graph.values[static_cast<std::size_t>(id)];
-  TypeConflict conflict{"", value.name, declared.type_string(), TensorDesc{value.dtype, {}, value.wraps}.type_string()};
-  if (const Node* const node = producer_of(r, id)) conflict.node = node->name.empty() ? node->op_type : node->name;
-  r.loader.options.conflicts->push_back(std::move(conflict));
+  for (const auto& [id, declared] : r.conflicts) {
+    cancellation_point(kNodeWork);
+    const Value& value = r.graph.values[static_cast<std::size_t>(id)];
+    TypeConflict conflict{"", value.name, declared.type_string(), TensorDesc{value.dtype, {}, value.wraps}.type_string()};
+    const Node* const node = producers[static_cast<std::size_t>(id)];
+    if (node != nullptr) conflict.node = node->name.empty() ? node->op_type : node->name;
+    r.loader.options.conflicts->push_back(std::move(conflict));
+  }
 }
 
 DType dtype_of(const TypeRead& type) {
@@ -213,8 +209,10 @@ constexpr wire::Row<Reader> kValueInfoRows[] = {
        if (it == r.ids.end() || !info.type.is_known) return;
        // An entry of value_info may contradict what the inputs, outputs and initializers say, and is then ignored.
        Value& value = r.value(it->second);
-       if (contradicts(value, info.type)) note_conflict(r, it->second, {dtype_of(info.type), {}, info.type.wraps});
-       else declare(r, value, info.type, f.at);
+       if (!contradicts(value, info.type)) return declare(r, value, info.type, f.at);
+       std::uint8_t& role = r.roles[static_cast<std::size_t>(it->second)];
+       if ((role & kHasConflict) == 0) r.conflicts.push_back({it->second, {dtype_of(info.type), {}, info.type.wraps}});
+       role |= kHasConflict;
      }},
 };
 
@@ -246,12 +244,13 @@ std::size_t count_nodes(Loader& loader, wire::Bytes range) {
 }  // namespace
 
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body) {
-  Reader reader{.loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}, .declared = {},
-                .producers = {}};
+  Reader reader{
+      .loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}, .declared = {}, .conflicts = {}};
   reader.graph.nodes.reserve(count_nodes(loader, range));
   wire::read_message(loader.file, range, "GraphProto", kRows, reader);
   wire::read_message(loader.file, range, "GraphProto", kValueInfoRows, reader);
   check_unstored(reader);
+  report_conflicts(reader);
   // What a caller may leave out of a model, whoever runs a body gives.
   const auto has_default = [&](ValueId id) { return (reader.roles[static_cast<std::size_t>(id)] & kIsInitializer) != 0; };
   if (is_body && loader.ir_version >= 4 && std::any_of(reader.graph.inputs.begin(), reader.graph.inputs.end(), has_default)) {

@@ -1,6 +1,7 @@
 """What converters write that the specification does not: loaded as ONNX Runtime loads it."""
 import evener
 import numpy
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -103,6 +104,14 @@ def test_remarks_in_bodies_and_branches_are_ignored():
     nodes = [helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=other)]
     found, warnings = loaded(typed(nodes, outputs(), {}, [numpy_helper.from_array(numpy.array(True), "yes")]))
     assert found["y"].tolist() == [-1] * 4 and warnings == [("in_branch", "p", *WRONG)]
+
+
+def test_a_remark_that_is_repeated_gives_one_warning():
+    nodes = [helper.make_node("Neg", ["x"], ["a"], "first"), helper.make_node("Relu", ["a"], ["y"], "last")]
+    content = onnx.ModelProto.FromString(typed(nodes, outputs(), {}))
+    content.graph.value_info.extend([helper.make_tensor_value_info("y", HALF, [4])] * 1000)
+    found, warnings = loaded(content.SerializeToString())
+    assert found["y"].tolist() == [0] * 4 and warnings == [("last", "y", *WRONG)]
 
 
 def test_models_without_contradictions_have_no_warnings():
