@@ -152,11 +152,13 @@ void find_taps(float coordinate, std::int64_t size, const Sampling& how, Taps* t
     if (padding == Padding::kBorder && !stays) x = std::clamp(x, 0.0, static_cast<double>(size - 1));
     if (padding == Padding::kReflection) x = reflect(x, low, high);
   }
-  const double first = mode == Mode::kNearest ? x : std::floor(x) - (mode == Mode::kCubic ? 1 : 0);
+  // Distances are those of the fraction: beyond 2^53 elements have no whole numbers of their own.
+  const double first = mode == Mode::kNearest ? x : std::floor(x), fraction = x - first;
+  const int before = mode == Mode::kCubic ? 1 : 0;
   taps.count = mode == Mode::kNearest ? 1 : mode == Mode::kLinear ? 2 : 4;
   for (int i = 0; i < taps.count; ++i) {
-    const double distance = std::fabs(x - (first + i));
-    taps.index[i] = padded(first + i, size, padding, low, high);
+    const double distance = std::fabs(fraction + (before - i));
+    taps.index[i] = padded(first + (i - before), size, padding, low, high);
     taps.weight[i] = mode == Mode::kNearest ? 1 : mode == Mode::kLinear ? 1 - distance : cubic_weight(distance);
   }
   keep_inside(to);

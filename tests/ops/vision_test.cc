@@ -98,6 +98,15 @@ TEST(GridSample, CubicBorderIsOfTheLocationOrOfTheTaps) {
   EXPECT_EQ(run("location"), (Floats{1, 8, 1}));
   // At -1.5 the elements -3 to 0 are the first one; at 4 only the element 3 counts; both repeat the border.
   expect_near(run("taps"), {1, 8, 1});
+  // Far places read the border alone, also where float32 and double have no fractions.
+  const Tensor far = f32({1, 1, 4, 2}, {-1e7f, 0, 1.5e7f, 0, 1e17f, 0, -1e30f, 0});
+  const auto of_far = Op("GridSample", 20)
+                          .with("mode", "cubic")
+                          .with("padding_mode", "border")
+                          .with("cubic_border", "taps")
+                          .run({x, far})[0]
+                          .floats();
+  expect_near(of_far, {1, 8, 8, 1});
   const Tensor near = f32({1, 1, 1, 2}, {-1.125f, 0});  // place -0.75, which reads elements -2, -1, 0 and 1
   const auto at = [&](const char* border) {
     return Op("GridSample", 20)

@@ -24,6 +24,12 @@ void add_samplers(Cases* all) {
                        .word("padding_mode", "border")
                        .word("cubic_border", "taps")
                        .batch(3));
+    all->push_back(Case("GridSample", 20)
+                       .in(d, {1, 1, 3, 4})
+                       .in(d, {1, 2, 3, 2}, -1e9, 1e9)
+                       .word("mode", "cubic")
+                       .word("padding_mode", "border")
+                       .word("cubic_border", "taps"));
     all->push_back(Case("RoiAlign", 16)
                        .in(d, {2, 3, 6, 7})
                        .in(d, {4, 4}, -9, 12)

@@ -59,11 +59,13 @@ static inline Taps taps_of(float coordinate, int size, const Sample* p) {
     if (p->padding == kBorder && !p->keeps_place) x = clamp(x, 0.0f, length - 1.0f);
     if (p->padding == kReflection) x = reflect(x, low, high);
   }
-  const float first = p->mode == kNearestMode ? x : floor(x) - (p->mode == kCubicMode ? 1.0f : 0.0f);
+  // Distances are those of the fraction: beyond 2^24 elements have no whole numbers of their own.
+  const float first = p->mode == kNearestMode ? x : floor(x), fraction = x - first;
+  const int before = p->mode == kCubicMode ? 1 : 0;
   taps.count = p->mode == kNearestMode ? 1 : p->mode == kLinearMode ? 2 : 4;
   for (int i = 0; i < taps.count; ++i) {
-    const float distance = fabs(x - (first + (float)i));
-    taps.index[i] = padded(first + (float)i, size, p->padding, low, high);
+    const float distance = fabs(fraction + (float)(before - i));
+    taps.index[i] = padded(first + (float)(i - before), size, p->padding, low, high);
     taps.weight[i] = p->mode == kNearestMode ? 1.0f : p->mode == kLinearMode ? 1.0f - distance : cubic_weight(distance);
   }
   return taps;
