@@ -110,6 +110,10 @@ TEST_P(OpenClLongSums, OfProducts) {
   check("Conv", {node_of("Conv", {{1, n / 16, 4, 4}, {2, n / 16, 4, 4}}), want, 1e-4});
   check("Conv of one channel", {node_of("Conv", {{1, 1, n}, {1, 1, n}}), want, 1e-4});
   check("Conv of channels", {node_of("Conv", {{1, n, 1, 1}, {2, n, 1, 1}}), want, 1e-4});
+  GraphBuilder b(11);
+  const ValueId x = b.input("x", {1, n, 1, 1});
+  b.output(b.node("ConvTranspose", {x, b.random("w", {n, 2, 1, 1}, 0.1f, 0.1f)}));
+  check("ConvTranspose of channels", {b.build(), want, 2e-5});
 }
 
 TEST_P(OpenClLongSums, OfRowsOfNumbers) {

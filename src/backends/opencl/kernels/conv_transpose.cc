@@ -32,11 +32,13 @@ Axes axes_of(const OpDesc& desc) {
 }
 
 Refusal supports(const OpDesc& desc) {
+  constexpr std::int64_t kLongest = 1 << 12;  // the sums of window.cc round less
   if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
   if (desc.inputs[kX].shape.rank() < 3 || desc.inputs[kX].shape.rank() > 4) return "only one or two spatial axes";
   if (desc.constant(kW) == nullptr) return "weights must be constant";
   if (desc.has_input(kB) && desc.constant(kB) == nullptr) return "the bias must be constant";
   if (attr_int(*desc.node, ConvTransposeAttr::kGroup) != 1) return "only one group";
+  if (desc.inputs[kW].shape[0] > kLongest) return "its sums are long";
   if (!attr_ints(*desc.node, ConvTransposeAttr::kOutputShape).empty()) return "no output_shape";
   for (const std::int64_t padding : attr_ints(*desc.node, ConvTransposeAttr::kOutputPadding)) {
     if (padding != 0) return "no output_padding";
