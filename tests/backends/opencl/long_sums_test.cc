@@ -168,6 +168,15 @@ TEST_P(OpenClLongSums, OfGradients) {
         {node_of("evener::ConvWeightGradient", {{3, 2, 1, 1}, {n / 16, 2, 4, 4}, {n / 16, 3, 4, 4}}), want, 1e-4});
 }
 
+// Below the depth from which products are cut into many chains, a quarter of the depth is one chain.
+TEST(OpenClDeepProducts, StayWithinTheTolerance) {
+  EVN_NEEDS_OPENCL();
+  for (const std::int64_t depth : {4096, 28'672, 65'536}) {
+    const double want = static_cast<double>(depth) * kTerm * kTerm;
+    check("MatMul of depth " + std::to_string(depth), {node_of("MatMul", {{9, depth}, {depth, 3}}), want, 5e-5});
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Terms, OpenClLongSums, ::testing::Values(10'000, 1 << 20));
 
 }  // namespace

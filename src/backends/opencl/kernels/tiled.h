@@ -41,8 +41,8 @@ struct TiledFunctions {
 // The steps of the depth in one chain of sums, by the depth alone: four chains of a deep product, so that a work group can make
 // them at once, else one. Chains of very deep products are shorter, as long ones round more.
 constexpr std::int64_t chain_of(std::int64_t depth) {
-  constexpr std::int64_t kDeep = 256, kLongestStep = 32;  // of a tile
-  constexpr std::int64_t kVeryDeep = 1 << 16, kLongest = 1024;
+  constexpr std::int64_t kDeep = 256, kLongestStep = 32;        // of a tile
+  constexpr std::int64_t kVeryDeep = 7 << 12, kLongest = 1024;  // a chain of a quarter of it rounds up to 1e-4
   if (depth > kVeryDeep) return kLongest;
   return depth < kDeep ? std::max<std::int64_t>(depth, 1) : ceil_div(ceil_div(depth, std::int64_t{4}), kLongestStep) * kLongestStep;
 }
