@@ -50,10 +50,11 @@ std::string plain_letters(std::string_view name) {
 }
 
 // The name of the library's that a mistyped one stands for, in the word's domain if it has one. "": there is none. With `surely`,
-// names that a host may well give to an operator of its own, such as "MyConv", are not taken for mistyped ones.
+// names that a host may well give to an operator of its own, such as "MyConv", "Linear" and "Scale", are not taken for mistyped
+// ones.
 std::string similar_name(const OperatorWord& word, bool surely) {
-  constexpr std::size_t kShortestBeginning = 5;  // of a longer name
-  constexpr std::size_t kShortestStem = 4;       // of a name that has letters behind it
+  const std::size_t shortest_beginning = surely ? 8 : 5;  // of a longer name
+  constexpr std::size_t kShortestStem = 4;                // of a name that has letters behind it
   const std::string plain = plain_letters(word.name);
   if (plain.empty()) return "";
   const std::size_t allowed = surely ? (plain.size() < 8 ? 1 : 2) : std::max<std::size_t>(1, plain.size() / 3);
@@ -63,12 +64,13 @@ std::string similar_name(const OperatorWord& word, bool surely) {
   any_row(op_families(), [&](const OpDef& op) {
     const std::string_view domain = op.domain;
     if (domain == kMergeDomain || (word.domain && *word.domain != domain)) return false;
+    if (surely && !word.domain && !domain.empty()) return false;
     const std::string other = plain_letters(op.name);
     if (other == plain) {
       alike = op.name;
       return true;
     }
-    if (plain.size() >= kShortestBeginning && other.starts_with(plain) && (longer == nullptr || other.size() < whole.size())) {
+    if (plain.size() >= shortest_beginning && other.starts_with(plain) && (longer == nullptr || other.size() < whole.size())) {
       longer = op.name;
       whole = other;
     }
