@@ -11,6 +11,7 @@
 #include "backends/opencl/program_text.h"
 #include "backends/opencl/source.h"
 #include "backends/opencl/training_kernels.h"
+#include "base/heap.h"
 #include "base/inflate.h"
 #include "base/os/os.h"
 #include "version.h"
@@ -61,9 +62,11 @@ std::string build_options(const OpenClFound& found) {
   return options + " -DEVN_LANES=" + std::to_string(vector_lanes(found));
 }
 
-// A compiler that fails for want of memory may say no more than that it failed.
+// A compiler that fails for want of memory may say no more than that it failed. The system is asked, not the memory limit, which
+// does not hold for the driver.
 bool is_short_of_memory() {
   constexpr std::size_t kNeeded = std::size_t{64} << 20;
+  const HeapPause uncounted;
   return std::unique_ptr<char[]>(new (std::nothrow) char[kNeeded]) == nullptr;
 }
 

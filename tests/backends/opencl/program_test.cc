@@ -8,6 +8,7 @@
 #include "backends/opencl/program_text.h"
 #include "backends/opencl/source.h"
 #include "backends/opencl/training_kernels.h"
+#include "base/heap.h"
 #include "base/inflate.h"
 #include "tests/backends/opencl/opencl_test.h"
 #include "tests/support/sanitized.h"
@@ -105,6 +106,28 @@ TEST_F(OpenClProgramCache, CompilerThatFailsWithoutAReasonWhileMemoryIsShortIsOu
     _exit(status_of_build(CL_BUILD_PROGRAM_FAILURE, ""));
   };
   EXPECT_EXIT(without_memory(), ::testing::ExitedWithCode(EVN_ERROR_OUT_OF_MEMORY), "");
+}
+
+class FullHeap final : public Heap {
+ public:
+  FullHeap() { hold(); }
+  bool admit(std::int64_t, bool, Error* why) noexcept override {
+    *why = make_error(EVN_ERROR_OUT_OF_MEMORY, "full");
+    return false;
+  }
+  void end() noexcept override {}
+};
+
+TEST_F(OpenClProgramCache, MemoryLimitOfTheRuntimeIsNoWantOfMemoryOfTheCompiler) {
+  FullHeap heap;
+  evn_status of_source = EVN_OK, without_reason = EVN_OK;
+  {
+    const HeapScope scope(&heap);
+    of_source = status_of_build(CL_BUILD_PROGRAM_FAILURE, "<source>:3:1: error: unknown type name\n");
+    without_reason = status_of_build(CL_BUILD_PROGRAM_FAILURE, "");
+  }
+  EXPECT_EQ(of_source, EVN_ERROR_UNSUPPORTED);
+  EXPECT_EQ(without_reason, EVN_ERROR_DEVICE_LOST);
 }
 
 TEST_F(OpenClProgramCache, SecondDeviceCompilesNothing) {
