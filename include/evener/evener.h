@@ -324,9 +324,8 @@ EVN_API void evn_runtime_options_init(evn_runtime_options *options, uint32_t str
  *   runtime  out; the caller releases it
  * Returns EVN_ERROR_CONFIG, EVN_ERROR_IO (config_path), EVN_ERROR_INVALID_ARGUMENT (also: EVN_CPU_ISA is none that there is), or
  * EVN_ERROR_DEVICE_UNAVAILABLE (one that is configured and not `optional`). Allocates; may load OpenCL's loader and block on a
- * driver. The library stays loaded while a runtime lives: dlclose returns 0 and unloads nothing as long as threads and objects
- * need its code. If a runtime ends on one of its own threads, as after the last request, the library stays loaded until the process
- * ends. */
+ * driver. The first runtime keeps the library loaded until the process ends: dlclose returns 0 and unloads nothing, since threads
+ * and objects may still need its code. */
 EVN_API evn_status evn_runtime_create(const evn_runtime_options *options, evn_runtime *runtime, evn_error *error);
 
 /* Ends the caller's hold. Sessions of `models:` that nobody else holds end with it. The runtime itself goes when its last device,

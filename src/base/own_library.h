@@ -1,24 +1,14 @@
-// Keeping the library's code in memory while something runs it.
+// Keeping the library's code in memory.
 #pragma once
 
-#include "base/library_work.h"
 #include "base/os/os.h"
 
 namespace evn {
 
-// Reference to the shared library itself: while it lives, a host's dlclose does not unload the code that threads and objects need.
-// On a thread of the library the destructor keeps the reference, because that thread still runs the library's code.
-class OwnLibrary {
- public:
-  OwnLibrary() noexcept : reference_(os::reference_own_library()) {}
-  ~OwnLibrary() {
-    if (!LibraryWork::is_here()) os::close_library(reference_);
-  }
-  OwnLibrary(const OwnLibrary&) = delete;
-  OwnLibrary& operator=(const OwnLibrary&) = delete;
-
- private:
-  void* const reference_;
-};
+// From the first call on the shared library stays loaded until the process ends: a host's dlclose unloads neither the code that threads
+// and objects need nor that which returns to a host from the release of the last of them.
+inline void keep_own_library_loaded() noexcept {
+  [[maybe_unused]] static void* const reference = os::reference_own_library();
+}
 
 }  // namespace evn

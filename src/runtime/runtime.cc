@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_writer.h"
+#include "base/own_library.h"
 #include "kept_features.h"
 #include "runtime/live/proposal.h"
 #include "runtime/probe.h"
@@ -74,6 +75,7 @@ Runtime::Runtime(RuntimeOptions options)
       costs_(options_.cache_dir),
       scheduler_(cores_of(options_)),
       probe_(std::make_unique<DriverProbe>(probe_of(options_), options_.log)) {
+  keep_own_library_loaded();
   Proposal first(*this, std::move(options_.config));
   first.open();
   first.adopt();

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/os/fork.h"
-#include "base/own_library.h"
 #include "base/user_data.h"
 #include "config/config.h"
 #include "device/backend.h"
@@ -152,7 +151,6 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   void require_free_name(const std::string& name) const;
   std::string list_names() const;
 
-  const OwnLibrary library_;    // first: code of the library destroys the rest
   RuntimeUsers users_;          // goes last
   OperatorRegistry operators_;  // of what is used
   RuntimeOptions options_;

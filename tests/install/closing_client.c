@@ -1,5 +1,6 @@
-/* Closes the library while objects of it are alive: with a session and its tensors, with requests under way, and with all handles
- * released while requests are under way. The program must end normally. usage: closing_client LIBRARY MODEL ROUNDS */
+/* Closes the library while objects of it are alive: with a session and its tensors, with requests under way, with all handles
+ * released while requests are under way, and with handles that are used and released after it. The program must end normally.
+ * usage: closing_client LIBRARY MODEL ROUNDS */
 #include <dlfcn.h>
 #include <evener/api.h>
 #include <stdatomic.h>
@@ -17,7 +18,7 @@ static void count_done(void* user, evn_request request) {
   atomic_fetch_add(&done_count, 1);
 }
 
-/* `keep`: handles stay alive; `late`: they are used after dlclose. */
+/* `keep`: handles stay alive; `late`: they are used and released after dlclose. */
 static int close_early(const char* path, const char* model_path, int keep, int late) {
   static float values[6] = {0, 1, 2, 3, 4, 5};
   static const int64_t dims[2] = {2, 3};
@@ -55,7 +56,14 @@ static int close_early(const char* path, const char* model_path, int keep, int l
   if (dlclose(library) != 0) return 16;
   for (i = 0; atomic_load(&done_count) < kRequests && i < 10000; ++i) usleep(1000);
   if (atomic_load(&done_count) != kRequests) return 17;
-  if (late && evn->session_run(session, &input, 1, &output, 1, NULL, &error) != EVN_OK) return 18;
+  if (late) {
+    if (evn->session_run(session, &input, 1, &output, 1, NULL, &error) != EVN_OK) return 18;
+    evn->tensor_release(output);
+    evn->tensor_release(input);
+    evn->session_release(session);
+    evn->model_release(model);
+    if (evn->runtime_release(runtime) != EVN_OK) return 19;
+  }
   return 0;
 }
 
