@@ -102,6 +102,7 @@ std::string branches() {
   return w.serialize();
 }
 
+// Of at most 200 iterations, since the caller's number is random.
 std::string loop() {
   OnnxWriter body, w;
   body.add_input("i", kI64, {}).add_input("go_in", kBool, {}).add_input("sum", kF32, {2});
@@ -109,7 +110,9 @@ std::string loop() {
   body.add_node("Add", {"sum", "one"}, {"next"}).add_node("Identity", {"go_in"}, {"go"}).add_node("Identity", {"next"}, {"seen"});
   w.add_input("n", kI64, {}).add_input("x", kF32, {2}).add_output("y", kF32, {2}).add_output("s");
   w.add_initializer("one", {2}, std::vector<float>{1, 1});
-  w.add_node("Loop", {"n", "", "x"}, {"y", "s"}, {Attr::graph("body", body.graph())});
+  w.add_initializer("most", {}, std::vector<std::int64_t>{200});
+  w.add_node("Min", {"n", "most"}, {"count"});
+  w.add_node("Loop", {"count", "", "x"}, {"y", "s"}, {Attr::graph("body", body.graph())});
   return w.serialize();
 }
 
