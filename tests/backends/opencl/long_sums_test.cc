@@ -1,5 +1,5 @@
-// Sums of a million terms stay within the tolerance of their operators, on devices whose kernels are those for CPUs and those for
-// GPUs. All terms are alike, so that rounding goes one way, and the right values are known in float64.
+// Sums of up to a million terms stay within the tolerance of their operators, on devices whose kernels are those for CPUs and
+// those for GPUs. All terms are alike, so that rounding goes one way, and the right values are known in float64.
 #include <cmath>
 #include <functional>
 
@@ -24,6 +24,7 @@ struct LongSum {
   double want;              // of the elements of output 0; of the last one alone if `of_last`
   double tolerance = 2e-6;  // relative
   bool of_last = false;
+  float term = 0.1f;  // all elements of the inputs
 };
 
 OpenClDevice& device_for(const char* kernels) {
@@ -42,7 +43,7 @@ OpenClDevice& device_for(const char* kernels) {
 void check(const std::string& name, const LongSum& sum) {
   for (const char* kernels : {"cpu", "gpu"}) {
     SCOPED_TRACE(name + " by kernels for a " + kernels);
-    NodeRun run(sum.graph, 1, 0.1f, 0.1f);
+    NodeRun run(sum.graph, 1, sum.term, sum.term);
     const std::vector<float> y = run.on(device_for(kernels));
     ASSERT_FALSE(y.empty());
     for (std::size_t i = sum.of_last ? y.size() - 1 : 0; i < y.size(); ++i)
@@ -168,14 +169,44 @@ TEST_P(OpenClLongSums, OfGradients) {
         {node_of("evener::ConvWeightGradient", {{3, 2, 1, 1}, {n / 16, 2, 4, 4}, {n / 16, 3, 4, 4}}), want, 1e-4});
 }
 
-// Below the depth from which products are cut into many chains, a quarter of the depth is one chain.
-TEST(OpenClDeepProducts, StayWithinTheTolerance) {
+// Lengths about those at which products and convolutions begin other chains of sums. Which values round most depends on the length.
+class OpenClProductsOfMiddleLength : public ::testing::TestWithParam<std::int64_t> {};
+
+TEST_P(OpenClProductsOfMiddleLength, StayWithinTheTolerance) {
   EVN_NEEDS_OPENCL();
-  for (const std::int64_t depth : {4096, 28'672, 65'536}) {
-    const double want = static_cast<double>(depth) * kTerm * kTerm;
-    check("MatMul of depth " + std::to_string(depth), {node_of("MatMul", {{9, depth}, {depth, 3}}), want, 5e-5});
+  const std::int64_t n = GetParam();
+  for (const float term : {0.1f, 0.07f, 0.3f}) {
+    SCOPED_TRACE(term);
+    const double want = static_cast<double>(n) * term * term;
+    const auto check_products = [&](const char* name, Graph graph, double tolerance) {
+      check(name, {std::move(graph), want, tolerance, false, term});
+    };
+    const auto conv = [&](const Shape& x, const Shape& w, std::int64_t group = 1) {
+      return node_of("Conv", {x, w}, {{"group", group}});
+    };
+    const auto transposed = [&](std::int64_t width) {
+      GraphBuilder b(11);
+      const ValueId x = b.input("x", {1, n, 1, width});
+      b.output(b.node("ConvTranspose", {x, b.random("w", {n, 2, 1, 1}, term, term)}));
+      return b.build();
+    };
+    check_products("MatMul", node_of("MatMul", {{9, n}, {n, 3}}), 5e-5);
+    check_products("MatMul of a row", node_of("MatMul", {{1, n}, {n, 3}}), 5e-5);
+    check_products("Gemm", node_of("Gemm", {{9, n}, {3, n}}, {{"transB", std::int64_t{1}}}), 5e-5);
+    check_products("Conv", conv({1, n / 16, 4, 4}, {2, n / 16, 4, 4}), 5e-5);
+    check_products("Conv of rows", conv({1, n / 16, 6, 6}, {2, n / 16, 4, 4}), 5e-5);
+    check_products("Conv of wide rows", conv({1, n / 16, 4, 43}, {2, n / 16, 4, 4}), 5e-5);
+    check_products("Conv of one channel", conv({1, 1, n + 2}, {1, 1, n}), 5e-5);
+    check_products("Conv of channels", conv({1, n, 1, 1}, {2, n, 1, 1}), 5e-5);
+    check_products("Conv of channels of 49 pixels", conv({1, n, 7, 7}, {2, n, 1, 1}), 5e-5);
+    check_products("Conv of channels of 33 pixels", conv({1, n, 1, 33}, {9, n, 1, 1}), 5e-5);
+    check_products("Conv of depth 1", conv({1, 2, n / 16, 16}, {2, 1, n / 16, 16}, 2), 5e-5);
+    check_products("ConvTranspose", transposed(1), 5e-5);
+    check_products("ConvTranspose of rows", transposed(17), 5e-5);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, OpenClProductsOfMiddleLength, ::testing::Values(4096, 8192, 28'672, 28'688, 65'536));
 
 INSTANTIATE_TEST_SUITE_P(Terms, OpenClLongSums, ::testing::Values(10'000, 1 << 20));
 

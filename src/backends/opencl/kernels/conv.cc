@@ -45,14 +45,19 @@ struct State {
 
 ConvAxes axes_of(const OpDesc& desc) { return conv_axes(desc, desc.inputs[kX].shape, desc.inputs[kW].shape); }
 
+// Products of one element of the output; -1 if a dim of the weights is not known.
+std::int64_t products_of(const OpDesc& desc) {
+  const Shape& w = desc.inputs[kW].shape;
+  std::int64_t products = 1;
+  for (int i = 1; i < w.rank() && products > 0; ++i) products = w[i] < 0 ? -1 : checked_mul(products, w[i]);
+  return products;
+}
+
 Refusal refuse_common(const OpDesc& desc) {
   if (const Refusal refusal = refuse_unless_float(desc)) return refusal;
   constexpr std::int64_t kLongest = 1 << 16;  // the sums of window.cc round less
-  const Shape& w = desc.inputs[kW].shape;
   if (desc.inputs[kX].shape.rank() < 3 || desc.inputs[kX].shape.rank() > 4) return "only one or two spatial axes";
-  std::int64_t products = 1;
-  for (int i = 1; i < w.rank() && products > 0; ++i) products = w[i] < 0 ? -1 : checked_mul(products, w[i]);
-  if (products > kLongest) return "its sums are long";
+  if (products_of(desc) > kLongest) return "its sums are long";
   return nullptr;
 }
 
@@ -76,6 +81,8 @@ Refusal supports_depthwise(const OpDesc& desc) {
   if (const Refusal refusal = refuse_common(desc)) return refusal;
   const std::int64_t group = attr_int(*desc.node, ConvAttr::kGroup);
   if (desc.inputs[kW].shape[1] != 1 || group < 2) return "only one input channel to a group";
+  constexpr std::int64_t kMostTaps = 1 << 12;  // are one chain of sums, and longer ones round more
+  if (products_of(desc) > kMostTaps) return "its sums are long";
   return nullptr;
 }
 

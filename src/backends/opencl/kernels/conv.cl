@@ -1,5 +1,5 @@
 // Convolutions and transposed convolutions with a stride of the kernel's size. A work item makes a tile of 8 output channels by one
-// or two vectors of pixels, one chain of fused multiply-adds to each; weights are packed [blocks of 8][inputs][taps][8]. With
+// or two vectors of pixels, chains of EVN_CHAIN fused multiply-adds to each; weights are packed [blocks of 8][inputs][taps][8]. With
 // EVN_HALF weights and the padded copy are halves in memory, and what is read where it lies is rounded; sums are float32.
 
 #if EVN_LANES == 8
@@ -8,6 +8,7 @@
 #define EVN_TILE 2
 #endif
 #define EVN_COLUMNS (EVN_TILE * EVN_LANES)
+#define EVN_CHAIN 1024  // longer ones round more
 
 #ifdef EVN_HALF
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
@@ -66,6 +67,18 @@ typedef struct {
 #define EVN_KEEP2(m)           \
   sums[m * EVN_TILE] = a[m];   \
   sums[m * EVN_TILE + 1] = b[m];
+// The chains of a and b end: they are added to `sums`, and others begin at 0. EVN_ADD_SUMS adds `sums` to the last ones.
+#define EVN_END_CHAIN1(m)     \
+  sums[m * EVN_TILE] += a[m]; \
+  a[m] = (VF)0.0f;
+#define EVN_END_CHAIN2(m)         \
+  EVN_END_CHAIN1(m)               \
+  sums[m * EVN_TILE + 1] += b[m]; \
+  b[m] = (VF)0.0f;
+#define EVN_ADD_SUMS1(m) a[m] += sums[m * EVN_TILE];
+#define EVN_ADD_SUMS2(m) \
+  EVN_ADD_SUMS1(m)       \
+  b[m] += sums[m * EVN_TILE + 1];
 #define EVN_WRITE1(m) STOREV(clamp_to(a[m], bounds.low, bounds.high), out + m * plane);
 #define EVN_WRITE2(m)                                                                  \
   STOREV(clamp_to(a[m], bounds.low, bounds.high), out + m * plane);                    \
@@ -114,27 +127,42 @@ EVN_KERNEL void conv_pack(global const float* w, ulong w0, global float* packed,
   for (int m = 0; m < 8; ++m) to[m] = first + m < outputs ? from[m * depth] : 0.0f;
 }
 
-// One tile of a convolution over the padded copy; V is EVN_ADD1 or EVN_ADD2.
-#define EVN_TAPS(V, LOAD_V0, LOAD_V1)                                                     \
-  for (int c = 0; c < p.channels; ++c) {                                                  \
-    for (int ky = 0; ky < p.kernel_h; ++ky) {                                             \
+static inline void clear(VF* sums) {
+  for (int i = 0; i < 8 * EVN_TILE; ++i) sums[i] = (VF)0.0f;
+}
+
+// One tile of a convolution over the padded copy, of N vectors of pixels.
+#define EVN_TAPS(N, LOAD_V0, LOAD_V1)                                                      \
+  const bool is_long = (long)p.channels * p.kernel_h * p.kernel_w > EVN_CHAIN;             \
+  if (is_long) clear(sums);                                                                \
+  int left_of_chain = EVN_CHAIN;                                                           \
+  for (int c = 0; c < p.channels; ++c) {                                                   \
+    for (int ky = 0; ky < p.kernel_h; ++ky) {                                              \
       global const STORED* tap = src + ((long)c * p.padded_h + ky * p.dilation_h) * pitch; \
-      int phase = 0;                                                                      \
-      for (int kx = 0; kx < p.kernel_w; ++kx) {                                           \
-        global const STORED* at = tap + phase * p.phase_w;                                \
-        const VF v0 = LOAD_V0;                                                            \
-        LOAD_V1                                                                           \
-        EVN_WEIGHTS                                                                       \
-        EVN_ROWS(V)                                                                       \
-        w += 8;                                                                           \
-        phase += step_phase;                                                              \
-        tap += step_column;                                                               \
-        if (phase >= p.stride_w) {                                                        \
-          phase -= p.stride_w;                                                            \
-          ++tap;                                                                          \
-        }                                                                                 \
-      }                                                                                   \
-    }                                                                                     \
+      int phase = 0;                                                                       \
+      for (int kx = 0; kx < p.kernel_w; ++kx) {                                            \
+        global const STORED* at = tap + phase * p.phase_w;                                 \
+        const VF v0 = LOAD_V0;                                                             \
+        LOAD_V1                                                                            \
+        EVN_WEIGHTS                                                                        \
+        EVN_ROWS(EVN_ADD##N)                                                               \
+        w += 8;                                                                            \
+        phase += step_phase;                                                               \
+        tap += step_column;                                                                \
+        if (phase >= p.stride_w) {                                                         \
+          phase -= p.stride_w;                                                             \
+          ++tap;                                                                           \
+        }                                                                                  \
+        if (--left_of_chain != 0) continue;                                                \
+        left_of_chain = EVN_CHAIN;                                                         \
+        if (is_long) {                                                                     \
+          EVN_ROWS(EVN_END_CHAIN##N)                                                       \
+        }                                                                                  \
+      }                                                                                    \
+    }                                                                                      \
+  }                                                                                        \
+  if (is_long) {                                                                           \
+    EVN_ROWS(EVN_ADD_SUMS##N)                                                              \
   }
 
 // Grid: blocks of outputs, column tiles, images * output rows; with pixels_first the blocks are the last.
@@ -171,7 +199,7 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
   if (wide) {
     VF b[8];
     EVN_COPY
-    EVN_TAPS(EVN_ADD2, LOADS(at), const VF v1 = LOADS(at + EVN_LANES);)
+    EVN_TAPS(2, LOADS(at), const VF v1 = LOADS(at + EVN_LANES);)
     if (bounds.all && count == 8 && left >= EVN_COLUMNS) {
       EVN_ROWS(EVN_WRITE2)
       return;
@@ -180,7 +208,7 @@ EVN_KERNEL void conv_direct(global const STORED* x, ulong x0, global const STORE
   } else
 #endif
   {
-    EVN_TAPS(EVN_ADD1, LOADS(at), )
+    EVN_TAPS(1, LOADS(at), )
     EVN_ROWS(EVN_KEEP1)
   }
   apply_to_block(sums, count * EVN_TILE, &e);
@@ -232,11 +260,11 @@ EVN_KERNEL void conv_direct_rows(global const STORED* x, ulong x0, global const 
 #undef EVN_START
 #if EVN_LANES == 16
   if (four) {
-    EVN_TAPS(EVN_ADD2, LOAD_TWO_ROWS(at, at + row1), const VF v1 = LOAD_TWO_ROWS(at + row2, at + row3);)
+    EVN_TAPS(2, LOAD_TWO_ROWS(at, at + row1), const VF v1 = LOAD_TWO_ROWS(at + row2, at + row3);)
   } else
 #endif
   {
-    EVN_TAPS(EVN_ADD2, LOADS(at), const VF v1 = LOADS(at + row1);)
+    EVN_TAPS(2, LOADS(at), const VF v1 = LOADS(at + row1);)
   }
   EVN_ROWS(EVN_KEEP2)
   const int count = min(8, p.outputs - first);
@@ -257,14 +285,26 @@ EVN_KERNEL void conv_direct_rows(global const STORED* x, ulong x0, global const 
 
 // One tap to each input channel, over rows of `width` pixels that lie as they are in the input. A tile that would pass the end of its
 // row begins earlier and stores only its new lanes.
-#define EVN_CHANNELS(V, LOAD_V1)            \
-  for (int c = 0; c < p.channels; ++c) {    \
-    const VF v0 = ROUNDED(LOADV(src));      \
-    LOAD_V1                                 \
-    EVN_WEIGHTS                             \
-    EVN_ROWS(V)                             \
-    w += 8;                                 \
-    src += plane;                           \
+#define EVN_CHANNELS(N, LOAD_V1, END_CHAIN)         \
+  const bool is_long = p.channels > EVN_CHAIN;      \
+  if (is_long) clear(sums);                         \
+  for (int c = 0; c < p.channels;) {                \
+    const int end = min(p.channels, c + EVN_CHAIN); \
+    for (; c < end; ++c) {                          \
+      const VF v0 = ROUNDED(LOADV(src));            \
+      LOAD_V1                                       \
+      EVN_WEIGHTS                                   \
+      EVN_ROWS(EVN_ADD##N)                          \
+      w += 8;                                       \
+      src += plane;                                 \
+    }                                               \
+    if (is_long) {                                  \
+      EVN_ROWS(EVN_END_CHAIN##N)                    \
+      END_CHAIN                                     \
+    }                                               \
+  }                                                 \
+  if (is_long) {                                    \
+    EVN_ROWS(EVN_ADD_SUMS##N)                       \
   }
 
 // A convolution of kernel 1 and stride 1; in_w is all pixels, at least EVN_LANES. Grid: blocks of outputs, column tiles, images;
@@ -301,7 +341,7 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const STORED* w
   if (wide) {
     VF b[8];
     EVN_COPY
-    EVN_CHANNELS(EVN_ADD2, const VF v1 = ROUNDED(LOADV(src + EVN_LANES));)
+    EVN_CHANNELS(2, const VF v1 = ROUNDED(LOADV(src + EVN_LANES));, )
     if (whole) {
       EVN_ROWS(EVN_WRITE2)
       return;
@@ -310,10 +350,10 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const STORED* w
   } else
 #endif
   if (has_last) {
-    float8 last = p.has_bias ? vload8(0, start) : (float8)0.0f;
-    EVN_CHANNELS(EVN_ADD1, last = fma((float8)ROUNDED1(src[EVN_LANES]), LOAD_WEIGHTS(0, w), last);)
+    float8 last = p.has_bias ? vload8(0, start) : (float8)0.0f, all_last = (float8)0.0f;
+    EVN_CHANNELS(1, last = fma((float8)ROUNDED1(src[EVN_LANES]), LOAD_WEIGHTS(0, w), last);, all_last += last; last = (float8)0.0f;)
     float lane[8];
-    vstore8(last, 0, lane);
+    vstore8(is_long ? all_last : last, 0, lane);
     for (int m = 0; m < count; ++m) out[m * plane + EVN_LANES] = apply_epilogue(lane[m], &e);
     if (whole) {
       EVN_ROWS(EVN_WRITE1)
@@ -321,7 +361,7 @@ EVN_KERNEL void conv_1x1(global const float* x, ulong x0, global const STORED* w
     }
     EVN_ROWS(EVN_KEEP1)
   } else {
-    EVN_CHANNELS(EVN_ADD1, )
+    EVN_CHANNELS(1, , )
     if (whole) {
       EVN_ROWS(EVN_WRITE1)
       return;
@@ -348,9 +388,16 @@ EVN_KERNEL void conv_1x1_narrow(global const float* x, ulong x0, global const ST
   global const float* src = x + x0 + (image + group) * p.channels * p.in_w + pixel;
   global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels;
   float8 sum = p.has_bias ? vload8(0, bias + b0 + block * 8) : (float8)0.0f;
-  for (int c = 0; c < p.channels; ++c) sum = fma((float8)ROUNDED1(src[(long)c * p.in_w]), LOAD_WEIGHTS(c, w), sum);
+  float8 all = sum;
+  for (int c = 0; c < p.channels;) {
+    const int end = min(p.channels, c + EVN_CHAIN);
+    const bool is_first = c == 0;
+    for (; c < end; ++c) sum = fma((float8)ROUNDED1(src[(long)c * p.in_w]), LOAD_WEIGHTS(c, w), sum);
+    all = is_first ? sum : all + sum;
+    sum = (float8)0.0f;
+  }
   float lane[8];
-  vstore8(sum, 0, lane);
+  vstore8(all, 0, lane);
   global float* out = y + y0 + ((image + group) * p.outputs + first) * p.in_w + pixel;
   for (int m = 0; m < min(8, p.outputs - first); ++m) out[(long)m * p.in_w] = apply_epilogue(lane[m], &e);
 }
