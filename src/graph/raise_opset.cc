@@ -145,6 +145,7 @@ class Raiser {
 
   void dropout(Node& node) {
     if (from_ < 10 && node.outputs.size() > 1) refuse(node, "its mask has another type");
+    if (to_ < 12) return;  // the ratio is an attribute there too
     if (const std::optional<Attribute> ratio = take(node, "ratio"))
       node.inputs.push_back(constant<float>(node, "ratio", DType::kFloat32, {std::get<float>(ratio->value)}, true));
   }
@@ -186,6 +187,7 @@ class Raiser {
     if (const std::optional<Attribute> a = take(node, "scales")) {
       node.inputs.push_back(constant<float>(node, "scales", DType::kFloat32, std::get<std::vector<float>>(a->value), false));
     }
+    if (to_ < 10) return;  // there is no Resize yet
     node.op_type = "Resize";
     if (to_ < 11) return;
     node.inputs.insert(node.inputs.begin() + 1, to_ < 13 ? constant<float>(node, "roi", DType::kFloat32, {}, false) : kNoValue);
