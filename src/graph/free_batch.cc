@@ -17,6 +17,7 @@ namespace {
 using Ints = std::vector<std::int64_t>;
 
 constexpr int kMostWalks = 256;
+constexpr int kOpsetOfNewNodes = 13;  // whatever the model and its nodes import; raise_opset takes each node's own version
 constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // of what is reshaped: products with sizes of batches stay numbers
 constexpr std::size_t kMostVisits = std::size_t{1} << 21;      // of nodes, by all walks but the first
 
@@ -375,10 +376,11 @@ class Freer {
     return add(node, "Expand", {v, shape}, desc.dtype);
   }
 
+  // Adds a node that serves `like`, whose version may be that of another domain or older than inputs of Slice.
   ValueId add(const Node& like, const char* op, std::vector<ValueId> inputs, DType dtype = DType::kInt64) {
     Node made;
     made.op_type = op;
-    made.since_version = like.since_version;
+    made.since_version = kOpsetOfNewNodes;
     made.region = like.region;
     made.inputs = std::move(inputs);
     made.outputs = {value(like.name + "/" + op, dtype)};

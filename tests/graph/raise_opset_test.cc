@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "graph/free_batch.h"
 #include "tests/support/graph_builder.h"
 
 namespace evn::test {
@@ -46,6 +47,30 @@ TEST(RaiseOpset, WritesUpsampleAsResizeFromOpset10On) {
     EXPECT_EQ(node.op_type, to < 10 ? "Upsample" : "Resize") << to;
     EXPECT_NE(find_op("", node.op_type, to), nullptr) << to;
     EXPECT_EQ(node.inputs.size(), to < 11 ? 2u : 3u) << to;
+  }
+}
+
+// The nodes that free_batch adds are of ai.onnx, whatever the domain and version of the node that they serve.
+TEST(RaiseOpset, RaisesTheNodesThatFreeTheBatch) {
+  for (const std::int64_t opset : {8, 9, 13}) {
+    GraphBuilder b(static_cast<int>(opset));
+    const ValueId x = b.input("x", {2, 3, 4});
+    std::vector<float> same(2 * 4 * 5, 0.5f);
+    b.output(b.node("com.microsoft::FusedMatMul", {x, b.constant<float>("w", {2, 4, 5}, same)}));
+    Model model = model_of(b.build(), opset);
+    model.opsets.push_back({"com.microsoft", 1});
+    model.graph.nodes[0].since_version = 1;
+    free_batch(model.graph, nullptr);
+    ASSERT_GT(model.graph.nodes.size(), 1u);
+    raise_opset(model, 17, nullptr);
+    EXPECT_EQ(opset_of(model), 17);
+    std::vector<std::string> names;
+    for (const Node& node : model.graph.nodes) {
+      names.push_back(node.op_type);
+      EXPECT_EQ(node.since_version, node.domain.empty() ? 17 : 1) << node.op_type;
+      EXPECT_NE(find_op(node.domain, node.op_type, node.since_version), nullptr) << node.op_type;
+    }
+    EXPECT_EQ(names, (std::vector<std::string>{"Slice", "Shape", "Gather", "Concat", "Expand", "FusedMatMul"}));
   }
 }
 
