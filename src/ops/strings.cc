@@ -14,7 +14,6 @@
 // Exact.
 #include <algorithm>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "ops/infra/check.h"
@@ -191,21 +190,28 @@ void require_locale(const Node& node) {
        attr_string(node, kLocale).c_str());
 }
 
-// Which elements stay.
+// Order of stop words. The comparison counts as work by the length of the words.
+bool is_less(const std::string& a, const std::string& b) {
+  cancellation_point(1 + static_cast<std::int64_t>(std::min(a.size(), b.size())) / kBytesPerWork);
+  return a < b;
+}
+
+// Returns the elements that are no stop words. The stop words are sorted, because a model can choose words whose hashes collide.
 std::vector<std::string_view> without_stop_words(const Node& node, const ConstTensor& x) {
   const bool sensitive = attr_int(node, kCaseSensitive) != 0;
-  std::unordered_set<std::string> stop;
+  std::vector<std::string> stop;
   for (const std::string& word : attr_strings(node, kStopWords)) {
     cancellation_point();
-    stop.insert(sensitive ? word : with_case(word, true));
+    stop.push_back(sensitive ? word : with_case(word, true));
   }
+  std::sort(stop.begin(), stop.end(), is_less);
   std::vector<std::string_view> stay;
   for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
     cancellation_point();
     const std::string_view text = text_of(x.as<TextElement>()[i]);
     const std::string word = sensitive ? std::string(text) : with_case(text, true);
     cancellation_point(static_cast<std::int64_t>(word.size()) / kBytesPerWork);
-    if (!stop.contains(word)) stay.push_back(text);
+    if (!std::binary_search(stop.begin(), stop.end(), word, is_less)) stay.push_back(text);
   }
   return stay;
 }

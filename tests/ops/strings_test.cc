@@ -1,6 +1,7 @@
 // Operators on strings, and regular expressions.
 #include <cmath>
 
+#include "base/cancel.h"
 #include "ops/infra/regex.h"
 #include "tests/ops/op_runner.h"
 
@@ -74,6 +75,39 @@ TEST(StringNormalizer, LeavesOutStopWordsAndChangesCase) {
   EXPECT_EQ(texts(op.run({strings({3}, {"the", "Straße", "\xc3\xa9t\xc3\xa9"})})[0]), (Strings{"STRAßE", "\xc3\x89T\xc3\x89"}));
   EXPECT_EQ(texts(op.run({strings({1, 1}, {"THE"})})[0]), (Strings{""}));
   EXPECT_EQ(op.status({strings({2, 1}, {"a", "b"})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(StringNormalizer, FindsEachOfManyStopWords) {
+  constexpr int kWords = 300;
+  Strings stop, given, want;
+  for (int i = 0; i < kWords; ++i) {
+    stop.push_back("Word" + std::to_string((i * 7) % kWords));
+    given.push_back("wORD" + std::to_string(i));
+    given.push_back("wORD" + std::to_string(i) + "x");
+    want.push_back(given.back());
+  }
+  stop.push_back(stop.front());
+  Op op("StringNormalizer", 10);
+  op.with("stopwords", AttributeValue(stop));
+  EXPECT_EQ(texts(op.run({strings({2 * kWords}, given)})[0]), want);
+  op.with("is_case_sensitive", 1);
+  EXPECT_EQ(texts(op.run({strings({2 * kWords}, given)})[0]), given);
+}
+
+// The comparisons of words with stop words are counted as work, and their number is near-linear.
+TEST(StringNormalizer, CountsTheWorkOfLookups) {
+  const auto work = [](int words) {
+    Strings stop;
+    for (int i = 0; i < words; ++i) stop.push_back(std::string(200, 'a') + std::to_string(i));
+    Op op("StringNormalizer", 10);
+    op.with("stopwords", AttributeValue(stop)).with("is_case_sensitive", 1);
+    const Cancel cancel;
+    const CancelScope scope(cancel);
+    op.run({strings({words}, Strings(static_cast<std::size_t>(words), std::string(200, 'a') + "x"))});
+    return scope.work();
+  };
+  EXPECT_LT(work(4000), 3 * work(2000));
+  EXPECT_GT(work(4000), 4000 * 10);
 }
 
 TEST(StringNormalizer, RefusesLocalesWithRulesOfCaseOfTheirOwn) {
