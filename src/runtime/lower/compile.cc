@@ -343,7 +343,6 @@ void analyse(CompiledGraph& c, const Names& configured, const Names& requested) 
     const Node& node = c.graph().nodes[i];
     CompiledNode& n = c.nodes[i];
     const std::size_t args = node.inputs.size() + n.fused.size() + node.outputs.size();
-    c.arg_count += args;
     c.most_step_args = std::max(c.most_step_args, args);
     if (packs_now(n) && n.kernel->layouts != nullptr) choose_layouts(node, descs_of(c.graph(), node), &n, &layouts);
   });

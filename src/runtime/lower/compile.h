@@ -87,7 +87,6 @@ struct CompiledGraph {
   std::vector<std::uint32_t> reader_begin;  // per value, and behind the last: where its readers begin
   // Per graph input and output: bit s: what reads or makes it on slot s may do so in memory of the host. Empty: no device may.
   std::vector<std::uint32_t> shared_inputs, shared_outputs;
-  std::size_t arg_count = 0;       // inputs and outputs of all nodes together
   std::size_t most_step_args = 0;  // inputs and outputs of no step are more
   std::size_t kernel_nodes = 0;    // nodes that kernels run
   int pipeline_depth = 0;          // requests that keep all devices at work: one for each, and one whose values are copied

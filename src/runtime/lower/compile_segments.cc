@@ -72,7 +72,6 @@ void compile_segments(CompiledGraph& c) {
     }
     s.packed.resize(s.values.inputs.size());
     args += s.values.inputs.size() + s.values.outputs.size();
-    c.arg_count += args;
     c.most_step_args = std::max(c.most_step_args, args);
   }
 }
