@@ -50,14 +50,14 @@ inline evn_model_options model_options(const ModelOptions& options, std::vector<
   if (options.map_files) o.flags |= EVN_MODEL_MAP;
   return o;
 }
-// Whole names of dims, where the info has cut them.
+// Completes names of dims that the info has cut. all[0] is the value at `first`.
 template <typename F>
-std::vector<ValueInfo> with_symbols(std::vector<ValueInfo> all, evn_model model, F f) {
+std::vector<ValueInfo> with_symbols(std::vector<ValueInfo> all, evn_model model, F f, std::size_t first = 0) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t axis = 0; axis < all[i].symbols.size(); ++axis) {
       if (all[i].symbols[axis].empty()) continue;
       all[i].symbols[axis] = text([&](char* b, std::size_t c, std::size_t* s, evn_error* e) {
-        return f(model, static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(axis), b, c, s, e);
+        return f(model, static_cast<std::uint32_t>(first + i), static_cast<std::uint32_t>(axis), b, c, s, e);
       });
     }
   }
@@ -94,8 +94,9 @@ class Model : public detail::Object<evn_model, evn_model_release> {
   }
   // Inputs that need not be given, since they have a default.
   std::vector<ValueInfo> defaults() const {
-    return detail::values(get(), evn_model_default_count, evn_model_get_input_info, evn_model_input_name,
-                          detail::count(get(), evn_model_input_count));
+    const std::size_t first = detail::count(get(), evn_model_input_count);
+    return detail::with_symbols(detail::values(get(), evn_model_default_count, evn_model_get_input_info, evn_model_input_name, first),
+                                get(), evn_model_input_symbol, first);
   }
   std::vector<ValueInfo> outputs() const {
     return detail::with_symbols(detail::values(get(), evn_model_output_count, evn_model_get_output_info, evn_model_output_name),
@@ -138,6 +139,7 @@ class Session : public detail::Object<evn_session, evn_session_release> {
   ValueInfo output(std::size_t index) const {
     return detail::value(get(), evn_session_get_output_info, evn_session_output_name, index);
   }
+  // Names are whole; names of dims are cut to 63 bytes: those of the model's values are whole.
   std::vector<ValueInfo> inputs() const {
     return detail::values(get(), evn_session_input_count, evn_session_get_input_info, evn_session_input_name);
   }

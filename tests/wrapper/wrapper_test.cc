@@ -482,18 +482,22 @@ TEST(WrapperCallbacks, GoWhenTheRuntimeHasEnded) {
 
 TEST_F(Wrapper, AModelTellsWhatItTakes) {
   evn::test::OnnxWriter w(17);
-  const std::string name(300, 'n');
-  w.add_input(name, 1, {"batch", 3}).add_output("y", 1).add_node("Relu", {name}, {"y"});
+  const std::string name(300, 'n'), optional(300, 'o'), rows(100, 'r'), columns(100, 'c');
+  w.add_input(name, 1, {rows.c_str(), 3}).add_input(optional, 1, {1, columns.c_str()}).add_output("y", 1);
+  w.add_initializer<float>(optional, {1, 3}, {1, 2, 3}).add_node("Add", {name, optional}, {"y"});
   w.model().message(14, evn::test::Proto().bytes(1, "author").bytes(2, "nobody"));
   const std::string serialized = w.serialize();
   const evener::Model model = runtime.load(serialized.data(), serialized.size());
   ASSERT_EQ(model.inputs().size(), 1u);
   EXPECT_EQ(model.inputs()[0].name, name);
   EXPECT_EQ(model.inputs()[0].dims, (std::vector<std::int64_t>{-1, 3}));
-  EXPECT_EQ(model.inputs()[0].symbols[0], "batch");
+  EXPECT_EQ(model.inputs()[0].symbols, (std::vector<std::string>{rows, ""}));
+  EXPECT_EQ(model.defaults().at(0).name, optional);
+  EXPECT_EQ(model.defaults()[0].symbols, (std::vector<std::string>{"", columns}));
   EXPECT_EQ(model.outputs().at(0).name, "y");
   EXPECT_EQ(model.metadata_keys(), std::vector<std::string>{"author"});
   EXPECT_EQ(runtime.session(model).input(0).name, name);
+  EXPECT_EQ(runtime.session(model).defaults().at(0).name, optional);
 }
 
 TEST_F(Wrapper, StatesGoFromRunToRun) {
