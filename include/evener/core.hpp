@@ -308,7 +308,9 @@ struct RuntimeOptions {
 
 struct ModelOptions {
   std::string external_dir;  // folder of the external data of a model that comes from a buffer; "": none is allowed
-  std::vector<std::string> allowed_roots;  // folders beneath which files of external data may lie that are reached through links
+  // Folders beneath which files of external data may lie that are reached through links. A folder that does not exist allows
+  // nothing.
+  std::vector<std::string> allowed_roots;
   bool map_files = false;  // large tensors are used where they lie in mapped files, which nobody truncates
 };
 

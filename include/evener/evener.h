@@ -847,7 +847,8 @@ typedef struct evn_model_options {
                                configuration if that is earlier. @since 0.2 */
   const char *const *allowed_roots; /* folders beneath which files of external data may lie that are reached through symbolic links,
                                or that have several hard links, beside those of the configuration's `files.allowed_roots`: the
-                               path of the file itself counts, as the system tells it once the file is open. @since 0.3 */
+                               path of the file itself counts, as the system tells it once the file is open. A folder that
+                               does not exist allows nothing. @since 0.3 */
   uint32_t allowed_root_count;      /* of allowed_roots. @since 0.3 */
   uint32_t flags;                   /* EVN_MODEL_... @since 0.3 */
 } evn_model_options;

@@ -165,7 +165,7 @@ export interface ModelOptions {
   externalDir?: string;
   /** of CLOCK_MONOTONIC, or 0: the load ends with EVN_ERROR_TIMEOUT then, or after limits.load_time of the configuration if that is earlier. @since 0.2 */
   deadlineNs?: number | bigint;
-  /** folders beneath which files of external data may lie that are reached through symbolic links, or that have several hard links, beside those of the configuration's `files.allowed_roots`: the path of the file itself counts, as the system tells it once the file is open. @since 0.3 */
+  /** folders beneath which files of external data may lie that are reached through symbolic links, or that have several hard links, beside those of the configuration's `files.allowed_roots`: the path of the file itself counts, as the system tells it once the file is open. A folder that does not exist allows nothing. @since 0.3 */
   allowedRoots?: readonly string[];
   /** EVN_MODEL_... @since 0.3 */
   flags?: ('map')[];

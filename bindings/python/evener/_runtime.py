@@ -102,7 +102,8 @@ class Runtime(Object):
         """Loads an ONNX model from a file or from its bytes.
 
         external_dir   folder of external data for a model from bytes
-        allowed_roots  folders beneath which files of external data may lie that are reached through links (caches that link files)
+        allowed_roots  folders beneath which files of external data may lie that are reached through links (caches that link files);
+                       one that does not exist allows nothing
         map_files      True: large tensors are used where they lie in mapped files; for files that nobody truncates
         """
         return Model(self, path_or_bytes, external_dir, allowed_roots, map_files)

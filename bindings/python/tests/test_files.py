@@ -133,10 +133,21 @@ def test_what_a_model_names_must_still_be_a_file_below_its_folder(tmp_path, runt
     for roots in ([""], [None]):
         with pytest.raises((evener.Error, TypeError)):
             runtime.model(folder / "model.onnx", allowed_roots=roots)
-    (folder / "table.data").rename(tmp_path / "away.data")
-    (folder / "table.data").symlink_to("../away.data")
+
+
+def test_a_root_that_does_not_exist_allows_nothing(tmp_path, runtime):
+    path, t, w = hugging_face(tmp_path / "root")
+    no_folder = tmp_path / "no_folder"
+    no_folder.write_text("")
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for missing in (tmp_path / "nowhere", no_folder):
+        with pytest.raises(evener.Error, match="beneath none of the allowed roots") as refused:
+            runtime.model(path, allowed_roots=[missing])
+        assert refused.value.status == evener.Status.INVALID_MODEL
+    check(runtime, path, t, w, allowed_roots=[tmp_path / "nowhere", no_folder, loop, tmp_path / "root"])
     with pytest.raises(evener.Error, match="cannot open allowed root") as refused:
-        runtime.model(folder / "model.onnx", allowed_roots=[tmp_path / "nowhere"])
+        runtime.model(path, allowed_roots=[loop])
     assert refused.value.status == evener.Status.IO
 
 

@@ -12,7 +12,8 @@ namespace evn::os {
 
 // Where files of a model may lie, and how they are read: what the host or the configuration allows, never the model.
 struct FileAccess {
-  std::vector<std::string> allowed_roots;  // folders beneath which files may lie that are reached through links
+  // Folders beneath which files may lie that are reached through links. A folder that does not exist allows nothing.
+  std::vector<std::string> allowed_roots;
   bool map = false;                        // large tensors are used where they lie in mapped files, which nobody truncates
 };
 

@@ -134,18 +134,26 @@ std::string path_of(int fd) {
 
 namespace {
 
-// Returns true if the open file lies beneath one of the folders. *path: where it lies.
+// Returns true if the open file lies beneath one of the folders. A folder that does not exist allows nothing; a folder that cannot
+// be looked at is an error only if no other one allows the file. *path: where the file lies.
 bool lies_beneath(int fd, std::span<const std::string> roots, std::string* path) {
   *path = path_of(fd);
   if (path->empty()) fail(EVN_ERROR_IO, "cannot tell where a file lies: %s", system_reason(errno).c_str());
+  const std::string* unknown = nullptr;
+  int error = 0;
   for (const std::string& root : roots) {
     const Fd folder = open_file(AT_FDCWD, root.c_str(), O_PATH | O_DIRECTORY);
-    if (!folder.ok()) fail_io("open allowed root", root, errno);
-    std::string begin = path_of(folder.get());
-    if (begin.empty()) fail_io("find allowed root", root, errno);
+    std::string begin = folder.ok() ? path_of(folder.get()) : std::string();
+    if (begin.empty()) {
+      if (!folder.ok() && (errno == ENOENT || errno == ENOTDIR)) continue;
+      error = errno;
+      unknown = &root;
+      continue;
+    }
     if (begin.back() != '/') begin += '/';
     if (path->compare(0, begin.size(), begin) == 0) return true;
   }
+  if (unknown != nullptr) fail_io("open allowed root", *unknown, error);
   return false;
 }
 

@@ -337,7 +337,8 @@ pub struct evn_model_options {
     pub deadline_ns: u64,
     /// folders beneath which files of external data may lie that are reached through symbolic links,
     /// or that have several hard links, beside those of the configuration's \`files.allowed\_roots\`: the
-    /// path of the file itself counts, as the system tells it once the file is open. @since 0.3
+    /// path of the file itself counts, as the system tells it once the file is open. A folder that
+    /// does not exist allows nothing. @since 0.3
     pub allowed_roots: *const *const c_char,
     /// of allowed\_roots. @since 0.3
     pub allowed_root_count: u32,
