@@ -39,7 +39,8 @@ evn_status guarded(evn_error* error, F&& body) noexcept {
   }
 }
 
-// What `body` throws; none: nothing.
+// Error that `body` throws, or none. Lack of memory is an Error of status EVN_ERROR_OUT_OF_MEMORY, whether a pool, the memory limit
+// of the heap or the system has refused the memory: code that has a fallback with less memory asks this status.
 template <typename F>
 std::optional<Error> error_of(F&& body) {
   try {

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/guarded.h"
 #include "runtime/cost/measure.h"
 
 namespace evn {
@@ -129,27 +130,28 @@ CompiledGraph compile_to_fit(const ModelPtr& model, const SessionRequest& reques
   SessionRequest tried = settle_plan(model, request, &spared);
   std::optional<Error> refused;
   for (;;) {
-    try {
-      CompiledGraph c = compile(model, tried, cache);
-      c.spared = std::move(spared);
-      return c;
-    } catch (const Error& e) {
-      if (refused && e.status == EVN_ERROR_UNSUPPORTED) throw *refused;  // nodes that may go nowhere else
-      if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
-      const Device* const full = device_of(*model->runtime, e.device);
-      const bool is_new = full != nullptr && std::find(tried.full.begin(), tried.full.end(), full) == tried.full.end();
-      if (!refused) refused = e;
-      if (!is_new || full == &model->runtime->cpu()) throw *refused;
-      tried.full.push_back(full);
-      LogEvent(model->runtime->log(), EVN_LOG_WARNING, "memory.moved")
-          .device(e.device)
-          .field("file", model->file_name.c_str())
-          .field("bytes_requested", e.bytes_requested)
-          .field("bytes_available", e.bytes_available)
-          .write("device %s has no memory for %s: its nodes go elsewhere where that is allowed: %s", e.device,
-                 model->file_name.c_str(), e.message);
-      spared += (spared.empty() ? "" : "; ") + std::string("device ") + e.device + " was full: " + e.message;
+    std::optional<CompiledGraph> c;
+    const std::optional<Error> failure = error_of([&] { c.emplace(compile(model, tried, cache)); });
+    if (!failure) {
+      c->spared = std::move(spared);
+      return std::move(*c);
     }
+    const Error& e = *failure;
+    if (refused && e.status == EVN_ERROR_UNSUPPORTED) throw *refused;  // nodes that may go nowhere else
+    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw e;
+    const Device* const full = device_of(*model->runtime, e.device);
+    const bool is_new = full != nullptr && std::find(tried.full.begin(), tried.full.end(), full) == tried.full.end();
+    if (!refused) refused = e;
+    if (!is_new || full == &model->runtime->cpu()) throw *refused;
+    tried.full.push_back(full);
+    LogEvent(model->runtime->log(), EVN_LOG_WARNING, "memory.moved")
+        .device(e.device)
+        .field("file", model->file_name.c_str())
+        .field("bytes_requested", e.bytes_requested)
+        .field("bytes_available", e.bytes_available)
+        .write("device %s has no memory for %s: its nodes go elsewhere where that is allowed: %s", e.device,
+               model->file_name.c_str(), e.message);
+    spared += (spared.empty() ? "" : "; ") + std::string("device ") + e.device + " was full: " + e.message;
   }
 }
 

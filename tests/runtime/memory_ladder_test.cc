@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 #include "base/fault.h"
+#include "base/guarded.h"
 #include "runtime/weights/weight_pager.h"
 #include "tests/runtime/support.h"
 
@@ -284,6 +286,34 @@ TEST_F(MemoryLadderTest, AnotherOrderOfStepsTakesLessAndHasTheSameBits) {
   Session session(load_model_file(limited, path), "");
   expect_bits(run(session, in), want);
   EXPECT_EQ(session.latest_plans()[0]->arena_bytes[0], least);
+}
+
+// A block of the heap that is refused leads to the smaller plan, as an arena does that is refused.
+TEST_F(MemoryLadderTest, ARefusedBlockOfTheHeapLeadsToAnotherOrderOfSteps) {
+  write(branches());
+  const std::vector<HostTensor> in = {rows(1, 4096)};
+  const ModelPtr model = load_model_file(make_runtime({}, 0, 1), path);
+  Session fast(model, "");
+  const std::vector<HostTensor> want = run(fast, in);
+  const std::size_t most = fast.latest_plans()[0]->arena_bytes[0];
+  int smaller = 0;
+  bool reached = true;
+  for (int k = 1; k < 5000 && reached; ++k) {
+    Session session(model, "");
+    fault_arm(Seam::kAlloc, k, false);
+    std::vector<HostTensor> got;
+    const std::optional<Error> failure = error_of([&] { got = run(session, in); });
+    reached = fault_count(Seam::kAlloc) >= k;
+    fault_arm(Seam::kAlloc, 0, false);
+    if (failure) {
+      EXPECT_EQ(failure->status, EVN_ERROR_OUT_OF_MEMORY) << "call " << k << ": " << failure->message;
+      continue;
+    }
+    expect_bits(got, want);
+    if (session.latest_plans()[0]->arena_bytes[0] < most) ++smaller;
+  }
+  EXPECT_FALSE(reached);
+  EXPECT_GT(smaller, 2);  // blocks of the run's state, and not the arena alone
 }
 
 TEST_F(MemoryLadderTest, WinogradIsLeftOutWhereItsWeightsDoNotFit) {

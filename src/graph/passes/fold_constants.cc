@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <optional>
 
 #include "base/checked.h"
+#include "base/guarded.h"
 #include "base/heap.h"
 #include "graph/edit.h"
 #include "graph/infer.h"
@@ -198,18 +200,17 @@ class Folder {
   bool allocate(const Node& node) {
     weights_.assign(node.outputs.size(), nullptr);
     outputs_.assign(node.outputs.size(), MutableTensor{});
-    try {
+    const std::optional<Error> failure = error_of([&] {
       for (std::size_t i = 0; i < node.outputs.size(); ++i) {
         if (descs_[i].dtype == DType::kUndefined) continue;
         outputs_[i].desc = descs_[i];
         weights_[i] = make_weight(descs_[i], context_.ledger, &outputs_[i].data);
       }
-    } catch (const Error& e) {
-      if (made_bytes_ == 0 || e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
-      weights_.clear();
-      return false;
-    }
-    return true;
+    });
+    if (!failure) return true;
+    if (made_bytes_ == 0 || failure->status != EVN_ERROR_OUT_OF_MEMORY) throw *failure;
+    weights_.clear();
+    return false;
   }
 
   void store(int n) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/guarded.h"
 #include "base/heap.h"
 #include "kept_features.h"
 #include "runtime/run/overlap.h"
@@ -239,19 +240,14 @@ namespace {
 }  // namespace
 
 std::unique_ptr<Execution> Session::take_first(PreparedPtr* prepared) {
-  try {
-    return take_execution(**prepared, nullptr);
-  } catch (const Error& e) {
-    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
-    PreparedPtr smaller = prepare_smaller(*(*prepared)->plan);
-    if (smaller == nullptr) fail_arena(e);
+  std::unique_ptr<Execution> taken;
+  for (bool is_smaller = false;; is_smaller = true) {
+    const std::optional<Error> failure = error_of([&] { taken = take_execution(**prepared, nullptr); });
+    if (!failure) return taken;
+    if (failure->status != EVN_ERROR_OUT_OF_MEMORY) throw *failure;
+    PreparedPtr smaller = is_smaller ? nullptr : prepare_smaller(*(*prepared)->plan);
+    if (smaller == nullptr) fail_arena(*failure);
     *prepared = std::move(smaller);
-  }
-  try {
-    return take_execution(**prepared, nullptr);
-  } catch (const Error& e) {
-    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
-    fail_arena(e);
   }
 }
 

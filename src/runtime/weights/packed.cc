@@ -8,6 +8,7 @@
 #include "base/cancel.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/guarded.h"
 #include "base/hash.h"
 
 namespace evn {
@@ -210,10 +211,9 @@ void PackedStore::Batch::run_jobs(PlainWeights::Access* plain) {
   }
   Mutex checksums;
   plan.state<Work>() = {parts.data(), store_.cache_, &checksums};
-  try {
-    reserve(*device, plan.thread_scratch_bytes * (threads ? device->traits().compute_units : 1));
-  } catch (const Error& e) {
-    if (!threads || e.status != EVN_ERROR_OUT_OF_MEMORY) throw;
+  const std::size_t blocks = threads ? device->traits().compute_units : 1;
+  if (const std::optional<Error> failure = error_of([&] { reserve(*device, plan.thread_scratch_bytes * blocks); })) {
+    if (!threads || failure->status != EVN_ERROR_OUT_OF_MEMORY) throw *failure;
     threads = false;  // there is no memory for a block for each
     reserve(*device, plan.thread_scratch_bytes);
   }
@@ -309,11 +309,9 @@ Buffer PackedStore::Batch::add_paged(Device& device, const Kernel& kernel, const
   PagedWeight& page = *entry;
   Pool& pool = device.pool();
   if (pool.left() < key.bytes + block_of(kernel, desc, input) || !store_.pager_.begin(page)) return paged_buffer(page);
-  try {
-    add_job(page, false);
-  } catch (const Error& e) {
-    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw;  // others took the memory meanwhile: the first run packs it
-  }
+  const std::optional<Error> failure = error_of([&] { add_job(page, false); });
+  // Others took the memory meanwhile: the first run packs it.
+  if (failure && failure->status != EVN_ERROR_OUT_OF_MEMORY) throw *failure;
   return paged_buffer(page);
 }
 
@@ -341,13 +339,11 @@ void* PackedStore::pin(PagedWeight& page, const LoadedModel& model, std::uint32_
   constexpr std::uint64_t kOwnReleases = 1;  // of the page that could not be packed
   for (int waits = 0;; ++waits) {
     const std::uint64_t releases = pager_.all().releases();
-    try {
-      return pin_now(page, model);
-    } catch (const Error& e) {
-      if (e.status != EVN_ERROR_OUT_OF_MEMORY || waits == kMostWaits ||
-          !pager_.all().wait_for_release(held, releases + kOwnReleases))
-        throw;
-    }
+    void* pinned = nullptr;
+    const std::optional<Error> failure = error_of([&] { pinned = pin_now(page, model); });
+    if (!failure) return pinned;
+    const bool may_wait = failure->status == EVN_ERROR_OUT_OF_MEMORY && waits < kMostWaits;
+    if (!may_wait || !pager_.all().wait_for_release(held, releases + kOwnReleases)) throw *failure;
   }
 }
 
