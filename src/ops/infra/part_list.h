@@ -1,11 +1,13 @@
-// Elements of a sequence. Lists share their elements in blocks: a list with one element more or less costs one block and the list
-// of blocks, so that a loop that inserts an element in each iteration does not copy the whole sequence each time.
+// Elements of a sequence, in a tree whose nodes lists share: a list with one element more or less costs the nodes of one path from
+// the root to a leaf, so that the time of a loop that inserts an element in each iteration is near linear.
 #pragma once
 
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace evn {
@@ -19,9 +21,9 @@ class PartList {
   PartList(const std::vector<RuntimeValuePtr>& parts);  // NOLINT: a list of these parts
   PartList(std::initializer_list<RuntimeValuePtr> parts) : PartList(std::vector<RuntimeValuePtr>(parts)) {}
 
-  std::size_t size() const { return blocks_.empty() ? 0 : blocks_.back().end; }
+  std::size_t size() const { return root_.node == nullptr ? 0 : root_.size; }
   bool empty() const { return size() == 0; }
-  const RuntimeValuePtr& operator[](std::size_t at) const;
+  const RuntimeValuePtr& operator[](std::size_t at) const { return rest_of_leaf(at).front(); }
 
   // The list with a further element in front of position `at`, or without the element there.
   PartList with(std::size_t at, RuntimeValuePtr part) const;
@@ -38,37 +40,42 @@ class PartList {
     using pointer = const RuntimeValuePtr*;
     using reference = const RuntimeValuePtr&;
 
-    Iterator(const PartList& list, std::size_t block) : list_(&list), block_(block) {}
-    const RuntimeValuePtr& operator*() const { return (*list_->blocks_[block_].parts)[at_]; }
+    Iterator(const PartList& list, std::size_t at) : list_(&list), at_(at), rest_(list.rest_of_leaf(at)) {}
+    const RuntimeValuePtr& operator*() const { return rest_.front(); }
     Iterator& operator++() {
-      if (++at_ < list_->blocks_[block_].parts->size()) return *this;
-      ++block_;
-      at_ = 0;
+      ++at_;
+      rest_ = rest_.subspan(1);
+      if (rest_.empty()) rest_ = list_->rest_of_leaf(at_);
       return *this;
     }
-    bool operator==(const Iterator& other) const { return block_ == other.block_ && at_ == other.at_; }
+    bool operator==(const Iterator& other) const { return at_ == other.at_; }
 
    private:
     const PartList* list_;
-    std::size_t block_;
-    std::size_t at_ = 0;
+    std::size_t at_;
+    std::span<const RuntimeValuePtr> rest_;
   };
   Iterator begin() const { return Iterator(*this, 0); }
-  Iterator end() const { return Iterator(*this, blocks_.size()); }
+  Iterator end() const { return Iterator(*this, size()); }
 
  private:
-  static constexpr std::size_t kBlock = 256;  // most elements of a block
-
-  // A block is never empty. `end`: number of elements up to its end.
-  struct Block {
-    std::shared_ptr<const std::vector<RuntimeValuePtr>> parts;
-    std::size_t end = 0;
+  // A leaf or an inner node; never empty. All leaves of a list have the same depth.
+  struct Node;
+  struct Child {
+    std::shared_ptr<const Node> node;
+    std::size_t size = 0;  // elements beneath it
   };
-  std::size_t block_of(std::size_t at) const;
-  std::size_t begin_of(std::size_t block) const { return block == 0 ? 0 : blocks_[block - 1].end; }
-  void append(std::vector<RuntimeValuePtr> parts);
 
-  std::vector<Block> blocks_;
+  static Child make_leaf(std::vector<RuntimeValuePtr> parts);
+  static Child make_inner(std::vector<Child> children);
+  // The node with the element, in two nodes if one would have too many entries. `at_end`: of the whole list.
+  static std::pair<Child, Child> insert(const Node& node, std::size_t at, RuntimeValuePtr part, bool at_end);
+  // The node without the element; without a node if that was the last.
+  static Child erase(const Node& node, std::size_t at);
+  // Elements of the leaf that has position `at`, from there on; none at the end of the list.
+  std::span<const RuntimeValuePtr> rest_of_leaf(std::size_t at) const;
+
+  Child root_;  // without a node: no elements
 };
 
 }  // namespace evn
