@@ -35,7 +35,8 @@ Need need_of(const ModelPtr& model, const SessionRequest& request) {
     fitting_inputs(*model->runtime, c.graph(), request.assumed_inputs,
                    [&](const std::vector<TensorDesc>& inputs) { plan = make_plan(c, signature_of_zeros(c, inputs), true); });
     need.run = plan->arena_bytes[0];
-    for (const TensorDesc& output : plan->outputs) {
+    for (std::size_t j = 0; j < plan->outputs.size(); ++j) {
+      const TensorDesc& output = plan->outputs[j];
       if (output.dtype != DType::kUndefined && !output.wraps) need.run = checked_add<std::uint64_t>(need.run, output.size_bytes());
     }
   } catch (const Error& e) {

@@ -240,7 +240,7 @@ bool Session::fits_beside(const Plan& plan) const {
 // The plan with its steps in an order that takes less; null where there is none.
 std::shared_ptr<Plan> Session::smaller_plan(const Plan& plan) const {
   if (plan.is_small || plan.before != nullptr) return nullptr;
-  std::shared_ptr<Plan> smaller = make_plan(compiled_, plan.signature, true);
+  std::shared_ptr<Plan> smaller = make_plan(compiled_, *plan.signature, true);
   const auto total = [](const Plan& p) { return std::accumulate(p.arena_bytes.begin(), p.arena_bytes.end(), std::uint64_t{0}); };
   const std::uint64_t before = total(plan), after = total(*smaller);
   if (after >= before) return nullptr;
@@ -275,7 +275,7 @@ std::shared_ptr<Plan> Session::take_stale_plan(const Signature& signature) {
   if (plans_.size() < kFewPlans) return nullptr;
   for (auto it = plans_.begin(); it != plans_.end(); ++it) {
     if ((*it)->came_back || it->use_count() != 1 || (*it)->plan.use_count() != 1) continue;
-    const Signature& old = (*it)->plan->signature;
+    const Signature& old = *(*it)->plan->signature;
     if (old.skipped != signature.skipped || old.output_slots != signature.output_slots) continue;
     if (old.shares_inputs != signature.shares_inputs || old.shares_outputs != signature.shares_outputs) continue;
     if (!compiled_.plans->withdraw((*it)->plan)) continue;

@@ -40,7 +40,7 @@ void Session::log_plan(const Plan& plan, std::uint64_t duration_ns, bool made_ov
   const LogSink& log = runtime()->log();
   if (!log.wants(EVN_LOG_DEBUG)) return;
   std::string shapes;
-  for (const TensorDesc& desc : plan.signature.inputs) {
+  for (const TensorDesc& desc : plan.signature->inputs) {
     if (shapes.size() < 256) shapes += (shapes.empty() ? "" : " ") + desc.shape.to_string();
   }
   std::uint64_t arena_bytes = 0;

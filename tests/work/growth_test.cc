@@ -7,7 +7,9 @@
 
 #include "base/fault.h"
 #include "base/guarded.h"
+#include "base/heap.h"
 #include "tests/runtime/support.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/test_clock.h"
 #include "tests/work/shapes.h"
 
@@ -131,6 +133,68 @@ TEST_P(GrowthTest, IsNearLinearAndLooksAtTheClock) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, GrowthTest, testing::Range(std::size_t{0}, sized_models().size()));
+
+// A run of `parts` parts, each of which begins with a shape that depends on what the one before computed, behind a chain of nodes.
+// The indexes that each part finds are an output.
+OnnxWriter model_in_parts(int chain, int parts) {
+  OnnxWriter w(17);
+  w.add_input("x", kF32, {"n", 4});
+  std::string from = "x";
+  const auto add = [&](const char* op, const std::vector<std::string>& inputs, const std::string& to,
+                       const std::vector<Attr>& attributes = {}) { w.add_node(op, inputs, {to}, attributes); };
+  for (int i = 0; i < chain; ++i) {
+    const std::string to = "c" + std::to_string(i);
+    add(i % 2 == 0 ? "Sin" : "Cos", {from}, to);
+    from = to;
+  }
+  for (int i = 0; i < parts; ++i) {
+    const std::string n = std::to_string(i);
+    add("NonZero", {from}, "where" + n);
+    add("Size", {"where" + n}, "count" + n);
+    add("Cast", {"count" + n}, "factor" + n, {{"to", kF32}});
+    add("Mul", {from, "factor" + n}, "scaled" + n);
+    add("Cos", {"scaled" + n}, "a" + n);
+    w.add_output("where" + n, kI64);
+    from = "a" + n;
+  }
+  add("Neg", {from}, "y");
+  return w.add_output("y");
+}
+
+// Bytes of the heap that a session keeps after its first run.
+std::int64_t bytes_after_run(const OnnxWriter& model, std::size_t least_plans) {
+  const std::shared_ptr<Runtime> runtime = make_runtime({}, 0, 1);
+  Pool& pool = runtime->cpu().pool();
+  const std::string bytes = model.serialize();
+  const HeapScope counted(&pool);
+  const auto in_use = [&] {
+    heap_meter().report();
+    return static_cast<std::int64_t>(pool.stats().by_class[static_cast<int>(MemoryClass::kHeap)]);
+  };
+  const auto session = std::make_shared<Session>(load_model_buffer(runtime, bytes.data(), bytes.size(), ""), "");
+  const std::vector<TensorPtr> in = inputs_of(runtime, session->graph(), 8);
+  const std::int64_t before = in_use();
+  {
+    std::vector<TensorPtr> out(session->graph().outputs.size());
+    run_tensors(*session, in, out);
+  }
+  const std::int64_t after = in_use();
+  EXPECT_GE(session->latest_plans().size(), least_plans);
+  return after - before;
+}
+
+TEST(RetainedTest, PlansOfPartsShareWhatTheyKnowOfOtherParts) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer has memory of its own";
+  constexpr int kParts = 200, kChain = 40;  // nodes of the chain for each part
+  const auto bytes_of_parts = [](int parts) {
+    const int chain = kChain * parts;
+    return bytes_after_run(model_in_parts(chain, parts), static_cast<std::size_t>(parts)) -
+           bytes_after_run(model_in_parts(chain, 0), 1);
+  };
+  const std::int64_t small = bytes_of_parts(kParts), large = bytes_of_parts(2 * kParts);
+  EXPECT_GT(small, 0);
+  EXPECT_LT(static_cast<double>(large), 2.5 * static_cast<double>(small)) << small << " and " << large << " bytes";
+}
 
 // A deadline that passes while a stage is under way ends it at one of the next looks, wherever that is.
 TEST(StopTest, EveryStageEndsAtTheNextLook) {

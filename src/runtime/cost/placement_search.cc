@@ -227,7 +227,7 @@ class Search {
     d.in_place.assign(graph_.values.size(), false);
     for (std::size_t slot = 0; slot < c.devices.size(); ++slot) {
       for (std::size_t k = 0; k < graph_.inputs.size() && c.devices[slot] == devices_[index]; ++k) {
-        const bool shared = shares_input(c, k, static_cast<int>(slot), lowered.plan->signature.inputs[k]);
+        const bool shared = shares_input(c, k, static_cast<int>(slot), lowered.plan->signature->inputs[k]);
         d.in_place[static_cast<std::size_t>(graph_.inputs[k])] = shared;
       }
     }

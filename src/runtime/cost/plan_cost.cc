@@ -27,12 +27,12 @@ double copy_ns(const CompiledGraph& graph, const PlanStep& step, double bytes, C
 // Inputs and outputs that a device uses where they lie on the host cost what a copy of nothing costs: the two wait for each other.
 std::vector<double> in_place_ns(const CompiledGraph& graph, const Plan& plan, CostTables& tables) {
   std::vector<double> ns(graph.devices.size());
-  if (!plan.signature.shares_inputs && !plan.signature.shares_outputs) return ns;
+  if (!plan.signature->shares_inputs && !plan.signature->shares_outputs) return ns;
   std::set<std::tuple<Source, std::int32_t, std::uint8_t>> seen;
   for (const BufferSource& b : plan.buffers) {
     const bool is_input = b.source == Source::kInput;
     if ((!is_input && b.source != Source::kOutput) || graph.devices[b.slot]->traits().host_addressable) continue;
-    const Signature& s = plan.signature;
+    const Signature& s = *plan.signature;
     if ((is_input ? s.input_slots : s.output_slots)[static_cast<std::size_t>(b.index)] != 0) continue;
     const Device& device = *graph.devices[b.slot];
     if (device.host_sharing().is_free || !seen.insert({b.source, b.index, b.slot}).second) continue;

@@ -23,7 +23,7 @@ namespace {
 class RunPlanner : PlanBuilder {
  public:
   RunPlanner(const CompiledGraph& compiled, Signature signature, bool small) : PlanBuilder(compiled, std::make_shared<Plan>()) {
-    plan_->signature = std::move(signature);
+    plan_->signature = std::make_shared<const Signature>(std::move(signature));
     plan_->is_small = small;
     start();
   }

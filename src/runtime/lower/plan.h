@@ -141,9 +141,10 @@ struct Plan {
   Plan();
   ~Plan();
 
-  Signature signature;
-  std::vector<TensorDesc> outputs;         // per graph output; kUndefined: known only to a plan that follows, or skipped
-  std::vector<std::uint8_t> output_slots;  // where each of these lies
+  // Shared with the plans that follow.
+  std::shared_ptr<const Signature> signature = std::make_shared<const Signature>();
+  SharedVector<TensorDesc> outputs;         // per graph output; kUndefined: known only to a plan that follows, or skipped
+  SharedVector<std::uint8_t> output_slots;  // where each of these lies
   std::vector<PlanStep> steps;
   std::vector<BufferSource> buffers;
   std::vector<std::size_t> arena_bytes;  // per device slot

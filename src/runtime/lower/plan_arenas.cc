@@ -57,6 +57,8 @@ std::shared_ptr<Plan> PlanArenas::finish() {
   if (plan_->has_continuation()) {
     plan_->state->freeze();
     plan_->known.freeze();
+    plan_->outputs.freeze();
+    plan_->output_slots.freeze();
   }
   return std::move(plan_);
 }

@@ -18,13 +18,13 @@ void PlanBuilder::reserve(std::size_t end) {
   }
   if (end < graph_.nodes.size() || s_.first_node > 0) args *= 2;
   plan_->descs.reserve(args);
-  plan_->steps.reserve(end - s_.first_node + 2 * graph_.outputs.size());
+  const std::size_t at_end = end == graph_.nodes.size() ? 2 * graph_.outputs.size() : 0;  // copies of outputs
+  plan_->steps.reserve(end - s_.first_node + at_end);
   plan_->buffers.reserve(args + end - s_.first_node);
   s_.buffer_roots.reserve(plan_->buffers.capacity());
 }
 
 void PlanBuilder::begin_part(const PlanState& before) {
-  in_pieces(static_cast<std::int64_t>(graph_.nodes.size() + graph_.values.size()), 1, [](std::int64_t, std::int64_t) {});
   s_ = before;
   for (std::size_t i = before.first_node; i < before.next_node; ++i) {
     cancellation_point();
@@ -54,19 +54,19 @@ void PlanBuilder::start() {
     cancellation_point();
     if (!is_skipped(j)) s_.output_of[graph_.outputs[j]] = static_cast<std::int32_t>(j);
   }
-  if (!plan_->signature.skipped.empty()) s_.dead = find_dead_nodes(c_, plan_->signature.skipped);
+  if (const std::vector<std::uint8_t>& skipped = plan_->signature->skipped; !skipped.empty())
+    s_.dead = std::make_shared<const std::vector<bool>>(find_dead_nodes(c_, skipped));
   plan_->known.resize(n);
   s_.without_step.assign(graph_.nodes.size(), false);
   plan_->outputs.resize(graph_.outputs.size());
   plan_->output_slots.resize(graph_.outputs.size());
-  s_.roots.reserve(n);
   for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
     cancellation_point(16);
     const ValueId v = graph_.inputs[i];
-    s_.descs[v] = plan_->signature.inputs[i];
+    s_.descs[v] = plan_->signature->inputs[i];
     if (s_.descs[v].wraps || !s_.descs[v].shape.is_known()) continue;
-    const int slot = plan_->signature.input_slots[i];
-    const bool is_paged = is_paged_slot(plan_->signature.input_slots[i]);
+    const int slot = plan_->signature->input_slots[i];
+    const bool is_paged = is_paged_slot(plan_->signature->input_slots[i]);
     PlanRoot r;
     r.source = Source::kInput;
     r.slot = is_paged ? std::uint8_t{0} : static_cast<std::uint8_t>(slot);
@@ -75,7 +75,7 @@ void PlanBuilder::start() {
     r.last_user = INT32_MAX;  // never written over
     if (is_paged) r.paged_axis = static_cast<std::int8_t>(slot - kPagedSlot);
     (is_paged ? s_.storage.root(v, Representation::paged()) : root(v, slot)) = add_root(r);
-    const auto& bytes = plan_->signature.values[i];
+    const auto& bytes = plan_->signature->values[i];
     if ((!c_.only_estimated() || !bytes.empty()) && is_key(c_, i, s_.descs[v])) set_known(v, bytes.data(), bytes.size());
   }
 }
@@ -113,7 +113,7 @@ void PlanBuilder::add_early_outputs() {
   if (host(draft_.slot)) return;
   for (const ValueId v : draft_.outputs) {
     const std::int32_t j = v == kNoValue ? -1 : s_.output_of[v];
-    if (j < 0 || plan_->signature.output_slots[j] != 0 || root(v, 0) >= 0) continue;
+    if (j < 0 || plan_->signature->output_slots[j] != 0 || root(v, 0) >= 0) continue;
     const std::int32_t made = root(v, draft_.slot);
     if (made < 0 || s_.roots[made].source != Source::kArena) continue;
     add_output(static_cast<std::size_t>(j));
@@ -130,7 +130,7 @@ void PlanBuilder::add_output(std::size_t j) {
     const std::int32_t made = root(v, at);
     if (made >= 0 && s_.roots[made].source == Source::kOutput && s_.roots[made].index == static_cast<std::int32_t>(j)) return;
   }
-  if (is_paged_slot(plan_->signature.output_slots[j])) {
+  if (is_paged_slot(plan_->signature->output_slots[j])) {
     EVN_CHECK(s_.storage.root(v, Representation::paged()) >= 0);
     return;
   }

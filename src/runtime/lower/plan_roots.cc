@@ -171,7 +171,7 @@ std::int32_t PlanRoots::need(ValueId v, int slot) {
 
 bool PlanRoots::reads_in_place(std::int32_t from, ValueId v, int slot) const {
   const PlanRoot& r = s_.roots[from];
-  return plan_->signature.shares_inputs && r.source == Source::kInput && host(r.slot) && r.paged_axis < 0 && !r.view.exists() &&
+  return plan_->signature->shares_inputs && r.source == Source::kInput && host(r.slot) && r.paged_axis < 0 && !r.view.exists() &&
          shares_input(c_, static_cast<std::size_t>(r.index), slot, s_.descs[v]);
 }
 
@@ -190,7 +190,7 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
   const ValueId v = draft_.outputs[k];
   const int slot = step.slot;
   if (v == kNoValue) return -1;
-  if (const std::int32_t j = s_.output_of[v]; j >= 0 && is_paged_slot(plan_->signature.output_slots[j]))
+  if (const std::int32_t j = s_.output_of[v]; j >= 0 && is_paged_slot(plan_->signature->output_slots[j]))
     return s_.storage.root(v, Representation::paged());
   const std::int32_t last_node = step.absorbed.of_segment != nullptr ? step.absorbed.end()[-1] : step.node;
   const Layout layout = step.desc.output_layout(static_cast<int>(k));
@@ -247,13 +247,13 @@ std::uint8_t PlanRoots::slot_that_made(ValueId v) {
 }
 
 std::uint8_t PlanRoots::slot_for_output(std::size_t j) {
-  const std::uint8_t wanted = plan_->signature.output_slots[j];
+  const std::uint8_t wanted = plan_->signature->output_slots[j];
   return wanted == kAnySlot ? slot_that_made(graph_.outputs[j]) : wanted;
 }
 
 bool PlanRoots::is_output_on(std::int32_t j, int slot) const {
   if (j < 0) return false;
-  const Signature& s = plan_->signature;
+  const Signature& s = *plan_->signature;
   const std::uint8_t wanted = s.output_slots[j];
   if (wanted == slot || wanted == kAnySlot) return true;
   const auto index = static_cast<std::size_t>(j);
@@ -261,7 +261,7 @@ bool PlanRoots::is_output_on(std::int32_t j, int slot) const {
 }
 
 std::int32_t PlanRoots::last_user(ValueId v) const {
-  if (c_.last_user[v] != INT32_MAX || plan_->signature.skipped.empty() || s_.output_of[v] >= 0) return c_.last_user[v];
+  if (c_.last_user[v] != INT32_MAX || plan_->signature->skipped.empty() || s_.output_of[v] >= 0) return c_.last_user[v];
   const std::uint32_t begin = c_.reader_begin[v], end = c_.reader_begin[static_cast<std::size_t>(v) + 1];
   return begin == end ? -1 : c_.readers[end - 1];
 }

@@ -38,12 +38,12 @@ struct PlanState {
   SharedVector<std::int32_t> parent_of;  // per value: the root that others' channels are written into before it is made, or -1
   SharedVector<std::int32_t> output_of;  // per value: first output position that it is, or -1
   SharedVector<PlanRoot> roots;
-  std::size_t first_root = 0;               // of the roots that this plan has added
-  SharedVector<std::uint8_t> without_step;  // per node: computed with one before it, in a branch that is not taken, or dead
-  std::vector<bool> dead;                   // per node: no output that is wanted depends on it; empty: none is
-  std::vector<std::int32_t> buffer_roots;   // per plan buffer: its root, or -1
-  SharedVector<std::int32_t> step_of;       // per node: the step that computes it, or -1
-  std::vector<std::int32_t> other_steps;    // copies and re-layouts
+  std::size_t first_root = 0;                     // of the roots that this plan has added
+  SharedVector<std::uint8_t> without_step;        // per node: computed with one before it, in a branch that is not taken, or dead
+  std::shared_ptr<const std::vector<bool>> dead;  // per node: no output that is wanted depends on it; null: none is
+  std::vector<std::int32_t> buffer_roots;         // per plan buffer: its root, or -1
+  SharedVector<std::int32_t> step_of;             // per node: the step that computes it, or -1
+  std::vector<std::int32_t> other_steps;          // copies and re-layouts
 
   // For plans that others go on from: from now on all is shared.
   void freeze() const {
@@ -69,8 +69,8 @@ class PlanWork {
   // Threads of the device; 0 where it is not the host's.
   std::uint32_t threads_of(int slot) const { return host(slot) ? c_.devices[slot]->traits().compute_units : 0; }
 
-  bool is_dead(std::size_t node) const { return !s_.dead.empty() && s_.dead[node]; }
-  bool is_skipped(std::size_t output) const { return !plan_->signature.skipped.empty() && plan_->signature.skipped[output] != 0; }
+  bool is_dead(std::size_t node) const { return s_.dead != nullptr && (*s_.dead)[node]; }
+  bool is_skipped(std::size_t output) const { return !plan_->signature->skipped.empty() && plan_->signature->skipped[output] != 0; }
 
   // Whether the bytes of a value are the same in every layout.
   static bool same_in_all_layouts(const Shape& shape) {

@@ -47,7 +47,7 @@ class Replanner : PlanArenas {
         return nullptr;
       plan_->outputs[j] = now;
     }
-    plan_->signature = std::move(signature);
+    plan_->signature = std::make_shared<const Signature>(std::move(signature));
     arenas_changed_ ? assign_offsets() : set_buffers();
     return finish();
   }
@@ -82,7 +82,7 @@ class Replanner : PlanArenas {
   }
 
   bool take_inputs(const Signature& signature) {
-    const Signature& old = plan_->signature;
+    const Signature& old = *plan_->signature;
     if (signature.input_slots != old.input_slots || signature.output_slots != old.output_slots || signature.skipped != old.skipped)
       return false;
     if (signature.shares_inputs != old.shares_inputs || signature.shares_outputs != old.shares_outputs) return false;

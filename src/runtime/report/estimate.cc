@@ -29,7 +29,7 @@ class Estimator : PlanBuilder {
   // `weights`: those that have been counted. `compiled`: for an estimate.
   Estimator(const CompiledGraph& compiled, Runtime& runtime, std::set<std::uint64_t>& weights)
       : PlanBuilder(compiled, std::make_shared<Plan>()), runtime_(runtime), weights_(weights) {
-    plan_->signature = declared_signature(graph_);
+    plan_->signature = std::make_shared<const Signature>(declared_signature(graph_));
     start();
     for (std::size_t v = 0; v < graph_.values.size(); ++v) s_.descs[v] = {graph_.values[v].dtype, graph_.values[v].shape};
     s_.next_node = graph_.nodes.size();

@@ -110,7 +110,7 @@ void Execution::bind(const RunState& state) {
     Buffer& buffer = buffers_[p.buffer];
     if (p.source == Source::kRuntimeValue) {
       buffer.memory = const_cast<void*>(state.runtime_values[static_cast<std::size_t>(p.index)]->data.get());  // never written
-    } else if (p.source == Source::kInput && p.slot != 0 && plan_.signature.input_slots[static_cast<std::size_t>(p.index)] == 0) {
+    } else if (p.source == Source::kInput && p.slot != 0 && plan_.signature->input_slots[static_cast<std::size_t>(p.index)] == 0) {
       const auto is_meant = [&](const RunShare& s) { return !s.is_output && s.index == p.index && s.slot == p.slot; };
       const auto found = std::find_if(state.shares.begin(), state.shares.end(), is_meant);
       EVN_CHECK(found != state.shares.end());

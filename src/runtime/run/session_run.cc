@@ -47,7 +47,7 @@ void Session::check_copies(const Plan& plan, bool allow_copies) const {
 }
 
 bool Session::matches(const Plan& plan, const Call& call) const {
-  const Signature& s = plan.signature;
+  const Signature& s = *plan.signature;
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     if (s.input_slots[i] != call.input_slots[i] || !(s.inputs[i] == call.input_desc(i))) return false;
     if (!is_key(compiled_, i, s.inputs[i])) continue;

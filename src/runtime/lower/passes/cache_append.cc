@@ -84,7 +84,7 @@ class CacheAppend final : public LoweringPass {
     if (node.op_type != "Concat") return false;
     const std::int32_t paged = p.s_.storage.root(past, Representation::paged());
     const std::int32_t j = p.s_.output_of[made];
-    if (paged < 0 || j < 0 || !is_paged_slot(p.plan_->signature.output_slots[j])) return false;
+    if (paged < 0 || j < 0 || !is_paged_slot(p.plan_->signature->output_slots[j])) return false;
     const int axis = p.s_.roots[paged].paged_axis;
     EVN_CHECK(axis_of(p.c_, static_cast<std::size_t>(index)) == axis);
     if (p.s_.descs[node.inputs[1]].shape.elements() > 0) p.add_append(node.inputs[1], paged, p.s_.descs[past].shape[axis]);
