@@ -1332,10 +1332,10 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
  * taken than there would be, or ""), "drops_weights" (whether packed weights may be dropped and packed again)}, "split":
  * [{"device", "rows" (of the latest run), "row_ns"}] (of the configuration's `split`), "auto" (what a search for the placement
  * chose from, or null), "predicted_ns" (of all steps and copies, one after the other), "selections": [{"line" (of a rule; 0: a
- * pattern of keep_fp32), "text", "matched" (by a node of the model)}], "defaults": [{"name" (of an input with a default), "as"
- * ("constant", "open", or "constant, and open in another graph", which a run had compiled)}]}. DOT and SVG draw the nodes,
- * coloured by device, and the values between them; copies between devices are marked, values that are read only when a run is
- * planned (shapes) are dashed. */
+ * pattern of keep_fp32), "text", "matched" (by a node of the model), "own" (true for a pattern of the session's options or of its
+ * entry under `models`)}], "defaults": [{"name" (of an input with a default), "as" ("constant", "open", or "constant, and open in
+ * another graph", which a run had compiled)}]}. DOT and SVG draw the nodes, coloured by device, and the values between them; copies
+ * between devices are marked, values that are read only when a run is planned (shapes) are dashed. */
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);
 

@@ -37,26 +37,31 @@ std::vector<std::pair<std::string, std::string>> configured_models(const Runtime
 // Rules and patterns of the configuration over all models that they fit.
 class Selections {
  public:
-  void add(const Session& session) {
+  void add(const std::string& model, const Session& session) {
     const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
       return evn_session_explain(session.get(), EVN_FORMAT_JSON, buffer, capacity, size, error);
     });
     const Json explanation = parse_json(text);
-    for (const Json& selection : explanation["selections"].elements)
-      matched_[selection["text"].text] |= selection["matched"].text == "true";
+    for (const Json& selection : explanation["selections"].elements) {
+      const bool is_own = selection["own"].text == "true";
+      matched_[{is_own ? model : std::string(), selection["text"].text}] |= selection["matched"].text == "true";
+    }
   }
 
   // Throws where one matches no node of any model.
   void check(const char* path) const {
     std::string lines;
-    for (const auto& [text, matched] : matched_) {
-      if (!matched) lines += "\n  " + printable(text) + " matches no node of the models that it is for";
+    for (const auto& [selection, matched] : matched_) {
+      const auto& [model, text] = selection;
+      if (matched) continue;
+      lines += model.empty() ? "\n  " + printable(text) + " matches no node of the models that it is for"
+                             : "\n  model \"" + printable(model) + "\": " + printable(text) + " matches no node of the model";
     }
-    if (!lines.empty()) fail(kExitConfig, "%s:%s", path, lines.c_str());
+    if (!lines.empty()) throw Failure{kExitConfig, path + (":" + lines)};
   }
 
  private:
-  std::map<std::string, bool> matched_;
+  std::map<std::pair<std::string, std::string>, bool> matched_;  // by model ("": what is not one model's own) and text
 };
 
 // Loads, makes and warms the models, and prints for each how long that took, and what it needs.
@@ -80,7 +85,7 @@ void load_models(const Runtime& runtime, const char* path) {
     const std::size_t memory = text.rfind("\nmemory:\n");
     if (memory != std::string::npos) print_text(text.substr(memory + std::string_view("\nmemory:\n").size()));
     std::fflush(stdout);
-    selections.add(sessions.back());
+    selections.add(name, sessions.back());
   }
   selections.check(path);
 }

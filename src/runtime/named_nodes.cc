@@ -108,7 +108,7 @@ std::vector<NodeSelection> select_nodes(const LoadedModel& model, const SessionR
   for (const auto* patterns : {&config.session.keep_fp32, &request.keep_fp32}) {
     for (const std::string& pattern : *patterns) {
       selectors.push_back({nullptr, &pattern});
-      found.push_back({0, "keep_fp32 \"" + shorten(pattern, 80) + "\""});
+      found.push_back({0, "keep_fp32 \"" + shorten(pattern, 80) + "\"", false, patterns == &request.keep_fp32});
     }
   }
   Matching matching(selectors, whole.file_name);

@@ -19,6 +19,7 @@ struct NodeSelection {
   int line = 0;      // of the configuration; 0: the session's options, or the configuration's session
   std::string text;  // "the rule at line 4 (op Conv)"
   bool matched = false;
+  bool own = false;  // a pattern of the session's options or of its entry under `models`; other sessions do not have it
 };
 
 // The rules that fit the model, and the patterns of keep_fp32, each with what is so of the nodes of the model and its bodies. Nodes

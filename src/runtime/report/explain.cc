@@ -406,6 +406,7 @@ static void write_selections(JsonWriter& json, std::string& text, const std::vec
     json.field("line", std::int64_t{s.line});
     json.field("text", s.text);
     json.field("matched", s.matched);
+    json.field("own", s.own);
     json.end_object();
     if (!s.matched) text += "unmatched: " + s.text + " matches no node\n";
   }
