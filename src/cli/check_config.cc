@@ -90,9 +90,11 @@ void load_models(const Runtime& runtime, const char* path) {
   selections.check(path);
 }
 
-// Keeps the message of a name in a rule that only a host can know.
+// Appends the message of a name in a rule that only a host can know.
 void note_unknown_operator(void* user, const evn_log_record* record) {
-  if (std::string_view(record->event) == "config.unknown_operator") *static_cast<std::string*>(user) = record->message;
+  std::string& messages = *static_cast<std::string*>(user);
+  if (std::string_view(record->event) == "config.unknown_operator")
+    messages += (messages.empty() ? "" : "\n") + std::string(record->message);
   if (record->level <= EVN_LOG_WARNING && std::string_view(record->event) != "placement.unmatched")
     std::fprintf(stderr, "evener: %s: %s\n", record->level == EVN_LOG_ERROR ? "error" : "warning", record->message);
 }
@@ -112,7 +114,7 @@ int run_check_config(const Arguments& arguments) {
   evn_error error = EVN_ERROR_INIT;
   const evn_status status = evn_runtime_create(&options, runtime.out(), &error);
   const bool is_read = status == EVN_OK || status == EVN_ERROR_DEVICE_UNAVAILABLE;
-  if (is_read && !unknown.empty()) fail(kExitConfig, "%s", unknown.c_str());
+  if (is_read && !unknown.empty()) throw Failure{kExitConfig, unknown};
   if (status == EVN_OK) {
     std::printf("%s: right, and every device that it needs is there\n", path);
     if (arguments.has("--load")) load_models(runtime, path);

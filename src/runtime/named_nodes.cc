@@ -81,18 +81,42 @@ class Matching {
   std::size_t open_;
 };
 
-}  // namespace
-
-void check_config_names(const Config& config, const OperatorRegistry& host, NameCheck check, const std::string* model_file) {
+// Calls check(function, names, where) for each list of names or patterns that the configuration has, with the function of
+// ops/operator_names.h that checks it.
+template <typename F>
+void for_each_list(const Config& config, const std::string* model_file, F&& check) {
   const auto at = [&](int line) { return shorten(config.source, 120) + (line > 0 ? ":" + std::to_string(line) : ""); };
   for (const PlacementRule& rule : config.rules) {
     if (model_file != nullptr && !fits_model(rule, *model_file)) continue;
-    check_operator_names(rule.ops, host, check, EVN_ERROR_CONFIG, at(rule.line));
+    check(&check_operator_names, rule.ops, at(rule.line));
   }
-  check_operator_patterns(config.session.keep_fp32, host, check, EVN_ERROR_CONFIG, at(0) + ": session.keep_fp32");
+  check(&check_operator_patterns, config.session.keep_fp32, at(0) + ": session.keep_fp32");
   if (model_file != nullptr) return;  // what is said of a model by its name is checked with its session's request
   for (const ModelConfig& model : config.models)
-    check_operator_patterns(model.session.keep_fp32, host, check, EVN_ERROR_CONFIG, at(model.line) + ": keep_fp32");
+    check(&check_operator_patterns, model.session.keep_fp32, at(model.line) + ": keep_fp32");
+}
+
+}  // namespace
+
+void check_config_names(const Config& config, const OperatorRegistry& host, NameCheck check, const std::string* model_file) {
+  for_each_list(config, model_file, [&](auto* function, const std::vector<std::string>& names, const std::string& where) {
+    function(names, host, check, EVN_ERROR_CONFIG, where);
+  });
+}
+
+std::vector<std::string> unknown_config_names(const Config& config, const OperatorRegistry& host, NameCheck check) {
+  std::vector<std::string> messages;
+  for_each_list(config, nullptr, [&](auto* function, const std::vector<std::string>& names, const std::string& where) {
+    for (const std::string& name : names) {
+      try {
+        function({name}, host, check, EVN_ERROR_CONFIG, where);
+      } catch (const Error& e) {
+        if (e.status != EVN_ERROR_CONFIG) throw;
+        messages.emplace_back(e.message);
+      }
+    }
+  });
+  return messages;
 }
 
 std::vector<NodeSelection> select_nodes(const LoadedModel& model, const SessionRequest& request) {

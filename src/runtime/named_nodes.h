@@ -13,6 +13,8 @@ namespace evn {
 // Throws EVN_ERROR_CONFIG for names of operators in rules and patterns that nobody knows. `model_file`: the file name of a model
 // whose rules alone are looked at; null: all are.
 void check_config_names(const Config& config, const OperatorRegistry& host, NameCheck check, const std::string* model_file);
+// Messages of all names that check_config_names would refuse.
+std::vector<std::string> unknown_config_names(const Config& config, const OperatorRegistry& host, NameCheck check);
 
 // A rule, or a pattern of keep_fp32, that is for a model.
 struct NodeSelection {

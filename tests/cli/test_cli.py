@@ -495,6 +495,12 @@ def test_check_config_refuses_operators_that_there_are_not(tmp_path):
         config.write_text(f"placement:\n  rules:\n    - {{match: {rule}, device: cpu}}\n")
         _, err = evener("check-config", config, code=CONFIG)
         assert f"{config}:3: {message}" in err
+    config.write_text("placement:\n  rules:\n    - {match: {op: [Frobnicate, Conv, Gronk]}, device: cpu}\n"
+                      "    - {match: {op: Zyzzyva}, device: cpu}\nsession: {keep_fp32: ['type:Quux', 'type:Gemm']}\n")
+    _, err = evener("check-config", config, code=CONFIG)
+    for line, name in ((":3", "Frobnicate"), (":3", "Gronk"), (":4", "Zyzzyva"), (": session.keep_fp32", "Quux")):
+        assert f'{config}{line}: there is no operator "{name}"' in err
+    assert err.count("there is no operator") == 4
     config.write_text("session: {keep_fp32: ['type:Gem']}\n")
     assert 'there is no operator "Gem"; did you mean "Gemm"?' in evener("check-config", config, code=CONFIG)[1]
     every = {(schema.domain or "ai.onnx", schema.name) for schema in onnx.defs.get_all_schemas_with_history()}

@@ -118,12 +118,10 @@ Proposal::~Proposal() {
 void Proposal::check_names() const {
   check_config_names(config(), runtime_.operators(), NameCheck::kMistyped, nullptr);
   if (!runtime_.log().wants(EVN_LOG_INFO)) return;
-  try {
-    check_config_names(config(), runtime_.operators(), NameCheck::kBare, nullptr);
-  } catch (const Error& e) {
+  for (const std::string& message : unknown_config_names(config(), runtime_.operators(), NameCheck::kBare)) {
     LogEvent(runtime_.log(), EVN_LOG_INFO, "config.unknown_operator")
         .field("config", config().source.c_str())
-        .write("%s", e.message);
+        .write("%s", message.c_str());
   }
 }
 
