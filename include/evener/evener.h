@@ -1342,13 +1342,15 @@ EVN_API evn_status evn_session_explain(evn_session session, evn_format format, c
 /* Runs two sessions over the same inputs, several times each in turns, and writes how far their float32 outputs are apart and
  * how long each takes: what a lower precision, or a quantized model, loses and gains on this machine. Outputs are compared by
  * their places in the models.
- *   inputs  tensors for the inputs without a default, in the model's order; both sessions run with the defaults of the others. The
- *           tensors may lie on another device
+ *   inputs  input_count tensors as evn_session_run takes them: those of the inputs without a default, in the model's order, and
+ *           behind them any number for inputs with a default, or NULL for those whose default counts. Each session runs with the
+ *           defaults of its own model. The tensors may lie on another device
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"outputs": [{"name", "cosine", "sqnr_db" (signal to error), "top1" (the share of
  *           rows, of the last axis, whose largest element is at the same place), "largest_error"}], "expected_ns", "got_ns"
  *           (medians)}; null for what is no number
- * Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (other outputs). Blocks; asking for the size alone runs both
- * too, and the next text may be longer: give room for it at once. */
+ * Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (other outputs, or an input with a default is given that the
+ * other model does not have: the message names the input). Blocks; asking for the size alone runs both too, and the next text may
+ * be longer: give room for it at once. */
 EVN_API evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor *inputs, uint32_t input_count,
                                        evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
 

@@ -31,6 +31,40 @@ InspectRequest read_request(const char* path, const evn_inspect_options* options
   return request;
 }
 
+// Session that runs with the inputs, and their values.
+struct ComparedSession {
+  ComparedSession(const SessionPin& session, std::span<const evn_tensor> inputs) {
+    check_argument_counts(*session, static_cast<uint32_t>(inputs.size()),
+                          static_cast<uint32_t>(session->graph().outputs.size()));
+    RunRequest request;
+    open = session_for(session.shared(), inputs.data(), static_cast<uint32_t>(inputs.size()), &request);
+    values.resize(open->graph().inputs.size());
+    take_arguments<Tensors, evn_tensor>(*open, request, inputs, nullptr, values, {});
+  }
+  Comparand comparand() const { return {open.get(), values}; }
+
+  SessionPtr open;
+  std::vector<RunValue> values;
+};
+
+// The inputs without the NULL slots at the end, which stand for defaults: the other model may have none.
+std::span<const evn_tensor> without_defaults(const Session& session, std::span<const evn_tensor> inputs) {
+  const std::size_t required = session.compiled().model->required_inputs();
+  while (inputs.size() > required && inputs.back() == nullptr) inputs = inputs.first(inputs.size() - 1);
+  return inputs;
+}
+
+// Throws if an input with a default is given that the other model does not have at the same place.
+void check_defaults(const Session& expected, const Session& got, std::span<const evn_tensor> inputs) {
+  const LoadedModel& model = *expected.compiled().model;
+  const std::vector<InputDefault>&own = model.model.defaults, &others = got.compiled().model->model.defaults;
+  for (std::size_t d = 0; d < own.size() && model.required_inputs() + d < inputs.size(); ++d) {
+    const std::string& name = own[d].declared.name;
+    if (inputs[model.required_inputs() + d] == nullptr || (d < others.size() && others[d].declared.name == name)) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" is given, which has no default in the model of the other session", name.c_str());
+  }
+}
+
 }  // namespace
 }  // namespace evn
 
@@ -60,23 +94,11 @@ evn_status evn_session_compare(evn_session expected, evn_session got, const evn_
     const SessionPin a(expected), b(got);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
     require(inputs != nullptr || input_count == 0, "inputs");
-    refuse_other_than_tensors(a->graph());
-    refuse_other_than_tensors(b->graph());
-    // Inputs with a default that the session has open are behind the others.
-    const LoadedModel& model = *a->compiled().model;
-    const bool adds_defaults = input_count == model.required_inputs();
-    SmallArray<RunValue> values(adds_defaults ? model.graph().inputs.size() : input_count);
-    for (std::size_t d = 0; adds_defaults && d < model.model.defaults.size(); ++d) {
-      const std::int32_t input = model.model.defaults[d].input;
-      if (input >= 0) values[static_cast<std::size_t>(input)] = {a->default_value(d), nullptr};
-    }
-    for (uint32_t i = 0; i < input_count; ++i) {
-      const Pin<TensorPtr> tensor(inputs[i]);
-      const bool ours = (*tensor)->runtime() == a->runtime() && (*tensor)->runtime() == b->runtime();
-      if (!ours) fail(EVN_ERROR_INVALID_ARGUMENT, "input %u belongs to another runtime", i);
-      values[i] = {*tensor, nullptr};
-    }
-    write_text(compare_sessions(*a, *b, std::span<const RunValue>(values.data(), values.size()), format), buffer, capacity, size);
+    check_argument_counts(*a, input_count, static_cast<uint32_t>(a->graph().outputs.size()));
+    const std::span<const evn_tensor> given = without_defaults(*a, std::span(inputs, input_count));
+    check_defaults(*a, *b, given);
+    const ComparedSession expected_session(a, given), got_session(b, given);
+    write_text(compare_sessions(expected_session.comparand(), got_session.comparand(), format), buffer, capacity, size);
   });
 }
 

@@ -63,6 +63,23 @@ def test_a_default_may_be_left_out_beside_an_output_that_is_a_sequence(tmp_path)
         assert archive["s.0"].tolist() == [12, 14]
 
 
+@pytest.mark.parametrize("names", [("k",), ("b",), ("k", "b")])
+def test_compare_takes_inputs_with_a_default(tmp_path, names):
+    constants = [numpy_helper.from_array(np.float32([number]), name) for name, number in (("k", 2), ("b", 1))]
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "k"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])], "g",
+                              [value("x", [2]), value("k", [1]), value("b", [1])], [value("y", [2])], constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    words = []
+    for name in names:
+        np.save(tmp_path / f"{name}.npy", np.float32([10]))
+        words += ["--input", f"{name}={tmp_path / name}.npy"]
+    found = json.loads(evener("compare", tmp_path / "m.onnx", "--with", tmp_path / "m.onnx", *words, "--json")[0])
+    assert found["outputs"][0]["largest_error"] == 0
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=3), tmp_path / "bare.onnx")
+    _, err = evener("compare", tmp_path / "m.onnx", "--with", tmp_path / "bare.onnx", *words, code=FAILURE)
+    assert f'input "{names[0]}" is given' in err
+
+
 def test_a_sequence_may_have_more_parts_than_there_are_handles_or_places_in_an_archive(tmp_path):
     graph = helper.make_graph(
         [helper.make_node("SplitToSequence", ["x"], ["s"], keepdims=0)], "g", [value("x", ["n"])],

@@ -294,9 +294,9 @@ end
 -- Runs this and another session over the same inputs, and says how far outputs and times are apart.
 function Session.compare(self, other, inputs, format)
   local handle, got, number = handle_of(self), handle_of(other), library.format(format)
-  gather(self, inputs, self.input_slots, self.input_count, Session.find_input)
+  gather(self, inputs, self.input_slots, self.most_inputs, Session.find_input)
   return library.read(function(to, room, size)
-    return api.session_compare(handle, got, self.input_slots, self.input_count, number, to, room, size, scratch)
+    return api.session_compare(handle, got, self.input_slots, self.most_inputs, number, to, room, size, scratch)
   end)
 end
 

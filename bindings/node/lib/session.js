@@ -263,7 +263,7 @@ class Session extends Owned {
   // How far the outputs of another session are from this one's, and how long each takes.
   async compare(other, inputs, format = 'text') {
     const copies = [];
-    const slots = this.#ordered(inputs, this.#inputs, api.session_find_input).map((tensor) => lentId(tensor, copies));
+    const slots = this.#ordered(inputs, this.#inputs, api.session_find_input).map((tensor) => tensor && lentId(tensor, copies));
     try {
       return await api.session_compare_promised(idOf(this, Session), idOf(other, Session), slots, format);
     } finally {

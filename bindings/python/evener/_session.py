@@ -372,12 +372,10 @@ class Session(Object):
     def compare(self, other, inputs):
         """How far the outputs of another session of the same runtime are from this one's over {name: array}, and both times, as a dict;
         evn_session_compare of the C API documents its keys."""
-        error, tensors = new_error(), (_raw.evn_tensor * len(self.inputs))()
+        error, tensors = new_error(), (_raw.evn_tensor * len(self._all_inputs))()
         try:
             for name, value in inputs.items():
                 index = self._find_input(name, error)
-                if index >= len(tensors):
-                    raise ValueError(f"compare: input '{name}' has a default, which is what both sessions take")
                 self._library.evn_tensor_release(tensors[index])
                 tensors[index] = _arrays.copied(self._runtime.value, _arrays.input_array(value, None), error)
             capacity = 1 << 16  # asking for the size would run both

@@ -14,11 +14,11 @@ def model(nodes, inputs, outputs, constants, ir=8):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=ir).SerializeToString()
 
 
-def scale(ir=8):
+def scale(ir=8, k=2):
     """y = x * k + b, where k is 2 and b is 1, unless they are given."""
     return model([helper.make_node("Mul", ["x", "k"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])],
                  [tiny.value("k", "float32", []), tiny.value("x", "float32", ["n"]), tiny.value("b", "float32", [1])],
-                 [tiny.value("y", "float32", ["n"])], {"k": numpy.float32(2), "b": floats(1)}, ir)
+                 [tiny.value("y", "float32", ["n"])], {"k": numpy.float32(k), "b": floats(1)}, ir)
 
 
 def give(**arrays):
@@ -50,6 +50,21 @@ def test_an_array_of_an_earlier_run_is_not_given_again(runtime):
         assert session.run({"x": x})["y"].tolist() == [3, 5]
         assert session.submit({"x": x, "k": k}).result(60)["y"].tolist() == [6, 11]
         assert session.submit({"x": x}).result(60)["y"].tolist() == [3, 5]
+
+
+def test_sessions_are_compared_over_the_same_inputs_whichever_are_open(runtime):
+    other = runtime.session(scale(), name="other", overridable=["b"])
+    for session in (runtime.session(scale()), runtime.session(scale(), overridable=["k", "b"]), runtime.session(scale(), overridable=["b"])):
+        for given in (give(x=[1, 2]), give(x=[1, 2], k=5), give(x=[1, 2], b=[3]), give(x=[1, 2], k=5, b=[3])):
+            for a, b in ((session, other), (other, session)):
+                assert a.compare(b, given)["outputs"][0]["largest_error"] == 0
+    triple = runtime.session(scale(k=3))
+    assert session.compare(triple, give(x=[1, 2]))["outputs"][0]["largest_error"] == 2  # each has its own defaults
+    assert session.compare(triple, give(x=[1, 2], k=7))["outputs"][0]["largest_error"] == 0
+    bare = runtime.session(scale(ir=3))  # which has none
+    assert session.compare(bare, give(x=[1, 2]))["outputs"][0]["largest_error"] == 0
+    with pytest.raises(evener.Error, match='input "k" is given'):
+        session.compare(bare, give(x=[1, 2], k=5))
 
 
 def test_before_version_4_initializers_are_no_defaults(runtime):

@@ -17,13 +17,19 @@ constexpr std::size_t kLeastRuns = 7, kMostRuns = 301;  // ... within these
 }  // namespace
 
 std::vector<std::uint64_t> time_in_turns(std::span<Session* const> sessions, std::span<const RunValue> inputs) {
+  std::vector<Comparand> all;
+  for (Session* s : sessions) all.push_back({s, inputs});
+  return time_in_turns(all);
+}
+
+std::vector<std::uint64_t> time_in_turns(std::span<const Comparand> sessions) {
   std::vector<std::vector<std::uint64_t>> times(sessions.size());
-  for (Session* s : sessions) run_once(*s, inputs);
+  for (const Comparand& c : sessions) run_once(*c.session, c.inputs);
   std::uint64_t spent = 0;
   while (times[0].size() < kLeastRuns || (spent < kTimedNs && times[0].size() < kMostRuns)) {
     for (std::size_t k = 0; k < sessions.size(); ++k) {
       const std::uint64_t begin = os::now_ns();
-      run_once(*sessions[k], inputs);
+      run_once(*sessions[k].session, sessions[k].inputs);
       times[k].push_back(os::now_ns() - begin);
     }
     spent += times[0].back();
@@ -62,12 +68,13 @@ std::string closeness_text(const Closeness& c) {
 
 std::string ms_text(std::uint64_t ns) { return fixed_text(static_cast<double>(ns) / 1e6, 3) + " ms"; }
 
-std::string compare_sessions(Session& expected, Session& got, std::span<const RunValue> inputs, evn_format format) {
-  const Graph &a = expected.graph(), &b = got.graph();
+std::string compare_sessions(const Comparand& expected, const Comparand& got, evn_format format) {
+  const Graph &a = expected.session->graph(), &b = got.session->graph();
   if (a.outputs.size() != b.outputs.size()) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "one session has %zu outputs, the other %zu", a.outputs.size(), b.outputs.size());
   }
-  const std::vector<RunValue> wanted = run_once(expected, inputs), made = run_once(got, inputs);
+  const std::vector<RunValue> wanted = run_once(*expected.session, expected.inputs),
+                              made = run_once(*got.session, got.inputs);
   std::string text;
   JsonWriter json;
   json.begin_object();
@@ -88,8 +95,8 @@ std::string compare_sessions(Session& expected, Session& got, std::span<const Ru
     text += "output \"" + name + "\": " + (c.elements > 0 ? closeness_text(c) : "not float32, not compared") + "\n";
   }
   json.end_array();
-  Session* const both[] = {&expected, &got};
-  const std::vector<std::uint64_t> times = time_in_turns(both, inputs);
+  const Comparand both[] = {expected, got};
+  const std::vector<std::uint64_t> times = time_in_turns(both);
   json.field("expected_ns", times[0]);
   json.field("got_ns", times[1]);
   json.end_object();

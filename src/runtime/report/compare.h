@@ -7,11 +7,18 @@ namespace evn {
 
 class JsonWriter;
 
+// Session with the inputs of its graph.
+struct Comparand {
+  Session* session;
+  std::span<const RunValue> inputs;
+};
+
 // Median times of a run of each session, which take turns: several runs, more of fast models. Outputs are made anew each time.
+std::vector<std::uint64_t> time_in_turns(std::span<const Comparand> sessions);
 std::vector<std::uint64_t> time_in_turns(std::span<Session* const> sessions, std::span<const RunValue> inputs);
 
 // What evn_session_compare writes. Throws EVN_ERROR_INVALID_ARGUMENT (other outputs), what a run throws.
-std::string compare_sessions(Session& expected, Session& got, std::span<const RunValue> inputs, evn_format format);
+std::string compare_sessions(const Comparand& expected, const Comparand& got, evn_format format);
 
 // "cosine", "sqnr_db", "top1", "largest_error" of an object; null where no element was looked at.
 void write_closeness(JsonWriter& json, const Closeness& c);
