@@ -1,6 +1,7 @@
 // Tensors whose bytes stand in a file of their own beside the model. All that the model says about that file is hostile; where it
 // lies is checked by os::open_external. A checksum is accepted and not looked at: it guards against nothing that whoever
 // wrote the model could not also write.
+#include <climits>
 #include <optional>
 #include <string>
 
@@ -60,6 +61,26 @@ ExternalRange find_external(Loader& loader, std::size_t size_bytes, std::span<co
     fail(EVN_ERROR_INVALID_MODEL, "external data location '%.200s' is shorter than its offset and length", location.c_str());
   return {std::move(opened.file), std::move(opened.mapping), offset, opened.stays_open};
 }
+
+namespace {
+
+// The path from the root of the file system on. A relative path stays if it can be opened in no other way.
+std::string absolute_path(std::string path) {
+  if (path.empty() || path[0] == '/') return path;
+  std::string whole = os::current_folder() + "/" + path;
+  return whole[0] == '/' && whole.size() < PATH_MAX ? whole : path;
+}
+
+os::FileAccess absolute_access(os::FileAccess access) {
+  for (std::string& root : access.allowed_roots) root = absolute_path(std::move(root));
+  return access;
+}
+
+}  // namespace
+
+// Files may be opened again long after the model was loaded, when the process is in another folder.
+ExternalFiles::ExternalFiles(std::string folder, os::FileAccess access)
+    : folder_(absolute_path(std::move(folder))), access_(absolute_access(std::move(access))) {}
 
 ExternalFiles::Opened ExternalFiles::open(const std::string& location) {
   {

@@ -19,8 +19,8 @@ class ExternalFiles {
   // More files than this are opened for each tensor anew, whose bytes are then read at once.
   static constexpr std::size_t kMostOpen = 64;
 
-  // folder "": the model may have no external data.
-  explicit ExternalFiles(std::string folder, os::FileAccess access = {}) : folder_(std::move(folder)), access_(std::move(access)) {}
+  // folder "": the model may have no external data. Relative paths are taken from the current folder of the process, once.
+  explicit ExternalFiles(std::string folder, os::FileAccess access = {});
 
   const std::string& folder() const { return folder_; }
   const os::FileAccess& access() const { return access_; }

@@ -94,6 +94,34 @@ TEST_F(ExternalData, UnalignedRangesAreCopiedToAlignedMemory) {
   EXPECT_EQ(w.as<float>()[1], -2.0f);
 }
 
+// More files than stay open, and allowed roots, by relative paths. In the other folder the same names lead to other files.
+TEST_F(ExternalData, FilesAreFoundAgainWhenTheProcessHasMovedToAnotherFolder) {
+  constexpr std::size_t kFiles = ExternalFiles::kMostOpen + 6;
+  fs::create_directories(root_ / "other" / "model");
+  fs::create_directories(root_ / "allowed");
+  write("allowed/data", kGood);
+  fs::create_symlink("../allowed/data", root_ / "model" / "linked");
+  for (std::size_t i = 0; i < kFiles; ++i) {
+    write("model/" + std::to_string(i), kGood);
+    write("other/model/" + std::to_string(i), kSecret);
+  }
+  const auto text = [](const ExternalFiles::Opened& opened) {
+    std::string read(opened.file->size(), '\0');
+    opened.file->read(0, read.data(), read.size());
+    return read;
+  };
+  const fs::path before = fs::current_path();
+  fs::current_path(root_);
+  ExternalFiles files("model", os::FileAccess{{"allowed"}, false});
+  for (std::size_t i = 0; i < kFiles; ++i) EXPECT_EQ(text(files.open(std::to_string(i))), kGood);
+  for (const char* folder : {"other", "/"}) {
+    fs::current_path(root_ / folder);
+    EXPECT_EQ(text(files.open(std::to_string(kFiles - 1))), kGood) << folder;
+    EXPECT_EQ(text(files.open("linked")), kGood) << folder;
+  }
+  fs::current_path(before);
+}
+
 TEST_F(ExternalData, BooleansAreNormalised) {
   write("model/bools", std::string_view("\x00\x02\xff", 3));
   EXPECT_EQ(bytes_of(model({{"location", "bools"}}, 3, kBool)), std::string_view("\x00\x01\x01", 3));
