@@ -884,7 +884,8 @@ EVN_API evn_status evn_model_load_buffer(evn_runtime runtime, const void *data, 
 
 EVN_API evn_status evn_model_release(evn_model model);
 
-/* Writes what the model is: inputs, outputs, operators by domain and version, parameters, bytes of weights. */
+/* Writes what the model is: inputs, inputs with a default ("defaults"), outputs, operators by domain and version, parameters, bytes
+ * of weights. */
 EVN_API evn_status evn_model_describe(evn_model model, evn_format format, char *buffer, size_t capacity, size_t *size,
                                       evn_error *error);
 
@@ -982,12 +983,12 @@ EVN_API void evn_inspect_options_init(evn_inspect_options *options, uint32_t str
  * shapes depend on data or on dims that are not known, are left out of the estimate, which then says that it is not complete. A
  * body of Loop or Scan is counted for all iterations where the model says how many there are at most, and else for one.
  *   path     an ONNX file, or NULL: `data` of the options. What lies outside the file is kept out as evn_model_load_file keeps it
- *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"ir_version", "opsets", "functions", "inputs", "outputs", "node_count",
- *            "operators": [{"domain", "name", "opset", "since", "count", "supported"}], "parameters", "weight_bytes", "weights":
- *            [{"dtype", "tensors", "parameters", "bytes"}], "external_data": {"bytes", "files"}, "unsupported": [{"domain", "name",
- *            "count", "reason", "nodes"}], "loads", "error", "estimate": {"shapes", "complete", "multiply_adds",
- *            "multiply_adds_by_operator", "peak_bytes", "weights_bytes", "packed_bytes", "arena_bytes", "input_bytes",
- *            "output_bytes", ...} or null}
+ *   format   EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"ir_version", "opsets", "functions", "inputs" (that a run must be given),
+ *            "defaults" (inputs with a default), "outputs", "node_count", "operators": [{"domain", "name", "opset", "since",
+ *            "count", "supported"}], "parameters", "weight_bytes", "weights": [{"dtype", "tensors", "parameters", "bytes"}],
+ *            "external_data": {"bytes", "files"}, "unsupported": [{"domain", "name", "count", "reason", "nodes"}], "loads",
+ *            "error", "estimate": {"shapes", "complete", "multiply_adds", "multiply_adds_by_operator", "peak_bytes",
+ *            "weights_bytes", "packed_bytes", "arena_bytes", "input_bytes", "output_bytes", ...} or null}
  * Returns EVN_ERROR_IO (the file itself), EVN_ERROR_INVALID_MODEL (no ONNX model at all), EVN_ERROR_LIMIT, EVN_ERROR_TIMEOUT,
  * EVN_ERROR_INVALID_ARGUMENT (shapes that the model cannot have). Reads, checks and rewrites the model as loading does: blocks;
  * allocates; each call does so anew, that which asks for the size too. */

@@ -340,7 +340,11 @@ void read_body(Surveyor& s, wire::Bytes range, std::string prefix, Opsets opsets
   s.loader.file.leave();
   if (r.body != 0) return;
   for (SurveyValue& v : r.inputs) {
-    if (!r.initializers.contains(v.name)) s.result.inputs.push_back(std::move(v));
+    if (!r.initializers.contains(v.name)) {
+      s.result.inputs.push_back(std::move(v));
+    } else if (s.result.ir_version >= 4) {  // before, initializers had to be inputs
+      s.result.defaults.push_back(std::move(v));
+    }
   }
   s.result.outputs = std::move(r.outputs);
 }

@@ -58,7 +58,8 @@ struct Survey {
   std::vector<OpsetImport> opsets;
   std::vector<SurveyBody> bodies;
   std::vector<SurveyNode> nodes;    // of the graph, of bodies, and of functions that are called
-  std::vector<SurveyValue> inputs;  // without initializers
+  std::vector<SurveyValue> inputs;    // without initializers
+  std::vector<SurveyValue> defaults;  // inputs with initializers, from IR version 4 on
   std::vector<SurveyValue> outputs;
   std::vector<SurveyFunction> functions;         // that are called
   std::map<std::string, SurveyWeights> weights;  // by element type: initializers, and tensors in attributes

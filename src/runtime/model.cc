@@ -175,11 +175,23 @@ std::string dims_text(const Value& v) {
   return s + "]";
 }
 
-void write_values(JsonWriter& json, const char* key, const Graph& graph, const std::vector<ValueId>& ids, std::string* text) {
+std::vector<const Value*> values_of(const Graph& graph, std::span<const ValueId> ids) {
+  std::vector<const Value*> values;
+  for (const ValueId id : ids) values.push_back(&graph.values[static_cast<std::size_t>(id)]);
+  return values;
+}
+
+std::vector<const Value*> declared_defaults(const Model& model) {
+  std::vector<const Value*> values;
+  for (const InputDefault& d : model.defaults) values.push_back(&d.declared);
+  return values;
+}
+
+void write_values(JsonWriter& json, const char* key, const std::vector<const Value*>& values, std::string* text) {
   json.key(key);
   json.begin_array();
-  for (const ValueId id : ids) {
-    const Value& v = graph.values[id];
+  for (const Value* value : values) {
+    const Value& v = *value;
     *text += std::string("  ") + key + "  " + v.name + "  " + dtype_name(v.dtype) + dims_text(v) + "\n";
     json.begin_object();
     json.field("name", v.name);
@@ -421,8 +433,9 @@ std::string describe_model(const LoadedModel& model, evn_format format) {
     json.field(o.domain.empty() ? "ai.onnx" : o.domain, o.version);
   }
   json.end_object();
-  write_values(json, "inputs", graph, graph.inputs, &text);
-  write_values(json, "outputs", graph, graph.outputs, &text);
+  write_values(json, "inputs", values_of(graph, std::span(graph.inputs).first(model.required_inputs())), &text);
+  write_values(json, "defaults", declared_defaults(model.model), &text);
+  write_values(json, "outputs", values_of(graph, graph.outputs), &text);
   text += "  nodes   " + std::to_string(graph.nodes.size()) + " after optimization, " + std::to_string(s.fused) +
           " more fused into them\n";
   text += "  weights " + std::to_string(s.parameters) + " values, " + std::to_string(s.weight_bytes) + " bytes\n  operators:\n";

@@ -69,6 +69,30 @@ TEST_F(Inspect, SaysWhatAModelIsMadeOf) {
   EXPECT_TRUE(has(inspect(bytes, {}, EVN_FORMAT_TEXT), "it loads"));
 }
 
+TEST_F(Inspect, ListsInputsWithADefault) {
+  for (const int64_t ir_version : {3, 8}) {
+    OnnxWriter w(13, ir_version);
+    w.add_input("k", kF32, {}).add_input("x", kF32, {"n"}).add_input("b", kF32, {"m"}).add_output("y", kF32);
+    w.add_initializer("k", {}, Floats{2}).add_initializer("b", {1}, Floats{1});
+    w.add_node("Mul", {"x", "k"}, {"s"}).add_node("Add", {"s", "b"}, {"y"});
+    const bool has_defaults = ir_version >= 4;
+    const std::string json = inspect(w.serialize()), text = inspect(w.serialize(), {}, EVN_FORMAT_TEXT);
+    EXPECT_TRUE(has(json, R"("inputs":[{"name":"x","type":"float32","dims":["n"]}],"defaults":[)")) << json;
+    EXPECT_EQ(has(json, R"([{"name":"k","type":"float32","dims":[]},{"name":"b","type":"float32","dims":["m"]}])"), has_defaults);
+    EXPECT_EQ(has(text, "  default  k  float32[]\n  default  b  float32[m]\n"), has_defaults) << text;
+    // The same of a model that is loaded.
+    evn_model loaded = nullptr;
+    const std::string file = w.serialize();
+    ASSERT_OK(evn_model_load_buffer(runtime, file.data(), file.size(), nullptr, &loaded, &error));
+    std::string described(1 << 16, '\0');
+    EXPECT_OK(evn_model_describe(loaded, EVN_FORMAT_JSON, described.data(), described.size(), nullptr, &error));
+    EXPECT_TRUE(has(described, R"("inputs":[{"name":"x","dtype":"float32","dims":["n"]}],"defaults":[)")) << described;
+    EXPECT_EQ(has(described, R"([{"name":"k","dtype":"float32","dims":[]},{"name":"b","dtype":"float32","dims":["m"]}])"),
+              has_defaults);
+    EXPECT_EQ(evn_model_release(loaded), EVN_OK);
+  }
+}
+
 TEST_F(Inspect, EstimatesWhatARunTakes) {
   const int64_t x[4] = {64, 3, 8, 8};
   const std::string json = inspect(bytes, {{"x", x, 4, 0}});

@@ -32,8 +32,9 @@ class Renderer {
   std::string run(evn_format format) {
     json_.begin_object();
     head();
-    values("inputs", i_.survey.inputs);
-    values("outputs", i_.survey.outputs);
+    values("inputs", "input    ", i_.survey.inputs);
+    values("defaults", "default  ", i_.survey.defaults);
+    values("outputs", "output   ", i_.survey.outputs);
     operators();
     weights();
     unsupported();
@@ -76,11 +77,11 @@ class Renderer {
     json_.end_array();
   }
 
-  void values(const char* key, const std::vector<SurveyValue>& values) {
+  void values(const char* key, const char* word, const std::vector<SurveyValue>& values) {
     json_.key(key);
     json_.begin_array();
     for (const SurveyValue& v : values) {
-      text_ += std::string("  ") + (key[0] == 'i' ? "input    " : "output   ") + v.name + "  " + type_text(v) + "\n";
+      text_ += std::string("  ") + word + v.name + "  " + type_text(v) + "\n";
       json_.begin_object();
       json_.field("name", v.name);
       json_.field("type", v.type);
