@@ -39,8 +39,8 @@ Where the text of ONNX leaves room, or where engines differ, this library reads 
 
 - **Outputs without a name.** A node may leave out optional outputs, and any outputs of Split, Loop, Scan and SequenceMap, by the empty name. Empty names
   count, also at the end: they decide how many parts a Split has.
-- **Types in `value_info`.** An entry that contradicts the type that a node gives its output, or the type of an output or initializer of the graph, is
-  ignored, with a warning of the event `model.value_type`. A declared output of the graph is a promise: another type is an error.
+- **Types in `value_info`.** An entry that contradicts the type that a node gives its output, or the type of an input, output or initializer of the graph,
+  is ignored, with a warning of the event `model.value_type`. A declared output of the graph is a promise: another type is an error.
 - **Resize by sizes** computes positions from the exact ratio of the sizes and the dims, in whole numbers. With scales it computes them in float32 as the
   formulas have it. `tf_half_pixel_for_nn`, of opset 11 alone, is taken in later opsets too.
 - **GridSample, `cubic` with `border`.** A place outside the image moves to the border before its four elements are found, as in ONNX's own evaluator and

@@ -90,6 +90,11 @@ def test_a_remark_on_a_constant_is_ignored_with_a_warning():
     assert found["y"].tolist() == [3] * 4 and warnings == [("", "k", *WRONG)]
 
 
+def test_a_remark_on_an_input_is_ignored_with_a_warning():
+    found, warnings = loaded(typed([helper.make_node("Relu", ["x"], ["y"])], outputs(), {"x": HALF}))
+    assert found["y"].tolist() == [1] * 4 and warnings == [("", "x", *WRONG)]
+
+
 def test_remarks_in_bodies_and_branches_are_ignored():
     info = helper.make_tensor_value_info
     body = helper.make_graph([helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Add", ["v", "a"], ["w"], "adds")], "body",
