@@ -1,6 +1,7 @@
 // No row of the operator tables takes memory that the memory limit does not count: each runs on megabytes, in a session, and the
 // resident memory of the process grows by no more than the ledger's peak, a tenth of it and 8 MiB. Under a limit of half of that
 // peak the run ends with EVN_ERROR_OUT_OF_MEMORY or fits, and the resident memory stays within the limit and 8 MiB.
+// Operators without a reference, which run on the host, are measured by tests/models/test_memory_of_values.py.
 // By default the newest version of each sixth operator; EVN_TEST_FULL=1: all versions of all, on four times as many bytes.
 #include <gtest/gtest.h>
 #include <malloc.h>

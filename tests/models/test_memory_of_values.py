@@ -19,7 +19,7 @@ if os.environ.get("EVN_SANITIZER_PRELOAD"):
 if not pathlib.Path("/proc/self/clear_refs").exists():
     pytest.skip("the system does not say how much memory is resident", allow_module_level=True)
 
-HEAD = '<ir_version: 9, opset_import: ["" : 20]>\n'
+HEAD = '<ir_version: 9, opset_import: ["" : 20, "ai.onnx.ml" : 3]>\n'
 COUNT = numpy.array([1 << 19])
 
 
@@ -87,9 +87,71 @@ CASES = {
             shape = Constant <value_ints = [256]> ()
             row = ConstantOfShape(shape) }> (count, go)
         y = Shape(all) }"""), {"n": COUNT // 32}, 16 * MIB),
+    "scan": lambda: (text("""g (int64[1] n) => (int64[2] y) {
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        count = Squeeze(n)
+        numbers = Range(zero, count, one)
+        all = Scan <num_scan_inputs = 1, body = step (int64 i) => (float[256] row) {
+            shape = Constant <value_ints = [256]> ()
+            row = ConstantOfShape(shape) }> (numbers)
+        y = Shape(all) }"""), {"n": COUNT // 32}, 16 * MIB),
+    "edited_parts": lambda: (text("""g (int64[1] n) => (int64[1] y) {
+        v = ConstantOfShape(n)
+        s = SplitToSequence <keepdims = 0> (v)
+        zero = Constant <value_int = 0> ()
+        first = SequenceAt(s, zero)
+        longer = SequenceInsert(s, first, zero)
+        shorter = SequenceErase(longer, zero)
+        whole = ConcatFromSequence <axis = 0, new_axis = 1> (shorter)
+        y = Shape(whole) }"""), {"n": COUNT}, 16 * MIB),
+    "mapped_parts": lambda: (text("""g (int64[1] n) => (int64 y) {
+        v = ConstantOfShape(n)
+        s = SplitToSequence <keepdims = 0> (v)
+        m = SequenceMap <body = each (float a) => (float b) { b = Neg(a) }> (s)
+        y = SequenceLength(m) }"""), {"n": COUNT // 8}, 8 * MIB),
+    "maps": lambda: (text("""g (int64[1] n) => (int64 y) {
+        two = Constant <value_ints = [2]> ()
+        shape = Concat <axis = 0> (n, two)
+        v = ConstantOfShape(shape)
+        z = ai.onnx.ml.ZipMap <classlabels_int64s = [0, 1]> (v)
+        y = SequenceLength(z) }"""), {"n": COUNT // 8}, 8 * MIB),
     "chain": lambda: (chain(20000), {"x": numpy.ones(8, "float32")}, 8 * MIB),
     "constants": lambda: (constants(40000), {}, 8 * MIB),
 }
+
+# Operators that run on the host (src/ops/host.h) and take no memory worth a case, with the reason.
+EXEMPT = {
+    ("", "Identity"): "hands on its input",
+    ("", "If"): "hands on one of its inputs",
+    ("", "Optional"): "wraps its input",
+    ("", "OptionalHasElement"): "makes one element",
+    ("", "OptionalGetElement"): "hands on what its input wraps",
+    ("", "SequenceConstruct"): "makes a list of no more parts than the model's file names",
+    ("", "SequenceEmpty"): "makes an empty list",
+    ("", "ImageDecoder"): "its module charges what it takes: tests/models/test_image_decoder.py, test_the_cap_on_memory_holds",
+    ("ai.onnx.ml", "DictVectorizer"): "makes a tensor as long as an attribute, of a map that the caller holds",
+    ("ai.onnx.ml", "CastMap"): "makes a tensor of a map that the caller holds, with one entry for each of the map's",
+}
+
+
+def operators_of(graph):
+    for node in graph.node:
+        yield "" if node.domain == "ai.onnx" else node.domain, node.op_type
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from operators_of(attribute.g)
+
+
+def test_each_operator_that_runs_on_the_host_has_a_case_or_a_reason():
+    """tests/limits measures those that have a reference."""
+    rows = json.loads(subprocess.run([pathlib.Path(os.environ["EVENER_BUILD"]) / "list_operators"], check=True, capture_output=True).stdout)
+    host = {("", "If") if row["merge"] else (row["domain"], row["name"]) for row in rows if row["host"]}
+    assert {("", "Loop"), ("", "Scan"), ("", "SequenceInsert"), ("ai.onnx.ml", "ZipMap")} <= host
+    measured = {operator for make in CASES.values() for operator in operators_of(onnx.load_from_string(make()[0]).graph)}
+    assert sorted(host - measured - set(EXEMPT)) == [], "need a case in CASES, or a reason in EXEMPT"
+    assert sorted(set(EXEMPT) - host) == [], "no such operators"
+
 
 CHILD = """
 import ctypes, json, sys, numpy, evener

@@ -62,8 +62,9 @@ void print_attributes(const OpDef& op) {
 void print_operator(const OpDef& op) {
   std::printf("{\"domain\": \"%s\", \"name\": \"%s\", \"since\": %d, \"inputs\": [%d, %d], \"outputs\": [%d, %d], ", op.domain,
               op.name, op.since, op.min_inputs, op.max_inputs, op.min_outputs, op.max_outputs);
-  std::printf("\"merge\": %s, \"rtol\": %g, \"atol\": %g, \"dtypes\": [", (op.flags & kOpMerge) != 0 ? "true" : "false",
-              op.tolerance.rtol, op.tolerance.atol);
+  std::printf("\"merge\": %s, \"host\": %s, \"rtol\": %g, \"atol\": %g, \"dtypes\": [",
+              (op.flags & kOpMerge) != 0 ? "true" : "false", op.host != nullptr ? "true" : "false", op.tolerance.rtol,
+              op.tolerance.atol);
   print_dtypes(op.dtypes);
   std::printf("], \"attributes\": [");
   print_attributes(op);
