@@ -11,9 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "api/dlpack.h"
 #include "evener/quantize.h"
 #include "evener/request.h"
+#include "evener/train.h"
 #include "tests/api/operator_fixture.h"
+#include "tests/api/state_fixture.h"
 
 namespace evn::test {
 namespace {
@@ -115,6 +118,40 @@ int32_t progress(void*, const char*, uint64_t, uint64_t) {
   return 0;
 }
 
+// Floats of 0.5 times the number of the sample, which is exact.
+evn_status produce(void*, const uint64_t* samples, uint32_t count, void* const* buffers, uint32_t*, evn_error*) {
+  g_expected->look();
+  for (uint32_t i = 0; i < count; ++i) {
+    const float value = 0.5f * static_cast<float>(samples[i]);
+    for (uint32_t k = 0; k < 2; ++k) std::memcpy(static_cast<char*>(buffers[0]) + (2 * i + k) * sizeof value, &value, sizeof value);
+  }
+  return EVN_OK;
+}
+
+// Doubles finite numbers as whole numbers are, whatever the environment does to small ones.
+template <typename Bits, int kMantissa>
+void double_numbers(void* data, uint64_t count) {
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1), kLeastNormal = Bits{1} << kMantissa;
+  for (uint64_t i = 0; i < count; ++i) {
+    Bits bits;
+    std::memcpy(&bits, static_cast<char*>(data) + i * sizeof bits, sizeof bits);
+    const Bits size = bits & ~kSign;
+    bits = (bits & kSign) | (size < kLeastNormal ? size << 1 : size + kLeastNormal);
+    std::memcpy(static_cast<char*>(data) + i * sizeof bits, &bits, sizeof bits);
+  }
+}
+
+// The sum over two ranks that have the same numbers.
+evn_status sum_over_ranks(void*, void* data, uint64_t count, evn_dtype dtype, evn_error*) {
+  g_expected->look();
+  if (dtype == EVN_DTYPE_FLOAT32) {
+    double_numbers<uint32_t, 23>(data, count);
+  } else {
+    double_numbers<uint64_t, 52>(data, count);
+  }
+  return EVN_OK;
+}
+
 // x [n, 3] -> Double (of the host) -> Div by a product that is folded when the model is loaded -> Exp -> y
 std::string model_of_host_operator() {
   OnnxWriter w(17);
@@ -134,6 +171,10 @@ const std::string& host_model() {
 }
 const std::string& network() {
   static const std::string bytes = small_network().serialize();
+  return bytes;
+}
+const std::string& decoder() {
+  static const std::string bytes = state_test::decoder();
   return bytes;
 }
 
@@ -167,6 +208,10 @@ class Scenario {
     run_model(host_model(), {64, 3});
     run_model(network(), {16, 3, 8, 8});
     quantize(network(), {2, 3, 8, 8});
+    share_by_dlpack();
+    run_with_state();
+    read_loader();
+    train();
     call([&](evn_error*) { return evn_runtime_release(runtime_); });
     return results_;
   }
@@ -196,12 +241,15 @@ class Scenario {
     return t;
   }
 
-  void keep(evn_tensor t) {
+  void read(evn_tensor t) {
     void* data = nullptr;
     size_t size = 0;
     call([&](evn_error* e) { return evn_tensor_map(t, EVN_MAP_READ, &data, &size, e); });
     results_.append(static_cast<const char*>(data), size);
     call([&](evn_error* e) { return evn_tensor_unmap(t, e); });
+  }
+  void keep(evn_tensor t) {
+    read(t);
     call([&](evn_error*) { return evn_tensor_release(t); });
   }
 
@@ -250,6 +298,140 @@ class Scenario {
     call([&](evn_error*) { return evn_tensor_release(x); });
     call([&](evn_error*) { return evn_model_release(model); });
     call([&](evn_error*) { return evn_quantizer_release(quantizer); });
+  }
+
+  void share_by_dlpack() {
+    const evn_tensor x = tensor({3, 5});
+    evn_tensor y = nullptr;
+    void* managed = nullptr;
+    call([&](evn_error* e) { return evn_tensor_to_dlpack(x, 0, &managed, e); });
+    call([&](evn_error* e) { return evn_tensor_from_dlpack(runtime_, managed, 0, &y, e); });
+    call([&](evn_error*) { return evn_tensor_release(x); });
+    keep(y);
+    // Memory of another library, whose deleter is a callback of the host.
+    float numbers[4] = {1, 0.5f, -2, 3};
+    int64_t shape[1] = {4};
+    dlpack::Managed foreign = {};
+    foreign.view = {numbers, dlpack::kCpu, 0, 1, {dlpack::kFloat, 32, 1}, shape, nullptr, 0};
+    foreign.deleter = [](dlpack::Managed*) { g_expected->look(); };
+    call([&](evn_error* e) { return evn_tensor_from_dlpack(runtime_, &foreign, EVN_DLPACK_LEGACY, &y, e); });
+    keep(y);
+  }
+
+  // Pages of 8 bits are rounded when they are written.
+  void run_with_state() {
+    evn_model model = nullptr;
+    evn_session session = nullptr;
+    evn_state state = nullptr, copy = nullptr;
+    call([&](evn_error* e) { return evn_model_load_buffer(runtime_, decoder().data(), decoder().size(), nullptr, &model, e); });
+    call([&](evn_error* e) { return evn_session_create(runtime_, model, nullptr, &session, e); });
+    const int64_t h[] = {1, 4};
+    const evn_input_shape dims[] = {{"h", h, 2, 0}};
+    evn_state_options options = EVN_STATE_OPTIONS_INIT;
+    options.flags = EVN_STATE_INT8;
+    options.dims = dims;
+    options.dim_count = 1;
+    call([&](evn_error* e) { return evn_state_create(session, state_test::StateTest::pairs(), 3, &options, &state, e); });
+    evn_run_options run = EVN_RUN_OPTIONS_INIT;
+    run.state = state;
+    for (int i = 0; i < 2; ++i) {
+      const std::vector<int64_t> rows = {1, state_test::kHeads, 2, state_test::kDepth};
+      evn_tensor in[5] = {tensor(rows), tensor(rows)}, out[5] = {};
+      call([&](evn_error* e) { return evn_session_run(session, in, 5, out, 5, &run, e); });
+      keep(out[0]);
+      keep(out[4]);
+      for (int k = 0; k < 2; ++k) call([&](evn_error*) { return evn_tensor_release(in[k]); });
+    }
+    call([&](evn_error* e) { return evn_state_fork(state, &copy, e); });
+    size_t size = 0;
+    call([&](evn_error* e) { return evn_state_save(copy, nullptr, 0, &size, e); });
+    std::string saved(size, '\0');
+    call([&](evn_error* e) { return evn_state_save(copy, saved.data(), saved.size(), &size, e); });
+    results_ += saved;
+    call([&](evn_error* e) { return evn_state_truncate(state, 1, e); });
+    call([&](evn_error* e) { return evn_state_restore(state, saved.data(), saved.size(), e); });
+    int64_t positions = 0;
+    call([&](evn_error* e) { return evn_state_length(state, 0, &positions, e); });
+    EXPECT_EQ(positions, 4);
+    call([&](evn_error* e) { return evn_state_describe(state, EVN_FORMAT_JSON, nullptr, 0, &size, e); });
+    call([&](evn_error* e) { return evn_state_reset(state, e); });
+    for (const evn_state s : {state, copy}) call([&](evn_error*) { return evn_state_release(s); });
+    call([&](evn_error*) { return evn_session_release(session); });
+    call([&](evn_error*) { return evn_model_release(model); });
+  }
+
+  void read_loader() {
+    constexpr int64_t kDims[] = {2};
+    const std::vector<int64_t> labels = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const evn_loader_array arrays[] = {{"x", kDims, nullptr, EVN_DTYPE_FLOAT32, 1},
+                                       {"labels", nullptr, labels.data(), EVN_DTYPE_INT64, 0}};
+    evn_loader_options options = EVN_LOADER_OPTIONS_INIT;
+    options.arrays = arrays;
+    options.array_count = 2;
+    options.sample_count = labels.size();
+    options.batch = 4;
+    options.flags = EVN_LOADER_SHUFFLE;
+    options.produce = &produce;
+    options.produce_release = &take_back;
+    evn_loader loader = nullptr;
+    call([&](evn_error* e) { return evn_loader_create(runtime_, &options, &loader, e); });
+    uint64_t batches = 0;
+    call([&](evn_error* e) { return evn_loader_batch_count(loader, &batches, e); });
+    EXPECT_EQ(batches, 3u);
+    for (uint64_t epoch = 0; epoch < 2; ++epoch) {
+      call([&](evn_error* e) { return evn_loader_start_epoch(loader, epoch, 0, e); });
+      for (uint64_t i = 0; i < batches; ++i) {
+        evn_tensor tensors[2] = {};
+        uint32_t samples = 0;
+        call([&](evn_error* e) { return evn_loader_next(loader, tensors, 2, &samples, e); });
+        EXPECT_EQ(samples, i < 2 ? 4u : 2u);
+        for (const evn_tensor t : tensors) read(t);
+      }
+    }
+    call([&](evn_error*) { return evn_loader_release(loader); });
+  }
+
+  void train() {
+    evn_trainer_options options = EVN_TRAINER_OPTIONS_INIT;
+    options.data = network().data();
+    options.size = network().size();
+    options.rank_count = 2;
+    options.reduce = &sum_over_ranks;
+    evn_trainer trainer = nullptr;
+    call([&](evn_error* e) { return evn_trainer_create(runtime_, nullptr, &options, &trainer, e); });
+    int64_t classes[4] = {1, 3, 5, 9};
+    const int64_t count[1] = {4};
+    evn_tensor labels = nullptr;
+    call([&](evn_error* e) {
+      return evn_tensor_wrap(runtime_, classes, sizeof classes, EVN_DTYPE_INT64, count, 1, &delete_data, nullptr, &labels, e);
+    });
+    const evn_tensor x = tensor({4, 3, 8, 8});
+    for (int i = 0; i < 3; ++i) {
+      evn_step_info info = EVN_STEP_INFO_INIT;
+      call([&](evn_error* e) { return evn_trainer_step(trainer, &x, 1, labels, &info, e); });
+      EXPECT_EQ(info.skipped, 0u);
+      results_.append(reinterpret_cast<const char*>(&info.loss), sizeof info.loss);
+    }
+    evn_evaluation evaluation = EVN_EVALUATION_INIT;
+    call([&](evn_error* e) { return evn_trainer_evaluate(trainer, &x, 1, labels, &evaluation, e); });
+    results_.append(reinterpret_cast<const char*>(&evaluation.loss), sizeof evaluation.loss);
+    uint32_t parameters = 0;
+    call([&](evn_error* e) { return evn_trainer_parameter_count(trainer, &parameters, e); });
+    for (uint32_t i = 0; i < parameters; ++i) {
+      evn_tensor t = nullptr;
+      call([&](evn_error* e) { return evn_trainer_get_parameter(trainer, i, EVN_PARAMETER_VALUE, &t, e); });
+      keep(t);
+    }
+    size_t size = 0;
+    call([&](evn_error* e) { return evn_trainer_describe(trainer, EVN_FORMAT_TEXT, nullptr, 0, &size, e); });
+    call([&](evn_error* e) { return evn_trainer_note_metric(trainer, 0.5, e); });
+    call([&](evn_error* e) { return evn_trainer_set_learning_rate(trainer, 0.25, e); });
+    evn_model model = nullptr;
+    call([&](evn_error* e) { return evn_trainer_finish(trainer, &model, e); });
+    run_session(model, {2, 3, 8, 8});
+    call([&](evn_error*) { return evn_model_release(model); });
+    call([&](evn_error*) { return evn_trainer_release(trainer); });
+    for (const evn_tensor t : {x, labels}) call([&](evn_error*) { return evn_tensor_release(t); });
   }
 
   Expected& expected_;
