@@ -1357,7 +1357,8 @@ EVN_API evn_status evn_session_compare(evn_session expected, evn_session got, co
 
 /* Starts recording: each run that begins from now on records one event for each step (kernel or copy), for each time that it
  * waits or plans, for what other threads did of a kernel, and for the memory of each device, into memory that is taken here.
- * Runs do not allocate for it. OpenCL devices measure with their own clock, on a queue that only traced runs use.
+ * Runs do not allocate for it, but the first that gives an input with a default allocates a few bytes. OpenCL devices measure
+ * with their own clock, on a queue that only traced runs use.
  *   event_capacity  how many events there is room for (about 350 bytes each, of the CPU device); later ones are counted, and
  *                   dropped
  * What an earlier trace recorded is dropped. Returns EVN_ERROR_WRONG_STATE when the session is being traced already,
@@ -1370,9 +1371,10 @@ EVN_API evn_status evn_session_trace_stop(evn_session session, evn_error *error)
 
 /* Writes what has been recorded so far. JSON is a trace that Chrome's and Perfetto's viewers open: a track for each thread that ran
  * the session, for each worker thread and for each OpenCL queue; events with name, op, kernel, shapes, bytes and flops; counters of
- * each device's memory; "dropped_events" in "otherData". The times of OpenCL devices are moved onto the host's clock as well as the
- * times of the calls allow. TEXT is a table by node: count, median and total time, share of all steps, GFLOPS, GB/s, device,
- * kernel. Returns EVN_ERROR_WRONG_STATE when the session has never been traced. Allocates. */
+ * each device's memory; "dropped_events" in "otherData". Steps of a graph that a run had compiled by giving inputs with a default
+ * have "open_inputs", and stand in rows of their own in TEXT, with the names of these inputs. The times of OpenCL devices are moved
+ * onto the host's clock as well as the times of the calls allow. TEXT is a table by node: count, median and total time, share of
+ * all steps, GFLOPS, GB/s, device, kernel. Returns EVN_ERROR_WRONG_STATE when the session has never been traced. Allocates. */
 EVN_API evn_status evn_session_get_trace(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                          evn_error *error);
 

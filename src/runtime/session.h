@@ -137,6 +137,13 @@ class Session : public std::enable_shared_from_this<Session> {
   };
   struct Call;
 
+  // Recording of runs, of the session and of those that it has opened.
+  struct Tracing {
+    Mutex mutex;  // guards latest
+    std::shared_ptr<Trace> latest;
+    std::atomic<bool> is_on{false};  // runs that begin now record into `latest`
+  };
+
   // `arenas`: of the session in which it is a body, or of which it is another graph; or null. `group`: of the latter.
   Session(ModelPtr model, const SessionRequest& request, const CacheConfig& cache, std::shared_ptr<ArenaStore> arenas,
           std::shared_ptr<RunGroup> group, std::uint64_t begin_ns);
@@ -217,9 +224,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<std::unique_ptr<Session>> bodies_;  // per node; empty where no node has a body
   const std::shared_ptr<ArenaStore> arenas_;      // the bodies' too
   SpareBlocks spare_blocks_;
-  mutable Mutex mutex_;                        // guards plans_ and trace_
-  std::shared_ptr<Trace> trace_;               // the latest
-  std::atomic<bool> tracing_{false};           // runs that begin now record into trace_
+  std::shared_ptr<Tracing> tracing_ = std::make_shared<Tracing>();
+  mutable Mutex mutex_;                        // guards plans_
   std::vector<PreparedPtr> plans_;             // most recently used first
   std::atomic<std::uint64_t> state_bytes_{0};  // of states
   const int concurrency_;                      // 0: as many runs at a time as there are cores

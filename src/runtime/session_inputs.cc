@@ -71,6 +71,7 @@ std::shared_ptr<Session> Session::with_open_inputs(std::span<const std::string> 
   request.identity = identity_;
   const std::shared_ptr<Session> made(
       new Session(evn::with_open_inputs(compiled_.model, wanted), request, {}, arenas_, group_, begin_ns));
+  made->tracing_ = tracing_;
   if (std::shared_ptr<Session> found = find_opened(wanted)) return found;  // another thread was first
   std::shared_ptr<Session> dropped;                                        // goes without the lock
   const std::lock_guard<Mutex> lock(opened_mutex_);

@@ -67,6 +67,25 @@ def test_sessions_are_compared_over_the_same_inputs_whichever_are_open(runtime):
         session.compare(bare, give(x=[1, 2], k=5))
 
 
+def test_a_trace_has_the_runs_that_give_an_input(runtime):
+    session = runtime.session(scale())
+    session.run(give(x=[1], b=[3]))  # a graph that is there before the trace begins
+    with session.trace() as trace:
+        for given in (give(x=[1, 2]), give(x=[1, 2], k=5), give(x=[1, 2], k=6), give(x=[1, 2], b=[3])):
+            session.run(given)
+    events = json.loads(trace.json())["traceEvents"]
+    assert sum(event.get("cat") == "run" for event in events) == 4
+    steps = [event["args"].get("open_inputs", "") for event in events if event.get("cat") == "kernel"]
+    assert set(steps) == {"", "k", "b"} and steps.count("k") >= 2
+    table = trace.table()
+    assert table.startswith("4 runs") and "(with k)" in table and "(with b)" in table
+    session.run(give(x=[1, 2], k=5))
+    assert trace.table() == table  # it is over
+    with session.trace() as trace:
+        session.run(give(x=[1], k=5))
+    assert trace.table().startswith("1 runs")
+
+
 def test_before_version_4_initializers_are_no_defaults(runtime):
     session = runtime.session(scale(ir=3))
     assert session.defaults == ()

@@ -95,6 +95,26 @@ Trace::Trace(const CompiledGraph& graph, std::uint32_t capacity, bool serial)
 
 Trace::~Trace() = default;
 
+void Trace::add_graph(const std::shared_ptr<const CompiledGraph>& graph) {
+  const std::lock_guard<Mutex> lock(mutex_);
+  if (std::find(graphs_.begin(), graphs_.end(), graph) != graphs_.end()) return;
+  if (graph.get() != &graph_) {
+    for (Device* device : graph->devices) device->prepare_tracing();
+  }
+  graphs_.push_back(graph);
+}
+
+std::vector<Device*> Trace::devices() const {
+  std::vector<Device*> devices = graph_.devices;
+  const std::lock_guard<Mutex> lock(mutex_);
+  for (const auto& graph : graphs_) {
+    for (Device* device : graph->devices) {
+      if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
 TraceEvent* Trace::reserve() noexcept {
   const std::uint64_t i = used_.fetch_add(1, std::memory_order_relaxed);
   return i < capacity_ ? &events_[i] : nullptr;
@@ -117,18 +137,21 @@ std::vector<const TraceEvent*> Trace::events() const {
 
 // --------------------------------------------------------------------------------------------------------------- run --
 
-RunTrace::RunTrace(std::shared_ptr<Trace> trace)
-    : trace_(std::move(trace)), caller_(std::hash<std::thread::id>{}(std::this_thread::get_id())), run_start_(os::now_ns()) {
+RunTrace::RunTrace(std::shared_ptr<Trace> trace, const CompiledGraph& graph)
+    : trace_(std::move(trace)),
+      graph_(graph),
+      caller_(std::hash<std::thread::id>{}(std::this_thread::get_id())),
+      run_start_(os::now_ns()) {
   sample_memory(nullptr);
 }
 
 RunTrace::~RunTrace() {
   // A step that failed keeps its place but is never ready.
-  if (current_ != nullptr) trace_->graph().devices[current_->slot]->finish_trace(&current_->device);
+  if (current_ != nullptr) graph_.devices[current_->slot]->finish_trace(&current_->device);
   while (pending_ != nullptr) {
     TraceEvent* const event = pending_;
     pending_ = event->next;
-    trace_->graph().devices[event->slot]->finish_trace(&event->device);
+    graph_.devices[event->slot]->finish_trace(&event->device);
     event->ready.store(true, std::memory_order_release);
   }
   add_span(TraceKind::kRun, run_start_);
@@ -138,12 +161,13 @@ TraceEvent* RunTrace::reserve(TraceKind kind) noexcept {
   TraceEvent* const event = trace_->reserve();
   if (event == nullptr) return nullptr;
   event->kind = kind;
+  event->graph = &graph_;
   event->caller = caller_;
   return event;
 }
 
 StepTrace* RunTrace::begin_step(const PlanStep& step) {
-  const bool on_host = trace_->graph().devices[step.slot]->traits().host_addressable;
+  const bool on_host = graph_.devices[step.slot]->traits().host_addressable;
   current_ = reserve(step.kind == PlanStep::Kind::kKernel ? TraceKind::kKernel : TraceKind::kCopy);
   StepTrace* const device = current_ != nullptr ? &current_->device : &spare_;
   device->wanted = current_ != nullptr && !on_host;
@@ -218,13 +242,12 @@ void RunTrace::add_host_node(std::int32_t node, std::uint64_t start_ns) {
 }
 
 void RunTrace::sample_memory(const Plan* plan) {
-  const CompiledGraph& graph = trace_->graph();
-  for (std::size_t slot = 0; slot < graph.devices.size(); ++slot) {
+  for (std::size_t slot = 0; slot < graph_.devices.size(); ++slot) {
     TraceEvent* const event = reserve(TraceKind::kMemory);
     if (event == nullptr) return;
     event->slot = static_cast<std::uint8_t>(slot);
     event->start_ns = event->end_ns = os::now_ns();
-    event->bytes = graph.devices[slot]->pool().stats().current;
+    event->bytes = graph_.devices[slot]->pool().stats().current;
     event->arena_bytes = plan != nullptr ? plan->arena_bytes[slot] : 0;
     event->ready.store(true, std::memory_order_release);
   }

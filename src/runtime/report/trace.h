@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <vector>
 
+#include "base/mutex.h"
 #include "runtime/lower/plan.h"
 
 namespace evn {
@@ -30,6 +33,7 @@ struct TraceEvent {
   std::uint16_t worker = 0;  // kTiles: number of the pool's thread
   std::int32_t node = -1;    // kKernel, kTiles
   ValueId value = kNoValue;  // kCopy
+  const CompiledGraph* graph = nullptr;
   const Kernel* kernel = nullptr;
   std::uint64_t caller = 0;    // tells the threads apart that run the session
   std::uint64_t start_ns = 0;  // os::now_ns(); of a device with a queue: when the step was handed over
@@ -54,6 +58,9 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
+  // Keeps a graph, of which runs are going to be recorded, as long as the trace: the traced one, or another of the same session.
+  void add_graph(const std::shared_ptr<const CompiledGraph>& graph);
+
   // The next event, or nullptr when all are used, which is counted.
   TraceEvent* reserve() noexcept;
 
@@ -66,9 +73,12 @@ class Trace {
   std::uint32_t capacity() const { return capacity_; }
   std::uint64_t dropped() const;
   std::vector<const TraceEvent*> events() const;  // those that are ready, in the order in which they began
+  std::vector<Device*> devices() const;           // of all graphs; first those of graph()
 
  private:
   const CompiledGraph& graph_;
+  mutable Mutex mutex_;                                       // guards graphs_
+  std::vector<std::shared_ptr<const CompiledGraph>> graphs_;  // they keep the devices, whose memory is used
   PooledMemory memory_;
   TraceEvent* events_ = nullptr;
   std::uint32_t capacity_;
@@ -77,10 +87,10 @@ class Trace {
   std::uint64_t origin_ns_;
 };
 
-// Records one run. Lives on the stack of the thread that runs; when it ends, what devices measured is fetched.
+// Records one run, of `graph`. Lives on the stack of the thread that runs; when it ends, what devices measured is fetched.
 class RunTrace {
  public:
-  explicit RunTrace(std::shared_ptr<Trace> trace);
+  RunTrace(std::shared_ptr<Trace> trace, const CompiledGraph& graph);
   bool is_serial() const { return trace_->is_serial(); }
   ~RunTrace();
   RunTrace(const RunTrace&) = delete;
@@ -104,6 +114,7 @@ class RunTrace {
   void add_workers(const PlanStep& step);
 
   std::shared_ptr<Trace> trace_;
+  const CompiledGraph& graph_;
   std::uint64_t caller_;
   std::uint64_t run_start_;
   std::uint64_t step_start_ = 0;

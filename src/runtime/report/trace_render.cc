@@ -21,6 +21,8 @@ std::string microseconds(std::uint64_t ns) {
   return std::to_string(ns / 1000) + "." + std::string(3 - rest.size(), '0') + rest;
 }
 
+Device* device_of(const TraceEvent& e, std::uint8_t slot) { return e.graph->devices[slot]; }
+
 // A device's clock against the host's. A step was handed over between start_ns and end_ns, so each one bounds the difference from
 // both sides; the tightest bounds of the whole trace are used.
 class Clocks {
@@ -28,14 +30,14 @@ class Clocks {
   explicit Clocks(const std::vector<const TraceEvent*>& events) {
     for (const TraceEvent* e : events) {
       if (e->device.end == 0) continue;
-      const auto [it, is_new] = bounds_.try_emplace(e->slot, Bounds{INT64_MIN, INT64_MAX});
+      const auto [it, is_new] = bounds_.try_emplace(device_of(*e, e->slot), Bounds{INT64_MIN, INT64_MAX});
       it->second.low = std::max(it->second.low, static_cast<std::int64_t>(e->start_ns - e->device.queued));
       it->second.high = std::min(it->second.high, static_cast<std::int64_t>(e->end_ns - e->device.queued));
     }
   }
   // The host's time of a device's.
-  std::uint64_t host_time(std::uint8_t slot, std::uint64_t time) const {
-    const Bounds& b = bounds_.at(slot);
+  std::uint64_t host_time(const Device* device, std::uint64_t time) const {
+    const Bounds& b = bounds_.at(device);
     // Bounds that cross: the clocks drift, or the device notes the hand-over late. Then no step may seem to begin too early.
     const std::int64_t shift = b.low <= b.high ? b.low + (b.high - b.low) / 2 : b.low;
     return time + static_cast<std::uint64_t>(shift);
@@ -46,10 +48,19 @@ class Clocks {
     std::int64_t low;
     std::int64_t high;
   };
-  std::map<std::uint8_t, Bounds> bounds_;
+  std::map<const Device*, Bounds> bounds_;
 };
 
-std::string name_of(const CompiledGraph& c, const TraceEvent& e) {
+// Names of the inputs with a default that a graph other than the traced one takes; "" of the traced one.
+std::string open_inputs(const CompiledGraph& traced, const TraceEvent& e) {
+  std::string names;
+  if (e.graph == &traced) return names;
+  for (const std::string& name : e.graph->model->open_inputs) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+std::string name_of(const TraceEvent& e) {
+  const CompiledGraph& c = *e.graph;
   switch (e.kind) {
     case TraceKind::kRun: return "run";
     case TraceKind::kQueue: return "wait for a core";
@@ -69,7 +80,7 @@ std::string name_of(const CompiledGraph& c, const TraceEvent& e) {
 class JsonTrace {
  public:
   JsonTrace(const Trace& trace, const std::vector<const TraceEvent*>& events)
-      : c_(trace.graph()), origin_(trace.origin_ns()), clocks_(events) {
+      : c_(trace.graph()), devices_(trace.devices()), origin_(trace.origin_ns()), clocks_(events) {
     json_.begin_object();
     json_.field("displayTimeUnit", "ns");
     json_.key("otherData");
@@ -88,10 +99,10 @@ class JsonTrace {
 
  private:
   void write_names(const std::vector<const TraceEvent*>& events) {
-    write_name("process_name", kHost, 0, c_.devices[0]->name() + " (host)");
-    for (std::size_t slot = 1; slot < c_.devices.size(); ++slot) {
-      const auto process = kFirstDevice + static_cast<std::int64_t>(slot);
-      write_name("process_name", process, 0, c_.devices[slot]->name());
+    write_name("process_name", kHost, 0, devices_[0]->name() + " (host)");
+    for (std::size_t i = 1; i < devices_.size(); ++i) {
+      const std::int64_t process = process_of(devices_[i]);
+      write_name("process_name", process, 0, devices_[i]->name());
       write_name("thread_name", process, 1, "queue");
     }
     int workers = 0;
@@ -116,6 +127,10 @@ class JsonTrace {
     json_.field("name", name);
     json_.end_object();
     json_.end_object();
+  }
+
+  std::int64_t process_of(const Device* device) const {
+    return kFirstDevice + (std::find(devices_.begin(), devices_.end(), device) - devices_.begin());
   }
 
   // Opens an event, up to and with "args": {.
@@ -144,7 +159,7 @@ class JsonTrace {
   }
 
   void write(const TraceEvent& e) {
-    const std::string name = name_of(c_, e);
+    const std::string name = name_of(e);
     switch (e.kind) {
       case TraceKind::kMemory:
         open("C", name, "memory", kHost, 0, e.start_ns);
@@ -169,15 +184,16 @@ class JsonTrace {
   void write_step(const TraceEvent& e, const std::string& name) {
     const char* const category = e.kind == TraceKind::kKernel ? "kernel" : "copy";
     const bool measured = e.device.end != 0;
-    const bool queued = !c_.devices[e.slot]->traits().host_addressable;
+    const Device* const device = device_of(e, e.slot);
+    const bool queued = !device->traits().host_addressable;
     if (measured) {
       open_span("enqueue " + name, "enqueue", kHost, callers_.at(e.caller), e.start_ns, e.end_ns - e.start_ns);
       close();
     }
-    const std::uint64_t start = measured ? clocks_.host_time(e.slot, e.device.start) : e.start_ns;
-    open_span(name, category, queued ? kFirstDevice + e.slot : kHost, queued ? 1 : callers_.at(e.caller), start, e.busy_ns());
+    const std::uint64_t start = measured ? clocks_.host_time(device, e.device.start) : e.start_ns;
+    open_span(name, category, queued ? process_of(device) : kHost, queued ? 1 : callers_.at(e.caller), start, e.busy_ns());
     if (e.kind == TraceKind::kKernel) {
-      json_.field("op", c_.graph().nodes[e.node].op_type);
+      json_.field("op", e.graph->graph().nodes[e.node].op_type);
       json_.field("kernel", e.kernel->name);
       json_.field("shapes", e.shapes);
       if (e.flops > 0) {
@@ -185,16 +201,18 @@ class JsonTrace {
         json_.number(fixed_text(e.flops, 0));
       }
     } else {
-      json_.field("from", c_.devices[e.from_slot]->name());
-      json_.field("to", c_.devices[e.to_slot]->name());
+      json_.field("from", device_of(e, e.from_slot)->name());
+      json_.field("to", device_of(e, e.to_slot)->name());
     }
-    json_.field("device", c_.devices[e.slot]->name());
+    if (const std::string names = open_inputs(c_, e); !names.empty()) json_.field("open_inputs", names);
+    json_.field("device", device->name());
     json_.field("bytes", e.bytes);
     if (queued) json_.field("clock", measured ? "device" : "host");
     close();
   }
 
   const CompiledGraph& c_;
+  const std::vector<Device*> devices_;
   const std::uint64_t origin_;
   const Clocks clocks_;
   std::map<std::uint64_t, std::int64_t> callers_;  // track of each thread that ran
@@ -219,14 +237,15 @@ std::vector<Row> rows_of(const CompiledGraph& c, const std::vector<const TraceEv
   std::map<std::string, Row> rows;
   for (const TraceEvent* e : events) {
     if (e->kind == TraceKind::kMemory || e->kind == TraceKind::kTiles || e->kind == TraceKind::kRun) continue;
-    const std::string name = name_of(c, *e);
+    const std::string names = open_inputs(c, *e);
+    const std::string name = name_of(*e) + (names.empty() ? "" : " (with " + names + ")");
     const bool copy = e->kind == TraceKind::kCopy;
-    const std::string way = copy ? c.devices[e->from_slot]->name() + ">" + c.devices[e->to_slot]->name() : "";
+    const std::string way = copy ? device_of(*e, e->from_slot)->name() + ">" + device_of(*e, e->to_slot)->name() : "";
     Row& row = rows[std::to_string(static_cast<int>(e->kind)) + "/" + way + "/" + name];
     row.is_step = copy || e->kind == TraceKind::kKernel || e->kind == TraceKind::kHost;
     row.node = row.is_step ? name : "(" + name + ")";
-    row.op = copy ? "" : e->node >= 0 ? c.graph().nodes[e->node].op_type : "";
-    row.device = copy ? way : row.is_step ? c.devices[e->slot]->name() : "";
+    row.op = copy ? "" : e->node >= 0 ? e->graph->graph().nodes[e->node].op_type : "";
+    row.device = copy ? way : row.is_step ? device_of(*e, e->slot)->name() : "";
     row.kernel = e->kernel != nullptr ? e->kernel->name : "";
     row.times.push_back(e->busy_ns());
     row.total += row.times.back();

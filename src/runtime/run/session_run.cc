@@ -342,7 +342,7 @@ void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t rand
   std::optional<RunTrace> trace;
   std::shared_ptr<Trace> to = trace_to_record();
   if (to == nullptr && call.measured != nullptr) to = call.measured;
-  if (to != nullptr) trace.emplace(std::move(to));
+  if (to != nullptr) trace.emplace(std::move(to), compiled_);
   if (call.cancel.stop()) call.cancel.fail();
   if (trace && scheduled != nullptr && scheduled->waited_ns() != 0)
     trace->add_span(TraceKind::kQueue, os::now_ns() - scheduled->waited_ns());
