@@ -307,7 +307,8 @@ typedef struct evn_loader_array {
   uint32_t rank;       /* 0: a sample is one element */
 } evn_loader_array;
 
-/* Makes samples, on the loader's thread, one call at a time.
+/* Makes samples, on the loader's thread, one call at a time. It must not call evn_loader_start_epoch, evn_loader_next or
+ * evn_loader_release with the same loader (EVN_ERROR_WRONG_STATE).
  *   samples  `count` numbers of samples
  *   buffers  one for each array: where these samples go, one after another; NULL of an array that has data
  *   made     how many there are: `count`, which it is set to beforehand. Fewer end an epoch of EVN_LOADER_STREAM
@@ -362,8 +363,8 @@ EVN_API evn_status evn_loader_create(evn_runtime runtime, const evn_loader_optio
  *   first_batch  the first one that is given; those before it are not read
  * Without a call evn_loader_next begins epoch 0. A batch that is being made is abandoned, after the call of produce if one is
  * running. An evn_loader_next that waits in another thread then waits for the new epoch's batch. Returns
- * EVN_ERROR_INVALID_ARGUMENT (first_batch is above the number of batches), EVN_ERROR_CANCELLED (the loader is being released).
- * @since 0.3 */
+ * EVN_ERROR_INVALID_ARGUMENT (first_batch is above the number of batches), EVN_ERROR_CANCELLED (the loader is being released),
+ * EVN_ERROR_WRONG_STATE (called from the loader's own produce). @since 0.3 */
 EVN_API evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uint64_t first_batch, evn_error *error);
 
 /* Gives the next batch, and waits until it is there.
@@ -372,8 +373,9 @@ EVN_API evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uin
  *                 nothing maps them (EVN_ERROR_WRONG_STATE)
  *   tensor_count  the number of arrays
  *   samples       out; how many samples there are, the first dim of the tensors. 0: the epoch is over, and `tensors` is unchanged
- * Returns EVN_ERROR_CANCELLED (the token; or the loader is being released), what produce returns. After a failure it returns the
- * same until evn_loader_start_epoch. One thread at a time waits in it; others wait for that. @since 0.3 */
+ * Returns EVN_ERROR_CANCELLED (the token; or the loader is being released), EVN_ERROR_WRONG_STATE (called from the loader's own
+ * produce), what produce returns. After a failure of produce it returns the same until evn_loader_start_epoch. One thread at a time
+ * waits in it; others wait for that. @since 0.3 */
 EVN_API evn_status evn_loader_next(evn_loader loader, evn_tensor *tensors, uint32_t tensor_count, uint32_t *samples,
                                    evn_error *error);
 

@@ -1,9 +1,6 @@
 // evn_loader_*: through the module (train_module.h).
-#include <mutex>
-
 #include "api/barrier.h"
 #include "api/train_objects.h"
-#include "base/mutex.h"
 #include "base/user_data.h"
 
 namespace evn {
@@ -22,7 +19,6 @@ struct LoaderObject {
   UserData context;  // of produce
   OwnHandle runtime, cancel;
   Heap* heap = nullptr;  // of the runtime
-  Mutex mutex;           // of evn_loader_next
   void* loader = nullptr;
 };
 using LoaderPtr = std::shared_ptr<LoaderObject>;
@@ -79,11 +75,8 @@ evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uint64_t fi
 }
 
 evn_status evn_loader_next(evn_loader loader, evn_tensor* tensors, uint32_t tensor_count, uint32_t* samples, evn_error* error) {
-  return guarded(error, [&] {
-    const Pin<LoaderPtr> pin(loader);
-    const std::lock_guard<Mutex> lock((*pin)->mutex);
-    call(**pin, &evn_train_module_table::loader_next, tensors, tensor_count, samples);
-  });
+  return guarded(
+      error, [&] { call(**Pin<LoaderPtr>(loader), &evn_train_module_table::loader_next, tensors, tensor_count, samples); });
 }
 
 evn_status evn_loader_batch_count(evn_loader loader, uint64_t* count, evn_error* error) {

@@ -93,7 +93,8 @@ typedef struct evn_train_module_table {
   evn_status (*write_model)(void* trainer, const char* path, evn_error* error);
   /* The text stays until the next call. */
   evn_status (*describe)(void* trainer, evn_format format, const char** text, size_t* size, evn_error* error);
-  /* Loaders. One call of `loader_next` is made at a time; the others may be called meanwhile. `loader_stop` ends it. */
+  /* Loaders. The functions may be called at the same time, except loader_release, which is the last call. `loader_stop` ends a call
+   * of `loader_next`. */
   evn_status (*loader_create)(evn_runtime runtime, const evn_loader_options* options, void** loader, evn_error* error);
   evn_status (*loader_start_epoch)(void* loader, uint64_t epoch, uint64_t first_batch, evn_error* error);
   evn_status (*loader_next)(void* loader, evn_tensor* tensors, uint32_t tensor_count, uint32_t* samples, evn_error* error);

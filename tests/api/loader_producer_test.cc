@@ -10,8 +10,8 @@ struct Producer {
   evn_status status = EVN_OK;
   uint64_t fails_at = UINT64_MAX, ends_at = UINT64_MAX;
   uint32_t more = 0;
-  evn_loader releases = nullptr;
-  evn_status of_release = EVN_OK;
+  evn_loader calls_with = nullptr;
+  evn_status of_release = EVN_OK, of_start = EVN_OK, of_next = EVN_OK;
   std::thread::id thread;
   bool same_thread = true;
 
@@ -20,7 +20,13 @@ struct Producer {
     auto& self = *static_cast<Producer*>(context);
     if (self.calls++ == 0) self.thread = std::this_thread::get_id();
     self.same_thread = self.same_thread && self.thread == std::this_thread::get_id();
-    if (self.releases != nullptr) self.of_release = evn_loader_release(std::exchange(self.releases, nullptr));
+    if (const evn_loader own = std::exchange(self.calls_with, nullptr); own != nullptr) {
+      evn_tensor tensors[2] = {};
+      uint32_t given = 0;
+      self.of_start = evn_loader_start_epoch(own, 3, 0, nullptr);
+      self.of_next = evn_loader_next(own, tensors, 2, &given, nullptr);
+      self.of_release = evn_loader_release(own);
+    }
     while (self.waits) {
       self.is_waiting = true;
       std::this_thread::yield();
@@ -196,7 +202,8 @@ TEST_F(Loaders, TheOrderCountsAgainstTheCapOfMemory) {
   EXPECT_OK(evn_loader_create(runtime, &options, &loader, &error));
 }
 
-TEST_F(Producers, CannotReleaseTheirLoader) {
+// While another thread waits in evn_loader_next.
+TEST_F(Producers, CannotReleaseTheirLoaderOrAskItForBatches) {
   producer.waits = true;  // until the loader's handle is known
   make();
   ASSERT_OK(evn_loader_start_epoch(loader, 0, 0, &error));
@@ -206,9 +213,11 @@ TEST_F(Producers, CannotReleaseTheirLoader) {
   read();
   ASSERT_EQ(evn_loader_release(std::exchange(loader, nullptr)), EVN_OK);
   make();
-  producer.releases = loader;
+  producer.calls_with = loader;
   EXPECT_EQ(read_epoch(0).size(), 5u);
   EXPECT_EQ(producer.of_release, EVN_ERROR_WRONG_STATE);
+  EXPECT_EQ(producer.of_start, EVN_ERROR_WRONG_STATE);
+  EXPECT_EQ(producer.of_next, EVN_ERROR_WRONG_STATE);
 }
 
 TEST_F(Producers, ARequestOfTheTokenEndsNext) {

@@ -156,8 +156,15 @@ void Loader::require_own_process() const {
   if (process_ != evn::os::fork_generation()) fail(EVN_ERROR_FORKED, "a forked child does not have the loader's thread");
 }
 
+void Loader::require_other_thread(const char* call) {
+  const Lock lock(mutex_);
+  if (worker_ != nullptr && worker_ == evn::os::this_thread())
+    fail(EVN_ERROR_WRONG_STATE, "%s cannot be called from the loader's own callback", call);
+}
+
 void Loader::start_epoch(std::uint64_t epoch, std::uint64_t first_batch) {
   require_own_process();
+  require_other_thread("evn_loader_start_epoch");
   if (!is_stream_ && first_batch > order_.batch_count()) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "first_batch is %llu, an epoch has %llu batches", wide(first_batch),
          wide(order_.batch_count()));
@@ -195,6 +202,8 @@ bool Loader::is_abandoned() const {
 
 std::uint32_t Loader::next(std::span<evn_tensor> tensors) {
   require_own_process();
+  require_other_thread("evn_loader_next");
+  const Lock only_one(next_mutex_);
   if (tensors.size() != arrays_.size())
     fail(EVN_ERROR_INVALID_ARGUMENT, "the loader has %zu arrays, there is room for %zu tensors", arrays_.size(), tensors.size());
   Lock lock(mutex_);

@@ -20,7 +20,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // One call of next() at a time; the others may be called at any time, more than once.
+  // All may be called at any time, from any thread. A call of next() waits for another thread's.
   std::uint32_t next(std::span<evn_tensor> tensors);
   void start_epoch(std::uint64_t epoch, std::uint64_t first_batch);
   std::uint64_t batch_count() const { return order_.batch_count(); }
@@ -65,6 +65,8 @@ class Loader {
   bool fill(Slot& slot, std::uint64_t batch);
   std::uint32_t produce(std::uint32_t asked);
   void require_own_process() const;
+  // Throws EVN_ERROR_WRONG_STATE on the loader's thread, which runs the host's callback and would wait for itself.
+  void require_other_thread(const char* call);
 
   const std::vector<Array> arrays_;
   LoaderOrder order_;  // of the thread, while it is filling
@@ -85,7 +87,8 @@ class Loader {
   std::vector<void*> buffers_;          // where they go, by array
   std::atomic<bool> abandoned_{false};  // the batch that is being filled belongs to an epoch that is over
 
-  evn::Mutex mutex_;  // guards what follows
+  evn::Mutex next_mutex_;  // held by next()
+  evn::Mutex mutex_;       // guards what follows
   evn::Condition changed_;
   State state_ = State::kIdle;
   bool is_started_ = false;  // an epoch has begun
