@@ -140,6 +140,41 @@ TEST_F(TrainerFaultTest, AStepThatFailsLeavesTheParametersOfTheStepBefore) {
   EXPECT_GT(reached, 50);
 }
 
+// The learning rate is so high that results are written beside the parameters, which takes memory in each update.
+TEST_F(TrainerFaultTest, AStepThatFailsKeepsTheGradientsOfTheStepsBefore) {
+  how.accumulate = 2;
+  how.learning_rate = 1e17;
+  const auto step = [&](Training& t) { return evn_trainer_step(t.trainer, &t.input, 1, t.labels, nullptr, &error); };
+  std::string before, after;
+  {
+    Training t;
+    ASSERT_EQ(open(&t), EVN_OK) << error.message;
+    before = parameters(t);
+    for (int i = 0; i < 2; ++i) ASSERT_EQ(step(t), EVN_OK) << error.message;
+    after = parameters(t);
+    ASSERT_NE(before, after);
+  }
+  int reached = 0;
+  for (int k = 1; k < 1'000'000; k += 3) {
+    Training t;
+    ASSERT_EQ(open(&t), EVN_OK) << error.message;
+    ASSERT_EQ(step(t), EVN_OK) << error.message;
+    fault_arm(Seam::kAlloc, k, false);
+    const evn_status status = step(t);
+    const bool is_reached = fault_count(Seam::kAlloc) >= k;
+    fault_arm(Seam::kAlloc, 0, false);
+    if (!is_reached) break;
+    reached = k;
+    if (status == EVN_OK) continue;
+    EXPECT_EQ(status, EVN_ERROR_OUT_OF_MEMORY) << k << ": " << error.message;
+    EXPECT_EQ(parameters(t), before) << k;
+    EXPECT_EQ(step(t), EVN_OK) << error.message;
+    EXPECT_EQ(parameters(t), after) << k;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(reached, 10);
+}
+
 // The text is made in the module, whose allocations pass the same seam.
 TEST_F(TrainerFaultTest, AllocationsOfTheModuleFailToo) {
   Training t;

@@ -242,17 +242,26 @@ Trainer::Work& Trainer::adding_work() {
   return *adding_;
 }
 
-// Takes the gradients into the sums. Returns whether these are complete.
+// Takes the gradients into the sums. Returns whether these are complete. The new sums lie beside the old ones, which
+// drop_latest_gradients() takes back; ranks, whose sums lie in buckets, add in place.
 bool Trainer::add_gradients() {
   if (settings_.accumulate > 1 && accumulated_ > 0) {
+    const bool in_place = !ranks_.is_alone();
     Work& work = adding_work();
     work.inputs.clear();
-    append(&work.inputs, sums_);
+    append(&work.inputs, in_place ? sums_ : gradients_);
     work.outputs = work.inputs;
-    append(&work.inputs, gradients_);
+    append(&work.inputs, in_place ? gradients_ : sums_);
     run(work, 0, Run::kUninterrupted);
+    if (!in_place) std::swap(sums_, gradients_);
   }
   return ++accumulated_ >= settings_.accumulate;
+}
+
+// Undoes the latest add_gradients(). Sums of ranks stay as they are: a rank that fails here trains on after a restore alone.
+void Trainer::drop_latest_gradients() {
+  --accumulated_;
+  if (accumulated_ > 0 && ranks_.is_alone()) std::swap(sums_, gradients_);
 }
 
 void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
@@ -277,7 +286,15 @@ void Trainer::step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, 
 
 // `is_complete`: gradients of all steps that are accumulated are there.
 void Trainer::end_step(bool is_complete, evn_step_info* info) {
-  const bool moves = is_complete && update(rate_.at(steps_), info);
+  bool moves = false;
+  if (is_complete) {
+    const std::optional<evn::Error> error = error_of([&] { moves = update(rate_.at(steps_), info); });
+    if (error) {
+      drop_latest_gradients();
+      throw evn::Error(*error);
+    }
+    accumulated_ = 0;
+  }
   if (is_complete && !moves) return;  // it was skipped
   std::swap(statistics_, new_statistics_);
   if (moves && pruning_) pruning_->apply(steps_, {values_, optimizer_state_, statistics_});

@@ -134,6 +134,7 @@ class Trainer {
   void give_loss_scale(Work& work);
   Work& adding_work();
   bool add_gradients();
+  void drop_latest_gradients();
   std::uint64_t seed_of_run(std::size_t replica) const;
   Work& gradient_work(Labels labels);
   Work& evaluation_work(Labels labels);

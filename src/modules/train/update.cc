@@ -90,22 +90,24 @@ void Trainer::run_update(double rate, double safe_norm, const std::vector<Tensor
   run(work, 0, how);
 }
 
-// Moves the parameters. Returns whether it did.
+// Moves the parameters. Returns true if they moved. Throws EVN_ERROR_CANCELLED and EVN_ERROR_OUT_OF_MEMORY before anything moves.
 bool Trainer::update(double rate, evn_step_info* info) {
-  accumulated_ = 0;
   if (!bounds_.is_known()) find_bounds();
-  run_update(rate, static_cast<double>(bounds_.safe_norm(rate)), values_, optimizer_state_, Run::kUninterrupted);
-  const bool is_finite = finite_.scalar<std::uint8_t>() != 0;
-  bool moved = moved_.scalar<std::uint8_t>() != 0;
-  const auto norm = static_cast<double>(norm_.scalar<float>());
-  if (!is_finite) {
-    skip_for_gradients();
-  } else if (moved) {
-    bounds_.take_step(norm, rate);
-  } else {
-    moved = update_carefully(rate);
+  const float safe_norm = bounds_.safe_norm(rate);
+  bool moved = false, is_finite = true;
+  if (safe_norm >= 0) {
+    run_update(rate, static_cast<double>(safe_norm), values_, optimizer_state_, Run::kUninterrupted);
+    is_finite = finite_.scalar<std::uint8_t>() != 0;
+    moved = moved_.scalar<std::uint8_t>() != 0;
   }
-  info->gradient_norm = moved ? norm : 0;
+  if (moved) {
+    bounds_.take_step(static_cast<double>(norm_.scalar<float>()), rate);
+  } else if (is_finite) {
+    moved = update_carefully(rate);
+    is_finite = finite_.scalar<std::uint8_t>() != 0;
+  }
+  if (!is_finite) skip_for_gradients();
+  info->gradient_norm = moved ? static_cast<double>(norm_.scalar<float>()) : 0;
   info->learning_rate = moved ? rate : 0;
   info->skipped = moved ? 0 : 1;
   scale_.note(is_finite);
@@ -113,7 +115,7 @@ bool Trainer::update(double rate, evn_step_info* info) {
   return moved;
 }
 
-// Writes the results beside the parameters, and takes them if all are finite.
+// Writes the results beside the parameters, and takes them if they and the gradients are finite.
 bool Trainer::update_carefully(double rate) {
   const auto same_as = [&](const std::vector<Tensor>& list) {
     const std::string name = device_of_tensors();
@@ -128,6 +130,7 @@ bool Trainer::update_carefully(double rate) {
   std::vector<std::vector<Tensor>> states;
   for (const auto& list : optimizer_state_) states.push_back(same_as(list));
   run_update(rate, kAnyNorm, values, states, Run::kCancellable);
+  if (finite_.scalar<std::uint8_t>() == 0) return false;
   std::size_t wrong = first_not_finite(values, parameters());
   const char* what = "the parameter";
   for (std::size_t k = 0; k < states.size() && wrong == values.size(); ++k) {
