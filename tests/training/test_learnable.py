@@ -325,6 +325,29 @@ def test_labels_are_checked_with_replicas(runtime):
             trainer.step({"x": X}, np.zeros(shape, np.float32))
 
 
+@pytest.mark.parametrize("batch", [2, 4])
+def test_shapes_of_a_batch_are_checked_as_a_whole_with_replicas(batch, runtime):
+    """Each half has a shape that would do: one row, or the two rows of an output that has two of any batch."""
+    rows = [node("MatMul", ["x", "w"], ["p"]), node("ReduceSum", ["p", "axes"], ["l"], keepdims=0)]
+    one_number_a_row = model(rows, {"w": W, "axes": np.array([1])}, outputs=[("l", F, [None])])
+    constant = [node("ReduceMean", ["x"], ["m"], axes=[0]), node("MatMul", ["m", "w"], ["p"]), node("Expand", ["p", "two"], ["y"])]
+    two_rows = model(constant, {"w": W, "two": np.array([batch // 2, 2])}, opset=17)
+    for replicas in ((), ("cpu", "cpu")):
+        trainer = evener.Trainer(runtime, one_number_a_row, "output", replicas=replicas)
+        before = trainer.parameters["w"]
+        for _ in range(2):
+            with pytest.raises(evener.Error, match=rf"\[{batch}\], expected one element"):
+                trainer.step({"x": X[:batch]})
+        assert (trainer.parameters["w"] == before).all()
+        trainer.step({"x": X[:1]})
+        trainer = evener.Trainer(runtime, two_rows, "mse", replicas=replicas)
+        for _ in range(2):
+            with pytest.raises(evener.Error, match=rf"\[{batch},2\], expected \[{batch // 2},2\]"):
+                trainer.step({"x": X[:batch]}, np.zeros((batch, 2), np.float32))
+        mean = model([node("MatMul", ["x", "w"], ["p"]), node("ReduceMean", ["p"], ["l"], keepdims=1)], {"w": W}, outputs=[("l", F, [1, 1])])
+        assert np.isfinite(evener.Trainer(runtime, mean, "output", replicas=replicas).step({"x": X[:batch]}).loss)
+
+
 def test_an_output_that_is_the_loss_has_one_element(runtime):
     squared = [node("MatMul", ["x", "w"], ["p"]), node("Mul", ["p", "p"], ["y"])]
     with pytest.raises(evener.Error, match=r"\[.*2\].*one element"):

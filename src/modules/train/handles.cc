@@ -10,6 +10,15 @@ evn_tensor_info info_of(evn_tensor tensor) {
   return info;
 }
 
+Tensor rows_of(evn_tensor tensor, std::size_t first, std::size_t rows) {
+  const evn_tensor_info info = info_of(tensor);
+  std::vector<std::int64_t> dims(info.dims, info.dims + info.rank);
+  std::uint64_t row = 1;
+  for (std::size_t i = 1; i < dims.size(); ++i) row *= static_cast<std::uint64_t>(dims[i]);
+  dims[0] = static_cast<std::int64_t>(rows);
+  return Tensor(tensor, first * row, dims);
+}
+
 Device::Device(evn_runtime runtime) { call(api().runtime_device_at, runtime, 0u, &handle_); }
 
 Device::Device(evn_runtime runtime, const char* name) { call(api().runtime_device_find, runtime, name, &handle_); }

@@ -63,6 +63,9 @@ class Tensor {
 // What the library says of a tensor.
 evn_tensor_info info_of(evn_tensor tensor);
 
+// View of rows [first, first + rows) of a tensor of rank 1 or more.
+Tensor rows_of(evn_tensor tensor, std::size_t first, std::size_t rows);
+
 inline void append(std::vector<evn_tensor>* handles, const std::vector<Tensor>& tensors) {
   for (const Tensor& t : tensors) handles->push_back(t.get());
 }

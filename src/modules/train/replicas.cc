@@ -14,16 +14,6 @@ constexpr std::uint64_t kFirstMeasured = 3;  // the first steps make plans and w
 constexpr std::uint64_t kShareEvery = 64;    // steps, after which the shares are looked at again
 constexpr double kWorthwhile = 0.85;         // of the time that the slowest part takes: other shares mean new plans
 
-// Rows [first, first + rows) of a tensor.
-Tensor rows_of(evn_tensor tensor, std::size_t first, std::size_t rows) {
-  const evn_tensor_info info = info_of(tensor);
-  std::vector<std::int64_t> dims(info.dims, info.dims + info.rank);
-  std::uint64_t row = 1;
-  for (std::size_t i = 1; i < dims.size(); ++i) row *= static_cast<std::uint64_t>(dims[i]);
-  dims[0] = static_cast<std::int64_t>(rows);
-  return Tensor(tensor, first * row, dims);
-}
-
 // Where tensors of the host lie, and stay.
 std::vector<float*> addresses_of(const std::vector<Tensor>& tensors) {
   std::vector<float*> addresses;
@@ -222,10 +212,9 @@ void Trainer::make_gradients_split(Labels labels, std::span<const evn_tensor> in
     explain_failure(*error, inputs, labels, of_labels);
     throw evn::Error(*error);
   }
+  check_labels_of_parts(inputs, labels, of_labels, rows);
   for (Replica& r : replicas_) {
     if (r.rows == 0) continue;
-    check_labels_of_run(r.shape, labels,
-                        labels == Labels::kNone || info_of(of_labels).rank == 0 ? of_labels : r.views.back().get());
     const double row_ns = static_cast<double>(r.end_ns - r.begin_ns) / static_cast<double>(r.rows);
     r.row_ns = r.row_ns > 0 && calls_ > kFirstMeasured ? (r.row_ns + row_ns) / 2 : row_ns;
     loss +=

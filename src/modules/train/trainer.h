@@ -92,6 +92,7 @@ class Trainer {
     } listener;                          // of the run that is under way
   };
   std::vector<Replica> replicas_;
+  bool output_follows_rows_ = false;   // it is known that the first dim of what the loss reads is the number of rows
   Queue ended_;                        // their runs
   std::optional<RankSums> norm_sums_;  // of EVN_TRAIN_SYNC_NORM
   std::optional<Buckets> buckets_;     // of gradients_ or sums_, where there are other ranks
@@ -127,6 +128,9 @@ class Trainer {
   // Throw EVN_ERROR_INVALID_ARGUMENT with both shapes if labels do not fit what the loss reads. `shape`: filled by give_shape.
   void check_labels(const evn::Shape& output, Labels kind, evn_tensor labels) const;
   void check_labels_of_run(const Tensor& shape, Labels kind, evn_tensor labels) const;
+  evn::Shape find_shape(std::span<const evn_tensor> inputs);
+  bool follows_rows(const evn::Shape& part, std::size_t rows, std::span<const evn_tensor> inputs);
+  void check_labels_of_parts(std::span<const evn_tensor> inputs, Labels kind, evn_tensor labels, std::size_t rows);
   // Throws if the labels are the reason of a failed run.
   void explain_failure(const evn::Error& error, std::span<const evn_tensor> inputs, Labels kind, evn_tensor labels);
   void run_with_labels(Work& work, Labels kind, std::span<const evn_tensor> inputs, evn_tensor labels, std::uint64_t seed, Run how);
