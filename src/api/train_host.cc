@@ -67,7 +67,7 @@ evn_status plain_model(evn_runtime runtime, const char* path, const void* data, 
     if (opset_of(model) < least_opset) raise_opset(model, least_opset, (*r)->cpu().ledger());
     Graph graph = with_subgraphs(model.graph, true);
     restore_constant_nodes(graph, literals);
-    const SavedModel saved = save_onnx(model, graph);
+    const SavedModel saved = save_onnx(model, graph, "", true);
     auto owner = std::make_unique<std::shared_ptr<const void>>(model_bytes(saved, (*r)->cpu().ledger()));
     bytes->data = owner->get();
     bytes->size = static_cast<size_t>(saved.size);

@@ -35,8 +35,9 @@ typedef struct evn_train_memory {
 typedef struct evn_train_host {
   const evn_api* api;
   /* The model as the trainer wants it: checked, functions expanded, in its inference form, nothing folded or fused, of opset
-   * `least_opset` or newer, one ONNX file without external data whose float tensors are raw_data. Ends with EVN_ERROR_CANCELLED
-   * once `cancel` (nullable) is requested, with EVN_ERROR_TIMEOUT after limits.load_time of the configuration. */
+   * `least_opset` or newer, one ONNX file without external data whose float tensors are raw_data, with the element types of
+   * what nodes make (value_info). Ends with EVN_ERROR_CANCELLED once `cancel` (nullable) is requested, with EVN_ERROR_TIMEOUT after
+   * limits.load_time of the configuration. */
   evn_status (*plain_model)(evn_runtime runtime, const char* path, const void* data, size_t size, const char* external_dir,
                             int64_t least_opset, evn_cancel cancel, evn_train_bytes* bytes, evn_error* error);
   void (*release)(evn_train_bytes* bytes);

@@ -23,6 +23,12 @@ struct External {
   std::uint64_t size = 0;
 };
 
+// How graphs are written.
+struct Form {
+  External* external = nullptr;  // nullptr: none
+  bool value_types = false;
+};
+
 // One protobuf message.
 class Message {
  public:
@@ -169,12 +175,29 @@ Message value_info_message(const Value& value) {
   return m;
 }
 
-Message graph_message(const Graph& graph, External* external);
+// value_info of what nodes make and is no output, without shapes.
+void put_value_types(Message& m, const Graph& graph) {
+  std::vector<bool> is_output(graph.values.size(), false);
+  for (const ValueId v : graph.outputs) is_output[static_cast<std::size_t>(v)] = true;
+  for (const Node& node : graph.nodes) {
+    for (const ValueId v : node.outputs) {
+      if (v == kNoValue || is_output[static_cast<std::size_t>(v)]) continue;
+      const Value& value = graph.values[static_cast<std::size_t>(v)];
+      if (value.dtype == DType::kUndefined) continue;
+      Message info;
+      info.text(1, value.name);
+      info.message(2, type_message(value.dtype, value.wraps, nullptr));
+      m.message(13, std::move(info));
+    }
+  }
+}
+
+Message graph_message(const Graph& graph, const Form& form);
 
 // AttributeProto.AttributeType, by our own.
 constexpr std::int64_t kTypeNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 13};
 
-Message attribute_message(const Attribute& attribute, const char* node, External* external) {
+Message attribute_message(const Attribute& attribute, const char* node, const Form& form) {
   const AttributeType type = attribute_type(attribute.value);
   if (!attribute.ref.empty() || type == AttributeType::kNone) {
     throw make_error(EVN_ERROR_UNSUPPORTED, "attribute '%.64s' comes from a function's and cannot be saved", attribute.name.c_str())
@@ -187,7 +210,7 @@ Message attribute_message(const Attribute& attribute, const char* node, External
     case AttributeType::kInt: m.varint(3, std::get<std::int64_t>(attribute.value)); break;
     case AttributeType::kString: m.text(4, std::get<std::string>(attribute.value)); break;
     case AttributeType::kTensor: m.message(5, tensor_message("", std::get<WeightPtr>(attribute.value), nullptr)); break;
-    case AttributeType::kGraph: m.message(6, graph_message(*std::get<std::shared_ptr<Graph>>(attribute.value), external)); break;
+    case AttributeType::kGraph: m.message(6, graph_message(*std::get<std::shared_ptr<Graph>>(attribute.value), form)); break;
     case AttributeType::kFloats:
       for (const float v : std::get<std::vector<float>>(attribute.value)) m.fixed32(7, v);
       break;
@@ -214,7 +237,7 @@ void check_savable(const Node& node) {
   if (what != nullptr) throw make_error(EVN_ERROR_UNSUPPORTED, "%s cannot be saved", what).with_node(node.name.c_str());
 }
 
-Message node_message(const Graph& graph, const Node& node, External* external) {
+Message node_message(const Graph& graph, const Node& node, const Form& form) {
   check_savable(node);
   Message m;
   const auto name_of = [&](ValueId v) {
@@ -224,21 +247,22 @@ Message node_message(const Graph& graph, const Node& node, External* external) {
   for (const ValueId v : node.outputs) m.text(2, name_of(v));
   m.text_if(3, node.name);
   m.text(4, node.op_type);
-  for (const Attribute& a : node.attributes) m.message(5, attribute_message(a, node.name.c_str(), external));
+  for (const Attribute& a : node.attributes) m.message(5, attribute_message(a, node.name.c_str(), form));
   m.text_if(7, node.domain);
   m.text_if(8, node.overload);
   return m;
 }
 
-Message graph_message(const Graph& graph, External* external) {
+Message graph_message(const Graph& graph, const Form& form) {
   Message m;
-  for (const Node& node : graph.nodes) m.message(1, node_message(graph, node, external));
+  for (const Node& node : graph.nodes) m.message(1, node_message(graph, node, form));
   m.text(2, graph.name.empty() ? "graph" : graph.name);
   for (const Value& v : graph.values) {
-    if (v.constant != nullptr) m.message(5, tensor_message(v.name, v.constant, external));
+    if (v.constant != nullptr) m.message(5, tensor_message(v.name, v.constant, form.external));
   }
   for (const ValueId v : graph.inputs) m.message(11, value_info_message(graph.values[static_cast<std::size_t>(v)]));
   for (const ValueId v : graph.outputs) m.message(12, value_info_message(graph.values[static_cast<std::size_t>(v)]));
+  if (form.value_types) put_value_types(m, graph);
   return m;
 }
 
@@ -250,14 +274,14 @@ Message opset_message(const OpsetImport& opset) {
 
 }  // namespace
 
-SavedModel save_onnx(const Model& model, const Graph& graph, const std::string& external) {
+SavedModel save_onnx(const Model& model, const Graph& graph, const std::string& external, bool value_types) {
   if (!model.functions.empty()) fail(EVN_ERROR_UNSUPPORTED, "a model with functions cannot be saved before they are put in place");
   Message m;
   m.varint(1, model.ir_version);
   m.text_if(2, model.producer);
   External beside;
   beside.name = external;
-  m.message(7, graph_message(graph, external.empty() ? nullptr : &beside));
+  m.message(7, graph_message(graph, {external.empty() ? nullptr : &beside, value_types}));
   for (const OpsetImport& o : model.opsets) m.message(8, opset_message(o));
   for (const MetadataEntry& e : model.metadata) m.message(14, entry_message(e.key, e.value));
   SavedModel saved;

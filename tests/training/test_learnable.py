@@ -209,6 +209,8 @@ STEPWISE = {
     "Greater": (before_the_product(node("Greater", ["w", "zero"], ["q"], name="cut"), node("Where", ["q", "one", "minus"], ["d"])),
                 {"zero": np.float32(0), "one": np.float32(1), "minus": np.float32(-1)}),
     "ArgMax": (before_the_product(node("ArgMax", ["w"], ["q"], axis=1, keepdims=0, name="cut"), node("Gather", ["table", "q"], ["d"])), {"table": floats(2, 2, seed=6)}),
+    "OneHot": (before_the_product(node("OneHot", ["w", "depth", "values"], ["q"], name="cut"), node("Cast", ["q"], ["qf"], to=F), node("ReduceSum", ["qf", "last"], ["d"], keepdims=0)),
+               {"depth": np.int64(4), "values": np.array([0, 1]), "last": np.array([-1])}),
     "TopK": (before_the_product(node("TopK", ["w", "k"], ["most", "q"], name="cut"), node("Cast", ["q"], ["d"], to=F)), {"k": np.array([2])}),
 }
 
@@ -223,6 +225,15 @@ def test_a_parameter_that_only_moves_the_loss_in_steps_is_refused(op, runtime):
     assert refused.value.status.name == "UNSUPPORTED" and refused.value.node == "cut"
     trainer = evener.Trainer(runtime, m, "mse", frozen=["w", *frozen])
     assert not trainer.step({"x": X}, np.zeros((4, 2), np.float32)).skipped
+
+
+def test_a_parameter_before_the_label_of_a_classifier_is_refused(runtime):
+    tree = dict(nodes_treeids=[0] * 3, nodes_nodeids=[0, 1, 2], nodes_featureids=[0] * 3, nodes_values=[0.0] * 3, nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0],
+                nodes_falsenodeids=[2, 0, 0], class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 1], class_weights=[1.0, 1.0], classlabels_int64s=[0, 1])
+    nodes = before_the_product(node("TreeEnsembleClassifier", ["w"], ["q", "scores"], name="cut", domain="ai.onnx.ml", **tree), node("Cast", ["q"], ["qf"], to=F),
+                               node("Unsqueeze", ["qf", "axis"], ["d"]))
+    with pytest.raises(evener.Error, match='"w".*TreeEnsembleClassifier node \'cut\''):
+        evener.Trainer(runtime, model(nodes, {"w": W, "b": B, "axis": np.array([1])}, domains=("ai.onnx.ml",)), "mse")
 
 
 def test_a_quantized_activation_is_refused(runtime):

@@ -186,6 +186,10 @@ bool take_literal(std::string_view node, const OnnxNode& read, OnnxModel* model)
   return true;
 }
 
+void take_type(const OnnxValue& value, OnnxModel* model) {
+  if (value.dtype != 0) model->types.emplace_back(value.name, value.dtype);
+}
+
 void read_graph(std::string_view bytes, OnnxModel* model) {
   each(bytes, [&](const Field& f) {
     switch (f.number) {
@@ -197,8 +201,12 @@ void read_graph(std::string_view bytes, OnnxModel* model) {
       case 2: model->graph_name = f.bytes; break;
       case 5: model->initializers.push_back(read_tensor(f.bytes)); break;
       case 11: model->inputs.push_back(read_value(f.bytes)); break;
-      case 12: model->outputs.push_back(read_value(f.bytes)); break;
-      default: break;  // value_info goes stale
+      case 12:
+        model->outputs.push_back(read_value(f.bytes));
+        take_type(model->outputs.back(), model);
+        break;
+      case 13: take_type(read_value(f.bytes), model); break;  // value_info, which is not kept: it goes stale
+      default: break;
     }
   });
 }
@@ -330,6 +338,7 @@ std::vector<OnnxBody> bodies_of(const OnnxNode& node) {
       read_graph(f.bytes, &graph);
       OnnxBody& body = bodies.emplace_back();
       body.nodes = std::move(graph.nodes);
+      body.types = std::move(graph.types);
       for (const OnnxValue& v : graph.inputs) body.inputs.push_back(v.name);
       for (const OnnxValue& v : graph.outputs) body.outputs.push_back(v.name);
     });

@@ -43,6 +43,7 @@ struct OnnxModel {
   std::vector<OnnxNode> nodes;
   std::vector<OnnxTensor> initializers;
   std::vector<OnnxValue> inputs, outputs;
+  std::vector<std::pair<std::string, std::int32_t>> types;  // of tensors that nodes make; not written
 };
 
 // The model refers to the bytes. Throws EVN_ERROR_INTERNAL where they are no such model.
@@ -53,6 +54,7 @@ std::string write_onnx(const OnnxModel& model);
 struct OnnxBody {
   std::vector<std::string> inputs, outputs;
   std::vector<OnnxNode> nodes;
+  std::vector<std::pair<std::string, std::int32_t>> types;  // as OnnxModel::types
 };
 // Those among the attributes of a node.
 std::vector<OnnxBody> bodies_of(const OnnxNode& node);

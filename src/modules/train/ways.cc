@@ -25,7 +25,8 @@ constexpr Option kOptions[] = {
     {"Clip", 1, 2, Option::kSmooth},
     {"Dropout", 1, 2},
     {"BatchNormalization", 3, 4},
-    {"OneHot", 1, 2},
+    {"OneHot", 1, 1},
+    {"OneHot", 2, 2, Option::kSmooth},
     {"Range", 0, 2},
     {"RoiAlign", 1, 2, Option::kStepwise},
     {"NonMaxSuppression", 2, 4},
@@ -80,55 +81,16 @@ bool is_stepwise(const OnnxNode& node) {
   return is_one_of(kNames, node);
 }
 
-// Operators whose results are integers, flags or bytes.
-bool gives_integers(const OnnxNode& node) {
-  static const std::set<std::string_view> kNames = {"Shape",
-                                                    "Size",
-                                                    "ArgMax",
-                                                    "ArgMin",
-                                                    "NonZero",
-                                                    "Not",
-                                                    "And",
-                                                    "Or",
-                                                    "Xor",
-                                                    "IsNaN",
-                                                    "IsInf",
-                                                    "Equal",
-                                                    "Greater",
-                                                    "Less",
-                                                    "GreaterOrEqual",
-                                                    "LessOrEqual",
-                                                    "QuantizeLinear",
-                                                    "QLinearConv",
-                                                    "QLinearMatMul",
-                                                    "ConvInteger",
-                                                    "MatMulInteger",
-                                                    "NonMaxSuppression",
-                                                    "BitShift",
-                                                    "BitwiseAnd",
-                                                    "BitwiseOr",
-                                                    "BitwiseXor",
-                                                    "BitwiseNot",
-                                                    "StringNormalizer",
-                                                    "TfIdfVectorizer",
-                                                    "Multinomial"};
-  if (node.domain == "com.microsoft")
-    return node.op_type == "QuantizeLinear" || (node.op_type.starts_with("QLinear") && node.op_type != "QLinearSoftmax");
-  return is_one_of(kNames, node);
-}
-
-bool is_float_type(std::int64_t dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
+bool is_float_type(std::int32_t dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
 
 }  // namespace
 
 Ways::Ways(const OnnxModel& model, const std::string& loss) {
-  for (const OnnxValue& input : model.inputs) integers_[input.name] = input.dtype != 0 && !is_float_type(input.dtype);
   for (const OnnxTensor& t : model.initializers) {
-    integers_[t.name] = !is_float_type(t.dtype);
     if (!is_float_type(t.dtype)) continue;
     numbers_[t.name] = std::all_of(t.dims.begin(), t.dims.end(), [](std::int64_t dim) { return dim == 1; });
   }
-  find_integers(model.nodes);
+  take_types(model.types, model.nodes);
   merge(loss, {true, nullptr});
   go_back(model.nodes);
 }
@@ -144,36 +106,14 @@ const std::string& Ways::option_of(const std::string& value) const {
   return found == options_.end() ? kNone : found->second;
 }
 
-void Ways::find_integers(const std::vector<OnnxNode>& nodes) {
-  for (const OnnxNode& node : nodes) {
-    for (const OnnxBody& body : bodies_of(node)) find_integers(body.nodes);
-    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-      if (!node.outputs[i].empty()) integers_[node.outputs[i]] = is_integer(node, i);
-    }
+// The types of the values of a graph, and of the bodies of its nodes.
+void Ways::take_types(const std::vector<std::pair<std::string, std::int32_t>>& types, const std::vector<OnnxNode>& nodes) {
+  for (const auto& [name, dtype] : types) {
+    if (!is_float_type(dtype)) no_floats_.insert(name);
   }
-}
-
-bool Ways::is_integer(const OnnxNode& node, std::size_t output) const {
-  const auto is_known = [&](const std::string& name) {
-    const auto found = integers_.find(name);
-    return found != integers_.end() && found->second;
-  };
-  const std::string& op = node.op_type;
-  if (gives_integers(node)) return true;
-  if (!node.domain.empty()) return false;
-  if (op == "Cast") return !is_float_type(static_cast<std::int64_t>(attribute_number(node, "to", 1)));
-  if (op == "CastLike") return node.inputs.size() > 1 && is_known(node.inputs[1]);
-  if (op == "DynamicQuantizeLinear") return output != 1;
-  if (op == "TopK" || op == "MaxPool" || op == "Dropout" || op == "Unique") return output >= 1;
-  if (op == "Bernoulli" && std::any_of(node.attributes.begin(), node.attributes.end(),
-                                       [](const std::string& a) { return attribute_name(a) == "dtype"; }))
-    return !is_float_type(static_cast<std::int64_t>(attribute_number(node, "dtype", 1)));
-  static const std::set<std::string_view> kOfInputs = {
-      "Add",   "Sub",       "Mul",     "Div",    "Mod",       "Neg",       "Abs",       "Identity",      "Reshape", "Flatten",
-      "Slice", "Gather",    "Squeeze", "Concat", "Unsqueeze", "Transpose", "Where",     "Expand",        "Tile",    "Max",
-      "Min",   "ReduceSum", "Split",   "Pad",    "CumSum",    "GatherND",  "ReduceMax", "GatherElements"};
-  if (!is_one_of(kOfInputs, node) || node.inputs.empty()) return false;
-  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](const std::string& v) { return v.empty() || is_known(v); });
+  for (const OnnxNode& node : nodes) {
+    for (const OnnxBody& body : bodies_of(node)) take_types(body.types, body.nodes);
+  }
 }
 
 void Ways::merge(const std::string& value, const Way& way) {
@@ -200,7 +140,7 @@ void Ways::go_back(const OnnxNode& node) {
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     const Way of_output = of(node.outputs[i]);
     if (!of_output.reaches()) continue;
-    const bool is_cut = is_stepwise(node) || is_integer(node, i);
+    const bool is_cut = is_stepwise(node) || no_floats_.contains(node.outputs[i]);
     if (!is_cut && of_output.is_smooth) way.is_smooth = true;
     if (way.cut == nullptr) way.cut = is_cut ? cut_at(node) : of_output.cut;
   }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "modules/train/onnx.h"
@@ -31,14 +33,13 @@ class Ways {
 
  private:
   std::map<std::string, Way> ways_;
-  std::map<std::string, bool> integers_;  // whether a value is certainly no float
+  std::set<std::string> no_floats_;  // values that are integers, flags, bytes or text
   std::map<std::string, std::string> options_;
   std::map<std::string, Cut> cuts_;      // by node
   std::map<std::string, bool> numbers_;  // float initializers; whether they have one element
   bool changed_ = false;
 
-  void find_integers(const std::vector<OnnxNode>& nodes);
-  bool is_integer(const OnnxNode& node, std::size_t output) const;
+  void take_types(const std::vector<std::pair<std::string, std::int32_t>>& types, const std::vector<OnnxNode>& nodes);
   void merge(const std::string& value, const Way& way);
   const Cut* cut_at(const OnnxNode& node);
   void go_back(const std::vector<OnnxNode>& nodes);
