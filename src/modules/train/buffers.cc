@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <string_view>
 
+#include "base/cancel.h"
 #include "base/number_text.h"
 
 namespace evn_train {
@@ -38,23 +40,44 @@ std::string telling_word(const std::string& name) {
   return {};
 }
 
-std::string value_that_tells(const std::vector<float>& values) {
-  const auto is_zero_or_one = [](float v) { return v == 0 || v == 1; };
-  if (values.size() < kFewest) return {};
-  const bool varies = std::find(values.begin(), values.end(), values[0] == 0 ? 1.0f : 0.0f) != values.end();
-  if (varies && std::all_of(values.begin(), values.end(), is_zero_or_one)) return "its elements are 0 and 1";
-  bool counts = true;
-  for (std::size_t i = 0; i < values.size(); ++i) counts = counts && values[i] == values[0] + static_cast<float>(i);
-  return counts ? "its elements count up" : std::string();
+// What the elements of a float32 initializer have in common.
+struct Elements {
+  std::size_t count = 0;
+  float first = 0;
+  bool are_finite = true, are_zero_or_one = true, are_zero_or_masked = true, count_up = true;
+  bool has_masked = false, has_zero = false, has_one = false;
+};
+
+// One pass over the bytes, which lie anywhere in a protobuf.
+Elements look_through(std::string_view data) {
+  Elements e;
+  e.count = data.size() / sizeof(float);
+  if (e.count == 0) return e;
+  std::memcpy(&e.first, data.data(), sizeof(float));
+  evn::in_pieces(static_cast<std::int64_t>(e.count), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float v = 0;
+      std::memcpy(&v, data.data() + static_cast<std::size_t>(i) * sizeof(float), sizeof(float));
+      const bool is_zero = v == 0, is_one = v == 1, is_masked = v <= kMasked;
+      e.are_finite &= std::isfinite(v);
+      e.are_zero_or_one &= is_zero || is_one;
+      e.are_zero_or_masked &= is_zero || is_masked;
+      e.count_up &= v == e.first + static_cast<float>(i);
+      e.has_masked |= is_masked;
+      e.has_zero |= is_zero;
+      e.has_one |= is_one;
+    }
+  });
+  return e;
+}
+
+std::string value_that_tells(const Elements& e) {
+  if (e.count < kFewest) return {};
+  if (e.are_zero_or_one && e.has_zero && e.has_one) return "its elements are 0 and 1";
+  return e.count_up ? "its elements count up" : std::string();
 }
 
 }  // namespace
-
-std::vector<float> floats_of(const OnnxTensor& tensor) {
-  std::vector<float> values(tensor.data.size() / sizeof(float));
-  if (!values.empty()) std::memcpy(values.data(), tensor.data.data(), values.size() * sizeof(float));
-  return values;
-}
 
 BufferFinder::BufferFinder(const OnnxModel& model) {
   inner_.reserve(model.nodes.size());
@@ -166,22 +189,19 @@ std::string BufferFinder::use_that_tells(const OnnxTensor& tensor, std::size_t e
 }
 
 Suspicion BufferFinder::look_at(const OnnxTensor& tensor) const {
-  const std::vector<float> values = floats_of(tensor);
-  const auto is_masked = [](float v) { return v <= kMasked; };
-  const bool masks = std::any_of(values.begin(), values.end(), is_masked) &&
-                     std::all_of(values.begin(), values.end(), [&](float v) { return v == 0 || is_masked(v); });
-  if (masks && values.size() > 1) return {"its elements are 0 or below -1000, as those of a mask are", true};
-  const bool is_number = values.size() == 1;
-  if (is_number && values[0] > 0 && values[0] <= kLargestEpsilon && is_epsilon(tensor.name))
-    return {"it keeps a root, a logarithm or a quotient from 0, as an epsilon does", true};
-  std::string why = use_that_tells(tensor, values.size());
-  if (why.empty()) why = value_that_tells(values);
-  if (why.empty() && tensor.dims.empty()) why = "it is the one number " + evn::shortest_text(static_cast<double>(values[0]));
+  const Elements e = look_through(tensor.data);
+  if (e.are_zero_or_masked && e.has_masked && e.count > 1)
+    return {"its elements are 0 or below -1000, as those of a mask are", true, e.are_finite};
+  if (e.count == 1 && e.first > 0 && e.first <= kLargestEpsilon && is_epsilon(tensor.name))
+    return {"it keeps a root, a logarithm or a quotient from 0, as an epsilon does", true, e.are_finite};
+  std::string why = use_that_tells(tensor, e.count);
+  if (why.empty()) why = value_that_tells(e);
+  if (why.empty() && tensor.dims.empty()) why = "it is the one number " + evn::shortest_text(static_cast<double>(e.first));
   if (why.empty()) {
     const std::string word = telling_word(tensor.name);
     if (!word.empty()) why = "its name has \"" + word + "\"";
   }
-  return {why, false};
+  return {why, false, e.are_finite};
 }
 
 }  // namespace evn_train

@@ -13,8 +13,9 @@
 namespace evn_train {
 
 struct Suspicion {
-  std::string why;          // "": it looks like a parameter
+  std::string why{};        // "": it looks like a parameter
   bool is_certain = false;  // a step of an optimizer would make no sense
+  bool is_finite = true;    // all elements are
 };
 
 class BufferFinder {
@@ -43,8 +44,5 @@ class BufferFinder {
   bool is_added_to_scores(const std::string& name) const;
   std::string use_that_tells(const OnnxTensor& tensor, std::size_t elements) const;
 };
-
-// Elements of a float32 initializer.
-std::vector<float> floats_of(const OnnxTensor& tensor);
 
 }  // namespace evn_train

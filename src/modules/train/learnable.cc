@@ -1,6 +1,5 @@
 // The initializers that learn, and the reasons why others stay.
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
@@ -42,11 +41,6 @@ const char* type_that_stays(std::int32_t dtype) {
     case 23: return "float4";
     default: return nullptr;
   }
-}
-
-bool is_finite(const OnnxTensor& tensor) {
-  const std::vector<float> values = floats_of(tensor);
-  return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
 }
 
 std::string node_text(const Cut& cut) { return cut.op + " node '" + cut.node + "'"; }
@@ -95,7 +89,7 @@ std::string TrainingGraphs::reason_to_stay(const OnnxTensor& tensor, const Ways&
   }
   if (!settings_.trainable.empty() && !fits_any(settings_.trainable, name)) return "trainable does not name it";
   const bool is_named = names_exactly(settings_.trainable, name);
-  if (!is_finite(tensor)) {
+  if (!suspicion.is_finite) {
     if (is_named)
       fail(EVN_ERROR_INVALID_ARGUMENT, "trainable names \"%.128s\", which has elements that are not finite", name.c_str());
     return "it has elements that are not finite";
