@@ -149,7 +149,7 @@ evn_test(wrapper wrapper evn_api)
 evn_test(train modules/train evn_base)
 if(TARGET test_train)
   file(GLOB train_units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/channel*.cc)
-  target_sources(test_train PRIVATE ${train_units} ${CMAKE_SOURCE_DIR}/src/modules/train/loader_order.cc ${CMAKE_SOURCE_DIR}/src/modules/train/onnx.cc ${CMAKE_SOURCE_DIR}/src/modules/train/replica_sums.cc ${CMAKE_SOURCE_DIR}/src/modules/train/shared_sums.cc)
+  target_sources(test_train PRIVATE ${train_units} ${CMAKE_SOURCE_DIR}/src/modules/train/loader_order.cc ${CMAKE_SOURCE_DIR}/src/modules/train/buffers.cc ${CMAKE_SOURCE_DIR}/src/modules/train/onnx.cc ${CMAKE_SOURCE_DIR}/src/modules/train/replica_sums.cc ${CMAKE_SOURCE_DIR}/src/modules/train/shared_sums.cc ${CMAKE_SOURCE_DIR}/src/modules/train/ways.cc)
 endif()
 evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees

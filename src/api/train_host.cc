@@ -77,9 +77,17 @@ evn_status plain_model(evn_runtime runtime, const char* path, const void* data, 
 
 void release(evn_train_bytes* bytes) { delete static_cast<std::shared_ptr<const void>*>(bytes->owner); }
 
-evn_status load_own(evn_runtime runtime, const void* data, size_t size, evn_model* model, evn_error* error) {
+evn_status load_limits(evn_runtime runtime, evn_cancel cancel, uint64_t* time_ns, const void** requested, evn_error* error) {
+  return guarded(error, [&] {
+    *time_ns = (*Pin<RuntimePtr>(runtime))->settings()->config.limits.load_time_ns;
+    *requested = cancel == nullptr ? nullptr : &(*Pin<CancelPtr>(cancel))->requested;
+  });
+}
+
+evn_status load_own(evn_runtime runtime, const void* data, size_t size, evn_cancel cancel, evn_model* model, evn_error* error) {
   return guarded(error, [&] {
     const Pin<RuntimePtr> r(runtime);
+    const WorkScope scope(WorkScope::token_of(cancel), 0, "the time to load the model is over", "the load was cancelled");
     *model = static_cast<evn_model>(make_handle(load_own_model(*r, data, size)));
   });
 }
@@ -151,8 +159,19 @@ evn_status memory_of(evn_session session, evn_train_memory* memory, evn_error* e
 struct TrainState {
   Mutex mutex;
   std::atomic<const evn_train_module_table*> table{nullptr};
-  evn_train_host host{nullptr,          plain_model,       release,         load_own,     run_for_module, submit_for_module,
-                      runtime_identity, wait_without_core, open_for_module, is_requested, create_limited, memory_of};
+  evn_train_host host{nullptr,
+                      plain_model,
+                      release,
+                      load_limits,
+                      load_own,
+                      run_for_module,
+                      submit_for_module,
+                      runtime_identity,
+                      wait_without_core,
+                      open_for_module,
+                      is_requested,
+                      create_limited,
+                      memory_of};
 };
 constinit TrainState g_train;
 

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Changes with this file; a module of another number, or of another version of the library, is not used. */
-#define EVN_TRAIN_MODULE_ABI 6u
+#define EVN_TRAIN_MODULE_ABI 7u
 #define EVN_TRAIN_MODULE_SYMBOL "evn_train_module"
 
 /* Bytes that the library owns until they are released. */
@@ -41,8 +41,12 @@ typedef struct evn_train_host {
   evn_status (*plain_model)(evn_runtime runtime, const char* path, const void* data, size_t size, const char* external_dir,
                             int64_t least_opset, evn_cancel cancel, evn_train_bytes* bytes, evn_error* error);
   void (*release)(evn_train_bytes* bytes);
-  /* A model as evn_model_load_buffer loads it, but with the library's own operators (domain "evener") allowed. */
-  evn_status (*load_own)(evn_runtime runtime, const void* data, size_t size, evn_model* model, evn_error* error);
+  /* When loads end early: after `time_ns` nanoseconds (limits.load_time of the configuration; 0: never), and once *requested, a
+   * std::atomic<bool>, is true (NULL without a token). The flag lives as long as the token does. */
+  evn_status (*load_limits)(evn_runtime runtime, evn_cancel cancel, uint64_t* time_ns, const void** requested, evn_error* error);
+  /* A model as evn_model_load_buffer loads it, but with the library's own operators (domain "evener") allowed. `cancel` may be
+   * NULL. */
+  evn_status (*load_own)(evn_runtime runtime, const void* data, size_t size, evn_cancel cancel, evn_model* model, evn_error* error);
   /* evn_session_run, which calls ready(context, output) as soon as an output is whole, while the run goes on; not for each output.
    * `ready` is called on the thread that runs, throws nothing and returns soon. */
   evn_status (*run_listened)(evn_session session, const evn_tensor* inputs, uint32_t input_count, evn_tensor* outputs,

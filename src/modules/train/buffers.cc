@@ -17,8 +17,10 @@ constexpr float kLargestEpsilon = 1e-3f;
 constexpr float kMasked = -1e3f;  // scores from here down are those of what a mask hides
 constexpr int kMostSteps = 5;     // nodes between frequencies and their Sin or Cos
 constexpr std::size_t kFewest = 4;
+constexpr std::int64_t kValueWork = 16;  // a value is looked up
 
 bool is(const OnnxNode& node, std::initializer_list<std::string_view> ops) {
+  evn::cancellation_point(static_cast<std::int64_t>(ops.size()));
   return node.domain.empty() && std::find(ops.begin(), ops.end(), node.op_type) != ops.end();
 }
 
@@ -92,7 +94,9 @@ BufferFinder::BufferFinder(const OnnxModel& model) {
 }
 
 void BufferFinder::add(const OnnxNode& node) {
+  evn::cancellation_point(evn::kNodeWork);
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    evn::cancellation_point(kValueWork);
     if (!node.inputs[i].empty()) uses_[node.inputs[i]].push_back({&node, i});
   }
   for (const std::string& output : node.outputs) {
@@ -126,12 +130,14 @@ void BufferFinder::find_waves() {
   for (int steps = 1; steps < kMostSteps; ++steps, std::swap(now, next)) {
     next.clear();
     for (const std::string* value : now) {
+      evn::cancellation_point(kValueWork);
       const auto found = producers_.find(*value);
       if (found == producers_.end() || found->second->outputs[0] != *value) continue;
       const bool passes = is(*found->second, {"Mul", "MatMul", "Einsum", "Concat", "Reshape", "Transpose", "Unsqueeze", "Squeeze",
                                               "Expand", "Cast", "Identity"});
       if (!passes) continue;
       for (const std::string& input : found->second->inputs) {
+        evn::cancellation_point(kValueWork);
         if (waves_.insert(input).second) next.push_back(&input);
       }
     }
@@ -179,6 +185,7 @@ std::string BufferFinder::use_that_tells(const OnnxTensor& tensor, std::size_t e
   const bool is_vector = std::count_if(tensor.dims.begin(), tensor.dims.end(), [](std::int64_t d) { return d > 1; }) <= 1;
   if (is_vector && elements > 1 && waves_.contains(tensor.name)) return "it goes into Sin or Cos, as frequencies do";
   for (const Use& use : uses_of(tensor.name)) {
+    evn::cancellation_point(kValueWork);
     const std::string node = use.node->op_type + " node '" + use.node->name + "'";
     const bool is_state = is(*use.node, {"LSTM", "GRU", "RNN"}) && (use.input == 5 || use.input == 6);
     const bool is_first = (is(*use.node, {"Loop"}) && use.input >= 2) || is(*use.node, {"Scan"});

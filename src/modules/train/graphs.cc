@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/cancel.h"
 #include "base/text.h"
 #include "modules/train/library.h"
 #include "modules/train/loss.h"
@@ -104,10 +105,12 @@ void TrainingGraphs::find_output() {
 void TrainingGraphs::find_norms() {
   std::map<std::string, std::size_t> initializers;
   for (std::size_t i = 0; i < model_.initializers.size(); ++i) {
+    evn::cancellation_point(evn::kNodeWork);
     if (model_.initializers[i].dtype == kFloat) initializers.emplace(model_.initializers[i].name, i);
   }
   std::set<std::string> taken;
   for (std::size_t n = 0; n < model_.nodes.size(); ++n) {
+    evn::cancellation_point();
     const OnnxNode& node = model_.nodes[n];
     if (node.op_type != "BatchNormalization" || !node.domain.empty() || node.inputs.size() != 5) continue;
     if (fits_any(settings_.frozen, node.name)) {

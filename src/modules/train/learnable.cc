@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "base/cancel.h"
 #include "base/text.h"
 #include "modules/train/buffers.h"
 #include "modules/train/graphs.h"
@@ -15,13 +16,19 @@ namespace {
 // Each pattern fits some of the names.
 void require_fits(const std::vector<std::string>& patterns, const std::vector<std::string>& names, const char* what) {
   for (const std::string& pattern : patterns) {
-    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& n) { return evn::glob_match(pattern, n); });
+    const bool fits = std::any_of(names.begin(), names.end(), [&](const std::string& n) {
+      evn::cancellation_point(evn::kNodeWork);
+      return evn::glob_match(pattern, n);
+    });
     if (!fits) fail(EVN_ERROR_INVALID_ARGUMENT, "%s: \"%.128s\" fits no name", what, pattern.c_str());
   }
 }
 
 bool names_exactly(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::find(patterns.begin(), patterns.end(), name) != patterns.end();
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    evn::cancellation_point();
+    return pattern == name;
+  });
 }
 
 // Type of tensors that have weights but do not learn; nullptr: it is float32, or a type of indices and flags.
@@ -53,6 +60,7 @@ struct Names {
 Names names_of(const OnnxModel& model) {
   Names names;
   for (const OnnxTensor& t : model.initializers) {
+    evn::cancellation_point(evn::kNodeWork);
     const bool is_learnable = t.dtype == kFloat && !t.data.empty();
     (t.is_literal ? names.constants : is_learnable ? names.learnable : names.others).push_back(t.name);
   }
@@ -69,6 +77,7 @@ void check_names(const OnnxModel& model, const Settings& settings, const Names& 
   freezable.insert(freezable.end(), names.others.begin(), names.others.end());
   freezable.insert(freezable.end(), names.constants.begin(), names.constants.end());
   for (const OnnxNode& node : model.nodes) {
+    evn::cancellation_point();
     if (node.op_type == "BatchNormalization") freezable.push_back(node.name);
   }
   require_fits(settings.trainable, names.learnable, "trainable");
@@ -112,6 +121,7 @@ void TrainingGraphs::find_parameters() {
   std::map<std::string, std::size_t> initializers;
   for (std::size_t i = 0; i < model_.initializers.size(); ++i) initializers.emplace(model_.initializers[i].name, i);
   for (const auto& [name, initializer] : initializers) {
+    evn::cancellation_point(evn::kNodeWork);
     const OnnxTensor& tensor = model_.initializers[initializer];
     if (const char* const type = type_that_stays(tensor.dtype)) {
       if (ways.of(name).reaches()) frozen_.push_back({name, std::string("it is ") + type + ": only float32 learns"});

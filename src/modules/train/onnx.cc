@@ -4,12 +4,15 @@
 #include <cstring>
 #include <optional>
 
+#include "base/cancel.h"
 #include "modules/train/library.h"
 
 namespace evn_train {
 namespace {
 
 // ------------------------------------------------------------------------------------------------------ reading --
+
+constexpr std::int64_t kFieldWork = 4;  // a short text is copied
 
 struct Field {
   std::uint32_t number = 0, type = 0;
@@ -75,7 +78,19 @@ class Reader {
 template <typename F>
 void each(std::string_view message, F&& f) {
   Reader reader(message);
-  for (Field field; reader.next(&field);) f(field);
+  for (Field field; reader.next(&field);) {
+    evn::cancellation_point(kFieldWork);
+    f(field);
+  }
+}
+
+std::string copied(std::string_view bytes) {
+  std::string copy;
+  copy.reserve(bytes.size());
+  evn::in_pieces(static_cast<std::int64_t>(bytes.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    copy.append(bytes.substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+  });
+  return copy;
 }
 
 OnnxNode read_node(std::string_view bytes) {
@@ -86,7 +101,7 @@ OnnxNode read_node(std::string_view bytes) {
       case 2: node.outputs.emplace_back(f.bytes); break;
       case 3: node.name = f.bytes; break;
       case 4: node.op_type = f.bytes; break;
-      case 5: node.attributes.emplace_back(f.bytes); break;
+      case 5: node.attributes.push_back(copied(f.bytes)); break;
       case 7: node.domain = f.bytes; break;
       default: break;
     }
@@ -112,6 +127,7 @@ void read_dims(const Field& f, std::vector<std::int64_t>* dims) {
   if (f.type == 0) return dims->push_back(static_cast<std::int64_t>(f.value));
   std::string_view rest = f.bytes;
   while (!rest.empty()) {
+    evn::cancellation_point();
     std::uint64_t value = 0;
     unsigned shift = 0;
     for (bool more = true; more && !rest.empty(); rest.remove_prefix(1), shift += 7) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/number_text.h"
+#include "base/cancel.h"
 #include "base/text.h"
 #include "modules/train/library.h"
 
@@ -145,7 +146,10 @@ const char* optimizer_name(evn_optimizer optimizer) { return kOptimizers[optimiz
 const char* schedule_name(evn_schedule schedule) { return kSchedules[schedule]; }
 
 bool fits_any(const std::vector<std::string>& patterns, const std::string& name) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return evn::glob_match(p, name); });
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) {
+    evn::cancellation_point(evn::kNodeWork);
+    return evn::glob_match(p, name);
+  });
 }
 
 }  // namespace evn_train

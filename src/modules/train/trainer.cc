@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/cancel.h"
 #include "base/number_text.h"
 #include "base/os/os.h"
 #include "modules/train/loss.h"
@@ -28,9 +29,23 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
   else if (own) throw evn::Error(*own);
 }
 
-void Trainer::prepare(const char* path, const evn_trainer_options& options) {
+// What the library and this module do to read the model ends at the same time.
+void Trainer::read_model(const char* path, const evn_trainer_options& options) {
+  std::uint64_t time_ns = 0;
+  const void* requested = nullptr;
+  call(g_host->load_limits, runtime_, cancel_, &time_ns, &requested);
+  evn::Cancel cancel;
+  cancel.deadline_ns = time_ns == 0 ? 0 : evn::deadline_clock_ns() + time_ns;
+  cancel.requested = static_cast<const std::atomic<bool>*>(requested);
+  cancel.over = "the time to load the model is over";
+  cancel.cancelled = "the load was cancelled";
   call(g_host->plain_model, runtime_, path, options.data, options.size, options.external_dir, kOpset, cancel_, &bytes_.bytes);
+  const evn::CancelScope scope(cancel);
   graphs_.emplace(read_onnx(bytes_.view()), settings_);
+}
+
+void Trainer::prepare(const char* path, const evn_trainer_options& options) {
+  read_model(path, options);
   if ((settings_.given.flags & EVN_TRAIN_SYNC_NORM) != 0 && !ranks_.is_alone() && graphs_->most_norm_channels() > 0)
     norm_sums_.emplace(runtime_, ranks_, graphs_->most_norm_channels() + 1);
   if (settings_.given.prune_share > 0) pruning_.emplace(*graphs_, settings_.given);
@@ -100,9 +115,12 @@ Session Trainer::make_session(const std::string& bytes, const char* name, bool o
                               std::uint64_t arena_limit) const {
   Model model;
   if (own) {
-    call(g_host->load_own, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), model.out());
+    call(g_host->load_own, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), cancel_, model.out());
   } else {
-    call(api().model_load_buffer, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), nullptr, model.out());
+    evn_model_options how = EVN_MODEL_OPTIONS_INIT;
+    how.cancel = cancel_;
+    call(api().model_load_buffer, runtime_, static_cast<const void*>(bytes.data()), bytes.size(),
+         static_cast<const evn_model_options*>(&how), model.out());
   }
   evn_session_options options = EVN_SESSION_OPTIONS_INIT;
   options.name = name;

@@ -115,6 +115,7 @@ class Trainer {
   }
   Labels kind_of(evn_tensor labels) const;
   std::string device_of_tensors() const;
+  void read_model(const char* path, const evn_trainer_options& options);
   void prepare(const char* path, const evn_trainer_options& options);
   void prepare_gradients(Labels labels);
   void make_tensors();

@@ -5,9 +5,12 @@
 #include <set>
 #include <string_view>
 
+#include "base/cancel.h"
+
 namespace evn_train {
 namespace {
 
+constexpr std::int64_t kValueWork = 16;  // a value is looked up
 constexpr int kExactPasses = 8;  // over a body, in each of which a chain of carried values may be one link longer
 
 // Inputs that say how an operator works. An initializer there is no parameter.
@@ -87,6 +90,7 @@ bool is_float_type(std::int32_t dtype) { return dtype == 1 || dtype == 10 || dty
 
 Ways::Ways(const OnnxModel& model, const std::string& loss) {
   for (const OnnxTensor& t : model.initializers) {
+    evn::cancellation_point(evn::kNodeWork);
     if (!is_float_type(t.dtype)) continue;
     numbers_[t.name] = std::all_of(t.dims.begin(), t.dims.end(), [](std::int64_t dim) { return dim == 1; });
   }
@@ -109,6 +113,7 @@ const std::string& Ways::option_of(const std::string& value) const {
 // The types of the values of a graph, and of the bodies of its nodes.
 void Ways::take_types(const std::vector<std::pair<std::string, std::int32_t>>& types, const std::vector<OnnxNode>& nodes) {
   for (const auto& [name, dtype] : types) {
+    evn::cancellation_point(evn::kNodeWork);
     if (!is_float_type(dtype)) no_floats_.insert(name);
   }
   for (const OnnxNode& node : nodes) {
@@ -135,9 +140,11 @@ void Ways::go_back(const std::vector<OnnxNode>& nodes) {
 }
 
 void Ways::go_back(const OnnxNode& node) {
+  evn::cancellation_point(evn::kNodeWork);
   if (has_body(node)) return go_back_into_bodies(node);
   Way way;
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+    evn::cancellation_point(kValueWork);
     const Way of_output = of(node.outputs[i]);
     if (!of_output.reaches()) continue;
     const bool is_cut = is_stepwise(node) || no_floats_.contains(node.outputs[i]);
@@ -146,6 +153,7 @@ void Ways::go_back(const OnnxNode& node) {
   }
   if (!way.reaches() || reads_shape_alone(node)) return;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    evn::cancellation_point(kValueWork);
     const std::string& input = node.inputs[i];
     const auto number = numbers_.find(input);
     const bool is_initializer = number != numbers_.end();
@@ -180,6 +188,7 @@ void Ways::go_back_into_bodies(const OnnxNode& node) {
     for (const OnnxBody& body : bodies) {
       Way of_all;
       for (const std::string& input : body.inputs) {
+        evn::cancellation_point(4 * kValueWork);  // of this loop and of those below
         const Way way = of(input);
         of_all.is_smooth = of_all.is_smooth || way.is_smooth;
         if (of_all.cut == nullptr) of_all.cut = way.cut;
