@@ -86,6 +86,7 @@ export interface SubmitOptions<T> extends RunOptions {
 }
 
 export type ModelOptions = Without<raw.ModelOptions> & Limits;
+export type FileOptions = Pick<ModelOptions, 'externalDir' | 'allowedRoots' | 'flags'>;
 export type SessionOptions = Without<raw.SessionOptions> & Limits;
 export type ReconfigureOptions = Without<raw.ReconfigureOptions> & Cancellable;
 export type QuantizerOptions = Omit<Without<raw.QuantizerOptions>, 'data'> & Cancellable & {progress?: (what: string, done: Whole, total: Whole) => void};
@@ -126,7 +127,7 @@ export class Runtime implements Owned {
   loadModelSync(source: string | Bytes, options?: ModelOptions): Model;
   /** A session of a model, or of a file or bytes. */
   createSession(model: Model, options?: SessionOptions & Cancellable): Promise<Session>;
-  createSession(source: string | Bytes, options?: SessionOptions & Cancellable & {externalDir?: string; allowedRoots?: readonly string[]}): Promise<Session>;
+  createSession(source: string | Bytes, options?: SessionOptions & Cancellable & FileOptions): Promise<Session>;
   createSessionSync(model: Model, options?: SessionOptions): Session;
   /** The session of a name in the configuration's `models`. */
   session(name: string): Promise<Session>;

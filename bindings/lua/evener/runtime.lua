@@ -108,12 +108,21 @@ function Runtime.inspect(self, path, values, format)
   return models.Model.inspect(handle_of(self), path, values, format)
 end
 
--- A session of a model, or of the file at a path. See Session.new for options.
+-- A session of a model, or of the file at a path. See Session.new for options; a path takes allowed_roots and map_files of
+-- Model.load as well.
 function Runtime.session(self, model, values)
   local handle = handle_of(self)
   if type(model) ~= "string" then return Session.new(handle, model, values) end
-  local loaded = self:load(model)
-  local is_made, session = pcall(Session.new, handle, loaded, values)
+  local of_model, of_session = nil, values
+  if type(values) == "table" then
+    of_model, of_session = {}, {}
+    for _, name in ipairs({"allowed_roots", "map_files", "cancel", "deadline"}) do of_model[name] = values[name] end
+    for name, value in pairs(values) do
+      if name ~= "allowed_roots" and name ~= "map_files" then of_session[name] = value end
+    end
+  end
+  local loaded = self:load(model, of_model)
+  local is_made, session = pcall(Session.new, handle, loaded, of_session)
   loaded:close()
   if not is_made then error(session, 0) end
   return session

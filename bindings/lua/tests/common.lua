@@ -171,6 +171,21 @@ function common.product()
                       {common.constant("w", 1, {64, 64}, raw("float", weights))})
 end
 
+-- The same with w in another file, of which `common.doubling` is the content: y = 2 x.
+function common.external_product(location)
+  local function entry(key, said) return bytes(13, bytes(1, key) .. bytes(2, said)) end
+  local header = number(1, 64) .. number(1, 64) .. number(2, common.FLOAT) .. bytes(8, "w")
+  local rows = {"m", 64}
+  return common.model({common.node("MatMul", {"x", "w"}, {"y"})}, {common.value("x", 1, rows)}, {common.value("y", 1, rows)},
+                      {header .. entry("location", location) .. number(14, 1)})
+end
+
+function common.doubling()
+  local weights = {}
+  for index = 0, 64 * 64 - 1 do weights[index + 1] = index % 65 == 0 and 2 or 0 end
+  return raw("float", weights)
+end
+
 -- Logits of three classes: y = x w + b, of any rows of four columns.
 function common.linear()
   local weights = {}

@@ -53,6 +53,33 @@ test("a model that the configuration names", function()
   os.remove(config)
 end)
 
+test("a session of a file takes allowed roots and map_files as its model does", function()
+  local root = os.tmpname()
+  os.remove(root)
+  local store, models, file = root .. "/store", root .. "/models", root .. "/models/m.onnx"
+  assert(os.execute(string.format("mkdir -p %s %s && ln -s ../store/w.evener-bin %s/w.bin", store, models, models)))
+  for path, bytes in pairs({[store .. "/w.evener-bin"] = common.doubling(), [file] = common.external_product("w.bin")}) do
+    local made = assert(io.open(path, "wb"))
+    made:write(bytes)
+    made:close()
+  end
+  local rt = runtime()
+  local threes, sixes = {}, {}
+  for index = 1, 64 do threes[index], sixes[index] = 3, 6 end
+  local x = rt:tensor("float32", {1, 64}, threes)
+  raises("EVN_ERROR_INVALID_MODEL", rt.session, rt, file)
+  raises("EVN_ERROR_INVALID_MODEL", rt.session, rt, file, {allowed_roots = {models}})
+  for _, mapped in ipairs({false, true}) do
+    local session = rt:session(file, {allowed_roots = {store}, map_files = mapped, name = "linked"})
+    equal(session:run({x})[1]:to_table(), sixes)
+    equal(common.read("/proc/self/maps"):find("/w.evener-bin", 1, true) ~= nil, mapped)
+    session:close()
+  end
+  local wrong = {allowed_roots = {store}, nonsense = 1}
+  common.contains(raises("EVN_ERROR_INVALID_ARGUMENT", rt.session, rt, file, wrong).message, "nonsense")
+  os.execute("rm -r " .. root)
+end)
+
 test("devices and their memory", function()
   local rt = runtime({memory_limit = 2 ^ 26})
   local cpu = rt:devices()[1]

@@ -87,14 +87,14 @@ class Runtime extends Owned {
     return makeModel((isPath(source) ? api.model_load_file : api.model_load_buffer)(idOf(this, Runtime), source, raw));
   }
 
-  // A session of a model, or of a file or bytes that are loaded for it.
+  // A session of a model, or of a file or bytes that are loaded for it, with loadModel's externalDir, allowedRoots and flags.
   async createSession(model, options) {
     const id = idOf(this, Runtime);
     const {raw, signal} = split(options);
     if (!(model instanceof Model)) {
-      const {externalDir, allowedRoots, ...others} = options ?? {};
+      const {externalDir, allowedRoots, flags, ...others} = options ?? {};
       const {deadlineNs} = raw ?? {};
-      const loaded = await this.loadModel(model, {externalDir, allowedRoots, signal, deadline: deadlineNs});
+      const loaded = await this.loadModel(model, {externalDir, allowedRoots, flags, signal, deadline: deadlineNs});
       try {
         return await this.createSession(loaded, {...others, timeout: undefined, deadline: deadlineNs});
       } finally {

@@ -59,6 +59,14 @@ export function product() {
   return model([node('MatMul', ['x', 'w'], ['y'])], [value('x', FLOAT, ['m', 64])], [value('y', FLOAT, ['m', 64])], [constant]);
 }
 
+// The same with w in another file, of which `doubling` is the content: y = 2 x.
+export function externalProduct(location) {
+  const entry = (key, said) => bytes(13, join(text(1, key), text(2, said)));
+  const constant = join(number(1, 64), number(1, 64), number(2, FLOAT), text(8, 'w'), entry('location', location), number(14, 1));
+  return model([node('MatMul', ['x', 'w'], ['y'])], [value('x', FLOAT, ['m', 64])], [value('y', FLOAT, ['m', 64])], [constant]);
+}
+export const doubling = () => Buffer.from(new Float32Array(64 * 64).map((_, i) => (i % 65 === 0 ? 2 : 0)).buffer);
+
 // total = sum + x and y = -total: a state of two numbers.
 export const runningSum = () => model([node('Add', ['x', 'sum'], ['total']), node('Neg', ['total'], ['y'])],
   [value('x', FLOAT, [2]), value('sum', FLOAT, [2])], [value('total', FLOAT, [2]), value('y', FLOAT, [2])]);

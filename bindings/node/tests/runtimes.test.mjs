@@ -5,13 +5,37 @@ import os from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
 
-import {collect, double, fails, newRuntime, newSession, product} from './common.mjs';
+import {collect, double, doubling, externalProduct, fails, newRuntime, newSession, product} from './common.mjs';
 
 function folder(t) {
   const made = fs.mkdtempSync(path.join(os.tmpdir(), 'evener-'));
   t.after(() => fs.rmSync(made, {recursive: true}));
   return made;
 }
+
+test('a session of a file takes allowed roots, a folder and flags as its model does', async (t) => {
+  const runtime = newRuntime(t), root = folder(t), store = path.join(root, 'store'), models = path.join(root, 'models');
+  fs.mkdirSync(store);
+  fs.mkdirSync(models);
+  fs.writeFileSync(path.join(store, 'w.evener-bin'), doubling());
+  fs.symlinkSync('../store/w.evener-bin', path.join(models, 'w.bin'));
+  const model = externalProduct('w.bin'), file = path.join(models, 'm.onnx');
+  const x = runtime.tensor(new Float32Array(64).fill(3), [1, 64]);
+  fs.writeFileSync(file, model);
+  const isMapped = () => fs.readFileSync('/proc/self/maps', 'utf8').includes('/w.evener-bin');
+  const check = async (source, options, mapped) => {
+    const session = await runtime.createSession(source, {allowedRoots: [store], ...options});
+    assert.deepEqual(session.run([x])[0].read(), new Float32Array(64).fill(6));
+    assert.equal(isMapped(), mapped);
+    session.close();
+  };
+  await fails('INVALID_MODEL', () => runtime.createSession(file));
+  await fails('INVALID_MODEL', () => runtime.createSession(file, {allowedRoots: [models]}));
+  await check(file, {}, false);
+  await check(model, {externalDir: models}, false);
+  await check(file, {flags: ['map']}, true);
+  await check(model, {externalDir: models, flags: ['map']}, true);
+});
 
 test('devices, their memory and its caps', async (t) => {
   const runtime = newRuntime(t);

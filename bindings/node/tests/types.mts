@@ -6,6 +6,7 @@ declare const signal: AbortSignal;
 export async function use(): Promise<string> {
   const runtime = new Runtime({threadCount: 2, configText: 'placement: {default: cpu}', logLevel: 'debug', log: (record) => record.fields['bytes']?.length});
   const session: Session = await runtime.createSession('model.onnx', {precision: 'bf16', batching: {maxBatch: 4}, timeout: 5, signal});
+  await runtime.createSession('model.onnx', {allowedRoots: ['/models'], flags: ['map']});
   const x: Tensor = runtime.tensor(new Float32Array(4), [2, 2n]);
   const strings = runtime.tensor(['a', 'b']);
   const [y] = session.run([x], {priority: 3, outputs: ['y']});

@@ -102,6 +102,30 @@ def test_links_are_followed_beneath_allowed_roots_alone(tmp_path, runtime, layou
         check(configured, path, t, w)
 
 
+def test_a_session_of_a_path_takes_the_options_of_its_model(tmp_path, runtime):
+    path, t, w = hugging_face(tmp_path / "hub")
+    index = numpy.array([0, 5], "int64")
+
+    def is_mapped():
+        with open("/proc/self/maps") as maps:
+            return "/blobs/4567" in maps.read()
+
+    with pytest.raises(evener.Error) as refused:
+        runtime.session(path)
+    assert refused.value.status == evener.Status.INVALID_MODEL
+    with runtime.session(path, allowed_roots=tmp_path) as session:
+        assert not is_mapped()
+    with runtime.session(path, allowed_roots=[tmp_path], map_files=True) as session:
+        numpy.testing.assert_allclose(session.run({"i": index})["y"], t[index] @ w, rtol=1e-4, atol=1e-4)
+        assert is_mapped()
+    with runtime.session(path.read_bytes(), external_dir=path.parent, allowed_roots=[tmp_path]) as session:
+        numpy.testing.assert_allclose(session.run({"i": index})["y"], t[index] @ w, rtol=1e-4, atol=1e-4)
+    with runtime.model(path, allowed_roots=[tmp_path]) as model:
+        for options in (dict(external_dir=tmp_path), dict(allowed_roots=[tmp_path]), dict(map_files=True)):
+            with pytest.raises(TypeError, match="this model is loaded"):
+                runtime.session(model, **options)
+
+
 def test_roots_of_a_configuration_file_begin_in_its_folder(tmp_path):
     path, t, w = hugging_face(tmp_path / "hub")
     config = tmp_path / "c.yaml"
