@@ -34,6 +34,49 @@ func TestAModelRunsByPlaceAndByName(t *testing.T) {
 	}
 }
 
+func TestAnInputWithADefaultIsGivenOrLeftOut(t *testing.T) {
+	r := newRuntime(t, RuntimeOptions{})
+	m := must(r.LoadBytes(background, scale(), ""))(t)
+	defer m.Close()
+	_, err := r.NewSession(background, m, &SessionOptions{Overridable: []string{"x"}})
+	is(t, err, InvalidArgument)
+	x := vector(t, r, 1, 2)
+	k, b, y := must(NewTensor(r, []float32{5}))(t), must(NewTensor(r, []float32{3}))(t), vector(t, r, 0, 0)
+	for _, overridable := range [][]string{nil, {"b"}, {"k", "b"}} {
+		s := must(r.NewSession(background, m, &SessionOptions{Overridable: overridable}))(t)
+		for _, infos := range [][]ValueInfo{must(s.Defaults())(t), must(m.Defaults())(t)} {
+			if len(infos) != 2 || infos[0].Name != "k" || infos[1].Name != "b" || len(infos[0].Dims) != 0 {
+				t.Fatalf("%+v", infos)
+			}
+		}
+		if infos := must(s.Inputs())(t); len(infos) != 1 || infos[0].Name != "x" {
+			t.Fatalf("%+v", infos)
+		}
+		for i := 0; i < 2; i++ {
+			for _, c := range []struct {
+				listed []*Tensor
+				named  map[string]*Tensor
+				wanted []float32
+			}{
+				{[]*Tensor{x}, map[string]*Tensor{"x": x}, []float32{3, 5}},
+				{[]*Tensor{x, k}, map[string]*Tensor{"x": x, "k": k}, []float32{6, 11}},
+				{[]*Tensor{x, nil, b}, map[string]*Tensor{"x": x, "b": b}, []float32{5, 7}},
+				{[]*Tensor{x, k, b}, map[string]*Tensor{"x": x, "k": k, "b": b}, []float32{8, 13}},
+			} {
+				holds(t, must(s.Run(background, c.listed...))(t)[0], c.wanted...)
+				holds(t, must(s.RunNamed(background, c.named))(t)["y"], c.wanted...)
+				good(t, s.RunInto(background, c.listed, []*Tensor{y}))
+				holds(t, y, c.wanted...)
+			}
+		}
+		_, err := s.RunNamed(background, map[string]*Tensor{"k": k})
+		if failed := is(t, err, InvalidArgument); failed.Message != "input 'x' is missing" {
+			t.Fatal(failed)
+		}
+		s.Close()
+	}
+}
+
 func TestInputsThatDoNotFitAreErrors(t *testing.T) {
 	r := newRuntime(t, RuntimeOptions{})
 	s := newTestSession(t, r, double())

@@ -56,6 +56,44 @@ func TestAModelThatTheConfigurationNames(t *testing.T) {
 	contains(t, strings.ReplaceAll(text, " ", ""), `"loads":true`)
 }
 
+func TestFilesOfWeightsBehindLinks(t *testing.T) {
+	root := t.TempDir()
+	store, models := filepath.Join(root, "store"), filepath.Join(root, "models")
+	good(t, os.Mkdir(store, 0o700))
+	good(t, os.Mkdir(models, 0o700))
+	good(t, os.WriteFile(filepath.Join(store, "w.evener-bin"), doubling(), 0o600))
+	good(t, os.Symlink("../store/w.evener-bin", filepath.Join(models, "w.bin")))
+	file := filepath.Join(models, "m.onnx")
+	good(t, os.WriteFile(file, externalProduct("w.bin"), 0o600))
+	r := newRuntime(t, RuntimeOptions{})
+	_, err := r.Load(background, file)
+	is(t, err, InvalidModel)
+	_, err = r.LoadWith(background, file, &ModelOptions{AllowedRoots: []string{models}})
+	is(t, err, InvalidModel)
+	threes, sixes := make([]float32, 64), make([]float32, 64)
+	for i := range threes {
+		threes[i], sixes[i] = 3, 6
+	}
+	x := must(NewTensor(r, threes, 1, 64))(t)
+	for _, mapped := range []bool{false, true} {
+		options := ModelOptions{AllowedRoots: []string{models, store}, MapFiles: mapped}
+		of := options
+		of.ExternalDir = models
+		for _, m := range []*Model{
+			must(r.LoadWith(background, file, &options))(t), must(r.LoadBytesWith(background, externalProduct("w.bin"), &of))(t),
+		} {
+			s := must(r.NewSession(background, m, nil))(t)
+			holds(t, must(s.Run(background, x))(t)[0], sixes...)
+			maps := must(os.ReadFile("/proc/self/maps"))(t)
+			if strings.Contains(string(maps), "/w.evener-bin") != mapped {
+				t.Fatalf("MapFiles is %v", mapped)
+			}
+			s.Close()
+			m.Close()
+		}
+	}
+}
+
 func TestTheLogIsDeliveredAndItsPanicsAreNot(t *testing.T) {
 	var mutex sync.Mutex
 	seen := map[string]bool{}

@@ -81,6 +81,34 @@ func product() []byte {
 	return model([]message{node("MatMul", []string{"x", "w"}, []string{"y"})}, ends("x"), ends("y"), []message{constant})
 }
 
+// externalProduct is product with w in another file, of which doubling is the content: y = 2 x.
+func externalProduct(location string) []byte {
+	entry := message{}.text(1, "location").text(2, location)
+	constant := message{}.number(1, 64).number(1, 64).number(2, uint64(DFloat32)).text(8, "w").all(13, entry).number(14, 1)
+	ends := func(name string) []message { return []message{value(name, tensorType(DFloat32, "m", "64"))} }
+	return model([]message{node("MatMul", []string{"x", "w"}, []string{"y"})}, ends("x"), ends("y"), []message{constant})
+}
+
+func doubling() []byte {
+	weights := make([]byte, 64*64*4)
+	for i := 0; i < 64; i++ {
+		binary.LittleEndian.PutUint32(weights[i*65*4:], math.Float32bits(2))
+	}
+	return weights
+}
+
+// scale is y = x k + b, where k is 2 and b is 1 unless they are given.
+func scale() []byte {
+	float := func(name string, value float32) message {
+		bytes := binary.LittleEndian.AppendUint32(nil, math.Float32bits(value))
+		return message{}.number(2, uint64(DFloat32)).text(8, name).bytes(9, bytes)
+	}
+	vector, scalar := tensorType(DFloat32, "n"), tensorType(DFloat32)
+	return model([]message{node("Mul", []string{"x", "k"}, []string{"m"}), node("Add", []string{"m", "b"}, []string{"y"})},
+		[]message{value("x", vector), value("k", scalar), value("b", scalar)}, []message{value("y", vector)},
+		[]message{float("k", 2), float("b", 1)})
+}
+
 // runningSum is total = sum + x and y = -total: a state of two numbers.
 func runningSum() []byte {
 	kind := tensorType(DFloat32, "2")

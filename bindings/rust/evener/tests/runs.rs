@@ -25,6 +25,50 @@ fn a_model_runs_by_place_and_by_name() {
 }
 
 #[test]
+fn an_input_with_a_default_is_given_or_left_out() {
+    let runtime = runtime();
+    let model = Model::from_bytes(&runtime, &scale()).unwrap();
+    let names = |infos: Vec<ValueInfo>| infos.into_iter().map(|info| info.name).collect::<Vec<_>>();
+    assert_eq!(names(model.defaults().unwrap()), ["k", "b"]);
+    let with = |overridable: &[&str]| SessionOptions {
+        overridable: overridable.iter().map(|name| name.to_string()).collect(),
+        ..Default::default()
+    };
+    let refused = Session::with(&runtime, &model, &with(&["x"])).err().unwrap();
+    assert_eq!(refused.status, Status::InvalidArgument);
+    let (x, mut y) = (vector(&runtime, &[1.0, 2.0]), vector(&runtime, &[0.0, 0.0]));
+    let k = Tensor::from_slice(&runtime, &[5f32], &[]).unwrap();
+    let b = Tensor::from_slice(&runtime, &[3f32], &[]).unwrap();
+    let options = RunOptions::default();
+    let choices: [&[&str]; 3] = [&[], &["b"], &["k", "b"]];
+    for overridable in choices {
+        let session = Session::with(&runtime, &model, &with(overridable)).unwrap();
+        assert_eq!(names(session.inputs().unwrap()), ["x"]);
+        assert_eq!(names(session.defaults().unwrap()), ["k", "b"]);
+        for _ in 0..2 {
+            for (k, b, wanted) in [
+                (None, None, [3f32, 5.0]),
+                (Some(&k), None, [6.0, 11.0]),
+                (None, Some(&b), [5.0, 7.0]),
+                (Some(&k), Some(&b), [8.0, 13.0]),
+            ] {
+                let listed = [Some(&x), k, b];
+                let given = [("x", Some(&x)), ("k", k), ("b", b)];
+                let named: Vec<_> =
+                    given.iter().filter_map(|(name, tensor)| tensor.map(|tensor| (*name, tensor))).collect();
+                assert_eq!(session.run(&listed).unwrap()[0].to_vec::<f32>().unwrap(), wanted);
+                assert_eq!(session.run_named(&named, &options).unwrap()[0].to_vec::<f32>().unwrap(), wanted);
+                session.run_into(&listed, &mut [&mut y], &options).unwrap();
+                assert_eq!(y.to_vec::<f32>().unwrap(), wanted);
+            }
+            assert_eq!(session.run(&[&x]).unwrap()[0].to_vec::<f32>().unwrap(), [3.0, 5.0]);
+        }
+        let missing = session.run_named(&[("k", &k)], &options).err().unwrap();
+        assert_eq!(missing.message, "input 'x' is missing");
+    }
+}
+
+#[test]
 fn inputs_that_do_not_fit_are_errors() {
     let runtime = runtime();
     let session = session(&runtime, &double());

@@ -50,6 +50,43 @@ fn a_model_that_the_configuration_names() {
 }
 
 #[test]
+fn files_of_weights_behind_links() {
+    let root = std::env::temp_dir().join(format!("evener-rust-{}-links", std::process::id()));
+    let (store, models) = (root.join("store"), root.join("models"));
+    for folder in [&store, &models] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    std::fs::write(store.join("w.evener-bin"), doubling()).unwrap();
+    std::os::unix::fs::symlink("../store/w.evener-bin", models.join("w.bin")).unwrap();
+    let (file, bytes) = (models.join("m.onnx"), external_product("w.bin"));
+    std::fs::write(&file, &bytes).unwrap();
+    let runtime = runtime();
+    assert_eq!(Model::load(&runtime, &file).err().unwrap().status, Status::InvalidModel);
+    let roots = [models.as_path(), store.as_path()];
+    let mut options = LoadOptions::default();
+    options.allowed_roots = &roots[..1];
+    assert_eq!(Model::load_with(&runtime, &file, &options).err().unwrap().status, Status::InvalidModel);
+    options.allowed_roots = &roots;
+    let x = Tensor::from_slice(&runtime, &[3f32; 64], &[1, 64]).unwrap();
+    for is_mapped in [false, true] {
+        options.map_files = is_mapped;
+        let mut of_bytes = options;
+        of_bytes.external_dir = Some(models.as_path());
+        let loaded = [
+            Model::load_with(&runtime, &file, &options).unwrap(),
+            Model::from_bytes_with(&runtime, &bytes, &of_bytes).unwrap(),
+        ];
+        for model in &loaded {
+            let session = Session::new(&runtime, model).unwrap();
+            assert_eq!(session.run(&[&x]).unwrap()[0].to_vec::<f32>().unwrap(), [6f32; 64]);
+        }
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert_eq!(maps.contains("/w.evener-bin"), is_mapped);
+    }
+    std::fs::remove_dir_all(&root).unwrap();
+}
+
+#[test]
 fn the_log_is_delivered_and_its_panics_are_not() {
     let records = Arc::new(Mutex::new(Vec::new()));
     let seen = records.clone();

@@ -109,6 +109,31 @@ pub fn product() -> Vec<u8> {
     model(vec![node("MatMul", &["x", "w"], &["y"])], ends("x"), ends("y"), constants)
 }
 
+/// The same with w in another file, of which `doubling` is the content: y = 2 x.
+pub fn external_product(location: &str) -> Vec<u8> {
+    let ends = |name| vec![value(name, tensor_type(FLOAT, &["m", "64"]))];
+    let entry = Message::default().text(1, "location").text(2, location);
+    let header = Message::default().number(1, 64).number(1, 64).number(2, FLOAT).text(8, "w");
+    let constant = header.message(13, entry).number(14, 1);
+    model(vec![node("MatMul", &["x", "w"], &["y"])], ends("x"), ends("y"), vec![constant])
+}
+
+pub fn doubling() -> Vec<u8> {
+    (0..64 * 64).flat_map(|i| (if i % 65 == 0 { 2f32 } else { 0.0 }).to_le_bytes()).collect()
+}
+
+/// y = x k + b, where k is 2 and b is 1 unless they are given.
+pub fn scale() -> Vec<u8> {
+    let vector = |name| value(name, tensor_type(FLOAT, &["n"]));
+    let scalar = |name| value(name, tensor_type(FLOAT, &[]));
+    model(
+        vec![node("Mul", &["x", "k"], &["m"]), node("Add", &["m", "b"], &["y"])],
+        vec![vector("x"), scalar("k"), scalar("b")],
+        vec![vector("y")],
+        vec![floats("k", &[], &[2.0]), floats("b", &[], &[1.0])],
+    )
+}
+
 /// total = sum + x and last = total: a state of two numbers.
 pub fn running_sum() -> Vec<u8> {
     let kind = || tensor_type(FLOAT, &["2"]);

@@ -42,6 +42,39 @@ class RunsTest {
   }
 
   @Test
+  void anInputWithADefaultIsGivenOrLeftOut() {
+    try (Runtime runtime = Tiny.runtime();
+        Model model = runtime.load(Tiny.scale());
+        Tensor x = floats(runtime, 1, 2);
+        Tensor k = Tensor.of(runtime, new float[] {5});
+        Tensor b = Tensor.of(runtime, new float[] {3});
+        Tensor y = floats(runtime, 0, 0)) {
+      fails(Status.INVALID_ARGUMENT, "x", () -> new Session(runtime, model, new SessionOptions().overridable("x"), null));
+      assertEquals(List.of("k", "b"), model.defaults().stream().map(ValueInfo::name).toList());
+      for (String[] overridable : new String[][] {{}, {"b"}, {"k", "b"}}) {
+        try (Session session = new Session(runtime, model, new SessionOptions().overridable(overridable), null)) {
+          assertEquals(List.of("x"), session.inputs().stream().map(ValueInfo::name).toList());
+          assertEquals(List.of("k", "b"), session.defaults().stream().map(ValueInfo::name).toList());
+          for (int i = 0; i < 2; i++) {
+            checkScale(session, y, new Tensor[] {x}, Map.of("x", x), 3, 5);
+            checkScale(session, y, new Tensor[] {x, k}, Map.of("x", x, "k", k), 6, 11);
+            checkScale(session, y, new Tensor[] {x, null, b}, Map.of("x", x, "b", b), 5, 7);
+            checkScale(session, y, new Tensor[] {x, k, b}, Map.of("x", x, "k", k, "b", b), 8, 13);
+          }
+          fails(Status.INVALID_ARGUMENT, "input 'x' is missing", () -> session.runNamed(null, Map.of("k", k)));
+        }
+      }
+    }
+  }
+
+  private static void checkScale(Session session, Tensor y, Tensor[] listed, Map<String, Tensor> named, float... wanted) {
+    holds(session.run(listed)[0], wanted);
+    holds(session.runNamed(null, named).get("y"), wanted);
+    session.runInto(null, listed, new Tensor[] {y});
+    holds(y, wanted);
+  }
+
+  @Test
   void inputsThatDoNotFitAreErrors() {
     try (Runtime runtime = Tiny.runtime();
         Session session = Tiny.session(runtime, Tiny.twice());

@@ -12,6 +12,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -42,6 +43,36 @@ class RuntimesTest {
       fails(Status.CONFIG, "placement", () -> new Runtime(new RuntimeOptions().config("version: 1\nplacemint: {}\n")));
       fails(Status.IO, "/nowhere.yaml", () -> new Runtime(new RuntimeOptions().config(Path.of("/nowhere.yaml"))));
       fails(Status.INVALID_ARGUMENT, "config_size", () -> new Runtime(new RuntimeOptions().config("")));
+    }
+  }
+
+  @Test
+  void filesOfWeightsBehindLinks(@TempDir Path root) throws Exception {
+    Path store = Files.createDirectory(root.resolve("store"));
+    Path models = Files.createDirectory(root.resolve("models"));
+    Files.write(store.resolve("w.evener-bin"), Tiny.doubling());
+    Files.createSymbolicLink(models.resolve("w.bin"), Path.of("../store/w.evener-bin"));
+    Path file = Files.write(models.resolve("m.onnx"), Tiny.externalProduct("w.bin"));
+    float[] threes = new float[64];
+    float[] sixes = new float[64];
+    Arrays.fill(threes, 3);
+    Arrays.fill(sixes, 6);
+    try (Runtime runtime = Tiny.runtime();
+        Tensor x = Tensor.of(runtime, threes, 1, 64)) {
+      fails(Status.INVALID_MODEL, "", () -> runtime.load(file));
+      fails(Status.INVALID_MODEL, "", () -> runtime.load(file, new ModelOptions().allowedRoots(models), null));
+      for (boolean isMapped : new boolean[] {false, true}) {
+        ModelOptions options = new ModelOptions().allowedRoots(models, store);
+        if (isMapped) options.mapFiles();
+        try (Model model = runtime.load(file, options, null);
+            Model ofBytes = runtime.load(Tiny.externalProduct("w.bin"), options.externalDirectory(models));
+            Session session = new Session(runtime, model);
+            Session other = new Session(runtime, ofBytes)) {
+          holds(session.run(x)[0], sixes);
+          holds(other.run(x)[0], sixes);
+          assertEquals(isMapped, Files.readString(Path.of("/proc/self/maps")).contains("/w.evener-bin"));
+        }
+      }
     }
   }
 

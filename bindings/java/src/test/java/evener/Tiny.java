@@ -120,6 +120,40 @@ final class Tiny {
         List.of(node("MatMul", List.of("x", "w"), List.of("y"))), List.of(value("x", rows)), List.of(value("y", rows)), List.of(constant));
   }
 
+  /** Gives product() with w in another file, of which doubling() is the content: y = 2 x. */
+  static byte[] externalProduct(String location) {
+    Message entry = message().text(1, "location").text(2, location);
+    Message constant =
+        message().number(1, 64).number(1, 64).number(2, DType.FLOAT32.value()).text(8, "w").with(13, entry).number(14, 1);
+    Message rows = tensorType(DType.FLOAT32, "m", "64");
+    return model(
+        List.of(node("MatMul", List.of("x", "w"), List.of("y"))),
+        List.of(value("x", rows)),
+        List.of(value("y", rows)),
+        List.of(constant));
+  }
+
+  static byte[] doubling() {
+    ByteBuffer weights = ByteBuffer.allocate(64 * 64 * 4).order(ByteOrder.LITTLE_ENDIAN);
+    for (int i = 0; i < 64; i++) weights.putFloat(i * 65 * 4, 2);
+    return weights.array();
+  }
+
+  /** Gives y = x k + b, where k is 2 and b is 1 unless they are given. */
+  static byte[] scale() {
+    Message scalar = tensorType(DType.FLOAT32);
+    return model(
+        List.of(node("Mul", List.of("x", "k"), List.of("m")), node("Add", List.of("m", "b"), List.of("y"))),
+        List.of(vector("x"), value("k", scalar), value("b", scalar)),
+        List.of(vector("y")),
+        List.of(scalar("k", 2), scalar("b", 1)));
+  }
+
+  private static Message scalar(String name, float value) {
+    byte[] bytes = ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN).putFloat(value).array();
+    return message().number(2, DType.FLOAT32.value()).text(8, name).bytes(9, bytes);
+  }
+
   /** Gives total = sum + x and y = -total: a state of two numbers. */
   static byte[] runningSum() {
     Message type = tensorType(DType.FLOAT32, "2");
