@@ -311,8 +311,11 @@ Session::Latest Session::latest() const {
            {}};
   std::shared_ptr<Trace> trace;
   {
+    const std::lock_guard<Mutex> lock(tracing_->mutex);
+    trace = tracing_->latest;
+  }
+  {
     const std::lock_guard<Mutex> lock(mutex_);
-    trace = trace_;
     for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) {
       l.chain.push_back(p->plan);
     }
@@ -334,7 +337,7 @@ Session::Latest Session::latest() const {
   if (trace != nullptr) {
     std::vector<int> runs(c.nodes.size());
     for (const TraceEvent* e : trace->events()) {
-      if ((e->kind != TraceKind::kKernel && e->kind != TraceKind::kHost) || e->node < 0) continue;
+      if (e->graph != &c || (e->kind != TraceKind::kKernel && e->kind != TraceKind::kHost) || e->node < 0) continue;
       l.times[static_cast<std::size_t>(e->node)].measured_ns += static_cast<double>(e->busy_ns());
       ++runs[static_cast<std::size_t>(e->node)];
     }
