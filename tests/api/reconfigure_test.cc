@@ -55,12 +55,17 @@ TEST_F(Reconfigure, SessionsFollowAndHandlesStay) {
 }
 
 TEST_F(Reconfigure, AFileIsReadAndABadOneChangesNothing) {
+  // Without what the heap has: the first error of the parser leaves it tables of its own.
+  const auto placed = [&] {
+    const std::string text = explained(session);
+    return text.substr(0, text.find("\nmemory:"));
+  };
   const std::string path = testing::TempDir() + "/evener_reconfigure.yaml";
   std::ofstream(path) << "placement:\n  default: cpu\n";
   evn_reconfigure_options o = EVN_RECONFIGURE_OPTIONS_INIT;
   o.config_path = path.c_str();
   ASSERT_OK(evn_runtime_reconfigure(runtime, &o, &error));
-  const std::string before = explained(session);
+  const std::string before = placed();
   std::ofstream(path) << "placement:\n  default: cpu\n  rules: [{match: {op: Conv}, device: nowhere}]\n";
   EXPECT_EQ(evn_runtime_reconfigure(runtime, &o, &error), EVN_ERROR_CONFIG);
   EXPECT_NE(std::string(error.message).find("evener_reconfigure.yaml:3"), std::string::npos) << error.message;
@@ -70,7 +75,7 @@ TEST_F(Reconfigure, AFileIsReadAndABadOneChangesNothing) {
   EXPECT_STREQ(error.node, "conv");
   std::remove(path.c_str());
   EXPECT_EQ(evn_runtime_reconfigure(runtime, &o, &error), EVN_ERROR_IO);
-  EXPECT_EQ(explained(session), before);
+  EXPECT_EQ(placed(), before);
 }
 
 TEST_F(Reconfigure, MisuseIsRefused) {

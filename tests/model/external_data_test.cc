@@ -288,7 +288,7 @@ TEST_F(ExternalData, LinksLeadToFilesBeneathAllowedRoots) {
   EXPECT_EQ(readable({"blo"}), "data");  // the beginning of a name
   roots_ = {(root_ / "nowhere").string()};
   EXPECT_EQ(location("data"), EVN_OK);
-  EXPECT_EQ(location("link"), EVN_ERROR_IO);
+  EXPECT_EQ(location("link"), EVN_ERROR_INVALID_MODEL);
 }
 
 // Swaps a file and a link to the decoy under one name until told to stop.
