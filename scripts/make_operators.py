@@ -43,9 +43,9 @@ Where the text of ONNX leaves room, or where engines differ, this library reads 
   is ignored, with a warning of the event `model.value_type`. A declared output of the graph is a promise: another type is an error.
 - **Resize by sizes** computes positions from the exact ratio of the sizes and the dims, in whole numbers. With scales it computes them in float32 as the
   formulas have it. `tf_half_pixel_for_nn`, of opset 11 alone, is taken in later opsets too.
-- **GridSample, `cubic` with `border`.** A place outside the image moves to the border before its four elements are found, as in ONNX's own evaluator and
-  in ONNX Runtime. PyTorch leaves the place where it is and replaces each element outside. The two differ within two elements of the border. The
-  attribute `cubic_border="taps"` of a node asks for PyTorch's reading (`"location"`, the default, for ONNX's). The attribute is not ONNX's: other
+- **GridSample, `cubic` with `border`.** A place outside the image moves to the border before its four elements are found, as in ONNX's own
+  evaluator. PyTorch and ONNX Runtime leave the place where it is and replace each element outside. The two differ within two elements of the border. The
+  attribute `cubic_border="taps"` of a node asks for their reading (`"location"`, the default, for ONNX's). The attribute is not ONNX's: other
   engines may refuse it.
 - **QuantizeLinear of NaN** is the least number of an integer type, as in ONNX Runtime; so are sums and products of quantized operators. Floating types
   of 8 bits keep NaN. DynamicQuantizeLinear has the zero point 255 if its least input is infinite.

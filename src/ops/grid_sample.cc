@@ -2,10 +2,10 @@
 // last axis first, from -1 to 1 over the image (align_corners: between the centers of its corner elements, else over its edges).
 //   mode          linear (bilinear before 20), nearest (ties to even), cubic (bicubic; a = -0.75)
 //   padding_mode  outside the image: zeros, border (the nearest element), reflection (at the same edges or centers)
-//   cubic_border  not an attribute of the format: what border means for cubic. location (the default, as in ONNX's own evaluator
-//   and
-//                 ONNX Runtime): a place outside the image moves to its border before its elements are found, so that it reads the
-//                 border's value. taps (as in PyTorch): the place stays, and each of its elements outside is replaced.
+//   cubic_border  not an attribute of the format: what border means for cubic. location (the default, as in ONNX's own
+//                 evaluator): a place outside the image moves to its border before its elements are found, so that it reads
+//                 the border's value. taps (as in PyTorch and ONNX Runtime): the place stays, and each of its elements
+//                 outside is replaced.
 // 1, 2 or 3 spatial axes. A coordinate that is no number lies outside.
 // dtypes: floating point, both alike; x may be complex, with the grid of the type of its parts. Failures: dims that do not fit,
 // unknown modes. Tolerance: rtol 1e-4, atol 1e-5.

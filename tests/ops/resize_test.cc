@@ -178,6 +178,19 @@ TEST(Resize, OutputIsTheFloorOfTheScaledDimOrTheSize) {
   EXPECT_EQ(Op("Resize", 18).with("axes", Ints{-1}).run(by_sizes(x, {7}))[0].desc.shape, (Shape{2, 7}));
 }
 
+TEST(Resize, ABatchWithoutRowsHasNone) {
+  const Tensor none = f32({0, 2}, {});
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    EXPECT_EQ(resize(mode).run(by_sizes(none, {0, 3}))[0].desc.shape, (Shape{0, 3}));
+    EXPECT_EQ(resize(mode).run(by_scales(none, {1, 1.5f}))[0].desc.shape, (Shape{0, 3}));
+  }
+  Op kept("Resize", 18);
+  kept.with("keep_aspect_ratio_policy", "not_larger");
+  EXPECT_EQ(kept.run(by_sizes(none, {0, 4}))[0].desc.shape, (Shape{0, 4}));
+  EXPECT_EQ(resize("nearest").status(by_sizes(f32({1, 2}, {1, 2}), {0, 3})), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(resize("nearest").status(by_sizes(none, {1, 3})), EVN_ERROR_INVALID_MODEL);
+}
+
 TEST(Resize, AspectRatioIsKept) {
   const Tensor x = f32({2, 4}, counting(8));
   const auto kept = [&](const char* policy) {

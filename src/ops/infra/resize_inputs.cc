@@ -70,7 +70,7 @@ void read_sizes(const ConstTensor& list, ResizeInputs* r) {
   if (list.data == nullptr) return;
   read_ints(list, r->sizes);
   for (int i = 0; i < r->count; ++i) {
-    if (r->sizes[i] < 1) fail(EVN_ERROR_INVALID_MODEL, "a size of %lld", static_cast<long long>(r->sizes[i]));
+    if (r->sizes[i] < 0) fail(EVN_ERROR_INVALID_MODEL, "a size of %lld", static_cast<long long>(r->sizes[i]));
   }
   r->known = true;
 }
@@ -98,8 +98,9 @@ struct Ratio {
 };
 
 Ratio ratio_of(std::int64_t size, std::int64_t dim) {
-  if (dim == 0) fail(EVN_ERROR_INVALID_MODEL, "an axis without elements cannot be resized");
-  return {size, dim};
+  if (size == 0 && dim > 0) fail(EVN_ERROR_INVALID_MODEL, "a size of 0");
+  if (dim == 0 && size != 0) fail(EVN_ERROR_INVALID_MODEL, "an axis without elements cannot be resized");
+  return dim == 0 ? Ratio{1, 1} : Ratio{size, dim};
 }
 
 // Finds the one scale for all axes. False when a dim that it depends on is not known.
@@ -108,11 +109,14 @@ bool keep_aspect_ratio(const std::string& policy, const ResizeInputs& given, con
   if (!larger && policy != "not_larger") {
     fail(EVN_ERROR_INVALID_MODEL, "keep_aspect_ratio_policy must not be '%s'", policy.c_str());
   }
+  bool is_found = false;
   for (int i = 0; i < given.count; ++i) {
     const std::int64_t dim = x[given.order[i]];
     if (dim < 0) return false;
+    if (dim == 0 && given.sizes[i] == 0) continue;  // no rows: any scale
     const Ratio one = ratio_of(given.sizes[i], dim);
-    if (i == 0 || (larger ? *scale < one : one < *scale)) *scale = one;
+    if (!is_found || (larger ? *scale < one : one < *scale)) *scale = one;
+    is_found = true;
   }
   return true;
 }

@@ -23,21 +23,31 @@ Reduce sum_for(Reduce op) { return op == Reduce::kMean ? Reduce::kSum : op; }
 // Reduces up to kMostColumns columns into `to`, which has room for two rows of `width` floats.
 bool reduce_some_columns(const simd_rows::Loops& loops, Reduce op, const float* x, std::int64_t n, std::int64_t step,
                          std::int64_t width, float* to, CancelPoints* points) {
-  return in_parts(points, n, kPartRows, width + kRowWork, [&](std::int64_t row, std::int64_t end) {
-    loops.reduce_columns(op, x + row * step, row == 0 ? to : to + width, end - row, step, width);
-    if (row > 0) loops.reduce_columns(joining(op), to, to, 2, width, width);
+  const bool sums = joining(op) == Reduce::kSum;
+  double totals[kMostColumns] = {};  // of sums: parts may be many
+  const bool goes_on = in_parts(points, n, kPartRows, width + kRowWork, [&](std::int64_t row, std::int64_t end) {
+    float* const part = row == 0 ? to : to + width;
+    loops.reduce_columns(op, x + row * step, part, end - row, step, width);
+    for (std::int64_t c = 0; sums && c < width; ++c) totals[c] += static_cast<double>(part[c]);
+    if (!sums && row > 0) loops.reduce_columns(joining(op), to, to, 2, width, width);
   });
+  for (std::int64_t c = 0; sums && c < width; ++c) to[c] = static_cast<float>(totals[c]);
+  return goes_on;
 }
 
 }  // namespace
 
 float reduce_long(Isa isa, Reduce op, const float* x, std::int64_t n, CancelPoints* points) {
   const simd_rows::Loops& loops = simd_rows::loops(isa);
+  const bool sums = joining(op) == Reduce::kSum;
   float both[2] = {};
+  double total = 0;
   const bool goes_on = in_parts(points, n, kLongLine, 1, [&](std::int64_t i, std::int64_t end) {
     both[i == 0 ? 0 : 1] = loops.reduce(sum_for(op), x + i, end - i);
-    if (i > 0) both[0] = loops.reduce(joining(op), both, 2);
+    if (sums) total += static_cast<double>(both[i == 0 ? 0 : 1]);
+    else if (i > 0) both[0] = loops.reduce(joining(op), both, 2);
   });
+  if (sums) both[0] = static_cast<float>(total);
   if (!goes_on) return 0;
   return op == Reduce::kMean ? both[0] / static_cast<float>(n) : both[0];
 }

@@ -150,13 +150,17 @@ template <simd_rows::Reduce Op>
 float reduce_runs(const ReduceState& s, const simd_rows::Loops& loops, const float* x, CancelPoints* points) {
   constexpr simd_rows::Reduce kPart = Op == simd_rows::Reduce::kMean ? simd_rows::Reduce::kSum : Op;
   const bool is_long = s.length > kLongLine;
+  constexpr bool kSums = joining(Op) == simd_rows::Reduce::kSum;
   float both[2] = {};
+  double total = 0;  // of sums: runs may be many
   for (std::int64_t r = 0; r < s.runs && !points->stopped; ++r) {
     const float* from = x + s.reduced.offset(r);
     both[r == 0 ? 0 : 1] = is_long ? reduce_long(s.isa, kPart, from, s.length, points) : loops.reduce(kPart, from, s.length);
-    if (r > 0) both[0] = loops.reduce(joining(Op), both, 2);
+    if (kSums) total += static_cast<double>(both[r == 0 ? 0 : 1]);
+    else if (r > 0) both[0] = loops.reduce(joining(Op), both, 2);
     if (!is_long && stops(points, s.length + kRunWork)) break;
   }
+  if (kSums) both[0] = static_cast<float>(total);
   return Op == simd_rows::Reduce::kMean ? both[0] / s.divisor : both[0];
 }
 
@@ -168,7 +172,9 @@ void reduce_run_columns(const ReduceState& s, const simd_rows::Loops& loops, con
   const bool is_long = s.length > kLongColumn;
   for (std::int64_t j = 0; j < width && !points->stopped; j += kMostColumns) {
     const std::int64_t columns = std::min(kMostColumns, width - j);
+    constexpr bool kSums = joining(Op) == simd_rows::Reduce::kSum;
     float both[2 * kMostColumns];
+    double totals[kMostColumns] = {};  // of sums: runs may be many
     for (std::int64_t r = 0; r < s.runs && !points->stopped; ++r) {
       const float* from = x + s.reduced.offset(r) + j;
       float* const to = r == 0 ? both : both + columns;
@@ -177,9 +183,11 @@ void reduce_run_columns(const ReduceState& s, const simd_rows::Loops& loops, con
       } else {
         loops.reduce_columns(kPart, from, to, s.length, s.step, columns);
       }
-      if (r > 0) loops.reduce_columns(joining(Op), both, both, 2, columns, columns);
+      for (std::int64_t i = 0; kSums && i < columns; ++i) totals[i] += static_cast<double>(to[i]);
+      if (!kSums && r > 0) loops.reduce_columns(joining(Op), both, both, 2, columns, columns);
       if (!is_long && stops(points, s.length * columns + kRunWork)) break;
     }
+    for (std::int64_t i = 0; kSums && i < columns; ++i) both[i] = static_cast<float>(totals[i]);
     for (std::int64_t i = 0; i < columns; ++i) y[j + i] = Op == simd_rows::Reduce::kMean ? both[i] / s.divisor : both[i];
   }
 }

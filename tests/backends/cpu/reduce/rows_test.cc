@@ -196,6 +196,20 @@ TEST(CpuReduce, NeighbouringAxes) {
   KernelCheck("ReduceMean", 18).input(Shape{3, 4, 50}).input_of<std::int64_t>(Shape{1}, {2}).kernel("reference").run();
 }
 
+TEST(CpuReduce, SumsOfManyRunsAndOfLongColumns) {
+  constexpr std::int64_t kRuns = 16384, kRows = 1 << 20;
+  KernelCheck("ReduceMean")
+      .input_of<float>(Shape{kRuns, 4, 64}, std::vector<float>(kRuns * 4 * 64, 0.1f))
+      .ints("axes", {0, 2})
+      .kernel("reduce_mean")
+      .run();
+  KernelCheck("ReduceSum")
+      .input_of<float>(Shape{kRows, 4}, std::vector<float>(kRows * 4, 0.1f))
+      .input_of<std::int64_t>(Shape{1}, {0}, true)
+      .kernel("reduce_sum")
+      .run();
+}
+
 TEST(CpuReduce, NaNIsTheMaximum) {
   std::vector<float> x(100, 1.0f);
   x[55] = std::nanf("");
