@@ -18,7 +18,7 @@ TextElement TextPool::add(std::string_view bytes) {
   if (bytes.empty()) return nullptr;
   const std::size_t need = align_up(checked_add(sizeof(Text), bytes.size()), alignof(Text));
   if (chunks_.empty() || size_ - used_ < need) {
-    const std::size_t size = std::max(need, kChunk);
+    const std::size_t size = std::max(need, std::min(kChunk, 2 * size_));
     chunks_.push_back(allocate_charged(ledger_, size, MemoryClass::kTensors));
     used_ = 0;
     size_ = size;

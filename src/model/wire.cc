@@ -61,7 +61,7 @@ void File::enter(const std::uint8_t* at, const char* message) {
 }
 
 void File::check_time() const {
-  cancellation_point(kNodeWork);
+  cancellation_point(kWorkPerLook);  // a look in each call: thousands of fields are read between two
   if (deadline_ns_ != UINT64_MAX && deadline_clock_ns() > deadline_ns_) fail(EVN_ERROR_TIMEOUT, "loading the model took too long");
 }
 

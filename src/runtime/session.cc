@@ -152,7 +152,7 @@ void Session::check_input(std::size_t index, const RunValue& given) const {
   const Value& want = graph().values[graph().inputs[index]];
   const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.runtime_value->desc;
   if (want.wraps || have.wraps) {
-    if (have.dtype == want.dtype && have.wraps == want.wraps) return check_runtime_value(*given.runtime_value);
+    if (have.dtype == want.dtype && have.wraps == want.wraps) return;  // evn_value_create has checked the parts
     fail(EVN_ERROR_INVALID_ARGUMENT, "input %zu \"%s\" is of type %s, the model wants %s", index, want.name.c_str(),
          have.type_string().c_str(), TensorDesc{want.dtype, {}, want.wraps}.type_string().c_str());
   }

@@ -1,8 +1,11 @@
 // Texts, names as keys, epilogues and settings of devices.
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <memory>
 #include <string>
 
+#include "base/ledger.h"
 #include "core/device_type.h"
 #include "core/dtype.h"
 #include "core/epilogue.h"
@@ -26,6 +29,27 @@ TEST(TextPool, KeepsAnyBytesUntilItIsCleared) {
   pool.clear();
   EXPECT_EQ(text_of(copies[0]), with_nul);
   EXPECT_EQ(text_of(copies[1]), large);
+}
+
+// What texts are charged.
+struct CountedLedger : Ledger {
+  std::size_t bytes = 0;
+  void charge(std::size_t more, MemoryClass) override { bytes += more; }
+  void discharge(std::size_t less, MemoryClass) noexcept override { bytes -= less; }
+};
+
+TEST(TextPool, TakesMemoryOfTheSizeOfItsTexts) {
+  const auto ledger = std::make_shared<CountedLedger>();
+  std::deque<TextPool> pools;  // as a loop has them that keeps a text of each iteration
+  for (int i = 0; i < 100; ++i) pools.emplace_back(ledger).add("word");
+  EXPECT_LE(ledger->bytes, 100u * 64);
+  TextPool many(ledger);
+  const std::size_t before = ledger->bytes;
+  for (int i = 0; i < 100'000; ++i) many.add("word");
+  EXPECT_LE(ledger->bytes - before, 100'000u * 20);
+  pools.clear();
+  many.clear();
+  EXPECT_EQ(ledger->bytes, 0u);
 }
 
 TEST(NameMap, HashesOfOneNameDifferFromLoadToLoad) {

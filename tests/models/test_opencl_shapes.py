@@ -51,6 +51,20 @@ def test_sum_of_nothing_is_made_by_the_cpu(runtime):
     assert devices_of(session) == {"gpu"}
 
 
+@pytest.mark.parametrize("weights, group", [([6, 4, 3, 3], 1), ([6, 4, 1, 1], 1), ([4, 1, 3, 3], 4), ([6, 2, 3, 3], 2)])
+def test_convolution_of_computed_weights_and_a_bias_that_is_known(runtime, weights, group):
+    rng = numpy.random.default_rng(3)
+    bias = rng.standard_normal(weights[0]).astype("float32")
+    model = model_of([helper.make_node("Conv", ["x", "w", "b"], ["y"], group=group)],
+                     {"x": ["n", 4, "h", "v"], "w": ["o", "i", "p", "q"]}, ["n", "o", "r", "s"],
+                     [helper.make_tensor("b", TensorProto.FLOAT, [weights[0]], bias)])
+    arrays = {"x": rng.standard_normal((2, 4, 9, 8)).astype("float32"), "w": rng.standard_normal(weights).astype("float32")}
+    session = runtime.session(model)
+    with evener.Runtime() as cpu:
+        numpy.testing.assert_allclose(session.run(arrays)["y"], cpu.session(model).run(arrays)["y"], rtol=1e-4, atol=1e-4)
+    assert devices_of(session) == {"gpu"}
+
+
 def squeezed(dtype):
     """Relu of a squeezed input: its rank depends on the dims that a run brings."""
     values = [helper.make_tensor_value_info("x", dtype, ["a", "b", "c"])]

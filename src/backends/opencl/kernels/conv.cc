@@ -116,7 +116,8 @@ std::size_t packed_bytes(const OpDesc& desc, int input) {
 
 template <typename T>
 std::size_t prepack_bytes(const OpDesc& desc, int input) {
-  if (desc.constant(input) == nullptr) return 0;
+  // Blocks of the bias are those of the weights, whose dims may not be known before a run.
+  if (desc.constant(input) == nullptr || desc.constant(kW) == nullptr) return 0;
   return packed_bytes(desc, input) / (input == kW ? sizeof(float) / sizeof(T) : 1);
 }
 
@@ -181,7 +182,7 @@ State& plan_common(const OpDesc& desc, const ConvAxes& axes, KernelPlan* plan) {
 // What is computed is packed in each run, behind what else is in scratch memory.
 void plan_packing(const OpDesc& desc, KernelPlan* plan) {
   for (const int input : {kW, kB}) {
-    if (desc.has_input(input) && desc.constant(input) == nullptr) {
+    if (desc.has_input(input) && (desc.constant(input) == nullptr || desc.constant(kW) == nullptr)) {
       plan->scratch_bytes = checked_add(align_up(plan->scratch_bytes, 128), packed_bytes(desc, input));
     }
   }
