@@ -38,8 +38,8 @@ std::size_t Parameter::bytes() const {
 
 TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : model_(std::move(model)), settings_(settings) {
   check_output();
-  free_batches();
   find_output();
+  free_batches();
   find_parameters();
   find_norms();
   for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
@@ -74,32 +74,6 @@ void TrainingGraphs::free_batches() {
     input.symbols[0] = kBatch;
   }
   for (OnnxValue& output : model_.outputs) output.has_shape = false;
-}
-
-void TrainingGraphs::find_output() {
-  const std::string& wanted = settings_.output;
-  std::string names;
-  for (const OnnxValue& output : model_.outputs) {
-    if (output_.empty() && (wanted.empty() || output.name == wanted)) {
-      output_ = output.name;
-      if (output.dtype != kFloat) fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" is no float32 tensor", output_.c_str());
-    }
-    names += (names.empty() ? "" : ", ") + output.name;
-  }
-  if (output_.empty())
-    fail(EVN_ERROR_INVALID_ARGUMENT, "there is no output \"%.128s\"; there are: %.256s", wanted.c_str(), names.c_str());
-  logits_ = output_;
-  for (const OnnxNode& node : model_.nodes) {
-    const bool makes_it = !node.outputs.empty() && node.outputs[0] == output_ && !node.inputs.empty();
-    if (!makes_it || !node.domain.empty()) continue;
-    const bool of_classes = node.op_type == "Softmax" || node.op_type == "LogSoftmax";
-    const evn_loss loss = settings_.given.loss;
-    const bool skips =
-        (loss == EVN_LOSS_SOFTMAX_CROSS_ENTROPY && of_classes) || (loss == EVN_LOSS_BCE_WITH_LOGITS && node.op_type == "Sigmoid");
-    if (!skips) continue;
-    logits_ = node.inputs[0];
-    notes_.push_back("the loss is of " + logits_ + ", which " + node.op_type + " " + node.name + " reads");
-  }
 }
 
 void TrainingGraphs::find_norms() {

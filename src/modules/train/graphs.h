@@ -50,6 +50,9 @@ class TrainingGraphs {
   const std::vector<std::string>& notes() const { return notes_; }
   const std::string& output() const { return output_; }  // of which the loss is
   const std::string& logits() const { return logits_; }  // what the loss reads
+  // Throws if the loss has no classes in a value of this rank that it reads, or has them along another axis than a Softmax that it
+  // contains.
+  void check_rank(int rank) const;
   std::size_t input_count() const { return model_.inputs.size(); }
   const OnnxModel& model() const { return model_; }
   // The kinds of labels that the loss takes.
@@ -83,6 +86,8 @@ class TrainingGraphs {
   OnnxModel model_;
   const Settings& settings_;
   std::string output_, logits_;  // logits_: what the loss reads
+  std::string softmax_;          // node that the loss contains, if the rank of the output is not known before a run
+  int softmax_rank_ = 0;         // rank that the output then has
   std::vector<Parameter> parameters_;
   std::vector<Statistic> statistics_;
   std::vector<std::size_t> trained_norms_;  // nodes of BatchNormalization that normalize by the batch
@@ -92,7 +97,9 @@ class TrainingGraphs {
 
   void check_output() const;
   void free_batches();
-  void find_output();
+  void find_output();  // graph_output.cc, as the next two
+  void leave_activation_out(std::optional<std::size_t> rank);
+  void check_softmax(const OnnxNode& softmax, std::size_t axis, std::optional<std::size_t> rank, const OnnxNode* reshaping);
   void find_parameters();  // learnable.cc
   std::string reason_to_stay(const OnnxTensor& tensor, const Ways& ways, const Suspicion& suspicion) const;
   void find_norms();

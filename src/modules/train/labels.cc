@@ -33,6 +33,7 @@ void Trainer::check_labels(const evn::Shape& output, Labels kind, evn_tensor lab
     fail(EVN_ERROR_INVALID_ARGUMENT, "\"%.128s\", which is the loss, has the shape %s, expected one element", name,
          output.to_string().c_str());
   }
+  graphs_->check_rank(output.rank());
   const evn::Shape given = shape_of(labels), expected = shape_of_labels(loss, kind, output);
   if (given == expected) return;
   fail(EVN_ERROR_INVALID_ARGUMENT, "labels have the shape %s, expected %s: the loss %s is of \"%.128s\", whose shape is %s",

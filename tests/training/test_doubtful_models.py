@@ -1,0 +1,122 @@
+"""Models that a trainer could misread: it reads them right, or refuses them by the name of a node."""
+import evener
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+F, INT = TensorProto.FLOAT, TensorProto.INT64
+node = helper.make_node
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with evener.Runtime(threads=1) as made:
+        yield made
+
+
+def model(nodes, weights, x=(None, 6), y=(None, 6), opset=17):
+    """`x`, `y`: dims; y may be None: not declared."""
+    graph = helper.make_graph(list(nodes), "g", [helper.make_tensor_value_info("x", F, x)], [helper.make_tensor_value_info("y", F, y)],
+                              [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8).SerializeToString()
+
+
+def floats(*shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def described(trainer):
+    rows = trainer.describe("dict")
+    return {p["name"]: p.get("note", "") for p in rows["parameters"]}, {f["name"]: f["reason"] for f in rows["frozen"]}
+
+
+def trained_weights(trainer, path):
+    trainer.finish(path)
+    return {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+
+
+# --------------------------------------------------------------------------------------- activations at the end --
+
+W = floats(6, 6)
+LINEAR = node("MatMul", ["x", "w"], ["l"])
+
+
+def log_softmax(x, axis):
+    x = x - x.max(axis, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis, keepdims=True))
+
+
+@pytest.mark.parametrize("opset, axis", [(11, 1), (11, 2), (12, -1), (17, -1), (17, 2), (17, 0), (17, None)])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_a_softmax_along_another_axis_than_the_loss_is_refused(op, opset, axis, runtime):
+    end = node(op, ["l"], ["y"], name="end", **({} if axis is None else {"axis": axis}))
+    with pytest.raises(evener.Error, match="along axis 1 of the output") as refused:
+        evener.Trainer(runtime, model([LINEAR, end], {"w": W}, (None, 4, 6), (None, 4, 6), opset))
+    assert refused.value.status.name == "UNSUPPORTED" and refused.value.node == "end"
+
+
+@pytest.mark.parametrize("tail", [(), ("Identity",), ("Dropout",), ("Identity", "Cast"), ("Transpose",)], ids="-".join)
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_softmax_along_the_classes_is_left_to_the_loss(rank, tail, runtime, tmp_path):
+    dims, turned = [None, 4, 6][3 - rank:], "Transpose" in tail and rank == 3
+    dims[0] = None
+    nodes = [LINEAR, node("Softmax", ["l"], ["y0"], axis=-1 if turned or rank == 2 else 1, name="end")]
+    for at, op in enumerate(tail):
+        more = {"Cast": {"to": F}, "Transpose": {"perm": [0, 2, 1] if rank == 3 else [0, 1]}}.get(op, {})
+        nodes.append(node(op, [f"y{at}"], [f"y{at + 1}"], **more))
+    nodes[-1].output[0] = "y"
+    m = model(nodes, {"w": W}, dims, [dims[0], *(reversed(dims[1:]) if turned else dims[1:])])
+    x = floats(5, *dims[1:], seed=2)
+    logits = (x @ W).astype(np.float64)
+    logits = logits.transpose(0, 2, 1) if turned else logits
+    z = np.exp(log_softmax(floats(*logits.shape, seed=3).astype(np.float64), 1))
+    trainer = evener.Trainer(runtime, m, learning_rate=0.0)
+    expected = -(z * log_softmax(logits, 1)).sum(1).mean()
+    assert trainer.evaluate({"x": x}, z.astype(np.float32)).loss == pytest.approx(expected, rel=1e-4)
+    if "Dropout" not in tail:
+        assert trainer.step({"x": x}, z.astype(np.float32)).loss == pytest.approx(expected, rel=1e-4)
+    assert "Softmax end" in trainer.describe()
+    trainer.finish(tmp_path / "m.onnx")
+    assert "Softmax" in [n.op_type for n in onnx.load(tmp_path / "m.onnx").graph.node]
+
+
+def test_a_softmax_before_a_reshape_is_refused(runtime):
+    nodes = [LINEAR, node("Softmax", ["l"], ["p"], axis=1, name="end"), node("Flatten", ["p"], ["y"])]
+    with pytest.raises(evener.Error, match="Flatten") as refused:
+        evener.Trainer(runtime, model(nodes, {"w": W}, (None, 4, 6), (None, 24)))
+    assert refused.value.status.name == "UNSUPPORTED" and refused.value.node == "end"
+
+
+@pytest.mark.parametrize("tail", [("Identity",), ("Squeeze",), ("Dropout", "Squeeze"), ("Unsqueeze", "Reshape"), ("Flatten",), ("Cast",)], ids="-".join)
+def test_a_sigmoid_before_nodes_that_keep_the_elements_is_left_to_the_loss(tail, runtime, tmp_path):
+    """Another reader of the Sigmoid does not matter, as the loss does not depend on it."""
+    nodes = [LINEAR, node("Sigmoid", ["l"], ["y0"], name="end"), node("ReduceSum", ["y0"], ["sum"], keepdims=0)]
+    for at, op in enumerate(tail):
+        more = {"Squeeze": ["one"], "Unsqueeze": ["two"], "Reshape": ["dims"]}.get(op, [])
+        nodes.append(node(op, [f"y{at}", *more], [f"y{at + 1}"], **({"to": F} if op == "Cast" else {})))
+    nodes[-1].output[0] = "y"
+    labels_shape = (8,) if tail[-1] in ("Squeeze", "Reshape") else (8, 1)
+    w = W[:, :1]
+    m = onnx.load_from_string(model(nodes, {"w": w, "one": np.array([1]), "two": np.array([2]), "dims": np.array([-1])}, y=[None] * len(labels_shape)))
+    m.graph.output.append(helper.make_tensor_value_info("sum", F, []))
+    x, z = floats(8, 6, seed=2), (np.arange(8) % 2).astype(np.float32)
+    logits = (x @ w).ravel().astype(np.float64)
+    trainer = evener.Trainer(runtime, m.SerializeToString(), "bce_with_logits", learning_rate=0.0)
+    found = trainer.evaluate({"x": x}, z.reshape(labels_shape))
+    expected = (np.logaddexp(0, logits) - logits * z).mean()
+    assert found.loss == pytest.approx(expected, rel=1e-5) and found.correct == ((logits > 0) == (z > 0.5)).sum()
+    if "Dropout" not in tail:
+        assert trainer.step({"x": x}, z.reshape(labels_shape)).loss == pytest.approx(expected, rel=1e-5)
+    assert "Sigmoid end" in trainer.describe()
+    trainer.finish(tmp_path / "m.onnx")
+    assert "Sigmoid" in [n.op_type for n in onnx.load(tmp_path / "m.onnx").graph.node]
+
+
+def test_an_output_without_classes_is_refused(runtime):
+    nodes = [LINEAR, node("ReduceSum", ["l", "one"], ["y"], keepdims=0)]
+    for y in ([None], None):
+        with pytest.raises(evener.Error, match="axis 1") as refused:
+            trainer = evener.Trainer(runtime, model(nodes, {"w": W, "one": np.array([1])}, y=y))
+            trainer.evaluate({"x": floats(4, 6)}, np.zeros(4, np.int64))
+        assert refused.value.status.name == "INVALID_ARGUMENT"
