@@ -120,3 +120,47 @@ def test_an_output_without_classes_is_refused(runtime):
             trainer = evener.Trainer(runtime, model(nodes, {"w": W, "one": np.array([1])}, y=y))
             trainer.evaluate({"x": floats(4, 6)}, np.zeros(4, np.int64))
         assert refused.value.status.name == "INVALID_ARGUMENT"
+
+
+# ------------------------------------------------------------------------------------------------------- bodies --
+
+NORM = {"s": np.ones(6, np.float32), "b": np.zeros(6, np.float32), "m": np.full(6, 0.3, np.float32), "v": np.full(6, 2, np.float32)}
+INNER = {"BatchNormalization": ([node("BatchNormalization", ["l", *NORM], ["o"], name="inner")], NORM), "Dropout": ([node("Dropout", ["l", "ratio"], ["o"], name="inner")], {"ratio": np.float32(0.9)})}
+
+
+def within(kind, op):
+    """A model with a node in a branch or body, named "inner"."""
+    info = helper.make_tensor_value_info
+    (inner,), weights = INNER[op]
+    weights = {"w": W, "u": floats(6, 6, seed=4), **weights}
+    start = [LINEAR]
+    if kind == "If":
+        other = helper.make_graph([node("Identity", ["l"], ["e"])], "else", [], [info("e", F, None)])
+        weights["low"] = np.float32(-1e9)
+        start += [node("ReduceSum", ["x"], ["sum"], keepdims=0), node("Greater", ["sum", "low"], ["yes"])]
+        outer = node("If", ["yes"], ["h"], name="outer", then_branch=helper.make_graph([inner], "then", [], [info("o", F, None)]), else_branch=other)
+    elif kind == "Loop":
+        again = node("Identity", ["c"], ["c2"])
+        body = helper.make_graph([inner, again], "body", [info("i", INT, []), info("c", TensorProto.BOOL, []), info("l", F, [None, 6])], [info("c2", TensorProto.BOOL, []), info("o", F, [None, 6])])
+        weights["n"] = np.int64(2)
+        start[0] = node("MatMul", ["x", "w"], ["first"])
+        outer = node("Loop", ["n", "", "first"], ["h"], name="outer", body=body)
+    else:
+        body = helper.make_graph([inner], "body", [info("l", F, [None, 6])], [info("o", F, [None, 6])])
+        weights["one"] = np.array([0])
+        start = [node("MatMul", ["x", "w"], ["first"]), node("Unsqueeze", ["first", "one"], ["row"])]
+        outer = node("Scan", ["row"], ["rows"], name="outer", body=body, num_scan_inputs=1)
+        return model([*start, outer, node("Squeeze", ["rows", "one"], ["h"]), node("MatMul", ["h", "u"], ["y"])], weights)
+    return model([*start, outer, node("MatMul", ["h", "u"], ["y"])], weights)
+
+
+@pytest.mark.parametrize("op", INNER)
+@pytest.mark.parametrize("kind", ["If", "Loop", "Scan"])
+def test_what_trains_by_the_batch_in_a_body_is_refused_unless_it_is_frozen(kind, op, runtime):
+    with pytest.raises(evener.Error, match=f"{op}.*{kind}.*frozen") as refused:
+        evener.Trainer(runtime, within(kind, op))
+    assert refused.value.status.name == "UNSUPPORTED" and "inner" in refused.value.node
+    trainer = evener.Trainer(runtime, within(kind, op), frozen=[refused.value.node], learning_rate=0.0)
+    assert described(trainer)[1][refused.value.node].startswith("frozen")
+    x, z = floats(8, 6, seed=2), np.arange(8) % 6
+    assert trainer.step({"x": x}, z).loss == pytest.approx(trainer.evaluate({"x": x}, z).loss, rel=1e-5)

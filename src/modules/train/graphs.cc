@@ -41,6 +41,7 @@ TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : mode
   find_output();
   free_batches();
   find_parameters();
+  check_bodies();
   find_norms();
   for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
     const auto is_in = [&](const Parameter& p) { return p.group == g; };
@@ -74,6 +75,26 @@ void TrainingGraphs::free_batches() {
     input.symbols[0] = kBatch;
   }
   for (OnnxValue& output : model_.outputs) output.has_shape = false;
+}
+
+// BatchNormalization and Dropout in branches and bodies do as in inference, which `frozen` has to ask for.
+void TrainingGraphs::check_bodies() {
+  for (const OnnxNode& node : model_.nodes) {
+    if (!has_body(node)) continue;
+    for (const OnnxNode& inner : nodes_in_bodies(node)) {
+      evn::cancellation_point(evn::kNodeWork);
+      const bool is_norm = inner.op_type == "BatchNormalization";
+      if (!inner.domain.empty() || (!is_norm && inner.op_type != "Dropout")) continue;
+      if (fits_any(settings_.frozen, inner.name)) {
+        frozen_.push_back({inner.name, is_norm ? "frozen: it normalizes by its statistics" : "frozen: it drops nothing"});
+        continue;
+      }
+      throw evn::make_error(EVN_ERROR_UNSUPPORTED,
+                            "%s \"%.128s\" is in a body of %.64s \"%.128s\", where it does not train; name it in frozen",
+                            inner.op_type.c_str(), inner.name.c_str(), node.op_type.c_str(), node.name.c_str())
+          .with_node(inner.name.c_str());
+    }
+  }
 }
 
 void TrainingGraphs::find_norms() {

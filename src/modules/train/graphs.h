@@ -102,6 +102,7 @@ class TrainingGraphs {
   void check_softmax(const OnnxNode& softmax, std::size_t axis, std::optional<std::size_t> rank, const OnnxNode* reshaping);
   void find_parameters();  // learnable.cc
   std::string reason_to_stay(const OnnxTensor& tensor, const Ways& ways, const Suspicion& suspicion) const;
+  void check_bodies();
   void find_norms();
   OnnxModel without_parameters() const;
   std::vector<std::string> moved_names(std::optional<std::size_t> group) const;  // none: of all groups

@@ -79,6 +79,11 @@ void check_names(const OnnxModel& model, const Settings& settings, const Names& 
   for (const OnnxNode& node : model.nodes) {
     evn::cancellation_point();
     if (node.op_type == "BatchNormalization") freezable.push_back(node.name);
+    if (!has_body(node)) continue;
+    for (const OnnxNode& inner : nodes_in_bodies(node)) {
+      evn::cancellation_point(evn::kNodeWork);
+      if (inner.op_type == "BatchNormalization" || inner.op_type == "Dropout") freezable.push_back(inner.name);
+    }
   }
   require_fits(settings.trainable, names.learnable, "trainable");
   require_fits(settings.frozen, freezable, "frozen");
