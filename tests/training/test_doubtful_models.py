@@ -164,3 +164,59 @@ def test_what_trains_by_the_batch_in_a_body_is_refused_unless_it_is_frozen(kind,
     assert described(trainer)[1][refused.value.node].startswith("frozen")
     x, z = floats(8, 6, seed=2), np.arange(8) % 6
     assert trainer.step({"x": x}, z).loss == pytest.approx(trainer.evaluate({"x": x}, z).loss, rel=1e-5)
+
+
+# --------------------------------------------------------------------------------------------------- statistics --
+
+def normalized(*names):
+    """Two normalizations, by initializers of these names (scale, bias, mean, variance of each); one that begins with `s` or `v` has ones, another one zeros."""
+    weights = {name: (np.ones if name[0] in "sv" else np.zeros)(6, np.float32) for name in names}
+    nodes = [LINEAR, node("BatchNormalization", ["l", *names[:4]], ["h"], name="first"), node("BatchNormalization", ["h", *names[4:]], ["k"], name="second"), node("MatMul", ["k", "u"], ["y"])]
+    return model(nodes, {"w": W, "u": floats(6, 6, seed=4), **weights})
+
+
+APART = ("s1", "b1", "m1", "v1", "s2", "b2", "m2", "v2")
+
+
+@pytest.mark.parametrize("joined", [{"v1": "s1"}, {"m1": "b1"}, {"m1": "b1", "v1": "s1", "v2": "s2", "m2": "b2"}, {"v2": "s1"}, {"m2": "m1"}, {"v2": "v1"}], ids=str)
+def test_a_statistic_that_is_something_else_too_moves_alone(joined, runtime, tmp_path):
+    """As exporters write a fresh network that keep one of several initializers that are equal."""
+    made = []
+    for names in (APART, [joined.get(name, name) for name in APART]):
+        trainer = evener.Trainer(runtime, normalized(*names), learning_rate=0.05)
+        x, z = floats(8, 6, seed=2) + 1, np.arange(8) % 6
+        losses = [trainer.step({"x": x}, z).loss for _ in range(3)] + [trainer.evaluate({"x": x}, z).loss]
+        trainer.finish(tmp_path / "m.onnx")
+        graph = onnx.load(tmp_path / "m.onnx").graph
+        values = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+        norms = {n.name: [values[i].tolist() for i in n.input[1:]] for n in graph.node if n.op_type == "BatchNormalization"}
+        made.append((losses, norms))
+    assert made[0] == made[1] and made[0][1]["first"][3] != [1] * 6
+
+
+def test_norms_that_share_both_statistics_are_refused_by_name(runtime):
+    with pytest.raises(evener.Error, match="shares its statistics") as refused:
+        evener.Trainer(runtime, normalized("s1", "b1", "m1", "v1", "s2", "b2", "m1", "v1"))
+    assert refused.value.status.name == "UNSUPPORTED" and refused.value.node == "second"
+
+
+def test_the_moving_mean_of_an_export_for_training_may_be_read(runtime, tmp_path):
+    nodes = [LINEAR, node("BatchNormalization", ["l", *NORM], ["o", "m2", "v2"], name="norm", training_mode=1), node("Sub", ["o", "m2"], ["y"])]
+    trainer = evener.Trainer(runtime, model(nodes, {"w": W, **NORM}), "mse", learning_rate=0.01)
+    assert set(described(trainer)[0]) == {"w", "s", "b"}
+    x, z = floats(8, 6, seed=2), floats(8, 6, seed=3)
+    for _ in range(3):
+        trainer.step({"x": x}, z)
+    assert not np.array_equal(trained_weights(trainer, tmp_path / "m.onnx")["m"], NORM["m"])
+    y, = runtime.session(tmp_path / "m.onnx").run({"x": x}).values()
+    assert trainer.evaluate({"x": x}, z).loss == pytest.approx(float(((np.asarray(y) - z) ** 2).mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_the_variance_of_one_value_a_channel_stays(rows, runtime, tmp_path):
+    m = model([LINEAR, node("BatchNormalization", ["l", *NORM], ["y"], name="norm")], {"w": W, **NORM})
+    trainer = evener.Trainer(runtime, m, learning_rate=0.0)
+    for _ in range(3):
+        assert not trainer.step({"x": floats(rows, 6, seed=2)}, np.arange(rows)).skipped
+    after = trained_weights(trainer, tmp_path / "m.onnx")
+    assert (after["m"] != NORM["m"]).all() and (after["v"] == NORM["v"]).all() == (rows == 1)

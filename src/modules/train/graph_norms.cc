@@ -1,12 +1,50 @@
 // BatchNormalization as it trains: by the batch of one process, or by those of all ranks.
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
+#include "base/cancel.h"
 #include "modules/train/graphs.h"
 #include "modules/train/node_writer.h"
 #include "modules/train/rank_sums.h"
 
 namespace evn_train {
 namespace {
+
+bool is_norm(const OnnxNode& node) {
+  return node.op_type == "BatchNormalization" && node.domain.empty() && node.inputs.size() == 5;
+}
+
+// How often nodes read each value, and the names that are taken. Nodes in bodies count too.
+class Uses {
+ public:
+  explicit Uses(const OnnxModel& model) {
+    for (const OnnxValue& input : model.inputs) taken_.insert(input.name);
+    for (const OnnxTensor& t : model.initializers) taken_.insert(t.name);
+    for (const OnnxNode& node : model.nodes) {
+      add(node);
+      if (!has_body(node)) continue;
+      for (const OnnxNode& inner : nodes_in_bodies(node)) add(inner);
+    }
+  }
+
+  std::size_t& of(const std::string& value) { return counts_[value]; }
+  std::string fresh_name(std::string name) {
+    while (!taken_.insert(name).second) name += "_";
+    return name;
+  }
+
+ private:
+  std::map<std::string, std::size_t> counts_;
+  std::set<std::string> taken_;
+
+  void add(const OnnxNode& node) {
+    evn::cancellation_point(evn::kNodeWork);
+    for (const std::string& input : node.inputs) ++counts_[input];
+    taken_.insert(node.outputs.begin(), node.outputs.end());
+  }
+};
 
 // The statistics that are moved on. The variance that the node moves on is that of the batch; PyTorch's is that of what the batch
 // is a sample of: times n / (n - 1).
@@ -17,7 +55,55 @@ void give_statistics(NodeWriter& w, OnnxModel* m, const std::string& mean, const
   for (std::size_t i = 1; i <= 2; ++i) m->outputs[m->outputs.size() - i].has_shape = false;
 }
 
+// The variance of one value is not defined: the old one stays.
+std::string variance_of_several(NodeWriter& w, const std::string& count, const std::string& moved, const std::string& old) {
+  return w.op("Where", {w.op("Greater", {count, w.number(1)}), moved, old});
+}
+
 }  // namespace
+
+void separate_statistics(OnnxModel* m) {
+  using Pair = std::pair<std::string, std::string>;  // mean and variance
+  std::map<Pair, std::vector<std::size_t>> norms;
+  for (std::size_t n = 0; n < m->nodes.size(); ++n) {
+    evn::cancellation_point(evn::kNodeWork);
+    if (is_norm(m->nodes[n])) norms[{m->nodes[n].inputs[3], m->nodes[n].inputs[4]}].push_back(n);
+  }
+  if (norms.empty()) return;
+  Uses uses(*m);
+  std::map<std::string, std::size_t> initializers, readers;  // readers: of moved statistics, by the name of the node
+  for (std::size_t i = 0; i < m->initializers.size(); ++i) {
+    evn::cancellation_point(evn::kNodeWork);
+    if (m->initializers[i].dtype == kFloat && !m->initializers[i].data.empty()) initializers.emplace(m->initializers[i].name, i);
+  }
+  for (std::size_t n = 0; n < m->nodes.size(); ++n) {
+    evn::cancellation_point(evn::kNodeWork);
+    if (m->nodes[n].op_type == "Identity") readers.emplace(m->nodes[n].name, n);
+  }
+  for (const auto& [pair, nodes] : norms) {
+    for (const std::size_t input : {3u, 4u}) {
+      const std::string& name = input == 3 ? pair.first : pair.second;
+      const auto found = initializers.find(name);
+      if (found == initializers.end()) continue;
+      const std::string suffix = input == 3 ? "/mean" : "/variance";  // as graph/inference_form.h names the node
+      std::vector<std::string*> own;
+      for (const std::size_t n : nodes) {
+        evn::cancellation_point(evn::kNodeWork);
+        own.push_back(&m->nodes[n].inputs[input]);
+        const auto reader = readers.find(m->nodes[n].name + suffix);
+        if (reader != readers.end() && m->nodes[reader->second].inputs[0] == name)
+          own.push_back(&m->nodes[reader->second].inputs[0]);
+      }
+      if (uses.of(name) == own.size()) continue;
+      const std::string fresh = uses.fresh_name(m->nodes[nodes[0]].name + suffix);
+      OnnxTensor copy = m->initializers[found->second];
+      m->initializers.push_back(constant(fresh, copy.dtype, copy.dims, copy.data));
+      uses.of(name) -= own.size();
+      uses.of(fresh) = own.size();
+      for (std::string* value : own) *value = fresh;
+    }
+  }
+}
 
 void TrainingGraphs::train_norm(OnnxModel* m, std::size_t n) const {
   const std::string mean = m->nodes[n].inputs[3], variance = m->nodes[n].inputs[4], x = m->nodes[n].inputs[0];
@@ -34,7 +120,8 @@ void TrainingGraphs::train_norm(OnnxModel* m, std::size_t n) const {
   const std::string others = w.op("Max", {w.op("Sub", {count, w.number(1)}), w.number(1)});
   const std::string kept = w.op("Mul", {variance, w.number(momentum)});
   const std::string added = w.op("Mul", {w.op("Sub", {new_variance, kept}), w.op("Div", {count, others})});
-  give_statistics(w, m, mean, new_mean, variance, w.op("Add", {kept, added}));
+  const std::string moved = variance_of_several(w, count, w.op("Add", {kept, added}), variance);
+  give_statistics(w, m, mean, new_mean, variance, moved);
 }
 
 // Mean and variance are made of sums over ranks: of the elements with their number, and of the squares of what is left without the
@@ -72,7 +159,8 @@ void TrainingGraphs::synchronize_norm(OnnxModel* m, std::size_t n, std::int64_t 
     return w.op("Add", {w.op("Mul", {old, w.number(momentum)}), w.op("Mul", {fresh, w.number(1 - momentum)})});
   };
   const std::string others = w.op("Max", {w.op("Sub", {count, w.number(1)}), w.number(1)});
-  give_statistics(w, m, mean, moved(mean, batch_mean), variance, moved(variance, w.op("Div", {squares, others})));
+  const std::string new_variance = moved(variance, w.op("Div", {squares, others}));
+  give_statistics(w, m, mean, moved(mean, batch_mean), variance, variance_of_several(w, count, new_variance, variance));
   OnnxNode& node = m->nodes[n];
   node.op_type = "Reshape";
   node.inputs = {normal, shape};

@@ -37,6 +37,7 @@ std::size_t Parameter::bytes() const {
 }
 
 TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : model_(std::move(model)), settings_(settings) {
+  separate_statistics(&model_);
   check_output();
   find_output();
   free_batches();

@@ -26,6 +26,10 @@ std::string gradient_name(const std::string& name);
 // [2,3]
 std::string dims_text(const std::vector<std::int64_t>& dims);
 
+// Gives a BatchNormalization a copy of its mean or variance if the model reads that for something else too: as the scale of the
+// same node, for example. Nodes that share both keep them.
+void separate_statistics(OnnxModel* model);  // graph_norms.cc
+
 // What stays, and why.
 struct Frozen {
   std::string name, reason;

@@ -125,6 +125,12 @@ void TrainingGraphs::find_parameters() {
   check_names(model_, settings_, names);
   std::map<std::string, std::size_t> initializers;
   for (std::size_t i = 0; i < model_.initializers.size(); ++i) initializers.emplace(model_.initializers[i].name, i);
+  std::set<std::string> statistics;
+  for (const OnnxNode& node : model_.nodes) {
+    evn::cancellation_point();
+    if (node.op_type == "BatchNormalization" && node.domain.empty() && node.inputs.size() == 5)
+      statistics.insert({node.inputs[3], node.inputs[4]});
+  }
   for (const auto& [name, initializer] : initializers) {
     evn::cancellation_point(evn::kNodeWork);
     const OnnxTensor& tensor = model_.initializers[initializer];
@@ -138,7 +144,8 @@ void TrainingGraphs::find_parameters() {
       if (is_list && ways.of(name).reaches()) frozen_.push_back({name, "it is the output of a Constant node"});
       continue;
     }
-    if (ways.option_of(name) == "BatchNormalization" && !ways.of(name).reaches()) continue;  // a statistic
+    const bool is_read = ways.of(name).reaches();
+    if (is_read ? statistics.contains(name) : ways.option_of(name) == "BatchNormalization") continue;  // a statistic
     const Suspicion suspicion = buffers.look_at(tensor);
     if (const std::string reason = reason_to_stay(tensor, ways, suspicion); !reason.empty()) {
       frozen_.push_back({name, reason});

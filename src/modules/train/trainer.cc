@@ -370,6 +370,7 @@ evn_tensor Trainer::copy_of(std::uint32_t index, evn_parameter_part part) {
 // The model with the numbers of now.
 std::string Trainer::trained_model() {
   OnnxModel model = read_onnx(bytes_.view());
+  separate_statistics(&model);
   std::vector<std::string> data;
   data.reserve(values_.size() + statistics_.size());
   const auto put = [&](const std::vector<Parameter>& list, const std::vector<Tensor>& tensors) {
