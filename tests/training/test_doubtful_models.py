@@ -220,3 +220,22 @@ def test_the_variance_of_one_value_a_channel_stays(rows, runtime, tmp_path):
         assert not trainer.step({"x": floats(rows, 6, seed=2)}, np.arange(rows)).skipped
     after = trained_weights(trainer, tmp_path / "m.onnx")
     assert (after["m"] != NORM["m"]).all() and (after["v"] == NORM["v"]).all() == (rows == 1)
+
+
+# ----------------------------------------------------------------------------------------------------- epsilons --
+
+@pytest.mark.parametrize("ending, learns", [
+    ([node("Pow", ["p", "two"], ["y"])], True), ([node("Pow", ["p", "half"], ["y"])], False), ([node("Pow", ["p", "minus"], ["y"])], False),
+    ([node("Sqrt", ["p"], ["y"])], False), ([node("Log", ["p"], ["y"])], False),
+], ids=["square", "root", "reciprocal", "sqrt", "log"])
+@pytest.mark.parametrize("layer", [False, True], ids=["of a mean", "of a layer"])
+def test_a_small_bias_is_no_epsilon(layer, ending, learns, runtime):
+    """Added to the output of a layer it learns, with a note if it may be an epsilon."""
+    start = [node("MatMul", ["x", "w"], ["l"])] if layer else [node("MatMul", ["x", "w"], ["k"]), node("ReduceMean", ["k"], ["l"], axes=[1])]
+    weights = {"w": np.full((6, 1), 0.3, np.float32), "e": np.array([5e-4], np.float32), "two": np.float32(2), "half": np.float32(0.5), "minus": np.int64(-1)}
+    used = {name for n in ending for name in n.input} | {"w", "e"}
+    m = model([*start, node("Add", ["l", "e"], ["p"]), *ending], {k: v for k, v in weights.items() if k in used}, y=(None, 1))
+    learning, staying = described(evener.Trainer(runtime, m, "mse"))
+    assert ("e" in learning) == (learns or layer) and ("e" in staying) == (not learns and not layer)
+    if layer:
+        assert ("epsilon" in learning["e"]) == (not learns)

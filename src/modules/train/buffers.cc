@@ -73,6 +73,25 @@ Elements look_through(std::string_view data) {
   return e;
 }
 
+template <typename T>
+bool is_number_below_one(std::string_view data) {
+  T value{};
+  if (data.size() != sizeof value) return false;
+  std::memcpy(&value, data.data(), sizeof value);
+  return value < T{1};
+}
+
+bool is_below_one(const OnnxTensor& t) {
+  constexpr std::int32_t kInt32 = 6, kDouble = 11;  // TensorProto.DataType
+  switch (t.dtype) {
+    case kFloat: return is_number_below_one<float>(t.data);
+    case kInt32: return is_number_below_one<std::int32_t>(t.data);
+    case kInt64: return is_number_below_one<std::int64_t>(t.data);
+    case kDouble: return is_number_below_one<double>(t.data);
+    default: return false;
+  }
+}
+
 std::string value_that_tells(const Elements& e) {
   if (e.count < kFewest) return {};
   if (e.are_zero_or_one && e.has_zero && e.has_one) return "its elements are 0 and 1";
@@ -89,7 +108,7 @@ BufferFinder::BufferFinder(const OnnxModel& model) {
     inner_.push_back(nodes_in_bodies(node));
     for (const OnnxNode& n : inner_.back()) add(n);
   }
-  find_roots();
+  find_roots(model);
   find_waves();
 }
 
@@ -110,10 +129,16 @@ const std::vector<BufferFinder::Use>& BufferFinder::uses_of(const std::string& v
   return found == uses_.end() ? kNone : found->second;
 }
 
-void BufferFinder::find_roots() {
-  const auto is_root = [](const Use& u) {
+// Pow is a root, or divides, by an exponent below 1 alone.
+void BufferFinder::find_roots(const OnnxModel& model) {
+  std::set<std::string_view> below_one;  // single numbers
+  for (const OnnxTensor& t : model.initializers) {
+    evn::cancellation_point(evn::kNodeWork);
+    if (is_below_one(t)) below_one.insert(t.name);
+  }
+  const auto is_root = [&](const Use& u) {
     return is(*u.node, {"Sqrt", "Reciprocal", "Log"}) || (is(*u.node, {"Div"}) && u.input == 1) ||
-           (is(*u.node, {"Pow"}) && u.input == 0);
+           (is(*u.node, {"Pow"}) && u.input == 0 && u.node->inputs.size() > 1 && below_one.contains(u.node->inputs[1]));
   };
   for (const auto& [value, uses] : uses_) {
     if (std::any_of(uses.begin(), uses.end(), is_root)) roots_.insert(value);
@@ -151,6 +176,19 @@ bool BufferFinder::is_epsilon(const std::string& name) const {
   };
   const std::vector<Use>& uses = uses_of(name);
   return !uses.empty() && std::all_of(uses.begin(), uses.end(), keeps_from_zero);
+}
+
+// Added to the output of a layer, as a bias is.
+bool BufferFinder::is_added_to_product(const std::string& name) const {
+  const auto is_product = [&](const std::string& value) {
+    evn::cancellation_point(kValueWork);
+    const auto found = producers_.find(value);
+    return found != producers_.end() && is(*found->second, {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"});
+  };
+  const std::vector<Use>& uses = uses_of(name);
+  return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+    return is(*use.node, {"Add", "Sum"}) && std::any_of(use.node->inputs.begin(), use.node->inputs.end(), is_product);
+  });
 }
 
 // The Softmax is that of attention: a product reads it, and what is added to is a product too.
@@ -199,8 +237,10 @@ Suspicion BufferFinder::look_at(const OnnxTensor& tensor) const {
   const Elements e = look_through(tensor.data);
   if (e.are_zero_or_masked && e.has_masked && e.count > 1)
     return {"its elements are 0 or below -1000, as those of a mask are", true, e.are_finite};
-  if (e.count == 1 && e.first > 0 && e.first <= kLargestEpsilon && is_epsilon(tensor.name))
-    return {"it keeps a root, a logarithm or a quotient from 0, as an epsilon does", true, e.are_finite};
+  if (e.count == 1 && e.first > 0 && e.first <= kLargestEpsilon && is_epsilon(tensor.name)) {
+    const std::string why = "it keeps a root, a logarithm or a quotient from 0, as an epsilon does";
+    return {why, !is_added_to_product(tensor.name), e.are_finite};
+  }
   std::string why = use_that_tells(tensor, e.count);
   if (why.empty()) why = value_that_tells(e);
   if (why.empty() && tensor.dims.empty()) why = "it is the one number " + evn::shortest_text(static_cast<double>(e.first));

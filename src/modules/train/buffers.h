@@ -37,10 +37,11 @@ class BufferFinder {
   std::set<std::string_view> waves_;  // values that go into Sin or Cos, after a few nodes at most
 
   void add(const OnnxNode& node);
-  void find_roots();
+  void find_roots(const OnnxModel& model);
   void find_waves();
   const std::vector<Use>& uses_of(const std::string& value) const;
   bool is_epsilon(const std::string& name) const;
+  bool is_added_to_product(const std::string& name) const;
   bool is_added_to_scores(const std::string& name) const;
   std::string use_that_tells(const OnnxTensor& tensor, std::size_t elements) const;
 };
