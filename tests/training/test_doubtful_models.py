@@ -239,3 +239,16 @@ def test_a_small_bias_is_no_epsilon(layer, ending, learns, runtime):
     assert ("e" in learning) == (learns or layer) and ("e" in staying) == (not learns and not layer)
     if layer:
         assert ("epsilon" in learning["e"]) == (not learns)
+
+
+# ------------------------------------------------------------------------------------------ what a trainer says --
+
+def test_a_constant_of_one_number_is_listed(runtime):
+    nodes = [LINEAR, node("Constant", [], ["half"], value_float=0.5), node("Mul", ["l", "half"], ["y"])]
+    assert "Constant" in described(evener.Trainer(runtime, model(nodes, {"w": W})))[1]["half"]
+
+
+def test_labels_of_another_type_are_refused_by_its_name(runtime):
+    trainer = evener.Trainer(runtime, model([node("MatMul", ["x", "w"], ["y"])], {"w": W}), "mse")
+    with pytest.raises(evener.Error, match="labels are of type int64"):
+        trainer.step({"x": floats(4, 6)}, np.zeros((4, 6), np.int64))

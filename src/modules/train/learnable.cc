@@ -140,8 +140,7 @@ void TrainingGraphs::find_parameters() {
     }
     if (tensor.dtype != kFloat || tensor.data.empty()) continue;
     if (tensor.is_literal) {
-      const bool is_list = tensor.data.size() > sizeof(float);
-      if (is_list && ways.of(name).reaches()) frozen_.push_back({name, "it is the output of a Constant node"});
+      if (ways.of(name).reaches()) frozen_.push_back({name, "it is the output of a Constant node"});
       continue;
     }
     const bool is_read = ways.of(name).reaches();

@@ -6,6 +6,7 @@
 #include "base/cancel.h"
 #include "base/number_text.h"
 #include "base/os/os.h"
+#include "core/dtype.h"
 #include "modules/train/loss.h"
 
 namespace evn_train {
@@ -142,8 +143,8 @@ Labels Trainer::kind_of(evn_tensor labels) const {
   const Labels kind = info.dtype == EVN_DTYPE_INT64 ? Labels::kClasses : Labels::kNumbers;
   const bool fits = info.dtype == EVN_DTYPE_INT64 || info.dtype == EVN_DTYPE_FLOAT32;
   if (!fits || !graphs_->takes(kind)) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "labels are of dtype %d, which the loss %s does not take", info.dtype,
-         loss_name(settings_.given.loss));
+    fail(EVN_ERROR_INVALID_ARGUMENT, "labels are of type %s, which the loss %s does not take",
+         evn::dtype_name(static_cast<evn::DType>(info.dtype)), loss_name(settings_.given.loss));
   }
   return kind;
 }
