@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "graph/batch_rows.h"
 #include "graph/batch_walk.h"
 #include "graph/subgraphs.h"
 
@@ -66,12 +67,21 @@ class Freer {
     choices_.assign(graph_.nodes.size(), 0);
     counts_.assign(graph_.nodes.size(), 1);
     BatchWalk own(graph_, batch_), other(graph_, other_);
+    BatchRows rows(graph_, batch_, other_, own, other);
+    std::optional<std::vector<Edit>> fallback;  // after which one of several outputs has the batch elsewhere
     std::optional<std::size_t> from = 0;
     std::size_t visits = 0;
     for (int walks = 0; from && walks < kMostWalks && visits <= kMostVisits; ++walks) {
-      if (walk(*from, &own, &other)) return apply_edits();
+      if (walk(*from, &own, &other, &rows)) {
+        if (outputs_follow(own, other)) return apply_edits();
+        if (!fallback && graph_.outputs.size() > 1) fallback = edits_;
+      }
       from = advance();
       if (from) visits += graph_.nodes.size() - *from;
+    }
+    if (fallback) {
+      edits_ = std::move(*fallback);
+      return apply_edits();
     }
     throw make_error(EVN_ERROR_UNSUPPORTED, "the node takes a batch of %lld alone, for which the model was exported: %.200s",
                      static_cast<long long>(batch_), failure_->message)
@@ -123,8 +133,8 @@ class Freer {
   }
 
   // Walks the nodes from `from` on with both sizes, and edits shapes as choices_ says. What the walks know of nodes before `from`
-  // stands. Returns false if a node fails with the other size alone.
-  bool walk(std::size_t from, BatchWalk* own, BatchWalk* other) {
+  // stands. Returns false if a node fails with the other size alone, or mixes rows.
+  bool walk(std::size_t from, BatchWalk* own, BatchWalk* other, BatchRows* rows) {
     std::erase_if(edits_, [&](const Edit& edit) { return edit.node >= from; });
     for (std::size_t n = from; n < graph_.nodes.size(); ++n) {
       cancellation_point(kNodeWork);
@@ -143,10 +153,29 @@ class Freer {
       } else if (failure && node.region < 0) {
         repeat_constants(n, other, &failure);
       }
-      if (!failure || node.region >= 0) continue;
+      if (failure && node.region >= 0) continue;
+      if (!failure) failure = rows->visit(node);
+      if (!failure) continue;
       failed_ = n;
       failure_ = failure;
       return false;
+    }
+    return true;
+  }
+
+  // Returns false if an output begins with the batch for the one size alone. The node that makes it is then the one that failed.
+  bool outputs_follow(const BatchWalk& own, const BatchWalk& other) {
+    const std::set<ValueId> outputs(graph_.outputs.begin(), graph_.outputs.end());
+    for (std::size_t n = graph_.nodes.size(); n-- > 0;) {
+      cancellation_point(kNodeWork);
+      for (const ValueId v : graph_.nodes[n].outputs) {
+        const Shape *const out = own.shape(v), *const out_other = other.shape(v);
+        if (!outputs.contains(v) || out == nullptr || out_other == nullptr || out->rank() == 0) continue;
+        if (*out == *out_other || (*out)[0] != batch_ || out_other->rank() != out->rank() || (*out_other)[0] == other_) continue;
+        failed_ = n;
+        failure_ = make_error(EVN_ERROR_UNSUPPORTED, "the batch is not the first dim of the output that it makes");
+        return false;
+      }
     }
     return true;
   }

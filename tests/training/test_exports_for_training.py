@@ -254,6 +254,88 @@ def test_shapes_with_the_batch_of_the_export_and_a_length_that_is_open(runtime, 
     assert losses[0] == losses[1]
 
 
+def stepwise(kind, batch):
+    """Works step by step with the batch within, by a layout of [length, batch, size]; the length is 8."""
+    b = nets.Builder(29)
+    h = b.op("Transpose", b.op("MatMul", "x", b.weight("in.w", 12, 12)), perm=[1, 0, 2])
+    if kind == "softmax":
+        h = b.op("Softmax", b.op("Reshape", h, b.ints("s", [8 * batch, 12])), axis=1)
+    else:  # nn.MultiheadAttention
+        parts = [b.op("Transpose", b.op("Reshape", b.op("MatMul", h, b.weight(name + ".w", 12, 12)), b.ints(name + ".s", [8, batch * 3, 4])), perm=[1, 0, 2]) for name in "qkv"]
+        scores = b.op("Softmax", b.op("MatMul", parts[0], b.op("Transpose", parts[1], perm=[0, 2, 1])), axis=-1)
+        h = b.op("Reshape", b.op("Transpose", b.op("MatMul", scores, parts[2]), perm=[1, 0, 2]), b.ints("s", [8 * batch, 12]))
+    h = b.op("Reshape", h, b.ints("t", [8, batch, 12]))
+    h = b.op("Flatten", b.op("Transpose", h, perm=[1, 0, 2]))
+    return b.model(b.linear(h, "fc", 8 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+
+
+@pytest.mark.parametrize("kind", ["softmax", "attention"])
+@pytest.mark.parametrize("exported", [1, 2, 8])
+def test_rows_of_another_batch_do_not_mix(runtime, kind, exported):
+    """The loss is that of the exported model, which takes the rows in parts."""
+    model = stepwise(kind, exported)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = exported
+    x, labels = np.random.default_rng(3).standard_normal((16, 8, 12), dtype=np.float32), np.arange(16) % 3
+    logits = np.concatenate([run_ort(model, {"x": x[i:i + exported]})[0] for i in range(0, 16, exported)]).astype(np.float64)
+    expected = (np.log(np.exp(logits).sum(1)) - logits[np.arange(16), labels]).mean()
+    trainer = evener.Trainer(runtime, model.SerializeToString(), learning_rate=0.0)
+    assert trainer.evaluate({"x": x}, labels).loss == pytest.approx(expected, rel=1e-5)
+    assert trainer.step({"x": x}, labels).loss == pytest.approx(expected, rel=1e-5)
+
+
+def without_batch(kind):
+    """A model that was exported for one row, whose steps are in the first dim, and the name of the node that works along them."""
+    b = nets.Builder(37)
+    h = b.op("Reshape", b.op("Mul", "x", b.weight("scale", 12)), b.ints("s", [8, 12]))
+    opset = 17
+    if kind == "Softmax":
+        h = b.op("Softmax", h, axis=0)
+    elif kind == "old Softmax":  # of all from the first dim on
+        h, opset = b.op("Softmax", h, axis=0), 12
+    elif kind == "ReduceMax":
+        h = b.op("ReduceMax", h, axes=[0], keepdims=1)
+    elif kind == "CumSum":
+        h = b.op("CumSum", h, b.ints("axis", 0))
+    elif kind == "Gather":
+        h = b.op("Gather", h, b.ints("first", [0]))
+    elif kind == "Slice":
+        h = b.op("Slice", h, b.ints("from", [1]), b.ints("to", [8]), b.ints("axes", [0]))
+    elif kind == "Pad":
+        h = b.op("Pad", h, b.ints("pads", [1, 0, 0, 0]))
+    elif kind == "Concat":
+        h = b.op("Concat", b.weight("token", 1, 12), h, axis=0)
+    elif kind == "MatMul":
+        h = b.op("MatMul", b.op("Transpose", h, perm=[1, 0]), h)
+    elif kind == "Einsum":
+        h = b.op("Einsum", h, h, equation="tc,td->cd")
+    worker = h
+    y = b.op("Add", "x", b.op("ReduceMean", h, keepdims=0))
+    model = b.model(y, [("x", TensorProto.FLOAT, [8, 12])], [8, 12])
+    model.opset_import[0].version = opset
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    return model, worker
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "old Softmax", "ReduceMax", "CumSum", "Gather", "Slice", "Pad", "Concat", "MatMul", "Einsum"])
+def test_a_node_that_would_mix_rows_of_another_batch_is_refused_by_name(runtime, kind):
+    model, worker = without_batch(kind)
+    with pytest.raises(evener.Error, match=f"takes a batch of 1 alone.*{kind.split()[-1]} works along an axis") as refused:
+        evener.Trainer(runtime, model.SerializeToString(), "mse")
+    assert refused.value.node == worker and refused.value.status.name == "UNSUPPORTED"
+
+
+def test_rows_that_would_be_in_another_order_are_refused(runtime):
+    """Steps of all rows come before the next steps, and the last shape takes them for the elements of one row."""
+    b = nets.Builder(41)
+    h = b.op("Reshape", b.op("Transpose", "x", perm=[1, 0, 2]), b.ints("s", [8, 12]))
+    h = b.op("Reshape", b.op("MatMul", h, b.weight("w", 12, 12)), b.ints("t", [1, 96]))
+    model = b.model(b.op("Mul", h, b.weight("scale", 1)), [("x", TensorProto.FLOAT, [8, 12])], [96])
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    with pytest.raises(evener.Error, match="takes a batch of 1 alone") as refused:
+        evener.Trainer(runtime, model.SerializeToString(), "mse")
+    assert refused.value.node and refused.value.status.name == "UNSUPPORTED"
+
+
 def test_a_node_that_takes_one_batch_alone_is_refused_by_name(runtime):
     b = nets.Builder(3)
     h = b.op("Add", b.linear("x", "fc", 4, 3), b.weight("each", 8, 3))  # a number of its own for each row of the batch
