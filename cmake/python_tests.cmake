@@ -54,7 +54,7 @@ evn_python_test(conformance.onnx_node ${CMAKE_SOURCE_DIR}/tests/conformance/onnx
 evn_pytest(binding bindings/python/tests)
 evn_pytest(cli tests/cli)
 evn_pytest(examples tests/examples)
-evn_pytest(training tests/training)
+evn_long_pytest(training tests/training)  # the tests of trainers in C++ run with the sanitizers each time
 set(models ${CMAKE_SOURCE_DIR}/tests/models)
 evn_long_pytest(models tests/models --ignore=${models}/test_differential.py --ignore=${models}/test_kernels.py
   --ignore=${models}/test_cuts.py)

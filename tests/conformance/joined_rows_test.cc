@@ -1,6 +1,6 @@
 // Requests that the batcher may join have the bits of requests that run alone. For cases of each operator, and each way in which
 // its inputs can have rows, runs of up to 40 rows give each row what a run of the row alone gives. With EVN_TEST_FULL=1 all cases
-// and all numbers of rows, else some.
+// and all numbers of rows, else some, and few where code is instrumented.
 #include <algorithm>
 #include <cstdlib>
 #include <set>
@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "runtime/batch/rows.h"
 #include "tests/conformance/check.h"
+#include "tests/support/sanitized.h"
 
 namespace evn::conformance {
 namespace {
@@ -19,7 +20,7 @@ using test::KernelSubject;
 
 constexpr std::size_t kMostRows = 40;
 constexpr std::size_t kDistinct = 3;   // rows of their own values; they take turns
-constexpr std::size_t kMostCases = 6;  // of an operator, spread evenly
+constexpr std::size_t kMostCases = test::kIsSanitized ? 1 : 6;  // of an operator, spread evenly
 
 bool takes_all() {
   const char* full = std::getenv("EVN_TEST_FULL");
@@ -214,6 +215,7 @@ std::size_t check_target(const Target& target, const Case& c, const Rows& rows, 
 // Numbers of rows in a run. Products cut their work by them.
 std::vector<std::size_t> counts_for(const KernelSubject& s, bool is_large) {
   const bool is_product = is_large && (s.node.op_type.starts_with("MatMul") || s.node.op_type == "Gemm");
+  if (test::kIsSanitized && !takes_all()) return {3};
   if (!is_product && !takes_all()) return works_with_samples(s) ? std::vector<std::size_t>{3, 8, 40} : std::vector<std::size_t>{40};
   std::vector<std::size_t> all;
   for (std::size_t count = 2; count <= kMostRows; ++count) all.push_back(count);
