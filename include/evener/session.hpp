@@ -95,8 +95,9 @@ class Model : public detail::Object<evn_model, evn_model_release> {
   // Inputs that need not be given, since they have a default.
   std::vector<ValueInfo> defaults() const {
     const std::size_t first = detail::count(get(), evn_model_input_count);
-    return detail::with_symbols(detail::values(get(), evn_model_default_count, evn_model_get_input_info, evn_model_input_name, first),
-                                get(), evn_model_input_symbol, first);
+    std::vector<ValueInfo> all =
+        detail::values(get(), evn_model_default_count, evn_model_get_input_info, evn_model_input_name, first);
+    return detail::with_symbols(std::move(all), get(), evn_model_input_symbol, first);
   }
   std::vector<ValueInfo> outputs() const {
     return detail::with_symbols(detail::values(get(), evn_model_output_count, evn_model_get_output_info, evn_model_output_name),

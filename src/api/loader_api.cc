@@ -75,8 +75,8 @@ evn_status evn_loader_start_epoch(evn_loader loader, uint64_t epoch, uint64_t fi
 }
 
 evn_status evn_loader_next(evn_loader loader, evn_tensor* tensors, uint32_t tensor_count, uint32_t* samples, evn_error* error) {
-  return guarded(
-      error, [&] { call(**Pin<LoaderPtr>(loader), &evn_train_module_table::loader_next, tensors, tensor_count, samples); });
+  return guarded(error,
+                 [&] { call(**Pin<LoaderPtr>(loader), &evn_train_module_table::loader_next, tensors, tensor_count, samples); });
 }
 
 evn_status evn_loader_batch_count(evn_loader loader, uint64_t* count, evn_error* error) {

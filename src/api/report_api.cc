@@ -34,8 +34,7 @@ InspectRequest read_request(const char* path, const evn_inspect_options* options
 // Session that runs with the inputs, and their values.
 struct ComparedSession {
   ComparedSession(const SessionPin& session, std::span<const evn_tensor> inputs) {
-    check_argument_counts(*session, static_cast<uint32_t>(inputs.size()),
-                          static_cast<uint32_t>(session->graph().outputs.size()));
+    check_argument_counts(*session, static_cast<uint32_t>(inputs.size()), static_cast<uint32_t>(session->graph().outputs.size()));
     RunRequest request;
     open = session_for(session.shared(), inputs.data(), static_cast<uint32_t>(inputs.size()), &request);
     values.resize(open->graph().inputs.size());

@@ -171,8 +171,7 @@ SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given
 
 std::size_t place_of_input(const Session& session, std::size_t input, const Session& other) {
   if (&session == &other) return input;
-  const std::vector<InputDefault>&own = session.compiled().model->model.defaults,
-                                  &others = other.compiled().model->model.defaults;
+  const std::vector<InputDefault>&own = session.compiled().model->model.defaults, &others = other.compiled().model->model.defaults;
   for (std::size_t d = 0; d < own.size() && d < others.size(); ++d) {
     if (own[d].input != static_cast<std::int32_t>(input)) continue;
     return others[d].input < 0 ? SIZE_MAX : static_cast<std::size_t>(others[d].input);

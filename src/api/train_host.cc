@@ -159,19 +159,9 @@ evn_status memory_of(evn_session session, evn_train_memory* memory, evn_error* e
 struct TrainState {
   Mutex mutex;
   std::atomic<const evn_train_module_table*> table{nullptr};
-  evn_train_host host{nullptr,
-                      plain_model,
-                      release,
-                      load_limits,
-                      load_own,
-                      run_for_module,
-                      submit_for_module,
-                      runtime_identity,
-                      wait_without_core,
-                      open_for_module,
-                      is_requested,
-                      create_limited,
-                      memory_of};
+  evn_train_host host{nullptr,        plain_model,       release,          load_limits,       load_own,
+                      run_for_module, submit_for_module, runtime_identity, wait_without_core, open_for_module,
+                      is_requested,   create_limited,    memory_of};
 };
 constinit TrainState g_train;
 

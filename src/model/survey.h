@@ -57,7 +57,7 @@ struct Survey {
   std::string producer;
   std::vector<OpsetImport> opsets;
   std::vector<SurveyBody> bodies;
-  std::vector<SurveyNode> nodes;    // of the graph, of bodies, and of functions that are called
+  std::vector<SurveyNode> nodes;      // of the graph, of bodies, and of functions that are called
   std::vector<SurveyValue> inputs;    // without initializers
   std::vector<SurveyValue> defaults;  // inputs with initializers, from IR version 4 on
   std::vector<SurveyValue> outputs;

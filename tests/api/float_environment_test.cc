@@ -500,8 +500,7 @@ TEST(FloatEnvironment, IsInForceInCallbacksOfRequestsThatATaskOfTheHostJoins) {
   evn_submit_options submit = EVN_SUBMIT_OPTIONS_INIT;
   submit.user = &roundings;
   submit.done = [](void* user, evn_request) { static_cast<std::vector<int>*>(user)->push_back(fegetround()); };
-  for (int i = 0; i < 3; ++i)
-    EXPECT_OK(evn_session_submit(session, &x, 1, nullptr, 1, nullptr, &submit, nullptr, &error));
+  for (int i = 0; i < 3; ++i) EXPECT_OK(evn_session_submit(session, &x, 1, nullptr, 1, nullptr, &submit, nullptr, &error));
   for (std::size_t i = 0; i < g_posted.size(); ++i) {
     const HostMode mode(kModes[0]);
     g_posted[i].first(g_posted[i].second, 0);

@@ -19,7 +19,7 @@ using test::KernelRun;
 using test::KernelSubject;
 
 constexpr std::size_t kMostRows = 40;
-constexpr std::size_t kDistinct = 3;   // rows of their own values; they take turns
+constexpr std::size_t kDistinct = 3;                            // rows of their own values; they take turns
 constexpr std::size_t kMostCases = test::kIsSanitized ? 1 : 6;  // of an operator, spread evenly
 
 bool takes_all() {
@@ -272,12 +272,8 @@ const Cases& joinable_cases() {
     some.push_back(Case("GatherND", 13).x({4, 3}).literal({kI64, {2, 2}}, {0, 1, 3, 2}).variable());
     some.push_back(
         Case("Scatter", 9).x({3, 4}).literal({kI64, {3, 2}}, {0, 2, 1, 3, 3, 0}).variable().x({3, 2}).integer("axis", 1));
-    some.push_back(Case("ScatterElements", 18)
-                       .x({3, 40})
-                       .in(kI64, {3, 20}, -40, 39)
-                       .x({3, 20})
-                       .integer("axis", 1)
-                       .word("reduction", "add"));
+    some.push_back(
+        Case("ScatterElements", 18).x({3, 40}).in(kI64, {3, 20}, -40, 39).x({3, 20}).integer("axis", 1).word("reduction", "add"));
     some.push_back(Case("ReverseSequence", 10).x({4, 3, 2}).list({1, 3, 4}).variable());
     some.push_back(Case("com.microsoft::RotaryEmbedding", 1)
                        .x({2, 3, 16})

@@ -113,7 +113,8 @@ def memory_of(runtime):
     for device in runtime.devices:
         device.trim_memory()
         stats = device.memory()
-        held[device.name] = {**stats.by_class, "in all": stats.current, "reserved": stats.reserved}
+        heap = stats.by_class["heap"]  # the runtime's tables keep what they have grown to
+        held[device.name] = {**stats.by_class, "heap": 0, "in all": stats.current - heap, "reserved": stats.reserved - heap}
     return held
 
 

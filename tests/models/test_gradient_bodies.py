@@ -254,7 +254,7 @@ def test_what_is_refused():
 def test_what_has_a_derivative_of_its_own_operator_is_differentiated_once():
     nodes = [node("RNN", ["x", "w", "r"], ["y"], hidden_size=3), gradient(["x"], ["dx1"], ["x"], "y", name="first"), gradient(["x"], ["dx"], ["x"], "dx1", name="second")]
     feeds = {"x": real(2, 2, 3), "w": real(1, 3, 3, seed=2), "r": real(1, 3, 3, seed=3)}
-    with pytest.raises(evener.Error, match="RNNGradient .* cannot be differentiated.*second"):
+    with pytest.raises(evener.Error, match="RNNGradient .* cannot be differentiated.*first/RNN_0"):
         run_of(model_of(nodes, feeds, ["dx"], 21))
 
 

@@ -14,7 +14,7 @@ namespace evn::os {
 struct FileAccess {
   // Folders beneath which files may lie that are reached through links. A folder that does not exist allows nothing.
   std::vector<std::string> allowed_roots;
-  bool map = false;                        // large tensors are used where they lie in mapped files, which nobody truncates
+  bool map = false;  // large tensors are used where they lie in mapped files, which nobody truncates
 };
 
 // Where the process is, as an absolute path; "." where the system does not say.

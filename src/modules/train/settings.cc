@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/number_text.h"
 #include "base/cancel.h"
+#include "base/number_text.h"
 #include "base/text.h"
 #include "modules/train/library.h"
 

@@ -73,8 +73,7 @@ std::string compare_sessions(const Comparand& expected, const Comparand& got, ev
   if (a.outputs.size() != b.outputs.size()) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "one session has %zu outputs, the other %zu", a.outputs.size(), b.outputs.size());
   }
-  const std::vector<RunValue> wanted = run_once(*expected.session, expected.inputs),
-                              made = run_once(*got.session, got.inputs);
+  const std::vector<RunValue> wanted = run_once(*expected.session, expected.inputs), made = run_once(*got.session, got.inputs);
   std::string text;
   JsonWriter json;
   json.begin_object();

@@ -12,6 +12,7 @@ from .trial import BATCH, Count, dtypes_of, opsets_of, verdict
 # Half of an ulp of what operands are rounded to, over the value.
 ROUNDOFF = {"bf16": 2.0 ** -8, "fp16": 2.0 ** -11}
 FLOAT32 = 2.0 ** -24
+PART = {"bf16": 0, "fp16": 32}  # products that are summed in the type of the operands, before float32 sums go on
 MOST_TRIES = 6    # draws for a case, of those that are made for a kernel
 MOST_DRAWN = 40  # of an operator's own
 
@@ -60,7 +61,7 @@ def single(trials, case, row, count):
         if not isinstance(outputs, Exception):
             given[judge.name] = outputs
     if precision is not None and "ort" in given:
-        case = dataclasses.replace(case, tolerance=(0, 0, bound(trials, case, ROUNDOFF[precision])))
+        case = dataclasses.replace(case, tolerance=(0, 0, bound(trials, case, ROUNDOFF[precision], PART[precision])))
     verdict(case, own, given, count)
 
 
@@ -77,13 +78,13 @@ def recurrent_bound(case, u):
     return (2 * u + u * u) * (x.max(initial=0) * w.sum(axis=2).max() + h * r.sum(axis=2).max())
 
 
-def bound(trials, case, u):
+def bound(trials, case, u, part):
     """How far products of rounded operands may be from the exact ones, by element: each operand is off by no more than u of itself, so a
     product by (1 + u)^2 - 1 of itself, and a sum by as much of the sum of magnitudes; to that come the roundings of float32 sums, here and
-    in the judge. Attention's is kernels.attention_bound."""
+    in the judge, and those of the first `part` products of each sum. Attention's is kernels.attention_bound."""
     if case.op == "Attention":
         return kernels.attention_bound(case, u)
     if case.op in ("LSTM", "GRU", "RNN"):
         return recurrent_bound(case, u)
     magnitudes = dataclasses.replace(case, inputs=[numpy.abs(x) for x in case.inputs])
-    return (2 * u + u * u + 2 * terms(case) * FLOAT32) * trials.single(trials.others[1], magnitudes)[0].astype("float64")
+    return (2 * u + u * u + 2 * terms(case) * FLOAT32 + part * u) * trials.single(trials.others[1], magnitudes)[0].astype("float64")

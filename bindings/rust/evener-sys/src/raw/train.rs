@@ -230,7 +230,8 @@ pub struct evn_loader_array {
     pub rank: u32,
 }
 
-/// Makes samples, on the loader's thread, one call at a time.
+/// Makes samples, on the loader's thread, one call at a time. It must not call evn\_loader\_start\_epoch, evn\_loader\_next or
+/// evn\_loader\_release with the same loader (EVN\_ERROR\_WRONG\_STATE).
 /// samples \`count\` numbers of samples
 /// buffers one for each array: where these samples go, one after another; NULL of an array that has data
 /// made how many there are: \`count\`, which it is set to beforehand. Fewer end an epoch of EVN\_LOADER\_STREAM
