@@ -107,8 +107,13 @@ type few struct {
 
 var fewPool = sync.Pool{New: func() any { return &few{e: C.evn_error_initial()} }}
 
+// put is handlesOf into slots that there are.
 func put(slots []C.evn_tensor, tensors []*Tensor) error {
 	for i, tensor := range tensors {
+		if tensor == nil {
+			slots[i] = 0
+			continue
+		}
 		raw, err := tensor.handle()
 		if err != nil {
 			return err

@@ -14,7 +14,7 @@ local function numbers(path, ctype)
 end
 
 local function digits_options()
-  return {optimizer = "adamw", learning_rate = 0.002, weight_decay = 0.01, groups = {{names = {"*.b"}, rate_factor = 2}}, frozen = {"conv1.b"},
+  return {optimizer = "adamw", learning_rate = 0.002, weight_decay = 0.01, groups = {{names = {"*.b"}, rate_factor = 2, weight_decay = 0}}, frozen = {"conv1.b"},
           schedule = "cosine", schedule_steps = 16, warmup_steps = 2, clip_norm = 1, seed = 7}
 end
 
