@@ -250,5 +250,5 @@ def test_a_constant_of_one_number_is_listed(runtime):
 
 def test_labels_of_another_type_are_refused_by_its_name(runtime):
     trainer = evener.Trainer(runtime, model([node("MatMul", ["x", "w"], ["y"])], {"w": W}), "mse")
-    with pytest.raises(evener.Error, match="labels are of type int64"):
+    with pytest.raises(evener.Error, match="labels have dtype int64"):
         trainer.step({"x": floats(4, 6)}, np.zeros((4, 6), np.int64))

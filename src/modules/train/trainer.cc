@@ -143,7 +143,7 @@ Labels Trainer::kind_of(evn_tensor labels) const {
   const Labels kind = info.dtype == EVN_DTYPE_INT64 ? Labels::kClasses : Labels::kNumbers;
   const bool fits = info.dtype == EVN_DTYPE_INT64 || info.dtype == EVN_DTYPE_FLOAT32;
   if (!fits || !graphs_->takes(kind)) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "labels are of type %s, which the loss %s does not take",
+    fail(EVN_ERROR_INVALID_ARGUMENT, "labels have dtype %s, which the loss %s does not take",
          evn::dtype_name(static_cast<evn::DType>(info.dtype)), loss_name(settings_.given.loss));
   }
   return kind;
