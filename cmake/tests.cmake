@@ -110,7 +110,9 @@ if(TARGET test_ops AND TARGET evener_image)
 endif()
 evn_test(graph graph evn_graph evn_model)
 # All rows of the operator tables against the clock, on the cases of the conformance tables.
+set(EVN_TEST_SHARDS 1)  # most of their time they look for long cases, of which all of them have the same
 evn_test(cancellation cancellation evn_graph)
+set(EVN_TEST_SHARDS 0)
 if(TARGET test_cancellation)
   target_sources(test_cancellation PRIVATE $<TARGET_OBJECTS:evn_cases>)
 endif()
