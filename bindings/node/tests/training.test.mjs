@@ -65,7 +65,7 @@ class Digits {
 }
 
 const DIGITS = {
-  optimizer: 'adamw', learningRate: 0.002, weightDecay: 0.01, groups: [{names: ['*.b'], rateFactor: 2}], frozen: ['conv1.b'], schedule: 'cosine',
+  optimizer: 'adamw', learningRate: 0.002, weightDecay: 0.01, groups: [{names: ['*.b'], rateFactor: 2, weightDecay: 0}], frozen: ['conv1.b'], schedule: 'cosine',
   scheduleSteps: 16, warmupSteps: 2, clipNorm: 1, seed: 7n,
 };
 
