@@ -223,17 +223,13 @@ endif()
 
 # The tests again with each instruction set, chosen by EVN_CPU_ISA; one that the machine lacks is skipped. Tests with random cases and
 # cancellation tests go through all instruction sets by themselves and are left out. The CPU's tests also run with the extensions of the
-# clusters, but not under the sanitizers, which make them several times slower. As the tests force each instruction set themselves, only
-# AVX2's runs are in the default lanes, where nothing is instrumented; the others are long forms.
+# clusters, but not under the sanitizers, which make them several times slower. As the tests force each instruction set themselves, all of
+# these runs are long forms.
 function(evn_test_by_isa program)
   if(TARGET test_${program})
     foreach(isa ${ARGN})
       add_test(NAME ${program}.${isa} COMMAND test_${program} --gtest_brief=1 --gtest_filter=-*Drawn*:*Exhaustive*:Cancelled.*:Isas/*:*JoinedRows*)
-      set(environment EVN_CPU_ISA=${isa})
-      if(EVN_SANITIZED OR NOT isa STREQUAL "avx2")
-        list(APPEND environment EVN_LONG_FORM=1)
-      endif()
-      set_tests_properties(${program}.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "${environment}"
+      set_tests_properties(${program}.${isa} PROPERTIES TIMEOUT 1800 ENVIRONMENT "EVN_CPU_ISA=${isa};EVN_LONG_FORM=1"
         SKIP_REGULAR_EXPRESSION "this CPU has no ${isa};set EVN_TEST_FULL=1 for one more run")
     endforeach()
   endif()
