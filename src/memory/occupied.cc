@@ -61,7 +61,7 @@ void OccupiedRanges::for_each_part(std::int32_t first, std::int32_t last, F&& vi
 void OccupiedRanges::add(std::int32_t first, std::int32_t last, std::size_t begin, std::size_t end) {
   for_each_part(first, last, [&](std::size_t node) {
     nodes_[node].whole.add(begin, end);
-    // What covers the range in a period covers it in all periods around that one, which a gap that was closed there does not.
+    // A range that covers this one in a period covers it in all periods around that one; a closed gap covers it there alone.
     for (; node > 0 && nodes_[node].some.add(begin, end); node /= 2) cancellation_point();
   });
 }

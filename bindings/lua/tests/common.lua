@@ -171,7 +171,7 @@ function common.product()
                       {common.constant("w", 1, {64, 64}, raw("float", weights))})
 end
 
--- The same with w in another file, of which `common.doubling` is the content: y = 2 x.
+-- Model of y = 2 x whose w is in another file; `common.doubling` is the content of that file.
 function common.external_product(location)
   local function entry(key, said) return bytes(13, bytes(1, key) .. bytes(2, said)) end
   local header = number(1, 64) .. number(1, 64) .. number(2, common.FLOAT) .. bytes(8, "w")

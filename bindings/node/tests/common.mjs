@@ -59,7 +59,7 @@ export function product() {
   return model([node('MatMul', ['x', 'w'], ['y'])], [value('x', FLOAT, ['m', 64])], [value('y', FLOAT, ['m', 64])], [constant]);
 }
 
-// The same with w in another file, of which `doubling` is the content: y = 2 x.
+// Model of y = 2 x whose w is in another file; `doubling` is the content of that file.
 export function externalProduct(location) {
   const entry = (key, said) => bytes(13, join(text(1, key), text(2, said)));
   const constant = join(number(1, 64), number(1, 64), number(2, FLOAT), text(8, 'w'), entry('location', location), number(14, 1));

@@ -42,7 +42,7 @@ std::string telling_word(const std::string& name) {
   return {};
 }
 
-// What the elements of a float32 initializer have in common.
+// Facts about the elements of a float32 initializer.
 struct Elements {
   std::size_t count = 0;
   float first = 0;

@@ -30,7 +30,7 @@ Trainer::Trainer(evn_runtime runtime, const char* path, const evn_trainer_option
   else if (own) throw evn::Error(*own);
 }
 
-// What the library and this module do to read the model ends at the same time.
+// Reads the model within one time limit, which holds for the library and for this module together.
 void Trainer::read_model(const char* path, const evn_trainer_options& options) {
   std::uint64_t time_ns = 0;
   const void* requested = nullptr;

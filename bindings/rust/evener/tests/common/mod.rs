@@ -109,7 +109,7 @@ pub fn product() -> Vec<u8> {
     model(vec![node("MatMul", &["x", "w"], &["y"])], ends("x"), ends("y"), constants)
 }
 
-/// The same with w in another file, of which `doubling` is the content: y = 2 x.
+/// Model of y = 2 x whose w is in another file; `doubling` is the content of that file.
 pub fn external_product(location: &str) -> Vec<u8> {
     let ends = |name| vec![value(name, tensor_type(FLOAT, &["m", "64"]))];
     let entry = Message::default().text(1, "location").text(2, location);
