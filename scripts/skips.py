@@ -16,12 +16,13 @@ import sys
 # What a machine or its kernel may lack.
 HARDWARE = (r"this (CPU|machine|processor) has no ", r"no products of bfloat16 on this machine", r"these loops do not run on it",
             r"needs two cores", r"the processor does not say", r"needs x86-64", r"the device is no CPU", r"the system has no seccomp filters",
-            r"no CPUID faulting: the processor has none", r"the kernel does not tell who uses AVX-512", r"no AVX-512 that could be hidden")
+            r"no CPUID faulting: the processor has none", r"the kernel does not tell who uses AVX-512", r"no AVX-512 that could be hidden", r"this processor has all classes")
 # What is tested by another build or lane of scripts/test.
 ELSEWHERE = (r"set EVN_TEST_FULL=1", r"with EVN_TEST_FULL=1", r"runs once, on every cluster", r"sanitizers make frames larger",
              r"only what is shipped is measured", r"is built without the sanitizers", r"the OpenBLAS module is not built",
              r"built without OpenBLAS", r"clang\+\+-14", r"AddressSanitizer's allocator",
-             r"ThreadSanitizer's runtime", r"the release build runs it", r"the emulator's ")
+             r"a sanitizer has memory of its own", r"sanitizers need address space", r"sanitizers have heads of their own", r"ThreadSanitizer's runtime",
+             r"the release build runs it", r"the emulator's ")
 # Software that scripts/test does not install.
 OPTIONAL = (r"could not import 'torch'", r"Node\.js is not installed", r"Chromium is not installed", r"no locale with another point is installed")
 KINDS = ("hardware that is not there", "tested by another build or lane", "optional software", "another cause")
