@@ -9,7 +9,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(evn_precompile_options -fpch-preprocess)  # so that ccache sees which precompiled header was used
 endif()
 
-# evn_precompile(target, headers beside the common ones...): objects that are compiled with the same options share the first one's.
+# evn_precompile(target, headers beside the common ones...): objects that are compiled with the same options share the first one's. Headers are
+# named as <folder/name.h>: with a whole path what includes them would be compiled again in every checkout.
 function(evn_precompile target)
   if(EVN_QUICK_BUILD)
     target_precompile_headers(${target} PRIVATE ${EVN_COMMON_HEADERS} ${ARGN})
@@ -20,5 +21,16 @@ function(evn_precompile_as target first)
   if(EVN_QUICK_BUILD AND NOT target STREQUAL first)
     target_precompile_headers(${target} REUSE_FROM ${first})
     target_compile_options(${target} PRIVATE ${evn_precompile_options})
+  endif()
+endfunction()
+
+# evn_compile_little(target): for instrumented code in which tests spend little of their time. It takes a compiler longest, most of it for what each
+# source instantiates again, so these are unity builds without optimization. Sources of a table, which name their rows alike, are compiled by
+# themselves (SKIP_UNITY_BUILD_INCLUSION); others of a target may not name two things alike.
+function(evn_compile_little target)
+  if(EVN_QUICK_BUILD)
+    # Sources of a unity build see each other's names, and gcc takes them for headers: -Wshadow and -Wsubobject-linkage would warn of both.
+    target_compile_options(${target} PRIVATE -O0 -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
 endfunction()

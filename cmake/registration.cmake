@@ -22,6 +22,7 @@ function(evn_table)
   if(A_EXCLUDE)
     list(FILTER files EXCLUDE REGEX ${A_EXCLUDE})
   endif()
+  set_source_files_properties(${files} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # they name their rows alike
   set(externs "")
   set(rows "")
   foreach(file ${files})

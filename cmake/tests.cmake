@@ -47,7 +47,7 @@ endfunction()
 if(EVN_QUICK_BUILD)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_headers.cc CONTENT "")
   evn_add_test_objects(evn_test_headers ${CMAKE_BINARY_DIR}/generated/test_headers.cc)
-  evn_precompile(evn_test_headers <gtest/gtest.h> ${CMAKE_SOURCE_DIR}/src/ops/op.h)
+  evn_precompile(evn_test_headers <gtest/gtest.h> <ops/op.h>)
 endif()
 
 # evn_test_objects(name, sources...): what several test programs link, compiled once.

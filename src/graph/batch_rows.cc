@@ -10,13 +10,13 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // products with sizes of batches stay numbers
+constexpr std::int64_t kMostRows = std::int64_t{1} << 40;  // products with sizes of batches stay numbers
 
 // Product of dims; 0 if one is 0, or if there are too many elements.
 std::int64_t product(const Shape& shape, int begin, int end) {
   std::int64_t n = 1;
   for (int i = begin; i < end; ++i) {
-    if (__builtin_mul_overflow(n, shape[i], &n) || n > kMostElements) return 0;
+    if (__builtin_mul_overflow(n, shape[i], &n) || n > kMostRows) return 0;
   }
   return n;
 }
@@ -91,7 +91,7 @@ std::optional<Error> BatchRows::visit(const Node& node) {
 }
 
 bool BatchRows::holds_batch(std::int64_t own, std::int64_t other) const {
-  return own != other && own <= kMostElements && other <= kMostElements && own * other_ == other * batch_;
+  return own != other && own <= kMostRows && other <= kMostRows && own * other_ == other * batch_;
 }
 
 // Returns true if a dim has the batch and another factor.

@@ -13,7 +13,7 @@
 namespace evn {
 namespace {
 
-constexpr std::int64_t kMostElements = 4096;                      // of a value that is computed
+constexpr std::int64_t kMostComputed = 4096;                      // of a value that is computed
 constexpr std::int64_t kMostWork = std::int64_t{1} << 16;         // of computing one
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;         // of all of them
 constexpr std::int64_t kDims[] = {5, 7, 11, 13, 17, 19, 23, 29};  // of dims that are not known, in their order
@@ -37,7 +37,7 @@ BatchWalk::BatchWalk(const Graph& graph, std::int64_t batch) : graph_(graph), kn
     if (value.constant == nullptr) continue;
     Known& known = known_[v];
     known.desc = value.constant->desc;
-    if (!is_stored(known.desc.dtype) || known.desc.shape.elements() > kMostElements) continue;
+    if (!is_stored(known.desc.dtype) || known.desc.shape.elements() > kMostComputed) continue;
     known.bytes.resize((known.desc.size_bytes() + 7) / 8);
     if (known.desc.size_bytes() > 0) std::memcpy(known.bytes.data(), value.constant->bytes(), known.desc.size_bytes());
     known.has_bytes = true;
@@ -105,7 +105,7 @@ void BatchWalk::compute(const Node& node) {
   std::vector<MutableTensor> made(node.outputs.size());
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     if (outputs_[i].dtype == DType::kUndefined) continue;
-    if (!is_stored(outputs_[i].dtype) || outputs_[i].dtype == DType::kString || outputs_[i].shape.elements() > kMostElements)
+    if (!is_stored(outputs_[i].dtype) || outputs_[i].dtype == DType::kString || outputs_[i].shape.elements() > kMostComputed)
       return;
     const std::size_t words = (outputs_[i].size_bytes() + 7) / 8;
     if (computed_bytes_ + words * sizeof(std::uint64_t) > kMostBytes) return;

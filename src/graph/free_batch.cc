@@ -19,7 +19,7 @@ using Ints = std::vector<std::int64_t>;
 
 constexpr int kMostWalks = 256;
 constexpr int kOpsetOfNewNodes = 13;  // whatever the model and its nodes import; raise_opset takes each node's own version
-constexpr std::int64_t kMostElements = std::int64_t{1} << 40;  // of what is reshaped: products with sizes of batches stay numbers
+constexpr std::int64_t kMostReshaped = std::int64_t{1} << 40;  // of what is reshaped: products with sizes of batches stay numbers
 constexpr std::size_t kMostVisits = std::size_t{1} << 21;      // of nodes, by all walks but the first
 
 // A shape that an exporter may have written as numbers.
@@ -213,7 +213,7 @@ class Freer {
     const Ints *given = own.numbers(node.inputs[1]), *given_other = other->numbers(node.inputs[1]);
     if (in == nullptr || in_other == nullptr || out == nullptr || given == nullptr || given_other == nullptr) return;
     if (*given != *given_other || in->rank() != in_other->rank() || in->elements() == 0) return;
-    if (std::max({in->elements(), in_other->elements(), out->elements()}) > kMostElements) return;
+    if (std::max({in->elements(), in_other->elements(), out->elements()}) > kMostReshaped) return;
     int at = 0;
     while (at < in->rank() && (*in)[at] == (*in_other)[at]) ++at;
     if (at == in->rank() || (*in)[at] * other_ != (*in_other)[at] * batch_) return;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int32_t kNowhere = -2;  // as a region: nobody reads it
 
 // A graph that is being made.
-struct Made {
+struct MadeGraph {
   Graph graph;
   std::map<ValueId, ValueId> ids;  // by value of the flat graph
 };
@@ -31,7 +31,7 @@ class Outliner {
     place_constants();
     name_values();
     sort_units();
-    Made main;
+    MadeGraph main;
     main.graph.name = flat_.name;
     fill(main, -1);
     for (const ValueId v : flat_.inputs) main.graph.inputs.push_back(id_in(main, v));
@@ -212,7 +212,7 @@ class Outliner {
 
   // ------------------------------------------------------------------------------------------------------- graphs --
 
-  ValueId id_in(Made& made, ValueId v) {
+  ValueId id_in(MadeGraph& made, ValueId v) {
     const auto [it, is_new] = made.ids.try_emplace(v, static_cast<ValueId>(made.graph.values.size()));
     if (is_new) {
       Value value = flat_.values[at(v)];
@@ -223,14 +223,14 @@ class Outliner {
     return it->second;
   }
 
-  void fill(Made& made, std::int32_t region) {
+  void fill(MadeGraph& made, std::int32_t region) {
     for (const ValueId v : constants_[at(region + 1)])
       made.graph.values[at(id_in(made, v))].constant = flat_.values[at(v)].constant;
     const std::string prefix = prefix_of(region);
     for (const std::int32_t u : order_[at(region + 1)]) made.graph.nodes.push_back(node_of(made, units_[at(u)], prefix));
   }
 
-  Node node_of(Made& made, const Unit& unit, const std::string& prefix) {
+  Node node_of(MadeGraph& made, const Unit& unit, const std::string& prefix) {
     Node n = node(unit.nodes[0]);
     const std::int32_t body = body_region(n);
     if (is_merge(n)) {
@@ -276,7 +276,7 @@ class Outliner {
 
   // Engines want each output of a graph in a graph to be made in there, under a name of its own.
   std::shared_ptr<Graph> subgraph(std::int32_t region, const std::vector<ValueId>& outputs, const std::string& name) {
-    Made made;
+    MadeGraph made;
     made.graph.name = name;
     if (enter_[at(region)] >= 0) {
       for (const ValueId v : node(static_cast<std::size_t>(enter_[at(region)])).outputs)

@@ -16,10 +16,6 @@ namespace {
 
 constexpr float kLargestHalf = 65504;
 
-bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
-  return node.domain.empty() && std::find(names.begin(), names.end(), node.op_type) != names.end();
-}
-
 bool is_product(const Node& node) { return is_one_of(node, {"MatMul", "Gemm", "Conv", "ConvTranspose"}); }
 
 bool may_follow(const Node& node) {

@@ -1,10 +1,16 @@
 #include "quant/graph_writer.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "graph/subgraphs.h"
 
 namespace evn {
+
+bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
+  return node.domain.empty() && std::find(names.begin(), names.end(), node.op_type) != names.end();
+}
+
 GraphWriter::GraphWriter(Graph& graph, LedgerPtr ledger) : graph_(graph), ledger_(std::move(ledger)) {
   for (const Value& v : graph.values) names_.insert(v.name);
   for (const Node& n : graph.nodes) node_names_.insert(n.name);

@@ -1,14 +1,19 @@
 // What the rewrites that make an ONNX graph anew share: names that nobody has yet, constants and nodes.
 #pragma once
 
+#include <initializer_list>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/graph.h"
 
 namespace evn {
+
+// Whether the node is of one of these ONNX operators.
+bool is_one_of(const Node& node, std::initializer_list<std::string_view> names);
 
 class GraphWriter {
  public:

@@ -12,13 +12,9 @@ namespace {
 
 bool is(const Node& node, std::string_view op) { return node.domain.empty() && node.op_type == op; }
 
-bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
-  return node.domain.empty() && std::find(names.begin(), names.end(), node.op_type) != names.end();
-}
-
-class Rewriter {
+class OperatorRewriter {
  public:
-  Rewriter(Graph& graph, const LedgerPtr& ledger) : graph_(graph), writer_(graph, ledger) {
+  OperatorRewriter(Graph& graph, const LedgerPtr& ledger) : graph_(graph), writer_(graph, ledger) {
     producer_.assign(graph.values.size(), -1);
     reader_.assign(graph.values.size(), -1);
     uses_.assign(graph.values.size(), 0);
@@ -203,6 +199,6 @@ class Rewriter {
 
 }  // namespace
 
-bool use_byte_operators(Graph* graph, const LedgerPtr& ledger) { return Rewriter(*graph, ledger).run(); }
+bool use_byte_operators(Graph* graph, const LedgerPtr& ledger) { return OperatorRewriter(*graph, ledger).run(); }
 
 }  // namespace evn

@@ -14,9 +14,9 @@
 namespace evn {
 namespace {
 
-class Rewriter {
+class ActivationRewriter {
  public:
-  Rewriter(Graph& graph, QuantScheme& scheme, const RewriteOptions& options)
+  ActivationRewriter(Graph& graph, QuantScheme& scheme, const RewriteOptions& options)
       : graph_(graph), scheme_(scheme), options_(options), writer_(graph, options.ledger) {}
 
   void run_static(std::span<const QuantParams> params) {
@@ -371,11 +371,11 @@ class Rewriter {
 }  // namespace
 
 void rewrite_static(Graph* graph, QuantScheme* scheme, std::span<const QuantParams> params, const RewriteOptions& options) {
-  Rewriter(*graph, *scheme, options).run_static(params);
+  ActivationRewriter(*graph, *scheme, options).run_static(params);
 }
 
 void rewrite_dynamic(Graph* graph, QuantScheme* scheme, const RewriteOptions& options) {
-  Rewriter(*graph, *scheme, options).run_dynamic();
+  ActivationRewriter(*graph, *scheme, options).run_dynamic();
 }
 
 }  // namespace evn

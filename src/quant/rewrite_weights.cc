@@ -16,9 +16,9 @@ bool is_float_constant(const Graph& graph, ValueId v) {
   return value.constant != nullptr && value.constant->desc.dtype == DType::kFloat32 && value.constant->desc.shape.elements() > 0;
 }
 
-class Rewriter {
+class WeightRewriter {
  public:
-  Rewriter(Graph& graph, const QuantScheme& scheme, const WeightOptions& options)
+  WeightRewriter(Graph& graph, const QuantScheme& scheme, const WeightOptions& options)
       : graph_(graph), scheme_(scheme), options_(options), writer_(graph, options.ledger) {}
 
   void run() {
@@ -276,7 +276,7 @@ QuantScheme make_weight_scheme(const Graph& graph, const std::vector<std::string
 }
 
 void rewrite_weights(Graph* graph, const QuantScheme& scheme, const WeightOptions& options) {
-  Rewriter(*graph, scheme, options).run();
+  WeightRewriter(*graph, scheme, options).run();
 }
 
 }  // namespace evn

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <string_view>
 
+#include "quant/graph_writer.h"
 #include "quant/keep.h"
 
 namespace evn {
 namespace {
 
 constexpr std::int64_t kLeastTable = 4096;  // elements for which two more nodes are worth it
-
-bool is_one_of(const Node& node, std::initializer_list<std::string_view> names) {
-  return node.domain.empty() && std::find(names.begin(), names.end(), node.op_type) != names.end();
-}
 
 class Maker {
  public:

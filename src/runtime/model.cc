@@ -233,16 +233,16 @@ ModelPtr DerivedModels::add(const std::string& key, ModelPtr made) {
 
 namespace {
 
-struct Source {
+struct ModelBytes {
   FileImage image;
   std::size_t size = 0;
   std::string name;
   std::shared_ptr<ExternalFiles> external;
 };
 
-Source read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file, const std::string& path, os::FileAccess access,
+ModelBytes read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file, const std::string& path, os::FileAccess access,
                    std::uint64_t deadline) {
-  Source s;
+  ModelBytes s;
   const std::size_t slash = path.find_last_of('/');
   const bool maps = access.map;
   s.external = std::make_shared<ExternalFiles>(slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash)),
@@ -254,12 +254,12 @@ Source read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file,
   return s;
 }
 
-Source open_file(const Runtime& runtime, const std::string& path, os::FileAccess access, std::uint64_t deadline) {
+ModelBytes open_file(const Runtime& runtime, const std::string& path, os::FileAccess access, std::uint64_t deadline) {
   auto file = os::open_for_reading(path, runtime.settings()->config.limits.model_bytes);
   return read_opened(runtime, std::move(file), path, std::move(access), deadline);
 }
 
-Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir,
+ModelBytes copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir,
                    os::FileAccess access) {
   const std::uint64_t limit = runtime.settings()->config.limits.model_bytes;
   if (size > limit) {
@@ -267,7 +267,7 @@ Source copy_buffer(const Runtime& runtime, const void* data, std::size_t size, c
                      static_cast<unsigned long long>(limit))
         .with_bytes(size, limit);
   }
-  Source s;
+  ModelBytes s;
   std::shared_ptr<void> copy = allocate_charged(runtime.cpu().ledger(), size, MemoryClass::kWeights);
   copy_block(copy.get(), data, static_cast<std::int64_t>(size));
   s.image.bytes = std::move(copy);
@@ -291,7 +291,7 @@ os::FileAccess file_access(const Runtime& runtime, os::FileAccess own) {
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path, os::FileAccess own) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  Source s = open_file(*runtime, path, file_access(*runtime, std::move(own)), deadline);
+  ModelBytes s = open_file(*runtime, path, file_access(*runtime, std::move(own)), deadline);
   return load(std::move(runtime), std::move(s.image), s.size, s.name, std::move(s.external), deadline);
 }
 
@@ -300,7 +300,7 @@ ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string&
   const LoadScope scope(deadline);
   os::FileAccess access = file_access(*runtime);
   auto file = os::open_for_reading_beneath(folder, path, access.allowed_roots, runtime->settings()->config.limits.model_bytes);
-  Source s = read_opened(*runtime, std::move(file), folder + path, std::move(access), deadline);
+  ModelBytes s = read_opened(*runtime, std::move(file), folder + path, std::move(access), deadline);
   return load(std::move(runtime), std::move(s.image), s.size, s.name, std::move(s.external), deadline);
 }
 
@@ -378,7 +378,7 @@ ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, s
                            os::FileAccess own) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  Source s = copy_buffer(*runtime, data, size, external_dir, file_access(*runtime, std::move(own)));
+  ModelBytes s = copy_buffer(*runtime, data, size, external_dir, file_access(*runtime, std::move(own)));
   return load(std::move(runtime), std::move(s.image), size, "", std::move(s.external), deadline);
 }
 
@@ -394,7 +394,7 @@ ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<cons
 ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  Source s;
+  ModelBytes s;
   std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
   copy_block(copy.get(), data, static_cast<std::int64_t>(size));
   s.image.bytes = std::move(copy);
@@ -406,7 +406,7 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
   os::FileAccess access = file_access(*runtime);
-  Source s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir, std::move(access))
+  ModelBytes s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir, std::move(access))
                                  : open_file(*runtime, source.path, std::move(access), deadline);
   LoadedModel loaded;
   loaded.runtime = runtime;

@@ -60,9 +60,10 @@ pthread_t start_thread(void (*body)(void*), void* argument) {
   int error = fault_hit(Seam::kThread) ? EAGAIN : ::pthread_attr_init(&attributes);
   if (error == 0) {
     ::pthread_attr_setstacksize(&attributes, kStackBytes);
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits it
+    sigset_t blocked, before;
+    ::sigfillset(&blocked);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) ::sigdelset(&blocked, fault);  // else a host's crash report misses them
+    ::pthread_sigmask(SIG_SETMASK, &blocked, &before);  // the new thread inherits it
     error = ::pthread_create(&handle, &attributes, thread_main, start.get());
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     ::pthread_attr_destroy(&attributes);

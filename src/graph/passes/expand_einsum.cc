@@ -31,7 +31,7 @@ struct Operand {
 };
 
 // One node that is to be made. Values below 0 are the Einsum's inputs: ~i is number i; others are outputs of made nodes.
-struct Made {
+struct MadeNode {
   const char* op;
   int since;
   std::vector<int> inputs;
@@ -63,7 +63,7 @@ class Expansion {
     return true;
   }
 
-  const std::vector<Made>& nodes() const { return nodes_; }
+  const std::vector<MadeNode>& nodes() const { return nodes_; }
 
  private:
   int add(const char* op, int since, std::vector<int> inputs, std::vector<Attribute> attributes = {},
@@ -229,7 +229,7 @@ class Expansion {
 
   Labels result_;
   const std::int64_t* sizes_ = nullptr;  // of labels
-  std::vector<Made> nodes_;
+  std::vector<MadeNode> nodes_;
 };
 
 class Einsums {
@@ -294,7 +294,7 @@ class Einsums {
   }
 
   // In the place of node n, which becomes the last of them.
-  void insert(int n, const std::vector<Made>& nodes) {
+  void insert(int n, const std::vector<MadeNode>& nodes) {
     const std::vector<ValueId> operands = edit_.node(n).inputs;
     const std::string name = edit_.node(n).name;
     std::vector<ValueId> values;
@@ -303,7 +303,7 @@ class Einsums {
     };
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       cancellation_point();
-      const Made& made = nodes[i];
+      const MadeNode& made = nodes[i];
       const std::string part = name + "/" + std::to_string(i);
       std::vector<ValueId> inputs;
       for (const int v : made.inputs) inputs.push_back(value_of(v));

@@ -146,9 +146,9 @@ bool compose_arithmetic(const Graph& graph, const Node& node, ValueId x, const L
   return true;
 }
 
-class Folder {
+class BatchNormFolder {
  public:
-  Folder(Graph& graph, const PassContext& context) : edit_(graph), context_(context) {}
+  BatchNormFolder(Graph& graph, const PassContext& context) : edit_(graph), context_(context) {}
 
   bool run() {
     for (int n = 0; n < edit_.node_count(); ++n) {
@@ -254,6 +254,6 @@ class Folder {
 
 }  // namespace
 
-bool fold_batch_norm(Graph& graph, const PassContext& context) { return Folder(graph, context).run(); }
+bool fold_batch_norm(Graph& graph, const PassContext& context) { return BatchNormFolder(graph, context).run(); }
 
 }  // namespace evn

@@ -52,9 +52,9 @@ std::int64_t elements(const TensorDesc& desc) {
   return desc.dtype == DType::kUndefined || !desc.shape.is_known() ? 0 : std::min(desc.shape.elements(), std::int64_t{1} << 48);
 }
 
-class Folder {
+class ConstantFolder {
  public:
-  Folder(Graph& graph, const PassContext& context) : edit_(graph), context_(context), origin_(graph.values.size(), 0) {
+  ConstantFolder(Graph& graph, const PassContext& context) : edit_(graph), context_(context), origin_(graph.values.size(), 0) {
     cancel_.deadline_ns = context.deadline_ns;
     cancel_.over = "the time to load the model is over";
     if (const Cancel* outer = CancelScope::current()) {
@@ -246,6 +246,6 @@ class Folder {
 
 }  // namespace
 
-bool fold_constants(Graph& graph, const PassContext& context) { return Folder(graph, context).run(); }
+bool fold_constants(Graph& graph, const PassContext& context) { return ConstantFolder(graph, context).run(); }
 
 }  // namespace evn

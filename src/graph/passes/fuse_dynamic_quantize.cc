@@ -13,8 +13,6 @@
 namespace evn {
 namespace {
 
-constexpr const char* kContrib = "com.microsoft";
-
 class Dynamic {
  public:
   Dynamic(Graph& graph, const PassContext& context) : edit_(graph), match_(edit_), context_(context) {}

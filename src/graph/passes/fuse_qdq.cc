@@ -30,7 +30,6 @@
 namespace evn {
 namespace {
 
-constexpr const char* kContrib = "com.microsoft";
 constexpr double kMostSum = std::numeric_limits<std::int32_t>::max();
 constexpr double kUnseen = 1.0 / 32;  // of a step of the result: as much may be cut off a bias
 

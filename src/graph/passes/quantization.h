@@ -9,6 +9,8 @@
 
 namespace evn {
 
+inline constexpr const char* kContrib = "com.microsoft";  // the domain of operators on bytes beyond those of ONNX
+
 // The constant numbers of a QuantizeLinear or DequantizeLinear: one scale and zero point, or one for each index of an axis.
 struct Quantization {
   ValueId scale = kNoValue;

@@ -6,7 +6,7 @@
 namespace evn {
 namespace {
 
-constexpr double kShareOfMean = 1.0 / 8;  // one batch
+constexpr double kShareOfRowTime = 1.0 / 8;  // one batch
 constexpr double kMostOfMean = 2;         // a batch that took longer was held up by something else
 
 int size_of(std::int64_t rows) { return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows))) - 1; }
@@ -76,7 +76,7 @@ void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns) {
   if (++size.batches == 1 && core_ns < kTrialNs) return;  // planning has a part in it
   size.trial_ns += core_ns;
   const double seen = size.row_ns != 0 ? std::min(row_ns, kMostOfMean * size.row_ns) : row_ns;
-  size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) * kShareOfMean : seen;
+  size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) * kShareOfRowTime : seen;
   while (trial_ != kNone && sizes_[trial_].is_known()) go_on();
 }
 

@@ -15,7 +15,7 @@ namespace evn {
 namespace {
 
 constexpr int kMostRuns = 5;
-constexpr std::uint64_t kEnoughNs = 400'000'000;  // after which no further run is begun
+constexpr std::uint64_t kLastRunAfterNs = 400'000'000;  // after which no further run is begun
 constexpr std::size_t kCopySizes[] = {4096, 4u << 20};
 constexpr int kCopies = 7;
 
@@ -131,7 +131,7 @@ double least_run(Session& session, std::span<const RunValue> inputs, int runs) {
     const std::uint64_t begin = os::now_ns();
     session.run(inputs, outputs, {});
     least = std::min(least, static_cast<double>(os::now_ns() - begin));
-  } while (++done < runs && os::now_ns() - start < kEnoughNs);
+  } while (++done < runs && os::now_ns() - start < kLastRunAfterNs);
   return least;
 }
 
@@ -171,7 +171,7 @@ double measure_steps(Session& session, std::span<const RunValue> inputs, CostTab
   const double run_ns = least_run(session, inputs, kMostRuns);
   const std::vector<std::shared_ptr<const Plan>> chain = session.latest_plans();
   const std::vector<const PlanStep*> steps = traced_steps(chain);
-  const int runs = std::max(1, std::min(kMostRuns, static_cast<int>(static_cast<double>(kEnoughNs) / std::max(run_ns, 1.0))));
+  const int runs = std::max(1, std::min(kMostRuns, static_cast<int>(static_cast<double>(kLastRunAfterNs) / std::max(run_ns, 1.0))));
   const std::vector<double> times = trace_steps(session, inputs, steps, chain.size(), runs);
 
   struct Sum {

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kMostDevices = 4;
 constexpr double kWorthwhile = 0.97;              // of the best device alone: what a placement on several must stay below
 constexpr int kRounds = 9, kFewRounds = 3;        // of runs, when placements are compared
-constexpr std::uint64_t kEnoughNs = 500'000'000;  // after which few are enough
+constexpr std::uint64_t kFewRoundsAfterNs = 500'000'000;  // after which few are enough
 
 std::string text_of(double ns) {
   char text[32];
@@ -304,7 +304,7 @@ class Search {
         const double ns = least_run(*sessions[i], zeros, 1);
         if (round != 0) times[i].push_back(ns);
       }
-      if (round >= kFewRounds && os::now_ns() - begin > kEnoughNs) break;
+      if (round >= kFewRounds && os::now_ns() - begin > kFewRoundsAfterNs) break;
     }
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       sort_stably(times[i]);

@@ -12,7 +12,7 @@ namespace evn {
 namespace {
 
 constexpr int kMostTurns = 9;                    // of which the first, with cold caches, does not count
-constexpr std::uint64_t kEnoughNs = 10'000'000;  // after which no other turn is begun
+constexpr std::uint64_t kLastTurnAfterNs = 10'000'000;  // after which no other turn is begun
 constexpr std::size_t kMostInputs = 8;           // own and fused ones of a product
 constexpr std::size_t kLine = 64;
 
@@ -86,7 +86,7 @@ const ProductTrial& ProductTrials::of(Device& device, const OpDesc& desc, const 
       times[i][turns] = now_ns_() - start;
       cancellation_point(kWorkPerLook);  // what was stopped is no measurement
     }
-  } while (++turns < kMostTurns && now_ns_() - begin < kEnoughNs);
+  } while (++turns < kMostTurns && now_ns_() - begin < kLastTurnAfterNs);
   const int cold = turns > 1 ? 1 : 0;
   all_.push_front({key, median(times[0] + cold, turns - cold), median(times[1] + cold, turns - cold)});
   return all_.front();

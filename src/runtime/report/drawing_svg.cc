@@ -16,7 +16,7 @@ constexpr int kGapX = 24;
 constexpr int kGapY = 44;
 constexpr int kMargin = 24;
 constexpr int kLegend = 28;  // height of the line that names the devices
-constexpr std::size_t kLabelBytes = 44;
+constexpr std::size_t kTextBytes = 44;
 
 // Text for XML: markup escaped, what XML may not hold replaced.
 std::string escaped(std::string_view text) {
@@ -52,7 +52,7 @@ class Arrangement {
     for (const Drawing::Edge& edge : d_.edges) before_[edge.to].push_back(edge.from);
     for (std::size_t i = 0; i < d_.boxes.size(); ++i) {
       const Drawing::Box& box = d_.boxes[i];
-      const std::size_t longest = std::max(std::min(box.title.size(), kLabelBytes), std::min(box.detail.size(), kLabelBytes));
+      const std::size_t longest = std::max(std::min(box.title.size(), kTextBytes), std::min(box.detail.size(), kTextBytes));
       places[i].width = static_cast<int>(longest + 3) * kCharacter;
       if (static_cast<std::size_t>(box.layer) >= layers_.size()) layers_.resize(static_cast<std::size_t>(box.layer) + 1);
       layers_[box.layer].push_back(static_cast<int>(i));
@@ -114,7 +114,7 @@ class Arrangement {
 std::string attribute(const char* name, int number) { return std::string(" ") + name + "=\"" + std::to_string(number) + "\""; }
 
 std::string text_line(int x, int y, std::string_view text, const char* more = "") {
-  return "<text" + attribute("x", x) + attribute("y", y) + more + ">" + escaped(shorten(text, kLabelBytes)) + "</text>";
+  return "<text" + attribute("x", x) + attribute("y", y) + more + ">" + escaped(shorten(text, kTextBytes)) + "</text>";
 }
 
 std::string box_svg(const Drawing::Box& box, const Place& p) {
@@ -154,7 +154,7 @@ std::string drawing_to_svg(const Drawing& drawing) {
                      "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n";
   int x = kMargin;
   for (std::size_t slot = 0; slot < drawing.devices.size(); ++slot) {
-    const std::string name = shorten(drawing.devices[slot], kLabelBytes);
+    const std::string name = shorten(drawing.devices[slot], kTextBytes);
     const int wide = static_cast<int>(name.size() + 3) * kCharacter;
     text += "<rect" + attribute("x", x) + attribute("y", 10) + attribute("width", wide) + attribute("height", 20) + " fill=\"" +
             drawing_fill(static_cast<int>(slot)) + "\" stroke=\"#555\"/>" + text_line(x + wide / 2, 24, name) + "\n";

@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::size_t kMaxRefusals = 16;  // nodes refused for how they are used; each costs the steps of loading once more
 
-std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : domain; }
-
 // Fills in since or refusal.
 void judge(OperatorUse& use, const OperatorRegistry& custom) {
   if (is_taken_apart(use.domain, use.name)) {
@@ -354,6 +352,8 @@ class Inspector {
 };
 
 }  // namespace
+
+std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : domain; }
 
 Inspection inspect_model(Runtime& runtime, const InspectRequest& request) { return Inspector(runtime, request).run(); }
 

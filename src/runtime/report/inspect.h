@@ -18,6 +18,9 @@ struct InspectRequest {
   std::vector<std::pair<std::string, Shape>> shapes;  // of inputs, by name
 };
 
+// "ai.onnx" for "".
+std::string shown_domain(const std::string& domain);
+
 // An operator that the model uses, with all its nodes.
 struct OperatorUse {
   std::string domain;  // "" is ai.onnx

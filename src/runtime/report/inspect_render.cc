@@ -9,7 +9,6 @@ namespace {
 
 constexpr std::size_t kMaxNames = 10'000;  // of unsupported nodes, in all; a hostile model may have a million
 
-std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : domain; }
 std::string shown_op(const OperatorUse& use) { return use.domain.empty() ? use.name : use.domain + "::" + use.name; }
 
 std::string whole(double number) { return fixed_text(number, 0); }

@@ -11,7 +11,7 @@ namespace evn {
 namespace {
 
 constexpr std::uint64_t kEvery = 64;  // runs, of which one is measured
-constexpr double kWorthwhile = 0.9;   // of the time that the shares of now take
+constexpr double kWorthMoving = 0.9;   // of the time that the shares of now take
 constexpr std::uint32_t kMostEvents = 1u << 16;
 
 // The first run makes the plan, and finds caches cold. Then at every power of two, and at last every 64th.
@@ -86,7 +86,7 @@ bool SplitWatch::note(const Trace& trace, SplitSpeeds& speeds) {
     now += end_of(units, unit_ns, fixed_ns);
     then += end_of(share_units(all, unit_ns, fixed_ns), unit_ns, fixed_ns);
   }
-  const bool is_better = then < kWorthwhile * now;
+  const bool is_better = then < kWorthMoving * now;
   if (!is_better) {
     seen_ = false;
     return false;
