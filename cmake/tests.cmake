@@ -33,6 +33,7 @@ function(evn_compile_test target)
   target_compile_options(${target} PRIVATE ${EVN_TEST_OPTIONS})
   if(EVN_QUICK_BUILD)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    target_link_options(${target} PRIVATE ${EVN_BY_LLD})  # where it is there, it takes half of GNU ld's time
   endif()
 endfunction()
 

@@ -241,6 +241,11 @@ void note(const char* function, evn_status status) {
 
 }  // namespace evn::fuzz
 
+#if defined(__SANITIZE_ADDRESS__)
+// Huge requests fail, as they do without the sanitizer: it has no limit of the address space.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }  // NOLINT: the sanitizer's name
+#endif
+
 int main(int count, char** arguments) {
   std::uint64_t seed = 1;
   int seconds = evn::fuzz::default_seconds(), threads = 4;

@@ -107,6 +107,7 @@ __attribute__((noinline)) void store_narrow(const Tile& t, const Micro& g, std::
 #pragma GCC unroll 1
     for (int j = 0; j < n; ++j) {
       float x = sums[((m - row) / kMr * n + j) * kMr + (m - row) % kMr];
+      if (g.onto_c) x += g.c[m * g.ldc + j];
       if (g.bound) {
         x = g.low > x ? g.low : x;
         x = g.high < x ? g.high : x;
@@ -202,7 +203,7 @@ void run_column(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t co
   g->last_lanes = cols - (nv - 1) * kLanes;
   g->b = block_of_b(t, k0, kc, column, cols, &g->ldb);
   g->c = t.c + column;
-  g->bias = t.init;
+  g->bias = g->onto_c ? nullptr : t.init;
   if (cols <= kNarrow && t.a_kind == AKind::kPacked) return run_narrow(t, *g, k0, cols);
   for (std::int64_t row = 0; row < t.m; row += kMr) {
     const std::int64_t rows = t.m - row < kMr ? t.m - row : kMr;
@@ -213,7 +214,7 @@ void run_column(const Tile& t, std::int64_t k0, std::int64_t kc, std::int64_t co
       case AKind::kColumns: g->a = a_block + row * kc; break;
     }
     g->c = t.c + row * t.ldc + column;
-    g->bias = t.init == nullptr ? nullptr : t.init + row * t.init_row;
+    g->bias = t.init == nullptr || g->onto_c ? nullptr : t.init + row * t.init_row;
     kMicros[rows - 1][nv - 1](*g);
   }
 }
@@ -238,7 +239,8 @@ void run(const Tile& t) {
     const std::int64_t kc = t.k - k0 < kKc ? t.k - k0 : kKc;
     const bool last = k0 + kc == t.k;
     g.k = kc;
-    g.from_c = by_c || k0 > 0;
+    g.from_c = by_c && k0 == 0;
+    g.onto_c = k0 > 0;
     g.bound = last && (chain.low > -__builtin_inff() || chain.high < __builtin_inff());
     if (t.a_kind == AKind::kColumns) pack_a_columns(t, k0, kc, a_block);
     for (std::int64_t column = 0; column < t.n; column += kNr) {

@@ -236,7 +236,8 @@ class Block {
       if (stops(t_.points, t_.n)) return false;
       write_start(t_, row_ + r, 1);
     }
-    g.from_c = by_c || k0 > 0;
+    g.from_c = by_c && k0 == 0;
+    g.onto_c = k0 > 0;
     g.bound = last && (chain_.low > -__builtin_inff() || chain_.high < __builtin_inff());
     g.low = chain_.low;
     g.high = chain_.high;
@@ -279,7 +280,7 @@ class Block {
         g.ahead_second = far && first < fetching && spread == 1 ? 16 : 0;
         g.ahead_step = far && first < fetching ? 32 / spread : 0;
         g.c = t_.c + row * t_.ldc + column;
-        g.bias = t_.init == nullptr ? nullptr : t_.init + column;
+        g.bias = t_.init == nullptr || g.onto_c ? nullptr : t_.init + column;
         g.residual = last && t_.residual != nullptr ? t_.residual + row * t_.ldr + column : nullptr;
         if (by_quads() && p.rows == kQuadMr) {
           micro_quads(g, g.a + k0, g.lda, kc, g.b);
@@ -303,7 +304,7 @@ class Block {
       g.a = panels_[0].a + segment.at;
       g.b = t_.b + column * t_.k + k0 * kNr;
       g.c = t_.c + row_ * t_.ldc + column;
-      g.bias = t_.init == nullptr ? nullptr : t_.init + column;
+      g.bias = t_.init == nullptr || g.onto_c ? nullptr : t_.init + column;
       g.residual = last && t_.residual != nullptr ? t_.residual + row_ * t_.ldr + column : nullptr;
       (m_ == 1 ? micro_streams<1, kStreams> : micro_streams<2, kStreams / 2>)(g, t_.k * kNr, kc);
       if (last && chain_.rest_count > 0) apply_rest(chain_, g.c, m_, t_.ldc, width);

@@ -8,12 +8,14 @@
 namespace evn::EVN_ISA {
 namespace {
 
-// The tile of C, in one block of k.
+// The tile of C, in one block of k. Blocks after the first begin with 0, and C is added to their sums: one chain over all of k would have
+// rounding errors that grow with k.
 struct MicroTile {
   float* c;
   std::int64_t ldc;
   std::int64_t last_lanes;  // lanes of the last vector
   bool from_c;              // the sums begin with what is in C; else with `bias`, or with 0 where that is null
+  bool onto_c;              // a block after the first: what is in C is added to the sums
   const float* bias;        // of the columns, or of the rows, `bias_step` apart
   std::int64_t bias_step;
   const float* residual;  // only in the last block
@@ -72,10 +74,13 @@ inline void start(const MicroTile& g, Vec (&acc)[R][NV]) {
 
 template <bool Residual, int R, int NV>
 inline void finish(const MicroTile& g, Vec (&acc)[R][NV]) {
-  if (Residual && g.residual != nullptr) {
+  const int addends = Residual && g.residual != nullptr ? 2 : 1;
+#pragma GCC unroll 1
+  for (int i = g.onto_c ? 0 : 1; i < addends; ++i) {
+    const float* from = i == 0 ? g.c : g.residual;
+    const std::int64_t step = i == 0 ? g.ldc : g.ldr;
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const float* const from = g.residual + r * g.ldr;
+    for (int r = 0; r < R; ++r, from += step) {
 #pragma GCC unroll 16
       for (int v = 0; v < NV; ++v) {
         acc[r][v] = acc[r][v] + (v + 1 < NV ? load(from + v * kLanes) : load_last(from + v * kLanes, g.last_lanes));

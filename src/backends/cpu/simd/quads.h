@@ -82,7 +82,7 @@ inline void micro_quads(const MicroTile& g, const float* a, std::int64_t lda, st
       acc[v] = fma(x, repeat_quad(b), acc[v]);
     }
   }
-  if (n == kQuadColumns && g.ldc == n && g.residual == nullptr) {
+  if (n == kQuadColumns && g.ldc == n && g.residual == nullptr && !g.onto_c) {
     for (int v = 0; v < kQuadVectors; ++v) {
       if (g.bound) acc[v] = min_of(splat(g.high), max_of(splat(g.low), acc[v]));
       store(g.c + v * kLanes, acc[v]);
@@ -93,6 +93,7 @@ inline void micro_quads(const MicroTile& g, const float* a, std::int64_t lda, st
   for (std::int64_t r = 0; r < kQuadMr; ++r) {
     for (std::int64_t j = 0; j < n; ++j) {
       float y = rows[r * kQuadColumns + j];
+      if (g.onto_c) y += g.c[r * g.ldc + j];
       if (g.residual != nullptr) y += g.residual[r * g.ldr + j];
       if (g.bound) {
         y = y < g.low ? g.low : y;
