@@ -12,7 +12,7 @@
 namespace evn {
 namespace {
 
-using NameSet = std::unordered_set<std::string_view>;
+using NameViews = std::unordered_set<std::string_view>;
 
 // Calls visit(graph) for each graph among the node's attributes.
 template <typename Visit>
@@ -29,11 +29,11 @@ class FreeNames {
   std::vector<std::string_view> names;
 
  private:
-  NameSet seen_;
-  std::vector<NameSet> made_;  // of the graphs around the one being visited
+  NameViews seen_;
+  std::vector<NameViews> made_;  // of the graphs around the one being visited
 
   void visit(const Graph& graph) {
-    NameSet& made = made_.emplace_back();
+    NameViews& made = made_.emplace_back();
     const auto name = [&](ValueId v) { return std::string_view(graph.values[static_cast<std::size_t>(v)].name); };
     for (const ValueId v : graph.inputs) made.insert(name(v));
     for (const Value& v : graph.values) {
@@ -57,7 +57,7 @@ class FreeNames {
   }
 
   void use(std::string_view name) {
-    for (const NameSet& made : made_) {
+    for (const NameViews& made : made_) {
       if (made.count(name) != 0) return;
     }
     if (seen_.insert(name).second) names.push_back(name);

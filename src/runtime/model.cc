@@ -233,16 +233,16 @@ ModelPtr DerivedModels::add(const std::string& key, ModelPtr made) {
 
 namespace {
 
-struct ModelBytes {
+struct OpenedModel {
   FileImage image;
   std::size_t size = 0;
   std::string name;
   std::shared_ptr<ExternalFiles> external;
 };
 
-ModelBytes read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file, const std::string& path, os::FileAccess access,
-                   std::uint64_t deadline) {
-  ModelBytes s;
+OpenedModel read_opened(const Runtime& runtime, std::shared_ptr<const os::File> file, const std::string& path,
+                        os::FileAccess access, std::uint64_t deadline) {
+  OpenedModel s;
   const std::size_t slash = path.find_last_of('/');
   const bool maps = access.map;
   s.external = std::make_shared<ExternalFiles>(slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash)),
@@ -254,20 +254,20 @@ ModelBytes read_opened(const Runtime& runtime, std::shared_ptr<const os::File> f
   return s;
 }
 
-ModelBytes open_file(const Runtime& runtime, const std::string& path, os::FileAccess access, std::uint64_t deadline) {
+OpenedModel open_file(const Runtime& runtime, const std::string& path, os::FileAccess access, std::uint64_t deadline) {
   auto file = os::open_for_reading(path, runtime.settings()->config.limits.model_bytes);
   return read_opened(runtime, std::move(file), path, std::move(access), deadline);
 }
 
-ModelBytes copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir,
-                   os::FileAccess access) {
+OpenedModel copy_buffer(const Runtime& runtime, const void* data, std::size_t size, const std::string& external_dir,
+                        os::FileAccess access) {
   const std::uint64_t limit = runtime.settings()->config.limits.model_bytes;
   if (size > limit) {
     throw make_error(EVN_ERROR_LIMIT, "the model has %zu bytes, above the limit model_bytes of %llu", size,
                      static_cast<unsigned long long>(limit))
         .with_bytes(size, limit);
   }
-  ModelBytes s;
+  OpenedModel s;
   std::shared_ptr<void> copy = allocate_charged(runtime.cpu().ledger(), size, MemoryClass::kWeights);
   copy_block(copy.get(), data, static_cast<std::int64_t>(size));
   s.image.bytes = std::move(copy);
@@ -291,7 +291,7 @@ os::FileAccess file_access(const Runtime& runtime, os::FileAccess own) {
 ModelPtr load_model_file(std::shared_ptr<Runtime> runtime, const std::string& path, os::FileAccess own) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  ModelBytes s = open_file(*runtime, path, file_access(*runtime, std::move(own)), deadline);
+  OpenedModel s = open_file(*runtime, path, file_access(*runtime, std::move(own)), deadline);
   return load(std::move(runtime), std::move(s.image), s.size, s.name, std::move(s.external), deadline);
 }
 
@@ -300,7 +300,7 @@ ModelPtr load_model_beneath(std::shared_ptr<Runtime> runtime, const std::string&
   const LoadScope scope(deadline);
   os::FileAccess access = file_access(*runtime);
   auto file = os::open_for_reading_beneath(folder, path, access.allowed_roots, runtime->settings()->config.limits.model_bytes);
-  ModelBytes s = read_opened(*runtime, std::move(file), folder + path, std::move(access), deadline);
+  OpenedModel s = read_opened(*runtime, std::move(file), folder + path, std::move(access), deadline);
   return load(std::move(runtime), std::move(s.image), s.size, s.name, std::move(s.external), deadline);
 }
 
@@ -378,7 +378,7 @@ ModelPtr load_model_buffer(std::shared_ptr<Runtime> runtime, const void* data, s
                            os::FileAccess own) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  ModelBytes s = copy_buffer(*runtime, data, size, external_dir, file_access(*runtime, std::move(own)));
+  OpenedModel s = copy_buffer(*runtime, data, size, external_dir, file_access(*runtime, std::move(own)));
   return load(std::move(runtime), std::move(s.image), size, "", std::move(s.external), deadline);
 }
 
@@ -394,7 +394,7 @@ ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<cons
 ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
-  ModelBytes s;
+  OpenedModel s;
   std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
   copy_block(copy.get(), data, static_cast<std::int64_t>(size));
   s.image.bytes = std::move(copy);
@@ -406,8 +406,8 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
   os::FileAccess access = file_access(*runtime);
-  ModelBytes s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir, std::move(access))
-                                 : open_file(*runtime, source.path, std::move(access), deadline);
+  OpenedModel s = source.path.empty() ? copy_buffer(*runtime, source.data, source.size, source.external_dir, std::move(access))
+                                      : open_file(*runtime, source.path, std::move(access), deadline);
   LoadedModel loaded;
   loaded.runtime = runtime;
   loaded.file_name = s.name;

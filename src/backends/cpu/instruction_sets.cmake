@@ -108,8 +108,10 @@ ${EVN_ISA_ROWS}};
 # (docs/decisions/0024). In the cluster for the few machines without AVX2, the former have -O2 and the others -Os.
 set(EVN_SIMD_O3 attention depthwise gemm packed_gemm epilogue_ops few_channels)
 set(EVN_SIMD_FAST -O3)
-if(EVN_SANITIZED AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that -O3 unrolls takes a compiler up to seven times longer
+set(EVN_SIMD_OTHER -O2 -falign-loops=32)
+if(EVN_SANITIZED AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that are unrolled takes a compiler up to seven times longer
   set(EVN_SIMD_FAST -O1 -finline-functions -finline-small-functions)
+  set(EVN_SIMD_OTHER ${EVN_SIMD_FAST})
 endif()
 # Functions are aligned to a cache line, and loops of -O2 to half of one: otherwise the speed of the same code (15 % of a pool) depends on
 # what is linked before it.
@@ -117,6 +119,9 @@ set(EVN_SIMD_ALIGNMENT -falign-functions=64)
 if("avx2" IN_LIST EVN_ISAS)  # the baseline is for the few machines without it, and leaves out loops for special cases
   set(EVN_SIMD_SPEED_baseline_o2 -Os)
   set(EVN_SIMD_SPEED_baseline_o3 -O2)
+  if(EVN_SANITIZED AND EVN_QUICK_BUILD)
+    set(EVN_SIMD_SPEED_baseline_o3 ${EVN_SIMD_FAST})
+  endif()
   set(EVN_SIMD_DEFINITIONS_baseline EVN_SMALL_CLUSTER)
   set(EVN_SIMD_ALIGNMENT_baseline "")
 endif()
@@ -178,7 +183,7 @@ function(evn_simd)
       if(NOT ${part}_files)
         continue()
       endif()
-      set(speed -O2 -falign-loops=32)
+      set(speed ${EVN_SIMD_OTHER})
       if(part STREQUAL o3)
         set(speed ${EVN_SIMD_FAST})
       endif()

@@ -4,8 +4,7 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "base/error.h"
-#include "base/heap.h"
+#include "base/guarded.h"
 
 namespace evn {
 namespace {
@@ -24,12 +23,11 @@ BatchRun::BatchRun(Batcher& batcher, std::vector<RequestPtr>&& members)
 }
 
 std::shared_ptr<BatchRun> BatchRun::make(Batcher& batcher, std::vector<RequestPtr> members) noexcept {
-  try {
-    return std::make_shared<BatchRun>(batcher, std::move(members));
-  } catch (const std::bad_alloc&) {
+  std::shared_ptr<BatchRun> made;
+  if (any_error_of([&] { made = std::make_shared<BatchRun>(batcher, std::move(members)); })) {
     for (const RequestPtr& r : members) r->execute(r);
-    return nullptr;
   }
+  return made;
 }
 
 void BatchRun::drop_stopped() {
@@ -174,22 +172,11 @@ void BatchRun::note_failure(const Error& e) const noexcept {
 }
 
 bool BatchRun::run() noexcept {
-  bool done = false;
   times_.requests = static_cast<std::uint32_t>(members_.size());
   request_.times = &times_;
-  try {
-    session_->run(inputs_, outputs_, request_);
-    done = true;
-  } catch (const Error& e) {
-    note_failure(e);
-  } catch (const HeapRefused& refused) {
-    note_failure(refused.error);
-  } catch (const std::bad_alloc&) {
-    note_failure(make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory"));
-  } catch (...) {
-    note_failure(make_error(EVN_ERROR_INTERNAL, "an unexpected exception was caught"));
-  }
-  return done;
+  const std::optional<Error> e = any_error_of([&] { session_->run(inputs_, outputs_, request_); });
+  if (e) note_failure(*e);
+  return !e;
 }
 
 void BatchRun::finish(bool has_run) noexcept {

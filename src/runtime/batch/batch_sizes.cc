@@ -7,7 +7,7 @@ namespace evn {
 namespace {
 
 constexpr double kShareOfRowTime = 1.0 / 8;  // one batch
-constexpr double kMostOfMean = 2;         // a batch that took longer was held up by something else
+constexpr double kMostOfMean = 2;            // a batch that took longer was held up by something else
 
 int size_of(std::int64_t rows) { return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows))) - 1; }
 

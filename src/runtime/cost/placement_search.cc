@@ -16,8 +16,8 @@ namespace evn {
 namespace {
 
 constexpr std::size_t kMostDevices = 4;
-constexpr double kWorthwhile = 0.97;              // of the best device alone: what a placement on several must stay below
-constexpr int kRounds = 9, kFewRounds = 3;        // of runs, when placements are compared
+constexpr double kWorthwhile = 0.97;                      // of the best device alone: what a placement on several must stay below
+constexpr int kRounds = 9, kFewRounds = 3;                // of runs, when placements are compared
 constexpr std::uint64_t kFewRoundsAfterNs = 500'000'000;  // after which few are enough
 
 std::string text_of(double ns) {

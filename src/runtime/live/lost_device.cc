@@ -12,8 +12,8 @@ constexpr std::size_t kProbeBytes = 64;
 constexpr std::uint64_t kProbeNs = 5'000'000'000;
 
 // A small copy to the device and back.
-struct Probe {
-  explicit Probe(Device& device) : memory(device.allocate(kProbeBytes, MemoryClass::kScratch)) {}
+struct DeviceProbe {
+  explicit DeviceProbe(Device& device) : memory(device.allocate(kProbeBytes, MemoryClass::kScratch)) {}
   PooledMemory memory;
   std::array<unsigned char, kProbeBytes> there{}, back{};
 };
@@ -22,7 +22,7 @@ enum class Answer { kRight, kWrong, kNone, kStopped };
 
 // Throws what the device says. kNone: it says nothing for long.
 Answer ask(Device& device, const StopCondition& stop) {
-  const auto probe = std::make_shared<Probe>(device);
+  const auto probe = std::make_shared<DeviceProbe>(device);
   for (std::size_t i = 0; i < kProbeBytes; ++i) probe->there[i] = static_cast<unsigned char>(37 * i + 1);
   const Location far{&device, {probe->memory.memory(), 0, kProbeBytes}};
   try {

@@ -11,9 +11,9 @@
 namespace evn {
 namespace {
 
-constexpr int kMostTurns = 9;                    // of which the first, with cold caches, does not count
+constexpr int kMostTurns = 9;                           // of which the first, with cold caches, does not count
 constexpr std::uint64_t kLastTurnAfterNs = 10'000'000;  // after which no other turn is begun
-constexpr std::size_t kMostInputs = 8;           // own and fused ones of a product
+constexpr std::size_t kMostInputs = 8;                  // own and fused ones of a product
 constexpr std::size_t kLine = 64;
 
 // Tells apart what the kernels run differently.

@@ -3,8 +3,7 @@
 #include <chrono>
 #include <new>
 
-#include "base/error.h"
-#include "base/float_environment.h"
+#include "base/guarded.h"
 #include "base/lent_core.h"
 #include "base/library_work.h"
 #include "runtime/batch/batcher.h"
@@ -31,21 +30,11 @@ void Request::execute(const RequestPtr& self) noexcept {
   const LibraryWork own(true);  // also in a task of the host's executor
   const LibraryFloatEnvironment floats;
   state_.store(State::kRunning, std::memory_order_relaxed);
-  try {
+  const std::optional<Error> e = any_error_of([&] {
     session_->run(inputs_, outputs_, run_);
     if (joinable_rows_ > 0) session_->statistics().note_rows(static_cast<std::size_t>(joinable_rows_));
-    end(self, nullptr);
-  } catch (const Error& e) {
-    end(self, &e);
-  } catch (const HeapRefused& refused) {
-    end(self, &refused.error);
-  } catch (const std::bad_alloc&) {
-    const Error e = make_error(EVN_ERROR_OUT_OF_MEMORY, "the system has no memory");
-    end(self, &e);
-  } catch (...) {
-    const Error e = make_error(EVN_ERROR_INTERNAL, "an unexpected exception was caught");
-    end(self, &e);
-  }
+  });
+  end(self, e ? &*e : nullptr);
 }
 
 void Request::end_stopped(const RequestPtr& self) noexcept {

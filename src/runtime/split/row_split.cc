@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "base/error.h"
+#include "base/guarded.h"
 #include "base/os/os.h"
 #include "runtime/run/overlap.h"
 
@@ -69,24 +69,14 @@ struct RowSplit::Part {
   std::vector<RunValue> inputs, outputs;
   RunRequest request;
   std::uint64_t ns = 0;
-  bool failed = false;
-  Error error;
+  std::optional<Error> error;
 
   void run() noexcept {
-    try {
+    error = any_error_of([&] {
       const std::uint64_t begin = os::now_ns();
       session->run(inputs, outputs, request);
       ns = os::now_ns() - begin;
-    } catch (const Error& e) {
-      failed = true;
-      error = e;
-    } catch (const std::bad_alloc&) {
-      failed = true;
-      error = make_error(EVN_ERROR_OUT_OF_MEMORY, "no memory for a part of the batch");
-    } catch (...) {
-      failed = true;
-      error = make_error(EVN_ERROR_INTERNAL, "an unexpected exception was caught");
-    }
+    });
   }
 };
 
@@ -280,7 +270,7 @@ void RowSplit::run_parts(const std::vector<std::unique_ptr<Part>>& parts) {
     for (Part* part : here) part->run();
   }
   for (const auto& part : parts) {
-    if (part->failed) throw part->error;
+    if (part->error) throw *part->error;
   }
 }
 

@@ -11,7 +11,7 @@ namespace evn {
 namespace {
 
 constexpr std::uint64_t kEvery = 64;  // runs, of which one is measured
-constexpr double kWorthMoving = 0.9;   // of the time that the shares of now take
+constexpr double kWorthMoving = 0.9;  // of the time that the shares of now take
 constexpr std::uint32_t kMostEvents = 1u << 16;
 
 // The first run makes the plan, and finds caches cold. Then at every power of two, and at last every 64th.

@@ -1,7 +1,7 @@
 // C = A B for one tile, float32, with fused start value and epilogue: the core of Conv, ConvTranspose, Gemm and MatMul. B is read
 // in micro-panels of `nr` columns and blocks of `kc` rows, packed into a buffer that stays in L1 unless it was packed before; each
-// element of C is the sum of its blocks, each of which is one chain of multiply-adds in the order of k, so that neither the tile nor
-// the width of a micro-tile changes a bit of the result, and rounding errors do not grow with k.
+// element of C is the sum of its blocks, each of which is one chain of multiply-adds in the order of k, so that neither the tile
+// nor the width of a micro-tile changes a bit of the result, and rounding errors do not grow with k.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // C = A B for one tile, float32, where the rows of A are read as they lie (a matrix, or the pixels of a channels-last image under a
 // convolution's window) and B is a packed constant: the core of MatMul, Gemm and channels-last Conv. What follows the product, a
-// bias, a residual and bounds, is applied in registers. Each element of C is the sum of its blocks of k, each of which is one chain of
-// multiply-adds in the order of k; k alone decides on the blocks, so that no tile changes a bit of the result.
+// bias, a residual and bounds, is applied in registers. Each element of C is the sum of its blocks of k, each of which is one chain
+// of multiply-adds in the order of k; k alone decides on the blocks, so that no tile changes a bit of the result.
 #pragma once
 
 #include <cstdint>

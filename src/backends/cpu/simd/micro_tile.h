@@ -8,8 +8,8 @@
 namespace evn::EVN_ISA {
 namespace {
 
-// The tile of C, in one block of k. Blocks after the first begin with 0, and C is added to their sums: one chain over all of k would have
-// rounding errors that grow with k.
+// The tile of C, in one block of k. Blocks after the first begin with 0, and C is added to their sums: one chain over all of k
+// would have rounding errors that grow with k.
 struct MicroTile {
   float* c;
   std::int64_t ldc;

@@ -44,11 +44,13 @@ TEST(CpuMatMul, RemaindersInEveryDirection) {
 
 // Terms that are alike round the same way: the error of one chain of additions would grow with k beyond the tolerance.
 TEST(CpuMatMul, LongSumsOfLikeTerms) {
-  const struct {
-    std::int64_t m, k, n;
-  } products[] = {{1, 11'008, 1}, {2, 11'008, 3}, {9, 11'008, 17}, {2, 1 << 17, 3}};
+  const struct { std::int64_t m, k, n; } products[] = {{1, 11'008, 1}, {2, 11'008, 3}, {9, 11'008, 17}, {2, 1 << 17, 3}};
   for (const auto [m, k, n] : products) {
-    KernelCheck("MatMul").input(Shape{m, k}, false, 0.1f, 0.1f).input(Shape{k, n}, true, 0.1f, 0.1f).kernels(matmul_kernels(true)).run();
+    KernelCheck("MatMul")
+        .input(Shape{m, k}, false, 0.1f, 0.1f)
+        .input(Shape{k, n}, true, 0.1f, 0.1f)
+        .kernels(matmul_kernels(true))
+        .run();
     KernelCheck("Gemm")
         .input(Shape{m, k}, false, 0.1f, 0.1f)
         .input(Shape{k, n}, true, 0.1f, 0.1f)
