@@ -3,7 +3,13 @@ find_package(GTest REQUIRED)
 include(GoogleTest)
 
 set(EVN_TEST_TIMEOUT 900)  # seconds a test
-set(EVN_TEST_SHARDS 0)     # processes that divide a program's tests; 0: each test has one of its own, which costs what it takes to start it
+# Processes that divide a program's tests; 0: each test has one of its own. With a sanitizer it takes 0.3 s to start one.
+set(EVN_TEST_PROCESSES 0)
+if(EVN_SANITIZED)
+  set(EVN_TEST_PROCESSES 8)
+  set(EVN_TEST_TIMEOUT 7200)  # of so many tests
+endif()
+set(EVN_TEST_SHARDS ${EVN_TEST_PROCESSES})
 
 # Where programs are run by an emulator, those that tests start are as well: by scripts that start it, which any system can run.
 if(CMAKE_CROSSCOMPILING_EMULATOR)
@@ -117,7 +123,7 @@ evn_test(graph graph evn_graph evn_model)
 # All rows of the operator tables against the clock, on the cases of the conformance tables.
 set(EVN_TEST_SHARDS 1)  # most of their time they look for long cases, of which all of them have the same
 evn_test(cancellation cancellation evn_graph)
-set(EVN_TEST_SHARDS 0)
+set(EVN_TEST_SHARDS ${EVN_TEST_PROCESSES})
 if(TARGET test_cancellation)
   target_sources(test_cancellation PRIVATE $<TARGET_OBJECTS:evn_cases>)
 endif()
@@ -167,6 +173,7 @@ foreach(name graph fault)  # which see what differentiation allocates and throws
     target_sources(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/linked_differentiation.cc $<TARGET_OBJECTS:evn_gradient>)
   endif()
 endforeach()
+set(seconds_a_test ${EVN_TEST_TIMEOUT})
 set(EVN_TEST_TIMEOUT 7200)  # their long forms, under a sanitizer too
 foreach(backend ${EVN_BACKENDS})
   evn_test(${backend} backends/${backend} evn_${backend} evn_training evn_cpu)  # the reference
@@ -194,7 +201,7 @@ if(TARGET evn_api)
 endif()
 set(EVN_TEST_SHARDS 16)  # with a sanitizer it takes 0.4 s to start it, and it has 800 tests
 evn_test(conformance conformance evn_mock evn_training evn_api)
-set(EVN_TEST_SHARDS 0)
+set(EVN_TEST_SHARDS ${EVN_TEST_PROCESSES})
 if(TARGET test_conformance)
   target_sources(test_conformance PRIVATE $<TARGET_OBJECTS:evn_cases>)
   # Notes which attributes the library reads: tests/conformance/attributes_test.cc.
@@ -202,7 +209,7 @@ if(TARGET test_conformance)
     target_link_options(test_conformance PRIVATE -Wl,--wrap=_ZN3evn${reader}ERKNS_4NodeEi)
   endforeach()
 endif()
-set(EVN_TEST_TIMEOUT 900)
+set(EVN_TEST_TIMEOUT ${seconds_a_test})
 if(NOT EVN_SANITIZE_THREAD)  # it stands before ThreadSanitizer's own pthread_create and read
   evn_test(interpose interpose evn_api)
 endif()
