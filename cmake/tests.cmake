@@ -75,7 +75,7 @@ function(evn_test name dir)
     return()
   endif()
   list(FILTER sources EXCLUDE REGEX "/tests/conformance/case(s/.*)?\\.cc$")  # evn_cases
-  add_executable(test_${name} ${sources} $<TARGET_OBJECTS:evn_new>)
+  add_executable(test_${name} ${sources} ${CMAKE_SOURCE_DIR}/tests/support/whole_children.cc $<TARGET_OBJECTS:evn_new>)
   if(NOT name MATCHES "^(base|core|train)$")
     target_sources(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/linked_operators.cc $<TARGET_OBJECTS:evn_training_operators>)
   endif()

@@ -14,7 +14,8 @@ void row_part(const float* a, std::int64_t k_size, const float* b, std::int64_t 
               float* to) {
   Vec acc[P][NV];
   for (int p = 0; p < P; ++p) {
-    for (int v = 0; v < NV; ++v) acc[p][v] = p + 1 < P || v < count ? load(init + (p * NV + v) * kLanes) : zero();
+    for (int v = 0; v < NV; ++v)
+      acc[p][v] = init != nullptr && (p + 1 < P || v < count) ? load(init + (p * NV + v) * kLanes) : zero();
   }
   const std::int64_t panel = depth * NV * kLanes;
   for (std::int64_t k = 0; k < k_size; ++k, b += NV * kLanes) {
@@ -27,28 +28,28 @@ void row_part(const float* a, std::int64_t k_size, const float* b, std::int64_t 
   }
   for (int p = 0; p < P; ++p) {
     for (int v = 0; v < NV; ++v) {
-      if (p + 1 < P || v < count) store(to + (p * NV + v) * kLanes, acc[p][v]);
+      float* const at = to + (p * NV + v) * kLanes;
+      if (p + 1 < P || v < count) store(at, init != nullptr ? acc[p][v] : acc[p][v] + load(at));
     }
   }
 }
 
-// All k, in parts where they are very many.
+// All k. Blocks after the first begin with 0, and what is in `to` is added to their sums.
 template <int NV, int P>
-void row_panels(const float* a, std::int64_t k, const float* b, std::int64_t count, const float* init, float* to,
+void row_panels(const float* a, std::int64_t k, const float* b, std::int64_t kc, std::int64_t count, const float* init, float* to,
                 CancelPoints* points) {
-  constexpr std::int64_t kMost = 2048;
   std::int64_t begin = 0;
   do {
-    const std::int64_t part = k - begin < kMost + kMost / 2 ? k - begin : kMost;
+    const std::int64_t part = k - begin < kc ? k - begin : kc;
     if (stops(points, part * P * NV * kLanes)) return;
-    row_part<NV, P>(a + begin, part, b + begin * NV * kLanes, k, count, begin == 0 ? init : to, to);
+    row_part<NV, P>(a + begin, part, b + begin * NV * kLanes, k, count, begin == 0 ? init : nullptr, to);
     begin += part;
   } while (begin < k);
 }
 
 template <int NV>
-void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, bool backwards, const float* init, float* to,
-              CancelPoints* points) {
+void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t kc, std::int64_t n, bool backwards, const float* init,
+              float* to, CancelPoints* points) {
   constexpr int kPanels = kLanes == 16 ? 4 : 2;  // registers
   constexpr std::int64_t kColumns = NV * kLanes;
   constexpr std::int64_t kGroup = kPanels * kColumns;
@@ -57,10 +58,10 @@ void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, bo
     for (std::int64_t column = groups * kGroup; column < n;) {
       const std::int64_t vectors = (n - column) / kLanes;
       if (kPanels > 2 && vectors > NV) {
-        row_panels<NV, 2>(a, k, b + column * k, vectors < 2 * NV ? vectors - NV : NV, init + column, to + column, points);
+        row_panels<NV, 2>(a, k, b + column * k, kc, vectors < 2 * NV ? vectors - NV : NV, init + column, to + column, points);
         column += 2 * kColumns;
       } else {
-        row_panels<NV, 1>(a, k, b + column * k, vectors < NV ? vectors : NV, init + column, to + column, points);
+        row_panels<NV, 1>(a, k, b + column * k, kc, vectors < NV ? vectors : NV, init + column, to + column, points);
         column += kColumns;
       }
     }
@@ -68,17 +69,17 @@ void row_loop(const float* a, std::int64_t k, const float* b, std::int64_t n, bo
   if (backwards) rest();
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int64_t column = (backwards ? groups - 1 - g : g) * kGroup;
-    row_panels<NV, kPanels>(a, k, b + column * k, NV, init + column, to + column, points);
+    row_panels<NV, kPanels>(a, k, b + column * k, kc, NV, init + column, to + column, points);
   }
   if (!backwards) rest();
 }
 
-void row(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, bool backwards, const float* init,
-         float* to, CancelPoints* points) {
+void row(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t kc, std::int64_t n, bool backwards,
+         const float* init, float* to, CancelPoints* points) {
   switch (nr / kLanes) {
-    case 2: return row_loop<2>(a, k, b, n, backwards, init, to, points);
-    case 3: return row_loop<3>(a, k, b, n, backwards, init, to, points);
-    default: return row_loop<4>(a, k, b, n, backwards, init, to, points);
+    case 2: return row_loop<2>(a, k, b, kc, n, backwards, init, to, points);
+    case 3: return row_loop<3>(a, k, b, kc, n, backwards, init, to, points);
+    default: return row_loop<4>(a, k, b, kc, n, backwards, init, to, points);
   }
 }
 

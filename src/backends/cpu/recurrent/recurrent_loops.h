@@ -17,10 +17,10 @@ struct Cell : LstmFunctions {
 
 struct Loops {
   // to = init + a B for one row a of k floats and n columns, a multiple of the vectors, of B as gemm/gemm_loops.h packs it with
-  // `nr`: the same chains, for many panels at once, as one row alone waits for memory. `backwards`: the last panels first; who
-  // reads a B that just does not fit into a cache in turns finds there what it read last.
-  void (*row)(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t n, bool backwards, const float* init,
-              float* to, CancelPoints* points);
+  // `nr`: the same sums in blocks of `kc`, for many panels at once, as one row alone waits for memory. `backwards`: the last panels
+  // first; who reads a B that just does not fit into a cache in turns finds there what it read last.
+  void (*row)(const float* a, std::int64_t k, const float* b, std::int64_t nr, std::int64_t kc, std::int64_t n, bool backwards,
+              const float* init, float* to, CancelPoints* points);
   // gates: i, o, f, c. c and h are read and written.
   void (*lstm)(const Cell& cell, const float* gates, float* c, float* h);
   // Equal to the last bit on every cluster: multiply-adds round once.

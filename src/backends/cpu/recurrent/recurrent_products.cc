@@ -99,7 +99,7 @@ void multiply_floats(const RecurrentMatrix& b, const float* packed, const Recurr
   const simd_gemm::Loops& loops = simd_gemm::loops(b.isa);
   if (p.column > 0) packed += packed_b_floats(loops, p.column, b.depth);
   if (p.m == 1) {
-    return simd_recurrent::loops(b.isa).row(p.a, b.depth, packed, loops.nr, p.n, p.backwards, p.init, p.to, points);
+    return simd_recurrent::loops(b.isa).row(p.a, b.depth, packed, loops.nr, loops.kc, p.n, p.backwards, p.init, p.to, points);
   }
   simd_gemm::Tile t{};
   t.m = p.m;
