@@ -23,10 +23,10 @@ if(EVN_SANITIZE)
   list(APPEND pytest -p no:faulthandler)  # the sanitizers tell more of a fault
 endif()
 
-# evn_python_test(name, arguments of Python...)
+# evn_python_test(name, arguments of Python...): COST has them begun first, as they take longest and one of them takes one core.
 function(evn_python_test name)
   add_test(NAME ${name} COMMAND ${run} ${run_options} ${run_end} ${ARGN})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} ENVIRONMENT
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} COST 1000 ENVIRONMENT
     "EVENER_LIBRARY=$<TARGET_FILE:evener>;EVENER_COMMAND=${CMAKE_BINARY_DIR}/evener;EVENER_BUILD=${CMAKE_BINARY_DIR};EVENER_MODELS=${CMAKE_SOURCE_DIR}/build/models;PYTHONPATH=${CMAKE_SOURCE_DIR}/bindings/python;PYTHONDONTWRITEBYTECODE=1")
 endfunction()
 function(evn_pytest name path)
