@@ -29,7 +29,7 @@ std::optional<Error> error_of(F&& body) {
   }
 }
 
-// The same where nothing may be thrown: any other exception is an Error of status EVN_ERROR_INTERNAL.
+// As error_of, for callers that may not throw: any other exception is an Error of status EVN_ERROR_INTERNAL.
 template <typename F>
 std::optional<Error> any_error_of(F&& body) noexcept {
   try {

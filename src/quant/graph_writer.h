@@ -12,7 +12,7 @@
 
 namespace evn {
 
-// Whether the node is of one of these ONNX operators.
+// True for a node of one of these ONNX operators.
 bool is_one_of(const Node& node, std::initializer_list<std::string_view> names);
 
 class GraphWriter {

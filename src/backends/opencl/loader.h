@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fault.h"
+#include "base/heap.h"
 #include "base/test_access.h"
 
 namespace evn {
@@ -82,10 +83,12 @@ class OpenClLibrary {
 // The table after opencl_api has succeeded.
 inline const OpenClApi& opencl() { return OpenClLibrary::api(); }
 
-// One call that returns a code.
+// One call that returns a code. Nothing counts what the driver allocates: where its operator new is the library's (a program that
+// is linked with the library statically), a refusal would be thrown through the driver, which would keep its locks for ever.
 template <typename Function, typename... Args>
 cl_int cl_call(Function function, Args... args) {
   if (fault_hit(Seam::kDevice)) return CL_OUT_OF_RESOURCES;
+  const HeapPause uncounted;
   return function(args...);
 }
 
@@ -96,6 +99,7 @@ auto cl_create(cl_int* code, Function function, Args... args) -> decltype(functi
     *code = CL_OUT_OF_RESOURCES;
     return nullptr;
   }
+  const HeapPause uncounted;
   return function(args..., code);
 }
 
