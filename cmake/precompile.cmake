@@ -1,9 +1,6 @@
 # How fast a build is, and nothing of what is shipped (docs/decisions/0049). With ccache, precompiled headers need
 # CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime and CCACHE_COMMENTS=1 (scripts/test sets them); without that what includes them is not cached.
 option(EVN_QUICK_BUILD "Precompile the common headers, and compile tests as unity builds with little optimization" OFF)
-if(EVN_QUICK_BUILD)  # what is shipped has them already: without paths in the code a compiler cache serves every checkout
-  add_compile_options("$<$<CONFIG:Debug>:${EVN_PREFIX_MAPS}>")
-endif()
 
 set(EVN_COMMON_HEADERS <algorithm> <atomic> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory> <mutex> <optional> <set> <span>
   <string> <string_view> <tuple> <utility> <vector>)
