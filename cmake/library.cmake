@@ -120,8 +120,7 @@ evn_folder(quant quant)
 evn_folder(config config)
 include(cmake/backends.cmake)
 evn_builtin_backends(builtin_backends)
-file(GLOB rooms CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/*/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/batch/row_products.cc
-  ${CMAKE_SOURCE_DIR}/src/runtime/lower/passes/*.cc)
+file(GLOB rooms CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/*/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/lower/passes/*.cc)
 evn_folder(runtime runtime ${rooms})
 evn_folder(api api ${builtin_backends} ${CMAKE_BINARY_DIR}/generated/left_out_functions.cc)
 
