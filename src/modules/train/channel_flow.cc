@@ -3,6 +3,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/cancel.h"
+
 namespace evn_train {
 namespace {
 
@@ -220,6 +222,7 @@ bool ChannelFlow::is_in_order() const {
   for (const OnnxTensor& t : model_.initializers) made.insert(t.name);
   if (initializers_.size() != model_.initializers.size()) return false;
   for (const OnnxNode& n : model_.nodes) {
+    evn::cancellation_point(evn::kNodeWork);
     for (const std::string& input : n.inputs) {
       if (!input.empty() && !made.contains(input)) return false;
     }
@@ -232,6 +235,7 @@ bool ChannelFlow::is_in_order() const {
 
 void ChannelFlow::count_references() {
   for (const OnnxNode& n : model_.nodes) {
+    evn::cancellation_point(evn::kNodeWork);
     for (const std::string& input : n.inputs) ++references_[input];
   }
   for (const OnnxValue& output : model_.outputs) ++references_[output.name];
@@ -245,6 +249,7 @@ void ChannelFlow::block_what_others_read() {
     if (found != flows_.end()) block(found->second.spans, "they reach the output " + output.name);
   }
   for (const auto& [initializer, bindings] : bindings_) {
+    evn::cancellation_point(evn::kNodeWork);
     const std::string& name = model_.initializers[initializer].name;
     if (references_[name] == understood_[name]) continue;
     for (const Binding& b : bindings) block(b.spans, name + " is read in another way too");
@@ -255,6 +260,7 @@ Channels ChannelFlow::find() {
   count_references();
   std::string keeps_all = is_in_order() ? "" : "the nodes of the model are in no order";
   for (node_ = 0; node_ < model_.nodes.size(); ++node_) {
+    evn::cancellation_point(evn::kNodeWork);
     if (has_body(node()) && keeps_all.empty()) keeps_all = "the model has " + node_text() + ", whose body may read them";
     follow_channels(this);
   }
@@ -269,6 +275,7 @@ Channels ChannelFlow::collect() {
   Channels found;
   std::map<std::size_t, std::size_t> groups;  // by root
   for (std::size_t d = 0; d < dims_.size(); ++d) {
+    evn::cancellation_point(evn::kNodeWork);
     if (dims_[d].nodes.empty()) continue;
     const Dim& r = dims_[root(d)];
     const auto [at, is_new] = groups.emplace(root(d), found.groups.size());
@@ -287,6 +294,7 @@ Channels ChannelFlow::collect() {
     s->group = at == groups.end() ? ChannelSpan::kNone : at->second;
   };
   for (auto& [initializer, bindings] : bindings_) {
+    evn::cancellation_point(evn::kNodeWork);
     for (std::size_t axis = 0; axis < bindings.size(); ++axis) {
       std::int64_t first = 0;
       for (ChannelSpan s : bindings[axis].spans) {

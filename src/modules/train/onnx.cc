@@ -327,9 +327,15 @@ std::string write_onnx(const OnnxModel& model) {
   std::size_t size = 0;
   for (const OnnxTensor& t : model.initializers) size += t.data.size() + t.whole.size() + 64;
   graph.reserve(size);
-  for (const OnnxNode& node : model.nodes) put_bytes(&graph, 1, node_bytes(node));
+  for (const OnnxNode& node : model.nodes) {
+    evn::cancellation_point(evn::kNodeWork);
+    put_bytes(&graph, 1, node_bytes(node));
+  }
   put_bytes(&graph, 2, model.graph_name);
-  for (const OnnxTensor& tensor : model.initializers) put_bytes(&graph, 5, tensor_bytes(tensor));
+  for (const OnnxTensor& tensor : model.initializers) {
+    evn::cancellation_point(evn::kNodeWork);
+    put_bytes(&graph, 5, tensor_bytes(tensor));
+  }
   for (const OnnxValue& value : model.inputs) put_bytes(&graph, 11, value_bytes(value));
   for (const OnnxValue& value : model.outputs) put_bytes(&graph, 12, value_bytes(value));
   out.reserve(graph.size() + model.others.size() + 256);
