@@ -319,6 +319,7 @@ std::int64_t opset_of(const Model& model) {
 void raise_opset(Model& model, std::int64_t version, const LedgerPtr& ledger) {
   EVN_CHECK(version <= kNewestRaised);
   const std::int64_t from = opset_of(model);
+  const bool imports_onnx = from != 0;  // a model may import other domains alone
   version = std::max(version, from);
   bool all = from == version;
   for (const Node& n : model.graph.nodes) {
@@ -331,7 +332,7 @@ void raise_opset(Model& model, std::int64_t version, const LedgerPtr& ledger) {
     }
   }
   if (all && version == from) return;
-  if (from < kOldestRaised) {
+  if (imports_onnx && from < kOldestRaised) {
     fail(EVN_ERROR_UNSUPPORTED, "the model imports opset %lld, which is too old to be written as opset %lld: the oldest is %lld",
          static_cast<long long>(from), static_cast<long long>(version), static_cast<long long>(kOldestRaised));
   }
@@ -339,6 +340,7 @@ void raise_opset(Model& model, std::int64_t version, const LedgerPtr& ledger) {
   for (OpsetImport& o : model.opsets) {
     if (o.domain.empty() || o.domain == "ai.onnx") o.version = version;
   }
+  if (!imports_onnx) model.opsets.push_back({"", version});
   // The version of the file's format in which the opset came out; since 4 constants need not be inputs too.
   const std::int64_t format = version >= 21 ? 10 : version >= 19 ? 9 : version >= 15 ? 8 : 7;
   model.ir_version = std::max(model.ir_version, format);

@@ -74,5 +74,17 @@ TEST(RaiseOpset, RaisesTheNodesThatFreeTheBatch) {
   }
 }
 
+TEST(RaiseOpset, AddsTheImportOfOnnxToAModelOfOtherDomainsAlone) {
+  GraphBuilder b(13);
+  const ValueId x = b.input("x", {2, 3});
+  b.output(b.node("com.microsoft::FusedMatMul", {x, b.constant<float>("w", {3, 5}, std::vector<float>(15, 0.5f))}));
+  Model model = model_of(b.build(), 13);
+  model.opsets = {{"com.microsoft", 1}};
+  model.graph.nodes[0].since_version = 1;
+  raise_opset(model, 17, nullptr);
+  EXPECT_EQ(opset_of(model), 17);
+  EXPECT_EQ(model.graph.nodes[0].since_version, 1);
+}
+
 }  // namespace
 }  // namespace evn::test
