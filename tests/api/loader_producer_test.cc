@@ -129,6 +129,24 @@ TEST_F(Producers, AStreamEndsWithABatchThatIsNotFull) {
   }
 }
 
+TEST_F(Producers, ABatchWhoseViewsCannotBeMadeLeavesTheCallersTensorsAsTheyWere) {
+  options.flags = EVN_LOADER_STREAM;
+  options.sample_count = 0;
+  data.arrays[1].data = nullptr;
+  producer.ends_at = 3;
+  make();
+  std::vector<evn_cancel> all;  // handles, until there are no more
+  for (evn_cancel cancel = nullptr; evn_cancel_create(&cancel, nullptr) == EVN_OK;) all.push_back(cancel);
+  evn_tensor tensors[2] = {};
+  uint32_t samples = 77;
+  EXPECT_EQ(next(&samples, tensors), EVN_ERROR_LIMIT);
+  EXPECT_EQ(tensors[0], nullptr);
+  EXPECT_EQ(tensors[1], nullptr);
+  EXPECT_EQ(samples, 77u);
+  for (const evn_cancel cancel : all) EXPECT_EQ(evn_cancel_release(cancel), EVN_OK);
+  EXPECT_EQ(flat(read_epoch(1)), (Batch{0, 1, 2}));
+}
+
 TEST_F(Producers, MayTakeTheirTimeWhileOthersEndTheLoader) {
   producer.waits = true;
   make();

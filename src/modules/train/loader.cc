@@ -89,16 +89,14 @@ std::vector<Loader::Array> Loader::read_arrays(const evn_loader_options& o) {
   return arrays;
 }
 
-evn_tensor Loader::Batched::of(const Array& array, std::uint32_t samples, std::uint32_t most) {
-  if (samples == most) return whole.get();
-  if (part.get() == nullptr || part_samples != samples) {
-    std::vector<std::int64_t> dims = array.dims;
-    dims[0] = samples;
-    Tensor made(whole.get(), 0, dims);
-    part = std::move(made);
-    part_samples = samples;
-  }
-  return part.get();
+void Loader::Batched::fit(const Array& array, std::uint32_t samples, std::uint32_t most) {
+  is_full = samples == most;
+  if (is_full || (part.get() != nullptr && part_samples == samples)) return;
+  std::vector<std::int64_t> dims = array.dims;
+  dims[0] = samples;
+  Tensor made(whole.get(), 0, dims);
+  part = std::move(made);
+  part_samples = samples;
 }
 
 Loader::Loader(evn_runtime runtime, const evn_loader_options& options)
@@ -142,8 +140,8 @@ void Loader::make_slots(evn_runtime runtime, const evn_loader_options& o) {
         slot.device[i].whole = Tensor(*device, arrays_[i].dtype, dims, 0);
       }
       if (order_.least() == 0) continue;
-      slot.host[i].of(arrays_[i], order_.least(), most_);
-      if (!is_host) slot.device[i].of(arrays_[i], order_.least(), most_);
+      slot.host[i].fit(arrays_[i], order_.least(), most_);
+      if (!is_host) slot.device[i].fit(arrays_[i], order_.least(), most_);
     }
   }
 }
@@ -223,8 +221,8 @@ std::uint32_t Loader::next(std::span<evn_tensor> tensors) {
   if (made_ == given_ && failure_) throw *failure_;
   if (made_ == given_) return 0;
   Slot& slot = slots_[given_ % slots_.size()];
-  std::vector<Batched>& list = slot.device.empty() ? slot.host : slot.device;
-  for (std::size_t i = 0; i < arrays_.size(); ++i) tensors[i] = list[i].of(arrays_[i], slot.samples, most_);
+  const std::vector<Batched>& list = slot.device.empty() ? slot.host : slot.device;
+  for (std::size_t i = 0; i < arrays_.size(); ++i) tensors[i] = list[i].get();
   ++given_;
   changed_.notify_all();
   return slot.samples;
@@ -357,9 +355,11 @@ bool Loader::fill(Slot& slot, std::uint64_t batch) {
   }
   const bool ends = is_stream_ && slot.samples < asked;
   if (ends && drops_last_) slot.samples = 0;
-  for (std::size_t i = 0; i < slot.device.size() && slot.samples > 0; ++i) {
-    call(api().tensor_copy, slot.host[i].of(arrays_[i], slot.samples, most_), slot.device[i].of(arrays_[i], slot.samples, most_));
+  if (slot.samples == 0) return ends;
+  for (std::vector<Batched>* const list : {&slot.host, &slot.device}) {
+    for (std::size_t i = 0; i < list->size(); ++i) (*list)[i].fit(arrays_[i], slot.samples, most_);
   }
+  for (std::size_t i = 0; i < slot.device.size(); ++i) call(api().tensor_copy, slot.host[i].get(), slot.device[i].get());
   return ends;
 }
 

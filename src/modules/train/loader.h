@@ -39,7 +39,10 @@ class Loader {
   struct Batched {
     Tensor whole, part;
     std::uint32_t part_samples = 0;
-    evn_tensor of(const Array& array, std::uint32_t samples, std::uint32_t most);
+    bool is_full = true;
+    // Makes the view that a batch of so many samples needs: here, so that next() allocates nothing and cannot fail half-way.
+    void fit(const Array& array, std::uint32_t samples, std::uint32_t most);
+    evn_tensor get() const { return is_full ? whole.get() : part.get(); }
   };
   // The memory of a batch.
   struct Slot {
