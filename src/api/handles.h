@@ -25,8 +25,16 @@ struct HandleTraits;  // kind, name, and heap(const T&) if the objects belong to
 template <typename T>
 class HandleObjectOf final : public HandleObject {
  public:
-  explicit HandleObjectOf(T v) : HandleObject(HandleTraits<T>::kind), value(std::move(v)) {}
+  explicit HandleObjectOf(T v) : HandleObject(HandleTraits<T>::kind), value(std::move(v)) {
+    if constexpr (kCounted) HandleTraits<T>::begin_handle(value);
+  }
+  ~HandleObjectOf() override {
+    if constexpr (kCounted) HandleTraits<T>::end_handle(value);
+  }
   T value;
+
+ private:
+  static constexpr bool kCounted = requires(const T& v) { HandleTraits<T>::begin_handle(v); };  // the object counts its handles
 };
 
 template <typename T>

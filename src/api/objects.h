@@ -60,6 +60,8 @@ struct HandleTraits<TensorPtr> {
   static constexpr HandleKind kind = HandleKind::kTensor;
   static constexpr const char* name = "tensor";
   static Heap* heap(const TensorPtr& v) { return heap_of(v->runtime()); }
+  static void begin_handle(const TensorPtr& v) { v->begin_handle(); }
+  static void end_handle(const TensorPtr& v) { v->end_handle(); }
 };
 template <>
 struct HandleTraits<ModelPtr> {

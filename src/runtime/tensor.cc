@@ -1,6 +1,7 @@
 #include "runtime/tensor.h"
 
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/checked.h"
@@ -160,20 +161,28 @@ TensorPtr Tensor::part(const TensorPtr& whole, std::size_t offset_bytes, const T
   return std::make_shared<Tensor>(PartKey(), whole, buffer, desc, apart && whole->on_host());
 }
 
-Tensor::~Tensor() {
-  if (own_maps_ != 0) {
-    const Tensor& all = owner();
-    const std::lock_guard<Mutex> lock(all.mutex_);
-    all.maps_ -= own_maps_;
-    if (all.maps_ == 0) {
-      try {
-        unmap_pinned();
-      } catch (const Error&) {  // the device undoes it when it maps the memory again
-        all.pinned_address_ = nullptr;
-      }
-      all.written_ = false;
-    }
+void Tensor::end_handle() noexcept {
+  if (handles_.fetch_sub(1, std::memory_order_acq_rel) == 1) end_maps();
+}
+
+void Tensor::end_maps() noexcept {
+  const Tensor& all = counter();
+  const std::lock_guard<Mutex> lock(all.mutex_);
+  if (own_maps_ == 0) return;
+  all.maps_ -= std::exchange(own_maps_, 0u);
+  staging_.reset();
+  if (all.maps_ != 0) return;
+  try {
+    Runtime::require_not_forked(*device_);
+    unmap_pinned();
+  } catch (const Error&) {  // the device undoes it when it maps the memory again
+    all.pinned_address_ = nullptr;
   }
+  all.written_ = false;
+}
+
+Tensor::~Tensor() {
+  end_maps();
   shares_.clear();  // before the memory
   native_.reset();
   if (deleter_ == nullptr) return;

@@ -1,6 +1,7 @@
 // A tensor of the caller: dtype, shape and storage on one device, wrapped host memory, or a part of another tensor's memory.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -104,6 +105,10 @@ class Tensor {
   void* map(std::uint32_t flags);
   void unmap();
 
+  // Handles of the API. When the last one goes nobody can end maps that were made by them: they end then.
+  void begin_handle() { handles_.fetch_add(1, std::memory_order_relaxed); }
+  void end_handle() noexcept;
+
  private:
   // Which has the memory, and all that is known of its uses and maps.
   const Tensor& owner() const { return whole_ != nullptr ? *whole_ : *this; }
@@ -117,6 +122,8 @@ class Tensor {
   bool begin_use(const char* what) const;  // false: nothing to end
   void end_use() const;
   void clear();
+  // Ends the maps of this object; what was written in them is lost.
+  void end_maps() noexcept;
 
   std::shared_ptr<Runtime> runtime_;
   Device* device_;
@@ -150,6 +157,7 @@ class Tensor {
   mutable void* pinned_address_ = nullptr;  // while mapped: of the owner's memory, or of the part that is written
   // Each one's own.
   std::uint32_t own_maps_ = 0;
+  std::atomic<std::uint32_t> handles_{0};
   std::shared_ptr<void> staging_;  // host copy while mapped, of memory that is not pinned
 };
 using TensorPtr = std::shared_ptr<Tensor>;

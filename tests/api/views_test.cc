@@ -267,7 +267,20 @@ TEST_F(Views, SeveralReadersMapAtOnce) {
   release({part});
   ASSERT_OK(evn_tensor_map(whole, EVN_MAP_WRITE, &a, nullptr, &error));
   EXPECT_OK(evn_tensor_unmap(whole, &error));
+  // So does a tensor whose view stays, unless another handle of the tensor is left to end the map.
+  const evn_tensor rest = view(whole, 0, {2});
+  ASSERT_OK(evn_tensor_map(whole, EVN_MAP_WRITE, &a, nullptr, &error));
+  evn_value value = nullptr;
+  evn_tensor same = nullptr;
+  ASSERT_OK(evn_value_from_tensor(whole, &value, &error));
+  ASSERT_OK(evn_value_get_tensor(value, &same, &error));
+  ASSERT_EQ(evn_value_release(value), EVN_OK);
   release({whole});
+  EXPECT_EQ(evn_tensor_map(rest, EVN_MAP_READ, &a, nullptr, &error), EVN_ERROR_WRONG_STATE);
+  release({same});
+  ASSERT_OK(evn_tensor_map(rest, EVN_MAP_WRITE, &a, nullptr, &error));
+  EXPECT_OK(evn_tensor_unmap(rest, &error));
+  release({rest});
 }
 
 // Threads that read at once, with one that writes when it finds nobody reading: each map sees whole writes.
