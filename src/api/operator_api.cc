@@ -13,6 +13,7 @@
 #include "base/library_work.h"
 #include "base/os/os.h"
 #include "base/small_array.h"
+#include "base/status.h"
 #include "base/unwinder.h"
 #include "base/user_data.h"
 #include "graph/edit.h"
@@ -150,7 +151,7 @@ void HostOp::guard(const Node& node, const char* callback, Call call) const {
     blame(node, "%s", thrown);
   }
   if (status == EVN_OK) return;
-  if (status < 0 || status > EVN_ERROR_INTERNAL) blame(node, "%s returned %d, which is no status", callback, status);
+  if (!is_status(status)) blame(node, "%s returned %d, which is no status", callback, status);
   error.message[sizeof error.message - 1] = '\0';
   const char* message = error.message[0] != '\0' ? error.message : "no reason is given";
   throw make_error(status, "custom operator %.64s::%.64s: %s failed: %s", domain.c_str(), name.c_str(), callback, message)

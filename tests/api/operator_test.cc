@@ -116,7 +116,7 @@ TEST_F(OperatorTest, WhatInferSaysIsChecked) {
     memset(e, 'a', sizeof *e);  // no NUL anywhere
     return EVN_ERROR_UNSUPPORTED;
   });
-  refused(bad, "no status", [](evn_tensor_view&, evn_error*) { return 18; });
+  refused(bad, "no status", [](evn_tensor_view&, evn_error*) { return EVN_ERROR_FORKED + 1; });
   refused(bad, "no status", [](evn_tensor_view&, evn_error*) { return -1; });
   refused(bad, "threw an exception: thrown",
           [](evn_tensor_view&, evn_error*) -> evn_status { throw std::runtime_error("thrown"); });
@@ -161,6 +161,12 @@ TEST_F(OperatorTest, WhatRunReturnsIsChecked) {
     snprintf(e->message, sizeof e->message, "full");
     return EVN_ERROR_OUT_OF_MEMORY;
   });
+  for (const evn_status status : {EVN_ERROR_BUFFER_TOO_SMALL, EVN_ERROR_INTERNAL, EVN_ERROR_BUSY, EVN_ERROR_FORKED}) {
+    refused(status, "wait", [&](evn_error* e) {
+      snprintf(e->message, sizeof e->message, "wait");
+      return status;
+    });
+  }
   refused(EVN_ERROR_INTERNAL, "no status", [](evn_error*) { return 12345; });
   refused(EVN_ERROR_INTERNAL, "threw an exception: boom", [](evn_error*) -> evn_status { throw std::logic_error("boom"); });
   refused(EVN_ERROR_INTERNAL, "threw an exception", [](evn_error*) -> evn_status { throw "text"; });
