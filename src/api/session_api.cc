@@ -209,8 +209,9 @@ void create_session(evn_runtime runtime, evn_model model, const evn_session_opti
   require(session != nullptr, "session");
   const evn_session_options defaults = EVN_SESSION_OPTIONS_INIT;
   const evn_session_options o = read_options(options, defaults, offsetof(evn_session_options, cache_file));
-  if (o.reserved != 0 || o.reserved1 != 0 || o.reserved2 != 0 || o.reserved6 != 0)
-    fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  for (const std::uint32_t reserved : {o.reserved, o.reserved1, o.reserved2, o.reserved3, o.reserved4, o.reserved5, o.reserved6}) {
+    if (reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved is not 0");
+  }
   if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
   const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
                         "the making of the session was cancelled");

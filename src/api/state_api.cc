@@ -31,6 +31,7 @@ StateRequest request_of(const evn_state_pair* pairs, uint32_t pair_count, const 
     const evn_input_shape& d = o.dims[i];
     require(d.name != nullptr, "the name of dims");
     require(d.dims != nullptr || d.rank == 0, "dims");
+    if (d.reserved != 0) fail(EVN_ERROR_INVALID_ARGUMENT, "reserved of dims is not 0");
     if (d.rank > EVN_MAX_RANK) fail(EVN_ERROR_LIMIT, "rank %u is above the limit of %d", d.rank, EVN_MAX_RANK);
     request.dims.push_back({d.name, Shape(std::span<const int64_t>(d.dims, d.rank))});
   }

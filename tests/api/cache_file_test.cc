@@ -82,8 +82,13 @@ TEST_F(CacheFile, FlagsWithoutAFileAndUnknownOnesAreRefused) {
   options.cache_flags = 64;
   EXPECT_EQ(create(&options), EVN_ERROR_INVALID_ARGUMENT);
   options.cache_flags = 0;
-  options.reserved1 = 1;
-  EXPECT_EQ(create(&options), EVN_ERROR_INVALID_ARGUMENT);
+  using Options = evn_session_options;
+  for (const auto reserved : {&Options::reserved, &Options::reserved1, &Options::reserved2, &Options::reserved3,
+                              &Options::reserved4, &Options::reserved5, &Options::reserved6}) {
+    options.*reserved = 1;
+    EXPECT_EQ(create(&options), EVN_ERROR_INVALID_ARGUMENT);
+    options.*reserved = 0;
+  }
   EXPECT_FALSE(fs::exists(path));
 }
 
