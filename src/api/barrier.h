@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/guarded.h"
+#include "base/text.h"
 
 namespace evn {
 
@@ -53,10 +54,10 @@ void write_info(T* out, T full) {
 // The rule for functions that give text; see the header's conventions.
 void write_text(const std::string& text, char* buffer, std::size_t capacity, std::size_t* size);
 
-// Copies with a cut to fit.
+// Copies as many whole characters as fit.
 template <std::size_t N>
 void copy_text(char (&to)[N], const std::string& from) {
-  const std::size_t n = std::min(from.size(), N - 1);
+  const std::size_t n = utf8_prefix(from, N - 1);
   std::memcpy(to, from.data(), n);
   to[n] = '\0';
 }

@@ -152,11 +152,16 @@ std::size_t find_invalid_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
+std::size_t utf8_prefix(std::string_view text, std::size_t max_bytes) {
+  if (text.size() <= max_bytes) return text.size();
+  std::size_t n = max_bytes;
+  while (n > 0 && (static_cast<unsigned char>(text[n]) & 0xc0) == 0x80) --n;
+  return n;
+}
+
 std::string shorten(std::string_view text, std::size_t max_bytes) {
   if (text.size() <= max_bytes) return std::string(text);
-  std::size_t n = max_bytes > 3 ? max_bytes - 3 : 0;
-  while (n > 0 && (static_cast<unsigned char>(text[n]) & 0xc0) == 0x80) --n;
-  return std::string(text.substr(0, n)) + "...";
+  return std::string(text.substr(0, utf8_prefix(text, max_bytes > 3 ? max_bytes - 3 : 0))) + "...";
 }
 
 std::vector<std::string> split_names(std::string_view text) {

@@ -48,6 +48,9 @@ std::size_t printable_character(std::string_view text);
 // npos when all of it is.
 std::size_t find_invalid_utf8(std::string_view text);
 
+// Bytes of the longest prefix of at most max_bytes that does not end within a UTF-8 character.
+std::size_t utf8_prefix(std::string_view text, std::size_t max_bytes);
+
 // At most max_bytes of text, cut at a character and ended by "..." when it was longer. For messages.
 std::string shorten(std::string_view text, std::size_t max_bytes);
 

@@ -2,6 +2,7 @@
 #include <random>
 #include <thread>
 
+#include "base/guarded.h"
 #include "tests/api/support.h"
 
 namespace evn::test {
@@ -277,6 +278,27 @@ TEST_F(Misuse, M22_StructSizesAreChecked) {
   EXPECT_EQ(evn_runtime_create(nullptr, nullptr, &older), EVN_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(older.node[0], 'k');  // beyond what an older client has, nothing is written
   EXPECT_LT(strlen(older.message), 100u);
+}
+
+// A client of every size gets texts that end within what it has, and no byte behind that.
+TEST_F(Misuse, AnErrorOfAnySizeHasTextsThatEnd) {
+  const std::string long_text(600, 'n');
+  Error full = make_error(EVN_ERROR_IO, "%s", long_text.c_str());
+  full.with_node(long_text.c_str()).with_device(long_text.c_str());
+  for (std::size_t size = offsetof(evn_error, message) + 1; size <= sizeof(evn_error) + 8; ++size) {
+    alignas(evn_error) unsigned char bytes[sizeof(evn_error) + 16];
+    std::memset(bytes, 0x5a, sizeof bytes);
+    auto* const out = reinterpret_cast<evn_error*>(bytes);
+    out->struct_size = static_cast<std::uint32_t>(size);
+    report(full, out);
+    const std::size_t filled = std::min(size, sizeof(evn_error));
+    EXPECT_EQ(out->struct_size, filled);
+    for (std::size_t i = filled; i < sizeof bytes; ++i) ASSERT_EQ(bytes[i], 0x5a) << size;
+    for (const std::size_t begin : {offsetof(evn_error, message), offsetof(evn_error, node), offsetof(evn_error, device)}) {
+      if (begin >= filled) continue;
+      EXPECT_NE(std::memchr(bytes + begin, 0, filled - begin), nullptr) << size;
+    }
+  }
 }
 
 TEST_F(Misuse, BytesOfElementsOfLessThanAByteAreCounted) {

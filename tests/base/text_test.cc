@@ -119,6 +119,12 @@ TEST(ErrorText, HoldsWholeCharactersAndEscapesTheRest) {
   }
 }
 
+TEST(Utf8, APrefixEndsAtACharacter) {
+  const std::string text = "a\xc3\xa9\xe6\x96\x87";
+  const std::size_t right[] = {0, 1, 1, 3, 3, 3, 6, 6};
+  for (std::size_t most = 0; most < std::size(right); ++most) EXPECT_EQ(utf8_prefix(text, most), right[most]) << most;
+}
+
 TEST(Shorten, CutsAtACharacter) {
   EXPECT_EQ(shorten("short", 10), "short");
   EXPECT_EQ(shorten("0123456789abc", 10), "0123456...");
