@@ -20,6 +20,25 @@ void turn_over(const void* from, void* to, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) b[i] = static_cast<unsigned char>(~a[i]);
 }
 
+// Guards the counters and what is left of MockSettings::fail_call: runs on several devices go on at a time.
+std::mutex& shared_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+template <typename F>
+void count(F&& f) {
+  const std::lock_guard<std::mutex> lock(shared_mutex());
+  f(mock_counters());
+}
+
+// True for the call that is to fail.
+bool is_failing_call() {
+  const std::lock_guard<std::mutex> lock(shared_mutex());
+  std::int64_t& left = mock_settings().fail_call;
+  return left > 0 && --left == 0;
+}
+
 class MockDevice final : public Device {
  public:
   explicit MockDevice(const DeviceRequest& request) : Device(request.name, request.memory_limit) {
@@ -107,9 +126,9 @@ class MockDevice final : public Device {
       ++done_;
       const std::function<void()> work = std::move(queue_.front());
       queue_.pop_front();
-      MockSettings& s = mock_settings();
-      if (s.lost == name()) throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device is gone").with_device(name().c_str());
-      if (s.fail_call > 0 && --s.fail_call == 0) {
+      if (mock_settings().lost == name())
+        throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device is gone").with_device(name().c_str());
+      if (is_failing_call()) {
         throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device failed").with_device(name().c_str());
       }
       work();
@@ -161,12 +180,6 @@ class MockDevice final : public Device {
     }
     return {this, queues_->add(queue, std::chrono::nanoseconds(ns), std::move(uses), std::move(before), std::move(work))};
   }
-  template <typename F>
-  static void count(F&& f) {
-    static std::mutex counting;  // of all devices
-    const std::lock_guard<std::mutex> lock(counting);
-    f(mock_counters());
-  }
   // What is this device's happens in order.
   void wait_for_others(std::span<const Event> waits) const {
     for (const Event& e : waits) {
@@ -213,7 +226,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   for (std::size_t i = 0; i < desc.inputs.size(); ++i) {
     const void* data = device.address(args.inputs[i]);
     if (args.packed[i].memory != nullptr) {
-      ++mock_counters().packed_reads;
+      count([](MockCounters& c) { ++c.packed_reads; });
       unpacked[i].resize(args.packed[i].size);
       turn_over(device.address(args.packed[i]), unpacked[i].data(), unpacked[i].size());
       data = unpacked[i].data();

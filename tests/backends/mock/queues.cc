@@ -4,8 +4,9 @@
 
 namespace evn {
 
-std::mutex MockQueues::mutex_;
-std::condition_variable MockQueues::changed_;
+// Never destroyed: threads of hold_until may still use them while the process exits.
+std::mutex& MockQueues::mutex_ = *new std::mutex;
+std::condition_variable& MockQueues::changed_ = *new std::condition_variable;
 bool MockQueues::held_ = false;
 int MockQueues::begun_ = 0;
 

@@ -68,8 +68,8 @@ class MockQueues {
   void work(Line& line);
 
   // Shared by all devices: they wait for each other.
-  static std::mutex mutex_;
-  static std::condition_variable changed_;
+  static std::mutex& mutex_;
+  static std::condition_variable& changed_;
   static bool held_;
   static int begun_;
   bool stopped_ = false;
