@@ -723,7 +723,8 @@ EVN_API evn_status evn_tensor_wrap(evn_runtime runtime, void *data, size_t size_
 EVN_API evn_status evn_tensor_create_view(evn_tensor tensor, uint64_t first, const int64_t *dims, uint32_t rank, evn_tensor *view,
                                           evn_error *error);
 
-/* Ends the caller's hold; the memory goes when its last use ends. */
+/* Ends the caller's hold; the memory goes when its last use ends. The last handle of a tensor ends its maps too, as
+ * evn_tensor_unmap does, but for bytes that were written and not yet copied to the device: these are lost. */
 EVN_API evn_status evn_tensor_release(evn_tensor tensor);
 
 /* Fills *info, whose struct_size the caller sets. No cost. */

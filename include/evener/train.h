@@ -282,7 +282,7 @@ EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn
 
 /* Writes what is trained, and how it went.
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "batches" (calls of
- *           evn_trainer_step), "learning_rate", "precision", "loss_scale", "parameters": [{"name", "dims", "group",
+ *           evn_trainer_step that did not fail), "learning_rate", "precision", "loss_scale", "parameters": [{"name", "dims", "group",
  *           "note" (if it may be no parameter, or if a part of its gradient is 0)}],
  *           "frozen": [{"name", "reason"}], "rank", "rank_count", "transport" (by what ranks are summed:
  *           "shared memory", "mpi", "gloo", "host", ""), "replicas": [{"device", "share" (of each batch)}], "notes": []};
