@@ -333,6 +333,34 @@ def test_zero_is_a_value(runtime):
     assert after(**plateau)[0] == 1 and after(**plateau, patience=0)[0] == 0.1 and after(**plateau, patience=0, schedule_factor=0)[0] == 0
 
 
+def test_options_are_numbers_of_float32(runtime):
+    """A number is refused by its name if float32 would round it to one of another meaning. A number that float32 rounds to 0 is 0."""
+    inputs, labels = next(nets.batches("mlp"))
+    model = nets.mlp()[0].SerializeToString()
+    for name, options in (("beta1", dict(optimizer="adam", betas=(0.99999999, None))), ("beta2", dict(optimizer="adamw", betas=(None, 0.99999999))),
+                          ("alpha", dict(optimizer="rmsprop", alpha=0.99999999)), ("dampening", dict(momentum=0.9, dampening=0.99999999)),
+                          ("clip_norm", dict(clip_norm=1e-50)), ("clip_value", dict(clip_value=1e-50)), ("momentum", dict(momentum=1e-50, nesterov=True))):
+        with pytest.raises(evener.Error, match=name):
+            evener.Trainer(runtime, model, **options)
+
+    def after(**options):
+        trainer = evener.Trainer(runtime, model, **options)
+        for _ in range(2):
+            assert not trainer.step(inputs, labels).skipped
+        return b"".join(value.tobytes() for value in trainer.parameters.values())
+
+    for optimizer in ("sgd", "rmsprop"):
+        assert after(optimizer=optimizer, momentum=1e-50) == after(optimizer=optimizer)
+    evener.Trainer(runtime, model, optimizer="rmsprop", alpha=1)
+    trainer = evener.Trainer(runtime, model, optimizer="adam", betas=(0.99999994, 0.99999994), learning_rate=1e-3)
+    before = trainer.parameters
+    assert not trainer.step(inputs, labels).skipped
+    after_it, gradients = trainer.parameters, trainer.gradients
+    for name, gradient in gradients.items():  # the first step of Adam moves by the rate
+        large = np.abs(gradient) > 1e-4
+        np.testing.assert_allclose((before[name] - after_it[name])[large], 1e-3 * np.sign(gradient[large]), rtol=1e-2)
+
+
 def test_the_plateau_makes_the_rate_smaller(runtime):
     trainer = evener.Trainer(runtime, nets.mlp()[0].SerializeToString(), learning_rate=0.1, schedule="plateau", patience=2, schedule_factor=0.5)
     rates = []

@@ -16,6 +16,7 @@ constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw", "adagrad", "rmspr
 constexpr const char* kSchedules[] = {"constant", "step", "exponential", "cosine", "plateau"};
 
 constexpr std::size_t kMostReplicas = 16;
+constexpr double kLargestBelowOne = 0.99999994;  // of float32
 
 void check_enum(std::int32_t value, std::int32_t last, const char* name) {
   if (value < 0 || value > last) fail(EVN_ERROR_INVALID_ARGUMENT, "%s is %d, expected 0 .. %d", name, value, last);
@@ -80,8 +81,8 @@ void check_numbers(const evn_trainer_options& o) {
   check_number(o.momentum, 0, kMost, "momentum");
   check_number(o.dampening, 0, 1, "dampening");
   check_number(o.weight_decay, 0, kMost, "weight_decay");
-  check_number(o.beta1, 0, 0.99999999, "beta1");
-  check_number(o.beta2, 0, 0.99999999, "beta2");
+  check_number(o.beta1, 0, kLargestBelowOne, "beta1");
+  check_number(o.beta2, 0, kLargestBelowOne, "beta2");
   check_number(o.epsilon, 0, kMost, "epsilon");
   check_number(o.alpha, 0, 1, "alpha");
   check_number(o.rate_decay, 0, kMost, "rate_decay");
@@ -99,6 +100,27 @@ void check_numbers(const evn_trainer_options& o) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "prune_begin and prune_steps need prune_share");
   if (o.precision < EVN_PRECISION_DEFAULT || o.precision > EVN_PRECISION_FP16)
     fail(EVN_ERROR_UNSUPPORTED, "precision is %d: training is in float32, or with products of bfloat16 or float16", o.precision);
+}
+
+// Rounds numbers to float32, in which kernels have them, so that everything computes with the same numbers. Refuses a number that
+// would become one of another meaning.
+void round_numbers(evn_trainer_options* o) {
+  const auto to_float = [](double* value) { *value = static_cast<double>(static_cast<float>(*value)); };
+  for (double* value : {&o->momentum, &o->beta1, &o->beta2, &o->epsilon, &o->rate_decay}) to_float(value);
+  const auto to_float_beside = [&](double* value, double special, const char* name) {
+    const double given = *value;
+    to_float(value);
+    if (*value != special || given == special) return;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "%s is %s, which is %s in float32", name, evn::shortest_text(given).c_str(),
+         evn::shortest_text(special).c_str());
+  };
+  to_float_beside(&o->dampening, 1, "dampening");
+  to_float_beside(&o->alpha, 1, "alpha");
+  to_float_beside(&o->clip_norm, 0, "clip_norm");  // 0 does not clip
+  to_float_beside(&o->clip_value, 0, "clip_value");
+}
+
+void check_choices(const evn_trainer_options& o) {
   check_ranks(o);
   const bool counts = o.schedule == EVN_SCHEDULE_STEP || o.schedule == EVN_SCHEDULE_COSINE;
   if (counts && o.schedule_steps == 0)
@@ -114,6 +136,8 @@ Settings read_settings(const evn_trainer_options& options) {
   s.given = options;
   fill_defaults(&s.given);
   check_numbers(s.given);
+  round_numbers(&s.given);
+  check_choices(s.given);
   if (options.output != nullptr) s.output = options.output;
   if (options.device != nullptr) s.device = options.device;
   if (options.collective != nullptr) s.collective = options.collective;
