@@ -256,6 +256,35 @@ def test_broken_checkpoints_are_refused_and_change_nothing(runtime, tmp_path):
     trainer.restore(path)
 
 
+def make_older(path, *keys):
+    """Takes keys out of the metadata of a checkpoint, as if an earlier version had written it. The checksum is that of base/hash.h."""
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header["__metadata__"] = {key: value for key, value in header["__metadata__"].items() if key not in keys} | {"evener.checksum": "0" * 16}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    state, parts = 0x243f6a8885a308d3, [data[end + row["data_offsets"][0]:end + row["data_offsets"][1]] for name, row in header.items() if name != "__metadata__"]
+    words = [word for part in (text, *parts) for word in (len(part), *(int.from_bytes(part[at:at + 8], "little") for at in range(0, len(part), 8)))]
+    for word in (*words, 0):
+        state = (state ^ word) * 0x9e3779b97f4a7c15 % 2 ** 64
+        state ^= state >> 29
+    path.write_bytes(len(text).to_bytes(8, "little") + text.replace(b"0" * 16, f"{state:016x}".encode(), 1) + data[end:])
+
+
+def test_a_checkpoint_of_another_optimizer_state_is_refused(runtime, tmp_path):
+    """Also if the state has as many tensors of the same dims."""
+    model, path = nets.mlp()[0].SerializeToString(), tmp_path / "state.safetensors"
+    momentum, centered = (evener.Trainer(runtime, model, optimizer="rmsprop", **options) for options in (dict(momentum=0.9), dict(centered=True)))
+    for saved, other in ((momentum, centered), (centered, momentum)):
+        saved.save(path)
+        with pytest.raises(evener.Error, match="square momentum.*square average|square average.*square momentum"):
+            other.restore(path)
+        saved.restore(path)
+        make_older(path, "optimizer_states")
+        other.restore(path)  # the file does not say what its tensors are
+
+
 def test_what_does_not_fit_is_refused(runtime):
     model = nets.mlp()[0].SerializeToString()
     trainer = evener.Trainer(runtime, model)

@@ -144,14 +144,19 @@ Labels TrainingGraphs::usual_labels() const {
   }
 }
 
-std::size_t TrainingGraphs::optimizer_state_count() const {
+std::vector<std::string> TrainingGraphs::optimizer_states() const {
   const evn_trainer_options& o = settings_.given;
   switch (o.optimizer) {
-    case EVN_OPTIMIZER_SGD: return o.momentum != 0 ? 1 : 0;
-    case EVN_OPTIMIZER_ADAGRAD: return 1;
-    case EVN_OPTIMIZER_RMSPROP: return 1 + (o.momentum != 0 ? 1u : 0u) + ((o.flags & EVN_TRAIN_CENTERED) != 0 ? 1u : 0u);
-    default: return 2;
+    case EVN_OPTIMIZER_ADAGRAD: return {"square"};
+    case EVN_OPTIMIZER_ADAM:
+    case EVN_OPTIMIZER_ADAMW: return {"average", "square"};
+    default: break;
   }
+  std::vector<std::string> states;
+  if (o.optimizer == EVN_OPTIMIZER_RMSPROP) states.emplace_back("square");
+  if (o.momentum != 0) states.emplace_back("momentum");
+  if (o.optimizer == EVN_OPTIMIZER_RMSPROP && (o.flags & EVN_TRAIN_CENTERED) != 0) states.emplace_back("average");
+  return states;
 }
 
 // The model with parameters and statistics as inputs to come, and without outputs.

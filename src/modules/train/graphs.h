@@ -64,8 +64,10 @@ class TrainingGraphs {
   // The kind that it usually gets.
   Labels usual_labels() const;
 
-  // Tensors that the optimizer keeps beside each parameter.
-  std::size_t optimizer_state_count() const;
+  // Meanings of the tensors that the optimizer keeps beside each parameter ("momentum", "average" or "square" of gradients), in the
+  // order of OptimizerStep's inputs.
+  std::vector<std::string> optimizer_states() const;
+  std::size_t optimizer_state_count() const { return optimizer_states().size(); }
 
   // inputs: the model's, labels (but of kNone), parameters, statistics, the loss scale where it is used; outputs: loss, gradients,
   // statistics, the dims of what the loss reads (give_shape). `sums`: by which BatchNormalization sums over ranks (RankSums::id);

@@ -16,6 +16,12 @@ namespace {
 // The bits of a number, so that it comes back as it was in every locale.
 std::string bits_text(double value) { return std::to_string(std::bit_cast<std::uint64_t>(value)); }
 
+std::string joined(const std::vector<std::string>& texts) {
+  std::string text;
+  for (const std::string& each : texts) text += (text.empty() ? "" : " ") + each;
+  return text;
+}
+
 constexpr char kFormat[] = "evener trainer 1";
 
 }  // namespace
@@ -48,6 +54,7 @@ Checkpoint Trainer::checkpoint() {
   c.metadata = {{"format", kFormat},
                 {"loss", loss_name(settings_.given.loss)},
                 {"optimizer", optimizer_name(settings_.given.optimizer)},
+                {"optimizer_states", joined(graphs_->optimizer_states())},
                 {"schedule", schedule_name(settings_.given.schedule)},
                 {"calls", std::to_string(calls_)},
                 {"steps", std::to_string(steps_)},
@@ -77,9 +84,10 @@ void Trainer::restore(const std::string& path) {
 
 // `commit` is called when nothing but itself can fail any more.
 void Trainer::take_state(const std::string& path, const std::function<void()>& commit) {
-  const Checkpoint read = read_checkpoint(path);
-  Checkpoint own = checkpoint();  // what a file of this trainer has
-  for (const char* key : {"format", "loss", "optimizer", "schedule"}) {
+  Checkpoint read = read_checkpoint(path);
+  Checkpoint own = checkpoint();                                                // what a file of this trainer has
+  read.metadata.emplace("optimizer_states", own.metadata["optimizer_states"]);  // files of earlier versions lack it
+  for (const char* key : {"format", "loss", "optimizer", "optimizer_states", "schedule"}) {
     const auto found = read.metadata.find(key);
     if (found == read.metadata.end() || found->second != own.metadata[key]) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint is of %s \"%.64s\", the trainer's is \"%s\"", key,
