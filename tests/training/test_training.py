@@ -399,6 +399,23 @@ def test_the_plateau_makes_the_rate_smaller(runtime):
     assert rates == [0.1] * 4 + [0.05] * 4 + [0.025]
 
 
+def test_any_metric_of_a_plateau_is_better_than_infinity(runtime, tmp_path):
+    """An infinity or a NaN at first is no progress, as in torch, and the first finite metric is."""
+    def rate(trainer, *metrics):
+        for metric in metrics:
+            trainer.note_metric(metric)
+        return trainer.describe("dict")["learning_rate"]
+
+    for first in (float("inf"), float("nan")):
+        trainer, restored = (evener.Trainer(runtime, nets.mlp()[0].SerializeToString(), learning_rate=1, schedule="plateau", patience=2, schedule_factor=0.5) for _ in range(2))
+        assert rate(trainer, first, first) == 1
+        trainer.save(tmp_path / "state.safetensors")
+        restored.restore(tmp_path / "state.safetensors")
+        for each in (trainer, restored):
+            assert rate(each, 3, 2, 1, 1, 1, 0.5, 0.2, 0.1) == 1
+            assert rate(each, first, first, first) == 0.5
+
+
 def test_the_first_error_of_a_process_may_come_from_a_kernel_of_the_module(tmp_path):
     """Each of the two has a C++ runtime of its own: an error goes from one to the other."""
     program = """

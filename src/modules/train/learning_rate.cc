@@ -27,10 +27,9 @@ double LearningRate::at(std::uint64_t done) const {
 
 void LearningRate::note(double metric) {
   if (options_.schedule != EVN_SCHEDULE_PLATEAU) return;
-  const bool is_better = !has_best_ || metric < best_ - options_.plateau_threshold * std::abs(best_);
-  if (is_better && !std::isnan(metric)) {
+  const double limit = std::isfinite(best_) ? best_ - options_.plateau_threshold * std::abs(best_) : best_;
+  if (metric < limit) {  // a NaN is not
     best_ = metric;
-    has_best_ = true;
     bad_ = 0;
     return;
   }

@@ -1,6 +1,8 @@
 // The learning rate, step by step.
 #pragma once
 
+#include <cmath>
+
 #include "modules/train/settings.h"
 
 namespace evn_train {
@@ -20,22 +22,20 @@ class LearningRate {
     double base = 0, factor = 1, best = 0;
     std::uint64_t has_best = 0, bad = 0;
   };
-  State state() const { return {base_, factor_, best_, has_best_ ? 1u : 0u, bad_}; }
+  State state() const { return {base_, factor_, best_, best_ < INFINITY ? 1u : 0u, bad_}; }
   void set_state(const State& s) {
     base_ = s.base;
     factor_ = s.factor;
-    best_ = s.best;
-    has_best_ = s.has_best != 0;
+    best_ = s.has_best != 0 ? s.best : INFINITY;
     bad_ = s.bad;
   }
 
  private:
   const evn_trainer_options options_;
   double base_;
-  double factor_ = 1;  // of the plateau
-  double best_ = 0;
-  bool has_best_ = false;
-  std::uint64_t bad_ = 0;  // calls without progress
+  double factor_ = 1;       // of the plateau
+  double best_ = INFINITY;  // least metric
+  std::uint64_t bad_ = 0;   // calls without progress
 };
 
 }  // namespace evn_train
