@@ -75,8 +75,27 @@ def test_loss_scaling_goes_on_from_a_checkpoint_with_the_same_bits(saved_after, 
     for name, value in whole.parameters.items():
         np.testing.assert_array_equal(value, later.parameters[name])
     constant = evener.Trainer(runtime, MODEL, optimizer="adamw", precision="float16", accumulate=2, loss_scale=8.0)
-    with pytest.raises(evener.Error, match="loss scale"):
-        constant.restore(tmp_path / "state.safetensors")
+    constant.restore(tmp_path / "state.safetensors")
+    assert constant.describe("dict")["loss_scale"] == 8
+
+
+@pytest.mark.parametrize("saved, other, scale, steps", [
+    (dict(precision="float16"), dict(), 1, 1), (dict(), dict(precision="float16"), 65536, 1), (dict(loss_scale=4.0), dict(loss_scale=8.0), 8, 1),
+    (dict(accumulate=4), dict(), 1, 1), (dict(), dict(accumulate=4), 1, 4), (dict(accumulate=4), dict(accumulate=8), 1, 5), (dict(accumulate=4), dict(accumulate=3), 1, 3),
+    (dict(accumulate=4, loss_scale=4.0), dict(accumulate=4), 1, 4), (dict(accumulate=4, precision="float16"), dict(accumulate=4, precision="bfloat16"), 1, 4),
+], ids=str)
+def test_a_checkpoint_is_taken_under_other_options(saved, other, scale, steps, runtime, tmp_path):
+    """A dynamic scale and accumulated gradients start afresh unless both trainers have them. `steps` is how many the next update takes."""
+    batches = list(nets.batches("mlp", 7))
+    before, after = evener.Trainer(runtime, MODEL, **saved), evener.Trainer(runtime, MODEL, **other)
+    for batch in batches:
+        assert not before.step(*batch).skipped
+    before.save(tmp_path / "state.safetensors")
+    after.restore(tmp_path / "state.safetensors")
+    for name, value in before.parameters.items():
+        np.testing.assert_array_equal(value, after.parameters[name])
+    assert after.describe("dict")["loss_scale"] == scale
+    assert [after.step(*batch).learning_rate > 0 for batch in batches[:steps]] == [False] * (steps - 1) + [True]
 
 
 def test_numbers_that_are_no_scale_are_refused(runtime):

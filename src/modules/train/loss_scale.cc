@@ -32,18 +32,20 @@ void LossScale::note(bool is_finite) {
   }
 }
 
-void LossScale::check_state(const State& s) const {
-  const bool is_number = s.value > 0 && std::isfinite(s.value) && s.latest > 0 && std::isfinite(s.latest);
-  if (is_number && (is_dynamic_ || s.value == value_)) return;
-  const auto text = [](float x) { return evn::shortest_text(static_cast<double>(x)); };
-  fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has the loss scale %s, the trainer's is %s", text(s.value).c_str(),
-       text(value_).c_str());
+void LossScale::check_state(const State& s) {
+  for (const float scale : {s.value, s.latest}) {
+    if (scale > 0 && std::isfinite(scale)) continue;
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has the loss scale %s",
+         evn::shortest_text(static_cast<double>(scale)).c_str());
+  }
 }
 
 void LossScale::set_state(const State& s) {
-  value_ = s.value;
-  latest_ = s.latest;
-  good_ = s.good;
+  if (!is_dynamic_) return;
+  const State taken = s.is_dynamic ? s : State{kFirst, kFirst, 0, true};
+  value_ = taken.value;
+  latest_ = taken.latest;
+  good_ = taken.good;
 }
 
 }  // namespace evn_train

@@ -29,10 +29,12 @@ class LossScale {
   struct State {
     float value = 1, latest = 1;
     std::uint64_t good = 0;
+    bool is_dynamic = false;
   };
-  State state() const { return {value_, latest_, good_}; }
-  // Throws EVN_ERROR_INVALID_ARGUMENT where that is of another constant scale, or no scale.
-  void check_state(const State& state) const;
+  State state() const { return {value_, latest_, good_, is_dynamic_}; }
+  // Throws EVN_ERROR_INVALID_ARGUMENT if that is no scale.
+  static void check_state(const State& state);
+  // Takes the state if both scales are dynamic. Otherwise the scale becomes the one that options say, as at first.
   void set_state(const State& state);
 
  private:

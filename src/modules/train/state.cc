@@ -1,4 +1,5 @@
 // What a checkpoint has of a trainer, and what a trainer says of itself.
+#include <algorithm>
 #include <bit>
 #include <map>
 #include <memory>
@@ -22,6 +23,7 @@ std::string joined(const std::vector<std::string>& texts) {
   return text;
 }
 
+constexpr char kSum[] = "sum/";  // prefix of tensors of accumulated gradients
 constexpr char kFormat[] = "evener trainer 1";
 
 }  // namespace
@@ -36,7 +38,7 @@ void Trainer::each_saved(F&& f) {
   add("statistic/", graphs_->statistics(), statistics_);
   for (std::size_t k = 0; k < optimizer_state_.size(); ++k)
     add("optimizer_state" + std::to_string(k) + "/", parameters(), optimizer_state_[k]);
-  if (settings_.accumulate > 1) add("sum/", parameters(), sums_);
+  if (settings_.accumulate > 1) add(kSum, parameters(), sums_);
 }
 
 // The tensors are mapped for as long as it lives.
@@ -67,7 +69,8 @@ Checkpoint Trainer::checkpoint() {
                 {"rate.bad", std::to_string(rate.bad)},
                 {"loss_scale.value", bits_text(static_cast<double>(scale.value))},
                 {"loss_scale.latest", bits_text(static_cast<double>(scale.latest))},
-                {"loss_scale.good", std::to_string(scale.good)}};
+                {"loss_scale.good", std::to_string(scale.good)},
+                {"loss_scale.dynamic", std::to_string(scale.is_dynamic ? 1 : 0)}};
   return c;
 }
 
@@ -85,8 +88,9 @@ void Trainer::restore(const std::string& path) {
 // `commit` is called when nothing but itself can fail any more.
 void Trainer::take_state(const std::string& path, const std::function<void()>& commit) {
   Checkpoint read = read_checkpoint(path);
-  Checkpoint own = checkpoint();                                                // what a file of this trainer has
-  read.metadata.emplace("optimizer_states", own.metadata["optimizer_states"]);  // files of earlier versions lack it
+  Checkpoint own = checkpoint();  // what a file of this trainer has
+  // Files of earlier versions lack these keys.
+  for (const char* key : {"optimizer_states", "loss_scale.dynamic"}) read.metadata.emplace(key, own.metadata[key]);
   for (const char* key : {"format", "loss", "optimizer", "optimizer_states", "schedule"}) {
     const auto found = read.metadata.find(key);
     if (found == read.metadata.end() || found->second != own.metadata[key]) {
@@ -99,6 +103,11 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
     if (found == read.metadata.end()) fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has no %s", key);
     return found->second;
   };
+  const auto is_sum = [](const SavedTensor& t) { return t.name.starts_with(kSum); };
+  const bool both_accumulate = settings_.accumulate > 1 && std::any_of(read.tensors.begin(), read.tensors.end(), is_sum);
+  if (!both_accumulate) {
+    for (Checkpoint* c : {&read, &own}) std::erase_if(c->tensors, is_sum);
+  }
   std::map<std::string, const SavedTensor*> tensors;
   for (const SavedTensor& t : read.tensors) tensors.emplace(t.name, &t);
   for (const SavedTensor& t : own.tensors) {
@@ -121,23 +130,24 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
   const LearningRate::State rate = {real("rate.base"), real("rate.factor"), real("rate.best"), integer("rate.has_best"),
                                     integer("rate.bad")};
   const LossScale::State scale = {static_cast<float>(real("loss_scale.value")), static_cast<float>(real("loss_scale.latest")),
-                                  integer("loss_scale.good")};
-  scale_.check_state(scale);
+                                  integer("loss_scale.good"), integer("loss_scale.dynamic") != 0};
+  LossScale::check_state(scale);
   const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("accumulated")};
-  if (counts[3] >= settings_.accumulate)
-    fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has gradients of %llu steps, the trainer accumulates %u",
-         static_cast<unsigned long long>(counts[3]), settings_.accumulate);
   commit();
   own.file.reset();
   bounds_.forget();
-  each_saved([&](const std::string& name, const Parameter& p, Tensor& tensor) { tensor.write(tensors.at(name)->data, p.bytes()); });
+  scale_.set_state(scale);
+  // Sums are gradients of the loss times a scale.
+  const bool takes_sums = both_accumulate && counts[3] < settings_.accumulate && scale.latest == scale_.latest();
+  each_saved([&](const std::string& name, const Parameter& p, Tensor& tensor) {
+    if (takes_sums || !name.starts_with(kSum)) tensor.write(tensors.at(name)->data, p.bytes());
+  });
   if (pruning_) pruning_->take_from(tensors);
   rate_.set_state(rate);
-  scale_.set_state(scale);
   calls_ = counts[0];
   steps_ = counts[1];
   skipped_ = counts[2];
-  accumulated_ = static_cast<std::uint32_t>(counts[3]);
+  accumulated_ = takes_sums ? static_cast<std::uint32_t>(counts[3]) : 0;
 }
 
 namespace {
