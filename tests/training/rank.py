@@ -69,7 +69,7 @@ def train(how, rank, ranks, out):
                     break
             if how.get("save") and rank == 0 and number == how["steps"] - 1:
                 trainer.save(how["save"])
-        out["transport"] = trainer.describe("dict")["transport"]
+        out.update((key, value) for key, value in trainer.describe("dict").items() if key in ("transport", "batches"))
         exported = f"{how['store']}.{rank}.onnx"
         trainer.finish(exported)
         # All weights, with the statistics that are no parameters.

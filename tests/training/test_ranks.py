@@ -142,6 +142,7 @@ def test_a_rank_that_fails_fails_all_and_changes_nothing(tmp_path, engine):
     assert [e[:2] for e in outs[1]["errors"]] == [[2, "EVN_ERROR_INVALID_ARGUMENT"]]
     assert [e[:2] for e in outs[0]["errors"]] == [[2, "EVN_ERROR_WRONG_STATE"]] and "rank 1" in outs[0]["errors"][0][2]
     assert outs[0]["losses"][:2] == good[0]["losses"][:2] and outs[0]["bits"] == outs[1]["bits"]
+    assert [out["batches"] for out in (*good, *outs)] == [4, 4, 3, 3]  # random numbers depend on it
     outs = start(tmp_path, 2, engine, steps=4, nan=[1, 2])
     assert [out["skipped"] for out in outs] == [[False, False, True, False]] * 2 and same_bits(outs)
 

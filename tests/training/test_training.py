@@ -331,6 +331,24 @@ def test_dropout_drops_by_seed(runtime):
     assert losses[0] == losses[1] != losses[2] and losses[0][0] != losses[0][1]
 
 
+@pytest.mark.parametrize("options", [dict(), dict(accumulate=2), dict(precision="float16")], ids=str)
+def test_a_step_that_fails_changes_nothing(options, runtime, tmp_path):
+    """Neither what a checkpoint has nor what Dropout drops in later steps."""
+    b = nets.Builder(10)
+    x = b.op("Dropout", b.op("Relu", b.linear("x", "fc1", 20, 64)), b.op("Constant", value_float=0.5))
+    model = b.model(b.linear(x, "fc2", 64, 5), [("x", onnx.TensorProto.FLOAT, [20])], [5]).SerializeToString()
+    inputs, labels = next(nets.batches("mlp"))
+    failed, good = (evener.Trainer(runtime, model, seed=3, **options) for _ in range(2))
+    assert failed.step(inputs, labels).loss == good.step(inputs, labels).loss
+    failed.save(tmp_path / "before.safetensors")
+    with pytest.raises(evener.Error):
+        failed.step(inputs, np.full_like(labels, 9))
+    failed.save(tmp_path / "after.safetensors")
+    assert (tmp_path / "before.safetensors").read_bytes() == (tmp_path / "after.safetensors").read_bytes()
+    assert [failed.step(inputs, labels).loss for _ in range(2)] == [good.step(inputs, labels).loss for _ in range(2)]
+    assert failed.describe("dict")["batches"] == 3
+
+
 def test_zero_is_a_value(runtime):
     """0 is not the default of an option: it trains otherwise, and what is not given trains as torch.optim's default."""
     inputs, labels = next(nets.batches("mlp"))

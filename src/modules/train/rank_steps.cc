@@ -214,7 +214,6 @@ void Trainer::step_with_ranks(std::span<const evn_tensor> inputs, evn_tensor lab
   // From here on the ranks cannot tell each other that one has failed; they learn it in the next step.
   failed_ = error_of([&] { end_step(is_complete, info); });
   if (failed_) throw evn::Error(*failed_);
-  if ((settings_.given.flags & EVN_TRAIN_CHECK_RANKS) != 0) check_parameters();
 }
 
 }  // namespace evn_train

@@ -285,8 +285,18 @@ void Trainer::drop_latest_gradients() {
 
 void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
   info->loss_scale = static_cast<double>(scale_.value());
-  if (ranks_.is_alone()) step_alone(inputs, labels, info);
-  else step_with_ranks(inputs, labels, info);
+  const std::uint64_t calls = calls_;
+  const LossScale scale = scale_;
+  const std::optional<evn::Error> error = error_of([&] {
+    if (ranks_.is_alone()) step_alone(inputs, labels, info);
+    else step_with_ranks(inputs, labels, info);
+  });
+  if (error) {  // the next step then has the random numbers that this one would have had
+    calls_ = calls;
+    scale_ = scale;
+    throw evn::Error(*error);
+  }
+  if (!ranks_.is_alone() && (settings_.given.flags & EVN_TRAIN_CHECK_RANKS) != 0) check_parameters();
   info->step = steps_;
 }
 

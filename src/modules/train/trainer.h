@@ -102,7 +102,7 @@ class Trainer {
   std::optional<evn::Error> failed_;  // this rank did not move its parameters when others did
   std::optional<Work> gradient_[3], evaluation_[3], update_, adding_, shape_of_output_;  // by Labels
   const Work* latest_ = nullptr;                                                         // of gradient_, which a step has used
-  std::uint64_t calls_ = 0;                                                              // of step, for seeds
+  std::uint64_t calls_ = 0;  // calls of step() that did not fail, for seeds
   std::uint64_t steps_ = 0, skipped_ = 0;
   std::uint32_t accumulated_ = 0;  // steps in the sums
   std::string text_;
