@@ -248,6 +248,9 @@ TEST_F(Trainers, WrongOptionsAreRefused) {
   const char* const names[] = {nullptr};
   o.trainable = names;
   EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
+  o.trainable_count = 0;
+  EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);
+  EXPECT_NE(std::strstr(error.message, "trainable is an empty list"), nullptr) << error.message;
   o = options;
   o.group_count = 1;
   EXPECT_EQ(refused(o), EVN_ERROR_INVALID_ARGUMENT);

@@ -300,10 +300,10 @@ def test_what_does_not_fit_is_refused(runtime):
     for options in (dict(learning_rate=float("nan")), dict(groups=[("*", float("nan"), 0)])):
         with pytest.raises(evener.Error, match="is not a number"):
             evener.Trainer(runtime, model, **options)
-    for options in (dict(learning_rate=-1.0), dict(loss_scale=0), dict(schedule="cosine"), dict(nesterov=True), dict(output="none")):
+    for options in (dict(learning_rate=-1.0), dict(loss_scale=0), dict(schedule="cosine"), dict(nesterov=True), dict(output="none"), dict(trainable=[])):
         with pytest.raises(evener.Error):
             evener.Trainer(runtime, model, **options)
-    for options in (dict(accumulate=-1), dict(accumulate=2**32 + 1), dict(patience=-3), dict(seed=-1), dict(memory_limit=-1), dict(rank=2**32), dict(prune_steps=-1)):
+    for options in (dict(accumulate=-1), dict(accumulate=2**32 + 1), dict(patience=-3), dict(patience=2**32 - 1), dict(seed=-1), dict(memory_limit=-1), dict(rank=2**32), dict(prune_steps=-1)):
         with pytest.raises(OverflowError, match="expected 0 to"):
             evener.Trainer(runtime, model, **options)
     with pytest.raises(ValueError, match="expected seconds above 0"):

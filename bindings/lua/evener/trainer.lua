@@ -44,7 +44,7 @@ local fill = options.filler("evn_trainer_options", api.trainer_options_init, {
   rate_decay = {kinds.number, "rate_decay"}, clip_norm = {kinds.number, "clip_norm"}, clip_value = {kinds.number, "clip_value"},
   warmup_steps = {kinds.uint64, "warmup_steps"}, schedule_steps = {kinds.uint64, "schedule_steps"},
   schedule_factor = {kinds.number, "schedule_factor"}, least_rate = {kinds.number, "least_rate"},
-  plateau_threshold = {kinds.number, "plateau_threshold"}, plateau_patience = {uint32, "plateau_patience"}, seed = {kinds.uint64, "seed"},
+  plateau_threshold = {kinds.number, "plateau_threshold"}, plateau_patience = {kinds.whole(0, 2 ^ 32 - 2), "plateau_patience"}, seed = {kinds.uint64, "seed"},
   device = {kinds.text, "device"}, data = {kinds.model_bytes, "data"}, external_dir = {kinds.text, "external_dir"},
   cancel = {kinds.object(models.Cancel), "cancel"}, loss_scale = {kinds.number, "loss_scale"}, memory_limit = {kinds.bytes, "memory_limit"},
   prune_share = {kinds.number, "prune_share"}, prune_begin = {kinds.uint64, "prune_begin"}, prune_steps = {kinds.uint64, "prune_steps"},

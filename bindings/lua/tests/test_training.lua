@@ -140,7 +140,7 @@ end)
 test("each choice of a trainer reaches the library", function()
   local rt = common.runtime()
   for _, values in ipairs({
-    {nesterov = true}, {output = "none"}, {output = "a\0b"}, {trainable = {"none"}}, {groups = {{names = {"w"}, rate_factor = -1}}}, {groups = {5}},
+    {nesterov = true}, {output = "none"}, {output = "a\0b"}, {trainable = {"none"}}, {trainable = {}}, {plateau_patience = 2 ^ 32 - 1}, {groups = {{names = {"w"}, rate_factor = -1}}}, {groups = {5}},
     {groups = {{}}}, {schedule = "step"}, {prune_share = 2}, {beta1 = 1}, {beta1 = 0 / 0}, {loss_scale = 0}, {loss = "none"}, {optimizer = "lion"}, {accumulate = -1}, {warmup_steps = 1.5},
     {rank_count = 2 ^ 32}, {reduce = print}, {frozen = "b"}, {seed = "7"}, {centered = 1},
   }) do

@@ -343,6 +343,7 @@ void Call::FillField(const Field& field, napi_value value, char* target) {
     case kHandle: return evn_node::Put(target, field.offset, HandleOf(value, static_cast<Kind>(field.handle)));
     case kTexts: {
       auto& list = Keep<KeptValue<std::vector<const char*>>>()->value;
+      list.reserve(1);  // an empty list is not NULL
       Each(value, [&](napi_value each) { list.push_back(CharsOf(each, field.name)); });
       evn_node::Put(target, field.offset, list.data());
       return evn_node::Put(target, field.other, static_cast<uint32_t>(list.size()));

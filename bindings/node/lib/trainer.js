@@ -179,6 +179,7 @@ async function createTrainer(runtimeId, home, source, options) {
   for (const name of ['timeout', 'deadline']) {
     if (options?.[name] !== undefined) throw new TypeError(`there is no option ${name}: signal ends a trainer's calls`);
   }
+  if (options?.plateauPatience === 2 ** 32 - 1) throw new TypeError('plateauPatience is 4294967295: a whole number up to 4294967294 is wanted');
   const {raw, signal} = split(options);
   if (signal?.aborted) throw cancelled(signal);
   const token = new Token(KEY, signal);

@@ -168,12 +168,12 @@ test('misuse of a trainer is an error and changes nothing', async (t) => {
 test('each choice of a trainer reaches the library', async (t) => {
   const runtime = newRuntime(t);
   const refused = [
-    {flags: ['nesterov']}, {output: 'none'}, {trainable: ['none']}, {groups: [{names: ['w'], rateFactor: -1}]}, {schedule: 'step'}, {pruneShare: 2}, {beta1: 1},
+    {flags: ['nesterov']}, {output: 'none'}, {trainable: ['none']}, {trainable: []}, {groups: [{names: ['w'], rateFactor: -1}]}, {schedule: 'step'}, {pruneShare: 2}, {beta1: 1},
   ];
   for (const options of refused) await fails('INVALID_ARGUMENT', runtime.trainer(linear(), options));
   const wrong = [
     {loss: 'none'}, {optimizer: 'lion'}, {accumulate: -1}, {warmupSteps: 1.5}, {collectiveTimeoutMs: 2 ** 40}, {reduce: () => 0}, {timeout: 5}, {deadline: 5n},
-    {cancel: 5}, {signal: 5}, {output: 'a\0b'}, {learningRate: '1'}, 5,
+    {cancel: 5}, {signal: 5}, {output: 'a\0b'}, {learningRate: '1'}, {plateauPatience: 2 ** 32 - 1}, 5,
   ];
   for (const options of wrong) await assert.rejects(runtime.trainer(linear(), options), TypeError);
   for (const options of [{device: 'nowhere'}, {replicas: ['nowhere', 'cpu']}, {collective: 'nothing'}]) {

@@ -52,7 +52,7 @@ class Trainer(Object):
     loss        "softmax_cross_entropy" (of logits; labels are classes or probabilities), "bce_with_logits", "mse", "l1", or "output": the
                 output is the loss, and there are no labels
     output      the output that the loss is of; None: the first
-    trainable, frozen  globs of names of initializers that learn, or stay; frozen also names nodes of BatchNormalization
+    trainable, frozen  globs of names of initializers that learn (None: all that can), or stay; frozen also names nodes of BatchNormalization
     groups      [(globs, rate_factor, weight_decay)]: parameters with a rate and decay of their own. None: a factor of 1, the decay of all
     optimizer   "sgd" (momentum, dampening, nesterov), "adam", "adamw" (betas, epsilon), "adagrad" (rate_decay), "rmsprop" (alpha, centered, momentum)
     schedule    "constant", "step" (schedule_steps, schedule_factor), "exponential" (schedule_factor), "cosine" (schedule_steps, least_rate),
@@ -94,6 +94,8 @@ class Trainer(Object):
                 raise ValueError(f"{what} must be one of {', '.join(known)}, not {value!r}")
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout is {timeout}, expected seconds above 0, or None")
+        if patience == 2 ** 32 - 1:  # EVN_DEFAULT_COUNT, by which C says that a count is not given
+            raise OverflowError(f"patience is {patience}, expected 0 to {2 ** 32 - 2}")
         options = _raw.evn_trainer_options()
         lib.evn_trainer_options_init(options, ctypes.sizeof(options))
         options.loss, options.optimizer, options.schedule = _LOSSES[loss], _OPTIMIZERS[optimizer], _SCHEDULES[schedule]
@@ -108,8 +110,10 @@ class Trainer(Object):
         options.collective_timeout_ms = 0 if timeout is None else max(1, math.ceil(timeout * 1000))
         options.output = None if output is None else c_text(output)
         options.device = None if device is None else c_text(device)
-        trainable, frozen = list(trainable or ()), list(frozen)
-        options.trainable, options.trainable_count = _names(trainable), len(trainable)
+        if trainable is not None:
+            trainable = list(trainable)
+            options.trainable, options.trainable_count = _names(trainable), len(trainable)
+        frozen = list(frozen)
         options.frozen, options.frozen_count = _names(frozen), len(frozen)
         options.groups, options.group_count, keep = _groups(groups)
         beta1, beta2 = (None, None) if betas is None else betas
@@ -228,7 +232,7 @@ class Trainer(Object):
 
 
 def _names(names):
-    return (ctypes.c_char_p * len(names))(*(c_text(name) for name in names)) if names else None
+    return (ctypes.c_char_p * max(1, len(names)))(*(c_text(name) for name in names))  # an empty list is not NULL
 
 
 def _set_given(struct, **values):

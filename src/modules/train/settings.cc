@@ -142,6 +142,8 @@ Settings read_settings(const evn_trainer_options& options) {
   if (options.device != nullptr) s.device = options.device;
   if (options.collective != nullptr) s.collective = options.collective;
   if (options.collective_store != nullptr) s.collective_store = options.collective_store;
+  if (options.trainable != nullptr && options.trainable_count == 0)
+    fail(EVN_ERROR_INVALID_ARGUMENT, "trainable is an empty list: nothing can learn (NULL: all that can)");
   s.trainable = read_names(options.trainable, options.trainable_count, "trainable");
   s.frozen = read_names(options.frozen, options.frozen_count, "frozen");
   s.replicas = read_names(options.replicas, options.replica_count, "replicas");

@@ -267,6 +267,9 @@ impl TrainerOptions {
         raw.schedule_factor = number("schedule_factor", self.schedule_factor)?;
         raw.least_rate = self.least_rate;
         raw.plateau_threshold = number("plateau_threshold", self.plateau_threshold)?;
+        if self.plateau_patience == Some(EVN_DEFAULT_COUNT) {
+            return Err(Error::argument(format!("plateau_patience is {}", EVN_DEFAULT_COUNT)));
+        }
         raw.plateau_patience = self.plateau_patience.unwrap_or(EVN_DEFAULT_COUNT);
         raw.seed = self.seed;
         raw.loss_scale = number("loss_scale", self.loss_scale)?;

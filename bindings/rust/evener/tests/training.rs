@@ -298,6 +298,7 @@ fn zero_is_a_value() {
         |plateau_patience| TrainerOptions { schedule: Schedule::Plateau, plateau_patience, ..adam() };
     assert_eq!(after(plateau(None)).1, 1e-3);
     assert!((after(plateau(Some(0))).1 - 1e-4).abs() < 1e-12);
+    assert_eq!(status(trainer(&runtime, plateau(Some(u32::MAX)))), Status::InvalidArgument);
     assert_eq!(
         status(trainer(&runtime, TrainerOptions { epsilon: Some(f64::NAN), ..adam() })),
         Status::InvalidArgument
