@@ -104,9 +104,9 @@ typedef struct evn_trainer_options {
                                       EVN_PRECISION_BF16 or EVN_PRECISION_FP16. Parameters, sums, normalizations and the loss stay
                                       float32 */
   const char *output;              /* the output that the loss is of; NULL: the first */
-  const char *const *trainable;    /* globs of names of float32 initializers; NULL: all that can learn. An initializer with elements
-                                      that are not finite stays, and so does one that looks like a mask or an epsilon unless its
-                                      whole name is given here; evn_trainer_describe says what stays and why. The whole name of one
+  const char *const *trainable;    /* globs of names of float32 initializers; NULL: all that can learn; an empty
+                                      list is an error. An initializer with elements that are not finite stays, and so does one
+                                      that looks like a mask or an epsilon unless its whole name is given here; evn_trainer_describe says what stays and why. The whole name of one
                                       that is not finite, or of the output of a Constant node, is an error */
   const char *const *frozen;       /* those that stay; also nodes of BatchNormalization, which then normalize by their statistics */
   uint32_t trainable_count;
@@ -117,15 +117,16 @@ typedef struct evn_trainer_options {
                                       then have one size */
   double learning_rate;            /* EVN_DEFAULT: 0.01 (Adagrad, RMSprop), 0.001 (the others). With 0 the parameters do not move */
   double momentum;                 /* of SGD and RMSprop */
-  double dampening;                /* of SGD */
+  double dampening;                /* of SGD, 0 to 1; a number below 1 that float32 rounds to 1 is refused */
   double weight_decay;             /* EVN_DEFAULT: 0.01 (AdamW), 0 (the others) */
-  double beta1;                    /* of Adam and AdamW; EVN_DEFAULT: 0.9 */
-  double beta2;                    /* of Adam and AdamW; EVN_DEFAULT: 0.999 */
+  double beta1;                    /* of Adam and AdamW, 0 to 0.99999994; EVN_DEFAULT: 0.9 */
+  double beta2;                    /* of Adam and AdamW, 0 to 0.99999994; EVN_DEFAULT: 0.999 */
   double epsilon;                  /* EVN_DEFAULT: 1e-10 (Adagrad), 1e-8 (the others) */
-  double alpha;                    /* of RMSprop; EVN_DEFAULT: 0.99 */
+  double alpha;                    /* of RMSprop, 0 to 1, as dampening; EVN_DEFAULT: 0.99 */
   double rate_decay;               /* of Adagrad */
-  double clip_norm;                /* gradients are made smaller so that their norm together is at most this; 0: they are not */
-  double clip_value;               /* each element of a gradient stays within -this .. this; 0: no */
+  double clip_norm;                /* gradients are made smaller so that their norm together is at most this; 0: they are not. A
+                                      number above 0 that float32 rounds to 0 is refused */
+  double clip_value;               /* each element of a gradient stays within -this .. this; 0: no. As clip_norm */
   uint64_t warmup_steps;
   uint64_t schedule_steps;
   double schedule_factor;          /* EVN_DEFAULT: 0.1 */
@@ -217,7 +218,8 @@ EVN_API void evn_step_info_init(evn_step_info *info, uint32_t struct_size);
  *   labels  exactly of the shape that the loss says: nothing is repeated to fit; NULL with EVN_LOSS_OUTPUT
  *   info    nullable
  * Returns EVN_ERROR_INVALID_ARGUMENT (dtypes or shapes that do not fit; a label that is no class), what evn_session_run returns.
- * The parameters are then as they were before. The first step with other dims makes plans. @since 0.3 */
+ * The parameters, and the random numbers of later steps, are then as they were before. The first step with other dims
+ * makes plans. @since 0.3 */
 EVN_API evn_status evn_trainer_step(evn_trainer trainer, const evn_tensor *inputs, uint32_t input_count, evn_tensor labels,
                                     evn_step_info *info, evn_error *error);
 
@@ -268,9 +270,10 @@ EVN_API evn_status evn_trainer_get_parameter(evn_trainer trainer, uint32_t index
  * EVN_ERROR_IO. @since 0.3 */
 EVN_API evn_status evn_trainer_save(evn_trainer trainer, const char *path, evn_error *error);
 
-/* Takes what evn_trainer_save wrote, of a trainer of the same model, loss and optimizer. Returns EVN_ERROR_IO,
- * EVN_ERROR_INVALID_ARGUMENT (a file that is cut off or changed, or of another model: the tensor is named); the trainer is then as
- * it was. @since 0.3 */
+/* Takes what evn_trainer_save wrote, of a trainer of the same model, parameters, loss, optimizer (with the same state), kind of
+ * schedule and prune_share. A dynamic loss scale and accumulated gradients are restored if both trainers have them; otherwise they
+ * start afresh. Returns EVN_ERROR_IO, EVN_ERROR_INVALID_ARGUMENT (a file that is cut off or changed, or of another model: the
+ * tensor is named); the trainer is then as it was. @since 0.3 */
 EVN_API evn_status evn_trainer_restore(evn_trainer trainer, const char *path, evn_error *error);
 
 /* Makes the trained model, with the parameters and statistics of now. Returns what evn_model_load_buffer returns. @since 0.3 */
