@@ -105,7 +105,7 @@ void infer_biased(InferContext& c) {
   infer_same_shape(c);
 }
 
-double fast_gelu(double x, double) { return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); }
+double fast_gelu(double x, double) { return x / (1 + std::exp(-1.5957691216057308 * (x + 0.044715 * x * x * x))); }
 double gelu(double x, double) { return x / 2 * (1 + std::erf(x / std::sqrt(2.0))); }
 double quick_gelu(double x, double alpha) { return x / (1 + std::exp(-alpha * x)); }
 

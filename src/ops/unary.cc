@@ -59,7 +59,7 @@ double fn_hard_sigmoid(double x, double alpha, double beta) { return clamp_unit(
 double fn_hard_swish(double x, double, double) { return x * clamp_unit(x / 6 + 0.5); }
 double fn_mish(double x, double, double) { return x * std::tanh(softplus(x)); }
 double fn_gelu(double x, double, double) { return x * 0.5 * (1 + std::erf(x / std::sqrt(2.0))); }
-double fn_gelu_tanh(double x, double, double) { return x * 0.5 * (1 + std::tanh(std::sqrt(2 / kPi) * (x + 0.044715 * x * x * x))); }
+double fn_gelu_tanh(double x, double, double) { return x / (1 + std::exp(-2 * std::sqrt(2 / kPi) * (x + 0.044715 * x * x * x))); }
 
 // kParams of the function's two parameters are the node's first float attributes.
 template <Function kFunction, int kParams = 0>

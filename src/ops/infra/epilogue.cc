@@ -25,7 +25,7 @@ double step_value(const EpilogueOp& step, double x) {
     case EpilogueOpKind::kScale: return a * x;
     case EpilogueOpKind::kOffset: return x + a;
     case EpilogueOpKind::kGelu: return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
-    case EpilogueOpKind::kGeluTanh: return x / 2 * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case EpilogueOpKind::kGeluTanh: return x / (1 + std::exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
     case EpilogueOpKind::kSwish: return x / (1 + std::exp(-a * x));
   }
   fail(EVN_ERROR_INTERNAL, "unknown epilogue step %d", static_cast<int>(step.kind));

@@ -45,6 +45,21 @@ TEST(OpenClUnary, OutputMayLieOverTheInput) {
   EXPECT_EQ(run.on(shared_device(), nullptr, true), expected);
 }
 
+TEST(OpenClUnary, GeluVanishesFarBelowZero) {
+  EVN_NEEDS_OPENCL();
+  for (const char* form : {"none", "tanh"}) {
+    SCOPED_TRACE(form);
+    check_node(unary_graph("Gelu", {70}, {{"approximate", std::string(form)}}, 20), nullptr, -1e6f, -20);
+  }
+  for (const EpilogueOpKind kind : {EpilogueOpKind::kGelu, EpilogueOpKind::kGeluTanh}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    Graph g = unary_graph("Neg", {70});
+    g.nodes[0].epilogue.push({kind, 0, 0});
+    NodeRun run(g, 9, 20, 1e6f);
+    expect_near(run.on(shared_device()), run.reference(), {1e-5, 1e-6});
+  }
+}
+
 TEST(OpenClUnary, NanStaysNan) {
   EVN_NEEDS_OPENCL();
   for (const char* op : {"Relu", "HardSigmoid", "HardSwish", "Sigmoid"}) {

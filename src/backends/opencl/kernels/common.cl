@@ -74,6 +74,14 @@ __attribute__((overloadable)) static inline VF erf_of(VF x) {
 }
 __attribute__((overloadable)) static inline float erf_of(float x) { return erf_of((VF)x).s0; }
 
+// x / 2 (1 + tanh(u)) is x / (1 + exp(-2u)). A driver's tanh can end just above -1, and x times that rest grows with -x.
+#define EVN_DEFINE_GELU_TANH(T)                                                                    \
+  __attribute__((overloadable)) static inline T gelu_tanh_of(T x) {                                \
+    return x / (1.0f + exp_of(-x * fma((T)0.0713548162726f * x, x, (T)1.59576912160573f)));        \
+  }
+EVN_DEFINE_GELU_TANH(float)
+EVN_DEFINE_GELU_TANH(VF)
+
 // A comparison with NaN is false, and NaN then stays. 0 * x is a zero of the vector's shape.
 #define EVN_DEFINE_STEP(T)                                                                       \
   __attribute__((overloadable)) static inline T clamp_to(T x, float a, float b) {                \
@@ -91,7 +99,7 @@ __attribute__((overloadable)) static inline float erf_of(float x) { return erf_o
       case kTanh: return tanh_of(x);                                                             \
       case kScale: return s.a * x;                                                               \
       case kGeluStep: return 0.5f * x * (1.0f + erf_of(x * 0.70710678118654752f));               \
-      case kGeluTanhStep: return 0.5f * x * (1.0f + tanh_of(0.7978845608028654f * (x + 0.044715f * x * x * x))); \
+      case kGeluTanhStep: return gelu_tanh_of(x);                                                \
       case kSwish: return x / (1.0f + exp_of(-s.a * x));                                     \
       default: return x + s.a;                                                                   \
     }                                                                                            \

@@ -30,7 +30,7 @@ __attribute__((overloadable)) static inline VF apply_function(VF x, EpilogueOp s
     case kLog: return log(x);
     case kErf: return erf_of(x);
     case kGelu: return 0.5f * x * (1.0f + erf_of(x * 0.70710678118654752f));
-    case kGeluTanh: return 0.5f * x * (1.0f + tanh(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    case kGeluTanh: return gelu_tanh_of(x);
     case kSoftplus: return softplus_of(x);
     case kSoftsign: return x / (1.0f + fabs(x));
     case kElu: return x < (VF)0.0f ? s.a * expm1(x) : x;
