@@ -52,8 +52,10 @@ def i(*values):
     return np.array(values, np.int64)
 
 
-ENDS = a(-INF, -1000, -100, -20, -1, -0.0, 0, 1, 20, 100, 1000, INF)
-FINITE = ENDS[1:-1]
+FINITE = a(-1000, -100, -20, -1, -0.0, 0, 1, 20, 100, 1000)
+LARGE = a(1e19, 1e20, 3e38)  # of float32, whose squares overflow
+FAR = np.concatenate([-LARGE[::-1], FINITE, LARGE])
+ENDS = np.concatenate([[-INF], FAR, [INF]])
 TINY = 2.0 ** -140  # a denormal of float32
 ROWS = np.array([[0, 0, 0], [3, 3, 1], [-2, -2, -2], [0, -0.0, 0], [1, 2, 2]], np.float64)
 HIDDEN = np.array([[1, -INF, 2], [-INF, -INF, 0], [1000, -1000, 999], [0, 0, 0]], np.float64)
@@ -69,23 +71,24 @@ CORNERS = {
     "thresholded_relu": Corner("ThresholdedRelu", [a(-1, 0, 1, 1.5)], {"alpha": 1.0}),
     "prelu": Corner("PRelu", [FINITE, a(0.25)], by=(0, 1)),
     "prelu_by_element": Corner("PRelu", [a(-1, 0, -0.0, 2), a(0.25, 0.5, 0, 3)], by=(0, 1)),
-    "elu": Corner("Elu", [a(-INF, -1000, -1, -0.0, 0, 1, INF)], {"alpha": 0.75}),
-    "selu": Corner("Selu", [a(-INF, -1000, -1, -0.0, 0, 1, INF)]),
-    "celu": Corner("Celu", [a(-INF, -1000, -1, -0.0, 0, 1, INF)], {"alpha": 0.5}),
+    "elu": Corner("Elu", [a(-INF, -1000, -18, -1, -0.0, 0, 1, INF)], {"alpha": 0.75}),
+    "selu": Corner("Selu", [a(-INF, -1000, -18, -1, -0.0, 0, 1, INF)]),
+    "celu": Corner("Celu", [a(-INF, -1000, -18, -1, -0.0, 0, 1, INF)], {"alpha": 0.5}),
     "hard_sigmoid": Corner("HardSigmoid", [a(-INF, -4, -3, -1, 0, 2, 3, 4, INF)], {"alpha": 1 / 6, "beta": 0.5}),
     "hard_swish": Corner("HardSwish", [a(-INF, -4, -3, -1, -0.0, 0, 2, 3, 4, INF)]),
     "hard_shrink": Corner("Shrink", [a(-1, -0.5, -0.25, 0, 0.5, 2)], {"lambd": 0.5, "bias": 0.0}),
     "soft_shrink": Corner("Shrink", [a(-1, -0.5, -0.25, 0, 0.5, 2)], {"lambd": 0.5, "bias": 0.5}),
     # smooth functions far out
     "softplus": Corner("Softplus", [ENDS]),
-    "softsign": Corner("Softsign", [FINITE]),
+    "softsign": Corner("Softsign", [FAR]),
     "sigmoid": Corner("Sigmoid", [ENDS]),
     "tanh": Corner("Tanh", [ENDS]),
     "erf": Corner("Erf", [ENDS]),
-    "gelu": Corner("Gelu", [FINITE]),
-    "gelu_tanh": Corner("Gelu", [FINITE], {"approximate": "tanh"}),
-    "mish": Corner("Mish", [FINITE]),
-    "swish": Corner("Swish", [FINITE], {"alpha": 1.0}, opset=24),
+    "gelu": Corner("Gelu", [FAR]),
+    "gelu_tanh": Corner("Gelu", [FAR], {"approximate": "tanh"}),
+    "mish": Corner("Mish", [FAR]),
+    "swish": Corner("Swish", [FAR], {"alpha": 1.0}, opset=24),
+    "swish_of_alpha": Corner("Swish", [FAR], {"alpha": 1.75}, opset=24),
     "exp": Corner("Exp", [a(-INF, -1000, -0.0, 0, 80)]),
     "atan": Corner("Atan", [ENDS]),
     "asinh": Corner("Asinh", [ENDS]),
@@ -95,7 +98,7 @@ CORNERS = {
     "reciprocal": Corner("Reciprocal", [a(0, 4, INF)]),
     "asin": Corner("Asin", [a(-1, 0, 1)]),
     "acos": Corner("Acos", [a(-1, 0, 1)]),
-    "acosh": Corner("Acosh", [a(1, 2)]),
+    "acosh": Corner("Acosh", [np.concatenate([a(1, 2), LARGE])]),
     "atanh": Corner("Atanh", [a(-1, 0, 1)]),
     "div": Corner("Div", [a(1, 0, -1, 0, 3, 1, INF), a(0, 0, 0, 2, INF, -INF, 2)], by=(0, 1)),
     "pow": Corner("Pow", [a(0, 0, 0, 0, 0, -0.0, 2, 1, -2, -2, INF), a(2, 1, 0, 0.5, -1, 3, 0, INF, 2, -1, 0.5)], by=(0,)),

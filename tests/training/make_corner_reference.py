@@ -57,12 +57,13 @@ def shrink(x, a):
 
 
 SIMPLE = {"Abs": torch.abs, "Relu": torch.relu, "Selu": F.selu, "HardSigmoid": F.hardsigmoid, "HardSwish": F.hardswish, "Softplus": F.softplus, "Softsign": F.softsign, "Sigmoid": torch.sigmoid,
-          "Tanh": torch.tanh, "Erf": torch.erf, "Mish": F.mish, "Swish": F.silu, "Exp": torch.exp, "Atan": torch.atan, "Asinh": torch.asinh, "Sqrt": torch.sqrt, "Log": torch.log,
+          "Tanh": torch.tanh, "Erf": torch.erf, "Mish": F.mish, "Exp": torch.exp, "Atan": torch.atan, "Asinh": torch.asinh, "Sqrt": torch.sqrt, "Log": torch.log,
           "Reciprocal": torch.reciprocal, "Asin": torch.asin, "Acos": torch.acos, "Acosh": torch.acosh, "Atanh": torch.atanh, "Div": torch.div, "Pow": torch.pow, "Where": torch.where}
 FUNCTIONS = {
     **{op: (lambda function: lambda x, a: function(*x))(function) for op, function in SIMPLE.items()},
     "LeakyRelu": lambda x, a: F.leaky_relu(x[0], a["alpha"]), "ThresholdedRelu": lambda x, a: F.threshold(x[0], a["alpha"], 0.0), "PRelu": prelu,
     "Elu": lambda x, a: F.elu(x[0], a["alpha"]), "Celu": lambda x, a: F.celu(x[0], a["alpha"]), "Shrink": shrink, "Gelu": lambda x, a: F.gelu(x[0], approximate=a.get("approximate", "none")),
+    "Swish": lambda x, a: x[0] * torch.sigmoid(a["alpha"] * x[0]),
     "Max": stacked(torch.maximum), "Min": stacked(torch.minimum), "Clip": clip, "ReduceMax": reduced(torch.amax), "ReduceMin": reduced(torch.amin), "MaxPool": lambda x, a: pool(x[0], a),
     "GlobalMaxPool": lambda x, a: F.adaptive_max_pool2d(x[0], 1), "TopK": lambda x, a: torch.topk(x[0], int(x[1]))[0],
     "ReduceL1": reduced(lambda x, axes, keep: torch.norm(x, 1, axes, keep)), "ReduceL2": reduced(lambda x, axes, keep: torch.norm(x, 2, axes, keep)),

@@ -6,7 +6,8 @@ import pathlib
 import evener
 import numpy as np
 import pytest
-from corners import CORNERS
+from corners import CORNERS, FAR, TRAINING
+from onnx import TensorProto, helper
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("corner_reference.json").read_text())
 
@@ -52,3 +53,27 @@ def test_derivatives_at_corners_are_those_of_pytorch(name, dtype, runtime):
 @pytest.mark.parametrize("name", [name for name, corner in CORNERS.items() if corner.least == 0])  # a device may have no denormals
 def test_derivatives_of_an_opencl_device_at_corners_are_those_of_pytorch(name, opencl):
     check(name, opencl, np.float32, device="opencl,cpu")
+
+
+def check_curve_of_gelu(approximate, runtime, **options):
+    x = FAR[abs(FAR) >= 20].astype(np.float32)
+    nodes, y = [helper.make_node("Gelu", ["x"], ["y"], approximate=approximate)], "y"
+    for order in ("first", "second"):
+        nodes += [helper.make_node("ReduceSum", [y], [f"{y}_sum"], keepdims=0),
+                  helper.make_node("Gradient", ["x"], [order], name=order, domain=TRAINING, xs=["x"], y=f"{y}_sum")]
+        y = order
+    graph = helper.make_graph(nodes, "curve", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+                              [helper.make_tensor_value_info("second", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid(TRAINING, 1)], ir_version=10)
+    with runtime.session(model.SerializeToString(), **options) as session:
+        np.testing.assert_allclose(np.array(session.run({"x": x})["second"]), np.zeros_like(x), atol=1e-12)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_the_second_derivative_of_gelu_vanishes_far_from_0(approximate, runtime):
+    check_curve_of_gelu(approximate, runtime)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_the_second_derivative_of_gelu_vanishes_far_from_0_on_an_opencl_device(approximate, opencl):
+    check_curve_of_gelu(approximate, opencl, device="opencl,cpu")

@@ -185,11 +185,14 @@ ValueId mish_slope(Backward& b) {
   return t.mul(p, t.add(t.mul(t.add(q, 1.0), inverse), t.mul(b.x(), bend)));
 }
 
-ValueId swish_slope(Backward& b) {  // s + a x s (1 - s), s = sigmoid(a x)
+ValueId times(Tape& t, ValueId v, double factor) { return factor == 1 ? v : t.mul(v, factor); }
+
+// s + x (s - s^2) a with s = sigmoid(a x), in this order, as a x may overflow where s - s^2 is 0.
+ValueId swish_slope(Backward& b) {
   Tape& t = b.tape;
-  const ValueId inner = t.mul(b.x(), static_cast<double>(b.real("alpha", 1)));
-  const ValueId s = t.op("Sigmoid", {inner});
-  return t.add(s, t.mul(inner, t.sub(s, t.square(s))));
+  const auto alpha = static_cast<double>(b.real("alpha", 1));
+  const ValueId s = t.op("Sigmoid", {times(t, b.x(), alpha)});
+  return t.add(s, times(t, t.mul(b.x(), t.sub(s, t.square(s))), alpha));
 }
 
 // -------------------------------------------------------------------------------------------------------- in pieces --
@@ -269,18 +272,22 @@ ValueId erf_curve(Backward& b) { return b.tape.mul(b.x(), bell(b, b.x(), -1, -4 
 
 ValueId hard_swish_curve(Backward& b) { return b.tape.where_else_0(between(b.tape, b.x(), -3, 3), b.tape.scalar(1.0 / 3, b.x())); }
 
-// (2 - x^2) phi(x); or of the slope (1 + T) / 2 + x T' / 2 with T = tanh(u), u = sqrt(2 / pi) (x + a x^3): T' + x T'' / 2.
+// (2 - x^2) phi(x); or of the slope (1 + T) / 2 + x T' / 2 with T = tanh(u), u = sqrt(2 / pi) (x + a x^3): T' + x T'' / 2. T' has
+// the factor 1 - T^2 = 4 p q, and T is p - q, with p = sigmoid(2 u) and q = sigmoid(-2 u). x is clipped at a bound beyond which the
+// result is 0, as other factors overflow far from 0.
 ValueId gelu_curve(Backward& b) {
   Tape& t = b.tape;
-  const ValueId x = b.x();
   const std::string* approximate = b.text("approximate");
-  if (approximate == nullptr || *approximate != "tanh")
-    return t.mul(t.add(t.neg(t.square(x)), 2.0), bell(b, x, -0.5, 1 / std::sqrt(2 * pi)));
+  const bool exact = approximate == nullptr || *approximate != "tanh";
+  const double far = exact ? 40 : 16;
+  const ValueId x = t.op("Clip", {b.x(), t.scalar(-far, b.x()), t.scalar(far, b.x())});
+  if (exact) return t.mul(t.add(t.neg(t.square(x)), 2.0), bell(b, x, -0.5, 1 / std::sqrt(2 * pi)));
   const double k = std::sqrt(2 / pi), a = 0.044715;
-  const ValueId tanh = t.op("Tanh", {t.mul(t.add(x, t.mul(t.mul(x, t.square(x)), a)), k)});
+  const ValueId twice_u = t.mul(t.add(x, t.mul(t.mul(x, t.square(x)), a)), 2 * k);
+  const ValueId p = t.op("Sigmoid", {twice_u}), q = t.op("Sigmoid", {t.neg(twice_u)});
   const ValueId slope = t.mul(t.add(t.mul(t.square(x), 3 * a), 1.0), k);
-  const ValueId bend = t.sub(t.mul(x, 6 * k * a), t.mul(t.mul(tanh, t.square(slope)), 2.0));
-  return t.mul(one_minus_square(b, tanh), t.add(slope, t.mul(t.mul(x, 0.5), bend)));
+  const ValueId bend = t.sub(t.mul(x, 6 * k * a), t.mul(t.mul(t.sub(p, q), t.square(slope)), 2.0));
+  return t.mul(t.mul(t.mul(p, q), 4.0), t.add(slope, t.mul(t.mul(x, 0.5), bend)));
 }
 
 constexpr GradientRule kRows[] = {

@@ -3,6 +3,7 @@
 // graph/gradient/rules_elementwise.cc says. Not operators of the format (ops/gradient.h).
 //   inputs y or x, dy of the same shape; output dx
 // dtypes: floating point. Failures: unlike shapes. Tolerance: rtol 1e-5, atol 1e-6.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -70,8 +71,10 @@ void reference_gelu(const ReferenceContext& c) {
   }
   map_slopes(c, [](double x, double dy) {
     constexpr double k = std::numbers::sqrt2 * std::numbers::inv_sqrtpi, a = 0.044715;
-    const double t = std::tanh(k * (x + a * x * x * x));
-    return dy * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * a * x * x));
+    x = std::clamp(x, -40.0, 40.0);  // beyond, the slope is 0 or 1, and its factors would overflow
+    const double u = 2 * k * (x + a * x * x * x);
+    const double below = 1 / (1 + std::exp(-u)), above = 1 / (1 + std::exp(u));
+    return dy * below * (1 + 2 * x * above * k * (1 + 3 * a * x * x));
   });
 }
 

@@ -14,8 +14,10 @@ inline Vec gelu_slope(Vec x) {
   return fma(x, bell, half);
 }
 
-// (1 + tanh u) / 2 is the sigmoid of 2 u, whose small values keep their digits.
+// (1 + tanh u) / 2 is the sigmoid of 2 u, whose small values keep their digits. Beyond 16 the slope is 0 or 1 in float, and its
+// factors would overflow.
 inline Vec gelu_tanh_slope(Vec x) {
+  x = min_of(splat(16.0f), max_of(splat(-16.0f), x));
   const Vec z = x * x;
   const Vec half = sigmoid_of(x * fma(splat(0.0713548162f), z, splat(1.5957691216f)));
   const Vec du = fma(splat(0.2140644488f), z, splat(1.5957691216f));

@@ -18,6 +18,8 @@ static inline VF times_slope(VF v, VF dy, int kind) {
     }
     default: {
       // (1 + tanh(u)) / 2 is sigmoid(2u), whose complement has no rounding of 1 far from 0.
+      // Beyond 16 below * above is 0 already, and the other factors of `along` would overflow.
+      v = clamp_to(v, -16.0f, 16.0f);
       const VF u = 1.5957691216057308f * (v + 0.044715f * v * v * v);
       const VF below = 1.0f / (1.0f + exp(-u)), above = 1.0f / (1.0f + exp(u));
       const VF along = v * below * above * 1.5957691216057308f * fma((VF)0.134145f * v, v, (VF)1.0f);
