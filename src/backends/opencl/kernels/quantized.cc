@@ -185,20 +185,16 @@ enum : int { kMeanScale = 3, kMeanZero = 4 };
 
 struct MeanState {
   std::int64_t planes, elements, step, up, down;
-  std::int32_t x_zero, y_zero, is_signed;
+  std::int32_t shift, x_zero, y_zero, is_signed;
 };
 
-// x scale / y scale as a fraction of whole numbers; false: they are too far apart for sums of 64 bits.
-bool scale_fraction(float x, float y, std::int64_t* up, std::int64_t* down) {
+// x scale / y scale is up / down * 2^shift, where up and down are whole numbers of 24 bits and down is positive. Beyond the bounds
+// of shift each mean is 0, or an end of the bytes unless it is 0.
+void set_scale_fraction(float x, float y, MeanState* s) {
   int x_power = 0, y_power = 0;
-  *up = static_cast<std::int64_t>(std::ldexp(std::frexp(x, &x_power), 24));
-  *down = static_cast<std::int64_t>(std::ldexp(std::frexp(y, &y_power), 24));
-  const int shift = x_power - y_power;
-  if (!(x > 0) || !(y > 0) || !std::isfinite(x) || !std::isfinite(y) || shift > 10 || shift < -10) return false;
-  if (shift > 0) *up <<= shift;
-  if (shift < 0) *down <<= -shift;
-  while ((*up & 1) == 0 && (*down & 1) == 0) *up >>= 1, *down >>= 1;
-  return true;
+  s->up = static_cast<std::int64_t>(std::ldexp(std::frexp(y < 0 ? -x : x, &x_power), 24));
+  s->down = static_cast<std::int64_t>(std::ldexp(std::frexp(std::fabs(y), &y_power), 24));
+  s->shift = std::clamp(x_power - y_power, -10, 80);
 }
 
 Refusal supports_mean(const OpDesc& desc) {
@@ -206,22 +202,19 @@ Refusal supports_mean(const OpDesc& desc) {
   for (const int i : {1, 2, int{kMeanScale}, int{kMeanZero}}) {
     if (!is_constant(desc, i)) return "scales and zero points must be constant";
   }
-  std::int64_t up = 0, down = 0;
-  return scale_fraction(float_of(desc, 1), float_of(desc, kMeanScale), &up, &down) ? nullptr : "scales that are far apart";
+  const float x = float_of(desc, 1), y = float_of(desc, kMeanScale);
+  return std::isfinite(x) && std::isfinite(y) && y != 0 ? nullptr : "scales that are infinite or NaN, or a scale of 0";
 }
 
 void plan_mean(const OpDesc& desc, KernelPlan* plan) {
-  constexpr std::int64_t kMostElements = 1 << 19;  // 2^19 * 255 * 2^34 < 2^61
   const Shape& x = desc.inputs[0].shape;
   const bool channels_last = attr_int(*desc.node, 0) != 0;
   MeanState& s = plan->state<MeanState>();
   const std::int64_t channels = x[channels_last ? x.rank() - 1 : 1];
   s.planes = x[0] * channels;
   s.elements = channels_last ? x.elements(1, x.rank() - 1) : x.elements(2, x.rank());
-  if (s.elements > kMostElements) fail(EVN_ERROR_UNSUPPORTED, "planes of more than 524288 elements");
   s.step = channels_last ? channels : 1;
-  scale_fraction(float_of(desc, 1), float_of(desc, kMeanScale), &s.up, &s.down);
-  s.down *= s.elements < 1 ? 1 : s.elements;
+  set_scale_fraction(float_of(desc, 1), float_of(desc, kMeanScale), &s);
   s.x_zero = byte_of(desc, 2);
   s.y_zero = byte_of(desc, kMeanZero);
   s.is_signed = desc.inputs[0].dtype == DType::kInt8 ? 1 : 0;
@@ -231,8 +224,8 @@ void plan_mean(const OpDesc& desc, KernelPlan* plan) {
 
 void run_mean(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   const MeanState& s = args.plan->state<MeanState>();
-  launcher(args).run(kMean, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, s.step, s.up, s.down, s.x_zero,
-                     s.y_zero, s.is_signed);
+  launcher(args).run(kMean, {s.planes}, args.inputs[0], args.outputs[0], s.planes, s.elements, s.step, s.up, s.down, s.shift,
+                     s.x_zero, s.y_zero, s.is_signed);
 }
 
 // ---- ByteTable ----

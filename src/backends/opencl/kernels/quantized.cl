@@ -176,10 +176,11 @@ EVN_KERNEL void combine_bytes(global const float* a, ulong a0, global const floa
   }
 }
 
-// ---- QLinearGlobalAveragePool: the quotient sum * up / down of whole numbers, to the nearest, ties to even. Grid: planes ----
+// ---- QLinearGlobalAveragePool: the quotient sum * up * 2^shift / (elements * down) of whole numbers, to the nearest, ties to even. up and
+// down have 24 bits; shift is from -10 to 80. Grid: planes ----
 
 EVN_KERNEL void mean_of_bytes(global const float* x, ulong x0, global float* y, ulong y0, long planes, long elements, long step, long up,
-                              long down, int x_zero, int y_zero, int is_signed) {
+                              long down, int shift, int x_zero, int y_zero, int is_signed) {
   const long plane = get_global_id(0);
   if (plane >= planes) return;
   // step 1: a plane lies together; else `step` channels lie side by side.
@@ -199,11 +200,25 @@ EVN_KERNEL void mean_of_bytes(global const float* x, ulong x0, global float* y, 
   }
   for (; i < elements; ++i) sum += load_byte(from + i * step, is_signed != 0);
   sum -= elements * x_zero;
-  const ulong top = (ulong)(sum < 0 ? -sum : sum) * (ulong)up;
-  ulong q = top / (ulong)down;
-  const ulong rest = top - q * (ulong)down;
-  if (rest * 2 > (ulong)down || (rest * 2 == (ulong)down && (q & 1))) ++q;
-  const long steps = (sum < 0 ? -(long)q : (long)q) + y_zero;
+  const bool negative = (sum < 0) != (up < 0);
+  // Both products below have 64 bits. Digits that are dropped are below 2^-31 of the mean.
+  ulong total = abs(sum), count = max(elements, 1L);
+  for (; (count >> 32) != 0; count >>= 1) total >>= 1;
+  const ulong top = total * abs(up), bottom = count * (ulong)down;
+  // One binary digit of the quotient in each round: those of 2^shift, and one behind the point. From 4096 on the result is an end of the
+  // bytes.
+  ulong q = top / bottom, rest = top % bottom;
+  for (int i = 0; i <= max(shift, 0) && q < 4096; ++i) {
+    rest *= 2;
+    const ulong digit = rest >= bottom ? 1 : 0;
+    rest -= digit * bottom;
+    q = 2 * q + digit;
+  }
+  const int behind = 1 + max(-shift, 0);  // digits of q behind the point
+  const ulong fraction = q & ((1UL << behind) - 1), half_way = 1UL << (behind - 1);
+  q >>= behind;
+  if (fraction > half_way || (fraction == half_way && (rest != 0 || (q & 1)))) ++q;
+  const long steps = (negative ? -(long)q : (long)q) + y_zero;
   ((global uchar*)(y + y0))[plane] = (uchar)((int)clamp(steps, is_signed ? -128L : 0L, is_signed ? 127L : 255L) & 255);
 }
 
