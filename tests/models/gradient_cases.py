@@ -219,6 +219,8 @@ def norms():
     yield Case("BatchNormalization", [drawn(4, 3, 2), drawn(3), drawn(3), drawn(3), positive(3)], {"training_mode": 1}, outputs=3, by=(0, 1, 2), opset=15)
     yield Case("InstanceNormalization", [drawn(2, 3, 4, 2), drawn(3), drawn(3)])
     yield Case("GroupNormalization", [drawn(2, 4, 3), drawn(4), drawn(4)], {"num_groups": 2})
+    yield Case("GroupNormalization", [drawn(0, 4, 3), drawn(4), drawn(4)], {"num_groups": 2}, has_other=False)
+    yield Case("GroupNormalization", [drawn(2, 4, 0), drawn(4), drawn(4)], {"num_groups": 2}, has_second=False, has_other=False)
     yield Case("LayerNormalization", [drawn(2, 3, 4), drawn(4), drawn(4)])
     yield Case("LayerNormalization", [drawn(2, 3, 4), drawn(3, 4), drawn(4)], {"axis": 1, "epsilon": 1e-3})
     yield Case("LayerNormalization", [drawn(2, 5), drawn(5)], {"axis": -1})

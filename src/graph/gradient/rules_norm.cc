@@ -102,15 +102,28 @@ void instance_normalization(Backward& b) {
   if (b.wants(2)) b.give(2, channel_sums(t, b.dy(), rank));
 }
 
+// [N, groups, elements of a group] as a list.
+ValueId rows_of_groups(Tape& t, ValueId x, std::int64_t groups) {
+  if (t.has_known_shape(x)) {
+    const Shape& s = t.shape(x);
+    return t.ints({s[0], groups, s.elements(1, s.rank()) / groups});
+  }
+  const ValueId batch = t.dims(x, 0, 1), all = t.ints({groups});
+  const ValueId rows = t.op("Max", {t.mul(batch, all), t.ints({1})});  // so that nothing is divided by 0 in an empty batch
+  return t.concat({batch, all, t.div(t.op("Size", {x}), rows)});
+}
+
 // Each group of channels is normalized as a row.
 void group_normalization(Backward& b) {
   Tape& t = b.tape;
   if (b.node.op->since < 21) b.refuse("its scale is one per group");
   const int rank = b.known_rank(0);
   if (rank < 3) b.refuse("its input has no planes");
-  const ValueId rows = t.ints({0, b.integer("num_groups"), -1}), axes = t.ints({2});
-  const Normalized n = normalized_over(t, t.op("Reshape", {b.x(), rows}), axes, b.real("epsilon", 1e-5f));
-  const ValueId g = t.op("Reshape", {t.mul(b.dy(), as_channels(t, b.x(1), rank)), rows});
+  const std::int64_t groups = b.integer("num_groups");
+  if (groups < 1) b.refuse("its num_groups is not positive");
+  const ValueId rows = rows_of_groups(t, b.x(), groups), axes = t.ints({2});
+  const Normalized n = normalized_over(t, t.reshape(b.x(), rows), axes, b.real("epsilon", 1e-5f));
+  const ValueId g = t.reshape(t.mul(b.dy(), as_channels(t, b.x(1), rank)), rows);
   if (b.wants(0)) b.give(0, t.reshape_to(b.x(), through_statistics(t, n, g, axes)));
   if (b.wants(1)) b.give(1, channel_sums(t, t.mul(b.dy(), t.reshape_to(b.x(), n.value)), rank));
   if (b.wants(2)) b.give(2, channel_sums(t, b.dy(), rank));

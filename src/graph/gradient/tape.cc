@@ -331,14 +331,9 @@ ValueId Tape::repeat_to(ValueId like, ValueId x) { return same_shape(like, x) ? 
 
 ValueId Tape::reshape_to(ValueId like, ValueId x) {
   if (same_shape(like, x)) return x;
-  ValueId dims;
-  if (has_known_shape(like)) {
-    const auto known = shape(like).dims();
-    dims = ints({known.begin(), known.end()});
-  } else {
-    dims = op("Shape", {like});
-  }
-  return op("Reshape", {x, dims}, {{"allowzero", std::int64_t{1}, {}}});
+  if (!has_known_shape(like)) return reshape(x, op("Shape", {like}));
+  const auto known = shape(like).dims();
+  return reshape(x, ints({known.begin(), known.end()}));
 }
 
 }  // namespace evn

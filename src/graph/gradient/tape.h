@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/limits.h"
@@ -95,6 +96,13 @@ class Tape {
   ValueId sum_to(ValueId like, ValueId x);
   ValueId repeat_to(ValueId like, ValueId x);
   ValueId reshape_to(ValueId like, ValueId x);
+  // Reshape that takes a dim of 0 as it is. It has no -1, which would be open in a tensor without elements.
+  ValueId reshape(ValueId x, ValueId dims) { return op("Reshape", {x, dims}, {{"allowzero", std::int64_t{1}, {}}}); }
+  // Dims of v from axis `begin` to `end`, as a list.
+  ValueId dims(ValueId v, std::int64_t begin, std::int64_t end) {
+    return op("Shape", {v}, {{"start", begin, {}}, {"end", end, {}}});
+  }
+  ValueId concat(std::vector<ValueId> lists) { return op("Concat", std::move(lists), {{"axis", std::int64_t{0}, {}}}); }
   // ReduceSum that keeps the axes. kNoValue: all axes.
   ValueId sum(ValueId x, ValueId axes) { return op("ReduceSum", {x, axes}, {{"keepdims", std::int64_t{1}, {}}}); }
 
