@@ -27,7 +27,7 @@ __attribute__((noinline)) static typename N::V slope_form(const Activation& f, t
       const V above = inside > none ? a : none;
       return inside < one ? above : none;
     }
-    case ActivationKind::kElu: return x < none ? y + a : one;
+    case ActivationKind::kElu: return x < none ? a * exp_form<N>(x) : one;
     case ActivationKind::kSoftsign: {
       const V t = one + N::abs_of(x);
       return one / (t * t);

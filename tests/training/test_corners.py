@@ -6,7 +6,7 @@ import pathlib
 import evener
 import numpy as np
 import pytest
-from corners import CORNERS, FAR, TRAINING
+from corners import CORNERS, FAR, TRAINING, Corner, a
 from onnx import TensorProto, helper
 
 REFERENCE = json.loads(pathlib.Path(__file__).with_name("corner_reference.json").read_text())
@@ -53,6 +53,37 @@ def test_derivatives_at_corners_are_those_of_pytorch(name, dtype, runtime):
 @pytest.mark.parametrize("name", [name for name, corner in CORNERS.items() if corner.least == 0])  # a device may have no denormals
 def test_derivatives_of_an_opencl_device_at_corners_are_those_of_pytorch(name, opencl):
     check(name, opencl, np.float32, device="opencl,cpu")
+
+
+BELOW = a(-30, -18, -15, -10)
+ABOVE = a(1e10, 1e19, 1e20)
+SMALL = {  # slopes that are far below the tolerance of the corners
+    "elu": (Corner("Elu", [BELOW], {"alpha": 0.75}), 0.75 * np.exp(BELOW)),
+    "selu": (Corner("Selu", [BELOW]), 1.0507009873554805 * 1.6732632423543772 * np.exp(BELOW)),
+    "celu": (Corner("Celu", [BELOW], {"alpha": 0.5}), np.exp(2 * BELOW)),
+    "elu_of_a_recurrent_layer": (Corner("RNN", [BELOW.reshape(4, 1, 1), np.ones((1, 1, 1)), np.zeros((1, 1, 1))],
+                                        {"hidden_size": 1, "activations": ["Elu"]}), np.exp(BELOW)),
+    "asinh": (Corner("Asinh", [ABOVE]), 1 / ABOVE),
+    "acosh": (Corner("Acosh", [ABOVE]), 1 / ABOVE),
+}
+
+
+def check_small(name, runtime, **options):
+    corner, slope = SMALL[name]
+    model, feeds = corner.model(np.float32)
+    with runtime.session(model, **options) as session:
+        found, = [np.array(value) for value in session.run(feeds).values()]
+    np.testing.assert_allclose(found.ravel(), slope * np.arange(1, slope.size + 1), rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_slopes_keep_their_digits(name, runtime):
+    check_small(name, runtime)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_slopes_keep_their_digits_on_an_opencl_device(name, opencl):
+    check_small(name, opencl, device="opencl,cpu")
 
 
 def check_curve_of_gelu(approximate, runtime, **options):

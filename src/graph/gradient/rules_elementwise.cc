@@ -156,8 +156,9 @@ void sqrt(Backward& b) { b.give(0, b.tape.div(b.tape.mul(b.dy(), 0.5), b.y())); 
 void acos(Backward& b) { b.give(0, b.tape.neg(b.tape.div(b.dy(), b.tape.op("Sqrt", {one_minus_square(b, b.x())})))); }
 void asin(Backward& b) { b.give(0, b.tape.div(b.dy(), b.tape.op("Sqrt", {one_minus_square(b, b.x())}))); }
 void atan(Backward& b) { b.give(0, b.tape.div(b.dy(), one_plus_square(b))); }
-void asinh(Backward& b) { b.give(0, b.tape.div(b.dy(), b.tape.op("Sqrt", {one_plus_square(b)}))); }
-void acosh(Backward& b) { b.give(0, b.tape.div(b.dy(), b.tape.op("Sqrt", {b.tape.add(b.tape.square(b.x()), -1.0)}))); }
+// sqrt(x^2 + 1) is cosh(y), and sqrt(x^2 - 1) is sinh(y) of the inverse: x^2 would overflow far from 0.
+void asinh(Backward& b) { b.give(0, b.tape.div(b.dy(), b.tape.op("Cosh", {b.y()}))); }
+void acosh(Backward& b) { b.give(0, b.tape.div(b.dy(), b.tape.op("Sinh", {b.y()}))); }
 void atanh(Backward& b) { b.give(0, b.tape.div(b.dy(), one_minus_square(b, b.x()))); }
 
 ValueId reciprocal_slope(Backward& b) { return b.tape.neg(b.tape.square(b.y())); }
@@ -215,22 +216,20 @@ void prelu(Backward& b) {
   if (b.wants(1)) b.give_sum(1, t.where(above, t.scalar(0, b.x()), t.mul(b.dy(), b.x())));
 }
 
-// alpha exp(x) is y + alpha where x <= 0.
-void elu(Backward& b) {
-  b.give(0, b.tape.where(positive(b), b.dy(), b.tape.mul(b.dy(), b.tape.add(b.y(), static_cast<double>(b.real("alpha"))))));
+// Derivative dy * outer * exp(inner * x) if x <= 0, else dy. The exponential is computed from x, as y + alpha loses its digits far
+// below 0. Its exponent is 0 if x > 0, so that it does not overflow.
+ValueId exponential_below_0(Backward& b, double inner, double outer) {
+  Tape& t = b.tape;
+  const ValueId above = positive(b);
+  const ValueId exponent = times(t, t.where(above, t.scalar(0, b.x()), b.x()), inner);
+  return t.where(above, b.dy(), t.mul(b.dy(), times(t, t.op("Exp", {exponent}), outer)));
 }
 
+void elu(Backward& b) { b.give(0, exponential_below_0(b, 1, static_cast<double>(b.real("alpha")))); }
+void celu(Backward& b) { b.give(0, exponential_below_0(b, 1 / static_cast<double>(b.real("alpha")), 1)); }
 void selu(Backward& b) {
-  Tape& t = b.tape;
-  const auto gamma = static_cast<double>(b.real("gamma"));
-  const ValueId below = t.mul(b.dy(), t.add(b.y(), gamma * static_cast<double>(b.real("alpha"))));
-  b.give(0, t.where(positive(b), t.mul(b.dy(), gamma), below));
-}
-
-void celu(Backward& b) {
-  Tape& t = b.tape;
-  const auto alpha = static_cast<double>(b.real("alpha"));
-  b.give(0, t.where(positive(b), b.dy(), t.mul(b.dy(), t.add(t.mul(b.y(), 1 / alpha), 1.0))));
+  const ValueId elu = exponential_below_0(b, 1, static_cast<double>(b.real("alpha")));
+  b.give(0, b.tape.mul(elu, static_cast<double>(b.real("gamma"))));
 }
 
 // Whether the value is strictly between.

@@ -35,7 +35,7 @@ static inline VF slope_of(VF x, VF y, Activation f) {
       const VF above = inside > none ? a : none;
       return inside < one ? above : none;
     }
-    case kEluFn: return x < none ? y + f.a : one;
+    case kEluFn: return x < none ? f.a * exp_of(x) : one;
     case kSoftsignFn: return 1.0f / ((1.0f + fabs(x)) * (1.0f + fabs(x)));
     default: return 1.0f / (1.0f + exp_of(-x));
   }
