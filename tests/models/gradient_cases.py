@@ -147,7 +147,10 @@ def shapes():
     yield Case("Trilu", [drawn(3, 4), ints(1).reshape(())])
     yield Case("ReverseSequence", [drawn(4, 3), ints(2, 4, 1)], {"batch_axis": 1, "time_axis": 0})
     yield Case("SpaceToDepth", [drawn(1, 2, 4, 2)], {"blocksize": 2})
+    yield Case("SpaceToDepth", [drawn(2, 2, 4, 2)], {"blocksize": 2, "mode": "CRD"}, opset=28, has_other=False)
     yield Case("DepthToSpace", [drawn(1, 4, 1, 2)], {"blocksize": 2})
+    yield Case("DepthToSpace", [drawn(2, 8, 1, 2)], {"blocksize": 2, "mode": "CRD"})
+    yield Case("DepthToSpace", [drawn(2, 8, 0, 2)], {"blocksize": 2, "mode": "CRD"}, has_other=False)
 
 
 def reductions():

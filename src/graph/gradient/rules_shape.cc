@@ -47,7 +47,7 @@ void concat(Backward& b) {
     if (all_known) known.push_back(t.shape(x)[b.axis_of(axis, t.rank(x))]);
     else sizes.push_back(size_along(t, x, axis));
   }
-  const ValueId list = all_known ? t.ints(known) : t.op("Concat", sizes, {{"axis", std::int64_t{0}, {}}});
+  const ValueId list = all_known ? t.ints(known) : t.concat(sizes);
   const std::vector<ValueId> parts = t.ops("Split", {b.dy(), list}, {{"axis", axis, {}}}, b.inputs.size());
   for (std::size_t i = 0; i < parts.size(); ++i) b.give(i, parts[i]);
 }
@@ -125,11 +125,24 @@ void trilu(Backward& b) {
 void reverse_sequence(Backward& b) {
   b.give(0, b.tape.op("ReverseSequence", {b.dy(), b.x(1)}, b.copied({"batch_axis", "time_axis"})));
 }
-void space_to_depth(Backward& b) { b.give(0, b.tape.op("DepthToSpace", {b.dy()}, b.copied({"blocksize"}))); }
+void space_to_depth(Backward& b) { b.give(0, b.tape.op("DepthToSpace", {b.dy()}, b.copied({"blocksize", "mode"}))); }
+
+// [N, C, H, W] to [N C, 1, H, W].
+ValueId channels_apart(Tape& t, ValueId v) {
+  if (t.rank(v) == 4 && t.has_known_shape(v)) {
+    const Shape& s = t.shape(v);
+    return t.reshape(v, t.ints({s.elements(0, 2), 1, s[2], s[3]}));
+  }
+  return t.reshape(v, t.concat({t.mul(t.dims(v, 0, 1), t.dims(v, 1, 2)), t.ints({1}), t.dims(v, 2, 4)}));
+}
+
+// With mode CRD, the blocks of a channel lie together: each channel is moved for itself.
 void depth_to_space(Backward& b) {
+  Tape& t = b.tape;
   const std::string* mode = b.text("mode");
-  if (mode != nullptr && *mode != "DCR") b.refuse("its mode is not DCR");
-  b.give(0, b.tape.op("SpaceToDepth", {b.dy()}, b.copied({"blocksize"})));
+  const bool by_channel = mode != nullptr && *mode == "CRD";
+  const ValueId dx = t.op("SpaceToDepth", {by_channel ? channels_apart(t, b.dy()) : b.dy()}, b.copied({"blocksize"}));
+  b.give(0, by_channel ? t.reshape_to(b.x(), dx) : dx);
 }
 
 // ------------------------------------------------------------------------------------- what is itself a derivative --
