@@ -8,8 +8,9 @@
 //   Concat                                   -> Concat of bytes, behind a table where an input has other numbers
 // com.microsoft's QLinearConcat becomes the same.
 // Relu and Clip in front of the QuantizeLinear are what saturation does, or a table behind the operator. A bias becomes int32 in
-// steps of x scale * w scale, where sums cannot overflow with it. What is not told here stays as it is: other types, scales that
-// are not constant, are zero or no number.
+// steps of x scale * w scale. Products and convolutions whose int32 sums could overflow stay float32, as do products of two
+// activations whose number of terms is unknown. What is not told here stays as it is: other types, scales that are not constant,
+// are zero or no number.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,7 +31,6 @@
 namespace evn {
 namespace {
 
-constexpr double kMostSum = std::numeric_limits<std::int32_t>::max();
 constexpr double kUnseen = 1.0 / 32;  // of a step of the result: as much may be cut off a bias
 
 // Where the result goes: the node that becomes the operator, and what is behind it.
@@ -226,6 +226,7 @@ class Qdq {
     ByteWeight w;
     const int dx = in.size() < 2 ? -1 : bytes_behind(edit_, in[0], &x);
     if (dx < 0 || !weight_of(in[1], 0, &w) || value_rank(edit_.value(in[0])) < 3) return false;
+    if (!sums_fit(w, x, 0)) return false;
     ValueId steps = kNoValue;
     if (in.size() > 2 && in[2] != kNoValue) {
       ByteBias bias;
@@ -263,7 +264,8 @@ class Qdq {
     p->axis = p->transposed ? 0 : 1;
     p->dequantize = bytes_behind(edit_, in[0], &p->a);
     if (p->dequantize < 0 || value_rank(edit_.value(in[0])) < 1 || !weight_of(in[1], p->axis, &p->b)) return false;
-    return p->b.weight->desc.shape.rank() == 2 && p->b.weight->desc.shape.elements() > 0;
+    const Shape& shape = p->b.weight->desc.shape;
+    return shape.rank() == 2 && shape.elements() > 0 && sums_fit(p->b, p->a, p->axis);
   }
 
   // Fills in the product of two activations, or of constants that are several matrices; b.weight is null.
@@ -275,6 +277,9 @@ class Qdq {
     p->dequantize = operand(in[0], &p->a);
     if (b < 0 || p->dequantize < 0 || value_rank(edit_.value(in[0])) < 1 || value_rank(edit_.value(in[1])) < 2) return false;
     p->b.value = node(b).inputs[0];
+    const Shape& left = edit_.value(in[0]).shape;
+    const Shape& right = edit_.value(in[1]).shape;
+    if (!sums_fit(std::max(left[left.rank() - 1], right[right.rank() - 2]), p->a, p->b.q)) return false;
     return edit_.value(node(p->dequantize).inputs[0]).constant == nullptr || edit_.value(p->b.value).constant == nullptr;
   }
 

@@ -39,6 +39,16 @@ std::vector<double> largest_sums(const ByteWeight& w, const Quantization& x, int
   return most;
 }
 
+bool sums_fit(const ByteWeight& w, const Quantization& x, int axis) {
+  if (any_sum(w, x, axis) <= kMostSum) return true;
+  const std::vector<double> sums = largest_sums(w, x, axis);
+  return std::all_of(sums.begin(), sums.end(), [](double sum) { return sum <= kMostSum; });
+}
+
+bool sums_fit(std::int64_t depth, const Quantization& a, const Quantization& b) {
+  return depth >= 0 && static_cast<double>(depth) * largest(a) * largest(b) <= kMostSum;
+}
+
 double sum_scale(const Quantization& x, const ByteWeight& w, std::size_t column) {
   return static_cast<double>(x.scales[0]) * static_cast<double>(w.q.scales[w.q.single() ? 0 : column]);
 }

@@ -1,11 +1,14 @@
 // How large sums of products of quantized numbers become, for fuse_qdq.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "graph/passes/quantization.h"
 
 namespace evn {
+
+inline constexpr double kMostSum = std::numeric_limits<std::int32_t>::max();
 
 // A product's right-hand side, or a convolution's weight.
 struct ByteWeight {
@@ -29,6 +32,12 @@ double any_sum(const ByteWeight& w, const Quantization& x, int axis);
 
 // The largest sums by the weight's own numbers: for each index of `axis` the sum of |w| over what is summed, times the largest |x|.
 std::vector<double> largest_sums(const ByteWeight& w, const Quantization& x, int axis);
+
+// Returns true if no sum of products can overflow int32, whatever the quantized numbers of x are.
+bool sums_fit(const ByteWeight& w, const Quantization& x, int axis);
+
+// Returns true if no sum of `depth` products of two activations can overflow int32. A negative depth is unknown: false.
+bool sums_fit(std::int64_t depth, const Quantization& a, const Quantization& b);
 
 // The scale of the sums of a column.
 double sum_scale(const Quantization& x, const ByteWeight& w, std::size_t column);

@@ -366,6 +366,53 @@ TEST(FuseQdq, ABiasThatWouldLoseAStepStays) {
   expect_float(b, "Conv");
 }
 
+constexpr std::int64_t kDeep = 70'200;  // terms of a sum: kDeep * 127 * 255 is beyond int32
+
+// A dequantized constant whose elements are `magnitude` and -magnitude in turn.
+ValueId alternating_weight(QdqBuilder& b, const Shape& shape, std::int8_t magnitude) {
+  std::vector<std::int8_t> v(static_cast<std::size_t>(shape.elements()));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = static_cast<std::int8_t>(i % 2 == 0 ? magnitude : -magnitude);
+  return b.node("DequantizeLinear", {b.constant<std::int8_t>("w", shape, v), b.scalar(0.01f)});
+}
+
+TEST(FuseQdq, ProductsWhoseSumsCouldOverflowStay) {
+  for (const bool quantized : {false, true}) {
+    for (const int form : {0, 1, 2}) {
+      SCOPED_TRACE(testing::Message() << quantized << " form " << form);
+      QdqBuilder b;
+      const ValueId x = b.source({2, kDeep}), w = alternating_weight(b, form == 2 ? Shape{2, kDeep} : Shape{kDeep, 2}, 127);
+      const ValueId y = form == 0 ? b.node("MatMul", {x, w}) : b.node("Gemm", {x, w}, {{"transB", std::int64_t{form == 2}}});
+      if (quantized) b.result(y, {form == 2 ? 20.0f : 2000.0f, 120});
+      else b.output(y);
+      expect_float(b, form == 0 ? "MatMul" : "Gemm");
+    }
+  }
+}
+
+TEST(FuseQdq, ConvWhoseSumsCouldOverflowStays) {
+  QdqBuilder b;
+  b.result(b.node("Conv", {b.source({1, kDeep / 9, 4, 5}), alternating_weight(b, {2, kDeep / 9, 3, 3}, 127)}), {20, 120});
+  expect_float(b, "Conv");
+}
+
+TEST(FuseQdq, DeepSumsOfSmallWeightsCannotOverflow) {
+  QdqBuilder b;
+  b.output(b.node("MatMul", {b.source({2, kDeep}), alternating_weight(b, {kDeep, 2}, 1)}));
+  EXPECT_EQ(count_op(b.optimized(), "MatMulIntegerToFloat"), 1);
+}
+
+TEST(FuseQdq, ProductsOfActivationsWhoseSumsCouldOverflowStay) {
+  QdqBuilder deep;
+  deep.output(deep.node("MatMul", {deep.source({2, 40'000}), deep.source({40'000, 3})}));
+  expect_float(deep, "MatMul");
+  // The number of terms is unknown; one operand with a known number suffices.
+  for (const std::int64_t terms : {-1, 8}) {
+    QdqBuilder b;
+    b.output(b.node("MatMul", {b.source({2, terms}), b.source({-1, 3})}));
+    EXPECT_EQ(count_op(b.optimized(), "MatMulIntegerToFloat"), terms < 0 ? 0 : 1);
+  }
+}
+
 TEST(FuseQdq, GemmThatScalesOrTransposesItsLeftSideStays) {
   for (const bool transposes : {false, true}) {
     QdqBuilder b;
