@@ -1,6 +1,7 @@
 #include "quant/scheme.h"
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include "quant/graph_writer.h"
@@ -10,6 +11,7 @@ namespace evn {
 namespace {
 
 constexpr std::int64_t kLeastTable = 4096;  // elements for which two more nodes are worth it
+constexpr std::int64_t kMostProducts = std::numeric_limits<std::int32_t>::max() / (255 * 127);  // whose sum always fits into int32
 
 class Maker {
  public:
@@ -91,10 +93,12 @@ class Maker {
         return refuse("its bias is no constant vector");
     }
     if (conv && has_bias && !is_constant(node.inputs[2])) return refuse("its bias is computed");
+    const int axis = conv || (gemm && int_attribute_of(node, "transB", 0) != 0) ? 0 : 1;
+    if (w.elements() / w[axis] > kMostProducts) return refuse("its sums could overflow 32 bits");
     q.role = QuantRole::kProduct;
     q.weight = 1;
     q.bias = has_bias ? 2 : -1;
-    q.weight_axis = conv ? 0 : gemm && int_attribute_of(node, "transB", 0) != 0 ? 0 : 1;
+    q.weight_axis = axis;
   }
 
   void find_lstm(const Node& node, QuantNode* q) const {

@@ -1,4 +1,5 @@
-// The names that a rewrite gives do not depend on whether the graph's list of values is reallocated while it adds some.
+// Names that a rewrite gives do not depend on whether the graph's list of values is reallocated while it adds some. Products of
+// which sums of 8-bit numbers could overflow stay float32.
 #include "quant/rewrite.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +11,9 @@
 namespace evn {
 namespace {
 
-// y = x w + b, z = y v, with names too long to lie in a string itself and room for so many more values.
-Graph products(std::size_t room) {
+// y = x w + b, z = y v, with names too long to lie in a string itself and room for so many more values. A row of x has `depth`
+// elements.
+Graph products(std::size_t room, std::int64_t depth = 3) {
   Graph graph;
   const auto value = [&](const char* name, const Shape& shape, bool constant) {
     Value v;
@@ -24,8 +26,8 @@ Graph products(std::size_t room) {
     graph.values.push_back(std::move(v));
     return static_cast<ValueId>(graph.values.size() - 1);
   };
-  const ValueId x = value("x", {2, 3}, false), y = value("y", {2, 4}, false), z = value("z", {2, 5}, false);
-  const ValueId w = value("w", {3, 4}, true), b = value("b", {4}, true), v = value("v", {4, 5}, true);
+  const ValueId x = value("x", {2, depth}, false), y = value("y", {2, 4}, false), z = value("z", {2, 5}, false);
+  const ValueId w = value("w", {depth, 4}, true), b = value("b", {4}, true), v = value("v", {4, 5}, true);
   const auto node = [&](const char* op, const char* name, std::vector<ValueId> inputs, ValueId output) {
     Node n;
     n.name = name;
@@ -78,6 +80,19 @@ TEST(Rewrite, StaticNamesDoNotDependOnWhereValuesLie) {
 
 TEST(Rewrite, DynamicNamesDoNotDependOnWhereValuesLie) {
   expect_the_same_names([](Graph& graph, QuantScheme& scheme) { rewrite_dynamic(&graph, &scheme, {.ledger = nullptr}); });
+}
+
+TEST(Scheme, ProductsWhoseSumsCouldOverflowStayFloat) {
+  constexpr std::int64_t kDeepest = 66'311;  // times 255 * 127 is just below 2^31
+  for (const bool dynamic : {false, true}) {
+    SchemeOptions options;
+    options.dynamic = dynamic;
+    EXPECT_EQ(make_scheme(products(0, kDeepest), options).nodes[0].role, QuantRole::kProduct);
+    const QuantScheme scheme = make_scheme(products(0, kDeepest + 1), options);
+    EXPECT_EQ(scheme.nodes[0].role, QuantRole::kFloat);
+    EXPECT_EQ(scheme.nodes[0].reason, "its sums could overflow 32 bits");
+    EXPECT_EQ(scheme.nodes[1].role, QuantRole::kProduct);
+  }
 }
 
 }  // namespace
