@@ -1,6 +1,7 @@
 // What batch normalization and arithmetic with constants do to each channel.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,12 @@ struct Affine {
   bool is_finite() const;
   bool scales() const;
 };
+
+// Returns true if float32 has `to` no longer as it has `from`: a finite number has become infinite or NaN, or a normal
+// number subnormal or 0.
+inline bool is_lost(float from, float to) {
+  return std::isfinite(from) && (!std::isfinite(to) || (std::isnormal(from) && !std::isnormal(to)));
+}
 
 // What a BatchNormalization with constants does after *affine. False, with *affine as it was: it is no such node.
 bool compose_batch_norm(const Graph& graph, const Node& node, std::int64_t channels, Affine* affine);

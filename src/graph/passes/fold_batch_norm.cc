@@ -1,6 +1,7 @@
 // Takes what follows a convolution or Gemm with constant weights, and is one multiplication and addition per output channel, into
 // the weights and the bias: BatchNormalization, and Mul, Div, Add and Sub with a constant of one element or one per channel.
-// The arithmetic is in double, rounded once.
+// The arithmetic is in double, rounded once. A node stays if a weight times its scale would leave the normal numbers of float32:
+// the graph multiplies by the two one after the other.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -194,7 +195,7 @@ class BatchNormFolder {
       const bool fits = is_op(node, "BatchNormalization")
                             ? y == node.inputs[0] && compose_batch_norm(edit_.graph(), node, layout.channels, &longer)
                             : compose_arithmetic(edit_.graph(), node, y, layout, &longer);
-      if (!fits || !longer.is_finite()) break;
+      if (!fits || !longer.is_finite() || !scales_weight(*w, layout, longer, nullptr)) break;
       affine = std::move(longer);
       take(n, follower);
       any = true;
@@ -228,23 +229,30 @@ class BatchNormFolder {
     edit_.set_input(n, 2, edit_.add_constant(edit_.node(n).name + "/bias", std::move(bias)));
   }
 
-  void write_weight(int n, const Layout& layout, const Affine& affine) {
-    const ValueId old = edit_.node(n).inputs[1];
-    const WeightPtr w = edit_.value(old).constant;
-    void* bytes = nullptr;
-    std::shared_ptr<Weight> scaled = make_unfilled_weight(w->desc, context_.ledger, &bytes);
-    float* out = static_cast<float*>(bytes);
-    const std::int64_t count = w->desc.shape.elements();
-    const char* from = w->as<char>();
+  // Writes w times the scales to `out`; null: only checks that nothing is lost.
+  static bool scales_weight(const Weight& w, const Layout& layout, const Affine& affine, float* out) {
+    const std::int64_t count = affine.scales() ? w.desc.shape.elements() : 0;
+    const char* from = w.as<char>();
     for (std::int64_t i = 0; i < count; i += layout.inner) {
       cancellation_point();
       const double scale = affine.scale[static_cast<std::size_t>(layout.channel(i))];
       for (std::int64_t j = 0; j < layout.inner; ++j, from += sizeof(float)) {
         float v;
         std::memcpy(&v, from, sizeof v);
-        *out++ = static_cast<float>(v * scale);
+        const auto scaled = static_cast<float>(v * scale);
+        if (scale != 0 && is_lost(v, scaled)) return false;
+        if (out != nullptr) *out++ = scaled;
       }
     }
+    return true;
+  }
+
+  void write_weight(int n, const Layout& layout, const Affine& affine) {
+    const ValueId old = edit_.node(n).inputs[1];
+    const WeightPtr w = edit_.value(old).constant;
+    void* bytes = nullptr;
+    std::shared_ptr<Weight> scaled = make_unfilled_weight(w->desc, context_.ledger, &bytes);
+    EVN_CHECK(scales_weight(*w, layout, affine, static_cast<float*>(bytes)));
     edit_.set_input(n, 1, edit_.add_constant(edit_.node(n).name + "/weight", std::move(scaled)));
   }
 

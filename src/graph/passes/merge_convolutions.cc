@@ -1,7 +1,10 @@
 // The sum or difference of two convolutions of one value with the same steps becomes one convolution, whose weight is the sum of
 // theirs: the smaller window lies within the larger one. A BatchNormalization of that value is a convolution of one tap, and so is
 // the value itself beside a depthwise convolution. Networks that are exported with the branches of their training (RepVGG,
-// MobileOne, RepViT, FastViT, GhostNet v3) have many of them.
+// MobileOne, RepViT, FastViT, GhostNet v3) have many of them. Convolutions stay two if float32 does not have the sum of two
+// weights.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "graph/edit.h"
@@ -46,13 +49,15 @@ class Merger {
     if (conv_of(other, sum.region, &b)) {
       std::int64_t at[kMaxSpatial];
       if (edit_.node(a.node).inputs[0] != edit_.node(b.node).inputs[0] || !lies_within(a, b, at)) return false;
-      write(n, &a, a_sign, b.bias, b_sign, [&](float* sums) { add_weight(a, *b.weight, b.window, at, b_sign, sums); });
+      if (!write(n, &a, a_sign, b.bias, b_sign, [&](float* sums) { add_weight(a, *b.weight, b.window, at, b_sign, sums); }))
+        return false;
       match_.absorb(a.node, b.node);
     } else {
       Affine affine;
       const int norm = match_.maker(other, "BatchNormalization", 1);
       if (!affine_of(a, other, norm, sum.region, &affine)) return false;
-      write(n, &a, a_sign, affine.shift, b_sign, [&](float* sums) { add_diagonal(a, affine.scale, b_sign, sums); });
+      if (!write(n, &a, a_sign, affine.shift, b_sign, [&](float* sums) { add_diagonal(a, affine.scale, b_sign, sums); }))
+        return false;
       if (norm >= 0) match_.absorb(a.node, norm);
     }
     edit_.node(a.node).epilogue = edit_.node(n).epilogue;
@@ -117,7 +122,9 @@ class Merger {
     out->shift.assign(static_cast<std::size_t>(w[0]), 0.0);
     if (norm < 0) return other == x && w[1] == 1;  // a sum with the input of another convolution is made where that stores
     const Node& node = edit_.node(norm);
-    return node.inputs[0] == x && node.region == region && compose_batch_norm(edit_.graph(), node, w[0], out) && out->is_finite();
+    if (node.inputs[0] != x || node.region != region || !compose_batch_norm(edit_.graph(), node, w[0], out)) return false;
+    const auto lost = [](double scale) { return scale != 0 && is_lost(1, static_cast<float>(scale)); };
+    return out->is_finite() && std::none_of(out->scale.begin(), out->scale.end(), lost);
   }
 
   static void add_weight(const Conv& a, const Weight& weight, const Window& window, const std::int64_t (&at)[kMaxSpatial],
@@ -156,9 +163,10 @@ class Merger {
     }
   }
 
-  // Gives a convolution the sum of its weight and bias with others, for node n.
+  // Gives a convolution the sum of its weight and bias with others, for node n. False, with nothing changed, if a sum is infinite
+  // or subnormal.
   template <typename F>
-  void write(int n, const Conv* a, double sign, const std::vector<double>& bias, double bias_sign, F add) {
+  bool write(int n, const Conv* a, double sign, const std::vector<double>& bias, double bias_sign, F add) {
     void* bytes = nullptr;
     std::shared_ptr<Weight> weight = make_unfilled_weight(a->weight->desc, context_.ledger, &bytes);
     auto* const sums = static_cast<float*>(bytes);
@@ -169,13 +177,24 @@ class Merger {
       sums[i] = -sums[i];
     }
     add(sums);
-    set_constant(n, a->node, 1, "/weight", std::move(weight));
-    weight = make_weight({DType::kFloat32, Shape{static_cast<std::int64_t>(bias.size())}}, context_.ledger, &bytes);
+    const char* from = a->weight->as<char>();
+    for (std::int64_t i = 0; i < count; ++i, from += sizeof(float)) {
+      cancellation_point();
+      float v;
+      std::memcpy(&v, from, sizeof v);
+      if (sums[i] != static_cast<float>(sign) * v && sums[i] != 0 && !std::isnormal(sums[i])) return false;
+    }
+    std::shared_ptr<Weight> bias_weight =
+        make_weight({DType::kFloat32, Shape{static_cast<std::int64_t>(bias.size())}}, context_.ledger, &bytes);
     for (std::size_t i = 0; i < bias.size(); ++i) {
       cancellation_point();
-      static_cast<float*>(bytes)[i] = static_cast<float>(sign * a->bias[i] + bias_sign * bias[i]);
+      const auto sum = static_cast<float>(sign * a->bias[i] + bias_sign * bias[i]);
+      if (!std::isfinite(sum)) return false;
+      static_cast<float*>(bytes)[i] = sum;
     }
-    set_constant(n, a->node, 2, "/bias", std::move(weight));
+    set_constant(n, a->node, 1, "/weight", std::move(weight));
+    set_constant(n, a->node, 2, "/bias", std::move(bias_weight));
+    return true;
   }
 
   void set_constant(int n, int conv, int input, const char* name, std::shared_ptr<Weight> made) {

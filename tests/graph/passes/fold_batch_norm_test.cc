@@ -157,6 +157,31 @@ TEST(FoldBatchNorm, ScaleThatIsNoNumberStays) {
   expect_unchanged(conv_and([](GraphBuilder& b, ValueId c) { return b.node("Div", {c, b.scalar(0)}, {}, "y"); }));
 }
 
+// Conv by one weight, followed by a sum with 1 and a product by `scale`.
+Graph scaled_conv(float weight, float scale) {
+  GraphBuilder b;
+  const ValueId c = b.node("Conv", {b.input("x", Shape{1, 1, 2, 2}), b.constant<float>("w", Shape{1, 1, 1, 1}, {weight})});
+  b.output(b.node("Mul", {b.node("Add", {c, b.scalar(1)}), b.scalar(scale)}, {}, "y"));
+  return b.build();
+}
+
+TEST(FoldBatchNorm, ScaleThatTakesAWeightOutOfTheNormalNumbersStays) {
+  const float lost[][2] = {{1e30f, 1e10f}, {-1e30f, 1e10f}, {1e-20f, 1e-20f}, {1e-30f, 1e-30f}};
+  for (const auto& [weight, scale] : lost) {
+    SCOPED_TRACE(testing::Message() << weight << " * " << scale);
+    Graph graph = scaled_conv(weight, scale);
+    EXPECT_TRUE(run_pass(graph, kPass));
+    ASSERT_EQ(graph.nodes.size(), 2u);  // the sum is folded
+    EXPECT_EQ(graph.nodes[1].op_type, "Mul");
+  }
+  const float kept[][2] = {{1e-30f, 0}, {0, 1e10f}, {1e-30f, 1e30f}, {1e-40f, 0.5f}};
+  for (const auto& [weight, scale] : kept) {
+    Graph graph = scaled_conv(weight, scale);
+    EXPECT_TRUE(run_pass(graph, kPass));
+    EXPECT_EQ(graph.nodes.size(), 1u) << weight << " * " << scale;
+  }
+}
+
 TEST(FoldBatchNorm, EpilogueOfTheLastNodeMovesToTheConvolution) {
   Graph original = conv_and([](GraphBuilder& b, ValueId c) { return batch_norm(b, c, 6); });
   original.nodes.back().epilogue.push({EpilogueOpKind::kRelu, 0, 0});

@@ -124,5 +124,35 @@ TEST(MergeConvolutions, ValuesThatAreReadElsewhereAndOtherInputsStay) {
   EXPECT_FALSE(run_pass(graph, kPass));
 }
 
+// The sum or difference of two convolutions of one weight and one bias each.
+Graph single(const char* op, float first, float second, float bias) {
+  GraphBuilder b;
+  const ValueId x = b.input("x", Shape{1, 1, 2, 2}), c = b.constant<float>("c", Shape{1}, {bias});
+  const ValueId y = b.node("Conv", {x, b.constant<float>("w0", Shape{1, 1, 1, 1}, {first}), c});
+  b.output(b.node(op, {y, b.node("Conv", {x, b.constant<float>("w1", Shape{1, 1, 1, 1}, {second}), c})}, {}, "y"));
+  return b.build();
+}
+
+TEST(MergeConvolutions, SumsThatFloat32DoesNotHaveStay) {
+  for (const Graph& original : {single("Add", 3e38f, 3e38f, 0), single("Add", -3e38f, -3e38f, 0), single("Sub", 3e38f, -3e38f, 0),
+                                single("Sub", 2e-38f, 1.9e-38f, 0), single("Add", 1, 1, 3e38f)}) {
+    Graph graph = original;
+    EXPECT_FALSE(run_pass(graph, kPass));
+    EXPECT_EQ(count_op(graph, "Conv"), 2);
+  }
+  Graph zero = single("Sub", 0.5f, 0.5f, 1);
+  EXPECT_TRUE(run_pass(zero, kPass));  // 0 is exact
+  for (const float variance : {1e30f, 1e36f}) {
+    GraphBuilder b;
+    const auto one = [&](const char* name, float v) { return b.constant<float>(name, Shape{1}, {v}); };
+    const ValueId x = b.input("x", Shape{1, 1, 2, 2});
+    const ValueId y = b.node("Conv", {x, b.constant<float>("w", Shape{1, 1, 1, 1}, {0})});
+    b.output(b.node("Add", {y, b.node("BatchNormalization",
+                                      {x, one("scale", 1e-30f), one("shift", 0), one("mean", 0), one("variance", variance)})}));
+    Graph graph = b.build();
+    EXPECT_FALSE(run_pass(graph, kPass));
+  }
+}
+
 }  // namespace
 }  // namespace evn::test::merge_convolutions_test
