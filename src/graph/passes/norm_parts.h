@@ -19,15 +19,15 @@ inline bool is_last_mean(GraphEditor& edit, int n) {
   return reduce_axes(node, rank, axes) == 1u << (rank - 1);
 }
 
-// The constant of one axis, as long as x's last, with which node n combines v; kNoValue: none.
+// Returns the constant of one axis, as long as x's last, with which node n combines v; kNoValue: none. The last dim must be known:
+// one of 1 in a run would be broadcast to the constant's length.
 inline ValueId row_operand(GraphEditor& edit, const Matcher& match, int n, const char* op_type, ValueId v, ValueId x) {
-  if (!match.is(n, op_type)) return kNoValue;
+  const Shape& whole = edit.value(x).shape;
+  if (!match.is(n, op_type) || value_rank(edit.value(x)) < 1) return kNoValue;
   const ValueId row = match.beside(n, v);
   if (row == kNoValue || edit.value(row).constant == nullptr) return kNoValue;
   const Shape& shape = edit.value(row).constant->desc.shape;
-  const Shape& whole = edit.value(x).shape;
-  const std::int64_t last = whole[whole.rank() - 1];
-  return shape.rank() == 1 && shape[0] > 1 && (last < 0 || last == shape[0]) ? row : kNoValue;
+  return shape.rank() == 1 && shape[0] > 1 && whole[whole.rank() - 1] == shape[0] ? row : kNoValue;
 }
 
 }  // namespace evn

@@ -59,15 +59,28 @@ TEST(FuseLayerNorm, EachFormBecomesOneNode) {
 }
 
 TEST(FuseLayerNorm, NearMissesStay) {
-  Form other_axis, cube, flat_scale, scale_per_row;
+  Form other_axis, cube, flat_scale, scale_per_row, open;
   other_axis.axis = 1;
   cube.exponent = 3;
   flat_scale.scale = Shape{1};
   scale_per_row.scale = Shape{3, 6};
-  for (const Form& f : {other_axis, cube, flat_scale, scale_per_row}) {
+  open.last = -1;
+  for (const Form& f : {other_axis, cube, flat_scale, scale_per_row, open}) {
     Graph graph = make(f);
     EXPECT_FALSE(run_pass(graph, kPass));
   }
+}
+
+TEST(FuseLayerNorm, UnknownLastDimMayBeBroadcast) {
+  Form open;
+  open.last = -1;
+  const Graph original = make(open);
+  Graph graph = original;
+  optimize_graph(graph, {});
+  const std::vector<HostTensor> x = {random_tensor(Shape{2, 3, 1}, 5, -5, 5)};
+  const HostTensor y = run_graph(graph, x)[0];
+  EXPECT_EQ(y.desc.shape.to_string(), "[2,3,6]");
+  expect_close(y, run_graph(original, x)[0], 1e-5, 1e-5);
 }
 
 TEST(FuseLayerNorm, BiasOfAnotherShapeStaysAnAddition) {
