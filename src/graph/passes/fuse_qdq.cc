@@ -308,7 +308,7 @@ class Qdq {
     return true;
   }
 
-  // Add of a matrix product and a bias, where both are matrices.
+  // Add of a product of two matrices and a bias of no more axes.
   bool biased_matmul(int head, Target& t) {
     for (std::size_t side = 0; side < 2 && node(head).inputs.size() == 2; ++side) {
       cancellation_point();
@@ -316,6 +316,7 @@ class Qdq {
       Product p;
       if (!match_.is(m, "MatMul") || value_rank(edit_.value(node(m).inputs[0])) != 2 || !product_of(m, &p)) continue;
       p.bias = node(head).inputs[1 - side];
+      if (p.bias == kNoValue || value_rank(edit_.value(p.bias)) > 2) continue;
       Target with = t;
       with.spent.push_back(head);
       if (quantized_gemm(m, with, p)) return true;

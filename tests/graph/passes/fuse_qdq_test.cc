@@ -366,6 +366,15 @@ TEST(FuseQdq, ABiasThatWouldLoseAStepStays) {
   expect_float(b, "Conv");
 }
 
+TEST(FuseQdq, ABiasOfMoreAxesThanTheProductIsAnAddition) {
+  QdqBuilder b;
+  const ValueId product = b.node("MatMul", {b.source({5, 4}, {0.05f, 120}), b.weight({4, 6})});
+  b.result(b.node("Add", {product, b.random("bias", Shape{1, 1, 6})}), {0.3f, 120});
+  const Graph g = b.optimized();
+  EXPECT_EQ(count_op(g, "QGemm"), 0);
+  b.expect_near(g);
+}
+
 constexpr std::int64_t kDeep = 70'200;  // terms of a sum: kDeep * 127 * 255 is beyond int32
 
 // A dequantized constant whose elements are `magnitude` and -magnitude in turn.
