@@ -1,9 +1,14 @@
 // x + x * g  ->  x * (g + 1), where g is broadcast along some axis of x: one pass over the large tensor instead of two, and the
 // addition to g becomes a step of what computes g. Squeeze-and-excitation blocks with a residual connection have this form.
-// The result differs by the rounding of one addition.
+// The result differs by the rounding of one addition. g is never negative: x and x * g would have different signs, and their sum
+// would be NaN for an infinite x, and infinite for an x * g that overflows. An infinite x whose gate is exactly 0 gives infinity
+// here and NaN in the graph (docs/decisions/0045-numerics.md).
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "graph/edit.h"
+#include "graph/passes/epilogue_ops.h"
 #include "graph/passes/match.h"
 #include "graph/passes/rewrites.h"
 
@@ -19,6 +24,19 @@ bool is_broadcast(const Value& g, const Value& x) {
     else if (g.shape[i] != x.shape[i]) return false;
   }
   return smaller;
+}
+
+// Returns true if the node computes no negative numbers.
+bool is_nonnegative(const Graph& graph, const Node& node) {
+  if (!node.epilogue.empty()) {
+    const EpilogueOp& last = node.epilogue.ops[node.epilogue.count - 1];
+    return last.kind == EpilogueOpKind::kRelu || last.kind == EpilogueOpKind::kSigmoid ||
+           last.kind == EpilogueOpKind::kHardSigmoid || (last.kind == EpilogueOpKind::kClip && last.a >= 0 && last.b >= 0);
+  }
+  float low = 0, high = 0;
+  if (clip_bounds(graph, node, &low, &high)) return low >= 0 && high >= 0;
+  constexpr const char* kNonnegative[] = {"Sigmoid", "HardSigmoid", "Relu", "Softmax"};
+  return std::any_of(std::begin(kNonnegative), std::end(kNonnegative), [&](const char* op) { return is_op(node, op); });
 }
 
 // Fills `one` when it is first needed.
@@ -47,6 +65,8 @@ bool fold_gate(Graph& graph, const PassContext& context) {
       const int mul = match.maker(product, "Mul", 1);
       const ValueId gate = mul < 0 ? kNoValue : match.beside(mul, x);
       if (gate == kNoValue || !is_broadcast(edit.value(gate), edit.value(x))) continue;
+      const int made_by = edit.producer(gate);
+      if (made_by < 0 || !is_nonnegative(graph, edit.node(made_by))) continue;
       // The two nodes change places: the small addition where the multiplication was.
       if (!match.set_op(mul, "Add", 7) || !match.set_op(add, "Mul", 7)) return edit.commit();
       edit.set_input(mul, 0, gate);
