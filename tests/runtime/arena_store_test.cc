@@ -34,6 +34,7 @@ struct ArenaStoreTest : testing::Test {
       const std::lock_guard<std::mutex> lock(in.mutex());
       for (ArenaLease* lease : leases) in.keep(lease->release(), run, &dropped);
     }
+    in.offer();
     ArenaStore::free_list(std::move(dropped));
   }
   // A run on the CPU.
@@ -124,6 +125,42 @@ TEST_F(ArenaStoreTest, DevicesGetBackWhatTheyAskForTheLeastRecentlyUsedFirst) {
   EXPECT_FALSE(runtime->arenas()->reclaim(runtime->cpu().pool(), 1)) << "what is in use is not to be had";
   EXPECT_EQ(other.stats().idle_bytes, 3000u);
   EXPECT_EQ(store.stats().bytes, 50u);
+}
+
+TEST_F(ArenaStoreTest, TheLeastRecentlyUsedOnADeviceGoesFirstWhateverLiesOnOthers) {
+  ArenaStore other{runtime->arenas(), 10'000};
+  ArenaLease on_m = take(store, {0, 3000});
+  keep(store, {&on_m});
+  run_in(other, 2000);
+  run(5000);
+  EXPECT_TRUE(runtime->arenas()->reclaim(runtime->cpu().pool(), 1));
+  EXPECT_EQ(other.stats().idle_bytes, 0u);
+  EXPECT_EQ(store.stats().idle_bytes, 8000u);
+}
+
+TEST_F(ArenaStoreTest, ReclaimingLooksAtFewOfManyStores) {
+  constexpr int kStores = 100;
+  std::vector<std::unique_ptr<ArenaStore>> stores;
+  for (int i = 0; i < kStores; ++i) stores.push_back(std::make_unique<ArenaStore>(runtime->arenas(), 10'000));
+  for (const auto& s : stores) run_in(*s, 1000);
+  Pool& pool = runtime->cpu().pool();
+  const auto looks_of = [&](std::size_t bytes) {
+    const std::uint64_t before = runtime->arenas()->looks();
+    EXPECT_TRUE(runtime->arenas()->reclaim(pool, bytes));
+    return runtime->arenas()->looks() - before;
+  };
+  EXPECT_LE(looks_of(1), 4u) << "the first store alone";
+  EXPECT_EQ(stores[0]->stats().count, 0u);
+  for (const int i : {1, 2, 3}) run_in(*stores[static_cast<std::size_t>(i)], 1000);
+  EXPECT_LE(looks_of(1), 8u) << "those that have run since, and one";
+  EXPECT_EQ(stores[4]->stats().count, 0u);
+  EXPECT_LE(looks_of(SIZE_MAX), 4u * kStores);
+  for (int i = 0; i < 10; ++i) {  // trim: idle
+    run_in(*stores[static_cast<std::size_t>(i * 7)], 1000);
+    EXPECT_LE(looks_of(SIZE_MAX), 4u);
+  }
+  for (auto& s : stores) s.reset();  // in the order in which they were made
+  EXPECT_FALSE(runtime->arenas()->reclaim(pool, 1));
 }
 
 TEST_F(ArenaStoreTest, AStoreGivesBackItsOwnBeforeOthers) {

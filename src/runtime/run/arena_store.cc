@@ -1,6 +1,8 @@
 #include "runtime/run/arena_store.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace evn {
 // ------------------------------------------------------------------------------------------------------------- arenas --
@@ -61,17 +63,16 @@ std::uint64_t Arena::bytes_in(const Pool& pool) const {
 // -------------------------------------------------------------------------------------------------- those of a session --
 
 ArenaStore::ArenaStore(std::shared_ptr<ArenaStores> all, std::uint64_t budget) : all_(std::move(all)), budget_(budget) {
-  const std::lock_guard<std::mutex> lock(all_->mutex_);
-  next_ = all_->first_;
-  all_->first_ = this;
+  ArenaStores::IdleQueue one;
+  one.insert({0, this});
+  place_ = one.extract(one.begin());
 }
 
 ArenaStore::~ArenaStore() {
+  ArenaStores::IdleQueue::node_type place;  // freed without the lock
   {
     const std::lock_guard<std::mutex> lock(all_->mutex_);
-    ArenaStore** at = &all_->first_;
-    while (*at != this) at = &(*at)->next_;
-    *at = next_;
+    if (place_.empty()) place = all_->idle_.extract(at_);
   }
   free_list(std::move(idle_));
 }
@@ -145,6 +146,14 @@ void ArenaStore::discard(ArenaPtr arena) noexcept {
   live_bytes_ -= arena->bytes_;
 }
 
+void ArenaStore::offer() noexcept {
+  const std::lock_guard<std::mutex> lock_all(all_->mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_offered()) return;
+  place_.value().run = (*find_oldest(nullptr, 0))->run_;
+  at_ = all_->idle_.insert(std::move(place_)).position;
+}
+
 ArenaPtr* ArenaStore::find_oldest(const Pool* pool, std::uint64_t run) noexcept {
   ArenaPtr* oldest = nullptr;
   for (ArenaPtr* at = &idle_; *at != nullptr; at = &(*at)->next_) {
@@ -160,12 +169,6 @@ ArenaPtr ArenaStore::drop(ArenaPtr* at) noexcept {
   stats_.idle_bytes -= arena->bytes_;
   ++stats_.dropped;
   return arena;
-}
-
-std::uint64_t ArenaStore::oldest_run(const Pool& pool) noexcept {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const ArenaPtr* const oldest = find_oldest(&pool, 0);
-  return oldest != nullptr ? (*oldest)->run_ : UINT64_MAX;
 }
 
 ArenaPtr ArenaStore::drop_oldest(const Pool& pool) noexcept {
@@ -194,20 +197,46 @@ ArenaStats ArenaStore::stats() const {
 
 // -------------------------------------------------------------------------------------------------- those of a runtime --
 
+ArenaStores::IdleQueue::iterator ArenaStores::move_to(IdleQueue::iterator at, std::uint64_t run) noexcept {
+  const IdleQueue::iterator next = std::next(at);
+  IdleQueue::node_type place = idle_.extract(at);
+  place.value().run = run;
+  at = idle_.insert(std::move(place)).position;
+  at->store->at_ = at;
+  return next == idle_.end() || *at < *next ? at : next;
+}
+
+ArenaStore* ArenaStores::find_oldest(const Pool& pool) noexcept {
+  ArenaStore* found = nullptr;
+  std::uint64_t least = UINT64_MAX;
+  for (IdleQueue::iterator at = idle_.begin(); at != idle_.end() && at->run < least;) {
+    ArenaStore& store = *at->store;
+    ++looks_;
+    const std::lock_guard<std::mutex> lock(store.mutex_);
+    const ArenaPtr* const oldest = store.find_oldest(nullptr, 0);
+    if (oldest == nullptr) {  // a run has taken the last
+      store.place_ = idle_.extract(at++);
+    } else if (const std::uint64_t run = (*oldest)->run_; run != at->run) {
+      at = move_to(at, run);
+    } else {
+      const ArenaPtr* const in_pool = store.find_oldest(&pool, 0);
+      if (in_pool != nullptr && (*in_pool)->run_ < least) {
+        least = (*in_pool)->run_;
+        found = &store;
+      }
+      ++at;
+    }
+  }
+  return found;
+}
+
 bool ArenaStores::reclaim(const Pool& pool, std::size_t bytes) noexcept {
   ArenaPtr dropped;  // freed without the lock
   std::uint64_t freed = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     while (freed < bytes) {
-      ArenaStore* store = nullptr;
-      std::uint64_t oldest = UINT64_MAX;
-      for (ArenaStore* s = first_; s != nullptr; s = s->next_) {
-        if (const std::uint64_t run = s->oldest_run(pool); run < oldest) {
-          oldest = run;
-          store = s;
-        }
-      }
+      ArenaStore* const store = find_oldest(pool);
       if (store == nullptr) break;
       ArenaPtr arena = store->drop_oldest(pool);
       if (arena == nullptr) continue;  // a run has taken it meanwhile
@@ -217,6 +246,11 @@ bool ArenaStores::reclaim(const Pool& pool, std::size_t bytes) noexcept {
   }
   ArenaStore::free_list(std::move(dropped));
   return freed > 0;
+}
+
+std::uint64_t ArenaStores::looks() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return looks_;
 }
 
 }  // namespace evn

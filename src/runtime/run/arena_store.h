@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -36,6 +38,7 @@ class Arena {
 
  private:
   friend class ArenaStore;
+  friend class ArenaStores;
   struct Block {
     const Device* device;
     PooledMemory memory;
@@ -69,11 +72,28 @@ class ArenaStores final : public Reclaimer {
  public:
   bool reclaim(const Pool& pool, std::size_t bytes) noexcept override;
 
+  // Number of stores that reclaim has looked at so far. For tests.
+  std::uint64_t looks() const;
+
  private:
   friend class ArenaStore;
-  std::mutex mutex_;  // comes before those of the stores
+  // A store that may have idle arenas. `run` is a lower bound of the run that used its oldest idle arena; find_oldest corrects it.
+  struct Idle {
+    std::uint64_t run;
+    ArenaStore* store;
+    bool operator<(const Idle& o) const { return run != o.run ? run < o.run : std::less<>()(store, o.store); }
+  };
+  using IdleQueue = std::set<Idle>;
+
+  // Returns the store with the least recently used idle arena in the pool; nullptr: no store has one. Under the mutex.
+  ArenaStore* find_oldest(const Pool& pool) noexcept;
+  // Moves an entry to where `run` belongs. Returns the entry to look at next.
+  IdleQueue::iterator move_to(IdleQueue::iterator at, std::uint64_t run) noexcept;
+
+  mutable std::mutex mutex_;  // guards what follows; comes before those of the stores
   const os::HeldOverForks held_{mutex_};
-  ArenaStore* first_ = nullptr;
+  IdleQueue idle_;  // the least recently used first
+  std::uint64_t looks_ = 0;
   std::atomic<std::uint64_t> runs_{0};
 };
 
@@ -98,6 +118,9 @@ class ArenaStore final : public Reclaimer {
   ArenaPtr take(const ArenaNeed& need, ArenaPtr* replaced) noexcept;
   // Puts what is dropped in front of the list *dropped, to be freed without the lock.
   void keep(ArenaPtr arena, std::uint64_t run, ArenaPtr* dropped) noexcept;
+  // Returns true if the runtime may reclaim the idle arenas, or there are none. Otherwise the caller calls offer() without the
+  // mutex.
+  bool is_offered() const noexcept { return idle_ == nullptr || place_.empty(); }
 
   // -- Without it -----------------------------------------------------------------------------------------------------------
 
@@ -105,6 +128,8 @@ class ArenaStore final : public Reclaimer {
   ArenaPtr make(const ArenaNeed& need, ArenaPtr replaced);
   // Frees an arena that take or make gave.
   void discard(ArenaPtr arena) noexcept;
+  // Lets the runtime reclaim the idle arenas.
+  void offer() noexcept;
   static void free_list(ArenaPtr list) noexcept;
   bool reclaim(const Pool& pool, std::size_t bytes) noexcept override;
   ArenaStats stats() const;
@@ -116,14 +141,14 @@ class ArenaStore final : public Reclaimer {
   ArenaPtr* find_oldest(const Pool* pool, std::uint64_t run) noexcept;
   ArenaPtr drop(ArenaPtr* at) noexcept;
   static void push(ArenaPtr* list, ArenaPtr arena) noexcept;
-  // What drop_oldest would drop was used by this run; UINT64_MAX: there is nothing.
-  std::uint64_t oldest_run(const Pool& pool) noexcept;
   ArenaPtr drop_oldest(const Pool& pool) noexcept;
 
   const std::shared_ptr<ArenaStores> all_;
   const std::uint64_t budget_;
-  ArenaStore* next_ = nullptr;  // in the list of all; guarded by their mutex
-  mutable std::mutex mutex_;    // guards what follows
+  // Entry of this store while it is not in the queue of all_; changed under both mutexes.
+  ArenaStores::IdleQueue::node_type place_;
+  ArenaStores::IdleQueue::iterator at_;  // in the queue, if place_ is empty; guarded by the mutex of all_
+  mutable std::mutex mutex_;             // guards what follows
   const os::HeldOverForks held_{mutex_};
   ArenaPtr idle_;  // the latest first
   std::uint64_t idle_count_ = 0;

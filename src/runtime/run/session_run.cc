@@ -111,11 +111,14 @@ void Session::keep_executions(Flight& flight, std::uint64_t run_number) noexcept
   };
   for (Flight::Part& part : flight.others) part.execution->rest();
   flight.first.execution->rest();
+  bool is_offered = false;
   {
     const std::lock_guard<std::mutex> lock(arenas_->mutex());
     for (Flight::Part& part : flight.others) keep(part);
     keep(flight.first);
+    is_offered = arenas_->is_offered();
   }
+  if (!is_offered) arenas_->offer();
   ArenaStore::free_list(std::move(dropped));
 }
 
