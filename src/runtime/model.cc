@@ -29,20 +29,22 @@ void take_bodies(LoadedModel& model) {
     body->runtime = model.runtime;
     body->store.set_owner(body->runtime);
     body->file_name = model.file_name;
+    body->external = model.external;
+    body->plain = model.plain;
     body->model.graph = Graph(*node.body);  // assigning copies would be code of its own
     take_bodies(*body);
     model.bodies.emplace(node.name, std::move(body));
   }
 }
 
-// Models of bodies have no file to read their constants from later.
-void read_constants_of_bodies(const Graph& graph) {
+// Reads the constants that models of bodies cannot read from their file later.
+void read_constants_of_bodies(const LoadedModel& loaded, const Graph& graph) {
   for (const Node& node : graph.nodes) {
     if (node.body == nullptr) continue;
     for (const Value& v : node.body->values) {
-      if (v.constant != nullptr) v.constant->bytes();
+      if (v.constant != nullptr && !PlainWeights::Access::may_go_in_bodies(loaded, *v.constant)) v.constant->bytes();
     }
-    read_constants_of_bodies(*node.body);
+    read_constants_of_bodies(loaded, *node.body);
   }
 }
 
@@ -116,7 +118,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   if (removed != nullptr) *removed = list_nodes(model.graph);
   optimize_graph(model.graph, {ledger, limits, deadline_ns}, left_out);
   if (removed != nullptr) drop_present(model.graph, removed);
-  read_constants_of_bodies(model.graph);
+  read_constants_of_bodies(loaded, model.graph);
   check_unchanged(loaded, image);
   return model;
 }

@@ -58,7 +58,7 @@ struct LoadedModel {
   std::size_t byte_count = 0;
   std::vector<std::string> open_inputs;  // inputs with a default that are open, in the model's order
   ModelPtr closed;                       // null: all are constants; else the model in which they are
-  mutable PlainWeights plain;
+  std::shared_ptr<PlainWeights> plain = std::make_shared<PlainWeights>();  // bodies share the model's, as they share constants
   mutable PackedStore store;
   mutable CompiledGraphs compiled;
   std::map<std::string, ModelPtr> bodies;  // by the name of the node that runs them: as models of their own

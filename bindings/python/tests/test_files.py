@@ -25,12 +25,30 @@ def external(name, dims, location, offset, length):
     return tensor
 
 
-def embedding(weights, location="table.data", rows=None):
-    """y = Gather(t, i) @ w: a table of which rows are gathered, and a weight that is packed."""
+def embedding_nodes(inside):
+    """y = Gather(t, i) @ w in the graph itself, or in the body of a Loop with one iteration, or of a Scan with one for each index."""
+    node = onnx.helper.make_node
+
+    def compute(index, output):
+        return [node("Gather", ["t", index], ["g"]), node("MatMul", ["g", "w"], [output])]
+
+    if inside == "Loop":
+        body = onnx.helper.make_graph(compute("i", "p") + [node("Identity", ["before"], ["more"])], "body",
+                                      [tiny.value("step", "int64", []), tiny.value("before", "bool", [])],
+                                      [tiny.value("more", "bool", []), tiny.value("p", "float32", ["n", WIDTH])])
+        return [node("Constant", [], ["one"], value_int=1), node("Constant", [], ["axes"], value_ints=[0]),
+                node("Loop", ["one", ""], ["all"], body=body), node("Squeeze", ["all", "axes"], ["y"])]
+    if inside == "Scan":
+        body = onnx.helper.make_graph(compute("q", "p"), "body", [tiny.value("q", "int64", [])], [tiny.value("p", "float32", [WIDTH])])
+        return [node("Scan", ["i"], ["y"], num_scan_inputs=1, body=body)]
+    return compute("i", "y")
+
+
+def embedding(weights, location="table.data", rows=None, inside=None):
+    """A table of which rows are gathered, and a weight that is packed."""
     rows = ROWS if rows is None else rows
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Gather", ["t", "i"], ["g"]), onnx.helper.make_node("MatMul", ["g", "w"], ["y"])], "g",
-        [tiny.value("i", "int64", ["n"])], [tiny.value("y", "float32", ["n", WIDTH])])
+    graph = onnx.helper.make_graph(embedding_nodes(inside), "g", [tiny.value("i", "int64", ["n"])],
+                                   [tiny.value("y", "float32", ["n", WIDTH])])
     graph.initializer.append(external("t", (rows, WIDTH), location, 0, rows * WIDTH * 4))
     graph.initializer.append(external("w", (WIDTH, WIDTH), location, rows * WIDTH * 4, WIDTH * WIDTH * 4))
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
@@ -275,6 +293,29 @@ def test_rows_of_files_have_the_bits_of_tables_in_memory(tmp_path, runtime):
             assert refused.value.status == evener.Status.INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize("inside", ["Loop", "Scan"])
+def test_bodies_read_rows_of_tables_that_other_nodes_want_whole(tmp_path, runtime, inside):
+    t, w = table(), table(WIDTH)
+    (tmp_path / "table.data").write_bytes(t.tobytes() + w.tobytes())
+    model = onnx.load_from_string(embedding(w, inside=inside))
+    model.graph.node.append(onnx.helper.make_node("Mul", ["t", "s"], ["m"]))
+    model.graph.input.append(tiny.value("s", "float32", []))
+    model.graph.output.append(tiny.value("m", "float32", [ROWS, WIDTH]))
+    for name, one in (("rows", embedding(w, inside=inside)), ("both", model.SerializeToString())):
+        (tmp_path / f"{name}.onnx").write_bytes(one)
+    rows, both = (runtime.model(tmp_path / f"{name}.onnx") for name in ("rows", "both"))
+    for _ in range(2):  # sessions of a model share its constants
+        session = check(runtime, tmp_path / "rows.onnx", t, w)
+        made = runtime.session(both).run({"i": [3, -1], "s": numpy.float32(2)})
+        numpy.testing.assert_allclose(made["y"], t[[3, -1]] @ w, rtol=1e-4, atol=1e-4)
+        assert numpy.array_equal(made["m"], 2 * t)
+        numpy.testing.assert_allclose(runtime.session(rows).run({"i": [5]})["y"], t[[5]] @ w, rtol=1e-4, atol=1e-4)
+    os.truncate(tmp_path / "table.data", 4096)
+    with pytest.raises(evener.Error, match="tensor 't': .*table.data") as failed:
+        session.run({"i": [ROWS - 1]})
+    assert failed.value.status == evener.Status.IO
+
+
 def test_a_table_is_read_whole_where_something_else_than_rows_is_wanted(tmp_path, runtime):
     t = table()
     (tmp_path / "t.data").write_bytes(t.tobytes())
@@ -326,8 +367,9 @@ with evener.Runtime(threads=1, cache_dir="") as runtime:
 """
 
 
+@pytest.mark.parametrize("inside", [None, "Loop", "Scan"])
 @pytest.mark.parametrize("how", ["read", "map"])
-def test_a_large_table_stays_in_its_file(tmp_path, how):
+def test_a_large_table_stays_in_its_file(tmp_path, how, inside):
     """256 MiB, as a file with a hole: nothing of it is read but the rows that are wanted."""
     rows = 1 << 20
     w = table(WIDTH)
@@ -336,7 +378,7 @@ def test_a_large_table_stays_in_its_file(tmp_path, how):
         file.write(w.tobytes())
         file.seek(5 * WIDTH * 4)
         file.write(numpy.ones(WIDTH, "float32").tobytes())
-    (tmp_path / "model.onnx").write_bytes(embedding(w, rows=rows))
+    (tmp_path / "model.onnx").write_bytes(embedding(w, rows=rows, inside=inside))
     done = subprocess.run([sys.executable, "-c", PROCESS, str(tmp_path / "model.onnx"), how], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)
     assert told["grown"] < 16 << 20 and told["peak"] < 16 << 20, told

@@ -19,9 +19,12 @@ void ConstantUses::add(const Graph& graph, ValueId v) {
   if (w != nullptr && plain_.may_go(*w)) ++left_[w];
 }
 
-// Bodies are models of their own, which keep what they have.
+// Bodies are models of their own, which keep the constants that they cannot bring back.
 void ConstantUses::add_body(const Graph& body) {
-  for (std::size_t v = 0; v < body.values.size(); ++v) add(body, static_cast<ValueId>(v));
+  for (std::size_t v = 0; v < body.values.size(); ++v) {
+    const Weight* const w = body.values[v].constant.get();
+    if (w != nullptr && !PlainWeights::Access::may_go_in_bodies(*c_.model, *w)) add(body, static_cast<ValueId>(v));
+  }
   for (const Node& node : body.nodes) {
     if (node.body != nullptr) add_body(*node.body);
   }

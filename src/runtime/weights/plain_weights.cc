@@ -59,16 +59,20 @@ std::shared_ptr<const void> read_by_threads(Device& cpu, const Weight& weight) {
 }  // namespace
 
 PlainWeights::Access::Access(const LoadedModel& model)
-    : cut_(model), model_(model.whole != nullptr ? *model.whole : model), weights_(model_.plain), lock_(model_.plain.mutex_) {}
+    : cut_(model), model_(model.whole != nullptr ? *model.whole : model), weights_(*model_.plain), lock_(model_.plain->mutex_) {}
 
 std::map<const Weight*, PlainWeights::State>& PlainWeights::Access::states_of(const Weight& weight) const {
-  return weight.slice != nullptr ? cut_.plain.states_ : weights_.states_;
+  return weight.slice != nullptr ? cut_.plain->states_ : weights_.states_;
 }
 
 bool PlainWeights::Access::may_go(const Weight& weight) const {
-  const bool comes_back =
-      model_.file != nullptr || (model_.external != nullptr && weight.source != nullptr);  // bodies have neither
-  return comes_back && weight.size_bytes >= kLeastBytes;
+  if (model_.file == nullptr) return may_go_in_bodies(model_, weight);
+  return weight.size_bytes >= kLeastBytes;
+}
+
+// Bodies have no file of a model, but the files of external data.
+bool PlainWeights::Access::may_go_in_bodies(const LoadedModel& model, const Weight& weight) {
+  return model.external != nullptr && weight.source != nullptr && weight.source->is_external && weight.size_bytes >= kLeastBytes;
 }
 
 void PlainWeights::Access::bring_back(const Weight& weight) {

@@ -31,6 +31,8 @@ class PlainWeights {
     explicit Access(const LoadedModel& model);
     // Whether the weight's bytes may ever be let go.
     bool may_go(const Weight& weight) const;
+    // Returns true if models of bodies can bring back the weight's bytes by themselves.
+    static bool may_go_in_bodies(const LoadedModel& model, const Weight& weight);
     // Makes the bytes be there. Throws EVN_ERROR_IO when the file has changed or cannot be read, EVN_ERROR_OUT_OF_MEMORY.
     void bring_back(const Weight& weight);
     // They are elsewhere too.
