@@ -52,15 +52,21 @@ std::size_t memory_of(std::size_t bytes, std::size_t alignment) {
   return up(bytes + 8, 16) + (alignment > alignof(std::max_align_t) ? alignment : 0);
 }
 
+// Takes back what take_block has counted for a block.
+void uncount(HeapMeter& meter, Heap& heap, std::size_t memory, bool in_pages) noexcept {
+  meter.pending -= static_cast<std::int64_t>(memory);
+  if (in_pages) heap.add_paged(-static_cast<std::int64_t>(memory));
+}
+
 // Reports what is pending, `memory` included, which is taken back if the heap refuses it.
-[[gnu::cold, gnu::noinline]] bool ask(HeapMeter& meter, std::size_t memory, void (*refuse)(const Error&)) {
+[[gnu::cold, gnu::noinline]] bool ask(HeapMeter& meter, std::size_t memory, bool in_pages, void (*refuse)(const Error&)) {
   Error why;
   const std::int64_t asked = meter.pending;
   if (meter.heap->admit(asked, meter.may_reclaim, &why)) {
     meter.pending -= asked;  // it may have freed blocks meanwhile
     return true;
   }
-  meter.pending -= static_cast<std::int64_t>(memory);
+  uncount(meter, *meter.heap, memory, in_pages);
   if (refuse != nullptr) refuse(why);
   return false;
 }
@@ -76,13 +82,14 @@ void* take_block(std::size_t bytes, std::size_t alignment, void (*refuse)(const 
   HeapMeter& meter = heap_meter();
   Heap* const heap = meter.heap;
   if (heap != nullptr) {
+    if (in_pages) heap->add_paged(static_cast<std::int64_t>(memory));
     meter.pending += static_cast<std::int64_t>(memory);
-    if (meter.pending > HeapMeter::kReportBytes && !ask(meter, memory, refuse)) [[unlikely]]
+    if (meter.pending > HeapMeter::kReportBytes && !ask(meter, memory, in_pages, refuse)) [[unlikely]]
       return nullptr;
   }
   void* const begin = in_pages ? os::map_pages(memory, os::Touch::kDense) : allocate_bytes(whole, alignment);
   if (begin == nullptr) {
-    if (heap != nullptr) meter.pending -= static_cast<std::int64_t>(memory);
+    if (heap != nullptr) uncount(meter, *heap, memory, in_pages);
     return nullptr;
   }
   void* const block = static_cast<char*>(begin) + offset;
@@ -101,6 +108,7 @@ void free_block(void* block, std::size_t alignment) noexcept {
     free_bytes(begin);
   }
   if (head.heap == nullptr) return;
+  if ((head.memory & kPages) != 0) head.heap->add_paged(-memory);
   HeapMeter& meter = heap_meter();
   if (meter.heap != head.heap) return head.heap->add(-memory);
   meter.pending -= memory;

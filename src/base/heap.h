@@ -21,6 +21,10 @@ class Heap {
 
   // Bytes of blocks in use, without what threads have not reported yet.
   std::int64_t bytes() const noexcept { return bytes_in(state_.load(std::memory_order_relaxed)); }
+  // Bytes of those blocks that the C library allocated, which keeps the memory of freed ones.
+  std::int64_t small_bytes() const noexcept { return bytes() - paged_.load(std::memory_order_relaxed); }
+  // Counts `bytes` (negative: of freed blocks) as blocks in pages of their own. Called before bytes() changes.
+  void add_paged(std::int64_t bytes) noexcept { paged_.fetch_add(bytes, std::memory_order_relaxed); }
   // Counts `bytes` (negative: of freed blocks) without a look at the limit.
   void add(std::int64_t bytes) noexcept { change(bytes); }
   void hold() noexcept { change(kHold); }
@@ -43,6 +47,7 @@ class Heap {
   }
 
   std::atomic<std::int64_t> state_{0};  // kHold for each holder, plus the bytes
+  std::atomic<std::int64_t> paged_{0};
 };
 
 // Counting of one thread.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/os/fork.h"
+#include "base/os/os.h"
 
 namespace evn {
 namespace {
@@ -30,6 +32,9 @@ class PoolLock {
   const HeapReclaim not_here_{false};
   const std::lock_guard<std::mutex> lock_;
 };
+
+// Trimming the C library's allocator is not worth it for fewer bytes.
+constexpr std::uint64_t kLeastLoose = std::uint64_t{1} << 20;
 
 constexpr std::size_t kMostKeptOfModels = std::size_t{12} << 20;  // in the cache: one large weight, or a few
 
@@ -59,14 +64,26 @@ void Pool::add_use(std::size_t bytes, MemoryClass cls) {
 }
 
 void Pool::drop_use(std::size_t bytes, MemoryClass cls) noexcept {
+  note_small_peak();
   stats_.current -= bytes;
   stats_.by_class[static_cast<int>(cls)] -= bytes;
 }
 
+void Pool::count_small(std::int64_t bytes) noexcept {
+  const bool is_small = static_cast<std::size_t>(std::abs(bytes)) < HostMemory::kPagesFrom;
+  if (is_host_ && is_small && host_memory_.host.allocate == nullptr) small_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+void Pool::trim_loose(std::uint64_t bytes, std::uint64_t left) noexcept {
+  const std::uint64_t loose = loose_bytes();
+  if (loose < kLeastLoose || (bytes <= left && loose <= left - bytes)) return;
+  os::trim_allocator();
+  small_peak_ = small_bytes();
+}
+
 void Pool::make_room(std::size_t bytes) {
-  if (bytes <= left_locked()) return;
-  trim_locked();
-  if (bytes <= left_locked()) return;
+  if (bytes > left_locked()) trim_locked();
+  if (bytes <= left_locked()) return trim_loose(bytes, left_locked());
   throw make_error(EVN_ERROR_OUT_OF_MEMORY, "%zu bytes would pass the memory limit of %llu bytes: %llu are in use", bytes,
                    static_cast<unsigned long long>(stats_.limit), static_cast<unsigned long long>(held()))
       .with_device(device_name_.c_str())
@@ -152,6 +169,7 @@ Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinne
           .with_bytes(bytes, 0);
     }
     stats_.reserved += block.capacity;
+    count_small(static_cast<std::int64_t>(block.capacity));
   }
   ++stats_.allocations;
   ++live_blocks_;
@@ -166,6 +184,7 @@ void Pool::free(const Block& block) noexcept {
   if (backing_ == nullptr) {  // closed: only what `take` gave is left
     host_memory_.give_back(block.memory, block.capacity);
     stats_.reserved -= block.capacity;
+    count_small(-static_cast<std::int64_t>(block.capacity));
     drop_use(block.size, block.cls);
     return;
   }
@@ -265,6 +284,7 @@ void Pool::drop_largest() noexcept {
         std::max_element(cache_.begin(), cache_.end(), [](const Cached& a, const Cached& b) { return a.capacity < b.capacity; });
     backing_->give_back(largest->memory, largest->capacity, largest->pinned);
     stats_.reserved -= largest->capacity;
+    count_small(-static_cast<std::int64_t>(largest->capacity));
     cached_ -= largest->capacity;
     if (largest->of_model) kept_of_models_ -= largest->capacity;
     *largest = cache_.back();
@@ -284,6 +304,7 @@ void Pool::set_limit(std::uint64_t limit) {
     const PoolLock lock(mutex_);
     stats_.limit = limit;
     if (held() > limit) trim_locked();
+    trim_loose(0, left_locked());
     over = over_limit();
   }
   while (over != 0 && reclaimer_ != nullptr && reclaimer_->reclaim(*this, over)) {  // what is freed now is not kept
@@ -309,6 +330,7 @@ void Pool::trim() {
   if (reclaimer_ != nullptr) reclaimer_->reclaim(*this, SIZE_MAX);
   const PoolLock lock(mutex_);
   trim_locked();
+  trim_loose(0, 0);
 }
 
 void Pool::trim_models() {
@@ -325,6 +347,7 @@ void Pool::trim_locked(bool models_only) noexcept {
     }
     backing_->give_back(c.memory, c.capacity, c.pinned);
     stats_.reserved -= c.capacity;
+    count_small(-static_cast<std::int64_t>(c.capacity));
     cached_ -= c.capacity;
   }
   cache_.erase(cache_.begin() + static_cast<std::ptrdiff_t>(kept), cache_.end());
@@ -332,14 +355,21 @@ void Pool::trim_locked(bool models_only) noexcept {
 }
 
 void* Pool::take(std::size_t bytes, MemoryClass cls, std::size_t* capacity) {
-  if (!is_host_ || bytes < HostMemory::kPagesFrom) return Ledger::take(bytes, cls, capacity);
+  if (!is_host_ || bytes < HostMemory::kPagesFrom) {
+    void* const memory = Ledger::take(bytes, cls, capacity);
+    count_small(static_cast<std::int64_t>(bytes));
+    return memory;
+  }
   const Block block = allocate(bytes, cls);
   *capacity = block.capacity;
   return block.memory;
 }
 
 void Pool::give(void* memory, std::size_t bytes, std::size_t capacity, MemoryClass cls) noexcept {
-  if (!is_host_ || bytes < HostMemory::kPagesFrom) return Ledger::give(memory, bytes, capacity, cls);
+  if (!is_host_ || bytes < HostMemory::kPagesFrom) {
+    Ledger::give(memory, bytes, capacity, cls);
+    return count_small(-static_cast<std::int64_t>(bytes));
+  }
   free({memory, bytes, capacity, cls, false});
 }
 

@@ -136,7 +136,22 @@ class Pool final : public Ledger, public Heap {
   std::uint64_t held() const noexcept { return stats_.reserved + heap_bytes(); }  // of the system
   std::uint64_t over_limit() const noexcept { return std::max(held(), stats_.limit) - stats_.limit; }
   std::uint64_t left_locked() const noexcept { return stats_.limit - std::min(stats_.limit, held()); }
-  void note_peak() noexcept { stats_.peak = std::max(stats_.peak, stats_.current + heap_bytes()); }
+  void note_peak() noexcept {
+    stats_.peak = std::max(stats_.peak, stats_.current + heap_bytes());
+    note_small_peak();
+  }
+  void note_small_peak() noexcept { small_peak_ = std::max(small_peak_, small_bytes()); }
+  // Counts a block that was taken from the host's memory (negative: given back to it), if the C library allocates blocks of its
+  // size. From any thread.
+  void count_small(std::int64_t bytes) noexcept;
+  std::uint64_t small_bytes() const noexcept {
+    return static_cast<std::uint64_t>(
+        std::max<std::int64_t>(small_bytes_.load(std::memory_order_relaxed) + Heap::small_bytes(), 0));
+  }
+  // Bytes of freed blocks that the C library may have kept since it was last trimmed.
+  std::uint64_t loose_bytes() const noexcept { return small_peak_ - std::min(small_peak_, small_bytes()); }
+  // Trims the C library's allocator if `bytes` more beside the loose ones would be more than is left.
+  void trim_loose(std::uint64_t bytes, std::uint64_t left) noexcept;
   void add_use(std::size_t bytes, MemoryClass cls);
   void drop_use(std::size_t bytes, MemoryClass cls) noexcept;
   void charge_locked(std::size_t bytes, MemoryClass cls);
@@ -156,9 +171,11 @@ class Pool final : public Ledger, public Heap {
   HostMemory host_memory_;
   bool is_host_ = false;
   std::atomic<TrimWhen> trim_when_{TrimWhen::kNever};
-  std::size_t kept_of_models_ = 0;  // bytes in the cache
-  std::uint64_t cached_ = 0;        // all of them
-  std::shared_ptr<Pool> self_;      // while somebody holds the heap, or a block of it is in use
+  std::size_t kept_of_models_ = 0;            // bytes in the cache
+  std::uint64_t cached_ = 0;                  // all of them
+  std::atomic<std::int64_t> small_bytes_{0};  // in blocks of the C library's allocator, without the heap's
+  std::uint64_t small_peak_ = 0;              // most bytes in such blocks, the heap's included, since the allocator was trimmed
+  std::shared_ptr<Pool> self_;                // while somebody holds the heap, or a block of it is in use
   mutable std::mutex mutex_;
   CachePolicy policy_;
   PoolStats stats_;  // without the heap, but for the peak

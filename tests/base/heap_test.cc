@@ -65,7 +65,10 @@ TEST_F(HeapTest, CountsWhatAScopeTakesAndFrees) {
   }
   EXPECT_GE(heap.bytes(), 3000 * kKiB + 100);
   EXPECT_LE(heap.bytes(), 3008 * kKiB);
+  EXPECT_GE(heap.small_bytes(), 100);
+  EXPECT_LE(heap.small_bytes(), 200) << "the large block has pages of its own";
   large.reset();  // without a scope
+  EXPECT_EQ(heap.small_bytes(), heap.bytes());
   EXPECT_GE(heap.bytes(), 100);
   EXPECT_LE(heap.bytes(), 200);
   {
@@ -117,7 +120,10 @@ TEST_F(HeapTest, RefusesBeforeItTakes) {
   const HeapScope scope(&heap);
   std::vector<char> fits(static_cast<std::size_t>(600 * kKiB));
   const evn_status status = guarded(nullptr, [&] { std::vector<char> more(static_cast<std::size_t>(600 * kKiB)); });
+  const std::int64_t small = heap.small_bytes();
   EXPECT_EQ(status, EVN_ERROR_OUT_OF_MEMORY);
+  EXPECT_GE(small, 0);
+  EXPECT_LE(small, HeapMeter::kReportBytes) << "a refused block is not counted";
   try {
     std::vector<std::string> many;
     for (;;) many.emplace_back(100, 'x');

@@ -195,3 +195,46 @@ def test_a_limit_holds(name, tmp_path):
     found = measured(name, tmp_path, limit)
     assert found["grown"] <= limit + 8 * MIB, found
     assert found["status"] == "OUT_OF_MEMORY" and found["size"] > 0, found
+
+
+TWO_RUNS = """
+import json, sys, numpy, evener
+parts, arena, limit, keeps = open(sys.argv[1], 'rb').read(), open(sys.argv[2], 'rb').read(), int(sys.argv[3]), sys.argv[4] == 'keep'
+def field(name):
+    return next(int(line.split()[1]) << 10 for line in open('/proc/self/status') if line.startswith(name))
+runtime = evener.Runtime(threads=1, cache_dir='', memory_limit=limit)
+first, second = runtime.session(parts), runtime.session(arena)
+for session in (first, second):
+    session.run({'n': numpy.array([100])})
+open('/proc/self/clear_refs', 'w').write('5')
+before, left = field('VmRSS'), {}
+last = first.run({'n': numpy.array([50_000])})
+if not keeps:
+    last = None
+    runtime.device('cpu').trim_memory()
+    left = {'left': field('VmRSS') - before}
+second.run({'n': numpy.array([12 << 20])})
+print(json.dumps({'grown': field('VmHWM') - before, **left}))
+"""
+
+
+@pytest.mark.parametrize("how", ["keep", "trim"])
+def test_small_blocks_that_a_run_has_freed_do_not_stay_beside_the_next_run(how, tmp_path):
+    """Some 40 MiB in small blocks, of which the caller may keep one, and then an arena of 48 MiB."""
+    limit = 64 * MIB
+    (tmp_path / "parts.onnx").write_bytes(text("""g (int64[1] n) => (float[k] y) {
+        v = ConstantOfShape(n)
+        s = SplitToSequence <keepdims = 1> (v)
+        m = SequenceMap <body = each (float[1] a) => (float[1] b) { b = Neg(a) }> (s)
+        last = Constant <value_int = -1> ()
+        y = SequenceAt(m, last) }"""))
+    (tmp_path / "arena.onnx").write_bytes(text("""g (int64[1] n) => (float y) {
+        v = ConstantOfShape(n)
+        w = Exp(v)
+        y = ReduceMax <keepdims = 0> (w) }"""))
+    done = subprocess.run([sys.executable, "-c", TWO_RUNS, tmp_path / "parts.onnx", tmp_path / "arena.onnx", str(limit), how],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["grown"] <= limit + 8 * MIB, found
+    assert found.get("left", 0) <= 8 * MIB, found

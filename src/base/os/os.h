@@ -146,5 +146,8 @@ inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 bool touch_huge_page(void* at) noexcept;
 void forbid_huge_pages(void* memory, std::size_t bytes) noexcept;
 void unmap_pages(void* memory, std::size_t bytes) noexcept;
+// Gives the memory of freed blocks that the C library's allocator has kept back to the system. Does nothing in a C library that
+// cannot do so.
+void trim_allocator() noexcept;
 
 }  // namespace evn::os

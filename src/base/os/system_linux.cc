@@ -1,6 +1,7 @@
 // Clock, environment, libraries and memory of a Linux machine.
 #include <dlfcn.h>
 #include <link.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,6 +113,12 @@ std::string own_build_id() {
   BuildId id;
   ::dl_iterate_phdr(look_for_build_id, &id);
   return std::string(id.bytes, id.size);
+}
+
+void trim_allocator() noexcept {
+#if defined(__GLIBC__)
+  ::malloc_trim(0);
+#endif
 }
 
 std::uint64_t physical_memory_bytes() noexcept {
