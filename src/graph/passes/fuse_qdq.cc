@@ -27,6 +27,7 @@
 #include "ops/infra/round.h"
 #include "ops/merge.h"
 #include "ops/reduce.h"
+#include "ops/softmax.h"
 
 namespace evn {
 namespace {
@@ -279,8 +280,21 @@ class Qdq {
     p->b.value = node(b).inputs[0];
     const Shape& left = edit_.value(in[0]).shape;
     const Shape& right = edit_.value(in[1]).shape;
-    if (!sums_fit(std::max(left[left.rank() - 1], right[right.rank() - 2]), p->a, p->b.q)) return false;
-    return edit_.value(node(p->dequantize).inputs[0]).constant == nullptr || edit_.value(p->b.value).constant == nullptr;
+    const std::int64_t depth = std::max(left[left.rank() - 1], right[right.rank() - 2]);
+    const bool fits =
+        is_softmax(node(p->dequantize).inputs[0]) ? softmax_sums_fit(depth, p->a, p->b.q) : sums_fit(depth, p->a, p->b.q);
+    return fits && (edit_.value(node(p->dequantize).inputs[0]).constant == nullptr || edit_.value(p->b.value).constant == nullptr);
+  }
+
+  // Returns true for the bytes of a Softmax along the last axis, as attention weights are.
+  bool is_softmax(ValueId bytes) const {
+    const int quantize = edit_.producer(bytes);
+    if (quantize < 0 || !match_.is(quantize, "QuantizeLinear")) return false;
+    const ValueId y = node(quantize).inputs[0];
+    const int softmax = edit_.producer(y);
+    if (softmax < 0 || !match_.is(softmax, "Softmax") || node(softmax).since_version < 13) return false;
+    const std::int64_t axis = attr_int(node(softmax), SoftmaxAttr::kAxis);
+    return axis == -1 || axis + 1 == value_rank(edit_.value(y));
   }
 
   bool matmul(int head, Target& t) {

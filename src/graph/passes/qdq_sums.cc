@@ -49,6 +49,12 @@ bool sums_fit(std::int64_t depth, const Quantization& a, const Quantization& b) 
   return depth >= 0 && static_cast<double>(depth) * largest(a) * largest(b) <= kMostSum;
 }
 
+bool softmax_sums_fit(std::int64_t depth, const Quantization& a, const Quantization& b) {
+  constexpr std::int64_t kMostDepth = std::int64_t{1} << 23;
+  const double terms = static_cast<double>(depth < 0 ? kMostDepth : depth);
+  return (1 / static_cast<double>(a.scales[0]) + terms / 2) * largest(b) <= kMostSum;
+}
+
 double sum_scale(const Quantization& x, const ByteWeight& w, std::size_t column) {
   return static_cast<double>(x.scales[0]) * static_cast<double>(w.q.scales[w.q.single() ? 0 : column]);
 }

@@ -39,6 +39,10 @@ bool sums_fit(const ByteWeight& w, const Quantization& x, int axis);
 // Returns true if no sum of `depth` products of two activations can overflow int32. A negative depth is unknown: false.
 bool sums_fit(std::int64_t depth, const Quantization& a, const Quantization& b);
 
+// Returns true if the sums of products of `a`, rows of a Softmax, and `b` cannot overflow int32. A row sums to 1 and to half a step
+// of each of its `depth` elements, so that a negative, unknown depth counts as 2^23.
+bool softmax_sums_fit(std::int64_t depth, const Quantization& a, const Quantization& b);
+
 // The scale of the sums of a column.
 double sum_scale(const Quantization& x, const ByteWeight& w, std::size_t column);
 

@@ -422,6 +422,16 @@ TEST(FuseQdq, ProductsOfActivationsWhoseSumsCouldOverflowStay) {
   }
 }
 
+// Rows of a Softmax sum to 1, whatever their length; along another axis they do not.
+TEST(FuseQdq, ProductsOfSoftmaxAndActivationsOfAnUnknownLengthRunOnBytes) {
+  for (const std::int64_t axis : {-1, 0, 1}) {
+    QdqBuilder b;
+    const ValueId weights = b.node("Softmax", {b.source({2, -1})}, {{"axis", axis}});
+    b.output(b.node("MatMul", {b.both(weights, {1.0f / 255, 0}), b.source({-1, 3})}));
+    EXPECT_EQ(count_op(b.optimized(), "MatMulIntegerToFloat"), axis == 0 ? 0 : 1) << axis;
+  }
+}
+
 TEST(FuseQdq, GemmThatScalesOrTransposesItsLeftSideStays) {
   for (const bool transposes : {false, true}) {
     QdqBuilder b;
