@@ -164,10 +164,53 @@ def test_what_looks_like_a_buffer_is_noted(runtime):
     weights = {"qk": floats(3, 3), "bias": floats(1, 3, seed=4), "v": floats(3, 3, seed=5), "inv_freq": np.array([1, 0.1, 0.01], np.float32), "axes": np.array([0]), "lw": floats(1, 16, 6),
                "lr": floats(1, 16, 4), "h0": np.zeros((1, 4, hidden), np.float32), "c0": np.zeros((1, 4, hidden), np.float32), "two": np.array([2], np.float32),
                "tril": np.array([1, 0, 1, 1], np.float32), "gain": np.float32(1.5)}
-    learns, _ = described(evener.Trainer(runtime, model(nodes, weights), "mse"))
-    assert {name for name, note in learns.items() if "buffer" in note} == {"bias", "inv_freq", "h0", "c0", "two", "tril", "gain"}
-    assert "scores" in learns["bias"] and "frequencies" in learns["inv_freq"] and "first state" in learns["h0"] and "exponent" in learns["two"] and "0 and 1" in learns["tril"]
+    learns, stays = described(evener.Trainer(runtime, model(nodes, weights), "mse"))
+    assert {name for name, note in learns.items() if "buffer" in note} == {"bias", "inv_freq", "h0", "c0", "tril", "gain"}
+    assert "scores" in learns["bias"] and "frequencies" in learns["inv_freq"] and "first state" in learns["h0"] and "exponent" in stays["two"] and "0 and 1" in learns["tril"]
     assert "LSTM" in evener.Trainer(runtime, model(nodes, weights), "mse").describe()
+
+
+OPTIONS_TOO = {
+    "Clip": [node("Clip", ["p", "", "n"], ["c"]), node("Mul", ["c", "n"], ["y"])],
+    "Greater": [node("Greater", ["p", "n"], ["c"]), node("Where", ["c", "p", "n"], ["y"])],
+    "Equal": [node("Equal", ["p", "n"], ["c"]), node("Where", ["c", "n", "p"], ["y"])],
+    "Dropout": [node("Dropout", ["p", "n"], ["c"]), node("Mul", ["c", "n"], ["y"])],
+    "Pad": [node("Pad", ["p", "pads", "n"], ["c"]), node("Slice", ["c", "from", "to", "from"], ["d"]), node("Mul", ["d", "n"], ["y"])],
+}
+
+
+@pytest.mark.parametrize("op", OPTIONS_TOO)
+def test_an_option_that_is_a_factor_too_stays_unless_it_is_named(op, runtime):
+    weights = {"w": W, "n": np.float32(0.5)} | ({"pads": np.zeros(4, np.int64), "from": np.array([0]), "to": np.array([4])} if op == "Pad" else {})
+    m = model([node("MatMul", ["x", "w"], ["p"]), *OPTIONS_TOO[op]], weights)
+    for trainable in ([], ["*"]):
+        learns, stays = described(evener.Trainer(runtime, m, "mse", trainable=trainable))
+        assert set(learns) == {"w"} and f"option of {op}" in stays["n"]
+    learns, _ = described(evener.Trainer(runtime, m, "mse", trainable=["w", "n"]))
+    assert f"option of {op}" in learns["n"]
+
+
+def test_a_weight_whose_type_alone_is_read_learns(runtime):
+    m = model([node("MatMul", ["x", "w"], ["p"]), node("CastLike", ["p", "s"], ["c"]), node("Mul", ["c", "s"], ["y"])], {"w": W, "s": floats(2, seed=5)})
+    assert set(described(evener.Trainer(runtime, m, "mse"))[0]) == {"w", "s"}
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+def test_an_exponent_of_one_element_stays_unless_it_is_named(shape, runtime):
+    m = model([node("MatMul", ["x", "w"], ["p"]), node("Pow", ["p", "two"], ["y"])], {"w": W, "two": np.full(shape, 2, np.float32)})
+    trainer = evener.Trainer(runtime, m, "mse", learning_rate=0.01)
+    assert not any(trainer.step({"x": X}, np.zeros((4, 2), np.float32)).skipped for _ in range(3))
+    learns, stays = described(trainer)
+    assert set(learns) == {"w"} and "exponent" in stays["two"]
+    assert "exponent" in described(evener.Trainer(runtime, m, "mse", trainable=["w", "two"]))[0]["two"]
+
+
+def test_numbers_and_constants_of_normalizations_are_noted(runtime):
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["q"]), node("LayerNormalization", ["q", "ones", "zeros"], ["n"]), node("Mul", ["n", "scale"], ["y"])]
+    weights = {"w": floats(3, 3), "b": np.array([0.5], np.float32), "ones": np.ones(3, np.float32), "zeros": np.zeros(3, np.float32), "scale": np.array([0.75], np.float32)}
+    learns, _ = described(evener.Trainer(runtime, model(nodes, weights), "mse"))
+    assert {name for name, note in learns.items() if "buffer" in note} == {"ones", "zeros", "scale"} and set(learns) == set(weights)
+    assert "0.75" in learns["scale"] and "normalization" in learns["ones"] and "normalization" in learns["zeros"]
 
 
 def test_a_parameter_of_rank_0_learns(runtime, tmp_path):

@@ -191,6 +191,19 @@ bool BufferFinder::is_added_to_product(const std::string& name) const {
   });
 }
 
+bool BufferFinder::is_exponent(const std::string& name) const {
+  const std::vector<Use>& uses = uses_of(name);
+  return std::any_of(uses.begin(), uses.end(), [](const Use& use) { return is(*use.node, {"Pow"}) && use.input == 1; });
+}
+
+// Operand of an elementwise operator that is added to no product, as a bias is.
+bool BufferFinder::is_operand(const std::string& name) const {
+  const std::vector<Use>& uses = uses_of(name);
+  return !is_added_to_product(name) && std::any_of(uses.begin(), uses.end(), [](const Use& use) {
+    return is(*use.node, {"Add", "Sub", "Mul", "Div", "Sum", "Mean", "Max", "Min", "Mod", "Where"});
+  });
+}
+
 // The Softmax is that of attention: a product reads it, and what is added to is a product too.
 bool BufferFinder::is_added_to_scores(const std::string& name) const {
   const auto is_product = [&](const std::string& value, int steps) {
@@ -233,6 +246,18 @@ std::string BufferFinder::use_that_tells(const OnnxTensor& tensor, std::size_t e
   return {};
 }
 
+// Scale or bias of a normalization, all of whose elements are 1 or 0.
+std::string BufferFinder::norm_that_tells(const std::string& name, bool are_ones) const {
+  for (const Use& use : uses_of(name)) {
+    evn::cancellation_point(kValueWork);
+    const bool is_norm = is(
+        *use.node, {"InstanceNormalization", "GroupNormalization", "LayerNormalization", "BatchNormalization", "RMSNormalization"});
+    if (is_norm && use.input == (are_ones ? 1u : 2u))
+      return std::string("all elements are ") + (are_ones ? "1" : "0") + ", as those of a normalization that has no parameters";
+  }
+  return {};
+}
+
 Suspicion BufferFinder::look_at(const OnnxTensor& tensor) const {
   const Elements e = look_through(tensor.data);
   if (e.are_zero_or_masked && e.has_masked && e.count > 1)
@@ -243,12 +268,14 @@ Suspicion BufferFinder::look_at(const OnnxTensor& tensor) const {
   }
   std::string why = use_that_tells(tensor, e.count);
   if (why.empty()) why = value_that_tells(e);
-  if (why.empty() && tensor.dims.empty()) why = "it is the one number " + evn::shortest_text(static_cast<double>(e.first));
+  if (why.empty() && e.are_zero_or_one && e.has_zero != e.has_one) why = norm_that_tells(tensor.name, e.has_one);
+  if (why.empty() && e.count == 1 && (tensor.dims.empty() || is_operand(tensor.name)))
+    why = "it is the one number " + evn::shortest_text(static_cast<double>(e.first));
   if (why.empty()) {
     const std::string word = telling_word(tensor.name);
     if (!word.empty()) why = "its name has \"" + word + "\"";
   }
-  return {why, false, e.are_finite};
+  return {why, e.count == 1 && is_exponent(tensor.name), e.are_finite};
 }
 
 }  // namespace evn_train

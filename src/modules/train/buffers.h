@@ -43,6 +43,9 @@ class BufferFinder {
   bool is_epsilon(const std::string& name) const;
   bool is_added_to_product(const std::string& name) const;
   bool is_added_to_scores(const std::string& name) const;
+  bool is_exponent(const std::string& name) const;
+  bool is_operand(const std::string& name) const;
+  std::string norm_that_tells(const std::string& name, bool are_ones) const;
   std::string use_that_tells(const OnnxTensor& tensor, std::size_t elements) const;
 };
 

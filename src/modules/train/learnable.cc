@@ -13,6 +13,8 @@
 namespace evn_train {
 namespace {
 
+constexpr char kNameIt[] = "; name it in trainable if it is to learn";
+
 // Each pattern fits some of the names.
 void require_fits(const std::vector<std::string>& patterns, const std::vector<std::string>& names, const char* what) {
   for (const std::string& pattern : patterns) {
@@ -97,18 +99,17 @@ std::string TrainingGraphs::reason_to_stay(const OnnxTensor& tensor, const Ways&
   const std::string& name = tensor.name;
   const Way way = ways.of(name);
   if (fits_any(settings_.frozen, name)) return "frozen";
-  if (!way.reaches()) {
-    const std::string& op = ways.option_of(name);
-    return op.empty() ? "the loss does not depend on it" : "it is an option of " + op;
-  }
+  const std::string& op = ways.option_of(name);
+  if (!way.reaches()) return op.empty() ? "the loss does not depend on it" : "it is an option of " + op;
   if (!settings_.trainable.empty() && !fits_any(settings_.trainable, name)) return "trainable does not name it";
   const bool is_named = names_exactly(settings_.trainable, name);
+  if (!op.empty() && !is_named) return "it is an option of " + op + kNameIt;
   if (!suspicion.is_finite) {
     if (is_named)
       fail(EVN_ERROR_INVALID_ARGUMENT, "trainable names \"%.128s\", which has elements that are not finite", name.c_str());
     return "it has elements that are not finite";
   }
-  if (suspicion.is_certain && !is_named) return suspicion.why + "; name it in trainable if it is to learn";
+  if (suspicion.is_certain && !is_named) return suspicion.why + kNameIt;
   if (way.is_smooth) return {};
   if (tensor.data.size() == sizeof(float) && !is_named) return "its derivative ends at " + node_text(*way.cut);
   throw evn::make_error(EVN_ERROR_UNSUPPORTED,
@@ -152,9 +153,11 @@ void TrainingGraphs::find_parameters() {
     }
     std::size_t group = 0;
     while (!fits_any(settings_.groups[group].names, name)) ++group;
-    std::string note = suspicion.why.empty() ? std::string() : "it may be no parameter, but a buffer: " + suspicion.why;
-    if (const Cut* const cut = ways.of(name).cut)
-      note += (note.empty() ? "" : "; ") + std::string("what goes through ") + node_text(*cut) + " adds nothing to its gradient";
+    std::string note;
+    const auto remark = [&](const std::string& text) { note += (note.empty() ? "" : "; ") + text; };
+    if (!suspicion.why.empty()) remark("it may be no parameter, but a buffer: " + suspicion.why);
+    if (const std::string& op = ways.option_of(name); !op.empty()) remark("it moves an option of " + op);
+    if (const Cut* const cut = ways.of(name).cut) remark("what goes through " + node_text(*cut) + " adds nothing to its gradient");
     parameters_.push_back({name, tensor.dims, initializer, group, note});
   }
   if (!parameters_.empty()) return;

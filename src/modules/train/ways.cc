@@ -17,7 +17,8 @@ constexpr int kExactPasses = 8;          // over a body, in each of which a chai
 struct Option {
   std::string_view op;
   std::size_t first, last;
-  enum { kIgnored, kSmooth, kStepwise } computed = kIgnored;  // derivative by a value there that other nodes compute
+  // Derivative by a value there that other nodes compute; kType: only the element type is read, so that any value may be there.
+  enum { kIgnored, kSmooth, kStepwise, kType } computed = kIgnored;
 };
 constexpr Option kOptions[] = {
     {"Resize", 1, 3},
@@ -35,7 +36,7 @@ constexpr Option kOptions[] = {
     {"NonMaxSuppression", 2, 4},
     {"QuantizeLinear", 1, 2},
     {"DequantizeLinear", 1, 2},
-    {"CastLike", 1, 1},
+    {"CastLike", 1, 1, Option::kType},
     {"SoftmaxCrossEntropyLoss", 2, 2},
     {"NegativeLogLikelihoodLoss", 2, 2},
     {"Reshape", 1, 1},
@@ -159,6 +160,7 @@ void Ways::go_back(const OnnxNode& node) {
     const bool is_initializer = number != numbers_.end();
     const Option* const option = find_option(node, i);
     const bool is_threshold = compares(node) && is_initializer && number->second;
+    if (option != nullptr && option->computed == Option::kType) continue;
     if (is_initializer && (option != nullptr || is_threshold)) {
       options_.emplace(input, node.op_type);
     } else if (option == nullptr || option->computed == Option::kSmooth) {
