@@ -7,6 +7,7 @@
 
 #include "core/attribute.h"
 #include "core/epilogue.h"
+#include "core/origin.h"
 #include "core/shape.h"
 
 namespace evn {
@@ -18,8 +19,9 @@ inline constexpr ValueId kNoValue = -1;  // an optional input that is not given
 
 struct Value {
   std::string name;
-  DType dtype = DType::kUndefined;   // kUndefined: not known yet
-  bool has_shape = false;            // the rank is known
+  DType dtype = DType::kUndefined;  // kUndefined: not known yet
+  bool has_shape = false;           // the rank is known
+  Origin origin = Origin::kUnknown;
   Shape shape;                       // -1 where a dim is not known
   std::vector<std::string> symbols;  // per dim, the name of an unknown one or ""; may be empty
   WeightPtr constant;                // the value itself, when it is a constant

@@ -1,6 +1,7 @@
 // GraphProto: values by name, constants, inputs and outputs. The message is walked twice: value_info only says more about values
 // that the rest of the graph has named.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/cancel.h"
@@ -27,8 +28,10 @@ struct Reader {
   std::vector<std::uint8_t> roles;  // by value
   // Initializers of a type that is not stored, with its name. They must not be used.
   std::unordered_map<ValueId, const char*> unstored;
-  std::vector<Value> declared;                            // as graph.inputs, of the main graph: what the inputs alone say
-  std::vector<std::pair<ValueId, TensorDesc>> conflicts;  // values, and their types in entries of value_info that are ignored
+  std::vector<Value> declared;                               // as graph.inputs, of the main graph: what the inputs alone say
+  std::vector<std::pair<ValueId, TensorDesc>> conflicts;     // values, and their types in entries of value_info that are ignored
+  std::string_view signature;                                // of the main graph: torch.export's list of inputs, as text
+  std::vector<std::pair<ValueId, std::string_view>> folded;  // values, and the lists of those that they were made of
 
   ValueId id(std::string_view name) {
     const auto next = static_cast<ValueId>(graph.values.size());
@@ -179,6 +182,44 @@ void read_initializer(Reader& r, const Field& f) {
   value.shape = desc.shape;
   value.symbols.clear();
   value.constant = std::move(tensor.weight);
+  value.origin = tensor.origin;
+}
+
+// Calls `f` with each text of `all` between `begin` and the next quote.
+template <typename F>
+void each_quoted(std::string_view all, std::string_view begin, F&& f) {
+  for (std::size_t at = all.find(begin); at != std::string_view::npos; at = all.find(begin, at)) {
+    cancellation_point();
+    at += begin.size();
+    const std::size_t end = all.find('\'', at);
+    if (end == std::string_view::npos) return;
+    f(all.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+// A model that says of some initializers that they were parameters or buffers says it of all: what no parameter is and what was
+// made of none is a number of the program.
+void settle_origins(Reader& r) {
+  if (r.is_body) return;
+  std::set<std::string_view> parameters;
+  each_quoted(r.signature, ": PARAMETER target='", [&](std::string_view name) { parameters.insert(name); });
+  for (const auto& [id, names] : r.folded) {
+    each_quoted(names, "'", [&, id = id](std::string_view name) {
+      if (parameters.contains(name)) r.value(id).origin = Origin::kParameter;
+    });
+  }
+  bool is_said = !parameters.empty();
+  for (const Value& value : r.graph.values) {
+    cancellation_point();
+    is_said |= value.constant != nullptr && value.origin != Origin::kUnknown;
+  }
+  if (!is_said) return;
+  for (Value& value : r.graph.values) {
+    cancellation_point();
+    if (value.constant == nullptr || value.origin != Origin::kUnknown) continue;
+    value.origin = parameters.contains(value.name) ? Origin::kParameter : Origin::kOther;
+  }
 }
 
 void read_graph_node(Reader& r, const Field& f) {
@@ -198,7 +239,11 @@ constexpr wire::Row<Reader> kRows[] = {
     {{13, "value_info", Kind::kBytes, Count::kMany}, nullptr},
     {{14, "quantization_annotation", Kind::kBytes, Count::kMany}, nullptr},
     {{kSparseInitializer, "sparse_initializer", Kind::kBytes, Count::kMany}, read_initializer},
-    {{16, "metadata_props", Kind::kBytes, Count::kMany}, nullptr},
+    {{16, "metadata_props", Kind::kBytes, Count::kMany},
+     [](Reader& r, const Field& f) {
+       const StringEntry entry = read_string_entry(r.loader, f.bytes);
+       if (entry.key == "pkg.torch.export.ExportedProgram.graph_signature") r.signature = entry.value;
+     }},
 };
 
 constexpr wire::Row<Reader> kValueInfoRows[] = {
@@ -206,7 +251,10 @@ constexpr wire::Row<Reader> kValueInfoRows[] = {
      [](Reader& r, const Field& f) {
        ValueInfo info = read_value_info(r.loader, f.bytes);
        const auto it = r.ids.find(info.name);
-       if (it == r.ids.end() || !info.type.is_known) return;
+       if (it == r.ids.end()) return;
+       if (info.origin != Origin::kUnknown) r.value(it->second).origin = info.origin;
+       if (!info.folded_from.empty()) r.folded.emplace_back(it->second, info.folded_from);
+       if (!info.type.is_known) return;
        // An entry of value_info may contradict what the inputs, outputs and initializers say, and is then ignored.
        Value& value = r.value(it->second);
        if (!contradicts(value, info.type)) return declare(r, value, info.type, f.at);
@@ -244,11 +292,20 @@ std::size_t count_nodes(Loader& loader, wire::Bytes range) {
 }  // namespace
 
 Graph read_graph(Loader& loader, wire::Bytes range, bool is_body) {
-  Reader reader{
-      .loader = loader, .is_body = is_body, .graph = {}, .ids = {}, .roles = {}, .unstored = {}, .declared = {}, .conflicts = {}};
+  Reader reader{.loader = loader,
+                .is_body = is_body,
+                .graph = {},
+                .ids = {},
+                .roles = {},
+                .unstored = {},
+                .declared = {},
+                .conflicts = {},
+                .signature = {},
+                .folded = {}};
   reader.graph.nodes.reserve(count_nodes(loader, range));
   wire::read_message(loader.file, range, "GraphProto", kRows, reader);
   wire::read_message(loader.file, range, "GraphProto", kValueInfoRows, reader);
+  settle_origins(reader);
   check_unstored(reader);
   report_conflicts(reader);
   // What a caller may leave out of a model, whoever runs a body gives.

@@ -34,6 +34,7 @@ struct TensorRead {
   WeightPtr weight;
   const char* unstored = nullptr;
   bool is_external = false;
+  Origin origin = Origin::kUnknown;
 };
 // `stays_in_file`: large values are not read yet (Weight::source).
 TensorRead read_tensor(Loader& loader, wire::Bytes range, bool stays_in_file = false);
@@ -75,6 +76,8 @@ struct ValueInfo {
   std::string_view name;
   bool has_type = false;
   TypeRead type;
+  Origin origin = Origin::kUnknown;
+  std::string_view folded_from;  // Python list of the names of values of which constant folding made this one; "": not said
 };
 ValueInfo read_value_info(Loader& loader, wire::Bytes range);
 

@@ -258,7 +258,10 @@ Message graph_message(const Graph& graph, const Form& form) {
   for (const Node& node : graph.nodes) m.message(1, node_message(graph, node, form));
   m.text(2, graph.name.empty() ? "graph" : graph.name);
   for (const Value& v : graph.values) {
-    if (v.constant != nullptr) m.message(5, tensor_message(v.name, v.constant, form.external));
+    if (v.constant == nullptr) continue;
+    Message tensor = tensor_message(v.name, v.constant, form.external);
+    if (v.origin != Origin::kUnknown) tensor.message(16, entry_message(kOriginKey, origin_kind(v.origin)));
+    m.message(5, std::move(tensor));
   }
   for (const ValueId v : graph.inputs) m.message(11, value_info_message(graph.values[static_cast<std::size_t>(v)]));
   for (const ValueId v : graph.outputs) m.message(12, value_info_message(graph.values[static_cast<std::size_t>(v)]));

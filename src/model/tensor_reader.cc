@@ -77,7 +77,11 @@ constexpr wire::Row<Reader> kRows[] = {
     {{12, "doc_string", Kind::kBytes, Count::kOnce}, nullptr},
     {{13, "external_data", Kind::kBytes, Count::kMany}, add_external_entry},
     {{14, "data_location", Kind::kVarint, Count::kOnce}, [](Reader& r, const Field& f) { r.location = f.as_int64(); }},
-    {{16, "metadata_props", Kind::kBytes, Count::kMany}, nullptr},
+    {{16, "metadata_props", Kind::kBytes, Count::kMany},
+     [](Reader& r, const Field& f) {
+       const StringEntry entry = read_string_entry(r.loader, f.bytes);
+       if (entry.key == kOriginKey) r.tensor.origin = origin_of(entry.value);
+     }},
 };
 
 // ---------------------------------------------------------------------------------------- the second walk: storing --

@@ -138,7 +138,12 @@ constexpr wire::Row<Reader> kValueInfoRows[] = {
        r.info.type = read_type(r.loader, f.bytes);
      }},
     {{3, "doc_string", Kind::kBytes, Count::kOnce}, nullptr},
-    {{4, "metadata_props", Kind::kBytes, Count::kMany}, nullptr},
+    {{4, "metadata_props", Kind::kBytes, Count::kMany},
+     [](Reader& r, const Field& f) {
+       const StringEntry entry = read_string_entry(r.loader, f.bytes);
+       if (entry.key == kOriginKey) r.info.origin = origin_of(entry.value);
+       if (entry.key == "pkg.onnxscript.optimizer.folded_from") r.info.folded_from = entry.value;
+     }},
 };
 
 struct EntryReader {

@@ -121,6 +121,53 @@ TEST(Save, BodiesTextsAndTypesReadBack) {
   }
 }
 
+Proto entry_proto(std::string_view key, std::string_view value) { return Proto().bytes(1, key).bytes(2, value); }
+
+Origin origin_in(const Model& model, std::string_view name) {
+  for (const Value& v : model.graph.values) {
+    if (v.name == name) return v.origin;
+  }
+  ADD_FAILURE() << "no value " << name;
+  return Origin::kUnknown;
+}
+
+// As torch.onnx writes it: the kind in value_info, a list of all inputs in the graph, and of which values a constant was made.
+OnnxWriter network_with_origins() {
+  OnnxWriter w;
+  w.add_input("x", kF32, {1, 2}).add_output("y");
+  w.add_node("Add", {"x", "weight"}, {"a"}).add_node("Add", {"a", "buffer"}, {"b"}).add_node("Add", {"b", "number"}, {"c"});
+  w.add_node("Add", {"c", "folded"}, {"d"}).add_node("Add", {"d", "folded_buffer"}, {"e"}).add_node("Add", {"e", "listed"}, {"y"});
+  for (const char* name : {"weight", "buffer", "number", "folded", "folded_buffer", "listed"})
+    w.add_initializer(name, {2}, std::vector<float>{1, 2});
+  return w;
+}
+
+TEST(Save, OriginsOfInitializersReadBack) {
+  OnnxWriter w = network_with_origins();
+  const auto describe = [&](std::string_view name, std::string_view key, std::string_view value) {
+    w.graph().message(13, value_info_proto(name, kF32, {2}).message(4, entry_proto(key, value)));
+  };
+  describe("weight", kOriginKey, "PARAMETER");
+  describe("buffer", kOriginKey, "BUFFER");
+  describe("folded", "pkg.onnxscript.optimizer.folded_from", "['other', 'lost']");
+  describe("folded_buffer", "pkg.onnxscript.optimizer.folded_from", "['lost_buffer']");
+  w.graph().message(16, entry_proto("pkg.torch.export.ExportedProgram.graph_signature",
+                                    "\n# inputs\np_weight: PARAMETER target='weight'\np_lost: PARAMETER target='lost'\n"
+                                    "b_lost: BUFFER target='lost_buffer' persistent=True\np_listed: PARAMETER target='listed'\n"));
+  const Model model = load_bytes(w.serialize());
+  for (const Model& m : {model, load_bytes(saved_bytes(model))}) {
+    for (const char* name : {"weight", "folded", "listed"}) EXPECT_EQ(origin_in(m, name), Origin::kParameter) << name;
+    for (const char* name : {"buffer", "number", "folded_buffer"}) EXPECT_EQ(origin_in(m, name), Origin::kOther) << name;
+  }
+}
+
+TEST(Save, AModelThatDoesNotSayOriginsHasNone) {
+  const Model model = load_bytes(network_with_origins().serialize());
+  for (const Model& m : {model, load_bytes(saved_bytes(model))}) {
+    for (const char* name : {"weight", "buffer", "number"}) EXPECT_EQ(origin_in(m, name), Origin::kUnknown) << name;
+  }
+}
+
 TEST(Save, WhatARewritePutInIsRefusedByName) {
   Model model = load_bytes(small_network().serialize());
   ASSERT_TRUE(model.graph.nodes[0].epilogue.push({EpilogueOpKind::kRelu, 0, 0}));

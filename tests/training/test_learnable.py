@@ -205,6 +205,36 @@ def test_an_exponent_of_one_element_stays_unless_it_is_named(shape, runtime):
     assert "exponent" in described(evener.Trainer(runtime, m, "mse", trainable=["w", "two"]))[0]["two"]
 
 
+def exported_by_torch(nodes, weights, kinds, folded):
+    """`kinds`: by name, those of torch.export; `folded`: by the name of an initializer, the names of what constant folding made it of."""
+    m = onnx.load_from_string(model(nodes, weights))
+    for name in weights:
+        info = m.graph.value_info.add(name=name)
+        if name in kinds:
+            info.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value=kinds[name])
+        if name in folded:
+            info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=str(folded[name]))
+    listed = "".join(f"{kind[0].lower()}_{name}: {kind} target='{name}'\n" for name, kind in kinds.items())
+    m.graph.metadata_props.add(key="pkg.torch.export.ExportedProgram.graph_signature", value="\n# inputs\n" + listed + "x: USER_INPUT\n\n# outputs\ny: USER_OUTPUT\n")
+    return m.SerializeToString()
+
+
+def test_what_a_model_says_to_be_parameters_learns_and_nothing_else(runtime, tmp_path):
+    nodes = [node("MatMul", ["x", "val_1"], ["p"]), node("Mul", ["p", "scale"], ["q"]), node("MatMul", ["q", "val_2"], ["r"]), node("Pow", ["r", "power"], ["s"]), node("Mul", ["s", "val_3"], ["t"]),
+             node("Add", ["t", "epsilon"], ["u"]), node("Sqrt", ["u"], ["y"])]
+    weights = {"val_1": floats(3, 3), "scale": floats(3, seed=5), "val_2": floats(3, 2, seed=6), "power": np.float32(2), "val_3": np.float32(0.5), "epsilon": np.array([1e-4], np.float32)}
+    kinds = {"lost.weight": "PARAMETER", "power": "PARAMETER", "epsilon": "PARAMETER", "scale": "BUFFER", "k": "BUFFER"}
+    m = exported_by_torch(nodes, weights, kinds, {"val_1": ["lost.weight"], "val_2": ["k", "val_0"]})
+    for trained in (m, tmp_path / "trained.onnx"):  # the finished model says it too
+        trainer = evener.Trainer(runtime, trained, "mse", learning_rate=0.0)
+        learns, stays = described(trainer)
+        assert learns == {"val_1": "", "power": "", "epsilon": ""} and all("no parameter" in stays[name] for name in ("scale", "val_2", "val_3"))
+        trainer.finish(tmp_path / "trained.onnx")
+    assert set(described(evener.Trainer(runtime, m, "mse", trainable=["*"]))[0]) == set(learns)
+    assert set(described(evener.Trainer(runtime, m, "mse", trainable=["val_1", "scale"]))[0]) == {"val_1", "scale"}
+    onnx.checker.check_model(tmp_path / "trained.onnx")
+
+
 def test_numbers_and_constants_of_normalizations_are_noted(runtime):
     nodes = [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["q"]), node("LayerNormalization", ["q", "ones", "zeros"], ["n"]), node("Mul", ["n", "scale"], ["y"])]
     weights = {"w": floats(3, 3), "b": np.array([0.5], np.float32), "ones": np.ones(3, np.float32), "zeros": np.zeros(3, np.float32), "scale": np.array([0.75], np.float32)}

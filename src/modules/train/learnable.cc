@@ -103,13 +103,15 @@ std::string TrainingGraphs::reason_to_stay(const OnnxTensor& tensor, const Ways&
   if (!way.reaches()) return op.empty() ? "the loss does not depend on it" : "it is an option of " + op;
   if (!settings_.trainable.empty() && !fits_any(settings_.trainable, name)) return "trainable does not name it";
   const bool is_named = names_exactly(settings_.trainable, name);
-  if (!op.empty() && !is_named) return "it is an option of " + op + kNameIt;
+  if (tensor.origin == evn::Origin::kOther && !is_named) return std::string("the model says that it was no parameter") + kNameIt;
+  const bool is_sure = is_named || tensor.origin == evn::Origin::kParameter;
+  if (!op.empty() && !is_sure) return "it is an option of " + op + kNameIt;
   if (!suspicion.is_finite) {
     if (is_named)
       fail(EVN_ERROR_INVALID_ARGUMENT, "trainable names \"%.128s\", which has elements that are not finite", name.c_str());
     return "it has elements that are not finite";
   }
-  if (suspicion.is_certain && !is_named) return suspicion.why + kNameIt;
+  if (suspicion.is_certain && !is_sure) return suspicion.why + kNameIt;
   if (way.is_smooth) return {};
   if (tensor.data.size() == sizeof(float) && !is_named) return "its derivative ends at " + node_text(*way.cut);
   throw evn::make_error(EVN_ERROR_UNSUPPORTED,
@@ -155,7 +157,8 @@ void TrainingGraphs::find_parameters() {
     while (!fits_any(settings_.groups[group].names, name)) ++group;
     std::string note;
     const auto remark = [&](const std::string& text) { note += (note.empty() ? "" : "; ") + text; };
-    if (!suspicion.why.empty()) remark("it may be no parameter, but a buffer: " + suspicion.why);
+    if (!suspicion.why.empty() && tensor.origin != evn::Origin::kParameter)
+      remark("it may be no parameter, but a buffer: " + suspicion.why);
     if (const std::string& op = ways.option_of(name); !op.empty()) remark("it moves an option of " + op);
     if (const Cut* const cut = ways.of(name).cut) remark("what goes through " + node_text(*cut) + " adds nothing to its gradient");
     parameters_.push_back({name, tensor.dims, initializer, group, note});

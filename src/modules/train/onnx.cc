@@ -139,6 +139,16 @@ void read_dims(const Field& f, std::vector<std::int64_t>* dims) {
   }
 }
 
+// StringStringEntryProto.
+std::pair<std::string_view, std::string_view> read_entry(std::string_view bytes) {
+  std::pair<std::string_view, std::string_view> entry;
+  each(bytes, [&](const Field& f) {
+    if (f.number == 1) entry.first = f.bytes;
+    if (f.number == 2) entry.second = f.bytes;
+  });
+  return entry;
+}
+
 OnnxTensor read_tensor(std::string_view bytes) {
   OnnxTensor tensor;
   tensor.whole = bytes;
@@ -148,6 +158,9 @@ OnnxTensor read_tensor(std::string_view bytes) {
       case 2: tensor.dtype = static_cast<std::int32_t>(f.value); break;
       case 8: tensor.name = f.bytes; break;
       case 9: tensor.data = f.bytes; break;
+      case 16:  // metadata_props
+        if (const auto [key, kind] = read_entry(f.bytes); key == evn::kOriginKey) tensor.origin = evn::origin_of(kind);
+        break;
       default: break;
     }
   });
@@ -272,6 +285,12 @@ std::string tensor_bytes(const OnnxTensor& tensor) {
   put_int(&out, 2, tensor.dtype);
   put_bytes(&out, 8, tensor.name);
   put_bytes(&out, 9, tensor.data);
+  if (tensor.origin != evn::Origin::kUnknown) {
+    std::string entry;
+    put_bytes(&entry, 1, evn::kOriginKey);
+    put_bytes(&entry, 2, evn::origin_kind(tensor.origin));
+    put_bytes(&out, 16, entry);
+  }
   return out;
 }
 

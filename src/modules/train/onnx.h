@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/origin.h"
+
 namespace evn_train {
 
 inline constexpr std::int32_t kFloat = 1, kInt64 = 7, kBool = 9;  // TensorProto.DataType
@@ -24,6 +26,7 @@ struct OnnxTensor {
   std::string_view data;    // raw_data; empty where the tensor has none
   std::string_view whole;   // TensorProto, of a tensor that was read
   bool is_literal = false;  // it was a Constant node of float32, and is written as an initializer
+  evn::Origin origin = evn::Origin::kUnknown;
 };
 
 struct OnnxValue {

@@ -213,7 +213,9 @@ void Pruning::shrink(OnnxModel* model, std::list<std::string>* data) const {
       data->push_back(gathered(t.data, t.dims, axis, kept[i][axis]));
       std::vector<std::int64_t> dims = t.dims;
       dims[axis] = std::count(kept[i][axis].begin(), kept[i][axis].end(), true);
-      t = constant(t.name, t.dtype, std::move(dims), data->back());
+      t.dims = std::move(dims);
+      t.data = data->back();
+      t.whole = {};
     }
   }
   change_numbers(model, data);

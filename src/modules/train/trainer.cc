@@ -389,7 +389,8 @@ std::string Trainer::trained_model() {
       OnnxTensor& t = model.initializers[list[i].initializer];
       data.emplace_back(t.data.size(), '\0');
       tensors[i].read(data.back().data(), data.back().size());
-      t = constant(t.name, t.dtype, t.dims, data.back());
+      t.data = data.back();
+      t.whole = {};
     }
   };
   put(graphs_->parameters(), values_);
