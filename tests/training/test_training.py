@@ -177,15 +177,18 @@ def test_globs_and_groups_choose_what_moves(runtime):
             evener.Trainer(runtime, model, **options)
 
 
-def test_a_frozen_normalization_keeps_its_statistics(runtime, tmp_path):
+@pytest.mark.parametrize("frozen", [None, "n0.mean", "n0.var"])
+def test_a_frozen_normalization_keeps_its_statistics(frozen, runtime, tmp_path):
+    """It is named by its node, or by one of its statistics."""
     model = nets.residual()[0]
     before = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     names = [node.name for node in model.graph.node if node.op_type == "BatchNormalization"]
-    trainer = evener.Trainer(runtime, model.SerializeToString(), frozen=names[:1], learning_rate=1e-3)
+    trainer = evener.Trainer(runtime, model.SerializeToString(), frozen=[frozen or names[0]], learning_rate=1e-3)
+    assert names[0] in {row["name"] for row in trainer.describe("dict")["frozen"]}
     train(trainer, "residual", 2)
     trainer.finish(tmp_path / "trained.onnx")
     after = weights(tmp_path / "trained.onnx")
-    assert (after["n0.mean"] == before["n0.mean"]).all() and not (after["n1.mean"] == before["n1.mean"]).all()
+    assert all((after[name] == before[name]).all() for name in ("n0.mean", "n0.var")) and not (after["n1.mean"] == before["n1.mean"]).all()
 
 
 def test_what_is_not_finite_changes_nothing(runtime, tmp_path):

@@ -109,7 +109,9 @@ void TrainingGraphs::find_norms() {
     evn::cancellation_point();
     const OnnxNode& node = model_.nodes[n];
     if (node.op_type != "BatchNormalization" || !node.domain.empty() || node.inputs.size() != 5) continue;
-    if (fits_any(settings_.frozen, node.name)) {
+    const bool is_frozen = std::any_of(node.inputs.begin() + 3, node.inputs.end(),
+                                       [&](const std::string& s) { return fits_any(settings_.frozen, s); });
+    if (is_frozen || fits_any(settings_.frozen, node.name)) {
       frozen_.push_back({node.name, "frozen: it normalizes by its statistics"});
       continue;
     }
