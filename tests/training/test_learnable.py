@@ -243,6 +243,15 @@ def test_numbers_and_constants_of_normalizations_are_noted(runtime):
     assert "0.75" in learns["scale"] and "normalization" in learns["ones"] and "normalization" in learns["zeros"]
 
 
+def test_nodes_before_the_loss_that_draw_random_numbers_are_noted(runtime):
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Shape", ["p"], ["n"]), node("ConstantOfShape", ["n"], ["zeros"]), node("RandomUniformLike", ["zeros"], ["r"], name="mask"),
+             node("Less", ["r", "half"], ["b"]), node("Cast", ["b"], ["f"], to=F), node("Mul", ["p", "f"], ["d"]), node("Dropout", ["d"], ["y"], name="dropout"),
+             node("RandomNormalLike", ["y"], ["unread"], name="elsewhere")]
+    m = model(nodes, {"w": W, "half": np.float32(0.5)}, outputs=[("y", F, None), ("unread", F, None)])
+    notes = evener.Trainer(runtime, m, "mse", output="y").describe("dict")["notes"]
+    assert [note for note in notes if "random" in note] == ["RandomUniformLike node 'mask' draws random numbers in evaluations and in the finished model too"]
+
+
 def test_a_parameter_of_rank_0_learns(runtime, tmp_path):
     m = model([node("MatMul", ["x", "w"], ["p"]), node("Mul", ["p", "scale"], ["y"])], {"w": W, "scale": np.float32(2)})
     trainer = evener.Trainer(runtime, m, "mse", learning_rate=0.1)

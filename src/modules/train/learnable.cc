@@ -54,6 +54,23 @@ const char* type_that_stays(std::int32_t dtype) {
 
 std::string node_text(const Cut& cut) { return cut.op + " node '" + cut.node + "'"; }
 
+// Remarks on the nodes before the loss that draw random numbers. Dropout drops in steps alone, other nodes draw whenever they run.
+void note_random_nodes(const std::vector<OnnxNode>& nodes, const Ways& ways, std::vector<std::string>* notes) {
+  static const std::set<std::string_view> kRandom = {"Bernoulli",        "Multinomial",   "RandomNormal",
+                                                     "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
+  const auto look_at = [&](const OnnxNode& node) {
+    evn::cancellation_point(evn::kNodeWork);
+    if (!node.domain.empty() || !kRandom.contains(node.op_type) || node.outputs.empty() || !ways.of(node.outputs[0]).reaches())
+      return;
+    notes->push_back(node.op_type + " node '" + node.name + "' draws random numbers in evaluations and in the finished model too");
+  };
+  for (const OnnxNode& node : nodes) {
+    look_at(node);
+    if (!has_body(node)) continue;
+    for (const OnnxNode& inner : nodes_in_bodies(node)) look_at(inner);
+  }
+}
+
 // Names of initializers and of outputs of Constant nodes.
 struct Names {
   std::vector<std::string> learnable, others, constants;
@@ -124,6 +141,7 @@ std::string TrainingGraphs::reason_to_stay(const OnnxTensor& tensor, const Ways&
 void TrainingGraphs::find_parameters() {
   const Ways ways(model_, logits_);
   const BufferFinder buffers(model_);
+  note_random_nodes(model_.nodes, ways, &notes_);
   const Names names = names_of(model_);
   check_names(model_, settings_, names);
   std::map<std::string, std::size_t> initializers;
