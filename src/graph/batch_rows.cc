@@ -81,6 +81,9 @@ std::optional<Error> BatchRows::visit(const Node& node) {
     return make_error(EVN_ERROR_UNSUPPORTED, "%s works along an axis that has rows of the batch beside something else",
                       node.op_type.c_str());
   }
+  if (node.domain.empty() && loses_rows(node)) {
+    return make_error(EVN_ERROR_UNSUPPORTED, "%s changes the number of rows of the batch", node.op_type.c_str());
+  }
   bool keeps = true;
   for (const ValueId v : node.outputs) {
     cancellation_point();
@@ -203,7 +206,7 @@ Ints BatchRows::reduced_axes(const Node& node, int rank) const {
 // Returns true if a node shifts or leaves out places along a dim that has the batch and another factor, in its input or its result.
 bool BatchRows::moves_rows(const Node& node) const {
   const std::string& op = node.op_type;
-  const bool moves = op == "Concat" || op == "Pad" || op == "Resize" || op == "Slice" || op == "Split" || op == "Upsample";
+  const bool moves = op == "Concat" || op == "Pad" || op == "Slice" || op == "Split";
   if (node.outputs.empty() || !moves) return false;
   const Shape* const out = own_.shape(node.outputs[0]);
   const std::size_t count = op == "Concat" ? node.inputs.size() : std::min<std::size_t>(node.inputs.size(), 1);
@@ -215,6 +218,30 @@ bool BatchRows::moves_rows(const Node& node) const {
       const bool is_moved = (*in)[a] != (*out)[a] && std::max((*in)[a], (*out)[a]) > batch_;
       if (is_moved && holds_batch((*in)[a], (*in_other)[a])) return true;
     }
+  }
+  return false;
+}
+
+// Returns true if a node changes a dim that has the batch: Gather takes rows of fixed numbers; a Slice changes it with the other
+// size of the batch alone, if it takes all rows of the one; a node that resizes or crops changes it with either.
+bool BatchRows::loses_rows(const Node& node) const {
+  const std::string& op = node.op_type;
+  const bool resizes = op == "Resize" || op == "Upsample" || op == "CenterCropPad";
+  const bool gathers = op == "Gather" && is_same(node.inputs[1]);
+  if (node.outputs.empty() || (!resizes && !gathers && op != "Slice")) return false;
+  const Shape *const in = own_.shape(node.inputs[0]), *const in_other = walk_.shape(node.inputs[0]);
+  const Shape *const out = own_.shape(node.outputs[0]), *const out_other = walk_.shape(node.outputs[0]);
+  if (in == nullptr || in_other == nullptr || out == nullptr || out_other == nullptr || in->rank() != in_other->rank())
+    return false;
+  if (gathers) {
+    const std::int64_t axis = int_of(node, "axis", 0), at = axis < 0 ? axis + in->rank() : axis;
+    return holds_batch((*in)[static_cast<int>(at)], (*in_other)[static_cast<int>(at)]);
+  }
+  if (in->rank() != out->rank() || in->rank() != out_other->rank()) return false;
+  for (int a = 0; a < in->rank(); ++a) {
+    if (!holds_batch((*in)[a], (*in_other)[a])) continue;
+    const bool is_kept = (*in)[a] == (*out)[a], is_kept_by_other = (*in_other)[a] == (*out_other)[a];
+    if (is_kept ? !is_kept_by_other : resizes) return true;
   }
   return false;
 }

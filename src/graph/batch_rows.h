@@ -36,6 +36,7 @@ class BatchRows {
   std::vector<std::int64_t> worked_axes(const Node& node, int rank) const;
   std::vector<std::int64_t> reduced_axes(const Node& node, int rank) const;
   bool moves_rows(const Node& node) const;
+  bool loses_rows(const Node& node) const;
   bool is_same(ValueId v) const;
 };
 

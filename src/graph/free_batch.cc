@@ -27,7 +27,8 @@ struct ShapeInput {
   const char* op;
   std::size_t input;
 };
-constexpr ShapeInput kShapeInputs[] = {{"Reshape", 1}, {"Expand", 1}, {"ConstantOfShape", 0}, {"Tile", 1}};
+constexpr ShapeInput kShapeInputs[] = {{"Reshape", 1}, {"Expand", 1},        {"ConstantOfShape", 0}, {"Tile", 1},
+                                       {"Resize", 3},  {"CenterCropPad", 1}, {"AffineGrid", 1}};
 
 const ShapeInput* shape_input(const Node& node) {
   if (!node.domain.empty()) return nullptr;
@@ -254,7 +255,7 @@ class Freer {
     });
   }
 
-  // --------------------------------------------------------------------------- Expand, ConstantOfShape, Tile --
+  // ------------------------------------------- Expand, ConstantOfShape, Tile, Resize, CenterCropPad, AffineGrid --
 
   // Places of a shape that may be the batch. With a batch of 1, the first two: many other dims are 1.
   std::vector<std::size_t> places_of_batch(const Ints& numbers) const {

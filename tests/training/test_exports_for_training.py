@@ -184,6 +184,21 @@ def fixed(kind, batch):
         b.weights["token"] = np.repeat(b.weights["token"], batch, 0)
         h = b.op("Reshape", b.op("Concat", "token", "x", axis=1), b.ints("s", [batch, 9 * 12]))
         return b.model(b.linear(h, "fc", 9 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+    elif kind == "resize":  # F.interpolate(size=...)
+        h = b.conv(b.op("Reshape", "x", b.ints("s", [batch, 8, 3, 4])), "conv", (5, 8, 1, 1))
+        h = b.op("Flatten", b.op("Resize", h, "", "", b.ints("z", [batch, 5, 6, 4]), mode="nearest"))
+        return b.model(b.linear(h, "fc", 5 * 24, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+    elif kind == "crop":
+        h = b.op("Flatten", b.op("CenterCropPad", "x", b.ints("z", [batch, 6]), axes=[0, 1]))
+        model = b.model(b.linear(h, "fc", 6 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+        model.opset_import[0].version = 18
+        return model
+    elif kind == "grid":
+        theta = b.op("Slice", "x", b.ints("from", [0, 0]), b.ints("to", [2, 3]), b.ints("axes", [1, 2]))
+        h = b.op("Flatten", b.op("AffineGrid", theta, b.ints("z", [batch, 1, 4, 9])))
+        model = b.model(b.linear(h, "fc", 72, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
+        model.opset_import[0].version = 20
+        return model
     elif kind in ("lstm", "lstm_last", "lstm_zeros"):  # with its first states
         if kind != "lstm_zeros":
             h0, c0 = "h0", "c0"
@@ -206,7 +221,7 @@ def fixed(kind, batch):
     return b.model(b.linear(h, "fc", 8 * 12, 3), [("x", TensorProto.FLOAT, [8, 12])], [3])
 
 
-KINDS = ["flatten", "flatten_rest", "rows", "attention", "class_token", "tiled_token", "zeros", "sequence_first", "token", "lstm", "lstm_last", "lstm_zeros"]
+KINDS = ["flatten", "flatten_rest", "rows", "attention", "class_token", "tiled_token", "zeros", "sequence_first", "token", "lstm", "lstm_last", "lstm_zeros", "resize", "crop", "grid"]
 
 
 # A Concat of one token with a batch of 1 has no place for the batch: exporters write an Expand, as the kinds of 2 and 8 have it.
@@ -322,6 +337,29 @@ def test_a_node_that_would_mix_rows_of_another_batch_is_refused_by_name(runtime,
     model, worker = without_batch(kind)
     with pytest.raises(evener.Error, match=f"takes a batch of 1 alone.*{kind.split()[-1]} works along an axis") as refused:
         evener.Trainer(runtime, model.SerializeToString(), "mse")
+    assert refused.value.node == worker and refused.value.status.name == "UNSUPPORTED"
+
+
+@pytest.mark.parametrize("kind, exported", [("Resize", 4), ("CenterCropPad", 4), ("Slice", 4), ("Slice", 1), ("Gather", 1), ("Gather", 4)])
+def test_a_node_that_takes_the_rows_of_one_batch_is_refused_by_name(runtime, kind, exported):
+    """The output is a loss of one element, whose shape does not tell the number of rows. Resize and CenterCropPad make half of the rows."""
+    b = nets.Builder(43)
+    h = b.linear("x", "fc", 4, 3)
+    if kind == "Resize":
+        b.weights["scales"] = np.array([0.5, 1], np.float32)
+        worker = b.op("Resize", h, "", "scales", mode="nearest")
+    elif kind == "CenterCropPad":
+        worker = b.op("CenterCropPad", h, b.ints("sizes", [exported // 2]), axes=[0])
+    elif kind == "Slice":
+        worker = b.op("Slice", h, b.ints("from", [0]), b.ints("to", [exported]), b.ints("axes", [0]))
+    else:
+        worker = b.op("Gather", h, b.ints("rows", list(range(exported))), axis=0)
+    model = b.model(b.op("ReduceMean", b.op("Mul", worker, worker), keepdims=0), [("x", TensorProto.FLOAT, [4])], [])
+    model.opset_import[0].version = 17 if kind != "CenterCropPad" else 18
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = exported
+    with pytest.raises(evener.Error, match=f"takes a batch of {exported} alone.*{kind} changes the number of rows") as refused:
+        evener.Trainer(runtime, model.SerializeToString(), "output")
     assert refused.value.node == worker and refused.value.status.name == "UNSUPPORTED"
 
 
