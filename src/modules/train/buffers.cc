@@ -196,7 +196,7 @@ bool BufferFinder::is_exponent(const std::string& name) const {
   return std::any_of(uses.begin(), uses.end(), [](const Use& use) { return is(*use.node, {"Pow"}) && use.input == 1; });
 }
 
-// Operand of an elementwise operator that is added to no product, as a bias is.
+// Returns true if an elementwise operator reads the value, which is not added to a product as a bias is.
 bool BufferFinder::is_operand(const std::string& name) const {
   const std::vector<Use>& uses = uses_of(name);
   return !is_added_to_product(name) && std::any_of(uses.begin(), uses.end(), [](const Use& use) {
@@ -246,7 +246,7 @@ std::string BufferFinder::use_that_tells(const OnnxTensor& tensor, std::size_t e
   return {};
 }
 
-// Scale or bias of a normalization, all of whose elements are 1 or 0.
+// Reason for doubt if the value is the scale (all elements are 1) or the bias (0) of a normalization; "": it is none.
 std::string BufferFinder::norm_that_tells(const std::string& name, bool are_ones) const {
   for (const Use& use : uses_of(name)) {
     evn::cancellation_point(kValueWork);
