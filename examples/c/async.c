@@ -11,7 +11,7 @@ static atomic_int finished, cancelled;
 
 static void check(evn_status status) {
   if (status == EVN_OK) return;
-  fprintf(stderr, "%s: %s\n", evn_status_name(status), error.message);
+  fprintf(stderr, "%s: %s%s%s\n", evn_status_name(status), error.message, error.node[0] != '\0' ? " at node " : "", error.node);
   exit(1);
 }
 
@@ -43,6 +43,10 @@ int main(int argc, char** argv) {
   check(evn_model_load_file(runtime, argv[1], NULL, &model, &error));
   check(evn_session_create(runtime, model, NULL, &session, &error));
   check(evn_session_get_input_info(session, 0, &info, &error));
+  if (info.rank > EVN_MAX_RANK) {
+    fprintf(stderr, "input %s has no rank\n", info.name);
+    return 1;
+  }
   for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 1 : 128;
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error)); /* zeros */
 

@@ -81,6 +81,10 @@ int main(int argc, char** argv) {
   check(evn_model_load_file(runtime, argv[1], NULL, &model, &error));
   check(evn_session_create(runtime, model, NULL, &session, &error));
   check(evn_session_get_input_info(session, 0, &info, &error));
+  if (info.dtype != EVN_DTYPE_FLOAT32 || info.rank > EVN_MAX_RANK) {
+    fprintf(stderr, "input %s is not float32, or its rank is not known\n", info.name);
+    return 1;
+  }
   for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 1 : 128;
   check(evn_runtime_device_at(runtime, 0, &cpu, &error));
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));

@@ -18,7 +18,7 @@ static evn_error error = EVN_ERROR_INIT;
 
 static void check(evn_status status) {
   if (status == EVN_OK) return;
-  fprintf(stderr, "%s: %s\n", evn_status_name(status), error.message);
+  fprintf(stderr, "%s: %s%s%s\n", evn_status_name(status), error.message, error.node[0] != '\0' ? " at node " : "", error.node);
   exit(1);
 }
 
@@ -69,6 +69,10 @@ static void* run_model(const evn_runtime_options* options, const char* path, siz
   check(evn_model_load_file(runtime, path, NULL, &model, &error));
   check(evn_session_create(runtime, model, NULL, &session, &error));
   check(evn_session_get_input_info(session, 0, &info, &error));
+  if (info.dtype != EVN_DTYPE_FLOAT32 || info.rank > EVN_MAX_RANK) {
+    fprintf(stderr, "input %s is not float32, or its rank is not known\n", info.name);
+    exit(1);
+  }
   for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 16 : 128;
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));
   check(evn_tensor_map(x, EVN_MAP_WRITE, &data, size, &error));

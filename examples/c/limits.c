@@ -42,6 +42,11 @@ static evn_status load_and_run(evn_runtime runtime, const char* path, evn_error*
   if (status == EVN_OK) status = evn_model_load_file(runtime, path, NULL, &model, error);
   if (status == EVN_OK) status = evn_session_create(runtime, model, NULL, &session, error);
   if (status == EVN_OK) status = evn_session_get_input_info(session, 0, &info, error);
+  if (status == EVN_OK && info.rank > EVN_MAX_RANK) {
+    snprintf(error->message, sizeof error->message, "input %.64s has no rank", info.name);
+    error->node[0] = '\0';
+    status = EVN_ERROR_UNSUPPORTED;
+  }
   if (status == EVN_OK) {
     for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 1 : 128;
     status = evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, error);
@@ -79,7 +84,7 @@ int main(int argc, char** argv) {
     printf("over the cap: %llu bytes asked, %llu left\n  %s\n", (unsigned long long)error.bytes_requested,
            (unsigned long long)error.bytes_available, error.message);
   } else if (status != EVN_OK) {
-    printf("%s: %s\n", evn_status_name(status), error.message);
+    printf("%s: %s%s%s\n", evn_status_name(status), error.message, error.node[0] != '\0' ? " at node " : "", error.node);
   }
   evn_runtime_release(runtime);
   printf("%lld blocks left\n", atomic_load(&h.blocks)); /* 0: all memory has come back */

@@ -31,7 +31,7 @@ static evn_error error = EVN_ERROR_INIT;
 
 static void check(evn_status status) {
   if (status == EVN_OK) return;
-  fprintf(stderr, "%s: %s\n", evn_status_name(status), error.message);
+  fprintf(stderr, "%s: %s%s%s\n", evn_status_name(status), error.message, error.node[0] != '\0' ? " at node " : "", error.node);
   exit(1);
 }
 

@@ -28,7 +28,7 @@ static evn_error error = EVN_ERROR_INIT;
 static void check(evn_status status) {
   if (status == EVN_OK) return;
   /* A wrong configuration is EVN_ERROR_CONFIG, with line, column and the nearest valid key. */
-  fprintf(stderr, "%s: %s\n", evn_status_name(status), error.message);
+  fprintf(stderr, "%s: %s%s%s\n", evn_status_name(status), error.message, error.node[0] != '\0' ? " at node " : "", error.node);
   exit(1);
 }
 

@@ -50,7 +50,7 @@ static evn_error error = EVN_ERROR_INIT;
 
 static void check(evn_status status) {
   if (status == EVN_OK) return;
-  fprintf(stderr, "%s: %s\n", evn_status_name(status), error.message);
+  fprintf(stderr, "%s: %s%s%s\n", evn_status_name(status), error.message, error.node[0] != '\0' ? " at node " : "", error.node);
   _exit(1);
 }
 
@@ -70,6 +70,10 @@ static void work(const char* model_path, const char* cache, const char* config, 
   check(evn_session_create(runtime, model, &how, &session, &error));
   evn_value_info info = EVN_VALUE_INFO_INIT;
   check(evn_session_get_input_info(session, 0, &info, &error));
+  if (info.dtype != EVN_DTYPE_FLOAT32 || info.rank > EVN_MAX_RANK) {
+    fprintf(stderr, "input %s is not float32, or its rank is not known\n", info.name);
+    _exit(1);
+  }
   for (uint32_t i = 0; i < info.rank; ++i) info.dims[i] = info.dims[i] >= 0 ? info.dims[i] : i == 0 ? 1 : 128;
   check(evn_runtime_device_at(runtime, 0, &cpu, &error));
   check(evn_tensor_create(cpu, info.dtype, info.dims, info.rank, 0, &x, &error));

@@ -8,7 +8,7 @@ static evn_error error = EVN_ERROR_INIT;
 
 static void check(evn_status status) {
   if (status == EVN_OK) return;
-  fprintf(stderr, "%s: %s\n", evn_status_name(status), error.message);
+  fprintf(stderr, "%s: %s%s%s\n", evn_status_name(status), error.message, error.node[0] != '\0' ? " at node " : "", error.node);
   exit(1);
 }
 
@@ -30,6 +30,10 @@ int main(int argc, char** argv) {
   check(evn_session_create(runtime, model, NULL, &session, &error));
 
   check(evn_session_get_input_info(session, 0, &info, &error));
+  if (info.dtype != EVN_DTYPE_FLOAT32 || info.rank > EVN_MAX_RANK) {
+    fprintf(stderr, "input %s is not float32, or its rank is not known\n", info.name);
+    return 1;
+  }
   for (uint32_t i = 0; i < info.rank; ++i) {
     if (info.dims[i] < 0) info.dims[i] = next < argc ? atoll(argv[next++]) : i == 0 ? 1 : 128;
   }

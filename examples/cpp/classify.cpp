@@ -21,7 +21,12 @@ int main(int argc, char** argv) {
     const evener::Runtime runtime(std::move(options));
     const evener::Session session = runtime.session(argv[1]);
 
-    std::vector<std::int64_t> dims = session.input(0).dims;
+    const evener::ValueInfo info = session.input(0);
+    if (info.dtype != evener::DType::kFloat32 || !info.has_rank) {
+      std::fprintf(stderr, "input %s is not float32, or its rank is not known\n", info.name.c_str());
+      return 1;
+    }
+    std::vector<std::int64_t> dims = info.dims;
     int next = 2;
     for (std::size_t i = 0; i < dims.size(); ++i) {
       if (dims[i] < 0) dims[i] = next < argc ? std::atoll(argv[next++]) : i == 0 ? 1 : 128;

@@ -11,7 +11,12 @@ int main(int argc, char** argv) {
   try {
     const evener::Runtime runtime;
     const evener::Session session = runtime.session(argv[1]);
-    std::vector<std::int64_t> dims = session.input(0).dims;
+    const evener::ValueInfo info = session.input(0);
+    if (info.dtype != evener::DType::kFloat32 || !info.has_rank) {
+      std::fprintf(stderr, "input %s is not float32, or its rank is not known\n", info.name.c_str());
+      return 1;
+    }
+    std::vector<std::int64_t> dims = info.dims;
     std::replace(dims.begin(), dims.end(), std::int64_t{-1}, std::int64_t{1});
 
     std::deque<std::future<std::vector<evener::Tensor>>> in_flight;

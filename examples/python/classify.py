@@ -16,6 +16,9 @@ try:
     runtime = evener.Runtime(sys.argv[2] if sys.argv[2:] and sys.argv[2] else None)
     session = runtime.session(sys.argv[1])
 
+    for value in session.inputs:
+        if value.shape is None:
+            sys.exit(f"classify.py: input {value.name} has no rank")
     # A dim that the model leaves open is a name or None.
     sizes = map(int, sys.argv[3:])
     dims = {value.name: [dim if isinstance(dim, int) else next(sizes, 128 if axis else 1) for axis, dim in enumerate(value.shape)]

@@ -135,6 +135,32 @@ def test_a_missing_model_is_told_and_ends_with_an_error(programs, tmp_path):
         assert done.returncode == 1 and "EVN_ERROR_IO" in done.stderr, name
 
 
+def small_model(path, dtype, dims, output=1, op="Relu"):
+    graph = helper.make_graph([helper.make_node(op, ["pixels"], ["y"], name="node_1")], "g",
+                              [helper.make_tensor_value_info("pixels", dtype, dims)], [helper.make_tensor_value_info("y", output, None)])
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("name", ["terse", "explained", "executor", "classify", "futures", "custom_operator", "opened", "processes",
+                                  "async", "epoll", "limits"])
+def test_an_input_of_unknown_rank_or_another_type_is_named(programs, tmp_path, name):
+    config = tmp_path / "empty.yaml"
+    config.write_text("")
+    before, after = {"opened": ([LIBRARY], []), "limits": ([], [0]), "processes": ([], [tmp_path / "m.cache", config])}.get(name, ([], []))
+    models = [small_model(tmp_path / "rank.onnx", 1, None)]
+    if name not in ("async", "epoll", "limits"):  # these run on zeros of any type
+        models.append(small_model(tmp_path / "type.onnx", 7, [1, 3], 7, "Identity"))
+    for path in models:
+        done = run(programs[name], *before, path, *after)
+        assert done.returncode == 1 and "input pixels " in done.stdout + done.stderr, path
+
+
+def test_the_terse_program_names_the_node_of_an_error(programs, tmp_path):
+    done = run(programs["terse"], small_model(tmp_path / "unknown.onnx", 1, [1, 3], 1, "NoSuchOperator"))
+    assert done.returncode == 1 and done.stderr.endswith(" at node node_1\n")
+
+
 def test_the_library_may_be_opened_while_a_program_runs(programs, model, tmp_path):
     path, answer = model
     assert "evn_" not in subprocess.run(["nm", "-u", str(programs["opened"])], check=True, capture_output=True, text=True).stdout
@@ -247,6 +273,8 @@ def test_a_start_in_python_runs_and_says_what_is_wrong(model, tmp_path):
     done = subprocess.run([*command, str(tmp_path / "none.onnx")], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("classify.py: ") and "none.onnx" in done.stderr
     assert subprocess.run(command, capture_output=True, text=True).stderr.count("usage:") == 1
+    done = subprocess.run([*command, str(small_model(tmp_path / "rank.onnx", 1, None))], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "classify.py: input pixels has no rank\n")
 
 
 @pytest.mark.skipif(not DIGITS.exists(), reason="needs the pictures of scripts/fetch_models.py digits")

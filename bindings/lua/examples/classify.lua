@@ -15,7 +15,7 @@ local function size_of(axis)
 end
 for _, input in ipairs(session:inputs()) do
   local dims = {}
-  for axis, dim in ipairs(assert(input.dims, "an input without a rank")) do dims[axis] = dim == -1 and size_of(axis) or dim end
+  for axis, dim in ipairs(assert(input.dims, "input " .. input.name .. " has no rank")) do dims[axis] = dim == -1 and size_of(axis) or dim end
   inputs[input.name] = runtime:tensor(input.dtype, dims)
 end
 

@@ -11,6 +11,7 @@ const session = await runtime.createSession(path);
 // Dims that the model leaves open have the sizes that are given, in their order, else 1 on axis 0 and 128 elsewhere.
 const inputs = {};
 for (const {name, dtype, dims} of session.inputs()) {
+  if (dims === null) throw new Error(`input ${name} has no rank`);
   inputs[name] = runtime.zeros(dtype, dims.map((dim, axis) => (dim !== -1 ? dim : Number(sizes.shift() ?? (axis === 0 ? 1 : 128)))));
 }
 
