@@ -56,7 +56,7 @@ std::size_t place_of_input(const Session& session, std::size_t input, const Sess
 
 // The tensors or values behind handles. Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE. `outputs` may be NULL where
 // all its slots are.
-// Inputs of `session` that the handles do not reach have their defaults.
+// Inputs of `session` that the handles do not reach have their defaults. `out`: empty if the caller takes no outputs.
 template <typename Kind, typename Handle>
 void take_arguments(const Session& session, const RunRequest& request, std::span<const Handle> inputs, const Handle* outputs,
                     std::span<RunValue> in, std::span<RunValue> out) {
@@ -65,7 +65,7 @@ void take_arguments(const Session& session, const RunRequest& request, std::span
     if (Kind::runtime(*object) != session.runtime()) fail(EVN_ERROR_INVALID_ARGUMENT, "a tensor belongs to another runtime");
     *to = Kind::value(*object);
   };
-  if constexpr (std::is_same_v<Kind, Tensors>) refuse_other_than_tensors(session.graph(), request.skipped);
+  if (std::is_same_v<Kind, Tensors> && !out.empty()) refuse_other_than_tensors(session.graph(), request.skipped);
   const LoadedModel& model = *session.compiled().model;
   const std::size_t required = model.required_inputs();
   const auto is_of_state = [&](std::size_t i) {

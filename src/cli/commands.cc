@@ -227,8 +227,9 @@ constexpr Command kCommands[] = {
      "Runs MODEL in float32 on the CPU and, in turns, --with another model, in --precision, --numerics or --products, over the "
      "same inputs, "
      "and\n"
-     "prints for each float32 output how far they are apart (cosine, signal to error, rows with the same largest element, largest\n"
-     "error), and both median times.",
+     "prints for each output how far its float32 tensors are apart (cosine, signal to error, rows with the same largest element,\n"
+     "largest error), how many other tensors it has, which are not compared, and both median times. Sequences, optionals and maps\n"
+     "are compared by the tensors in them.",
      kCompareOptions, run_compare},
     {"quantize", "MODEL", "make a model of 8-bit numbers",
      "Makes a float32 ONNX model into one that computes with 8-bit numbers, and writes it as ONNX (QuantizeLinear and\n"

@@ -50,6 +50,26 @@ def test_explain_and_trace_run_maps(classifier, tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())
 
 
+def test_compare_descends_into_maps_and_counts_what_is_not_compared(classifier, tmp_path):
+    words = ("compare", classifier, "--with", classifier, "--shape", "x=4x3")
+    scores, zipped = json.loads(evener(*words, "--json")[0])["outputs"]
+    assert scores["largest_error"] == 0 and zipped["largest_error"] == 0 and zipped["cosine"] == pytest.approx(1)
+    out, _ = evener(*words)
+    assert 'output "zipped": cosine 1.00000' in out and "tensors that are not float32 and not compared: 4\n" in out
+
+    def sequence(name, axis_size, element=TensorProto.FLOAT):
+        nodes = [helper.make_node("Cast", ["x"], ["c"], to=element), helper.make_node("SplitToSequence", ["c", "size"], ["s"], axis=0)]
+        parts = helper.make_value_info("s", helper.make_sequence_type_proto(helper.make_tensor_type_proto(element, None)))
+        graph = helper.make_graph(nodes, "g", [value("x", [4, 3])], [parts], [numpy_helper.from_array(np.array(axis_size, np.int64), "size")])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / name)
+        return tmp_path / name
+
+    ones, twos, integers = sequence("ones.onnx", 1), sequence("twos.onnx", 2), sequence("integers.onnx", 2, TensorProto.INT32)
+    assert 'output "s": cosine' in evener("compare", ones, "--with", ones)[0]
+    assert 'output "s" has other parts' in evener("compare", ones, "--with", twos, code=FAILURE)[1]
+    assert 'output "s": not float32, not compared' in evener("compare", twos, "--with", integers)[0]
+
+
 def test_a_default_may_be_left_out_beside_an_output_that_is_a_sequence(tmp_path):
     nodes = [helper.make_node("Mul", ["x", "k"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"]),
              helper.make_node("SequenceConstruct", ["y"], ["s"])]

@@ -14,6 +14,53 @@ namespace {
 constexpr std::uint64_t kTimedNs = 60'000'000;          // of each model, at least, ...
 constexpr std::size_t kLeastRuns = 7, kMostRuns = 301;  // ... within these
 
+// Comparison of an output: its float32 tensors, and the number of its other tensors, which are not compared.
+struct OutputComparison {
+  const std::string& name;
+  Closeness closeness = {};
+  std::size_t skipped = 0;
+
+  // Adds a tensor that is the output or a part of it.
+  void add(const ConstTensor& expected, const ConstTensor& got) {
+    if (expected.desc.dtype != DType::kFloat32 || got.desc.dtype != DType::kFloat32) {
+      ++skipped;
+      return;
+    }
+    if (expected.desc.shape != got.desc.shape) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" has another shape in the other session", name.c_str());
+    }
+    add_closeness(expected, got, &closeness);
+  }
+
+  // Adds the tensors in a sequence, an optional or a map.
+  void add(const RuntimeValue& expected, const RuntimeValue& got) {
+    if (expected.desc.wraps != got.desc.wraps || expected.parts.size() != got.parts.size()) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" has other parts in the other session", name.c_str());
+    }
+    if (expected.is_tensor()) return add(expected.tensor(), got.tensor());
+    for (std::size_t i = 0; i < expected.parts.size(); ++i) add(*expected.parts[i], *got.parts[i]);
+  }
+
+  void add(const RunValue& expected, const RunValue& got) {
+    if ((expected.tensor == nullptr) != (got.tensor == nullptr)) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" has another type in the other session", name.c_str());
+    }
+    if (expected.tensor == nullptr) return add(*expected.runtime_value, *got.runtime_value);
+    if (!is_float_on_host(expected) || !is_float_on_host(got)) {
+      ++skipped;
+      return;
+    }
+    add(ConstTensor{expected.tensor->desc(), expected.tensor->buffer().address()},
+        ConstTensor{got.tensor->desc(), got.tensor->buffer().address()});
+  }
+
+  std::string text() const {
+    if (closeness.elements == 0) return skipped > 0 ? "not float32, not compared" : "no elements to compare";
+    const std::string rest = skipped > 0 ? "; tensors that are not float32 and not compared: " + std::to_string(skipped) : "";
+    return closeness_text(closeness) + rest;
+  }
+};
+
 }  // namespace
 
 std::vector<std::uint64_t> time_in_turns(std::span<Session* const> sessions, std::span<const RunValue> inputs) {
@@ -81,17 +128,13 @@ std::string compare_sessions(const Comparand& expected, const Comparand& got, ev
   json.begin_array();
   for (std::size_t k = 0; k < wanted.size(); ++k) {
     const std::string& name = a.values[static_cast<std::size_t>(a.outputs[k])].name;
-    if (is_float_on_host(wanted[k]) && is_float_on_host(made[k]) &&
-        wanted[k].tensor->desc().shape != made[k].tensor->desc().shape) {
-      fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" has another shape in the other session", name.c_str());
-    }
-    Closeness c;
-    add_closeness(wanted[k], made[k], &c);
+    OutputComparison output{name};
+    output.add(wanted[k], made[k]);
     json.begin_object();
     json.field("name", name);
-    write_closeness(json, c);
+    write_closeness(json, output.closeness);
     json.end_object();
-    text += "output \"" + name + "\": " + (c.elements > 0 ? closeness_text(c) : "not float32, not compared") + "\n";
+    text += "output \"" + name + "\": " + output.text() + "\n";
   }
   json.end_array();
   const Comparand both[] = {expected, got};

@@ -30,13 +30,20 @@ inline bool is_float_on_host(const RunValue& value) {
   return value.tensor != nullptr && value.tensor->on_host() && value.tensor->desc().dtype == DType::kFloat32;
 }
 
-// Where both are float32. A row is what the last axis has. Throws EVN_ERROR_INTERNAL where shapes differ.
+// Elements of float32 tensors. A row is what the last axis has. Throws EVN_ERROR_INTERNAL if the shapes differ.
+inline void add_closeness(const ConstTensor& expected, const ConstTensor& got, Closeness* closeness) {
+  const Shape& shape = expected.desc.shape;
+  if (shape != got.desc.shape) fail(EVN_ERROR_INTERNAL, "two models give outputs of different shapes");
+  const std::size_t row = shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[shape.rank() - 1]);
+  const auto count = static_cast<std::size_t>(shape.elements());
+  closeness->add({expected.as<float>(), count}, {got.as<float>(), count}, row);
+}
+
+// Adds nothing unless both are float32 tensors on the host.
 inline void add_closeness(const RunValue& expected, const RunValue& got, Closeness* closeness) {
   if (!is_float_on_host(expected) || !is_float_on_host(got)) return;
-  const Shape& shape = expected.tensor->desc().shape;
-  if (shape != got.tensor->desc().shape) fail(EVN_ERROR_INTERNAL, "two models give outputs of different shapes");
-  const std::size_t row = shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[shape.rank() - 1]);
-  closeness->add(floats_of(*expected.tensor), floats_of(*got.tensor), row);
+  add_closeness({expected.tensor->desc(), expected.tensor->buffer().address()},
+                {got.tensor->desc(), got.tensor->buffer().address()}, closeness);
 }
 
 }  // namespace evn
