@@ -175,7 +175,8 @@ constexpr Command kCommands[] = {
      "Runs an ONNX file and prints each output's name, element type, dimensions, least, mean and greatest value, and the time.\n"
      "An input without --input is filled with a fixed pseudo-random pattern: floating point in [0, 1), integers 0 and 1. Its\n"
      "dimensions must be known from the model or --shape. In the names of output files, what is no letter, digit, '.', '_' or '-'\n"
-     "becomes '_'. bfloat16 is written as float32. Archives are read as numpy.savez and\n"
+     "becomes '_'. Types that NumPy lacks are read and written as wider ones: bfloat16, float8 and float4 as float32, int4, int2,\n"
+     "uint4 and uint2 as int8 and uint8; --input takes arrays of ml_dtypes too. Archives are read as numpy.savez and\n"
      "numpy.savez_compressed write them, and written without compression. Of sequences and maps the tensors in them are written.",
      kRunOptions, run_run},
     {"bench", "[MODEL]", "measure a model, or load by many clients",

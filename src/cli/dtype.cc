@@ -111,6 +111,12 @@ std::optional<std::size_t> byte_size(evn_dtype dtype, const std::vector<std::int
   return size;
 }
 
+std::size_t element_count(const std::vector<std::int64_t>& dims) {
+  std::size_t count = 1;
+  for (const std::int64_t dim : dims) count *= static_cast<std::size_t>(dim);
+  return count;
+}
+
 double element_at(evn_dtype dtype, const void* data, std::size_t index) {
   switch (dtype) {
     case EVN_DTYPE_FLOAT32: return load<float>(data, index);

@@ -27,6 +27,9 @@ const char* dtype_name(evn_dtype dtype);
 // Bytes of a dense tensor; nothing when that overflows or the type has no plain elements.
 std::optional<std::size_t> byte_size(evn_dtype dtype, const std::vector<std::int64_t>& dims);
 
+// Number of elements of dims whose product does not overflow.
+std::size_t element_count(const std::vector<std::int64_t>& dims);
+
 // The element number `index` as a double; not of complex numbers.
 double element_at(evn_dtype dtype, const void* data, std::size_t index);
 

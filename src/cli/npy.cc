@@ -13,6 +13,7 @@
 #include "cli/dtype.h"
 #include "cli/failure.h"
 #include "cli/file.h"
+#include "cli/narrow.h"
 
 namespace evn::cli {
 namespace {
@@ -48,7 +49,7 @@ class HeaderReader {
 
  private:
   bool read_entry(const std::string& key, Header& header) {
-    if (key == "descr" && !header.descr) return (header.descr = quoted()).has_value();
+    if (key == "descr" && !header.descr) return (header.descr = take("[") ? fields() : quoted()).has_value();
     if (key == "shape" && !header.dims) return (header.dims = tuple()).has_value();
     if (key != "fortran_order" || header.fortran) return false;
     if (take("False")) header.fortran = false;
@@ -73,6 +74,22 @@ class HeaderReader {
     std::string text(rest_.substr(1, end - 1));
     rest_.remove_prefix(end + 1);
     return text;
+  }
+
+  // The list of the fields of a structure, whose "[" has been read: a descr that begins with "[".
+  std::optional<std::string> fields() {
+    for (int depth = 1; depth > 0;) {
+      skip_blanks();
+      if (rest_.empty()) return std::nullopt;
+      const char c = rest_[0];
+      if (c == '\'' || c == '"') {
+        if (!quoted()) return std::nullopt;
+        continue;
+      }
+      depth += c == '[' || c == '(' ? 1 : c == ']' || c == ')' ? -1 : 0;
+      rest_.remove_prefix(1);
+    }
+    return "[";
   }
 
   std::optional<std::vector<std::int64_t>> tuple() {
@@ -120,6 +137,7 @@ std::string read_header(const NpyReader& read, const std::string& path, std::siz
 // Sets the element type, its size and its order of bytes by a descr such as "<f4", ">i8", "|b1", "<U12" and "|S3".
 void read_descr(const std::string& path, const std::string& descr, NpyHeader* to) {
   const char order = descr.empty() ? '\0' : descr[0];
+  if (order == '[') fail_read(path, "the elements are structures, which no tensor has: save each field of the array alone");
   const std::string_view rest = std::string_view(descr).substr(descr.empty() ? 0 : 1);
   const bool ordered = order == '<' || order == '>';
   if ((ordered || order == '|') && !rest.empty() && (rest[0] == 'U' || rest[0] == 'S' || rest[0] == 'a')) {
@@ -132,6 +150,12 @@ void read_descr(const std::string& path, const std::string& descr, NpyHeader* to
       to->swapped = order == '>';
       return;
     }
+  }
+  if (rest == "V1" || rest == "V2" || rest == "f1") {  // as ml_dtypes writes types that NumPy lacks
+    to->dtype = EVN_DTYPE_UNDEFINED;
+    to->element_size = rest == "V2" ? 2 : 1;
+    to->swapped = order == '>' && to->element_size > 1;
+    return;
   }
   std::string little = descr;
   if (order == '>') little[0] = '<';
@@ -240,9 +264,7 @@ NpyArray decode_npy(const NpyHeader& header, std::vector<unsigned char> bytes, c
   if (header.swapped) swap_bytes(bytes, header.wide_text ? 4 : is_complex_number ? header.element_size / 2 : header.element_size);
   if (header.fortran && header.element_size != 0) bytes = in_c_order(bytes, header.dims, header.element_size);
   if (header.dtype == EVN_DTYPE_STRING) {
-    std::size_t count = 1;
-    for (const std::int64_t dim : header.dims) count *= static_cast<std::size_t>(dim);
-    array.texts = decode_texts(bytes, count, header.element_size, header.wide_text, path);
+    array.texts = decode_texts(bytes, element_count(header.dims), header.element_size, header.wide_text, path);
     return array;
   }
   if (array.dtype == EVN_DTYPE_BOOL) {
@@ -333,10 +355,9 @@ NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std
   NpyForm form;
   form.data = data;
   form.size = size;
-  if (dtype == EVN_DTYPE_BFLOAT16) {
-    form.changed.resize(2 * size);
-    for (std::size_t i = 0; i < size / 2; ++i) set_element(EVN_DTYPE_FLOAT32, form.changed.data(), i, element_at(dtype, data, i));
-    dtype = EVN_DTYPE_FLOAT32;
+  if (const NarrowType* const narrow = find_narrow(dtype)) {
+    form.changed = widened(*narrow, data, element_count(dims));
+    dtype = narrow->wide;
     form.data = form.changed.data();
     form.size = form.changed.size();
   }

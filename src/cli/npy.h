@@ -15,7 +15,7 @@
 namespace evn::cli {
 
 struct NpyArray {
-  evn_dtype dtype = EVN_DTYPE_UNDEFINED;
+  evn_dtype dtype = EVN_DTYPE_UNDEFINED;  // UNDEFINED: the elements are raw bits of some type that NumPy lacks
   std::vector<std::int64_t> dims;
   std::vector<unsigned char> bytes;
   std::vector<std::string> texts;  // the elements of EVN_DTYPE_STRING, in the place of bytes
@@ -31,7 +31,7 @@ NpyArray read_npy(const std::string& path);
 
 // Type, shape and layout of an array, and the place where its elements begin.
 struct NpyHeader {
-  evn_dtype dtype = EVN_DTYPE_UNDEFINED;
+  evn_dtype dtype = EVN_DTYPE_UNDEFINED;  // as NpyArray has it
   std::vector<std::int64_t> dims;
   std::size_t begin = 0;         // bytes before the elements
   std::size_t size = 0;          // bytes of the elements
@@ -60,6 +60,7 @@ struct NpyForm {
   std::size_t size = 0;
   std::vector<unsigned char> changed;  // what data points to where the elements had to change
 };
+// Types that NumPy lacks are written as wider ones (cli/narrow.h).
 NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std::int64_t>& dims, const void* data,
                  std::size_t size);
 
@@ -69,7 +70,7 @@ std::optional<std::u32string> characters_of(const std::string& text);
 // Strings in the same form: UTF-32, or bytes if one of them is no UTF-8.
 NpyForm npy_form(const std::vector<std::string>& texts, const std::vector<std::int64_t>& dims);
 
-// bfloat16, which NumPy lacks, is written as float32. Leaves no file when it fails.
+// Leaves no file when it fails.
 void write_npy(const std::string& path, const NpyForm& form);
 
 }  // namespace evn::cli

@@ -13,6 +13,7 @@
 
 #include "cli/dtype.h"
 #include "cli/host_access.h"
+#include "cli/narrow.h"
 #include "cli/npz.h"
 #include "cli/values.h"
 
@@ -67,16 +68,16 @@ std::string shown(const std::string& text) {
   return '"' + escaped + (end < text.size() ? "...\"" : "\"");
 }
 
-void print_numbers(evn_dtype dtype, const Map& map) {
+void print_numbers(evn_dtype dtype, const void* data, std::size_t size) {
   const DTypeRow* const row = find_dtype(dtype);
   const bool is_ordered = row != nullptr && !is_complex(dtype);
-  const std::size_t count = is_ordered ? map.size() / row->size : 0;
+  const std::size_t count = is_ordered ? size / row->size : 0;
   double least = std::numeric_limits<double>::infinity();
   double greatest = -least;
   double sum = 0;
   std::size_t numbers = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const double value = element_at(dtype, map.data(), i);
+    const double value = element_at(dtype, data, i);
     if (std::isnan(value)) continue;
     ++numbers;
     least = std::min(least, value);
@@ -203,7 +204,10 @@ void print_tensor(const Tensor& tensor) {
   std::printf("%s %s", dtype_name(info.dtype), dims_text(dims_of(info)).c_str());
   if (info.dtype == EVN_DTYPE_STRING) return print_texts(strings_of(tensor));
   const Map map(tensor, EVN_MAP_READ);
-  print_numbers(info.dtype, map);
+  const NarrowType* const narrow = find_narrow(info.dtype);
+  if (narrow == nullptr) return print_numbers(info.dtype, map.data(), map.size());
+  const std::vector<unsigned char> wide = widened(*narrow, map.data(), element_count(dims_of(info)));
+  print_numbers(narrow->wide, wide.data(), wide.size());
 }
 
 void print_value(const Value& value, const std::string& indent) {

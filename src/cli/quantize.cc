@@ -66,6 +66,8 @@ std::vector<Tensor> batch_of(const Runtime& runtime, const Quantizer& quantizer,
     if (evn_quantizer_find_input(quantizer.get(), name.c_str(), &index, &error) != EVN_OK) {
       fail(kExitFailure, "%s: %s", path.c_str(), describe(error).c_str());
     }
+    if (array.dtype == EVN_DTYPE_UNDEFINED)
+      fail(kExitFailure, "%s: \"%s\" has raw elements, not numbers", path.c_str(), name.c_str());
     inputs[index] = tensor_of(runtime, array);
   }
   for (std::uint32_t i = 0; i < count; ++i) {

@@ -51,7 +51,7 @@ const NpzEntry& entry_of(NpzFile& file, const std::string& path, const std::stri
          keys_of(file).c_str());
   if (entry->dims.empty()) fail(kExitFailure, "%s: it has no dim of samples", entry->label.c_str());
   if (find_dtype(entry->dtype) == nullptr)
-    fail(kExitFailure, "%s: it has strings, which no model learns from", entry->label.c_str());
+    fail(kExitFailure, "%s: it has strings or raw bytes, which no model learns from", entry->label.c_str());
   file.hold(*entry);
   return *entry;
 }

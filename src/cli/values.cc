@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "cli/dtype.h"
 #include "cli/host_access.h"
+#include "cli/narrow.h"
 #include "cli/npz.h"
 
 namespace evn::cli {
@@ -93,6 +95,35 @@ Tensor pattern_input(const Runtime& runtime, const evn_value_info& info, std::ui
   return tensor;
 }
 
+// Makes an array one of the input's element type if NumPy lacks that type: elements are wider numbers or raw bits.
+NpyArray fit_to_input(NpyArray array, const evn_value_info& info, const std::string& path) {
+  const NarrowType* const type = find_narrow(info.dtype);
+  const std::size_t count = element_count(array.dims);
+  const bool is_raw = array.dtype == EVN_DTYPE_UNDEFINED;
+  if (is_raw && (type == nullptr || array.bytes.size() != count * (type->bits > 8 ? 2 : 1))) {
+    fail(kExitFailure, "%s: raw elements as of ml_dtypes do not fit input %s, which is %s", path.c_str(),
+         printable(info.name).c_str(), declared_text(info).c_str());
+  }
+  const bool is_integer = array.dtype == EVN_DTYPE_INT8 || array.dtype == EVN_DTYPE_UINT8;
+  if (type == nullptr || !(is_raw || (type->wide == EVN_DTYPE_FLOAT32 ? array.dtype == EVN_DTYPE_FLOAT32 : is_integer)))
+    return array;
+  std::vector<unsigned char> packed(narrow_size(*type, count));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t mask = (1u << type->bits) - 1;
+    const std::uint32_t raw = !is_raw ? 0 : type->bits > 8 ? narrow_at(*type, array.bytes.data(), i) : array.bytes[i] & mask;
+    const std::optional<std::uint32_t> bits =
+        is_raw ? std::optional(raw) : narrow_bits(*type, element_at(array.dtype, array.bytes.data(), i));
+    if (!bits) {
+      fail(kExitFailure, "%s: element %zu (%g) is out of the range of input %s, which is %s", path.c_str(), i,
+           element_at(array.dtype, array.bytes.data(), i), printable(info.name).c_str(), declared_text(info).c_str());
+    }
+    set_narrow(*type, packed.data(), i, *bits);
+  }
+  array.dtype = info.dtype;
+  array.bytes = std::move(packed);
+  return array;
+}
+
 struct ArchiveInput {
   std::string path;
   NpyArray array;
@@ -165,7 +196,7 @@ std::vector<std::int64_t> parse_dims(const std::string& name, const std::string&
 std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runtime, const Session& session, bool say) {
   const auto files = by_input(arguments, "--input", session);
   const auto shapes = by_input(arguments, "--shape", session);
-  const auto archived = archive_inputs(arguments, session);
+  auto archived = archive_inputs(arguments, session);
   std::uint32_t count = 0, defaults = 0;
   Call call;
   call.check(evn_session_input_count(session.get(), &count, call));
@@ -188,15 +219,17 @@ std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runti
       fail_usage("input %s has both --input and --shape", printable(info.name).c_str());
     std::string origin;
     if (file != files.end()) {
-      inputs.push_back(tensor_of(runtime, read_npy(file->second.second)));
+      const std::string& path = file->second.second;
+      inputs.push_back(tensor_of(runtime, fit_to_input(read_npy(path), info, path)));
       origin = "from " + file->second.second;
     } else if (entry != archived.end()) {
-      inputs.push_back(tensor_of(runtime, entry->second.array));
+      inputs.push_back(tensor_of(runtime, fit_to_input(std::move(entry->second.array), info, entry->second.path)));
       origin = "from " + entry->second.path;
     } else {
       const auto dims = shape != shapes.end() ? parse_dims(shape->second.first, shape->second.second) : known_dims(info);
       inputs.push_back(pattern_input(runtime, info, i, dims));
       origin = info.dtype == EVN_DTYPE_STRING                      ? "empty strings"
+               : find_dtype(info.dtype) == nullptr                 ? "filled with zeros"
                : is_floating(info.dtype) || is_complex(info.dtype) ? "filled with a fixed pseudo-random pattern in [0, 1)"
                                                                    : "filled with a fixed pseudo-random pattern of 0 and 1";
     }

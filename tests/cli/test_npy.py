@@ -3,6 +3,7 @@ import os
 import struct
 import zipfile
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -26,6 +27,45 @@ def test_npy_of_each_type_survives_reading_and_writing(dtype, tmp_path):
     evener("run", model, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path)
     y = np.load(tmp_path / "y.npy")
     assert y.dtype == x.dtype and np.array_equal(y, x.T)
+
+
+# ONNX's number of a type that NumPy lacks, as ml_dtypes has it, the type that is read and written in its place, values, one out of range.
+NARROW = [(16, "bfloat16", "float32", [0, -1.5, 2.0 ** 100, np.inf], 3.4e38), (17, "float8_e4m3fn", "float32", [0, -448, 0.001953125, np.nan], 449),
+          (18, "float8_e4m3fnuz", "float32", [0, -240, 1.125, np.nan], 241), (19, "float8_e5m2", "float32", [-57344, 1.25, -np.inf, np.nan], 60000),
+          (20, "float8_e5m2fnuz", "float32", [0, -57344, 1.25, np.nan], np.inf), (21, "uint4", "uint8", [0, 15, 3, 9], 16),
+          (22, "int4", "int8", [-8, 7, 0, -1], -9), (23, "float4_e2m1fn", "float32", [-6, 0.5, 3, -1.5], np.nan),
+          (24, "float8_e8m0fnu", "float32", [1, 0.25, 2.0 ** 127, np.nan], 0), (25, "uint2", "uint8", [0, 3, 1, 2], 4), (26, "int2", "int8", [-2, 1, 0, -1], 2)]
+
+
+@pytest.mark.parametrize("code, name, wide, values, out_of_range", NARROW, ids=[row[1] for row in NARROW])
+def test_types_that_numpy_lacks_are_read_and_written_as_wider_ones(code, name, wide, values, out_of_range, tmp_path):
+    graph = helper.make_graph([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], "g", [value("x", ["m", "n"], code)],
+                              [value("y", ["n", "m"], code)])
+    model = tmp_path / "t.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=13), model)
+    x = np.array([values, values[::-1], values], wide)[:, :3]
+    for number, given in enumerate((x, x.astype(getattr(ml_dtypes, name)))):
+        np.save(tmp_path / "x.npy", given)
+        np.savez(tmp_path / "x.npz", x=given)
+        for words in (f"x={tmp_path / 'x.npy'}", tmp_path / "x.npz"):
+            out, _ = evener("run", model, "--input", words, "--output", tmp_path / f"{number}.npz")
+            assert ", mean " in out
+            y = np.load(tmp_path / f"{number}.npz")["y"]
+            assert y.dtype == wide and np.array_equal(y, x.T, equal_nan=wide == "float32")
+    np.save(tmp_path / "x.npy", np.array([[x[0, 0], out_of_range]], wide))
+    _, err = evener("run", model, "--input", f"x={tmp_path / 'x.npy'}", code=FAILURE)
+    assert "element 1 (" in err and "out of the range of input x" in err
+
+
+def test_numbers_are_rounded_to_the_nearest_of_a_type_that_numpy_lacks(tmp_path):
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value("x", ["n"], 17)], [value("y", ["n"], 17)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "t.onnx")
+    x = np.float32([1.0625, 1.1875, 1.07, -0.0009765625, -0.0, 447.9])
+    np.save(tmp_path / "x.npy", x)
+    evener("run", tmp_path / "t.onnx", "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path)
+    y = np.load(tmp_path / "y.npy")
+    expected = x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    assert np.array_equal(y, expected) and np.array_equal(np.signbit(y), np.signbit(expected))
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
@@ -58,7 +98,9 @@ GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"
     (npy(GOOD.replace("(1,)", "(4294967296, 4294967296)")), "size"), (npy(GOOD.replace("(1,)", "(-1,)")), "damaged"),
     (npy(GOOD.replace("(1,)", "(1,1,1,1,1,1,1,1,1)")), "damaged"), (npy(GOOD.replace("(1,)", "(1")), "damaged"),
     (npy(GOOD[:-1]), "damaged"), (npy("{}"), "damaged"), (npy(GOOD.replace("descr", "descrx")), "damaged"),
-    (npy(GOOD, data=b"\0" * 5), "size"),
+    (npy(GOOD, data=b"\0" * 5), "size"), (npy(GOOD.replace("'<f4'", "[('a', '<f4')]")), "structures"),
+    (npy(GOOD.replace("'<f4'", "[('a]', '<f4', (2,)), ('b', [('c', '<i4')])]")), "structures"),
+    (npy(GOOD.replace("'<f4'", "[('a', '<f4'")), "damaged"), (npy(GOOD.replace("<f4", "<V2"), data=b"\0\0"), "float32"),
     (npy(GOOD.replace("'shape'", "'shape': (1,), 'shape'")), "damaged"), (npy("(" * 1000), "damaged"),
 ])
 def test_hostile_npy_files_are_refused_with_a_reason(data, message, add, tmp_path):
