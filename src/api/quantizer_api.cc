@@ -160,6 +160,10 @@ evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char* name, u
       *index = static_cast<uint32_t>(i);
       return;
     }
+    if ((*q)->has_default(name)) {
+      fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" has a default, which counts in all batches: a quantizer takes no other values",
+           name);
+    }
     fail(EVN_ERROR_INVALID_ARGUMENT, "the model has no input \"%s\"", name);
   });
 }

@@ -60,11 +60,13 @@ evn_status plain_model(evn_runtime runtime, const char* path, const void* data, 
     source.size = size;
     if (external_dir != nullptr) source.external_dir = external_dir;
     std::set<std::uint64_t> literals;
-    Model model = read_plain_model(*r, source, PlainModel::kUnfolded, nullptr, &literals);
+    std::vector<DefaultReads> reads;
+    Model model = read_plain_model(*r, source, PlainModel::kUnfolded, nullptr, &literals, &reads);
     flatten_bodies(model.graph);
     free_batch(model.graph, (*r)->cpu().ledger());
     take_inference_form(model.graph);
     if (opset_of(model) < least_opset) raise_opset(model, least_opset, (*r)->cpu().ledger());
+    drop_changed_defaults(reads, &model);
     Graph graph = with_subgraphs(model.graph, true);
     restore_constant_nodes(graph, literals);
     const SavedModel saved = save_onnx(model, graph, "", true);

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <span>
+#include <string_view>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -192,7 +195,7 @@ void put_value_types(Message& m, const Graph& graph) {
   }
 }
 
-Message graph_message(const Graph& graph, const Form& form);
+Message graph_message(const Graph& graph, const Form& form, std::span<const InputDefault> defaults = {});
 
 // AttributeProto.AttributeType, by our own.
 constexpr std::int64_t kTypeNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 13};
@@ -253,7 +256,8 @@ Message node_message(const Graph& graph, const Node& node, const Form& form) {
   return m;
 }
 
-Message graph_message(const Graph& graph, const Form& form) {
+// `defaults`: of inputs of the graph that have one.
+Message graph_message(const Graph& graph, const Form& form, std::span<const InputDefault> defaults) {
   Message m;
   for (const Node& node : graph.nodes) m.message(1, node_message(graph, node, form));
   m.text(2, graph.name.empty() ? "graph" : graph.name);
@@ -264,6 +268,14 @@ Message graph_message(const Graph& graph, const Form& form) {
     m.message(5, std::move(tensor));
   }
   for (const ValueId v : graph.inputs) m.message(11, value_info_message(graph.values[static_cast<std::size_t>(v)]));
+  std::set<std::string_view> constants;
+  for (const Value& v : graph.values) {
+    if (!defaults.empty() && v.constant != nullptr) constants.insert(v.name);
+  }
+  for (const InputDefault& d : defaults) {
+    if (d.input >= 0) m.message(5, tensor_message(d.declared.name, d.value, form.external));
+    else if (constants.contains(d.declared.name)) m.message(11, value_info_message(d.declared));
+  }
   for (const ValueId v : graph.outputs) m.message(12, value_info_message(graph.values[static_cast<std::size_t>(v)]));
   if (form.value_types) put_value_types(m, graph);
   return m;
@@ -284,7 +296,7 @@ SavedModel save_onnx(const Model& model, const Graph& graph, const std::string& 
   m.text_if(2, model.producer);
   External beside;
   beside.name = external;
-  m.message(7, graph_message(graph, {external.empty() ? nullptr : &beside, value_types}));
+  m.message(7, graph_message(graph, {external.empty() ? nullptr : &beside, value_types}, model.defaults));
   for (const OpsetImport& o : model.opsets) m.message(8, opset_message(o));
   for (const MetadataEntry& e : model.metadata) m.message(14, entry_message(e.key, e.value));
   SavedModel saved;

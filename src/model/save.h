@@ -26,8 +26,9 @@ inline constexpr std::uint64_t kMostModelBytes = INT32_MAX;  // of a protobuf me
 
 // A model, with this graph for its own, whose graphs have operators of ONNX's domains only: as load_onnx gives it, or later where
 // no rewrite put in what ONNX lacks (Node::epilogue, inlined If, bodies). Throws EVN_ERROR_UNSUPPORTED naming the node where one
-// did. `external`: not empty: the name of a file beside the model's for all larger constants of graphs. `value_types`: the element
-// types of what nodes make are written (value_info).
+// did. Inputs with a default are written behind the others, unless the graph has no constant of their name. `external`: not empty:
+// the name of a file beside the model's for all larger constants of graphs. `value_types`: the element types of what nodes make are
+// written (value_info).
 SavedModel save_onnx(const Model& model, const Graph& graph, const std::string& external = "", bool value_types = false);
 inline SavedModel save_onnx(const Model& model) { return save_onnx(model, model.graph); }
 

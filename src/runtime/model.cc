@@ -91,10 +91,11 @@ void check_unchanged(const LoadedModel& loaded, const FileImage& image) {
   if (loaded.external != nullptr) loaded.external->check_unchanged();
 }
 
-// From bytes to the graph that is run. `loaded` has all that is not the model itself. `removed` (nullable): LoadedModel's.
+// From bytes to the graph that is run. `loaded` has all that is not the model itself. `removed` (nullable): LoadedModel's. `reads`
+// (nullable): of the defaults, before the passes.
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, Wrong* wrong,
                  std::span<const char* const> disabled = {}, std::vector<RemovedNode>* removed = nullptr,
-                 std::set<std::uint64_t>* literals = nullptr) {
+                 std::set<std::uint64_t>* literals = nullptr, std::vector<DefaultReads>* reads = nullptr) {
   const Runtime& runtime = *loaded.runtime;
   const HeapReclaim allowed(true);
   const LoadScope scope(deadline_ns);
@@ -116,6 +117,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
   std::vector<const char*> left_out(disabled.begin(), disabled.end());
   for (const std::string& name : settings->config.disabled_passes) left_out.push_back(name.c_str());
   if (removed != nullptr) *removed = list_nodes(model.graph);
+  if (reads != nullptr) *reads = reads_of_defaults(model);
   optimize_graph(model.graph, {ledger, limits, deadline_ns}, left_out);
   if (removed != nullptr) drop_present(model.graph, removed);
   read_constants_of_bodies(loaded, model.graph);
@@ -404,7 +406,7 @@ ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std:
 }
 
 Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind,
-                       std::vector<RemovedNode>* removed, std::set<std::uint64_t>* literals) {
+                       std::vector<RemovedNode>* removed, std::set<std::uint64_t>* literals, std::vector<DefaultReads>* reads) {
   const std::uint64_t deadline = load_deadline(*runtime);
   const LoadScope scope(deadline);
   os::FileAccess access = file_access(*runtime);
@@ -415,7 +417,8 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   loaded.file_name = s.name;
   loaded.external = std::move(s.external);
   Wrong logged_before;
-  return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, passes_of_running(kind), removed, literals);
+  return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, passes_of_running(kind), removed, literals,
+                    reads);
 }
 
 std::string describe_model(const LoadedModel& model, evn_format format) {

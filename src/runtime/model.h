@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "graph/default_reads.h"
 #include "model/external_files.h"
 #include "runtime/compiled_graphs.h"
 #include "runtime/removed_nodes.h"
@@ -106,9 +107,10 @@ ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std:
 // with kFolded, constants and batch normalizations are folded. `removed` (nullable) gets what LoadedModel has. Throws what loading
 // throws.
 enum class PlainModel { kFolded, kUnfolded };
-// `literals`: see validate_model.
+// `literals`: see validate_model. `reads` (nullable) gets the reads of the inputs with a default as the model has them.
 Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind = PlainModel::kFolded,
-                       std::vector<RemovedNode>* removed = nullptr, std::set<std::uint64_t>* literals = nullptr);
+                       std::vector<RemovedNode>* removed = nullptr, std::set<std::uint64_t>* literals = nullptr,
+                       std::vector<DefaultReads>* reads = nullptr);
 
 // What the file of a model has in it now, after all passes. Throws what loading throws.
 Model read_again(const LoadedModel& model);

@@ -519,6 +519,30 @@ def test_every_operator_on_bytes_is_within_a_step(tmp_path):
     assert abs(made[0][1] - made[1][1]) < 1e-3 and made[1][1] > 0.99
 
 
+@pytest.mark.parametrize("mode", ["static", "dynamic", "weights", "float16", "bfloat16"])
+def test_an_input_with_a_default_stays_one_unless_it_was_quantized(mode):
+    """`scale` stays float32; `weight` is quantized; `folded` is folded with a constant."""
+    rng = np.random.default_rng(0)
+    node = helper.make_node
+    nodes = [node("MatMul", ["x", "weight"], ["p"], name="product"), node("Add", ["folded", "one"], ["q"], name="fold"),
+             node("Sub", ["p", "q"], ["s"], name="sub"), node("ReduceSum", ["s"], ["t"], name="sum"), node("Mul", ["t", "scale"], ["y"], name="mul")]
+    numbers = {"weight": rng.standard_normal((32, 64)), "folded": [1], "one": [1], "scale": [2]}
+    graph = helper.make_graph(nodes, "g", [value("x", ["n", 32]), value("scale", [1]), value("weight", [32, 64]), value("folded", [1])],
+                              [value("y", [1, 1])], [numpy_helper.from_array(np.asarray(v, np.float32), k) for k, v in numbers.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    runtime = evener.Runtime(threads=1)
+    quantizer = evener.Quantizer(runtime, model, mode=mode)
+    x, scale = rng.standard_normal((8, 32)).astype(np.float32), np.float32([3])
+    if mode == "static":
+        with pytest.raises(evener.Error, match='input "scale" has a default'):
+            quantizer.add_batch({"x": x, "scale": scale})
+        quantizer.add_batch({"x": x})
+    session = runtime.session(quantizer.finish())
+    assert [v.name for v in session.inputs] == ["x"] and [v.name for v in session.defaults] == ["scale"]
+    (plain,), (scaled,) = session.run({"x": x}).values(), session.run({"x": x, "scale": scale}).values()
+    np.testing.assert_allclose(scaled, plain * 1.5, rtol=1e-4)
+
+
 def compare(*words, code=OK):
     done = subprocess.run([COMMAND, "compare", *map(str, words)], capture_output=True, text=True, timeout=300)
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}{done.stderr}"

@@ -88,6 +88,21 @@ void expect_round_trip(const std::string& bytes) {
 
 TEST(Save, ANetworkReadsBackAsItWas) { expect_round_trip(small_network().serialize()); }
 
+TEST(Save, InputsWithADefaultReadBackBehindTheOthers) {
+  OnnxWriter w;
+  w.add_input("k", kF32, {2}).add_input("x", kF32, {2}).add_input("unused", kF32, {2}).add_output("y");
+  w.add_node("Mul", {"x", "k"}, {"y"}).add_initializer("k", {2}, std::vector<float>{1, 2});
+  expect_round_trip(w.serialize());
+  Model model = load_bytes(w.serialize());
+  ASSERT_EQ(model.defaults.size(), 1u);
+  const Model again = load_bytes(saved_bytes(model));
+  ASSERT_EQ(again.defaults.size(), 1u);
+  EXPECT_EQ(again.defaults[0].declared.name, "k");
+  EXPECT_EQ(again.graph.inputs.size(), 2u);
+  model.defaults.clear();
+  EXPECT_TRUE(load_bytes(saved_bytes(model)).defaults.empty());
+}
+
 TEST(Save, LargeTensorsArePiecesOfTheirOwn) {
   OnnxWriter w;
   w.add_input("x", kF32, {1, 1000}).add_output("y").add_node("MatMul", {"x", "w"}, {"y"});

@@ -534,3 +534,18 @@ def test_losses_with_weights_may_be_in_the_model(op, reduction, ignored, runtime
         d[at] = 1e-5
         slopes[at] = (loss(w + d) - loss(w - d)) / 2e-5
     np.testing.assert_allclose(trainer.gradients["w"], slopes, rtol=1e-4, atol=1e-5)
+
+
+def test_an_input_with_a_default_stays_one_unless_it_learns(runtime, tmp_path):
+    nodes = [node("Mul", ["x", "scale"], ["s"]), node("MatMul", ["s", "w"], ["y"])]
+    proto = onnx.load_from_string(model(nodes, {"scale": np.float32([2]), "w": W}))
+    proto.graph.input.extend([helper.make_tensor_value_info("scale", F, [1]), helper.make_tensor_value_info("w", F, [3, 2])])
+    trainer = evener.Trainer(runtime, proto.SerializeToString(), frozen=["scale"])
+    with pytest.raises(evener.Error, match='input "scale" has a default'):
+        trainer.step({"x": X, "scale": np.float32([3])}, np.arange(4) % 2)
+    trainer.step({"x": X}, np.arange(4) % 2)
+    trainer.finish(tmp_path / "trained.onnx")
+    session = runtime.session(tmp_path / "trained.onnx")
+    assert [v.name for v in session.inputs] == ["x"] and [v.name for v in session.defaults] == ["scale"]
+    (plain,), (scaled,) = session.run({"x": X}).values(), session.run({"x": X, "scale": np.float32([4])}).values()
+    np.testing.assert_allclose(scaled, plain * 2, rtol=1e-5)

@@ -1,4 +1,6 @@
 // libevener_train.so: the table of device/train_module.h. Nothing is thrown across it.
+#include <algorithm>
+
 #include "base/fault.h"
 #include "base/guarded.h"
 #include "base/heap.h"
@@ -49,6 +51,11 @@ evn_status find_input(void* trainer, const char* name, std::uint32_t* index, evn
         return;
       }
       names += (i > 0 ? ", " : "") + inputs[i].name;
+    }
+    const auto& defaults = of(trainer).defaults();
+    if (std::any_of(defaults.begin(), defaults.end(), [&](const OnnxValue& d) { return d.name == name; })) {
+      fail(EVN_ERROR_INVALID_ARGUMENT,
+           "input \"%.128s\" has a default, which counts in all batches: a trainer takes no other values", name);
     }
     fail(EVN_ERROR_INVALID_ARGUMENT, "there is no input \"%.128s\"; there are: %.300s", name, names.c_str());
   });

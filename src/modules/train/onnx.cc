@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include "base/cancel.h"
 #include "modules/train/library.h"
@@ -338,6 +340,11 @@ OnnxModel read_onnx(std::string_view bytes) {
       model.others.append(f.whole);
     }
   });
+  std::set<std::string_view> constants;
+  for (const OnnxTensor& t : model.initializers) constants.insert(t.name);
+  std::vector<OnnxValue> all;
+  all.swap(model.inputs);
+  for (OnnxValue& input : all) (constants.contains(input.name) ? model.defaults : model.inputs).push_back(std::move(input));
   return model;
 }
 

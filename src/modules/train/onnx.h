@@ -46,6 +46,7 @@ struct OnnxModel {
   std::vector<OnnxNode> nodes;
   std::vector<OnnxTensor> initializers;
   std::vector<OnnxValue> inputs, outputs;
+  std::vector<OnnxValue> defaults;                          // inputs that have an initializer; not written
   std::vector<std::pair<std::string, std::int32_t>> types;  // of tensors that nodes make; not written
 };
 

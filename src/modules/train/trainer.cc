@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string_view>
 
 #include "base/cancel.h"
 #include "base/number_text.h"
@@ -397,6 +399,14 @@ std::string Trainer::trained_model() {
   put(graphs_->statistics(), statistics_);
   std::list<std::string> shrunk;
   if (pruning_) pruning_->shrink(&model, &shrunk);
+  // An initializer as it was read has the bytes of a TensorProto; what learns or was pruned is no default any more.
+  std::set<std::string_view> unchanged;
+  for (const OnnxTensor& t : model.initializers) {
+    if (!t.whole.empty()) unchanged.insert(t.name);
+  }
+  for (const OnnxValue& d : model.defaults) {
+    if (unchanged.contains(d.name)) model.inputs.push_back(d);
+  }
   return write_onnx(model);
 }
 

@@ -43,6 +43,7 @@ class Trainer {
   void note_metric(double value);
   void set_learning_rate(double rate);
   const std::vector<OnnxValue>& inputs() const { return graphs_->model().inputs; }
+  const std::vector<OnnxValue>& defaults() const { return graphs_->model().defaults; }  // inputs that batches cannot give
   const std::vector<Parameter>& parameters() const { return graphs_->parameters(); }
   evn_tensor copy_of(std::uint32_t index, evn_parameter_part part);
   void save(const std::string& path);

@@ -34,7 +34,7 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
     : runtime_(std::move(runtime)), request_(std::move(request)) {
   check_operator_patterns(request_.keep, runtime_->operators(), NameCheck::kAll, EVN_ERROR_INVALID_ARGUMENT, "keep");
   std::vector<RemovedNode> removed;
-  model_ = read_plain_model(runtime_, request_.source, PlainModel::kFolded, &removed);
+  model_ = read_plain_model(runtime_, request_.source, PlainModel::kFolded, &removed, nullptr, &default_reads_);
   find_unmatched(removed);
   request_.source.data = nullptr;
   flatten_bodies(model_.graph);
@@ -54,6 +54,7 @@ Quantizer::Quantizer(std::shared_ptr<Runtime> runtime, QuantizerRequest request)
          reasons.empty() ? ": there is no Conv, Gemm or MatMul" : reasons.c_str());
   }
   if (request_.equalize) equalized_ = equalize_layers(model_.graph, scheme_, runtime_->cpu().ledger());
+  drop_changed_defaults(default_reads_, &model_);
   const SavedModel plain = save_flat(model_);  // also finds what cannot be saved before anybody calibrates
   float_bytes_ = plain.size;
   if (request_.mode == QuantMode::kStatic) open_observing();
@@ -81,6 +82,10 @@ void Quantizer::check_model() const {
     const bool quantized = node.op_type == "QuantizeLinear" || node.op_type == "QLinearConv" || node.op_type == "QLinearMatMul";
     if (quantized) throw make_error(EVN_ERROR_UNSUPPORTED, "the model is quantized already").with_node(node.name.c_str());
   }
+}
+
+bool Quantizer::has_default(std::string_view name) const {
+  return std::any_of(default_reads_.begin(), default_reads_.end(), [&](const DefaultReads& d) { return d.name == name; });
 }
 
 // With branches and bodies in their places again.
@@ -281,6 +286,7 @@ Quantizer::Candidate Quantizer::build(QuantScheme scheme) const {
     if (request_.operators && use_byte_operators(&model.graph, runtime_->cpu().ledger())) import_contrib(model);
   }
   model.producer = "evener";
+  drop_changed_defaults(default_reads_, &model);
   SavedModel saved = save_flat(model);
   ModelPtr loaded = load_saved(saved);
   return {std::move(scheme), std::move(model), std::move(saved), std::move(loaded)};

@@ -63,6 +63,8 @@ class Quantizer {
   // For the host's data of `progress`, once nothing can fail any more.
   UserData& user() { return user_; }
   const Graph& graph() const { return model_.graph; }  // float32; it does not change
+  // Returns true for an input that has a default in the model; batches cannot give it.
+  bool has_default(std::string_view name) const;
 
   // A calibration batch: the model's inputs in order. Throws EVN_ERROR_WRONG_STATE after finish, EVN_ERROR_INVALID_ARGUMENT
   // (which input or value, NaN or infinite ones included), what a run throws, EVN_ERROR_CANCELLED. A batch that fails has
@@ -112,6 +114,7 @@ class Quantizer {
   UserData user_;  // behind all else but the runtime
   QuantizerRequest request_;
   mutable Mutex mutex_;
+  std::vector<DefaultReads> default_reads_;
   Model model_;  // float32; branches and bodies among the other nodes (graph/subgraphs.h)
   QuantScheme scheme_;
   QuantScheme calibrated_;  // the first one, to which observers belong
