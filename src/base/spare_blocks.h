@@ -36,7 +36,7 @@ class SpareBlocks {
   }
 
  private:
-  static constexpr std::size_t kMost = 16;  // one run has eleven
+  static constexpr std::size_t kMost = 16;  // one run has up to fourteen
 
   const std::size_t block_bytes_;
   std::atomic<void*> slots_[kMost] = {};

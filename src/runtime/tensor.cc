@@ -372,18 +372,27 @@ void Tensor::unmap() {
   all.written_ = false;
 }
 
-Overlap overlap_of(const Tensor& a, const Tensor& b) {
-  if (a.device() != b.device() || a.size_bytes() == 0 || b.size_bytes() == 0) return Overlap::kNone;
-  std::uintptr_t begin_a = a.buffer().offset, begin_b = b.buffer().offset;
-  if (a.on_host()) {
-    begin_a += reinterpret_cast<std::uintptr_t>(a.buffer().memory);
-    begin_b += reinterpret_cast<std::uintptr_t>(b.buffer().memory);
-  } else if (a.buffer().memory != b.buffer().memory) {
-    NativeSharing* const native = a.device()->native();  // of which there may be several handles
-    if (native == nullptr || native->memory_of(a.buffer()) != native->memory_of(b.buffer())) return Overlap::kNone;
+TensorRange range_of(const Tensor& tensor) {
+  const Buffer& buffer = tensor.buffer();
+  TensorRange range;
+  range.device = reinterpret_cast<std::uintptr_t>(tensor.device());
+  range.begin = buffer.offset;
+  const void* memory = buffer.memory;
+  if (tensor.on_host()) {
+    range.begin += reinterpret_cast<std::uintptr_t>(memory);
+  } else {
+    NativeSharing* const native = tensor.device()->native();
+    if (native != nullptr && tensor.size_bytes() != 0) memory = native->memory_of(buffer);
+    range.memory = reinterpret_cast<std::uintptr_t>(memory);
   }
-  if (begin_a == begin_b && a.size_bytes() == b.size_bytes()) return Overlap::kAll;
-  return begin_a < begin_b + b.size_bytes() && begin_b < begin_a + a.size_bytes() ? Overlap::kSome : Overlap::kNone;
+  range.end = range.begin + tensor.size_bytes();
+  return range;
+}
+
+Overlap overlap_of(const TensorRange& a, const TensorRange& b) {
+  if (a.device != b.device || a.memory != b.memory || a.is_empty() || b.is_empty()) return Overlap::kNone;
+  if (a.begin == b.begin && a.end == b.end) return Overlap::kAll;
+  return a.begin < b.end && b.begin < a.end ? Overlap::kSome : Overlap::kNone;
 }
 
 namespace {

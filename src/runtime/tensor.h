@@ -167,9 +167,21 @@ using TensorPtr = std::shared_ptr<Tensor>;
 // it is done here, and the caller waits.
 Event copy_tensor_behind(const TensorPtr& from, const TensorPtr& to, std::span<const Event> waits);
 
+// Address range of a tensor's bytes. Ranges are ordered by device, then memory, then begin.
+struct TensorRange {
+  std::uintptr_t device = 0;
+  std::uintptr_t memory = 0;  // memory object of the device, of which there may be several handles; 0 on the host
+  std::uintptr_t begin = 0, end = 0;
+
+  bool is_empty() const { return begin == end; }
+  friend auto operator<=>(const TensorRange&, const TensorRange&) = default;
+};
+TensorRange range_of(const Tensor& tensor);
+
 // Whether two tensors have bytes in common: all of both, or some.
 enum class Overlap : std::uint8_t { kNone, kSome, kAll };
-Overlap overlap_of(const Tensor& a, const Tensor& b);
+Overlap overlap_of(const TensorRange& a, const TensorRange& b);
+inline Overlap overlap_of(const Tensor& a, const Tensor& b) { return overlap_of(range_of(a), range_of(b)); }
 
 // Copies all bytes; the descs must be equal. Blocks.
 void copy_tensor(const Tensor& from, Tensor& to);

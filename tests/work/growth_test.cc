@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/guarded.h"
 #include "base/heap.h"
+#include "runtime/run/overlap.h"
 #include "tests/runtime/support.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/test_clock.h"
@@ -133,6 +134,68 @@ TEST_P(GrowthTest, IsNearLinearAndLooksAtTheClock) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, GrowthTest, testing::Range(std::size_t{0}, sized_models().size()));
+
+// Tensors for inputs and outputs, where each node reads an input of its own and makes an output.
+OnnxWriter model_of_pairs(int n) {
+  OnnxWriter w(21, 10);
+  for (int i = 0; i < n; ++i) {
+    const std::string k = std::to_string(i);
+    w.add_input("x" + k, kF32, {4}).add_output("y" + k, kF32, {4}).add_node("Neg", {"x" + k}, {"y" + k});
+  }
+  return w;
+}
+
+TEST(GivenOutputsTest, ChecksOfOverlapsGrowAsSortingDoes) {
+  constexpr std::size_t kSize = 3000;
+  constexpr std::int64_t kUnitsPerTensor = 80;  // comparisons of a sort, and of a search
+  const auto runtime = make_runtime({}, 0, 1);
+  const Session session(load(runtime, model_of_pairs(kSize)), "");
+  const auto tensors = [&] { return inputs_of(runtime, session.graph(), 0); };
+  const std::vector<TensorPtr> in = tensors(), apart = tensors();
+  std::vector<RunValue> inputs, outputs, over;
+  for (std::size_t i = 0; i < kSize; ++i) {
+    inputs.push_back({in[i], nullptr});
+    outputs.push_back({apart[i], nullptr});
+    over.push_back({in[kSize - 1 - i], nullptr});
+  }
+  const auto expect_linear = [](const Work& work) {
+    EXPECT_GE(work.units, static_cast<std::int64_t>(kSize));
+    EXPECT_LE(work.units, static_cast<std::int64_t>(kSize) * kUnitsPerTensor);
+  };
+  expect_linear(work_of([&] { check_overlap(inputs, outputs, false, nullptr); }));
+  expect_linear(work_of([&] { check_overlap(inputs, over, true, nullptr); }));
+  outputs.back() = outputs[kSize / 2];  // the message names both, whose search takes more
+  const Work refused = work_of([&] { EXPECT_THROW(check_overlap(inputs, outputs, false, nullptr), Error); });
+  EXPECT_LE(refused.units, 20 * static_cast<std::int64_t>(kSize) * kUnitsPerTensor);
+  EXPECT_LT(20 * kUnitsPerTensor, static_cast<std::int64_t>(kSize)) << "fewer than all pairs";
+}
+
+TEST(GivenOutputsTest, OneWalkOfAPlanFindsWhatMustBeStaged) {
+  constexpr std::size_t kSize = 3000;
+  const auto runtime = make_runtime({}, 0, 1);
+  Session session(load(runtime, model_of_pairs(kSize)), "");
+  const std::vector<TensorPtr> in = inputs_of(runtime, session.graph(), 0);
+  std::vector<TensorPtr> made(kSize);
+  run_tensors(session, in, made);
+  const std::shared_ptr<const Plan> plan = session.latest_plans().at(0);
+  std::vector<RunValue> same, turned;
+  for (std::size_t i = 0; i < kSize; ++i) {
+    same.push_back({in[i], nullptr});
+    turned.push_back({in[(i + 1) % kSize], nullptr});
+  }
+  std::size_t staged = 0;
+  const auto count_staged = [&](const std::vector<RunValue>& outputs) {
+    const OverwriteCheck check(session.compiled(), *plan, in, outputs, nullptr);
+    staged = 0;
+    for (std::size_t j = 0; j < kSize; ++j) staged += check.must_stage(j) ? 1 : 0;
+  };
+  const Work work = work_of([&] { count_staged(same); });
+  EXPECT_EQ(staged, 0u);
+  EXPECT_GE(work.units, static_cast<std::int64_t>(kSize));
+  EXPECT_LE(work.units, static_cast<std::int64_t>(100 * kSize));
+  count_staged(turned);
+  EXPECT_GE(staged, 1u);  // an input is overwritten before the step that reads it
+}
 
 // A run of `parts` parts, each of which begins with a shape that depends on what the one before computed, behind a chain of nodes.
 // The indexes that each part finds are an output.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "runtime/request/request.h"
+#include "runtime/run/overlap.h"
 
 namespace evn {
 namespace {
@@ -27,15 +28,6 @@ void log_refusal(const CompiledGraph& graph, const Error& why) {
       .field("file", graph.model->file_name.c_str())
       .field("node", why.node)
       .write("requests of these shapes run alone: %s", why.message);
-}
-
-// Whether the tensor that is given for output j lies over an input, or over that of an output before it.
-bool overlaps_before(const Request& request, std::size_t j) {
-  const auto overlaps = [&](const RunValue& other) {
-    return other.tensor != nullptr && overlap_of(*other.tensor, *request.given_output(j)) != Overlap::kNone;
-  };
-  const std::span<const RunValue> in = request.inputs(), before = request.outputs().first(j);
-  return std::any_of(in.begin(), in.end(), overlaps) || std::any_of(before.begin(), before.end(), overlaps);
 }
 
 }  // namespace
@@ -103,8 +95,8 @@ std::int64_t Batcher::rows_of(const Request& request) const {
   for (std::size_t j = 0; j < request.output_count(); ++j) {
     const TensorPtr& given = request.given_output(j);
     if (given != nullptr && (!given->on_host() || given->read_only())) return 0;
-    if (given != nullptr && overlaps_before(request, j)) return 0;  // a run of its own refuses it
   }
+  if (any_overlap(in, request.outputs())) return 0;  // a run of its own refuses it
   return rows;
 }
 

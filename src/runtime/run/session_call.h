@@ -5,6 +5,7 @@
 
 #include "base/small_array.h"
 #include "kept_features.h"
+#include "runtime/run/overlap.h"
 #include "runtime/session.h"
 #include "runtime/state/state_run.h"
 
@@ -12,8 +13,8 @@ namespace evn {
 
 // Of the largest list of a run that has an element for each input or output.
 inline std::size_t list_bytes(const Graph& graph) {
-  static_assert(sizeof(Buffer) <= sizeof(RunValue));
-  return std::max(graph.inputs.size(), graph.outputs.size()) * std::max(sizeof(RunValue), sizeof(Tensor::Use));
+  constexpr std::size_t kElement = std::max({sizeof(RunValue), sizeof(Tensor::Use), sizeof(Buffer), sizeof(OutputRange)});
+  return std::max(graph.inputs.size(), graph.outputs.size()) * kElement;
 }
 
 // One run's tensors: the caller's, and beside them those that the plan reads and writes, which are staged copies where a tensor

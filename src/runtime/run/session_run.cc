@@ -208,12 +208,14 @@ void Session::choose_output_slots(Call& call) const {
     const std::uint8_t slot = slot_for(*given, true, j, call.allow_copies);
     call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
   }
-  check_overlap(call.inputs, call.outputs, call.overwrite_inputs);
+  check_overlap(call.inputs, call.outputs, call.overwrite_inputs, call.spare);
 }
 
 // Those whose descriptions the plan knows.
 void Session::take_outputs(Call& call, const Plan& plan) const {
   const bool keep = may_leave(call);
+  std::optional<OverwriteCheck> overwrites;
+  if (call.overwrite_inputs) overwrites.emplace(compiled_, plan, call.from.span(), call.outputs, call.spare);
   for (std::size_t j = 0; j < call.outputs.size(); ++j) {
     const TensorDesc& desc = plan.outputs[j];
     if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps || call.paged_output(j) != nullptr) continue;
@@ -226,7 +228,7 @@ void Session::take_outputs(Call& call, const Plan& plan) const {
     const std::uint8_t slot = plan.output_slots[j];
     const bool there = given != nullptr && (given->device() == compiled_.devices[slot] || call.shared_output(j, slot) != nullptr);
     const bool direct = there && desc.dtype != DType::kString && !misaligned(*given) && !(keep && given->on_host()) &&
-                        !(call.overwrite_inputs && must_stage_over(compiled_, plan, call.from.span(), j, *given));
+                        !(overwrites && overwrites->must_stage(j));
     call.to[j] = direct ? given : stage(desc, slot);
     call.uses_callers |= direct && given->on_host();
   }

@@ -151,11 +151,8 @@ std::int64_t RowSplit::rows_of(std::span<const RunValue> inputs, std::span<const
   for (const RunValue& given : outputs) {
     if (given.runtime_value != nullptr) return 0;
     if (given.tensor != nullptr && (!given.tensor->on_host() || given.tensor->read_only())) return 0;
-    for (const RunValue& in : inputs) {
-      if (given.tensor != nullptr && overlap_of(*in.tensor, *given.tensor) != Overlap::kNone) return 0;  // a run refuses it
-    }
   }
-  return rows < 2 ? 0 : rows;
+  return rows < 2 || any_overlap(inputs, outputs) ? 0 : rows;  // a run refuses what overlaps
 }
 
 // Devices that have not been measured are taken for as fast as the others.

@@ -2,6 +2,7 @@
 // it gives into memory of their own; it computes in place where nothing reads the input later, and by a copy elsewhere.
 #include <functional>
 
+#include "runtime/run/overlap.h"
 #include "tests/runtime/run/outputs_support.h"
 
 namespace evn::test::overlap_test {
@@ -272,6 +273,99 @@ TEST_F(OverlapTest, OfTwoOutputsIsRefused) {
   RunRequest request;
   request.overwrite_inputs = true;
   EXPECT_THROW(session->run(in, out, request), Error);
+}
+
+// Message of the first overlap by a comparison of all pairs; "" if there is none.
+std::string first_overlap(const std::vector<RunValue>& inputs, const std::vector<RunValue>& outputs, bool over_inputs) {
+  const auto overlap = [](const RunValue& a, const RunValue& b) {
+    return a.tensor != nullptr && b.tensor != nullptr ? overlap_of(*a.tensor, *b.tensor) : Overlap::kNone;
+  };
+  for (std::size_t j = 0; j < outputs.size(); ++j) {
+    const std::string output = "output " + std::to_string(j) + " overlaps ";
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const Overlap o = overlap(inputs[i], outputs[j]);
+      if (o == Overlap::kSome || (o == Overlap::kAll && !over_inputs))
+        return output + (over_inputs ? "a part of " : "") + "input " + std::to_string(i);
+    }
+    for (std::size_t k = 0; k < j; ++k) {
+      if (overlap(outputs[k], outputs[j]) != Overlap::kNone) return output + "output " + std::to_string(k);
+    }
+  }
+  return "";
+}
+
+// Few tensors are compared pair by pair, many are sorted by their addresses.
+TEST_F(OverlapTest, TheFirstOverlapOfFewAndOfManyTensorsIsReported) {
+  runtime = make_runtime(two_mocks());
+  constexpr std::int64_t kPlaces = 400;
+  int refused = 0, accepted = 0;
+  for (const int count : {3, 40}) {
+    for (std::uint32_t seed = 0; seed < 60; ++seed) {
+      std::mt19937 random(seed);
+      std::vector<TensorPtr> wholes;
+      for (const char* device : {"cpu", "cpu", "m", "n"})
+        wholes.push_back(
+            std::make_shared<Tensor>(runtime, runtime->find_device(device), TensorDesc{DType::kFloat32, {kPlaces * 64}}, false));
+      // One of `places` places of 256 bytes: all of it, or sometimes less or nothing.
+      const auto draw = [&](std::int64_t places) -> RunValue {
+        if (random() % 8 == 0) return {};
+        const std::int64_t size = random() % 16 != 0 ? 64 : random() % 4 == 0 ? 0 : 32;
+        const auto at = static_cast<std::size_t>(random() % static_cast<std::uint32_t>(places)) * 256;
+        return {Tensor::part(wholes[random() % wholes.size()], at, {DType::kFloat32, {size}}), nullptr};
+      };
+      std::vector<RunValue> inputs, outputs;
+      for (int i = 0; i < count; ++i) inputs.push_back(draw(kPlaces / 2));
+      // Even seeds: outputs in order, or over inputs, so that all of them may be accepted.
+      for (int j = 0; j < count; ++j) {
+        const auto place = static_cast<std::size_t>(kPlaces / 2 + j) * 256;
+        outputs.push_back(seed % 2 != 0 ? draw(kPlaces)
+                          : j == 0      ? inputs[random() % inputs.size()]
+                                        : RunValue{Tensor::part(wholes[0], place, {DType::kFloat32, {64}}), nullptr});
+      }
+      std::shuffle(outputs.begin(), outputs.end(), random);
+      for (const bool over_inputs : {false, true}) {
+        const std::string want = first_overlap(inputs, outputs, over_inputs);
+        std::string got;
+        try {
+          check_overlap(inputs, outputs, over_inputs, nullptr);
+        } catch (const Error& e) {
+          EXPECT_EQ(e.status, EVN_ERROR_INVALID_ARGUMENT);
+          got = e.message;
+        }
+        EXPECT_EQ(got, want) << count << " tensors, seed " << seed;
+        ++(want.empty() ? accepted : refused);
+        EXPECT_EQ(any_overlap(inputs, outputs), !first_overlap(inputs, outputs, false).empty());
+      }
+    }
+  }
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(accepted, 20);
+}
+
+// As many inputs as to be sorted, each of which another output overwrites.
+TEST_F(OverlapTest, OfManyInputs) {
+  constexpr int kCount = 40;
+  OnnxWriter w(13);
+  for (int i = 0; i < kCount; ++i) w.add_input("x" + std::to_string(i), kF32, {8});
+  for (int i = 0; i < kCount; ++i) {
+    const std::string n = std::to_string(i), next = std::to_string((i + 1) % kCount);
+    w.add_node(i % 2 != 0 ? "Sub" : "Neg", i % 2 != 0 ? std::vector<std::string>{"x" + n, "x" + next} : std::vector{"x" + n},
+               {"y" + n});
+    w.add_output("y" + n);
+  }
+  make(w);
+  std::vector<HostTensor> inputs;
+  std::vector<int> none(kCount, -1), same, turned;
+  for (int i = 0; i < kCount; ++i) {
+    inputs.push_back(random_tensor({8}, static_cast<std::uint64_t>(i)));
+    same.push_back(i);
+    turned.push_back((i + 7) % kCount);
+  }
+  const std::vector<HostTensor> want = run_over(inputs, none, "cpu");
+  for (const std::vector<int>& over : {same, turned}) {
+    const std::vector<HostTensor> got = run_over(inputs, over, "cpu");
+    for (std::size_t k = 0; k < got.size(); ++k) expect_same_bits(got[k], want[k], "output " + std::to_string(k));
+  }
 }
 
 }  // namespace
