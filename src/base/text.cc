@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/cancel.h"
+
 namespace evn {
 namespace {
 
@@ -44,6 +46,7 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   std::size_t star = std::string_view::npos;
   std::size_t star_text = 0;
   while (t < text.size()) {
+    cancellation_point();
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
       star_text = t;

@@ -13,6 +13,7 @@
 namespace evn {
 
 // `*` stands for any bytes, `?` for one UTF-8 character; there is no escape and no class. The whole text must match.
+// Has cancellation points.
 bool glob_match(std::string_view pattern, std::string_view text);
 
 // A name of an operator as configurations and options write it: "Softmax", which is of any domain, or "com.microsoft::Gelu".

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 namespace evn {
@@ -34,6 +35,17 @@ TEST(Glob, StarStandsForAnyText) {
   EXPECT_FALSE(glob_match("decoder/*", "encoder/a"));
   EXPECT_TRUE(glob_match("a*b*c", "a-b-b-c"));
   EXPECT_FALSE(glob_match("a*b*c", "a-b-b-"));
+}
+
+TEST(Glob, LongTextsHaveCancellationPoints) {
+  const std::string pattern = "*" + std::string(400, 'a') + "b", text(1000, 'a');
+  const Cancel cancel;
+  const CancelScope scope(cancel);
+  EXPECT_FALSE(glob_match(pattern, text));
+  EXPECT_GE(scope.work(), 200'000);  // comparisons
+  EXPECT_LE(scope.longest(), 2 * kWorkPerLook);
+  const CancelScope limited(cancel, 10'000);
+  EXPECT_THROW(glob_match(pattern, text), Error);
 }
 
 TEST(Glob, WithoutSignsOnlyTheSameTextMatches) {
