@@ -50,9 +50,9 @@ void submit_listened(evn_session session, std::span<const evn_tensor> inputs, st
 // Throws where output j, for which there is a tensor, is not wanted.
 void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j);
 
-// Position of an input of `session` with a default in another graph of the same model, in which other such inputs are open;
-// SIZE_MAX: the input is a constant there.
-std::size_t place_of_input(const Session& session, std::size_t input, const Session& other);
+// Position of an input with a default, by its number among those, in the graph of `session`; SIZE_MAX: the input is a constant
+// there.
+std::size_t place_of_default(const Session& session, std::size_t number);
 
 // The tensors or values behind handles. Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_INVALID_HANDLE. `outputs` may be NULL where
 // all its slots are.
@@ -68,19 +68,16 @@ void take_arguments(const Session& session, const RunRequest& request, std::span
   if (std::is_same_v<Kind, Tensors> && !out.empty()) refuse_other_than_tensors(session.graph(), request.skipped);
   const LoadedModel& model = *session.compiled().model;
   const std::size_t required = model.required_inputs();
-  const auto is_of_state = [&](std::size_t i) {
-    if (!kHas_states || request.state == nullptr || request.state->session().identity() != session.identity()) return false;
-    return request.state->has_input(i < required ? i : place_of_input(session, i, request.state->session()));
-  };
+  const bool has_state = kHas_states && request.state != nullptr && request.state->session().identity() == session.identity();
   for (std::size_t i = 0; i < required; ++i) {
-    if (inputs[i] != nullptr || !is_of_state(i)) take(inputs[i], &in[i]);
+    if (inputs[i] != nullptr || !has_state || !request.state->has_input(i)) take(inputs[i], &in[i]);
   }
   for (std::size_t d = 0; in.size() > required && d < model.model.defaults.size(); ++d) {
     if (model.model.defaults[d].input < 0) continue;
     const auto i = static_cast<std::size_t>(model.model.defaults[d].input);
     if (required + d < inputs.size() && inputs[required + d] != nullptr) {
       take(inputs[required + d], &in[i]);
-    } else if (!is_of_state(i)) {
+    } else if (!has_state || !request.state->has_input(place_of_default(request.state->session(), d))) {
       in[i] = {session.default_value(d), nullptr};
     }
   }

@@ -169,14 +169,9 @@ SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given
   return session->with_inputs(given);
 }
 
-std::size_t place_of_input(const Session& session, std::size_t input, const Session& other) {
-  if (&session == &other) return input;
-  const std::vector<InputDefault>&own = session.compiled().model->model.defaults, &others = other.compiled().model->model.defaults;
-  for (std::size_t d = 0; d < own.size() && d < others.size(); ++d) {
-    if (own[d].input != static_cast<std::int32_t>(input)) continue;
-    return others[d].input < 0 ? SIZE_MAX : static_cast<std::size_t>(others[d].input);
-  }
-  return SIZE_MAX;
+std::size_t place_of_default(const Session& session, std::size_t number) {
+  const std::vector<InputDefault>& defaults = session.compiled().model->model.defaults;
+  return number < defaults.size() && defaults[number].input >= 0 ? static_cast<std::size_t>(defaults[number].input) : SIZE_MAX;
 }
 
 void check_not_skipped(const Graph& graph, std::span<const uint8_t> skipped, std::size_t j) {

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/cancel.h"
 #include "base/os/os.h"
 #include "core/graph.h"
 
@@ -45,5 +47,21 @@ class KeyedHash {
 using NameMap = std::unordered_map<std::string_view, ValueId, KeyedHash>;
 
 using NameSet = std::unordered_set<std::string, KeyedHash>;
+
+// Set of views: whoever holds the names outlives it.
+using NameViewSet = std::unordered_set<std::string_view, KeyedHash>;
+
+// Work of a look-up of a name, or of its insertion.
+inline constexpr std::int64_t kNameWork = 8;
+
+// Has a cancellation point for each name.
+inline NameViewSet set_of(std::span<const std::string> names) {
+  NameViewSet set;
+  for (const std::string& name : names) {
+    cancellation_point(kNameWork);
+    set.insert(name);
+  }
+  return set;
+}
 
 }  // namespace evn

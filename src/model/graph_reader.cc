@@ -135,13 +135,14 @@ void settle_defaults(Reader& r) {
     if (!has_default(id)) r.graph.inputs.push_back(id);
   }
   if (r.is_body || r.loader.ir_version < 4) return;
-  const std::span<const std::string> open = r.loader.options.open_inputs;
+  const NameViewSet open = set_of(r.loader.options.open_inputs);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
+    cancellation_point(kNameWork);
     if (!has_default(inputs[i]) || r.unstored.contains(inputs[i])) continue;
     InputDefault& d = r.loader.defaults.emplace_back();
     d.declared = r.declared[i];
     Value& value = r.value(inputs[i]);
-    if (std::find(open.begin(), open.end(), value.name) == open.end()) continue;
+    if (!open.contains(value.name)) continue;
     d.value = std::move(value.constant);
     d.input = static_cast<std::int32_t>(r.graph.inputs.size());
     value = d.declared;

@@ -12,6 +12,7 @@
 #include "base/json_writer.h"
 #include "base/os/beneath.h"
 #include "base/os/os.h"
+#include "core/name_map.h"
 #include "graph/infer.h"
 #include "graph/passes/passes.h"
 #include "graph/validate.h"
@@ -321,15 +322,21 @@ FileImage image_again(const LoadedModel& model, std::uint64_t deadline_ns) {
 
 // In the model's order.
 std::vector<std::string> check_open_inputs(const LoadedModel& model, std::span<const std::string> names) {
+  const NameViewSet wanted = set_of(names);
+  NameViewSet found;
   std::vector<std::string> open;
   std::string all;
   for (const InputDefault& d : model.model.defaults) {
+    cancellation_point(kNameWork);
     const std::string& name = d.declared.name;
     if (all.size() < 256) all += (all.empty() ? "" : ", ") + name;
-    if (std::find(names.begin(), names.end(), name) != names.end()) open.push_back(name);
+    if (!wanted.contains(name)) continue;
+    open.push_back(name);
+    found.insert(name);
   }
   for (const std::string& name : names) {
-    if (std::find(open.begin(), open.end(), name) != open.end()) continue;
+    cancellation_point(kNameWork);
+    if (found.contains(name)) continue;
     fail(EVN_ERROR_INVALID_ARGUMENT, "there is no input \"%.128s\" with a default; there are: %s", name.c_str(),
          all.empty() ? "none" : all.c_str());
   }

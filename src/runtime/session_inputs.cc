@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "core/name_map.h"
 #include "runtime/session.h"
 
 namespace evn {
@@ -56,13 +57,16 @@ std::shared_ptr<Session> Session::find_opened(std::span<const std::string> names
 }
 
 std::shared_ptr<Session> Session::with_open_inputs(std::span<const std::string> names) {
-  const std::vector<std::string>& own = compiled_.model->open_inputs;
-  const auto is_open = [&](const std::string& name) { return std::find(own.begin(), own.end(), name) != own.end(); };
+  const NameViewSet own = set_of(compiled_.model->open_inputs), asked = set_of(names);
+  const auto is_open = [&](const std::string& name) {
+    cancellation_point(kNameWork);
+    return own.contains(name);
+  };
   if (std::all_of(names.begin(), names.end(), is_open)) return shared_from_this();
   std::vector<std::string> wanted;
   for (const InputDefault& d : compiled_.model->model.defaults) {
     const std::string& name = d.declared.name;
-    if (is_open(name) || std::find(names.begin(), names.end(), name) != names.end()) wanted.push_back(name);
+    if (is_open(name) || asked.contains(name)) wanted.push_back(name);
   }
   if (std::shared_ptr<Session> found = find_opened(wanted)) return found;
   EVN_CHECK(request_ != nullptr);

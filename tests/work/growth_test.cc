@@ -197,6 +197,32 @@ TEST(GivenOutputsTest, OneWalkOfAPlanFindsWhatMustBeStaged) {
   EXPECT_GE(staged, 1u);  // an input is overwritten before the step that reads it
 }
 
+// Inputs with a default, of which all are to be open.
+TEST(OpenInputsTest, NamesAreFoundInASet) {
+  static constexpr int kSize = 3000;
+  OnnxWriter w(21, 10);
+  std::vector<std::string> names;
+  for (int i = 0; i < kSize; ++i) {
+    const std::string k = std::to_string(i);
+    names.push_back("x" + k);
+    w.add_input("x" + k, kF32, {1}).add_initializer("x" + k, {1}, std::vector<float>{1});
+    w.add_output("y" + k, kF32, {1}).add_node("Neg", {"x" + k}, {"y" + k});
+  }
+  const auto runtime = make_runtime({}, 0, 1);
+  const ModelPtr model = load(runtime, w);
+  const auto expect_linear = [](const Work& work) {
+    EXPECT_GE(work.units, kSize);
+    EXPECT_LE(work.units, 100 * kSize);
+  };
+  std::vector<std::string> with_other = names;
+  with_other.push_back("other");
+  expect_linear(work_of([&] { EXPECT_THROW(with_open_inputs(model, with_other), Error); }));
+  const ModelPtr opened = with_open_inputs(model, std::vector(names.rbegin(), names.rend()));
+  EXPECT_EQ(opened->open_inputs, names) << "in the model's order";
+  const auto session = std::make_shared<Session>(opened, "");
+  expect_linear(work_of([&] { EXPECT_EQ(session->with_open_inputs(names), session); }));
+}
+
 // A run of `parts` parts, each of which begins with a shape that depends on what the one before computed, behind a chain of nodes.
 // The indexes that each part finds are an output.
 OnnxWriter model_in_parts(int chain, int parts) {
