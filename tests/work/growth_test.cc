@@ -9,6 +9,7 @@
 #include "base/guarded.h"
 #include "base/heap.h"
 #include "runtime/run/overlap.h"
+#include "runtime/state/state.h"
 #include "tests/runtime/support.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/test_clock.h"
@@ -195,6 +196,32 @@ TEST(GivenOutputsTest, OneWalkOfAPlanFindsWhatMustBeStaged) {
   EXPECT_LE(work.units, static_cast<std::int64_t>(100 * kSize));
   count_staged(turned);
   EXPECT_GE(staged, 1u);  // an input is overwritten before the step that reads it
+}
+
+TEST(StateTest, NamesOfPairsAreLookedUp) {
+  static constexpr int kSize = 3000;
+  OnnxWriter w(21, 10);
+  StateRequest request;
+  for (int i = 0; i < kSize; ++i) {
+    const std::string k = std::to_string(i);
+    w.add_input("x" + k, kF32, {Dim(("d" + std::to_string(i / 2)).c_str())})
+        .add_output("y" + k, kF32)
+        .add_node("Neg", {"x" + k}, {"y" + k});
+    request.pairs.push_back({"y" + k, "x" + k});
+    if (i % 2 == 0) request.dims.push_back({"x" + k, {1 + i % 5}});  // of the next input, too
+  }
+  const auto runtime = make_runtime({}, 0, 1);
+  const auto session = std::make_shared<Session>(load(runtime, w), "");
+  std::shared_ptr<State> state;
+  const Work work = work_of([&] { state = std::make_shared<State>(session, request); });
+  EXPECT_GE(work.units, 3 * kSize);
+  EXPECT_LE(work.units, 500 * kSize);
+  for (int i = 0; i < kSize; ++i) {
+    const State::Pair& p = state->pairs()[static_cast<std::size_t>(i)];
+    EXPECT_EQ(p.input, static_cast<std::size_t>(i));
+    EXPECT_EQ(p.output, static_cast<std::size_t>(i));
+    EXPECT_EQ(p.first.shape[0], 1 + i / 2 * 2 % 5);
+  }
 }
 
 // Inputs with a default, of which all are to be open.

@@ -2,47 +2,22 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
+#include "base/cancel.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "core/name_map.h"
 #include "runtime/lower/passes/cache_append.h"
 
 namespace evn {
 namespace {
 
-std::size_t position_of(const Graph& graph, const std::vector<ValueId>& list, const std::string& name, const char* what) {
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (graph.values[list[i]].name == name) return i;
-  }
-  fail(EVN_ERROR_INVALID_ARGUMENT, "the model has no %s \"%s\"", what, name.c_str());
-}
-
 const std::string* symbol_of(const Value& v, int axis) {
   const auto i = static_cast<std::size_t>(axis);
   return i < v.symbols.size() && !v.symbols[i].empty() ? &v.symbols[i] : nullptr;
-}
-
-const Shape* given_for(const StateRequest& all, const std::string& input) {
-  for (const StateRequest::Dims& d : all.dims) {
-    if (d.input == input) return &d.shape;
-  }
-  return nullptr;
-}
-
-// The slot of the device that makes a value and reads another; the CPU where these differ, as its tensors go everywhere.
-std::uint8_t slot_of(const CompiledGraph& c, ValueId output, ValueId input) {
-  int made = 0;
-  for (std::size_t i = 0; i < c.graph().nodes.size(); ++i) {
-    const std::vector<ValueId>& outputs = c.graph().nodes[i].outputs;
-    const bool runs = c.nodes[i].mode == NodeMode::kKernel || c.nodes[i].mode == NodeMode::kSegment;
-    if (runs && std::find(outputs.begin(), outputs.end(), output) != outputs.end()) made = c.nodes[i].slot;
-  }
-  const auto v = static_cast<std::size_t>(input);
-  for (std::uint32_t i = c.reader_begin[v]; i < c.reader_begin[v + 1]; ++i) {
-    if (c.nodes[static_cast<std::size_t>(c.readers[i])].slot != made) return 0;
-  }
-  return static_cast<std::uint8_t>(made);
 }
 
 // What pages of a dtype store where `wanted` is asked for.
@@ -52,7 +27,92 @@ RowFormat format_for(DType dtype, RowFormat wanted) {
   return own != RowFormat::kPlain && wanted == RowFormat::kInt8 ? wanted : own;
 }
 
+using Positions = std::unordered_map<std::string_view, std::size_t, KeyedHash>;
+
+Positions positions_of(const Graph& graph, const std::vector<ValueId>& list) {
+  Positions positions;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    cancellation_point(kNameWork);
+    positions.try_emplace(graph.values[list[i]].name, i);
+  }
+  return positions;
+}
+
 }  // namespace
+
+// Look-up of all that a request for a state names. The graph and the request outlive it.
+class State::Index {
+ public:
+  Index(const CompiledGraph& graph, const StateRequest& request)
+      : c_(graph),
+        request_(request),
+        inputs_(positions_of(graph.graph(), graph.graph().inputs)),
+        outputs_(positions_of(graph.graph(), graph.graph().outputs)),
+        makers_(makers_of(graph.graph())) {
+    for (const StateRequest::Dims& d : request.dims) {
+      cancellation_point(kNameWork);
+      given_.try_emplace(d.input, &d.shape);
+    }
+  }
+
+  std::size_t input(const std::string& name) const { return position(inputs_, name, "input"); }
+  std::size_t output(const std::string& name) const { return position(outputs_, name, "output"); }
+
+  int append_axis(ValueId made, ValueId read, const char** why) const { return evn::append_axis(c_, makers_, made, read, why); }
+
+  // Dims that the request gives for an input; nullptr: none.
+  const Shape* given_for(const std::string& name) const {
+    const auto it = given_.find(name);
+    return it != given_.end() ? it->second : nullptr;
+  }
+
+  // The slot of the device that makes a value and reads another; the CPU where these differ, as its tensors go everywhere.
+  std::uint8_t slot_of(ValueId made, ValueId read) const {
+    const std::int32_t maker = makers_[static_cast<std::size_t>(made)];
+    const bool runs = maker >= 0 && (c_.nodes[maker].mode == NodeMode::kKernel || c_.nodes[maker].mode == NodeMode::kSegment);
+    const std::uint8_t slot = runs ? c_.nodes[maker].slot : std::uint8_t{0};
+    const auto v = static_cast<std::size_t>(read);
+    for (std::uint32_t i = c_.reader_begin[v]; i < c_.reader_begin[v + 1]; ++i) {
+      cancellation_point();
+      if (c_.nodes[static_cast<std::size_t>(c_.readers[i])].slot != slot) return 0;
+    }
+    return slot;
+  }
+
+  // Dim that the dims of the request give for a symbol (nullable): the last of several; -1: none. Throws if they are for no input.
+  std::int64_t dim_of(const std::string* symbol) {
+    if (!has_symbols_) read_symbols();
+    has_symbols_ = true;
+    const auto it = symbol != nullptr ? symbols_.find(*symbol) : symbols_.end();
+    return it != symbols_.end() ? it->second : -1;
+  }
+
+ private:
+  const CompiledGraph& c_;
+  const StateRequest& request_;
+  const Positions inputs_, outputs_;
+  const std::vector<std::int32_t> makers_;
+  std::unordered_map<std::string_view, const Shape*, KeyedHash> given_;
+  bool has_symbols_ = false;
+  std::unordered_map<std::string_view, std::int64_t, KeyedHash> symbols_;
+
+  static std::size_t position(const Positions& positions, const std::string& name, const char* what) {
+    cancellation_point(kNameWork);
+    const auto it = positions.find(name);
+    if (it == positions.end()) fail(EVN_ERROR_INVALID_ARGUMENT, "the model has no %s \"%s\"", what, name.c_str());
+    return it->second;
+  }
+
+  void read_symbols() {
+    const Graph& graph = c_.graph();
+    for (const StateRequest::Dims& d : request_.dims) {
+      const Value& value = graph.values[graph.inputs[input(d.input)]];
+      for (int i = 0; i < d.shape.rank(); ++i) {
+        if (const std::string* const symbol = symbol_of(value, i)) symbols_[*symbol] = d.shape[i];
+      }
+    }
+  }
+};
 
 std::size_t State::Pair::bytes() const {
   return (cache != nullptr ? cache->bytes() : 0) + (current != nullptr ? current->size_bytes() : 0) +
@@ -76,10 +136,10 @@ State::State(std::shared_ptr<Session> session, const StateRequest& request, Empt
     }
   }
   pairs_.reserve(request.pairs.size());
-  for (const StatePairRequest& pair : request.pairs) add_pair(pair, request);
+  Index index(session_->compiled(), request);
+  for (const StatePairRequest& pair : request.pairs) add_pair(pair, request, index);
   for (const StateRequest::Dims& d : request.dims) {
-    const std::size_t input = position_of(session_->graph(), session_->graph().inputs, d.input, "input");
-    if (input_pairs_[input] < 0)
+    if (input_pairs_[index.input(d.input)] < 0)
       fail(EVN_ERROR_INVALID_ARGUMENT, "dims are given for input \"%s\", which is in no pair", d.input.c_str());
   }
 }
@@ -123,12 +183,11 @@ StatePtr State::lease(const StatePtr& state) {
   return StatePtr(state.get(), End{state});  // which calls it where it throws
 }
 
-void State::add_pair(const StatePairRequest& request, const StateRequest& all) {
-  const CompiledGraph& c = session_->compiled();
-  const Graph& graph = c.graph();
+void State::add_pair(const StatePairRequest& request, const StateRequest& all, Index& index) {
+  const Graph& graph = session_->graph();
   Pair& p = pairs_.emplace_back();
-  p.output = position_of(graph, graph.outputs, request.output, "output");
-  p.input = position_of(graph, graph.inputs, request.input, "input");
+  p.output = index.output(request.output);
+  p.input = index.input(request.input);
   p.capacity = request.capacity;
   const auto number = static_cast<std::int32_t>(pairs_.size() - 1);
   if (output_pairs_[p.output] >= 0) fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%s\" is in two pairs", request.output.c_str());
@@ -148,14 +207,14 @@ void State::add_pair(const StatePairRequest& request, const StateRequest& all) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "the capacity of \"%s\" is %lld", in.name.c_str(), static_cast<long long>(p.capacity));
   p.reason = "its dims stay the same";
   if (p.capacity > 0) {
-    p.axis = append_axis(c, out_id, in_id, &p.reason);
+    p.axis = index.append_axis(out_id, in_id, &p.reason);
     p.storage = p.axis >= 0 ? Storage::kPages : Storage::kTensor;
     if (p.axis >= 0) p.reason = "runs append to it";
-    if (p.axis < 0) p.axis = growing_axis(p, all);
+    if (p.axis < 0) p.axis = growing_axis(p, index);
   }
   if (p.storage == Storage::kPages) p.format = format_for(in.dtype, all.format);
-  p.slot = p.storage == Storage::kPages ? std::uint8_t{0} : slot_of(c, out_id, in_id);
-  p.first = {in.dtype, first_shape(p, all)};
+  p.slot = p.storage == Storage::kPages ? std::uint8_t{0} : index.slot_of(out_id, in_id);
+  p.first = {in.dtype, first_shape(p, index)};
   const std::size_t bytes = p.first.size_bytes();
   const Limits& limits = session_->compiled().limits();
   if (bytes > limits.tensor_bytes) {
@@ -167,11 +226,11 @@ void State::add_pair(const StatePairRequest& request, const StateRequest& all) {
 }
 
 // Where the graph does not say it: the axis that the options give 0 for, or the only open one of another name in the output.
-int State::growing_axis(const Pair& pair, const StateRequest& all) const {
+int State::growing_axis(const Pair& pair, const Index& index) const {
   const Graph& graph = session_->graph();
   const Value& in = graph.values[graph.inputs[pair.input]];
   const Value& out = graph.values[graph.outputs[pair.output]];
-  const Shape* const given = given_for(all, in.name);
+  const Shape* const given = index.given_for(in.name);
   int found = -1, count = 0;
   const int rank = given != nullptr ? given->rank() : in.shape.rank();
   for (int axis = 0; axis < rank; ++axis) {
@@ -191,11 +250,11 @@ int State::growing_axis(const Pair& pair, const StateRequest& all) const {
        in.name.c_str());
 }
 
-Shape State::first_shape(const Pair& pair, const StateRequest& all) const {
+Shape State::first_shape(const Pair& pair, Index& index) const {
   const Graph& graph = session_->graph();
   const Value& in = graph.values[graph.inputs[pair.input]];
   const Value& out = graph.values[graph.outputs[pair.output]];
-  const Shape* const given = given_for(all, in.name);
+  const Shape* const given = index.given_for(in.name);
   if (!in.has_shape && given == nullptr)
     fail(EVN_ERROR_INVALID_ARGUMENT, "the model does not say the rank of \"%s\": give its dims", in.name.c_str());
   if (in.has_shape && given != nullptr && given->rank() != in.shape.rank()) {
@@ -219,13 +278,7 @@ Shape State::first_shape(const Pair& pair, const StateRequest& all) const {
     if (shape[axis] >= 0) continue;
     // An open dim is that of the output, where the graph tells it: exporters leave the width of a head's cache open.
     shape[axis] = out.has_shape && out.shape[axis] >= 0 ? out.shape[axis] : 1;
-    const std::string* const symbol = symbol_of(in, axis);
-    for (const StateRequest::Dims& d : all.dims) {
-      const Value& other = graph.values[graph.inputs[position_of(graph, graph.inputs, d.input, "input")]];
-      for (int i = 0; symbol != nullptr && i < d.shape.rank(); ++i) {
-        if (const std::string* const s = symbol_of(other, i); s != nullptr && *s == *symbol) shape[axis] = d.shape[i];
-      }
-    }
+    if (const std::int64_t dim = index.dim_of(symbol_of(in, axis)); dim >= 0) shape[axis] = dim;
   }
   return shape;
 }

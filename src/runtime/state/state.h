@@ -108,9 +108,10 @@ class State {
   bool is_lost() const;  // some of it, with the device where it lay, or lies out of reach
   TensorPtr plain_copy(const Pair& pair) const;
   void copy_contents(const Pair& from, Pair* to, const State& made) const;
-  void add_pair(const StatePairRequest& request, const StateRequest& all);
-  Shape first_shape(const Pair& pair, const StateRequest& all) const;
-  int growing_axis(const Pair& pair, const StateRequest& all) const;
+  class Index;
+  void add_pair(const StatePairRequest& request, const StateRequest& all, Index& index);
+  Shape first_shape(const Pair& pair, Index& index) const;
+  int growing_axis(const Pair& pair, const Index& index) const;
   void allocate(Pair& pair, const Pair* forked_from) const;
   TensorPtr host_copy(const Pair& pair) const;
   void count_bytes();

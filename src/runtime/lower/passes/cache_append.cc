@@ -25,10 +25,8 @@ int axis_of(const CompiledGraph& c, std::size_t index) {
   if (n.mode != NodeMode::kKernel || n.slot != 0 || node.region >= 0) return -1;
   const Value& out = graph.values[node.outputs[0]];
   if (!out.has_shape || out.dtype == DType::kString || is_sub_byte(out.dtype)) return -1;
-  const auto is_in = [](const std::vector<ValueId>& list, ValueId v) {
-    return std::find(list.begin(), list.end(), v) != list.end();
-  };
-  if (!is_in(graph.inputs, node.inputs[0]) || !is_in(graph.outputs, node.outputs[0]) || node.inputs[1] == node.inputs[0]) return -1;
+  const ValueId past = node.inputs[0];
+  if (past == kNoValue || c.input_of[past] < 0 || c.last_user[node.outputs[0]] != INT32_MAX || node.inputs[1] == past) return -1;
   if (std::any_of(n.layouts.begin(), n.layouts.end(), [](Layout layout) { return layout != Layout::kPlain; })) return -1;
   return normalize_axis(attr_int(node, ConcatAttr::kAxis), out.shape.rank());
 }
@@ -58,20 +56,10 @@ bool is_cast(const CompiledGraph& c, std::size_t index) {
   return (is_16bit_float(from) && to == DType::kFloat32) || (from == DType::kFloat32 && is_16bit_float(to));
 }
 
-// The node that makes v; the number of all nodes: none does.
-std::size_t maker_of(const Graph& graph, ValueId v) {
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    cancellation_point(kNodeWork / 4);
-    const std::vector<ValueId>& outputs = graph.nodes[i].outputs;
-    if (std::find(outputs.begin(), outputs.end(), v) != outputs.end()) return i;
-  }
-  return graph.nodes.size();
-}
-
 // What v, of `dtype`, is cast from; v itself where it is not cast.
-ValueId before_cast(const CompiledGraph& c, ValueId v, DType dtype) {
-  const std::size_t maker = maker_of(c.graph(), v);
-  if (maker == c.graph().nodes.size() || !is_cast(c, maker) || c.graph().values[v].dtype != dtype) return v;
+ValueId before_cast(const CompiledGraph& c, std::span<const std::int32_t> makers, ValueId v, DType dtype) {
+  const std::int32_t maker = v != kNoValue ? makers[static_cast<std::size_t>(v)] : -1;
+  if (maker < 0 || !is_cast(c, static_cast<std::size_t>(maker)) || c.graph().values[v].dtype != dtype) return v;
   return c.graph().nodes[maker].inputs[0];
 }
 
@@ -124,22 +112,34 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
 
 }  // namespace
 
-int append_axis(const CompiledGraph& c, ValueId output, ValueId input, const char** why) {
+std::vector<std::int32_t> makers_of(const Graph& graph) {
+  std::vector<std::int32_t> makers(graph.values.size(), -1);
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    cancellation_point(kNodeWork / 4);
+    for (const ValueId v : graph.nodes[i].outputs) {
+      cancellation_point();
+      if (v != kNoValue) makers[static_cast<std::size_t>(v)] = static_cast<std::int32_t>(i);
+    }
+  }
+  return makers;
+}
+
+int append_axis(const CompiledGraph& c, std::span<const std::int32_t> makers, ValueId output, ValueId input, const char** why) {
   const Graph& graph = c.graph();
   const auto is_active = [](const ActivePass& p) { return lowering_passes()[p.number] == &cache_append_pass; };
   const auto fail_with = [&](const char* reason) { return *why = reason, -1; };
   // In 16 bits, casts may stand on both sides of what appends in float32.
   const DType dtype = graph.values[input].dtype;
   ValueId made = output;
-  if (is_16bit_float(dtype)) made = before_cast(c, output, dtype);
+  if (is_16bit_float(dtype)) made = before_cast(c, makers, output, dtype);
   const bool is_cast_back = made != output;
-  const std::size_t maker = maker_of(graph, made);
-  if (maker == graph.nodes.size()) return fail_with("no node makes the output");
+  if (makers[static_cast<std::size_t>(made)] < 0) return fail_with("no node makes the output");
+  const auto maker = static_cast<std::size_t>(makers[static_cast<std::size_t>(made)]);
   const Node& node = graph.nodes[maker];
   const auto position = static_cast<std::size_t>(std::find(node.outputs.begin(), node.outputs.end(), made) - node.outputs.begin());
   const auto appends_to = [&](std::size_t i) {
     const ValueId past = node.inputs[i];
-    return (is_cast_back ? before_cast(c, past, DType::kFloat32) : past) == input;
+    return (is_cast_back ? before_cast(c, makers, past, DType::kFloat32) : past) == input;
   };
   int axis = -1;
   if (is_group_query(node) && position > 0 && kPastOfOutput + position < node.inputs.size() &&
