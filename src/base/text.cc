@@ -84,6 +84,10 @@ bool matches_node(std::string_view pattern, std::string_view name, std::string_v
   return names_operator(pattern.substr(kTypePattern.size()), domain, op);
 }
 
+bool is_node_name(std::string_view pattern) {
+  return !pattern.starts_with(kTypePattern) && pattern.find_first_of("*?") == std::string_view::npos;
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   constexpr std::size_t kMax = 64;
   a = a.substr(0, kMax);

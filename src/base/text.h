@@ -32,6 +32,9 @@ inline constexpr std::string_view kTypePattern = "type:";
 // True if a pattern is for a node: "type:Softmax" for its operator, else a glob of its name.
 bool matches_node(std::string_view pattern, std::string_view name, std::string_view domain, std::string_view op);
 
+// True if a pattern for nodes fits those of one name alone, which is the pattern.
+bool is_node_name(std::string_view pattern);
+
 // Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`, in bytes. Texts are cut to 64 bytes first.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 

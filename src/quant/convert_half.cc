@@ -175,6 +175,7 @@ class Converter {
 }  // namespace
 
 QuantScheme make_half_scheme(const Graph& graph, const std::vector<std::string>& keep, DType half) {
+  const NodePatterns patterns(keep);
   const View view(graph);
   QuantScheme scheme;
   scheme.nodes.resize(graph.nodes.size());
@@ -190,7 +191,7 @@ QuantScheme make_half_scheme(const Graph& graph, const std::vector<std::string>&
     const auto is_weight = [&](ValueId v) { return view.is_float(v) && view.is_constant(v); };
     if (half == DType::kBfloat16 ? !product : !product && !follows) continue;
     if (half == DType::kBfloat16 && std::none_of(node.inputs.begin(), node.inputs.end(), is_weight)) continue;
-    if (is_kept_by(keep, node, &q.reason)) continue;
+    if (is_kept_by(patterns, node, &q.reason)) continue;
     const bool large = half == DType::kFloat16 && std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) {
                          return is_weight(v) && largest_of(*view.at(v).constant) > kLargestHalf;
                        });

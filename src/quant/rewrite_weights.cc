@@ -253,6 +253,7 @@ const char* refusal_of(const Graph& graph, const Node& node) {
 }  // namespace
 
 QuantScheme make_weight_scheme(const Graph& graph, const std::vector<std::string>& keep, const WeightOptions& options) {
+  const NodePatterns patterns(keep);
   QuantScheme scheme = make_scheme(graph, {keep, true});
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -265,7 +266,7 @@ QuantScheme make_weight_scheme(const Graph& graph, const std::vector<std::string
       continue;
     }
     const char* const why = refusal_of(graph, node);
-    if (why == nullptr || is_kept_by(keep, node, &q.reason)) continue;
+    if (why == nullptr || is_kept_by(patterns, node, &q.reason)) continue;
     q = {};
     q.reason = why;
     if (!q.reason.empty()) continue;

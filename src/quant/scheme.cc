@@ -15,7 +15,7 @@ constexpr std::int64_t kMostProducts = std::numeric_limits<std::int32_t>::max() 
 
 class Maker {
  public:
-  Maker(const Graph& graph, const SchemeOptions& options) : graph_(graph), options_(options) {
+  Maker(const Graph& graph, const SchemeOptions& options) : graph_(graph), options_(options), keep_(options.keep) {
     s_.nodes.resize(graph.nodes.size());
     s_.group.assign(graph.values.size(), -1);
     producer_.assign(graph.values.size(), -1);
@@ -49,6 +49,7 @@ class Maker {
  private:
   const Graph& graph_;
   const SchemeOptions& options_;
+  const NodePatterns keep_;
   QuantScheme s_;
   std::vector<std::int32_t> producer_;
   std::vector<std::vector<std::int32_t>> readers_;
@@ -69,7 +70,7 @@ class Maker {
     const bool lstm = options_.lstm && is_one_of(node, {"LSTM"});
     if (!conv && !gemm && !matmul && !lstm) return;
     const auto refuse = [&](const char* why) { q.reason = why; };
-    if (is_kept_by(options_.keep, node, &q.reason)) return;
+    if (is_kept_by(keep_, node, &q.reason)) return;
     if (i < options_.refused.size() && !options_.refused[i].empty()) return refuse(options_.refused[i].c_str());
     if (lstm) return find_lstm(node, &q);
     if (!is_activation(node.inputs[0]) || !is_float(node.outputs[0])) return refuse("not float32");
@@ -121,7 +122,7 @@ class Maker {
     if (!is_one_of(node, {"Gather"}) || int_attribute_of(node, "axis", 0) != 0) return;
     if (!is_constant(node.inputs[0]) || !is_float(node.inputs[0]) || is_constant(node.inputs[1])) return;
     const Shape& table = value(node.inputs[0]).shape;
-    if (table.rank() != 2 || table.elements() < kLeastTable || is_kept_by(options_.keep, node, &q.reason)) return;
+    if (table.rank() != 2 || table.elements() < kLeastTable || is_kept_by(keep_, node, &q.reason)) return;
     if (i < options_.refused.size() && !options_.refused[i].empty()) {
       q.reason = options_.refused[i];
       return;
@@ -209,7 +210,7 @@ class Maker {
 
   QuantRole role_between(const Node& node, std::string* reason) const {
     if (is_bounds(node)) return QuantRole::kBounds;
-    if (function_of(node) != kNoValue) return is_kept_by(options_.keep, node, reason) ? QuantRole::kFloat : QuantRole::kFunction;
+    if (function_of(node) != kNoValue) return is_kept_by(keep_, node, reason) ? QuantRole::kFloat : QuantRole::kFunction;
     const bool pair = is_one_of(node, {"Add", "Mul"}), moves = moves_elements(node);
     if (!pair && !moves && !is_one_of(node, {"GlobalAveragePool", "AveragePool"})) return QuantRole::kFloat;
     const std::size_t operands = pair || node.op_type == "Concat" ? node.inputs.size() : 1;
@@ -219,7 +220,7 @@ class Maker {
     for (const ValueId v : node.outputs) {
       if (v != kNoValue && !is_float(v)) return QuantRole::kFloat;  // the indices of a MaxPool
     }
-    if (is_kept_by(options_.keep, node, reason)) return QuantRole::kFloat;
+    if (is_kept_by(keep_, node, reason)) return QuantRole::kFloat;
     return moves ? QuantRole::kHandsOn : QuantRole::kBetween;
   }
 

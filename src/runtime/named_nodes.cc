@@ -1,10 +1,13 @@
 #include "runtime/named_nodes.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "core/name_map.h"
 #include "runtime/placement_rules.h"
 
 namespace evn {
@@ -45,40 +48,56 @@ struct Selector {
   }
 };
 
-// Finds which of the selectors match; looks no further when all have.
+// Finds which of the selectors match; looks no further when all have. Patterns that are names are looked up.
 class Matching {
  public:
-  Matching(std::vector<Selector>& selectors, const std::string& file)
-      : selectors_(selectors), file_(file), open_(selectors.size()) {}
+  Matching(std::vector<Selector>& selectors, const std::string& file) : file_(file) {
+    for (Selector& s : selectors) {
+      cancellation_point(kNameWork);
+      if (s.pattern != nullptr && is_node_name(*s.pattern)) names_.emplace(*s.pattern, &s);
+      else others_.push_back(&s);
+    }
+  }
 
   void look_at(const Graph& graph) {
     for (const Node& node : graph.nodes) {
-      if (open_ == 0) return;
-      mark([&](const Selector& s) { return s.fits(node, file_); });
+      if (is_done()) return;
+      mark_name(node.name);
+      for (const std::string& name : node.fused) mark_name(name);
+      mark_others([&](const Selector& s) { return s.fits(node, file_); });
       if (node.body != nullptr) look_at(*node.body);
     }
   }
   void look_at(const std::vector<RemovedNode>& nodes) {
     for (const RemovedNode& node : nodes) {
-      if (open_ == 0) return;
-      mark([&](const Selector& s) { return s.fits(node); });
+      if (is_done()) return;
+      mark_name(node.name);
+      mark_others([&](const Selector& s) { return s.fits(node); });
     }
   }
 
  private:
-  template <typename F>
-  void mark(F&& fits) {
-    for (Selector& s : selectors_) {
-      if (s.matched) continue;
-      cancellation_point(kNodeWork);
-      s.matched = fits(s);
-      if (s.matched) --open_;
-    }
+  const std::string& file_;
+  // Those that have not matched.
+  std::unordered_multimap<std::string_view, Selector*, KeyedHash> names_;
+  std::vector<Selector*> others_;
+
+  bool is_done() const { return names_.empty() && others_.empty(); }
+
+  void mark_name(const std::string& name) {
+    cancellation_point(kNameWork);
+    const auto [begin, end] = names_.equal_range(name);
+    for (auto it = begin; it != end; ++it) it->second->matched = true;
+    names_.erase(begin, end);
   }
 
-  std::vector<Selector>& selectors_;
-  const std::string& file_;
-  std::size_t open_;
+  template <typename F>
+  void mark_others(F&& fits) {
+    std::erase_if(others_, [&](Selector* s) {
+      cancellation_point(kNodeWork);
+      return s->matched = fits(*s);
+    });
+  }
 };
 
 // Calls check(function, names, where) for each list of names or patterns that the configuration has, with the function of

@@ -24,6 +24,7 @@ class Placer {
         runtime_(*model.runtime),
         config_(request.settings->config),
         request_(request),
+        kept_(request),
         all_(runtime_.devices_for(*request.settings)),
         assigned_(request.assigned.get()),
         needed_(values_needed_for_shapes(graph_)),
@@ -100,6 +101,7 @@ class Placer {
   Runtime& runtime_;
   const Config& config_;
   const SessionRequest& request_;
+  const KeptNodes kept_;
   const std::vector<Device*> all_;    // in the order in which they are asked where nothing says another
   const Assignment* const assigned_;  // nullable
   std::string default_names_;
@@ -243,7 +245,7 @@ class Placer {
 
   // Sets the lowest precision that the node may have on the device, and why.
   void set_precision(const Node& node, const Device& device, NodePlacement* p) const {
-    WantedSetting wanted = wanted_setting(NodeSetting::kPrecision, model_, request_, node, &device);
+    WantedSetting wanted = wanted_precision(kept_, model_, request_, node, &device);
     auto precision = wanted.as<Precision>();
     if (precision == Precision::kFloat16 && model_.model.has_gradients) precision = Precision::kFloat16Operands;
     p->precision = Precision::kFloat32;

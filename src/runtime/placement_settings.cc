@@ -1,24 +1,9 @@
 #include "runtime/placement_settings.h"
 
 #include "base/error.h"
-#include "base/text.h"
 #include "runtime/placement_rules.h"
 
 namespace evn {
-namespace {
-
-// The pattern of keep_fp32 that the node matches; null: there is none.
-const std::string* keeps_fp32(const std::vector<std::string>& patterns, const Node& node) {
-  for (const std::string& pattern : patterns) {
-    bool kept = matches_node(pattern, node.name, node.domain, node.op_type);
-    for (const std::string& fused : node.fused) kept = kept || glob_match(pattern, fused);
-    if (kept) return &pattern;
-  }
-  return nullptr;
-}
-
-}  // namespace
-
 SessionRequest with_settings(SessionRequest request, const Runtime& runtime) {
   if (request.settings == nullptr) request.settings = runtime.settings();
   return request;
@@ -46,11 +31,6 @@ WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, cons
            : setting == NodeSetting::kNumerics ? static_cast<std::int32_t>(authority.numerics)
                                                : static_cast<std::int32_t>(authority.products);
   };
-  if (setting == NodeSetting::kPrecision) {
-    const std::string* kept = keeps_fp32(config.session.keep_fp32, node);
-    if (kept == nullptr) kept = keeps_fp32(request.keep_fp32, node);
-    if (kept != nullptr) return {static_cast<std::int32_t>(Precision::kFloat32), "keep_fp32 \"" + *kept + "\""};
-  }
   for (const PlacementRule& rule : config.rules) {
     const std::int32_t said = said_by(rule);
     if (said == 0) continue;
@@ -69,6 +49,21 @@ WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, cons
   }
   static_assert(static_cast<int>(Precision::kFloat32) == static_cast<int>(Numerics::kFast));
   return {static_cast<std::int32_t>(setting == NodeSetting::kProducts ? Products::kAuto : Products::kOwn), kDefaultPrecision};
+}
+
+KeptNodes::KeptNodes(const SessionRequest& request)
+    : configured_(request.settings->config.session.keep_fp32), requested_(request.keep_fp32) {}
+
+const std::string* KeptNodes::find(const Node& node) const {
+  const std::string* const pattern = configured_.find(node, true);
+  return pattern != nullptr ? pattern : requested_.find(node, true);
+}
+
+WantedSetting wanted_precision(const KeptNodes& kept, const LoadedModel& model, const SessionRequest& request, const Node& node,
+                               const Device* device) {
+  if (const std::string* const pattern = kept.find(node))
+    return {static_cast<std::int32_t>(Precision::kFloat32), "keep_fp32 \"" + *pattern + "\""};
+  return wanted_setting(NodeSetting::kPrecision, model, request, node, device);
 }
 
 void explain_precision(const Node& node, NodePlacement* p) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/node_patterns.h"
 #include "runtime/placement.h"
 
 namespace evn {
@@ -26,10 +27,26 @@ struct WantedSetting {
   }
 };
 
-// What the first authority says that says anything: keep_fp32 (of the precision), rules, the session's options, the configuration's
-// session, the device (not of numerics). At the end: float32, fast, auto.
+// What the first authority says that says anything: rules, the session's options, the configuration's session, the device (not of
+// numerics). At the end: float32, fast, auto.
 WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, const SessionRequest& request, const Node& node,
                              const Device* device);
+
+// Nodes that stay float32: patterns of keep_fp32, of the configuration and then of the request, which outlives it.
+class KeptNodes {
+ public:
+  explicit KeptNodes(const SessionRequest& request);
+
+  // The pattern that is for the node; nullptr: none.
+  const std::string* find(const Node& node) const;
+
+ private:
+  const NodePatterns configured_, requested_;
+};
+
+// The precision: keep_fp32 stands above what wanted_setting finds.
+WantedSetting wanted_precision(const KeptNodes& kept, const LoadedModel& model, const SessionRequest& request, const Node& node,
+                               const Device* device);
 
 // Adds to the reason of the precision why the kernel does not have the one that it may have.
 void explain_precision(const Node& node, NodePlacement* p);

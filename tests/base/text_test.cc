@@ -26,6 +26,14 @@ TEST(Operators, AreNamedWithAndWithoutTheirDomain) {
   EXPECT_FALSE(matches_node("Conv", "abc", "", "Conv"));
 }
 
+TEST(Names, APatternForNodesIsANameWithoutSigns) {
+  EXPECT_TRUE(is_node_name("conv_1"));
+  EXPECT_TRUE(is_node_name("a type:Conv"));
+  EXPECT_FALSE(is_node_name("conv_?"));
+  EXPECT_FALSE(is_node_name("*"));
+  EXPECT_FALSE(is_node_name("type:Conv"));
+}
+
 TEST(Glob, StarStandsForAnyText) {
   EXPECT_TRUE(glob_match("*", ""));
   EXPECT_TRUE(glob_match("decoder/*", "decoder/"));

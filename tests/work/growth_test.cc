@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/guarded.h"
 #include "base/heap.h"
+#include "core/node_patterns.h"
 #include "runtime/run/overlap.h"
 #include "runtime/state/state.h"
 #include "tests/runtime/support.h"
@@ -222,6 +223,55 @@ TEST(StateTest, NamesOfPairsAreLookedUp) {
     EXPECT_EQ(p.output, static_cast<std::size_t>(i));
     EXPECT_EQ(p.first.shape[0], 1 + i / 2 * 2 % 5);
   }
+}
+
+TEST(NodePatternsTest, NamesAreLookedUpAndGlobsAreTriedInTurn) {
+  static constexpr int kSize = 3000;
+  std::vector<std::string> patterns;
+  for (int i = 0; i < kSize; ++i) patterns.push_back("n" + std::to_string(i));
+  patterns.insert(patterns.begin() + 100, {"n1?00", "type:Softmax", "n7", "with fused*"});
+  const NodePatterns all(patterns);
+  const auto found = [&](const char* name, const char* op = "Relu", std::vector<std::string> fused = {}, bool with_fused = true) {
+    Node node;
+    node.name = name;
+    node.op_type = op;
+    node.fused = std::move(fused);
+    const std::string* const pattern = all.find(node, with_fused);
+    return pattern != nullptr ? *pattern : "";
+  };
+  EXPECT_EQ(found("n7"), "n7");
+  EXPECT_EQ(found("n1100"), "n1?00") << "the first in their order";
+  EXPECT_EQ(found("n20", "Softmax"), "n20");
+  EXPECT_EQ(found("n2000", "Softmax"), "type:Softmax");
+  EXPECT_EQ(found("n"), "");
+  EXPECT_EQ(found("a", "Relu", {"b", "n2500", "n2400"}), "n2400");
+  EXPECT_EQ(found("a", "Relu", {"with fused b"}), "with fused*");
+  EXPECT_EQ(found("a", "Relu", {"n2500", "with fused b"}, false), "");
+  const Work work = work_of([&] {
+    for (int i = 0; i < kSize; ++i) found(("n" + std::to_string(i)).c_str());
+  });
+  EXPECT_GE(work.units, kSize);
+  EXPECT_LE(work.units, 1000 * kSize);
+}
+
+TEST(NodePatternsTest, ManyNamesOfKeptNodesCostASessionLittle) {
+  const auto units_of = [](int n) {
+    const auto runtime = make_runtime({}, 0, 1);
+    OnnxWriter w(21, 10);
+    w.add_input("x", kF32, {4}).add_output("y", kF32, {4});
+    SessionRequest request("");
+    for (int i = 0; i < n; ++i) {
+      const std::string name = "n" + std::to_string(i);
+      w.add_node("Tanh", {i == 0 ? "x" : "a" + std::to_string(i - 1)}, {i + 1 == n ? "y" : "a" + std::to_string(i)}, {}, name);
+      request.keep_fp32.push_back(name);
+    }
+    std::reverse(request.keep_fp32.begin(), request.keep_fp32.end());
+    request.precision = Precision::kBfloat16;
+    const ModelPtr model = load(runtime, w);
+    return work_of([&] { Session(model, request); }).units;
+  };
+  const std::int64_t small = units_of(800), large = units_of(1600);
+  EXPECT_LE(static_cast<double>(large), 2.7 * static_cast<double>(small) + 4 * kWorkPerLook);
 }
 
 // Inputs with a default, of which all are to be open.
