@@ -44,13 +44,16 @@ evn_status find_input(void* trainer, const char* name, std::uint32_t* index, evn
     require(name, "name");
     require(index, "index");
     const auto& inputs = of(trainer).inputs();
-    std::string names;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].name == name) {
-        *index = static_cast<std::uint32_t>(i);
-        return;
-      }
-      names += (i > 0 ? ", " : "") + inputs[i].name;
+      if (inputs[i].name != name) continue;
+      *index = static_cast<std::uint32_t>(i);
+      return;
+    }
+    constexpr std::size_t kMostShown = 300;
+    std::string names;
+    for (const auto& input : inputs) {
+      if (names.size() > kMostShown) break;
+      names += (names.empty() ? "" : ", ") + input.name;
     }
     const auto& defaults = of(trainer).defaults();
     if (std::any_of(defaults.begin(), defaults.end(), [&](const OnnxValue& d) { return d.name == name; })) {

@@ -2,11 +2,14 @@
 // out that the library does not have, so that the rest of the graph can be followed.
 #include "runtime/report/inspect.h"
 
-#include <algorithm>
 #include <set>
 #include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
+#include "base/cancel.h"
 #include "base/os/os.h"
+#include "core/name_map.h"
 #include "graph/expand_functions.h"
 #include "graph/infer.h"
 #include "graph/inline_if.h"
@@ -60,8 +63,10 @@ std::vector<OperatorUse> count_operators(const Survey& survey, const OperatorReg
 class InputShapes {
  public:
   InputShapes(const Survey& survey, const std::vector<std::pair<std::string, Shape>>& given) {
+    if (!given.empty()) index_inputs(survey);
     for (const auto& [name, shape] : given) bind(survey, name, shape);
     for (const SurveyValue& input : survey.inputs) {
+      cancellation_point(kNameWork);
       if (input.has_shape && input.dims.size() <= static_cast<std::size_t>(kMaxRank) && !shapes_.contains(input.name))
         resolve(input);
     }
@@ -91,18 +96,27 @@ class InputShapes {
  private:
   std::map<std::string, Shape> shapes_;
   std::map<std::string, std::int64_t> symbols_;
+  std::unordered_map<std::string_view, const SurveyValue*, KeyedHash> inputs_;
   bool any_given_ = false;
 
+  void index_inputs(const Survey& survey) {
+    for (const SurveyValue& input : survey.inputs) {
+      cancellation_point(kNameWork);
+      inputs_.try_emplace(input.name, &input);
+    }
+  }
+
   void bind(const Survey& survey, const std::string& name, const Shape& shape) {
-    const auto input =
-        std::find_if(survey.inputs.begin(), survey.inputs.end(), [&](const SurveyValue& v) { return v.name == name; });
-    if (input == survey.inputs.end()) {
+    cancellation_point(kNameWork);
+    const auto found = inputs_.find(name);
+    if (found == inputs_.end()) {
       std::string names;
       for (const SurveyValue& v : survey.inputs) {
         if (names.size() < 256) names += (names.empty() ? "" : ", ") + v.name;
       }
       fail(EVN_ERROR_INVALID_ARGUMENT, "there is no input \"%s\"; there are: %s", name.c_str(), names.c_str());
     }
+    const SurveyValue* const input = found->second;
     if (!shapes_.emplace(name, shape).second) fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%s\" is given two shapes", name.c_str());
     any_given_ = true;
     if (!input->has_shape) return;
@@ -152,7 +166,12 @@ class Pruner {
   Pruner(Model& model, const std::set<std::string>& names, const OperatorRegistry& custom)
       : graph_(model.graph), names_(names), custom_(custom) {
     for (const OpsetImport& o : model.opsets) opsets_.emplace(o.domain, o.version);
-    for (const Value& v : graph_.values) known_.insert(v.name);
+    for (const Value& v : graph_.values) {
+      cancellation_point(kNameWork);
+      known_.insert(v.name);
+    }
+    inputs_.insert(graph_.inputs.begin(), graph_.inputs.end());
+    outputs_.insert(graph_.outputs.begin(), graph_.outputs.end());
   }
 
   std::size_t run() {
@@ -165,7 +184,8 @@ class Pruner {
   const std::set<std::string>& names_;
   const OperatorRegistry& custom_;
   std::map<std::string, std::int64_t> opsets_;
-  std::set<std::string> known_;  // values of the main graph
+  std::set<std::string> known_;                   // values of the main graph
+  std::unordered_set<ValueId> inputs_, outputs_;  // of the main graph
   std::size_t removed_ = 0;
 
   bool goes(const Node& node) const {
@@ -179,6 +199,7 @@ class Pruner {
   void prune(Graph& graph, const std::string& prefix) {
     std::vector<Node> kept;
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      cancellation_point(kNodeWork);
       Node& node = graph.nodes[i];
       // Named as graph/validate would name it.
       if (node.name.empty()) node.name = node.op_type + "_" + std::to_string(i);
@@ -204,7 +225,7 @@ class Pruner {
   void keep_inputs(const Node& node) {
     for (const ValueId id : node.inputs) {
       if (id == kNoValue || graph_.values[static_cast<std::size_t>(id)].constant != nullptr) continue;
-      if (std::find(graph_.outputs.begin(), graph_.outputs.end(), id) == graph_.outputs.end()) graph_.outputs.push_back(id);
+      if (outputs_.insert(id).second) graph_.outputs.push_back(id);
     }
   }
 
@@ -217,10 +238,11 @@ class Pruner {
       if (v.constant != nullptr) continue;
       if (v.dtype == DType::kUndefined) v.dtype = DType::kFloat32;  // most likely, and nothing but sizes depends on it
       if (&graph == &graph_) {
-        if (std::find(graph_.inputs.begin(), graph_.inputs.end(), id) == graph_.inputs.end()) graph_.inputs.push_back(id);
+        if (inputs_.insert(id).second) graph_.inputs.push_back(id);
       } else if (known_.insert(v.name).second) {
         graph_.values.push_back(v);  // bodies look names up in the graphs around them
         graph_.inputs.push_back(static_cast<ValueId>(graph_.values.size() - 1));
+        inputs_.insert(graph_.inputs.back());
       }
     }
   }
