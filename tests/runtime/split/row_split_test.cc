@@ -91,6 +91,21 @@ TEST_F(RowSplitTest, GivenOutputsAreWrittenInPlace) {
   EXPECT_THROW(run_tensors(session, in, out), Error);
 }
 
+TEST_F(RowSplitTest, GivenOutputsThatOverlapAreRefused) {
+  const ModelPtr model = load(make_runtime(config()), rows_model());
+  Session session(model, "");
+  std::vector<TensorPtr> out(3);
+  out[0] = to_tensor(model->runtime, HostTensor({DType::kFloat32, {6, 4, 8, 8}}));
+  out[1] = Tensor::part(out[0], 0, {DType::kFloat32, {4, 6, 8, 8}});  // whose rows are copied
+  try {
+    run_tensors(session, {to_tensor(model->runtime, input(6))}, out);
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_INVALID_ARGUMENT);
+    EXPECT_STREQ(e.message, "output 1 overlaps output 0");
+  }
+}
+
 TEST_F(RowSplitTest, OneRowIsNotSplit) {
   const ModelPtr model = load(make_runtime(config()), rows_model());
   Session session(model, "cpu");
