@@ -656,7 +656,8 @@ EVN_API evn_status evn_device_reset_memory_peak(evn_device device, evn_error *er
  * Returns EVN_ERROR_INVALID_ARGUMENT (below 4096). Thread-safe. @since 0.2 */
 EVN_API evn_status evn_device_set_memory_limit(evn_device device, uint64_t limit_bytes, evn_error *error);
 
-/* Gives the cached blocks of the device, and what sessions keep there for runs to come, back to the system. */
+/* Gives the cached blocks of the device, and what sessions keep there for runs to come, back to the system; on the
+ * CPU also what the C library keeps of freed blocks (glibc), if that is 1 MiB or more. */
 EVN_API evn_status evn_device_trim_memory(evn_device device, evn_error *error);
 
 /* Changes what the device's pool keeps of blocks that nobody uses, while it is in use; as `cache_limit` and `trim` of the
@@ -1341,18 +1342,19 @@ EVN_API evn_status evn_runtime_calibrate(evn_runtime runtime, evn_model model, c
 EVN_API evn_status evn_session_explain(evn_session session, evn_format format, char *buffer, size_t capacity, size_t *size,
                                        evn_error *error);
 
-/* Runs two sessions over the same inputs, several times each in turns, and writes how far their float32 outputs are apart and
- * how long each takes: what a lower precision, or a quantized model, loses and gains on this machine. Outputs are compared by
- * their places in the models.
+/* Runs two sessions over the same inputs, several times each in turns, and writes how far the float32 tensors of their outputs are
+ * apart and how long each takes: what a lower precision, or a quantized model, loses and gains on this machine. Outputs are
+ * compared by their places in the models; sequences, optionals and maps by the tensors in them. The text counts tensors that are
+ * not float32, which are not compared.
  *   inputs  input_count tensors as evn_session_run takes them: those of the inputs without a default, in the model's order, and
  *           behind them any number for inputs with a default, or NULL for those whose default counts. Each session runs with the
  *           defaults of its own model. The tensors may lie on another device
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"outputs": [{"name", "cosine", "sqnr_db" (signal to error), "top1" (the share of
  *           rows, of the last axis, whose largest element is at the same place), "largest_error"}], "expected_ns", "got_ns"
  *           (medians)}; null for what is no number
- * Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (other outputs, or an input with a default is given that the
- * other model does not have: the message names the input). Blocks; asking for the size alone runs both too, and the next text may
- * be longer: give room for it at once. */
+ * Returns what evn_session_run returns; EVN_ERROR_INVALID_ARGUMENT (other outputs, an output of another type, shape or number of
+ * parts, or an input with a default is given that the other model does not have: the message names the output or the input).
+ * Blocks; asking for the size alone runs both too, and the next text may be longer: give room for it at once. */
 EVN_API evn_status evn_session_compare(evn_session expected, evn_session got, const evn_tensor *inputs, uint32_t input_count,
                                        evn_format format, char *buffer, size_t capacity, size_t *size, evn_error *error);
 

@@ -119,7 +119,8 @@ EVN_API evn_status evn_quantizer_create(evn_runtime runtime, const char *path, c
 EVN_API evn_status evn_quantizer_release(evn_quantizer quantizer);
 
 /* The model's inputs, in the order in which batches give them. `index` gets the position of the input of that name.
- * Return EVN_ERROR_INVALID_ARGUMENT where there is none. */
+ * Return EVN_ERROR_INVALID_ARGUMENT where there is none. Inputs with a default are not counted and cannot be given: their
+ * defaults count in all batches. */
 EVN_API evn_status evn_quantizer_input_count(evn_quantizer quantizer, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_quantizer_find_input(evn_quantizer quantizer, const char *name, uint32_t *index, evn_error *error);
 
@@ -156,7 +157,8 @@ EVN_API void evn_guard_options_init(evn_guard_options *options, uint32_t struct_
 EVN_API evn_status evn_quantizer_guard(evn_quantizer quantizer, const evn_tensor *inputs, uint32_t input_count,
                                        const evn_guard_options *options, evn_error *error);
 
-/* Makes the quantized model. Later calls give handles to the same one.
+/* Makes the quantized model. Later calls give handles to the same one. It still has the inputs with a default, unless the default
+ * was quantized, converted or folded.
  * Returns EVN_ERROR_WRONG_STATE (static, and no batch was added), what evn_model_load_buffer returns,
  * EVN_ERROR_CANCELLED. */
 EVN_API evn_status evn_quantizer_finish(evn_quantizer quantizer, evn_model *model, evn_error *error);

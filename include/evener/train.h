@@ -104,11 +104,15 @@ typedef struct evn_trainer_options {
                                       EVN_PRECISION_BF16 or EVN_PRECISION_FP16. Parameters, sums, normalizations and the loss stay
                                       float32 */
   const char *output;              /* the output that the loss is of; NULL: the first */
-  const char *const *trainable;    /* globs of names of float32 initializers; NULL: all that can learn; an empty
-                                      list is an error. An initializer with elements that are not finite stays, and so does one
-                                      that looks like a mask or an epsilon unless its whole name is given here; evn_trainer_describe says what stays and why. The whole name of one
-                                      that is not finite, or of the output of a Constant node, is an error */
-  const char *const *frozen;       /* those that stay; also nodes of BatchNormalization, which then normalize by their statistics */
+  const char *const *trainable;    /* globs of names of float32 initializers; NULL: all that can learn; an empty list is an error.
+                                      These stay unless their whole name is given here: initializers that look like a mask or an
+                                      epsilon, exponents of one element, options of operators that are operands too, and, in a
+                                      model that says which initializers were parameters (as those of torch.onnx do), all others.
+                                      Initializers with elements that are not finite stay. evn_trainer_describe says what stays and
+                                      why. The whole name of one that is not finite, or of the output of a Constant node, is an
+                                      error */
+  const char *const *frozen;       /* those that stay; also nodes of BatchNormalization, or their moving mean or variance: these
+                                      nodes then normalize by their statistics */
   uint32_t trainable_count;
   uint32_t frozen_count;
   const evn_parameter_group *groups; /* the first with a name that matches counts */
@@ -193,7 +197,8 @@ EVN_API evn_status evn_trainer_create(evn_runtime runtime, const char *path, con
 EVN_API evn_status evn_trainer_release(evn_trainer trainer);
 
 /* The model's inputs, in the order in which batches give them. `index` gets the position of the input of that name. Return
- * EVN_ERROR_INVALID_ARGUMENT where there is none. @since 0.3 */
+ * EVN_ERROR_INVALID_ARGUMENT where there is none. Inputs with a default are not counted and cannot be given: their defaults count
+ * in all batches. @since 0.3 */
 EVN_API evn_status evn_trainer_input_count(evn_trainer trainer, uint32_t *count, evn_error *error);
 EVN_API evn_status evn_trainer_find_input(evn_trainer trainer, const char *name, uint32_t *index, evn_error *error);
 
@@ -276,7 +281,8 @@ EVN_API evn_status evn_trainer_save(evn_trainer trainer, const char *path, evn_e
  * tensor is named); the trainer is then as it was. @since 0.3 */
 EVN_API evn_status evn_trainer_restore(evn_trainer trainer, const char *path, evn_error *error);
 
-/* Makes the trained model, with the parameters and statistics of now. Returns what evn_model_load_buffer returns. @since 0.3 */
+/* Makes the trained model, with the parameters and statistics of now. It still has the inputs with a default, unless the default
+ * learns or was folded. Returns what evn_model_load_buffer returns. @since 0.3 */
 EVN_API evn_status evn_trainer_finish(evn_trainer trainer, evn_model *model, evn_error *error);
 
 /* Writes it as an ONNX file, which is replaced at the end, in one step: the model that was given, of opset 17 where that was older,
@@ -285,8 +291,8 @@ EVN_API evn_status evn_trainer_export(evn_trainer trainer, const char *path, evn
 
 /* Writes what is trained, and how it went.
  *   format  EVN_FORMAT_TEXT or EVN_FORMAT_JSON: {"loss", "optimizer", "schedule", "output", "steps", "skipped", "batches" (calls of
- *           evn_trainer_step that did not fail), "learning_rate", "precision", "loss_scale", "parameters": [{"name", "dims", "group",
- *           "note" (if it may be no parameter, or if a part of its gradient is 0)}],
+ *           evn_trainer_step that did not fail), "learning_rate", "precision", "loss_scale", "parameters": [{"name", "dims",
+ *           "group", "note" (if it may be no parameter, or if a part of its gradient is 0)}],
  *           "frozen": [{"name", "reason"}], "rank", "rank_count", "transport" (by what ranks are summed:
  *           "shared memory", "mpi", "gloo", "host", ""), "replicas": [{"device", "share" (of each batch)}], "notes": []};
  *           with prune_share also "pruning": {"share", "begin", "steps", "groups": [{"name", "convolutions", "channels", "now",
