@@ -485,22 +485,4 @@ bool has_body(const OnnxNode& node) {
   return has;
 }
 
-OnnxValue tensor_value(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims) {
-  OnnxValue value;
-  value.name = std::move(name);
-  value.dtype = dtype;
-  value.has_shape = true;
-  value.dims = std::move(dims);
-  return value;
-}
-
-OnnxTensor constant(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims, std::string_view bytes) {
-  OnnxTensor tensor;
-  tensor.name = std::move(name);
-  tensor.dtype = dtype;
-  tensor.dims = std::move(dims);
-  tensor.data = bytes;
-  return tensor;
-}
-
 }  // namespace evn_train

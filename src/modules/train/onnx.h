@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/origin.h"
@@ -81,8 +82,22 @@ std::string attribute_text(const OnnxNode& node, std::string_view name);
 // Whether the node has a body, as If and Loop do.
 bool has_body(const OnnxNode& node);
 
-OnnxValue tensor_value(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims);
+inline OnnxValue tensor_value(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims) {
+  OnnxValue value;
+  value.name = std::move(name);
+  value.dtype = dtype;
+  value.has_shape = true;
+  value.dims = std::move(dims);
+  return value;
+}
 // A constant of floats or int64s, whose bytes go into `keep`, which outlives it.
-OnnxTensor constant(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims, std::string_view bytes);
+inline OnnxTensor constant(std::string name, std::int32_t dtype, std::vector<std::int64_t> dims, std::string_view bytes) {
+  OnnxTensor tensor;
+  tensor.name = std::move(name);
+  tensor.dtype = dtype;
+  tensor.dims = std::move(dims);
+  tensor.data = bytes;
+  return tensor;
+}
 
 }  // namespace evn_train
