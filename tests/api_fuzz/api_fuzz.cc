@@ -245,6 +245,11 @@ void note(const char* function, evn_status status) {
 // Huge requests fail, as they do without the sanitizer: it has no limit of the address space.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }  // NOLINT: the sanitizer's name
 #endif
+#if defined(__SANITIZE_THREAD__)
+// Threads share handles, so that two of them may use the bytes of one tensor at a time, which is for a host to order. Races on
+// anything else of the library are reported.
+extern "C" const char* __tsan_default_suppressions() { return "race:evn::copy_tensor\n"; }  // NOLINT: the sanitizer's name
+#endif
 
 int main(int count, char** arguments) {
   std::uint64_t seed = 1;
