@@ -24,7 +24,7 @@ struct Getters : testing::Test {
   evn_model model = nullptr;
   evn_session session = nullptr;
   std::string long_name = "in_" + std::string(300, 'n'), long_out = std::string(400, 'o'),
-              long_symbol = std::string(62, 's') + "\xc3\xa9" + std::string(40, 's');
+              long_symbol = std::string(62, 's').append("\xc3\xa9").append(40, 's');
 
   void SetUp() override {
     OnnxWriter w(17);

@@ -47,16 +47,18 @@ TEST(OpenClUnary, OutputMayLieOverTheInput) {
 
 TEST(OpenClUnary, GeluVanishesFarBelowZero) {
   EVN_NEEDS_OPENCL();
+  const auto vanishes = [](NodeRun run) {
+    for (const float v : run.on(shared_device())) ASSERT_EQ(v, 0.0f);
+  };
   for (const char* form : {"none", "tanh"}) {
     SCOPED_TRACE(form);
-    check_node(unary_graph("Gelu", {70}, {{"approximate", std::string(form)}}, 20), nullptr, -1e6f, -20);
+    vanishes(NodeRun(unary_graph("Gelu", {70}, {{"approximate", std::string(form)}}, 20), 9, -1e6f, -20));
   }
   for (const EpilogueOpKind kind : {EpilogueOpKind::kGelu, EpilogueOpKind::kGeluTanh}) {
     SCOPED_TRACE(static_cast<int>(kind));
     Graph g = unary_graph("Neg", {70});
     g.nodes[0].epilogue.push({kind, 0, 0});
-    NodeRun run(g, 9, 20, 1e6f);
-    expect_near(run.on(shared_device()), run.reference(), {1e-5, 1e-6});
+    vanishes(NodeRun(g, 9, 20, 1e6f));
   }
 }
 
