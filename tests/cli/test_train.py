@@ -316,7 +316,7 @@ BAD = {
     "cut": (lambda: (np.savez("bad.npz", x=X, labels=Y), cut("bad.npz")), "bad.npz: not a .npz archive"),
     "no archive": (lambda: pathlib.Path("bad.npz").write_text("hello"), "bad.npz: not a .npz archive"),
     "no file": (lambda: None, "bad.npz: no such file, or not a regular file"),
-    "strings": (lambda: np.savez("bad.npz", x=X.astype(str), labels=Y), "bad.npz(x.npy): it has strings, which no model learns from"),
+    "strings": (lambda: np.savez("bad.npz", x=X.astype(str), labels=Y), "bad.npz(x.npy): it has strings or raw bytes, which no model learns from"),
     "no input": (lambda: np.savez("bad.npz", y=X, labels=Y), 'bad.npz: there is no key "x" for the model\'s input of this name; there are: y, labels'),
     "no labels": (lambda: np.savez("bad.npz", x=X, y=Y), 'bad.npz: there is no key "labels" for the labels (--labels); there are: x, y'),
     "dtype": (lambda: np.savez("bad.npz", x=X.astype("float64"), labels=Y), "bad.npz(x.npy) is float64, the model's input is float32"),
