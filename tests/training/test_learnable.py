@@ -183,7 +183,7 @@ OPTIONS_TOO = {
 def test_an_option_that_is_a_factor_too_stays_unless_it_is_named(op, runtime):
     weights = {"w": W, "n": np.float32(0.5)} | ({"pads": np.zeros(4, np.int64), "from": np.array([0]), "to": np.array([4])} if op == "Pad" else {})
     m = model([node("MatMul", ["x", "w"], ["p"]), *OPTIONS_TOO[op]], weights)
-    for trainable in ([], ["*"]):
+    for trainable in (None, ["*"]):
         learns, stays = described(evener.Trainer(runtime, m, "mse", trainable=trainable))
         assert set(learns) == {"w"} and f"option of {op}" in stays["n"]
     learns, _ = described(evener.Trainer(runtime, m, "mse", trainable=["w", "n"]))
