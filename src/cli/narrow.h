@@ -15,7 +15,7 @@ struct NarrowType {
   evn_dtype dtype;
   evn_dtype wide;  // the element type of NumPy's that has all its values
   int bits;        // of an element; elements of less than 8 bits share a byte, the first in its lowest bits
-  // Of floating point:
+  // Fields of floating-point types:
   int mantissa;           // bits
   int bias;               // of the exponent
   std::uint32_t last;     // bits of the largest finite number

@@ -78,7 +78,7 @@ class Matching {
 
  private:
   const std::string& file_;
-  // Those that have not matched.
+  // Selectors that have not matched.
   std::unordered_multimap<std::string_view, Selector*, KeyedHash> names_;
   std::vector<Selector*> others_;
 

@@ -27,7 +27,7 @@ struct WantedSetting {
   }
 };
 
-// What the first authority says that says anything: rules, the session's options, the configuration's session, the device (not of
+// Setting of the first authority that has one: rules, the session's options, the configuration's session, the device (not of
 // numerics). At the end: float32, fast, auto.
 WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, const SessionRequest& request, const Node& node,
                              const Device* device);

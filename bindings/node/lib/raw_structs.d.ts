@@ -383,9 +383,9 @@ export interface TrainerOptions {
   precision?: Precision;
   /** the output that the loss is of; NULL: the first */
   output?: string;
-  /** globs of names of float32 initializers; NULL: all that can learn. An initializer with elements that are not finite stays, and so does one that looks like a mask or an epsilon unless its whole name is given here; evn_trainer_describe says what stays and why. The whole name of one that is not finite, or of the output of a Constant node, is an error */
+  /** globs of names of float32 initializers; NULL: all that can learn; an empty list is an error. These stay unless their whole name is given here: initializers that look like a mask or an epsilon, exponents of one element, options of operators that are operands too, and, in a model that says which initializers were parameters (as those of torch.onnx do), all others. Initializers with elements that are not finite stay. evn_trainer_describe says what stays and why. The whole name of one that is not finite, or of the output of a Constant node, is an error */
   trainable?: readonly string[];
-  /** those that stay; also nodes of BatchNormalization, which then normalize by their statistics */
+  /** those that stay; also nodes of BatchNormalization, or their moving mean or variance: these nodes then normalize by their statistics */
   frozen?: readonly string[];
   /** the first with a name that matches counts */
   groups?: ParameterGroup[];
@@ -395,23 +395,23 @@ export interface TrainerOptions {
   learningRate?: number;
   /** of SGD and RMSprop */
   momentum?: number;
-  /** of SGD */
+  /** of SGD, 0 to 1; a number below 1 that float32 rounds to 1 is refused */
   dampening?: number;
   /** EVN_DEFAULT: 0.01 (AdamW), 0 (the others) */
   weightDecay?: number;
-  /** of Adam and AdamW; EVN_DEFAULT: 0.9 */
+  /** of Adam and AdamW, 0 to 0.99999994; EVN_DEFAULT: 0.9 */
   beta1?: number;
-  /** of Adam and AdamW; EVN_DEFAULT: 0.999 */
+  /** of Adam and AdamW, 0 to 0.99999994; EVN_DEFAULT: 0.999 */
   beta2?: number;
   /** EVN_DEFAULT: 1e-10 (Adagrad), 1e-8 (the others) */
   epsilon?: number;
-  /** of RMSprop; EVN_DEFAULT: 0.99 */
+  /** of RMSprop, 0 to 1, as dampening; EVN_DEFAULT: 0.99 */
   alpha?: number;
   /** of Adagrad */
   rateDecay?: number;
-  /** gradients are made smaller so that their norm together is at most this; 0: they are not */
+  /** gradients are made smaller so that their norm together is at most this; 0: they are not. A number above 0 that float32 rounds to 0 is refused */
   clipNorm?: number;
-  /** each element of a gradient stays within -this .. this; 0: no */
+  /** each element of a gradient stays within -this .. this; 0: no. As clip_norm */
   clipValue?: number;
   warmupSteps?: number | bigint;
   scheduleSteps?: number | bigint;

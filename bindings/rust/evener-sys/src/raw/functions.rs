@@ -131,7 +131,7 @@ pub struct evn_api {
     pub session_run_values: unsafe extern "C" fn(session: evn_session, inputs: *const evn_value, input_count: u32, outputs: *mut evn_value, output_count: u32, options: *const evn_run_options, error: *mut evn_error) -> evn_status,
     /// Writes the placement
     pub session_explain: unsafe extern "C" fn(session: evn_session, format: evn_format, buffer: *mut c_char, capacity: usize, size: *mut usize, error: *mut evn_error) -> evn_status,
-    /// Runs two sessions over the same inputs, several times each in turns, and writes how far their float32 outputs are apart and how long each takes
+    /// Runs two sessions over the same inputs, several times each in turns, and writes how far the float32 tensors of their outputs are apart and how long each takes
     pub session_compare: unsafe extern "C" fn(expected: evn_session, got: evn_session, inputs: *const evn_tensor, input_count: u32, format: evn_format, buffer: *mut c_char, capacity: usize, size: *mut usize, error: *mut evn_error) -> evn_status,
     /// Starts recording
     pub session_trace_start: unsafe extern "C" fn(session: evn_session, event_capacity: u32, error: *mut evn_error) -> evn_status,
@@ -359,7 +359,7 @@ pub struct evn_api {
     pub trainer_get_parameter: unsafe extern "C" fn(trainer: evn_trainer, index: u32, part: evn_parameter_part, tensor: *mut evn_tensor, error: *mut evn_error) -> evn_status,
     /// Writes all that training needs to go on with the same bits
     pub trainer_save: unsafe extern "C" fn(trainer: evn_trainer, path: *const c_char, error: *mut evn_error) -> evn_status,
-    /// Takes what evn\_trainer\_save wrote, of a trainer of the same model, loss and optimizer
+    /// Takes what evn\_trainer\_save wrote, of a trainer of the same model, parameters, loss, optimizer (with the same state), kind of schedule and prune\_share
     pub trainer_restore: unsafe extern "C" fn(trainer: evn_trainer, path: *const c_char, error: *mut evn_error) -> evn_status,
     /// Makes the trained model, with the parameters and statistics of now
     pub trainer_finish: unsafe extern "C" fn(trainer: evn_trainer, model: *mut evn_model, error: *mut evn_error) -> evn_status,

@@ -55,12 +55,16 @@ pub struct evn_trainer_options {
     pub precision: evn_precision,
     /// the output that the loss is of; NULL: the first
     pub output: *const c_char,
-    /// globs of names of float32 initializers; NULL: all that can learn. An initializer with elements
-    /// that are not finite stays, and so does one that looks like a mask or an epsilon unless its
-    /// whole name is given here; evn\_trainer\_describe says what stays and why. The whole name of one
-    /// that is not finite, or of the output of a Constant node, is an error
+    /// globs of names of float32 initializers; NULL: all that can learn; an empty list is an error.
+    /// These stay unless their whole name is given here: initializers that look like a mask or an
+    /// epsilon, exponents of one element, options of operators that are operands too, and, in a
+    /// model that says which initializers were parameters (as those of torch.onnx do), all others.
+    /// Initializers with elements that are not finite stay. evn\_trainer\_describe says what stays and
+    /// why. The whole name of one that is not finite, or of the output of a Constant node, is an
+    /// error
     pub trainable: *const *const c_char,
-    /// those that stay; also nodes of BatchNormalization, which then normalize by their statistics
+    /// those that stay; also nodes of BatchNormalization, or their moving mean or variance: these
+    /// nodes then normalize by their statistics
     pub frozen: *const *const c_char,
     pub trainable_count: u32,
     pub frozen_count: u32,
@@ -74,23 +78,24 @@ pub struct evn_trainer_options {
     pub learning_rate: f64,
     /// of SGD and RMSprop
     pub momentum: f64,
-    /// of SGD
+    /// of SGD, 0 to 1; a number below 1 that float32 rounds to 1 is refused
     pub dampening: f64,
     /// EVN\_DEFAULT: 0.01 (AdamW), 0 (the others)
     pub weight_decay: f64,
-    /// of Adam and AdamW; EVN\_DEFAULT: 0.9
+    /// of Adam and AdamW, 0 to 0.99999994; EVN\_DEFAULT: 0.9
     pub beta1: f64,
-    /// of Adam and AdamW; EVN\_DEFAULT: 0.999
+    /// of Adam and AdamW, 0 to 0.99999994; EVN\_DEFAULT: 0.999
     pub beta2: f64,
     /// EVN\_DEFAULT: 1e-10 (Adagrad), 1e-8 (the others)
     pub epsilon: f64,
-    /// of RMSprop; EVN\_DEFAULT: 0.99
+    /// of RMSprop, 0 to 1, as dampening; EVN\_DEFAULT: 0.99
     pub alpha: f64,
     /// of Adagrad
     pub rate_decay: f64,
-    /// gradients are made smaller so that their norm together is at most this; 0: they are not
+    /// gradients are made smaller so that their norm together is at most this; 0: they are not. A
+    /// number above 0 that float32 rounds to 0 is refused
     pub clip_norm: f64,
-    /// each element of a gradient stays within -this .. this; 0: no
+    /// each element of a gradient stays within -this .. this; 0: no. As clip\_norm
     pub clip_value: f64,
     pub warmup_steps: u64,
     pub schedule_steps: u64,
