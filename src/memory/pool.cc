@@ -77,6 +77,7 @@ void Pool::count_small(std::int64_t bytes) noexcept {
 void Pool::trim_loose(std::uint64_t bytes, std::uint64_t left) noexcept {
   const std::uint64_t loose = loose_bytes();
   if (loose < kLeastLoose || (bytes <= left && loose <= left - bytes)) return;
+  trim_locked();  // small cached blocks would hold the pages around them
   os::trim_allocator();
   small_peak_ = small_bytes();
 }

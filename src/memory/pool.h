@@ -150,7 +150,7 @@ class Pool final : public Ledger, public Heap {
   }
   // Bytes of freed blocks that the C library may have kept since it was last trimmed.
   std::uint64_t loose_bytes() const noexcept { return small_peak_ - std::min(small_peak_, small_bytes()); }
-  // Trims the C library's allocator if `bytes` more beside the loose ones would be more than is left.
+  // Drops the cache and trims the C library's allocator if `bytes` more beside the loose ones would be more than is left.
   void trim_loose(std::uint64_t bytes, std::uint64_t left) noexcept;
   void add_use(std::size_t bytes, MemoryClass cls);
   void drop_use(std::size_t bytes, MemoryClass cls) noexcept;
