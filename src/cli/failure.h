@@ -25,6 +25,8 @@ struct Failure {
 
 [[noreturn, gnu::format(printf, 1, 2)]] void fail_usage(const char* format, ...);
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(ExitCode code, const char* format, ...);
+// Fails with "FILE: WHY".
+[[noreturn]] inline void fail_read(const std::string& file, const char* why) { fail(kExitFailure, "%s: %s", file.c_str(), why); }
 
 // Calls the library and throws a Failure unless it returns EVN_OK. `otherwise` is the code for statuses that do not say by
 // themselves whether the configuration, the model or a device is to blame.

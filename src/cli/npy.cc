@@ -110,8 +110,6 @@ class HeaderReader {
   std::string_view rest_;
 };
 
-[[noreturn]] void fail_read(const std::string& path, const char* why) { fail(kExitFailure, "%s: %s", path.c_str(), why); }
-
 void read_exactly(std::FILE* file, const std::string& path, void* to, std::size_t size) {
   if (size != 0 && std::fread(to, 1, size, file) != size) fail_read(path, "the file ends too early");
 }

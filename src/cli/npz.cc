@@ -69,8 +69,6 @@ std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t before) {
   return ~c;
 }
 
-[[noreturn]] void fail_read(const std::string& path, const char* why) { fail(kExitFailure, "%s: %s", path.c_str(), why); }
-
 }  // namespace
 
 // What an archive's directory says.
