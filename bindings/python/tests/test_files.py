@@ -381,7 +381,8 @@ def test_a_large_table_stays_in_its_file(tmp_path, how, inside):
     (tmp_path / "model.onnx").write_bytes(embedding(w, rows=rows, inside=inside))
     done = subprocess.run([sys.executable, "-c", PROCESS, str(tmp_path / "model.onnx"), how], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout)
-    assert told["grown"] < 16 << 20 and told["peak"] < 16 << 20, told
+    most = rows * WIDTH * 4 // 8  # code that is paged in counts too, and a sanitizer's is large
+    assert told["grown"] < most and told["peak"] < most, told
     numpy.testing.assert_allclose(told["y"][1], w.sum(axis=0), rtol=1e-4, atol=1e-4)
     assert not numpy.any(told["y"][0]) and not numpy.any(told["y"][2])
 
