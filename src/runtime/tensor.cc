@@ -167,7 +167,7 @@ void Tensor::end_handle() noexcept {
 
 void Tensor::end_maps() noexcept {
   const Tensor& all = counter();
-  const std::lock_guard<Mutex> lock(all.mutex_);
+  const LockIfAlive lock(all.mutex_);
   if (own_maps_ == 0) return;
   all.maps_ -= std::exchange(own_maps_, 0u);
   staging_.reset();
