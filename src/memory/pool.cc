@@ -33,8 +33,8 @@ class PoolLock {
   const std::lock_guard<std::mutex> lock_;
 };
 
-// Trimming the C library's allocator is not worth it for fewer bytes.
-constexpr std::uint64_t kLeastLoose = std::uint64_t{1} << 20;
+// Bytes that the C library's allocator retains of freed blocks, from which trimming it pays.
+constexpr std::uint64_t kLeastRetained = std::uint64_t{1} << 20;
 
 constexpr std::size_t kMostKeptOfModels = std::size_t{12} << 20;  // in the cache: one large weight, or a few
 
@@ -74,9 +74,9 @@ void Pool::count_small(std::int64_t bytes) noexcept {
   if (is_host_ && is_small && host_memory_.host.allocate == nullptr) small_bytes_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-void Pool::trim_loose(std::uint64_t bytes, std::uint64_t left) noexcept {
-  const std::uint64_t loose = loose_bytes();
-  if (loose < kLeastLoose || (bytes <= left && loose <= left - bytes)) return;
+void Pool::trim_retained(std::uint64_t bytes, std::uint64_t left) noexcept {
+  const std::uint64_t retained = retained_bytes();
+  if (retained < kLeastRetained || (bytes <= left && retained <= left - bytes)) return;
   trim_locked();  // small cached blocks would hold the pages around them
   os::trim_allocator();
   small_peak_ = small_bytes();
@@ -84,7 +84,7 @@ void Pool::trim_loose(std::uint64_t bytes, std::uint64_t left) noexcept {
 
 void Pool::make_room(std::size_t bytes) {
   if (bytes > left_locked()) trim_locked();
-  if (bytes <= left_locked()) return trim_loose(bytes, left_locked());
+  if (bytes <= left_locked()) return trim_retained(bytes, left_locked());
   throw make_error(EVN_ERROR_OUT_OF_MEMORY, "%zu bytes would pass the memory limit of %llu bytes: %llu are in use", bytes,
                    static_cast<unsigned long long>(stats_.limit), static_cast<unsigned long long>(held()))
       .with_device(device_name_.c_str())
@@ -305,7 +305,7 @@ void Pool::set_limit(std::uint64_t limit) {
     const PoolLock lock(mutex_);
     stats_.limit = limit;
     if (held() > limit) trim_locked();
-    trim_loose(0, left_locked());
+    trim_retained(0, left_locked());
     over = over_limit();
   }
   while (over != 0 && reclaimer_ != nullptr && reclaimer_->reclaim(*this, over)) {  // what is freed now is not kept
@@ -331,7 +331,7 @@ void Pool::trim() {
   if (reclaimer_ != nullptr) reclaimer_->reclaim(*this, SIZE_MAX);
   const PoolLock lock(mutex_);
   trim_locked();
-  trim_loose(0, 0);
+  trim_retained(0, 0);
 }
 
 void Pool::trim_models() {

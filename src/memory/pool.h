@@ -149,9 +149,9 @@ class Pool final : public Ledger, public Heap {
         std::max<std::int64_t>(small_bytes_.load(std::memory_order_relaxed) + Heap::small_bytes(), 0));
   }
   // Bytes of freed blocks that the C library may have kept since it was last trimmed.
-  std::uint64_t loose_bytes() const noexcept { return small_peak_ - std::min(small_peak_, small_bytes()); }
-  // Drops the cache and trims the C library's allocator if `bytes` more beside the loose ones would be more than is left.
-  void trim_loose(std::uint64_t bytes, std::uint64_t left) noexcept;
+  std::uint64_t retained_bytes() const noexcept { return small_peak_ - std::min(small_peak_, small_bytes()); }
+  // Drops the cache and trims the C library's allocator if `bytes` more beside the retained bytes would exceed `left`.
+  void trim_retained(std::uint64_t bytes, std::uint64_t left) noexcept;
   void add_use(std::size_t bytes, MemoryClass cls);
   void drop_use(std::size_t bytes, MemoryClass cls) noexcept;
   void charge_locked(std::size_t bytes, MemoryClass cls);
