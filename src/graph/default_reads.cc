@@ -6,6 +6,9 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/cancel.h"
+#include "core/name_map.h"
+
 namespace evn {
 namespace {
 
@@ -17,6 +20,7 @@ std::map<std::string_view, ValueId> find_defaults(const Model& model) {
   for (const InputDefault& d : model.defaults) names.insert(d.declared.name);
   std::map<std::string_view, ValueId> found;
   for (std::size_t v = 0; v < model.graph.values.size(); ++v) {
+    cancellation_point(kNameWork);
     const Value& value = model.graph.values[v];
     if (value.constant != nullptr && names.contains(value.name)) found.emplace(value.name, static_cast<ValueId>(v));
   }
@@ -26,6 +30,7 @@ std::map<std::string_view, ValueId> find_defaults(const Model& model) {
 template <typename F>
 void for_each_read(const Graph& graph, F&& visit) {
   for (const Node& node : graph.nodes) {
+    cancellation_point(kNodeWork);
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId v = node.inputs[k];
       if (v != kNoValue && graph.values[static_cast<std::size_t>(v)].constant != nullptr) visit(v, node, k);

@@ -18,8 +18,7 @@ struct Affine {
   bool scales() const;
 };
 
-// Returns true if float32 has `to` no longer as it has `from`: a finite number has become infinite or NaN, or a normal
-// number subnormal or 0.
+// Returns true if a finite number `from` has become infinite or NaN, or a normal one subnormal or 0.
 inline bool is_lost(float from, float to) {
   return std::isfinite(from) && (!std::isfinite(to) || (std::isnormal(from) && !std::isnormal(to)));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "graph/edit.h"
@@ -147,6 +148,50 @@ bool compose_arithmetic(const Graph& graph, const Node& node, ValueId x, const L
   return true;
 }
 
+// Calls f(channel, v) for each weight, in their order.
+template <typename F>
+void for_each_weight(const Weight& w, const Layout& layout, F&& f) {
+  const std::int64_t count = w.desc.shape.elements();
+  const char* from = w.as<char>();
+  for (std::int64_t i = 0; i < count; i += layout.inner) {
+    cancellation_point();
+    const auto channel = static_cast<std::size_t>(layout.channel(i));
+    for (std::int64_t j = 0; j < layout.inner; ++j, from += sizeof(float)) {
+      float v;
+      std::memcpy(&v, from, sizeof v);
+      f(channel, v);
+    }
+  }
+}
+
+// Smallest normal and largest finite magnitudes of the weights of each channel; 0: there is none. What one scale makes of these two
+// shows what it makes of all.
+class Magnitudes {
+ public:
+  Magnitudes(const Weight& w, const Layout& layout) : least_(static_cast<std::size_t>(layout.channels), 0.0f), most_(least_) {
+    for_each_weight(w, layout, [&](std::size_t channel, float v) {
+      const float magnitude = std::fabs(v);
+      float& least = least_[channel];
+      if (std::isnormal(magnitude) && (least == 0 || magnitude < least)) least = magnitude;
+      if (std::isfinite(magnitude)) most_[channel] = std::max(most_[channel], magnitude);
+    });
+  }
+
+  // Returns true if float32 has all products of the weights and the scales.
+  bool take(const std::vector<double>& scales) const {
+    for (std::size_t c = 0; c < scales.size(); ++c) {
+      cancellation_point();
+      for (const float v : {least_[c], most_[c]}) {
+        if (scales[c] != 0 && is_lost(v, static_cast<float>(v * scales[c]))) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::vector<float> least_, most_;
+};
+
 class BatchNormFolder {
  public:
   BatchNormFolder(Graph& graph, const PassContext& context) : edit_(graph), context_(context) {}
@@ -187,6 +232,7 @@ class BatchNormFolder {
     int follower = follower_of(n);
     if (follower < 0 || !start(n, layout, &affine)) return;
     bool any = false;
+    std::optional<Magnitudes> magnitudes;
     for (; follower >= 0; follower = follower_of(n)) {
       check_deadline(context_);
       const ValueId y = edit_.node(n).outputs[0];
@@ -195,7 +241,9 @@ class BatchNormFolder {
       const bool fits = is_op(node, "BatchNormalization")
                             ? y == node.inputs[0] && compose_batch_norm(edit_.graph(), node, layout.channels, &longer)
                             : compose_arithmetic(edit_.graph(), node, y, layout, &longer);
-      if (!fits || !longer.is_finite() || !scales_weight(*w, layout, longer, nullptr)) break;
+      if (!fits || !longer.is_finite()) break;
+      if (longer.scales() && !magnitudes) magnitudes.emplace(*w, layout);
+      if (longer.scales() && !magnitudes->take(longer.scale)) break;
       affine = std::move(longer);
       take(n, follower);
       any = true;
@@ -229,30 +277,13 @@ class BatchNormFolder {
     edit_.set_input(n, 2, edit_.add_constant(edit_.node(n).name + "/bias", std::move(bias)));
   }
 
-  // Writes w times the scales to `out`; null: only checks that nothing is lost.
-  static bool scales_weight(const Weight& w, const Layout& layout, const Affine& affine, float* out) {
-    const std::int64_t count = affine.scales() ? w.desc.shape.elements() : 0;
-    const char* from = w.as<char>();
-    for (std::int64_t i = 0; i < count; i += layout.inner) {
-      cancellation_point();
-      const double scale = affine.scale[static_cast<std::size_t>(layout.channel(i))];
-      for (std::int64_t j = 0; j < layout.inner; ++j, from += sizeof(float)) {
-        float v;
-        std::memcpy(&v, from, sizeof v);
-        const auto scaled = static_cast<float>(v * scale);
-        if (scale != 0 && is_lost(v, scaled)) return false;
-        if (out != nullptr) *out++ = scaled;
-      }
-    }
-    return true;
-  }
-
   void write_weight(int n, const Layout& layout, const Affine& affine) {
     const ValueId old = edit_.node(n).inputs[1];
     const WeightPtr w = edit_.value(old).constant;
     void* bytes = nullptr;
     std::shared_ptr<Weight> scaled = make_unfilled_weight(w->desc, context_.ledger, &bytes);
-    EVN_CHECK(scales_weight(*w, layout, affine, static_cast<float*>(bytes)));
+    float* out = static_cast<float*>(bytes);
+    for_each_weight(*w, layout, [&](std::size_t channel, float v) { *out++ = static_cast<float>(v * affine.scale[channel]); });
     edit_.set_input(n, 1, edit_.add_constant(edit_.node(n).name + "/weight", std::move(scaled)));
   }
 

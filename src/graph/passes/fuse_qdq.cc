@@ -9,8 +9,8 @@
 // com.microsoft's QLinearConcat becomes the same.
 // Relu and Clip in front of the QuantizeLinear are what saturation does, or a table behind the operator. A bias becomes int32 in
 // steps of x scale * w scale. Products and convolutions whose int32 sums could overflow stay float32, as do products of two
-// activations whose number of terms is unknown. What is not told here stays as it is: other types, scales that are not constant,
-// are zero or no number.
+// activations whose number of terms is unknown, unless the left one is a Softmax. What is not told here stays as it is: other
+// types, scales that are not constant, are zero or no number.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
