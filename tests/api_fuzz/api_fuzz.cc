@@ -2,6 +2,8 @@
 // and memory that ends at unreadable pages, in floating-point environments that a host may have set. No call crashes, hangs,
 // reports EVN_ERROR_INTERNAL, changes outputs where it fails, or leaves the environment changed.
 //
+// AddressSanitizer needs allocator_may_return_null=1, so that huge requests fail as they do without it.
+//
 // usage: api_fuzz [--seed N] [--seconds N] [--threads N] [--counts]
 #include <dirent.h>
 #include <sys/resource.h>
@@ -241,10 +243,6 @@ void note(const char* function, evn_status status) {
 
 }  // namespace evn::fuzz
 
-#if defined(__SANITIZE_ADDRESS__)
-// Huge requests fail, as they do without the sanitizer: it has no limit of the address space.
-extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }  // NOLINT: the sanitizer's name
-#endif
 #if defined(__SANITIZE_THREAD__)
 // Threads share handles, so that two of them may use the bytes of one tensor at a time, which is for a host to order. Races on
 // anything else of the library are reported.
