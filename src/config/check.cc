@@ -4,7 +4,6 @@
 #include <map>
 #include <string_view>
 
-#include "base/sort.h"
 #include "base/text.h"
 
 namespace evn {
@@ -89,7 +88,7 @@ std::string match_key(const PlacementRule& rule) {
   std::string key;
   for (const std::vector<std::string>* list : {&rule.ops, &rule.names, &rule.models}) {
     std::vector<std::string> sorted = *list;
-    sort_stably(sorted);
+    std::ranges::sort(sorted);
     sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
     for (const std::string& text : sorted) key.append(text).push_back('\0');
     key.push_back('\1');

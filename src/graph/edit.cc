@@ -7,7 +7,6 @@
 
 #include "base/cancel.h"
 #include "base/error.h"
-#include "base/sort.h"
 
 namespace evn {
 
@@ -176,7 +175,7 @@ void GraphEditor::insert_node(int n, Node node) {
 }
 
 void GraphEditor::merge_inserted() {
-  sort_stably(inserted_, [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(inserted_, [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Node> all;
   std::vector<bool> removed;
   std::size_t next = 0;

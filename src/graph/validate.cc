@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/sort.h"
 #include "graph/expand_functions.h"
 #include "graph/gradient.h"
 #include "graph/inline_if.h"
@@ -34,7 +33,7 @@ constexpr std::string_view kIgnoredAttribute = "consumed_inputs";
 void name_nodes(Graph& graph) {
   std::vector<std::size_t> order(graph.nodes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  sort_stably(order, [&](std::size_t a, std::size_t b) { return graph.nodes[a].name < graph.nodes[b].name; });
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return graph.nodes[a].name < graph.nodes[b].name; });
   std::vector<std::string> taken;
   std::vector<std::size_t> nameless;
   for (const std::size_t i : order) {
@@ -173,7 +172,7 @@ void resolve_attribute(Node& node, const Attribute& attribute, std::vector<bool>
 void check_custom_attributes(const Node& node) {
   std::vector<std::string_view> names;
   for (const Attribute& a : node.attributes) names.push_back(a.name);
-  sort_stably(names);
+  std::ranges::sort(names);
   const auto twin = std::adjacent_find(names.begin(), names.end());
   if (twin != names.end()) {
     fail_node(node, make_error(EVN_ERROR_INVALID_MODEL, "attribute '%.64s' is given twice", std::string(*twin).c_str()));

@@ -4,7 +4,6 @@
 
 #include "base/cancel.h"
 #include "base/checked.h"
-#include "base/sort.h"
 #include "memory/occupied.h"
 
 namespace evn {
@@ -154,8 +153,8 @@ std::size_t plan_small_arena(std::vector<Lifetime>& values, std::size_t alignmen
   std::size_t least = place(sizes, moments, values, alignment);
   const auto life = [&](int i) { return values[i].last - values[i].first; };
   Order lives = sizes, firsts = sizes;
-  sort_stably(lives, [&](int a, int b) { return life(a) > life(b); });
-  sort_stably(firsts, [&](int a, int b) { return values[a].first < values[b].first; });
+  std::ranges::stable_sort(lives, [&](int a, int b) { return life(a) > life(b); });
+  std::ranges::stable_sort(firsts, [&](int a, int b) { return values[a].first < values[b].first; });
   const std::size_t tries = std::clamp<std::size_t>(kMostPlaced / std::max<std::size_t>(sizes.size(), 1), 3, kTries);
   for (Order order : {sizes, lives, firsts}) {
     // Each time, what ends where the arena does is placed before all others.

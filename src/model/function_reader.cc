@@ -4,7 +4,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/sort.h"
 #include "core/name_map.h"
 #include "model/loader.h"
 
@@ -90,7 +89,7 @@ constexpr wire::Row<BodyReader> kBodyRows[] = {
 
 template <typename T>
 bool has_twins(std::vector<T> names) {
-  sort_stably(names);
+  std::ranges::sort(names);
   return std::adjacent_find(names.begin(), names.end()) != names.end();
 }
 
@@ -153,7 +152,7 @@ FunctionHeader read_function_header(Loader& loader, wire::Bytes range) {
 std::vector<Function> read_called_functions(Loader& loader, std::vector<FunctionHeader> headers, const Graph& graph) {
   std::vector<Function> functions;
   if (headers.empty()) return functions;
-  sort_stably(headers, [](const FunctionHeader& a, const FunctionHeader& b) { return key_of(a) < key_of(b); });
+  std::ranges::stable_sort(headers, [](const FunctionHeader& a, const FunctionHeader& b) { return key_of(a) < key_of(b); });
   for (std::size_t i = 1; i < headers.size(); ++i) {
     if (key_of(headers[i - 1]) == key_of(headers[i])) {
       loader.file.fail_field("ModelProto", "functions", headers[i].range.begin, "has a function twice");

@@ -12,7 +12,6 @@
 #include <numeric>
 
 #include "base/number_text.h"
-#include "base/sort.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/runtime_values.h"
@@ -47,7 +46,7 @@ template <typename T>
 void require_unlike(std::span<const T> labels, const char* what) {
   std::vector<std::size_t> order(labels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  sort_stably(order, [&](std::size_t a, std::size_t b) {
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
     cancellation_point();
     return labels[a] < labels[b];
   });

@@ -7,11 +7,11 @@
 //   leave the first class its 0.
 // dtypes: floats, the two older ones int64 and int32 too. Failures: tables of unlike lengths; ids, features, classes outside; a
 // node that two branches lead to; no trees. Sums in double; the tolerance is of the transforms.
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
 
-#include "base/sort.h"
 #include "ops/infra/ml_forest.h"
 #include "ops/infra/ml_scores.h"
 
@@ -196,7 +196,7 @@ class NodeTable {
       cancellation_point();
       return key(i) < key(j);
     };
-    if (!std::is_sorted(order_.begin(), order_.end(), less)) sort_stably(order_, less);
+    if (!std::is_sorted(order_.begin(), order_.end(), less)) std::ranges::stable_sort(order_, less);
     for (std::size_t i = 1; i < order_.size(); ++i) {
       cancellation_point();
       if (key(order_[i - 1]) == key(order_[i])) fail(EVN_ERROR_INVALID_MODEL, "node %zu has the ids of another", order_[i]);
@@ -246,7 +246,7 @@ void read_votes(const Node& n, const NodeTable& table, std::size_t targets, Fore
     if (!f->branches[leaf[i]].is_leaf) fail(EVN_ERROR_INVALID_MODEL, "vote %zu is of a node that is no leaf", i);
   }
   std::iota(order.begin(), order.end(), std::size_t{0});
-  sort_stably(order, [&](std::size_t i, std::size_t j) {
+  std::ranges::stable_sort(order, [&](std::size_t i, std::size_t j) {
     cancellation_point();
     return leaf[i] != leaf[j] ? leaf[i] < leaf[j] : i < j;
   });
@@ -284,8 +284,8 @@ Forest forest_of_tables(const Node& n, std::size_t targets) {
     f.roots.push_back(i);
     rooted.push_back(trees[i]);
   }
-  sort_stably(rooted);
-  sort_stably(all);
+  std::ranges::sort(rooted);
+  std::ranges::sort(all);
   all.erase(std::unique(all.begin(), all.end()), all.end());
   if (rooted != all) fail(EVN_ERROR_INVALID_MODEL, "a tree does not have just one root");
   read_votes(n, table, targets, &f);

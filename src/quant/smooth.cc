@@ -1,8 +1,8 @@
 #include "quant/smooth.h"
 
+#include <algorithm>
 #include <cmath>
 
-#include "base/sort.h"
 #include "quant/layers.h"
 
 namespace evn {
@@ -96,7 +96,7 @@ std::map<ValueId, Smoothing> smooth(const Graph& graph, const QuantScheme& schem
     std::vector<float> largest(columns), rows(columns);
     for (std::size_t c = 0; c < columns; ++c) largest[c] = std::max(-ranges.low[c], ranges.high[c]);
     std::vector<float> sorted = largest;
-    sort_stably(sorted);
+    std::ranges::sort(sorted);
     if (!(sorted.back() > kUneven * sorted[columns / 2])) continue;
     for (const std::int32_t r : products) {
       const QuantNode& q = scheme.nodes[static_cast<std::size_t>(r)];

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/json_writer.h"
-#include "base/sort.h"
 #include "graph/passes/passes.h"
 #include "runtime/lower/pass.h"
 
@@ -45,7 +44,7 @@ void check_pass_names(const std::vector<std::string>& names, bool lowering_only,
       return std::mismatch(name.begin(), name.end(), other.begin(), other.end()).first - name.begin();
     };
     std::vector<Row> sorted = all;
-    sort_stably(sorted, [&](const Row& a, const Row& b) { return common(a) > common(b); });
+    std::ranges::stable_sort(sorted, [&](const Row& a, const Row& b) { return common(a) > common(b); });
     std::string there;
     for (const Row& r : sorted) {
       if (!(r.at_load && lowering_only)) there.append(there.empty() ? "" : ", ").append(r.name);

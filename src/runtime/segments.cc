@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/sort.h"
 #include "graph/inline_if.h"
 
 namespace evn {
@@ -146,7 +145,7 @@ std::vector<std::int32_t> queues_first_order(const Graph& graph, std::span<const
   for (const std::int32_t index : order) {
     if (has_queue[static_cast<std::size_t>(index)]) first.push_back(index);
   }
-  sort_stably(first, [&](std::int32_t a, std::int32_t b) {
+  std::ranges::stable_sort(first, [&](std::int32_t a, std::int32_t b) {
     return host_nodes[static_cast<std::size_t>(a)] < host_nodes[static_cast<std::size_t>(b)];
   });
   return SegmentGraph(graph, segments).order_from(first);
@@ -181,7 +180,7 @@ std::vector<PlacedSegment> claim_segments(Device& device, std::span<const OpDesc
       taken[static_cast<std::size_t>(i)] = true;
       placed.nodes.push_back(nodes[static_cast<std::size_t>(i)]);
     }
-    sort_stably(placed.nodes);
+    std::ranges::sort(placed.nodes);
     result.push_back(std::move(placed));
   }
   return result;

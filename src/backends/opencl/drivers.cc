@@ -6,7 +6,6 @@
 
 #include "base/os/folder.h"
 #include "base/os/os.h"
-#include "base/sort.h"
 
 namespace evn {
 namespace {
@@ -31,7 +30,7 @@ std::vector<DriverSet> opencl_drivers() {
       if (is_icd(name)) files.push_back(place + "/" + name);
     }
   }
-  sort_stably(files);
+  std::ranges::sort(files);
   for (const std::string& file : files) drivers.push_back({file, {{kFiles, file}, {kLibraries, ""}}});
   const std::string libraries = os::environment(kLibraries);
   for (std::size_t begin = 0; begin < libraries.size();) {

@@ -4,8 +4,9 @@
 // known to fit.
 #include "ops/einsum.h"
 
+#include <algorithm>
+
 #include "base/checked.h"
-#include "base/sort.h"
 #include "graph/edit.h"
 #include "graph/passes/match.h"
 #include "graph/passes/quantization.h"
@@ -116,7 +117,7 @@ class Expansion {
 
   // By where they stand in the result; labels that it does not have come last.
   void sort(Labels* labels) const {
-    sort_stably(*labels, [&](int a, int b) {
+    std::ranges::stable_sort(*labels, [&](int a, int b) {
       return std::find(result_.begin(), result_.end(), a) < std::find(result_.begin(), result_.end(), b);
     });
   }

@@ -4,7 +4,6 @@
 
 #include "base/cancel.h"
 #include "base/error.h"
-#include "base/sort.h"
 
 namespace evn {
 namespace {
@@ -301,7 +300,8 @@ void RecomputeSearch::take_back(std::size_t limit) {
     }
   }
   for (std::size_t i = 0; i < made.size(); ++i) made[i].order = static_cast<std::int32_t>(i);
-  sort_stably(made, [](const Choice& a, const Choice& b) { return a.gain != b.gain ? a.gain > b.gain : a.order < b.order; });
+  std::ranges::stable_sort(made,
+                           [](const Choice& a, const Choice& b) { return a.gain != b.gain ? a.gain > b.gain : a.order < b.order; });
   for (const Choice& choice : made) {
     const Outcome then = tried(choice, false, limit);
     if (!then.possible || then.excess > 0 || then.cost > now.cost) continue;

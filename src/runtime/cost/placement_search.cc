@@ -6,7 +6,6 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/sort.h"
 #include "runtime/cost/measure.h"
 #include "runtime/cost/partition.h"
 #include "runtime/cost/plan_cost.h"
@@ -287,8 +286,8 @@ class Search {
       lower(assign(*places), &c);
       if (c.is_mixed && !is_there(alone_, c) && !is_there(candidates, c)) candidates.push_back(std::move(c));
     }
-    sort_stably(candidates,
-                [&](const Candidate& a, const Candidate& b) { return a.of(config_.objective) < b.of(config_.objective); });
+    std::ranges::stable_sort(
+        candidates, [&](const Candidate& a, const Candidate& b) { return a.of(config_.objective) < b.of(config_.objective); });
     return candidates;
   }
 
@@ -307,7 +306,7 @@ class Search {
       if (round >= kFewRounds && os::now_ns() - begin > kFewRoundsAfterNs) break;
     }
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      sort_stably(times[i]);
+      std::ranges::sort(times[i]);
       set_run_time(candidates[i], times[i][times[i].size() / 2]);
     }
   }

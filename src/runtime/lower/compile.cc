@@ -7,7 +7,6 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "base/sort.h"
 #include "graph/inline_if.h"
 #include "runtime/lower/compile_segments.h"
 #include "runtime/lower/product_trials.h"
@@ -170,7 +169,8 @@ class Packer {
  private:
   void pack_all(PackedStore::Batch& batch, std::size_t block_bytes) {
     batch.reserve(cpu_, block_bytes);
-    sort_stably(large_, [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
+    std::ranges::stable_sort(
+        large_, [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
     std::vector<bool> done(c_.nodes.size());
     for (const Large& l : large_) {
       if (batch.trim(l.bytes)) cpu_.pool().trim_models();

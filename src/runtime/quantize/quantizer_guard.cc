@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/number_text.h"
-#include "base/sort.h"
 #include "quant/probe.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/report/compare.h"
@@ -159,8 +158,8 @@ void Quantizer::guard_error(std::span<const RunValue> inputs) {
               "guard: alone it keeps " + fixed_text(noise, 1) + " dB, the budget is " + fixed_text(budget_.min_layer_sqnr_db, 1));
   }
   std::vector<std::size_t> worst_first = products();
-  sort_stably(worst_first,
-              [&](std::size_t a, std::size_t b) { return layers_[a].closeness.sqnr_db() < layers_[b].closeness.sqnr_db(); });
+  std::ranges::stable_sort(
+      worst_first, [&](std::size_t a, std::size_t b) { return layers_[a].closeness.sqnr_db() < layers_[b].closeness.sqnr_db(); });
   const std::vector<RunValue> expected = run_once(float_session(), inputs);
   const auto cosine_without = [&](std::size_t count) {
     progress("guard", guarded_batches_, 0);

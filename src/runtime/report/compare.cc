@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/json_writer.h"
 #include "base/number_text.h"
-#include "base/sort.h"
 
 namespace evn {
 namespace {
@@ -87,7 +86,7 @@ std::vector<std::uint64_t> time_in_turns(std::span<const Comparand> sessions) {
 }
 
 std::uint64_t median(std::vector<std::uint64_t> values) {
-  sort_stably(values);
+  std::ranges::sort(values);
   return values[values.size() / 2];
 }
 

@@ -3,7 +3,6 @@
 // font to ask; the text is cut to fit.
 #include <algorithm>
 
-#include "base/sort.h"
 #include "base/text.h"
 #include "runtime/report/drawing.h"
 
@@ -70,7 +69,7 @@ class Arrangement {
       std::vector<int>& layer = layers_[l];
       std::vector<std::pair<int, int>> order;  // mean place of what it reads, box
       for (const int b : layer) order.emplace_back(mean_of(b), b);
-      sort_stably(order, [](const auto& a, const auto& b) { return a.first < b.first; });
+      std::ranges::stable_sort(order, [](const auto& a, const auto& b) { return a.first < b.first; });
       int x = 0;
       int wanted = 0;
       for (std::size_t i = 0; i < order.size(); ++i) {

@@ -11,7 +11,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/sort.h"
 #include "memory/pool.h"
 
 namespace evn {
@@ -131,7 +130,7 @@ std::vector<const TraceEvent*> Trace::events() const {
   for (std::uint64_t i = 0; i < n; ++i) {
     if (events_[i].ready.load(std::memory_order_acquire)) list.push_back(&events_[i]);
   }
-  sort_stably(list, [](const TraceEvent* a, const TraceEvent* b) { return a->start_ns < b->start_ns; });
+  std::ranges::stable_sort(list, [](const TraceEvent* a, const TraceEvent* b) { return a->start_ns < b->start_ns; });
   return list;
 }
 

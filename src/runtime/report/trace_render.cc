@@ -5,7 +5,6 @@
 
 #include "base/json_writer.h"
 #include "base/number_text.h"
-#include "base/sort.h"
 #include "runtime/report/trace.h"
 
 namespace evn {
@@ -254,12 +253,12 @@ std::vector<Row> rows_of(const CompiledGraph& c, const std::vector<const TraceEv
   }
   std::vector<Row> list;
   for (auto& entry : rows) list.push_back(std::move(entry.second));
-  sort_stably(list, [](const Row& a, const Row& b) { return a.total > b.total; });
+  std::ranges::stable_sort(list, [](const Row& a, const Row& b) { return a.total > b.total; });
   return list;
 }
 
 std::uint64_t median(std::vector<std::uint64_t> times) {
-  sort_stably(times);
+  std::ranges::sort(times);
   return times.empty() ? 0 : times[(times.size() - 1) / 2];
 }
 
