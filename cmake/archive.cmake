@@ -1,6 +1,6 @@
 # libevener.a: the library for hosts that are linked statically (decision 0081). One object: the folders' code, the members of yaml-cpp and of
 # libstdc++ that it needs, linked with -r; then every symbol but those of the C API is made local, so that the host meets no operator new and
-# no C++ runtime in it. Its code is that of the folders' object files, without link-time optimization.
+# no C++ runtime in it.
 if(NOT TARGET evener OR EVN_SANITIZED OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   return()
 endif()
@@ -21,7 +21,7 @@ set(archive_folder ${CMAKE_BINARY_DIR}/archive)
 file(CONFIGURE OUTPUT ${archive_folder}/names.txt CONTENT "${lines}\n" @ONLY)
 file(CONFIGURE OUTPUT ${archive_folder}/roots.ld CONTENT "EXTERN(\n${lines}\n__cxa_pure_virtual\n)\n" @ONLY)
 
-add_library(evn_archive_parts OBJECT ${CMAKE_SOURCE_DIR}/src/api/library/new.cc ${CMAKE_SOURCE_DIR}/src/api/library/runtime_support.cc ${CMAKE_SOURCE_DIR}/src/api/library/locale.cc)
+add_library(evn_archive_parts OBJECT ${CMAKE_SOURCE_DIR}/src/api/library/new.cc ${CMAKE_SOURCE_DIR}/src/api/library/runtime_support.cc)
 get_property(folders GLOBAL PROPERTY EVN_FOLDERS)
 set(archives "")
 foreach(folder ${folders})
@@ -29,10 +29,10 @@ foreach(folder ${folders})
 endforeach()
 # --force-group-allocation: a host whose inline functions have the names of ours would have the linker discard ours, and ours are local.
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/libevener.a
-  COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -fno-lto -fno-use-linker-plugin -Wl,--gc-sections -Wl,--force-group-allocation -o linked.o
+  COMMAND ${CMAKE_CXX_COMPILER} -r -nostdlib -Wl,--gc-sections -Wl,--force-group-allocation -o linked.o
     $<TARGET_OBJECTS:evn_archive_parts> roots.ld -Wl,--start-group ${archives} ${YAML_CPP_ARCHIVE} ${EVN_RUNTIME_ARCHIVE} -Wl,--end-group
   COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unique_symbols.py linked.o
-  COMMAND ${CMAKE_OBJCOPY} --keep-global-symbols=names.txt --strip-unneeded --remove-section=.gnu.lto_* --remove-section=.gnu.debuglto_*
+  COMMAND ${CMAKE_OBJCOPY} --keep-global-symbols=names.txt --strip-unneeded
     linked.o evener.o
   COMMAND ${CMAKE_COMMAND} -E rm -f linked.o ${CMAKE_BINARY_DIR}/libevener.a
   COMMAND ${CMAKE_AR} rcsD ${CMAKE_BINARY_DIR}/libevener.a evener.o

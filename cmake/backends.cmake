@@ -1,10 +1,10 @@
 # A backend is a folder with a backend.cmake, which says what is compiled besides the sources that lie in it:
-#   evn_backend(name [SMALL] [SOURCES files...])
-# SMALL: it has no loops over elements on the host and is compiled for the smallest size. It defines `<name>_backend` (src/device/backend.h).
+#   evn_backend(name [LITTLE] [SOURCES files...])
+# LITTLE: it has no loops over elements on the host, so that quick builds with a sanitizer leave it without optimization. It defines `<name>_backend` (src/device/backend.h).
 function(evn_backend name)
-  cmake_parse_arguments(A "SMALL" "" "SOURCES" ${ARGN})
-  if(A_SMALL)
-    list(APPEND EVN_SMALL_FOLDERS ${name})
+  cmake_parse_arguments(A "LITTLE" "" "SOURCES" ${ARGN})
+  if(A_LITTLE)
+    list(APPEND EVN_LITTLE_FOLDERS ${name})
   else()
     list(APPEND EVN_PRECOMPILED_FOLDERS ${name})
   endif()

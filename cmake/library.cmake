@@ -12,54 +12,10 @@ include_directories(${CMAKE_BINARY_DIR}/generated)
 find_path(YAML_CPP_INCLUDE yaml-cpp/eventhandler.h REQUIRED)
 find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 
-# Link-time optimization of the folders, by gcc, where GNU ld packs relocations (below). Their object files have code as well
-# (-ffat-lto-objects), from which all but the library and its module of training is linked as ever; the clusters of the CPU's kernels have code alone. An archive's index
-# must name what the code defines: with a target ar leaves gcc's plugin aside, which names what the intermediate representation defines.
-set(EVN_LTO_FLAGS "")
-if(EVN_LTO AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo)$" AND NOT EVN_SANITIZED
-   AND NOT CMAKE_CROSSCOMPILING)
-  execute_process(COMMAND ${CMAKE_LINKER} --print-output-format OUTPUT_VARIABLE format OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-  if(format)
-    set(EVN_LTO_FLAGS -flto -ffat-lto-objects)
-    add_link_options($<$<NOT:$<IN_LIST:$<TARGET_PROPERTY:NAME>,evener$<SEMICOLON>evener_train>>:-fno-lto>)
-    set(CMAKE_CXX_ARCHIVE_CREATE "<CMAKE_AR> --target=${format} qc <TARGET> <LINK_FLAGS> <OBJECTS>")
-    set(CMAKE_CXX_ARCHIVE_APPEND "<CMAKE_AR> --target=${format} q <TARGET> <LINK_FLAGS> <OBJECTS>")
-    set(CMAKE_CXX_ARCHIVE_FINISH "<CMAKE_AR> --target=${format} s <TARGET>")
-  endif()
-endif()
-
-# Compiled for size (decision 0024): the loops of the CPU's kernels are in clusters of their own, and those files that spend their time in
-# loops or work for each run and each new shape have -O2.
-set(EVN_FAST_FOLDERS memory)
-set(EVN_PRECOMPILED_FOLDERS device)  # with the same options
-set(EVN_SMALL_FOLDERS base core graph model quant config runtime api)  # with no loops over elements but in the files below; from graph on
-# they are precompiled, with the same options
-include(CheckCXXCompilerFlag)
-check_cxx_compiler_flag(-Oz EVN_HAS_OZ)  # gcc 12 and clang
-set(EVN_SMALLEST -Os)
-if(EVN_HAS_OZ)
-  set(EVN_SMALLEST -Oz)
-endif()
-# A section to each function: the linker leaves out those that nobody calls and, where it is lld or gold, makes equal ones one.
-set(EVN_SECTIONS $<$<CONFIG:Release,RelWithDebInfo>:-ffunction-sections> $<$<CONFIG:Release,RelWithDebInfo>:-fdata-sections>)
-# evn_fast_files(files of src/...)
-function(evn_fast_files)
-  foreach(file ${ARGN})
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
-  endforeach()
-endfunction()
-evn_fast_files(backends/cpu/move/resize_lines.cc backends/cpu/qgemm/interleave.cc base/alloc.cc base/cancel.cc base/hash.cc base/heap.cc base/slab.cc base/thread_pool.cc core/shape.cc
-  ops/affine_grid.cc ops/arg_reduce.cc ops/binary.cc ops/bitwise.cc ops/col2im.cc ops/gather_nd.cc ops/infra/fft_passes.cc
-  ops/infra/first_largest.cc ops/infra/index.cc ops/infra/line_sums.cc ops/infra/ordered_lines.cc ops/infra/selection.cc ops/infra/sort_by_key.cc ops/infra/terms.cc
-  ops/non_max_suppression.cc ops/range.cc ops/reduce.cc ops/top_k.cc ops/variadic.cc quant/observer.cc runtime/lower/shape_walk.cc runtime/run/execute.cc
-  runtime/run/session_run.cc)
-# evn_small_files(files of src/...): without loops over numbers, in a folder that has such loops
-function(evn_small_files)
-  foreach(file ${ARGN})
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:${EVN_SMALLEST}>)
-  endforeach()
-endfunction()
-evn_small_files(memory/pool.cc ops/loop.cc ops/optional.cc ops/scan.cc ops/sequence.cc ops/strings.cc ops/infra/attributes.cc ops/infra/custom.cc ops/infra/image_decoders.cc ops/infra/registry.cc ops/infra/resize_inputs.cc)
+set(EVN_PRECOMPILED_FOLDERS device)
+set(EVN_LITTLE_FOLDERS graph model quant config runtime api)  # in which tests with a sanitizer spend little of their time; precompiled as well
+# A section to each function and each constant: the linker leaves out those that nobody uses.
+set(EVN_SECTIONS "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-ffunction-sections;-fdata-sections>")
 function(evn_precompile_first name first)
   if(name STREQUAL first)
     evn_precompile(evn_${name} <device/kernel.h>)
@@ -79,17 +35,10 @@ function(evn_folder name dir)
     return()
   endif()
   add_library(evn_${name} STATIC ${sources})
-  target_compile_options(evn_${name} PRIVATE ${EVN_LTO_FLAGS})
-  if(NOT name IN_LIST EVN_FAST_FOLDERS)
-    set(size -Os)
-    if(name IN_LIST EVN_SMALL_FOLDERS)
-      set(size ${EVN_SMALLEST})
-    endif()
-    target_compile_options(evn_${name} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:${size}> ${EVN_NO_IPA_VRP} ${EVN_SECTIONS})
-  endif()
+  target_compile_options(evn_${name} PRIVATE ${EVN_NO_IPA_VRP} ${EVN_SECTIONS})
   if(name STREQUAL "ops")
     evn_precompile(evn_ops <ops/op.h>)
-  elseif(name IN_LIST EVN_SMALL_FOLDERS AND NOT name MATCHES "^(base|core)$")
+  elseif(name IN_LIST EVN_LITTLE_FOLDERS)
     if(EVN_SANITIZED)
       evn_compile_little(evn_${name})
     endif()
@@ -139,59 +88,13 @@ if(TARGET evn_config)
 endif()
 
 if(TARGET evn_api)
-  # libstdc++ asks for the types of the facets by dynamic_cast.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/api/library/locale.cc PROPERTIES COMPILE_OPTIONS -frtti)
   # The API's objects themselves: --exclude-libs hides what comes from archives.
-  add_library(evener SHARED ${CMAKE_SOURCE_DIR}/src/api/library/new.cc ${CMAKE_SOURCE_DIR}/src/api/library/runtime_support.cc ${CMAKE_SOURCE_DIR}/src/api/library/locale.cc $<TARGET_OBJECTS:evn_api>)
+  add_library(evener SHARED ${CMAKE_SOURCE_DIR}/src/api/library/new.cc ${CMAKE_SOURCE_DIR}/src/api/library/runtime_support.cc $<TARGET_OBJECTS:evn_api>)
   target_link_libraries(evener PRIVATE $<TARGET_PROPERTY:evn_api,LINK_LIBRARIES>)
   set_target_properties(evener PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
   target_link_options(evener PRIVATE
     -static-libstdc++ -static-libgcc -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections -Wl,--no-undefined
     -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
-  # What makes the library smaller, best first: link-time optimization and GNU ld, which packs relative relocations as bitmaps, where the
-  # C library here reads them (then the library needs glibc 2.36 where it is used); lld of LLVM 15 or later, which folds equal functions
-  # and packs relocations; GNU ld without optimization; gold, which folds functions alone. -O2: strings that end another one are not kept twice.
-  # --icf=all folds functions whose address is taken too: no code may tell functions or constants apart by their addresses alone.
-  include(CheckLinkerFlag)
-  include(CheckCXXSourceCompiles)
-  include(CheckCXXSourceRuns)
-  find_program(EVN_LLD NAMES ld.lld-19 ld.lld-18 ld.lld-17 ld.lld-16 ld.lld-15 ld.lld)
-  if(EVN_LLD)
-    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/lld)
-    file(CREATE_LINK ${EVN_LLD} ${CMAKE_BINARY_DIR}/lld/ld.lld SYMBOLIC)
-    set(EVN_BY_LLD -fuse-ld=lld -B${CMAKE_BINARY_DIR}/lld)
-    if(NOT EVN_SANITIZED)
-      set(lld ${EVN_BY_LLD} -Wl,--icf=all)
-    endif()
-  endif()
-  # evn_check_packing(result, options of the linker...): a program whose relocations are packed runs.
-  function(evn_check_packing result)
-    set(CMAKE_REQUIRED_FLAGS -fPIE)
-    set(CMAKE_REQUIRED_LINK_OPTIONS ${ARGN} -pie -Wl,--fatal-warnings,-z,pack-relative-relocs)  # a linker that does not know it warns
-    set(program "const char* volatile table[] = {\"a\", \"b\"}; int main() { return table[1][0] == 'b' ? 0 : 1; }")
-    if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
-      # Nothing runs it (and CMake 3.25 crashes where it is asked to): a C library that is new enough loads it.
-      check_cxx_source_compiles("#include <features.h>\n#if !__GLIBC_PREREQ(2, 36)\n#error\n#endif\n${program}" ${result})
-    else()
-      check_cxx_source_runs("${program}" ${result})
-    endif()
-  endfunction()
-  if(DEFINED lld)
-    evn_check_packing(EVN_LLD_PACKS_RELOCATIONS ${lld})
-  endif()
-  evn_check_packing(EVN_PACKS_RELOCATIONS)
-  check_linker_flag(CXX "-fuse-ld=gold;-Wl,--icf=safe,-O2" EVN_HAS_FOLDING)
-  if(EVN_LTO_FLAGS AND EVN_PACKS_RELOCATIONS)
-    target_link_options(evener PRIVATE ${EVN_PREFIX_MAPS} -flto=auto -Werror=odr -Werror=lto-type-mismatch ${EVN_NO_IPA_VRP} -Wl,-z,pack-relative-relocs,-O2)
-  elseif(EVN_LLD_PACKS_RELOCATIONS)
-    target_link_options(evener PRIVATE ${lld} -Wl,-z,pack-relative-relocs,-O2)
-  elseif(EVN_PACKS_RELOCATIONS)
-    target_link_options(evener PRIVATE -Wl,-z,pack-relative-relocs,-O2)
-  elseif(EVN_HAS_FOLDING AND NOT EVN_SANITIZED)
-    target_link_options(evener PRIVATE -fuse-ld=gold -Wl,--icf=safe,-O2)
-  elseif(NOT EVN_SANITIZED)
-    message(STATUS "The linker packs no relocations and folds no equal functions: libevener.so becomes larger (docs/decisions/0024-size.md)")
-  endif()
   set_target_properties(evener PROPERTIES LINK_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/library/evener.map)
   file(GLOB cli CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cc)
   if(cli)

@@ -84,7 +84,7 @@ if(TARGET evener AND EVN_HAS_training)
     $<TARGET_OBJECTS:evn_training_operators> ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc
     ${CMAKE_SOURCE_DIR}/src/memory/recompute/export.cc)
   foreach(target evn_gradient evn_training evn_training_operators evener_train)
-    target_compile_options(${target} PRIVATE $<$<CONFIG:Release,RelWithDebInfo>:-Os> ${EVN_SECTIONS} ${EVN_NO_IPA_VRP})
+    target_compile_options(${target} PRIVATE ${EVN_SECTIONS} ${EVN_NO_IPA_VRP})
   endforeach()
   if(EVN_SANITIZED)
     evn_compile_little(evn_gradient)
@@ -96,9 +96,6 @@ if(TARGET evener AND EVN_HAS_training)
   endif()
   target_link_options(evener_train PRIVATE -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack
     -Wl,--gc-sections -Wl,--no-undefined -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/modules/train/module.map)
-  if(EVN_LTO_FLAGS)  # the code beside the intermediate representation names the build folder in its debug information
-    target_link_options(evener_train PRIVATE ${EVN_PREFIX_MAPS} -flto=auto ${EVN_NO_IPA_VRP})
-  endif()
   add_dependencies(evn_api evener_train)  # whatever has the C API in it finds the module beside itself
 endif()
 

@@ -57,5 +57,5 @@ endfunction()
 # gcc 12 took a loop's counter for one more than it was in a function that it did not inline (-Os, interprocedural value ranges).
 set(EVN_NO_IPA_VRP "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  set(EVN_NO_IPA_VRP $<$<CONFIG:Release,RelWithDebInfo>:-fno-ipa-vrp>)
+  set(EVN_NO_IPA_VRP $<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-fno-ipa-vrp>)
 endif()

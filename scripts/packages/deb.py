@@ -105,12 +105,7 @@ class Maker:
         if known:
             (folder / "debian" / "shlibs.local").write_text(known)
         found = common.run(command, cwd=folder, env=dict(os.environ, DEB_HOST_ARCH=self.architecture))
-        fields = dict(re.findall(r"^shlibs:(\w+)=(.*)$", found, re.M))
-        # Packed relocations need a loader that reads them, which Debian's symbols files do not say.
-        versions = "".join(common.run([self.packaging.tool("CMAKE_READELF"), "--version-info", path]) for path in deb.binaries())
-        if "GLIBC_ABI_DT_RELR" in versions:
-            fields["Depends"] = re.sub(r"libc6 \(>= 2\.([0-9]+)\)", lambda found: f"libc6 (>= 2.{max(36, int(found[1]))})", fields["Depends"])
-        return fields
+        return dict(re.findall(r"^shlibs:(\w+)=(.*)$", found, re.M))
 
     def library(self):
         name = f"libevener{self.major}"

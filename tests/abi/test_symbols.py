@@ -82,3 +82,12 @@ def test_the_cxx_header_stands_alone_without_warnings(tmp_path, names, standard)
     source.write_text("#include <evener/operator.hpp>\nint f(const evener::Session& s) { return static_cast<int>(s.run(evener::Tensor()).size()); }\n")
     options = ["-pedantic-errors", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Werror"]
     output(compiler, f"-std={standard}", *options, "-fsyntax-only", f"-I{ROOT}/include", str(source))
+
+
+def test_sizes(capsys, tmp_path):
+    """Prints the sizes of the library and of its modules without debug information. None fails (docs/decisions/0024-size.md)."""
+    folder = pathlib.Path(LIBRARY).resolve().parent
+    with capsys.disabled():
+        for path in sorted(folder.glob("libevener*.so")):
+            output("strip", "--strip-unneeded", "-o", str(tmp_path / path.name), str(path))
+            print(f"{path.name}: {(tmp_path / path.name).stat().st_size} bytes")

@@ -436,8 +436,7 @@ def test_check_config_accepts_a_right_file():
     assert "right" in evener("check-config", EXAMPLES / "limits.yaml")[0]
 
 
-def test_the_librarys_own_locale_reads_numbers_of_directives(tmp_path):
-    # yaml-cpp reads the version by a stream, and the library has a classic locale of its own (src/api/library/locale.cc).
+def test_the_version_of_a_yaml_directive_is_read(tmp_path):
     (tmp_path / "a.yaml").write_text("%YAML 1.2\n---\nversion: 1\n")
     evener("check-config", tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text("%YAML 7.0\n---\nversion: 1\n")

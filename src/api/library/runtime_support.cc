@@ -2,19 +2,9 @@
 //
 // The first throw on a new thread makes libstdc++ look up a thread-local that it would allocate, and abort when that fails:
 // these hidden definitions answer from an initial-exec thread-local instead (Itanium C++ ABI 2.2.2). The emergency pool for
-// exceptions is given back when the library is unloaded. Nothing here uses std::cout and its like, so they are not made.
-#include <cstddef>
-#include <ios>
-
-// In place of libstdc++'s, which brings eight streams over stdio, narrow and wide: files of yaml-cpp include <iostream>.
-std::ios_base::Init::Init() {}
-std::ios_base::Init::~Init() {}
-
+// exceptions is given back when the library is unloaded.
 namespace __gnu_cxx {
 void __freeres();
-// In place of libstdc++'s, which brings a demangler of 60 KiB to name what nobody caught; nothing here lets an exception out.
-void __verbose_terminate_handler();
-void __verbose_terminate_handler() { __builtin_abort(); }
 }  // namespace __gnu_cxx
 
 namespace {

@@ -9,15 +9,12 @@ list(FILTER shared EXCLUDE REGEX ${of_training})
 evn_table(OUT kernels GLOB ${CMAKE_CURRENT_LIST_DIR}/*/*_kernels.cc EXCLUDE ${of_training} TYPE KernelFamily SUFFIX "" FUNCTION cpu_kernel_families HEADER device/kernel.h)
 evn_simd(OUT loops NAME simd GLOB ${CMAKE_CURRENT_LIST_DIR}/*/*_loops.cc ${CMAKE_CURRENT_LIST_DIR}/*/*_loops_*.cc EXCLUDE ${of_training})
 evn_backend(cpu SOURCES ${shared} ${kernels} ${loops})
-set(fast device.cc move/relayout.cc pool/pool_kernels.cc reduce/lrn_kernels.cc)
 # These have loops over elements of their own. They are aligned as the clusters' loops are, or the speed of the same code (a third of a Resize)
 # depends on what is linked before it.
 set(aligned conv/conv_transpose_kernels.cc elementwise/quantize_kernels.cc move/gather_kernels.cc move/pad_kernels.cc move/resize_kernels.cc move/select_kernels.cc move/strided_copy.cc training/pool_gradient_kernels.cc)
-list(TRANSFORM fast PREPEND backends/cpu/)
-list(TRANSFORM aligned PREPEND backends/cpu/)
-evn_fast_files(${fast} ${aligned})
-list(TRANSFORM aligned PREPEND ${CMAKE_SOURCE_DIR}/src/)
+list(TRANSFORM aligned PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+set_source_files_properties(${aligned} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 # Plain loops that gcc vectorizes at -O3 only, because arrays may overlap.
-set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/backends/cpu/elementwise/numbers_loops.cc ${CMAKE_SOURCE_DIR}/src/backends/cpu/move/select_kernels.cc APPEND PROPERTY COMPILE_OPTIONS
+set_property(SOURCE ${CMAKE_CURRENT_LIST_DIR}/elementwise/numbers_loops.cc ${CMAKE_CURRENT_LIST_DIR}/move/select_kernels.cc APPEND PROPERTY COMPILE_OPTIONS
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release,RelWithDebInfo>>:-ftree-loop-vectorize;-fvect-cost-model=dynamic;--param=vect-epilogues-nomask=0>")
-set_property(SOURCE ${aligned} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-falign-functions=64>)
+set_property(SOURCE ${aligned} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-falign-functions=64>)

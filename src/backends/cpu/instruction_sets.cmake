@@ -104,8 +104,7 @@ constexpr IsaRow kRows[] = {
 ${EVN_ISA_ROWS}};
 " @ONLY)
 
-# How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it. -Os is not for them
-# (docs/decisions/0024). In the cluster for the few machines without AVX2, the former have -O2 and the others -Os.
+# How clusters are compiled: what was measured to gain by -O3, which makes half as much code again, has it.
 set(EVN_SIMD_O3 attention depthwise gemm packed_gemm epilogue_ops few_channels)
 set(EVN_SIMD_FAST -O3)
 set(EVN_SIMD_OTHER -O2 -falign-loops=32)
@@ -117,13 +116,7 @@ endif()
 # what is linked before it.
 set(EVN_SIMD_ALIGNMENT -falign-functions=64)
 if("avx2" IN_LIST EVN_ISAS)  # the baseline is for the few machines without it, and leaves out loops for special cases
-  set(EVN_SIMD_SPEED_baseline_o2 -Os)
-  set(EVN_SIMD_SPEED_baseline_o3 -O2)
-  if(EVN_SANITIZED AND EVN_QUICK_BUILD)
-    set(EVN_SIMD_SPEED_baseline_o3 ${EVN_SIMD_FAST})
-  endif()
   set(EVN_SIMD_DEFINITIONS_baseline EVN_SMALL_CLUSTER)
-  set(EVN_SIMD_ALIGNMENT_baseline "")
 endif()
 
 # evn_simd_objects(OUT list to append to, ISA cluster or extension, SPEED flags, FILES): one object library, of code that must not leak.
@@ -132,11 +125,7 @@ function(evn_simd_objects)
   add_library(${A_NAME} OBJECT ${A_FILES})
   # No exceptions, no run-time types, nothing weak: code of one cluster must not leak into common code. Nothing is thrown through it
   # either, so that it needs no tables for that (debuggers have theirs beside the stripped library).
-  set(alignment ${EVN_SIMD_ALIGNMENT})
-  if(DEFINED EVN_SIMD_ALIGNMENT_${A_ISA})
-    set(alignment ${EVN_SIMD_ALIGNMENT_${A_ISA}})
-  endif()
-  target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${alignment} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-asynchronous-unwind-tables
+  target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${EVN_SIMD_ALIGNMENT} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-asynchronous-unwind-tables
     -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
   target_compile_definitions(${A_NAME} PRIVATE EVN_ISA=${A_ISA} ${EVN_SIMD_DEFINITIONS_${A_ISA}})
   if(NOT EVN_ISA_CLUSTER_${A_ISA} STREQUAL A_ISA)
@@ -186,9 +175,6 @@ function(evn_simd)
       set(speed ${EVN_SIMD_OTHER})
       if(part STREQUAL o3)
         set(speed ${EVN_SIMD_FAST})
-      endif()
-      if(DEFINED EVN_SIMD_SPEED_${isa}_${part})
-        set(speed ${EVN_SIMD_SPEED_${isa}_${part}})
       endif()
       evn_simd_objects(OUT objects NAME evn_${A_NAME}_${isa}_${part} ISA ${isa} SPEED ${speed} FILES ${${part}_files})
     endforeach()

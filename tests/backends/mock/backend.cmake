@@ -1,2 +1,2 @@
-evn_backend(mock SMALL)
+evn_backend(mock LITTLE)
 target_include_directories(evn_mock PRIVATE ${CMAKE_SOURCE_DIR})
