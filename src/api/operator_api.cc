@@ -1,5 +1,4 @@
 // Operators of a host: evn_runtime_register_operator, the callbacks and what they return, and the nodes that callbacks look at.
-#include <cxxabi.h>
 
 #include <cstdarg>
 #include <cstddef>
@@ -11,7 +10,6 @@
 #include "api/objects.h"
 #include "base/float_environment.h"
 #include "base/library_work.h"
-#include "base/os/os.h"
 #include "base/small_array.h"
 #include "base/status.h"
 #include "base/unwinder.h"
@@ -109,22 +107,6 @@ void HostOp::blame(const Node& node, const char* format, ...) const {
       .with_node(node.name.c_str());
 }
 
-// An exception that the host's C++ runtime threw is counted there, and was counted off here, where it was caught: puts both right,
-// so that std::uncaught_exceptions() of the host tells the truth.
-void settle_counts(int before) noexcept {
-  const int now = std::uncaught_exceptions();
-  if (now == before) return;
-  struct Globals {  // of the Itanium C++ ABI
-    void* caught;
-    unsigned int uncaught;
-  };
-  auto* const own = reinterpret_cast<Globals*>(abi::__cxa_get_globals());
-  own->uncaught += static_cast<unsigned int>(before - now);
-  const auto find = reinterpret_cast<void* (*)()>(os::find_symbol(nullptr, "__cxa_get_globals"));
-  auto* const theirs = find == nullptr ? nullptr : static_cast<Globals*>(find());
-  if (theirs != nullptr && theirs != own && theirs->uncaught > 0) --theirs->uncaught;
-}
-
 template <typename Call>
 void HostOp::guard(const Node& node, const char* callback, Call call) const {
   if (on_callers_thread && LibraryWork::is_here()) {
@@ -134,7 +116,6 @@ void HostOp::guard(const Node& node, const char* callback, Call call) const {
         .with_node(node.name.c_str());
   }
   const NodeHandle handle(node);
-  const int uncaught = std::uncaught_exceptions();
   evn_error error = EVN_ERROR_INIT;
   evn_status status = EVN_OK;
   char thrown[200] = "";
@@ -146,10 +127,7 @@ void HostOp::guard(const Node& node, const char* callback, Call call) const {
   } catch (...) {
     std::snprintf(thrown, sizeof thrown, "%s threw an exception", callback);
   }
-  if (thrown[0] != '\0') {
-    settle_counts(uncaught);
-    blame(node, "%s", thrown);
-  }
+  if (thrown[0] != '\0') blame(node, "%s", thrown);
   if (status == EVN_OK) return;
   if (!is_status(status)) blame(node, "%s returned %d, which is no status", callback, status);
   error.message[sizeof error.message - 1] = '\0';

@@ -94,9 +94,8 @@ def test_exceptions_of_the_hosts_own_runtime_end_in_the_library(prefix, tmp_path
     run([compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", HERE / "throwing_client.cc", "-o", client, f"-I{prefix}/include", f"-L{folder}",
          "-levener", f"-Wl,-rpath,{folder}"])
     lines = run([client, tmp_path / "fold.onnx"]).splitlines()
-    assert sorted(lines[:3]) == ["custom operator example::Fold: run threw an exception"] * 2 + [
+    assert sorted(lines) == ["custom operator example::Fold: run threw an exception"] * 2 + [
         "custom operator example::Fold: run threw an exception: boom"]
-    assert lines[3:] == ["0 uncaught"]
 
 
 def test_a_c_client_links_through_find_package(prefix, model, tmp_path):

@@ -60,7 +60,6 @@ int main(int, char** argv) {
     }
     if (i < 3) std::printf("%s\n", error.message);
   }
-  std::printf("%d uncaught\n", std::uncaught_exceptions());
   evn_tensor_release(x);
   evn_session_release(session);
   evn_model_release(model);

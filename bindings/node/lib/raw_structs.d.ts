@@ -66,7 +66,7 @@ export interface TensorView {
   readonly sizeBytes: number | bigint;
 }
 
-/** A custom operator. Callbacks must not call the library but for evn_operator_..., with the node that they got. Exceptions of C++ that leave them are caught, and are EVN_ERROR_INTERNAL. */
+/** A custom operator. Callbacks must not call the library but for evn_operator_..., with the node that they got. Exceptions of C++ that leave them are caught, and are EVN_ERROR_INTERNAL; std::uncaught_exceptions() of the host's C++ runtime counts them still. */
 export interface Operator {
   /** first version of the domain that this is for, >= 1; the highest that a model's import allows applies */
   sinceVersion?: number;
