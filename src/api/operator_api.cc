@@ -261,7 +261,7 @@ std::unique_ptr<HostOp> make_host_op(const evn_operator& o) {
   auto host = std::make_unique<HostOp>();
   host->domain = text_of(o.domain, "domain");
   host->name = text_of(o.name, "name");
-  if (host->domain == "ai.onnx" || host->domain == kMergeDomain || host->domain == kQuantizerDomain) {
+  if (host->domain == "ai.onnx" || host->domain == kInternalDomain || host->domain == kQuantizerDomain) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "domain %s may not be extended", host->domain.c_str());
   }
   host->op = o;

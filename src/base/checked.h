@@ -34,4 +34,7 @@ inline std::size_t align_up(std::size_t n, std::size_t step) { return checked_ad
 
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
 
+// The smallest multiple of `unit` that is >= n.
+inline std::int64_t round_up(std::int64_t n, std::int64_t unit) { return checked_mul(ceil_div(n, unit), unit); }
+
 }  // namespace evn

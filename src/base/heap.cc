@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/alloc.h"
+#include "base/checked.h"
 #include "base/ledger.h"
 #include "base/os/os.h"
 
@@ -45,11 +46,9 @@ std::size_t offset_of(std::size_t alignment) { return std::max(alignment, sizeof
 
 Head& head_of(void* block) { return static_cast<Head*>(block)[-1]; }
 
-constexpr std::size_t up(std::size_t n, std::size_t step) { return (n + step - 1) & ~(step - 1); }
-
 // Size of a block of the C library: 8 bytes of header, rounded up to 16.
 std::size_t memory_of(std::size_t bytes, std::size_t alignment) {
-  return up(bytes + 8, 16) + (alignment > alignof(std::max_align_t) ? alignment : 0);
+  return align_up(bytes + 8, 16) + (alignment > alignof(std::max_align_t) ? alignment : 0);
 }
 
 // Takes back what take_block has counted for a block.
@@ -78,7 +77,7 @@ void* take_block(std::size_t bytes, std::size_t alignment, void (*refuse)(const 
   if (bytes > kMostBytes || offset > kMostBytes) return nullptr;
   const std::size_t whole = bytes + offset;
   const bool in_pages = whole >= HostMemory::kPagesFrom && alignment <= os::kPageBytes;
-  const std::size_t memory = in_pages ? up(whole, os::kPageBytes) : memory_of(whole, alignment);
+  const std::size_t memory = in_pages ? align_up(whole, os::kPageBytes) : memory_of(whole, alignment);
   HeapMeter& meter = heap_meter();
   Heap* const heap = meter.heap;
   if (heap != nullptr) {

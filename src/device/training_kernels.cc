@@ -12,7 +12,7 @@ namespace evn {
 
 bool is_of_training(const Node& node) {
   const std::string_view op = node.op_type;
-  if (node.domain == kMergeDomain) {
+  if (node.domain == kInternalDomain) {
     return op.ends_with("Gradient") || op == "OptimizerStep" || op == "GradientNorm" || op == "SumTo" || op == "RepeatTo";
   }
   if (!node.domain.empty()) return false;

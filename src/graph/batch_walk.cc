@@ -90,7 +90,7 @@ bool BatchWalk::gather(const Node& node, std::span<const Given> given) {
     values_[i] = own != given.end() ? own->value : ConstTensor{known.desc, known.has_bytes ? known.bytes.data() : nullptr};
     inputs_[i] = values_[i].desc;
     if (inputs_[i].dtype == DType::kUndefined) return false;
-    if (i < 32 && (node.op->value_inputs >> i & 1u) != 0 && values_[i].data == nullptr) return false;
+    if (node.op->reads_value(i) && values_[i].data == nullptr) return false;
   }
   return true;
 }

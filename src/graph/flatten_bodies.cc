@@ -58,7 +58,7 @@ class Flattener {
     Node enter;
     enter.name = node.name + "/inputs";
     enter.op_type = kEnter;
-    enter.domain = kMergeDomain;
+    enter.domain = kInternalDomain;
     enter.region = region;
     enter.outputs = std::move(body.inputs);
     enter.outputs.resize(own);
@@ -100,7 +100,7 @@ void flatten_bodies(Graph& graph) {
   if (any) Flattener(graph).run();
 }
 
-bool is_enter(const Node& node) { return node.domain == kMergeDomain && node.op_type == kEnter; }
+bool is_enter(const Node& node) { return node.domain == kInternalDomain && node.op_type == kEnter; }
 
 std::int32_t body_region(const Node& node) {
   if (node.attributes.empty() || node.attributes.back().name != kRegion) return -1;

@@ -149,7 +149,7 @@ class GraphInference {
         fail(EVN_ERROR_INVALID_MODEL, "input %zu of %s is of type %s", i, node.op->name, inputs_[i].type_string().c_str());
       }
       values_[i].desc = inputs_[i];
-      const bool wanted = i < 32 && (node.op->value_inputs >> i & 1u) != 0;
+      const bool wanted = node.op->reads_value(i);
       if (value.constant != nullptr && wanted) values_[i].data = aligned_bytes(*value.constant, copies_[i]);
     }
     return ranks;

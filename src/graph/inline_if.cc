@@ -121,7 +121,7 @@ class Inliner {
       throw make_error(EVN_ERROR_INVALID_MODEL, "If has %zu outputs, a branch has %zu", node.outputs.size(), outputs.size())
           .with_node(name);
     }
-    const OpDef* const op = stand_in(node, kMergeDomain, "Merge", 1);
+    const OpDef* const op = stand_in(node, kInternalDomain, "Merge", 1);
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       if (node.outputs[k] == kNoValue) continue;
       Node merge;
@@ -160,12 +160,12 @@ class Inliner {
             .with_node(name);
       }
     }
-    ValueId at = add_made(node, "scores", stand_in(node, kMergeDomain, kFlexScores, 1), {node.inputs[0], node.inputs[1]},
+    ValueId at = add_made(node, "scores", stand_in(node, kInternalDomain, kFlexScores, 1), {node.inputs[0], node.inputs[1]},
                           {scale, precision});
     at = add_modifier(node, modifiers[0], "/score_mod/", scope, at);
     at = add_made(node, "softmax", stand_in(node, "", "Softmax", 13), {at}, {AttributeValue(std::int64_t{-1})});
     at = add_modifier(node, modifiers[1], "/prob_mod/", scope, at);
-    add_made(node, "output", stand_in(node, kMergeDomain, kFlexOutput, 1), {at, node.inputs[2]}, {}, node.outputs[0]);
+    add_made(node, "output", stand_in(node, kInternalDomain, kFlexOutput, 1), {at, node.inputs[2]}, {}, node.outputs[0]);
   }
 
   ValueId add_modifier(const Node& node, Graph* body, const char* prefix, const Scope& scope, ValueId input) {

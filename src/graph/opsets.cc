@@ -23,7 +23,7 @@ Domains import_domains(const std::vector<OpsetImport>& opsets) {
     if (!domains.emplace(opset.domain, version).second) {
       fail(EVN_ERROR_INVALID_MODEL, "domain '%.64s' is imported twice", opset.domain.c_str());
     }
-    if (opset.domain == kMergeDomain) fail(EVN_ERROR_INVALID_MODEL, "domain '%s' is the library's own", kMergeDomain);
+    if (opset.domain == kInternalDomain) fail(EVN_ERROR_INVALID_MODEL, "domain '%s' is the library's own", kInternalDomain);
     if (opset.domain.empty() && opset.version > kNewestOpset) {
       fail(EVN_ERROR_UNSUPPORTED, "opset %lld is newer than this library knows (%lld)", static_cast<long long>(opset.version),
            static_cast<long long>(kNewestOpset));

@@ -327,7 +327,7 @@ void raise_opset(Model& model, std::int64_t version, const LedgerPtr& ledger) {
     if (n.domain.empty()) {
       version = std::max(version, static_cast<std::int64_t>(n.since_version));
       all &= n.since_version == from;
-    } else if (n.domain != kMergeDomain) {
+    } else if (n.domain != kInternalDomain) {
       import_domain(model, n);
     }
   }

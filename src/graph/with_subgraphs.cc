@@ -243,7 +243,7 @@ class Outliner {
         if (attribute_type(a.value) == AttributeType::kGraph) a.value = subgraph(body, outputs, a.name);
       }
       n.captures = 0;
-    } else if (n.domain == kMergeDomain) {
+    } else if (n.domain == kInternalDomain) {
       throw make_error(EVN_ERROR_UNSUPPORTED, "what FlexAttention has become cannot be saved").with_node(n.name.c_str());
     }
     n.region = -1;

@@ -28,7 +28,7 @@ void reference(const ReferenceContext& c) {
 
 constexpr OpDef kOps[] = {
     {.name = kByteTable,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 2,
      .max_inputs = 2,

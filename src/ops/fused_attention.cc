@@ -157,7 +157,7 @@ constexpr AttributeSpec kAttributes[] = {
 };
 constexpr OpDef kOps[] = {
     {.name = kFusedAttention,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 3,
      .max_inputs = 4,

@@ -50,7 +50,7 @@ void host_merge(HostContext& c) {
 
 constexpr OpDef kOps[] = {
     {.name = "Merge",
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 3,
      .max_inputs = 3,

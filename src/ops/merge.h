@@ -5,8 +5,6 @@
 
 namespace evn {
 
-inline constexpr const char kMergeDomain[] = "evener";  // no model may import it
-
 inline bool is_merge(const Node& node) { return node.op != nullptr && (node.op->flags & kOpMerge) != 0; }
 inline int merge_number(const Node& node) { return static_cast<int>(attr_int(node, 0)); }
 

@@ -177,6 +177,9 @@ enum OpFlags : std::uint32_t {
 struct HostContext;  // ops/host.h
 struct BodyRule;
 
+// Of the operators that rewrites make; no model may import it.
+inline constexpr const char kInternalDomain[] = "evener";
+
 struct OpDef {
   const char* name;
   const char* domain = "";  // "" is ai.onnx
@@ -203,6 +206,9 @@ struct OpDef {
   // Into how many parts (rows, channels, boxes) of the outputs the work falls, by the shapes alone; no data is there. The reference
   // computes those of [c.begin, c.end), several threads each their own. nullptr: it cannot be cut.
   std::int64_t (*parts)(const ReferenceContext& c) = nullptr;
+
+  // Whether a shape depends on the value of an input.
+  bool reads_value(std::size_t input) const { return input < 32 && (value_inputs >> input & 1) != 0; }
 };
 
 struct OpFamily {

@@ -14,7 +14,7 @@ std::vector<bool> values_needed_for_shapes(const Graph& graph) {
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId v = node.inputs[k];
       if (v == kNoValue || graph.values[v].constant != nullptr) continue;
-      const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+      const bool by_value = node.op->reads_value(k);
       const bool by_chain = shapes_depend && (node.op->flags & kOpShapeOnly) == 0 && !runs_on_host(graph, node);
       if (by_value || by_chain) needed[v] = true;
     }

@@ -104,7 +104,7 @@ void require_room(const CompiledGraph& c) {
       const OpDesc desc = desc_of(node, n, descs);
       for (std::size_t k = 0; k < n.constants.size(); ++k) {
         const Weight* const w = n.constants[k].get();
-        const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;  // kernels of devices read it from the desc
+        const bool by_value = node.op->reads_value(k);  // kernels of devices read it from the desc
         if (w == nullptr || by_value) continue;
         const bool is_packed = !n.choose_late && n.mode == NodeMode::kKernel && n.kernel->prepack_bytes != nullptr &&
                                n.kernel->prepack_bytes(desc, static_cast<int>(k)) != 0;

@@ -111,7 +111,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
                 {ledger, limits, loaded.external.get(), loaded.file_name, deadline_ns, &image, &wrong->types, loaded.open_inputs});
   check_unchanged(loaded, image);
   for (Node& node : model.graph.nodes) {
-    if (loaded.is_own && node.domain == kMergeDomain) node.since_version = 1;  // which no model can import
+    if (loaded.is_own && node.domain == kInternalDomain) node.since_version = 1;  // which no model can import
   }
   validate_model(model, limits, &loaded.runtime->operators(), &wrong->types, literals);
   infer_graph(model.graph, &wrong->shapes, &wrong->types);

@@ -18,7 +18,7 @@ struct NodeView {
   bool fits_segments(const Node& node) const {
     if (node.region >= 0 || !ranks_known || has_strings() || (node.op->flags & kOpShapeOnly) != 0) return false;
     for (std::size_t k = 0; k < node.inputs.size() && k < 32; ++k) {
-      if ((node.op->value_inputs >> k & 1) != 0 && node.inputs[k] != kNoValue && constants[k] == nullptr) return false;
+      if (node.op->reads_value(k) && node.inputs[k] != kNoValue && constants[k] == nullptr) return false;
     }
     return true;
   }

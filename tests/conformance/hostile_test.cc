@@ -20,7 +20,7 @@ class HostileOperator : public testing::Test {
   void for_each_sample(F&& f) {
     for (const OpFamily* family : test::all_op_families()) {
       for (const OpDef& op : family->ops) {
-        if (std::string_view(op.domain) == kMergeDomain) continue;  // no model has it
+        if (std::string_view(op.domain) == kInternalDomain) continue;  // no model has it
         for (const Case* c : samples(op)) f(make_draft(*c));
       }
     }

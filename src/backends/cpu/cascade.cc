@@ -163,7 +163,7 @@ struct CascadeState {
 };
 
 // Lines that begin at a multiple of a line of the cache.
-std::int64_t padded(std::int64_t bytes) { return static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)); }
+std::int64_t padded(std::int64_t bytes) { return round_up(bytes, 64); }
 
 // Elements of a row of A of a product of bfloat16.
 std::int64_t rounded_row(const OpDesc& d) { return bfloat_padded(simd_bfloat_gemm::loops(bfloat16_isa()), d.inputs[0].shape[1]); }

@@ -107,7 +107,7 @@ class Binder {
     named.push_back(find(graph, scope, node, "y", *y, nullptr));
     const auto count = static_cast<std::int64_t>(xs->size());
     node.inputs.insert(node.inputs.end(), named.begin(), named.end());
-    node.domain = kMergeDomain;
+    node.domain = kInternalDomain;
     node.since_version = 1;
     node.attributes = {{kBoundCount, count, {}}};
   }
@@ -150,11 +150,13 @@ class Binder {
 }  // namespace
 
 bool is_gradient(std::string_view domain, std::string_view op_type) {
-  return op_type == kName && (domain == kTraining || domain == kMergeDomain);
+  return op_type == kName && (domain == kTraining || domain == kInternalDomain);
 }
 
 // Models cannot import the domain: none of their nodes has a version of it.
-bool is_bound_gradient(const Node& node) { return node.since_version == 1 && node.op_type == kName && node.domain == kMergeDomain; }
+bool is_bound_gradient(const Node& node) {
+  return node.since_version == 1 && node.op_type == kName && node.domain == kInternalDomain;
+}
 
 void bind_gradients(Model& model) {
   Binder(model.opsets).bind(model.graph, nullptr);

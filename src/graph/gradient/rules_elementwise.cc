@@ -340,12 +340,12 @@ constexpr GradientRule kRows[] = {
     {"HardSigmoid", hard_sigmoid},
     {"HardSwish", activation<kHardSwishGradient, false>},
     {"Shrink", shrink},
-    {kReluGradient, activation_gradient<kReluGradient, no_curve>, 1, kMergeDomain},
-    {kSigmoidGradient, activation_gradient<kSigmoidGradient, sigmoid_curve>, 1, kMergeDomain},
-    {kTanhGradient, activation_gradient<kTanhGradient, tanh_curve>, 1, kMergeDomain},
-    {kHardSwishGradient, activation_gradient<kHardSwishGradient, hard_swish_curve>, 1, kMergeDomain},
-    {kErfGradient, activation_gradient<kErfGradient, erf_curve>, 1, kMergeDomain},
-    {kGeluGradient, activation_gradient<kGeluGradient, gelu_curve>, 1, kMergeDomain},
+    {kReluGradient, activation_gradient<kReluGradient, no_curve>, 1, kInternalDomain},
+    {kSigmoidGradient, activation_gradient<kSigmoidGradient, sigmoid_curve>, 1, kInternalDomain},
+    {kTanhGradient, activation_gradient<kTanhGradient, tanh_curve>, 1, kInternalDomain},
+    {kHardSwishGradient, activation_gradient<kHardSwishGradient, hard_swish_curve>, 1, kInternalDomain},
+    {kErfGradient, activation_gradient<kErfGradient, erf_curve>, 1, kInternalDomain},
+    {kGeluGradient, activation_gradient<kGeluGradient, gelu_curve>, 1, kInternalDomain},
 };
 
 }  // namespace

@@ -291,7 +291,7 @@ class Iterations {
     inputs.push_back(y);
     Node& gradient = w.node("Gradient", std::move(inputs), dxs);
     gradient.name = t_.fresh_name("Gradient");
-    gradient.domain = kMergeDomain;
+    gradient.domain = kInternalDomain;
     gradient.since_version = 1;
     gradient.attributes = {{kBoundCount, static_cast<std::int64_t>(xs_.size()), {}}};
     back_->outputs.clear();

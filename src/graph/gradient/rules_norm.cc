@@ -242,8 +242,8 @@ constexpr GradientRule kRows[] = {
     {"RMSNormalization", rms_normalization},
     {"NegativeLogLikelihoodLoss", likelihood_loss},
     {"SoftmaxCrossEntropyLoss", cross_entropy_loss, 2},
-    {kLossGradient, loss_gradient, 1, kMergeDomain},
-    {kCrossEntropyGradient, cross_entropy_gradient, 1, kMergeDomain},
+    {kLossGradient, loss_gradient, 1, kInternalDomain},
+    {kCrossEntropyGradient, cross_entropy_gradient, 1, kInternalDomain},
 };
 
 }  // namespace

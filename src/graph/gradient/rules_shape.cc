@@ -186,10 +186,10 @@ constexpr GradientRule kRows[] = {
     {"ReverseSequence", reverse_sequence},
     {"SpaceToDepth", space_to_depth},
     {"DepthToSpace", depth_to_space},
-    {kSumTo, sum_to, 1, kMergeDomain},
-    {kRepeatTo, repeat_to, 1, kMergeDomain},
-    {kGatherGradient, gather_gradient, 1, kMergeDomain},
-    {kSliceGradient, slice_gradient, 1, kMergeDomain},
+    {kSumTo, sum_to, 1, kInternalDomain},
+    {kRepeatTo, repeat_to, 1, kInternalDomain},
+    {kGatherGradient, gather_gradient, 1, kInternalDomain},
+    {kSliceGradient, slice_gradient, 1, kInternalDomain},
 };
 
 }  // namespace

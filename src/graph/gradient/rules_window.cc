@@ -123,11 +123,11 @@ constexpr GradientRule kRows[] = {
     {"GlobalAveragePool", global_average_pool},
     {"GlobalMaxPool", global_max_pool},
     {"Resize", resize},
-    {kConvInputGradient, conv_input_gradient, 1, kMergeDomain},
-    {kConvWeightGradient, conv_weight_gradient, 1, kMergeDomain},
-    {kMaxPoolGradient, max_pool_gradient, 1, kMergeDomain},
-    {kAveragePoolGradient, average_pool_gradient, 1, kMergeDomain},
-    {kResizeGradient, resize_gradient, 1, kMergeDomain},
+    {kConvInputGradient, conv_input_gradient, 1, kInternalDomain},
+    {kConvWeightGradient, conv_weight_gradient, 1, kInternalDomain},
+    {kMaxPoolGradient, max_pool_gradient, 1, kInternalDomain},
+    {kAveragePoolGradient, average_pool_gradient, 1, kInternalDomain},
+    {kResizeGradient, resize_gradient, 1, kInternalDomain},
 };
 
 }  // namespace

@@ -89,7 +89,7 @@ void Tape::observe(const Node& node) {
     if (inputs[i].dtype == DType::kUndefined || graph_.values[static_cast<std::size_t>(v)].wraps) return;
     ranks = ranks && (takes_any || !InferContext::is_unknown_rank(inputs[i].shape));
     const WeightPtr& constant = graph_.values[static_cast<std::size_t>(v)].constant;
-    if (constant != nullptr && i < 32 && (op.value_inputs >> i & 1u) != 0) values[i].data = aligned_bytes(*constant, copies[i]);
+    if (constant != nullptr && op.reads_value(i)) values[i].data = aligned_bytes(*constant, copies[i]);
   }
   try {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -236,7 +236,7 @@ std::vector<ValueId> Tape::owns(const char* op, std::vector<ValueId> inputs, Att
   Node node;
   node.name = fresh_name(op);
   node.op_type = op;
-  node.domain = kMergeDomain;
+  node.domain = kInternalDomain;
   node.since_version = 1;
   node.inputs = std::move(inputs);
   node.attributes = std::move(attributes);

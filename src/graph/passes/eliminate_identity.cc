@@ -44,7 +44,7 @@ bool keeps_order(const Node& node, const Value& x) {
 
 // Which input the node hands on unchanged; -1: none.
 int handed_on(GraphEditor& edit, const Node& node) {
-  if (node.domain == kMergeDomain && (node.op_type == kSumTo || node.op_type == kRepeatTo)) {
+  if (node.domain == kInternalDomain && (node.op_type == kSumTo || node.op_type == kRepeatTo)) {
     return same_known_shape(edit.value(node.inputs[1]), edit.value(node.outputs[0])) ? 1 : -1;
   }
   if (!node.domain.empty() || node.inputs.empty() || node.outputs.empty() || !node.epilogue.empty()) return -1;

@@ -99,7 +99,7 @@ bool append_steps(const Graph& graph, const Node& node, ValueId x, Epilogue* cha
 }
 
 bool takes_epilogue(const Node& node) {
-  if (node.domain == kMergeDomain) return node.op_type == kConvIntegerToFloat;
+  if (node.domain == kInternalDomain) return node.op_type == kConvIntegerToFloat;
   if (!node.domain.empty()) return node.op_type == "MatMulNBits" || node.op_type == "MatMulIntegerToFloat";
   return std::any_of(std::begin(kTakers), std::end(kTakers), [&](const char* name) { return node.op_type == name; });
 }

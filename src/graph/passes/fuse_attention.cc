@@ -257,7 +257,7 @@ class FuseAttention {
     describe(v, Role::kValues, "v_perm", "v_view", &attributes);
     const int transposed = transposed_by(weighted, &attributes);
     const int last = transposed < 0 ? weighted : transposed;
-    if (!match_.set_op(last, kFusedAttention, 1, std::move(attributes), kMergeDomain)) return;
+    if (!match_.set_op(last, kFusedAttention, 1, std::move(attributes), kInternalDomain)) return;
     const ValueId operands[] = {q.base, k.base, v.base, f.mask};
     const int count = f.mask == kNoValue ? 3 : 4;
     // The last first: a constant that nobody reads for a moment would lose its bytes.

@@ -60,7 +60,7 @@ class Tables {
     return false;
   }
 
-  static bool is_table(const Node& node) { return node.domain == kMergeDomain && node.op_type == kByteTable; }
+  static bool is_table(const Node& node) { return node.domain == kInternalDomain && node.op_type == kByteTable; }
 
   // Whether a node may make a curve of bytes, or go on from one.
   static bool takes_part(const Node& node) {

@@ -100,7 +100,7 @@ class Dynamic {
     const std::vector<ValueId> inputs = {a, b, node(quantize).outputs[1], b_scale, node(quantize).outputs[2], b_zero, bias};
     if (is_conv) {
       const std::vector<Attribute> attributes = node(product).attributes;
-      if (!match_.set_op(last, kConvIntegerToFloat, 1, attributes, kMergeDomain)) return;
+      if (!match_.set_op(last, kConvIntegerToFloat, 1, attributes, kInternalDomain)) return;
     } else if (!match_.set_op(last, "MatMulIntegerToFloat", 1, {}, kContrib)) {
       return;
     }

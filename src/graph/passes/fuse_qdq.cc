@@ -479,7 +479,7 @@ class Qdq {
 
   // A new ByteTable of x in front of node n.
   ValueId table_before(int n, ValueId x, DType dtype, const ByteValues& values, const std::string& name) {
-    Node table = Matcher::made(kByteTable, kMergeDomain, 1, name, node(n).region);
+    Node table = Matcher::made(kByteTable, kInternalDomain, 1, name, node(n).region);
     table.inputs = {x, byte_table(edit_, context_, dtype, values)};
     table.outputs = {edit_.add_value(name, dtype)};
     const ValueId y = table.outputs[0];

@@ -155,7 +155,7 @@ ValueId byte_table(GraphEditor& edit, const PassContext& context, DType dtype, c
 }
 
 bool become_table(GraphEditor& edit, const PassContext& context, int n, ValueId x, DType dtype, const ByteValues& values) {
-  if (!Matcher(edit).set_op(n, kByteTable, 1, {}, kMergeDomain)) return false;
+  if (!Matcher(edit).set_op(n, kByteTable, 1, {}, kInternalDomain)) return false;
   edit.set_input(n, 0, x);
   edit.set_input(n, 1, byte_table(edit, context, dtype, values));
   edit.shrink_inputs(n, 2);

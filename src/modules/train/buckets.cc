@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checked.h"
+
 namespace evn_train {
 namespace {
 
@@ -14,8 +16,6 @@ std::size_t elements_of(const std::vector<std::int64_t>& dims) {
   return n;
 }
 
-std::size_t rounded(std::size_t elements, std::size_t to) { return (elements + to - 1) / to * to; }
-
 }  // namespace
 
 Buckets::Buckets(evn_runtime runtime, Ranks& ranks, const std::vector<std::vector<std::int64_t>>& dims,
@@ -24,7 +24,7 @@ Buckets::Buckets(evn_runtime runtime, Ranks& ranks, const std::vector<std::vecto
   const std::size_t most = static_cast<std::size_t>(bucket_bytes != 0 ? bucket_bytes : kBucketBytes) / sizeof(float);
   std::vector<std::size_t> first(dims.size());  // where each begins in its bucket
   for (const std::size_t g : order) {
-    const std::size_t elements = rounded(elements_of(dims[g]), kAlignment);
+    const std::size_t elements = evn::align_up(elements_of(dims[g]), kAlignment);
     if (buckets_.empty() || buckets_.back().elements + elements > most) buckets_.emplace_back();
     Bucket& b = buckets_.back();
     bucket_of_[g] = buckets_.size() - 1;

@@ -59,7 +59,7 @@ void Trainer::make_buckets() {
   };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return use(a) > use(b); });
   buckets_.emplace(runtime_, ranks_, dims, order, settings_.given.bucket_bytes);
-  (settings_.accumulate > 1 ? sums_ : gradients_) = buckets_->take_tensors();
+  (settings_.accumulates() ? sums_ : gradients_) = buckets_->take_tensors();
 }
 
 // All ranks train the same model in the same way, and begin with the parameters of rank 0.
@@ -108,7 +108,7 @@ float Trainer::open_step(std::int64_t batch, const std::optional<evn::Error>& ow
   double sums[] = {rows, rows * rows};
   exchange(sums, own, "begin the step");
   const double count = ranks_.count();
-  const bool must_be_even = settings_.accumulate > 1 || norm_sums_;
+  const bool must_be_even = settings_.accumulates() || norm_sums_;
   if (must_be_even && sums[1] * count != sums[0] * sums[0]) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "where %s, batches of all ranks must be of one size",
          norm_sums_ ? "BatchNormalization is synchronized" : "gradients are accumulated");
@@ -172,7 +172,7 @@ void Trainer::restore_with_ranks(const std::string& path) {
 }
 
 void Trainer::step_with_ranks(std::span<const evn_tensor> inputs, evn_tensor labels, evn_step_info* info) {
-  const bool accumulates = settings_.accumulate > 1;
+  const bool accumulates = settings_.accumulates();
   const bool overlaps = !accumulates && !norm_sums_;  // sums of the run and of buckets would come in another order in each rank
   Labels kind = Labels::kNone;
   std::int64_t batch = 0;

@@ -133,7 +133,7 @@ void Trainer::set_part(Replica& replica, Labels labels, std::span<const evn_tens
 void Trainer::begin_sums(std::size_t rows, Run how) {
   std::vector<float> weights;
   for (const Replica& r : replicas_) weights.push_back(static_cast<float>(r.rows) / static_cast<float>(rows));
-  std::vector<float*> to = addresses_of(settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
+  std::vector<float*> to = addresses_of(settings_.accumulates() && accumulated_ == 0 ? sums_ : gradients_);
   append(&to, addresses_of(new_statistics_));
   Buckets* const buckets = how == Run::kOverlapped ? &*buckets_ : nullptr;
   replica_sums_->begin(std::move(weights), std::move(to), [buckets, gradients = parameters().size()](std::size_t g) {

@@ -22,6 +22,8 @@ struct Settings {
   std::vector<std::string> trainable, frozen, replicas;
   std::vector<ParameterGroup> groups;  // the last one is of all that no other has
   std::uint32_t accumulate = 1;
+
+  bool accumulates() const { return accumulate > 1; }
 };
 
 // Throws EVN_ERROR_INVALID_ARGUMENT, EVN_ERROR_UNSUPPORTED.

@@ -38,7 +38,7 @@ void Trainer::each_saved(F&& f) {
   add("statistic/", graphs_->statistics(), statistics_);
   for (std::size_t k = 0; k < optimizer_state_.size(); ++k)
     add("optimizer_state" + std::to_string(k) + "/", parameters(), optimizer_state_[k]);
-  if (settings_.accumulate > 1) add(kSum, parameters(), sums_);
+  if (settings_.accumulates()) add(kSum, parameters(), sums_);
 }
 
 // The tensors are mapped for as long as it lives.
@@ -104,7 +104,7 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
     return found->second;
   };
   const auto is_sum = [](const SavedTensor& t) { return t.name.starts_with(kSum); };
-  const bool both_accumulate = settings_.accumulate > 1 && std::any_of(read.tensors.begin(), read.tensors.end(), is_sum);
+  const bool both_accumulate = settings_.accumulates() && std::any_of(read.tensors.begin(), read.tensors.end(), is_sum);
   if (!both_accumulate) {
     for (Checkpoint* c : {&read, &own}) std::erase_if(c->tensors, is_sum);
   }

@@ -58,7 +58,7 @@ void Trainer::prepare(const char* path, const evn_trainer_options& options) {
   prepare_gradients(graphs_->usual_labels());
   update_.emplace();
   update_->session = make_session(graphs_->update_model(), "training: update", true);
-  if (!ranks_.is_alone() && settings_.accumulate > 1) adding_work();
+  if (!ranks_.is_alone() && settings_.accumulates()) adding_work();
 }
 
 // Makes the sessions of gradients with labels of a kind.
@@ -92,8 +92,8 @@ void Trainer::make_tensors() {
   optimizer_state_.resize(graphs_->optimizer_state_count());
   for (const Parameter& p : graphs_->parameters()) {
     values_.push_back(filled(p));
-    if (ranks_.is_alone() || settings_.accumulate > 1) gradients_.push_back(make(p));
-    if (ranks_.is_alone() && settings_.accumulate > 1) sums_.push_back(make(p));
+    if (ranks_.is_alone() || settings_.accumulates()) gradients_.push_back(make(p));
+    if (ranks_.is_alone() && settings_.accumulates()) sums_.push_back(make(p));
     for (auto& list : optimizer_state_) list.push_back(make(p));
   }
   if (!ranks_.is_alone()) make_buckets();
@@ -248,7 +248,7 @@ void Trainer::make_gradients(Labels labels, std::span<const evn_tensor> inputs, 
   latest_ = &work;
   set_arguments(work, inputs, of_labels);
   give_loss_scale(work);
-  append(&work.outputs, settings_.accumulate > 1 && accumulated_ == 0 ? sums_ : gradients_);
+  append(&work.outputs, settings_.accumulates() && accumulated_ == 0 ? sums_ : gradients_);
   append(&work.outputs, new_statistics_);
   work.outputs.push_back(shape_.get());
   run_with_labels(work, labels, inputs, of_labels, seed_of_run(0), how);
@@ -266,7 +266,7 @@ Trainer::Work& Trainer::adding_work() {
 // Takes the gradients into the sums. Returns whether these are complete. The new sums lie beside the old ones, which
 // drop_latest_gradients() takes back; ranks, whose sums lie in buckets, add in place.
 bool Trainer::add_gradients() {
-  if (settings_.accumulate > 1 && accumulated_ > 0) {
+  if (settings_.accumulates() && accumulated_ > 0) {
     const bool in_place = !ranks_.is_alone();
     Work& work = adding_work();
     work.inputs.clear();
@@ -307,7 +307,7 @@ void Trainer::step_alone(std::span<const evn_tensor> inputs, evn_tensor labels, 
   const std::int64_t batch = check_arguments(inputs, labels);
   make_gradients(kind, inputs, labels, batch, Run::kCancellable);
   info->loss = static_cast<double>(loss_.scalar<float>());
-  if (settings_.accumulate > 1 && !is_batch_finite()) {
+  if (settings_.accumulates() && !is_batch_finite()) {
     info->skipped = 1;
     ++skipped_;
     return;
@@ -369,7 +369,7 @@ evn_tensor Trainer::copy_of(std::uint32_t index, evn_parameter_part part) {
   if (index >= parameters().size())
     fail(EVN_ERROR_INVALID_ARGUMENT, "there is no parameter %u, there are %zu", index, parameters().size());
   if (part != EVN_PARAMETER_VALUE && part != EVN_PARAMETER_GRADIENT) fail(EVN_ERROR_INVALID_ARGUMENT, "part is %d", part);
-  const std::vector<Tensor>& of = part == EVN_PARAMETER_VALUE ? values_ : settings_.accumulate > 1 ? sums_ : gradients_;
+  const std::vector<Tensor>& of = part == EVN_PARAMETER_VALUE ? values_ : settings_.accumulates() ? sums_ : gradients_;
   Tensor copy(runtime_, EVN_DTYPE_FLOAT32, parameters()[index].dims);
   call(api().tensor_copy, of[index].get(), copy.get());
   if (const float factor = gradient_factor(); part == EVN_PARAMETER_GRADIENT && factor != 1) {

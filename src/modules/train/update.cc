@@ -82,7 +82,7 @@ void Trainer::run_update(double rate, double safe_norm, const std::vector<Tensor
   append(&work.inputs, new_statistics_);
   append(&work.inputs, rates_);
   append(&work.inputs, values_);
-  append(&work.inputs, settings_.accumulate > 1 ? sums_ : gradients_);
+  append(&work.inputs, settings_.accumulates() ? sums_ : gradients_);
   work.outputs = {norm_.get(), finite_.get(), moved_.get()};
   append(&work.outputs, values);
   for (const auto& list : optimizer_state_) append(&work.inputs, list);
@@ -149,7 +149,7 @@ bool Trainer::update_carefully(double rate) {
 }
 
 void Trainer::skip_for_gradients() {
-  const std::vector<Tensor>& gradients = settings_.accumulate > 1 ? sums_ : gradients_;
+  const std::vector<Tensor>& gradients = settings_.accumulates() ? sums_ : gradients_;
   std::string why = kStatistic;
   if (!std::isfinite(loss_.scalar<float>())) {
     why = kLoss;

@@ -132,7 +132,7 @@ struct Row {
 constexpr Row kRows[] = {
     {"", "Conv", conv<1>},
     {"", "ConvInteger", conv<1>},
-    {kMergeDomain, kConvIntegerToFloat, conv<1>},
+    {kInternalDomain, kConvIntegerToFloat, conv<1>},
     {"", "QLinearConv", conv<3>},
     {"", "DeformConv", conv<1>},
     {"", "ConvTranspose", conv_transpose},

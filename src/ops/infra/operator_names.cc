@@ -63,7 +63,7 @@ std::string similar_name(const OperatorWord& word, bool surely) {
   std::size_t distance = std::min(allowed, plain.size() - 1) + 1;
   any_row(op_families(), [&](const OpDef& op) {
     const std::string_view domain = op.domain;
-    if (domain == kMergeDomain || (word.domain && *word.domain != domain)) return false;
+    if (domain == kInternalDomain || (word.domain && *word.domain != domain)) return false;
     if (surely && !word.domain && !domain.empty()) return false;
     const std::string other = plain_letters(op.name);
     if (other == plain) {
@@ -112,7 +112,7 @@ bool is_known(std::string_view text, const OperatorWord& word, const OperatorReg
 
 // Opens the module of training.
 bool is_of_training(const OperatorWord& word) {
-  if (!kHas_training || !kKeeps_gradient || (word.domain && *word.domain != kMergeDomain)) return false;
+  if (!kHas_training || !kKeeps_gradient || (word.domain && *word.domain != kInternalDomain)) return false;
   return has_row(word, training_operators().families);
 }
 

@@ -20,7 +20,7 @@ const OpDef* find_op(const std::string& domain, const std::string& name, std::in
     }
   };
   look(op_families());
-  if (kHas_training && kKeeps_gradient && best == nullptr && domain == kMergeDomain) look(training_operators().families);
+  if (kHas_training && kKeeps_gradient && best == nullptr && domain == kInternalDomain) look(training_operators().families);
   return best;
 }
 

@@ -82,7 +82,7 @@ constexpr AttributeSpec kApproximate[] = {string_attribute("approximate", "none"
 
 constexpr OpDef row(const char* name, void (*reference)(const ReferenceContext&)) {
   return {.name = name,
-          .domain = kMergeDomain,
+          .domain = kInternalDomain,
           .since = 1,
           .min_inputs = 2,
           .max_inputs = 2,

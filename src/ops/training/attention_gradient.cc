@@ -165,7 +165,7 @@ void reference_gradient(const ReferenceContext& c) {
 
 constexpr OpDef kOps[] = {
     {.name = kAttentionGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 3,
      .max_inputs = 8,

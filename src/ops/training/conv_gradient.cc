@@ -118,7 +118,7 @@ void reference_weight_gradient(const ReferenceContext& c) {
 constexpr Tolerance kNear = {1e-4, 1e-5};
 constexpr OpDef kOps[] = {
     {.name = kConvInputGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 3,
      .max_inputs = 3,
@@ -129,7 +129,7 @@ constexpr OpDef kOps[] = {
      .reference = reference_input_gradient,
      .tolerance = kNear},
     {.name = kConvWeightGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 3,
      .max_inputs = 3,

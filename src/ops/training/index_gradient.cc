@@ -93,7 +93,7 @@ void reference_slice_gradient(const ReferenceContext& c) {
 constexpr AttributeSpec kAxis[] = {int_attribute("axis", 0)};
 constexpr OpDef kOps[] = {
     {.name = kGatherGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 3,
      .max_inputs = 3,
@@ -104,7 +104,7 @@ constexpr OpDef kOps[] = {
      .reference = reference_gather_gradient,
      .tolerance = {1e-5, 1e-6}},
     {.name = kSliceGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 3,
      .max_inputs = 6,

@@ -140,7 +140,7 @@ void reference_cross_entropy_gradient(const ReferenceContext& c) {
 constexpr AttributeSpec kAttributes[] = {string_attribute("reduction", "mean"), int_attribute("ignore_index", kNothing)};
 constexpr OpDef row(const char* name, std::uint32_t flags, void (*reference)(const ReferenceContext&)) {
   return {.name = name,
-          .domain = kMergeDomain,
+          .domain = kInternalDomain,
           .since = 1,
           .min_inputs = 3,
           .max_inputs = 4,

@@ -90,7 +90,7 @@ void reference_average_pool_gradient(const ReferenceContext& c) {
 constexpr Tolerance kNear = {1e-5, 1e-6};
 constexpr OpDef kOps[] = {
     {.name = kMaxPoolGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 2,
      .max_inputs = 2,
@@ -100,7 +100,7 @@ constexpr OpDef kOps[] = {
      .reference = reference_max_pool_gradient,
      .tolerance = kNear},
     {.name = kAveragePoolGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 2,
      .max_inputs = 2,

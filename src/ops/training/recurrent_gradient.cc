@@ -362,7 +362,7 @@ constexpr AttributeSpec kStates[] = {kLstm[4], kLstm[7], kLstm[8]};
 
 constexpr OpDef row(const char* name, int inputs, int least, int outputs, std::span<const AttributeSpec> attributes) {
   return {.name = name,
-          .domain = kMergeDomain,
+          .domain = kInternalDomain,
           .since = 1,
           .min_inputs = least,
           .max_inputs = inputs,

@@ -67,7 +67,7 @@ void reference_resize_gradient(const ReferenceContext& c) {
 
 constexpr OpDef kOps[] = {
     {.name = kResizeGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 1,
      .max_inputs = 5,

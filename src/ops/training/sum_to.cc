@@ -94,7 +94,7 @@ void reference_repeat_to(const ReferenceContext& c) {
 
 constexpr OpDef kOps[] = {
     {.name = kSumTo,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 2,
      .max_inputs = 2,
@@ -104,7 +104,7 @@ constexpr OpDef kOps[] = {
      .reference = reference_sum_to,
      .tolerance = {1e-5, 1e-6}},
     {.name = kRepeatTo,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .since = 1,
      .min_inputs = 2,
      .max_inputs = 2,

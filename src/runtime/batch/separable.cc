@@ -94,7 +94,7 @@ class RowWalk : public ShapeWalk {
   // Shape arithmetic with what nobody knows yet, which comes to an If's condition perhaps.
   bool pass_unknown(const Node& node, bool may) {
     if (!may || c_.nodes[s_.next_node].mode != NodeMode::kPlanned || is_merge(node)) return false;
-    const auto shaping = [&](std::size_t k) { return k < 32 && (node.op->value_inputs >> k & 1u) != 0; };
+    const auto shaping = [&](std::size_t k) { return node.op->reads_value(k); };
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
       if (shaping(k) && node.inputs[k] != kNoValue && s_.values[node.inputs[k]] == nullptr) return false;
     }

@@ -250,7 +250,7 @@ class Search {
       PartitionProblem::Node& n = problem_.nodes.emplace_back();
       for (std::size_t k = 0; k < node.inputs.size(); ++k) {
         const ValueId v = node.inputs[k];
-        const bool by_value = (k < 32 && (node.op->value_inputs >> k & 1) != 0) || (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
+        const bool by_value = node.op->reads_value(k) || (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
         if (v != kNoValue && !by_value && graph_.values[static_cast<std::size_t>(v)].constant == nullptr) n.reads.push_back(v);
       }
       for (const ValueId v : node.outputs) {

@@ -55,7 +55,7 @@ void compile_segments(CompiledGraph& c) {
       args += node.inputs.size() + node.outputs.size();
       for (std::size_t k = 0; k < node.inputs.size(); ++k) {
         const ValueId v = node.inputs[k];
-        const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+        const bool by_value = node.op->reads_value(k);
         if (v == kNoValue || by_value || seen_in[static_cast<std::size_t>(v)] == here) continue;
         seen_in[static_cast<std::size_t>(v)] = here;
         s.values.inputs.push_back(v);

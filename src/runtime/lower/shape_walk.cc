@@ -127,7 +127,7 @@ bool ShapeWalk::is_ready(std::int32_t index) {
     return missing_.empty();
   }
   for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-    const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+    const bool by_value = node.op->reads_value(k);
     const bool evaluated = n.mode == NodeMode::kPlanned && (k != 0 || (node.op->flags & kOpShapeOnly) == 0);
     if (by_value || evaluated) require(node.inputs[k]);
   }

@@ -103,8 +103,7 @@ void StepFormer::add_operands(std::int32_t index, std::size_t first, int slot, s
   const Node& node = graph_.nodes[index];
   for (std::size_t k = first; k < node.inputs.size(); ++k) {
     const std::uint8_t wanted = k == 0 ? kViewInput : kViewInputs;
-    const bool by_value =
-        k < 32 && (node.op->value_inputs >> k & 1) != 0;  // kernels of other devices than the host read it from OpDesc::constants
+    const bool by_value = node.op->reads_value(k);  // kernels of other devices than the host read it from OpDesc::constants
     const bool by_copy = k < packed.size() && packed[k].memory != nullptr;
     const bool by_shape = k == 0 && (node.op->flags & kOpShapeOnly) != 0;
     const bool reads = !by_copy && !by_shape && (!by_value || host(slot));
@@ -123,7 +122,7 @@ void StepFormer::set_constants() {
   const Node& node = graph_.nodes[draft_.node];
   draft_.constants = c_.nodes[draft_.node].constants;
   for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-    const bool by_value = k < 32 && (node.op->value_inputs >> k & 1) != 0;
+    const bool by_value = node.op->reads_value(k);
     if (by_value && node.inputs[k] != kNoValue && plan_->known[node.inputs[k]] != nullptr)
       draft_.constants[k] = plan_->known[node.inputs[k]];
   }
@@ -163,7 +162,7 @@ void StepFormer::choose_for_empty() {
   const auto empty = [](const TensorDesc& desc) { return desc.dtype != DType::kUndefined && desc.shape.elements() == 0; };
   std::size_t first = 0;  // input that is empty
   for (; first < d.desc.inputs.size(); ++first) {
-    const bool by_value = first < 32 && (d.desc.node->op->value_inputs >> first & 1) != 0;
+    const bool by_value = d.desc.node->op->reads_value(first);
     if (!by_value && empty(d.desc.inputs[first])) break;
   }
   d.computes = std::any_of(d.desc.outputs.begin(), d.desc.outputs.end(),

@@ -38,8 +38,8 @@ class Builder {
     const std::string detail = p.device->name() + "  " + kernels_[i];
     const int box = add_box({node.op_type + "  " + node.name, detail, p.reason, c_.nodes[i].slot, 0});
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      const bool by_value = c_.nodes[i].mode == NodeMode::kPlanned || (k < 32 && (node.op->value_inputs >> k & 1) != 0) ||
-                            (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
+      const bool by_value =
+          c_.nodes[i].mode == NodeMode::kPlanned || node.op->reads_value(k) || (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
       if (node.inputs[k] != kNoValue) add_edge(node.inputs[k], box, by_value);
     }
     for (const ValueId v : node.outputs) {

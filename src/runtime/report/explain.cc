@@ -80,8 +80,8 @@ std::vector<CopyRow> expected_copies(const CompiledGraph& c) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     for (std::size_t k = 0; k < node.inputs.size(); ++k) {
-      const bool by_value = c.nodes[i].mode == NodeMode::kPlanned || (k < 32 && (node.op->value_inputs >> k & 1) != 0) ||
-                            (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
+      const bool by_value =
+          c.nodes[i].mode == NodeMode::kPlanned || node.op->reads_value(k) || (k == 0 && (node.op->flags & kOpShapeOnly) != 0);
       if (!by_value) use(node.inputs[k], c.nodes[i].slot);
     }
     for (const ValueId v : node.outputs) {

@@ -10,8 +10,6 @@ namespace {
 constexpr std::int64_t kLine = 64;    // bytes
 constexpr std::int64_t kVector = 16;  // floats
 
-std::int64_t whole(std::int64_t n, std::int64_t unit) { return checked_mul(ceil_div(n, unit), unit); }
-
 // Rows of so many elements begin an odd number of lines apart, or they fall into few sets of the cache.
 std::int64_t spread(std::int64_t n, std::int64_t element) {
   const std::int64_t lines = ceil_div(checked_mul(n, element), kLine);
@@ -29,13 +27,13 @@ struct Parts {
         padded_keys(bfloat_padded(loops, s.keys)),
         query_step(spread(padded_depth, sizeof(std::uint16_t))),
         weight_step(spread(padded_keys, sizeof(std::uint16_t))),
-        score_step(spread(whole(s.keys, kVector), sizeof(float))) {
+        score_step(spread(round_up(s.keys, kVector), sizeof(float))) {
     constexpr std::int64_t kBfloat = sizeof(std::uint16_t), kFloat = sizeof(float);
     const auto place = [](std::int64_t at, std::int64_t count, std::int64_t bytes) {
-      return checked_add(at, whole(checked_mul(count, bytes), kLine));
+      return checked_add(at, round_up(checked_mul(count, bytes), kLine));
     };
-    values = place(0, checked_mul(whole(s.keys, loops.lanes), padded_depth), kBfloat);
-    queries = place(values, checked_mul(whole(s.value_depth, loops.lanes), padded_keys), kBfloat);
+    values = place(0, checked_mul(round_up(s.keys, loops.lanes), padded_depth), kBfloat);
+    queries = place(values, checked_mul(round_up(s.value_depth, loops.lanes), padded_keys), kBfloat);
     weights = place(queries, checked_mul(kBfloatQueries, query_step), kBfloat);
     scores = place(weights, checked_mul(kBfloatQueries, weight_step), kBfloat);
     inverse = place(scores, checked_mul(kBfloatQueries, score_step), kFloat);

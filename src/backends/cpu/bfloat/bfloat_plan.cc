@@ -6,9 +6,7 @@
 #include "backends/cpu/support.h"
 
 namespace evn {
-std::int64_t bfloat_padded(const simd_bfloat_gemm::Loops& loops, std::int64_t segment) {
-  return ceil_div(segment, std::int64_t{loops.k_step}) * loops.k_step;
-}
+std::int64_t bfloat_padded(const simd_bfloat_gemm::Loops& loops, std::int64_t segment) { return round_up(segment, loops.k_step); }
 
 std::int64_t bfloat_block(const simd_bfloat_gemm::Loops& loops, const BfloatSource& from) {
   return checked_mul(checked_mul(from.segments(), bfloat_padded(loops, from.segment())), std::int64_t{loops.lanes});

@@ -355,7 +355,7 @@ template <Operands operands>
 constexpr Kernel kernel(const char* name, int rank, Precision precision) {
   return {.name = name,
           .op = kConvInputGradient,
-          .domain = kMergeDomain,
+          .domain = kInternalDomain,
           .rank = rank,
           .supports = supports<operands>,
           .plan = plan<operands>,

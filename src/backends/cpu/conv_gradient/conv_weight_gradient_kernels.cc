@@ -257,7 +257,7 @@ template <Operands operands>
 constexpr Kernel kernel(const char* name, int rank, Precision precision) {
   return {.name = name,
           .op = kConvWeightGradient,
-          .domain = kMergeDomain,
+          .domain = kInternalDomain,
           .rank = rank,
           .supports = supports<operands>,
           .plan = plan<operands>,

@@ -280,7 +280,7 @@ void weight_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, co
 constexpr Kernel kKernels[] = {
     {.name = "conv_input_gradient_depthwise",
      .op = kConvInputGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 20,
      .supports = input_supports,
      .plan = input_plan,
@@ -288,7 +288,7 @@ constexpr Kernel kKernels[] = {
      .takes_empty = true},
     {.name = "conv_weight_gradient_depthwise",
      .op = kConvWeightGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 20,
      .supports = weight_supports,
      .plan = weight_plan,

@@ -124,7 +124,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr Kernel kKernels[] = {
     {.name = "conv_input_gradient_pointwise",
      .op = kConvInputGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 15,
      .supports = supports,
      .plan = plan,

@@ -300,7 +300,7 @@ constexpr Kernel kKernels[] = {
     {.name = "conv_dynamic_weight_winograd", .op = "Conv", .rank = 36, .supports = supports_conv, .plan = plan_conv, .run = run},
     {.name = "conv_input_gradient_winograd",
      .op = kConvInputGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 36,
      .supports = supports_gradient,
      .plan = plan_gradient,

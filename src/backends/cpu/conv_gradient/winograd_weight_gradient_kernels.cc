@@ -257,7 +257,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr Kernel kKernels[] = {
     {.name = "conv_weight_gradient_winograd",
      .op = kConvWeightGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 36,
      .supports = supports,
      .plan = plan,

@@ -139,7 +139,7 @@ constexpr Kernel kKernels[] = {
      .fusion = {.channel_views = channel_views<kViewInputs | kViewOutputs>}},
     {.name = "byte_table",
      .op = kByteTable,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports,
      .plan = table_plan,

@@ -13,8 +13,6 @@ constexpr std::int64_t kFewColumns = 4;            // a remainder that is cheape
 constexpr std::int64_t kMostRows = 192;            // with B packed, rows that use a block of it while it is in L1
 constexpr std::int64_t kMostTileFloats = 1 << 17;  // of C, so that partial sums stay in L2
 
-std::int64_t round_up(std::int64_t n, std::int64_t step) { return checked_mul(ceil_div(n, step), step); }
-
 }  // namespace
 
 std::int64_t packed_a_floats(const simd_gemm::Loops& loops, std::int64_t m, std::int64_t k) {

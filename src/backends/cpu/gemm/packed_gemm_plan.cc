@@ -41,7 +41,7 @@ void pack_packed_gemm(const simd_packed_gemm::Loops& loops, const PackedGemmSour
                       float* to) {
   EVN_CHECK(loops.nr <= kMostWidth);
   const std::int64_t rows = from.taps * from.channels;
-  const auto padded = [&](std::int64_t columns) { return ceil_div(columns, loops.lanes) * loops.lanes; };
+  const auto padded = [&](std::int64_t columns) { return round_up(columns, loops.lanes); };
   for (std::int64_t column = part.column; column < part.end;) {
     const std::int64_t in_panel = column % loops.nr, panel = column - in_panel;
     const std::int64_t step = padded(std::min<std::int64_t>(loops.nr, part.n - panel));

@@ -176,7 +176,7 @@ constexpr Kernel kKernels[] = {
     {.name = "expand", .op = "Expand", .rank = 10, .supports = supports, .plan = expand_plan, .run = run_planned<>},
     {.name = "repeat_to",
      .op = kRepeatTo,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports,
      .plan = repeat_plan,

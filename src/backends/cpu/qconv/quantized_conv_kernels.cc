@@ -298,7 +298,7 @@ constexpr Kernel kernel(const char* name, const char* op, const char* domain, Ke
 constexpr Kernel kKernels[] = {
     kernel("qlinear_conv_nhwc", "QLinearConv", "", {.epilogue = kFusesByteResidual, .stages = kFirstLayerStage | kPointwiseStage}),
     kernel("conv_integer_nhwc", "ConvInteger", "", {}),
-    kernel("conv_integer_to_float_nhwc", kConvIntegerToFloat, kMergeDomain, {}),
+    kernel("conv_integer_to_float_nhwc", kConvIntegerToFloat, kInternalDomain, {}),
 };
 
 }  // namespace

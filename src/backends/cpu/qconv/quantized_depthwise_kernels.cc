@@ -37,7 +37,7 @@ struct DepthwiseState {
   bool fits_floats;  // sums, with what is added to them
 };
 
-std::int64_t padded(std::int64_t channels) { return ceil_div(channels, kBlock) * kBlock; }
+std::int64_t padded(std::int64_t channels) { return round_up(channels, kBlock); }
 
 // The loops that take four taps at a time, where this machine has them and the output is bytes.
 const simd_qdepthwise::Loops* quads_of(Isa isa, bool to_bytes) {
@@ -330,7 +330,7 @@ constexpr Kernel kernel(const char* name, const char* op, const char* domain, Ke
 constexpr Kernel kKernels[] = {
     kernel("qlinear_conv_depthwise", "QLinearConv", "", {.stages = kDepthwiseStage}),
     kernel("conv_integer_depthwise", "ConvInteger", ""),
-    kernel("conv_integer_to_float_depthwise", kConvIntegerToFloat, kMergeDomain),
+    kernel("conv_integer_to_float_depthwise", kConvIntegerToFloat, kInternalDomain),
 };
 
 }  // namespace

@@ -127,7 +127,7 @@ std::size_t set_geometry(const OpDesc& d, const Geometry& g, PlanesState* s) {
   s->width_tiles = ceil_div(s->x.output, s->width);
   // Behind a plane: what positions read that are more than there are, two vectors.
   const std::int64_t line = checked_mul(pixels_of(s->x, s->width), g.channels);
-  s->plane = static_cast<std::int64_t>(align_up(static_cast<std::size_t>(line + 2 * g.run), 64)) + 64;
+  s->plane = round_up(line + 2 * g.run, 64) + 64;
   s->pad_at = 2 * static_cast<std::size_t>(g.run + g.channels) * sizeof(std::int32_t);
   s->planes_at = s->pad_at + align_up(static_cast<std::size_t>(line), 64);
   return s->planes_at + static_cast<std::size_t>(checked_mul<std::int64_t>(s->plane, 4 * g.quads));

@@ -15,9 +15,7 @@
 
 namespace evn {
 
-std::int64_t qgemm_padded(const simd_qgemm::Loops& loops, std::int64_t segment) {
-  return ceil_div(segment, std::int64_t{loops.k_step}) * loops.k_step;
-}
+std::int64_t qgemm_padded(const simd_qgemm::Loops& loops, std::int64_t segment) { return round_up(segment, loops.k_step); }
 
 std::int64_t qgemm_block_bytes(const simd_qgemm::Loops& loops, const QgemmShape& shape) {
   return checked_mul(checked_mul(shape.segments, qgemm_padded(loops, shape.segment)), std::int64_t{loops.lanes});
@@ -34,7 +32,7 @@ std::int64_t qgemm_room_bytes(const simd_qgemm::Loops& loops, const QgemmShape& 
 
 namespace {
 
-std::int64_t whole_lines(std::int64_t bytes) { return static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)); }
+std::int64_t whole_lines(std::int64_t bytes) { return round_up(bytes, 64); }
 
 }  // namespace
 

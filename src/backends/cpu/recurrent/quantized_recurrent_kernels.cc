@@ -93,7 +93,7 @@ Scratch scratch_of(const State& s) {
   std::int64_t next = 0;
   const auto take = [&](std::int64_t bytes) {
     const std::int64_t begin = next;
-    next = checked_add(next, static_cast<std::int64_t>(align_up(static_cast<std::size_t>(bytes), 64)));
+    next = checked_add(next, round_up(bytes, 64));
     return begin;
   };
   const auto floats = [&](std::int64_t count, std::int64_t each) {

@@ -285,7 +285,7 @@ constexpr Kernel kKernels[] = {
     row<simd_rows::Reduce::kSum, Finish::kLogarithm>("reduce_log_sum", "ReduceLogSum"),
     {.name = "sum_to",
      .op = kSumTo,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = sum_to_supports,
      .plan = sum_to_plan,

@@ -42,7 +42,7 @@ template <Slope S>
 constexpr Kernel row(const char* name, const char* op) {
   return {.name = name,
           .op = op,
-          .domain = kMergeDomain,
+          .domain = kInternalDomain,
           .rank = 10,
           .supports = plain_float32,
           .plan = plan,

@@ -274,7 +274,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr Kernel kKernels[] = {
     {.name = "attention_gradient",
      .op = kAttentionGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports,
      .plan = plan,

@@ -82,7 +82,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr Kernel kKernels[] = {
     {.name = "gather_gradient",
      .op = kGatherGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports,
      .plan = plan,

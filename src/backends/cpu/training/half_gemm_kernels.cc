@@ -22,7 +22,7 @@ struct State {
   std::int64_t a_at, b_at;   // in floats of a thread's memory, where simd_gemm's buffer is first
 };
 
-std::int64_t whole_lines(std::int64_t floats) { return ceil_div(floats, std::int64_t{16}) * 16; }
+constexpr std::int64_t kLineFloats = 16;
 
 void plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<State>();
@@ -31,8 +31,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   if (p->tiles == 0) return;
   s.block = std::min(kBlock, s.g.k);
   s.rows = std::min(kRows, s.g.rows);
-  s.a_at = whole_lines(simd_gemm::buffer_floats(simd_gemm::loops(s.isa), s.g.a_turned ? s.rows : 0));
-  s.b_at = s.a_at + whole_lines(s.rows * s.block);
+  s.a_at = round_up(simd_gemm::buffer_floats(simd_gemm::loops(s.isa), s.g.a_turned ? s.rows : 0), kLineFloats);
+  s.b_at = s.a_at + round_up(s.rows * s.block, kLineFloats);
   p->thread_scratch_bytes = static_cast<std::size_t>(s.b_at + s.block * s.g.columns) * sizeof(float);
 }
 

@@ -122,7 +122,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 constexpr Kernel kKernels[] = {
     {.name = "layer_norm_gradient",
      .op = kLayerNormGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = plain_float32,
      .plan = plan,

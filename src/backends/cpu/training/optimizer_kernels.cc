@@ -196,7 +196,7 @@ void norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
 constexpr Kernel kKernels[] = {
     {.name = "optimizer_step",
      .op = kOptimizerStep,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = step_supports,
      .plan = step_plan,
@@ -205,7 +205,7 @@ constexpr Kernel kKernels[] = {
      .written_over = step_written_over},
     {.name = "gradient_norm",
      .op = kGradientNorm,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = norm_supports,
      .plan = norm_plan,

@@ -321,7 +321,7 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
 }
 
 constexpr Kernel kernel(const char* name, const char* op) {
-  return {.name = name, .op = op, .domain = kMergeDomain, .rank = 10, .supports = supports, .plan = plan, .run = run};
+  return {.name = name, .op = op, .domain = kInternalDomain, .rank = 10, .supports = supports, .plan = plan, .run = run};
 }
 constexpr Kernel kKernels[] = {
     kernel("lstm_gradient", kLstmGradient),

@@ -125,7 +125,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 constexpr Kernel kKernels[] = {
     {.name = "attention",
      .op = kFusedAttention,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports,
      .plan = plan,

@@ -258,7 +258,7 @@ constexpr Kernel kKernels[] = {
     row("qlinear_add", "QLinearAdd", kMicrosoft, supports_sum, plan_sum<false>, run_sum),
     row("qlinear_mul", "QLinearMul", kMicrosoft, supports_sum, plan_sum<true>, run_sum),
     row("qlinear_global_average_pool", "QLinearGlobalAveragePool", kMicrosoft, supports_mean, plan_mean, run_mean),
-    row("byte_table", kByteTable, kMergeDomain, supports_table, plan_table, run_table),
+    row("byte_table", kByteTable, kInternalDomain, supports_table, plan_table, run_table),
 };
 
 }  // namespace

@@ -287,8 +287,8 @@ constexpr Kernel kKernels[] = {
     depthwise("qlinear_conv_depthwise", "QLinearConv"),
     any("conv_integer", "ConvInteger"),
     depthwise("conv_integer_depthwise", "ConvInteger"),
-    any("conv_integer_to_float", kConvIntegerToFloat, kMergeDomain),
-    depthwise("conv_integer_to_float_depthwise", kConvIntegerToFloat, kMergeDomain),
+    any("conv_integer_to_float", kConvIntegerToFloat, kInternalDomain),
+    depthwise("conv_integer_to_float_depthwise", kConvIntegerToFloat, kInternalDomain),
 };
 
 }  // namespace

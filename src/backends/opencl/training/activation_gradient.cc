@@ -28,7 +28,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 
 template <Slope kSlope>
 constexpr Kernel row(const char* name, const char* op) {
-  return {.name = name, .op = op, .domain = kMergeDomain, .rank = 10, .supports = supports, .plan = plan, .run = run<kSlope>};
+  return {.name = name, .op = op, .domain = kInternalDomain, .rank = 10, .supports = supports, .plan = plan, .run = run<kSlope>};
 }
 
 constexpr Kernel kKernels[] = {

@@ -96,7 +96,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 constexpr Kernel kKernels[] = {
     {.name = "attention_gradient",
      .op = kAttentionGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports,
      .plan = plan,

@@ -149,7 +149,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 
 constexpr Kernel kKernels[] = {{.name = "conv_input_gradient",
                                 .op = kConvInputGradient,
-                                .domain = kMergeDomain,
+                                .domain = kInternalDomain,
                                 .rank = 10,
                                 .supports = supports,
                                 .plan = plan,

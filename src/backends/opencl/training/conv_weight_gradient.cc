@@ -123,7 +123,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 
 constexpr Kernel kKernels[] = {{.name = "conv_weight_gradient",
                                 .op = kConvWeightGradient,
-                                .domain = kMergeDomain,
+                                .domain = kInternalDomain,
                                 .rank = 10,
                                 .supports = supports,
                                 .plan = plan,

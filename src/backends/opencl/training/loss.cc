@@ -104,7 +104,7 @@ constexpr Kernel loss_row(const char* name, const char* op, void (*plan)(const O
   return {.name = name, .op = op, .rank = 10, .supports = supports_loss, .plan = plan, .run = run_loss};
 }
 constexpr Kernel gradient_row(const char* name, const char* op, void (*plan)(const OpDesc&, KernelPlan*)) {
-  return {.name = name, .op = op, .domain = kMergeDomain, .rank = 10, .supports = supports, .plan = plan, .run = run_gradient};
+  return {.name = name, .op = op, .domain = kInternalDomain, .rank = 10, .supports = supports, .plan = plan, .run = run_gradient};
 }
 
 constexpr Kernel kKernels[] = {

@@ -126,7 +126,7 @@ void run_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 constexpr Kernel kKernels[] = {
     {.name = "optimizer_step",
      .op = kOptimizerStep,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports_step,
      .plan = plan_step,
@@ -135,7 +135,7 @@ constexpr Kernel kKernels[] = {
      .written_over = step_written_over},
     {.name = "gradient_norm",
      .op = kGradientNorm,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports_norm,
      .plan = plan_norm,

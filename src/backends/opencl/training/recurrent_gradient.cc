@@ -262,7 +262,7 @@ class Steps {
 void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) { Steps(args).run(); }
 
 constexpr Kernel kernel(const char* name, const char* op) {
-  return {.name = name, .op = op, .domain = kMergeDomain, .rank = 10, .supports = supports, .plan = plan, .run = run};
+  return {.name = name, .op = op, .domain = kInternalDomain, .rank = 10, .supports = supports, .plan = plan, .run = run};
 }
 constexpr Kernel kKernels[] = {
     kernel("lstm_gradient", kLstmGradient),
@@ -270,7 +270,7 @@ constexpr Kernel kKernels[] = {
     kernel("rnn_gradient", kRnnGradient),
     {.name = "recurrent_states",
      .op = kRecurrentStates,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports_states,
      .plan = plan_states,

@@ -128,7 +128,7 @@ void run(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
 constexpr Kernel kKernels[] = {
     {.name = "resize_gradient",
      .op = kResizeGradient,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports,
      .plan = plan,

@@ -69,10 +69,10 @@ void run_repeat(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel
 }
 
 constexpr Kernel kKernels[] = {
-    {.name = "sum_to", .op = kSumTo, .domain = kMergeDomain, .rank = 10, .supports = supports, .plan = plan_sum, .run = run_sum},
+    {.name = "sum_to", .op = kSumTo, .domain = kInternalDomain, .rank = 10, .supports = supports, .plan = plan_sum, .run = run_sum},
     {.name = "repeat_to",
      .op = kRepeatTo,
-     .domain = kMergeDomain,
+     .domain = kInternalDomain,
      .rank = 10,
      .supports = supports,
      .plan = plan_repeat,

@@ -35,7 +35,7 @@ struct Channels {
 };
 
 KernelCheck gradient(const char* op, std::int64_t n, const Channels& c, const Spatial& s, const Ints& result) {
-  KernelCheck check(std::string(kMergeDomain) + "::" + op, 1);
+  KernelCheck check(std::string(kInternalDomain) + "::" + op, 1);
   const Shape x = with(n, c.in, s.size), w = with(c.out, c.in / c.group, s.kernel);
   const bool of_weight = std::string(op) == kConvWeightGradient;
   check.input(of_weight ? w : x).input(of_weight ? x : w).input(with(n, c.out, result)).integer("group", c.group);

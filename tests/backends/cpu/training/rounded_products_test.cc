@@ -187,7 +187,7 @@ KernelSubject gradient(const char* op, const Case& c, Epilogue steps = {}) {
   add(&s, of_weight ? w : x);
   add(&s, of_weight ? x : w);
   add(&s, with(c.n, c.out, result_of(c)));
-  finish_subject(&s, std::string(kMergeDomain) + "::" + op, 1, attributes(c), 1, steps);
+  finish_subject(&s, std::string(kInternalDomain) + "::" + op, 1, attributes(c), 1, steps);
   return s;
 }
 
