@@ -18,18 +18,16 @@ namespace {
 
 // The names of the models that the configuration has, each with what it says of it.
 std::vector<std::pair<std::string, std::string>> configured_models(const Runtime& runtime) {
-  constexpr std::string_view kBegin = "model ";
   const std::string text = read_text([&](char* buffer, std::size_t capacity, std::size_t* size, evn_error* error) {
-    return evn_runtime_describe_devices(runtime.get(), EVN_FORMAT_TEXT, buffer, capacity, size, error);
+    return evn_runtime_describe_devices(runtime.get(), EVN_FORMAT_JSON, buffer, capacity, size, error);
   });
+  const Json described = parse_json(text);
   std::vector<std::pair<std::string, std::string>> models;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string line = text.substr(begin, end - begin);
-    const std::size_t colon = line.find(": ");
-    begin = end + 1;
-    if (line.compare(0, kBegin.size(), kBegin) != 0 || colon == std::string::npos) continue;
-    models.emplace_back(line.substr(kBegin.size(), colon - kBegin.size()), line.substr(colon + 2));
+  for (const Json& model : described["models"].elements) {
+    std::string about = model["path"].text;
+    if (const std::string& devices = model["device"].text; !devices.empty()) about += ", on " + devices;
+    if (const std::string& most = model["max_batch"].text; most != "0") about += ", batches of at most " + most;
+    models.emplace_back(model["name"].text, about);
   }
   return models;
 }
