@@ -1,6 +1,5 @@
 #include "cli/check_config.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>

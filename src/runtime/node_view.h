@@ -44,6 +44,9 @@ struct NodeView {
     }
     for (const ValueId id : node.outputs) add(id, &outputs);
   }
+
+  // Refers to this view.
+  OpDesc desc(const Node& node) const { return {&node, inputs, outputs, constants}; }
 };
 
 }  // namespace evn

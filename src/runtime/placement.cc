@@ -270,7 +270,7 @@ class Placer {
       add_refusal(device->name() + ": it has no memory left for the model", p);
       return false;
     }
-    OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+    OpDesc desc = view.desc(node);
     desc.products = products_of(node, *device);
     if (take_claimed(desc, device, p)) return true;
     const bool far_strings = !device->traits().host_addressable && view.has_strings();

@@ -31,7 +31,7 @@ Placement place_on(const Graph& graph, Device& device) {
       continue;
     }
     const NodeView view(graph, node);
-    const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+    const OpDesc desc = view.desc(node);
     if (!view.ranks_known) {
       p.kernel = device.reference_kernel(desc);
     } else if (const Claim claim = device.claim({&desc, 1}); !claim.segments.empty()) {

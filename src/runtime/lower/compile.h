@@ -27,19 +27,27 @@ struct CompiledNode {
   NodeMode mode = NodeMode::kKernel;
   std::uint8_t slot = 0;  // index into CompiledGraph::devices
   const Kernel* kernel = nullptr;
-  Precision precision = Precision::kFloat32;  // OpDesc::precision
-  bool strict = false;                        // OpDesc::strict
-  bool small = false;                         // OpDesc::small
-  Products products = Products::kAuto;        // OpDesc::products
-  const Kernel* rival = nullptr;              // NodePlacement::rival
-  bool has_planned_input = false;             // an input is known only when a run is planned
-  std::int32_t segment = -1;                  // NodeMode::kSegment: index into CompiledGraph::segments
-  bool choose_late = false;                   // a rank is not known yet: the kernel is chosen when a run is planned
-  std::vector<WeightPtr> constants;           // per input
-  std::vector<Buffer> packed;                 // per input
-  std::vector<Layout> layouts;                // per input, then per output; empty: all plain
-  std::uint8_t views = 0;                     // what KernelFusion::channel_views said
-  std::vector<FusedOperand> fused;            // if the shapes of a run allow it; behind its own inputs, in this order
+  Precision precision = Precision::kFloat32;  // as in OpDesc, and the next three
+  bool strict = false;
+  bool small = false;
+  Products products = Products::kAuto;
+  const Kernel* rival = nullptr;     // NodePlacement::rival
+  bool has_planned_input = false;    // an input is known only when a run is planned
+  std::int32_t segment = -1;         // NodeMode::kSegment: index into CompiledGraph::segments
+  bool choose_late = false;          // a rank is not known yet: the kernel is chosen when a run is planned
+  std::vector<WeightPtr> constants;  // per input
+  std::vector<Buffer> packed;        // per input
+  std::vector<Layout> layouts;       // per input, then per output; empty: all plain
+  std::uint8_t views = 0;            // what KernelFusion::channel_views said
+  std::vector<FusedOperand> fused;   // if the shapes of a run allow it; behind its own inputs, in this order
+
+  // Writes what was chosen for the node into an OpDesc.
+  void set_choices(OpDesc* desc) const {
+    desc->precision = precision;
+    desc->strict = strict;
+    desc->small = small;
+    desc->products = products;
+  }
 
   const FusedOperand* fused_as(FusedOperand::Role role) const {
     for (const FusedOperand& f : fused) {

@@ -18,10 +18,7 @@ std::vector<TensorDesc> descs_of(const Graph& graph, const Node& node) {
 
 OpDesc desc_of(const Node& node, const CompiledNode& n, std::span<const TensorDesc> descs) {
   OpDesc desc{&node, descs.first(node.inputs.size()), descs.subspan(node.inputs.size()), n.constants};
-  desc.precision = n.precision;
-  desc.strict = n.strict;
-  desc.small = n.small;
-  desc.products = n.products;
+  n.set_choices(&desc);
   return desc;
 }
 

@@ -28,10 +28,7 @@ void StepFormer::form(std::int32_t index) {
   const std::span<const TensorDesc> all(d.descs);
   d.desc = {&node, all.first(inputs), all.subspan(inputs), n.constants};
   d.desc.threads = threads_of(n.slot);
-  d.desc.precision = n.precision;
-  d.desc.strict = n.strict;
-  d.desc.small = n.small;
-  d.desc.products = n.products;
+  n.set_choices(&d.desc);
   if (!n.layouts.empty()) d.desc.layouts = n.layouts.data();
   if (n.has_planned_input) set_constants();
   if (n.choose_late) choose_late();
@@ -70,10 +67,7 @@ void StepFormer::form_segment(const CompiledSegment& segment) {
                            std::span<const WeightPtr> constants) {
     OpDesc desc{&graph_.nodes[node], descs_of(inputs), descs_of(outputs), constants};
     desc.threads = threads_of(n.slot);
-    desc.precision = n.precision;
-    desc.strict = n.strict;
-    desc.small = n.small;
-    desc.products = n.products;
+    n.set_choices(&desc);
     return desc;
   };
   d.desc = desc_of(segment.first, segment.values.inputs, segment.values.outputs, segment.constants);

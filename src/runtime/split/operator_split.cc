@@ -139,7 +139,7 @@ class Splitter {
   // Devices that cannot run the node; where the rule requires them to, that is an error.
   void drop_unable(const Node& node, Candidate* c, std::string* absent) const {
     const NodeView view(graph_, node);
-    const OpDesc desc{&node, view.inputs, view.outputs, view.constants};
+    const OpDesc desc = view.desc(node);
     for (std::size_t d = 0; d < c->devices.size();) {
       std::string why;
       const Device& device = *c->devices[d];
