@@ -59,7 +59,7 @@ evn_folder(ops ops ${op_sources} ${op_infra})
 evn_folder(memory memory)
 evn_folder(device device)
 file(GLOB passes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/graph/passes/*.cc)
-file(GLOB rows_of_tables CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/*.cc ${CMAKE_SOURCE_DIR}/src/graph/gradient/rules_*.cc ${CMAKE_SOURCE_DIR}/src/runtime/batch/row_products.cc
+file(GLOB rows_of_tables CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/*.cc ${CMAKE_SOURCE_DIR}/src/graph/gradient/rules_*.cc ${CMAKE_SOURCE_DIR}/src/runtime/rows/row_products.cc
   ${CMAKE_SOURCE_DIR}/src/runtime/lower/passes/*.cc)
 set_source_files_properties(${rows_of_tables} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 list(APPEND passes ${CMAKE_SOURCE_DIR}/src/graph/gradient/bind.cc)  # the rest of the folder is in the module of training

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "api/handles.h"
-#include "runtime/deployment.h"
-#include "runtime/event.h"
+#include "runtime/live/deployment.h"
 #include "runtime/live/live_session.h"
+#include "runtime/objects/event.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/request/completion_queue.h"
 #include "runtime/request/request.h"

@@ -4,7 +4,7 @@
 #include "api/objects.h"
 #include "api/run_arguments.h"
 #include "evener/request.h"
-#include "runtime/pass_list.h"
+#include "runtime/lower/pass_list.h"
 #include "runtime/report/compare.h"
 #include "runtime/report/inspect.h"
 #include "runtime/report/statistics.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/barrier.h"
-#include "runtime/model.h"
+#include "runtime/loaded/model.h"
 
 namespace evn {
 

@@ -55,14 +55,14 @@ struct Weight {
   std::uint64_t version = 1;  // grows when the values change
   TensorDesc desc;
   std::shared_ptr<const void> data;  // row-major bytes; shares ownership of whatever holds them. Null where they are still in the
-                                     // file, or a session has let go of them for packed copies (runtime/weights/plain_weights.h)
+                                     // file, or a session has let go of them for packed copies (runtime/loaded/plain_weights.h)
   std::size_t size_bytes = 0;
   bool aligned = true;                         // data is aligned for its dtype
   std::shared_ptr<const WeightSource> source;  // null: the bytes are no part of a file
   std::shared_ptr<const WeightSlice> slice;    // null: it is whole
 
   // For those who have the model to themselves, while it is loaded: bytes that are still in the file are read and stay. Where
-  // others may use the model, runtime/weights/plain_weights.h does that. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY.
+  // others may use the model, runtime/loaded/plain_weights.h does that. Throws EVN_ERROR_IO, EVN_ERROR_OUT_OF_MEMORY.
   const void* bytes() const {
     if (data == nullptr && source != nullptr) fetch();
     return data.get();

@@ -1,4 +1,4 @@
-// What a device measures of one step of a run while the session is traced (runtime/report/trace.h reads it). Plain values that
+// What a device measures of one step of a run while the session is traced (runtime/run/trace.h reads it). Plain values that
 // stand ready before the run: a device allocates nothing for them.
 #pragma once
 

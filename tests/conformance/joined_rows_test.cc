@@ -7,7 +7,7 @@
 
 #include "backends/cpu/training_kernels.h"
 #include "base/error.h"
-#include "runtime/batch/rows.h"
+#include "runtime/rows/rows.h"
 #include "tests/conformance/check.h"
 #include "tests/support/sanitized.h"
 

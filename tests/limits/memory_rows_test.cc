@@ -14,7 +14,7 @@
 
 #include "backends/cpu/isa.h"
 #include "model/save.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 #include "tests/cancellation/enlarge.h"
 #include "tests/cancellation/more_cases.h"
 #include "tests/support/op_families.h"

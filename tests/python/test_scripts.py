@@ -105,7 +105,7 @@ def test_the_layers_are_kept():
     ("src/core/README.md", "May include: `base`.\n" + "More.\n" * 15, "src/core/README.md has 16 lines, more than 15"),
     ("src/core/README.md", None, "src/core/README.md is missing"),
     ("src/base/os/README.md", None, "src/base/os/README.md is missing"),
-    ("src/runtime/run/more.h", '#include "runtime/weights/packed.h"\n',
+    ("src/runtime/run/more.h", '#include "runtime/loaded/packed.h"\n',
      "src/runtime/run/README.md: at most 15 lines, of which one must be: Includes of its neighbours: `lower`, `report`, `request`, `split`, `state`, `weights`."),
 ])
 def test_broken_layers_are_told(tmp_path, file, text, said):

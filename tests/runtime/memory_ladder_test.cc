@@ -10,7 +10,7 @@
 
 #include "base/fault.h"
 #include "base/guarded.h"
-#include "runtime/weights/weight_pager.h"
+#include "runtime/loaded/weight_pager.h"
 #include "tests/runtime/support.h"
 
 namespace evn::test::memory_ladder_test {

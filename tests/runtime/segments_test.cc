@@ -1,6 +1,6 @@
 // Segments of several nodes that a device claims: they run as one step, whatever the order of the nodes; claims that cannot hold
 // are not used.
-#include "runtime/segments.h"
+#include "runtime/placement/segments.h"
 #include "graph/passes/passes.h"
 #include "tests/runtime/support.h"
 

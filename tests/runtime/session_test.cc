@@ -1,4 +1,4 @@
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 #include "base/fault.h"
 #include "tests/runtime/support.h"

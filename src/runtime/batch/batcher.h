@@ -7,8 +7,8 @@
 
 #include "base/mutex.h"
 #include "runtime/batch/batch_sizes.h"
-#include "runtime/batch/row_proofs.h"
-#include "runtime/tensor.h"
+#include "runtime/objects/tensor.h"
+#include "runtime/rows/row_proofs.h"
 
 namespace evn {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cost/cost_table.h"
-#include "runtime/model.h"
+#include "runtime/loaded/model.h"
+#include "runtime/objects/cost_table.h"
 
 namespace evn {
 

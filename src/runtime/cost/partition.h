@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "runtime/cost/cost_table.h"
+#include "runtime/objects/cost_table.h"
 
 namespace evn {
 

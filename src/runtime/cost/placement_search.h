@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/placement.h"
+#include "runtime/placement/placement.h"
 
 namespace evn {
 

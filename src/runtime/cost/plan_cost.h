@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "runtime/cost/cost_table.h"
 #include "runtime/lower/plan.h"
+#include "runtime/objects/cost_table.h"
 
 namespace evn {
 

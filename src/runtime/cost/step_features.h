@@ -1,8 +1,8 @@
 // What tells the steps of plans from each other where it is about their cost.
 #pragma once
 
-#include "runtime/cost/cost_table.h"
 #include "runtime/lower/plan.h"
+#include "runtime/objects/cost_table.h"
 
 namespace evn {
 

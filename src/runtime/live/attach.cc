@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "runtime/live/device_request.h"
-#include "runtime/runtime.h"
+#include "runtime/objects/runtime.h"
 
 namespace evn {
 

@@ -8,8 +8,8 @@
 
 #include "base/mutex.h"
 #include "base/os/background.h"
-#include "runtime/live/live_sessions.h"
-#include "runtime/session.h"
+#include "runtime/objects/live_sessions.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "runtime/live/device_request.h"
-#include "runtime/named_nodes.h"
-#include "runtime/pass_list.h"
+#include "runtime/lower/pass_list.h"
+#include "runtime/placement/named_nodes.h"
 
 namespace evn {
 namespace {

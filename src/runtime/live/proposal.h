@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runtime/runtime.h"
+#include "runtime/objects/runtime.h"
 
 namespace evn {
 

@@ -9,11 +9,11 @@
 #include "base/heap.h"
 #include "graph/inline_if.h"
 #include "runtime/lower/compile_segments.h"
+#include "runtime/lower/constant_uses.h"
+#include "runtime/lower/device_room.h"
+#include "runtime/lower/pass_list.h"
 #include "runtime/lower/product_trials.h"
-#include "runtime/memory_ladder.h"
-#include "runtime/pass_list.h"
-#include "runtime/weights/constant_uses.h"
-#include "runtime/weights/row_sources.h"
+#include "runtime/lower/row_sources.h"
 
 namespace evn {
 namespace {

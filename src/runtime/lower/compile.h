@@ -5,7 +5,7 @@
 
 #include "ops/op.h"
 #include "runtime/lower/pass.h"
-#include "runtime/placement.h"
+#include "runtime/placement/placement.h"
 
 namespace evn {
 

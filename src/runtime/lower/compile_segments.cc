@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/cancel.h"
-#include "runtime/segments.h"
+#include "runtime/placement/segments.h"
 
 namespace evn {
 

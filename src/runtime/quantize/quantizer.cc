@@ -11,7 +11,7 @@
 #include "graph/subgraphs.h"
 #include "quant/equalize.h"
 #include "quant/operators.h"
-#include "runtime/named_nodes.h"
+#include "runtime/placement/named_nodes.h"
 #include "runtime/report/run_values.h"
 
 namespace evn {

@@ -16,7 +16,7 @@
 #include "quant/rewrite.h"
 #include "quant/rewrite_weights.h"
 #include "runtime/run/watch.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 

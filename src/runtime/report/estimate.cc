@@ -8,9 +8,9 @@
 #include "ops/merge.h"
 #include "ops/multiply_adds.h"
 #include "ops/op.h"
+#include "runtime/loaded/plain_weights.h"
 #include "runtime/lower/plan_builder.h"
 #include "runtime/report/inspect.h"
-#include "runtime/weights/plain_weights.h"
 
 namespace evn {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/json_writer.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "model/survey.h"
-#include "runtime/model.h"
+#include "runtime/loaded/model.h"
 
 namespace evn {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "quant/closeness.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 

@@ -1,6 +1,6 @@
 // Tracing of a session.
 #include "base/error.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 

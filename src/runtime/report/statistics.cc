@@ -2,7 +2,7 @@
 
 #include "base/json_writer.h"
 #include "base/number_text.h"
-#include "runtime/runtime.h"
+#include "runtime/objects/runtime.h"
 
 namespace evn {
 namespace {

@@ -1,7 +1,7 @@
 // Statistics as Prometheus reads them: families of samples, each with its help and type before it.
 #include "base/number_text.h"
+#include "runtime/objects/runtime.h"
 #include "runtime/report/statistics.h"
-#include "runtime/runtime.h"
 
 namespace evn {
 namespace {

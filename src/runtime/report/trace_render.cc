@@ -5,7 +5,7 @@
 
 #include "base/json_writer.h"
 #include "base/number_text.h"
-#include "runtime/report/trace.h"
+#include "runtime/run/trace.h"
 
 namespace evn {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "base/float_environment.h"
 #include "runtime/request/dispatcher_state.h"
+#include "runtime/run/device_wait.h"
 
 namespace evn {
 
@@ -88,7 +89,8 @@ RequestDispatcher::Aside::~Aside() {
   thread->callback_begin_ns = 0;
 }
 
-RequestDispatcher::DeviceWait::DeviceWait() noexcept {
+DeviceWait::DeviceWait() noexcept {
+  using State = RequestDispatcher::State;
   State::Thread* const thread = State::t_thread;
   if (thread == nullptr || !thread->executes || thread->state->is_forked()) return;
   State& state = *thread->state;
@@ -101,7 +103,8 @@ RequestDispatcher::DeviceWait::DeviceWait() noexcept {
 }
 
 // More are executed for a moment than cores allow: runs wait for cores themselves.
-RequestDispatcher::DeviceWait::~DeviceWait() {
+DeviceWait::~DeviceWait() {
+  using State = RequestDispatcher::State;
   State::Thread* const thread = State::t_thread;
   if (!stands_aside_ || thread->state->is_forked()) return;
   const std::lock_guard<std::mutex> lock(thread->state->mutex);

@@ -16,11 +16,7 @@ class Request;
 using RequestPtr = std::shared_ptr<Request>;
 struct StopCondition;
 
-// The host's way to have a task run later.
-struct HostPost {
-  evn_post post = nullptr;
-  void* user = nullptr;
-};
+struct HostPost;
 
 class RequestDispatcher {
  public:
@@ -44,20 +40,6 @@ class RequestDispatcher {
     ~Aside();
     Aside(const Aside&) = delete;
     Aside& operator=(const Aside&) = delete;
-  };
-
-  // While it lives, the calling thread, where it is one of a dispatcher's, waits for devices other than the host. Other requests
-  // are executed meanwhile, as many as their session's devices have use for (SessionRequests::set_depth): that fills a pipeline of
-  // devices also where there are few cores.
-  class DeviceWait {
-   public:
-    DeviceWait() noexcept;
-    ~DeviceWait();
-    DeviceWait(const DeviceWait&) = delete;
-    DeviceWait& operator=(const DeviceWait&) = delete;
-
-   private:
-    bool stands_aside_ = false;
   };
 
   struct State;

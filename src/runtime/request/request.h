@@ -8,7 +8,7 @@
 #include "base/mutex.h"
 #include "base/os/fork.h"
 #include "base/user_data.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 

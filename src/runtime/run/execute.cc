@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "kept_features.h"
-#include "runtime/request/dispatcher.h"
-#include "runtime/state/paged_cache.h"
+#include "runtime/run/device_wait.h"
+#include "runtime/run/paged_cache.h"
 
 namespace evn {
 namespace {
@@ -347,7 +347,7 @@ template <typename F>
 void Execution::wait(F&& each) {
   const std::uint64_t start = trace_ != nullptr ? os::now_ns() : 0;
   bool waited = false;
-  std::optional<RequestDispatcher::DeviceWait> other_requests;
+  std::optional<DeviceWait> other_requests;
   each([&](const Event& event) {
     if (event.device == nullptr) return true;
     if (run_ != nullptr) run_->leave();  // a core that only waits is another's

@@ -6,10 +6,10 @@
 
 #include "ops/host.h"
 #include "runtime/lower/plan.h"
-#include "runtime/report/trace.h"
 #include "runtime/run/arena_store.h"
 #include "runtime/run/host_copies.h"
 #include "runtime/run/output_listener.h"
+#include "runtime/run/trace.h"
 
 namespace evn {
 

@@ -3,7 +3,8 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "runtime/session.h"
+#include "base/run_scheduler.h"
+#include "runtime/objects/runtime.h"
 
 namespace evn {
 namespace {

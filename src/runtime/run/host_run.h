@@ -2,11 +2,9 @@
 #pragma once
 
 #include "ops/host.h"
-#include "runtime/tensor.h"
+#include "runtime/objects/tensor.h"
 
 namespace evn {
-
-class Session;
 
 // What is handed to a run or comes from it: a tensor, or a runtime value of anything else.
 struct RunValue {
@@ -24,11 +22,22 @@ TensorPtr tensor_of(const std::shared_ptr<Runtime>& runtime, const RuntimeValueP
 // Throws EVN_ERROR_INVALID_ARGUMENT when the parts of a runtime value do not fit its type.
 void check_runtime_value(const RuntimeValue& runtime_value);
 
+// Runs the body of a node: a session of it.
+class BodyRunner {
+ public:
+  // Runs the body once; `scheduled`: the run that this is a part of.
+  virtual std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
+                                                  std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number) = 0;
+
+ protected:
+  ~BodyRunner() = default;
+};
+
 // What a run lends to a host node.
 class HostRun final : public HostServices {
  public:
   // `body` (nullable) runs the node's body.
-  HostRun(Runtime& runtime, const Limits& limits, Session* body, const StopCondition& stop, std::uint64_t random_seed,
+  HostRun(Runtime& runtime, const Limits& limits, BodyRunner* body, const StopCondition& stop, std::uint64_t random_seed,
           ScheduledRun* run, std::uint64_t run_number)
       : runtime_(runtime),
         limits_(limits),
@@ -47,7 +56,7 @@ class HostRun final : public HostServices {
  private:
   Runtime& runtime_;
   const Limits& limits_;
-  Session* body_;
+  BodyRunner* body_;
   const StopCondition stop_;
   std::uint64_t random_seed_;
   ScheduledRun* run_;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "quant/graph_writer.h"
-#include "runtime/runtime.h"
+#include "runtime/objects/runtime.h"
 
 namespace evn {
 

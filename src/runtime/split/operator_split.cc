@@ -9,11 +9,11 @@
 #include "runtime/cost/measure.h"
 #include "runtime/cost/plan_cost.h"
 #include "runtime/lower/plan_state.h"
-#include "runtime/node_view.h"
-#include "runtime/placement_rules.h"
-#include "runtime/placement_settings.h"
+#include "runtime/placement/node_view.h"
+#include "runtime/placement/placement_rules.h"
+#include "runtime/placement/placement_settings.h"
 #include "runtime/request/session_identity.h"
-#include "runtime/session.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model.h"
-#include "runtime/placement.h"
+#include "runtime/loaded/model.h"
+#include "runtime/placement/placement.h"
 
 namespace evn {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "runtime/batch/row_proofs.h"
-#include "runtime/session.h"
+#include "runtime/rows/row_proofs.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 

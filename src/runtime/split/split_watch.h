@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/lower/compile.h"
-#include "runtime/report/trace.h"
+#include "runtime/run/trace.h"
 #include "runtime/split/split_speeds.h"
 
 namespace evn {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/session.h"
-#include "runtime/state/paged_cache.h"
+#include "runtime/run/paged_cache.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 

@@ -1,6 +1,6 @@
 // The proof that rows are independent: graphs that it takes are run row by row and joined, and give the same bits; graphs that it
 // does not take are refused with the node.
-#include "runtime/batch/separable.h"
+#include "runtime/rows/separable.h"
 
 #include "runtime/batch/batcher.h"
 #include "tests/runtime/support.h"

@@ -1,4 +1,4 @@
-#include "runtime/cost/cost_table.h"
+#include "runtime/objects/cost_table.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // Passes by name: left out by a configuration or a session's options, and named by explain for what they did.
 #include "graph/passes/passes.h"
 #include "runtime/lower/pass.h"
-#include "runtime/pass_list.h"
+#include "runtime/lower/pass_list.h"
 #include "tests/runtime/support.h"
 #include "tests/support/forced_cascades.h"
 

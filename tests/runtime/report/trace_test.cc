@@ -1,4 +1,4 @@
-#include "runtime/report/trace.h"
+#include "runtime/run/trace.h"
 
 #include <thread>
 

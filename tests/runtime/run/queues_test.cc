@@ -2,6 +2,7 @@
 // on who is first.
 #include "tests/backends/mock/queues.h"
 #include "runtime/lower/plan.h"
+#include "runtime/request/dispatcher.h"
 #include "runtime/request/request.h"
 #include "tests/runtime/support.h"
 #include "tests/support/eventually.h"

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kRows = 300, kInner = 96, kColumns = 80;
 constexpr std::size_t kWeightBytes = kInner * kColumns * 4, kTableBytes = kRows * kInner * 4;
-// Where the header has what (runtime/weights/weight_cache.cc), and the rows of the table.
+// Where the header has what (runtime/loaded/weight_cache.cc), and the rows of the table.
 constexpr std::size_t kHeaderBytes = 128, kRowBytes = 64, kBuildAt = 32, kRowsAt = 40, kTableSumAt = 48, kHeaderSumAt = 120;
 constexpr std::size_t kOffsetInRow = 40;
 

@@ -11,7 +11,7 @@
 #include "ops/slice.h"
 #include "ops/split.h"
 #include "runtime/lower/plan_roots.h"
-#include "runtime/weights/row_sources.h"
+#include "runtime/lower/row_sources.h"
 
 namespace evn {
 namespace {

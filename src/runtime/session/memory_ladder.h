@@ -1,0 +1,18 @@
+// What a session does when it does not fit under a device's memory limit: the steps before EVN_ERROR_OUT_OF_MEMORY that are taken
+// while it is made. Those of plans are in session.cc, those of packed weights in weights/weight_pager.h.
+// docs/decisions/0073-memory-ladder.md
+#pragma once
+
+#include "runtime/lower/compile.h"
+
+namespace evn {
+
+// What the request or the configuration asks for; never kDefault.
+MemoryPlan memory_plan_of(const SessionRequest& request);
+
+// Compiles as compile() does. Where the model would not fit beside what the CPU holds, kernels whose packed weights are small;
+// where a device has no memory for its nodes, with these on the next one that rules allow. Throws EVN_ERROR_OUT_OF_MEMORY of the
+// device that was full first where there is none.
+CompiledGraph compile_to_fit(const ModelPtr& model, const SessionRequest& request, const CacheConfig& cache);
+
+}  // namespace evn
