@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when a folder of src/ includes from a folder that the layers do not allow, or its README says something else.
+"""Fails when a folder of src/ includes from a folder that the layers do not allow, a room of src/runtime from a later room, or its README says
+something else.
 
 usage: check_layers.py REPOSITORY
 """
@@ -30,6 +31,11 @@ ALLOWED = {
     "cli": [],
     "modules": DEVICE,
 }
+# The rooms of runtime/, the lowest first: a room includes from those before it.
+ROOMS = ["objects", "loaded", "placement", "lower", "run", "rows", "session", "cost", "split", "state", "request", "batch", "dispatch", "live", "report",
+         "quantize", "assembly"]
+# Includes of a later room that are still there, with which rooms: a session makes what its runs pass through. None may be added.
+BACK = {"session": {"batch", "cost", "request", "split", "state"}, "split": {"request"}}
 MOST_README_LINES = 15
 LAYERS_WITH_SUBFOLDERS = ["base", "ops", "graph", "runtime", "backends/cpu"]  # whose folders have READMEs of their own
 
@@ -58,6 +64,27 @@ def check_readme(root, folder, allowed):
     if len(named) != 1 or set(re.findall(r"`([a-z/]+)`", named[0])) - {"src/"} != set(allowed):
         return f"src/{folder}/README.md: one line must be: May include: {', '.join(f'`{name}`' for name in allowed)}."
     return None
+
+
+def check_rooms(source):
+    """Returns what is wrong with the includes among the rooms of runtime/: those of later rooms that BACK does not list, and what it lists in vain."""
+    wrong, used = [], set()
+    rooms = {path.name for path in (source / "runtime").iterdir() if path.is_dir()}
+    if rooms != set(ROOMS):
+        wrong.append(f"ROOMS of check_layers.py and the folders of src/runtime differ: {', '.join(sorted(rooms ^ set(ROOMS)))}")
+    for file in sorted((source / "runtime").glob("*/**/*")):
+        if file.suffix not in (".h", ".cc"):
+            continue
+        room = file.relative_to(source).parts[1]
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = re.match(r'\s*#\s*include\s+"runtime/([a-z]+)/', line)
+            if not match or not {room, match[1]} <= set(ROOMS) or ROOMS.index(match[1]) <= ROOMS.index(room):
+                continue
+            used.add((room, match[1]))
+            if match[1] not in BACK.get(room, ()):
+                wrong.append(f"{file.relative_to(source.parent)}:{number}: runtime/{room} must not include from runtime/{match[1]}, a later room")
+    wrong += [f"check_layers.py: BACK has {room} -> {other}, which is not there" for room in BACK for other in BACK[room] if (room, other) not in used]
+    return wrong
 
 
 def check_subfolder(source, folder):
@@ -95,6 +122,9 @@ def main():
             if wrong is not None:
                 print(wrong)
                 bad += 1
+    for wrong in check_rooms(root / "src"):
+        print(wrong)
+        bad += 1
     for file in sorted(root.glob("src/**/*")):
         if file.suffix not in (".h", ".cc", ".c"):
             continue

@@ -9,7 +9,7 @@
 #include "api/run_arguments.h"
 #include "base/float_environment.h"
 #include "base/os/os.h"
-#include "runtime/request/dispatcher.h"
+#include "runtime/dispatch/dispatcher.h"
 
 namespace evn {
 

@@ -106,7 +106,13 @@ def test_the_layers_are_kept():
     ("src/core/README.md", None, "src/core/README.md is missing"),
     ("src/base/os/README.md", None, "src/base/os/README.md is missing"),
     ("src/runtime/run/more.h", '#include "runtime/loaded/packed.h"\n',
-     "src/runtime/run/README.md: at most 15 lines, of which one must be: Includes of its neighbours: `lower`, `report`, `request`, `split`, `state`, `weights`."),
+     "src/runtime/run/README.md: at most 15 lines, of which one must be: Includes of its neighbours: `loaded`, `lower`, `objects`."),
+    ("src/runtime/split/more.h", '#include "runtime/batch/batcher.h"\n',
+     "src/runtime/split/README.md: at most 15 lines, of which one must be: Includes of its neighbours: "
+     "`batch`, `cost`, `loaded`, `lower`, `placement`, `request`, `rows`, `run`, `session`.\n"
+     "src/runtime/split/more.h:1: runtime/split must not include from runtime/batch, a later room"),
+    ("src/runtime/split/operator_split.cc", "", "src/runtime/split/README.md: at most 15 lines, of which one must be: Includes of its neighbours: "
+     "`loaded`, `lower`, `placement`, `rows`, `run`, `session`.\ncheck_layers.py: BACK has split -> request, which is not there"),
 ])
 def test_broken_layers_are_told(tmp_path, file, text, said):
     shutil.copytree(REPOSITORY / "src", tmp_path / "src")

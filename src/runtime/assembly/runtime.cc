@@ -7,10 +7,10 @@
 #include "base/json_writer.h"
 #include "base/own_library.h"
 #include "kept_features.h"
+#include "runtime/dispatch/dispatcher.h"
 #include "runtime/live/proposal.h"
 #include "runtime/loaded/weight_pager.h"
 #include "runtime/objects/probe.h"
-#include "runtime/request/dispatcher.h"
 #include "runtime/run/arena_store.h"
 
 namespace evn {

@@ -34,7 +34,7 @@ std::shared_ptr<LiveSession> LiveSession::create(const std::shared_ptr<Runtime>&
     all.schedule_.prune(all.all_, [](const auto& l) { return l.expired(); });
     all.all_.push_back(live);
     live->recipe_->note_use_of(settings);
-    live->current_->identity()->live = live;
+    live->current_->identity()->owner = live;
     return live;
   }
 }

@@ -49,23 +49,16 @@ class GivenRecipe final : public SessionRecipe {
   const std::optional<CacheConfig> cache_;        // as well
 };
 
-class LiveSession : public std::enable_shared_from_this<LiveSession> {
+class LiveSession final : public std::enable_shared_from_this<LiveSession>, public PlacementOwner {
  public:
   // Makes a session by the settings that the runtime has when it is done, and has it follow them.
   static std::shared_ptr<LiveSession> create(const std::shared_ptr<Runtime>& runtime, std::unique_ptr<SessionRecipe> recipe);
   explicit LiveSession(std::unique_ptr<SessionRecipe> recipe) : recipe_(std::move(recipe)) {}
   ~LiveSession();
 
-  // The session of now. From any thread.
-  std::shared_ptr<Session> current() const;
-
-  // What takes the place of a session with a device that is lost, which another thread may have made already. Throws what making
-  // it does.
-  std::shared_ptr<Session> without_lost_devices(const Session& failed);
-
-  // Has a thread of its own make a session with shares of split nodes by what was measured last, which takes the place of
-  // `measured` if that is still the one of now. Does nothing while such a thread is at work.
-  void share_anew(const Session& measured);
+  std::shared_ptr<Session> current() const override;
+  std::shared_ptr<Session> without_lost_devices(const Session& failed) override;
+  void share_anew(const Session& measured) override;
 
  private:
   friend class LiveSessions;

@@ -74,8 +74,8 @@ void Session::refuse_lost(const Device& device) {
 
 // What runs in the place of this session, after a run of it has failed so. Throws where nothing does.
 std::shared_ptr<Session> Session::after_loss(const Error& failure, const RunRequest& request) const {
-  const std::shared_ptr<LiveSession> live = identity_->live.lock();
-  if (live == nullptr || !compiled_.settings->config.moves_off_lost_devices) throw Error(failure);
+  const std::shared_ptr<PlacementOwner> owner = identity_->owner.lock();
+  if (owner == nullptr || !compiled_.settings->config.moves_off_lost_devices) throw Error(failure);
   bool is_lost = false;
   for (Device* const device : devices()) {
     const bool is_meant = failure.device[0] == '\0' || device->name() == failure.device;
@@ -88,7 +88,7 @@ std::shared_ptr<Session> Session::after_loss(const Error& failure, const RunRequ
         .with_device(failure.device);
   }
   try {
-    return live->without_lost_devices(*this)->with_open_inputs(compiled_.model->open_inputs);
+    return owner->without_lost_devices(*this)->with_open_inputs(compiled_.model->open_inputs);
   } catch (const Error& e) {
     throw make_error(EVN_ERROR_DEVICE_LOST, "%s; the session cannot do without the device: %s", failure.message, e.message)
         .with_device(failure.device)

@@ -18,8 +18,8 @@
 #include "ops/custom.h"
 #include "runtime/objects/cost_table.h"
 #include "runtime/objects/live_sessions.h"
+#include "runtime/objects/run_statistics.h"
 #include "runtime/objects/settings.h"
-#include "runtime/request/run_statistics.h"
 
 namespace evn {
 

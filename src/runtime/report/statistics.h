@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "runtime/request/run_statistics.h"
+#include "runtime/objects/run_statistics.h"
 
 namespace evn {
 

@@ -6,16 +6,15 @@
 #include "base/guarded.h"
 #include "base/lent_core.h"
 #include "base/library_work.h"
-#include "runtime/batch/batcher.h"
-#include "runtime/request/dispatcher.h"
 #include "runtime/request/session_requests.h"
+#include "runtime/run/stand_aside.h"
 
 namespace evn {
 
 Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs, std::vector<RunValue> outputs,
                  const RunRequest& run, std::shared_ptr<CancelToken> token)
     : session_(std::move(session)),
-      live_(session_->identity()->live.lock()),
+      owner_(session_->identity()->owner.lock()),
       runtime_(session_->runtime()),
       inputs_(std::move(inputs)),
       outputs_(std::move(outputs)),
@@ -23,7 +22,6 @@ Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs,
       token_(std::move(token)) {
   given_.reserve(outputs_.size());
   for (std::size_t j = 0; j < outputs_.size(); ++j) given_.push_back(outputs_[j] || is_skipped(run_.skipped, j));
-  if (const Batcher* const batcher = session_->batcher()) joinable_rows_ = batcher->rows_of(*this);
 }
 
 void Request::execute(const RequestPtr& self) noexcept {
@@ -57,7 +55,7 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
   inputs_.clear();  // others may have what the request kept before they learn of its end
   run_.state.reset();
   const std::shared_ptr<Session> session = std::move(session_);
-  const std::shared_ptr<LiveSession> live = std::move(live_);
+  const std::shared_ptr<PlacementOwner> owner = std::move(owner_);
   {
     const LockIfAlive lock(mutex_);
     if (error != nullptr) {
@@ -71,7 +69,7 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
   }
   {
     const SessionRequests::InCallback inside(session->requests());
-    const RequestDispatcher::Aside aside;
+    const InHostCallback aside;
     const LibraryWork hosts(false);
     tell(self);
   }

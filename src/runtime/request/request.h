@@ -35,6 +35,7 @@ class Request {
   std::uint64_t submitted_ns() const { return submitted_ns_; }
   // Rows of a request that may be joined with others (Batcher::rows_of); 0: it runs alone.
   std::int64_t joinable_rows() const { return joinable_rows_; }
+  void set_joinable_rows(std::int64_t rows) { joinable_rows_ = rows; }
   // Until it has ended: what it was given, and the tensor that was given for an output, or null.
   std::span<const RunValue> inputs() const { return inputs_; }
   const TensorPtr& given_output(std::size_t output) const { return outputs_[output].tensor; }
@@ -82,8 +83,8 @@ class Request {
   void check_takeable() const;
   void end(const RequestPtr& self, const Error* error) noexcept;
 
-  std::shared_ptr<Session> session_;   // until the end
-  std::shared_ptr<LiveSession> live_;  // until the end; nullable. Where a device is lost, it says what the request goes on with
+  std::shared_ptr<Session> session_;       // until the end
+  std::shared_ptr<PlacementOwner> owner_;  // until the end; nullable. Where a device is lost, it says what the request goes on with
   const std::shared_ptr<Runtime> runtime_;
   std::vector<RunValue> inputs_, outputs_;
   std::vector<bool> given_;

@@ -4,22 +4,38 @@
 #include <memory>
 #include <string>
 
-#include "runtime/request/run_statistics.h"
+#include "runtime/objects/run_statistics.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/split/split_speeds.h"
 
 namespace evn {
 
-class LiveSession;
+class Session;
+
+// What replaces the placement of a session that is in use (live/live_session.h).
+class PlacementOwner {
+ public:
+  // The session of now. From any thread.
+  virtual std::shared_ptr<Session> current() const = 0;
+  // What takes the place of a session with a device that is lost, which another thread may have made already. Throws what making
+  // it does.
+  virtual std::shared_ptr<Session> without_lost_devices(const Session& failed) = 0;
+  // Has a thread of its own make a session with shares of split nodes by what was measured last, which takes the place of
+  // `measured` if that is still the one of now. Does nothing while such a thread is at work.
+  virtual void share_anew(const Session& measured) = 0;
+
+ protected:
+  ~PlacementOwner() = default;
+};
 
 struct SessionIdentity {
   SessionIdentity(StatisticsList* list, std::string name, int concurrency)
-      : requests(concurrency), statistics(list, std::move(name), requests) {}
+      : requests(concurrency), statistics(list, std::move(name), requests.waiting_count()) {}
 
   SessionRequests requests;
   RunStatistics statistics;
-  SplitSpeeds speeds;               // of devices at the nodes that they share
-  std::weak_ptr<LiveSession> live;  // that replaces placements; none: of a session that keeps the one it has
+  SplitSpeeds speeds;                   // of devices at the nodes that they share
+  std::weak_ptr<PlacementOwner> owner;  // none: of a session that keeps the placement that it has
 };
 
 }  // namespace evn

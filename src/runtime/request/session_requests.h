@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "base/os/fork.h"
+#include "runtime/objects/run_statistics.h"
 
 namespace evn {
 
@@ -18,7 +19,6 @@ struct Gathering;
 class Request;
 using RequestPtr = std::shared_ptr<Request>;
 
-inline constexpr std::int32_t kMostPriority = 7;  // priorities are -7 .. 7
 // So long a wait counts as one step of priority.
 inline constexpr std::uint64_t kAgeOfPriorityNs = 1'000'000'000;
 
@@ -102,6 +102,7 @@ class SessionRequests {
   // -- From any thread ------------------------------------------------------------------------------------------------------
 
   std::size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
+  const std::atomic<std::size_t>& waiting_count() const { return waiting_; }
   // Throws EVN_ERROR_FORKED in a child of a process in which requests were under way at the fork.
   void require_not_forked() const;
   // A request has come; it ends; it has told so. `made_in`: the fork generation in which it came.

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "kept_features.h"
-#include "runtime/run/device_wait.h"
 #include "runtime/run/paged_cache.h"
+#include "runtime/run/stand_aside.h"
 
 namespace evn {
 namespace {

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "kept_features.h"
 #include "runtime/batch/batcher.h"
-#include "runtime/live/live_session.h"
 #include "runtime/session/compile_shared.h"
 #include "runtime/session/session_call.h"
 #include "runtime/split/row_split.h"
@@ -113,7 +112,7 @@ std::vector<Device*> Session::devices() const {
 void Session::note_parts(const Trace& trace) const noexcept {
   try {
     if (!watch_->note(trace, identity_->speeds)) return;
-    if (const std::shared_ptr<LiveSession> live = identity_->live.lock()) live->share_anew(*this);
+    if (const std::shared_ptr<PlacementOwner> owner = identity_->owner.lock()) owner->share_anew(*this);
   } catch (...) {  // no memory to think about it: the shares stay
   }
 }

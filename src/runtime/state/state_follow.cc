@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "runtime/live/live_session.h"
 #include "runtime/state/state.h"
 
 namespace evn {
@@ -18,8 +17,8 @@ bool are_alike(const State::Pair& a, const Session& of_a, const State::Pair& b, 
 }  // namespace
 
 std::shared_ptr<Session> State::newest_session() const {
-  const std::shared_ptr<LiveSession> live = session_->identity()->live.lock();
-  return live != nullptr ? live->current() : session_;
+  const std::shared_ptr<PlacementOwner> owner = session_->identity()->owner.lock();
+  return owner != nullptr ? owner->current() : session_;
 }
 
 bool State::is_lost() const {

@@ -1,5 +1,5 @@
 // Devices that stop working: runs go on elsewhere where the configuration says so, and else fail.
-#include "runtime/request/dispatcher.h"
+#include "runtime/dispatch/dispatcher.h"
 #include "runtime/request/request.h"
 #include "runtime/state/state.h"
 #include "tests/runtime/live/support.h"

@@ -1,8 +1,8 @@
 // Devices that work by themselves: requests that fill a pipeline of them, branches that they share, and results that do not depend
 // on who is first.
 #include "tests/backends/mock/queues.h"
+#include "runtime/dispatch/dispatcher.h"
 #include "runtime/lower/plan.h"
-#include "runtime/request/dispatcher.h"
 #include "runtime/request/request.h"
 #include "tests/runtime/support.h"
 #include "tests/support/eventually.h"

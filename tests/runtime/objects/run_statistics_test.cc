@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/fault.h"
+#include "runtime/objects/run_statistics.h"
 #include "runtime/report/statistics.h"
-#include "runtime/request/run_statistics.h"
 #include "tests/runtime/support.h"
 
 namespace evn::test::statistics_test {
@@ -103,7 +103,7 @@ TEST(TimeHistogram, CountsOfTwoAreThoseOfAllTimesInOne) {
 
 struct RunStatisticsTest : testing::Test {
   StatisticsList list;
-  SessionRequests requests{0};
+  std::atomic<std::size_t> waiting{0};
 
   std::vector<std::string> labels() const {
     std::vector<std::string> all;
@@ -114,25 +114,25 @@ struct RunStatisticsTest : testing::Test {
 
 TEST_F(RunStatisticsTest, LabelsTellSessionsOfOneNameApartAndStay) {
   using Labels = std::vector<std::string>;
-  const RunStatistics first(&list, "m", requests);
+  const RunStatistics first(&list, "m", waiting);
   {
-    const RunStatistics second(&list, "m", requests), taken(&list, "m#3", requests), third(&list, "m", requests);
+    const RunStatistics second(&list, "m", waiting), taken(&list, "m#3", waiting), third(&list, "m", waiting);
     EXPECT_EQ(labels(), (Labels{"m", "m#2", "m#3", "m#4"}));
-    const RunStatistics odd(&list, "m#x", requests), huge(&list, "m#18446744073709551615", requests), fourth(&list, "m", requests);
+    const RunStatistics odd(&list, "m#x", waiting), huge(&list, "m#18446744073709551615", waiting), fourth(&list, "m", waiting);
     EXPECT_EQ(fourth.read().label, "m#5");
     EXPECT_EQ(fourth.read().name, "m");
   }
-  const RunStatistics again(&list, "m", requests);
+  const RunStatistics again(&list, "m", waiting);
   EXPECT_EQ(labels(), (Labels{"m", "m#2"}));
 }
 
 TEST_F(RunStatisticsTest, NamesThatDifferOnlyInWhatIsReplacedHaveLabelsOfTheirOwn) {
-  const RunStatistics a(&list, "m\xff\x1b", requests), b(&list, "m\xc2\x85\x01", requests), c(&list, "\xc3\xa4\n\"\\", requests);
+  const RunStatistics a(&list, "m\xff\x1b", waiting), b(&list, "m\xc2\x85\x01", waiting), c(&list, "\xc3\xa4\n\"\\", waiting);
   EXPECT_EQ(labels(), (std::vector<std::string>{"m??", "m??#2", "\xc3\xa4\n\"\\"}));
 }
 
 TEST_F(RunStatisticsTest, KeepsWhatIsNotedByPriority) {
-  RunStatistics s(&list, "m", requests);
+  RunStatistics s(&list, "m", waiting);
   s.note_run(7, RunOutcome::kCompleted, 1000, 2000);
   s.note_run(7, RunOutcome::kFailed, 500, 9999);
   s.note_end(-7, RunOutcome::kLate);
@@ -159,7 +159,7 @@ TEST_F(RunStatisticsTest, KeepsWhatIsNotedByPriority) {
 }
 
 TEST_F(RunStatisticsTest, WhereMemoryIsRefusedTheTimesAreCountedAsNotKept) {
-  RunStatistics s(&list, "m", requests);
+  RunStatistics s(&list, "m", waiting);
   fault_arm(Seam::kAlloc, 1, true);
   s.note_run(0, RunOutcome::kCompleted, 1, 1);  // has its histograms from the beginning
   s.note_run(3, RunOutcome::kCompleted, 1, 1);
@@ -179,7 +179,7 @@ TEST_F(RunStatisticsTest, WhereMemoryIsRefusedTheTimesAreCountedAsNotKept) {
 }
 
 TEST_F(RunStatisticsTest, ASessionThatIsAPartOfAnotherKeepsNothing) {
-  RunStatistics s(nullptr, "body", requests);
+  RunStatistics s(nullptr, "body", waiting);
   s.note_run(0, RunOutcome::kCompleted, 1, 1);
   s.note_end(0, RunOutcome::kLate);
   s.note_rows(3);
@@ -188,7 +188,7 @@ TEST_F(RunStatisticsTest, ASessionThatIsAPartOfAnotherKeepsNothing) {
 }
 
 TEST_F(RunStatisticsTest, NothingIsLostBetweenThreads) {
-  RunStatistics s(&list, "m", requests);
+  RunStatistics s(&list, "m", waiting);
   constexpr int kThreads = 8, kEach = 2000;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {

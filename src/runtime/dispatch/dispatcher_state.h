@@ -15,7 +15,7 @@
 #include "base/os/os.h"
 #include "runtime/batch/batch_run.h"
 #include "runtime/batch/gathering.h"
-#include "runtime/request/dispatcher.h"
+#include "runtime/dispatch/dispatcher.h"
 #include "runtime/request/request.h"
 #include "runtime/request/session_requests.h"
 

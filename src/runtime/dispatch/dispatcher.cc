@@ -1,8 +1,9 @@
-#include "runtime/request/dispatcher.h"
+#include "runtime/dispatch/dispatcher.h"
 
 #include "base/float_environment.h"
-#include "runtime/request/dispatcher_state.h"
-#include "runtime/run/device_wait.h"
+#include "runtime/batch/batcher.h"
+#include "runtime/dispatch/dispatcher_state.h"
+#include "runtime/run/stand_aside.h"
 
 namespace evn {
 
@@ -72,7 +73,8 @@ void RequestDispatcher::State::watch_loop() {
   }
 }
 
-RequestDispatcher::Aside::Aside() noexcept {
+InHostCallback::InHostCallback() noexcept {
+  using State = RequestDispatcher::State;
   State::Thread* const thread = State::t_thread;
   if (thread == nullptr) return;
   State& state = *thread->state;
@@ -82,7 +84,8 @@ RequestDispatcher::Aside::Aside() noexcept {
   if (state.waiting > 0) state.call_the_watcher();
 }
 
-RequestDispatcher::Aside::~Aside() {
+InHostCallback::~InHostCallback() {
+  using State = RequestDispatcher::State;
   State::Thread* const thread = State::t_thread;
   if (thread == nullptr || thread->state->is_forked()) return;
   const std::lock_guard<std::mutex> lock(thread->state->mutex);
@@ -144,6 +147,7 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
   if (s.on_host && s.post.post == nullptr) {
     fail(EVN_ERROR_UNSUPPORTED, "the runtime has an executor of the host's, and asynchronous runs need its `post` too");
   }
+  if (const Batcher* const batcher = request->session().batcher()) request->set_joinable_rows(batcher->rows_of(*request));
   std::unique_ptr<std::shared_ptr<State>> context;
   if (s.on_host) context = std::make_unique<std::shared_ptr<State>>(state_);
   SessionRequests& session = request->session().requests();

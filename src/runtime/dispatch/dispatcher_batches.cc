@@ -1,5 +1,5 @@
 // Requests that are executed together: who waits for whom, and the end of those that are stopped meanwhile.
-#include "runtime/request/dispatcher_state.h"
+#include "runtime/dispatch/dispatcher_state.h"
 
 namespace evn {
 

@@ -1,4 +1,4 @@
-#include "runtime/request/time_histogram.h"
+#include "runtime/objects/time_histogram.h"
 
 #include <algorithm>
 #include <bit>

@@ -32,16 +32,6 @@ class RequestDispatcher {
   // EVN_ERROR_UNSUPPORTED, EVN_ERROR_NO_THREADS; the request is then as it was.
   void submit(const RequestPtr& request, bool fail_when_full, const StopCondition& stop);
 
-  // While it lives, the calling thread, where it is one of a dispatcher's, is in a callback. When that takes long, another thread
-  // takes its place.
-  class Aside {
-   public:
-    Aside() noexcept;
-    ~Aside();
-    Aside(const Aside&) = delete;
-    Aside& operator=(const Aside&) = delete;
-  };
-
   struct State;
 
  private:

@@ -16,10 +16,11 @@
 #include "base/mutex.h"
 #include "base/os/fork.h"
 #include "base/run_scheduler.h"
-#include "runtime/request/session_requests.h"
-#include "runtime/request/time_histogram.h"
+#include "runtime/objects/time_histogram.h"
 
 namespace evn {
+
+inline constexpr std::int32_t kMostPriority = 7;  // priorities are -7 .. 7
 
 enum class RunOutcome : std::uint8_t { kCompleted, kFailed, kCancelled, kLate, kRejected };
 inline constexpr std::size_t kRunOutcomes = 5;
@@ -77,7 +78,7 @@ class StatisticsList {
 class RunStatistics {
  public:
   // `list`: null for a session that is a part of another one, of which nothing is kept. `requests` lives longer.
-  RunStatistics(StatisticsList* list, std::string name, const SessionRequests& requests);
+  RunStatistics(StatisticsList* list, std::string name, const std::atomic<std::size_t>& waiting);
   ~RunStatistics();
   RunStatistics(const RunStatistics&) = delete;
   RunStatistics& operator=(const RunStatistics&) = delete;
@@ -115,7 +116,7 @@ class RunStatistics {
   StatisticsList* const list_;
   const std::string name_;
   std::string label_;
-  const SessionRequests& requests_;
+  const std::atomic<std::size_t>& waiting_;  // requests of the session
   RunStatistics* before_ = nullptr;
   RunStatistics* after_ = nullptr;
   std::atomic<std::uint64_t> now_{0};  // runs that wait for a core, and above those that compute

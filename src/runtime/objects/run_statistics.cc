@@ -1,4 +1,4 @@
-#include "runtime/request/run_statistics.h"
+#include "runtime/objects/run_statistics.h"
 
 #include <algorithm>
 #include <bit>
@@ -102,8 +102,8 @@ void StatisticsList::give_back(const std::string& label) noexcept {
   }
 }
 
-RunStatistics::RunStatistics(StatisticsList* list, std::string name, const SessionRequests& requests)
-    : list_(list), name_(std::move(name)), requests_(requests) {
+RunStatistics::RunStatistics(StatisticsList* list, std::string name, const std::atomic<std::size_t>& waiting)
+    : list_(list), name_(std::move(name)), waiting_(waiting) {
   if (list_ == nullptr) return;
   auto times = std::make_unique<Times>();  // so that runs of the usual priority allocate nothing
   const std::lock_guard<Mutex> lock(list_->mutex_);
@@ -190,7 +190,7 @@ SessionCounts RunStatistics::read() const {
   s.label = label_;
   const std::uint64_t now = now_.load(std::memory_order_relaxed);
   s.running = now / kOneRunning;
-  s.queued = now % kOneRunning + requests_.waiting();
+  s.queued = now % kOneRunning + waiting_.load(std::memory_order_relaxed);
   s.uncounted = uncounted_.load(std::memory_order_relaxed);
   if (const RowBuckets* const buckets = batches_.load(std::memory_order_acquire)) {
     for (std::size_t i = 0; i < kRowBuckets; ++i) {
