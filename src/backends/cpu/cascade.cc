@@ -85,11 +85,12 @@ struct Stage {
 };
 
 struct Stages {
-  int count = 0;
+  int count;
   Stage stage[kMaxStages] = {};
 
-  explicit Stages(std::span<const OpDesc> descs) {
-    for (const OpDesc& d : descs) stage[count++] = Stage(d);
+  explicit Stages(std::span<const OpDesc> descs) : count(static_cast<int>(descs.size())) {
+    EVN_CHECK(count > 0 && count <= kMaxStages);
+    for (std::size_t i = 0; i < descs.size(); ++i) stage[i] = Stage(descs[i]);
   }
   const Stage& last() const { return stage[count - 1]; }
 
