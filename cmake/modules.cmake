@@ -84,7 +84,7 @@ if(TARGET evener AND EVN_HAS_training)
     $<TARGET_OBJECTS:evn_training_operators> ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc
     ${CMAKE_SOURCE_DIR}/src/memory/recompute/export.cc)
   foreach(target evn_gradient evn_training evn_training_operators evener_train)
-    target_compile_options(${target} PRIVATE ${EVN_SECTIONS} ${EVN_NO_IPA_VRP})
+    target_compile_options(${target} PRIVATE ${EVN_SECTIONS} ${EVN_NO_IPA_VRP} ${EVN_FALSE_WARNINGS})
   endforeach()
   if(EVN_SANITIZED)
     evn_compile_little(evn_gradient)

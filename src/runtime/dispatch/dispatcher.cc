@@ -74,10 +74,9 @@ void RequestDispatcher::State::watch_loop() {
 }
 
 InHostCallback::InHostCallback() noexcept {
-  using State = RequestDispatcher::State;
-  State::Thread* const thread = State::t_thread;
+  RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
   if (thread == nullptr) return;
-  State& state = *thread->state;
+  RequestDispatcher::State& state = *thread->state;
   if (state.is_forked()) return;
   const std::lock_guard<std::mutex> lock(state.mutex);
   thread->callback_begin_ns = os::now_ns();
@@ -85,18 +84,16 @@ InHostCallback::InHostCallback() noexcept {
 }
 
 InHostCallback::~InHostCallback() {
-  using State = RequestDispatcher::State;
-  State::Thread* const thread = State::t_thread;
+  RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
   if (thread == nullptr || thread->state->is_forked()) return;
   const std::lock_guard<std::mutex> lock(thread->state->mutex);
   thread->callback_begin_ns = 0;
 }
 
 DeviceWait::DeviceWait() noexcept {
-  using State = RequestDispatcher::State;
-  State::Thread* const thread = State::t_thread;
+  RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
   if (thread == nullptr || !thread->executes || thread->state->is_forked()) return;
-  State& state = *thread->state;
+  RequestDispatcher::State& state = *thread->state;
   const std::lock_guard<std::mutex> lock(state.mutex);
   stands_aside_ = true;
   --state.executing[class_of(thread->priority)];
@@ -107,8 +104,7 @@ DeviceWait::DeviceWait() noexcept {
 
 // More are executed for a moment than cores allow: runs wait for cores themselves.
 DeviceWait::~DeviceWait() {
-  using State = RequestDispatcher::State;
-  State::Thread* const thread = State::t_thread;
+  RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
   if (!stands_aside_ || thread->state->is_forked()) return;
   const std::lock_guard<std::mutex> lock(thread->state->mutex);
   ++thread->state->executing[class_of(thread->priority)];
