@@ -248,7 +248,8 @@ class ConfigReader {
   }
 
   void read_rules(const YamlNode& list) {
-    const std::string element = std::string(kRulesPath) + ".*";
+    std::string element(kRulesPath);
+    element += ".*";
     for (const YamlNode& item : list.items) {
       if (item.kind != YamlNode::Kind::kMap)
         source_.fail_at(item.offset, "a rule must be a map with a \"device\", a \"precision\", \"numerics\" or \"products\"");
