@@ -25,9 +25,11 @@ std::uint64_t size_of(const Kernel& kernel, const OpDesc& desc) {
 }  // namespace
 
 std::string clblast_outlook(bool is_cpu) {
-  if (is_cpu) return std::string("CLBlast: ") + kNotOnCpu;
   std::string why;
-  return "CLBlast: " + (clblast_api(&why) != nullptr ? "tried when a model first multiplies large matrices" : why);
+  const char* const outlook = is_cpu                         ? kNotOnCpu
+                              : clblast_api(&why) != nullptr ? "tried when a model first multiplies large matrices"
+                                                             : why.c_str();
+  return std::string("CLBlast: ").append(outlook);
 }
 
 ClBlast::ClBlast(Device& device, bool is_cpu, const DeviceRequest& request, const std::string& identity, const ClBlastApi* api)

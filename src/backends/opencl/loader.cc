@@ -66,7 +66,8 @@ template <typename Function>
 bool bind(void* library, const char* symbol, Function* slot, std::string* why) {
   void* address = os::find_symbol(library, symbol);
   if (address == nullptr) {
-    *why = std::string("it has no function ") + symbol;
+    *why = "it has no function ";
+    *why += symbol;
     return false;
   }
   *slot = reinterpret_cast<Function>(address);
