@@ -3,76 +3,29 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/lent_core.h"
 #include "base/os/futex.h"
 #include "base/os/os.h"
+#include "base/run_thread.h"
 
 namespace evn {
 namespace {
 
-// The runs of the calling thread that have cores, at most one of each scheduler. What an operator of such a run runs itself
-// computes on the same core: it would otherwise wait for one that only its own end can free.
-struct HeldCore {
-  const RunScheduler* scheduler;
-  ScheduledRun* run;
-};
-[[gnu::tls_model("initial-exec")]] constinit thread_local HeldCore t_held[LentCore::kMostSchedulers] = {};
-
-bool holds_core(const RunScheduler* scheduler) {
-  return std::any_of(std::begin(t_held), std::end(t_held), [&](const HeldCore& h) { return h.scheduler == scheduler; });
+void note_return(RunThread::Turn& turn, const RunScheduler* to, std::uint64_t now) {
+  if (turn.scheduler == to && turn.left_ns == 0) return;
+  const bool quick = turn.scheduler == to && now - turn.left_ns <= RunScheduler::kReturnNs;
+  turn.quick_returns = quick ? std::min(turn.quick_returns + 1, RunThread::kQuickReturns) : 0;
 }
 
-// The entry that has `run`; with nullptr, a free one. nullptr: there is none.
-HeldCore* find_held(const ScheduledRun* run) {
-  HeldCore* const h = std::find_if(std::begin(t_held), std::end(t_held), [&](const HeldCore& e) { return e.run == run; });
-  return h != std::end(t_held) ? h : nullptr;
+void note_leave(RunThread::Turn& turn, const RunScheduler* from, std::uint64_t now) {
+  if (turn.scheduler != from) turn = {.scheduler = from, .begin_ns = 0, .left_ns = 0, .quick_returns = 0};
+  turn.left_ns = now;
 }
-
-void note_core(const RunScheduler* scheduler, ScheduledRun* run) {
-  if (HeldCore* const h = find_held(nullptr)) *h = {scheduler, run};
-}
-
-void forget_core(const ScheduledRun* run) {
-  if (HeldCore* const h = find_held(run)) *h = {};
-}
-
-constexpr int kQuickReturns = 2;  // in a row: the thread is expected to come back at once again
-
-// What the calling thread did with the scheduler that it last waited for.
-struct Turn {
-  const RunScheduler* scheduler;
-  std::uint64_t begin_ns;  // when it last got a core for which it had waited
-  std::uint64_t left_ns;   // when it last left a core while others waited; 0: then it woke another, which takes a time of its own
-  int quick_returns;       // how often in a row it came back at once
-
-  void note_return(const RunScheduler* to, std::uint64_t now) {
-    if (scheduler == to && left_ns == 0) return;
-    const bool quick = scheduler == to && now - left_ns <= RunScheduler::kReturnNs;
-    quick_returns = quick ? std::min(quick_returns + 1, kQuickReturns) : 0;
-  }
-  void note_leave(const RunScheduler* from, std::uint64_t now) {
-    if (scheduler != from) *this = {.scheduler = from, .begin_ns = 0, .left_ns = 0, .quick_returns = 0};
-    left_ns = now;
-  }
-};
-[[gnu::tls_model("initial-exec")]] constinit thread_local Turn t_turn = {};
-
-// Whether the calling thread is expected to come back soon after a run.
-struct Returns {
-  const RunScheduler* scheduler;
-  std::uint64_t linger;  // the number of the last one that was its own; 0: none since it came back
-  int late, skip;        // how often in a row it was late; for how many runs it is not expected
-  void note(bool in_time) {
-    linger = 0;
-    late = in_time ? 0 : std::min(late + 1, 6);
-    skip = in_time ? 0 : 1 << late;
-  }
-};
-[[gnu::tls_model("initial-exec")]] constinit thread_local Returns t_returns = {};
 
 constexpr std::uint64_t kTokenLookNs = 4'000'000;  // nobody wakes a run whose token is requested: a handler of a signal may do that
 
 }  // namespace
+
+constinit thread_local RunThread RunThread::t_current = {};
 
 // A thread may have ended by the time it is woken: then nobody sleeps on the word any more, or somebody who looks again.
 void RunScheduler::Lock::unlock() noexcept {
@@ -131,14 +84,16 @@ bool RunScheduler::may_pass(const ScheduledRun& run, std::uint64_t now) const {
   const ScheduledRun* const first = most_urgent_waiting();
   if (first == nullptr || run.is_more_urgent_than(*first)) return true;
   if (first->is_more_urgent_than(run)) return false;
-  if (t_turn.scheduler == this && t_turn.quick_returns == kQuickReturns) return now - t_turn.begin_ns < kTurnNs;
+  const RunThread::Turn& turn = RunThread::current().turn;
+  if (turn.scheduler == this && turn.quick_returns == RunThread::kQuickReturns) return now - turn.begin_ns < kTurnNs;
   return now - first->wait_begin_ns_ < kMostPassedNs;
 }
 
 // Whether the calling thread, whose run has just ended, is expected back before its turn is over, and nobody waits who should not
 // wait for that.
 bool RunScheduler::may_keep_core(const ScheduledRun& run, std::uint64_t now) const {
-  if (t_turn.scheduler != this || t_turn.quick_returns < kQuickReturns || now - t_turn.begin_ns >= kTurnNs) return false;
+  const RunThread::Turn& turn = RunThread::current().turn;
+  if (turn.scheduler != this || turn.quick_returns < RunThread::kQuickReturns || now - turn.begin_ns >= kTurnNs) return false;
   const ScheduledRun* const first = most_urgent_waiting();
   return first != nullptr && !first->is_more_urgent_than(run) && now - first->wait_begin_ns_ < kStarvedNs;
 }
@@ -290,12 +245,13 @@ bool RunScheduler::linger(const ScheduledRun& run, Lock& lock, std::uint64_t now
   if (is_short || lingers_until_ns_ != 0) return false;  // without a look at all that wait
   const ScheduledRun* const first = most_urgent_waiting();
   if (first == nullptr || first->urgency_.priority > run.urgency_.priority) return false;
+  RunThread::Returns& back = RunThread::current().returns;
   std::uint64_t length = kLingerNs;
   if (first->urgency_.priority == run.urgency_.priority) {
     length = std::min(length, share);
     if (length < kLeastLingerNs || now - first->wait_begin_ns_ >= kStarvedNs) return false;
-    if (t_returns.scheduler != this) t_returns = {};
-    if (t_returns.skip > 0) return --t_returns.skip, false;
+    if (back.scheduler != this) back = {};
+    if (back.skip > 0) return --back.skip, false;
   }
   running_count_.fetch_add(1, std::memory_order_relaxed);
   hand_out_cores(lock, true);
@@ -306,8 +262,8 @@ bool RunScheduler::linger(const ScheduledRun& run, Lock& lock, std::uint64_t now
   running_.first->must_pause_.store(true, std::memory_order_relaxed);
   lingers_until_ns_ = now + length;
   lingers_on_ = os::current_core();
-  t_returns.scheduler = this;
-  t_returns.linger = ++lingers_;
+  back.scheduler = this;
+  back.linger = ++lingers_;
   return true;
 }
 
@@ -320,45 +276,48 @@ bool RunScheduler::end_linger(bool at_once) {
 }
 
 void RunScheduler::enter(ScheduledRun& run, const Cancel& cancel) {
-  if (cores_ == 0 || mark_.in_child() || holds_core(this)) return;
+  if (cores_ == 0 || mark_.in_child() || RunThread::current().holds_core_of(this)) return;
   Lock lock(mutex_);
   run.arrival_ = ++arrivals_;
-  const bool has_lingered = t_returns.scheduler == this && t_returns.linger != 0;
-  const bool returns = has_lingered && t_returns.linger == lingers_ && end_linger(true);
-  if (has_lingered) t_returns.note(returns);
+  RunThread& thread = RunThread::current();
+  const bool has_lingered = thread.returns.scheduler == this && thread.returns.linger != 0;
+  const bool returns = has_lingered && thread.returns.linger == lingers_ && end_linger(true);
+  if (has_lingered) thread.returns.note(returns);
   const bool is_contended = waiting_.first != nullptr;
   const std::uint64_t now = is_contended ? os::now_ns() : 0;
-  if (is_contended) t_turn.note_return(this, now);
+  if (is_contended) note_return(thread.turn, this, now);
   if (running_count_.load(std::memory_order_relaxed) < cores_ && has_room_for(run) && (!is_contended || may_pass(run, now)))
-    return run.note_core(), note_core(this, &run), start(run);
+    return run.note_core(), thread.hold(this, &run), start(run);
   run.wait_begin_ns_ = is_contended ? now : os::now_ns();
   run.state_ = ScheduledRun::State::kWaiting;
   waiting_.push(&run);
   if (has_room_for(run)) ask_for_core(run);
   if (returns || has_abandoned_core(cores_, run.wait_begin_ns_)) hand_out_cores(lock, returns);
   if (!wait_for_core(lock, run, cancel)) cancel.fail();
-  t_turn = {.scheduler = this, .begin_ns = os::now_ns(), .left_ns = 0, .quick_returns = t_turn.quick_returns};
+  thread.turn = {.scheduler = this, .begin_ns = os::now_ns(), .left_ns = 0, .quick_returns = thread.turn.quick_returns};
   lock.unlock();
   settle(run);
-  note_core(this, &run);
+  thread.hold(this, &run);
 }
 
 void RunScheduler::leave(ScheduledRun& run) noexcept {
-  forget_core(&run);
+  RunThread::current().release(&run);
   if (mark_.in_child()) return;
   Lock lock(mutex_);
   stop(run);
   run.core_.store(-1, std::memory_order_relaxed);
   if (waiting_.first == nullptr) return;
   const std::uint64_t now = os::now_ns();
-  t_turn.note_leave(this, now);
+  RunThread::Turn& turn = RunThread::current().turn;
+  note_leave(turn, this, now);
   if (linger(run, lock, now)) return;
   if (!has_abandoned_core(cores_ - 1, now) && may_keep_core(run, now)) {
     kept_ns_ = now;
     return;
   }
-  if (t_turn.quick_returns == kQuickReturns) t_turn.left_ns = 0;
-  hand_out_cores(lock, t_turn.quick_returns == kQuickReturns);
+  const bool is_quick = turn.quick_returns == RunThread::kQuickReturns;
+  if (is_quick) turn.left_ns = 0;
+  hand_out_cores(lock, is_quick);
 }
 
 void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
@@ -387,7 +346,7 @@ void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
   if (running_count_.load(std::memory_order_relaxed) < cores_) {
     for (const FreeCoreListener* l = listeners_; l != nullptr; l = l->next) l->core_freed(l->context);
   }
-  if (!wait_for_core(lock, run, cancel)) return forget_core(&run);
+  if (!wait_for_core(lock, run, cancel)) return RunThread::current().release(&run);
   lock.unlock();
   settle(run);
 }
@@ -408,7 +367,7 @@ void RunScheduler::remove(FreeCoreListener& listener) {
 }
 
 LentCore::LentCore() noexcept {
-  for (int i = 0; i < kMostSchedulers; ++i) runs_[i] = t_held[i].run;
+  for (int i = 0; i < kMostSchedulers; ++i) runs_[i] = RunThread::current().held[i].run;
   for (ScheduledRun* run : runs_) {
     if (run != nullptr) run->leave();
   }

@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "base/os/fork.h"
 #include "base/os/futex.h"
+#include "base/run_thread.h"
 
 namespace evn {
 namespace {
@@ -39,9 +40,6 @@ constexpr std::uint64_t kWorthMoving = 500'000;
 constexpr std::uint64_t kAlonePerDebt = 16;
 constexpr std::uint64_t kMostAlone = 100'000'000;
 constexpr std::uint64_t kSuspended = 50'000'000;  // no scheduler keeps a thread so long: the process was stopped
-
-// Whether this thread is in a body of some job: what that asks for it does alone.
-[[gnu::tls_model("initial-exec")]] constinit thread_local bool t_in_body = false;
 
 enum class Failure : int { kNone, kError, kMemory };
 
@@ -142,7 +140,7 @@ struct ThreadPool::Job {
   std::uint64_t work(int thread, Shared* caller = nullptr) {
     std::uint64_t done = 0;
     const HeapScope counted(heap);
-    const bool outer = std::exchange(t_in_body, true);
+    const bool outer = std::exchange(RunThread::current().in_body, true);
     try {
       std::uint32_t range = 0;
       while (!failed.load(std::memory_order_relaxed)) {
@@ -162,7 +160,7 @@ struct ThreadPool::Job {
       const Error e = make_error(EVN_ERROR_INTERNAL, "an unknown exception left a kernel");
       keep(Failure::kError, &e);
     }
-    t_in_body = outer;
+    RunThread::current().in_body = outer;
     if (caller == nullptr) heap_meter().report();  // a helper may sleep for long now
     return done;
   }
@@ -432,7 +430,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
       body(context, 0, begin, left < grain ? count : begin + grain);
     }
   };
-  if (!shared_ || ranges == 1 || t_in_body || (run != nullptr && run->is_alone())) return work_alone();
+  if (!shared_ || ranges == 1 || RunThread::current().in_body || (run != nullptr && run->is_alone())) return work_alone();
   if (shared_->idle_cores() <= 0 && (run == nullptr || !run->expects_cores())) return work_alone();
   Shared& s = *shared_;
   const int core = os::current_core();
