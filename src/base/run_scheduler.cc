@@ -133,6 +133,7 @@ bool RunScheduler::ask_for_core(const ScheduledRun& run) {
 
 void RunScheduler::start(ScheduledRun& run) {
   run.state_ = ScheduledRun::State::kRunning;
+  run.must_pause_.store(false, std::memory_order_relaxed);
   run.begin_ns_ = os::now_ns();
   running_.push(&run);
   running_count_.fetch_add(1, std::memory_order_relaxed);
@@ -333,6 +334,7 @@ void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
     return;
   }
   stop(run);
+  run.must_pause_.store(true, std::memory_order_relaxed);  // helpers leave its job alone until it has a core again
   run.wait_begin_ns_ = now;
   run.state_ = ScheduledRun::State::kWaiting;
   waiting_.push(&run);
@@ -346,7 +348,10 @@ void RunScheduler::pause(ScheduledRun& run, const Cancel& cancel) noexcept {
   if (running_count_.load(std::memory_order_relaxed) < cores_) {
     for (const FreeCoreListener* l = listeners_; l != nullptr; l = l->next) l->core_freed(l->context);
   }
-  if (!wait_for_core(lock, run, cancel)) return RunThread::current().release(&run);
+  if (!wait_for_core(lock, run, cancel)) {
+    run.must_pause_.store(false, std::memory_order_relaxed);
+    return RunThread::current().release(&run);
+  }
   lock.unlock();
   settle(run);
 }

@@ -272,7 +272,8 @@ struct ThreadPool::Shared {
     const std::uint64_t now = os::now_ns();
     const std::uint64_t explained = two_ranges + (now - start) / kPaidOff;
     if (now - end > kSuspended) return;
-    const std::uint64_t owed = debt.load(std::memory_order_relaxed) + (now - end) + in_vain;
+    const std::uint64_t waited = done != 0 ? now - end : 0;  // without a range of its own it cannot know how long one takes
+    const std::uint64_t owed = debt.load(std::memory_order_relaxed) + waited + in_vain;
     const std::uint64_t left = owed > explained ? owed - explained : 0;
     debt.store(left > kMostDebt ? 0 : left, std::memory_order_relaxed);
     if (left > kMostDebt) alone_until.store(now + std::min(kMostAlone, kAlonePerDebt * left), std::memory_order_relaxed);
