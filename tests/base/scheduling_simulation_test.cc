@@ -1,0 +1,191 @@
+// Scheduler of runs and pool of threads on a simulated machine (tests/base/simulation/machine.h): starvation, priority inversion,
+// lost wake-ups, fairness, for 2 to 64 cores, closed and open loops, and runs of 50 us to 500 ms. A test prints the seed of its
+// load.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "tests/base/simulation/load.h"
+
+namespace evn::sim {
+namespace {
+
+constexpr std::uint64_t kWorks[] = {50 * kMicrosecond, 500 * kMicrosecond, 5 * kMillisecond, 50 * kMillisecond, 500 * kMillisecond};
+
+Machine::Options machine_of(int cores, std::uint64_t seed, double jitter = 0) {
+  Machine::Options options;
+  options.cores = cores;
+  options.seed = seed;
+  options.jitter = jitter;
+  if (cores >= 16) options.costs.relax = 400;  // threads that spin look less often, which makes the simulation faster
+  return options;
+}
+
+std::string describe(const Load& load, const Machine::Options& options) {
+  char text[128];
+  std::snprintf(text, sizeof text, "seed %llu, %d cores, %zu clients, run of %.3f ms",
+                static_cast<unsigned long long>(options.seed), options.cores, load.clients.size(),
+                static_cast<double>(load.clients[0].shape.work_ns()) * 1e-6);
+  return text;
+}
+
+// Prints the load and its result.
+Result simulate(const Load& load, const Machine::Options& options) {
+  const Result result = execute(load, &options);
+  std::printf("[          ] %s: %s\n", describe(load, options).c_str(), result.summary().c_str());
+  std::fflush(stdout);
+  return result;
+}
+
+class SchedulingSimulation : public testing::TestWithParam<int> {
+ protected:
+  int cores() const { return GetParam(); }
+};
+
+// Twice as many clients as cores, all alike. `rounds`: runs of each client, if all of them have the same share.
+Load closed_loop(int cores, std::uint64_t work, std::uint64_t rounds) {
+  Load load{cores, 2 * work * rounds, {}};
+  for (int i = 0; i < 2 * cores; ++i) load.clients.push_back({.shape = RunShape::of(work)});
+  return load;
+}
+
+// Throughput, relative to that of cores which are never idle.
+double utilization(const Load& load, const Result& result) {
+  const auto work = static_cast<double>(load.clients[0].shape.work_ns());
+  return static_cast<double>(result.runs()) * work / (static_cast<double>(result.time_ns) * load.cores);
+}
+
+TEST_P(SchedulingSimulation, EqualClientsGetEqualSharesAndNoCoreIsFreeWhileARunWaits) {
+  for (const std::uint64_t work : kWorks) {
+    const std::uint64_t rounds = work < kMillisecond ? 15 * kMillisecond / work : cores() < 16 ? 12 : 6;
+    const Load load = closed_loop(cores(), work, rounds);
+    const Machine::Options options = machine_of(cores(), 1 + work);
+    const Result result = simulate(load, options);
+    SCOPED_TRACE(describe(load, options));
+    EXPECT_GE(result.fairness(), work < kMillisecond ? 0.9 : 0.98);
+    EXPECT_LE(result.most_computing, static_cast<std::uint64_t>(cores()));
+    EXPECT_LE(result.longest_waste_ns, 2500 * kMicrosecond);
+    EXPECT_GE(utilization(load, result), work < kMillisecond ? 0.65 : 0.85);
+    EXPECT_LE(result.wasted_ns * 50, work >= 5 * kMillisecond ? result.time_ns : 50 * result.time_ns);
+  }
+}
+
+TEST_P(SchedulingSimulation, ARunThatIsAloneHasTheHelpOfAllCores) {
+  for (const std::uint64_t work : {5 * kMillisecond, 50 * kMillisecond, 500 * kMillisecond}) {
+    Load load{cores(), 2 * work, {{.shape = RunShape::of(work)}}};
+    const Machine::Options options = machine_of(cores(), 2 + work);
+    const Result result = simulate(load, options);
+    SCOPED_TRACE(describe(load, options));
+    const RunShape& shape = load.clients[0].shape;
+    const auto turns = static_cast<std::uint64_t>((shape.ranges + cores() - 1) / cores());
+    const std::uint64_t ideal = static_cast<std::uint64_t>(shape.jobs) * (shape.serial_ns + turns * shape.range_ns);
+    EXPECT_LE(result.clients[0].quantile(0.5), ideal + ideal / 4 + 200 * kMicrosecond);
+  }
+}
+
+// Clients whose requests arrive at random times and need 60 % of the cores.
+TEST_P(SchedulingSimulation, RequestsThatArriveAtRandomTimesAreServedInTime) {
+  for (const std::uint64_t work : kWorks) {
+    Load load{cores(), std::max(40 * work, 10 * kMillisecond) / (cores() < 16 ? 1 : cores() < 64 ? 4 : 8), {}};
+    for (int i = 0; i < 2 * cores(); ++i) load.clients.push_back({.shape = RunShape::of(work), .interval_ns = 2 * work * 10 / 6});
+    const Machine::Options options = machine_of(cores(), 3 + work);
+    const Result result = simulate(load, options);
+    SCOPED_TRACE(describe(load, options));
+    for (const ClientResult& c : result.clients) EXPECT_LE(c.quantile(0.5), 3 * work + 4 * kMillisecond);
+  }
+}
+
+TEST_P(SchedulingSimulation, AnUrgentRunWaitsForNoLongerThanARange) {
+  Load load{cores(), 900 * kMillisecond / (cores() < 16 ? 1 : 3), {}};
+  for (int i = 0; i < 2 * cores(); ++i) load.clients.push_back({.shape = RunShape::of(200 * kMillisecond)});
+  const Client urgent{.shape = RunShape::of(10 * kMillisecond), .priority = 3, .interval_ns = 30 * kMillisecond};
+  load.clients.push_back(urgent);
+  for (const std::uint64_t seed : {4, 5, 6}) {
+    const Machine::Options options = machine_of(cores(), seed);
+    const Result result = simulate(load, options);
+    SCOPED_TRACE(describe(load, options));
+    const ClientResult& runs = result.clients.back();
+    EXPECT_GE(runs.latency_ns.size(), 3u);
+    EXPECT_LE(runs.most_waited_ns, load.clients[0].shape.range_ns + kMillisecond);
+    EXPECT_LE(runs.quantile(0.5), urgent.shape.work_ns() + 3 * kMillisecond);
+    // A thread that had been given a core when the urgent run came does one range after it has woken up.
+    const std::size_t for_each = std::max<std::size_t>(2, static_cast<std::size_t>(cores()) / 8);
+    EXPECT_LE(result.inverted_ranges, for_each * runs.latency_ns.size());
+  }
+}
+
+// More urgent runs ask for every core all the time: the others compute for 10 ms in each second.
+TEST_P(SchedulingSimulation, NoRunStarves) {
+  Load load{cores(), 5 * kSecond, {}};
+  const std::uint64_t work = cores() < 16 ? 8 * kMillisecond : 100 * kMillisecond;
+  for (int i = 0; i < 2 * cores(); ++i) load.clients.push_back({.shape = RunShape::of(work), .priority = 1});
+  const std::size_t more_urgent = load.clients.size();
+  for (int i = 0; i < 3; ++i) load.clients.push_back({.shape = RunShape::of(15 * kMillisecond)});
+  const Machine::Options options = machine_of(cores(), 7);
+  const Result result = simulate(load, options);
+  SCOPED_TRACE(describe(load, options));
+  for (std::size_t i = more_urgent; i < load.clients.size(); ++i) {
+    EXPECT_GE(result.clients[i].latency_ns.size(), 2u);
+    EXPECT_LE(result.clients[i].most_waited_ns, 2 * kSecond + 3 * work);
+  }
+}
+
+// Of two runs with deadlines the earlier one goes first, and both go before a run without.
+TEST_P(SchedulingSimulation, DeadlinesAreMetWhereTimeSuffices) {
+  Load load{cores(), 300 * kMillisecond, {}};
+  for (int i = 0; i < cores(); ++i) load.clients.push_back({.shape = RunShape::of(20 * kMillisecond)});
+  for (int i = 0; i < cores(); ++i)
+    load.clients.push_back(
+        {.shape = RunShape::of(3 * kMillisecond), .interval_ns = 8 * kMillisecond, .deadline_ns = 30 * kMillisecond});
+  const Machine::Options options = machine_of(cores(), 8);
+  const Result result = simulate(load, options);
+  SCOPED_TRACE(describe(load, options));
+  std::uint64_t late = 0, met = 0;
+  for (const ClientResult& c : result.clients) {
+    late += c.late;
+    met += c.latency_ns.size();
+  }
+  EXPECT_LE(late * 50, met);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cores, SchedulingSimulation, testing::Values(2, 4, 8, 16, 64), testing::PrintToStringParamName());
+
+// Loads of random clients, with delays at random calls of the machine. A lost wake-up ends the process, if nobody looks by himself,
+// or leaves a core free until somebody looks.
+TEST(SchedulingSimulationOfRandomLoads, NoWakeUpIsLost) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Random random(seed);
+    const int cores = 1 << (1 + random.below(3));
+    const bool has_priorities = seed % 2 == 0;
+    Load load{cores, 60 * kMillisecond, {}};
+    const auto count = 1 + random.below(static_cast<std::uint64_t>(3 * cores));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::uint64_t work = kWorks[random.below(3)] * (1 + random.below(4));
+      load.clients.push_back({.shape = RunShape::of(work),
+                              .priority = has_priorities ? static_cast<std::int32_t>(random.below(3)) : 0,
+                              .interval_ns = random.below(2) * work * 3,
+                              .host_ns = 1 + random.below(100 * kMicrosecond),
+                              .begin_ns = random.below(10 * kMillisecond),
+                              .deadline_ns = random.below(4) == 0 ? 20 * kMillisecond : 0});
+    }
+    const Machine::Options options = machine_of(cores, seed, 0.002);
+    const Result result = simulate(load, options);
+    SCOPED_TRACE(describe(load, options));
+    if (has_priorities) continue;  // cores are left to the helpers of a more urgent run
+    EXPECT_LE(result.longest_waste_ns, 8 * kMillisecond);
+    EXPECT_LE(result.wasted_ns * 2, result.time_ns);
+  }
+}
+
+TEST(SchedulingSimulationOfRandomLoads, TheSameSeedGivesTheSameResult) {
+  const Load load = closed_loop(4, 500 * kMicrosecond, 10);
+  const Machine::Options options = machine_of(4, 7, 0.01);
+  const Result a = simulate(load, options), b = simulate(load, options);
+  EXPECT_EQ(a.summary(), b.summary());
+  EXPECT_EQ(a.machine.sleeps, b.machine.sleeps);
+}
+
+}  // namespace
+}  // namespace evn::sim

@@ -1,0 +1,45 @@
+// Fibers: stacks between which one thread switches.
+#pragma once
+
+#include <cxxabi.h>
+#include <ucontext.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "base/run_thread.h"
+
+namespace evn::sim {
+
+// A default-constructed fiber stands for the thread itself. RunThread and the state of exceptions belong to the fiber.
+class Fiber {
+ public:
+  Fiber() = default;
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // `body` must not return: its last action is a switch to another fiber.
+  void prepare(void (*body)(void*), void* argument);
+  static void switch_between(Fiber* from, Fiber* to);
+
+ private:
+  static constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+  static void enter();
+
+  struct Exceptions {  // begin of __cxa_eh_globals (Itanium C++ ABI)
+    void* caught = nullptr;
+    unsigned int uncaught = 0;
+  };
+
+  ucontext_t context_ = {};
+  std::unique_ptr<unsigned char[]> stack_;
+  void (*body_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  RunThread run_thread_ = {};
+  Exceptions exceptions_;
+  void* fake_stack_ = nullptr;  // of AddressSanitizer
+  const void* bottom_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace evn::sim

@@ -1,0 +1,72 @@
+// Loads for the scheduler of runs and the pool of threads: clients that run models again and again, in a closed or an open loop.
+// The same code executes on a simulated machine and, for comparison, on the real one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/run_scheduler.h"
+#include "tests/base/simulation/machine.h"
+
+namespace evn::sim {
+
+inline constexpr std::uint64_t kMicrosecond = 1'000, kMillisecond = 1'000'000, kSecond = 1'000'000'000;
+
+// A run: `jobs` times a serial part, and then ranges that the threads of a pool share.
+struct RunShape {
+  std::uint64_t serial_ns = 0;
+  int jobs = 1;
+  int ranges = 1;
+  std::uint64_t range_ns = 0;
+
+  std::uint64_t work_ns() const {
+    return static_cast<std::uint64_t>(jobs) * (serial_ns + static_cast<std::uint64_t>(ranges) * range_ns);
+  }
+  // A run of that much work, of which a tenth is serial.
+  static RunShape of(std::uint64_t work_ns);
+};
+
+struct Client {
+  RunShape shape;
+  std::int32_t priority = 0;
+  std::uint64_t interval_ns = 0;  // mean of the time between arrivals, which are random; 0: a closed loop
+  std::uint64_t host_ns = 2'000;  // work of the host between two runs
+  std::uint64_t begin_ns = 0;     // of its first run
+  std::uint64_t deadline_ns = 0;  // of a run, from its arrival; 0: none
+};
+
+struct Load {
+  int cores = 2;
+  std::uint64_t length_ns = kSecond;
+  std::vector<Client> clients;
+};
+
+struct ClientResult {
+  std::vector<std::uint64_t> latency_ns;  // of each run that has ended, in order
+  std::uint64_t most_waited_ns = 0;       // longest time that a run has waited for cores, and of all of them together
+  std::uint64_t waited_ns = 0;
+  std::uint64_t late = 0;  // runs stopped by their deadlines
+
+  std::uint64_t quantile(double q) const;
+};
+
+struct Result {
+  std::vector<ClientResult> clients;
+  Machine::Counters machine;
+  std::uint64_t time_ns = 0;
+  std::uint64_t wasted_ns = 0;         // time during which a run waited although the scheduler had a core that was free
+  std::uint64_t longest_waste_ns = 0;  // longest part of that without a break
+  std::uint64_t inverted_ranges = 0;   // ranges that began while a run of a higher priority had computed for longer than a range
+  std::uint64_t most_computing = 0;    // runs that had a core at a time
+
+  std::uint64_t runs() const;
+  // Jain's index of the clients' numbers of runs: 1 if all are equal, 1/n if one has everything.
+  double fairness() const;
+  std::string summary() const;
+};
+
+// With `machine` null the load executes on the real machine.
+Result execute(const Load& load, const Machine::Options* machine);
+
+}  // namespace evn::sim
