@@ -5,18 +5,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/scheduling_constants.h"
+
 namespace evn {
 
 // One for the runs of a plan, which are alike. From any thread.
 class HelpWorth {
  public:
-  // Shorter runs are measured; others are always helped.
-  static constexpr std::uint64_t kShortNs = 500'000;
-  // Where helpers have saved less than 1 / kLeastShare of so much time, so many runs do without them.
-  static constexpr std::uint64_t kMeasuredNs = 2'000'000;
-  static constexpr std::uint64_t kLeastShare = 10;
-  static constexpr std::uint32_t kAloneRuns = 1000;
-
   // Whether the run that begins is to compute on its own thread alone.
   bool begin_alone() {
     std::uint32_t left = alone_.load(std::memory_order_relaxed);
@@ -28,13 +23,13 @@ class HelpWorth {
 
   // A run that helpers could join has taken `run_ns`; what they did would have taken its own thread `saved_ns` more.
   void note(std::uint64_t run_ns, std::uint64_t saved_ns) {
-    if (run_ns >= kShortNs) return;
+    if (run_ns >= scheduling::kShortRunNs) return;
     const std::uint64_t saved = saved_ns_.fetch_add(saved_ns, std::memory_order_relaxed) + saved_ns;
     const std::uint64_t measured = measured_ns_.fetch_add(run_ns, std::memory_order_relaxed) + run_ns;
-    if (measured < kMeasuredNs) return;
+    if (measured < scheduling::kHelpSampleNs) return;
     saved_ns_.store(0, std::memory_order_relaxed);
     measured_ns_.store(0, std::memory_order_relaxed);
-    if (saved < measured / kLeastShare) alone_.store(kAloneRuns, std::memory_order_relaxed);
+    if (saved < measured / scheduling::kMinHelpShare) alone_.store(scheduling::kRunsWithoutHelp, std::memory_order_relaxed);
   }
 
  private:

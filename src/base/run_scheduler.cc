@@ -12,16 +12,14 @@ namespace {
 
 void note_return(RunThread::Turn& turn, const RunScheduler* to, std::uint64_t now) {
   if (turn.scheduler == to && turn.left_ns == 0) return;
-  const bool quick = turn.scheduler == to && now - turn.left_ns <= RunScheduler::kReturnNs;
-  turn.quick_returns = quick ? std::min(turn.quick_returns + 1, RunThread::kQuickReturns) : 0;
+  const bool quick = turn.scheduler == to && now - turn.left_ns <= scheduling::kQuickReturnNs;
+  turn.quick_returns = quick ? std::min(turn.quick_returns + 1, scheduling::kQuickReturns) : 0;
 }
 
 void note_leave(RunThread::Turn& turn, const RunScheduler* from, std::uint64_t now) {
   if (turn.scheduler != from) turn = {.scheduler = from, .begin_ns = 0, .left_ns = 0, .quick_returns = 0};
   turn.left_ns = now;
 }
-
-constexpr std::uint64_t kTokenLookNs = 4'000'000;  // nobody wakes a run whose token is requested: a handler of a signal may do that
 
 }  // namespace
 
@@ -38,7 +36,7 @@ void RunScheduler::Lock::wake(ScheduledRun& run) {
   run.signal_.store(run.state_ == ScheduledRun::State::kRunning ? ScheduledRun::kStarted : ScheduledRun::kLook,
                     std::memory_order_release);
   const std::uint32_t* const word = os::futex_word(run.signal_);
-  if (count_ == kMostWords) return os::futex_wake_one(word);
+  if (count_ == scheduling::kMaxDeferredWakes) return os::futex_wake_one(word);
   words_[count_++] = word;
 }
 
@@ -85,22 +83,23 @@ bool RunScheduler::may_pass(const ScheduledRun& run, std::uint64_t now) const {
   if (first == nullptr || run.is_more_urgent_than(*first)) return true;
   if (first->is_more_urgent_than(run)) return false;
   const RunThread::Turn& turn = RunThread::current().turn;
-  if (turn.scheduler == this && turn.quick_returns == RunThread::kQuickReturns) return now - turn.begin_ns < kTurnNs;
-  return now - first->wait_begin_ns_ < kMostPassedNs;
+  if (turn.scheduler == this && turn.quick_returns == scheduling::kQuickReturns) return now - turn.begin_ns < scheduling::kTurnNs;
+  return now - first->wait_begin_ns_ < scheduling::kMaxOvertakenNs;
 }
 
 // Whether the calling thread, whose run has just ended, is expected back before its turn is over, and nobody waits who should not
 // wait for that.
 bool RunScheduler::may_keep_core(const ScheduledRun& run, std::uint64_t now) const {
   const RunThread::Turn& turn = RunThread::current().turn;
-  if (turn.scheduler != this || turn.quick_returns < RunThread::kQuickReturns || now - turn.begin_ns >= kTurnNs) return false;
+  if (turn.scheduler != this || turn.quick_returns < scheduling::kQuickReturns || now - turn.begin_ns >= scheduling::kTurnNs)
+    return false;
   const ScheduledRun* const first = most_urgent_waiting();
-  return first != nullptr && !first->is_more_urgent_than(run) && now - first->wait_begin_ns_ < kStarvedNs;
+  return first != nullptr && !first->is_more_urgent_than(run) && now - first->wait_begin_ns_ < scheduling::kStarvedNs;
 }
 
 // Whether one of so many cores is free because a thread that was expected back has not come.
 bool RunScheduler::has_abandoned_core(int cores, std::uint64_t now) const {
-  return running_count_.load(std::memory_order_relaxed) < cores && now - kept_ns_ > kReturnNs;
+  return running_count_.load(std::memory_order_relaxed) < cores && now - kept_ns_ > scheduling::kQuickReturnNs;
 }
 
 bool RunScheduler::should_pause(const ScheduledRun& run) const {
@@ -158,12 +157,12 @@ void RunScheduler::hand_out_cores(Lock& lock, bool at_once) {
   if (waiting_.first == nullptr) return;
   for (ScheduledRun *w = waiting_.first, *next; w != nullptr; w = next) {
     next = w->after_;
-    const bool starved = now - w->wait_begin_ns_ >= kStarvedNs;
+    const bool starved = now - w->wait_begin_ns_ >= scheduling::kStarvedNs;
     if (!starved || running_count_.load(std::memory_order_relaxed) >= cores_) continue;
     if (w->group_ != nullptr && w->group_->is_full()) continue;
     waiting_.remove(w);
     w->boosted_ = true;
-    w->boost_end_ns_ = now + kBoostNs;
+    w->boost_end_ns_ = now + scheduling::kBoostNs;
     start(*w);
     w->must_pause_.store(true, std::memory_order_relaxed);  // to look at the time
     lock.wake(*w);
@@ -171,7 +170,7 @@ void RunScheduler::hand_out_cores(Lock& lock, bool at_once) {
   while (running_count_.load(std::memory_order_relaxed) < cores_) {
     ScheduledRun* const w = most_urgent_waiting();
     if (w == nullptr) return;
-    if (!at_once && now - w->wait_begin_ns_ < kMostPassedNs) {
+    if (!at_once && now - w->wait_begin_ns_ < scheduling::kMaxOvertakenNs) {
       if (!w->woken_) lock.wake(*w);
       w->woken_ = true;
       return;
@@ -185,7 +184,7 @@ void RunScheduler::hand_out_cores(Lock& lock, bool at_once) {
 // The run is in the list of those that wait. False, and it is in none, when `cancel` says stop. The lock may be free at the end.
 bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& cancel) noexcept {
   run.woken_ = false;
-  std::uint64_t look_after = kFirstLookNs;
+  std::uint64_t look_after = scheduling::kFirstPollNs;
   while (run.state_ == ScheduledRun::State::kWaiting) {
     end_linger(false);
     if (running_count_.load(std::memory_order_relaxed) < cores_ && most_urgent_waiting() == &run) {
@@ -201,7 +200,7 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
       hand_out_cores(lock);
       break;
     }
-    std::uint64_t look = cancel.requested != nullptr ? std::min(kTokenLookNs, look_after) : look_after;
+    std::uint64_t look = cancel.requested != nullptr ? std::min(scheduling::kTokenPollNs, look_after) : look_after;
     if (cancel.deadline_ns != 0) {
       const std::uint64_t now = deadline_clock_ns();
       look = std::min(look, cancel.deadline_ns > now ? cancel.deadline_ns - now : 1);
@@ -211,7 +210,7 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
     os::futex_wait_for(os::futex_word(run.signal_), ScheduledRun::kNone, look);
     if (run.signal_.load(std::memory_order_acquire) == ScheduledRun::kStarted) break;
     lock.lock();
-    look_after = std::min<std::uint64_t>(look_after * 2, 1'000'000'000);
+    look_after = std::min(look_after * 2, scheduling::kMaxPollNs);
   }
   run.waited_ns_ += os::now_ns() - run.wait_begin_ns_;
   return run.state_ == ScheduledRun::State::kRunning;
@@ -241,16 +240,16 @@ void RunScheduler::settle(ScheduledRun& run) {
 // Whether the thread of a run that has just ended keeps its core for a while; other free ones are given to those that wait. Some
 // run that computes looks at the time.
 bool RunScheduler::linger(const ScheduledRun& run, Lock& lock, std::uint64_t now) {
-  const std::uint64_t share = (now - run.begin_ns_) / 16;
-  const bool is_short = share < kLeastLingerNs && waiting_.first->urgency_.priority >= run.urgency_.priority;
+  const std::uint64_t share = (now - run.begin_ns_) / scheduling::kLingerShare;
+  const bool is_short = share < scheduling::kMinLingerNs && waiting_.first->urgency_.priority >= run.urgency_.priority;
   if (is_short || lingers_until_ns_ != 0) return false;  // without a look at all that wait
   const ScheduledRun* const first = most_urgent_waiting();
   if (first == nullptr || first->urgency_.priority > run.urgency_.priority) return false;
   RunThread::Returns& back = RunThread::current().returns;
-  std::uint64_t length = kLingerNs;
+  std::uint64_t length = scheduling::kLingerNs;
   if (first->urgency_.priority == run.urgency_.priority) {
     length = std::min(length, share);
-    if (length < kLeastLingerNs || now - first->wait_begin_ns_ >= kStarvedNs) return false;
+    if (length < scheduling::kMinLingerNs || now - first->wait_begin_ns_ >= scheduling::kStarvedNs) return false;
     if (back.scheduler != this) back = {};
     if (back.skip > 0) return --back.skip, false;
   }
@@ -316,7 +315,7 @@ void RunScheduler::leave(ScheduledRun& run) noexcept {
     kept_ns_ = now;
     return;
   }
-  const bool is_quick = turn.quick_returns == RunThread::kQuickReturns;
+  const bool is_quick = turn.quick_returns == scheduling::kQuickReturns;
   if (is_quick) turn.left_ns = 0;
   hand_out_cores(lock, is_quick);
 }

@@ -10,6 +10,7 @@
 #include "base/cancel.h"
 #include "base/os/fork_mark.h"
 #include "base/os/os.h"
+#include "base/scheduling_constants.h"
 
 namespace evn {
 
@@ -55,25 +56,6 @@ class RunScheduler {
   void add(FreeCoreListener& listener);
   void remove(FreeCoreListener& listener);
 
-  // A run that has waited so long computes at once with more urgent ones for so long a time, so that none waits for ever.
-  static constexpr std::uint64_t kStarvedNs = 1'000'000'000;
-  static constexpr std::uint64_t kBoostNs = 10'000'000;
-  // A run that is no more urgent may take a free core before one that has been woken for it, unless that has waited for so long:
-  // a thread that runs one model again and again need not wait for another to wake up.
-  static constexpr std::uint64_t kMostPassedNs = 1'000'000;
-  // A thread that again and again asks for a core within kReturnNs of its last run's end keeps its core for a turn of kTurnNs, in
-  // which nobody is woken for the core: to wake a thread for every run costs more than a short run takes. Should the thread not
-  // come back, then the next run to begin or to end sees it, or one that waits: each looks by itself after kFirstLookNs, then when
-  // it has waited twice as long, and so on.
-  static constexpr std::uint64_t kTurnNs = 2'000'000;
-  static constexpr std::uint64_t kReturnNs = 20'000;
-  static constexpr std::uint64_t kFirstLookNs = 4'000'000;
-  // After a run's end its thread has its core for so long, but no more than a sixteenth of the run's time, if it is expected back
-  // or was more urgent than those that wait: it has a result to hand on, and the system lets a thread that is woken go before its
-  // waker for some milliseconds. Who has come back late is not expected back for some runs.
-  static constexpr std::uint64_t kLingerNs = 300'000;
-  static constexpr std::uint64_t kLeastLingerNs = 50'000;
-
  private:
   friend class ScheduledRun;
   struct List {
@@ -99,9 +81,8 @@ class RunScheduler {
     void wake(ScheduledRun& run);
 
    private:
-    static constexpr int kMostWords = 8;  // more are woken under the lock
     std::unique_lock<std::mutex> lock_;
-    const std::uint32_t* words_[kMostWords];
+    const std::uint32_t* words_[scheduling::kMaxDeferredWakes];
     int count_ = 0;
   };
 

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/lent_core.h"
+#include "base/scheduling_constants.h"
 
 namespace evn {
 
@@ -13,8 +14,6 @@ class RunScheduler;
 class ScheduledRun;
 
 struct RunThread {
-  static constexpr int kQuickReturns = 2;  // in a row: the thread is expected to return at once again
-
   // Runs of the thread that have cores, at most one of each scheduler. A run that an operator starts computes on the core of the
   // operator's run: it would otherwise wait for a core that only its own end can free.
   struct HeldCore {
@@ -37,7 +36,7 @@ struct RunThread {
     int late, skip;        // how often in a row it was late; number of runs for which it is not expected
     void note(bool in_time) {
       linger = 0;
-      late = in_time ? 0 : std::min(late + 1, 6);
+      late = in_time ? 0 : std::min(late + 1, scheduling::kMaxLateReturns);
       skip = in_time ? 0 : 1 << late;
     }
   };

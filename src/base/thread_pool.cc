@@ -23,23 +23,11 @@ namespace {
 
 constexpr std::uint32_t kOpen = 1u << 31;          // workers may join
 constexpr std::uint32_t kCallerSleeps = 1u << 30;  // the last worker to leave must wake the caller
-constexpr int kRelaxPerLook = 32;
 constexpr std::int64_t kMostRanges = std::int64_t{1} << 31;
-constexpr std::uint64_t kLongLook = 8;  // times the spin budget: where jobs come often
 
 // A worker whose core another process wants holds up the caller: by some milliseconds when it is stopped in the midst of a range,
-// by some 100 us each time when both end up on one core, where a worker does not even begin. Such waits, which the length of the
-// ranges does not explain, are a debt that is paid off by an eighth of the time of jobs; when it is too large the caller works
-// alone for a time, so that they cost a sixteenth.
-constexpr std::uint64_t kMostDebt = 200'000;
-constexpr std::uint64_t kCostOfSharedCore = 40'000;
-constexpr std::uint64_t kPaidOff = 8;
-// Where the last job that found both on one core took so long, the worker moves to another core, by three system calls: the system
-// wakes it there again and again, though a core is free, when a more urgent run has just made others pause.
-constexpr std::uint64_t kWorthMoving = 500'000;
-constexpr std::uint64_t kAlonePerDebt = 16;
-constexpr std::uint64_t kMostAlone = 100'000'000;
-constexpr std::uint64_t kSuspended = 50'000'000;  // no scheduler keeps a thread so long: the process was stopped
+// by some 100 us each time when both are on one core, where a worker does not even begin. Such waits, which the length of the
+// ranges does not explain, are a debt. The caller works alone for a time when the debt is too large.
 
 enum class Failure : int { kNone, kError, kMemory };
 
@@ -49,7 +37,7 @@ bool spin(std::uint64_t budget_ns, Done done) {
   if (budget_ns == 0) return done();
   const std::uint64_t end = os::now_ns() + budget_ns;
   do {
-    for (int i = 0; i < kRelaxPerLook; ++i) {
+    for (int i = 0; i < scheduling::kSpinsPerClockRead; ++i) {
       if (done()) return true;
       os::relax();
     }
@@ -253,30 +241,31 @@ struct ThreadPool::Shared {
   void await_generation(std::uint32_t seen, bool look, bool* often) {
     const auto changed = [&] { return generation.load(std::memory_order_acquire) != seen; };
     const std::uint64_t start = os::now_ns();
-    if (spin(!look ? 0 : *often ? kLongLook * spin_ns : spin_ns, changed)) return;
+    if (spin(!look ? 0 : *often ? scheduling::kLongSpinFactor * spin_ns : spin_ns, changed)) return;
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     while (!changed()) os::futex_wait(os::futex_word(generation), seen);
     sleepers.fetch_sub(1, std::memory_order_relaxed);
-    *often = os::now_ns() - start < kLongLook * spin_ns;
+    *often = os::now_ns() - start < scheduling::kLongSpinFactor * spin_ns;
   }
 
   // `start`, `done`: when the caller began, and how many ranges it has done since.
   void close_gate(Slot& slot, std::uint64_t start, std::uint64_t done) {
     slot.gate.fetch_and(~kOpen, std::memory_order_acq_rel);
-    const std::uint64_t in_vain = slot.on_one_core.exchange(0, std::memory_order_relaxed) * kCostOfSharedCore;
+    const std::uint64_t in_vain = slot.on_one_core.exchange(0, std::memory_order_relaxed) * scheduling::kSharedCoreDebtNs;
     if (slot.gate.load(std::memory_order_acquire) == 0 && in_vain == 0) return;
     const std::uint64_t end = os::now_ns();
     if (in_vain != 0) lasted_on_one_core.store(end - start, std::memory_order_relaxed);
     const std::uint64_t two_ranges = 2 * (end - start) / (done + 1);
-    slot.await_leavers(std::max(spin_ns, std::min(two_ranges, kLongLook * spin_ns)), started_in);
+    slot.await_leavers(std::max(spin_ns, std::min(two_ranges, scheduling::kLongSpinFactor * spin_ns)), started_in);
     const std::uint64_t now = os::now_ns();
-    const std::uint64_t explained = two_ranges + (now - start) / kPaidOff;
-    if (now - end > kSuspended) return;
+    const std::uint64_t explained = two_ranges + (now - start) / scheduling::kDebtRepaymentShare;
+    if (now - end > scheduling::kSuspendedNs) return;
     const std::uint64_t waited = done != 0 ? now - end : 0;  // without a range of its own it cannot know how long one takes
     const std::uint64_t owed = debt.load(std::memory_order_relaxed) + waited + in_vain;
     const std::uint64_t left = owed > explained ? owed - explained : 0;
-    debt.store(left > kMostDebt ? 0 : left, std::memory_order_relaxed);
-    if (left > kMostDebt) alone_until.store(now + std::min(kMostAlone, kAlonePerDebt * left), std::memory_order_relaxed);
+    debt.store(left > scheduling::kMaxDebtNs ? 0 : left, std::memory_order_relaxed);
+    if (left > scheduling::kMaxDebtNs)
+      alone_until.store(now + std::min(scheduling::kMaxAloneNs, scheduling::kAlonePerDebt * left), std::memory_order_relaxed);
   }
 
   // Does what it can of one caller's job. False when that was nothing.
@@ -286,7 +275,7 @@ struct ThreadPool::Shared {
     bool shares = slot.shares_core();
     if (shares && !slot.job.must_pause()) {
       slot.on_one_core.fetch_add(1, std::memory_order_relaxed);
-      if (index <= idle_cores() && lasted_on_one_core.load(std::memory_order_relaxed) >= kWorthMoving) {
+      if (index <= idle_cores() && lasted_on_one_core.load(std::memory_order_relaxed) >= scheduling::kMinJobForMoveNs) {
         os::leave_core();
         shares = slot.shares_core();
       }

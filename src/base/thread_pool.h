@@ -11,6 +11,7 @@
 
 #include "base/os/os.h"
 #include "base/run_scheduler.h"
+#include "base/scheduling_constants.h"
 #include "evener/evener.h"
 
 namespace evn {
@@ -21,7 +22,7 @@ struct HostExecutor {
   void* user = nullptr;
 };
 
-inline constexpr std::uint64_t kDefaultSpinNs = 30'000;
+inline constexpr std::uint64_t kDefaultSpinNs = scheduling::kSpinNs;
 
 class ThreadPool {
  public:
@@ -47,7 +48,7 @@ class ThreadPool {
   // started: throws EVN_ERROR_NO_THREADS, nothing has run.
   using Body = void (*)(void* context, int thread, std::int64_t begin, std::int64_t end);
   void parallel_for(std::int64_t count, std::int64_t grain, Body body, void* context, ScheduledRun* run = nullptr);
-  static constexpr int kMostJobs = 8;
+  static constexpr int kMostJobs = scheduling::kMaxJobs;
 
  private:
   struct Job;

@@ -29,7 +29,7 @@ TEST(HelpWorth, ShortRunsThatAreShortenedAreHelped) {
 
 TEST(HelpWorth, LongRunsAreHelpedWhateverIsSaved) {
   HelpWorth worth;
-  EXPECT_EQ(alone_of(worth, 10'000, HelpWorth::kShortNs, 0), 0);
+  EXPECT_EQ(alone_of(worth, 10'000, scheduling::kShortRunNs, 0), 0);
 }
 
 TEST(HelpWorth, ItIsMeasuredAgain) {

@@ -6,19 +6,16 @@
 namespace evn {
 namespace {
 
-constexpr double kShareOfRowTime = 1.0 / 8;  // one batch
-constexpr double kMostOfMean = 2;            // a batch that took longer was held up by something else
-
 int size_of(std::int64_t rows) { return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows))) - 1; }
 
 }  // namespace
 
 BatchSizes::BatchSizes(std::int64_t most_rows, std::uint64_t run_ns, const BatchSizes* other)
-    : most_rows_(most_rows), largest_(std::min(size_of(most_rows), kMostSizes - 1)), chosen_(largest_) {
+    : most_rows_(most_rows), largest_(std::min(size_of(most_rows), scheduling::kMaxSizes - 1)), chosen_(largest_) {
   if (other != nullptr && other->last_trial_ != kNone) {
     chosen_ = other->chosen_;
     try_neighbours();
-  } else if (run_ns >= kLongRunNs) {
+  } else if (run_ns >= scheduling::kLongRunNs) {
     try_sizes(0, largest_);
   }
 }
@@ -48,7 +45,7 @@ int BatchSizes::best() const {
     if (sizes_[i].is_known() && (least == 0 || sizes_[i].row_ns < least)) least = sizes_[i].row_ns;
   }
   for (int i = 0; i <= largest_; ++i) {
-    if (sizes_[i].is_known() && sizes_[i].row_ns * (1 - kLeastGain) <= least) return i;
+    if (sizes_[i].is_known() && sizes_[i].row_ns * (1 - scheduling::kMinGain) <= least) return i;
   }
   return chosen_;
 }
@@ -59,24 +56,24 @@ void BatchSizes::go_on() {
   const bool more = trial_ < last_trial_ && trial_ <= chosen_;
   trial_ = more ? trial_ + 1 : kNone;
   if (trial_ != kNone) return;
-  again_after_ns_ = chosen_ == kept_ ? std::min(2 * again_after_ns_, kMostAgainNs) : kAgainNs;
+  again_after_ns_ = chosen_ == kept_ ? std::min(2 * again_after_ns_, scheduling::kMaxRetrialNs) : scheduling::kRetrialNs;
   again_ns_ = computed_ns_ + again_after_ns_;
 }
 
 void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns) {
   computed_ns_ += core_ns;
   if (last_trial_ == kNone) {
-    if (computed_ns_ < kFreeNs) return;
+    if (computed_ns_ < scheduling::kFreeNs) return;
     try_sizes(0, largest_);
   } else if (trial_ == kNone && computed_ns_ >= again_ns_) {
     try_neighbours();
   }
   Size& size = sizes_[std::min(size_of(rows), largest_)];
   const double row_ns = static_cast<double>(core_ns) / static_cast<double>(rows);
-  if (++size.batches == 1 && core_ns < kTrialNs) return;  // planning has a part in it
+  if (++size.batches == 1 && core_ns < scheduling::kTrialNs) return;  // planning has a part in it
   size.trial_ns += core_ns;
-  const double seen = size.row_ns != 0 ? std::min(row_ns, kMostOfMean * size.row_ns) : row_ns;
-  size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) * kShareOfRowTime : seen;
+  const double seen = size.row_ns != 0 ? std::min(row_ns, scheduling::kMaxOfMean * size.row_ns) : row_ns;
+  size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) * scheduling::kRowTimeShare : seen;
   while (trial_ != kNone && sizes_[trial_].is_known()) go_on();
 }
 

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "base/scheduling_constants.h"
+
 namespace evn {
 
 // For rows of one size. Guarded by its owner.
@@ -19,19 +21,6 @@ class BatchSizes {
   // A batch of so many rows has been computed. `core_ns`: processor time of its thread, times the share of the cores that it had.
   void note(std::int64_t rows, std::uint64_t core_ns);
 
-  // Until so much has been computed, batches take all that they may: no sooner can they be measured. Where runs are known to be
-  // long, sizes are tried from the first batch on.
-  static constexpr std::uint64_t kFreeNs = 50'000'000;
-  static constexpr std::uint64_t kLongRunNs = 5'000'000;
-  // A size is known after so many batches and so much time, and is looked at again after so much more; after twice as long, up to a
-  // bound, where looking again has changed nothing.
-  static constexpr std::uint32_t kTrialBatches = 2;
-  static constexpr std::uint64_t kTrialNs = 20'000'000;
-  static constexpr std::uint64_t kAgainNs = 3'000'000'000;
-  static constexpr std::uint64_t kMostAgainNs = 48'000'000'000;
-  // A larger batch, which makes its members wait longer, must make a row cheaper by so much.
-  static constexpr double kLeastGain = 0.04;
-
  private:
   // Batches of 2^i to 2^(i+1)-1 rows.
   struct Size {
@@ -39,9 +28,8 @@ class BatchSizes {
     std::uint32_t batches = 0;
     std::uint64_t trial_ns = 0;
 
-    bool is_known() const { return batches >= kTrialBatches && trial_ns >= kTrialNs; }
+    bool is_known() const { return batches >= scheduling::kTrialBatches && trial_ns >= scheduling::kTrialNs; }
   };
-  static constexpr int kMostSizes = 20;
   static constexpr int kNone = -1;
 
   void try_sizes(int first, int last);
@@ -53,12 +41,12 @@ class BatchSizes {
   int largest_;  // index of the size that has the most rows
   std::uint64_t computed_ns_ = 0;
   std::uint64_t again_ns_ = 0;  // of computed_ns_, when the next look is due
-  std::uint64_t again_after_ns_ = kAgainNs;
+  std::uint64_t again_after_ns_ = scheduling::kRetrialNs;
   int kept_ = kNone;  // the size that was chosen before the trials
   int chosen_;
   int trial_ = kNone;
   int last_trial_ = kNone;  // of those that are to be tried one after the other
-  std::array<Size, kMostSizes> sizes_ = {};
+  std::array<Size, scheduling::kMaxSizes> sizes_ = {};
 };
 
 }  // namespace evn

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/scheduling_constants.h"
 #include "runtime/request/request.h"
 #include "runtime/run/overlap.h"
 
@@ -11,11 +12,9 @@ namespace evn {
 namespace {
 
 constexpr std::size_t kLeastProofs = 64, kMostProofs = 1024;
-constexpr std::size_t kMostRowSizes = 16;     // for which it is known how many rows a batch should have
-constexpr std::size_t kMostKept = 8;          // tensors for batches that are not under way
-constexpr std::size_t kMostCompared = 4096;   // bytes of an input without rows
-constexpr std::uint64_t kWakingNs = 500'000;  // that a deadline leaves beside twice the mean run
-constexpr std::uint64_t kShareOfMean = 8;     // a run counts for so much of the mean
+constexpr std::size_t kMostRowSizes = 16;    // for which it is known how many rows a batch should have
+constexpr std::size_t kMostKept = 8;         // tensors for batches that are not under way
+constexpr std::size_t kMostCompared = 4096;  // bytes of an input without rows
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
   if (!(a.desc() == b.desc())) return false;
@@ -151,7 +150,7 @@ std::uint64_t Batcher::waits_until(const Request& member) const {
   const std::uint64_t end = member.submitted_ns() + std::min(config_.max_delay_ns, UINT64_MAX - member.submitted_ns());
   const std::uint64_t deadline = member.run().stop.deadline_ns;
   if (deadline == 0) return end;
-  const std::uint64_t run = 2 * mean_ns_.load(std::memory_order_relaxed) + kWakingNs;
+  const std::uint64_t run = 2 * mean_ns_.load(std::memory_order_relaxed) + scheduling::kDeadlineSlackNs;
   return std::min(end, deadline > run ? deadline - run : 0);
 }
 
@@ -203,7 +202,7 @@ void Batcher::give_back(std::vector<TensorPtr> tensors) noexcept {
 
 void Batcher::note_duration(std::uint64_t duration_ns) noexcept {
   const std::uint64_t mean = mean_ns_.load(std::memory_order_relaxed);
-  const std::uint64_t next = mean == 0 ? duration_ns : mean - mean / kShareOfMean + duration_ns / kShareOfMean;
+  const std::uint64_t next = mean == 0 ? duration_ns : mean - mean / scheduling::kMeanShare + duration_ns / scheduling::kMeanShare;
   mean_ns_.store(next, std::memory_order_relaxed);
   if (duration_ns < least_ns_.load(std::memory_order_relaxed)) least_ns_.store(duration_ns, std::memory_order_relaxed);
   runs_.fetch_add(1, std::memory_order_relaxed);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/scheduling_constants.h"
 #include "runtime/batch/batch_sizes.h"
 #include "runtime/objects/tensor.h"
 #include "runtime/rows/row_proofs.h"
@@ -38,7 +39,9 @@ class Batcher {
   // A request has come, with which so many are in flight.
   void note_arrival(std::uint64_t in_flight) { expected_ = std::max(expected_, in_flight); }
   // A batch has ended, with which so many were in flight. What once was is forgotten by and by.
-  void note_end(std::uint64_t in_flight) { expected_ = std::max(in_flight, expected_ - std::min(expected_, 1 + expected_ / 8)); }
+  void note_end(std::uint64_t in_flight) {
+    expected_ = std::max(in_flight, expected_ - std::min(expected_, 1 + expected_ / scheduling::kForgottenShare));
+  }
   // Whether more than so many have lately been in flight at a time, so that others may be on their way.
   bool expects_more_than(std::size_t members) const { return expected_ > members; }
   // Until when the first of a batch waits for others, as far as this member of it goes.

@@ -16,7 +16,7 @@ bool RequestDispatcher::State::replace_long_callbacks(std::uint64_t now) {
   for (const auto& t : threads) {
     if (t->callback_begin_ns == 0 || !t->executes) continue;
     some = true;
-    if (now - t->callback_begin_ns < kLongCallbackNs || waiting == 0) continue;
+    if (now - t->callback_begin_ns < scheduling::kLongCallbackNs || waiting == 0) continue;
     t->executes = false;
     --executing[class_of(t->priority)];
     call_more_threads();
@@ -61,8 +61,9 @@ void RequestDispatcher::State::watch_loop() {
     std::uint64_t deadline = UINT64_MAX;
     for (const SessionRequests* s = first; s != nullptr; s = s->next) s->look_at_stops(&deadline, &looks);
     const std::uint64_t now = os::now_ns();
-    std::uint64_t sleep = looks ? std::max(kLookNs, kShareOfLooks * (now - begin)) : UINT64_MAX;
-    if (deadline != UINT64_MAX) sleep = std::min(sleep, std::max<std::uint64_t>(deadline > now ? deadline - now : 0, 100'000));
+    std::uint64_t sleep = looks ? std::max(scheduling::kWatchIntervalNs, scheduling::kWatchShare * (now - begin)) : UINT64_MAX;
+    if (deadline != UINT64_MAX)
+      sleep = std::min(sleep, std::max<std::uint64_t>(deadline > now ? deadline - now : 0, scheduling::kMinWatchNs));
     watch_sleeps = sleep == UINT64_MAX || deadline != UINT64_MAX;
     if (sleep == UINT64_MAX) {
       watch.wait(lock);
@@ -155,7 +156,7 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
     }
     const Cancel cancel{stop, "the request's time is over"};
     if (cancel.stop()) cancel.fail();
-    s.room.wait_for(lock, std::chrono::nanoseconds(kLookNs));
+    s.room.wait_for(lock, std::chrono::nanoseconds(scheduling::kWatchIntervalNs));
   }
   session.begin_in_child();
   s.push(request);

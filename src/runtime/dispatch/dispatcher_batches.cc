@@ -53,8 +53,8 @@ void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& le
     const bool expects = gathering.batcher.expects_more_than(requests.in_flight());
     if (now >= gathering.until_ns || requests.are_awaited() || !expects || (waiting > 0 && idle == 0) || gathering.has_stopped())
       return;
-    std::uint64_t sleep = std::min(gathering.until_ns - now, 10 * kLookNs);
-    if (gathering.has_tokens()) sleep = std::min(sleep, kLookNs);
+    std::uint64_t sleep = std::min(gathering.until_ns - now, 10 * scheduling::kWatchIntervalNs);
+    if (gathering.has_tokens()) sleep = std::min(sleep, scheduling::kWatchIntervalNs);
     requests.gathering = &gathering;
     ++gatherings;
     joined.wait_for(lock, std::chrono::nanoseconds(sleep));

@@ -13,6 +13,7 @@
 #include "base/float_environment.h"
 #include "base/os/background.h"
 #include "base/os/os.h"
+#include "base/scheduling_constants.h"
 #include "runtime/batch/batch_run.h"
 #include "runtime/batch/gathering.h"
 #include "runtime/dispatch/dispatcher.h"
@@ -20,11 +21,6 @@
 #include "runtime/request/session_requests.h"
 
 namespace evn {
-
-inline constexpr int kMostFurtherThreads = 64;  // beside those that execute: for more urgent requests, and for those in callbacks
-inline constexpr std::uint64_t kLookNs = 2'000'000;  // how often tokens, and threads in callbacks, are looked at
-inline constexpr std::uint64_t kShareOfLooks = 20;   // looks take no more than this part of a core
-inline constexpr std::uint64_t kLongCallbackNs = 4'000'000;
 
 inline std::size_t class_of(std::int32_t priority) { return static_cast<std::size_t>(priority + kMostPriority); }
 
@@ -139,7 +135,8 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   // Has somebody come for what waits. Throws EVN_ERROR_NO_THREADS where there is no thread at all.
   void call_a_thread() {
     if (idle > 0) return work.notify_one();
-    if (static_cast<int>(threads.size()) >= most_executing + kMostFurtherThreads || next_session(os::now_ns()) == nullptr) return;
+    if (static_cast<int>(threads.size()) >= most_executing + scheduling::kMaxExtraThreads || next_session(os::now_ns()) == nullptr)
+      return;
     ended.clear();
     try {
       threads.reserve(threads.size() + 1);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/lent_core.h"
+#include "base/scheduling_constants.h"
 #include "runtime/request/request.h"
 
 namespace evn {
@@ -33,7 +34,7 @@ int SessionRequests::top_class(std::uint64_t now_ns, std::int64_t* urgency) cons
     if (classes_[c].empty()) continue;
     const std::uint64_t begin = (*classes_[c].begin())->submitted_ns_;
     const auto age = static_cast<std::int64_t>(now_ns > begin ? now_ns - begin : 0);
-    const std::int64_t u = static_cast<std::int64_t>(c) * static_cast<std::int64_t>(kAgeOfPriorityNs) + age;
+    const std::int64_t u = static_cast<std::int64_t>(c) * static_cast<std::int64_t>(scheduling::kAgeOfPriorityNs) + age;
     if (best >= 0 && u < *urgency) continue;
     best = static_cast<int>(c);
     *urgency = u;

@@ -19,8 +19,6 @@ struct Gathering;
 class Request;
 using RequestPtr = std::shared_ptr<Request>;
 
-// So long a wait counts as one step of priority.
-inline constexpr std::uint64_t kAgeOfPriorityNs = 1'000'000'000;
 
 class SessionRequests {
  private:

@@ -53,9 +53,9 @@ TEST(BatchSizes, AnyNumberMayBeTheLargest) {
 }
 
 TEST(BatchSizes, ShortRunsAreJoinedBeforeAnythingIsKnown) {
-  BatchSizes sizes(16, BatchSizes::kLongRunNs - 1);
+  BatchSizes sizes(16, scheduling::kLongRunNs - 1);
   std::uint64_t computed = 0;
-  for (; computed + kMs < BatchSizes::kFreeNs; computed += kMs) {
+  for (; computed + kMs < scheduling::kFreeNs; computed += kMs) {
     EXPECT_EQ(sizes.most_rows(), 16);
     sizes.note(16, kMs);
   }
