@@ -19,7 +19,6 @@ struct Gathering;
 class Request;
 using RequestPtr = std::shared_ptr<Request>;
 
-
 class SessionRequests {
  private:
   // The earliest deadline comes first, then the first request to come.
