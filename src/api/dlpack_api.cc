@@ -36,8 +36,7 @@ struct Exported {
   std::int64_t strides[EVN_MAX_RANK] = {};
 
   static void destroy(M* managed) {
-    const LibraryFloatEnvironment floats;
-    delete static_cast<Exported*>(managed->context);
+    static_cast<void>(guarded(nullptr, [&] { delete static_cast<Exported*>(managed->context); }));
   }
 };
 
