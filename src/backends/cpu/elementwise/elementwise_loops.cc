@@ -293,13 +293,14 @@ void run_rows(Binary op, const float* x, std::int64_t x_step, const float* z, st
   }
 }
 
-void run_affine(float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue) {
+void run_affine(float center, float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue) {
   const Chain chain = split_chain(epilogue);
+  const Vec middle = splat(center);
   const Vec a = splat(scale);
   const Vec b = splat(offset);
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(y + i, bounded(chain, fma(a, load(x + i), b)));
-  if (i < n) store_n(y + i, bounded(chain, fma(a, load_n(x + i, n - i), b)), n - i);
+  for (; i + kLanes <= n; i += kLanes) store(y + i, bounded(chain, fma(a, load(x + i) - middle, b)));
+  if (i < n) store_n(y + i, bounded(chain, fma(a, load_n(x + i, n - i) - middle, b)), n - i);
   apply_rest(chain, y, n);
 }
 

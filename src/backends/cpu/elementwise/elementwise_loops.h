@@ -74,8 +74,8 @@ struct Loops {
   // y[i] = x[i * x_step] op z[i * z_step] in each row; steps are 0 or 1. y may be x or z.
   void (*binary)(Binary op, const float* x, std::int64_t x_step, const float* z, std::int64_t z_step, float* y, std::int64_t n,
                  Rows rows, bool past, const Epilogue* epilogue);
-  // y[i] = scale * x[i] + offset.
-  void (*affine)(float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
+  // y[i] = scale * (x[i] - center) + offset.
+  void (*affine)(float center, float scale, float offset, const float* x, float* y, std::int64_t n, const Epilogue* epilogue);
   // y[r * y_step + i] = scale[i] * x[r * x_step + i] + offset[i] for r < rows, i < n.
   void (*affine_rows)(const float* scale, const float* offset, const float* x, std::int64_t x_step, float* y, std::int64_t y_step,
                       std::int64_t rows, std::int64_t n, const Epilogue* epilogue);

@@ -1,5 +1,5 @@
-// InstanceNormalization and GroupNormalization, float32: mean and variance of a group of channels, then one multiply-add for each
-// element. A tile is some groups.
+// InstanceNormalization and GroupNormalization, float32: mean and variance of a group of channels, then a difference and a
+// multiply-add for each element. A tile is some groups.
 #include <cmath>
 
 #include "backends/cpu/elementwise/elementwise_loops.h"
@@ -79,10 +79,13 @@ void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Can
     for (std::int64_t c = 0; c < s.channels; ++c) {
       const std::int64_t at = (unit % s.groups * s.channels + c) / s.span;
       const double scale = static_cast<double>(args.in<float>(1)[at]) * inverse;
-      const auto offset = static_cast<float>(static_cast<double>(args.in<float>(2)[at]) - mean * scale);
+      // x - near is small where the elements are alike: x * scale could be large, and the sum with the bias have few digits.
+      const double rest = mean - static_cast<double>(near);
+      const auto offset = static_cast<float>(static_cast<double>(args.in<float>(2)[at]) - rest * scale);
       const bool goes_on =
           by_parts(&points, s.inner, 64, epilogue == nullptr ? 1 : kFunction, [&](std::int64_t from, std::int64_t until) {
-            loops.affine(static_cast<float>(scale), offset, x + c * s.inner + from, y + c * s.inner + from, until - from, epilogue);
+            loops.affine(near, static_cast<float>(scale), offset, x + c * s.inner + from, y + c * s.inner + from, until - from,
+                         epilogue);
           });
       if (!goes_on) return;
     }

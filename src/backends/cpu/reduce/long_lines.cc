@@ -74,8 +74,8 @@ void softmax_long(Isa isa, const float* x, float* y, std::int64_t n, bool log, c
       }))
     return;
   in_parts(points, n, kPart, epilogue == nullptr ? 2 : kFunction, [&](std::int64_t i, std::int64_t end) {
-    if (log) maps.affine(1, -top, x + i, y + i, end - i, nullptr);
-    maps.affine(log ? 1 : 1 / sum, log ? -std::log(sum) : 0, y + i, y + i, end - i, epilogue);
+    if (log) maps.affine(top, 1, 0, x + i, y + i, end - i, nullptr);
+    maps.affine(0, log ? 1 : 1 / sum, log ? -std::log(sum) : 0, y + i, y + i, end - i, epilogue);
   });
 }
 

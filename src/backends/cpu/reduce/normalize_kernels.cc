@@ -104,7 +104,7 @@ void batch_norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end
         const std::int64_t count = std::min(at_once, end_of_line - at);
         if (stops(&points, count * (epilogue == nullptr ? 1 : kFunction))) return;
         float* const y = to_16bit ? static_cast<float*>(args.thread_scratch) : args.out<float>() + at;
-        loops.affine(scale, offset, args.in<float>(0) + at, y, count, epilogue);
+        loops.affine(0, scale, offset, args.in<float>(0) + at, y, count, epilogue);
         if (to_16bit) simd_bfloat_gemm::loops(bfloat16_isa()).convert(y, count, args.out<std::uint16_t>() + at);
       }
     }

@@ -194,7 +194,8 @@ bool train_planes(const KernelArgs& args, const BatchState& s, std::int64_t chan
   const Affine affine = finish_channel(args, s, channel, m);
   if (!is_wanted(args, 0)) return true;
   return for_each_part(s, channel, points, [&](std::int64_t at, std::int64_t n) {
-    simd_elementwise::loops(s.isa).affine(affine.scale, affine.offset, x + at, args.out<float>() + at, n, epilogue_of(*args.desc));
+    simd_elementwise::loops(s.isa).affine(0, affine.scale, affine.offset, x + at, args.out<float>() + at, n,
+                                          epilogue_of(*args.desc));
   });
 }
 
