@@ -200,7 +200,7 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
       hand_out_cores(lock);
       break;
     }
-    std::uint64_t look = cancel.requested != nullptr ? std::min(scheduling::kTokenPollNs, look_after) : look_after;
+    std::uint64_t look = cancel.requested != nullptr ? scheduling::kFirstPollNs : look_after;  // a token wakes nobody
     if (cancel.deadline_ns != 0) {
       const std::uint64_t now = deadline_clock_ns();
       look = std::min(look, cancel.deadline_ns > now ? cancel.deadline_ns - now : 1);
@@ -210,7 +210,7 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
     os::futex_wait_for(os::futex_word(run.signal_), ScheduledRun::kNone, look);
     if (run.signal_.load(std::memory_order_acquire) == ScheduledRun::kStarted) break;
     lock.lock();
-    look_after = std::min(look_after * 2, scheduling::kMaxPollNs);
+    look_after = std::min(look_after * 2, scheduling::kStarvedNs);
   }
   run.waited_ns_ += os::now_ns() - run.wait_begin_ns_;
   return run.state_ == ScheduledRun::State::kRunning;

@@ -24,12 +24,9 @@ inline constexpr int kQuickReturns = 2;
 // ns. Length of a turn, in which a thread that is expected back wakes nobody: one hand-over costs some 90 us, as much as a short
 // run. Longer turns raise the 99th percentile of the latency in proportion.
 inline constexpr std::uint64_t kTurnNs = 2'000'000;
-// ns. First time-out of a waiting run, doubled after each: it finds a core that was kept for a thread which has not come back.
+// ns. First time-out of a waiting run, doubled after each up to kStarvedNs: it finds a core that was kept for a thread which has
+// not come back. A run with a cancellation token keeps the first one, as a signal handler that requests the token can wake nobody.
 inline constexpr std::uint64_t kFirstPollNs = 4'000'000;
-// ns. Upper bound of that time-out.
-inline constexpr std::uint64_t kMaxPollNs = 1'000'000'000;
-// ns. Time-out of a waiting run that has a cancellation token: a signal handler may request it and can wake nobody.
-inline constexpr std::uint64_t kTokenPollNs = 4'000'000;
 // ns. Longest time for which a thread keeps its core after its run's end, to hand on the result before the system gives the core to
 // a thread that has been woken for it.
 inline constexpr std::uint64_t kLingerNs = 300'000;
@@ -86,6 +83,8 @@ inline constexpr int kMaxExtraThreads = 64;
 inline constexpr std::uint64_t kWatchIntervalNs = 2'000'000;
 // Time between two looks of the watcher, in lengths of a look: it takes at most 1/n of a core.
 inline constexpr std::uint64_t kWatchShare = 20;
+// ns. Longest time for which the first of a batch waits before it looks again whether others are on their way.
+inline constexpr std::uint64_t kGatherPollNs = 20'000'000;
 // ns. Least time that the watcher sleeps before a deadline.
 inline constexpr std::uint64_t kMinWatchNs = 100'000;
 // ns. Length of a callback from which another thread takes the place of its thread while requests wait.
@@ -97,10 +96,8 @@ inline constexpr std::uint64_t kAgeOfPriorityNs = 1'000'000'000;
 
 // ns. Time that a batch leaves before its first deadline, beside twice the mean run: for the wake-up of its thread.
 inline constexpr std::uint64_t kDeadlineSlackNs = 500'000;
-// Weight of a run in the mean (1/n).
+// Weight (1/n) of the latest run or batch in moving averages: of the time of a run, the cost of a row and the requests in flight.
 inline constexpr std::uint64_t kMeanShare = 8;
-// Share (1/n) of the number of requests in flight that is forgotten with each batch.
-inline constexpr std::uint64_t kForgottenShare = 8;
 // ns of computing, in which batches are as large as they may be: no sooner can sizes be measured.
 inline constexpr std::uint64_t kFreeNs = 50'000'000;
 // ns. Runs of at least this are known to be long, and sizes are tried from the first batch on.
@@ -113,8 +110,6 @@ inline constexpr std::uint64_t kRetrialNs = 3'000'000'000;
 inline constexpr std::uint64_t kMaxRetrialNs = 48'000'000'000;
 // Least gain per row for which a batch is doubled: its members wait longer for it.
 inline constexpr double kMinGain = 0.04;
-// Weight of a batch in the mean cost of a row.
-inline constexpr double kRowTimeShare = 1.0 / 8;
 // Multiple of the mean cost of a row above which a batch was held up by something else.
 inline constexpr double kMaxOfMean = 2;
 // Number of sizes, each twice the one before: up to a million rows.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "tests/base/simulation/load.h"
 
@@ -185,6 +186,36 @@ TEST(SchedulingSimulationOfRandomLoads, TheSameSeedGivesTheSameResult) {
   const Result a = simulate(load, options), b = simulate(load, options);
   EXPECT_EQ(a.summary(), b.summary());
   EXPECT_EQ(a.machine.sleeps, b.machine.sleeps);
+}
+
+// Prints predictions for two cores beside measurements on the first two cores of this machine, which should be idle.
+// docs/notes/scheduling.md
+TEST(DISABLED_SchedulingPrediction, ForTwoCores) {
+  struct Row {
+    const char* name;
+    Load load;
+  };
+  const auto closed = [](int clients, std::uint64_t work, std::uint64_t length) {
+    Load load{2, length, {}};
+    for (int i = 0; i < clients; ++i) load.clients.push_back({.shape = RunShape::of(work)});
+    return load;
+  };
+  std::vector<Row> rows = {{"2 callers, runs of 70 us", closed(2, 70 * kMicrosecond, kSecond)},
+                           {"4 callers, runs of 70 us", closed(4, 70 * kMicrosecond, kSecond)},
+                           {"16 callers, runs of 70 us", closed(16, 70 * kMicrosecond, kSecond)},
+                           {"4 callers, runs of 5 ms", closed(4, 5 * kMillisecond, 2 * kSecond)},
+                           {"1 run of 200 ms; urgent: 10 ms", closed(1, 200 * kMillisecond, 3 * kSecond)}};
+  rows.back().load.clients.push_back({.shape = RunShape::of(10 * kMillisecond), .priority = 3, .interval_ns = 60 * kMillisecond});
+  const auto print = [](const char* name, const char* kind, const Result& result) {
+    std::printf("%-32s %-9s %s; last client: p50 %.1f us\n", name, kind, result.summary().c_str(),
+                static_cast<double>(result.clients.back().quantile(0.5)) * 1e-3);
+    std::fflush(stdout);
+  };
+  for (const Row& row : rows) {
+    const Machine::Options options = machine_of(2, 9);
+    print(row.name, "simulated", execute(row.load, &options));
+    print(row.name, "measured", execute(row.load, nullptr));
+  }
 }
 
 }  // namespace

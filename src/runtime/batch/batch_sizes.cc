@@ -73,7 +73,7 @@ void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns) {
   if (++size.batches == 1 && core_ns < scheduling::kTrialNs) return;  // planning has a part in it
   size.trial_ns += core_ns;
   const double seen = size.row_ns != 0 ? std::min(row_ns, scheduling::kMaxOfMean * size.row_ns) : row_ns;
-  size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) * scheduling::kRowTimeShare : seen;
+  size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) / static_cast<double>(scheduling::kMeanShare) : seen;
   while (trial_ != kNone && sizes_[trial_].is_known()) go_on();
 }
 

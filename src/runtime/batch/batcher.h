@@ -40,7 +40,7 @@ class Batcher {
   void note_arrival(std::uint64_t in_flight) { expected_ = std::max(expected_, in_flight); }
   // A batch has ended, with which so many were in flight. What once was is forgotten by and by.
   void note_end(std::uint64_t in_flight) {
-    expected_ = std::max(in_flight, expected_ - std::min(expected_, 1 + expected_ / scheduling::kForgottenShare));
+    expected_ = std::max(in_flight, expected_ - std::min(expected_, 1 + expected_ / scheduling::kMeanShare));
   }
   // Whether more than so many have lately been in flight at a time, so that others may be on their way.
   bool expects_more_than(std::size_t members) const { return expected_ > members; }

@@ -53,7 +53,7 @@ void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& le
     const bool expects = gathering.batcher.expects_more_than(requests.in_flight());
     if (now >= gathering.until_ns || requests.are_awaited() || !expects || (waiting > 0 && idle == 0) || gathering.has_stopped())
       return;
-    std::uint64_t sleep = std::min(gathering.until_ns - now, 10 * scheduling::kWatchIntervalNs);
+    std::uint64_t sleep = std::min(gathering.until_ns - now, scheduling::kGatherPollNs);
     if (gathering.has_tokens()) sleep = std::min(sleep, scheduling::kWatchIntervalNs);
     requests.gathering = &gathering;
     ++gatherings;
