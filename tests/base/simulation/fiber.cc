@@ -2,10 +2,11 @@
 
 #include <cstring>
 
-#include "tests/support/sanitized.h"
-
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
 #endif
 
 namespace evn::sim {
@@ -16,12 +17,21 @@ constinit thread_local Fiber* t_to = nullptr;
 
 }  // namespace
 
+Fiber::~Fiber() {
+#if defined(__SANITIZE_THREAD__)
+  if (stack_ != nullptr) __tsan_destroy_fiber(thread_);
+#endif
+}
+
 void Fiber::prepare(void (*body)(void*), void* argument) {
   stack_ = std::make_unique_for_overwrite<unsigned char[]>(kStackBytes);
   body_ = body;
   argument_ = argument;
   bottom_ = stack_.get();
   size_ = kStackBytes;
+#if defined(__SANITIZE_THREAD__)
+  thread_ = __tsan_create_fiber(0);
+#endif
   ::getcontext(&context_);
   context_.uc_stack.ss_sp = stack_.get();
   context_.uc_stack.ss_size = kStackBytes;
@@ -46,6 +56,10 @@ void Fiber::switch_between(Fiber* from, Fiber* to) {
   t_to = to;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&from->fake_stack_, to->bottom_, to->size_);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  if (from->stack_ == nullptr) from->thread_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(to->thread_, 0);
 #endif
   ::swapcontext(&from->context_, &to->context_);
 #if defined(__SANITIZE_ADDRESS__)

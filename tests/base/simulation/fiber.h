@@ -15,6 +15,7 @@ namespace evn::sim {
 class Fiber {
  public:
   Fiber() = default;
+  ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
@@ -37,9 +38,10 @@ class Fiber {
   void* argument_ = nullptr;
   RunThread run_thread_ = {};
   Exceptions exceptions_;
-  void* fake_stack_ = nullptr;  // of AddressSanitizer
-  const void* bottom_ = nullptr;
-  std::size_t size_ = 0;
+  [[maybe_unused]] void* fake_stack_ = nullptr;  // of AddressSanitizer, as the next two
+  [[maybe_unused]] const void* bottom_ = nullptr;
+  [[maybe_unused]] std::size_t size_ = 0;
+  [[maybe_unused]] void* thread_ = nullptr;  // of ThreadSanitizer
 };
 
 }  // namespace evn::sim
