@@ -24,8 +24,8 @@ struct RunThread {
   // Use of the scheduler for which the thread has waited last.
   struct Turn {
     const RunScheduler* scheduler;
-    std::uint64_t begin_ns;  // when it last got a core for which it had waited
-    std::uint64_t left_ns;   // when it last left a core while others waited; 0: it woke another thread then, which takes time
+    std::uint64_t begin_ns;  // time at which the thread last got a core for which it had waited
+    std::uint64_t left_ns;   // time at which the thread last left a core while others waited; 0: it woke another thread
     int quick_returns;       // how often in a row it returned at once
   };
 

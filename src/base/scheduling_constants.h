@@ -24,8 +24,9 @@ inline constexpr int kQuickReturns = 2;
 // ns. Length of a turn, in which a thread that is expected back wakes nobody: one hand-over costs some 90 us, as much as a short
 // run. Longer turns raise the 99th percentile of the latency in proportion.
 inline constexpr std::uint64_t kTurnNs = 2'000'000;
-// ns. First time-out of a waiting run, doubled after each up to kStarvedNs: it finds a core that was kept for a thread which has
-// not come back. A run with a cancellation token keeps the first one, as a signal handler that requests the token can wake nobody.
+// ns. First time-out of a waiting run, doubled after each up to kStarvedNs: the run finds a core that was left to a thread which
+// has not returned. A run with a cancellation token keeps the first one, as a signal handler that requests the token can wake
+// nobody.
 inline constexpr std::uint64_t kFirstPollNs = 4'000'000;
 // ns. Longest time for which a thread keeps its core after its run's end, to hand on the result before the system gives the core to
 // a thread that has been woken for it.

@@ -133,7 +133,7 @@ TEST_P(SchedulingSimulation, NoRunStarves) {
   }
 }
 
-// Of two runs with deadlines the earlier one goes first, and both go before a run without.
+// Runs with an earlier deadline go first, and runs without a deadline go last.
 TEST_P(SchedulingSimulation, DeadlinesAreMetWhereTimeSuffices) {
   Load load{cores(), 300 * kMillisecond, {}};
   for (int i = 0; i < cores(); ++i) load.clients.push_back({.shape = RunShape::of(20 * kMillisecond)});

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kPriorities = 8;
 
-// What all clients of a load share.
+// State that all clients of a load share.
 struct Site {
   explicit Site(const Load& l) : load(l), scheduler(l.cores), pool(l.cores, {}, kDefaultSpinNs, &scheduler) {}
 
@@ -28,7 +28,7 @@ struct Site {
   std::atomic<int> inside{0};     // runs that have begun and not ended
   std::atomic<int> computing{0};  // runs that have begun and do not wait for their first core
   std::atomic<std::uint64_t> most_computing{0}, inverted{0};
-  std::atomic<std::uint64_t> since[kPriorities] = {};  // when the last run of a priority got its first core; 0: none computes
+  std::atomic<std::uint64_t> since[kPriorities] = {};  // time at which the last run of a priority got a core; 0: none computes
 };
 
 struct ClientThread {

@@ -1,5 +1,5 @@
 // Loads for the scheduler of runs and the pool of threads: clients that run models again and again, in a closed or an open loop.
-// The same code executes on a simulated machine and, for comparison, on the real one.
+// A load executes on a simulated machine or, for comparison, on the real one.
 #pragma once
 
 #include <cstdint>

@@ -45,14 +45,14 @@ struct Machine::Thread {
   Machine* machine = nullptr;
   int id = 0;
   State state = State::kReady;
-  int core = 0;                  // where it executes, waits or was last
+  int core = 0;                  // core on which the thread executes, waits or was last
   std::uint64_t left = 0;        // CPU time that it needs before its next action
   std::uint64_t ahead = 0;       // CPU time of its calls that has not been charged to its core yet
   std::int64_t cpu_time = 0;     // virtual run time; while it has no core: minus the least of the core on which it was last
-  std::uint64_t begin = 0;       // when it last got its core
+  std::uint64_t begin = 0;       // time at which the thread last got its core
   bool spins = false;            // its last call was relax()
-  const void* word = nullptr;    // on which it sleeps
-  std::uint64_t timer = kNever;  // when its sleep ends at the latest
+  const void* word = nullptr;    // address on which the thread sleeps
+  std::uint64_t timer = kNever;  // latest end of its sleep
   bool timed_out = false;
   void* (*body)(void*) = nullptr;
   void* argument = nullptr;
@@ -61,7 +61,7 @@ struct Machine::Thread {
 
 struct Machine::Core {
   Thread* current = nullptr;
-  const Thread* last = nullptr;  // that has used its cache
+  const Thread* last = nullptr;  // last user of its cache
   std::uint64_t due = kNever;    // next action of the current thread
   std::uint64_t slice_end = kNever;
   std::int64_t least_cpu_time = 0;  // of its threads; only grows
@@ -124,11 +124,11 @@ void Machine::settle(Thread& self) {
   Core& core = cores_[static_cast<std::size_t>(self.core)];
   const std::uint64_t ns = std::exchange(self.ahead, 0);
   if (core.current == &self) core.due = now_ + ns;
-  else self.left += ns;  // it has been preempted by a thread that it has woken
+  else self.left += ns;  // preempted by a thread that it has woken
   give_way(self);
 }
 
-// The same for calls whose exact time does not matter to others.
+// Variant for calls whose exact time does not matter to others.
 void Machine::settle_later(Thread& self) {
   if (self.ahead >= 500) settle(self);
 }

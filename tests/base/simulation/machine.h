@@ -6,7 +6,8 @@
 // simulation they act in virtual time; on any other thread they call the original. The library itself is not changed.
 //
 // Simulated threads are fibers of one thread. A thread executes in no time at all until it calls the machine; each call has a price
-// in virtual time. Of the thread-local variables, RunThread is kept for each simulated thread; the others do not matter here.
+// in virtual time. RunThread is the only thread-local variable that each simulated thread has for itself; the others do not matter
+// here.
 #pragma once
 
 #include <pthread.h>
@@ -29,11 +30,11 @@ struct Costs {
   std::uint64_t relax = 25;                // one turn of a spinning thread
   std::uint64_t sleep_call = 1'000;        // system call that puts a thread to sleep
   std::uint64_t wake_call = 500;           // system call that wakes, without a sleeper
-  std::uint64_t wake_thread = 2'500;       // the same for each thread that is woken, on the core of the waker
+  std::uint64_t wake_thread = 2'500;       // addition for each thread that is woken, on the core of the waker
   std::uint64_t thread_start = 20'000;     // pthread_create
   std::uint64_t leave_core = 6'000;        // three system calls
   std::uint64_t idle_core = 40'000;        // from a wake-up to the first instruction on a core that has been idle for long
-  std::uint64_t idle_shortly = 5'000;      // the same for a core that has been idle for less than `polls`
+  std::uint64_t idle_shortly = 5'000;      // replaces `idle_core` on a core that has been idle for less than `polls`
   std::uint64_t polls = 50'000;            // length of time for which an idle core polls
   std::uint64_t switch_thread = 2'000;     // context switch
   std::uint64_t cold_cache = 20'000;       // extra work of a thread on a core that another thread has used
