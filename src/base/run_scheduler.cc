@@ -23,7 +23,7 @@ void note_leave(RunThread::Turn& turn, const RunScheduler* from, std::uint64_t n
 
 }  // namespace
 
-constinit thread_local RunThread RunThread::t_current = {};
+[[gnu::tls_model("initial-exec")]] constinit thread_local RunThread RunThread::t_current = {};
 
 // A thread may have ended by the time it is woken: then nobody sleeps on the word any more, or somebody who looks again.
 void RunScheduler::Lock::unlock() noexcept {
