@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/base/simulation/load.h"
+#include "tests/support/sanitized.h"
 
 namespace evn::sim {
 namespace {
@@ -89,6 +90,7 @@ TEST_P(SchedulingSimulation, ARunThatIsAloneHasTheHelpOfAllCores) {
 // Clients whose requests arrive at random times and need 60 % of the cores.
 TEST_P(SchedulingSimulation, RequestsThatArriveAtRandomTimesAreServedInTime) {
   for (const std::uint64_t work : kWorks) {
+    if (test::kIsSanitized && cores() == 64 && work > 5 * kMillisecond) break;
     Load load{cores(), std::max(40 * work, 10 * kMillisecond) / (cores() < 16 ? 1 : cores() < 64 ? 4 : 8), {}};
     for (int i = 0; i < 2 * cores(); ++i) load.clients.push_back({.shape = RunShape::of(work), .interval_ns = 2 * work * 10 / 6});
     const Machine::Options options = machine_of(cores(), 3 + work);
@@ -104,6 +106,7 @@ TEST_P(SchedulingSimulation, AnUrgentRunWaitsForNoLongerThanARange) {
   const Client urgent{.shape = RunShape::of(10 * kMillisecond), .priority = 3, .interval_ns = 30 * kMillisecond};
   load.clients.push_back(urgent);
   for (const std::uint64_t seed : {4, 5, 6}) {
+    if (test::kIsSanitized && cores() == 64 && seed > 4) break;
     const Machine::Options options = machine_of(cores(), seed);
     const Result result = simulate(load, options);
     SCOPED_TRACE(describe(load, options));
@@ -156,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(Cores, SchedulingSimulation, testing::Values(2, 4, 8, 1
 // Loads of random clients, with delays at random calls of the machine. A lost wake-up ends the process, if nobody looks by himself,
 // or leaves a core free until somebody looks.
 TEST(SchedulingSimulationOfRandomLoads, NoWakeUpIsLost) {
-  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kIsSanitized ? 30 : 60); ++seed) {
     Random random(seed);
     const int cores = 1 << (1 + random.below(3));
     const bool has_priorities = seed % 2 == 0;
