@@ -69,8 +69,24 @@ TEST_P(SchedulingSimulation, EqualClientsGetEqualSharesAndNoCoreIsFreeWhileARunW
     EXPECT_GE(result.fairness(), work < kMillisecond ? 0.9 : 0.98);
     EXPECT_LE(result.most_computing, static_cast<std::uint64_t>(cores()));
     EXPECT_LE(result.longest_waste_ns, 2500 * kMicrosecond);
-    EXPECT_GE(utilization(load, result), work < kMillisecond ? 0.65 : 0.85);
+    EXPECT_GE(utilization(load, result), work < kMillisecond ? 0.55 : 0.85);
     EXPECT_LE(result.wasted_ns * 50, work >= 5 * kMillisecond ? result.time_ns : 50 * result.time_ns);
+  }
+}
+
+// Clients that do not return for a long time after a run: only a hand-over tells those that wait.
+TEST_P(SchedulingSimulation, ACoreThatARunHasLeftGoesToARunThatWaits) {
+  for (const std::uint64_t work : {500 * kMicrosecond, 5 * kMillisecond}) {
+    Load load{cores(), 60 * work, {}};
+    for (int i = 0; i < 3 * cores(); ++i) {
+      const std::uint64_t begin = static_cast<std::uint64_t>(i) * work / 7;
+      load.clients.push_back({.shape = RunShape::of(work), .interval_ns = 4 * work, .begin_ns = begin});
+    }
+    const Machine::Options options = machine_of(cores(), 11 + work);
+    const Result result = simulate(load, options);
+    SCOPED_TRACE(describe(load, options));
+    EXPECT_LE(result.longest_waste_ns, 2500 * kMicrosecond);
+    EXPECT_LE(result.wasted_ns * 100, (work < kMillisecond ? 9 : 2) * result.time_ns);
   }
 }
 
@@ -91,12 +107,16 @@ TEST_P(SchedulingSimulation, ARunThatIsAloneHasTheHelpOfAllCores) {
 TEST_P(SchedulingSimulation, RequestsThatArriveAtRandomTimesAreServedInTime) {
   for (const std::uint64_t work : kWorks) {
     if (test::kIsSanitized && cores() == 64 && work > 5 * kMillisecond) break;
-    Load load{cores(), std::max(40 * work, 10 * kMillisecond) / (cores() < 16 ? 1 : cores() < 64 ? 4 : 8), {}};
+    const std::uint64_t rounds = cores() < 16 ? 40 : cores() < 64 ? 10 : 5;
+    Load load{cores(), std::max(rounds * work, 20 * kMillisecond), {}};
     for (int i = 0; i < 2 * cores(); ++i) load.clients.push_back({.shape = RunShape::of(work), .interval_ns = 2 * work * 10 / 6});
     const Machine::Options options = machine_of(cores(), 3 + work);
     const Result result = simulate(load, options);
     SCOPED_TRACE(describe(load, options));
-    for (const ClientResult& c : result.clients) EXPECT_LE(c.quantile(0.5), 3 * work + 4 * kMillisecond);
+    ClientResult all;
+    for (const ClientResult& c : result.clients)
+      all.latency_ns.insert(all.latency_ns.end(), c.latency_ns.begin(), c.latency_ns.end());
+    EXPECT_LE(all.quantile(0.5), 3 * work + 4 * kMillisecond);
   }
 }
 

@@ -115,7 +115,7 @@ void execute_clients(Site& site, std::uint64_t seed, Result* result) {
   std::vector<std::unique_ptr<ClientThread>> clients;
   std::vector<os::Thread> threads;
   threads.reserve(site.load.clients.size());
-  site.begin = os::now_ns();
+  site.begin = os::now_ns() + site.load.clients.size() * 30 * kMicrosecond;  // all threads have been started by then
   for (const Client& c : site.load.clients) {
     clients.push_back(std::make_unique<ClientThread>(site, c, seed * 1000 + clients.size()));
     threads.emplace_back([](void* client) { static_cast<ClientThread*>(client)->loop(); }, clients.back().get());
@@ -190,6 +190,7 @@ Result execute(const Load& load, const Machine::Options* options) {
     // Runs that wait are those that have begun and have no core. Lingering threads count as having one.
     std::uint64_t wastes = 0;
     machine.on_advance = [&](std::uint64_t ns) {
+      if (machine.now() > site.begin + load.length_ns) return;  // clients end: their threads do not return
       const int idle = site.scheduler.idle_cores();
       const bool waits = site.inside.load(std::memory_order_relaxed) > load.cores - idle;
       wastes = idle > 0 && waits ? wastes + ns : 0;
