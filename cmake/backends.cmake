@@ -1,6 +1,6 @@
 # A backend is a folder with a backend.cmake, which says what is compiled besides the sources that lie in it:
 #   evn_backend(name [LITTLE] [SOURCES files...])
-# LITTLE: it has no loops over elements on the host, so that quick builds with a sanitizer leave it without optimization. It defines `<name>_backend` (src/device/backend.h).
+# LITTLE: it has no loops over elements on the host (EVN_LITTLE_FOLDERS, cmake/library.cmake). It defines `<name>_backend` (src/device/backend.h).
 function(evn_backend name)
   cmake_parse_arguments(A "LITTLE" "" "SOURCES" ${ARGN})
   if(A_LITTLE)
