@@ -20,7 +20,7 @@ namespace {
 void refuse_duplicate_keys(const YamlSource& source, const YamlNode& map) {
   std::vector<const YamlNode*> keys;
   for (std::size_t i = 0; i < map.items.size(); i += 2) keys.push_back(&map.items[i]);
-  std::ranges::stable_sort(keys, [](const YamlNode* a, const YamlNode* b) {
+  std::ranges::sort(keys, [](const YamlNode* a, const YamlNode* b) {
     const int order = a->text.compare(b->text);
     return order != 0 ? order < 0 : a->offset < b->offset;
   });

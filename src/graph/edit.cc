@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/cancel.h"
@@ -175,13 +176,17 @@ void GraphEditor::insert_node(int n, Node node) {
 }
 
 void GraphEditor::merge_inserted() {
-  std::ranges::stable_sort(inserted_, [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::size_t> order(inserted_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    return inserted_[a].first != inserted_[b].first ? inserted_[a].first < inserted_[b].first : a < b;
+  });
   std::vector<Node> all;
   std::vector<bool> removed;
   std::size_t next = 0;
   for (std::size_t n = 0; n <= graph_.nodes.size(); ++n) {
-    for (; next < inserted_.size() && inserted_[next].first == static_cast<int>(n); ++next) {
-      all.push_back(std::move(inserted_[next].second));
+    for (; next < order.size() && inserted_[order[next]].first == static_cast<int>(n); ++next) {
+      all.push_back(std::move(inserted_[order[next]].second));
       removed.push_back(false);
     }
     if (n == graph_.nodes.size()) break;

@@ -33,7 +33,10 @@ constexpr std::string_view kIgnoredAttribute = "consumed_inputs";
 void name_nodes(Graph& graph) {
   std::vector<std::size_t> order(graph.nodes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return graph.nodes[a].name < graph.nodes[b].name; });
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    const int by_name = graph.nodes[a].name.compare(graph.nodes[b].name);
+    return by_name != 0 ? by_name < 0 : a < b;
+  });
   std::vector<std::string> taken;
   std::vector<std::size_t> nameless;
   for (const std::size_t i : order) {

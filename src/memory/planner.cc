@@ -103,7 +103,9 @@ std::size_t place(const Order& order, const Moments& moments, std::vector<Lifeti
                               : place_in(OccupiedRanges(moments.count()), order, moments, values, alignment);
 }
 
-Order by_size(const std::vector<Lifetime>& values) {
+// Values with bytes, the one of the least key first; of equal keys the largest value, and of equal sizes the first one.
+template <typename Key>
+Order ordered_by(const std::vector<Lifetime>& values, Key key) {
   Order order;
   order.reserve(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -111,9 +113,14 @@ Order by_size(const std::vector<Lifetime>& values) {
   }
   std::sort(order.begin(), order.end(), [&](int a, int b) {
     cancellation_point();
+    if (key(values[a]) != key(values[b])) return key(values[a]) < key(values[b]);
     return values[a].bytes != values[b].bytes ? values[a].bytes > values[b].bytes : a < b;
   });
   return order;
+}
+
+Order by_size(const std::vector<Lifetime>& values) {
+  return ordered_by(values, [](const Lifetime&) { return 0; });
 }
 
 // The bytes that live at the fullest moment: no arena is smaller.
@@ -151,10 +158,8 @@ std::size_t plan_small_arena(std::vector<Lifetime>& values, std::size_t alignmen
   const std::size_t bound = most_live(values, alignment);
   Order best = sizes;
   std::size_t least = place(sizes, moments, values, alignment);
-  const auto life = [&](int i) { return values[i].last - values[i].first; };
-  Order lives = sizes, firsts = sizes;
-  std::ranges::stable_sort(lives, [&](int a, int b) { return life(a) > life(b); });
-  std::ranges::stable_sort(firsts, [&](int a, int b) { return values[a].first < values[b].first; });
+  const Order lives = ordered_by(values, [](const Lifetime& v) { return v.first - v.last; });  // the longest first
+  const Order firsts = ordered_by(values, [](const Lifetime& v) { return v.first; });
   const std::size_t tries = std::clamp<std::size_t>(kMostPlaced / std::max<std::size_t>(sizes.size(), 1), 3, kTries);
   for (Order order : {sizes, lives, firsts}) {
     // Each time, what ends where the arena does is placed before all others.

@@ -152,7 +152,9 @@ FunctionHeader read_function_header(Loader& loader, wire::Bytes range) {
 std::vector<Function> read_called_functions(Loader& loader, std::vector<FunctionHeader> headers, const Graph& graph) {
   std::vector<Function> functions;
   if (headers.empty()) return functions;
-  std::ranges::stable_sort(headers, [](const FunctionHeader& a, const FunctionHeader& b) { return key_of(a) < key_of(b); });
+  std::ranges::sort(headers, [](const FunctionHeader& a, const FunctionHeader& b) {
+    return key_of(a) != key_of(b) ? key_of(a) < key_of(b) : a.range.begin < b.range.begin;
+  });
   for (std::size_t i = 1; i < headers.size(); ++i) {
     if (key_of(headers[i - 1]) == key_of(headers[i])) {
       loader.file.fail_field("ModelProto", "functions", headers[i].range.begin, "has a function twice");

@@ -151,7 +151,7 @@ std::vector<std::int64_t> places(const ConstTensor& x, const List& keys) {
   std::vector<std::int64_t> found(static_cast<std::size_t>(x.desc.shape.elements()), -1);
   dispatch_labels(keys.dtype, [&](auto zero) {
     using T = decltype(zero);
-    std::ranges::stable_sort(order, [&](std::size_t i, std::size_t j) {  // of equal keys the first one stays first
+    std::ranges::sort(order, [&](std::size_t i, std::size_t j) {  // of equal keys the first one stays first
       cancellation_point();
       return less(keys.at<T>(i), keys.at<T>(j)) || (i < j && !less(keys.at<T>(j), keys.at<T>(i)));
     });

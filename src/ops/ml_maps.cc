@@ -46,9 +46,9 @@ template <typename T>
 void require_unlike(std::span<const T> labels, const char* what) {
   std::vector<std::size_t> order(labels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
     cancellation_point();
-    return labels[a] < labels[b];
+    return labels[a] != labels[b] ? labels[a] < labels[b] : a < b;
   });
   for (std::size_t i = 1; i < order.size(); ++i) {
     cancellation_point();

@@ -194,9 +194,9 @@ class NodeTable {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     const auto less = [&](std::size_t i, std::size_t j) {
       cancellation_point();
-      return key(i) < key(j);
+      return key(i) != key(j) ? key(i) < key(j) : i < j;
     };
-    if (!std::is_sorted(order_.begin(), order_.end(), less)) std::ranges::stable_sort(order_, less);
+    if (!std::is_sorted(order_.begin(), order_.end(), less)) std::ranges::sort(order_, less);
     for (std::size_t i = 1; i < order_.size(); ++i) {
       cancellation_point();
       if (key(order_[i - 1]) == key(order_[i])) fail(EVN_ERROR_INVALID_MODEL, "node %zu has the ids of another", order_[i]);
@@ -246,7 +246,7 @@ void read_votes(const Node& n, const NodeTable& table, std::size_t targets, Fore
     if (!f->branches[leaf[i]].is_leaf) fail(EVN_ERROR_INVALID_MODEL, "vote %zu is of a node that is no leaf", i);
   }
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t i, std::size_t j) {
+  std::ranges::sort(order, [&](std::size_t i, std::size_t j) {
     cancellation_point();
     return leaf[i] != leaf[j] ? leaf[i] < leaf[j] : i < j;
   });

@@ -64,7 +64,7 @@ void OpenClTuning::store() const noexcept {
     std::vector<Entry> entries;
     entries.reserve(known_.size());
     for (const auto& [key, choice] : known_) entries.push_back({key, choice, 0});
-    std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) { return a.key < b.key; });
+    std::ranges::sort(entries, [](const Entry& a, const Entry& b) { return a.key < b.key; });
     file_.write({reinterpret_cast<const char*>(entries.data()), entries.size() * sizeof(Entry)});
   } catch (const std::bad_alloc&) {}  // as where the file cannot be written
 }

@@ -117,9 +117,14 @@ class Expansion {
 
   // By where they stand in the result; labels that it does not have come last.
   void sort(Labels* labels) const {
-    std::ranges::stable_sort(*labels, [&](int a, int b) {
-      return std::find(result_.begin(), result_.end(), a) < std::find(result_.begin(), result_.end(), b);
-    });
+    Labels sorted;
+    for (const int label : result_) {
+      if (has(*labels, label)) sorted.push_back(label);
+    }
+    for (const int label : *labels) {
+      if (!has(result_, label)) sorted.push_back(label);
+    }
+    *labels = std::move(sorted);
   }
 
   // *a becomes the contraction of *a and b, whose labels that `others` or the result need are kept.

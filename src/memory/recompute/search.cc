@@ -300,8 +300,7 @@ void RecomputeSearch::take_back(std::size_t limit) {
     }
   }
   for (std::size_t i = 0; i < made.size(); ++i) made[i].order = static_cast<std::int32_t>(i);
-  std::ranges::stable_sort(made,
-                           [](const Choice& a, const Choice& b) { return a.gain != b.gain ? a.gain > b.gain : a.order < b.order; });
+  std::ranges::sort(made, [](const Choice& a, const Choice& b) { return a.gain != b.gain ? a.gain > b.gain : a.order < b.order; });
   for (const Choice& choice : made) {
     const Outcome then = tried(choice, false, limit);
     if (!then.possible || then.excess > 0 || then.cost > now.cost) continue;

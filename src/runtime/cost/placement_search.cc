@@ -286,8 +286,11 @@ class Search {
       lower(assign(*places), &c);
       if (c.is_mixed && !is_there(alone_, c) && !is_there(candidates, c)) candidates.push_back(std::move(c));
     }
-    std::ranges::stable_sort(
-        candidates, [&](const Candidate& a, const Candidate& b) { return a.of(config_.objective) < b.of(config_.objective); });
+    const auto is_better = [&](const Candidate& a, const Candidate& b) {
+      return a.of(config_.objective) < b.of(config_.objective);
+    };
+    for (auto it = candidates.begin(); it != candidates.end(); ++it)  // a few; equal ones keep their order
+      std::rotate(std::upper_bound(candidates.begin(), it, *it, is_better), it, it + 1);
     return candidates;
   }
 

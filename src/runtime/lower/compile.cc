@@ -169,8 +169,8 @@ class Packer {
  private:
   void pack_all(PackedStore::Batch& batch, std::size_t block_bytes) {
     batch.reserve(cpu_, block_bytes);
-    std::ranges::stable_sort(
-        large_, [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
+    std::ranges::sort(large_,
+                      [](const Large& a, const Large& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.node < b.node; });
     std::vector<bool> done(c_.nodes.size());
     for (const Large& l : large_) {
       if (batch.trim(l.bytes)) cpu_.pool().trim_models();

@@ -141,13 +141,14 @@ std::vector<std::int32_t> queues_first_order(const Graph& graph, std::span<const
       if (v != kNoValue) after[static_cast<std::size_t>(v)] = host_nodes[i] + (has_queue[i] ? 0 : 1);
     }
   }
-  std::vector<std::int32_t> first;
-  for (const std::int32_t index : order) {
-    if (has_queue[static_cast<std::size_t>(index)]) first.push_back(index);
+  std::vector<std::pair<std::int32_t, std::size_t>> queued;  // nodes on the host before a segment, and its place in the order
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto index = static_cast<std::size_t>(order[i]);
+    if (has_queue[index]) queued.emplace_back(host_nodes[index], i);
   }
-  std::ranges::stable_sort(first, [&](std::int32_t a, std::int32_t b) {
-    return host_nodes[static_cast<std::size_t>(a)] < host_nodes[static_cast<std::size_t>(b)];
-  });
+  std::ranges::sort(queued);
+  std::vector<std::int32_t> first;
+  for (const auto& [nodes, place] : queued) first.push_back(order[place]);
   return SegmentGraph(graph, segments).order_from(first);
 }
 

@@ -50,6 +50,7 @@ struct BatchRunTest : RuntimeTest {
     if (token != nullptr) run.stop.requested = &token->requested;
     requests.push_back(
         std::make_shared<TestRequest>(session, std::vector<RunValue>{{x, nullptr}}, std::vector<RunValue>(2), run, token));
+    requests.back()->set_joinable_rows(session->batcher()->rows_of(*requests.back()));
     tokens.push_back(std::move(token));
     session->requests().enter();
   }
