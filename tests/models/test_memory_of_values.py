@@ -215,7 +215,6 @@ if not keeps:
     runtime.device('cpu').trim_memory()
     left = {'left': field('VmRSS') - before}
 second.run({'n': numpy.array([12 << 20])})
-before += field('RssFile') - code  # pages of the library that the case has touched first
 print(json.dumps({'grown': field('VmHWM') - before, **left}))
 """
 
