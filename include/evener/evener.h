@@ -454,7 +454,8 @@ enum {
 };
 
 /* A custom operator. Callbacks must not call the library but for evn_operator_..., with the node that they got. Exceptions of C++
- * that leave them are caught, and are EVN_ERROR_INTERNAL; std::uncaught_exceptions() of the host's C++ runtime counts them still. */
+ * that leave them are caught, and are EVN_ERROR_INTERNAL; std::uncaught_exceptions() of the host's C++ runtime counts them
+ * still. */
 typedef struct evn_operator {
   uint32_t struct_size;
   int32_t since_version;  /* first version of the domain that this is for, >= 1; the highest that a model's import allows applies */

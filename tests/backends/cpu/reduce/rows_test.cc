@@ -248,8 +248,8 @@ TEST(CpuRows, NormalizationsOfGroups) {
   }
 }
 
-// The variance is 0, so that the factor is large: elements are taken relative to the mean before they are multiplied. Their sums are
-// exact in float32.
+// The variance is 0, so that the factor is large: elements are taken relative to the mean before they are multiplied. Their sums
+// are exact in float32.
 TEST(CpuRows, GroupsOfElementsThatAreAlike) {
   for (const std::int64_t inner : {1, 5, 64}) {
     std::vector<float> x(static_cast<std::size_t>(2 * 6 * inner));

@@ -198,7 +198,8 @@ pub struct evn_tensor_view {
 }
 
 /// A custom operator. Callbacks must not call the library but for evn\_operator\_..., with the node that they got. Exceptions of C++
-/// that leave them are caught, and are EVN\_ERROR\_INTERNAL; std::uncaught\_exceptions() of the host's C++ runtime counts them still.
+/// that leave them are caught, and are EVN\_ERROR\_INTERNAL; std::uncaught\_exceptions() of the host's C++ runtime counts them
+/// still.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct evn_operator {
