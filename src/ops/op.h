@@ -177,7 +177,7 @@ enum OpFlags : std::uint32_t {
 struct HostContext;  // ops/host.h
 struct BodyRule;
 
-// Of the operators that rewrites make; no model may import it.
+// Domain of the operators that rewrites make; no model may import it.
 inline constexpr const char kInternalDomain[] = "evener";
 
 struct OpDef {
@@ -207,7 +207,7 @@ struct OpDef {
   // computes those of [c.begin, c.end), several threads each their own. nullptr: it cannot be cut.
   std::int64_t (*parts)(const ReferenceContext& c) = nullptr;
 
-  // Whether a shape depends on the value of an input.
+  // Returns true if a shape depends on the value of the input.
   bool reads_value(std::size_t input) const { return input < 32 && (value_inputs >> input & 1) != 0; }
 };
 

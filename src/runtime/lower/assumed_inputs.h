@@ -10,7 +10,7 @@
 
 namespace evn {
 
-// What dims that a model leaves open are taken for, on other axes than 0, where they are 1: the first that the graph accepts.
+// Values for the dims that a model leaves open, tried in this order until the graph accepts one. The dim of axis 0 is 1.
 inline constexpr std::int64_t kAssumedDims[] = {128, 64, 32, 48, 256, 512, 640, 16, 1};
 
 // Inputs of the dims that are given, or else declared, or `open` where the model leaves them open. Throws EVN_ERROR_UNSUPPORTED for
@@ -36,7 +36,7 @@ std::vector<TensorDesc> fitting_inputs(const Runtime& runtime, const Graph& grap
   throw *first;
 }
 
-// What a run with zeros of these descs on the host is planned by, which lie so that devices can use them there.
+// Signature of a run whose inputs are zeros of these descs, in host memory that devices can use.
 Signature signature_of_zeros(const CompiledGraph& graph, std::span<const TensorDesc> inputs);
 
 }  // namespace evn

@@ -1,4 +1,4 @@
-// Whether devices have room for the constants of their nodes, before anything is packed. docs/decisions/0073-memory-ladder.md
+// Check that devices have room for the constants of their nodes, before anything is packed. docs/decisions/0073-memory-ladder.md
 #pragma once
 
 #include "runtime/lower/compile.h"

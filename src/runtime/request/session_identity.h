@@ -12,13 +12,13 @@ namespace evn {
 
 class Session;
 
-// What replaces the placement of a session that is in use (live/live_session.h).
+// Interface that replaces the placement of a session in use; live/live_session.h implements it.
 class PlacementOwner {
  public:
-  // The session of now. From any thread.
+  // Returns the current session. From any thread.
   virtual std::shared_ptr<Session> current() const = 0;
-  // What takes the place of a session with a device that is lost, which another thread may have made already. Throws what making
-  // it does.
+  // Returns the session that takes the place of `failed`, which has lost a device. Another thread may have made it already. Throws
+  // the errors of making a session.
   virtual std::shared_ptr<Session> without_lost_devices(const Session& failed) = 0;
   // Has a thread of its own make a session with shares of split nodes by what was measured last, which takes the place of
   // `measured` if that is still the one of now. Does nothing while such a thread is at work.

@@ -1,5 +1,5 @@
-// What a thread that executes requests does beside that, so that others execute requests meanwhile. Implemented by
-// dispatch/dispatcher.cc; on other threads these do nothing.
+// Scopes in which a thread that executes requests lets other threads execute them. Implemented by dispatch/dispatcher.cc; on other
+// threads they do nothing.
 #pragma once
 
 namespace evn {
