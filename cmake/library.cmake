@@ -12,13 +12,14 @@ include_directories(${CMAKE_BINARY_DIR}/generated)
 find_path(YAML_CPP_INCLUDE yaml-cpp/eventhandler.h REQUIRED)
 find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 
-# Folders without loops over numbers are compiled for size, but for the rooms of the runtime through which each run and each new shape pass.
-# Quick builds with a sanitizer leave them without optimization. The others have the build type's options, -O2 in a release.
+# Folders in which tests with a sanitizer spend little of their time: quick builds leave them without optimization there. A release compiles
+# them for size, but for quant, which has loops over numbers, and the rooms of the runtime through which each run and each new shape pass. The
+# other folders have the build type's options, -O2 in a release.
 set(EVN_PRECOMPILED_FOLDERS device)
 set(EVN_LITTLE_FOLDERS graph model quant config runtime api)  # precompiled as well
-file(GLOB fast_rooms CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/lower/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/run/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/session/*.cc)
+file(GLOB fast_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/quant/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/lower/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/run/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/session/*.cc)
 if(NOT EVN_SANITIZED)
-  set_source_files_properties(${fast_rooms} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
+  set_source_files_properties(${fast_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 endif()
 # A section to each function and each constant: the linker leaves out those that nobody uses.
 set(EVN_SECTIONS "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-ffunction-sections;-fdata-sections>")

@@ -56,7 +56,7 @@ endfunction()
 
 # gcc 12 took a loop's counter for one more than it was in a function that it did not inline (-Os, interprocedural value ranges).
 set(EVN_NO_IPA_VRP "")
-# gcc 12 takes `std::string("a") + b` at -O2 for a write beyond the string (gcc bug 105329).
+# gcc 12 takes `std::string("a") + b` at -O2 for a write beyond the string.
 set(EVN_FALSE_WARNINGS "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   set(EVN_FALSE_WARNINGS -Wno-array-bounds -Wno-restrict)

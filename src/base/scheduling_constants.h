@@ -76,8 +76,7 @@ inline constexpr std::uint64_t kMinHelpShare = 10;
 // Number of runs that compute alone where they do not, before they are measured again.
 inline constexpr std::uint32_t kRunsWithoutHelp = 1000;
 
-// ------------------------------------------------------------------------------------ requests (runtime/request, runtime/dispatch)
-// --
+// ------------------------------------------------------------------------- requests (runtime/request, runtime/dispatch) --
 
 // Number of threads beside those that execute: for more urgent requests, and in the place of threads in long callbacks.
 inline constexpr int kMaxExtraThreads = 64;

@@ -1,4 +1,4 @@
-// What a device measures of one step of a run while the session is traced (runtime/run/trace.h reads it). Plain values that
+// Measurements that a device makes of one step of a traced run (runtime/run/trace.h reads them). Plain values that
 // stand ready before the run: a device allocates nothing for them.
 #pragma once
 
