@@ -32,10 +32,8 @@ ALLOWED = {
     "modules": DEVICE,
 }
 # The rooms of runtime/, the lowest first: a room includes from those before it.
-ROOMS = ["objects", "loaded", "placement", "lower", "run", "rows", "session", "cost", "split", "state", "request", "batch", "dispatch", "live", "report",
-         "quantize", "assembly"]
-# Includes of a later room that are still there, with which rooms: a session makes what its runs pass through. None may be added.
-BACK = {"session": {"batch", "cost", "request", "split", "state"}, "split": {"request"}}
+ROOMS = ["objects", "loaded", "placement", "lower", "run", "rows", "session", "cost", "request", "split", "state", "batch", "dispatch", "loss", "stages",
+         "live", "report", "quantize", "assembly"]
 MOST_README_LINES = 15
 LAYERS_WITH_SUBFOLDERS = ["base", "ops", "graph", "runtime", "backends/cpu"]  # whose folders have READMEs of their own
 
@@ -67,8 +65,8 @@ def check_readme(root, folder, allowed):
 
 
 def check_rooms(source):
-    """Returns what is wrong with the includes among the rooms of runtime/: those of later rooms that BACK does not list, and what it lists in vain."""
-    wrong, used = [], set()
+    """Returns what is wrong with the includes among the rooms of runtime/: those of later rooms."""
+    wrong = []
     rooms = {path.name for path in (source / "runtime").iterdir() if path.is_dir()}
     if rooms != set(ROOMS):
         wrong.append(f"ROOMS of check_layers.py and the folders of src/runtime differ: {', '.join(sorted(rooms ^ set(ROOMS)))}")
@@ -80,10 +78,7 @@ def check_rooms(source):
             match = re.match(r'\s*#\s*include\s+"runtime/([a-z]+)/', line)
             if not match or not {room, match[1]} <= set(ROOMS) or ROOMS.index(match[1]) <= ROOMS.index(room):
                 continue
-            used.add((room, match[1]))
-            if match[1] not in BACK.get(room, ()):
-                wrong.append(f"{file.relative_to(source.parent)}:{number}: runtime/{room} must not include from runtime/{match[1]}, a later room")
-    wrong += [f"check_layers.py: BACK has {room} -> {other}, which is not there" for room in BACK for other in BACK[room] if (room, other) not in used]
+            wrong.append(f"{file.relative_to(source.parent)}:{number}: runtime/{room} must not include from runtime/{match[1]}, a later room")
     return wrong
 
 

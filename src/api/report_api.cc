@@ -6,7 +6,9 @@
 #include "evener/request.h"
 #include "runtime/lower/pass_list.h"
 #include "runtime/report/compare.h"
+#include "runtime/report/explain.h"
 #include "runtime/report/inspect.h"
+#include "runtime/report/session_trace.h"
 #include "runtime/report/statistics.h"
 
 namespace evn {
@@ -83,7 +85,7 @@ evn_status evn_session_explain(evn_session session, evn_format format, char* buf
   return guarded(error, [&] {
     const SessionPin s(session);
     if (format < EVN_FORMAT_TEXT || format > EVN_FORMAT_SVG) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text(s->explain(format), buffer, capacity, size);
+    write_text(explain(*s, format), buffer, capacity, size);
   });
 }
 
@@ -105,14 +107,14 @@ evn_status evn_session_trace_start(evn_session session, uint32_t event_capacity,
   return guarded(error, [&] {
     const SessionPin s(session);
     if (event_capacity == 0) fail(EVN_ERROR_INVALID_ARGUMENT, "event_capacity is 0");
-    s->start_trace(event_capacity);
+    s->tracing().start(s->shared_graph(), event_capacity);
   });
 }
 
 evn_status evn_session_trace_stop(evn_session session, evn_error* error) {
   return guarded(error, [&] {
     const SessionPin s(session);
-    s->stop_trace();
+    s->tracing().stop();
   });
 }
 
@@ -121,7 +123,7 @@ evn_status evn_session_get_trace(evn_session session, evn_format format, char* b
   return guarded(error, [&] {
     const SessionPin s(session);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text(s->trace(format), buffer, capacity, size);
+    write_text(render_trace(*s, format), buffer, capacity, size);
   });
 }
 
@@ -149,7 +151,7 @@ evn_status evn_session_get_statistics(evn_session session, evn_format format, ch
   return guarded(error, [&] {
     const SessionPin s(session);
     if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-    write_text(describe_statistics(s->statistics().read(), format), buffer, capacity, size);
+    write_text(describe_statistics(s->identity()->statistics.read(), format), buffer, capacity, size);
   });
 }
 

@@ -85,7 +85,7 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
             const evn_run_options* options, const evn_submit_options* submit_options, evn_request* request,
             OutputListener listener = {}) {
   const SessionPin pin(session);
-  pin->requests().require_not_forked();
+  pin->identity()->requests.require_not_forked();
   static constexpr evn_submit_options defaults = EVN_SUBMIT_OPTIONS_INIT;
   const evn_submit_options so = read_options(submit_options, defaults, sizeof(evn_submit_options));
   if ((so.flags & ~static_cast<uint32_t>(EVN_SUBMIT_FAIL_WHEN_FULL)) != 0)
@@ -121,7 +121,7 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
   try {
     s->runtime()->dispatcher().submit(made, (so.flags & EVN_SUBMIT_FAIL_WHEN_FULL) != 0, o.request.stop);
   } catch (const Error& e) {
-    s->statistics().note_refusal(o.request.priority, e.status);
+    s->identity()->statistics.note_refusal(o.request.priority, e.status);
     g_handles.release(handle, HandleKind::kRequest);
     throw;
   } catch (...) {
@@ -238,9 +238,10 @@ evn_status evn_queue_release(evn_queue queue) { return release_handle(queue, Han
 evn_status evn_session_finish(evn_session session, uint64_t timeout_ns, evn_error* error) {
   return guarded(error, [&] {
     const SessionPtr s = SessionPin(session).shared();
-    if (s->requests().in_callback()) fail(EVN_ERROR_WRONG_STATE, "a callback of a request waits for the requests of its session");
+    if (s->identity()->requests.in_callback())
+      fail(EVN_ERROR_WRONG_STATE, "a callback of a request waits for the requests of its session");
     if (!g_handles.release(session, HandleKind::kSession)) fail(EVN_ERROR_INVALID_HANDLE, "the session handle is not valid");
-    if (!s->requests().wait_for_all(timeout_ns)) fail(EVN_ERROR_TIMEOUT, "requests of the session are still under way");
+    if (!s->identity()->requests.wait_for_all(timeout_ns)) fail(EVN_ERROR_TIMEOUT, "requests of the session are still under way");
   });
 }
 

@@ -78,7 +78,7 @@ void take_arguments(const Session& session, const RunRequest& request, std::span
     if (required + d < inputs.size() && inputs[required + d] != nullptr) {
       take(inputs[required + d], &in[i]);
     } else if (!has_state || !request.state->has_input(place_of_default(request.state->session(), d))) {
-      in[i] = {session.default_value(d), nullptr};
+      in[i] = {session.open_inputs().default_value(d), nullptr};
     }
   }
   for (std::size_t j = 0; j < out.size() && outputs != nullptr; ++j) {

@@ -37,7 +37,7 @@ template <typename Kind, typename Handle>
 void run(evn_session session, const Handle* inputs, uint32_t input_count, Handle* outputs, uint32_t output_count,
          const evn_run_options* options, OutputListener listener = {}) {
   const SessionPin pin(session);
-  pin->requests().require_not_forked();
+  pin->identity()->requests.require_not_forked();
   check_argument_counts(*pin, input_count, output_count);
   RunOptions o = read_run_options(options, pin->graph());
   o.request.listener = listener;
@@ -166,7 +166,7 @@ SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given
   Cancel cancel;
   cancel.join(request->stop);
   const CancelScope scope(cancel);
-  return session->with_inputs(given);
+  return session->open_inputs().with(given);
 }
 
 std::size_t place_of_default(const Session& session, std::size_t number) {

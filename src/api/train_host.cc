@@ -144,7 +144,7 @@ evn_status create_limited(evn_runtime runtime, evn_model model, const evn_sessio
 evn_status memory_of(evn_session session, evn_train_memory* memory, evn_error* error) {
   return guarded(error, [&] {
     *memory = {};
-    for (const std::shared_ptr<const Plan>& plan : SessionPin(session)->latest_plans()) {
+    for (const std::shared_ptr<const Plan>& plan : SessionPin(session)->plans().latest()) {
       const RecomputedSteps& r = plan->recomputed;
       for (const std::size_t bytes : plan->arena_bytes) memory->arena_bytes += bytes;
       memory->unlimited_bytes = std::max(memory->unlimited_bytes, r.unlimited_bytes);

@@ -188,7 +188,7 @@ struct BatchingTest : testing::Test {
   // How many runs had 0, 1, ... rows.
   std::vector<uint64_t> counts() {
     std::vector<uint64_t> c(32);
-    for (const auto& [rows, count] : SessionPin(session)->statistics().read().batches) c.at(rows) = count;
+    for (const auto& [rows, count] : SessionPin(session)->identity()->statistics.read().batches) c.at(rows) = count;
     return c;
   }
   std::vector<Sent> submit_rows(int count) {

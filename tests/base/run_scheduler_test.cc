@@ -317,7 +317,9 @@ TEST(RunScheduler, HelpersComeInTheMidstOfAJobWhenOthersHaveMadeWay) {
     auto& s = *static_cast<State*>(context);
     s.may_pause = true;  // the job is under way
     if (thread != 0) s.helped = true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Busy: where other processes have the other cores, the system would put the worker on the core of a caller that sleeps.
+    for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+         std::chrono::steady_clock::now() < end;) {}
   };
   // In one of several urgent runs: the system may put the worker on this core, where it does not help.
   EXPECT_TRUE(eventually([&] {

@@ -14,7 +14,7 @@
 
 #include "backends/cpu/isa.h"
 #include "model/save.h"
-#include "runtime/session/session.h"
+#include "runtime/stages/make_session.h"
 #include "tests/cancellation/enlarge.h"
 #include "tests/cancellation/more_cases.h"
 #include "tests/support/op_families.h"
@@ -141,7 +141,7 @@ Measured measure(const KernelSubject& s, const std::string& bytes, std::uint64_t
   const MemoryGrowth growth;
   try {
     const HeapScope counted(&pool);
-    const auto session = std::make_shared<Session>(load_own_model(runtime, bytes.data(), bytes.size()), "");
+    const auto session = make_session(load_own_model(runtime, bytes.data(), bytes.size()), "");
     std::vector<RunValue> outputs(session->graph().outputs.size());
     session->run(inputs, outputs, {});
     m.resident = growth.bytes();

@@ -198,22 +198,22 @@ HostTensor rows_of(std::int64_t rows) {
 TEST(SharedSessions, ShareWhatIsCompiledWhereTheirOptionsAreEqual) {
   const auto runtime = make_runtime(two_mocks());
   const ModelPtr model = load(runtime, softmax_model());
-  const Session a(model, "cpu");
+  const TestSession a(model, "cpu");
   SessionRequest request("cpu");
   request.concurrency = 1;
   request.idle_arena_bytes = 5;
-  const Session b(model, request);
+  const TestSession b(model, request);
   EXPECT_EQ(&a.compiled(), &b.compiled());
   request.disabled_passes = {"cascade"};
-  EXPECT_NE(&a.compiled(), &Session(model, request).compiled());
+  EXPECT_NE(&a.compiled(), &TestSession(model, request).compiled());
   request.disabled_passes.clear();
   request.keep_fp32 = {"cascade"};
-  EXPECT_NE(&a.compiled(), &Session(model, request).compiled());
-  EXPECT_NE(&a.compiled(), &Session(model, "m").compiled());
-  EXPECT_NE(&a.compiled(), &Session(load(runtime, softmax_model()), "cpu").compiled());
+  EXPECT_NE(&a.compiled(), &TestSession(model, request).compiled());
+  EXPECT_NE(&a.compiled(), &TestSession(model, "m").compiled());
+  EXPECT_NE(&a.compiled(), &TestSession(load(runtime, softmax_model()), "cpu").compiled());
   CacheConfig cache;
   cache.file = testing::TempDir() + "evn_shared_sessions.evc";
-  const Session c(model, "cpu", cache), d(model, "cpu", cache);
+  const TestSession c(model, "cpu", cache), d(model, "cpu", cache);
   EXPECT_NE(&a.compiled(), &c.compiled());
   EXPECT_EQ(&c.compiled(), &d.compiled());
   std::remove(cache.file.c_str());
@@ -225,11 +225,11 @@ TEST(SharedSessions, ManyShapesInSeveralSessionsComputeTheSame) {
   constexpr int kShapes = 20;  // more than are kept without being made over
   std::vector<HostTensor> wanted;
   for (int i = 0; i < kShapes; ++i) {
-    Session alone(load(runtime, softmax_model()), "cpu");
+    TestSession alone(load(runtime, softmax_model()), "cpu");
     wanted.push_back(run(alone, {rows_of(i + 1)})[0]);
   }
-  std::vector<std::unique_ptr<Session>> sessions;
-  for (int i = 0; i < 3; ++i) sessions.push_back(std::make_unique<Session>(model, "cpu"));
+  std::vector<std::shared_ptr<Session>> sessions;
+  for (int i = 0; i < 3; ++i) sessions.push_back(make_session(model, "cpu"));
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 6; ++t) {

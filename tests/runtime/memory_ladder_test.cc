@@ -91,7 +91,7 @@ struct MemoryLadderTest : RuntimeTest {
   void write(const OnnxWriter& model) const { std::ofstream(path, std::ios::binary) << model.serialize(); }
 
   std::vector<HostTensor> unlimited(const std::vector<HostTensor>& in) const {
-    Session session(load_model_file(make_runtime(), path), "");
+    TestSession session(load_model_file(make_runtime(), path), "");
     return run(session, in);
   }
 };
@@ -106,7 +106,7 @@ PoolStats stats(const Session& session) { return session.runtime()->cpu().pool()
 TEST_F(MemoryLadderTest, ALimitThatAllFitsUnderDropsNothing) {
   const std::vector<HostTensor> in = {rows(3)};
   const auto runtime = make_runtime({}, 64 << 20);
-  Session session(load_model_file(runtime, path), "");
+  TestSession session(load_model_file(runtime, path), "");
   for (int i = 0; i < 3; ++i) expect_bits(run(session, in), unlimited(in));
   EXPECT_EQ(stats(session).weights_dropped, 0u);
   EXPECT_EQ(stats(session).weights_restored, 0u);
@@ -118,7 +118,7 @@ TEST_F(MemoryLadderTest, WeightsThatDoNotFitTogetherArePackedAgainWithTheSameBit
   const std::vector<HostTensor> want = unlimited(in);
   const std::uint64_t limit = kLayers / 2 * kWeightBytes;
   const auto runtime = make_runtime({}, limit);
-  Session session(load_model_file(runtime, path), "");
+  TestSession session(load_model_file(runtime, path), "");
   for (int i = 0; i < 3; ++i) expect_bits(run(session, in), want);
   const PoolStats s = stats(session);
   EXPECT_GT(s.weights_dropped, 0u);
@@ -131,7 +131,7 @@ TEST_F(MemoryLadderTest, ALimitThatIsLoweredDropsWeightsAndOneThatIsRaisedKeepsT
   const std::vector<HostTensor> in = {rows(2)};
   const std::vector<HostTensor> want = unlimited(in);
   const auto runtime = make_runtime({}, 64 << 20);
-  Session session(load_model_file(runtime, path), "");
+  TestSession session(load_model_file(runtime, path), "");
   runtime->cpu().set_memory_limit(3 * kWeightBytes);
   EXPECT_LE(stats(session).reserved, 3 * kWeightBytes);
   expect_bits(run(session, in), want);
@@ -144,7 +144,7 @@ TEST_F(MemoryLadderTest, ALimitThatIsLoweredDropsWeightsAndOneThatIsRaisedKeepsT
 
 TEST_F(MemoryLadderTest, WithoutMemoryForOneWeightThereIsAnErrorWithTheNodeAndTheBytes) {
   const auto runtime = make_runtime({}, 64 << 20);
-  Session session(load_model_file(runtime, path), "");
+  TestSession session(load_model_file(runtime, path), "");
   const std::vector<HostTensor> want = run(session, {rows(1)});
   runtime->cpu().set_memory_limit(kWeightBytes / 2);
   try {
@@ -166,9 +166,9 @@ TEST_F(MemoryLadderTest, SessionsOfSeveralThreadsShareWhatThereIs) {
   const std::vector<HostTensor> want = unlimited(in);
   const auto runtime = make_runtime({}, 3 * kWeightBytes);
   const ModelPtr first = load_model_file(runtime, path), second = load_model_file(runtime, path);
-  Session a(first, ""), b(second, "");
+  TestSession a(first, ""), b(second, "");
   std::vector<std::thread> threads;
-  for (Session* const s : {&a, &b, &a, &b, &a, &b, &a, &b}) {
+  for (TestSession* const s : {&a, &b, &a, &b, &a, &b, &a, &b}) {
     threads.emplace_back([&, s] {
       try {
         for (int i = 0; i < 10; ++i) expect_bits(run(*s, in), want);
@@ -184,7 +184,7 @@ TEST_F(MemoryLadderTest, SessionsOfSeveralThreadsShareWhatThereIs) {
 
 TEST_F(MemoryLadderTest, AFileThatHasChangedIsAnErrorAndNotOtherNumbers) {
   const auto runtime = make_runtime({}, 3 * kWeightBytes);
-  Session session(load_model_file(runtime, path), "");
+  TestSession session(load_model_file(runtime, path), "");
   run(session, {rows(1)});
   std::string bytes = chain().serialize();
   for (std::size_t i = bytes.size() / 8; i < bytes.size(); i += bytes.size() / 8) bytes[i] = static_cast<char>(bytes[i] ^ 1);
@@ -202,7 +202,7 @@ TEST_F(MemoryLadderTest, EachCallThatFailsWhileWeightsArePackedAgainIsAnError) {
   const std::vector<HostTensor> in = {rows(2)};
   const std::vector<HostTensor> want = unlimited(in);
   const auto runtime = make_runtime({}, 4 * kWeightBytes, 1);
-  Session session(load_model_file(runtime, path), "");
+  TestSession session(load_model_file(runtime, path), "");
   expect_bits(run(session, in), want);
   for (const Seam seam : {Seam::kAlloc, Seam::kIo}) {
     int failed = 0;
@@ -236,7 +236,7 @@ TEST_F(MemoryLadderTest, EachCallThatFailsWhileASessionIsMadeIsAnErrorOrDoesNoHa
   for (const bool winograd : {false, true}) {
     if (winograd) write(convolutions());
     const std::vector<HostTensor> in = {winograd ? random_tensor({1, 64, 24, 24}, 4) : rows(2)};
-    Session fast(load_model_file(make_runtime({}, 0, 1), path), "");
+    TestSession fast(load_model_file(make_runtime({}, 0, 1), path), "");
     const std::vector<HostTensor> want = run(fast, in);
     const std::uint64_t limit = winograd ? stats(fast).peak - stats(fast).by_class[EVN_MEMORY_PACKED] / 2 : 4 * kWeightBytes;
     const auto runtime = make_runtime({}, limit, 1);
@@ -247,7 +247,7 @@ TEST_F(MemoryLadderTest, EachCallThatFailsWhileASessionIsMadeIsAnErrorOrDoesNoHa
       for (int k = 1; k < 5000 && reached; ++k) {
         fault_arm(seam, k, false);
         try {
-          Session session(load_model_file(runtime, path), "");
+          TestSession session(load_model_file(runtime, path), "");
           reached = fault_count(seam) >= k;
           fault_arm(seam, 0, false);
           expect_close(run(session, in), want);
@@ -271,10 +271,10 @@ TEST_F(MemoryLadderTest, AnotherOrderOfStepsTakesLessAndHasTheSameBits) {
   const std::vector<HostTensor> in = {rows(1, 4096)};
   const auto runtime = make_runtime();
   const ModelPtr model = load_model_file(runtime, path);
-  Session fast(model, "");
+  TestSession fast(model, "");
   SessionRequest request("");
   request.memory = MemoryPlan::kSmall;
-  Session small(model, request);
+  TestSession small(model, request);
   const std::vector<HostTensor> want = run(fast, in);
   expect_bits(run(small, in), want);
   const std::size_t most = fast.latest_plans()[0]->arena_bytes[0], least = small.latest_plans()[0]->arena_bytes[0];
@@ -283,7 +283,7 @@ TEST_F(MemoryLadderTest, AnotherOrderOfStepsTakesLessAndHasTheSameBits) {
   EXPECT_EQ(fast.explain(EVN_FORMAT_TEXT).find("memory plan"), std::string::npos);
 
   const auto limited = make_runtime({}, (most + least) / 2);
-  Session session(load_model_file(limited, path), "");
+  TestSession session(load_model_file(limited, path), "");
   expect_bits(run(session, in), want);
   EXPECT_EQ(session.latest_plans()[0]->arena_bytes[0], least);
 }
@@ -293,13 +293,13 @@ TEST_F(MemoryLadderTest, ARefusedBlockOfTheHeapLeadsToAnotherOrderOfSteps) {
   write(branches());
   const std::vector<HostTensor> in = {rows(1, 4096)};
   const ModelPtr model = load_model_file(make_runtime({}, 0, 1), path);
-  Session fast(model, "");
+  TestSession fast(model, "");
   const std::vector<HostTensor> want = run(fast, in);
   const std::size_t most = fast.latest_plans()[0]->arena_bytes[0];
   int smaller = 0;
   bool reached = true;
   for (int k = 1; k < 5000 && reached; ++k) {
-    Session session(model, "");
+    TestSession session(model, "");
     fault_arm(Seam::kAlloc, k, false);
     std::vector<HostTensor> got;
     const std::optional<Error> failure = error_of([&] { got = run(session, in); });
@@ -320,12 +320,12 @@ TEST_F(MemoryLadderTest, WinogradIsLeftOutWhereItsWeightsDoNotFit) {
   write(convolutions());
   const std::vector<HostTensor> in = {random_tensor({1, 64, 24, 24}, 4)};
   const auto runtime = make_runtime();
-  Session fast(load_model_file(runtime, path), "");
+  TestSession fast(load_model_file(runtime, path), "");
   const std::vector<HostTensor> want = run(fast, in);
   EXPECT_NE(fast.explain(EVN_FORMAT_TEXT).find("conv_winograd"), std::string::npos);
   const std::uint64_t packed = stats(fast).by_class[EVN_MEMORY_PACKED];
   const auto limited = make_runtime({}, stats(fast).peak - packed / 2);
-  Session session(load_model_file(limited, path), "");
+  TestSession session(load_model_file(limited, path), "");
   expect_close(run(session, in), want);
   EXPECT_LT(stats(session).by_class[EVN_MEMORY_PACKED], packed / 2);
   const std::string text = session.explain(EVN_FORMAT_TEXT);
@@ -349,7 +349,7 @@ TEST_F(MemoryLadderTest, NodesGoToTheNextDeviceThatRulesAllow) {
   const std::vector<HostTensor> want = unlimited(in);
   for (const Config& config : {with_mock(Policy::kPrefer), with_mock(Policy::kRequire, true)}) {
     const auto runtime = make_runtime(config);
-    Session session(load_model_file(runtime, path), "");
+    TestSession session(load_model_file(runtime, path), "");
     expect_close(run(session, in), want);
     const std::string text = session.explain(EVN_FORMAT_TEXT);
     EXPECT_NE(text.find("m: it has no memory left for the model"), std::string::npos) << text;
@@ -362,7 +362,7 @@ TEST_F(MemoryLadderTest, AnExclusiveRuleGivesTheErrorOfTheDevice) {
   const ModelPtr model = load_model_file(runtime, path);
   for (int i = 0; i < 2; ++i) {
     try {
-      Session session(model, "");
+      TestSession session(model, "");
       FAIL();
     } catch (const Error& e) {
       EXPECT_EQ(e.status, EVN_ERROR_OUT_OF_MEMORY) << e.message;
@@ -382,7 +382,7 @@ TEST_F(MemoryLadderTest, IdleDevicesGiveBackWhatTheyKeep) {
   cpu.trim = static_cast<std::uint64_t>(TrimWhen::kIdle);
   config.devices = {cpu};
   const auto runtime = make_runtime(config);
-  Session session(load_model_file(runtime, path), "");
+  TestSession session(load_model_file(runtime, path), "");
   run(session, {rows(2)});
   EXPECT_EQ(stats(session).by_class[EVN_MEMORY_ARENAS], 0u);
   EXPECT_EQ(session.memory_stats().arenas.idle_bytes, 0u);
@@ -393,7 +393,7 @@ TEST_F(MemoryLadderTest, SessionsThatShareArenasHaveThatOfOne) {
   config.session.share_arenas = true;
   const auto runtime = make_runtime(config);
   const ModelPtr model = load_model_file(runtime, path);
-  Session a(model, ""), b(model, "");
+  TestSession a(model, ""), b(model, "");
   const std::vector<HostTensor> in = {rows(2)};
   const std::vector<HostTensor> want = run(a, in);
   const std::uint64_t one = stats(a).by_class[EVN_MEMORY_ARENAS];

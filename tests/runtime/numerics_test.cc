@@ -122,7 +122,7 @@ TEST_F(NumericsTest, StrictConvolutionsHaveTheErrorOfPlainSumsWhereWinogradsIsLa
     const ForcedIsa forced(isa);
     for (const int threads : {1, 3}) {
       const ModelPtr model = load(make_runtime({}, 0, threads), convolution(w));
-      Session fast(model, asks(Numerics::kDefault)), strict(model, asks(Numerics::kStrict));
+      TestSession fast(model, asks(Numerics::kDefault)), strict(model, asks(Numerics::kStrict));
       ASSERT_STREQ(placed(fast, "conv").kernel->name, "conv_winograd");
       EXPECT_EQ(std::string(placed(strict, "conv").kernel->name).find("winograd"), std::string::npos);
       for (const char* part : {"conv_winograd: ", kStrictRefusesWinograd})
@@ -145,9 +145,9 @@ TEST_F(NumericsTest, TheBytesFormOfWinogradIsRefusedToo) {
     const ForcedIsa forced(isa);
     const ModelPtr model = load(make_runtime(), m);
     if (isa == Isa::k_avx2 || isa == Isa::k_avx512) {  // which have this kernel
-      EXPECT_STREQ(placed(Session(model, asks(Numerics::kFast)), "conv").kernel->name, "qlinear_conv_winograd");
+      EXPECT_STREQ(placed(TestSession(model, asks(Numerics::kFast)), "conv").kernel->name, "qlinear_conv_winograd");
     }
-    EXPECT_STRNE(placed(Session(model, asks(Numerics::kStrict)), "conv").kernel->name, "qlinear_conv_winograd");
+    EXPECT_STRNE(placed(TestSession(model, asks(Numerics::kStrict)), "conv").kernel->name, "qlinear_conv_winograd");
   }
 }
 
@@ -216,7 +216,7 @@ TEST_F(NumericsTest, AStrictProductKeepsWhatItsFastNeighbourFlushes) {
       SCOPED_TRACE(isa_name(isa));
       const ForcedIsa forced(isa);
       for (const int threads : {1, 4}) {
-        Session session(load(make_runtime(config, 0, threads), two_products(w)), "");
+        TestSession session(load(make_runtime(config, 0, threads), two_products(w)), "");
         const std::vector<HostTensor> got = run(session, {x});
         EXPECT_FALSE(all_zero(got[0]));
         EXPECT_LE(worst(got[0], exact, kInner), 1);
@@ -243,7 +243,7 @@ TEST_F(NumericsTest, CascadesAreStrictAsTheirNodesAre) {
   force_cascades(CascadeUse::kAlways);
   for (const Numerics numerics : kBoth) {
     const ModelPtr model = load(make_runtime({}, 0, 3), m);
-    Session session(model, asks(numerics));
+    TestSession session(model, asks(numerics));
     const HostTensor y = run(session, {x})[0];
     ASSERT_NE(session.explain(EVN_FORMAT_TEXT).find("conv_cascade"), std::string::npos);
     if (numerics == Numerics::kFast && kFastFlushes) {
@@ -269,7 +269,7 @@ TEST_F(NumericsTest, ElementwiseNodesReductionsAndSoftmaxKeepSmallResults) {
   const auto square = static_cast<double>(1e-30f) * 1e-30f * 1e22;
   HostTensor larger = x;
   for (float& v : larger.as<float>()) v *= 1e11f;
-  Session strict(load(make_runtime({}, 0, 3), m), asks(Numerics::kStrict)),
+  TestSession strict(load(make_runtime({}, 0, 3), m), asks(Numerics::kStrict)),
       fast(load(make_runtime({}, 0, 3), m), asks(Numerics::kFast));
   const std::vector<HostTensor> got = run(strict, {larger});
   EXPECT_NEAR(got[0].as<float>()[300], square, bound(3, square));
@@ -296,7 +296,7 @@ TEST_F(NumericsTest, AStrictSumIsNotComputedWithAFastProduct) {
     Config config;
     config.rules = {rule({}, {strict}, "", Policy::kRequire, 3)};
     config.rules[0].numerics = Numerics::kStrict;
-    Session session(load(make_runtime(config), m), "");
+    TestSession session(load(make_runtime(config), m), "");
     const HostTensor y = run(session, {scaled_rows(0), r})[0];
     const bool with_the_product = session.compiled().nodes[0].fused_as(FusedOperand::Role::kResidual) != nullptr;
     EXPECT_EQ(with_the_product, std::string(strict) != "sum") << strict;
@@ -308,7 +308,7 @@ TEST_F(NumericsTest, AStrictSumIsNotComputedWithAFastProduct) {
 
 TEST_F(NumericsTest, RulesComeBeforeOptionsAndTheseBeforeTheSession) {
   const auto found = [](const Config& config, Numerics asked) {
-    const Session session(load(make_runtime(config), small_network()), asks(asked));
+    const TestSession session(load(make_runtime(config), small_network()), asks(asked));
     const NodePlacement& p = placed(session, "conv");
     return std::string(numerics_name(p.numerics)) + ": " + p.numerics_reason;
   };
@@ -334,24 +334,24 @@ TEST_F(NumericsTest, ARuleForAFusedNodeMakesTheWholeStrict) {
   Config c;
   c.rules = {rule({}, {"relu"}, "", Policy::kRequire, 9)};
   c.rules[0].numerics = Numerics::kStrict;
-  const Session session(load(make_runtime(c), w), "");
+  const TestSession session(load(make_runtime(c), w), "");
   ASSERT_EQ(session.graph().nodes.size(), 1u);
   EXPECT_EQ(session.compiled().placement.nodes[0].numerics, Numerics::kStrict);
 }
 
 TEST_F(NumericsTest, StrictProductsAreFloat32WhateverThePrecisionIs) {
-  const Session session(load(make_runtime({}), small_network()), asks(Numerics::kStrict, Precision::kBfloat16));
+  const TestSession session(load(make_runtime({}), small_network()), asks(Numerics::kStrict, Precision::kBfloat16));
   const NodePlacement& p = placed(session, "conv");
   EXPECT_EQ(p.precision, Precision::kFloat32);
   EXPECT_EQ(p.precision_reason, "the session's options; bf16: the node's numerics are strict");
 }
 
 TEST_F(NumericsTest, ExplainSaysItOfEachNode) {
-  Session session(load(make_runtime(), small_network()), asks(Numerics::kStrict));
+  TestSession session(load(make_runtime(), small_network()), asks(Numerics::kStrict));
   const std::string json = session.explain(EVN_FORMAT_JSON);
   EXPECT_NE(json.find(R"("numerics":"strict","numerics_reason":"the session's options")"), std::string::npos) << json;
   EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("      strict: the session's options\n"), std::string::npos);
-  Session plain(session.compiled().model, "");
+  TestSession plain(session.compiled().model, "");
   EXPECT_NE(plain.explain(EVN_FORMAT_JSON).find(R"("numerics":"fast","numerics_reason":"the default")"), std::string::npos);
   EXPECT_EQ(plain.explain(EVN_FORMAT_TEXT).find("fast"), std::string::npos);
 }
@@ -364,14 +364,14 @@ TEST_F(NumericsTest, FastAndStrictSessionsShareACacheFile) {
   const HostTensor x = uneven_image();
   std::vector<HostTensor> without;
   for (const Numerics numerics : kBoth) {
-    Session session(load(make_runtime(), m), asks(numerics));
+    TestSession session(load(make_runtime(), m), asks(numerics));
     without.push_back(run(session, {x})[0]);
   }
   expect_close({without[0]}, {without[1]}, 1, 1);
   EXPECT_NE(std::memcmp(without[0].bytes.data(), without[1].bytes.data(), without[0].desc.size_bytes()), 0);
   for (int round = 0; round < 2; ++round) {
     for (const std::size_t k : {0u, 1u}) {
-      Session session(load(make_runtime(), m), asks(kBoth[k]), {path, true, false});
+      TestSession session(load(make_runtime(), m), asks(kBoth[k]), {path, true, false});
       expect_close(run(session, {x}), {without[k]}, 0, 0);
     }
   }

@@ -78,7 +78,7 @@ TEST_F(OneDevice, AllNamesAreOneDevice) {
 
 TEST_F(OneDevice, ASessionUsesItOnceUnderTwoNames) {
   const auto runtime = make({gpu_config("mine", 3)});
-  Session a(load(runtime, small_network()), "mine"), b(load(runtime, small_network()), "gpu:0");
+  TestSession a(load(runtime, small_network()), "mine"), b(load(runtime, small_network()), "gpu:0");
   EXPECT_EQ(a.compiled().devices, b.compiled().devices);
   EXPECT_EQ(a.compiled().devices.size(), 2u);
 }

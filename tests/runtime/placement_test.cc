@@ -287,11 +287,11 @@ TEST_F(PrecisionTest, WhatADeviceLacksIsFloat32AndSaysWhy) {
 }
 
 TEST_F(PrecisionTest, ExplainSaysItOfEachNode) {
-  Session session(load(make_runtime(two_mocks()), small_network()), asks(Precision::kAuto));
+  TestSession session(load(make_runtime(two_mocks()), small_network()), asks(Precision::kAuto));
   const std::string json = session.explain(EVN_FORMAT_JSON);
   EXPECT_NE(json.find(R"("precision":"bf16","precision_reason":"the session's options")"), std::string::npos) << json;
   EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("      bf16: the session's options\n"), std::string::npos);
-  EXPECT_EQ(Session(session.compiled().model, "m").explain(EVN_FORMAT_TEXT).find("fp32"), std::string::npos);
+  EXPECT_EQ(TestSession(session.compiled().model, "m").explain(EVN_FORMAT_TEXT).find("fp32"), std::string::npos);
 }
 
 // A convolution between DequantizeLinear and QuantizeLinear, which runs as QLinearConv.
@@ -333,7 +333,7 @@ TEST_F(PlacementTest, ExplainIsJsonWithEveryNode) {
   Config c = two_mocks();
   c.rules = {rule({"Gemm"}, {}, "m", Policy::kRequire, 4)};
   const auto runtime = make_runtime(c);
-  Session session(load(runtime, small_network()), "");
+  TestSession session(load(runtime, small_network()), "");
   const std::string before = session.explain(EVN_FORMAT_JSON);
   EXPECT_NE(before.find(R"("rule_line":4)"), std::string::npos) << before;
   EXPECT_NE(before.find(R"("from":"cpu","to":"m","bytes":0)"), std::string::npos) << before;

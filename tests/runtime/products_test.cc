@@ -96,7 +96,7 @@ class WithOpenBlas : public ProductsTest {
 
 TEST_F(ProductsTest, NothingIsGivenAwayUnasked) {
   for (const Products products : {Products::kDefault, Products::kAuto, Products::kOwn}) {
-    Session session(load(make_runtime(), network()), asks(products));
+    TestSession session(load(make_runtime(), network()), asks(products));
     EXPECT_EQ(placed(session, "first").kernel->library, Products::kOwn);
     EXPECT_EQ(placed(session, "first").products_reason, products == Products::kDefault ? "the default" : "the session's options");
     EXPECT_EQ(placed(session, "first").rival, nullptr);
@@ -110,7 +110,7 @@ TEST_F(WithOpenBlas, RulesComeBeforeOptionsThenTheSessionThenTheDevice) {
   cpu.products = Products::kOpenBlas;
   c.devices.push_back(cpu);
   const auto first = [&](Products asked) {
-    Session session(load(make_runtime(c), network()), asks(asked));
+    TestSession session(load(make_runtime(c), network()), asks(asked));
     const NodePlacement& p = placed(session, "first");
     return std::pair(p.kernel->library, p.products_reason);
   };
@@ -128,11 +128,11 @@ TEST_F(WithOpenBlas, OutputsAgreeAndHaveTheSameBitsForAnyNumberOfThreads) {
   Config c;
   c.session.products = Products::kOpenBlas;
   for (const std::int64_t rows : {1, 7, 64, 300}) {
-    Session own(load(make_runtime(), network()), asks(Products::kOwn));
+    TestSession own(load(make_runtime(), network()), asks(Products::kOwn));
     const HostTensor expected = run(own, inputs(rows))[0];
     HostTensor first;
     for (const int threads : {1, 2, 3}) {
-      Session session(load(make_runtime(c, 0, threads), network()), asks(Products::kDefault));
+      TestSession session(load(make_runtime(c, 0, threads), network()), asks(Products::kDefault));
       const HostTensor got = run(session, inputs(rows))[0];
       EXPECT_TRUE(near(got, expected)) << rows << " rows";
       if (threads == 1) first = got;
@@ -143,7 +143,7 @@ TEST_F(WithOpenBlas, OutputsAgreeAndHaveTheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST_F(ProductsTest, WhatCannotBeHadIsSaidAndDoneByOwnKernels) {
-  Session session(load(make_runtime(), network()), asks(Products::kClBlast));
+  TestSession session(load(make_runtime(), network()), asks(Products::kClBlast));
   EXPECT_EQ(placed(session, "first").kernel->library, Products::kOwn);
   EXPECT_EQ(placed(session, "first").products_reason, "the session's options; clblast: this device does not have it");
   const std::string text = session.explain(EVN_FORMAT_TEXT);
@@ -158,7 +158,7 @@ TEST_F(ProductsTest, WhatCannotBeHadIsSaidAndDoneByOwnKernels) {
 TEST_F(WithOpenBlas, OtherOperatorsAndLowerPrecisionsSayWhy) {
   SessionRequest request = asks(Products::kOpenBlas);
   request.precision = Precision::kBfloat16;
-  Session session(load(make_runtime(), network()), request);
+  TestSession session(load(make_runtime(), network()), request);
   EXPECT_EQ(placed(session, "first").kernel->library, Products::kOpenBlas);
   if (placed(session, "first").precision == Precision::kBfloat16) {
     EXPECT_EQ(placed(session, "first").precision_reason, "the session's options; openblas multiplies in fp32");
@@ -172,7 +172,7 @@ TEST_F(ProductsTest, ARuleThatRequiresIsAnErrorWithFileLineNodeAndDevice) {
   c.source = "test.yaml";
   c.rules = {by(Products::kClBlast, {"Gemm"}, Policy::kRequire, 7)};
   try {
-    Session session(load(make_runtime(c), network()), asks(Products::kOwn));
+    TestSession session(load(make_runtime(c), network()), asks(Products::kOwn));
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
@@ -183,7 +183,7 @@ TEST_F(ProductsTest, ARuleThatRequiresIsAnErrorWithFileLineNodeAndDevice) {
                  "this device does not have it");
   }
   c.rules[0].policy = Policy::kPrefer;
-  Session session(load(make_runtime(c), network()), asks(Products::kOwn));
+  TestSession session(load(make_runtime(c), network()), asks(Products::kOwn));
   EXPECT_EQ(placed(session, "second").products_reason, "rule at line 7; clblast: this device does not have it");
 }
 
@@ -192,7 +192,7 @@ TEST_F(ProductsTest, ARuleThatRequiresHoldsForOperatorsThatTheLibraryLacks) {
   c.source = "test.yaml";
   c.rules = {by(Products::kOpenBlas, {"Add"}, Policy::kRequire, 3)};
   try {
-    Session session(load(make_runtime(c), network()), asks(Products::kOwn));
+    TestSession session(load(make_runtime(c), network()), asks(Products::kOwn));
     FAIL();
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.message).find("for Add: it multiplies for MatMul and Gemm alone"), std::string::npos) << e.message;
@@ -201,11 +201,11 @@ TEST_F(ProductsTest, ARuleThatRequiresHoldsForOperatorsThatTheLibraryLacks) {
 
 // Whichever of the two kernels is chosen, the choice stays: the same bits, run after run and plan after plan.
 TEST_F(WithOpenBlas, MeasuredChoicesStay) {
-  Session session(load(make_runtime(), network()), asks(Products::kMeasured));
+  TestSession session(load(make_runtime(), network()), asks(Products::kMeasured));
   ASSERT_NE(placed(session, "first").rival, nullptr);
   EXPECT_STREQ(placed(session, "first").rival->name, "matmul_openblas");
   EXPECT_EQ(placed(session, "residual").rival, nullptr);
-  Session own(session.compiled().model, asks(Products::kOwn)), theirs(session.compiled().model, asks(Products::kOpenBlas));
+  TestSession own(session.compiled().model, asks(Products::kOwn)), theirs(session.compiled().model, asks(Products::kOpenBlas));
   for (const std::int64_t rows : {1, 40, 7, 300, 40, 1}) {
     const HostTensor got = run(session, inputs(rows))[0];
     EXPECT_TRUE(near(got, run(own, inputs(rows))[0])) << rows;
@@ -223,12 +223,12 @@ TEST_F(WithOpenBlas, MeasuredChoicesStay) {
 // Both kernels read what they need: the packed copy, and the plain constant, which stays for the other one.
 TEST_F(WithOpenBlas, BothKernelsOfAMeasuredNodeAreRight) {
   for (const bool by_rival : {false, true}) {
-    Session session(load(make_runtime(), network()), asks(Products::kMeasured));
+    TestSession session(load(make_runtime(), network()), asks(Products::kMeasured));
     const CompiledGraph& c = session.compiled();
     ASSERT_NE(c.trials, nullptr);
     g_script = {by_rival ? 20'000'000u : 10'000'000u, by_rival ? 15'000'000u : 25'000'000u, 0, 0};  // one turn is enough
     Access<ProductTrials>::set_clock(*c.trials, scripted_clock);
-    Session own(c.model, asks(Products::kOwn));
+    TestSession own(c.model, asks(Products::kOwn));
     for (const std::int64_t rows : {5, 200}) {
       EXPECT_TRUE(near(run(session, inputs(rows))[0], run(own, inputs(rows))[0])) << rows;
       const std::string text = session.explain(EVN_FORMAT_TEXT);
@@ -246,14 +246,14 @@ TEST_F(WithOpenBlas, BothKernelsOfAMeasuredNodeAreRight) {
 TEST_F(WithOpenBlas, WhereRequestsAreJoinedNothingIsMeasured) {
   SessionRequest request = asks(Products::kMeasured);
   request.batching.max_batch = 8;
-  Session session(load(make_runtime(), network()), request);
+  TestSession session(load(make_runtime(), network()), request);
   EXPECT_EQ(placed(session, "first").rival, nullptr);
   EXPECT_EQ(placed(session, "first").products_reason,
             "the session's options; not measured: requests that are joined have the bits that they have alone");
 }
 
 TEST_F(ProductsTest, WithoutARivalNothingIsMeasured) {
-  Session session(load(make_runtime(), small_network()), asks(Products::kMeasured));
+  TestSession session(load(make_runtime(), small_network()), asks(Products::kMeasured));
   EXPECT_EQ(placed(session, "conv").rival, nullptr);
   EXPECT_EQ(placed(session, "conv").products_reason.find("the session's options; not measured: "), 0u);
 }
@@ -263,7 +263,7 @@ TEST_F(WithOpenBlas, LateRanksGoThereToo) {
   OnnxWriter w(14);
   w.add_input("x", kF32, {4, 6}).add_input("shape", kI64, {"rank"}).add_input("b", kF32, {6, 5}).add_output("y");
   w.add_node("Reshape", {"x", "shape"}, {"r"}, {}, "reshape").add_node("MatMul", {"r", "b"}, {"y"}, {}, "late");
-  Session session(load(make_runtime(), w), asks(Products::kOpenBlas));
+  TestSession session(load(make_runtime(), w), asks(Products::kOpenBlas));
   HostTensor x({DType::kFloat32, {4, 6}}), b({DType::kFloat32, {6, 5}});
   std::fill(x.as<float>().begin(), x.as<float>().end(), 0.5f);
   std::fill(b.as<float>().begin(), b.as<float>().end(), 2.0f);

@@ -57,7 +57,7 @@ struct SegmentsTest : RuntimeTest {};
 TEST_F(SegmentsTest, AChainOfThreeIsOneStep) {
   claim_groups({{"sigmoid", "mul", "exp"}});
   const ModelPtr model = load(make_runtime(on_mock()), chain());
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor({2, 3}, 1)};
   expect_close(run(session, in), expected(chain(), in));
   EXPECT_EQ(mock_counters().kernels, 2);
@@ -76,7 +76,7 @@ TEST_F(SegmentsTest, ADiamondIsOneStepWithTwoOutputs) {
   m.add_node("Relu", {"x"}, {"top"}, {}, "top").add_node("Neg", {"top"}, {"left"}, {}, "left");
   m.add_node("Exp", {"top"}, {"right"}, {}, "right").add_node("Add", {"left", "right"}, {"y"}, {}, "bottom");
   claim_groups({{"top", "left", "right", "bottom"}});
-  Session session(load(make_runtime(on_mock()), m), "");
+  TestSession session(load(make_runtime(on_mock()), m), "");
   const std::vector<HostTensor> in = {random_tensor({4, 3}, 1)};
   expect_close(run(session, in), expected(m, in));
   EXPECT_EQ(mock_counters().kernels, 1);
@@ -91,7 +91,7 @@ TEST_F(SegmentsTest, ItsNodesNeedNotStandTogether) {
       .add_node("Abs", {"x"}, {"b"}, {}, "before");
   m.add_node("Add", {"a", "b"}, {"c"}, {}, "second").add_node("Mul", {"c", "r"}, {"y"}, {}, "last");
   claim_groups({{"first", "second"}});
-  Session session(load(make_runtime(on_mock()), m), "");
+  TestSession session(load(make_runtime(on_mock()), m), "");
   const std::vector<HostTensor> in = {random_tensor({4, 3}, 1)};
   expect_close(run(session, in), expected(m, in));
   EXPECT_EQ(mock_counters().segment_nodes, 2);
@@ -100,7 +100,7 @@ TEST_F(SegmentsTest, ItsNodesNeedNotStandTogether) {
 
 TEST_F(SegmentsTest, OtherDimsTakeTheSameStep) {
   claim_groups({{"sigmoid", "mul", "exp"}});
-  Session session(load(make_runtime(on_mock()), chain()), "");
+  TestSession session(load(make_runtime(on_mock()), chain()), "");
   for (const std::int64_t n : {2, 5, 0, 1, 7}) {
     const std::vector<HostTensor> in = {random_tensor({n, 3}, 1)};
     expect_close(run(session, in), expected(chain(), in));
@@ -115,7 +115,7 @@ TEST_F(SegmentsTest, AConstantThatIsReadByValueIsKnownInIt) {
       .add_node("Reshape", {"a", "shape"}, {"b"}, {}, "reshape")
       .add_node("Exp", {"b"}, {"y"}, {}, "exp");
   claim_groups({{"neg", "reshape", "exp"}});
-  Session session(load(make_runtime(on_mock()), m), "");
+  TestSession session(load(make_runtime(on_mock()), m), "");
   const std::vector<HostTensor> in = {random_tensor({4, 6}, 1)};
   expect_close(run(session, in), expected(m, in));
   EXPECT_EQ(mock_counters().kernels, 1);
@@ -130,7 +130,7 @@ TEST_F(SegmentsTest, RulesComeFirst) {
   EXPECT_EQ(placed(p, model, "mul").device->name(), "cpu");
   EXPECT_EQ(placed(p, model, "sigmoid").mode, NodeMode::kKernel);
   EXPECT_EQ(placed(p, model, "exp").mode, NodeMode::kSegment);
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor({2, 3}, 1)};
   expect_close(run(session, in), expected(chain(), in));
   EXPECT_EQ(mock_counters().segment_nodes, 2);
@@ -142,7 +142,7 @@ TEST_F(SegmentsTest, WhatWouldCloseACycleIsNotUsed) {
   const Placement p = place(*model, {""});
   EXPECT_TRUE(p.segments.empty());
   EXPECT_EQ(placed(p, model, "exp").refused, "m: its segment would close a cycle in the graph");
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor({2, 3}, 1)};
   expect_close(run(session, in), expected(chain(), in));
   EXPECT_EQ(mock_counters().segment_nodes, 0);
@@ -156,7 +156,7 @@ TEST_F(SegmentsTest, TwoThatAreRightAloneMayCloseACycle) {
   claim_groups({{"a", "after_b"}, {"b", "after_a"}});  // each reads what the other makes
   const ModelPtr model = load(make_runtime(on_mock()), m);
   EXPECT_EQ(place(*model, {""}).segments.size(), 1u);
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor({4}, 1), random_tensor({4}, 2)};
   expect_close(run(session, in), expected(m, in));
   EXPECT_EQ(mock_counters().segment_nodes, 2);
@@ -168,7 +168,7 @@ TEST_F(SegmentsTest, ClaimsOfWhatWasNotOfferedAreRefused) {
     mock_settings().segments = [&](std::span<const OpDesc>) { return claim; };
     const ModelPtr model = load(make_runtime(on_mock()), chain());
     try {
-      Session session(model, "");
+      TestSession session(model, "");
       FAIL();
     } catch (const Error& e) {
       EXPECT_EQ(e.status, EVN_ERROR_INTERNAL);
@@ -202,7 +202,7 @@ TEST_F(SegmentsTest, BranchesStayOutside) {
   const ModelPtr model = load(make_runtime(on_mock()), m);
   const Placement p = place(*model, {""});
   EXPECT_EQ(p.segments.size(), 3u);
-  Session session(model, "");
+  TestSession session(model, "");
   for (const float sign : {1.0f, -1.0f, 1.0f}) {
     HostTensor x = random_tensor({2, 2}, 3, 0.5f, 2);
     for (float& e : x.as<float>()) e *= sign;
@@ -348,7 +348,7 @@ TEST_F(SegmentsTest, DrawnClaimsOfDrawnGraphsStayAcyclic) {
     cyclic += !dropped.empty();
     used += !p.segments.empty();
     mock_counters() = {};
-    Session session(loaded, "");
+    TestSession session(loaded, "");
     const std::vector<HostTensor> in = {random_tensor({3, 2}, seed)};
     expect_close(run(session, in), expected(model, in));
     EXPECT_EQ(mock_counters().segment_nodes, in_segments);

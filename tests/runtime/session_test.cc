@@ -1,4 +1,3 @@
-#include "runtime/session/session.h"
 
 #include "base/fault.h"
 #include "tests/runtime/support.h"
@@ -16,7 +15,7 @@ std::vector<HostTensor> reference(const ModelPtr& model, const std::vector<HostT
 TEST_F(SessionTest, GivesTheReferencesResults) {
   const auto runtime = make_runtime();
   const ModelPtr model = load(runtime, small_network());
-  Session session(model, "");
+  TestSession session(model, "");
   for (int batch = 1; batch <= 3; ++batch) {
     const std::vector<HostTensor> in = {random_tensor({batch, 3, 8, 8}, static_cast<std::uint64_t>(batch))};
     expect_close(run(session, in), reference(model, in));
@@ -35,7 +34,7 @@ TEST_F(SessionTest, EveryCutBetweenThreeDevicesGivesTheSameResults) {
       const char* device = (const char*[]){"cpu", "m", "n"}[random() % 3];
       if (std::string(device) != "cpu") config.rules.push_back(rule({}, {node.name}, device, Policy::kRequire, round + 1));
     }
-    Session session(load(make_runtime(config), small_network()), "");
+    TestSession session(load(make_runtime(config), small_network()), "");
     expect_close(run(session, in), want);
     expect_close(run(session, in), want);
     copies += session.explain(EVN_FORMAT_TEXT).find(" -> ") != std::string::npos;
@@ -46,10 +45,10 @@ TEST_F(SessionTest, EveryCutBetweenThreeDevicesGivesTheSameResults) {
 TEST_F(SessionTest, PackedWeightsAreUsedAndSharedBetweenSessions) {
   const auto runtime = make_runtime(two_mocks());
   const ModelPtr model = load(runtime, small_network());
-  Session a(model, "m");
+  TestSession a(model, "m");
   const std::uint64_t packed = runtime->find_device("m")->pool().stats().by_class[EVN_MEMORY_PACKED];
   EXPECT_GT(packed, 0u);
-  Session b(model, "m");
+  TestSession b(model, "m");
   EXPECT_EQ(runtime->find_device("m")->pool().stats().by_class[EVN_MEMORY_PACKED], packed);
   run(b, {random_tensor({1, 3, 8, 8}, 1)});
   EXPECT_GT(mock_counters().packed_reads, 0);
@@ -57,7 +56,7 @@ TEST_F(SessionTest, PackedWeightsAreUsedAndSharedBetweenSessions) {
 
 TEST_F(SessionTest, AWholeModelOnOneDeviceCopiesOnlyItsInputsAndOutputs) {
   const auto runtime = make_runtime(two_mocks());
-  Session session(load(runtime, small_network()), "m");
+  TestSession session(load(runtime, small_network()), "m");
   const MockCounters before = mock_counters();
   run(session, {random_tensor({1, 3, 8, 8}, 1)});
   const std::int64_t constants = mock_counters().uploads - before.uploads - 1;
@@ -70,7 +69,7 @@ TEST_F(SessionTest, AWholeModelOnOneDeviceCopiesOnlyItsInputsAndOutputs) {
 TEST_F(SessionTest, EveryFailingDeviceCallIsAnErrorAndTheNextRunIsRight) {
   const auto runtime = make_runtime(two_mocks());
   const ModelPtr model = load(runtime, small_network());
-  Session session(model, "m");
+  TestSession session(model, "m");
   const std::vector<HostTensor> in = {random_tensor({1, 3, 8, 8}, 9)};
   const std::vector<HostTensor> want = run(session, in);
   int failures = 0;
@@ -110,7 +109,7 @@ OnnxWriter shape_model() {
 
 TEST_F(SessionTest, ShapeArithmeticIsEvaluatedForEachShape) {
   for (const char* device : {"", "m"}) {
-    Session session(load(make_runtime(two_mocks()), shape_model()), device);
+    TestSession session(load(make_runtime(two_mocks()), shape_model()), device);
     for (int n = 1; n < 4; ++n) {
       const HostTensor x = random_tensor({n, 5, 4}, static_cast<std::uint64_t>(n));
       const std::vector<HostTensor> got = run(session, {x});
@@ -124,7 +123,7 @@ TEST_F(SessionTest, ShapeArithmeticIsEvaluatedForEachShape) {
 TEST_F(SessionTest, AShapeGivenAsAnInputIsPartOfThePlan) {
   OnnxWriter w(13);
   w.add_input("x", kF32, {6}).add_input("shape", kI64, {2}).add_output("y", kF32).add_node("Reshape", {"x", "shape"}, {"y"});
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   const HostTensor x = random_tensor({6}, 1);
   EXPECT_EQ(run(session, {x, int_tensor({2, 3})})[0].desc.shape, (Shape{2, 3}));
   EXPECT_EQ(run(session, {x, int_tensor({3, 2})})[0].desc.shape, (Shape{3, 2}));
@@ -140,7 +139,7 @@ OnnxWriter data_dependent(int n) {
 }
 
 TEST_F(SessionTest, AShapeMayDependOnALargeInputsData) {
-  Session session(load(make_runtime(), data_dependent(4096)), "");
+  TestSession session(load(make_runtime(), data_dependent(4096)), "");
   HostTensor x({DType::kFloat32, {4096}});
   x.as<float>()[7] = 4096;
   EXPECT_EQ(run(session, {x})[0].desc.shape, (Shape{4096}));
@@ -149,7 +148,7 @@ TEST_F(SessionTest, AShapeMayDependOnALargeInputsData) {
 }
 
 TEST_F(SessionTest, AShapeMayDependOnASmallInputsData) {
-  Session session(load(make_runtime(), data_dependent(3)), "");
+  TestSession session(load(make_runtime(), data_dependent(3)), "");
   HostTensor x({DType::kFloat32, {3}});
   x.as<float>()[1] = 3;
   EXPECT_EQ(run(session, {x})[0].desc.shape, (Shape{3}));
@@ -166,7 +165,7 @@ TEST_F(SessionTest, OutputsMayBeInputsConstantsViewsAndEachOther) {
   w.add_output("x", kF32, {2, 3}).add_output("c", kF32, {2}).add_output("v", kF32).add_output("r", kF32).add_output("rr", kF32);
   for (const char* device : {"", "m"}) {
     const ModelPtr model = load(make_runtime(two_mocks()), w);
-    Session session(model, device);
+    TestSession session(model, device);
     const std::vector<HostTensor> in = {random_tensor({2, 3}, 4)};
     expect_close(run(session, in), reference(model, in), 0, 0);
   }
@@ -182,7 +181,7 @@ TEST_F(SessionTest, OutputsBetweenThoseThatAreWantedMayBeLeftOut) {
   w.add_initializer("scale", {40}, std::vector<float>(40, 1.5f)).add_initializer("bias", {40}, std::vector<float>(40, 0.25f));
   w.add_node("SkipLayerNormalization", {"x", "z", "scale", "bias"}, {"y", "", "", "s"}, {}, "", "com.microsoft");
   const ModelPtr model = load(make_runtime(), w);
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor({2, 3, 40}, 2), random_tensor({1, 3, 40}, 3)};
   expect_close(run(session, in), reference(model, in));
   EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("skip_layer_norm"), std::string::npos);
@@ -195,7 +194,7 @@ TEST_F(SessionTest, LayerNormalizationOverADimensionThatOnlyARunKnowsHasAFastKer
     w.add_initializer("scale", {scales}, std::vector<float>(static_cast<std::size_t>(scales), 1.5f));
     w.add_node("LayerNormalization", {"r", "scale"}, {"y"});
     const ModelPtr model = load(make_runtime(), w);
-    Session session(model, "");
+    TestSession session(model, "");
     const std::vector<HostTensor> in = {random_tensor({240}, 2), int_tensor({2, 3, 40})};
     expect_close(run(session, in), reference(model, in));
     const bool is_fast = session.explain(EVN_FORMAT_TEXT).find("cpu  layer_norm  ") != std::string::npos;
@@ -216,14 +215,14 @@ TEST_F(SessionTest, AChainWrittenInPlaceLeavesTheInputAlone) {
   const ModelPtr model = load(make_runtime(two_mocks()), w);
   const std::vector<HostTensor> in = {random_tensor({64}, 2)};
   for (const char* device : {"", "m"}) {
-    Session session(model, device);
+    TestSession session(model, device);
     expect_close(run(session, in), reference(model, in), 1e-6, 1e-7);
   }
 }
 
 TEST_F(SessionTest, GivenOutputsAreWrittenWithoutACopy) {
   const auto runtime = make_runtime();
-  Session session(load(runtime, small_network()), "");
+  TestSession session(load(runtime, small_network()), "");
   const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 3, 8, 8}, 3))};
   const auto given = std::make_shared<Tensor>(runtime, &runtime->cpu(), TensorDesc{DType::kFloat32, {1, 10}}, false);
   std::vector<TensorPtr> out = {given};
@@ -239,7 +238,7 @@ TEST_F(SessionTest, GivenOutputsAreWrittenWithoutACopy) {
 
 TEST_F(SessionTest, AfterTheFirstRunNothingIsAllocated) {
   const auto runtime = make_runtime({}, 0, 1);
-  Session session(load(runtime, small_network()), "");
+  TestSession session(load(runtime, small_network()), "");
   const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 3, 8, 8}, 3))};
   const std::vector<TensorPtr> out = {
       std::make_shared<Tensor>(runtime, &runtime->cpu(), TensorDesc{DType::kFloat32, {1, 10}}, false)};
@@ -254,7 +253,7 @@ TEST_F(SessionTest, AfterTheFirstRunNothingIsAllocated) {
 
 TEST_F(SessionTest, ChangingShapesKeepMemoryBounded) {
   const auto runtime = make_runtime();
-  Session session(load(runtime, small_network()), "");
+  TestSession session(load(runtime, small_network()), "");
   std::uint64_t reserved = 0;
   for (int round = 0; round < 3; ++round) {
     for (int n = 1; n <= 100; ++n) run(session, {random_tensor({n, 3, 8, 8}, 1)});
@@ -271,7 +270,7 @@ TEST_F(SessionTest, AMemoryCapIsAnErrorAndALargeEnoughOneWorks) {
   for (std::uint64_t limit = 1 << 10; limit <= 1 << 22; limit *= 2) {
     try {
       const auto runtime = make_runtime({}, limit);
-      Session session(load(runtime, small_network()), "");
+      TestSession session(load(runtime, small_network()), "");
       run(session, in);
       EXPECT_LE(runtime->cpu().pool().stats().peak, limit);
       worked = true;
@@ -289,7 +288,7 @@ TEST_F(SessionTest, AMemoryCapIsAnErrorAndALargeEnoughOneWorks) {
 TEST_F(SessionTest, AMockOutOfMemoryNamesTheDevice) {
   mock_settings().memory_bytes = 100;
   try {
-    Session session(load(make_runtime(two_mocks()), small_network()), "m");
+    TestSession session(load(make_runtime(two_mocks()), small_network()), "m");
     run(session, {random_tensor({1, 3, 8, 8}, 1)});
     FAIL();
   } catch (const Error& e) {
@@ -301,7 +300,7 @@ TEST_F(SessionTest, AMockOutOfMemoryNamesTheDevice) {
 TEST_F(SessionTest, AnExpiredRunTimeIsATimeoutAndTheNextRunIsRight) {
   const auto runtime = make_runtime();
   const ModelPtr model = load(runtime, small_network());
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor({8, 3, 8, 8}, 1)};
   std::vector<TensorPtr> tensors = {to_tensor(runtime, in[0])};
   std::vector<TensorPtr> out(1);
@@ -325,7 +324,7 @@ OnnxWriter determinant(std::int64_t n) {
 TEST_F(SessionTest, ARunsTimeEndsWithinAReferenceKernel) {
   const auto runtime = make_runtime();
   const ModelPtr model = load(runtime, determinant(80));
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor({80, 80}, 1, -1, 1)};
   std::vector<TensorPtr> tensors = {to_tensor(runtime, in[0])};
   TestClock clock;
@@ -367,7 +366,7 @@ TEST_F(SessionTest, AnEinsumThatNobodyCanWaitForIsLoadedAndEndsWithTheRunsTime) 
   Config config;
   config.limits.load_time_ns = 2'000'000'000;
   const auto runtime = make_runtime(config);
-  Session session(load(runtime, product_of_eight()), "");
+  TestSession session(load(runtime, product_of_eight()), "");
   std::vector<TensorPtr> tensors = {to_tensor(runtime, random_tensor({1}, 1))};
   std::vector<TensorPtr> out(1);
   try {
@@ -390,7 +389,7 @@ TEST_F(SessionTest, ARunsTimeEndsWithinPlanning) {
   w.add_initializer("axes", {1}, std::vector<std::int64_t>{0}).add_initializer("one", {1}, std::vector<std::int64_t>{1});
   w.add_node("Expand", {"one", "shape"}, {"y"}).add_input("x", kF32, {"N", "N"}).add_output("y", kI64);
   const auto runtime = make_runtime();
-  Session session(load(runtime, w), "");
+  TestSession session(load(runtime, w), "");
   std::vector<TensorPtr> tensors = {to_tensor(runtime, random_tensor({120, 120}, 1))};
   std::vector<TensorPtr> out(1);
   TestClock clock;
@@ -405,14 +404,14 @@ TEST_F(SessionTest, ARunsTimeEndsWithinPlanning) {
 }
 
 TEST_F(SessionTest, EmptyBatchesRun) {
-  Session session(load(make_runtime(), small_network()), "");
+  TestSession session(load(make_runtime(), small_network()), "");
   EXPECT_EQ(run(session, {HostTensor({DType::kFloat32, {0, 3, 8, 8}})})[0].desc.shape, (Shape{0, 10}));
 }
 
 TEST_F(SessionTest, TheTensorLimitHoldsWhileRunning) {
   Config config;
   config.limits.tensor_bytes = 4096;
-  Session session(load(make_runtime(config), small_network()), "");
+  TestSession session(load(make_runtime(config), small_network()), "");
   try {
     run(session, {random_tensor({100, 3, 8, 8}, 1)});
     FAIL();
@@ -427,7 +426,7 @@ TEST_F(SessionTest, ResultsAreBitEqualOverThreadsAndBatchNeighbours) {
   std::copy(one[0].as<float>().begin(), one[0].as<float>().end(), three.as<float>().begin() + 192);
   std::vector<float> want;
   for (int threads = 1; threads <= 4; ++threads) {
-    Session session(load(make_runtime({}, 0, threads), small_network()), "");
+    TestSession session(load(make_runtime({}, 0, threads), small_network()), "");
     const auto single = run(session, one)[0];
     const auto batched = run(session, {three})[0];
     if (want.empty()) want.assign(single.as<float>().begin(), single.as<float>().end());

@@ -7,9 +7,9 @@
 
 #include "backends/cpu/isa.h"
 #include "base/error.h"
-#include "runtime/session/session.h"
 #include "tests/backends/mock/mock.h"
 #include "tests/model/onnx_writer.h"
+#include "tests/runtime/test_session.h"
 #include "tests/support/graph_runner.h"
 
 namespace evn {

@@ -105,13 +105,13 @@ std::vector<Work> stages_of(const SizedModel& sized, int n) {
   ModelPtr model;
   all.push_back(work_of([&] { model = load_model_buffer(runtime, bytes.data(), bytes.size(), ""); }));
   std::shared_ptr<Session> session;
-  all.push_back(work_of([&] { session = std::make_shared<Session>(model, ""); }));
+  all.push_back(work_of([&] { session = make_session(model, ""); }));
   for (const std::int64_t open_dim : {8, 8, 9}) {
     const std::vector<TensorPtr> in = inputs_of(runtime, session->graph(), open_dim);
     std::vector<TensorPtr> out(session->graph().outputs.size());
     all.push_back(work_of([&] { run_tensors(*session, in, out); }));
   }
-  all.push_back(work_of([&] { session->explain(EVN_FORMAT_TEXT); }));
+  all.push_back(work_of([&] { explain(*session, EVN_FORMAT_TEXT); }));
   return all;
 }
 
@@ -151,7 +151,7 @@ TEST(GivenOutputsTest, ChecksOfOverlapsGrowAsSortingDoes) {
   constexpr std::size_t kSize = 3000;
   constexpr std::int64_t kUnitsPerTensor = 80;  // comparisons of a sort, and of a search
   const auto runtime = make_runtime({}, 0, 1);
-  const Session session(load(runtime, model_of_pairs(kSize)), "");
+  const TestSession session(load(runtime, model_of_pairs(kSize)), "");
   const auto tensors = [&] { return inputs_of(runtime, session.graph(), 0); };
   const std::vector<TensorPtr> in = tensors(), apart = tensors();
   std::vector<RunValue> inputs, outputs, over;
@@ -175,7 +175,7 @@ TEST(GivenOutputsTest, ChecksOfOverlapsGrowAsSortingDoes) {
 TEST(GivenOutputsTest, OneWalkOfAPlanFindsWhatMustBeStaged) {
   constexpr std::size_t kSize = 3000;
   const auto runtime = make_runtime({}, 0, 1);
-  Session session(load(runtime, model_of_pairs(kSize)), "");
+  TestSession session(load(runtime, model_of_pairs(kSize)), "");
   const std::vector<TensorPtr> in = inputs_of(runtime, session.graph(), 0);
   std::vector<TensorPtr> made(kSize);
   run_tensors(session, in, made);
@@ -212,7 +212,7 @@ TEST(StateTest, NamesOfPairsAreLookedUp) {
     if (i % 2 == 0) request.dims.push_back({"x" + k, {1 + i % 5}});  // of the next input, too
   }
   const auto runtime = make_runtime({}, 0, 1);
-  const auto session = std::make_shared<Session>(load(runtime, w), "");
+  const auto session = make_session(load(runtime, w), "");
   std::shared_ptr<State> state;
   const Work work = work_of([&] { state = std::make_shared<State>(session, request); });
   EXPECT_GE(work.units, 3 * kSize);
@@ -268,7 +268,7 @@ TEST(NodePatternsTest, ManyNamesOfKeptNodesCostASessionLittle) {
     std::reverse(request.keep_fp32.begin(), request.keep_fp32.end());
     request.precision = Precision::kBfloat16;
     const ModelPtr model = load(runtime, w);
-    return work_of([&] { Session(model, request); }).units;
+    return work_of([&] { TestSession(model, request); }).units;
   };
   const std::int64_t small = units_of(800), large = units_of(1600);
   EXPECT_LE(static_cast<double>(large), 2.7 * static_cast<double>(small) + 4 * kWorkPerLook);
@@ -296,8 +296,8 @@ TEST(OpenInputsTest, NamesAreFoundInASet) {
   expect_linear(work_of([&] { EXPECT_THROW(with_open_inputs(model, with_other), Error); }));
   const ModelPtr opened = with_open_inputs(model, std::vector(names.rbegin(), names.rend()));
   EXPECT_EQ(opened->open_inputs, names) << "in the model's order";
-  const auto session = std::make_shared<Session>(opened, "");
-  expect_linear(work_of([&] { EXPECT_EQ(session->with_open_inputs(names), session); }));
+  const auto session = make_session(opened, "");
+  expect_linear(work_of([&] { EXPECT_EQ(session->open_inputs().with(names), session); }));
 }
 
 // A run of `parts` parts, each of which begins with a shape that depends on what the one before computed, behind a chain of nodes.
@@ -337,7 +337,7 @@ std::int64_t bytes_after_run(const OnnxWriter& model, std::size_t least_plans) {
     heap_meter().report();
     return static_cast<std::int64_t>(pool.stats().by_class[static_cast<int>(MemoryClass::kHeap)]);
   };
-  const auto session = std::make_shared<Session>(load_model_buffer(runtime, bytes.data(), bytes.size(), ""), "");
+  const auto session = make_session(load_model_buffer(runtime, bytes.data(), bytes.size(), ""), "");
   const std::vector<TensorPtr> in = inputs_of(runtime, session->graph(), 8);
   const std::int64_t before = in_use();
   {
@@ -345,7 +345,7 @@ std::int64_t bytes_after_run(const OnnxWriter& model, std::size_t least_plans) {
     run_tensors(*session, in, out);
   }
   const std::int64_t after = in_use();
-  EXPECT_GE(session->latest_plans().size(), least_plans);
+  EXPECT_GE(session->plans().latest().size(), least_plans);
   return after - before;
 }
 
@@ -376,7 +376,7 @@ TEST(StopTest, EveryStageEndsAtTheNextLook) {
     std::shared_ptr<Session> session;
     std::vector<TensorPtr> in;
     const auto load = [&] { model = load_model_buffer(runtime, bytes.data(), bytes.size(), ""); };
-    const auto make = [&] { session = std::make_shared<Session>(model, ""); };
+    const auto make = [&] { session = make_session(model, ""); };
     const auto run = [&] {
       std::vector<TensorPtr> out(session->graph().outputs.size());
       run_tensors(*session, in, out);

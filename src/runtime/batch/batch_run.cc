@@ -181,7 +181,7 @@ bool BatchRun::run() noexcept {
 
 void BatchRun::finish(bool has_run) noexcept {
   if (has_run) {
-    session_->statistics().note_rows(static_cast<std::size_t>(rows_));
+    session_->identity()->statistics.note_rows(static_cast<std::size_t>(rows_));
   }
   inputs_.clear();
   if (!tensors_.empty()) batcher_.give_back(std::move(tensors_));
@@ -223,9 +223,9 @@ bool BatchRun::give(const Member& member, const RequestPtr& to) {
     if (given != nullptr && outputs_[j].tensor != nullptr) copy_part(member, j, *given);
   }
   const std::uint64_t came = request.submitted_ns();
-  session_->statistics().note_run(request.run().priority, RunOutcome::kCompleted,
-                                  (times_.begin_ns > came ? times_.begin_ns - came : 0) + times_.waited_ns,
-                                  times_.end_ns - times_.begin_ns - times_.waited_ns);
+  session_->identity()->statistics.note_run(request.run().priority, RunOutcome::kCompleted,
+                                            (times_.begin_ns > came ? times_.begin_ns - came : 0) + times_.waited_ns,
+                                            times_.end_ns - times_.begin_ns - times_.waited_ns);
   request.end_joined(to, made);
   return true;
 }

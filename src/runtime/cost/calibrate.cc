@@ -16,7 +16,6 @@ SessionRequest alone_on(const ModelPtr& model, Device& device) {
   alone->devices.assign(model->graph().nodes.size(), &device);
   SessionRequest request("");
   request.assigned = std::move(alone);
-  request.listed = false;
   return request;
 }
 
@@ -33,12 +32,12 @@ DeviceCalibration calibrate_on(const ModelPtr& model, Device& device, bool is_su
   c.device = device.name();
   measure_copies(device, runtime.costs());
   if (is_suite) calibrate_on(calibration_chain(model->runtime), device, false);
-  Session session(model, alone_on(model, device));
-  c.run_ns = measure_steps(session, zeros_for(model), runtime.costs(), !is_suite);
-  for (const auto& plan : session.latest_plans()) {
-    const PlanCost cost = cost_of(session.compiled(), *plan, runtime.costs());
+  const std::shared_ptr<Session> session = make_plain_session(model, alone_on(model, device));
+  c.run_ns = measure_steps(*session, zeros_for(model), runtime.costs(), !is_suite);
+  for (const auto& plan : session->plans().latest()) {
+    const PlanCost cost = cost_of(session->compiled(), *plan, runtime.costs());
     c.steps_ns += cost.total_ns;
-    for (const PlanStep& step : plan->steps) c.steps += step.kernel != nullptr && session.compiled().devices[step.slot] == &device;
+    for (const PlanStep& step : plan->steps) c.steps += step.kernel != nullptr && session->compiled().devices[step.slot] == &device;
   }
   runtime.costs().with(device, [&](const CostTable& t) {
     c.upload = t.upload;

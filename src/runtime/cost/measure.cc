@@ -106,17 +106,19 @@ std::vector<double> trace_steps(Session& session, std::span<const RunValue> inpu
   const CompiledGraph& graph = session.compiled();
   const std::size_t threads = std::min<std::size_t>(graph.devices[0]->traits().compute_units, StepTrace::kThreads);
   const std::size_t per_run = (steps.size() + graph.graph().nodes.size()) * (1 + threads) + 8 * (parts + graph.devices.size());
-  session.start_trace(static_cast<std::uint32_t>(std::min<std::size_t>(per_run * static_cast<std::size_t>(runs), 1u << 20)), true);
+  session.tracing().start(session.shared_graph(),
+                          static_cast<std::uint32_t>(std::min<std::size_t>(per_run * static_cast<std::size_t>(runs), 1u << 20)),
+                          true);
   try {
     for (int i = 0; i < runs; ++i) least_run(session, inputs, 1);
   } catch (...) {
-    session.stop_trace();
+    session.tracing().stop();
     throw;
   }
-  session.stop_trace();
+  session.tracing().stop();
   std::vector<double> least(steps.size(), HUGE_VAL);
   std::size_t at = 0;
-  const std::shared_ptr<const Trace> trace = session.recorded_trace();
+  const std::shared_ptr<const Trace> trace = session.tracing().recorded();
   for (const TraceEvent* e : trace->events()) {
     if ((e->kind != TraceKind::kKernel && e->kind != TraceKind::kCopy) || steps.empty()) continue;
     const std::size_t i = at++ % steps.size();
@@ -132,7 +134,7 @@ double measure_steps(Session& session, std::span<const RunValue> inputs, CostTab
   const CompiledGraph& graph = session.compiled();
   least_run(session, inputs, 1);  // makes the plan; caches are cold
   const double run_ns = least_run(session, inputs, kMostRuns);
-  const std::vector<std::shared_ptr<const Plan>> chain = session.latest_plans();
+  const std::vector<std::shared_ptr<const Plan>> chain = session.plans().latest();
   const std::vector<const PlanStep*> steps = traced_steps(chain);
   const int runs = std::max(1, std::min(kMostRuns, static_cast<int>(static_cast<double>(kLastRunAfterNs) / std::max(run_ns, 1.0))));
   const std::vector<double> times = trace_steps(session, inputs, steps, chain.size(), runs);

@@ -132,8 +132,6 @@ class Search {
     SessionRequest r = request_;
     r.assigned = std::move(assignment);
     r.batching = {};
-    r.identity = nullptr;
-    r.listed = false;
     return r;
   }
 
@@ -167,7 +165,7 @@ class Search {
     for (const auto& [assignment, session] : sessions_) {
       if (assignment == c.assignment.get()) return session;
     }
-    auto session = std::make_shared<Session>(model_, request_for(c.assignment));
+    auto session = make_plain_session(model_, request_for(c.assignment));
     sessions_.emplace_back(c.assignment.get(), session);
     keep_->push_back(session);
     return session;
@@ -348,7 +346,7 @@ class Search {
 }  // namespace
 
 bool is_searched(const Config& config, const SessionRequest& request) {
-  if (request.assigned != nullptr || request.is_body || request.is_part) return false;
+  if (request.assigned != nullptr) return false;
   if (!request.device.empty()) return request.device == kAutoDevice;
   return config.default_devices.size() == 1 && config.default_devices[0] == kAutoDevice;
 }

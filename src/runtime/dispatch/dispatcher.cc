@@ -32,7 +32,7 @@ void RequestDispatcher::State::end_stopped(std::unique_lock<std::mutex>& lock) {
   } catch (const std::bad_alloc&) {  // those that were found, then
   }
   for (RequestPtr& r : found) {
-    SessionRequests& session = r->session().requests();
+    SessionRequests& session = r->session().identity()->requests;
     if (!session.remove(r.get())) {
       r.reset();
       continue;
@@ -147,7 +147,7 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
   if (const Batcher* const batcher = request->session().batcher()) request->set_joinable_rows(batcher->rows_of(*request));
   std::unique_ptr<std::shared_ptr<State>> context;
   if (s.on_host) context = std::make_unique<std::shared_ptr<State>>(state_);
-  SessionRequests& session = request->session().requests();
+  SessionRequests& session = request->session().identity()->requests;
   const std::shared_ptr<Session> keep = request->shared_session();
   std::unique_lock<std::mutex> lock(s.mutex);
   while (s.waiting >= s.most_waiting) {

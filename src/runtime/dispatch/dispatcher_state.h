@@ -119,7 +119,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   }
 
   void push(const RequestPtr& request) {
-    SessionRequests& session = request->session().requests();
+    SessionRequests& session = request->session().identity()->requests;
     request->note_submission(os::now_ns(), ++numbers);
     if (Batcher* const batcher = request->session().batcher()) batcher->note_arrival(session.in_flight() + 1);
     if (gatherings > 0) joined.notify_all();
@@ -191,12 +191,12 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
       if (is_forked()) return false;
       lock.lock();
     } else {
-      execute_with_others(*batcher, std::move(request), session->requests(), thread, lock);
+      execute_with_others(*batcher, std::move(request), session->identity()->requests, thread, lock);
       if (is_forked()) return false;
     }
     if (thread == nullptr || thread->executes) --executing[class_of(priority)];
     if (thread != nullptr) thread->executes = false;
-    session->requests().done();
+    session->identity()->requests.done();
     lock.unlock();
     session.reset();  // with it the runtime may end, here
     if (is_forked()) return false;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/os/beneath.h"
 #include "base/text.h"
+#include "runtime/stages/make_session.h"
 
 namespace evn {
 namespace {
@@ -113,7 +114,7 @@ void run_with_zeros(Session& session, const WarmRun& warm) {
     if (defaults[d].input < 0) continue;
     RunValue& input = inputs[static_cast<std::size_t>(defaults[d].input)];
     const bool given = std::any_of(warm.inputs.begin(), warm.inputs.end(), is_given);
-    input = given ? zeros_for(session, defaults[d].declared, warm) : RunValue{session.default_value(d), nullptr};
+    input = given ? zeros_for(session, defaults[d].declared, warm) : RunValue{session.open_inputs().default_value(d), nullptr};
   }
   std::vector<RunValue> outputs(graph.outputs.size());
   session.run(inputs, outputs, {});
@@ -192,9 +193,7 @@ class DeployedRecipe final : public SessionRecipe {
     request.name = model.name;
     if (!model.warm.empty()) request.assumed_inputs = model.warm[0].inputs;
     std::vector<NodeSelection> selections = check_session_names(*loaded, request, warns_of_names(settings, before.get()));
-    auto session = std::make_shared<Session>(loaded, request, cache_of(config, model));
-    session->set_selections(std::move(selections));
-    return session;
+    return evn::make_session(loaded, std::move(request), cache_of(config, model), std::move(selections));
   }
 
   const std::string name_;

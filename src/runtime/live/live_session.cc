@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "runtime/stages/make_session.h"
 
 namespace evn {
 
@@ -13,9 +14,7 @@ std::shared_ptr<Session> GivenRecipe::make(const std::shared_ptr<Runtime>&, cons
   request.identity = before != nullptr ? before->identity() : nullptr;
   request.batching = batching_ ? *batching_ : settings->config.session.batching;
   std::vector<NodeSelection> selections = check_session_names(*model_, request, warns_of_names(settings, before.get()));
-  auto session = std::make_shared<Session>(model_, std::move(request), cache_ ? *cache_ : settings->config.cache);
-  session->set_selections(std::move(selections));
-  return session;
+  return make_session(model_, std::move(request), cache_ ? *cache_ : settings->config.cache, std::move(selections));
 }
 
 std::string GivenRecipe::name() const {
@@ -88,7 +87,7 @@ std::shared_ptr<Session> LiveSession::make(const std::shared_ptr<Runtime>& runti
   try {
     std::shared_ptr<Session> session = recipe_->make(runtime, settings, before);
     check_same_interface(*before->compiled().model, *session->compiled().model);
-    session->trace_like(*before);
+    session->tracing().start_like(before->tracing(), session->shared_graph());
     return session;
   } catch (const Error& e) {
     throw make_error(e.status, "%s: %s", recipe_->name().c_str(), e.message)
@@ -105,7 +104,7 @@ void LiveSession::replace(std::shared_ptr<Session> session, const char* why) noe
     const LockIfAlive lock(mutex_);
     current_.swap(session);
   }
-  now->set_concurrency();
+  apply_concurrency(*now);
   LogEvent(now->runtime()->log(), EVN_LOG_INFO, "session.replaced")
       .field("file", now->compiled().model->file_name.c_str())
       .field("reason", why)

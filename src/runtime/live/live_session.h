@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "base/os/background.h"
 #include "runtime/objects/live_sessions.h"
+#include "runtime/request/session_identity.h"
 #include "runtime/session/session.h"
 
 namespace evn {

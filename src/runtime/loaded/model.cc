@@ -431,8 +431,8 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
 std::string describe_model(const LoadedModel& model, evn_format format) {
   const Graph& graph = model.graph();
   const Summary s = summarize(graph);
-  std::string text = "model " + (model.file_name.empty() ? std::string("(from a buffer)") : model.file_name) + ", IR version " +
-                     std::to_string(model.model.ir_version) + ", producer " + model.model.producer + "\n";
+  std::string text = std::string("model ") + model.shown_name() + ", IR version " + std::to_string(model.model.ir_version) +
+                     ", producer " + model.model.producer + "\n";
   JsonWriter json;
   json.begin_object();
   json.field("file", model.file_name);

@@ -68,6 +68,7 @@ struct LoadedModel {
   mutable DerivedModels derived;           // those of which this is `whole`
 
   const Graph& graph() const { return model.graph; }
+  const char* shown_name() const { return file_name.empty() ? "(from a buffer)" : file_name.c_str(); }
   // Number of inputs that every run gives: the first of Graph::inputs.
   std::size_t required_inputs() const { return model.graph.inputs.size() - open_inputs.size(); }
 };

@@ -23,7 +23,7 @@ void log_loaded(const LoadedModel& model, std::size_t file_bytes, std::uint64_t 
   const LogSink& log = model.runtime->log();
   if (!log.wants(EVN_LOG_INFO)) return;
   const Summary s = summarize(model.graph());
-  const char* name = model.file_name.empty() ? "(from a buffer)" : model.file_name.c_str();
+  const char* const name = model.shown_name();
   LogEvent(log, EVN_LOG_INFO, "model.loaded")
       .field("file", model.file_name.c_str())
       .field("bytes", file_bytes)

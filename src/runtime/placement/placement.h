@@ -83,8 +83,6 @@ struct SessionRequest {
   std::shared_ptr<const Assignment> assigned;  // nullable: in the place of `device`
   std::shared_ptr<const std::map<std::string, std::string>> whole_nodes;  // nullable: why nodes are not split, by their names
   std::vector<WarmRun::Input> assumed_inputs;  // dims by which a search measures, where the model leaves them open
-  bool is_body = false;                        // the session is a body's of another one
-  bool is_part = false;                        // it runs some rows of runs of another one
   bool raw_outputs = false;  // outputs may come in the order of elements in which kernels make them, for who only counts
   SettingsPtr settings;      // that it is placed by; null: the runtime's of now
   std::shared_ptr<SessionIdentity> identity;  // nullable: of the session in whose place it comes

@@ -13,6 +13,7 @@
 #include "quant/operators.h"
 #include "runtime/placement/named_nodes.h"
 #include "runtime/report/run_values.h"
+#include "runtime/stages/make_session.h"
 
 namespace evn {
 namespace {
@@ -125,7 +126,7 @@ void Quantizer::open_observing() {
   }
   SessionRequest request = in_float32();
   request.raw_outputs = columns_.empty();  // ranges do not depend on the order of elements, columns do
-  observing_ = std::make_unique<Session>(load_saved(save_flat(model)), request);
+  observing_ = make_session(load_saved(save_flat(model)), request);
 }
 
 // What lies in branches and bodies, and whether they are run at all.
@@ -311,7 +312,7 @@ const ModelPtr& Quantizer::finish_locked() {
 }
 
 Session& Quantizer::float_session() {
-  if (float_session_ == nullptr) float_session_ = std::make_unique<Session>(load_saved(save_flat(model_)), in_float32());
+  if (float_session_ == nullptr) float_session_ = make_session(load_saved(save_flat(model_)), in_float32());
   return *float_session_;
 }
 
@@ -332,7 +333,7 @@ void Quantizer::verify(std::span<const RunValue> inputs) {
   finish_locked();
   float_session();
   if (quantized_session_ == nullptr) {
-    quantized_session_ = std::make_unique<Session>(quantized_, in_float32());
+    quantized_session_ = make_session(quantized_, in_float32());
     for (const ValueId v : model_.graph.outputs) outputs_.push_back({model_.graph.values[static_cast<std::size_t>(v)].name, {}});
   }
   progress("verify", float_ns_.size() / kTimedRuns, 0);

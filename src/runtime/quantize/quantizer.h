@@ -130,7 +130,7 @@ class Quantizer {
   static constexpr std::int32_t kWatched = INT32_MIN;
   std::vector<std::int32_t> output_of_;
   std::unique_ptr<Watching> watching_;  // of these, by position, and behind them by region of whether it runs
-  std::unique_ptr<Session> observing_;  // until finish
+  std::shared_ptr<Session> observing_;  // until finish
   std::vector<RunValue> observed_outputs_;
   std::vector<TensorDesc> observed_shapes_;  // of the inputs for which these are
   std::vector<bool> seen_;                   // by region: a batch went there
@@ -145,7 +145,7 @@ class Quantizer {
   std::vector<LayerFigures> layers_;    // by node; empty before guard
   std::uint64_t guarded_batches_ = 0;
   GuardBudget budget_;                                          // of the latest call
-  std::unique_ptr<Session> float_session_, quantized_session_;  // of verify
+  std::shared_ptr<Session> float_session_, quantized_session_;  // of verify
   std::vector<OutputFigures> outputs_;
   std::vector<std::uint64_t> float_ns_, quantized_ns_;
 

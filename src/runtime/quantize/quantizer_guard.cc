@@ -12,6 +12,8 @@
 #include "quant/probe.h"
 #include "runtime/quantize/quantizer.h"
 #include "runtime/report/compare.h"
+#include "runtime/report/session_trace.h"
+#include "runtime/stages/make_session.h"
 
 namespace evn {
 namespace {
@@ -21,11 +23,11 @@ constexpr std::uint32_t kTracedRuns = 5;
 constexpr double kNoise = 0.02;  // by which one of two equal layers may seem to be slower
 
 // Nanoseconds of a run in each node's steps.
-std::vector<std::uint64_t> node_times(Session& session, std::span<const RunValue> inputs) {
-  session.start_trace(kTracedRuns * static_cast<std::uint32_t>(session.graph().nodes.size() * 2 + 64));
+std::vector<std::uint64_t> measure_nodes(Session& session, std::span<const RunValue> inputs) {
+  session.tracing().start(session.shared_graph(), kTracedRuns * static_cast<std::uint32_t>(session.graph().nodes.size() * 2 + 64));
   for (std::uint32_t i = 0; i < kTracedRuns; ++i) run_once(session, inputs);
-  session.stop_trace();
-  std::vector<std::uint64_t> times = session.node_times();
+  session.tracing().stop();
+  std::vector<std::uint64_t> times = node_times(session);
   for (std::uint64_t& t : times) t /= kTracedRuns;
   return times;
 }
@@ -114,8 +116,8 @@ void Quantizer::run_probe(std::span<const RunValue> inputs, const ProbeVisit& vi
     if (!layer.is_output) watching.watch_value(writer, layer.product, k, layer.twin);
   }
   Watching::import_into(model);
-  Session session(load_saved(save_flat(model)), in_float32());
-  const std::vector<RunValue> outputs = run_once(session, inputs);
+  const std::shared_ptr<Session> session = make_session(load_saved(save_flat(model)), in_float32());
+  const std::vector<RunValue> outputs = run_once(*session, inputs);
   std::size_t next = 0;
   for (const Probe::Layer& layer : probe.layers) {
     if (!layer.is_output) continue;
@@ -134,8 +136,8 @@ void Quantizer::probe_layers(std::span<const RunValue> inputs) {
 
 double Quantizer::worst_cosine(const Candidate& candidate, std::span<const RunValue> inputs,
                                std::span<const RunValue> expected) const {
-  Session session(candidate.model, in_float32());
-  const std::vector<RunValue> got = run_once(session, inputs);
+  const std::shared_ptr<Session> session = make_session(candidate.model, in_float32());
+  const std::vector<RunValue> got = run_once(*session, inputs);
   double worst = 1;
   for (std::size_t k = 0; k < expected.size(); ++k) {
     Closeness c;
@@ -197,7 +199,7 @@ void Quantizer::time_layers(Session& in_float, Session& quantized, std::span<con
   for (const bool is_float : {true, false}) {
     Session& session = is_float ? in_float : quantized;
     const Graph& graph = session.graph();
-    const std::vector<std::uint64_t> times = node_times(session, inputs);
+    const std::vector<std::uint64_t> times = measure_nodes(session, inputs);
     std::vector<std::int64_t> layer(graph.nodes.size(), -1);
     std::vector<std::vector<std::int64_t>> around(graph.values.size());  // layers that make or read a value
     const auto time_of = [&](std::int64_t n) -> std::uint64_t& {
@@ -234,8 +236,8 @@ void Quantizer::time_layers(Session& in_float, Session& quantized, std::span<con
 // Takes back the layers that are slower in 8 bits. Whether it did, and the whole is faster for it.
 bool Quantizer::take_back_slower(std::span<const RunValue> inputs) {
   const Candidate now = build(scheme_);
-  Session session(now.model, in_float32());
-  time_layers(float_session(), session, inputs);
+  const std::shared_ptr<Session> session = make_session(now.model, in_float32());
+  time_layers(float_session(), *session, inputs);
   std::vector<std::string> refused = refused_;
   refused.resize(model_.graph.nodes.size());
   bool any = false;
@@ -248,8 +250,8 @@ bool Quantizer::take_back_slower(std::span<const RunValue> inputs) {
   if (!any) return false;
   QuantScheme less = scheme_without(refused);
   const Candidate without = build(less);
-  Session other(without.model, in_float32());
-  Session* const both[] = {&session, &other};
+  const std::shared_ptr<Session> other = make_session(without.model, in_float32());
+  Session* const both[] = {session.get(), other.get()};
   const std::vector<std::uint64_t> times = time_in_turns(both, inputs);
   if (times[1] >= times[0]) return false;
   refused_ = std::move(refused);
@@ -264,8 +266,8 @@ void Quantizer::guard_speed(std::span<const RunValue> inputs) {
   }
   if (products().empty()) return;
   const Candidate chosen = build(scheme_);
-  Session session(chosen.model, in_float32());
-  Session* const both[] = {&float_session(), &session};
+  const std::shared_ptr<Session> session = make_session(chosen.model, in_float32());
+  Session* const both[] = {&float_session(), session.get()};
   const std::vector<std::uint64_t> times = time_in_turns(both, inputs);
   if (times[1] > times[0]) {
     take_back(quantized_layers(),

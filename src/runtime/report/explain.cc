@@ -1,4 +1,5 @@
-// What evn_session_explain writes: the placement with reasons, the copies of the latest plan, and memory per device.
+#include "runtime/report/explain.h"
+
 #include <algorithm>
 #include <cstdio>
 
@@ -10,7 +11,6 @@
 #include "runtime/report/drawing.h"
 #include "runtime/report/input_defaults.h"
 #include "runtime/report/plan_memory.h"
-#include "runtime/session/session.h"
 #include "runtime/split/row_split.h"
 #include "runtime/split/split_watch.h"
 
@@ -205,8 +205,8 @@ std::string share(std::uint64_t part, std::uint64_t whole) {
 }
 
 // `run`: of the plans that are shown, also where nothing has run.
-void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, const std::vector<std::shared_ptr<Plan>>& chain,
-                  const RunMemory& run) {
+void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c,
+                  const std::vector<std::shared_ptr<const Plan>>& chain, const RunMemory& run) {
   json.key("memory");
   json.begin_object();
   text += "memory:\n";
@@ -245,7 +245,7 @@ void write_memory(JsonWriter& json, std::string& text, const CompiledGraph& c, c
 
 // What the memory ladder did for the session, and for the plans of the latest run.
 void write_memory_plan(JsonWriter& json, std::string& text, const CompiledGraph& c,
-                       const std::vector<std::shared_ptr<Plan>>& chain) {
+                       const std::vector<std::shared_ptr<const Plan>>& chain) {
   std::string spared = c.spared;
   for (const auto& plan : chain) {
     if (plan->is_small && plan->spared_bytes != 0)
@@ -274,11 +274,9 @@ std::string nodes_by_device(const CompiledGraph& c, const std::vector<NodePlacem
   return text + "\n";
 }
 
-}  // namespace
-
 // What the latest run tells.
-struct Session::Latest {
-  std::vector<std::shared_ptr<Plan>> chain;
+struct Latest {
+  std::vector<std::shared_ptr<const Plan>> chain;
   std::vector<const Kernel*> kernels;  // per node: the one that ran it, or null
   std::vector<std::uint32_t> passes;   // per node: those that its step went through
   std::vector<NodePlacement> placed;   // per node
@@ -288,44 +286,33 @@ struct Session::Latest {
 };
 
 // The plan for the dims that a search would assume; null where there is none.
-std::shared_ptr<Plan> Session::plan_for_assumed_inputs() const {
+std::shared_ptr<const Plan> plan_for_assumed_inputs(const CompiledGraph& c) {
   try {
     std::shared_ptr<Plan> plan;
-    fitting_inputs(*runtime(), graph(), {}, [&](const std::vector<TensorDesc>& inputs) {
-      plan = make_plan(compiled_, signature_of_zeros(compiled_, inputs));
-    });
+    fitting_inputs(*c.model->runtime, c.graph(), {},
+                   [&](const std::vector<TensorDesc>& inputs) { plan = make_plan(c, signature_of_zeros(c, inputs)); });
     return plan;
   } catch (const Error&) {
     return nullptr;  // other dims may do
   }
 }
 
-Session::Latest Session::latest() const {
-  const CompiledGraph& c = compiled_;
-  Latest l{{},
+Latest latest_of(const Session& session) {
+  const CompiledGraph& c = session.compiled();
+  Latest l{session.plans().latest(),
            std::vector<const Kernel*>(c.nodes.size(), nullptr),
            std::vector<std::uint32_t>(c.nodes.size()),
            c.placement.nodes,
            std::vector<NodeTimes>(c.nodes.size()),
            {},
            {}};
-  std::shared_ptr<Trace> trace;
-  {
-    const std::lock_guard<Mutex> lock(tracing_->mutex);
-    trace = tracing_->latest;
-  }
-  {
-    const std::lock_guard<Mutex> lock(mutex_);
-    for (PreparedPtr p = plans_.empty() ? nullptr : plans_[0]; p != nullptr; p = p->next.empty() ? nullptr : p->next[0]) {
-      l.chain.push_back(p->plan);
-    }
-  }
-  std::vector<std::shared_ptr<Plan>> shown = l.chain;
+  const std::shared_ptr<const Trace> trace = session.tracing().latest();
+  std::vector<std::shared_ptr<const Plan>> shown = l.chain;
   if (shown.empty()) {
-    if (std::shared_ptr<Plan> plan = plan_for_assumed_inputs()) shown.push_back(std::move(plan));
+    if (std::shared_ptr<const Plan> plan = plan_for_assumed_inputs(c)) shown.push_back(std::move(plan));
   }
   for (const auto& plan : shown) {
-    const PlanCost cost = cost_of(c, *plan, runtime()->costs());
+    const PlanCost cost = cost_of(c, *plan, session.runtime()->costs());
     for (std::size_t i = 0; i < plan->steps.size(); ++i) {
       if (plan->steps[i].kind == PlanStep::Kind::kKernel && cost.is_known)
         l.times[static_cast<std::size_t>(plan->steps[i].node)].predicted_ns = cost.steps[i].ns;
@@ -364,11 +351,13 @@ Session::Latest Session::latest() const {
 }
 
 // The devices that share the rows of batches.
-void Session::write_split(JsonWriter& json, std::string& text) const {
+void write_split(JsonWriter& json, std::string& text, const Session& session) {
+  const RowSplit* const rows = find_stage<RowSplit>(session);
+  const SplitWatch* const watch = find_stage<SplitWatch>(session);
   json.key("split");
   json.begin_array();
-  if (split_ != nullptr) text += "split of batches by rows:\n";
-  for (const RowSplit::Share& s : split_ != nullptr ? split_->shares() : std::vector<RowSplit::Share>()) {
+  if (rows != nullptr) text += "split of batches by rows:\n";
+  for (const RowSplit::Share& s : rows != nullptr ? rows->shares() : std::vector<RowSplit::Share>()) {
     json.begin_object();
     json.field("device", s.device);
     json.field("rows", s.rows);
@@ -380,8 +369,8 @@ void Session::write_split(JsonWriter& json, std::string& text) const {
   json.end_array();
   json.key("split_nodes");
   json.begin_array();
-  if (watch_ != nullptr) text += "nodes that devices share:\n";
-  for (const SplitWatch::Share& s : watch_ != nullptr ? watch_->shares() : std::vector<SplitWatch::Share>()) {
+  if (watch != nullptr) text += "nodes that devices share:\n";
+  for (const SplitWatch::Share& s : watch != nullptr ? watch->shares() : std::vector<SplitWatch::Share>()) {
     json.begin_object();
     json.field("node", s.node);
     json.field("device", s.device);
@@ -395,13 +384,8 @@ void Session::write_split(JsonWriter& json, std::string& text) const {
   json.end_array();
 }
 
-std::vector<std::shared_ptr<const Plan>> Session::latest_plans() const {
-  const std::vector<std::shared_ptr<Plan>> chain = latest().chain;
-  return {chain.begin(), chain.end()};
-}
-
 // Rules and patterns that the configuration and the session's options select nodes by. The text has those that match nothing.
-static void write_selections(JsonWriter& json, std::string& text, const std::vector<NodeSelection>& selections) {
+void write_selections(JsonWriter& json, std::string& text, const std::vector<NodeSelection>& selections) {
   json.key("selections");
   json.begin_array();
   for (const NodeSelection& s : selections) {
@@ -417,25 +401,28 @@ static void write_selections(JsonWriter& json, std::string& text, const std::vec
 }
 
 // Those of a body stand behind the node that runs it, one level deeper.
-void Session::write_nodes(JsonWriter& json, std::string& text, std::int64_t level) const {
-  const Latest l = latest();
-  for (std::size_t i = 0; i < compiled_.nodes.size(); ++i) {
+void write_nodes(JsonWriter& json, std::string& text, const Session& session, std::int64_t level) {
+  const CompiledGraph& c = session.compiled();
+  const Latest l = latest_of(session);
+  for (std::size_t i = 0; i < c.nodes.size(); ++i) {
     const NodePlacement& p = l.placed[i];
     const Kernel* const kernel = l.kernels[i] != nullptr ? l.kernels[i] : p.kernel;
     const bool runs = (p.mode == NodeMode::kKernel || p.mode == NodeMode::kSegment) && kernel != nullptr;
     json.begin_object();
-    write_node(json, text, graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32,
+    write_node(json, text, c.graph().nodes[i], p, kernel_name(p, l.kernels[i]), runs ? kernel->operands : Precision::kFloat32,
                runs ? kernel->library : Products::kOwn, l.passes[i], l.times[i]);
     json.field("level", level);
-    write_values(json, graph(), graph().nodes[i]);
+    write_values(json, c.graph(), c.graph().nodes[i]);
     json.end_object();
-    if (body(i) != nullptr) body(i)->write_nodes(json, text, level + 1);
+    if (const Session* const body = session.body(i)) write_nodes(json, text, *body, level + 1);
   }
 }
 
-std::string Session::explain(evn_format format) const {
-  const CompiledGraph& c = compiled_;
-  const auto [chain, planned, passes, placed, times, costs, memory] = latest();
+}  // namespace
+
+std::string explain(const Session& session, evn_format format) {
+  const CompiledGraph& c = session.compiled();
+  const auto [chain, planned, passes, placed, times, costs, memory] = latest_of(session);
   if (format == EVN_FORMAT_DOT || format == EVN_FORMAT_SVG) {
     std::vector<const char*> kernels;
     for (std::size_t i = 0; i < c.nodes.size(); ++i) kernels.push_back(kernel_name(placed[i], planned[i]));
@@ -445,8 +432,7 @@ std::string Session::explain(evn_format format) const {
   std::vector<CopyRow> copies = chain.empty() ? expected_copies(c) : std::vector<CopyRow>();
   for (std::size_t i = 0; i < chain.size(); ++i) add_planned_copies(c, *chain[i], costs[i], copies);
   JsonWriter json;
-  std::string text = "model " + (c.model->file_name.empty() ? std::string("(from a buffer)") : c.model->file_name) + "\n" +
-                     nodes_by_device(c, placed);
+  std::string text = std::string("model ") + c.model->shown_name() + "\n" + nodes_by_device(c, placed);
   json.begin_object();
   json.field("model", c.model->file_name);
   json.key("auto");
@@ -460,18 +446,18 @@ std::string Session::explain(evn_format format) const {
   for (const PlanCost& cost : costs) predicted_ns += cost.is_known ? cost.end_ns : 0;
   write_time(json, "predicted_ns", predicted_ns);
   if (predicted_ns > 0) text += "predicted: " + microseconds(predicted_ns) + "\n";
-  write_selections(json, text, selections_);
+  write_selections(json, text, session.selections());
   json.key("metadata");
   json.begin_object();
   for (const MetadataEntry& entry : c.model->model.metadata) json.field(entry.key, entry.value);
   json.end_object();
   write_names(json, "inputs", c.graph(), c.graph().inputs);
   write_names(json, "outputs", c.graph(), c.graph().outputs);
-  write_defaults(json, text, c.model->model, opened());
+  write_defaults(json, text, c.model->model, session.open_inputs().opened());
   text += "nodes:\n";
   json.key("nodes");
   json.begin_array();
-  write_nodes(json, text, 0);
+  write_nodes(json, text, session, 0);
   json.end_array();
 
   json.key("copies");
@@ -490,7 +476,7 @@ std::string Session::explain(evn_format format) const {
             (row.predicted_ns > 0 ? ", predicted " + microseconds(row.predicted_ns) : "") + "\n";
   }
   json.end_array();
-  write_split(json, text);
+  write_split(json, text, session);
   write_memory(json, text, c, chain, memory);
   write_memory_plan(json, text, c, chain);
   json.end_object();

@@ -32,7 +32,7 @@ std::vector<std::uint64_t> live_in(const Plan& plan, std::size_t slot) {
 
 }  // namespace
 
-RunMemory memory_of(const CompiledGraph& graph, std::span<const std::shared_ptr<Plan>> chain) {
+RunMemory memory_of(const CompiledGraph& graph, std::span<const std::shared_ptr<const Plan>> chain) {
   RunMemory memory;
   memory.devices.resize(graph.devices.size());
   memory.live.assign(graph.nodes.size(), RunMemory::kNotKnown);

@@ -24,6 +24,6 @@ struct RunMemory {
 };
 
 // What a run needs whose plans follow each other in the chain: arenas of earlier ones stay while a later one runs.
-RunMemory memory_of(const CompiledGraph& graph, std::span<const std::shared_ptr<Plan>> chain);
+RunMemory memory_of(const CompiledGraph& graph, std::span<const std::shared_ptr<const Plan>> chain);
 
 }  // namespace evn

@@ -30,7 +30,7 @@ void Request::execute(const RequestPtr& self) noexcept {
   state_.store(State::kRunning, std::memory_order_relaxed);
   const std::optional<Error> e = any_error_of([&] {
     session_->run(inputs_, outputs_, run_);
-    if (joinable_rows_ > 0) session_->statistics().note_rows(static_cast<std::size_t>(joinable_rows_));
+    if (joinable_rows_ > 0) session_->identity()->statistics.note_rows(static_cast<std::size_t>(joinable_rows_));
   });
   end(self, e ? &*e : nullptr);
 }
@@ -39,7 +39,7 @@ void Request::end_stopped(const RequestPtr& self) noexcept {
   try {
     Cancel{run_.stop, "the request's time is over"}.fail();
   } catch (const Error& e) {
-    session_->statistics().note_end(run_.priority, outcome_of(e.status));
+    session_->identity()->statistics.note_end(run_.priority, outcome_of(e.status));
     end(self, &e);
   }
 }
@@ -63,17 +63,17 @@ void Request::end(const RequestPtr& self, const Error* error) noexcept {
       failed_ = true;
       outputs_.clear();
     }
-    session->requests().note_end();
+    session->identity()->requests.note_end();
     state_.store(State::kEnded, std::memory_order_release);
     ended_.notify_all();
   }
   {
-    const SessionRequests::InCallback inside(session->requests());
+    const SessionRequests::InCallback inside(session->identity()->requests);
     const InHostCallback aside;
     const LibraryWork hosts(false);
     tell(self);
   }
-  session->requests().leave(made_in_);
+  session->identity()->requests.leave(made_in_);
 }
 
 void Request::require_not_forked() const {

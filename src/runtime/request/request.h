@@ -8,6 +8,7 @@
 #include "base/mutex.h"
 #include "base/os/fork.h"
 #include "base/user_data.h"
+#include "runtime/request/session_identity.h"
 #include "runtime/session/session.h"
 
 namespace evn {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "runtime/cost/split_speeds.h"
 #include "runtime/objects/run_statistics.h"
 #include "runtime/request/session_requests.h"
-#include "runtime/split/split_speeds.h"
 
 namespace evn {
 
@@ -37,5 +37,8 @@ struct SessionIdentity {
   SplitSpeeds speeds;                   // of devices at the nodes that they share
   std::weak_ptr<PlacementOwner> owner;  // none: of a session that keeps the placement that it has
 };
+
+// Has the requests of the session's identity executed as this placement wants, from now on.
+void apply_concurrency(const Session& session) noexcept;
 
 }  // namespace evn

@@ -1,11 +1,8 @@
 #include "runtime/session/compile_shared.h"
 
-#include "kept_features.h"
-#include "runtime/cost/placement_search.h"
+#include "base/heap.h"
 #include "runtime/lower/plan.h"
 #include "runtime/session/memory_ladder.h"
-#include "runtime/session/session.h"
-#include "runtime/split/operator_split.h"
 
 namespace evn {
 namespace {
@@ -19,7 +16,6 @@ std::string key_of(const SessionRequest& request, const CacheConfig& cache, cons
   key += " settings " + std::to_string(request.settings->generation);
   add(out);
   add(request.device);
-  if (request.is_body) key += " body";
   if (request.arena_limit != 0) key += " limit " + std::to_string(request.arena_limit);
   for (const WarmRun::Input& input : request.assumed_inputs) {
     add(input.name);
@@ -38,19 +34,16 @@ std::string key_of(const SessionRequest& request, const CacheConfig& cache, cons
 
 }  // namespace
 
-std::shared_ptr<const CompiledGraph> compile_shared(const ModelPtr& loaded, const SessionRequest& asked, const CacheConfig& cache) {
+std::shared_ptr<const CompiledGraph> compile_shared(const ModelPtr& model, const SessionRequest& request, const CacheConfig& cache,
+                                                    const FindPlaces& find_places) {
   const HeapReclaim allowed(true);
-  SplitModel split = kHas_devices ? split_operators(loaded, asked) : SplitModel{loaded, nullptr};
-  const ModelPtr model = std::move(split.model);
-  SessionRequest request = asked;
-  request.whole_nodes = std::move(split.whole);
-  // A placement that is tried out is nobody else's.
-  if (request.assigned != nullptr) {
-    auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, request, cache));
+  const auto make = [&](const SessionRequest& placed) {
+    auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, placed, cache));
     made->plans = std::make_shared<SharedPlans>();
     made->arena_limit = request.arena_limit;
     return made;
-  }
+  };
+  if (request.assigned != nullptr) return make(request);  // a placement that is tried out is nobody else's
   const bool may_write = !cache.file.empty() && cache.write;
   CompiledGraphs& all = model->compiled;
   std::string key = key_of(request, cache, model->runtime->devices_out());
@@ -58,13 +51,9 @@ std::shared_ptr<const CompiledGraph> compile_shared(const ModelPtr& loaded, cons
   if (!may_write) {
     if (std::shared_ptr<const CompiledGraph> found = all.find(key)) return found;
   }
-  std::vector<std::shared_ptr<Session>> tried;
   SessionRequest placed = request;
-  if (kHas_devices && is_searched(request.settings->config, request)) placed.assigned = search_placement(model, request, &tried);
-  auto made = std::make_shared<CompiledGraph>(compile_to_fit(model, placed, cache));
-  made->plans = std::make_shared<SharedPlans>();
-  made->arena_limit = request.arena_limit;
-  return all.add(std::move(key), std::move(made));
+  if (find_places != nullptr) placed.assigned = find_places();
+  return all.add(std::move(key), make(placed));
 }
 
 }  // namespace evn

@@ -1,262 +1,23 @@
-// One run of a session: checks, staging, the plan, its execution. Compiled for speed; rare paths are in session.cc.
-#include "runtime/session/session_call.h"
-
+// One run of a session behind all stages: its tensors, its plan, and the execution of the plan's parts.
 #include <algorithm>
-#include <cstring>
+#include <new>
 #include <optional>
 
 #include "base/error.h"
 #include "base/guarded.h"
 #include "base/heap.h"
-#include "kept_features.h"
-#include "runtime/run/overlap.h"
-#include "runtime/split/row_split.h"
-#include "runtime/split/split_watch.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 namespace {
 
 constexpr int kMostIdle = 64;  // executions of a plan
 
-}  // namespace
-
-bool Session::fits_declared_shape(std::size_t index, const RunValue& given) const {
-  const Value& want = graph().values[graph().inputs[index]];
-  const TensorDesc& have = given.tensor != nullptr ? given.tensor->desc() : given.runtime_value->desc;
-  if (want.wraps || have.wraps || have.dtype != want.dtype || !want.has_shape) return false;
-  bool fits = have.shape.rank() == want.shape.rank();
-  for (int i = 0; fits && i < want.shape.rank(); ++i) fits = want.shape[i] < 0 || want.shape[i] == have.shape[i];
-  return fits;
-}
-
-// The device slot of a tensor, or UINT8_MAX when it lies outside the session's devices.
-std::uint8_t Session::slot_for(const Tensor& tensor, bool output, std::size_t index, bool allow_copies) const {
-  for (std::size_t s = 0; s < compiled_.devices.size(); ++s) {
-    if (compiled_.devices[s] == tensor.device()) return static_cast<std::uint8_t>(s);
-  }
-  if (!allow_copies) refuse_foreign(output, index, *tensor.device());
-  return UINT8_MAX;
-}
-
-// Throws where the plan copies what the caller said may not be copied.
-void Session::check_copies(const Plan& plan, bool allow_copies) const {
-  if (allow_copies || plan.given_copies.empty()) return;
-  const GivenCopy& c = plan.given_copies.front();
-  refuse_copy(c.is_output, static_cast<std::size_t>(c.index), *compiled_.devices[c.given_slot],
-              c.is_output ? "the plan makes it on " : "the plan reads it on ", compiled_.devices[c.plan_slot]->name().c_str());
-}
-
-bool Session::matches(const Plan& plan, const Call& call) const {
-  const Signature& s = *plan.signature;
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    if (s.input_slots[i] != call.input_slots[i] || !(s.inputs[i] == call.input_desc(i))) return false;
-    if (!is_key(compiled_, i, s.inputs[i])) continue;
-    const Tensor& t = *call.from[i];
-    if (s.values[i].size() != t.size_bytes()) return false;
-    if (t.size_bytes() > 0 && std::memcmp(s.values[i].data(), t.buffer().address(), t.size_bytes()) != 0) return false;
-  }
-  return std::equal(s.output_slots.begin(), s.output_slots.end(), call.output_slots.span().begin()) &&
-         std::equal(s.skipped.begin(), s.skipped.end(), call.skipped.begin(), call.skipped.end()) &&
-         s.shares_inputs == call.shares_inputs && s.shares_outputs == call.shares_outputs;
-}
-
-Session::PreparedPtr Session::find_plan(const Call& call) {
-  {
-    const std::lock_guard<Mutex> lock(mutex_);
-    for (std::size_t i = 0; i < plans_.size(); ++i) {
-      if (!matches(*plans_[i]->plan, call)) continue;
-      if (i > 0) {
-        plans_[i]->came_back = true;
-        std::rotate(plans_.begin(), plans_.begin() + static_cast<std::ptrdiff_t>(i),
-                    plans_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
-      }
-      return plans_[0];
-    }
-  }
-  return prepare(call);
-}
-
-// Called once the run has a core, so that no more arenas are in use than runs may compute.
-std::unique_ptr<Execution> Session::take_execution(Prepared& prepared, const Execution* before) {
-  const HeapReclaim allowed(true);  // as the pools may for the arena
-  const ArenaNeed need{compiled_.devices, prepared.plan->arena_bytes};
-  const bool any = need.total() != 0;
-  std::unique_ptr<Execution> execution;
-  ArenaPtr arena, replaced;
-  {
-    const std::lock_guard<std::mutex> lock(arenas_->mutex());
-    if (prepared.idle != nullptr) {
-      execution = std::move(prepared.idle);
-      prepared.idle = std::move(execution->next);
-      --prepared.idle_count;
-    }
-    if (any) arena = arenas_->take(need, &replaced);
-  }
-  if (any && arena == nullptr) arena = arenas_->make(need, std::move(replaced));
-  ArenaLease lease(arenas_.get(), std::move(arena));
-  if (execution == nullptr) execution = std::make_unique<Execution>(compiled_, *prepared.plan);
-  execution->use_arena(std::move(lease), before);
-  return execution;
-}
-
-void Session::keep_executions(Flight& flight, std::uint64_t run_number) noexcept {
-  ArenaPtr dropped;
-  const auto keep = [&](Flight::Part& part) {
-    if (ArenaPtr arena = part.execution->release_arena()) arenas_->keep(std::move(arena), run_number, &dropped);
-    Prepared& prepared = *part.prepared;
-    if (prepared.idle_count >= kMostIdle) return;
-    part.execution->next = std::move(prepared.idle);
-    prepared.idle = std::move(part.execution);
-    ++prepared.idle_count;
-  };
-  for (Flight::Part& part : flight.others) part.execution->rest();
-  flight.first.execution->rest();
-  bool is_offered = false;
-  {
-    const std::lock_guard<std::mutex> lock(arenas_->mutex());
-    for (Flight::Part& part : flight.others) keep(part);
-    keep(flight.first);
-    is_offered = arenas_->is_offered();
-  }
-  if (!is_offered) arenas_->offer();
-  ArenaStore::free_list(std::move(dropped));
-}
-
-namespace {
-
-// True when the bytes are not aligned for the kernels, which want the natural alignment of the dtype.
-bool misaligned(const Tensor& t) {
-  return t.on_host() && reinterpret_cast<std::uintptr_t>(t.buffer().memory) % dtype_alignment(t.desc().dtype) != 0;
-}
-
-}  // namespace
-
-void Session::check_counts(std::size_t inputs, std::size_t outputs) const {
-  const std::size_t in = graph().inputs.size();
-  const std::size_t out = graph().outputs.size();
-  if (inputs == in && outputs == out) return;
-  fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs and %zu outputs, %zu and %zu are given", in, out, inputs, outputs);
-}
-
-TensorPtr Session::stage(const TensorDesc& desc, std::uint8_t slot) const {
-  return std::make_shared<Tensor>(runtime(), compiled_.devices[slot], desc, false, Tensor::Fill::kNone);
-}
-
-// Whether the run may end while devices still work for it: then they touch no host memory that is not the library's to keep, and
-// none that is given for outputs, which others could read and write at once.
-bool Session::may_leave(const Call& call) const {
-  return call.cancel.exists() && std::any_of(compiled_.devices.begin(), compiled_.devices.end(),
-                                             [](const Device* d) { return !d->traits().host_addressable; });
-}
-
-// What earlier runs have left to a device stands before all that this one would do there.
-void Session::settle_devices(const Call& call) const {
-  for (Device* device : compiled_.devices) {
-    if (device->is_lost()) refuse_lost(*device);
-    device->require_ready(call.cancel);
-  }
-}
-
-void Session::take_inputs(Call& call) const {
-  const bool keep = may_leave(call);
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    if (const State::Pair* const paged = call.paged_input(i)) {
-      call.input_slots[i] = static_cast<std::uint8_t>(kPagedSlot + paged->axis);
-      continue;
-    }
-    if (!fits_declared_shape(i, call.inputs[i])) check_input(i, call.inputs[i]);
-    if (call.inputs[i].tensor == nullptr) {
-      call.runtime_values[graph().inputs[i]] = call.inputs[i].runtime_value;
-      call.borrows_inputs |= !keep;  // else they are staged
-      continue;
-    }
-    const Tensor& given = *call.inputs[i].tensor;
-    call.input_uses[i] = Tensor::Use(given, "an input");
-    call.from[i] = call.inputs[i].tensor;
-    call.input_slots[i] = slot_for(given, false, i, call.allow_copies);
-    const bool needs_host = is_key(compiled_, i, given.desc());
-    if (needs_host && !given.on_host() && given.size_bytes() > 0 && !call.allow_copies) {
-      refuse_copy(false, i, *given.device(), "shapes depend on it and it is read on ", compiled_.devices[0]->name().c_str());
-    }
-    // Strings are taken as they are now: a caller may replace them during the run.
-    const bool strings = given.desc().dtype == DType::kString;
-    const bool may_go = keep && given.on_host() && !given.keeps_memory();
-    if (call.input_slots[i] == UINT8_MAX || strings || may_go || misaligned(given) || (needs_host && !given.on_host())) {
-      call.from[i] = stage(given.desc(), 0);
-      copy_tensor_or_stop(call.inputs[i].tensor, call.from[i], call.cancel);
-      call.input_slots[i] = 0;
-    } else {
-      call.borrows_inputs |= given.on_host() && !given.keeps_memory();
-    }
-  }
-}
-
-// Where the plan is to write each output: where the caller's tensor lies, else where it makes it, or on the CPU.
-void Session::choose_output_slots(Call& call) const {
-  for (std::size_t j = 0; j < call.outputs.size(); ++j) {
-    const TensorPtr& given = call.outputs[j].tensor;
-    if (given == nullptr) {
-      if (call.outputs_on_device && !call.is_skipped(j)) call.output_slots[j] = kAnySlot;
-      if (call.paged_output(j) != nullptr) call.output_slots[j] = kPagedSlot;
-      if (const int slot = kHas_states && call.state != nullptr ? call.state->tensor_slot(j) : -1; slot >= 0)
-        call.output_slots[j] = static_cast<std::uint8_t>(slot);
-      continue;
-    }
-    if (graph().values[graph().outputs[j]].wraps) refuse_output(j, {}, *given);
-    call.output_uses[j] = Tensor::Use(*given, "an output");
-    given->require_writable("an output");
-    const std::uint8_t slot = slot_for(*given, true, j, call.allow_copies);
-    call.output_slots[j] = slot == UINT8_MAX ? 0 : slot;
-  }
-  check_overlap(call.inputs, call.outputs, call.overwrite_inputs, call.spare);
-}
-
-// Those whose descriptions the plan knows.
-void Session::take_outputs(Call& call, const Plan& plan) const {
-  const bool keep = may_leave(call);
-  std::optional<OverwriteCheck> overwrites;
-  if (call.overwrite_inputs) overwrites.emplace(compiled_, plan, call.from.span(), call.outputs, call.spare);
-  for (std::size_t j = 0; j < call.outputs.size(); ++j) {
-    const TensorDesc& desc = plan.outputs[j];
-    if (call.to[j] != nullptr || desc.dtype == DType::kUndefined || desc.wraps || call.paged_output(j) != nullptr) continue;
-    if (kHas_states && call.state != nullptr && call.state->tensor_slot(j) >= 0) {
-      call.to[j] = call.state->make_output(j, desc);
-      continue;
-    }
-    const TensorPtr& given = call.outputs[j].tensor;
-    if (given != nullptr && !(given->desc() == desc)) refuse_output(j, desc, *given);
-    const std::uint8_t slot = plan.output_slots[j];
-    const bool there = given != nullptr && (given->device() == compiled_.devices[slot] || call.shared_output(j, slot) != nullptr);
-    const bool direct = there && desc.dtype != DType::kString && !misaligned(*given) && !(keep && given->on_host()) &&
-                        !(overwrites && overwrites->must_stage(j));
-    call.to[j] = direct ? given : stage(desc, slot);
-    call.uses_callers |= direct && given->on_host();
-  }
-}
-
-namespace {
-
 [[noreturn]] void fail_arena(const Error& e) {
   throw make_error(e.status, "the intermediate values of a run: %s", e.message)
       .with_device(e.device)
       .with_bytes(e.bytes_requested, e.bytes_available);
 }
-
-}  // namespace
-
-std::unique_ptr<Execution> Session::take_first(PreparedPtr* prepared) {
-  std::unique_ptr<Execution> taken;
-  for (bool is_smaller = false;; is_smaller = true) {
-    const std::optional<Error> failure = error_of([&] { taken = take_execution(**prepared, nullptr); });
-    if (!failure) return taken;
-    if (failure->status != EVN_ERROR_OUT_OF_MEMORY) throw *failure;
-    PreparedPtr smaller = is_smaller ? nullptr : prepare_smaller(*(*prepared)->plan);
-    if (smaller == nullptr) fail_arena(*failure);
-    *prepared = std::move(smaller);
-  }
-}
-
-namespace {
 
 // A run that its caller may leave to the devices, for who waits behind it.
 class BoundedRun {
@@ -279,104 +40,274 @@ class BoundedRun {
   const bool is_bounded_;
 };
 
-}  // namespace
+// A run from its first step on, with all that it works with: what devices need when the run has ended before them. Members that use
+// others stand behind them.
+struct Flight {
+  std::shared_ptr<const CompiledGraph> graph;
+  std::shared_ptr<ArenaStore> arenas;
+  std::vector<TensorPtr> tensors;
+  std::vector<RuntimeValuePtr> runtime_values;
+  std::vector<Tensor::Use> uses;
+  std::vector<HostSharePtr> shares;
+  // The parts of a chain; each uses the memory of those before.
+  struct Part {
+    PreparedPlanPtr prepared;
+    std::unique_ptr<Execution> execution;
+  };
+  Part first;
+  std::vector<Part> others;
 
-void Session::execute(Call& call, PreparedPtr first, RunState state) {
-  SmallArray<Buffer> inputs(call.from.size(), &spare_blocks_);
-  SmallArray<Buffer> outputs(call.to.size(), &spare_blocks_);
-  for (std::size_t i = 0; i < call.from.size(); ++i) {
-    if (call.from[i] != nullptr) inputs[i] = call.from[i]->buffer();
-    if (const State::Pair* const paged = call.paged_input(i)) inputs[i] = {static_cast<PageTable*>(paged->cache.get()), 0, 0};
+  Execution& latest() const { return others.empty() ? *first.execution : *others.back().execution; }
+};
+
+class ModelRun {
+ public:
+  ModelRun(Session& session, RunTensors& tensors) : session_(session), compiled_(session.compiled()), tensors_(tensors) {}
+
+  // `trace`: records the run where the host traces nothing; nullable.
+  void run(const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t number,
+           std::shared_ptr<Trace> trace);
+
+ private:
+  void settle_devices() const;
+  void execute(PreparedPlanPtr first, RunState state);
+  // The execution of the first plan, or of a smaller one in its place, which *prepared becomes.
+  std::unique_ptr<Execution> take_first(PreparedPlanPtr* prepared);
+  std::unique_ptr<Execution> take_execution(PreparedPlan& prepared, const Execution* before);
+  std::vector<TensorDesc> run_host_node(const Plan& plan, const Execution& done, const RunState& state);
+  void keep_executions(Flight& flight, std::uint64_t number) noexcept;
+  [[gnu::cold]] void leave(Flight& flight) noexcept;
+
+  Session& session_;
+  const CompiledGraph& compiled_;
+  RunTensors& tensors_;
+};
+
+// What earlier runs have left to a device stands before all that this one would do there.
+void ModelRun::settle_devices() const {
+  for (Device* device : compiled_.devices) {
+    if (device->is_lost()) {
+      throw make_error(EVN_ERROR_DEVICE_LOST, "device %s is lost: %s", device->name().c_str(), device->why_lost())
+          .with_device(device->name().c_str());
+    }
+    device->require_ready(tensors_.cancel);
+  }
+}
+
+void ModelRun::run(const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t number,
+                   std::shared_ptr<Trace> own_trace) {
+  static_cast<StopCondition&>(tensors_.cancel) = stop;
+  const HeapReclaim not_here(false);         // a run of a body: there are locks
+  const CancelScope scope(tensors_.cancel);  // of what this thread does itself: planning, host operators
+  std::optional<RunTrace> trace;
+  std::shared_ptr<Trace> to = session_.tracing().to_record(session_.shared_graph());
+  if (to == nullptr) to = std::move(own_trace);
+  if (to != nullptr) trace.emplace(std::move(to), compiled_);
+  if (tensors_.cancel.stop()) tensors_.cancel.fail();
+  if (trace && scheduled != nullptr && scheduled->waited_ns() != 0)
+    trace->add_span(TraceKind::kQueue, os::now_ns() - scheduled->waited_ns());
+  if (compiled_.has_runtime_values) tensors_.runtime_values.resize(compiled_.graph().values.size());
+  settle_devices();
+  tensors_.take_inputs();
+  tensors_.choose_output_slots();
+  tensors_.share();
+  const std::uint64_t start = trace ? os::now_ns() : 0;
+  const PreparedPlanPtr prepared = session_.plans().find(tensors_);
+  if (trace) trace->add_span(TraceKind::kPrepare, start);
+  RunState state;
+  state.stop = stop;
+  state.listener = tensors_.listener;
+  state.random_seed = random_seed;
+  state.number = number;
+  state.run = scheduled;
+  state.trace = trace ? &*trace : nullptr;
+  if (scheduled == nullptr) return execute(prepared, state);
+  scheduled->set_alone(prepared->help_worth.begin_alone());
+  execute(prepared, state);
+  if (const std::uint64_t begin = scheduled->first_help_ns(); begin != 0)
+    prepared->help_worth.note(os::now_ns() - begin, scheduled->saved_ns());
+}
+
+void ModelRun::execute(PreparedPlanPtr first, RunState state) {
+  RunTensors& t = tensors_;
+  SmallArray<Buffer> inputs(t.from.size(), session_.spare_blocks());
+  SmallArray<Buffer> outputs(t.to.size(), session_.spare_blocks());
+  for (std::size_t i = 0; i < t.from.size(); ++i) {
+    if (t.from[i] != nullptr) inputs[i] = t.from[i]->buffer();
+    if (const HeldValues::Pages pages = t.input_pages(i)) inputs[i] = {pages.table, 0, 0};
   }
   state.inputs = inputs.span();
   state.outputs = outputs.span();
-  state.runtime_values = call.runtime_values;
-  state.shares = call.shares;
-  state.borrows_inputs = call.borrows_inputs;
-  SmallArray<std::uint8_t> listened(call.to.size(), &spare_blocks_);
+  state.runtime_values = t.runtime_values;
+  state.shares = t.shares;
+  state.borrows_inputs = t.borrows_inputs;
+  SmallArray<std::uint8_t> listened(t.to.size(), session_.spare_blocks());
   state.listened_outputs = listened.span();
-  const BoundedRun bounded(compiled_, call.cancel);
+  const BoundedRun bounded(compiled_, t.cancel);
   Flight flight;
   flight.first.execution = take_first(&first);
   flight.first.prepared = first;
   const auto run_part = [&](const Plan& plan, Execution& execution) {
-    check_copies(plan, call.allow_copies);
-    take_outputs(call, plan);
-    for (std::size_t j = 0; j < call.to.size(); ++j) {
-      const HostShare* const shared =
-          call.to[j] != nullptr && call.to[j]->on_host() ? call.shared_output(j, plan.output_slots[j]) : nullptr;
-      outputs[j] = shared != nullptr ? shared->buffer() : call.to[j] != nullptr ? call.to[j]->buffer() : Buffer{};
+    t.check_copies(plan);
+    t.take_outputs(plan);
+    for (std::size_t j = 0; j < t.to.size(); ++j) {
+      const HostShare* const shared = t.to[j] != nullptr && t.to[j]->on_host() ? t.shared_output(j, plan.output_slots[j]) : nullptr;
+      outputs[j] = shared != nullptr ? shared->buffer() : t.to[j] != nullptr ? t.to[j]->buffer() : Buffer{};
+      listened[j] = t.to[j] != nullptr && t.to[j] == t.outputs[j].tensor && t.to[j]->on_host();
     }
-    for (std::size_t j = 0; j < call.to.size(); ++j)
-      listened[j] = call.to[j] != nullptr && call.to[j] == call.outputs[j].tensor && call.to[j]->on_host();
-    state.uses_callers = call.uses_callers;
+    state.uses_callers = t.uses_callers;
     try {
       execution.run(state);
     } catch (...) {
-      if (execution.is_in_flight()) leave(call, flight);
+      if (execution.is_in_flight()) leave(flight);
       throw;
     }
   };
   RunTrace* const trace = state.trace;
   if (trace != nullptr) trace->sample_memory(first->plan.get());
   run_part(*first->plan, *flight.first.execution);
-  for (PreparedPtr p = first; p->plan->has_continuation();) {
+  for (PreparedPlanPtr p = first; p->plan->has_continuation();) {
     const Execution& done = flight.latest();
     std::vector<TensorDesc> made;
     if (p->plan->host_node >= 0) {
       const std::uint64_t begin = trace != nullptr ? os::now_ns() : 0;
-      made = run_host_node(call, *p->plan, done, state);
+      made = run_host_node(*p->plan, done, state);
       if (trace != nullptr) trace->add_host_node(p->plan->host_node, begin);
     }
     const std::uint64_t start = trace != nullptr ? os::now_ns() : 0;
-    p = find_next(*p, done, made);
+    p = session_.plans().find_next(*p, done, made);
     if (trace != nullptr) trace->add_span(TraceKind::kPrepare, start);
     flight.others.push_back({p, nullptr});
     flight.others.back().execution = take_execution(*p, &done);
     run_part(*p->plan, flight.latest());
   }
-  own_strings(call);
+  t.own_strings();
   keep_executions(flight, state.number);
 }
 
-void Session::run_call(Call& call, const StopCondition& stop, std::uint64_t random_seed, ScheduledRun* scheduled,
-                       std::uint64_t run_number) {
-  static_cast<StopCondition&>(call.cancel) = stop;
-  const HeapReclaim not_here(false);     // a run of a body: there are locks
-  const CancelScope scope(call.cancel);  // of what this thread does itself: planning, host operators
-  std::optional<RunTrace> trace;
-  std::shared_ptr<Trace> to = trace_to_record();
-  if (to == nullptr && call.measured != nullptr) to = call.measured;
-  if (to != nullptr) trace.emplace(std::move(to), compiled_);
-  if (call.cancel.stop()) call.cancel.fail();
-  if (trace && scheduled != nullptr && scheduled->waited_ns() != 0)
-    trace->add_span(TraceKind::kQueue, os::now_ns() - scheduled->waited_ns());
-  if (compiled_.has_runtime_values) call.runtime_values.resize(graph().values.size());
-  settle_devices(call);
-  take_inputs(call);
-  choose_output_slots(call);
-  if (!compiled_.shared_inputs.empty()) {
-    share_inputs(call);
-    share_outputs(call);
+std::unique_ptr<Execution> ModelRun::take_first(PreparedPlanPtr* prepared) {
+  std::unique_ptr<Execution> taken;
+  for (bool is_smaller = false;; is_smaller = true) {
+    const std::optional<Error> failure = error_of([&] { taken = take_execution(**prepared, nullptr); });
+    if (!failure) return taken;
+    if (failure->status != EVN_ERROR_OUT_OF_MEMORY) throw *failure;
+    PreparedPlanPtr smaller = is_smaller ? nullptr : session_.plans().find_smaller(*(*prepared)->plan);
+    if (smaller == nullptr) fail_arena(*failure);
+    *prepared = std::move(smaller);
   }
-  const std::uint64_t start = trace ? os::now_ns() : 0;
-  const PreparedPtr prepared = find_plan(call);
-  if (trace) trace->add_span(TraceKind::kPrepare, start);
-  RunState state;
-  state.stop = stop;
-  state.listener = call.listener;
-  state.random_seed = random_seed;
-  state.number = run_number;
-  state.run = scheduled;
-  state.trace = trace ? &*trace : nullptr;
-  if (scheduled == nullptr) return execute(call, prepared, state);
-  scheduled->set_alone(prepared->help_worth.begin_alone());
-  execute(call, prepared, state);
-  if (const std::uint64_t begin = scheduled->first_help_ns(); begin != 0)
-    prepared->help_worth.note(os::now_ns() - begin, scheduled->saved_ns());
 }
 
-namespace {
+// Takes an execution of the plan and an arena for it, once the run has a core, so that no more arenas are in use than runs may
+// compute.
+std::unique_ptr<Execution> ModelRun::take_execution(PreparedPlan& prepared, const Execution* before) {
+  const HeapReclaim allowed(true);  // as the pools may for the arena
+  ArenaStore& arenas = *session_.arenas();
+  const ArenaNeed need{compiled_.devices, prepared.plan->arena_bytes};
+  const bool any = need.total() != 0;
+  std::unique_ptr<Execution> execution;
+  ArenaPtr arena, replaced;
+  {
+    const std::lock_guard<std::mutex> lock(arenas.mutex());
+    if (prepared.idle != nullptr) {
+      execution = std::move(prepared.idle);
+      prepared.idle = std::move(execution->next);
+      --prepared.idle_count;
+    }
+    if (any) arena = arenas.take(need, &replaced);
+  }
+  if (any && arena == nullptr) arena = arenas.make(need, std::move(replaced));
+  ArenaLease lease(&arenas, std::move(arena));
+  if (execution == nullptr) execution = std::make_unique<Execution>(compiled_, *prepared.plan);
+  execution->use_arena(std::move(lease), before);
+  return execution;
+}
+
+void ModelRun::keep_executions(Flight& flight, std::uint64_t number) noexcept {
+  ArenaStore& arenas = *session_.arenas();
+  ArenaPtr dropped;
+  const auto keep = [&](Flight::Part& part) {
+    if (ArenaPtr arena = part.execution->release_arena()) arenas.keep(std::move(arena), number, &dropped);
+    PreparedPlan& prepared = *part.prepared;
+    if (prepared.idle_count >= kMostIdle) return;
+    part.execution->next = std::move(prepared.idle);
+    prepared.idle = std::move(part.execution);
+    ++prepared.idle_count;
+  };
+  for (Flight::Part& part : flight.others) part.execution->rest();
+  flight.first.execution->rest();
+  bool is_offered = false;
+  {
+    const std::lock_guard<std::mutex> lock(arenas.mutex());
+    for (Flight::Part& part : flight.others) keep(part);
+    keep(flight.first);
+    is_offered = arenas.is_offered();
+  }
+  if (!is_offered) arenas.offer();
+  ArenaStore::free_list(std::move(dropped));
+}
+
+// Runs the node that the plan ended with; returns what it made.
+std::vector<TensorDesc> ModelRun::run_host_node(const Plan& plan, const Execution& done, const RunState& state) {
+  const Node& node = compiled_.graph().nodes[plan.host_node];
+  std::vector<RuntimeValuePtr> inputs(node.inputs.size());
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    if (plan.host_buffers[k] == Plan::kNoBuffer) {
+      if (node.inputs[k] != kNoValue) inputs[k] = tensors_.runtime_values[node.inputs[k]];
+      continue;
+    }
+    auto runtime_value = std::make_shared<RuntimeValue>();
+    runtime_value->desc = plan.host_inputs[k];
+    runtime_value->data = std::shared_ptr<const void>(std::shared_ptr<const void>(), done.address(plan.host_buffers[k]));
+    runtime_value->borrowed = true;
+    inputs[k] = std::move(runtime_value);
+  }
+  std::vector<RuntimeValuePtr> outputs(node.outputs.size());
+  HostRun services(*session_.runtime(), compiled_.limits(), session_.body(plan.host_node), state.stop, state.random_seed, state.run,
+                   state.number);
+  std::vector<TensorDesc> made(outputs.size());
+  naming_node(node.name, [&] {
+    const HeapReclaim allowed(true);
+    HostContext context{node, inputs, outputs, services};
+    node.op->host(context);
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      const ValueId v = node.outputs[k];
+      if (v == kNoValue) continue;
+      EVN_CHECK(outputs[k] != nullptr);
+      const Value& value = compiled_.graph().values[v];
+      made[k] = outputs[k]->desc;
+      if (made[k].dtype != value.dtype || made[k].wraps != value.wraps) {
+        fail(EVN_ERROR_INVALID_MODEL, "output %zu of %s is of type %s, %s was expected", k, node.op->name,
+             made[k].type_string().c_str(), TensorDesc{value.dtype, {}, value.wraps}.type_string().c_str());
+      }
+      tensors_.runtime_values[v] = services.keep(outputs[k]);
+    }
+  });
+  return made;
+}
+
+// The run has failed, and devices still work for it: they get all that they use. Where there is no memory for that, the run waits.
+void ModelRun::leave(Flight& flight) noexcept {
+  Execution& latest = flight.latest();
+  std::shared_ptr<Flight> held;
+  try {
+    flight.graph = session_.shared_graph();
+    flight.arenas = session_.arenas();
+    for (const auto& side : {tensors_.from.span(), tensors_.to.span()})
+      flight.tensors.insert(flight.tensors.end(), side.begin(), side.end());
+    for (const RunValue& v : tensors_.inputs) flight.tensors.push_back(v.tensor);
+    for (const RunValue& v : tensors_.outputs) flight.tensors.push_back(v.tensor);
+    flight.runtime_values = tensors_.runtime_values;
+    for (const RunValue& v : tensors_.inputs) flight.runtime_values.push_back(v.runtime_value);
+    for (const RunShare& s : tensors_.shares) flight.shares.push_back(s.share);
+    for (auto* side : {&tensors_.input_uses, &tensors_.output_uses}) {
+      for (Tensor::Use& use : side->span()) flight.uses.push_back(std::move(use));
+    }
+    held = std::make_shared<Flight>(std::move(flight));
+  } catch (const std::bad_alloc&) {
+    return latest.wait_in_flight();
+  }
+  latest.hold_in_flight(held);
+}
 
 // Devices give back what they keep when no run is under way, where they are told to.
 class UnderWay {
@@ -392,65 +323,73 @@ class UnderWay {
 
 }  // namespace
 
+void RunRest::operator()(StagedRun& run) const {
+  const std::span<const std::unique_ptr<RunStage>> stages = session_.stages();
+  if (next_ == stages.size()) return session_.compute(run);
+  stages[next_]->run(session_, run, RunRest(session_, next_ + 1));
+}
+
 void Session::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request) {
   const UnderWay under_way(*runtime());
-  RunNote note(statistics(), request.priority, request.submitted_ns, request.times);
-  note.follow([&] {
-    std::shared_ptr<Session> other;
-    Session* here = this;
-    for (std::size_t left = runtime()->device_count();; --left) {  // one after the other may be lost
-      try {
-        return here->run_here(inputs, outputs, request, note);
-      } catch (const Error& e) {
-        if (!kHas_devices || e.status != EVN_ERROR_DEVICE_LOST || left == 0) throw;
-        other = here->after_loss(e, request);
-      }
-      here = other.get();
-    }
-  });
+  StagedRun staged{inputs, outputs, request};
+  run(staged);
 }
 
-void Session::run_here(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
-  if (kHas_states && request.state != nullptr) return run_with_state(inputs, outputs, request, note);
-  const std::uint64_t begin = batcher_ != nullptr ? os::now_ns() : 0;
-  if (kHas_devices && split_ != nullptr && split_->run(inputs, outputs, request, note)) return;
-  run_noted(inputs, outputs, request, note, nullptr);
-  if (kHas_requests && batcher_ != nullptr) note_duration(os::now_ns() - begin);
-}
+void Session::run(StagedRun& run) { RunRest(*this, 0)(run); }
 
-void Session::run_noted(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note,
-                        StateRun* state) {
-  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : compiled_.limits().run_time_ns;
+void Session::compute(StagedRun& run) {
+  const RunRequest& request = run.request;
+  const std::span<RunValue> outputs = run.outputs;
+  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : compiled_->limits().run_time_ns;
   StopCondition stop = request.stop;
   if (const Cancel* outer = CancelScope::current()) stop.join(*outer);  // of work of which the run is a part
   if (limit != 0) {
     const std::uint64_t end = deadline_clock_ns() + std::min(limit, UINT64_MAX / 2);
     stop.deadline_ns = stop.deadline_ns != 0 ? std::min(stop.deadline_ns, end) : end;
   }
-  check_counts(inputs.size(), outputs.size());
-  Call call{inputs, outputs, &spare_blocks_, request.allow_copies};
-  call.state = state;
-  call.skipped = request.skipped;
-  call.outputs_on_device = request.outputs_on_device;
-  call.overwrite_inputs = request.overwrite_inputs;
-  call.listener = request.listener;
-  if (kHas_devices && watch_ != nullptr) call.measured = watch_->begin_run();
-  static_cast<StopCondition&>(call.cancel) = stop;
-  ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, group_.get(), call.cancel);
+  check_counts(graph(), run.inputs.size(), outputs.size());
+  RunTensors tensors{*compiled_, run.inputs, outputs, &spare_blocks_, request.allow_copies};
+  tensors.held = run.held;
+  tensors.skipped = request.skipped;
+  tensors.outputs_on_device = request.outputs_on_device;
+  tensors.overwrite_inputs = request.overwrite_inputs;
+  tensors.listener = request.listener;
+  static_cast<StopCondition&>(tensors.cancel) = stop;
+  ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, group_.get(), tensors.cancel);
   scheduled.enter();
-  note.begin(scheduled);
-  run_call(call, stop, request.random_seed, &scheduled, arenas_->begin_run());
+  if (run.note != nullptr) run.note->begin(scheduled);
+  ModelRun(*this, tensors).run(stop, request.random_seed, &scheduled, arenas_->begin_run(), run.trace);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
-    if (given != nullptr && given != call.to[j]) copy_tensor_or_stop(call.to[j], given, call.cancel);
+    if (given != nullptr && given != tensors.to[j]) copy_tensor_or_stop(tensors.to[j], given, tensors.cancel);
   }
   for (std::size_t j = 0; j < outputs.size(); ++j) {
-    if (outputs[j] || call.is_skipped(j) || call.paged_output(j) != nullptr) continue;
-    outputs[j].tensor = call.to[j];
-    if (call.to[j] == nullptr) outputs[j].runtime_value = call.runtime_values[graph().outputs[j]];
+    if (outputs[j] || tensors.is_skipped(j) || tensors.output_pages(j)) continue;
+    outputs[j].tensor = tensors.to[j];
+    if (tensors.to[j] == nullptr) outputs[j].runtime_value = tensors.runtime_values[graph().outputs[j]];
   }
-  note.end(scheduled);
-  if (kHas_devices && call.measured != nullptr) note_parts(*call.measured);
+  if (run.note != nullptr) run.note->end(scheduled);
+}
+
+std::vector<RuntimeValuePtr> Session::run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
+                                                 std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number) {
+  check_counts(graph(), inputs.size(), graph().outputs.size());
+  SmallArray<RunValue> in(inputs.size(), &spare_blocks_);
+  SmallArray<RunValue> out(graph().outputs.size(), &spare_blocks_);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    EVN_CHECK(inputs[i] != nullptr);
+    if (inputs[i]->is_tensor()) {
+      in[i].tensor = tensor_of(runtime(), inputs[i]);
+    } else {
+      in[i].runtime_value = inputs[i];
+    }
+  }
+  RunTensors tensors{*compiled_, in.span(), out.span(), &spare_blocks_, false};
+  ModelRun(*this, tensors).run(stop, random_seed, scheduled, run_number, nullptr);
+  std::vector<RuntimeValuePtr> made(out.size());
+  for (std::size_t j = 0; j < made.size(); ++j)
+    made[j] = tensors.to[j] != nullptr ? runtime_value_of(tensors.to[j]) : tensors.runtime_values[graph().outputs[j]];
+  return made;
 }
 
 }  // namespace evn

@@ -188,8 +188,6 @@ class Splitter {
     SessionRequest r = request_;
     r.assigned = std::move(alone);
     r.batching = {};
-    r.identity = nullptr;
-    r.listed = false;
     return r;
   }
 
@@ -233,8 +231,7 @@ class Splitter {
     if (plan->has_continuation()) fail(EVN_ERROR_UNSUPPORTED, "shapes depend on what a run computes");
     PlanCost cost = cost_of(compiled, *plan, tables);
     if (config_.measure_costs && cost.unmeasured != 0) {
-      Session session(model_, r);
-      measure_steps(session, zeros_of(model_->runtime, inputs_), tables);
+      measure_steps(*make_plain_session(model_, r), zeros_of(model_->runtime, inputs_), tables);
       cost = cost_of(compiled, *plan, tables);
       tables.save(device);
     }

@@ -7,6 +7,7 @@
 #include "base/guarded.h"
 #include "base/os/os.h"
 #include "runtime/run/overlap.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 namespace {
@@ -125,10 +126,7 @@ RowSplit::RowSplit(const CompiledGraph& graph, const SessionRequest& request)
     part.device = name == "cpu" ? name : name + ",cpu";
     part.assigned = nullptr;
     part.batching = {};
-    part.identity = nullptr;
-    part.listed = false;
-    part.is_part = true;
-    devices_.push_back({name, std::make_unique<Session>(graph.model, part), 0, 0, {}});
+    devices_.push_back({name, make_plain_session(graph.model, std::move(part)), 0, 0, {}});
   }
 }
 
@@ -284,7 +282,14 @@ void RowSplit::gather(const std::vector<std::unique_ptr<Part>>& parts, const Row
   }
 }
 
-bool RowSplit::run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note) {
+void RowSplit::run(Session& /*session*/, StagedRun& run, const RunRest& rest) {
+  if (!run_split(run)) rest(run);
+}
+
+bool RowSplit::run_split(StagedRun& run) {
+  const std::span<const RunValue> inputs = run.inputs;
+  const std::span<RunValue> outputs = run.outputs;
+  const RunRequest& request = run.request;
   const std::int64_t rows = rows_of(inputs, outputs, request);
   if (rows == 0 || devices_.size() < 2 || outputs.size() != graph_.graph().outputs.size()) return false;
   RowInputs row = one_row_of(graph_, axes_, inputs);
@@ -293,7 +298,7 @@ bool RowSplit::run(std::span<const RunValue> inputs, std::span<RunValue> outputs
   if (proof == nullptr) return false;
   const std::vector<TensorPtr> whole = whole_outputs(outputs, request, *proof, rows);
   if (whole.size() != outputs.size()) return false;
-  note.begin_split();
+  if (run.note != nullptr) run.note->begin_split();
   const std::vector<std::int64_t> shares = next_shares(rows);
   std::vector<std::unique_ptr<Part>> parts;
   std::int64_t first = 0;
@@ -307,14 +312,18 @@ bool RowSplit::run(std::span<const RunValue> inputs, std::span<RunValue> outputs
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j].tensor == nullptr) outputs[j].tensor = whole[j];
   }
-  note.end_split();
+  if (run.note != nullptr) run.note->end_split();
   return true;
+}
+
+void RowSplit::add_sessions(std::vector<const Session*>* sessions) const {
+  for (const DeviceSession& d : devices_) sessions->push_back(d.session.get());
 }
 
 std::vector<RowSplit::Share> RowSplit::shares() const {
   const std::lock_guard<Mutex> lock(mutex_);
   std::vector<Share> all;
-  for (const DeviceSession& d : devices_) all.push_back({d.session.get(), d.device, d.rows, d.row_ns});
+  for (const DeviceSession& d : devices_) all.push_back({d.device, d.rows, d.row_ns});
   return all;
 }
 

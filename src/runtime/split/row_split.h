@@ -7,27 +7,30 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "runtime/placement/placement.h"
 #include "runtime/rows/row_proofs.h"
-#include "runtime/session/session.h"
+#include "runtime/session/run_stage.h"
 
 namespace evn {
 
 // How many of `rows` each device computes, so that the last of them ends as early as it can; `row_ns`: what a row takes each.
 std::vector<std::int64_t> share_rows(std::int64_t rows, std::span<const double> row_ns);
 
-class RowSplit {
+class RowSplit final : public RunStage {
  public:
   // `graph`: of the session whose runs are split. Makes a session of the model on each of the devices, with the CPU for nodes that
   // a device does not take. Throws EVN_ERROR_UNSUPPORTED, with the place in the configuration and the node, where rows of a batch
   // are not known to be independent.
   RowSplit(const CompiledGraph& graph, const SessionRequest& request);
 
-  // Runs the parts and puts the outputs together. False, and nothing is done: the run has fewer than two rows, a state, tensors
-  // that do not lie on the host, or outputs of which it is not proven where their rows are. Throws what runs throw.
-  bool run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request, RunNote& note);
+  static constexpr std::string_view kName = "split of rows";
+  std::string_view name() const override { return kName; }
+  // Runs the parts and puts the outputs together; leaves the run to the rest where it has fewer than two rows, a state, tensors
+  // that do not lie on the host, or outputs of which it is not proven where their rows are.
+  void run(Session& session, StagedRun& run, const RunRest& rest) override;
+  void add_sessions(std::vector<const Session*>* sessions) const override;
 
   struct Share {
-    const Session* session;
     std::string device;
     std::int64_t rows;  // of the latest run
     double row_ns;      // 0: not measured yet
@@ -36,6 +39,7 @@ class RowSplit {
 
  private:
   struct Part;
+  bool run_split(StagedRun& run);
   std::int64_t rows_of(std::span<const RunValue> inputs, std::span<const RunValue> outputs, const RunRequest& request) const;
   std::vector<TensorPtr> whole_outputs(std::span<const RunValue> outputs, const RunRequest& request, const RowOutputs& proof,
                                        std::int64_t rows) const;
@@ -48,7 +52,7 @@ class RowSplit {
 
   struct DeviceSession {
     std::string device;
-    std::unique_ptr<Session> session;
+    std::shared_ptr<Session> session;
     double row_ns = 0;                     // guarded by mutex_, as all below
     std::int64_t rows = 0;                 // of the latest run
     std::vector<std::int64_t> rows_known;  // for which there has been a run, so that the next is not planned anew

@@ -19,9 +19,9 @@ bool is_looked_at(std::uint64_t run) { return run >= 1 && (run < kEvery ? std::h
 
 }  // namespace
 
-std::unique_ptr<SplitWatch> SplitWatch::make(const CompiledGraph& graph) {
+std::unique_ptr<SplitWatch> SplitWatch::make(const CompiledGraph& graph, SessionIdentity& identity) {
   if (graph.model == nullptr || graph.model->parts.empty()) return nullptr;
-  std::unique_ptr<SplitWatch> watch(new SplitWatch(graph));
+  std::unique_ptr<SplitWatch> watch(new SplitWatch(graph, identity));
   watch->find_parts();
   return watch;
 }
@@ -55,7 +55,22 @@ std::shared_ptr<Trace> SplitWatch::begin_run() noexcept {
   }
 }
 
-bool SplitWatch::note(const Trace& trace, SplitSpeeds& speeds) {
+void SplitWatch::run(Session& session, StagedRun& run, const RunRest& rest) {
+  const std::shared_ptr<Trace> trace = begin_run();
+  run.trace = trace;
+  rest(run);
+  if (trace != nullptr) note_run(session, *trace);
+}
+
+void SplitWatch::note_run(const Session& session, const Trace& trace) noexcept {
+  try {
+    if (!note(trace)) return;
+    if (const std::shared_ptr<PlacementOwner> owner = identity_.owner.lock()) owner->share_anew(session);
+  } catch (...) {  // no memory to think about it: the shares stay
+  }
+}
+
+bool SplitWatch::note(const Trace& trace) {
   std::vector<double> ns(graph_.graph().nodes.size(), 0);
   for (const TraceEvent* e : trace.events()) {
     if (e->kind == TraceKind::kKernel && e->node >= 0) ns[static_cast<std::size_t>(e->node)] += static_cast<double>(e->busy_ns());
@@ -78,7 +93,7 @@ bool SplitWatch::note(const Trace& trace, SplitSpeeds& speeds) {
     std::vector<double> fixed_ns;
     for (std::size_t i = begin; i < end; ++i) {
       const Part& p = parts_[i];
-      const double unit = speeds.add(splits_[p.split], p.device, p.latest_ns / static_cast<double>(p.units));
+      const double unit = identity_.speeds.add(splits_[p.split], p.device, p.latest_ns / static_cast<double>(p.units));
       const NodePart& costs = graph_.model->parts[i];
       unit_ns.push_back(unit + costs.copy_ns);
       fixed_ns.push_back(costs.fixed_ns);

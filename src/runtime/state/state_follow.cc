@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "runtime/request/session_identity.h"
 #include "runtime/state/state.h"
 
 namespace evn {

@@ -1,8 +1,43 @@
 #include "runtime/state/state_run.h"
 
 #include "base/error.h"
+#include "base/small_array.h"
+#include "runtime/session/held_values.h"
+#include "runtime/state/state.h"
 
 namespace evn {
+namespace {
+
+// One run with a state, which is leased: its inputs and outputs with those of the pairs.
+class StateRun final : public HeldValues {
+ public:
+  // Throws EVN_ERROR_INVALID_ARGUMENT where the state is another session's, a slot of a pair is not empty, or its output is
+  // skipped.
+  StateRun(State& state, const Session& session, std::span<const RunValue> inputs, std::span<RunValue> outputs,
+           std::span<const std::uint8_t> skipped);
+  StateRun(const StateRun&) = delete;
+  StateRun& operator=(const StateRun&) = delete;
+
+  std::span<const RunValue> inputs() const { return inputs_.span(); }
+  std::span<RunValue> outputs() { return outputs_.span(); }
+
+  Pages pages_of_input(std::size_t input) const override { return pages_of(state_.pair_of_input(input)); }
+  Pages pages_of_output(std::size_t output) const override { return pages_of(state_.pair_of_output(output)); }
+  int tensor_slot(std::size_t output) const override;
+  TensorPtr make_output(std::size_t output, const TensorDesc& desc) const override;
+
+  // Once the run has ended well: the state has what it made, and the caller's slots theirs.
+  void commit();
+
+ private:
+  static Pages pages_of(const State::Pair* p) {
+    return p != nullptr && p->storage == State::Storage::kPages ? Pages{p->cache.get(), p->axis, &p->desc} : Pages();
+  }
+
+  State& state_;
+  const std::span<RunValue> given_;
+  SmallArray<RunValue> inputs_, outputs_;
+};
 
 StateRun::StateRun(State& state, const Session& session, std::span<const RunValue> inputs, std::span<RunValue> outputs,
                    std::span<const std::uint8_t> skipped)
@@ -32,15 +67,13 @@ StateRun::StateRun(State& state, const Session& session, std::span<const RunValu
   }
 }
 
-StateRun::~StateRun() = default;
-
-int StateRun::tensor_slot(std::size_t j) const {
-  const State::Pair* const p = state_.pair_of_output(j);
+int StateRun::tensor_slot(std::size_t output) const {
+  const State::Pair* const p = state_.pair_of_output(output);
   return p != nullptr && p->storage == State::Storage::kTensor ? p->slot : -1;
 }
 
-TensorPtr StateRun::make_output(std::size_t j, const TensorDesc& desc) const {
-  const State::Pair& p = *state_.pair_of_output(j);
+TensorPtr StateRun::make_output(std::size_t output, const TensorDesc& desc) const {
+  const State::Pair& p = *state_.pair_of_output(output);
   if (desc.shape.rank() != p.first.shape.rank() || desc.shape[p.axis] > p.capacity) {
     fail(EVN_ERROR_LIMIT, "the state has room for %lld positions, the run makes %s", static_cast<long long>(p.capacity),
          desc.shape.to_string().c_str());
@@ -62,5 +95,28 @@ void StateRun::commit() {
     if (!state_.has_output(j)) given_[j] = std::move(outputs_[j]);
   }
 }
+
+class StateStage final : public RunStage {
+ public:
+  std::string_view name() const override { return "state"; }
+  void run(Session& session, StagedRun& run, const RunRest& rest) override {
+    if (run.request.state == nullptr) return rest(run);
+    check_counts(session.graph(), run.inputs.size(), run.outputs.size());
+    State& state = *run.request.state;
+    if (&state.session() != &session && state.session().identity() == session.identity())
+      state.follow(session.shared_from_this(), true);
+    StateRun values(state, session, run.inputs, run.outputs, run.request.skipped);
+    StagedRun within = run;
+    within.inputs = values.inputs();
+    within.outputs = values.outputs();
+    within.held = &values;
+    rest(within);
+    values.commit();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<RunStage> make_state_stage() { return std::make_unique<StateStage>(); }
 
 }  // namespace evn

@@ -28,7 +28,7 @@ struct BatchRunTest : RuntimeTest {
     w.add_node("Transpose", {"y"}, {"t"});
     SessionRequest request("");
     request.batching.max_batch = 8;
-    session = std::make_shared<Session>(load(make_runtime({}, 0, 1), w), request);
+    session = make_session(load(make_runtime({}, 0, 1), w), request);
   }
   // The outcome of a request that has ended.
   static evn_status status_of(TestRequest& request, std::vector<RunValue>* outputs = nullptr) {
@@ -52,7 +52,7 @@ struct BatchRunTest : RuntimeTest {
         std::make_shared<TestRequest>(session, std::vector<RunValue>{{x, nullptr}}, std::vector<RunValue>(2), run, token));
     requests.back()->set_joinable_rows(session->batcher()->rows_of(*requests.back()));
     tokens.push_back(std::move(token));
-    session->requests().enter();
+    session->identity()->requests.enter();
   }
   std::shared_ptr<BatchRun> make() {
     return BatchRun::make(*session->batcher(), std::vector<RequestPtr>(requests.begin(), requests.end()));
@@ -134,7 +134,7 @@ TEST_F(BatchRunTest, OneThatIsStoppedBeforeItBeginsIsLeftOut) {
   batch->finish(false);
   EXPECT_EQ(status_of(*requests[0]), EVN_ERROR_CANCELLED);
   EXPECT_EQ(status_of(*requests[1]), EVN_OK);
-  const auto batches = session->statistics().read().batches;
+  const auto batches = session->identity()->statistics.read().batches;
   ASSERT_EQ(batches.size(), 1u);
   EXPECT_EQ(batches[0].rows, 1u);
   EXPECT_EQ(batches[0].count, 1u);

@@ -366,7 +366,7 @@ HostTensor join(const std::vector<HostTensor>& parts, int axis) {
 struct SeparableTest : RuntimeTest {
   void expect_same_bits(const OnnxWriter& writer, std::int64_t rows, std::int64_t length = 5) {
     const auto runtime = make_runtime({}, 0, 1);
-    Session session(load(runtime, writer), batching());
+    TestSession session(load(runtime, writer), batching());
     const std::vector<int> axes = row_axes(session.graph());
     RowInputs one;
     for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -400,7 +400,7 @@ struct SeparableTest : RuntimeTest {
 
   static Error refusal(const OnnxWriter& writer) {
     try {
-      Session session(load(make_runtime({}, 0, 1), writer), batching());
+      TestSession session(load(make_runtime({}, 0, 1), writer), batching());
     } catch (const Error& e) {
       return e;
     }
@@ -506,7 +506,7 @@ TEST_F(SeparableTest, NodesOnOtherDevicesAreRefused) {
   config.rules.push_back(rule({"Relu"}, {}, "m", Policy::kRequire, 1));
   SessionRequest request = batching();
   try {
-    Session session(load(make_runtime(config), with(two(), "Relu", {"x"})), request);
+    TestSession session(load(make_runtime(config), with(two(), "Relu", {"x"})), request);
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);

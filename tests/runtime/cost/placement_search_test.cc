@@ -75,7 +75,7 @@ class PlacementSearchTest : public RuntimeTest {
 
   // Where the nodes of a session are.
   static std::string session_places(const ModelPtr& model) {
-    const Session session(model, "");
+    const TestSession session(model, "");
     std::string text;
     for (const NodePlacement& p : session.compiled().placement.nodes) text += p.device->name() == "cpu" ? "c" : "m";
     return text;
@@ -139,7 +139,7 @@ TEST_F(PlacementSearchTest, WithoutCostsNothingIsAssignedAndSaidSo) {
   const ModelPtr m = load(make_runtime(config()), chain());
   EXPECT_EQ(placed(m), "--------");
   EXPECT_NE(summary.find("placement.measure is false"), std::string::npos) << summary;
-  const Session session(m, "");
+  const TestSession session(m, "");
   for (const NodePlacement& p : session.compiled().placement.nodes) EXPECT_EQ(p.device->name(), "cpu");
 }
 
@@ -186,8 +186,8 @@ TEST_F(PlacementSearchTest, MeasuresWhatItLacksAndStaysWithIt) {
   EXPECT_GT(kernels, 0);
   EXPECT_EQ(placed(m), first);
   EXPECT_EQ(mock_counters().kernels, kernels);  // nothing was measured again
-  Session session(m, "");
-  Session on_cpu(m, "cpu");
+  TestSession session(m, "");
+  TestSession on_cpu(m, "cpu");
   HostTensor x({DType::kFloat32, {1, 4, 8, 8}});
   for (std::size_t i = 0; i < x.as<float>().size(); ++i) x.as<float>()[i] = static_cast<float>(i % 7);
   expect_close(run(session, {x}), run(on_cpu, {x}));
@@ -206,7 +206,7 @@ TEST_F(PlacementSearchTest, EachFailingAllocationIsAnErrorOrNoSearch) {
     fault_arm(Seam::kAlloc, k, false);
     std::int64_t calls = 0;
     try {
-      const Session session(m, "");
+      const TestSession session(m, "");
       calls = fault_count(Seam::kAlloc);
     } catch (const std::bad_alloc&) {
     } catch (const Error& e) {
@@ -228,7 +228,7 @@ TEST_F(PlacementSearchTest, MemoryOfWhatWasTriedIsGivenBack) {
   const std::uint64_t before = runtime->device_at(1)->pool().stats().current;
   {
     const ModelPtr m = load(runtime, chain());
-    const Session session(m, "");
+    const TestSession session(m, "");
   }
   EXPECT_EQ(runtime->device_at(1)->pool().stats().current, before);
 }

@@ -43,8 +43,8 @@ TEST_F(LostDeviceTest, RunsGoOnOnTheOtherDevices) {
             "the default device m is absent: it is lost: the mock device is gone; the first of the default devices that can");
   expect_close(run(*first, {network_input()}), want);  // who has the old placement still
   EXPECT_EQ(live->current(), second);
-  EXPECT_EQ(second->statistics().read().all().outcomes[0], 3u);
-  EXPECT_EQ(second->statistics().read().all().outcomes[1], 0u);
+  EXPECT_EQ(second->identity()->statistics.read().all().outcomes[0], 3u);
+  EXPECT_EQ(second->identity()->statistics.read().all().outcomes[1], 0u);
   mock_settings().lost = "n";
   expect_close(run(*second, {network_input()}), want);
   EXPECT_EQ(place_of(*live->current(), "conv"), "cpu");
@@ -57,7 +57,7 @@ TEST_F(LostDeviceTest, SessionsThatAreMadeLaterDoWithoutIt) {
   mock_settings().lost = "m";
   ASSERT_EQ(status_of(*live->current()), EVN_OK);
   EXPECT_EQ(place_of(*make_live(model)->current(), "conv"), "n");
-  EXPECT_EQ(place_of(Session(model, "m"), "conv"), "cpu");
+  EXPECT_EQ(place_of(TestSession(model, "m"), "conv"), "cpu");
 }
 
 TEST_F(LostDeviceTest, WithoutThePolicyEachRunFails) {
@@ -143,7 +143,7 @@ TEST_F(LostDeviceTest, ASplitRunGoesOnWithTheDevicesThatAreLeft) {
   const std::vector<HostTensor> want = run(*live->current(), {x});
   mock_settings().lost = "n";
   expect_close(run(*live->current(), {x}), want);
-  EXPECT_EQ(live->current()->explain(EVN_FORMAT_JSON).find(R"({"device":"n")"), std::string::npos);
+  EXPECT_EQ(explain(*live->current(), EVN_FORMAT_JSON).find(R"({"device":"n")"), std::string::npos);
 }
 
 // The only one who has the session then is the request.

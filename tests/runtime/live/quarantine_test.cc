@@ -293,7 +293,7 @@ TEST_F(QuarantineTest, AnUploadOfPackedWeightsIsLeftAtTheDeadlineToo) {
     cancel.deadline_ns = deadline_clock_ns() + kShort;
     try {
       const CancelScope scope(cancel);
-      Session session(model, "m");
+      TestSession session(model, "m");
       ADD_FAILURE();
     } catch (const Error& e) {
       EXPECT_EQ(e.status, EVN_ERROR_TIMEOUT) << e.message;
@@ -301,7 +301,7 @@ TEST_F(QuarantineTest, AnUploadOfPackedWeightsIsLeftAtTheDeadlineToo) {
     EXPECT_TRUE(device.is_out());
     MockQueues::hold(false);
     ASSERT_TRUE(eventually([&] { return !device.is_out(); }));
-    Session session(model, "m");
+    TestSession session(model, "m");
     const std::vector<HostTensor> y = run(session, {x});
     for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(y[0].as<float>()[i], static_cast<float>(6 * i));
   }

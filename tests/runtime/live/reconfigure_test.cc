@@ -54,7 +54,7 @@ TEST_F(ReconfigureTest, SessionsFollowTheNewRules) {
   expect_close(run(*before, {network_input()}), want);  // a run that began before
   reconfigure(model->runtime, {});
   EXPECT_EQ(place_of(*live->current(), "conv"), "cpu");
-  EXPECT_EQ(place_of(Session(model, ""), "conv"), "cpu");
+  EXPECT_EQ(place_of(TestSession(model, ""), "conv"), "cpu");
 }
 
 TEST_F(ReconfigureTest, StatisticsAndRequestsAreThoseOfTheSession) {
@@ -63,7 +63,7 @@ TEST_F(ReconfigureTest, StatisticsAndRequestsAreThoseOfTheSession) {
   run(*live->current(), {network_input()});
   reconfigure(model->runtime, conv_on("m"));
   run(*live->current(), {network_input()});
-  EXPECT_EQ(live->current()->statistics().read().all().outcomes[0], 2u);
+  EXPECT_EQ(live->current()->identity()->statistics.read().all().outcomes[0], 2u);
   int sessions = 0;
   model->runtime->statistics().for_each([&](const RunStatistics&) { ++sessions; });
   EXPECT_EQ(sessions, 1);
@@ -72,12 +72,12 @@ TEST_F(ReconfigureTest, StatisticsAndRequestsAreThoseOfTheSession) {
 TEST_F(ReconfigureTest, ATraceGoesOn) {
   const ModelPtr model = load(make_runtime(two_mocks()), small_network());
   const auto live = make_live(model);
-  live->current()->start_trace(1000);
+  live->current()->tracing().start(live->current()->shared_graph(), 1000);
   run(*live->current(), {network_input()});
   reconfigure(model->runtime, conv_on("m"));
   run(*live->current(), {network_input()});
-  live->current()->stop_trace();
-  EXPECT_NE(live->current()->trace(EVN_FORMAT_JSON).find("\"m\""), std::string::npos);
+  live->current()->tracing().stop();
+  EXPECT_NE(render_trace(*live->current(), EVN_FORMAT_JSON).find("\"m\""), std::string::npos);
 }
 
 TEST_F(ReconfigureTest, NewDevicesAreOpenedAndOldOnesStayUnused) {

@@ -44,7 +44,7 @@ using DeviceWeightsTest = RuntimeTest;
 TEST_F(DeviceWeightsTest, ADeviceHasNoPlainBytesBesideItsPackedCopies) {
   const auto runtime = make_runtime(two_mocks());
   const ModelPtr model = load(runtime, chain());
-  Session session(model, "m");
+  TestSession session(model, "m");
   Device& device = *runtime->find_device("m");
   EXPECT_EQ(mock_counters().uploads, kNodes);
   const std::vector<HostTensor> y = run(session, {picture()});
@@ -52,9 +52,9 @@ TEST_F(DeviceWeightsTest, ADeviceHasNoPlainBytesBesideItsPackedCopies) {
   EXPECT_EQ(mock_counters().packed_reads, kNodes);
   EXPECT_EQ(device.pool().stats().by_class[static_cast<int>(MemoryClass::kPacked)], weights_of(*model));
   EXPECT_EQ(device.pool().stats().by_class[static_cast<int>(MemoryClass::kWeights)], 0U);
-  Session on_cpu(model, "cpu");
+  TestSession on_cpu(model, "cpu");
   expect_close(y, run(on_cpu, {picture()}));
-  Session again(model, "m");  // of the copies that are there
+  TestSession again(model, "m");  // of the copies that are there
   EXPECT_EQ(mock_counters().uploads, kNodes + 1);
   expect_close(run(again, {picture()}), y, 0, 0);
 }
@@ -67,7 +67,7 @@ TEST_F(DeviceWeightsTest, AFailedUploadNamesItsNodeAndLeavesNothing) {
     mock_settings().fail_call = k;
     std::string node;
     try {
-      Session session(model, "m");
+      TestSession session(model, "m");
       ADD_FAILURE() << k;
     } catch (const Error& e) {
       EXPECT_EQ(e.status, EVN_ERROR_DEVICE_LOST) << e.message;
@@ -76,8 +76,8 @@ TEST_F(DeviceWeightsTest, AFailedUploadNamesItsNodeAndLeavesNothing) {
     EXPECT_EQ(node, "conv" + std::to_string(k));
     mock_settings().fail_call = 0;
     EXPECT_EQ(runtime->find_device("m")->pool().stats().current, 0U) << k;
-    Session session(model, "m");
-    Session on_cpu(model, "cpu");
+    TestSession session(model, "m");
+    TestSession on_cpu(model, "cpu");
     expect_close(run(session, {picture()}), run(on_cpu, {picture()}));
   }
 }

@@ -81,27 +81,27 @@ TEST_F(PlainWeightsTest, StayInTheFileWhereAllWhoReadThemHavePackedCopies) {
   const ModelPtr model = load_model_file(runtime, path);
   EXPECT_EQ(weight(*model).data, nullptr);  // in the file yet
   EXPECT_LT(bytes_of(runtime, MemoryClass::kWeights), kWeightBytes / 8);
-  Session session(model, "");
+  TestSession session(model, "");
   EXPECT_EQ(weight(*model).data, nullptr);
   EXPECT_LT(bytes_of(runtime, MemoryClass::kWeights), kWeightBytes / 8);
   EXPECT_GE(bytes_of(runtime, MemoryClass::kPacked), kWeightBytes);
-  Session of_buffer(load(runtime, product()), "");
+  TestSession of_buffer(load(runtime, product()), "");
   expect_close(run(session, {rows(3)}), run(of_buffer, {rows(3)}), 0, 0);
 }
 
 TEST_F(PlainWeightsTest, StayWithAModelThatCannotBeReadAgain) {
   const auto runtime = make_runtime();
   const ModelPtr model = load(runtime, product());
-  Session session(model, "");
+  TestSession session(model, "");
   EXPECT_NE(weight(*model).data, nullptr);
 }
 
 TEST_F(PlainWeightsTest, AnotherSessionWithTheSameKernelsReadsNothing) {
   const auto runtime = make_runtime();
   const ModelPtr model = load_model_file(runtime, path);
-  Session first(model, "");
+  TestSession first(model, "");
   fault_count_reset(Seam::kIo);
-  Session second(model, "");
+  TestSession second(model, "");
   EXPECT_EQ(fault_count(Seam::kIo), 0);
   fault_arm(Seam::kIo, 0, false);
   expect_close(run(second, {rows(2)}), run(first, {rows(2)}), 0, 0);
@@ -110,27 +110,27 @@ TEST_F(PlainWeightsTest, AnotherSessionWithTheSameKernelsReadsNothing) {
 TEST_F(PlainWeightsTest, ComeBackForADeviceThatWantsThem) {
   const auto runtime = make_runtime(two_mocks());
   const ModelPtr model = load_model_file(runtime, path);
-  Session first(model, "cpu");
+  TestSession first(model, "cpu");
   ASSERT_EQ(weight(*model).data, nullptr);
   std::filesystem::remove(path);  // the open file is enough
-  Session other(model, "m");
+  TestSession other(model, "m");
   expect_close(run(other, {rows(4)}), run(first, {rows(4)}));
 }
 
 TEST_F(PlainWeightsTest, AChangedFileIsAnErrorAndWhatRunsGoesOn) {
   const auto runtime = make_runtime(two_mocks());
   const ModelPtr model = load_model_file(runtime, path);
-  Session first(model, "cpu");
+  TestSession first(model, "cpu");
   const std::vector<HostTensor> before = run(first, {rows(4)});
   change_a_weight();
   std::string message;
-  EXPECT_EQ(status_of([&] { Session other(model, "m"); }, &message), EVN_ERROR_IO);
+  EXPECT_EQ(status_of([&] { TestSession other(model, "m"); }, &message), EVN_ERROR_IO);
   EXPECT_NE(message.find("has changed since it was loaded"), std::string::npos) << message;
   write("no model any more");
-  EXPECT_EQ(status_of([&] { Session other(model, "m"); }, &message), EVN_ERROR_IO);
+  EXPECT_EQ(status_of([&] { TestSession other(model, "m"); }, &message), EVN_ERROR_IO);
   EXPECT_NE(message.find("has changed since"), std::string::npos) << message;
   expect_close(run(first, {rows(4)}), before, 0, 0);
-  Session again(model, "cpu");
+  TestSession again(model, "cpu");
   expect_close(run(again, {rows(4)}), before, 0, 0);
 }
 
@@ -139,7 +139,7 @@ TEST_F(PlainWeightsTest, AFileThatChangesBeforeTheFirstSessionIsAnError) {
   const ModelPtr model = load_model_file(runtime, path);
   write("no model any more");
   std::string message;
-  EXPECT_EQ(status_of([&] { Session session(model, ""); }, &message), EVN_ERROR_IO);
+  EXPECT_EQ(status_of([&] { TestSession session(model, ""); }, &message), EVN_ERROR_IO);
   EXPECT_NE(message.find("has changed since"), std::string::npos) << message;
 }
 
@@ -152,14 +152,14 @@ TEST_F(PlainWeightsTest, LargeOnesAreReadAndPackedInParts) {
     const auto runtime = make_runtime(two_mocks(), 0, threads);
     const ModelPtr model = load_model_file(runtime, path);
     fault_count_reset(Seam::kIo);
-    Session session(model, "cpu");
+    TestSession session(model, "cpu");
     EXPECT_GE(fault_count(Seam::kIo), 8);
     const PoolStats stats = runtime->cpu().pool().stats();
     EXPECT_LT(stats.peak, stats.by_class[static_cast<int>(MemoryClass::kPacked)] + static_cast<std::size_t>(threads) * (300 << 10));
-    Session of_buffer(load(runtime, large), "cpu");
+    TestSession of_buffer(load(runtime, large), "cpu");
     const std::vector<HostTensor> found = run(session, {rows(3, kManyRows)});
     expect_close(found, run(of_buffer, {rows(3, kManyRows)}), 0, 0);
-    Session other(model, "m");  // its checksum is that of the parts
+    TestSession other(model, "m");  // its checksum is that of the parts
     expect_close(run(other, {rows(3, kManyRows)}), found);
   }
 }
@@ -169,10 +169,10 @@ TEST_F(PlainWeightsTest, AChangeOfALargeOneIsAnError) {
   write(bytes);
   const auto runtime = make_runtime(two_mocks());
   const ModelPtr model = load_model_file(runtime, path);
-  Session first(model, "cpu");
+  TestSession first(model, "cpu");
   change_a_weight(bytes);
   std::string message;
-  EXPECT_EQ(status_of([&] { Session other(model, "m"); }, &message), EVN_ERROR_IO);
+  EXPECT_EQ(status_of([&] { TestSession other(model, "m"); }, &message), EVN_ERROR_IO);
   EXPECT_NE(message.find("has changed since it was loaded"), std::string::npos) << message;
 }
 
@@ -186,14 +186,14 @@ TEST_F(PlainWeightsTest, ARefusedFirstSessionCanBeMadeAgain) {
     int refused = 0;
     for (std::int64_t k = 1;; ++k) {
       fault_arm(seam, k, false);
-      const evn_status status = status_of([&] { Session other(model, ""); });
+      const evn_status status = status_of([&] { TestSession other(model, ""); });
       fault_arm(seam, 0, false);
       if (status == EVN_OK) break;
       ASSERT_EQ(status, seam == Seam::kAlloc ? EVN_ERROR_OUT_OF_MEMORY : EVN_ERROR_IO);
       ++refused;
     }
     EXPECT_GT(refused, 0);
-    Session session(model, ""), of_buffer(load(runtime, large), "");
+    TestSession session(model, ""), of_buffer(load(runtime, large), "");
     expect_close(run(session, {rows(3, 300)}), run(of_buffer, {rows(3, 300)}), 0, 0);
   }
 }
@@ -203,19 +203,19 @@ TEST_F(PlainWeightsTest, ARefusalLeavesTheModelAsItWas) {
   for (const Seam seam : {Seam::kAlloc, Seam::kIo}) {
     const auto runtime = make_runtime(two_mocks());
     const ModelPtr model = load_model_file(runtime, path);
-    Session first(model, "cpu");
+    TestSession first(model, "cpu");
     const std::vector<HostTensor> wanted = run(first, {rows(4)});
     int refused = 0;
     for (std::int64_t k = 1;; ++k) {
       fault_arm(seam, k, false);
-      const evn_status status = status_of([&] { Session other(model, "m"); });
+      const evn_status status = status_of([&] { TestSession other(model, "m"); });
       fault_arm(seam, 0, false);
       if (status == EVN_OK) break;
       ASSERT_EQ(status, seam == Seam::kAlloc ? EVN_ERROR_OUT_OF_MEMORY : EVN_ERROR_IO);
       ++refused;
     }
     EXPECT_GE(refused, 3);
-    Session other(model, "m");
+    TestSession other(model, "m");
     expect_close(run(other, {rows(4)}), wanted);
     expect_close(run(first, {rows(4)}), wanted, 0, 0);
   }
@@ -228,7 +228,7 @@ TEST_F(PlainWeightsTest, ARefusalWhileAFileIsLoadedLeavesNothingBehind) {
     int refused = 0;
     for (std::int64_t k = 1;; ++k) {
       fault_arm(seam, k, false);
-      const evn_status status = status_of([&] { Session session(load_model_file(runtime, path), ""); });
+      const evn_status status = status_of([&] { TestSession session(load_model_file(runtime, path), ""); });
       fault_arm(seam, 0, false);
       EXPECT_EQ(runtime->cpu().pool().stats().current, before);
       if (status == EVN_OK) break;
@@ -281,7 +281,7 @@ TEST_F(PlainWeightsTest, ASmallModelIsLoadedInLittleMoreThanItHolds) {
   for (const bool from_file : {false, true}) {
     const auto runtime = make_runtime({}, 0, 2);
     if (from_file) write(m.serialize());
-    Session session(from_file ? load_model_file(runtime, path) : load(runtime, m), "");
+    TestSession session(from_file ? load_model_file(runtime, path) : load(runtime, m), "");
     const PoolStats stats = runtime->cpu().pool().stats();
     EXPECT_LT(stats.peak, stats.current + stats.current / 5) << from_file;
   }

@@ -115,12 +115,12 @@ struct WeightCacheTest : RuntimeTest {
     return run(session, {int_tensor(ids)});
   }
   std::vector<HostTensor> of_file(const CacheConfig& config) {
-    Session session(load_model_file(open(), model_path), "", config);
+    TestSession session(load_model_file(open(), model_path), "", config);
     return outputs(session);
   }
   std::vector<HostTensor> without(const std::string& bytes = network().serialize()) {
     const auto runtime = open();
-    Session session(load_model_buffer(runtime, bytes.data(), bytes.size(), ""), "");
+    TestSession session(load_model_buffer(runtime, bytes.data(), bytes.size(), ""), "");
     return outputs(session);
   }
   void expect_same(const std::vector<HostTensor>& a, const std::vector<HostTensor>& b) { expect_close(a, b, 0, 0); }
@@ -175,7 +175,7 @@ TEST_F(WeightCacheTest, PlainWeightsAreNotReadWhereTheCacheHasPackedOnes) {
   expect_same(of_file(cache()), wanted);  // the file's identity is what it was
   EXPECT_EQ(events, used);
   const auto runtime = open();
-  Session session(load_model_file(runtime, model_path), "", cache());
+  TestSession session(load_model_file(runtime, model_path), "", cache());
   int in_file = 0;
   for (const Value& v : session.graph().values)
     in_file += v.constant != nullptr && v.constant->size_bytes == kWeightBytes && v.constant->data == nullptr;
@@ -193,7 +193,7 @@ TEST_F(WeightCacheTest, AMappedFileHasTablesThatAreReadAsTheyAreToo) {
   expect_same(of_file(cache(true)), wanted);
   EXPECT_EQ(events, used);
   const auto runtime = open();
-  Session session(load_model_file(runtime, model_path), "", cache(true));
+  TestSession session(load_model_file(runtime, model_path), "", cache(true));
   EXPECT_GE(bytes_of(runtime, MemoryClass::kPacked), 2 * kWeightBytes);  // counted, though they are the system's pages
   EXPECT_GE(bytes_of(runtime, MemoryClass::kWeights), kTableBytes);
   expect_same(outputs(session), wanted);
@@ -216,7 +216,7 @@ TEST_F(WeightCacheTest, ChangedModelsAreToldApart) {
 
 TEST_F(WeightCacheTest, BuffersAreKnownByTheirBytes) {
   const auto of_buffer = [&](const OnnxWriter& writer) {
-    Session session(load(open(), writer), "", cache());
+    TestSession session(load(open(), writer), "", cache());
     return outputs(session);
   };
   expect_same(of_buffer(network()), without());
@@ -245,9 +245,9 @@ TEST_F(WeightCacheTest, SeveralSessionsOfAModelShareWhatIsRead) {
   of_file(cache(true));
   const auto runtime = open();
   const ModelPtr model = load_model_file(runtime, model_path);
-  Session first(model, "", cache(true));
+  TestSession first(model, "", cache(true));
   const std::size_t before = bytes_of(runtime, MemoryClass::kPacked);
-  Session second(model, "", cache(true)), third(model, "");
+  TestSession second(model, "", cache(true)), third(model, "");
   EXPECT_EQ(bytes_of(runtime, MemoryClass::kPacked), before);
   expect_same(outputs(second), outputs(first));
   expect_same(outputs(third), outputs(first));
@@ -256,7 +256,7 @@ TEST_F(WeightCacheTest, SeveralSessionsOfAModelShareWhatIsRead) {
 TEST_F(WeightCacheTest, WhatASessionHasPackedBeforeIsWrittenByTheNext) {
   const auto runtime = open();
   const ModelPtr model = load_model_file(runtime, model_path);
-  Session first(model, ""), second(model, "", cache());
+  TestSession first(model, ""), second(model, "", cache());
   EXPECT_EQ(events.back(), "cache.written");
   expect_same(of_file(cache()), outputs(first));
   EXPECT_EQ(events, used);
@@ -277,7 +277,7 @@ TEST_F(WeightCacheTest, AFolderHasAFileForEachModel) {
   path = (folder / "below" / "").string();
   const auto wanted = of_file(cache());
   write_bytes(folder / "other.onnx", network(41).serialize());
-  { Session other(load_model_file(open(), (folder / "other.onnx").string()), "", cache()); }
+  { TestSession other(load_model_file(open(), (folder / "other.onnx").string()), "", cache()); }
   EXPECT_EQ(events.back(), "cache.written");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder / "below"), fs::directory_iterator()), 2);
   expect_same(of_file(cache()), wanted);
@@ -303,7 +303,7 @@ TEST_F(WeightCacheTest, TheCapHoldsForMappedBytes) {
   const ModelPtr model = load_model_file(runtime, model_path);
   const std::size_t before = runtime->cpu().pool().stats().current;
   for (const bool map : {true, false})
-    EXPECT_EQ(status_of([&] { Session session(model, "", cache(map)); }), EVN_ERROR_OUT_OF_MEMORY) << map;
+    EXPECT_EQ(status_of([&] { TestSession session(model, "", cache(map)); }), EVN_ERROR_OUT_OF_MEMORY) << map;
   EXPECT_LE(runtime->cpu().pool().stats().current, before + kWeightBytes);
 }
 
@@ -391,7 +391,7 @@ TEST_F(WeightCacheTest, RefusalsLeaveNoHarmBehind) {
           bool hit = false;
           {
             const ModelPtr model = load_model_file(runtime, model_path);
-            std::optional<Session> session;
+            std::optional<TestSession> session;
             listening = false;
             fault_arm(seam, k, false);
             status = status_of([&] { session.emplace(model, "", cache(map)); });
@@ -428,7 +428,7 @@ TEST_F(WeightCacheTest, SeveralMayWriteAtOnce) {
     threads.emplace_back([from, to] {
       for (int i = 0; i < 8; ++i) {
         const auto runtime = make_runtime({}, 0, 1);
-        Session session(load_model_file(runtime, from), "", CacheConfig{to, true, i % 2 == 0});
+        TestSession session(load_model_file(runtime, from), "", CacheConfig{to, true, i % 2 == 0});
         if (i % 3 == 0) fs::remove(to);
       }
     });

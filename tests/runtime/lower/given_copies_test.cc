@@ -9,7 +9,7 @@ struct GivenCopies : RuntimeTest {
   std::shared_ptr<Runtime> runtime;
 
   // a = Relu(x) on `first`, y = Neg(a) on `second`, z = Abs(x) on `third`.
-  std::unique_ptr<Session> make(const char* first, const char* second, const char* third) {
+  std::shared_ptr<Session> make(const char* first, const char* second, const char* third) {
     OnnxWriter w(13);
     w.add_input("x", kF32, {4, 6}).add_output("y", kF32).add_output("z", kF32);
     w.add_node("Relu", {"x"}, {"a"}).add_node("Neg", {"a"}, {"y"}).add_node("Abs", {"x"}, {"z"});
@@ -18,7 +18,7 @@ struct GivenCopies : RuntimeTest {
     config.rules.push_back(rule({"Neg"}, {}, second, Policy::kRequire, 2));
     config.rules.push_back(rule({"Abs"}, {}, third, Policy::kRequire, 3));
     runtime = make_runtime(config);
-    return std::make_unique<Session>(load(runtime, w), "");
+    return make_session(load(runtime, w), "");
   }
 
   TensorPtr on(const char* device, const HostTensor& t) {
@@ -130,7 +130,7 @@ TEST_F(GivenCopies, AnInputThatIsAnOutputGoesToTheHost) {
       .add_output("y", kF32)
       .add_node("Relu", {"z"}, {"y"});
   runtime = make_runtime(two_mocks());
-  Session session(load(runtime, w), "m");
+  TestSession session(load(runtime, w), "m");
   const std::span<const float> want = x.as<float>();
   EXPECT_EQ(floats(run(session, {on("m", x), on("m", x)}, {nullptr, nullptr}, false)[0]),
             std::vector<float>(want.begin(), want.end()));
@@ -148,7 +148,7 @@ TEST_F(GivenCopies, AnInputThatShapesDependOn) {
         .add_node("Reshape", {"r", "front"}, {"y"})
         .add_node("Size", {"shape"}, {"n"});
     runtime = make_runtime(two_mocks());
-    Session session(load(runtime, w), "m");
+    TestSession session(load(runtime, w), "m");
     std::vector<std::int64_t> shape(static_cast<std::size_t>(count), 1);
     shape[0] = 3;
     shape[1] = 8;

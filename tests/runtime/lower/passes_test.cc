@@ -43,7 +43,7 @@ class PassesTest : public RuntimeTest {
 
 // What explain says of a node, from its name to the end of it.
 std::string part_of(const Session& session, const std::string& node) {
-  const std::string json = session.explain(EVN_FORMAT_JSON);
+  const std::string json = explain(session, EVN_FORMAT_JSON);
   const std::size_t at = json.find("{\"name\":\"" + node + "\"");
   return at == std::string::npos ? "" : json.substr(at, json.find('}', at) - at);
 }
@@ -59,7 +59,7 @@ const struct {
 } kDone[] = {{"sum_epilogue", "sum"}, {"cascade", "depthwise"}, {"channel_views", "joint"}, {"contiguous_views", "row"}};
 
 TEST_F(PassesTest, ExplainNamesThem) {
-  Session session(load(make_runtime(), network()), "");
+  TestSession session(load(make_runtime(), network()), "");
   run(session, {random_tensor({1, 16, 12, 10}, 1)});
   for (const auto& c : kDone) EXPECT_TRUE(went_through(session, c.node, c.pass)) << c.pass << ": " << part_of(session, c.node);
   EXPECT_TRUE(went_through(session, "expand", "fuse_epilogue")) << part_of(session, "expand");
@@ -69,12 +69,12 @@ TEST_F(PassesTest, ExplainNamesThem) {
 TEST_F(PassesTest, AnyMayBeLeftOutOfASession) {
   const std::vector<HostTensor> in = {random_tensor({1, 16, 12, 10}, 1)};
   const ModelPtr model = load(make_runtime(), network());
-  Session all(model, "");
+  TestSession all(model, "");
   const std::vector<HostTensor> want = run(all, in);
   for (const LoweringPassInfo* pass : lowering_passes()) {
     SessionRequest request("");
     request.disabled_passes = {pass->name};
-    Session session(model, request);
+    TestSession session(model, request);
     expect_close(run(session, in), want);
     for (const auto& c : kDone) {
       if (std::string(c.pass) != pass->name) continue;
@@ -85,7 +85,7 @@ TEST_F(PassesTest, AnyMayBeLeftOutOfASession) {
 
 TEST_F(PassesTest, AnyMayBeLeftOutByTheConfiguration) {
   const std::vector<HostTensor> in = {random_tensor({1, 16, 12, 10}, 1)};
-  Session all(load(make_runtime(), network()), "");
+  TestSession all(load(make_runtime(), network()), "");
   const std::vector<HostTensor> want = run(all, in);
   std::vector<std::string> names;
   for (const Pass& p : passes()) names.push_back(p.name);
@@ -96,7 +96,7 @@ TEST_F(PassesTest, AnyMayBeLeftOutByTheConfiguration) {
   for (const std::string& name : names) {
     Config config = none;
     if (!name.empty()) config.disabled_passes = {name};
-    Session session(load(make_runtime(config), network()), "");
+    TestSession session(load(make_runtime(config), network()), "");
     expect_close(run(session, in), want);
     for (const char* node : {"expand", "sum", "joint"})
       EXPECT_FALSE(went_through(session, node, name)) << name << ": " << part_of(session, node);
@@ -123,7 +123,7 @@ TEST_F(PassesTest, NamesThatAreNoneAreErrorsThatListThem) {
     SessionRequest request("");
     request.disabled_passes = {name};
     try {
-      Session session(model, request);
+      TestSession session(model, request);
       ADD_FAILURE() << name;
     } catch (const Error& e) {
       EXPECT_EQ(e.status, EVN_ERROR_INVALID_ARGUMENT);

@@ -100,7 +100,7 @@ SessionRequest limited(std::uint64_t limit, const char* device = "cpu") {
 
 // The fewest bytes that the session says it needs.
 std::uint64_t least_bytes(const ModelPtr& model, const std::vector<HostTensor>& inputs) {
-  Session session(model, limited(1));
+  TestSession session(model, limited(1));
   try {
     run(session, inputs);
   } catch (const Error& e) {
@@ -113,14 +113,14 @@ std::uint64_t least_bytes(const ModelPtr& model, const std::vector<HostTensor>& 
 
 // Runs with less and less memory until it is refused. Returns how many sessions have computed something again.
 int compare(const ModelPtr& model, const std::vector<HostTensor>& inputs, const char* device = "cpu") {
-  Session free(model, device);
+  TestSession free(model, device);
   const std::vector<HostTensor> want = run(free, inputs);
   std::uint64_t all = 0;
   for (const std::size_t bytes : free.latest_plans().at(0)->arena_bytes) all += bytes;
   int again = 0;
   for (std::uint64_t percent = 100; percent > 0; percent -= 7) {
     const std::uint64_t limit = all * percent / 100;
-    Session session(model, limited(limit, device));
+    TestSession session(model, limited(limit, device));
     try {
       expect_same_bytes(run(session, inputs), want);
       expect_same_bytes(run(session, inputs), want);
@@ -129,7 +129,7 @@ int compare(const ModelPtr& model, const std::vector<HostTensor>& inputs, const 
       EXPECT_GT(e.bytes_requested, limit);
       EXPECT_EQ(e.bytes_available, limit);
       EXPECT_LT(percent, 100u);
-      Session enough(model, limited(e.bytes_requested, device));  // what it says it needs is enough
+      TestSession enough(model, limited(e.bytes_requested, device));  // what it says it needs is enough
       expect_same_bytes(run(enough, inputs), want);
       return again;
     }
@@ -174,11 +174,11 @@ TEST_F(RecomputePlanTest, EveryBatchSizeHasAPlanOfItsOwn) {
   for (int i = 0; i < 10; ++i) n.add(i % 2);
   const auto runtime = make_runtime();
   const ModelPtr model = load(runtime, n.finish());
-  Session free(model, "cpu");
+  TestSession free(model, "cpu");
   std::uint64_t least = 0;
   for (std::int64_t batch = 1; batch <= 12; ++batch)
     least = std::max(least, least_bytes(model, {random_tensor({batch, 8, 12, 12}, 1)}));
-  Session session(model, limited(least));
+  TestSession session(model, limited(least));
   bool again = false, at_once = false;
   for (const std::int64_t batch : {1, 12, 2, 12, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 1, 12}) {  // more than plans are kept
     const std::vector<HostTensor> x = {random_tensor({batch, 8, 12, 12}, 7)};
@@ -194,12 +194,12 @@ TEST_F(RecomputePlanTest, SessionsOfOtherLimitsHaveOtherPlans) {
   const auto runtime = make_runtime();
   const ModelPtr model = load(runtime, n.finish());
   const std::vector<HostTensor> x = {random_tensor({2, 8, 12, 12}, 7)};
-  Session free(model, "cpu");
+  TestSession free(model, "cpu");
   const std::vector<HostTensor> want = run(free, x);
   const std::uint64_t all = free.latest_plans().at(0)->arena_bytes[0];
   const std::uint64_t least = least_bytes(model, x);
-  Session small(model, limited(least)), most(model, limited(all - 1)), other(model, "cpu");
-  for (Session* s : {&small, &most, &other}) expect_same_bytes(run(*s, x), want);
+  TestSession small(model, limited(least)), most(model, limited(all - 1)), other(model, "cpu");
+  for (TestSession* s : {&small, &most, &other}) expect_same_bytes(run(*s, x), want);
   EXPECT_LE(small.latest_plans().at(0)->arena_bytes[0], least);
   EXPECT_LT(most.latest_plans().at(0)->recomputed.steps, small.latest_plans().at(0)->recomputed.steps);
   EXPECT_EQ(other.latest_plans().at(0)->arena_bytes[0], all);
@@ -239,12 +239,12 @@ TEST_F(RecomputePlanTest, OperatorsOfTheHostRunOnceInTheirOrder) {
     for (int i = 0; i < 12; ++i) n.add(own || i % 4 == 0 ? 7 : i % 2);
     const ModelPtr model = load(runtime, n.finish());
     const std::vector<HostTensor> x = {random_tensor({2, 8, 12, 12}, 7)};
-    Session free(model, "cpu");
+    TestSession free(model, "cpu");
     CountingOp::runs = 0;
     const std::vector<HostTensor> want = run(free, x);
     const int once = CountingOp::runs.exchange(0);
     EXPECT_EQ(once, own ? 12 : 3);
-    Session session(model, limited(least_bytes(model, x)));
+    TestSession session(model, limited(least_bytes(model, x)));
     CountingOp::runs = 0;
     expect_same_bytes(run(session, x), want);
     EXPECT_EQ(CountingOp::runs, once);
@@ -270,7 +270,7 @@ TEST_F(RecomputePlanTest, OnSeveralDevicesNothingIsComputedAgain) {
   const ModelPtr model = load(runtime, n.finish());
   SessionRequest request("m,cpu");
   request.arena_limit = 1000;
-  Session session(model, request);
+  TestSession session(model, request);
   try {
     run(session, {random_tensor({2, 8, 12, 12}, 7)});
     FAIL() << "1000 bytes were enough";

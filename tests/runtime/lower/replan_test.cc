@@ -71,7 +71,7 @@ TEST_F(ReplanTest, AGrowingCacheMakesEightPlansAndThenMakesThemOver) {
   PlanCount count;
   const auto runtime = counting_runtime(&count);
   const ModelPtr model = load(runtime, decoder());
-  Session session(model, "");
+  TestSession session(model, "");
   HostTensor past = random_tensor({1, 3, 16}, 1);
   for (std::uint64_t step = 0; step < 100; ++step) {
     const std::vector<HostTensor> in = {random_tensor({1, 4, 16}, step + 2), past};
@@ -85,7 +85,7 @@ TEST_F(ReplanTest, AGrowingCacheMakesEightPlansAndThenMakesThemOver) {
 
 TEST_F(ReplanTest, AShapeThatCameBackKeepsItsPlan) {
   PlanCount count;
-  Session session(load(counting_runtime(&count), decoder()), "");
+  TestSession session(load(counting_runtime(&count), decoder()), "");
   const HostTensor x = random_tensor({1, 4, 16}, 1);
   for (int turn = 0; turn < 40; ++turn) {
     run(session, {x, random_tensor({1, 500, 16}, 1)});
@@ -99,13 +99,13 @@ TEST_F(ReplanTest, AShapeThatCameBackKeepsItsPlan) {
 void compare_with_fresh(const OnnxWriter& w, const std::string& device, const std::vector<std::vector<Shape>>& shapes,
                         PlanCount* count) {
   const auto runtime = counting_runtime(count);
-  Session session(load(runtime, w), device);
+  TestSession session(load(runtime, w), device);
   std::mt19937 random(7);
   for (int turn = 0; turn < 60; ++turn) {
     std::vector<HostTensor> in;
     for (const Shape& s : shapes[random() % shapes.size()]) in.push_back(random_tensor(s, random()));
     PlanCount other;
-    Session fresh(load(counting_runtime(&other), w), device);
+    TestSession fresh(load(counting_runtime(&other), w), device);
     expect_same_bytes(run(session, in), run(fresh, in));
   }
 }
@@ -157,20 +157,20 @@ TEST_F(ReplanTest, LayoutsAndSumsAreThoseOfASessionThatSawOneShape) {
 
 TEST_F(ReplanTest, AShapeThatDoesNotFitIsTheSameErrorAndTheNextRunIsRight) {
   PlanCount count;
-  Session session(load(counting_runtime(&count), image_network()), "");
+  TestSession session(load(counting_runtime(&count), image_network()), "");
   const auto in = [](int h) { return std::vector<HostTensor>{random_tensor({1, 8, h, 9}, 1), random_tensor({1, 8, h, 9}, 2)}; };
   for (int h = 1; h <= 12; ++h) run(session, in(h));
   std::vector<HostTensor> bad = in(20);
   bad[1] = random_tensor({1, 8, 3, 9}, 2);
   EXPECT_THROW(run(session, bad), Error);
   PlanCount other;
-  Session fresh(load(counting_runtime(&other), image_network()), "");
+  TestSession fresh(load(counting_runtime(&other), image_network()), "");
   expect_same_bytes(run(session, in(20)), run(fresh, in(20)));
 }
 
 TEST_F(ReplanTest, AFailedAllocationWhileAPlanIsMadeOverDoesNoHarm) {
   PlanCount count;
-  Session session(load(counting_runtime(&count), decoder()), "");
+  TestSession session(load(counting_runtime(&count), decoder()), "");
   const HostTensor x = random_tensor({1, 4, 16}, 1);
   for (int n = 1; n <= 10; ++n) run(session, {x, random_tensor({1, n, 16}, 1)});
   int failed = 0;
@@ -187,7 +187,7 @@ TEST_F(ReplanTest, AFailedAllocationWhileAPlanIsMadeOverDoesNoHarm) {
     fault_arm(Seam::kAlloc, 0, false);
     PlanCount other;
     if (k % 20 == 0) {
-      Session fresh(load(counting_runtime(&other), decoder()), "");
+      TestSession fresh(load(counting_runtime(&other), decoder()), "");
       expect_same_bytes(run(session, in), run(fresh, in));
     }
   }

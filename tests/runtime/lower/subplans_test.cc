@@ -46,7 +46,7 @@ TEST_F(SubplansTest, AnIfTakesTheBranchThatItsInputSays) {
   w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_output("y", kF32);
   w.add_node("If", {"c"}, {"y"}, {branch("then_branch", body_of("Neg", {"x"})), branch("else_branch", body_of("Abs", {"x"}))},
              "choice");
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   for (const bool taken : {true, false, true}) {
     EXPECT_EQ(floats(run(session, {truth(taken), list({-1, 2})})[0]),
               (taken ? std::vector<float>{1, -2} : std::vector<float>{1, 2}));
@@ -54,7 +54,7 @@ TEST_F(SubplansTest, AnIfTakesTheBranchThatItsInputSays) {
 }
 
 TEST_F(SubplansTest, AnIfMayDependOnWhatTheRunComputes) {
-  Session session(load(make_runtime(), computed_choice()), "");
+  TestSession session(load(make_runtime(), computed_choice()), "");
   for (int i = 0; i < 3; ++i) {
     expect_close(run(session, {matrix({-1, 2})}), {matrix({std::exp(1.0f), std::exp(-2.0f)})});
     expect_close(run(session, {matrix({-1, -2, -3})}), {matrix({std::exp(1.0f), std::exp(2.0f), std::exp(3.0f)})});
@@ -64,7 +64,7 @@ TEST_F(SubplansTest, AnIfMayDependOnWhatTheRunComputes) {
 TEST_F(SubplansTest, ConditionsAreFetchedFromOtherDevices) {
   Config config = two_mocks();
   config.rules = {rule({"ReduceMax", "Greater"}, {}, "m", Policy::kRequire, 1), rule({"Neg"}, {}, "n", Policy::kRequire, 2)};
-  Session session(load(make_runtime(config), computed_choice()), "");
+  TestSession session(load(make_runtime(config), computed_choice()), "");
   expect_close(run(session, {matrix({-1, 2})}), {matrix({std::exp(1.0f), std::exp(-2.0f)})});
   expect_close(run(session, {matrix({-1, -2})}), {matrix({std::exp(1.0f), std::exp(2.0f)})});
   const std::string text = session.explain(EVN_FORMAT_TEXT);
@@ -81,7 +81,7 @@ TEST_F(SubplansTest, BranchesMayNestAndHaveRanksOfTheirOwn) {
   w.add_input("c", kBool, {}).add_input("d", kBool, {}).add_input("x", kF32, {2}).add_output("z", kF32);
   w.add_node("If", {"c"}, {"y"}, {branch("then_branch", inner), branch("else_branch", body_of("Exp", {"x"}))}, "outer");
   w.add_node("Relu", {"y"}, {"z"}, {}, "relu");
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   HostTensor out = run(session, {truth(true), truth(true), list({-1, 2})})[0];
   EXPECT_EQ(out.desc.shape, (Shape{1, 2}));
   EXPECT_EQ(floats(out), (std::vector<float>{1, 0}));
@@ -99,7 +99,7 @@ TEST_F(SubplansTest, ConditionOfANestedIfMayBeComputedInABranchThatIsNotTaken) {
   OnnxWriter w(13);
   w.add_input("c", kBool, {}).add_input("x", kF32, {2}).add_output("y", kF32);
   w.add_node("If", {"c"}, {"y"}, {branch("then_branch", inner), branch("else_branch", body_of("Relu", {"x"}))}, "outer");
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   EXPECT_EQ(floats(run(session, {truth(false), list({-1, 2})})[0]), (std::vector<float>{0, 2}));
   EXPECT_EQ(floats(run(session, {truth(true), list({-1, 2})})[0]), (std::vector<float>{1, -2}));
   EXPECT_EQ(floats(run(session, {truth(true), list({-1, -2})})[0]), (std::vector<float>{1, 2}));
@@ -113,7 +113,7 @@ TEST_F(SubplansTest, ABranchThatIsNotTakenMayBeImpossible) {
       .add_output("y", kF32);
   w.add_node("If", {"c"}, {"y"},
              {branch("then_branch", body_of("MatMul", {"x", "m"})), branch("else_branch", body_of("Abs", {"x"}))}, "choice");
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   EXPECT_EQ(floats(run(session, {truth(false), list({-1, 2})})[0]), (std::vector<float>{1, 2}));
   EXPECT_THROW(run(session, {truth(true), list({-1, 2})}), Error);
 }
@@ -133,7 +133,7 @@ TEST_F(SubplansTest, ShapesMayDependOnComputedDataSeveralTimes) {
   cut("a", "b");
   w.add_node("Sqrt", {"b"}, {"s"}, {}, "sqrt");
   cut("s", "z");
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   for (int i = 0; i < 2; ++i) {
     const std::vector<HostTensor> first = run(session, {matrix({-4, 9, 1, 16})});
     EXPECT_EQ(floats(first[0]), (std::vector<float>{4, 9, 1, 16}));
@@ -148,7 +148,7 @@ TEST_F(SubplansTest, AValueThatWasFetchedIsNoWeight) {
   w.add_input("x", kF32, {"rows", "columns"}).add_output("y", kF32).add_output("where", kI64);
   w.add_node("Abs", {"x"}, {"a"}, {}, "abs").add_node("NonZero", {"a"}, {"where"}, {}, "where");
   w.add_node("MatMul", {"x", "a"}, {"y"}, {}, "product");
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   const std::vector<HostTensor> out = run(session, {floats_of_shape({2, 2}, {1, -2, 0, 3})});
   EXPECT_EQ(floats(out[0]), (std::vector<float>{1, -4, 0, 9}));
   EXPECT_EQ(out[1].desc.shape, (Shape{2, 3}));

@@ -213,7 +213,7 @@ TEST_F(RunStatisticsTest, NothingIsLostBetweenThreads) {
 using SessionStatisticsTest = RuntimeTest;
 
 TEST_F(SessionStatisticsTest, ARunThatOthersCountIsOnlyTimed) {
-  Session session(load(make_runtime({}, 0, 1), small_network()), "");
+  TestSession session(load(make_runtime({}, 0, 1), small_network()), "");
   const auto x = random_tensor({1, 3, 8, 8}, 1);
   run(session, {x});
   EXPECT_EQ(session.statistics().read().all().outcomes[0], 1u);
@@ -232,7 +232,7 @@ TEST_F(SessionStatisticsTest, ARunThatOthersCountIsOnlyTimed) {
 
   SessionRequest part("");
   part.listed = false;
-  Session within(load(session.runtime(), small_network()), part);
+  TestSession within(load(session.runtime(), small_network()), part);
   run(within, {x});
   EXPECT_TRUE(within.statistics().read().priorities.empty());
   int listed = 0;

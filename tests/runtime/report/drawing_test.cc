@@ -19,9 +19,9 @@ Drawing drawing_of(const Session& session) {
 }
 
 TEST_F(DrawingTest, MarksCopiesBetweenDevicesOnly) {
-  Session plain(load(make_runtime(), small_network()), "");
+  TestSession plain(load(make_runtime(), small_network()), "");
   for (const Drawing::Edge& edge : drawing_of(plain).edges) EXPECT_FALSE(edge.copy);
-  Session moved(load(make_runtime(two_mocks()), small_network()), "m");
+  TestSession moved(load(make_runtime(two_mocks()), small_network()), "m");
   const Drawing drawing = drawing_of(moved);
   for (const Drawing::Edge& edge : drawing.edges) {
     const bool outside = drawing.boxes[edge.from].slot < 0 || drawing.boxes[edge.to].slot < 0;
@@ -32,14 +32,14 @@ TEST_F(DrawingTest, MarksCopiesBetweenDevicesOnly) {
 }
 
 TEST_F(DrawingTest, EdgesLeadToLaterLayers) {
-  Session session(load(make_runtime(), small_network()), "");
+  TestSession session(load(make_runtime(), small_network()), "");
   const Drawing drawing = drawing_of(session);
   ASSERT_FALSE(drawing.edges.empty());
   for (const Drawing::Edge& edge : drawing.edges) EXPECT_LT(drawing.boxes[edge.from].layer, drawing.boxes[edge.to].layer);
 }
 
 TEST_F(DrawingTest, EveryNodeInputAndOutputIsABox) {
-  Session session(load(make_runtime(), small_network()), "");
+  TestSession session(load(make_runtime(), small_network()), "");
   const Graph& graph = session.graph();
   const std::size_t boxes = graph.nodes.size() + graph.inputs.size() + graph.outputs.size();
   EXPECT_EQ(drawing_of(session).boxes.size(), boxes);

@@ -28,7 +28,7 @@ const std::vector<HostTensor>& input() {
 }
 
 TEST_F(TraceTest, RecordsEachKernelOfEachRunOnce) {
-  Session session(load(make_runtime({}, 0, 1), small_network()), "");
+  TestSession session(load(make_runtime({}, 0, 1), small_network()), "");
   run(session, input());
   session.start_trace(10000);
   for (int i = 0; i < 3; ++i) run(session, input());
@@ -44,7 +44,7 @@ TEST_F(TraceTest, RecordsEachKernelOfEachRunOnce) {
 }
 
 TEST_F(TraceTest, RecordsCopiesAndWaitsOfADeviceWithAQueue) {
-  Session session(load(make_runtime(two_mocks()), small_network()), "m");
+  TestSession session(load(make_runtime(two_mocks()), small_network()), "m");
   session.start_trace(10000);
   run(session, input());
   const std::string json = session.trace(EVN_FORMAT_JSON);
@@ -55,7 +55,7 @@ TEST_F(TraceTest, RecordsCopiesAndWaitsOfADeviceWithAQueue) {
 }
 
 TEST_F(TraceTest, CountsWhatDoesNotFit) {
-  Session session(load(make_runtime(two_mocks()), small_network()), "m");
+  TestSession session(load(make_runtime(two_mocks()), small_network()), "m");
   session.start_trace(3);
   const std::vector<HostTensor> want = run(session, input());
   const std::string json = session.trace(EVN_FORMAT_JSON);
@@ -66,7 +66,7 @@ TEST_F(TraceTest, CountsWhatDoesNotFit) {
 }
 
 TEST_F(TraceTest, TheTableHasARowForEachNodeWithItsCount) {
-  Session session(load(make_runtime({}, 0, 1), small_network()), "");
+  TestSession session(load(make_runtime({}, 0, 1), small_network()), "");
   session.start_trace(10000);
   for (int i = 0; i < 7; ++i) run(session, input());
   const std::string table = session.trace(EVN_FORMAT_TEXT);
@@ -80,7 +80,7 @@ TEST_F(TraceTest, TheTableHasARowForEachNodeWithItsCount) {
 }
 
 TEST_F(TraceTest, StartStopAndReadWantTheRightState) {
-  Session session(load(make_runtime(), small_network()), "");
+  TestSession session(load(make_runtime(), small_network()), "");
   const auto status = [](auto&& call) -> evn_status {
     try {
       call();
@@ -99,7 +99,7 @@ TEST_F(TraceTest, StartStopAndReadWantTheRightState) {
 }
 
 TEST_F(TraceTest, ItsMemoryCountsUnderTheCap) {
-  Session session(load(make_runtime({}, 1 << 20), small_network()), "");
+  TestSession session(load(make_runtime({}, 1 << 20), small_network()), "");
   try {
     session.start_trace(1 << 20);
     FAIL();
@@ -110,7 +110,7 @@ TEST_F(TraceTest, ItsMemoryCountsUnderTheCap) {
 }
 
 TEST_F(TraceTest, EachFailingAllocationIsAnErrorAndTheNextCallSucceeds) {
-  Session session(load(make_runtime(), small_network()), "");
+  TestSession session(load(make_runtime(), small_network()), "");
   input();
   int refused = 0;
   for (int k = 1; k < 10000; ++k) {
@@ -142,7 +142,7 @@ TEST_F(TraceTest, EachFailingAllocationIsAnErrorAndTheNextCallSucceeds) {
 
 TEST_F(TraceTest, AFailedRunLeavesAReadableTrace) {
   const auto runtime = make_runtime(two_mocks());
-  Session session(load(runtime, small_network()), "m");
+  TestSession session(load(runtime, small_network()), "m");
   const std::vector<HostTensor> want = run(session, input());
   session.start_trace(10000);
   mock_settings().fail_call = 2;
@@ -153,7 +153,7 @@ TEST_F(TraceTest, AFailedRunLeavesAReadableTrace) {
 }
 
 TEST_F(TraceTest, ThreadsThatRunOneSessionHaveTracksOfTheirOwn) {
-  Session session(load(make_runtime(), small_network()), "");
+  TestSession session(load(make_runtime(), small_network()), "");
   run(session, input());
   session.start_trace(100000);
   std::vector<std::thread> threads;

@@ -8,11 +8,11 @@ namespace {
 struct DeviceOutputs : RuntimeTest {
   std::shared_ptr<Runtime> runtime;
 
-  std::unique_ptr<Session> make(const OnnxWriter& model, std::vector<PlacementRule> rules) {
+  std::shared_ptr<Session> make(const OnnxWriter& model, std::vector<PlacementRule> rules) {
     Config config = two_mocks();
     config.rules = std::move(rules);
     runtime = make_runtime(config);
-    return std::make_unique<Session>(load(runtime, model), "");
+    return make_session(load(runtime, model), "");
   }
   TensorPtr on(const char* device, const HostTensor& t) {
     auto tensor = std::make_shared<Tensor>(runtime, runtime->find_device(device), t.desc, false);

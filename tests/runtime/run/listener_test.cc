@@ -16,7 +16,7 @@ struct Told {
 
 struct ListenerTest : RuntimeTest {
   std::shared_ptr<Runtime> runtime;
-  std::unique_ptr<Session> session;
+  std::shared_ptr<Session> session;
   std::vector<RunValue> outputs;
   std::vector<Told> told;
 
@@ -31,7 +31,7 @@ struct ListenerTest : RuntimeTest {
       config.rules.push_back(rule({}, {"node" + n}, device(i), Policy::kRequire, i + 1));
     }
     runtime = make_runtime(std::move(config));
-    session = std::make_unique<Session>(load(runtime, w), "");
+    session = make_session(load(runtime, w), "");
   }
 
   void run() {

@@ -10,12 +10,12 @@ namespace {
 
 struct OverlapTest : RuntimeTest {
   std::shared_ptr<Runtime> runtime;
-  std::unique_ptr<Session> session;
+  std::shared_ptr<Session> session;
 
   void make(const OnnxWriter& model, Config config = {}) {
     session = nullptr;
     runtime = make_runtime(std::move(config));
-    session = std::make_unique<Session>(load(runtime, model), "");
+    session = make_session(load(runtime, model), "");
   }
   TensorPtr on(const std::string& device, const HostTensor& t) {
     auto tensor = std::make_shared<Tensor>(runtime, runtime->find_device(device), t.desc, false);

@@ -69,12 +69,12 @@ struct QueuesTest : RuntimeTest {
 
 TEST_F(QueuesTest, DevicesBeginBeforeTheHostDoesWhatTheyDoNotNeed) {
   const ModelPtr model = load(make_runtime(by_names()), branches());
-  Session session(model, "");
+  TestSession session(model, "");
   std::string order;
   for (const Node& node : session.graph().nodes) order += node.name + " ";
   EXPECT_EQ(order, "m0 m1 m2 n0 n1 n2 m_add c0 c1 c2 n_add ");
   EXPECT_EQ(session.compiled().pipeline_depth, 4);
-  Session alone(load(make_runtime(), branches()), "");
+  TestSession alone(load(make_runtime(), branches()), "");
   order.clear();
   for (const Node& node : alone.graph().nodes) order += node.name + " ";
   EXPECT_EQ(order.substr(0, 9), "c0 c1 c2 ");
@@ -88,18 +88,18 @@ TEST_F(QueuesTest, ADeviceThatNeedsTheHostComesAfterThoseThatDoNot) {
   w.add_node("Exp", {"x"}, {"a"}, {}, "c0").add_node("Softmax", {"a"}, {"b"}, {}, "m0");
   w.add_node("Softmax", {"x"}, {"d"}, {}, "n0").add_node("Neg", {"x"}, {"e"}, {}, "c1");
   w.add_output("b", kF32, {16}).add_output("d", kF32, {16}).add_output("e", kF32, {16});
-  Session session(load(make_runtime(by_names()), w), "");
+  TestSession session(load(make_runtime(by_names()), w), "");
   std::string order;
   for (const Node& node : session.graph().nodes) order += node.name + " ";
   EXPECT_EQ(order, "n0 c0 m0 c1 ");
-  Session alone(load(make_runtime(), w), "");
+  TestSession alone(load(make_runtime(), w), "");
   expect_close(run(session, {input(2)}), run(alone, {input(2)}));
 }
 
 // Both devices have work at one time: neither waits for the other, nor for the host.
 TEST_F(QueuesTest, BranchesAreUnderWayAtOnce) {
   const ModelPtr model = load(make_runtime(by_names()), branches());
-  const auto session = std::make_shared<Session>(model, "");
+  const auto session = make_session(model, "");
   const std::vector<HostTensor> want = run(*session, {input(3)});
   MockQueues::hold(true);
   const RequestPtr request = submit(session, 3);
@@ -118,15 +118,15 @@ TEST_F(QueuesTest, RequestsFillThePipeline) {
   w.add_input("x", kF32, {16});
   w.add_node("Softmax", {"x"}, {"a"}, {}, "m0").add_node("Exp", {"a"}, {"b"}, {}, "n0").add_output("b", kF32, {16});
   const ModelPtr model = load(make_runtime(by_names(), 0, 1), w);
-  const auto session = std::make_shared<Session>(model, "");
+  const auto session = make_session(model, "");
   EXPECT_EQ(session->compiled().pipeline_depth, 3);
   std::vector<std::vector<HostTensor>> want;
   for (int i = 0; i < 12; ++i) want.push_back(run(*session, {input(i)}));
   MockQueues::hold(true);
   std::vector<RequestPtr> requests;
   for (int i = 0; i < 12; ++i) requests.push_back(submit(session, i));
-  EXPECT_TRUE(eventually([&] { return session->statistics().read().running == 3; }));
-  EXPECT_EQ(session->requests().waiting(), 9u);
+  EXPECT_TRUE(eventually([&] { return session->identity()->statistics.read().running == 3; }));
+  EXPECT_EQ(session->identity()->requests.waiting(), 9u);
   MockQueues::hold(false);
   for (int i = 0; i < 12; ++i) {
     ASSERT_TRUE(requests[static_cast<std::size_t>(i)]->wait(UINT64_MAX));
@@ -143,13 +143,13 @@ TEST_F(QueuesTest, ConcurrencyBoundsThePipeline) {
   w.add_node("Softmax", {"x"}, {"a"}, {}, "m0").add_node("Exp", {"a"}, {"b"}, {}, "n0").add_output("b", kF32, {16});
   SessionRequest request("");
   request.concurrency = 1;
-  const auto session = std::make_shared<Session>(load(make_runtime(by_names(), 0, 1), w), request);
+  const auto session = make_session(load(make_runtime(by_names(), 0, 1), w), request);
   run(*session, {input(0)});
   MockQueues::hold(true);
   const RequestPtr first = submit(session, 0), second = submit(session, 1);
-  EXPECT_TRUE(eventually([&] { return session->statistics().read().running == 1; }));
+  EXPECT_TRUE(eventually([&] { return session->identity()->statistics.read().running == 1; }));
   EXPECT_TRUE(eventually([] { return MockQueues::begun() > 0; }));
-  EXPECT_EQ(session->requests().waiting(), 1u);
+  EXPECT_EQ(session->identity()->requests.waiting(), 1u);
   MockQueues::hold(false);
   EXPECT_TRUE(first->wait(UINT64_MAX));
   EXPECT_TRUE(second->wait(UINT64_MAX));

@@ -39,7 +39,7 @@ void expect_subsets(Session& session, const std::vector<std::vector<HostTensor>>
 
 void expect_subsets(const OnnxWriter& model, const std::vector<std::vector<HostTensor>>& inputs, Config config = {}) {
   try {
-    Session session(load(make_runtime(std::move(config)), model), "");
+    TestSession session(load(make_runtime(std::move(config)), model), "");
     expect_subsets(session, inputs);
     expect_subsets(session, inputs, true);
   } catch (const Error& e) {
@@ -62,12 +62,12 @@ OnnxWriter body_of(const char* op, const char* input) {
 
 // The nodes that a run computes, by their names in the trace.
 std::string nodes_of(Session& session, const std::vector<HostTensor>& inputs, std::vector<std::uint8_t> skipped) {
-  session.start_trace(1000);
+  session.tracing().start(session.shared_graph(), 1000);
   RunRequest request;
   request.skipped = std::move(skipped);
   run_with(session, to_tensors(session.runtime(), inputs), request);
-  session.stop_trace();
-  const std::string trace = session.trace(EVN_FORMAT_JSON);
+  session.tracing().stop();
+  const std::string trace = render_trace(session, EVN_FORMAT_JSON);
   std::string names;
   for (const Node& node : session.graph().nodes) {
     if (trace.find("\"" + node.name + "\"") != std::string::npos) names += (names.empty() ? "" : " ") + node.name;
@@ -85,7 +85,7 @@ TEST_F(SkippedOutputs, WhatOnlyTheyNeedHasNoStep) {
   w.add_node("MatMul", {"p", "w"}, {"b"}, {}, "of_b_2")
       .add_node("Sqrt", {"b"}, {"c"}, {}, "of_c")
       .add_node("Sin", {"x"}, {"d"}, {}, "of_d");
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   const std::vector<HostTensor> in = {random_tensor({3, 8}, 1)};
   EXPECT_EQ(nodes_of(session, in, {0, 0, 0, 0}), "shared of_a of_b_1 of_b_2 of_c of_d");
   EXPECT_EQ(nodes_of(session, in, {1, 0, 0, 1}), "shared of_b_1 of_b_2 of_c");
@@ -102,7 +102,7 @@ TEST_F(SkippedOutputs, PlansAreMadeOver) {
   OnnxWriter w(13);
   w.add_input("x", kF32, {"n", 8}).add_output("a").add_output("b").add_initializer("w", {8, 8}, drawn(64, 1));
   w.add_node("MatMul", {"x", "w"}, {"a"}).add_node("Relu", {"a"}, {"r"}).add_node("MatMul", {"r", "w"}, {"b"});
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   for (std::int64_t n = 1; n < 40; ++n) expect_subsets(session, {{random_tensor({n, 8}, static_cast<std::uint64_t>(n))}});
 }
 
@@ -207,7 +207,7 @@ TEST_F(SkippedOutputs, ConditionsOfDeadBranchesAreNotComputed) {
   w.add_node("If", {"c"}, {"b"}, {branch("then_branch", body_of("Neg", "x")), branch("else_branch", body_of("Exp", "x"))},
              "choice");
   w.add_node("Abs", {"x"}, {"a"}, {}, "absolute");
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   EXPECT_EQ(nodes_of(session, {random_tensor({1, 4}, 1)}, {0, 1}), "absolute");
   expect_subsets(session, {{random_tensor({1, 4}, 1)}});
 }
@@ -228,7 +228,7 @@ TEST_F(SkippedOutputs, OfLoopsAndShapesThatDependOnData) {
   w.add_node("Relu", {"x"}, {"r"}).add_node("NonZero", {"r"}, {"where"}).add_node("Neg", {"sums"}, {"behind"});
   HostTensor turns({DType::kInt64, {}});
   turns.as<std::int64_t>()[0] = 3;
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   expect_subsets(session, {{random_tensor({1, 5}, 1), turns}, {random_tensor({1, 3}, 2), turns}});
   expect_subsets(session, {{random_tensor({1, 5}, 1), turns}}, true);
 }
@@ -240,7 +240,7 @@ TEST_F(SkippedOutputs, OfSequences) {
   w.graph().message(12, Proto().bytes(1, "parts").message(2, sequence));
   w.add_output("back");
   w.add_node("SplitToSequence", {"x"}, {"parts"}, {{"axis", 0}}).add_node("ConcatFromSequence", {"parts"}, {"back"}, {{"axis", 1}});
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   const HostTensor x = random_tensor({4, 2}, 1);
   for (const std::uint8_t parts : {0, 1}) {
     for (const std::uint8_t back : {0, 1}) {
@@ -303,7 +303,7 @@ TEST_F(SkippedOutputs, TakeNoMemory) {
   OnnxWriter w(13);
   w.add_input("x", kF32, {1 << 16}).add_output("a").add_output("b");
   w.add_node("Relu", {"x"}, {"a"}).add_node("Neg", {"x"}, {"b"});
-  Session session(load(make_runtime(), w), "");
+  TestSession session(load(make_runtime(), w), "");
   const std::vector<TensorPtr> in = to_tensors(session.runtime(), {random_tensor({1 << 16}, 1)});
   const std::size_t bytes = in[0]->size_bytes();
   const auto peak_of = [&](std::vector<std::uint8_t> skipped) {

@@ -69,10 +69,10 @@ class OperatorSplitTest : public RuntimeTest {
   // One backend: the same bits. With the CPU: within the tolerance.
   static void expect_parts_are_right(const OnnxWriter& w, const std::string& op, const std::vector<HostTensor>& inputs) {
     const ModelPtr whole = load(make_runtime(two_mocks()), w);
-    Session one(whole, "m");
+    TestSession one(whole, "m");
     const std::vector<HostTensor> want = run(one, inputs);
     const ModelPtr mocks = load(make_runtime(config(shared({op}, {"m", "n"}))), w);
-    Session two(mocks, "m");
+    TestSession two(mocks, "m");
     int parts = 0;
     for (const Node& n : two.graph().nodes) parts += n.part >= 0 ? 1 : 0;
     EXPECT_GE(parts, 2) << op;
@@ -83,7 +83,7 @@ class OperatorSplitTest : public RuntimeTest {
       EXPECT_EQ(got[j].bytes, want[j].bytes) << op;
     }
     const ModelPtr mixed = load(make_runtime(config(shared({op}, {"cpu", "m", "n"}))), w);
-    Session three(mixed, "");
+    TestSession three(mixed, "");
     expect_close(run(three, inputs), want);
   }
 };
@@ -174,7 +174,7 @@ TEST_F(OperatorSplitTest, QuantizedProductsWithAScaleForEachChannel) {
 
 TEST_F(OperatorSplitTest, ExplainNamesShareRuleAndDevice) {
   const ModelPtr model = load(make_runtime(config(shared({"Conv", "MatMul"}, {"m", "n"}))), network());
-  Session session(model, "");
+  TestSession session(model, "");
   EXPECT_EQ(place_of(session, "conv/part1"), "m");
   EXPECT_EQ(place_of(session, "conv/part2"), "n");
   EXPECT_EQ(place_of(session, "conv/concat"), "cpu");
@@ -191,7 +191,7 @@ TEST_F(OperatorSplitTest, ExplainNamesShareRuleAndDevice) {
 TEST_F(OperatorSplitTest, WhatCannotBeSplitIsAnErrorWithPlaceAndNode) {
   const auto expect_refused = [](PlacementRule r, const OnnxWriter& w, const char* node, const std::string& word) {
     try {
-      const Session session(load(make_runtime(config(std::move(r))), w), "");
+      const TestSession session(load(make_runtime(config(std::move(r))), w), "");
       ADD_FAILURE() << word;
     } catch (const Error& e) {
       EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
@@ -220,7 +220,7 @@ TEST_F(OperatorSplitTest, WithPreferSuchNodesGoOnToTheDefault) {
   w.add_input("x", kF32, {4, 8});
   w.add_initializer("k", {8, 40}, numbers(320));
   w.add_node("MatMul", {"x", "k"}, {"p"}, {}, "matmul").add_node("Softmax", {"p"}, {"s"}, {}, "softmax").add_output("s");
-  Session session(load(make_runtime(config(shared({}, {"m", "n"}, Policy::kPrefer))), w), "n");
+  TestSession session(load(make_runtime(config(shared({}, {"m", "n"}, Policy::kPrefer))), w), "n");
   EXPECT_EQ(units(session, "matmul"), (std::vector<std::int64_t>{24, 16}));
   EXPECT_EQ(place_of(session, "softmax"), "n");
   EXPECT_NE(reason_of(session, "softmax").find("(prefer split m, n) not possible: Softmax cannot be split"), std::string::npos)
@@ -230,7 +230,7 @@ TEST_F(OperatorSplitTest, WithPreferSuchNodesGoOnToTheDefault) {
 TEST_F(OperatorSplitTest, TheFirstRuleThatMatchesDecides) {
   Config c = config(rule({"Conv"}, {}, "m", Policy::kRequire, 4));
   c.rules.push_back(shared({"Conv", "MatMul"}, {"m", "n"}));
-  Session session(load(make_runtime(c), network()), "");
+  TestSession session(load(make_runtime(c), network()), "");
   EXPECT_EQ(place_of(session, "conv"), "m");
   EXPECT_EQ(units(session, "matmul").size(), 2u);
 }
@@ -242,7 +242,7 @@ TEST_F(OperatorSplitTest, RulesOfPrecisionAndNumericsAreThoseOfTheNode) {
   strict.numerics = Numerics::kStrict;
   strict.line = 6;
   c.rules.push_back(strict);
-  Session session(load(make_runtime(c), network()), "");
+  TestSession session(load(make_runtime(c), network()), "");
   for (std::size_t i = 0; i < session.graph().nodes.size(); ++i) {
     const bool is_part = session.graph().nodes[i].part >= 0;
     EXPECT_TRUE(!is_part || session.compiled().placement.nodes[i].numerics == Numerics::kStrict);
@@ -289,7 +289,7 @@ TEST_F(OperatorSplitTest, SharesAreByWhatTheNodeTakesOnEachDevice) {
   const ModelPtr model = load(make_runtime(config(shared({"Conv"}, {"m", "n"}))), network());
   set_costs(model, "m", 1e6);
   set_costs(model, "n", 2e6);
-  Session session(model, "m");
+  TestSession session(model, "m");
   EXPECT_EQ(units(session, "conv"), (std::vector<std::int64_t>{32, 16}));
   EXPECT_NE(reason_of(session, "conv/part1").find("m 1.00 ms, n 2.00 ms"), std::string::npos) << reason_of(session, "conv/part1");
 }
@@ -300,11 +300,11 @@ TEST_F(OperatorSplitTest, AutoSplitsWhereItPays) {
     set_costs(model, "cpu", cpu);
     set_costs(model, "m", m);
     set_costs(model, "n", n);
-    return std::make_shared<Session>(model, "m");
+    return make_session(model, "m");
   };
   const auto pays = make(3e6, 1e6, 1e6);
   EXPECT_EQ(units(*pays, "conv").size(), 3u);
-  const auto not_known = std::make_shared<Session>(load(make_runtime(config(shared({"Conv"}, {"auto"}))), network()), "m");
+  const auto not_known = make_session(load(make_runtime(config(shared({"Conv"}, {"auto"}))), network()), "m");
   EXPECT_TRUE(units(*not_known, "conv").empty());
   EXPECT_NE(reason_of(*not_known, "conv").find("does not pay: alike, as their speeds are not known"), std::string::npos)
       << reason_of(*not_known, "conv");
@@ -353,7 +353,7 @@ TEST_F(OperatorSplitTest, WithoutMeasurementsSharesStay) {
 
 TEST_F(OperatorSplitTest, SessionsWithTheSameSharesHaveOneModel) {
   const ModelPtr model = load(make_runtime(config(shared({"Conv"}, {"m", "n"}))), network());
-  Session a(model, ""), b(model, "");
+  TestSession a(model, ""), b(model, "");
   EXPECT_NE(a.compiled().model, model);
   EXPECT_EQ(a.compiled().model, b.compiled().model);
   EXPECT_EQ(a.compiled().model->whole, model);
@@ -386,14 +386,14 @@ class OperatorSplitFileTest : public OperatorSplitTest {
 };
 
 TEST_F(OperatorSplitFileTest, SlicesAreMadeOfTheFileAndLetGoOf) {
-  Session whole(load(make_runtime(two_mocks()), large()), "cpu");
+  TestSession whole(load(make_runtime(two_mocks()), large()), "cpu");
   const HostTensor x = filled({3, 128});
   const std::vector<HostTensor> want = run(whole, {x});
   const ModelPtr model = load_model_file(make_runtime(config(shared({"MatMul", "Gemm"}, {"cpu", "m"}))), path_);
   for (int round = 0; round < 2; ++round) {
-    Session split(model, "");
+    TestSession split(model, "");
     expect_close(run(split, {x}), want);
-    Session unsplit(model, [&] {
+    TestSession unsplit(model, [&] {
       SessionRequest r("cpu");
       r.assigned = std::make_shared<Assignment>(Assignment{{model->runtime->devices_for(*model->runtime->settings())[0],
                                                             model->runtime->devices_for(*model->runtime->settings())[0]},
@@ -411,7 +411,7 @@ TEST_F(OperatorSplitFileTest, PackedSlicesComeFromACacheFile) {
   std::vector<HostTensor> want;
   for (int round = 0; round < 3; ++round) {
     const ModelPtr model = load_model_file(make_runtime(config(shared({"MatMul", "Gemm"}, {"cpu", "m"}))), path_);
-    Session split(model, SessionRequest(""), CacheConfig{path_ + ".evc", true, round == 2});
+    TestSession split(model, SessionRequest(""), CacheConfig{path_ + ".evc", true, round == 2});
     const std::vector<HostTensor> got = run(split, {x});
     if (round == 0) want = got;
     EXPECT_EQ(got[0].bytes, want[0].bytes);
@@ -421,7 +421,7 @@ TEST_F(OperatorSplitFileTest, PackedSlicesComeFromACacheFile) {
 TEST_F(OperatorSplitFileTest, EachFailingAllocationIsAnErrorAndLeaksNothing) {
   const std::shared_ptr<Runtime> runtime = make_runtime(config(shared({"MatMul", "Gemm"}, {"cpu", "m"})));
   const ModelPtr model = load_model_file(runtime, path_);
-  { const Session warm(model, ""); }
+  { const TestSession warm(model, ""); }
   model->store.drop_unused();
   const std::uint64_t before = runtime->cpu().pool().stats().current;
   int failed = 0;
@@ -429,7 +429,7 @@ TEST_F(OperatorSplitFileTest, EachFailingAllocationIsAnErrorAndLeaksNothing) {
     bool threw = false;
     fault_arm(Seam::kAlloc, k, false);
     try {
-      const Session session(model, "");
+      const TestSession session(model, "");
     } catch (const std::bad_alloc&) {
       threw = true;
     } catch (const Error& e) {
@@ -443,7 +443,7 @@ TEST_F(OperatorSplitFileTest, EachFailingAllocationIsAnErrorAndLeaksNothing) {
   EXPECT_GT(failed, 50);
   model->store.drop_unused();
   EXPECT_LE(runtime->cpu().pool().stats().by_class[EVN_MEMORY_PACKED], before);
-  Session after(model, "");
+  TestSession after(model, "");
   expect_close(run(after, {filled({3, 128})}), run(after, {filled({3, 128})}));
 }
 

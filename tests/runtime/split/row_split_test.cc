@@ -33,7 +33,7 @@ class RowSplitTest : public RuntimeTest {
     return x;
   }
 
-  static std::string explained(const Session& session) { return session.explain(EVN_FORMAT_JSON); }
+  static std::string explained(const Session& session) { return explain(session, EVN_FORMAT_JSON); }
 };
 
 TEST(ShareRows, GivesTheFasterDeviceMore) {
@@ -50,7 +50,7 @@ TEST(ShareRows, GivesTheFasterDeviceMore) {
 TEST_F(RowSplitTest, PartsOfABatchAreTheRowsOfTheWhole) {
   const ModelPtr split = load(make_runtime(config()), rows_model());
   const ModelPtr whole = load(make_runtime(two_mocks()), rows_model());
-  Session a(split, "m"), b(whole, "m");
+  TestSession a(split, "m"), b(whole, "m");
   for (const std::int64_t rows : {2, 3, 8, 3, 1, 17}) {
     const std::vector<HostTensor> got = run(a, {input(rows)}), want = run(b, {input(rows)});
     ASSERT_EQ(got.size(), 3u);
@@ -66,7 +66,7 @@ TEST_F(RowSplitTest, PartsOfABatchAreTheRowsOfTheWhole) {
 
 TEST_F(RowSplitTest, TheCpuMayTakeRowsToo) {
   const ModelPtr split = load(make_runtime(config({"cpu", "m"})), rows_model());
-  Session a(split, ""), b(load(make_runtime(), rows_model()), "");
+  TestSession a(split, ""), b(load(make_runtime(), rows_model()), "");
   mock_counters() = {};
   const std::vector<HostTensor> got = run(a, {input(6)}), want = run(b, {input(6)});
   expect_close(got, want);
@@ -75,7 +75,7 @@ TEST_F(RowSplitTest, TheCpuMayTakeRowsToo) {
 
 TEST_F(RowSplitTest, GivenOutputsAreWrittenInPlace) {
   const ModelPtr model = load(make_runtime(config()), rows_model());
-  Session session(model, "");
+  TestSession session(model, "");
   std::vector<TensorPtr> out(3);
   const std::vector<TensorPtr> in{to_tensor(model->runtime, input(6))};
   out[0] = to_tensor(model->runtime, HostTensor({DType::kFloat32, {6, 4, 8, 8}}));
@@ -93,7 +93,7 @@ TEST_F(RowSplitTest, GivenOutputsAreWrittenInPlace) {
 
 TEST_F(RowSplitTest, GivenOutputsThatOverlapAreRefused) {
   const ModelPtr model = load(make_runtime(config()), rows_model());
-  Session session(model, "");
+  TestSession session(model, "");
   std::vector<TensorPtr> out(3);
   out[0] = to_tensor(model->runtime, HostTensor({DType::kFloat32, {6, 4, 8, 8}}));
   out[1] = Tensor::part(out[0], 0, {DType::kFloat32, {4, 6, 8, 8}});  // whose rows are copied
@@ -108,7 +108,7 @@ TEST_F(RowSplitTest, GivenOutputsThatOverlapAreRefused) {
 
 TEST_F(RowSplitTest, OneRowIsNotSplit) {
   const ModelPtr model = load(make_runtime(config()), rows_model());
-  Session session(model, "cpu");
+  TestSession session(model, "cpu");
   mock_counters() = {};
   run(session, {input(1)});
   EXPECT_EQ(mock_counters().kernels, 0);
@@ -121,7 +121,7 @@ TEST_F(RowSplitTest, RowsThatDependOnEachOtherAreAnErrorWithPlaceAndNode) {
   w.add_input("x", kF32, {Dim("n"), 4});
   w.add_node("Softmax", {"x"}, {"y"}, {Attr("axis", 0)}, "over_rows").add_output("y");
   try {
-    const Session session(load(make_runtime(config()), w), "");
+    const TestSession session(load(make_runtime(config()), w), "");
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
@@ -132,7 +132,7 @@ TEST_F(RowSplitTest, RowsThatDependOnEachOtherAreAnErrorWithPlaceAndNode) {
 
 TEST_F(RowSplitTest, AFailingDeviceIsAnErrorAndTheNextRunIsRight) {
   const ModelPtr model = load(make_runtime(config()), rows_model());
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> want = run(session, {input(6)});
   for (std::int64_t k = 1; k <= 6; ++k) {
     mock_settings().fail_call = k;
@@ -144,7 +144,7 @@ TEST_F(RowSplitTest, AFailingDeviceIsAnErrorAndTheNextRunIsRight) {
 
 TEST_F(RowSplitTest, WithoutThreadsThePartsFollowEachOther) {
   const ModelPtr model = load(make_runtime(config()), rows_model());
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> want = run(session, {input(6)});
   fault_arm(Seam::kThread, 1, true);
   const std::vector<HostTensor> got = run(session, {input(6)});
@@ -154,7 +154,7 @@ TEST_F(RowSplitTest, WithoutThreadsThePartsFollowEachOther) {
 
 TEST_F(RowSplitTest, EachFailingAllocationIsAnErrorAndLeaksNothing) {
   const ModelPtr model = load(make_runtime(config()), rows_model());
-  Session session(model, "");
+  TestSession session(model, "");
   const TensorPtr x = to_tensor(model->runtime, input(6));
   std::vector<TensorPtr> warm(3);
   for (int i = 0; i < 3; ++i) {

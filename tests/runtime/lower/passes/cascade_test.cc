@@ -23,7 +23,7 @@ void expect_same_bytes(const std::vector<HostTensor>& got, const std::vector<Hos
 }
 
 int count_in_cascades(const Session& session) {
-  const std::string text = session.explain(EVN_FORMAT_TEXT);
+  const std::string text = explain(session, EVN_FORMAT_TEXT);
   int count = 0;
   for (std::size_t at = text.find("conv_cascade"); at != std::string::npos; at = text.find("conv_cascade", at + 1)) ++count;
   return count;
@@ -153,7 +153,7 @@ Found compare_drawn(std::uint32_t seeds, std::span<const Isa> isas, Precision pr
     std::vector<std::vector<HostTensor>> want;
     force_cascades(CascadeUse::kNever);
     {
-      Session session(load(make_runtime({}, 0, 1), w), asks(precision));
+      TestSession session(load(make_runtime({}, 0, 1), w), asks(precision));
       for (const auto& in : inputs) {
         try {
           want.push_back(run(session, in));
@@ -165,7 +165,7 @@ Found compare_drawn(std::uint32_t seeds, std::span<const Isa> isas, Precision pr
     }
     force_cascades(CascadeUse::kAlways);
     for (const int threads : {1, 2, 3, 7}) {
-      Session session(load(make_runtime({}, 0, threads), w), asks(precision));
+      TestSession session(load(make_runtime({}, 0, threads), w), asks(precision));
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         if (want[i].empty()) {
           EXPECT_THROW(run(session, inputs[i]), Error);
@@ -224,7 +224,7 @@ OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded) {
 TEST_F(CascadeTest, TheUsualRuleTakesLargeImagesOnlyAndGivesTheReference) {
   const auto runtime = make_runtime({}, 0, 2);
   const ModelPtr model = load(runtime, inverted_residual(16, 96));
-  Session session(model, "");
+  TestSession session(model, "");
   for (const std::int64_t size : {7, 56, 14, 60}) {
     const std::vector<HostTensor> in = {random_tensor({1, 16, size, size}, 1), random_tensor({1, 16, size, size}, 2)};
     expect_close(run(session, in), GraphRunner(model->graph()).run(in));
@@ -237,14 +237,14 @@ TEST_F(CascadeTest, RespecializedPlansRunTheSameNodesAsOneStep) {
   std::mt19937 random(3);
   for (const CascadeUse use : {CascadeUse::kWhereItPays, CascadeUse::kAlways}) {
     force_cascades(use);
-    Session session(load(make_runtime({}, 0, 2), w), "");
+    TestSession session(load(make_runtime({}, 0, 2), w), "");
     for (int turn = 0; turn < 40; ++turn) {
       const std::int64_t height = 41 + static_cast<std::int64_t>(random() % 9),
                          width = 38 + static_cast<std::int64_t>(random() % 16);
       const bool broadcast = random() % 4 == 0;
       const std::vector<HostTensor> in = {random_tensor({1, 16, height, width}, random()),
                                           random_tensor({1, 16, broadcast ? 1 : height, broadcast ? 1 : width}, random())};
-      Session fresh(load(make_runtime({}, 0, 2), w), "");
+      TestSession fresh(load(make_runtime({}, 0, 2), w), "");
       expect_same_bytes(run(session, in), run(fresh, in));
       EXPECT_EQ(count_in_cascades(session), count_in_cascades(fresh)) << height << " x " << width;
     }
@@ -260,7 +260,7 @@ TEST_F(CascadeTest, WhatIsReadElsewhereIsWritten) {
   w.add_node("Conv", {"x", "w"}, {"a"}).add_node("Conv", {"a", "d"}, {"b"}, {{"group", std::int64_t{24}}});
   w.add_node("Conv", {"b", "w"}, {"c"});
   const ModelPtr model = load(make_runtime(), w);
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor({2, 24, 12, 9}, 1)};
   expect_close(run(session, in), GraphRunner(model->graph()).run(in));
   EXPECT_EQ(count_in_cascades(session), 2);
@@ -286,11 +286,11 @@ TEST_F(CascadeTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
     const std::vector<HostTensor> in = {random_tensor({2, 32, size, size + 3}, 1)};
     force_cascades(CascadeUse::kNever);
     const ModelPtr model = load(make_runtime({}, 0, 1), w);
-    Session one_by_one(model, "");
+    TestSession one_by_one(model, "");
     const std::vector<HostTensor> want = run(one_by_one, in);
     expect_close(want, GraphRunner(model->graph()).run(in));
     force_cascades(CascadeUse::kAlways);
-    Session session(load(make_runtime({}, 0, 3), w), "");
+    TestSession session(load(make_runtime({}, 0, 3), w), "");
     expect_same_bytes(run(session, in), want);
     EXPECT_GE(count_in_cascades(session), 5);
   }
@@ -301,7 +301,7 @@ TEST_F(CascadeTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
   const auto peak = [&](CascadeUse use) {
     force_cascades(use);
     const auto runtime = make_runtime({}, 0, 2);
-    Session session(load(runtime, inverted_residual(16, 96)), "");
+    TestSession session(load(runtime, inverted_residual(16, 96)), "");
     run(session, in);
     return runtime->cpu().pool().stats().by_class[EVN_MEMORY_ARENAS];
   };
@@ -310,7 +310,7 @@ TEST_F(CascadeTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
   EXPECT_LT(cascade, whole / 2);
   // The lines count: a little less than they need is too little.
   const auto runtime = make_runtime({}, 2 << 20, 2);
-  Session session(load(runtime, inverted_residual(16, 96)), "");
+  TestSession session(load(runtime, inverted_residual(16, 96)), "");
   try {
     run(session, in);
     FAIL() << "ran in 2 MiB";
@@ -322,7 +322,7 @@ TEST_F(CascadeTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
 TEST_F(CascadeTest, ARunWhoseTimeIsOverEnds) {
   force_cascades(CascadeUse::kAlways);
   const auto runtime = make_runtime({}, 0, 1);
-  Session session(load(runtime, inverted_residual(16, 96)), "");
+  TestSession session(load(runtime, inverted_residual(16, 96)), "");
   const std::vector<TensorPtr> in = {to_tensor(runtime, random_tensor({1, 16, 80, 80}, 1)),
                                      to_tensor(runtime, random_tensor({1, 16, 80, 80}, 2))};
   std::vector<TensorPtr> out(1);

@@ -117,7 +117,7 @@ class Network {
 };
 
 int count_views(const Session& session, const std::string& op) {
-  const std::string text = session.explain(EVN_FORMAT_TEXT);
+  const std::string text = explain(session, EVN_FORMAT_TEXT);
   int count = 0;
   const std::string row = "  " + op + "  cpu  view  ";
   for (std::size_t at = text.find(row); at != std::string::npos; at = text.find(row, at + 1)) ++count;
@@ -127,7 +127,7 @@ int count_views(const Session& session, const std::string& op) {
 // Runs and compares; returns how many nodes of the operator had nothing to do.
 int run_and_count(const Network& network, const std::string& op, const Shape& x = {2, 16, 9, 7}) {
   const ModelPtr model = load(make_runtime(), network.writer());
-  Session session(model, "");
+  TestSession session(model, "");
   const std::vector<HostTensor> in = {random_tensor(x, 3, -1, 1)};
   expect_close(run(session, in), GraphRunner(model->graph()).run(in));
   return count_views(session, op);
@@ -304,7 +304,7 @@ TEST_F(ChannelViewsTest, DrawnGraphsGiveWhatTheReferenceGivesWithAnyNumberOfThre
     const Network n = draw(random, round % 2 == 0);
     const ModelPtr model = load(make_runtime({}, 0, 1), n.writer());
     const ModelPtr other = load(make_runtime({}, 0, 3), n.writer());
-    Session one(model, ""), three(other, "");
+    TestSession one(model, ""), three(other, "");
     for (const Shape& shape :
          {Shape{2, 16, 9, 7}, Shape{1, 16, 12, 13}, Shape{3, 16, 1, 1}, Shape{0, 16, 5, 5}, Shape{2, 16, 5, 9}}) {
       if (round % 2 != 0 && !(shape == Shape{2, 16, 9, 7})) continue;

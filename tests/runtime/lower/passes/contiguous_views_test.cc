@@ -57,7 +57,7 @@ class Network {
 };
 
 int count_views(const Session& session) {
-  const std::string json = session.explain(EVN_FORMAT_JSON);
+  const std::string json = explain(session, EVN_FORMAT_JSON);
   int count = 0;
   for (std::size_t at = 0; (at = json.find("\"contiguous_views\"", at)) != std::string::npos; ++at) ++count;
   return count;
@@ -88,7 +88,7 @@ struct Both {
   }
 
   ModelPtr model;
-  Session with, without;
+  TestSession with, without;
 };
 
 int run_and_count(Network& network, const Shape& x) {
@@ -156,7 +156,7 @@ TEST_F(ContiguousViewsTest, AnIndexThatIsNoRowIsTheRunsErrorAndNotThePlans) {
     const auto runtime = make_runtime();
     const ModelPtr model = load(runtime, n.writer());
     EXPECT_TRUE(estimate_run(model->graph(), *runtime, {}).complete);
-    Session session(model, "");
+    TestSession session(model, "");
     try {
       run(session, {random_tensor({4, 16}, 1)});
       ADD_FAILURE() << row;

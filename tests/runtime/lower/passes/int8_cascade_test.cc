@@ -18,7 +18,7 @@ std::vector<std::uint8_t> bytes_of_tensor(const HostTensor& t) {
 }
 
 int count_in_cascades(const Session& session, const std::string& what = "conv_cascade") {
-  const std::string text = session.explain(EVN_FORMAT_TEXT);
+  const std::string text = explain(session, EVN_FORMAT_TEXT);
   int count = 0;
   for (std::size_t at = text.find("conv_cascade"); at != std::string::npos; at = text.find("conv_cascade", at + 1)) {
     const std::size_t line = text.rfind('\n', at) + 1;
@@ -159,7 +159,7 @@ TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
         force_cascades(CascadeUse::kAlways);
         for (const int threads : {1, 3}) {
           const ModelPtr model = load(make_runtime({}, 0, threads), w);
-          Session session(model, "");
+          TestSession session(model, "");
           try {
             if (want.empty()) want = bytes_of_tensor(GraphRunner(model->graph()).run(in)[0]);
           } catch (const Error&) {  // steps and kernels without pads left nothing of it
@@ -172,7 +172,7 @@ TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
         }
         if (want.empty()) continue;
         force_cascades(CascadeUse::kNever);
-        Session session(load(make_runtime({}, 0, 2), w), "");
+        TestSession session(load(make_runtime({}, 0, 2), w), "");
         EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), want) << "one by one";
         EXPECT_EQ(count_in_cascades(session), 0);
       }
@@ -225,7 +225,7 @@ TEST_F(Int8CascadeTest, QuantizedFloatOperatorsAreCascadesWhereImagesAreLarge) {
     for (const std::int64_t step : {1, 2}) {
       for (const auto& [channels, expanded] : {std::pair<std::int64_t, std::int64_t>{16, 96}, {12, 90}}) {
         const ModelPtr model = load(make_runtime({}, 0, 2), inverted_residual(channels, expanded, step));
-        Session session(model, "");
+        TestSession session(model, "");
         for (const std::int64_t size : {9, 110}) {
           const std::vector<HostTensor> in = {random_tensor({1, channels, size, size}, 1)};
           EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), bytes_of_tensor(GraphRunner(model->graph()).run(in)[0])) << size;
@@ -240,7 +240,7 @@ TEST_F(Int8CascadeTest, RespecializedPlansGiveTheSameBytes) {
   force_cascades(CascadeUse::kAlways);
   std::mt19937 random(3);
   const ModelPtr model = load(make_runtime({}, 0, 2), inverted_residual(12, 90, 1));
-  Session session(model, "");
+  TestSession session(model, "");
   for (int turn = 0; turn < 10; ++turn) {
     const std::int64_t height = 3 + static_cast<std::int64_t>(random() % 20), width = 4 + static_cast<std::int64_t>(random() % 20);
     const std::vector<HostTensor> in = {random_tensor({1, 12, height, width}, random())};
@@ -254,7 +254,7 @@ TEST_F(Int8CascadeTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
   const auto peak = [&](CascadeUse use) {
     force_cascades(use);
     const auto runtime = make_runtime({}, 0, 1);
-    Session session(load(runtime, inverted_residual(16, 96, 2)), "");
+    TestSession session(load(runtime, inverted_residual(16, 96, 2)), "");
     run(session, in);
     return runtime->cpu().pool().stats().by_class[EVN_MEMORY_ARENAS];
   };

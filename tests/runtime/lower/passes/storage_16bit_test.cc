@@ -85,7 +85,7 @@ class Storage16BitTest : public RuntimeTest {
     bf16.precision = Precision::kBfloat16;
     for (const int threads : {1, 3}) {
       const auto runtime = make_runtime({}, 0, threads);
-      Session one(load(runtime, with), bf16), other(load(runtime, wide), bf16);
+      TestSession one(load(runtime, with), bf16), other(load(runtime, wide), bf16);
       EXPECT_EQ(count(one), 1);
       EXPECT_EQ(count(other), 0);
       const std::vector<HostTensor> in = {random_tensor(x, 3, -1, 1)};
@@ -134,7 +134,7 @@ class Storage16BitChainTest : public RuntimeTest, public testing::WithParamInter
   static std::vector<float> result(const OnnxWriter& w, Precision precision, Config config = {}) {
     SessionRequest request("");
     request.precision = precision;
-    Session session(load(make_runtime(std::move(config)), w), request);
+    TestSession session(load(make_runtime(std::move(config)), w), request);
     const HostTensor y = run(session, {random_tensor({37, kWidth}, 3)})[0];
     return {y.as<float>().begin(), y.as<float>().end()};
   }

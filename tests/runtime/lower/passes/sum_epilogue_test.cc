@@ -30,7 +30,7 @@ class SumEpilogueTest : public RuntimeTest {
   int check(const std::vector<std::vector<HostTensor>>& inputs) {
     const auto runtime = make_runtime();
     const ModelPtr model = load(runtime, w_);
-    Session session(model, "");
+    TestSession session(model, "");
     for (const std::vector<HostTensor>& in : inputs) expect_close(run(session, in), GraphRunner(model->graph()).run(in));
     const std::string text = session.explain(EVN_FORMAT_TEXT);
     int absorbed = 0;
@@ -226,7 +226,7 @@ class Int8SumEpilogueTest : public RuntimeTest {
   bool check(const Form& f, const std::vector<std::pair<Shape, Shape>>& shapes) {
     const auto runtime = make_runtime();
     const ModelPtr model = load(runtime, w_);
-    Session session(model, "");
+    TestSession session(model, "");
     for (const auto& [x, r] : shapes) {
       const std::vector<HostTensor> in = {bytes(f, x, 1), bytes(f, r, 2)};
       const std::vector<HostTensor> got = run(session, in), want = GraphRunner(model->graph()).run(in);

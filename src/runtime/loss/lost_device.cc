@@ -1,9 +1,12 @@
 // Devices that stop working: how that is told from a command that failed, and where runs go on.
+#include "runtime/loss/lost_device.h"
+
 #include <array>
 
 #include "base/error.h"
 #include "base/os/os.h"
-#include "runtime/live/live_session.h"
+#include "runtime/request/session_identity.h"
+#include "runtime/session/session.h"
 
 namespace evn {
 namespace {
@@ -67,19 +70,16 @@ bool Runtime::examine(Device& device, const Error& failure, const StopCondition&
   return true;
 }
 
-void Session::refuse_lost(const Device& device) {
-  throw make_error(EVN_ERROR_DEVICE_LOST, "device %s is lost: %s", device.name().c_str(), device.why_lost())
-      .with_device(device.name().c_str());
-}
+namespace {
 
-// What runs in the place of this session, after a run of it has failed so. Throws where nothing does.
-std::shared_ptr<Session> Session::after_loss(const Error& failure, const RunRequest& request) const {
-  const std::shared_ptr<PlacementOwner> owner = identity_->owner.lock();
-  if (owner == nullptr || !compiled_.settings->config.moves_off_lost_devices) throw Error(failure);
+// Returns what runs in the place of the session, after a run of it has failed so. Throws where nothing does.
+std::shared_ptr<Session> after_loss(const Session& session, const Error& failure, const RunRequest& request) {
+  const std::shared_ptr<PlacementOwner> owner = session.identity() != nullptr ? session.identity()->owner.lock() : nullptr;
+  if (owner == nullptr || !session.compiled().settings->config.moves_off_lost_devices) throw Error(failure);
   bool is_lost = false;
-  for (Device* const device : devices()) {
+  for (Device* const device : session.devices()) {
     const bool is_meant = failure.device[0] == '\0' || device->name() == failure.device;
-    if (is_meant && runtime()->examine(*device, failure, request.stop)) is_lost = true;
+    if (is_meant && session.runtime()->examine(*device, failure, request.stop)) is_lost = true;
   }
   if (!is_lost) throw Error(failure);
   if (request.overwrite_inputs || request.listener.ready != nullptr) {
@@ -88,12 +88,33 @@ std::shared_ptr<Session> Session::after_loss(const Error& failure, const RunRequ
         .with_device(failure.device);
   }
   try {
-    return owner->without_lost_devices(*this)->with_open_inputs(compiled_.model->open_inputs);
+    return owner->without_lost_devices(session)->open_inputs().with(session.compiled().model->open_inputs);
   } catch (const Error& e) {
     throw make_error(EVN_ERROR_DEVICE_LOST, "%s; the session cannot do without the device: %s", failure.message, e.message)
         .with_device(failure.device)
         .with_node(e.node);
   }
 }
+
+class LossStage final : public RunStage {
+ public:
+  std::string_view name() const override { return "lost devices"; }
+  void run(Session& session, StagedRun& run, const RunRest& rest) override {
+    std::shared_ptr<Session> other;
+    try {
+      return rest(run);
+    } catch (const Error& e) {
+      // One device after the other may be lost.
+      if (e.status != EVN_ERROR_DEVICE_LOST || run.moves == session.runtime()->device_count()) throw;
+      ++run.moves;
+      other = after_loss(session, e, run.request);
+    }
+    other->run(run);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<RunStage> make_loss_stage() { return std::make_unique<LossStage>(); }
 
 }  // namespace evn

@@ -1,0 +1,13 @@
+#include "runtime/request/session_identity.h"
+
+#include "runtime/session/session.h"
+
+namespace evn {
+
+void apply_concurrency(const Session& session) noexcept {
+  SessionRequests& requests = session.identity()->requests;
+  requests.set_most_running(session.concurrency());
+  requests.set_depth(session.compiled().pipeline_depth);
+}
+
+}  // namespace evn

@@ -1,0 +1,118 @@
+#include "runtime/stages/make_session.h"
+
+#include "base/error.h"
+#include "kept_features.h"
+#include "runtime/batch/batch_stage.h"
+#include "runtime/cost/placement_search.h"
+#include "runtime/loss/lost_device.h"
+#include "runtime/request/session_identity.h"
+#include "runtime/session/compile_shared.h"
+#include "runtime/session/statistics_stage.h"
+#include "runtime/split/operator_split.h"
+#include "runtime/split/row_split.h"
+#include "runtime/split/split_watch.h"
+#include "runtime/state/state_run.h"
+
+namespace evn {
+namespace {
+
+// What sessions of one identity and of the same settings share, whichever of their inputs are open.
+struct Shared {
+  SessionRequest request;
+  std::shared_ptr<SessionIdentity> identity;
+  std::shared_ptr<ArenaStore> arenas;
+  std::shared_ptr<RunGroup> group;
+  std::shared_ptr<Tracing> tracing;
+};
+
+std::shared_ptr<SessionIdentity> identity_for(const LoadedModel& model, const SessionRequest& request) {
+  if (request.identity != nullptr) return request.identity;
+  const std::string name = !request.name.empty() ? request.name : !model.file_name.empty() ? model.file_name : "model";
+  return std::make_shared<SessionIdentity>(request.listed ? &model.runtime->statistics() : nullptr, name, concurrency_of(request));
+}
+
+ModelPtr with_nodes_in_parts(const ModelPtr& model, SessionRequest* request) {
+  if (!kHas_devices) return model;
+  SplitModel split = split_operators(model, *request);
+  request->whole_nodes = std::move(split.whole);
+  return split.model;
+}
+
+std::shared_ptr<const CompiledGraph> compile_for(const ModelPtr& model, SessionRequest request, const CacheConfig& cache) {
+  const ModelPtr run = with_nodes_in_parts(model, &request);
+  if (!kHas_devices || !is_searched(request.settings->config, request)) return compile_shared(run, request, cache);
+  std::vector<std::shared_ptr<Session>> tried;  // until the graph is made, so that weights are not packed twice
+  return compile_shared(run, request, cache, [&] { return search_placement(run, request, &tried); });
+}
+
+// The stages, the outermost first. `parts` has the rest of the session.
+void add_stages(const Shared& shared, SessionParts* parts) {
+  const SessionRequest& request = shared.request;
+  const CompiledGraph& graph = *parts->compiled;
+  const auto add = [&](std::unique_ptr<RunStage> stage) {
+    if (stage != nullptr) parts->stages.push_back(std::move(stage));
+  };
+  add(std::make_unique<StatisticsStage>(shared.identity->statistics));
+  if (kHas_devices) add(make_loss_stage());
+  if (kHas_states) add(make_state_stage());
+  if (request.batching.max_batch != 0) {
+    if (!kHas_requests)
+      fail(EVN_ERROR_UNSUPPORTED,
+           "batching is asked for, and this build of the library has no feature \"requests\" (EVN_FEATURES)");
+    auto batches = std::make_unique<BatchStage>(graph, request.batching);
+    parts->batcher = &batches->batcher();
+    add(std::move(batches));
+  }
+  if (kHas_devices && !request.settings->config.split_devices.empty()) add(std::make_unique<RowSplit>(graph, request));
+  if (kHas_devices) add(SplitWatch::make(graph, *shared.identity));
+}
+
+std::shared_ptr<Session> put_together(const ModelPtr& model, const std::shared_ptr<const Shared>& shared, const CacheConfig& cache,
+                                      std::vector<NodeSelection> selections) {
+  const std::uint64_t begin_ns = os::now_ns();
+  const SessionRequest& request = shared->request;
+  SessionParts parts;
+  parts.model = model;
+  parts.settings = request.settings;
+  parts.compiled = compile_for(model, request, cache);
+  parts.bodies = make_bodies(*parts.compiled, request, shared->arenas, with_nodes_in_parts);
+  parts.arenas = shared->arenas;
+  parts.group = shared->group;
+  parts.concurrency = concurrency_of(request);
+  parts.tracing = shared->tracing;
+  parts.identity = shared->identity;
+  parts.selections = std::move(selections);
+  parts.make_opened = [shared](const ModelPtr& open) { return put_together(open, shared, {}, {}); };
+  add_stages(*shared, &parts);
+  const CompiledGraph& graph = *parts.compiled;
+  auto session = std::make_shared<Session>(std::move(parts));
+  const std::uint64_t duration_ns = os::now_ns() - begin_ns;
+  LogEvent(model->runtime->log(), EVN_LOG_INFO, "session.created")
+      .device(request.device.c_str())
+      .field("file", model->file_name.c_str())
+      .field("nodes", graph.graph().nodes.size())
+      .field("devices", graph.devices.size())
+      .field("packed_values", graph.packed_count)
+      .field("duration_ns", duration_ns)
+      .write("made a session of %s: %zu nodes on %zu devices, %llu ms", model->shown_name(), graph.graph().nodes.size(),
+             graph.devices.size(), static_cast<unsigned long long>(duration_ns / 1'000'000));
+  return session;
+}
+
+}  // namespace
+
+std::shared_ptr<Session> make_session(const ModelPtr& model, SessionRequest request, const CacheConfig& cache,
+                                      std::vector<NodeSelection> selections) {
+  request = with_settings(std::move(request), *model->runtime);
+  auto shared = std::make_shared<Shared>(Shared{.request = request,
+                                                .identity = identity_for(*model, request),
+                                                .arenas = make_arenas(*model->runtime, request),
+                                                .group = std::make_shared<RunGroup>(concurrency_of(request)),
+                                                .tracing = std::make_shared<Tracing>()});
+  shared->request.identity = shared->identity;
+  std::shared_ptr<Session> session = put_together(model, shared, cache, std::move(selections));
+  if (request.identity == nullptr) apply_concurrency(*session);
+  return session;
+}
+
+}  // namespace evn
