@@ -32,7 +32,7 @@ ALLOWED = {
     "modules": DEVICE,
 }
 # The rooms of runtime/, the lowest first: a room includes from those before it.
-ROOMS = ["objects", "loaded", "placement", "lower", "run", "rows", "session", "cost", "request", "split", "state", "batch", "dispatch", "loss", "stages",
+ROOMS = ["objects", "loaded", "placement", "lower", "run", "rows", "session", "cost", "request", "split", "state", "batch", "dispatch", "loss", "replay", "stages",
          "live", "report", "quantize", "assembly"]
 MOST_README_LINES = 15
 LAYERS_WITH_SUBFOLDERS = ["base", "ops", "graph", "runtime", "backends/cpu"]  # whose folders have READMEs of their own

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,6 +87,49 @@ void print_times(std::vector<double> ns) {
   std::printf("\n");
 }
 
+// Runs as often as --repeat says, and adds the time of each in nanoseconds. Returns what the last has made.
+using RunTimer = std::function<Outputs(const RunArguments&, std::vector<double>* times)>;
+
+// Runs that a session has recorded (`recording:` of a configuration): files, or all of a folder, in the order of their names.
+std::vector<std::filesystem::path> recorded_runs(const Arguments& arguments) {
+  const std::filesystem::path given = arguments.get("--replay");
+  for (const char* const other : {"--input", "--shape", "--output"}) {
+    if (arguments.has(other)) fail_usage("--replay gives all inputs, and %s is given too", other);
+  }
+  std::vector<std::filesystem::path> runs;
+  std::error_code error;
+  if (!std::filesystem::is_directory(given, error)) return {given};
+  for (const auto& entry : std::filesystem::directory_iterator(given, error)) {
+    if (is_npz(entry.path().string())) runs.push_back(entry.path());
+  }
+  if (error) fail(kExitFailure, "%s: the folder cannot be read: %s", given.c_str(), error.message().c_str());
+  if (runs.empty()) fail(kExitFailure, "%s: there are no .npz files in the folder", given.c_str());
+  std::ranges::sort(runs);
+  return runs;
+}
+
+// Runs all of them, also behind one that fails.
+int replay(const Arguments& arguments, const Runtime& runtime, const Session& session, const RunTimer& run) {
+  int failed = 0;
+  for (const std::filesystem::path& path : recorded_runs(arguments)) {
+    std::printf("run %s\n", path.c_str());
+    try {
+      const std::vector<Tensor> inputs = read_inputs(path.string(), runtime, session);
+      std::vector<double> times;
+      const Outputs outputs = run(RunArguments(session.get(), inputs), &times);
+      report_outputs(arguments, session, outputs, path.stem().string());
+      print_times(times);
+    } catch (const Failure& e) {
+      if (e.code == kExitUsage) throw;
+      std::fflush(stdout);
+      std::fprintf(stderr, "evener: %s\n", e.message.c_str());
+      ++failed;
+    }
+  }
+  if (failed != 0) fail(kExitFailure, "%d of the recorded runs failed", failed);
+  return kExitOk;
+}
+
 int run_run(const Arguments& arguments) {
   const char* const repeat_text = arguments.get("--repeat");
   const int repeat = repeat_text == nullptr ? 1 : parse_count("--repeat", repeat_text, 1, 1'000'000);
@@ -96,16 +141,20 @@ int run_run(const Arguments& arguments) {
   const Runtime runtime = open_runtime(arguments);
   const Model model = load_model(runtime, arguments.operand(0));
   const Session session = open_session(arguments, runtime, model);
+  const RunTimer run = [&](const RunArguments& of_run, std::vector<double>* times) {
+    Outputs outputs;
+    for (int i = 0; i < repeat; ++i) {
+      outputs = {};
+      const auto start = std::chrono::steady_clock::now();
+      outputs = run_once(of_run, static_cast<std::uint64_t>(timeout_ms) * 1'000'000);
+      times->push_back(static_cast<double>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count()));
+    }
+    return outputs;
+  };
+  if (arguments.has("--replay")) return replay(arguments, runtime, session, run);
   const std::vector<Tensor> inputs = make_inputs(arguments, runtime, session, true);
-  const RunArguments of_run(session.get(), inputs);
-  Outputs outputs;
   std::vector<double> times;
-  for (int i = 0; i < repeat; ++i) {
-    outputs = {};
-    const auto start = std::chrono::steady_clock::now();
-    outputs = run_once(of_run, static_cast<std::uint64_t>(timeout_ms) * 1'000'000);
-    times.push_back(static_cast<double>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count()));
-  }
+  const Outputs outputs = run(RunArguments(session.get(), inputs), &times);
   report_outputs(arguments, session, outputs);
   print_times(times);
   return kExitOk;
@@ -138,7 +187,9 @@ constexpr Option kInspectOptions[] = {
 constexpr Option kRunOptions[] = {
     kInputOption,
     kShapeOption,
-    {"--output-dir", "FOLDER", "write each output to FOLDER/NAME.npy"},
+    {"--replay", "FOLDER",
+     "run with the inputs of each .npz file of a folder, or of one file, as\n`recording:` of a configuration writes them"},
+    {"--output-dir", "FOLDER", "write each output to FOLDER/NAME.npy; with --replay to\nFOLDER/RUN/NAME.npy"},
     {"--output", "FILE.npz", "write all outputs to one .npz archive, by their names"},
     {"--repeat", "N", "run N times and print the times"},
     {"--timeout-ms", "N", "end a run that takes longer"},

@@ -146,21 +146,22 @@ std::vector<std::string> elements_of(const Tensor& tensor) {
 // Where outputs are written to.
 class Writer {
  public:
-  explicit Writer(const Arguments& arguments) : folder_(arguments.get("--output-dir")) {
-    if (folder_ != nullptr) {
+  Writer(const Arguments& arguments, const std::string& subfolder) {
+    if (const char* const folder = arguments.get("--output-dir")) {
+      folder_ = (std::filesystem::path(folder) / subfolder).string();
       std::error_code error;
       std::filesystem::create_directories(folder_, error);
-      if (error) fail(kExitFailure, "%s: cannot make the folder: %s", folder_, error.message().c_str());
+      if (error) fail(kExitFailure, "%s: cannot make the folder: %s", folder_.c_str(), error.message().c_str());
     }
     if (const char* const path = arguments.get("--output")) archive_.emplace(path);
   }
 
-  bool writes() const { return folder_ != nullptr || archive_; }
+  bool writes() const { return !folder_.empty() || archive_; }
 
   // `form`: of an array of this name.
   void add(const std::string& name, const NpyForm& form) {
     if (archive_) archive_->add(unused_name(entry_name(name), &entries_), form);
-    if (folder_ == nullptr) return;
+    if (folder_.empty()) return;
     const std::string path = path_of(name);
     write_npy(path, form);
     std::printf("  written to %s\n", path.c_str());
@@ -169,7 +170,7 @@ class Writer {
   void add(const std::string& name, const Tensor& tensor) {
     if (!writes()) return;
     const evn_tensor_info info = tensor_info(tensor);
-    const std::string path = folder_ != nullptr ? folder_ : "--output";
+    const std::string path = !folder_.empty() ? folder_ : "--output";
     if (info.dtype == EVN_DTYPE_STRING) return add(name, npy_form(strings_of(tensor), dims_of(info)));
     const Map map(tensor, EVN_MAP_READ);
     add(name, npy_form(path, info.dtype, dims_of(info), map.data(), map.size()));
@@ -193,7 +194,7 @@ class Writer {
  private:
   std::string path_of(const std::string& name) { return (std::filesystem::path(folder_) / file_name(name, &used_)).string(); }
 
-  const char* const folder_;
+  std::string folder_;  // "": none is given
   std::optional<NpzWriter> archive_;
   std::set<std::string> used_;     // file names
   std::set<std::string> entries_;  // names in the archive
@@ -301,8 +302,8 @@ Outputs run_once(const Session& session, const std::vector<Tensor>& inputs, std:
   return run_once(RunArguments(session.get(), inputs), timeout_ns);
 }
 
-void report_outputs(const Arguments& arguments, const Session& session, const Outputs& outputs) {
-  Writer writer(arguments);
+void report_outputs(const Arguments& arguments, const Session& session, const Outputs& outputs, const std::string& subfolder) {
+  Writer writer(arguments, subfolder);
   const std::size_t count = std::max(outputs.tensors.size(), outputs.values.size());
   for (std::uint32_t i = 0; i < count; ++i) {
     evn_value_info info = EVN_VALUE_INFO_INIT;

@@ -48,7 +48,7 @@ Outputs run_once(const RunArguments& arguments, std::uint64_t timeout_ns);
 Outputs run_once(const Session& session, const std::vector<Tensor>& inputs, std::uint64_t timeout_ns);
 
 // Prints name, type, dimensions, and least, mean and greatest value of each output, or some of its texts or parts; writes them to
-// --output-dir and --output.
-void report_outputs(const Arguments& arguments, const Session& session, const Outputs& outputs);
+// --output-dir, in `subfolder` where one is given, and to --output.
+void report_outputs(const Arguments& arguments, const Session& session, const Outputs& outputs, const std::string& subfolder = "");
 
 }  // namespace evn::cli

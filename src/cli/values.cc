@@ -128,21 +128,27 @@ struct ArchiveInput {
   std::string path;
   NpyArray array;
 };
+using ArchiveInputs = std::map<std::uint32_t, ArchiveInput>;
 
-// What `--input FILE.npz` gives, by the index of the input.
-std::map<std::uint32_t, ArchiveInput> archive_inputs(const Arguments& arguments, const Session& session) {
-  std::map<std::uint32_t, ArchiveInput> found;
-  for (const std::string& text : arguments.all("--input")) {
-    if (!is_archive("--input", text)) continue;
-    for (auto& [name, array] : read_npz(text)) {
-      std::uint32_t index = 0;
-      Call call(kExitUsage);
-      call.check(evn_session_find_input(session.get(), name.c_str(), &index, call));
-      if (!found.emplace(index, ArchiveInput{text, std::move(array)}).second)
-        fail_usage("--input is given twice for input %s", printable(name).c_str());
-    }
+// Adds what an archive gives, by the index of the input.
+void add_archive(const std::string& path, const Session& session, ArchiveInputs* found) {
+  for (auto& [name, array] : read_npz(path)) {
+    std::uint32_t index = 0;
+    Call call(kExitUsage);
+    call.check(evn_session_find_input(session.get(), name.c_str(), &index, call));
+    if (!found->emplace(index, ArchiveInput{path, std::move(array)}).second)
+      fail_usage("--input is given twice for input %s", printable(name).c_str());
   }
-  return found;
+}
+
+// Of required inputs, and of those with a default.
+std::pair<std::uint32_t, std::uint32_t> input_counts(const Session& session) {
+  std::uint32_t required = 0, defaults = 0;
+  Call call;
+  call.check(evn_session_input_count(session.get(), &required, call));
+  Call default_call;
+  default_call.check(evn_session_default_count(session.get(), &defaults, default_call));
+  return {required, defaults};
 }
 
 }  // namespace
@@ -193,15 +199,30 @@ std::vector<std::int64_t> parse_dims(const std::string& name, const std::string&
   }
 }
 
+std::vector<Tensor> read_inputs(const std::string& archive, const Runtime& runtime, const Session& session) {
+  ArchiveInputs given;
+  add_archive(archive, session, &given);
+  const auto [count, defaults] = input_counts(session);
+  std::vector<Tensor> inputs;
+  for (std::uint32_t i = 0; i < count + defaults; ++i) {
+    const auto entry = given.find(i);
+    const evn_value_info info = input_info(session, i);
+    if (entry != given.end()) inputs.push_back(tensor_of(runtime, fit_to_input(std::move(entry->second.array), info, archive)));
+    else if (i < count) fail(kExitFailure, "%s: it has no input %s", archive.c_str(), printable(info.name).c_str());
+    else inputs.emplace_back();  // its default counts
+  }
+  while (inputs.size() > count && inputs.back().get() == nullptr) inputs.pop_back();
+  return inputs;
+}
+
 std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runtime, const Session& session, bool say) {
   const auto files = by_input(arguments, "--input", session);
   const auto shapes = by_input(arguments, "--shape", session);
-  auto archived = archive_inputs(arguments, session);
-  std::uint32_t count = 0, defaults = 0;
-  Call call;
-  call.check(evn_session_input_count(session.get(), &count, call));
-  Call default_call;
-  default_call.check(evn_session_default_count(session.get(), &defaults, default_call));
+  ArchiveInputs archived;
+  for (const std::string& text : arguments.all("--input")) {
+    if (is_archive("--input", text)) add_archive(text, session, &archived);
+  }
+  const auto [count, defaults] = input_counts(session);
   std::vector<Tensor> inputs;
   for (std::uint32_t i = 0; i < count + defaults; ++i) {
     const auto file = files.find(i);

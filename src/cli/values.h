@@ -23,4 +23,7 @@ Tensor tensor_of(const Runtime& runtime, const NpyArray& array);
 // `say` a line on stdout tells for each where its values come from.
 std::vector<Tensor> make_inputs(const Arguments& arguments, const Runtime& runtime, const Session& session, bool say);
 
+// Reads all inputs of the session, in its order, from a .npz archive. Throws a Failure where one is missing.
+std::vector<Tensor> read_inputs(const std::string& archive, const Runtime& runtime, const Session& session);
+
 }  // namespace evn::cli

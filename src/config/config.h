@@ -87,6 +87,12 @@ struct SessionConfig {
   bool share_arenas = false;  // sessions of the runtime keep one set of them
 };
 
+// Inputs of runs that are written into files.
+struct RecordingConfig {
+  std::string folder;        // "": none are
+  std::uint64_t runs = 100;  // the latest of a session, whose files are kept
+};
+
 // A run with zeros that readies a session for its shapes.
 struct WarmRun {
   struct Input {
@@ -130,6 +136,7 @@ struct Config {
   bool moves_off_lost_devices = false;  // sessions are placed anew on the other devices when one is lost; else runs fail
   int default_line = 0;
   CacheConfig cache;
+  RecordingConfig recording;
   os::FileAccess files;  // of all models of the runtime
   ProbeConfig probe;
   std::vector<PlacementRule> rules;

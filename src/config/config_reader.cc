@@ -295,8 +295,8 @@ Config load_config(const std::string& path, std::span<const DeviceType> types) {
   const os::FileBytes file = os::read_file(path, kMaxYamlBytes, nullptr, MemoryClass::kLoading);
   Config config = read_config(std::string(static_cast<const char*>(file.data.get()), file.size), path, types);
   const std::size_t slash = path.rfind('/');
-  if (!config.cache.file.empty() && config.cache.file[0] != '/' && slash != std::string::npos) {
-    config.cache.file.insert(0, path, 0, slash + 1);
+  for (std::string* own : {&config.cache.file, &config.recording.folder}) {
+    if (!own->empty() && (*own)[0] != '/' && slash != std::string::npos) own->insert(0, path, 0, slash + 1);
   }
   std::string folder = path[0] == '/' ? std::string() : os::current_folder() + "/";
   if (slash != std::string::npos) folder.append(path, 0, slash + 1);

@@ -174,6 +174,12 @@ constexpr KeyRow
             flag_row("cache.write", "true", [](Draft d, Value v) { d.config.cache.write = v.number != 0; }),
             flag_row("cache.map", "false", [](Draft d, Value v) { d.config.cache.map = v.number != 0; }),
 
+            map_row("recording"),
+            text_row("recording.folder", "none",
+                     [](Draft d, Value v) { d.config.recording.folder = v.text == "none" ? "" : v.text; }),
+            limit_row("recording.runs", SettingType::kInteger, "100", 1'000'000,
+                      [](Draft d, Value v) { d.config.recording.runs = v.number; }),
+
             map_row("files"),
             texts_row("files.allowed_roots", [](Draft d, Value v) { d.config.files.allowed_roots = v.texts; }),
             flag_row("files.map", "false", [](Draft d, Value v) { d.config.files.map = v.number != 0; }),

@@ -271,6 +271,10 @@ void write_file_atomically(const std::string& path, std::span<const Piece> piece
   write_files_atomically({&file, 1});
 }
 
+void remove_file(const std::string& path) noexcept { ::unlink(path.c_str()); }
+
+long process_id() noexcept { return ::getpid(); }
+
 bool make_folders(const std::string& path) noexcept {
   if (path.empty() || path.size() >= 4096 || path.find('\0') != std::string::npos) return false;
   char buffer[4096];

@@ -71,6 +71,12 @@ inline void write_file_atomically(const std::string& path, const void* data, std
 // Makes a folder and its parents (mode 0700). False when it cannot.
 bool make_folders(const std::string& path) noexcept;
 
+// Removes a file; does nothing where it is not there or cannot be removed.
+void remove_file(const std::string& path) noexcept;
+
+// The number of this process.
+long process_id() noexcept;
+
 // secure_getenv: "" when unset or when the process runs with raised privileges.
 std::string environment(const char* name);
 

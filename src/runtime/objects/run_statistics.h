@@ -83,6 +83,8 @@ class RunStatistics {
   RunStatistics(const RunStatistics&) = delete;
   RunStatistics& operator=(const RunStatistics&) = delete;
 
+  const std::string& name() const { return name_; }
+
   // From any thread, without locks; the first of a priority allocates.
   void note_end(std::int32_t priority, RunOutcome outcome) noexcept;  // of what never came to compute
   // What was not accepted, for want of room or of time; a status that says something else is not counted.

@@ -5,6 +5,7 @@
 #include "runtime/batch/batch_stage.h"
 #include "runtime/cost/placement_search.h"
 #include "runtime/loss/lost_device.h"
+#include "runtime/replay/recording.h"
 #include "runtime/request/session_identity.h"
 #include "runtime/session/compile_shared.h"
 #include "runtime/session/statistics_stage.h"
@@ -53,6 +54,8 @@ void add_stages(const Shared& shared, SessionParts* parts) {
     if (stage != nullptr) parts->stages.push_back(std::move(stage));
   };
   add(std::make_unique<StatisticsStage>(shared.identity->statistics));
+  const RecordingConfig& recording = request.settings->config.recording;
+  if (!recording.folder.empty()) add(make_recording_stage(recording, shared.identity->statistics.name()));
   if (kHas_devices) add(make_loss_stage());
   if (kHas_states) add(make_state_stage());
   if (request.batching.max_batch != 0) {

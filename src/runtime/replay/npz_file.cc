@@ -1,0 +1,173 @@
+#include "runtime/replay/npz_file.h"
+
+#include <algorithm>
+#include <array>
+#include <list>
+
+#include "base/error.h"
+#include "base/os/os.h"
+#include "base/text.h"
+#include "core/text.h"
+
+namespace evn {
+namespace {
+
+constexpr std::uint64_t kMostBytes = 0x7fffffffu;
+constexpr std::size_t kMostEntries = 0xfffe;
+
+void put(std::string& to, std::uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) to.push_back(static_cast<char>(value >> (8 * i) & 255));
+}
+
+constexpr std::array<std::uint32_t, 256> make_crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < table.size(); ++i) {
+    std::uint32_t c = i;
+    for (int bit = 0; bit < 8; ++bit) c = (c & 1) != 0 ? 0xedb88320u ^ c >> 1 : c >> 1;
+    table[i] = c;
+  }
+  return table;
+}
+constexpr std::array<std::uint32_t, 256> kCrcTable = make_crc_table();
+
+std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t before) {
+  std::uint32_t c = ~before;
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  for (std::size_t i = 0; i < size; ++i) c = kCrcTable[(c ^ bytes[i]) & 255] ^ c >> 8;
+  return ~c;
+}
+
+// NumPy's name of an element type; raw bytes where it has none.
+std::string descr_of(DType dtype) {
+  const std::string size = std::to_string(std::max<std::size_t>(dtype_size(dtype), 1));
+  switch (dtype) {
+    case DType::kBool: return "|b1";
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64: return "<i" + size;
+    case DType::kUint8:
+    case DType::kUint16:
+    case DType::kUint32:
+    case DType::kUint64: return "<u" + size;
+    case DType::kFloat16:
+    case DType::kFloat32:
+    case DType::kFloat64: return "<f" + size;
+    case DType::kComplex64:
+    case DType::kComplex128: return "<c" + size;
+    default: return "|V" + size;
+  }
+}
+
+// One element of less than a byte to each byte.
+std::string unpacked(const ConstTensor& t) {
+  const std::size_t bits = dtype_bits(t.desc.dtype), to_byte = 8 / bits;
+  std::string bytes(static_cast<std::size_t>(t.desc.shape.elements()), '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>(t.as<unsigned char>()[i / to_byte] >> (bits * (i % to_byte)) & ((1u << bits) - 1));
+  return bytes;
+}
+
+char32_t code_point(std::string_view character) {
+  const auto lead = static_cast<unsigned char>(character[0]);
+  char32_t code = character.size() == 1 ? lead : lead & (0xffu >> (character.size() + 1));
+  for (const char c : character.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3f);
+  return code;
+}
+
+// All strings with the width of the longest; *descr gets their type.
+std::string padded(std::span<const TextElement> texts, std::string* descr) {
+  const bool is_text = std::all_of(texts.begin(), texts.end(),
+                                   [](TextElement t) { return find_invalid_utf8(text_of(t)) == std::string_view::npos; });
+  std::vector<std::string> all;
+  std::size_t width = is_text ? 4 : 1;
+  for (const TextElement t : texts) {
+    std::string& bytes = all.emplace_back();
+    std::string_view rest = text_of(t);
+    if (!is_text) bytes = rest;
+    while (is_text && !rest.empty()) {
+      const std::size_t size = utf8_character(rest);
+      put(bytes, code_point(rest.substr(0, size)), 4);
+      rest.remove_prefix(size);
+    }
+    width = std::max(width, bytes.size());
+  }
+  *descr = (is_text ? "<U" : "|S") + std::to_string(is_text ? width / 4 : width);
+  std::string joined;
+  for (std::string& bytes : all) {
+    bytes.resize(width);
+    joined += bytes;
+  }
+  return joined;
+}
+
+// The header of a .npy file, as long as a multiple of 64.
+std::string npy_header(const std::string& descr, const Shape& shape) {
+  std::string text = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (";
+  for (int i = 0; i < shape.rank(); ++i) text += std::to_string(shape[i]) + ",";
+  text += "), }";
+  constexpr std::size_t kFixed = 10;
+  text.resize((text.size() + 1 + kFixed + 63) / 64 * 64 - kFixed - 1, ' ');
+  std::string header("\x93NUMPY\x01\x00", 8);
+  put(header, text.size() + 1, 2);
+  return header + text + "\n";
+}
+
+}  // namespace
+
+void NpzFile::add(const std::string& name, const ConstTensor& tensor) {
+  Entry e;
+  const TensorDesc& desc = tensor.desc;
+  std::string descr = descr_of(desc.dtype);
+  e.data = tensor.data;
+  e.size = desc.size_bytes();
+  const bool is_text = desc.dtype == DType::kString;
+  if (is_text) e.changed = padded({tensor.as<TextElement>(), static_cast<std::size_t>(desc.shape.elements())}, &descr);
+  if (is_sub_byte(desc.dtype)) e.changed = unpacked(tensor);
+  if (is_text || is_sub_byte(desc.dtype)) e.size = e.changed.size();
+  const std::string header = npy_header(descr, desc.shape), file = name + ".npy";
+  const std::uint64_t size = header.size() + e.size;
+  const void* const elements = is_text || is_sub_byte(desc.dtype) ? e.changed.data() : e.data;
+  if (bytes_ + size > kMostBytes || file.size() > UINT16_MAX || entries_.size() == kMostEntries)
+    fail(EVN_ERROR_LIMIT, "an archive of so many bytes is not written");
+  const std::uint32_t checksum = crc32(elements, e.size, crc32(header.data(), header.size(), 0));
+  std::string common;        // of the entry's own head, and of the directory
+  put(common, 20, 2);        // version
+  put(common, 1u << 11, 2);  // the name is UTF-8
+  put(common, 0, 2);         // stored
+  put(common, 0x210000, 4);  // 1 January 1980
+  put(common, checksum, 4);
+  put(common, size, 4);
+  put(common, size, 4);
+  put(common, file.size(), 2);
+  put(common, 0, 2);  // no extra field
+  e.head = "PK\x03\x04" + common + file + header;
+  directory_ += "PK\x01\x02";
+  put(directory_, 20, 2);
+  directory_ += common;
+  put(directory_, 0, 2 + 2 + 2);  // no comment, the first disk, no attributes
+  put(directory_, 0, 4);
+  put(directory_, bytes_, 4);
+  directory_ += file;
+  bytes_ += e.head.size() + e.size;
+  entries_.push_back(std::move(e));
+}
+
+void NpzFile::write(const std::string& path) const {
+  std::string end = directory_ + "PK\x05\x06";
+  put(end, 0, 4);
+  put(end, entries_.size(), 2);
+  put(end, entries_.size(), 2);
+  put(end, directory_.size(), 4);
+  put(end, bytes_, 4);
+  put(end, 0, 2);
+  std::vector<os::Piece> pieces;
+  for (const Entry& e : entries_) {
+    pieces.push_back({e.head.data(), e.head.size()});
+    pieces.push_back({e.changed.empty() ? e.data : e.changed.data(), e.size});
+  }
+  pieces.push_back({end.data(), end.size()});
+  os::write_file_atomically(path, pieces);
+}
+
+}  // namespace evn
