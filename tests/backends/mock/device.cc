@@ -90,6 +90,7 @@ class MockDevice final : public Device {
                  work);
     }
     wait_for_others(waits);
+    const std::lock_guard<std::mutex> lock(queue_mutex_);
     queue_.push_back(work);
     return {this, ++issued_};
   }
@@ -116,12 +117,14 @@ class MockDevice final : public Device {
       return add(MockQueues::kKernels, mock_settings().kernel_ns, std::move(uses), waits, work);
     }
     wait_for_others(waits);
+    const std::lock_guard<std::mutex> lock(queue_mutex_);
     queue_.push_back(work);
     return {this, ++issued_};
   }
 
   void wait(const Event& event) override {
     if (queues_ != nullptr) return event.device == this ? queues_->wait(event.value) : void();
+    const std::lock_guard<std::mutex> lock(queue_mutex_);  // one thread after the other does what is queued
     while (done_ < event.value) {
       ++done_;
       const std::function<void()> work = std::move(queue_.front());
@@ -195,6 +198,7 @@ class MockDevice final : public Device {
   std::uintptr_t next_token_ = 4096;
   std::vector<std::string> refused_ops_;  // by the configuration
   std::size_t held_ = 0;
+  std::mutex queue_mutex_;  // guards what follows
   std::deque<std::function<void()>> queue_;
   std::uint64_t issued_ = 0;
   std::uint64_t done_ = 0;
