@@ -228,7 +228,8 @@ typedef struct evn_log_record {
                                   takes less: "step" says how, "bytes" how many less), "memory.moved" (nodes go to another device,
                                   as one has no memory for them), "device.quarantined" (it has not ended work whose time was
                                   over: runs and copies fail until it has), "device.returned" (it has), "probe.failed" (drivers that
-                                  the probe found unfit, and that this process does not ask) */
+                                  the probe found unfit, and that this process does not ask), "recording.failed" (a file of a
+                                  run's inputs cannot be written, and the session records no more) */
   const char *device;          /* the device concerned, or "" */
   const char *node;            /* the graph node concerned, or "" */
   const evn_log_field *fields; /* field_count figures of the event: "duration_ns", "bytes", ... Numbers are decimal */
