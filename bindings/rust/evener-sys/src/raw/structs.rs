@@ -69,7 +69,8 @@ pub struct evn_log_record {
     /// takes less: "step" says how, "bytes" how many less), "memory.moved" (nodes go to another device,
     /// as one has no memory for them), "device.quarantined" (it has not ended work whose time was
     /// over: runs and copies fail until it has), "device.returned" (it has), "probe.failed" (drivers that
-    /// the probe found unfit, and that this process does not ask)
+    /// the probe found unfit, and that this process does not ask), "recording.failed" (a file of a
+    /// run's inputs cannot be written, and the session records no more)
     pub event: *const c_char,
     /// the device concerned, or ""
     pub device: *const c_char,
