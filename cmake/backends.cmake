@@ -12,11 +12,11 @@ function(evn_backend name)
   set_property(GLOBAL APPEND PROPERTY EVN_BACKENDS ${name})
 endfunction()
 
-# evn_builtin_backends(OUT variable): includes the backends of src/backends (the CPU's alone without the feature devices), and writes the table of them that is in the library.
+# evn_builtin_backends(OUT variable): includes the backends of src/backends (the CPU's alone with EVN_FEATURES=core), and writes the table of them that is in the library.
 macro(evn_builtin_backends out)
   file(GLOB backend_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backends/*/backend.cmake)
   foreach(file ${backend_files})
-    if(file MATCHES "/cpu/" OR EVN_HAS_devices)
+    if(file MATCHES "/cpu/" OR EVN_HAS_full)
       include(${file})
     endif()
   endforeach()

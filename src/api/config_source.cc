@@ -13,8 +13,8 @@ Config read_config(const ConfigSource& source) {
   if (source.text == nullptr && source.size != 0)
     fail(EVN_ERROR_INVALID_ARGUMENT, "config_text is NULL, but config_size is %zu", source.size);
   if (source.path == nullptr && source.text == nullptr) return {};
-  if (!kHas_config)
-    fail(EVN_ERROR_UNSUPPORTED, "a configuration is given, and this build of the library has no feature \"config\" (EVN_FEATURES)");
+  if (!kHas_full)
+    fail(EVN_ERROR_UNSUPPORTED, "a configuration is given, and this build of the library leaves YAML out (EVN_FEATURES=core)");
   if (source.path != nullptr && source.text != nullptr)
     fail(EVN_ERROR_INVALID_ARGUMENT, "config_path and config_text are both given");
   if (source.path != nullptr) return load_config(source.path, builtin_device_types());

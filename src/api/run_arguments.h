@@ -9,7 +9,6 @@
 #include "api/objects.h"
 #include "base/small_array.h"
 #include "evener/request.h"
-#include "kept_features.h"
 
 namespace evn {
 
@@ -68,7 +67,7 @@ void take_arguments(const Session& session, const RunRequest& request, std::span
   if (std::is_same_v<Kind, Tensors> && !out.empty()) refuse_other_than_tensors(session.graph(), request.skipped);
   const LoadedModel& model = *session.compiled().model;
   const std::size_t required = model.required_inputs();
-  const bool has_state = kHas_states && request.state != nullptr && request.state->session().identity() == session.identity();
+  const bool has_state = request.state != nullptr && request.state->session().identity() == session.identity();
   for (std::size_t i = 0; i < required; ++i) {
     if (inputs[i] != nullptr || !has_state || !request.state->has_input(i)) take(inputs[i], &in[i]);
   }

@@ -238,7 +238,7 @@ RunOptions read_run_options(const evn_run_options* options, const Graph& graph) 
   request.skipped = read_skipped(o.skipped_outputs, graph);
   if (o.state != nullptr) {
     const Pin<StatePtr> state(o.state);
-    if (kHas_states) request.state = State::lease(*state);
+    request.state = State::lease(*state);
   }
   return {std::move(request), token};
 }

@@ -8,7 +8,6 @@
 
 #include "base/text.h"
 #include "kept_features.h"
-#include "kept_operators.h"
 #include "ops/infra/training_operators.h"
 #include "ops/merge.h"
 
@@ -112,7 +111,7 @@ bool is_known(std::string_view text, const OperatorWord& word, const OperatorReg
 
 // Opens the module of training.
 bool is_of_training(const OperatorWord& word) {
-  if (!kHas_training || !kKeeps_gradient || (word.domain && *word.domain != kInternalDomain)) return false;
+  if (!kHas_training || (word.domain && *word.domain != kInternalDomain)) return false;
   return has_row(word, training_operators().families);
 }
 

@@ -20,7 +20,7 @@ const OpDef* find_op(const std::string& domain, const std::string& name, std::in
     }
   };
   look(op_families());
-  if (kHas_training && kKeeps_gradient && best == nullptr && domain == kInternalDomain) look(training_operators().families);
+  if (kHas_training && best == nullptr && domain == kInternalDomain) look(training_operators().families);
   return best;
 }
 
@@ -45,7 +45,7 @@ void run_reference(const ReferenceContext& c) {
     fail(EVN_ERROR_UNSUPPORTED, "%s of %s is not implemented", op.name, dtype_name(dtype));
   }
   if ((op.flags & kOpMoves) != 0 && has_packed_elements(c)) return run_unpacked(c);
-  if (const auto* training = kHas_training && kKeeps_gradient ? training_operators_of(op) : nullptr)
+  if (const auto* training = kHas_training ? training_operators_of(op) : nullptr)
     training->run(op, c, t_work_meter);
   else op.reference(c);
   if (c.node.epilogue.empty()) return;

@@ -82,7 +82,7 @@ Runtime::Runtime(RuntimeOptions options)
   first.adopt();
   cpu_ = devices_[0].get();
   const bool on_host = options_.executor.parallel_for != nullptr || options_.post.post != nullptr;
-  if (kHas_requests)
+  if (kHas_full)
     dispatcher_ = std::make_unique<RequestDispatcher>(static_cast<int>(this->cpu().traits().compute_units), on_host, options_.post,
                                                       settings_->config.limits.queued_requests);
   LogEvent(options_.log, EVN_LOG_INFO, "runtime.created")
@@ -94,7 +94,7 @@ Runtime::Runtime(RuntimeOptions options)
 }
 
 Runtime::~Runtime() {
-  if (!kHas_requests) static_cast<void>(dispatcher_.release());
+  if (!kHas_full) static_cast<void>(dispatcher_.release());
 }
 
 const Backend* Runtime::backend(const std::string& type) const {
@@ -122,7 +122,7 @@ bool Runtime::means_device(const std::string& name) const {
   return split_index(name, &type, &index) && (backend(type) != nullptr || find_alias(type, &alias) != nullptr);
 }
 
-std::string Runtime::why_hidden(const Backend& b) const { return kHas_devices ? probe_->why_hidden(b) : std::string(); }
+std::string Runtime::why_hidden(const Backend& b) const { return probe_->why_hidden(b); }
 
 void Runtime::require_shown(const Backend& b, const std::string& device) const {
   const std::string why = why_hidden(b);

@@ -7,7 +7,6 @@
 #include "base/cancel.h"
 #include "base/heap.h"
 #include "kept_features.h"
-#include "kept_operators.h"
 #include "ops/merge.h"
 #include "runtime/lower/plan_builder.h"
 #include "runtime/lower/plan_order.h"
@@ -92,7 +91,7 @@ class RunPlanner : PlanBuilder {
 
   std::shared_ptr<Plan> finish_under_limit() {
     assign_offsets();
-    if (kHas_training && kKeeps_gradient && c_.arena_limit != 0) fit_under_limit(*this, c_.arena_limit);
+    if (kHas_training && c_.arena_limit != 0) fit_under_limit(*this, c_.arena_limit);
     return finish();
   }
 

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "device/training_kernels.h"
-#include "kept_features.h"
 #include "ops/merge.h"
 #include "runtime/placement/node_view.h"
 #include "runtime/placement/placement_rules.h"
@@ -174,7 +173,6 @@ class Placer {
 
   // Excludes nodes whose segment cannot be what was claimed. False where there are none.
   bool drop_claims(const Placement& placed) {
-    if (!kHas_devices) return false;  // the CPU claims each node by itself
     bool dropped = false;
     for (Claims& c : claims_) {
       for (const PlacedSegment& s : c.segments) {
@@ -221,7 +219,7 @@ class Placer {
   // True when the device has claimed the node with others.
   bool take_claimed(const OpDesc& desc, Device* device, NodePlacement* p) {
     const Node& node = *desc.node;
-    if (!kHas_devices || !device->traits().claims_segments) return false;
+    if (!device->traits().claims_segments) return false;
     const Claims& c = claims_of(device);
     const auto index = static_cast<std::size_t>(&node - graph_.nodes.data());
     if (c.segment_of[index] < 0) {

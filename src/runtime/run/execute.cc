@@ -8,7 +8,6 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/heap.h"
-#include "kept_features.h"
 #include "runtime/run/paged_cache.h"
 #include "runtime/run/stand_aside.h"
 
@@ -351,7 +350,7 @@ void Execution::wait(F&& each) {
   each([&](const Event& event) {
     if (event.device == nullptr) return true;
     if (run_ != nullptr) run_->leave();  // a core that only waits is another's
-    if (kHas_requests && run_ != nullptr && !other_requests) other_requests.emplace();
+    if (run_ != nullptr && !other_requests) other_requests.emplace();
     wait_for(event);
     return waited = true;
   });

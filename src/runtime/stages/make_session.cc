@@ -33,7 +33,7 @@ std::shared_ptr<SessionIdentity> identity_for(const LoadedModel& model, const Se
 }
 
 ModelPtr with_nodes_in_parts(const ModelPtr& model, SessionRequest* request) {
-  if (!kHas_devices) return model;
+  if (!kHas_full) return model;
   SplitModel split = split_operators(model, *request);
   request->whole_nodes = std::move(split.whole);
   return split.model;
@@ -41,7 +41,7 @@ ModelPtr with_nodes_in_parts(const ModelPtr& model, SessionRequest* request) {
 
 std::shared_ptr<const CompiledGraph> compile_for(const ModelPtr& model, SessionRequest request, const CacheConfig& cache) {
   const ModelPtr run = with_nodes_in_parts(model, &request);
-  if (!kHas_devices || !is_searched(request.settings->config, request)) return compile_shared(run, request, cache);
+  if (!kHas_full || !is_searched(request.settings->config, request)) return compile_shared(run, request, cache);
   std::vector<std::shared_ptr<Session>> tried;  // until the graph is made, so that weights are not packed twice
   return compile_shared(run, request, cache, [&] { return search_placement(run, request, &tried); });
 }
@@ -54,20 +54,21 @@ void add_stages(const Shared& shared, SessionParts* parts) {
     if (stage != nullptr) parts->stages.push_back(std::move(stage));
   };
   add(std::make_unique<StatisticsStage>(shared.identity->statistics));
+  if (!kHas_full) {
+    if (request.batching.max_batch == 0) return;
+    fail(EVN_ERROR_UNSUPPORTED, "batching is asked for, and this build of the library leaves requests out (EVN_FEATURES=core)");
+  }
   const RecordingConfig& recording = request.settings->config.recording;
   if (!recording.folder.empty()) add(make_recording_stage(recording, shared.identity->statistics.name()));
-  if (kHas_devices) add(make_loss_stage());
-  if (kHas_states) add(make_state_stage());
+  add(make_loss_stage());
+  add(make_state_stage());
   if (request.batching.max_batch != 0) {
-    if (!kHas_requests)
-      fail(EVN_ERROR_UNSUPPORTED,
-           "batching is asked for, and this build of the library has no feature \"requests\" (EVN_FEATURES)");
     auto batches = std::make_unique<BatchStage>(graph, request.batching);
     parts->batcher = &batches->batcher();
     add(std::move(batches));
   }
-  if (kHas_devices && !request.settings->config.split_devices.empty()) add(std::make_unique<RowSplit>(graph, request));
-  if (kHas_devices) add(SplitWatch::make(graph, *shared.identity));
+  if (!request.settings->config.split_devices.empty()) add(std::make_unique<RowSplit>(graph, request));
+  add(SplitWatch::make(graph, *shared.identity));
 }
 
 std::shared_ptr<Session> put_together(const ModelPtr& model, const std::shared_ptr<const Shared>& shared, const CacheConfig& cache,
