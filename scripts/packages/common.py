@@ -115,6 +115,16 @@ def write_zip(target, files):
     return target
 
 
+def build_preset(preset, folder):
+    """Builds the library with a preset of CMakePresets.json."""
+    print(f"building {folder}", file=sys.stderr)
+    # Nothing of another folder out of ccache: an object file may name the folder in which it was compiled.
+    environment = {key: value for key, value in os.environ.items() if key not in ("CCACHE_BASEDIR", "CCACHE_NOHASHDIR")}
+    run(["cmake", "--preset", preset, "-B", folder, "-DEVN_TESTS=OFF"], cwd=SOURCE, env=environment)
+    run(["cmake", "--build", folder], env=environment)
+    return folder
+
+
 class Packaging:
     """One call of scripts/package: where packages go, and the build that they are made of, which is built when a kind first asks for it."""
 
@@ -124,12 +134,14 @@ class Packaging:
         self.version = version()
         self._given = pathlib.Path(build).resolve() if build else None
         self._work = tempfile.TemporaryDirectory(prefix="evener-package-")
+        self._others = []
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._work.cleanup()
+        for packaging in (*self._others, self):
+            packaging._work.cleanup()
 
     def folder(self, name):
         """A new folder that lives as long as the call."""
@@ -143,13 +155,29 @@ class Packaging:
             if not (self._given / "CMakeCache.txt").exists():
                 raise Failure(f"{self._given} has no CMakeCache.txt: --build names a folder that CMake has configured and built")
             return self._given
-        folder = SOURCE / "build" / "package"
-        print(f"building {folder}", file=sys.stderr)
-        # Nothing of another folder out of ccache: with link-time optimization an object file names the folder in which it was compiled.
-        environment = {key: value for key, value in os.environ.items() if key not in ("CCACHE_BASEDIR", "CCACHE_NOHASHDIR")}
-        run(["cmake", "--preset", "release", "-B", folder, "-DEVN_TESTS=OFF"], cwd=SOURCE, env=environment)
-        run(["cmake", "--build", folder], env=environment)
-        return folder
+        return build_preset("release", SOURCE / "build" / "package")
+
+    @functools.cached_property
+    def portable(self):
+        """The same for kinds that other systems install: of the given build, else of one that needs no later glibc than 2.31 (cmake/portable.cmake)."""
+        if self._given:
+            return self
+        lacks = without("apt-get", "dpkg-deb")
+        if lacks:
+            print(f"what is made for other systems needs this one's C library or a later one: without {lacks} there is no sysroot", file=sys.stderr)
+            return self
+        run([SOURCE / "scripts" / "portable_sysroot"])
+        packaging = Packaging(self.out, build_preset("portable", SOURCE / "build" / "package-portable"))
+        self._others.append(packaging)
+        return packaging
+
+    @functools.cached_property
+    def compile_flags(self):
+        """Options with which C and C++ beside the library are compiled and linked: those of a toolchain file that names a sysroot."""
+        sysroot = self.cache.get("EVN_PORTABLE_SYSROOT")
+        if not sysroot:
+            return [], [], []
+        return [f"--sysroot={sysroot}"], self.cache["CMAKE_CXX_FLAGS"].split(), self.cache["CMAKE_SHARED_LINKER_FLAGS"].split()
 
     @functools.cached_property
     def cache(self):

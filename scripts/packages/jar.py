@@ -24,6 +24,8 @@ def compiler(triplet):
 
 
 def make(packaging):
+    packaging = packaging.portable
+    of_c, _, of_linker = packaging.compile_flags
     platform = PLATFORMS.get(packaging.triplet.split("-")[0])
     if platform is None:
         raise common.Failure(f"the jar has no folder for {packaging.triplet}: {', '.join(PLATFORMS)}")
@@ -33,7 +35,7 @@ def make(packaging):
     home = pathlib.Path(shutil.which("javac")).resolve().parents[1]
     native = folder / "evener" / "native" / platform
     common.run(["sh", root / "src" / "main" / "native" / "build.sh", home, native.parent],
-               env=dict(os.environ, CC=compiler(packaging.triplet), EVENER_PLATFORM=platform, CFLAGS=f"-ffile-prefix-map={common.SOURCE}=."))
+               env=dict(os.environ, CC=compiler(packaging.triplet), EVENER_PLATFORM=platform, CFLAGS=" ".join([f"-ffile-prefix-map={common.SOURCE}=.", *of_c, *of_linker])))
     common.run([packaging.tool("CMAKE_STRIP"), "--strip-unneeded", native / "libevener_java.so"])
     for library in ("libevener.so", "libevener_train.so"):
         if (packaging.libraries / library).exists():

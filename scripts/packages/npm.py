@@ -13,11 +13,12 @@ def missing():
 
 
 def make(packaging):
+    packaging = packaging.portable
     if not packaging.triplet.startswith("x86_64-"):
         print(f"npm: not made, there is no platform package for {packaging.triplet}", file=sys.stderr)
         return []
     folder = packaging.folder("npm")
-    environment = dict(os.environ, CXX=packaging.tool("CMAKE_CXX_COMPILER"), CXXFLAGS=f"-s -ffile-prefix-map={common.SOURCE}=.",
+    environment = dict(os.environ, CXX=packaging.tool("CMAKE_CXX_COMPILER"), CXXFLAGS=" ".join(["-s", f"-ffile-prefix-map={common.SOURCE}=.", *sum(packaging.compile_flags, [])]),
                        EVENER_ADDON_FOLDER=str(folder / "addon"))
     common.run(["node", common.SOURCE / "bindings" / "node" / "build.mjs", "--package", packaging.libraries / "libevener.so", folder], env=environment)
     made = []

@@ -64,6 +64,7 @@ def finished(packaging, wheel):
 
 
 def make(packaging):
+    packaging = packaging.portable
     wheel = plain_wheel(packaging)
     out = packaging.folder("wheel-repaired")
     environment = dict(os.environ, SOURCE_DATE_EPOCH=str(max(common.epoch(), 315532800)), PATH=f"{packaging.python.parent}:{os.environ['PATH']}")

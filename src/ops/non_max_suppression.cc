@@ -5,10 +5,10 @@
 //   center_point_box  0: two corners y1, x1, y2, x2 in any order; 1: x, y of the center, width, height
 // dtypes: float32; the count int64. Failures: dims that do not fit, a threshold outside 0 to 1. Exact.
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <vector>
 
+#include "base/cxx20.h"
 #include "ops/infra/check.h"
 
 namespace evn {
@@ -32,7 +32,7 @@ Box box_at(const float* from, bool center) {
 
 // A candidate as a number: the largest one has the highest score and, of equal ones, the first box.
 std::uint64_t candidate(float score, std::int64_t box) {
-  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);  // -0 is 0
+  const auto bits = bit_cast<std::uint32_t>(score + 0.0f);  // -0 is 0
   const std::uint32_t order = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
   return std::uint64_t{order} << 32 | (UINT32_MAX - static_cast<std::uint32_t>(box));
 }

@@ -43,6 +43,15 @@ def test_only_the_c_library_is_needed():
     assert set(needed) <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, needed
 
 
+def test_no_later_c_library_is_needed_than_is_promised():
+    """Builds of the preset portable run from EVENER_GLIBC on (scripts/test --full=portable), others where they were built."""
+    floor = os.environ.get("EVENER_GLIBC") or os.confstr("CS_GNU_LIBC_VERSION").split()[1]
+    for path in sorted(pathlib.Path(LIBRARY).resolve().parent.glob("libevener*.so")):
+        versions = {tuple(map(int, version.split("."))) for version in re.findall(r"\bGLIBC_([\d.]+)", output("readelf", "-VW", str(path)))}
+        assert versions and max(versions) <= tuple(map(int, floor.split("."))), (path.name, max(versions))
+        assert "GLIBC_ABI" not in output("readelf", "-VW", str(path)), path.name
+
+
 def test_the_soname_carries_the_abi_major():
     assert re.search(r"SONAME.*\[libevener\.so\.0\]", output("readelf", "-d", LIBRARY))
 

@@ -85,6 +85,11 @@ Fd open_beneath_by_walk(int folder, const std::string& location) noexcept {
   }
 }
 
+// Since Linux 5.6; headers of older systems have no name for it.
+#ifndef SYS_openat2
+#define SYS_openat2 437
+#endif
+
 Fd open_beneath(int folder, const std::string& location) noexcept {
   struct open_how how = {};
   how.flags = kReadFlags;

@@ -1,11 +1,11 @@
 // What a checkpoint has of a trainer, and what a trainer says of itself.
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 
+#include "base/cxx20.h"
 #include "base/json_writer.h"
 #include "base/number_text.h"
 #include "base/text.h"
@@ -15,7 +15,7 @@ namespace evn_train {
 namespace {
 
 // The bits of a number, so that it comes back as it was in every locale.
-std::string bits_text(double value) { return std::to_string(std::bit_cast<std::uint64_t>(value)); }
+std::string bits_text(double value) { return std::to_string(bit_cast<std::uint64_t>(value)); }
 
 std::string joined(const std::vector<std::string>& texts) {
   std::string text;
@@ -126,7 +126,7 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
     if (!read_number) fail(EVN_ERROR_INVALID_ARGUMENT, "%s of the checkpoint is no number", key);
     return *read_number;
   };
-  const auto real = [&](const char* key) { return std::bit_cast<double>(integer(key)); };
+  const auto real = [&](const char* key) { return bit_cast<double>(integer(key)); };
   const LearningRate::State rate = {real("rate.base"), real("rate.factor"), real("rate.best"), integer("rate.has_best"),
                                     integer("rate.bad")};
   const LossScale::State scale = {static_cast<float>(real("loss_scale.value")), static_cast<float>(real("loss_scale.latest")),

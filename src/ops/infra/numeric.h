@@ -3,11 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include "base/cxx20.h"
 #include "base/error.h"
 
 #include "ops/op.h"
@@ -69,7 +69,7 @@ T saturate_to(double x) {
 }
 
 // 2^e, of a normal double.
-constexpr double power_of_two(int e) { return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52); }
+constexpr double power_of_two(int e) { return bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52); }
 
 // 16-bit floating formats of 1 sign bit, E exponent bits and M mantissa bits.
 template <int E, int M>
@@ -84,27 +84,27 @@ struct SmallFloat {
     const int exponent = bits >> M & ((1 << E) - 1);
     const std::uint64_t mantissa = bits & ((1u << M) - 1);
     // 2^(1 - kBias - M) is the unit of what is below the normal numbers.
-    if (exponent == 0) return std::bit_cast<double>(std::bit_cast<std::uint64_t>(kUnit * static_cast<double>(mantissa)) | sign);
+    if (exponent == 0) return bit_cast<double>(bit_cast<std::uint64_t>(kUnit * static_cast<double>(mantissa)) | sign);
     const bool finite = exponent != (1 << E) - 1;
     const std::uint64_t wide = finite ? static_cast<std::uint64_t>(exponent - kBias + 1023) : 2047;
     // A NaN is the quiet one.
     const std::uint64_t rest = finite ? mantissa << (52 - M) : mantissa != 0 ? std::uint64_t{1} << 51 : 0;
-    return std::bit_cast<double>(sign | wide << 52 | rest);
+    return bit_cast<double>(sign | wide << 52 | rest);
   }
 
   // To nearest, ties to even; too large gives infinity.
   static SmallFloat from(double x) {
     constexpr int kShift = 52 - M;
     constexpr std::uint64_t kSign = std::uint64_t{1} << 63;
-    const auto all = std::bit_cast<std::uint64_t>(x);
+    const auto all = bit_cast<std::uint64_t>(x);
     const auto sign = static_cast<std::uint16_t>(all >> 48 & 0x8000);
     const std::uint64_t a = all & ~kSign;
     if (a > std::uint64_t{2047} << 52) return {static_cast<std::uint16_t>(sign | kInfinity | 1 << (M - 1))};
     const std::uint64_t exponent = a >> 52;
     if (exponent < 1024 - kBias) {
       // In units of the smallest number; 2^52 has no digits behind the point.
-      const double units = std::bit_cast<double>(a) / kUnit + 0x1p52;
-      return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint64_t>(units) & 0xffff))};
+      const double units = bit_cast<double>(a) / kUnit + 0x1p52;
+      return {static_cast<std::uint16_t>(sign | (bit_cast<std::uint64_t>(units) & 0xffff))};
     }
     // A mantissa that rounds up to the next power of two carries into the exponent, up to infinity.
     const std::uint64_t rounded = (a + (std::uint64_t{1} << (kShift - 1)) - 1 + (a >> kShift & 1)) >> kShift;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/checked.h"
+#include "base/cxx20.h"
 #include "ops/infra/numeric.h"
 
 namespace evn {
@@ -12,7 +13,7 @@ namespace evn {
 class LineRoom {
  public:
   void* of(std::size_t bytes) {
-    if (bytes > size_) bytes_ = std::make_unique_for_overwrite<char[]>(size_ = bytes);
+    if (bytes > size_) bytes_ = make_unique_for_overwrite<char[]>(size_ = bytes);
     return bytes_.get();
   }
 

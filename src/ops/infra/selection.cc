@@ -1,6 +1,7 @@
 #include "ops/infra/selection.h"
 
 #include "base/cancel.h"
+#include "base/cxx20.h"
 
 namespace evn {
 
@@ -8,9 +9,9 @@ template <typename W>
 Selection<W>::Selection(std::int64_t length, std::int64_t k, bool nan_is_last)
     : k_(k), most_(std::min(length, 4 * k + 64)), nan_is_last_(nan_is_last) {
   const auto size = static_cast<std::size_t>(most_ + kBlock);
-  items_ = std::make_unique_for_overwrite<Keyed[]>(size);
-  scratch_ = std::make_unique_for_overwrite<Keyed[]>(size);
-  bests_ = std::make_unique_for_overwrite<W[]>(size);
+  items_ = make_unique_for_overwrite<Keyed[]>(size);
+  scratch_ = make_unique_for_overwrite<Keyed[]>(size);
+  bests_ = make_unique_for_overwrite<W[]>(size);
 }
 
 template <typename W>

@@ -1,11 +1,12 @@
 // Sorting places by unsigned keys, in linear time; and keys that order numbers.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+
+#include "base/cxx20.h"
 
 namespace evn {
 
@@ -23,7 +24,7 @@ std::uint64_t ordered_key(T x) {
   if constexpr (std::is_floating_point_v<T>) {
     using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
     constexpr int kSign = 8 * sizeof(T) - 1;
-    const auto bits = std::bit_cast<Bits>(x + T{0});
+    const auto bits = bit_cast<Bits>(x + T{0});
     const Bits key = bits ^ ((bits >> kSign != 0 ? ~Bits{0} : Bits{0}) | Bits{1} << kSign);
     return std::isnan(x) ? std::numeric_limits<Bits>::max() : key;
   } else {

@@ -2,10 +2,10 @@
 // gemm/packed_gemm_kernels.cc where a node may have it so. Rows of A are rounded as they are copied for a tile, which is some rows
 // by some columns.
 #include <algorithm>
-#include <bit>
 
 #include "backends/cpu/bfloat/bfloat_plan.h"
 #include "backends/cpu/support.h"
+#include "base/cxx20.h"
 #include "ops/gemm.h"
 
 namespace evn {
@@ -52,7 +52,7 @@ std::size_t prepack_bytes(const OpDesc& d, int input) {
 }
 
 std::uint64_t prepack_variant(const OpDesc& d, int) {
-  const std::uint64_t alpha = std::bit_cast<std::uint32_t>(source_of(d, nullptr).scale);
+  const std::uint64_t alpha = bit_cast<std::uint32_t>(source_of(d, nullptr).scale);
   return alpha << 32 | (trans_b(d) ? 256u : 0u) | static_cast<std::uint64_t>(half_isa(d));
 }
 

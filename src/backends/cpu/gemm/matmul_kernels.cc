@@ -1,10 +1,10 @@
 // MatMul and Gemm, float32, as gemm/packed_gemm_kernels.cc does not take them: the right-hand matrix is computed, has batch axes,
 // or the left one is transposed. Blocks of the right-hand matrix are packed as they are used. A tile is a range of rows and columns
 // of one product.
-#include <bit>
 
 #include "backends/cpu/gemm/pack.h"
 #include "backends/cpu/support.h"
+#include "base/cxx20.h"
 #include "ops/gemm.h"
 #include "ops/matmul.h"
 
@@ -87,7 +87,7 @@ std::size_t gemm_prepack_bytes(const OpDesc& d, int input) {
 }
 
 std::uint64_t gemm_prepack_variant(const OpDesc& d, int) {
-  const std::uint64_t alpha = std::bit_cast<std::uint32_t>(attr_float(*d.node, GemmAttr::kAlpha));
+  const std::uint64_t alpha = bit_cast<std::uint32_t>(attr_float(*d.node, GemmAttr::kAlpha));
   return alpha << 32 | (attr_int(*d.node, GemmAttr::kTransB) != 0 ? 256u : 0u) | static_cast<std::uint64_t>(cpu_isa());
 }
 

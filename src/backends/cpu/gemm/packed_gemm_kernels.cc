@@ -1,9 +1,9 @@
 // MatMul and Gemm, float32, by a constant right-hand matrix that is packed once; all batch axes of the left one are rows. A tile is
 // a range of rows and columns.
-#include <bit>
 
 #include "backends/cpu/gemm/packed_gemm_plan.h"
 #include "backends/cpu/support.h"
+#include "base/cxx20.h"
 #include "ops/gemm.h"
 
 namespace evn {
@@ -84,7 +84,7 @@ std::size_t gemm_prepack_bytes(const OpDesc& d, int input) {
 }
 
 std::uint64_t gemm_prepack_variant(const OpDesc& d, int) {
-  const std::uint64_t alpha = std::bit_cast<std::uint32_t>(attr_float(*d.node, GemmAttr::kAlpha));
+  const std::uint64_t alpha = bit_cast<std::uint32_t>(attr_float(*d.node, GemmAttr::kAlpha));
   return alpha << 32 | (trans_b(d) ? 256u : 0u) | static_cast<std::uint64_t>(cpu_isa());
 }
 

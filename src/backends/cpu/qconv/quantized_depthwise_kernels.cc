@@ -2,7 +2,6 @@
 // Exact, as the reference. A tile is some lines of an image, or some positions of a line, which are copied into a slab with their
 // pads.
 #include <algorithm>
-#include <bit>
 #include <new>
 
 #include "backends/cpu/elementwise/bytes_loops.h"
@@ -11,6 +10,7 @@
 #include "backends/cpu/qconv/byte_slab.h"
 #include "backends/cpu/qconv/qdepthwise_loops.h"
 #include "backends/cpu/support.h"
+#include "base/cxx20.h"
 #include "base/hash.h"
 #include "ops/conv.h"
 #include "ops/merge.h"
@@ -115,7 +115,7 @@ void prepack(const OpDesc& d, int input, void* packed) {
     for (std::int64_t tap = 0; tap < taps; ++tap) {
       const auto value = static_cast<std::uint32_t>(value_of(c, tap));
       std::uint32_t& word = to[tap / group * step + place];
-      word = group == 1 ? std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(value)))
+      word = group == 1 ? bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(value)))
                         : word | (value & ((1u << bits) - 1)) << (tap % group * bits);
       sums[place] += value;
     }
