@@ -1,15 +1,12 @@
 # One test program per folder of tests/ that mirrors src/; it links the folders of src/ that its name names, and those below.
 find_package(GTest REQUIRED)
-include(GoogleTest)
 
-set(EVN_TEST_TIMEOUT 900)  # seconds a test
-# Processes that divide a program's tests; 0: each test has one of its own. With a sanitizer it takes 0.3 s to start one.
-set(EVN_TEST_PROCESSES 0)
-if(EVN_SANITIZED)
-  set(EVN_TEST_PROCESSES 8)
-  set(EVN_TEST_TIMEOUT 7200)  # of so many tests
+# Processes that divide a program's tests: one for each test would take minutes to start them all, with a sanitizer 0.3 s each.
+set(EVN_TEST_SHARDS 8)
+set(EVN_TEST_TIMEOUT 1800)  # seconds a process
+if(EVN_SANITIZED OR CMAKE_CROSSCOMPILING_EMULATOR)
+  set(EVN_TEST_TIMEOUT 7200)
 endif()
-set(EVN_TEST_SHARDS ${EVN_TEST_PROCESSES})
 
 # Where programs are run by an emulator, those that tests start are as well: by scripts that start it, which any system can run.
 if(CMAKE_CROSSCOMPILING_EMULATOR)
@@ -93,10 +90,6 @@ function(evn_test name dir)
   if(NOT name STREQUAL "config")  # whose key types have the names of operators' element types
     evn_precompile_as(test_${name} evn_test_headers)
   endif()
-  if(EVN_TEST_SHARDS EQUAL 0)
-    gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 120 PROPERTIES TIMEOUT ${EVN_TEST_TIMEOUT} LABELS ${name})
-    return()
-  endif()
   math(EXPR last "${EVN_TEST_SHARDS} - 1")
   foreach(shard RANGE ${last})
     add_test(NAME ${name}.${shard} COMMAND test_${name} --gtest_brief=1)
@@ -141,7 +134,7 @@ evn_test(graph graph evn_graph evn_model)
 # All rows of the operator tables against the clock, on the cases of the conformance tables.
 set(EVN_TEST_SHARDS 1)  # most of their time they look for long cases, of which all of them have the same
 evn_test(cancellation cancellation evn_graph)
-set(EVN_TEST_SHARDS ${EVN_TEST_PROCESSES})
+set(EVN_TEST_SHARDS 8)
 if(TARGET test_cancellation)
   target_sources(test_cancellation PRIVATE $<TARGET_OBJECTS:evn_cases>)
 endif()
@@ -217,9 +210,7 @@ if(TARGET evn_api)
   add_test(NAME api_fuzz COMMAND api_fuzz)
   set_tests_properties(api_fuzz PROPERTIES TIMEOUT 7200)
 endif()
-set(EVN_TEST_SHARDS 16)  # with a sanitizer it takes 0.4 s to start it, and it has 800 tests
 evn_test(conformance conformance evn_mock evn_training evn_api)
-set(EVN_TEST_SHARDS ${EVN_TEST_PROCESSES})
 if(TARGET test_conformance)
   target_sources(test_conformance PRIVATE $<TARGET_OBJECTS:evn_cases>)
   # Notes which attributes the library reads: tests/conformance/attributes_test.cc.
