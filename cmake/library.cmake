@@ -13,11 +13,12 @@ find_path(YAML_CPP_INCLUDE yaml-cpp/eventhandler.h REQUIRED)
 find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 
 # Folders in which tests with a sanitizer spend little of their time: quick builds leave them without optimization there. A release compiles
-# them for size, but for quant, which has loops over numbers, and the rooms of the runtime through which each run and each new shape pass. The
+# them for size, but for quant and train, which have loops over numbers, and the rooms of the runtime through which each run and each new shape pass. The
 # other folders have the build type's options, -O2 in a release.
 set(EVN_PRECOMPILED_FOLDERS device)
 set(EVN_LITTLE_FOLDERS graph model quant config runtime api)  # precompiled as well
-file(GLOB fast_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/quant/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/lower/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/run/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/session/*.cc)
+file(GLOB fast_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/quant/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/lower/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/run/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/session/*.cc
+  ${CMAKE_SOURCE_DIR}/src/train/*.cc)
 if(NOT EVN_SANITIZED)
   set_source_files_properties(${fast_sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo>:-O2>)
 endif()
@@ -60,9 +61,13 @@ endfunction()
 file(GLOB base_os CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/os/*.cc)
 evn_folder(base base ${base_os})
 evn_folder(core core)
-evn_table(OUT op_sources GLOB ${CMAKE_SOURCE_DIR}/src/ops/*.cc TYPE OpFamily SUFFIX _family FUNCTION op_families HEADER ops/op.h)
+set(of_training "")  # sources that a build without training leaves out
+if(NOT EVN_HAS_training)
+  set(of_training "/(training|conv_gradient|train)/")
+endif()
+evn_table(OUT op_sources GLOB ${CMAKE_SOURCE_DIR}/src/ops/*.cc ${CMAKE_SOURCE_DIR}/src/ops/training/*.cc EXCLUDE "${of_training}" TYPE OpFamily SUFFIX _family FUNCTION op_families HEADER ops/op.h)
 file(GLOB op_infra CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/ops/infra/*.cc)
-list(FILTER op_sources INCLUDE REGEX "generated")
+list(FILTER op_sources INCLUDE REGEX "generated|/training/")
 evn_folder(ops ops ${op_sources} ${op_infra})
 evn_folder(memory memory)
 evn_folder(device device)
@@ -70,7 +75,8 @@ file(GLOB passes CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/graph/passes/*.cc)
 file(GLOB rows_of_tables CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/model/*.cc ${CMAKE_SOURCE_DIR}/src/graph/gradient/rules_*.cc ${CMAKE_SOURCE_DIR}/src/runtime/rows/row_products.cc
   ${CMAKE_SOURCE_DIR}/src/runtime/lower/passes/*.cc)
 set_source_files_properties(${rows_of_tables} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-list(APPEND passes ${CMAKE_SOURCE_DIR}/src/graph/gradient/bind.cc)  # the rest of the folder is in the module of training
+file(GLOB gradient CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/graph/gradient/*.cc)
+list(APPEND passes ${gradient})
 evn_folder(graph graph ${passes})
 evn_folder(model model)
 evn_folder(quant quant)
@@ -79,7 +85,12 @@ include(cmake/backends.cmake)
 evn_builtin_backends(builtin_backends)
 file(GLOB rooms CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/runtime/*/*.cc ${CMAKE_SOURCE_DIR}/src/runtime/lower/passes/*.cc)
 evn_folder(runtime runtime ${rooms})
-evn_folder(api api ${builtin_backends} ${CMAKE_BINARY_DIR}/generated/left_out_functions.cc)
+# Trainers and loaders (src/train) call the C API, whose table calls them.
+set(train "")
+if(EVN_HAS_training)
+  file(GLOB train CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/train/*.cc)
+endif()
+evn_folder(api api ${train} ${builtin_backends} ${CMAKE_BINARY_DIR}/generated/left_out_functions.cc)
 
 # Later folders use earlier ones; each test links the folders up to its own.
 get_property(folders GLOBAL PROPERTY EVN_FOLDERS)

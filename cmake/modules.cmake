@@ -49,56 +49,6 @@ if(EVN_IMAGE AND TARGET evener)
   endif()
 endif()
 
-# libevener_train.so calls the library by the C API, and has a C++ runtime of its own. The kernels of training of the CPU and of OpenCL devices are in it,
-# with what they share with others of src/backends.
-if(TARGET evener AND EVN_HAS_training)
-  list(APPEND EVN_MODULES libevener_train.so)
-  set(cpu ${CMAKE_SOURCE_DIR}/src/backends/cpu)
-  file(GLOB of_kernels CONFIGURE_DEPENDS ${cpu}/conv_gradient/*.cc ${cpu}/training/*.cc)
-  list(FILTER of_kernels EXCLUDE REGEX "_kernels\\.cc$|_loops(_[a-z0-9_]+)?\\.cc$|/export\\.cc$")
-  evn_table(OUT train_kernels GLOB ${cpu}/conv_gradient/*_kernels.cc ${cpu}/training/*_kernels.cc TYPE KernelFamily SUFFIX "" FUNCTION training_kernel_families
-    HEADER device/kernel.h)
-  evn_simd(OUT train_loops NAME simd_training GLOB ${cpu}/conv_gradient/*_loops.cc ${cpu}/conv_gradient/*_loops_*.cc ${cpu}/training/*_loops.cc)
-  evn_table(OUT train_operators GLOB ${CMAKE_SOURCE_DIR}/src/ops/training/*.cc EXCLUDE "/(export|linked)\\.cc$" TYPE OpFamily SUFFIX _family
-    FUNCTION training_op_families HEADER ops/op.h)
-  add_library(evn_training_operators OBJECT ${train_operators} ${CMAKE_SOURCE_DIR}/src/ops/training/linked.cc)
-  target_link_libraries(evn_training_operators PUBLIC evn_ops)
-  file(GLOB of_gradients CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/graph/gradient/*.cc)
-  list(FILTER of_gradients EXCLUDE REGEX "/bind\\.cc$")
-  add_library(evn_gradient OBJECT ${of_gradients})
-  target_link_libraries(evn_gradient PUBLIC evn_graph)
-  add_library(evn_training STATIC ${of_kernels} ${train_kernels} ${train_loops})  # which tests link themselves
-  target_link_libraries(evn_training PUBLIC evn_cpu)
-  set(train_exports ${cpu}/training/export.cc ${CMAKE_SOURCE_DIR}/src/ops/training/export.cc)
-  if(TARGET evn_opencl)
-    set(opencl ${CMAKE_SOURCE_DIR}/src/backends/opencl/training)
-    evn_table(OUT opencl_train_kernels GLOB ${opencl}/*.cc EXCLUDE "/export\\.cc$" TYPE KernelFamily SUFFIX _opencl_kernels
-      FUNCTION opencl_training_kernel_families HEADER device/kernel.h)
-    evn_embed(OUT opencl_train_programs DIR ${opencl} FUNCTION opencl_training_embedded)
-    target_sources(evn_training PRIVATE ${opencl_train_kernels} ${opencl_train_programs})
-    target_link_libraries(evn_training PUBLIC evn_opencl)
-    list(APPEND train_exports ${opencl}/export.cc)
-  endif()
-  file(GLOB train_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/*.cc)
-  add_library(evener_train MODULE ${train_sources} ${train_exports} ${CMAKE_SOURCE_DIR}/src/api/library/new.cc $<TARGET_OBJECTS:evn_gradient>
-    $<TARGET_OBJECTS:evn_training_operators> ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc
-    ${CMAKE_SOURCE_DIR}/src/memory/recompute/export.cc)
-  foreach(target evn_gradient evn_training evn_training_operators evener_train)
-    target_compile_options(${target} PRIVATE ${EVN_SECTIONS} ${EVN_NO_IPA_VRP} ${EVN_FALSE_WARNINGS})
-  endforeach()
-  if(EVN_SANITIZED)
-    evn_compile_little(evn_gradient)
-    evn_compile_little(evener_train)
-  endif()
-  target_link_libraries(evener_train PRIVATE evn_training)
-  if(NOT EVN_SANITIZED)  # there operator new is the process's, and what it throws needs the C++ runtime of the process
-    target_link_options(evener_train PRIVATE -static-libstdc++ -static-libgcc)
-  endif()
-  target_link_options(evener_train PRIVATE -Wl,--build-id -Wl,--exclude-libs,ALL -Wl,-z,relro,-z,now,-z,noexecstack
-    -Wl,--gc-sections -Wl,--no-undefined -Wl,--version-script=${CMAKE_SOURCE_DIR}/src/modules/train/module.map)
-  add_dependencies(evn_api evener_train)  # whatever has the C API in it finds the module beside itself
-endif()
-
 # All-reduce over processes by engines of the system, which are linked as shared libraries with the C++ runtime that they have.
 set(EVN_MPI AUTO CACHE STRING "Build libevener_mpi.so: ON, OFF, or AUTO (when MPI is there)")
 set(EVN_GLOO AUTO CACHE STRING "Build libevener_gloo.so: ON, OFF, or AUTO (when Gloo is there)")
@@ -107,18 +57,18 @@ function(evn_collective name source library)
   add_library(evener_${name} MODULE ${CMAKE_SOURCE_DIR}/src/modules/collective/${source})
   target_link_libraries(evener_${name} PRIVATE ${library})
   target_link_options(evener_${name} PRIVATE -Wl,--build-id -Wl,-z,relro,-z,now,-z,noexecstack -Wl,--gc-sections -Wl,--as-needed)
-  add_dependencies(evener_train evener_${name})
+  add_dependencies(evn_api evener_${name})  # whatever has the C API in it finds the module beside itself
   set(EVN_MODULES ${EVN_MODULES} libevener_${name}.so PARENT_SCOPE)
 endfunction()
 
 foreach(engine MPI GLOO)  # when cross-compiling, what is found is of this machine
   if(EVN_${engine} STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING)
     set(EVN_${engine} OFF)
-  elseif(EVN_${engine} AND NOT EVN_${engine} STREQUAL "AUTO" AND (CMAKE_CROSSCOMPILING OR NOT TARGET evener_train))
+  elseif(EVN_${engine} AND NOT EVN_${engine} STREQUAL "AUTO" AND (CMAKE_CROSSCOMPILING OR NOT EVN_HAS_training))
     message(FATAL_ERROR "EVN_${engine} is ${EVN_${engine}}, but this build is for another machine, or has no training")
   endif()
 endforeach()
-if(TARGET evener_train AND EVN_MPI)
+if(TARGET evener AND EVN_HAS_training AND EVN_MPI)
   find_package(MPI QUIET COMPONENTS C)
   if(MPI_C_FOUND)
     evn_collective(mpi mpi.c MPI::MPI_C)
@@ -128,7 +78,7 @@ if(TARGET evener_train AND EVN_MPI)
     message(STATUS "libevener_mpi.so is not built: no MPI (Debian: libopenmpi-dev)")
   endif()
 endif()
-if(TARGET evener_train AND EVN_GLOO)
+if(TARGET evener AND EVN_HAS_training AND EVN_GLOO)
   find_package(Gloo QUIET CONFIG)
   if(TARGET gloo)
     evn_collective(gloo gloo.cc gloo)
@@ -139,7 +89,7 @@ if(TARGET evener_train AND EVN_GLOO)
   endif()
 endif()
 
-foreach(module libevener_openblas.so libevener_image.so libevener_train.so libevener_mpi.so libevener_gloo.so)
+foreach(module libevener_openblas.so libevener_image.so libevener_mpi.so libevener_gloo.so)
   if(NOT module IN_LIST EVN_MODULES)
     file(REMOVE ${CMAKE_BINARY_DIR}/${module})  # of an earlier configuration; it would be found and used
   endif()

@@ -39,11 +39,12 @@ function(evn_table)
   set(${A_OUT} ${files} ${out} PARENT_SCOPE)
 endfunction()
 
-# evn_embed(OUT_SOURCES variable, DIR folder with *.cl, FUNCTION accessor): each file as text, by its name. They may include what lies in
+# evn_embed(OUT_SOURCES variable, DIRS folders with *.cl, FUNCTION accessor): each file as text, by its name. They may include what lies in
 # src/backends/opencl/kernels/shared.
 function(evn_embed)
-  cmake_parse_arguments(A "" "OUT;DIR;FUNCTION" "" ${ARGN})
-  file(GLOB files CONFIGURE_DEPENDS ${A_DIR}/*.cl)
+  cmake_parse_arguments(A "" "OUT;FUNCTION" "DIRS" ${ARGN})
+  list(TRANSFORM A_DIRS APPEND /*.cl)
+  file(GLOB files CONFIGURE_DEPENDS ${A_DIRS})
   set(shared ${CMAKE_SOURCE_DIR}/src/backends/opencl/kernels/shared)
   file(GLOB shared_files CONFIGURE_DEPENDS ${shared}/*.cl)
   set(out ${CMAKE_BINARY_DIR}/generated/${A_FUNCTION}.cc)

@@ -82,9 +82,6 @@ function(evn_test name dir)
   endif()
   list(FILTER sources EXCLUDE REGEX "/tests/conformance/case(s/.*)?\\.cc$")  # evn_cases
   add_executable(test_${name} ${sources} ${CMAKE_SOURCE_DIR}/tests/support/whole_children.cc $<TARGET_OBJECTS:evn_new>)
-  if(NOT name MATCHES "^(base|core|train)$")
-    target_sources(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/linked_operators.cc $<TARGET_OBJECTS:evn_training_operators>)
-  endif()
   evn_compile_test(test_${name})
   target_link_libraries(test_${name} PRIVATE ${ARGN} GTest::gtest GTest::gtest_main)
   if(NOT name STREQUAL "config")  # whose key types have the names of operators' element types
@@ -119,13 +116,6 @@ if(TARGET test_base)
   list(TRANSFORM simulated PREPEND -Wl,--wrap=)
   target_link_options(test_base PRIVATE ${simulated})
 endif()
-if(TARGET test_memory)
-  set(search ${CMAKE_SOURCE_DIR}/src/memory/recompute/search.cc)
-  target_sources(test_memory PRIVATE ${search})
-  if(EVN_SANITIZED)  # the tests spend most of their time there, and -O0, which quick builds have for tests, is 40 times slower. This sets it for the module as well
-    set_source_files_properties(${search} PROPERTIES COMPILE_OPTIONS -O1 SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
-  endif()
-endif()
 evn_test(config config evn_api)  # with the options of the built-in backends
 if(TARGET test_ops AND TARGET evener_image)
   target_compile_definitions(test_ops PRIVATE EVN_IMAGE_BUILT)
@@ -139,7 +129,7 @@ if(TARGET test_cancellation)
   target_sources(test_cancellation PRIVATE $<TARGET_OBJECTS:evn_cases>)
 endif()
 # The same rows and cases against the memory limit.
-evn_test(limits limits evn_training evn_api)
+evn_test(limits limits evn_api)
 if(TARGET test_limits)
   target_sources(test_limits PRIVATE ${CMAKE_SOURCE_DIR}/tests/cancellation/enlarge.cc ${CMAKE_SOURCE_DIR}/tests/cancellation/more_cases.cc $<TARGET_OBJECTS:evn_cases>)
 endif()
@@ -169,25 +159,15 @@ foreach(name base api)  # which start programs
   endif()
 endforeach()
 evn_test(wrapper wrapper evn_api)
-# The module of training has a C++ runtime of its own: what is tested of it without the library is compiled once more.
-evn_test(train modules/train evn_base)
-if(TARGET test_train)
-  file(GLOB train_units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/modules/train/channel*.cc)
-  target_sources(test_train PRIVATE ${train_units} ${CMAKE_SOURCE_DIR}/src/modules/train/loader_order.cc ${CMAKE_SOURCE_DIR}/src/modules/train/buffers.cc ${CMAKE_SOURCE_DIR}/src/modules/train/onnx.cc ${CMAKE_SOURCE_DIR}/src/modules/train/replica_sums.cc ${CMAKE_SOURCE_DIR}/src/modules/train/shared_sums.cc ${CMAKE_SOURCE_DIR}/src/modules/train/ways.cc)
-endif()
+evn_test(train train evn_api)
 evn_test(fault fault evn_api)
 if(TARGET test_fault)  # counts what the library allocates and frees
   target_link_options(test_fault PRIVATE -Wl,--wrap=_ZN3evn14allocate_bytesEmm,--wrap=_ZN3evn10free_bytesEPv)
 endif()
-foreach(name graph fault)  # which see what differentiation allocates and throws
-  if(TARGET test_${name} AND TARGET evn_gradient)
-    target_sources(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/linked_differentiation.cc $<TARGET_OBJECTS:evn_gradient>)
-  endif()
-endforeach()
 set(seconds_a_test ${EVN_TEST_TIMEOUT})
 set(EVN_TEST_TIMEOUT 7200)  # their long forms, under a sanitizer too
 foreach(backend ${EVN_BACKENDS})
-  evn_test(${backend} backends/${backend} evn_${backend} evn_training evn_cpu)  # the reference
+  evn_test(${backend} backends/${backend} evn_${backend} evn_cpu)  # the reference
 endforeach()
 evn_test(fuzz fuzz evn_api)
 # Random calls of all exported functions, with callers that are made from the description of the API: 20 seconds, with
@@ -204,13 +184,10 @@ if(TARGET evn_api)
   target_include_directories(api_fuzz PRIVATE ${CMAKE_SOURCE_DIR} ${calls})
   target_compile_options(api_fuzz PRIVATE ${EVN_TEST_OPTIONS})
   target_link_libraries(api_fuzz PRIVATE evn_api)
-  if(TARGET evener_train)
-    add_dependencies(api_fuzz evener_train)
-  endif()
   add_test(NAME api_fuzz COMMAND api_fuzz)
   set_tests_properties(api_fuzz PROPERTIES TIMEOUT 7200)
 endif()
-evn_test(conformance conformance evn_mock evn_training evn_api)
+evn_test(conformance conformance evn_mock evn_api)
 if(TARGET test_conformance)
   target_sources(test_conformance PRIVATE $<TARGET_OBJECTS:evn_cases>)
   # Notes which attributes the library reads: tests/conformance/attributes_test.cc.
@@ -225,10 +202,9 @@ endif()
 
 # What the tests in Python and scripts/make_operators.py know of the operator tables.
 if(TARGET evn_api)
-  add_executable(list_operators ${CMAKE_SOURCE_DIR}/tests/tools/list_operators.cc ${CMAKE_SOURCE_DIR}/tests/support/linked_operators.cc $<TARGET_OBJECTS:evn_new>
-    $<TARGET_OBJECTS:evn_training_operators>)
+  add_executable(list_operators ${CMAKE_SOURCE_DIR}/tests/tools/list_operators.cc $<TARGET_OBJECTS:evn_new>)
   target_include_directories(list_operators PRIVATE ${CMAKE_SOURCE_DIR})
-  target_link_libraries(list_operators PRIVATE evn_training evn_api)
+  target_link_libraries(list_operators PRIVATE evn_api)
 endif()
 
 # What tests/models/test_quiet.py runs. Sanitizers have a malloc and system calls of their own.

@@ -28,6 +28,7 @@ ALLOWED = {
     "config": CORE,
     "runtime": GRAPH + ["model", "quant", "config"],
     "api": RUNTIME,
+    "train": RUNTIME + ["api"],
     "cli": [],
     "modules": DEVICE,
 }

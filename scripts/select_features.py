@@ -67,7 +67,7 @@ def main():
     write(options.source, '// Made by scripts/select_features.py: the functions that this build leaves out.\n#include "api/left_out.h"\n'
           '#include "evener/api.h"\n\nextern "C" {\n\n' + "\n".join(refusals) + '\n}  // extern "C"\n')
     switches = "".join(f"set(EVN_HAS_{name} {'ON' if name in options.parts else 'OFF'})\n" for name in parts)
-    write(options.cmake, "# Made by scripts/select_features.py.\n" + switches + "set(EVN_LEFT_OUT_API\n" + "".join(f"  {API / file}\n" for _, files in left_out.values() for file in files) + ")\n")
+    write(options.cmake, "# Made by scripts/select_features.py.\n" + switches + "set(EVN_LEFT_OUT_API\n" + "".join(f"  {(API / file).resolve()}\n" for _, files in left_out.values() for file in files) + ")\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 // Builds the addon, and the packages that npm gets.
 //
 // usage: node build.mjs                      build/evener.node, beside this file or in EVENER_ADDON_FOLDER, for this machine
-//        node build.mjs --package LIBRARY TO  the addon, and in TO the folders `evener` and `linux-x64` (with the library's file, and that of
-//                                            its module of training where it lies beside), for npm pack
+//        node build.mjs --package LIBRARY TO  the addon, and in TO the folders `evener` and `linux-x64` (with the library's file), for npm
+//                                            pack
 //
 // Needed are a compiler of C++17 (CXX, else c++), and the headers of Node (node_api.h): those that are installed with it, Debian's libnode-dev,
 // or the folder that NODE_INCLUDE names. Nothing is downloaded. The addon uses version 8 of N-API: one file serves Node 18 and all later ones.
@@ -54,8 +54,6 @@ function makePackages(addon, library, to) {
   fs.cpSync(path.join(HERE, 'npm', path.basename(platform)), platform, {recursive: true});
   fs.copyFileSync(addon, path.join(platform, 'evener.node'));
   fs.copyFileSync(fs.realpathSync(library), path.join(platform, 'libevener.so.0'));
-  const training = path.join(path.dirname(library), 'libevener_train.so');
-  if (fs.existsSync(training)) fs.copyFileSync(training, path.join(platform, 'libevener_train.so'));
   for (const folder of [main, platform]) {
     for (const name of ['LICENSE', 'NOTICE']) fs.copyFileSync(path.join(HERE, '..', '..', name), path.join(folder, name));
   }

@@ -37,9 +37,7 @@ def make(packaging):
     common.run(["sh", root / "src" / "main" / "native" / "build.sh", home, native.parent],
                env=dict(os.environ, CC=compiler(packaging.triplet), EVENER_PLATFORM=platform, CFLAGS=" ".join([f"-ffile-prefix-map={common.SOURCE}=.", *of_c, *of_linker])))
     common.run([packaging.tool("CMAKE_STRIP"), "--strip-unneeded", native / "libevener_java.so"])
-    for library in ("libevener.so", "libevener_train.so"):
-        if (packaging.libraries / library).exists():
-            shutil.copyfile(packaging.libraries / library, native / library)
+    shutil.copyfile(packaging.libraries / "libevener.so", native / "libevener.so")
     meta = folder / "META-INF"
     (meta / "maven" / "dev.evener" / "evener").mkdir(parents=True)
     shutil.copyfile(root / "pom.xml", meta / "maven" / "dev.evener" / "evener" / "pom.xml")

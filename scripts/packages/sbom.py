@@ -45,8 +45,8 @@ def linked(packaging):
     components = [Component("yaml-cpp", yaml[1], "MIT", {"libevener.so", "libevener.a"}, yaml[2])]
     compiler = packaging.tool("CMAKE_CXX_COMPILER")
     runtime = common.run([compiler, "-print-file-name=libstdc++.a"]).strip()
-    components.append(Component("libstdc++", common.run([compiler, "-dumpfullversion"]).strip(), RUNTIME_LICENSE, {"libevener.so", "libevener.a", "libevener_train.so", "evener.node"}, origin(runtime)[2]))
-    components.append(Component("libgcc", components[-1].version, RUNTIME_LICENSE, {"libevener.so", "libevener_train.so", "evener.node"}, components[-1].purl))
+    components.append(Component("libstdc++", common.run([compiler, "-dumpfullversion"]).strip(), RUNTIME_LICENSE, {"libevener.so", "libevener.a", "evener.node"}, origin(runtime)[2]))
+    components.append(Component("libgcc", components[-1].version, RUNTIME_LICENSE, {"libevener.so", "evener.node"}, components[-1].purl))
     if (packaging.libraries / "libevener_openblas.so").exists():
         blas = origin(cache["OPENBLAS_ARCHIVE"])
         components.append(Component("OpenBLAS", blas[1], "BSD-3-Clause", {"libevener_openblas.so"}, blas[2]))

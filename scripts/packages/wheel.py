@@ -27,7 +27,7 @@ def plain_wheel(packaging):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(common.SOURCE / path, target)
     libraries = packaging.folder("wheel-libraries")
-    for name in ("libevener.so", "libevener_openblas.so", "libevener_train.so"):
+    for name in ("libevener.so", "libevener_openblas.so"):
         if (packaging.libraries / name).exists():
             shutil.copyfile(packaging.libraries / name, libraries / name)
     environment = dict(os.environ, EVENER_LIBRARY=str(libraries / "libevener.so"), SOURCE_DATE_EPOCH=str(max(common.epoch(), 315532800)))

@@ -12,7 +12,6 @@
 #include "base/library_work.h"
 #include "base/small_array.h"
 #include "base/status.h"
-#include "base/unwinder.h"
 #include "base/user_data.h"
 #include "graph/edit.h"
 #include "ops/custom.h"
@@ -21,6 +20,14 @@
 
 namespace evn {
 namespace {
+
+// An unwinder that has never thrown anything does not know the sizes of registers, and aborts in frames that another one has begun
+// to unwind: the library's must be ready before a callback throws by the host's.
+void prepare_unwinder() {
+  try {
+    throw 0;
+  } catch (int) {}
+}
 
 constexpr std::size_t kMaxText = 256;        // bytes of a domain or name
 constexpr std::uint32_t kMaxCount = 65'536;  // inputs or outputs
@@ -348,7 +355,7 @@ evn_status evn_runtime_register_operator(evn_runtime runtime, const evn_operator
     const evn_operator defaults = EVN_OPERATOR_INIT;
     const evn_operator o = read_options(op, defaults, offsetof(evn_operator, flags));
     std::unique_ptr<HostOp> host = make_host_op(o);
-    prepare_unwinder();  // for what callbacks throw, by the host's unwinder
+    prepare_unwinder();
     HostOp* registered = host.get();
     (*r)->operators().add(std::move(host));
     registered->user.adopt(o.release, o.user);

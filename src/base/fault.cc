@@ -12,14 +12,10 @@ struct State {
   std::atomic<bool> forever{false};
 };
 constinit State g_seams[kSeamCount];
-constinit std::atomic<State*> g_at{g_seams};
 
-State& state(Seam seam) { return g_at.load(std::memory_order_relaxed)[static_cast<int>(seam)]; }
+State& state(Seam seam) { return g_seams[static_cast<int>(seam)]; }
 
 }  // namespace
-
-void* fault_seams() { return g_at.load(std::memory_order_relaxed); }
-void fault_take_seams(void* seams) { g_at.store(static_cast<State*>(seams), std::memory_order_relaxed); }
 
 bool fault_hit(Seam seam) {
   State& s = state(seam);

@@ -19,10 +19,4 @@ void fault_arm(Seam seam, std::int64_t k, bool forever);
 std::int64_t fault_count(Seam seam);
 void fault_count_reset(Seam seam);
 
-// A module has this file compiled in once more: its seams become the library's, by what the one gives and the other takes when it
-// is opened (EVN_FAULT_SEAMS_SYMBOL).
-void* fault_seams();
-void fault_take_seams(void* seams);
-#define EVN_FAULT_SEAMS_SYMBOL "evn_fault_seams"
-
 }  // namespace evn

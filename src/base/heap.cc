@@ -11,13 +11,6 @@
 namespace evn {
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local HeapMeter t_heap_meter;
-constinit HeapMeterOf g_heap_meter_of = nullptr;
-
-HeapMeterOf heap_meters() noexcept {
-  return [] { return &heap_meter(); };
-}
-
-void heap_use_meters(HeapMeterOf meters) noexcept { g_heap_meter_of = meters; }
 
 // A sanitizer has its own heads, and its runtime library frees blocks of ours and the reverse: nothing is counted there.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -65,14 +65,9 @@ struct HeapMeter {
   }
 };
 
-// The meter of the calling thread. A module has this code once more, and uses the library's meters (heap_use_meters).
-using HeapMeterOf = HeapMeter* (*)();
+// The meter of the calling thread.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local HeapMeter t_heap_meter;
-extern constinit HeapMeterOf g_heap_meter_of;
-inline HeapMeter& heap_meter() noexcept { return g_heap_meter_of == nullptr ? t_heap_meter : *g_heap_meter_of(); }
-HeapMeterOf heap_meters() noexcept;
-void heap_use_meters(HeapMeterOf meters) noexcept;
-#define EVN_HEAP_METERS_SYMBOL "evn_heap_meters"
+inline HeapMeter& heap_meter() noexcept { return t_heap_meter; }
 
 // While it lives, `heap` counts what the calling thread allocates; nullptr: as before. The heap is held by others meanwhile. Scopes
 // end in the opposite order.

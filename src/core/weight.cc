@@ -8,12 +8,15 @@
 
 namespace evn {
 
-constinit std::atomic<std::uint64_t> WeightIds::next_{1};
-constinit std::atomic<std::atomic<std::uint64_t>*> WeightIds::place_{&WeightIds::next_};
+namespace {
+
+constinit std::atomic<std::uint64_t> g_next_id{1};
+
+}  // namespace
 
 std::shared_ptr<Weight> make_weight_over(const TensorDesc& desc, std::shared_ptr<const void> data) {
   auto w = std::make_shared<Weight>();
-  w->id = WeightIds::next();
+  w->id = g_next_id.fetch_add(1, std::memory_order_relaxed);
   w->desc = desc;
   w->size_bytes = desc.size_bytes();
   w->aligned = reinterpret_cast<std::uintptr_t>(data.get()) % dtype_alignment(desc.dtype) == 0;

@@ -14,18 +14,6 @@
 
 namespace evn {
 
-// Numbers weights. Code of a module has a counter of its own, and takes that of the library whose graphs it works on.
-class WeightIds {
- public:
-  static std::uint64_t next() { return counter().fetch_add(1, std::memory_order_relaxed); }
-  static std::atomic<std::uint64_t>& counter() { return *place_.load(std::memory_order_acquire); }
-  static void count_with(std::atomic<std::uint64_t>& counter) { place_.store(&counter, std::memory_order_release); }
-
- private:
-  static std::atomic<std::uint64_t> next_;
-  static std::atomic<std::atomic<std::uint64_t>*> place_;
-};
-
 // Where the bytes of a constant stand in the model's file, or in one of its external data.
 struct WeightSource {
   std::shared_ptr<const os::File> file;

@@ -201,8 +201,6 @@ class Device : public Backing {
 
   // The kernels of this device.
   virtual std::span<const KernelFamily* const> kernels() const = 0;
-  // Models are to be trained on it: kernels that only this needs are there from now on.
-  virtual void prepare_training() const {}
 
   // Asks which of the nodes this device runs. The default goes node by node through the kernel tables. Where claims_segments is
   // set, nodes of a graph are offered together, in topological order; connected by the ids in Node::inputs and outputs. Not offered

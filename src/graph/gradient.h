@@ -7,11 +7,8 @@
 #include <functional>
 #include <string_view>
 
-#include "base/cancel.h"
 #include "base/limits.h"
 #include "core/graph.h"
-#include "evener/evener.h"
-#include "ops/op.h"
 
 namespace evn {
 
@@ -28,28 +25,8 @@ void bind_gradients(Model& model);
 // (Gradients excepted) and one producer per value; so have those that are put in, for which `complete` finds operator and
 // attributes. Throws, with the Gradient's name: EVN_ERROR_INVALID_MODEL for tensors of xs and zs that depend on one another, a y
 // that no node computes or that is not floating point; EVN_ERROR_UNSUPPORTED for an operator between them that has no rule;
-// EVN_ERROR_LIMIT when the graph would have more than limits.nodes nodes. Returns whether there was any. The rules are in
-// libevener_train.so: EVN_ERROR_UNSUPPORTED where there is a Gradient and no such module.
+// EVN_ERROR_LIMIT when the graph would have more than limits.nodes nodes. Returns whether there was any. EVN_ERROR_UNSUPPORTED
+// where there is a Gradient and the build has no training (EVN_TRAINING=OFF).
 bool expand_gradients(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete);
-
-// The part of it that is in the module. `complete` is the library's.
-void differentiate(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete);
-using Differentiate = void (*)(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete, WorkMeter& meter);
-// Takes this one in the place of the module's, for programs that have it linked in (tests).
-void take_differentiation(Differentiate differentiate);
-
-// What the module exports under this name: its Differentiate, where `build` is kGradientBuild; else nullptr. Constants that it
-// makes are numbered by the library's counter (WeightIds).
-#define EVN_DIFFERENTIATION_SYMBOL "evn_differentiation"
-using DifferentiationFunction = Differentiate (*)(std::uint64_t build, std::atomic<std::uint64_t>& weight_ids);
-
-// Differs where the two were not compiled from the same headers.
-inline constexpr std::uint64_t kGradientBuild = [] {
-  std::uint64_t number = EVN_VERSION_NUMBER;
-  for (const std::size_t size : {sizeof(Graph), sizeof(Node), sizeof(Value), sizeof(Attribute), sizeof(Limits), sizeof(OpDef),
-                                 sizeof(InferContext), sizeof(TensorDesc), sizeof(WorkMeter), sizeof(Weight)})
-    number = number * 4099 + size;
-  return number;
-}();
 
 }  // namespace evn

@@ -10,7 +10,6 @@
 #include "tests/cancellation/enlarge.h"
 #include "tests/cancellation/host_cases.h"
 #include "tests/cancellation/more_cases.h"
-#include "tests/support/op_families.h"
 #include "tests/support/pass_check.h"
 #include "tests/support/test_clock.h"
 
@@ -55,7 +54,7 @@ bool is_exempt(const OpDef& op) {
 
 std::vector<const OpDef*> rows() {
   std::vector<const OpDef*> all;
-  for (const OpFamily* family : test::all_op_families()) {
+  for (const OpFamily* family : op_families()) {
     for (const OpDef& op : family->ops) all.push_back(&op);
   }
   return all;

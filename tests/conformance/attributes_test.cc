@@ -15,7 +15,6 @@
 #include "tests/api/support.h"
 #include "tests/conformance/check.h"
 #include "tests/ops/op_runner.h"
-#include "tests/support/op_families.h"
 
 namespace evn::conformance {
 namespace {
@@ -290,7 +289,7 @@ constexpr Exemption kUnreadByKernels[] = {
 
 TEST(Attributes, EachIsReadByARuleAReferenceOrAKernel) {
   std::set<const Exemption*> used;
-  for (const OpFamily* family : test::all_op_families()) {
+  for (const OpFamily* family : op_families()) {
     for (const OpDef& op : family->ops) {
       for (std::size_t i = 0; i < op.attributes.size(); ++i) {
         const AttributeSpec& spec = op.attributes[i];

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <set>
 
-#include "backends/cpu/training_kernels.h"
+#include "backends/cpu/kernel_table.h"
 #include "base/error.h"
 #include "tests/conformance/check.h"
 
-namespace evn {
-std::span<const KernelFamily* const> training_kernel_families();
-}
+namespace evn {}
 
 namespace evn::conformance {
 namespace {
@@ -132,8 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Conformance, testing::ValuesIn(case_ops()), param_n
 // The operators for which the CPU has a kernel besides the reference.
 std::vector<std::string> ops_with_cpu_kernels() {
   std::set<std::string> names;
-  take_training_kernels(training_kernel_families());
-  for (const KernelFamily* family : cpu_kernels()) {  // asked while tests are registered: no device is opened then
+  for (const KernelFamily* family : cpu_kernel_families()) {  // asked while tests are registered: no device is opened then
     for (const Kernel& k : family->kernels) names.insert(k.op);
   }
   std::vector<std::string> all;

@@ -7,7 +7,6 @@
 #include "backends/cpu/gemm/blas.h"
 #include "tests/conformance/case.h"
 #include "tests/conformance/targets.h"
-#include "tests/support/op_families.h"
 
 namespace evn {
 extern const KernelFamily openblas_kernels;
@@ -35,7 +34,7 @@ TEST(Coverage, EveryVersionOfEveryOperatorHasACase) {
     const auto [domain, name] = test::split_domain(c.op);
     reached.insert(find_op(domain, name, c.opset));
   }
-  for (const OpFamily* family : test::all_op_families()) {
+  for (const OpFamily* family : op_families()) {
     for (const OpDef& op : family->ops) {
       if (has_no_kernels(op)) continue;
       EXPECT_EQ(reached.count(&op), 1u) << op.name << " since " << op.since << " has no case";
@@ -49,7 +48,7 @@ TEST(Coverage, EveryDtypeOfEveryOperatorHasACase) {
     const DType dtype = c.operands.empty() ? make_subject(c, 1, {}).outputs.at(0).dtype : c.operands[0].desc.dtype;
     reached[test::split_domain(c.op).second] |= dtype_bit(dtype);
   }
-  for (const OpFamily* family : test::all_op_families()) {
+  for (const OpFamily* family : op_families()) {
     for (const OpDef& op : family->ops) {
       if (has_no_kernels(op)) continue;
       const std::uint32_t missing = op.dtypes & ~reached[op.name];

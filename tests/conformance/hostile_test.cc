@@ -6,7 +6,6 @@
 
 #include "ops/merge.h"
 #include "tests/conformance/damage.h"
-#include "tests/support/op_families.h"
 
 namespace evn::conformance {
 namespace {
@@ -18,7 +17,7 @@ class HostileOperator : public testing::Test {
  protected:
   template <typename F>
   void for_each_sample(F&& f) {
-    for (const OpFamily* family : test::all_op_families()) {
+    for (const OpFamily* family : op_families()) {
       for (const OpDef& op : family->ops) {
         if (std::string_view(op.domain) == kInternalDomain) continue;  // no model has it
         for (const Case* c : samples(op)) f(make_draft(*c));

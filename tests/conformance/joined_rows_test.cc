@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <set>
 
-#include "backends/cpu/training_kernels.h"
 #include "base/error.h"
 #include "runtime/rows/rows.h"
 #include "tests/conformance/check.h"

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "tests/conformance/check.h"
-#include "tests/support/op_families.h"
 
 namespace evn::conformance {
 namespace {
@@ -98,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Of, OutputsLeftOut, testing::ValuesIn(ops_with_several_
 TEST(OutputsLeftOutCoverage, EveryOperatorWithSeveralHasACase) {
   std::map<std::string, int> most;
   for (const Case& c : cases()) most[c.op] = std::max(most[c.op], c.output_count);
-  for (const OpFamily* family : test::all_op_families()) {
+  for (const OpFamily* family : op_families()) {
     for (const OpDef& op : family->ops) {
       const bool makes_strings = op.dtypes == kString;
       if (op.max_outputs < 2 || op.reference == nullptr || makes_strings) continue;

@@ -4,16 +4,11 @@
 
 #include "api/builtin.h"
 #include "backends/cpu/gemm/blas.h"
-#include "backends/cpu/training_kernels.h"
-#include "backends/opencl/training_kernels.h"
 #include "base/error.h"
 #include "tests/backends/mock/mock.h"
 
 namespace evn {
 extern const Backend cpu_backend;
-std::span<const KernelFamily* const> training_kernel_families();
-std::span<const KernelFamily* const> opencl_training_kernel_families();
-std::span<const OpenClSource> opencl_training_embedded();
 }  // namespace evn
 
 namespace evn::conformance {
@@ -27,7 +22,6 @@ struct Opened {
 // `kernels`: of OpenCL devices, those that are not the device's own kind as well.
 void open_one(const Backend& backend, Opened* all, const char* kernels = nullptr) {
   DeviceRequest request;
-  take_opencl_training_kernels(opencl_training_kernel_families(), opencl_training_embedded());
   if (kernels != nullptr) request.settings.set_text("kernels", kernels);
   request.name = backend.type.name;
   request.settings.set_number("threads", 2);
@@ -75,7 +69,6 @@ std::shared_ptr<Device> open_cpu(int threads) {
   request.name = "cpu";
   request.settings.set_number("threads", static_cast<std::uint64_t>(threads));
   std::shared_ptr<Device> device = cpu_backend.open(request);
-  take_training_kernels(training_kernel_families());
   return device;
 }
 

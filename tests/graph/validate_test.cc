@@ -6,7 +6,6 @@
 #include "model/load.h"
 #include "ops/op.h"
 #include "tests/model/onnx_writer.h"
-#include "tests/support/op_families.h"
 
 namespace evn::validate_test {
 namespace {
@@ -191,7 +190,7 @@ TEST(Validate, H37_AritiesHold) {
 
 TEST(Validate, H37_EveryOperatorRefusesTooFewAndTooManyInputs) {
   int rows = 0;
-  for (const OpFamily* family : test::all_op_families()) {
+  for (const OpFamily* family : op_families()) {
     for (const OpDef& op : family->ops) {
       for (const int count : {op.min_inputs - 1, op.max_inputs + 1}) {
         if (count < 0 || count > 1000) continue;

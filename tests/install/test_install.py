@@ -140,7 +140,7 @@ def install_without(part, folder, tmp_path):
 
 
 def test_what_is_not_built_is_left_out(tmp_path):
-    for part in ("libevener.a", "libevener_train.so", "evener"):
+    for part in ("libevener.a", "libevener_mpi.so", "evener"):
         folder = tmp_path / part / "prefix"
         (tmp_path / part).mkdir(exist_ok=True)
         done = install_without(part, folder, tmp_path / part)
@@ -276,7 +276,6 @@ def test_without_the_image_module_a_model_that_needs_it_is_refused(prefix, tmp_p
     assert said.startswith("UNSUPPORTED decode_1 ImageDecoder needs libevener_image.so") and f"{folder}/{IMAGE_MODULE}" in said
 
 
-TRAINING_MODULE = "libevener_train.so"
 LOSS = """
 import json, sys
 import numpy as np
@@ -302,14 +301,8 @@ def explain_loss(folder, tmp_path):
     return json.loads(node), refused
 
 
-def test_the_training_module_has_kernels_and_trainers(prefix, tmp_path):
-    node, refused = explain_loss(library_folder(prefix), tmp_path)
-    assert node["kernel"] == "cross_entropy_loss" and refused.startswith("INVALID_ARGUMENT") and "nothing can learn" in refused
-
-
-def test_without_the_training_module_the_reference_runs_and_trainers_are_refused(prefix, tmp_path):
+def test_the_library_alone_has_kernels_of_training_and_trainers(prefix, tmp_path):
     folder = tmp_path / "without"
     shutil.copytree(library_folder(prefix), folder, symlinks=True, ignore=shutil.ignore_patterns("libevener_*.so"))
     node, refused = explain_loss(folder, tmp_path)
-    assert node["kernel"] == "reference" and TRAINING_MODULE in node["refused"]
-    assert refused.startswith("UNSUPPORTED") and f"{folder}/{TRAINING_MODULE}" in refused
+    assert node["kernel"] == "cross_entropy_loss" and refused.startswith("INVALID_ARGUMENT") and "nothing can learn" in refused

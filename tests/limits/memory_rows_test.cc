@@ -17,7 +17,6 @@
 #include "runtime/stages/make_session.h"
 #include "tests/cancellation/enlarge.h"
 #include "tests/cancellation/more_cases.h"
-#include "tests/support/op_families.h"
 #include "tests/support/sanitized.h"
 
 namespace evn {
@@ -161,7 +160,7 @@ Measured measure(const KernelSubject& s, const std::string& bytes, std::uint64_t
 std::vector<const OpDef*> rows() {
   std::map<std::string, const OpDef*> newest;
   std::vector<const OpDef*> all;
-  for (const OpFamily* family : test::all_op_families()) {
+  for (const OpFamily* family : op_families()) {
     for (const OpDef& op : family->ops) {
       if (op.reference == nullptr) continue;
       all.push_back(&op);

@@ -1,6 +1,6 @@
 // What runs again under a limit, by itself and by a machine that runs the new sequence with texts for values: every step reads what
 // it has read in the given sequence, and what lives is what was counted.
-#include "memory/recompute/search.h"
+#include "memory/recompute.h"
 
 #include <gtest/gtest.h>
 

@@ -3,14 +3,13 @@
 #include <set>
 
 #include "tests/ops/op_runner.h"
-#include "tests/support/op_families.h"
 
 namespace evn::test {
 namespace {
 
 TEST(Registry, EveryRowIsWellFormed) {
   std::set<std::pair<std::string, int>> seen;
-  for (const OpFamily* family : test::all_op_families()) {
+  for (const OpFamily* family : op_families()) {
     EXPECT_FALSE(family->ops.empty());
     for (const OpDef& op : family->ops) {
       SCOPED_TRACE(op.name);

@@ -61,7 +61,7 @@ def test_the_build_links_no_archive_that_the_documents_do_not_know(documents):
     known = {"libyaml-cpp.a": "yaml-cpp", "libopenblas.a": "OpenBLAS"}
     text = (BUILD / "build.ninja").read_text().replace("$\n", "")
     archives = set()
-    for name in (f"libevener.so.{VERSION}", "libevener_openblas.so", "libevener_image.so", "libevener_train.so", "libevener_mpi.so", "libevener_gloo.so", "evener"):
+    for name in (f"libevener.so.{VERSION}", "libevener_openblas.so", "libevener_image.so", "libevener_mpi.so", "libevener_gloo.so", "evener"):
         found = re.search(rf"^build {re.escape(name)}(?: [^:\n]*)?: .*\n((?:  .*\n)*)", text, re.M)
         if found:
             libraries = re.search(r"LINK_LIBRARIES = (.*)", found[1])

@@ -27,7 +27,7 @@ def test_the_jars_libraries_are_stripped_and_its_document_names_what_is_linked_i
     with zipfile.ZipFile(jar) as archive:
         archive.extractall(tmp_path)
     libraries = sorted(tmp_path.glob("evener/native/linux-*/*.so"))
-    assert [library.name for library in libraries] == ["libevener.so", "libevener_java.so", "libevener_train.so"]
+    assert [library.name for library in libraries] == ["libevener.so", "libevener_java.so"]
     for library in libraries:
         sections = run(["readelf", "-WS", library])
         assert ".symtab" not in sections and ".debug_info" not in sections

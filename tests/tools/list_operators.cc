@@ -9,21 +9,17 @@
 
 #include "backends/cpu/gemm/blas.h"
 #include "backends/cpu/isa.h"
+#include "backends/cpu/kernel_table.h"
 #include "backends/cpu/qgemm/qgemm_loops.h"
-#include "backends/cpu/training_kernels.h"
-#include "backends/opencl/training_kernels.h"
+#include "backends/opencl/kernel_table.h"
 #include "device/backend.h"
 #include "device/cascade.h"
 #include "device/kernel.h"
 #include "ops/op.h"
-#include "tests/support/op_families.h"
 
 namespace evn {
 
 extern const Backend cpu_backend;
-std::span<const KernelFamily* const> training_kernel_families();
-std::span<const KernelFamily* const> opencl_training_kernel_families();
-std::span<const OpenClSource> opencl_training_embedded();
 
 namespace {
 
@@ -69,11 +65,9 @@ void print_operator(const OpDef& op) {
   std::printf("], \"attributes\": [");
   print_attributes(op);
   std::printf("], \"kernels\": {");
-  take_training_kernels(training_kernel_families());
-  print_kernels("cpu", cpu_kernels(), op);
+  print_kernels("cpu", cpu_kernel_families(), op);
   std::printf(", ");
-  take_opencl_training_kernels(opencl_training_kernel_families(), opencl_training_embedded());
-  print_kernels("opencl", opencl_kernels(), op);
+  print_kernels("opencl", opencl_kernel_families(), op);
   std::printf("}}");
 }
 
@@ -88,10 +82,9 @@ bool has_what_it_needs(const Device& cpu, const Kernel& kernel) {
   return true;
 }
 
-void print_cpu_kernels() {
+void print_cpu_kernel_families() {
   DeviceRequest request;
   request.name = "cpu";
-  take_training_kernels(training_kernel_families());
   const std::shared_ptr<Device> cpu = cpu_backend.open(request);
   const char* separator = "[\n";
   const auto print = [&](const Kernel& kernel) {
@@ -112,11 +105,11 @@ void print_cpu_kernels() {
 
 int main(int count, char** arguments) {
   if (count == 2 && std::strcmp(arguments[1], "--kernels") == 0) {
-    evn::print_cpu_kernels();
+    evn::print_cpu_kernel_families();
     return 0;
   }
   const char* separator = "[\n";
-  for (const evn::OpFamily* family : evn::test::all_op_families()) {
+  for (const evn::OpFamily* family : evn::op_families()) {
     for (const evn::OpDef& op : family->ops) {
       std::printf("%s", separator);
       evn::print_operator(op);

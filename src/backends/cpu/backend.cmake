@@ -1,13 +1,13 @@
 # A folder for each family of kernels: <name>_kernels.cc has drivers, <name>_loops.cc inner loops for each instruction set, the others what
 # they share.
 include(${CMAKE_CURRENT_LIST_DIR}/instruction_sets.cmake)
-# Kernels of training alone are in libevener_train.so (cmake/modules.cmake, training_kernels.h).
-set(of_training "/backends/cpu/(conv_gradient|training)/")
 file(GLOB shared CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*/*.cc)
 list(FILTER shared EXCLUDE REGEX "_(kernels|loops|loops_[a-z0-9_]+)\\.cc$")
-list(FILTER shared EXCLUDE REGEX ${of_training})
-evn_table(OUT kernels GLOB ${CMAKE_CURRENT_LIST_DIR}/*/*_kernels.cc EXCLUDE ${of_training} TYPE KernelFamily SUFFIX "" FUNCTION cpu_kernel_families HEADER device/kernel.h)
-evn_simd(OUT loops NAME simd GLOB ${CMAKE_CURRENT_LIST_DIR}/*/*_loops.cc ${CMAKE_CURRENT_LIST_DIR}/*/*_loops_*.cc EXCLUDE ${of_training})
+if(of_training)
+  list(FILTER shared EXCLUDE REGEX ${of_training})
+endif()
+evn_table(OUT kernels GLOB ${CMAKE_CURRENT_LIST_DIR}/*/*_kernels.cc EXCLUDE "${of_training}" TYPE KernelFamily SUFFIX "" FUNCTION cpu_kernel_families HEADER device/kernel.h)
+evn_simd(OUT loops NAME simd GLOB ${CMAKE_CURRENT_LIST_DIR}/*/*_loops.cc ${CMAKE_CURRENT_LIST_DIR}/*/*_loops_*.cc EXCLUDE "${of_training}")
 evn_backend(cpu SOURCES ${shared} ${kernels} ${loops})
 # These have loops over elements of their own. They are aligned as the clusters' loops are, or the speed of the same code (a third of a Resize)
 # depends on what is linked before it.

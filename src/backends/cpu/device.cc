@@ -15,9 +15,9 @@
 #include "backends/cpu/float_mode.h"
 #include "backends/cpu/gemm/blas.h"
 #include "backends/cpu/isa.h"
+#include "backends/cpu/kernel_table.h"
 #include "backends/cpu/move/relayout.h"
 #include "backends/cpu/reference.h"
-#include "backends/cpu/training_kernels.h"
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -122,13 +122,10 @@ class CpuDevice final : public Device {
   }
 
   void wait(const Event&) override {}
-  std::span<const KernelFamily* const> kernels() const override { return cpu_kernels(); }
-  void prepare_training() const override { open_training_kernels(); }
+  std::span<const KernelFamily* const> kernels() const override { return cpu_kernel_families(); }
 
   [[gnu::cold]] const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override {
-    if (is_of_training(*desc.node)) open_training_kernels();
     if (const Kernel* kernel = Device::find_kernel(desc, reason)) return kernel;
-    explain_training_kernels(*desc.node, reason);
     const Refusal refusal = cpu_reference_kernel.supports(desc);
     if (refusal == nullptr) return &cpu_reference_kernel;
     if (reason != nullptr) {

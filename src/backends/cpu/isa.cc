@@ -130,13 +130,12 @@ Isa choose_isa(const std::string& wanted) {
 }
 
 constinit std::atomic<int> ChosenIsa::isa_{kUnset};
-constinit std::atomic<int>* ChosenIsa::place_ = &ChosenIsa::isa_;
 
 Isa ChosenIsa::get() {
-  int isa = place_->load(std::memory_order_relaxed);
+  int isa = isa_.load(std::memory_order_relaxed);
   if (isa == kUnset) {
     isa = static_cast<int>(choose_isa(os::environment("EVN_CPU_ISA")));
-    place_->store(isa, std::memory_order_relaxed);
+    isa_.store(isa, std::memory_order_relaxed);
   }
   return static_cast<Isa>(isa);
 }

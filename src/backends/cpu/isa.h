@@ -57,15 +57,11 @@ const char* isa_name(Isa isa);
 class ChosenIsa {
  public:
   static Isa get();
-  // Where the choice is kept, and another place for it: that of the library of which this code is a module (training_kernels.h).
-  static std::atomic<int>& kept() { return isa_; }
-  static void keep_at(std::atomic<int>& place) { place_ = &place; }
 
  private:
   friend struct test::Access<ChosenIsa>;
   static constexpr int kUnset = -1;
   static std::atomic<int> isa_;
-  static std::atomic<int>* place_;
 };
 
 }  // namespace evn

@@ -5,7 +5,7 @@
 
 #include "backends/opencl/drivers.h"
 #include "backends/opencl/host_share.h"
-#include "backends/opencl/training_kernels.h"
+#include "backends/opencl/kernel_table.h"
 #include "base/text.h"
 
 namespace evn {
@@ -242,9 +242,7 @@ void OpenClDevice::require_not_forked() const {
       .with_device(name().c_str());
 }
 
-std::span<const KernelFamily* const> OpenClDevice::kernels() const { return opencl_kernels(); }
-
-void OpenClDevice::prepare_training() const { open_opencl_training_kernels(); }
+std::span<const KernelFamily* const> OpenClDevice::kernels() const { return opencl_kernel_families(); }
 
 Precision OpenClDevice::lowest_precision(Precision wanted, std::string* why) const {
   if (wanted == Precision::kBfloat16) *why = "OpenCL devices have no bf16 products";
@@ -269,9 +267,7 @@ const Kernel* OpenClDevice::find_kernel(const OpDesc& desc, std::string* reason)
     if (reason != nullptr) *reason = "numerics: strict, and this device flushes floats below 2^-126 (no CL_FP_DENORM)";
     return nullptr;
   }
-  if (is_of_training(*desc.node)) open_opencl_training_kernels();
   const Kernel* own = Device::find_kernel(desc, reason);
-  if (own == nullptr) explain_opencl_training_kernels(*desc.node, reason);
   const bool in_float32 = own != nullptr && (own->operands == Precision::kFloat32 || desc.products == Products::kClBlast);
   const bool may_be_theirs = in_float32 && !desc.strict;
   const Kernel* theirs = may_be_theirs ? clblast_->kernel_for(desc) : nullptr;

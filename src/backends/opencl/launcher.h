@@ -1,6 +1,5 @@
 // What a kernel's `run` enqueues with: KernelArgs::context points to one of these. Arguments are set by position; the device's lock
-// is held from begin to the end of `run`. What calls the driver is virtual, so that kernels in another library (training_kernels.h)
-// call this one's code.
+// is held from begin to the end of `run`.
 #pragma once
 
 #include <cstring>
@@ -32,7 +31,6 @@ class Launcher {
   Launcher(OpenClPrograms& programs, OpenClStep& step, const OpenClFound& found, const std::string& device, OpenClTuning& tuning,
            ClBlast* clblast = nullptr)
       : programs_(programs), step_(step), found_(found), device_(device), tuning_(tuning), clblast_(clblast) {}
-  virtual ~Launcher() = default;
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
@@ -62,7 +60,7 @@ class Launcher {
   void multiply(const ClBlastProduct& product, const Buffer& a, const Buffer& b, const Buffer& c);
 
   // Copies within the device.
-  virtual void copy(const Buffer& from, const Buffer& to, std::size_t bytes);
+  void copy(const Buffer& from, const Buffer& to, std::size_t bytes);
 
  private:
   template <typename T>
@@ -74,10 +72,10 @@ class Launcher {
       set_bytes(sizeof(T), &value);
     }
   }
-  virtual void begin(const OpenClFunction& function);
-  virtual void set_buffer(const Buffer& buffer);
-  virtual void set_bytes(std::size_t size, const void* value);
-  virtual void enqueue(const OpenClFunction& function, Grid grid);
+  void begin(const OpenClFunction& function);
+  void set_buffer(const Buffer& buffer);
+  void set_bytes(std::size_t size, const void* value);
+  void enqueue(const OpenClFunction& function, Grid grid);
 
   OpenClPrograms& programs_;
   OpenClStep& step_;

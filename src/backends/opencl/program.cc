@@ -10,7 +10,6 @@
 
 #include "backends/opencl/program_text.h"
 #include "backends/opencl/source.h"
-#include "backends/opencl/training_kernels.h"
 #include "base/heap.h"
 #include "base/inflate.h"
 #include "base/os/os.h"
@@ -38,10 +37,8 @@ std::string name_of(std::string_view source, std::string_view kernel) { return s
 
 std::string find_source(std::string_view name) {
   if (name.ends_with(kHalf)) name.remove_suffix(kHalf.size());
-  for (const std::span<const OpenClSource> sources : {opencl_sources(), opencl_training_sources()}) {
-    for (const OpenClSource& source : sources) {
-      if (name == source.name) return inflate(source.deflated, source.size);
-    }
+  for (const OpenClSource& source : opencl_sources()) {
+    if (name == source.name) return inflate(source.deflated, source.size);
   }
   fail(EVN_ERROR_INTERNAL, "there is no OpenCL source \"%.*s\"", static_cast<int>(name.size()), name.data());
 }
@@ -241,17 +238,13 @@ ClProgram OpenClPrograms::finish(ClProgram program, const std::string& options, 
 }
 
 void OpenClPrograms::each_program(const std::function<void(const std::string&, const std::string&)>& f) const {
-  open_opencl_training_kernels();
-  const auto each = [&](const OpenClSource& source) {
-    if (found_.has_kernels_of_cpus() && is_for_gpus(source.name)) return;
+  for (const OpenClSource& source : opencl_sources()) {
+    if (found_.has_kernels_of_cpus() && is_for_gpus(source.name)) continue;
     const std::string text = find_source(source.name);
     for (const std::string& kernel : kernels_of(text)) {
       f(source.name, kernel);
       if (found_.half && text.find("EVN_HALF") != std::string::npos) f(source.name + std::string(kHalf), kernel);
     }
-  };
-  for (const std::span<const OpenClSource> sources : {opencl_sources(), opencl_training_sources()}) {
-    std::for_each(sources.begin(), sources.end(), each);
   }
 }
 

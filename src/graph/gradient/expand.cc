@@ -12,6 +12,7 @@
 #include "graph/inline_if.h"
 #include "graph/opsets.h"
 #include "graph/subgraphs.h"
+#include "kept_features.h"
 #include "ops/merge.h"
 
 namespace evn {
@@ -312,8 +313,15 @@ class Expander {
 
 }  // namespace
 
-void differentiate(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete) {
+bool expand_gradients(Graph& graph, const Limits& limits, const std::function<void(Node&)>& complete) {
+  const auto first = std::find_if(graph.nodes.begin(), graph.nodes.end(), is_bound_gradient);
+  if (first == graph.nodes.end()) return false;
+  if (!kHas_training) {
+    throw make_error(EVN_ERROR_UNSUPPORTED, "this build of the library leaves Gradient out (EVN_TRAINING=OFF)")
+        .with_node(first->name.c_str());
+  }
   Expander(graph, limits, complete).run();
+  return true;
 }
 
 }  // namespace evn

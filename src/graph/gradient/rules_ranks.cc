@@ -1,4 +1,4 @@
-// Sums over the ranks of a data-parallel training (modules/train/rank_sums.h).
+// Sums over the ranks of a data-parallel training (train/rank_sums.h).
 #include "graph/gradient/rules.h"
 
 namespace evn {

@@ -7,9 +7,8 @@
 #include <optional>
 
 #include "base/text.h"
-#include "kept_features.h"
-#include "ops/infra/training_operators.h"
 #include "ops/merge.h"
+#include "ops/op.h"
 
 namespace evn {
 namespace {
@@ -109,18 +108,11 @@ bool is_known(std::string_view text, const OperatorWord& word, const OperatorReg
   return has_row(word, op_families()) || is_replaced(text) || host.has(text) || op_left_out(std::string(word.name));
 }
 
-// Opens the module of training.
-bool is_of_training(const OperatorWord& word) {
-  if (!kHas_training || (word.domain && *word.domain != kInternalDomain)) return false;
-  return has_row(word, training_operators().families);
-}
-
 void check_name(std::string_view text, const OperatorRegistry& host, NameCheck check, evn_status status, const std::string& where) {
   const OperatorWord word = parse_operator(text);
   if (is_known(text, word, host)) return;
   const bool may_be_hosts = check == NameCheck::kMistyped || (check == NameCheck::kBare && word.domain);
   if (may_be_hosts && !is_onnx(word) && !word.name.empty() && similar_name(word, true).empty()) return;
-  if (check != NameCheck::kMistyped && is_of_training(word)) return;
   refuse(text, word, status, where);
 }
 

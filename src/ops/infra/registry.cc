@@ -1,9 +1,7 @@
 // Finds operators by name and version, and runs a node by its reference kernel.
 #include <algorithm>
 
-#include "kept_features.h"
 #include "kept_operators.h"
-#include "ops/infra/training_operators.h"
 #include "ops/infra/unpack.h"
 #include "ops/merge.h"
 
@@ -12,15 +10,11 @@ namespace evn {
 // A scan of some hundred rows, of which nearly all differ in the first letters: about a microsecond.
 const OpDef* find_op(const std::string& domain, const std::string& name, std::int64_t opset) {
   const OpDef* best = nullptr;
-  const auto look = [&](std::span<const OpFamily* const> families) {
-    for (const OpFamily* family : families) {
-      for (const OpDef& op : family->ops) {
-        if (op.since <= opset && (best == nullptr || op.since > best->since) && name == op.name && domain == op.domain) best = &op;
-      }
+  for (const OpFamily* family : op_families()) {
+    for (const OpDef& op : family->ops) {
+      if (op.since <= opset && (best == nullptr || op.since > best->since) && name == op.name && domain == op.domain) best = &op;
     }
-  };
-  look(op_families());
-  if (kHas_training && best == nullptr && domain == kInternalDomain) look(training_operators().families);
+  }
   return best;
 }
 
@@ -45,9 +39,7 @@ void run_reference(const ReferenceContext& c) {
     fail(EVN_ERROR_UNSUPPORTED, "%s of %s is not implemented", op.name, dtype_name(dtype));
   }
   if ((op.flags & kOpMoves) != 0 && has_packed_elements(c)) return run_unpacked(c);
-  if (const auto* training = kHas_training ? training_operators_of(op) : nullptr)
-    training->run(op, c, t_work_meter);
-  else op.reference(c);
+  op.reference(c);
   if (c.node.epilogue.empty()) return;
   const MutableTensor& y = c.output();
   EVN_CHECK(y.desc.dtype == DType::kFloat32);

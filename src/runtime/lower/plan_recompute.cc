@@ -376,7 +376,7 @@ void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
   const Snapshot before(a);
   const std::size_t alignment = a.c_.devices[static_cast<std::size_t>(slot)]->traits().alignment;
   StepRecompute steps(a, alignment);
-  const std::unique_ptr<RecomputeSolver> search = make_recompute_solver(steps.problem());
+  RecomputeSearch search(steps.problem());
   const auto fits = [&](const Recomputation& found) {
     before.restore(a);
     StepRecompute made(a, alignment);
@@ -391,7 +391,7 @@ void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
   // What lives at the fullest moment fits, but placing it may leave gaps: then less is to live.
   std::uint64_t target = limit;
   for (int i = 0; i < kMostTries; ++i) {
-    const std::vector<Recomputation> all = search->fit(target);
+    const std::vector<Recomputation> all = search.fit(target);
     std::uint64_t gaps = limit;
     for (const Recomputation& found : all) {
       if (fits(found)) return;
@@ -400,7 +400,7 @@ void fit_under_limit(PlanArenas& a, std::uint64_t limit) {
     if (all.empty() || gaps >= limit) break;
     target = std::min(limit - gaps, target - target / kTargetSteps);
   }
-  if (!fits(search->smallest())) refuse(arenas_of(plan), limit, ", with all computed again that can be");
+  if (!fits(search.smallest())) refuse(arenas_of(plan), limit, ", with all computed again that can be");
 }
 
 }  // namespace evn

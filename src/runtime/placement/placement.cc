@@ -6,7 +6,6 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "device/training_kernels.h"
 #include "ops/merge.h"
 #include "runtime/placement/node_view.h"
 #include "runtime/placement/placement_rules.h"
@@ -47,10 +46,6 @@ class Placer {
   }
 
   Placement run() {
-    // Kernels of training take nodes of the forward pass, too: all of them are there before a node is placed.
-    if (model_.model.has_gradients) {
-      for (Device* device : all_) device->prepare_training();
-    }
     // Claims that do not hold are dropped, and the nodes are placed again. Each turn excludes a node at least, so this ends.
     for (;;) {
       Placement result = place_nodes();
@@ -286,7 +281,6 @@ class Placer {
       why = "strings stay on the host";
     } else if (!view.ranks_known) {
       // The plan of a run chooses among the kernels of the device; this one stands for them.
-      if (is_of_training(node)) device->prepare_training();
       p->kernel = device->traits().host_addressable ? device->reference_kernel(desc) : device->any_kernel(node);
       if (p->kernel != nullptr) {
         p->mode = NodeMode::kKernel;

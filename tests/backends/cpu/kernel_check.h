@@ -12,14 +12,12 @@
 #include <vector>
 
 #include "backends/cpu/isa.h"
-#include "backends/cpu/training_kernels.h"
 #include "device/backend.h"
 #include "tests/support/isas.h"
 #include "tests/support/kernel_run.h"
 
 namespace evn {
 extern const Backend cpu_backend;
-std::span<const KernelFamily* const> training_kernel_families();
 }  // namespace evn
 
 namespace evn::test {
@@ -29,7 +27,6 @@ inline std::shared_ptr<Device> cpu_device(int threads) {
   request.name = "cpu";
   request.settings.set_number("threads", static_cast<std::uint64_t>(threads));
   std::shared_ptr<Device> device = cpu_backend.open(request);
-  take_training_kernels(training_kernel_families());
   return device;
 }
 

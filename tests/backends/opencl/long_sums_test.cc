@@ -3,14 +3,10 @@
 #include <cmath>
 #include <functional>
 
-#include "backends/opencl/training_kernels.h"
 #include "ops/gradient.h"
 #include "tests/backends/opencl/opencl_test.h"
 
 namespace evn {
-
-std::span<const KernelFamily* const> opencl_training_kernel_families();
-std::span<const OpenClSource> opencl_training_embedded();
 
 namespace test {
 namespace {
@@ -29,7 +25,6 @@ struct LongSum {
 
 OpenClDevice& device_for(const char* kernels) {
   const auto open = [](const char* kind) {
-    take_opencl_training_kernels(opencl_training_kernel_families(), opencl_training_embedded());
     DeviceRequest request;
     request.settings.set_text("kernels", kind);
     request.settings.set_text("clblast", "never");

@@ -7,7 +7,6 @@
 
 #include "backends/opencl/program_text.h"
 #include "backends/opencl/source.h"
-#include "backends/opencl/training_kernels.h"
 #include "base/heap.h"
 #include "base/inflate.h"
 #include "tests/backends/opencl/opencl_test.h"
@@ -390,16 +389,13 @@ TEST_F(OpenClStoredPrograms, EachKernelOfEachSourceIsBuiltAndADriverMayGiveNoBin
   std::uint32_t kernels = 0;
   std::string why;
   const NativeSharing::Programs programs = device->store_programs(folder_, false);
-  EXPECT_FALSE(opencl_training_sources().empty());  // those of training too
-  for (const std::span<const OpenClSource> sources : {opencl_sources(), opencl_training_sources()}) {
-    for (const OpenClSource& source : sources) {
-      const std::string name(source.name);
-      if (is_for_cpus() && (name == "tiled" || name == "grouped")) continue;  // of GPUs
-      const std::string text = inflate(source.deflated, source.size);
-      const bool twice =
-          device->lowest_precision(Precision::kFloat16, &why) == Precision::kFloat16 && text.find("EVN_HALF") != std::string::npos;
-      kernels += static_cast<std::uint32_t>(kernels_of(text).size()) * (twice ? 2 : 1);
-    }
+  for (const OpenClSource& source : opencl_sources()) {
+    const std::string name(source.name);
+    if (is_for_cpus() && (name == "tiled" || name == "grouped")) continue;  // of GPUs
+    const std::string text = inflate(source.deflated, source.size);
+    const bool twice =
+        device->lowest_precision(Precision::kFloat16, &why) == Precision::kFloat16 && text.find("EVN_HALF") != std::string::npos;
+    kernels += static_cast<std::uint32_t>(kernels_of(text).size()) * (twice ? 2 : 1);
   }
   EXPECT_EQ(programs.stored, 0u);
   EXPECT_EQ(programs.refused, kernels);

@@ -1,14 +1,10 @@
 // What the cases of tests/conformance are too small for: convolutions whose copies are made part by part, pieces of sums, and that
 // two runs give the same bits.
-#include "backends/opencl/training_kernels.h"
 #include "ops/gradient.h"
 #include "ops/merge.h"
 #include "tests/backends/opencl/opencl_test.h"
 
 namespace evn {
-
-std::span<const KernelFamily* const> opencl_training_kernel_families();
-std::span<const OpenClSource> opencl_training_embedded();
 
 namespace test {
 namespace {
@@ -17,7 +13,6 @@ using Ints = std::vector<std::int64_t>;
 
 // Against the reference, and against itself.
 void check(const char* op, const std::vector<Shape>& inputs, const std::vector<Attribute>& attributes, Tolerance tolerance) {
-  take_opencl_training_kernels(opencl_training_kernel_families(), opencl_training_embedded());
   GraphBuilder b;
   std::vector<ValueId> values;
   for (std::size_t i = 0; i < inputs.size(); ++i) values.push_back(b.input("x" + std::to_string(i), inputs[i]));

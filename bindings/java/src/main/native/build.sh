@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles the glue of the Java package into a folder by platform, and puts the library and its module of training beside it, where they are.
+# Compiles the glue of the Java package into a folder by platform, and puts the library beside it, where it is given.
 #
 # usage: build.sh JAVA_HOME OUTPUT [BUILD]      (BUILD: a folder with libevener.so)
 #
@@ -11,7 +11,5 @@ mkdir -p "$folder"
 # shellcheck disable=SC2086
 ${CC:-cc} -std=c11 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -Werror ${CFLAGS:-} -shared -I"$1/include" -I"$1/include/linux" \
   -o "$folder/libevener_java.so" "$here/glue.c" "$here/raw_objects.c" "$here/raw_runs.c" "$here/raw_layout.c" -ldl -lpthread
-for name in libevener.so libevener_train.so; do
-  rm -f "$folder/$name" # of an earlier build
-  if [ -n "${3:-}" ] && { [ "$name" = libevener.so ] || [ -e "$3/$name" ]; }; then cp -L "$3/$name" "$folder/$name"; fi
-done
+rm -f "$folder/libevener.so" # of an earlier build
+if [ -n "${3:-}" ]; then cp -L "$3/libevener.so" "$folder/libevener.so"; fi

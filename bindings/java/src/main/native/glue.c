@@ -116,11 +116,6 @@ JNIEXPORT jlong JNICALL Java_evener_Native_open(JNIEnv *env, jclass self, jlong 
   return outcome(OPENED, table->api_version);
 }
 
-JNIEXPORT void JNICALL Java_evener_Native_keep(JNIEnv *env, jclass self, jlong path) {
-  (void)env, (void)self;
-  (void)dlopen((const char *)(intptr_t)path, RTLD_NOW | RTLD_LOCAL);
-}
-
 // CLOCK_MONOTONIC in nanoseconds.
 JNIEXPORT jlong JNICALL Java_evener_Native_now(JNIEnv *env, jclass self) {
   (void)env, (void)self;

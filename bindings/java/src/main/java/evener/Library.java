@@ -1,9 +1,7 @@
 package evener;
 
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.List;
 
 /** The library that the process has open, which is opened when it is first needed: nothing of it is linked. */
 final class Library {
@@ -32,25 +30,7 @@ final class Library {
           "neither the property evener.library nor the variable EVENER_LIBRARY names one, and this jar has none for the platform " + NativeFiles.platform(),
           null);
     }
-    NativeFiles.extracted(
-        NativeFiles.LIBRARY,
-        List.of(NativeFiles.TRAINING),
-        file -> {
-          open(file.toString(), "the jar's " + NativeFiles.LIBRARY);
-          keep(file.resolveSibling(NativeFiles.TRAINING));
-        });
-  }
-
-  /** Opens a module before its file goes. The library opens it later by the same path, for which the loader then gives what is open. */
-  private static void keep(Path module) {
-    if (!Files.exists(module)) return;
-    Scratch scratch = Scratch.get();
-    long mark = scratch.mark();
-    try {
-      Native.keep(scratch.text(module.toString()));
-    } finally {
-      scratch.release(mark);
-    }
+    NativeFiles.extracted(NativeFiles.LIBRARY, file -> open(file.toString(), "the jar's " + NativeFiles.LIBRARY));
   }
 
   static synchronized void load(Path path) {

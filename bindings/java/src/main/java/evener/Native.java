@@ -25,9 +25,6 @@ final class Native {
 
   static native long open(long path, long reason, int capacity);
 
-  /** Has the loader open a shared object, which stays open; where it cannot, the library says so when it needs it. */
-  static native void keep(long path);
-
   static native long now();
 
   /** Gives C a reference of an object, which somebody is to drop. */

@@ -13,7 +13,6 @@ import java.util.Locale;
 final class NativeFiles {
   static final String GLUE = "libevener_java.so";
   static final String LIBRARY = "libevener.so";
-  static final String TRAINING = "libevener_train.so";
 
   private NativeFiles() {}
 
@@ -40,16 +39,15 @@ final class NativeFiles {
 
   /**
    * Writes a shared object of the jar to a folder of its own, which nobody else may enter and whose name cannot be guessed, and removes both when
-   * it has been loaded: what is mapped stays. Where that fails they go when the machine ends. Beside it lie those of others that the jar has.
+   * it has been loaded: what is mapped stays. Where that fails they go when the machine ends.
    */
-  static void extracted(String name, List<String> others, Use use) {
+  static void extracted(String name, Use use) {
     List<Path> written = new ArrayList<>();
     try {
       if (!has(name)) throw new LoadException(name, "this jar has none for the platform " + platform(), null);
       Path folder = Files.createTempDirectory("evener-", PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
       written.add(folder);
       write(name, folder, written);
-      for (String other : others) if (has(other)) write(other, folder, written);
       use.with(folder.resolve(name));
     } catch (IOException | UnsupportedOperationException failure) {
       throw new LoadException(name, "it cannot be taken out of the jar to a folder of java.io.tmpdir: " + failure, failure);
@@ -77,7 +75,6 @@ final class NativeFiles {
   static void loadGlue() {
     extracted(
         GLUE,
-        List.of(),
         file -> {
           try {
             System.load(file.toString());

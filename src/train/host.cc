@@ -1,0 +1,133 @@
+#include "train/host.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "api/objects.h"
+#include "api/run_arguments.h"
+#include "api/session_create.h"
+#include "api/work_scope.h"
+#include "base/lent_core.h"
+#include "base/os/os.h"
+#include "graph/free_batch.h"
+#include "graph/function_calls.h"
+#include "graph/inference_form.h"
+#include "graph/raise_opset.h"
+#include "graph/subgraphs.h"
+#include "model/save.h"
+
+namespace evn_train {
+
+using namespace evn;
+
+namespace {
+
+// Makes float32 constants that came from Constant nodes such nodes again, so that the trainer tells them from initializers.
+void restore_constant_nodes(Graph& graph, const std::set<std::uint64_t>& literals) {
+  std::vector<Node> constants;
+  for (std::size_t v = 0; v < graph.values.size(); ++v) {
+    cancellation_point(kNodeWork);
+    Value& value = graph.values[v];
+    if (value.constant == nullptr || value.constant->desc.dtype != DType::kFloat32 || !literals.contains(value.constant->id))
+      continue;
+    Node& node = constants.emplace_back();
+    node.name = value.name;
+    node.op_type = "Constant";
+    node.outputs = {static_cast<ValueId>(v)};
+    node.attributes = {{"value", std::exchange(value.constant, nullptr), {}}};
+  }
+  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(constants.begin()), std::make_move_iterator(constants.end()));
+  for (Node& node : graph.nodes) {
+    for_each_body(node.attributes, [&](Graph& body) { restore_constant_nodes(body, literals); });
+  }
+}
+
+}  // namespace
+
+PlainModel read_plain(evn_runtime runtime, const char* path, const evn_trainer_options& options, std::int64_t least_opset) {
+  const Pin<RuntimePtr> r(runtime);
+  const std::uint64_t limit = (*r)->settings()->config.limits.load_time_ns;
+  const WorkScope scope(WorkScope::token_of(options.cancel), limit == 0 ? 0 : deadline_clock_ns() + limit,
+                        "the time to load the model is over", "the load was cancelled");
+  ModelSource source;
+  if (path != nullptr) source.path = path;
+  source.data = options.data;
+  source.size = options.size;
+  if (options.external_dir != nullptr) source.external_dir = options.external_dir;
+  std::set<std::uint64_t> literals;
+  std::vector<DefaultReads> reads;
+  evn::Model model = read_plain_model(*r, source, evn::PlainModel::kUnfolded, nullptr, &literals, &reads);
+  flatten_bodies(model.graph);
+  free_batch(model.graph, (*r)->cpu().ledger());
+  take_inference_form(model.graph);
+  if (opset_of(model) < least_opset) raise_opset(model, least_opset, (*r)->cpu().ledger());
+  drop_changed_defaults(reads, &model);
+  Graph graph = with_subgraphs(model.graph, true);
+  restore_constant_nodes(graph, literals);
+  const SavedModel saved = save_onnx(model, graph, "", true);
+  return {model_bytes(saved, (*r)->cpu().ledger()), static_cast<std::size_t>(saved.size)};
+}
+
+LoadLimits load_limits(evn_runtime runtime, evn_cancel cancel) {
+  return {(*Pin<RuntimePtr>(runtime))->settings()->config.limits.load_time_ns,
+          cancel == nullptr ? nullptr : &(*Pin<CancelPtr>(cancel))->requested};
+}
+
+evn_model load_own(evn_runtime runtime, std::string_view bytes, evn_cancel cancel) {
+  const Pin<RuntimePtr> r(runtime);
+  const WorkScope scope(WorkScope::token_of(cancel), 0, "the time to load the model is over", "the load was cancelled");
+  return static_cast<evn_model>(make_handle(load_own_model(*r, bytes.data(), bytes.size())));
+}
+
+evn_session make_session(evn_runtime runtime, evn_model model, const evn_session_options& options, std::uint64_t arena_limit) {
+  evn_session session = nullptr;
+  create_session(runtime, model, &options, arena_limit, &session);
+  return session;
+}
+
+void run_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<evn_tensor> outputs,
+                  const evn_run_options& options, OutputListener listener) {
+  evn::run_listened(session, inputs, outputs, &options, listener);
+}
+
+void submit_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<const evn_tensor> outputs,
+                     const evn_run_options& options, const evn_submit_options& submit, OutputListener listener,
+                     evn_request* request) {
+  evn::submit_listened(session, inputs, outputs, &options, &submit, listener, request);
+}
+
+RunMemory memory_of(evn_session session) {
+  RunMemory memory;
+  for (const std::shared_ptr<const Plan>& plan : SessionPin(session)->plans().latest()) {
+    const RecomputedSteps& r = plan->recomputed;
+    for (const std::size_t bytes : plan->arena_bytes) memory.arena_bytes += bytes;
+    memory.unlimited_bytes = std::max(memory.unlimited_bytes, r.unlimited_bytes);
+    memory.steps += static_cast<std::uint32_t>(plan->steps.size()) - r.steps;
+    memory.recomputed_steps += r.steps;
+    memory.kept_values += r.kept_values;
+    memory.recomputed_values += r.values;
+  }
+  return memory;
+}
+
+void* identity_of(evn_runtime runtime) { return (*Pin<RuntimePtr>(runtime)).get(); }
+
+bool is_requested(evn_cancel cancel) { return (*Pin<CancelPtr>(cancel))->requested.load(std::memory_order_relaxed); }
+
+void wait_without_core(const std::function<void()>& wait) {
+  const LentCore lent;
+  wait();
+}
+
+void* function_of_module(const char* file, const char* symbol) {
+  const std::string folder = os::own_folder();
+  std::string why = "the folder of this library is not known";
+  void* const library = folder.empty() ? nullptr : os::open_library((folder + file).c_str(), &why);
+  if (library == nullptr) fail(EVN_ERROR_UNSUPPORTED, "%s is needed beside the library: %s", file, why.c_str());
+  void* const function = os::find_symbol(library, symbol);
+  if (function == nullptr) fail(EVN_ERROR_UNSUPPORTED, "%s is no module of this library: it has no %s", file, symbol);
+  return function;
+}
+
+}  // namespace evn_train

@@ -1,0 +1,397 @@
+// Which channels belong together, and which stay. That a model without some of them computes the same is
+// tests/training/test_pruning.py.
+#include "train/channels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <random>
+
+namespace evn_train {
+namespace {
+
+using Dims = std::vector<std::int64_t>;
+
+class Graph {
+ public:
+  Graph& weight(const std::string& name, Dims dims) {
+    std::size_t count = 1;
+    for (const std::int64_t dim : dims) count *= static_cast<std::size_t>(dim);
+    bytes_.emplace_back(count * sizeof(float), '\0');
+    model_.initializers.push_back(constant(name, kFloat, std::move(dims), bytes_.back()));
+    return *this;
+  }
+  Graph& ints(const std::string& name, const Dims& values) {
+    bytes_.emplace_back(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(std::int64_t));
+    model_.initializers.push_back(constant(name, kInt64, {static_cast<std::int64_t>(values.size())}, bytes_.back()));
+    return *this;
+  }
+  Graph& factors(const std::string& name, const std::vector<float>& values) {
+    bytes_.emplace_back(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    model_.initializers.push_back(constant(name, kFloat, {static_cast<std::int64_t>(values.size())}, bytes_.back()));
+    return *this;
+  }
+  Graph& node(const char* op, std::vector<std::string> inputs, const std::string& output,
+              std::vector<std::string> attributes = {}) {
+    OnnxNode& n = model_.nodes.emplace_back();
+    n.op_type = op;
+    n.name = output;
+    n.inputs = std::move(inputs);
+    n.outputs = {output};
+    n.attributes = std::move(attributes);
+    return *this;
+  }
+  // With filters `output`.w.
+  Graph& conv(const std::string& x, const std::string& output, Dims filters, std::int64_t groups = 1) {
+    return weight(output + ".w", std::move(filters)).node("Conv", {x, output + ".w"}, output, {int_attribute("group", groups)});
+  }
+  Graph& input(Dims dims) {
+    model_.inputs.push_back(tensor_value("x", kFloat, std::move(dims)));
+    return *this;
+  }
+  Graph& output(const std::string& name) {
+    model_.outputs.push_back(tensor_value(name, kFloat, {}));
+    return *this;
+  }
+  // A classifier of the mean of each channel.
+  Graph& end(const std::string& x, std::int64_t channels) {
+    return weight("end.w", {channels, 3})
+        .node("GlobalAveragePool", {x}, "mean")
+        .node("Flatten", {"mean"}, "flat")
+        .node("Gemm", {"flat", "end.w"}, "y")
+        .output("y");
+  }
+  OnnxModel& model() { return model_; }
+  Channels find() const { return find_channels(model_); }
+
+ private:
+  OnnxModel model_;
+  std::list<std::string> bytes_;
+};
+
+Graph image() { return std::move(Graph().input({-1, 3, 8, 8})); }
+
+// "name axis first length" of each part, in order.
+std::vector<std::string> uses_of(const ChannelGroup& group, Graph* graph) {
+  std::vector<std::string> texts;
+  for (const ChannelUse& use : group.uses) {
+    texts.push_back(graph->model().initializers[use.initializer].name + " " + std::to_string(use.axis) + " " +
+                    std::to_string(use.first) + " " + std::to_string(use.length) + (use.is_filter ? " filter" : "") +
+                    (use.is_statistic ? " statistic" : ""));
+  }
+  std::sort(texts.begin(), texts.end());
+  return texts;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(Channels, AreThoseOfTheConvolutionAndOfWhatReadsThem) {
+  Graph g = image();
+  g.conv("x", "a", {6, 3, 3, 3}).weight("s", {6}).weight("b", {6}).weight("m", {6}).weight("v", {6});
+  g.node("BatchNormalization", {"a", "s", "b", "m", "v"}, "n").node("Relu", {"n"}, "r").conv("r", "c", {5, 6, 1, 1});
+  const Channels found = g.end("c", 5).find();
+  ASSERT_EQ(found.groups.size(), 2u);
+  EXPECT_EQ(found.groups[0].name, "Conv a");
+  EXPECT_EQ(found.groups[0].reason, "");
+  EXPECT_EQ(found.groups[0].units, 6);
+  EXPECT_EQ(uses_of(found.groups[0], &g),
+            (Texts{"a.w 0 0 6 filter", "b 0 0 6", "c.w 1 0 6", "m 0 0 6 statistic", "s 0 0 6", "v 0 0 6 statistic"}));
+  EXPECT_EQ(uses_of(found.groups[1], &g), (Texts{"c.w 0 0 5 filter", "end.w 0 0 5"}));
+}
+
+TEST(Channels, OfAResidualStreamAreOneGroup) {
+  Graph g = image();
+  g.conv("x", "a", {6, 3, 3, 3}).conv("a", "b", {6, 6, 3, 3}).node("Add", {"a", "b"}, "sum").conv("sum", "c", {6, 6, 3, 3});
+  const Channels found = g.node("Add", {"sum", "c"}, "last").end("last", 6).find();
+  ASSERT_EQ(found.groups.size(), 1u);
+  EXPECT_EQ(found.groups[0].convolutions, (Texts{"Conv a", "Conv b", "Conv c"}));
+  EXPECT_EQ(uses_of(found.groups[0], &g),
+            (Texts{"a.w 0 0 6 filter", "b.w 0 0 6 filter", "b.w 1 0 6", "c.w 0 0 6 filter", "c.w 1 0 6", "end.w 0 0 6"}));
+}
+
+TEST(Channels, OfGroupsLeaveGroupByGroup) {
+  Graph g = image();
+  g.conv("x", "a", {12, 3, 3, 3}).conv("a", "b", {24, 3, 3, 3}, 4).conv("b", "c", {48, 4, 3, 3}, 6);
+  const Channels found = g.end("c", 48).find();
+  ASSERT_EQ(found.groups.size(), 1u);
+  EXPECT_EQ(found.groups[0].units, 2) << "4 groups of 6 channels and 6 groups of 4: ends of both are after 12 and 24";
+  EXPECT_EQ(found.groups[0].channels, 12);
+  ASSERT_EQ(found.grouped.size(), 2u);
+  EXPECT_EQ(found.grouped[0].spans[0].length, 4);
+  EXPECT_EQ(found.grouped[1].spans[0].length, 6);
+  EXPECT_EQ(uses_of(found.groups[0], &g), (Texts{"a.w 0 0 12 filter", "b.w 0 0 24 filter", "c.w 0 0 48 filter", "end.w 0 0 48"}));
+}
+
+TEST(Channels, OfDepthwiseConvolutionsAreThoseTheyRead) {
+  Graph g = image();
+  g.conv("x", "a", {8, 3, 1, 1}).conv("a", "b", {16, 1, 3, 3}, 8);
+  g.weight("t.w", {16, 2, 2, 2}).node("ConvTranspose", {"b", "t.w"}, "t", {int_attribute("group", 16)});
+  const Channels found = g.end("t", 32).find();
+  ASSERT_EQ(found.groups.size(), 1u);
+  EXPECT_EQ(found.groups[0].units, 8);
+  EXPECT_EQ(uses_of(found.groups[0], &g), (Texts{"a.w 0 0 8 filter", "b.w 0 0 16 filter", "end.w 0 0 32", "t.w 0 0 16 filter"}));
+}
+
+TEST(Channels, SideBySideAndFlattenedKeepTheirPlaces) {
+  Graph g = image();
+  g.conv("x", "a", {4, 3, 1, 1}).weight("t.w", {4, 6, 1, 1}).node("ConvTranspose", {"a", "t.w"}, "t");
+  g.node("Concat", {"t", "x", "a"}, "all", {int_attribute("axis", -3)}).node("Flatten", {"all"}, "flat");
+  g.weight("m", {832, 5}).node("MatMul", {"flat", "m"}, "y").output("y");
+  const Channels found = g.find();
+  ASSERT_EQ(found.groups.size(), 2u);
+  EXPECT_EQ(uses_of(found.groups[0], &g), (Texts{"a.w 0 0 4 filter", "m 0 576 256", "t.w 0 0 4"}));
+  EXPECT_EQ(uses_of(found.groups[1], &g), (Texts{"m 0 0 384", "t.w 1 0 6 filter"}));
+}
+
+TEST(Channels, OfAnUnknownSizeAreFlattenedByWhatReadsThem) {
+  Graph g;
+  g.input({-1, 3, -1, -1}).conv("x", "a", {4, 3, 1, 1}).ints("to", {0, -1}).node("Reshape", {"a", "to"}, "flat");
+  g.weight("m", {5, 100}).node("Gemm", {"flat", "m"}, "y", {int_attribute("transB", 1)}).output("y");
+  const Channels found = g.find();
+  EXPECT_EQ(found.groups[0].reason, "");
+  EXPECT_EQ(uses_of(found.groups[0], &g), (Texts{"a.w 0 0 4 filter", "m 1 0 100"}));
+  g.model().initializers.back().dims = {5, 99};  // no multiple of 4
+  EXPECT_NE(g.find().groups[0].reason, "");
+}
+
+TEST(Channels, NumbersOfReshapesAreNoted) {
+  for (const auto& [target, number] : std::vector<std::pair<Dims, std::int64_t>>{{{-1, 256}, 256}, {{0, 256}, 256}, {{7, -1}, 0}}) {
+    Graph g = image();
+    g.conv("x", "a", {4, 3, 1, 1}).ints("to", target).node("Reshape", {"a", "to"}, "flat");
+    g.weight("m", {256, 5}).node("MatMul", {"flat", "m"}, "y").output("y");
+    const Channels found = g.find();
+    EXPECT_EQ(found.groups[0].reason, "");
+    ASSERT_EQ(found.reshapes.size(), number == 0 ? 0u : 1u);
+    if (number > 0) {
+      EXPECT_EQ(found.reshapes[0].spans[0].length, number);
+    }
+  }
+  // The batch is another one, or cannot be told.
+  for (const Dims& target : std::vector<Dims>{{-1, 64}, {-1, 4}, {64, 4}, {0, 0, 8}, {256, 0}}) {
+    Graph g = image();
+    g.conv("x", "a", {4, 3, 1, 1}).ints("to", target).node("Reshape", {"a", "to"}, "y");
+    g.weight("m", {target.back() == 0 ? 8 : target.back(), 5}).node("MatMul", {"y", "m"}, "z").output("z");
+    EXPECT_NE(g.find().groups[0].reason, "") << target[0];
+  }
+}
+
+struct Kept {
+  const char* what;
+  void (*build)(Graph*);
+  const char* reason;
+};
+
+TEST(Channels, StayWhereTheyCannotBeFollowed) {
+  const Kept kRows[] = {
+      {"an output", [](Graph* g) { g->output("a"); }, "they reach the output a"},
+      {"another operator", [](Graph* g) { g->node("Softmax", {"a"}, "s"); }, "Softmax s is not followed"},
+      {"another domain",
+       [](Graph* g) {
+         g->node("Relu", {"a"}, "s");
+         g->model().nodes.back().domain = "com.example";
+       },
+       "Relu s is not followed"},
+      {"a body",
+       [](Graph* g) {
+         g->node("If", {"x"}, "s",
+                 {std::string("\x0a\x01"
+                              "b\x32\x00",
+                              5)});
+       },
+       "the model has If s, whose body may read them"},
+      {"filters that are an output", [](Graph* g) { g->output("a.w"); }, "a.w is read in another way too"},
+      {"filters that are read as numbers", [](Graph* g) { g->node("Softmax", {"a.w"}, "s"); }, "a.w is read in another way too"},
+      {"what is added comes from nowhere",
+       [](Graph* g) {
+         g->node("Add", {"a", "x"}, "s");
+       },
+       "Add s reads them with values that are not followed"},
+      {"a sum over channels",
+       [](Graph* g) {
+         g->ints("one", {1}).node("ReduceSum", {"a", "one"}, "s");
+       },
+       "ReduceSum s reduces them"},
+      {"a divisor",
+       [](Graph* g) {
+         g->node("Div", {"x", "a"}, "s");
+       },
+       "Div s is set by them"},
+      {"a divisor for each",
+       [](Graph* g) {
+         g->weight("d", {4, 1, 1}).node("Div", {"a", "d"}, "s");
+       },
+       "Div s divides them"},
+      {"filters that are made",
+       [](Graph* g) {
+         g->node("Conv", {"x", "a"}, "s");
+       },
+       "Conv s is set by them"},
+      {"a scale that is made",
+       [](Graph* g) {
+         g->weight("s", {4}).node("InstanceNormalization", {"x", "a", "s"}, "n");
+       },
+       "InstanceNormalization n is set by them"},
+      {"an epsilon of 0",
+       [](Graph* g) {
+         g->weight("s", {4}).weight("b", {4}).node("InstanceNormalization", {"a", "s", "b"}, "n", {float_attribute("epsilon", 0)});
+       },
+       "InstanceNormalization n divides by the deviation of a channel of zeros"},
+      {"another axis", [](Graph* g) { g->node("Flatten", {"a"}, "f", {int_attribute("axis", 2)}); },
+       "Flatten f flattens them into the batch"},
+      {"a permutation that is none",
+       [](Graph* g) {
+         g->node("Transpose", {"a"}, "t", {ints_attribute("perm", {0, 1, 1, 3})});
+       },
+       "Transpose t has no permutation of their axes"},
+      {"more channels by factors",
+       [](Graph* g) {
+         g->factors("f", {1, 2, 1, 1}).node("Resize", {"a", "", "f"}, "r");
+       },
+       "Resize r has no constant factors that leave the channels"},
+      {"pads beside channels",
+       [](Graph* g) {
+         g->ints("p", {0, 1, 0, 0, 0, 0, 0, 0}).node("Pad", {"a", "p"}, "r");
+       },
+       "Pad r has no constant pads that leave the channels"},
+  };
+  for (const Kept& row : kRows) {
+    SCOPED_TRACE(row.what);
+    Graph g = image();
+    g.conv("x", "a", {4, 3, 3, 3}).end("a", 4);
+    EXPECT_EQ(g.find().groups[0].reason, "");
+    row.build(&g);
+    const Channels found = g.find();
+    ASSERT_GE(found.groups.size(), 1u);
+    EXPECT_EQ(found.groups[0].reason, row.reason);
+  }
+}
+
+TEST(Channels, OfSharedFiltersAreShared) {
+  Graph g = image();
+  g.conv("x", "a", {3, 3, 3, 3}).node("Conv", {"a", "a.w"}, "b");
+  const Channels found = g.end("b", 3).find();
+  EXPECT_NE(found.groups[0].reason, "") << "the filters read the model's input once, and what they have made";
+  Graph h = image();
+  h.conv("x", "a", {3, 3, 3, 3}).conv("a", "b", {3, 3, 3, 3}).node("Conv", {"b", "b.w"}, "c");
+  const Channels shared = h.end("c", 3).find();
+  ASSERT_EQ(shared.groups.size(), 1u);
+  EXPECT_EQ(shared.groups[0].reason, "");
+  EXPECT_EQ(shared.groups[0].convolutions, (Texts{"Conv a", "Conv b", "Conv c"}));
+}
+
+TEST(Channels, StayInAModelOutOfOrder) {
+  Graph g = image();
+  g.conv("x", "a", {4, 3, 3, 3}).end("a", 4);
+  std::reverse(g.model().nodes.begin(), g.model().nodes.end());
+  EXPECT_EQ(g.find().groups[0].reason, "the nodes of the model are in no order");
+  Graph twice = image();
+  twice.conv("x", "a", {4, 3, 3, 3}).node("Relu", {"a"}, "a").end("a", 4);
+  EXPECT_EQ(twice.find().groups[0].reason, "the nodes of the model are in no order");
+}
+
+TEST(Channels, ThatDoubleManyTimesAreGivenUp) {
+  Graph g = image();
+  g.conv("x", "v0", {2, 3, 1, 1});
+  for (int i = 0; i < 80; ++i) {
+    const std::string from = "v" + std::to_string(i);
+    g.node("Concat", {from, from}, "v" + std::to_string(i + 1), {int_attribute("axis", 1)});
+  }
+  EXPECT_NE(g.output("v80").find().groups[0].reason, "");
+}
+
+// Whatever a graph is made of: parts lie within their axes, and those of different groups do not meet.
+TEST(Channels, OfAnyGraphAreParts) {
+  std::mt19937 random(1);
+  const auto below = [&](std::size_t n) { return random() % n; };
+  const char* const ops[] = {"Conv",    "Conv",       "Conv",    "ConvTranspose", "Gemm",  "MatMul",       "BatchNormalization",
+                             "Add",     "Mul",        "Concat",  "Flatten",       "Relu",  "Reshape",      "Transpose",
+                             "MaxPool", "ReduceMean", "Squeeze", "Unsqueeze",     "PRelu", "Softmax",      "Pad",
+                             "Resize",  "Identity",   "Div",     "AveragePool",   "Clip",  "GlobalMaxPool"};
+  std::size_t free_groups = 0;
+  for (int graph = 0; graph < 20000; ++graph) {
+    Graph g;
+    const Dims sizes = {1, 2, 4, 4, 4, 8};
+    g.input({-1, sizes[below(6)], static_cast<std::int64_t>(below(9)) - 1, 4});
+    Texts values = {"x"};
+    const auto number = [&] { return static_cast<std::int64_t>(below(8) == 0 ? random() : below(5)) - 2; };
+    const auto pick = [&] { return values[values.size() - 1 - below(std::min<std::size_t>(values.size(), 3))]; };
+    for (std::size_t n = 0; n < 4 + below(12); ++n) {
+      const std::string op = ops[below(std::size(ops))], name = "n" + std::to_string(n);
+      Texts inputs = {pick()};
+      const bool filters = op.starts_with("Conv") && below(4) > 0;
+      for (std::size_t i = 0; i < (filters ? 1 : below(5)); ++i) {
+        const std::string constant_name = name + "." + std::to_string(i);
+        switch (filters ? 3 : below(4)) {
+          case 0: inputs.push_back(pick()); break;
+          case 1: {
+            Dims numbers;
+            for (std::size_t k = 0; k < below(5); ++k) numbers.push_back(number());
+            g.ints(constant_name, numbers);
+            inputs.push_back(constant_name);
+            break;
+          }
+          default: {
+            Dims dims;
+            const std::size_t rank = filters ? 4 : i == 0 ? 2 + 2 * below(2) : below(3);
+            for (std::size_t k = 0; k < rank; ++k) dims.push_back(k < 2 ? sizes[below(6)] : 1);
+            if (!g.model().initializers.empty() && below(6) == 0) {
+              inputs.push_back(g.model().initializers[below(g.model().initializers.size())].name);
+            } else {
+              g.weight(constant_name, dims);
+              inputs.push_back(constant_name);
+            }
+          }
+        }
+      }
+      std::vector<std::string> attributes;
+      for (const char* a : {"group", "axis", "transA", "transB", "keepdims", "ceil_mode", "allowzero"}) {
+        if (below(4) == 0) attributes.push_back(int_attribute(a, number()));
+      }
+      for (const char* a : {"kernel_shape", "strides", "pads", "dilations", "perm", "axes"}) {
+        Dims numbers;
+        for (std::size_t k = 0; k < below(5); ++k) numbers.push_back(number());
+        if (below(3) == 0) attributes.push_back(ints_attribute(a, numbers));
+      }
+      g.node(op.c_str(), inputs, below(40) == 0 ? pick() : name, attributes);
+      values.push_back(name);
+    }
+    if (below(2) == 0) g.output(pick());
+    const Channels found = g.find();
+    std::map<std::pair<std::size_t, std::size_t>, std::vector<std::size_t>> owners;  // of each element of an axis
+    for (std::size_t i = 0; i < found.groups.size(); ++i) {
+      const ChannelGroup& group = found.groups[i];
+      ASSERT_GE(group.units, 1);
+      ASSERT_EQ(group.channels % group.units, 0);
+      free_groups += group.reason.empty() ? 1 : 0;
+      for (const ChannelUse& use : group.uses) {
+        const Dims& dims = g.model().initializers[use.initializer].dims;
+        ASSERT_LT(use.axis, dims.size());
+        ASSERT_GT(use.length, 0);
+        ASSERT_EQ(use.length % group.units, 0);
+        ASSERT_LE(use.first + use.length, dims[use.axis]);
+        auto& of = owners[{use.initializer, use.axis}];
+        of.resize(static_cast<std::size_t>(dims[use.axis]));
+        for (std::int64_t e = use.first; e < use.first + use.length; ++e) {
+          ASSERT_EQ(of[static_cast<std::size_t>(e)], 0u);
+          of[static_cast<std::size_t>(e)] = i + 1;
+        }
+      }
+    }
+    for (const GroupedConvolution& c : found.grouped) {
+      for (const ChannelSpan& s : c.spans) {
+        ASSERT_TRUE(s.group == ChannelSpan::kNone || s.length % found.groups[s.group].units == 0);
+      }
+    }
+    for (const ReshapeNumber& r : found.reshapes) {
+      for (const ChannelSpan& s : r.spans) {
+        ASSERT_TRUE(s.group == ChannelSpan::kNone || s.length % found.groups[s.group].units == 0);
+      }
+    }
+  }
+  EXPECT_GT(free_groups, 300u) << "or the graphs say little";
+}
+
+}  // namespace
+}  // namespace evn_train
