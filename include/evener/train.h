@@ -12,7 +12,8 @@
  * PyTorch does, Dropout drops. The first dim of each input is the batch, also where the model has a number there. A model that was
  * exported for training, or for one size of the batch, is taken as the inference model for any batch that it belongs to.
  *
- * EVN_ERROR_UNSUPPORTED where the library was built without training (EVN_TRAINING=OFF). Calls on one trainer wait for each other. */
+ * EVN_ERROR_UNSUPPORTED where the library was built without training (EVN_TRAINING=OFF). Calls on one trainer wait for each
+ * other. */
 #ifndef EVENER_TRAIN_H
 #define EVENER_TRAIN_H
 

@@ -3,12 +3,15 @@
 #include "base/run_scheduler.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +25,26 @@ namespace evn {
 using test::eventually;
 
 namespace {
+
+// Has the calling thread run on one of its cores alone. The threads that it makes do so as long as they live.
+class OnCore {
+ public:
+  explicit OnCore(int number) {
+    ::pthread_getaffinity_np(::pthread_self(), sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &before_) && number-- == 0) CPU_SET(core, &one);
+    }
+    ::pthread_setaffinity_np(::pthread_self(), sizeof one, &one);
+  }
+  ~OnCore() { ::pthread_setaffinity_np(::pthread_self(), sizeof before_, &before_); }
+  OnCore(const OnCore&) = delete;
+  OnCore& operator=(const OnCore&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
 
 // A run on a thread of its own, which computes until it is told to end, and pauses whenever it must.
 class Worker {
@@ -298,7 +321,12 @@ TEST(RunScheduler, WhenTheOnlyOneThatWouldLookAtTheTimeEndsTheRestGoOn) {
 TEST(RunScheduler, HelpersComeInTheMidstOfAJobWhenOthersHaveMadeWay) {
   if (os::usable_cores() < 2) GTEST_SKIP() << "helpers on the caller's core do not help";
   RunScheduler scheduler(2);
-  ThreadPool pool(2, {}, kDefaultSpinNs, &scheduler);
+  std::optional<ThreadPool> made;
+  {
+    const OnCore other(1);  // where the worker stays
+    made.emplace(2, HostExecutor{}, kDefaultSpinNs, &scheduler);
+  }
+  ThreadPool& pool = *made;
   std::atomic<bool> may_pause{false}, ends{false};
   std::thread low([&] {
     const Cancel cancel;
@@ -317,11 +345,9 @@ TEST(RunScheduler, HelpersComeInTheMidstOfAJobWhenOthersHaveMadeWay) {
     auto& s = *static_cast<State*>(context);
     s.may_pause = true;  // the job is under way
     if (thread != 0) s.helped = true;
-    // Busy: where other processes have the other cores, the system would put the worker on the core of a caller that sleeps.
-    for (const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
-         std::chrono::steady_clock::now() < end;) {}
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
-  // In one of several urgent runs: the system may put the worker on this core, where it does not help.
+  const OnCore here(0);  // a worker on this core would not help
   EXPECT_TRUE(eventually([&] {
     may_pause = false;
     const Cancel cancel;

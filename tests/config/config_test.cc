@@ -185,7 +185,7 @@ TEST(Config, UnknownKeysAreErrorsWithTheNearestOne) {
   EXPECT_TRUE(
       fails_with("wibble: 1",
                  "1:1: unknown key \"wibble\"; here may stand: version, limits, probe, devices, placement, session, passes, cache, "
-                 "files, models"));
+                 "recording, files, models"));
 }
 
 TEST(Config, KeysOfLaterVersionsAreUnknown) {

@@ -178,7 +178,7 @@ TEST(ConfigYaml, C04AnchorsAndMergeKeysAreRefused) {
   EXPECT_TRUE(
       fails_with("\"<<\": 1",
                  "1:1: unknown key \"<<\"; here may stand: version, limits, probe, devices, placement, session, passes, cache, "
-                 "files, models"));
+                 "recording, files, models"));
 }
 
 TEST(ConfigYaml, C05DuplicateKeysNameBothLines) {

@@ -58,7 +58,6 @@ class OpenClDevice final : public Device, public NativeSharing {
   HostSharing host_sharing() const override { return sharing_; }
   HostSharePtr share_host(void* address, std::size_t bytes) override;
   std::span<const KernelFamily* const> kernels() const override;
-  void prepare_training() const override;
 
   // CLBlast's kernel where that is to be used.
   const Kernel* find_kernel(const OpDesc& desc, std::string* reason) const override;

@@ -6,7 +6,7 @@
 namespace evn {
 
 Session::Session(SessionParts parts)
-    : stale_copies_{std::move(parts.model), std::move(parts.settings)},
+    : stale_copies_(std::move(parts.stale_copies)),
       compiled_(std::move(parts.compiled)),
       bodies_(std::move(parts.bodies)),
       arenas_(std::move(parts.arenas)),
@@ -25,8 +25,8 @@ Session::Session(SessionParts parts)
 
 Session::~Session() = default;
 
-Session::StaleCopies::~StaleCopies() {
-  if (settings->generation != model->runtime->settings()->generation) model->store.drop_unused();
+StaleCopies::~StaleCopies() {
+  if (model_ != nullptr && settings_->generation != model_->runtime->settings()->generation) model_->store.drop_unused();
 }
 
 std::vector<Device*> Session::devices() const {
@@ -74,9 +74,7 @@ namespace {
 
 SessionParts plain_parts(const ModelPtr& model, SessionRequest request, std::shared_ptr<ArenaStore> arenas,
                          const PrepareModel& prepare) {
-  SessionParts parts;
-  parts.model = model;
-  parts.settings = request.settings;
+  SessionParts parts{.stale_copies = StaleCopies(model, request.settings)};
   parts.compiled = compile_shared(prepare != nullptr ? prepare(model, &request) : model, request, {});
   parts.bodies = make_bodies(*parts.compiled, request, arenas, prepare);
   parts.arenas = std::move(arenas);

@@ -26,15 +26,27 @@ struct SessionMemoryStats {
   std::uint64_t state_bytes = 0;
 };
 
+// Goes last, also where a session cannot be made: constants that were packed for settings that the runtime does not have, or not
+// any more, are not kept for sessions to come. The devices may go with the settings.
+class StaleCopies {
+ public:
+  StaleCopies(ModelPtr model, SettingsPtr settings) : model_(std::move(model)), settings_(std::move(settings)) {}
+  StaleCopies(StaleCopies&&) = default;
+  ~StaleCopies();
+
+ private:
+  ModelPtr model_;  // as its caller has it; null: moved from
+  SettingsPtr settings_;
+};
+
 // What a session is put together from.
 struct SessionParts {
-  ModelPtr model;                                     // as its caller has it
-  SettingsPtr settings;                               // that it is placed by
-  std::shared_ptr<const CompiledGraph> compiled;      // of the model, or of that with some nodes in parts
-  std::vector<std::unique_ptr<Session>> bodies = {};  // per node of the compiled graph; empty where no node has a body
-  std::shared_ptr<ArenaStore> arenas;                 // the bodies' too
-  std::shared_ptr<RunGroup> group;                    // of its runs, and of those with other inputs open
-  int concurrency = 0;                                // runs that compute at a time; 0: as many as there are cores
+  StaleCopies stale_copies;                            // first, before anything is packed
+  std::shared_ptr<const CompiledGraph> compiled = {};  // of the model, or of that with some nodes in parts
+  std::vector<std::unique_ptr<Session>> bodies = {};   // per node of the compiled graph; empty where no node has a body
+  std::shared_ptr<ArenaStore> arenas = {};             // the bodies' too
+  std::shared_ptr<RunGroup> group = {};                // of its runs, and of those with other inputs open
+  int concurrency = 0;                                 // runs that compute at a time; 0: as many as there are cores
   std::shared_ptr<Tracing> tracing = std::make_shared<Tracing>();
   std::shared_ptr<SessionIdentity> identity = {};  // null: nobody but who made it runs it
   std::vector<std::unique_ptr<RunStage>> stages = {};
@@ -91,14 +103,6 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
 
  private:
   void count_plans(SessionMemoryStats* stats) const;
-
-  // Goes last: constants that were packed for settings that the runtime does not have, or not any more, are not kept for sessions
-  // to come. The devices may go with the settings.
-  struct StaleCopies {
-    ModelPtr model;
-    SettingsPtr settings;
-    ~StaleCopies();
-  };
 
   const StaleCopies stale_copies_;
   const std::shared_ptr<const CompiledGraph> compiled_;  // devices may work with it after the session has gone

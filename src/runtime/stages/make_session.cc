@@ -75,9 +75,7 @@ std::shared_ptr<Session> put_together(const ModelPtr& model, const std::shared_p
                                       std::vector<NodeSelection> selections) {
   const std::uint64_t begin_ns = os::now_ns();
   const SessionRequest& request = shared->request;
-  SessionParts parts;
-  parts.model = model;
-  parts.settings = request.settings;
+  SessionParts parts{.stale_copies = StaleCopies(model, request.settings)};
   parts.compiled = compile_for(model, request, cache);
   parts.bodies = make_bodies(*parts.compiled, request, shared->arenas, with_nodes_in_parts);
   parts.arenas = shared->arenas;
