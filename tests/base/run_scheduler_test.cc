@@ -11,7 +11,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -321,12 +320,12 @@ TEST(RunScheduler, WhenTheOnlyOneThatWouldLookAtTheTimeEndsTheRestGoOn) {
 TEST(RunScheduler, HelpersComeInTheMidstOfAJobWhenOthersHaveMadeWay) {
   if (os::usable_cores() < 2) GTEST_SKIP() << "helpers on the caller's core do not help";
   RunScheduler scheduler(2);
-  std::optional<ThreadPool> made;
+  ThreadPool pool(2, {}, kDefaultSpinNs, &scheduler);
   {
-    const OnCore other(1);  // where the worker stays
-    made.emplace(2, HostExecutor{}, kDefaultSpinNs, &scheduler);
+    const OnCore other(1);  // where the worker stays, which the first job begins
+    pool.parallel_for(
+        2, 1, [](void*, int, std::int64_t, std::int64_t) {}, nullptr);
   }
-  ThreadPool& pool = *made;
   std::atomic<bool> may_pause{false}, ends{false};
   std::thread low([&] {
     const Cancel cancel;
