@@ -74,8 +74,15 @@ as_root() {
 
 apt_install() {
   say "installing with apt: $*"
+  local lock  # parts of scripts/test run side by side, and apt waits for nobody
+  mkdir -p "$REPOSITORY/build"
+  exec {lock}>"$REPOSITORY/build/apt.lock"
+  flock "$lock"
   local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@")
   as_root "${install[@]}" >&2 || { as_root apt-get update -q >&2 && as_root "${install[@]}" >&2; }
+  local status=$?
+  exec {lock}>&-
+  return $status
 }
 
 want_packages() {
