@@ -4,7 +4,7 @@
 if(TARGET evener)
   include(cmake/package_files.cmake)
   set(EVN_INSTALLED evener)
-  foreach(target evener_cli evener_openblas evener_image evener_train evener_mpi evener_gloo)
+  foreach(target evener_cli evener_openblas evener_image evener_mpi evener_gloo)
     if(TARGET ${target})
       list(APPEND EVN_INSTALLED ${target})
     endif()
