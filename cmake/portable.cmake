@@ -20,7 +20,8 @@ set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
 # gcc would take the headers and the runtime that it was installed with, which call functions of a later glibc.
 set(headers ${CMAKE_SYSROOT}/usr/include)
-set(CMAKE_CXX_FLAGS_INIT "-nostdinc++ -isystem ${headers}/c++/10 -isystem ${headers}/${CMAKE_LIBRARY_ARCHITECTURE}/c++/10")
+# With these headers it takes an empty std::function for one that was never set.
+set(CMAKE_CXX_FLAGS_INIT "-Wno-uninitialized -Wno-maybe-uninitialized -nostdinc++ -isystem ${headers}/c++/10 -isystem ${headers}/${CMAKE_LIBRARY_ARCHITECTURE}/c++/10")
 foreach(kind EXE SHARED MODULE)
   set(CMAKE_${kind}_LINKER_FLAGS_INIT -L${runtime})
 endforeach()
