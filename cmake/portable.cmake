@@ -23,5 +23,5 @@ set(headers ${CMAKE_SYSROOT}/usr/include)
 # With these headers it takes an empty std::function for one that was never set.
 set(CMAKE_CXX_FLAGS_INIT "-Wno-uninitialized -Wno-maybe-uninitialized -nostdinc++ -isystem ${headers}/c++/10 -isystem ${headers}/${CMAKE_LIBRARY_ARCHITECTURE}/c++/10")
 foreach(kind EXE SHARED MODULE)
-  set(CMAKE_${kind}_LINKER_FLAGS_INIT -L${runtime})
+  set(CMAKE_${kind}_LINKER_FLAGS_INIT "-L${runtime} -B${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} -L${CMAKE_SYSROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE} -L${CMAKE_SYSROOT}/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
 endforeach()
