@@ -1,4 +1,4 @@
-// What of C++20's standard library the C++ runtime of portable builds lacks (libstdc++ 10).
+// Functions of C++20's standard library that libstdc++ 10, the C++ runtime of portable builds, does not have.
 #pragma once
 
 #include <memory>

@@ -141,7 +141,7 @@ void add_archive(const std::string& path, const Session& session, ArchiveInputs*
   }
 }
 
-// Of required inputs, and of those with a default.
+// Returns the numbers of required inputs and of inputs with a default.
 std::pair<std::uint32_t, std::uint32_t> input_counts(const Session& session) {
   std::uint32_t required = 0, defaults = 0;
   Call call;

@@ -60,7 +60,7 @@ bool RecomputeSearch::is_in_arena(std::size_t instance) const {
   return i.first >= 0 && !(instance < p_.values.size() && p_.values[instance].is_outside);
 }
 
-// Whether what the value's steps made the first time is there for the step `at` of the given sequence.
+// Returns whether the step `at` of the given sequence can still read the value as its steps made it the first time.
 bool RecomputeSearch::is_original(std::int32_t value, std::int32_t at) const {
   const auto v = static_cast<std::size_t>(value);
   if (p_.values[v].is_outside) return true;
@@ -212,7 +212,7 @@ Recomputation RecomputeSearch::result() {
 
 // ---------------------------------------------------------------------------------------------------------- the search --
 
-// What would come of a choice that is made or taken back.
+// Simulates the sequence with a choice made or taken back.
 RecomputeSearch::Outcome RecomputeSearch::tried(const Choice& choice, bool value, std::size_t limit) {
   const auto v = static_cast<std::size_t>(choice.value);
   chosen(choice.kind)[v] = value;
@@ -221,7 +221,7 @@ RecomputeSearch::Outcome RecomputeSearch::tried(const Choice& choice, bool value
   return then;
 }
 
-// Those that are open, of the sequence that was simulated last.
+// Returns the choices that are open in the sequence that was simulated last.
 std::vector<RecomputeSearch::Choice> RecomputeSearch::all_choices() const {
   std::vector<Choice> choices;
   for (const std::int32_t v : candidates_) {

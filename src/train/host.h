@@ -1,4 +1,4 @@
-// What trainers and loaders use of the library beside the C API.
+// Functions of the library that trainers and loaders use beside the C API.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,7 @@ LoadLimits load_limits(evn_runtime runtime, evn_cancel cancel);
 evn_model load_own(evn_runtime runtime, std::string_view bytes, evn_cancel cancel);
 
 // Makes a session whose runs have intermediate values of at most so many bytes (0: no limit): what does not fit is computed again.
-// Where that is not enough, runs throw EVN_ERROR_LIMIT.
+// Runs throw EVN_ERROR_LIMIT where that is not enough.
 evn_session make_session(evn_runtime runtime, evn_model model, const evn_session_options& options, std::uint64_t arena_limit);
 
 // Runs as evn_session_run, and evn_session_submit, do, with a listener.
@@ -60,7 +60,7 @@ struct RunMemory {
 };
 RunMemory memory_of(evn_session session);
 
-// What is the same for all handles of a runtime, as long as it lives.
+// Returns a pointer that is the same for all handles of a runtime, as long as it lives.
 void* identity_of(evn_runtime runtime);
 
 bool is_requested(evn_cancel cancel);

@@ -7,7 +7,7 @@
 namespace evn {
 namespace {
 
-// What an evn_loader refers to.
+// Object behind an evn_loader handle.
 struct LoaderObject {
   UserData context;  // of produce
   evn_train::OwnedHandle runtime, cancel;

@@ -11,7 +11,7 @@
 namespace evn {
 namespace {
 
-// What an evn_trainer refers to. One call at a time uses it.
+// Object behind an evn_trainer handle. One call at a time uses it.
 struct TrainerObject {
   evn_train::OwnedHandle runtime, cancel;
   Heap* heap = nullptr;  // of the runtime

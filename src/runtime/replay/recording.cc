@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMostNameBytes = 64;
 
-// What is no letter, digit, '.', '-' or '_' becomes '_'.
+// Makes a file name of a session's name: each byte that is no letter, digit, '.', '-' or '_' becomes '_'.
 std::string file_name_of(const std::string& name) {
   std::string text = name.substr(0, utf8_prefix(name, kMostNameBytes));
   for (char& c : text) {

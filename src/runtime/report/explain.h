@@ -1,4 +1,4 @@
-// What evn_session_explain writes: the placement with reasons, the copies of the latest plan, and memory per device.
+// The text of evn_session_explain: the placement with reasons, the copies of the latest plan, and memory per device.
 #pragma once
 
 #include <string>

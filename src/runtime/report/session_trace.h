@@ -1,4 +1,4 @@
-// What a session's trace tells.
+// Reports from a session's trace.
 #pragma once
 
 #include <string>

@@ -89,7 +89,7 @@ PreparedPlanPtr PlanCache::prepare(const RunTensors& run) {
   return remember(std::move(plan));
 }
 
-// Whether the arena of a run fits on the devices beside what is in use there; what is kept for runs to come makes room.
+// Returns whether the arena of a run fits on the devices beside the memory in use there. Idle arenas count as free memory.
 bool PlanCache::fits_beside(const Plan& plan) const {
   const std::uint64_t idle = arenas_.stats().idle_bytes;
   for (std::size_t slot = 0; slot < plan.arena_bytes.size(); ++slot) {

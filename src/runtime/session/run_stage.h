@@ -49,7 +49,7 @@ struct StagedRun {
   std::uint64_t moves = 0;            // how many sessions have lost a device in it
 };
 
-// What stands behind a stage: the next ones, and at last the model.
+// The rest of a run behind a stage: the next stages, and at last the computation of the model.
 class RunRest {
  public:
   RunRest(Session& session, std::size_t next) : session_(session), next_(next) {}

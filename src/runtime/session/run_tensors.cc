@@ -5,7 +5,7 @@
 namespace evn {
 namespace {
 
-// Whether the bytes are not aligned for the kernels, which want the natural alignment of the dtype.
+// Returns whether the bytes lack the natural alignment of the dtype, which kernels need.
 bool misaligned(const Tensor& t) {
   return t.on_host() && reinterpret_cast<std::uintptr_t>(t.buffer().memory) % dtype_alignment(t.desc().dtype) != 0;
 }
@@ -95,8 +95,8 @@ TensorPtr RunTensors::stage(const TensorDesc& desc, std::uint8_t slot) const {
   return std::make_shared<Tensor>(compiled.model->runtime, compiled.devices[slot], desc, false, Tensor::Fill::kNone);
 }
 
-// Whether the run may end while devices still work for it: then they touch no host memory that is not the library's to keep, and
-// none that is given for outputs, which others could read and write at once.
+// Returns whether the run may end while devices still work for it. Devices then use only host memory that the library can keep
+// alive, and no tensors given for outputs, which others could read and write at once.
 bool RunTensors::may_leave() const {
   return cancel.exists() && std::any_of(compiled.devices.begin(), compiled.devices.end(),
                                         [](const Device* d) { return !d->traits().host_addressable; });
@@ -136,7 +136,7 @@ void RunTensors::take_inputs() {
   }
 }
 
-// Where the plan is to write each output: where the caller's tensor lies, else where it makes it, or on the CPU.
+// Chooses where the plan writes each output: where the caller's tensor lies, else where the plan makes it, or on the CPU.
 void RunTensors::choose_output_slots() {
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const TensorPtr& given = outputs[j].tensor;
@@ -156,7 +156,7 @@ void RunTensors::choose_output_slots() {
   check_overlap(inputs, outputs, overwrite_inputs, spare);
 }
 
-// Those whose descriptions the plan knows.
+// Takes or makes the tensors of the outputs whose descriptions the plan knows.
 void RunTensors::take_outputs(const Plan& plan) {
   const bool keep = may_leave();
   std::optional<OverwriteCheck> overwrites;
@@ -179,7 +179,7 @@ void RunTensors::take_outputs(const Plan& plan) {
   }
 }
 
-// What this run's steps and inputs keep, the outputs must keep for themselves.
+// Copies the texts of string outputs, whose memory otherwise belongs to this run's steps and inputs.
 void RunTensors::own_strings() {
   for (std::size_t j = 0; j < to.size(); ++j) {
     if (to[j] == nullptr || to[j]->desc().dtype != DType::kString) continue;

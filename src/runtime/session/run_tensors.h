@@ -15,7 +15,7 @@
 
 namespace evn {
 
-// Of the largest list of a run that has an element for each input or output.
+// Returns the bytes of a run's largest list with an element for each input or output.
 inline std::size_t list_bytes(const Graph& graph) {
   constexpr std::size_t kElement = std::max({sizeof(RunValue), sizeof(Tensor::Use), sizeof(Buffer), sizeof(OutputRange)});
   return std::max(graph.inputs.size(), graph.outputs.size()) * kElement;
@@ -40,7 +40,7 @@ struct RunTensors {
   std::vector<RuntimeValuePtr> runtime_values = {};          // per value; empty where the graph has none
   SmallArray<Tensor::Use> input_uses{inputs.size(), spare};  // of the caller's tensors
   SmallArray<Tensor::Use> output_uses{outputs.size(), spare};
-  // What devices use in memory of the host; and whether the plan is for that.
+  // Host memory that devices use in place, and whether the plan is made for that.
   std::vector<RunShare> shares = {};
   bool shares_inputs = false, shares_outputs = false;
   // RunState's.

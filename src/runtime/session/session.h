@@ -39,7 +39,7 @@ class StaleCopies {
   SettingsPtr settings_;
 };
 
-// What a session is put together from.
+// Parts from which a session is put together.
 struct SessionParts {
   StaleCopies stale_copies;                            // first, before anything is packed
   std::shared_ptr<const CompiledGraph> compiled = {};  // of the model, or of that with some nodes in parts
@@ -68,7 +68,7 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
 
   // Runs once, through all stages. `outputs` has a slot per graph output; empty slots are filled with new values on success only.
   void run(std::span<const RunValue> inputs, std::span<RunValue> outputs, const RunRequest& request);
-  // The same for a run that has begun in another session.
+  // Continues a run that has begun in another session, through all stages of this one.
   void run(StagedRun& run);
   // Runs once behind all stages.
   void compute(StagedRun& run);
@@ -76,7 +76,7 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
   std::vector<RuntimeValuePtr> run_values(std::span<const RuntimeValuePtr> inputs, const StopCondition& stop,
                                           std::uint64_t random_seed, ScheduledRun* scheduled, std::uint64_t run_number) override;
 
-  // What all placements of what is one session to the host share (request/session_identity.h).
+  // The requests, statistics and speeds shared by all placements behind one session handle (request/session_identity.h).
   const std::shared_ptr<SessionIdentity>& identity() const { return identity_; }
   int concurrency() const { return concurrency_; }
   std::span<const std::unique_ptr<RunStage>> stages() const { return stages_; }
@@ -89,14 +89,14 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
   const std::shared_ptr<ArenaStore>& arenas() const { return arenas_; }
   // For a node with a body: what runs that; else nullptr.
   Session* body(std::size_t node) const { return bodies_.empty() ? nullptr : bodies_[node].get(); }
-  // What the configuration and the caller select nodes by.
+  // Rules and name patterns by which the configuration and the caller select nodes.
   const std::vector<NodeSelection>& selections() const { return selections_; }
   // Where runs have their lists of arguments, where these are many.
   SpareBlocks* spare_blocks() { return &spare_blocks_; }
 
   // The devices that runs may use.
   std::vector<Device*> devices() const;
-  // What the session holds, with its bodies, the sessions of its stages and those that it has opened.
+  // Memory of the session, of its bodies, of the sessions of its stages and of those that it has opened.
   SessionMemoryStats memory_stats() const;
   // Memory that states of the session hold.
   void add_state_bytes(std::int64_t bytes) { state_bytes_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed); }

@@ -83,7 +83,7 @@ class ModelRun {
   RunTensors& tensors_;
 };
 
-// What earlier runs have left to a device stands before all that this one would do there.
+// Waits for the work that earlier runs have left to a device, before this run uses it.
 void ModelRun::settle_devices() const {
   for (Device* device : compiled_.devices) {
     if (device->is_lost()) {

@@ -22,7 +22,7 @@ class Tracing {
   std::shared_ptr<Trace> to_record(const std::shared_ptr<const CompiledGraph>& graph) const;
   // The trace that was begun last; nullptr: there was none.
   std::shared_ptr<const Trace> latest() const;
-  // As latest, but throws EVN_ERROR_WRONG_STATE where there was none.
+  // Returns the trace of latest(). Throws EVN_ERROR_WRONG_STATE where there was none.
   std::shared_ptr<const Trace> recorded() const;
 
  private:

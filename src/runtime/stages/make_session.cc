@@ -17,7 +17,7 @@
 namespace evn {
 namespace {
 
-// What sessions of one identity and of the same settings share, whichever of their inputs are open.
+// Objects that sessions of one identity and the same settings share, whichever of their inputs are open.
 struct Shared {
   SessionRequest request;
   std::shared_ptr<SessionIdentity> identity;
