@@ -13,6 +13,7 @@
 #include "base/small_array.h"
 #include "base/status.h"
 #include "base/user_data.h"
+#include "graph/attributes.h"
 #include "graph/edit.h"
 #include "ops/custom.h"
 #include "ops/merge.h"
@@ -298,17 +299,14 @@ std::unique_ptr<HostOp> make_host_op(const evn_operator& o) {
 
 using NodePin = Pin<std::shared_ptr<NodeView>>;
 
-const Attribute* find_attribute(const Node& node, const char* name) {
+const Attribute* attribute_of(const Node& node, const char* name) {
   require(name != nullptr, "name");
-  for (const Attribute& a : node.attributes) {
-    if (a.name == name) return &a;
-  }
-  return nullptr;
+  return find_attribute(node.attributes, name);
 }
 
 template <typename T>
 const T& attribute(const Node& node, const char* name) {
-  const Attribute* a = find_attribute(node, name);
+  const Attribute* a = attribute_of(node, name);
   if (a == nullptr) fail(EVN_ERROR_INVALID_ARGUMENT, "the node has no attribute \"%s\"", name);
   const T* value = std::get_if<T>(&a->value);
   if (value == nullptr) {
@@ -373,7 +371,7 @@ evn_status evn_operator_attribute_type(evn_operator_node node, const char* name,
   return guarded(error, [&] {
     const NodePin n(node);
     require(type != nullptr, "type");
-    const Attribute* a = find_attribute(*(*n)->node, name);
+    const Attribute* a = attribute_of(*(*n)->node, name);
     *type = a == nullptr ? static_cast<evn_attribute_type>(EVN_ATTRIBUTE_NONE) : type_number(attribute_type(a->value));
   });
 }

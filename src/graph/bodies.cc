@@ -72,6 +72,18 @@ bool has_graph_attribute(const Node& node) {
   return any;
 }
 
+Graph copy_with_bodies(const Graph& graph) {
+  Graph copy = graph;
+  for (Node& node : copy.nodes) {
+    cancellation_point(kNodeWork);
+    for (Attribute& a : node.attributes) {
+      auto* const body = std::get_if<std::shared_ptr<Graph>>(&a.value);
+      if (body != nullptr && *body != nullptr) *body = std::make_shared<Graph>(copy_with_bodies(**body));
+    }
+  }
+  return copy;
+}
+
 void take_body(Graph& graph, Node& node, const std::function<ValueId(std::string_view)>& find) {
   const Graph* source = nullptr;
   for_each_graph(node, [&](const Graph& g) {

@@ -13,6 +13,9 @@ namespace evn {
 // Whether the node has a graph among its attributes.
 bool has_graph_attribute(const Node& node);
 
+// A copy whose graphs among attributes are its own too: validation takes them apart.
+Graph copy_with_bodies(const Graph& graph);
+
 // Gives the node a body of its own: a copy of its graph attribute, whose nodes have names below the node's ("loop_3/body/add_1").
 // `find` tells the value of a name in the graphs around it, or kNoValue. Throws EVN_ERROR_INVALID_MODEL with the node.
 void take_body(Graph& graph, Node& node, const std::function<ValueId(std::string_view)>& find);

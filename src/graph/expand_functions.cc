@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "core/name_map.h"
+#include "graph/attributes.h"
 #include "graph/function_calls.h"
 #include "graph/gradient.h"
 #include "kept_operators.h"
@@ -263,13 +264,6 @@ class Expander {
     throw make_error(EVN_ERROR_INVALID_MODEL, "function %.128s uses operator %.128s of domain %.64s, which it does not import",
                      call.callee.function->name.c_str(), node.op_type.c_str(), shown_domain(node))
         .with_node(call.node.name.c_str());
-  }
-
-  static const Attribute* find_attribute(const std::vector<Attribute>& attributes, const std::string& name) {
-    for (const Attribute& a : attributes) {
-      if (a.name == name) return &a;
-    }
-    return nullptr;
   }
 
   // What the call says of an attribute, else what the function says, else nothing.

@@ -247,6 +247,9 @@ class Outliner {
       throw make_error(EVN_ERROR_UNSUPPORTED, "what FlexAttention has become cannot be saved").with_node(n.name.c_str());
     }
     n.region = -1;
+    n.op = nullptr;
+    n.since_version = 0;
+    n.resolved.clear();
     n.name = without(n.name, prefix);
     for (auto* const values : {&n.inputs, &n.outputs}) {
       for (ValueId& v : *values) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "graph/attributes.h"
 #include "quant/graph_writer.h"
 
 namespace evn {
@@ -151,15 +152,8 @@ class OperatorRewriter {
     if (bounds >= 0) gone_[static_cast<std::size_t>(bounds)] = true;
   }
 
-  static void drop_attribute(Node& n, const char* name) {
-    std::erase_if(n.attributes, [&](const Attribute& a) { return a.name == name; });
-  }
-
   static bool is_dilated(const Node& n) {
-    return std::any_of(n.attributes.begin(), n.attributes.end(), [](const Attribute& a) {
-      const auto* const sizes = a.name == "dilations" ? std::get_if<std::vector<std::int64_t>>(&a.value) : nullptr;
-      return sizes != nullptr && std::any_of(sizes->begin(), sizes->end(), [](std::int64_t d) { return d != 1; });
-    });
+    return std::ranges::any_of(ints_attribute_of(n, "dilations"), [](std::int64_t d) { return d != 1; });
   }
 
   // Whether all elements keep their numbers.

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "graph/attributes.h"
 #include "graph/subgraphs.h"
 #include "quant/graph_writer.h"
 #include "quant/layers.h"
@@ -308,7 +309,7 @@ class ActivationRewriter {
     node.name += "_DynamicQuantizeLSTM";
     node.op_type = "DynamicQuantizeLSTM";
     node.domain = "com.microsoft";
-    std::erase_if(node.attributes, [](const Attribute& a) { return a.name == "layout"; });
+    drop_attribute(node, "layout");
     graph_.nodes.push_back(std::move(node));
   }
 

@@ -309,13 +309,6 @@ std::vector<ValueId> QuantScheme::observed(const Graph& graph) const {
   return values;
 }
 
-std::int64_t int_attribute_of(const Node& node, const char* name, std::int64_t otherwise) {
-  for (const Attribute& a : node.attributes) {
-    if (a.name == name && attribute_type(a.value) == AttributeType::kInt) return std::get<std::int64_t>(a.value);
-  }
-  return otherwise;
-}
-
 QuantScheme make_scheme(const Graph& graph, const SchemeOptions& options) { return Maker(graph, options).make(); }
 
 }  // namespace evn

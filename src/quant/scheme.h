@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/graph.h"
+#include "graph/attributes.h"
 
 namespace evn {
 
@@ -60,8 +61,5 @@ inline bool makes_bytes(QuantRole role) {
 
 // The graph has been validated and its types inferred.
 QuantScheme make_scheme(const Graph& graph, const SchemeOptions& options);
-
-// An integer attribute as the model gives it.
-std::int64_t int_attribute_of(const Node& node, const char* name, std::int64_t otherwise);
 
 }  // namespace evn

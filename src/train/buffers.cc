@@ -19,7 +19,7 @@ constexpr int kMostSteps = 5;     // nodes between frequencies and their Sin or 
 constexpr std::size_t kFewest = 4;
 constexpr std::int64_t kValueWork = 16;  // a value is looked up
 
-bool is(const OnnxNode& node, std::initializer_list<std::string_view> ops) {
+bool is(const Node& node, std::initializer_list<std::string_view> ops) {
   evn::cancellation_point(static_cast<std::int64_t>(ops.size()));
   return node.domain.empty() && std::find(ops.begin(), ops.end(), node.op_type) != ops.end();
 }
@@ -50,7 +50,13 @@ struct Elements {
   bool has_masked = false, has_zero = false, has_one = false;
 };
 
-// One pass over the bytes, which lie anywhere in a protobuf.
+// Elements of a constant of at most 8 bytes, or of floats.
+std::string_view bytes_of(const Value& v) {
+  const evn::Weight& weight = *v.constant;
+  return {weight.size_bytes == 0 ? "" : weight.as<char>(), weight.size_bytes};
+}
+
+// One pass over the bytes, which need not be aligned.
 Elements look_through(std::string_view data) {
   Elements e;
   e.count = data.size() / sizeof(float);
@@ -81,13 +87,14 @@ bool is_number_below_one(std::string_view data) {
   return value < T{1};
 }
 
-bool is_below_one(const OnnxTensor& t) {
-  constexpr std::int32_t kInt32 = 6, kDouble = 11;  // TensorProto.DataType
-  switch (t.dtype) {
-    case kFloat: return is_number_below_one<float>(t.data);
-    case kInt32: return is_number_below_one<std::int32_t>(t.data);
-    case kInt64: return is_number_below_one<std::int64_t>(t.data);
-    case kDouble: return is_number_below_one<double>(t.data);
+bool is_below_one(const Value& v) {
+  if (v.constant == nullptr) return false;
+  const std::string_view data = bytes_of(v);
+  switch (v.constant->desc.dtype) {
+    case DType::kFloat32: return is_number_below_one<float>(data);
+    case DType::kInt32: return is_number_below_one<std::int32_t>(data);
+    case DType::kInt64: return is_number_below_one<std::int64_t>(data);
+    case DType::kFloat64: return is_number_below_one<double>(data);
     default: return false;
   }
 }
@@ -100,45 +107,38 @@ std::string value_that_tells(const Elements& e) {
 
 }  // namespace
 
-BufferFinder::BufferFinder(const OnnxModel& model) {
-  inner_.reserve(model.nodes.size());
-  for (const OnnxNode& node : model.nodes) {
-    add(node);
-    if (!has_body(node)) continue;
-    inner_.push_back(nodes_in_bodies(node));
-    for (const OnnxNode& n : inner_.back()) add(n);
-  }
-  find_roots(model);
+BufferFinder::BufferFinder(const Graph& graph) {
+  for_each_node(graph, [&](const NodeAt& place) { add(place); });
+  find_roots(graph);
   find_waves();
 }
 
-void BufferFinder::add(const OnnxNode& node) {
-  evn::cancellation_point(evn::kNodeWork);
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+void BufferFinder::add(const NodeAt& place) {
+  for (std::size_t i = 0; i < place.node->inputs.size(); ++i) {
     evn::cancellation_point(kValueWork);
-    if (!node.inputs[i].empty()) uses_[node.inputs[i]].push_back({&node, i});
+    if (!place.input(i).empty()) uses_[place.input(i)].push_back({place, i});
   }
-  for (const std::string& output : node.outputs) {
-    if (!output.empty()) producers_.emplace(output, &node);
+  for (std::size_t i = 0; i < place.node->outputs.size(); ++i) {
+    if (!place.output(i).empty()) producers_.emplace(place.output(i), place);
   }
 }
 
-const std::vector<BufferFinder::Use>& BufferFinder::uses_of(const std::string& value) const {
+const std::vector<BufferFinder::Use>& BufferFinder::uses_of(std::string_view value) const {
   static const std::vector<Use> kNone;
   const auto found = uses_.find(value);
   return found == uses_.end() ? kNone : found->second;
 }
 
 // Pow is a root, or divides, by an exponent below 1 alone.
-void BufferFinder::find_roots(const OnnxModel& model) {
+void BufferFinder::find_roots(const Graph& graph) {
   std::set<std::string_view> below_one;  // single numbers
-  for (const OnnxTensor& t : model.initializers) {
+  for (const Value& v : graph.values) {
     evn::cancellation_point(evn::kNodeWork);
-    if (is_below_one(t)) below_one.insert(t.name);
+    if (is_below_one(v)) below_one.insert(v.name);
   }
   const auto is_root = [&](const Use& u) {
-    return is(*u.node, {"Sqrt", "Reciprocal", "Log"}) || (is(*u.node, {"Div"}) && u.input == 1) ||
-           (is(*u.node, {"Pow"}) && u.input == 0 && u.node->inputs.size() > 1 && below_one.contains(u.node->inputs[1]));
+    return is(*u.node, {"Sqrt", "Reciprocal", "Log"}) || (is(*u.node, {"Div"}) && u.number == 1) ||
+           (is(*u.node, {"Pow"}) && u.number == 0 && u.node->inputs.size() > 1 && below_one.contains(u.input(1)));
   };
   for (const auto& [value, uses] : uses_) {
     if (std::any_of(uses.begin(), uses.end(), is_root)) roots_.insert(value);
@@ -148,22 +148,23 @@ void BufferFinder::find_roots(const OnnxModel& model) {
 // Goes back from Sin and Cos, each value once.
 void BufferFinder::find_waves() {
   const auto is_wave = [](const Use& use) { return is(*use.node, {"Sin", "Cos"}); };
-  std::vector<const std::string*> now, next;
+  std::vector<std::string_view> now, next;
   for (const auto& [value, uses] : uses_) {
-    if (std::any_of(uses.begin(), uses.end(), is_wave) && waves_.insert(value).second) now.push_back(&value);
+    if (std::any_of(uses.begin(), uses.end(), is_wave) && waves_.insert(value).second) now.push_back(value);
   }
   for (int steps = 1; steps < kMostSteps; ++steps, std::swap(now, next)) {
     next.clear();
-    for (const std::string* value : now) {
+    for (const std::string_view value : now) {
       evn::cancellation_point(kValueWork);
-      const auto found = producers_.find(*value);
-      if (found == producers_.end() || found->second->outputs[0] != *value) continue;
-      const bool passes = is(*found->second, {"Mul", "MatMul", "Einsum", "Concat", "Reshape", "Transpose", "Unsqueeze", "Squeeze",
-                                              "Expand", "Cast", "Identity"});
+      const auto found = producers_.find(value);
+      if (found == producers_.end() || found->second.output(0) != value) continue;
+      const Node& node = *found->second.node;
+      const bool passes = is(node, {"Mul", "MatMul", "Einsum", "Concat", "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Expand",
+                                    "Cast", "Identity"});
       if (!passes) continue;
-      for (const std::string& input : found->second->inputs) {
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         evn::cancellation_point(kValueWork);
-        if (waves_.insert(input).second) next.push_back(&input);
+        if (waves_.insert(found->second.input(i)).second) next.push_back(found->second.input(i));
       }
     }
   }
@@ -172,7 +173,7 @@ void BufferFinder::find_waves() {
 // Added to what a root, a logarithm or a quotient is of.
 bool BufferFinder::is_epsilon(const std::string& name) const {
   const auto keeps_from_zero = [&](const Use& use) {
-    return is(*use.node, {"Max"}) || (is(*use.node, {"Add", "Sum"}) && roots_.contains(use.node->outputs[0]));
+    return is(*use.node, {"Max"}) || (is(*use.node, {"Add", "Sum"}) && roots_.contains(use.output(0)));
   };
   const std::vector<Use>& uses = uses_of(name);
   return !uses.empty() && std::all_of(uses.begin(), uses.end(), keeps_from_zero);
@@ -180,20 +181,21 @@ bool BufferFinder::is_epsilon(const std::string& name) const {
 
 // Added to the output of a layer, as a bias is.
 bool BufferFinder::is_added_to_product(const std::string& name) const {
-  const auto is_product = [&](const std::string& value) {
-    evn::cancellation_point(kValueWork);
-    const auto found = producers_.find(value);
-    return found != producers_.end() && is(*found->second, {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"});
+  const auto reads_product = [&](const Use& use) {
+    for (std::size_t i = 0; i < use.node->inputs.size(); ++i) {
+      evn::cancellation_point(kValueWork);
+      const auto found = producers_.find(use.input(i));
+      if (found != producers_.end() && is(*found->second.node, {"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum"})) return true;
+    }
+    return false;
   };
   const std::vector<Use>& uses = uses_of(name);
-  return std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
-    return is(*use.node, {"Add", "Sum"}) && std::any_of(use.node->inputs.begin(), use.node->inputs.end(), is_product);
-  });
+  return std::any_of(uses.begin(), uses.end(), [&](const Use& use) { return is(*use.node, {"Add", "Sum"}) && reads_product(use); });
 }
 
 bool BufferFinder::is_exponent(const std::string& name) const {
   const std::vector<Use>& uses = uses_of(name);
-  return std::any_of(uses.begin(), uses.end(), [](const Use& use) { return is(*use.node, {"Pow"}) && use.input == 1; });
+  return std::any_of(uses.begin(), uses.end(), [](const Use& use) { return is(*use.node, {"Pow"}) && use.number == 1; });
 }
 
 // Returns true if an elementwise operator reads the value, which is not added to a product as a bias is.
@@ -206,24 +208,24 @@ bool BufferFinder::is_operand(const std::string& name) const {
 
 // The Softmax is that of attention: a product reads it, and what is added to is a product too.
 bool BufferFinder::is_added_to_scores(const std::string& name) const {
-  const auto is_product = [&](const std::string& value, int steps) {
-    std::string at = value;
+  const auto is_product = [&](std::string_view at, int steps) {
     for (; steps > 0; --steps) {
       const auto found = producers_.find(at);
       if (found == producers_.end()) return false;
-      if (is(*found->second, {"MatMul", "Einsum", "Gemm"})) return true;
-      if (!is(*found->second, {"Mul", "Div", "Add", "Reshape", "Cast"}) || found->second->inputs.empty()) return false;
-      at = found->second->inputs[0];
+      const Node& node = *found->second.node;
+      if (is(node, {"MatMul", "Einsum", "Gemm"})) return true;
+      if (!is(node, {"Mul", "Div", "Add", "Reshape", "Cast"}) || node.inputs.empty()) return false;
+      at = found->second.input(0);
     }
     return false;
   };
   for (const Use& use : uses_of(name)) {
-    if (is(*use.node, {"Attention"}) && use.input == 3) return true;
+    if (is(*use.node, {"Attention"}) && use.number == 3) return true;
     if (!is(*use.node, {"Add", "Sub"}) || use.node->inputs.size() != 2) continue;
-    if (!is_product(use.node->inputs[1 - use.input], 4)) continue;
-    for (const Use& softmax : uses_of(use.node->outputs[0])) {
+    if (!is_product(use.input(1 - use.number), 4)) continue;
+    for (const Use& softmax : uses_of(use.output(0))) {
       if (!is(*softmax.node, {"Softmax"})) continue;
-      for (const Use& after : uses_of(softmax.node->outputs[0])) {
+      for (const Use& after : uses_of(softmax.output(0))) {
         if (is(*after.node, {"MatMul", "Einsum", "Dropout", "Cast"})) return true;
       }
     }
@@ -231,17 +233,17 @@ bool BufferFinder::is_added_to_scores(const std::string& name) const {
   return false;
 }
 
-std::string BufferFinder::use_that_tells(const OnnxTensor& tensor, std::size_t elements) const {
+std::string BufferFinder::use_that_tells(const Value& tensor, std::size_t elements) const {
   if (is_added_to_scores(tensor.name)) return "it is added to the scores of an attention";
-  const bool is_vector = std::count_if(tensor.dims.begin(), tensor.dims.end(), [](std::int64_t d) { return d > 1; }) <= 1;
+  const bool is_vector = std::ranges::count_if(tensor.constant->desc.shape.dims(), [](std::int64_t d) { return d > 1; }) <= 1;
   if (is_vector && elements > 1 && waves_.contains(tensor.name)) return "it goes into Sin or Cos, as frequencies do";
   for (const Use& use : uses_of(tensor.name)) {
     evn::cancellation_point(kValueWork);
     const std::string node = use.node->op_type + " node '" + use.node->name + "'";
-    const bool is_state = is(*use.node, {"LSTM", "GRU", "RNN"}) && (use.input == 5 || use.input == 6);
-    const bool is_first = (is(*use.node, {"Loop"}) && use.input >= 2) || is(*use.node, {"Scan"});
+    const bool is_state = is(*use.node, {"LSTM", "GRU", "RNN"}) && (use.number == 5 || use.number == 6);
+    const bool is_first = (is(*use.node, {"Loop"}) && use.number >= 2) || is(*use.node, {"Scan"});
     if (is_state || is_first) return "it is a first state of " + node;
-    if (is(*use.node, {"Pow"}) && use.input == 1) return "it is the exponent of " + node;
+    if (is(*use.node, {"Pow"}) && use.number == 1) return "it is the exponent of " + node;
   }
   return {};
 }
@@ -252,14 +254,14 @@ std::string BufferFinder::norm_that_tells(const std::string& name, bool are_ones
     evn::cancellation_point(kValueWork);
     const bool is_norm = is(
         *use.node, {"InstanceNormalization", "GroupNormalization", "LayerNormalization", "BatchNormalization", "RMSNormalization"});
-    if (is_norm && use.input == (are_ones ? 1u : 2u))
+    if (is_norm && use.number == (are_ones ? 1u : 2u))
       return std::string("all elements are ") + (are_ones ? "1" : "0") + ", as those of a normalization that has no parameters";
   }
   return {};
 }
 
-Suspicion BufferFinder::look_at(const OnnxTensor& tensor) const {
-  const Elements e = look_through(tensor.data);
+Suspicion BufferFinder::look_at(const Value& tensor) const {
+  const Elements e = look_through(bytes_of(tensor));
   if (e.are_zero_or_masked && e.has_masked && e.count > 1)
     return {"its elements are 0 or below -1000, as those of a mask are", true, e.are_finite};
   if (e.count == 1 && e.first > 0 && e.first <= kLargestEpsilon && is_epsilon(tensor.name)) {
@@ -269,7 +271,7 @@ Suspicion BufferFinder::look_at(const OnnxTensor& tensor) const {
   std::string why = use_that_tells(tensor, e.count);
   if (why.empty()) why = value_that_tells(e);
   if (why.empty() && e.are_zero_or_one && e.has_zero != e.has_one) why = norm_that_tells(tensor.name, e.has_one);
-  if (why.empty() && e.count == 1 && (tensor.dims.empty() || is_operand(tensor.name)))
+  if (why.empty() && e.count == 1 && (tensor.constant->desc.shape.rank() == 0 || is_operand(tensor.name)))
     why = "it is the one number " + evn::shortest_text(static_cast<double>(e.first));
   if (why.empty()) {
     const std::string word = telling_word(tensor.name);

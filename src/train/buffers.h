@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "train/onnx.h"
+#include "train/source_model.h"
 
 namespace evn_train {
 
@@ -20,33 +20,31 @@ struct Suspicion {
 
 class BufferFinder {
  public:
-  // The model outlives this.
-  explicit BufferFinder(const OnnxModel& model);
-  // `tensor`: a float32 initializer of the model.
-  Suspicion look_at(const OnnxTensor& tensor) const;
+  // The graph outlives this.
+  explicit BufferFinder(const Graph& graph);
+  // `tensor`: a float32 constant of the graph.
+  Suspicion look_at(const Value& tensor) const;
 
  private:
-  struct Use {
-    const OnnxNode* node;
-    std::size_t input;
+  struct Use : NodeAt {
+    std::size_t number = 0;  // of the input
   };
-  std::vector<std::vector<OnnxNode>> inner_;  // nodes of bodies
-  std::map<std::string, std::vector<Use>> uses_;
-  std::map<std::string, const OnnxNode*> producers_;
+  std::map<std::string_view, std::vector<Use>> uses_;
+  std::map<std::string_view, NodeAt> producers_;
   std::set<std::string_view> roots_;  // values that a root, a logarithm or a quotient is of
   std::set<std::string_view> waves_;  // values that go into Sin or Cos, after a few nodes at most
 
-  void add(const OnnxNode& node);
-  void find_roots(const OnnxModel& model);
+  void add(const NodeAt& place);
+  void find_roots(const Graph& graph);
   void find_waves();
-  const std::vector<Use>& uses_of(const std::string& value) const;
+  const std::vector<Use>& uses_of(std::string_view value) const;
   bool is_epsilon(const std::string& name) const;
   bool is_added_to_product(const std::string& name) const;
   bool is_added_to_scores(const std::string& name) const;
   bool is_exponent(const std::string& name) const;
   bool is_operand(const std::string& name) const;
   std::string norm_that_tells(const std::string& name, bool are_ones) const;
-  std::string use_that_tells(const OnnxTensor& tensor, std::size_t elements) const;
+  std::string use_that_tells(const Value& tensor, std::size_t elements) const;
 };
 
 }  // namespace evn_train

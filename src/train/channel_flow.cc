@@ -1,5 +1,6 @@
 #include "train/channel_flow.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -10,13 +11,9 @@ namespace {
 
 constexpr std::size_t kMostSpans = 1024;  // along an axis: Concat of Concat doubles them
 
-const std::string kNoName;
 const Flow kNoFlow;
 
-std::string text_of(const OnnxNode& node) {
-  const std::string& name = node.name.empty() && !node.outputs.empty() ? node.outputs[0] : node.name;
-  return node.op_type + " " + name;
-}
+std::string text_of(const Node& node) { return node.op_type + " " + node.name; }
 
 }  // namespace
 
@@ -36,13 +33,12 @@ std::vector<ChannelSpan> spans_along(const Flow& flow, std::int64_t length) {
   return spans;
 }
 
-ChannelFlow::ChannelFlow(const OnnxModel& model) : model_(model) {
-  for (std::size_t i = 0; i < model.initializers.size(); ++i) initializers_.emplace(model.initializers[i].name, i);
-  for (const OnnxValue& input : model.inputs) {
-    Flow flow;
-    flow.has_rank = input.has_shape;
-    flow.dims = input.dims;
-    flows_.insert_or_assign(input.name, std::move(flow));
+ChannelFlow::ChannelFlow(const Graph& graph)
+    : graph_(graph), flows_(graph.values.size()), references_(graph.values.size()), understood_(graph.values.size()) {
+  for (const ValueId v : graph.inputs) {
+    const Value& input = graph.values[at(v)];
+    flows_[at(v)].has_rank = input.has_shape;
+    if (input.has_shape) flows_[at(v)].dims.assign(input.shape.dims().begin(), input.shape.dims().end());
   }
 }
 
@@ -50,55 +46,45 @@ ChannelFlow::ChannelFlow(const OnnxModel& model) : model_(model) {
 
 std::string ChannelFlow::node_text() const { return text_of(node()); }
 
-const std::string& ChannelFlow::input_name(std::size_t i) const { return i < node().inputs.size() ? node().inputs[i] : kNoName; }
+const Flow& ChannelFlow::input(std::size_t i) const { return has_input(i) ? flows_[at(node().inputs[i])] : kNoFlow; }
 
-const Flow& ChannelFlow::input(std::size_t i) const {
-  const auto found = flows_.find(input_name(i));
-  return found == flows_.end() ? kNoFlow : found->second;
+const evn::Weight* ChannelFlow::constant(std::size_t i) const {
+  return has_input(i) ? graph_.values[at(node().inputs[i])].constant.get() : nullptr;
 }
 
-bool ChannelFlow::is_initializer(std::size_t i) const {
-  const auto found = initializers_.find(input_name(i));
-  if (input_name(i).empty() || found == initializers_.end()) return false;
-  const OnnxTensor& t = model_.initializers[found->second];
-  std::size_t size = sizeof(float);
-  for (const std::int64_t dim : t.dims) {
-    if (dim <= 0 || __builtin_mul_overflow(size, static_cast<std::size_t>(dim), &size)) return false;
-  }
-  return t.dtype == kFloat && t.data.size() == size;
+bool ChannelFlow::is_constant(std::size_t i) const {
+  const evn::Weight* const weight = constant(i);
+  return weight != nullptr && weight->desc.dtype == DType::kFloat32 && weight->size_bytes > 0;
 }
 
-const std::vector<std::int64_t>& ChannelFlow::initializer_dims(std::size_t i) const {
-  return model_.initializers[initializers_.find(input_name(i))->second].dims;
+std::vector<std::int64_t> ChannelFlow::constant_dims(std::size_t i) const {
+  const std::span<const std::int64_t> dims = constant(i)->desc.shape.dims();
+  return {dims.begin(), dims.end()};
 }
 
 bool ChannelFlow::numbers_of(std::size_t i, std::vector<std::int64_t>* numbers) const {
-  const auto found = initializers_.find(input_name(i));
-  if (input_name(i).empty() || found == initializers_.end()) return false;
-  const OnnxTensor& t = model_.initializers[found->second];
-  if (t.dtype != kInt64 || t.dims.size() > 1 || t.data.size() % sizeof(std::int64_t) != 0) return false;
-  numbers->resize(t.data.size() / sizeof(std::int64_t));
-  if (!numbers->empty()) std::memcpy(numbers->data(), t.data.data(), t.data.size());
+  const evn::Weight* const weight = constant(i);
+  if (weight == nullptr || weight->desc.dtype != DType::kInt64 || weight->desc.shape.rank() > 1) return false;
+  numbers->resize(weight->size_bytes / sizeof(std::int64_t));
+  if (!numbers->empty()) std::memcpy(numbers->data(), weight->bytes(), weight->size_bytes);
   return true;
 }
 
 float ChannelFlow::number_at(std::size_t i, std::size_t index, float otherwise) const {
-  if (!is_initializer(i)) return otherwise;
-  const std::string_view data = model_.initializers[initializers_.find(input_name(i))->second].data;
-  if (index >= data.size() / sizeof(float)) return otherwise;
+  if (!is_constant(i) || index >= constant(i)->size_bytes / sizeof(float)) return otherwise;
   float value = 0;
-  std::memcpy(&value, data.data() + index * sizeof(float), sizeof value);
+  std::memcpy(&value, constant(i)->as<char>() + index * sizeof(float), sizeof value);
   return value;
 }
 
 void ChannelFlow::set_output(Flow flow) {
-  const OnnxNode& n = node();
-  if (n.outputs.empty() || n.outputs[0].empty()) return;
+  const Node& n = node();
+  if (n.outputs.empty() || n.outputs[0] == kNoValue) return;
   if (flow.spans.size() > kMostSpans) {
     block(flow.spans, node_text() + " puts too many channels side by side");
     flow.spans.clear();
   }
-  flows_.insert_or_assign(n.outputs[0], std::move(flow));
+  flows_[at(n.outputs[0])] = std::move(flow);
 }
 
 // ------------------------------------------------------------------------------------------------------- channels --
@@ -164,12 +150,12 @@ void ChannelFlow::block_inputs(const char* why) {
   }
 }
 
-// --------------------------------------------------------------------------------------------------- initializers --
+// ------------------------------------------------------------------------------------------------------ constants --
 
 void ChannelFlow::bind(std::size_t input, const std::vector<Axis>& axes) {
-  const std::string& name = input_name(input);
-  const std::vector<std::int64_t>& dims = initializer_dims(input);
-  std::vector<Binding>& bindings = bindings_[initializers_.find(name)->second];
+  const ValueId value = node().inputs[input];
+  const std::vector<std::int64_t> dims = constant_dims(input);
+  std::vector<Binding>& bindings = bindings_[value];
   bindings.resize(dims.size());
   for (std::size_t a = 0; a < dims.size(); ++a) {
     std::vector<ChannelSpan> spans = {{ChannelSpan::kNone, dims[a]}};
@@ -182,21 +168,21 @@ void ChannelFlow::bind(std::size_t input, const std::vector<Axis>& axes) {
     Binding& b = bindings[a];
     if (b.is_set) {
       unite(b.spans, spans);
-      if (b.part != part) block(spans, node_text() + " shares " + name + " with a node of another kind");
+      if (b.part != part) block(spans, node_text() + " shares " + name_of(graph_, value) + " with a node of another kind");
     } else {
       b = {true, std::move(spans), part};
     }
   }
-  ++understood_[name];
+  ++understood_[at(value)];
 }
 
 bool ChannelFlow::bind_operand(std::size_t i, const Flow& to) {
-  const bool constant = is_initializer(i);
-  if (input(i).has_channels() || (!constant && !input(i).has_rank)) return false;
-  const std::vector<std::int64_t>& dims = constant ? initializer_dims(i) : input(i).dims;
+  const bool fixed = is_constant(i);
+  if (input(i).has_channels() || (!fixed && !input(i).has_rank)) return false;
+  const std::vector<std::int64_t> dims = fixed ? constant_dims(i) : input(i).dims;
   const std::size_t from_right = to.dims.size() - to.axis;  // of the channels' axis
   if (dims.size() > to.dims.size()) return false;
-  if (!constant) return dims.size() < from_right || dims[dims.size() - from_right] == 1;
+  if (!fixed) return dims.size() < from_right || dims[dims.size() - from_right] == 1;
   if (dims.size() < from_right || dims[dims.size() - from_right] == 1) {
     bind(i, {});
     return true;
@@ -215,53 +201,32 @@ void ChannelFlow::note_reshape(std::size_t position, std::vector<ChannelSpan> sp
 
 // ---------------------------------------------------------------------------------------------------------- whole --
 
-// Every value is made once, before it is read.
-bool ChannelFlow::is_in_order() const {
-  std::set<std::string_view> made;
-  for (const OnnxValue& input : model_.inputs) made.insert(input.name);
-  for (const OnnxTensor& t : model_.initializers) made.insert(t.name);
-  if (initializers_.size() != model_.initializers.size()) return false;
-  for (const OnnxNode& n : model_.nodes) {
-    evn::cancellation_point(evn::kNodeWork);
-    for (const std::string& input : n.inputs) {
-      if (!input.empty() && !made.contains(input)) return false;
-    }
-    for (const std::string& output : n.outputs) {
-      if (!output.empty() && !made.insert(output).second) return false;
-    }
-  }
-  return true;
-}
-
 void ChannelFlow::count_references() {
-  for (const OnnxNode& n : model_.nodes) {
+  for (const Node& n : graph_.nodes) {
     evn::cancellation_point(evn::kNodeWork);
-    for (const std::string& input : n.inputs) ++references_[input];
+    for (const ValueId v : n.inputs) {
+      if (v != kNoValue) ++references_[at(v)];
+    }
   }
-  for (const OnnxValue& output : model_.outputs) ++references_[output.name];
-  for (const OnnxValue& input : model_.inputs) ++references_[input.name];  // an initializer that is an input too
+  for (const ValueId v : graph_.outputs) ++references_[at(v)];
 }
 
-// Outputs of the model, and nodes that read an initializer in another way than the channels need it.
+// Outputs of the model, and nodes that read a constant in another way than the channels need it.
 void ChannelFlow::block_what_others_read() {
-  for (const OnnxValue& output : model_.outputs) {
-    const auto found = flows_.find(output.name);
-    if (found != flows_.end()) block(found->second.spans, "they reach the output " + output.name);
-  }
-  for (const auto& [initializer, bindings] : bindings_) {
+  for (const ValueId v : graph_.outputs) block(flows_[at(v)].spans, "they reach the output " + name_of(graph_, v));
+  for (const auto& [value, bindings] : bindings_) {
     evn::cancellation_point(evn::kNodeWork);
-    const std::string& name = model_.initializers[initializer].name;
-    if (references_[name] == understood_[name]) continue;
-    for (const Binding& b : bindings) block(b.spans, name + " is read in another way too");
+    if (references_[at(value)] == understood_[at(value)]) continue;
+    for (const Binding& b : bindings) block(b.spans, name_of(graph_, value) + " is read in another way too");
   }
 }
 
 Channels ChannelFlow::find() {
   count_references();
-  std::string keeps_all = is_in_order() ? "" : "the nodes of the model are in no order";
-  for (node_ = 0; node_ < model_.nodes.size(); ++node_) {
+  std::string keeps_all;
+  for (node_ = 0; node_ < graph_.nodes.size(); ++node_) {
     evn::cancellation_point(evn::kNodeWork);
-    if (has_body(node()) && keeps_all.empty()) keeps_all = "the model has " + node_text() + ", whose body may read them";
+    if (has_graph_attribute(node()) && keeps_all.empty()) keeps_all = "the model has " + node_text() + ", whose body may read them";
     follow_channels(this);
   }
   block_what_others_read();
@@ -281,19 +246,19 @@ Channels ChannelFlow::collect() {
     const auto [at, is_new] = groups.emplace(root(d), found.groups.size());
     if (is_new) {
       ChannelGroup& g = found.groups.emplace_back();
-      g.name = text_of(model_.nodes[dims_[d].nodes[0]]);
+      g.name = text_of(graph_.nodes[dims_[d].nodes[0]]);
       g.channels = dims_[d].count;
       g.units = r.units;
       g.reason = r.reason;
       if (g.reason.empty() && g.units < 2) g.reason = "they can leave only all together";
     }
-    for (const std::size_t n : dims_[d].nodes) found.groups[at->second].convolutions.push_back(text_of(model_.nodes[n]));
+    for (const std::size_t n : dims_[d].nodes) found.groups[at->second].convolutions.push_back(text_of(graph_.nodes[n]));
   }
   const auto renumber = [&](ChannelSpan* s) {
     const auto at = s->group == ChannelSpan::kNone ? groups.end() : groups.find(root(s->group));
     s->group = at == groups.end() ? ChannelSpan::kNone : at->second;
   };
-  for (auto& [initializer, bindings] : bindings_) {
+  for (auto& [value, bindings] : bindings_) {
     evn::cancellation_point(evn::kNodeWork);
     for (std::size_t axis = 0; axis < bindings.size(); ++axis) {
       std::int64_t first = 0;
@@ -301,8 +266,7 @@ Channels ChannelFlow::collect() {
         renumber(&s);
         const Part part = bindings[axis].part;
         if (s.group != ChannelSpan::kNone)
-          found.groups[s.group].uses.push_back(
-              {initializer, axis, first, s.length, part == Part::kFilter, part == Part::kStatistic});
+          found.groups[s.group].uses.push_back({value, axis, first, s.length, part == Part::kFilter, part == Part::kStatistic});
         first += s.length;
       }
     }
@@ -318,6 +282,6 @@ Channels ChannelFlow::collect() {
   return found;
 }
 
-Channels find_channels(const OnnxModel& model) { return ChannelFlow(model).find(); }
+Channels find_channels(const Graph& graph) { return ChannelFlow(graph).find(); }
 
 }  // namespace evn_train

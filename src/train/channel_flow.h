@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -22,19 +21,19 @@ struct Flow {
 
 class ChannelFlow {
  public:
-  explicit ChannelFlow(const OnnxModel& model);
+  explicit ChannelFlow(const Graph& graph);
   Channels find();
 
   // For rules: `node` is the one that is looked at.
-  const OnnxNode& node() const { return model_.nodes[node_]; }
+  const Node& node() const { return graph_.nodes[node_]; }
   std::string node_text() const;
-  const std::string& input_name(std::size_t i) const;  // "" where there is none
+  bool has_input(std::size_t i) const { return i < node().inputs.size() && node().inputs[i] != kNoValue; }
   const Flow& input(std::size_t i) const;
-  bool is_initializer(std::size_t input) const;  // of float32, with data
-  const std::vector<std::int64_t>& initializer_dims(std::size_t input) const;
-  // The numbers of an input that is an int64 initializer. Returns whether it is.
+  bool is_constant(std::size_t input) const;  // of float32, with elements
+  std::vector<std::int64_t> constant_dims(std::size_t input) const;
+  // The numbers of an input that is an int64 constant. Returns whether it is.
   bool numbers_of(std::size_t input, std::vector<std::int64_t>* numbers) const;
-  // The number at `index` of a float32 initializer, or `otherwise`.
+  // The number at `index` of a float32 constant, or `otherwise`.
   float number_at(std::size_t input, std::size_t index, float otherwise) const;
   void set_output(Flow flow);
 
@@ -50,7 +49,7 @@ class ChannelFlow {
   void block_inputs(const char* why);
 
   enum class Part { kOther, kFilter, kStatistic };
-  // An initializer has the spans along an axis, and along its other axes what has no channels (or, with `also`, those of another).
+  // A constant has the spans along an axis, and along its other axes what has no channels (or, with `also`, those of another).
   struct Axis {
     std::size_t axis;
     std::vector<ChannelSpan> spans;
@@ -70,23 +69,22 @@ class ChannelFlow {
     std::int64_t count;
     std::string reason;
   };
-  struct Binding {  // of an axis of an initializer
+  struct Binding {  // of an axis of a constant
     bool is_set = false;
     std::vector<ChannelSpan> spans;
     Part part = Part::kOther;
   };
-  const OnnxModel& model_;
+  const Graph& graph_;
   std::size_t node_ = 0;
   std::vector<Dim> dims_;
-  std::map<std::string, std::size_t, std::less<>> initializers_;
-  std::map<std::string, Flow, std::less<>> flows_;
-  std::map<std::size_t, std::vector<Binding>> bindings_;  // by initializer, by axis
-  std::map<std::string, std::size_t, std::less<>> references_, understood_;
+  std::vector<Flow> flows_;                           // by value
+  std::map<ValueId, std::vector<Binding>> bindings_;  // by constant, by axis
+  std::vector<std::size_t> references_, understood_;  // by value
   std::vector<GroupedConvolution> grouped_;
   std::vector<ReshapeNumber> reshapes_;
 
+  const evn::Weight* constant(std::size_t input) const;  // nullptr: it is none
   std::size_t root(std::size_t dim);
-  bool is_in_order() const;
   void count_references();
   void block_what_others_read();
   Channels collect();

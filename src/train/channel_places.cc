@@ -17,7 +17,7 @@ void concat_channels(ChannelFlow* f) {
   }
   if (first == count) return f->set_output({});
   y = f->input(first);
-  const std::size_t rank = y.dims.size(), axis = axis_of(int_attribute_of(f->node(), "axis", 0), rank);
+  const std::size_t rank = y.dims.size(), axis = axis_of(evn::int_attribute_of(f->node(), "axis", 0), rank);
   bool fits = axis < rank && !y.is_flat;
   const bool beside = axis == y.axis;
   Spans spans;
@@ -69,7 +69,7 @@ void flatten_channels(ChannelFlow* f) {
     y.dims = {-1, -1};
     return f->set_output(std::move(y));
   }
-  if (x.axis != 1 || axis_of(int_attribute_of(f->node(), "axis", 1), x.dims.size()) != 1)
+  if (x.axis != 1 || axis_of(evn::int_attribute_of(f->node(), "axis", 1), x.dims.size()) != 1)
     return f->block_inputs("flattens them into the batch");
   f->set_output(flattened(x));
 }
@@ -89,7 +89,7 @@ bool keeps_batch(const Flow& x, const std::vector<std::int64_t>& target) {
 void reshape_channels(ChannelFlow* f) {
   const Flow x = f->input(0);
   std::vector<std::int64_t> target;
-  const bool known = f->numbers_of(1, &target) && int_attribute_of(f->node(), "allowzero", 0) == 0;
+  const bool known = f->numbers_of(1, &target) && evn::int_attribute_of(f->node(), "allowzero", 0) == 0;
   if (!x.has_channels()) {
     Flow y;
     y.has_rank = known;
@@ -130,7 +130,7 @@ void transpose_channels(ChannelFlow* f) {
   const Flow x = f->input(0);
   Flow y = x;
   const std::size_t rank = x.dims.size();
-  const std::vector<std::int64_t> perm = attribute_ints(f->node(), "perm");
+  const std::vector<std::int64_t> perm = evn::ints_attribute_of(f->node(), "perm");
   std::vector<bool> seen(rank, false);
   for (std::size_t i = 0; i < rank; ++i) {
     const std::size_t from = perm.empty() ? rank - 1 - i : perm.size() == rank ? axis_of(perm[i], rank) : rank;
@@ -146,8 +146,8 @@ namespace {
 
 // The axes of an input, or of the attribute that older opsets have; none: `present` is false.
 bool axes_of(const ChannelFlow& f, std::size_t rank, std::vector<bool>* chosen, bool* present) {
-  std::vector<std::int64_t> axes = attribute_ints(f.node(), "axes");
-  if (!f.input_name(1).empty() && !f.numbers_of(1, &axes)) return false;
+  std::vector<std::int64_t> axes = evn::ints_attribute_of(f.node(), "axes");
+  if (f.has_input(1) && !f.numbers_of(1, &axes)) return false;
   *present = !axes.empty();
   chosen->assign(rank, false);
   for (const std::int64_t a : axes) {
@@ -168,7 +168,7 @@ void reduce_channels(ChannelFlow* f) {
   bool present = false;
   const bool is_squeeze = f->node().op_type == "Squeeze";
   if (!axes_of(*f, x.dims.size(), &chosen, &present) || !present || chosen[x.axis]) return f->block_inputs("reduces them");
-  const bool keeps = !is_squeeze && int_attribute_of(f->node(), "keepdims", 1) != 0;
+  const bool keeps = !is_squeeze && evn::int_attribute_of(f->node(), "keepdims", 1) != 0;
   Flow y = x;
   y.dims.clear();
   for (std::size_t i = 0; i < x.dims.size(); ++i) {

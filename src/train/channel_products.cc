@@ -59,11 +59,11 @@ Spans made_channels(ChannelFlow* f, const Filters& w, const Flow& x, const char*
 
 void convolution(ChannelFlow* f, bool is_transposed) {
   const Flow x = f->input(0);
-  if (!f->is_initializer(1) || f->initializer_dims(1).size() < 3) return f->block_inputs("has no constant filters");
+  if (!f->is_constant(1) || f->constant_dims(1).size() < 3) return f->block_inputs("has no constant filters");
   Filters w;
   w.is_transposed = is_transposed;
-  w.dims = f->initializer_dims(1);
-  w.groups = int_attribute_of(f->node(), "group", 1);
+  w.dims = f->constant_dims(1);
+  w.groups = evn::int_attribute_of(f->node(), "group", 1);
   w.in_axis = is_transposed ? 0 : 1;
   w.out_axis = 1 - w.in_axis;
   if (w.groups < 1 || w.groups > w.dims[0] || w.dims[0] % w.groups != 0)
@@ -84,8 +84,8 @@ void convolution(ChannelFlow* f, bool is_transposed) {
   if (is_transposed) std::fill(y.dims.begin() + 2, y.dims.end(), -1);
   y.dims[1] = w.out;
   y.axis = 1;
-  if (!f->input_name(2).empty()) {
-    if (f->is_initializer(2) && f->initializer_dims(2) == std::vector<std::int64_t>{w.out}) {
+  if (f->has_input(2)) {
+    if (f->is_constant(2) && f->constant_dims(2) == std::vector<std::int64_t>{w.out}) {
       f->bind(2, {{0, y.spans}});
     } else {
       f->block(y.spans, f->node_text() + " has no constant bias");
@@ -104,7 +104,7 @@ namespace {
 
 // For rows times a matrix [in, out], whose axes are in_axis and the other one.
 void product_with_matrix(ChannelFlow* f, const Flow& x, std::size_t in_axis) {
-  const std::vector<std::int64_t> w = f->initializer_dims(1);
+  const std::vector<std::int64_t> w = f->constant_dims(1);
   Spans read = {{ChannelSpan::kNone, w[in_axis]}};
   if (x.has_channels()) {
     read = spans_along(x, w[in_axis]);
@@ -117,22 +117,22 @@ void product_with_matrix(ChannelFlow* f, const Flow& x, std::size_t in_axis) {
   y.axis = y.dims.size() - 1;
   y.spans = {f->new_dim(w[1 - in_axis])};
   f->bind(1, {{in_axis, std::move(read)}, {1 - in_axis, y.spans}});
-  if (!f->input_name(2).empty() && !f->bind_operand(2, y)) {
+  if (f->has_input(2) && !f->bind_operand(2, y)) {
     f->block(y.spans, f->node_text() + " adds what is not followed");
     f->block_inputs("adds what is not followed");
   }
   f->set_output(std::move(y));
 }
 
-bool is_matrix(const ChannelFlow& f) { return f.is_initializer(1) && f.initializer_dims(1).size() == 2; }
+bool is_matrix(const ChannelFlow& f) { return f.is_constant(1) && f.constant_dims(1).size() == 2; }
 
 }  // namespace
 
 void gemm_channels(ChannelFlow* f) {
   const Flow x = f->input(0);
-  const bool fits = x.has_rank && x.dims.size() == 2 && int_attribute_of(f->node(), "transA", 0) == 0 && is_matrix(*f);
+  const bool fits = x.has_rank && x.dims.size() == 2 && evn::int_attribute_of(f->node(), "transA", 0) == 0 && is_matrix(*f);
   if (!fits || (x.has_channels() && x.axis != 1)) return f->block_inputs("has no constant matrix on its right");
-  product_with_matrix(f, x, int_attribute_of(f->node(), "transB", 0) != 0 ? 1 : 0);
+  product_with_matrix(f, x, evn::int_attribute_of(f->node(), "transB", 0) != 0 ? 1 : 0);
 }
 
 void matmul_channels(ChannelFlow* f) {

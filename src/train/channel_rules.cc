@@ -10,16 +10,16 @@ namespace {
 using Spans = std::vector<ChannelSpan>;
 
 // Along one axis of an image, -1: not known. Windows of `kernel` elements.
-std::int64_t windows(const OnnxNode& node, std::size_t k, std::size_t count, std::int64_t size, std::int64_t kernel) {
-  const std::vector<std::int64_t> strides = attribute_ints(node, "strides"), pads = attribute_ints(node, "pads"),
-                                  dilations = attribute_ints(node, "dilations");
-  const std::string automatic = attribute_text(node, "auto_pad");
+std::int64_t windows(const Node& node, std::size_t k, std::size_t count, std::int64_t size, std::int64_t kernel) {
+  const std::vector<std::int64_t> strides = evn::ints_attribute_of(node, "strides"), pads = evn::ints_attribute_of(node, "pads"),
+                                  dilations = evn::ints_attribute_of(node, "dilations");
+  const std::string automatic = evn::text_attribute_of(node, "auto_pad");
   const std::int64_t stride = k < strides.size() ? strides[k] : 1, dilation = k < dilations.size() ? dilations[k] : 1;
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   for (const std::int64_t number : {size, kernel, stride, dilation}) {
     if (number <= 0 || number >= kMost) return -1;
   }
-  if (int_attribute_of(node, "ceil_mode", 0) != 0) return -1;
+  if (evn::int_attribute_of(node, "ceil_mode", 0) != 0) return -1;
   if (automatic.starts_with("SAME")) return (size + stride - 1) / stride;
   std::int64_t padded = size;
   if (automatic.empty() || automatic == "NOTSET") {
@@ -35,12 +35,6 @@ std::int64_t windows(const OnnxNode& node, std::size_t k, std::size_t count, std
 
 }  // namespace
 
-std::int64_t int_attribute_of(const OnnxNode& node, std::string_view name, std::int64_t otherwise) {
-  constexpr double kMost = 0x1p62;
-  const double number = attribute_number(node, name, static_cast<double>(otherwise));
-  return number > -kMost && number < kMost ? static_cast<std::int64_t>(number) : INT64_MIN;
-}
-
 std::int64_t product(const std::vector<std::int64_t>& dims, std::size_t first) {
   std::int64_t all = 1;
   for (std::size_t i = first; i < dims.size(); ++i) {
@@ -51,7 +45,7 @@ std::int64_t product(const std::vector<std::int64_t>& dims, std::size_t first) {
 
 bool is_image(const Flow& x) { return x.has_channels() && x.axis == 1 && !x.is_flat && x.dims.size() >= 2; }
 
-std::vector<std::int64_t> windowed(const OnnxNode& node, const Flow& x, const std::vector<std::int64_t>& kernel) {
+std::vector<std::int64_t> windowed(const Node& node, const Flow& x, const std::vector<std::int64_t>& kernel) {
   std::vector<std::int64_t> dims(kernel.size() + 2, -1);
   if (x.has_rank && x.dims.size() == dims.size()) {
     dims[0] = x.dims[0];
@@ -73,14 +67,14 @@ void normalization(ChannelFlow* f) {
   const std::size_t constants = f->node().op_type == "BatchNormalization" ? 4 : 2;
   if (x.has_channels()) {
     if (x.axis != 1) return f->block_inputs("normalizes along another axis");
-    if (!(attribute_number(f->node(), "epsilon", 1e-5) > 0))
+    if (!(evn::float_attribute_of(f->node(), "epsilon", 1e-5f) > 0))
       return f->block_inputs("divides by the deviation of a channel of zeros");
     for (std::size_t o = 1; o < f->node().outputs.size(); ++o) {
-      if (!f->node().outputs[o].empty()) return f->block_inputs("has statistics as outputs");
+      if (f->node().outputs[o] != kNoValue) return f->block_inputs("has statistics as outputs");
     }
     for (std::size_t i = 1; i <= constants; ++i) {
       Spans spans;
-      if (f->is_initializer(i) && f->initializer_dims(i).size() == 1) spans = spans_along(x, f->initializer_dims(i)[0]);
+      if (f->is_constant(i) && f->constant_dims(i).size() == 1) spans = spans_along(x, f->constant_dims(i)[0]);
       if (spans.empty()) return f->block_inputs("has no constants for each channel");
       f->bind(i, {{0, std::move(spans), i >= 3 ? ChannelFlow::Part::kStatistic : ChannelFlow::Part::kOther}});
     }
@@ -113,13 +107,13 @@ void elementwise(ChannelFlow* f) {
   bool has_ranks = true, fits = true;
   std::size_t from_right = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const bool constant = f->is_initializer(i);
+    const bool constant = f->is_constant(i);
     const Flow& x = f->input(i);
     if (!constant && !x.has_rank) {
       has_ranks = false;
       continue;
     }
-    y.dims = broadcast(y.dims, constant ? f->initializer_dims(i) : x.dims);
+    y.dims = broadcast(y.dims, constant ? f->constant_dims(i) : x.dims);
     if (!x.has_channels()) continue;
     if (!y.has_channels()) {
       y.spans = x.spans;
@@ -135,7 +129,7 @@ void elementwise(ChannelFlow* f) {
     if (!fits || !has_ranks) return f->block_inputs("reads them with values that are not followed");
     y.axis = y.dims.size() - from_right;
     for (std::size_t i = 0; i < count; ++i) {
-      const bool is_followed = f->input(i).has_channels() || f->input_name(i).empty();
+      const bool is_followed = f->input(i).has_channels() || !f->has_input(i);
       if (!is_followed && !f->bind_operand(i, y)) return f->block_inputs("reads them with values that are not followed");
     }
   }
@@ -144,7 +138,7 @@ void elementwise(ChannelFlow* f) {
 
 // By a number: what is divided by may not have channels, which could be zero.
 void division(ChannelFlow* f) {
-  const bool is_number = f->is_initializer(1) && f->initializer_dims(1).size() <= 1 && product(f->initializer_dims(1), 0) == 1;
+  const bool is_number = f->is_constant(1) && f->constant_dims(1).size() <= 1 && product(f->constant_dims(1), 0) == 1;
   if (!is_number) return f->block_inputs("divides them");
   elementwise(f);
 }
@@ -152,9 +146,9 @@ void division(ChannelFlow* f) {
 void pool(ChannelFlow* f) {
   const Flow x = f->input(0);
   if (x.has_channels() && !is_image(x)) return f->block_inputs("reads them along another axis");
-  if (f->node().outputs.size() > 1 && !f->node().outputs[1].empty()) return f->block_inputs("has places as an output");
+  if (f->node().outputs.size() > 1 && f->node().outputs[1] != kNoValue) return f->block_inputs("has places as an output");
   Flow y = x;
-  const std::vector<std::int64_t> kernel = attribute_ints(f->node(), "kernel_shape");
+  const std::vector<std::int64_t> kernel = evn::ints_attribute_of(f->node(), "kernel_shape");
   const bool is_global = f->node().op_type.starts_with("Global");
   if (x.has_rank && !is_global) {
     std::vector<std::int64_t> dims = windowed(f->node(), x, kernel);
@@ -171,9 +165,9 @@ void resize(ChannelFlow* f) {
   Flow x = f->input(0);
   constexpr std::size_t scales = 2;
   if (x.has_channels()) {
-    const bool by_factors = f->input_name(3).empty() && f->is_initializer(scales) &&
-                            f->initializer_dims(scales) == std::vector<std::int64_t>{static_cast<std::int64_t>(x.dims.size())};
-    const bool some_axes = !attribute_ints(f->node(), "axes").empty();
+    const bool by_factors = !f->has_input(3) && f->is_constant(scales) &&
+                            f->constant_dims(scales) == std::vector<std::int64_t>{static_cast<std::int64_t>(x.dims.size())};
+    const bool some_axes = !evn::ints_attribute_of(f->node(), "axes").empty();
     if (!is_image(x) || !by_factors || some_axes || f->number_at(scales, 1, 0) != 1.0f)
       return f->block_inputs("has no constant factors that leave the channels");
     for (std::size_t i = 2; i < x.dims.size(); ++i) x.dims[i] = -1;
@@ -186,7 +180,7 @@ void pad(ChannelFlow* f) {
   if (x.has_channels()) {
     std::vector<std::int64_t> pads;
     const std::size_t rank = x.dims.size();
-    const bool known = f->numbers_of(1, &pads) && pads.size() == 2 * rank && f->input_name(3).empty();
+    const bool known = f->numbers_of(1, &pads) && pads.size() == 2 * rank && !f->has_input(3);
     if (!known || pads[x.axis] != 0 || pads[rank + x.axis] != 0 || x.is_flat)
       return f->block_inputs("has no constant pads that leave the channels");
     for (std::size_t i = 0; i < rank; ++i) {
@@ -264,7 +258,7 @@ constexpr auto kRows = std::to_array<Row>({
 }  // namespace
 
 void follow_channels(ChannelFlow* flow) {
-  const OnnxNode& node = flow->node();
+  const Node& node = flow->node();
   const auto fits = [&](const Row& row) { return row.op == node.op_type && node.domain.empty(); };
   const auto row = std::find_if(kRows.begin(), kRows.end(), fits);
   if (row == kRows.end()) return flow->block_inputs("is not followed");

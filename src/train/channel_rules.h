@@ -7,8 +7,6 @@
 
 namespace evn_train {
 
-// The number of an attribute; INT64_MIN where it is out of every range.
-std::int64_t int_attribute_of(const OnnxNode& node, std::string_view name, std::int64_t otherwise);
 // The product of known dims; -1: not known, or it does not fit.
 std::int64_t product(const std::vector<std::int64_t>& dims, std::size_t first);
 // The axis of that number, which may count from the end; rank: there is none.
@@ -16,7 +14,7 @@ std::size_t axis_of(std::int64_t axis, std::size_t rank);
 // An image [batch, channels, ...] with the channels where convolutions expect them.
 bool is_image(const Flow& x);
 // The dims of what has the windows of an image, without those of the channels.
-std::vector<std::int64_t> windowed(const OnnxNode& node, const Flow& x, const std::vector<std::int64_t>& kernel);
+std::vector<std::int64_t> windowed(const Node& node, const Flow& x, const std::vector<std::int64_t>& kernel);
 
 // channel_products.cc
 void conv_channels(ChannelFlow* f);

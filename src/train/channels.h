@@ -1,20 +1,21 @@
 // Which channels of convolutions can leave a model, and what leaves with them. Channels of two values that are added, multiplied or
 // normalized channel by channel are the same: those of a residual stream, of a depthwise convolution and of what reads it. They
 // form a group, of which each unit (a channel; of a grouped convolution all channels of one of its groups) is in all its
-// initializers or in none.
+// constants or in none.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "train/onnx.h"
+#include "train/source_model.h"
 
 namespace evn_train {
 
-// Elements first .. first + length - 1 of an axis of an initializer, in as many equal parts as the group has units.
+// Elements first .. first + length - 1 of an axis of a constant, in as many equal parts as the group has units.
 struct ChannelUse {
-  std::size_t initializer = 0, axis = 0;
+  ValueId value = kNoValue;
+  std::size_t axis = 0;
   std::int64_t first = 0, length = 0;
   bool is_filter = false;     // of a convolution that makes the channels
   bool is_statistic = false;  // the mean or variance of BatchNormalization
@@ -54,6 +55,7 @@ struct Channels {
   std::vector<ReshapeNumber> reshapes;
 };
 
-Channels find_channels(const OnnxModel& model);
+// Nodes of the graph are in order.
+Channels find_channels(const Graph& graph);
 
 }  // namespace evn_train

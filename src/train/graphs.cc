@@ -7,26 +7,28 @@
 
 #include "base/cancel.h"
 #include "base/text.h"
+#include "ops/op.h"
 #include "train/library.h"
 #include "train/loss.h"
 #include "train/loss_scale.h"
-#include "train/node_writer.h"
 #include "train/rank_sums.h"
 
 namespace evn_train {
 namespace {
 
+using evn::NodeWriter;
+using evn::Shape;
+
 constexpr char kGradientDomain[] = "ai.onnx.preview.training";
-constexpr char kOwnDomain[] = "evener";
 constexpr char kBatch[] = "evener_batch";
 constexpr char kLossScale[] = "evener/loss_scale";
 
-OnnxValue scalar_value(std::int32_t dtype) { return tensor_value("", dtype, {}); }
-
-void import_domain(OnnxModel* m, const char* domain, std::int64_t version) {
-  const auto is_it = [&](const auto& opset) { return opset.first == domain; };
-  if (std::none_of(m->opsets.begin(), m->opsets.end(), is_it)) m->opsets.emplace_back(domain, version);
+void import_domain(evn::Model* m, const char* domain, std::int64_t version) {
+  const auto is_it = [&](const evn::OpsetImport& opset) { return opset.domain == domain; };
+  if (std::none_of(m->opsets.begin(), m->opsets.end(), is_it)) m->opsets.push_back({domain, version});
 }
+
+bool is_norm(const Node& node) { return node.op_type == "BatchNormalization" && node.domain.empty() && node.inputs.size() == 5; }
 
 }  // namespace
 
@@ -36,12 +38,19 @@ std::size_t Parameter::bytes() const {
   return bytes;
 }
 
-TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : model_(std::move(model)), settings_(settings) {
-  separate_statistics(&model_);
+std::string gradient_name(const std::string& name) { return "evener/gradient/" + name; }
+
+std::string dims_text(std::span<const std::int64_t> dims) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < dims.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(dims[i]);
+  return text + "]";
+}
+
+TrainingGraphs::TrainingGraphs(const SourceModel& source, const Settings& settings) : model_(source.model), settings_(settings) {
   check_output();
   find_output();
   free_batches();
-  find_parameters();
+  find_parameters(source.literals);
   check_bodies();
   find_norms();
   for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
@@ -53,12 +62,13 @@ TrainingGraphs::TrainingGraphs(OnnxModel model, const Settings& settings) : mode
 // An output that is the loss has one element. Its first dim may be that of the batch.
 void TrainingGraphs::check_output() const {
   if (settings_.given.loss != EVN_LOSS_OUTPUT) return;
-  for (const OnnxValue& output : model_.outputs) {
+  for (const ValueId v : graph().outputs) {
+    const Value& output = graph().values[at(v)];
     if (!settings_.output.empty() && output.name != settings_.output) continue;
-    for (std::size_t i = 1; output.has_shape && i < output.dims.size(); ++i) {
-      if (output.dims[i] >= 0 && output.dims[i] != 1) {
+    for (int i = 1; output.has_shape && i < output.shape.rank(); ++i) {
+      if (output.shape[i] >= 0 && output.shape[i] != 1) {
         fail(EVN_ERROR_INVALID_ARGUMENT, "output \"%.128s\", which is the loss, has the shape %s, expected one element",
-             output.name.c_str(), dims_text(output.dims).c_str());
+             output.name.c_str(), dims_text(output.shape.dims()).c_str());
       }
     }
     return;
@@ -67,66 +77,76 @@ void TrainingGraphs::check_output() const {
 
 // Dim 0 of inputs and outputs is the batch.
 void TrainingGraphs::free_batches() {
-  for (OnnxValue& input : model_.inputs) {
-    if (input.dtype == 0 || !input.has_shape || input.dims.empty()) continue;
-    if (input.dims[0] >= 0)
-      notes_.push_back("input " + input.name + " is declared for batches of " + std::to_string(input.dims[0]));
-    input.dims[0] = -1;
-    input.symbols.resize(input.dims.size());
+  for (const ValueId v : graph().inputs) {
+    Value& input = value(v);
+    if (input.wraps || !input.has_shape || input.shape.rank() == 0) continue;
+    if (input.shape[0] >= 0)
+      notes_.push_back("input " + input.name + " is declared for batches of " + std::to_string(input.shape[0]));
+    input.shape[0] = -1;
+    input.symbols.resize(static_cast<std::size_t>(input.shape.rank()));
     input.symbols[0] = kBatch;
   }
-  for (OnnxValue& output : model_.outputs) output.has_shape = false;
+  for (const ValueId v : graph().outputs) value(v).has_shape = false;
+}
+
+std::vector<std::string> TrainingGraphs::inputs() const {
+  std::vector<std::string> names;
+  for (const ValueId v : graph().inputs) names.push_back(name_of(graph(), v));
+  return names;
+}
+
+std::vector<std::string> TrainingGraphs::defaults() const {
+  std::vector<std::string> names;
+  for (const evn::InputDefault& d : model_.defaults) names.push_back(d.declared.name);
+  return names;
 }
 
 // BatchNormalization and Dropout in branches and bodies do as in inference, which `frozen` has to ask for.
 void TrainingGraphs::check_bodies() {
-  for (const OnnxNode& node : model_.nodes) {
-    if (!has_body(node)) continue;
-    for (const OnnxNode& inner : nodes_in_bodies(node)) {
-      evn::cancellation_point(evn::kNodeWork);
-      const bool is_norm = inner.op_type == "BatchNormalization";
-      if (!inner.domain.empty() || (!is_norm && inner.op_type != "Dropout")) continue;
+  for (const Node& node : graph().nodes) {
+    for_each_inner(node, [&](const NodeAt& place) {
+      const Node& inner = *place.node;
+      const bool normalizes = inner.op_type == "BatchNormalization";
+      if (!inner.domain.empty() || (!normalizes && inner.op_type != "Dropout")) return;
       if (fits_any(settings_.frozen, inner.name)) {
-        frozen_.push_back({inner.name, is_norm ? "frozen: it normalizes by its statistics" : "frozen: it drops nothing"});
-        continue;
+        frozen_.push_back({inner.name, normalizes ? "frozen: it normalizes by its statistics" : "frozen: it drops nothing"});
+        return;
       }
       throw evn::make_error(EVN_ERROR_UNSUPPORTED,
                             "%s \"%.128s\" is in a body of %.64s \"%.128s\", where it does not train; name it in frozen",
                             inner.op_type.c_str(), inner.name.c_str(), node.op_type.c_str(), node.name.c_str())
           .with_node(inner.name.c_str());
-    }
+    });
   }
 }
 
 void TrainingGraphs::find_norms() {
-  std::map<std::string, std::size_t> initializers;
-  for (std::size_t i = 0; i < model_.initializers.size(); ++i) {
+  std::set<ValueId> taken;
+  for (std::size_t n = 0; n < graph().nodes.size(); ++n) {
     evn::cancellation_point(evn::kNodeWork);
-    if (model_.initializers[i].dtype == kFloat) initializers.emplace(model_.initializers[i].name, i);
-  }
-  std::set<std::string> taken;
-  for (std::size_t n = 0; n < model_.nodes.size(); ++n) {
-    evn::cancellation_point();
-    const OnnxNode& node = model_.nodes[n];
-    if (node.op_type != "BatchNormalization" || !node.domain.empty() || node.inputs.size() != 5) continue;
+    const Node& node = graph().nodes[n];
+    if (!is_norm(node)) continue;
     const bool is_frozen = std::any_of(node.inputs.begin() + 3, node.inputs.end(),
-                                       [&](const std::string& s) { return fits_any(settings_.frozen, s); });
+                                       [&](ValueId s) { return fits_any(settings_.frozen, name_of(graph(), s)); });
     if (is_frozen || fits_any(settings_.frozen, node.name)) {
       frozen_.push_back({node.name, "frozen: it normalizes by its statistics"});
       continue;
     }
-    const auto mean = initializers.find(node.inputs[3]), variance = initializers.find(node.inputs[4]);
-    if (mean == initializers.end() || variance == initializers.end()) {
+    const ValueId mean = node.inputs[3], variance = node.inputs[4];
+    if (!is_float_constant(value(mean)) || !is_float_constant(value(variance))) {
       frozen_.push_back({node.name, "its statistics are no initializers"});
       continue;
     }
-    if (!taken.insert(mean->first).second || !taken.insert(variance->first).second) {
+    if (!taken.insert(mean).second || !taken.insert(variance).second) {
       throw evn::make_error(EVN_ERROR_UNSUPPORTED, "node \"%.128s\" shares its statistics with another BatchNormalization",
                             node.name.c_str())
           .with_node(node.name.c_str());
     }
     trained_norms_.push_back(n);
-    for (const auto& s : {mean, variance}) statistics_.push_back({s->first, model_.initializers[s->second].dims, s->second, 0});
+    for (const ValueId s : {mean, variance}) {
+      const std::span<const std::int64_t> dims = value(s).constant->desc.shape.dims();
+      statistics_.push_back({name_of(graph(), s), {dims.begin(), dims.end()}, s, 0});
+    }
   }
 }
 
@@ -161,94 +181,120 @@ std::vector<std::string> TrainingGraphs::optimizer_states() const {
   return states;
 }
 
-// The model with parameters and statistics as inputs to come, and without outputs.
-OnnxModel TrainingGraphs::without_parameters() const {
-  OnnxModel m = model_;
-  std::set<std::string> moved;
-  for (const auto* list : {&parameters_, &statistics_}) {
-    for (const Parameter& p : *list) moved.insert(p.name);
-  }
-  std::erase_if(m.initializers, [&](const OnnxTensor& t) { return moved.contains(t.name); });
-  m.outputs.clear();
+// Without nodes, of the model's opsets.
+evn::Model TrainingGraphs::empty_model() const {
+  evn::Model m;
+  m.ir_version = model_.ir_version;
+  m.opsets = model_.opsets;
+  m.graph.name = "evener";
   return m;
 }
 
-void TrainingGraphs::add_inputs(OnnxModel* m, Labels labels) const {
-  if (labels != Labels::kNone) {
-    OnnxValue value;
-    value.name = kLabels;
-    value.dtype = labels == Labels::kClasses ? kInt64 : kFloat;
-    m->inputs.push_back(value);
+// The model with parameters and statistics as inputs to come, and without outputs. Shapes of what nodes make are those of another
+// batch.
+evn::Model TrainingGraphs::without_parameters() const {
+  evn::Model m = empty_model();
+  m.graph = evn::copy_with_bodies(graph());
+  for (const Node& node : m.graph.nodes) {
+    for (const ValueId v : node.outputs) {
+      if (v == kNoValue) continue;
+      Value fresh;
+      fresh.name = std::move(m.graph.values[at(v)].name);
+      m.graph.values[at(v)] = std::move(fresh);
+    }
   }
   for (const auto* list : {&parameters_, &statistics_}) {
-    for (const Parameter& p : *list) m->inputs.push_back(tensor_value(p.name, kFloat, p.dims));
+    for (const Parameter& p : *list) m.graph.values[at(p.value)].constant.reset();
   }
+  m.graph.outputs.clear();
+  return m;
 }
 
-std::string TrainingGraphs::gradient_model(Labels labels, std::int64_t sums) const {
-  OnnxModel m = without_parameters();
-  add_inputs(&m, labels);
-  NodeWriter w(&m);
-  const auto is_dropout = [](const OnnxNode& n) { return n.op_type == "Dropout" && n.domain.empty(); };
-  if (std::any_of(m.nodes.begin(), m.nodes.end(), is_dropout)) {
-    const std::string yes = w.cast(w.integer(1), kBool);
-    std::rotate(m.nodes.begin(), m.nodes.end() - 2, m.nodes.end());
-    for (OnnxNode& node : m.nodes) {
+// Returns the labels; kNoValue: there are none.
+ValueId TrainingGraphs::add_inputs(NodeWriter& w, Labels labels) const {
+  ValueId of_labels = kNoValue;
+  if (labels != Labels::kNone) of_labels = w.input(kLabels, labels == Labels::kClasses ? DType::kInt64 : DType::kFloat32, {});
+  for (const auto* list : {&parameters_, &statistics_}) {
+    for (const Parameter& p : *list) w.take_input(p.value, DType::kFloat32, p.shape());
+  }
+  return of_labels;
+}
+
+evn::Model TrainingGraphs::gradient_model(Labels labels, std::int64_t sums) const {
+  evn::Model m = without_parameters();
+  NodeWriter w(&m.graph);
+  const ValueId of_labels = add_inputs(w, labels);
+  const auto is_dropout = [](const Node& n) { return n.op_type == "Dropout" && n.domain.empty(); };
+  if (std::any_of(m.graph.nodes.begin(), m.graph.nodes.end(), is_dropout)) {
+    const ValueId yes = w.flag(true);
+    for (Node& node : m.graph.nodes) {
       if (!is_dropout(node)) continue;
-      node.inputs.resize(3);
+      node.inputs.resize(3, kNoValue);
       node.inputs[2] = yes;
     }
   }
-  const std::size_t before = m.nodes.size() - model_.nodes.size();
-  const std::string loss = add_loss(w, settings_.given.loss, labels, logits_);
+  const ValueId loss = add_loss(w, settings_.given.loss, of_labels, labels, logits_);
   std::vector<std::string> names;
-  for (const Parameter& p : parameters_) names.push_back(p.name);
-  std::string differentiated = loss;
-  if (LossScale::is_used(settings_.given)) {
-    m.inputs.push_back(tensor_value(kLossScale, kFloat, {}));
-    differentiated = w.op("Mul", {loss, kLossScale});
+  std::vector<ValueId> values;
+  for (const Parameter& p : parameters_) {
+    names.push_back(p.name);
+    values.push_back(p.value);
   }
-  const auto gradients =
-      w.ops("Gradient", names, names.size(), {texts_attribute("xs", names), text_attribute("y", differentiated)}, kGradientDomain);
+  ValueId differentiated = loss;
+  if (LossScale::is_used(settings_.given)) differentiated = w.op("Mul", {loss, w.input(kLossScale, DType::kFloat32, Shape())});
+  const std::vector<ValueId> gradients =
+      w.ops("Gradient", values, values.size(), {evn::make_attribute("xs", names), evn::make_attribute("y", w.name(differentiated))},
+            kGradientDomain);
   import_domain(&m, kGradientDomain, 1);
-  w.give(loss, "evener/loss", scalar_value(kFloat));
+  w.give_as("evener/loss", loss, DType::kFloat32, Shape());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    w.give(gradients[i], gradient_name(names[i]), tensor_value("", kFloat, parameters_[i].dims));
+    w.give_as(gradient_name(names[i]), gradients[i], DType::kFloat32, parameters_[i].shape());
   if (sums != 0 && !trained_norms_.empty()) import_domain(&m, kTrainDomain, 1);
   for (const std::size_t n : trained_norms_) {
-    if (sums == 0) train_norm(&m, n + before);
-    else synchronize_norm(&m, n + before, sums);
+    if (sums == 0) train_norm(&m.graph, n);
+    else synchronize_norm(&m.graph, n, sums);
   }
   give_shape(w, logits_);
-  return write_onnx(m);
+  return m;
 }
 
-std::string TrainingGraphs::evaluation_model(Labels labels) const {
-  OnnxModel m = without_parameters();
-  add_inputs(&m, labels);
-  NodeWriter w(&m);
-  w.give(add_loss(w, settings_.given.loss, labels, logits_), "evener/loss", scalar_value(kFloat));
-  const Rightness r = add_rightness(w, settings_.given.loss, labels, logits_);
-  w.give(r.right, "evener/right", scalar_value(kInt64));
-  w.give(r.count, "evener/count", scalar_value(kInt64));
+evn::Model TrainingGraphs::evaluation_model(Labels labels) const {
+  evn::Model m = without_parameters();
+  NodeWriter w(&m.graph);
+  const ValueId of_labels = add_inputs(w, labels);
+  w.give_as("evener/loss", add_loss(w, settings_.given.loss, of_labels, labels, logits_), DType::kFloat32, Shape());
+  const Rightness r = add_rightness(w, settings_.given.loss, of_labels, labels, logits_);
+  w.give_as("evener/right", r.right, DType::kInt64, Shape());
+  w.give_as("evener/count", r.count, DType::kInt64, Shape());
   give_shape(w, logits_);
-  return write_onnx(m);
+  return m;
 }
 
-std::string TrainingGraphs::shape_model() const {
-  OnnxModel m = without_parameters();
-  add_inputs(&m, Labels::kNone);
-  NodeWriter w(&m);
+evn::Model TrainingGraphs::shape_model() const {
+  evn::Model m = without_parameters();
+  NodeWriter w(&m.graph);
+  add_inputs(w, Labels::kNone);
   give_shape(w, logits_);
-  return write_onnx(m);
+  return m;
+}
+
+evn::Model TrainingGraphs::adding_model() const {
+  evn::Model m = empty_model();
+  NodeWriter w(&m.graph);
+  std::vector<ValueId> sums, gradients;
+  for (const Parameter& p : parameters_) sums.push_back(w.input("evener/sum/" + p.name, DType::kFloat32, p.shape()));
+  for (const Parameter& p : parameters_) gradients.push_back(w.input(gradient_name(p.name), DType::kFloat32, p.shape()));
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    w.give(w.op("Add", {sums[i], gradients[i]}), DType::kFloat32, parameters_[i].shape());
+  return m;
 }
 
 namespace {
 
 // OptimizerStep's attributes.
-std::vector<std::string> optimizer_attributes(const evn_trainer_options& o) {
-  const auto real = [](const char* name, double value) { return float_attribute(name, static_cast<float>(value)); };
-  return {text_attribute("kind", optimizer_name(o.optimizer)),
+std::vector<evn::Attribute> optimizer_attributes(const evn_trainer_options& o) {
+  const auto real = [](const char* name, double value) { return evn::make_attribute(name, static_cast<float>(value)); };
+  return {evn::make_attribute("kind", optimizer_name(o.optimizer)),
           real("momentum", o.momentum),
           real("dampening", o.dampening),
           real("beta1", o.beta1),
@@ -256,84 +302,73 @@ std::vector<std::string> optimizer_attributes(const evn_trainer_options& o) {
           real("epsilon", o.epsilon),
           real("alpha", o.alpha),
           real("lr_decay", o.rate_decay),
-          int_attribute("nesterov", (o.flags & EVN_TRAIN_NESTEROV) != 0 ? 1 : 0),
-          int_attribute("centered", (o.flags & EVN_TRAIN_CENTERED) != 0 ? 1 : 0)};
+          evn::make_attribute("nesterov", (o.flags & EVN_TRAIN_NESTEROV) != 0 ? 1 : 0),
+          evn::make_attribute("centered", (o.flags & EVN_TRAIN_CENTERED) != 0 ? 1 : 0)};
 }
-
-std::string optimizer_state_name(std::size_t kind, const std::string& name) {
-  return "evener/optimizer_state" + std::to_string(kind) + "/" + name;
-}
-std::string rates_name(std::size_t group) { return "evener/rates" + std::to_string(group); }
 
 // What the rates of a group are multiplied by, so that the norm of all gradients together is at most `clip`.
-std::string clip_factors(NodeWriter& w, double clip, const std::string& norm) {
-  const std::string share = w.op("Div", {w.number(static_cast<float>(clip)), w.op("Add", {norm, w.number(1e-6f)})});
-  const std::string least = w.op("Reshape", {w.op("Min", {share, w.number(1)}), w.integers({1})});
+ValueId clip_factors(NodeWriter& w, double clip, ValueId norm) {
+  const ValueId share = w.op("Div", {w.number(static_cast<float>(clip)), w.op("Add", {norm, w.number(1e-6f)})});
+  const ValueId least = w.op("Reshape", {w.op("Min", {share, w.number(1)}), w.integers({1})});
   const auto ones = [&](std::int64_t count) { return w.op("Expand", {w.number(1), w.integers({count})}); };
-  return w.op("Concat", {ones(2), least, ones(5)}, {int_attribute("axis", 0)});  // the third is the scale of gradients
+  return w.op("Concat", {ones(2), least, ones(5)}, {evn::make_attribute("axis", 0)});  // the third is the scale of gradients
 }
 
 }  // namespace
 
-// Parameters and the optimizer's state of them, in the order of OptimizerStep's outputs.
-std::vector<std::string> TrainingGraphs::moved_names(std::optional<std::size_t> group) const {
-  std::vector<std::string> names;
-  for (std::size_t kind = 0; kind <= optimizer_state_count(); ++kind) {
-    for (const Parameter& p : parameters_) {
-      if (!group || p.group == *group) names.push_back(kind == 0 ? p.name : optimizer_state_name(kind - 1, p.name));
-    }
+evn::Model TrainingGraphs::update_model() const {
+  evn::Model m = empty_model();
+  NodeWriter w(&m.graph);
+  const auto own = [&](const char* op, std::vector<ValueId> inputs, std::size_t outputs,
+                       std::vector<evn::Attribute> attributes = {}) {
+    return w.ops(op, std::move(inputs), outputs, std::move(attributes), evn::kInternalDomain);
+  };
+  const std::size_t count = parameters_.size();
+  const ValueId loss = w.input("evener/loss", DType::kFloat32, Shape());
+  const ValueId safe_norm = w.input("evener/safe_norm", DType::kFloat32, Shape());
+  std::vector<ValueId> statistics, rates, gradients;
+  for (const Statistic& s : statistics_) statistics.push_back(w.input("evener/new/" + s.name, DType::kFloat32, s.shape()));
+  for (const std::size_t g : used_groups_) rates.push_back(w.input("evener/rates" + std::to_string(g), DType::kFloat32, Shape{8}));
+  std::vector<std::vector<ValueId>> moved(1 + optimizer_state_count());  // parameters, then their state by kind
+  for (const Parameter& p : parameters_) moved[0].push_back(w.input(p.name, DType::kFloat32, p.shape()));
+  for (const Parameter& p : parameters_) gradients.push_back(w.input(gradient_name(p.name), DType::kFloat32, p.shape()));
+  for (std::size_t kind = 1; kind < moved.size(); ++kind) {
+    const std::string prefix = "evener/optimizer_state" + std::to_string(kind - 1) + "/";
+    for (const Parameter& p : parameters_) moved[kind].push_back(w.input(prefix + p.name, DType::kFloat32, p.shape()));
   }
-  return names;
-}
-
-std::string TrainingGraphs::update_model() const {
-  OnnxModel m = empty_model(model_);
-  NodeWriter w(&m);
-  m.inputs.push_back(tensor_value("evener/loss", kFloat, {}));
-  m.inputs.push_back(tensor_value("evener/safe_norm", kFloat, {}));
-  std::vector<std::string> statistics;
-  for (const Statistic& s : statistics_) {
-    statistics.push_back("evener/new/" + s.name);
-    m.inputs.push_back(tensor_value(statistics.back(), kFloat, s.dims));
-  }
-  for (const std::size_t g : used_groups_) m.inputs.push_back(tensor_value(rates_name(g), kFloat, {8}));
-  for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(p.name, kFloat, p.dims));
-  std::vector<std::string> gradients;
-  for (const Parameter& p : parameters_) {
-    gradients.push_back(gradient_name(p.name));
-    m.inputs.push_back(tensor_value(gradients.back(), kFloat, p.dims));
-  }
-  for (std::size_t kind = 0; kind < optimizer_state_count(); ++kind) {
-    for (const Parameter& p : parameters_) m.inputs.push_back(tensor_value(optimizer_state_name(kind, p.name), kFloat, p.dims));
-  }
-  const auto sums = w.ops("GradientNorm", gradients, 2, {}, kOwnDomain);
+  const std::vector<ValueId> sums = own("GradientNorm", gradients, 2);
   constexpr std::int64_t kGradientScale = 2;  // among the rates, where it is that of all groups
-  const std::string scale = w.op("Gather", {rates_name(used_groups_[0]), w.integer(kGradientScale)});
-  const std::string norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), scale});
-  const std::string lost = w.op("Or", {w.op("IsNaN", {"evener/loss"}), w.op("IsInf", {"evener/loss"})});
-  std::string finite = w.op("And", {sums[1], w.op("Not", {lost})});
-  if (!statistics.empty()) finite = w.op("And", {finite, w.ops("GradientNorm", statistics, 2, {}, kOwnDomain)[1]});
-  const std::string moves = w.op("And", {finite, w.op("LessOrEqual", {norm, "evener/safe_norm"})});
-  const std::string factors = settings_.given.clip_norm > 0 ? clip_factors(w, settings_.given.clip_norm, norm) : std::string();
-  std::map<std::string, std::string> made;  // by what it takes the place of
-  for (const std::size_t g : used_groups_) {
-    std::vector<std::string> inputs = {factors.empty() ? rates_name(g) : w.op("Mul", {rates_name(g), factors}), moves};
-    const std::vector<std::string> moved = moved_names(g);
-    const auto parameters = moved.begin() + static_cast<std::ptrdiff_t>(moved.size() / (1 + optimizer_state_count()));
-    inputs.insert(inputs.end(), moved.begin(), parameters);
-    std::transform(moved.begin(), parameters, std::back_inserter(inputs), gradient_name);
-    inputs.insert(inputs.end(), parameters, moved.end());
-    const auto outputs = w.ops("OptimizerStep", inputs, moved.size(), optimizer_attributes(settings_.given), kOwnDomain);
-    for (std::size_t i = 0; i < moved.size(); ++i) made.emplace(moved[i], outputs[i]);
+  const ValueId scale = w.op("Gather", {rates[0], w.integer(kGradientScale)});
+  const ValueId norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), scale});
+  const ValueId lost = w.op("Or", {w.op("IsNaN", {loss}), w.op("IsInf", {loss})});
+  ValueId finite = w.op("And", {sums[1], w.op("Not", {lost})});
+  if (!statistics.empty()) finite = w.op("And", {finite, own("GradientNorm", statistics, 2)[1]});
+  const ValueId moves = w.op("And", {finite, w.op("LessOrEqual", {norm, safe_norm})});
+  const ValueId factors = settings_.given.clip_norm > 0 ? clip_factors(w, settings_.given.clip_norm, norm) : kNoValue;
+  std::vector<std::vector<ValueId>> made(moved.size(), std::vector<ValueId>(count, kNoValue));
+  for (std::size_t i = 0; i < used_groups_.size(); ++i) {
+    std::vector<std::size_t> group;
+    for (std::size_t p = 0; p < count; ++p) {
+      if (parameters_[p].group == used_groups_[i]) group.push_back(p);
+    }
+    std::vector<ValueId> inputs = {factors == kNoValue ? rates[i] : w.op("Mul", {rates[i], factors}), moves};
+    for (std::size_t kind = 0; kind < moved.size(); ++kind) {
+      for (const std::size_t p : group) inputs.push_back(moved[kind][p]);
+      for (const std::size_t p : group) {
+        if (kind == 0) inputs.push_back(gradients[p]);
+      }
+    }
+    const std::vector<ValueId> outputs =
+        own("OptimizerStep", std::move(inputs), group.size() * moved.size(), optimizer_attributes(settings_.given));
+    for (std::size_t k = 0; k < outputs.size(); ++k) made[k / group.size()][group[k % group.size()]] = outputs[k];
   }
-  w.give(norm, "evener/norm", scalar_value(kFloat));
-  w.give(finite, "evener/finite", scalar_value(kBool));
-  w.give(moves, "evener/moved", scalar_value(kBool));
-  const std::vector<std::string> all = moved_names({});
-  for (std::size_t i = 0; i < all.size(); ++i) {  // no Identity behind them, so that they are in place
-    m.outputs.push_back(tensor_value(made.at(all[i]), kFloat, parameters_[i % parameters_.size()].dims));
+  w.give_as("evener/norm", norm, DType::kFloat32, Shape());
+  w.give_as("evener/finite", finite, DType::kBool, Shape());
+  w.give_as("evener/moved", moves, DType::kBool, Shape());
+  for (const std::vector<ValueId>& kind : made) {  // no Identity behind them, so that they are in place
+    for (std::size_t p = 0; p < count; ++p) w.give(kind[p], DType::kFloat32, parameters_[p].shape());
   }
-  return write_onnx(m);
+  return m;
 }
 
 }  // namespace evn_train

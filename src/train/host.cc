@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "api/objects.h"
@@ -11,62 +12,42 @@
 #include "base/lent_core.h"
 #include "base/os/os.h"
 #include "graph/free_batch.h"
-#include "graph/function_calls.h"
 #include "graph/inference_form.h"
 #include "graph/raise_opset.h"
 #include "graph/subgraphs.h"
-#include "model/save.h"
 
 namespace evn_train {
 
 using namespace evn;
 
-namespace {
-
-// Makes float32 constants that came from Constant nodes such nodes again, so that the trainer tells them from initializers.
-void restore_constant_nodes(Graph& graph, const std::set<std::uint64_t>& literals) {
-  std::vector<Node> constants;
-  for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    cancellation_point(kNodeWork);
-    Value& value = graph.values[v];
-    if (value.constant == nullptr || value.constant->desc.dtype != DType::kFloat32 || !literals.contains(value.constant->id))
-      continue;
-    Node& node = constants.emplace_back();
-    node.name = value.name;
-    node.op_type = "Constant";
-    node.outputs = {static_cast<ValueId>(v)};
-    node.attributes = {{"value", std::exchange(value.constant, nullptr), {}}};
-  }
-  graph.nodes.insert(graph.nodes.begin(), std::make_move_iterator(constants.begin()), std::make_move_iterator(constants.end()));
-  for (Node& node : graph.nodes) {
-    for_each_body(node.attributes, [&](Graph& body) { restore_constant_nodes(body, literals); });
-  }
-}
-
-}  // namespace
-
-PlainModel read_plain(evn_runtime runtime, const char* path, const evn_trainer_options& options, std::int64_t least_opset) {
+SourceModel read_source(evn_runtime runtime, const char* path, const evn_trainer_options& options, std::int64_t least_opset) {
   const Pin<RuntimePtr> r(runtime);
   const std::uint64_t limit = (*r)->settings()->config.limits.load_time_ns;
   const WorkScope scope(WorkScope::token_of(options.cancel), limit == 0 ? 0 : deadline_clock_ns() + limit,
                         "the time to load the model is over", "the load was cancelled");
-  ModelSource source;
-  if (path != nullptr) source.path = path;
-  source.data = options.data;
-  source.size = options.size;
-  if (options.external_dir != nullptr) source.external_dir = options.external_dir;
-  std::set<std::uint64_t> literals;
+  ModelSource where;
+  if (path != nullptr) where.path = path;
+  where.data = options.data;
+  where.size = options.size;
+  if (options.external_dir != nullptr) where.external_dir = options.external_dir;
+  SourceModel source;
+  source.ledger = (*r)->cpu().ledger();
   std::vector<DefaultReads> reads;
-  evn::Model model = read_plain_model(*r, source, evn::PlainModel::kUnfolded, nullptr, &literals, &reads);
+  evn::Model& model = source.model;
+  model = read_plain_model(*r, where, evn::PlainModel::kUnfolded, nullptr, &source.literals, &reads);
   flatten_bodies(model.graph);
-  free_batch(model.graph, (*r)->cpu().ledger());
+  free_batch(model.graph, source.ledger);
   take_inference_form(model.graph);
-  if (opset_of(model) < least_opset) raise_opset(model, least_opset, (*r)->cpu().ledger());
+  raise_opset(model, std::max(least_opset, opset_of(model)), source.ledger);
   drop_changed_defaults(reads, &model);
-  Graph graph = with_subgraphs(model.graph, true);
-  restore_constant_nodes(graph, literals);
-  const SavedModel saved = save_onnx(model, graph, "", true);
-  return {model_bytes(saved, (*r)->cpu().ledger()), static_cast<std::size_t>(saved.size)};
+  model.graph = with_subgraphs(model.graph, true);
+  std::set<std::string_view> constants;
+  for (const Value& v : model.graph.values) {
+    cancellation_point(kNodeWork);
+    if (v.constant != nullptr) constants.insert(v.name);
+  }
+  std::erase_if(model.defaults, [&](const InputDefault& d) { return !constants.contains(d.declared.name); });
+  return source;
 }
 
 LoadLimits load_limits(evn_runtime runtime, evn_cancel cancel) {
@@ -74,10 +55,16 @@ LoadLimits load_limits(evn_runtime runtime, evn_cancel cancel) {
           cancel == nullptr ? nullptr : &(*Pin<CancelPtr>(cancel))->requested};
 }
 
-evn_model load_own(evn_runtime runtime, std::string_view bytes, evn_cancel cancel) {
+evn_model take_model(evn_runtime runtime, evn::Model model, bool is_own, evn_cancel cancel) {
   const Pin<RuntimePtr> r(runtime);
   const WorkScope scope(WorkScope::token_of(cancel), 0, "the time to load the model is over", "the load was cancelled");
-  return static_cast<evn_model>(make_handle(load_own_model(*r, bytes.data(), bytes.size())));
+  return static_cast<evn_model>(make_handle(evn::take_model(*r, std::move(model), is_own)));
+}
+
+evn_model load_saved(evn_runtime runtime, const SavedModel& saved) {
+  const Pin<RuntimePtr> r(runtime);
+  const std::shared_ptr<const void> bytes = model_bytes(saved, (*r)->cpu().ledger());
+  return static_cast<evn_model>(make_handle(load_model_bytes(*r, bytes, static_cast<std::size_t>(saved.size), "")));
 }
 
 evn_session make_session(evn_runtime runtime, evn_model model, const evn_session_options& options, std::uint64_t arena_limit) {

@@ -6,26 +6,19 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
 
 #include "evener/request.h"
 #include "evener/train.h"
+#include "model/save.h"
 #include "runtime/run/output_listener.h"
+#include "train/source_model.h"
 
 namespace evn_train {
 
-// A model as a trainer wants it: checked, functions expanded, in its inference form, nothing folded or fused, of opset
-// `least_opset` or newer, one ONNX file without external data whose float tensors are raw_data, with the element types of what
-// nodes make (value_info).
-struct PlainModel {
-  std::shared_ptr<const void> bytes;
-  std::size_t size = 0;
-
-  std::string_view view() const { return {static_cast<const char*>(bytes.get()), size}; }
-};
-// Reads it where `options` or `path` say. Throws EVN_ERROR_CANCELLED once their token is requested, EVN_ERROR_TIMEOUT after
-// limits.load_time of the configuration, and what loading throws.
-PlainModel read_plain(evn_runtime runtime, const char* path, const evn_trainer_options& options, std::int64_t least_opset);
+// Reads a model where `options` or `path` say: checked, functions expanded, in its inference form, nothing folded or fused, of
+// opset `least_opset` or newer. Throws EVN_ERROR_CANCELLED once their token is requested, EVN_ERROR_TIMEOUT after limits.load_time
+// of the configuration, and what loading throws.
+SourceModel read_source(evn_runtime runtime, const char* path, const evn_trainer_options& options, std::int64_t least_opset);
 
 // When loads end early: after so many nanoseconds (limits.load_time of the configuration; 0: never), and once the token is
 // requested (null without one).
@@ -35,8 +28,11 @@ struct LoadLimits {
 };
 LoadLimits load_limits(evn_runtime runtime, evn_cancel cancel);
 
-// Loads a model that may have the library's own operators (domain "evener"). `cancel` may be NULL.
-evn_model load_own(evn_runtime runtime, std::string_view bytes, evn_cancel cancel);
+// A loaded model of one that load_onnx might have given. `is_own`: it may have the library's own operators (domain "evener").
+// `cancel` may be NULL.
+evn_model take_model(evn_runtime runtime, evn::Model model, bool is_own, evn_cancel cancel);
+// Loads what save_onnx has made.
+evn_model load_saved(evn_runtime runtime, const evn::SavedModel& saved);
 
 // Makes a session whose runs have intermediate values of at most so many bytes (0: no limit): what does not fit is computed again.
 // Runs throw EVN_ERROR_LIMIT where that is not enough.

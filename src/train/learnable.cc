@@ -5,6 +5,7 @@
 
 #include "base/cancel.h"
 #include "base/text.h"
+#include "core/dtype.h"
 #include "train/buffers.h"
 #include "train/graphs.h"
 #include "train/library.h"
@@ -34,20 +35,20 @@ bool names_exactly(const std::vector<std::string>& patterns, const std::string& 
 }
 
 // Type of tensors that have weights but do not learn; nullptr: it is float32, or a type of indices and flags.
-const char* type_that_stays(std::int32_t dtype) {
+const char* type_that_stays(DType dtype) {
   switch (dtype) {
-    case 2: return "uint8";
-    case 3: return "int8";
-    case 10: return "float16";
-    case 11: return "float64";
-    case 16: return "bfloat16";
-    case 17:
-    case 18:
-    case 19:
-    case 20: return "float8";
-    case 21: return "uint4";
-    case 22: return "int4";
-    case 23: return "float4";
+    case DType::kUint8:
+    case DType::kInt8:
+    case DType::kFloat16:
+    case DType::kFloat64:
+    case DType::kBfloat16:
+    case DType::kUint4:
+    case DType::kInt4: return evn::dtype_name(dtype);
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E4M3FNUZ:
+    case DType::kFloat8E5M2:
+    case DType::kFloat8E5M2FNUZ: return "float8";
+    case DType::kFloat4E2M1: return "float4";
     default: return nullptr;
   }
 }
@@ -55,20 +56,15 @@ const char* type_that_stays(std::int32_t dtype) {
 std::string node_text(const Cut& cut) { return cut.op + " node '" + cut.node + "'"; }
 
 // Remarks on the nodes before the loss that draw random numbers. Dropout drops in steps alone, other nodes draw whenever they run.
-void note_random_nodes(const std::vector<OnnxNode>& nodes, const Ways& ways, std::vector<std::string>* notes) {
+void note_random_nodes(const Graph& graph, const Ways& ways, std::vector<std::string>* notes) {
   static const std::set<std::string_view> kRandom = {"Bernoulli",        "Multinomial",   "RandomNormal",
                                                      "RandomNormalLike", "RandomUniform", "RandomUniformLike"};
-  const auto look_at = [&](const OnnxNode& node) {
-    evn::cancellation_point(evn::kNodeWork);
-    if (!node.domain.empty() || !kRandom.contains(node.op_type) || node.outputs.empty() || !ways.of(node.outputs[0]).reaches())
+  for_each_node(graph, [&](const NodeAt& place) {
+    const Node& node = *place.node;
+    if (!node.domain.empty() || !kRandom.contains(node.op_type) || node.outputs.empty() || !ways.of(place.output(0)).reaches())
       return;
     notes->push_back(node.op_type + " node '" + node.name + "' draws random numbers in evaluations and in the finished model too");
-  };
-  for (const OnnxNode& node : nodes) {
-    look_at(node);
-    if (!has_body(node)) continue;
-    for (const OnnxNode& inner : nodes_in_bodies(node)) look_at(inner);
-  }
+  });
 }
 
 // Names of initializers and of outputs of Constant nodes.
@@ -76,17 +72,18 @@ struct Names {
   std::vector<std::string> learnable, others, constants;
 };
 
-Names names_of(const OnnxModel& model) {
+Names names_of(const Graph& graph, const std::set<std::uint64_t>& literals) {
   Names names;
-  for (const OnnxTensor& t : model.initializers) {
+  for (const Value& v : graph.values) {
     evn::cancellation_point(evn::kNodeWork);
-    const bool is_learnable = t.dtype == kFloat && !t.data.empty();
-    (t.is_literal ? names.constants : is_learnable ? names.learnable : names.others).push_back(t.name);
+    if (v.constant == nullptr) continue;
+    const bool is_literal = is_float_constant(v) && literals.contains(v.constant->id);
+    (is_literal ? names.constants : has_floats(v) ? names.learnable : names.others).push_back(v.name);
   }
   return names;
 }
 
-void check_names(const OnnxModel& model, const Settings& settings, const Names& names) {
+void check_names(const Graph& graph, const Settings& settings, const Names& names) {
   for (const std::string& name : names.constants) {
     if (!names_exactly(settings.trainable, name)) continue;
     fail(EVN_ERROR_INVALID_ARGUMENT, "trainable names \"%.128s\", the output of a Constant node: only initializers learn",
@@ -95,15 +92,11 @@ void check_names(const OnnxModel& model, const Settings& settings, const Names& 
   std::vector<std::string> freezable = names.learnable;
   freezable.insert(freezable.end(), names.others.begin(), names.others.end());
   freezable.insert(freezable.end(), names.constants.begin(), names.constants.end());
-  for (const OnnxNode& node : model.nodes) {
-    evn::cancellation_point();
-    if (node.op_type == "BatchNormalization") freezable.push_back(node.name);
-    if (!has_body(node)) continue;
-    for (const OnnxNode& inner : nodes_in_bodies(node)) {
-      evn::cancellation_point(evn::kNodeWork);
-      if (inner.op_type == "BatchNormalization" || inner.op_type == "Dropout") freezable.push_back(inner.name);
-    }
-  }
+  for_each_node(graph, [&](const NodeAt& place) {
+    const Node& node = *place.node;
+    const bool is_inner = place.graph != &graph;
+    if (node.op_type == "BatchNormalization" || (is_inner && node.op_type == "Dropout")) freezable.push_back(node.name);
+  });
   require_fits(settings.trainable, names.learnable, "trainable");
   require_fits(settings.frozen, freezable, "frozen");
   for (std::size_t g = 0; g + 1 < settings.groups.size(); ++g) require_fits(settings.groups[g].names, names.learnable, "a group");
@@ -112,7 +105,7 @@ void check_names(const OnnxModel& model, const Settings& settings, const Names& 
 }  // namespace
 
 // Reason why a float32 initializer stays; "": it learns.
-std::string TrainingGraphs::reason_to_stay(const OnnxTensor& tensor, const Ways& ways, const Suspicion& suspicion) const {
+std::string TrainingGraphs::reason_to_stay(const Value& tensor, const Ways& ways, const Suspicion& suspicion) const {
   const std::string& name = tensor.name;
   const Way way = ways.of(name);
   if (fits_any(settings_.frozen, name)) return "frozen";
@@ -130,7 +123,7 @@ std::string TrainingGraphs::reason_to_stay(const OnnxTensor& tensor, const Ways&
   }
   if (suspicion.is_certain && !is_sure) return suspicion.why + kNameIt;
   if (way.is_smooth) return {};
-  if (tensor.data.size() == sizeof(float) && !is_named) return "its derivative ends at " + node_text(*way.cut);
+  if (tensor.constant->size_bytes == sizeof(float) && !is_named) return "its derivative ends at " + node_text(*way.cut);
   throw evn::make_error(EVN_ERROR_UNSUPPORTED,
                         "parameter \"%.128s\" would not learn: the loss depends on it through %.64s node '%.128s' alone, whose "
                         "derivative is 0 everywhere; name it in frozen",
@@ -138,34 +131,36 @@ std::string TrainingGraphs::reason_to_stay(const OnnxTensor& tensor, const Ways&
       .with_node(way.cut->node.c_str());
 }
 
-void TrainingGraphs::find_parameters() {
-  const Ways ways(model_, logits_);
-  const BufferFinder buffers(model_);
-  note_random_nodes(model_.nodes, ways, &notes_);
-  const Names names = names_of(model_);
-  check_names(model_, settings_, names);
-  std::map<std::string, std::size_t> initializers;
-  for (std::size_t i = 0; i < model_.initializers.size(); ++i) initializers.emplace(model_.initializers[i].name, i);
-  std::set<std::string> statistics;
-  for (const OnnxNode& node : model_.nodes) {
+void TrainingGraphs::find_parameters(const std::set<std::uint64_t>& literals) {
+  const Ways ways(graph(), logits());
+  const BufferFinder buffers(graph());
+  note_random_nodes(graph(), ways, &notes_);
+  check_names(graph(), settings_, names_of(graph(), literals));
+  std::map<std::string, ValueId> constants;
+  for (std::size_t v = 0; v < graph().values.size(); ++v) {
+    evn::cancellation_point(evn::kNodeWork);
+    if (graph().values[v].constant != nullptr) constants.emplace(graph().values[v].name, static_cast<ValueId>(v));
+  }
+  std::set<ValueId> statistics;
+  for (const Node& node : graph().nodes) {
     evn::cancellation_point();
     if (node.op_type == "BatchNormalization" && node.domain.empty() && node.inputs.size() == 5)
       statistics.insert({node.inputs[3], node.inputs[4]});
   }
-  for (const auto& [name, initializer] : initializers) {
+  for (const auto& [name, v] : constants) {
     evn::cancellation_point(evn::kNodeWork);
-    const OnnxTensor& tensor = model_.initializers[initializer];
-    if (const char* const type = type_that_stays(tensor.dtype)) {
+    const Value& tensor = value(v);
+    if (const char* const type = type_that_stays(tensor.constant->desc.dtype)) {
       if (ways.of(name).reaches()) frozen_.push_back({name, std::string("it is ") + type + ": only float32 learns"});
       continue;
     }
-    if (tensor.dtype != kFloat || tensor.data.empty()) continue;
-    if (tensor.is_literal) {
+    if (!has_floats(tensor)) continue;
+    if (literals.contains(tensor.constant->id)) {
       if (ways.of(name).reaches()) frozen_.push_back({name, "it is the output of a Constant node"});
       continue;
     }
     const bool is_read = ways.of(name).reaches();
-    if (is_read ? statistics.contains(name) : ways.option_of(name) == "BatchNormalization") continue;  // a statistic
+    if (is_read ? statistics.contains(v) : ways.option_of(name) == "BatchNormalization") continue;  // a statistic
     const Suspicion suspicion = buffers.look_at(tensor);
     if (const std::string reason = reason_to_stay(tensor, ways, suspicion); !reason.empty()) {
       frozen_.push_back({name, reason});
@@ -179,13 +174,14 @@ void TrainingGraphs::find_parameters() {
       remark("it may be no parameter, but a buffer: " + suspicion.why);
     if (const std::string& op = ways.option_of(name); !op.empty()) remark("it moves an option of " + op);
     if (const Cut* const cut = ways.of(name).cut) remark("what goes through " + node_text(*cut) + " adds nothing to its gradient");
-    parameters_.push_back({name, tensor.dims, initializer, group, note});
+    const std::span<const std::int64_t> dims = tensor.constant->desc.shape.dims();
+    parameters_.push_back({name, {dims.begin(), dims.end()}, v, group, note});
   }
   if (!parameters_.empty()) return;
   std::string reasons;
   for (std::size_t i = 0; i < frozen_.size() && i < 3; ++i) reasons += "; " + frozen_[i].name + ": " + frozen_[i].reason;
   fail(EVN_ERROR_INVALID_ARGUMENT, "nothing can learn: no float32 initializer that may is between the inputs and \"%.128s\"%.300s",
-       logits_.c_str(), reasons.c_str());
+       logits().c_str(), reasons.c_str());
 }
 
 }  // namespace evn_train

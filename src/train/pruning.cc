@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <set>
 
 #include "base/number_text.h"
+#include "graph/subgraphs.h"
 #include "train/library.h"
 
 namespace evn_train {
@@ -62,17 +64,19 @@ std::int64_t removed_of(double share, const ChannelGroup& group) {
   return std::min<std::int64_t>(group.units - 1, static_cast<std::int64_t>(std::floor(units * share + 1e-9)));
 }
 
-// `data` [outer, dims[axis], inner] without what is not kept along the axis.
-std::string gathered(std::string_view data, const std::vector<std::int64_t>& dims, std::size_t axis,
-                     const std::vector<bool>& kept) {
-  std::size_t outer = 1;
-  for (std::size_t i = 0; i < axis; ++i) outer *= static_cast<std::size_t>(dims[i]);
-  const std::size_t size = data.size() / outer / kept.size();
-  std::string made;
-  made.reserve(data.size());
+// The constant without what is not kept along an axis.
+evn::WeightPtr gathered(const evn::Weight& from, int axis, const std::vector<bool>& kept, const evn::LedgerPtr& ledger) {
+  evn::TensorDesc desc = from.desc;
+  desc.shape[axis] = std::count(kept.begin(), kept.end(), true);
+  void* bytes = nullptr;
+  const std::shared_ptr<evn::Weight> made = evn::make_unfilled_weight(desc, ledger, &bytes);
+  const auto outer = static_cast<std::size_t>(from.desc.shape.elements(0, axis));
+  const std::size_t size = from.size_bytes / outer / kept.size();
+  const char* const data = from.as<char>();
+  auto* to = static_cast<char*>(bytes);
   for (std::size_t o = 0; o < outer; ++o) {
     for (std::size_t i = 0; i < kept.size(); ++i) {
-      if (kept[i]) made.append(data.substr((o * kept.size() + i) * size, size));
+      if (kept[i]) to = std::copy_n(data + (o * kept.size() + i) * size, size, to);
     }
   }
   return made;
@@ -84,7 +88,7 @@ std::int64_t Pruning::Group::removed() const { return std::count(kept.begin(), k
 
 Pruning::Pruning(const TrainingGraphs& graphs, const evn_trainer_options& options)
     : graphs_(graphs), share_(options.prune_share), begin_(options.prune_begin), steps_(options.prune_steps) {
-  found_ = find_channels(graphs.model());
+  found_ = find_channels(graphs.graph());
   find_places();
   for (ChannelGroup& channels : found_.groups) {
     refuse_what_cannot_learn(&channels);
@@ -103,19 +107,19 @@ Pruning::Pruning(const TrainingGraphs& graphs, const evn_trainer_options& option
 }
 
 void Pruning::find_places() {
-  places_.resize(graphs_.model().initializers.size());
+  places_.resize(graphs_.graph().values.size());
   for (std::size_t i = 0; i < graphs_.parameters().size(); ++i)
-    places_[graphs_.parameters()[i].initializer] = {Place::Kind::kParameter, i};
+    places_[at(graphs_.parameters()[i].value)] = {Place::Kind::kParameter, i};
   for (std::size_t i = 0; i < graphs_.statistics().size(); ++i)
-    places_[graphs_.statistics()[i].initializer] = {Place::Kind::kStatistic, i};
+    places_[at(graphs_.statistics()[i].value)] = {Place::Kind::kStatistic, i};
 }
 
 // Statistics may stay: what is normalized by them is multiplied by zero.
 void Pruning::refuse_what_cannot_learn(ChannelGroup* group) const {
   for (const ChannelUse& use : group->uses) {
     if (!group->reason.empty()) return;
-    if (places_[use.initializer].kind == Place::Kind::kNone && !use.is_statistic)
-      group->reason = graphs_.model().initializers[use.initializer].name + " does not learn";
+    if (places_[at(use.value)].kind == Place::Kind::kNone && !use.is_statistic)
+      group->reason = name_of(graphs_.graph(), use.value) + " does not learn";
   }
 }
 
@@ -151,7 +155,7 @@ void Pruning::choose(Group* group, std::int64_t removed, const PrunedTensors& te
   std::fill(norms.begin(), norms.end(), 0.0);
   for (const ChannelUse& use : group->channels.uses) {
     if (!use.is_filter) continue;
-    const Place& place = places_[use.initializer];
+    const Place& place = places_[at(use.value)];
     const Mapped mapped(tensors.values[place.index], EVN_MAP_READ);
     for (std::size_t u = 0; u < squares.size(); ++u) {
       const Runs runs = runs_of(use, graphs_.parameters()[place.index].dims, group->channels.units, u);
@@ -170,10 +174,10 @@ void Pruning::choose(Group* group, std::int64_t removed, const PrunedTensors& te
 void Pruning::clear(const Group& group, const PrunedTensors& tensors) const {
   if (group.removed() == 0) return;
   for (const ChannelUse& use : group.channels.uses) {
-    const Place& place = places_[use.initializer];
+    const Place& place = places_[at(use.value)];
     if (place.kind == Place::Kind::kNone) continue;
     const bool learns = place.kind == Place::Kind::kParameter;
-    const std::vector<std::int64_t>& dims = graphs_.model().initializers[use.initializer].dims;
+    const std::vector<std::int64_t>& dims = (learns ? graphs_.parameters() : graphs_.statistics())[place.index].dims;
     zero((learns ? tensors.values : tensors.statistics)[place.index], use, dims, group.kept);
     if (!learns) continue;
     for (const std::vector<Tensor>& state : tensors.optimizer_state) zero(state[place.index], use, dims, group.kept);
@@ -190,15 +194,15 @@ std::int64_t Pruning::length_removed(const std::vector<ChannelSpan>& spans) cons
   return length;
 }
 
-void Pruning::shrink(OnnxModel* model, std::list<std::string>* data) const {
-  std::vector<std::vector<std::vector<bool>>> kept(model->initializers.size());  // by initializer, axis, element
+void Pruning::shrink(Graph* graph, const evn::LedgerPtr& ledger) const {
+  std::map<ValueId, std::vector<std::vector<bool>>> kept;  // by constant, axis, element
   for (const Group& group : groups_) {
     if (group.removed() == 0) continue;
     for (const ChannelUse& use : group.channels.uses) {
-      const std::vector<std::int64_t>& dims = model->initializers[use.initializer].dims;
-      auto& axes = kept[use.initializer];
-      axes.resize(dims.size());
-      if (axes[use.axis].empty()) axes[use.axis].assign(static_cast<std::size_t>(dims[use.axis]), true);
+      const evn::Shape& shape = graph->values[at(use.value)].constant->desc.shape;
+      auto& axes = kept[use.value];
+      axes.resize(static_cast<std::size_t>(shape.rank()));
+      if (axes[use.axis].empty()) axes[use.axis].assign(static_cast<std::size_t>(shape[static_cast<int>(use.axis)]), true);
       const std::int64_t length = use.length / group.channels.units;
       for (std::int64_t i = 0; i < use.length; ++i) {
         const bool stays = group.kept[static_cast<std::size_t>(i / length)] != 0;
@@ -206,45 +210,40 @@ void Pruning::shrink(OnnxModel* model, std::list<std::string>* data) const {
       }
     }
   }
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    OnnxTensor& t = model->initializers[i];
-    for (std::size_t axis = 0; axis < kept[i].size(); ++axis) {
-      if (kept[i][axis].empty()) continue;
-      data->push_back(gathered(t.data, t.dims, axis, kept[i][axis]));
-      std::vector<std::int64_t> dims = t.dims;
-      dims[axis] = std::count(kept[i][axis].begin(), kept[i][axis].end(), true);
-      t.dims = std::move(dims);
-      t.data = data->back();
-      t.whole = {};
+  for (const auto& [v, axes] : kept) {
+    Value& value = graph->values[at(v)];
+    for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+      if (!axes[axis].empty()) value.constant = gathered(*value.constant, static_cast<int>(axis), axes[axis], ledger);
     }
+    value.shape = value.constant->desc.shape;
   }
-  change_numbers(model, data);
+  change_numbers(graph, ledger);
 }
 
 // Numbers of nodes that count channels.
-void Pruning::change_numbers(OnnxModel* model, std::list<std::string>* data) const {
+void Pruning::change_numbers(Graph* graph, const evn::LedgerPtr& ledger) const {
   for (const GroupedConvolution& g : found_.grouped) {
     const std::int64_t removed = length_removed(g.spans);
     if (removed == 0) continue;
-    OnnxNode& node = model->nodes[g.node];
-    const auto groups = static_cast<std::int64_t>(attribute_number(node, "group", 1));
-    std::erase_if(node.attributes, [](const std::string& a) { return attribute_name(a) == "group"; });
-    node.attributes.push_back(int_attribute("group", groups - removed));
+    Node& node = graph->nodes[g.node];
+    evn::set_attribute(node, evn::make_attribute("group", evn::int_attribute_of(node, "group", 1) - removed));
   }
+  std::set<std::string> taken;
+  for (const Value& v : graph->values) taken.insert(v.name);
   for (const ReshapeNumber& r : found_.reshapes) {
     const std::int64_t removed = length_removed(r.spans);
     if (removed == 0) continue;
-    std::string& name = model->nodes[r.node].inputs[1];
-    const auto is_it = [&](const OnnxTensor& t) { return t.name == name; };
-    const auto old = std::find_if(model->initializers.begin(), model->initializers.end(), is_it);
-    std::string& bytes = data->emplace_back(old->data);
-    std::int64_t number = 0;
-    char* const at = bytes.data() + r.position * sizeof number;
-    std::memcpy(&number, at, sizeof number);
-    number -= removed;
-    std::memcpy(at, &number, sizeof number);
-    name = "evener/target_" + std::to_string(r.node);  // others may read the same constant
-    model->initializers.push_back(constant(name, kInt64, old->dims, bytes));
+    ValueId& target = graph->nodes[r.node].inputs[1];
+    const evn::WeightPtr old = graph->values[at(target)].constant;
+    void* bytes = nullptr;
+    const std::shared_ptr<evn::Weight> weight = evn::make_unfilled_weight(old->desc, ledger, &bytes);
+    std::memcpy(bytes, old->bytes(), old->size_bytes);
+    static_cast<std::int64_t*>(bytes)[r.position] -= removed;
+    Value fresh = graph->values[at(target)];  // others may read the same constant
+    fresh.name = evn::unique_name(taken, fresh.name, "_pruned");
+    fresh.constant = weight;
+    target = static_cast<ValueId>(graph->values.size());
+    graph->values.push_back(std::move(fresh));
   }
 }
 

@@ -2,7 +2,6 @@
 // arXiv:1710.01878), those of the smallest norm become zero and stay so, and the finished model has them no more.
 #pragma once
 
-#include <list>
 #include <map>
 #include <span>
 #include <string>
@@ -30,8 +29,9 @@ class Pruning {
 
   // After the parameters have moved `steps` times. Nothing that is zero has another value afterwards. Allocates nothing.
   void apply(std::uint64_t steps, const PrunedTensors& tensors);
-  // Takes the channels that are zero now out of the trained model. New initializers refer to `data`.
-  void shrink(OnnxModel* model, std::list<std::string>* data) const;
+  // Takes the channels that are zero now out of the graph, in which parameters and statistics have their values of now. New
+  // constants are charged to `ledger`.
+  void shrink(Graph* graph, const evn::LedgerPtr& ledger) const;
   // The masks.
   void add_to(Checkpoint* checkpoint) const;
   // Takes those of a checkpoint that has all that add_to adds, by name.
@@ -47,7 +47,7 @@ class Pruning {
     std::int64_t removed() const;
     std::int64_t channels_of(std::int64_t units) const { return units * (channels.channels / channels.units); }
   };
-  // An initializer, as the trainer has it.
+  // A constant, as the trainer has it.
   struct Place {
     enum class Kind { kNone, kParameter, kStatistic } kind = Kind::kNone;
     std::size_t index = 0;
@@ -57,7 +57,7 @@ class Pruning {
   const std::uint64_t begin_, steps_;
   Channels found_;             // its groups have moved to groups_
   std::vector<Group> groups_;  // with found_'s numbers; those that stay have removed_at_end 0
-  std::vector<Place> places_;  // by initializer
+  std::vector<Place> places_;  // by value
   struct Scratch {             // by unit, so that a step allocates nothing
     std::vector<double> norms, squares;
     std::vector<std::size_t> order;
@@ -70,7 +70,7 @@ class Pruning {
   void choose(Group* group, std::int64_t removed, const PrunedTensors& tensors);
   void clear(const Group& group, const PrunedTensors& tensors) const;
   std::int64_t length_removed(const std::vector<ChannelSpan>& spans) const;
-  void change_numbers(OnnxModel* model, std::list<std::string>* data) const;
+  void change_numbers(Graph* graph, const evn::LedgerPtr& ledger) const;
 };
 
 }  // namespace evn_train

@@ -2,7 +2,6 @@
 // that fails takes part until the exchange in which the others learn of it, so that nobody waits.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "base/hash.h"
@@ -44,19 +43,18 @@ std::uint64_t fingerprint(const Settings& settings, const TrainingGraphs& graphs
 
 // Gradients lie in the buckets in the order in which the backward pass makes them: those of the last nodes first.
 void Trainer::make_buckets() {
-  const OnnxModel& model = graphs_->model();
-  std::map<std::string, std::size_t> first_use;
-  for (std::size_t n = 0; n < model.nodes.size(); ++n) {
-    for (const std::string& input : model.nodes[n].inputs) first_use.emplace(input, n);
+  const Graph& graph = graphs_->graph();
+  std::vector<std::size_t> first_use(graph.values.size(), 0);
+  for (std::size_t n = graph.nodes.size(); n-- > 0;) {
+    for (const ValueId v : graph.nodes[n].inputs) {
+      if (v != kNoValue) first_use[at(v)] = n;
+    }
   }
   std::vector<std::vector<std::int64_t>> dims;
   for (const Parameter& p : parameters()) dims.push_back(p.dims);
   std::vector<std::size_t> order(dims.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto use = [&](std::size_t p) {
-    const auto found = first_use.find(parameters()[p].name);
-    return found == first_use.end() ? 0 : found->second;
-  };
+  const auto use = [&](std::size_t p) { return first_use[at(parameters()[p].value)]; };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return use(a) > use(b); });
   buckets_.emplace(runtime_, ranks_, dims, order, settings_.given.bucket_bytes);
   (settings_.accumulates() ? sums_ : gradients_) = buckets_->take_tensors();

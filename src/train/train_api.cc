@@ -56,18 +56,18 @@ std::span<const evn_tensor> inputs_of(const evn_tensor* tensors, uint32_t count)
 }
 
 uint32_t find_input(const evn_train::Trainer& trainer, const char* name) {
-  const auto& inputs = trainer.inputs();
+  const std::vector<std::string> inputs = trainer.inputs();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].name == name) return static_cast<uint32_t>(i);
+    if (inputs[i] == name) return static_cast<uint32_t>(i);
   }
   constexpr std::size_t kMostShown = 300;
   std::string names;
-  for (const auto& input : inputs) {
+  for (const std::string& input : inputs) {
     if (names.size() > kMostShown) break;
-    names += (names.empty() ? "" : ", ") + input.name;
+    names += (names.empty() ? "" : ", ") + input;
   }
-  const auto& defaults = trainer.defaults();
-  if (std::any_of(defaults.begin(), defaults.end(), [&](const auto& d) { return d.name == name; })) {
+  const std::vector<std::string> defaults = trainer.defaults();
+  if (std::ranges::find(defaults, name) != defaults.end()) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "input \"%.128s\" has a default, which counts in all batches: a trainer takes no other values",
          name);
   }
@@ -111,7 +111,7 @@ evn_status evn_trainer_release(evn_trainer trainer) { return release_handle(trai
 evn_status evn_trainer_input_count(evn_trainer trainer, uint32_t* count, evn_error* error) {
   return with_trainer(trainer, error, [&](Trainer& t) {
     require(count != nullptr, "count");
-    *count = static_cast<uint32_t>(t.inputs().size());
+    *count = static_cast<uint32_t>(t.input_count());
   });
 }
 

@@ -40,9 +40,10 @@ void Trainer::read_model(const char* path, const evn_trainer_options& options) {
   cancel.requested = limits.requested;
   cancel.over = "the time to load the model is over";
   cancel.cancelled = "the load was cancelled";
-  bytes_ = read_plain(runtime_, path, options, kOpset);
+  source_ = read_source(runtime_, path, options, kOpset);
   const evn::CancelScope scope(cancel);
-  graphs_.emplace(read_onnx(bytes_.view()), settings_);
+  separate_statistics(&source_);
+  graphs_.emplace(source_, settings_);
 }
 
 void Trainer::prepare(const char* path, const evn_trainer_options& options) {
@@ -73,32 +74,30 @@ std::string Trainer::device_of_tensors() const {
 }
 
 void Trainer::make_tensors() {
-  const OnnxModel& model = graphs_->model();
   const std::string name = device_of_tensors();
   std::optional<Device> device;
   if (name.empty()) device.emplace(runtime_);
   else device.emplace(runtime_, name.c_str());
   const auto make = [&](const Parameter& p) { return Tensor(*device, EVN_DTYPE_FLOAT32, p.dims, 0); };
+  // The values lie in the tensors alone from here on.
   const auto filled = [&](const Parameter& p) {
     Tensor t = make(p);
-    const std::string_view data = model.initializers[p.initializer].data;
-    if (data.size() != p.bytes())
-      fail(EVN_ERROR_INTERNAL, "\"%.128s\" has %zu bytes, expected %zu", p.name.c_str(), data.size(), p.bytes());
-    t.write(data.data(), data.size());
+    evn::WeightPtr& weight = source_.model.graph.values[at(p.value)].constant;
+    t.write(weight->bytes(), weight->size_bytes);
+    weight.reset();
+    graphs_->forget(p);
     return t;
   };
+  for (const Parameter& p : graphs_->parameters()) values_.push_back(filled(p));
+  for (const Statistic& s : graphs_->statistics()) statistics_.push_back(filled(s));
   optimizer_state_.resize(graphs_->optimizer_state_count());
   for (const Parameter& p : graphs_->parameters()) {
-    values_.push_back(filled(p));
     if (ranks_.is_alone() || settings_.accumulates()) gradients_.push_back(make(p));
     if (ranks_.is_alone() && settings_.accumulates()) sums_.push_back(make(p));
     for (auto& list : optimizer_state_) list.push_back(make(p));
   }
   if (!ranks_.is_alone()) make_buckets();
-  for (const Parameter& s : graphs_->statistics()) {
-    statistics_.push_back(filled(s));
-    new_statistics_.push_back(make(s));
-  }
+  for (const Statistic& s : graphs_->statistics()) new_statistics_.push_back(make(s));
   for (std::size_t i = 0; i < graphs_->used_groups().size(); ++i)
     rates_.emplace_back(runtime_, EVN_DTYPE_FLOAT32, std::vector<std::int64_t>{8});
   loss_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
@@ -112,17 +111,10 @@ void Trainer::make_tensors() {
   if (LossScale::is_used(settings_.given)) loss_scale_ = Tensor(runtime_, EVN_DTYPE_FLOAT32, {});
 }
 
-Session Trainer::make_session(const std::string& bytes, const char* name, bool own, const std::string& device,
+Session Trainer::make_session(evn::Model made, const char* name, bool is_own, const std::string& device,
                               std::uint64_t arena_limit) const {
   Model model;
-  if (own) {
-    *model.out() = load_own(runtime_, bytes, cancel_);
-  } else {
-    evn_model_options how = EVN_MODEL_OPTIONS_INIT;
-    how.cancel = cancel_;
-    call(evn_model_load_buffer, runtime_, static_cast<const void*>(bytes.data()), bytes.size(),
-         static_cast<const evn_model_options*>(&how), model.out());
-  }
+  *model.out() = take_model(runtime_, std::move(made), is_own, cancel_);
   evn_session_options options = EVN_SESSION_OPTIONS_INIT;
   options.name = name;
   options.cancel = cancel_;
@@ -149,9 +141,9 @@ Labels Trainer::kind_of(evn_tensor labels) const {
 
 // Returns the size of the batch; 0: no tensor has that dim.
 std::int64_t Trainer::check_arguments(std::span<const evn_tensor> inputs, evn_tensor labels) const {
-  if (inputs.size() != graphs_->input_count()) {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs, %zu are given", graphs_->input_count(), inputs.size());
-  }
+  const Graph& graph = graphs_->graph();
+  if (inputs.size() != graph.inputs.size())
+    fail(EVN_ERROR_INVALID_ARGUMENT, "the model has %zu inputs, %zu are given", graph.inputs.size(), inputs.size());
   std::int64_t batch = -1;
   for (std::size_t i = 0; i <= inputs.size(); ++i) {
     if (i == inputs.size() && labels == nullptr) break;
@@ -159,7 +151,7 @@ std::int64_t Trainer::check_arguments(std::span<const evn_tensor> inputs, evn_te
     if (info.rank == 0) continue;
     if (batch >= 0 && info.dims[0] != batch) {
       fail(EVN_ERROR_INVALID_ARGUMENT, "%s has a batch of %lld, others have %lld",
-           i < inputs.size() ? graphs_->model().inputs[i].name.c_str() : "labels", static_cast<long long>(info.dims[0]),
+           i < inputs.size() ? name_of(graph, graph.inputs[i]).c_str() : "labels", static_cast<long long>(info.dims[0]),
            static_cast<long long>(batch));
     }
     batch = info.dims[0];
@@ -376,47 +368,31 @@ evn_tensor Trainer::copy_of(std::uint32_t index, evn_parameter_part part) {
 }
 
 // The model with the numbers of now.
-std::string Trainer::trained_model() {
-  OnnxModel model = read_onnx(bytes_.view());
-  separate_statistics(&model);
-  std::vector<std::string> data;
-  data.reserve(values_.size() + statistics_.size());
+evn::SavedModel Trainer::trained_model() {
+  evn::Model model = source_.model;
+  std::vector<Value>& values = model.graph.values;
   const auto put = [&](const std::vector<Parameter>& list, const std::vector<Tensor>& tensors) {
     for (std::size_t i = 0; i < list.size(); ++i) {
-      OnnxTensor& t = model.initializers[list[i].initializer];
-      data.emplace_back(t.data.size(), '\0');
-      tensors[i].read(data.back().data(), data.back().size());
-      t.data = data.back();
-      t.whole = {};
+      void* bytes = nullptr;
+      values[at(list[i].value)].constant = evn::make_unfilled_weight({DType::kFloat32, list[i].shape()}, source_.ledger, &bytes);
+      tensors[i].read(bytes, list[i].bytes());
     }
   };
   put(graphs_->parameters(), values_);
   put(graphs_->statistics(), statistics_);
-  std::list<std::string> shrunk;
-  if (pruning_) pruning_->shrink(&model, &shrunk);
-  // An initializer as it was read has the bytes of a TensorProto; what learns or was pruned is no default any more.
+  if (pruning_) pruning_->shrink(&model.graph, source_.ledger);
+  // What learns or was pruned is no default any more.
   std::set<std::string_view> unchanged;
-  for (const OnnxTensor& t : model.initializers) {
-    if (!t.whole.empty()) unchanged.insert(t.name);
+  for (std::size_t v = 0; v < source_.model.graph.values.size(); ++v) {
+    const Value& before = source_.model.graph.values[v];
+    if (before.constant != nullptr && before.constant == values[v].constant) unchanged.insert(before.name);
   }
-  for (const OnnxValue& d : model.defaults) {
-    if (unchanged.contains(d.name)) model.inputs.push_back(d);
-  }
-  return write_onnx(model);
+  std::erase_if(model.defaults, [&](const evn::InputDefault& d) { return !unchanged.contains(d.declared.name); });
+  return evn::save_onnx(model);
 }
 
-evn_model Trainer::finish() {
-  const std::string bytes = trained_model();
-  evn_model model = nullptr;
-  call(evn_model_load_buffer, runtime_, static_cast<const void*>(bytes.data()), bytes.size(), nullptr, &model);
-  return model;
-}
+evn_model Trainer::finish() { return load_saved(runtime_, trained_model()); }
 
-void Trainer::write_model(const std::string& path) {
-  const std::string bytes = trained_model();
-  if (bytes.size() >= INT32_MAX)
-    fail(EVN_ERROR_LIMIT, "the model has %zu bytes, a file of protobuf has less than 2 GiB", bytes.size());
-  evn::os::write_file_atomically(path, bytes.data(), bytes.size());
-}
+void Trainer::write_model(const std::string& path) { evn::write_model_file(path, trained_model()); }
 
 }  // namespace evn_train

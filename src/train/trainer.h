@@ -32,8 +32,9 @@ class Trainer {
   void evaluate(std::span<const evn_tensor> inputs, evn_tensor labels, evn_evaluation* evaluation);
   void note_metric(double value);
   void set_learning_rate(double rate);
-  const std::vector<OnnxValue>& inputs() const { return graphs_->model().inputs; }
-  const std::vector<OnnxValue>& defaults() const { return graphs_->model().defaults; }  // inputs that batches cannot give
+  std::vector<std::string> inputs() const { return graphs_->inputs(); }
+  std::vector<std::string> defaults() const { return graphs_->defaults(); }  // inputs that batches cannot give
+  std::size_t input_count() const { return graphs_->graph().inputs.size(); }
   const std::vector<Parameter>& parameters() const { return graphs_->parameters(); }
   evn_tensor copy_of(std::uint32_t index, evn_parameter_part part);
   void save(const std::string& path);
@@ -52,7 +53,7 @@ class Trainer {
   const Settings settings_;
   Ranks ranks_;
   evn_cancel cancel_;
-  PlainModel bytes_;
+  SourceModel source_;  // without the values of what learns
   std::optional<TrainingGraphs> graphs_;
   std::optional<Pruning> pruning_;
   LearningRate rate_;
@@ -99,10 +100,10 @@ class Trainer {
   std::string text_;
 
   // `arena_limit`: of each run's intermediate values; 0: none.
-  Session make_session(const std::string& model, const char* name, bool own, const std::string& device,
+  Session make_session(evn::Model model, const char* name, bool is_own, const std::string& device,
                        std::uint64_t arena_limit = 0) const;
-  Session make_session(const std::string& model, const char* name, bool own) const {
-    return make_session(model, name, own, settings_.device);
+  Session make_session(evn::Model model, const char* name, bool is_own) const {
+    return make_session(std::move(model), name, is_own, settings_.device);
   }
   Labels kind_of(evn_tensor labels) const;
   std::string device_of_tensors() const;
@@ -172,7 +173,7 @@ class Trainer {
   std::string memory_text() const;
   std::string describe_as_json() const;
   std::string describe_as_text() const;
-  std::string trained_model();
+  evn::SavedModel trained_model();
 };
 
 }  // namespace evn_train

@@ -55,7 +55,7 @@ constexpr Option kOptions[] = {
     {"QLinearMatMul", 4, 7},
 };
 
-const Option* find_option(const OnnxNode& node, std::size_t input) {
+const Option* find_option(const Node& node, std::size_t input) {
   if (!node.domain.empty()) return nullptr;
   const auto* const found = std::find_if(std::begin(kOptions), std::end(kOptions), [&](const Option& row) {
     return node.op_type == row.op && input >= row.first && input <= row.last;
@@ -63,41 +63,43 @@ const Option* find_option(const OnnxNode& node, std::size_t input) {
   return found == std::end(kOptions) ? nullptr : found;
 }
 
-bool is_one_of(const std::set<std::string_view>& names, const OnnxNode& node) {
+bool is_one_of(const std::set<std::string_view>& names, const Node& node) {
   return node.domain.empty() && names.contains(node.op_type);
 }
 
 // Operators that read the shape of a value alone.
-bool reads_shape_alone(const OnnxNode& node) {
+bool reads_shape_alone(const Node& node) {
   static const std::set<std::string_view> kNames = {
       "Shape", "Size", "ConstantOfShape", "EyeLike", "RandomNormalLike", "RandomUniformLike"};
   return is_one_of(kNames, node);
 }
 
-bool compares(const OnnxNode& node) {
+bool compares(const Node& node) {
   static const std::set<std::string_view> kNames = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"};
   return is_one_of(kNames, node);
 }
 
 // Operators whose float results change in steps.
-bool is_stepwise(const OnnxNode& node) {
+bool is_stepwise(const Node& node) {
   static const std::set<std::string_view> kNames = {"Sign", "Floor", "Ceil", "Round", "Hardmax", "Bernoulli", "Multinomial"};
   return is_one_of(kNames, node);
 }
 
-bool is_float_type(std::int32_t dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
-
 }  // namespace
 
-Ways::Ways(const OnnxModel& model, const std::string& loss) {
-  for (const OnnxTensor& t : model.initializers) {
+Ways::Ways(const Graph& graph, const std::string& loss) {
+  for (const Value& v : graph.values) {
     evn::cancellation_point(evn::kNodeWork);
-    if (!is_float_type(t.dtype)) continue;
-    numbers_[t.name] = std::all_of(t.dims.begin(), t.dims.end(), [](std::int64_t dim) { return dim == 1; });
+    if (v.constant == nullptr || !is_float_type(v.constant->desc.dtype)) continue;
+    numbers_[v.name] = std::ranges::all_of(v.constant->desc.shape.dims(), [](std::int64_t dim) { return dim == 1; });
   }
-  take_types(model.types, model.nodes);
+  for_each_node(graph, [&](const NodeAt& place) {
+    for (const ValueId v : place.node->outputs) {
+      if (v != kNoValue && is_no_float(place.graph->values[at(v)])) no_floats_.insert(name_of(*place.graph, v));
+    }
+  });
   merge(loss, {true, nullptr});
-  go_back(model.nodes);
+  go_back(graph);
 }
 
 Way Ways::of(const std::string& value) const {
@@ -111,17 +113,6 @@ const std::string& Ways::option_of(const std::string& value) const {
   return found == options_.end() ? kNone : found->second;
 }
 
-// The types of the values of a graph, and of the bodies of its nodes.
-void Ways::take_types(const std::vector<std::pair<std::string, std::int32_t>>& types, const std::vector<OnnxNode>& nodes) {
-  for (const auto& [name, dtype] : types) {
-    evn::cancellation_point(evn::kNodeWork);
-    if (!is_float_type(dtype)) no_floats_.insert(name);
-  }
-  for (const OnnxNode& node : nodes) {
-    for (const OnnxBody& body : bodies_of(node)) take_types(body.types, body.nodes);
-  }
-}
-
 void Ways::merge(const std::string& value, const Way& way) {
   if (value.empty() || !way.reaches()) return;
   Way& have = ways_[value];
@@ -131,42 +122,44 @@ void Ways::merge(const std::string& value, const Way& way) {
   changed_ = true;
 }
 
-const Cut* Ways::cut_at(const OnnxNode& node) {
-  return &cuts_.emplace(node.name.empty() && !node.outputs.empty() ? node.outputs[0] : node.name, Cut{node.name, node.op_type})
+const Cut* Ways::cut_at(const NodeAt& place) {
+  const Node& node = *place.node;
+  return &cuts_.emplace(node.name.empty() && !node.outputs.empty() ? place.output(0) : node.name, Cut{node.name, node.op_type})
               .first->second;
 }
 
-void Ways::go_back(const std::vector<OnnxNode>& nodes) {
-  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) go_back(*node);
+void Ways::go_back(const Graph& graph) {
+  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) go_back({&graph, &*node});
 }
 
-void Ways::go_back(const OnnxNode& node) {
+void Ways::go_back(const NodeAt& place) {
+  const Node& node = *place.node;
   evn::cancellation_point(evn::kNodeWork);
-  if (has_body(node)) return go_back_into_bodies(node);
+  if (has_graph_attribute(node)) return go_back_into_bodies(place);
   Way way;
   for (std::size_t i = 0; i < node.outputs.size(); ++i) {
     evn::cancellation_point(kValueWork);
-    const Way of_output = of(node.outputs[i]);
+    const Way of_output = of(place.output(i));
     if (!of_output.reaches()) continue;
-    const bool is_cut = is_stepwise(node) || no_floats_.contains(node.outputs[i]);
+    const bool is_cut = is_stepwise(node) || no_floats_.contains(place.output(i));
     if (!is_cut && of_output.is_smooth) way.is_smooth = true;
-    if (way.cut == nullptr) way.cut = is_cut ? cut_at(node) : of_output.cut;
+    if (way.cut == nullptr) way.cut = is_cut ? cut_at(place) : of_output.cut;
   }
   if (!way.reaches() || reads_shape_alone(node)) return;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     evn::cancellation_point(kValueWork);
-    const std::string& input = node.inputs[i];
+    const std::string& input = place.input(i);
     const auto number = numbers_.find(input);
-    const bool is_initializer = number != numbers_.end();
+    const bool is_constant = number != numbers_.end();
     const Option* const option = find_option(node, i);
-    const bool is_threshold = compares(node) && is_initializer && number->second;
+    const bool is_threshold = compares(node) && is_constant && number->second;
     if (option != nullptr && option->computed == Option::kType) continue;
-    if (is_initializer && (option != nullptr || is_threshold)) {
+    if (is_constant && (option != nullptr || is_threshold)) {
       options_.emplace(input, node.op_type);
     } else if (option == nullptr || option->computed == Option::kSmooth) {
       merge(input, way);
     } else if (option->computed == Option::kStepwise) {
-      merge(input, {false, cut_at(node)});
+      merge(input, {false, cut_at(place)});
     }
   }
 }
@@ -174,47 +167,47 @@ void Ways::go_back(const OnnxNode& node) {
 // If: outputs are those of both branches. Loop and Scan: what a body makes may be its input in the next iteration, so that it is
 // gone through until nothing changes; after kExactPasses each carried value counts as one that is read as all inputs of the body
 // are, so that few more passes follow. Conditions and numbers of iterations change the result in steps.
-void Ways::go_back_into_bodies(const OnnxNode& node) {
+void Ways::go_back_into_bodies(const NodeAt& place) {
+  const Node& node = *place.node;
   const bool is_if = node.op_type == "If", is_loop = node.op_type == "Loop";
   const std::size_t of_body = is_loop ? 1 : 0;  // outputs of a body before those of the node
   bool reaches = false;
-  for (const std::string& output : node.outputs) reaches = reaches || of(output).reaches();
+  for (std::size_t i = 0; i < node.outputs.size(); ++i) reaches = reaches || of(place.output(i)).reaches();
   if (!reaches) return;
-  const std::vector<OnnxBody> bodies = bodies_of(node);
   const bool before = changed_;
   bool any = before;
   int passes = 0;
   do {
     changed_ = false;
     ++passes;
-    for (const OnnxBody& body : bodies) {
+    for_each_body(node.attributes, [&](const Graph& body) {
       Way of_all;
-      for (const std::string& input : body.inputs) {
+      for (const ValueId input : body.inputs) {
         evn::cancellation_point(4 * kValueWork);  // of this loop and of those below
-        const Way way = of(input);
+        const Way way = of(name_of(body, input));
         of_all.is_smooth = of_all.is_smooth || way.is_smooth;
         if (of_all.cut == nullptr) of_all.cut = way.cut;
       }
+      const auto output = [&](std::size_t i) -> const std::string& { return name_of(body, body.outputs[i]); };
       for (std::size_t i = 0; i < node.outputs.size() && i + of_body < body.outputs.size(); ++i)
-        merge(body.outputs[i + of_body], of(node.outputs[i]));
-      if (is_loop && !body.outputs.empty()) merge(body.outputs[0], {false, cut_at(node)});
+        merge(output(i + of_body), of(place.output(i)));
+      if (is_loop && !body.outputs.empty()) merge(output(0), {false, cut_at(place)});
       for (std::size_t i = is_loop ? 2 : 0; !is_if && i < body.inputs.size(); ++i) {
         const std::size_t made = is_loop ? i - 1 : i;  // the output that is this input in the next iteration
-        const bool is_carried =
-            is_loop ? i < node.inputs.size()
-                    : i + static_cast<std::size_t>(attribute_number(node, "num_scan_inputs", 0)) < body.inputs.size();
+        const auto scanned = static_cast<std::size_t>(evn::int_attribute_of(node, "num_scan_inputs", 0));
+        const bool is_carried = is_loop ? i < node.inputs.size() : i + scanned < body.inputs.size();
         if (is_carried && made < body.outputs.size() && node.op_type != "SequenceMap")
-          merge(body.outputs[made], passes > kExactPasses ? of_all : of(body.inputs[i]));
+          merge(output(made), passes > kExactPasses ? of_all : of(name_of(body, body.inputs[i])));
       }
-      go_back(body.nodes);
+      go_back(body);
       for (std::size_t i = is_loop ? 2 : 0; !is_if && i < body.inputs.size() && i < node.inputs.size(); ++i)
-        merge(node.inputs[i], of(body.inputs[i]));
-    }
+        merge(place.input(i), of(name_of(body, body.inputs[i])));
+    });
     any = any || changed_;
   } while (changed_);
   changed_ = any;
   const std::size_t conditions = is_if ? 1 : is_loop ? 2 : 0;
-  for (std::size_t i = 0; i < conditions && i < node.inputs.size(); ++i) merge(node.inputs[i], {false, cut_at(node)});
+  for (std::size_t i = 0; i < conditions && i < node.inputs.size(); ++i) merge(place.input(i), {false, cut_at(place)});
 }
 
 }  // namespace evn_train

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/onnx.h"
+#include "train/source_model.h"
 
 namespace evn_train {
 
@@ -26,7 +26,7 @@ struct Way {
 class Ways {
  public:
   // `loss`: the value that the loss reads.
-  Ways(const OnnxModel& model, const std::string& loss);
+  Ways(const Graph& graph, const std::string& loss);
   Way of(const std::string& value) const;
   // Operator that reads the value as an option (a bound, a size, a scale of a quantization); "": there is none.
   const std::string& option_of(const std::string& value) const;
@@ -39,12 +39,11 @@ class Ways {
   std::map<std::string, bool> numbers_;  // float initializers; whether they have one element
   bool changed_ = false;
 
-  void take_types(const std::vector<std::pair<std::string, std::int32_t>>& types, const std::vector<OnnxNode>& nodes);
   void merge(const std::string& value, const Way& way);
-  const Cut* cut_at(const OnnxNode& node);
-  void go_back(const std::vector<OnnxNode>& nodes);
-  void go_back(const OnnxNode& node);
-  void go_back_into_bodies(const OnnxNode& node);
+  const Cut* cut_at(const NodeAt& place);
+  void go_back(const Graph& graph);
+  void go_back(const NodeAt& place);
+  void go_back_into_bodies(const NodeAt& place);
 };
 
 }  // namespace evn_train

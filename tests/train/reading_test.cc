@@ -1,37 +1,32 @@
-// Reading and analysis of a trainer's model: how soon they end when their work must stop.
+// Analysis of a trainer's model: what it tells, and how soon it ends when its work must stop.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/cancel.h"
 #include "base/error.h"
+#include "tests/train/named_graph.h"
 #include "train/buffers.h"
-#include "train/onnx.h"
 #include "train/ways.h"
 
 namespace evn_train {
 namespace {
 
 // A chain of products, each with a weight of its own.
-struct Chain {
+struct Chain : NamedGraph {
   explicit Chain(std::size_t length) {
+    input("x", {2});
     for (std::size_t i = 0; i < length; ++i) {
       const std::string n = std::to_string(i);
-      OnnxNode& node = model.nodes.emplace_back();
-      node.op_type = "Mul";
-      node.name = "mul" + n;
-      node.inputs = {i == 0 ? "x" : "v" + std::to_string(i - 1), "w" + n};
-      node.outputs = {"v" + n};
-      model.initializers.push_back(constant("w" + n, kFloat, {2}, {bytes, sizeof bytes}));
+      weight("w" + n, {2}).node("Mul", {i == 0 ? "x" : "v" + std::to_string(i - 1), "w" + n}, "v" + n);
     }
-    model.inputs.push_back(tensor_value("x", kFloat, {2}));
-    model.outputs.push_back(tensor_value("v" + std::to_string(length - 1), kFloat, {2}));
+    output("v" + std::to_string(length - 1));
   }
-  char bytes[8] = {};
-  OnnxModel model;
 };
 
 // Runs `work` to its end, and then with a request that is there from the beginning.
@@ -59,32 +54,31 @@ void expect_stoppable(const char* what, F&& work) {
 
 TEST(Reading, EndsWhenItMustStop) {
   const Chain chain(4000);
-  const std::string bytes = write_onnx(chain.model);
-  expect_stoppable("read_onnx", [&] { read_onnx(bytes); });
-  const std::string& loss = chain.model.outputs[0].name;
-  expect_stoppable("Ways", [&] { EXPECT_TRUE(Ways(chain.model, loss).of("w0").is_smooth); });
-  expect_stoppable("BufferFinder", [&] { BufferFinder(chain.model); });
+  const std::string& loss = name_of(chain.graph(), chain.graph().outputs[0]);
+  expect_stoppable("Ways", [&] { EXPECT_TRUE(Ways(chain.graph(), loss).of("w0").is_smooth); });
+  expect_stoppable("BufferFinder", [&] { BufferFinder(chain.graph()); });
 }
 
 TEST(Reading, ALookAtATableEndsWhenItMustStop) {
-  const std::vector<float> ramp = [] {
-    std::vector<float> values(200'000);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-    return values;
-  }();
-  const std::string_view data(reinterpret_cast<const char*>(ramp.data()), ramp.size() * sizeof(float));
-  const OnnxTensor table = constant("table", kFloat, {static_cast<std::int64_t>(ramp.size())}, data);
-  const OnnxModel none;
+  std::vector<float> ramp(200'000);
+  std::iota(ramp.begin(), ramp.end(), 0.0f);
+  NamedGraph graph;
+  const Value& table = graph.constant("table", DType::kFloat32, {static_cast<std::int64_t>(ramp.size())}, ramp.data());
+  const Graph none;
   const BufferFinder finder(none);
   expect_stoppable("look_at", [&] { EXPECT_EQ(finder.look_at(table).why, "its elements count up"); });
 }
 
+// The bytes are not aligned, as in a file.
 Suspicion look_at(const std::vector<float>& values) {
-  std::string unaligned = "x";
-  unaligned.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-  const OnnxModel none;
-  return BufferFinder(none).look_at(
-      constant("w", kFloat, {static_cast<std::int64_t>(values.size())}, std::string_view(unaligned).substr(1)));
+  const auto bytes = std::make_shared<std::vector<char>>(1 + values.size() * sizeof(float));
+  std::memcpy(bytes->data() + 1, values.data(), values.size() * sizeof(float));
+  Value w;
+  w.name = "w";
+  w.constant = evn::make_weight_over({DType::kFloat32, {static_cast<std::int64_t>(values.size())}},
+                                     std::shared_ptr<const void>(bytes, bytes->data() + 1));
+  const Graph none;
+  return BufferFinder(none).look_at(w);
 }
 
 TEST(Reading, ElementsTellWhatATensorIs) {

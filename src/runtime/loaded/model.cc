@@ -92,16 +92,38 @@ void check_unchanged(const LoadedModel& loaded, const FileImage& image) {
   if (loaded.external != nullptr) loaded.external->check_unchanged();
 }
 
-// From bytes to the graph that is run. `loaded` has all that is not the model itself. `removed` (nullable): LoadedModel's. `reads`
-// (nullable): of the defaults, before the passes.
+// What is wanted of a load beside the graph that is run.
+struct ReadOptions {
+  std::span<const char* const> disabled = {};   // passes
+  std::vector<RemovedNode>* removed = nullptr;  // LoadedModel's; nullable, as all that follows
+  std::set<std::uint64_t>* literals = nullptr;  // see validate_model
+  std::vector<DefaultReads>* reads = nullptr;   // of the defaults, before the passes
+};
+
+// From a model as load_onnx gives it to the graph that is run. `loaded` has all that is not the model itself.
+void make_runnable(const LoadedModel& loaded, Model& model, std::uint64_t deadline_ns, Wrong* wrong, const ReadOptions& options) {
+  const SettingsPtr settings = loaded.runtime->settings();
+  const Limits& limits = settings->config.limits;
+  for (Node& node : model.graph.nodes) {
+    if (loaded.is_own && node.domain == kInternalDomain) node.since_version = 1;  // which no model can import
+  }
+  validate_model(model, limits, &loaded.runtime->operators(), &wrong->types, options.literals);
+  infer_graph(model.graph, &wrong->shapes, &wrong->types);
+  std::vector<const char*> left_out(options.disabled.begin(), options.disabled.end());
+  for (const std::string& name : settings->config.disabled_passes) left_out.push_back(name.c_str());
+  if (options.removed != nullptr) *options.removed = list_nodes(model.graph);
+  if (options.reads != nullptr) *options.reads = reads_of_defaults(model);
+  optimize_graph(model.graph, {loaded.runtime->cpu().ledger(), limits, deadline_ns}, left_out);
+  if (options.removed != nullptr) drop_present(model.graph, options.removed);
+}
+
+// From bytes to the graph that is run.
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, Wrong* wrong,
-                 std::span<const char* const> disabled = {}, std::vector<RemovedNode>* removed = nullptr,
-                 std::set<std::uint64_t>* literals = nullptr, std::vector<DefaultReads>* reads = nullptr) {
+                 const ReadOptions& options = {}) {
   const Runtime& runtime = *loaded.runtime;
   const HeapReclaim allowed(true);
   const LoadScope scope(deadline_ns);
-  const SettingsPtr settings = runtime.settings();
-  Limits limits = settings->config.limits;
+  Limits limits = runtime.settings()->config.limits;
   // What a host gives has been held against the limit by now; what the quantizer makes of it may be larger, in one piece.
   limits.model_bytes = std::max<std::uint64_t>(limits.model_bytes, size);
   const LedgerPtr ledger = runtime.cpu().ledger();
@@ -110,17 +132,7 @@ Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, s
       load_onnx(std::move(bytes), size,
                 {ledger, limits, loaded.external.get(), loaded.file_name, deadline_ns, &image, &wrong->types, loaded.open_inputs});
   check_unchanged(loaded, image);
-  for (Node& node : model.graph.nodes) {
-    if (loaded.is_own && node.domain == kInternalDomain) node.since_version = 1;  // which no model can import
-  }
-  validate_model(model, limits, &loaded.runtime->operators(), &wrong->types, literals);
-  infer_graph(model.graph, &wrong->shapes, &wrong->types);
-  std::vector<const char*> left_out(disabled.begin(), disabled.end());
-  for (const std::string& name : settings->config.disabled_passes) left_out.push_back(name.c_str());
-  if (removed != nullptr) *removed = list_nodes(model.graph);
-  if (reads != nullptr) *reads = reads_of_defaults(model);
-  optimize_graph(model.graph, {ledger, limits, deadline_ns}, left_out);
-  if (removed != nullptr) drop_present(model.graph, removed);
+  make_runnable(loaded, model, deadline_ns, wrong, options);
   read_constants_of_bodies(loaded, model.graph);
   check_unchanged(loaded, image);
   return model;
@@ -139,28 +151,32 @@ std::uint64_t hash_of(const FileImage& image) {
   return hash.value();
 }
 
+// Bodies become models of their own, and the log says what was loaded.
+void finish_load(LoadedModel& loaded, const Wrong& wrong, std::size_t size, std::uint64_t begin_ns) {
+  for (const WrongShape& w : wrong.shapes) log_wrong_shape(*loaded.runtime, loaded, w);
+  for (const TypeConflict& c : wrong.types) log_conflict(*loaded.runtime, loaded, c);
+  take_bodies(loaded);
+  log_loaded(loaded, size, os::now_ns() - begin_ns);
+}
+
 ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t size, const std::string& file_name,
-              std::shared_ptr<ExternalFiles> external, std::uint64_t deadline_ns, bool is_own = false) {
+              std::shared_ptr<ExternalFiles> external, std::uint64_t deadline_ns) {
   const std::uint64_t begin_ns = os::now_ns();
   auto loaded = std::make_shared<LoadedModel>();
   loaded->runtime = std::move(runtime);
   loaded->store.set_owner(loaded->runtime);
   loaded->file_name = file_name;
   loaded->external = std::move(external);
-  loaded->is_own = is_own;
   loaded->file = image.file;
   if (image.file != nullptr) loaded->bytes_hash = hash_of(image);
   std::shared_ptr<const void> bytes = image.file == nullptr ? image.bytes : nullptr;
   Wrong wrong;
-  loaded->model = read_model(*loaded, std::move(image), size, deadline_ns, &wrong, {}, &loaded->removed);
+  loaded->model = read_model(*loaded, std::move(image), size, deadline_ns, &wrong, {.removed = &loaded->removed});
   if (!loaded->model.defaults.empty()) {
     loaded->bytes = std::move(bytes);
     loaded->byte_count = size;
   }
-  for (const WrongShape& w : wrong.shapes) log_wrong_shape(*loaded->runtime, *loaded, w);
-  for (const TypeConflict& c : wrong.types) log_conflict(*loaded->runtime, *loaded, c);
-  take_bodies(*loaded);
-  log_loaded(*loaded, size, os::now_ns() - begin_ns);
+  finish_load(*loaded, wrong, size, begin_ns);
   return loaded;
 }
 
@@ -369,7 +385,7 @@ ModelPtr with_open_inputs(const ModelPtr& model, std::span<const std::string> na
   made->closed = model;
   const std::size_t size = model->file != nullptr ? static_cast<std::size_t>(model->file->size()) : model->byte_count;
   Wrong logged_before;
-  made->model = read_model(*made, image_again(*model, deadline), size, deadline, &logged_before, {}, &made->removed);
+  made->model = read_model(*made, image_again(*model, deadline), size, deadline, &logged_before, {.removed = &made->removed});
   EVN_CHECK(made->model.defaults.size() == model->model.defaults.size());
   for (const InputDefault& d : made->model.defaults) {
     if (d.value != nullptr) d.value->bytes();
@@ -402,14 +418,20 @@ ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<cons
   return load(std::move(runtime), std::move(image), size, name, nullptr, deadline);
 }
 
-ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size) {
+ModelPtr take_model(std::shared_ptr<Runtime> runtime, Model model, bool is_own) {
+  const std::uint64_t begin_ns = os::now_ns();
   const std::uint64_t deadline = load_deadline(*runtime);
+  const HeapReclaim allowed(true);
   const LoadScope scope(deadline);
-  OpenedModel s;
-  std::shared_ptr<void> copy = allocate_charged(runtime->cpu().ledger(), size, MemoryClass::kWeights);
-  copy_block(copy.get(), data, static_cast<std::int64_t>(size));
-  s.image.bytes = std::move(copy);
-  return load(std::move(runtime), std::move(s.image), size, "", nullptr, deadline, true);
+  auto loaded = std::make_shared<LoadedModel>();
+  loaded->runtime = std::move(runtime);
+  loaded->store.set_owner(loaded->runtime);
+  loaded->is_own = is_own;
+  Wrong wrong;
+  make_runnable(*loaded, model, deadline, &wrong, {.removed = &loaded->removed});
+  loaded->model = std::move(model);
+  finish_load(*loaded, wrong, 0, begin_ns);
+  return loaded;
 }
 
 Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSource& source, PlainModel kind,
@@ -424,8 +446,8 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   loaded.file_name = s.name;
   loaded.external = std::move(s.external);
   Wrong logged_before;
-  return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, passes_of_running(kind), removed, literals,
-                    reads);
+  const std::vector<const char*> disabled = passes_of_running(kind);
+  return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, {disabled, removed, literals, reads});
 }
 
 std::string describe_model(const LoadedModel& model, evn_format format) {

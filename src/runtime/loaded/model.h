@@ -101,8 +101,9 @@ struct ModelSource {
   std::string external_dir;
 };
 
-// Loads a model that the library or its module has made: operators of the library's own domain are allowed. `data` is copied.
-ModelPtr load_own_model(std::shared_ptr<Runtime> runtime, const void* data, std::size_t size);
+// Takes a model that the library has put together, as load_onnx would give it. Constants that it shares with other models are not
+// copied. `is_own`: its nodes may be of the library's own domain. Throws what loading throws.
+ModelPtr take_model(std::shared_ptr<Runtime> runtime, Model model, bool is_own);
 
 // A model to be changed and saved (model/save.h): checked, with types inferred, functions put in place, and otherwise as it was;
 // with kFolded, constants and batch normalizations are folded. `removed` (nullable) gets what LoadedModel has. Throws what loading
