@@ -46,7 +46,7 @@ def main():
     from large_nets import NETWORKS
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
-        pathlib.Path(path).write_bytes(NETWORKS[args.network]().SerializeToString())
+        pathlib.Path(path).write_bytes(NETWORKS[args.network]()[0].SerializeToString())
         taken = {library: [] for library in args.libraries}
         for _ in range(args.rounds):
             for library in args.libraries:

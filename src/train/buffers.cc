@@ -56,26 +56,46 @@ std::string_view bytes_of(const Value& v) {
   return {weight.size_bytes == 0 ? "" : weight.as<char>(), weight.size_bytes};
 }
 
-// One pass over the bytes, which need not be aligned.
+template <typename T>
+T element(std::string_view data, std::int64_t i) {
+  T v{};
+  std::memcpy(&v, data.data() + static_cast<std::size_t>(i) * sizeof v, sizeof v);
+  return v;
+}
+
+// Whether elements [begin, end) are finite: none has all bits of the exponent.
+bool are_finite(std::string_view data, std::int64_t begin, std::int64_t end) {
+  constexpr std::uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
+  std::uint32_t most = 0;
+  for (std::int64_t i = begin; i < end; ++i) most = std::max(most, element<std::uint32_t>(data, i) & kMagnitude);
+  return most < kInfinity;
+}
+
+// One pass over the bytes, which need not be aligned. Where the elements so far have no pattern, those that follow have none.
 Elements look_through(std::string_view data) {
   Elements e;
   e.count = data.size() / sizeof(float);
   if (e.count == 0) return e;
-  std::memcpy(&e.first, data.data(), sizeof(float));
-  evn::in_pieces(static_cast<std::int64_t>(e.count), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      float v = 0;
-      std::memcpy(&v, data.data() + static_cast<std::size_t>(i) * sizeof(float), sizeof(float));
+  e.first = element<float>(data, 0);
+  constexpr std::int64_t kLooks = 256;
+  std::int64_t at = 0;
+  while (at < static_cast<std::int64_t>(e.count) && (e.are_zero_or_one || e.are_zero_or_masked || e.count_up)) {
+    const std::int64_t end = std::min<std::int64_t>(at + kLooks, static_cast<std::int64_t>(e.count));
+    evn::cancellation_point(kLooks);
+    for (; at < end; ++at) {
+      const float v = element<float>(data, at);
       const bool is_zero = v == 0, is_one = v == 1, is_masked = v <= kMasked;
       e.are_finite &= std::isfinite(v);
       e.are_zero_or_one &= is_zero || is_one;
       e.are_zero_or_masked &= is_zero || is_masked;
-      e.count_up &= v == e.first + static_cast<float>(i);
+      e.count_up &= v == e.first + static_cast<float>(at);
       e.has_masked |= is_masked;
       e.has_zero |= is_zero;
       e.has_one |= is_one;
     }
-  });
+  }
+  evn::in_pieces(static_cast<std::int64_t>(e.count) - at, 1,
+                 [&](std::int64_t begin, std::int64_t end) { e.are_finite &= are_finite(data, at + begin, at + end); });
   return e;
 }
 

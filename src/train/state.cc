@@ -1,13 +1,10 @@
-// What a checkpoint has of a trainer, and what a trainer says of itself.
+// What a checkpoint has of a trainer.
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 
 #include "base/cxx20.h"
-#include "base/json_writer.h"
-#include "base/number_text.h"
 #include "base/text.h"
 #include "train/trainer.h"
 
@@ -34,11 +31,11 @@ void Trainer::each_saved(F&& f) {
   const auto add = [&](const std::string& prefix, const std::vector<Parameter>& list, std::vector<Tensor>& tensors) {
     for (std::size_t i = 0; i < list.size(); ++i) f(prefix + list[i].name, list[i], tensors[i]);
   };
-  add("parameter/", parameters(), values_);
-  add("statistic/", graphs_->statistics(), statistics_);
-  for (std::size_t k = 0; k < optimizer_state_.size(); ++k)
-    add("optimizer_state" + std::to_string(k) + "/", parameters(), optimizer_state_[k]);
-  if (settings_.accumulates()) add(kSum, parameters(), sums_);
+  add("parameter/", parameters(), tensors_->values);
+  add("statistic/", graphs_->statistics(), tensors_->statistics);
+  for (std::size_t k = 0; k < tensors_->optimizer_state.size(); ++k)
+    add("optimizer_state" + std::to_string(k) + "/", parameters(), tensors_->optimizer_state[k]);
+  if (settings_.accumulates()) add(kSum, parameters(), gradients_->sums());
 }
 
 // The tensors are mapped for as long as it lives.
@@ -61,7 +58,7 @@ Checkpoint Trainer::checkpoint() {
                 {"calls", std::to_string(calls_)},
                 {"steps", std::to_string(steps_)},
                 {"skipped", std::to_string(skipped_)},
-                {"accumulated", std::to_string(accumulated_)},
+                {"accumulated", std::to_string(gradients_->count())},
                 {"rate.base", bits_text(rate.base)},
                 {"rate.factor", bits_text(rate.factor)},
                 {"rate.best", bits_text(rate.best)},
@@ -75,8 +72,8 @@ Checkpoint Trainer::checkpoint() {
 }
 
 void Trainer::save(const std::string& path) {
-  if (!ranks_.is_alone() && accumulated_ > 0)
-    fail(EVN_ERROR_WRONG_STATE, "gradients of %u steps are accumulated: with other ranks that cannot be saved", accumulated_);
+  if (const std::uint32_t count = gradients_->count(); !ranks_.is_alone() && count > 0)
+    fail(EVN_ERROR_WRONG_STATE, "gradients of %u steps are accumulated: with other ranks that cannot be saved", count);
   write_checkpoint(path, checkpoint());
 }
 
@@ -135,7 +132,7 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
   const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("accumulated")};
   commit();
   own.file.reset();
-  bounds_.forget();
+  updater_->forget_bounds();
   scale_.set_state(scale);
   // Sums are gradients of the loss times a scale.
   const bool takes_sums = both_accumulate && counts[3] < settings_.accumulate && scale.latest == scale_.latest();
@@ -147,165 +144,23 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
   calls_ = counts[0];
   steps_ = counts[1];
   skipped_ = counts[2];
-  accumulated_ = takes_sums ? static_cast<std::uint32_t>(counts[3]) : 0;
+  gradients_->set_count(takes_sums ? static_cast<std::uint32_t>(counts[3]) : 0);
 }
 
-namespace {
-
-const char* precision_name(evn_precision precision) {
-  return precision == EVN_PRECISION_BF16 ? "bfloat16" : precision == EVN_PRECISION_FP16 ? "float16" : "float32";
-}
-
-// Of which of the two that rounds operands the device has nothing; nullptr: it rounds them.
-const char* lacks(const evn_device_info& info, evn_precision precision) {
-  const bool is_cpu = info.kind == EVN_DEVICE_CPU;
-  if (precision == EVN_PRECISION_BF16 && !(is_cpu && (info.features & EVN_DEVICE_BF16) != 0)) return "products of bfloat16";
-  if (precision == EVN_PRECISION_FP16 && !is_cpu && (info.features & EVN_DEVICE_FP16) == 0) return "arithmetic of float16";
-  return nullptr;
-}
-
-}  // namespace
-
-// What has come of the options: of the graph, and of the devices, where these are named.
-std::vector<std::string> Trainer::notes() const {
-  std::vector<std::string> notes = graphs_->notes();
-  if (!latest_skip_.empty()) notes.push_back(latest_skip_);
-  std::vector<std::string> names = settings_.replicas;
-  if (names.empty()) names.push_back(settings_.device);
-  std::set<std::string> seen;
-  for (const std::string& list : names) {
-    if (list == "auto") continue;
-    for (const std::string& name : evn::split_names(list)) {
-      if (!seen.insert(name).second) continue;
-      const evn_device_info info = name.empty() ? Device(runtime_).info() : Device(runtime_, name.c_str()).info();
-      if (const char* const what = lacks(info, settings_.given.precision))
-        notes.push_back(std::string("device ") + info.name + " has no " + what + ": it trains in float32");
-    }
-  }
-  return notes;
-}
-
-std::string Trainer::describe_as_json() const {
-  const evn_trainer_options& o = settings_.given;
-  evn::JsonWriter json;
-  json.begin_object();
-  json.field("loss", loss_name(o.loss));
-  json.field("optimizer", optimizer_name(o.optimizer));
-  json.field("schedule", schedule_name(o.schedule));
-  json.field("output", std::string_view(graphs_->output()));
-  json.field("steps", steps_);
-  json.field("skipped", skipped_);
-  json.field("batches", calls_);
-  json.key("learning_rate");
-  json.number(evn::shortest_text(rate_.at(steps_)));
-  json.field("precision", precision_name(o.precision));
-  json.key("loss_scale");
-  json.number(evn::shortest_text(static_cast<double>(scale_.value())));
-  if (o.memory_limit != 0) write_memory(json);
-  json.key("parameters");
-  json.begin_array();
-  for (const Parameter& p : parameters()) {
-    json.begin_object();
-    json.field("name", std::string_view(p.name));
-    json.key("dims");
-    json.number(dims_text(p.dims));
-    json.field("group", static_cast<std::uint64_t>(p.group));
-    if (!p.note.empty()) json.field("note", std::string_view(p.note));
-    json.end_object();
-  }
-  json.end_array();
-  json.key("frozen");
-  json.begin_array();
-  for (const Frozen& f : graphs_->frozen()) {
-    json.begin_object();
-    json.field("name", std::string_view(f.name));
-    json.field("reason", std::string_view(f.reason));
-    json.end_object();
-  }
-  json.end_array();
-  json.field("rank", std::uint64_t{ranks_.rank()});
-  json.field("rank_count", std::uint64_t{ranks_.count()});
-  json.field("transport", std::string_view(ranks_.transport()));
-  json.key("replicas");
-  json.begin_array();
-  for (const Replica& r : replicas_) {
-    json.begin_object();
-    json.field("device", std::string_view(r.device));
-    json.key("share");
-    json.number(evn::shortest_text(r.share));
-    json.end_object();
-  }
-  json.end_array();
-  if (pruning_) {
-    json.key("pruning");
-    pruning_->describe(&json);
-  }
-  json.key("notes");
-  json.begin_array();
-  for (const std::string& note : notes()) json.value(std::string_view(note));
-  json.end_array();
-  json.end_object();
-  return json.take();
-}
-
-// What the latest step's plan takes.
-RunMemory Trainer::memory() const { return latest_ != nullptr ? memory_of(latest_->session.get()) : RunMemory(); }
-
-void Trainer::write_memory(evn::JsonWriter& json) const {
-  const RunMemory m = memory();
-  json.key("memory");
-  json.begin_object();
-  json.field("limit", settings_.given.memory_limit);
-  json.field("activation_bytes", m.arena_bytes);
-  json.field("unlimited_bytes", m.unlimited_bytes);
-  json.field("kept_values", std::uint64_t{m.kept_values});
-  json.field("recomputed_values", std::uint64_t{m.recomputed_values});
-  json.field("recomputed_steps", std::uint64_t{m.recomputed_steps});
-  json.field("steps", std::uint64_t{m.steps});
-  json.end_object();
-}
-
-std::string Trainer::memory_text() const {
-  const RunMemory m = memory();
-  std::string text = "activations: at most " + std::to_string(settings_.given.memory_limit) + " bytes";
-  if (m.steps != 0)
-    text +=
-        ", " + std::to_string(m.arena_bytes) + " of " + std::to_string(m.unlimited_bytes) + " that they would be without a limit";
-  if (m.recomputed_steps != 0) {
-    text += "; " + std::to_string(m.kept_values) + " values are kept, " + std::to_string(m.recomputed_values) +
-            " computed again by " + std::to_string(m.recomputed_steps) + " of " + std::to_string(m.steps) + " steps";
-  }
-  return text + "\n";
-}
-
-std::string Trainer::describe_as_text() const {
-  const evn_trainer_options& o = settings_.given;
-  std::size_t count = 0;
-  for (const Parameter& p : parameters()) count += p.bytes() / sizeof(float);
-  std::string text =
-      std::string("trains by ") + loss_name(o.loss) + " of " + graphs_->output() + ", " + optimizer_name(o.optimizer) + ", " +
-      schedule_name(o.schedule) + " rate, " + precision_name(o.precision) +
-      (LossScale::is_used(o) ? ", loss scale " + evn::shortest_text(static_cast<double>(scale_.value())) : std::string()) + "\n" +
-      std::to_string(steps_) + " steps, " + std::to_string(skipped_) + " skipped, learning rate " +
-      evn::shortest_text(rate_.at(steps_)) + "\n" + std::to_string(count) + " numbers in " + std::to_string(parameters().size()) +
-      " parameters:\n";
-  for (const Parameter& p : parameters())
-    text += "  " + p.name + " " + dims_text(p.dims) + (p.note.empty() ? "" : ": " + p.note) + "\n";
-  if (o.memory_limit != 0) text += memory_text();
-  for (const Frozen& f : graphs_->frozen()) text += "stays: " + f.name + ": " + f.reason + "\n";
-  if (!ranks_.is_alone())
-    text += "rank " + std::to_string(ranks_.rank()) + " of " + std::to_string(ranks_.count()) + ", summed by " +
-            ranks_.transport() + "\n";
-  for (const Replica& r : replicas_) text += "replica: " + r.device + ", share " + evn::shortest_text(r.share) + "\n";
-  if (pruning_) text += pruning_->describe_as_text();
-  for (const std::string& note : notes()) text += "note: " + note + "\n";
-  return text;
-}
-
-const std::string& Trainer::describe(evn_format format) {
-  if (format != EVN_FORMAT_TEXT && format != EVN_FORMAT_JSON) fail(EVN_ERROR_INVALID_ARGUMENT, "format is %d", format);
-  text_ = format == EVN_FORMAT_JSON ? describe_as_json() : describe_as_text();
-  return text_;
+// All ranks take the checkpoint, or none does.
+void Trainer::restore_with_ranks(const std::string& path) {
+  constexpr char kWhat[] = "restore the checkpoint";
+  bool told = false;
+  const std::optional<evn::Error> own = error_of([&] {
+    take_state(path, [&] {
+      told = true;
+      ranks_.exchange({}, {}, kWhat);
+    });
+  });
+  if (own && !told) ranks_.exchange({}, own, kWhat);
+  if (own) throw evn::Error(*own);
+  ranks_.failed.reset();
+  ranks_.check_parameters(*graphs_, tensors_->values);
 }
 
 }  // namespace evn_train

@@ -15,14 +15,14 @@ namespace {
 
 using Dims = std::vector<std::int64_t>;
 
-class Graph : public NamedGraph {
+class Net : public NamedGraph {
  public:
-  Graph& conv(const std::string& x, const std::string& output, const Dims& filters, std::int64_t groups = 1) {
+  Net& conv(const std::string& x, const std::string& output, const Dims& filters, std::int64_t groups = 1) {
     NamedGraph::conv(x, output, filters, groups);
     return *this;
   }
   // A classifier of the mean of each channel.
-  Graph& end(const std::string& x, std::int64_t channels) {
+  Net& end(const std::string& x, std::int64_t channels) {
     weight("end.w", {channels, 3})
         .node("GlobalAveragePool", {x}, "mean")
         .node("Flatten", {"mean"}, "flat")
@@ -33,14 +33,14 @@ class Graph : public NamedGraph {
   Channels find() const { return find_channels(graph()); }
 };
 
-Graph image() {
-  Graph g;
+Net image() {
+  Net g;
   g.input("x", {-1, 3, 8, 8});
   return g;
 }
 
 // "name axis first length" of each part, in order.
-std::vector<std::string> uses_of(const ChannelGroup& group, Graph* graph) {
+std::vector<std::string> uses_of(const ChannelGroup& group, Net* graph) {
   std::vector<std::string> texts;
   for (const ChannelUse& use : group.uses) {
     texts.push_back(name_of(graph->graph(), use.value) + " " + std::to_string(use.axis) + " " + std::to_string(use.first) + " " +
@@ -53,7 +53,7 @@ std::vector<std::string> uses_of(const ChannelGroup& group, Graph* graph) {
 using Texts = std::vector<std::string>;
 
 TEST(Channels, AreThoseOfTheConvolutionAndOfWhatReadsThem) {
-  Graph g = image();
+  Net g = image();
   g.conv("x", "a", {6, 3, 3, 3}).weight("s", {6}).weight("b", {6}).weight("m", {6}).weight("v", {6});
   g.node("BatchNormalization", {"a", "s", "b", "m", "v"}, "n").node("Relu", {"n"}, "r").conv("r", "c", {5, 6, 1, 1});
   const Channels found = g.end("c", 5).find();
@@ -67,7 +67,7 @@ TEST(Channels, AreThoseOfTheConvolutionAndOfWhatReadsThem) {
 }
 
 TEST(Channels, OfAResidualStreamAreOneGroup) {
-  Graph g = image();
+  Net g = image();
   g.conv("x", "a", {6, 3, 3, 3}).conv("a", "b", {6, 6, 3, 3}).node("Add", {"a", "b"}, "sum").conv("sum", "c", {6, 6, 3, 3});
   g.node("Add", {"sum", "c"}, "last");
   const Channels found = g.end("last", 6).find();
@@ -78,7 +78,7 @@ TEST(Channels, OfAResidualStreamAreOneGroup) {
 }
 
 TEST(Channels, OfGroupsLeaveGroupByGroup) {
-  Graph g = image();
+  Net g = image();
   g.conv("x", "a", {12, 3, 3, 3}).conv("a", "b", {24, 3, 3, 3}, 4).conv("b", "c", {48, 4, 3, 3}, 6);
   const Channels found = g.end("c", 48).find();
   ASSERT_EQ(found.groups.size(), 1u);
@@ -91,7 +91,7 @@ TEST(Channels, OfGroupsLeaveGroupByGroup) {
 }
 
 TEST(Channels, OfDepthwiseConvolutionsAreThoseTheyRead) {
-  Graph g = image();
+  Net g = image();
   g.conv("x", "a", {8, 3, 1, 1}).conv("a", "b", {16, 1, 3, 3}, 8);
   g.weight("t.w", {16, 2, 2, 2}).node("ConvTranspose", {"b", "t.w"}, "t", {evn::make_attribute("group", 16)});
   const Channels found = g.end("t", 32).find();
@@ -101,7 +101,7 @@ TEST(Channels, OfDepthwiseConvolutionsAreThoseTheyRead) {
 }
 
 TEST(Channels, SideBySideAndFlattenedKeepTheirPlaces) {
-  Graph g = image();
+  Net g = image();
   g.conv("x", "a", {4, 3, 1, 1}).weight("t.w", {4, 6, 1, 1}).node("ConvTranspose", {"a", "t.w"}, "t");
   g.node("Concat", {"t", "x", "a"}, "all", {evn::make_attribute("axis", -3)}).node("Flatten", {"all"}, "flat");
   g.weight("m", {832, 5}).node("MatMul", {"flat", "m"}, "y").output("y");
@@ -112,7 +112,7 @@ TEST(Channels, SideBySideAndFlattenedKeepTheirPlaces) {
 }
 
 TEST(Channels, OfAnUnknownSizeAreFlattenedByWhatReadsThem) {
-  Graph g;
+  Net g;
   g.input("x", {-1, 3, -1, -1});
   g.conv("x", "a", {4, 3, 1, 1}).ints("to", {0, -1}).node("Reshape", {"a", "to"}, "flat");
   g.weight("m", {5, 100}).node("Gemm", {"flat", "m"}, "y", {evn::make_attribute("transB", 1)}).output("y");
@@ -125,7 +125,7 @@ TEST(Channels, OfAnUnknownSizeAreFlattenedByWhatReadsThem) {
 
 TEST(Channels, NumbersOfReshapesAreNoted) {
   for (const auto& [target, number] : std::vector<std::pair<Dims, std::int64_t>>{{{-1, 256}, 256}, {{0, 256}, 256}, {{7, -1}, 0}}) {
-    Graph g = image();
+    Net g = image();
     g.conv("x", "a", {4, 3, 1, 1}).ints("to", target).node("Reshape", {"a", "to"}, "flat");
     g.weight("m", {256, 5}).node("MatMul", {"flat", "m"}, "y").output("y");
     const Channels found = g.find();
@@ -137,7 +137,7 @@ TEST(Channels, NumbersOfReshapesAreNoted) {
   }
   // The batch is another one, or cannot be told.
   for (const Dims& target : std::vector<Dims>{{-1, 64}, {-1, 4}, {64, 4}, {0, 0, 8}, {256, 0}}) {
-    Graph g = image();
+    Net g = image();
     g.conv("x", "a", {4, 3, 1, 1}).ints("to", target).node("Reshape", {"a", "to"}, "y");
     g.weight("m", {target.back() == 0 ? 8 : target.back(), 5}).node("MatMul", {"y", "m"}, "z").output("z");
     EXPECT_NE(g.find().groups[0].reason, "") << target[0];
@@ -146,81 +146,81 @@ TEST(Channels, NumbersOfReshapesAreNoted) {
 
 struct Kept {
   const char* what;
-  void (*build)(Graph*);
+  void (*build)(Net*);
   const char* reason;
 };
 
 TEST(Channels, StayWhereTheyCannotBeFollowed) {
   const Kept kRows[] = {
-      {"an output", [](Graph* g) { g->output("a"); }, "they reach the output a"},
-      {"another operator", [](Graph* g) { g->node("Softmax", {"a"}, "s"); }, "Softmax s is not followed"},
+      {"an output", [](Net* g) { g->output("a"); }, "they reach the output a"},
+      {"another operator", [](Net* g) { g->node("Softmax", {"a"}, "s"); }, "Softmax s is not followed"},
       {"another domain",
-       [](Graph* g) {
+       [](Net* g) {
          g->node("Relu", {"a"}, "s");
          g->graph().nodes.back().domain = "com.example";
        },
        "Relu s is not followed"},
-      {"a body", [](Graph* g) { g->node("If", {"x"}, "s", {evn::make_attribute("then_branch", std::make_shared<evn::Graph>())}); },
+      {"a body", [](Net* g) { g->node("If", {"x"}, "s", {evn::make_attribute("then_branch", std::make_shared<evn::Graph>())}); },
        "the model has If s, whose body may read them"},
-      {"filters that are an output", [](Graph* g) { g->output("a.w"); }, "a.w is read in another way too"},
-      {"filters that are read as numbers", [](Graph* g) { g->node("Softmax", {"a.w"}, "s"); }, "a.w is read in another way too"},
+      {"filters that are an output", [](Net* g) { g->output("a.w"); }, "a.w is read in another way too"},
+      {"filters that are read as numbers", [](Net* g) { g->node("Softmax", {"a.w"}, "s"); }, "a.w is read in another way too"},
       {"what is added comes from nowhere",
-       [](Graph* g) {
+       [](Net* g) {
          g->node("Add", {"a", "x"}, "s");
        },
        "Add s reads them with values that are not followed"},
       {"a sum over channels",
-       [](Graph* g) {
+       [](Net* g) {
          g->ints("one", {1}).node("ReduceSum", {"a", "one"}, "s");
        },
        "ReduceSum s reduces them"},
       {"a divisor",
-       [](Graph* g) {
+       [](Net* g) {
          g->node("Div", {"x", "a"}, "s");
        },
        "Div s is set by them"},
       {"a divisor for each",
-       [](Graph* g) {
+       [](Net* g) {
          g->weight("d", {4, 1, 1}).node("Div", {"a", "d"}, "s");
        },
        "Div s divides them"},
       {"filters that are made",
-       [](Graph* g) {
+       [](Net* g) {
          g->node("Conv", {"x", "a"}, "s");
        },
        "Conv s is set by them"},
       {"a scale that is made",
-       [](Graph* g) {
+       [](Net* g) {
          g->weight("s", {4}).node("InstanceNormalization", {"x", "a", "s"}, "n");
        },
        "InstanceNormalization n is set by them"},
       {"an epsilon of 0",
-       [](Graph* g) {
+       [](Net* g) {
          g->weight("s", {4}).weight("b", {4}).node("InstanceNormalization", {"a", "s", "b"}, "n",
                                                    {evn::make_attribute("epsilon", 0.0f)});
        },
        "InstanceNormalization n divides by the deviation of a channel of zeros"},
-      {"another axis", [](Graph* g) { g->node("Flatten", {"a"}, "f", {evn::make_attribute("axis", 2)}); },
+      {"another axis", [](Net* g) { g->node("Flatten", {"a"}, "f", {evn::make_attribute("axis", 2)}); },
        "Flatten f flattens them into the batch"},
       {"a permutation that is none",
-       [](Graph* g) {
+       [](Net* g) {
          g->node("Transpose", {"a"}, "t", {evn::make_attribute("perm", Dims{0, 1, 1, 3})});
        },
        "Transpose t has no permutation of their axes"},
       {"more channels by factors",
-       [](Graph* g) {
+       [](Net* g) {
          g->factors("f", {1, 2, 1, 1}).node("Resize", {"a", "", "f"}, "r");
        },
        "Resize r has no constant factors that leave the channels"},
       {"pads beside channels",
-       [](Graph* g) {
+       [](Net* g) {
          g->ints("p", {0, 1, 0, 0, 0, 0, 0, 0}).node("Pad", {"a", "p"}, "r");
        },
        "Pad r has no constant pads that leave the channels"},
   };
   for (const Kept& row : kRows) {
     SCOPED_TRACE(row.what);
-    Graph g = image();
+    Net g = image();
     g.conv("x", "a", {4, 3, 3, 3}).end("a", 4);
     EXPECT_EQ(g.find().groups[0].reason, "");
     row.build(&g);
@@ -231,11 +231,11 @@ TEST(Channels, StayWhereTheyCannotBeFollowed) {
 }
 
 TEST(Channels, OfSharedFiltersAreShared) {
-  Graph g = image();
+  Net g = image();
   g.conv("x", "a", {3, 3, 3, 3}).node("Conv", {"a", "a.w"}, "b");
   const Channels found = g.end("b", 3).find();
   EXPECT_NE(found.groups[0].reason, "") << "the filters read the model's input once, and what they have made";
-  Graph h = image();
+  Net h = image();
   h.conv("x", "a", {3, 3, 3, 3}).conv("a", "b", {3, 3, 3, 3}).node("Conv", {"b", "b.w"}, "c");
   const Channels shared = h.end("c", 3).find();
   ASSERT_EQ(shared.groups.size(), 1u);
@@ -244,7 +244,7 @@ TEST(Channels, OfSharedFiltersAreShared) {
 }
 
 TEST(Channels, ThatDoubleManyTimesAreGivenUp) {
-  Graph g = image();
+  Net g = image();
   g.conv("x", "v0", {2, 3, 1, 1});
   for (int i = 0; i < 80; ++i) {
     const std::string from = "v" + std::to_string(i);
@@ -264,7 +264,7 @@ TEST(Channels, OfAnyGraphAreParts) {
                              "Resize",  "Identity",   "Div",     "AveragePool",   "Clip",  "GlobalMaxPool"};
   std::size_t free_groups = 0;
   for (int graph = 0; graph < 20000; ++graph) {
-    Graph g;
+    Net g;
     const Dims sizes = {1, 2, 4, 4, 4, 8};
     g.input("x", {-1, sizes[below(6)], static_cast<std::int64_t>(below(9)) - 1, 4});
     Texts values = {"x"}, constants;
