@@ -17,20 +17,29 @@ function(evn_precompile target)
     target_compile_options(${target} PRIVATE ${evn_precompile_options})
   endif()
 endfunction()
+# evn_precompile_as(target, first, headers of first...)
 function(evn_precompile_as target first)
-  if(EVN_QUICK_BUILD AND NOT target STREQUAL first)
+  if(target STREQUAL first)
+    evn_precompile(${target} ${ARGN})
+  elseif(EVN_QUICK_BUILD)
     target_precompile_headers(${target} REUSE_FROM ${first})
     target_compile_options(${target} PRIVATE ${evn_precompile_options})
   endif()
 endfunction()
 
-# evn_compile_little(target): for instrumented code in which tests spend little of their time. It takes a compiler longest, most of it for what each
-# source instantiates again, so these are unity builds without optimization. Sources of a table, which name their rows alike, are compiled by
-# themselves (SKIP_UNITY_BUILD_INCLUSION); others of a target may not name two things alike.
-function(evn_compile_little target)
+# evn_compile_together(target): a unity build, as most of a compiler's time goes into what each source instantiates again. Sources of a table, which
+# name their rows alike, are compiled by themselves (SKIP_UNITY_BUILD_INCLUSION); others of a target may not name two things alike.
+function(evn_compile_together target)
   if(EVN_QUICK_BUILD)
     # Sources of a unity build see each other's names, and gcc takes them for headers: -Wshadow and -Wsubobject-linkage would warn of both.
-    target_compile_options(${target} PRIVATE -O0 -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    target_compile_options(${target} PRIVATE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+# evn_compile_little(target): for instrumented code in which tests spend little of their time, which takes a compiler longest.
+function(evn_compile_little target)
+  if(EVN_QUICK_BUILD)
+    target_compile_options(${target} PRIVATE -O0)
+    evn_compile_together(${target})
   endif()
 endfunction()

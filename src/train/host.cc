@@ -38,7 +38,7 @@ SourceModel read_source(evn_runtime runtime, const char* path, const evn_trainer
   flatten_bodies(model.graph);
   free_batch(model.graph, source.ledger);
   take_inference_form(model.graph);
-  raise_opset(model, std::max(least_opset, opset_of(model)), source.ledger);
+  if (opset_of(model) < least_opset) raise_opset(model, least_opset, source.ledger);
   drop_changed_defaults(reads, &model);
   model.graph = with_subgraphs(model.graph, true);
   std::set<std::string_view> constants;
