@@ -28,9 +28,9 @@ std::vector<std::int32_t> value_regions(const Graph& graph);
 // Whether what is made in `outer` can be read in `inner`.
 bool region_contains(const Graph& graph, std::int32_t outer, std::int32_t inner);
 
-// A graph as ONNX has it, and as load_onnx gives it: not validated. Names are unique in all of its graphs, inputs and outputs keep theirs, constants lie in the innermost
-// graph around their readers; with `weights_outside`, those of float32 that may be weights in the outermost. Throws
-// EVN_ERROR_UNSUPPORTED naming a node that ONNX has not.
+// A graph as ONNX has it, and as load_onnx gives it: not validated. Names are unique in all of its graphs, inputs and outputs keep
+// theirs, constants lie in the innermost graph around their readers; with `weights_outside`, those of float32 that may be weights
+// in the outermost. Throws EVN_ERROR_UNSUPPORTED naming a node that ONNX has not.
 Graph with_subgraphs(const Graph& graph, bool weights_outside = false);
 
 }  // namespace evn
