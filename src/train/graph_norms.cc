@@ -14,8 +14,6 @@ namespace {
 
 using evn::NodeWriter;
 
-bool is_norm(const Node& node) { return node.op_type == "BatchNormalization" && node.domain.empty() && node.inputs.size() == 5; }
-
 // How often nodes read each value, and the names that are taken. Nodes in bodies count too.
 class Uses {
  public:
@@ -75,7 +73,7 @@ void separate_statistics(SourceModel* source) {
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     evn::cancellation_point(evn::kNodeWork);
     const Node& node = graph.nodes[n];
-    if (is_norm(node)) norms[{name_of(graph, node.inputs[3]), name_of(graph, node.inputs[4])}].push_back(n);
+    if (is_batch_norm(node)) norms[{name_of(graph, node.inputs[3]), name_of(graph, node.inputs[4])}].push_back(n);
   }
   if (norms.empty()) return;
   Uses uses(graph);

@@ -28,8 +28,6 @@ void import_domain(evn::Model* m, const char* domain, std::int64_t version) {
   if (std::none_of(m->opsets.begin(), m->opsets.end(), is_it)) m->opsets.push_back({domain, version});
 }
 
-bool is_norm(const Node& node) { return node.op_type == "BatchNormalization" && node.domain.empty() && node.inputs.size() == 5; }
-
 }  // namespace
 
 std::size_t Parameter::bytes() const {
@@ -125,7 +123,7 @@ void TrainingGraphs::find_norms() {
   for (std::size_t n = 0; n < graph().nodes.size(); ++n) {
     evn::cancellation_point(evn::kNodeWork);
     const Node& node = graph().nodes[n];
-    if (!is_norm(node)) continue;
+    if (!is_batch_norm(node)) continue;
     const bool is_frozen = std::any_of(node.inputs.begin() + 3, node.inputs.end(),
                                        [&](ValueId s) { return fits_any(settings_.frozen, name_of(graph(), s)); });
     if (is_frozen || fits_any(settings_.frozen, node.name)) {

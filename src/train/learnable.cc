@@ -144,8 +144,7 @@ void TrainingGraphs::find_parameters(const std::set<std::uint64_t>& literals) {
   std::set<ValueId> statistics;
   for (const Node& node : graph().nodes) {
     evn::cancellation_point();
-    if (node.op_type == "BatchNormalization" && node.domain.empty() && node.inputs.size() == 5)
-      statistics.insert({node.inputs[3], node.inputs[4]});
+    if (is_batch_norm(node)) statistics.insert({node.inputs[3], node.inputs[4]});
   }
   for (const auto& [name, v] : constants) {
     evn::cancellation_point(evn::kNodeWork);

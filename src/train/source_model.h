@@ -49,6 +49,10 @@ inline bool is_float_type(DType dtype) {
 // Whether the value, which a node makes, is known to be a tensor of integers, flags, bytes or text.
 inline bool is_no_float(const Value& v) { return !v.wraps && v.dtype != DType::kUndefined && !is_float_type(v.dtype); }
 
+inline bool is_batch_norm(const Node& node) {
+  return node.op_type == "BatchNormalization" && node.domain.empty() && node.inputs.size() == 5;
+}
+
 // A node in its graph, which has the names of what it reads and makes.
 struct NodeAt {
   const Graph* graph = nullptr;
