@@ -17,7 +17,6 @@ constexpr float kLargestEpsilon = 1e-3f;
 constexpr float kMasked = -1e3f;  // scores from here down are those of what a mask hides
 constexpr int kMostSteps = 5;     // nodes between frequencies and their Sin or Cos
 constexpr std::size_t kFewest = 4;
-constexpr std::int64_t kValueWork = 16;  // a value is looked up
 
 bool is(const Node& node, std::initializer_list<std::string_view> ops) {
   evn::cancellation_point(static_cast<std::int64_t>(ops.size()));

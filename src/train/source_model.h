@@ -31,6 +31,8 @@ struct SourceModel {
   evn::LedgerPtr ledger{};             // to which weights are charged
 };
 
+inline constexpr std::int64_t kValueWork = 16;  // a value is looked up by its name
+
 inline std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
 inline const std::string& name_of(const Graph& graph, ValueId v) {

@@ -10,8 +10,7 @@
 namespace evn_train {
 namespace {
 
-constexpr std::int64_t kValueWork = 16;  // a value is looked up
-constexpr int kExactPasses = 8;          // over a body, in each of which a chain of carried values may be one link longer
+constexpr int kExactPasses = 8;  // over a body, in each of which a chain of carried values may be one link longer
 
 // Inputs that say how an operator works. An initializer there is no parameter.
 struct Option {
