@@ -118,6 +118,7 @@ SessionRequest request_of(const evn_session_options& o) {
   if (o.concurrency < 0) fail(EVN_ERROR_INVALID_ARGUMENT, "concurrency is %d", o.concurrency);
   request.concurrency = o.concurrency;
   request.idle_arena_bytes = o.idle_arena_bytes;
+  request.arena_limit = o.arena_limit;
   if (o.name != nullptr) request.name = o.name;
   return request;
 }
@@ -211,7 +212,7 @@ void create_session(evn_runtime runtime, evn_model model, const evn_session_opti
   const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
                         "the making of the session was cancelled");
   SessionRequest request = request_of(o);
-  request.arena_limit = arena_limit;
+  if (arena_limit != 0) request.arena_limit = arena_limit;
   const ModelPtr open = with_open_inputs(*m, names_of(o.overridable, o.overridable_count, "overridable"));
   auto recipe = std::make_unique<GivenRecipe>(open, std::move(request), batching_of(o), cache_of(o));
   *session = static_cast<evn_session>(make_handle(LiveSession::create(*r, std::move(recipe))));

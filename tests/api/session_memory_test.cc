@@ -120,6 +120,41 @@ struct SessionMemory : testing::Test {
   }
 };
 
+// The first Softmax is read again at the end.
+std::string held_model(int nodes) {
+  OnnxWriter w(17);
+  w.add_input("x", kF32, {"rows", 8}).add_output("y", kF32);
+  for (int i = 0; i <= nodes; ++i)
+    w.add_node("Softmax", {i == 0 ? "x" : "v" + std::to_string(i - 1)}, {"v" + std::to_string(i)}, {Attr("axis", i % 2)});
+  return w.add_node("Mul", {"v" + std::to_string(nodes), "v0"}, {"y"}).serialize();
+}
+
+TEST_F(SessionMemory, ValuesAboveALimitAreComputedAgain) {
+  constexpr std::int64_t kRows = 1000;
+  const auto make_limited = [&](std::uint64_t limit) {
+    const evn_model model = load(held_model(8));
+    evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+    options.arena_limit = limit;
+    evn_session session = nullptr;
+    EXPECT_OK(evn_session_create(runtime, model, &options, &session, &error));
+    EXPECT_EQ(evn_model_release(model), EVN_OK);
+    return session;
+  };
+  std::vector<float> expected, y;
+  const evn_session free = make_limited(0);
+  ASSERT_EQ(run(free, kRows, &expected), EVN_OK);
+  const std::uint64_t unlimited = stats(free).peak_arena_bytes, limit = unlimited - kRows * 8 * 4;
+  const evn_session limited = make_limited(limit);
+  ASSERT_EQ(run(limited, kRows, &y), EVN_OK);
+  EXPECT_EQ(y, expected);
+  EXPECT_GT(unlimited, limit);
+  EXPECT_LE(stats(limited).peak_arena_bytes, limit);
+  const evn_session too_little = make_limited(1000);
+  EXPECT_EQ(run(too_little, kRows), EVN_ERROR_LIMIT);
+  EXPECT_EQ(run(too_little, 1), EVN_OK) << "a smaller run fits";
+  for (const evn_session session : {free, limited, too_little}) EXPECT_EQ(evn_session_release(session), EVN_OK);
+}
+
 TEST_F(SessionMemory, ASecondRunFindsWhatTheFirstOneLeft) {
   const evn_session session = make_of(rows_model());
   evn_session_memory_stats s = stats(session);

@@ -91,7 +91,7 @@ class RunPlanner : PlanBuilder {
 
   std::shared_ptr<Plan> finish_under_limit() {
     assign_offsets();
-    if (kHas_training && c_.arena_limit != 0) fit_under_limit(*this, c_.arena_limit);
+    if (c_.arena_limit != 0) fit_under_limit(*this, c_.arena_limit);
     return finish();
   }
 
