@@ -57,6 +57,7 @@ type SessionOptions struct {
 	DisabledPasses []string
 	Concurrency    int // how many runs compute at a time at most; 0: the configuration's
 	IdleArenaBytes uint64
+	ArenaLimit     uint64 // of the intermediate values of a run: what does not fit is computed again; 0: none
 	Batching       *Batching
 	Overridable    []string // inputs with a default that runs are going to give
 }
@@ -116,6 +117,7 @@ func (b *bag) session(options *SessionOptions) (raw C.evn_session_options, err e
 	raw.precision, raw.numerics, raw.products = C.evn_precision(options.Precision), C.evn_numerics(options.Numerics), C.evn_products(options.Products)
 	raw.memory, raw.arenas = C.evn_memory_plan(options.Memory), C.evn_arenas(options.Arenas)
 	raw.concurrency, raw.idle_arena_bytes = C.int32_t(options.Concurrency), C.uint64_t(options.IdleArenaBytes)
+	raw.arena_limit = C.uint64_t(options.ArenaLimit)
 	if raw.keep_fp32, err = b.texts(options.KeepFP32); err != nil {
 		return raw, err
 	}

@@ -374,6 +374,7 @@ struct SessionOptions {
   std::int32_t concurrency = 0;   // runs that compute at a time; 0: as the configuration says, else as many as there are cores
   std::optional<Batching> batching;  // nullopt: as the configuration says
   std::uint64_t idle_arena_bytes = 0;  // of intermediate values, kept for runs to come; 0: as the configuration says, else 1 GiB
+  std::uint64_t arena_limit = 0;       // of the intermediate values of a run: what does not fit is computed again; 0: none
   std::string name;               // in statistics; "": the model's file name
   Products products = Products::kDefault;  // the library that multiplies matrices
   MemoryPlan memory = MemoryPlan::kDefault;  // how much memory may be taken for speed

@@ -226,6 +226,7 @@ class Runtime : public detail::Object<evn_runtime, evn_runtime_release> {
     o.overridable_count = static_cast<std::uint32_t>(open.size());
     o.concurrency = options.concurrency;
     o.idle_arena_bytes = options.idle_arena_bytes;
+    o.arena_limit = options.arena_limit;
     o.name = detail::c_str_or_null(options.name);
     evn_batching_options batching = EVN_BATCHING_OPTIONS_INIT;
     if (options.batching) {

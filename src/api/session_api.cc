@@ -7,7 +7,6 @@
 #include "api/barrier.h"
 #include "api/objects.h"
 #include "api/run_arguments.h"
-#include "api/session_create.h"
 #include "api/value_info.h"
 #include "api/work_scope.h"
 
@@ -198,8 +197,9 @@ std::vector<uint8_t> read_skipped(const uint8_t* skipped, const Graph& graph) {
 
 }  // namespace
 
-void create_session(evn_runtime runtime, evn_model model, const evn_session_options* options, std::uint64_t arena_limit,
-                    evn_session* session) {
+namespace {
+
+void create_session(evn_runtime runtime, evn_model model, const evn_session_options* options, evn_session* session) {
   const Pin<RuntimePtr> r(runtime);
   const Pin<ModelPtr> m(model);
   require(session != nullptr, "session");
@@ -211,12 +211,12 @@ void create_session(evn_runtime runtime, evn_model model, const evn_session_opti
   if ((*m)->runtime != *r) fail(EVN_ERROR_INVALID_ARGUMENT, "the model belongs to another runtime");
   const WorkScope scope(WorkScope::token_of(o.cancel), o.deadline_ns, "the time to make the session is over",
                         "the making of the session was cancelled");
-  SessionRequest request = request_of(o);
-  if (arena_limit != 0) request.arena_limit = arena_limit;
   const ModelPtr open = with_open_inputs(*m, names_of(o.overridable, o.overridable_count, "overridable"));
-  auto recipe = std::make_unique<GivenRecipe>(open, std::move(request), batching_of(o), cache_of(o));
+  auto recipe = std::make_unique<GivenRecipe>(open, request_of(o), batching_of(o), cache_of(o));
   *session = static_cast<evn_session>(make_handle(LiveSession::create(*r, std::move(recipe))));
 }
+
+}  // namespace
 
 RunOptions read_run_options(const evn_run_options* options, const Graph& graph) {
   constexpr uint32_t kFlags = EVN_RUN_OUTPUTS_ON_DEVICE | EVN_RUN_OVERWRITE_INPUTS;
@@ -250,7 +250,7 @@ extern "C" {
 
 evn_status evn_session_create(evn_runtime runtime, evn_model model, const evn_session_options* options, evn_session* session,
                               evn_error* error) {
-  return guarded(error, [&] { create_session(runtime, model, options, 0, session); });
+  return guarded(error, [&] { create_session(runtime, model, options, session); });
 }
 
 evn_status evn_session_release(evn_session session) { return release_handle(session, HandleKind::kSession); }

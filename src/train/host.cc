@@ -7,7 +7,6 @@
 
 #include "api/objects.h"
 #include "api/run_arguments.h"
-#include "api/session_create.h"
 #include "api/work_scope.h"
 #include "base/lent_core.h"
 #include "base/os/os.h"
@@ -65,12 +64,6 @@ evn_model load_saved(evn_runtime runtime, const SavedModel& saved) {
   const Pin<RuntimePtr> r(runtime);
   const std::shared_ptr<const void> bytes = model_bytes(saved, (*r)->cpu().ledger());
   return static_cast<evn_model>(make_handle(load_model_bytes(*r, bytes, static_cast<std::size_t>(saved.size), "")));
-}
-
-evn_session make_session(evn_runtime runtime, evn_model model, const evn_session_options& options, std::uint64_t arena_limit) {
-  evn_session session = nullptr;
-  create_session(runtime, model, &options, arena_limit, &session);
-  return session;
 }
 
 void run_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<evn_tensor> outputs,

@@ -34,10 +34,6 @@ evn_model take_model(evn_runtime runtime, evn::Model model, bool is_own, evn_can
 // Loads what save_onnx has made.
 evn_model load_saved(evn_runtime runtime, const evn::SavedModel& saved);
 
-// Makes a session whose runs have intermediate values of at most so many bytes (0: no limit): what does not fit is computed again.
-// Runs throw EVN_ERROR_LIMIT where that is not enough.
-evn_session make_session(evn_runtime runtime, evn_model model, const evn_session_options& options, std::uint64_t arena_limit);
-
 // Runs as evn_session_run, and evn_session_submit, do, with a listener.
 void run_listened(evn_session session, std::span<const evn_tensor> inputs, std::span<evn_tensor> outputs,
                   const evn_run_options& options, evn::OutputListener listener);

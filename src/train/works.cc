@@ -12,8 +12,11 @@ Session Works::session(evn::Model made, const char* name, bool is_own, const std
   options.cancel = cancel_;
   options.cache_file = "";
   options.precision = std::max<evn_precision>(settings_.given.precision, EVN_PRECISION_FP32);
+  options.arena_limit = arena_limit;
   if (!device.empty()) options.device = device.c_str();
-  return Session(make_session(runtime_, model.get(), options, arena_limit));
+  evn_session session = nullptr;
+  call(evn_session_create, runtime_, model.get(), static_cast<const evn_session_options*>(&options), &session);
+  return Session(session);
 }
 
 Work Works::make(evn::Model model, const char* name, const std::string& device, std::uint64_t arena_limit) const {

@@ -279,6 +279,7 @@ void fill(Random& random, evn_session_options& o) {
     o.batching = static_cast<const evn_batching_options*>(guarded_copy(&batching, sizeof batching));
   }
   if (random.chance(20)) o.idle_arena_bytes = random.odd();
+  if (random.chance(10)) o.arena_limit = random.odd();
   if (random.chance(15)) {
     o.cache_file = guarded_text(g_folder + (random.chance(50) ? "weights/" : "weights.bin"));
     o.cache_flags = static_cast<std::uint32_t>(random.below(5));

@@ -35,6 +35,7 @@ local fill = options.filler("evn_session_options", api.session_options_init, {
   disabled_passes = {kinds.texts, "disabled_passes", "disabled_pass_count"},
   concurrency = {kinds.whole(0, 2 ^ 31 - 1), "concurrency"}, cancel = {kinds.object(Cancel), "cancel"},
   deadline = {kinds.deadline, "deadline_ns"}, idle_arena_bytes = {kinds.bytes, "idle_arena_bytes"},
+  arena_limit = {kinds.bytes, "arena_limit"},
   batching = {function(values, what) return fill_batching(values, what) end, "batching"},
   products = {kinds.choice({default = 0, own = 1, openblas = 2, clblast = 3, auto = 4, measured = 5}), "products"},
   memory = {kinds.choice({default = 0, fast = 1, small = 2}), "memory"},
@@ -70,7 +71,7 @@ local function finish(session)
 end
 
 -- options: device, precision, numerics, products, memory, arenas, keep_fp32, disabled_passes, concurrency, cache_file, cache_flags,
--- idle_arena_bytes, overridable, batching = {max_batch, max_delay, mask, buckets}, name, cancel, deadline
+-- idle_arena_bytes, arena_limit, overridable, batching = {max_batch, max_delay, mask, buckets}, name, cancel, deadline
 function Session.new(runtime, model, values)
   local filled = fill(values, "options of a session")
   return finish(Session.take(api.session_create(runtime, Model.handle(model), filled, out, scratch)))

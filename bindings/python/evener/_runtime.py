@@ -171,7 +171,7 @@ class Runtime(Object):
 
     def session(self, model=None, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
                 numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, *, products=None, memory=None,
-                share_arenas=None, name=None, overridable=(), external_dir=None, allowed_roots=(), map_files=False):
+                share_arenas=None, name=None, overridable=(), arena_limit=0, external_dir=None, allowed_roots=(), map_files=False):
         """A session of a model: a file's path, the bytes of one, or a Model; or one that the configuration names.
 
             runtime.session("ocr_det")       # a name of `models:` in the configuration; else the path of a file
@@ -203,24 +203,25 @@ class Runtime(Object):
                      run one after the other. None: as the configuration says, else not
         overridable  names of inputs with a default (Session.defaults) that runs are going to give: they are open from the start. Others are
                      constants until a run gives one, for which the model is compiled once more then
+        arena_limit  bytes of the intermediate values of a run: what does not fit is computed again, and the bits stay. 0: no limit
         name         beside a model: what statistics() call it; None: the model's file name. Alone: a name of the configuration
         external_dir, allowed_roots, map_files  as model() takes them, for a path or bytes
         """
         options = (device, cache, cache_write, cache_map, precision, keep_fp32, numerics, disabled_passes, concurrency, batching,
-                   idle_arena_bytes, products, memory, share_arenas, overridable)
+                   idle_arena_bytes, products, memory, share_arenas, overridable, arena_limit)
         if model is None and name is None:
             raise TypeError("session() takes a model or a name")
         named = Session._deployed(self, name) if model is None else self._named(model) if name is None else None
         loads = external_dir is not None or map_files or bool(allowed_roots)
         if named is not None:
-            if loads or options != (None, None, True, False, None, (), None, (), None, None, None, None, None, None, ()):
+            if loads or options != (None, None, True, False, None, (), None, (), None, None, None, None, None, None, (), 0):
                 raise TypeError("a model that the configuration names is made as that says, without other arguments")
             return named
         if not isinstance(model, Model):
             model = self.model(model, external_dir, allowed_roots, map_files)
         elif loads:
             raise TypeError("external_dir, allowed_roots and map_files are for a path or bytes: this model is loaded")
-        return Session(self, model, *options[:-1], name, overridable)
+        return Session(self, model, *options[:-2], name, overridable, arena_limit)
 
     def _named(self, model):
         """The session that the configuration has by this name; None: it is no name there."""

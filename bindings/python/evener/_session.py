@@ -113,7 +113,7 @@ class Session(Object):
 
     def __init__(self, runtime, model, device=None, cache=None, cache_write=True, cache_map=False, precision=None, keep_fp32=(),
                  numerics=None, disabled_passes=(), concurrency=None, batching=None, idle_arena_bytes=None, products=None,
-                 memory=None, share_arenas=None, name=None, overridable=()):
+                 memory=None, share_arenas=None, name=None, overridable=(), arena_limit=0):
         lib, handle, error = library(), _raw.evn_session(), new_error()
         options = sized(_raw.evn_session_options)
         if device is not None:
@@ -145,6 +145,7 @@ class Session(Object):
             options.concurrency = concurrency
         if idle_arena_bytes is not None:
             options.idle_arena_bytes = idle_arena_bytes or 1  # C has 0 for the configuration's
+        options.arena_limit = arena_limit
         if name is not None:
             options.name = c_text(name)
         if batching is not None:

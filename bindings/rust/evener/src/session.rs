@@ -112,6 +112,8 @@ pub struct SessionOptions {
     pub concurrency: i32,
     pub batching: Option<Batching>,
     pub idle_arena_bytes: u64,
+    /// Of the intermediate values of a run: what does not fit is computed again. 0: none.
+    pub arena_limit: u64,
     /// What statistics call the session.
     pub name: Option<String>,
     pub products: Products,
@@ -200,6 +202,7 @@ impl Session {
         raw.deadline_ns = deadline_ns(options.deadline)?;
         raw.batching = batching.as_ref().map_or(std::ptr::null(), |batching| batching);
         raw.idle_arena_bytes = options.idle_arena_bytes;
+        raw.arena_limit = options.arena_limit;
         raw.name = pointer(&name);
         raw.products = options.products as evn_products;
         raw.memory = options.memory as evn_memory_plan;

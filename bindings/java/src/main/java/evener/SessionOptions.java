@@ -18,6 +18,7 @@ public final class SessionOptions {
   private List<String> overridable = List.of();
   private int concurrency;
   private long idleArenaBytes;
+  private long arenaLimit;
   private Batching batching;
 
   /** Makes options that change nothing. */
@@ -161,6 +162,17 @@ public final class SessionOptions {
   }
 
   /**
+   * Limits the intermediate values of a run: what does not fit is computed again.
+   *
+   * @param bytes 0: there is no limit
+   * @return this
+   */
+  public SessionOptions arenaLimit(long bytes) {
+    arenaLimit = bytes;
+    return this;
+  }
+
+  /**
    * Joins requests to batches.
    *
    * @param how null: as the configuration says
@@ -191,6 +203,7 @@ public final class SessionOptions {
     scratch.putInt(made + Layout.SessionOptions.OVERRIDABLE_COUNT, overridable.size());
     scratch.putInt(made + Layout.SessionOptions.CONCURRENCY, concurrency);
     scratch.putLong(made + Layout.SessionOptions.IDLE_ARENA_BYTES, idleArenaBytes);
+    scratch.putLong(made + Layout.SessionOptions.ARENA_LIMIT, arenaLimit);
     if (batching != null) scratch.putLong(made + Layout.SessionOptions.BATCHING, batching.write(scratch));
     if (deadline != null) {
       scratch.putLong(made + Layout.SessionOptions.CANCEL, CancelToken.handleOf(deadline.token()));
