@@ -52,7 +52,12 @@ if(EVN_SANITIZE)
 endif()
 evn_python_test(conformance.onnx_node ${CMAKE_SOURCE_DIR}/tests/conformance/onnx_node/run.py ${sample})
 evn_pytest(binding bindings/python/tests)
-evn_pytest(cli tests/cli)
+# With the sanitizers each process takes 0.3 s to start, and the command's tests start one each: a third of them in turn.
+set(shares "")
+if(EVN_SANITIZE)
+  set(shares -p turn --shares 3)
+endif()
+evn_pytest(cli tests/cli ${shares})
 evn_pytest(examples tests/examples)
 evn_long_pytest(training tests/training)  # the tests of trainers in C++ run with the sanitizers each time
 set(models ${CMAKE_SOURCE_DIR}/tests/models)

@@ -1,6 +1,7 @@
 #include "train/host.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,28 @@
 namespace evn_train {
 
 using namespace evn;
+
+namespace {
+
+// Gives small constants bytes of their own. A model from a buffer lies in one block, which can go then as soon as the large ones have
+// gone: those that learn.
+void own_small_constants(Graph& graph, SourceModel* source) {
+  constexpr std::size_t kSmall = std::size_t{64} << 10;
+  for (Value& v : graph.values) {
+    cancellation_point(kNodeWork);
+    if (v.constant == nullptr || v.constant->size_bytes > kSmall || v.constant->desc.dtype == DType::kString) continue;
+    void* bytes = nullptr;
+    const std::shared_ptr<Weight> own = make_unfilled_weight(v.constant->desc, source->ledger, &bytes);
+    if (own->size_bytes > 0) std::memcpy(bytes, v.constant->bytes(), own->size_bytes);
+    if (source->literals.contains(v.constant->id)) source->literals.insert(own->id);
+    v.constant = own;
+  }
+  for (Node& node : graph.nodes) {
+    for_each_body(node.attributes, [&](Graph& body) { own_small_constants(body, source); });
+  }
+}
+
+}  // namespace
 
 SourceModel read_source(evn_runtime runtime, const char* path, const evn_trainer_options& options, std::int64_t least_opset) {
   const Pin<RuntimePtr> r(runtime);
@@ -40,6 +63,7 @@ SourceModel read_source(evn_runtime runtime, const char* path, const evn_trainer
   if (opset_of(model) < least_opset) raise_opset(model, least_opset, source.ledger);
   drop_changed_defaults(reads, &model);
   model.graph = with_subgraphs(model.graph, true);
+  own_small_constants(model.graph, &source);
   std::set<std::string_view> constants;
   for (const Value& v : model.graph.values) {
     cancellation_point(kNodeWork);
