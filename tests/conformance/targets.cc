@@ -84,11 +84,7 @@ std::vector<Isa> isas() {
   // With EVN_CPU_ISA only the cluster that the device itself chooses. Asked first before any test forces another.
   static const Isa chosen = integer_isa();
   if (const char* name = std::getenv("EVN_CPU_ISA"); name != nullptr && name[0] != '\0') return {chosen};
-  std::vector<Isa> all;
-  for (const Isa isa : test::kIsas) {
-    if (isa_available(isa)) all.push_back(isa);
-  }
-  return all;
+  return test::available_isas(true);
 }
 
 }  // namespace evn::conformance

@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "tests/api/support.h"
+#include "tests/support/turn.h"
 
 namespace evn::test {
 namespace {
@@ -74,10 +75,11 @@ struct FaultTest : testing::Test {
     std::filesystem::remove(path);
   }
 
-  // Fails call k for k = 1, 2, ... until the use succeeds untouched; returns how many failed.
+  // Fails call k for k = 1, 2, ... until the use succeeds untouched; returns how many calls it has.
   int fail_each(Seam seam, bool forever, const std::vector<evn_status>& allowed, int threads) {
     std::vector<float> got(10);
-    for (int k = 1; k < 100000; ++k) {
+    const InTurn calls(seam == Seam::kAlloc ? 3 : 1);
+    for (int k = calls.first; k < 100000; k += calls.step) {
       fault_arm(seam, k, forever);
       error = EVN_ERROR_INIT;
       const evn_status status = whole_use(path.c_str(), threads, &got, &error);

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "evener/quantize.h"
 #include "tests/api/support.h"
+#include "tests/support/turn.h"
 
 namespace evn::test {
 namespace {
@@ -98,7 +99,8 @@ struct QuantizerFaultTest : testing::Test {
   }
 
   int fail_each(Seam seam, int step, evn_status allowed, bool guarded = false, evn_quantize_mode mode = EVN_QUANTIZE_STATIC) {
-    for (int k = 1; k < 1'000'000; k += step) {
+    const InTurn calls(seam == Seam::kAlloc ? 3 : 1);
+    for (int k = calls.first; k < 1'000'000; k += step * calls.step) {
       std::ofstream(to, std::ios::binary) << "old";
       fault_arm(seam, k, false);
       error = EVN_ERROR_INIT;

@@ -175,8 +175,7 @@ TEST_F(TrainerFaultTest, AStepThatFailsKeepsTheGradientsOfTheStepsBefore) {
   EXPECT_GT(reached, 10);
 }
 
-// The text is made in the module, whose allocations pass the same seam.
-TEST_F(TrainerFaultTest, AllocationsOfTheModuleFailToo) {
+TEST_F(TrainerFaultTest, AllocationsOfADescriptionThatFailAreAStatus) {
   Training t;
   ASSERT_EQ(open(&t), EVN_OK) << error.message;
   int failed = 0;
@@ -190,9 +189,7 @@ TEST_F(TrainerFaultTest, AllocationsOfTheModuleFailToo) {
     if (!is_reached) break;
     ++failed;
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose operator new the module may have
   EXPECT_GT(failed, 5);
-#endif
 }
 
 TEST_F(TrainerFaultTest, AStepAfterTheFirstAllocatesNothing) {

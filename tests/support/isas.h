@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
 
 #include "backends/cpu/isa.h"
 #include "tests/support/kernel_run.h"
+#include "tests/support/turn.h"
 
 namespace evn::test {
 
@@ -26,10 +28,18 @@ inline bool has_bytes(const KernelSubject& s) {
   return false;
 }
 
+// Those that tests go through. A run that takes a share in turn (turn.h) has the best cluster of this machine and one of the
+// others.
 inline std::vector<Isa> available_isas(bool extensions = false) {
-  std::vector<Isa> all;
+  std::vector<Isa> clusters, all;
   for (const Isa isa : kIsas) {
-    if (isa_available(isa) && (extensions || cluster_of(isa) == isa)) all.push_back(isa);
+    if (isa_available(isa) && cluster_of(isa) == isa) clusters.push_back(isa);
+  }
+  const int others = static_cast<int>(clusters.size()) - 1, count = shares(others);
+  for (const Isa isa : kIsas) {
+    if (!isa_available(isa) || (!extensions && cluster_of(isa) != isa)) continue;
+    const auto cluster = std::find(clusters.begin(), clusters.end(), cluster_of(isa)) - clusters.begin();
+    if (others < 1 || cluster == others || cluster % count == share_in_turn(count)) all.push_back(isa);
   }
   return all;
 }
