@@ -3,7 +3,7 @@
 #   need_packages NAME...     installs what is missing with apt; ends the script when something required stays missing
 #   want_packages NAME...     the same, but only warns
 #   make_venv DIR FILE        a virtual environment with the packages of a requirements file; does nothing when it is there
-#   build_library             configures and builds the release preset
+#   build_library             configures the release preset as a quick build, and builds the library
 #
 # The names are Debian's; have_package says how each is recognized, so that a system without apt can have them otherwise.
 
@@ -115,6 +115,6 @@ make_venv() {
 }
 
 build_library() {
-  (cd "$REPOSITORY" && cmake --preset release >/dev/null && cmake --build --preset release --target evener >&2) ||
+  (cd "$REPOSITORY" && cmake --preset release -DEVN_QUICK_BUILD=ON >/dev/null && cmake --build --preset release --target evener >&2) ||
     fail "the build failed"
 }
