@@ -22,8 +22,8 @@ using namespace evn;
 
 namespace {
 
-// Gives small constants bytes of their own. A model from a buffer lies in one block, which can go then as soon as the large ones have
-// gone: those that learn.
+// Gives small constants bytes of their own. A model from a buffer lies in one block, which can go then as soon as the large ones
+// have gone: those that learn.
 void own_small_constants(Graph& graph, SourceModel* source) {
   constexpr std::size_t kSmall = std::size_t{64} << 10;
   for (Value& v : graph.values) {

@@ -120,13 +120,15 @@ struct SessionMemory : testing::Test {
   }
 };
 
-// The first Softmax is read again at the end.
+// Two values of the beginning are read again at the end.
 std::string held_model(int nodes) {
   OnnxWriter w(17);
   w.add_input("x", kF32, {"rows", 8}).add_output("y", kF32);
+  w.add_node("Softmax", {"x"}, {"other"}, {Attr("axis", 1)});
   for (int i = 0; i <= nodes; ++i)
     w.add_node("Softmax", {i == 0 ? "x" : "v" + std::to_string(i - 1)}, {"v" + std::to_string(i)}, {Attr("axis", i % 2)});
-  return w.add_node("Mul", {"v" + std::to_string(nodes), "v0"}, {"y"}).serialize();
+  w.add_node("Mul", {"v" + std::to_string(nodes), "v0"}, {"product"});
+  return w.add_node("Mul", {"product", "other"}, {"y"}).serialize();
 }
 
 TEST_F(SessionMemory, ValuesAboveALimitAreComputedAgain) {
