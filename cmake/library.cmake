@@ -19,7 +19,7 @@ set(EVN_PRECOMPILED_FOLDERS device)
 set(EVN_LITTLE_FOLDERS graph model quant config runtime api)  # precompiled as well
 # A section to each function and each constant: the linker leaves out those that nobody uses.
 set(EVN_SECTIONS "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-ffunction-sections;-fdata-sections>")
-# How the folder's objects are compiled. SPEED: its FAST sources, or all of them.
+# Options of a folder's objects. SPEED: of its FAST sources.
 function(evn_compile_folder target name speed)
   target_compile_options(${target} PRIVATE ${EVN_NO_IPA_VRP} ${EVN_FALSE_WARNINGS} ${EVN_SECTIONS})
   if(name STREQUAL "ops")

@@ -52,7 +52,7 @@ if(EVN_SANITIZE)
 endif()
 evn_python_test(conformance.onnx_node ${CMAKE_SOURCE_DIR}/tests/conformance/onnx_node/run.py ${sample})
 evn_pytest(binding bindings/python/tests)
-# With the sanitizers each process takes 0.3 s to start, and the command's tests start one each: a third of them in turn.
+# A process takes 0.3 s to start with the sanitizers, and each of the command's tests starts one: a third of them in turn.
 set(shares "")
 if(EVN_SANITIZE)
   set(shares -p turn --shares 3)

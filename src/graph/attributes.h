@@ -23,7 +23,7 @@ std::vector<std::int64_t> ints_attribute_of(const Node& node, std::string_view n
 std::string text_attribute_of(const Node& node, std::string_view name);
 
 void drop_attribute(Node& node, std::string_view name);
-// In the place of one of the same name.
+// Replaces an attribute of the same name.
 void set_attribute(Node& node, Attribute attribute);
 
 inline Attribute make_attribute(const char* name, AttributeValue value) { return {name, std::move(value), {}}; }

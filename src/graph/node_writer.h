@@ -25,7 +25,7 @@ class NodeWriter {
   ValueId value(std::string name);
   // `v` as an output of the graph, declared so.
   void give(ValueId v, DType dtype, const std::optional<Shape>& shape);
-  // The same under another name: a copy.
+  // A copy of `v` under another name as an output.
   void give_as(std::string name, ValueId v, DType dtype, const std::optional<Shape>& shape);
 
   std::vector<ValueId> ops(const char* op, std::vector<ValueId> inputs, std::size_t outputs, std::vector<Attribute> attributes = {},
@@ -34,11 +34,11 @@ class NodeWriter {
     return ops(op, std::move(inputs), 1, std::move(attributes))[0];
   }
 
-  // Of rank 0.
+  // Constants of rank 0.
   ValueId number(float value);
   ValueId integer(std::int64_t value);
   ValueId flag(bool value);
-  // Of rank 1.
+  // A constant of rank 1.
   ValueId integers(const std::vector<std::int64_t>& values);
 
   ValueId cast(ValueId v, DType dtype) { return op("Cast", {v}, {make_attribute("to", static_cast<std::int64_t>(dtype))}); }

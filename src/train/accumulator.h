@@ -17,9 +17,9 @@ class Accumulator {
   Accumulator(const Works& works, const TrainingGraphs& graphs, const Settings& settings, const TensorMaker& maker,
               std::vector<Tensor> in_buckets);
 
-  // Where the next batch's gradients go.
+  // Tensors for the next batch's gradients.
   const std::vector<Tensor>& next() const { return accumulates_ && count_ == 0 ? sums_ : gradients_; }
-  // What moves the parameters.
+  // Gradients, or sums of gradients, by which the parameters move.
   const std::vector<Tensor>& whole() const { return accumulates_ ? sums_ : gradients_; }
   std::vector<Tensor>& sums() { return sums_; }
 

@@ -62,7 +62,7 @@ T element(std::string_view data, std::int64_t i) {
   return v;
 }
 
-// Whether elements [begin, end) are finite: none has all bits of the exponent.
+// Returns true if elements [begin, end) are finite: none has all bits of the exponent set.
 bool are_finite(std::string_view data, std::int64_t begin, std::int64_t end) {
   constexpr std::uint32_t kMagnitude = 0x7fffffff, kInfinity = 0x7f800000;
   std::uint32_t most = 0;

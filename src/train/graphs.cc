@@ -179,7 +179,7 @@ std::vector<std::string> TrainingGraphs::optimizer_states() const {
   return states;
 }
 
-// Without nodes, of the model's opsets.
+// A model without nodes, of the source's opsets.
 evn::Model TrainingGraphs::empty_model() const {
   evn::Model m;
   m.ir_version = model_.ir_version;

@@ -1,4 +1,5 @@
-// Whether a batch fits its trainer. Labels have the shape of what the loss reads, which a run tells: no label is repeated to fit.
+// Checks that a batch fits its trainer. Labels have the shape of what the loss reads, which a run tells: no label is repeated to
+// fit.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,7 @@ namespace evn_train {
 
 class LabelCheck {
  public:
-  // What it is given outlives it.
+  // All that is passed by reference outlives this.
   LabelCheck(const Works& works, const TrainingGraphs& graphs, const Settings& settings, const TrainerTensors& tensors)
       : works_(works), graphs_(graphs), settings_(settings), tensors_(tensors) {}
 
@@ -26,7 +27,7 @@ class LabelCheck {
   // Throws if the labels are the reason of a failed run.
   void explain(const evn::Error& error, const Batch& batch);
 
-  // Of a part of a batch: its rows, its labels, and the shape of what the loss has read (filled by give_shape).
+  // Part of a batch: its rows, its labels, and the shape of what the loss has read (filled by give_shape).
   struct Part {
     std::size_t rows = 0;
     evn_tensor labels = nullptr;

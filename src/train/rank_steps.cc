@@ -115,7 +115,7 @@ float RankSteps::open(std::int64_t batch, const std::optional<evn::Error>& own) 
   return static_cast<float>(rows * count / sums[0]);
 }
 
-// Else sums of the run and of buckets would come in another order in each rank.
+// Sums must come in one order in all ranks: those that a run makes itself would come between those of the buckets.
 bool RankSteps::overlaps() const { return !settings_.accumulates() && !norm_sums_; }
 
 void RankSteps::begin_gradients(float weight) {

@@ -1,5 +1,5 @@
-// What ranks tell each other in a step, in an order that is the same in all of them. A rank that fails takes part until the
-// exchange in which the others learn of it, so that nobody waits.
+// Exchanges between ranks in a step, in an order that is the same in all of them. A rank that fails takes part until the exchange
+// in which the others learn of it, so that nobody waits.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ namespace evn_train {
 
 class Replicas {
  public:
-  // What it is given outlives it.
+  // All that is passed by reference outlives this.
   Replicas(const Works& works, const TrainingGraphs& graphs, const Settings& settings, TrainerTensors* tensors, LabelCheck* labels);
 
   // Makes the sessions for labels of a kind.

@@ -1,4 +1,4 @@
-// What a trainer says of itself.
+// evn_trainer_describe: a trainer's options, parameters and state as text and as JSON.
 #include <set>
 
 #include "base/json_writer.h"
@@ -14,7 +14,7 @@ const char* precision_name(evn_precision precision) {
   return precision == EVN_PRECISION_BF16 ? "bfloat16" : precision == EVN_PRECISION_FP16 ? "float16" : "float32";
 }
 
-// Of which of the two that rounds operands the device has nothing; nullptr: it rounds them.
+// Arithmetic of a lower precision that the device lacks; nullptr: it has that.
 const char* lacks(const evn_device_info& info, evn_precision precision) {
   const bool is_cpu = info.kind == EVN_DEVICE_CPU;
   if (precision == EVN_PRECISION_BF16 && !(is_cpu && (info.features & EVN_DEVICE_BF16) != 0)) return "products of bfloat16";
@@ -24,7 +24,7 @@ const char* lacks(const evn_device_info& info, evn_precision precision) {
 
 }  // namespace
 
-// What has come of the options: of the graph, and of the devices, where these are named.
+// Remarks on the graph, the latest skipped step and the devices.
 std::vector<std::string> Trainer::notes() const {
   std::vector<std::string> notes = graphs_->notes();
   if (!updater_->latest_skip().empty()) notes.push_back(updater_->latest_skip());
@@ -100,7 +100,7 @@ std::string Trainer::describe_as_json() const {
   return json.take();
 }
 
-// What the latest step's plan takes.
+// Memory of the latest step's plan.
 RunMemory Trainer::memory() const {
   const Work* const latest = replicas_ ? replicas_->latest() : latest_;
   return latest != nullptr ? memory_of(latest->session.get()) : RunMemory();

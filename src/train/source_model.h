@@ -48,7 +48,7 @@ inline bool has_floats(const Value& v) { return is_float_constant(v) && v.consta
 inline bool is_float_type(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || evn::is_16bit_float(dtype);
 }
-// Whether the value, which a node makes, is known to be a tensor of integers, flags, bytes or text.
+// True for a value made by a node that is known to be a tensor of integers, flags, bytes or text.
 inline bool is_no_float(const Value& v) { return !v.wraps && v.dtype != DType::kUndefined && !is_float_type(v.dtype); }
 
 inline bool is_batch_norm(const Node& node) {
@@ -75,7 +75,7 @@ void for_each_inner(const Node& node, F&& f) {
     }
   });
 }
-// The same for all nodes of a graph: what is in a node's graphs comes behind the node.
+// Calls f(NodeAt) for all nodes of a graph; nodes of a node's graphs come behind the node.
 template <typename F>
 void for_each_node(const Graph& graph, F&& f) {
   for (const Node& node : graph.nodes) {

@@ -1,4 +1,4 @@
-// What a checkpoint has of a trainer.
+// Checkpoints of a trainer: tensors and counters that are saved and restored.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -147,7 +147,7 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
   gradients_->set_count(takes_sums ? static_cast<std::uint32_t>(counts[3]) : 0);
 }
 
-// All ranks take the checkpoint, or none does.
+// Restores a checkpoint in all ranks, or in none.
 void Trainer::restore_with_ranks(const std::string& path) {
   constexpr char kWhat[] = "restore the checkpoint";
   bool told = false;

@@ -42,7 +42,8 @@ void Trainer::read_model(const char* path, const evn_trainer_options& options) {
   graphs_.emplace(source_, settings_);
 }
 
-// What is wrong with the graph, or a device that cannot train it, shows now, and not in the first step.
+// Makes all that a step needs, so that a graph that cannot be trained, or a device that cannot train it, is an error of the
+// creation.
 void Trainer::prepare(const char* path, const evn_trainer_options& options) {
   read_model(path, options);
   const evn_runtime runtime = works_.runtime();
@@ -169,7 +170,7 @@ void Trainer::step_with_ranks(std::span<const evn_tensor> inputs, evn_tensor lab
   if (ranks_.failed) throw evn::Error(*ranks_.failed);
 }
 
-// Whether the batch counts. One of several of a step does not where it is not finite.
+// Returns false for a batch that does not count: one of several of a step that is not finite.
 bool Trainer::is_kept(evn_step_info* info) {
   info->loss = static_cast<double>(tensors_->loss.scalar<float>());
   if (!settings_.accumulates() || updater_->is_finite(calls_)) return true;
@@ -267,7 +268,7 @@ evn::SavedModel Trainer::trained_model() {
   put(graphs_->parameters(), tensors_->values);
   put(graphs_->statistics(), tensors_->statistics);
   if (pruning_) pruning_->shrink(&model.graph, source_.ledger);
-  // What learns or was pruned is no default any more.
+  // A constant that learns or was pruned is no default any more.
   std::set<std::string_view> unchanged;
   for (std::size_t v = 0; v < source_.model.graph.values.size(); ++v) {
     const Value& before = source_.model.graph.values[v];

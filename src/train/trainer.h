@@ -49,7 +49,7 @@ class Trainer {
   LearningRate rate_;
   LossScale scale_;
   SourceModel source_;  // without the values of what learns
-  // What follows is there when the trainer is made.
+  // All members below are set once the trainer is made.
   std::optional<TrainingGraphs> graphs_;
   std::optional<Pruning> pruning_;  // none: nothing is pruned
   std::optional<TensorMaker> maker_;

@@ -14,7 +14,7 @@ namespace evn_train {
 
 class Updater {
  public:
-  // What it is given outlives it.
+  // All that is passed by reference outlives this.
   Updater(const Works& works, const TrainingGraphs& graphs, const Settings& settings, const TensorMaker& maker,
           TrainerTensors* tensors);
 
@@ -30,7 +30,7 @@ class Updater {
   };
   // Moves the parameters by `gradients`. Throws EVN_ERROR_CANCELLED and EVN_ERROR_OUT_OF_MEMORY before anything moves.
   Result move(const Step& step, const std::vector<Tensor>& gradients);
-  // Whether loss and statistics of a batch that is one of several of a step are finite.
+  // Returns true if the loss and the statistics of a batch, one of several of a step, are finite.
   bool is_finite(std::uint64_t batch);
   // The parameters were set by somebody else.
   void forget_bounds() { bounds_.forget(); }

@@ -25,14 +25,14 @@ class Works {
   evn_runtime runtime() const { return runtime_; }
   evn_cancel cancel() const { return cancel_; }
 
-  // On the device of the settings.
+  // A session on the device of the settings.
   Work make(evn::Model model, const char* name) const { return make(std::move(model), name, settings_.device, 0); }
-  // Of nodes of the library's own domain.
+  // A session of nodes of the library's own domain.
   Work make_own(evn::Model model, const char* name) const;
   // `arena_limit`: of each run's intermediate values; 0: none.
   Work make(evn::Model model, const char* name, const std::string& device, std::uint64_t arena_limit) const;
 
-  // What moves the parameters is not stopped half-way.
+  // A run that moves the parameters is never stopped half-way.
   enum class Stop { kByToken, kNever };
   evn_run_options options(std::uint64_t seed, Stop stop) const;
   // `listener`: of outputs that are whole before the run has ended.

@@ -28,8 +28,8 @@ inline bool has_bytes(const KernelSubject& s) {
   return false;
 }
 
-// Those that tests go through. A run that takes a share in turn (turn.h) has the best cluster of this machine and one of the
-// others.
+// Instruction sets that tests go through. A run that takes a share in turn (turn.h) has the best cluster of this machine and one of
+// the others.
 inline std::vector<Isa> available_isas(bool extensions = false) {
   std::vector<Isa> clusters, all;
   for (const Isa isa : kIsas) {

@@ -92,7 +92,7 @@ void check_unchanged(const LoadedModel& loaded, const FileImage& image) {
   if (loaded.external != nullptr) loaded.external->check_unchanged();
 }
 
-// What is wanted of a load beside the graph that is run.
+// Options and further results of a load.
 struct ReadOptions {
   std::span<const char* const> disabled = {};   // passes
   std::vector<RemovedNode>* removed = nullptr;  // LoadedModel's; nullable, as all that follows
@@ -100,7 +100,7 @@ struct ReadOptions {
   std::vector<DefaultReads>* reads = nullptr;   // of the defaults, before the passes
 };
 
-// From a model as load_onnx gives it to the graph that is run. `loaded` has all that is not the model itself.
+// Makes the graph that is run of a model as load_onnx gives it. `loaded` has all that is not the model itself.
 void make_runnable(const LoadedModel& loaded, Model& model, std::uint64_t deadline_ns, Wrong* wrong, const ReadOptions& options) {
   const SettingsPtr settings = loaded.runtime->settings();
   const Limits& limits = settings->config.limits;
@@ -117,7 +117,7 @@ void make_runnable(const LoadedModel& loaded, Model& model, std::uint64_t deadli
   if (options.removed != nullptr) drop_present(model.graph, options.removed);
 }
 
-// From bytes to the graph that is run.
+// Reads bytes and makes the graph that is run.
 Model read_model(const LoadedModel& loaded, FileImage image, std::size_t size, std::uint64_t deadline_ns, Wrong* wrong,
                  const ReadOptions& options = {}) {
   const Runtime& runtime = *loaded.runtime;
