@@ -1141,8 +1141,9 @@ typedef struct evn_session_options {
   uint32_t overridable_count;     /* of overridable. @since 0.3 */
   uint32_t reserved6;     /* 0 */
   uint64_t arena_limit;   /* intermediate values of a run take at most so many bytes, of which those that do not fit are computed
-                             again where they are read; the bits of the results stay. A run that cannot keep to it fails with
-                             EVN_ERROR_LIMIT, and so does one whose nodes are on several devices. 0: no limit. @since 0.3 */
+                             again where they are read; the bits of the results stay. The body of a Loop or Scan has the limit
+                             for itself. A run that cannot keep to it fails with EVN_ERROR_LIMIT, and so does one whose nodes are
+                             on several devices. 0: no limit. @since 0.3 */
 } evn_session_options;
 #define EVN_SESSION_OPTIONS_INIT \
   {sizeof(evn_session_options), 0, NULL, NULL, 0, 0, EVN_PRECISION_DEFAULT, 0, NULL, EVN_NUMERICS_DEFAULT, 0, NULL, 0, 0,\

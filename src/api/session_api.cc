@@ -195,10 +195,6 @@ std::vector<uint8_t> read_skipped(const uint8_t* skipped, const Graph& graph) {
   return any ? std::vector<uint8_t>(skipped, skipped + count) : std::vector<uint8_t>();
 }
 
-}  // namespace
-
-namespace {
-
 void create_session(evn_runtime runtime, evn_model model, const evn_session_options* options, evn_session* session) {
   const Pin<RuntimePtr> r(runtime);
   const Pin<ModelPtr> m(model);

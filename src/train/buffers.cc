@@ -107,7 +107,7 @@ bool is_number_below_one(std::string_view data) {
 }
 
 bool is_below_one(const Value& v) {
-  if (v.constant == nullptr) return false;
+  if (v.constant == nullptr || v.constant->size_bytes > sizeof(double)) return false;
   const std::string_view data = bytes_of(v);
   switch (v.constant->desc.dtype) {
     case DType::kFloat32: return is_number_below_one<float>(data);

@@ -73,7 +73,7 @@ void TrainingGraphs::check_output() const {
   }
 }
 
-// Dim 0 of inputs and outputs is the batch.
+// Dim 0 of inputs is the batch.
 void TrainingGraphs::free_batches() {
   for (const ValueId v : graph().inputs) {
     Value& input = value(v);
@@ -84,7 +84,6 @@ void TrainingGraphs::free_batches() {
     input.symbols.resize(static_cast<std::size_t>(input.shape.rank()));
     input.symbols[0] = kBatch;
   }
-  for (const ValueId v : graph().outputs) value(v).has_shape = false;
 }
 
 std::vector<std::string> TrainingGraphs::inputs() const {

@@ -11,7 +11,7 @@
 
 namespace evn_train {
 
-// A device of the runtime, for the length of a call.
+// A device of the runtime.
 class Device {
  public:
   explicit Device(evn_runtime runtime);  // the host

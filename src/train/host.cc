@@ -22,21 +22,37 @@ using namespace evn;
 
 namespace {
 
-// Gives small constants bytes of their own. A model from a buffer lies in one block, which can go then as soon as the large ones
-// have gone: those that learn.
-void own_small_constants(Graph& graph, SourceModel* source) {
+// A constant that has its bytes, and hangs on no file: models that are taken (take_model) cannot read it again. Small ones are
+// copied: a model from a buffer lies in one block, which can go then as soon as the large ones have gone, those that learn.
+WeightPtr own_constant(const WeightPtr& given, SourceModel* source) {
   constexpr std::size_t kSmall = std::size_t{64} << 10;
+  if (given->desc.dtype == DType::kString) return given;
+  std::shared_ptr<Weight> own;
+  if (given->size_bytes <= kSmall) {
+    void* bytes = nullptr;
+    own = make_unfilled_weight(given->desc, source->ledger, &bytes);
+    if (own->size_bytes > 0) std::memcpy(bytes, given->bytes(), own->size_bytes);
+  } else if (given->source == nullptr) {
+    return given;
+  } else {
+    given->bytes();
+    own = make_weight_over(given->desc, given->data);
+  }
+  if (source->literals.contains(given->id)) source->literals.insert(own->id);
+  return own;
+}
+
+void own_constants(Graph& graph, SourceModel* source) {
   for (Value& v : graph.values) {
     cancellation_point(kNodeWork);
-    if (v.constant == nullptr || v.constant->size_bytes > kSmall || v.constant->desc.dtype == DType::kString) continue;
-    void* bytes = nullptr;
-    const std::shared_ptr<Weight> own = make_unfilled_weight(v.constant->desc, source->ledger, &bytes);
-    if (own->size_bytes > 0) std::memcpy(bytes, v.constant->bytes(), own->size_bytes);
-    if (source->literals.contains(v.constant->id)) source->literals.insert(own->id);
-    v.constant = own;
+    if (v.constant != nullptr) v.constant = own_constant(v.constant, source);
   }
   for (Node& node : graph.nodes) {
-    for_each_body(node.attributes, [&](Graph& body) { own_small_constants(body, source); });
+    cancellation_point(kNodeWork);
+    for (Attribute& a : node.attributes) {
+      if (auto* const weight = std::get_if<WeightPtr>(&a.value); weight != nullptr) *weight = own_constant(*weight, source);
+    }
+    for_each_body(node.attributes, [&](Graph& body) { own_constants(body, source); });
   }
 }
 
@@ -63,7 +79,7 @@ SourceModel read_source(evn_runtime runtime, const char* path, const evn_trainer
   if (opset_of(model) < least_opset) raise_opset(model, least_opset, source.ledger);
   drop_changed_defaults(reads, &model);
   model.graph = with_subgraphs(model.graph, true);
-  own_small_constants(model.graph, &source);
+  own_constants(model.graph, &source);
   std::set<std::string_view> constants;
   for (const Value& v : model.graph.values) {
     cancellation_point(kNodeWork);

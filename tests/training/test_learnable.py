@@ -549,3 +549,31 @@ def test_an_input_with_a_default_stays_one_unless_it_learns(runtime, tmp_path):
     assert [v.name for v in session.inputs] == ["x"] and [v.name for v in session.defaults] == ["scale"]
     (plain,), (scaled,) = session.run({"x": X}).values(), session.run({"x": X, "scale": np.float32([4])}).values()
     np.testing.assert_allclose(scaled, plain * 2, rtol=1e-5)
+
+
+# ------------------------------------------------------------------------------------- inputs and constants as they are --
+
+def test_an_input_and_a_constant_may_be_outputs_too(runtime):
+    """They keep their shapes, by which rules of differentiation go."""
+    kept = floats(2, 2)
+    data = model([node("MatMul", ["x", "w"], ["p"]), node("MatMul", ["p", "kept"], ["y"])], {"w": W, "kept": kept},
+                 outputs=(("y", F, [None, 2]), ("x", F, [None, 3]), ("kept", F, [2, 2])))
+    trainer = evener.Trainer(runtime, data, loss="mse", frozen=["kept"], learning_rate=0.1)
+    labels = floats(4, 2)
+    loss = trainer.step({"x": X}, labels).loss
+    assert loss == pytest.approx(np.mean((X @ W @ kept - labels) ** 2), rel=1e-4)
+    assert trainer.step({"x": X}, labels).loss < loss
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_large_table_of_a_body_is_read_from_its_file(runtime, tmp_path, external):
+    table = np.arange(1, 20001, dtype=np.int64)
+    body = helper.make_graph([node("Gather", ["table", "i"], ["n"]), node("Cast", ["n"], ["f"], to=F), node("Mul", ["v", "f"], ["v_out"]), node("Identity", ["go"], ["more"])],
+                             "body", [helper.make_tensor_value_info(*i) for i in (("i", INT, []), ("go", TensorProto.BOOL, []), ("v", F, None))],
+                             [helper.make_tensor_value_info(*o) for o in (("more", TensorProto.BOOL, []), ("v_out", F, None))])
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Loop", ["turns", "", "p"], ["y"], body=body)]
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.load_from_string(model(nodes, {"w": W, "table": table, "turns": np.int64(3)})), path, save_as_external_data=external, size_threshold=1024)
+    trainer = evener.Trainer(runtime, path, loss="mse", learning_rate=0.1)
+    labels = floats(4, 2)
+    assert trainer.step({"x": X}, labels).loss == pytest.approx(np.mean((X @ W * 1 * 2 * 3 - labels) ** 2), rel=1e-4)

@@ -249,7 +249,7 @@ export interface SessionOptions {
   arenas?: Arenas;
   /** inputs with a default that runs are going to give: the session is compiled with them open from the start. Others are constants, folded and packed, until a run gives one, which compiles a second graph then. @since 0.3 */
   overridable?: readonly string[];
-  /** intermediate values of a run take at most so many bytes, of which those that do not fit are computed again where they are read; the bits of the results stay. A run that cannot keep to it fails with EVN_ERROR_LIMIT, and so does one whose nodes are on several devices. 0: no limit. @since 0.3 */
+  /** intermediate values of a run take at most so many bytes, of which those that do not fit are computed again where they are read; the bits of the results stay. The body of a Loop or Scan has the limit for itself. A run that cannot keep to it fails with EVN_ERROR_LIMIT, and so does one whose nodes are on several devices. 0: no limit. @since 0.3 */
   arenaLimit?: number | bigint;
 }
 

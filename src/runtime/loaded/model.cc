@@ -418,6 +418,24 @@ ModelPtr load_model_bytes(std::shared_ptr<Runtime> runtime, std::shared_ptr<cons
   return load(std::move(runtime), std::move(image), size, name, nullptr, deadline);
 }
 
+namespace {
+
+// Reads all constants of a graph and its bodies. Returns their bytes.
+std::size_t read_constants(const Graph& graph) {
+  std::size_t size = 0;
+  for (const Value& v : graph.values) {
+    if (v.constant == nullptr) continue;
+    v.constant->bytes();
+    size += v.constant->size_bytes;
+  }
+  for (const Node& node : graph.nodes) {
+    if (node.body != nullptr) size += read_constants(*node.body);
+  }
+  return size;
+}
+
+}  // namespace
+
 ModelPtr take_model(std::shared_ptr<Runtime> runtime, Model model, bool is_own) {
   const std::uint64_t begin_ns = os::now_ns();
   const std::uint64_t deadline = load_deadline(*runtime);
@@ -430,7 +448,7 @@ ModelPtr take_model(std::shared_ptr<Runtime> runtime, Model model, bool is_own) 
   Wrong wrong;
   make_runnable(*loaded, model, deadline, &wrong, {.removed = &loaded->removed});
   loaded->model = std::move(model);
-  finish_load(*loaded, wrong, 0, begin_ns);
+  finish_load(*loaded, wrong, read_constants(loaded->graph()), begin_ns);
   return loaded;
 }
 

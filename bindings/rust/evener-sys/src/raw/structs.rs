@@ -504,8 +504,9 @@ pub struct evn_session_options {
     /// 0
     pub reserved6: u32,
     /// intermediate values of a run take at most so many bytes, of which those that do not fit are computed
-    /// again where they are read; the bits of the results stay. A run that cannot keep to it fails with
-    /// EVN\_ERROR\_LIMIT, and so does one whose nodes are on several devices. 0: no limit. @since 0.3
+    /// again where they are read; the bits of the results stay. The body of a Loop or Scan has the limit
+    /// for itself. A run that cannot keep to it fails with EVN\_ERROR\_LIMIT, and so does one whose nodes are
+    /// on several devices. 0: no limit. @since 0.3
     pub arena_limit: u64,
 }
 
