@@ -9,7 +9,6 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/json_writer.h"
 #include "base/os/beneath.h"
 #include "base/os/os.h"
 #include "core/name_map.h"
@@ -183,55 +182,6 @@ ModelPtr load(std::shared_ptr<Runtime> runtime, FileImage image, std::size_t siz
 std::uint64_t load_deadline(const Runtime& runtime) {
   const std::uint64_t limit = runtime.settings()->config.limits.load_time_ns;
   return limit == 0 ? UINT64_MAX : deadline_clock_ns() + limit;
-}
-
-std::string dims_text(const Value& v) {
-  if (!v.has_shape) return "[rank unknown]";
-  std::string s = "[";
-  for (int i = 0; i < v.shape.rank(); ++i) {
-    if (i > 0) s += ',';
-    const bool named = static_cast<std::size_t>(i) < v.symbols.size() && !v.symbols[i].empty();
-    s += v.shape[i] >= 0 ? std::to_string(v.shape[i]) : (named ? v.symbols[i] : std::string("?"));
-  }
-  return s + "]";
-}
-
-std::vector<const Value*> values_of(const Graph& graph, std::span<const ValueId> ids) {
-  std::vector<const Value*> values;
-  for (const ValueId id : ids) values.push_back(&graph.values[static_cast<std::size_t>(id)]);
-  return values;
-}
-
-std::vector<const Value*> declared_defaults(const Model& model) {
-  std::vector<const Value*> values;
-  for (const InputDefault& d : model.defaults) values.push_back(&d.declared);
-  return values;
-}
-
-void write_values(JsonWriter& json, const char* key, const std::vector<const Value*>& values, std::string* text) {
-  json.key(key);
-  json.begin_array();
-  for (const Value* value : values) {
-    const Value& v = *value;
-    *text += std::string("  ") + key + "  " + v.name + "  " + dtype_name(v.dtype) + dims_text(v) + "\n";
-    json.begin_object();
-    json.field("name", v.name);
-    json.field("dtype", dtype_name(v.dtype));
-    json.key("dims");
-    json.begin_array();
-    for (int i = 0; v.has_shape && i < v.shape.rank(); ++i) {
-      if (v.shape[i] >= 0) {
-        json.value(v.shape[i]);
-      } else if (static_cast<std::size_t>(i) < v.symbols.size() && !v.symbols[i].empty()) {
-        json.value(v.symbols[i]);
-      } else {
-        json.null();
-      }
-    }
-    json.end_array();
-    json.end_object();
-  }
-  json.end_array();
 }
 
 }  // namespace
@@ -466,48 +416,6 @@ Model read_plain_model(const std::shared_ptr<Runtime>& runtime, const ModelSourc
   Wrong logged_before;
   const std::vector<const char*> disabled = passes_of_running(kind);
   return read_model(loaded, std::move(s.image), s.size, deadline, &logged_before, {disabled, removed, literals, reads});
-}
-
-std::string describe_model(const LoadedModel& model, evn_format format) {
-  const Graph& graph = model.graph();
-  const Summary s = summarize(graph);
-  std::string text = std::string("model ") + model.shown_name() + ", IR version " + std::to_string(model.model.ir_version) +
-                     ", producer " + model.model.producer + "\n";
-  JsonWriter json;
-  json.begin_object();
-  json.field("file", model.file_name);
-  json.field("ir_version", model.model.ir_version);
-  json.field("producer", model.model.producer);
-  json.key("opsets");
-  json.begin_object();
-  for (const OpsetImport& o : model.model.opsets) {
-    text += "  opset   " + (o.domain.empty() ? std::string("ai.onnx") : o.domain) + " " + std::to_string(o.version) + "\n";
-    json.field(o.domain.empty() ? "ai.onnx" : o.domain, o.version);
-  }
-  json.end_object();
-  write_values(json, "inputs", values_of(graph, std::span(graph.inputs).first(model.required_inputs())), &text);
-  write_values(json, "defaults", declared_defaults(model.model), &text);
-  write_values(json, "outputs", values_of(graph, graph.outputs), &text);
-  text += "  nodes   " + std::to_string(graph.nodes.size()) + " after optimization, " + std::to_string(s.fused) +
-          " more fused into them\n";
-  text += "  weights " + std::to_string(s.parameters) + " values, " + std::to_string(s.weight_bytes) + " bytes\n  operators:\n";
-  json.field("node_count", std::uint64_t{graph.nodes.size()});
-  json.field("fused_nodes", std::uint64_t{s.fused});
-  json.field("parameters", s.parameters);
-  json.field("weight_bytes", s.weight_bytes);
-  json.key("operators");
-  json.begin_object();
-  for (const auto& [op, count] : s.ops) {
-    text += "    " + op + " " + std::to_string(count) + "\n";
-    json.field(op, std::int64_t{count});
-  }
-  json.end_object();
-  json.key("metadata");
-  json.begin_array();
-  for (const MetadataEntry& m : model.model.metadata) json.value(m.key);
-  json.end_array();
-  json.end_object();
-  return format == EVN_FORMAT_JSON ? json.take() : text;
 }
 
 }  // namespace evn
