@@ -102,7 +102,8 @@ struct ModelSource {
 };
 
 // Takes a model that the library has put together, as load_onnx would give it. Constants, which it may share with other models, are
-// not copied; those that are in a file are read, as nobody brings their bytes back later. `is_own`: its nodes may be of the library's own domain. Throws what loading throws.
+// not copied; those that are in a file are read, as nobody brings their bytes back later. `is_own`: its nodes may be of the
+// library's own domain. Throws what loading throws.
 ModelPtr take_model(std::shared_ptr<Runtime> runtime, Model model, bool is_own);
 
 // A model to be changed and saved (model/save.h): checked, with types inferred, functions put in place, and otherwise as it was;
