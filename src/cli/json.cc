@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "cli/decimal.h"
 #include "cli/failure.h"
 
 namespace evn::cli {
@@ -74,13 +75,10 @@ class Parser {
   void word(Json* json) {
     const std::size_t end = std::min(text_.find_first_of(",]} \n\r\t", at_), text_.size());
     json->text = std::string(text_.substr(at_, end - at_));
-    double number = 0;
-    const char* const last = json->text.data() + json->text.size();
     if (json->text == "true" || json->text == "false") {
       json->kind = Json::Kind::kBoolean;
     } else if (json->text != "null") {
-      if (const auto [stopped, error] = std::from_chars(json->text.data(), last, number); error != std::errc{} || stopped != last)
-        stop("a value");
+      if (!decimal_of(json->text, true)) stop("a value");
       json->kind = Json::Kind::kNumber;
     }
     at_ = end;

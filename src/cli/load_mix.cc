@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "cli/arguments.h"
+#include "cli/decimal.h"
 #include "cli/failure.h"
 
 namespace evn::cli {
@@ -124,13 +125,11 @@ std::optional<LoadStream> parse_line(Line line, const std::string& folder) {
 }  // namespace
 
 double parse_positive(const std::string& what, const std::string& text, double most) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  const bool whole = error == std::errc{} && end == text.data() + text.size();
-  if (!whole || !std::isfinite(number) || number <= 0 || number > most) {
+  const std::optional<double> number = decimal_of(text, false);
+  if (!number || *number <= 0 || *number > most) {
     fail_usage("%s must be a number greater than 0, at most %.10g, not \"%s\"", what.c_str(), most, printable(text).c_str());
   }
-  return number;
+  return *number;
 }
 
 std::vector<LoadStream> read_mix(const std::string& file) {

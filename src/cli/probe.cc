@@ -22,7 +22,8 @@ int probe_drivers() {
   struct stat answer {};  // another file with this number would be a driver's, later
   if (fstat(kAnswerDescriptor, &answer) != 0 || !S_ISFIFO(answer.st_mode))
     fail_usage("%s is for the library, which waits for an answer on descriptor 3", kProbeArgument);
-  syscall(SYS_close_range, kAnswerDescriptor + 1, ~0u, 0u);  // what the host would have had closed, where the system has the call
+  constexpr long kCloseRange = 436;                      // SYS_close_range, which headers before Linux 5.9 lack
+  syscall(kCloseRange, kAnswerDescriptor + 1, ~0u, 0u);  // what the host would have had closed, where the system has the call
   evn_runtime_options options = EVN_RUNTIME_OPTIONS_INIT;
   options.thread_count = 1;
   options.cache_dir = "";
