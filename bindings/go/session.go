@@ -57,7 +57,7 @@ type SessionOptions struct {
 	DisabledPasses []string
 	Concurrency    int // how many runs compute at a time at most; 0: the configuration's
 	IdleArenaBytes uint64
-	ArenaLimit     uint64 // of the intermediate values of a run: what does not fit is computed again; 0: none
+	ArenaLimit     uint64 // limit of the intermediate values of a run: what does not fit is computed again; 0: none
 	Batching       *Batching
 	Overridable    []string // inputs with a default that runs are going to give
 }

@@ -112,7 +112,7 @@ pub struct SessionOptions {
     pub concurrency: i32,
     pub batching: Option<Batching>,
     pub idle_arena_bytes: u64,
-    /// Of the intermediate values of a run: what does not fit is computed again. 0: none.
+    /// Limit of the intermediate values of a run: what does not fit is computed again. 0: none.
     pub arena_limit: u64,
     /// What statistics call the session.
     pub name: Option<String>,
