@@ -4,7 +4,8 @@
 usage: trainer_creation.py LIBRARY... [--network resnet18] [--rounds 9] [--from file|bytes]
 
 Each trainer is made in a process of its own, of the libraries in turns. Time is that of evn_trainer_create; memory is the most that the process has had
-(VmHWM) by its end less what it had before. Written are medians, and each library's share of the first one's.
+(VmHWM) by its end less what it had before. Written are medians, and each library's share of the first one's. Libraries whose structs differ from those of
+this tree's binding are refused by it: they are timed with the binding of their own tree.
 """
 import argparse
 import os

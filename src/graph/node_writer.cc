@@ -5,18 +5,18 @@
 
 namespace evn {
 
-ValueId NodeWriter::value(std::string name) {
+ValueId NodeWriter::add_value(std::string name) {
   graph_.values.emplace_back().name = std::move(name);
   return static_cast<ValueId>(graph_.values.size() - 1);
 }
 
-ValueId NodeWriter::input(std::string name, DType dtype, const std::optional<Shape>& shape) {
-  const ValueId v = value(std::move(name));
-  take_input(v, dtype, shape);
+ValueId NodeWriter::add_input(std::string name, DType dtype, const std::optional<Shape>& shape) {
+  const ValueId v = add_value(std::move(name));
+  declare_input(v, dtype, shape);
   return v;
 }
 
-void NodeWriter::take_input(ValueId v, DType dtype, const std::optional<Shape>& shape) {
+void NodeWriter::declare_input(ValueId v, DType dtype, const std::optional<Shape>& shape) {
   declare(v, dtype, shape);
   graph_.inputs.push_back(v);
 }
@@ -28,15 +28,15 @@ void NodeWriter::declare(ValueId v, DType dtype, const std::optional<Shape>& sha
   value.shape = shape.value_or(Shape());
 }
 
-void NodeWriter::give(ValueId v, DType dtype, const std::optional<Shape>& shape) {
+void NodeWriter::add_output(ValueId v, DType dtype, const std::optional<Shape>& shape) {
   declare(v, dtype, shape);
   graph_.outputs.push_back(v);
 }
 
-void NodeWriter::give_as(std::string name, ValueId v, DType dtype, const std::optional<Shape>& shape) {
-  const ValueId copy = value(std::move(name));
+void NodeWriter::add_output_as(std::string name, ValueId v, DType dtype, const std::optional<Shape>& shape) {
+  const ValueId copy = add_value(std::move(name));
   add_node("Identity", {v}).outputs = {copy};
-  give(copy, dtype, shape);
+  add_output(copy, dtype, shape);
 }
 
 Node& NodeWriter::add_node(const char* op, std::vector<ValueId> inputs) {
@@ -53,7 +53,7 @@ std::vector<ValueId> NodeWriter::ops(const char* op, std::vector<ValueId> inputs
   Node& node = add_node(op, std::move(inputs));
   node.domain = domain;
   node.attributes = std::move(attributes);
-  for (std::size_t i = 0; i < outputs; ++i) node.outputs.push_back(value(node.name + ":" + std::to_string(i)));
+  for (std::size_t i = 0; i < outputs; ++i) node.outputs.push_back(add_value(node.name + ":" + std::to_string(i)));
   return node.outputs;
 }
 
@@ -61,7 +61,7 @@ ValueId NodeWriter::constant(const TensorDesc& desc, const void* bytes) {
   void* to = nullptr;
   const std::shared_ptr<Weight> weight = make_unfilled_weight(desc, nullptr, &to);
   if (weight->size_bytes > 0) std::memcpy(to, bytes, weight->size_bytes);
-  const ValueId v = value("evener/constant_" + std::to_string(graph_.values.size()));
+  const ValueId v = add_value("evener/constant_" + std::to_string(graph_.values.size()));
   declare(v, desc.dtype, desc.shape);
   graph_.values.back().constant = weight;
   return v;

@@ -18,15 +18,15 @@ class NodeWriter {
   const std::string& name(ValueId v) const { return graph_.values[static_cast<std::size_t>(v)].name; }
 
   // `shape`: nothing where the rank is not known.
-  ValueId input(std::string name, DType dtype, const std::optional<Shape>& shape);
-  // A value that is there.
-  void take_input(ValueId v, DType dtype, const std::optional<Shape>& shape);
-  // A value that a node will make.
-  ValueId value(std::string name);
-  // `v` as an output of the graph, declared so.
-  void give(ValueId v, DType dtype, const std::optional<Shape>& shape);
-  // A copy of `v` under another name as an output.
-  void give_as(std::string name, ValueId v, DType dtype, const std::optional<Shape>& shape);
+  ValueId add_input(std::string name, DType dtype, const std::optional<Shape>& shape);
+  // Declares a value of the graph as an input.
+  void declare_input(ValueId v, DType dtype, const std::optional<Shape>& shape);
+  // Adds a value that a node will make.
+  ValueId add_value(std::string name);
+  // Declares `v` as an output of the graph.
+  void add_output(ValueId v, DType dtype, const std::optional<Shape>& shape);
+  // Adds a copy of `v` under this name as an output.
+  void add_output_as(std::string name, ValueId v, DType dtype, const std::optional<Shape>& shape);
 
   std::vector<ValueId> ops(const char* op, std::vector<ValueId> inputs, std::size_t outputs, std::vector<Attribute> attributes = {},
                            const char* domain = "");
@@ -42,7 +42,7 @@ class NodeWriter {
   ValueId integers(const std::vector<std::int64_t>& values);
 
   ValueId cast(ValueId v, DType dtype) { return op("Cast", {v}, {make_attribute("to", static_cast<std::int64_t>(dtype))}); }
-  // Over all elements.
+  // Reductions over all elements.
   ValueId mean(ValueId v) { return op("ReduceMean", {v}, {make_attribute("keepdims", 0)}); }
   ValueId sum(ValueId v) { return op("ReduceSum", {v}, {make_attribute("keepdims", 0)}); }
 

@@ -55,8 +55,8 @@ ValueId copy_constant(SourceModel* source, ValueId from, std::string name) {
 // The statistics that are moved on. The variance that the node moves on is that of the batch; PyTorch's is that of what the batch
 // is a sample of: times n / (n - 1).
 void give_statistics(NodeWriter& w, ValueId mean, ValueId moved_mean, ValueId variance, ValueId moved_variance) {
-  w.give_as("evener/new/" + w.name(mean), moved_mean, DType::kFloat32, {});
-  w.give_as("evener/new/" + w.name(variance), moved_variance, DType::kFloat32, {});
+  w.add_output_as("evener/new/" + w.name(mean), moved_mean, DType::kFloat32, {});
+  w.add_output_as("evener/new/" + w.name(variance), moved_variance, DType::kFloat32, {});
 }
 
 // The variance of one value is not defined: the old one stays.
@@ -109,7 +109,8 @@ void separate_statistics(SourceModel* source) {
 void TrainingGraphs::train_norm(Graph* graph, std::size_t n) const {
   NodeWriter w(graph);
   const ValueId x = graph->nodes[n].inputs[0], mean = graph->nodes[n].inputs[3], variance = graph->nodes[n].inputs[4];
-  const ValueId new_mean = w.value("evener/moved/" + w.name(mean)), new_variance = w.value("evener/batch/" + w.name(variance));
+  const ValueId new_mean = w.add_value("evener/moved/" + w.name(mean)),
+                new_variance = w.add_value("evener/batch/" + w.name(variance));
   const float momentum = evn::float_attribute_of(graph->nodes[n], "momentum", 0.9f);
   evn::set_attribute(graph->nodes[n], evn::make_attribute("training_mode", 1));
   graph->nodes[n].outputs = {graph->nodes[n].outputs[0], new_mean, new_variance};

@@ -210,9 +210,9 @@ evn::Model TrainingGraphs::without_parameters() const {
 // Returns the labels; kNoValue: there are none.
 ValueId TrainingGraphs::add_inputs(NodeWriter& w, Labels labels) const {
   ValueId of_labels = kNoValue;
-  if (labels != Labels::kNone) of_labels = w.input(kLabels, labels == Labels::kClasses ? DType::kInt64 : DType::kFloat32, {});
+  if (labels != Labels::kNone) of_labels = w.add_input(kLabels, labels == Labels::kClasses ? DType::kInt64 : DType::kFloat32, {});
   for (const auto* list : {&parameters_, &statistics_}) {
-    for (const Parameter& p : *list) w.take_input(p.value, DType::kFloat32, p.shape());
+    for (const Parameter& p : *list) w.declare_input(p.value, DType::kFloat32, p.shape());
   }
   return of_labels;
 }
@@ -238,14 +238,14 @@ evn::Model TrainingGraphs::gradient_model(Labels labels, std::int64_t sums) cons
     values.push_back(p.value);
   }
   ValueId differentiated = loss;
-  if (LossScale::is_used(settings_.given)) differentiated = w.op("Mul", {loss, w.input(kLossScale, DType::kFloat32, Shape())});
+  if (LossScale::is_used(settings_.given)) differentiated = w.op("Mul", {loss, w.add_input(kLossScale, DType::kFloat32, Shape())});
   const std::vector<ValueId> gradients =
       w.ops("Gradient", values, values.size(), {evn::make_attribute("xs", names), evn::make_attribute("y", w.name(differentiated))},
             kGradientDomain);
   import_domain(&m, kGradientDomain, 1);
-  w.give_as("evener/loss", loss, DType::kFloat32, Shape());
+  w.add_output_as("evener/loss", loss, DType::kFloat32, Shape());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    w.give_as(gradient_name(names[i]), gradients[i], DType::kFloat32, parameters_[i].shape());
+    w.add_output_as(gradient_name(names[i]), gradients[i], DType::kFloat32, parameters_[i].shape());
   if (sums != 0 && !trained_norms_.empty()) import_domain(&m, kTrainDomain, 1);
   for (const std::size_t n : trained_norms_) {
     if (sums == 0) train_norm(&m.graph, n);
@@ -259,10 +259,10 @@ evn::Model TrainingGraphs::evaluation_model(Labels labels) const {
   evn::Model m = without_parameters();
   NodeWriter w(&m.graph);
   const ValueId of_labels = add_inputs(w, labels);
-  w.give_as("evener/loss", add_loss(w, settings_.given.loss, of_labels, labels, logits_), DType::kFloat32, Shape());
+  w.add_output_as("evener/loss", add_loss(w, settings_.given.loss, of_labels, labels, logits_), DType::kFloat32, Shape());
   const Rightness r = add_rightness(w, settings_.given.loss, of_labels, labels, logits_);
-  w.give_as("evener/right", r.right, DType::kInt64, Shape());
-  w.give_as("evener/count", r.count, DType::kInt64, Shape());
+  w.add_output_as("evener/right", r.right, DType::kInt64, Shape());
+  w.add_output_as("evener/count", r.count, DType::kInt64, Shape());
   give_shape(w, logits_);
   return m;
 }
@@ -279,10 +279,10 @@ evn::Model TrainingGraphs::adding_model() const {
   evn::Model m = empty_model();
   NodeWriter w(&m.graph);
   std::vector<ValueId> sums, gradients;
-  for (const Parameter& p : parameters_) sums.push_back(w.input("evener/sum/" + p.name, DType::kFloat32, p.shape()));
-  for (const Parameter& p : parameters_) gradients.push_back(w.input(gradient_name(p.name), DType::kFloat32, p.shape()));
+  for (const Parameter& p : parameters_) sums.push_back(w.add_input("evener/sum/" + p.name, DType::kFloat32, p.shape()));
+  for (const Parameter& p : parameters_) gradients.push_back(w.add_input(gradient_name(p.name), DType::kFloat32, p.shape()));
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    w.give(w.op("Add", {sums[i], gradients[i]}), DType::kFloat32, parameters_[i].shape());
+    w.add_output(w.op("Add", {sums[i], gradients[i]}), DType::kFloat32, parameters_[i].shape());
   return m;
 }
 
@@ -321,17 +321,18 @@ evn::Model TrainingGraphs::update_model() const {
     return w.ops(op, std::move(inputs), outputs, std::move(attributes), evn::kInternalDomain);
   };
   const std::size_t count = parameters_.size();
-  const ValueId loss = w.input("evener/loss", DType::kFloat32, Shape());
-  const ValueId safe_norm = w.input("evener/safe_norm", DType::kFloat32, Shape());
+  const ValueId loss = w.add_input("evener/loss", DType::kFloat32, Shape());
+  const ValueId safe_norm = w.add_input("evener/safe_norm", DType::kFloat32, Shape());
   std::vector<ValueId> statistics, rates, gradients;
-  for (const Statistic& s : statistics_) statistics.push_back(w.input("evener/new/" + s.name, DType::kFloat32, s.shape()));
-  for (const std::size_t g : used_groups_) rates.push_back(w.input("evener/rates" + std::to_string(g), DType::kFloat32, Shape{8}));
+  for (const Statistic& s : statistics_) statistics.push_back(w.add_input("evener/new/" + s.name, DType::kFloat32, s.shape()));
+  for (const std::size_t g : used_groups_)
+    rates.push_back(w.add_input("evener/rates" + std::to_string(g), DType::kFloat32, Shape{8}));
   std::vector<std::vector<ValueId>> moved(1 + optimizer_state_count());  // parameters, then their state by kind
-  for (const Parameter& p : parameters_) moved[0].push_back(w.input(p.name, DType::kFloat32, p.shape()));
-  for (const Parameter& p : parameters_) gradients.push_back(w.input(gradient_name(p.name), DType::kFloat32, p.shape()));
+  for (const Parameter& p : parameters_) moved[0].push_back(w.add_input(p.name, DType::kFloat32, p.shape()));
+  for (const Parameter& p : parameters_) gradients.push_back(w.add_input(gradient_name(p.name), DType::kFloat32, p.shape()));
   for (std::size_t kind = 1; kind < moved.size(); ++kind) {
     const std::string prefix = "evener/optimizer_state" + std::to_string(kind - 1) + "/";
-    for (const Parameter& p : parameters_) moved[kind].push_back(w.input(prefix + p.name, DType::kFloat32, p.shape()));
+    for (const Parameter& p : parameters_) moved[kind].push_back(w.add_input(prefix + p.name, DType::kFloat32, p.shape()));
   }
   const std::vector<ValueId> sums = own("GradientNorm", gradients, 2);
   constexpr std::int64_t kGradientScale = 2;  // among the rates, where it is that of all groups
@@ -359,11 +360,11 @@ evn::Model TrainingGraphs::update_model() const {
         own("OptimizerStep", std::move(inputs), group.size() * moved.size(), optimizer_attributes(settings_.given));
     for (std::size_t k = 0; k < outputs.size(); ++k) made[k / group.size()][group[k % group.size()]] = outputs[k];
   }
-  w.give_as("evener/norm", norm, DType::kFloat32, Shape());
-  w.give_as("evener/finite", finite, DType::kBool, Shape());
-  w.give_as("evener/moved", moves, DType::kBool, Shape());
+  w.add_output_as("evener/norm", norm, DType::kFloat32, Shape());
+  w.add_output_as("evener/finite", finite, DType::kBool, Shape());
+  w.add_output_as("evener/moved", moves, DType::kBool, Shape());
   for (const std::vector<ValueId>& kind : made) {  // no Identity behind them, so that they are in place
-    for (std::size_t p = 0; p < count; ++p) w.give(kind[p], DType::kFloat32, parameters_[p].shape());
+    for (std::size_t p = 0; p < count; ++p) w.add_output(kind[p], DType::kFloat32, parameters_[p].shape());
   }
   return m;
 }

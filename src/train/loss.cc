@@ -35,7 +35,7 @@ void give_shape(NodeWriter& w, ValueId value) {
   const std::vector<std::int64_t> rest(kShapeElements, -1);
   const ValueId dims = w.op("Concat", {w.op("Shape", {value}), w.integers(rest)}, {make_attribute("axis", 0)});
   const ValueId first = w.op("Slice", {dims, w.integers({0}), w.integers({count})});
-  w.give_as("evener/shape", first, DType::kInt64, evn::Shape{count});
+  w.add_output_as("evener/shape", first, DType::kInt64, evn::Shape{count});
 }
 
 evn::Shape shape_of_labels(evn_loss loss, Labels labels, const evn::Shape& output) {
