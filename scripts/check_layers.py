@@ -26,10 +26,11 @@ ALLOWED = {
     "model": DEVICE,
     "quant": GRAPH,
     "config": CORE,
-    "runtime": GRAPH + ["model", "quant", "config"],
+    "runtime": GRAPH + ["model", "quant", "config", "zip"],
     "api": RUNTIME,
     "train": RUNTIME + ["api"],
-    "cli": [],
+    "zip": [],
+    "cli": ["zip"],
     "modules": DEVICE,
 }
 # The rooms of runtime/, the lowest first: a room includes from those before it.

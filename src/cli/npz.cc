@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -24,8 +23,6 @@ constexpr std::size_t kLocalSize = 30;
 constexpr std::size_t kEntrySize = 46;
 constexpr std::size_t kEndSize = 22;
 constexpr std::size_t kMaxComment = 65535;
-constexpr std::uint64_t kLargestArchive = 0x7fffffffu;  // that is written
-constexpr unsigned kMostWritten = 0xfffe;               // entries: 0xffff says that their number stands elsewhere
 constexpr std::size_t kMaxEntries = 4096;
 constexpr std::size_t kLocatorSize = 20;
 constexpr std::size_t kWideEndSize = 56;
@@ -37,9 +34,6 @@ constexpr std::size_t kHeaderBytes = std::size_t{1} << 18;  // of an entry, in w
 constexpr std::size_t kInflatedFront = 65536 + 12;          // bytes of the longest .npy header
 constexpr std::string_view kLocatorMagic = "PK\x06\x07";
 constexpr std::string_view kWideEndMagic = "PK\x06\x06";
-constexpr std::string_view kLocalMagic = "PK\x03\x04";
-constexpr std::string_view kEntryMagic = "PK\x01\x02";
-constexpr std::string_view kEndMagic = "PK\x05\x06";
 
 std::uint64_t number(const unsigned char* at, int bytes) {
   std::uint64_t value = 0;
@@ -47,31 +41,9 @@ std::uint64_t number(const unsigned char* at, int bytes) {
   return value;
 }
 
-void put(std::string& to, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) to.push_back(i < 8 ? static_cast<char>(value >> (8 * i) & 255) : '\0');
-}
-
-constexpr std::array<std::uint32_t, 256> make_crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t c = i;
-    for (int bit = 0; bit < 8; ++bit) c = (c & 1) != 0 ? 0xedb88320u ^ c >> 1 : c >> 1;
-    table[i] = c;
-  }
-  return table;
-}
-constexpr std::array<std::uint32_t, 256> kCrcTable = make_crc_table();
-
-std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t before) {
-  std::uint32_t c = ~before;
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  for (std::size_t i = 0; i < size; ++i) c = kCrcTable[(c ^ bytes[i]) & 255] ^ c >> 8;
-  return ~c;
-}
-
 }  // namespace
 
-// What an archive's directory says.
+// Reader of an archive's directory.
 class NpzDirectory {
  public:
   NpzDirectory(const std::string& path, NpzFile* to) : path_(path), to_(to) {
@@ -87,7 +59,7 @@ class NpzDirectory {
     const std::vector<unsigned char> directory = read_directory();
     std::size_t at = 0;
     for (std::uint64_t i = 0; i < count_; ++i) {
-      if (directory.size() - at < kEntrySize || std::memcmp(directory.data() + at, kEntryMagic.data(), 4) != 0) damaged();
+      if (directory.size() - at < kEntrySize || std::memcmp(directory.data() + at, zip::kEntryMagic, 4) != 0) damaged();
       const unsigned char* entry = directory.data() + at;
       const std::size_t name_size = number(entry + 28, 2), extra_size = number(entry + 30, 2);
       const std::size_t whole = kEntrySize + name_size + extra_size + number(entry + 32, 2);
@@ -116,7 +88,7 @@ class NpzDirectory {
     const std::uint64_t tail = std::min<std::uint64_t>(size_, kEndSize + kMaxComment);
     const std::vector<unsigned char> bytes = read_at(size_ - tail, tail);
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    const std::size_t at = bytes.size() < kEndSize ? std::string_view::npos : text.rfind(kEndMagic, bytes.size() - kEndSize);
+    const std::size_t at = bytes.size() < kEndSize ? std::string_view::npos : text.rfind(zip::kEndMagic, bytes.size() - kEndSize);
     if (at == std::string_view::npos) fail_read(path_, "not a .npz archive");
     count_ = number(&bytes[at + 10], 2);
     std::uint64_t size = number(&bytes[at + 12], 4);
@@ -152,7 +124,7 @@ class NpzDirectory {
     const bool fits = made.deflated ? made.size / kMostInflated <= made.packed : made.size == made.packed;
     if (!fits) damaged();
     const std::vector<unsigned char> local = read_at(local_at, kLocalSize);
-    if (std::memcmp(local.data(), kLocalMagic.data(), 4) != 0) damaged();
+    if (std::memcmp(local.data(), zip::kLocalMagic, 4) != 0) damaged();
     made.begin = local_at + kLocalSize + number(&local[26], 2) + number(&local[28], 2);
     if (made.begin > size_ || made.packed > size_ - made.begin) damaged();
     if (!name.ends_with(".npy")) fail_read(made.label, "the archive holds something that is no .npy file");
@@ -231,7 +203,7 @@ NpyArray NpzFile::load(const NpzEntry& entry) const {
     fail_read(entry.label, "the file ends too early");
   if (entry.deflated) {
     std::optional<std::vector<unsigned char>> whole = inflate(bytes, entry.size);
-    if (!whole || whole->size() != entry.size || crc32(whole->data(), whole->size(), 0) != entry.checksum)
+    if (!whole || whole->size() != entry.size || zip::crc32(whole->data(), whole->size()) != entry.checksum)
       fail_read(entry.label, "the compressed entry is damaged");
     whole->erase(whole->begin(), whole->begin() + static_cast<std::ptrdiff_t>(entry.header.begin));
     bytes = std::move(*whole);
@@ -261,40 +233,14 @@ std::vector<std::pair<std::string, NpyArray>> read_npz(const std::string& path) 
 }
 
 void NpzWriter::add(const std::string& name, const NpyForm& form) {
-  const std::string entry = name + ".npy";
-  const std::uint64_t whole = form.header.size() + std::uint64_t{form.size};
-  if (count_ == kMostWritten) fail(kExitFailure, "%s: the outputs are too many for an archive; use --output-dir", path_.c_str());
-  if (entries_.size() + whole > kLargestArchive || entry.size() > 65535) {
-    fail(kExitFailure, "%s: the outputs are too large for an archive; use --output-dir", path_.c_str());
-  }
-  std::string common;  // of the local header and the directory: version, flags (UTF-8 names), stored, date of 1980-01-01
-  put(common, 20, 2);
-  put(common, 1u << 11, 2);
-  put(common, 0, 2);
-  put(common, 0, 2);
-  put(common, 1 << 5 | 1, 2);
-  put(common, crc32(form.data, form.size, crc32(form.header.data(), form.header.size(), 0)), 4);
-  put(common, whole, 4);
-  put(common, whole, 4);
-  put(common, entry.size(), 2);
-  put(common, 0, 2);
-  directory_ += std::string(kEntryMagic) + std::string({20, 0}) + common;
-  put(directory_, 0, 2 + 2 + 2 + 4);
-  put(directory_, entries_.size(), 4);
-  directory_ += entry;
-  ++count_;
-  entries_ += std::string(kLocalMagic) + common + entry + form.header;
+  const std::optional<std::string> head = zip_.add(name + ".npy", form.header, form.data, form.size);
+  if (!head) fail(kExitFailure, "%s: the outputs are too large or too many for an archive; use --output-dir", path_.c_str());
+  entries_ += *head;
   if (form.size != 0) entries_.append(static_cast<const char*>(form.data), form.size);
 }
 
 void NpzWriter::finish() {
-  std::string end = directory_ + std::string(kEndMagic);
-  put(end, 0, 4);
-  put(end, count_, 2);
-  put(end, count_, 2);
-  put(end, directory_.size(), 4);
-  put(end, entries_.size(), 4);
-  put(end, 0, 2);
+  const std::string end = zip_.finish();
   write_file(path_, entries_, end.data(), end.size());
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/npy.h"
+#include "zip/stored_zip.h"
 
 namespace evn::cli {
 
@@ -70,8 +71,7 @@ class NpzWriter {
  private:
   std::string path_;
   std::string entries_;
-  std::string directory_;
-  unsigned count_ = 0;
+  zip::StoredZip zip_;
 };
 
 }  // namespace evn::cli

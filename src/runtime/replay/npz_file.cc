@@ -1,8 +1,7 @@
 #include "runtime/replay/npz_file.h"
 
 #include <algorithm>
-#include <array>
-#include <list>
+#include <optional>
 
 #include "base/error.h"
 #include "base/os/os.h"
@@ -12,30 +11,7 @@
 namespace evn {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 0x7fffffffu;
-constexpr std::size_t kMostEntries = 0xfffe;
-
-void put(std::string& to, std::uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) to.push_back(static_cast<char>(value >> (8 * i) & 255));
-}
-
-constexpr std::array<std::uint32_t, 256> make_crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < table.size(); ++i) {
-    std::uint32_t c = i;
-    for (int bit = 0; bit < 8; ++bit) c = (c & 1) != 0 ? 0xedb88320u ^ c >> 1 : c >> 1;
-    table[i] = c;
-  }
-  return table;
-}
-constexpr std::array<std::uint32_t, 256> kCrcTable = make_crc_table();
-
-std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t before) {
-  std::uint32_t c = ~before;
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  for (std::size_t i = 0; i < size; ++i) c = kCrcTable[(c ^ bytes[i]) & 255] ^ c >> 8;
-  return ~c;
-}
+using zip::put;
 
 // NumPy's name of an element type; raw bytes where it has none.
 std::string descr_of(DType dtype) {
@@ -126,41 +102,15 @@ void NpzFile::add(const std::string& name, const ConstTensor& tensor) {
   if (is_sub_byte(desc.dtype)) e.changed = unpacked(tensor);
   if (is_text || is_sub_byte(desc.dtype)) e.size = e.changed.size();
   const std::string header = npy_header(descr, desc.shape), file = name + ".npy";
-  const std::uint64_t size = header.size() + e.size;
   const void* const elements = is_text || is_sub_byte(desc.dtype) ? e.changed.data() : e.data;
-  if (bytes_ + size > kMostBytes || file.size() > UINT16_MAX || entries_.size() == kMostEntries)
-    fail(EVN_ERROR_LIMIT, "an archive of so many bytes is not written");
-  const std::uint32_t checksum = crc32(elements, e.size, crc32(header.data(), header.size(), 0));
-  std::string common;        // of the entry's own head, and of the directory
-  put(common, 20, 2);        // version
-  put(common, 1u << 11, 2);  // the name is UTF-8
-  put(common, 0, 2);         // stored
-  put(common, 0x210000, 4);  // 1 January 1980
-  put(common, checksum, 4);
-  put(common, size, 4);
-  put(common, size, 4);
-  put(common, file.size(), 2);
-  put(common, 0, 2);  // no extra field
-  e.head = "PK\x03\x04" + common + file + header;
-  directory_ += "PK\x01\x02";
-  put(directory_, 20, 2);
-  directory_ += common;
-  put(directory_, 0, 2 + 2 + 2);  // no comment, the first disk, no attributes
-  put(directory_, 0, 4);
-  put(directory_, bytes_, 4);
-  directory_ += file;
-  bytes_ += e.head.size() + e.size;
+  std::optional<std::string> head = zip_.add(file, header, elements, e.size);
+  if (!head) fail(EVN_ERROR_LIMIT, "an archive of so many bytes is not written");
+  e.head = std::move(*head);
   entries_.push_back(std::move(e));
 }
 
 void NpzFile::write(const std::string& path) const {
-  std::string end = directory_ + "PK\x05\x06";
-  put(end, 0, 4);
-  put(end, entries_.size(), 2);
-  put(end, entries_.size(), 2);
-  put(end, directory_.size(), 4);
-  put(end, bytes_, 4);
-  put(end, 0, 2);
+  const std::string end = zip_.finish();
   std::vector<os::Piece> pieces;
   for (const Entry& e : entries_) {
     pieces.push_back({e.head.data(), e.head.size()});

@@ -1,11 +1,11 @@
 // Tensors on the host as an archive that numpy.load reads: stored .npy files in a zip file (APPNOTE.TXT 6.3; NEP 1).
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "ops/op.h"
+#include "zip/stored_zip.h"
 
 namespace evn {
 
@@ -25,8 +25,7 @@ class NpzFile {
     std::string changed;  // what data points to where the elements had to change
   };
   std::vector<Entry> entries_;
-  std::string directory_;
-  std::uint64_t bytes_ = 0;
+  zip::StoredZip zip_;
 };
 
 }  // namespace evn
