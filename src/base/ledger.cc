@@ -58,6 +58,8 @@ void* HostMemory::obtain(std::size_t bytes, std::size_t alignment) const noexcep
   return host.allocate(host.user, bytes > 0 ? bytes : 1, alignment);
 }
 
+bool HostMemory::gives_zeros(std::size_t bytes) const noexcept { return host.allocate == nullptr && in_pages(bytes); }
+
 void HostMemory::give_back(void* memory, std::size_t bytes) const noexcept {
   if (host.allocate == nullptr) return in_pages(bytes) ? os::unmap_pages(memory, bytes) : free_bytes(memory);
   const HostFloatEnvironment hosts;

@@ -31,6 +31,9 @@ struct HostMemory {
   // nullptr when refused.
   void* obtain(std::size_t bytes, std::size_t alignment) const noexcept;
   void give_back(void* memory, std::size_t bytes) const noexcept;
+  // Returns true if obtain() gives blocks of this size that are zero: pages of the system, which take no memory until they are
+  // written.
+  bool gives_zeros(std::size_t bytes) const noexcept;
 };
 
 class Ledger {

@@ -169,6 +169,7 @@ Pool::Block Pool::allocate_locked(std::size_t bytes, MemoryClass cls, bool pinne
           .with_device(device_name_.c_str())
           .with_bytes(bytes, 0);
     }
+    block.is_zero = is_host_ && host_memory_.gives_zeros(block.capacity);
     stats_.reserved += block.capacity;
     count_small(static_cast<std::int64_t>(block.capacity));
   }

@@ -97,9 +97,10 @@ class Pool final : public Ledger, public Heap {
     std::size_t capacity = 0;  // as obtained
     MemoryClass cls = MemoryClass::kTensors;
     bool pinned = false;
+    bool is_zero = false;  // it has come from the system, which has cleared it
   };
-  // Bytes of 0 give a null block. Not zeroed. Throws EVN_ERROR_OUT_OF_MEMORY with the bytes asked and left and the device, after
-  // reclaimers have given back what they have: `first` (nullable), then the pool's own.
+  // Bytes of 0 give a null block. Its bytes are zero only if it says so. Throws EVN_ERROR_OUT_OF_MEMORY with the bytes asked and
+  // left and the device, after reclaimers have given back what they have: `first` (nullable), then the pool's own.
   Block allocate(std::size_t bytes, MemoryClass cls, bool pinned = false, Reclaimer* first = nullptr);
   void free(const Block& block) noexcept;
 
@@ -202,6 +203,7 @@ class PooledMemory {
   ~PooledMemory();
   void* memory() const { return block_.memory; }
   std::size_t size() const { return block_.size; }
+  bool is_zero() const { return block_.is_zero; }  // when it was allocated
   const Pool* pool() const { return pool_.get(); }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <set>
@@ -53,6 +55,27 @@ TEST_F(PoolTest, AFreedBlockIsHandedOutAgainWithoutAskingTheSystem) {
   EXPECT_EQ(backing.obtained, 1);
   EXPECT_EQ(pool->stats().cache_hits, 1u);
   EXPECT_EQ(pool->stats().allocations, 2u);
+}
+
+TEST_F(PoolTest, ABlockOfPagesOfTheSystemSaysThatItIsZeroUnlessItWasUsedBefore) {
+  struct Pages : Backing {
+    void* obtain(std::size_t bytes, bool) override { return host.obtain(bytes, 4096); }
+    void give_back(void* memory, std::size_t bytes, bool) noexcept override { host.give_back(memory, bytes); }
+    HostMemory host;
+  } pages;
+  const auto host_pool = std::make_shared<Pool>(&pages, "cpu", UINT64_MAX);
+  constexpr std::size_t kBytes = 2 * HostMemory::kPagesFrom;
+  EXPECT_FALSE(PooledMemory(host_pool, kBytes, MemoryClass::kTensors).is_zero());
+  host_pool->set_host_memory(pages.host);
+  {
+    const PooledMemory m(host_pool, 2 * kBytes, MemoryClass::kTensors);
+    EXPECT_EQ(m.is_zero(), pages.host.gives_zeros(2 * kBytes));
+    const auto* const bytes = static_cast<const unsigned char*>(m.memory());
+    EXPECT_TRUE(!m.is_zero() || std::all_of(bytes, bytes + 2 * kBytes, [](unsigned char b) { return b == 0; }));
+    std::memset(m.memory(), 1, 2 * kBytes);
+  }
+  EXPECT_FALSE(PooledMemory(host_pool, 2 * kBytes, MemoryClass::kTensors).is_zero());
+  host_pool->close();
 }
 
 TEST_F(PoolTest, TheLatestOfSeveralBlocksOfASizeComesFirstAndTheSmallestThatFits) {

@@ -93,7 +93,7 @@ Tensor::Tensor(std::shared_ptr<Runtime> runtime, Device* device, const TensorDes
   Runtime::require_not_forked(*device);
   memory_ = device->allocate(bytes, cls, pinned);
   buffer_ = {memory_.memory(), 0, bytes};
-  if (bytes > 0 && (fill == Fill::kZero || desc.dtype == DType::kString)) clear();
+  if (bytes > 0 && !memory_.is_zero() && (fill == Fill::kZero || desc.dtype == DType::kString)) clear();
 }
 
 void Tensor::clear() {
