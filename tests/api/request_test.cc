@@ -190,6 +190,38 @@ TEST_F(RequestTest, ACallbackThatBlocksHoldsUpNobody) {
   EXPECT_TRUE(eventually([&] { return blocked.released == 3; }));
 }
 
+// The watcher finds requests that are stopped while they wait; their callbacks may block it no more than those of others.
+TEST_F(RequestTest, ABlockedCallbackOfAStoppedRequestHoldsUpNobody) {
+  gate.set(true);
+  evn_request held = nullptr;
+  ASSERT_OK(submit(1, &held));
+  gate.await(1);
+  Seen blocked, seen;
+  std::atomic<bool> begun{false}, end{false};
+  blocked.then = [&](evn_request) {
+    begun = true;
+    while (!end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  evn_cancel cancels[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK(evn_cancel_create(&cancels[i], &error));
+    evn_run_options options = EVN_RUN_OPTIONS_INIT;
+    options.cancel = cancels[i];
+    const evn_submit_options o = (i == 0 ? blocked : seen).options();
+    ASSERT_OK(submit(2, nullptr, &o, &options));
+  }
+  EXPECT_OK(evn_cancel_request(cancels[0]));
+  EXPECT_TRUE(eventually([&] { return begun.load(); }));
+  EXPECT_OK(evn_cancel_request(cancels[1]));
+  EXPECT_TRUE(eventually([&] { return seen.released == 1; }));
+  EXPECT_EQ(blocked.done, 0);
+  end = true;
+  gate.set(false);
+  EXPECT_EQ(result(held), -1);
+  EXPECT_TRUE(eventually([&] { return blocked.released == 1; }));
+  for (const evn_cancel cancel : cancels) EXPECT_EQ(evn_cancel_release(cancel), EVN_OK);
+}
+
 TEST_F(RequestTest, FinishWaitsForCallbacks) {
   Seen seen;
   gate.set(true);

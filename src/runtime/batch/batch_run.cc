@@ -34,7 +34,7 @@ void BatchRun::drop_stopped() {
   for (Member& m : members_) {
     if (!is_stopped(*m.request)) continue;
     const RequestPtr request = std::move(m.request);
-    request->end_stopped(request);
+    Request::end_stopped(request);
   }
   std::erase_if(members_, [](const Member& m) { return m.request == nullptr; });
   if (!members_.empty()) leader_ = members_.front().request;
@@ -126,7 +126,7 @@ void BatchRun::copy_input(std::size_t input, const Tensor& to) const {
   }
 }
 
-// It stops when all members are: at the latest of their deadlines, by the token that all of them have, or by look().
+// It stops when all members are: at the latest of their deadlines, by the token that all of them have, or by take_stopped().
 StopCondition BatchRun::stop_of_all() {
   StopCondition all = leader().run().stop;
   bool ever = true;
@@ -141,24 +141,15 @@ StopCondition BatchRun::stop_of_all() {
   return all;
 }
 
-void BatchRun::look() noexcept {
-  std::vector<RequestPtr> stopped;
-  {
-    const std::lock_guard<Mutex> lock(mutex_);
-    try {
-      stopped.reserve(members_.size());
-    } catch (const std::bad_alloc&) {  // the next time
-      return;
-    }
-    bool some = false;
-    for (Member& m : members_) {
-      if (m.request == nullptr) continue;
-      if (is_stopped(*m.request)) stopped.push_back(std::move(m.request));
-      else some = true;
-    }
-    if (!some) token_.requested.store(true, std::memory_order_relaxed);
+void BatchRun::take_stopped(std::vector<RequestPtr>* to) noexcept {
+  const std::lock_guard<Mutex> lock(mutex_);
+  bool some = false;
+  for (Member& m : members_) {
+    if (m.request == nullptr) continue;
+    if (is_stopped(*m.request)) to->push_back(std::move(m.request));
+    else some = true;
   }
-  for (const RequestPtr& request : stopped) request->end_stopped(request);
+  if (!some) token_.requested.store(true, std::memory_order_relaxed);
 }
 
 // The members that have not been stopped run alone, so that a failure is only that of whose it is; a batch that fails again and
@@ -195,7 +186,7 @@ void BatchRun::finish(bool has_run) noexcept {
     }
     if (request == nullptr) continue;
     if (is_stopped(*request)) {
-      request->end_stopped(request);
+      Request::end_stopped(request);
       continue;
     }
     bool given = false;

@@ -20,10 +20,12 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
 
   // Ends members that have been stopped, and copies the rows of the others. False: they are to run alone.
   bool prepare() noexcept;
-  // Whether somebody should look() while it runs.
+  // Whether somebody should call take_stopped() while it runs.
   bool has_stops() const { return has_stops_; }
-  // From another thread: ends members that have been stopped, and stops the run where none is left.
-  void look() noexcept;
+  std::size_t member_count() const { return members_.size(); }
+  // From another thread: moves members that have been stopped to `to`, which has room for all members; their ends are then the
+  // caller's to tell. Stops the run if no member is left.
+  void take_stopped(std::vector<RequestPtr>* to) noexcept;
   // Runs the model. False: the members are to run alone.
   bool run() noexcept;
   // Ends all members that have not ended: with their parts, or by running them alone.

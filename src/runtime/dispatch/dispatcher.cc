@@ -25,24 +25,42 @@ bool RequestDispatcher::State::replace_long_callbacks(std::uint64_t now) {
   return some;
 }
 
+// Ends requests that were stopped while they waited, or while a batch of theirs runs.
 void RequestDispatcher::State::end_stopped(std::unique_lock<std::mutex>& lock) {
   std::vector<RequestPtr> found;
+  std::vector<std::shared_ptr<BatchRun>> running = batches.all();
   try {
     for (const SessionRequests* s = first; s != nullptr; s = s->next) s->find_stopped(&found);
+    std::size_t members = found.size();
+    for (const auto& b : running) members += b->member_count();
+    found.reserve(members);
   } catch (const std::bad_alloc&) {  // those that were found, then
+    running.clear();
   }
-  for (RequestPtr& r : found) {
+  std::erase_if(found, [this](const RequestPtr& r) {
     SessionRequests& session = r->session().identity()->requests;
-    if (!session.remove(r.get())) {
-      r.reset();
-      continue;
-    }
+    if (!session.remove(r.get())) return true;
     note_gone(&session);
-  }
+    return false;
+  });
+  if (found.empty() && running.empty()) return;
   lock.unlock();
+  for (std::shared_ptr<BatchRun>& b : running) {
+    b->take_stopped(&found);
+    b.reset();
+  }
   for (RequestPtr& r : found) {
-    if (r != nullptr) r->end_stopped(r);
+    Request::Untold request = Request::stop(r);
     r.reset();
+    if (is_forked()) return;  // by a host's function that has taken memory back
+    lock.lock();
+    try {
+      untold.push_back(std::move(request));
+      lock.unlock();
+    } catch (const std::bad_alloc&) {
+      lock.unlock();
+      request.tell();
+    }
   }
   if (is_forked()) return;
   lock.lock();
@@ -52,12 +70,10 @@ void RequestDispatcher::State::watch_loop() {
   std::unique_lock<std::mutex> lock(mutex);
   while (!stopped) {
     const std::uint64_t begin = os::now_ns();
-    bool looks = replace_long_callbacks(begin);
     end_stopped(lock);
-    if (is_forked()) return;
-    look_at_batches(lock);
-    if (stopped || is_forked()) return;
-    looks = looks || !batches.is_empty();
+    if (is_forked() || stopped) return;
+    if (!untold.empty()) call_more_threads();
+    bool looks = replace_long_callbacks(begin) || !batches.is_empty() || !untold.empty();
     std::uint64_t deadline = UINT64_MAX;
     for (const SessionRequests* s = first; s != nullptr; s = s->next) s->look_at_stops(&deadline, &looks);
     const std::uint64_t now = os::now_ns();
@@ -150,7 +166,7 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
   SessionRequests& session = request->session().identity()->requests;
   const std::shared_ptr<Session> keep = request->shared_session();
   std::unique_lock<std::mutex> lock(s.mutex);
-  while (s.waiting >= s.most_waiting) {
+  while (s.waiting + s.untold.size() >= s.most_waiting) {
     if (fail_when_full || SessionRequests::in_any_callback()) {
       fail(EVN_ERROR_BUSY, "%llu requests are waiting", static_cast<unsigned long long>(s.waiting));
     }

@@ -1,4 +1,4 @@
-// Requests that are executed together: who waits for whom, and the end of those that are stopped meanwhile.
+// Requests that are executed together: which request waits for which others, and their run.
 #include "runtime/dispatch/dispatcher_state.h"
 
 namespace evn {
@@ -82,18 +82,6 @@ void RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPt
     lock.unlock();
   }
   batch->finish(done);
-}
-
-void RequestDispatcher::State::look_at_batches(std::unique_lock<std::mutex>& lock) {
-  if (batches.is_empty()) return;
-  std::vector<std::shared_ptr<BatchRun>> found = batches.all();
-  lock.unlock();
-  for (std::shared_ptr<BatchRun>& b : found) {
-    b->look();
-    b.reset();
-  }
-  if (is_forked()) return;
-  lock.lock();
 }
 
 }  // namespace evn

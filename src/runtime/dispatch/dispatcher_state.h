@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <deque>
 #include <mutex>
 #include <numeric>
 #include <vector>
@@ -46,10 +47,11 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   std::uint64_t waiting = 0;
   std::uint64_t numbers = 0;
   int idle = 0;
-  int tasks_in_vain = 0;           // of the host, which found nothing that might be executed then
-  std::size_t tasks_to_spare = 0;  // of requests that were joined with others
-  int gatherings = 0;              // threads that wait for requests to join
-  BatchList batches;               // under way, at which the watcher looks
+  int tasks_in_vain = 0;               // of the host, which found nothing that might be executed then
+  std::size_t tasks_to_spare = 0;      // of requests that were joined with others
+  int gatherings = 0;                  // threads that wait for requests to join
+  BatchList batches;                   // under way, at which the watcher looks
+  std::deque<Request::Untold> untold;  // requests that the watcher has ended; threads that have nothing to execute tell of them
   bool stopped = false;
   bool watch_sleeps = false;
   int kept_threads = 0;                                   // beside most_executing: as many as ever waited for devices at a time
@@ -135,8 +137,8 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   // Has somebody come for what waits. Throws EVN_ERROR_NO_THREADS where there is no thread at all.
   void call_a_thread() {
     if (idle > 0) return work.notify_one();
-    if (static_cast<int>(threads.size()) >= most_executing + scheduling::kMaxExtraThreads || next_session(os::now_ns()) == nullptr)
-      return;
+    if (static_cast<int>(threads.size()) >= most_executing + scheduling::kMaxExtraThreads) return;
+    if (untold.empty() && next_session(os::now_ns()) == nullptr) return;
     ended.clear();
     try {
       threads.reserve(threads.size() + 1);
@@ -204,6 +206,20 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     return true;
   }
 
+  // Tells of a request that the watcher has ended: the callback may block, which the watcher must not. Returns as execute does.
+  bool tell_of_one(std::unique_lock<std::mutex>& lock) {
+    Request::Untold request = std::move(untold.front());
+    untold.pop_front();
+    room.notify_one();
+    lock.unlock();
+    request.tell();
+    request = {};
+    heap_meter().report();  // the thread may sleep for long now
+    if (is_forked()) return false;
+    lock.lock();
+    return true;
+  }
+
   void execute_with_others(Batcher& batcher, RequestPtr request, SessionRequests& requests, const Thread* thread,
                            std::unique_lock<std::mutex>& lock);
   void gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests, std::unique_lock<std::mutex>& lock);
@@ -221,6 +237,10 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     while (!stopped) {
       if (RequestPtr request = pop()) {
         if (!execute(std::move(request), thread, lock)) return;
+        continue;
+      }
+      if (!untold.empty()) {
+        if (!tell_of_one(lock)) return;
         continue;
       }
       if (static_cast<int>(threads.size()) > most_executing + kept_threads) return end_thread(thread);
@@ -257,7 +277,6 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   void watch_loop();
   bool replace_long_callbacks(std::uint64_t now);
   void end_stopped(std::unique_lock<std::mutex>& lock);
-  void look_at_batches(std::unique_lock<std::mutex>& lock);
 
   static void run_task(void* context, std::uint32_t) {
     const LibraryFloatEnvironment floats;

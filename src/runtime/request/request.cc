@@ -32,15 +32,15 @@ void Request::execute(const RequestPtr& self) noexcept {
     session_->run(inputs_, outputs_, run_);
     if (joinable_rows_ > 0) session_->identity()->statistics.note_rows(static_cast<std::size_t>(joinable_rows_));
   });
-  end(self, e ? &*e : nullptr);
+  end(self, e ? &*e : nullptr).tell();
 }
 
-void Request::end_stopped(const RequestPtr& self) noexcept {
+Request::Untold Request::stop(const RequestPtr& self) noexcept {
   try {
-    Cancel{run_.stop, "the request's time is over"}.fail();
+    Cancel{self->run_.stop, "the request's time is over"}.fail();
   } catch (const Error& e) {
-    session_->identity()->statistics.note_end(run_.priority, outcome_of(e.status));
-    end(self, &e);
+    self->session_->identity()->statistics.note_end(self->run_.priority, outcome_of(e.status));
+    return end(self, &e);
   }
 }
 
@@ -48,32 +48,35 @@ void Request::end_joined(const RequestPtr& self, std::span<RunValue> made) noexc
   for (std::size_t j = 0; j < outputs_.size(); ++j) {
     if (!outputs_[j]) outputs_[j] = std::move(made[j]);
   }
-  end(self, nullptr);
+  end(self, nullptr).tell();
 }
 
-void Request::end(const RequestPtr& self, const Error* error) noexcept {
-  inputs_.clear();  // others may have what the request kept before they learn of its end
-  run_.state.reset();
-  const std::shared_ptr<Session> session = std::move(session_);
-  const std::shared_ptr<PlacementOwner> owner = std::move(owner_);
-  {
-    const LockIfAlive lock(mutex_);
-    if (error != nullptr) {
-      error_ = *error;
-      failed_ = true;
-      outputs_.clear();
-    }
-    session->identity()->requests.note_end();
-    state_.store(State::kEnded, std::memory_order_release);
-    ended_.notify_all();
+Request::Untold Request::end(const RequestPtr& self, const Error* error) noexcept {
+  Request& r = *self;
+  r.inputs_.clear();  // others may have what the request kept before they learn of its end
+  r.run_.state.reset();
+  Untold ended{self, std::move(r.session_), std::move(r.owner_)};
+  const LockIfAlive lock(r.mutex_);
+  if (error != nullptr) {
+    r.error_ = *error;
+    r.failed_ = true;
+    r.outputs_.clear();
   }
+  ended.session->identity()->requests.note_end();
+  r.state_.store(State::kEnded, std::memory_order_release);
+  r.ended_.notify_all();
+  return ended;
+}
+
+void Request::Untold::tell() const noexcept {
+  SessionRequests& requests = session->identity()->requests;
   {
-    const SessionRequests::InCallback inside(session->identity()->requests);
+    const SessionRequests::InCallback inside(requests);
     const InHostCallback aside;
     const LibraryWork hosts(false);
-    tell(self);
+    request->tell(request);
   }
-  session->identity()->requests.leave(made_in_);
+  requests.leave(request->made_in_);
 }
 
 void Request::require_not_forked() const {

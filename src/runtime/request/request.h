@@ -43,8 +43,17 @@ class Request {
 
   // Runs the model. Called once, without locks.
   void execute(const RequestPtr& self) noexcept;
-  // Ends a request that nobody executes, and that its token or deadline has stopped.
-  void end_stopped(const RequestPtr& self) noexcept;
+  // A request that has ended, of which the host has not been told. With it the session and the runtime may end.
+  struct Untold {
+    RequestPtr request;
+    std::shared_ptr<Session> session;
+    std::shared_ptr<PlacementOwner> owner;
+
+    void tell() const noexcept;
+  };
+  // Ends a request that nobody executes, and that its token or deadline has stopped: threads that wait for it go on.
+  static Untold stop(const RequestPtr& self) noexcept;
+  static void end_stopped(const RequestPtr& self) noexcept { stop(self).tell(); }
   // Ends a request that a run of several has computed. `made`: the outputs for which no tensor was given.
   void end_joined(const RequestPtr& self, std::span<RunValue> made) noexcept;
   // Of the dispatcher, before anybody else knows the request.
@@ -82,7 +91,7 @@ class Request {
 
   void require_not_forked() const;
   void check_takeable() const;
-  void end(const RequestPtr& self, const Error* error) noexcept;
+  static Untold end(const RequestPtr& self, const Error* error) noexcept;
 
   std::shared_ptr<Session> session_;       // until the end
   std::shared_ptr<PlacementOwner> owner_;  // until the end; nullable. Where a device is lost, it says what the request goes on with

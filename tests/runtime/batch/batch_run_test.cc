@@ -54,6 +54,12 @@ struct BatchRunTest : RuntimeTest {
     tokens.push_back(std::move(token));
     session->identity()->requests.enter();
   }
+  void end_stopped(BatchRun& batch) {
+    std::vector<RequestPtr> ended;
+    ended.reserve(batch.member_count());
+    batch.take_stopped(&ended);
+    for (const RequestPtr& r : ended) Request::end_stopped(r);
+  }
   std::shared_ptr<BatchRun> make() {
     return BatchRun::make(*session->batcher(), std::vector<RequestPtr>(requests.begin(), requests.end()));
   }
@@ -89,7 +95,7 @@ TEST_F(BatchRunTest, OneThatIsCancelledEndsWhileTheOthersRun) {
   ASSERT_TRUE(batch->prepare());
   EXPECT_TRUE(batch->has_stops());
   tokens[1]->requested = true;
-  batch->look();
+  end_stopped(*batch);
   EXPECT_EQ(requests[1]->told, 1);
   EXPECT_EQ(status_of(*requests[1]), EVN_ERROR_CANCELLED);
   EXPECT_FALSE(requests[0]->has_ended());
@@ -104,7 +110,7 @@ TEST_F(BatchRunTest, TheRunStopsWhenNobodyWantsItAnyMore) {
   const auto batch = make();
   ASSERT_TRUE(batch->prepare());
   for (const auto& t : tokens) t->requested = true;
-  batch->look();
+  end_stopped(*batch);
   EXPECT_FALSE(batch->run());
   batch->finish(false);
   for (const TestRequestPtr& r : requests) {
