@@ -58,7 +58,7 @@ struct CallerThreadTest : OperatorTest {
     const evn_status status = evn_session_submit(to, &in, 1, nullptr, 1, nullptr, &options, &request, &error);
     if (status == EVN_OK) {
       bool ended = false;
-      EXPECT_OK(evn_request_wait(request, UINT64_MAX, &ended, nullptr));
+      EXPECT_EQ(evn_request_wait(request, UINT64_MAX, &ended, nullptr), EVN_OK);  // the callback may use `error` meanwhile
       evn_request_release(request);
     }
     evn_tensor_release(in);

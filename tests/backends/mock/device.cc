@@ -349,6 +349,11 @@ MockCounters& mock_counters() {
   return counters;
 }
 
+MockCounters counters_of_working_mocks() {
+  const std::lock_guard<std::mutex> lock(shared_mutex());
+  return mock_counters();
+}
+
 constexpr DeviceOption kMockOptions[] = {
     {{.name = "refuse", .type = SettingType::kTexts}},  // operators that it does not run
 };

@@ -36,6 +36,8 @@ struct MockCounters {
   std::int64_t packed_reads = 0;
 };
 MockCounters& mock_counters();
+// A copy, for a test that reads them while a device works.
+MockCounters counters_of_working_mocks();
 
 extern const Backend mock_backend;
 

@@ -47,7 +47,7 @@ struct ListenerTest : RuntimeTest {
   }
   void note(std::uint32_t output) {
     const auto* const data = static_cast<const float*>(outputs[output].tensor->buffer().address());
-    told.push_back({output, std::vector<float>(data, data + kElements), mock_counters().kernels});
+    told.push_back({output, std::vector<float>(data, data + kElements), counters_of_working_mocks().kernels});
   }
   void expect_all_told() {
     ASSERT_EQ(told.size(), kOutputs);
