@@ -155,6 +155,8 @@ class ScheduledRun {
     saved_ns_ += saved_ns;
   }
 
+  // Condition that stops the run.
+  const Cancel& cancel() const { return cancel_; }
   // What it has waited for cores so far.
   std::uint64_t waited_ns() const { return waited_ns_; }
 

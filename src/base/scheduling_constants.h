@@ -1,5 +1,5 @@
 // Constants of scheduling: runs, the pool of threads, requests and batches. All of them stand here, with unit and reason.
-// docs/notes/scheduling.md says which of them the simulation of tests/base/simulation notices, and how.
+// docs/notes/scheduling.md says which of them the simulation of tests/simulation notices, and how.
 #pragma once
 
 #include <cstddef>

@@ -6,12 +6,12 @@
 
 #include <cstddef>
 #include <memory>
-
-#include "base/run_thread.h"
+#include <vector>
 
 namespace evn::sim {
 
-// A default-constructed fiber stands for the thread itself. RunThread and the state of exceptions belong to the fiber.
+// A default-constructed fiber stands for the thread itself. Thread-local variables of the program (not those of shared libraries)
+// and the state of exceptions belong to the fiber.
 class Fiber {
  public:
   Fiber() = default;
@@ -24,7 +24,7 @@ class Fiber {
   static void switch_between(Fiber* from, Fiber* to);
 
  private:
-  static constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+  static constexpr std::size_t kStackBytes = std::size_t{1} << 20;
   static void enter();
 
   struct Exceptions {  // begin of __cxa_eh_globals (Itanium C++ ABI)
@@ -36,7 +36,7 @@ class Fiber {
   std::unique_ptr<unsigned char[]> stack_;
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
-  RunThread run_thread_ = {};
+  std::vector<unsigned char> variables_;  // thread-local, while another fiber executes
   Exceptions exceptions_;
   [[maybe_unused]] void* fake_stack_ = nullptr;  // of AddressSanitizer, as the next two
   [[maybe_unused]] const void* bottom_ = nullptr;

@@ -1,4 +1,4 @@
-#include "tests/base/simulation/machine.h"
+#include "tests/simulation/machine.h"
 
 #include <cxxabi.h>
 #include <ucontext.h>
@@ -12,30 +12,16 @@
 
 #include "base/os/os.h"
 #include "base/run_thread.h"
-#include "tests/base/simulation/fiber.h"
+#include "tests/simulation/fiber.h"
 
-// Originals of the calls that the linker redirects to this file.
-extern "C" {
-std::uint64_t __real__ZN3evn2os6now_nsEv() noexcept;
-void __real__ZN3evn2os10futex_waitEPKjj(const std::uint32_t* word, std::uint32_t expected) noexcept;
-void __real__ZN3evn2os14futex_wait_forEPKjjm(const std::uint32_t* word, std::uint32_t expected, std::uint64_t timeout) noexcept;
-void __real__ZN3evn2os14futex_wake_oneEPKj(const std::uint32_t* word) noexcept;
-void __real__ZN3evn2os14futex_wake_allEPKj(const std::uint32_t* word) noexcept;
-void __real__ZN3evn2os5relaxEv() noexcept;
-int __real__ZN3evn2os12current_coreEv() noexcept;
-void __real__ZN3evn2os10leave_coreEv() noexcept;
-int __real_pthread_mutex_lock(pthread_mutex_t* mutex) noexcept;
-int __real_pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept;
-int __real_pthread_create(pthread_t* handle, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) noexcept;
-int __real_pthread_join(pthread_t handle, void** result);
-}
+extern "C" int __real_pthread_mutex_unlock(pthread_mutex_t* mutex);
 
 namespace evn::sim {
 namespace {
 
 constexpr std::uint64_t kNever = UINT64_MAX;
 
-constinit thread_local Machine::Thread* t_self = nullptr;  // the simulated thread that executes
+constinit thread_local Machine::Thread* t_self = nullptr;  // the simulated thread itself; each fiber has this variable for itself
 
 }  // namespace
 
@@ -48,6 +34,7 @@ struct Machine::Thread {
   int core = 0;                  // core on which the thread executes, waits or was last
   std::uint64_t left = 0;        // CPU time that it needs before its next action
   std::uint64_t ahead = 0;       // CPU time of its calls that has not been charged to its core yet
+  std::uint64_t settled = 0;     // CPU time that has
   std::int64_t cpu_time = 0;     // virtual run time; while it has no core: minus the least of the core on which it was last
   std::uint64_t begin = 0;       // time at which the thread last got its core
   bool spins = false;            // its last call was relax()
@@ -85,9 +72,7 @@ void Machine::run(std::function<void()> body) {
   switch_in(cores_[0], first, 0);
   std::thread([&] {  // with thread-local variables of its own
     Thread* const next = next_to_execute();
-    t_self = next;
     Fiber::switch_between(&host_, &next->fiber);
-    t_self = nullptr;
   })
       .join();
 }
@@ -106,6 +91,7 @@ Machine::Thread& Machine::add_thread(void* (*body)(void*), void* argument) {
 
 void Machine::thread_main(void* thread) {
   auto& self = *static_cast<Thread*>(thread);
+  t_self = &self;
   self.body(self.argument);
   self.machine->end(self);
 }
@@ -123,9 +109,17 @@ void Machine::charge(Thread& self, std::uint64_t ns) {
 void Machine::settle(Thread& self) {
   Core& core = cores_[static_cast<std::size_t>(self.core)];
   const std::uint64_t ns = std::exchange(self.ahead, 0);
+  self.settled += ns;
   if (core.current == &self) core.due = now_ + ns;
   else self.left += ns;  // preempted by a thread that it has woken
   give_way(self);
+}
+
+// Begin of an action that others may see.
+void Machine::act(Thread& self, std::uint64_t price_ns) {
+  self.spins = false;
+  charge(self, price_ns);
+  settle(self);
 }
 
 // Variant for calls whose exact time does not matter to others.
@@ -137,7 +131,6 @@ void Machine::give_way(Thread& self) {
   visible_ = 0;
   Thread* const next = next_to_execute();
   if (next == &self) return;
-  t_self = next;
   Fiber::switch_between(&self.fiber, &next->fiber);
 }
 
@@ -363,11 +356,7 @@ void Machine::end(Thread& self) {
 
 // ------------------------------------------------------------------------------------------------ calls of threads --
 
-void Machine::compute(Thread& self, std::uint64_t ns) {
-  self.spins = false;
-  charge(self, ns);
-  settle(self);
-}
+void Machine::compute(Thread& self, std::uint64_t ns) { act(self, ns); }
 
 void Machine::sleep_until(Thread& self, std::uint64_t time) {
   self.spins = false;
@@ -381,6 +370,11 @@ std::uint64_t Machine::look_at_clock(Thread& self) {
   return now_ + self.ahead;
 }
 
+std::uint64_t Machine::cpu_time(Thread& self) {
+  look_at_clock(self);
+  return self.settled + self.ahead;
+}
+
 // A spinning thread goes on without the others until something may have changed.
 void Machine::relax(Thread& self) {
   self.spins = true;
@@ -390,18 +384,14 @@ void Machine::relax(Thread& self) {
 }
 
 void Machine::wait(Thread& self, const std::uint32_t* word, std::uint32_t expected, std::uint64_t timeout_ns) {
-  self.spins = false;
-  charge(self, options_.costs.sleep_call);
-  settle(self);
+  act(self, options_.costs.sleep_call);
   if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != expected) return;
   block(self, word, timeout_ns);
   if (self.timed_out) ++counters_.timeouts;
 }
 
 void Machine::wake(Thread& self, const void* word, std::uint64_t count) {
-  self.spins = false;
-  charge(self, options_.costs.wake_call);
-  settle(self);
+  act(self, options_.costs.wake_call);
   const auto sleep_now = std::count_if(sleepers_.begin(), sleepers_.end(), [&](const Thread* t) { return t->word == word; });
   for (count = std::min(count, static_cast<std::uint64_t>(sleep_now)); count > 0; --count) {
     const auto found = std::find_if(sleepers_.begin(), sleepers_.end(), [&](const Thread* t) { return t->word == word; });
@@ -416,9 +406,7 @@ void Machine::wake(Thread& self, const void* word, std::uint64_t count) {
 }
 
 void Machine::lock(Thread& self, pthread_mutex_t* mutex) {
-  self.spins = false;
-  charge(self, options_.costs.lock);
-  settle(self);
+  act(self, options_.costs.lock);
   while (::pthread_mutex_trylock(mutex) != 0) {
     charge(self, options_.costs.sleep_call);
     settle(self);
@@ -428,18 +416,14 @@ void Machine::lock(Thread& self, pthread_mutex_t* mutex) {
 }
 
 void Machine::unlock(Thread& self, pthread_mutex_t* mutex) {
-  self.spins = false;
-  charge(self, options_.costs.lock);
-  settle(self);
+  act(self, options_.costs.lock);
   __real_pthread_mutex_unlock(mutex);
   if (std::any_of(sleepers_.begin(), sleepers_.end(), [&](const Thread* t) { return t->word == mutex; })) wake(self, mutex, 1);
 }
 
 // The system puts the thread on any other core, whether that is idle or not.
 void Machine::leave_core(Thread& self) {
-  self.spins = false;
-  charge(self, options_.costs.leave_core);
-  settle(self);
+  act(self, options_.costs.leave_core);
   ++counters_.migrations;
   if (options_.cores < 2) return;
   const auto others = static_cast<std::uint64_t>(options_.cores - 1);
@@ -487,65 +471,34 @@ void sleep_until(std::uint64_t time_ns) {
 
 // ------------------------------------------------------------------------------------------------------------- seam --
 
-extern "C" {
+// The linker redirects calls of a function to __wrap_NAME. `simulated` is what a simulated thread does instead, with machine M and
+// itself.
+#define EVN_SEAM(Type, name, parameters, arguments, simulated) \
+  extern "C" Type __real_##name parameters;                    \
+  extern "C" Type __wrap_##name parameters {                   \
+    evn::sim::Machine::Thread* const self = evn::sim::t_self;  \
+    if (self == nullptr) return __real_##name arguments;       \
+    [[maybe_unused]] evn::sim::Machine& m = *self->machine;    \
+    return simulated;                                          \
+  }
 
-using evn::sim::t_self;
-
-std::uint64_t __wrap__ZN3evn2os6now_nsEv() noexcept {
-  return t_self != nullptr ? t_self->machine->look_at_clock(*t_self) : __real__ZN3evn2os6now_nsEv();
-}
-
-void __wrap__ZN3evn2os10futex_waitEPKjj(const std::uint32_t* word, std::uint32_t expected) noexcept {
-  if (t_self != nullptr) return t_self->machine->wait(*t_self, word, expected, UINT64_MAX);
-  __real__ZN3evn2os10futex_waitEPKjj(word, expected);
-}
-
-void __wrap__ZN3evn2os14futex_wait_forEPKjjm(const std::uint32_t* word, std::uint32_t expected, std::uint64_t timeout) noexcept {
-  if (t_self != nullptr) return t_self->machine->wait(*t_self, word, expected, timeout);
-  __real__ZN3evn2os14futex_wait_forEPKjjm(word, expected, timeout);
-}
-
-void __wrap__ZN3evn2os14futex_wake_oneEPKj(const std::uint32_t* word) noexcept {
-  if (t_self != nullptr) return t_self->machine->wake(*t_self, word, 1);
-  __real__ZN3evn2os14futex_wake_oneEPKj(word);
-}
-
-void __wrap__ZN3evn2os14futex_wake_allEPKj(const std::uint32_t* word) noexcept {
-  if (t_self != nullptr) return t_self->machine->wake(*t_self, word, UINT64_MAX);
-  __real__ZN3evn2os14futex_wake_allEPKj(word);
-}
-
-void __wrap__ZN3evn2os5relaxEv() noexcept {
-  if (t_self != nullptr) return t_self->machine->relax(*t_self);
-  __real__ZN3evn2os5relaxEv();
-}
-
-int __wrap__ZN3evn2os12current_coreEv() noexcept { return t_self != nullptr ? t_self->core : __real__ZN3evn2os12current_coreEv(); }
-
-void __wrap__ZN3evn2os10leave_coreEv() noexcept {
-  if (t_self != nullptr) return t_self->machine->leave_core(*t_self);
-  __real__ZN3evn2os10leave_coreEv();
-}
-
-int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
-  if (t_self == nullptr) return __real_pthread_mutex_lock(mutex);
-  return t_self->machine->lock(*t_self, mutex), 0;
-}
-
-int __wrap_pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
-  if (t_self == nullptr) return __real_pthread_mutex_unlock(mutex);
-  return t_self->machine->unlock(*t_self, mutex), 0;
-}
-
-int __wrap_pthread_create(pthread_t* handle, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) noexcept {
-  if (t_self == nullptr) return __real_pthread_create(handle, attributes, body, argument);
-  *handle = t_self->machine->start_thread(*t_self, body, argument);
-  return 0;
-}
-
-int __wrap_pthread_join(pthread_t handle, void** result) {
-  if (t_self == nullptr) return __real_pthread_join(handle, result);
-  return t_self->machine->await_end(*t_self, handle), 0;
-}
-
-}  // extern "C"
+using Word = const std::uint32_t*;
+EVN_SEAM(std::uint64_t, _ZN3evn2os6now_nsEv, (), (), m.look_at_clock(*self))
+EVN_SEAM(std::uint64_t, _ZN3evn2os14thread_time_nsEv, (), (), m.cpu_time(*self))
+EVN_SEAM(int, _ZN3evn2os12usable_coresEv, (), (), m.cores())
+EVN_SEAM(void, _ZN3evn2os5relaxEv, (), (), m.relax(*self))
+EVN_SEAM(int, _ZN3evn2os12current_coreEv, (), (), self->core)
+EVN_SEAM(void, _ZN3evn2os10leave_coreEv, (), (), m.leave_core(*self))
+EVN_SEAM(void, _ZN3evn2os10futex_waitEPKjj, (Word word, std::uint32_t expected), (word, expected),
+         m.wait(*self, word, expected, UINT64_MAX))
+EVN_SEAM(void, _ZN3evn2os14futex_wait_forEPKjjm, (Word word, std::uint32_t expected, std::uint64_t ns), (word, expected, ns),
+         m.wait(*self, word, expected, ns))
+EVN_SEAM(void, _ZN3evn2os14futex_wake_oneEPKj, (Word word), (word), m.wake(*self, word, 1))
+EVN_SEAM(void, _ZN3evn2os14futex_wake_allEPKj, (Word word), (word), m.wake(*self, word, UINT64_MAX))
+EVN_SEAM(int, pthread_mutex_lock, (pthread_mutex_t * mutex), (mutex), (m.lock(*self, mutex), 0))
+EVN_SEAM(int, pthread_mutex_unlock, (pthread_mutex_t * mutex), (mutex), (m.unlock(*self, mutex), 0))
+EVN_SEAM(int, pthread_create, (pthread_t * handle, const pthread_attr_t* attributes, void* (*body)(void*), void* argument),
+         (handle, attributes, body, argument), (*handle = m.start_thread(*self, body, argument), 0))
+EVN_SEAM(int, pthread_join, (pthread_t handle, void** result), (handle, result), (m.await_end(*self, handle), 0))
+EVN_SEAM(int, pthread_detach, (pthread_t handle), (handle), 0)
+EVN_SEAM(pthread_t, pthread_self, (), (), static_cast<pthread_t>(self->id))

@@ -1,4 +1,4 @@
-#include "tests/base/simulation/load.h"
+#include "tests/simulation/load.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-// Scheduler of runs and pool of threads on a simulated machine (tests/base/simulation/machine.h): starvation, priority inversion,
+// Scheduler of runs and pool of threads on a simulated machine (tests/simulation/machine.h): starvation, priority inversion,
 // lost wake-ups, fairness, for 2 to 64 cores, closed and open loops, and runs of 50 us to 500 ms. A test prints the seed of its
 // load.
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/base/simulation/load.h"
+#include "tests/simulation/load.h"
 #include "tests/support/sanitized.h"
 
 namespace evn::sim {

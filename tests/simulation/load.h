@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/run_scheduler.h"
-#include "tests/base/simulation/machine.h"
+#include "tests/simulation/machine.h"
 
 namespace evn::sim {
 

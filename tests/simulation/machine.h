@@ -5,9 +5,8 @@
 // wake or ask for a core, and pthread's mutexes and threads, to machine.cc (`--wrap`, cmake/tests.cmake). On a thread of the
 // simulation they act in virtual time; on any other thread they call the original. The library itself is not changed.
 //
-// Simulated threads are fibers of one thread. A thread executes in no time at all until it calls the machine; each call has a price
-// in virtual time. RunThread is the only thread-local variable that each simulated thread has for itself; the others do not matter
-// here.
+// Simulated threads are fibers of one thread, with thread-local variables of their own. A thread executes in no time at all until
+// it calls the machine; each call has a price in virtual time.
 #pragma once
 
 #include <pthread.h>
@@ -19,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/base/simulation/fiber.h"
+#include "tests/simulation/fiber.h"
 
 namespace evn::sim {
 
@@ -90,6 +89,7 @@ class Machine {
   void run(std::function<void()> body);
 
   std::uint64_t now() const { return now_; }
+  int cores() const { return options_.cores; }
   const Counters& counters() const { return counters_; }
   // Called with a length of virtual time that is about to pass, in which no thread executes.
   std::function<void(std::uint64_t)> on_advance;
@@ -99,6 +99,7 @@ class Machine {
   void compute(Thread& self, std::uint64_t ns);
   void sleep_until(Thread& self, std::uint64_t time);
   std::uint64_t look_at_clock(Thread& self);
+  std::uint64_t cpu_time(Thread& self);
   void relax(Thread& self);
   void wait(Thread& self, const std::uint32_t* word, std::uint32_t expected, std::uint64_t timeout_ns);
   void wake(Thread& self, const void* word, std::uint64_t count);
@@ -115,6 +116,7 @@ class Machine {
   Thread& add_thread(void* (*body)(void*), void* argument);
   void charge(Thread& self, std::uint64_t ns);
   void settle(Thread& self);
+  void act(Thread& self, std::uint64_t price_ns);
   void settle_later(Thread& self);
   void block(Thread& self, const void* word, std::uint64_t timeout_ns);
   void give_way(Thread& self);
