@@ -27,7 +27,7 @@ endif()
 function(evn_python_test name)
   add_test(NAME ${name} COMMAND ${run} ${run_options} ${run_end} ${ARGN})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} COST 1000 ENVIRONMENT
-    "EVENER_LIBRARY=$<TARGET_FILE:evener>;EVENER_COMMAND=${CMAKE_BINARY_DIR}/evener;EVENER_BUILD=${CMAKE_BINARY_DIR};EVENER_MODELS=${CMAKE_SOURCE_DIR}/build/models;PYTHONPATH=${CMAKE_SOURCE_DIR}/bindings/python;PYTHONDONTWRITEBYTECODE=1")
+    "EVENER_LIBRARY=$<TARGET_FILE:evener>;EVENER_COMMAND=${CMAKE_BINARY_DIR}/evener;EVENER_BUILD=${CMAKE_BINARY_DIR};EVENER_MODELS=${CMAKE_SOURCE_DIR}/build/models;PYTHONPATH=${CMAKE_SOURCE_DIR}/bindings/python:${CMAKE_SOURCE_DIR}/tests/tools/plugins;PYTHONDONTWRITEBYTECODE=1")
 endfunction()
 function(evn_pytest name path)
   if(EXISTS ${CMAKE_SOURCE_DIR}/${path})

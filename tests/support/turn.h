@@ -14,10 +14,11 @@ inline int shares(int wanted) {
   return kIsSanitized && (full == nullptr || full[0] != '1') ? wanted : 1;
 }
 
-// Number of the share, from 0 on.
+// Number of the share, from 0 on. The lowest bit of EVN_TURN says which half of the programs has a sanitizer (scripts/test), and is
+// left out: a program would otherwise have the same one of two shares each time.
 inline int share_in_turn(int count) {
   const char* const turn = std::getenv("EVN_TURN");
-  return turn == nullptr ? 0 : static_cast<int>(std::strtoul(turn, nullptr, 10) % static_cast<unsigned long>(count));
+  return turn == nullptr ? 0 : static_cast<int>(std::strtoul(turn, nullptr, 10) / 2 % static_cast<unsigned long>(count));
 }
 
 // The numbers first, first + step, ... of what is tried one by one.

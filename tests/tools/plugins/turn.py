@@ -1,6 +1,6 @@
-"""A plugin of pytest: of many tests one share in each run, another one in the next (-p turn --shares N).
+"""Plugin of pytest that runs one share of the tests, and another one in the next run (-p turn --shares N).
 
-Whose turn it is says EVN_TURN, which scripts/test sets to the number of commits, so that a commit is always tested alike. EVN_TEST_FULL=1: all.
+EVN_TURN, which scripts/test sets to the number of commits, selects the share, so that a commit is always tested alike. EVN_TEST_FULL=1 runs all tests.
 """
 import os
 import zlib
