@@ -126,7 +126,8 @@ def test_a_session_says_which_library_multiplies(runtime):
     assert (node()["products"], node()["products_reason"]) == ("own", "the default")
     assert (node(products="own")["products"], node(products="own")["products_reason"]) == ("own", "the session's options")
     asked = node(products="openblas")
-    assert asked["products"] == "openblas" or "libevener_openblas.so" in asked["products_reason"]
+    # Its module is not built, or its kernels for this CPU have other bits for a row in another batch.
+    assert asked["products"] == "openblas" or asked["products_reason"].startswith("the session's options; openblas: ")
     assert node(products="clblast")["products_reason"] == "the session's options; clblast: this device does not have it"
     expected = runtime.session(model).run({"x": x})["y"]
     for products in ("openblas", "measured"):
