@@ -231,7 +231,9 @@ TEST_P(RequestSimulation, LongCallbacksHoldUpNoOtherRequest) {
   EXPECT_LE(with.clients[0].quantile(0.5), without.clients[0].quantile(0.5) + scheduling::kLongCallbackNs + 4 * kMillisecond);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cores, RequestSimulation, testing::Values(2, 4, 16), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Cores, RequestSimulation,
+                         testing::ValuesIn(test::kIsSanitized ? std::vector<int>{4} : std::vector<int>{2, 4, 16}),
+                         testing::PrintToStringParamName());
 
 // With 32 clients and runs whose rows are nearly free, joined rows are served many times faster.
 TEST(BatchingSimulation, RowsThatAreCheapTogetherAreJoined) {
@@ -258,7 +260,7 @@ TEST(BatchingSimulation, AClientThatIsAloneWaitsForNobody) {
 
 // Delays at random calls of the machine: a lost wake-up ends the process with a message.
 TEST(RequestSimulationOfRandomLoads, EveryRequestEnds) {
-  for (std::uint64_t seed = 1; seed <= (test::kIsSanitized ? 10 : 30); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kIsSanitized ? 5 : 30); ++seed) {
     Random random(seed);
     RequestLoad load{1 << random.below(4), 50 * kMillisecond, {(1 + random.below(20)) * 100 * kMicrosecond, 50 * kMicrosecond}, {}};
     load.max_batch = random.below(2) == 0 ? 0 : 8;
