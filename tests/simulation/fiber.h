@@ -24,7 +24,8 @@ class Fiber {
   static void switch_between(Fiber* from, Fiber* to);
 
  private:
-  static constexpr std::size_t kStackBytes = std::size_t{1} << 20;
+  // AddressSanitizer clears the shadow of the whole stack at each switch, and above 512 KiB it maps new pages for that.
+  static constexpr std::size_t kStackBytes = std::size_t{448} << 10;
   static void enter();
 
   struct Exceptions {  // begin of __cxa_eh_globals (Itanium C++ ABI)
