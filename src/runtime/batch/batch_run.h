@@ -20,7 +20,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
 
   // Ends members that have been stopped, and copies the rows of the others. False: they are to run alone.
   bool prepare() noexcept;
-  // Whether somebody should call take_stopped() while it runs.
+  // True if take_stopped() has to be called while it runs.
   bool has_stops() const { return has_stops_; }
   std::size_t member_count() const { return members_.size(); }
   // From another thread: moves members that have been stopped to `to`, which has room for all members; their ends are then the
