@@ -1,8 +1,5 @@
 #include "tests/simulation/machine.h"
 
-#include <cxxabi.h>
-#include <ucontext.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +8,6 @@
 #include <thread>
 
 #include "base/os/os.h"
-#include "base/run_thread.h"
 #include "tests/simulation/fiber.h"
 
 extern "C" int __real_pthread_mutex_unlock(pthread_mutex_t* mutex);
