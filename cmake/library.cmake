@@ -16,12 +16,16 @@ find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a REQUIRED)
 # sources together. A release compiles them for size, but for FAST sources: loops over numbers, and what each run and each new shape pass
 # through. These and the other folders have the build type's options, -O2 in a release.
 set(EVN_PRECOMPILED_FOLDERS device)
+set(EVN_TOGETHER_FOLDERS base core memory device)  # quick builds put their sources together
 set(EVN_LITTLE_FOLDERS graph model quant config runtime api)  # precompiled as well
 # A section to each function and each constant: the linker leaves out those that nobody uses.
 set(EVN_SECTIONS "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-ffunction-sections;-fdata-sections>")
 # Options of a folder's objects. SPEED: of its FAST sources.
 function(evn_compile_folder target name speed)
   target_compile_options(${target} PRIVATE ${EVN_NO_IPA_VRP} ${EVN_FALSE_WARNINGS} ${EVN_SECTIONS})
+  if(name IN_LIST EVN_TOGETHER_FOLDERS)
+    evn_compile_together(${target})
+  endif()
   if(name STREQUAL "ops")
     evn_precompile(${target} <ops/op.h>)
   elseif(name IN_LIST EVN_LITTLE_FOLDERS AND (EVN_SANITIZED OR NOT speed))
@@ -60,6 +64,9 @@ function(evn_folder name dir)
 endfunction()
 
 file(GLOB base_os CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/os/*.cc)
+# Functions that tests redirect (--wrap) are in objects of their own: the linker redirects no call within an object.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/alloc.cc ${CMAKE_SOURCE_DIR}/src/base/os/system_linux.cc ${CMAKE_SOURCE_DIR}/src/base/os/futex_linux.cc
+  ${CMAKE_SOURCE_DIR}/src/base/os/threads_linux.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 evn_folder(base base ${base_os})
 evn_folder(core core)
 set(of_training "")  # sources that a build without training leaves out

@@ -12,8 +12,12 @@ endif()
 # evn_precompile(target, headers beside the common ones...): objects that are compiled with the same options share the first one's. Headers are
 # named as <folder/name.h>: with a whole path what includes them would be compiled again in every checkout.
 function(evn_precompile target)
+  evn_precompile_alone(${target} ${EVN_COMMON_HEADERS} ${ARGN})
+endfunction()
+# evn_precompile_alone(target, headers...): without the common ones.
+function(evn_precompile_alone target)
   if(EVN_QUICK_BUILD)
-    target_precompile_headers(${target} PRIVATE ${EVN_COMMON_HEADERS} ${ARGN})
+    target_precompile_headers(${target} PRIVATE ${ARGN})
     target_compile_options(${target} PRIVATE ${evn_precompile_options})
   endif()
 endfunction()

@@ -128,6 +128,10 @@ function(evn_simd_objects)
   target_compile_options(${A_NAME} PRIVATE ${A_SPEED} ${EVN_SIMD_ALIGNMENT} ${EVN_NO_IPA_VRP} ${EVN_ISA_FLAGS_${A_ISA}} -fno-exceptions -fno-asynchronous-unwind-tables
     -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
   target_compile_definitions(${A_NAME} PRIVATE EVN_ISA=${A_ISA} ${EVN_SIMD_DEFINITIONS_${A_ISA}})
+  list(LENGTH A_FILES count)
+  if(count GREATER 3)  # most of the time goes into the compiler's header of instructions
+    evn_precompile_alone(${A_NAME} <backends/cpu/simd/vec.h>)
+  endif()
   if(NOT EVN_ISA_CLUSTER_${A_ISA} STREQUAL A_ISA)
     target_compile_definitions(${A_NAME} PRIVATE EVN_CLUSTER=${EVN_ISA_CLUSTER_${A_ISA}})
   endif()

@@ -23,8 +23,6 @@
 namespace evn::os {
 namespace {
 
-constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
-
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";

@@ -14,6 +14,9 @@ namespace evn::os {
 
 class File;
 
+// Bytes of one read or write at most.
+inline constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
+
 // Owns a file descriptor.
 class Fd {
  public:

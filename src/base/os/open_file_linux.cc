@@ -15,8 +15,6 @@
 namespace evn::os {
 namespace {
 
-constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
-
 bool same(const struct timespec& a, const struct timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
 
 class OpenFile final : public File {
