@@ -50,7 +50,7 @@ set(sample "")
 if(EVN_SANITIZE)
   set(sample --sample 200)
 endif()
-evn_python_test(conformance.onnx_node ${CMAKE_SOURCE_DIR}/tests/conformance/onnx_node/run.py ${sample})
+evn_python_test(python.onnx_node ${CMAKE_SOURCE_DIR}/tests/conformance/onnx_node/run.py ${sample})
 evn_pytest(binding bindings/python/tests)
 # A process takes 0.3 s to start with the sanitizers, and each of the command's tests starts one: a third of them in turn.
 set(shares "")
@@ -61,8 +61,15 @@ evn_pytest(cli tests/cli ${shares})
 evn_pytest(examples tests/examples)
 evn_long_pytest(training tests/training)  # the tests of trainers in C++ run with the sanitizers each time
 set(models ${CMAKE_SOURCE_DIR}/tests/models)
-evn_long_pytest(models tests/models --ignore=${models}/test_differential.py --ignore=${models}/test_kernels.py
-  --ignore=${models}/test_cuts.py)
+set(parts 1)
+if(EVN_SANITIZE)  # more than an hour
+  set(parts 8)
+endif()
+math(EXPR last "${parts} - 1")
+foreach(part RANGE ${last})
+  evn_long_pytest(models.${part} tests/models --ignore=${models}/test_differential.py --ignore=${models}/test_kernels.py
+    --ignore=${models}/test_cuts.py -p turn --share ${part}/${parts})
+endforeach()
 evn_long_pytest(cuts tests/models/test_cuts.py)
 set_tests_properties(python.cuts PROPERTIES TIMEOUT 14400)
 foreach(share 0 1 2 3)  # of the operators, side by side

@@ -70,7 +70,7 @@ function(evn_test_objects name)
 endfunction()
 
 # Programs of a run of scripts/test that tests the others with another build, or at another time.
-set(EVN_TEST_ONLY "" CACHE STRING "Names of the test programs that are built; empty: all of them")
+set(EVN_TEST_ONLY "" CACHE STRING "Names of the test programs that are built, python for the tests in Python; empty: all of them")
 set(EVN_TEST_NOT "" CACHE STRING "Names of test programs that are not built")
 
 function(evn_is_chosen out name)
@@ -194,7 +194,7 @@ foreach(backend ${EVN_BACKENDS})
 endforeach()
 evn_test(fuzz fuzz evn_api)
 # Random calls of all exported functions, with callers that are made from the description of the API: 20 seconds, with
-# EVN_TEST_FULL=1 and a sanitizer an hour.
+# EVN_TEST_FULL=1 and a sanitizer ten minutes of each of six seeds.
 evn_is_chosen(chosen api_fuzz)
 if(TARGET evn_api AND chosen)
   set(calls ${CMAKE_BINARY_DIR}/generated/api_fuzz)
@@ -208,8 +208,17 @@ if(TARGET evn_api AND chosen)
   target_include_directories(api_fuzz PRIVATE ${CMAKE_SOURCE_DIR} ${calls})
   target_compile_options(api_fuzz PRIVATE ${EVN_TEST_OPTIONS})
   target_link_libraries(api_fuzz PRIVATE evn_api)
-  add_test(NAME api_fuzz COMMAND api_fuzz)
-  set_tests_properties(api_fuzz PROPERTIES TIMEOUT 7200 LABELS api_fuzz)
+  add_test(NAME api_fuzz.0 COMMAND api_fuzz)
+  set(more_seeds "")
+  if(EVN_SANITIZED)
+    set(more_seeds 1 2 3 4 5)
+  endif()
+  foreach(seed ${more_seeds})
+    add_test(NAME api_fuzz.${seed} COMMAND api_fuzz --full-only --seed 10${seed})
+  endforeach()
+  foreach(seed 0 ${more_seeds})
+    set_tests_properties(api_fuzz.${seed} PROPERTIES TIMEOUT 7200 LABELS api_fuzz SKIP_REGULAR_EXPRESSION "skipped: set EVN_TEST_FULL=1")
+  endforeach()
 endif()
 evn_test(conformance conformance evn_mock evn_api)
 if(TARGET test_conformance)
@@ -224,6 +233,7 @@ if(NOT EVN_SANITIZE_THREAD)  # it stands before ThreadSanitizer's own pthread_cr
   evn_test(interpose interpose evn_api)
 endif()
 
+evn_is_chosen(chosen_python python)
 get_property(names GLOBAL PROPERTY EVN_TEST_NAMES)
 foreach(name ${EVN_TEST_ONLY})
   if(NOT name IN_LIST names)
@@ -271,6 +281,6 @@ endif()
 # What is tested from outside: the Python binding, the command, the installed library, real models. EVN_PYTHON is an interpreter
 # with the packages of scripts/requirements.txt; scripts/test sets it.
 set(EVN_PYTHON "" CACHE FILEPATH "Python with the test packages; empty: the tests in Python are not registered")
-if(EVN_PYTHON AND TARGET evener AND NOT EVN_SANITIZE_THREAD)
+if(EVN_PYTHON AND chosen_python AND TARGET evener AND NOT EVN_SANITIZE_THREAD)
   include(cmake/python_tests.cmake)
 endif()

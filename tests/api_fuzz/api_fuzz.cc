@@ -4,7 +4,8 @@
 //
 // AddressSanitizer needs allocator_may_return_null=1, so that huge requests fail as they do without it.
 //
-// usage: api_fuzz [--seed N] [--seconds N] [--threads N] [--counts]
+// usage: api_fuzz [--seed N] [--seconds N] [--threads N] [--counts] [--full-only]
+//   --full-only   only with EVN_TEST_FULL=1
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -185,10 +186,14 @@ void print_counts() {
   }
 }
 
+bool is_full() {
+  const char* const full = std::getenv("EVN_TEST_FULL");
+  return full != nullptr && std::string_view(full) == "1";
+}
+
 int default_seconds() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const char* const full = std::getenv("EVN_TEST_FULL");
-  if (full != nullptr && std::string_view(full) == "1") return 3600;
+  if (is_full()) return 600;
 #endif
   return 20;
 }
@@ -257,10 +262,12 @@ int main(int count, char** arguments) {
     const std::string_view name = arguments[i];
     const bool has_value = i + 1 < count;
     if (name == "--counts") counts = true;
+    else if (name == "--full-only" && evn::fuzz::is_full()) continue;
+    else if (name == "--full-only") return std::puts("skipped: set EVN_TEST_FULL=1 for another seed"), 0;
     else if (name == "--seed" && has_value) seed = std::strtoull(arguments[++i], nullptr, 10);
     else if (name == "--seconds" && has_value) seconds = std::atoi(arguments[++i]);
     else if (name == "--threads" && has_value) threads = std::min(std::atoi(arguments[++i]), evn::fuzz::kMostThreads);
-    else return std::fprintf(stderr, "usage: api_fuzz [--seed N] [--seconds N] [--threads N] [--counts]\n"), 2;
+    else return std::fprintf(stderr, "usage: api_fuzz [--seed N] [--seconds N] [--threads N] [--counts] [--full-only]\n"), 2;
   }
   return evn::fuzz::fuzz(seed, seconds, threads, counts);
 }
