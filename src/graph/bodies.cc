@@ -2,12 +2,14 @@
 #include "graph/bodies.h"
 
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace evn {
 namespace {
@@ -66,6 +68,12 @@ class FreeNames {
 
 }  // namespace
 
+std::string bounded_path(std::string path) {
+  constexpr std::size_t kMaxBytes = 256;
+  path.resize(utf8_prefix(path, kMaxBytes));
+  return path;
+}
+
 bool has_graph_attribute(const Node& node) {
   bool any = false;
   for_each_graph(node, [&](const Graph&) { any = true; });
@@ -92,27 +100,28 @@ void take_body(Graph& graph, Node& node, const std::function<ValueId(std::string
     source = &g;
   });
   auto body = std::make_shared<Graph>(*source);
-  const std::string prefix = node.name + "/body/";
+  const std::string prefix = bounded_path(node.name + "/body/");
   for (std::size_t i = 0; i < body->nodes.size(); ++i) {
     cancellation_point(kNodeWork);
     std::string& name = body->nodes[i].name;
     name = prefix + (name.empty() ? body->nodes[i].op_type + "_" + std::to_string(i) : name);
   }
   const FreeNames free(*source);
+  std::unordered_map<std::string_view, ValueId> own;  // the first of each name
+  for (std::size_t v = 0; v < source->values.size(); ++v) {
+    cancellation_point(kNodeWork);
+    own.emplace(source->values[v].name, static_cast<ValueId>(v));
+  }
   for (const std::string_view name : free.names) {
+    cancellation_point(kNodeWork);
     const ValueId outer = find(name);
     if (outer == kNoValue) {
       throw make_error(EVN_ERROR_INVALID_MODEL, "value '%.128s' of a body is made by nobody", std::string(name).c_str())
           .with_node(node.name.c_str());
     }
-    ValueId inner = kNoValue;
-    for (std::size_t v = 0; v < body->values.size() && inner == kNoValue; ++v) {
-      if (body->values[v].name == name) inner = static_cast<ValueId>(v);
-    }
-    if (inner == kNoValue) {  // only a body in this body uses it
-      inner = static_cast<ValueId>(body->values.size());
-      body->values.emplace_back().name = name;
-    }
+    const auto known = own.find(name);
+    const auto inner = known != own.end() ? known->second : static_cast<ValueId>(body->values.size());
+    if (known == own.end()) body->values.emplace_back().name = name;  // only a body in this body uses it
     body->values[static_cast<std::size_t>(inner)].dtype = graph.values[static_cast<std::size_t>(outer)].dtype;
     body->inputs.push_back(inner);
     node.inputs.push_back(outer);

@@ -4,11 +4,16 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "core/graph.h"
 
 namespace evn {
+
+// What the names of nodes and values begin with that come from a function, a body or a branch: at most 256 bytes of it, so that
+// the names of a hostile model grow by no more than that.
+std::string bounded_path(std::string path);
 
 // Whether the node has a graph among its attributes.
 bool has_graph_attribute(const Node& node);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "core/name_map.h"
 #include "graph/attributes.h"
+#include "graph/bodies.h"
 #include "graph/function_calls.h"
 #include "graph/gradient.h"
 #include "kept_operators.h"
@@ -15,19 +16,10 @@
 namespace evn {
 namespace {
 
-// Names say where a node comes from; a hostile model must not make a long one longer with each level.
-constexpr std::size_t kMaxNameBytes = 256;
-
 // Opset version of the Identity that stands for an output which is an input of its function.
 constexpr int kIdentityVersion = 16;
 
-std::string path_name(const std::string& path, const std::string& name) {
-  std::string s = path + name;
-  if (s.size() <= kMaxNameBytes) return s;
-  s.resize(kMaxNameBytes);
-  while (!s.empty() && (static_cast<unsigned char>(s.back()) & 0xc0) == 0x80) s.pop_back();  // the rest of a cut character
-  return s;
-}
+std::string path_name(const std::string& path, const std::string& name) { return bounded_path(path + name); }
 
 std::string name_in_function(const Node& node, std::size_t number) {
   return node.name.empty() ? node.op_type + "_" + std::to_string(number) : node.name;

@@ -204,7 +204,7 @@ class Inliner {
                                 std::span<const ValueId> bound = {}) {
     if (body.inputs.size() != bound.size())
       throw make_error(EVN_ERROR_INVALID_MODEL, "a branch of If has inputs").with_node(node.name.c_str());
-    const std::string prefix = node.name + branch;
+    const std::string prefix = bounded_path(node.name + branch);
     std::vector<bool> own(body.values.size(), false);
     for (std::size_t v = 0; v < body.values.size(); ++v) own[v] = body.values[v].constant != nullptr;
     for (const Node& n : body.nodes) {

@@ -54,6 +54,7 @@ void check_parts(const Reader& r) {
   if (r.shape.rank() == 0) r.refuse("dims", "is missing");
   if (r.indices.weight == nullptr || r.indices.weight->desc.dtype != DType::kInt64) r.refuse("indices", "is not of int64");
   if (r.values.weight == nullptr) return;
+  if (r.values.weight->desc.dtype == DType::kString) r.refuse("values", "are strings");
   const Shape& values = r.values.weight->desc.shape;
   const Shape& indices = r.indices.weight->desc.shape;
   if (values.rank() != 1) r.refuse("values", "is not one list");

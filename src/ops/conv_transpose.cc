@@ -117,7 +117,7 @@ void resolve_axis(WindowAxis& a, AutoPad auto_pad, std::int64_t extra, std::int6
     return;
   }
   a.output = wanted;
-  const std::int64_t total = std::max<std::int64_t>(full - wanted, 0);
+  const std::int64_t total = std::max(full, wanted) - wanted;
   a.pad_begin = auto_pad == AutoPad::kSameUpper ? total / 2 : total - total / 2;
   a.pad_end = total - a.pad_begin;
 }

@@ -363,6 +363,9 @@ void reference_group(const ReferenceContext& c) {
   const Sizes z = sizes_of(c.node, c.input(Input::kQuery).desc.shape, !c.has_input(Input::kKey), past);
   const std::int64_t total = *c.input(Input::kTotal).as<std::int32_t>();
   const std::int64_t keys = is_sliding(c.node) ? checked_add(z.past, z.steps) : std::max(z.past, total);
+  if (z.depth == 0 && c.outputs.size() > 3 && c.output(3).present()) {
+    fill_in_pieces(c.output(3).data, 0, c.output(3).desc.size_bytes());
+  }
   if (z.depth == 0 || z.batch == 0) return;
   Rows rows(c, z, keys);
   const AttentionRule rule = {attention_scale(static_cast<double>(attr_float(c.node, Attr::kScale)), z.depth),

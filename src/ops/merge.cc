@@ -26,6 +26,7 @@ void infer_merge(InferContext& c) {
   if (c.inputs[1].wraps) return;
   if (InferContext::is_unknown_rank(c.shape(1)) || InferContext::is_unknown_rank(c.shape(2))) return c.set_unknown_rank(0);
   if (c.values[0].data != nullptr) {
+    require_scalar(c, 0);
     c.outputs[0].shape = c.shape(*c.values[0].as<std::uint8_t>() != 0 ? 1 : 2);
     return;
   }

@@ -234,7 +234,7 @@ DType classifier_dtype(const Node& node, std::span<const DType>, int output) {
 // The decisions of all pairs, and the votes of the classes.
 struct Pairwise {
   Pairwise(const Node& n, std::size_t classes, std::size_t vectors)
-      : node(n), machine(n), kernels(vectors), decisions(pair_count(classes)), votes(classes) {}
+      : node(n), machine(n), kernels(vectors), decisions(vectors > 0 ? pair_count(classes) : 0), votes(classes) {}
 
   // The sum over a class's vectors as they count against another one, which has its row in the coefficients.
   double side(std::size_t first, std::size_t own, std::size_t other) const {

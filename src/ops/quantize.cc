@@ -136,12 +136,11 @@ void reference_quantize(const ReferenceContext& c) {
 
 DType float_output(const Node& node, std::span<const DType> inputs, int) {
   const std::int64_t named = attr_given(node, kOutputDtype) ? attr_int(node, kOutputDtype) : 0;
-  const DType dtype = named == 0 ? inputs[1] : static_cast<DType>(named);
-  const int number = static_cast<int>(dtype);
+  const std::int64_t number = named == 0 ? static_cast<std::int64_t>(inputs[1]) : named;
   if (number < 0 || number >= 32 || (kScaleDtypes >> number & 1u) == 0) {
-    fail(EVN_ERROR_UNSUPPORTED, "dequantization to dtype %d is not supported", number);
+    fail(EVN_ERROR_UNSUPPORTED, "dequantization to dtype %lld is not supported", static_cast<long long>(number));
   }
-  return dtype;
+  return static_cast<DType>(number);
 }
 
 void infer_dequantize(InferContext& c) {

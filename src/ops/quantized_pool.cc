@@ -50,16 +50,17 @@ void reference_average(const ReferenceContext& c) {
     const std::int64_t from = first(window.input_elements());
     std::int64_t to = first(window.output_elements());
     for_each_window(window, [&](const Taps(&taps)[kMaxSpatial]) {
-      std::int64_t sum = 0, count = 1;
+      std::int64_t sum = 0;
+      double count = 1;
       for (const Taps& t : taps) {
         cancellation_point();
-        count *= include_pad ? t.padded : t.count;
+        count *= static_cast<double>(include_pad ? t.padded : t.count);
       }
       for_each_tap(window, taps, [&](std::int64_t i0, std::int64_t i1, std::int64_t i2) {
         const std::int64_t at = (i0 * window.axis[1].input + i1) * window.axis[2].input + i2;
         sum += byte_at(c.input(kX), from + at * step) - zero_at(c, kXZero);
       });
-      const double scale = count == 0 ? 0 : x_scale / (y_scale * static_cast<double>(count));
+      const double scale = count == 0 ? 0 : x_scale / (y_scale * count);
       put_requantized(c.output(), to, wrapped(sum), static_cast<float>(scale), zero_at(c, kYZero));
       to += step;
     });

@@ -56,7 +56,7 @@ Pool pool_of(const Node& node, DType dtype) {
     p.outputs = std::max(p.outputs, i + 1);
   }
   const std::size_t weights = attr_floats(node, kWeights).size();
-  if (weights != 0 && static_cast<std::int64_t>(weights) < p.outputs) refuse("weights has fewer elements than the output");
+  if (weights != 0 && weights != indexes.size()) refuse("weights has another length than ngram_indexes");
   const std::string& mode = attr_string(node, kMode);
   if (mode != "TF" && mode != "IDF" && mode != "TFIDF") refuse("mode is none of TF, IDF, TFIDF");
   return p;

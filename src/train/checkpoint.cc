@@ -59,7 +59,7 @@ std::string header_of(const Checkpoint& checkpoint) {
 // Reads what header_of writes, and nothing else: the file is the trainer's own.
 class HeaderReader {
  public:
-  HeaderReader(std::string_view text, std::string_view data) : text_(text), data_(data) {}
+  HeaderReader(const std::string& path, std::string_view text, std::string_view data) : path_(path), text_(text), data_(data) {}
 
   void read(Checkpoint* checkpoint) {
     expect("{\"__metadata__\":{");
@@ -76,11 +76,12 @@ class HeaderReader {
   }
 
  private:
+  const std::string& path_;
   std::string_view text_, data_;
   std::size_t offset_ = 0;
 
-  [[noreturn]] static void broken() {
-    fail(EVN_ERROR_INVALID_ARGUMENT, "the file is no checkpoint of a trainer, or it was changed");
+  [[noreturn]] void broken() const {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "'%.256s' is no checkpoint of a trainer, or it was changed", path_.c_str());
   }
   bool takes(char c) {
     if (text_.empty() || text_.front() != c) return false;
@@ -177,7 +178,7 @@ Checkpoint read_checkpoint(const std::string& path) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "'%.256s' is no checkpoint of a trainer, or it is cut off", path.c_str());
   std::string header(file.substr(sizeof size, static_cast<std::size_t>(size)));
   const std::string_view data = file.substr(sizeof size + header.size());
-  HeaderReader(header, data).read(&checkpoint);
+  HeaderReader(path, header, data).read(&checkpoint);
   std::size_t used = 0;
   for (const SavedTensor& t : checkpoint.tensors) used += t.size;
   const std::string& said = checkpoint.metadata[kChecksum];

@@ -23,6 +23,10 @@ class LearningRate {
     std::uint64_t has_best = 0, bad = 0;
   };
   State state() const { return {base_, factor_, best_, best_ < INFINITY ? 1u : 0u, bad_}; }
+  // Whether a trainer can have come to it.
+  static bool takes(const State& s) {
+    return s.base >= 0 && std::isfinite(s.base) && s.factor >= 0 && std::isfinite(s.factor) && !std::isnan(s.best);
+  }
   void set_state(const State& s) {
     base_ = s.base;
     factor_ = s.factor;

@@ -32,12 +32,8 @@ void LossScale::note(bool is_finite) {
   }
 }
 
-void LossScale::check_state(const State& s) {
-  for (const float scale : {s.value, s.latest}) {
-    if (scale > 0 && std::isfinite(scale)) continue;
-    fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has the loss scale %s",
-         evn::shortest_text(static_cast<double>(scale)).c_str());
-  }
+bool LossScale::takes(const State& s) {
+  return s.value > 0 && std::isfinite(s.value) && s.latest > 0 && std::isfinite(s.latest);
 }
 
 void LossScale::set_state(const State& s) {

@@ -32,8 +32,8 @@ class LossScale {
     bool is_dynamic = false;
   };
   State state() const { return {value_, latest_, good_, is_dynamic_}; }
-  // Throws EVN_ERROR_INVALID_ARGUMENT if that is no scale.
-  static void check_state(const State& state);
+  // Whether a trainer can have come to it.
+  static bool takes(const State& state);
   // Takes the state if both scales are dynamic. Otherwise the scale becomes the one that options say, as at first.
   void set_state(const State& state);
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/cxx20.h"
+#include "base/number_text.h"
 #include "base/text.h"
 #include "train/trainer.h"
 
@@ -84,6 +85,7 @@ void Trainer::restore(const std::string& path) {
 
 // `commit` is called when nothing but itself can fail any more.
 void Trainer::take_state(const std::string& path, const std::function<void()>& commit) {
+  const char* const file = path.c_str();
   Checkpoint read = read_checkpoint(path);
   Checkpoint own = checkpoint();  // what a file of this trainer has
   // Files of earlier versions lack these keys.
@@ -91,13 +93,13 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
   for (const char* key : {"format", "loss", "optimizer", "optimizer_states", "schedule"}) {
     const auto found = read.metadata.find(key);
     if (found == read.metadata.end() || found->second != own.metadata[key]) {
-      fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint is of %s \"%.64s\", the trainer's is \"%s\"", key,
+      fail(EVN_ERROR_INVALID_ARGUMENT, "'%.256s' is a checkpoint of %s \"%.64s\", the trainer's is \"%s\"", file, key,
            found == read.metadata.end() ? "" : found->second.c_str(), own.metadata[key].c_str());
     }
   }
   const auto number = [&](const char* key) {
     const auto found = read.metadata.find(key);
-    if (found == read.metadata.end()) fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has no %s", key);
+    if (found == read.metadata.end()) fail(EVN_ERROR_INVALID_ARGUMENT, "checkpoint '%.256s' has no %s", file, key);
     return found->second;
   };
   const auto is_sum = [](const SavedTensor& t) { return t.name.starts_with(kSum); };
@@ -110,17 +112,17 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
   for (const SavedTensor& t : own.tensors) {
     const auto found = tensors.find(t.name);
     if (found == tensors.end())
-      fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has no tensor \"%.160s\": it is of another model", t.name.c_str());
+      fail(EVN_ERROR_INVALID_ARGUMENT, "checkpoint '%.256s' has no tensor \"%.160s\": it is of another model", file, t.name.c_str());
     if (found->second->dims != t.dims)
-      fail(EVN_ERROR_INVALID_ARGUMENT, "tensor \"%.160s\" of the checkpoint has other dims: it is of another model",
-           t.name.c_str());
+      fail(EVN_ERROR_INVALID_ARGUMENT, "tensor \"%.160s\" of checkpoint '%.256s' has other dims: it is of another model",
+           t.name.c_str(), file);
   }
   if (read.tensors.size() != own.tensors.size())
-    fail(EVN_ERROR_INVALID_ARGUMENT, "the checkpoint has %zu tensors, expected %zu: it is of another model", read.tensors.size(),
-         own.tensors.size());
+    fail(EVN_ERROR_INVALID_ARGUMENT, "checkpoint '%.256s' has %zu tensors, expected %zu: it is of another model", file,
+         read.tensors.size(), own.tensors.size());
   const auto integer = [&](const char* key) {
     const std::optional<std::uint64_t> read_number = evn::parse_u64(number(key));
-    if (!read_number) fail(EVN_ERROR_INVALID_ARGUMENT, "%s of the checkpoint is no number", key);
+    if (!read_number) fail(EVN_ERROR_INVALID_ARGUMENT, "%s of checkpoint '%.256s' is no number", key, file);
     return *read_number;
   };
   const auto real = [&](const char* key) { return evn::bit_cast<double>(integer(key)); };
@@ -128,7 +130,11 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
                                     integer("rate.bad")};
   const LossScale::State scale = {static_cast<float>(real("loss_scale.value")), static_cast<float>(real("loss_scale.latest")),
                                   integer("loss_scale.good"), integer("loss_scale.dynamic") != 0};
-  LossScale::check_state(scale);
+  if (!LossScale::takes(scale) || !LearningRate::takes(rate)) {
+    fail(EVN_ERROR_INVALID_ARGUMENT, "checkpoint '%.256s' has loss scale %s and learning rate %s, times %s with metric %s", file,
+         evn::shortest_text(static_cast<double>(scale.value)).c_str(), evn::shortest_text(rate.base).c_str(),
+         evn::shortest_text(rate.factor).c_str(), evn::shortest_text(rate.best).c_str());
+  }
   const std::uint64_t counts[] = {integer("calls"), integer("steps"), integer("skipped"), integer("accumulated")};
   commit();
   own.file.reset();

@@ -146,7 +146,7 @@ def test_a_checkpoint_of_another_model_is_named(folder):
     arrays = {"x": np.zeros((4, 3, 16, 16), "float32"), "labels": np.zeros(4, "int64")}
     np.savez("train.npz", **arrays)
     _, err = train("--data", "train.npz", "--resume", "state", "-o", "other.onnx", code=FAILURE)
-    assert err.startswith('evener: state: the checkpoint has no tensor "')
+    assert err.startswith("evener: state: checkpoint '") and "has no tensor \"" in err
     _, err = train("--data", "train.npz", "--resume", "nobody", "-o", "other.onnx", code=FAILURE)
     assert err.startswith("evener: nobody: ")
 

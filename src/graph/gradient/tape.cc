@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/bodies.h"
 #include "graph/edit.h"
 #include "ops/gradient.h"
 #include "ops/infra/numeric.h"
@@ -20,7 +21,6 @@ namespace {
 
 // Opset of all operators of ai.onnx that are put in.
 constexpr int kEmittedOpset = 21;
-constexpr std::size_t kMaxNameBytes = 256;
 
 const TensorDesc kUnknown = {DType::kUndefined, Shape::of_rank(1, InferContext::kUnknownRank), {}};
 
@@ -145,12 +145,7 @@ void Tape::observe_body(const Node& node) {
 }
 
 std::string Tape::fresh_name(const char* op) {
-  std::string s = path_ + "/" + op;
-  if (s.size() > kMaxNameBytes) {
-    s.resize(kMaxNameBytes);
-    while (!s.empty() && (static_cast<unsigned char>(s.back()) & 0xc0) == 0x80) s.pop_back();  // the rest of a cut character
-  }
-  return s + "_" + std::to_string(number_++);
+  return bounded_path(path_ + "/" + op) + "_" + std::to_string(number_++);
 }
 
 ValueId Tape::add_value() {

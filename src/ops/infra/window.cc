@@ -77,9 +77,11 @@ Window window_from_attributes(const WindowAttributes& attributes, int rank, std:
   check_list(attributes.pads, 2 * n, 0, "pads");
   Window w;
   w.rank = rank;
+  std::int64_t taps = 1;
   for (int i = 0; i < rank; ++i) {
     WindowAxis& a = w.axis[i];
     a.kernel = kernel[i];
+    if (a.kernel > 0) taps = checked_mul(taps, a.kernel);
     if (a.kernel == 0 || a.kernel < -1 || a.kernel >= kMaxWindowValue) {
       fail(EVN_ERROR_INVALID_MODEL, "the kernel has a size of %lld", static_cast<long long>(a.kernel));
     }

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdio>
 
-#include "base/error.h"
+#include "base/guarded.h"
 #include "base/os/os.h"
 #include "base/text.h"
 #include "runtime/replay/npz_file.h"
@@ -43,15 +43,12 @@ class Recording final : public RunStage {
     for (const RunValue& v : run.inputs) {
       if (v.tensor == nullptr) return;
     }
-    try {
-      write(session, run);
-    } catch (const Error& e) {
-      if (e.status == EVN_ERROR_BUSY || e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT) return;  // the run's own
-      if (has_failed_.exchange(true)) return;
-      LogEvent(session.runtime()->log(), EVN_LOG_WARNING, "recording.failed")
-          .field("file", session.compiled().model->file_name.c_str())
-          .write("no more inputs of runs are recorded in %s: %s", folder_.c_str(), e.message);
-    }
+    const std::optional<Error> e = error_of([&] { write(session, run); });
+    if (!e || e->status == EVN_ERROR_BUSY || e->status == EVN_ERROR_CANCELLED || e->status == EVN_ERROR_TIMEOUT) return;  // the run's own
+    if (has_failed_.exchange(true)) return;
+    LogEvent(session.runtime()->log(), EVN_LOG_WARNING, "recording.failed")
+        .field("file", session.compiled().model->file_name.c_str())
+        .write("no more inputs of runs are recorded in %s: %s", folder_.c_str(), e->message);
   }
 
   void write(const Session& session, const StagedRun& run) {
