@@ -1,5 +1,4 @@
 // evn_session_submit*, evn_request_*, evn_queue_*, evn_session_finish.
-#include "base/mutex.h"
 #include "evener/request.h"
 
 #include <optional>
@@ -31,13 +30,8 @@ class ApiRequest final : public Request {
     caller_has_handle_ = caller_has_it;
     if (!caller_has_it) entry_.abandon = &release;
   }
-  // Once nothing can fail any more.
-  void adopt_user(evn_user_release take_back) {
-    const LockIfAlive lock(user_mutex_);
-    user_data_.emplace();
-    user_data_->adopt(take_back, user_);
-    if (told_) take_back_user();
-  }
+  // Before the submission, behind which the callback may come at any time; nullptr where it fails.
+  void adopt_user(evn_user_release take_back) { user_data_->adopt(take_back, user_); }
 
  private:
   void tell(const RequestPtr& self) noexcept override {
@@ -47,9 +41,7 @@ class ApiRequest final : public Request {
         done_(user_, static_cast<evn_request>(entry_.handle));
       } catch (...) {  // nobody is there to be told
       }
-      const LockIfAlive lock(user_mutex_);
-      told_ = true;
-      take_back_user();
+      user_data_.reset();
     }
     if (queue_ != nullptr) {
       const QueuePtr queue = std::move(queue_);
@@ -60,16 +52,13 @@ class ApiRequest final : public Request {
   }
 
   static void release(void* handle) { g_handles.release(handle, HandleKind::kRequest); }
-  void take_back_user() { user_data_.reset(); }
 
   const evn_request_done done_;
   void* const user_;
   QueuePtr queue_;
   CompletionQueue::Entry entry_;
   bool caller_has_handle_ = false;
-  Mutex user_mutex_;  // a callback may have returned before the submission has
-  bool told_ = false;
-  std::optional<UserData> user_data_;
+  std::optional<UserData> user_data_{std::in_place};
 };
 
 }  // namespace evn
@@ -118,17 +107,19 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
   o.request.state.reset();  // it is the request's, which lets go of it at its end
   void* const handle = make_handle<RequestPtr>(made);
   made->set_handle(handle, request != nullptr);
+  made->adopt_user(so.release);
   try {
     s->runtime()->dispatcher().submit(made, (so.flags & EVN_SUBMIT_FAIL_WHEN_FULL) != 0, o.request.stop);
   } catch (const Error& e) {
     s->identity()->statistics.note_refusal(o.request.priority, e.status);
+    made->adopt_user(nullptr);
     g_handles.release(handle, HandleKind::kRequest);
     throw;
   } catch (...) {
+    made->adopt_user(nullptr);
     g_handles.release(handle, HandleKind::kRequest);
     throw;
   }
-  made->adopt_user(so.release);
   if (request != nullptr) *request = static_cast<evn_request>(handle);
 }
 

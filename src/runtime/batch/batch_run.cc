@@ -18,6 +18,7 @@ BatchRun::BatchRun(Batcher& batcher, std::vector<RequestPtr>&& members)
   for (std::size_t i = 0; i < members.size(); ++i) {
     members_[i].rows = members[i]->joinable_rows();
     members_[i].length = batcher_.length_of(*members[i]);
+    has_stops_ = has_stops_ || members[i]->run().stop.exists();
   }
   for (std::size_t i = 0; i < members.size(); ++i) members_[i].request = std::move(members[i]);
 }
@@ -25,16 +26,21 @@ BatchRun::BatchRun(Batcher& batcher, std::vector<RequestPtr>&& members)
 std::shared_ptr<BatchRun> BatchRun::make(Batcher& batcher, std::vector<RequestPtr> members) noexcept {
   std::shared_ptr<BatchRun> made;
   if (any_error_of([&] { made = std::make_shared<BatchRun>(batcher, std::move(members)); })) {
-    for (const RequestPtr& r : members) r->execute(r);
+    const std::uint32_t process = os::fork_generation();
+    for (const RequestPtr& r : members) {
+      if (os::fork_generation() == process) r->execute(r);
+    }
   }
   return made;
 }
 
 void BatchRun::drop_stopped() {
+  const std::uint32_t process = os::fork_generation();
   for (Member& m : members_) {
     if (!is_stopped(*m.request)) continue;
     const RequestPtr request = std::move(m.request);
     Request::end_stopped(request);
+    if (os::fork_generation() != process) return;  // a callback has forked: the others are the parent's
   }
   std::erase_if(members_, [](const Member& m) { return m.request == nullptr; });
   if (!members_.empty()) leader_ = members_.front().request;
@@ -42,8 +48,9 @@ void BatchRun::drop_stopped() {
 
 bool BatchRun::prepare() noexcept {
   try {
+    const std::uint32_t process = os::fork_generation();
     drop_stopped();
-    if (members_.size() < 2 || !prove()) return false;
+    if (os::fork_generation() != process || members_.size() < 2 || !prove()) return false;
     copy_rows();
     request_ = leader().run();
     request_.timeout_ns = 0;
@@ -132,7 +139,6 @@ StopCondition BatchRun::stop_of_all() {
   bool ever = true;
   for (const Member& m : members_) {
     const StopCondition& own = m.request->run().stop;
-    has_stops_ = has_stops_ || own.exists();
     ever = ever && own.exists();
     all.deadline_ns = all.deadline_ns == 0 || own.deadline_ns == 0 ? 0 : std::max(all.deadline_ns, own.deadline_ns);
     if (own.requested != all.requested) all.requested = nullptr;

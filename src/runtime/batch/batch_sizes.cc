@@ -68,13 +68,15 @@ void BatchSizes::note(std::int64_t rows, std::uint64_t core_ns) {
   } else if (trial_ == kNone && computed_ns_ >= again_ns_) {
     try_neighbours();
   }
-  Size& size = sizes_[std::min(size_of(rows), largest_)];
+  const int at = std::min(size_of(rows), largest_);
+  Size& size = sizes_[at];
   const double row_ns = static_cast<double>(core_ns) / static_cast<double>(rows);
   if (++size.batches == 1 && core_ns < scheduling::kTrialNs) return;  // planning has a part in it
   size.trial_ns += core_ns;
   const double seen = size.row_ns != 0 ? std::min(row_ns, scheduling::kMaxOfMean * size.row_ns) : row_ns;
   size.row_ns = size.row_ns != 0 ? size.row_ns + (seen - size.row_ns) / static_cast<double>(scheduling::kMeanShare) : seen;
-  while (trial_ != kNone && sizes_[trial_].is_known()) go_on();
+  // Smaller sizes than those of requests that are joined with no other are never seen.
+  while (trial_ != kNone && (sizes_[trial_].is_known() || (trial_ < at && sizes_[at].is_known()))) go_on();
 }
 
 }  // namespace evn

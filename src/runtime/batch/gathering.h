@@ -25,6 +25,7 @@ struct Gathering {
   bool begin(const RequestPtr& first) {
     const std::int64_t own = first->joinable_rows();
     if (own == 0) return false;
+    members.reserve(1);  // before anything is noted
     row_bytes = batcher.row_bytes(*first);
     most_rows = batcher.most_rows(row_bytes);
     if (own >= most_rows) {

@@ -9,6 +9,8 @@ namespace evn {
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local RequestDispatcher::State::Thread* RequestDispatcher::State::t_thread =
     nullptr;
+[[gnu::tls_model(
+    "initial-exec")]] constinit thread_local RequestDispatcher::State::Execution* RequestDispatcher::State::t_execution = nullptr;
 
 // Another thread in the place of each that has been in a callback for long. Whether there are such callbacks.
 bool RequestDispatcher::State::replace_long_callbacks(std::uint64_t now) {
@@ -16,7 +18,7 @@ bool RequestDispatcher::State::replace_long_callbacks(std::uint64_t now) {
   for (const auto& t : threads) {
     if (t->callback_begin_ns == 0 || !t->executes) continue;
     some = true;
-    if (now - t->callback_begin_ns < scheduling::kLongCallbackNs || waiting == 0) continue;
+    if (now < t->callback_begin_ns + scheduling::kLongCallbackNs || waiting == 0) continue;
     t->executes = false;
     --executing[class_of(t->priority)];
     call_more_threads();
@@ -70,6 +72,7 @@ void RequestDispatcher::State::watch_loop() {
   std::unique_lock<std::mutex> lock(mutex);
   while (!stopped) {
     const std::uint64_t begin = os::now_ns();
+    has_unwatched = false;
     end_stopped(lock);
     if (is_forked() || stopped) return;
     if (!untold.empty()) call_more_threads();
@@ -90,14 +93,27 @@ void RequestDispatcher::State::watch_loop() {
   }
 }
 
+// A callback may wait for other requests of its session, for which there must be room.
 InHostCallback::InHostCallback() noexcept {
   RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
-  if (thread == nullptr) return;
-  RequestDispatcher::State& state = *thread->state;
+  RequestDispatcher::State::Execution* const execution = RequestDispatcher::State::t_execution;
+  if (thread == nullptr && execution == nullptr) return;
+  RequestDispatcher::State& state = thread != nullptr ? *thread->state : *execution->state;
   if (state.is_forked()) return;
-  const std::lock_guard<std::mutex> lock(state.mutex);
-  thread->callback_begin_ns = os::now_ns();
-  if (state.waiting > 0) state.call_the_watcher();
+  bool makes_room = false;
+  {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    if (execution != nullptr && !execution->has_run) {
+      execution->has_run = true;
+      execution->requests->done();
+      makes_room = !execution->requests->is_empty();
+    }
+    if (thread != nullptr) {
+      thread->callback_begin_ns = os::now_ns();
+      if (state.waiting > 0) state.call_the_watcher();
+    }
+  }
+  if (makes_room) state.look_again();
 }
 
 InHostCallback::~InHostCallback() {
@@ -109,10 +125,12 @@ InHostCallback::~InHostCallback() {
 
 DeviceWait::DeviceWait() noexcept {
   RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
-  if (thread == nullptr || !thread->executes || thread->state->is_forked()) return;
+  if (thread == nullptr || thread->state->is_forked()) return;
   RequestDispatcher::State& state = *thread->state;
   const std::lock_guard<std::mutex> lock(state.mutex);
+  if (!thread->executes) return;
   stands_aside_ = true;
+  thread->executes = false;
   --state.executing[class_of(thread->priority)];
   ++state.device_waits[class_of(thread->priority)];
   state.kept_threads = std::max(state.kept_threads, std::accumulate(state.device_waits.begin(), state.device_waits.end(), 0));
@@ -124,6 +142,7 @@ DeviceWait::~DeviceWait() {
   RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
   if (!stands_aside_ || thread->state->is_forked()) return;
   const std::lock_guard<std::mutex> lock(thread->state->mutex);
+  thread->executes = true;
   ++thread->state->executing[class_of(thread->priority)];
   --thread->state->device_waits[class_of(thread->priority)];
 }
@@ -161,8 +180,6 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
     fail(EVN_ERROR_UNSUPPORTED, "the runtime has an executor of the host's, and asynchronous runs need its `post` too");
   }
   if (const Batcher* const batcher = request->session().batcher()) request->set_joinable_rows(batcher->rows_of(*request));
-  std::unique_ptr<std::shared_ptr<State>> context;
-  if (s.on_host) context = std::make_unique<std::shared_ptr<State>>(state_);
   SessionRequests& session = request->session().identity()->requests;
   const std::shared_ptr<Session> keep = request->shared_session();
   std::unique_lock<std::mutex> lock(s.mutex);
@@ -180,24 +197,29 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
   try {
     if (!s.on_host) {
       s.call_a_thread();
-      if (s.idle == 0 && (stop.exists() || s.is_in_callback())) s.call_the_watcher();
+      if (stop.exists() || s.is_in_callback()) s.note_to_watch();
     } else {
+      ++s.unposted;
       lock.unlock();
-      const evn_status status = [&] {
-        const HostFloatEnvironment hosts;
-        return s.post.post(s.post.user, &State::run_task, context.get());
-      }();
+      const evn_status status = s.post_a_task();
+      lock.lock();
+      --s.unposted;
       if (status != EVN_OK) fail(status, "the host's executor has refused a request");
-      (void)context.release();
     }
   } catch (...) {
-    if (!lock.owns_lock()) lock.lock();
-    if (!session.remove(request.get())) return;  // somebody has come for it all the same
+    if (!session.remove(request.get())) {  // somebody has come for it all the same, in the place of another one
+      ++s.tasks_in_vain;
+      return;
+    }
     s.note_gone(&session);
     session.note_end();
     session.leave(os::fork_generation());
     throw;
   }
+}
+
+void RequestDispatcher::look_again() noexcept {
+  if (!is_forked()) state_->look_again();
 }
 
 }  // namespace evn

@@ -32,6 +32,9 @@ class RequestDispatcher {
   // EVN_ERROR_UNSUPPORTED, EVN_ERROR_NO_THREADS; the request is then as it was.
   void submit(const RequestPtr& request, bool fail_when_full, const StopCondition& stop);
 
+  // More requests of some session may be executed at a time than before.
+  void look_again() noexcept;
+
   struct State;
 
  private:

@@ -8,7 +8,7 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
                                                    const Thread* thread, std::unique_lock<std::mutex>& lock) {
   Gathering gathering(batcher);
   gather(gathering, request, requests, lock);
-  if (thread != nullptr && waiting > 0) call_more_threads();
+  if (thread != nullptr && waiting > 0) leave_the_others();
   const int beside = count_executing();
   lock.unlock();
   const std::uint64_t begin = os::thread_time_ns();
@@ -47,7 +47,6 @@ void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& le
   }
   const std::size_t taken = gathering.members.size() - 1;
   if (taken > 0) note_gone(&requests, taken);
-  if (on_host) tasks_to_spare += taken;
   while (!on_host && !stopped && requests.gathering == nullptr && !gathering.members.empty() && !gathering.is_full()) {
     const std::uint64_t now = os::now_ns();
     const bool expects = gathering.batcher.expects_more_than(requests.in_flight());
@@ -67,21 +66,21 @@ void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& le
 void RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<BatchRun> batch = BatchRun::make(batcher, std::move(members));
   if (batch == nullptr) return;
-  bool done = batch->prepare();
-  const bool watched = done && batch->has_stops() && !on_host;
+  const bool done = batch->prepare();
+  if (is_forked()) return;  // by the callback of a member that was stopped
+  const bool watched = batch->has_stops() && !on_host;
   if (watched) {
     lock.lock();
     batches.add(*batch);
     call_the_watcher();
     lock.unlock();
   }
-  if (done) done = batch->run();
+  batch->finish(done && batch->run());
   if (watched && !is_forked()) {
     lock.lock();
     batches.remove(*batch);
     lock.unlock();
   }
-  batch->finish(done);
 }
 
 }  // namespace evn

@@ -34,6 +34,12 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     std::int32_t priority = 0;            // of what it executes
     bool executes = false;                // and has not been replaced
   };
+  // A request, or several that are joined, that a thread executes; of a host's task too.
+  struct Execution {
+    State* state;
+    SessionRequests* requests;
+    bool has_run = false;  // it is no more one of those that its session executes at a time
+  };
 
   const int most_executing;
   const bool on_host;
@@ -47,14 +53,15 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   std::uint64_t waiting = 0;
   std::uint64_t numbers = 0;
   int idle = 0;
-  int tasks_in_vain = 0;               // of the host, which found nothing that might be executed then
-  std::size_t tasks_to_spare = 0;      // of requests that were joined with others
+  int tasks_in_vain = 0;               // of the host, which found nothing to execute: others do their work, and may look in vain
+  int unposted = 0;                    // requests for which the host's executor has yet to take a task
   int gatherings = 0;                  // threads that wait for requests to join
   BatchList batches;                   // under way, at which the watcher looks
   std::deque<Request::Untold> untold;  // requests that the watcher has ended; threads that have nothing to execute tell of them
   bool stopped = false;
   bool watch_sleeps = false;
-  int kept_threads = 0;                                   // beside most_executing: as many as ever waited for devices at a time
+  bool has_unwatched = false;  // requests to look after, of which the watcher was not told, as a thread was idle
+  int kept_threads = 0;        // beside most_executing: as many as ever waited for devices at a time
   std::array<int, 2 * kMostPriority + 1> executing{};     // by priority
   std::array<int, 2 * kMostPriority + 1> device_waits{};  // by priority: threads that do not count there, as they wait for devices
   std::vector<std::unique_ptr<Thread>> threads;
@@ -62,6 +69,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   std::unique_ptr<Thread> watcher;             // looks after requests that are stopped while they wait, and after long callbacks
 
   [[gnu::tls_model("initial-exec")]] static constinit thread_local Thread* t_thread;
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local Execution* t_execution;
 
   State(int at_a_time, bool host, HostPost host_post, std::uint64_t most)
       : most_executing(at_a_time), on_host(host), post(host_post), most_waiting(most) {}
@@ -158,6 +166,32 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     return thread;
   }
 
+  // The watcher looks after a request that was submitted: at once where no idle thread may execute it, else when one has taken
+  // another.
+  void note_to_watch() {
+    if (idle == 0 || next_session(os::now_ns()) == nullptr) call_the_watcher();
+    else has_unwatched = true;
+  }
+
+  // A thread has taken a request, and others wait.
+  void leave_the_others() {
+    call_more_threads();
+    if (has_unwatched) call_the_watcher();
+  }
+
+  // More may be executed than before: has somebody come for it. Without the lock.
+  void look_again() noexcept {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (waiting == 0) return;
+    if (!on_host) return call_more_threads();
+    if (tasks_in_vain == 0 || next_session(os::now_ns()) == nullptr) return;
+    --tasks_in_vain;
+    lock.unlock();
+    if (post_a_task() == EVN_OK) return;
+    lock.lock();  // the next task that ends looks
+    ++tasks_in_vain;
+  }
+
   // Where the system refuses the thread, those who are stopped end when their turn comes.
   void call_the_watcher() {
     if (watcher != nullptr) {
@@ -180,9 +214,11 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
       thread->priority = priority;
       thread->executes = true;
     }
+    Execution execution{this, &session->identity()->requests};
+    Execution* const outer = std::exchange(t_execution, &execution);  // a callback may execute tasks of the host
     Batcher* const batcher = session->batcher();
     if (batcher == nullptr) {
-      if (thread != nullptr && waiting > 0) call_more_threads();
+      if (thread != nullptr && waiting > 0) leave_the_others();
       lock.unlock();
       {
         const HeapScope counted(&session->runtime()->cpu().pool());  // in a task of the host
@@ -190,15 +226,17 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
         request.reset();
         heap_meter().report();  // the thread may sleep for long now
       }
+      t_execution = outer;
       if (is_forked()) return false;
       lock.lock();
     } else {
       execute_with_others(*batcher, std::move(request), session->identity()->requests, thread, lock);
+      t_execution = outer;
       if (is_forked()) return false;
     }
     if (thread == nullptr || thread->executes) --executing[class_of(priority)];
     if (thread != nullptr) thread->executes = false;
-    session->identity()->requests.done();
+    if (!execution.has_run) session->identity()->requests.done();
     lock.unlock();
     session.reset();  // with it the runtime may end, here
     if (is_forked()) return false;
@@ -278,23 +316,38 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   bool replace_long_callbacks(std::uint64_t now);
   void end_stopped(std::unique_lock<std::mutex>& lock);
 
+  // Gives the host's executor a task that looks for a request. Without the lock.
+  evn_status post_a_task() noexcept {
+    try {
+      auto context = std::make_unique<std::shared_ptr<State>>(shared_from_this());
+      const HostFloatEnvironment hosts;
+      const evn_status status = post.post(post.user, &run_task, context.get());
+      if (status == EVN_OK) (void)context.release();
+      return status;
+    } catch (const std::bad_alloc&) {
+      return EVN_ERROR_OUT_OF_MEMORY;
+    }
+  }
+
   static void run_task(void* context, std::uint32_t) {
     const LibraryFloatEnvironment floats;
     const std::unique_ptr<std::shared_ptr<State>> state(static_cast<std::shared_ptr<State>*>(context));
     (*state)->work_on_host();
   }
 
+  // A task executes one request: not always that for which it was posted, so that it goes on where one may be left without a task.
   void work_on_host() {
     std::unique_lock<std::mutex> lock(mutex);
-    do {
+    for (;;) {
       RequestPtr request = pop();
       if (request == nullptr) {
-        if (tasks_to_spare > 0) --tasks_to_spare;
-        else ++tasks_in_vain;
+        ++tasks_in_vain;
         return;
       }
       if (!execute(std::move(request), nullptr, lock)) return;
-    } while (tasks_in_vain > 0 && tasks_in_vain-- > 0);
+      if (tasks_in_vain > 0) --tasks_in_vain;
+      else if (unposted == 0) return;
+    }
   }
 };
 

@@ -117,7 +117,9 @@ void run_with_zeros(Session& session, const WarmRun& warm) {
     input = given ? zeros_for(session, defaults[d].declared, warm) : RunValue{session.open_inputs().default_value(d), nullptr};
   }
   std::vector<RunValue> outputs(graph.outputs.size());
-  session.run(inputs, outputs, {});
+  RunRequest request;
+  request.is_warm = true;
+  session.run(inputs, outputs, request);
 }
 
 // Makes sessions of a model that the configuration names.

@@ -2,6 +2,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "runtime/dispatch/dispatcher.h"
 #include "runtime/live/live_session.h"
 #include "runtime/live/proposal.h"
 
@@ -25,12 +26,14 @@ void LiveSessions::reconfigure(const std::shared_ptr<Runtime>& runtime, Config c
   std::vector<Replacement> made;
   std::unordered_set<const LiveSession*> is_made;
   for (;;) {
-    std::vector<std::shared_ptr<LiveSession>> missing;
+    std::vector<std::shared_ptr<LiveSession>> alive,
+        missing;  // the last of them must not go under the lock, for which its thread may wait
     {
       std::unique_lock<Mutex> lock(mutex_);
-      for (const std::weak_ptr<LiveSession>& weak : all_) {
-        if (std::shared_ptr<LiveSession> live = weak.lock(); live != nullptr && !is_made.contains(live.get()))
-          missing.push_back(std::move(live));
+      alive.reserve(all_.size());
+      for (const std::weak_ptr<LiveSession>& weak : all_) alive.push_back(weak.lock());
+      for (const std::shared_ptr<LiveSession>& live : alive) {
+        if (live != nullptr && !is_made.contains(live.get())) missing.push_back(live);
       }
       if (missing.empty()) {
         proposal.check_limits();
@@ -45,6 +48,7 @@ void LiveSessions::reconfigure(const std::shared_ptr<Runtime>& runtime, Config c
       made.push_back({std::move(live), std::move(session)});
     }
   }
+  runtime->dispatcher().look_again();  // sessions may execute more requests at a time than before
   const SettingsPtr settings = proposal.settings();
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime->log(), EVN_LOG_INFO, "runtime.reconfigured")

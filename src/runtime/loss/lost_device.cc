@@ -74,14 +74,16 @@ namespace {
 
 // Returns what runs in the place of the session, after a run of it has failed so. Throws where nothing does.
 std::shared_ptr<Session> after_loss(const Session& session, const Error& failure, const RunRequest& request) {
-  const std::shared_ptr<PlacementOwner> owner = session.identity() != nullptr ? session.identity()->owner.lock() : nullptr;
-  if (owner == nullptr || !session.compiled().settings->config.moves_off_lost_devices) throw Error(failure);
+  // Who makes a session keeps its owner, and may have its lock.
+  const bool may_move = session.identity() != nullptr && !request.is_warm;
+  const std::shared_ptr<PlacementOwner> owner = may_move ? session.identity()->owner.lock() : nullptr;
+  if ((owner == nullptr && !request.is_warm) || !session.compiled().settings->config.moves_off_lost_devices) throw Error(failure);
   bool is_lost = false;
   for (Device* const device : session.devices()) {
     const bool is_meant = failure.device[0] == '\0' || device->name() == failure.device;
     if (is_meant && session.runtime()->examine(*device, failure, request.stop)) is_lost = true;
   }
-  if (!is_lost) throw Error(failure);
+  if (!is_lost || owner == nullptr) throw Error(failure);
   if (request.overwrite_inputs || request.listener.ready != nullptr) {
     throw make_error(EVN_ERROR_DEVICE_LOST, "%s; %s, so that the run is not repeated elsewhere", failure.message,
                      request.overwrite_inputs ? "inputs may have been overwritten" : "outputs may be in use already")

@@ -144,8 +144,12 @@ void SessionRequests::leave(std::uint32_t made_in) noexcept {
 bool SessionRequests::wait_for_all(std::uint64_t timeout_ns) {
   require_not_forked();
   if (used_in_.load(std::memory_order_relaxed) != os::fork_generation()) return true;  // who still had to tell is not there
-  awaited_.store(true, std::memory_order_relaxed);
+  awaited_.fetch_add(1, std::memory_order_relaxed);
   const LentCore lent;
+  struct Awaited {
+    std::atomic<int>& count;
+    ~Awaited() { count.fetch_sub(1, std::memory_order_relaxed); }
+  } const awaited{awaited_};
   std::unique_lock<Mutex> lock(mutex_);
   const auto none = [this] { return entered_ == 0; };
   constexpr std::uint64_t kForever = std::uint64_t{1} << 62;

@@ -108,8 +108,8 @@ class SessionRequests {
   void leave(std::uint32_t made_in) noexcept;
   // Waits until all have left. False: it took longer.
   bool wait_for_all(std::uint64_t timeout_ns);
-  // Whether somebody does, or has.
-  bool are_awaited() const { return awaited_.load(std::memory_order_relaxed); }
+  // Whether somebody does.
+  bool are_awaited() const { return awaited_.load(std::memory_order_relaxed) > 0; }
 
   // While it lives, this thread is in a callback of a request of this session.
   class InCallback {
@@ -148,7 +148,7 @@ class SessionRequests {
   std::uint64_t entered_ = 0;
   std::atomic<std::uint64_t> under_way_{0};
   std::atomic<std::uint32_t> used_in_{os::fork_generation()};
-  std::atomic<bool> awaited_{false};
+  std::atomic<int> awaited_{0};  // threads in wait_for_all
 };
 
 }  // namespace evn

@@ -31,6 +31,7 @@ struct RunRequest {
   std::shared_ptr<State> state = {};  // nullable
   std::uint64_t submitted_ns = 0;     // of a request; 0: its caller waits for it
   RunTimes* times = nullptr;  // nullable: the run is not counted, and who gave this counts the requests of which it is one run
+  bool is_warm = false;       // before the session is in use: where a device is lost, it fails
   std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
   OutputListener listener = {};
 };

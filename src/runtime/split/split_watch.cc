@@ -56,7 +56,7 @@ std::shared_ptr<Trace> SplitWatch::begin_run() noexcept {
 }
 
 void SplitWatch::run(Session& session, StagedRun& run, const RunRest& rest) {
-  const std::shared_ptr<Trace> trace = begin_run();
+  const std::shared_ptr<Trace> trace = run.request.is_warm ? nullptr : begin_run();
   run.trace = trace;
   rest(run);
   if (trace != nullptr) note_run(session, *trace);
