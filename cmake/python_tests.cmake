@@ -59,16 +59,18 @@ if(EVN_SANITIZE)
 endif()
 evn_pytest(cli tests/cli ${shares})
 evn_pytest(examples tests/examples)
-evn_long_pytest(training tests/training)  # the tests of trainers in C++ run with the sanitizers each time
+evn_long_pytest(training tests/training -p turn --shares 2)  # the tests of trainers in C++ run each time
 set(models ${CMAKE_SOURCE_DIR}/tests/models)
-set(parts 1)
-if(EVN_SANITIZE)  # more than an hour
-  set(parts 8)
+set(last 1)
+set(shares --shares 2)  # half of them, in turn
+if(EVN_SANITIZE)  # more than an hour in all
+  set(last 7)
+  set(shares "")
 endif()
-math(EXPR last "${parts} - 1")
+math(EXPR parts "${last} + 1")
 foreach(part RANGE ${last})
   evn_long_pytest(models.${part} tests/models --ignore=${models}/test_differential.py --ignore=${models}/test_kernels.py
-    --ignore=${models}/test_cuts.py -p turn --share ${part}/${parts})
+    --ignore=${models}/test_cuts.py -p turn --share ${part}/${parts} ${shares})
 endforeach()
 evn_long_pytest(cuts tests/models/test_cuts.py)
 set_tests_properties(python.cuts PROPERTIES TIMEOUT 14400)

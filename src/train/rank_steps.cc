@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "train/model_hash.h"
 
 namespace evn_train {
 namespace {
@@ -12,13 +13,16 @@ namespace {
 // A hash of all that ranks must have in common.
 std::uint64_t fingerprint(const Settings& settings, const TrainingGraphs& graphs) {
   evn::Hasher h;
+  std::vector<bool> learned(graphs.graph().values.size());
   for (const auto* list : {&graphs.parameters(), &graphs.statistics()}) {
     for (const Parameter& p : *list) {
+      learned[at(p.value)] = true;
       h.add(p.name);
       for (const std::int64_t dim : p.dims) h.add(static_cast<std::uint64_t>(dim));
       h.add(p.group);
     }
   }
+  add_model(&h, graphs.graph(), learned);
   h.add(graphs.output());
   const evn_trainer_options& o = settings.given;
   for (const std::int32_t choice : {o.loss, o.optimizer, o.schedule, o.precision}) h.add(static_cast<std::uint64_t>(choice));

@@ -31,8 +31,12 @@ evn_run_options Works::options(std::uint64_t seed, Stop stop) const {
   evn_run_options options = EVN_RUN_OPTIONS_INIT;
   options.random_seed = seed;
   options.allow_copies = 1;
-  if (stop == Stop::kNever) options.flags = EVN_RUN_OVERWRITE_INPUTS;
-  else options.cancel = cancel_;
+  if (stop == Stop::kNever) {
+    options.flags = EVN_RUN_OVERWRITE_INPUTS;
+    options.timeout_ns = UINT64_MAX;  // instead of limits.run_time
+  } else {
+    options.cancel = cancel_;
+  }
   return options;
 }
 

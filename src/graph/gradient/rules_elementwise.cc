@@ -110,10 +110,11 @@ void clip_by_bounds(Backward& b) {
   if (max != kNoValue) shares = shares_of_extreme(t, b.dy(), b.y(), {raised, max});
   if (b.wants(2)) b.give_sum(2, shares[1]);
   if (min != kNoValue) shares = shares_of_extreme(t, shares[0], raised, {b.x(), min});
-  if (b.wants(0)) b.give(0, shares[0]);
+  if (b.wants(0)) b.give_sum(0, shares[0]);
   if (b.wants(1)) b.give_sum(1, shares[1]);
 }
 
+// A bound has one element and any rank: what is computed with it may have a rank above that of x.
 void clip(Backward& b) {
   Tape& t = b.tape;
   if (b.wants(1) || b.wants(2)) return clip_by_bounds(b);
@@ -125,7 +126,7 @@ void clip(Backward& b) {
   const ValueId below = max == kNoValue ? kNoValue : t.op("Less", {b.y(), max});
   if (above == kNoValue && below == kNoValue) return b.give(0, b.dy());
   const ValueId inside = above == kNoValue ? below : below == kNoValue ? above : t.op("And", {above, below});
-  b.give(0, t.where_else_0(inside, b.dy()));
+  b.give_sum(0, t.where_else_0(inside, b.dy()));
 }
 
 void dropout(Backward& b) {
@@ -136,7 +137,7 @@ void dropout(Backward& b) {
   const ValueId one = t.scalar(1, b.dy());
   const ValueId ratio = b.x(1) == kNoValue ? t.scalar(0.5, b.dy()) : t.op("CastLike", {b.x(1), b.dy()});
   const ValueId scale = t.where(b.x(2), t.div(one, t.sub(one, ratio)), one);
-  b.give(0, t.where_else_0(mask, t.mul(b.dy(), scale)));
+  b.give_sum(0, t.where_else_0(mask, t.mul(b.dy(), scale)));
 }
 
 // -------------------------------------------------------------------------------------------------------- functions --

@@ -92,7 +92,8 @@ Equation parse(const Backward& b) {
   return e;
 }
 
-// The sum of products of dy and the other operands; along labels that only this operand has, it is the same everywhere.
+// The sum of products of dy and the other operands; along labels that only this operand has, it is the same everywhere. Where this
+// operand's dim is 1, it was broadcast to the label's size: the sum goes over the label too.
 void einsum(Backward& b) {
   Tape& t = b.tape;
   const Equation e = parse(b);
@@ -107,13 +108,24 @@ void einsum(Backward& b) {
       equation += "," + e.operands[k];
     }
     Tape::Ints alone;
+    const bool has_dims = t.rank(b.x(i)) == static_cast<int>(e.operands[i].size());
+    bool is_open = false;  // some dim may turn out to be 1
     for (std::size_t k = 0; k < e.operands[i].size(); ++k) {
-      if (equation.find(e.operands[i][k]) != std::string::npos) kept += e.operands[i][k];
+      const std::int64_t dim = has_dims ? t.shape(b.x(i))[static_cast<int>(k)] : -1;
+      if (dim != 1 && equation.find(e.operands[i][k]) != std::string::npos) kept += e.operands[i][k];
       else alone.push_back(static_cast<std::int64_t>(k));
+      is_open = is_open || dim < 0;
+    }
+    if (is_open && !alone.empty()) {
+      inputs.push_back(t.filled(1, b.x(i)));
+      equation += "," + e.operands[i];
+      kept = e.operands[i];
+      alone.clear();
     }
     ValueId dx = t.op("Einsum", inputs, {{"equation", equation + "->" + kept, {}}});
     if (!alone.empty()) dx = t.op("Unsqueeze", {dx, t.ints(alone)});
-    b.give(i, t.repeat_to(b.x(i), dx));
+    if (is_open) b.give_sum(i, dx);
+    else b.give(i, t.repeat_to(b.x(i), dx));
   }
 }
 

@@ -144,9 +144,7 @@ void Tape::observe_body(const Node& node) {
   }
 }
 
-std::string Tape::fresh_name(const char* op) {
-  return bounded_path(path_ + "/" + op) + "_" + std::to_string(number_++);
-}
+std::string Tape::fresh_name(const char* op) { return bounded_path(path_ + "/" + op) + "_" + std::to_string(number_++); }
 
 ValueId Tape::add_value() {
   if (graph_.values.size() >= INT32_MAX) fail(EVN_ERROR_LIMIT, "the graph has too many values");
@@ -295,12 +293,17 @@ ValueId Tape::add_constant(WeightPtr weight) {
 
 ValueId Tape::scalar(double number, ValueId like) {
   const DType dtype = this->dtype(like) == DType::kUndefined ? DType::kFloat32 : this->dtype(like);
+  if (is_16bit_float(dtype)) {  // computed in float32, in which graph/passes/widen_half has this Cast end as well
+    return op("Cast", {constant_of(number, DType::kFloat32)}, {{"to", static_cast<std::int64_t>(dtype), {}}});
+  }
+  return constant_of(number, dtype);
+}
+
+ValueId Tape::constant_of(double number, DType dtype) {
   void* bytes = nullptr;
   std::shared_ptr<Weight> weight = make_weight({dtype, {}}, nullptr, &bytes);
   switch (dtype) {
     case DType::kFloat64: *static_cast<double*>(bytes) = number; break;
-    case DType::kFloat16: *static_cast<std::uint16_t*>(bytes) = Float16::from(number).bits; break;
-    case DType::kBfloat16: *static_cast<std::uint16_t*>(bytes) = Bfloat16::from(number).bits; break;
     case DType::kFloat32: *static_cast<float*>(bytes) = static_cast<float>(number); break;
     default: refuse(EVN_ERROR_INVALID_MODEL, "a derivative of %s", dtype_name(dtype));
   }

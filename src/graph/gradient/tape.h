@@ -126,6 +126,7 @@ class Tape {
   void observe(const Node& node);
   void observe_body(const Node& node);
   ValueId add_constant(WeightPtr weight);
+  ValueId constant_of(double number, DType dtype);  // float32 or float64
 };
 
 }  // namespace evn
