@@ -318,6 +318,52 @@ def test_of_other_types(dtype, tolerance):
     numpy.testing.assert_allclose(dx, 2 * numpy.logaddexp(0, exact).mean() / 6 / (1 + numpy.exp(-exact)), rtol=tolerance)
 
 
+def test_numbers_of_16_bit_derivatives_have_the_range_of_float32():
+    def of_half(nodes, x, constants=None):
+        content = onnx.load_from_string(model_of([*nodes, gradient(["x"], ["dx"], ["x"], "y")], {"x": x}, ["dx"], 23, constants))
+        content.graph.output[0].type.tensor_type.elem_type = dtype_of(x)
+        return evener_engine(content.SerializeToString())({"x": x})[0]
+
+    many = numpy.ones((256, 257), numpy.float16)  # 65,792 elements, which float16 has not as a number
+    numpy.testing.assert_allclose(of_half([helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0)], many), 1 / 65792, rtol=2e-2)
+    rows = numpy.zeros((2, 4), numpy.float16)
+    normed = [helper.make_node("RMSNormalization", ["x", "one"], ["y"], epsilon=1e-8)]
+    assert numpy.isfinite(of_half(normed, rows, {"one": numpy.ones(4, numpy.float16)})).all()
+
+
+@pytest.mark.parametrize("open_dims", [False, True])
+@pytest.mark.parametrize("equation, shapes", [("bi,bi->b", [(2, 3), (1, 3)]), ("bi,bi->b", [(1, 3), (4, 3)]), ("bij,bjk->ik", [(1, 2, 3), (5, 3, 2)]),
+                                              ("bi,bj->j", [(1, 3), (4, 2)]), ("b,b->", [(1,), (3,)])])
+def test_einsum_of_dims_that_are_broadcast(equation, shapes, open_dims):
+    feeds = {f"x{i}": values(*shape) for i, shape in enumerate(shapes)}
+    nodes = [helper.make_node("Einsum", [*feeds], ["e"], equation=equation), helper.make_node("Mul", ["e", "e"], ["s"]),
+             helper.make_node("ReduceSum", ["s"], ["y"], keepdims=0), gradient([*feeds], ["d0", "d1"], [*feeds], "y")]
+    found = evener_engine(model_of(nodes, feeds, ["d0", "d1"], 21, symbolic=open_dims))(feeds)
+    whole = numpy.broadcast_shapes(*((shape[equation.replace(",", "->").split("->")[i].index("b")],) for i, shape in enumerate(shapes)))[0]
+    for i, got in enumerate(found):
+        def loss(x, i=i):
+            full = [numpy.repeat(a, whole // a.shape[0], axis=0) for a in ({**feeds, f"x{i}": x}).values()]
+            return (numpy.einsum(equation, *full) ** 2).sum()
+        x = feeds[f"x{i}"]
+        want = numpy.zeros_like(x)
+        for at in numpy.ndindex(x.shape):
+            step = numpy.zeros_like(x)
+            step[at] = 1e-5
+            want[at] = (loss(x + step) - loss(x - step)) / 2e-5
+        assert got.shape == x.shape
+        numpy.testing.assert_allclose(got, want, atol=1e-6)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_bounds_of_clip_may_have_a_rank_above_that_of_x(rank):
+    for x in (numpy.array(0.5), values(2, 3)):
+        low, high = (numpy.full([1] * rank, bound) for bound in (-0.4, 0.6))
+        nodes = [helper.make_node("Clip", ["x", "low", "high"], ["y"]), gradient(["x"], ["dx"], ["x"], "y")]
+        dx, = run_nodes(nodes, {"x": x}, ["dx"], {"low": low, "high": high})
+        assert dx.shape == x.shape
+        numpy.testing.assert_array_equal(dx, (x > -0.4) & (x < 0.6))
+
+
 def test_through_a_cast_to_integers_nothing_comes_back():
     x = values(4) * 3
     nodes = [helper.make_node("Cast", ["x"], ["i"], to=7), helper.make_node("Cast", ["i"], ["f"], to=11), helper.make_node("Mul", ["x", "f"], ["y"]),

@@ -153,6 +153,13 @@ def test_ranks_with_other_models_or_options_are_refused(tmp_path, engine):
     assert all(out["errors"][0][1] == "EVN_ERROR_INVALID_ARGUMENT" and "different models" in out["errors"][0][2] for out in outs), outs
 
 
+@pytest.mark.parametrize("engine", params(["gloo"]))
+@pytest.mark.parametrize("other", [{"changed_weights": True, "options": {**SGD, "frozen": ["fc1*"]}}, {"other_operator": True}], ids=["frozen weight", "operator"])
+def test_ranks_whose_models_differ_in_what_does_not_learn_are_refused(tmp_path, engine, other):
+    outs = start(tmp_path, 2, engine, **other)
+    assert all(out["errors"][0][1] == "EVN_ERROR_INVALID_ARGUMENT" and "different models" in out["errors"][0][2] for out in outs), outs
+
+
 @pytest.mark.parametrize("engine", TRANSPORTS)
 def test_a_rank_that_hangs_ends_the_others_in_time(tmp_path, engine):
     outs = start(tmp_path, 2, engine, steps=4, hangs=[1, 2], options={**SGD, "timeout": 4}, timeout=100)
