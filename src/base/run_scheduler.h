@@ -24,12 +24,17 @@ struct RunUrgency {
 class RunGroup {
  public:
   explicit RunGroup(int limit) : limit_(limit) {}  // 0: none
+  // From any thread. Runs that wait notice it after some milliseconds.
+  void set_limit(int limit) noexcept { limit_.store(limit, std::memory_order_relaxed); }
 
  private:
   friend class RunScheduler;
-  bool is_full() const { return limit_ != 0 && running_ >= limit_; }
+  bool is_full() const {
+    const int limit = limit_.load(std::memory_order_relaxed);
+    return limit != 0 && running_ >= limit;
+  }
 
-  const int limit_;
+  std::atomic<int> limit_;
   int running_ = 0;  // guarded by the scheduler
 };
 

@@ -11,8 +11,8 @@
 
 namespace evn {
 
-// What the names of nodes and values begin with that come from a function, a body or a branch: at most 256 bytes of it, so that
-// the names of a hostile model grow by no more than that.
+// First 256 bytes of `path`, cut at a character. Names of nodes and values of a function, a body or a branch begin with the path to
+// it: with this limit a long name of a hostile model is not repeated for each of them.
 std::string bounded_path(std::string path);
 
 // Whether the node has a graph among its attributes.

@@ -125,7 +125,7 @@ class Inliner {
     for (std::size_t k = 0; k < node.outputs.size(); ++k) {
       if (node.outputs[k] == kNoValue) continue;
       Node merge;
-      merge.name = k == 0 ? node.name : node.name + ":" + std::to_string(k);
+      merge.name = k == 0 ? node.name : bounded_path(node.name) + ":" + std::to_string(k);
       merge.op_type = op->name;
       merge.domain = op->domain;
       merge.since_version = 1;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "graph/bodies.h"
 #include "graph/subgraphs.h"
 #include "ops/merge.h"
 
@@ -185,7 +186,7 @@ class Outliner {
   std::string prefix_of(std::int32_t region) const {
     if (region < 0 || owner_[at(region)] < 0) return "";
     const Node& n = node(units_[at(owner_[at(region)])].nodes[0]);
-    return n.name + (!is_merge(n) ? "/body/" : region % 2 == 0 ? "/then/" : "/else/");
+    return bounded_path(n.name + (!is_merge(n) ? "/body/" : region % 2 == 0 ? "/then/" : "/else/"));
   }
 
   static std::string without(const std::string& name, const std::string& prefix) {

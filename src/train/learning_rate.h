@@ -23,7 +23,7 @@ class LearningRate {
     std::uint64_t has_best = 0, bad = 0;
   };
   State state() const { return {base_, factor_, best_, best_ < INFINITY ? 1u : 0u, bad_}; }
-  // Whether a trainer can have come to it.
+  // Returns true if the numbers are finite and not negative, as those of a trainer are.
   static bool takes(const State& s) {
     return s.base >= 0 && std::isfinite(s.base) && s.factor >= 0 && std::isfinite(s.factor) && !std::isnan(s.best);
   }

@@ -32,7 +32,7 @@ class LossScale {
     bool is_dynamic = false;
   };
   State state() const { return {value_, latest_, good_, is_dynamic_}; }
-  // Whether a trainer can have come to it.
+  // Returns true if the scales are finite and above 0, as those of a trainer are.
   static bool takes(const State& state);
   // Takes the state if both scales are dynamic. Otherwise the scale becomes the one that options say, as at first.
   void set_state(const State& state);

@@ -1,4 +1,4 @@
-// What ranks must have in common of a model.
+// Hash of the parts of a model that all ranks must have in common.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace evn_train {
 
-// Nodes with their attributes, and constants, those of bodies included; without the bytes of the values of `learned`, which a rank
-// takes from rank 0.
+// Adds the nodes with their attributes, and the constants, to the hash, those of bodies included. The bytes of the values of
+// `learned` are left out: each rank takes them from rank 0.
 void add_model(evn::Hasher* hash, const evn::Graph& graph, const std::vector<bool>& learned);
 
 }  // namespace evn_train

@@ -17,6 +17,8 @@
 namespace evn::test {
 
 inline constexpr uint64_t kForever = UINT64_MAX;
+// Limit of a wait in nanoseconds, after which a test fails instead of hanging.
+inline constexpr uint64_t kPatienceNs = 20'000'000'000;
 
 // evn_operator_infer of an operator whose output is like its first input.
 inline evn_status infer_like_input(void*, evn_operator_node, const evn_tensor_view* in, uint32_t, evn_tensor_view* out, uint32_t,

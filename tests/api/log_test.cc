@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "tests/api/support.h"
+#include "tests/support/sanitized.h"
 
 namespace evn::test {
 namespace {
@@ -154,6 +155,57 @@ TEST_F(LogTest, ARefusalOfTheMemoryCapSaysWhatWasAskedAndLeft) {
   EXPECT_EQ(journal.records[0].fields.at("bytes_available"), std::to_string(error.bytes_available));
   EXPECT_EQ(journal.records[0].fields.at("limit_bytes"), "1048576");
   evn_device_release(cpu);
+}
+
+// A recording has all texts of a tensor with the width of the longest: 100 texts, of which one is long, take far more there than in
+// the run. Under the memory limit the recording ends, and the runs go on.
+TEST_F(LogTest, ARecordingThatHasNoMemoryIsAWarningAndNoErrorOfTheRun) {
+  if (kIsSanitized) GTEST_SKIP() << "sanitizers have heads of their own: nothing is counted";
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("evener_recording_" + std::to_string(getpid()));
+  const std::string config = "version: 1\nrecording: {folder: \"" + folder.string() + "\", runs: 9}\n";
+  open(EVN_LOG_WARNING, config.c_str(), 32 << 20);
+  bytes = OnnxWriter(17).add_input("x", kStr, {"n"}).add_node("Identity", {"x"}, {"y"}).add_output("y", kStr).serialize();
+  evn_model model = nullptr;
+  evn_session session = nullptr;
+  evn_device cpu = nullptr;
+  ASSERT_OK(evn_runtime_device_at(runtime, 0, &cpu, &error));
+  ASSERT_OK(evn_model_load_buffer(runtime, bytes.data(), bytes.size(), nullptr, &model, &error));
+  ASSERT_OK(evn_session_create(runtime, model, nullptr, &session, &error));
+  const auto run_of = [&](std::size_t count, std::size_t longest) {
+    std::vector<std::string> texts(count);
+    texts[0] = std::string(longest, 'a');
+    std::vector<const char*> data;
+    for (const std::string& t : texts) data.push_back(t.c_str());
+    const int64_t dims[] = {static_cast<int64_t>(count)};
+    evn_tensor x = nullptr, y = nullptr;
+    ASSERT_OK(evn_tensor_create(cpu, EVN_DTYPE_STRING, dims, 1, 0, &x, &error));
+    ASSERT_OK(evn_tensor_set_strings(x, data.data(), nullptr, count, &error));
+    EXPECT_OK(evn_session_run(session, &x, 1, &y, 1, nullptr, &error));
+    size_t size = 0;
+    EXPECT_OK(evn_tensor_get_string(y, 0, nullptr, 0, &size, &error));
+    EXPECT_EQ(size, longest + 1);
+    for (evn_tensor t : {x, y}) evn_tensor_release(t);
+  };
+  const auto warnings = [&] {
+    const std::vector<std::string> all = journal.events();
+    return std::count(all.begin(), all.end(), "recording.failed");
+  };
+  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(folder), {}); };
+  run_of(2, 5);
+  EXPECT_EQ(warnings(), 0);
+  EXPECT_EQ(files(), 1);
+  run_of(100, 200'000);
+  EXPECT_EQ(warnings(), 1);
+  EXPECT_EQ(journal.find("recording.failed").level, EVN_LOG_WARNING);
+  EXPECT_NE(journal.find("recording.failed").message.find(folder.string()), std::string::npos);
+  run_of(100, 200'000);
+  run_of(2, 5);
+  EXPECT_EQ(warnings(), 1) << "once";
+  EXPECT_EQ(files(), 1) << "no more inputs are recorded";
+  evn_session_release(session);
+  evn_model_release(model);
+  evn_device_release(cpu);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(LogTest, ProgramsAreCompiledOnceAndThenComeFromTheCache) {

@@ -21,12 +21,14 @@ struct Host {  // an executor of the host's: tasks that a test runs when it like
   std::mutex mutex;
   std::deque<std::pair<evn_task, void*>> tasks;
   evn_status answer = EVN_OK;
+  std::function<evn_status(evn_task, void*)> takes;  // nullable: takes tasks in place of the queue
 
   static void parallel(void*, uint32_t count, evn_task task, void* context) {
     for (uint32_t i = 0; i < count; ++i) task(context, i);
   }
   static evn_status post(void* user, evn_task task, void* context) {
     auto& h = *static_cast<Host*>(user);
+    if (h.takes) return h.takes(task, context);
     const std::lock_guard<std::mutex> lock(h.mutex);
     if (h.answer == EVN_OK) h.tasks.emplace_back(task, context);
     return h.answer;
@@ -43,6 +45,14 @@ struct Host {  // an executor of the host's: tasks that a test runs when it like
     return true;
   }
 };
+
+// Returns true if the request ends within kPatienceNs.
+inline bool ends(evn_request request) {
+  evn_error e = EVN_ERROR_INIT;
+  bool done = false;
+  EXPECT_EQ(evn_request_wait(request, kPatienceNs, &done, &e), EVN_OK) << e.message;
+  return done;
+}
 
 struct RequestTest : testing::Test {
   evn_error error = EVN_ERROR_INIT;
@@ -91,6 +101,12 @@ struct RequestTest : testing::Test {
     EXPECT_OK(evn_session_create(runtime, model, &options, &made, &error));
     EXPECT_EQ(evn_model_release(model), EVN_OK);
     return made;
+  }
+  void set_configuration(const char* text) {
+    evn_reconfigure_options o = EVN_RECONFIGURE_OPTIONS_INIT;
+    o.config_text = text;
+    o.config_size = std::strlen(text);
+    EXPECT_OK(evn_runtime_reconfigure(runtime, &o, &error));
   }
   evn_tensor tensor(float first) {
     const int64_t dim = 4;
@@ -170,5 +186,39 @@ struct Seen {
     return o;
   }
 };
+
+// Time at which the request is submitted for which a callback waits.
+enum class Submitted { kByTheCallback, kDuringTheCallback, kBeforeTheCallback };
+
+// Expects that the callback of a request may wait for another request of the session, which executes one request at a time.
+inline void expect_callback_may_wait(RequestTest& test, Submitted when) {
+  std::atomic<evn_request> other{nullptr};
+  std::atomic<bool> begun{false}, has_ended{false};
+  const auto submit_other = [&] {
+    evn_request made = nullptr;
+    EXPECT_EQ(test.submit(2, &made), EVN_OK) << test.error.message;
+    other = made;
+  };
+  Seen seen;
+  seen.then = [&](evn_request) {
+    begun = true;
+    if (when == Submitted::kByTheCallback) submit_other();
+    EXPECT_TRUE(eventually([&] { return other != nullptr; }));
+    has_ended = ends(other);
+  };
+  const evn_submit_options o = seen.options();
+  test.gate.set(true);
+  EXPECT_EQ(test.submit(1, nullptr, &o), EVN_OK) << test.error.message;
+  test.gate.await_waiting(1);
+  if (when == Submitted::kBeforeTheCallback) submit_other();
+  test.gate.set(false);
+  if (when == Submitted::kDuringTheCallback) {
+    EXPECT_TRUE(eventually([&] { return begun.load(); }));
+    submit_other();
+  }
+  EXPECT_TRUE(eventually([&] { return seen.released == 1; }));
+  EXPECT_TRUE(has_ended);
+  EXPECT_EQ(test.result(other), -2);
+}
 
 }  // namespace evn::test::request_test

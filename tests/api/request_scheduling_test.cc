@@ -4,6 +4,8 @@
 #include <atomic>
 #include <thread>
 
+#include "api/barrier.h"
+#include "api/objects.h"
 #include "base/fault.h"
 #include "tests/api/request_fixture.h"
 
@@ -62,6 +64,25 @@ TEST_F(RequestTest, ConcurrencyBoundsASessionAndNotOthers) {
   evn_session_release(other);
 }
 
+// A thread takes the waiting request without another submission.
+TEST_F(RequestTest, MoreConcurrencyHasAWaitingRequestTaken) {
+  make(2, false, true, "session: {concurrency: 1}");
+  gate.set(true);
+  evn_request a = nullptr, b = nullptr;
+  ASSERT_OK(submit(1, &a));
+  gate.await_waiting(1);
+  ASSERT_OK(submit(2, &b));
+  const auto waiting = [&] { return SessionPin(session)->identity()->requests.waiting(); };
+  EXPECT_EQ(waiting(), 1u);
+  set_configuration("session: {concurrency: 2}");
+  EXPECT_TRUE(eventually([&] { return waiting() == 0; }));
+  bool done = true;
+  EXPECT_OK(evn_request_wait(a, 0, &done, &error));
+  EXPECT_FALSE(done);
+  gate.set(false);
+  EXPECT_EQ(result(a) + result(b), -3);
+}
+
 TEST_F(RequestTest, CancelledAndLateRequestsEndWhileOthersHoldTheThread) {
   gate.set(true);
   evn_request first = nullptr, cancelled = nullptr, late = nullptr, timed = nullptr;
@@ -90,6 +111,51 @@ TEST_F(RequestTest, CancelledAndLateRequestsEndWhileOthersHoldTheThread) {
   EXPECT_EQ(gate.all().size(), 1u);
   EXPECT_EQ(evn_cancel_request(token), EVN_OK);  // after the end
   evn_cancel_release(token);
+}
+
+// The session executes one request at a time, so that a thread sleeps beside the request that waits.
+TEST_F(RequestTest, ATimeoutEndsARequestThatAnIdleThreadMayNotExecute) {
+  make(2, false, true, "", 1);
+  const evn_session other = load();
+  gate.set(true);
+  evn_request both[2] = {};
+  for (evn_request& r : both) ASSERT_OK(submit(3, &r, nullptr, nullptr, other));
+  gate.await_waiting(2);  // so that both threads have started
+  gate.set(false);
+  for (const evn_request r : both) EXPECT_EQ(result(r), -3);
+  gate.set(true);
+  evn_request held = nullptr, timed = nullptr;
+  ASSERT_OK(submit(1, &held));
+  gate.await_waiting(1);
+  evn_run_options o = EVN_RUN_OPTIONS_INIT;
+  o.timeout_ns = 5'000'000;
+  ASSERT_OK(submit(2, &timed, nullptr, &o));
+  EXPECT_TRUE(ends(timed));
+  bool done = true;
+  EXPECT_OK(evn_request_wait(held, 0, &done, &error));
+  EXPECT_FALSE(done);
+  gate.set(false);
+  EXPECT_EQ(outcome(timed), EVN_ERROR_TIMEOUT);
+  EXPECT_EQ(result(held), -1);
+  evn_session_release(other);
+}
+
+// The thread is idle when both requests are submitted, and takes the urgent one. The rounds differ in when the thread wakes up.
+TEST_F(RequestTest, ATimeoutEndsARequestBesideAnotherThatTheIdleThreadHasTaken) {
+  evn_run_options urgent = EVN_RUN_OPTIONS_INIT, late = EVN_RUN_OPTIONS_INIT;
+  urgent.priority = 1;
+  late.timeout_ns = 5'000'000;
+  for (int round = 0; round < 20; ++round) {
+    gate.set(true);
+    evn_request held = nullptr, timed = nullptr;
+    ASSERT_OK(submit(1, &held, nullptr, &urgent));
+    ASSERT_OK(submit(2, &timed, nullptr, &late));
+    const bool has_ended = ends(timed);
+    gate.set(false);
+    EXPECT_EQ(outcome(timed), EVN_ERROR_TIMEOUT);
+    EXPECT_EQ(result(held), -1);
+    ASSERT_TRUE(has_ended) << "round " << round;
+  }
 }
 
 TEST_F(RequestTest, ATokenEndsARunThatComputes) {

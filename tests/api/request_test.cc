@@ -190,6 +190,19 @@ TEST_F(RequestTest, ACallbackThatBlocksHoldsUpNobody) {
   EXPECT_TRUE(eventually([&] { return blocked.released == 3; }));
 }
 
+// The session executes one request at a time, and a request whose callback has begun is no longer one of them.
+TEST_F(RequestTest, ACallbackMayWaitForAnotherRequestOfItsSession) {
+  for (const int32_t threads : {1, 2}) {
+    for (const Submitted when : {Submitted::kByTheCallback, Submitted::kDuringTheCallback, Submitted::kBeforeTheCallback}) {
+      SCOPED_TRACE(testing::Message() << threads << " threads, order " << static_cast<int>(when));
+      make(threads, false, true, "", 1);
+      expect_callback_may_wait(*this, when);
+    }
+  }
+  make(2, false, true, "session: {concurrency: 1}");
+  expect_callback_may_wait(*this, Submitted::kByTheCallback);
+}
+
 // The watcher finds requests that are stopped while they wait; their callbacks may block it no more than those of others.
 TEST_F(RequestTest, ABlockedCallbackOfAStoppedRequestHoldsUpNobody) {
   gate.set(true);

@@ -116,6 +116,19 @@ TEST(Sparse, H33_PartsMustFitEachOther) {
   EXPECT_EQ(status_of(sparse(values_of({1}), tensor_proto("", kI32, {1}, "\1\0\0\0"), {4})), EVN_ERROR_INVALID_MODEL);
 }
 
+TEST(Sparse, H33_ValuesAreNoStrings) {
+  for (const bool is_empty : {false, true}) {
+    Proto values;
+    values.varint(1, is_empty ? 0 : 1).varint(2, kStr).bytes(8, "w");
+    if (!is_empty) values.bytes(6, "a text that is no number");
+    const Error e =
+        read_error(model_of(sparse(values, indices_of({is_empty ? 0 : 1}, is_empty ? Ints{} : Ints{1}), {2})).serialize());
+    EXPECT_EQ(e.status, EVN_ERROR_INVALID_MODEL);
+    EXPECT_NE(std::string(e.message).find("SparseTensorProto.values"), std::string::npos) << e.message;
+    EXPECT_NE(std::string(e.message).find("are strings"), std::string::npos) << e.message;
+  }
+}
+
 TEST(Sparse, H33_ItIsNotExternal) {
   Proto values;
   values.varint(1, 1).varint(2, kF32).bytes(8, "w").varint(14, 1).message(13, Proto().bytes(1, "location").bytes(2, "x.bin"));

@@ -126,6 +126,16 @@ TEST_F(GroupQueryAttention, QuantizedCachesHoldWhatIsMultipliedByTheScale) {
   EXPECT_EQ(nibbles[2].values<std::uint8_t>(), (std::vector<std::uint8_t>{0x69, 0x7a, 0xe9}));
 }
 
+TEST_F(GroupQueryAttention, ScoresOfHeadsWithoutElementsAreZero) {
+  const Tensor none = f32({1, 1, 0}, {}), past = f32({1, 1, 3, 0}, {});
+  for (const int stage : {0, 1, 2}) {
+    const auto y = op().outputs(4).with("qk_output", stage).run({none, none, none, past, past, i32({1}, {2}), i32({}, {3})});
+    EXPECT_EQ(y[0].desc.shape, (Shape{1, 1, 0}));
+    EXPECT_EQ(y[3].desc.shape, (Shape{1, 2, 1, 3}));
+    EXPECT_EQ(y[3].floats(), Floats(6, 0)) << "qk_output " << stage;  // run() fills outputs with other bytes
+  }
+}
+
 TEST_F(GroupQueryAttention, RefusesLengthsThatDoNotFit) {
   for (const std::int32_t length : {-2, -1, 4, 5, INT32_MAX}) {
     EXPECT_EQ(op().status(inputs(past_, length, 4)), EVN_ERROR_INVALID_ARGUMENT) << length;

@@ -84,6 +84,19 @@ TEST(DequantizeLinear, ScaleForEachBlock) {
   EXPECT_EQ(Op("DequantizeLinear", 21).with("block_size", -1).status({x, f32({1, 2}, {10, 100})}), EVN_ERROR_INVALID_MODEL);
 }
 
+TEST(DequantizeLinear, OutputDtypeIsATypeOfScales) {
+  const auto status = [](std::int64_t dtype) {
+    Op op("DequantizeLinear", 23);
+    return op.with("output_dtype", AttributeValue(dtype)).status({tensor<std::int8_t>({2}, {1, 2}), f32({}, {0.5f})});
+  };
+  EXPECT_EQ(status(0), EVN_OK);
+  EXPECT_EQ(status(1), EVN_OK);
+  const std::int64_t wide = std::int64_t{1} << 32;  // wide + 1 has float32, 1, in its lower half
+  for (const std::int64_t dtype : {std::int64_t{-1}, std::int64_t{7}, std::int64_t{32}, wide, wide + 1, -wide + 1, INT64_MIN + 1}) {
+    EXPECT_EQ(status(dtype), EVN_ERROR_UNSUPPORTED) << dtype;
+  }
+}
+
 TEST(DynamicQuantizeLinear, ZeroIsExact) {
   const auto y = Op("DynamicQuantizeLinear", 11).outputs(3).run({f32({3}, {-51, 0, 204})});
   EXPECT_EQ(y[0].values<std::uint8_t>(), (Bytes{0, 51, 255}));

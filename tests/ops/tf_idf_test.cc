@@ -48,5 +48,20 @@ TEST(TfIdfVectorizer, RefusesTablesThatDoNotFit) {
   EXPECT_EQ(pairs(0).with("pool_strings", AttributeValue(std::vector<std::string>{"a"})).status({x}), EVN_ERROR_INVALID_MODEL);
 }
 
+// Several n-grams may count for one output: the weights are those of the n-grams.
+TEST(TfIdfVectorizer, EachNGramHasItsWeight) {
+  const auto status = [](const Floats& weights) {
+    Op op("TfIdfVectorizer", 9);
+    op.with("min_gram_length", 1).with("max_gram_length", 1).with("max_skip_count", 0).with("mode", "IDF");
+    op.with("ngram_counts", Ints{0}).with("ngram_indexes", Ints{0, 0, 0, 0}).with("pool_int64s", Ints{4, 5, 6, 7});
+    return op.with("weights", AttributeValue(weights)).status({i64({7, 4})});
+  };
+  EXPECT_EQ(status({1, 2, 3, 4}), EVN_OK);
+  EXPECT_EQ(status({}), EVN_OK);
+  EXPECT_EQ(status({1}), EVN_ERROR_INVALID_MODEL) << "one for each output";
+  EXPECT_EQ(status({1, 2, 3}), EVN_ERROR_INVALID_MODEL);
+  EXPECT_EQ(status({1, 2, 3, 4, 5}), EVN_ERROR_INVALID_MODEL);
+}
+
 }  // namespace
 }  // namespace evn::test

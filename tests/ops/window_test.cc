@@ -110,6 +110,18 @@ TEST(ConvTranspose, HostileAttributesAreInvalid) {
   EXPECT_EQ(Op("ConvTranspose", 11).with("group", 3).status({x, kOnes2}), EVN_ERROR_INVALID_MODEL);
 }
 
+// The full extent is below 0 where the input is empty.
+TEST(ConvTranspose, AnOutputShapeThatNoMemoryHoldsIsRefused) {
+  Op op("ConvTranspose", 11);
+  op.with("strides", Ints{4}).with("output_shape", Ints{INT64_MAX});
+  const Window w = conv_transpose_window(op.node(), {1, 1, 0}, {1, 1, 1});
+  EXPECT_EQ(w.axis[0].output, INT64_MAX);
+  EXPECT_EQ(w.axis[0].pad_begin, 0);
+  EXPECT_EQ(w.axis[0].pad_end, 0);
+  EXPECT_EQ(op.status({f32({1, 1, 0}, {}), f32({1, 1, 1}, {1})}), EVN_ERROR_LIMIT);
+  EXPECT_EQ(op.status({f32({1, 1, 1}, {1}), f32({1, 1, 1}, {1})}), EVN_ERROR_LIMIT);
+}
+
 TEST(ConvTranspose, UnknownDimsStayUnknown) {
   EXPECT_EQ(Op("ConvTranspose", 11).infer({desc({1, 2, -1, 4}), desc({2, 3, 2, 2})})[0], (Shape{1, 3, -1, 5}));
 }
@@ -174,8 +186,39 @@ TEST(AveragePool, WhatLiesBeyondThePaddingIsNotCounted) {
 TEST(AveragePool, HugeKernelInHugePaddingEndsAtOnce) {
   const std::int64_t huge = (std::int64_t{1} << 31) - 1;
   Op op("AveragePool", 11);
-  op.with("kernel_shape", Ints{huge, huge, huge}).with("pads", Ints{huge - 1, huge - 1, huge - 1, 0, 0, 0});
+  op.with("kernel_shape", Ints{huge, 1, huge}).with("pads", Ints{huge - 1, 0, huge - 1, 0, 0, 0});
   EXPECT_EQ(op.run({f32({1, 1, 1, 1, 1}, {7})})[0].floats(), (Floats{7}));
+}
+
+TEST(Pool, AWindowHasNoMorePlacesThan64BitsCount) {
+  const Tensor scale = f32({}, {1}), zero = tensor<std::uint8_t>({}, {3});
+  const std::vector<Tensor> bytes = {tensor<std::uint8_t>({1, 1, 1, 1, 1}, {7}), scale, zero, scale, zero};
+  const auto pool = [](const char* name, int opset, std::int64_t size) {
+    Op op(name, opset);
+    return op.with("kernel_shape", Ints{size, size, size}).with("pads", Ints{size - 1, size - 1, size - 1, 0, 0, 0});
+  };
+  const std::int64_t fits = std::int64_t{1} << 20, wide = std::int64_t{1} << 22;  // 2^60 and 2^66 places
+  Op average = pool("com.microsoft::QLinearAveragePool", 1, fits).with("count_include_pad", 1);
+  EXPECT_EQ(average.run(bytes)[0].values<std::uint8_t>(), (std::vector<std::uint8_t>{3}));
+  for (const int include : {0, 1}) {
+    average = pool("com.microsoft::QLinearAveragePool", 1, wide).with("count_include_pad", include);
+    EXPECT_EQ(average.status(bytes), EVN_ERROR_LIMIT) << include;
+  }
+  const Tensor x = f32({1, 1, 1, 1, 1}, {7});
+  for (const char* name : {"MaxPool", "AveragePool", "LpPool"}) {
+    EXPECT_EQ(pool(name, 22, fits).status({x}), EVN_OK) << name;
+    EXPECT_EQ(pool(name, 22, wide).status({x}), EVN_ERROR_LIMIT) << name;
+  }
+}
+
+TEST(Conv, AKernelWithoutChannelsHasNoMorePlacesThan64BitsCount) {
+  const auto status = [](std::int64_t size) {
+    Op op("Conv", 11);
+    op.with("pads", Ints{size - 1, size - 1, size - 1, 0, 0, 0});
+    return op.status({f32({1, 0, 1, 1, 1}, {}), f32({1, 0, size, size, size}, {})});
+  };
+  EXPECT_EQ(status(std::int64_t{1} << 20), EVN_OK);
+  EXPECT_EQ(status(std::int64_t{1} << 30), EVN_ERROR_LIMIT);
 }
 
 TEST(Pool, HostileAttributesAreInvalid) {

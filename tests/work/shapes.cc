@@ -330,6 +330,17 @@ void add_nested(std::vector<SizedModel>* all) {
                                       {Attr::graph("body", body(nodes, {scalar("i", kI64), scalar("c", kBool), untyped("v")},
                                                                 {scalar("c2", kBool), untyped("v2")}))});
                   }});
+  all->push_back({"captures of a body", [](int n) {
+                    OnnxWriter w = vector_model();
+                    w.add_initializer("n", {}, Longs{2});
+                    Names read = {"v"};
+                    for (int i = 0; i < n; ++i) w.add_node("Tanh", {"x"}, {read.emplace_back(name("a", i))});
+                    return w.add_node(
+                        "Loop", {"n", "", "x"}, {"y"},
+                        {Attr::graph("body", body({node_proto("Identity", {"c"}, {"c2"}), node_proto("Sum", read, {"v2"})},
+                                                  {scalar("i", kI64), scalar("c", kBool), untyped("v")},
+                                                  {scalar("c2", kBool), untyped("v2")}))});
+                  }});
   all->push_back({"iterations of a Loop", [](int n) {
                     OnnxWriter w = vector_model();
                     w.add_initializer("n", {}, Longs{n});

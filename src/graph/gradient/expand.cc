@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/bodies.h"
 #include "graph/gradient.h"
 #include "graph/gradient/bound.h"
 #include "graph/gradient/rules.h"
@@ -203,7 +204,7 @@ class Expander {
     if (is_merge(node))
       throw make_error(EVN_ERROR_UNSUPPORTED, "the If of node '%.96s' would have to run for other values", node.name.c_str())
           .with_node(node.name.c_str());
-    tape_.set_origin(tape_.gradient_name() + "/" + node.name);
+    tape_.set_origin(bounded_path(tape_.gradient_name() + "/") + node.name);
     node.name = tape_.fresh_name("copy");
     for (ValueId& v : node.inputs) {
       if (v != kNoValue) v = here(path, v);
@@ -232,7 +233,7 @@ class Expander {
       if (std::none_of(node.inputs.begin(), node.inputs.end(), is_active)) continue;
       if (std::none_of(node.outputs.begin(), node.outputs.end(), has_adjoint)) continue;
       look();
-      tape_.set_origin(tape_.gradient_name() + "/" + node.name);
+      tape_.set_origin(bounded_path(tape_.gradient_name() + "/") + node.name);
       tape_.set_region(region_inside(path, node.region));
       is_merge(node) ? go_back_into_branches(path, node) : go_back(path, std::move(node), *n);
     }

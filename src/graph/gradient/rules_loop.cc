@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/bodies.h"
 #include "graph/gradient/bound.h"
 #include "graph/gradient/rules.h"
 #include "ops/merge.h"
@@ -95,7 +96,7 @@ class Iterations {
   void run() {
     describe_inputs();
     BodyWriter w(*back_, t_.fresh_name("body"));
-    for (Node& node : back_->nodes) node.name = t_.gradient_name() + "/" + node.name;
+    for (Node& node : back_->nodes) node.name = bounded_path(t_.gradient_name() + "/") + node.name;
     const std::vector<ValueId> own = back_->inputs;
     back_->inputs.clear();
     carry(w, own);

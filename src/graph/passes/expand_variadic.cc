@@ -1,6 +1,7 @@
 // Sum, Mean, Max and Min of several float32 operands become chains of Add, Max or Min of two, which have kernels that broadcast,
 // from left to right; Mean is then scaled by a step of the last. Shapes and NaN are those of the whole: broadcasting is
 // associative.
+#include "graph/bodies.h"
 #include "graph/edit.h"
 #include "graph/passes/match.h"
 #include "graph/passes/rewrites.h"
@@ -27,7 +28,7 @@ class Variadic {
  private:
   void expand(int n, const char* of_two, int since, std::size_t least) {
     const std::vector<ValueId> operands = edit_.node(n).inputs;
-    const std::string name = edit_.node(n).name, model_op = edit_.node(n).op_type;
+    const std::string name = bounded_path(edit_.node(n).name), model_op = edit_.node(n).op_type;
     if (operands.size() < least) return;
     for (const ValueId v : operands) {
       if (v == kNoValue || edit_.value(v).dtype != DType::kFloat32) return;

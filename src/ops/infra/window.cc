@@ -81,10 +81,10 @@ Window window_from_attributes(const WindowAttributes& attributes, int rank, std:
   for (int i = 0; i < rank; ++i) {
     WindowAxis& a = w.axis[i];
     a.kernel = kernel[i];
-    if (a.kernel > 0) taps = checked_mul(taps, a.kernel);
     if (a.kernel == 0 || a.kernel < -1 || a.kernel >= kMaxWindowValue) {
       fail(EVN_ERROR_INVALID_MODEL, "the kernel has a size of %lld", static_cast<long long>(a.kernel));
     }
+    if (a.kernel > 0) taps = checked_mul(taps, a.kernel);
     if (!attributes.strides.empty()) a.stride = attributes.strides[i];
     if (!attributes.dilations.empty()) a.dilation = attributes.dilations[i];
     if (!attributes.pads.empty() && attributes.auto_pad == AutoPad::kNotSet) {

@@ -32,7 +32,8 @@ class Batcher {
 
   // -- Waiting: guarded by the dispatcher's mutex ---------------------------------------------------------------------------
 
-  // How many rows of so many bytes a batch takes, at most max_batch; and what one has cost.
+  std::int64_t max_batch() const { return config_.max_batch; }
+  // A batch of rows of so many bytes takes others until it has so many rows; and what a row has cost.
   std::int64_t most_rows(std::uint64_t row_bytes) { return sizes_of(row_bytes).most_rows(); }
   void note_cost(std::uint64_t row_bytes, std::int64_t rows, std::uint64_t core_ns) { sizes_of(row_bytes).note(rows, core_ns); }
 

@@ -15,7 +15,7 @@ struct Gathering {
   Batcher& batcher;
   std::vector<RequestPtr> members = {};
   std::int64_t rows = 0;
-  std::int64_t most_rows = 0;
+  std::int64_t most_rows = 0;           // others are taken below that
   std::uint64_t row_bytes = 0;          // 0: the first cannot be joined
   std::uint64_t until_ns = UINT64_MAX;  // it waits for others
 
@@ -42,7 +42,7 @@ struct Gathering {
     if (is_full()) return Wanted::kEnd;
     const std::int64_t own = other->joinable_rows();
     const bool same = &other->session() == &members.front()->session();  // and not another placement of it
-    if (own == 0 || !same || rows + own > most_rows || !batcher.agree(*members.front(), *other)) return Wanted::kLeave;
+    if (own == 0 || !same || rows + own > batcher.max_batch() || !batcher.agree(*members.front(), *other)) return Wanted::kLeave;
     note(*other, own);
     return Wanted::kTake;
   }

@@ -208,7 +208,7 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
     }
   } catch (...) {
     if (!session.remove(request.get())) {  // somebody has come for it all the same, in the place of another one
-      ++s.tasks_in_vain;
+      s.note_task_in_vain();
       return;
     }
     s.note_gone(&session);

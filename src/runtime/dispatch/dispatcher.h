@@ -32,7 +32,7 @@ class RequestDispatcher {
   // EVN_ERROR_UNSUPPORTED, EVN_ERROR_NO_THREADS; the request is then as it was.
   void submit(const RequestPtr& request, bool fail_when_full, const StopCondition& stop);
 
-  // More requests of some session may be executed at a time than before.
+  // Has threads look for waiting requests, after the limit of a session was raised.
   void look_again() noexcept;
 
   struct State;

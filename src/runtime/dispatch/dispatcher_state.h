@@ -34,11 +34,11 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     std::int32_t priority = 0;            // of what it executes
     bool executes = false;                // and has not been replaced
   };
-  // A request, or several that are joined, that a thread executes; of a host's task too.
+  // Request, or batch of requests, that a thread or a task of the host executes.
   struct Execution {
     State* state;
     SessionRequests* requests;
-    bool has_run = false;  // it is no more one of those that its session executes at a time
+    bool has_run = false;  // it no longer counts against the concurrency of the session
   };
 
   const int most_executing;
@@ -53,7 +53,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   std::uint64_t waiting = 0;
   std::uint64_t numbers = 0;
   int idle = 0;
-  int tasks_in_vain = 0;               // of the host, which found nothing to execute: others do their work, and may look in vain
+  std::uint64_t tasks_in_vain = 0;     // of the host, which found nothing to execute: others do their work
   int unposted = 0;                    // requests for which the host's executor has yet to take a task
   int gatherings = 0;                  // threads that wait for requests to join
   BatchList batches;                   // under way, at which the watcher looks
@@ -166,20 +166,20 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     return thread;
   }
 
-  // The watcher looks after a request that was submitted: at once where no idle thread may execute it, else when one has taken
-  // another.
+  // Has the watcher look after a submitted request: at once if no idle thread may execute it, else when a thread takes another
+  // one.
   void note_to_watch() {
     if (idle == 0 || next_session(os::now_ns()) == nullptr) call_the_watcher();
     else has_unwatched = true;
   }
 
-  // A thread has taken a request, and others wait.
+  // Has other threads, and the watcher, look after the requests that wait while this thread executes one.
   void leave_the_others() {
     call_more_threads();
     if (has_unwatched) call_the_watcher();
   }
 
-  // More may be executed than before: has somebody come for it. Without the lock.
+  // Has a thread or a task look for waiting requests. Called without the lock.
   void look_again() noexcept {
     std::unique_lock<std::mutex> lock(mutex);
     if (waiting == 0) return;
@@ -188,8 +188,8 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     --tasks_in_vain;
     lock.unlock();
     if (post_a_task() == EVN_OK) return;
-    lock.lock();  // the next task that ends looks
-    ++tasks_in_vain;
+    lock.lock();
+    note_task_in_vain();  // the next task that ends looks
   }
 
   // Where the system refuses the thread, those who are stopped end when their turn comes.
@@ -316,7 +316,10 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   bool replace_long_callbacks(std::uint64_t now);
   void end_stopped(std::unique_lock<std::mutex>& lock);
 
-  // Gives the host's executor a task that looks for a request. Without the lock.
+  // Counts a task that found no request to execute, up to the number of requests that wait.
+  void note_task_in_vain() { tasks_in_vain = std::min(tasks_in_vain + 1, waiting); }
+
+  // Gives the host's executor a task that looks for a request. Called without the lock.
   evn_status post_a_task() noexcept {
     try {
       auto context = std::make_unique<std::shared_ptr<State>>(shared_from_this());
@@ -335,13 +338,13 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     (*state)->work_on_host();
   }
 
-  // A task executes one request: not always that for which it was posted, so that it goes on where one may be left without a task.
+  // Executes one request, which may be another one than the task was posted for. Executes more while a request may have no task.
   void work_on_host() {
     std::unique_lock<std::mutex> lock(mutex);
     for (;;) {
       RequestPtr request = pop();
       if (request == nullptr) {
-        ++tasks_in_vain;
+        note_task_in_vain();
         return;
       }
       if (!execute(std::move(request), nullptr, lock)) return;

@@ -119,7 +119,14 @@ std::shared_ptr<Session> LiveSession::without_lost_devices(const Session& failed
     const std::shared_ptr<Session> now = current();
     if (now.get() != &failed && !has_lost_device(*now)) return now;
     const SettingsPtr settings = runtime->settings();
-    std::shared_ptr<Session> session = make(runtime, settings);
+    const std::uint64_t lost = runtime->lost_devices();
+    std::shared_ptr<Session> session;
+    try {
+      session = make(runtime, settings);
+    } catch (const Error& e) {  // a warm run may lose one more
+      if (e.status != EVN_ERROR_DEVICE_LOST || runtime->lost_devices() == lost) throw;
+      continue;
+    }
     const std::lock_guard<Mutex> lock(runtime->live().mutex_);
     if (runtime->settings() != settings) continue;
     replace(session, "a device is lost or in quarantine");

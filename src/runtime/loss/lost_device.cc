@@ -74,7 +74,7 @@ namespace {
 
 // Returns what runs in the place of the session, after a run of it has failed so. Throws where nothing does.
 std::shared_ptr<Session> after_loss(const Session& session, const Error& failure, const RunRequest& request) {
-  // Who makes a session keeps its owner, and may have its lock.
+  // The thread of a warm run keeps the owner, and may hold its lock.
   const bool may_move = session.identity() != nullptr && !request.is_warm;
   const std::shared_ptr<PlacementOwner> owner = may_move ? session.identity()->owner.lock() : nullptr;
   if ((owner == nullptr && !request.is_warm) || !session.compiled().settings->config.moves_off_lost_devices) throw Error(failure);

@@ -7,6 +7,7 @@ namespace evn {
 void apply_concurrency(const Session& session) noexcept {
   SessionRequests& requests = session.identity()->requests;
   requests.set_most_running(session.concurrency());
+  session.identity()->group->set_limit(session.concurrency());
   requests.set_depth(session.compiled().pipeline_depth);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/run_scheduler.h"
 #include "runtime/cost/split_speeds.h"
 #include "runtime/objects/run_statistics.h"
 #include "runtime/request/session_requests.h"
@@ -30,15 +31,18 @@ class PlacementOwner {
 
 struct SessionIdentity {
   SessionIdentity(StatisticsList* list, std::string name, int concurrency)
-      : requests(concurrency), statistics(list, std::move(name), requests.waiting_count()) {}
+      : requests(concurrency),
+        group(std::make_shared<RunGroup>(concurrency)),
+        statistics(list, std::move(name), requests.waiting_count()) {}
 
   SessionRequests requests;
+  const std::shared_ptr<RunGroup> group;  // of the runs of all placements
   RunStatistics statistics;
   SplitSpeeds speeds;                   // of devices at the nodes that they share
   std::weak_ptr<PlacementOwner> owner;  // none: of a session that keeps the placement that it has
 };
 
-// Has the requests of the session's identity executed as this placement wants, from now on.
+// Has runs and requests of the session's identity executed as this placement wants, from now on.
 void apply_concurrency(const Session& session) noexcept;
 
 }  // namespace evn

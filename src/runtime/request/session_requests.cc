@@ -121,6 +121,7 @@ void SessionRequests::begin_in_child() {
   require_not_forked();
   ::new (static_cast<void*>(&mutex_)) Mutex;
   entered_ = 0;
+  awaited_ = 0;
   running_ = 0;
   waiting_ = 0;
   for (Queue& queue : classes_) queue.clear();

@@ -106,10 +106,11 @@ std::shared_ptr<Session> put_together(const ModelPtr& model, const std::shared_p
 std::shared_ptr<Session> make_session(const ModelPtr& model, SessionRequest request, const CacheConfig& cache,
                                       std::vector<NodeSelection> selections) {
   request = with_settings(std::move(request), *model->runtime);
+  const std::shared_ptr<SessionIdentity> identity = identity_for(*model, request);
   auto shared = std::make_shared<Shared>(Shared{.request = request,
-                                                .identity = identity_for(*model, request),
+                                                .identity = identity,
                                                 .arenas = make_arenas(*model->runtime, request),
-                                                .group = std::make_shared<RunGroup>(concurrency_of(request)),
+                                                .group = identity->group,
                                                 .tracing = std::make_shared<Tracing>()});
   shared->request.identity = shared->identity;
   std::shared_ptr<Session> session = put_together(model, shared, cache, std::move(selections));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <string_view>
 
 #include "base/error.h"
 #include "ops/op.h"
@@ -129,8 +130,7 @@ class MockDevice final : public Device {
       ++done_;
       const std::function<void()> work = std::move(queue_.front());
       queue_.pop_front();
-      if (mock_settings().lost == name())
-        throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device is gone").with_device(name().c_str());
+      if (fails_always()) throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device is gone").with_device(name().c_str());
       if (is_failing_call()) {
         throw make_error(EVN_ERROR_DEVICE_LOST, "the mock device failed").with_device(name().c_str());
       }
@@ -192,6 +192,16 @@ class MockDevice final : public Device {
   bool refuses(const std::string& op) const {
     const auto contains = [&](const std::vector<std::string>& ops) { return std::find(ops.begin(), ops.end(), op) != ops.end(); };
     return contains(mock_settings().refused_ops) || contains(refused_ops_);
+  }
+
+  // True if the test has lost this device.
+  bool fails_always() const {
+    for (std::string_view names = mock_settings().lost; !names.empty();) {
+      const std::size_t end = std::min(names.find(','), names.size());
+      if (names.substr(0, end) == name()) return true;
+      names.remove_prefix(std::min(end + 1, names.size()));
+    }
+    return false;
   }
 
   std::map<void*, std::vector<unsigned char>> memory_;

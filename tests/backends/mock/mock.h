@@ -18,7 +18,7 @@ struct MockSettings {
   bool has_queues = false;
   std::uint64_t kernel_ns = 0, copy_ns = 0;
   std::map<std::string, double> element_ns;  // by device: what its clock says that a kernel takes for each 4 bytes that it makes
-  std::string lost;                          // every copy and kernel of the device of this name fails with EVN_ERROR_DEVICE_LOST
+  std::string lost;  // names of devices, with commas between: every copy and kernel of theirs fails with EVN_ERROR_DEVICE_LOST
   // Segments of several nodes that devices opened from now on claim of what they are offered (Device::claim); empty: none.
   std::function<std::vector<std::vector<int>>(std::span<const OpDesc>)> segments;
   std::uint64_t memory_bytes = UINT64_MAX;  // above it, obtain() refuses

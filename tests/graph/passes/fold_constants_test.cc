@@ -259,6 +259,43 @@ TEST(FoldConstants, WorkIsCountedWhileItIsDone) {
   EXPECT_TRUE(run_pass(again, kPass, context)) << "what is linear in its data stays free";
 }
 
+// A node whose output has no elements, while its attributes or inputs let its reference loop. tests/limits has the memory of such.
+ValueId grid_of_no_batch(GraphBuilder& b) {
+  const ValueId theta = b.constant<float>("theta", Shape{0, 2, 3}, {});
+  return b.node("AffineGrid", {theta, b.ints({0, 1, 1, std::int64_t{1} << 24})});
+}
+ValueId pool_of_no_regions(GraphBuilder& b) {
+  const ValueId rois = b.constant<float>("rois", Shape{0, 5}, {});
+  return b.node("MaxRoiPool", {b.random("image", Shape{1, 1, 1, 1}), rois},
+                {{"pooled_shape", std::vector<std::int64_t>{1 << 20, 1}}});
+}
+ValueId empty_image_of_many_windows(GraphBuilder& b) {
+  constexpr std::int64_t kWindows = 1 << 18;
+  const ValueId columns = b.constant<std::int8_t>("columns", Shape{1, 1, kWindows}, std::vector<std::int8_t>(kWindows));
+  return b.node("Col2Im", {columns, b.ints({0, 1}), b.ints({1, 1})}, {{"pads", std::vector<std::int64_t>{kWindows, 0, 0, 0}}});
+}
+
+TEST(FoldConstants, WhatHasNoElementsIsNotComputed) {
+  for (const auto add : {&grid_of_no_batch, &pool_of_no_regions, &empty_image_of_many_windows}) {
+    GraphBuilder b(20);
+    const ValueId empty = add(b);
+    b.output(b.node("Neg", {empty}, {}, "y"));
+    Graph graph = b.build();
+    const std::string op = graph.nodes[0].op_type;
+    PassContext context;
+    const Cancel never;
+    const CancelScope scope(never);
+    EXPECT_TRUE(run_pass(graph, kPass, context)) << op;
+    EXPECT_LT(scope.work(), 20'000) << op;
+    EXPECT_EQ(context.fold_work, PassContext::kFoldWork) << op;
+    ASSERT_EQ(graph.nodes.size(), 1u) << op;
+    const Value& folded = graph.values[static_cast<std::size_t>(graph.nodes[0].inputs[0])];
+    ASSERT_NE(folded.constant, nullptr) << op;
+    EXPECT_EQ(folded.constant->size_bytes, 0u) << op;
+    EXPECT_EQ(folded.shape.elements(), 0) << op;
+  }
+}
+
 TEST(FoldConstants, TheLoadsTimeEndsWithinANode) {
   for (const bool in_branch : {false, true}) {
     TestClock clock;

@@ -131,6 +131,20 @@ TEST_F(BatchRunTest, OneWithoutATokenKeepsTheRunGoing) {
   EXPECT_EQ(status_of(*requests[1]), EVN_OK);
 }
 
+// Members that run alone may be stopped too, so that whoever watches batches has to know.
+TEST_F(BatchRunTest, ItHasStopsAlsoWhenItsMembersRunAlone) {
+  add(false);
+  add(true);
+  tokens[1]->requested = true;
+  const auto batch = make();
+  EXPECT_TRUE(batch->has_stops());
+  EXPECT_FALSE(batch->prepare());
+  EXPECT_TRUE(batch->has_stops());
+  batch->finish(false);
+  EXPECT_EQ(status_of(*requests[0]), EVN_OK);
+  EXPECT_EQ(status_of(*requests[1]), EVN_ERROR_CANCELLED);
+}
+
 TEST_F(BatchRunTest, OneThatIsStoppedBeforeItBeginsIsLeftOut) {
   for (int i = 0; i < 2; ++i) add(true);
   tokens[0]->requested = true;

@@ -12,11 +12,12 @@ namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
 
-// The size that most batches have in the end, where as many rows wait as a batch may take. The cost is a batch's.
-std::int64_t settle(BatchSizes& sizes, const std::function<std::uint64_t(std::int64_t)>& cost) {
+// The size that most batches have in the end, where as many rows wait as a batch may take. The cost is a batch's. `each`: rows of a
+// request, which runs alone if a batch may not have more.
+std::int64_t settle(BatchSizes& sizes, const std::function<std::uint64_t(std::int64_t)>& cost, std::int64_t each = 1) {
   std::map<std::int64_t, int> seen;
   for (int i = 0; i < 20'000; ++i) {
-    const std::int64_t rows = sizes.most_rows();
+    const std::int64_t rows = std::max(each, sizes.most_rows() / each * each);
     sizes.note(rows, cost(rows));
     if (i >= 10'000) ++seen[rows];
   }
@@ -50,6 +51,25 @@ TEST(BatchSizes, NoMoreThanGainSomething) {
 TEST(BatchSizes, AnyNumberMayBeTheLargest) {
   BatchSizes sizes(12, 6 * kMs);
   EXPECT_EQ(settle(sizes, weights_once), 12);
+}
+
+// Sizes below four are never seen, and larger ones are tried all the same.
+TEST(BatchSizes, RequestsOfFourRowsAreJoinedIfThatMakesARowCheaper) {
+  BatchSizes sizes(32, 6 * kMs);
+  EXPECT_EQ(settle(sizes, weights_once, 4), 32);
+  EXPECT_GT(sizes.most_rows(), 4);
+}
+
+TEST(BatchSizes, RequestsOfFourRowsThatWereJoinedFirstAreMeasuredToo) {
+  BatchSizes sizes(32, 0);
+  EXPECT_EQ(sizes.most_rows(), 32);
+  EXPECT_EQ(settle(sizes, weights_once, 4), 32);
+}
+
+TEST(BatchSizes, RequestsOfFourRowsRunAloneIfMoreGainNothing) {
+  BatchSizes sizes(32, 20 * kMs);
+  EXPECT_EQ(settle(sizes, by_the_row, 4), 4);
+  EXPECT_LE(sizes.most_rows(), 8);
 }
 
 TEST(BatchSizes, ShortRunsAreJoinedBeforeAnythingIsKnown) {

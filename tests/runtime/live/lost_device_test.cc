@@ -1,5 +1,13 @@
 // Devices that stop working: runs go on elsewhere where the configuration says so, and else fail.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <thread>
+
 #include "runtime/dispatch/dispatcher.h"
+#include "runtime/live/deployment.h"
 #include "runtime/request/request.h"
 #include "runtime/state/state.h"
 #include "tests/runtime/live/support.h"
@@ -236,6 +244,53 @@ TEST_F(LostDeviceTest, AStateThatLayThereIsAnErrorUntilItIsReset) {
   second->restore(saved);
   step(second);
   EXPECT_EQ(sums(second), (std::vector<float>{3, 6}));
+}
+
+// A model that the configuration names, whose session is made anew after the loss of "m". The warm run of the new session finds out
+// that "n" is lost too, on the thread that replaces the session. The model has no weights: before the warm run nothing is copied.
+TEST_F(LostDeviceTest, AWarmRunThatLosesAnotherDeviceDoesNotWaitForItself) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("evener_lost_device_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  OnnxWriter w;
+  w.add_input("x", kF32, {4}).add_node("Neg", {"x"}, {"y"}, {}, "neg").add_output("y", kF32, {4});
+  std::ofstream(folder / "net.onnx", std::ios::binary) << w.serialize();
+  Config c = config();
+  c.folder = folder.string() + "/";
+  ModelConfig named;
+  named.name = "net";
+  named.path = "net.onnx";
+  named.warm.emplace_back();
+  c.models = {named};
+  const std::shared_ptr<Runtime> runtime = make_runtime(c);
+  DeployedSessions deployed;
+  const std::shared_ptr<LiveSession> live = deployed.get(runtime, "net");
+  const std::shared_ptr<Session> first = live->current();
+  ASSERT_EQ(place_of(*first, "neg"), "m");
+  HostTensor x({DType::kFloat32, {4}});
+  for (std::size_t i = 0; i < 4; ++i) x.as<float>()[i] = static_cast<float>(i) - 1.5f;
+  const std::vector<HostTensor> want = run(*first, {x});
+  mock_settings().lost = "m,n";
+  std::packaged_task<evn_status()> task([first, x]() -> evn_status {
+    try {
+      run(*first, {x});
+      return EVN_OK;
+    } catch (const Error& e) {
+      return e.status;
+    }
+  });
+  std::future<evn_status> ended = task.get_future();
+  std::thread runner(std::move(task));
+  if (ended.wait_for(std::chrono::seconds(20)) != std::future_status::ready) {
+    runner.detach();
+    FAIL() << "the run waits for itself";
+  }
+  runner.join();
+  const evn_status status = ended.get();
+  EXPECT_TRUE(status == EVN_OK || status == EVN_ERROR_DEVICE_LOST) << evn_status_name(status);
+  expect_close(run(*first, {x}), want);
+  EXPECT_EQ(place_of(*live->current(), "neg"), "cpu");
+  EXPECT_EQ(runtime->lost_devices(), 2u);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -14,6 +14,13 @@ Refusal supports(const OpDesc& d) {
   if (!w.is_known()) return "the weight's shape is not known";
   if (w[1] != 1 || w[0] != attr_int(*d.node, ConvAttr::kGroup)) return "only one filter for each channel";
   if (w.elements(2, w.rank()) > kMaxWindowTaps) return "the kernel is too large";
+  const std::span<const std::int64_t> strides = attr_ints(*d.node, ConvAttr::kStrides),
+                                      dilations = attr_ints(*d.node, ConvAttr::kDilations);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rank - 2); ++i) {
+    if (!strides.empty() && strides[i] > kMaxWindowExtent) return "the stride is too large";
+    if (!dilations.empty() && (w[static_cast<int>(i) + 2] - 1) * dilations[i] > kMaxWindowExtent)
+      return "the dilation is too large";
+  }
   return nullptr;
 }
 

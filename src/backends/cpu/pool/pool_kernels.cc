@@ -17,7 +17,6 @@ namespace evn {
 namespace {
 
 constexpr std::int64_t kMostLines = 1 << 14;  // under one window, and taps in one of them
-constexpr std::int64_t kMostExtent = 1 << 14;  // of a dilated window in a line, of which the scratch has a place for each position
 constexpr double kLineCost = 128;             // of a line beside its elements
 constexpr std::int64_t kMostNarrowRows = 8;   // under a narrow window
 
@@ -36,7 +35,7 @@ bool is_last(const OpDesc& d) { return d.output_layout() == Layout::kChannelsLas
   }
   if (lines > most || kernel.back() > most) return "the kernel is too large";
   const std::span<const std::int64_t> dilations = attr_ints(*d.node, MaxPoolAttr::kDilations);
-  if (!dilations.empty() && (kernel.back() - 1) * dilations.back() > kMostExtent) return "the dilation is too large";
+  if (!dilations.empty() && (kernel.back() - 1) * dilations.back() > kMaxWindowExtent) return "the dilation is too large";
   return rank == 5 || lines * kernel.back() <= most ? nullptr : "the kernel is too large";
 }
 

@@ -7,6 +7,8 @@
 
 namespace evn {
 
+// Largest stride, and largest distance of a dilated window's first and last tap, of an axis: the scratch memory grows with them.
+inline constexpr std::int64_t kMaxWindowExtent = 1 << 14;
 inline constexpr std::int64_t kMaxWindowTaps = 4096;
 
 struct WindowState {

@@ -110,6 +110,42 @@ TEST(CpuPool, WholePlanes) {
   }
 }
 
+// The scratch has a place for each position under a window of a line.
+TEST(CpuPool, WideDilationsAreLeftToTheReference) {
+  constexpr std::int64_t kWidest = 8192;  // of three taps
+  const std::shared_ptr<Device> device = cpu_device(1);
+  for (const char* op : {"MaxPool", "AveragePool"}) {
+    const char* const name = op[0] == 'A' ? "average_pool" : "max_pool";
+    for (const std::int64_t wide : {kWidest, kWidest + 1, std::int64_t{1} << 20, (std::int64_t{1} << 31) - 1}) {
+      SCOPED_TRACE(std::string(op) + " " + std::to_string(wide));
+      KernelSubject s;
+      add_operand(&s, {DType::kFloat32, Shape{1, 1, 1}}, Bytes(sizeof(float), 1), false);
+      const std::vector<std::int64_t> steps = {wide}, pads = {wide, wide}, taps = {3};
+      finish_subject(&s, op, 19, {{"kernel_shape", taps}, {"dilations", steps}, {"strides", steps}, {"pads", pads}}, 1, {});
+      ASSERT_EQ(s.outputs[0].shape, (Shape{1, 1, 1}));
+      const std::vector<const Kernel*> kernels = supporting_kernels(*device, s.desc());
+      if (wide > kWidest) {
+        EXPECT_TRUE(kernels.empty()) << kernels[0]->name;
+        const Kernel* const reference = device->reference_kernel(s.desc());
+        ASSERT_NE(reference, nullptr);
+        EXPECT_EQ(KernelRun(*device, *reference, s).run()[0], s.values[0]);
+        continue;
+      }
+      ASSERT_EQ(kernels.size(), 1u);
+      EXPECT_STREQ(kernels[0]->name, name);
+      EXPECT_LE(KernelRun(*device, *kernels[0], s).plan().thread_scratch_bytes, std::size_t{2} << 20);
+    }
+    KernelCheck(op, 19)
+        .input(Shape{1, 2, 9})
+        .ints("kernel_shape", {3})
+        .ints("dilations", {kWidest})
+        .ints("strides", {4})
+        .ints("pads", {kWidest, kWidest})
+        .kernel(name)
+        .run();
+  }
+}
+
 struct Pool3d {
   Shape x;
   std::vector<std::int64_t> kernel, strides, pads;
