@@ -51,6 +51,8 @@ class ApiRequest final : public Request {
     }
   }
 
+  bool calls_host() const noexcept override { return done_ != nullptr; }
+
   static void release(void* handle) { g_handles.release(handle, HandleKind::kRequest); }
 
   const evn_request_done done_;

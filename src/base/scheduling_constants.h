@@ -106,6 +106,9 @@ inline constexpr std::uint64_t kLongRunNs = 5'000'000;
 // Least number of batches, and least ns of computing, from which the cost of a size is known.
 inline constexpr std::uint32_t kTrialBatches = 2;
 inline constexpr std::uint64_t kTrialNs = 20'000'000;
+// Number of larger batches in a trial of a size, after which no batch of that size is expected. Those that run when the trial
+// begins are fewer.
+inline constexpr int kUnseenBatches = 16;
 // ns of computing after which the sizes beside the chosen one are tried again; doubled, up to the second, if nothing changes.
 inline constexpr std::uint64_t kRetrialNs = 3'000'000'000;
 inline constexpr std::uint64_t kMaxRetrialNs = 48'000'000'000;

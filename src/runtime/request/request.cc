@@ -72,7 +72,8 @@ void Request::Untold::tell() const noexcept {
   SessionRequests& requests = session->identity()->requests;
   {
     const SessionRequests::InCallback inside(requests);
-    const InHostCallback aside;
+    std::optional<InHostCallback> aside;
+    if (request->calls_host()) aside.emplace();
     const LibraryWork hosts(false);
     request->tell(request);
   }

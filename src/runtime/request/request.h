@@ -84,6 +84,8 @@ class Request {
  protected:
   // Tells of the end, on the thread that executed the request. `self` keeps it.
   virtual void tell(const RequestPtr& self) noexcept = 0;
+  // Returns true if tell() calls a function of the host, which may block.
+  virtual bool calls_host() const noexcept = 0;
 
  private:
   friend class SessionRequests;

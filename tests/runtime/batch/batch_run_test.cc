@@ -13,6 +13,7 @@ class TestRequest final : public Request {
 
  private:
   void tell(const RequestPtr&) noexcept override { ++told; }
+  bool calls_host() const noexcept override { return true; }
 };
 using TestRequestPtr = std::shared_ptr<TestRequest>;
 

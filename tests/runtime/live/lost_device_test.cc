@@ -159,6 +159,7 @@ TEST_F(LostDeviceTest, ARequestGoesOnElsewhereThoughTheSessionWasReleased) {
   struct TestRequest final : Request {
     using Request::Request;
     void tell(const RequestPtr&) noexcept override {}
+    bool calls_host() const noexcept override { return true; }
   };
   const ModelPtr model = load(make_runtime(config()), small_network());
   auto live = make_live(model);

@@ -16,6 +16,7 @@ class TestRequest final : public Request {
 
  private:
   void tell(const RequestPtr&) noexcept override {}
+  bool calls_host() const noexcept override { return true; }
 };
 
 struct QueuesTest : RuntimeTest {
