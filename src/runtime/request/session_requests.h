@@ -108,7 +108,7 @@ class SessionRequests {
   void leave(std::uint32_t made_in) noexcept;
   // Waits until all have left. False: it took longer.
   bool wait_for_all(std::uint64_t timeout_ns);
-  // Whether somebody does.
+  // Returns true while a thread waits so.
   bool are_awaited() const { return awaited_.load(std::memory_order_relaxed) > 0; }
 
   // While it lives, this thread is in a callback of a request of this session.
