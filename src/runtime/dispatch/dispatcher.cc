@@ -106,7 +106,7 @@ InHostCallback::InHostCallback() noexcept {
     if (execution != nullptr && !execution->has_run) {
       execution->has_run = true;
       execution->requests->done();
-      makes_room = !execution->requests->is_empty();
+      makes_room = execution->requests->is_bounded() && !execution->requests->is_empty();
     }
     if (thread != nullptr) {
       thread->callback_begin_ns = os::now_ns();

@@ -329,6 +329,8 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
       return status;
     } catch (const std::bad_alloc&) {
       return EVN_ERROR_OUT_OF_MEMORY;
+    } catch (...) {
+      return EVN_ERROR_INTERNAL;
     }
   }
 

@@ -77,6 +77,7 @@ class SessionRequests {
     }
     put_back();
   }
+  bool is_bounded() const noexcept { return most_running_.load(std::memory_order_relaxed) != 0; }
   // Another bound, from now on. From any thread.
   void set_most_running(int most_running) noexcept { most_running_.store(most_running, std::memory_order_relaxed); }
   // How many are under way at a time while most of them wait for devices; 0: as many as execute. From any thread.

@@ -355,7 +355,8 @@ void Session::compute(StagedRun& run) {
   tensors.overwrite_inputs = request.overwrite_inputs;
   tensors.listener = request.listener;
   static_cast<StopCondition&>(tensors.cancel) = stop;
-  ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, group_.get(), tensors.cancel);
+  RunGroup* const group = request.is_warm ? nullptr : group_.get();  // a warm run does not wait for runs of the session before
+  ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, group, tensors.cancel);
   scheduled.enter();
   if (run.note != nullptr) run.note->begin(scheduled);
   ModelRun(*this, tensors).run(stop, request.random_seed, &scheduled, arenas_->begin_run(), run.trace);
