@@ -32,9 +32,7 @@ void LossScale::note(bool is_finite) {
   }
 }
 
-bool LossScale::takes(const State& s) {
-  return s.value > 0 && std::isfinite(s.value) && s.latest > 0 && std::isfinite(s.latest);
-}
+bool LossScale::takes(const State& s) { return s.value > 0 && std::isfinite(s.value) && s.latest > 0 && std::isfinite(s.latest); }
 
 void LossScale::set_state(const State& s) {
   if (!is_dynamic_) return;

@@ -112,7 +112,8 @@ void Trainer::take_state(const std::string& path, const std::function<void()>& c
   for (const SavedTensor& t : own.tensors) {
     const auto found = tensors.find(t.name);
     if (found == tensors.end())
-      fail(EVN_ERROR_INVALID_ARGUMENT, "checkpoint '%.256s' has no tensor \"%.160s\": it is of another model", file, t.name.c_str());
+      fail(EVN_ERROR_INVALID_ARGUMENT, "checkpoint '%.256s' has no tensor \"%.160s\": it is of another model", file,
+           t.name.c_str());
     if (found->second->dims != t.dims)
       fail(EVN_ERROR_INVALID_ARGUMENT, "tensor \"%.160s\" of checkpoint '%.256s' has other dims: it is of another model",
            t.name.c_str(), file);

@@ -44,7 +44,8 @@ class Recording final : public RunStage {
       if (v.tensor == nullptr) return;
     }
     const std::optional<Error> e = error_of([&] { write(session, run); });
-    if (!e || e->status == EVN_ERROR_BUSY || e->status == EVN_ERROR_CANCELLED || e->status == EVN_ERROR_TIMEOUT) return;  // the run's own
+    if (!e || e->status == EVN_ERROR_BUSY || e->status == EVN_ERROR_CANCELLED || e->status == EVN_ERROR_TIMEOUT)
+      return;  // the run's own
     if (has_failed_.exchange(true)) return;
     LogEvent(session.runtime()->log(), EVN_LOG_WARNING, "recording.failed")
         .field("file", session.compiled().model->file_name.c_str())

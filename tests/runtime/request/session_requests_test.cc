@@ -11,7 +11,7 @@
 namespace evn::test {
 namespace {
 
-constexpr std::uint64_t kMoment = 1'000'000;               // ns
+constexpr std::uint64_t kMoment = 1'000'000;                // ns
 constexpr std::uint64_t kLongWait = 20 * 1'000'000'000ull;  // ns
 
 TEST(SessionRequests, AreNotAwaitedAnyMoreWhenAWaitHasTimedOut) {
