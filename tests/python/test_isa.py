@@ -118,7 +118,7 @@ def limit(folder):
         pytest.skip("needs x86-64 and a C compiler")
     made = isa.Only("avx2", folder)
     if "no CPUID faulting" in made.why or not made.hidden:
-        pytest.skip(made.why or "this processor has nothing beyond AVX2")
+        pytest.skip(made.why or "this processor has no instruction set beyond AVX2")
     assert made.masked, made.why
     return made
 
