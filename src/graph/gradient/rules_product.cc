@@ -109,14 +109,16 @@ void einsum(Backward& b) {
     }
     Tape::Ints alone;
     const bool has_dims = t.rank(b.x(i)) == static_cast<int>(e.operands[i].size());
-    bool is_open = false;  // some dim may turn out to be 1
+    bool is_open = false;     // some dim may turn out to be 1
+    bool may_repeat = false;  // the other operands may have 1 where this one has more
     for (std::size_t k = 0; k < e.operands[i].size(); ++k) {
       const std::int64_t dim = has_dims ? t.shape(b.x(i))[static_cast<int>(k)] : -1;
       if (dim != 1 && equation.find(e.operands[i][k]) != std::string::npos) kept += e.operands[i][k];
       else alone.push_back(static_cast<std::int64_t>(k));
       is_open = is_open || dim < 0;
+      may_repeat = may_repeat || (dim < 0 && e.result.find(e.operands[i][k]) == std::string::npos);
     }
-    if (is_open && !alone.empty()) {
+    if (is_open && (may_repeat || !alone.empty())) {
       inputs.push_back(t.filled(1, b.x(i)));
       equation += "," + e.operands[i];
       kept = e.operands[i];
