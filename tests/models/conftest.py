@@ -16,7 +16,7 @@ SUMS_OF_BYTES = re.compile(
     r"test_an_operator_agrees_with_onnx_runtime\[(QGemm-uint8-int8|QAttention-(int8|past)|MatMulIntegerToFloat-uint8-int8|DynamicQuantize\w+-int8)|"
     r"test_half_precision_is_what_float32_gives_rounded\[QAttention-(int8|past)|"
     r"test_a_network_of_quantized_operators_matches_onnx_runtime\[channel-uint8|test_an_lstm_becomes_whole_numbers_where_it_is_asked_for|"
-    r"test_deep_nestings_are_saved|test_outputs_that_no_node_of_a_branch_makes|test_onnx_runtime_runs_what_was_made_of_graphs_in_graphs|"
+    r"test_deep_nestings_are_saved|test_outputs_that_no_node_of_a_branch_makes|test_onnx_runtime_runs_what_was_made_of_graphs_in_graphs|test_names_are_unique_in_all_graphs|"
     r"test_sentences_are_as_near_to_each_other_as_before|test_whole_numbers_give_the_labels_of_onnx_runtime")
 
 
