@@ -30,7 +30,7 @@ class ApiRequest final : public Request {
     caller_has_handle_ = caller_has_it;
     if (!caller_has_it) entry_.abandon = &release;
   }
-  // Before the submission, behind which the callback may come at any time; nullptr where it fails.
+  // Called before the submission, after which the callback may run at any time, and with nullptr if the submission fails.
   void adopt_user(evn_user_release take_back) { user_data_->adopt(take_back, user_); }
 
  private:

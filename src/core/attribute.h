@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/hash.h"
 #include "core/weight.h"
 
 namespace evn {
@@ -32,6 +33,9 @@ enum class AttributeType { kNone, kFloat, kInt, kString, kTensor, kGraph, kFloat
 inline AttributeType attribute_type(const AttributeValue& v) { return static_cast<AttributeType>(v.index()); }
 
 const char* attribute_type_name(AttributeType type);
+
+// Adds the type of the value, and its numbers or texts, to the hash. Tensors, graphs and types of values have their type alone.
+void add_value(Hasher* hash, const AttributeValue& value);
 
 struct Attribute {
   std::string name;

@@ -7,12 +7,6 @@ namespace {
 
 using evn::Hasher;
 
-template <typename T>
-void add_list(Hasher* hash, const std::vector<T>& list) {
-  hash->add(list.size());
-  hash->add(list.data(), list.size() * sizeof(T));
-}
-
 void add_weight(Hasher* hash, const evn::Weight& weight, bool with_bytes) {
   hash->add(static_cast<std::uint64_t>(weight.desc.dtype));
   for (const std::int64_t dim : weight.desc.shape.dims()) hash->add(static_cast<std::uint64_t>(dim));
@@ -20,22 +14,6 @@ void add_weight(Hasher* hash, const evn::Weight& weight, bool with_bytes) {
   if (weight.desc.dtype != evn::DType::kString) return hash->add(evn::checksum_of(weight.bytes(), weight.size_bytes));
   for (std::int64_t i = 0; i < weight.desc.shape.elements(); ++i) hash->add(evn::text_of(weight.as<evn::TextElement>()[i]));
 }
-
-struct AddAttribute {
-  Hasher* hash;
-  void operator()(evn::NoAttribute) const {}
-  void operator()(float value) const { hash->add(&value, sizeof value); }
-  void operator()(std::int64_t value) const { hash->add(static_cast<std::uint64_t>(value)); }
-  void operator()(const std::string& text) const { hash->add(text); }
-  void operator()(const evn::WeightPtr& weight) const { add_weight(hash, *weight, true); }
-  void operator()(const std::shared_ptr<evn::Graph>& graph) const { add_model(hash, *graph, {}); }
-  void operator()(const std::vector<float>& list) const { add_list(hash, list); }
-  void operator()(const std::vector<std::int64_t>& list) const { add_list(hash, list); }
-  void operator()(const std::vector<std::string>& list) const {
-    for (const std::string& text : list) hash->add(text);
-  }
-  void operator()(const evn::TensorDesc& desc) const { hash->add(static_cast<std::uint64_t>(desc.dtype)); }
-};
 
 }  // namespace
 
@@ -49,10 +27,12 @@ void add_model(Hasher* hash, const evn::Graph& graph, const std::vector<bool>& l
   for (const evn::Node& node : graph.nodes) {
     hash->add(node.domain);
     hash->add(node.op_type);
-    add_list(hash, node.inputs);
+    hash->add(node.inputs.data(), node.inputs.size() * sizeof(evn::ValueId));
     for (const evn::Attribute& a : node.attributes) {
       hash->add(a.name);
-      std::visit(AddAttribute{hash}, a.value);
+      evn::add_value(hash, a.value);
+      if (const auto* weight = std::get_if<evn::WeightPtr>(&a.value)) add_weight(hash, **weight, true);
+      if (const auto* body = std::get_if<std::shared_ptr<evn::Graph>>(&a.value)) add_model(hash, **body, {});
     }
     if (node.body != nullptr) add_model(hash, *node.body, {});
   }

@@ -66,11 +66,7 @@ struct BatchingTest : testing::Test {
     options.config_text = config;
     options.config_size = std::strlen(config);
     if (options.config_size == 0) options.config_text = nullptr;
-    if (on_host) {
-      options.parallel_for = &request_test::Host::parallel;
-      options.post = &request_test::Host::post;
-      options.post_user = &host;
-    }
+    if (on_host) host.set_in(&options);
     if (logged) {
       options.log_level = EVN_LOG_DEBUG;
       options.log_sink = [](void* user, const evn_log_record* record) { static_cast<BatchingTest*>(user)->logged(*record); };

@@ -33,6 +33,12 @@ struct Host {  // an executor of the host's: tasks that a test runs when it like
     if (h.answer == EVN_OK) h.tasks.emplace_back(task, context);
     return h.answer;
   }
+  void set_in(evn_runtime_options* options, bool can_post = true) {
+    options->parallel_for = &parallel;
+    if (!can_post) return;
+    options->post = &post;
+    options->post_user = this;
+  }
   bool run_one() {
     std::pair<evn_task, void*> t;
     {
@@ -78,11 +84,7 @@ struct RequestTest : testing::Test {
     options.config_text = config;
     options.config_size = std::strlen(config);
     if (options.config_size == 0) options.config_text = nullptr;
-    if (on_host) options.parallel_for = &Host::parallel;
-    if (on_host && can_post) {
-      options.post = &Host::post;
-      options.post_user = &host;
-    }
+    if (on_host) host.set_in(&options, can_post);
     ASSERT_OK(evn_runtime_create(&options, &runtime, &error));
     ASSERT_OK(gate.register_at(runtime, &error));
     session = load(concurrency);

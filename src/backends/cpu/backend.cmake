@@ -14,8 +14,9 @@ evn_backend(cpu SOURCES ${shared} ${kernels} ${loops})
 set(aligned conv/conv_transpose_kernels.cc elementwise/quantize_kernels.cc move/gather_kernels.cc move/pad_kernels.cc move/resize_kernels.cc move/select_kernels.cc move/strided_copy.cc training/pool_gradient_kernels.cc)
 list(TRANSFORM aligned PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 set_source_files_properties(${aligned} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-# Plain loops that gcc vectorizes at -O3 only, because arrays may overlap.
+# Options that a precompiled header does not have.
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/elementwise/numbers_loops.cc PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+# Plain loops that gcc vectorizes at -O3 only, because arrays may overlap.
 set_property(SOURCE ${CMAKE_CURRENT_LIST_DIR}/elementwise/numbers_loops.cc ${CMAKE_CURRENT_LIST_DIR}/move/select_kernels.cc APPEND PROPERTY COMPILE_OPTIONS
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release,RelWithDebInfo>>:-ftree-loop-vectorize;-fvect-cost-model=dynamic;--param=vect-epilogues-nomask=0>")
 set_property(SOURCE ${aligned} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-falign-functions=64>)

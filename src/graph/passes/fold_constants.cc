@@ -164,7 +164,7 @@ class ConstantFolder {
     if (is_in(kLater, node.op_type) && descs_[0].shape.elements() > 1) return;
     if (!allocate(node)) return;
     const auto texts = std::make_shared<TextPool>(context_.ledger);
-    // As in a run, what has no elements is not computed.
+    // Outputs without elements are not computed, as in a run.
     const bool computes = std::any_of(descs_.begin(), descs_.end(), [](const TensorDesc& d) { return elements(d) > 0; });
     if (computes && !evaluate(node, texts.get())) {
       weights_.clear();

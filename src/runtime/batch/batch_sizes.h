@@ -45,7 +45,7 @@ class BatchSizes {
   int kept_ = kNone;  // the size that was chosen before the trials
   int chosen_;
   int trial_ = kNone;
-  int larger_ = 0;          // batches above the trial's size since it began
+  int larger_ = 0;          // number of batches above the size on trial since the trial began
   int last_trial_ = kNone;  // of those that are to be tried one after the other
   std::array<Size, scheduling::kMaxSizes> sizes_ = {};
 };

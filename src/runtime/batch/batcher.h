@@ -33,8 +33,9 @@ class Batcher {
   // -- Waiting: guarded by the dispatcher's mutex ---------------------------------------------------------------------------
 
   std::int64_t max_batch() const { return config_.max_batch; }
-  // A batch of rows of so many bytes takes others until it has so many rows; and what a row has cost.
+  // Number of rows, of `row_bytes` bytes each, below which a batch takes further requests.
   std::int64_t most_rows(std::uint64_t row_bytes) { return sizes_of(row_bytes).most_rows(); }
+  // A batch of `rows` rows has taken `core_ns`.
   void note_cost(std::uint64_t row_bytes, std::int64_t rows, std::uint64_t core_ns) { sizes_of(row_bytes).note(rows, core_ns); }
 
   // A request has come, with which so many are in flight.

@@ -15,7 +15,7 @@ struct Gathering {
   Batcher& batcher;
   std::vector<RequestPtr> members = {};
   std::int64_t rows = 0;
-  std::int64_t most_rows = 0;           // others are taken below that
+  std::int64_t most_rows = 0;           // below this number further requests are taken
   std::uint64_t row_bytes = 0;          // 0: the first cannot be joined
   std::uint64_t until_ns = UINT64_MAX;  // it waits for others
 

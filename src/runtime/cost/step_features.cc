@@ -6,19 +6,6 @@
 namespace evn {
 namespace {
 
-// Large values of attributes are told apart by their sizes alone: times do not depend on them.
-void add(Hasher& hasher, const AttributeValue& value) {
-  hasher.add(value.index());
-  if (const auto* f = std::get_if<float>(&value)) hasher.add(f, sizeof *f);
-  if (const auto* i = std::get_if<std::int64_t>(&value)) hasher.add(static_cast<std::uint64_t>(*i));
-  if (const auto* s = std::get_if<std::string>(&value)) hasher.add(*s);
-  if (const auto* f = std::get_if<std::vector<float>>(&value)) hasher.add(f->data(), f->size() * sizeof(float));
-  if (const auto* i = std::get_if<std::vector<std::int64_t>>(&value)) hasher.add(i->data(), i->size() * sizeof(std::int64_t));
-  if (const auto* s = std::get_if<std::vector<std::string>>(&value)) {
-    for (const std::string& text : *s) hasher.add(text);
-  }
-}
-
 void add(Hasher& hasher, const TensorDesc& desc) {
   hasher.add(static_cast<std::uint64_t>(desc.dtype));
   if (desc.dtype == DType::kUndefined) return;
@@ -29,7 +16,7 @@ void add(Hasher& hasher, const TensorDesc& desc) {
 void add(Hasher& hasher, const Node& node) {
   hasher.add(node.op_type);
   hasher.add(node.domain);
-  for (const AttributeValue& value : node.resolved) add(hasher, value);
+  for (const AttributeValue& value : node.resolved) add_value(&hasher, value);  // times do not depend on the bytes of tensors
   hasher.add(static_cast<std::uint64_t>(node.epilogue.count));
   for (int i = 0; i < node.epilogue.count; ++i) hasher.add(static_cast<std::uint64_t>(node.epilogue.ops[i].kind));
 }

@@ -93,34 +93,27 @@ void RequestDispatcher::State::watch_loop() {
   }
 }
 
-// A callback may wait for other requests of its session, for which there must be room.
+// The callback may wait for other requests of its session, so that its own request makes room for them. A callback may execute a
+// task of another runtime's executor, whose requests have another state.
 InHostCallback::InHostCallback() noexcept {
-  RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
-  RequestDispatcher::State::Execution* const execution = RequestDispatcher::State::t_execution;
-  if (thread == nullptr && execution == nullptr) return;
-  RequestDispatcher::State& state = thread != nullptr ? *thread->state : *execution->state;
-  if (state.is_forked()) return;
-  bool makes_room = false;
-  {
+  if (RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
+      thread != nullptr && !thread->state->is_forked()) {
+    RequestDispatcher::State& state = *thread->state;
     const std::lock_guard<std::mutex> lock(state.mutex);
-    if (execution != nullptr && !execution->has_run) {
-      execution->has_run = true;
-      execution->requests->done();
-      makes_room = execution->requests->is_bounded() && !execution->requests->is_empty();
-    }
-    if (thread != nullptr) {
-      thread->callback_begin_ns = os::now_ns();
-      if (state.waiting > 0) state.call_the_watcher();
-    }
+    outer_begin_ns_ = std::exchange(thread->callback_begin_ns, os::now_ns());
+    if (state.waiting > 0) state.call_the_watcher();
   }
-  if (makes_room) state.look_again();
+  if (RequestDispatcher::State::Execution* const execution = RequestDispatcher::State::t_execution;
+      execution != nullptr && !execution->state->is_forked()) {
+    execution->state->make_room(execution);
+  }
 }
 
 InHostCallback::~InHostCallback() {
   RequestDispatcher::State::Thread* const thread = RequestDispatcher::State::t_thread;
   if (thread == nullptr || thread->state->is_forked()) return;
   const std::lock_guard<std::mutex> lock(thread->state->mutex);
-  thread->callback_begin_ns = 0;
+  thread->callback_begin_ns = outer_begin_ns_;
 }
 
 DeviceWait::DeviceWait() noexcept {

@@ -179,6 +179,17 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
     if (has_unwatched) call_the_watcher();
   }
 
+  // Ends the counting of an execution against the concurrency of its session. Called without the lock.
+  void make_room(Execution* execution) noexcept {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (std::exchange(execution->has_run, true)) return;
+      execution->requests->done();
+      if (!execution->requests->is_bounded() || execution->requests->is_empty()) return;
+    }
+    look_again();
+  }
+
   // Has a thread or a task look for waiting requests. Called without the lock.
   void look_again() noexcept {
     std::unique_lock<std::mutex> lock(mutex);

@@ -26,8 +26,8 @@ void LiveSessions::reconfigure(const std::shared_ptr<Runtime>& runtime, Config c
   std::vector<Replacement> made;
   std::unordered_set<const LiveSession*> is_made;
   for (;;) {
-    std::vector<std::shared_ptr<LiveSession>> alive,
-        missing;  // the last of them must not go under the lock, for which its thread may wait
+    // References outlive the lock: the destructor of a session joins a thread that may wait for the lock.
+    std::vector<std::shared_ptr<LiveSession>> alive, missing;
     {
       std::unique_lock<Mutex> lock(mutex_);
       alive.reserve(all_.size());

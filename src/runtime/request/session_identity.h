@@ -36,7 +36,7 @@ struct SessionIdentity {
         statistics(list, std::move(name), requests.waiting_count()) {}
 
   SessionRequests requests;
-  const std::shared_ptr<RunGroup> group;  // of the runs of all placements
+  const std::shared_ptr<RunGroup> group;  // concurrency limit of the runs of all placements
   RunStatistics statistics;
   SplitSpeeds speeds;                   // of devices at the nodes that they share
   std::weak_ptr<PlacementOwner> owner;  // none: of a session that keeps the placement that it has

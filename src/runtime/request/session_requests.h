@@ -77,6 +77,7 @@ class SessionRequests {
     }
     put_back();
   }
+  // Returns true if a limit on concurrent executions is set.
   bool is_bounded() const noexcept { return most_running_.load(std::memory_order_relaxed) != 0; }
   // Another bound, from now on. From any thread.
   void set_most_running(int most_running) noexcept { most_running_.store(most_running, std::memory_order_relaxed); }
@@ -109,7 +110,7 @@ class SessionRequests {
   void leave(std::uint32_t made_in) noexcept;
   // Waits until all have left. False: it took longer.
   bool wait_for_all(std::uint64_t timeout_ns);
-  // Returns true while a thread waits so.
+  // Returns true while a thread is in wait_for_all().
   bool are_awaited() const { return awaited_.load(std::memory_order_relaxed) > 0; }
 
   // While it lives, this thread is in a callback of a request of this session.

@@ -2,6 +2,8 @@
 // threads they do nothing.
 #pragma once
 
+#include <cstdint>
+
 namespace evn {
 
 // While it lives, the calling thread is in a callback of the host. When that takes long, another thread takes its place.
@@ -11,6 +13,9 @@ class InHostCallback {
   ~InHostCallback();
   InHostCallback(const InHostCallback&) = delete;
   InHostCallback& operator=(const InHostCallback&) = delete;
+
+ private:
+  std::uint64_t outer_begin_ns_ = 0;  // time at which the callback began in which this one was called
 };
 
 // While it lives, the calling thread waits for devices other than the host. As many requests are executed meanwhile as their

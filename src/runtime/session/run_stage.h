@@ -31,7 +31,8 @@ struct RunRequest {
   std::shared_ptr<State> state = {};  // nullable
   std::uint64_t submitted_ns = 0;     // of a request; 0: its caller waits for it
   RunTimes* times = nullptr;  // nullable: the run is not counted, and who gave this counts the requests of which it is one run
-  bool is_warm = false;       // before the session is in use: where a device is lost, it fails
+  bool is_warm =
+      false;  // warm run of a session that is not in use yet: it fails if a device is lost, and no concurrency limit holds for it
   std::vector<std::uint8_t> skipped = {};  // per output: 1: not wanted; empty: all are
   OutputListener listener = {};
 };

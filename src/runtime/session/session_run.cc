@@ -355,7 +355,7 @@ void Session::compute(StagedRun& run) {
   tensors.overwrite_inputs = request.overwrite_inputs;
   tensors.listener = request.listener;
   static_cast<StopCondition&>(tensors.cancel) = stop;
-  RunGroup* const group = request.is_warm ? nullptr : group_.get();  // a warm run does not wait for runs of the session before
+  RunGroup* const group = request.is_warm ? nullptr : group_.get();
   ScheduledRun scheduled(runtime()->scheduler(), {request.priority, stop.deadline_ns}, group, tensors.cancel);
   scheduled.enter();
   if (run.note != nullptr) run.note->begin(scheduled);

@@ -22,7 +22,6 @@ struct Shared {
   SessionRequest request;
   std::shared_ptr<SessionIdentity> identity;
   std::shared_ptr<ArenaStore> arenas;
-  std::shared_ptr<RunGroup> group;
   std::shared_ptr<Tracing> tracing;
 };
 
@@ -79,7 +78,7 @@ std::shared_ptr<Session> put_together(const ModelPtr& model, const std::shared_p
   parts.compiled = compile_for(model, request, cache);
   parts.bodies = make_bodies(*parts.compiled, request, shared->arenas, with_nodes_in_parts);
   parts.arenas = shared->arenas;
-  parts.group = shared->group;
+  parts.group = shared->identity->group;
   parts.concurrency = concurrency_of(request);
   parts.tracing = shared->tracing;
   parts.identity = shared->identity;
@@ -106,11 +105,9 @@ std::shared_ptr<Session> put_together(const ModelPtr& model, const std::shared_p
 std::shared_ptr<Session> make_session(const ModelPtr& model, SessionRequest request, const CacheConfig& cache,
                                       std::vector<NodeSelection> selections) {
   request = with_settings(std::move(request), *model->runtime);
-  const std::shared_ptr<SessionIdentity> identity = identity_for(*model, request);
   auto shared = std::make_shared<Shared>(Shared{.request = request,
-                                                .identity = identity,
+                                                .identity = identity_for(*model, request),
                                                 .arenas = make_arenas(*model->runtime, request),
-                                                .group = identity->group,
                                                 .tracing = std::make_shared<Tracing>()});
   shared->request.identity = shared->identity;
   std::shared_ptr<Session> session = put_together(model, shared, cache, std::move(selections));

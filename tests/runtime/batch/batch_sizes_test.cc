@@ -12,12 +12,14 @@ namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
 
-// The size that most batches have in the end, where as many rows wait as a batch may take. The cost is a batch's. `each`: rows of a
-// request, which runs alone if a batch may not have more.
-std::int64_t settle(BatchSizes& sizes, const std::function<std::uint64_t(std::int64_t)>& cost, std::int64_t each = 1) {
+// The size that most batches have in the end, if as many requests wait as a batch takes (batch/gathering.h). The cost is that of a
+// batch. `each`: rows of a request.
+std::int64_t settle(BatchSizes& sizes, const std::function<std::uint64_t(std::int64_t)>& cost, std::int64_t each = 1,
+                    std::int64_t max_batch = 32) {
   std::map<std::int64_t, int> seen;
   for (int i = 0; i < 20'000; ++i) {
-    const std::int64_t rows = std::max(each, sizes.most_rows() / each * each);
+    const std::int64_t requests = (sizes.most_rows() + each - 1) / each, fit = max_batch / each;
+    const std::int64_t rows = std::min(requests, fit) * each;
     sizes.note(rows, cost(rows));
     if (i >= 10'000) ++seen[rows];
   }
@@ -58,6 +60,13 @@ TEST(BatchSizes, RequestsOfFourRowsAreJoinedIfThatMakesARowCheaper) {
   BatchSizes sizes(32, 6 * kMs);
   EXPECT_EQ(settle(sizes, weights_once, 4), 32);
   EXPECT_GT(sizes.most_rows(), 4);
+}
+
+TEST(BatchSizes, RequestsOfAnyNumberOfRowsAreJoinedIfThatMakesARowCheaper) {
+  for (const std::int64_t each : {3, 5, 6, 7, 9, 15}) {
+    BatchSizes sizes(32, 6 * kMs);
+    EXPECT_EQ(settle(sizes, weights_once, each), 32 / each * each) << each;
+  }
 }
 
 TEST(BatchSizes, RequestsOfFourRowsThatWereJoinedFirstAreMeasuredToo) {

@@ -307,6 +307,29 @@ TEST(CpuConv, SamePadding) {
       .run();
 }
 
+// The scratch of the depthwise kernel grows with the stride, and with the places under a dilated window.
+TEST(CpuConv, WideDepthwiseWindowsAreLeftToOtherKernels) {
+  constexpr std::int64_t kWidest = 8192;  // dilation of three taps
+  for (const std::int64_t wide : {kWidest, kWidest + 1}) {
+    const bool fits = wide == kWidest;
+    KernelCheck("Conv")
+        .input(Shape{1, 3, 4})
+        .weight(Shape{3, 1, 3})
+        .integer("group", 3)
+        .ints("dilations", {wide})
+        .ints("pads", {wide, wide})
+        .kernel(fits ? "conv_depthwise" : "reference")
+        .run();
+    KernelCheck("Conv")
+        .input(Shape{1, 3, 4})
+        .weight(Shape{3, 1, 3})
+        .integer("group", 3)
+        .ints("strides", {2 * wide})
+        .kernel(fits ? "conv_depthwise" : "reference")
+        .run();
+  }
+}
+
 TEST(CpuConv, NaNStaysWhereItIs) {
   std::vector<float> x(36, 1.0f);
   x[14] = std::nanf("");
