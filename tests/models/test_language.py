@@ -76,6 +76,25 @@ def test_a_cache_that_grows(name):
             past += steps
 
 
+@pytest.mark.parametrize("place", (0, 1), ids=("before", "behind"))
+def test_a_cache_that_another_node_reads_too(place):
+    heads, groups, depth = 4, 2, 16
+    made = onnx.load_from_string(model(heads, groups, depth))
+    made.graph.node.insert(place, helper.make_node("ReduceSum", ["past_key"], ["sum"], keepdims=0))
+    made.graph.output.append(helper.make_tensor_value_info("sum", TensorProto.FLOAT, []))
+    random = numpy.random.default_rng(3)
+    with evener.Runtime(threads=2, cache_dir="") as runtime, runtime.session(made.SerializeToString()) as session:
+        state = session.state(PAIRS)
+        caches = {key: numpy.zeros((1, groups, 0, depth), "float32") for key in ("past_key", "past_value")}
+        past = 0
+        for steps in PIECES:
+            drawn = draw(random, steps, past, heads, groups, depth)
+            kept, carried = session.run(drawn, state=state), session.run({**drawn, **caches})
+            assert numpy.array_equal(kept["y"], carried["y"]) and numpy.array_equal(kept["sum"], carried["sum"]), f"{steps} after {past}"
+            caches = {"past_key": carried["present_key"], "past_value": carried["present_value"]}
+            past += steps
+
+
 @pytest.mark.parametrize("caches", ["float16", "int8"])
 @pytest.mark.parametrize("name", CASES)
 def test_pages_of_16_and_8_bits_round_what_they_store(name, caches):

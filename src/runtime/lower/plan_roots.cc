@@ -203,8 +203,13 @@ std::int32_t PlanRoots::output_root(const PlanStep& step, std::size_t k, const s
   const InPlace in_place = step.kernel->in_place(step.desc, step.plan, k);
   for (std::size_t i = 0; in_place.any() && i < inputs.size(); ++i) {
     if (inputs[i] < 0 || !in_place.allows(i)) continue;
-    if (k > 0 && std::count(inputs.begin(), inputs.end(), inputs[i]) > 1) continue;  // another part of the step may read it
     PlanRoot& r = s_.roots[inputs[i]];
+    bool is_read_elsewhere = false;  // by another operand, after the kernel has written there
+    for (std::size_t other = 0; other < inputs.size(); ++other) {
+      if (other == i || inputs[other] < 0 || &owner(inputs[other]) != &r) continue;
+      if (k > 0 || inputs[other] != inputs[i] || !in_place.allows(other)) is_read_elsewhere = true;
+    }
+    if (is_read_elsewhere) continue;
     if (r.source != Source::kArena || r.view.exists() || r.last_user != last_node || r.bytes != s_.descs[v].size_bytes()) continue;
     r.last_user = last_user(v);
     r.last = std::max(r.last, now());

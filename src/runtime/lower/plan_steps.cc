@@ -98,10 +98,10 @@ void PlanSteps::find_inputs(PlanStep* step) {
   }
 }
 
-// The root of v in pages of rows that kernels read so; -1: there is none, or v lies in plain order too.
+// The root of v in pages of rows that kernels read so, whether or not v lies in plain order too; -1: there is none.
 std::int32_t PlanSteps::paged_root(ValueId v) {
   const std::int32_t r = v == kNoValue ? -1 : s_.storage.root(v, Representation::paged());
-  return r >= 0 && root(v, 0) < 0 && s_.roots[r].paged_axis == s_.descs[v].shape.rank() - 2 ? r : -1;
+  return r >= 0 && s_.roots[r].paged_axis == s_.descs[v].shape.rank() - 2 ? r : -1;
 }
 
 void PlanSteps::add_step(PlanStep* step) {

@@ -189,7 +189,15 @@ class Replanner : PlanArenas {
     }
     const std::span<const TensorDesc> outputs = infer(node);
     if (n.mode == NodeMode::kPlanned) return update_known(node, outputs);
-    return change_outputs(node, outputs) && (at >= 0 || n.mode != NodeMode::kKernel || update_elided(index));
+    if (!change_outputs(node, outputs)) return false;
+    if (n.mode == NodeMode::kView && lies_in_another(node.outputs[0])) mark_readers(node.outputs[0]);  // which may be elided
+    return at >= 0 || n.mode != NodeMode::kKernel || update_elided(index);
+  }
+
+  // Returns true if v is a part of another value's memory.
+  bool lies_in_another(ValueId v) const {
+    const auto roots = s_.storage.plain_roots(v);
+    return std::any_of(roots.begin(), roots.end(), [&](std::int32_t r) { return r >= 0 && s_.roots[r].view.exists(); });
   }
 
   bool update_elided(std::int32_t index) {

@@ -17,6 +17,8 @@ class CascadePass final : public LoweringPass {
     d.nodes.push_back(stage_desc(f, last, 0));
     for (std::int32_t next = next_of(last); d.nodes.size() < kMaxStages && f.is_passed(next) && cascades_.joins(d.nodes);
          next = next_of(last)) {
+      const FusedOperand* const residual = f.c_.nodes[next].fused_as(FusedOperand::Role::kResidual);
+      if (residual != nullptr && residual->maker >= d.node) break;  // it is made between the stages
       last = next;
       const std::size_t first = d.descs.size() - 1;
       d.operands.emplace_back();  // what lies between two stages

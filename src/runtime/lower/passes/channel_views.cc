@@ -70,6 +70,7 @@ class ViewFinder {
     for (View& view : views_.concat_views) {
       if (view.parent != kNoValue) view.maker = maker_[view.parent];
     }
+    extend_reuses();
     return std::move(views_);
   }
 
@@ -225,6 +226,20 @@ class ViewFinder {
       if (r.value == stays.value && !is_kept) o.last = std::max(o.last, last_reader_[v]);
     }
     return o;
+  }
+
+  // Values that were written into what is written over, and their channels, may be read beside it.
+  void extend_reuses() {
+    std::vector<std::int32_t> last(graph_.values.size(), -1);  // per parent
+    for (std::size_t i = 0; i < graph_.values.size(); ++i) {
+      cancellation_point(kNodeWork / 4);
+      const auto v = static_cast<ValueId>(i);
+      const ValueId parent = views_.concat_views[origin(v).value].parent;
+      if (parent != kNoValue) last[parent] = std::max(last[parent], last_reader_[v]);
+    }
+    for (Reuse& r : views_.reuses) {
+      if (r.value != kNoValue) r.last = std::max(r.last, last[r.value]);
+    }
   }
 
   // The view of all of them, which lie side by side already: in the output of a Concat that begins with this one.

@@ -79,12 +79,13 @@ class ContiguousViews final : public LoweringPass {
       *before = -1;
       return 0;
     }
-    if (p.s_.descs[node.outputs[k]].shape.elements() == 0) return -1;
+    const TensorDesc& part = p.s_.descs[node.outputs[k]];
+    if (part.shape.elements() == 0 || is_sub_byte(part.dtype)) return -1;
     const std::int64_t elements = cuts_[index] == Cut::kSplit   ? elements_before_part(p, node, k, before)
                                   : cuts_[index] == Cut::kSlice ? elements_before_slice(p, node)
                                                                 : elements_before_rows(p, node);
     if (elements < 0) return -1;
-    const std::int64_t bytes = checked_mul(elements, static_cast<std::int64_t>(dtype_size(p.s_.descs[node.outputs[k]].dtype)));
+    const std::int64_t bytes = checked_mul(elements, static_cast<std::int64_t>(dtype_size(part.dtype)));
     const auto alignment = static_cast<std::int64_t>(p.c_.devices[p.c_.nodes[index].slot]->traits().alignment);
     return bytes % alignment == 0 ? bytes : -1;
   }
