@@ -52,11 +52,26 @@ class OperatorRewriter {
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
   Node& node(std::int32_t n) { return graph_.nodes[static_cast<std::size_t>(n)]; }
 
-  // The DequantizeLinear that makes v, or null.
+  const Weight* constant(const Node& n, std::size_t input) {
+    const bool is_given = input < n.inputs.size() && n.inputs[input] != kNoValue;
+    return is_given ? writer_.value(n.inputs[input]).constant.get() : nullptr;
+  }
+
+  // The DequantizeLinear that makes v, if it is of bytes or of a constant bias, with a constant scale; else null. The model may
+  // have others of its own.
   const Node* dequantizer(ValueId v) {
     if (v == kNoValue || at(v) >= producer_.size() || producer_[at(v)] < 0) return nullptr;
     const Node& n = node(producer_[at(v)]);
-    return is(n, "DequantizeLinear") ? &n : nullptr;
+    if (!is(n, "DequantizeLinear") || constant(n, 1) == nullptr) return nullptr;
+    if (n.inputs.size() < 3) return constant(n, 0) != nullptr ? &n : nullptr;
+    const Weight* const zero = constant(n, 2);
+    return zero != nullptr && (zero->desc.dtype == DType::kInt8 || zero->desc.dtype == DType::kUint8) ? &n : nullptr;
+  }
+
+  // Returns the same, if it has one scale for all elements.
+  const Node* tensor_dequantizer(ValueId v) {
+    const Node* const n = dequantizer(v);
+    return n != nullptr && constant(*n, 1)->desc.shape.elements() == 1 ? n : nullptr;
   }
 
   // The node that alone reads v, or -1.
@@ -104,7 +119,7 @@ class OperatorRewriter {
     Node& n = graph_.nodes[i];
     if (n.inputs.empty() || n.inputs[0] == kNoValue) return;
     std::int32_t bounds = -1;
-    const Node* const x = dequantizer(n.inputs[0]);
+    const Node* const x = tensor_dequantizer(n.inputs[0]);
     const std::int32_t q = x == nullptr || x->inputs.size() < 3 ? -1 : quantizer_behind(n, &bounds);
     if (q < 0) return;
     const std::vector<ValueId>& to = node(q).inputs;
@@ -112,7 +127,7 @@ class OperatorRewriter {
     bool contrib = true;
     std::string op = "QLinear" + n.op_type;
     if (is_one_of(n, {"Conv", "MatMul", "Gemm", "Add", "Mul"})) {
-      const Node* const w = dequantizer(n.inputs[1]);
+      const Node* const w = is_one_of(n, {"Add", "Mul"}) ? tensor_dequantizer(n.inputs[1]) : dequantizer(n.inputs[1]);
       if (w == nullptr || w->inputs.size() < 3) return;
       const bool has_bias = n.inputs.size() > 2 && n.inputs[2] != kNoValue;
       const Node* const b = has_bias ? dequantizer(n.inputs[2]) : nullptr;

@@ -39,6 +39,8 @@ std::vector<float> scales_for_bias(const Weight& bias, float input_scale, int ax
     const double scale = std::fabs(static_cast<double>(element(from, i))) / (static_cast<double>(input_scale) * kMostBias);
     float& least = scales[axis < 0 ? 0 : static_cast<std::size_t>(i)];
     if (scale < FLT_MAX) least = std::max(least, static_cast<float>(scale));
+    if (least > 0)
+      least = std::max({least, FLT_MIN, FLT_MIN / input_scale});  // its product with the input's scale is a normal number
   }
   return scales;
 }
@@ -56,8 +58,9 @@ QuantizedWeight quantize_weight(const Weight& weight, int axis, const LedgerPtr&
   if (!finite) fail(EVN_ERROR_INVALID_MODEL, "a weight has elements that are NaN or infinite");
   QuantizedWeight q;
   for (std::size_t i = 0; i < largest.size(); ++i) {
-    const float scale = largest[i] == 0 ? 1.0f : std::max(largest[i] / 127, FLT_MIN);
-    q.scales.push_back(i < least.size() ? std::max(scale, least[i]) : scale);
+    const float bound = i < least.size() ? least[i] : 0.0f;
+    const float free = bound > 0 ? bound : 1.0f;  // zeros have any scale: the finest that the bias may have
+    q.scales.push_back(largest[i] == 0 ? free : std::max({largest[i] / 127, FLT_MIN, bound}));
   }
   void* to = nullptr;
   q.values = make_unfilled_weight({DType::kInt8, shape}, ledger, &to);

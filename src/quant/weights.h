@@ -14,8 +14,8 @@ struct QuantizedWeight {
   std::vector<float> scales;  // one, or one for each index along the axis
 };
 
-// Symmetric: w is taken for q * scale, with |q| <= 127. axis < 0: one scale. An index with nothing but zeros has scale 1. No scale
-// is below that of its index in `least` (or none there). Throws EVN_ERROR_INVALID_MODEL where an element is NaN or infinite.
+// Symmetric: w is taken for q * scale, with |q| <= 127. axis < 0: one scale. No scale is below that of its index in `least`. An
+// index with nothing but zeros has that, or 1 if there is none. Throws EVN_ERROR_INVALID_MODEL where an element is NaN or infinite.
 QuantizedWeight quantize_weight(const Weight& weight, int axis, const LedgerPtr& ledger, std::span<const float> least = {});
 
 // By output channel, the scale that its weight must have for the bias to be an int32, in steps of input scale * weight scale, that
