@@ -21,7 +21,7 @@ constexpr DeviceOption kOptions[] = {
     {{"match.platform", SettingType::kText, "\"*\""}, true},
     {{.name = "match.kind", .type = SettingType::kChoice, .fallback = "any", .words = "any|gpu|cpu|accelerator"}, true},
     {{"match.index", SettingType::kInteger, "0", 0, 255}, true},
-    {{.name = "attached", .type = SettingType::kBoolean, .fallback = "false"}},
+    {{.name = "attached", .type = SettingType::kBoolean, .fallback = "false"}, true},
     {{.name = "kernels", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|cpu|gpu"}},
     {{"programs", SettingType::kText, "\"\""}},
     {{.name = "clblast", .type = SettingType::kChoice, .fallback = "auto", .words = "auto|always|never"}},

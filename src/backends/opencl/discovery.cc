@@ -73,7 +73,7 @@ void identify(OpenClFound* d, const std::vector<OpenClFound>& found, const std::
 bool describe(OpenClFound* d, const std::vector<OpenClFound>& before) {
   const auto text = [&](cl_device_info what, std::string* out) { return read_text(opencl().get_device_info, d->id, what, out); };
   cl_uint units = 1, lanes = 1;
-  cl_ulong memory = 0, largest = 0;
+  cl_ulong memory = 0, largest = 0, local = 0;
   cl_device_fp_config floats = 0;
   cl_bool available = CL_FALSE, compiler = CL_FALSE, little = CL_FALSE;
   const bool ok = text(CL_DEVICE_NAME, &d->name) && text(CL_DEVICE_VENDOR, &d->vendor) &&
@@ -106,6 +106,7 @@ bool describe(OpenClFound* d, const std::vector<OpenClFound>& before) {
   d->float_lanes = lanes;
   d->memory_bytes = memory;
   d->largest_buffer = largest;
+  if (read_value(d->id, CL_DEVICE_LOCAL_MEM_SIZE, &local)) d->local_bytes = local;  // else the least that OpenCL guarantees
   d->has_compiler = compiler == CL_TRUE;
   d->usable = available == CL_TRUE && little == CL_TRUE;
   return ok;

@@ -30,6 +30,7 @@ struct OpenClFound {
   bool system_svm = false;           // kernels see all memory of the host (CL_DEVICE_SVM_FINE_GRAIN_SYSTEM)
   std::uint32_t base_alignment = 0;  // bytes (CL_DEVICE_MEM_BASE_ADDR_ALIGN); 0: not told
   bool subgroups = false;
+  std::uint64_t local_bytes = 32768;    // local memory of a work group (CL_DEVICE_LOCAL_MEM_SIZE)
   bool subgroup_functions = false;      // kernels may use them: OpenCL C 3.0
   std::string identity;                 // DeviceProfile::identity
   std::optional<bool> kernels_of_cpus;  // where the configuration says so

@@ -38,6 +38,7 @@ class Launcher {
   bool is_cpu() const { return found_.has_kernels_of_cpus(); }
   std::int64_t group_items() const { return is_cpu() ? 1 : kGpuLocalSize; }
   std::int64_t compute_units() const { return found_.compute_units; }
+  std::uint64_t local_bytes() const { return found_.local_bytes; }
 
   OpenClTuning& tuning() { return tuning_; }
   OpenClStep& step() { return step_; }

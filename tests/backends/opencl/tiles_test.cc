@@ -65,6 +65,26 @@ TEST(OpenClTiles, AllSizesGiveTheSameBitsOfAConvolution) {
   }
 }
 
+TEST(OpenClTiles, TilesFitTheLocalMemoryOfTheDevice) {
+  constexpr TiledFunctions kMatrices = EVN_TILES("tiled", "product", kCostOfMatrices);
+  constexpr std::uint64_t kGuaranteed = 32768, kPlenty = 1 << 20;
+  bool differs = false;
+  for (const std::int64_t rows : {32, 64, 320, 1024, 4096}) {
+    for (const std::int64_t columns : {64, 512, 1024}) {
+      for (const std::int64_t depth : {64, 256, 1024}) {
+        const int tile = choose_tile(kMatrices, rows, columns, depth, 1, 40, kGuaranteed);
+        EXPECT_LE(kMatrices.tiles[tile].local_bytes, kGuaranteed) << rows << " x " << columns << " x " << depth;
+        differs |= tile != choose_tile(kMatrices, rows, columns, depth, 1, 40, kPlenty);
+      }
+    }
+  }
+  EXPECT_TRUE(differs) << "a larger tile is never the best";
+  for (const Tile& tile : kMatrices.tiles) {
+    EXPECT_TRUE(can_take(tile, 1024, kPlenty));
+    EXPECT_EQ(can_take(tile, 1024, kGuaranteed), tile.local_bytes <= kGuaranteed);
+  }
+}
+
 TEST(OpenClTiles, ARowHasTheSameBitsAloneAndAmongMany) {
   EVN_NEEDS_OPENCL();
   constexpr std::int64_t kDepth = 333, kColumns = 50;

@@ -58,7 +58,8 @@ Refusal refuse_common(const OpDesc& desc) {
   constexpr std::int64_t kLongest = 1 << 16;  // the sums of window.cc round less
   if (desc.inputs[kX].shape.rank() < 3 || desc.inputs[kX].shape.rank() > 4) return "only one or two spatial axes";
   if (products_of(desc) > kLongest) return "its sums are long";
-  return nullptr;
+  const ConvAxes axes = axes_of(desc);
+  return refuse_large_plane(axes.h, axes.w);
 }
 
 Refusal refuse_computed(const OpDesc& desc) {
@@ -66,7 +67,16 @@ Refusal refuse_computed(const OpDesc& desc) {
   return desc.has_input(kB) && desc.constant(kB) == nullptr ? "the bias must be constant" : nullptr;
 }
 
-Refusal supports_direct(const OpDesc& desc) { return refuse_common(desc); }
+// Refusal of rows of the padded copy of 2^31 elements or more.
+Refusal refuse_long_rows(const WindowAxis& w) {
+  const bool is_long = w.output > 0 && checked_mul<std::int64_t>(w.stride, conv_phase_w(w.output, w)) > INT32_MAX;
+  return is_long ? "its stride is long" : nullptr;
+}
+
+Refusal supports_direct(const OpDesc& desc) {
+  if (const Refusal refusal = refuse_common(desc)) return refusal;
+  return refuse_long_rows(axes_of(desc).w);
+}
 
 Refusal supports_pointwise(const OpDesc& desc) {
   if (const Refusal refusal = refuse_common(desc)) return refusal;
@@ -170,6 +180,7 @@ Params params_of(const OpDesc& desc, const ConvAxes& axes) {
 }
 
 State& plan_common(const OpDesc& desc, const ConvAxes& axes, KernelPlan* plan) {
+  fail_if(refuse_large_plane(axes.h, axes.w));
   State& state = plan->state<State>();
   state.params = params_of(desc, axes);
   state.images = desc.inputs[kX].shape[0];
@@ -192,6 +203,7 @@ template <typename T>
 void plan_direct(const OpDesc& desc, KernelPlan* plan) {
   const ConvAxes axes = axes_of(desc);
   Params& p = plan_common(desc, axes, plan).params;
+  fail_if(refuse_long_rows(axes.w));
   p.padded_h = to_int((axes.h.output - 1) * axes.h.stride + axes.h.extent());
   p.phase_w = conv_phase_w(axes.w.output, axes.w);
   p.pixels_first = has_pixels_first(p, checked_mul(std::int64_t{p.padded_h}, std::int64_t{p.stride_w} * p.phase_w));

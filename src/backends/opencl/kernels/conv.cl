@@ -99,7 +99,7 @@ EVN_KERNEL void conv_pad(global const float* x, ulong x0, global STORED* padded,
   }
   global const float* in = x + x0 + ((long)channel * p.in_h + from) * p.in_w;
   for (int phase = 0; phase < p.stride_w; ++phase, out += p.phase_w) {
-    const int shift = phase - p.pad_w;  // column j comes from j * stride_w + shift
+    const long shift = phase - p.pad_w;  // column j comes from j * stride_w + shift
     int j = 0;
     for (; j < p.phase_w && j * p.stride_w + shift < 0; ++j) out[j] = 0.0f;
     if (p.stride_w == 1) {
@@ -251,8 +251,9 @@ EVN_KERNEL void conv_direct_rows(global const STORED* x, ulong x0, global const 
   global const STORED* src = x + x0 * EVN_PER_FLOAT + line * pitch;
   global const STORED* w = weights + w0 * EVN_PER_FLOAT + (long)block * 8 * p.channels * p.kernel_h * p.kernel_w;
   global const float* start = bias + b0 + block * 8;
-  const int last = p.out_h - 1 - row, step = p.stride_h * pitch;
-  const int row1 = min(1, last) * step, row2 = min(2, last) * step, row3 = min(3, last) * step;
+  const int last = p.out_h - 1 - row;
+  const long step = (long)p.stride_h * pitch;
+  const long row1 = min(1, last) * step, row2 = min(2, last) * step, row3 = min(3, last) * step;
   VF sums[16];
   VF a[8], b[8];
 #define EVN_START(m) a[m] = b[m] = (VF)(p.has_bias ? start[m] : 0.0f);

@@ -62,7 +62,7 @@ EVN_KERNEL void conv_transpose(global const float* x, ulong x0, global const flo
   apply_to_block(sums, 8, &e);
   if (p.kernel_w == 2 && skip == 0) {  // two neighbouring rows interleave
     for (int m = 0; m < count; m += 2) {
-      global float* to = row_address(y + y0, image, block * 8 + m, row, &p) + 2 * column;
+      global float* to = row_address(y + y0, image, block * 8 + m, row, &p) + 2L * column;
       VF low, high;
       low.even = sums[m].lo;
       low.odd = sums[m + 1].lo;

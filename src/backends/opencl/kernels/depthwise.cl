@@ -18,13 +18,13 @@ static inline VF load_stride(global const float* x, const int stride) {
 
 // Lanes that begin at element `at`, which is column `column` of its row; what lies outside the row is 0.
 static inline VF load_edge(global const float* x, long at, int column, int width, const int stride, long limit) {
-  const VI columns = column + stride * EVN_IOTA;
-  if (at >= 0 && at + stride * EVN_LANES <= limit && stride <= 2) {
+  if (stride <= 2 && at >= 0 && at + stride * EVN_LANES <= limit) {
+    const VI columns = column + stride * EVN_IOTA;
     return (columns >= 0 && columns < width) ? load_stride(x + at, stride) : (VF)0.0f;
   }
   float lane[EVN_LANES];
   for (int i = 0; i < EVN_LANES; ++i) {
-    const int c = column + stride * i;
+    const long c = column + (long)stride * i;
     lane[i] = c >= 0 && c < width ? x[at + (long)stride * i] : 0.0f;
   }
   return LOADV(lane);

@@ -3,6 +3,7 @@
 
 #include "backends/opencl/kernels/broadcast.h"
 #include "ops/clip.h"
+#include "ops/infra/numeric.h"
 #include "ops/unary.h"
 
 namespace evn {
@@ -221,9 +222,27 @@ void run_fmod(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&)
 
 // ---- Pow by whole numbers: they become floats first ----
 
+// True if float32 has all of the numbers: rounding would make odd exponents even, and change the sign of a power.
+bool fit_float(const Weight& numbers) {
+  bool fits = true;
+  dispatch<std::int32_t, std::uint32_t, std::int64_t, std::uint64_t>(numbers.desc.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr T kMost = 1 << 24;
+    const std::span<const T> all(numbers.as<T>(), static_cast<std::size_t>(numbers.desc.shape.elements()));
+    for (const T n : all) fits = fits && n <= kMost && (std::is_unsigned_v<T> || n >= T{} - kMost);
+  });
+  return fits;
+}
+
 Refusal supports_power(const OpDesc& desc) {
   if (!is_float(desc.inputs[0])) return "only float32";
-  return can_cast_to_float(desc.inputs[1].dtype) ? nullptr : "not by exponents of this type";
+  const DType exponent = desc.inputs[1].dtype;
+  if (!can_cast_to_float(exponent)) return "not by exponents of this type";
+  constexpr std::uint32_t kWide =
+      dtype_bit(DType::kInt32) | dtype_bit(DType::kUint32) | dtype_bit(DType::kInt64) | dtype_bit(DType::kUint64);
+  if ((dtype_bit(exponent) & kWide) == 0) return nullptr;
+  const Weight* constant = desc.constant(1);
+  return constant != nullptr && fit_float(*constant) ? nullptr : "exponents of 32 and 64 bits must be constant, and at most 2^24";
 }
 
 void plan_power(const OpDesc& desc, KernelPlan* plan) {

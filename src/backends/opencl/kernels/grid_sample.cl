@@ -32,10 +32,10 @@ static inline float reflect(float x, float low, float high) {
 }
 
 static inline int padded(float i, int size, int padding, float low, float high) {
-  const float last = (float)(size - 1);
-  if (i >= 0.0f && i <= last) return (int)i;
+  const int last = size - 1, at = convert_int_sat(i);  // compared as whole numbers: beyond 2^24 `last` may be rounded up
+  if (i >= 0.0f && at <= last) return at;
   if (padding == kZeros) return -1;
-  return (int)clamp(padding == kBorder ? i : reflect(i, low, high), 0.0f, last);
+  return min(convert_int_sat(clamp(padding == kBorder ? i : reflect(i, low, high), 0.0f, (float)last)), last);
 }
 
 static inline float cubic_weight(float d) {

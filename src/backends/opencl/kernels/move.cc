@@ -44,12 +44,13 @@ Refusal supports_resize(const OpDesc& desc) {
     const bool whole = s[i] >= 1 && s[i] <= 64 && s[i] == static_cast<float>(static_cast<int>(s[i]));
     if (!whole || (i < 2 && s[i] != 1)) return "only whole factors of the last two axes";
   }
-  return nullptr;
+  return refuse_long_axes(desc.outputs[0].shape);
 }
 
 void plan_resize(const OpDesc& desc, KernelPlan* plan) {
   const Shape& x = desc.inputs[0].shape;
   const Shape& y = desc.outputs[0].shape;
+  fail_if(refuse_long_axes(y));
   ResizeState& s = plan->state<ResizeState>();
   s = {x.elements(0, 2), to_int(x[2]), to_int(x[3]), x[2] > 0 ? to_int(y[2] / x[2]) : 1, x[3] > 0 ? to_int(y[3] / x[3]) : 1};
   count_bytes(desc, plan);

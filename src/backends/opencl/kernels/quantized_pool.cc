@@ -59,10 +59,12 @@ struct AverageState {
   std::int64_t planes;
 };
 
+// True if windows may count unlike numbers of elements, as those over an axis of unknown length may.
 bool counts_vary(const OpDesc& desc, const Window& window) {
   const bool include_pad = attr_int(*desc.node, AveragePoolAttr::kCountIncludePad) != 0;
   for (int i = 0; i < window.rank; ++i) {
     const WindowAxis& a = window.axis[i];
+    if (a.output < 0) return true;
     if (!include_pad && a.pad_begin > 0) return true;
     if ((a.output - 1) * a.stride - a.pad_begin + a.extent() > a.input + (include_pad ? a.pad_end : 0)) return true;
   }

@@ -226,7 +226,7 @@ EVN_KERNEL void pad_quads(global const uint* x, ulong x0, global const uint* zer
   const long channel = (p.images * p.groups + group) * p.channels + first;
   global const uchar* in = (global const uchar*)(x + x0) + channel * plane + (long)from * p.in_w;
   for (int phase = 0; phase < p.stride_w; ++phase, out += p.phase_w) {
-    const int shift = phase - p.pad_w;
+    const long shift = phase - p.pad_w;
     int j = 0;
     for (; j < p.phase_w && j * p.stride_w + shift < 0; ++j) out[j] = border;
     if (p.stride_w == 1) {
@@ -328,24 +328,21 @@ EVN_KERNEL void convolve(global const uint* x, ulong x0, global const uint* weig
 
 // Lanes that begin at element `at`, which is column `column` of its row, less the zero point; 0 outside the row.
 static inline VF load_lanes(global const uchar* x, long at, int column, int width, int stride, long limit, int shift, int zero) {
-  const VI columns = column + stride * EVN_IOTA;
-  VI v;
-  if (at >= 0 && at + stride * EVN_LANES <= limit && stride <= 2) {
-    const EVN_CAT(uchar, EVN_LANES) low = EVN_CAT(vload, EVN_LANES)(0, x + at);
-    if (stride == 1) {
-      v = TO_VI(low);
-    } else {
-      const EVN_CAT(uchar, EVN_LANES) high = EVN_CAT(vload, EVN_LANES)(0, x + at + EVN_LANES);
-      v = TO_VI((EVN_CAT(uchar, EVN_LANES))(low.even, high.even));
-    }
-  } else {
-    int lane[EVN_LANES];
+  if (stride > 2 || at < 0 || at + stride * EVN_LANES > limit) {
+    float lane[EVN_LANES];
     for (int i = 0; i < EVN_LANES; ++i) {
-      const int c = column + stride * i;
-      lane[i] = c >= 0 && c < width ? x[at + (long)stride * i] : 0;
+      const long c = column + (long)stride * i;
+      lane[i] = c >= 0 && c < width ? (float)(((int)x[at + (long)stride * i] << shift >> shift) - zero) : 0.0f;
     }
-    v = EVN_CAT(vload, EVN_LANES)(0, lane);
+    return LOADV(lane);
   }
+  const EVN_CAT(uchar, EVN_LANES) low = EVN_CAT(vload, EVN_LANES)(0, x + at);
+  VI v = TO_VI(low);
+  if (stride == 2) {
+    const EVN_CAT(uchar, EVN_LANES) high = EVN_CAT(vload, EVN_LANES)(0, x + at + EVN_LANES);
+    v = TO_VI((EVN_CAT(uchar, EVN_LANES))(low.even, high.even));
+  }
+  const VI columns = column + stride * EVN_IOTA;
   const VI centered = (v << shift >> shift) - zero;
   return TO_VF(columns >= 0 && columns < width ? centered : (VI)0);
 }

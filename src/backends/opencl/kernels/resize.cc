@@ -23,9 +23,15 @@ struct Params {
 };
 static_assert(sizeof(Params) <= KernelPlan::kStateBytes);
 
-Refusal supports(const OpDesc& desc) {
+Refusal refuse_common(const OpDesc& desc) {
   if (!is_float(desc.inputs[0])) return "only float32";
   if (desc.inputs[0].shape.rank() == 0) return "a scalar";
+  if (const Refusal refusal = refuse_long_axes(desc.inputs[0].shape)) return refusal;
+  return refuse_long_axes(desc.outputs[0].shape);
+}
+
+Refusal supports(const OpDesc& desc) {
+  if (const Refusal refusal = refuse_common(desc)) return refusal;
   const Node& node = *desc.node;
   if (attr_string(node, ResizeAttr::kMode) == "cubic") return "not cubic";
   if (node.op->since < 11) return nullptr;
@@ -108,15 +114,38 @@ struct Sampling {
 };
 static_assert(sizeof(Sampling) <= KernelPlan::kStateBytes);
 
+// Refusal of outputs that are sums of 2^31 elements or more.
+Refusal refuse_many_taps(const ResizeGeometry& g) {
+  std::int64_t taps = 1;
+  for (int i = 0; i < g.rank; ++i) {
+    const std::int64_t of_axis = resize_most_taps(g, i);
+    if (of_axis > INT32_MAX / taps) return "an output is the sum of too many elements";
+    taps *= of_axis;
+  }
+  return nullptr;
+}
+
+// True if the geometry can be computed before a run, and there is something to sample.
+bool has_known_geometry(const OpDesc& desc) {
+  for (int i = 1; i < static_cast<int>(desc.inputs.size()); ++i) {
+    if (desc.has_input(i) && desc.constant(i) == nullptr) return false;
+  }
+  const auto has_elements = [](const Shape& s) { return s.is_known() && s.elements() > 0; };
+  return has_elements(desc.inputs[0].shape) && has_elements(desc.outputs[0].shape);
+}
+
 Refusal supports_any(const OpDesc& desc) {
-  if (desc.inputs[0].shape.rank() == 0) return "a scalar";
-  return is_float(desc.inputs[0]) ? nullptr : "only float32";
+  if (const Refusal refusal = refuse_common(desc)) return refusal;
+  if (!has_known_geometry(desc)) return nullptr;
+  const KnownInputs known(desc);
+  return refuse_many_taps(resize_geometry(*desc.node, known.span(), desc.outputs[0].shape));
 }
 
 void plan_resample(const OpDesc& desc, KernelPlan* plan) {
   const Shape& y = desc.outputs[0].shape;
   const KnownInputs known(desc);
   const ResizeGeometry g = resize_geometry(*desc.node, known.span(), y);
+  fail_if(refuse_many_taps(g));
   Sampling& p = plan->state<Sampling>();
   p = Sampling{};
   p.rank = y.rank();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/opencl/launcher.h"
+#include "ops/infra/window.h"
 #include "ops/op.h"
 
 namespace evn {
@@ -29,6 +30,29 @@ inline Refusal refuse_unless_float(const OpDesc& desc) {
 inline std::int32_t to_int(std::int64_t value) {
   if (value < 0 || value > INT32_MAX) fail(EVN_ERROR_UNSUPPORTED, "a dimension is too large for OpenCL kernels");
   return static_cast<std::int32_t>(value);
+}
+
+// Refusal of known dims of 2^31 or more, as kernels count along an axis in 32 bits.
+inline Refusal refuse_long_axes(const Shape& shape) {
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] > INT32_MAX) return "an axis is too long";
+  }
+  return nullptr;
+}
+
+// Refusal of known planes whose elements, or the positions of windows on them, do not fit 32 bits.
+inline Refusal refuse_large_plane(const WindowAxis& h, const WindowAxis& w) {
+  for (const WindowAxis* a : {&h, &w}) {
+    if (a->pad_begin + a->input + a->pad_end + a->extent() > INT32_MAX) return "a window reaches too far";
+  }
+  const double inputs = static_cast<double>(h.input) * static_cast<double>(w.input);
+  const double outputs = static_cast<double>(h.output) * static_cast<double>(w.output);
+  return inputs > INT32_MAX || outputs > INT32_MAX ? "a plane is too large" : nullptr;
+}
+
+// Fails with EVN_ERROR_UNSUPPORTED if there is a refusal. For plans, as dims may be unknown when a kernel is chosen.
+inline void fail_if(Refusal refusal) {
+  if (refusal != nullptr) fail(EVN_ERROR_UNSUPPORTED, "OpenCL kernels do not take this: %s", refusal);
 }
 
 // Rows that vectors of any device's lanes can run along without a rest: `count`, rounded up.

@@ -99,6 +99,9 @@ void plan_convolution(const OpDesc& desc, KernelPlan* plan) {
   const Window window = transposed ? conv_transpose_window(*desc.node, x, w) : conv_window(*desc.node, x, w);
   ConvolutionState& state = plan->state<ConvolutionState>();
   set_axes(window, state.p.axis);
+  for (const WindowAxis& a : window.axis) {  // positions, which are counted from the beginning of the pad
+    to_int(checked_add(checked_add(a.pad_begin, std::max(a.input, a.output)), checked_add(a.pad_end, a.extent())));
+  }
   state.p.channels = to_int(s.channels);
   state.p.outputs = to_int(s.outputs);
   state.p.groups = to_int(s.groups);

@@ -92,14 +92,16 @@ typedef struct {
   int first, count, padded;
 } Taps;
 
-static inline int below(const Axis* a, int start, int limit) {
-  return start >= limit ? 0 : min((limit - start + a->dilation - 1) / a->dilation, a->taps);
+// The taps before `limit` of a window that begins at `start`. Sums of positions, pads and dilations may exceed 32 bits.
+static inline long taps_below(const Axis* a, long start, long limit) {
+  return start >= limit ? 0 : min((limit - start + a->dilation - 1) / a->dilation, (long)a->taps);
 }
 
 static inline Taps taps_of(const Axis* a, int output) {
-  const int start = output * a->stride - a->pad;
-  const int skip = start < 0 ? (-start + a->dilation - 1) / a->dilation : 0;
-  Taps t = {start + skip * a->dilation, max(below(a, start, a->input) - skip, 0), below(a, start, a->border)};
+  const long start = (long)output * a->stride - a->pad;
+  const long skip = start < 0 ? (-start + a->dilation - 1) / a->dilation : 0;
+  const long count = max(taps_below(a, start, a->input) - skip, 0L);
+  Taps t = {count > 0 ? (int)(start + skip * a->dilation) : 0, (int)count, (int)taps_below(a, start, a->border)};
   return t;
 }
 

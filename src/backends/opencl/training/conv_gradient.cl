@@ -99,17 +99,17 @@ EVN_KERNEL void copy_input(global const float* x, ulong x0, global float* copy, 
   global float* to = copy + copy0 + (plane * p.images + image) * p.x_plane;
   const int rows = (int)((p.x_plane + p.pitch - 1) / p.pitch);
   for (int row = get_local_id(0); row < rows; row += EVN_LOCAL) {
-    const int y_at = row * p.stride_h + shift_h;
+    const long y_at = (long)row * p.stride_h + shift_h;
     global float* out = to + (long)row * p.pitch;
     const int width = (int)min((long)p.pitch, p.x_plane - (long)row * p.pitch);
     int i = 0;
     if (y_at >= 0 && y_at < p.in_h) {
-      global const float* in = from + (long)y_at * p.in_w;
-      for (; i < width && i * p.stride_w + shift_w < 0; ++i) out[i] = 0.0f;
+      global const float* in = from + y_at * p.in_w;
+      for (; i < width && (long)i * p.stride_w + shift_w < 0; ++i) out[i] = 0.0f;
       if (p.stride_w == 1) {
         for (; i + EVN_LANES <= width && i + shift_w + EVN_LANES <= p.in_w; i += EVN_LANES) STOREV(LOADV(in + i + shift_w), out + i);
       }
-      for (; i < width && i * p.stride_w + shift_w < p.in_w; ++i) out[i] = in[i * p.stride_w + shift_w];
+      for (; i < width && (long)i * p.stride_w + shift_w < p.in_w; ++i) out[i] = in[(long)i * p.stride_w + shift_w];
     }
     for (; i < width; ++i) out[i] = 0.0f;
   }

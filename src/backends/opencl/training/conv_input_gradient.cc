@@ -36,6 +36,7 @@ Refusal supports(const OpDesc& desc) {
 bool is_point(const WindowAxis& a) { return a.kernel == 1 && a.stride == 1 && a.pad_begin == 0 && a.pad_end == 0; }
 
 ConvParams params_of(const OpDesc& desc, const ConvAxes& axes) {
+  fail_if(refuse_large_plane(axes.h, axes.w));
   const Shape& w = desc.inputs[kW].shape;
   ConvParams p{};
   p.groups = to_int(attr_int(*desc.node, ConvAttr::kGroup));
@@ -47,7 +48,6 @@ ConvParams params_of(const OpDesc& desc, const ConvAxes& axes) {
   p.kernel_h = to_int(axes.h.kernel), p.kernel_w = to_int(axes.w.kernel);
   p.stride_h = p.stride_w = 1;
   p.dilation_h = to_int(axes.h.dilation), p.dilation_w = to_int(axes.w.dilation);
-  for (const WindowAxis* a : {&axes.h, &axes.w}) to_int(std::max(a->extent(), a->pad_begin));
   to_int(checked_mul(axes.h.kernel, axes.w.kernel));  // the taps
   // May be negative: then the first rows and columns of what is stretched are not wanted.
   p.pad_h = static_cast<std::int32_t>(axes.h.extent() - 1 - axes.h.pad_begin);
@@ -56,6 +56,7 @@ ConvParams params_of(const OpDesc& desc, const ConvAxes& axes) {
   WindowAxis w_axis = axes.w;
   w_axis.stride = 1;
   p.phase_w = conv_phase_w(axes.w.input, w_axis);
+  to_int(checked_mul<std::int64_t>(p.padded_h, p.phase_w));
   return p;
 }
 
@@ -92,7 +93,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
 // The tiles that should be fastest, for a GPU.
 template <typename... Args>
 void run_tiles(Launcher& cl, const TiledFunctions& tiled, const Product& p, std::int64_t products, const Args&... args) {
-  const Tile& t = tiled.tiles[choose_tile(tiled, p.m, p.n, p.k, products, cl.compute_units())];
+  const Tile& t = tiled.tiles[choose_tile(tiled, p.m, p.n, p.k, products, cl.compute_units(), cl.local_bytes())];
   const std::int64_t groups = checked_mul(ceil_div(p.m, t.rows), ceil_div(p.n, t.columns));
   cl.run(t.function, {checked_mul(groups, static_cast<std::int64_t>(t.function.group)), products}, args..., chain_of(p.k));
 }

@@ -53,8 +53,7 @@ void plan(const OpDesc& desc, KernelPlan* plan) {
             to_int(w.input + w.pad_end),
             !kMaximum && attr_int(*desc.node, AveragePoolAttr::kCountIncludePad) != 0 ? 1 : 0,
             1};
-  to_int(checked_mul(h.input, w.input));
-  for (const WindowAxis& a : {h, w}) to_int(checked_add(checked_add(a.pad_begin, a.input), checked_add(a.pad_end, a.extent())));
+  fail_if(refuse_large_plane(h, w));
   plan->flops = static_cast<double>(desc.inputs[kDy].shape.elements()) * static_cast<double>(window.kernel_elements());
   count_bytes(desc, plan);
 }
