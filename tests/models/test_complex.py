@@ -37,7 +37,7 @@ def ints(*values):
 
 # Operator, shapes of the complex inputs or other inputs as they are, attributes, outputs.
 MOVES = [
-    ("Identity", [(3, 4)], {}, 1), ("Reshape", [(3, 4), ints(2, -1)], {}, 1), ("Transpose", [(2, 3, 5)], {"perm": [2, 0, 1]}, 1),
+    ("Identity", [(3, 4)], {}, 1), ("Reshape", [(3, 4), ints(2, -1)], {}, 1), ("Transpose", [(2, 3, 5)], {"perm": [2, 0, 1]}, 1), ("Transpose", [(1, 2, 3, 2)], {"perm": [0, 3, 1, 2]}, 1),
     ("Concat", [(3, 4), (3, 1)], {"axis": 1}, 1), ("Slice", [(5, 7), ints(4, 1), ints(-9, 6), ints(0, 1), ints(-2, 3)], {}, 1),
     ("Split", [(5, 4), ints(3, 2)], {"axis": 0}, 2), ("Gather", [(5, 4), ints(4, 0, -1)], {"axis": 0}, 1),
     ("GatherElements", [(3, 3), ints(0, 2, 1).reshape(1, 3)], {"axis": 0}, 1), ("GatherND", [(3, 4), numpy.array([[0, 1], [2, 3]], i64)], {}, 1),

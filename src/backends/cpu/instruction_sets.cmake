@@ -109,7 +109,7 @@ set(EVN_SIMD_O3 attention depthwise gemm packed_gemm epilogue_ops few_channels)
 set(EVN_SIMD_FAST -O3)
 set(EVN_SIMD_OTHER -O2 -falign-loops=32)
 if(EVN_SANITIZED AND EVN_QUICK_BUILD)  # what the sanitizers add to loops that are unrolled takes a compiler up to seven times longer
-  set(EVN_SIMD_FAST -O1 -finline-functions -finline-small-functions)
+  set(EVN_SIMD_FAST -O1 -finline-functions $<$<CXX_COMPILER_ID:GNU>:-finline-small-functions>)
   set(EVN_SIMD_OTHER ${EVN_SIMD_FAST})
 endif()
 # Functions are aligned to a cache line, and loops of -O2 to half of one: otherwise the speed of the same code (15 % of a pool) depends on
@@ -129,7 +129,8 @@ function(evn_simd_objects)
     -fno-rtti -fno-trapping-math -Wpsabi -fno-stack-protector)
   target_compile_definitions(${A_NAME} PRIVATE EVN_ISA=${A_ISA} ${EVN_SIMD_DEFINITIONS_${A_ISA}})
   list(LENGTH A_FILES count)
-  if(count GREATER 3)  # most of the time goes into the compiler's header of instructions
+  # Most of gcc's time goes into its header of instructions. clang 14 loses __builtin_va_list behind such a precompiled header.
+  if(count GREATER 3 AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     evn_precompile_alone(${A_NAME} <backends/cpu/simd/vec.h>)
   endif()
   if(NOT EVN_ISA_CLUSTER_${A_ISA} STREQUAL A_ISA)

@@ -7,11 +7,11 @@
 #     BASE    name                     what it extends: its flags and its needs are added to those of the base
 #     FLAGS   options...               of the compiler
 #     NEEDS   words...                 features that the CPU and the system must have, as __builtin_cpu_supports knows them
-#     DETECT  function                 of isa.cc, for a feature that gcc 12 has no word for
+#     DETECT  function                 of isa.cc, for a feature that a compiler has no word for
 #     INT8 | BF16 | FP16 name          whose loops multiply such operands on it; left out: as its base (INT8), or there are no such products
 #     PERMIT  function  UNTIL name)    of isa.cc, which asks the system; while it refuses, products are those of the other one
 evn_isa(baseline CLUSTER INT8 baseline)
-evn_isa(avx2 CLUSTER ARCH x86_64 BASE baseline FLAGS -mavx2 -mfma -mf16c NEEDS avx2 fma INT8 avx2)
+evn_isa(avx2 CLUSTER ARCH x86_64 BASE baseline FLAGS -mavx2 -mfma -mf16c NEEDS avx2 fma DETECT has_f16c INT8 avx2)
 evn_isa(avx2_vnni EXTENSION ARCH x86_64 BASE avx2 FLAGS -mavxvnni DETECT has_avx_vnni INT8 avx2_vnni)
 evn_isa(avx512 CLUSTER ARCH x86_64 BASE avx2 FLAGS -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512
   NEEDS avx512f avx512bw avx512vl avx512dq INT8 avx512)

@@ -44,10 +44,11 @@ void finish_plan(const OpDesc& d, KernelPlan* p) {
   // The number of rows does not depend on the batch, so that a batch has the blocks that it has alone.
   s.rows = std::clamp<std::int64_t>(kBlockScores / std::max<std::int64_t>(s.keys, 1), kLeastRows, kBlockRows);
   s.blocks = std::max<std::int64_t>(1, ceil_div(s.queries, s.rows));
-  const bool is_empty = s.batch == 0 || s.heads == 0 || s.queries == 0 || (s.value_depth == 0 && s.past == 0);
+  const bool is_stored = d.outputs.size() > 1;  // keys and values, also where there are no queries
+  const bool is_empty = s.batch == 0 || s.heads == 0 || (!is_stored && (s.queries == 0 || (s.value_depth == 0 && s.past == 0)));
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   s.together = s.queries == 1 && !is_empty ? simd_attention::heads_together(s.group, heads / s.group, d.threads) : 1;
-  s.rows = s.together > 1 ? s.together : ceil_div(s.queries, s.blocks);
+  s.rows = s.together > 1 ? s.together : std::max<std::int64_t>(1, ceil_div(s.queries, s.blocks));
   const std::int64_t units = is_empty ? 0 : checked_mul(heads / s.together, s.blocks);
   const double cost = static_cast<double>(s.rows) * static_cast<double>(s.keys) * static_cast<double>(s.depth + s.value_depth);
   s.per_tile = units_per_tile(units, simd_attention::cost_of_rows(s.rows, s.keys, s.depth + s.value_depth));
@@ -268,11 +269,14 @@ class Blocks {
     const std::int64_t first = block * s_.rows;
     const bool across = s_.together > 1;  // rows are heads
     simd_attention::Block a{};
-    a.q = args_.in<float>(0) + s_.q.offset + b * s_.q.step[0] + h * s_.q.step[1] + first * s_.q.step[2];
+    a.queries = across ? s_.together : std::min(s_.rows, s_.queries - first);
+    if (a.queries > 0) {
+      a.q = args_.in<float>(0) + s_.q.offset + b * s_.q.step[0] + h * s_.q.step[1] + first * s_.q.step[2];
+      a.y = args_.out<float>() + b * s_.y_step[0] + h * s_.y_step[1] + first * s_.y_step[2];
+    }
     a.q_step = s_.q.step[across ? 1 : 2];
     a.k = s_.k_paged ? paged_rows_of(s_.k, args_.in<char>(1), b, h) : rows_of(s_.k, args_.in<float>(1), b, h / s_.group);
     a.v = s_.v_paged ? paged_rows_of(s_.v, args_.in<char>(2), b, h) : rows_of(s_.v, args_.in<float>(2), b, h / s_.group);
-    a.queries = across ? s_.together : std::min(s_.rows, s_.queries - first);
     a.keys = s_.keys;
     a.depth = s_.depth;
     a.value_depth = s_.value_depth;
@@ -280,7 +284,6 @@ class Blocks {
     a.softcap = s_.softcap;
     a.visible_keys = s_.visible;
     a.blind_is_zero = s_.blind_is_zero;
-    a.y = args_.out<float>() + b * s_.y_step[0] + h * s_.y_step[1] + first * s_.y_step[2];
     a.y_step = s_.y_step[across ? 1 : 2];
     a.buffer = static_cast<float*>(args_.thread_scratch);
     a.points = points_;

@@ -85,8 +85,8 @@ void plan(const OpDesc& d, KernelPlan* p) {
   s.together = s.steps == 1 ? simd_attention::heads_together(s.heads / s.groups, checked_mul(s.batch, s.groups), d.threads) : 1;
   s.rows = std::clamp<std::int64_t>(kBlockScores / std::max<std::int64_t>(s.present, 1), kLeastRows, kBlockRows);
   s.blocks = std::max<std::int64_t>(1, ceil_div(s.steps, s.rows));
-  s.rows = s.together > 1 ? s.together : ceil_div(s.steps, s.blocks);
-  const std::int64_t units = s.depth == 0 || s.steps == 0 ? 0 : checked_mul(checked_mul(s.batch, s.heads / s.together), s.blocks);
+  s.rows = s.together > 1 ? s.together : std::max<std::int64_t>(1, ceil_div(s.steps, s.blocks));
+  const std::int64_t units = s.depth == 0 || s.present == 0 ? 0 : checked_mul(checked_mul(s.batch, s.heads / s.together), s.blocks);
   const double cost = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.present) * static_cast<double>(s.depth);
   s.per_tile = units_per_tile(units, simd_attention::cost_of_rows(s.rows, s.present, 2 * s.depth));
   p->tiles = ceil_div(units, s.per_tile);
@@ -123,7 +123,6 @@ class Blocks {
     const std::int64_t length = length_of(b), past = past_of(length);
     simd_attention::Block a{};
     a.queries = s_.together > 1 ? s_.together : std::min(s_.rows, s_.steps - first);
-    if (a.queries <= 0) return;
     a.keys = past + s_.steps;
     a.visible_keys = std::min(a.keys, length);  // a prompt may be filled up behind its end
     a.depth = a.value_depth = s_.depth;
@@ -147,6 +146,7 @@ class Blocks {
       store(1, b, group, past, a.k);
       store(2, b, group, past, a.v);
     }
+    if (a.queries <= 0) return;  // the caches go on
     a.y = args_.out<float>() + ((b * s_.steps + first) * s_.heads + h) * s_.depth;
     a.y_step = s_.together > 1 ? s_.depth : s_.heads * s_.depth;
     if (!points_->stopped) simd_attention::loops(s_.isa).run(a);
@@ -188,6 +188,7 @@ class Blocks {
     return (s_.packed ? s_.heads + 2 * s_.groups : which == 0 ? s_.heads : s_.groups) * s_.depth;
   }
   const float* given(int which, std::int64_t b, std::int64_t h, std::int64_t step) const {
+    if (s_.steps == 0) return nullptr;
     const std::int64_t first = s_.packed && which > 0 ? s_.heads + (which - 1) * s_.groups : 0;
     return args_.in<float>(s_.packed ? 0 : which) + (b * s_.steps + step) * step_of(which) + (first + h) * s_.depth;
   }

@@ -49,6 +49,7 @@ Refusal supports(const OpDesc& d) {
   if (w[2] * w[3] < 2) return "a window of one pixel";
   const Grouping g = grouping_of(d);
   if (g.channels < kFewestChannels || g.columns < kFewestChannels) return "groups of few channels";
+  if (d.strict && g.joined > 1) return "numbers that are not finite would go from one group to another";
   return g.columns > kMostColumns ? "groups of many channels" : nullptr;
 }
 

@@ -24,7 +24,9 @@ struct ConvState {
   ProductTiles tiles;
 
   // Whether most of a vector of output channels would be empty, so that vectors run over positions; only without strides.
-  bool has_few_outputs() const { return 2 * outputs <= simd_implicit_gemm::loops(isa).lanes; }
+  bool has_few_outputs() const {
+    return axes.v.stride == 1 && axes.h.stride == 1 && 2 * outputs <= simd_implicit_gemm::loops(isa).lanes;
+  }
   std::int64_t taps() const { return axes.v.kernel * axes.h.kernel; }
   std::int64_t width() const { return simd_implicit_gemm::padded(tiles.columns, simd_implicit_gemm::loops(isa).lanes); }
 };

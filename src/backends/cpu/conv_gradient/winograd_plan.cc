@@ -9,7 +9,9 @@
 namespace evn::winograd {
 namespace {
 
-constexpr std::int64_t kFewestChannels = 16, kMostChannels = 2048;  // these are what is between two cancellation points
+// So many channels lie between two cancellation points. Above 1,024, sums of several blocks (packed_gemm_loops.cc, kMatrixKc) would
+// have other bits than sums of one.
+constexpr std::int64_t kFewestChannels = 16, kMostChannels = 1024;
 constexpr std::int64_t kMostInLine = 1 << 18;  // channels of both sides by the tiles of a line, which a block has at least
 constexpr std::int64_t kUsualBatch = 8;        // where only a run tells it
 // A product of bfloat16 takes so much of the time of one of float32.
@@ -35,7 +37,7 @@ Refusal refuse(const OpDesc& d, int weight, const Shape& x, const Shape& y) {
   if (x.rank() != 4 || y.rank() != 4) return "only two spatial axes";
   if (attr_int(*d.node, ConvAttr::kGroup) != 1) return "only one group";
   if (w[2] != 3 || w[3] != 3 || w[0] < kFewestChannels || w[1] < kFewestChannels) return "only 3 x 3 of 16 channels and more";
-  if (w[0] > kMostChannels || w[1] > kMostChannels) return "more than 2,048 channels";
+  if (w[0] > kMostChannels || w[1] > kMostChannels) return "more than 1,024 channels";
   if (x[2] <= 0 || x[3] <= 0 || y[2] <= 0 || y[3] <= 0) return "images of any size";
   if (!is_plain_3x3(d, x, w)) return "only without strides and dilations";
   if (std::max(x[3], y[3]) / kTile > kMostInLine / (w[0] + w[1])) return "the lines are too long";

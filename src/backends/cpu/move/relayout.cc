@@ -176,12 +176,17 @@ void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   }
 }
 
+struct Words {  // of 16 bytes: complex128
+  std::uint64_t first, second;
+};
+
 void run(const KernelArgs& args, std::int64_t begin, std::int64_t end, const Cancel& cancel) {
   switch (args.plan->state<RelayoutState>().element) {
     case 1: return run_typed<std::uint8_t>(args, begin, end, cancel);
     case 2: return run_typed<std::uint16_t>(args, begin, end, cancel);
     case 4: return run_typed<float>(args, begin, end, cancel);
-    default: return run_typed<std::uint64_t>(args, begin, end, cancel);
+    case 8: return run_typed<std::uint64_t>(args, begin, end, cancel);
+    default: return run_typed<Words>(args, begin, end, cancel);
   }
 }
 

@@ -110,6 +110,19 @@ TEST(CpuAttention, HeadsMasksAndPasts) {
   }
 }
 
+TEST(CpuAttention, CachesGoOnWithoutQueries) {
+  for (const std::int64_t past : {0, 4}) {
+    KernelCheck plain = standard(), packed = standard();
+    plain.input({2, 4, 0, 8}).input({2, 2, 3, 8}).input({2, 2, 3, 6});
+    packed.input({2, 0, 32}).input({2, 3, 16}).input({2, 3, 12}).integer("q_num_heads", 4).integer("kv_num_heads", 2);
+    for (KernelCheck* check : {&plain, &packed}) {
+      if (past > 0) check->absent().input({2, 2, past, 8}).input({2, 2, past, 6});
+      check->outputs(3).run();
+    }
+  }
+  standard().input({1, 2, 5, 8}).input({1, 2, 3, 8}).input({1, 2, 3, 0}).outputs(3).run();
+}
+
 TEST(CpuAttention, BoolMaskMayHideARow) {
   std::vector<std::uint8_t> mask(9 * 21, 1);
   for (std::size_t i = 0; i < 21; ++i) mask[3 * 21 + i] = 0;

@@ -51,7 +51,7 @@ TEST(CpuRelayout, MovesEveryElementToItsPlaceAndBack) {
   for (const Isa isa : available_isas()) {
     const ForcedIsa forced(isa);
     for (const Shape& shape : shapes) {
-      for (const DType dtype : {DType::kFloat32, DType::kUint8, DType::kInt16, DType::kInt64}) {
+      for (const DType dtype : {DType::kFloat32, DType::kUint8, DType::kInt16, DType::kInt64, DType::kComplex128}) {
         const Bytes plain = numbered(shape.elements(), dtype_size(dtype));
         const Bytes last = relayout({dtype, shape}, plain, Layout::kChannelsLast);
         EXPECT_TRUE(last == expected_last(plain, shape, dtype_size(dtype)))

@@ -1,6 +1,7 @@
 // Products and convolutions of training whose operands are rounded to bfloat16 or float16, against the references with rounded
 // operands, on each instruction set of this machine that has them, and with the same bits for any number of threads.
 #include <limits>
+#include <span>
 
 #include "ops/gradient.h"
 #include "ops/merge.h"
@@ -40,8 +41,8 @@ const Kernel* kernel_named(const Device& device, const KernelSubject& s, const s
   return nullptr;
 }
 
-void check(KernelSubject s, const std::string& name) {
-  for (const Precision precision : kPrecisions) {
+void check(KernelSubject s, const std::string& name, std::span<const Precision> precisions = kPrecisions) {
+  for (const Precision precision : precisions) {
     s.precision = precision;
     const std::string suffix = precision == Precision::kBfloat16 ? "_bf16" : "_half";
     const std::vector<Bytes> expected = reference_result(rounded(s, precision));
@@ -152,6 +153,14 @@ std::vector<Case> cases() {
           {3, 16, 17, 1, {4, 6, 9}, {3, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1, 1, 1, 1}}};
 }
 
+// Few output channels of a group, which products of bfloat16 leave to others.
+std::vector<Case> narrow_cases() {
+  return {{2, 16, 4, 1, {9, 9}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}},
+          {2, 16, 4, 1, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}},
+          {2, 16, 16, 8, {9, 9}, {3, 3}, {2, 2}, {1, 1}, {1, 1, 1, 1}},
+          {2, 16, 2, 1, {30}, {5}, {3}, {1}, {2, 2}}};
+}
+
 Shape with(std::int64_t n, std::int64_t c, const Ints& size) {
   Shape s{n, c};
   for (const std::int64_t d : size) s.push_back(d);
@@ -193,6 +202,11 @@ KernelSubject gradient(const char* op, const Case& c, Epilogue steps = {}) {
 
 TEST(CpuRoundedProducts, Convolutions) {
   for (const Case& c : cases()) check(convolution(c), "conv_dynamic_weight");
+}
+
+TEST(CpuRoundedProducts, ConvolutionsOfFewOutputs) {
+  constexpr Precision kHalf[] = {Precision::kFloat16Operands};
+  for (const Case& c : narrow_cases()) check(convolution(c), "conv_dynamic_weight", kHalf);
 }
 
 TEST(CpuRoundedProducts, GradientsOfInputs) {
