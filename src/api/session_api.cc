@@ -9,6 +9,7 @@
 #include "api/run_arguments.h"
 #include "api/value_info.h"
 #include "api/work_scope.h"
+#include "runtime/request/session_identity.h"
 
 namespace {
 
@@ -156,7 +157,7 @@ void check_argument_counts(const Session& session, uint32_t input_count, uint32_
 
 SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given, RunRequest* request) {
   if (std::find(given.begin(), given.end(), 1) == given.end()) return session;
-  // The time of the run is that of the model it has to have compiled first, too.
+  // The time of the run is that of the model it has to have compiled first, too; `run_time` of the configuration bounds each.
   if (request->timeout_ns != 0) {
     StopCondition until;
     until.deadline_ns = deadline_clock_ns() + std::min(request->timeout_ns, UINT64_MAX / 2);
@@ -165,6 +166,11 @@ SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given
   }
   Cancel cancel;
   cancel.join(request->stop);
+  if (const std::uint64_t limit = session->compiled().limits().run_time_ns; limit != 0) {
+    StopCondition until;
+    until.deadline_ns = deadline_clock_ns() + std::min(limit, UINT64_MAX / 2);
+    cancel.join(until);
+  }
   const CancelScope scope(cancel);
   return session->open_inputs().with(given);
 }
@@ -303,7 +309,8 @@ evn_status evn_session_run_values(evn_session session, const evn_value* inputs, 
 
 evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_stats* stats, evn_error* error) {
   return guarded(error, [&] {
-    const SessionMemoryStats s = SessionPin(session)->memory_stats();
+    const SessionPin pin(session);
+    const SessionMemoryStats s = pin->memory_stats();
     evn_session_memory_stats full = EVN_SESSION_MEMORY_STATS_INIT;
     full.arena_bytes = s.arenas.bytes;
     full.idle_arena_bytes = s.arenas.idle_bytes;
@@ -314,7 +321,7 @@ evn_status evn_session_get_memory_stats(evn_session session, evn_session_memory_
     full.arenas_dropped = s.arenas.dropped;
     full.plan_count = s.plan_count;
     full.plan_bytes = s.plan_bytes;
-    full.state_bytes = s.state_bytes;
+    full.state_bytes = pin->identity()->state_bytes.load(std::memory_order_relaxed);
     write_info(stats, full);
   });
 }

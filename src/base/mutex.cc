@@ -16,6 +16,18 @@ std::uint32_t locked_now() noexcept { return os::fork_generation() << kGeneratio
 
 }  // namespace
 
+WaitEnd::WaitEnd(std::uint64_t time_ns) noexcept : end_ns_(UINT64_MAX) {
+  if (time_ns == UINT64_MAX) return;
+  const std::uint64_t now = os::now_ns();
+  if (time_ns < UINT64_MAX - now) end_ns_ = now + time_ns;
+}
+
+std::uint64_t WaitEnd::left_ns() const noexcept {
+  if (end_ns_ == UINT64_MAX) return UINT64_MAX;
+  const std::uint64_t now = os::now_ns();
+  return end_ns_ > now ? end_ns_ - now : 0;
+}
+
 bool Mutex::try_lock() noexcept {
   std::uint32_t free = 0;
   if (!word_.compare_exchange_strong(free, locked_now(), std::memory_order_acquire, std::memory_order_relaxed)) return false;
@@ -23,20 +35,30 @@ bool Mutex::try_lock() noexcept {
   return true;
 }
 
-bool Mutex::lock_slowly() noexcept {
+Mutex::Outcome Mutex::lock_slowly(std::uint64_t timeout_ns) noexcept {
   const std::uint32_t mine = locked_now();
+  const WaitEnd end(timeout_ns);
   while (true) {
     std::uint32_t v = word_.load(std::memory_order_relaxed);
     if (v == 0) {
       if (!word_.compare_exchange_weak(v, mine | kSleeper, std::memory_order_acquire, std::memory_order_relaxed)) continue;
       owner_.store(os::this_thread(), std::memory_order_relaxed);
-      return true;
+      return Outcome::kLocked;
     }
     const bool from_parent = (v ^ mine) >> kGenerationShift != 0;
-    if (from_parent && owner_.load(std::memory_order_relaxed) != os::forking_thread()) return false;
+    if (from_parent && owner_.load(std::memory_order_relaxed) != os::forking_thread()) return Outcome::kForked;
+    const std::uint64_t left = end.left_ns();
+    if (left == 0) return Outcome::kTimedOut;
     if ((v & kSleeper) == 0 && !word_.compare_exchange_weak(v, v | kSleeper, std::memory_order_relaxed)) continue;
-    os::futex_wait(os::futex_word(word_), v | kSleeper);
+    os::futex_wait_for(os::futex_word(word_), v | kSleeper, left);
   }
+}
+
+bool Mutex::try_lock_for(std::uint64_t timeout_ns) {
+  if (try_lock()) return true;
+  const Outcome outcome = lock_slowly(timeout_ns);
+  if (outcome == Outcome::kForked) fail_forked();
+  return outcome == Outcome::kLocked;
 }
 
 void Mutex::unlock() noexcept {
@@ -66,16 +88,6 @@ std::uint32_t Condition::begin_sleep() noexcept {
 void Condition::end_sleep(std::uint32_t seen, std::uint64_t timeout_ns) noexcept {
   os::futex_wait_for(os::futex_word(number_), seen, timeout_ns);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-std::uint64_t Condition::end_of(std::uint64_t time_ns) noexcept {
-  const std::uint64_t now = os::now_ns();
-  return time_ns < UINT64_MAX - now ? now + time_ns : UINT64_MAX;
-}
-
-std::uint64_t Condition::left_until(std::uint64_t end_ns) noexcept {
-  const std::uint64_t now = os::now_ns();
-  return end_ns > now ? end_ns - now : 0;
 }
 
 }  // namespace evn

@@ -8,6 +8,18 @@
 
 namespace evn {
 
+// Time at which a wait ends.
+class WaitEnd {
+ public:
+  // UINT64_MAX: never.
+  explicit WaitEnd(std::uint64_t time_ns) noexcept;
+  // Returns 0 when the wait is over, and UINT64_MAX if it has no end.
+  std::uint64_t left_ns() const noexcept;
+
+ private:
+  std::uint64_t end_ns_;
+};
+
 // Like std::mutex, but a thread that a fork has left behind does not keep it: in the child, lock() throws EVN_ERROR_FORKED where
 // such a thread had it at the fork, as what the mutex guards may be half changed. The thread that forked keeps what it has.
 class Mutex {
@@ -20,12 +32,15 @@ class Mutex {
     if (!lock_if_alive()) fail_forked();
   }
   // False, and it is not locked, where lock() throws.
-  bool lock_if_alive() noexcept { return try_lock() || lock_slowly(); }
+  bool lock_if_alive() noexcept { return try_lock() || lock_slowly(UINT64_MAX) == Outcome::kLocked; }
   bool try_lock() noexcept;
+  // Returns false if another thread still has it after that time. Throws like lock().
+  bool try_lock_for(std::uint64_t timeout_ns);
   void unlock() noexcept;
 
  private:
-  bool lock_slowly() noexcept;
+  enum class Outcome { kLocked, kTimedOut, kForked };
+  Outcome lock_slowly(std::uint64_t timeout_ns) noexcept;
   [[noreturn]] static void fail_forked();
 
   std::atomic<std::uint32_t> word_{0};  // 0: free; else the generation of the process << 2 | somebody sleeps << 1 | 1
@@ -72,9 +87,9 @@ class Condition {
   // What done() says in the end.
   template <typename Lock, typename Done>
   bool wait_for(Lock& lock, std::chrono::nanoseconds time, Done done) {
-    const std::uint64_t end = end_of(static_cast<std::uint64_t>(time.count()));
+    const WaitEnd end(static_cast<std::uint64_t>(time.count()));
     while (!done()) {
-      const std::uint64_t left = left_until(end);
+      const std::uint64_t left = end.left_ns();
       if (left == 0) return done();
       sleep(lock, left);
     }
@@ -91,8 +106,6 @@ class Condition {
   }
   std::uint32_t begin_sleep() noexcept;
   void end_sleep(std::uint32_t seen, std::uint64_t timeout_ns) noexcept;
-  static std::uint64_t end_of(std::uint64_t time_ns) noexcept;
-  static std::uint64_t left_until(std::uint64_t end_ns) noexcept;
 
   std::atomic<std::uint32_t> number_{0};  // grows with each notification
   std::atomic<std::uint32_t> sleepers_{0};

@@ -193,6 +193,9 @@ bool RunScheduler::wait_for_core(Lock& lock, ScheduledRun& run, const Cancel& ca
       hand_out_cores(lock);  // one was woken at a time
       break;
     }
+    // A core may be free that more urgent runs do not leave to this one.
+    if (look_after == scheduling::kStarvedNs && os::now_ns() - run.wait_begin_ns_ >= scheduling::kStarvedNs) hand_out_cores(lock);
+    if (run.state_ != ScheduledRun::State::kWaiting) break;
     run.woken_ = false;
     if (cancel.stop()) {
       waiting_.remove(&run);

@@ -1,4 +1,7 @@
 // evn_runtime_reconfigure: what hosts see of it. Runs are held at a gate, so that nothing depends on how long anything takes.
+#include <unistd.h>
+
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -22,8 +25,9 @@ std::string explained(evn_session session) {
   evn_error error = EVN_ERROR_INIT;
   std::size_t size = 0;
   EXPECT_OK(evn_session_explain(session, EVN_FORMAT_TEXT, nullptr, 0, &size, &error));
-  std::string text(size, ' ');
-  EXPECT_OK(evn_session_explain(session, EVN_FORMAT_TEXT, text.data(), size, &size, &error));
+  std::string text(size + 64, ' ');  // sizes of memory in it may get more digits meanwhile
+  EXPECT_OK(evn_session_explain(session, EVN_FORMAT_TEXT, text.data(), text.size(), &size, &error));
+  text.resize(size);
   return text;
 }
 
@@ -204,8 +208,118 @@ TEST_F(Reconfigure, RequestsGoOnMeanwhile) {
   EXPECT_EQ(evn_model_release(m), EVN_OK);
 }
 
+TEST_F(Reconfigure, SoManyRequestsWaitAsTheNewConfigurationLets) {
+  Gate gate;
+  ASSERT_OK(gate.register_at(runtime, &error));
+  OnnxWriter w;
+  w.add_input("x", kF32, {2}).import("mine", 1).add_node("Gate", {"x"}, {"y"}, {}, "gate", "mine").add_output("y", kF32, {2});
+  const std::string net = w.serialize();
+  evn_model m = nullptr;
+  evn_session s = nullptr;
+  ASSERT_OK(evn_model_load_buffer(runtime, net.data(), net.size(), nullptr, &m, &error));
+  evn_session_options options = EVN_SESSION_OPTIONS_INIT;
+  options.concurrency = 1;
+  ASSERT_OK(evn_session_create(runtime, m, &options, &s, &error));
+  gate.set(true);
+  float values[2] = {1, 2};
+  const int64_t two = 2;
+  evn_tensor x = nullptr;
+  ASSERT_OK(evn_tensor_wrap(runtime, values, sizeof values, EVN_DTYPE_FLOAT32, &two, 1, nullptr, nullptr, &x, &error));
+  std::vector<evn_request> requests;
+  const auto submit = [&] {
+    evn_submit_options o = EVN_SUBMIT_OPTIONS_INIT;
+    o.flags = EVN_SUBMIT_FAIL_WHEN_FULL;
+    evn_request r = nullptr;
+    const evn_status status = evn_session_submit(s, &x, 1, nullptr, 1, nullptr, &o, &r, &error);
+    if (status == EVN_OK) requests.push_back(r);
+    return status;
+  };
+  EXPECT_EQ(submit(), EVN_OK);
+  gate.await(1);
+  ASSERT_EQ(reconfigure(runtime, "limits: {queued_requests: 1}\n", &error), EVN_OK) << error.message;
+  EXPECT_EQ(submit(), EVN_OK) << error.message;
+  EXPECT_EQ(submit(), EVN_ERROR_BUSY);
+  ASSERT_EQ(reconfigure(runtime, "limits: {queued_requests: 2}\n", &error), EVN_OK) << error.message;
+  EXPECT_EQ(submit(), EVN_OK) << error.message;
+  gate.set(false);
+  EXPECT_OK(evn_session_finish(s, kForever, &error));
+  for (const evn_request r : requests) evn_request_release(r);
+  evn_tensor_release(x);
+  EXPECT_EQ(evn_model_release(m), EVN_OK);
+}
+
+// Sessions of one name, and the next placement of one, write files of their own.
+TEST_F(Reconfigure, NoRecordedRunIsWrittenOver) {
+  const std::string folder = testing::TempDir() + "/evener_recorded_" + std::to_string(getpid());
+  const std::string recording = "recording: {folder: " + folder + "}\n";
+  const auto count = [&] { return std::distance(std::filesystem::directory_iterator(folder), {}); };
+  ASSERT_EQ(reconfigure(runtime, recording, &error), EVN_OK) << error.message;
+  evn_session first = session;
+  (void)run();
+  ASSERT_OK(evn_session_create(runtime, model, nullptr, &session, &error));
+  (void)run();
+  (void)run();
+  EXPECT_EQ(count(), 3);
+  ASSERT_EQ(reconfigure(runtime, recording + "placement: {default: cpu}\n", &error), EVN_OK) << error.message;
+  (void)run();
+  std::swap(first, session);
+  (void)run();
+  EXPECT_EQ(count(), 5);
+  EXPECT_EQ(evn_session_release(first), EVN_OK);
+  std::filesystem::remove_all(folder);
+}
+
 // A state goes from pages to tensors of an OpenCL device and back.
-struct ReconfiguredState : state_test::StateTest {};
+struct ReconfiguredState : state_test::StateTest {
+  uint64_t bytes_of_states() {
+    evn_session_memory_stats stats = EVN_SESSION_MEMORY_STATS_INIT;
+    EXPECT_OK(evn_session_get_memory_stats(session, &stats, &error));
+    return stats.state_bytes;
+  }
+};
+
+TEST_F(ReconfiguredState, ItsBytesStayThoseOfTheSession) {
+  state = create();
+  ASSERT_EQ(run(state, step(5)), EVN_OK) << error.message;
+  const uint64_t before = bytes_of_states();
+  EXPECT_GT(before, 0u);
+  ASSERT_EQ(reconfigure(runtime, "placement: {default: cpu}\n", &error), EVN_OK) << error.message;
+  EXPECT_EQ(bytes_of_states(), before);
+  ASSERT_EQ(run(state, step(1)), EVN_OK) << error.message;
+  EXPECT_EQ(bytes_of_states(), before);
+  EXPECT_EQ(evn_state_release(state), EVN_OK);
+  state = nullptr;
+  EXPECT_EQ(bytes_of_states(), 0u);
+}
+
+// Nothing but the pass that is then left out says on which axis the cache grows.
+TEST_F(ReconfiguredState, AnAxisThatWasKnownStaysSo) {
+  OnnxWriter w(17);
+  w.add_input("past", kF32, {-1, -1, -1, 8}).add_input("k", kF32, {-1, -1, -1, 8});
+  w.add_node("Concat", {"past", "k"}, {"present"}, {{"axis", 2}}, "append").add_output("present", kF32, {-1, -1, -1, 8});
+  make(w.serialize());
+  const evn_state_pair pair = {"present", "past", 16};
+  ASSERT_OK(evn_state_create(session, &pair, 1, nullptr, &state, &error));
+  const auto append = [&](float value) {
+    const evn_tensor k = tensor({1, 1, 1, 8}, std::vector<float>(8, value));
+    const evn_tensor in[2] = {nullptr, k};
+    evn_tensor out = nullptr;
+    evn_run_options o = EVN_RUN_OPTIONS_INIT;
+    o.state = state;
+    EXPECT_OK(evn_session_run(session, in, 2, &out, 1, &o, &error));
+    evn_tensor_release(out);
+    evn_tensor_release(k);
+  };
+  append(1);
+  append(2);
+  ASSERT_EQ(reconfigure(runtime, "passes: {disable: cache_append}\n", &error), EVN_OK) << error.message;
+  append(3);
+  EXPECT_NE(describe(state).find("3 of 16 positions"), std::string::npos) << describe(state);
+  const std::vector<unsigned char> saved = save(state);
+  EXPECT_OK(evn_state_reset(state, &error));
+  EXPECT_OK(evn_state_restore(state, saved.data(), saved.size(), &error));
+  EXPECT_NE(describe(state).find("3 of 16 positions"), std::string::npos) << describe(state);
+}
 
 TEST_F(ReconfiguredState, GoesOnWithWhatItHolds) {
   EVN_NEEDS_OPENCL();

@@ -69,6 +69,23 @@ TEST_F(StateTest, WithoutThePassCachesAreHandedOn) {
   EXPECT_NE(describe(state).find("the pass cache_append is switched off"), std::string::npos);
 }
 
+TEST_F(StateTest, MayHaveADimOfNoElements) {
+  state = create(/*batch=*/0);
+  EXPECT_NE(describe(state).find("0 of 700 positions"), std::string::npos) << describe(state);
+  std::size_t size = 0;
+  EXPECT_OK(evn_state_describe(state, EVN_FORMAT_JSON, nullptr, 0, &size, &error));
+  EXPECT_EQ(run(state, step(3, 0), nullptr, 0), EVN_OK) << error.message;
+  const std::vector<unsigned char> saved = save(state);
+  evn_state copy = nullptr;
+  ASSERT_OK(evn_state_fork(state, &copy, &error));
+  EXPECT_NE(describe(copy).find("of 700 positions"), std::string::npos) << describe(copy);
+  EXPECT_OK(evn_state_reset(copy, &error));
+  EXPECT_OK(evn_state_restore(copy, saved.data(), saved.size(), &error));
+  EXPECT_OK(evn_state_truncate(copy, 1, &error));
+  EXPECT_NE(describe(copy).find("of 700 positions"), std::string::npos) << describe(copy);
+  EXPECT_EQ(evn_state_release(copy), EVN_OK);
+}
+
 TEST_F(StateTest, ForksGoTheirOwnWaysAndShareFullPages) {
   state = create(1, EVN_STATE_ON_DEMAND);
   Carried c;

@@ -81,6 +81,23 @@ TEST(Mutex, OneThreadAtATime) {
   mutex.unlock();
 }
 
+TEST(Mutex, AWaitWithATimeOutEndsThoughAnotherHasIt) {
+  Mutex mutex;
+  {
+    const Holder<Mutex> other(mutex);
+    EXPECT_FALSE(mutex.try_lock_for(0));
+    EXPECT_FALSE(mutex.try_lock_for(1'000'000));
+    EXPECT_TRUE(in_child([&] { EXPECT_THROW(mutex.try_lock_for(1'000'000), Error); }));
+  }
+  ASSERT_TRUE(mutex.try_lock_for(0));
+  std::thread other([&] {
+    EXPECT_TRUE(mutex.try_lock_for(UINT64_MAX));
+    mutex.unlock();
+  });
+  mutex.unlock();
+  other.join();
+}
+
 TEST(Mutex, ConditionsWakeWhoWaits) {
   Mutex mutex;
   Condition changed;

@@ -157,6 +157,18 @@ TEST_P(SchedulingSimulation, NoRunStarves) {
   }
 }
 
+// Nobody comes or goes while one long urgent run computes: the run that waits finds the free cores by itself.
+TEST_P(SchedulingSimulation, NoRunStarvesBesideALongOne) {
+  Load load{cores(), 3500 * kMillisecond, {}};
+  load.clients.push_back({.shape = {.ranges = cores(), .range_ns = 4 * kSecond}, .priority = 1});
+  load.clients.push_back({.shape = RunShape::of(5 * kMillisecond), .begin_ns = 10 * kMillisecond});
+  const Machine::Options options = machine_of(cores(), 7);
+  const Result result = simulate(load, options);
+  SCOPED_TRACE(describe(load, options));
+  EXPECT_GE(result.clients[1].latency_ns.size(), 1u);
+  EXPECT_LE(result.clients[1].most_waited_ns, 2 * kSecond);
+}
+
 // Runs with an earlier deadline go first, and runs without a deadline go last.
 TEST_P(SchedulingSimulation, DeadlinesAreMetWhereTimeSuffices) {
   Load load{cores(), 300 * kMillisecond, {}};

@@ -211,6 +211,15 @@ void RequestDispatcher::submit(const RequestPtr& request, bool fail_when_full, c
   }
 }
 
+void RequestDispatcher::set_most_waiting(std::uint64_t most) noexcept {
+  if (is_forked()) return;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->most_waiting = most;
+  }
+  state_->room.notify_all();
+}
+
 void RequestDispatcher::look_again() noexcept {
   if (!is_forked()) state_->look_again();
 }

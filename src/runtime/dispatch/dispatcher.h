@@ -32,6 +32,8 @@ class RequestDispatcher {
   // EVN_ERROR_UNSUPPORTED, EVN_ERROR_NO_THREADS; the request is then as it was.
   void submit(const RequestPtr& request, bool fail_when_full, const StopCondition& stop);
 
+  // Sets the number of requests that may wait, from now on.
+  void set_most_waiting(std::uint64_t most) noexcept;
   // Has threads look for waiting requests, after the limit of a session was raised.
   void look_again() noexcept;
 

@@ -44,10 +44,10 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   const int most_executing;
   const bool on_host;
   const HostPost post;
-  const std::uint64_t most_waiting;
   const std::uint32_t made_in = os::fork_generation();
 
   std::mutex mutex;  // guards what follows
+  std::uint64_t most_waiting;
   Condition work, room, watch, joined;
   SessionRequests* first = nullptr;  // of the sessions in which requests wait
   std::uint64_t waiting = 0;

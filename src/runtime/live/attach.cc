@@ -53,15 +53,23 @@ Device* Runtime::attach(const std::string& type, const std::string& name, const 
   auto after = std::make_shared<Settings>(*before);
   after->generation = Settings::next_generation();
   std::erase_if(after->absent, [&](const Settings::Absent& a) { return a.name == name; });
-  after->devices.reserve(after->devices.size() + 1);
+  after->devices.push_back({name, nullptr});
+  std::optional<DeviceConfig> configured;
+  if (is_expected) configured = *named;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    devices_.reserve(devices_.size() + 1);
+    asked_for_.reserve(asked_for_.size() + 1);
+  }
+  // Nothing below fails: a device that is open is one that the host can use.
   Opened& opened = open_new(*b, objects.device, std::move(request), &objects);
-  if (is_expected) opened.configured = *named;
+  opened.configured = std::move(configured);
   Device* const device = publish(opened);
   if (!is_expected) {
     note_asked_for(*before, device);
     return device;
   }
-  after->devices.push_back({name, device});
+  after->devices.back().device = device;
   const std::lock_guard<std::mutex> lock(mutex_);
   settings_ = std::move(after);
   return device;

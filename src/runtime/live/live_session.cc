@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/scheduling_constants.h"
 #include "runtime/stages/make_session.h"
 
 namespace evn {
@@ -112,8 +113,12 @@ void LiveSession::replace(std::shared_ptr<Session> session, const char* why) noe
              now->compiled().model->file_name.empty() ? "a model" : now->compiled().model->file_name.c_str(), why);
 }
 
-std::shared_ptr<Session> LiveSession::without_lost_devices(const Session& failed) {
-  const std::lock_guard<Mutex> losing(losing_);
+std::shared_ptr<Session> LiveSession::without_lost_devices(const Session& failed, const StopCondition& stop) {
+  const Cancel cancel{stop};
+  while (!losing_.try_lock_for(scheduling::kWatchIntervalNs)) {
+    if (cancel.stop()) cancel.fail();
+  }
+  const std::lock_guard<Mutex> losing(losing_, std::adopt_lock);
   const std::shared_ptr<Runtime>& runtime = failed.runtime();
   for (;;) {
     const std::shared_ptr<Session> now = current();

@@ -58,7 +58,7 @@ class LiveSession final : public std::enable_shared_from_this<LiveSession>, publ
   ~LiveSession();
 
   std::shared_ptr<Session> current() const override;
-  std::shared_ptr<Session> without_lost_devices(const Session& failed) override;
+  std::shared_ptr<Session> without_lost_devices(const Session& failed, const StopCondition& stop) override;
   void share_anew(const Session& measured) override;
 
  private:

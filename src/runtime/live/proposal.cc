@@ -202,7 +202,7 @@ void Proposal::open(const DeviceConfig& device) {
 void Proposal::open_attached(const DeviceConfig& device, const Backend& backend) {
   for (Runtime::Opened& o : runtime_.opened_) {
     if (o.backend != &backend || o.device->name() != device.name) continue;
-    o.proposed = device;
+    note(o, device, backend);
     settings_->devices.push_back({device.name, o.device});
     return;
   }
@@ -264,7 +264,7 @@ void Proposal::adopt() {
     runtime_.devices_.reserve(runtime_.devices_.size() + runtime_.opened_.size());
     adopted_ = true;
     for (Runtime::Opened& o : runtime_.opened_) {
-      o.configured = std::move(o.proposed);
+      if (o.proposed) o.configured = std::move(o.proposed);  // else it keeps the options that it is open with
       o.proposed.reset();
       if (o.unpublished != nullptr) runtime_.devices_.push_back(std::move(o.unpublished));
     }

@@ -50,6 +50,7 @@ void LiveSessions::reconfigure(const std::shared_ptr<Runtime>& runtime, Config c
   }
   runtime->dispatcher().look_again();  // sessions may execute more requests at a time than before
   const SettingsPtr settings = proposal.settings();
+  runtime->dispatcher().set_most_waiting(settings->config.limits.queued_requests);
   const std::uint64_t duration_ns = os::now_ns() - begin_ns;
   LogEvent(runtime->log(), EVN_LOG_INFO, "runtime.reconfigured")
       .field("config", settings->config.source.c_str())

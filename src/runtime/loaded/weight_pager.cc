@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+
+#include "base/cancel.h"
+#include "base/lent_core.h"
+#include "base/scheduling_constants.h"
 
 namespace evn {
 namespace {
@@ -64,8 +69,19 @@ bool WeightPagers::wait_for_release(std::uint32_t mine, std::uint64_t seen) {
   if (releases_ != seen) return true;
   if (in_runs_ <= in_waiting_runs_ + mine) return false;
   in_waiting_runs_ += mine;
-  released_.wait(lock, [&] { return releases_ != seen; });
-  in_waiting_runs_ -= mine;
+  lock.unlock();
+  const Cancel* const cancel = CancelScope::current();
+  bool must_stop = false;
+  {
+    const LentCore lent;  // a run that holds what this one waits for may be paused, until it has a core
+    lock.lock();
+    const auto is_released = [&] { return releases_ != seen; };
+    constexpr std::chrono::nanoseconds kInterval{scheduling::kWatchIntervalNs};
+    while (!must_stop && !released_.wait_for(lock, kInterval, is_released)) must_stop = cancel != nullptr && cancel->stop();
+    in_waiting_runs_ -= mine;
+    lock.unlock();
+  }
+  if (must_stop) cancel->fail();
   return true;
 }
 

@@ -54,11 +54,13 @@ class WeightPagers final : public Reclaimer {
   // How often a run has let go of a copy.
   std::uint64_t releases();
   // For a run that holds `mine` copies and has no memory for one more: waits until another run has let go of one, since releases()
-  // was `seen`. False: only runs that wait themselves hold any, or nobody does.
+  // was `seen`, without a core meanwhile. False: only runs that wait themselves hold any, or nobody does. Throws when the calling
+  // thread's CancelScope says stop.
   bool wait_for_release(std::uint32_t mine, std::uint64_t seen);
 
  private:
   friend class WeightPager;
+  friend struct test::Access<WeightPagers>;
   void note_held() noexcept;
   void note_released() noexcept;
 

@@ -90,8 +90,10 @@ std::shared_ptr<Session> after_loss(const Session& session, const Error& failure
         .with_device(failure.device);
   }
   try {
-    return owner->without_lost_devices(session)->open_inputs().with(session.compiled().model->open_inputs);
+    return owner->without_lost_devices(session, request.stop)->open_inputs().with(session.compiled().model->open_inputs);
   } catch (const Error& e) {
+    const bool waited = e.status == EVN_ERROR_TIMEOUT || e.status == EVN_ERROR_CANCELLED;
+    if (waited && Cancel{request.stop}.stop()) throw;
     throw make_error(EVN_ERROR_DEVICE_LOST, "%s; the session cannot do without the device: %s", failure.message, e.message)
         .with_device(failure.device)
         .with_node(e.node);

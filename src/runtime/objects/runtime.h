@@ -129,7 +129,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   struct Opened {
     const Backend* backend;
     const void* identity;                    // nullptr: of a backend whose devices have none
-    std::optional<DeviceConfig> configured;  // what the settings say of it; none: nothing
+    std::optional<DeviceConfig> configured;  // what the last settings that name it say of it; none: no settings did
     std::optional<DeviceConfig> proposed;    // what settings say that are not yet those of the runtime
     Device* device;
     std::shared_ptr<Device> unpublished;  // null: devices_ has it

@@ -7,6 +7,7 @@
 #include "base/os/os.h"
 #include "base/text.h"
 #include "runtime/replay/npz_file.h"
+#include "runtime/request/session_identity.h"
 #include "runtime/session/session.h"
 
 namespace evn {
@@ -72,20 +73,31 @@ class Recording final : public RunStage {
       inputs.push_back(std::move(input));
     }
     os::make_folders(folder_);
-    const std::uint64_t number = count_.fetch_add(1, std::memory_order_relaxed);
-    file.write(path_of(number));
-    if (number >= most_) os::remove_file(path_of(number - most_));
+    SessionIdentity::Recorded& recorded = session.identity()->recorded;
+    const std::uint64_t recorder = recorder_of(recorded);
+    const std::uint64_t number = recorded.runs.fetch_add(1, std::memory_order_relaxed);
+    file.write(path_of(recorder, number));
+    if (number >= most_) os::remove_file(path_of(recorder, number - most_));
   }
 
-  std::string path_of(std::uint64_t number) const {
-    char end[48];
-    std::snprintf(end, sizeof end, "-%ld-%08llu.npz", os::process_id(), static_cast<unsigned long long>(number + 1));
+  // Returns the number of the session among those of the process that have recorded a run: several may have one name.
+  static std::uint64_t recorder_of(SessionIdentity::Recorded& recorded) {
+    static constinit std::atomic<std::uint64_t> sessions{0};
+    std::uint64_t number = recorded.session.load(std::memory_order_relaxed);
+    if (number != 0) return number;
+    const std::uint64_t next = sessions.fetch_add(1, std::memory_order_relaxed) + 1;
+    return recorded.session.compare_exchange_strong(number, next, std::memory_order_relaxed) ? next : number;
+  }
+
+  std::string path_of(std::uint64_t recorder, std::uint64_t number) const {
+    char end[80];
+    std::snprintf(end, sizeof end, "-%ld-%llu-%08llu.npz", os::process_id(), static_cast<unsigned long long>(recorder),
+                  static_cast<unsigned long long>(number + 1));
     return folder_ + name_ + end;
   }
 
   const std::string folder_, name_;
   const std::uint64_t most_;
-  std::atomic<std::uint64_t> count_{0};
   std::atomic<bool> has_failed_{false};
 };
 

@@ -55,7 +55,6 @@ SessionMemoryStats Session::memory_stats() const {
   SessionMemoryStats stats;
   count_plans(&stats);
   stats.arenas = arenas_->stats();
-  stats.state_bytes = state_bytes_.load(std::memory_order_relaxed);
   return stats;
 }
 

@@ -23,7 +23,6 @@ struct SessionMemoryStats {
   ArenaStats arenas;
   std::uint64_t plan_count = 0;
   std::uint64_t plan_bytes = 0;
-  std::uint64_t state_bytes = 0;
 };
 
 // Goes last, also where a session cannot be made: constants that were packed for settings that the runtime does not have, or not
@@ -98,8 +97,6 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
   std::vector<Device*> devices() const;
   // Memory of the session, of its bodies, of the sessions of its stages and of those that it has opened.
   SessionMemoryStats memory_stats() const;
-  // Memory that states of the session hold.
-  void add_state_bytes(std::int64_t bytes) { state_bytes_.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed); }
 
  private:
   void count_plans(SessionMemoryStats* stats) const;
@@ -117,7 +114,6 @@ class Session final : public std::enable_shared_from_this<Session>, public BodyR
   const std::vector<std::unique_ptr<RunStage>> stages_;
   Batcher* const batcher_;
   const std::vector<NodeSelection> selections_;
-  std::atomic<std::uint64_t> state_bytes_{0};
   OpenInputs open_inputs_;
 };
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "core/name_map.h"
 #include "runtime/lower/passes/cache_append.h"
+#include "runtime/request/session_identity.h"
 
 namespace evn {
 namespace {
@@ -125,7 +126,7 @@ State::State(std::shared_ptr<Session> session, const StateRequest& request) : St
 }
 
 // Without memory as yet.
-State::State(std::shared_ptr<Session> session, const StateRequest& request, Empty)
+State::State(std::shared_ptr<Session> session, const StateRequest& request, Empty, std::span<const Pair> before)
     : session_(std::move(session)),
       request_(request),
       input_pairs_(session_->graph().inputs.size(), -1),
@@ -137,7 +138,8 @@ State::State(std::shared_ptr<Session> session, const StateRequest& request, Empt
   }
   pairs_.reserve(request.pairs.size());
   Index index(session_->compiled(), request);
-  for (const StatePairRequest& pair : request.pairs) add_pair(pair, request, index);
+  for (const StatePairRequest& pair : request.pairs)
+    add_pair(pair, request, index, pairs_.size() < before.size() ? before[pairs_.size()].axis : -1);
   for (const StateRequest::Dims& d : request.dims) {
     if (input_pairs_[index.input(d.input)] < 0)
       fail(EVN_ERROR_INVALID_ARGUMENT, "dims are given for input \"%s\", which is in no pair", d.input.c_str());
@@ -163,13 +165,17 @@ State::State(const State& from, Empty)
 }
 
 State::~State() {
-  for (const Pair& p : pairs_) session_->add_state_bytes(-static_cast<std::int64_t>(p.counted));
+  for (const Pair& p : pairs_) add_bytes(-static_cast<std::int64_t>(p.counted));
+}
+
+void State::add_bytes(std::int64_t bytes) const {
+  session_->identity()->state_bytes.fetch_add(static_cast<std::uint64_t>(bytes), std::memory_order_relaxed);
 }
 
 void State::count_bytes() {
   for (Pair& p : pairs_) {
     const std::size_t now = p.bytes();
-    if (now != p.counted) session_->add_state_bytes(static_cast<std::int64_t>(now) - static_cast<std::int64_t>(p.counted));
+    if (now != p.counted) add_bytes(static_cast<std::int64_t>(now) - static_cast<std::int64_t>(p.counted));
     p.counted = now;
   }
 }
@@ -183,7 +189,7 @@ StatePtr State::lease(const StatePtr& state) {
   return StatePtr(state.get(), End{state});  // which calls it where it throws
 }
 
-void State::add_pair(const StatePairRequest& request, const StateRequest& all, Index& index) {
+void State::add_pair(const StatePairRequest& request, const StateRequest& all, Index& index, int known_axis) {
   const Graph& graph = session_->graph();
   Pair& p = pairs_.emplace_back();
   p.output = index.output(request.output);
@@ -210,7 +216,7 @@ void State::add_pair(const StatePairRequest& request, const StateRequest& all, I
     p.axis = index.append_axis(out_id, in_id, &p.reason);
     p.storage = p.axis >= 0 ? Storage::kPages : Storage::kTensor;
     if (p.axis >= 0) p.reason = "runs append to it";
-    if (p.axis < 0) p.axis = growing_axis(p, index);
+    if (p.axis < 0) p.axis = known_axis >= 0 ? known_axis : growing_axis(p, index);
   }
   if (p.storage == Storage::kPages) p.format = format_for(in.dtype, all.format);
   p.slot = p.storage == Storage::kPages ? std::uint8_t{0} : index.slot_of(out_id, in_id);

@@ -103,13 +103,17 @@ class State {
  private:
   struct Empty {};
   State(const State& from, Empty);
-  State(std::shared_ptr<Session> session, const StateRequest& request, Empty);
+  // `before`: pairs of another placement, which say on which axis a pair grows where the graph does not.
+  State(std::shared_ptr<Session> session, const StateRequest& request, Empty, std::span<const Pair> before = {});
+  // Takes the pairs of `made`, a state with another placement, and of its own those that are empty there.
+  void take(State& made);
+  void read(std::span<const unsigned char> bytes);
   std::shared_ptr<Session> newest_session() const;
-  bool is_lost() const;  // some of it, with the device where it lay, or lies out of reach
+  void add_bytes(std::int64_t bytes) const;  // to those of the session's states
   TensorPtr plain_copy(const Pair& pair) const;
   void copy_contents(const Pair& from, Pair* to, const State& made) const;
   class Index;
-  void add_pair(const StatePairRequest& request, const StateRequest& all, Index& index);
+  void add_pair(const StatePairRequest& request, const StateRequest& all, Index& index, int known_axis);
   Shape first_shape(const Pair& pair, Index& index) const;
   int growing_axis(const Pair& pair, const Index& index) const;
   void allocate(Pair& pair, const Pair* forked_from) const;

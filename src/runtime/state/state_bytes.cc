@@ -92,8 +92,7 @@ void State::save(std::span<unsigned char> bytes) const {
 }
 
 // All is checked, and all memory taken, before anything changes.
-void State::restore(std::span<const unsigned char> bytes) {
-  if (const std::shared_ptr<Session> newest = newest_session(); newest != session_) follow(newest, !is_lost());
+void State::read(std::span<const unsigned char> bytes) {
   Header header;
   if (bytes.size() < sizeof header) refuse("they are too few");
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -165,7 +164,8 @@ std::string State::describe(evn_format format) const {
   for (const Pair& p : pairs_) {
     const std::string& output = graph.values[graph.outputs[p.output]].name;
     const std::string& input = graph.values[graph.inputs[p.input]].name;
-    const std::size_t pages = p.cache != nullptr ? p.counted / p.cache->page_size() : 0;
+    const std::size_t page = p.cache != nullptr ? p.cache->page_size() : 0;  // 0: another dim is 0
+    const std::size_t pages = page != 0 ? p.counted / page : 0;
     if (format == EVN_FORMAT_JSON) {
       json.begin_object();
       json.field("output", output);

@@ -22,11 +22,6 @@ std::shared_ptr<Session> State::newest_session() const {
   return owner != nullptr ? owner->current() : session_;
 }
 
-bool State::is_lost() const {
-  return std::any_of(pairs_.begin(), pairs_.end(),
-                     [](const Pair& p) { return p.current != nullptr && p.current->device()->is_out(); });
-}
-
 // The elements of a pair, on the host, in the order of a tensor.
 TensorPtr State::plain_copy(const Pair& p) const {
   if (p.storage != Storage::kPages) return host_copy(p);
@@ -53,29 +48,42 @@ void State::copy_contents(const Pair& from, Pair* to, const State& made) const {
 }
 
 void State::follow(const std::shared_ptr<Session>& session, bool with_contents) {
-  State made(session, request_, Empty{});
+  State made(session, request_, Empty{}, pairs_);
   for (std::size_t i = 0; i < pairs_.size(); ++i) {
     if (with_contents) copy_contents(pairs_[i], &made.pairs_[i], made);
     else made.allocate(made.pairs_[i], nullptr);
   }
-  {
-    const std::lock_guard<Mutex> lock(mutex_);
-    for (std::size_t i = 0; i < pairs_.size(); ++i) {
-      Pair& p = made.pairs_[i];
-      if (p.cache == nullptr && p.current == nullptr) {
-        p.cache = std::move(pairs_[i].cache);
-        p.current = std::move(pairs_[i].current);
-        p.spare = std::move(pairs_[i].spare);
-        p.counted = pairs_[i].counted;
-        made.session().add_state_bytes(static_cast<std::int64_t>(p.counted));
-      }
-      std::swap(p, pairs_[i]);
+  take(made);
+}
+
+// `made` has the old placement in the end, and what is left of the pairs there; its destructor takes their bytes back.
+void State::take(State& made) {
+  const std::lock_guard<Mutex> lock(mutex_);
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    Pair& p = made.pairs_[i];
+    if (p.cache == nullptr && p.current == nullptr) {
+      p.cache = std::move(pairs_[i].cache);
+      p.current = std::move(pairs_[i].current);
+      p.spare = std::move(pairs_[i].spare);
+      p.counted = pairs_[i].counted;
+      made.add_bytes(static_cast<std::int64_t>(p.counted));
     }
-    session_.swap(made.session_);
-    input_pairs_.swap(made.input_pairs_);
-    count_bytes();
+    std::swap(p, pairs_[i]);
   }
-  // `made` has the old placement now, and what is left of the pairs there; its destructor takes their bytes back.
+  session_.swap(made.session_);
+  input_pairs_.swap(made.input_pairs_);
+  count_bytes();
+}
+
+// All is checked, and all memory taken, before anything changes: what cannot be read leaves a state as it was that must go on
+// elsewhere.
+void State::restore(std::span<const unsigned char> bytes) {
+  const std::shared_ptr<Session> newest = newest_session();
+  if (newest == session_) return read(bytes);
+  State made(newest, request_, Empty{}, pairs_);
+  for (Pair& p : made.pairs_) made.allocate(p, nullptr);
+  made.read(bytes);
+  take(made);
 }
 
 }  // namespace evn

@@ -239,12 +239,70 @@ TEST_F(LostDeviceTest, AStateThatLayThereIsAnErrorUntilItIsReset) {
     }
   }
   EXPECT_EQ(place_of(*live->current(), "add"), "n");
+  std::vector<unsigned char> damaged = saved;
+  damaged.back() ^= 1;
+  EXPECT_THROW(state->restore(damaged), Error);
+  EXPECT_THROW(step(state), Error);  // as it was: what it held is lost, and not zeros
   state->reset();
   step(state);
   EXPECT_EQ(sums(state), (std::vector<float>{1, 2}));
   second->restore(saved);
   step(second);
   EXPECT_EQ(sums(second), (std::vector<float>{3, 6}));
+}
+
+// Makes the sessions that replace the first one when it is let.
+class GatedRecipe final : public SessionRecipe {
+ public:
+  explicit GatedRecipe(const ModelPtr& model) : recipe_(model, "", std::nullopt, std::nullopt) {}
+  std::shared_ptr<Session> make(const std::shared_ptr<Runtime>& runtime, const SettingsPtr& settings,
+                                const std::shared_ptr<Session>& before) const override {
+    if (before != nullptr) {
+      makes.set_value();
+      go.get_future().wait();
+    }
+    return recipe_.make(runtime, settings, before);
+  }
+  std::string name() const override { return recipe_.name(); }
+
+  mutable std::promise<void> makes, go;
+
+ private:
+  GivenRecipe recipe_;
+};
+
+TEST_F(LostDeviceTest, ARunWaitsForAPlacementThatAnotherMakesUntilItsTimeIsOver) {
+  const ModelPtr model = load(make_runtime(config()), small_network());
+  auto owned = std::make_unique<GatedRecipe>(model);
+  GatedRecipe& recipe = *owned;
+  const auto live = LiveSession::create(model->runtime, std::move(owned));
+  const std::shared_ptr<Session> first = live->current();
+  const std::vector<HostTensor> want = run(*first, {network_input()});
+  mock_settings().lost = "m";
+  std::thread maker([&] { expect_close(run(*first, {network_input()}), want); });
+  recipe.makes.get_future().wait();
+  std::atomic<bool> cancelled{false};
+  for (const evn_status expected : {EVN_ERROR_TIMEOUT, EVN_ERROR_CANCELLED}) {
+    std::vector<RunValue> in = {{to_tensor(model->runtime, network_input()), nullptr}}, out(1);
+    RunRequest request;
+    if (expected == EVN_ERROR_TIMEOUT) request.stop.deadline_ns = deadline_clock_ns() + 50'000'000;
+    else request.stop.requested = &cancelled;
+    std::thread canceller([&] {
+      if (expected != EVN_ERROR_CANCELLED) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      cancelled = true;
+    });
+    try {
+      first->run(in, out, request);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status, expected) << e.message;
+    }
+    canceller.join();
+  }
+  recipe.go.set_value();
+  maker.join();
+  EXPECT_EQ(place_of(*live->current(), "conv"), "n");
 }
 
 // A model that the configuration names, whose session is made anew after the loss of "m". The warm run of the new session finds out

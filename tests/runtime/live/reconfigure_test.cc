@@ -134,6 +134,29 @@ TEST_F(ReconfigureTest, OpenDevicesKeepTheirOptions) {
   expect_refused(live, cpus, EVN_ERROR_CONFIG, {":9", "second device of type cpu"});
 }
 
+// A configuration between that does not name the device changes nothing of it.
+TEST_F(ReconfigureTest, DevicesThatWereLeftOutHaveTheOptionsThatTheyAreOpenWith) {
+  Config a = two_mocks();
+  a.devices[0].settings.set("refuse", {.texts = {"Softmax"}});
+  a.devices[0].memory_limit = 1 << 20;
+  const std::shared_ptr<Runtime> runtime = make_runtime(a);
+  const ModelPtr model = load(runtime, small_network());
+  const auto live = make_live(model);
+  Device& m = *runtime->device_at(1);
+  Config only_n;
+  only_n.devices = {mock_device("n")};
+  reconfigure(runtime, only_n);
+  reconfigure(runtime, a);
+  EXPECT_EQ(m.pool().stats().limit, 1u << 20);
+  reconfigure(runtime, only_n);
+  Config other = two_mocks();
+  other.source = "next.yaml";
+  expect_refused(live, other, EVN_ERROR_CONFIG, {"device m", "refuse", "Softmax"});
+  a.devices[0].memory_limit = UINT64_MAX;
+  reconfigure(runtime, a);
+  EXPECT_EQ(m.pool().stats().limit, m.traits().memory_bytes);
+}
+
 TEST_F(ReconfigureTest, LimitsOfMemoryChangeAndAreHeld) {
   const std::shared_ptr<Runtime> runtime = make_runtime(two_mocks());
   const ModelPtr model = load(runtime, small_network());
