@@ -31,7 +31,7 @@ bool ends_call(evn_status status) {
 
 }  // namespace
 
-BatchWalk::BatchWalk(const Graph& graph, std::int64_t batch) : graph_(graph), known_(graph.values.size()) {
+BatchWalk::BatchWalk(const Graph& graph, std::int64_t batch) : known_(graph.values.size()) {
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
     if (value.constant == nullptr) continue;

@@ -40,7 +40,6 @@ class BatchWalk {
     mutable std::vector<std::int64_t> numbers;
   };
 
-  const Graph& graph_;
   std::vector<Known> known_;
   std::size_t computed_bytes_ = 0;  // of values that were computed
   std::vector<TensorDesc> inputs_, outputs_;

@@ -22,16 +22,17 @@ void reference_copy(const ReferenceContext& c) { copy_all(c.input(0), c.output()
   fail(EVN_ERROR_INVALID_MODEL, "%s cannot be reshaped to %s", from.to_string().c_str(), to.to_string().c_str());
 }
 
-// Replaces the one -1 at `hole` by what the input leaves. Axes that are copied from the input cancel, known or not.
+// Replaces the one -1 at `hole` by what the input leaves. Axes that are copied from the input cancel: known or not, and without
+// elements too.
 void fill_hole(const Shape& x, Shape& out, int hole, std::uint32_t copied) {
   std::int64_t rest_in = 1;
   std::int64_t rest_out = 1;
   for (int i = 0; i < x.rank(); ++i) {
-    if ((copied >> i & 1u) != 0 && x[i] < 0) continue;
+    if ((copied >> i & 1u) != 0) continue;
     rest_in = rest_in < 0 || x[i] < 0 ? -1 : checked_mul(rest_in, x[i]);
   }
   for (int i = 0; i < out.rank(); ++i) {
-    if (i == hole || out[i] < 0) continue;
+    if (i == hole || (copied >> i & 1u) != 0) continue;
     rest_out = checked_mul(rest_out, out[i]);
   }
   if (rest_in < 0) return;

@@ -74,6 +74,12 @@ TEST(ExpandEinsum, SeveralAxesOfColumnsAreOne) {
   expect_same_results(graph, einsum("ibh,hnd->ibnd", open), 1e-4, 1e-5);
 }
 
+TEST(ExpandEinsum, BatchesWithoutElements) {
+  expect_expanded("bqhd,hdm->bqm", {{0, 2, 3, 4}, {3, 4, 5}});
+  expect_expanded("bqhd,hdm->bqm", {{2, 0, 3, 4}, {3, 4, 5}});
+  expect_expanded("bij,bij->b", {{0, 3, 4}, {0, 3, 4}});
+}
+
 TEST(ExpandEinsum, VectorsAndSums) {
   expect_expanded("i,i->", {{4}, {4}});
   expect_expanded("ij,j->i", {{3, 4}, {4}});
