@@ -90,6 +90,24 @@ func argument(format string, values ...any) error {
 	return &Error{Status: InvalidArgument, Message: fmt.Sprintf(format, values...)}
 }
 
+// setInt sets a number of C. A value that the C type cannot represent is an error.
+func setInt[T ~int32 | ~uint32](to *T, value int, name string) error {
+	if int64(T(value)) != int64(value) {
+		return argument("%s is %d", name, value)
+	}
+	*to = T(value)
+	return nil
+}
+
+// setDuration sets a number of nanoseconds. A negative duration is an error.
+func setDuration(to *C.uint64_t, value time.Duration, name string) error {
+	if value < 0 {
+		return argument("%s is %v", name, value)
+	}
+	*to = C.uint64_t(value)
+	return nil
+}
+
 // textOf gives the text of an array that ends in NUL, or at its end.
 func textOf(chars []C.char) string {
 	bytes := make([]byte, 0, len(chars))

@@ -242,10 +242,13 @@ func told(e *C.evn_error, what string, body func() error) (status C.evn_status) 
 		return C.EVN_OK
 	}
 	var failed *Error
-	if errors.As(err, &failed) {
-		tell(failed.Status, failed.Message)
-	} else {
+	switch {
+	case !errors.As(err, &failed):
 		tell(Internal, err.Error())
+	case failed.Status == C.EVN_OK: // Status is not set
+		tell(Internal, failed.Message)
+	default:
+		tell(failed.Status, failed.Message)
 	}
 	return status
 }
@@ -312,7 +315,9 @@ func (r *Runtime) RegisterOperator(operator Operator) error {
 		operator.Outputs = one
 	}
 	if operator.SinceVersion != 0 {
-		raw.since_version = C.int32_t(operator.SinceVersion)
+		if err = setInt(&raw.since_version, operator.SinceVersion, "SinceVersion"); err != nil {
+			return err
+		}
 	}
 	raw.min_inputs, raw.max_inputs = C.uint32_t(operator.Inputs[0]), C.uint32_t(operator.Inputs[1])
 	raw.min_outputs, raw.max_outputs = C.uint32_t(operator.Outputs[0]), C.uint32_t(operator.Outputs[1])

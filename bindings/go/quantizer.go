@@ -93,7 +93,12 @@ func (r *Runtime) NewQuantizer(ctx context.Context, path string, options *Quanti
 	raw := C.evn_quantizer_options_initial()
 	raw.mode, raw.calibration, raw.activation = C.evn_quantize_mode(options.Mode), C.evn_calibration(options.Calibration), C.evn_dtype(options.Activation)
 	raw.percentile, raw.flags = C.double(options.Percentile), C.uint32_t(options.Flags)
-	raw.weight_bits, raw.block_size = C.uint32_t(options.WeightBits), C.uint32_t(options.BlockSize)
+	if err := setInt(&raw.weight_bits, options.WeightBits, "WeightBits"); err != nil {
+		return nil, err
+	}
+	if err := setInt(&raw.block_size, options.BlockSize, "BlockSize"); err != nil {
+		return nil, err
+	}
 	text, err := bag.optional(path)
 	if err != nil {
 		return nil, err

@@ -31,10 +31,13 @@ func (s *Session) runOptions(bag *bag, options *RunOptions, bound *binding) (C.e
 	if options.AllowCopies {
 		raw.allow_copies = 1
 	}
-	if options.Timeout < 0 {
-		return raw, argument("a timeout of %v", options.Timeout)
+	if err := setDuration(&raw.timeout_ns, options.Timeout, "Timeout"); err != nil {
+		return raw, err
 	}
-	raw.timeout_ns, raw.random_seed, raw.priority = C.uint64_t(options.Timeout), C.uint64_t(options.RandomSeed), C.int32_t(options.Priority)
+	if err := setInt(&raw.priority, options.Priority, "Priority"); err != nil {
+		return raw, err
+	}
+	raw.random_seed = C.uint64_t(options.RandomSeed)
 	if options.OutputsOnDevice {
 		raw.flags |= C.EVN_RUN_OUTPUTS_ON_DEVICE
 	}

@@ -103,10 +103,14 @@ func NewRuntime(options *RuntimeOptions) (*Runtime, error) {
 	var bag bag
 	defer bag.free()
 	raw := C.evn_runtime_options_initial()
-	raw.thread_count = C.int32_t(options.Threads)
 	raw.cpu_memory_limit_bytes = C.uint64_t(options.MemoryLimit)
-	raw.probe_timeout_ns = C.uint64_t(options.ProbeTimeout)
-	var err error
+	err := setInt(&raw.thread_count, options.Threads, "Threads")
+	if err != nil {
+		return nil, err
+	}
+	if err = setDuration(&raw.probe_timeout_ns, options.ProbeTimeout, "ProbeTimeout"); err != nil {
+		return nil, err
+	}
 	if raw.config_path, err = bag.optional(options.ConfigPath); err != nil {
 		return nil, err
 	}

@@ -206,6 +206,48 @@ func TestDevicesModelsAndStatisticsAreTold(t *testing.T) {
 	contains(t, must(r.Calibrate(background, model, JSON))(t), "devices")
 }
 
+func TestNumbersThatDoNotFitAreErrors(t *testing.T) {
+	r := newRuntime(t, RuntimeOptions{})
+	const large = math.MaxInt32 + 1
+	for _, options := range []RuntimeOptions{{Threads: 2 * large}, {Threads: -1}, {ProbeTimeout: -1}} {
+		options.NoCache = true
+		_, err := NewRuntime(&options)
+		is(t, err, InvalidArgument)
+	}
+	m := must(r.LoadBytes(background, double(), ""))(t)
+	defer m.Close()
+	for _, options := range []SessionOptions{
+		{Concurrency: 2 * large}, {Concurrency: large}, {Concurrency: -1}, {Batching: &Batching{MaxDelay: -1}}, {Batching: &Batching{MaxBatch: 2*large + 4}},
+		{Batching: &Batching{MaxBatch: -1}},
+	} {
+		_, err := r.NewSession(background, m, &options)
+		is(t, err, InvalidArgument)
+	}
+	s, x := newTestSession(t, r, double()), vector(t, r, 1)
+	for _, options := range []RunOptions{{Priority: 2 * large}, {Priority: -2 * large}, {Timeout: -1}} {
+		_, err := s.RunWith(background, &options, []*Tensor{x}, nil)
+		is(t, err, InvalidArgument)
+		_, err = s.Submit(background, &options, x)
+		is(t, err, InvalidArgument)
+	}
+	for _, events := range []int{-1, 2*large + 1} {
+		is(t, s.TraceStart(events), InvalidArgument)
+	}
+	state := must(newTestSession(t, r, runningSum()).NewState([]StatePair{{Output: "total", Input: "sum"}}, nil))(t)
+	for _, index := range []int{-1, 2 * large} {
+		_, err := state.Length(index)
+		is(t, err, InvalidArgument)
+	}
+	for _, options := range []QuantizerOptions{{WeightBits: -1}, {WeightBits: 2 * large}, {BlockSize: -1}, {BlockSize: 2 * large}} {
+		options.Data = product()
+		_, err := r.NewQuantizer(background, "", &options)
+		is(t, err, InvalidArgument)
+	}
+	infer := func(*Node, []*View, int) ([]Spec, error) { return nil, nil }
+	run := func(*Node, []*View, []*View) error { return nil }
+	is(t, r.RegisterOperator(Operator{Domain: "mine", Name: "Late", SinceVersion: 2*large + 1, Infer: infer, Run: run}), InvalidArgument)
+}
+
 func TestAnOperatorOfGo(t *testing.T) {
 	r := newRuntime(t, RuntimeOptions{})
 	infer := func(node *Node, inputs []*View, outputs int) ([]Spec, error) {
@@ -273,6 +315,11 @@ func TestAnOperatorOfGo(t *testing.T) {
 	if failed.Node != "the_Refuse" {
 		t.Fatal(failed)
 	}
+	good(t, r.RegisterOperator(Operator{Domain: "mine", Name: "Zero", Infer: infer, Run: func(*Node, []*View, []*View) error {
+		return &Error{Message: "no status"}
+	}}))
+	_, err = newTestSession(t, r, custom("Zero")).Run(background, vector(t, r, 1))
+	contains(t, is(t, err, Internal).Message, "no status")
 	is(t, r.RegisterOperator(Operator{Domain: "", Name: "Scale", Infer: infer, Run: func(*Node, []*View, []*View) error { return nil }}), InvalidArgument)
 	is(t, r.RegisterOperator(Operator{Domain: "mine", Name: "Half", Infer: infer}), InvalidArgument)
 }

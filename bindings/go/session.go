@@ -116,8 +116,10 @@ func (b *bag) session(options *SessionOptions) (raw C.evn_session_options, err e
 	}
 	raw.precision, raw.numerics, raw.products = C.evn_precision(options.Precision), C.evn_numerics(options.Numerics), C.evn_products(options.Products)
 	raw.memory, raw.arenas = C.evn_memory_plan(options.Memory), C.evn_arenas(options.Arenas)
-	raw.concurrency, raw.idle_arena_bytes = C.int32_t(options.Concurrency), C.uint64_t(options.IdleArenaBytes)
-	raw.arena_limit = C.uint64_t(options.ArenaLimit)
+	raw.idle_arena_bytes, raw.arena_limit = C.uint64_t(options.IdleArenaBytes), C.uint64_t(options.ArenaLimit)
+	if err = setInt(&raw.concurrency, options.Concurrency, "Concurrency"); err != nil {
+		return raw, err
+	}
 	if raw.keep_fp32, err = b.texts(options.KeepFP32); err != nil {
 		return raw, err
 	}
@@ -133,9 +135,13 @@ func (b *bag) session(options *SessionOptions) (raw C.evn_session_options, err e
 		made := room[C.evn_batching_options](b, 1)
 		made[0] = C.evn_batching_options_initial()
 		if batching.MaxBatch != 0 {
-			made[0].max_batch = C.int32_t(batching.MaxBatch)
+			if err = setInt(&made[0].max_batch, batching.MaxBatch, "MaxBatch"); err != nil {
+				return raw, err
+			}
 		}
-		made[0].max_delay_ns = C.uint64_t(batching.MaxDelay)
+		if err = setDuration(&made[0].max_delay_ns, batching.MaxDelay, "MaxDelay"); err != nil {
+			return raw, err
+		}
 		if made[0].mask, err = b.optional(batching.Mask); err != nil {
 			return raw, err
 		}
@@ -361,8 +367,12 @@ func (s *Session) MemoryStats() (*SessionMemory, error) {
 
 // TraceStart has each run from now on record its steps, into room for so many events.
 func (s *Session) TraceStart(events int) error {
+	var capacity C.uint32_t
+	if err := setInt(&capacity, events, "events"); err != nil {
+		return err
+	}
 	return s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
-		return C.evn_session_trace_start(raw, C.uint32_t(events), e)
+		return C.evn_session_trace_start(raw, capacity, e)
 	})
 }
 

@@ -91,9 +91,13 @@ func (s *State) Fork() (*State, error) {
 
 // Length gives the positions of the pair at a place.
 func (s *State) Length(index int) (int64, error) {
+	var place C.uint32_t
+	if err := setInt(&place, index, "index"); err != nil {
+		return 0, err
+	}
 	var positions C.int64_t
 	err := s.self().with(func(raw C.uintptr_t, e *C.evn_error) C.evn_status {
-		return C.evn_state_length(raw, C.uint32_t(index), &positions, e)
+		return C.evn_state_length(raw, place, &positions, e)
 	})
 	return int64(positions), err
 }

@@ -134,10 +134,9 @@ func (o *TrainerOptions) numbers() (raw C.evn_trainer_options, err error) {
 		{"Rank", o.Rank, &raw.rank}, {"RankCount", o.RankCount, &raw.rank_count},
 		{"CollectiveTimeout in milliseconds", int((o.CollectiveTimeout + time.Millisecond - 1) / time.Millisecond), &raw.collective_timeout_ms},
 	} {
-		if number.value < 0 || uint64(number.value) > math.MaxUint32 {
-			return raw, argument("%s is %d", number.name, number.value)
+		if err := setInt(number.to, number.value, number.name); err != nil {
+			return raw, err
 		}
-		*number.to = C.uint32_t(number.value)
 	}
 	if o.PlateauPatience != nil {
 		if *o.PlateauPatience < 0 || uint64(*o.PlateauPatience) >= math.MaxUint32 {

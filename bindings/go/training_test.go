@@ -479,5 +479,6 @@ func TestWhatTheHostsSumFailsWithIsTheStatus(t *testing.T) {
 	}
 	contains(t, is(t, refused(func(Reduced) error { return &Error{Status: Timeout, Message: "rank 1 is gone"} }), Timeout).Message, "rank 1 is gone")
 	contains(t, is(t, refused(func(Reduced) error { return errors.New("no network") }), Internal).Message, "no network")
+	contains(t, is(t, refused(func(Reduced) error { return &Error{Message: "no status"} }), Internal).Message, "no status")
 	contains(t, is(t, refused(func(Reduced) error { panic("at the disco") }), Internal).Message, "at the disco")
 }

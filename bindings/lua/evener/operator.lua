@@ -123,6 +123,13 @@ local function declare(seen, answer, index)
   for axis, dim in ipairs(answer.dims) do seen.dims[axis - 1] = library.whole(dim, "a dim", -1, 2 ^ 53) end
 end
 
+-- Status of an error, and its text of at most `size` bytes. A metamethod of the error may raise another one.
+local function explain(raised, size)
+  if getmetatable(raised) ~= library.Error then return constants.EVN_ERROR_INTERNAL, string.sub(tostring(raised), 1, size) end
+  local is_failure = tostring(raised.status):find("^EVN_ERROR_")
+  return is_failure and constants[raised.status] or constants.EVN_ERROR_INTERNAL, string.sub(raised.message, 1, size)
+end
+
 -- Runs the body of a callback: what it raises is the error of the call that came to it.
 local function guarded(handle, problem, body)
   local node = setmetatable({handle = handle, open = {}}, Node)
@@ -130,10 +137,10 @@ local function guarded(handle, problem, body)
   node.handle = nil
   for _, seen in ipairs(node.open) do view.end_borrowed(seen) end
   if is_right then return constants.EVN_OK end
-  local is_own = getmetatable(raised) == library.Error
-  local text = is_own and raised.message or tostring(raised)
-  ffi.copy(problem.message, text:sub(1, ffi.sizeof(problem.message) - 1))
-  return is_own and constants[raised.status] or constants.EVN_ERROR_INTERNAL
+  local is_explained, status, text = pcall(explain, raised, ffi.sizeof(problem.message) - 1)
+  if not is_explained then status, text = constants.EVN_ERROR_INTERNAL, "a " .. type(raised) .. " was raised" end
+  ffi.copy(problem.message, text)
+  return status
 end
 
 -- The operators that there are, by the number that C hands on. The library may have them as long as there is a runtime, and tells of its end on

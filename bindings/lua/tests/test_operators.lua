@@ -1,5 +1,6 @@
 -- Custom operators in Lua.
 local common = require("common")
+local evener = require("evener")
 local test, equal, raises, contains = common.test, common.equal, common.raises, common.contains
 
 local function twice(domain)
@@ -81,6 +82,26 @@ test("what a function raises is the run's error", function()
     answer = wrong
     contains(raises("EVN_ERROR_INVALID_MODEL", common.session, runtime, model()).message, "mine::Twice", "infer failed")
   end
+end)
+
+test("an error without a text or a status is an internal error", function()
+  local runtime = common.runtime()
+  local op, raised = twice(), nil
+  op.run = function() error(raised) end
+  runtime:register_operator(op)
+  local session = common.session(runtime, model())
+  local broken = setmetatable({}, {__tostring = function() error("no text") end})
+  local no_text = setmetatable({}, {__tostring = function() return {} end})
+  for _, each in ipairs({broken, no_text, setmetatable({status = "EVN_ERROR_IO"}, evener.Error)}) do
+    raised = each
+    contains(raises("EVN_ERROR_INTERNAL", run, session, runtime, 1).message, "a table was raised")
+  end
+  for _, status in ipairs({"EVN_OK", "EVN_MAX_RANK", 0}) do
+    raised = setmetatable({status = status, message = "no status"}, evener.Error)
+    contains(raises("EVN_ERROR_INTERNAL", run, session, runtime, 1).message, "no status")
+  end
+  raised = setmetatable({status = "EVN_ERROR_IO", message = "no disk"}, evener.Error)
+  contains(raises("EVN_ERROR_IO", run, session, runtime, 1).message, "no disk")
 end)
 
 test("views check every access", function()

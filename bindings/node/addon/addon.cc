@@ -27,6 +27,23 @@ napi_value Invoke(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
+// (slot): keeps its handle until `end_use`, also if the slot is closed meanwhile.
+napi_value Use(Call& c) {
+  if (!c.instance.Use(c.Double(0))) Throw(c.instance, EVN_ERROR_INVALID_HANDLE, "an object that is closed");
+  return c.Undefined();
+}
+
+napi_value EndUse(Call& c) {
+  c.instance.EndUse(c.Double(0));
+  return c.Undefined();
+}
+
+const Entry kUseEntries[] = {
+    {"use", Use, false},
+    {"end_use", EndUse, false},
+    {nullptr, nullptr, false},
+};
+
 // (path, function that makes an error, Float64Array for slots)
 napi_value Open(napi_env env, napi_callback_info info) {
   try {
@@ -79,7 +96,7 @@ extern "C" NAPI_MODULE_EXPORT napi_value napi_register_module_v1(napi_env env, n
     Export(env, exports, "open", Open, instance.get());
     Export(env, exports, "session_run", RunWith, instance.get());
     for (const Entry* const* entries = kEntries; *entries != nullptr; ++entries) ExportAll(env, exports, instance.get(), *entries);
-    for (const Entry* entries : {kRequestEntries, kTensorEntries, kCallbackEntries, kOperatorEntries})
+    for (const Entry* entries : {kUseEntries, kRequestEntries, kTensorEntries, kCallbackEntries, kOperatorEntries})
       ExportAll(env, exports, instance.get(), entries);
     return exports;
   } catch (const Thrown&) {

@@ -31,7 +31,7 @@ struct WorkDone : Message {
 }  // namespace
 
 napi_value Call::Finish(std::function<evn_status(evn_error*)> run, std::function<napi_value(Call&)> result) {
-  if (!is_async_) {
+  if (async_ == nullptr) {
     evn_error error = EVN_ERROR_INIT;
     if (run(&error) != EVN_OK) Throw(instance, error);
     return result(*this);
@@ -246,6 +246,10 @@ void* Call::HandleOf(napi_value value, Kind kind) {
   if (napi_get_value_double(env, value, &id) != napi_ok) Refuse("an object of this package is wanted");
   void* handle = instance.Get(id, kind);
   if (handle == nullptr) Throw(instance, EVN_ERROR_INVALID_HANDLE, "an object that is closed");
+  if (async_ != nullptr) {
+    used_.push_back(id);
+    instance.Use(id);
+  }
   return handle;
 }
 

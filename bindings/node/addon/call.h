@@ -100,7 +100,12 @@ class Call : public std::enable_shared_from_this<Call> {
  public:
   static constexpr size_t kArguments = 8;
 
-  Call(Instance& instance, bool is_async) : env(instance.env), instance(instance), api(instance.api), is_async_(is_async) {}
+  Call(Instance& instance, bool is_async) : env(instance.env), instance(instance), api(instance.api) {
+    if (is_async) async_ = instance.shared_from_this();
+  }
+  ~Call() {
+    for (const double id : used_) instance.EndUse(id);
+  }
 
   // Arguments, by their places. Where nothing is given, a handle is NULL.
   int32_t Int32(size_t at) { return static_cast<int32_t>(Integer(at, INT32_MIN, INT32_MAX)); }
@@ -218,7 +223,8 @@ class Call : public std::enable_shared_from_this<Call> {
   void Fill(const Struct& kind, napi_value object, char* target);
   void FillField(const Field& field, napi_value value, char* target);
 
-  bool is_async_;
+  std::shared_ptr<Instance> async_;  // NULL if the call is made at once
+  std::vector<double> used_;         // slots whose handles an asynchronous call has
   std::vector<std::unique_ptr<Kept>> kept_;
 };
 

@@ -90,13 +90,18 @@ double Instance::Add(Kind kind, void* handle, bool counts_memory) {
   return slot.generation * kGeneration + index;
 }
 
-const Instance::Slot* Instance::Find(double id, Kind kind) const {
+const Instance::Slot* Instance::Find(double id) const {
   if (!(id >= 0)) return nullptr;
   const auto generation = static_cast<uint64_t>(id / kGeneration);
   const auto index = static_cast<uint64_t>(id) - generation * static_cast<uint64_t>(kGeneration);
   if (index >= slots_.size()) return nullptr;
   const Slot& slot = slots_[index];
-  return slot.generation == generation && slot.kind == kind && slot.handle != nullptr ? &slot : nullptr;
+  return slot.generation == generation && slot.handle != nullptr ? &slot : nullptr;
+}
+
+const Instance::Slot* Instance::Find(double id, Kind kind) const {
+  const Slot* slot = Find(id);
+  return slot != nullptr && slot->kind == kind ? slot : nullptr;
 }
 
 void* Instance::Get(double id, Kind kind) const {
@@ -107,12 +112,34 @@ void* Instance::Get(double id, Kind kind) const {
 void* Instance::Take(double id, Kind kind) {
   auto* slot = const_cast<Slot*>(Find(id, kind));
   if (slot == nullptr) return nullptr;
+  if (slot->uses == 0) return Empty(slot);
+  slot->is_closed = true;
+  return nullptr;
+}
+
+void* Instance::Empty(Slot* slot) {
   void* handle = slot->handle;
   Tell(-slot->bytes);
   slot->handle = nullptr;
+  slot->is_closed = false;
   slot->generation++;
   free_.push_back(static_cast<uint32_t>(slot - slots_.data()));
   return handle;
+}
+
+bool Instance::Use(double id) {
+  auto* slot = const_cast<Slot*>(Find(id));
+  if (slot == nullptr) return false;
+  slot->uses++;
+  return true;
+}
+
+void Instance::EndUse(double id) {
+  auto* slot = const_cast<Slot*>(Find(id));
+  if (slot == nullptr) return;  // Instance::End has released the handle
+  if (--slot->uses != 0 || !slot->is_closed) return;
+  const Kind kind = slot->kind;
+  ReleaseHandle(api, kind, Empty(slot));
 }
 
 void Instance::Forget(double id) {

@@ -46,8 +46,12 @@ class Instance : public std::enable_shared_from_this<Instance> {
   // Handles stand in slots, which JavaScript's side knows by numbers that only its private fields have. A number is used once.
   double Add(Kind kind, void* handle, bool counts_memory = true);
   void* Get(double id, Kind kind) const;  // NULL: there is no such slot
-  void* Take(double id, Kind kind);       // and empties the slot
-  void Forget(double id);                 // the bytes of a tensor, which something else tells V8 of
+  // Empties a slot and gives its handle. NULL: there is no such slot, or it is in use, and the last EndUse releases the handle.
+  void* Take(double id, Kind kind);
+  // Keeps a handle until EndUse, also if Take is called meanwhile. False: there is no such slot.
+  bool Use(double id);
+  void EndUse(double id);
+  void Forget(double id);  // the bytes of a tensor, which something else tells V8 of
 
   // Hands a message to the JavaScript thread. Any thread.
   void Post(std::unique_ptr<Message> message);
@@ -84,12 +88,16 @@ class Instance : public std::enable_shared_from_this<Instance> {
     void* handle = nullptr;
     uint32_t generation = 0;
     Kind kind = kNoKind;
-    int64_t bytes = 0;  // that V8 was told of
+    int64_t bytes = 0;       // that V8 was told of
+    uint32_t uses = 0;       // promised calls that have the handle
+    bool is_closed = false;  // Take was called while the slot was in use
   };
 
   static void End(void* self);
   static void Deliver(napi_env env, napi_value function, void* context, void* data);
+  const Slot* Find(double id) const;
   const Slot* Find(double id, Kind kind) const;
+  void* Empty(Slot* slot);
   void Tell(int64_t bytes);
 
   std::vector<std::unique_ptr<Bound>> bound_;

@@ -1,6 +1,7 @@
 'use strict';
 // Objects that own a handle of the library. JavaScript has the number of a slot of the addon's, in a private field.
 const {EvenerError} = require('./error.js');
+const {api} = require('./native.js');
 
 const KEY = Symbol('evener'); // who has it may make objects
 const registry = new FinalizationRegistry(({release, id}) => release(id));
@@ -22,7 +23,7 @@ class Owned {
     return this.#id === -1;
   }
 
-  // Ends the hold. What uses it goes on; a second call does nothing.
+  // Closes the object. Runs and promised calls that use the object end normally; a second call does nothing.
   close() {
     const id = this.#id;
     if (id === -1) return;
@@ -40,6 +41,17 @@ class Owned {
   }
 }
 
+// Calls an async function with the slot of an object. The handle stays until the promise is settled, also if the object is closed meanwhile.
+async function inUse(object, kind, call) {
+  const id = idOf(object, kind);
+  api.use(id);
+  try {
+    return await call(id);
+  } finally {
+    api.end_use(id);
+  }
+}
+
 // `using` and `await using`, where this Node has them.
 if (Symbol.dispose) {
   Object.defineProperty(Owned.prototype, Symbol.dispose, {value() { this.close(); }, configurable: true, writable: true});
@@ -48,4 +60,4 @@ if (Symbol.asyncDispose) {
   Object.defineProperty(Owned.prototype, Symbol.asyncDispose, {async value() { this.close(); }, configurable: true, writable: true});
 }
 
-module.exports = {KEY, Owned, idOf};
+module.exports = {KEY, Owned, idOf, inUse};

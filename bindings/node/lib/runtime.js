@@ -1,6 +1,6 @@
 'use strict';
 const {api, ready} = require('./native.js');
-const {KEY, Owned, idOf} = require('./owned.js');
+const {KEY, Owned, idOf, inUse} = require('./owned.js');
 const {split, cancellable, cancelled} = require('./options.js');
 const {Device} = require('./device.js');
 const {Model, makeModel} = require('./model.js');
@@ -71,7 +71,10 @@ class Runtime extends Owned {
 
   // A model of an ONNX file or its bytes.
   async loadModel(source, options) {
-    const id = idOf(this, Runtime);
+    return this.#load(idOf(this, Runtime), source, options);
+  }
+
+  async #load(id, source, options) {
     const {raw, signal} = split(options);
     if (this.#hasOperators) {
       if (signal?.aborted) throw cancelled(signal);
@@ -89,19 +92,23 @@ class Runtime extends Owned {
 
   // A session of a model, or of a file or bytes that are loaded for it, with loadModel's externalDir, allowedRoots and flags.
   async createSession(model, options) {
-    const id = idOf(this, Runtime);
-    const {raw, signal} = split(options);
-    if (!(model instanceof Model)) {
+    return inUse(this, Runtime, async (id) => {
+      if (model instanceof Model) return this.#create(id, model, options);
+      const {raw, signal} = split(options);
       const {externalDir, allowedRoots, flags, ...others} = options ?? {};
       const {deadlineNs} = raw ?? {};
-      const loaded = await this.loadModel(model, {externalDir, allowedRoots, flags, signal, deadline: deadlineNs});
+      const loaded = await this.#load(id, model, {externalDir, allowedRoots, flags, signal, deadline: deadlineNs});
       try {
-        return await this.createSession(loaded, {...others, timeout: undefined, deadline: deadlineNs});
+        return await this.#create(id, loaded, {...others, timeout: undefined, deadline: deadlineNs});
       } finally {
         loaded.close();
       }
-    }
+    });
+  }
+
+  async #create(id, model, options) {
     const of = idOf(model, Model);
+    const {raw, signal} = split(options);
     if (this.#hasOperators) {
       if (signal?.aborted) throw cancelled(signal);
       return new Session(KEY, api.session_create(id, of, raw), this.#home);

@@ -1,6 +1,6 @@
 'use strict';
 const {api} = require('./native.js');
-const {KEY, Owned, idOf} = require('./owned.js');
+const {KEY, Owned, idOf, inUse} = require('./owned.js');
 const {split, cancelled} = require('./options.js');
 const {makeModel} = require('./model.js');
 const {Tensor, lentId} = require('./tensor.js');
@@ -62,7 +62,7 @@ class Trainer extends Owned {
     idOf(this, Trainer);
     const made = async () => {
       try {
-        return await call(idOf(this, Trainer));
+        return await inUse(this, Trainer, call);
       } finally {
         this.#waiting--;
       }

@@ -5,7 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
 
-import {collect, double, doubling, externalProduct, fails, newRuntime, newSession, product} from './common.mjs';
+import {collect, double, doubling, externalProduct, fails, linear, newRuntime, newSession, product} from './common.mjs';
 
 function folder(t) {
   const made = fs.mkdtempSync(path.join(os.tmpdir(), 'evener-'));
@@ -202,6 +202,41 @@ test('quantization tells its progress, and is worth what it says', async (t) => 
   quantizer.close();
   assert.throws(() => quantizer.report(), /closed/);
   await collect();
+});
+
+test('what a promised call is given may be closed before it ends', async (t) => {
+  const runtime = newRuntime(t);
+  const rows = () => runtime.zeros('float32', [8, 64]);
+  const used = runtime.devices()[0].memoryStats().byClass[0];
+  for (let i = 0; i < 200; i++) {
+    const model = runtime.loadModelSync(product());
+    const created = runtime.createSession(model);
+    model.close();
+    const session = await created;
+    const other = newSession(t, runtime, product()), x = rows();
+    const compared = session.compare(other, [x], 'json');
+    for (const each of [session, other, x]) each.close();
+    assert.equal(JSON.parse(await compared).outputs[0].largest_error, 0);
+    await fails('INVALID_HANDLE', session.compare(session, []));
+    const quantizer = await runtime.quantizer(product()), batch = rows();
+    const added = quantizer.addBatch([batch]);
+    for (const each of [batch, quantizer]) each.close();
+    await added;
+  }
+  assert.equal(runtime.devices()[0].memoryStats().byClass[0], used);
+});
+
+test('a runtime and a trainer may be closed while calls of several steps use them', async (t) => {
+  for (let i = 0; i < 20; i++) {
+    const runtime = newRuntime(t);
+    const trainer = await runtime.trainer(linear());
+    const made = [runtime.createSession(product()), trainer.parameters(), runtime.quantizer(product()), runtime.loadModel(double())];
+    trainer.close();
+    runtime.close();
+    const [session, {w, b}] = await Promise.all(made);
+    assert.deepEqual([w.dims, b.dims], [[4, 3], [3]]);
+    session.close();
+  }
 });
 
 test('a signal ends a quantizer\'s calls', async (t) => {

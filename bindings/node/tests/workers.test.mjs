@@ -62,6 +62,9 @@ test('workers that are ended at any time, with everything under way', async () =
       parentPort.postMessage('begun');
       for (let i = 0; i < 4; i++) session.submit([runtime.wrap(new Float32Array(64 * 64), [64, 64])]).catch(() => {});
       runtime.createSession(slow(300)).catch(() => {});
+      const model = runtime.loadModelSync(slow(300));
+      runtime.createSession(model).catch(() => {});
+      model.close();
       for (;;) {
         const [y] = await small.submit([runtime.wrap(new Float32Array(100))]);
         y.data[0] = 1;

@@ -34,7 +34,7 @@ class _Seen:
         self.reference, self.shape, self.strides, self.dtype = weakref.ref(array), array.shape, array.strides, array.dtype
 
     def is_it(self, array):
-        """An array's shape, strides and dtype can be set; its memory stays as long as others look at it."""
+        """An array's shape, strides and dtype can be set. Its address stays: numpy resizes no array that has a weak reference."""
         return self.reference() is array and array.shape == self.shape and array.dtype is self.dtype and array.strides == self.strides
 
 
@@ -68,7 +68,8 @@ class Call:
         self._has_own = False                 # a tensor that ends with the run
         self._results = (_POINTER * len(outputs))()
         self._slots_at, self._results_at = ctypes.addressof(self._slots), ctypes.addressof(self._results)
-        self._memory = []  # of copies, alive during the run
+        self._arrays = [None] * len(inputs)   # Memory that the run reads: the caller's arrays, or copies.
+        self._no_arrays = [None] * len(inputs)
         self.error, self._info, self._data = new_error(), sized(_raw.evn_tensor_info), _POINTER()
         self._error_at = ctypes.addressof(self.error)
 
@@ -77,19 +78,20 @@ class Call:
         seen = self._seen[index]
         if seen is not None and seen.is_it(value):
             self._given[index] = True
+            self._arrays[index] = value
             return
         if type(value) is numpy.ndarray and self._type_texts[index] is not None:
             interface = value.__array_interface__
             if interface["strides"] is None and interface["typestr"] == self._type_texts[index]:
                 return self._give_memory(runtime, index, interface["shape"], interface["data"][0], value)
         array = _arrays.input_array(value, self._inputs[index].dtype)
-        tensor, memory = _arrays.wrap(runtime, array, self.error)
-        self._memory.append(memory)
+        tensor, self._arrays[index] = _arrays.wrap(runtime, array, self.error)
         self.give_tensor(index, tensor)
 
     # A tensor over memory owns nothing, and serves again where the memory of a later run has the same address and shape.
     def _give_memory(self, runtime, index, shape, data, array):
         self._given[index] = True
+        self._arrays[index] = array
         if data == self._wrapped[index] and shape == self._shapes[index]:
             self._seen[index] = _Seen(array)
             return
@@ -182,9 +184,9 @@ class Call:
         return {name: made[name] for name in self._names if name in made}
 
     def submission(self):
-        """The array of handles for a request, which keeps the tensors, and what must live as long as it runs."""
+        """Returns the array of handles for a request, which keeps the tensors, and the arrays that must live until the request ends."""
         self._check_given()
-        return self._slots, list(self._memory)
+        return self._slots, list(self._arrays)
 
     def _check_given(self):
         """An input with a default may be missing: its slot is empty then."""
@@ -203,12 +205,12 @@ class Call:
             self._into.clear()
             self._results[:] = self._no_results
         self._given[:] = self._none_given
+        self._arrays[:] = self._no_arrays
         if self._has_own:
             self._has_own = False
             for index, wrapped in enumerate(self._wrapped):
                 if wrapped is None:
                     self._drop(index)
-            self._memory.clear()
 
     def __del__(self):
         for tensor in self._slots:

@@ -6,7 +6,7 @@ import typing
 
 from . import _arrays, _raw
 from ._event import Event
-from ._library import Status, check, library, new_error, read_text, sized, text_of
+from ._library import Status, c_int64s, check, fitting, library, new_error, read_text, sized, text_of
 from ._object import Object
 from ._tensor import Tensor
 
@@ -99,7 +99,8 @@ class Device(Object):
         for more than the cap gets Status.OUT_OF_MEMORY until enough has been given back.
         """
         error = new_error()
-        check(self._library.evn_device_set_memory_limit(self._handle, _UNLIMITED if limit is None else limit, error), error)
+        limit = _UNLIMITED if limit is None else fitting("limit", limit)
+        check(self._library.evn_device_set_memory_limit(self._handle, limit, error), error)
 
     def trim_memory(self):
         """Gives cached blocks, and what sessions keep for runs to come, back to the system."""
@@ -114,7 +115,7 @@ class Device(Object):
         """
         if trim not in _TRIMS:
             raise ValueError(f'trim must be one of {", ".join(_TRIMS)}, not {trim!r}')
-        error, limit = new_error(), _UNLIMITED if cache_limit is None else cache_limit
+        error, limit = new_error(), _UNLIMITED if cache_limit is None else fitting("cache_limit", cache_limit)
         check(self._library.evn_device_set_cache_policy(self._handle, limit, _TRIMS[trim], error), error)
 
     @property
@@ -132,7 +133,7 @@ class Device(Object):
     def tensor(self, shape, dtype="float32"):
         """A Tensor of zeros in the device's memory."""
         tensor, error = _raw.evn_tensor(), new_error()
-        dims = (ctypes.c_int64 * len(shape))(*shape)
+        dims = c_int64s(shape)
         code = _arrays.CODES[_arrays.numpy.dtype(dtype)]
         check(self._library.evn_tensor_create(self._handle, code, dims, len(shape), 0, tensor, error), error)
         return Tensor(tensor)
@@ -157,9 +158,9 @@ class Device(Object):
     def wrap_opencl_buffer(self, mem, shape, dtype="float32", offset=0, read_only=False):
         """A Tensor over a cl_mem of the device's context, given as an integer, which it retains."""
         tensor, error = _raw.evn_tensor(), new_error()
-        dims = (ctypes.c_int64 * len(shape))(*shape)
+        dims = c_int64s(shape)
         code, flags = _arrays.CODES[_arrays.numpy.dtype(dtype)], _raw.EVN_TENSOR_READ_ONLY if read_only else 0
-        no_deleter = ctypes.cast(None, _raw.evn_deleter)
+        no_deleter, offset = ctypes.cast(None, _raw.evn_deleter), fitting("offset", offset)
         check(self._library.evn_opencl_wrap_buffer(self._handle, mem, offset, code, dims, len(shape), flags, no_deleter, None, tensor,
                                                    error), error)
         return Tensor(tensor)

@@ -1,21 +1,15 @@
 """Tensors over memory that others own, by DLPack."""
-import threading
+import functools
 
 from . import _tensor
 from ._library import new_error
 from ._runtime import Runtime
 
-_shared = None
-_shared_lock = threading.Lock()
 
-
+@functools.cache  # has no lock, which a forked child might find locked
 def _shared_runtime():
     """The runtime of tensors that are made without one. Sessions of other runtimes take them all the same, without a copy."""
-    global _shared
-    with _shared_lock:
-        if _shared is None:
-            _shared = Runtime(threads=1, cache_dir="")
-        return _shared
+    return Runtime(threads=1, cache_dir="")
 
 
 def from_dlpack(value, runtime=None):

@@ -19,7 +19,7 @@ class Event(Object):
     def wait(self, timeout=None):
         """Whether it has happened; waits so many seconds for it, None: as long as it takes. Raises the error with which it ended."""
         error = new_error()
-        nanoseconds = _FOREVER if timeout is None else min(int(timeout * 1e9), _FOREVER)
+        nanoseconds = _FOREVER if timeout is None else int(min(max(0, timeout * 1e9), _FOREVER))
         status = self._library.evn_event_wait(self._handle, nanoseconds, error)
         if status == Status.TIMEOUT:
             return False

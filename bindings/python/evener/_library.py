@@ -1,12 +1,13 @@
 """Finds and loads the shared library, and turns its statuses into exceptions."""
+import array
 import ctypes
 import ctypes.util
 import enum
 import functools
+import operator
 import os
 import pathlib
 import sys
-import threading
 
 from . import _raw
 
@@ -91,6 +92,25 @@ def c_text(text):
     return raw
 
 
+def c_texts(names):
+    """A C array of names, and their number. A str is a list of one name."""
+    texts = [c_text(name) for name in ([names] if isinstance(names, str) else names)]
+    return (ctypes.c_char_p * max(1, len(texts)))(*texts), len(texts)  # an empty list is not NULL
+
+
+def c_int64s(values):
+    """A C array of integers. Raises OverflowError for one that does not fit: ctypes itself keeps the lower bits alone."""
+    return (ctypes.c_int64 * len(values))(*array.array("q", values))
+
+
+def fitting(name, value, bits=64):
+    """Returns an integer argument of C. Raises OverflowError unless it fits into so many bits without a sign."""
+    value = operator.index(value)
+    if not 0 <= value < 2 ** bits:
+        raise OverflowError(f"{name} is {value}, expected 0 to {2 ** bits - 1}")
+    return value
+
+
 def set_source(options, model, external_dir):
     """Puts a model's bytes, where it is no path, and its folder of external data into options. Returns the path for C, or None."""
     if external_dir is not None:
@@ -157,7 +177,9 @@ def _open(path):
     return library
 
 
+@functools.cache  # has no lock, which a forked child might find locked: threads may load the library twice at first
 def _load():
+    """The path or name of the library, and the library."""
     named = os.environ.get("EVENER_LIBRARY")
     if named:
         return named, _open(named)
@@ -171,34 +193,22 @@ def _load():
                   ", ".join(tried) + " and asked the system's loader")
 
 
-_lock = threading.Lock()
-_loaded = None
-
-
-def _library():
-    global _loaded
-    with _lock:
-        if _loaded is None:
-            _loaded = _load()
-        return _loaded
-
-
 def library():
     """The loaded library; loads it at the first call. OSError says where it was looked for."""
-    return _library()[1]
+    return _load()[1]
 
 
 @functools.cache
 def library_with_gil():
     """The library, with functions that are called without releasing the GIL: for those that return at once and wait for nothing. To
     release the GIL and to get it back from other threads costs more than such a call."""
-    path, _ = _library()
+    path, _ = _load()
     return _raw.bind(ctypes.PyDLL(path))
 
 
 def library_path():
     """The path or name by which the library was loaded."""
-    return _library()[0]
+    return _load()[0]
 
 
 def version():

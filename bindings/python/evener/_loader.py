@@ -11,7 +11,7 @@ import zipfile
 import numpy
 
 from . import _arrays, _callbacks, _raw
-from ._library import c_text, check, library, new_error, refuse_zeros, sized
+from ._library import c_int64s, c_text, check, fitting, library, new_error, refuse_zeros, sized
 from ._object import Object, _Owned
 from ._tensor import Tensor
 
@@ -205,7 +205,7 @@ def _produce(context, samples, count, buffers, made, error):
         return _raw.EVN_ERROR_INTERNAL
 
 
-_PRODUCE = _callbacks.immortal(_raw.evn_loader_produce(_produce))
+_PRODUCE = _callbacks.callback(_raw.evn_loader_produce, _produce)
 
 
 def _source_of(data, labels):
@@ -262,7 +262,7 @@ class Loader(Object):
         fields, keep = source.fields, []
         arrays = (_raw.evn_loader_array * len(fields))()
         for row, field in zip(arrays, fields):
-            keep += [c_text(field.name), (ctypes.c_int64 * len(field.shape))(*field.shape), field.data]
+            keep += [c_text(field.name), c_int64s(field.shape), field.data]
             row.name, row.dims = keep[-3], keep[-2]
             row.data = field.data.__array_interface__["data"][0] if field.data is not None else None
             row.dtype, row.rank = _arrays.CODES[field.dtype], len(field.shape)
@@ -305,6 +305,7 @@ class Loader(Object):
     def epoch(self, number, first_batch=0):
         """The batches of an epoch, from first_batch on. Another one that is under way ends."""
         error = new_error()
+        number, first_batch = fitting("number", number), fitting("first_batch", first_batch)
         self._close_given()
         self._source.raised = None
         check(self._library.evn_loader_start_epoch(self._handle, number, first_batch, error), error)

@@ -26,7 +26,7 @@ def _deliver(user, record):
     _callbacks.find(user)(LogRecord(LEVELS[r.level], text_of(r.event), text_of(r.message), text_of(r.device), text_of(r.node), fields))
 
 
-_DELIVER = _callbacks.immortal(_raw.evn_log_sink(_deliver))
+_DELIVER = _callbacks.callback(_raw.evn_log_sink, _deliver)
 
 
 @contextlib.contextmanager

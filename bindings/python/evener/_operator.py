@@ -6,7 +6,7 @@ import typing
 import numpy
 
 from . import _arrays, _callbacks, _raw
-from ._library import Error, Status, c_text, check, library, new_error, read_text, sized
+from ._library import Error, Status, c_int64s, c_text, check, library, new_error, read_text, sized
 
 _UNKNOWN_RANK = _VARIADIC = 2**32 - 1
 _STATUSES = {ValueError: Status.INVALID_ARGUMENT, TypeError: Status.INVALID_ARGUMENT, MemoryError: Status.OUT_OF_MEMORY,
@@ -131,8 +131,8 @@ def _declare(view, answer):
     if len(shape) > _raw.EVN_MAX_RANK:
         raise ValueError(f"infer gave a shape of rank {len(shape)}")
     view.rank = len(shape)
-    for index, dim in enumerate(shape):
-        view.dims[index] = -1 if dim is None else dim
+    for index, dim in enumerate(c_int64s([-1 if dim is None else dim for dim in shape])):
+        view.dims[index] = dim
 
 
 def _store(view, array):
@@ -155,11 +155,21 @@ def _guarded(error, body):
     except BaseException as raised:
         status = next((s for kind, s in _STATUSES.items() if isinstance(raised, kind)), Status.INTERNAL)
         if isinstance(raised, Error):
-            status = raised.status
+            status = getattr(raised, "status", None)  # a subclass may lack it
+            if not isinstance(status, Status) or status == Status.OK:
+                status = Status.INTERNAL
         if error:
-            text = f"{type(raised).__name__}: {raised}".encode("utf-8", "replace")
-            error[0].message = text[:500]
+            error[0].message = _text_of(raised)[:500]
         return int(status)
+
+
+def _text_of(raised):
+    """The text of an exception as bytes; the name of its type alone if __str__ fails."""
+    name = type(raised).__name__
+    try:
+        return f"{name}: {raised}".encode("utf-8", "replace")
+    except BaseException:  # noqa: B902: nothing may be raised through C
+        return name.encode("utf-8", "replace")
 
 
 def _expect(answers, count, what):
@@ -189,8 +199,8 @@ def _run(user, node, inputs, input_count, outputs, output_count, error):
     return _guarded(error, body)
 
 
-_INFER = _callbacks.immortal(_raw.evn_operator_infer(_infer))
-_RUN = _callbacks.immortal(_raw.evn_operator_run(_run))
+_INFER = _callbacks.callback(_raw.evn_operator_infer, _infer)
+_RUN = _callbacks.callback(_raw.evn_operator_run, _run)
 
 
 def _range(counts):

@@ -5,7 +5,7 @@ import json
 import sys
 
 from . import _arrays, _callbacks, _raw
-from ._library import c_path, c_text, check, library, new_error, read_text, refuse_zeros, set_source, sized
+from ._library import c_path, c_text, c_texts, check, library, new_error, read_text, refuse_zeros, set_source, sized
 from ._object import Object
 from ._model import Model, _format
 
@@ -31,7 +31,7 @@ def _progress(user, what, done, total):
         return 1
 
 
-_PROGRESS = _callbacks.immortal(_raw.evn_quantize_progress(_progress))
+_PROGRESS = _callbacks.callback(_raw.evn_quantize_progress, _progress)
 
 
 class Quantizer(Object):
@@ -55,7 +55,7 @@ class Quantizer(Object):
                 contrib of "dynamic": LSTM too, as DynamicQuantizeLSTM of com.microsoft
     qoperator   static: QLinearConv and other operators on bytes in place of DequantizeLinear and QuantizeLinear around float ones
     external_data  save() writes larger constants into a file beside the other, FILE.data
-    keep        nodes that stay float32: globs of their names, or "type:Softmax"
+    keep        nodes that stay float32: globs (or one glob) of their names, or "type:Softmax"
     progress    progress(what, done, total); what it raises cancels, and is lost
     """
 
@@ -79,8 +79,7 @@ class Quantizer(Object):
                  (external_data, _raw.EVN_QUANTIZE_EXTERNAL_DATA),
                  (qoperator, _raw.EVN_QUANTIZE_QOPERATOR))
         options.flags = sum(flag for wanted, flag in flags if wanted)
-        patterns = (ctypes.c_char_p * len(keep))(*(c_text(pattern) for pattern in keep))
-        options.keep, options.keep_count = patterns, len(keep)
+        options.keep, options.keep_count = c_texts(keep)
         path = set_source(options, model, external_dir)
         if progress is not None:
             options.progress, options.progress_release = _PROGRESS, _callbacks.RELEASE

@@ -5,8 +5,8 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_d
                     c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, sizeof)
 
 
-class Options(Structure):
-    """A struct of options. An integer that its field cannot hold raises OverflowError: ctypes itself keeps the lower bits alone."""
+class Filled(Structure):
+    """A struct that a caller fills. An integer that its field cannot hold raises OverflowError: ctypes itself keeps the lower bits alone."""
 
     def __init_subclass__(cls):
         cls._bounds = {}
@@ -174,7 +174,7 @@ class evn_allocator(Structure):
     ]
 
 
-class evn_runtime_options(Options):
+class evn_runtime_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("thread_count", c_int32),
@@ -214,7 +214,7 @@ EVN_FORMAT_SVG = 3
 EVN_FORMAT_PROMETHEUS = 4
 
 
-class evn_reconfigure_options(Options):
+class evn_reconfigure_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("reserved", c_uint32),
@@ -246,7 +246,7 @@ evn_operator_release = CFUNCTYPE(None, c_void_p)
 EVN_OPERATOR_CALLER_THREAD = 1
 
 
-class evn_operator(Structure):
+class evn_operator(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("since_version", c_int32),
@@ -382,7 +382,7 @@ EVN_MAP_WRITE = 2
 EVN_DLPACK_LEGACY = 1
 
 
-class evn_model_options(Options):
+class evn_model_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("reserved", c_uint32),
@@ -425,7 +425,7 @@ class evn_input_shape(Structure):
     ]
 
 
-class evn_inspect_options(Options):
+class evn_inspect_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("shape_count", c_uint32),
@@ -465,7 +465,7 @@ EVN_MEMORY_PLAN_FAST = 1
 EVN_MEMORY_PLAN_SMALL = 2
 
 
-class evn_batching_options(Options):
+class evn_batching_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("max_batch", c_int32),
@@ -483,7 +483,7 @@ EVN_ARENAS_OWN = 1
 EVN_ARENAS_SHARED = 2
 
 
-class evn_session_options(Options):
+class evn_session_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("reserved", c_uint32),
@@ -538,7 +538,7 @@ EVN_RUN_OUTPUTS_ON_DEVICE = 1
 EVN_RUN_OVERWRITE_INPUTS = 2
 
 
-class evn_run_options(Options):
+class evn_run_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("allow_copies", c_uint32),
@@ -553,7 +553,7 @@ class evn_run_options(Options):
     ]
 
 
-class evn_calibrate_options(Options):
+class evn_calibrate_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("reserved", c_uint32),
@@ -590,7 +590,7 @@ EVN_QUANTIZE_CORRECT_BIAS = 64
 evn_quantize_progress = CFUNCTYPE(c_int32, c_void_p, c_char_p, c_uint64, c_uint64)
 
 
-class evn_quantizer_options(Options):
+class evn_quantizer_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("mode", evn_quantize_mode),
@@ -617,7 +617,7 @@ EVN_GUARD_ERROR = 1
 EVN_GUARD_SPEED = 2
 
 
-class evn_guard_options(Options):
+class evn_guard_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -638,7 +638,7 @@ evn_request_done = CFUNCTYPE(None, c_void_p, evn_request)
 EVN_SUBMIT_FAIL_WHEN_FULL = 1
 
 
-class evn_submit_options(Options):
+class evn_submit_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -649,7 +649,7 @@ class evn_submit_options(Options):
     ]
 
 
-class evn_state_pair(Structure):
+class evn_state_pair(Filled):
     _fields_ = [
         ("output", c_char_p),
         ("input", c_char_p),
@@ -662,7 +662,7 @@ EVN_STATE_FLOAT16 = 2
 EVN_STATE_INT8 = 4
 
 
-class evn_state_options(Options):
+class evn_state_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -676,7 +676,7 @@ class evn_event(c_void_p):
     """A handle: a slot and a generation, not an address."""
 
 
-class evn_opencl_attach_options(Options):
+class evn_opencl_attach_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -734,7 +734,7 @@ class evn_parameter_group(Structure):
     ]
 
 
-class evn_trainer_options(Options):
+class evn_trainer_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("loss", evn_loss),
@@ -839,7 +839,7 @@ EVN_LOADER_DROP_LAST = 2
 EVN_LOADER_STREAM = 4
 
 
-class evn_loader_options(Options):
+class evn_loader_options(Filled):
     _fields_ = [
         ("struct_size", c_uint32),
         ("array_count", c_uint32),

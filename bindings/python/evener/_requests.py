@@ -4,12 +4,14 @@ import concurrent.futures
 import ctypes
 import itertools
 import os
+import sys
 import threading
+import time
 
-from . import _arrays, _raw, _tensor, _values
+from . import _arrays, _callbacks, _raw, _tensor, _values
 from ._library import Error, Status, check, library, new_error, sized
 
-_LOOK_NS = 100_000_000  # the thread looks so often whether the interpreter ends
+_LOOK_NS = 100_000_000  # Polling interval of the thread, for the end of the interpreter.
 
 
 class RunFuture(concurrent.futures.Future):
@@ -26,12 +28,12 @@ class RunFuture(concurrent.futures.Future):
 
 
 class _Waiting:
-    """A request that has not ended: its future, how its outputs are read, and what the library reads meanwhile."""
+    """A request that has not ended: its future, how its outputs are read, its token's handle, and the memory that the library reads."""
 
-    __slots__ = ("future", "read", "keep")
+    __slots__ = ("future", "read", "token", "keep")
 
-    def __init__(self, future, read, keep):
-        self.future, self.read, self.keep = future, read, keep
+    def __init__(self, future, read, token, keep):
+        self.future, self.read, self.token, self.keep = future, read, token, keep
 
 
 class _Completions:
@@ -65,12 +67,14 @@ class _Completions:
     def options(self, waiting):
         """(number, options) of a submission; `waiting` is known by the number until it has ended, or drop() is called."""
         with self._lock:
+            if self._ends:
+                raise RuntimeError("no request can be submitted any more: the interpreter ends")
             if self._queue is None:
                 queue, error = _raw.evn_queue(), new_error()
                 check(library().evn_queue_create(queue, error), error)
                 self._queue = queue
                 atexit.register(self._end)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="evener-requests", daemon=True)
                 self._thread.start()
             number = next(self._numbers)
@@ -85,31 +89,48 @@ class _Completions:
             self._waiting.pop(number, None)
 
     def _end(self):
+        """Cancels all requests and waits for their ends: until then the library reads Python's memory and calls Python's functions."""
         with self._lock:
             self._ends = True
             self._some.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+            thread, waiting = self._thread, list(self._waiting.values())
+        for each in waiting:
+            library().evn_cancel_request(each.token.value)
+        if thread is not None and thread.is_alive():
+            thread.join(_callbacks.END_SECONDS)
+            if thread.is_alive():
+                _callbacks.interrupt()
+                thread.join(1)
+        if self._waiting:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._waiting))  # a leak, since the library may still read the memory
 
     def _work(self):
         lib, error = library(), new_error()
         request, user = _raw.evn_request(), ctypes.c_void_p()
         while True:
             with self._lock:
-                while not self._waiting and not self._ends:
+                while not self._waiting:
+                    if self._ends:
+                        return
                     self._some.wait()
-                if self._ends:
-                    return
-            check(lib.evn_queue_next(self._queue, _LOOK_NS, request, error), error)
-            if not request:
-                continue
+            try:
+                self._take_next(lib, request, user, error)
+            except BaseException:  # pylint: disable=broad-except  # a done-callback may raise SystemExit, which is for this future alone
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+                time.sleep(_LOOK_NS / 1e9)  # limits the rate of reports if the queue fails
+
+    def _take_next(self, lib, request, user, error):
+        """Waits for the end of a request, and resolves its future."""
+        check(lib.evn_queue_next(self._queue, _LOOK_NS, request, error), error)
+        if not request:
+            return
+        try:
             lib.evn_request_user(request, user, error)
             with self._lock:
                 waiting = self._waiting.pop(user.value, None)
             if waiting is not None:
                 self._finish(waiting, request)
-            del waiting
+        finally:
             lib.evn_request_release(request)
 
     @staticmethod
@@ -156,23 +177,28 @@ def _value_reader(outputs, on_device):
     return read
 
 
-def submit_tensors(session, slots, outputs, options, token, keep, runtime, on_device=False):
-    """Submits a run of tensors; `slots`: an array of handles; `runtime`: the owner of its handle. A RunFuture; with `on_device`, of
-    Tensors."""
+def submit_tensors(session, slots, outputs, options, token, is_own, keep, runtime, on_device=False):
+    """Submits a run of tensors. Returns a RunFuture; with `on_device`, of Tensors.
+
+    slots    an array of handles
+    token    the run's Cancel; `is_own`: the future's cancel() uses it
+    keep     memory that must live until the request ends
+    runtime  the owner of its handle
+    """
     return _submit(library().evn_session_submit, session, ctypes.cast(slots, ctypes.POINTER(_raw.evn_tensor)), len(slots), outputs,
-                   _tensor_reader(outputs, runtime, on_device), options, token, keep)
+                   _tensor_reader(outputs, runtime, on_device), options, token, is_own, keep)
 
 
-def submit_values(session, slots, outputs, options, token, keep, on_device=False):
-    """The same of values."""
+def submit_values(session, slots, outputs, options, token, is_own, on_device=False):
+    """Submits a run of values as submit_tensors does. The library copies their memory."""
     return _submit(library().evn_session_submit_values, session, slots, len(slots), outputs, _value_reader(outputs, on_device), options,
-                   token, keep)
+                   token, is_own, None)
 
 
-def _submit(function, session, slots, count, outputs, read, options, token, keep):
+def _submit(function, session, slots, count, outputs, read, options, token, is_own, keep):
     future, error = RunFuture(), new_error()
-    future._token = token
-    number, submit = _completions.options(_Waiting(future, read, keep))
+    future._token = token if is_own else None
+    number, submit = _completions.options(_Waiting(future, read, token._owned, keep))
     try:
         check(function(session, slots, count, None, len(outputs), options, submit, None, error), error)
     except Error:

@@ -4,7 +4,7 @@ import json
 import re
 
 from . import _log, _operator, _raw
-from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, set_source, sized
+from ._library import Error, Status, c_int64s, c_path, c_text, check, library, new_error, read_text, set_source, sized
 from ._device import Device
 from ._model import Model, _format
 from ._object import Object
@@ -118,7 +118,7 @@ class Runtime(Object):
         given = (_raw.evn_input_shape * len(shapes or {}))()
         for row, (name, dims) in zip(given, (shapes or {}).items()):
             row.name, row.rank = c_text(name), len(dims)
-            row.dims = (ctypes.c_int64 * len(dims))(*dims)
+            row.dims = c_int64s(dims)
         options.shapes, options.shape_count = given, len(given)
         capacity = 1 << 16  # asking for the size would inspect it twice
         while True:
@@ -165,7 +165,8 @@ class Runtime(Object):
         value_inputs  indices of inputs on whose values the shapes of outputs depend
         node          has .name, and .attribute(name, default)
 
-        Both are called on any thread, also several at a time. What they raise becomes an Error that names the node.
+        Both are called on any thread, also several at a time. What they raise becomes an Error that names the node. When the interpreter
+        ends, calls that take longer than some seconds get a KeyboardInterrupt, and later calls fail.
         """
         _operator.register(self._library, self._handle, domain, name, infer, run, inputs, outputs, since_version, value_inputs)
 

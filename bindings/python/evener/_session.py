@@ -7,7 +7,7 @@ import json
 import numpy
 
 from . import _arrays, _call, _raw, _requests, _state, _tensor, _values
-from ._library import Error, Status, c_path, c_text, check, library, new_error, read_text, refuse_zeros, sized, text_of
+from ._library import Error, Status, c_int64s, c_path, c_text, c_texts, check, fitting, library, new_error, read_text, refuse_zeros, sized, text_of
 from ._device import Device
 from ._model import _format, _values_of
 from ._object import Object
@@ -96,7 +96,7 @@ def _batching(given):
     if given.get("mask") is not None:
         options.mask = c_text(given["mask"])
     buckets = list(given.get("buckets", ()))
-    options.buckets = (ctypes.c_int64 * len(buckets))(*buckets)
+    options.buckets = c_int64s(buckets)
     options.bucket_count = len(buckets)
     return options
 
@@ -131,15 +131,9 @@ class Session(Object):
             options.memory = _memory_plan(memory)
         if share_arenas is not None:
             options.arenas = _raw.EVN_ARENAS_SHARED if share_arenas else _raw.EVN_ARENAS_OWN
-        patterns = [c_text(pattern) for pattern in ([keep_fp32] if isinstance(keep_fp32, str) else keep_fp32)]
-        options.keep_fp32 = (ctypes.c_char_p * len(patterns))(*patterns)
-        options.keep_fp32_count = len(patterns)
-        names = [c_text(name) for name in ([disabled_passes] if isinstance(disabled_passes, str) else disabled_passes)]
-        options.disabled_passes = (ctypes.c_char_p * len(names))(*names)
-        options.disabled_pass_count = len(names)
-        open_inputs = [c_text(name) for name in ([overridable] if isinstance(overridable, str) else overridable)]
-        options.overridable = (ctypes.c_char_p * len(open_inputs))(*open_inputs)
-        options.overridable_count = len(open_inputs)
+        options.keep_fp32, options.keep_fp32_count = c_texts(keep_fp32)
+        options.disabled_passes, options.disabled_pass_count = c_texts(disabled_passes)
+        options.overridable, options.overridable_count = c_texts(overridable)
         refuse_zeros(concurrency=concurrency)
         if concurrency is not None:
             options.concurrency = concurrency
@@ -232,14 +226,15 @@ class Session(Object):
 
         Arguments as of run(); the timeout counts from now on. Arrays must stay as they are until the future is done. Requests wait in
         the order of their priorities, then of their deadlines. The future's cancel() stops the run too, unless it has a Cancel of its own.
+        The end of the interpreter cancels all requests.
         """
-        token = Cancel() if cancel is None else None
-        options = self._options(timeout, seed, token or cancel, deadline, priority, outputs_on_device, skip, state)
+        token = Cancel() if cancel is None else cancel
+        options = self._options(timeout, seed, token, deadline, priority, outputs_on_device, skip, state)
         if not self._only_tensors:
             slots, error = (_raw.evn_value * len(self._all_inputs))(), new_error()
             try:
                 self._make_values(slots, inputs, error, state)
-                return _requests.submit_values(self._handle, slots, self.outputs, options, token, None, outputs_on_device)
+                return _requests.submit_values(self._handle, slots, self.outputs, options, token, cancel is None, outputs_on_device)
             finally:
                 for slot in slots:
                     if slot:
@@ -247,9 +242,9 @@ class Session(Object):
         call = self._take_call()
         try:
             self._give(call, inputs, state)
-            slots, memory = call.submission()
-            return _requests.submit_tensors(self._handle, slots, self.outputs, options, token, (inputs, memory),
-                                            self._runtime, outputs_on_device)
+            slots, arrays = call.submission()
+            return _requests.submit_tensors(self._handle, slots, self.outputs, options, token, cancel is None, arrays, self._runtime,
+                                            outputs_on_device)
         finally:
             call.end()
             self._calls.append(call)
@@ -407,7 +402,7 @@ class Trace:
 
     def __init__(self, session, events):
         self._session = session
-        self._events = events
+        self._events = fitting("events", events, 32)
 
     def start(self):
         """Runs that begin from now on are recorded."""

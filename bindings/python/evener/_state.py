@@ -3,7 +3,7 @@ import ctypes
 import json
 
 from . import _raw
-from ._library import c_text, check, library, new_error, read_text, sized
+from ._library import c_int64s, c_text, check, fitting, library, new_error, read_text, sized
 from ._object import Object
 
 _CACHES = {None: 0, "float16": _raw.EVN_STATE_FLOAT16, "int8": _raw.EVN_STATE_INT8}
@@ -29,7 +29,7 @@ class State(Object):
         options.flags = (_raw.EVN_STATE_ON_DEMAND if on_demand else 0) | _CACHES[caches]
         shapes = (_raw.evn_input_shape * len(dims))()
         for shape, (name, values) in zip(shapes, dims.items()):
-            shape.name, shape.dims, shape.rank = c_text(name), (ctypes.c_int64 * len(values))(*values), len(values)
+            shape.name, shape.dims, shape.rank = c_text(name), c_int64s(values), len(values)
         options.dims, options.dim_count = shapes, len(dims)
         check(lib.evn_state_create(session._handle, items, len(made), options, handle, error), error)
         self._own(handle)
@@ -67,13 +67,13 @@ class State(Object):
     def length(self, index=0):
         """Positions of the pair at `index`."""
         positions, error = ctypes.c_int64(), new_error()
-        check(self._library.evn_state_length(self._handle, index, positions, error), error)
+        check(self._library.evn_state_length(self._handle, fitting("index", index, 32), positions, error), error)
         return positions.value
 
     def truncate(self, positions):
         """Cuts caches back to their first `positions`."""
         error = new_error()
-        check(self._library.evn_state_truncate(self._handle, positions, error), error)
+        check(self._library.evn_state_truncate(self._handle, c_int64s([positions])[0], error), error)
 
     def save(self):
         """The contents as bytes."""

@@ -5,7 +5,7 @@ import math
 import numpy
 
 from . import _arrays, _raw
-from ._library import check, library, new_error, sized, text_of
+from ._library import c_int64s, check, fitting, library, new_error, sized, text_of
 
 # From DLPack's specification: what the Python side needs of the two structs, which is where their deleters are.
 _KDLCPU = 1
@@ -123,10 +123,10 @@ class Tensor:
         """
         shape = tuple(shape)
         tensor, error = _raw.evn_tensor(), new_error()
-        dims = (ctypes.c_int64 * len(shape))(*shape)
+        dims = c_int64s(shape)
         if first < 0:
             raise IndexError(f"first is {first}")
-        check(self._library.evn_tensor_create_view(self._handle, first, dims, len(shape), tensor, error), error)
+        check(self._library.evn_tensor_create_view(self._handle, fitting("first", first), dims, len(shape), tensor, error), error)
         return Tensor(tensor)
 
     def opencl_buffer(self):

@@ -6,7 +6,7 @@ import math
 import numpy
 
 from . import _arrays, _raw
-from ._library import Error, c_path, c_text, check, library, new_error, read_text, set_source, sized
+from ._library import Error, c_path, c_text, c_texts, check, library, new_error, read_text, set_source, sized
 from ._model import Model, _format
 from ._object import Object
 from ._tensor import Tensor, _full_view
@@ -52,7 +52,7 @@ class Trainer(Object):
     loss        "softmax_cross_entropy" (of logits; labels are classes or probabilities), "bce_with_logits", "mse", "l1", or "output": the
                 output is the loss, and there are no labels
     output      the output that the loss is of; None: the first
-    trainable, frozen  globs of names of initializers that learn (None: all that can), or stay; frozen also names nodes of BatchNormalization
+    trainable, frozen  globs (or one glob) of names of initializers that learn (None: all that can), or stay; frozen also names nodes of BatchNormalization
     groups      [(globs, rate_factor, weight_decay)]: parameters with a rate and decay of their own. None: a factor of 1, the decay of all
     optimizer   "sgd" (momentum, dampening, nesterov), "adam", "adamw" (betas, epsilon), "adagrad" (rate_decay), "rmsprop" (alpha, centered, momentum)
     schedule    "constant", "step" (schedule_steps, schedule_factor), "exponential" (schedule_factor), "cosine" (schedule_steps, least_rate),
@@ -102,8 +102,7 @@ class Trainer(Object):
         options.precision, options.accumulate, options.seed = _PRECISIONS[precision], accumulate, seed
         options.flags = (_raw.EVN_TRAIN_NESTEROV if nesterov else 0) | (_raw.EVN_TRAIN_CENTERED if centered else 0)
         options.flags |= (_raw.EVN_TRAIN_CHECK_RANKS if check_ranks else 0) | (_raw.EVN_TRAIN_SYNC_NORM if sync_norm else 0)
-        replicas = list(replicas)
-        options.replicas, options.replica_count = _names(replicas), len(replicas)
+        options.replicas, options.replica_count = c_texts(replicas)
         options.collective = None if collective is None else c_text(collective)
         options.collective_store = None if store is None else c_path(store)
         options.rank, options.rank_count, options.bucket_bytes = rank, ranks, bucket_bytes
@@ -111,11 +110,9 @@ class Trainer(Object):
         options.output = None if output is None else c_text(output)
         options.device = None if device is None else c_text(device)
         if trainable is not None:
-            trainable = list(trainable)
-            options.trainable, options.trainable_count = _names(trainable), len(trainable)
-        frozen = list(frozen)
-        options.frozen, options.frozen_count = _names(frozen), len(frozen)
-        options.groups, options.group_count, keep = _groups(groups)
+            options.trainable, options.trainable_count = c_texts(trainable)
+        options.frozen, options.frozen_count = c_texts(frozen)
+        options.groups, options.group_count = _groups(groups)
         beta1, beta2 = (None, None) if betas is None else betas
         _set_given(options, learning_rate=learning_rate, weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon, alpha=alpha,
                    loss_scale=loss_scale, schedule_factor=schedule_factor, plateau_threshold=threshold, plateau_patience=patience)
@@ -127,7 +124,6 @@ class Trainer(Object):
         options.memory_limit = memory_limit
         path = set_source(options, model, external_dir)
         check(lib.evn_trainer_create(runtime._handle, path, options, handle, error), error)
-        del keep
         self._own(handle)
         self._runtime = runtime._owned
         count = ctypes.c_uint32()
@@ -231,10 +227,6 @@ class Trainer(Object):
         return json.loads(text) if format == "dict" else text
 
 
-def _names(names):
-    return (ctypes.c_char_p * max(1, len(names)))(*(c_text(name) for name in names))  # an empty list is not NULL
-
-
 def _set_given(struct, **values):
     """Sets the fields whose values are not None. A NaN, by which C says that a number is not given, is no number."""
     for name, value in values.items():
@@ -246,10 +238,9 @@ def _set_given(struct, **values):
 
 
 def _groups(groups):
-    rows, keep = (_raw.evn_parameter_group * len(groups))(), []
+    rows = (_raw.evn_parameter_group * len(groups))()
     for row, (globs, factor, decay) in zip(rows, groups):
-        globs = [globs] if isinstance(globs, str) else list(globs)
-        keep.append(_names(globs))
-        row.names, row.name_count, row.rate_factor, row.weight_decay = keep[-1], len(globs), math.nan, math.nan
+        row.names, row.name_count = c_texts(globs)
+        row.rate_factor = row.weight_decay = math.nan
         _set_given(row, rate_factor=factor, weight_decay=decay)
-    return (rows if groups else None), len(groups), keep
+    return (rows if groups else None), len(groups)

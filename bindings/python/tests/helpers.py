@@ -1,6 +1,8 @@
-"""What several tests use: arrays of float32, threads that do the same work, and forks that find all other threads asleep."""
+"""Helpers of several tests: arrays, threads that do the same work, other interpreters, and forks that find all other threads asleep."""
 import os
 import pathlib
+import subprocess
+import sys
 import threading
 import time
 
@@ -9,6 +11,27 @@ import numpy
 
 def floats(*values):
     return numpy.array(values, "float32")
+
+
+def dying(*values):
+    """An array of float32 whose elements become -1 when nothing refers to the array any more."""
+    memory = floats(*values)
+
+    class Owner:
+        __array_interface__ = memory.__array_interface__
+
+        def __del__(self):
+            memory[:] = -1
+
+    return numpy.asarray(Owner())
+
+
+def run_python(code, **environment):
+    """Runs code in an interpreter of its own."""
+    here = pathlib.Path(__file__).resolve()
+    paths = os.pathsep.join([str(here.parents[1]), str(here.parent)])
+    return subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=paths, **environment),
+                          capture_output=True, text=True, timeout=120)
 
 
 def in_threads(work, count):

@@ -1,14 +1,12 @@
 """Forked children: what runs there, and what fails at once instead of waiting for threads that are not there."""
 import os
 import signal
-import subprocess
-import sys
 import traceback
 
 import evener
 import pytest
 import tiny
-from helpers import floats, fork_when_others_sleep
+from helpers import floats, fork_when_others_sleep, run_python
 
 INPUTS = {"a": floats(1, 2, 3)[None], "b": floats(4, 5, 6)[None]}
 SUM = [[5, 7, 9]]
@@ -77,7 +75,36 @@ assert [future.result(60)["y"].tolist() for future in futures] == [[1, 1]] * 3
 sys.exit(code)
 """
     # What the parent's threads had on their stacks is nobody's in the child: LeakSanitizer would report it there (decision 0062).
-    environment = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120, check=False,
-                          cwd=tiny.__file__.rsplit("/", 1)[0], env=environment)
+    done = run_python(code, PYTHONWARNINGS="ignore", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
+    assert done.returncode == 7, done.stderr
+
+
+@pytest.mark.parametrize("module, function, use", [("_library", "_open", "evener.version()"),
+                                                   ("_dlpack", "Runtime", "evener.from_dlpack(numpy.ones(2))")])
+def test_a_child_loads_what_another_thread_was_loading(module, function, use):
+    code = f"""
+import os, signal, threading, numpy, evener, helpers
+from evener import {module} as module
+whole, began, go_on, parent = module.{function}, threading.Event(), threading.Event(), os.getpid()
+def slow(*arguments, **named):
+    if os.getpid() == parent:
+        began.set()
+        go_on.wait()
+    return whole(*arguments, **named)
+module.{function} = slow
+thread = threading.Thread(target=lambda: {use})
+thread.start()
+began.wait()
+child = helpers.fork_when_others_sleep()
+if child == 0:
+    signal.alarm(20)
+    {use}
+    os._exit(7)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+go_on.set()
+thread.join()
+{use}
+raise SystemExit(code)
+"""
+    done = run_python(code, PYTHONWARNINGS="ignore", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
     assert done.returncode == 7, done.stderr

@@ -136,6 +136,32 @@ def test_what_run_raises_names_the_node(runtime, raised, status):
     assert caught.value.status.name == status and caught.value.node == "scaled_1"
 
 
+class Mute(ValueError):
+    def __str__(self):
+        raise RuntimeError
+
+
+class Bare(evener.Error):
+    def __init__(self):
+        pass
+
+    __str__ = object.__repr__
+
+
+@pytest.mark.parametrize("raised, status, text", [
+    (evener.Error(0, "no good"), "INTERNAL", "no good"), (evener.Error(99, "no good"), "INTERNAL", "no good"),
+    (evener.Error("strange", "no good"), "INTERNAL", "no good"), (evener.Error(evener.Status.LIMIT, "no good"), "LIMIT", "no good"),
+    (Mute(), "INVALID_ARGUMENT", "Mute"), (Bare(), "INTERNAL", "Bare")])
+def test_whatever_run_raises_is_an_error(runtime, raised, status, text):
+    def run(node, arrays):
+        raise raised
+
+    runtime.register_operator("mine", "Scaled", same, run)
+    with pytest.raises(evener.Error, match=text) as caught:
+        runtime.session(scaled()).run({"x": numpy.zeros((2, 3), "float32")})
+    assert caught.value.status.name == status
+
+
 def test_what_run_gives_is_checked(runtime):
     results = []
     runtime.register_operator("mine", "Scaled", same, lambda node, arrays: results.pop())

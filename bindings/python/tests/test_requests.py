@@ -2,8 +2,6 @@
 import asyncio
 import concurrent.futures
 import gc
-import subprocess
-import sys
 import threading
 
 import evener
@@ -12,7 +10,8 @@ import onnx
 import pytest
 import tiny
 from gate import Gate
-from helpers import floats
+from evener import _requests
+from helpers import floats, run_python
 from onnx import helper
 
 INPUTS = {"a": floats(1, 2, 3)[None], "b": floats(4, 5, 6)[None]}
@@ -164,7 +163,145 @@ def test_the_interpreter_ends_with_requests_in_flight(end):
             "x = numpy.ones((1, 3), 'float32')\n"
             "futures = [session.submit({'a': x, 'b': x}) for _ in range(300)]\n"
             f"futures[0].result()\n{end}\n")
-    done = subprocess.run([sys.executable, "-c", code], env=None, capture_output=True, text=True, timeout=120,
-                          cwd=tiny.__file__.rsplit("/", 1)[0])
+    done = run_python(code)
     assert done.returncode == (3 if end else 0), done.stderr
     assert done.stderr == ""
+
+
+def test_the_end_of_the_interpreter_cancels_requests_that_read_arrays():
+    done = run_python("""
+import atexit, tiny, evener, numpy
+def late():
+    try:
+        session.submit({"a": x, "b": x})
+    except RuntimeError as error:
+        print(error)
+atexit.register(late)
+session = evener.Runtime(threads=1, cache_dir="").session(tiny.add((25_000_000,)))
+x, cancel = numpy.ones(25_000_000, "float32"), evener.Cancel()
+for i in range(20):
+    future = session.submit({"a": x, "b": x}, cancel=cancel if i % 2 else None)
+future.add_done_callback(lambda each: print(each.exception().status.name))
+cancel.close()
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "CANCELLED\nno request can be submitted any more: the interpreter ends\n"
+
+
+@pytest.mark.parametrize("end", ["monotonic() + 0.5", "inf"])
+def test_the_interpreter_ends_while_an_operator_spins(end):
+    done = run_python(f"""
+import evener, numpy, threading
+from gate import Gate
+from math import inf
+from time import monotonic
+evener._callbacks.END_SECONDS = 1
+class Spins(Gate):
+    def _run(self, node, arrays):
+        self.began.release()
+        end = {end}
+        while monotonic() < end:
+            pass
+        return arrays
+gate = Spins(evener.Runtime(threads=1, cache_dir=""))
+future = gate.session.submit({{"x": numpy.ones(2, "float32")}})
+gate.began.acquire()
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_interpreter_ends_while_an_operator_waits():
+    done = run_python("""
+import evener, numpy
+from gate import Gate
+evener._callbacks.END_SECONDS = 0.5
+gate = Gate(evener.Runtime(threads=1, cache_dir=""))
+gate.session.submit({"x": numpy.ones(2, "float32")})
+gate.began.acquire()
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_interpreter_ends_while_a_log_function_runs():
+    done = run_python("""
+import evener, numpy, threading, time, tiny
+began = threading.Event()
+def log(record):
+    if record.event == "plan.created":
+        began.set()
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            pass
+session = evener.Runtime(threads=1, cache_dir="", log=log, log_level="debug").session(tiny.scale())
+session.submit({"x": numpy.ones(2, "float32")})
+began.wait()
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_interpreter_ends_while_other_threads_run_operators():
+    done = run_python("""
+import evener, numpy, threading, time
+from gate import Gate
+class Spins(Gate):
+    def _run(self, node, arrays):
+        self.began.release()
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            pass
+        return arrays
+gate = Spins(evener.Runtime(threads=1, cache_dir=""))
+def forever():
+    try:
+        while True:
+            gate.session.run({"x": numpy.ones(2, "float32")})
+    except evener.Error as error:
+        assert error.status == evener.Status.CANCELLED
+for _ in range(3):
+    threading.Thread(target=forever, daemon=True).start()
+gate.began.acquire()
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_done_callback_that_exits_ends_no_other_future(gate, monkeypatch):
+    def leave(_):
+        raise SystemExit
+
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: reported.append(arguments.exc_type))
+    futures = gate.occupy(floats(1, 2), threads=2)
+    for future in futures:
+        future.add_done_callback(leave)
+    gate.open.set()
+    assert gate.session.submit({"x": floats(3, 4)}).result(60)["y"].tolist() == [3, 4]
+    assert [future.result(60)["y"].tolist() for future in futures] == [[1, 2]] * 2
+    assert reported and set(reported) == {SystemExit}
+
+
+@pytest.mark.parametrize("hook_fails", [False, True])
+def test_requests_go_on_after_an_error_of_their_queue(runtime, monkeypatch, hook_fails):
+    completions, session, reported, failed = _requests._completions, runtime.session(tiny.add()), [], threading.Event()
+    whole = completions._take_next
+
+    def report(arguments):
+        reported.append(arguments.exc_value)
+        if hook_fails:
+            raise SystemExit
+
+    def take_next(*arguments):
+        if not failed.is_set():
+            failed.set()
+            raise evener.Error(evener.Status.OUT_OF_MEMORY, "no memory for the queue")
+        whole(*arguments)
+
+    session.submit(INPUTS).result(60)
+    monkeypatch.setattr(threading, "excepthook", report)
+    monkeypatch.setattr(completions, "_take_next", take_next)
+    first, thread = session.submit(INPUTS), completions._thread
+    assert failed.wait(60)
+    if hook_fails:
+        thread.join(60)
+    assert session.submit(INPUTS).result(60)["y"].tolist() == SUM
+    assert first.result(60)["y"].tolist() == SUM
+    assert reported[0].status == evener.Status.OUT_OF_MEMORY

@@ -138,7 +138,10 @@ pub(crate) unsafe fn told(
         }
         message[length] = 0;
     }
-    failed.status.code()
+    match failed.status.code() {
+        EVN_OK => EVN_ERROR_INTERNAL, // of Status::Other(0)
+        code => code,
+    }
 }
 
 #[repr(C)]

@@ -2,7 +2,7 @@
 
 use crate::error::{check, Error, Result, Status};
 use crate::handle::{api, guarded, wait_ns, Lent, Owned};
-use crate::run::{memory_of, raw_inputs, taken, Outputs, RunOptions};
+use crate::run::{memory_of, memory_of_values, raw_inputs, raw_values, taken, Outputs, RunOptions};
 use crate::session::{Cancel, Session};
 use crate::sys::*;
 use crate::tensor::{Memory, Tensor};
@@ -53,13 +53,23 @@ mod kinds {
 
     /// What a request gives: Tensor or Value.
     pub trait Kind: Sized {
-        /// Takes the outputs of a request that has ended.
+        /// Takes the outputs of a request that has ended. Values share the memory of `inputs`.
         #[doc(hidden)]
-        fn take(api: &'static evn_api, request: evn_request, outputs: usize) -> Result<Outputs<Self>>;
+        fn take(
+            api: &'static evn_api,
+            request: evn_request,
+            outputs: usize,
+            inputs: Kept,
+        ) -> Result<Outputs<Self>>;
     }
 
     impl Kind for Tensor {
-        fn take(api: &'static evn_api, request: evn_request, outputs: usize) -> Result<Outputs<Tensor>> {
+        fn take(
+            api: &'static evn_api,
+            request: evn_request,
+            outputs: usize,
+            _inputs: Kept,
+        ) -> Result<Outputs<Tensor>> {
             let mut slots = vec![evn_tensor::NULL; outputs];
             let count = outputs as u32;
             check(|error| unsafe { (api.request_take)(request, slots.as_mut_ptr(), count, error) })?;
@@ -68,11 +78,16 @@ mod kinds {
     }
 
     impl Kind for Value {
-        fn take(api: &'static evn_api, request: evn_request, outputs: usize) -> Result<Outputs<Value>> {
+        fn take(
+            api: &'static evn_api,
+            request: evn_request,
+            outputs: usize,
+            inputs: Kept,
+        ) -> Result<Outputs<Value>> {
             let mut slots = vec![evn_value::NULL; outputs];
             let count = outputs as u32;
             check(|error| unsafe { (api.request_take_values)(request, slots.as_mut_ptr(), count, error) })?;
-            Ok(Outputs::of_values(api, slots))
+            Ok(Outputs::of_values(api, slots, inputs))
         }
     }
 }
@@ -89,6 +104,8 @@ pub struct Request<T: Kind = Tensor> {
     shared: Shared,
     own_cancel: Option<Cancel>,
     outputs: usize,
+    /// Memory of the input values, which outputs may share. Kept until the outputs are taken.
+    inputs: Kept,
     is_taken: bool,
     kind: PhantomData<fn() -> T>,
 }
@@ -109,14 +126,15 @@ impl Session {
 
     /// As `submit`, for models that take or give more than tensors.
     pub fn submit_values(&self, inputs: &[Option<&Value>], options: &RunOptions) -> Result<Request<Value>> {
-        let raw = |value: &Option<&Value>| value.map_or(evn_value::NULL, |value| value.owned.raw);
-        let raw: Vec<evn_value> = inputs.iter().map(raw).collect();
-        let keep = inputs.iter().flatten().map(|value| value.memory.clone()).collect();
-        self.submit_any(keep, options, |options, slots, submit, out, error| unsafe {
-            let (at, count, none) = (raw.as_ptr(), raw.len() as u32, std::ptr::null());
-            let call = self.owned.api.session_submit_values;
-            call(self.owned.raw, at, count, none, slots, options, submit, out, error)
-        })
+        let (raw, given) = (raw_values(inputs), memory_of_values(inputs));
+        let mut request =
+            self.submit_any(given.clone(), options, |options, slots, submit, out, error| unsafe {
+                let (at, count, none) = (raw.as_ptr(), raw.len() as u32, std::ptr::null());
+                let call = self.owned.api.session_submit_values;
+                call(self.owned.raw, at, count, none, slots, options, submit, out, error)
+            })?;
+        request.inputs = given;
+        Ok(request)
     }
 
     /// Makes the request. `call` gets the options, the number of outputs, how it tells of its end, and where
@@ -148,7 +166,15 @@ impl Session {
             call(&options.raw, outputs as u32, &submit, out, error)
         })?;
         lent.keep();
-        Ok(Request { owned, shared, own_cancel, outputs, is_taken: false, kind: PhantomData })
+        Ok(Request {
+            owned,
+            shared,
+            own_cancel,
+            outputs,
+            inputs: Kept::new(),
+            is_taken: false,
+            kind: PhantomData,
+        })
     }
 
     /// As `submit`, but `queue` gives the end of it with `key`. To stop it, cancel the token of the options.
@@ -212,7 +238,7 @@ impl<T: Kind> Request<T> {
         self.is_taken = true;
         let keep = std::mem::take(&mut locked(&self.shared).keep);
         drop(keep);
-        T::take(self.owned.api, self.owned.raw, self.outputs)
+        T::take(self.owned.api, self.owned.raw, self.outputs, std::mem::take(&mut self.inputs))
     }
 }
 
@@ -294,7 +320,7 @@ impl CompletionQueue {
         let ticket = unsafe { &*user.cast::<Ticket>() };
         let keep = std::mem::take(&mut *locked(&ticket.keep));
         drop(keep);
-        let (key, result) = (ticket.key, Tensor::take(api, request.raw, ticket.outputs));
+        let (key, result) = (ticket.key, Tensor::take(api, request.raw, ticket.outputs, Kept::new()));
         drop(request);
         Ok(Some(Completion { key, result }))
     }

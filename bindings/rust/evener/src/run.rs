@@ -113,8 +113,20 @@ impl Outputs<Tensor> {
 }
 
 impl Outputs<Value> {
-    pub(crate) fn of_values(api: &'static evn_api, raw: Vec<evn_value>) -> Outputs<Value> {
-        let of = |raw: evn_value| if raw.is_null() { None } else { Some(Value::of(Owned { raw, api })) };
+    /// Outputs share the memory of all inputs, because the library passes parts of sequences on without a copy.
+    pub(crate) fn of_values(
+        api: &'static evn_api,
+        raw: Vec<evn_value>,
+        inputs: Vec<Arc<Memory>>,
+    ) -> Outputs<Value> {
+        let memory = Arc::new(Memory(inputs));
+        let of = |raw: evn_value| {
+            if raw.is_null() {
+                None
+            } else {
+                Some(Value { owned: Owned { raw, api }, memory: memory.clone() })
+            }
+        };
         Outputs { items: raw.into_iter().map(of).collect() }
     }
 }
@@ -169,6 +181,16 @@ impl DerefMut for Handles {
 /// What holds the memory of tensors: while it is there they cannot be written.
 pub(crate) fn memory_of<'t, I: Copy + Into<Option<&'t Tensor>>>(inputs: &[I]) -> Vec<Arc<Memory>> {
     inputs.iter().filter_map(|input| (*input).into()).map(|tensor| tensor.memory.clone()).collect()
+}
+
+/// The handles of values; NULL where there is none.
+pub(crate) fn raw_values(inputs: &[Option<&Value>]) -> Vec<evn_value> {
+    inputs.iter().map(|value| value.map_or(evn_value::NULL, |value| value.owned.raw)).collect()
+}
+
+/// What holds the memory of values.
+pub(crate) fn memory_of_values(inputs: &[Option<&Value>]) -> Vec<Arc<Memory>> {
+    inputs.iter().flatten().map(|value| value.memory.clone()).collect()
 }
 
 impl Session {
@@ -235,8 +257,8 @@ impl Session {
 
     /// Runs a model that takes or gives more than tensors.
     pub fn run_values(&self, inputs: &[Option<&Value>], options: &RunOptions) -> Result<Outputs<Value>> {
-        let inputs: Vec<evn_value> =
-            inputs.iter().map(|value| value.map_or(evn_value::NULL, |value| value.owned.raw)).collect();
+        let given = memory_of_values(inputs);
+        let inputs = raw_values(inputs);
         let mut outputs = vec![evn_value::NULL; self.output_count()?];
         let options = options.raw(outputs.len())?;
         let (run, raw) = (self.owned.api.session_run_values, self.owned.raw);
@@ -244,7 +266,7 @@ impl Session {
         check(|error| unsafe {
             run(raw, inputs.as_ptr(), count, outputs.as_mut_ptr(), slots, &options.raw, error)
         })?;
-        Ok(Outputs::of_values(self.owned.api, outputs))
+        Ok(Outputs::of_values(self.owned.api, outputs, given))
     }
 }
 

@@ -102,9 +102,9 @@ pub struct Tensor {
 }
 
 /// Stands for memory that objects share: while there are several of one, or of those that it is made of,
-/// nothing is written.
+/// nothing is written. The crate does not export the type; the sealed trait of requests needs `pub`.
 #[derive(Default)]
-pub(crate) struct Memory(pub(crate) Vec<Arc<Memory>>);
+pub struct Memory(pub(crate) Vec<Arc<Memory>>);
 
 fn elements_of(dims: &[i64]) -> Result<usize> {
     let mut count = 1usize;

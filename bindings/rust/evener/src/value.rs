@@ -15,10 +15,6 @@ pub struct Value {
 }
 
 impl Value {
-    pub(crate) fn of(owned: Owned<evn_value>) -> Value {
-        Value { owned, memory: Arc::default() }
-    }
-
     pub fn from_tensor(tensor: &Tensor) -> Result<Value> {
         let api = tensor.owned.api;
         let make = |out, error| unsafe { (api.value_from_tensor)(tensor.owned.raw, out, error) };

@@ -175,6 +175,39 @@ fn values_go_in_and_out() {
     assert_eq!(parts[1].tensor().unwrap().to_vec::<f32>().unwrap(), [3.0]);
 }
 
+#[test]
+fn sequences_share_the_memory_of_what_they_are_made_of() {
+    let runtime = runtime();
+    let sequence = Message::default().message(4, Message::default().message(1, tensor_type(FLOAT, &["n"])));
+    let inputs = vec![value("s", sequence.clone()), value("x", tensor_type(FLOAT, &["n"]))];
+    let nodes = vec![node("SequenceInsert", &["s", "x"], &["more"])];
+    let session = session(&runtime, &model(nodes, inputs, vec![value("more", sequence)], vec![]));
+    let options = RunOptions::default();
+    for is_submitted in [false, true] {
+        let mut x = vector(&runtime, &[1.0]);
+        let outputs = {
+            let v = Value::from_tensor(&x).unwrap();
+            let s = Value::new(&runtime, "seq(tensor(float32))", &[&v]).unwrap();
+            if is_submitted {
+                let request = session.submit_values(&[Some(&s), Some(&v)], &options).unwrap();
+                assert!(request.wait_for(None).unwrap());
+                drop((v, s));
+                assert_eq!(x.view_mut::<f32>().err().unwrap().status, Status::WrongState);
+                request.wait().unwrap()
+            } else {
+                session.run_values(&[Some(&s), Some(&v)], &options).unwrap()
+            }
+        };
+        let part = outputs[0].parts().unwrap()[0].tensor().unwrap();
+        assert_eq!(part.view::<f32>().unwrap().as_ptr(), x.view::<f32>().unwrap().as_ptr());
+        assert_eq!(x.view_mut::<f32>().err().unwrap().status, Status::WrongState);
+        drop(outputs);
+        assert_eq!(x.view_mut::<f32>().err().unwrap().status, Status::WrongState);
+        drop(part);
+        x.view_mut::<f32>().unwrap()[0] = 2.0;
+    }
+}
+
 /// y = x * factor.
 struct Scale;
 
@@ -194,6 +227,9 @@ impl Operator for Scale {
         assert_eq!(node.int("other")?, None);
         if factor == 13 {
             panic!("an unlucky number");
+        }
+        if factor == 0 {
+            return Err(Error::new(Status::Other(0), "no status"));
         }
         if factor < 0 {
             return Err(Error::new(Status::InvalidArgument, "the factor is negative"));
@@ -218,6 +254,8 @@ fn an_operator_in_rust() {
     let error = run(-1).err().unwrap();
     assert_eq!((error.status, error.node.as_str()), (Status::InvalidArgument, "the_Scale"));
     assert!(error.message.contains("the factor is negative"), "{}", error);
+    let error = run(0).err().unwrap();
+    assert!(error.status == Status::Internal && error.message.contains("no status"), "{}", error);
     let error = run(13).err().unwrap();
     assert!(
         error.status == Status::Internal && error.message.contains("panicked: an unlucky number"),
