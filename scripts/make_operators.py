@@ -49,6 +49,9 @@ Where the text of ONNX leaves room, or where engines differ, this library reads 
   engines may refuse it.
 - **QuantizeLinear of NaN** is the least number of an integer type, as in ONNX Runtime; so are sums and products of quantized operators. Floating types
   of 8 bits keep NaN. DynamicQuantizeLinear has the zero point 255 if its least input is infinite.
+- **DynamicQuantizeLinear of zeros** has the scale 1, as in ONNX Runtime. ONNX's own evaluator gives 1 / 255.
+- **OneHot before opset 11.** Negative indices count from the end, as in ONNX Runtime and as in later opsets. The text of OneHot 9 asks for a line of
+  off values.
 - **TreeEnsembleClassifier with two classes.** If all leaves vote for one class only, their sum is the score of the second class, which is chosen above
   0.5 if no vote is negative, and above 0 otherwise, as in ONNX Runtime. If leaves vote for both, the larger score decides. One base value alone belongs to the first class.
 """

@@ -2,7 +2,7 @@
 // with spatial = 0 (before 9), that on all axes but the first. In training mode (from 14; before, when one of the outputs from 1 on
 // is there) mean and variance are those of x itself, outputs 1 and 2 are momentum * (inputs 3, 4) + (1 - momentum) * (those), and
 // outputs 3 and 4 (before 14) those.
-//   inputs      x [N, C, ...], scale, bias, mean, variance [C], with spatial = 0 [C, ...]
+//   inputs      x [N, C, ...], scale, bias, mean, variance [C], with spatial = 0 [C, ...]; from 9, x [N] has one channel
 //   attributes  epsilon; momentum; training_mode (from 14); spatial (before 9)
 // dtypes: floating point; scale and bias, mean and variance may have another one than x. Failures: dims that do not fit; training
 // outputs without the mode. Tolerance: rtol 1e-4, atol 1e-5 (a kernel may fold the division into one multiply-add).
@@ -15,12 +15,13 @@ namespace evn {
 namespace {
 
 void infer_batch_norm(InferContext& c) {
-  require_rank(c, 0, 2);
+  require_rank(c, 0, c.node.op->since < 9 ? 2 : 1);
   const bool by_element = batch_norm_by_element(c.node);
+  const std::int64_t channels = c.shape(0).rank() == 1 ? 1 : c.shape(0)[1];
   for (int i = BatchNormInput::kScale; i <= BatchNormInput::kVariance; ++i) {
     require_dtype(c, i, kFloats);
     if (!by_element) {
-      require_vector(c, i, c.shape(0)[1]);
+      require_vector(c, i, channels);
       continue;
     }
     if (c.shape(i).rank() != c.shape(0).rank() - 1) {
@@ -56,6 +57,7 @@ struct Extents {
 };
 
 Extents extents_of(const Node& node, const Shape& x) {
+  if (x.rank() == 1) return {x[0], 1, 1};
   if (batch_norm_by_element(node)) return {x[0], x.elements(1, x.rank()), 1};
   return {x[0], x[1], x.elements(2, x.rank())};
 }

@@ -1,12 +1,13 @@
 // Comparisons and logic: Equal, Less, Greater, LessOrEqual, GreaterOrEqual, And, Or, Xor, Not, IsNaN, IsInf.
 //   C = A op B as bool, NumPy broadcasting; comparisons with NaN are false
 // dtypes: comparisons of all numbers (Equal of bool and strings too), both inputs alike; logic of bool; IsNaN and IsInf of floating
-// point. Failures: shapes that do not broadcast, unlike dtypes. Exact.
+// point and of the float8 types but float8e8m0. Failures: shapes that do not broadcast, unlike dtypes. Exact.
 #include "ops/compare.h"
 
 #include "ops/infra/broadcast.h"
 #include "ops/infra/check.h"
 #include "ops/infra/numeric.h"
+#include "ops/infra/small_types.h"
 
 namespace evn {
 namespace {
@@ -87,29 +88,36 @@ void reference_not(const ReferenceContext& c) {
       count, [x = c.input(0).as<std::uint8_t>(), y = c.output().as<std::uint8_t>()](std::int64_t i) { y[i] = x[i] == 0 ? 1 : 0; });
 }
 
-void reference_is_nan(const ReferenceContext& c) {
+// Computes y[i] = f(x[i]) of any floating type.
+template <typename F>
+void test_each(const ReferenceContext& c, F f) {
+  const DType dtype = c.input(0).desc.dtype;
   const std::int64_t count = c.output().desc.shape.elements();
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
+  auto* const y = c.output().as<std::uint8_t>();
+  if (is_small_type(dtype)) {
+    const void* const x = c.input(0).data;
+    return each_element(count, [=](std::int64_t i) { y[i] = f(small_value(dtype, x, i)) ? 1 : 0; });
+  }
+  dispatch_floats(dtype, [&](auto zero) {
     const auto* x = c.input(0).as<decltype(zero)>();
-    each_element(count, [x, y = c.output().as<std::uint8_t>()](std::int64_t i) { y[i] = std::isnan(x[i]) ? 1 : 0; });
+    each_element(count, [=](std::int64_t i) { y[i] = f(x[i]) ? 1 : 0; });
   });
+}
+
+void reference_is_nan(const ReferenceContext& c) {
+  test_each(c, [](auto x) { return std::isnan(x); });
 }
 
 void reference_is_inf(const ReferenceContext& c) {
   const bool negative = attr_int(c.node, IsInfAttr::kDetectNegative) != 0;
   const bool positive = attr_int(c.node, IsInfAttr::kDetectPositive) != 0;
-  const std::int64_t count = c.output().desc.shape.elements();
-  dispatch_floats(c.input(0).desc.dtype, [&](auto zero) {
-    const auto* x = c.input(0).as<decltype(zero)>();
-    each_element(count, [=, y = c.output().as<std::uint8_t>()](std::int64_t i) {
-      y[i] = std::isinf(x[i]) && (x[i] < 0 ? negative : positive) ? 1 : 0;
-    });
-  });
+  test_each(c, [=](auto x) { return std::isinf(x) && (x < 0 ? negative : positive); });
 }
 
 constexpr AttributeSpec kIsInf[] = {int_attribute("detect_negative", 1), int_attribute("detect_positive", 1)};
 constexpr std::uint32_t kBool = dtype_bit(DType::kBool);
 constexpr std::uint32_t kEqualDtypes = kNumbers | kBool | kString;
+constexpr std::uint32_t kTested = kFloats | (kFloat8s & ~dtype_bit(DType::kFloat8E8M0));
 constexpr std::uint32_t kFlags = kOpElementwise;
 
 constexpr OpDef kOps[] = {
@@ -202,7 +210,7 @@ constexpr OpDef kOps[] = {
      .reference = reference_not},
     {.name = "IsNaN",
      .since = 9,
-     .dtypes = kFloats,
+     .dtypes = kTested,
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_same_shape,
@@ -210,7 +218,7 @@ constexpr OpDef kOps[] = {
     {.name = "IsInf",
      .since = 10,
      .attributes = kIsInf,
-     .dtypes = kFloats,
+     .dtypes = kTested,
      .flags = kFlags,
      .output_dtype = bool_output,
      .infer = infer_same_shape,

@@ -7,8 +7,8 @@
 //                 the border's value. taps (as in PyTorch and ONNX Runtime): the place stays, and each of its elements
 //                 outside is replaced.
 // 1, 2 or 3 spatial axes. A coordinate that is no number lies outside.
-// dtypes: floating point, both alike; x may be complex, with the grid of the type of its parts. Failures: dims that do not fit,
-// unknown modes. Tolerance: rtol 1e-4, atol 1e-5.
+// dtypes: floating point, of which x and the grid may have two; x may be complex, with the grid of the type of its parts.
+// Failures: dims that do not fit, unknown modes. Tolerance: rtol 1e-4, atol 1e-5.
 #include <algorithm>
 
 #include "ops/infra/check.h"
@@ -54,7 +54,7 @@ void infer_grid_sample(InferContext& c) {
   if (is_complex(c.inputs[0].dtype)) {
     require_dtype(c, 1, dtype_bit(complex_part(c.inputs[0].dtype)));
   } else {
-    require_same_dtype(c, 0, 1);
+    require_dtype(c, 1, kFloats);
   }
   require_rank(c, 0, 3);
   const Shape& x = c.shape(0);

@@ -1,7 +1,7 @@
 // OneHot: along a new axis of `depth` elements, values[1] where that axis' index is the element of `indices`, else values[0].
-// Negative indices count from the end; one outside [-depth, depth) gives a row of values[0]. Fractions are cut off.
-// dtypes: indices and depth all numbers; values any. Failures: axis outside [-rank - 1, rank], depth below 0 or of more than one
-// element, values of other than two elements. Exact.
+// Negative indices count from the end, before 11 as in ONNX Runtime; one outside [-depth, depth) gives a row of values[0].
+// Fractions are cut off. dtypes: indices and depth all numbers; values any. Failures: axis outside [-rank - 1, rank], depth below
+// 0 or of more than one element, values of other than two elements. Exact.
 #include <algorithm>
 
 #include "ops/infra/check.h"

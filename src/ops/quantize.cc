@@ -1,11 +1,11 @@
 // QuantizeLinear: y = saturate(round(x / scale) + zero point), ties to even, NaN to the least number of an integer type;
 // DequantizeLinear: y = (x - zero point) * scale. One scale, one for each index of `axis`, or, from 21 with block_size, one for
 // each block of that many indices along `axis`. The zero point is optional (0); from 21 output_dtype may name the quantized type
-// instead (default uint8). DynamicQuantizeLinear: uint8 with scale (max(x, 0) - min(x, 0)) / 255 and the zero point that makes 0
-// exact. To the floating formats of 8 and 4 bits nothing is rounded to whole numbers; `saturate` says what becomes of what is too
-// large. dtypes: float32 (dequantized also float16 and bfloat16, as the scale) to and from int8, uint8, int16, uint16 and the types
-// of 8 bits and less; int32 also to float32. Failures: dims, axes or blocks that do not fit, an output_dtype that is not the zero
-// point's; a `precision` of the quotient other than float32. Exact, dequantized rtol 2.5e-7.
+// instead (default uint8). DynamicQuantizeLinear: uint8 with scale (max(x, 0) - min(x, 0)) / 255, or 1 if all of x is 0, and the
+// zero point that makes 0 exact. To the floating formats of 8 and 4 bits nothing is rounded to whole numbers; `saturate` says what
+// becomes of what is too large. dtypes: float32 (dequantized also float16 and bfloat16, as the scale) to and from int8, uint8,
+// int16, uint16 and the types of 8 bits and less; int32 also to float32. Failures: dims, axes or blocks that do not fit, an
+// output_dtype that is not the zero point's; a `precision` of the quotient other than float32. Exact, dequantized rtol 2.5e-7.
 #include <cmath>
 #include <limits>
 

@@ -5,8 +5,9 @@
 //     cuts; the further axis is as long as the most parts, "" behind an element's own; output 1 is how many there are.
 //   StringNormalizer: without the stop words (a list, or a list in a batch of one), in lower or upper case or as they are; "" alone
 //   where
-//     nothing is left. Case is that of ASCII and Latin-1, Greek and Cyrillic letters in UTF-8, as in every locale
-//     but those whose languages have rules of their own (Turkish, Azerbaijani, Lithuanian, ...): these are refused.
+//     nothing is left. Letters that change in UTF-8: Basic Latin, Latin-1, Latin Extended-A, U+0218 to U+021B, Greek,
+//     Cyrillic and Armenian. Case is that of every locale but those whose languages have rules of their own (Turkish,
+//     Azerbaijani, Lithuanian, ...): these are refused.
 //   RegexFullMatch: whether the pattern matches all of the element. The syntax is RE2's without Unicode classes and flags; it is
 //   matched by
 //     simulating an automaton, so that time grows with pattern times text and with nothing else.
@@ -137,16 +138,31 @@ void reference_split(const ReferenceContext& c) {
 
 enum : int { kCaseChange, kCaseSensitive, kLocale, kStopWords };
 
-// The other case of a letter of the ranges above, or itself.
-std::uint32_t changed(std::uint32_t c, bool lower) {
-  const auto in = [&](std::uint32_t first, std::uint32_t last) { return c >= first && c <= last; };
-  if (lower) {
-    if (in('A', 'Z') || (in(0xC0, 0xDE) && c != 0xD7) || in(0x391, 0x3A9) || in(0x410, 0x42F)) return c + 32;
-    if (in(0x400, 0x40F)) return c + 80;
-    return c;
+// Capital letters from `first` to `last` in steps of `step`. The small letter of each is `distance` further.
+struct Letters {
+  int first, last, distance, step;
+};
+constexpr Letters kLetters[] = {
+    {'A', 'Z', 32, 1},       {0xC0, 0xD6, 32, 1},   {0xD8, 0xDE, 32, 1},                           // Latin-1
+    {0x100, 0x12E, 1, 2},    {0x132, 0x136, 1, 2},  {0x139, 0x147, 1, 2},  {0x14A, 0x176, 1, 2},   // Latin
+    {0x178, 0x178, -121, 1}, {0x179, 0x17D, 1, 2},  {0x218, 0x21A, 1, 2},                          // Latin
+    {0x386, 0x386, 38, 1},   {0x388, 0x38A, 37, 1}, {0x38C, 0x38C, 64, 1}, {0x38E, 0x38F, 63, 1},  // Greek
+    {0x391, 0x3A1, 32, 1},   {0x3A3, 0x3AB, 32, 1},                                                // Greek
+    {0x400, 0x40F, 80, 1},   {0x410, 0x42F, 32, 1}, {0x460, 0x480, 1, 2},  {0x48A, 0x4BE, 1, 2},   // Cyrillic
+    {0x4C0, 0x4C0, 15, 1},   {0x4C1, 0x4CD, 1, 2},  {0x4D0, 0x52E, 1, 2},                          // Cyrillic
+    {0x531, 0x556, 48, 1},                                                                         // Armenian
+};
+constexpr int kFinalSigma = 0x3C2, kCapitalSigma = 0x3A3;
+
+// The other case of a letter of kLetters; other characters as they are.
+int changed(int c, bool lower) {
+  if (c == kFinalSigma && !lower) return kCapitalSigma;
+  for (const Letters& of : kLetters) {
+    const int capital = lower ? c : c - of.distance;
+    if (capital >= of.first && capital <= of.last && (capital - of.first) % of.step == 0) {
+      return lower ? capital + of.distance : capital;
+    }
   }
-  if (in('a', 'z') || (in(0xE0, 0xFE) && c != 0xF7) || (in(0x3B1, 0x3C9) && c != 0x3C2) || in(0x430, 0x44F)) return c - 32;
-  if (in(0x450, 0x45F)) return c - 80;
   return c;
 }
 
@@ -160,7 +176,7 @@ std::string with_case(std::string_view text, bool lower) {
     if (a < 0x80) {
       out += static_cast<char>(changed(a, lower));
     } else if ((a & 0xE0) == 0xC0 && (b & 0xC0) == 0x80) {
-      const std::uint32_t c = changed(static_cast<std::uint32_t>((a & 0x1F) << 6 | (b & 0x3F)), lower);
+      const int c = changed((a & 0x1F) << 6 | (b & 0x3F), lower);
       out += static_cast<char>(0xC0 | c >> 6);
       out += static_cast<char>(0x80 | (c & 0x3F));
       ++i;

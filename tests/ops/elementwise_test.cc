@@ -105,6 +105,21 @@ TEST(Compare, GivesBoolAndNanComparesFalse) {
   EXPECT_EQ(bool_values(Op("IsNaN", 13).run({a})[0]), (Bytes{0, 0, 0, 1}));
 }
 
+TEST(Compare, IsNanAndIsInfReadFloat8) {
+  using Bytes = std::vector<std::uint8_t>;
+  const auto result = [](const char* op, DType dtype, const Bytes& codes) {
+    Tensor x = tensor<std::uint8_t>({static_cast<std::int64_t>(codes.size())}, codes);
+    x.desc.dtype = dtype;
+    return bool_values(Op(op, 20).run({x})[0]);
+  };
+  EXPECT_EQ(result("IsNaN", DType::kFloat8E4M3FN, {0x7F, 0xFF, 0x7E, 0}), (Bytes{1, 1, 0, 0}));
+  EXPECT_EQ(result("IsNaN", DType::kFloat8E4M3FNUZ, {0x80, 0x7F, 0}), (Bytes{1, 0, 0}));
+  EXPECT_EQ(result("IsNaN", DType::kFloat8E5M2, {0x7D, 0xFF, 0x7C, 0}), (Bytes{1, 1, 0, 0}));
+  EXPECT_EQ(result("IsNaN", DType::kFloat8E5M2FNUZ, {0x80, 0x7F, 0}), (Bytes{1, 0, 0}));
+  EXPECT_EQ(result("IsInf", DType::kFloat8E5M2, {0x7C, 0xFC, 0x7D, 0x7B}), (Bytes{1, 1, 0, 0}));
+  EXPECT_EQ(result("IsInf", DType::kFloat8E4M3FN, {0x7F, 0x7E, 0xFE}), (Bytes{0, 0, 0}));
+}
+
 TEST(Logic, HasItsTruthTables) {
   const Tensor a = bools({4}, {0, 0, 1, 1});
   const Tensor b = bools({4}, {0, 1, 0, 1});

@@ -96,6 +96,7 @@ TEST(OneHot, IndexOutsideTheDepthIsAnOffRow) {
   const auto y = Op("OneHot", 11).run({i64({1, -1, 3}), i64({3}), f32({2}, {0, 5})});
   EXPECT_EQ(y[0].desc.shape, (Shape{3, 3}));
   EXPECT_EQ(y[0].floats(), (Floats{0, 5, 0, 0, 0, 5, 0, 0, 0}));
+  EXPECT_EQ(Op("OneHot", 9).run({i64({1, -1, 3}), i64({3}), f32({2}, {0, 5})})[0].floats(), y[0].floats());
   EXPECT_EQ(Op("OneHot", 11).status({i64({1}), i64({-3}), f32({2}, {0, 5})}), EVN_ERROR_INVALID_ARGUMENT);
 }
 

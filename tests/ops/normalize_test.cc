@@ -24,6 +24,23 @@ TEST(BatchNorm, ChannelsAreOnAxis1) {
   EXPECT_EQ(without_epsilon("BatchNormalization", 15).run(batch_norm_inputs(rows))[0].floats(), (Floats{0, 1, 1, 3}));
 }
 
+TEST(BatchNorm, VectorHasOneChannelFrom9On) {
+  const Tensor x = f32({3}, {1, 3, 5}), scale = f32({1}, {2}), bias = f32({1}, {1}), mean = f32({1}, {3}), variance = f32({1}, {4});
+  const std::vector<Tensor> inputs = {x, scale, bias, mean, variance};
+  for (const int opset : {9, 14, 15}) {
+    EXPECT_EQ(without_epsilon("BatchNormalization", opset).run(inputs)[0].floats(), (Floats{-1, 1, 3}));
+  }
+  EXPECT_EQ(without_epsilon("BatchNormalization", 7).status(inputs), EVN_ERROR_INVALID_MODEL);
+  const auto trained = without_epsilon("BatchNormalization", 15)
+                           .with("training_mode", 1)
+                           .with("momentum", AttributeValue(0.0f))
+                           .outputs(3)
+                           .run({f32({2}, {1, 5}), scale, bias, mean, variance});
+  EXPECT_EQ(trained[0].floats(), (Floats{-1, 3}));
+  EXPECT_EQ(trained[1].floats(), (Floats{3}));
+  EXPECT_EQ(trained[2].floats(), (Floats{4}));
+}
+
 TEST(BatchNorm, EpsilonIsAddedToTheVariance) {
   const Tensor one = f32({1}, {1});
   const Tensor zero = f32({1}, {0});

@@ -102,6 +102,7 @@ TEST(Unary, LaterFunctions) {
   EXPECT_EQ(Op("ThresholdedRelu", 10).run({x})[0].floats(), (Floats{0, 0, 2}));
   EXPECT_EQ(Op("ThresholdedRelu", 10).run({f32({1}, {std::nanf("")})})[0].floats(), (Floats{0}));  // it is not above the threshold
   EXPECT_EQ(Op("Shrink", 9).with("bias", AttributeValue(0.5f)).run({x})[0].floats(), (Floats{-1.5f, 0, 1.5f}));
+  EXPECT_EQ(Op("Shrink", 9).run({f32({1}, {std::nanf("")})})[0].floats(), (Floats{0}));  // NaN is on neither side
   expect_near(Op("Swish", 24).run({x})[0].floats(),
               {-2 / (1 + std::exp(2.0f)), 0.25f / (1 + std::exp(-0.25f)), 2 / (1 + std::exp(-2.0f))});
   expect_near(Op("Asinh", 9).run({x})[0].floats(), {std::asinh(-2.0f), std::asinh(0.25f), std::asinh(2.0f)});

@@ -102,7 +102,14 @@ TEST(DynamicQuantizeLinear, ZeroIsExact) {
   EXPECT_EQ(y[0].values<std::uint8_t>(), (Bytes{0, 51, 255}));
   EXPECT_EQ(y[1].floats(), (Floats{1}));
   EXPECT_EQ(y[2].values<std::uint8_t>(), (Bytes{51}));
-  EXPECT_EQ(Op("DynamicQuantizeLinear", 11).outputs(3).run({f32({1}, {0})})[0].values<std::uint8_t>(), (Bytes{0}));
+}
+
+// As ONNX Runtime has it.
+TEST(DynamicQuantizeLinear, ZerosHaveTheScaleOne) {
+  const auto y = Op("DynamicQuantizeLinear", 11).outputs(3).run({f32({2}, {0, -0.0f})});
+  EXPECT_EQ(y[0].values<std::uint8_t>(), (Bytes{0, 0}));
+  EXPECT_EQ(y[1].floats(), (Floats{1}));
+  EXPECT_EQ(y[2].values<std::uint8_t>(), (Bytes{0}));
 }
 
 }  // namespace

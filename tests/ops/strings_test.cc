@@ -1,5 +1,6 @@
 // Operators on strings, and regular expressions.
 #include <cmath>
+#include <iterator>
 
 #include "base/cancel.h"
 #include "ops/infra/regex.h"
@@ -75,6 +76,32 @@ TEST(StringNormalizer, LeavesOutStopWordsAndChangesCase) {
   EXPECT_EQ(texts(op.run({strings({3}, {"the", "Straße", "\xc3\xa9t\xc3\xa9"})})[0]), (Strings{"STRAßE", "\xc3\x89T\xc3\x89"}));
   EXPECT_EQ(texts(op.run({strings({1, 1}, {"THE"})})[0]), (Strings{""}));
   EXPECT_EQ(op.status({strings({2, 1}, {"a", "b"})}), EVN_ERROR_INVALID_MODEL);
+}
+
+TEST(StringNormalizer, LettersOfManyAlphabetsChangeBothWays) {
+  constexpr const char* kCapital[] = {"ŁÓDŹ ĄĆĘŃŚŻ",     "ŽLUŤOUČKÝ ĎĚŇŘŠŮ", "ŐŰ",        "ĀĢĶĻŅĪŪ",  "ĐĦĲŁĿŊŒŸ",       "ȘȚ",
+                                      "ΆΈΉΊΌΎΏ ΑΡΣΩ ΪΫ", "ЀІЇЏ АЯ",          "ҐӘҢҒҮҰҚӨҺ", "ӀӁӃӅӇӉӋӍ", "ѠҀҊҾӐӠԮ", "ԱՖ"};
+  constexpr const char* kSmall[] = {"łódź ąćęńśż",     "žluťoučký ďěňřšů", "őű",        "āģķļņīū",  "đħĳłŀŋœÿ",       "șț",
+                                    "άέήίόύώ αρσω ϊϋ", "ѐіїџ ая",          "ґәңғүұқөһ", "ӏӂӄӆӈӊӌӎ", "ѡҁҋҿӑӡԯ", "աֆ"};
+  const auto changed = [](const char* change, const char* word) {
+    Op op("StringNormalizer", 10);
+    return texts(op.with("case_change_action", change).run({strings({1}, {word})})[0])[0];
+  };
+  for (std::size_t i = 0; i < std::size(kCapital); ++i) {
+    EXPECT_EQ(changed("LOWER", kCapital[i]), kSmall[i]);
+    EXPECT_EQ(changed("LOWER", kSmall[i]), kSmall[i]);
+    EXPECT_EQ(changed("UPPER", kSmall[i]), kCapital[i]);
+    EXPECT_EQ(changed("UPPER", kCapital[i]), kCapital[i]);
+  }
+  EXPECT_EQ(changed("UPPER", "ς"), "Σ");
+  EXPECT_EQ(changed("LOWER", "ς"), "ς");
+  for (const char* change : {"LOWER", "UPPER"}) EXPECT_EQ(changed(change, "İıĸŉſ×÷ΐ"), "İıĸŉſ×÷ΐ");
+}
+
+TEST(StringNormalizer, StopWordsHaveLettersOfManyAlphabets) {
+  Op op("StringNormalizer", 10);
+  op.with("stopwords", AttributeValue(Strings{"łódź"})).with("is_case_sensitive", 0);
+  EXPECT_EQ(texts(op.run({strings({2}, {"ŁÓDŹ", "Łódka"})})[0]), (Strings{"Łódka"}));
 }
 
 TEST(StringNormalizer, FindsEachOfManyStopWords) {
@@ -177,6 +204,20 @@ TEST(Regex, MatchesTheWholeText) {
   EXPECT_TRUE(matches("", ""));
   EXPECT_TRUE(matches("[[:alpha:]_-]+\\d\\D\\s", "ab-_1x "));
   EXPECT_TRUE(matches("(?:a*)*b", many_and(2000, 'b')));
+}
+
+TEST(Regex, QuantifierBindsToAWholeCharacter) {
+  for (const char* letter : {"é", "\\é"}) {
+    const std::string e = letter;
+    EXPECT_TRUE(matches(e + "+", "éé"));
+    EXPECT_TRUE(matches(e + "?", ""));
+    EXPECT_TRUE(matches(e + "*x", "ééx"));
+    EXPECT_TRUE(matches(e + "{2}", "éé"));
+    EXPECT_FALSE(matches(e + "{2}", "\xc3\xa9\xa9"));
+    EXPECT_FALSE(matches(e + "?", "\xc3"));
+  }
+  EXPECT_TRUE(matches("a€+é|x", "a€€é"));
+  EXPECT_TRUE(matches("(?:\xf0\x9f\x98\x80){2}\xf0\x9f\x98\x80*", "\xf0\x9f\x98\x80\xf0\x9f\x98\x80"));
 }
 
 TEST(Regex, FindsTheLongestOfTheLeftmostMatches) {

@@ -22,6 +22,14 @@ TEST(GridSample, PlacesOutsideFollowThePadding) {
   EXPECT_EQ(Op("GridSample", 20).status({x, f32({1, 1, 1, 3}, {0, 0, 0})}), EVN_ERROR_INVALID_MODEL);
 }
 
+TEST(GridSample, GridMayHaveAnotherFloatType) {
+  const Tensor x = f32({1, 1, 1, 2}, {3, 5}), wide_x = tensor<double>({1, 1, 1, 2}, {3, 5});
+  const Tensor grid = f32({1, 1, 2, 2}, {-0.5f, 0, 0, 0}), wide_grid = tensor<double>({1, 1, 2, 2}, {-0.5, 0, 0, 0});
+  EXPECT_EQ(Op("GridSample", 20).run({x, wide_grid})[0].floats(), (Floats{3, 4}));
+  EXPECT_EQ(Op("GridSample", 20).run({wide_x, grid})[0].values<double>(), (std::vector<double>{3, 4}));
+  EXPECT_EQ(Op("GridSample", 20).status({x, i64_of({1, 1, 1, 2}, {0, 0})}), EVN_ERROR_INVALID_MODEL);
+}
+
 TEST(GridSample, WildCoordinatesDoNoHarm) {
   const Tensor x = f32({1, 1, 1, 2}, {3, 5});
   const Tensor grid = f32({1, 1, 3, 2}, {kNan, 0, kInfinity, 0, -1e38f, 0});

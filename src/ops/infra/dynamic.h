@@ -18,11 +18,11 @@ struct DynamicRange {
   }
 };
 
-// The scale and zero point of numbers between `low` and `high`, which have 0 between them; the zero point makes 0 exact. It is 255
-// if `low` is infinite, as in ONNX Runtime.
+// Scale and zero point of numbers between `low` and `high`, which have 0 between them; the zero point makes 0 exact. As in ONNX
+// Runtime, the scale is 1 if all numbers are 0, and the zero point is 255 if `low` is infinite.
 inline DynamicRange dynamic_range_of(float low, float high) {
   DynamicRange range;
-  range.scale = (high - low) / 255.0f;
+  range.scale = high == low ? 1.0f : (high - low) / 255.0f;
   const float zero = range.scale == 0 ? 0 : -low / range.scale;
   range.zero = std::isnan(zero) ? 255 : std::clamp(round_even(static_cast<double>(zero)), 0.0, 255.0);
   return range;

@@ -181,12 +181,25 @@ class RegexParser {
       case '\\': {
         if (take('b')) return anchor(Regex::Kind::kBoundary);
         if (take('B')) return anchor(Regex::Kind::kNoBoundary);
+        if (more() && static_cast<unsigned char>(text_[at_]) >= 0x80) return literal(text_[at_++]);
         Regex::Class found;
         const bool negated = escape(&found);
         return negated ? character(found) : bytes(found);
       }
-      default: return bytes(Regex::Class().set(static_cast<unsigned char>(c)));
+      default: return literal(c);
     }
+  }
+
+  Piece byte(char c) { return bytes(Regex::Class().set(static_cast<unsigned char>(c))); }
+
+  // The character that begins with byte `first`, with the continuation bytes of UTF-8 that follow in the pattern.
+  Piece literal(char first) {
+    Piece all = byte(first);
+    while (static_cast<unsigned char>(first) >= 0xC2 && more() && (text_[at_] & 0xC0) == 0x80) {
+      cancellation_point();
+      all = behind(all, byte(text_[at_++]));
+    }
+    return all;
   }
 
   Piece anchor(Regex::Kind kind) {

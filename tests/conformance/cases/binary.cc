@@ -117,6 +117,10 @@ void add_modes(Cases* all) {
   all->push_back(Case("Not", 1).in(DType::kBool, {3, 17}).batch());
   for (const DType d : {kF32, kF64}) all->push_back(Case("IsNaN", 13).in(d, {3, 17}).specials());
   for (const DType d : {kF32, kF64}) all->push_back(Case("IsInf", 10).in(d, {3, 17}).specials().integer("detect_negative", 0));
+  for_dtypes(kFloat8s & ~dtype_bit(DType::kFloat8E8M0), [&](DType d) {
+    all->push_back(Case("IsNaN", 20).in(d, {3, 17}).specials());
+    all->push_back(Case("IsInf", 20).in(d, {3, 17}).specials().flat());
+  });
 }
 
 void add_bits(Cases* all) {

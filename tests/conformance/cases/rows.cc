@@ -34,6 +34,8 @@ void add_batch_norm(Cases* all) {
   all->push_back(Case("BatchNormalization", 9).x({2, 3, 11}).specials().w({3}).w({3}).w({3}).w({3}, 0.1, 2));
   all->push_back(Case("BatchNormalization", 9).in(kF64, {2, 3, 5}).in(kF64, {3}).in(kF64, {3}).in(kF64, {3}).in(kF64, {3}, 0.1, 2));
   all->push_back(Case("BatchNormalization", 9).x({2, 3, 0}).w({3}).w({3}).w({3}).w({3}, 0.1, 2));
+  all->push_back(Case("BatchNormalization", 9).x({19}).w({1}).w({1}).w({1}).w({1}, 0.1, 2));  // a vector has one channel
+  all->push_back(Case("BatchNormalization", 15).x({19}).x({1}).x({1}).x({1}).x({1}, 0.1, 2).integer("training_mode", 1).outputs(3));
 }
 
 void add_layer_norm(Cases* all) {
@@ -190,6 +192,7 @@ void add_quantization(Cases* all) {
                      .integer("output_dtype", EVN_DTYPE_INT8));
   all->push_back(Case("DequantizeLinear", 21).in(DType::kUint8, {3, 5}, 0, 90).x({3, 3}, 0.1, 2).integer("block_size", 2));
   all->push_back(Case("DynamicQuantizeLinear", 11).x({3, 40}).outputs(3));
+  all->push_back(Case("DynamicQuantizeLinear", 11).x({3, 40}, 0, 0).outputs(3).flat());
 }
 
 void add_arguments(Cases* all) {

@@ -72,6 +72,8 @@ void add_samplers(Cases* all) {
   for_dtypes(kComplex, [&](DType d) {
     all->push_back(Case("GridSample", 20).in(d, {1, 2, 4, 5}).in(complex_part(d), {1, 3, 2, 2}, -1, 1));
   });
+  all->push_back(Case("GridSample", 20).x({1, 2, 4, 5}).in(kF64, {1, 3, 2, 2}, -1, 1));
+  all->push_back(Case("GridSample", 20).in(kF64, {1, 2, 4, 5}).x({1, 3, 2, 2}, -1, 1));
   all->push_back(Case("GridSample", 20).x({1, 2, 3, 4, 5}).x({1, 2, 2, 3, 3}, -1, 1));
   all->push_back(Case("GridSample", 20).x({2, 7, 9, 11}).x({2, 20, 30, 2}, -1.2, 1.2));  // more places than are found together
   all->push_back(

@@ -31,7 +31,7 @@ def with_attributes(draw):
         "Gelu": lambda: draw.some(approximate=draw.one("none", "tanh")),
         "IsInf": lambda: draw.some(detect_negative=draw.int(0, 1), detect_positive=draw.int(0, 1)),
     }[draw.op]()
-    return draw.case([draw.values(draw.shape(), dtype, -6, 6, wild=draw.op != "Shrink")], attributes)
+    return draw.case([draw.values(draw.shape(), dtype, -6, 6)], attributes)
 
 
 @operator("Add", "Sub", "Mul", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr",

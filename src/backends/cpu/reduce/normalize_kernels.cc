@@ -25,6 +25,7 @@ struct BatchNormState {
 
 Refusal batch_norm_supports(const OpDesc& d) {
   if (const char* reason = why_not_plain_batch_norm(*d.node)) return reason;
+  if (d.inputs[0].shape.rank() < 2) return "only with a channel axis";
   return all_float32(d) ? nullptr : kNeedsFloat32;
 }
 

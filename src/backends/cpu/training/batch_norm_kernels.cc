@@ -137,6 +137,7 @@ void put(const KernelArgs& args, std::size_t output, std::int64_t channel, doubl
 Refusal train_supports(const OpDesc& d) {
   if (!batch_norm_trains(*d.node)) return "only in training mode";
   if (batch_norm_by_element(*d.node)) return "only with parameters per channel";
+  if (d.inputs[0].shape.rank() < 2) return "only with a channel axis";
   return all_float32(d) ? nullptr : kNeedsFloat32;
 }
 

@@ -15,7 +15,7 @@ static inline VF seldom(VF x, EpilogueOp s) {
     case kCelu: return x > (VF)0.0f ? x : s.a * expm1(x / s.a);
     case kSwishFunction: return x / (1.0f + exp(-s.a * x));
     case kThresholdedRelu: return x > (VF)s.a ? x : (VF)0.0f;
-    default: return x < (VF)-s.b ? x + s.a : x > (VF)s.b ? x - s.a : x == x ? (VF)0.0f : x;
+    default: return x < (VF)-s.b ? x + s.a : x > (VF)s.b ? x - s.a : (VF)0.0f;
   }
 }
 

@@ -119,7 +119,7 @@ EVN_KERNEL void quantize_by_range(global const float* x, ulong x0, global const 
     low = min(low, range[range0 + i]);
     high = max(high, range[range0 + EVN_PARTS + i]);
   }
-  const float s = quotient(high - low, 255.0f);
+  const float s = high == low ? 1.0f : quotient(high - low, 255.0f);
   const float at = s == 0.0f ? 0.0f : quotient(-low, s);
   const float z = at != at ? 255.0f : clamp(rint(at), 0.0f, 255.0f);
   if (get_global_id(0) == 0) {

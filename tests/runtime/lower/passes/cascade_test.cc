@@ -296,6 +296,31 @@ TEST_F(CascadeTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
   }
 }
 
+// The value is made behind the first stage and before the last, to which it is added.
+TEST_F(CascadeTest, AValueThatIsMadeBetweenStagesIsAddedToTheLast) {
+  OnnxWriter w(14);
+  std::vector<float> values(48 * 48);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i % 23) - 0.1f;
+  w.add_initializer("w", {48, 48, 1, 1}, values);
+  w.add_initializer("d", {48, 1, 3, 3}, std::vector<float>(values.begin(), values.begin() + 48 * 9));
+  w.add_input("x", kF32, {1, 48, 96, 96}).add_output("z", kF32);
+  w.add_node("Conv", {"x", "d"}, {"a"}, {{"group", std::int64_t{48}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
+  w.add_node("Conv", {"x", "w"}, {"r"}).add_node("Conv", {"a", "w"}, {"p"}).add_node("Add", {"p", "r"}, {"y"});
+  w.add_node("Relu", {"y"}, {"z"});
+  const std::vector<HostTensor> in = {random_tensor({1, 48, 96, 96}, 1)};
+  for (const Precision precision : {Precision::kFloat32, Precision::kBfloat16}) {
+    if (precision == Precision::kBfloat16 && !isa_available(Isa::k_avx512_bf16)) continue;
+    const ForcedIsa forced(precision == Precision::kBfloat16 ? std::optional(Isa::k_avx512_bf16) : std::nullopt);
+    std::vector<HostTensor> want;
+    for (const CascadeUse use : {CascadeUse::kNever, CascadeUse::kAlways}) {
+      force_cascades(use);
+      TestSession session(load(make_runtime({}, 0, 2), w), asks(precision));
+      if (use == CascadeUse::kNever) want = run(session, in);
+      else expect_same_bytes(run(session, in), want);
+    }
+  }
+}
+
 TEST_F(CascadeTest, WhatLiesBetweenTakesAFewLinesOfMemory) {
   const std::vector<HostTensor> in = {random_tensor({1, 16, 112, 112}, 1), random_tensor({1, 16, 112, 112}, 2)};
   const auto peak = [&](CascadeUse use) {
