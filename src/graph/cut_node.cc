@@ -154,7 +154,7 @@ CutRule cut_rule(const Graph& graph, const Node& node) {
   else if (is_op(node, "ConvTranspose")) r = conv_transpose(q);
   else if (is_op(node, "MatMul")) r = matmul(q, 1, {}, {});
   else if (is_op(node, "MatMulInteger")) r = matmul(q, 1, {3}, {2});
-  else if (is_op(node, "QLinearMatMul")) r = matmul(q, 3, {4, 5}, {1, 2});
+  else if (is_op(node, "QLinearMatMul")) r = matmul(q, 3, {4, 5}, {1, 2, 6, 7});
   else if (is_op(node, "Gemm")) r = gemm(q);
   else if (node.op_type == "MatMulNBits" && node.domain == "com.microsoft") r = matmul_nbits(q);
   else q.refuse("it is no product of matrices and no convolution");

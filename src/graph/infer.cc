@@ -171,21 +171,22 @@ class GraphInference {
   // The types of a body's outputs for the inputs that the node has now. Where an output is an input of the next iteration, dims
   // that do not stay what they were are unknown, and if that does not settle, the rank.
   void infer_body(const Node& node) {
-    constexpr int kRounds = 4;
+    constexpr int kRounds = 8;  // then no shape that is handed on is known
     Graph& body = *node.body;
     std::vector<TensorDesc> in(body.inputs.size());
     const std::size_t captures = static_cast<std::size_t>(node.captures);
     if (captures > in.size()) fail(EVN_ERROR_INVALID_MODEL, "a body without inputs");
     for (std::size_t k = 0; k < captures; ++k) in[in.size() - captures + k] = inputs_[inputs_.size() - captures + k];
     node.op->body->inputs(node, inputs_, in);
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0;; ++round) {
       for (std::size_t i = 0; i < in.size(); ++i) set_desc(body.values[body.inputs[i]], in[i]);
       GraphInference(body, conflicts_).run(true);
       bool changed = false;
       for (std::size_t i = 0; i + captures < in.size(); ++i) {
         const int from = node.op->body->feedback(node, static_cast<int>(i));
         if (from < 0 || static_cast<std::size_t>(from) >= body.outputs.size()) continue;
-        changed |= widen(&in[i], desc_of(body.values[body.outputs[static_cast<std::size_t>(from)]]), round + 2 >= kRounds);
+        changed |= widen(&in[i], desc_of(body.values[body.outputs[static_cast<std::size_t>(from)]]), round >= 2);
+        if (round >= kRounds && !in[i].wraps) in[i].shape = Shape::of_rank(1, InferContext::kUnknownRank);
       }
       if (!changed) break;
     }

@@ -420,14 +420,16 @@ void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
   graph.nodes = std::move(ordered);
 }
 
-// What a body captures has the dtypes of the graph around it.
-void set_captured_dtypes(const Graph& graph) {
+// What a body captures has the dtypes of the graph around it. `found`: those that its operators give.
+void set_captured_dtypes(const Graph& graph, const std::vector<DType>& found) {
   for (const Node& node : graph.nodes) {
     const auto captures = static_cast<std::size_t>(node.captures);
     for (std::size_t i = 0; i < captures; ++i) {
       cancellation_point(kNodeWork);
       const ValueId inner = node.body->inputs[node.body->inputs.size() - captures + i];
-      const DType dtype = graph.values[static_cast<std::size_t>(node.inputs[node.inputs.size() - captures + i])].dtype;
+      const auto outer = static_cast<std::size_t>(node.inputs[node.inputs.size() - captures + i]);
+      DType dtype = graph.values[outer].dtype;
+      if (dtype == DType::kUndefined && is_16bit_float(found[outer])) dtype = found[outer];
       if (dtype != DType::kUndefined) node.body->values[static_cast<std::size_t>(inner)].dtype = dtype;
     }
   }
@@ -456,8 +458,7 @@ bool validate_graph(Graph& graph, OpFinder& finder, const Limits& limits, TypeCo
   bool has_gradients = kKeeps_gradient && expand_gradients(graph, limits, complete);
   if (has_gradients) name_nodes(graph);
   check_dtypes(graph);
-  settle_dtypes(graph, conflicts);
-  set_captured_dtypes(graph);
+  set_captured_dtypes(graph, settle_dtypes(graph, conflicts));
   widen_half(graph);
   for (Node& node : graph.nodes) {
     cancellation_point(kNodeWork);

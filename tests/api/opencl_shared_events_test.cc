@@ -1,5 +1,9 @@
 // Events of OpenCL between a host program and the library, and how long what they share stays.
+#include <atomic>
+#include <thread>
+
 #include "tests/api/opencl_sharing.h"
+#include "tests/support/eventually.h"
 
 namespace evn::test {
 namespace {
@@ -52,6 +56,37 @@ TEST_F(OpenClSharedEvents, EventsGoBothWays) {
   opencl().release_mem_object(mem);
   for (evn_event e : {imported, copied, all, of_cpu}) EXPECT_EQ(evn_event_release(e), EVN_OK);
   for (evn_tensor one : {t, from}) EXPECT_EQ(evn_tensor_release(one), EVN_OK);
+}
+
+TEST_F(OpenClSharedEvents, ACopyThatWaitsForTheHostKeepsNoOtherTensorInUse) {
+  attach();
+  cl_int code = CL_SUCCESS;
+  const cl_event gate = opencl().create_user_event(host->context, &code);
+  ASSERT_EQ(code, CL_SUCCESS);
+  evn_event imported = nullptr, waiting = nullptr, copied = nullptr;
+  ASSERT_OK(evn_opencl_import_event(device, gate, &imported, &error));
+  std::vector<float> values = ramp(1000, 7), read(1000);
+  const int64_t dims[] = {1000};
+  evn_tensor a = nullptr, b = nullptr;
+  for (evn_tensor* t : {&a, &b}) ASSERT_OK(evn_tensor_create(device, EVN_DTYPE_FLOAT32, dims, 1, 0, t, &error));
+  const evn_tensor from = wrap(values, {1000}), to = wrap(read, {1000});
+  ASSERT_OK(evn_tensor_copy_async(from, a, &imported, 1, &waiting, &error));
+  ASSERT_OK(evn_tensor_copy_async(b, to, nullptr, 0, &copied, &error));
+  EXPECT_OK(evn_event_wait(copied, UINT64_MAX, &error));
+  std::atomic<bool> mapped{false};
+  std::thread mapper([&] {
+    void* data = nullptr;
+    EXPECT_EQ(evn_tensor_map(b, EVN_MAP_READ, &data, nullptr, nullptr), EVN_OK);
+    mapped = true;
+    EXPECT_EQ(evn_tensor_unmap(b, nullptr), EVN_OK);  // by the queue in which the other copy waits
+  });
+  EXPECT_TRUE(eventually([&] { return mapped.load(); }));
+  opencl().set_user_event_status(gate, CL_COMPLETE);
+  mapper.join();
+  EXPECT_OK(evn_event_wait(waiting, UINT64_MAX, &error));
+  opencl().release_event(gate);
+  for (evn_event e : {imported, waiting, copied}) EXPECT_EQ(evn_event_release(e), EVN_OK);
+  for (evn_tensor t : {a, b, from, to}) EXPECT_EQ(evn_tensor_release(t), EVN_OK);
 }
 
 TEST_F(OpenClSharedEvents, EventsThatDoNotFitAreRefused) {

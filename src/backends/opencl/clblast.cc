@@ -124,7 +124,7 @@ cl_mem ClBlast::work_space(OpenClStep& step, std::size_t bytes) {
   WorkSpace& space = work_spaces_[work_spaces_[0].queue == nullptr || work_spaces_[0].queue == queue ? 0 : 1];
   space.queue = queue;
   if (space.memory.size() < bytes) {
-    step.finish(device_.name());  // before the pool lends the old one to others
+    if (space.memory.size() > 0) step.finish(device_.name());  // before the pool lends the old one to others
     space.memory = PooledMemory();
     space.memory = device_.allocate(bytes, MemoryClass::kScratch);
   }

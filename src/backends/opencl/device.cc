@@ -227,7 +227,7 @@ OpenClDevice::OpenClDevice(const DeviceRequest& request, const OpenClFound& foun
 OpenClDevice::~OpenClDevice() {
   if (!is_forked()) {
     reaper_.stop();
-    kept_.stop();
+    for (OpenClReaper& kept : kept_) kept.stop();
     drain();
     notices_->settle();
   }

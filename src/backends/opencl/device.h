@@ -147,7 +147,9 @@ class OpenClDevice final : public Device, public NativeSharing {
   OpenClNoticesPtr notices_{OpenClNotices::make()};
   static cl_int finish_of(void* device, std::uint64_t value) noexcept { return static_cast<OpenClDevice*>(device)->finish(value); }
   OpenClReaper reaper_{&finish_of, this};
-  OpenClReaper kept_{&finish_of, this};  // what keep_until was given: it may wait for events of the host's for ever
+  // What keep_until was given, by the first stream in which the event is: one may wait for an event of the host's for ever.
+  std::array<OpenClReaper, kStreamCount> kept_{
+      {{&finish_of, this}, {&finish_of, this}, {&finish_of, this}, {&finish_of, this}, {&finish_of, this}, {&finish_of, this}}};
 };
 
 }  // namespace evn

@@ -1,4 +1,6 @@
 // What a host shares with an OpenCL device: its objects, memory of its context, and events.
+#include <bit>
+
 #include "backends/opencl/device.h"
 
 namespace evn {
@@ -177,7 +179,8 @@ bool OpenClDevice::wait_for_host_or_stop(const Event& event, const Cancel& cance
 
 void OpenClDevice::keep_until(const Event& event, std::shared_ptr<const void> held) noexcept {
   if (is_forked()) return;
-  if (kept_.start() && kept_.hold(event.value, held)) return;
+  const auto stream = static_cast<std::size_t>(std::countr_zero(event.value | std::uint64_t{1} << (kStreamCount - 1)));
+  if (kept_[stream].start() && kept_[stream].hold(event.value, held)) return;
   Device::hold_until(event, std::move(held));
 }
 

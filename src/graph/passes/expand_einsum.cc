@@ -149,7 +149,11 @@ class Expansion {
       std::swap(*a, b);
       std::swap(rows, columns);
     }
-    return product(a, b, both, inner, rows, columns);
+    // Columns that another operand has too may be 1 here, and more there.
+    const bool own_columns = std::none_of(columns.begin(), columns.end(), [&](int label) {
+      return std::any_of(others.begin(), others.end(), [&](const Operand& o) { return has(o.labels, label); });
+    });
+    return product(a, b, both, inner, rows, columns, own_columns);
   }
 
   std::ptrdiff_t last_of(const Labels& labels) const {
@@ -190,8 +194,8 @@ class Expansion {
     return true;
   }
 
-  bool product(Operand* a, Operand b, const Labels& both, const Labels& inner, Labels rows, Labels columns) {
-    if (both.empty() && columns.size() > 1 && wide_product(a, b, inner, rows, columns)) return true;
+  bool product(Operand* a, Operand b, const Labels& both, const Labels& inner, Labels rows, Labels columns, bool own_columns) {
+    if (own_columns && both.empty() && columns.size() > 1 && wide_product(a, b, inner, rows, columns)) return true;
     const auto take_last = [](Labels* labels) {
       const int last = labels->empty() ? kOne : labels->back();
       if (last != kOne) labels->pop_back();

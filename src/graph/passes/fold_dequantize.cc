@@ -35,12 +35,19 @@ bool fold_dequantize(Graph& graph, const PassContext& context) {
       inputs[i] = {w.desc, aligned_bytes(w, copies[i])};
       descs[i] = w.desc;
     }
-    TensorDesc out;
-    infer_node(node, descs, inputs, {&out, 1});
-    void* to = nullptr;
-    std::shared_ptr<Weight> weight = make_weight(desc, context.ledger, &to);
-    const MutableTensor y = {desc, to};
-    run_reference({node, inputs, {&y, 1}});
+    std::shared_ptr<Weight> weight;
+    try {
+      TensorDesc out;
+      infer_node(node, descs, inputs, {&out, 1});
+      void* to = nullptr;
+      weight = make_weight(desc, context.ledger, &to);
+      const MutableTensor y = {desc, to};
+      run_reference({node, inputs, {&y, 1}});
+    } catch (const Error& e) {
+      // A branch that may never be taken. A load that is out of time is.
+      if (node.region >= 0 && e.status == EVN_ERROR_INVALID_MODEL) continue;
+      throw;
+    }
     made += bytes;
     Value& value = edit.value(node.outputs[0]);
     value.dtype = DType::kFloat32;

@@ -94,8 +94,8 @@ class Qdq {
       bounds.pop_back();
     }
     t.spent = bounds;
+    const ValueId bytes = edit_.node(t.node).outputs[0];  // also where other nodes are put in front of it
     if (!fuse(head, t) || saturates) return;
-    const ValueId bytes = edit_.node(t.node).outputs[0];
     edit_.value(bytes).dtype = t.y.dtype;
     become_table(edit_, context_, quantize, bytes, t.y.dtype, clamped(t.y, low, high));
   }

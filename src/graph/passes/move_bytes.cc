@@ -10,6 +10,7 @@
 #include "graph/passes/quantization.h"
 #include "graph/passes/rewrites.h"
 #include "ops/pad.h"
+#include "ops/pool.h"
 #include "ops/resize.h"
 
 namespace evn {
@@ -44,7 +45,22 @@ class Moves {
     if ((node.op->dtypes & dtype_bit(dtype)) == 0) return false;
     if (is_op(node, "Resize")) return attr_string(node, ResizeAttr::kMode) == "nearest" && node.op->since >= 11 && !crops(node);
     if (is_op(node, "Pad")) return node.op->since >= 11;
-    return !is_op(node, "MaxPool") || node.outputs.size() == 1;
+    return !is_op(node, "MaxPool") || (node.outputs.size() == 1 && sees_pixels(node));
+  }
+
+  // Returns true if no window of the pool lies in the padding alone: its maximum is -inf, which is no byte.
+  static bool sees_pixels(const Node& node) {
+    const std::span<const std::int64_t> kernel = attr_ints(node, MaxPoolAttr::kKernelShape),
+                                        pads = attr_ints(node, MaxPoolAttr::kPads);
+    if (attr_given(node, MaxPoolAttr::kDilations)) {
+      for (const std::int64_t dilation : attr_ints(node, MaxPoolAttr::kDilations)) {
+        if (dilation != 1) return false;
+      }
+    }
+    for (std::size_t i = 0; i < pads.size(); ++i) {
+      if (pads[i] >= kernel[i % kernel.size()]) return false;
+    }
+    return true;
   }
 
   static bool crops(const Node& node) {

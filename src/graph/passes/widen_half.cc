@@ -1,11 +1,13 @@
 // See widen_half.h. Constants are cast by nodes, too: fold_constants runs them, so that limits and the ledger hold for them.
 #include "graph/passes/widen_half.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "graph/edit.h"
+#include "ops/merge.h"
 #include "ops/op.h"
 
 namespace evn {
@@ -67,7 +69,17 @@ class Widener {
     is_output_.assign(graph.values.size(), false);
     for (const ValueId v : graph.outputs) is_output_[v] = true;
     computed_.assign(graph.values.size(), false);
+    is_read_wide_.assign(graph.values.size(), false);
+    for (const Value& value : graph.values) is_wrapped_.push_back(static_cast<bool>(value.wraps));
     for (const Node& node : graph.nodes) {
+      const bool wraps = makes_wrapped(node);
+      for (const ValueId v : node.outputs) {
+        if (v != kNoValue) is_wrapped_[v] = wraps || graph.values[v].wraps;
+      }
+      const bool is_wide = is_merge(node) ? !wraps : node.op->host == nullptr || must_widen(node, narrow_);
+      for (const ValueId v : node.inputs) {
+        if (v != kNoValue && is_wide && !reads_narrow(node)) is_read_wide_[v] = true;
+      }
       for (const ValueId v : node.outputs) {
         if (v != kNoValue) computed_[v] = true;
       }
@@ -85,11 +97,28 @@ class Widener {
   }
 
  private:
+  // Operators of the host, bodies, whose types are their own matter, and operators of sequences, optionals and maps get what the
+  // model says.
+  bool reads_narrow(const Node& node) const {
+    if (node.op->custom != nullptr || node.body != nullptr) return true;
+    return node.op->host != nullptr && !is_op(node, "Identity") && !is_merge(node) && !must_widen(node, narrow_);
+  }
+
+  // Returns true for sequences and optionals.
+  bool makes_wrapped(const Node& node) const {
+    for (const char* name :
+         {"SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceMap", "SplitToSequence", "Optional"}) {
+      if (is_op(node, name)) return true;
+    }
+    const auto is_wrapped = [&](ValueId v) { return v != kNoValue && is_wrapped_[v]; };
+    return (is_op(node, "Identity") || is_merge(node)) && std::any_of(node.inputs.begin(), node.inputs.end(), is_wrapped);
+  }
+
   // Inputs and constants that nodes read; in no branch, so that all may read what the Casts make.
   void widen_sources(const std::vector<Node>& nodes) {
     for (const Node& node : nodes) {
       for (const ValueId v : node.inputs) {
-        if (v == kNoValue || computed_[v] || wide_[v] != kNoValue || !is_16bit_float(narrow_[v])) continue;
+        if (v == kNoValue || computed_[v] || wide_[v] != kNoValue || !is_16bit_float(narrow_[v]) || !is_read_wide_[v]) continue;
         wide_[v] = add_value(v);
         add_cast(v, wide_[v], DType::kFloat32, -1);
       }
@@ -98,8 +127,8 @@ class Widener {
 
   void widen_node(Node node) {
     for (ValueId& v : node.inputs) {
-      if (v == kNoValue || node.body != nullptr) continue;  // a body's types are its own matter
-      if (node.op->custom != nullptr) {
+      if (v == kNoValue) continue;
+      if (reads_narrow(node)) {
         v = narrow_again(v, node.region);
       } else if (wide_[v] != kNoValue) {
         v = wide_[v];
@@ -127,6 +156,7 @@ class Widener {
     now_[v] = made;
     if (!is_16bit_float(narrow_[v])) return;
     if (is_16bit_float(made)) {
+      if (!is_read_wide_[v]) return;
       wide_[v] = add_value(v);
       add_cast(v, wide_[v], DType::kFloat32, region);
     } else if (is_output_[v]) {
@@ -136,7 +166,7 @@ class Widener {
     }
   }
 
-  // A host's operator gets what the model says: what is computed wide is cast back for it.
+  // What is computed wide is cast back.
   ValueId narrow_again(ValueId v, std::int32_t region) {
     if (!is_16bit_float(narrow_[v]) || now_[v] == narrow_[v]) return v;
     const ValueId back = add_value(v);
@@ -180,12 +210,14 @@ class Widener {
   std::vector<ValueId> wide_;  // per value of the model: what nodes read in its place; kNoValue: itself
   std::vector<bool> is_output_;
   std::vector<bool> computed_;
+  std::vector<bool> is_wrapped_;    // as far as it is known before inference
+  std::vector<bool> is_read_wide_;  // by an operator that must have float32, or may
   std::set<std::string> names_;
 };
 
 }  // namespace
 
-void settle_dtypes(Graph& graph, TypeConflicts* conflicts) {
+std::vector<DType> settle_dtypes(Graph& graph, TypeConflicts* conflicts) {
   DTypes dtypes;
   find_dtypes(graph, &dtypes);
   std::vector<bool> is_output(graph.values.size(), false);
@@ -204,6 +236,7 @@ void settle_dtypes(Graph& graph, TypeConflicts* conflicts) {
       value.dtype = dtypes[v];
     }
   }
+  return dtypes;
 }
 
 bool widen_half(Graph& graph) {

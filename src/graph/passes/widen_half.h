@@ -15,6 +15,7 @@ bool widen_half(Graph& graph);
 
 // Gives the outputs of nodes the dtypes that their operators give them, where the model declares others for values of its own;
 // outputs of the graph keep what is declared. The nodes are in order. `conflicts` receives what was declared wrongly; nullable.
-void settle_dtypes(Graph& graph, TypeConflicts* conflicts);
+// Returns the dtypes of all values, as far as they are known.
+std::vector<DType> settle_dtypes(Graph& graph, TypeConflicts* conflicts);
 
 }  // namespace evn

@@ -26,7 +26,10 @@ struct StoredEntry {
   double flops, bytes, ns;
 };
 
-bool is_time(double ns) { return std::isfinite(ns) && ns >= 0; }
+constexpr double kMostNs = 1e12;  // what a file says beyond that is no measurement
+
+bool is_time(double ns) { return ns >= 0 && ns <= kMostNs; }
+bool is_work(double amount) { return std::isfinite(amount) && amount >= 0; }
 
 // Work of a step in one number: bytes count as the operations that a core does while it reads them.
 double work_of(double flops, double bytes) { return flops + 8 * bytes + 1; }
@@ -113,7 +116,7 @@ void CostTable::from_bytes(std::string_view bytes) {
   for (std::uint64_t i = 0; i < head.entries; ++i) {
     StoredEntry e;
     std::memcpy(&e, bytes.data() + i * sizeof e, sizeof e);
-    if (is_time(e.flops) && is_time(e.bytes)) add({e.key, e.family, e.flops, e.bytes}, e.ns);
+    if (is_work(e.flops) && is_work(e.bytes)) add({e.key, e.family, e.flops, e.bytes}, e.ns);
   }
 }
 

@@ -430,9 +430,10 @@ class Placer {
     if ((node.op->flags & kOpView) != 0 && node.epilogue.empty() && node.inputs[0] != kNoValue) {
       Device* producer = home_[node.inputs[0]];
       if (producer != nullptr && !is_among(producer, forbidden)) {
-        try_device(node, view, producer, p);
-        p->reason = note + "a view: where its input is";
-        return;
+        if (try_device(node, view, producer, p)) {
+          p->reason = note + "a view: where its input is";
+          return;
+        }
       }
     }
     if (assigned_ != nullptr && take_assigned(node, view, p, forbidden, note)) return;

@@ -48,7 +48,7 @@ std::shared_ptr<const RowOutputs> RowProofs::of(RowInputs inputs, std::int64_t r
   try {
     proof.outputs = std::make_shared<RowOutputs>(prove_rows(graph_, axes_, proof.inputs, rows));
   } catch (const Error& e) {
-    if (e.status == EVN_ERROR_OUT_OF_MEMORY) throw;
+    if (e.status == EVN_ERROR_OUT_OF_MEMORY || e.status == EVN_ERROR_TIMEOUT || e.status == EVN_ERROR_CANCELLED) throw;
     log_(graph_, e);
   }
   const std::lock_guard<Mutex> lock(mutex_);

@@ -289,9 +289,16 @@ void RowSplit::run(Session& /*session*/, StagedRun& run, const RunRest& rest) {
 bool RowSplit::run_split(StagedRun& run) {
   const std::span<const RunValue> inputs = run.inputs;
   const std::span<RunValue> outputs = run.outputs;
-  const RunRequest& request = run.request;
-  const std::int64_t rows = rows_of(inputs, outputs, request);
+  const std::int64_t rows = rows_of(inputs, outputs, run.request);
   if (rows == 0 || devices_.size() < 2 || outputs.size() != graph_.graph().outputs.size()) return false;
+  // All parts, and what is done before and behind them, have the time of the run.
+  RunRequest request = run.request;
+  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : graph_.limits().run_time_ns;
+  if (limit != 0 && limit != UINT64_MAX) request.stop.join({deadline_clock_ns() + std::min(limit, UINT64_MAX / 2), nullptr});
+  request.timeout_ns = 0;
+  Cancel cancel;
+  cancel.join(request.stop);
+  const CancelScope scope(cancel);
   RowInputs row = one_row_of(graph_, axes_, inputs);
   row.on_any_device = true;
   const std::shared_ptr<const RowOutputs> proof = proofs_.of(std::move(row), rows);

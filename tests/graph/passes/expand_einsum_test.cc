@@ -74,6 +74,11 @@ TEST(ExpandEinsum, SeveralAxesOfColumnsAreOne) {
   expect_same_results(graph, einsum("ibh,hnd->ibnd", open), 1e-4, 1e-5);
 }
 
+TEST(ExpandEinsum, DimsOfOneThatALaterOperandBroadcasts) {
+  expect_expanded("ij,jkl,kl->ikl", {{2, 3}, {3, 1, 4}, {5, 4}});
+  expect_expanded("kl,ij,jkl->ikl", {{5, 4}, {2, 3}, {3, 1, 4}});
+}
+
 TEST(ExpandEinsum, BatchesWithoutElements) {
   expect_expanded("bqhd,hdm->bqm", {{0, 2, 3, 4}, {3, 4, 5}});
   expect_expanded("bqhd,hdm->bqm", {{2, 0, 3, 4}, {3, 4, 5}});

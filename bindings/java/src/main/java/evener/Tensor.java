@@ -396,9 +396,9 @@ public final class Tensor extends NativeObject {
     long shared = out((handle, out, error) -> Raw.tensorToDlpack(handle, 0, out, error));
     try {
       ByteBuffer made = Native.bufferAt(Native.sharedData(shared), (int) info.sizeBytes());
-      boolean isReadOnly = Native.sharedIsReadOnly(shared);
-      whenForgotten(made, () -> Native.endShared(shared));
-      return (isReadOnly ? made.asReadOnlyBuffer() : made).order(ByteOrder.nativeOrder());
+      ByteBuffer view = (Native.sharedIsReadOnly(shared) ? made.asReadOnlyBuffer() : made).order(ByteOrder.nativeOrder());
+      whenForgotten(made, () -> Native.endShared(shared)); // nothing fails behind it
+      return view;
     } catch (RuntimeException | Error failure) {
       Native.endShared(shared);
       throw failure;
