@@ -8,14 +8,15 @@ std::string calibrate(const Runtime& runtime, const Model& model, evn_format for
   std::string text(std::size_t{1} << 16, '\0');
   for (;;) {
     std::size_t size = 0;
-    evn_error error = EVN_ERROR_INIT;
+    Call call(kExitFailure);
+    evn_error* const error = call;
     const evn_status status =
-        evn_runtime_calibrate(runtime.get(), model.get(), nullptr, format, text.data(), text.size(), &size, &error);
+        evn_runtime_calibrate(runtime.get(), model.get(), nullptr, format, text.data(), text.size(), &size, error);
     if (status == EVN_ERROR_BUFFER_TOO_SMALL) {
-      text.resize(2 * error.bytes_requested);
+      text.resize(2 * error->bytes_requested);
       continue;
     }
-    if (status != EVN_OK) fail(kExitFailure, "%s", describe(error).c_str());
+    call.check(status);
     text.resize(size - 1);
     return text;
   }

@@ -100,7 +100,8 @@ std::vector<std::filesystem::path> recorded_runs(const Arguments& arguments) {
   std::error_code error;
   if (!std::filesystem::is_directory(given, error)) return {given};
   for (const auto& entry : std::filesystem::directory_iterator(given, error)) {
-    if (is_npz(entry.path().string())) runs.push_back(entry.path());
+    const std::string name = entry.path().filename().string();
+    if (is_npz(name) && name[0] != '.') runs.push_back(entry.path());  // "...npz" would name the folder above that of the outputs
   }
   if (error) fail(kExitFailure, "%s: the folder cannot be read: %s", given.c_str(), error.message().c_str());
   if (runs.empty()) fail(kExitFailure, "%s: there are no .npz files in the folder", given.c_str());

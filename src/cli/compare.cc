@@ -25,15 +25,16 @@ int run_compare(const Arguments& arguments) {
   std::string text(std::size_t{1} << 16, '\0');  // asking for the size would run both
   for (;;) {
     std::size_t size = 0;
-    evn_error error = EVN_ERROR_INIT;
+    Call call(kExitFailure);
+    evn_error* const error = call;
     const evn_status status =
         evn_session_compare(expected.get(), got.get(), handles.data(), static_cast<std::uint32_t>(handles.size()),
-                            text_format(arguments), text.data(), text.size(), &size, &error);
+                            text_format(arguments), text.data(), text.size(), &size, error);
     if (status == EVN_ERROR_BUFFER_TOO_SMALL) {
-      text.resize(2 * error.bytes_requested);
+      text.resize(2 * error->bytes_requested);
       continue;
     }
-    if (status != EVN_OK) fail(kExitFailure, "%s", describe(error).c_str());
+    call.check(status);
     text.resize(text.find('\0'));
     print_text(text);
     return kExitOk;

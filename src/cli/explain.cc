@@ -55,7 +55,7 @@ void check_assertions(const std::vector<Assertion>& assertions, const std::vecto
     const std::string found = contradictions(assertions[i], devices[i], json);
     if (!found.empty()) wrong += (wrong.empty() ? "" : "\n") + found;
   }
-  if (!wrong.empty()) fail(kExitFailure, "%s", wrong.c_str());
+  if (!wrong.empty()) throw Failure{kExitFailure, wrong};
 }
 
 }  // namespace

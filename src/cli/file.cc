@@ -116,6 +116,9 @@ void sync_folder(const std::string& path) {
 }  // namespace
 
 void write_file(const std::string& path, std::string_view start, const void* data, std::size_t size) {
+  struct stat st = {};
+  if (::stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode))  // a device must not become a file because somebody names it
+    fail(kExitFailure, "%s: cannot be written: it is not a regular file", path.c_str());
   {
     Temporary temporary(path);
     temporary.write(start.data(), start.size());

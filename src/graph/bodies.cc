@@ -2,19 +2,16 @@
 #include "graph/bodies.h"
 
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "core/name_map.h"
 
 namespace evn {
 namespace {
-
-using NameViews = std::unordered_set<std::string_view>;
 
 // Calls visit(graph) for each graph among the node's attributes.
 template <typename Visit>
@@ -31,11 +28,11 @@ class FreeNames {
   std::vector<std::string_view> names;
 
  private:
-  NameViews seen_;
-  std::vector<NameViews> made_;  // of the graphs around the one being visited
+  NameViewSet seen_;
+  std::vector<NameViewSet> made_;  // of the graphs around the one being visited
 
   void visit(const Graph& graph) {
-    NameViews& made = made_.emplace_back();
+    NameViewSet& made = made_.emplace_back();
     const auto name = [&](ValueId v) { return std::string_view(graph.values[static_cast<std::size_t>(v)].name); };
     for (const ValueId v : graph.inputs) made.insert(name(v));
     for (const Value& v : graph.values) {
@@ -44,12 +41,14 @@ class FreeNames {
     for (const Node& node : graph.nodes) {
       cancellation_point(kNodeWork);
       for (const ValueId v : node.outputs) {
+        cancellation_point(kNameWork);
         if (v != kNoValue) made.insert(name(v));
       }
     }
     for (const Node& node : graph.nodes) {
       cancellation_point(kNodeWork);
       for (const ValueId v : node.inputs) {
+        cancellation_point(kNameWork);
         if (v != kNoValue) use(name(v));
       }
       for_each_graph(node, [&](const Graph& inner) { visit(inner); });
@@ -59,7 +58,7 @@ class FreeNames {
   }
 
   void use(std::string_view name) {
-    for (const NameViews& made : made_) {
+    for (const NameViewSet& made : made_) {
       if (made.count(name) != 0) return;
     }
     if (seen_.insert(name).second) names.push_back(name);
@@ -107,7 +106,7 @@ void take_body(Graph& graph, Node& node, const std::function<ValueId(std::string
     name = prefix + (name.empty() ? body->nodes[i].op_type + "_" + std::to_string(i) : name);
   }
   const FreeNames free(*source);
-  std::unordered_map<std::string_view, ValueId> own;  // the first of each name
+  NameMap own;  // the first of each name
   for (std::size_t v = 0; v < source->values.size(); ++v) {
     cancellation_point(kNodeWork);
     own.emplace(source->values[v].name, static_cast<ValueId>(v));

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
+#include "core/name_map.h"
 #include "graph/bodies.h"
 #include "graph/gradient.h"
 #include "graph/opsets.h"
@@ -17,8 +17,6 @@
 namespace evn {
 namespace {
 
-using Names = std::unordered_map<std::string_view, ValueId>;
-
 constexpr std::string_view kPreview = "ai.onnx.preview";
 
 bool is_if(const Node& node) { return node.domain.empty() && node.op_type == "If"; }
@@ -27,7 +25,7 @@ bool is_flex(const Node& node) { return node.domain == kPreview && node.op_type 
 // The values that a body may use by name: its own, then those of the graphs around it.
 struct Scope {
   const Scope* outer = nullptr;
-  Names names;
+  NameMap names;
 
   ValueId find(std::string_view name) const {
     for (const Scope* s = this; s != nullptr; s = s->outer) {
@@ -46,7 +44,10 @@ class Inliner {
     // The graph's values may move while bodies add theirs: their names are kept here.
     names_.reserve(graph_.values.size());
     for (const Value& v : graph_.values) names_.push_back(v.name);
-    for (std::size_t v = 0; v < names_.size(); ++v) scope.names.emplace(names_[v], static_cast<ValueId>(v));
+    for (std::size_t v = 0; v < names_.size(); ++v) {
+      cancellation_point(kNameWork);
+      scope.names.emplace(names_[v], static_cast<ValueId>(v));
+    }
     for (std::size_t v = 0; v < names_.size(); ++v) {
       if (graph_.values[v].constant != nullptr) set_made(static_cast<ValueId>(v));
     }

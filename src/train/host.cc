@@ -76,7 +76,7 @@ SourceModel read_source(evn_runtime runtime, const char* path, const evn_trainer
   flatten_bodies(model.graph);
   free_batch(model.graph, source.ledger);
   take_inference_form(model.graph);
-  if (opset_of(model) < least_opset) raise_opset(model, least_opset, source.ledger);
+  raise_opset(model, opset_of(model) < least_opset ? least_opset : 0, source.ledger);  // of functions, too
   drop_changed_defaults(reads, &model);
   model.graph = with_subgraphs(model.graph, true);
   own_constants(model.graph, &source);

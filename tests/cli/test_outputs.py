@@ -48,6 +48,13 @@ def test_e04_a_full_disk_leaves_the_old_output_and_no_temporary_file(model, tmp_
     assert os.listdir(folder) == ["y.npy"]
 
 
+def test_a_target_that_is_no_file_stays_what_it_is(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    result = subprocess.run([COMMAND, "trace", str(model), "-o", str(tmp_path / "pipe")], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 1 and "pipe: cannot be written: it is not a regular file" in result.stderr, result.stderr
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
 def test_e04_a_new_output_replaces_the_old_one_with_the_usual_mode(model, tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()

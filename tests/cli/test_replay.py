@@ -70,6 +70,17 @@ def test_a_replay_gives_the_same_outputs(model, tmp_path):
             assert (tmp_path / "first" / f"{name}.npy").read_bytes() == (tmp_path / "again" / file.stem / f"{name}.npy").read_bytes(), name
 
 
+def test_a_replay_writes_nothing_beside_its_folder(model, tmp_path):
+    record(model, repeat=1)
+    folder = tmp_path / "recorded/here"
+    (file,) = folder.iterdir()
+    for name in ("..npz", "...npz"):
+        (folder / name).write_bytes(file.read_bytes())
+    evener("run", model, "--replay", folder, "--output-dir", tmp_path / "outputs/here")
+    assert [each.name for each in (tmp_path / "outputs").iterdir()] == ["here"]
+    assert [each.name for each in (tmp_path / "outputs/here").iterdir()] == [file.stem]
+
+
 def test_a_run_that_fails_does_not_keep_others_from_being_replayed(model):
     record(model, runs=3)
     first, second, third = sorted((model.parent / "recorded/here").iterdir())
