@@ -7,7 +7,10 @@ namespace {
 
 Bytes numbered(std::int64_t count, std::size_t element) {
   Bytes bytes(static_cast<std::size_t>(count) * element);
-  for (std::int64_t i = 0; i < count; ++i) std::memcpy(&bytes[static_cast<std::size_t>(i) * element], &i, element);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t words[] = {i, ~i};  // the second one for elements of 16 bytes
+    std::memcpy(&bytes[static_cast<std::size_t>(i) * element], words, element);
+  }
   return bytes;
 }
 
