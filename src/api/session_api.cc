@@ -157,7 +157,7 @@ void check_argument_counts(const Session& session, uint32_t input_count, uint32_
 
 SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given, RunRequest* request) {
   if (std::find(given.begin(), given.end(), 1) == given.end()) return session;
-  // The time of the run is that of the model it has to have compiled first, too; `run_time` of the configuration bounds each.
+  // The timeout of the run covers the compilation that it needs first; `run_time` of the configuration bounds each of the two.
   if (request->timeout_ns != 0) {
     StopCondition until;
     until.deadline_ns = deadline_clock_ns() + std::min(request->timeout_ns, UINT64_MAX / 2);

@@ -420,7 +420,7 @@ void sort_nodes(Graph& graph, const std::vector<std::int32_t>& producers) {
   graph.nodes = std::move(ordered);
 }
 
-// What a body captures has the dtypes of the graph around it. `found`: those that its operators give.
+// Gives captured values of bodies the dtypes of the graph around them. `found`: dtypes that the operators of that graph give.
 void set_captured_dtypes(const Graph& graph, const std::vector<DType>& found) {
   for (const Node& node : graph.nodes) {
     const auto captures = static_cast<std::size_t>(node.captures);

@@ -32,7 +32,7 @@ bool tiles_are_allowed() {
 }
 
 #if defined(__x86_64__)
-// What __builtin_cpu_supports of gcc 12, or of older clangs, has no word for.
+// Features that __builtin_cpu_supports of gcc 12, or of older clangs, does not know.
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c >> 29 & 1u) != 0;

@@ -147,7 +147,7 @@ class OpenClDevice final : public Device, public NativeSharing {
   OpenClNoticesPtr notices_{OpenClNotices::make()};
   static cl_int finish_of(void* device, std::uint64_t value) noexcept { return static_cast<OpenClDevice*>(device)->finish(value); }
   OpenClReaper reaper_{&finish_of, this};
-  // What keep_until was given, by the first stream in which the event is: one may wait for an event of the host's for ever.
+  // Reapers of keep_until, one for each stream: an event of the host may keep a stream waiting for ever, and only that one.
   std::array<OpenClReaper, kStreamCount> kept_{
       {{&finish_of, this}, {&finish_of, this}, {&finish_of, this}, {&finish_of, this}, {&finish_of, this}, {&finish_of, this}}};
 };

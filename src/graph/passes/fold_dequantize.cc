@@ -44,7 +44,7 @@ bool fold_dequantize(Graph& graph, const PassContext& context) {
       const MutableTensor y = {desc, to};
       run_reference({node, inputs, {&y, 1}});
     } catch (const Error& e) {
-      // A branch that may never be taken. A load that is out of time is.
+      // Errors of a branch, which may never be taken, are left to the run.
       if (node.region >= 0 && e.status == EVN_ERROR_INVALID_MODEL) continue;
       throw;
     }

@@ -166,7 +166,7 @@ class Widener {
     }
   }
 
-  // What is computed wide is cast back.
+  // Casts a value that is computed as float32 back to its 16-bit type.
   ValueId narrow_again(ValueId v, std::int32_t region) {
     if (!is_16bit_float(narrow_[v]) || now_[v] == narrow_[v]) return v;
     const ValueId back = add_value(v);

@@ -61,7 +61,7 @@ Device* Runtime::attach(const std::string& type, const std::string& name, const 
     devices_.reserve(devices_.size() + 1);
     asked_for_.reserve(asked_for_.size() + 1);
   }
-  // Nothing below fails: a device that is open is one that the host can use.
+  // Nothing fails behind open_new: a device that is open is one that the host can use.
   Opened& opened = open_new(*b, objects.device, std::move(request), &objects);
   opened.configured = std::move(configured);
   Device* const device = publish(opened);

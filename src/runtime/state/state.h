@@ -105,11 +105,13 @@ class State {
   State(const State& from, Empty);
   // `before`: pairs of another placement, which say on which axis a pair grows where the graph does not.
   State(std::shared_ptr<Session> session, const StateRequest& request, Empty, std::span<const Pair> before = {});
-  // Takes the pairs of `made`, a state with another placement, and of its own those that are empty there.
+  // Takes the pairs of `made`, a state with another placement. A pair that is empty there keeps its contents.
   void take(State& made);
+  // Reads what save() wrote.
   void read(std::span<const unsigned char> bytes);
   std::shared_ptr<Session> newest_session() const;
-  void add_bytes(std::int64_t bytes) const;  // to those of the session's states
+  // Adds to the memory of the session's states.
+  void add_bytes(std::int64_t bytes) const;
   TensorPtr plain_copy(const Pair& pair) const;
   void copy_contents(const Pair& from, Pair* to, const State& made) const;
   class Index;

@@ -75,8 +75,7 @@ void State::take(State& made) {
   count_bytes();
 }
 
-// All is checked, and all memory taken, before anything changes: what cannot be read leaves a state as it was that must go on
-// elsewhere.
+// Checks all bytes, and takes all memory, before anything changes, also if the session has another placement by now.
 void State::restore(std::span<const unsigned char> bytes) {
   const std::shared_ptr<Session> newest = newest_session();
   if (newest == session_) return read(bytes);

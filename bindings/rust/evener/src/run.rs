@@ -178,7 +178,7 @@ impl DerefMut for Handles {
     }
 }
 
-/// What holds the memory of tensors: while it is there they cannot be written.
+/// Memory of tensors, which cannot be written while this exists.
 pub(crate) fn memory_of<'t, I: Copy + Into<Option<&'t Tensor>>>(inputs: &[I]) -> Vec<Arc<Memory>> {
     inputs.iter().filter_map(|input| (*input).into()).map(|tensor| tensor.memory.clone()).collect()
 }
@@ -188,7 +188,7 @@ pub(crate) fn raw_values(inputs: &[Option<&Value>]) -> Vec<evn_value> {
     inputs.iter().map(|value| value.map_or(evn_value::NULL, |value| value.owned.raw)).collect()
 }
 
-/// What holds the memory of values.
+/// Memory of values, which cannot be written while this exists.
 pub(crate) fn memory_of_values(inputs: &[Option<&Value>]) -> Vec<Arc<Memory>> {
     inputs.iter().flatten().map(|value| value.memory.clone()).collect()
 }

@@ -9,8 +9,8 @@
 namespace evn::winograd {
 namespace {
 
-// So many channels lie between two cancellation points. Above 1,024, sums of several blocks (packed_gemm_loops.cc, kMatrixKc) would
-// have other bits than sums of one.
+// Channels are summed between two cancellation points. Sums over more than 1,024 (packed_gemm_loops.cc, kMatrixKc) are cut, so that
+// their bits would depend on the number of blocks.
 constexpr std::int64_t kFewestChannels = 16, kMostChannels = 1024;
 constexpr std::int64_t kMostInLine = 1 << 18;  // channels of both sides by the tiles of a line, which a block has at least
 constexpr std::int64_t kUsualBatch = 8;        // where only a run tells it

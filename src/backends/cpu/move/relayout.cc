@@ -176,7 +176,8 @@ void run_typed(const KernelArgs& args, std::int64_t begin, std::int64_t end, con
   }
 }
 
-struct Words {  // of 16 bytes: complex128
+// Element of 16 bytes (complex128).
+struct Words {
   std::uint64_t first, second;
 };
 

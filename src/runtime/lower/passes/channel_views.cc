@@ -228,7 +228,7 @@ class ViewFinder {
     return o;
   }
 
-  // Values that were written into what is written over, and their channels, may be read beside it.
+  // Delays each reuse of memory until the last reader of the values, and of their channels, that a Concat wrote into it.
   void extend_reuses() {
     std::vector<std::int32_t> last(graph_.values.size(), -1);  // per parent
     for (std::size_t i = 0; i < graph_.values.size(); ++i) {
