@@ -2,6 +2,7 @@
 #include "evener/request.h"
 
 #include <optional>
+#include <utility>
 
 #include "api/barrier.h"
 #include "api/objects.h"
@@ -94,12 +95,7 @@ void submit(evn_session session, const Handle* inputs, uint32_t input_count, con
   if (request == nullptr && so.queue == nullptr && so.done == nullptr) {
     fail(EVN_ERROR_INVALID_ARGUMENT, "request, queue and done are NULL: nobody would learn of the end");
   }
-  if (o.request.timeout_ns != 0) {
-    const std::uint64_t end = deadline_clock_ns() + std::min(o.request.timeout_ns, UINT64_MAX / 2);
-    std::uint64_t& deadline = o.request.stop.deadline_ns;
-    deadline = deadline != 0 ? std::min(deadline, end) : end;
-    o.request.timeout_ns = 0;
-  }
+  o.request.stop.join_timeout(std::exchange(o.request.timeout_ns, 0));
   QueuePtr queue = so.queue != nullptr ? *Pin<QueuePtr>(so.queue) : nullptr;
   if (queue != nullptr) queue->require_not_forked();
   const SessionPtr s = session_for(pin.shared(), inputs, input_count, &o.request);

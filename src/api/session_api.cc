@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "api/barrier.h"
 #include "api/objects.h"
@@ -158,19 +159,10 @@ void check_argument_counts(const Session& session, uint32_t input_count, uint32_
 SessionPtr session_for(const SessionPtr& session, std::span<const uint8_t> given, RunRequest* request) {
   if (std::find(given.begin(), given.end(), 1) == given.end()) return session;
   // The timeout of the run covers the compilation that it needs first; `run_time` of the configuration bounds each of the two.
-  if (request->timeout_ns != 0) {
-    StopCondition until;
-    until.deadline_ns = deadline_clock_ns() + std::min(request->timeout_ns, UINT64_MAX / 2);
-    request->stop.join(until);
-    request->timeout_ns = 0;
-  }
+  request->stop.join_timeout(std::exchange(request->timeout_ns, 0));
   Cancel cancel;
   cancel.join(request->stop);
-  if (const std::uint64_t limit = session->compiled().limits().run_time_ns; limit != 0) {
-    StopCondition until;
-    until.deadline_ns = deadline_clock_ns() + std::min(limit, UINT64_MAX / 2);
-    cancel.join(until);
-  }
+  cancel.join_timeout(session->compiled().limits().run_time_ns);
   const CancelScope scope(cancel);
   return session->open_inputs().with(given);
 }

@@ -38,6 +38,12 @@ struct StopCondition {
     if (other.deadline_ns != 0 && (deadline_ns == 0 || other.deadline_ns < deadline_ns)) deadline_ns = other.deadline_ns;
     if (requested == nullptr) requested = other.requested;
   }
+  // Also stops after that time. 0 and UINT64_MAX: no limit.
+  void join_timeout(std::uint64_t timeout_ns) {
+    if (timeout_ns == 0 || timeout_ns == UINT64_MAX) return;
+    const std::uint64_t now = deadline_clock_ns();
+    join({timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX, nullptr});
+  }
   bool is_requested() const { return requested != nullptr && requested->load(std::memory_order_relaxed); }
 };
 

@@ -17,6 +17,7 @@
 #include "graph/validate.h"
 #include "model/load.h"
 #include "ops/merge.h"
+#include "runtime/loaded/load_scope.h"
 #include "runtime/loaded/model_summary.h"
 
 namespace evn {
@@ -65,25 +66,6 @@ std::vector<const char*> passes_of_running(PlainModel kind) {
 struct Wrong {
   std::vector<WrongShape> shapes;
   TypeConflicts types;
-};
-
-// The time limit of a load, for all that the thread does meanwhile. A deadline or request of the caller holds as well.
-class LoadScope {
- public:
-  explicit LoadScope(std::uint64_t deadline_ns) : cancel_(limit(deadline_ns)), scope_(cancel_) {}
-
- private:
-  static Cancel limit(std::uint64_t deadline_ns) {
-    Cancel cancel;
-    cancel.deadline_ns = deadline_ns;
-    cancel.over = "the time to load the model is over";
-    cancel.cancelled = "the load was cancelled";
-    if (const Cancel* outer = CancelScope::current()) cancel.join(*outer);
-    return cancel;
-  }
-
-  const Cancel cancel_;
-  const CancelScope scope_;
 };
 
 void check_unchanged(const LoadedModel& loaded, const FileImage& image) {

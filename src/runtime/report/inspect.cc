@@ -16,6 +16,7 @@
 #include "graph/passes/passes.h"
 #include "graph/validate.h"
 #include "ops/custom.h"
+#include "runtime/loaded/load_scope.h"
 
 namespace evn {
 namespace {
@@ -256,11 +257,7 @@ class Inspector {
   }
 
   Inspection run() {
-    Cancel cancel;
-    cancel.over = "load_time is over";
-    if (deadline_ns_ != UINT64_MAX) cancel.deadline_ns = deadline_ns_;
-    if (const Cancel* outer = CancelScope::current()) cancel.join(*outer);
-    const CancelScope scope(cancel);
+    const LoadScope scope(deadline_ns_);
     read_file();
     ExternalFiles external(external_dir_, file_access(runtime_));
     const LoadOptions options{runtime_.cpu().ledger(), limits_, &external, out_.file_name, deadline_ns_, &image_};

@@ -340,13 +340,9 @@ void Session::run(StagedRun& run) { RunRest(*this, 0)(run); }
 void Session::compute(StagedRun& run) {
   const RunRequest& request = run.request;
   const std::span<RunValue> outputs = run.outputs;
-  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : compiled_->limits().run_time_ns;
   StopCondition stop = request.stop;
   if (const Cancel* outer = CancelScope::current()) stop.join(*outer);  // of work of which the run is a part
-  if (limit != 0 && limit != UINT64_MAX) {
-    const std::uint64_t end = deadline_clock_ns() + std::min(limit, UINT64_MAX / 2);
-    stop.deadline_ns = stop.deadline_ns != 0 ? std::min(stop.deadline_ns, end) : end;
-  }
+  stop.join_timeout(request.timeout_ns != 0 ? request.timeout_ns : compiled_->limits().run_time_ns);
   check_counts(graph(), run.inputs.size(), outputs.size());
   RunTensors tensors{*compiled_, run.inputs, outputs, &spare_blocks_, request.allow_copies};
   tensors.held = run.held;

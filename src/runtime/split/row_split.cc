@@ -293,8 +293,7 @@ bool RowSplit::run_split(StagedRun& run) {
   if (rows == 0 || devices_.size() < 2 || outputs.size() != graph_.graph().outputs.size()) return false;
   // The time limit of the run covers all parts, and the copies before and after them.
   RunRequest request = run.request;
-  const std::uint64_t limit = request.timeout_ns != 0 ? request.timeout_ns : graph_.limits().run_time_ns;
-  if (limit != 0 && limit != UINT64_MAX) request.stop.join({deadline_clock_ns() + std::min(limit, UINT64_MAX / 2), nullptr});
+  request.stop.join_timeout(request.timeout_ns != 0 ? request.timeout_ns : graph_.limits().run_time_ns);
   request.timeout_ns = 0;
   Cancel cancel;
   cancel.join(request.stop);

@@ -22,6 +22,16 @@ TEST(CostTable, KeepsWhatWasMeasured) {
   EXPECT_EQ(t.size(), 1u);
 }
 
+TEST(CostTable, BytesWithTimesThatNobodyMeasuresAreRefused) {
+  for (const double latency : {1e300, 1e13, -1.0}) {
+    CostTable t, u;
+    t.upload = {latency, 0.5};
+    t.has_copies = true;
+    u.from_bytes(t.to_bytes());
+    EXPECT_FALSE(u.has_copies) << latency;
+  }
+}
+
 TEST(CostTable, EstimatesByTheNearestOfTheFamily) {
   CostTable t;
   t.add({1, 7, 1e6, 1e3}, 1000);
