@@ -62,8 +62,9 @@ inline constexpr std::uint64_t kAlonePerDebt = 16;
 inline constexpr std::uint64_t kMaxAloneNs = 100'000'000;
 // ns. Longer waits count as no debt: the process was stopped, as no system's scheduler keeps a thread from its core for so long.
 inline constexpr std::uint64_t kSuspendedNs = 50'000'000;
-// ns. Least time of a job in which a worker on its caller's core moves to another core, by three system calls.
-inline constexpr std::uint64_t kMinJobForMoveNs = 500'000;
+// ns. Time of jobs with a worker on their caller's core after which such a worker moves to another core, by three system calls. The
+// system may leave both there for seconds.
+inline constexpr std::uint64_t kMinLossForMoveNs = 500'000;
 
 // ----------------------------------------------------------------------------------- helpers of short runs (help_worth) --
 

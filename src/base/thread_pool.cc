@@ -208,9 +208,9 @@ struct ThreadPool::Shared {
   std::uint64_t spin_ns = 0;
   RunScheduler* scheduler = nullptr;
   FreeCoreListener listener{[](void* shared) { static_cast<Shared*>(shared)->announce(); }, this};
-  std::atomic<std::uint64_t> debt{0};                // ns
-  std::atomic<std::uint64_t> alone_until{0};         // the caller of a job asks for no worker before
-  std::atomic<std::uint64_t> lasted_on_one_core{0};  // the last job of which a worker was on its caller's core
+  std::atomic<std::uint64_t> debt{0};              // ns
+  std::atomic<std::uint64_t> alone_until{0};       // the caller of a job asks for no worker before
+  std::atomic<std::uint64_t> lost_on_one_core{0};  // ns of jobs in a row that were not helped as a worker was on its caller's core
   Mutex starting;
   std::atomic<bool> started{false};
   std::uint32_t started_in = 0;
@@ -248,13 +248,14 @@ struct ThreadPool::Shared {
     *often = os::now_ns() - start < scheduling::kLongSpinFactor * spin_ns;
   }
 
-  // `start`, `done`: when the caller began, and how many ranges it has done since.
-  void close_gate(Slot& slot, std::uint64_t start, std::uint64_t done) {
+  // `start`, `done`: when the caller began, and how many ranges it has done since. `helped`: workers have done others.
+  void close_gate(Slot& slot, std::uint64_t start, std::uint64_t done, bool helped) {
     slot.gate.fetch_and(~kOpen, std::memory_order_acq_rel);
+    if (helped && lost_on_one_core.load(std::memory_order_relaxed) != 0) lost_on_one_core.store(0, std::memory_order_relaxed);
     const std::uint64_t in_vain = slot.on_one_core.exchange(0, std::memory_order_relaxed) * scheduling::kSharedCoreDebtNs;
     if (slot.gate.load(std::memory_order_acquire) == 0 && in_vain == 0) return;
     const std::uint64_t end = os::now_ns();
-    if (in_vain != 0) lasted_on_one_core.store(end - start, std::memory_order_relaxed);
+    if (in_vain != 0) lost_on_one_core.fetch_add(end - start, std::memory_order_relaxed);
     const std::uint64_t two_ranges = 2 * (end - start) / (done + 1);
     slot.await_leavers(std::max(spin_ns, std::min(two_ranges, scheduling::kLongSpinFactor * spin_ns)), started_in);
     const std::uint64_t now = os::now_ns();
@@ -275,7 +276,8 @@ struct ThreadPool::Shared {
     bool shares = slot.shares_core();
     if (shares && !slot.job.must_pause()) {
       slot.on_one_core.fetch_add(1, std::memory_order_relaxed);
-      if (index <= idle_cores() && lasted_on_one_core.load(std::memory_order_relaxed) >= scheduling::kMinJobForMoveNs) {
+      if (index <= idle_cores() && lost_on_one_core.load(std::memory_order_relaxed) >= scheduling::kMinLossForMoveNs) {
+        lost_on_one_core.store(0, std::memory_order_relaxed);
         os::leave_core();
         shares = slot.shares_core();
       }
@@ -454,7 +456,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, Body body,
   slot.gate.exchange(kOpen, std::memory_order_seq_cst);
   if (s.idle_cores() > 0) s.announce();
   const std::uint64_t done = job.work(0, &s);
-  s.close_gate(slot, start, done);
+  s.close_gate(slot, start, done, done < static_cast<std::uint64_t>(ranges));
   if (run != nullptr) {
     const std::uint64_t helped = static_cast<std::uint64_t>(ranges) - done;
     run->note_help(start, helped != 0 ? (os::now_ns() - start) * helped / (done + 1) : 0);

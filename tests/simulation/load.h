@@ -2,6 +2,7 @@
 // A load executes on a simulated machine or, for comparison, on the real one.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -65,6 +66,12 @@ struct Result {
   double fairness() const;
   std::string summary() const;
 };
+
+template <typename T>
+T median_of(std::vector<T> values) {
+  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+  return values[values.size() / 2];
+}
 
 // With `machine` null the load executes on the real machine.
 Result execute(const Load& load, const Machine::Options* machine);

@@ -264,6 +264,7 @@ void Machine::dispatch(Core& core) {
 
 // An idle core takes a ready thread from the core that has most of them.
 bool Machine::pull(Core& core) {
+  if (options_.wakes_in_place) return false;
   Core& from =
       *std::max_element(cores_.begin(), cores_.end(), [](const Core& a, const Core& b) { return a.queue.size() < b.queue.size(); });
   if (from.queue.empty()) return false;
@@ -277,6 +278,7 @@ bool Machine::pull(Core& core) {
 }
 
 int Machine::choose_core(const Thread& thread, int near) {
+  if (options_.wakes_in_place) return random_.below(300) == 0 ? near : thread.core;
   const auto is_idle = [&](int i) { return cores_[static_cast<std::size_t>(i)].current == nullptr; };
   if (is_idle(thread.core)) return thread.core;
   for (int i = 0; i < options_.cores; ++i) {

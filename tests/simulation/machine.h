@@ -67,6 +67,9 @@ class Machine {
     int cores = 2;
     std::uint64_t seed = 1;
     double jitter = 0;  // probability of a delay of up to 30 us at each call of the machine; one delay in 50 takes 2 ms
+    // The system wakes a thread on the core on which it slept, though another one is idle, and once in 300 times on that of the
+    // thread that wakes it. Idle cores take no threads of others.
+    bool wakes_in_place = false;
     Costs costs = {};
   };
   struct Counters {

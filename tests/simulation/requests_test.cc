@@ -184,19 +184,27 @@ class RequestSimulation : public testing::TestWithParam<int> {
   }
 };
 
+// The course of a load of short runs depends on chance: medians of seven seeds.
 TEST_P(RequestSimulation, ClientsOfAClosedLoopGetEqualSharesOfAllCores) {
   for (const std::uint64_t run : {50 * kMicrosecond, kMillisecond, 20 * kMillisecond}) {
-    const RequestResult result = simulate({cores(), std::max(20 * run, 20 * kMillisecond), {run}, clients(2)}, 1);
-    EXPECT_GE(result.fairness(), 0.9);
-    EXPECT_GE(result.rows_per_second() * static_cast<double>(run) * 1e-9 / cores(), run >= kMillisecond ? 0.8 : 0.05);
+    std::vector<double> fairness, used;
+    for (std::uint64_t seed = 1; seed <= 7; ++seed) {
+      const RequestResult result = simulate({cores(), std::max(20 * run, 20 * kMillisecond), {run}, clients(2)}, seed);
+      fairness.push_back(result.fairness());
+      used.push_back(result.rows_per_second() * static_cast<double>(run) * 1e-9 / cores());
+    }
+    EXPECT_GE(median_of(fairness), 0.9);
+    EXPECT_GE(median_of(used), run >= kMillisecond ? 0.8 : 0.05);
   }
 }
 
 TEST_P(RequestSimulation, RequestsThatArriveAtRandomTimesAreServedInTime) {
   for (const std::uint64_t run : {50 * kMicrosecond, kMillisecond, 20 * kMillisecond}) {
     const RequestClient client{.interval_ns = 4 * run};  // half of the cores
-    const RequestResult result = simulate({cores(), std::max(40 * run, 20 * kMillisecond), {run}, clients(2, client)}, 2);
-    EXPECT_LE(result.median(), 3 * run + (run >= kMillisecond || cores() < 16 ? 1 : 20) * kMillisecond);
+    std::vector<std::uint64_t> medians;
+    for (std::uint64_t seed = 1; seed <= 7; ++seed)
+      medians.push_back(simulate({cores(), std::max(40 * run, 20 * kMillisecond), {run}, clients(2, client)}, seed).median());
+    EXPECT_LE(median_of(medians), 3 * run + (run >= kMillisecond || cores() < 16 ? 1 : 20) * kMillisecond);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/scheduling_constants.h"
 #include "tests/simulation/load.h"
 #include "tests/support/sanitized.h"
 
@@ -75,7 +76,8 @@ TEST_P(SchedulingSimulation, EqualClientsGetEqualSharesAndNoCoreIsFreeWhileARunW
   }
 }
 
-// Clients that do not return for a long time after a run: only a hand-over tells those that wait.
+// Clients that do not return for a long time after a run: only a hand-over tells those that wait. The course of a load depends on
+// chance: the median of seven seeds.
 TEST_P(SchedulingSimulation, ACoreThatARunHasLeftGoesToARunThatWaits) {
   for (const std::uint64_t work : {500 * kMicrosecond, 5 * kMillisecond}) {
     Load load{cores(), 60 * work, {}};
@@ -83,11 +85,15 @@ TEST_P(SchedulingSimulation, ACoreThatARunHasLeftGoesToARunThatWaits) {
       const std::uint64_t begin = static_cast<std::uint64_t>(i) * work / 7;
       load.clients.push_back({.shape = RunShape::of(work), .interval_ns = 4 * work, .begin_ns = begin});
     }
-    const Machine::Options options = machine_of(cores(), 11 + work);
-    const Result result = simulate(load, options);
-    SCOPED_TRACE(describe(load, options));
-    EXPECT_LE(result.longest_waste_ns, 2500 * kMicrosecond);
-    EXPECT_LE(result.wasted_ns * 100, (work < kMillisecond ? 9 : 2) * result.time_ns);
+    std::vector<std::uint64_t> shares;  // of the time in which a core was free while a run waited, in thousandths
+    for (std::uint64_t seed = 11; seed < 18; ++seed) {
+      const Machine::Options options = machine_of(cores(), seed + work);
+      const Result result = simulate(load, options);
+      SCOPED_TRACE(describe(load, options));
+      EXPECT_LE(result.longest_waste_ns, scheduling::kFirstPollNs + 500 * kMicrosecond);
+      shares.push_back(1000 * result.wasted_ns / result.time_ns);
+    }
+    EXPECT_LE(median_of(shares), work < kMillisecond ? 90u : 20u);
   }
 }
 
@@ -102,6 +108,17 @@ TEST_P(SchedulingSimulation, ARunThatIsAloneHasTheHelpOfAllCores) {
     const std::uint64_t ideal = static_cast<std::uint64_t>(shape.jobs) * (shape.serial_ns + turns * shape.range_ns);
     EXPECT_LE(result.clients[0].quantile(0.5), ideal + ideal / 4 + 200 * kMicrosecond);
   }
+}
+
+// Jobs of 40 us, each too short to be worth the move of a worker by itself.
+TEST(SchedulingSimulationOfOneRun, AWorkerThatTheSystemLeavesOnItsCallersCoreMoves) {
+  const RunShape shape{.serial_ns = 5 * kMicrosecond, .jobs = 30, .ranges = 8, .range_ns = 10 * kMicrosecond};
+  const Load load{2, 3 * kSecond, {{.shape = shape, .host_ns = 500 * kMicrosecond}}};
+  Machine::Options options = machine_of(2, 12);
+  options.wakes_in_place = true;
+  const Result result = simulate(load, options);
+  const std::uint64_t ideal = static_cast<std::uint64_t>(shape.jobs) * (shape.serial_ns + shape.ranges * shape.range_ns / 2);
+  EXPECT_LE(result.clients[0].quantile(0.5), ideal + ideal / 4);
 }
 
 // Clients whose requests arrive at random times and need 60 % of the cores.
