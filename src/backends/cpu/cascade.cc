@@ -260,7 +260,7 @@ struct Worker : Stage {
   // Bytes of a line as it is stored.
   std::int64_t stored_line() const { return writes_16bit ? line / 2 : line; }
   std::int64_t stored_in_line() const { return reads_16bit ? in_line / 2 : in_line; }
-  std::int64_t end;    // lines up to here are made
+  std::int64_t end;    // lines up to here are made or skipped
   std::int64_t first;  // the line at which the buffer begins
   std::uint8_t* buffer;
 };
@@ -331,6 +331,8 @@ class Runner {
       ends[p] = to;
       to = stage_[p].end_line(to);
     }
+    // Skips the lines between two groups that no later stage reads: a stride may be larger than its kernel.
+    for (int p = count_ - 1; p > 0; --p) stage_[p - 1].end = std::max(stage_[p - 1].end, stage_[p].first_line(stage_[p].end));
     for (int p = 0; p < count_; ++p) {
       if (ends[p] <= stage_[p].end) continue;
       if (p + 1 < count_) make_room(p, ends[p]);
@@ -346,7 +348,6 @@ class Runner {
     const std::int64_t keep = std::max(w.first, stage_[p + 1].first_line(stage_[p + 1].end));
     if (keep < w.end) std::copy(w.buffer + (keep - w.first) * w.line, w.buffer + (w.end - w.first) * w.line, w.buffer);
     w.first = keep;
-    w.end = std::max(w.end, keep);
   }
 
   void make(int p, std::int64_t from, std::int64_t to) {

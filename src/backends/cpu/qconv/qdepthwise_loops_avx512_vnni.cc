@@ -166,12 +166,12 @@ inline void run_block(const PlaneTile& t, int quads, const BytePacking& packing,
 
 template <int L>
 void run_lines(const PlaneTile& t) {
-  const std::int64_t input_lines = t.kernel_lines + L - 1;
-  const int quads = static_cast<int>((input_lines + 3) / 4);
+  const int quads = static_cast<int>((t.kernel_lines + L - 1 + 3) / 4);
   const BytePacking packing = byte_packing(t.zero, t.is_signed);
   for (std::int64_t line = 0; line < t.lines; line += L) {
-    fill_planes(t, t.first_line + line * t.stride_y, input_lines, quads);
     const int left = static_cast<int>(t.lines - line < L ? t.lines - line : L);
+    // Input lines that only an output line beyond the last one needs may not exist yet.
+    fill_planes(t, t.first_line + line * t.stride_y, t.kernel_lines + left - 1, quads);
     std::uint8_t* const c = t.c + line * t.line_c;
     for (std::int64_t block = 0; block < t.blocks; ++block) {
       if (stops(t.points, t.positions * kBlock * L * quads * t.kernel_width)) return;

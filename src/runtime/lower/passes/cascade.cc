@@ -73,6 +73,10 @@ class CascadePass final : public LoweringPass {
   }
 };
 
+// Layout in which a node with one output makes it, and in which a node reads its input 0.
+Layout made_layout(const CompiledNode& n) { return n.layouts.empty() ? Layout::kPlain : n.layouts.back(); }
+Layout read_layout(const CompiledNode& n) { return n.layouts.empty() ? Layout::kPlain : n.layouts.front(); }
+
 std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
   const Cascades* const cascades = c.devices[0]->cascades();
   if (cascades == nullptr) return nullptr;
@@ -92,6 +96,8 @@ std::unique_ptr<LoweringPass> find(CompiledGraph& c) {
     const std::int32_t reader = may_be_stage[i] ? only_reader(c, static_cast<std::int32_t>(i)) : -1;
     const auto r = static_cast<std::size_t>(reader);
     if (reader < 0 || !may_be_stage[r] || c.nodes[r].strict != c.nodes[i].strict) continue;
+    // Lines between two stages keep their layout. A stage that is a first layer alone reads a whole image in plain order.
+    if (read_layout(c.nodes[r]) != made_layout(c.nodes[i]) || c.nodes[r].kernel->fusion.stages == kFirstLayerStage) continue;
     next[i] = reader;
     for (const std::size_t stage : {i, r})
       most_args = std::max(most_args, c.graph().nodes[stage].inputs.size() + c.nodes[stage].fused.size() + 1);

@@ -1,5 +1,6 @@
 // Products of bytes that are large enough to be cut: into rows, columns, lines of an image and parts of a line, on every
 // instruction set and with several threads.
+#include "backends/cpu/qconv/qdepthwise_loops.h"
 #include "tests/backends/cpu/kernel_check.h"
 
 namespace evn::test {
@@ -189,6 +190,36 @@ TEST(QuantizedConv, DepthwiseByPlanesIsTheReference) {
   check_planes<std::int8_t>({1, 48, 19, 18}, {48, 1, 7, 3}, 1, {1, 2}, {3, 2, 3, 2});
   check_planes<std::uint8_t>({1, 64, 19, 18}, {64, 1, 3, 3}, 1, {3, 2}, {3, 2, 3, 2});
   check_planes<std::uint8_t>({1, 16, 2, 3}, {16, 1, 2, 2}, 1, {1, 1}, {0, 0, 0, 0});
+}
+
+// In a cascade the input of an output line beyond the last one may not exist yet. Here no memory is where that line would be.
+TEST(QuantizedConv, DepthwiseByPlanesReadsTheLinesOfItsOutputsAlone) {
+  if (!isa_available(Isa::k_avx512_vnni)) GTEST_SKIP() << "this machine has no avx512_vnni";
+  constexpr std::int64_t kPositions = 3, kLine = kPositions * simd_qdepthwise::kBlock, kPlane = kLine + 192;
+  alignas(64) std::uint8_t image[kLine] = {}, planes[4 * kPlane] = {}, out[kLine] = {};
+  alignas(64) const std::int8_t weight[2 * 4 * simd_qdepthwise::kBlock] = {};
+  alignas(64) const std::int32_t start[simd_qdepthwise::kBlock] = {};
+  alignas(64) const float scale[simd_qdepthwise::kBlock] = {};
+  simd_qdepthwise::PlaneTile t{};
+  t.image = t.pad_line = image;
+  t.height = 2;
+  t.image_line = std::int64_t{1} << 46;
+  t.kernel_lines = t.kernel_width = t.stride_y = t.dilation_y = 1;
+  t.lines = 1;
+  t.together = 2;
+  t.inside = t.all = t.line_c = kLine;
+  t.planes = planes;
+  t.plane = kPlane;
+  t.blocks = 1;
+  t.positions = kPositions;
+  t.valid = t.step_in = t.step_out = t.tap = simd_qdepthwise::kBlock;
+  t.weight = weight;
+  t.start = start;
+  t.scale = scale;
+  t.zero = 5;
+  t.c = out;
+  simd_qdepthwise::loops(Isa::k_avx512_vnni).run_planes(t);
+  for (const std::uint8_t v : out) EXPECT_EQ(v, 5);
 }
 
 }  // namespace

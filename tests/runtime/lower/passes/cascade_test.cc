@@ -29,10 +29,10 @@ int count_in_cascades(const Session& session) {
   return count;
 }
 
-// A network that is drawn layer by layer.
+// A network that is drawn layer by layer. `skips`: many strides are larger than their kernels, so that lines are skipped.
 class Network {
  public:
-  explicit Network(std::uint32_t seed) : random_(seed) {}
+  Network(std::uint32_t seed, bool skips) : random_(seed), skips_(skips) {}
 
   // What stands before and behind a depthwise layer; all of them have an epilogue, or none.
   OnnxWriter draw(bool thin, int blocks) {
@@ -41,8 +41,8 @@ class Network {
     w_.add_input("x", kF32, {"N", channels, "H", "W"}).add_output("y", kF32);
     std::string x = "x";
     if (thin) {
-      const std::int64_t step = pick({1, 2});
-      x = conv(x, channels, pick({8, 16, 24}), 3, 3, {step, step}, false);
+      const std::int64_t k = skips_ ? pick({1, 2}) : 3, step = pick({1, 2}), down = skips_ ? pick({2, 3, 8}) : step;
+      x = conv(x, channels, pick({8, 16, 24}), k, k, {down, step}, false);
     }
     for (int i = 0; i < blocks; ++i) x = block(x);
     w_.add_node("Identity", {x}, {"y"});
@@ -55,6 +55,7 @@ class Network {
 
  private:
   std::mt19937 random_;
+  const bool skips_;
   OnnxWriter w_{14};
   int values_ = 0;
   std::int64_t channels_ = 0, input_channels_ = 0;
@@ -111,9 +112,9 @@ class Network {
   std::string block(const std::string& x) {
     if (channels_ == 0) channels_ = input_channels_;
     const std::int64_t in = channels_;
-    const std::int64_t k = pick({3, 5}), across = random_() % 4 == 0 ? 8 - k : k;
-    const std::int64_t down = pick({1, 1, 2, 3}), right = random_() % 4 == 0 ? 1 : down;
-    const bool keeps = down == 1 && right == 1;
+    const std::int64_t k = skips_ ? pick({1, 2, 3}) : pick({3, 5}), across = random_() % 4 == 0 ? 8 - k : k;
+    const std::int64_t down = skips_ ? pick({1, 2, 3, 8}) : pick({1, 1, 2, 3}), right = random_() % 4 == 0 ? 1 : down;
+    const bool keeps = down == 1 && right == 1 && k % 2 == 1;
     std::string y = random_() % 3 != 0 ? conv(x, in, pick({24, 40, 96}), 1, 1, {1, 1}, false) : x;
     y = conv(y, channels_, channels_, k, across, {down, right}, true);
     if (random_() % 4 == 0) return y;
@@ -137,17 +138,18 @@ SessionRequest asks(Precision precision) {
 }
 
 // The bytes of drawn networks with cascades and without.
-Found compare_drawn(std::uint32_t seeds, std::span<const Isa> isas, Precision precision) {
+Found compare_drawn(std::uint32_t seeds, std::span<const Isa> isas, Precision precision, bool skips = false) {
   Found found;
   for (std::uint32_t seed = 0; seed < seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Isa isa = isas[seed % isas.size()];
     const ForcedIsa forced(isa_available(isa) ? std::optional(isa) : std::nullopt);
-    Network network(seed);
+    Network network(seed, skips);
     const OnnxWriter w = network.draw(seed % 2 == 0, 1 + static_cast<int>(seed % 4));
     std::vector<std::vector<HostTensor>> inputs;
     for (std::uint64_t i = 0; i < 3; ++i) {
-      const std::int64_t height = network.pick({5, 9, 16, 23, 40}), width = network.pick({5, 8, 17, 31, 50});
+      const std::int64_t height = skips ? network.pick({33, 64, 97}) : network.pick({5, 9, 16, 23, 40}),
+                         width = network.pick({5, 8, 17, 31, 50});
       inputs.push_back({random_tensor({network.pick({1, 1, 2, 3}), network.input_channels(), height, width}, seed * 10 + i)});
     }
     std::vector<std::vector<HostTensor>> want;
@@ -189,6 +191,10 @@ TEST_F(CascadeTest, DrawnNetworksGiveTheSameBytes) {
   EXPECT_GT(found.sums, 10);
 }
 
+TEST_F(CascadeTest, DrawnNetworksThatSkipLinesGiveTheSameBytes) {
+  EXPECT_GT(compare_drawn(24, kIsas, Precision::kFloat32, true).in_cascades, 100);
+}
+
 // Between two products of a cascade values are float32, where they are stored as bfloat16 without one, and what it reads, adds and
 // writes may be bfloat16.
 TEST_F(CascadeTest, DrawnNetworksOfBfloat16GiveTheSameBytes) {
@@ -197,6 +203,12 @@ TEST_F(CascadeTest, DrawnNetworksOfBfloat16GiveTheSameBytes) {
   const Found found = compare_drawn(60, isas, Precision::kBfloat16);
   EXPECT_GT(found.in_cascades, 400);
   EXPECT_GT(found.sums, 10);
+}
+
+TEST_F(CascadeTest, DrawnNetworksOfBfloat16ThatSkipLinesGiveTheSameBytes) {
+  if (!isa_available(Isa::k_avx512_bf16)) GTEST_SKIP() << "this machine has no avx512_bf16";
+  const Isa isas[] = {Isa::k_avx512_bf16};
+  EXPECT_GT(compare_drawn(24, isas, Precision::kBfloat16, true).in_cascades, 100);
 }
 
 // An inverted residual as MobileNetV2 has it, large enough that the usual rule takes it.
@@ -251,6 +263,65 @@ TEST_F(CascadeTest, RespecializedPlansRunTheSameNodesAsOneStep) {
   }
 }
 
+std::vector<float> small_values(std::int64_t n) {
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i % 23) - 0.1f;
+  return values;
+}
+
+// The lines that the last stage skips are made by neither of the two before it.
+TEST_F(CascadeTest, LinesThatADepthwiseLayerSkipsTakeNoMemory) {
+  struct Sizes {
+    std::int64_t channels, first, second, size, stride;
+  };
+  for (const auto& [channels, first, second, size, stride] :
+       {Sizes{48, 48, 8, 160, 8}, {16, 32, 32, 112, 2}, {16, 32, 32, 112, 3}}) {
+    for (const std::int64_t kernel : {1, 2}) {
+      SCOPED_TRACE(std::to_string(kernel) + " x " + std::to_string(kernel) + ", stride " + std::to_string(stride));
+      OnnxWriter w(14);
+      w.add_initializer("v", {first, channels, 1, 1}, small_values(first * channels));
+      w.add_initializer("w", {second, first, 1, 1}, small_values(second * first));
+      w.add_initializer("d", {second, 1, kernel, kernel}, small_values(second * kernel * kernel));
+      w.add_input("x", kF32, {1, channels, size, size}).add_output("y", kF32);
+      w.add_node("Conv", {"x", "v"}, {"a"}).add_node("Relu", {"a"}, {"b"});
+      w.add_node("Conv", {"b", "w"}, {"c"}).add_node("Relu", {"c"}, {"e"});
+      w.add_node("Conv", {"e", "d"}, {"y"}, {{"group", second}, {"strides", std::vector<std::int64_t>{stride, stride}}});
+      const std::vector<HostTensor> in = {random_tensor({1, channels, size, size}, 1)};
+      force_cascades(CascadeUse::kNever);
+      TestSession one_by_one(load(make_runtime({}, 0, 1), w), "");
+      const std::vector<HostTensor> want = run(one_by_one, in);
+      force_cascades(CascadeUse::kAlways);
+      for (const int threads : {1, 3}) {
+        TestSession session(load(make_runtime({}, 0, threads), w), "");
+        expect_same_bytes(run(session, in), want);
+        EXPECT_EQ(count_in_cascades(session), 3) << threads << " threads";
+      }
+    }
+  }
+}
+
+// A convolution of few channels reads pixels in plain order, in which no stage before it makes them.
+TEST_F(CascadeTest, AConvolutionOfPlainPixelsIsAFirstStage) {
+  OnnxWriter w(14);
+  w.add_initializer("colors", {3, 3, 1, 1}, small_values(9)).add_initializer("w", {16, 3, 3, 3}, small_values(16 * 27));
+  w.add_initializer("d", {16, 1, 3, 3}, small_values(16 * 9));
+  w.add_input("x", kF32, {"N", 3, "H", "W"}).add_output("y", kF32);
+  w.add_node("Conv", {"x", "colors"}, {"a"}).add_node("Conv", {"a", "w"}, {"b"});
+  w.add_node("Conv", {"b", "d"}, {"y"}, {{"group", std::int64_t{16}}});
+  for (const std::int64_t size : {9, 30}) {
+    const std::vector<HostTensor> in = {random_tensor({2, 3, size, size + 5}, 1)};
+    force_cascades(CascadeUse::kNever);
+    const ModelPtr model = load(make_runtime({}, 0, 1), w);
+    TestSession one_by_one(model, "");
+    const std::vector<HostTensor> want = run(one_by_one, in);
+    expect_close(want, GraphRunner(model->graph()).run(in));
+    force_cascades(CascadeUse::kAlways);
+    TestSession session(load(make_runtime({}, 0, 2), w), "");
+    expect_same_bytes(run(session, in), want);
+    EXPECT_EQ(count_in_cascades(session), 2);
+  }
+}
+
 TEST_F(CascadeTest, WhatIsReadElsewhereIsWritten) {
   force_cascades(CascadeUse::kAlways);
   OnnxWriter w(14);
@@ -269,8 +340,7 @@ TEST_F(CascadeTest, WhatIsReadElsewhereIsWritten) {
 // Values that are some channels of wider ones go into cascades, come out of them, and are added to what they make.
 TEST_F(CascadeTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
   OnnxWriter w(14);
-  std::vector<float> values(32 * 32);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i % 23) - 0.1f;
+  const std::vector<float> values = small_values(32 * 32);
   w.add_initializer("wide", {64, 32, 1, 1}, std::vector<float>(64 * 32, 0.02f)).add_initializer("w", {32, 32, 1, 1}, values);
   w.add_initializer("d", {32, 1, 3, 3}, std::vector<float>(values.begin(), values.begin() + 32 * 9));
   const std::vector<Attr> depthwise = {{"group", std::int64_t{32}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}};
@@ -299,8 +369,7 @@ TEST_F(CascadeTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
 // The value is made behind the first stage and before the last, to which it is added.
 TEST_F(CascadeTest, AValueThatIsMadeBetweenStagesIsAddedToTheLast) {
   OnnxWriter w(14);
-  std::vector<float> values(48 * 48);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01f * static_cast<float>(i % 23) - 0.1f;
+  const std::vector<float> values = small_values(48 * 48);
   w.add_initializer("w", {48, 48, 1, 1}, values);
   w.add_initializer("d", {48, 1, 3, 3}, std::vector<float>(values.begin(), values.begin() + 48 * 9));
   w.add_input("x", kF32, {1, 48, 96, 96}).add_output("z", kF32);

@@ -34,10 +34,11 @@ HostTensor random_bytes(bool is_signed, const Shape& shape, std::uint32_t seed) 
   return t;
 }
 
-// Drawn layer by layer, of QLinearConv and QLinearAdd.
+// Drawn layer by layer, of QLinearConv and QLinearAdd. `skips`: many strides are larger than their kernels, so that lines are
+// skipped.
 class Network {
  public:
-  Network(std::uint32_t seed, bool is_signed) : random_(seed), is_signed_(is_signed) {}
+  Network(std::uint32_t seed, bool is_signed, bool skips) : random_(seed), is_signed_(is_signed), skips_(skips) {}
 
   OnnxWriter draw(bool thin, int blocks) {
     channels_ = thin ? pick({1, 3, 4}) : pick({16, 20, 35});
@@ -47,8 +48,8 @@ class Network {
     std::string x = "x";
     scale_ = scalar(0.02f), zero_ = byte();
     if (thin) {
-      const std::int64_t step = pick({1, 2});
-      x = conv(x, pick({8, 16, 24}), 3, 3, {step, step}, false);
+      const std::int64_t k = skips_ ? pick({1, 2}) : 3, step = pick({1, 2}), down = skips_ ? pick({2, 3, 8}) : step;
+      x = conv(x, pick({8, 16, 24}), k, k, {down, step}, false);
     }
     for (int i = 0; i < blocks; ++i) x = block(x);
     w_.add_node("MaxPool", {x}, {"y"}, {{"kernel_shape", std::vector<std::int64_t>{1, 1}}});
@@ -61,7 +62,7 @@ class Network {
  private:
   std::mt19937 random_;
   OnnxWriter w_{13};
-  const bool is_signed_;
+  const bool is_signed_, skips_;
   int values_ = 0;
   std::int64_t channels_ = 0, input_channels_ = 0;
   std::string scale_, zero_;  // of the value that came last
@@ -126,9 +127,9 @@ class Network {
   std::string block(const std::string& x) {
     const std::int64_t in = channels_;
     const std::string x_scale = scale_, x_zero = zero_;
-    const std::int64_t k = pick({3, 5}), across = random_() % 4 == 0 ? 8 - k : k;
-    const std::int64_t down = pick({1, 1, 2, 3}), right = random_() % 4 == 0 ? 1 : down;
-    const bool sum = down == 1 && right == 1 && random_() % 2 == 0;
+    const std::int64_t k = skips_ ? pick({1, 2, 3}) : pick({3, 5}), across = random_() % 4 == 0 ? 8 - k : k;
+    const std::int64_t down = skips_ ? pick({1, 2, 3, 8}) : pick({1, 1, 2, 3}), right = random_() % 4 == 0 ? 1 : down;
+    const bool sum = down == 1 && right == 1 && k % 2 == 1 && random_() % 2 == 0;
     std::string y = random_() % 3 != 0 ? conv(x, pick({24, 40, 96, 144}), 1, 1, {1, 1}, false) : x;
     if (channels_ >= 8) y = conv(y, channels_, k, across, {down, right}, true);
     if (random_() % 4 == 0) return y;
@@ -141,18 +142,24 @@ class Network {
   }
 };
 
-TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
+struct Found {
   int in_cascades = 0, sums = 0;
+};
+
+// Drawn networks with cascades and without, each with so many inputs.
+Found compare_drawn(std::uint32_t seeds, std::uint32_t inputs, bool skips) {
+  Found found;
   for (const Isa isa : available_isas(true)) {
     SCOPED_TRACE(isa_name(isa));
     const ForcedIsa forced(isa);
-    for (std::uint32_t seed = 0; seed < 24; ++seed) {
+    for (std::uint32_t seed = 0; seed < seeds; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       const bool is_signed = seed % 3 == 0;
-      Network network(seed, is_signed);
+      Network network(seed, is_signed, skips);
       const OnnxWriter w = network.draw(seed % 2 == 0, 1 + static_cast<int>(seed % 4));
-      for (std::uint32_t i = 0; i < 2; ++i) {
-        const std::int64_t height = network.pick({5, 9, 16, 23}), width = network.pick({5, 8, 17, 31});
+      for (std::uint32_t i = 0; i < inputs; ++i) {
+        const std::int64_t height = skips ? network.pick({40, 97}) : network.pick({5, 9, 16, 23}),
+                           width = skips ? network.pick({17, 33}) : network.pick({5, 8, 17, 31});
         const std::vector<HostTensor> in = {
             random_bytes(is_signed, {network.pick({1, 1, 2}), network.input_channels(), height, width}, seed * 10 + i)};
         std::vector<std::uint8_t> want;
@@ -167,8 +174,8 @@ TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
             break;
           }
           EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), want) << threads << " threads";
-          in_cascades += count_in_cascades(session);
-          sums += count_in_cascades(session, "QLinearAdd");
+          found.in_cascades += count_in_cascades(session);
+          found.sums += count_in_cascades(session, "QLinearAdd");
         }
         if (want.empty()) continue;
         force_cascades(CascadeUse::kNever);
@@ -178,44 +185,99 @@ TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
       }
     }
   }
-  EXPECT_GT(in_cascades, 300);
-  EXPECT_GT(sums, 10);
+  return found;
 }
 
-// Channels that are no whole blocks and such that are, as quantizers write them: float operators between DequantizeLinear and
-// QuantizeLinear.
-OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded, std::int64_t step) {
-  std::mt19937 random(5);
-  OnnxWriter w(13);
-  const auto weight = [&](const std::string& name, const std::vector<std::int64_t>& dims) {
+TEST_F(Int8CascadeTest, DrawnNetworksGiveTheReference) {
+  const Found found = compare_drawn(24, 2, false);
+  EXPECT_GT(found.in_cascades, 300);
+  EXPECT_GT(found.sums, 10);
+}
+
+TEST_F(Int8CascadeTest, DrawnNetworksThatSkipLinesGiveTheReference) { EXPECT_GT(compare_drawn(12, 1, true).in_cascades, 30); }
+
+// A model as quantizers write it: float operators between DequantizeLinear and QuantizeLinear. `scale` is "s" or "t".
+class QuantizedModel {
+ public:
+  explicit QuantizedModel(std::int64_t channels) {
+    w_.add_initializer("ws", {}, std::vector<float>{0.004f}).add_initializer("wz", {}, std::vector<std::int8_t>{0});
+    w_.add_initializer("s", {}, std::vector<float>{0.05f}).add_initializer("t", {}, std::vector<float>{0.02f});
+    w_.add_initializer("z", {}, std::vector<std::uint8_t>{7});
+    w_.add_input("x", kF32, {"N", channels, "H", "W"}).add_output("y", kF32);
+    through_bytes("x", "s");
+  }
+
+  // A Conv of the value that came last.
+  void conv(const std::string& name, const std::vector<std::int64_t>& weight, const std::vector<Attr>& attributes,
+            const std::string& scale) {
     std::int64_t n = 1;
-    for (const std::int64_t d : dims) n *= d;
+    for (const std::int64_t d : weight) n *= d;
     std::vector<std::int8_t> values(static_cast<std::size_t>(n));
-    for (std::int8_t& v : values) v = static_cast<std::int8_t>(random());
-    w.add_initializer(name + "_8", dims, values).add_node("DequantizeLinear", {name + "_8", "ws", "wz"}, {name});
+    for (std::int8_t& v : values) v = static_cast<std::int8_t>(random_());
+    w_.add_initializer(name + "_w8", weight, values).add_node("DequantizeLinear", {name + "_w8", "ws", "wz"}, {name + "_w"});
+    w_.add_node("Conv", {last_, name + "_w"}, {name}, attributes);
+    through_bytes(name, scale);
+  }
+
+  OnnxWriter finish() {
+    w_.add_node("Identity", {last_}, {"y"});
+    return std::move(w_);
+  }
+
+ private:
+  std::mt19937 random_{5};
+  OnnxWriter w_{13};
+  std::string last_;
+
+  void through_bytes(const std::string& name, const std::string& scale) {
+    last_ = name + "_d";
+    w_.add_node("QuantizeLinear", {name, scale, "z"}, {name + "_q"})
+        .add_node("DequantizeLinear", {name + "_q", scale, "z"}, {last_});
+  }
+};
+
+// Channels that are no whole blocks and such that are.
+OnnxWriter inverted_residual(std::int64_t channels, std::int64_t expanded, std::int64_t step) {
+  QuantizedModel model(channels);
+  model.conv("expand", {expanded, channels, 1, 1}, {}, "t");
+  model.conv(
+      "depthwise", {expanded, 1, 3, 3},
+      {{"group", expanded}, {"strides", std::vector<std::int64_t>{step, step}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}},
+      "t");
+  model.conv("project", {channels, expanded, 1, 1}, {}, "s");
+  return model.finish();
+}
+
+// The lines that the last stage skips are made by neither of the two before it.
+TEST_F(Int8CascadeTest, LinesThatADepthwiseLayerSkipsTakeNoMemory) {
+  struct Sizes {
+    std::int64_t channels, first, second, size, stride;
   };
-  const auto through_bytes = [&](const std::string& name, const std::string& scale) {
-    w.add_node("QuantizeLinear", {name, scale, "z"}, {name + "_q"})
-        .add_node("DequantizeLinear", {name + "_q", scale, "z"}, {name + "_d"});
-  };
-  w.add_initializer("ws", {}, std::vector<float>{0.004f}).add_initializer("wz", {}, std::vector<std::int8_t>{0});
-  w.add_initializer("s", {}, std::vector<float>{0.05f}).add_initializer("t", {}, std::vector<float>{0.02f});
-  w.add_initializer("z", {}, std::vector<std::uint8_t>{7});
-  w.add_input("x", kF32, {"N", channels, "H", "W"}).add_output("y", kF32);
-  weight("expand", {expanded, channels, 1, 1});
-  weight("depthwise", {expanded, 1, 3, 3});
-  weight("project", {channels, expanded, 1, 1});
-  through_bytes("x", "s");
-  w.add_node("Conv", {"x_d", "expand"}, {"b"});
-  through_bytes("b", "t");
-  w.add_node(
-      "Conv", {"b_d", "depthwise"}, {"c"},
-      {{"group", expanded}, {"strides", std::vector<std::int64_t>{step, step}}, {"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
-  through_bytes("c", "t");
-  w.add_node("Conv", {"c_d", "project"}, {"e"});
-  through_bytes("e", "s");
-  w.add_node("Identity", {"e_d"}, {"y"});
-  return w;
+  for (const Isa isa : available_isas(true)) {
+    SCOPED_TRACE(isa_name(isa));
+    const ForcedIsa forced(isa);
+    for (const auto& [channels, first, second, size, stride] : {Sizes{48, 48, 8, 160, 8}, {16, 32, 32, 112, 2}}) {
+      for (const std::int64_t kernel : {1, 2}) {
+        SCOPED_TRACE(std::to_string(kernel) + " x " + std::to_string(kernel) + ", stride " + std::to_string(stride));
+        QuantizedModel quantized(channels);
+        quantized.conv("a", {first, channels, 1, 1}, {}, "t");
+        quantized.conv("b", {second, first, 1, 1}, {}, "t");
+        quantized.conv("c", {second, 1, kernel, kernel},
+                       {{"group", second}, {"strides", std::vector<std::int64_t>{stride, stride}}}, "s");
+        const OnnxWriter w = quantized.finish();
+        const std::vector<HostTensor> in = {random_tensor({1, channels, size, size}, 1)};
+        force_cascades(CascadeUse::kNever);
+        TestSession one_by_one(load(make_runtime({}, 0, 1), w), "");
+        const std::vector<std::uint8_t> want = bytes_of_tensor(run(one_by_one, in)[0]);
+        force_cascades(CascadeUse::kAlways);
+        for (const int threads : {1, 3}) {
+          TestSession session(load(make_runtime({}, 0, threads), w), "");
+          EXPECT_EQ(bytes_of_tensor(run(session, in)[0]), want) << threads << " threads";
+          EXPECT_EQ(count_in_cascades(session), 3) << threads << " threads";
+        }
+      }
+    }
+  }
 }
 
 TEST_F(Int8CascadeTest, QuantizedFloatOperatorsAreCascadesWhereImagesAreLarge) {
