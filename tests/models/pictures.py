@@ -183,8 +183,22 @@ def tiff(width, height, tags, blocks, order="<"):
     return head + struct.pack(f"{order}H", len(tags)) + entries + bytes(4) + extra + b"".join(blocks)
 
 
+def halved_chroma(y, cb, cr):
+    """The bytes of YCbCr samples: for each 2 x 2 pixels four of `y`, then one of `cb` and of `cr`."""
+    luma = y.reshape(y.shape[0] // 2, 2, -1, 2).transpose(0, 2, 1, 3).reshape(*cb.shape, 4)
+    return numpy.concatenate([luma, cb[:, :, None], cr[:, :, None]], 2).astype("uint8").tobytes()
+
+
+def rgb_of_halved_chroma(y, cb, cr):
+    """What libtiff makes of YCbCr: in 16 bits behind the point, each chroma sample for 2 x 2 pixels."""
+    cb, cr = (plane.repeat(2, 0).repeat(2, 1) - 128 for plane in (cb, cr))
+    red, blue = y + ((91881 * cr + 32768) >> 16), y + ((116130 * cb + 32768) >> 16)
+    green = y + ((-22553 * cb - 46802 * cr + 32768) >> 16)
+    return numpy.stack([red, green, blue], -1).clip(0, 255).astype("uint8")
+
+
 def tiffs():
-    """Tiles, planes apart, sixteen and few bits, both byte orders, premultiplied alpha; with the pixels where Pillow misreads them."""
+    """Tiles, planes apart, sixteen and few bits, both byte orders, premultiplied alpha, YCbCr; with the pixels where Pillow misreads them."""
     rng = numpy.random.default_rng(7)
     for width, height in SIZES:
         for order in "<>":
@@ -207,6 +221,15 @@ def tiffs():
         rgba = rng.integers(0, 256, (height, width, 4)).astype("uint8")
         tags = {258: (3, [8] * 4), 259: (3, [1]), 262: (3, [2]), 277: (3, [4]), 278: (4, [height]), 338: (3, [1])}
         yield f"TIFF premultiplied {width}x{height}", tiff(width, height, tags, [rgba.tobytes()])
+        tags = {258: (3, [8] * 3), 259: (3, [8]), 262: (3, [6]), 277: (3, [3]), 530: (3, [2, 2])}  # deflated: libtiff 4.5 misreads small tiles that are not
+        for kind, side in (("strips", (4, -(-width // 2) * 2)), ("tiles", (16, 16))):
+            rows, columns = (-(-size // at) * at for size, at in ((height, 16 if kind == "tiles" else 2), (width, side[1])))
+            y = rng.integers(0, 256, (rows, columns))
+            cb, cr = rng.integers(0, 256, (2, rows // 2, columns // 2))
+            blocks = [zlib.compress(halved_chroma(y[i : i + side[0], j : j + side[1]], *(plane[i // 2 : (i + side[0]) // 2, j // 2 : (j + side[1]) // 2] for plane in (cb, cr))))
+                      for i in range(0, rows, side[0]) for j in range(0, columns, side[1])]
+            sizes = {322: (4, [16]), 323: (4, [16])} if kind == "tiles" else {278: (4, [4])}
+            yield f"TIFF YCbCr {kind} {width}x{height}", tiff(width, height, tags | sizes, blocks), rgb_of_halved_chroma(y, cb, cr)[:height, :width]
 
 
 def animation(size=(20, 11)):

@@ -25,8 +25,8 @@ typedef struct Reader {
   uint32_t colours;
   Byte palette[256][3];
   Field fields[3];
-  Byte* row; /* of indices where there is a palette, else of colours */
-  Byte* rgb;
+  Byte* row; /* of indices, if there is a palette */
+  Byte* rgb; /* a piece of a row */
 } Reader;
 
 static int set_field(Reader* r, int i, uint32_t mask) {
@@ -113,41 +113,49 @@ static int check_length(Reader* r) {
   return stride_of(r) > (r->size - r->data) / r->height ? image_truncated(r->job) : EVN_IMAGE_OK;
 }
 
-/* Row number `y` of the file. */
-static void put_row(Reader* r, uint32_t y) {
-  const uint32_t shown = r->top_down ? y : r->height - 1 - y;
-  if (r->bits <= 8) {
-    for (size_t x = 0; x < r->width; ++x) memcpy(r->rgb + 3 * x, r->palette[r->row[x]], 3);
-  }
-  image_put_rgb(r->job, 0, shown, r->rgb, r->width);
-}
-
 static Byte field_of(const Field* f, uint32_t pixel) {
   return f->max == 0 ? 0 : (Byte)((uint64_t)((pixel & f->mask) >> f->shift) * 255 / f->max);
 }
 
-static void unpack_row(Reader* r, const Byte* from) {
-  for (size_t x = 0; x < r->width; ++x) {
+/* Reads `count` pixels, from pixel number `first` on, of the row at `from`. */
+static void unpack_piece(Reader* r, const Byte* from, size_t first, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const size_t x = first + i;
     if (r->bits <= 8) {
       const unsigned per_byte = 8 / r->bits;
       r->row[x] = (Byte)(from[x / per_byte] >> (8 - r->bits * (x % per_byte + 1)) & ((1u << r->bits) - 1));
     } else if (r->bits == 24) {
-      for (int k = 0; k < 3; ++k) r->rgb[3 * x + k] = from[3 * x + 2 - k];
+      for (int k = 0; k < 3; ++k) r->rgb[3 * i + k] = from[3 * x + 2 - k];
     } else {
       const uint32_t pixel = r->bits == 16 ? image_le16(from + 2 * x) : image_le32(from + 4 * x);
-      for (int k = 0; k < 3; ++k) r->rgb[3 * x + k] = field_of(&r->fields[k], pixel);
+      for (int k = 0; k < 3; ++k) r->rgb[3 * i + k] = field_of(&r->fields[k], pixel);
     }
   }
 }
 
-static int read_plain(Reader* r) {
-  const uint64_t stride = stride_of(r);
-  for (uint32_t y = 0; y < r->height; ++y) {
-    if (y % 64 == 0 && image_stopped(r->job)) return EVN_IMAGE_STOPPED;
-    unpack_row(r, r->bytes + r->data + stride * y);
-    put_row(r, y);
+/* Writes row number `y` of the file, which lies at `from`. If `from` is NULL, r->row has the row's indices. */
+static int put_row(Reader* r, uint32_t y, const Byte* from) {
+  const uint32_t shown = r->top_down ? y : r->height - 1 - y;
+  for (uint32_t x = 0; x < r->width; x += image_piece(r->width - x)) {
+    const uint32_t count = image_piece(r->width - x);
+    const int status = image_poll_stop(r->job, count);
+    if (status != EVN_IMAGE_OK) return status;
+    if (from != NULL) unpack_piece(r, from, x, count);
+    if (r->bits <= 8) {
+      for (size_t i = 0; i < count; ++i) memcpy(r->rgb + 3 * i, r->palette[r->row[x + i]], 3);
+    }
+    image_put_rgb(r->job, x, shown, r->rgb, count);
   }
   return EVN_IMAGE_OK;
+}
+
+static int read_plain(Reader* r) {
+  const uint64_t stride = stride_of(r);
+  int status = EVN_IMAGE_OK;
+  for (uint32_t y = 0; y < r->height && status == EVN_IMAGE_OK; ++y) {
+    status = put_row(r, y, r->bytes + r->data + stride * y);
+  }
+  return status;
 }
 
 /* The place that a run-length file writes at. What does not fit into a row is dropped. */
@@ -159,10 +167,20 @@ static void draw(Reader* r, Pen* pen, Byte index) {
   if (pen->x < r->width) r->row[pen->x++] = index;
 }
 
-static void next_row(Reader* r, Pen* pen) {
-  put_row(r, pen->y++);
-  memset(r->row, 0, r->width);
+static int clear_row(Reader* r) {
+  for (uint32_t x = 0; x < r->width; x += image_piece(r->width - x)) {
+    const uint32_t count = image_piece(r->width - x);
+    const int status = image_poll_stop(r->job, count);
+    if (status != EVN_IMAGE_OK) return status;
+    memset(r->row + x, 0, count);
+  }
+  return EVN_IMAGE_OK;
+}
+
+static int next_row(Reader* r, Pen* pen) {
+  const int status = put_row(r, pen->y++, NULL);
   pen->x = 0;
+  return status == EVN_IMAGE_OK ? clear_row(r) : status;
 }
 
 static Byte nibble(Byte pair, uint32_t i) { return i % 2 == 0 ? pair >> 4 : pair & 15; }
@@ -178,22 +196,23 @@ static uint64_t draw_literal(Reader* r, Pen* pen, const Byte* from, uint64_t lef
 static int read_runs(Reader* r) {
   Pen pen = {0, 0};
   uint64_t at = r->data;
-  if (image_stopped(r->job)) return EVN_IMAGE_STOPPED;
-  while (pen.y < r->height) {
+  int status = clear_row(r);
+  while (pen.y < r->height && status == EVN_IMAGE_OK) {
     if (at > r->size || r->size - at < 2) return image_truncated(r->job);
     const Byte count = r->bytes[at], what = r->bytes[at + 1];
     at += 2;
+    status = image_poll_stop(r->job, count != 0 ? count : what);
+    if (status != EVN_IMAGE_OK) return status;
     for (uint32_t i = 0; i < count; ++i) draw(r, &pen, r->packing == kRle8 ? what : nibble(what, i));
     if (count != 0) continue;
     if (what == 0) {
-      next_row(r, &pen);
-      if (pen.y % 64 == 0 && image_stopped(r->job)) return EVN_IMAGE_STOPPED;
+      status = next_row(r, &pen);
     } else if (what == 1) {
-      while (pen.y < r->height) next_row(r, &pen);
+      while (pen.y < r->height && status == EVN_IMAGE_OK) status = next_row(r, &pen);
     } else if (what == 2) {
       if (r->size - at < 2) return image_truncated(r->job);
       const uint32_t x = pen.x + r->bytes[at], rows = r->bytes[at + 1];
-      for (uint32_t i = 0; i < rows && pen.y < r->height; ++i) next_row(r, &pen);
+      for (uint32_t i = 0; i < rows && pen.y < r->height && status == EVN_IMAGE_OK; ++i) status = next_row(r, &pen);
       pen.x = x < r->width ? x : r->width;
       at += 2;
     } else {
@@ -202,7 +221,7 @@ static int read_runs(Reader* r) {
       at += used;
     }
   }
-  return EVN_IMAGE_OK;
+  return status;
 }
 
 int image_read_bmp(Job* job) {
@@ -214,10 +233,9 @@ int image_read_bmp(Job* job) {
   int status = read_header(&r);
   if (status == EVN_IMAGE_OK) status = check_length(&r);
   if (status != EVN_IMAGE_OK || job->out == NULL) return status;
-  r.row = image_allocate(job, 4 * (uint64_t)r.width, &status);
+  r.row = image_allocate(job, r.width + 3 * (uint64_t)image_piece(r.width), &status);
   if (r.row == NULL) return status;
   r.rgb = r.row + r.width;
-  memset(r.row, 0, r.width);
   status = r.packing == kRle8 || r.packing == kRle4 ? read_runs(&r) : read_plain(&r);
   free(r.row);
   return status;

@@ -15,6 +15,7 @@ typedef struct Job {
   Byte* out; /* NULL: only measure */
   /* Where pixel (x, y) of the stored picture goes: out + x * step_x + y * step_y. image_size sets them. */
   ptrdiff_t step_x, step_y;
+  uint64_t pixels_to_poll; /* pixels of work before image_poll_stop asks again; 0: the next call asks */
 } Job;
 
 /* Sets `why`, with what is not printable replaced, and returns the status. The first reason of a call is kept. */
@@ -37,6 +38,24 @@ int image_charge(Job* job, uint64_t bytes);
 int image_plausible(Job* job, uint64_t pixels, uint64_t most);
 
 int image_stopped(const Job* job);
+
+enum { kPixelsPerPoll = 8192 }; /* a multiple of 8: pieces of one bit per pixel begin with a whole byte */
+
+/* Polls the stop condition before work on so many pixels, or bytes of text: on the first call of a job, then once per some thousand
+ * of them. One call stands for at most a piece of a row (image_piece), except before libpng decodes a whole row. Returns
+ * EVN_IMAGE_OK or EVN_IMAGE_STOPPED.
+ */
+static inline int image_poll_stop(Job* job, uint64_t pixels) {
+  if (pixels < job->pixels_to_poll) {
+    job->pixels_to_poll -= pixels;
+    return EVN_IMAGE_OK;
+  }
+  job->pixels_to_poll = kPixelsPerPoll;
+  return image_stopped(job) ? EVN_IMAGE_STOPPED : EVN_IMAGE_OK;
+}
+
+/* Number of pixels in the next piece of a row that has `left` pixels left. */
+static inline uint32_t image_piece(uint32_t left) { return left < kPixelsPerPoll ? left : kPixelsPerPoll; }
 
 /* malloc for at most work_bytes; NULL, with *status and the reason set, when they are refused. */
 void* image_allocate(Job* job, uint64_t bytes, int* status);

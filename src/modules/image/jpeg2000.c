@@ -1,7 +1,9 @@
 /* JPEG 2000 by OpenJPEG, as a file (JP2) or a bare code stream: gray, RGB, sYCC, CMYK and palettes, up to 16 bits a sample; alpha
  * is dropped. OpenJPEG bounds none of its memory, so the code stream's headers are read here first, and what would make it allocate
- * much more than the picture is worth is refused: components, tiles, precincts.
+ * much more than the picture is worth is refused: components, tiles, precincts, layers. Headers that OpenJPEG would read in another
+ * way than this check are refused as well.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +14,17 @@
 enum {
   kMaxComponents = 4,
   kSoc = 0xff4f,
+  kCap = 0xff50,
   kSiz = 0xff51,
   kCod = 0xff52,
   kCoc = 0xff53,
+  kCpf = 0xff59,
   kSot = 0xff90,
   kSod = 0xff93,
   kEoc = 0xffd9
 };
 enum { kTileBytes = 8 << 10, kPrecinctBytes = 512, kSampleBytes = 20 }; /* what OpenJPEG takes for each, with what belongs to it */
+enum { kPacketBytes = 2, kMaxResolutions = 33 };
 
 typedef struct Reader {
   Job* job;
@@ -27,10 +32,10 @@ typedef struct Reader {
   uint64_t size;
   uint64_t at;    /* of the stream that OpenJPEG reads */
   uint64_t begin; /* of the code stream */
-  uint64_t end;
   uint32_t width, height, tile_width, tile_height;
   uint32_t components;
-  uint64_t style_bytes; /* of the precincts of the coding style that has the most */
+  uint32_t layers;      /* the most that a coding style has */
+  uint64_t style_bytes; /* of the precincts and packets of the coding style that has the most */
 } Reader;
 
 /* ------------------------------------------------------------------------------------------------------------ headers -- */
@@ -54,24 +59,29 @@ static int read_box(const Reader* r, uint64_t at, uint64_t end, uint32_t* type, 
   return 1;
 }
 
-/* Finds the code stream of a JP2 file. A palette may make as many components of one as a picture may have. */
+/* A palette may make as many components of one as a picture may have. [first, last) are the contents of a box. */
+static int check_palette(Reader* r, uint32_t type, uint64_t first, uint64_t last) {
+  if (type != 0x70636c72 || last - first < 3 || r->bytes[first + 2] <= kMaxComponents) return EVN_IMAGE_OK; /* pclr */
+  return image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "its palette has %u components", r->bytes[first + 2]);
+}
+
+/* Finds the code stream of a JP2 file. OpenJPEG reads palettes of the header box and beside it. */
 static int find_stream(Reader* r) {
-  r->end = r->size;
   if (image_be16(r->bytes) == kSoc) return EVN_IMAGE_OK;
   uint32_t type = 0;
   uint64_t first = 0, last = 0;
   for (uint64_t at = 0; read_box(r, at, r->size, &type, &first, &last); at = last) {
     if (type == 0x6a703263) { /* jp2c */
       r->begin = first;
-      r->end = last;
       return EVN_IMAGE_OK;
     }
+    int status = check_palette(r, type, first, last);
+    if (status != EVN_IMAGE_OK) return status;
     if (type != 0x6a703268) continue; /* jp2h */
     uint64_t inner_first = 0, inner_last = 0;
     for (uint64_t inner = first; read_box(r, inner, last, &type, &inner_first, &inner_last); inner = inner_last) {
-      if (type == 0x70636c72 && inner_last - inner_first >= 3 && r->bytes[inner_first + 2] > kMaxComponents) { /* pclr */
-        return image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "its palette has %u components", r->bytes[inner_first + 2]);
-      }
+      status = check_palette(r, type, inner_first, inner_last);
+      if (status != EVN_IMAGE_OK) return status;
     }
   }
   return damaged(r, "it has no whole code stream");
@@ -102,13 +112,15 @@ static int read_siz(Reader* r, const Byte* p, uint32_t length) {
   return image_work(r->job, kSampleBytes * samples + kTileBytes * tiles * (1 + r->components));
 }
 
-/* The coding style of components: how many precincts it makes of the picture. `p` is at the number of decomposition levels. */
+/* The coding style of components: how many precincts it makes of the picture. `p` is at the number of decomposition levels.
+ * OpenJPEG marks packets in an array of all layers, resolutions, components and the most precincts of a resolution.
+ */
 static int check_style(Reader* r, const Byte* p, uint32_t length, int has_precincts) {
   if (length < 5) return damaged(r, "a coding style in its header is too short");
   const uint32_t levels = p[0];
   if (levels > 32 || (has_precincts && length < 5 + levels + 1)) return damaged(r, "a coding style in its header is damaged");
   const uint64_t tiles = rounded_up(r->width, r->tile_width) * rounded_up(r->height, r->tile_height);
-  uint64_t count = 0;
+  uint64_t count = 0, most = 0;
   for (uint32_t i = 0; i <= levels; ++i) {
     const uint32_t size = has_precincts ? p[5 + i] : 0xff;
     const uint64_t scale = (uint64_t)1 << (levels - i);
@@ -116,9 +128,11 @@ static int check_style(Reader* r, const Byte* p, uint32_t length, int has_precin
     const uint64_t down = rounded_up(rounded_up(r->height, scale), (uint64_t)1 << (size >> 4)) + 1;
     count += across * down; /* below 2^63 */
     if (count > UINT32_MAX) return image_work(r->job, UINT64_MAX);
+    if (across * down > most) most = across * down;
   }
   count += tiles * (levels + 1);
-  const uint64_t bytes = count * kPrecinctBytes * r->components;
+  const uint64_t packets = most * kMaxResolutions * (r->layers + 1); /* below 2^55 */
+  const uint64_t bytes = (count * kPrecinctBytes + packets * kPacketBytes) * r->components;
   if (count > UINT32_MAX || bytes > r->job->call->work_bytes) return image_work(r->job, UINT64_MAX);
   if (bytes <= r->style_bytes) return EVN_IMAGE_OK;
   const uint64_t more = bytes - r->style_bytes; /* each component has one style of those in the headers */
@@ -126,19 +140,49 @@ static int check_style(Reader* r, const Byte* p, uint32_t length, int has_precin
   return image_work(r->job, more);
 }
 
-/* Walks over the headers of the picture and of all its tile parts. */
+static int read_cod(Reader* r, const Byte* p, uint32_t length) {
+  if (length < 5) return damaged(r, "a coding style is too short");
+  const uint32_t layers = image_be16(p + 2);
+  if (layers > r->layers) r->layers = layers;
+  return check_style(r, p + 5, length - 5, p[0] & 1);
+}
+
+static int read_coc(Reader* r, const Byte* p, uint32_t length) {
+  return length < 2 ? damaged(r, "a coding style is too short") : check_style(r, p + 2, length - 2, p[1] & 1);
+}
+
+/* Markers that OpenJPEG reads in the main header, CAP and CPF from version 2.5 on. Behind another marker it looks for the next one
+ * of these in all bytes, whatever length the other marker has.
+ */
+static int is_of_main_header(uint32_t marker) {
+  static const Byte kRead[] = {0x51, 0x52, 0x53, 0x55, 0x57, 0x5c, 0x5d, 0x5e,        /* SIZ COD COC TLM PLM QCD QCC RGN */
+                               0x5f, 0x60, 0x63, 0x64, 0x74, 0x75, 0x77, 0x78, 0x90}; /* POC PPM CRG COM MCT MCC MCO CBD SOT */
+  if (memchr(kRead, (int)(marker & 0xff), sizeof kRead) != NULL) return 1;
+  unsigned major = 0, minor = 0;
+  if ((marker != kCap && marker != kCpf) || sscanf(opj_version(), "%u.%u", &major, &minor) != 2) return 0;
+  return major > 2 || (major == 2 && minor >= 5);
+}
+
+/* Walks over the headers of the picture and of all its tile parts: as OpenJPEG does, to the end of the file, not of the box. */
 static int check_headers(Reader* r) {
   uint64_t at = r->begin;
-  const uint64_t end = r->end;
+  const uint64_t end = r->size;
   if (end - at < 4 || image_be16(r->bytes + at) != kSoc || image_be16(r->bytes + at + 2) != kSiz)
     return damaged(r, "its code stream has no size");
-  uint64_t part_end = 0; /* 0: in the main header */
+  enum { kMainHeader, kPartHeader, kBehindPart } place = kMainHeader;
+  uint64_t part_end = 0; /* 0: the last tile part, which takes the rest of the file */
   for (at += 2; end - at >= 4;) {
     const uint32_t marker = image_be16(r->bytes + at);
-    if (marker == kEoc) return EVN_IMAGE_OK;
+    if (place == kMainHeader && marker >= 0xff00 && !is_of_main_header(marker)) {
+      return image_fail(r->job, EVN_IMAGE_UNSUPPORTED, "the marker %04x in its main header is not read", marker);
+    }
+    if (place == kBehindPart && marker == kEoc) return EVN_IMAGE_OK;
+    if (place == kBehindPart && marker != kSot) return damaged(r, "it has no tile part where one must be");
     if (marker == kSod) {
       if (part_end == 0 || part_end > end) return EVN_IMAGE_OK; /* the last part; or a truncated one, which OpenJPEG finds out */
-      at = part_end < at + 2 ? at + 2 : part_end;
+      if (part_end != at && part_end < at + 2) return damaged(r, "a tile part is shorter than its header");
+      at = part_end == at ? at + 2 : part_end; /* OpenJPEG accepts a part without data whose length leaves the marker out */
+      place = kBehindPart;
       continue;
     }
     const uint64_t length = image_be16(r->bytes + at + 2);
@@ -147,9 +191,13 @@ static int check_headers(Reader* r) {
     const uint32_t left = (uint32_t)length - 2;
     int status = EVN_IMAGE_OK;
     if (marker == kSiz) status = read_siz(r, p, left);
-    if (marker == kCod) status = left < 5 ? damaged(r, "a coding style is too short") : check_style(r, p + 5, left - 5, p[0] & 1);
-    if (marker == kCoc) status = left < 2 ? damaged(r, "a coding style is too short") : check_style(r, p + 2, left - 2, p[1] & 1);
-    if (marker == kSot && left == 8) part_end = image_be32(p + 2) == 0 ? 0 : at + image_be32(p + 2);
+    if (marker == kCod) status = read_cod(r, p, left);
+    if (marker == kCoc) status = read_coc(r, p, left);
+    if (marker == kSot) {
+      if (left != 8) return damaged(r, "the header of a tile part has a wrong length");
+      part_end = image_be32(p + 2) == 0 ? 0 : at + image_be32(p + 2);
+      place = kPartHeader;
+    }
     if (status != EVN_IMAGE_OK) return status;
     at += 2 + length;
   }

@@ -161,7 +161,7 @@ static int is_format(const Format* format, const Byte* bytes, size_t size) {
 }
 
 static int run(evn_image_call* call, Byte* out) {
-  Job job = {call, out, 0, 0};
+  Job job = {call, out, 0, 0, 0};
   call->format = "";
   call->why[0] = '\0';
   if (call->size == 0) return image_fail(&job, EVN_IMAGE_BAD, "there are no bytes");

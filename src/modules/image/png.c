@@ -9,8 +9,6 @@
 
 #include "modules/image/image.h"
 
-enum { kRowsBetweenStops = 64 };
-
 typedef struct Reader {
   Job* job;
   size_t at;
@@ -28,8 +26,13 @@ static void on_error(png_structp png, png_const_charp text) {
 
 static void on_warning(png_structp png, png_const_charp text) { (void)png, (void)text; }
 
+/* Asks the stop condition: libpng skips a chunk, or data behind the last row, within one call, and reads at most 8 KiB at once. */
 static void give_bytes(png_structp png, png_bytep to, size_t count) {
   Reader* r = png_get_io_ptr(png);
+  if (image_stopped(r->job)) {
+    r->status = EVN_IMAGE_STOPPED;
+    png_longjmp(png, 1);
+  }
   if (count > r->job->call->size - r->at) {
     image_truncated(r->job);
     png_error(png, "truncated");
@@ -57,6 +60,20 @@ static int prepare(Reader* r) {
   return status;
 }
 
+static int put_row(Reader* r, uint32_t y, const Byte* row, uint32_t width, int channels) {
+  for (uint32_t x = 0; x < width; x += image_piece(width - x)) {
+    const uint32_t count = image_piece(width - x);
+    const int status = image_poll_stop(r->job, count);
+    if (status != EVN_IMAGE_OK) return status;
+    if (channels == 1) {
+      image_put_gray(r->job, x, y, row + x, count);
+    } else {
+      image_put_rgb(r->job, x, y, row + 3 * (size_t)x, count);
+    }
+  }
+  return EVN_IMAGE_OK;
+}
+
 static int read_rows(Reader* r) {
   png_structp png = r->png;
   png_set_palette_to_rgb(png); /* also widens grays of few bits, and makes alpha, which goes again */
@@ -73,15 +90,13 @@ static int read_rows(Reader* r) {
   if (passes > 1) memset(r->pixels, 0, row_bytes * height);
   for (int pass = 0; pass < passes; ++pass) {
     for (uint32_t y = 0; y < height; ++y) {
-      if (y % kRowsBetweenStops == 0 && image_stopped(r->job)) return EVN_IMAGE_STOPPED;
+      int status = image_poll_stop(r->job, width);
+      if (status != EVN_IMAGE_OK) return status;
       Byte* row = r->pixels + (passes > 1 ? row_bytes * y : 0);
       png_read_row(png, row, NULL);
       if (pass + 1 < passes) continue;
-      if (channels == 1) {
-        image_put_gray(r->job, 0, y, row, width);
-      } else {
-        image_put_rgb(r->job, 0, y, row, width);
-      }
+      status = put_row(r, y, row, width, channels);
+      if (status != EVN_IMAGE_OK) return status;
     }
   }
   png_read_end(png, NULL);

@@ -16,21 +16,27 @@ typedef struct Reader {
 
 static int is_space(Byte c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-static void skip_space(Reader* r) {
-  for (; r->at < r->end && (is_space(*r->at) || *r->at == '#'); ++r->at) {
-    if (*r->at != '#') continue;
-    while (r->at < r->end && *r->at != '\n' && *r->at != '\r') ++r->at;
-    if (r->at == r->end) return;
+/* Skips blanks and comments, and fails if nothing is behind them. */
+static int skip_space(Reader* r) {
+  int in_comment = 0;
+  for (; r->at < r->end && (in_comment || is_space(*r->at) || *r->at == '#'); ++r->at) {
+    const int status = image_poll_stop(r->job, 1);
+    if (status != EVN_IMAGE_OK) return status;
+    in_comment = (in_comment || *r->at == '#') && *r->at != '\n' && *r->at != '\r';
   }
+  return r->at == r->end ? image_truncated(r->job) : EVN_IMAGE_OK;
 }
 
 static int read_number(Reader* r, uint32_t* number) {
-  skip_space(r);
-  if (r->at == r->end) return image_truncated(r->job);
+  int status = skip_space(r);
+  if (status != EVN_IMAGE_OK) return status;
   const Byte* first = r->at;
   for (*number = 0; r->at < r->end && *r->at >= '0' && *r->at <= '9'; ++r->at) {
-    *number = *number * 10 + (uint32_t)(*r->at - '0');
-    if (*number > kMaxNumber) return image_fail(r->job, EVN_IMAGE_LIMIT, "a number in it is too large");
+    status = image_poll_stop(r->job, 1); /* a number may begin with any number of zeros */
+    if (status != EVN_IMAGE_OK) return status;
+    const uint64_t longer = (uint64_t)*number * 10 + (uint64_t)(*r->at - '0');
+    if (longer > kMaxNumber) return image_fail(r->job, EVN_IMAGE_LIMIT, "a number in it is too large");
+    *number = (uint32_t)longer;
   }
   return r->at == first ? image_fail(r->job, EVN_IMAGE_BAD, "it has no number where one must be") : EVN_IMAGE_OK;
 }
@@ -71,36 +77,54 @@ static int check_length(Reader* r) {
   return row * r->height > (uint64_t)(r->end - r->at) ? image_truncated(r->job) : EVN_IMAGE_OK;
 }
 
-static int read_plain_row(Reader* r, Byte* row, uint32_t samples) {
+static int read_plain(Reader* r, Byte* to, uint32_t samples) {
   for (uint32_t i = 0; i < samples; ++i) {
     uint32_t value = 0;
     if (r->kind == 1) { /* digits need no space between them */
-      skip_space(r);
-      if (r->at == r->end) return image_truncated(r->job);
+      const int status = skip_space(r);
+      if (status != EVN_IMAGE_OK) return status;
       if (*r->at != '0' && *r->at != '1') return image_fail(r->job, EVN_IMAGE_BAD, "it has a bit that is neither 0 nor 1");
-      row[i] = *r->at++ == '0' ? 255 : 0;
+      to[i] = *r->at++ == '0' ? 255 : 0;
       continue;
     }
     const int status = read_number(r, &value);
     if (status != EVN_IMAGE_OK) return status;
     if (value > r->max) return image_fail(r->job, EVN_IMAGE_BAD, "a value is above its largest");
-    row[i] = scaled(r, value);
+    to[i] = scaled(r, value);
   }
   return EVN_IMAGE_OK;
 }
 
 /* check_length has seen that the bytes are there. */
-static void read_raw_row(Reader* r, Byte* row, uint32_t samples) {
+static void read_raw(Reader* r, Byte* to, uint32_t samples) {
   if (r->kind == 4) {
-    for (uint32_t i = 0; i < samples; ++i) row[i] = (r->at[i / 8] >> (7 - i % 8) & 1) != 0 ? 0 : 255;
+    for (uint32_t i = 0; i < samples; ++i) to[i] = (r->at[i / 8] >> (7 - i % 8) & 1) != 0 ? 0 : 255;
     r->at += (samples + 7) / 8;
     return;
   }
   const uint32_t bytes = r->max > 255 ? 2 : 1;
   for (uint32_t i = 0; i < samples; ++i, r->at += bytes) {
     const uint32_t value = bytes == 2 ? image_be16(r->at) : r->at[0];
-    row[i] = scaled(r, value > r->max ? r->max : value);
+    to[i] = scaled(r, value > r->max ? r->max : value);
   }
+}
+
+/* Reads the next `count` pixels of the file and writes them at (x, y). */
+static int read_piece(Reader* r, Byte* samples, uint32_t x, uint32_t y, uint32_t count) {
+  const uint32_t channels = channels_of(r);
+  int status = EVN_IMAGE_OK;
+  if (r->kind <= 3) {
+    status = read_plain(r, samples, count * channels);
+  } else {
+    read_raw(r, samples, count * channels);
+  }
+  if (status != EVN_IMAGE_OK) return status;
+  if (channels == 1) {
+    image_put_gray(r->job, x, y, samples, count);
+  } else {
+    image_put_rgb(r->job, x, y, samples, count);
+  }
+  return EVN_IMAGE_OK;
 }
 
 int image_read_pnm(Job* job) {
@@ -109,19 +133,14 @@ int image_read_pnm(Job* job) {
   if (status == EVN_IMAGE_OK) status = image_size(job, r.width, r.height);
   if (status == EVN_IMAGE_OK) status = check_length(&r);
   if (status != EVN_IMAGE_OK || job->out == NULL) return status;
-  const uint32_t samples = r.width * channels_of(&r); /* at most 3 * 2^30 */
-  Byte* row = image_allocate(job, samples, &status);
-  for (uint32_t y = 0; row != NULL && y < r.height && status == EVN_IMAGE_OK; ++y) {
-    if (y % 64 == 0 && image_stopped(job)) status = EVN_IMAGE_STOPPED;
-    if (status == EVN_IMAGE_OK && r.kind <= 3) status = read_plain_row(&r, row, samples);
-    if (status != EVN_IMAGE_OK) break;
-    if (r.kind > 3) read_raw_row(&r, row, samples);
-    if (samples == r.width) {
-      image_put_gray(job, 0, y, row, r.width);
-    } else {
-      image_put_rgb(job, 0, y, row, r.width);
+  Byte* samples = image_allocate(job, (uint64_t)image_piece(r.width) * channels_of(&r), &status);
+  for (uint32_t y = 0; y < r.height && status == EVN_IMAGE_OK; ++y) {
+    for (uint32_t x = 0; x < r.width && status == EVN_IMAGE_OK; x += image_piece(r.width - x)) {
+      const uint32_t count = image_piece(r.width - x);
+      status = image_poll_stop(job, count);
+      if (status == EVN_IMAGE_OK) status = read_piece(&r, samples, x, y, count);
     }
   }
-  free(row);
+  free(samples);
   return status;
 }

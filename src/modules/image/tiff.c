@@ -24,12 +24,12 @@ typedef struct Reader {
   uint32_t width, height;
   uint16_t bits, samples, photometric, planar, codec, orientation;
   uint32_t colours;           /* samples that make the colour: 1, 3 or 4 */
-  int whole_rgba;             /* libtiff makes all of it */
+  int as_rgba;                /* libtiff converts blocks to RGBA */
   int premultiplied;          /* colours are multiplied by the sample behind them */
   const uint16_t* palette[3]; /* libtiff's */
   uint32_t block_width, block_height;
-  Byte* memory; /* blocks of all planes, or the whole picture; then a row */
-  Byte* row;
+  Byte* memory; /* blocks of all planes, or one of RGBA; then `piece` */
+  Byte* piece;  /* converted pixels of a row */
 } Reader;
 
 /* ------------------------------------------------------------------------------------------------- what libtiff calls -- */
@@ -118,7 +118,7 @@ static int check_colours(Reader* r) {
     case PHOTOMETRIC_RGB: r->colours = 3; break;
     case PHOTOMETRIC_YCBCR:
       r->colours = 3;
-      r->whole_rgba = r->codec != COMPRESSION_JPEG;
+      r->as_rgba = r->codec != COMPRESSION_JPEG;
       break;
     case PHOTOMETRIC_SEPARATED:
       r->colours = 4;
@@ -182,14 +182,16 @@ static void undo_alpha(Byte* rgb, unsigned alpha) {
   }
 }
 
-/* `count` pixels from the rows of one block, one row for each plane. */
-static void put_row(Reader* r, const Byte* const* rows, uint32_t x, uint32_t y, uint32_t count) {
+/* Writes `count` pixels at (x, y), from pixel number `first` on of the rows of one block, one row for each plane. */
+static void put_piece(Reader* r, const Byte* const* rows, size_t first, uint32_t x, uint32_t y, uint32_t count) {
   const int apart = r->planar == PLANARCONFIG_SEPARATE;
   for (size_t i = 0; i < count; ++i) {
     Byte colour[kMaxPlanes];
     const uint32_t wanted = r->colours + (uint32_t)r->premultiplied;
-    for (uint32_t k = 0; k < wanted; ++k) colour[k] = apart ? sample(r, rows[k], i) : sample(r, rows[0], i * r->samples + k);
-    Byte* to = r->row + (r->colours == 1 && r->photometric != PHOTOMETRIC_PALETTE ? i : 3 * i);
+    for (uint32_t k = 0; k < wanted; ++k) {
+      colour[k] = apart ? sample(r, rows[k], first + i) : sample(r, rows[0], (first + i) * r->samples + k);
+    }
+    Byte* to = r->piece + (r->colours == 1 && r->photometric != PHOTOMETRIC_PALETTE ? i : 3 * i);
     if (r->photometric == PHOTOMETRIC_PALETTE) {
       for (int k = 0; k < 3; ++k) to[k] = (Byte)(r->palette[k][colour[0]] >> 8);
     } else if (r->colours == 1) {
@@ -202,10 +204,20 @@ static void put_row(Reader* r, const Byte* const* rows, uint32_t x, uint32_t y, 
     }
   }
   if (r->colours == 1 && r->photometric != PHOTOMETRIC_PALETTE) {
-    image_put_gray(r->job, x, y, r->row, count);
+    image_put_gray(r->job, x, y, r->piece, count);
   } else {
-    image_put_rgb(r->job, x, y, r->row, count);
+    image_put_rgb(r->job, x, y, r->piece, count);
   }
+}
+
+static int put_row(Reader* r, const Byte* const* rows, uint32_t x, uint32_t y, uint32_t columns) {
+  for (uint32_t i = 0; i < columns; i += image_piece(columns - i)) {
+    const uint32_t count = image_piece(columns - i);
+    const int status = image_poll_stop(r->job, count);
+    if (status != EVN_IMAGE_OK) return status;
+    put_piece(r, rows, i, x + i, y, count);
+  }
+  return EVN_IMAGE_OK;
 }
 
 /* The block whose first pixel is (x, y), of a plane; `rows` are those inside the picture. */
@@ -220,75 +232,107 @@ static int read_block(Reader* r, Byte* to, uint64_t bytes, uint64_t row_bytes, u
 
 static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+/* Asks the stop condition before each block and plane, because libtiff may read megabytes of the file for one pixel. */
 static int read_blocks(Reader* r, uint64_t bytes, uint64_t row_bytes) {
   const int apart = r->planar == PLANARCONFIG_SEPARATE;
   const uint32_t planes = apart ? r->colours + (uint32_t)r->premultiplied : 1;
   for (uint32_t y = 0; y < r->height; y += least(r->block_height, r->height - y)) {
     for (uint32_t x = 0; x < r->width; x += least(r->block_width, r->width - x)) {
-      if (image_stopped(r->job)) return EVN_IMAGE_STOPPED;
-      const uint32_t rows = least(r->block_height, r->height - y);
+      const uint32_t rows = least(r->block_height, r->height - y), columns = least(r->block_width, r->width - x);
       for (uint32_t k = 0; k < planes; ++k) {
+        if (image_stopped(r->job)) return EVN_IMAGE_STOPPED;
         const int status = read_block(r, r->memory + bytes * k, bytes, row_bytes, x, y, rows, (uint16_t)k);
         if (status != EVN_IMAGE_OK) return status;
       }
       for (uint32_t i = 0; i < rows; ++i) {
         const Byte* from[kMaxPlanes];
         for (uint32_t k = 0; k < planes; ++k) from[k] = r->memory + bytes * k + row_bytes * i;
-        put_row(r, from, x, y + i, least(r->block_width, r->width - x));
+        const int status = put_row(r, from, x, y + i, columns);
+        if (status != EVN_IMAGE_OK) return status;
       }
     }
   }
   return EVN_IMAGE_OK;
 }
 
+static int find_block_size(Reader* r) {
+  r->block_width = r->width;
+  r->block_height = r->height;
+  if (TIFFIsTiled(r->tiff)) {
+    TIFFGetField(r->tiff, TIFFTAG_TILEWIDTH, &r->block_width);
+    TIFFGetField(r->tiff, TIFFTAG_TILELENGTH, &r->block_height);
+  } else {
+    TIFFGetFieldDefaulted(r->tiff, TIFFTAG_ROWSPERSTRIP, &r->block_height);
+    r->block_height = least(r->block_height, r->height);
+  }
+  const int has_pixels = r->block_width != 0 && r->block_height != 0;
+  return has_pixels ? EVN_IMAGE_OK : image_fail(r->job, EVN_IMAGE_BAD, "a strip or tile has no pixels");
+}
+
 static int decode_blocks(Reader* r) {
   TIFF* tiff = r->tiff;
   if (r->photometric == PHOTOMETRIC_YCBCR) TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
-  const int tiled = TIFFIsTiled(tiff);
-  r->block_width = r->width;
-  r->block_height = r->height;
-  if (tiled) {
-    TIFFGetField(tiff, TIFFTAG_TILEWIDTH, &r->block_width);
-    TIFFGetField(tiff, TIFFTAG_TILELENGTH, &r->block_height);
-  } else {
-    TIFFGetFieldDefaulted(tiff, TIFFTAG_ROWSPERSTRIP, &r->block_height);
-    r->block_height = least(r->block_height, r->height);
-  }
-  if (r->block_width == 0 || r->block_height == 0) return image_fail(r->job, EVN_IMAGE_BAD, "a strip or tile has no pixels");
-  const uint64_t row_bytes = tiled ? TIFFTileRowSize64(tiff) : TIFFScanlineSize64(tiff);
+  int status = find_block_size(r);
+  if (status != EVN_IMAGE_OK) return status;
+  const uint64_t row_bytes = TIFFIsTiled(tiff) ? TIFFTileRowSize64(tiff) : TIFFScanlineSize64(tiff);
   const uint64_t per_pixel = r->planar == PLANARCONFIG_SEPARATE ? 1 : r->samples;
   if (row_bytes == 0 || row_bytes > (uint64_t)1 << 40 || row_bytes < (r->block_width * per_pixel * r->bits + 7) / 8) {
     return image_fail(r->job, EVN_IMAGE_BAD, "the size of its rows is wrong");
   }
   if (row_bytes > r->job->call->work_bytes / r->block_height) return image_work(r->job, UINT64_MAX);
   const uint64_t bytes = row_bytes * r->block_height;
-  int status = EVN_IMAGE_OK;
-  r->memory = image_allocate(r->job, bytes * kMaxPlanes + 3 * (uint64_t)r->block_width, &status);
+  r->memory = image_allocate(r->job, bytes * kMaxPlanes + 3 * (uint64_t)image_piece(r->block_width), &status);
   if (r->memory == NULL) return status;
-  r->row = r->memory + bytes * kMaxPlanes;
+  r->piece = r->memory + bytes * kMaxPlanes;
   return read_blocks(r, bytes, row_bytes);
 }
 
-/* YCbCr whose chroma libtiff has to spread. */
-static int decode_whole(Reader* r) {
-  int status = EVN_IMAGE_OK;
-  const uint64_t pixels = (uint64_t)r->width * r->height; /* below 2^62 */
-  if (pixels > r->job->call->work_bytes / 4) return image_work(r->job, UINT64_MAX);
-  r->memory = image_allocate(r->job, 4 * pixels + 3 * (uint64_t)r->width, &status);
-  if (r->memory == NULL) return status;
-  uint32_t* raster = (uint32_t*)(void*)r->memory;
-  TIFFSetField(r->tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT); /* image_size_oriented has taken care of it */
-  if (!TIFFReadRGBAImageOriented(r->tiff, r->width, r->height, raster, ORIENTATION_TOPLEFT, 1)) {
+static int put_rgba_row(Reader* r, const uint32_t* from, uint32_t x, uint32_t y, uint32_t columns) {
+  for (uint32_t i = 0; i < columns; i += image_piece(columns - i)) {
+    const uint32_t count = image_piece(columns - i);
+    const int status = image_poll_stop(r->job, count);
+    if (status != EVN_IMAGE_OK) return status;
+    for (size_t k = 0; k < count; ++k) {
+      const uint32_t pixel = from[i + k];
+      const Byte rgb[3] = {(Byte)TIFFGetR(pixel), (Byte)TIFFGetG(pixel), (Byte)TIFFGetB(pixel)};
+      memcpy(r->piece + 3 * k, rgb, 3);
+    }
+    image_put_rgb(r->job, x + i, y, r->piece, count);
+  }
+  return EVN_IMAGE_OK;
+}
+
+/* Writes the block whose first pixel is (x, y). libtiff gives its rows from the last to the first. */
+static int put_rgba_block(Reader* r, uint32_t* pixels, uint32_t x, uint32_t y) {
+  const int tiled = TIFFIsTiled(r->tiff);
+  const uint32_t rows = least(r->block_height, r->height - y), columns = least(r->block_width, r->width - x);
+  if (image_stopped(r->job)) return EVN_IMAGE_STOPPED;
+  if (!(tiled ? TIFFReadRGBATileExt(r->tiff, x, y, pixels, 1) : TIFFReadRGBAStripExt(r->tiff, y, pixels, 1))) {
     return image_fail(r->job, EVN_IMAGE_BAD, "a strip or tile is damaged");
   }
-  r->row = r->memory + 4 * pixels;
-  for (uint32_t y = 0; y < r->height; ++y) {
-    for (size_t x = 0; x < r->width; ++x) {
-      const uint32_t pixel = raster[(size_t)r->width * y + x];
-      const Byte rgb[3] = {(Byte)TIFFGetR(pixel), (Byte)TIFFGetG(pixel), (Byte)TIFFGetB(pixel)};
-      memcpy(r->row + 3 * x, rgb, 3);
+  const uint32_t given = tiled ? r->block_height : rows; /* a tile comes with its rows outside the picture */
+  int status = EVN_IMAGE_OK;
+  for (uint32_t i = 0; i < rows && status == EVN_IMAGE_OK; ++i) {
+    status = put_rgba_row(r, pixels + (size_t)r->block_width * (given - 1 - i), x, y + i, columns);
+  }
+  return status;
+}
+
+/* YCbCr whose chroma libtiff has to spread. */
+static int decode_rgba_blocks(Reader* r) {
+  int status = find_block_size(r);
+  if (status != EVN_IMAGE_OK) return status;
+  const uint64_t pixels = (uint64_t)r->block_width * r->block_height;
+  if (pixels > r->job->call->work_bytes / 4) return image_work(r->job, UINT64_MAX);
+  r->memory = image_allocate(r->job, 4 * pixels + 3 * (uint64_t)image_piece(r->block_width), &status);
+  if (r->memory == NULL) return status;
+  r->piece = r->memory + 4 * pixels;
+  TIFFSetField(r->tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT); /* image_size_oriented has taken care of it */
+  for (uint32_t y = 0; y < r->height; y += least(r->block_height, r->height - y)) {
+    for (uint32_t x = 0; x < r->width; x += least(r->block_width, r->width - x)) {
+      status = put_rgba_block(r, (uint32_t*)(void*)r->memory, x, y);
+      if (status != EVN_IMAGE_OK) return status;
     }
-    image_put_rgb(r->job, 0, y, r->row, r->width);
   }
   return EVN_IMAGE_OK;
 }
@@ -300,7 +344,7 @@ int image_read_tiff(Job* job) {
   r.tiff = open_tiff(&r);
   if (r.tiff == NULL) return image_fail(job, EVN_IMAGE_BAD, "its directory cannot be read");
   int status = read_header(&r);
-  if (status == EVN_IMAGE_OK && job->out != NULL) status = r.whole_rgba ? decode_whole(&r) : decode_blocks(&r);
+  if (status == EVN_IMAGE_OK && job->out != NULL) status = r.as_rgba ? decode_rgba_blocks(&r) : decode_blocks(&r);
   TIFFClose(r.tiff);
   free(r.memory);
   return status;

@@ -33,7 +33,7 @@ typedef struct evn_image_call {
   size_t size;
   int pixels;
   uint64_t work_bytes;                       /* that decoding may allocate, as far as the libraries can be held to it */
-  int (*stop)(void* user);                   /* asked now and then while decoding; other than 0: give up */
+  int (*stop)(void* user);                   /* asked now and then by both functions; other than 0: give up */
   int (*charge)(void* user, uint64_t bytes); /* nullable; told of memory before it is taken, which is free when the call has ended;
                                                 other than 0: it is refused */
   void* user;
