@@ -14,6 +14,17 @@ constexpr std::size_t kChunk = 16 << 10;
 
 }  // namespace
 
+int compare_texts(std::string_view a, std::string_view b) {
+  constexpr std::size_t kPiece = 4096;
+  cancellation_point();
+  for (std::size_t at = 0; at < std::min(a.size(), b.size()); at += kPiece) {
+    const std::size_t count = std::min({kPiece, a.size() - at, b.size() - at});
+    cancellation_point(static_cast<std::int64_t>(count) / kBytesPerWork);
+    if (const int order = std::memcmp(a.data() + at, b.data() + at, count); order != 0) return order;
+  }
+  return a.size() < b.size() ? -1 : a.size() > b.size() ? 1 : 0;
+}
+
 TextElement TextPool::add(std::string_view bytes) {
   if (bytes.empty()) return nullptr;
   const std::size_t need = align_up(checked_add(sizeof(Text), bytes.size()), alignof(Text));

@@ -22,6 +22,9 @@ inline std::string_view text_of(TextElement t) {
   return t == nullptr ? std::string_view() : std::string_view(reinterpret_cast<const char*>(t + 1), t->size);
 }
 
+// Compares as a.compare(b) does, with cancellation points between pieces.
+int compare_texts(std::string_view a, std::string_view b);
+
 // Keeps texts until it is cleared or goes. One thread at a time adds.
 class TextPool {
  public:

@@ -66,7 +66,9 @@ void reference_compare(const ReferenceContext& c) {
 
 void reference_equal(const ReferenceContext& c) {
   if (c.input(0).desc.dtype == DType::kString) {
-    return apply<TextElement>(c, [](TextElement a, TextElement b) { return text_of(a) == text_of(b); });
+    return apply<TextElement>(c, [](TextElement a, TextElement b) {
+      return text_of(a).size() == text_of(b).size() && compare_texts(text_of(a), text_of(b)) == 0;
+    });
   }
   if (c.input(0).desc.dtype != DType::kBool) return reference_compare<EqualOp>(c);
   apply<std::uint8_t>(c, [](std::uint8_t a, std::uint8_t b) { return (a != 0) == (b != 0); });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ops/infra/check.h"
+#include "ops/infra/key_less.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/walk.h"
 
@@ -128,14 +129,6 @@ List one_list(const Node& node, int first, const char* what) {
 // ------------------------------------------------------------------------------------------------------------ mapping --
 
 template <typename T>
-bool less(const T& a, const T& b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(a) || std::isnan(b)) return std::isnan(b) && !std::isnan(a);
-  }
-  return a < b;
-}
-
-template <typename T>
 T element(const ConstTensor& x, std::int64_t i) {
   if constexpr (std::is_same_v<T, std::string_view>) {
     return text_of(x.as<TextElement>()[i]);
@@ -149,10 +142,10 @@ std::vector<std::int64_t> places(const ConstTensor& x, const List& keys) {
   std::vector<std::size_t> order(keys.count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::vector<std::int64_t> found(static_cast<std::size_t>(x.desc.shape.elements()), -1);
+  const KeyLess less;
   dispatch_labels(keys.dtype, [&](auto zero) {
     using T = decltype(zero);
     std::ranges::sort(order, [&](std::size_t i, std::size_t j) {  // of equal keys the first one stays first
-      cancellation_point();
       return less(keys.at<T>(i), keys.at<T>(j)) || (i < j && !less(keys.at<T>(j), keys.at<T>(i)));
     });
     for (std::size_t i = 0; i < found.size(); ++i) {

@@ -13,6 +13,7 @@
 
 #include "base/number_text.h"
 #include "ops/infra/check.h"
+#include "ops/infra/key_less.h"
 #include "ops/infra/numeric.h"
 #include "ops/infra/runtime_values.h"
 #include "ops/infra/text_number.h"
@@ -46,13 +47,12 @@ template <typename T>
 void require_unlike(std::span<const T> labels, const char* what) {
   std::vector<std::size_t> order(labels.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
-    cancellation_point();
-    return labels[a] != labels[b] ? labels[a] < labels[b] : a < b;
-  });
+  const KeyLess less;
+  std::ranges::sort(
+      order, [&](std::size_t a, std::size_t b) { return less(labels[a], labels[b]) || (a < b && !less(labels[b], labels[a])); });
   for (std::size_t i = 1; i < order.size(); ++i) {
     cancellation_point();
-    if (!(labels[order[i - 1]] < labels[order[i]])) {
+    if (!less(labels[order[i - 1]], labels[order[i]])) {
       fail(EVN_ERROR_INVALID_MODEL, "%s[%zu] and [%zu] are equal", what, std::min(order[i - 1], order[i]),
            std::max(order[i - 1], order[i]));
     }
@@ -137,7 +137,7 @@ void infer_dict(InferContext& c) {
 template <typename Key, typename Words>
 void look_up(const RuntimeValuePtr& map, const Words& words, char* to) {
   const RuntimeValuePtr &keys = map->parts[0], &values = map->parts[1];
-  std::map<Key, std::int64_t> place;
+  std::map<Key, std::int64_t, KeyLess> place;
   for (std::int64_t i = 0; i < keys->desc.shape.elements(); ++i) {
     cancellation_point();
     if constexpr (std::is_same_v<Key, std::string_view>) {

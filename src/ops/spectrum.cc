@@ -63,7 +63,7 @@ void infer_dft(InferContext& c) {
   }
   const int a = normalize_axis(axis, x.rank());
   if (a == parts) fail(EVN_ERROR_INVALID_MODEL, "axis is that of the parts");
-  const std::int64_t own = to_real(c.node) && x[a] >= 0 ? 2 * (x[a] - 1) : x[a];
+  const std::int64_t own = to_real(c.node) && x[a] >= 0 ? std::max<std::int64_t>(2 * (x[a] - 1), 0) : x[a];
   std::int64_t length = 0;
   if (!scalar_value(c, 1, own, &length)) {
     y[a] = -1;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ops/infra/check.h"
+#include "ops/infra/key_less.h"
 #include "ops/infra/regex.h"
 #include "ops/infra/walk.h"
 
@@ -50,23 +51,45 @@ enum : int { kDelimiter, kMaxSplit };
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Finds as text.find(part) does, where `part` is not empty.
-std::size_t find_in_pieces(std::string_view text, std::string_view part) {
-  constexpr std::size_t kPiece = 4096;
-  for (std::size_t begin = 0; begin < text.size(); begin += kPiece) {
-    cancellation_point(static_cast<std::int64_t>(kPiece) / kBytesPerWork);
-    const std::size_t at = text.substr(begin, kPiece + part.size() - 1).find(part);
-    if (at != std::string_view::npos) return begin + at;
+// Finds a delimiter in time that is linear in the text and the delimiter (D. E. Knuth, J. H. Morris, V. R. Pratt, "Fast pattern
+// matching in strings", 1977).
+class Delimiter {
+ public:
+  explicit Delimiter(const Node& node)
+      : bytes_(attr_given(node, kDelimiter) ? std::string_view(attr_string(node, kDelimiter)) : std::string_view()),
+        border_(bytes_.size()) {
+    for (std::size_t i = 1; i < bytes_.size(); ++i) border_[i] = matched_with(border_[i - 1], bytes_[i]);
   }
-  return std::string_view::npos;
-}
 
-std::vector<std::string_view> parts_of(const Node& node, std::string_view text) {
-  const std::string_view delimiter =
-      attr_given(node, kDelimiter) ? std::string_view(attr_string(node, kDelimiter)) : std::string_view();
+  std::size_t size() const { return bytes_.size(); }
+
+  // Returns the place of the first delimiter in the text, or npos. The delimiter must not be empty.
+  std::size_t find_in(std::string_view text) const {
+    std::size_t matched = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      matched = matched_with(matched, text[i]);
+      if (matched == bytes_.size()) return i + 1 - matched;
+    }
+    return std::string_view::npos;
+  }
+
+ private:
+  // Returns the length of the longest prefix of the delimiter that is a suffix of the text read so far, which ends in `next`.
+  // `matched` is that length before `next` and less than size().
+  std::size_t matched_with(std::size_t matched, char next) const {
+    cancellation_point();
+    for (; matched > 0 && bytes_[matched] != next; matched = border_[matched - 1]) cancellation_point();
+    return bytes_[matched] == next ? matched + 1 : 0;
+  }
+
+  std::string_view bytes_;
+  std::vector<std::size_t> border_;  // [i]: length of the longest proper prefix of the bytes up to i that is also their suffix
+};
+
+std::vector<std::string_view> parts_of(const Node& node, const Delimiter& delimiter, std::string_view text) {
   std::int64_t cuts = attr_int(node, kMaxSplit);
   std::vector<std::string_view> parts;
-  if (delimiter.empty()) {
+  if (delimiter.size() == 0) {
     const auto skip = [&] {
       while (!text.empty() && is_space(text.front())) {
         cancellation_point();
@@ -91,7 +114,7 @@ std::vector<std::string_view> parts_of(const Node& node, std::string_view text) 
     return parts;
   }
   if (text.empty()) return parts;
-  for (std::size_t at; cuts > 0 && (at = find_in_pieces(text, delimiter)) != std::string_view::npos; --cuts) {
+  for (std::size_t at; cuts > 0 && (at = delimiter.find_in(text)) != std::string_view::npos; --cuts) {
     cancellation_point();
     parts.push_back(text.substr(0, at));
     text.remove_prefix(at + delimiter.size());
@@ -109,9 +132,10 @@ void infer_split(InferContext& c) {
   std::int64_t most = -1;
   const bool empty = c.shape(0).is_known() && c.shape(0).elements() == 0;
   if (x.data != nullptr || empty) most = 0;
+  const Delimiter delimiter(c.node);
   for (std::int64_t i = 0; x.data != nullptr && i < x.desc.shape.elements(); ++i) {
     cancellation_point();
-    most = std::max(most, static_cast<std::int64_t>(parts_of(c.node, text_of(x.as<TextElement>()[i])).size()));
+    most = std::max(most, static_cast<std::int64_t>(parts_of(c.node, delimiter, text_of(x.as<TextElement>()[i])).size()));
   }
   c.outputs[0].shape = c.shape(0);
   c.outputs[0].shape.push_back(most);
@@ -122,9 +146,10 @@ void reference_split(const ReferenceContext& c) {
   const ConstTensor& x = c.input(0);
   const Shape& out = c.output().desc.shape;
   const std::int64_t width = out[out.rank() - 1];
+  const Delimiter delimiter(c.node);
   for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
     cancellation_point();
-    const std::vector<std::string_view> parts = parts_of(c.node, text_of(x.as<TextElement>()[i]));
+    const std::vector<std::string_view> parts = parts_of(c.node, delimiter, text_of(x.as<TextElement>()[i]));
     for (std::int64_t k = 0; k < width && c.output().present(); ++k) {
       cancellation_point();
       const auto n = static_cast<std::size_t>(k);
@@ -206,28 +231,24 @@ void require_locale(const Node& node) {
        attr_string(node, kLocale).c_str());
 }
 
-// Order of stop words. The comparison counts as work by the length of the words.
-bool is_less(const std::string& a, const std::string& b) {
-  cancellation_point(1 + static_cast<std::int64_t>(std::min(a.size(), b.size())) / kBytesPerWork);
-  return a < b;
-}
-
 // Returns the elements that are no stop words. The stop words are sorted, because a model can choose words whose hashes collide.
 std::vector<std::string_view> without_stop_words(const Node& node, const ConstTensor& x) {
   const bool sensitive = attr_int(node, kCaseSensitive) != 0;
-  std::vector<std::string> stop;
+  std::vector<std::string> lower;
   for (const std::string& word : attr_strings(node, kStopWords)) {
     cancellation_point();
-    stop.push_back(sensitive ? word : with_case(word, true));
+    if (!sensitive) lower.push_back(with_case(word, true));
   }
-  std::sort(stop.begin(), stop.end(), is_less);
+  const std::span<const std::string> words = sensitive ? attr_strings(node, kStopWords) : std::span<const std::string>(lower);
+  std::vector<std::string_view> stop(words.begin(), words.end());
+  std::sort(stop.begin(), stop.end(), KeyLess());
   std::vector<std::string_view> stay;
   for (std::int64_t i = 0; i < x.desc.shape.elements(); ++i) {
     cancellation_point();
     const std::string_view text = text_of(x.as<TextElement>()[i]);
-    const std::string word = sensitive ? std::string(text) : with_case(text, true);
-    cancellation_point(static_cast<std::int64_t>(word.size()) / kBytesPerWork);
-    if (!std::binary_search(stop.begin(), stop.end(), word, is_less)) stay.push_back(text);
+    const std::string lower_text = sensitive ? std::string() : with_case(text, true);
+    const std::string_view word = sensitive ? text : lower_text;
+    if (!std::binary_search(stop.begin(), stop.end(), word, KeyLess())) stay.push_back(text);
   }
   return stay;
 }

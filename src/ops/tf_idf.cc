@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/infra/check.h"
+#include "ops/infra/index.h"
+#include "ops/infra/key_less.h"
 
 namespace evn {
 namespace {
@@ -70,35 +73,45 @@ void infer(InferContext& c) {
   c.outputs[0].shape = c.shape(0).rank() == 2 ? Shape{c.shape(0)[0], p.outputs} : Shape{p.outputs};
 }
 
-// Elements as keys: of a pool and of an input alike.
-std::string key_of(std::int64_t x) { return std::to_string(x); }
-std::string key_of(std::string_view x) { return std::string(x); }
-
-std::string key_at(const ConstTensor& x, std::int64_t i) {
-  switch (x.desc.dtype) {
-    case DType::kString: return key_of(text_of(x.as<TextElement>()[i]));
-    case DType::kInt32: return key_of(std::int64_t{x.as<std::int32_t>()[i]});
-    default: return key_of(x.as<std::int64_t>()[i]);
+// Reads an element as a key, which is an int64 or a text.
+template <typename Key>
+Key key_at(const ConstTensor& x, std::int64_t i) {
+  if constexpr (std::is_same_v<Key, std::string_view>) {
+    return text_of(x.as<TextElement>()[i]);
+  } else {
+    return int_at(x, i);
   }
 }
 
-using Gram = std::vector<std::string>;
+template <typename Key>
+using Gram = std::vector<Key>;
 
-// The n-grams of the pool and their numbers.
-std::map<Gram, std::int64_t> grams_of(const Node& node, const Pool& p, bool strings) {
-  std::map<Gram, std::int64_t> grams;
+// Orders n-grams by their first keys that differ.
+struct GramLess {
+  template <typename Key>
+  bool operator()(const std::vector<Key>& a, const std::vector<Key>& b) const {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(), KeyLess());
+  }
+};
+
+// Maps each n-gram of the pool to its number.
+template <typename Key>
+using Grams = std::map<Gram<Key>, std::int64_t, GramLess>;
+
+template <typename Key, typename Element>
+Grams<Key> grams_of(const Node& node, std::span<const Element> pool) {
+  Grams<Key> grams;
   const std::span<const std::int64_t> counts = attr_ints(node, kCounts);
   std::size_t number = 0;
   for (std::size_t n = 0; n < counts.size(); ++n) {
     cancellation_point();
-    const std::int64_t end = n + 1 < counts.size() ? counts[n + 1] : static_cast<std::int64_t>(p.size);
+    const std::int64_t end = n + 1 < counts.size() ? counts[n + 1] : static_cast<std::int64_t>(pool.size());
     for (std::int64_t at = counts[n]; at < end; at += static_cast<std::int64_t>(n) + 1, ++number) {
       cancellation_point();
-      Gram gram;
+      Gram<Key> gram;
       for (std::size_t k = 0; k <= n; ++k) {
         cancellation_point();
-        const std::size_t i = static_cast<std::size_t>(at) + k;
-        gram.push_back(strings ? key_of(attr_strings(node, kStrings)[i]) : key_of(attr_ints(node, kInts)[i]));
+        gram.push_back(pool[static_cast<std::size_t>(at) + k]);
       }
       grams.emplace(std::move(gram), static_cast<std::int64_t>(number));
     }
@@ -106,10 +119,11 @@ std::map<Gram, std::int64_t> grams_of(const Node& node, const Pool& p, bool stri
   return grams;
 }
 
-void reference(const ReferenceContext& c) {
+template <typename Key, typename Element>
+void count_grams(const ReferenceContext& c, std::span<const Element> pool) {
   const ConstTensor& x = c.input(0);
   const Pool p = pool_of(c.node, x.desc.dtype);
-  const std::map<Gram, std::int64_t> grams = grams_of(c.node, p, x.desc.dtype == DType::kString);
+  const Grams<Key> grams = grams_of<Key>(c.node, pool);
   const Shape& shape = x.desc.shape;
   const std::int64_t rows = shape.rank() == 2 ? shape[0] : 1;
   const std::int64_t length = shape[shape.rank() - 1];
@@ -125,10 +139,10 @@ void reference(const ReferenceContext& c) {
         cancellation_point();
         for (std::int64_t first = 0; first + (n - 1) * (skip + 1) < length; ++first) {
           cancellation_point();
-          Gram gram;
+          Gram<Key> gram;
           for (std::int64_t k = 0; k < n; ++k) {
             cancellation_point();
-            gram.push_back(key_at(x, row * length + first + k * (skip + 1)));
+            gram.push_back(key_at<Key>(x, row * length + first + k * (skip + 1)));
           }
           if (const auto it = grams.find(gram); it != grams.end()) ++found[static_cast<std::size_t>(it->second)];
         }
@@ -144,6 +158,11 @@ void reference(const ReferenceContext& c) {
       y[indexes[i]] = mode == "IDF" ? weight : y[indexes[i]] + count * weight;
     }
   }
+}
+
+void reference(const ReferenceContext& c) {
+  if (c.input(0).desc.dtype == DType::kString) return count_grams<std::string_view>(c, attr_strings(c.node, kStrings));
+  count_grams<std::int64_t>(c, attr_ints(c.node, kInts));
 }
 
 constexpr AttributeSpec kAttributes[] = {

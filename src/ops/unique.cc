@@ -40,7 +40,7 @@ int compare(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     if (std::isnan(a) || std::isnan(b)) return static_cast<int>(std::isnan(a)) - static_cast<int>(std::isnan(b));
   }
-  if constexpr (std::is_same_v<T, TextElement>) return text_of(a).compare(text_of(b));
+  if constexpr (std::is_same_v<T, TextElement>) return compare_texts(text_of(a), text_of(b));
   return a < b ? -1 : b < a ? 1 : 0;
 }
 

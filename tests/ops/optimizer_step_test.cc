@@ -149,25 +149,34 @@ TEST(OptimizerStep, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(status("sgd", 2, {a, a, a}, 0.9f, 1), EVN_OK);
 }
 
-TEST(GradientNorm, IsTheSumOfSquaresOfAllTensors) {
+std::vector<Tensor> gradient_norm(float scale, std::vector<Tensor> tensors) {
   Op op("evener::GradientNorm", 1);
   op.outputs(2);
-  const auto y = op.run({f32({2}, {3, 4}), f32({}, {-2}), f32({0}, {})});
-  EXPECT_EQ(y[0].floats(), Floats({29}));
+  tensors.insert(tensors.begin(), f32({}, {scale}));
+  return op.run(tensors);
+}
+
+TEST(GradientNorm, IsTheScaledNormOfAllTensors) {
+  const auto y = gradient_norm(0.5f, {f32({2}, {4, 5}), f32({}, {-2}), f32({0}, {}), f32({1, 1}, {6})});
+  EXPECT_EQ(y[0].floats(), Floats({4.5f}));
   EXPECT_EQ(bool_values(y[1]), std::vector<std::uint8_t>({1}));
+}
+
+TEST(GradientNorm, IsFiniteWhereFloat32HasIt) {
+  for (const auto& [scale, value] : {std::pair{1.0f, 3e30f}, {1e-9f, 3e38f}, {1e-30f, 2e38f}, {1e9f, 1e-30f}}) {
+    const auto y = gradient_norm(scale, {f32({2}, {value, -value}), f32({2}, {value, value})});
+    EXPECT_FLOAT_EQ(y[0].floats()[0], 2 * (scale * value));
+    EXPECT_EQ(bool_values(y[1]), std::vector<std::uint8_t>({1}));
+  }
 }
 
 TEST(GradientNorm, SaysWhereAnElementIsNotFinite) {
   for (const float odd : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    Op op("evener::GradientNorm", 1);
-    op.outputs(2);
-    EXPECT_EQ(bool_values(op.run({f32({2}, {3, 4}), f32({2}, {0, odd})})[1]), std::vector<std::uint8_t>({0}));
+    EXPECT_EQ(bool_values(gradient_norm(1, {f32({2}, {3, 4}), f32({2}, {0, odd})})[1]), std::vector<std::uint8_t>({0}));
   }
-  Op op("evener::GradientNorm", 1);
-  op.outputs(2);
-  const auto y = op.run({f32({1}, {3e38f})});
+  const auto y = gradient_norm(1, {f32({2}, {3e38f, 3e38f})});
   EXPECT_TRUE(std::isinf(y[0].floats()[0]));
-  EXPECT_EQ(bool_values(y[1]), std::vector<std::uint8_t>({1})) << "its square is too large, but not the element";
+  EXPECT_EQ(bool_values(y[1]), std::vector<std::uint8_t>({1})) << "the norm is too large, but not the elements";
 }
 
 }  // namespace

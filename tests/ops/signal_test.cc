@@ -146,6 +146,9 @@ TEST(Dft, WhatDoesNotFitIsRefused) {
     EXPECT_EQ(Op("DFT", 20).status({x, scalar(3), scalar(axis)}), EVN_ERROR_INVALID_MODEL) << axis;
   }
   EXPECT_EQ(Op("DFT", 20).with("onesided", 1).status({complex}), EVN_ERROR_INVALID_MODEL);
+  for (const std::int64_t half : {0, 1}) {
+    EXPECT_THROW(Op("DFT", 20).with("onesided", 1).with("inverse", 1).infer({desc({1, half, 2})}), Error) << half;
+  }
   EXPECT_EQ(Op("DFT", 20).status({f32({1, 2, 3}, Floats(6, 1))}), EVN_ERROR_INVALID_MODEL);
 }
 

@@ -11,6 +11,13 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
+// So many a, and `last`.
+std::string many_and(std::size_t count, char last) {
+  std::string text(count + 1, 'a');
+  text.back() = last;
+  return text;
+}
+
 // Keeps the texts of the inputs.
 TextPool& pool() {
   static TextPool p(nullptr);
@@ -68,6 +75,64 @@ TEST(StringSplit, WithoutDelimiterCutsAtRunsOfSpace) {
   EXPECT_EQ(texts(Op("StringSplit", 20).with("maxsplit", 1).outputs(2).run({strings({1}, {" a b  c "})})[0]),
             (Strings{"a", "b  c"}));
   EXPECT_EQ(Op("StringSplit", 20).with("maxsplit", -1).outputs(2).status({strings({1}, {"a"})}), EVN_ERROR_INVALID_MODEL);
+}
+
+// All texts of `length` letters that are a or b.
+Strings texts_of_two_letters(int length) {
+  Strings all = {""};
+  for (int i = 0; i < length; ++i) {
+    Strings longer;
+    for (const std::string& text : all) longer.insert(longer.end(), {text + "a", text + "b"});
+    all = longer;
+  }
+  return all;
+}
+
+TEST(StringSplit, FindsDelimitersThatContainTheirOwnBeginning) {
+  const Strings given = texts_of_two_letters(9);
+  const Tensor x = strings({static_cast<std::int64_t>(given.size())}, given);
+  for (int length = 1; length <= 5; ++length) {
+    for (const std::string& delimiter : texts_of_two_letters(length)) {
+      const auto y = Op("StringSplit", 20).with("delimiter", delimiter.c_str()).outputs(2).run({x});
+      const Strings parts = texts(y[0]);
+      const Ints counts = y[1].ints();
+      const std::size_t width = parts.size() / given.size();
+      for (std::size_t i = 0; i < given.size(); ++i) {
+        Strings want;
+        std::size_t begin = 0;
+        for (std::size_t at; (at = given[i].find(delimiter, begin)) != std::string::npos; begin = at + delimiter.size())
+          want.push_back(given[i].substr(begin, at - begin));
+        want.push_back(given[i].substr(begin));
+        const auto first = parts.begin() + static_cast<std::ptrdiff_t>(i * width);
+        ASSERT_EQ(Strings(first, first + counts[i]), want) << given[i] << " at " << delimiter;
+      }
+    }
+  }
+}
+
+// Work of a run, and the most of it between two looks at the stop condition.
+struct Work {
+  std::int64_t all, longest;
+};
+template <typename F>
+Work work_of(F&& run) {
+  const Cancel cancel;
+  const CancelScope scope(cancel);
+  run();
+  return {scope.work(), scope.longest()};
+}
+
+// Every part of the text matches the delimiter up to the last byte of the delimiter.
+TEST(StringSplit, CountsEachByteOnceForDelimitersOfAnyLength) {
+  const auto work = [](std::size_t size) {
+    const std::string delimiter = many_and(size, 'b');
+    Op op("StringSplit", 20);
+    op.with("delimiter", delimiter.c_str()).outputs(2);
+    const Tensor x = strings({1}, {std::string(2 * size, 'a')});
+    return work_of([&] { op.run({x}); }).all;
+  };
+  EXPECT_GT(work(50'000), 100'000);
+  EXPECT_LT(work(100'000), 21 * work(50'000) / 10);
 }
 
 TEST(StringNormalizer, LeavesOutStopWordsAndChangesCase) {
@@ -128,10 +193,8 @@ TEST(StringNormalizer, CountsTheWorkOfLookups) {
     for (int i = 0; i < words; ++i) stop.push_back(std::string(200, 'a') + std::to_string(i));
     Op op("StringNormalizer", 10);
     op.with("stopwords", AttributeValue(stop)).with("is_case_sensitive", 1);
-    const Cancel cancel;
-    const CancelScope scope(cancel);
-    op.run({strings({words}, Strings(static_cast<std::size_t>(words), std::string(201, 'a')))});
-    return scope.work();
+    const Tensor x = strings({words}, Strings(static_cast<std::size_t>(words), std::string(201, 'a')));
+    return work_of([&] { op.run({x}); }).all;
   };
   EXPECT_LT(work(4000), 3 * work(2000));
   EXPECT_GT(work(4000), 4000 * 10);
@@ -157,6 +220,49 @@ TEST(StringNormalizer, RefusesLocalesWithRulesOfCaseOfTheirOwn) {
   }
 }
 
+// Two long texts that differ in their last bytes are compared.
+TEST(Texts, ComparisonsCountTheBytesThatAreCompared) {
+  constexpr std::size_t kSize = 1 << 20;
+  const std::string one = many_and(kSize, '1'), two = many_and(kSize, '2');
+  const Tensor x = strings({1}, {two});
+  const auto with = [&](const char* op, const char* list) {
+    Op made(op, 18);
+    made.with(list, AttributeValue(Strings{one, two}));
+    return made;
+  };
+  Op encoder = with("ai.onnx.ml::LabelEncoder", "keys_strings"), one_hot = with("ai.onnx.ml::OneHotEncoder", "cats_strings");
+  Op zip = with("ai.onnx.ml::ZipMap", "classlabels_strings"), normalizer = with("StringNormalizer", "stopwords");
+  Op grams = with("TfIdfVectorizer", "pool_strings");
+  encoder.with("values_int64s", Ints{1, 2});
+  normalizer.with("is_case_sensitive", 1);
+  grams.with("min_gram_length", 1).with("max_gram_length", 1).with("max_skip_count", 0).with("mode", "TF");
+  grams.with("ngram_counts", Ints{0}).with("ngram_indexes", Ints{0, 1});
+
+  EXPECT_EQ(encoder.run({x})[0].ints(), (Ints{2}));
+  EXPECT_EQ(one_hot.run({x})[0].floats(), (Floats{0, 1}));
+  EXPECT_EQ(texts(normalizer.run({x})[0]), (Strings{""}));
+  EXPECT_EQ(grams.run({x})[0].floats(), (Floats{0, 1}));
+  const std::pair<const char*, Work> counted[] = {
+      {"LabelEncoder", work_of([&] { encoder.run({x}); })},
+      {"OneHotEncoder", work_of([&] { one_hot.run({x}); })},
+      {"ZipMap", work_of([&] {
+         zip.infer({desc({1, 2})});
+       })},
+      {"StringNormalizer", work_of([&] { normalizer.run({x}); })},
+      {"TfIdfVectorizer", work_of([&] { grams.run({x}); })},
+      {"Equal", work_of([&] {
+         Op("Equal", 19).run({x, strings({1}, {one})});
+       })},
+      {"Unique", work_of([&] {
+         Op("Unique", 11).run({strings({2}, {two, one})});
+       })},
+  };
+  for (const auto& [op, work] : counted) {
+    EXPECT_GE(work.all, static_cast<std::int64_t>(kSize) / kBytesPerWork) << op;
+    EXPECT_LE(work.longest, 2 * kWorkPerLook) << op;
+  }
+}
+
 TEST(Equal, ComparesTexts) {
   EXPECT_EQ(bool_values(Op("Equal", 19).run({strings({3}, {"a", "", "ab"}), strings({3}, {"a", "b", "ab"})})[0]),
             (std::vector<std::uint8_t>{1, 0, 1}));
@@ -178,13 +284,6 @@ TEST(Unique, OrdersTextsByTheirBytes) {
 
 bool matches(std::string_view pattern, std::string_view text) { return Regex(pattern).matches_all(text); }
 
-// So many a, and `last`.
-std::string many_and(std::size_t count, char last) {
-  std::string text(count + 1, 'a');
-  text.back() = last;
-  return text;
-}
-
 TEST(Regex, MatchesTheWholeText) {
   EXPECT_TRUE(matches("www\\.[a-z.-]+\\.com", "www.a-b.com"));
   EXPECT_TRUE(matches("a|bc*", "bccc"));
@@ -204,6 +303,26 @@ TEST(Regex, MatchesTheWholeText) {
   EXPECT_TRUE(matches("", ""));
   EXPECT_TRUE(matches("[[:alpha:]_-]+\\d\\D\\s", "ab-_1x "));
   EXPECT_TRUE(matches("(?:a*)*b", many_and(2000, 'b')));
+}
+
+TEST(Regex, RepetitionsOfGroupsMultiply) {
+  for (const char* six : {"(a{2}){3}", "(?:a{3}){2}", "(a{6}?)"}) {
+    EXPECT_TRUE(matches(six, "aaaaaa")) << six;
+    EXPECT_FALSE(matches(six, "aaa")) << six;
+    EXPECT_FALSE(matches(six, "aa")) << six;
+  }
+  EXPECT_TRUE(matches("(a*){2}", "aaa"));
+  EXPECT_TRUE(matches("(a{2})+", "aaaa"));
+  EXPECT_FALSE(matches("(a{2})+", "aaa"));
+}
+
+TEST(Regex, BracesThatHoldNoCountAreLiterals) {
+  for (const char* text :
+       {"{", "a{", "a{1", "a{1x}", "a{,2}", "a{01}", "a{1,02}", "a{1,2", "a{1,2x}", "a{1,2,}", "a{1001x}", "{x}", "{}"})
+    EXPECT_TRUE(matches(text, text)) << text;
+  EXPECT_TRUE(matches("a{2}{", "aa{"));
+  EXPECT_TRUE(matches("a{1{2}", "a{11"));
+  EXPECT_TRUE(matches("a{0}b", "b"));
 }
 
 TEST(Regex, QuantifierBindsToAWholeCharacter) {
@@ -253,10 +372,14 @@ evn_status status_of(std::string_view pattern) {
 }
 
 TEST(Regex, RefusesWhatIsNoPattern) {
-  for (const char* wrong : {"(", ")", "[", "[a", "*a", "a\\", "[b-a]", "a{3,1}"})
+  for (const char* wrong : {"(", ")", "[", "[a", "*a", "a\\", "[b-a]", "a{3,1}", "{2}", "(*a)", "a|{1,2}"})
     EXPECT_EQ(status_of(wrong), EVN_ERROR_INVALID_MODEL) << wrong;
   for (const char* unknown : {"(?=a)", "\\1", "\\pL", "[[:foo:]]", "[\\t-a]", "\\x4", "\\xe9"})
     EXPECT_EQ(status_of(unknown), EVN_ERROR_UNSUPPORTED) << unknown;
+  for (const char* twice : {"a**", "a+*", "a?+", "a*??", "a*{2}", "a{2}{3}", "a{2}+", "a{2}?*", "(a)?{1,}"})
+    EXPECT_EQ(status_of(twice), EVN_ERROR_INVALID_MODEL) << twice;
+  for (const char* large : {"a{1001}", "a{2,1001}", "a{1001,}", "a{99999999}"})
+    EXPECT_EQ(status_of(large), EVN_ERROR_LIMIT) << large;
   EXPECT_EQ(status_of("((((a{1000}){1000}){1000}){1000})"), EVN_ERROR_LIMIT);
   EXPECT_EQ(status_of(std::string(1000, '(')), EVN_ERROR_LIMIT);
 }

@@ -2,6 +2,8 @@
 // reached.
 #include "ops/infra/regex.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 
 #include "base/cancel.h"
@@ -106,23 +108,20 @@ class RegexParser {
   Piece repeated(int depth) {
     const std::size_t begin = at_;
     Piece piece = atom(depth);
-    while (more()) {
-      cancellation_point();
-      if (take('*')) {
-        piece = any_number(piece);
-      } else if (take('+')) {
-        const std::size_t end = at_;
-        piece = behind(piece, any_number(again(begin, depth)));
-        at_ = end;
-      } else if (take('?')) {
-        piece = maybe(piece);
-      } else if (text_[at_] == '{' && is_count()) {
-        piece = counted(begin, depth);
-      } else {
-        break;
-      }
-      take('?');  // lazy: matches of the whole text are the same
+    if (take('*')) {
+      piece = any_number(piece);
+    } else if (take('+')) {
+      const std::size_t end = at_;
+      piece = behind(piece, any_number(again(begin, depth)));
+      at_ = end;
+    } else if (take('?')) {
+      piece = maybe(piece);
+    } else if (const std::optional<Count> count = take_count()) {
+      piece = counted(*count, begin, depth);
+    } else {
+      return piece;
     }
+    take('?');  // lazy: matches of the whole text are the same
     return piece;
   }
 
@@ -131,38 +130,54 @@ class RegexParser {
     return atom(depth);
   }
 
-  bool is_count() const { return at_ + 1 < text_.size() && text_[at_ + 1] >= '0' && text_[at_ + 1] <= '9'; }
-
-  int number() {
-    int n = 0;
-    while (more() && text_[at_] >= '0' && text_[at_] <= '9') {
+  // Takes a number without leading zeros. A number above kMaxRepeat becomes kMaxRepeat + 1.
+  bool take_number(int* n) {
+    const std::size_t begin = at_;
+    for (*n = 0; more() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
       cancellation_point();
-      n = n * 10 + (text_[at_++] - '0');
-      if (n > kMaxRepeat) fail(EVN_ERROR_LIMIT, "the pattern repeats something more than %d times", kMaxRepeat);
+      *n = std::min(*n * 10 + (text_[at_] - '0'), kMaxRepeat + 1);
     }
-    return n;
+    return at_ == begin + 1 || (at_ > begin && text_[begin] != '0');
   }
 
-  Piece counted(std::size_t begin, int depth) {
-    take('{');
-    const int least = number();
-    int most = least;
-    bool open = false;
-    if (take(',')) {
-      open = more() && text_[at_] == '}';
-      most = open ? least : number();
+  struct Count {
+    int least = 0;
+    int most = 0;
+    bool open = false;  // true: there is no upper bound, and `most` equals `least`
+  };
+
+  // Takes a {m}, {m,} or {m,n}. Takes nothing if there is none, because any other '{' is a literal.
+  std::optional<Count> take_count() {
+    const std::size_t begin = at_;
+    Count count;
+    bool found = take('{') && take_number(&count.least);
+    count.most = count.least;
+    if (found && take(',')) {
+      count.open = more() && text_[at_] == '}';
+      found = count.open || take_number(&count.most);
     }
-    if (!take('}') || most < least) refuse("a count that is none");
+    if (!found || !take('}')) {
+      at_ = begin;
+      return std::nullopt;
+    }
+    if (std::max(count.least, count.most) > kMaxRepeat)
+      fail(EVN_ERROR_LIMIT, "the pattern repeats something more than %d times", kMaxRepeat);
+    if (count.most < count.least) refuse("a count whose end is before its begin");
+    return count;
+  }
+
+  Piece counted(const Count& count, std::size_t begin, int depth) {
     const std::size_t end = at_;
     Piece all = empty();
-    for (int i = 0; i < least; ++i) all = behind(all, again(begin, depth));
-    for (int i = least; i < most; ++i) all = behind(all, maybe(again(begin, depth)));
-    if (open) all = behind(all, any_number(again(begin, depth)));
+    for (int i = 0; i < count.least; ++i) all = behind(all, again(begin, depth));
+    for (int i = count.least; i < count.most; ++i) all = behind(all, maybe(again(begin, depth)));
+    if (count.open) all = behind(all, any_number(again(begin, depth)));
     at_ = end;
     return all;
   }
 
   Piece atom(int depth) {
+    if (take_count()) refuse("nothing to repeat");
     const char c = text_[at_++];
     switch (c) {
       case '(': {

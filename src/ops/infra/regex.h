@@ -1,5 +1,6 @@
 // Regular expressions in the syntax that RE2 and POSIX share: literals, ., [classes], (groups), (?:groups), |, *, +, ?, {m,n}, \d
-// \w \s \b and their opposites, escapes, ^ and $. Matching follows all alternatives at once (K. Thompson, "Regular expression
+// \w \s \b and their opposites, escapes, ^ and $. As in RE2, a '{' that begins no {m}, {m,} or {m,n} is a literal, and what is
+// repeated must be in a group to be repeated again. Matching follows all alternatives at once (K. Thompson, "Regular expression
 // search algorithm", 1968): its time is the text's length times the pattern's, whatever they say.
 #pragma once
 
