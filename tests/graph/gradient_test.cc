@@ -104,6 +104,20 @@ TEST(Gradient, SumsOverDimsThatWereNotBroadcastGoAway) {
   EXPECT_EQ(count(m.graph, "Identity"), 0);
 }
 
+// With another reader of its input, a Clip would not be fused into the node before.
+TEST(Gradient, ClipIsAloneInReadingItsInput) {
+  OnnxWriter w;
+  w.import(kTraining, 1).add_input("x", kF32, {-1, 3}).add_input("z", kF32, {-1, 3});
+  w.add_initializer("low", {}, std::vector<float>{0}).add_initializer("high", {}, std::vector<float>{6});
+  w.add_node("Mul", {"x", "z"}, {"p"}).add_node("Clip", {"p", "low", "high"}, {"y"});
+  w.add_node("Gradient", {"x"}, {"dx"}, by({"x"}, "y"), "g", kTraining).add_output("y").add_output("dx");
+  const Model m = loaded(w);
+  const ValueId p = static_cast<ValueId>(&named(m.graph, "p") - m.graph.values.data());
+  int readers = 0;
+  for (const Node& n : m.graph.nodes) readers += static_cast<int>(std::count(n.inputs.begin(), n.inputs.end(), p));
+  EXPECT_EQ(readers, 1);
+}
+
 TEST(Gradient, NothingIsMadeForWhatIsNotDifferentiatedBy) {
   OnnxWriter w = product();
   w.add_node("Gradient", {"z"}, {"dz"}, by({"z"}, "y"), "g", kTraining).add_output("dz");

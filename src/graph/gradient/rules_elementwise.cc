@@ -79,9 +79,10 @@ void power(Backward& b) {
     b.give_sum(0, t.mul(b.dy(), slope));
   }
   if (b.wants(1)) {
-    const ValueId positive = t.op("Greater", {x, zero});
-    const ValueId safe = t.where(positive, x, t.scalar(1, x));
-    const ValueId dp = t.sum_to(b.x(1), t.where_else_0(positive, t.mul(b.dy(), t.mul(b.y(), t.op("Log", {safe})))));
+    // At x = 0 the derivative is 0 from p = 0 on. Below x = 0 it is NaN, as the logarithm is.
+    const ValueId flat = t.op("And", {t.op("Equal", {x, zero}), t.op("GreaterOrEqual", {p, zero})});
+    const ValueId log = t.op("Log", {t.where(flat, t.scalar(1, x), x)});
+    const ValueId dp = t.sum_to(b.x(1), t.mul(b.dy(), t.mul(b.y(), log)));
     b.give(1, t.dtype(b.x(1)) == t.dtype(x) ? dp : t.op("CastLike", {dp, b.x(1)}));
   }
 }
@@ -126,7 +127,8 @@ void clip(Backward& b) {
   const ValueId below = max == kNoValue ? kNoValue : t.op("Less", {b.y(), max});
   if (above == kNoValue && below == kNoValue) return b.give(0, b.dy());
   const ValueId inside = above == kNoValue ? below : below == kNoValue ? above : t.op("And", {above, below});
-  b.give_sum(0, t.where_else_0(inside, b.dy()));
+  // The shape is that of y as well, which is read here anyway: with another reader, x is made by a step of its own.
+  b.give(0, t.sum_to(b.y(), t.where_else_0(inside, b.dy())));
 }
 
 void dropout(Backward& b) {
