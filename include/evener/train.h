@@ -80,8 +80,8 @@ enum {
  *
  * All-reduce, for engines of the host: `data` becomes its sum over all ranks, element by element, with the same bits in
  * all of them. Every rank makes the same calls, with the same counts, in the same order; one thread at a time calls, not always the
- * same one, until evn_trainer_release has returned. Where a rank is missing it returns a status instead of waiting for ever; the
- * trainer then ends each call with that.
+ * same one, until evn_trainer_release has returned and no call with the trainer is under way. Where a rank is missing it returns a
+ * status instead of waiting for ever; the trainer then ends each call with that.
  *   dtype  EVN_DTYPE_FLOAT32 or EVN_DTYPE_FLOAT64 @since 0.3 */
 typedef evn_status (*evn_reduce)(void *context, void *data, uint64_t count, evn_dtype dtype, evn_error *error);
 
@@ -272,7 +272,7 @@ EVN_API evn_status evn_trainer_get_parameter(evn_trainer trainer, uint32_t index
 
 /* Writes all that training needs to go on with the same bits: parameters, statistics, the optimizer's state, the schedule, the
  * random state. One file in the format of safetensors; what was at `path` is replaced at the end, in one step. Returns
- * EVN_ERROR_IO. @since 0.3 */
+ * EVN_ERROR_IO, EVN_ERROR_UNSUPPORTED (the name of a parameter or statistic is not UTF-8, as the format requires). @since 0.3 */
 EVN_API evn_status evn_trainer_save(evn_trainer trainer, const char *path, evn_error *error);
 
 /* Takes what evn_trainer_save wrote, of a trainer of the same model, parameters, loss, optimizer (with the same state), kind of

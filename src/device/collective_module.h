@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /* Changes with this file. */
-#define EVN_COLLECTIVE_MODULE_ABI 1u
+#define EVN_COLLECTIVE_MODULE_ABI 2u
 #define EVN_COLLECTIVE_MODULE_SYMBOL "evn_collective_module"
 
 typedef struct evn_collective_settings {
@@ -27,6 +27,9 @@ typedef struct evn_collective_module_table {
   evn_status (*open)(const evn_collective_settings* settings, void** collective, uint32_t* rank, uint32_t* rank_count,
                      evn_error* error);
   evn_reduce reduce; /* its context is what `open` gives */
+  /* Ends all reductions of this rank: a sum that the module did not make has failed. Nothing waits for the other ranks any more,
+   * at the end of the process either. `reduce` fails from then on. */
+  void (*give_up)(void* collective);
   void (*close)(void* collective);
 } evn_collective_module_table;
 

@@ -94,7 +94,7 @@ void attend(const AttentionSizes& z, const AttentionRule& rule, Rows& r) {
     r.scores(1, b, h, s, std::span<const double>(row));
     for (std::size_t i = 0; i < row.size(); ++i) {
       cancellation_point();
-      row[i] += bias[i];
+      row[i] = bias[i] == -std::numeric_limits<double>::infinity() ? bias[i] : row[i] + bias[i];  // padding may be NaN
     }
     r.scores(2, b, h, s, std::span<const double>(row));
     const auto round_row = [&] {

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/json_writer.h"
 #include "base/os/os.h"
+#include "base/text.h"
 #include "train/library.h"
 
 namespace evn_train {
@@ -36,6 +37,8 @@ std::string header_of(const Checkpoint& checkpoint) {
   json.end_object();
   std::uint64_t offset = 0;
   for (const SavedTensor& t : checkpoint.tensors) {
+    if (evn::find_invalid_utf8(t.name) != std::string_view::npos)
+      fail(EVN_ERROR_UNSUPPORTED, "tensor \"%.160s\" cannot be saved: its name is not UTF-8", t.name.c_str());
     json.key(t.name);
     json.begin_object();
     json.field("dtype", "F32");

@@ -23,7 +23,8 @@ struct Checkpoint {
   std::shared_ptr<const void> file;  // what the tensors' data refers to
 };
 
-// What was at `path` stays whole until all is on the disk. Throws EVN_ERROR_IO.
+// An older file at `path` stays whole until all is on the disk. Throws EVN_ERROR_IO, EVN_ERROR_UNSUPPORTED (a name that is not
+// UTF-8).
 void write_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 // Throws EVN_ERROR_IO, EVN_ERROR_INVALID_ARGUMENT (the file is none, cut off or changed).
 Checkpoint read_checkpoint(const std::string& path);

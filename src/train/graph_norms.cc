@@ -3,6 +3,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/cancel.h"
@@ -66,14 +67,19 @@ ValueId variance_of_several(NodeWriter& w, ValueId count, ValueId moved, ValueId
 
 }  // namespace
 
-void separate_statistics(SourceModel* source) {
+void separate_statistics(const std::vector<std::string>& frozen, SourceModel* source) {
   Graph& graph = source->model.graph;
-  using Pair = std::pair<std::string, std::string>;  // names of mean and variance, by which fresh names are given in one order
-  std::map<Pair, std::vector<std::size_t>> norms;
+  // Names of mean and variance, and true for nodes that are frozen. Fresh names are given in this order.
+  using Statistics = std::tuple<std::string, std::string, bool>;
+  std::map<Statistics, std::vector<std::size_t>> norms;
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     evn::cancellation_point(evn::kNodeWork);
     const Node& node = graph.nodes[n];
-    if (is_batch_norm(node)) norms[{name_of(graph, node.inputs[3]), name_of(graph, node.inputs[4])}].push_back(n);
+    if (!is_batch_norm(node)) continue;
+    const std::string &mean = name_of(graph, node.inputs[3]), &variance = name_of(graph, node.inputs[4]);
+    const bool is_frozen = fits_any(frozen, node.name) || fits_any(frozen, mean) || fits_any(frozen, variance);
+    if (is_frozen) source->frozen_norms.insert(n);
+    norms[{mean, variance, is_frozen}].push_back(n);
   }
   if (norms.empty()) return;
   Uses uses(graph);
@@ -82,7 +88,7 @@ void separate_statistics(SourceModel* source) {
     evn::cancellation_point(evn::kNodeWork);
     if (graph.nodes[n].op_type == "Identity") readers.emplace(graph.nodes[n].name, n);
   }
-  for (const auto& [pair, nodes] : norms) {
+  for (const auto& [statistics, nodes] : norms) {
     for (const std::size_t input : {3u, 4u}) {
       const ValueId statistic = graph.nodes[nodes[0]].inputs[input];
       if (!has_floats(graph.values[at(statistic)])) continue;
@@ -130,8 +136,10 @@ void TrainingGraphs::synchronize_norm(Graph* graph, std::size_t n, std::int64_t 
   const float momentum = evn::float_attribute_of(graph->nodes[n], "momentum", 0.9f);
   const float epsilon = evn::float_attribute_of(graph->nodes[n], "epsilon", 1e-5f);
   NodeWriter w(graph);
+  auto number = static_cast<std::int64_t>(2 * n);  // of the next of the node's two sums
   const auto reduce = [&](ValueId value) {
-    return w.ops(kAllReduce, {value}, 1, {evn::make_attribute(kSumsId, sums)}, kTrainDomain)[0];
+    return w.ops(kAllReduce, {value}, 1, {evn::make_attribute(kSumsId, sums), evn::make_attribute(kSumNumber, number++)},
+                 kTrainDomain)[0];
   };
   const auto sum = [&](ValueId value) {
     return w.op("ReduceSum", {value, w.integers({0, 2})}, {evn::make_attribute("keepdims", 0)});

@@ -50,7 +50,7 @@ TrainingGraphs::TrainingGraphs(const SourceModel& source, const Settings& settin
   free_batches();
   find_parameters(source.literals);
   check_bodies();
-  find_norms();
+  find_norms(source.frozen_norms);
   for (std::size_t g = 0; g < settings_.groups.size(); ++g) {
     const auto is_in = [&](const Parameter& p) { return p.group == g; };
     if (std::any_of(parameters_.begin(), parameters_.end(), is_in)) used_groups_.push_back(g);
@@ -117,15 +117,15 @@ void TrainingGraphs::check_bodies() {
   }
 }
 
-void TrainingGraphs::find_norms() {
+void TrainingGraphs::find_norms(const std::set<std::size_t>& frozen) {
   std::set<ValueId> taken;
   for (std::size_t n = 0; n < graph().nodes.size(); ++n) {
     evn::cancellation_point(evn::kNodeWork);
     const Node& node = graph().nodes[n];
     if (!is_batch_norm(node)) continue;
-    const bool is_frozen = std::any_of(node.inputs.begin() + 3, node.inputs.end(),
-                                       [&](ValueId s) { return fits_any(settings_.frozen, name_of(graph(), s)); });
-    if (is_frozen || fits_any(settings_.frozen, node.name)) {
+    // The name of a copy, which separate_statistics has made, freezes the nodes that read it.
+    const auto is_named = [&](ValueId statistic) { return fits_any(settings_.frozen, name_of(graph(), statistic)); };
+    if (frozen.contains(n) || is_named(node.inputs[3]) || is_named(node.inputs[4])) {
       frozen_.push_back({node.name, "frozen: it normalizes by its statistics"});
       continue;
     }
@@ -334,13 +334,16 @@ evn::Model TrainingGraphs::update_model() const {
     const std::string prefix = "evener/optimizer_state" + std::to_string(kind - 1) + "/";
     for (const Parameter& p : parameters_) moved[kind].push_back(w.add_input(prefix + p.name, DType::kFloat32, p.shape()));
   }
-  const std::vector<ValueId> sums = own("GradientNorm", gradients, 2);
+  const auto norm_of = [&](ValueId scale, std::vector<ValueId> inputs) {
+    inputs.insert(inputs.begin(), scale);
+    return own("GradientNorm", std::move(inputs), 2);
+  };
   constexpr std::int64_t kGradientScale = 2;  // among the rates, where it is that of all groups
-  const ValueId scale = w.op("Gather", {rates[0], w.integer(kGradientScale)});
-  const ValueId norm = w.op("Mul", {w.op("Sqrt", {sums[0]}), scale});
+  const std::vector<ValueId> of_gradients = norm_of(w.op("Gather", {rates[0], w.integer(kGradientScale)}), gradients);
+  const ValueId norm = of_gradients[0];
   const ValueId lost = w.op("Or", {w.op("IsNaN", {loss}), w.op("IsInf", {loss})});
-  ValueId finite = w.op("And", {sums[1], w.op("Not", {lost})});
-  if (!statistics.empty()) finite = w.op("And", {finite, own("GradientNorm", statistics, 2)[1]});
+  ValueId finite = w.op("And", {of_gradients[1], w.op("Not", {lost})});
+  if (!statistics.empty()) finite = w.op("And", {finite, norm_of(w.number(1), statistics)[1]});
   const ValueId moves = w.op("And", {finite, w.op("LessOrEqual", {norm, safe_norm})});
   const ValueId factors = settings_.given.clip_norm > 0 ? clip_factors(w, settings_.given.clip_norm, norm) : kNoValue;
   std::vector<std::vector<ValueId>> made(moved.size(), std::vector<ValueId>(count, kNoValue));

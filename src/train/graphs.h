@@ -26,9 +26,11 @@ std::string gradient_name(const std::string& name);
 // [2,3]
 std::string dims_text(std::span<const std::int64_t> dims);
 
-// Gives a BatchNormalization a copy of its mean or variance if the model reads that for something else too: as the scale of the
-// same node, for example. Nodes that share both keep them.
-void separate_statistics(SourceModel* source);  // graph_norms.cc
+// Finds the nodes of BatchNormalization that globs of `frozen` name: by the node, or by its mean or variance as the model calls
+// them. Gives each BatchNormalization a copy of its mean or variance if the model reads that for something else too: as the scale
+// of the same node, for example, or as a statistic of a node that is frozen. Nodes that share both statistics keep them if all of
+// them are frozen or none is.
+void separate_statistics(const std::vector<std::string>& frozen, SourceModel* source);  // graph_norms.cc
 
 // What stays, and why.
 struct Frozen {
@@ -118,7 +120,7 @@ class TrainingGraphs {
   void find_parameters(const std::set<std::uint64_t>& literals);  // learnable.cc
   std::string reason_to_stay(const Value& tensor, const Ways& ways, const Suspicion& suspicion) const;
   void check_bodies();
-  void find_norms();
+  void find_norms(const std::set<std::size_t>& frozen);
   evn::Model empty_model() const;
   evn::Model without_parameters() const;
   ValueId add_inputs(evn::NodeWriter& w, Labels labels) const;

@@ -180,4 +180,8 @@ void RankSteps::check_parameters(const TrainingGraphs& graphs, const std::vector
   throw evn::Error(*failed);
 }
 
+void RankSteps::check_step(const TrainingGraphs& graphs, const std::vector<Tensor>& values) {
+  if (!is_alone() && (settings_.given.flags & EVN_TRAIN_CHECK_RANKS) != 0) check_parameters(graphs, values);
+}
+
 }  // namespace evn_train

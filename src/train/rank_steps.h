@@ -52,6 +52,9 @@ class RankSteps {
 
   // Parameters have the same bits in all ranks; else this rank has failed.
   void check_parameters(const TrainingGraphs& graphs, const std::vector<Tensor>& values);
+  // Checks the parameters after a step with EVN_TRAIN_CHECK_RANKS. Every rank calls it once the gradients are summed, also a rank
+  // that could not move its parameters.
+  void check_step(const TrainingGraphs& graphs, const std::vector<Tensor>& values);
 
   // This rank did not move its parameters when others did: what it has failed with.
   std::optional<evn::Error> failed;

@@ -12,6 +12,18 @@
 namespace evn_train {
 namespace {
 
+// A node's number is exchanged as digits and their squares. All ranks have the same number if the variance of each digit is 0; a
+// sum of integers is exact.
+constexpr unsigned kDigitBits = 4;
+constexpr std::size_t kDigits = 32 / kDigitBits, kDigitNumbers = 2 * kDigits;
+constexpr std::size_t kFlagNumbers = 2;
+constexpr float kLargestDigit = (1 << kDigitBits) - 1;
+static_assert(kMostRanks * kLargestDigit * kLargestDigit < 1 << 24);
+
+float digit_of(std::int64_t number, std::size_t i) {
+  return static_cast<float>(number >> (i * kDigitBits) & ((1 << kDigitBits) - 1));
+}
+
 struct Registry {
   evn::Mutex mutex;
   std::map<std::int64_t, RankSums*> all;  // that are alive
@@ -35,8 +47,9 @@ evn_status infer(void*, evn_operator_node, const evn_tensor_view* inputs, std::u
 evn_status run(void*, evn_operator_node node, const evn_tensor_view* inputs, std::uint32_t, const evn_tensor_view* outputs,
                std::uint32_t, evn_error* error) {
   return evn::guarded(error, [&] {
-    std::int64_t id = 0;
+    std::int64_t id = 0, number = 0;
     call(evn_operator_attribute_int, node, kSumsId, &id);
+    call(evn_operator_attribute_int, node, kSumNumber, &number);
     RankSums* sums = nullptr;
     {
       const std::lock_guard<evn::Mutex> lock(registry().mutex);
@@ -44,7 +57,7 @@ evn_status run(void*, evn_operator_node node, const evn_tensor_view* inputs, std
       if (found == registry().all.end()) fail(EVN_ERROR_WRONG_STATE, "there are no ranks to sum over");
       sums = found->second;  // alive: its trainer is what runs
     }
-    sums->sum(static_cast<const float*>(inputs[0].data), static_cast<float*>(outputs[0].data),
+    sums->sum(number, static_cast<const float*>(inputs[0].data), static_cast<float*>(outputs[0].data),
               static_cast<std::size_t>(inputs[0].size_bytes / sizeof(float)));
   });
 }
@@ -76,7 +89,8 @@ void register_operator(evn_runtime runtime) {
 
 }  // namespace
 
-RankSums::RankSums(evn_runtime runtime, Ranks& ranks, std::size_t most) : ranks_(ranks), numbers_(most + 2) {
+RankSums::RankSums(evn_runtime runtime, Ranks& ranks, std::size_t most)
+    : ranks_(ranks), numbers_(most + kDigitNumbers + kFlagNumbers) {
   const std::lock_guard<evn::Mutex> lock(registry().mutex);
   register_operator(runtime);
   id_ = registry().next++;
@@ -88,8 +102,10 @@ RankSums::~RankSums() {
   registry().all.erase(id_);
 }
 
+std::span<float> RankSums::digits() { return std::span(numbers_).last(kDigitNumbers + kFlagNumbers).first(kDigitNumbers); }
+
 void RankSums::exchange(bool failed, bool ended) {
-  float* const told = numbers_.data() + numbers_.size() - 2;
+  float* const told = numbers_.data() + numbers_.size() - kFlagNumbers;
   told[0] = failed ? 1 : 0;
   told[1] = ended ? 1 : 0;
   is_stopped_ = true;  // should this throw
@@ -109,13 +125,26 @@ void RankSums::exchange(bool failed, bool ended) {
   is_stopped_ = told[0] != 0 || ended;
 }
 
-void RankSums::sum(const float* from, float* to, std::size_t count) {
+void RankSums::sum(std::int64_t number, const float* from, float* to, std::size_t count) {
   if (is_stopped_) fail(EVN_ERROR_WRONG_STATE, "the ranks have stopped");
-  if (count + 2 > numbers_.size()) fail(EVN_ERROR_INTERNAL, "a sum over ranks has %zu elements", count);
+  if (count + kDigitNumbers + kFlagNumbers > numbers_.size()) fail(EVN_ERROR_INTERNAL, "a sum over ranks has %zu elements", count);
   std::copy_n(from, count, numbers_.data());
   std::fill(numbers_.begin() + static_cast<std::ptrdiff_t>(count), numbers_.end(), 0.0f);
+  const std::span<float> sums = digits();
+  for (std::size_t i = 0; i < kDigits; ++i) {
+    sums[2 * i] = digit_of(number, i);
+    sums[2 * i + 1] = digit_of(number, i) * digit_of(number, i);
+  }
   exchange(false, false);
   if (is_stopped_) fail(EVN_ERROR_WRONG_STATE, "another rank has failed");
+  const auto ranks = static_cast<float>(ranks_.count());
+  for (std::size_t i = 0; i < kDigits; ++i) {
+    const float digit = digit_of(number, i);
+    if (sums[2 * i] == ranks * digit && sums[2 * i + 1] == ranks * digit * digit) continue;
+    is_stopped_ = true;  // in all ranks
+    fail(EVN_ERROR_WRONG_STATE,
+         "the ranks are at different nodes, as their devices have different orders; give all the same device");
+  }
   std::copy_n(numbers_.data(), count, to);
 }
 

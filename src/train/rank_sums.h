@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "train/library.h"
@@ -13,6 +14,7 @@ namespace evn_train {
 inline constexpr char kTrainDomain[] = "evener.train";
 inline constexpr char kAllReduce[] = "AllReduce";  // of one float32 tensor; its derivative is itself
 inline constexpr char kSumsId[] = "sums";          // its attribute: which RankSums
+inline constexpr char kSumNumber[] = "number";     // its attribute: number of the sum in the model; its derivative has the same
 
 // The calls that a run makes. All have the same size and tell whether their rank goes on, so that a rank which fails in the middle
 // of a run, and calls no more, stops the others at the same call.
@@ -26,17 +28,20 @@ class RankSums {
 
   std::int64_t id() const { return id_; }
   void begin() { is_stopped_ = false; }
-  // What the operator does. Throws where another rank has stopped.
-  void sum(const float* from, float* to, std::size_t count);
+  // Sums `count` elements, for the node whose kSumNumber is `number`. Throws EVN_ERROR_WRONG_STATE if another rank has stopped, and
+  // in all ranks if they are at different nodes, since devices run nodes in different orders. A sum and its derivative have one
+  // number, and each rank makes the sum first: ranks whose calls have the same numbers are at the same nodes.
+  void sum(std::int64_t number, const float* from, float* to, std::size_t count);
   // The run has ended; `failed`: before its end.
   void end(bool failed);
 
  private:
+  std::span<float> digits();
   void exchange(bool failed, bool ended);
 
   Ranks& ranks_;
   std::int64_t id_ = 0;
-  std::vector<float> numbers_;  // of a call, then: how many have failed, how many have ended
+  std::vector<float> numbers_;  // of a call, then: the node's number, how many ranks have failed, how many have ended
   bool is_stopped_ = true;
 };
 

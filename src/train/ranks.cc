@@ -75,6 +75,7 @@ void Ranks::reduce(void* data, std::size_t count, evn_dtype dtype) {
     const evn_status status = is_shared_ ? evn::guarded(&broken_, [&] { shared_->sum(data, count, dtype); })
                                          : reduce_(context_, data, count, dtype, &broken_);
     if (status == EVN_OK) return;
+    if (is_shared_) module_->give_up(context_);
     broken_.status = status;
     broken_.message[sizeof broken_.message - 1] = '\0';  // the host's
   }

@@ -27,8 +27,9 @@ using evn::ValueId;
 // that graph's, and values that nodes make have their dtypes.
 struct SourceModel {
   evn::Model model;
-  std::set<std::uint64_t> literals{};  // Weight::id of what were outputs of Constant nodes
-  evn::LedgerPtr ledger{};             // to which weights are charged
+  std::set<std::uint64_t> literals{};    // Weight::id of what were outputs of Constant nodes
+  evn::LedgerPtr ledger{};               // to which weights are charged
+  std::set<std::size_t> frozen_norms{};  // nodes of BatchNormalization that options freeze, by separate_statistics (graphs.h)
 };
 
 inline constexpr std::int64_t kValueWork = 16;  // a value is looked up by its name

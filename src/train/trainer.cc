@@ -38,7 +38,7 @@ void Trainer::read_model(const char* path, const evn_trainer_options& options) {
   cancel.cancelled = "the load was cancelled";
   source_ = read_source(works_.runtime(), path, options, kOpset);
   const evn::CancelScope scope(cancel);
-  separate_statistics(&source_);
+  separate_statistics(settings_.frozen, &source_);
   graphs_.emplace(source_, settings_);
 }
 
@@ -134,8 +134,7 @@ void Trainer::step(std::span<const evn_tensor> inputs, evn_tensor labels, evn_st
     scale_ = scale;
     throw evn::Error(*error);
   }
-  if (!ranks_.is_alone() && (settings_.given.flags & EVN_TRAIN_CHECK_RANKS) != 0)
-    ranks_.check_parameters(*graphs_, tensors_->values);
+  ranks_.check_step(*graphs_, tensors_->values);
   info->step = steps_;
 }
 
@@ -165,9 +164,12 @@ void Trainer::step_with_ranks(std::span<const evn_tensor> inputs, evn_tensor lab
     ranks_.exchange({}, own, "add its gradients");
     if (is_complete) ranks_.sum_whole();
   }
-  // From here on the ranks cannot tell each other that one has failed; they learn it in the next step.
-  ranks_.failed = error_of([&] { end_step(is_complete, info); });
-  if (ranks_.failed) throw evn::Error(*ranks_.failed);
+  // From here on the ranks cannot tell each other that one has failed; they learn it in the next step, or by its parameters.
+  own = error_of([&] { end_step(is_complete, info); });
+  if (!own) return;
+  error_of([&] { ranks_.check_step(*graphs_, tensors_->values); });
+  ranks_.failed = own;
+  throw evn::Error(*own);
 }
 
 // Returns false for a batch that does not count: one of several of a step that is not finite.

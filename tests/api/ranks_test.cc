@@ -1,8 +1,10 @@
 // Trainers of one process that are ranks of each other by the host's evn_reduce: equal bits, and what happens where a call of it,
 // or a rank, fails.
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -10,13 +12,15 @@
 
 #include "evener/train.h"
 #include "tests/api/support.h"
+#include "tests/support/opencl_driver.h"
 
 namespace evn::test {
 namespace {
 
 constexpr uint32_t kRanks = 3;
 
-// All-reduce among threads. The call `fails_at` fails in all ranks, as where one is lost.
+// All-reduce among threads. The call `fails_at` fails in all ranks, as where one is lost. `action` is called within the call
+// `acts_at`, when all ranks are there.
 class Meeting {
  public:
   evn_status reduce(uint32_t rank, void* data, uint64_t count, evn_dtype dtype) {
@@ -30,15 +34,18 @@ class Meeting {
         else sum<double>(count);
       }
       failed_ = calls == fails_at;
+      if (calls == acts_at) action();
       here_ = 0;
       ++round_;
       all_.notify_all();
     } else {
-      all_.wait(lock, [&] { return round_ != round; });
+      const auto is_over = [&] { return round_ != round; };
+      if (!all_.wait_for(lock, std::chrono::seconds(60), is_over)) return EVN_ERROR_TIMEOUT;
     }
     return failed_ ? EVN_ERROR_DEVICE_LOST : EVN_OK;
   }
-  uint64_t calls = 0, fails_at = 0;
+  uint64_t calls = 0, fails_at = 0, acts_at = 0;
+  std::function<void()> action;
 
  private:
   template <typename T>
@@ -63,6 +70,8 @@ struct Member {
   uint32_t rank = 0;
   evn_tensor input = nullptr, labels = nullptr;
   evn_trainer trainer = nullptr;
+  const char* device = nullptr;
+  evn_cancel cancel = nullptr;
   evn_error error = EVN_ERROR_INIT;
   evn_step_info info = EVN_STEP_INFO_INIT;
   std::vector<std::string> seen;  // parameters before the first step, and after each
@@ -78,17 +87,41 @@ evn_status reduce(void* context, void* data, uint64_t count, evn_dtype dtype, ev
   return status;
 }
 
+void add_weight(OnnxWriter& w, const std::string& name, const std::vector<std::int64_t>& dims, float first) {
+  std::size_t count = 1;
+  for (const std::int64_t d : dims) count *= static_cast<std::size_t>(d);
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = first + 0.03f * static_cast<float>(i % 11);
+  w.add_initializer(name, dims, values);
+}
+
+// With two normalizations, neither of which depends on the other.
+std::string network_of_two_branches() {
+  OnnxWriter w(13);
+  for (const char* const op : {"Relu", "Neg"}) {
+    const std::string branch = op;
+    w.add_node(op, {"x"}, {branch + "/x"}, {}, branch);
+    w.add_node("BatchNormalization", {branch + "/x", branch + "/scale", branch + "/bias", branch + "/mean", branch + "/var"},
+               {branch + "/n"}, {}, branch + "/norm");
+    add_weight(w, branch + "/scale", {3}, 0.9f);
+    add_weight(w, branch + "/bias", {3}, -0.1f);
+    add_weight(w, branch + "/mean", {3}, 0);
+    add_weight(w, branch + "/var", {3}, 1);
+  }
+  w.add_node("Add", {"Relu/n", "Neg/n"}, {"n"}, {}, "add");
+  w.add_node("GlobalAveragePool", {"n"}, {"p"}, {}, "pool");
+  w.add_node("Flatten", {"p"}, {"f"}, {{"axis", 1}}, "flatten");
+  w.add_node("MatMul", {"f", "w"}, {"y"}, {}, "product");
+  w.add_input("x", kF32, {"N", 3, 8, 8}).add_output("y", kF32, {"N", 10});
+  add_weight(w, "w", {3, 10}, -0.15f);
+  return w.serialize();
+}
+
 // With a normalization by the batch, and a product by the sum of two parameters: their gradients are one value, which goes on into
 // another node.
 std::string normalized_network() {
   OnnxWriter w(13);
-  const auto add = [&](const char* name, std::initializer_list<std::int64_t> dims, float first) {
-    std::size_t count = 1;
-    for (const std::int64_t d : dims) count *= static_cast<std::size_t>(d);
-    std::vector<float> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = first + 0.03f * static_cast<float>(i % 11);
-    w.add_initializer(name, dims, values);
-  };
+  const auto add = [&](const char* name, const std::vector<std::int64_t>& dims, float first) { add_weight(w, name, dims, first); };
   w.add_node("BatchNormalization", {"x", "scale", "bias", "mean", "var"}, {"n"}, {}, "norm");
   w.add_node("GlobalAveragePool", {"n"}, {"p"}, {}, "pool");
   w.add_node("Flatten", {"p"}, {"f"}, {{"axis", 1}}, "flatten");
@@ -166,6 +199,8 @@ struct RanksTest : testing::Test {
       o.rank_count = kRanks;
       o.reduce = reduce;
       o.reduce_context = &m;
+      o.device = m.device;
+      o.cancel = m.cancel;
       return evn_trainer_create(runtime, nullptr, &o, &m.trainer, &m.error);
     });
   }
@@ -302,6 +337,45 @@ TEST_F(RanksTest, NormalizeByTheBatchesOfAllRanksInOneRuntime) {
     ASSERT_EQ(step(), kFine) << members[0].error.message;
     expect_equal_parameters();
   }
+}
+
+// A device with a queue is given the work of both branches before the host sums; the CPU ends one branch before the other.
+TEST_F(RanksTest, RanksWhoseDevicesNormalizeInDifferentOrdersFail) {
+  EVN_NEEDS_OPENCL();
+  bytes = network_of_two_branches();
+  options.data = bytes.data();
+  options.size = bytes.size();
+  options.flags = EVN_TRAIN_SYNC_NORM;
+  members[1].device = "opencl,cpu";
+  ASSERT_EQ(create(), kFine) << members[0].error.message << members[1].error.message;
+  const std::string before = parameters(members[0]);
+  EXPECT_EQ(step(), std::vector<evn_status>(kRanks, EVN_ERROR_WRONG_STATE));
+  for (Member& m : members) {
+    EXPECT_NE(std::strstr(m.error.message, "different nodes"), nullptr) << m.error.message;
+    EXPECT_NE(std::strstr(m.error.node, "AllReduce"), nullptr) << m.error.node;
+    EXPECT_EQ(parameters(m), before);
+  }
+}
+
+// With so small an epsilon no bound of a step is known: what it makes is written beside the parameters, and a token still ends
+// that.
+TEST_F(RanksTest, ARankThatCannotMoveItsParametersTakesPartInTheComparison) {
+  evn_cancel cancel = nullptr;
+  ASSERT_EQ(evn_cancel_create(&cancel, &error), EVN_OK);
+  members[1].cancel = cancel;
+  options.epsilon = 1e-29;
+  ASSERT_EQ(create(), kFine) << members[0].error.message;
+  ASSERT_EQ(step(), kFine) << members[0].error.message;
+  const uint64_t before = meeting.calls;
+  ASSERT_EQ(step(), kFine) << members[0].error.message;
+  meeting.acts_at = 2 * meeting.calls - before - 1;  // of the next step, the last call but the comparison
+  meeting.action = [&] { EXPECT_EQ(evn_cancel_request(cancel), EVN_OK); };
+  const std::vector<evn_status> mixed = {EVN_ERROR_WRONG_STATE, EVN_ERROR_CANCELLED, EVN_ERROR_WRONG_STATE};
+  ASSERT_EQ(step(), mixed) << members[0].error.message;
+  for (const uint32_t r : {0u, 2u})
+    EXPECT_NE(std::strstr(members[r].error.message, "other bits"), nullptr) << members[r].error.message;
+  EXPECT_EQ(step(), mixed) << members[0].error.message;
+  evn_cancel_release(cancel);
 }
 
 TEST_F(RanksTest, WrongOptionsAreRefused) {

@@ -24,13 +24,13 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Logits of three classes: y = x w + b.
-std::string linear_model() {
+std::string linear_model(const std::string& bias = "b") {
   std::vector<float> weights;
   for (int i = 0; i < 12; ++i) weights.push_back(static_cast<float>(i % 5) / 4.0f - 0.5f);
   evn::test::OnnxWriter w;
   w.add_input("x", evn::test::kF32, {"rows", 4}).add_output("y", evn::test::kF32);
-  w.add_initializer("w", {4, 3}, weights).add_initializer("b", {3}, std::vector<float>{0, 0, 0});
-  w.add_node("MatMul", {"x", "w"}, {"p"}).add_node("Add", {"p", "b"}, {"y"});
+  w.add_initializer("w", {4, 3}, weights).add_initializer(bias, {3}, std::vector<float>{0, 0, 0});
+  w.add_node("MatMul", {"x", "w"}, {"p"}).add_node("Add", {"p", bias}, {"y"});
   return w.serialize();
 }
 
@@ -127,6 +127,21 @@ TEST_F(Checkpoints, AFileThatIsWrittenAgainIsTheSame) {
   EXPECT_TRUE(state() == whole);
   step();
   EXPECT_TRUE(state() == later) << "and the next step is the one that it was";
+}
+
+// The header of the format is JSON, which has no other bytes.
+TEST_F(Checkpoints, ANameThatIsNotUtf8CannotBeSaved) {
+  const std::string model = linear_model("b\xff"), whole = bytes_of_file(path);
+  evn_trainer_options options = EVN_TRAINER_OPTIONS_INIT;
+  options.data = model.data();
+  options.size = model.size();
+  evn_trainer other = nullptr;
+  ASSERT_OK(evn_trainer_create(runtime, nullptr, &options, &other, &error));
+  EXPECT_OK(evn_trainer_step(other, &input, 1, labels, nullptr, &error));
+  EXPECT_EQ(evn_trainer_save(other, path.c_str(), &error), EVN_ERROR_UNSUPPORTED);
+  EXPECT_NE(std::string(error.message).find("its name is not UTF-8"), std::string::npos) << error.message;
+  EXPECT_TRUE(bytes_of_file(path) == whole) << "the file is another";
+  evn_trainer_release(other);
 }
 
 TEST_F(Checkpoints, WhatIsNoCheckpointIsNamed) {

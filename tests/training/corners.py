@@ -103,6 +103,7 @@ CORNERS = {
     "div": Corner("Div", [a(1, 0, -1, 0, 3, 1, INF), a(0, 0, 0, 2, INF, -INF, 2)], by=(0, 1)),
     "pow": Corner("Pow", [a(0, 0, 0, 0, 0, -0.0, 2, 1, -2, -2, INF), a(2, 1, 0, 0.5, -1, 3, 0, INF, 2, -1, 0.5)], by=(0,)),
     "pow_exponent": Corner("Pow", [a(0, 0, 0, -0.0, 2, 1, 4), a(2, 1, 0, 3, 0, 5, 0.5)], by=(0, 1)),
+    "pow_exponent_of_any_base": Corner("Pow", [a(-2, -2, -1, -0.5, 0, -0.0, 0, 0.5, 2), a(2, -1, 0, 0.5, 0, 2, -1, -2, 3)], by=(1,)),
     # ties
     "max": Corner("Max", [a(0, -0.0, 1, 2, INF, -INF), a(-0.0, 0, 1, 1, INF, -INF)], by=(0, 1)),
     "min": Corner("Min", [a(0, -0.0, 1, 2, INF, -INF), a(-0.0, 0, 1, 1, INF, -INF)], by=(0, 1)),

@@ -194,6 +194,23 @@ def test_a_statistic_that_is_something_else_too_moves_alone(joined, runtime, tmp
     assert made[0] == made[1] and made[0][1]["first"][3] != [1] * 6
 
 
+@pytest.mark.parametrize("joined, frozen, stay", [
+    ({"m2": "m1", "v2": "v1"}, "first", {"first"}), ({"m2": "m1", "v2": "v1"}, "second", {"second"}), ({"m2": "m1", "v2": "v1"}, "v1", {"first", "second"}),
+    ({"m2": "m1"}, "first", {"first"}), ({"m2": "m1"}, "m1", {"first", "second"}), ({"v1": "s1"}, "s1", {"first"}), ({"v2": "s1"}, "s1", {"second"}),
+    ({"m2": "m1"}, "first/mean", {"first"}), ({"m1": "b1"}, "first/mean", {"first"}), ({"v2": "s1"}, "second/variance", {"second"}),
+    ({"m2": "m1", "v2": "v1", "b1": "m1"}, "first/mean", {"first", "second"}),
+], ids=str)
+def test_a_frozen_norm_keeps_statistics_that_something_else_reads(joined, frozen, stay, runtime, tmp_path):
+    """`stay`: the nodes that `frozen` names, by themselves, by a statistic or by the copy of a statistic that is shared."""
+    trainer = evener.Trainer(runtime, normalized(*(joined.get(name, name) for name in APART)), frozen=[frozen], learning_rate=0.05)
+    assert {"first", "second"} & set(described(trainer)[1]) == stay
+    for _ in range(3):
+        trainer.step({"x": floats(8, 6, seed=2) + 1}, np.arange(8) % 6)
+    values = trained_weights(trainer, tmp_path / "m.onnx")
+    norms = {n.name: n.input[3:] for n in onnx.load(tmp_path / "m.onnx").graph.node if n.op_type == "BatchNormalization"}
+    assert {name for name, (mean, variance) in norms.items() if (values[mean] == 0).all() and (values[variance] == 1).all()} == stay
+
+
 def test_norms_that_share_both_statistics_are_refused_by_name(runtime):
     with pytest.raises(evener.Error, match="shares its statistics") as refused:
         evener.Trainer(runtime, normalized("s1", "b1", "m1", "v1", "s2", "b2", "m1", "v1"))

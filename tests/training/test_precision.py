@@ -47,6 +47,20 @@ def test_a_constant_scale_that_is_a_power_of_two_changes_no_bit(precision, runti
         np.testing.assert_array_equal(value, scaled.parameters[name])
 
 
+@pytest.mark.parametrize("loss_scale", [None, 2.0 ** 29, 1e9])
+def test_gradients_are_clipped_by_their_norm_without_the_scale(loss_scale, runtime):
+    """As torch.nn.utils.clip_grad_norm_ behind GradScaler.unscale_. The squares of the scaled gradients are larger than any float32."""
+    inputs, _ = next(nets.batches("mlp"))
+    labels = np.full((4, 5), 1e14, np.float32)
+    trainer = evener.Trainer(runtime, MODEL, "mse", learning_rate=0.5, clip_norm=0.25, loss_scale=loss_scale)
+    before = trainer.parameters
+    step = trainer.step(inputs, labels)
+    norm = np.sqrt(sum((value.astype(np.float64) ** 2).sum() for value in trainer.gradients.values()))
+    assert not step.skipped and 1e13 < norm and step.gradient_norm == pytest.approx(norm, rel=1e-5)
+    moved = np.sqrt(sum(((value.astype(np.float64) - before[name]) ** 2).sum() for name, value in trainer.parameters.items()))
+    assert moved == pytest.approx(0.5 * 0.25, rel=1e-3)
+
+
 def test_a_skipped_step_changes_nothing(runtime):
     trainer = evener.Trainer(runtime, MODEL, optimizer="adam", precision="float16")
     batches = list(nets.planted([1], 2))

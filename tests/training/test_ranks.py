@@ -29,11 +29,12 @@ def params(names):
 
 ENGINES = params(["gloo", "mpi"])
 TRANSPORTS = params(["gloo", "mpi", "gloo:engine", "mpi:engine"])  # with their own sums, as between machines, too
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none", "-np"]
 SGD = {"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.9, "check_ranks": True}
 
 
 def start(tmp_path, ranks, engine=None, timeout=120, **how):
-    """Runs the ranks; gives what each has written, None for one that wrote nothing."""
+    """Runs the ranks; gives what each has written, None for one that wrote nothing. Where a rank hangs, mpirun or rank 0 must end by itself."""
     engine, _, transport = (engine or "").partition(":")
     folder = tmp_path / f"{engine}-{ranks}-{len(list(tmp_path.iterdir()))}"
     (folder / "store").mkdir(parents=True)
@@ -42,18 +43,18 @@ def start(tmp_path, ranks, engine=None, timeout=120, **how):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), "GLOO_SOCKET_IFNAME": "lo", "EVN_RANKS": transport}
     command = [sys.executable, str(HERE / "rank.py"), str(settings)]
     if engine == "mpi" and ranks > 1:
-        launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl_vader_single_copy_mechanism", "none", "-np", str(ranks)]
-        children = [subprocess.Popen([*launcher, *command, "-1", str(ranks), str(folder / "out")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)]
+        children = [subprocess.Popen([*MPIRUN, str(ranks), *command, "-1", str(ranks), str(folder / "out")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)]
     else:
         children = [subprocess.Popen([*command, str(rank), str(ranks), str(folder / "out")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                     for rank in range(ranks)]
     texts = []
     try:
-        for child in children:
+        for child in children[:1] if "hangs" in how else children:  # a rank that hangs is one of the others
             texts.append(child.communicate(timeout=timeout)[0].decode())
     finally:
         for child in children:
             child.kill()
+            child.wait()
     outs = []
     for rank in range(ranks):
         path = folder / f"out.{rank}"
@@ -61,6 +62,23 @@ def start(tmp_path, ranks, engine=None, timeout=120, **how):
     if all(out is None for out in outs):
         pytest.fail("\n".join(texts))
     return outs
+
+
+def run_by_mpi(ranks, body, tmp_path):
+    """Runs a program in processes that mpirun starts, which sum by MPI. Without OpenCL's drivers, whose threads a forked child lacks at its exit."""
+    program = f"""
+import ctypes, os, signal, threading, time
+import evener, nets
+signal.alarm(100)
+mpi = ctypes.CDLL({str(BUILD / "libevener_mpi.so")!r})
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+model = nets.mlp()[0].SerializeToString()
+batches = list(nets.batches("mlp", 200))
+{body}"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), "EVN_RANKS": "engine",
+                   "OCL_ICD_VENDORS": str(tmp_path), "OCL_ICD_FILENAMES": "", "OPENCL_VENDOR_PATH": str(tmp_path)}
+    done = subprocess.run([*MPIRUN, str(ranks), sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def transport_of(engine):
@@ -166,6 +184,121 @@ def test_a_rank_that_hangs_ends_the_others_in_time(tmp_path, engine):
     number, status, message = outs[0]["errors"][0]
     assert number == 2 and status == "EVN_ERROR_TIMEOUT", message
     assert outs[0]["seconds"] < 30
+
+
+@pytest.mark.parametrize("engine", params(["mpi"]))
+def test_trainers_of_two_threads_call_mpi_one_at_a_time(engine, tmp_path):
+    run_by_mpi(2, f"""
+with evener.Runtime(threads=2) as runtime:
+    trainers = [evener.Trainer(runtime, model, collective="{engine}", learning_rate=0.01, bucket_bytes=64) for _ in range(2)]
+    losses = [[], []]
+    def train(number):
+        losses[number] = [trainers[number].step(*batch).loss for batch in batches]
+    threads = [threading.Thread(target=train, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+assert len(losses[0]) == len(batches) and losses[0] == losses[1]
+""", tmp_path)
+
+
+@pytest.mark.parametrize("engine", params(["mpi"]))
+def test_a_forked_child_of_a_rank_leaves_mpi_alone(engine, tmp_path):
+    """C's exit calls what the module has registered. In a child of one rank MPI_Finalize would wait for the other rank, which waits for the parent."""
+    run_by_mpi(2, f"""
+with evener.Runtime(threads=1) as runtime:
+    make = lambda: evener.Trainer(runtime, model, collective="{engine}", learning_rate=0.01)
+    trainer = make()
+    trainer.step(*batches[0])
+    child = os.fork() if rank == 0 else None
+    if child == 0:
+        signal.alarm(20)
+        status = "none"
+        try:
+            make()
+        except evener.Error as error:
+            status = error.status.name
+        ctypes.CDLL(None).exit(0 if status == "FORKED" else 1)
+    if child is not None:
+        assert os.waitpid(child, 0)[1] == 0
+    trainer.step(*batches[0])
+""", tmp_path)
+
+
+@pytest.mark.parametrize("engine", params(["mpi"]))
+def test_a_trainer_after_the_end_of_mpi_is_an_error(engine, tmp_path):
+    run_by_mpi(1, f"""
+serialized = 2
+assert mpi.MPI_Init_thread(None, None, serialized, ctypes.byref(ctypes.c_int())) == 0
+with evener.Runtime(threads=1) as runtime:
+    make = lambda: evener.Trainer(runtime, model, collective="{engine}", learning_rate=0.01)
+    trainer = make()
+    step = lambda: trainer.step(*batches[0])
+    step()
+    assert mpi.MPI_Finalize() == 0
+    for call in (make, step):
+        status = "none"
+        try:
+            call()
+        except evener.Error as error:
+            status = error.status.name
+        assert status == "WRONG_STATE", status
+""", tmp_path)
+
+
+@pytest.mark.parametrize("engine", params(["mpi"]))
+def test_the_end_of_mpi_ends_a_step_that_waits_for_another_rank(engine, tmp_path):
+    """Rank 1 never makes the second step."""
+    run_by_mpi(2, f"""
+multiple = 3
+assert mpi.MPI_Init_thread(None, None, multiple, ctypes.byref(ctypes.c_int())) == 0
+with evener.Runtime(threads=1) as runtime:
+    trainer = evener.Trainer(runtime, model, collective="{engine}", learning_rate=0.01)
+    trainer.step(*batches[0])
+    statuses = []
+    def wait():
+        try:
+            trainer.step(*batches[1])
+        except evener.Error as error:
+            statuses.append(error.status.name)
+    waiting = threading.Thread(target=wait)
+    if rank == 0:
+        waiting.start()
+        time.sleep(2)
+        assert waiting.is_alive()
+    assert mpi.MPI_Finalize() == 0
+    if rank == 0:
+        waiting.join()
+        assert statuses == ["WRONG_STATE"], statuses
+""", tmp_path)
+
+
+@pytest.mark.parametrize("engine", params(["mpi"]))
+def test_exit_during_a_step_does_not_wait_in_mpi(engine, tmp_path):
+    """Rank 1 makes the second step when rank 0 has passed the module's exit handler. Exit handlers run in the reverse order of their registration."""
+    run_by_mpi(2, f"""
+passed = {str(tmp_path / "passed")!r}
+losses = []
+def end(status, argument):
+    open(passed, "w").close()
+    waiting.join()
+    os._exit(0 if losses and mpi.MPI_Finalize() == 0 else 1)
+handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(end)
+with evener.Runtime(threads=1) as runtime:
+    if rank == 0:
+        ctypes.CDLL(None).on_exit(handler, None)
+    trainer = evener.Trainer(runtime, model, collective="{engine}", learning_rate=0.01)
+    trainer.step(*batches[0])
+    if rank == 0:
+        waiting = threading.Thread(target=lambda: losses.append(trainer.step(*batches[1]).loss))
+        waiting.start()
+        time.sleep(2)
+        ctypes.CDLL(None).exit(0)
+    while not os.path.exists(passed):
+        time.sleep(0.01)
+    trainer.step(*batches[1])
+""", tmp_path)
 
 
 @pytest.mark.parametrize("engine", params(["gloo", "gloo:engine"]))  # mpirun itself ends the others

@@ -99,11 +99,13 @@ evn_status open(const evn_collective_settings* s, void** collective, std::uint32
   });
 }
 
+void give_up(void* collective) { static_cast<Collective*>(collective)->is_broken = true; }
+
 void close(void* collective) { delete static_cast<Collective*>(collective); }
 
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const evn_collective_module_table* evn_collective_module(void) {
-  static const evn_collective_module_table table = {EVN_COLLECTIVE_MODULE_ABI, EVN_VERSION_NUMBER, open, reduce, close};
+  static const evn_collective_module_table table = {EVN_COLLECTIVE_MODULE_ABI, EVN_VERSION_NUMBER, open, reduce, give_up, close};
   return &table;
 }

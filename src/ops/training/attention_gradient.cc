@@ -2,7 +2,8 @@
 // are computed once more. With weights P of a query over its keys, and dP = dy V^T:
 //   dV = P^T dy;  dS = P (dP - sum of P dP), which is also the mask's;  dQ = dS' K, dK = dS'^T Q,
 // where dS' is dS times the scale and, with softcap, times 1 - tanh^2 of the score / softcap. A query that sees nothing gives
-// zeros. Not an operator of the format (ops/gradient.h). dtypes: floating point, all alike. Failures: dims that do not fit; past
+// zeros. A hidden key is not read: the derivatives by keys and values behind nonpad_kv_seqlen are 0 whatever bits the padding has.
+// Not an operator of the format (ops/gradient.h). dtypes: floating point, all alike. Failures: dims that do not fit; past
 // keys and values. Tolerance: rtol 1e-4, atol 1e-5.
 #include "ops/training/attention_gradient.h"
 
@@ -98,8 +99,15 @@ class Back {
 
   void weigh(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t kv_head) {
     const T* const q = rows_.q(b, h, s);
-    double largest_bias = -std::numeric_limits<double>::infinity();
+    constexpr double kHidden = -std::numeric_limits<double>::infinity();
+    double largest_bias = kHidden;
     for (std::int64_t t = 0; t < g_.keys; ++t) {
+      cancellation_point();
+      const double bias = rows_.bias(b, h, s, t);
+      const auto i = static_cast<std::size_t>(t);
+      weights_[i] = bias;
+      largest_bias = std::max(largest_bias, bias);
+      if (bias == kHidden) continue;
       const T* const k = rows_.k(b, kv_head, t);
       double sum = 0;
       for (std::int64_t d = 0; d < g_.depth; ++d) {
@@ -107,13 +115,11 @@ class Back {
         sum += static_cast<double>(q[d]) * static_cast<double>(k[d]);
       }
       sum *= scale_;
-      const double bent = softcap_ != 0 ? std::tanh(sum / softcap_) : 0, bias = rows_.bias(b, h, s, t);
-      const auto i = static_cast<std::size_t>(t);
+      const double bent = softcap_ != 0 ? std::tanh(sum / softcap_) : 0;
       slopes_[i] = scale_ * (1 - bent * bent);
-      weights_[i] = (softcap_ != 0 ? softcap_ * bent : sum) + bias;
-      largest_bias = std::max(largest_bias, bias);
+      weights_[i] += softcap_ != 0 ? softcap_ * bent : sum;
     }
-    attention_softmax(weights_, largest_bias, -std::numeric_limits<double>::infinity());
+    attention_softmax(weights_, largest_bias, kHidden);
   }
 
   void run_query(std::int64_t b, std::int64_t h, std::int64_t s) {

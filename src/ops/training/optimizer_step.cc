@@ -15,7 +15,10 @@
 //   rmsprop  S = alpha * S + (1 - alpha) * g^2; A += (1 - alpha) * (g - A) where centered, else A is 0;
 //            u = g / (sqrt(max(S - A^2, 0)) + epsilon); with momentum V = momentum * V + u, else V is u; X -= rate * V; kept are S,
 //            V, A
-// GradientNorm: of any number of tensors: the sum of the squares of all elements (float32), and whether all are finite (bool).
+// GradientNorm: the norm of any number of tensors whose elements are multiplied by one factor, as gradients of a scaled loss are.
+//   inputs      scale (float32, one element); all tensors
+//   outputs     sqrt(the sum of the squares of scale * x over all elements x) (float32); true if all elements are finite (bool)
+// The norm is finite wherever float32 has it: the sum of squares may be larger than any float32.
 // Not operators of the format (ops/gradient.h).
 // dtypes: rates float32, apply bool; tensors floating point, all alike. Failures: a number of tensors that does not fit, unlike
 // shapes, another kind, nesterov without momentum or with dampening. Tolerance: rtol 1e-5, atol 1e-6.
@@ -226,7 +229,10 @@ void reference_step(const ReferenceContext& c) {
 
 void infer_norm(InferContext& c) {
   for (std::size_t i = 0; i < c.inputs.size(); ++i) require_input(c, static_cast<int>(i));
-  require_same_dtype(c, 0, static_cast<int>(c.inputs.size()) - 1);
+  require_dtype(c, GradientNormInput::kScale, dtype_bit(DType::kFloat32));
+  require_scalar(c, GradientNormInput::kScale);
+  require_dtype(c, GradientNormInput::kFirst, kFloats);
+  require_same_dtype(c, GradientNormInput::kFirst, static_cast<int>(c.inputs.size()) - 1);
   for (TensorDesc& output : c.outputs) output.shape = Shape{};
 }
 
@@ -235,7 +241,7 @@ DType norm_dtype(const Node&, std::span<const DType>, int output) { return outpu
 void reference_norm(const ReferenceContext& c) {
   double sum = 0;
   bool finite = true;
-  for (const ConstTensor& t : c.inputs) {
+  for (const ConstTensor& t : c.inputs.subspan(GradientNormInput::kFirst)) {
     cancellation_point();
     dispatch_floats(t.desc.dtype, [&](auto zero) {
       const auto* x = t.as<decltype(zero)>();
@@ -246,7 +252,8 @@ void reference_norm(const ReferenceContext& c) {
       });
     });
   }
-  if (c.output().present()) *c.output().as<float>() = static_cast<float>(sum);
+  const auto scale = static_cast<double>(*c.input(GradientNormInput::kScale).as<float>());
+  if (c.output().present()) *c.output().as<float>() = static_cast<float>(std::sqrt(sum * scale * scale));
   if (c.outputs.size() > 1 && c.output(1).present()) *c.output(1).as<std::uint8_t>() = finite ? 1 : 0;
 }
 
@@ -280,10 +287,10 @@ constexpr OpDef kOps[] = {
     {.name = kGradientNorm,
      .domain = kInternalDomain,
      .since = 1,
-     .min_inputs = 1,
+     .min_inputs = GradientNormInput::kFirst + 1,
      .max_inputs = kVariadic,
      .max_outputs = 2,
-     .dtypes = kFloats,
+     .dtypes = dtype_bit(DType::kFloat32),
      .flags = kOpAnyRank,
      .output_dtype = norm_dtype,
      .infer = infer_norm,

@@ -17,6 +17,9 @@ struct OptimizerAttr {
 struct OptimizerInput {
   enum : int { kRates, kApply, kFirst };  // all parameters, all gradients, and all of each kept kind follow
 };
+struct GradientNormInput {
+  enum : int { kScale, kFirst };  // all tensors follow
+};
 // The elements of input kRates.
 struct OptimizerRate {
   enum : int { kLearning, kWeightDecay, kGradientScale, kClip, kStep, kCount = 8 };  // from kStep + 1 on reserved

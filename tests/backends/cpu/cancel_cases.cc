@@ -462,7 +462,7 @@ void add_training(Cases* all) {
   const std::vector<float> rates = {0.1f, 0.01f, 1, 0, 3, 0, 0, 0};
   Case step = own("OptimizerStep").floats(rates).scalar(DType::kBool, 1).x(line).x(line).x(line).x(line, 0, 2);
   all->push_back({"optimizer_step", step.word("kind", "adam").outputs(3)});
-  all->push_back(at_end("gradient_norm", own("GradientNorm").x({4 * kMany}).outputs(2)));
+  all->push_back(at_end("gradient_norm", own("GradientNorm").x({}).x({4 * kMany}).outputs(2)));
   for (const auto& [kernel, op] : {std::pair{"relu_gradient", "ReluGradient"},
                                    {"sigmoid_gradient", "SigmoidGradient"},
                                    {"tanh_gradient", "TanhGradient"},

@@ -46,6 +46,18 @@ inline float float_at(const KernelSubject& s, std::size_t input, std::int64_t i)
   return x;
 }
 
+// Keys or values [batch, heads, keys, depth] of which each batch has so many; the rows behind them have one value everywhere.
+inline std::vector<float> padded_rows(const Shape& shape, const std::vector<std::int64_t>& lengths, float padding) {
+  Random random(29);
+  std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::int64_t row = static_cast<std::int64_t>(i) / shape[3], batch = row / (shape[1] * shape[2]);
+    const float drawn = random.uniform(-1, 1);
+    values[i] = row % shape[2] < lengths[static_cast<std::size_t>(batch)] ? drawn : padding;
+  }
+  return values;
+}
+
 class KernelCheck {
  public:
   explicit KernelCheck(std::string op, int opset = 13) : op_(std::move(op)), opset_(opset) {}

@@ -157,7 +157,7 @@ TEST_P(OpenClLongSums, OfAttention) {
 
 TEST_P(OpenClLongSums, OfGradients) {
   const double want = count * kTerm * kTerm;
-  check("GradientNorm", {node_of("evener::GradientNorm", {{n}}), want, 1e-6});
+  check("GradientNorm", {node_of("evener::GradientNorm", {{}, {n}}), std::sqrt(count) * kTerm * kTerm, 1e-6});
   check("ConvWeightGradient of pixels",
         {node_of("evener::ConvWeightGradient", {{3, 2, 1, 1}, {1, 2, n / 16, 16}, {1, 3, n / 16, 16}}), want, 1e-4});
   check("ConvWeightGradient of images",

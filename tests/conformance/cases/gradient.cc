@@ -287,7 +287,7 @@ void add_optimizers(Cases* all) {
     all->push_back(optimizer_step("adagrad", 1, d).real("lr_decay", 0.1f));
     all->push_back(optimizer_step("rmsprop", 1, d).real("alpha", 0.9f));
     all->push_back(optimizer_step("rmsprop", 2, d).real("momentum", 0.9f));
-    all->push_back(Case("evener::GradientNorm", 1).in(d, {5, 4}).in(d, {19}).in(d, {}).outputs(2));
+    all->push_back(Case("evener::GradientNorm", 1).x({}).in(d, {5, 4}).in(d, {19}).in(d, {}).outputs(2));
   }
   // The average of the gradient is small beside the root of that of its square.
   all->push_back(Case("evener::OptimizerStep", 1)

@@ -358,7 +358,7 @@ void skip_keys(Block* b) {
 Block of_seen_keys(Block b) {
   if (!b.blind_is_zero) return b;
   const std::int64_t high = smaller(b.visible_keys, b.first_high + (b.queries - 1) * b.slope);
-  b.keys = smaller(b.keys, larger(high, 1));
+  b.keys = smaller(b.keys, larger(high, 0));
   for (Rows* r : {&b.k, &b.v}) r->past_count = smaller(r->past_count, b.keys);
   skip_keys(&b);
   return b;

@@ -194,7 +194,7 @@ class Heads {
     simd_gemm::loops(s_.isa).run(t);
   }
 
-  // The derivative by keys or values: of all keys, in parts.
+  // Derivative by the first `keys` keys or values, in parts. The first block writes zeros for all others; later blocks add to them.
   void add_over_rows(const float* scores, std::int64_t rows, std::int64_t keys, const float* of, std::int64_t step,
                      const Layout4& to, int output, std::int64_t depth) const {
     float* const d = args_.out<float>(output) + to.at(b_, kv_head_);
@@ -202,6 +202,7 @@ class Heads {
       multiply({std::min(kKeysAtOnce, keys - t), depth, rows, scores + t, g_.keys, true, of, step, false, d + t * to.row, to.row,
                 !is_first_});
     }
+    for (std::int64_t t = keys; is_first_ && t < g_.keys && !stops(points_, depth); ++t) std::fill_n(d + t * to.row, depth, 0.0f);
   }
 
   Query query_of(std::int64_t h, std::int64_t s, std::int64_t keys) const {
@@ -224,10 +225,9 @@ class Heads {
   }
 
   void run_block(std::int64_t h, std::int64_t first, std::int64_t rows) {
-    // What no row of the block sees counts for nothing, but dK and dV of the first block are written whole.
+    // Keys behind the last that a row of the block sees are not read: padding may be NaN.
     const std::int64_t last = first + rows - 1 + offset_;
-    const std::int64_t seen = std::clamp<std::int64_t>(std::min({last + s_.right + 1, valid_, s_.mask_columns}), 0, g_.keys);
-    const std::int64_t keys = is_first_ ? g_.keys : seen;
+    const std::int64_t keys = std::clamp<std::int64_t>(std::min({last + s_.right + 1, valid_, s_.mask_columns}), 0, g_.keys);
     const float* const q = args_.in<float>(In::kQ) + s_.q.at(b_, h, first);
     const float* const dy = args_.in<float>(kDy) + s_.y.at(b_, h, first);
     const float* const k = args_.in<float>(In::kK) + s_.k.at(b_, kv_head_);
@@ -249,14 +249,10 @@ class Heads {
   void go_through(std::int64_t h, std::int64_t s, std::int64_t row, std::int64_t keys) const {
     float *const weights = parts_.scores + row * g_.keys, *const dweights = parts_.dscores + row * g_.keys;
     float* const slopes = s_.softcap != 0 ? parts_.slopes + row * g_.keys : nullptr;
-    Query q = query_of(h, s, keys);
-    // Masks may have fewer columns than there are keys.
-    q.keys = s_.has_mask ? std::min(keys, s_.mask_columns) : keys;
+    const Query q = query_of(h, s, keys);
     loops_.weigh(q, weights, slopes);
     const bool wants = is_wanted(*args_.desc, Out::kDMask);
     loops_.back(q, weights, slopes, dweights, wants ? args_.out<float>(Out::kDMask) + mask_at(h, s) : nullptr);
-    std::fill(weights + q.keys, weights + keys, 0.0f);
-    std::fill(dweights + q.keys, dweights + keys, 0.0f);
   }
 };
 

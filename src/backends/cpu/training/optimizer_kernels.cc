@@ -144,6 +144,8 @@ struct NormState {
   std::int64_t count;
 };
 
+std::span<const TensorDesc> tensors_of(const OpDesc& d) { return d.inputs.subspan(GradientNormInput::kFirst); }
+
 // The sum of each tile, behind the number of those that are done.
 static_assert(kDoneBytes == sizeof(double));
 double* sums_of(const KernelArgs& args) { return static_cast<double*>(args.scratch.address()) + 1; }
@@ -159,7 +161,7 @@ Refusal norm_supports(const OpDesc& d) {
 void norm_plan(const OpDesc& d, KernelPlan* p) {
   auto& s = p->state<NormState>();
   s.isa = cpu_isa();
-  s.count = elements_of(d.inputs);
+  s.count = elements_of(tensors_of(d));
   p->tiles = std::max<std::int64_t>(1, ceil_div(s.count, kElementsPerTile));
   p->scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(p->tiles + 1, sizeof(double)));
   p->cleared_bytes = kDoneBytes;
@@ -173,7 +175,8 @@ void finish_norm(const KernelArgs& args) {
   const auto is_wanted = [&](std::size_t i) {
     return i < args.desc->outputs.size() && args.desc->outputs[i].dtype != DType::kUndefined;
   };
-  if (is_wanted(0)) *args.out<float>(0) = static_cast<float>(sum);
+  const auto scale = static_cast<double>(*args.in<float>(GradientNormInput::kScale));
+  if (is_wanted(0)) *args.out<float>(0) = static_cast<float>(std::sqrt(sum * scale * scale));
   // The squares of all finite floats have a finite sum in double.
   if (is_wanted(1)) *args.out<std::uint8_t>(1) = std::isfinite(sum) ? 1 : 0;
 }
@@ -185,9 +188,10 @@ void norm_run(const KernelArgs& args, std::int64_t begin, std::int64_t end, cons
     if (cancel.stop()) return;
     double sum = 0;
     const std::int64_t last = std::min(s.count, (index + 1) * kElementsPerTile);
-    for_each_part(args.desc->inputs, index * kElementsPerTile, last, [&](std::size_t tensor, std::int64_t first, std::int64_t n) {
-      sum += loops.sum_squares(args.in<float>(static_cast<int>(tensor)) + first, n);
-    });
+    for_each_part(tensors_of(*args.desc), index * kElementsPerTile, last,
+                  [&](std::size_t tensor, std::int64_t first, std::int64_t n) {
+                    sum += loops.sum_squares(args.in<float>(GradientNormInput::kFirst + static_cast<int>(tensor)) + first, n);
+                  });
     sums_of(args)[index] = sum;
   }
   if (are_all_done(args, end - begin)) finish_norm(args);

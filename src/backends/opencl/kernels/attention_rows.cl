@@ -60,9 +60,9 @@ EVN_KERNEL void attention_rows(global const float* q, ulong q0, global const flo
       kept_before = (VF)1.0f;
     }
     VF score[EVN_TILE];
-    global const float* row[EVN_TILE];
+    global const float* row[EVN_TILE];  // the last tile repeats the last key that is seen: padding behind it may be NaN
     for (int i = 0; i < EVN_TILE; ++i) {
-      row[i] = k + min(t + i, p.keys - 1) * p.k_step[2];
+      row[i] = k + min(t + i, (long)end - 1) * p.k_step[2];
       score[i] = (VF)0.0f;
     }
     for (long d = 0; d < p.depth; ++d) {
@@ -85,7 +85,7 @@ EVN_KERNEL void attention_rows(global const float* q, ulong q0, global const flo
     for (int i = 0; i < EVN_TILE; ++i) {
       score[i] = exp_of(score[i] - base);
       sum += score[i];
-      row[i] = v + min(t + i, p.keys - 1) * p.v_step[2];
+      row[i] = v + min(t + i, (long)end - 1) * p.v_step[2];
     }
     for (long d = 0; d < p.value_depth; ++d) {
       VF x = LOADV(sums + d * padded) * kept;

@@ -123,6 +123,7 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
   mask += mask0;
   const long mask_at = head_at(p.mask_step, b, h);
   VF top = (VF)-INFINITY, sum = (VF)0.0f, along = (VF)0.0f, score[EVN_TILE], by[EVN_TILE], slope;
+  // The last tile repeats the last key that is seen: padding behind it may be NaN.
   VF sum_before = (VF)0.0f, along_before = (VF)0.0f, kept_before = (VF)1.0f;  // of the rows before, and their factor
   for (long t = begin; t < end; t += EVN_TILE) {
     if (t != begin && (t - begin) % EVN_KEYS == 0) {
@@ -131,8 +132,8 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
       sum = along = (VF)0.0f;
       kept_before = (VF)1.0f;
     }
-    multiply(q, padded, k, p.k_step[2], t, p.keys, p.depth, score);
-    multiply(dy, padded, v, p.v_step[2], t, p.keys, p.value_depth, by);
+    multiply(q, padded, k, p.k_step[2], t, end, p.depth, score);
+    multiply(dy, padded, v, p.v_step[2], t, end, p.value_depth, by);
     VF next = top;
     for (int i = 0; i < EVN_TILE; ++i) {
       score[i] = score_of(&p, score[i], &slope);
@@ -165,8 +166,8 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
   sums += sums0 + head * 2 * p.depth * padded + s;
   clear_across(sums, padded, p.depth);
   for (long t = begin; t < end; t += EVN_TILE) {
-    multiply(q, padded, k, p.k_step[2], t, p.keys, p.depth, score);
-    multiply(dy, padded, v, p.v_step[2], t, p.keys, p.value_depth, by);
+    multiply(q, padded, k, p.k_step[2], t, end, p.depth, score);
+    multiply(dy, padded, v, p.v_step[2], t, end, p.value_depth, by);
     for (int i = 0; i < EVN_TILE; ++i) {
       VF x = score_of(&p, score[i], &slope);
       if (p.mask != 0) x += mask_of_queries(&p, mask, mask_at, s, t + i);
@@ -174,7 +175,7 @@ EVN_KERNEL void attention_queries(global const float* q, ulong q0, global const 
       const VF weight = weights_of(x, top, inverse, at >= low && at < high);
       by[i] = weight == (VF)0.0f ? (VF)0.0f : weight * (by[i] - along) * slope;
     }
-    add_rows(by, k, p.k_step[2], t, p.keys, p.depth, sums, padded);
+    add_rows(by, k, p.k_step[2], t, end, p.depth, sums, padded);
     if ((t - begin) % EVN_KEYS == EVN_KEYS - EVN_TILE) merge_across(sums, padded, p.depth);
   }
   write_rows(merge_across(sums, padded, p.depth), padded, p.depth, s, p.queries, dq + dq0 + head_at(p.q_step, b, h), p.q_step[2]);

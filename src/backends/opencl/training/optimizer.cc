@@ -102,20 +102,21 @@ std::int64_t pieces_of(const TensorDesc& t) { return ceil_div(t.shape.elements()
 
 void plan_norm(const OpDesc& desc, KernelPlan* plan) {
   std::int64_t pieces = 1;
-  for (const TensorDesc& t : desc.inputs) {
+  for (const TensorDesc& t : desc.inputs.subspan(GradientNormInput::kFirst)) {
     pieces = checked_add(pieces, pieces_of(t));
     plan->flops += 2.0 * static_cast<double>(t.shape.elements());
   }
-  plan->scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(pieces, 2 * sizeof(float)));
+  plan->scratch_bytes = static_cast<std::size_t>(checked_mul<std::int64_t>(pieces, 3 * sizeof(float)));
   count_bytes(desc, plan);
 }
 
 void run_norm(const KernelArgs& args, std::int64_t, std::int64_t, const Cancel&) {
   Launcher& cl = launcher(args);
   std::int64_t pieces = 0;
-  for (std::size_t t = 0; t < args.inputs.size(); ++t) {
+  for (std::size_t t = GradientNormInput::kFirst; t < args.inputs.size(); ++t) {
     const TensorDesc& desc = args.desc->inputs[t];
-    cl.run(kSumSquares, {pieces_of(desc)}, args.inputs[t], args.scratch, desc.shape.elements(), kPiece, pieces);
+    cl.run(kSumSquares, {pieces_of(desc)}, args.inputs[t], args.inputs[GradientNormInput::kScale], args.scratch,
+           desc.shape.elements(), kPiece, pieces);
     pieces += pieces_of(desc);
   }
   const std::int32_t has_norm = is_wanted(*args.desc, 0), has_finite = is_wanted(*args.desc, 1);

@@ -113,13 +113,12 @@ EVN_KERNEL void optimizer_step(global const float* rates, ulong rates0, global c
   }
 }
 
-// For each piece of a tensor: the sum of squares, and 0 where all are finite, else NaN. Grid: pieces.
-EVN_KERNEL void sum_squares(global const float* x, ulong x0, global float* sums, ulong sums0, long n, long chunk, long first) {
-  const long piece = get_global_id(0);
-  const long begin = piece * chunk;
-  const long end = min(begin + chunk, n);
-  if (begin >= end) return;
-  x += x0;
+#define EVN_LARGE 0x1p96f     // a larger sum of squares is computed again, of smaller numbers
+#define EVN_SMALLER 0x1p-84f  // factor of the smaller numbers: 2^40 squares of the largest of them have a finite sum
+
+// Returns the sum of the squares of x * scale * smaller for the elements from begin to end. Adds 0 to `wrong`, or NaN if an element is not
+// finite.
+static inline float sum_of_squares(global const float* x, long begin, long end, float scale, float smaller, float* wrong) {
   Sums a, b;
   start(&a);
   start(&b);
@@ -127,38 +126,63 @@ EVN_KERNEL void sum_squares(global const float* x, ulong x0, global float* sums,
   long i = begin;
   for (; i + 2 * EVN_LANES <= end; i += 2 * EVN_LANES) {
     const VF v = LOADV(x + i), w = LOADV(x + i + EVN_LANES);
-    add_product(&a, v, v);
-    add_product(&b, w, w);
+    const VF p = v * scale * smaller, q = w * scale * smaller;
+    add_product(&a, p, p);
+    add_product(&b, q, q);
     bad += (v - v) + (w - w);
   }
   float lane[EVN_LANES], bad_lane[EVN_LANES];
   STOREV(total(&a) + total(&b), lane);
   STOREV(bad, bad_lane);
-  float sum = 0.0f, wrong = 0.0f;
+  float sum = 0.0f;
   for (int l = 0; l < EVN_LANES; ++l) {
     sum += lane[l];
-    wrong += bad_lane[l];
+    *wrong += bad_lane[l];
   }
   for (; i < end; ++i) {
-    sum = fma(x[i], x[i], sum);
-    wrong += x[i] - x[i];
+    const float p = x[i] * scale * smaller;
+    sum = fma(p, p, sum);
+    *wrong += x[i] - x[i];
   }
-  sums[sums0 + 2 * (first + piece)] = sum;
-  sums[sums0 + 2 * (first + piece) + 1] = wrong;
+  return sum;
 }
 
-// One work item: the sums in their order; what a sum has lost is added to the next.
+// For each piece of a tensor that is multiplied by the scale: the sum of squares, or 0 if that is large; the sum of the squares of smaller
+// numbers if it is large, or 0; 0 if all elements are finite, or NaN. Grid: pieces.
+EVN_KERNEL void sum_squares(global const float* x, ulong x0, global const float* scale, ulong scale0, global float* sums, ulong sums0, long n,
+                            long chunk, long first) {
+  const long piece = get_global_id(0);
+  const long begin = piece * chunk;
+  const long end = min(begin + chunk, n);
+  if (begin >= end) return;
+  float wrong = 0.0f, again = 0.0f;
+  const float sum = sum_of_squares(x + x0, begin, end, scale[scale0], 1.0f, &wrong);
+  const bool is_large = sum > EVN_LARGE;
+  sums += sums0 + 3 * (first + piece);
+  sums[0] = is_large ? 0.0f : sum;
+  sums[1] = is_large ? sum_of_squares(x + x0, begin, end, scale[scale0], EVN_SMALLER, &again) : 0.0f;
+  sums[2] = wrong;
+}
+
+// Adds v to a sum. What rounding takes is subtracted from the next v.
+static inline void add_compensated(float v, float* sum, float* lost) {
+  v -= *lost;
+  const float next = *sum + v;
+  *lost = next - next == 0.0f ? (next - *sum) - v : 0.0f;
+  *sum = next;
+}
+
+// One work item: the norm by the sums of all pieces, in their order.
 EVN_KERNEL void finish_norm(global const float* sums, ulong sums0, global float* norm, ulong norm0, global uchar* finite, ulong finite0,
                             long count, int has_norm, int has_finite) {
   if (get_global_id(0) != 0) return;
-  float sum = 0.0f, lost = 0.0f, wrong = 0.0f;
+  float sum = 0.0f, lost = 0.0f, large = 0.0f, lost_of_large = 0.0f, wrong = 0.0f;
+  sums += sums0;
   for (long i = 0; i < count; ++i) {
-    const float v = sums[sums0 + 2 * i] - lost;
-    const float next = sum + v;
-    lost = next - next == 0.0f ? (next - sum) - v : 0.0f;
-    sum = next;
-    wrong += sums[sums0 + 2 * i + 1];
+    add_compensated(sums[3 * i], &sum, &lost);
+    add_compensated(sums[3 * i + 1], &large, &lost_of_large);
+    wrong += sums[3 * i + 2];
   }
-  if (has_norm) norm[norm0] = sum;
+  if (has_norm) norm[norm0] = large == 0.0f ? sqrt(sum) : sqrt(large + sum * EVN_SMALLER * EVN_SMALLER) * (1.0f / EVN_SMALLER);
   if (has_finite) finite[finite0 * 4] = wrong == 0.0f;
 }

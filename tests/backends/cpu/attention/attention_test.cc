@@ -154,6 +154,20 @@ TEST(CpuAttention, WindowsAndLengths) {
       .run();
 }
 
+TEST(CpuAttention, PaddingMayBeAnything) {
+  const Shape rows = {2, 2, 40, 16};
+  const std::vector<std::int64_t> lengths = {30, 0};
+  for (const std::int64_t queries : {1, 19}) {
+    const auto attention = [&](float padding) {
+      KernelCheck c = standard(24);
+      c.input({2, 4, queries, 16}).input_of<float>(rows, padded_rows(rows, lengths, padding));
+      c.input_of<float>(rows, padded_rows(rows, lengths, padding)).absent().absent().absent().input_of<std::int64_t>({2}, lengths);
+      return c.run();
+    };
+    EXPECT_TRUE(attention(std::numeric_limits<float>::quiet_NaN()) == attention(0));
+  }
+}
+
 TEST(CpuAttention, WhatItDoesNotTakeGoesToTheReference) {
   KernelCheck("Attention", 23)
       .input({1, 2, 3, 8})

@@ -1,5 +1,6 @@
 // The derivative of Attention against the reference, over instruction sets and threads, at sizes that are cut into blocks.
 #include <functional>
+#include <limits>
 
 #include "tests/backends/cpu/kernel_check.h"
 
@@ -48,6 +49,24 @@ TEST(AttentionGradientKernel, OfHeadsThatLieSideBySide) {
   KernelCheck c("evener::AttentionGradient", 1);
   c.input({2, 70, 48}).input({2, 90, 24}).input({2, 90, 10}).absent().absent().absent().absent().input({2, 70, 20});
   c.integer("q_num_heads", 4).integer("kv_num_heads", 2).outputs(3).kernel("attention_gradient").run();
+}
+
+TEST(AttentionGradientKernel, PaddingMayBeAnything) {
+  const Shape keys = {2, 2, 140, 16}, values = {2, 2, 140, 7};
+  for (const std::vector<std::int64_t>& lengths : std::vector<std::vector<std::int64_t>>{{101, 12}, {0, 140}}) {
+    for (const std::int64_t is_causal : {0, 1}) {
+      const auto derivatives = [&](float padding) {
+        KernelCheck c("evener::AttentionGradient", 1);
+        c.input({2, 4, 130, 16}).input_of<float>(keys, padded_rows(keys, lengths, padding));
+        c.input_of<float>(values, padded_rows(values, lengths, padding)).absent().absent().absent();
+        c.input_of<std::int64_t>({2}, lengths).input({2, 4, 130, 7}).integer("is_causal", is_causal).real("softcap", 2);
+        return c.outputs(3).kernel("attention_gradient").run();
+      };
+      const std::vector<Bytes> clean = derivatives(0);
+      EXPECT_TRUE(derivatives(std::numeric_limits<float>::quiet_NaN()) == clean);
+      EXPECT_TRUE(derivatives(-std::numeric_limits<float>::infinity()) == clean);
+    }
+  }
 }
 
 }  // namespace

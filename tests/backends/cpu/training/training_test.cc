@@ -94,14 +94,32 @@ TEST(OptimizerStepKernel, EveryOutputMayLieOverItsInput) {
 
 TEST(GradientNormKernel, IsLikeTheReference) {
   KernelCheck c("evener::GradientNorm", 1);
+  c.input({});
   for (const Shape& s : kShapes) c.input(s);
   c.outputs(2).kernel("gradient_norm").run();
-  KernelCheck("evener::GradientNorm", 1).input({}).outputs(2).kernel("gradient_norm").run();
+  KernelCheck("evener::GradientNorm", 1).input({1}).input({}).outputs(2).kernel("gradient_norm").run();
   std::vector<float> odd(40000, 1.0f);
   odd[39999] = std::numeric_limits<float>::infinity();
-  const std::vector<Bytes> y =
-      KernelCheck("evener::GradientNorm", 1).input({3}).input_of<float>({40000}, odd).outputs(2).kernel("gradient_norm").run();
+  const std::vector<Bytes> y = KernelCheck("evener::GradientNorm", 1)
+                                   .input({})
+                                   .input({3})
+                                   .input_of<float>({40000}, odd)
+                                   .outputs(2)
+                                   .kernel("gradient_norm")
+                                   .run();
   EXPECT_EQ(y[1][0], 0);
+  // The sum of squares is larger than any float32, and so is the norm without its scale.
+  const std::vector<float> large(40000, 3e38f);
+  const std::vector<Bytes> z = KernelCheck("evener::GradientNorm", 1)
+                                   .input_of<float>({}, {1e-9f})
+                                   .input_of<float>({40000}, large)
+                                   .outputs(2)
+                                   .kernel("gradient_norm")
+                                   .run();
+  float norm;
+  std::memcpy(&norm, z[0].data(), sizeof norm);
+  EXPECT_FLOAT_EQ(norm, 200 * 3e29f);
+  EXPECT_EQ(z[1][0], 1);
 }
 
 TEST(ActivationGradientKernel, IsLikeTheReference) {
