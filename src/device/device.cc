@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/scheduling_constants.h"
 
 namespace evn {
 
@@ -93,17 +94,27 @@ void Device::fail_quarantined() const {
       .with_device(name_.c_str());
 }
 
+namespace {
+
+constexpr std::uint64_t kBetweenLooksNs = 100'000'000;  // between two looks at the quarantine
+
+Cancel cancel_of_scope() {
+  const Cancel* const scope = CancelScope::current();
+  return scope != nullptr ? *scope : Cancel();
+}
+
+}  // namespace
+
+// The first look does not wait, so that the clock is read only where something was left to the device.
 void Device::require_ready(const Cancel& cancel) {
   refuse_quarantined();
-  const std::uint64_t until = quarantine_.waits_until();
-  Cancel limited = cancel;
-  if (until != 0) limited.join({until, nullptr});
+  Cancel limited;
+  limited.deadline_ns = 1;
   while (!settle(limited)) {
     if (cancel.stop()) cancel.fail();
     refuse_quarantined();
-    // It has ended what it was waited for, and others have left more to it.
     limited = cancel;
-    if (const std::uint64_t later = quarantine_.waits_until(); later != 0) limited.join({later, nullptr});
+    limited.join({deadline_clock_ns() + kBetweenLooksNs, nullptr});
   }
 }
 
@@ -134,7 +145,6 @@ void Device::leave_until(const Event& event, std::shared_ptr<const void> held) n
 // A backend's wait looks at `cancel` alone, so that the quarantine is looked at between two of some time. Where nobody's time can
 // be over, nobody pays for that: what comes later is behind this event.
 Device::Waited Device::wait_bounded(const Event& event, const Cancel& cancel) {
-  constexpr std::uint64_t kBetweenLooksNs = 100'000'000;
   if (!cancel.exists() && !quarantine_.may_begin()) {
     wait(event);
     return Waited::kEnded;
@@ -154,6 +164,22 @@ void Device::wait_or_leave(const Event& event, const Cancel& cancel, std::shared
   leave_until(event, std::move(held));
   if (waited == Waited::kStopped) cancel.fail();
   fail_quarantined();
+}
+
+void Device::wait_in_scope(const Event& event) {
+  const Cancel cancel = cancel_of_scope();
+  const Waited waited = wait_bounded(event, cancel);
+  if (waited == Waited::kStopped) cancel.fail();
+  if (waited == Waited::kQuarantined) fail_quarantined();
+}
+
+std::unique_lock<Mutex> Device::lock_in_scope(Mutex& mutex) const {
+  const Cancel cancel = cancel_of_scope();
+  while (!mutex.try_lock_for(scheduling::kWatchIntervalNs)) {
+    if (cancel.stop()) cancel.fail();
+    refuse_quarantined();
+  }
+  return std::unique_lock<Mutex>(mutex, std::adopt_lock);
 }
 
 void Device::wait_before_all(std::span<const Event> waits) {

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread_pool.h"
 #include "device/cascade.h"
 #include "device/host_share.h"
@@ -26,7 +28,7 @@ class NativeSharing;
 struct Event {
   Device* device = nullptr;
   std::uint64_t value = 0;
-  void* native = nullptr;  // an event of the host's that the device's driver knows, in place of a number; who has it here keeps it
+  void* native = nullptr;  // an event of the device's driver, in place of a number; the owner of this object keeps it alive
 };
 
 // A place in some device's memory.
@@ -62,6 +64,7 @@ struct KernelCall {
   const Cancel* cancel = nullptr;
   ScheduledRun* run = nullptr;  // what the call is a part of; it makes way for others between tiles
   StepTrace* trace = nullptr;   // not null: the run is traced; prepare_tracing has been called
+  Event* begun = nullptr;       // receives the end of the commands that the call has enqueued, if it throws
 };
 
 // What a device takes of a graph: nodes that one kernel of it runs as one step. The kernel of several nodes has no prepack and no
@@ -103,7 +106,8 @@ class Device : public Backing {
   // Whether nothing is to be placed on it now: it is lost, or in quarantine. And why: "it is lost: ..."; "": it is ready.
   bool is_out() const noexcept { return is_lost() || quarantine_.is_on(); }
   std::string why_out() const;
-  // Throws EVN_ERROR_DEVICE_LOST where it is in quarantine. First waits for what was left to it, until it is time for that.
+  // Waits for the work that was left to the device. Throws EVN_ERROR_DEVICE_LOST if the device is in quarantine or comes into it
+  // meanwhile, and the Error of `cancel` if that says stop.
   void require_ready(const Cancel& cancel);
   void refuse_quarantined() const;
   [[noreturn]] void fail_quarantined() const;
@@ -125,11 +129,12 @@ class Device : public Backing {
   // imply, as memory of the host is used by several. A device that cannot wait by itself has the caller wait.
 
   // Copies buffer.size bytes (equal on both sides) between this device and the host (a host-addressable device), or within this
-  // device. The memory must stay valid until the event. Throws EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY.
+  // device. The memory must stay valid until the event. Throws EVN_ERROR_DEVICE_LOST, EVN_ERROR_OUT_OF_MEMORY; a copy that throws
+  // has enqueued nothing.
   virtual Event copy(const Location& from, const Location& to, std::span<const Event> waits) = 0;
 
   // Runs a kernel of this device's tables. When it throws, a part of the kernel's commands may be under way: what the call points
-  // to must stay until all_enqueued() has happened.
+  // to must stay until *KernelCall::begun has happened.
   virtual Event enqueue(const KernelCall& call, std::span<const Event> waits) = 0;
 
   // Has the device begin what was enqueued, which a driver may keep back. `wait` implies it.
@@ -153,8 +158,13 @@ class Device : public Backing {
   // Waits so; where the event has not happened then, leaves the work to the device, which lets go of `held` when it has ended it,
   // and throws: EVN_ERROR_DEVICE_LOST in quarantine, else the Error of `cancel`.
   void wait_or_leave(const Event& event, const Cancel& cancel, std::shared_ptr<const void> held);
+  // Waits as wait_bounded does, as long as the calling thread's CancelScope allows. Throws where the event has not happened then:
+  // EVN_ERROR_DEVICE_LOST in quarantine, else the Error of the scope.
+  void wait_in_scope(const Event& event);
+  // Locks a mutex that another thread may hold while it waits for this device. Throws as wait_in_scope does.
+  std::unique_lock<Mutex> lock_in_scope(Mutex& mutex) const;
 
-  // All that was enqueued so far, also by calls that threw. Without a device: what enqueue and copy gave are all there is.
+  // All that was enqueued so far, by whomever. Without a device: what enqueue and copy gave are all there is.
   virtual Event all_enqueued() { return {}; }
 
   // Throws the error of anything that was enqueued after `begin`, which is all_enqueued() of then, and has ended since: for who has

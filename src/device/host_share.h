@@ -36,8 +36,9 @@ class HostShare {
   const Buffer& buffer() const { return buffer_; }
 
   // A use: what the caller enqueues on the device from now on may read and write the buffer, and sees what the host has written.
-  // Uses of several callers are counted. Throws what Device::copy does; then there is no use.
-  virtual void begin() = 0;
+  // Uses of several callers are counted. Returns the end of what it has enqueued. Throws what Device::copy does; then there is no
+  // use.
+  virtual Event begin() = 0;
   // All of the use has been enqueued. Where it was the only one, the host sees what it has written once the event has happened.
   // When it throws, the use has ended nevertheless.
   virtual Event end() = 0;

@@ -26,14 +26,6 @@ void Quarantine::note_ended() noexcept {
       .write("device %s has ended what was left to it: its quarantine is over", device_.c_str());
 }
 
-std::uint64_t Quarantine::waits_until() const noexcept {
-  if (left_.load(std::memory_order_acquire) == 0) return 0;
-  const LockIfAlive lock(mutex_);
-  if (left_.load(std::memory_order_relaxed) == 0) return 0;
-  const std::uint64_t grace = grace_ns_.load(std::memory_order_relaxed);
-  return since_ns_ > UINT64_MAX - grace ? UINT64_MAX : since_ns_ + grace;
-}
-
 bool Quarantine::is_on() const noexcept {
   if (left_.load(std::memory_order_acquire) == 0) return false;
   const std::uint64_t grace = grace_ns_.load(std::memory_order_relaxed);

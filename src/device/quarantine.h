@@ -38,8 +38,6 @@ class Quarantine {
   // Whether there is such work and its grace is over. Who is first to see it writes it to the log. Costs a relaxed load where
   // nothing was left.
   bool is_on() const noexcept;
-  // Until when what was left may be waited for, by deadline_clock_ns(); 0: nothing was left.
-  std::uint64_t waits_until() const noexcept;
   std::uint32_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
  private:

@@ -89,6 +89,96 @@ TEST_F(OpenClSharedEvents, ACopyThatWaitsForTheHostKeepsNoOtherTensorInUse) {
   for (evn_tensor t : {a, b, from, to}) EXPECT_EQ(evn_tensor_release(t), EVN_OK);
 }
 
+TEST_F(OpenClSharedEvents, ACopyThatFailsKeepsNoTensorInUse) {
+  attach();
+  cl_int code = CL_SUCCESS;
+  const cl_event gate = opencl().create_user_event(host->context, &code);
+  ASSERT_EQ(code, CL_SUCCESS);
+  evn_event imported = nullptr, waiting = nullptr, copied = nullptr;
+  ASSERT_OK(evn_opencl_import_event(device, gate, &imported, &error));
+  std::vector<float> values = ramp(1000, 7), got(1000);
+  const evn_tensor a = create(device, {1000}), b = create(device, {1000}), from = wrap(values, {1000}), to = wrap(got, {1000});
+  ASSERT_OK(evn_tensor_copy_async(from, a, &imported, 1, &waiting, &error));
+  fault_arm(Seam::kDevice, 1, false);
+  EXPECT_NE(evn_tensor_copy_async(b, to, nullptr, 0, &copied, &error), EVN_OK);
+  fault_arm(Seam::kDevice, 0, false);
+  EXPECT_EQ(copied, nullptr);
+  std::atomic<bool> mapped{false};
+  std::thread mapper([&] {
+    void* data = nullptr;
+    EXPECT_EQ(evn_tensor_map(b, EVN_MAP_READ, &data, nullptr, nullptr), EVN_OK);
+    mapped = true;
+    EXPECT_EQ(evn_tensor_unmap(b, nullptr), EVN_OK);
+  });
+  EXPECT_TRUE(eventually([&] { return mapped.load(); })) << "the map waits for the copy of another tensor";
+  opencl().set_user_event_status(gate, CL_COMPLETE);
+  mapper.join();
+  EXPECT_OK(evn_event_wait(waiting, UINT64_MAX, &error));
+  opencl().release_event(gate);
+  for (evn_event e : {imported, waiting}) EXPECT_EQ(evn_event_release(e), EVN_OK);
+  for (evn_tensor t : {a, b, from, to}) EXPECT_EQ(evn_tensor_release(t), EVN_OK);
+}
+
+// A run that fails, or whose time is over, waits for its own work alone and leaves no other work to the device.
+TEST_F(OpenClSharedEvents, ARunThatEndsEarlyDoesNotWaitForACopyThatWaitsForTheHost) {
+  attach();
+  cl_int code = CL_SUCCESS;
+  const cl_event gate = opencl().create_user_event(host->context, &code);
+  ASSERT_EQ(code, CL_SUCCESS);
+  evn_event imported = nullptr, waiting = nullptr;
+  ASSERT_OK(evn_opencl_import_event(device, gate, &imported, &error));
+  std::vector<float> values = ramp(1000, -500), negated = values;
+  for (float& v : negated) v = -v;
+  const evn_tensor a = create(device, {1, 1, 10, 100}), from = wrap(values, {1, 1, 10, 100});
+  const evn_tensor x = create(device, {1, 1, 10, 100}), y = create(device, {1, 1, 10, 100});
+  write(x, values);
+  evn_model model = nullptr;
+  evn_session session = nullptr;
+  load_on("display", &model, &session);
+  const auto run = [&](std::uint64_t timeout_ns) {
+    evn_run_options options = EVN_RUN_OPTIONS_INIT;
+    options.timeout_ns = timeout_ns;
+    evn_tensor out = y;
+    return evn_session_run(session, &x, 1, &out, 1, &options, nullptr);
+  };
+  ASSERT_EQ(run(0), EVN_OK);
+  ASSERT_OK(evn_tensor_copy_async(from, a, &imported, 1, &waiting, &error));
+
+  int errors = 0;
+  bool reached = true;
+  for (std::int64_t k = 1; reached; ++k) {
+    std::atomic<bool> ended{false};
+    std::thread runner([&] {
+      fault_arm(Seam::kDevice, k, false);
+      errors += run(0) != EVN_OK;
+      ended = true;
+    });
+    const bool is_free = eventually([&] { return ended.load(); });
+    if (!is_free) opencl().set_user_event_status(gate, CL_COMPLETE);
+    runner.join();
+    reached = fault_count(Seam::kDevice) >= k;
+    fault_arm(Seam::kDevice, 0, false);
+    ASSERT_TRUE(is_free) << "call " << k;
+    ASSERT_LT(k, 1000);
+  }
+  EXPECT_GT(errors, 0);
+
+  driver->hold();
+  for (std::uint64_t timeout_ns = 1'000'000; !driver->holds(); timeout_ns *= 2) ASSERT_EQ(run(timeout_ns), EVN_ERROR_TIMEOUT);
+  driver->let_go();
+  EXPECT_EQ(run(0), EVN_OK) << "the device has ended what was left to it";
+  EXPECT_EQ(evn_event_wait(waiting, 0, &error), EVN_ERROR_TIMEOUT);
+
+  opencl().set_user_event_status(gate, CL_COMPLETE);
+  EXPECT_OK(evn_event_wait(waiting, UINT64_MAX, &error));
+  EXPECT_EQ(read(y), negated);
+  opencl().release_event(gate);
+  EXPECT_EQ(evn_session_release(session), EVN_OK);
+  EXPECT_EQ(evn_model_release(model), EVN_OK);
+  for (evn_event e : {imported, waiting}) EXPECT_EQ(evn_event_release(e), EVN_OK);
+  for (evn_tensor t : {a, from, x, y}) EXPECT_EQ(evn_tensor_release(t), EVN_OK);
+}
+
 TEST_F(OpenClSharedEvents, EventsThatDoNotFitAreRefused) {
   attach();
   const HostOpenCl other(host->id);

@@ -1,7 +1,12 @@
-// What a device does by itself: choosing kernels by rank, claiming nodes one by one, and letting go of what a run held.
+// What a device does by itself: choosing kernels by rank, claiming nodes one by one, letting go of what a run held, and looking for
+// a quarantine while it is waited for.
 #include "device/device.h"
 
 #include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
 
 #include "base/error.h"
 
@@ -48,10 +53,12 @@ class PlainDevice final : public Device {
     ++waits;
     if (fails) fail(EVN_ERROR_DEVICE_LOST, "it is gone");
   }
+  bool settle(const Cancel& cancel) override { return settles == nullptr || settles(cancel); }
   std::span<const KernelFamily* const> kernels() const override { return kFamilies; }
 
   int waits = 0;
   bool fails = false;
+  std::function<bool(const Cancel&)> settles;
 };
 
 Node node_of(const char* op, const char* domain = "") {
@@ -114,6 +121,29 @@ TEST(Device, WhatARunHeldIsLetGoOfAlsoWhenTheDeviceFails) {
   }
   const Cancel never{};
   EXPECT_TRUE(device.settle(never));
+}
+
+// Another thread leaves work to the device after the first look at its quarantine.
+TEST(Device, AQuarantineThatBeginsDuringTheWaitEndsIt) {
+  PlainDevice device;
+  device.begin_quarantines({}, 1);
+  int calls = 0;
+  device.settles = [&](const Cancel& cancel) {
+    if (++calls == 2) device.quarantine().note_left();
+    for (int i = 0; i < 2000; ++i) {
+      if (cancel.stop()) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  };
+  try {
+    device.require_ready({});
+    ADD_FAILURE() << "the wait has no end while the device hangs";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_DEVICE_LOST);
+    device.quarantine().note_ended();
+  }
+  EXPECT_EQ(calls, 2);
 }
 
 TEST(Device, FloatsAreItsLowestPrecisionUnlessItSaysOtherwise) {

@@ -97,7 +97,7 @@ const Kernel* ClBlast::kernel_for(const OpDesc& desc, const char** why) {
     const Refusal refusal = kernel.supports(desc);
     *why = refusal != nullptr ? refusal : "a dim that is not known when the model is placed, or a side below 16";
     if (size == 0 || (!is_asked && size < kSmallestProduct)) return nullptr;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto lock = device_.lock_in_scope(mutex_);
     if (!decided_) decide();
     const bool goes = is_asked ? verdict_.is_right : size >= verdict_.from;
     *why = goes ? nullptr : verdict_.text.c_str();
@@ -107,24 +107,23 @@ const Kernel* ClBlast::kernel_for(const OpDesc& desc, const char** why) {
 }
 
 ClBlastVerdict ClBlast::measure(std::uint64_t (*now)()) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto lock = device_.lock_in_scope(mutex_);
   std::string why;
   if (api_ == nullptr) api_ = clblast_api(&why);
   return api_ != nullptr ? try_clblast(device_, true, now) : ClBlastVerdict{UINT64_MAX, false, why};
 }
 
 std::string ClBlast::verdict() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);
   return verdict_.text;
 }
 
 // CLBlast would otherwise allocate in each call, past the device's ledger. It is handed a whole buffer, so an arena will not do.
-cl_mem ClBlast::work_space(OpenClStep& step, std::size_t bytes) {
-  const cl_command_queue queue = step.queue();
+cl_mem ClBlast::work_space(cl_command_queue queue, std::size_t bytes) {
   WorkSpace& space = work_spaces_[work_spaces_[0].queue == nullptr || work_spaces_[0].queue == queue ? 0 : 1];
   space.queue = queue;
   if (space.memory.size() < bytes) {
-    if (space.memory.size() > 0) step.finish(device_.name());  // before the pool lends the old one to others
+    if (space.memory.size() > 0) OpenClStep(queue).finish(device_);  // before the pool lends the old one to others
     space.memory = PooledMemory();
     space.memory = device_.allocate(bytes, MemoryClass::kScratch);
   }
@@ -149,7 +148,7 @@ void ClBlast::multiply(OpenClStep& step, const ClBlastProduct& p, const Buffer& 
   check(cl_call(api_->temp_bytes, kClBlastRowMajor, a_transpose, b_transpose, m, n, k, first(a), a_ld, first(b), b_ld, first(c), n,
                 &queue, &bytes),
         "SGemmTempBufferSize");
-  const cl_mem temp = work_space(step, bytes);
+  const cl_mem temp = work_space(queue, bytes);
   // It has no wait list, and gives the event of its last kernel only: markers wait for it, say when the first began, and cover what
   // it has enqueued before it failed.
   if (step.has_waits() || step.is_measured()) step.add_marker(device_.name());

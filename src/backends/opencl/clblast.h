@@ -2,13 +2,13 @@
 // on that device has shown that its results are right and that it is faster (docs/decisions/0012). And its calls.
 #pragma once
 
-#include <mutex>
 #include <string>
 
 #include "backends/opencl/clblast_library.h"
 #include "backends/opencl/clblast_trial.h"
 #include "backends/opencl/launcher.h"
 #include "base/cache_file.h"
+#include "base/mutex.h"
 #include "device/backend.h"
 
 namespace evn {
@@ -59,7 +59,7 @@ class ClBlast {
   void decide();
   void judge();
   std::string refuse();
-  cl_mem work_space(OpenClStep& step, std::size_t bytes);
+  cl_mem work_space(cl_command_queue queue, std::size_t bytes);
 
   Device& device_;
   const std::string mode_;
@@ -67,7 +67,7 @@ class ClBlast {
   const LogSink log_;
   const CacheFile cached_;
   const ClBlastApi* api_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable Mutex mutex_;  // of what follows; held during the trial
   bool decided_ = false;
   int trials_ = 0;
   ClBlastVerdict verdict_;

@@ -228,7 +228,7 @@ OpenClDevice::~OpenClDevice() {
   if (!is_forked()) {
     reaper_.stop();
     for (OpenClReaper& kept : kept_) kept.stop();
-    drain();
+    drain(kAllStreams);
     notices_->settle();
   }
   clblast_->release();
@@ -300,7 +300,8 @@ void OpenClDevice::give_back(void* memory, std::size_t, bool) noexcept {
   const std::unique_ptr<OpenClMemory> owned(static_cast<OpenClMemory*>(memory));
   if (owned->mapped != nullptr && !is_forked()) {
     opencl().enqueue_unmap_mem_object(streams_[kKernels]->queue(), owned->buffer, owned->mapped, 0, nullptr, nullptr);
-    if (!is_out()) drain();  // else the driver keeps what its commands use, as it must, for as long as that takes
+    // Where the device is out, the driver keeps what its commands use, as it must, for as long as that takes.
+    if (!is_out()) drain(std::uint64_t{1} << kKernels);
   }
   opencl().release_mem_object(owned->buffer);
 }
@@ -342,7 +343,7 @@ void OpenClDevice::unmap(OpenClMemory* memory) {
   Event unmapped;
   {
     const Stream of = memory->pinned ? kKernels : kUploads;
-    const std::lock_guard<std::mutex> lock(memory->pinned ? mutex_ : transfers_);
+    const auto lock = lock_in_scope(memory->pinned ? mutex_ : transfers_);
     OpenClStep step(streams_[of]->queue());
     {
       OpenClCommand command(step, "clEnqueueUnmapMemObject");
@@ -366,22 +367,22 @@ OpenClDevice::Stream OpenClDevice::stream_for(Stream kind, const StepTrace* trac
 // A queue that measures costs time at every command, so there are others besides. When they cannot be made, nothing is measured.
 void OpenClDevice::prepare_tracing() noexcept {
   if (is_forked()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (measures_.load()) return;
-  cl_int code = CL_SUCCESS;
-  for (const Stream of : {kMeasuredKernels, kMeasuredUploads, kMeasuredDownloads}) {
-    ClQueue queue = make_queue(context_.get(), found_, CL_QUEUE_PROFILING_ENABLE, &code);
-    if (code != CL_SUCCESS) return;
-    streams_[of] = std::make_unique<OpenClStream>(std::move(queue), issued_);
-    try {  // what wait_before_all has held back is not to begin here
+  try {
+    const auto lock = lock_in_scope(mutex_);
+    if (measures_.load()) return;
+    cl_int code = CL_SUCCESS;
+    for (const Stream of : {kMeasuredKernels, kMeasuredUploads, kMeasuredDownloads}) {
+      ClQueue queue = make_queue(context_.get(), found_, CL_QUEUE_PROFILING_ENABLE, &code);
+      if (code != CL_SUCCESS) return;
+      streams_[of] = std::make_unique<OpenClStream>(std::move(queue), issued_);
+      // Commands that wait_before_all has held back must not begin here.
       OpenClStep step(streams_[of]->queue());
-      if (const Event all = all_enqueued(); !add_wait(step, all)) wait(all);
+      if (const Event all = all_enqueued(); !add_wait(step, all)) wait_in_scope(all);
       if (step.has_waits()) step.add_marker(name());
-    } catch (const Error&) {
-      return;
     }
-  }
-  measures_.store(true, std::memory_order_release);
+    measures_.store(true, std::memory_order_release);
+  } catch (const Error&) {
+  } catch (const std::bad_alloc&) {}
 }
 
 void OpenClDevice::finish_trace(StepTrace* trace) noexcept {

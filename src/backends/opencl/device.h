@@ -117,13 +117,13 @@ class OpenClDevice final : public Device, public NativeSharing {
   void enqueue_copy(OpenClStep& step, const Location& from, const Location& to);
   void run(const KernelCall& call, OpenClStep& step);
   // What a share does: memory goes to the device, behind what was enqueued, and back to the host, who maps all of it.
-  void give_to_device(OpenClMemory& memory, const Buffer& buffer);
+  Event give_to_device(OpenClMemory& memory, const Buffer& buffer);
   Event give_to_host(OpenClMemory& memory, const Buffer& buffer);
   void end_sharing(OpenClMemory& memory, const Buffer& buffer) noexcept;
   cl_int finish(std::uint64_t value) noexcept;
   void report(std::uint64_t value);
   void throw_if(const OpenClStream::Failure& failure) const;
-  void drain() noexcept;
+  void drain(std::uint64_t streams) noexcept;
 
   const std::uint32_t opened_in_ = os::fork_generation();
   const OpenClFound found_;
@@ -132,8 +132,8 @@ class OpenClDevice final : public Device, public NativeSharing {
   std::array<std::unique_ptr<OpenClStream>, kStreamCount> streams_;
   std::atomic<bool> measures_{false};  // the streams that measure are there
   // Of programs_, of setting arguments (those of a kernel object are shared state), and of the order of kernels.
-  std::mutex mutex_;
-  std::mutex transfers_;  // of the order of transfers
+  Mutex mutex_;
+  Mutex transfers_;  // of the order of transfers
   OpenClPrograms programs_;
   OpenClTuning tuning_;
   const std::unique_ptr<ClBlast> clblast_;

@@ -6,15 +6,15 @@ namespace evn {
 // ------------------------------------------------------------------------------------------------------------- events --
 
 // Past the seam: whatever has failed, memory that is in use must not be given up.
-void OpenClDevice::drain() noexcept {
-  each_stream(kAllStreams, [](OpenClStream& stream, std::uint64_t) { return opencl().finish(stream.queue()), true; });
+void OpenClDevice::drain(std::uint64_t streams) noexcept {
+  each_stream(streams, [](OpenClStream& stream, std::uint64_t) { return opencl().finish(stream.queue()), true; });
 }
 
 // Until the event has happened, whatever fails.
 cl_int OpenClDevice::finish(std::uint64_t value) noexcept {
   cl_int code = CL_SUCCESS;
   each_stream(value, [&](OpenClStream& stream, std::uint64_t number) { return (code = stream.wait(number)) == CL_SUCCESS; });
-  if (code != CL_SUCCESS) drain();
+  if (code != CL_SUCCESS) drain(value);
   return code;
 }
 
@@ -146,7 +146,7 @@ void OpenClDevice::add_waits(OpenClStep& step, std::span<const Event> waits, boo
     const bool waits_itself = event.device == this && !by_user_event
                                   ? add_wait(step, event)
                                   : is_opencl && add_wait_of_other(step, static_cast<OpenClDevice&>(*event.device), event);
-    if (!waits_itself) event.device->wait(event);
+    if (!waits_itself) event.device->wait_in_scope(event);
   }
 }
 
@@ -156,7 +156,7 @@ void OpenClDevice::add_conflicts(OpenClStep& step, Stream of, const OpenClUse& u
     const std::uint64_t number = i != of ? streams_[i]->conflict(use) : 0;
     if (number == 0) continue;
     const Event before = event(number, std::uint64_t{1} << i);
-    if (!add_wait(step, before)) wait(before);
+    if (!add_wait(step, before)) wait_in_scope(before);
   }
 }
 
@@ -164,7 +164,7 @@ void OpenClDevice::add_conflicts(OpenClStep& step, Stream of, const OpenClUse& u
 Event OpenClDevice::keep(OpenClStep& step, Stream of, const OpenClUse& use, double flops) {
   if (!step.has_commands()) return {};
   const std::uint64_t number = issued_.fetch_add(1) + 1;
-  check_cl(streams_[of]->add(step, number, use, flops), "clFlush", name());
+  streams_[of]->add(step, number, use, flops);
   return event(number, std::uint64_t{1} << of);
 }
 
@@ -185,7 +185,7 @@ Event OpenClDevice::copy_traced(const Location& from, const Location& to, std::s
   OpenClUse use;
   if (from.device == this) use.reads = {&from.buffer, 1};
   if (to.device == this) use.writes = {&to.buffer, 1};
-  const std::lock_guard<std::mutex> lock(within ? mutex_ : transfers_);
+  const auto lock = lock_in_scope(within ? mutex_ : transfers_);
   add_conflicts(step, of, use);
   enqueue_copy(step, from, to);
   return keep(step, of, use, 0);
@@ -206,13 +206,13 @@ void OpenClDevice::enqueue_copy(OpenClStep& step, const Location& from, const Lo
                      from.buffer.size, static_cast<void*>(host(to.buffer)), command.wait_count(), command.waits(), command.out()),
              "clEnqueueReadBuffer", name());
   } else {
-    Launcher(programs_, step, found_, name(), tuning_).copy(from.buffer, to.buffer, from.buffer.size);
+    Launcher(programs_, step, found_, *this, tuning_).copy(from.buffer, to.buffer, from.buffer.size);
   }
 }
 
 void OpenClDevice::run(const KernelCall& call, OpenClStep& step) {
   static const Cancel kNever;
-  Launcher context(programs_, step, found_, name(), tuning_, clblast_.get());
+  Launcher context(programs_, step, found_, *this, tuning_, clblast_.get());
   KernelArgs args = call.args;
   args.context = &context;
   call.kernel->run(args, 0, args.plan->tiles, call.cancel != nullptr ? *call.cancel : kNever);
@@ -224,12 +224,13 @@ Event OpenClDevice::enqueue(const KernelCall& call, std::span<const Event> waits
   OpenClStep step(streams_[of]->queue(), call.trace);
   add_waits(step, waits, false);
   const OpenClUse use{call.args.inputs, call.args.outputs, call.args.scratch};
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto lock = lock_in_scope(mutex_);
   add_conflicts(step, of, use);
   try {
     run(call, step);
   } catch (...) {
-    keep(step, of, use, 0);  // what it has enqueued
+    const Event begun = keep(step, of, use, 0);
+    if (call.begun != nullptr && begun.device != nullptr) *call.begun = begun;
     throw;
   }
   return keep(step, of, use, call.args.plan->flops);

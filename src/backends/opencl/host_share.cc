@@ -129,10 +129,12 @@ OpenClHostShare::~OpenClHostShare() {
   if (memory_.mapped != nullptr) device_.end_sharing(memory_, buffer_);
 }
 
-void OpenClHostShare::begin() {
+Event OpenClHostShare::begin() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (uses_ == 0 && memory_.mapped != nullptr) device_.give_to_device(memory_, buffer_);
+  Event given;
+  if (uses_ == 0 && memory_.mapped != nullptr) given = device_.give_to_device(memory_, buffer_);
   ++uses_;
+  return given;
 }
 
 Event OpenClHostShare::end() {
@@ -141,12 +143,12 @@ Event OpenClHostShare::end() {
   return device_.give_to_host(memory_, buffer_);
 }
 
-void OpenClDevice::give_to_device(OpenClMemory& memory, const Buffer& buffer) {
+Event OpenClDevice::give_to_device(OpenClMemory& memory, const Buffer& buffer) {
   require_not_forked();
   OpenClStep step(streams_[kKernels]->queue());
   OpenClUse use;
   use.writes = {&buffer, 1};
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto lock = lock_in_scope(mutex_);
   add_conflicts(step, kKernels, use);
   {
     OpenClCommand command(step, "clEnqueueUnmapMemObject");
@@ -155,7 +157,7 @@ void OpenClDevice::give_to_device(OpenClMemory& memory, const Buffer& buffer) {
              "clEnqueueUnmapMemObject", name());
   }
   memory.mapped = nullptr;
-  keep(step, kKernels, use, 0);
+  return keep(step, kKernels, use, 0);
 }
 
 // Behind the kernels, in their queue; nobody waits here.
@@ -164,7 +166,7 @@ Event OpenClDevice::give_to_host(OpenClMemory& memory, const Buffer& buffer) {
   OpenClStep step(streams_[kKernels]->queue());
   OpenClUse use;
   use.writes = {&buffer, 1};
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<Mutex> lock(mutex_);  // not to be given up: the host's memory must be mapped again
   add_conflicts(step, kKernels, use);
   {
     OpenClCommand command(step, "clEnqueueMapBuffer");
@@ -186,7 +188,7 @@ void OpenClDevice::end_sharing(OpenClMemory& memory, const Buffer& buffer) noexc
     Event unmapped;
     {
       OpenClStep step(streams_[kUploads]->queue());
-      const std::lock_guard<std::mutex> lock(transfers_);
+      const auto lock = lock_in_scope(transfers_);
       add_conflicts(step, kUploads, use);
       {
         OpenClCommand command(step, "clEnqueueUnmapMemObject");

@@ -15,7 +15,7 @@ class OpenClHostShare final : public HostShare {
  public:
   OpenClHostShare(OpenClDevice& device, ClMemory buffer, std::size_t bytes, bool is_free);
   ~OpenClHostShare() override;
-  void begin() override;
+  Event begin() override;
   Event end() override;
 
  private:

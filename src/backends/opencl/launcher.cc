@@ -10,7 +10,7 @@ void Launcher::begin(const OpenClFunction& function) {
 }
 
 void Launcher::set_bytes(std::size_t size, const void* value) {
-  check_cl(cl_call(opencl().set_kernel_arg, kernel_, next_, size, value), "clSetKernelArg", device_);
+  check_cl(cl_call(opencl().set_kernel_arg, kernel_, next_, size, value), "clSetKernelArg", device_.name());
   ++next_;
 }
 
@@ -37,7 +37,7 @@ void Launcher::enqueue(const OpenClFunction& function, Grid grid) {
   const bool is_of_build = code == CL_BUILD_PROGRAM_FAILURE || code == CL_INVALID_PROGRAM_EXECUTABLE;
   throw make_error(is_of_build ? status_of_build(code, "") : cl_status(code), "clEnqueueNDRangeKernel of %s failed: %s (%d)",
                    function.name, cl_error_name(code), static_cast<int>(code))
-      .with_device(device_.c_str());
+      .with_device(device_.name().c_str());
 }
 
 void Launcher::multiply(const ClBlastProduct& product, const Buffer& a, const Buffer& b, const Buffer& c) {
@@ -52,7 +52,7 @@ void Launcher::copy(const Buffer& from, const Buffer& to, std::size_t bytes) {
   OpenClCommand command(step_, "clEnqueueCopyBuffer");
   check_cl(cl_call(opencl().enqueue_copy_buffer, step_.queue(), source, target, from.offset, to.offset, bytes, command.wait_count(),
                    command.waits(), command.out()),
-           "clEnqueueCopyBuffer", device_);
+           "clEnqueueCopyBuffer", device_.name());
 }
 
 }  // namespace evn

@@ -13,6 +13,7 @@
 namespace evn {
 
 class ClBlast;
+class Device;
 class OpenClTuning;
 struct ClBlastProduct;
 
@@ -28,7 +29,7 @@ inline constexpr std::int64_t kGpuLocalSize = 64;
 
 class Launcher {
  public:
-  Launcher(OpenClPrograms& programs, OpenClStep& step, const OpenClFound& found, const std::string& device, OpenClTuning& tuning,
+  Launcher(OpenClPrograms& programs, OpenClStep& step, const OpenClFound& found, Device& device, OpenClTuning& tuning,
            ClBlast* clblast = nullptr)
       : programs_(programs), step_(step), found_(found), device_(device), tuning_(tuning), clblast_(clblast) {}
   Launcher(const Launcher&) = delete;
@@ -41,7 +42,8 @@ class Launcher {
   std::uint64_t local_bytes() const { return found_.local_bytes; }
 
   OpenClTuning& tuning() { return tuning_; }
-  OpenClStep& step() { return step_; }
+  // Waits until what was enqueued so far has ended (OpenClStep::finish).
+  void finish() { step_.finish(device_); }
 
   // EVN_LANES and EVN_COLUMNS of the sources: lanes of a vector, pixels of a register-blocked tile.
   int lanes() const { return programs_.lanes(); }
@@ -81,7 +83,7 @@ class Launcher {
   OpenClPrograms& programs_;
   OpenClStep& step_;
   const OpenClFound& found_;
-  const std::string& device_;
+  Device& device_;
   OpenClTuning& tuning_;
   ClBlast* clblast_;
   cl_kernel kernel_ = nullptr;

@@ -130,7 +130,7 @@ void* OpenClDevice::make_event(const Event& event) {
     add_waits(step, {&event, 1}, false);
     Event marked;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto lock = lock_in_scope(mutex_);
       step.add_marker(name());
       marked = keep(step, kKernels, {}, 0);
     }
@@ -159,7 +159,7 @@ void OpenClDevice::wait_for_host(const Event& event) {
   cl_int status = CL_COMPLETE;
   if (code == CL_SUCCESS || code == CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) code = status_of(native, &status);
   check_cl(code, "clWaitForEvents", name());
-  if (status < 0) throw_if({.code = status, .command = "of the host's"});
+  if (status < 0) throw_if({.code = status, .command = "behind the event"});
 }
 
 bool OpenClDevice::wait_for_host_or_stop(const Event& event, const Cancel& cancel) {
@@ -169,7 +169,7 @@ bool OpenClDevice::wait_for_host_or_stop(const Event& event, const Cancel& cance
     const std::uint64_t seen = notices_->count();
     cl_int status = CL_QUEUED;
     check_cl(status_of(native, &status), "clGetEventInfo", name());
-    if (status < 0) throw_if({.code = status, .command = "of the host's"});
+    if (status < 0) throw_if({.code = status, .command = "behind the event"});
     if (status == CL_COMPLETE) return true;
     if (cancel.stop()) return false;
     if (!watched) watched = notices_->watch(native) == CL_SUCCESS;  // else it is looked at every millisecond
@@ -193,7 +193,7 @@ void OpenClDevice::wait_before_all(std::span<const Event> waits) {
     add_waits(step, waits, i == kUploads || i == kMeasuredUploads);
     if (!step.has_waits()) continue;
     const bool transfers = i != kKernels && i != kMeasuredKernels;
-    const std::lock_guard<std::mutex> lock(transfers ? transfers_ : mutex_);
+    const auto lock = lock_in_scope(transfers ? transfers_ : mutex_);
     step.add_marker(name());
     keep(step, static_cast<Stream>(i), {}, 0);
   }

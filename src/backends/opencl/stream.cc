@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "device/device.h"
+
 namespace evn {
 namespace {
 
@@ -27,10 +29,10 @@ void OpenClStep::add_marker(const std::string& device) {
            "clEnqueueMarkerWithWaitList", device);
 }
 
-void OpenClStep::finish(const std::string& device) {
-  add_marker(device);
-  check_cl(cl_call(opencl().flush, queue_), "clFlush", device);
-  check_cl(cl_call(opencl().wait_for_events, cl_uint{1}, static_cast<const cl_event*>(&last_)), "clWaitForEvents", device);
+void OpenClStep::finish(Device& device) {
+  add_marker(device.name());
+  check_cl(cl_call(opencl().flush, queue_), "clFlush", device.name());
+  device.wait_in_scope({&device, 0, last_});
 }
 
 // The driver gives an event where it has taken the command, and only there.
@@ -82,7 +84,7 @@ void OpenClStream::drop_oldest() {
   --count_;
 }
 
-cl_int OpenClStream::add(OpenClStep& step, std::uint64_t number, const OpenClUse& use, double flops) {
+void OpenClStream::add(OpenClStep& step, std::uint64_t number, const OpenClUse& use, double flops) {
   {
     const std::lock_guard<Mutex> lock(mutex_);
     if (count_ == kEvents) drop_oldest();
@@ -95,9 +97,9 @@ cl_int OpenClStream::add(OpenClStep& step, std::uint64_t number, const OpenClUse
     last_ = number;
     kept_back_ += step.count_;
     kept_back_flops_ += flops;
-    if (kept_back_ < kWindow && kept_back_flops_ < kWindowFlops) return CL_SUCCESS;
+    if (kept_back_ < kWindow && kept_back_flops_ < kWindowFlops) return;
   }
-  return flush(number);
+  flush(number);
 }
 
 OpenClStream::Kept OpenClStream::find(std::uint64_t number) {

@@ -16,6 +16,8 @@
 
 namespace evn {
 
+class Device;
+
 // A device's memory handle (Buffer::memory).
 struct OpenClMemory {
   cl_mem buffer = nullptr;
@@ -48,8 +50,8 @@ class OpenClStep {
 
   // Behind all that was enqueued so far. `device`: for the error.
   void add_marker(const std::string& device);
-  // Until what was enqueued so far has ended.
-  void finish(const std::string& device);
+  // Waits until what was enqueued so far has ended, as Device::wait_in_scope does.
+  void finish(Device& device);
 
  private:
   friend class OpenClCommand;
@@ -102,8 +104,9 @@ class OpenClStream {
   cl_command_queue queue() const { return queue_.get(); }
 
   // Keeps the event of a step whose commands have been enqueued, in the order of the queue; `number` is greater than those before.
-  // Has the driver begin when enough has come together (kWindow): then the code of that.
-  cl_int add(OpenClStep& step, std::uint64_t number, const OpenClUse& use, double flops);
+  // Has the driver begin when enough has come together (kWindow). A flush that fails there is repeated, and its error given, by
+  // who waits.
+  void add(OpenClStep& step, std::uint64_t number, const OpenClUse& use, double flops);
 
   // An event that comes with the end of step `number`, or of a later one where it is no longer kept; of the latest step where all
   // are earlier. No event: it has ended. The caller releases it.

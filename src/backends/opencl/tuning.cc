@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "backends/opencl/stream.h"
+#include "backends/opencl/launcher.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/os/os.h"
@@ -69,14 +69,14 @@ void OpenClTuning::store() const noexcept {
   } catch (const std::bad_alloc&) {}  // as where the file cannot be written
 }
 
-int OpenClTuning::measure(const Shape& shape, std::span<const Candidate> candidates, int chosen, OpenClStep& step,
+int OpenClTuning::measure(const Shape& shape, std::span<const Candidate> candidates, int chosen, Launcher& launcher,
                           const std::function<void(int)>& run) {
   std::vector<std::uint64_t> least(candidates.size(), UINT64_MAX);
   std::vector<int> repeats(candidates.size(), 0);  // 0: is not measured
   const auto time = [&](std::size_t i) {
     const std::uint64_t begin = os::now_ns();
     for (int r = 0; r < repeats[i]; ++r) run(static_cast<int>(i));
-    step.finish(device_name_);
+    launcher.finish();
     return (os::now_ns() - begin) / static_cast<std::uint64_t>(repeats[i]);
   };
   for (std::size_t i = 0; i < candidates.size(); ++i) {

@@ -14,7 +14,7 @@
 
 namespace evn {
 
-class OpenClStep;
+class Launcher;
 
 enum class TuningMode : std::uint8_t { kOff, kCached, kMeasure };
 
@@ -39,8 +39,8 @@ class OpenClTuning {
   bool measures() const { return mode_ == TuningMode::kMeasure; }
 
   // Runs each candidate that is possible some times in turns, by `run`, keeps the fastest, and writes the file. `chosen`: which
-  // would have been taken, for the log. Throws what `run` throws, and a failure of the device.
-  int measure(const Shape& shape, std::span<const Candidate> candidates, int chosen, OpenClStep& step,
+  // would have been taken, for the log. Throws what `run` and Launcher::finish throw.
+  int measure(const Shape& shape, std::span<const Candidate> candidates, int chosen, Launcher& launcher,
               const std::function<void(int)>& run);
 
   std::size_t known() const { return known_.size(); }

@@ -2,6 +2,7 @@
 #include "runtime/loss/lost_device.h"
 
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 #include "base/os/os.h"
@@ -14,9 +15,11 @@ namespace {
 constexpr std::size_t kProbeBytes = 64;
 constexpr std::uint64_t kProbeNs = 5'000'000'000;
 
-// A small copy to the device and back.
+// A small copy to the device and back. Keeps the runtime, and with it the device, until both copies have ended.
 struct DeviceProbe {
-  explicit DeviceProbe(Device& device) : memory(device.allocate(kProbeBytes, MemoryClass::kScratch)) {}
+  DeviceProbe(std::shared_ptr<const Runtime> runtime, Device& device)
+      : owner(std::move(runtime)), memory(device.allocate(kProbeBytes, MemoryClass::kScratch)) {}
+  std::shared_ptr<const Runtime> owner;
   PooledMemory memory;
   std::array<unsigned char, kProbeBytes> there{}, back{};
 };
@@ -24,23 +27,24 @@ struct DeviceProbe {
 enum class Answer { kRight, kWrong, kNone, kStopped };
 
 // Throws what the device says. kNone: it says nothing for long.
-Answer ask(Device& device, const StopCondition& stop) {
-  const auto probe = std::make_shared<DeviceProbe>(device);
+Answer ask(std::shared_ptr<const Runtime> runtime, Device& device, const StopCondition& stop) {
+  const auto probe = std::make_shared<DeviceProbe>(std::move(runtime), device);
   for (std::size_t i = 0; i < kProbeBytes; ++i) probe->there[i] = static_cast<unsigned char>(37 * i + 1);
   const Location far{&device, {probe->memory.memory(), 0, kProbeBytes}};
+  const Event up = device.copy({nullptr, {probe->there.data(), 0, kProbeBytes}}, far, {});
+  Event down;
   try {
-    const Event up = device.copy({nullptr, {probe->there.data(), 0, kProbeBytes}}, far, {});
-    const Event down = device.copy(far, {nullptr, {probe->back.data(), 0, kProbeBytes}}, std::span<const Event>(&up, 1));
-    Cancel cancel;
-    cancel.deadline_ns = deadline_clock_ns() + kProbeNs;
-    cancel.join(stop);
-    if (!device.wait_or_stop(down, cancel)) {
-      device.leave_until(device.all_enqueued(), probe);
-      return Cancel{stop}.stop() ? Answer::kStopped : Answer::kNone;
-    }
+    down = device.copy(far, {nullptr, {probe->back.data(), 0, kProbeBytes}}, std::span<const Event>(&up, 1));
   } catch (...) {
-    device.hold_until(device.all_enqueued(), probe);
+    device.keep_until(up, probe);
     throw;
+  }
+  Cancel cancel;
+  cancel.deadline_ns = deadline_clock_ns() + kProbeNs;
+  cancel.join(stop);
+  if (!device.wait_or_stop(down, cancel)) {
+    device.leave_until(down, probe);
+    return Cancel{stop}.stop() ? Answer::kStopped : Answer::kNone;
   }
   return probe->back == probe->there ? Answer::kRight : Answer::kWrong;
 }
@@ -51,7 +55,7 @@ bool Runtime::examine(Device& device, const Error& failure, const StopCondition&
   if (device.is_out()) return true;
   if (device.traits().host_addressable) return false;
   try {
-    const Answer answer = ask(device, stop);
+    const Answer answer = ask(shared_from_this(), device, stop);
     if (answer == Answer::kRight || answer == Answer::kStopped) return false;
   } catch (const Error& e) {
     // A device that has no memory for so little, where its cap is not the reason, is as one that does not answer.

@@ -462,9 +462,9 @@ Event copy_tensor_behind(const TensorPtr& from, const TensorPtr& to, std::span<c
   static const Cancel never;
   device->require_ready(never);
   if (!from->on_host()) from->device()->require_ready(never);
+  Event first, second;
   try {
     Location source = location(*from);
-    Event first;
     if (twice) {
       const Location host{nullptr, {held->staging.get(), 0, from->size_bytes()}};
       first = from->device()->copy(source, host, waits);
@@ -472,14 +472,16 @@ Event copy_tensor_behind(const TensorPtr& from, const TensorPtr& to, std::span<c
       source = host;
       waits = {&first, 1};
     }
-    const Event event = device->copy(source, location(*to), waits);
+    second = device->copy(source, location(*to), waits);
     device->submit();
-    device->keep_until(event, held);
-    return event;
-  } catch (...) {  // what failed may be under way nevertheless
-    for (Device* const d : {from->device(), device}) d->keep_until(d->all_enqueued(), held);
+  } catch (...) {  // what was enqueued goes on
+    for (const Event& event : {first, second}) {
+      if (event.device != nullptr) event.device->keep_until(event, held);
+    }
     throw;
   }
+  device->keep_until(second, held);
+  return second;
 }
 
 }  // namespace evn

@@ -127,7 +127,7 @@ void Execution::run(const RunState& state) {
   texts_.clear();
   services_ = {&texts_, state.random_seed};
   static_cast<StopCondition&>(cancel_) = state.stop;
-  for (std::size_t slot = 0; slot < latest_.size(); ++slot) latest_[slot] = {graph_.devices[slot]->all_enqueued(), {}, {}, {}};
+  for (std::size_t slot = 0; slot < latest_.size(); ++slot) latest_[slot] = {graph_.devices[slot]->all_enqueued(), {}};
   host_copies_.clear();
   copied_.clear();
   used_ = unsubmitted_ = in_flight_ = 0;
@@ -136,7 +136,8 @@ void Execution::run(const RunState& state) {
   uses_callers_ = state.uses_callers;
   try {
     for (const RunShare& s : state.shares) {
-      s.share->begin();
+      const Event given = s.share->begin();
+      if (given.device != nullptr) latest_[s.slot].work[kShare] = given;
       shares_ = state.shares.first(shares_.size() + 1);
       used_ |= 1u << s.slot;
       unsubmitted_ |= 1u << s.slot;
@@ -163,7 +164,7 @@ void Execution::end_shares() {
     const RunShare& s = shares_.back();
     shares_ = shares_.first(shares_.size() - 1);
     const Event given = s.share->end();
-    if (given.device != nullptr) latest_[s.slot].share = given;
+    if (given.device != nullptr) latest_[s.slot].work[kShare] = given;
   }
 }
 
@@ -196,7 +197,7 @@ void Execution::tell(const RunState& state, std::size_t step, std::size_t* told)
   for (; *told < last_uses_.size() && last_uses_[*told].step <= step; ++*told) {
     const LastUse& use = last_uses_[*told];
     if (state.listened_outputs[use.output] == 0) continue;
-    if (use.is_copy) copied_.push_back({latest_[plan_.steps[use.step].slot].copy, use.output});
+    if (use.is_copy) copied_.push_back({latest_copy(plan_.steps[use.step]), use.output});
     else state.listener.ready(state.listener.context, use.output);
   }
 }
@@ -228,7 +229,7 @@ void Execution::run_steps(const RunState& state) {
         run_kernel(step, trace);
       }
       if (trace_ != nullptr && trace_->is_serial()) {
-        for (const Event& event : {latest_[step.slot].copy, latest_[step.slot].kernel}) wait_for(event);
+        for (const Event& event : latest_[step.slot].work) wait_for(event);
       }
       if (trace_ != nullptr) trace_->end_step(step, step.kind == PlanStep::Kind::kKernel ? 0 : buffers_[step.buffers].size);
       if (run_ != nullptr) {
@@ -264,8 +265,9 @@ void Execution::run_kernel(const PlanStep& step, StepTrace* trace) {
   call.args.scratch = b[inputs + outputs];
   used_ |= 1u << step.slot;
   unsubmitted_ |= 1u << step.slot;
+  call.begun = &latest_[step.slot].work[kKernel];
   const Event done = graph_.devices[step.slot]->enqueue(call, {});
-  if (done.device != nullptr) latest_[step.slot].kernel = done;
+  if (done.device != nullptr) latest_[step.slot].work[kKernel] = done;
 }
 
 void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
@@ -294,7 +296,7 @@ void Execution::run_copy(const PlanStep& step, StepTrace* trace) {
   used_ |= 1u << step.slot;
   unsubmitted_ |= 1u << step.slot;
   const Event done = device->copy_traced(from, to, {waits, count}, trace);
-  if (done.device != nullptr) latest_[step.slot].copy = done;
+  if (done.device != nullptr) latest_copy(step) = done;
   if (on_host != nullptr) host_copies_.add(done, on_host->buffer, written);
 }
 
@@ -386,9 +388,7 @@ void Execution::submit_all() {
 void Execution::wait_for_all() {
   wait([&](auto&& wait_here) {
     for (const Latest& latest : latest_) {
-      wait_here(latest.copy);
-      wait_here(latest.kernel);
-      wait_here(latest.share);
+      for (const Event& event : latest.work) wait_here(event);
     }
   });
   for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
@@ -396,17 +396,17 @@ void Execution::wait_for_all() {
   }
 }
 
-std::array<Event, 3> Execution::all_of(std::size_t slot) const {
-  const Event all = graph_.devices[slot]->all_enqueued();
-  if (all.device != nullptr) return {all, {}, {}};
-  return {latest_[slot].copy, latest_[slot].kernel, latest_[slot].share};
+// Latest copy of this run in the direction of the step's copy.
+Event& Execution::latest_copy(const PlanStep& step) {
+  const auto is_host = [&](std::uint8_t slot) { return graph_.devices[slot]->traits().host_addressable; };
+  return latest_[step.slot].work[is_host(step.from_slot) ? kUpload : is_host(step.to_slot) ? kDownload : kInnerCopy];
 }
 
-// The error that brought us here is the one to report: what devices say now is of no interest.
+// The error that brought us here is the one to report: what devices say now is of no interest. Work of others is not waited for: it
+// may wait for an event of the host.
 void Execution::end_early() noexcept {
   for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
-    if ((used_ >> slot & 1) == 0) continue;
-    for (const Event& event : all_of(slot)) {
+    for (const Event& event : latest_[slot].work) {
       try {
         if (event.device == nullptr) continue;
         const Device::Waited waited = event.device->wait_bounded(event, cancel_);
@@ -423,7 +423,7 @@ void Execution::end_early() noexcept {
 void Execution::hold_in_flight(const std::shared_ptr<const void>& held) noexcept {
   for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
     if ((in_flight_ >> slot & 1) == 0) continue;
-    for (const Event& event : all_of(slot)) {
+    for (const Event& event : latest_[slot].work) {
       if (event.device != nullptr) event.device->leave_until(event, held);
     }
   }
@@ -432,7 +432,7 @@ void Execution::hold_in_flight(const std::shared_ptr<const void>& held) noexcept
 void Execution::wait_in_flight() noexcept {
   for (std::size_t slot = 0; slot < latest_.size(); ++slot) {
     if ((in_flight_ >> slot & 1) == 0) continue;
-    for (const Event& event : all_of(slot)) {
+    for (const Event& event : latest_[slot].work) {
       try {
         if (event.device != nullptr) event.device->wait(event);
       } catch (const Error&) {}

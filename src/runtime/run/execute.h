@@ -85,7 +85,7 @@ class Execution {
   template <typename F>
   void wait(F&& each);
   void submit_all();
-  std::array<Event, 3> all_of(std::size_t slot) const;
+  Event& latest_copy(const PlanStep& step);
   void end_early() noexcept;
   Buffer staged(std::uint32_t buffer);
 
@@ -120,10 +120,12 @@ class Execution {
   std::vector<Copied> copied_;  // outputs of this run that the listener is told of when their copies have ended
   TextPool texts_;              // of strings that this run's steps made
   RunServices services_;
+  // Kinds of work, in the order in which they are waited for: what ends last comes first. A device does the work of one kind in
+  // order.
+  enum Work : std::uint8_t { kDownload, kKernel, kShare, kInnerCopy, kUpload, kWorkCount };
   struct Latest {
-    Event begin;         // what the device had been given before this run
-    Event copy, kernel;  // its latest of this run
-    Event share;         // memory is the host's again
+    Event begin;                         // what the device had been given before this run
+    std::array<Event, kWorkCount> work;  // the latest work of this run, by kind
   };
   std::vector<Latest> latest_;                          // per device slot
   HostCopies host_copies_;                              // that nobody has waited for

@@ -6,7 +6,6 @@
 
 #include "ops/gemm.h"
 #include "tests/backends/opencl/opencl_test.h"
-#include "tests/support/eventually.h"
 
 namespace evn::test {
 namespace {
@@ -66,8 +65,16 @@ int large_temp(int, int, int, std::size_t, std::size_t, std::size_t, std::size_t
   return 0;
 }
 
+std::size_t g_temp = kTemp;
+int growing_temp(int, int, int, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t,
+                 std::size_t, std::size_t, cl_command_queue*, std::size_t* bytes) {
+  *bytes = g_temp;
+  return 0;
+}
+
 constexpr ClBlastApi kHost{host_sgemm, no_temp};
 constexpr ClBlastApi kHostWithTemp{host_sgemm, large_temp};
+constexpr ClBlastApi kHostWithGrowingTemp{host_sgemm, growing_temp};
 constexpr ClBlastApi kIdle{idle_sgemm, no_temp};
 constexpr ClBlastApi kFailing{failing_sgemm, no_temp};
 
@@ -354,6 +361,32 @@ TEST_F(ClBlastTest, WorkSpaceIsTheDevices) {
   const auto device = open_with(&kHostWithTemp);
   expect_right(*device, product(64, 64, 64));
   EXPECT_EQ(device->pool().stats().by_class[EVN_MEMORY_SCRATCH], kTemp);
+}
+
+// Earlier commands hang, which may use the old work space: the product ends with its time, or with the device's quarantine.
+TEST_F(ClBlastTest, AWorkSpaceThatGrowsIsNotWaitedForWithoutEnd) {
+  OpenClDriver driver;
+  g_temp = kTemp;
+  const auto device = open_with(&kHostWithGrowingTemp);
+  device->begin_quarantines({}, 1);
+  const Graph graph = product(64, 64, 64);
+  expect_right(*device, graph);
+  g_temp = 2 * kTemp;
+  const PooledMemory there = device->allocate(128, MemoryClass::kTensors);
+  const Location first{device.get(), {there.memory(), 0, 64}}, second{device.get(), {there.memory(), 64, 64}};
+  for (const bool is_left : {false, true}) {
+    driver.hold();
+    const Event hangs = device->copy(first, second, {});
+    ASSERT_TRUE(driver.holds());
+    if (is_left) device->leave_until(hangs, std::make_shared<int>(1));
+    EXPECT_EQ(status_within(driver, is_left ? 0 : 20'000'000, [&] { NodeRun(graph, 5).on(*device); }),
+              is_left ? EVN_ERROR_DEVICE_LOST : EVN_ERROR_TIMEOUT);
+    driver.let_go();
+    EXPECT_TRUE(eventually([&] { return !device->is_out(); }));
+  }
+  EXPECT_EQ(device->pool().stats().by_class[EVN_MEMORY_SCRATCH], kTemp);
+  expect_right(*device, graph);
+  EXPECT_EQ(device->pool().stats().by_class[EVN_MEMORY_SCRATCH], 2 * kTemp);
 }
 
 TEST_F(ClBlastTest, TrialThatDoesNotFitIsNoHarm) {

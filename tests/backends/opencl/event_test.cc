@@ -215,6 +215,29 @@ TEST_F(OpenClEvents, CommandsAreSubmittedInWindows) {
   EXPECT_EQ(driver->calls(OpenClDriver::kFlush), now + 1) << "there is nothing to submit";
 }
 
+// A copy that has been enqueued goes on: its caller needs the event, as the memory must stay. Who waits flushes once more.
+TEST_F(OpenClEvents, ACopyWhoseFlushFailsGivesItsEvent) {
+  for (const bool forever : {false, true}) {
+    Event done;
+    bool reached = false;
+    for (int i = 0; i < 64 && !reached; ++i) {
+      fault_arm(Seam::kDevice, 2, forever);  // the call behind the one that enqueues
+      ASSERT_NO_THROW(done = upload(x, 0)) << i;
+      reached = fault_count(Seam::kDevice) >= 2;
+      if (!reached || !forever) fault_arm(Seam::kDevice, 0, false);
+    }
+    ASSERT_TRUE(reached);
+    if (forever) {
+      EXPECT_THROW(device->wait(done), Error);
+    } else {
+      device->wait(done);
+    }
+    fault_arm(Seam::kDevice, 0, false);
+    device->wait(download(0, y));
+    EXPECT_EQ(y, x);
+  }
+}
+
 TEST_F(OpenClEvents, AFailedCommandIsNamedAndTheDeviceGoesOn) {
   device->wait(upload(x, 0));
   for (const bool timed : {false, true}) {

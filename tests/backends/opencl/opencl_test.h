@@ -3,14 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backends/opencl/device.h"
 #include "ops/infra/numeric.h"
+#include "tests/support/eventually.h"
 #include "tests/support/graph_builder.h"
 #include "tests/support/opencl_driver.h"
 
@@ -19,6 +22,29 @@ namespace evn::test {
 inline std::shared_ptr<OpenClDevice> open_opencl(DeviceRequest request = {}) {
   if (request.name.empty()) request.name = "test";
   return std::static_pointer_cast<OpenClDevice>(opencl_backend.open(request));
+}
+
+// Status of a call on a thread of its own, whose work must stop after `timeout_ns` (0: never). A call that does not return is a
+// failure; then the driver lets its commands go.
+template <typename Call>
+evn_status status_within(OpenClDriver& driver, std::uint64_t timeout_ns, Call&& call) {
+  evn_status status = EVN_OK;
+  std::atomic<bool> ended{false};
+  std::thread thread([&] {
+    Cancel cancel;
+    cancel.join_timeout(timeout_ns);
+    const CancelScope scope(cancel);
+    try {
+      call();
+    } catch (const Error& e) {
+      status = e.status;
+    }
+    ended = true;
+  });
+  EXPECT_TRUE(eventually([&] { return ended.load(); })) << "the call waits for the device";
+  if (!ended) driver.let_go();
+  thread.join();
+  return status;
 }
 
 // One device for all tests that only run kernels. Never closed: drivers end before static objects do.

@@ -186,5 +186,65 @@ TEST(OpenClTiles, TheTunerMeasuresOnceAndKeepsWhatItFound) {
   std::filesystem::remove_all(folder);
 }
 
+// A device with a tuner, whose queue of kernels hangs behind a copy.
+struct OpenClTuner : testing::Test {
+  std::unique_ptr<OpenClDriver> driver;
+  std::shared_ptr<OpenClDevice> device;
+  PooledMemory memory;
+  std::unique_ptr<NodeRun> product;
+
+  void SetUp() override {
+    EVN_NEEDS_OPENCL();
+    driver = std::make_unique<OpenClDriver>();
+    device = open_gpu_kernels("measure");
+    device->begin_quarantines({}, 1);
+    memory = device->allocate(128, MemoryClass::kTensors);
+    GraphBuilder b;
+    b.output(b.node("MatMul", {b.input("x", {20, 64}), b.random("w", {64, 40})}));
+    product = std::make_unique<NodeRun>(b.build(), 3);
+  }
+  void TearDown() override {
+    if (driver != nullptr) driver->let_go();
+    memory = PooledMemory();
+    device.reset();
+  }
+  Event copy() {
+    const Location first{device.get(), {memory.memory(), 0, 64}}, second{device.get(), {memory.memory(), 64, 64}};
+    return device->copy(first, second, {});
+  }
+  Event hang() {
+    driver->count_anew();
+    driver->hold();
+    const Event hangs = copy();
+    EXPECT_TRUE(driver->holds());
+    return hangs;
+  }
+};
+
+TEST_F(OpenClTuner, MeasuringEndsWithItsTimeAndWithTheQuarantine) {
+  for (const bool is_left : {false, true}) {
+    const Event hangs = hang();
+    if (is_left) device->leave_until(hangs, std::make_shared<int>(1));
+    EXPECT_EQ(status_within(*driver, is_left ? 0 : 20'000'000, [&] { product->on(*device); }),
+              is_left ? EVN_ERROR_DEVICE_LOST : EVN_ERROR_TIMEOUT);
+    EXPECT_EQ(device->tuning().known(), 0u);
+    driver->let_go();
+    EXPECT_TRUE(eventually([&] { return !device->is_out(); }));
+  }
+  expect_near(product->on(*device), product->reference(), {1e-5, 1e-5});
+  EXPECT_EQ(device->tuning().known(), 1u);
+}
+
+// The thread that measures has the device's lock.
+TEST_F(OpenClTuner, OthersWaitForAMeasurementNoLongerThanTheirTime) {
+  hang();
+  std::thread measures([&] { product->on(*device); });
+  EXPECT_TRUE(eventually([&] { return driver->calls(OpenClDriver::kKernel) > 0; }));
+  EXPECT_EQ(status_within(*driver, 20'000'000, [&] { copy(); }), EVN_ERROR_TIMEOUT);
+  driver->let_go();
+  measures.join();
+  EXPECT_EQ(device->tuning().known(), 1u);
+}
+
 }  // namespace
 }  // namespace evn::test

@@ -242,6 +242,19 @@ TEST_F(QuarantineTest, ACopyWhoseTimeIsOverCountsAsWell) {
   copy_tensor(*here, *there);
 }
 
+TEST_F(QuarantineTest, AProbeWhoseTimeIsOverIsLeftToTheDevice) {
+  const auto runtime = runtime_with(1);
+  Device& device = *runtime->find_device("m");
+  MockQueues::hold(true);
+  StopCondition stop;
+  stop.join_timeout(kShort);
+  EXPECT_FALSE(runtime->examine(device, make_error(EVN_ERROR_DEVICE_LOST, "a command failed"), stop));
+  EXPECT_TRUE(device.is_out()) << "the copies of the probe have not ended";
+  MockQueues::hold(false);
+  EXPECT_TRUE(device.settle({}));
+  EXPECT_FALSE(device.is_out());
+}
+
 // Plans bring constants to the device: the first run with a shape may find that it does not take them.
 TEST_F(QuarantineTest, AnUploadOfWeightsIsLeftAtTheDeadlineToo) {
   OnnxWriter w;

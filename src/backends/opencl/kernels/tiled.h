@@ -89,7 +89,7 @@ int measure_tiles(Launcher& cl, const TiledFunctions& tiled, const OpenClTuning:
   for (int i = 0; i < kTiles; ++i) {
     candidates[i] = {tiled.tiles[i].function.name, can_take(tiled.tiles[i], shape.k, cl.local_bytes())};
   }
-  return cl.tuning().measure(shape, candidates, chosen, cl.step(), run);
+  return cl.tuning().measure(shape, candidates, chosen, cl, run);
 }
 
 // Enqueues the tiles that were measured to be the fastest for this shape, else those of choose_tile. `args`: up to Epilogue.
