@@ -1,9 +1,11 @@
 #include "base/mutex.h"
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/os/fork.h"
 #include "base/os/futex.h"
 #include "base/os/os.h"
+#include "base/scheduling_constants.h"
 
 namespace evn {
 namespace {
@@ -68,6 +70,13 @@ void Mutex::unlock() noexcept {
 
 void Mutex::fail_forked() {
   fail(EVN_ERROR_FORKED, "another thread was using this when the process forked, and the child does not have that thread");
+}
+
+std::unique_lock<Mutex> lock_or_stop(Mutex& mutex, const Cancel* cancel) {
+  while (!mutex.try_lock_for(cancel != nullptr ? scheduling::kWatchIntervalNs : UINT64_MAX)) {
+    if (cancel->stop()) cancel->fail();
+  }
+  return {mutex, std::adopt_lock};
 }
 
 void Condition::notify_one() noexcept {

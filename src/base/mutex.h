@@ -8,6 +8,8 @@
 
 namespace evn {
 
+struct Cancel;
+
 // Time at which a wait ends.
 class WaitEnd {
  public:
@@ -46,6 +48,10 @@ class Mutex {
   std::atomic<std::uint32_t> word_{0};  // 0: free; else the generation of the process << 2 | somebody sleeps << 1 | 1
   std::atomic<const void*> owner_{nullptr};
 };
+
+// Locks the mutex for a thread whose work obeys `cancel` (nullable): throws its Error if that says stop while another thread has
+// the mutex. Throws like lock(), too.
+std::unique_lock<Mutex> lock_or_stop(Mutex& mutex, const Cancel* cancel);
 
 // For who must not throw, and goes on without the lock where a thread that is no more has it: nobody else is there then.
 class LockIfAlive {

@@ -20,8 +20,9 @@ namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMaxHeader = 65536;
-constexpr std::size_t kMaxText = std::size_t{1} << 28;  // characters of a string
-constexpr std::size_t kMaxEmptyTexts = 65536;           // of strings that have no character at all
+constexpr std::size_t kMaxText = std::size_t{1} << 28;   // characters of a string
+constexpr std::size_t kMaxEmptyTexts = 65536;            // of strings that have no character at all
+constexpr std::size_t kMaxTexts = std::size_t{1} << 31;  // bytes of all strings of an array that is written
 
 // The dictionary of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } with its keys in any order.
 class HeaderReader {
@@ -322,7 +323,7 @@ std::optional<std::u32string> characters_of(const std::string& text) {
   return characters;
 }
 
-NpyForm npy_form(const std::vector<std::string>& texts, const std::vector<std::int64_t>& dims) {
+NpyForm npy_form(const std::string& path, const std::vector<std::string>& texts, const std::vector<std::int64_t>& dims) {
   std::vector<std::u32string> wide;
   bool is_wide = true;
   std::size_t most = 1, most_bytes = 1;  // NumPy has no strings of no characters
@@ -335,9 +336,14 @@ NpyForm npy_form(const std::vector<std::string>& texts, const std::vector<std::i
     wide.push_back(std::move(*characters));
   }
   const std::size_t size = is_wide ? 4 * most : most_bytes;
+  std::size_t all = 0;
+  if (__builtin_mul_overflow(size, texts.size(), &all) || all > kMaxTexts) {
+    fail(kExitFailure, "%s: %zu strings take more than 2 GiB in a .npy file, where each is as long as the longest one",
+         path.c_str(), texts.size());
+  }
   NpyForm form;
   form.header = header_of(is_wide ? "<U" + std::to_string(most) : "|S" + std::to_string(most_bytes), dims);
-  form.changed.resize(size * texts.size());
+  form.changed.resize(all);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const void* const from = is_wide ? static_cast<const void*>(wide[i].data()) : texts[i].data();
     const std::size_t bytes = is_wide ? 4 * wide[i].size() : texts[i].size();

@@ -67,8 +67,9 @@ NpyForm npy_form(const std::string& path, evn_dtype dtype, const std::vector<std
 // The characters of UTF-8; nothing if the text is none.
 std::optional<std::u32string> characters_of(const std::string& text);
 
-// Strings in the same form: UTF-32, or bytes if one of them is no UTF-8.
-NpyForm npy_form(const std::vector<std::string>& texts, const std::vector<std::int64_t>& dims);
+// Strings in the same form: UTF-32, or bytes if one of them is no UTF-8, each as long as the longest one. Throws a Failure if they
+// take more than 2 GiB together.
+NpyForm npy_form(const std::string& path, const std::vector<std::string>& texts, const std::vector<std::int64_t>& dims);
 
 // Leaves no file when it fails.
 void write_npy(const std::string& path, const NpyForm& form);

@@ -171,7 +171,7 @@ class Writer {
     if (!writes()) return;
     const evn_tensor_info info = tensor_info(tensor);
     const std::string path = !folder_.empty() ? folder_ : "--output";
-    if (info.dtype == EVN_DTYPE_STRING) return add(name, npy_form(strings_of(tensor), dims_of(info)));
+    if (info.dtype == EVN_DTYPE_STRING) return add(name, npy_form(path, strings_of(tensor), dims_of(info)));
     const Map map(tensor, EVN_MAP_READ);
     add(name, npy_form(path, info.dtype, dims_of(info), map.data(), map.size()));
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -88,10 +90,18 @@ struct Declared {
   Wraps wraps;
 };
 
+// Inferences of one body so far. Each round over the graph around the body asks for the types of the body's outputs.
+struct BodyRecord {
+  int rounds = 0;
+  std::optional<std::vector<TensorDesc>> given;  // types of inputs for which the body was inferred last; none: that has failed
+};
+using BodyRecords = std::unordered_map<const Graph*, BodyRecord>;
+
 // Holds the buffers of one inference over a graph, so that a node costs no allocation.
 class GraphInference {
  public:
-  explicit GraphInference(Graph& graph, TypeConflicts* conflicts = nullptr) : graph_(graph), conflicts_(conflicts) {}
+  GraphInference(Graph& graph, BodyRecords& bodies, TypeConflicts* conflicts)
+      : graph_(graph), bodies_(bodies), conflicts_(conflicts) {}
 
   // The outputs of a body are what they are: nobody was promised anything.
   void run(bool is_body, std::vector<WrongShape>* wrong = nullptr) {
@@ -168,30 +178,55 @@ class GraphInference {
     value.symbols.clear();
   }
 
-  // The types of a body's outputs for the inputs that the node has now. Where an output is an input of the next iteration, dims
-  // that do not stay what they were are unknown, and if that does not settle, the rank.
+  // Sets body_ to the types of the body's outputs for the inputs that the node has now. A body is not inferred again for inputs of
+  // the same types as the last time. The rounds of nested bodies multiply: after kMostRounds rounds over a body, its inputs count
+  // as values of unknown rank, so that one more inference serves all that follow.
   void infer_body(const Node& node) {
-    constexpr int kRounds = 8;  // then no shape that is handed on is known
+    constexpr int kMostRounds = 100;
     Graph& body = *node.body;
     std::vector<TensorDesc> in(body.inputs.size());
     const std::size_t captures = static_cast<std::size_t>(node.captures);
     if (captures > in.size()) fail(EVN_ERROR_INVALID_MODEL, "a body without inputs");
     for (std::size_t k = 0; k < captures; ++k) in[in.size() - captures + k] = inputs_[inputs_.size() - captures + k];
     node.op->body->inputs(node, inputs_, in);
-    for (int round = 0;; ++round) {
-      for (std::size_t i = 0; i < in.size(); ++i) set_desc(body.values[body.inputs[i]], in[i]);
-      GraphInference(body, conflicts_).run(true);
-      bool changed = false;
-      for (std::size_t i = 0; i + captures < in.size(); ++i) {
-        const int from = node.op->body->feedback(node, static_cast<int>(i));
-        if (from < 0 || static_cast<std::size_t>(from) >= body.outputs.size()) continue;
-        changed |= widen(&in[i], desc_of(body.values[body.outputs[static_cast<std::size_t>(from)]]), round >= 2);
-        if (round >= kRounds && !in[i].wraps) in[i].shape = Shape::of_rank(1, InferContext::kUnknownRank);
-      }
-      if (!changed) break;
+    BodyRecord& record = bodies_[&body];
+    if (record.rounds >= kMostRounds) {
+      for (TensorDesc& desc : in) forget_shape(&desc);
+    }
+    if (record.given != in) {
+      record.given.reset();
+      const std::vector<TensorDesc> given = in;
+      settle_body(node, &in, &record);
+      record.given = given;
     }
     body_.clear();
     for (const ValueId v : body.outputs) body_.push_back(desc_of(body.values[v]));
+  }
+
+  static void forget_shape(TensorDesc* desc) {
+    if (!desc->wraps) desc->shape = Shape::of_rank(1, InferContext::kUnknownRank);
+  }
+
+  // Infers the node's body for inputs of these types. Where an output is an input of the next iteration, dims that do not stay what
+  // they were are unknown, and if that does not settle, the rank.
+  void settle_body(const Node& node, std::vector<TensorDesc>* inputs, BodyRecord* record) {
+    constexpr int kRounds = 8;  // then no shape that is handed on is known
+    Graph& body = *node.body;
+    std::vector<TensorDesc>& in = *inputs;
+    const std::size_t own = in.size() - static_cast<std::size_t>(node.captures);
+    for (int round = 0;; ++round) {
+      ++record->rounds;
+      for (std::size_t i = 0; i < in.size(); ++i) set_desc(body.values[body.inputs[i]], in[i]);
+      GraphInference(body, bodies_, conflicts_).run(true);
+      bool changed = false;
+      for (std::size_t i = 0; i < own; ++i) {
+        const int from = node.op->body->feedback(node, static_cast<int>(i));
+        if (from < 0 || static_cast<std::size_t>(from) >= body.outputs.size()) continue;
+        changed |= widen(&in[i], desc_of(body.values[body.outputs[static_cast<std::size_t>(from)]]), round >= 2);
+        if (round >= kRounds) forget_shape(&in[i]);
+      }
+      if (!changed) return;
+    }
   }
 
   // Makes `desc` cover `also`. Returns whether it did not.
@@ -289,6 +324,7 @@ class GraphInference {
   }
 
   Graph& graph_;
+  BodyRecords& bodies_;             // of all graphs within the one that is inferred
   TypeConflicts* const conflicts_;  // nullable
   std::vector<Declared> declared_;
   std::vector<bool> is_declared_;  // by value: it is in declared_; empty for a body
@@ -302,9 +338,13 @@ class GraphInference {
 }  // namespace
 
 void infer_graph(Graph& graph, std::vector<WrongShape>* wrong, TypeConflicts* conflicts) {
-  GraphInference(graph, conflicts).run(false, wrong);
+  BodyRecords bodies;
+  GraphInference(graph, bodies, conflicts).run(false, wrong);
 }
-void infer_body_graph(Graph& body) { GraphInference(body).run(true); }
+void infer_body_graph(Graph& body) {
+  BodyRecords bodies;
+  GraphInference(body, bodies, nullptr).run(true);
+}
 
 void infer_node(const Node& node, std::span<const TensorDesc> inputs, std::span<const ConstTensor> values,
                 std::span<TensorDesc> outputs) {

@@ -17,7 +17,7 @@ using wire::Kind;
 using Opsets = std::shared_ptr<const std::map<std::string, std::int64_t>>;
 
 constexpr std::size_t kMaxName = 128;
-constexpr std::size_t kMaxPrefix = 512;
+constexpr std::size_t kMaxPath = 512;
 constexpr std::size_t kMaxDims = 256;  // far above what can run
 
 std::string cut(std::string_view text, std::size_t most) { return std::string(text.substr(0, most)); }
@@ -31,6 +31,7 @@ struct Surveyor {
   bool has_graph = false;
   wire::Bytes graph;
   struct Function {
+    const std::uint8_t* at = nullptr;  // first byte, for messages
     SurveyFunction name;
     std::map<std::string, std::int64_t> opsets;
     std::vector<wire::Bytes> nodes;
@@ -285,7 +286,7 @@ struct GraphReader {
   std::vector<SurveyValue> outputs;
 };
 
-void read_body(Surveyor& s, wire::Bytes range, std::string prefix, Opsets opsets);
+void read_body(Surveyor& s, wire::Bytes range, SurveyBody body);
 
 void find_callee(Surveyor& s, NodeReader& r) {
   const auto it = s.functions.find({r.node.domain, r.node.op_type, r.overload});
@@ -309,11 +310,11 @@ void read_node(Surveyor& s, wire::Bytes range, std::size_t body, std::size_t num
   wire::read_message(loader.file, range, "NodeProto", kNodeRows, r);
   if (r.node.name.empty()) r.node.name = r.node.op_type + "_" + std::to_string(number);
   find_callee(s, r);
-  const std::string path = s.result.bodies[body].prefix + r.node.name + "/";
+  const std::size_t index = s.result.nodes.size();
   s.result.nodes.push_back(std::move(r.node));
   for (const auto& [name, graph] : r.graphs) {
     const std::size_t suffix = name.find("_branch");  // then_branch is "then", as in names of nodes that run
-    read_body(s, graph, path + name.substr(0, suffix) + "/", s.result.bodies[body].opsets);
+    read_body(s, graph, {name.substr(0, suffix), index, s.result.bodies[body].opsets});
   }
 }
 
@@ -327,15 +328,20 @@ constexpr wire::Row<GraphReader> kGraphRows[] = {
      [](GraphReader& r, const Field& f) { r.initializers.insert(add_sparse(r.s, f.bytes)); }},
 };
 
-std::size_t add_body(Surveyor& s, std::string prefix, Opsets opsets) {
-  if (prefix.size() > kMaxPrefix) prefix = "..." + prefix.substr(prefix.size() - kMaxPrefix + 3);
-  s.result.bodies.push_back({std::move(prefix), std::move(opsets)});
+// Adds a body and returns its index. `at` is its first byte, for messages.
+std::size_t add_body(Surveyor& s, const std::uint8_t* at, SurveyBody body) {
+  const std::uint64_t most = s.loader.options.limits.nodes;
+  if (s.result.bodies.size() >= most) {
+    s.loader.file.fail_at(EVN_ERROR_LIMIT, at, "GraphProto", "the model has more than %llu graphs and functions",
+                          static_cast<unsigned long long>(most));
+  }
+  s.result.bodies.push_back(std::move(body));
   return s.result.bodies.size() - 1;
 }
 
-void read_body(Surveyor& s, wire::Bytes range, std::string prefix, Opsets opsets) {
+void read_body(Surveyor& s, wire::Bytes range, SurveyBody body) {
   s.loader.file.enter(range.begin, "GraphProto");
-  GraphReader r{.s = s, .body = add_body(s, std::move(prefix), std::move(opsets)), .initializers = {}, .inputs = {}, .outputs = {}};
+  GraphReader r{.s = s, .body = add_body(s, range.begin, std::move(body)), .initializers = {}, .inputs = {}, .outputs = {}};
   wire::read_message(s.loader.file, range, "GraphProto", kGraphRows, r);
   s.loader.file.leave();
   if (r.body != 0) return;
@@ -418,6 +424,7 @@ constexpr wire::Row<Surveyor> kModelRows[] = {
     {{25, "functions", Kind::kBytes, Count::kMany},
      [](Surveyor& s, const Field& f) {
        FunctionReader r{s, {}};
+       r.function.at = f.at;
        wire::read_message(s.loader.file, f.bytes, "FunctionProto", kFunctionRows, r);
        auto key = std::make_tuple(r.function.name.domain, r.function.name.name, r.function.name.overload);
        s.functions.emplace(std::move(key), std::move(r.function));
@@ -429,13 +436,26 @@ void read_functions(Surveyor& s) {
     Surveyor::Function& f = *s.called[i];
     s.result.functions.push_back(f.name);
     const std::string shown = f.name.domain.empty() ? "" : f.name.domain + "::";
-    const std::size_t body =
-        add_body(s, shown + f.name.name + "/", std::make_shared<const std::map<std::string, std::int64_t>>(std::move(f.opsets)));
+    auto opsets = std::make_shared<const std::map<std::string, std::int64_t>>(std::move(f.opsets));
+    const std::size_t body = add_body(s, f.at, {shown + f.name.name, SurveyBody::kNoNode, std::move(opsets)});
     for (std::size_t n = 0; n < f.nodes.size(); ++n) read_node(s, f.nodes[n], body, n);
   }
 }
 
 }  // namespace
+
+std::string body_path(const Survey& survey, std::size_t body) {
+  std::string path;
+  while (body != 0 && path.size() <= kMaxPath) {
+    const SurveyBody& b = survey.bodies[body];
+    path.insert(0, b.name + "/");
+    if (b.node == SurveyBody::kNoNode) break;
+    const SurveyNode& node = survey.nodes[b.node];
+    path.insert(0, node.name + "/");
+    body = node.body;
+  }
+  return path.size() > kMaxPath ? "..." + path.substr(path.size() - kMaxPath + 3) : path;
+}
 
 Survey survey_onnx(std::shared_ptr<const void> bytes, std::size_t size, const LoadOptions& options, const IsOperator& is_operator) {
   if (size > options.limits.model_bytes) {
@@ -457,7 +477,7 @@ Survey survey_onnx(std::shared_ptr<const void> bytes, std::size_t size, const Lo
   if (!s.has_graph) s.loader.file.fail_field("ModelProto", "graph", begin, "is missing");
   auto opsets = std::make_shared<std::map<std::string, std::int64_t>>();
   for (const OpsetImport& o : s.result.opsets) opsets->emplace(o.domain, o.version);
-  read_body(s, s.graph, "", std::move(opsets));
+  read_body(s, s.graph, {"", SurveyBody::kNoNode, std::move(opsets)});
   read_functions(s);
   return std::move(s.result);
 }

@@ -2,8 +2,10 @@
 // outputs of any type, sizes of weights. Hostile bytes are its normal input, and it allocates little more than the names.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,7 +37,9 @@ struct SurveyNode {
 
 // A list of nodes: the main graph, the body of a node, or a function of the model's own.
 struct SurveyBody {
-  std::string prefix;  // "", "if_3/then/", "my.domain::gelu/"; cut to 512 bytes at the front
+  static constexpr std::size_t kNoNode = SIZE_MAX;
+  std::string name;  // "" of the main graph, "then" of a branch, "my.domain::gelu" of a function
+  std::size_t node;  // index into Survey::nodes of the node that has the body; kNoNode: the main graph or a function
   std::shared_ptr<const std::map<std::string, std::int64_t>> opsets;  // imported versions by domain
 };
 
@@ -56,7 +60,7 @@ struct Survey {
   std::int64_t ir_version = 0;
   std::string producer;
   std::vector<OpsetImport> opsets;
-  std::vector<SurveyBody> bodies;
+  std::vector<SurveyBody> bodies;     // the first is the main graph
   std::vector<SurveyNode> nodes;      // of the graph, of bodies, and of functions that are called
   std::vector<SurveyValue> inputs;    // without initializers
   std::vector<SurveyValue> defaults;  // inputs with initializers, from IR version 4 on
@@ -66,10 +70,14 @@ struct Survey {
   std::set<std::string> external_files;          // as the model names them
 };
 
+// Path to the nodes of a body: "", "if_3/then/", "my.domain::gelu/"; cut to 512 bytes at the front.
+std::string body_path(const Survey& survey, std::size_t body);
+
 // Whether an operator stands above a function of its name.
 using IsOperator = std::function<bool(const std::string& domain, const std::string& name, std::int64_t opset)>;
 
-// Throws EVN_ERROR_INVALID_MODEL, EVN_ERROR_LIMIT (bytes, nodes, nesting), EVN_ERROR_TIMEOUT. Reads no other file.
+// Throws EVN_ERROR_INVALID_MODEL, EVN_ERROR_LIMIT (bytes, nesting; nodes, which limits bodies as well), EVN_ERROR_TIMEOUT. Reads no
+// other file.
 Survey survey_onnx(std::shared_ptr<const void> bytes, std::size_t size, const LoadOptions& options, const IsOperator& is_operator);
 
 }  // namespace evn

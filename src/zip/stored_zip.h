@@ -39,13 +39,18 @@ inline std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t bef
 // the bytes of the entry, and at the end the records that finish() returns.
 class StoredZip {
  public:
+  // Most bytes that the next entry may have.
+  std::uint64_t room() const {
+    constexpr std::uint64_t kMostBytes = 0x7fffffff;
+    return bytes_ < kMostBytes ? kMostBytes - bytes_ : 0;
+  }
+
   // Adds an entry whose bytes are `front` followed by `size` bytes at `data`. Returns the entry's local header, `front` included,
   // or nothing if the archive would have more than 2 GiB or 65,534 entries, or the name more than 65,535 bytes.
   std::optional<std::string> add(const std::string& name, const std::string& front, const void* data, std::size_t size) {
-    constexpr std::uint64_t kMostBytes = 0x7fffffff;
     constexpr unsigned kMostEntries = 0xfffe, kMostName = 0xffff;
     const std::uint64_t whole = front.size() + std::uint64_t{size};
-    if (whole > kMostBytes || bytes_ + whole > kMostBytes || count_ == kMostEntries || name.size() > kMostName) return std::nullopt;
+    if (whole > room() || count_ == kMostEntries || name.size() > kMostName) return std::nullopt;
     std::string common;        // fields that the local header and the directory share
     put(common, 20, 2);        // version
     put(common, 1u << 11, 2);  // the name is UTF-8

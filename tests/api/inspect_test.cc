@@ -149,6 +149,25 @@ TEST_F(Inspect, NamesEveryNodeThatIsNotSupportedAndGoesOn) {
   EXPECT_TRUE(has(inspect(strange_model(), {}, EVN_FORMAT_TEXT), "choice/then/odd_one"));
 }
 
+TEST_F(Inspect, ALongNameIsNotRepeatedForEachNodeOfABranch) {
+  constexpr int kNodes = 2000;
+  constexpr uint64_t kLimit = 64u << 20;
+  const std::string name(kLimit / 512, 'a');
+  OnnxWriter then_body, else_body, w(17);
+  for (int i = 0; i < kNodes; ++i)
+    then_body.add_node("Neg", {i == 0 ? "x" : "v" + std::to_string(i - 1)}, {"v" + std::to_string(i)});
+  then_body.add_output("v" + std::to_string(kNodes - 1));
+  else_body.add_node("Neg", {"x"}, {"e"}).add_output("e");
+  w.import("my.domain", 3).add_input("x", kF32, {4}).add_input("which", kBool, {}).add_output("y").add_output("z");
+  w.add_node("Strange", {"x"}, {"z"}, {}, "strange_1", "my.domain");
+  w.add_node("If", {"which"}, {"y"}, {Attr::graph("then_branch", then_body.graph()), Attr::graph("else_branch", else_body.graph())},
+             name);
+  ASSERT_OK(evn_device_set_memory_limit(cpu, kLimit, &error));
+  const std::string json = inspect(w.serialize());
+  ASSERT_EQ(last, EVN_OK) << error.message;
+  EXPECT_TRUE(has(json, R"("complete":false,"nodes_left_out":1)")) << json;
+}
+
 TEST_F(Inspect, CollectsNodesThatAreRefusedForTheirTypes) {
   OnnxWriter w(17);
   w.add_input("a", kI64, {4}).add_input("x", kF32, {4, 4}).add_output("b", kI64).add_output("d", kI64).add_output("y");

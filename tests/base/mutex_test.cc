@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/os/fork.h"
 
@@ -96,6 +98,31 @@ TEST(Mutex, AWaitWithATimeOutEndsThoughAnotherHasIt) {
   });
   mutex.unlock();
   other.join();
+}
+
+TEST(Mutex, AWaitEndsWhenTheWorkMustStop) {
+  Mutex mutex;
+  const std::atomic<bool> requested{true};
+  Cancel requests, late;
+  requests.requested = &requested;
+  late.deadline_ns = 1;
+  const auto status_with = [&](const Cancel& cancel) -> evn_status {
+    try {
+      const std::unique_lock<Mutex> lock = lock_or_stop(mutex, &cancel);
+      return lock.owns_lock() ? EVN_OK : EVN_ERROR_INTERNAL;
+    } catch (const Error& e) {
+      return e.status;
+    }
+  };
+  {
+    const Holder<Mutex> other(mutex);
+    EXPECT_EQ(status_with(requests), EVN_ERROR_CANCELLED);
+    EXPECT_EQ(status_with(late), EVN_ERROR_TIMEOUT);
+  }
+  EXPECT_EQ(status_with(late), EVN_OK);  // nobody has it
+  EXPECT_TRUE(lock_or_stop(mutex, nullptr).owns_lock());
+  EXPECT_TRUE(mutex.try_lock()) << "it was let go";
+  mutex.unlock();
 }
 
 TEST(Mutex, ConditionsWakeWhoWaits) {

@@ -233,6 +233,18 @@ def test_strings_are_read_and_written(save_as, words_model, tmp_path):
     assert np.load(tmp_path / "t.npy") == "alone"
 
 
+def test_strings_that_would_take_gigabytes_beside_a_long_one_are_refused(tmp_path):
+    texts = TensorProto(name="texts", data_type=TensorProto.STRING, dims=[600], string_data=[b"a"] * 599 + [b"x" * 2**20])  # make_tensor makes them as long
+    output = helper.make_tensor_value_info("t", TensorProto.STRING, [600])
+    graph = helper.make_graph([helper.make_node("Identity", ["texts"], ["t"])], "g", [], [output], [texts])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "long.onnx")
+    (tmp_path / "out").mkdir()
+    for words in (("--output-dir", tmp_path / "out"), ("--output", tmp_path / "out/t.npz")):
+        _, err = evener("run", tmp_path / "long.onnx", *words, code=FAILURE)
+        assert "600 strings take more than 2 GiB" in err
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_damaged_compressed_entries_are_refused(add, tmp_path):
     rng = np.random.default_rng(5)
     np.savez_compressed(tmp_path / "good.npz", a=rng.integers(0, 3, (20, 3)).astype(np.float32))

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/cancel.h"
@@ -155,6 +156,84 @@ TEST(Bodies, H54_WorkOfManyCapturesIsCountedAndGrowsWithTheirNumber) {
   EXPECT_GE(few, others + kFew);
   EXPECT_GE(many - few, others + kFew);
   EXPECT_LE(many, 2 * few + 4 * kWorkPerLook);
+}
+
+// ------------------------------------------------------------------------------------------------------- inference --
+
+std::string name_of(const char* kind, int level, int k) { return kind + std::to_string(level) + "_" + std::to_string(k); }
+
+// The body of the Loop at `level` of a nest of `depth`. It doubles carried value 0 and hands each carried value on to the next one,
+// so that inference takes a round for each. The Loop in it begins with "x", and its body reads what this body carries.
+OnnxWriter nested_body(int level, int depth, int carried) {
+  OnnxWriter w;
+  const std::string i = name_of("i", level, 0), go = name_of("go", level, 0), more = name_of("more", level, 0);
+  w.add_input(i, kI64, {}).add_input(go, kBool, {});
+  std::vector<std::string> inner = {i, go}, made;
+  for (int k = 0; k < carried; ++k) {
+    w.add_input(name_of("c", level, k), kF32, {"n"});
+    inner.push_back("x");
+    made.push_back(name_of("loop", level, k));
+    if (level > 0) w.add_node("Neg", {name_of("c", level - 1, k)}, {name_of("read", level, k)});
+  }
+  const std::string first = name_of("c", level, 0);
+  w.add_node("Concat", {first, first}, {name_of("next", level, 0)}, {{"axis", 0}});
+  for (int k = 1; k < carried; ++k) w.add_node("Neg", {name_of("c", level, k - 1)}, {name_of("next", level, k)});
+  if (level + 1 < depth)
+    w.add_node("Loop", inner, made, {Attr::graph("body", nested_body(level + 1, depth, carried).graph())}, "loop");
+  w.add_node("Identity", {go}, {more}).add_output(more, kBool);
+  for (int k = 0; k < carried; ++k) w.add_output(name_of("next", level, k));
+  return w;
+}
+
+Model nested_loops(int depth, int carried) {
+  OnnxWriter w;
+  w.add_input("x", kF32, {1}).add_initializer("turns", {}, std::vector<std::int64_t>{2});
+  std::vector<std::string> inputs = {"turns", ""}, outputs;
+  for (int k = 0; k < carried; ++k) {
+    inputs.push_back("x");
+    outputs.push_back("y" + std::to_string(k));
+    w.add_output(outputs.back());
+  }
+  w.add_node("Loop", inputs, outputs, {Attr::graph("body", nested_body(0, depth, carried).graph())}, "loop");
+  return validated(w);
+}
+
+// The first three outputs of each Loop are of rank 1 with an unknown dim, and the fourth is of unknown rank.
+TEST(Bodies, ShapesOfNestedLoopsAreThoseOfALoopAlone) {
+  for (const auto& [depth, carried] : {std::pair{1, 4}, std::pair{2, 4}, std::pair{3, 3}}) {
+    Model m = nested_loops(depth, carried);
+    infer_graph(m.graph);
+    const Graph* graph = &m.graph;
+    for (int level = 0; level < depth; ++level) {
+      const auto loop = std::find_if(graph->nodes.begin(), graph->nodes.end(), [](const Node& n) { return n.body != nullptr; });
+      ASSERT_NE(loop, graph->nodes.end());
+      for (std::size_t k = 0; k < loop->outputs.size(); ++k) {
+        const Value& value = graph->values[static_cast<std::size_t>(loop->outputs[k])];
+        EXPECT_EQ(value.has_shape, k < 3) << value.name;
+        EXPECT_EQ(value.shape, k < 3 ? Shape{-1} : Shape()) << value.name;
+      }
+      graph = loop->body.get();
+    }
+  }
+}
+
+std::int64_t work_of_inference(int depth) {
+  constexpr int kCarried = 6;              // 7 rounds in each Loop
+  constexpr std::int64_t kMost = 1 << 23;  // less than 7 to the power of 5 rounds take
+  Model m = nested_loops(depth, kCarried);
+  const Cancel never;
+  const CancelScope scope(never, kMost);
+  infer_graph(m.graph);
+  EXPECT_LE(scope.longest(), 2 * kWorkPerLook);
+  EXPECT_EQ(m.graph.values[static_cast<std::size_t>(m.graph.outputs[0])].shape, Shape{-1});
+  return scope.work();
+}
+
+// Each round over a body infers the bodies in it again.
+TEST(Bodies, WorkOfInferenceGrowsWithTheDepthOfNestedLoops) {
+  const std::int64_t few = work_of_inference(5), more = work_of_inference(10), many = work_of_inference(15);
+  EXPECT_GT(more - few, kNodeWork);
+  EXPECT_LE(many - more, more - few + (more - few) / 20);
 }
 
 // ------------------------------------------------------------------------------------------------------ conditions --

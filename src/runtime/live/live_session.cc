@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/scheduling_constants.h"
 #include "runtime/stages/make_session.h"
 
 namespace evn {
@@ -115,10 +114,7 @@ void LiveSession::replace(std::shared_ptr<Session> session, const char* why) noe
 
 std::shared_ptr<Session> LiveSession::without_lost_devices(const Session& failed, const StopCondition& stop) {
   const Cancel cancel{stop};
-  while (!losing_.try_lock_for(scheduling::kWatchIntervalNs)) {
-    if (cancel.stop()) cancel.fail();
-  }
-  const std::lock_guard<Mutex> losing(losing_, std::adopt_lock);
+  const std::unique_lock<Mutex> losing = lock_or_stop(losing_, &cancel);
   const std::shared_ptr<Runtime>& runtime = failed.runtime();
   for (;;) {
     const std::shared_ptr<Session> now = current();

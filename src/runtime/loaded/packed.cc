@@ -384,15 +384,17 @@ PackedStore::Key PackedStore::plain_key(const Device& device, const Weight& weig
           .bytes = weight.size_bytes};
 }
 
+std::unique_lock<Mutex> PackedStore::lock() { return lock_or_stop(mutex_, CancelScope::current()); }
+
 bool PackedStore::has_plain(const Device& device, const Weight& weight) {
-  const std::lock_guard<Mutex> lock(mutex_);
+  const std::unique_lock<Mutex> locked = lock();
   return copies_.contains(plain_key(device, weight));
 }
 
 Buffer PackedStore::plain(Device& device, const Weight& weight, KeptCopies& user) {
   if (device.traits().host_addressable) return {const_cast<void*>(weight.data.get()), 0, weight.size_bytes};
   const Key key = plain_key(device, weight);
-  const std::lock_guard<Mutex> lock(mutex_);
+  const std::unique_lock<Mutex> locked = lock();
   if (const auto it = copies_.find(key); it != copies_.end()) {
     user.add(it->second);
     return {it->second->memory(), 0, weight.size_bytes};
@@ -423,7 +425,7 @@ void KeptCopies::add(const std::shared_ptr<const void>& copy) {
 
 PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, const OpDesc& desc, int input) {
   const Key key = key_of(device, kernel, desc, input);
-  const std::lock_guard<Mutex> lock(mutex_);
+  const std::unique_lock<Mutex> locked = lock();
   if (key.bytes == 0 || copies_.contains(key)) return {};
   const bool cached = find_cached(key, desc) != nullptr;
   const bool reads = !cached && desc.constant(input)->data == nullptr;
@@ -431,18 +433,18 @@ PackedStore::Need PackedStore::need_of(Device& device, const Kernel& kernel, con
 }
 
 bool PackedStore::has_pages() {
-  const std::lock_guard<Mutex> lock(mutex_);
+  const std::unique_lock<Mutex> locked = lock();
   return !pages_.empty();
 }
 
 void PackedStore::open(Device& device, WeightCache* cache) {
-  const std::lock_guard<Mutex> lock(mutex_);
+  const std::unique_lock<Mutex> locked = lock();
   opened_for_ = &device;
   cache_ = cache;
 }
 
 void PackedStore::open_slab(std::size_t room) {
-  const std::lock_guard<Mutex> lock(mutex_);
+  const std::unique_lock<Mutex> locked = lock();
   slab_ = Slab::make(const_cast<Device*>(opened_for_)->ledger(), room);
 }
 

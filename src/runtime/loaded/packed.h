@@ -52,7 +52,7 @@ class PackedStore {
   class Batch {
    public:
     // What it makes or finds is kept for `user`; null: by the store alone.
-    Batch(PackedStore& store, KeptCopies* user) : store_(store), user_(user), lock_(store.mutex_) {}
+    Batch(PackedStore& store, KeptCopies* user) : store_(store), user_(user), lock_(store.lock()) {}
     ~Batch();
     Batch(const Batch&) = delete;
     Batch& operator=(const Batch&) = delete;
@@ -184,6 +184,8 @@ class PackedStore {
   void close();
 
  private:
+  // Locks the store. Throws the Error of the thread's CancelScope if that says stop while another thread packs.
+  std::unique_lock<Mutex> lock();
   void* pin_now(PagedWeight& page, const LoadedModel& model);
   static Key plain_key(const Device& device, const Weight& weight);
   static Key key_of(const Device& device, const Kernel& kernel, const OpDesc& desc, int input);

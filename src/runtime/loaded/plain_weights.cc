@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "model/external_files.h"
@@ -59,7 +60,10 @@ std::shared_ptr<const void> read_by_threads(Device& cpu, const Weight& weight) {
 }  // namespace
 
 PlainWeights::Access::Access(const LoadedModel& model)
-    : cut_(model), model_(model.whole != nullptr ? *model.whole : model), weights_(*model_.plain), lock_(model_.plain->mutex_) {}
+    : cut_(model),
+      model_(model.whole != nullptr ? *model.whole : model),
+      weights_(*model_.plain),
+      lock_(lock_or_stop(model_.plain->mutex_, CancelScope::current())) {}
 
 std::map<const Weight*, PlainWeights::State>& PlainWeights::Access::states_of(const Weight& weight) const {
   return weight.slice != nullptr ? cut_.plain->states_ : weights_.states_;

@@ -11,6 +11,9 @@
 namespace evn {
 namespace {
 
+// Interval at which waiting threads look at their stop condition.
+constexpr std::chrono::nanoseconds kInterval{scheduling::kWatchIntervalNs};
+
 // Numbers uses in all pagers, so that they can be compared.
 std::uint64_t next_use() noexcept {
   static constinit std::atomic<std::uint64_t> uses{0};
@@ -76,7 +79,6 @@ bool WeightPagers::wait_for_release(std::uint32_t mine, std::uint64_t seen) {
     const LentCore lent;  // a run that holds what this one waits for may be paused, until it has a core
     lock.lock();
     const auto is_released = [&] { return releases_ != seen; };
-    constexpr std::chrono::nanoseconds kInterval{scheduling::kWatchIntervalNs};
     while (!must_stop && !released_.wait_for(lock, kInterval, is_released)) must_stop = cancel != nullptr && cancel->stop();
     in_waiting_runs_ -= mine;
     lock.unlock();
@@ -123,8 +125,12 @@ void WeightPager::add(PagedWeight& page) {
 }
 
 void* WeightPager::pin(PagedWeight& page, bool* was_there) {
+  const Cancel* const cancel = CancelScope::current();
   std::unique_lock<std::mutex> lock(mutex_);
-  packed_.wait(lock, [&] { return !page.is_packing_; });
+  const auto is_settled = [&] { return !page.is_packing_; };
+  while (!packed_.wait_for(lock, kInterval, is_settled)) {
+    if (cancel != nullptr && cancel->stop()) cancel->fail();
+  }
   if (page.memory_.memory() == nullptr) {
     page.is_packing_ = true;
     all_->note_held();

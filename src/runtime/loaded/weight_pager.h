@@ -91,8 +91,8 @@ class WeightPager {
   WeightPagers& all() { return *all_; }
 
   // The memory of a copy that is there, which stays until unpin. nullptr: it is not there, and the caller packs it, with memory
-  // that it gives to `keep`, or says by `give_up` that it cannot. Waits while another thread packs it.
-  // *was_there: it has been dropped.
+  // that it gives to `keep`, or says by `give_up` that it cannot. Waits while another thread packs it; throws when the calling
+  // thread's CancelScope says stop. *was_there: it has been dropped.
   void* pin(PagedWeight& page, bool* was_there);
   void unpin(PagedWeight& page) noexcept;
   // Begins to pack a copy that is not there: the caller packs it. False: it is there, or somebody else packs it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/os/os.h"
 #include "base/text.h"
@@ -51,28 +52,43 @@ char32_t code_point(std::string_view character) {
   return code;
 }
 
-// All strings with the width of the longest; *descr gets their type.
-std::string padded(std::span<const TextElement> texts, std::string* descr) {
+// Calls visit(character) for each character of UTF-8.
+template <typename F>
+void each_character(std::string_view text, F&& visit) {
+  while (!text.empty()) {
+    const std::size_t size = utf8_character(text);
+    visit(text.substr(0, size));
+    text.remove_prefix(size);
+  }
+}
+
+// All strings with the width of the longest; *descr gets their type. Throws EVN_ERROR_LIMIT if they take more than `most` bytes.
+std::string padded(std::span<const TextElement> texts, std::uint64_t most, std::string* descr) {
   const bool is_text = std::all_of(texts.begin(), texts.end(),
                                    [](TextElement t) { return find_invalid_utf8(text_of(t)) == std::string_view::npos; });
-  std::vector<std::string> all;
-  std::size_t width = is_text ? 4 : 1;
+  std::size_t longest = 1;  // NumPy has no strings of no characters
   for (const TextElement t : texts) {
-    std::string& bytes = all.emplace_back();
-    std::string_view rest = text_of(t);
-    if (!is_text) bytes = rest;
-    while (is_text && !rest.empty()) {
-      const std::size_t size = utf8_character(rest);
-      put(bytes, code_point(rest.substr(0, size)), 4);
-      rest.remove_prefix(size);
-    }
-    width = std::max(width, bytes.size());
+    std::size_t length = is_text ? 0 : text_of(t).size();
+    if (is_text) each_character(text_of(t), [&](std::string_view) { ++length; });
+    longest = std::max(longest, length);
   }
-  *descr = (is_text ? "<U" : "|S") + std::to_string(is_text ? width / 4 : width);
+  const std::size_t width = checked_mul<std::size_t>(longest, is_text ? 4 : 1), size = checked_mul(texts.size(), width);
+  if (size > most) {
+    throw make_error(EVN_ERROR_LIMIT, "%zu strings take %zu bytes in an archive, where each is as long as the longest one",
+                     texts.size(), size)
+        .with_bytes(size, most);
+  }
+  *descr = (is_text ? "<U" : "|S") + std::to_string(longest);
   std::string joined;
-  for (std::string& bytes : all) {
-    bytes.resize(width);
-    joined += bytes;
+  joined.reserve(size);
+  for (const TextElement t : texts) {
+    const std::size_t end = joined.size() + width;
+    if (is_text) {
+      each_character(text_of(t), [&](std::string_view character) { put(joined, code_point(character), 4); });
+    } else {
+      joined += text_of(t);
+    }
+    joined.resize(end);
   }
   return joined;
 }
@@ -98,7 +114,10 @@ void NpzFile::add(const std::string& name, const ConstTensor& tensor) {
   e.data = tensor.data;
   e.size = desc.size_bytes();
   const bool is_text = desc.dtype == DType::kString;
-  if (is_text) e.changed = padded({tensor.as<TextElement>(), static_cast<std::size_t>(desc.shape.elements())}, &descr);
+  if (is_text) {
+    const std::span texts(tensor.as<TextElement>(), static_cast<std::size_t>(desc.shape.elements()));
+    e.changed = padded(texts, zip_.room(), &descr);
+  }
   if (is_sub_byte(desc.dtype)) e.changed = unpacked(tensor);
   if (is_text || is_sub_byte(desc.dtype)) e.size = e.changed.size();
   const std::string header = npy_header(descr, desc.shape), file = name + ".npy";

@@ -12,7 +12,8 @@ namespace evn {
 class NpzFile {
  public:
   // Adds a tensor, whose bytes stay as long as this. Elements that NumPy has no type for become raw bytes, one element each;
-  // strings become UTF-32, or bytes if one of them is no UTF-8. Throws EVN_ERROR_LIMIT where the archive would have 2 GiB or more.
+  // strings become UTF-32, or bytes if one of them is no UTF-8, and are as long as the longest one. Throws EVN_ERROR_LIMIT if the
+  // archive would have 2 GiB or more.
   void add(const std::string& name, const ConstTensor& tensor);
   // Writes the archive in one step. Throws EVN_ERROR_IO.
   void write(const std::string& path) const;

@@ -10,6 +10,7 @@
 #include "base/cancel.h"
 #include "base/os/os.h"
 #include "core/name_map.h"
+#include "graph/bodies.h"
 #include "graph/expand_functions.h"
 #include "graph/infer.h"
 #include "graph/inline_if.h"
@@ -189,8 +190,9 @@ class Pruner {
   std::unordered_set<ValueId> inputs_, outputs_;  // of the main graph
   std::size_t removed_ = 0;
 
-  bool goes(const Node& node) const {
-    if (names_.contains(node.name)) return true;
+  // `prefix` is the path to the node's graph, with which names in that graph begin.
+  bool goes(const Node& node, const std::string& prefix) const {
+    if (names_.contains(prefix + node.name)) return true;
     if (is_taken_apart(node.domain, node.op_type)) return false;
     const auto opset = opsets_.find(node.domain);
     const std::int64_t version = node.since_version != 0 ? node.since_version : opset == opsets_.end() ? 0 : opset->second;
@@ -204,18 +206,14 @@ class Pruner {
       Node& node = graph.nodes[i];
       // Named as graph/validate would name it.
       if (node.name.empty()) node.name = node.op_type + "_" + std::to_string(i);
-      const std::string own = node.name;
-      node.name = prefix + own;
-      const bool out = goes(node);
-      node.name = own;
-      if (out) {
+      if (goes(node, prefix)) {
         take_out(graph, node);
         continue;
       }
       for (Attribute& a : node.attributes) {
         auto* body = std::get_if<std::shared_ptr<Graph>>(&a.value);
         if (body == nullptr || *body == nullptr) continue;
-        prune(**body, prefix + own + "/" + a.name.substr(0, a.name.find("_branch")) + "/");
+        prune(**body, bounded_path(prefix + node.name + "/" + a.name.substr(0, a.name.find("_branch")) + "/"));
       }
       kept.push_back(std::move(node));
     }

@@ -197,7 +197,7 @@ class Renderer {
       text_ += "  not supported: " + shown_op(use) + " (opset " + std::to_string(use.opset) + "), " +
                std::to_string(use.nodes.size()) + " nodes: " + use.refusal + "\n";
       begin_refused(shown_domain(use.domain), use.name, use.nodes.size(), use.refusal);
-      for (const std::size_t n : use.nodes) name_node(i_.survey.bodies[i_.survey.nodes[n].body].prefix + i_.survey.nodes[n].name);
+      for (const std::size_t n : use.nodes) name_node(body_path(i_.survey, i_.survey.nodes[n].body) + i_.survey.nodes[n].name);
       end_refused();
     }
     for (const RefusedNode& r : i_.refused) {
