@@ -1067,10 +1067,11 @@ enum {
  * names the node that mixes rows. Results have the bits that requests have alone.
  *
  * Requests that ask for other random seeds or priorities, that have states, or whose inputs without a batch axis have other bytes
- * are not joined, nor are runs of evn_session_run; and all nodes must run on the CPU. One waits for others no longer than
- * max_delay_ns from its submission on, nor longer than its deadline leaves twice the mean run, nor while other work waits for its
- * thread, nor once as many are in flight as lately were. Batches have as many rows as make a row cheaper, which is measured while
- * requests are served, and max_batch at most. @since 0.2 */
+ * are not joined, nor are runs of evn_session_run; and all nodes must run on the CPU: the result is EVN_ERROR_UNSUPPORTED too if
+ * the configuration has `placement.split`. One waits for others no longer than max_delay_ns from its submission on, nor longer than
+ * its deadline leaves twice the mean run, nor while other work waits for its thread, nor once as many are in flight as lately were.
+ * Batches have as many rows as make a row cheaper, which is measured while requests are served, and max_batch at most.
+ * @since 0.2 */
 typedef struct evn_batching_options {
   uint32_t struct_size;
   int32_t max_batch;     /* rows of a batch at most, 2 .. 65536; a request that has as many or more runs alone */

@@ -17,13 +17,14 @@ NodePatterns::NodePatterns(std::span<const std::string> patterns) : patterns_(pa
 
 const std::string* NodePatterns::find(const Node& node, bool with_fused) const {
   const std::span<const std::string> fused = with_fused ? std::span<const std::string>(node.fused) : std::span<const std::string>();
+  const std::string& own = node.part_of.empty() ? node.name : node.part_of;
   std::size_t first = patterns_.size();
   const auto look_up = [&](const std::string& name) {
     cancellation_point(kNameWork);
     if (const auto it = names_.find(name); it != names_.end()) first = std::min(first, it->second);
   };
   if (!names_.empty()) {
-    look_up(node.name);
+    look_up(own);
     for (const std::string& name : fused) look_up(name);
   }
   for (const std::size_t i : others_) {
@@ -31,8 +32,7 @@ const std::string* NodePatterns::find(const Node& node, bool with_fused) const {
     cancellation_point(kNodeWork);
     const std::string& pattern = patterns_[i];
     const auto fits = [&](const std::string& name) { return glob_match(pattern, name); };
-    if (matches_node(pattern, node.name, node.domain, node.op_type) || std::any_of(fused.begin(), fused.end(), fits))
-      return &pattern;
+    if (matches_node(pattern, own, node.domain, node.op_type) || std::any_of(fused.begin(), fused.end(), fits)) return &pattern;
   }
   return first < patterns_.size() ? &patterns_[first] : nullptr;
 }

@@ -17,8 +17,8 @@ class NodePatterns {
   // The patterns outlive it.
   explicit NodePatterns(std::span<const std::string> patterns);
 
-  // The first pattern that is for the node; nullptr: none. `with_fused`: or is a glob of the name of a node that was folded into
-  // it.
+  // Returns the first pattern that is for the node, or nullptr. A part of a node that devices share has the name of that node here.
+  // With `with_fused`, a glob that fits the name of a node that was folded into this one counts as well.
   const std::string* find(const Node& node, bool with_fused) const;
 
  private:

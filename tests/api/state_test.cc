@@ -61,6 +61,38 @@ TEST_F(StateTest, CachesThatAreNotAppendedToAreTensors) {
       step(2));
 }
 
+// Rows of an odd number of elements of 4 or 2 bits begin within a byte.
+TEST_F(StateTest, TruncatesElementsOfLessThanAByte) {
+  for (const int dtype : {EVN_DTYPE_UINT4, EVN_DTYPE_UINT2}) {
+    OnnxWriter w(25, 10);
+    w.add_input("x", kF32, {2, "S", 1}).add_input("past", dtype, {2, "P", 1});
+    w.add_output("present", dtype, {2, "T", 1}).add_output("all", kF32);
+    w.add_node("Cast", {"past"}, {"had"}, {{"to", kF32}}).add_node("Concat", {"had", "x"}, {"all"}, {{"axis", 1}});
+    w.add_node("Cast", {"all"}, {"present"}, {{"to", dtype}});
+    make(w.serialize());
+    const evn_state_pair pair[] = {{"present", "past", 8}};
+    ASSERT_OK(evn_state_create(session, pair, 1, nullptr, &state, &error));
+    const auto run_with = [&](int64_t positions, const std::vector<float>& values) {
+      const evn_tensor in[] = {tensor({2, positions, 1}, values), nullptr};
+      evn_tensor out[2] = {};
+      evn_run_options o = EVN_RUN_OPTIONS_INIT;
+      o.state = state;
+      EXPECT_OK(evn_session_run(session, in, 2, out, 2, &o, &error));
+      const std::vector<float> all = out[1] != nullptr ? values_of(out[1]) : std::vector<float>();
+      evn_tensor_release(in[0]);
+      evn_tensor_release(out[1]);
+      return all;
+    };
+    const std::vector<float> want[] = {{2, 0}, {1, 2, 3, 0}, {1, 2, 2, 3, 2, 0}};
+    for (const int64_t kept : {0, 1, 2}) {
+      EXPECT_OK(evn_state_reset(state, &error));
+      run_with(3, {1, 2, 3, 3, 2, 1});
+      EXPECT_OK(evn_state_truncate(state, kept, &error));
+      EXPECT_EQ(run_with(1, {2, 0}), want[kept]) << dtype;
+    }
+  }
+}
+
 TEST_F(StateTest, WithoutThePassCachesAreHandedOn) {
   make(decoder(), "", nullptr, "cache_append");
   state = create();
@@ -69,21 +101,41 @@ TEST_F(StateTest, WithoutThePassCachesAreHandedOn) {
   EXPECT_NE(describe(state).find("the pass cache_append is switched off"), std::string::npos);
 }
 
+// Positions are counted all the same.
 TEST_F(StateTest, MayHaveADimOfNoElements) {
-  state = create(/*batch=*/0);
-  EXPECT_NE(describe(state).find("0 of 700 positions"), std::string::npos) << describe(state);
-  std::size_t size = 0;
-  EXPECT_OK(evn_state_describe(state, EVN_FORMAT_JSON, nullptr, 0, &size, &error));
-  EXPECT_EQ(run(state, step(3, 0), nullptr, 0), EVN_OK) << error.message;
-  const std::vector<unsigned char> saved = save(state);
-  evn_state copy = nullptr;
-  ASSERT_OK(evn_state_fork(state, &copy, &error));
-  EXPECT_NE(describe(copy).find("of 700 positions"), std::string::npos) << describe(copy);
-  EXPECT_OK(evn_state_reset(copy, &error));
-  EXPECT_OK(evn_state_restore(copy, saved.data(), saved.size(), &error));
-  EXPECT_OK(evn_state_truncate(copy, 1, &error));
-  EXPECT_NE(describe(copy).find("of 700 positions"), std::string::npos) << describe(copy);
-  EXPECT_EQ(evn_state_release(copy), EVN_OK);
+  const auto length = [&](evn_state s) {
+    int64_t positions = -1;
+    EXPECT_OK(evn_state_length(s, 0, &positions, &error));
+    return positions;
+  };
+  for (const uint32_t flags : {0u, uint32_t{EVN_STATE_ON_DEMAND}, uint32_t{EVN_STATE_INT8}}) {
+    const evn_state s = create(/*batch=*/0, flags);
+    EXPECT_NE(describe(s).find("0 of 700 positions"), std::string::npos) << describe(s);
+    std::size_t size = 0;
+    EXPECT_OK(evn_state_describe(s, EVN_FORMAT_JSON, nullptr, 0, &size, &error));
+    int64_t positions = 0;
+    for (const int64_t rows : {3, 0, 2, 120}) {
+      EXPECT_EQ(run(s, step(rows, 0), nullptr, 0), EVN_OK) << error.message;
+      EXPECT_EQ(length(s), positions += rows);
+    }
+    EXPECT_EQ(run(s, step(kCapacity, 0), nullptr, 0), EVN_ERROR_LIMIT);
+    EXPECT_EQ(length(s), 125);
+    EXPECT_EQ(state_bytes(), 0u);
+    const std::vector<unsigned char> saved = save(s);
+    evn_state copy = nullptr;
+    ASSERT_OK(evn_state_fork(s, &copy, &error));
+    EXPECT_NE(describe(copy).find("125 of 700 positions"), std::string::npos) << describe(copy);
+    EXPECT_OK(evn_state_reset(copy, &error));
+    EXPECT_EQ(length(copy), 0);
+    EXPECT_OK(evn_state_restore(copy, saved.data(), saved.size(), &error));
+    EXPECT_EQ(length(copy), 125);
+    EXPECT_OK(evn_state_truncate(copy, 1, &error));
+    EXPECT_EQ(run(copy, step(4, 0), nullptr, 0), EVN_OK) << error.message;
+    EXPECT_EQ(length(copy), 5);
+    EXPECT_EQ(length(s), 125);
+    EXPECT_EQ(evn_state_release(copy), EVN_OK);
+    EXPECT_EQ(evn_state_release(s), EVN_OK);
+  }
 }
 
 TEST_F(StateTest, ForksGoTheirOwnWaysAndShareFullPages) {

@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -180,6 +183,45 @@ TEST_F(MemoryLadderTest, SessionsOfSeveralThreadsShareWhatThereIs) {
   for (std::thread& t : threads) t.join();
   EXPECT_LE(stats(a).reserved, 3 * kWeightBytes);
   EXPECT_GT(stats(a).weights_dropped, 0u);
+}
+
+// A run that needs a packed copy waits for another thread that packs it, that packs others, or that has the plain weights.
+TEST_F(MemoryLadderTest, WaitsForAThreadThatPacksEndWhenTheRunMustStop) {
+  const auto runtime = make_runtime({}, 64 << 20);
+  const ModelPtr model = load_model_file(runtime, path);
+  TestSession session(model, "");
+  runtime->weight_pagers()->reclaim(runtime->cpu().pool(), SIZE_MAX);
+  PagedWeight* page = nullptr;
+  for (const CompiledNode& n : session.compiled().nodes) {
+    for (const Buffer& b : n.packed) page = is_paged(b) ? &page_of(b) : page;
+  }
+  ASSERT_NE(page, nullptr);
+  // `let_go` ends what the run waits for, so that a wait that does not end by itself fails the test and does not hang it.
+  const auto expect_stopped = [&](auto&& let_go) {
+    std::future<evn_status> waiting = std::async(std::launch::async, [&] {
+      const std::atomic<bool> requested{true};
+      Cancel cancel;
+      cancel.requested = &requested;
+      const CancelScope scope(cancel);
+      const std::optional<Error> failure = error_of([&] {
+        model->store.pin(*page, *model, 0);
+        model->store.unpin(*page);
+      });
+      return failure ? failure->status : EVN_OK;
+    });
+    EXPECT_EQ(waiting.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    let_go();
+    EXPECT_EQ(waiting.get(), EVN_ERROR_CANCELLED);
+  };
+  ASSERT_TRUE(model->store.pager().begin(*page));
+  expect_stopped([&] { model->store.pager().give_up(*page); });
+  std::optional<PackedStore::Batch> batch;
+  batch.emplace(model->store, nullptr);
+  expect_stopped([&] { batch.reset(); });
+  std::optional<PlainWeights::Access> plain;
+  plain.emplace(*model);
+  expect_stopped([&] { plain.reset(); });
+  expect_bits(run(session, {rows(2)}), unlimited({rows(2)}));
 }
 
 TEST_F(MemoryLadderTest, AFileThatHasChangedIsAnErrorAndNotOtherNumbers) {
@@ -372,6 +414,75 @@ TEST_F(MemoryLadderTest, AnExclusiveRuleGivesTheErrorOfTheDevice) {
     }
     EXPECT_EQ(runtime->find_device("m")->pool().stats().current, 0u);
   }
+}
+
+// Devices "m", which has room for `limit` bytes, and "n" share the products with the CPU.
+Config with_split(Policy policy, std::vector<std::string> devices, std::uint64_t limit = 2 * kWeightBytes) {
+  Config c = two_mocks();
+  c.measure_costs = false;
+  c.devices[0].memory_limit = limit;
+  c.rules = {rule({"MatMul"}, {}, "", policy, 3)};
+  c.rules[0].split = std::move(devices);
+  return c;
+}
+
+std::vector<std::string> devices_of_parts(const TestSession& session) {
+  std::vector<std::string> devices;
+  for (std::size_t i = 0; i < session.graph().nodes.size(); ++i) {
+    if (session.graph().nodes[i].part >= 0) devices.push_back(session.compiled().placement.nodes[i].device->name());
+  }
+  return devices;
+}
+
+TEST_F(MemoryLadderTest, NodesThatDevicesShareAreSplitAmongTheOthers) {
+  const std::vector<HostTensor> in = {rows(2)};
+  const std::vector<HostTensor> want = unlimited(in);
+  const auto runtime = make_runtime(with_split(Policy::kPrefer, {"m", "n", "cpu"}));
+  TestSession session(load_model_file(runtime, path), "");
+  std::vector<std::string> shared;
+  for (int l = 0; l < kLayers; ++l) shared.insert(shared.end(), {"n", "cpu"});
+  EXPECT_EQ(devices_of_parts(session), shared);
+  expect_close(run(session, in), want);
+  EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("device m was full"), std::string::npos);
+  EXPECT_EQ(runtime->find_device("m")->pool().stats().current, 0u) << "what was packed for it is let go";
+}
+
+TEST_F(MemoryLadderTest, NodesThatDevicesShareAreWholeOnTheOnlyOtherOne) {
+  const std::vector<HostTensor> in = {rows(2)};
+  const std::vector<HostTensor> want = unlimited(in);
+  const auto runtime = make_runtime(with_split(Policy::kPrefer, {"m", "n"}));
+  TestSession session(load_model_file(runtime, path), "");
+  EXPECT_TRUE(devices_of_parts(session).empty());
+  expect_close(run(session, in), want);
+  const std::string text = session.explain(EVN_FORMAT_TEXT);
+  EXPECT_NE(text.find("has no other device; m cannot run it: it has no memory left for the model; the device that is there"),
+            std::string::npos)
+      << text;
+  EXPECT_GT(runtime->find_device("n")->pool().stats().current, 0u);
+}
+
+TEST_F(MemoryLadderTest, NodesOfABodyThatDevicesShareGoElsewhereToo) {
+  OnnxWriter body, w(17);
+  body.add_input("i", kI64, {}).add_input("go", kBool, {}).add_input("v", kF32, {1, kWidth});
+  body.add_initializer("weight", {kWidth, kWidth}, std::vector<float>(static_cast<std::size_t>(kWidth * kWidth), 1.0f / 512));
+  body.add_node("Identity", {"go"}, {"more"}).add_node("MatMul", {"v", "weight"}, {"o"}, {}, "product");
+  body.add_output("more", kBool).add_output("o", kF32, {1, kWidth});
+  w.add_input("x", kF32, {1, kWidth}).add_initializer("turns", {}, std::vector<std::int64_t>{2}).add_output("y");
+  write(w.add_node("Loop", {"turns", "", "x"}, {"y"}, {Attr::graph("body", body.graph())}, "loop"));
+  const std::vector<HostTensor> in = {rows(1)};
+  const std::vector<HostTensor> want = unlimited(in);
+  const auto runtime = make_runtime(with_split(Policy::kPrefer, {"m", "cpu"}, kWeightBytes / 4));
+  TestSession session(load_model_file(runtime, path), "");
+  expect_close(run(session, in), want);
+  EXPECT_EQ(runtime->find_device("m")->pool().stats().current, 0u);
+}
+
+TEST_F(MemoryLadderTest, ARuleThatRequiresASplitGivesTheErrorOfTheDevice) {
+  const auto runtime = make_runtime(with_split(Policy::kRequire, {"m", "n", "cpu"}));
+  const std::optional<Error> failure = error_of([&] { TestSession session(load_model_file(runtime, path), ""); });
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->status, EVN_ERROR_OUT_OF_MEMORY) << failure->message;
+  EXPECT_STREQ(failure->device, "m");
 }
 
 TEST_F(MemoryLadderTest, IdleDevicesGiveBackWhatTheyKeep) {

@@ -45,14 +45,24 @@ inline Config two_mocks() {
   return c;
 }
 
-inline std::shared_ptr<Runtime> make_runtime(Config config = {}, std::uint64_t cpu_limit = 0, int threads = 2) {
+inline std::shared_ptr<Runtime> make_runtime(Config config = {}, std::uint64_t cpu_limit = 0, int threads = 2,
+                                             HostExecutor executor = {}) {
   static constexpr const Backend* kBackends[] = {&cpu_backend, &mock_backend};
   RuntimeOptions o;
   o.config = std::move(config);
   o.thread_count = threads;
   o.cpu_memory_limit = cpu_limit;
+  o.executor = executor;
   o.backends = kBackends;
   return std::make_shared<Runtime>(std::move(o));
+}
+
+// An executor of the host's that does all tasks on the caller's thread.
+inline HostExecutor callers_thread() {
+  return {[](void*, std::uint32_t count, evn_task task, void* context) {
+            for (std::uint32_t i = 0; i < count; ++i) task(context, i);
+          },
+          nullptr};
 }
 
 inline ModelPtr load(const std::shared_ptr<Runtime>& runtime, const OnnxWriter& writer) {

@@ -81,7 +81,7 @@ Runtime::Runtime(RuntimeOptions options)
   first.open();
   first.adopt();
   cpu_ = devices_[0].get();
-  const bool on_host = options_.executor.parallel_for != nullptr || options_.post.post != nullptr;
+  const bool on_host = has_executor() || options_.post.post != nullptr;
   if (kHas_full)
     dispatcher_ = std::make_unique<RequestDispatcher>(static_cast<int>(this->cpu().traits().compute_units), on_host, options_.post,
                                                       settings_->config.limits.queued_requests);

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/guarded.h"
+#include "runtime/objects/tensor.h"
 
 namespace evn {
 namespace {
@@ -58,6 +59,7 @@ bool BatchRun::prepare() noexcept {
     outputs_.resize(leader().output_count());
     return true;
   } catch (...) {  // whatever it was, it is each member's own when that runs alone
+    inputs_.clear();
     return false;
   }
 }
@@ -93,17 +95,19 @@ bool BatchRun::prove() {
 
 void BatchRun::copy_rows() {
   const std::span<const RunValue> first = leader().inputs();
-  std::vector<TensorDesc> descs(first.size());
+  const std::shared_ptr<Runtime>& runtime = session_->runtime();
   for (std::size_t i = 0; i < first.size(); ++i) {
-    if (batcher_.axis_of(i) == kNoRows) continue;
-    descs[i] = first[i].tensor->desc();
-    descs[i].shape[batcher_.axis_of(i)] = rows_;
-    if (batcher_.is_filled_up(i)) descs[i].shape[1] = length_;
-  }
-  tensors_ = batcher_.take_tensors(session_->runtime(), descs);
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    if (tensors_[i] != nullptr) copy_input(i, *tensors_[i]);
-    inputs_.push_back(tensors_[i] != nullptr ? RunValue{tensors_[i], nullptr} : first[i]);
+    const int axis = batcher_.axis_of(i);
+    if (axis == kNoRows) {
+      inputs_.push_back(first[i]);
+      continue;
+    }
+    TensorDesc desc = first[i].tensor->desc();
+    desc.shape[axis] = rows_;
+    if (batcher_.is_filled_up(i)) desc.shape[1] = length_;
+    auto joined = std::make_shared<Tensor>(runtime, &runtime->cpu(), desc, false, Tensor::Fill::kNone);
+    copy_input(i, *joined);
+    inputs_.push_back({std::move(joined), nullptr});
   }
 }
 
@@ -171,7 +175,11 @@ void BatchRun::note_failure(const Error& e) const noexcept {
 bool BatchRun::run() noexcept {
   times_.requests = static_cast<std::uint32_t>(members_.size());
   request_.times = &times_;
+  Runtime& runtime = *session_->runtime();
+  runtime.begin_run();
   const std::optional<Error> e = any_error_of([&] { session_->run(inputs_, outputs_, request_); });
+  inputs_.clear();  // before the end, at which pools that trim when idle are trimmed
+  runtime.end_run();
   if (e) note_failure(*e);
   return !e;
 }
@@ -180,8 +188,6 @@ void BatchRun::finish(bool has_run) noexcept {
   if (has_run) {
     session_->identity()->statistics.note_rows(static_cast<std::size_t>(rows_));
   }
-  inputs_.clear();
-  if (!tensors_.empty()) batcher_.give_back(std::move(tensors_));
   const std::uint32_t process = os::fork_generation();
   for (Member& m : members_) {
     if (os::fork_generation() != process) return;  // a callback has forked: the others are the parent's
@@ -248,6 +254,8 @@ TensorPtr BatchRun::part(const Member& member, std::size_t output) const {
   return made;
 }
 
+// A row has one place or several on the axis of the rows. A place is a block of bytes, and a member has the beginning of it where
+// the batch's rows were filled up.
 void BatchRun::copy_part(const Member& member, std::size_t output, Tensor& to) const {
   const Tensor& whole = *outputs_[output].tensor;
   const auto* from = static_cast<const unsigned char*>(whole.buffer().address());
@@ -256,12 +264,19 @@ void BatchRun::copy_part(const Member& member, std::size_t output, Tensor& to) c
   if (to.size_bytes() == 0) return;
   if (axis == kNoRows) return move_in_pieces(at, from, to.size_bytes());
   const auto before = static_cast<std::size_t>(to.desc().shape.elements(0, axis));
-  const std::size_t row = whole.size_bytes() / before / static_cast<std::size_t>(rows_);
-  const auto rows = static_cast<std::size_t>(member.rows);
-  const std::size_t own = to.size_bytes() / before / rows;  // less than a row's where that was filled up
+  const auto all_places = static_cast<std::size_t>(whole.desc().shape[axis]);
+  const auto places = static_cast<std::size_t>(to.desc().shape[axis]);
+  const std::size_t first = places / static_cast<std::size_t>(member.rows) * static_cast<std::size_t>(member.first);
+  const std::size_t place = whole.size_bytes() / before / all_places;
+  const std::size_t own = to.size_bytes() / before / places;
   for (std::size_t p = 0; p < before; ++p) {
-    const unsigned char* source = from + (p * static_cast<std::size_t>(rows_) + static_cast<std::size_t>(member.first)) * row;
-    for (std::size_t r = 0; r < rows; ++r, at += own, source += row) move_in_pieces(at, source, own);
+    const unsigned char* source = from + (p * all_places + first) * place;
+    if (own == place) {
+      move_in_pieces(at, source, own * places);
+      at += own * places;
+    } else {
+      for (std::size_t k = 0; k < places; ++k, at += own, source += place) move_in_pieces(at, source, own);
+    }
   }
 }
 

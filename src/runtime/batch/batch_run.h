@@ -26,7 +26,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   // From another thread: moves members that have been stopped to `to`, which has room for all members; their ends are then the
   // caller's to tell. Stops the run if no member is left.
   void take_stopped(std::vector<RequestPtr>* to) noexcept;
-  // Runs the model. False: the members are to run alone.
+  // Runs the model, and releases the copies of the rows. False: the members are to run alone.
   bool run() noexcept;
   // Ends all members that have not ended: with their parts, or by running them alone.
   void finish(bool has_run) noexcept;
@@ -62,10 +62,9 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   bool has_stops_ = false;
   std::shared_ptr<const RowOutputs> proof_;  // of a row of the batch
   RunRequest request_;
-  std::vector<TensorPtr> tensors_;  // copies of the rows, per input
-  std::vector<RunValue> inputs_, outputs_;
-  RunTimes times_;            // of the run, for the statistics of its members
-  BatchRun* next_ = nullptr;  // in a list
+  std::vector<RunValue> inputs_, outputs_;  // of the batch: inputs with rows are copies
+  RunTimes times_;                          // of the run, for the statistics of its members
+  BatchRun* next_ = nullptr;                // in a list
   CancelToken token_;
   Mutex mutex_;  // guards which of the members have a request while the run is under way
 };

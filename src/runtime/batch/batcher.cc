@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/scheduling_constants.h"
+#include "runtime/objects/tensor.h"
 #include "runtime/request/request.h"
 #include "runtime/run/overlap.h"
 
@@ -13,7 +14,6 @@ namespace {
 
 constexpr std::size_t kLeastProofs = 64, kMostProofs = 1024;
 constexpr std::size_t kMostRowSizes = 16;    // for which it is known how many rows a batch should have
-constexpr std::size_t kMostKept = 8;         // tensors for batches that are not under way
 constexpr std::size_t kMostCompared = 4096;  // bytes of an input without rows
 
 bool same_bytes(const Tensor& a, const Tensor& b) {
@@ -45,7 +45,6 @@ Batcher::Batcher(const CompiledGraph& graph, const BatchingConfig& config)
         .write("whether rows can be joined is looked at when requests come: none of the lengths tried fits the graph");
   }
   sizes_.reserve(kMostRowSizes);
-  tensors_.reserve(kMostKept);
 }
 
 void Batcher::find_mask() {
@@ -169,35 +168,6 @@ std::shared_ptr<const RowOutputs> Batcher::proof_for(const Request& request, std
     if (filled_up_[i]) row.one[i].shape[1] = length;
   }
   return proofs_.of(std::move(row), rows);
-}
-
-std::vector<TensorPtr> Batcher::take_tensors(const std::shared_ptr<Runtime>& runtime, std::span<const TensorDesc> descs) {
-  std::vector<TensorPtr> tensors;
-  {
-    const std::lock_guard<Mutex> lock(mutex_);
-    for (auto& kept : tensors_) {
-      bool fits = kept.size() == descs.size();
-      for (std::size_t i = 0; fits && i < descs.size(); ++i) {
-        fits = kept[i] == nullptr ? descs[i].dtype == DType::kUndefined : kept[i]->desc() == descs[i];
-      }
-      if (!fits) continue;
-      tensors.swap(kept);
-      std::swap(kept, tensors_.back());
-      tensors_.pop_back();
-      return tensors;
-    }
-  }
-  for (const TensorDesc& d : descs) {
-    tensors.push_back(
-        d.dtype == DType::kUndefined ? nullptr : std::make_shared<Tensor>(runtime, &runtime->cpu(), d, false, Tensor::Fill::kNone));
-  }
-  return tensors;
-}
-
-void Batcher::give_back(std::vector<TensorPtr> tensors) noexcept {
-  const std::lock_guard<Mutex> lock(mutex_);
-  if (tensors_.size() == kMostKept) std::swap(tensors_.front(), tensors);
-  else tensors_.push_back(std::move(tensors));  // for which there is room
 }
 
 void Batcher::note_duration(std::uint64_t duration_ns) noexcept {

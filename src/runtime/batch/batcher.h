@@ -5,10 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/mutex.h"
 #include "base/scheduling_constants.h"
 #include "runtime/batch/batch_sizes.h"
-#include "runtime/objects/tensor.h"
 #include "runtime/rows/row_proofs.h"
 
 namespace evn {
@@ -61,10 +59,6 @@ class Batcher {
   // What is proven for one row such as the request's, of that length, in a batch of so many; null: nothing, and it is not joined.
   std::shared_ptr<const RowOutputs> proof_for(const Request& request, std::int64_t length, std::int64_t rows);
 
-  // Tensors for the inputs of batches, which are used again.
-  std::vector<TensorPtr> take_tensors(const std::shared_ptr<Runtime>& runtime, std::span<const TensorDesc> descs);
-  void give_back(std::vector<TensorPtr> tensors) noexcept;
-
   // A run has taken so long.
   void note_duration(std::uint64_t duration_ns) noexcept;
 
@@ -89,8 +83,6 @@ class Batcher {
   std::atomic<std::uint64_t> least_ns_{UINT64_MAX};
   std::atomic<std::uint32_t> runs_{0};
   RowProofs proofs_;
-  Mutex mutex_;  // guards what follows
-  std::vector<std::vector<TensorPtr>> tensors_;
 };
 
 }  // namespace evn

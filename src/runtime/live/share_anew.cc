@@ -11,8 +11,9 @@ LiveSession::~LiveSession() {
 }
 
 void LiveSession::share_anew(const Session& measured) {
-  // Made on a thread of the library's, where its shapes could not be inferred.
-  if (!measured.compiled().model->model.callers_operator.empty()) return;
+  // The session is made on a thread of the library's. A host with an executor wants none, and operators that are called on the
+  // caller's thread alone could not infer shapes there.
+  if (measured.runtime()->has_executor() || !measured.compiled().model->model.callers_operator.empty()) return;
   const std::lock_guard<Mutex> lock(sharing_);
   if (is_sharing_.load()) return;
   sharer_.reset();  // has ended

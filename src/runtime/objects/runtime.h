@@ -62,6 +62,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // The settings of now; a reconfiguration makes others (live/proposal.h).
   SettingsPtr settings() const;
   const LogSink& log() const { return options_.log; }
+  // True if the host has given its own threads to compute on: the library then starts none.
+  bool has_executor() const { return options_.executor.parallel_for != nullptr; }
 
   Device& cpu() const { return *cpu_; }
   std::size_t device_count() const;

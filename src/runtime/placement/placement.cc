@@ -259,10 +259,7 @@ class Placer {
   // True when the device takes the node; fills mode and kernel, or appends to p->refused.
   bool try_device(const Node& node, const NodeView& view, Device* device, NodePlacement* p) {
     if (const std::string why = device->why_out(); !why.empty()) return add_refusal(device->name() + ": " + why, p), false;
-    if (std::find(request_.full.begin(), request_.full.end(), device) != request_.full.end()) {
-      add_refusal(device->name() + ": it has no memory left for the model", p);
-      return false;
-    }
+    if (is_full(request_, *device)) return add_refusal(device->name() + ": " + kNoMemoryLeft, p), false;
     OpDesc desc = view.desc(node);
     desc.products = products_of(node, *device);
     if (take_claimed(desc, device, p)) return true;
@@ -349,7 +346,8 @@ class Placer {
     return devices;
   }
 
-  // A node that a rule would have split, and that is whole. True: it goes to the only device of the rule that is there.
+  // A node that a rule would have split, and that is whole. Returns true if it goes to the only device of the rule that is there
+  // and is not full.
   bool place_whole(const Node& node, const NodeView& view, const PlacementRule& rule, NodePlacement* p, std::string* note) {
     if (request_.whole_nodes == nullptr) return false;
     const auto why = request_.whole_nodes->find(node.name);
@@ -360,7 +358,7 @@ class Placer {
     Device* only = nullptr;
     for (const std::string& name : rule.split) {
       Device* const device = device_for_rule(runtime_, request_, name, &ignored);
-      if (device == nullptr || device == only) continue;
+      if (device == nullptr || device == only || is_full(request_, *device)) continue;
       if (only != nullptr) return false;
       only = device;
     }

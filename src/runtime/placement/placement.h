@@ -57,6 +57,12 @@ std::vector<bool> values_known_before_run(const Graph& graph);
 struct Assignment;
 struct SessionIdentity;
 
+// A device that has no memory left for a model.
+struct FullDevice {
+  const Device* device;
+  std::string why;  // message of the error
+};
+
 // What a session is made with.
 struct SessionRequest {
   SessionRequest(const char* default_device) : device(default_device) {}             // NOLINT: most ask for no more
@@ -77,7 +83,7 @@ struct SessionRequest {
   MemoryPlan memory = MemoryPlan::kDefault;    // kDefault: the configuration's
   std::uint64_t arena_limit = 0;               // of each run's intermediate values; 0: none (lower/plan_recompute.h)
   std::optional<bool> share_arenas;            // with other sessions of the runtime; none: as the configuration says
-  std::vector<const Device*> full;             // devices that have no memory for the model; which rules may not require
+  std::vector<FullDevice> full;                // devices that get no nodes; rules may not require them
   std::string name;                            // in statistics; "": the model's file
   bool listed = true;                          // among the sessions of the runtime's statistics, of which others are parts
   std::shared_ptr<const Assignment> assigned;  // nullable: in the place of `device`

@@ -1,5 +1,7 @@
 #include "runtime/placement/placement_settings.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "runtime/placement/placement_rules.h"
 
@@ -19,6 +21,10 @@ bool is_absent(const Settings& settings, const Device* device, std::string* why)
 Device* device_for_rule(const Runtime& runtime, const SessionRequest& request, const std::string& name, std::string* why) {
   Device* const device = runtime.known_device(name, *request.settings, why);
   return is_absent(*request.settings, device, why) ? nullptr : device;
+}
+
+bool is_full(const SessionRequest& request, const Device& device) {
+  return std::any_of(request.full.begin(), request.full.end(), [&](const FullDevice& f) { return f.device == &device; });
 }
 
 WantedSetting wanted_setting(NodeSetting setting, const LoadedModel& model, const SessionRequest& request, const Node& node,

@@ -14,6 +14,11 @@ bool is_absent(const Settings& settings, const Device* device, std::string* why)
 // The device that a rule names; nullptr: it is absent, and *why may say why.
 Device* device_for_rule(const Runtime& runtime, const SessionRequest& request, const std::string& name, std::string* why);
 
+inline constexpr char kNoMemoryLeft[] = "it has no memory left for the model";
+
+// True if the request says that the device has no memory left for the model.
+bool is_full(const SessionRequest& request, const Device& device);
+
 enum class NodeSetting : std::uint8_t { kPrecision, kNumerics, kProducts };
 
 struct WantedSetting {

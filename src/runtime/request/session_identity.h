@@ -24,7 +24,7 @@ class PlacementOwner {
   // it now: then it waits, until `stop`. Throws the errors of making a session.
   virtual std::shared_ptr<Session> without_lost_devices(const Session& failed, const StopCondition& stop) = 0;
   // Has a thread of its own make a session with shares of split nodes by what was measured last, which takes the place of
-  // `measured` if that is still the one of now. Does nothing while such a thread is at work.
+  // `measured` if that is still the one of now. Does nothing while such a thread is at work, or if the host has an executor.
   virtual void share_anew(const Session& measured) = 0;
 
  protected:

@@ -26,6 +26,7 @@ int shift_for(std::int64_t row_bytes, std::int64_t capacity) {
 }
 
 std::int64_t bytes_of_row(std::int64_t elements, DType dtype, RowFormat format) {
+  if (elements == 0) return 0;
   if (format == RowFormat::kInt8) return checked_add<std::int64_t>(elements, sizeof(float));
   return checked_mul(elements, static_cast<std::int64_t>(format == RowFormat::kPlain ? dtype_size(dtype) : sizeof(std::uint16_t)));
 }
@@ -80,6 +81,7 @@ PagedCache::PagedCache(Device& device, std::int64_t outer_count, std::int64_t el
 }
 
 void PagedCache::fork(const PagedCache& from, std::int64_t rows) {
+  if (page_size_ == 0) return;
   const auto full = static_cast<std::size_t>(rows >> shift);
   for (std::size_t i = 0; i < full; ++i) {
     from.owned_[i]->share();
@@ -124,6 +126,7 @@ void PagedCache::own(std::int64_t rows) {
 }
 
 void PagedCache::replace(std::int64_t rows, const void* from) noexcept {
+  if (page_size_ == 0) return;
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t o = 0; o < outer; ++o)
       std::memcpy(row(o, r), static_cast<const char*>(from) + (o * rows + r) * row_bytes, static_cast<std::size_t>(row_bytes));
@@ -137,7 +140,7 @@ void PagedCache::extend(std::int64_t first, std::int64_t count) {
          static_cast<long long>(end));
   }
   add_pages(end);
-  for (std::int64_t i = first >> shift; i < pages_for(end); ++i)
+  for (std::int64_t i = first >> shift; count > 0 && i < pages_for(end); ++i)
     own_page(static_cast<std::size_t>(i), std::max<std::int64_t>(first - (i << shift), 0));
   appended_ = end;
 }

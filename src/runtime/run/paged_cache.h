@@ -79,7 +79,8 @@ class PagedCache : public PageTable {
   template <typename F>
   void each_part(std::int64_t first, std::int64_t count, F&& f) const;
   void own_page(std::size_t index, std::int64_t rows);
-  std::int64_t pages_for(std::int64_t rows) const { return (rows + page_rows() - 1) >> shift; }
+  // Rows without elements have no pages.
+  std::int64_t pages_for(std::int64_t rows) const { return page_size_ == 0 ? 0 : (rows + page_rows() - 1) >> shift; }
 
   Device& device_;
   const std::int64_t capacity_;

@@ -25,6 +25,10 @@ std::string key_of(const SessionRequest& request, const CacheConfig& cache, cons
   if (request.whole_nodes != nullptr) {
     for (const auto& [node, why] : *request.whole_nodes) add(node + " " + why);
   }
+  for (const FullDevice& f : request.full) {
+    key += " full";
+    add(f.device->name());
+  }
   for (const auto* list : {&request.keep_fp32, &request.disabled_passes}) {
     key += " " + std::to_string(list->size());
     for (const std::string& text : *list) add(text);

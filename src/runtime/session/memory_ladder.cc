@@ -1,7 +1,5 @@
 #include "runtime/session/memory_ladder.h"
 
-#include <algorithm>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -9,6 +7,7 @@
 #include "base/error.h"
 #include "base/guarded.h"
 #include "runtime/lower/assumed_inputs.h"
+#include "runtime/placement/placement_settings.h"
 
 namespace evn {
 namespace {
@@ -88,25 +87,30 @@ MemoryPlan memory_plan_of(const SessionRequest& request) {
   return configured != MemoryPlan::kDefault ? configured : MemoryPlan::kFast;
 }
 
+void leave_out_full(const Runtime& runtime, const Error& failure, std::optional<Error>* first, SessionRequest* request) {
+  if (*first && failure.status == EVN_ERROR_UNSUPPORTED) throw **first;  // nodes that may go nowhere else
+  if (failure.status != EVN_ERROR_OUT_OF_MEMORY) throw failure;
+  if (!*first) *first = failure;
+  const Device* const full = device_of(runtime, failure.device);
+  if (full == nullptr || full == &runtime.cpu() || is_full(*request, *full)) throw **first;
+  request->full.push_back({full, failure.message});
+}
+
 CompiledGraph compile_to_fit(const ModelPtr& model, const SessionRequest& request, const CacheConfig& cache) {
   std::string spared;
   SessionRequest tried = settle_plan(model, request, &spared);
-  std::optional<Error> refused;
+  std::optional<Error> first;
   for (;;) {
     std::optional<CompiledGraph> c;
     const std::optional<Error> failure = error_of([&] { c.emplace(compile(model, tried, cache)); });
     if (!failure) {
+      for (const FullDevice& f : tried.full)
+        spared += (spared.empty() ? "" : "; ") + ("device " + f.device->name() + " was full: " + f.why);
       c->spared = std::move(spared);
       return std::move(*c);
     }
     const Error& e = *failure;
-    if (refused && e.status == EVN_ERROR_UNSUPPORTED) throw *refused;  // nodes that may go nowhere else
-    if (e.status != EVN_ERROR_OUT_OF_MEMORY) throw e;
-    const Device* const full = device_of(*model->runtime, e.device);
-    const bool is_new = full != nullptr && std::find(tried.full.begin(), tried.full.end(), full) == tried.full.end();
-    if (!refused) refused = e;
-    if (!is_new || full == &model->runtime->cpu()) throw *refused;
-    tried.full.push_back(full);
+    leave_out_full(*model->runtime, e, &first, &tried);
     LogEvent(model->runtime->log(), EVN_LOG_WARNING, "memory.moved")
         .device(e.device)
         .field("file", model->file_name.c_str())
@@ -114,7 +118,6 @@ CompiledGraph compile_to_fit(const ModelPtr& model, const SessionRequest& reques
         .field("bytes_available", e.bytes_available)
         .write("device %s has no memory for %s: its nodes go elsewhere where that is allowed: %s", e.device,
                model->file_name.c_str(), e.message);
-    spared += (spared.empty() ? "" : "; ") + std::string("device ") + e.device + " was full: " + e.message;
   }
 }
 

@@ -71,11 +71,11 @@ int concurrency_of(const SessionRequest& request) {
 
 namespace {
 
-SessionParts plain_parts(const ModelPtr& model, SessionRequest request, std::shared_ptr<ArenaStore> arenas,
-                         const PrepareModel& prepare) {
+SessionParts plain_parts(const ModelPtr& model, const SessionRequest& request, std::shared_ptr<ArenaStore> arenas,
+                         const CompileBody& compile_body) {
   SessionParts parts{.stale_copies = StaleCopies(model, request.settings)};
-  parts.compiled = compile_shared(prepare != nullptr ? prepare(model, &request) : model, request, {});
-  parts.bodies = make_bodies(*parts.compiled, request, arenas, prepare);
+  parts.compiled = compile_body != nullptr ? compile_body(model, request) : compile_shared(model, request, {});
+  parts.bodies = make_bodies(*parts.compiled, request, arenas, compile_body);
   parts.arenas = std::move(arenas);
   parts.concurrency = concurrency_of(request);
   parts.group = std::make_shared<RunGroup>(parts.concurrency);
@@ -85,7 +85,7 @@ SessionParts plain_parts(const ModelPtr& model, SessionRequest request, std::sha
 }  // namespace
 
 std::vector<std::unique_ptr<Session>> make_bodies(const CompiledGraph& compiled, const SessionRequest& request,
-                                                  const std::shared_ptr<ArenaStore>& arenas, const PrepareModel& prepare) {
+                                                  const std::shared_ptr<ArenaStore>& arenas, const CompileBody& compile_body) {
   std::vector<std::unique_ptr<Session>> bodies;
   const std::map<std::string, ModelPtr>& models = compiled.model->bodies;
   if (models.empty()) return bodies;
@@ -97,7 +97,7 @@ std::vector<std::unique_ptr<Session>> make_bodies(const CompiledGraph& compiled,
   bodies.resize(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const auto body = models.find(nodes[i].name);
-    if (body != models.end()) bodies[i] = std::make_unique<Session>(plain_parts(body->second, within, arenas, prepare));
+    if (body != models.end()) bodies[i] = std::make_unique<Session>(plain_parts(body->second, within, arenas, compile_body));
   }
   return bodies;
 }

@@ -131,12 +131,12 @@ std::shared_ptr<ArenaStore> make_arenas(Runtime& runtime, const SessionRequest& 
 // Runs that compute at a time; 0: as many as there are cores.
 int concurrency_of(const SessionRequest& request);
 
-// Returns the model that a session of `model` runs, and notes in the request what is told of it. Null: `model` itself.
-using PrepareModel = std::function<ModelPtr(const ModelPtr& model, SessionRequest* request)>;
+// Compiles the model of a body. Null: as it is.
+using CompileBody = std::function<std::shared_ptr<const CompiledGraph>(const ModelPtr& model, const SessionRequest& request)>;
 
 // Sessions of the bodies of a model's nodes, per node of the graph. `request`: of the session whose bodies they are.
 std::vector<std::unique_ptr<Session>> make_bodies(const CompiledGraph& compiled, const SessionRequest& request,
-                                                  const std::shared_ptr<ArenaStore>& arenas, const PrepareModel& prepare);
+                                                  const std::shared_ptr<ArenaStore>& arenas, const CompileBody& compile_body);
 
 // A session of the model as it is, without stages, that nobody but its maker runs: to measure, or to compute parts of runs. Throws
 // what compiling throws.

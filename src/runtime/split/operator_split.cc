@@ -136,14 +136,16 @@ class Splitter {
     return absent;
   }
 
-  // Devices that cannot run the node; where the rule requires them to, that is an error.
+  // Drops the devices that are full or cannot run the node. That is an error if the rule requires them.
   void drop_unable(const Node& node, Candidate* c, std::string* absent) const {
     const NodeView view(graph_, node);
     const OpDesc desc = view.desc(node);
     for (std::size_t d = 0; d < c->devices.size();) {
       std::string why;
       const Device& device = *c->devices[d];
-      if ((view.ranks_known ? device.find_kernel(desc, &why) : device.reference_kernel(desc)) != nullptr) {
+      if (is_full(request_, device)) {
+        why = kNoMemoryLeft;
+      } else if ((view.ranks_known ? device.find_kernel(desc, &why) : device.reference_kernel(desc)) != nullptr) {
         ++d;
         continue;
       }
@@ -341,13 +343,8 @@ class Splitter {
     made->external = model_->external;
     made->file = model_->file;
     made->bytes_hash = model_->bytes_hash;
-    made->model.ir_version = model_->model.ir_version;
-    made->model.producer = model_->model.producer;
-    made->model.opsets = model_->model.opsets;
-    made->model.metadata = model_->model.metadata;
-    made->model.defaults = model_->model.defaults;
+    made->model = model_->model;
     made->open_inputs = model_->open_inputs;
-    made->model.graph = Graph(graph_);
     made->bodies = model_->bodies;
     made->whole = model_;
     made->parts = parts_;

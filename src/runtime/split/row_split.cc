@@ -12,7 +12,7 @@
 namespace evn {
 namespace {
 
-constexpr std::size_t kMostProofs = 32;
+constexpr std::size_t kMostProofs = 128;  // a run has one for its batch and one for each share
 constexpr std::size_t kMostRowsKnown = 64;
 constexpr double kNewShare = 0.25;         // of the latest run in what a row takes
 constexpr std::uint64_t kRunsToLook = 64;  // after which a device without rows is given one, to see whether it still is so slow
@@ -125,7 +125,6 @@ RowSplit::RowSplit(const CompiledGraph& graph, const SessionRequest& request)
     SessionRequest part = request;
     part.device = name == "cpu" ? name : name + ",cpu";
     part.assigned = nullptr;
-    part.batching = {};
     devices_.push_back({name, make_plain_session(graph.model, std::move(part)), 0, 0, {}});
   }
 }
@@ -172,20 +171,34 @@ std::vector<std::int64_t> RowSplit::next_shares(std::int64_t rows) {
       --*most;
     }
   }
-  for (std::size_t i = 0; i < devices_.size(); ++i) devices_[i].rows = shares[i];
   return shares;
 }
 
-// The first run of so many rows plans, and does not count.
-void RowSplit::note_time(std::size_t device, std::int64_t rows, std::uint64_t ns) {
-  const std::lock_guard<Mutex> lock(mutex_);
-  DeviceSession& d = devices_[device];
-  if (std::find(d.rows_known.begin(), d.rows_known.end(), rows) == d.rows_known.end()) {
-    if (d.rows_known.size() < kMostRowsKnown) d.rows_known.push_back(rows);
-    return;
+// Shape arithmetic may compute something else for a share's number of rows than for the whole batch's.
+bool RowSplit::are_proven(std::span<const std::int64_t> shares, const RowInputs& row, const RowOutputs& whole) {
+  for (const std::int64_t rows : shares) {
+    if (rows < 2) continue;
+    const std::shared_ptr<const RowOutputs> part = proofs_.of(row, rows);
+    if (part == nullptr || part->axes != whole.axes) return false;
   }
-  const double now = static_cast<double>(ns) / static_cast<double>(rows);
-  d.row_ns = d.row_ns == 0 ? now : d.row_ns + kNewShare * (now - d.row_ns);
+  return true;
+}
+
+// The first run of so many rows plans, and does not count.
+void RowSplit::note_times(const std::vector<std::unique_ptr<Part>>& parts) {
+  const std::lock_guard<Mutex> lock(mutex_);
+  for (DeviceSession& d : devices_) d.rows = 0;
+  for (const auto& part : parts) {
+    DeviceSession& d = devices_[part->device];
+    d.rows = part->rows;
+    if (std::find(d.rows_known.begin(), d.rows_known.end(), part->rows) == d.rows_known.end()) {
+      if (d.rows_known.size() == kMostRowsKnown) d.rows_known.erase(d.rows_known.begin());
+      d.rows_known.push_back(part->rows);
+      continue;
+    }
+    const double now = static_cast<double>(part->ns) / static_cast<double>(part->rows);
+    d.row_ns = d.row_ns == 0 ? now : d.row_ns + kNewShare * (now - d.row_ns);
+  }
 }
 
 // Whole outputs, of which the parts write theirs where these lie in a row. Empty: a given one is not of its shape, which a run
@@ -247,15 +260,20 @@ std::unique_ptr<RowSplit::Part> RowSplit::make_part(std::size_t device, std::int
   return part;
 }
 
-// All parts at a time: the first on this thread, as are those for which the system refuses one. Throws what the first that failed
-// has thrown.
-void RowSplit::run_parts(const std::vector<std::unique_ptr<Part>>& parts) {
+// All parts at a time: the first on this thread, as are those for which the system refuses one. With an executor of the host's all
+// are on this thread, one after the other. Throws what the first that failed has thrown.
+void RowSplit::run_parts(const std::vector<std::unique_ptr<Part>>& parts) const {
+  const bool starts_threads = !graph_.model->runtime->has_executor();
   {
     std::vector<os::Thread> threads;
     threads.reserve(parts.size());
     std::vector<Part*> here{parts[0].get()};
     here.reserve(parts.size());
     for (std::size_t i = 1; i < parts.size(); ++i) {
+      if (!starts_threads) {
+        here.push_back(parts[i].get());
+        continue;
+      }
       try {
         threads.emplace_back([](void* part) { static_cast<Part*>(part)->run(); }, parts[i].get());
       } catch (const Error&) {
@@ -300,12 +318,13 @@ bool RowSplit::run_split(StagedRun& run) {
   const CancelScope scope(cancel);
   RowInputs row = one_row_of(graph_, axes_, inputs);
   row.on_any_device = true;
-  const std::shared_ptr<const RowOutputs> proof = proofs_.of(std::move(row), rows);
+  const std::shared_ptr<const RowOutputs> proof = proofs_.of(row, rows);
   if (proof == nullptr) return false;
+  const std::vector<std::int64_t> shares = next_shares(rows);
+  if (!are_proven(shares, row, *proof)) return false;
   const std::vector<TensorPtr> whole = whole_outputs(outputs, request, *proof, rows);
   if (whole.size() != outputs.size()) return false;
   if (run.note != nullptr) run.note->begin_split();
-  const std::vector<std::int64_t> shares = next_shares(rows);
   std::vector<std::unique_ptr<Part>> parts;
   std::int64_t first = 0;
   for (std::size_t d = 0; d < devices_.size(); ++d) {
@@ -313,7 +332,7 @@ bool RowSplit::run_split(StagedRun& run) {
     first += shares[d];
   }
   run_parts(parts);
-  for (const auto& part : parts) note_time(part->device, part->rows, part->ns);
+  note_times(parts);
   gather(parts, *proof, whole);
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     if (outputs[j].tensor == nullptr) outputs[j].tensor = whole[j];

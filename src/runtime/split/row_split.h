@@ -26,7 +26,8 @@ class RowSplit final : public RunStage {
   static constexpr std::string_view kName = "split of rows";
   std::string_view name() const override { return kName; }
   // Runs the parts and puts the outputs together; leaves the run to the rest where it has fewer than two rows, a state, tensors
-  // that do not lie on the host, or outputs of which it is not proven where their rows are.
+  // that do not lie on the host, outputs of which it is not proven where their rows are, or a share whose rows are not proven to be
+  // those of the whole batch.
   void run(Session& session, StagedRun& run, const RunRest& rest) override;
   void add_sessions(std::vector<const Session*>* sessions) const override;
 
@@ -45,17 +46,18 @@ class RowSplit final : public RunStage {
                                        std::int64_t rows) const;
   std::unique_ptr<Part> make_part(std::size_t device, std::int64_t first, std::int64_t rows, std::span<const RunValue> inputs,
                                   const std::vector<TensorPtr>& whole, const RowOutputs& proof, const RunRequest& request);
-  static void run_parts(const std::vector<std::unique_ptr<Part>>& parts);
+  void run_parts(const std::vector<std::unique_ptr<Part>>& parts) const;
   static void gather(const std::vector<std::unique_ptr<Part>>& parts, const RowOutputs& proof, const std::vector<TensorPtr>& whole);
   std::vector<std::int64_t> next_shares(std::int64_t rows);
-  void note_time(std::size_t device, std::int64_t rows, std::uint64_t ns);
+  bool are_proven(std::span<const std::int64_t> shares, const RowInputs& row, const RowOutputs& whole);
+  void note_times(const std::vector<std::unique_ptr<Part>>& parts);
 
   struct DeviceSession {
     std::string device;
     std::shared_ptr<Session> session;
     double row_ns = 0;                     // guarded by mutex_, as all below
     std::int64_t rows = 0;                 // of the latest run
-    std::vector<std::int64_t> rows_known;  // for which there has been a run, so that the next is not planned anew
+    std::vector<std::int64_t> rows_known;  // for which there has been a run, so that the next is not planned anew; oldest first
   };
   const CompiledGraph& graph_;
   const std::vector<int> axes_;  // per input

@@ -1,6 +1,7 @@
 #include "runtime/stages/make_session.h"
 
 #include "base/error.h"
+#include "base/guarded.h"
 #include "kept_features.h"
 #include "runtime/batch/batch_stage.h"
 #include "runtime/cost/placement_search.h"
@@ -8,6 +9,7 @@
 #include "runtime/replay/recording.h"
 #include "runtime/request/session_identity.h"
 #include "runtime/session/compile_shared.h"
+#include "runtime/session/memory_ladder.h"
 #include "runtime/session/statistics_stage.h"
 #include "runtime/split/operator_split.h"
 #include "runtime/split/row_split.h"
@@ -31,18 +33,32 @@ std::shared_ptr<SessionIdentity> identity_for(const LoadedModel& model, const Se
   return std::make_shared<SessionIdentity>(request.listed ? &model.runtime->statistics() : nullptr, name, concurrency_of(request));
 }
 
-ModelPtr with_nodes_in_parts(const ModelPtr& model, SessionRequest* request) {
-  if (!kHas_full) return model;
-  SplitModel split = split_operators(model, *request);
-  request->whole_nodes = std::move(split.whole);
-  return split.model;
+// Places of nodes of a body are not searched for.
+std::shared_ptr<const CompiledGraph> compile_placed(const ModelPtr& model, const SessionRequest& request, const CacheConfig& cache,
+                                                    bool is_body) {
+  if (is_body || !is_searched(request.settings->config, request)) return compile_shared(model, request, cache);
+  std::vector<std::shared_ptr<Session>> tried;  // until the graph is made, so that weights are not packed twice
+  return compile_shared(model, request, cache, [&] { return search_placement(model, request, &tried); });
 }
 
-std::shared_ptr<const CompiledGraph> compile_for(const ModelPtr& model, SessionRequest request, const CacheConfig& cache) {
-  const ModelPtr run = with_nodes_in_parts(model, &request);
-  if (!kHas_full || !is_searched(request.settings->config, request)) return compile_shared(run, request, cache);
-  std::vector<std::shared_ptr<Session>> tried;  // until the graph is made, so that weights are not packed twice
-  return compile_shared(run, request, cache, [&] { return search_placement(run, request, &tried); });
+// Compiles the model with the nodes in parts that rules split. If a device is full, the nodes are split anew among the others.
+std::shared_ptr<const CompiledGraph> compile_for(const ModelPtr& model, SessionRequest request, const CacheConfig& cache,
+                                                 bool is_body) {
+  if (!kHas_full) return compile_shared(model, request, cache);
+  std::optional<Error> first;
+  for (;;) {
+    SplitModel split{model, nullptr};
+    std::shared_ptr<const CompiledGraph> made;
+    const std::optional<Error> failure = error_of([&] {
+      split = split_operators(model, request);
+      SessionRequest placed = request;
+      placed.whole_nodes = split.whole;
+      made = compile_placed(split.model, placed, cache, is_body);
+    });
+    if (!failure) return made;
+    if (!first && split.model->whole == nullptr) throw *failure;  // whole nodes have been tried on all devices that rules allow
+    leave_out_full(*model->runtime, *failure, &first, &request);
+  }
 }
 
 // The stages, the outermost first. `parts` has the rest of the session.
@@ -57,16 +73,23 @@ void add_stages(const Shared& shared, SessionParts* parts) {
     if (request.batching.max_batch == 0) return;
     fail(EVN_ERROR_UNSUPPORTED, "batching is asked for, and this build of the library leaves requests out (EVN_FEATURES=core)");
   }
-  const RecordingConfig& recording = request.settings->config.recording;
+  const Config& config = request.settings->config;
+  const RecordingConfig& recording = config.recording;
   if (!recording.folder.empty()) add(make_recording_stage(recording, shared.identity->statistics.name()));
   add(make_loss_stage());
   add(make_state_stage());
   if (request.batching.max_batch != 0) {
+    if (!config.split_devices.empty()) {
+      fail(EVN_ERROR_UNSUPPORTED,
+           "%s:%d: placement.split: a session with batching cannot be split: joined requests have the bits that they have alone, "
+           "and devices other than the CPU may round otherwise for other sizes of a batch",
+           config.source.c_str(), config.split_line);
+    }
     auto batches = std::make_unique<BatchStage>(graph, request.batching);
     parts->batcher = &batches->batcher();
     add(std::move(batches));
   }
-  if (!request.settings->config.split_devices.empty()) add(std::make_unique<RowSplit>(graph, request));
+  if (!config.split_devices.empty()) add(std::make_unique<RowSplit>(graph, request));
   add(SplitWatch::make(graph, *shared.identity));
 }
 
@@ -75,8 +98,10 @@ std::shared_ptr<Session> put_together(const ModelPtr& model, const std::shared_p
   const std::uint64_t begin_ns = os::now_ns();
   const SessionRequest& request = shared->request;
   SessionParts parts{.stale_copies = StaleCopies(model, request.settings)};
-  parts.compiled = compile_for(model, request, cache);
-  parts.bodies = make_bodies(*parts.compiled, request, shared->arenas, with_nodes_in_parts);
+  parts.compiled = compile_for(model, request, cache, false);
+  parts.bodies = make_bodies(*parts.compiled, request, shared->arenas, [](const ModelPtr& body, const SessionRequest& within) {
+    return compile_for(body, within, {}, true);
+  });
   parts.arenas = shared->arenas;
   parts.group = shared->identity->group;
   parts.concurrency = concurrency_of(request);

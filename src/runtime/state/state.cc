@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "core/name_map.h"
+#include "ops/infra/small_types.h"
 #include "runtime/lower/passes/cache_append.h"
 #include "runtime/request/session_identity.h"
 
@@ -37,6 +38,30 @@ Positions positions_of(const Graph& graph, const std::vector<ValueId>& list) {
     positions.try_emplace(graph.values[list[i]].name, i);
   }
   return positions;
+}
+
+// Copies the first positions on an axis. `to` has fewer of them than `from`, and the same other dims.
+void copy_first(const Tensor& from, const Tensor& to, int axis) {
+  const DType dtype = to.desc().dtype;
+  const Shape& shape = to.desc().shape;
+  const std::int64_t outer = shape.elements(0, axis), kept = shape.elements(axis, shape.rank());
+  const std::int64_t had = from.desc().shape.elements(axis, shape.rank());
+  if (outer == 0 || kept == 0) return;
+  const auto* const source = static_cast<const char*>(from.buffer().address());
+  auto* const target = static_cast<char*>(to.buffer().address());
+  if (!is_sub_byte(dtype)) {
+    const auto size = static_cast<std::int64_t>(dtype_size(dtype));
+    for (std::int64_t o = 0; o < outer; ++o)
+      std::memcpy(target + o * kept * size, source + o * had * size, static_cast<std::size_t>(kept * size));
+    return;
+  }
+  for (std::int64_t o = 0; o < outer; ++o) {
+    for (std::int64_t i = 0; i < kept; ++i) {
+      cancellation_point();
+      set_small_bits(dtype, target, o * kept + i, small_bits(dtype, source, o * had + i));
+    }
+  }
+  clear_rest(dtype, target, outer * kept);
 }
 
 }  // namespace
@@ -374,13 +399,7 @@ void State::truncate(std::int64_t positions) {
     const TensorPtr from = host_copy(p);
     const auto cut = std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), desc, false, Tensor::Fill::kNone,
                                               MemoryClass::kStates);
-    const std::size_t outer = static_cast<std::size_t>(desc.shape.elements(0, p.axis));
-    if (cut->size_bytes() > 0) {
-      const std::size_t had = from->size_bytes() / outer, kept = cut->size_bytes() / outer;
-      for (std::size_t o = 0; o < outer; ++o)
-        std::memcpy(static_cast<char*>(cut->buffer().address()) + o * kept,
-                    static_cast<const char*>(from->buffer().address()) + o * had, kept);
-    }
+    copy_first(*from, *cut, p.axis);
     tensors[i] = cut;
     if (!p.current->on_host()) copy_tensor(*cut, *(tensors[i] = make_tensor(p, desc, false)));
   }

@@ -27,7 +27,7 @@ TensorPtr State::plain_copy(const Pair& p) const {
   if (p.storage != Storage::kPages) return host_copy(p);
   auto plain = std::make_shared<Tensor>(session_->runtime(), &session_->runtime()->cpu(), p.desc, false, Tensor::Fill::kNone,
                                         MemoryClass::kStates);
-  if (p.positions() > 0) p.cache->gather(0, p.positions(), p.desc.dtype, plain->buffer().address());
+  if (plain->size_bytes() > 0) p.cache->gather(0, p.positions(), p.desc.dtype, plain->buffer().address());
   return plain;
 }
 
@@ -39,7 +39,7 @@ void State::copy_contents(const Pair& from, Pair* to, const State& made) const {
   if (to->storage == Storage::kPages) {
     made.allocate(*to, nullptr);
     to->cache->extend(0, to->positions());
-    if (to->positions() > 0) to->cache->write(0, to->positions(), to->desc.dtype, plain->buffer().address());
+    if (plain->size_bytes() > 0) to->cache->write(0, to->positions(), to->desc.dtype, plain->buffer().address());
     return;
   }
   to->current = made.make_tensor(*to, to->desc, false);

@@ -42,15 +42,19 @@ struct BatchRunTest : RuntimeTest {
       return e.status;
     }
   }
-  void add(bool with_token) {
-    const auto number = static_cast<float>(requests.size());
-    auto x = std::make_shared<Tensor>(session->runtime(), &session->runtime()->cpu(), TensorDesc{DType::kFloat32, {1, 4}}, false);
-    for (int i = 0; i < 4; ++i) static_cast<float*>(x->buffer().address())[i] = 10 * number + static_cast<float>(i);
+  // Elements: first, first + step, ...
+  RunValue sequence(const Shape& shape, float first, float step) {
+    HostTensor t({DType::kFloat32, shape});
+    for (std::size_t i = 0; i < t.as<float>().size(); ++i) t.as<float>()[i] = first + step * static_cast<float>(i);
+    return {to_tensor(session->runtime(), t), nullptr};
+  }
+  void add(bool with_token) { add({sequence({1, 4}, 10 * static_cast<float>(requests.size()), 1)}, with_token); }
+  void add(std::vector<RunValue> inputs, bool with_token) {
     auto token = with_token ? std::make_shared<CancelToken>() : nullptr;
     RunRequest run;
     if (token != nullptr) run.stop.requested = &token->requested;
-    requests.push_back(
-        std::make_shared<TestRequest>(session, std::vector<RunValue>{{x, nullptr}}, std::vector<RunValue>(2), run, token));
+    std::vector<RunValue> outputs(session->graph().outputs.size());
+    requests.push_back(std::make_shared<TestRequest>(session, std::move(inputs), std::move(outputs), run, token));
     requests.back()->set_joinable_rows(session->batcher()->rows_of(*requests.back()));
     tokens.push_back(std::move(token));
     session->identity()->requests.enter();
@@ -88,6 +92,57 @@ TEST_F(BatchRunTest, OutputsAreViewsWhereTheirRowsStandTogether) {
     }
     EXPECT_EQ(y, static_cast<const float*>(outputs[0][0].tensor->buffer().address()) + 4 * i);
   }
+}
+
+// An output of two lines for each row, as Flatten makes it: of x, and of -x.
+TEST_F(BatchRunTest, EachLineOfARowIsCutToItsLength) {
+  OnnxWriter w(17);
+  w.add_input("x", kF32, {"N", "S"}).add_input("mask", kF32, {"N", "S"}).add_output("y");
+  w.add_initializer("ax", {1}, std::vector<std::int64_t>{1});
+  w.add_node("Mul", {"x", "mask"}, {"m"}).add_node("Unsqueeze", {"m", "ax"}, {"u"}).add_node("Neg", {"u"}, {"n"});
+  w.add_node("Concat", {"u", "n"}, {"c"}, {{"axis", 1}}).add_node("Flatten", {"c"}, {"y"}, {{"axis", 2}});
+  SessionRequest request("");
+  request.batching.max_batch = 8;
+  request.batching.mask = "mask";
+  request.batching.buckets = {8};
+  session = make_session(load(make_runtime({}, 0, 1), w), request);
+  const std::vector<Shape> shapes = {{1, 3}, {2, 5}, {1, 8}};
+  for (const Shape& shape : shapes) add({sequence(shape, 1, 1), sequence(shape, 1, 0)}, false);
+  const auto batch = make();
+  ASSERT_TRUE(batch->prepare());
+  ASSERT_TRUE(batch->run());
+  batch->finish(true);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    std::vector<RunValue> outputs;
+    ASSERT_EQ(status_of(*requests[i], &outputs), EVN_OK);
+    const std::int64_t length = shapes[i][1];
+    EXPECT_EQ(outputs[0].tensor->desc().shape, (Shape{2 * shapes[i][0], length}));
+    const auto* y = static_cast<const float*>(outputs[0].tensor->buffer().address());
+    for (std::int64_t k = 0; k < 2 * shapes[i].elements(); ++k) {
+      const std::int64_t line = k / length, x = line / 2 * length + k % length + 1;
+      EXPECT_EQ(y[k], static_cast<float>(line % 2 == 0 ? x : -x)) << "request " << i << " element " << k;
+    }
+  }
+}
+
+// What the copies of rows took is free when the run ends, and goes back to the system where the pool is trimmed then.
+TEST_F(BatchRunTest, CopiesOfRowsGoWithTheRun) {
+  const std::shared_ptr<Runtime> runtime = session->runtime();
+  const Pool& pool = runtime->cpu().pool();
+  const auto tensors = [&] { return pool.stats().by_class[EVN_MEMORY_TENSORS]; };
+  runtime->set_cache_policy(runtime->cpu(), {UINT64_MAX, TrimWhen::kIdle});
+  const std::uint64_t before = tensors();
+  for (int i = 0; i < 3; ++i) add(false);
+  auto batch = make();
+  ASSERT_TRUE(batch->prepare());
+  EXPECT_EQ(tensors(), before + 2 * 48);  // the rows of the requests, and their copies
+  ASSERT_TRUE(batch->run());
+  EXPECT_EQ(tensors(), before + 3 * 48);  // the rows of the requests, and two outputs
+  EXPECT_EQ(pool.stats().cached, 0u);
+  batch->finish(true);
+  batch.reset();
+  requests.clear();
+  EXPECT_EQ(tensors(), before);
 }
 
 TEST_F(BatchRunTest, OneThatIsCancelledEndsWhileTheOthersRun) {

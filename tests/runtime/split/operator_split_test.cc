@@ -249,6 +249,36 @@ TEST_F(OperatorSplitTest, RulesOfPrecisionAndNumericsAreThoseOfTheNode) {
   }
 }
 
+TEST_F(OperatorSplitTest, PartsOfANodeThatStaysFloat32StaySoToo) {
+  for (const std::string pattern : {"conv", "c?nv"}) {
+    SessionRequest request("");
+    request.precision = Precision::kBfloat16;
+    request.keep_fp32 = {pattern};
+    TestSession session(load(make_runtime(config(shared({"Conv"}, {"cpu", "m"}))), network()), request);
+    ASSERT_EQ(units(session, "conv").size(), 2u);
+    for (std::size_t i = 0; i < session.graph().nodes.size(); ++i) {
+      const NodePlacement& p = session.compiled().placement.nodes[i];
+      if (session.graph().nodes[i].part < 0) continue;
+      EXPECT_EQ(p.precision, Precision::kFloat32);
+      EXPECT_EQ(p.precision_reason, "keep_fp32 \"" + pattern + "\"");
+    }
+  }
+}
+
+// Sessions of models with gradients, and of models with operators for the caller's thread, have rules of their own.
+TEST_F(OperatorSplitTest, AModelInPartsHasGradientsAsTheWholeOneHas) {
+  constexpr const char* kTraining = "ai.onnx.preview.training";
+  OnnxWriter w;
+  w.import(kTraining, 1).add_input("x", kF32, {4, 8}).add_output("p").add_output("dx");
+  w.add_initializer("k", {8, 40}, numbers(320)).add_node("MatMul", {"x", "k"}, {"p"}, {}, "matmul");
+  w.add_node("Gradient", {"x"}, {"dx"}, {Attr(Proto().bytes(1, "xs").bytes(9, "x").varint(20, 8)), Attr("y", "p")}, "g", kTraining);
+  PlacementRule named = shared({}, {"m", "n"});
+  named.names = {"matmul"};
+  TestSession session(load(make_runtime(config(named)), w), "");
+  EXPECT_EQ(units(session, "matmul").size(), 2u);
+  EXPECT_TRUE(session.compiled().model->model.has_gradients);
+}
+
 TEST_F(OperatorSplitTest, OneDeviceThatIsThereTakesTheNode) {
   Config c = config(shared({"Conv"}, {"m", "n"}));
   c.moves_off_lost_devices = true;
@@ -314,6 +344,19 @@ TEST_F(OperatorSplitTest, AutoSplitsWhereItPays) {
       << reason_of(*slow, "conv");
 }
 
+TEST_F(OperatorSplitTest, AutoLeavesOutADeviceThatIsFull) {
+  Config c = config(shared({"Conv"}, {"auto"}));
+  c.devices[0].memory_limit = 1024;
+  const ModelPtr model = load(make_runtime(c), network());
+  set_costs(model, "cpu", 3e6);
+  for (const char* device : {"m", "n"}) set_costs(model, device, 1e6);
+  TestSession session(model, "");
+  ASSERT_EQ(units(session, "conv").size(), 2u);
+  EXPECT_EQ(place_of(session, "conv/part1"), "cpu");
+  EXPECT_EQ(place_of(session, "conv/part2"), "n");
+  EXPECT_NE(session.explain(EVN_FORMAT_TEXT).find("device m was full"), std::string::npos);
+}
+
 TEST_F(OperatorSplitTest, SharesFollowTheDevicesWhenTheyDrift) {
   Config c = config(shared({"Conv"}, {"m", "n"}));
   c.measure_costs = true;
@@ -339,6 +382,22 @@ TEST_F(OperatorSplitTest, SharesFollowTheDevicesWhenTheyDrift) {
   for (int i = 0; i < 300; ++i) run(*live->current(), {x});
   EXPECT_EQ(live->current(), settled);  // as fast as it can be: it stays
   EXPECT_EQ(run(*first, {x})[0].bytes, want[0].bytes);
+}
+
+TEST_F(OperatorSplitTest, WithAnExecutorOfTheHostSharesStayAndNoThreadStarts) {
+  Config c = config(shared({"Conv"}, {"m", "n"}));
+  c.measure_costs = true;
+  const ModelPtr model = load(make_runtime(c, 0, 2, callers_thread()), network());
+  for (const char* device : {"m", "n"}) set_costs(model, device, 1e6);
+  const auto live = make_live(model);
+  const std::shared_ptr<Session> first = live->current();
+  mock_settings().element_ns = {{"m", 10}, {"n", 30}};
+  fault_count_reset(Seam::kThread);
+  for (int i = 0; i < 200; ++i) run(*live->current(), {filled({1, 8, 6, 6})});
+  const std::int64_t started = fault_count(Seam::kThread);
+  fault_arm(Seam::kThread, 0, false);
+  EXPECT_EQ(started, 0);
+  EXPECT_EQ(live->current(), first);
 }
 
 TEST_F(OperatorSplitTest, WithoutMeasurementsSharesStay) {

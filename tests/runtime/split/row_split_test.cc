@@ -33,6 +33,29 @@ class RowSplitTest : public RuntimeTest {
     return x;
   }
 
+  // y = x, or 2 x where the batch has two rows.
+  static OnnxWriter model_that_doubles_two_rows() {
+    OnnxWriter w;
+    w.add_input("x", kF32, {Dim("n"), 4}).add_output("y");
+    w.add_initializer("zero", {}, std::vector<std::int64_t>{0}).add_initializer("two_rows", {}, std::vector<std::int64_t>{2});
+    w.add_initializer("one", {}, std::vector<float>{1}).add_initializer("two", {}, std::vector<float>{2});
+    w.add_node("Shape", {"x"}, {"dims"}).add_node("Gather", {"dims", "zero"}, {"rows"});
+    w.add_node("Equal", {"rows", "two_rows"}, {"are_two"}).add_node("Where", {"are_two", "two", "one"}, {"factor"});
+    return w.add_node("Mul", {"x", "factor"}, {"y"}, {}, "mul");
+  }
+
+  static OnnxWriter softmax_model() {
+    OnnxWriter w;
+    w.add_input("x", kF32, {Dim("n"), 4});
+    return w.add_node("Softmax", {"x"}, {"y"}, {}, "softmax").add_output("y");
+  }
+
+  static HostTensor counted(std::int64_t rows) {
+    HostTensor x({DType::kFloat32, {rows, 4}});
+    for (std::size_t i = 0; i < x.as<float>().size(); ++i) x.as<float>()[i] = static_cast<float>(i + 1);
+    return x;
+  }
+
   static std::string explained(const Session& session) { return explain(session, EVN_FORMAT_JSON); }
 };
 
@@ -116,6 +139,42 @@ TEST_F(RowSplitTest, OneRowIsNotSplit) {
   EXPECT_GT(mock_counters().kernels, 0);
 }
 
+TEST_F(RowSplitTest, EachShareIsProvenToo) {
+  const ModelPtr model = load(make_runtime(config()), model_that_doubles_two_rows());
+  TestSession session(model, "cpu");
+  for (const std::int64_t rows : {2, 3, 4, 5, 6}) {  // shares of 2 and 2, and of 3 and 2, are not as the whole
+    mock_counters() = {};
+    HostTensor want = counted(rows);
+    for (float& x : want.as<float>()) x *= rows == 2 ? 2.0f : 1.0f;
+    EXPECT_EQ(run(session, {counted(rows)})[0].bytes, want.bytes) << rows;
+    EXPECT_EQ(mock_counters().kernels > 0, rows == 6) << rows;
+  }
+}
+
+TEST_F(RowSplitTest, DevicesAreMeasuredAfterAnyNumberOfSizes) {
+  TestSession session(load(make_runtime(config()), softmax_model()), "");
+  const RowSplit& split = *find_stage<RowSplit>(session);
+  for (std::int64_t rows = 2; rows <= 2 * 70; rows += 2) run(session, {counted(rows)});
+  for (const RowSplit::Share& s : split.shares()) EXPECT_EQ(s.row_ns, 0) << s.device;  // no size has come twice
+  run(session, {counted(2 * 70)});
+  for (const RowSplit::Share& s : split.shares()) {
+    EXPECT_EQ(s.rows, 70) << s.device;
+    EXPECT_GT(s.row_ns, 0) << s.device;
+  }
+}
+
+TEST_F(RowSplitTest, SessionsWithBatchingAreRefused) {
+  SessionRequest request("");
+  request.batching.max_batch = 4;
+  try {
+    const TestSession session(load(make_runtime(config()), softmax_model()), request);
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status, EVN_ERROR_UNSUPPORTED);
+    EXPECT_NE(std::string(e.message).find("test.yaml:4: placement.split: a session with batching"), std::string::npos) << e.message;
+  }
+}
+
 TEST_F(RowSplitTest, RowsThatDependOnEachOtherAreAnErrorWithPlaceAndNode) {
   OnnxWriter w;
   w.add_input("x", kF32, {Dim("n"), 4});
@@ -149,6 +208,20 @@ TEST_F(RowSplitTest, WithoutThreadsThePartsFollowEachOther) {
   fault_arm(Seam::kThread, 1, true);
   const std::vector<HostTensor> got = run(session, {input(6)});
   fault_arm(Seam::kThread, 0, false);
+  EXPECT_EQ(got[0].bytes, want[0].bytes);
+}
+
+TEST_F(RowSplitTest, WithAnExecutorOfTheHostNoThreadStarts) {
+  TestSession own(load(make_runtime(config()), rows_model()), "");
+  TestSession hosts(load(make_runtime(config(), 0, 2, callers_thread()), rows_model()), "");
+  const std::vector<HostTensor> want = run(own, {input(6)});
+  fault_count_reset(Seam::kThread);
+  mock_counters() = {};
+  const std::vector<HostTensor> got = run(hosts, {input(6)});
+  const std::int64_t started = fault_count(Seam::kThread);
+  fault_arm(Seam::kThread, 0, false);
+  EXPECT_EQ(started, 0);
+  EXPECT_GT(mock_counters().kernels, 0);
   EXPECT_EQ(got[0].bytes, want[0].bytes);
 }
 

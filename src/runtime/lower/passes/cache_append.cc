@@ -75,8 +75,13 @@ class CacheAppend final : public LoweringPass {
     if (paged < 0 || j < 0 || !is_paged_slot(p.plan_->signature->output_slots[j])) return false;
     const int axis = p.s_.roots[paged].paged_axis;
     EVN_CHECK(axis_of(p.c_, static_cast<std::size_t>(index)) == axis);
-    if (p.s_.descs[node.inputs[1]].shape.elements() > 0) p.add_append(node.inputs[1], paged, p.s_.descs[past].shape[axis]);
-    p.s_.storage.root(made, Representation::paged()) = paged;
+    const std::int64_t rows = p.s_.descs[past].shape[axis];
+    if (p.s_.descs[node.inputs[1]].shape.elements() > 0) {
+      p.add_append(node.inputs[1], paged, rows);
+      p.s_.storage.root(made, Representation::paged()) = paged;
+    } else {
+      p.add_extend(made, paged, rows);  // rows without elements count, too
+    }
     return true;
   }
 
