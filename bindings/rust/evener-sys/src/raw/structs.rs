@@ -408,10 +408,11 @@ pub struct evn_inspect_options {
 /// names the node that mixes rows. Results have the bits that requests have alone.
 ///
 /// Requests that ask for other random seeds or priorities, that have states, or whose inputs without a batch axis have other bytes
-/// are not joined, nor are runs of evn\_session\_run; and all nodes must run on the CPU. One waits for others no longer than
-/// max\_delay\_ns from its submission on, nor longer than its deadline leaves twice the mean run, nor while other work waits for its
-/// thread, nor once as many are in flight as lately were. Batches have as many rows as make a row cheaper, which is measured while
-/// requests are served, and max\_batch at most. @since 0.2
+/// are not joined, nor are runs of evn\_session\_run; and all nodes must run on the CPU: the result is EVN\_ERROR\_UNSUPPORTED too if
+/// the configuration has \`placement.split\`. One waits for others no longer than max\_delay\_ns from its submission on, nor longer than
+/// its deadline leaves twice the mean run, nor while other work waits for its thread, nor once as many are in flight as lately were.
+/// Batches have as many rows as make a row cheaper, which is measured while requests are served, and max\_batch at most.
+/// @since 0.2
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct evn_batching_options {

@@ -20,8 +20,8 @@ handle!(evn_trainer);
 ///
 /// All-reduce, for engines of the host: \`data\` becomes its sum over all ranks, element by element, with the same bits in
 /// all of them. Every rank makes the same calls, with the same counts, in the same order; one thread at a time calls, not always the
-/// same one, until evn\_trainer\_release has returned. Where a rank is missing it returns a status instead of waiting for ever; the
-/// trainer then ends each call with that.
+/// same one, until evn\_trainer\_release has returned and no call with the trainer is under way. Where a rank is missing it returns a
+/// status instead of waiting for ever; the trainer then ends each call with that.
 /// dtype EVN\_DTYPE\_FLOAT32 or EVN\_DTYPE\_FLOAT64 @since 0.3
 pub type evn_reduce = Option<unsafe extern "C" fn(context: *mut c_void, data: *mut c_void, count: u64, dtype: evn_dtype, error: *mut evn_error) -> evn_status>;
 

@@ -16,7 +16,7 @@ public final class Tensor extends NativeObject {
   private static final int WRITE = Numbers.EVN_MAP_WRITE;
 
   private int uses; // copies of its memory that are under way
-  private volatile boolean isClosing; // close was called meanwhile
+  private volatile boolean isClosing; // close was called: no other use begins
 
   Tensor(long handle) {
     super("tensor", handle, Raw::tensorRelease);
@@ -26,10 +26,8 @@ public final class Tensor extends NativeObject {
   @Override
   public void close() {
     synchronized (this) {
-      if (uses > 0) {
-        isClosing = true;
-        return;
-      }
+      isClosing = true;
+      if (uses > 0) return; // the last use closes
     }
     super.close();
   }
@@ -192,7 +190,9 @@ public final class Tensor extends NativeObject {
 
   /**
    * Makes a tensor of the CPU device over a direct buffer's memory, from its position to its limit, without a copy. What is written through one is seen
-   * through the other. The buffer's memory stays until the last use of the tensor ends, that of requests in flight included.
+   * through the other. The buffer's memory stays until the last use of the tensor ends, that of requests in flight included. That does not hold for the
+   * buffer of a {@code MemorySegment} whose {@code Arena} can be closed: the arena must stay open as long as the tensor, its views (see {@link #part}) and
+   * requests that use them.
    *
    * @param runtime of the tensor
    * @param buffer direct, and not read-only; in native byte order, unless elements have one byte

@@ -5,6 +5,7 @@ import static evener.Tiny.floats;
 import static evener.Tiny.holds;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.lang.ref.WeakReference;
@@ -17,6 +18,9 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
@@ -98,6 +102,28 @@ class LifetimesTest {
         closer.join();
         fails(Status.INVALID_HANDLE, "closed", tensor::info);
       }
+    }
+  }
+
+  /** A use that has begun has the handle to its end. The library itself never sees a handle that is closed. */
+  @Test
+  void aUseBegunBesideACloseEndsNormally() throws Exception {
+    ExecutorService closer = Executors.newSingleThreadExecutor();
+    try (Runtime runtime = Tiny.runtime()) {
+      for (int i = 0; i < 20000; i++) {
+        Tensor tensor = floats(runtime, 1);
+        Future<?> closed = closer.submit(tensor::close);
+        EvenerException failure =
+            assertThrows(
+                EvenerException.class,
+                () -> {
+                  while (true) tensor.mapped(Numbers.EVN_MAP_READ, (address, size) -> {});
+                });
+        assertEquals("the tensor is closed", failure.detail());
+        closed.get(600, TimeUnit.SECONDS);
+      }
+    } finally {
+      closer.shutdown();
     }
   }
 
