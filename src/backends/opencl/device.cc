@@ -230,6 +230,8 @@ OpenClDevice::~OpenClDevice() {
     for (OpenClReaper& kept : kept_) kept.stop();
     drain(kAllStreams);
     notices_->settle();
+    reaper_.let_go();
+    for (OpenClReaper& kept : kept_) kept.let_go();
   }
   clblast_->release();
   close_pool();

@@ -115,6 +115,15 @@ void OpenClReaper::stop() noexcept {
   thread_.reset();
 }
 
+void OpenClReaper::let_go() noexcept {
+  if (state_ == nullptr) return;
+  std::list<Held> over;
+  {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    over.swap(state_->held);
+  }
+}
+
 bool OpenClReaper::wait(std::uint64_t value, const Cancel& cancel, cl_int* code) {
   State& s = *state_;
   std::unique_lock<std::mutex> lock(s.mutex);

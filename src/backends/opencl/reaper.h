@@ -23,8 +23,12 @@ class OpenClReaper {
   OpenClReaper(const OpenClReaper&) = delete;
   OpenClReaper& operator=(const OpenClReaper&) = delete;
 
-  // The device goes; nobody waits, and nothing is held, when it does. In a forked child there is nothing to stop.
+  // Ends the thread: the device goes, and nobody waits when it does. In a forked child there is nothing to stop.
   void stop() noexcept;
+
+  // Lets go of what is still held when the thread has ended, whose owner need not keep a device that never came into use. The
+  // device has ended all its commands, and its memory can still be given back.
+  void let_go() noexcept;
 
   // False where the system refuses the thread, or memory. Before wait and hold.
   bool start() noexcept;

@@ -1,8 +1,12 @@
 // Events of an OpenCL device: what waits for what, for how long, and what comes out when a command fails. The driver holds commands
 // back until the test lets them go.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
 #include <thread>
 
+#include "backends/opencl/reaper.h"
 #include "tests/backends/opencl/opencl_test.h"
 #include "tests/support/eventually.h"
 
@@ -384,6 +388,35 @@ TEST_F(OpenClEvents, AFailureOfAnotherDeviceIsPassedOn) {
   second->wait(up);  // the driver under test has let it happen
   EXPECT_EQ(driver->passed_on(), -77);
   EXPECT_THROW(device->wait(down), Error);
+}
+
+// A device that never came into use goes while something is held whose owner does not keep the device.
+TEST(OpenClReaperEnd, WhatIsStillHeldIsLetGoBehindTheThread) {
+  std::atomic<bool> is_open = false;
+  OpenClReaper reaper(
+      [](void* gate, std::uint64_t) noexcept -> cl_int {
+        while (!*static_cast<std::atomic<bool>*>(gate)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return CL_SUCCESS;
+      },
+      &is_open);
+  ASSERT_TRUE(reaper.start());
+  auto made = std::make_shared<int>(1);
+  const std::weak_ptr<int> first = made;
+  std::shared_ptr<const void> held = std::move(made);
+  ASSERT_TRUE(reaper.hold(1, held));
+  made = std::make_shared<int>(2);
+  const std::weak_ptr<int> second = made;
+  held = std::move(made);
+  ASSERT_TRUE(reaper.hold(2, held));
+  std::thread opens([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    is_open = true;
+  });
+  reaper.stop();
+  reaper.let_go();
+  EXPECT_TRUE(first.expired());
+  EXPECT_TRUE(second.expired());
+  opens.join();
 }
 
 }  // namespace
