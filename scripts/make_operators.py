@@ -43,6 +43,8 @@ Where the text of ONNX leaves room, or where engines differ, this library reads 
   is ignored, with a warning of the event `model.value_type`. A declared output of the graph is a promise: another type is an error.
 - **Resize by sizes** computes positions from the exact ratio of the sizes and the dims, in whole numbers. With scales it computes them in float32 as the
   formulas have it. `tf_half_pixel_for_nn`, of opset 11 alone, is taken in later opsets too.
+- **ThresholdedRelu within RNN, GRU and LSTM** is 0 at its threshold, as the operator of that name is and as ONNX Runtime computes it, where the text of the recurrent
+  operators says `x >= alpha`.
 - **GridSample, `cubic` with `border`.** A place outside the image moves to the border before its four elements are found, as in ONNX's own
   evaluator. PyTorch and ONNX Runtime leave the place where it is and replace each element outside. The two differ within two elements of the border. The
   attribute `cubic_border="taps"` of a node asks for their reading (`"location"`, the default, for ONNX's). The attribute is not ONNX's: other
