@@ -8,7 +8,22 @@
 namespace evn::test {
 namespace {
 
-using OpenClSharedEvents = OpenClSharing;
+class OpenClSharedEvents : public OpenClSharing {
+ protected:
+  // Maps a tensor while a copy of another one waits for `gate`, and then opens that.
+  static void map_before_opening(evn_tensor tensor, cl_event gate) {
+    std::atomic<bool> mapped{false};
+    std::thread mapper([&] {
+      void* data = nullptr;
+      EXPECT_EQ(evn_tensor_map(tensor, EVN_MAP_READ, &data, nullptr, nullptr), EVN_OK);
+      mapped = true;
+      EXPECT_EQ(evn_tensor_unmap(tensor, nullptr), EVN_OK);  // by the queue in which the other copy waits
+    });
+    EXPECT_TRUE(eventually([&] { return mapped.load(); })) << "the map waits for the copy of another tensor";
+    opencl().set_user_event_status(gate, CL_COMPLETE);
+    mapper.join();
+  }
+};
 
 TEST_F(OpenClSharedEvents, EventsGoBothWays) {
   attach();
@@ -73,16 +88,7 @@ TEST_F(OpenClSharedEvents, ACopyThatWaitsForTheHostKeepsNoOtherTensorInUse) {
   ASSERT_OK(evn_tensor_copy_async(from, a, &imported, 1, &waiting, &error));
   ASSERT_OK(evn_tensor_copy_async(b, to, nullptr, 0, &copied, &error));
   EXPECT_OK(evn_event_wait(copied, UINT64_MAX, &error));
-  std::atomic<bool> mapped{false};
-  std::thread mapper([&] {
-    void* data = nullptr;
-    EXPECT_EQ(evn_tensor_map(b, EVN_MAP_READ, &data, nullptr, nullptr), EVN_OK);
-    mapped = true;
-    EXPECT_EQ(evn_tensor_unmap(b, nullptr), EVN_OK);  // by the queue in which the other copy waits
-  });
-  EXPECT_TRUE(eventually([&] { return mapped.load(); }));
-  opencl().set_user_event_status(gate, CL_COMPLETE);
-  mapper.join();
+  map_before_opening(b, gate);
   EXPECT_OK(evn_event_wait(waiting, UINT64_MAX, &error));
   opencl().release_event(gate);
   for (evn_event e : {imported, waiting, copied}) EXPECT_EQ(evn_event_release(e), EVN_OK);
@@ -103,16 +109,7 @@ TEST_F(OpenClSharedEvents, ACopyThatFailsKeepsNoTensorInUse) {
   EXPECT_NE(evn_tensor_copy_async(b, to, nullptr, 0, &copied, &error), EVN_OK);
   fault_arm(Seam::kDevice, 0, false);
   EXPECT_EQ(copied, nullptr);
-  std::atomic<bool> mapped{false};
-  std::thread mapper([&] {
-    void* data = nullptr;
-    EXPECT_EQ(evn_tensor_map(b, EVN_MAP_READ, &data, nullptr, nullptr), EVN_OK);
-    mapped = true;
-    EXPECT_EQ(evn_tensor_unmap(b, nullptr), EVN_OK);
-  });
-  EXPECT_TRUE(eventually([&] { return mapped.load(); })) << "the map waits for the copy of another tensor";
-  opencl().set_user_event_status(gate, CL_COMPLETE);
-  mapper.join();
+  map_before_opening(b, gate);
   EXPECT_OK(evn_event_wait(waiting, UINT64_MAX, &error));
   opencl().release_event(gate);
   for (evn_event e : {imported, waiting}) EXPECT_EQ(evn_event_release(e), EVN_OK);

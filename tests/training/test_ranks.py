@@ -74,6 +74,11 @@ mpi = ctypes.CDLL({str(BUILD / "libevener_mpi.so")!r})
 rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
 model = nets.mlp()[0].SerializeToString()
 batches = list(nets.batches("mlp", 200))
+def status_of(call):
+    try:
+        call()
+    except evener.Error as error:
+        return error.status.name
 {body}"""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), "EVN_RANKS": "engine",
                    "OCL_ICD_VENDORS": str(tmp_path), "OCL_ICD_FILENAMES": "", "OPENCL_VENDOR_PATH": str(tmp_path)}
@@ -214,12 +219,7 @@ with evener.Runtime(threads=1) as runtime:
     child = os.fork() if rank == 0 else None
     if child == 0:
         signal.alarm(20)
-        status = "none"
-        try:
-            make()
-        except evener.Error as error:
-            status = error.status.name
-        ctypes.CDLL(None).exit(0 if status == "FORKED" else 1)
+        ctypes.CDLL(None).exit(0 if status_of(make) == "FORKED" else 1)
     if child is not None:
         assert os.waitpid(child, 0)[1] == 0
     trainer.step(*batches[0])
@@ -237,13 +237,7 @@ with evener.Runtime(threads=1) as runtime:
     step = lambda: trainer.step(*batches[0])
     step()
     assert mpi.MPI_Finalize() == 0
-    for call in (make, step):
-        status = "none"
-        try:
-            call()
-        except evener.Error as error:
-            status = error.status.name
-        assert status == "WRONG_STATE", status
+    assert [status_of(call) for call in (make, step)] == ["WRONG_STATE"] * 2
 """, tmp_path)
 
 
@@ -257,12 +251,7 @@ with evener.Runtime(threads=1) as runtime:
     trainer = evener.Trainer(runtime, model, collective="{engine}", learning_rate=0.01)
     trainer.step(*batches[0])
     statuses = []
-    def wait():
-        try:
-            trainer.step(*batches[1])
-        except evener.Error as error:
-            statuses.append(error.status.name)
-    waiting = threading.Thread(target=wait)
+    waiting = threading.Thread(target=lambda: statuses.append(status_of(lambda: trainer.step(*batches[1]))))
     if rank == 0:
         waiting.start()
         time.sleep(2)

@@ -29,6 +29,19 @@ int count_in_cascades(const Session& session) {
   return count;
 }
 
+// Runs the model node by node and in cascades, and expects the same bytes. Returns the number of nodes in cascades.
+int run_in_cascades(const OnnxWriter& w, const std::vector<HostTensor>& in, int threads) {
+  force_cascades(CascadeUse::kNever);
+  const ModelPtr model = load(make_runtime({}, 0, 1), w);
+  TestSession one_by_one(model, "");
+  const std::vector<HostTensor> want = run(one_by_one, in);
+  expect_close(want, GraphRunner(model->graph()).run(in));
+  force_cascades(CascadeUse::kAlways);
+  TestSession session(load(make_runtime({}, 0, threads), w), "");
+  expect_same_bytes(run(session, in), want);
+  return count_in_cascades(session);
+}
+
 // A network that is drawn layer by layer. `skips`: many strides are larger than their kernels, so that lines are skipped.
 class Network {
  public:
@@ -310,15 +323,7 @@ TEST_F(CascadeTest, AConvolutionOfPlainPixelsIsAFirstStage) {
   w.add_node("Conv", {"b", "d"}, {"y"}, {{"group", std::int64_t{16}}});
   for (const std::int64_t size : {9, 30}) {
     const std::vector<HostTensor> in = {random_tensor({2, 3, size, size + 5}, 1)};
-    force_cascades(CascadeUse::kNever);
-    const ModelPtr model = load(make_runtime({}, 0, 1), w);
-    TestSession one_by_one(model, "");
-    const std::vector<HostTensor> want = run(one_by_one, in);
-    expect_close(want, GraphRunner(model->graph()).run(in));
-    force_cascades(CascadeUse::kAlways);
-    TestSession session(load(make_runtime({}, 0, 2), w), "");
-    expect_same_bytes(run(session, in), want);
-    EXPECT_EQ(count_in_cascades(session), 2);
+    EXPECT_EQ(run_in_cascades(w, in, 2), 2);
   }
 }
 
@@ -354,15 +359,7 @@ TEST_F(CascadeTest, ChannelsOfWiderValuesAreReadAndWrittenInPlace) {
   w.add_node("Conv", {"i", "d"}, {"j"}, depthwise).add_node("Relu", {"j"}, {"y"});
   for (const std::int64_t size : {5, 14, 33}) {
     const std::vector<HostTensor> in = {random_tensor({2, 32, size, size + 3}, 1)};
-    force_cascades(CascadeUse::kNever);
-    const ModelPtr model = load(make_runtime({}, 0, 1), w);
-    TestSession one_by_one(model, "");
-    const std::vector<HostTensor> want = run(one_by_one, in);
-    expect_close(want, GraphRunner(model->graph()).run(in));
-    force_cascades(CascadeUse::kAlways);
-    TestSession session(load(make_runtime({}, 0, 3), w), "");
-    expect_same_bytes(run(session, in), want);
-    EXPECT_GE(count_in_cascades(session), 5);
+    EXPECT_GE(run_in_cascades(w, in, 3), 5);
   }
 }
 
