@@ -1,5 +1,5 @@
-// What a device does by itself: choosing kernels by rank, claiming nodes one by one, letting go of what a run held, and looking for
-// a quarantine while it is waited for.
+// Parts of a device that no backend implements: choosing kernels by rank, claiming nodes one by one, letting go of what a run held,
+// and looking for a quarantine while it is waited for.
 #include "device/device.h"
 
 #include <gtest/gtest.h>

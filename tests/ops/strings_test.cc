@@ -11,7 +11,7 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-// So many a, and `last`.
+// Returns `count` letters a, followed by `last`.
 std::string many_and(std::size_t count, char last) {
   std::string text(count + 1, 'a');
   text.back() = last;

@@ -125,7 +125,7 @@ TEST_F(BatchRunTest, EachLineOfARowIsCutToItsLength) {
   }
 }
 
-// What the copies of rows took is free when the run ends, and goes back to the system where the pool is trimmed then.
+// Memory of the copies of rows is free when the run ends, and goes back to the system where the pool is trimmed then.
 TEST_F(BatchRunTest, CopiesOfRowsGoWithTheRun) {
   const std::shared_ptr<Runtime> runtime = session->runtime();
   const Pool& pool = runtime->cpu().pool();
