@@ -34,11 +34,9 @@ struct Site {
 struct ClientThread {
   Site& site;
   const Client& client;
-  std::uint64_t seed;
   ClientResult result = {};
   HelpWorth worth = {};
 
-  void loop();
   void run_once(std::uint64_t arrival);
   void execute_jobs(ScheduledRun& run);
   void count_inversion();
@@ -86,42 +84,27 @@ void ClientThread::run_once(std::uint64_t arrival) {
     execute_jobs(run);
     site.since[client.priority].store(0, std::memory_order_relaxed);
     result.most_waited_ns = std::max(result.most_waited_ns, run.waited_ns());
-    result.waited_ns += run.waited_ns();
     site.computing.fetch_sub(1, std::memory_order_relaxed);
     run.leave();
     result.latency_ns.push_back(os::now_ns() - arrival);
   } catch (const Error&) {
     ++result.late;
+    result.most_late_ns = std::max(result.most_late_ns, os::now_ns() - cancel.deadline_ns);
   }
   site.inside.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void ClientThread::loop() {
-  Random random(seed);
-  std::uint64_t next = site.begin + client.begin_ns;
-  const std::uint64_t end = site.begin + site.load.length_ns;
-  while (true) {
-    if (client.interval_ns != 0)
-      next += static_cast<std::uint64_t>(-std::log(1 - random.uniform()) * static_cast<double>(client.interval_ns));
-    const std::uint64_t now = os::now_ns();
-    if (std::max(now, next) >= end) return;
-    if (next > now) sleep_until(next);
-    run_once(client.interval_ns != 0 ? next : std::max(now, next));
-    compute(client.host_ns);
-  }
-}
-
-void execute_clients(Site& site, std::uint64_t seed, Result* result) {
+void execute_on(Site& site, std::uint64_t seed, Result* result) {
   std::vector<std::unique_ptr<ClientThread>> clients;
-  std::vector<os::Thread> threads;
-  threads.reserve(site.load.clients.size());
-  site.begin = os::now_ns() + site.load.clients.size() * 30 * kMicrosecond;  // all threads have been started by then
+  std::vector<Pace> paces;
   for (const Client& c : site.load.clients) {
-    clients.push_back(std::make_unique<ClientThread>(site, c, seed * 1000 + clients.size()));
-    threads.emplace_back([](void* client) { static_cast<ClientThread*>(client)->loop(); }, clients.back().get());
+    clients.push_back(std::make_unique<ClientThread>(site, c));
+    paces.push_back({c.interval_ns, c.begin_ns});
   }
-  threads.clear();  // joins
-  result->time_ns = os::now_ns() - site.begin;
+  result->time_ns = execute_clients(paces, site.load.length_ns, seed, &site.begin, [&](std::size_t i, std::uint64_t arrival) {
+    clients[i]->run_once(arrival);
+    compute(clients[i]->client.host_ns);
+  });
   for (const auto& c : clients) result->clients.push_back(std::move(c->result));
   result->inverted_ranges = site.inverted;
   result->most_computing = site.most_computing;
@@ -144,11 +127,18 @@ std::uint64_t ClientResult::quantile(double q) const {
   return sorted[static_cast<std::size_t>(q * static_cast<double>(sorted.size() - 1))];
 }
 
-std::uint64_t Result::runs() const {
-  std::uint64_t n = 0;
-  for (const ClientResult& c : clients) n += c.latency_ns.size();
-  return n;
+ClientResult Result::all() const {
+  ClientResult all;
+  for (const ClientResult& c : clients) {
+    all.latency_ns.insert(all.latency_ns.end(), c.latency_ns.begin(), c.latency_ns.end());
+    all.most_waited_ns = std::max(all.most_waited_ns, c.most_waited_ns);
+    all.late += c.late;
+    all.most_late_ns = std::max(all.most_late_ns, c.most_late_ns);
+  }
+  return all;
 }
+
+double Result::runs_per_second() const { return static_cast<double>(all().latency_ns.size()) * 1e9 / static_cast<double>(time_ns); }
 
 double Result::fairness() const {
   double sum = 0, squares = 0;
@@ -161,27 +151,48 @@ double Result::fairness() const {
 }
 
 std::string Result::summary() const {
-  ClientResult all;
-  for (const ClientResult& c : clients) {
-    all.latency_ns.insert(all.latency_ns.end(), c.latency_ns.begin(), c.latency_ns.end());
-    all.most_waited_ns = std::max(all.most_waited_ns, c.most_waited_ns);
-  }
-  const double seconds = static_cast<double>(time_ns) * 1e-9;
-  char text[256];
+  const ClientResult total = all();
+  const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) * 1e-3; };
+  char text[320];
   std::snprintf(text, sizeof text,
-                "%9.1f runs/s, p50 %9.1f us, p99 %9.1f us, wait <= %9.1f us, wasted %6.2f %% (<= %7.1f us), fair %.3f, looks %llu",
-                static_cast<double>(runs()) / seconds, static_cast<double>(all.quantile(0.5)) * 1e-3,
-                static_cast<double>(all.quantile(0.99)) * 1e-3, static_cast<double>(all.most_waited_ns) * 1e-3,
-                100 * static_cast<double>(wasted_ns) / static_cast<double>(time_ns), static_cast<double>(longest_waste_ns) * 1e-3,
-                fairness(), static_cast<unsigned long long>(machine.timeouts));
+                "%9.1f runs/s, p50 %9.1f us, p99 %9.1f us, wait <= %9.1f us, wasted %6.2f %% (<= %7.1f us), fair %.3f, time-outs "
+                "%llu, late <= %.1f us",
+                runs_per_second(), us(total.quantile(0.5)), us(total.quantile(0.99)), us(total.most_waited_ns),
+                100 * us(wasted_ns) / us(time_ns), us(longest_waste_ns), fairness(),
+                static_cast<unsigned long long>(machine.timeouts), us(total.most_late_ns));
   return text;
+}
+
+std::uint64_t execute_clients(const std::vector<Pace>& paces, std::uint64_t length_ns, std::uint64_t seed, std::uint64_t* begin,
+                              const std::function<void(std::size_t, std::uint64_t)>& request) {
+  *begin = os::now_ns() + paces.size() * 30 * kMicrosecond;
+  const auto loop = [&](std::size_t i) {
+    Random random(seed * 1000 + i);
+    const std::uint64_t end = *begin + length_ns;
+    const Pace& pace = paces[i];
+    for (std::uint64_t next = *begin + pace.begin_ns;;) {
+      if (pace.interval_ns != 0)
+        next += static_cast<std::uint64_t>(-std::log(1 - random.uniform()) * static_cast<double>(pace.interval_ns));
+      const std::uint64_t now = os::now_ns();
+      if (std::max(now, next) >= end) return;
+      if (next > now) sleep_until(next);
+      request(i, pace.interval_ns != 0 ? next : std::max(now, next));
+    }
+  };
+  std::vector<std::function<void()>> bodies;
+  for (std::size_t i = 0; i < paces.size(); ++i) bodies.emplace_back([&loop, i] { loop(i); });
+  std::vector<os::Thread> threads;
+  threads.reserve(paces.size());
+  for (auto& body : bodies) threads.emplace_back([](void* of) { (*static_cast<std::function<void()>*>(of))(); }, &body);
+  threads.clear();  // joins
+  return os::now_ns() - *begin;
 }
 
 Result execute(const Load& load, const Machine::Options* options) {
   Result result;
   if (options == nullptr) {
     Site site(load);
-    execute_clients(site, 1, &result);
+    execute_on(site, 1, &result);
     return result;
   }
   Machine machine(*options);
@@ -197,7 +208,7 @@ Result execute(const Load& load, const Machine::Options* options) {
       result.wasted_ns += wastes != 0 ? ns : 0;
       result.longest_waste_ns = std::max(result.longest_waste_ns, wastes);
     };
-    execute_clients(site, options->seed, &result);
+    execute_on(site, options->seed, &result);
     machine.on_advance = nullptr;
   });
   result.machine = machine.counters();

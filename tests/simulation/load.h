@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,9 +46,9 @@ struct Load {
 
 struct ClientResult {
   std::vector<std::uint64_t> latency_ns;  // of each run that has ended, in order
-  std::uint64_t most_waited_ns = 0;       // longest time that a run has waited for cores, and of all of them together
-  std::uint64_t waited_ns = 0;
-  std::uint64_t late = 0;  // runs stopped by their deadlines
+  std::uint64_t most_waited_ns = 0;       // longest time that a run has waited for cores
+  std::uint64_t late = 0;                 // runs stopped by their deadlines
+  std::uint64_t most_late_ns = 0;         // longest time between a deadline and the end of its run
 
   std::uint64_t quantile(double q) const;
 };
@@ -61,7 +62,8 @@ struct Result {
   std::uint64_t inverted_ranges = 0;   // ranges that began while a run of a higher priority had computed for longer than a range
   std::uint64_t most_computing = 0;    // runs that had a core at a time
 
-  std::uint64_t runs() const;
+  ClientResult all() const;  // of all clients together
+  double runs_per_second() const;
   // Jain's index of the clients' numbers of runs: 1 if all are equal, 1/n if one has everything.
   double fairness() const;
   std::string summary() const;
@@ -72,6 +74,17 @@ T median_of(std::vector<T> values) {
   std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
   return values[values.size() / 2];
 }
+
+// Times at which a client asks for runs.
+struct Pace {
+  std::uint64_t interval_ns = 0;  // as Client's
+  std::uint64_t begin_ns = 0;
+};
+
+// Calls request(i, arrival) on a thread for each of `paces`, for the first time when all threads have been started and until
+// `length_ns` later. `begin` is set to the time of the start. Returns the time from then on.
+std::uint64_t execute_clients(const std::vector<Pace>& paces, std::uint64_t length_ns, std::uint64_t seed, std::uint64_t* begin,
+                              const std::function<void(std::size_t, std::uint64_t)>& request);
 
 // With `machine` null the load executes on the real machine.
 Result execute(const Load& load, const Machine::Options* machine);

@@ -132,9 +132,7 @@ void Machine::give_way(Thread& self) {
 
 void Machine::advance(std::uint64_t time) {
   if (time <= now_) return;
-  const std::uint64_t length = time - now_;
-  for (const Core& c : cores_) counters_.busy_ns += c.current != nullptr ? length : 0;
-  if (on_advance) on_advance(length);
+  if (on_advance) on_advance(time - now_);
   now_ = time;
 }
 
@@ -167,7 +165,6 @@ Machine::Thread* Machine::next_to_execute() {
     advance(time);
     if (event == Event::kAction) return at->current;
     if (event == Event::kSlice) {
-      ++counters_.preemptions;
       switch_out(*at);
       dispatch(*at);
     } else if (event == Event::kBalance) {
@@ -263,18 +260,17 @@ void Machine::dispatch(Core& core) {
 }
 
 // An idle core takes a ready thread from the core that has most of them.
-bool Machine::pull(Core& core) {
-  if (options_.wakes_in_place) return false;
+void Machine::pull(Core& core) {
+  if (options_.wakes_in_place) return;
   Core& from =
       *std::max_element(cores_.begin(), cores_.end(), [](const Core& a, const Core& b) { return a.queue.size() < b.queue.size(); });
-  if (from.queue.empty()) return false;
+  if (from.queue.empty()) return;
   Thread& thread = *from.queue.back();
   account(from);
   from.queue.pop_back();
   --queued_;
   thread.cpu_time -= from.least_cpu_time;
   enqueue(core, thread);
-  return true;
 }
 
 int Machine::choose_core(const Thread& thread, int near) {
@@ -308,7 +304,6 @@ void Machine::enqueue(Core& core, Thread& thread) {
     return;
   }
   if (had > thread.cpu_time + costs.wake_preempts) {
-    ++counters_.preemptions;
     switch_out(core);
     switch_in(core, thread, 0);
     return;
@@ -396,7 +391,6 @@ void Machine::wake(Thread& self, const void* word, std::uint64_t count) {
     if (found == sleepers_.end()) return;
     Thread& woken = **found;
     sleepers_.erase(found);
-    ++counters_.wake_ups;
     make_ready(woken, self.core);
     charge(self, options_.costs.wake_thread);
     settle(self);
@@ -422,7 +416,6 @@ void Machine::unlock(Thread& self, pthread_mutex_t* mutex) {
 // The system puts the thread on any other core, whether that is idle or not.
 void Machine::leave_core(Thread& self) {
   act(self, options_.costs.leave_core);
-  ++counters_.migrations;
   if (options_.cores < 2) return;
   const auto others = static_cast<std::uint64_t>(options_.cores - 1);
   const auto to = (static_cast<std::size_t>(self.core) + 1 + random_.below(others)) % cores_.size();

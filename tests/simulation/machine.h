@@ -74,11 +74,7 @@ class Machine {
   };
   struct Counters {
     std::uint64_t sleeps = 0;
-    std::uint64_t wake_ups = 0;     // sleeping threads that another thread has woken
-    std::uint64_t timeouts = 0;     // sleeps with a limit that nobody has ended
-    std::uint64_t migrations = 0;   // calls of os::leave_core
-    std::uint64_t preemptions = 0;  // threads that lost their core to another thread
-    std::uint64_t busy_ns = 0;      // CPU time of all cores
+    std::uint64_t timeouts = 0;  // sleeps with a limit that nobody has ended
   };
   struct Thread;
 
@@ -133,7 +129,7 @@ class Machine {
   std::int64_t account(Core& core);
   void switch_out(Core& core);
   void dispatch(Core& core);
-  bool pull(Core& core);
+  void pull(Core& core);
   int choose_core(const Thread& thread, int near);
   [[noreturn]] void report_deadlock() const;
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
 #include "base/mutex.h"
@@ -72,15 +71,13 @@ struct RequestSite {
   }()};
   evener::Session session;
   evener::Tensor row;
-  std::uint64_t begin = 0;
 };
 
 struct RequestThread {
   RequestSite& site;
   const RequestClient& client;
-  std::uint64_t seed;
   ClientResult result = {};
-  std::uint64_t submitted = 0, ended = 0, most_late_ns = 0;
+  std::uint64_t submitted = 0, ended = 0;
   Mutex mutex = {};
   Condition end = {};
 
@@ -94,12 +91,12 @@ struct RequestThread {
     RequestThread& t = sent->thread;
     evn_tensor out = nullptr;
     const evn_status status = evn_request_take(request, &out, 1, nullptr);
-    const std::uint64_t latency = os::now_ns() - sent->begin;
+    const std::uint64_t latency = os::now_ns() - sent->begin, deadline = t.client.deadline_ns;
     EXPECT_EQ(evn_tensor_release(out), EVN_OK);
-    EXPECT_TRUE(status == EVN_OK || (status == EVN_ERROR_TIMEOUT && t.client.deadline_ns != 0)) << status;
+    EXPECT_TRUE(status == EVN_OK || (status == EVN_ERROR_TIMEOUT && deadline != 0)) << status;
     if (status == EVN_OK) t.result.latency_ns.push_back(latency);
     else ++t.result.late;
-    if (t.client.deadline_ns != 0) t.most_late_ns = std::max(t.most_late_ns, latency - std::min(latency, t.client.deadline_ns));
+    if (deadline != 0) t.result.most_late_ns = std::max(t.result.most_late_ns, latency - std::min(latency, deadline));
     if (t.client.callback_ns != 0) compute(t.client.callback_ns);
     const std::lock_guard<Mutex> lock(t.mutex);
     ++t.ended;
@@ -120,59 +117,33 @@ struct RequestThread {
     std::unique_lock<Mutex> lock(mutex);
     end.wait(lock, [this] { return ended == submitted; });
   }
-
-  void loop() {
-    Random random(seed);
-    std::uint64_t next = site.begin;
-    while (true) {
-      if (client.interval_ns != 0)
-        next += static_cast<std::uint64_t>(-std::log(1 - random.uniform()) * static_cast<double>(client.interval_ns));
-      const std::uint64_t now = os::now_ns();
-      if (std::max(now, next) >= site.begin + site.load.length_ns) return;
-      if (next > now) sleep_until(next);
-      submit(client.interval_ns != 0 ? next : std::max(now, next));
-    }
-  }
-};
-
-struct RequestResult : Result {
-  std::uint64_t most_late_ns = 0;  // longest time between a deadline and the end of its request
-  double rows_per_second() const { return static_cast<double>(runs()) * 1e9 / static_cast<double>(time_ns); }
-  std::uint64_t median() const {
-    ClientResult all;
-    for (const ClientResult& c : clients) all.latency_ns.insert(all.latency_ns.end(), c.latency_ns.begin(), c.latency_ns.end());
-    return all.quantile(0.5);
-  }
 };
 
 // Every request ends exactly once, or the process ends with the machine's message.
-RequestResult simulate(const RequestLoad& load, std::uint64_t seed, double jitter = 0) {
-  RequestResult result;
+Result simulate(const RequestLoad& load, std::uint64_t seed, double jitter = 0) {
+  Result result;
   Machine machine({.cores = load.cores, .seed = seed, .jitter = jitter});
   machine.run([&] {
     RequestSite site(load);
     std::vector<std::unique_ptr<RequestThread>> clients;
-    std::vector<os::Thread> threads;
-    threads.reserve(load.clients.size());
-    site.begin = os::now_ns() + load.clients.size() * 30 * kMicrosecond;
+    std::vector<Pace> paces;
     for (const RequestClient& c : load.clients) {
-      clients.push_back(std::make_unique<RequestThread>(site, c, seed * 1000 + clients.size()));
-      threads.emplace_back([](void* client) { static_cast<RequestThread*>(client)->loop(); }, clients.back().get());
+      clients.push_back(std::make_unique<RequestThread>(site, c));
+      paces.push_back({c.interval_ns});
     }
-    threads.clear();  // joins
+    std::uint64_t begin = 0;
+    execute_clients(paces, load.length_ns, seed, &begin, [&](std::size_t i, std::uint64_t time) { clients[i]->submit(time); });
     site.session.finish();
-    result.time_ns = os::now_ns() - site.begin;
+    result.time_ns = os::now_ns() - begin;
     for (const auto& c : clients) {
       EXPECT_EQ(c->result.latency_ns.size() + c->result.late, c->submitted);
-      result.most_late_ns = std::max(result.most_late_ns, c->most_late_ns);
       result.clients.push_back(std::move(c->result));
     }
   });
   result.machine = machine.counters();
-  std::printf("[          ] seed %llu, %d cores, %zu clients, run of %.3f ms + %.3f ms a row: %s, late <= %.3f ms\n",
+  std::printf("[          ] seed %llu, %d cores, %zu clients, run of %.3f ms + %.3f ms a row: %s\n",
               static_cast<unsigned long long>(seed), load.cores, load.clients.size(), static_cast<double>(load.cost.run_ns) * 1e-6,
-              static_cast<double>(load.cost.row_ns) * 1e-6, result.summary().c_str(),
-              static_cast<double>(result.most_late_ns) * 1e-6);
+              static_cast<double>(load.cost.row_ns) * 1e-6, result.summary().c_str());
   return result;
 }
 
@@ -189,9 +160,9 @@ TEST_P(RequestSimulation, ClientsOfAClosedLoopGetEqualSharesOfAllCores) {
   for (const std::uint64_t run : {50 * kMicrosecond, kMillisecond, 20 * kMillisecond}) {
     std::vector<double> fairness, used;
     for (std::uint64_t seed = 1; seed <= 7; ++seed) {
-      const RequestResult result = simulate({cores(), std::max(20 * run, 20 * kMillisecond), {run}, clients(2)}, seed);
+      const Result result = simulate({cores(), std::max(20 * run, 20 * kMillisecond), {run}, clients(2)}, seed);
       fairness.push_back(result.fairness());
-      used.push_back(result.rows_per_second() * static_cast<double>(run) * 1e-9 / cores());
+      used.push_back(result.runs_per_second() * static_cast<double>(run) * 1e-9 / cores());
     }
     EXPECT_GE(median_of(fairness), 0.9);
     EXPECT_GE(median_of(used), run >= kMillisecond ? 0.8 : 0.05);
@@ -203,7 +174,8 @@ TEST_P(RequestSimulation, RequestsThatArriveAtRandomTimesAreServedInTime) {
     const RequestClient client{.interval_ns = 4 * run};  // half of the cores
     std::vector<std::uint64_t> medians;
     for (std::uint64_t seed = 1; seed <= 7; ++seed)
-      medians.push_back(simulate({cores(), std::max(40 * run, 20 * kMillisecond), {run}, clients(2, client)}, seed).median());
+      medians.push_back(
+          simulate({cores(), std::max(40 * run, 20 * kMillisecond), {run}, clients(2, client)}, seed).all().quantile(0.5));
     EXPECT_LE(median_of(medians), 3 * run + (run >= kMillisecond || cores() < 16 ? 1 : 20) * kMillisecond);
   }
 }
@@ -228,15 +200,15 @@ TEST_P(RequestSimulation, NoRequestStarves) {
 // Four times as much work as the cores can do.
 TEST_P(RequestSimulation, RequestsEndAtTheirDeadlines) {
   const RequestClient client{.interval_ns = 5 * kMillisecond, .deadline_ns = 30 * kMillisecond};
-  const RequestResult result = simulate({cores(), 500 * kMillisecond, {20 * kMillisecond}, clients(1, client)}, 5);
-  EXPECT_LE(result.most_late_ns, scheduling::kWatchIntervalNs + 5 * kMillisecond);
+  const ClientResult all = simulate({cores(), 500 * kMillisecond, {20 * kMillisecond}, clients(1, client)}, 5).all();
+  EXPECT_LE(all.most_late_ns, scheduling::kWatchIntervalNs + 5 * kMillisecond);
 }
 
 TEST_P(RequestSimulation, LongCallbacksHoldUpNoOtherRequest) {
   RequestLoad load{cores(), 500 * kMillisecond, {kMillisecond}, clients(1, {.interval_ns = 10 * kMillisecond})};
-  const RequestResult without = simulate(load, 6);
+  const Result without = simulate(load, 6);
   for (int i = 0; i < cores(); ++i) load.clients.push_back({.interval_ns = 150 * kMillisecond, .callback_ns = 5 * kMillisecond});
-  const RequestResult with = simulate(load, 6);
+  const Result with = simulate(load, 6);
   EXPECT_LE(with.clients[0].quantile(0.5), without.clients[0].quantile(0.5) + scheduling::kLongCallbackNs + 4 * kMillisecond);
 }
 
@@ -247,13 +219,13 @@ INSTANTIATE_TEST_SUITE_P(Cores, RequestSimulation,
 // With 32 clients and runs whose rows are nearly free, joined rows are served many times faster.
 TEST(BatchingSimulation, RowsThatAreCheapTogetherAreJoined) {
   const RequestLoad load{2, 3 * kSecond, {kMillisecond, 20 * kMicrosecond}, std::vector<RequestClient>(32), 16, kMillisecond};
-  EXPECT_GE(simulate(load, 7).rows_per_second(), 10'000);
+  EXPECT_GE(simulate(load, 7).runs_per_second(), 10'000);
 }
 
 // Two cores compute at most 1,000 rows of 2 ms a second, one by one.
 TEST(BatchingSimulation, RowsThatGainNothingAreNotJoined) {
   const RequestLoad load{2, 3 * kSecond, {0, 2 * kMillisecond, 1}, std::vector<RequestClient>(8), 8, kMillisecond};
-  const double rows = simulate(load, 8).rows_per_second();
+  const double rows = simulate(load, 8).runs_per_second();
   EXPECT_GE(rows, 800);
   EXPECT_LE(rows, 1000);
 }
@@ -263,7 +235,7 @@ TEST(BatchingSimulation, RowsThatGainNothingAreNotJoined) {
 TEST(BatchingSimulation, TheBestSizeOfABatchIsFound) {
   const RequestLoad load{2,  4 * kSecond, {2 * kMillisecond, 500 * kMicrosecond, 4}, std::vector<RequestClient>(32),
                          32, kMillisecond};
-  const double rows = simulate(load, 9).rows_per_second();
+  const double rows = simulate(load, 9).runs_per_second();
   EXPECT_GE(rows, 1650);
   EXPECT_LE(rows, 2000);
 }

@@ -18,28 +18,22 @@ namespace {
 constexpr std::uint64_t kWorks[] = {50 * kMicrosecond, 500 * kMicrosecond, 5 * kMillisecond, 50 * kMillisecond, 500 * kMillisecond};
 
 Machine::Options machine_of(int cores, std::uint64_t seed, double jitter = 0) {
-  Machine::Options options;
-  options.cores = cores;
-  options.seed = seed;
-  options.jitter = jitter;
+  Machine::Options options{.cores = cores, .seed = seed, .jitter = jitter};
   if (cores >= 16) options.costs.relax = 400;  // threads that spin look less often, which makes the simulation faster
   return options;
 }
 
-std::string describe(const Load& load, const Machine::Options& options) {
-  char text[128];
-  std::snprintf(text, sizeof text, "seed %llu, %d cores, %zu clients, run of %.3f ms",
-                static_cast<unsigned long long>(options.seed), options.cores, load.clients.size(),
-                static_cast<double>(load.clients[0].shape.work_ns()) * 1e-6);
-  return text;
-}
-
-// Prints the load and its result.
+// Prints the load and its result: of an expectation that fails, the load is the last one printed before.
 Result simulate(const Load& load, const Machine::Options& options) {
   const Result result = execute(load, &options);
-  std::printf("[          ] %s: %s\n", describe(load, options).c_str(), result.summary().c_str());
+  std::printf("[          ] seed %llu, %d cores, %zu clients, run of %.3f ms: %s\n", static_cast<unsigned long long>(options.seed),
+              load.cores, load.clients.size(), static_cast<double>(load.clients[0].shape.work_ns()) * 1e-6,
+              result.summary().c_str());
   std::fflush(stdout);
   return result;
+}
+Result simulate(const Load& load, std::uint64_t seed, double jitter = 0) {
+  return simulate(load, machine_of(load.cores, seed, jitter));
 }
 
 class SchedulingSimulation : public testing::TestWithParam<int> {
@@ -54,24 +48,17 @@ Load closed_loop(int cores, std::uint64_t work, std::uint64_t rounds) {
   return load;
 }
 
-// Throughput, relative to that of cores which are never idle.
-double utilization(const Load& load, const Result& result) {
-  const auto work = static_cast<double>(load.clients[0].shape.work_ns());
-  return static_cast<double>(result.runs()) * work / (static_cast<double>(result.time_ns) * load.cores);
-}
-
 TEST_P(SchedulingSimulation, EqualClientsGetEqualSharesAndNoCoreIsFreeWhileARunWaits) {
   for (const std::uint64_t work : kWorks) {
     if (test::kIsSanitized && cores() == 64 && work > 5 * kMillisecond) break;
     const std::uint64_t rounds = work < kMillisecond ? 15 * kMillisecond / work : cores() < 16 ? 12 : 6;
     const Load load = closed_loop(cores(), work, rounds);
-    const Machine::Options options = machine_of(cores(), 1 + work);
-    const Result result = simulate(load, options);
-    SCOPED_TRACE(describe(load, options));
+    const Result result = simulate(load, 1 + work);
     EXPECT_GE(result.fairness(), work < kMillisecond ? 0.9 : 0.98);
     EXPECT_LE(result.most_computing, static_cast<std::uint64_t>(cores()));
     EXPECT_LE(result.longest_waste_ns, 2500 * kMicrosecond);
-    EXPECT_GE(utilization(load, result), work < kMillisecond ? 0.55 : 0.85);
+    const double used = result.runs_per_second() * static_cast<double>(load.clients[0].shape.work_ns()) * 1e-9 / cores();
+    EXPECT_GE(used, work < kMillisecond ? 0.55 : 0.85);
     EXPECT_LE(result.wasted_ns * 50, work >= 5 * kMillisecond ? result.time_ns : 50 * result.time_ns);
   }
 }
@@ -87,9 +74,7 @@ TEST_P(SchedulingSimulation, ACoreThatARunHasLeftGoesToARunThatWaits) {
     }
     std::vector<std::uint64_t> shares;  // of the time in which a core was free while a run waited, in thousandths
     for (std::uint64_t seed = 11; seed < 18; ++seed) {
-      const Machine::Options options = machine_of(cores(), seed + work);
-      const Result result = simulate(load, options);
-      SCOPED_TRACE(describe(load, options));
+      const Result result = simulate(load, seed + work);
       EXPECT_LE(result.longest_waste_ns, scheduling::kFirstPollNs + 500 * kMicrosecond);
       shares.push_back(1000 * result.wasted_ns / result.time_ns);
     }
@@ -100,9 +85,7 @@ TEST_P(SchedulingSimulation, ACoreThatARunHasLeftGoesToARunThatWaits) {
 TEST_P(SchedulingSimulation, ARunThatIsAloneHasTheHelpOfAllCores) {
   for (const std::uint64_t work : {5 * kMillisecond, 50 * kMillisecond, 500 * kMillisecond}) {
     Load load{cores(), 2 * work, {{.shape = RunShape::of(work)}}};
-    const Machine::Options options = machine_of(cores(), 2 + work);
-    const Result result = simulate(load, options);
-    SCOPED_TRACE(describe(load, options));
+    const Result result = simulate(load, 2 + work);
     const RunShape& shape = load.clients[0].shape;
     const auto turns = static_cast<std::uint64_t>((shape.ranges + cores() - 1) / cores());
     const std::uint64_t ideal = static_cast<std::uint64_t>(shape.jobs) * (shape.serial_ns + turns * shape.range_ns);
@@ -128,13 +111,7 @@ TEST_P(SchedulingSimulation, RequestsThatArriveAtRandomTimesAreServedInTime) {
     const std::uint64_t rounds = cores() < 16 ? 40 : cores() < 64 ? 10 : 5;
     Load load{cores(), std::max(rounds * work, 20 * kMillisecond), {}};
     for (int i = 0; i < 2 * cores(); ++i) load.clients.push_back({.shape = RunShape::of(work), .interval_ns = 2 * work * 10 / 6});
-    const Machine::Options options = machine_of(cores(), 3 + work);
-    const Result result = simulate(load, options);
-    SCOPED_TRACE(describe(load, options));
-    ClientResult all;
-    for (const ClientResult& c : result.clients)
-      all.latency_ns.insert(all.latency_ns.end(), c.latency_ns.begin(), c.latency_ns.end());
-    EXPECT_LE(all.quantile(0.5), 3 * work + 4 * kMillisecond);
+    EXPECT_LE(simulate(load, 3 + work).all().quantile(0.5), 3 * work + 4 * kMillisecond);
   }
 }
 
@@ -145,9 +122,7 @@ TEST_P(SchedulingSimulation, AnUrgentRunWaitsForNoLongerThanARange) {
   load.clients.push_back(urgent);
   for (const std::uint64_t seed : {4, 5, 6}) {
     if (test::kIsSanitized && cores() == 64 && seed > 4) break;
-    const Machine::Options options = machine_of(cores(), seed);
-    const Result result = simulate(load, options);
-    SCOPED_TRACE(describe(load, options));
+    const Result result = simulate(load, seed);
     const ClientResult& runs = result.clients.back();
     EXPECT_GE(runs.latency_ns.size(), 3u);
     EXPECT_LE(runs.most_waited_ns, load.clients[0].shape.range_ns + kMillisecond);
@@ -165,9 +140,7 @@ TEST_P(SchedulingSimulation, NoRunStarves) {
   for (int i = 0; i < 2 * cores(); ++i) load.clients.push_back({.shape = RunShape::of(work), .priority = 1});
   const std::size_t more_urgent = load.clients.size();
   for (int i = 0; i < 3; ++i) load.clients.push_back({.shape = RunShape::of(15 * kMillisecond)});
-  const Machine::Options options = machine_of(cores(), 7);
-  const Result result = simulate(load, options);
-  SCOPED_TRACE(describe(load, options));
+  const Result result = simulate(load, 7);
   for (std::size_t i = more_urgent; i < load.clients.size(); ++i) {
     EXPECT_GE(result.clients[i].latency_ns.size(), 2u);
     EXPECT_LE(result.clients[i].most_waited_ns, 2 * kSecond + 3 * work);
@@ -179,9 +152,7 @@ TEST_P(SchedulingSimulation, NoRunStarvesBesideALongOne) {
   Load load{cores(), 3500 * kMillisecond, {}};
   load.clients.push_back({.shape = {.ranges = cores(), .range_ns = 4 * kSecond}, .priority = 1});
   load.clients.push_back({.shape = RunShape::of(5 * kMillisecond), .begin_ns = 10 * kMillisecond});
-  const Machine::Options options = machine_of(cores(), 7);
-  const Result result = simulate(load, options);
-  SCOPED_TRACE(describe(load, options));
+  const Result result = simulate(load, 7);
   EXPECT_GE(result.clients[1].latency_ns.size(), 1u);
   EXPECT_LE(result.clients[1].most_waited_ns, 2 * kSecond);
 }
@@ -193,15 +164,8 @@ TEST_P(SchedulingSimulation, DeadlinesAreMetWhereTimeSuffices) {
   for (int i = 0; i < cores(); ++i)
     load.clients.push_back(
         {.shape = RunShape::of(3 * kMillisecond), .interval_ns = 8 * kMillisecond, .deadline_ns = 30 * kMillisecond});
-  const Machine::Options options = machine_of(cores(), 8);
-  const Result result = simulate(load, options);
-  SCOPED_TRACE(describe(load, options));
-  std::uint64_t late = 0, met = 0;
-  for (const ClientResult& c : result.clients) {
-    late += c.late;
-    met += c.latency_ns.size();
-  }
-  EXPECT_LE(late * 50, met);
+  const ClientResult all = simulate(load, 8).all();
+  EXPECT_LE(all.late * 50, all.latency_ns.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(Cores, SchedulingSimulation, testing::Values(2, 4, 8, 16, 64), testing::PrintToStringParamName());
@@ -224,9 +188,7 @@ TEST(SchedulingSimulationOfRandomLoads, NoWakeUpIsLost) {
                               .begin_ns = random.below(10 * kMillisecond),
                               .deadline_ns = random.below(4) == 0 ? 20 * kMillisecond : 0});
     }
-    const Machine::Options options = machine_of(cores, seed, 0.002);
-    const Result result = simulate(load, options);
-    SCOPED_TRACE(describe(load, options));
+    const Result result = simulate(load, seed, 0.002);
     if (has_priorities) continue;  // cores are left to the helpers of a more urgent run
     EXPECT_LE(result.longest_waste_ns, 8 * kMillisecond);
     EXPECT_LE(result.wasted_ns * 2, result.time_ns);
@@ -235,8 +197,7 @@ TEST(SchedulingSimulationOfRandomLoads, NoWakeUpIsLost) {
 
 TEST(SchedulingSimulationOfRandomLoads, TheSameSeedGivesTheSameResult) {
   const Load load = closed_loop(4, 500 * kMicrosecond, 10);
-  const Machine::Options options = machine_of(4, 7, 0.01);
-  const Result a = simulate(load, options), b = simulate(load, options);
+  const Result a = simulate(load, 7, 0.01), b = simulate(load, 7, 0.01);
   EXPECT_EQ(a.summary(), b.summary());
   EXPECT_EQ(a.machine.sleeps, b.machine.sleeps);
 }
@@ -244,31 +205,24 @@ TEST(SchedulingSimulationOfRandomLoads, TheSameSeedGivesTheSameResult) {
 // Prints predictions for two cores beside measurements on the first two cores of this machine, which should be idle.
 // docs/notes/scheduling.md
 TEST(DISABLED_SchedulingPrediction, ForTwoCores) {
-  struct Row {
-    const char* name;
-    Load load;
-  };
-  const auto closed = [](int clients, std::uint64_t work, std::uint64_t length) {
-    Load load{2, length, {}};
-    for (int i = 0; i < clients; ++i) load.clients.push_back({.shape = RunShape::of(work)});
-    return load;
-  };
-  std::vector<Row> rows = {{"2 callers, runs of 70 us", closed(2, 70 * kMicrosecond, kSecond)},
-                           {"4 callers, runs of 70 us", closed(4, 70 * kMicrosecond, kSecond)},
-                           {"16 callers, runs of 70 us", closed(16, 70 * kMicrosecond, kSecond)},
-                           {"4 callers, runs of 5 ms", closed(4, 5 * kMillisecond, 2 * kSecond)},
-                           {"1 run of 200 ms; urgent: 10 ms", closed(1, 200 * kMillisecond, 3 * kSecond)}};
-  rows.back().load.clients.push_back({.shape = RunShape::of(10 * kMillisecond), .priority = 3, .interval_ns = 60 * kMillisecond});
-  const auto print = [](const char* name, const char* kind, const Result& result) {
-    std::printf("%-32s %-9s %s; last client: p50 %.1f us\n", name, kind, result.summary().c_str(),
-                static_cast<double>(result.clients.back().quantile(0.5)) * 1e-3);
-    std::fflush(stdout);
-  };
-  for (const Row& row : rows) {
+  const auto compare = [](const char* name, int clients, std::uint64_t work, std::uint64_t length,
+                          const std::vector<Client>& urgent = {}) {
+    Load load{2, length, std::vector<Client>(static_cast<std::size_t>(clients), {.shape = RunShape::of(work)})};
+    load.clients.insert(load.clients.end(), urgent.begin(), urgent.end());
     const Machine::Options options = machine_of(2, 9);
-    print(row.name, "simulated", execute(row.load, &options));
-    print(row.name, "measured", execute(row.load, nullptr));
-  }
+    for (const Machine::Options* machine : {&options, static_cast<const Machine::Options*>(nullptr)}) {
+      const Result result = execute(load, machine);
+      std::printf("%-32s %-9s %s; last client: p50 %.1f us\n", name, machine != nullptr ? "simulated" : "measured",
+                  result.summary().c_str(), static_cast<double>(result.clients.back().quantile(0.5)) * 1e-3);
+      std::fflush(stdout);
+    }
+  };
+  compare("2 callers, runs of 70 us", 2, 70 * kMicrosecond, kSecond);
+  compare("4 callers, runs of 70 us", 4, 70 * kMicrosecond, kSecond);
+  compare("16 callers, runs of 70 us", 16, 70 * kMicrosecond, kSecond);
+  compare("4 callers, runs of 5 ms", 4, 5 * kMillisecond, 2 * kSecond);
+  const Client urgent{.shape = RunShape::of(10 * kMillisecond), .priority = 3, .interval_ns = 60 * kMillisecond};
+  compare("1 run of 200 ms; urgent: 10 ms", 1, 200 * kMillisecond, 3 * kSecond, {urgent});
 }
 
 }  // namespace
