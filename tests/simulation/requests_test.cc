@@ -204,6 +204,15 @@ TEST_P(RequestSimulation, RequestsEndAtTheirDeadlines) {
   EXPECT_LE(all.most_late_ns, scheduling::kWatchIntervalNs + 5 * kMillisecond);
 }
 
+// Twice as much work as the cores can do. Requests that can no longer end in time do not take the cores from those that can.
+TEST_P(RequestSimulation, AnOverloadMeetsAsManyDeadlinesAsTheCoresCanCompute) {
+  const RequestClient client{.interval_ns = 20 * kMillisecond, .deadline_ns = 60 * kMillisecond};
+  std::vector<double> used;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed)
+    used.push_back(simulate({cores(), kSecond, {20 * kMillisecond}, clients(2, client)}, seed).runs_per_second() / (50 * cores()));
+  EXPECT_GE(median_of(used), 0.6);
+}
+
 TEST_P(RequestSimulation, LongCallbacksHoldUpNoOtherRequest) {
   RequestLoad load{cores(), 500 * kMillisecond, {kMillisecond}, clients(1, {.interval_ns = 10 * kMillisecond})};
   const Result without = simulate(load, 6);
@@ -238,6 +247,16 @@ TEST(BatchingSimulation, TheBestSizeOfABatchIsFound) {
   const double rows = simulate(load, 9).runs_per_second();
   EXPECT_GE(rows, 1650);
   EXPECT_LE(rows, 2000);
+}
+
+// Requests that have lost their time while small sizes were tried do not keep the batches small.
+TEST(BatchingSimulation, RequestsWithDeadlinesAreJoined) {
+  const RequestClient client{.interval_ns = 12 * kMillisecond, .deadline_ns = 20 * kMillisecond};
+  const RequestLoad load{2,  2 * kSecond,      {4 * kMillisecond, 200 * kMicrosecond}, std::vector<RequestClient>(16, client),
+                         16, 30 * kMillisecond};
+  std::vector<double> rows;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) rows.push_back(simulate(load, seed).runs_per_second());
+  EXPECT_GE(median_of(rows), 1100);  // of 1,333 that come
 }
 
 TEST(BatchingSimulation, AClientThatIsAloneWaitsForNobody) {

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/guarded.h"
+#include "base/os/os.h"
 #include "runtime/objects/tensor.h"
 
 namespace evn {
@@ -164,8 +165,9 @@ void BatchRun::take_stopped(std::vector<RequestPtr>* to) noexcept {
 
 // The members that have not been stopped run alone, so that a failure is only that of whose it is; a batch that fails again and
 // again costs its run each time, which the log tells.
-void BatchRun::note_failure(const Error& e) const noexcept {
-  if (e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT) return;  // all members have been stopped
+void BatchRun::note_failure(const Error& e) noexcept {
+  was_cut_off_ = e.status == EVN_ERROR_CANCELLED || e.status == EVN_ERROR_TIMEOUT;
+  if (was_cut_off_) return;
   LogEvent(session_->runtime()->log(), EVN_LOG_INFO, "batching.failed")
       .field("node", e.node)
       .field("rows", static_cast<std::uint64_t>(rows_))
@@ -177,7 +179,9 @@ bool BatchRun::run() noexcept {
   request_.times = &times_;
   Runtime& runtime = *session_->runtime();
   runtime.begin_run();
+  const std::uint64_t begin = os::now_ns();
   const std::optional<Error> e = any_error_of([&] { session_->run(inputs_, outputs_, request_); });
+  session_->identity()->requests.note_run(os::now_ns() - begin, !e);
   inputs_.clear();  // before the end, at which pools that trim when idle are trimmed
   runtime.end_run();
   if (e) note_failure(*e);

@@ -28,6 +28,8 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   void take_stopped(std::vector<RequestPtr>* to) noexcept;
   // Runs the model, and releases the copies of the rows. False: the members are to run alone.
   bool run() noexcept;
+  // Returns true if the run ended early, as all members had been stopped.
+  bool was_cut_off() const { return was_cut_off_; }
   // Ends all members that have not ended: with their parts, or by running them alone.
   void finish(bool has_run) noexcept;
 
@@ -41,7 +43,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
     std::shared_ptr<const RowOutputs> proof;  // of its own length
   };
 
-  void note_failure(const Error& e) const noexcept;
+  void note_failure(const Error& e) noexcept;
   void drop_stopped();
   bool prove();
   void copy_rows();
@@ -60,6 +62,7 @@ class BatchRun : public std::enable_shared_from_this<BatchRun> {
   std::int64_t rows_ = 0;
   std::int64_t length_ = 0;
   bool has_stops_ = false;
+  bool was_cut_off_ = false;
   std::shared_ptr<const RowOutputs> proof_;  // of a row of the batch
   RunRequest request_;
   std::vector<RunValue> inputs_, outputs_;  // of the batch: inputs with rows are copies

@@ -12,14 +12,15 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
   const int beside = count_executing();
   lock.unlock();
   const std::uint64_t begin = os::thread_time_ns();
+  bool completed = false;
   {
     const HeapScope counted(&request->runtime()->cpu().pool());  // in a task of the host
     if (gathering.members.size() > 1) {
       request.reset();
-      run_batch(batcher, std::move(gathering.members), lock);
+      completed = run_batch(batcher, std::move(gathering.members), lock);
     } else {
       gathering.members.clear();
-      request->execute(request);
+      completed = request->execute(request);
       request.reset();
     }
     heap_meter().report();  // the thread may sleep for long now
@@ -28,7 +29,7 @@ void RequestDispatcher::State::execute_with_others(Batcher& batcher, RequestPtr 
   const std::uint64_t time = os::thread_time_ns() - begin;
   lock.lock();
   batcher.note_end(requests.in_flight());
-  if (gathering.row_bytes == 0) return;
+  if (gathering.row_bytes == 0 || !completed) return;  // what was cut off says nothing of costs
   // The thread's time, times its share of the cores: these, divided by the mean of how many requests executed at its begin and end.
   const auto executed = static_cast<std::uint64_t>(std::max(2, beside + count_executing()));
   const auto cores = on_host ? executed : std::max<std::uint64_t>(executed, 2 * static_cast<std::uint64_t>(most_executing));
@@ -62,12 +63,12 @@ void RequestDispatcher::State::gather(Gathering& gathering, const RequestPtr& le
   }
 }
 
-// Without the lock.
-void RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock) {
+// Without the lock. Returns false if the run was cut off, as all members have been stopped.
+bool RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock) {
   const std::shared_ptr<BatchRun> batch = BatchRun::make(batcher, std::move(members));
-  if (batch == nullptr) return;
+  if (batch == nullptr) return false;
   const bool done = batch->prepare();
-  if (is_forked()) return;  // by the callback of a member that was stopped
+  if (is_forked()) return false;  // by the callback of a member that was stopped
   const bool watched = batch->has_stops() && !on_host;
   if (watched) {
     lock.lock();
@@ -81,6 +82,7 @@ void RequestDispatcher::State::run_batch(Batcher& batcher, std::vector<RequestPt
     batches.remove(*batch);
     lock.unlock();
   }
+  return !batch->was_cut_off();
 }
 
 }  // namespace evn

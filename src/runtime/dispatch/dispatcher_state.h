@@ -272,7 +272,7 @@ struct RequestDispatcher::State : std::enable_shared_from_this<State> {
   void execute_with_others(Batcher& batcher, RequestPtr request, SessionRequests& requests, const Thread* thread,
                            std::unique_lock<std::mutex>& lock);
   void gather(Gathering& gathering, const RequestPtr& leader, SessionRequests& requests, std::unique_lock<std::mutex>& lock);
-  void run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock);
+  bool run_batch(Batcher& batcher, std::vector<RequestPtr> members, std::unique_lock<std::mutex>& lock);
 
   static void work_main(void* argument) {
     auto* const thread = static_cast<Thread*>(argument);

@@ -6,6 +6,7 @@
 #include "base/guarded.h"
 #include "base/lent_core.h"
 #include "base/library_work.h"
+#include "base/os/os.h"
 #include "runtime/request/session_requests.h"
 #include "runtime/run/stand_aside.h"
 
@@ -24,15 +25,18 @@ Request::Request(std::shared_ptr<Session> session, std::vector<RunValue> inputs,
   for (std::size_t j = 0; j < outputs_.size(); ++j) given_.push_back(outputs_[j] || is_skipped(run_.skipped, j));
 }
 
-void Request::execute(const RequestPtr& self) noexcept {
+bool Request::execute(const RequestPtr& self) noexcept {
   const LibraryWork own(true);  // also in a task of the host's executor
   const LibraryFloatEnvironment floats;
   state_.store(State::kRunning, std::memory_order_relaxed);
+  const std::uint64_t begin = os::now_ns();
   const std::optional<Error> e = any_error_of([&] {
     session_->run(inputs_, outputs_, run_);
     if (joinable_rows_ > 0) session_->identity()->statistics.note_rows(static_cast<std::size_t>(joinable_rows_));
   });
+  session_->identity()->requests.note_run(os::now_ns() - begin, !e);
   end(self, e ? &*e : nullptr).tell();
+  return !e;
 }
 
 Request::Untold Request::stop(const RequestPtr& self) noexcept {

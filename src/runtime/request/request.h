@@ -41,8 +41,8 @@ class Request {
   std::span<const RunValue> inputs() const { return inputs_; }
   const TensorPtr& given_output(std::size_t output) const { return outputs_[output].tensor; }
 
-  // Runs the model. Called once, without locks.
-  void execute(const RequestPtr& self) noexcept;
+  // Runs the model. Returns true if that has succeeded. Called once, without locks.
+  bool execute(const RequestPtr& self) noexcept;
   // A request that has ended, of which the host has not been told. With it the session and the runtime may end.
   struct Untold {
     RequestPtr request;
@@ -103,6 +103,7 @@ class Request {
   RunRequest run_;
   const std::shared_ptr<CancelToken> token_;
   std::int64_t joinable_rows_ = 0;
+  bool hopeless_ = false;  // it waits behind those that can end before their deadlines; guarded by the dispatcher's mutex
   const std::uint32_t made_in_ = os::fork_generation();
   std::atomic<State> state_{State::kQueued};
   bool taken_ = false;

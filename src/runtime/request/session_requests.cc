@@ -17,6 +17,7 @@ namespace {
 }  // namespace
 
 bool SessionRequests::comes_before(const Request& a, const Request& b) {
+  if (a.run_.stop.deadline_ns != 0 && b.run_.stop.deadline_ns != 0 && a.hopeless_ != b.hopeless_) return b.hopeless_;
   const std::uint64_t x = a.run_.stop.deadline_ns - 1;  // no deadline becomes the latest
   const std::uint64_t y = b.run_.stop.deadline_ns - 1;
   return x != y ? x < y : a.number_ < b.number_;
@@ -56,7 +57,30 @@ std::int32_t SessionRequests::top_priority(std::uint64_t now_ns) const {
 RequestPtr SessionRequests::pop(std::uint64_t now_ns) {
   std::int64_t u = 0;
   ++running_;
-  return take_top(static_cast<std::int32_t>(top_class(now_ns, &u)) - kMostPriority);
+  const int best = top_class(now_ns, &u);
+  put_hopeless_behind(classes_[static_cast<std::size_t>(best)], now_ns);
+  return take_top(best - kMostPriority);
+}
+
+void SessionRequests::put_hopeless_behind(Queue& queue, std::uint64_t now_ns) const {
+  const std::uint64_t shortest = shortest_run_ns_.load(std::memory_order_relaxed);
+  if (shortest == UINT64_MAX) return;
+  while (true) {
+    const Request& first = **queue.begin();
+    const std::uint64_t deadline = first.run_.stop.deadline_ns;
+    if (first.hopeless_ || deadline == 0 || deadline >= now_ns + shortest) return;
+    Queue::node_type node = queue.extract(queue.begin());
+    node.value()->hopeless_ = true;
+    queue.insert(std::move(node));
+  }
+}
+
+// A shorter run counts at once, longer ones by and by: beside others each run takes longer.
+void SessionRequests::note_run(std::uint64_t duration_ns, bool completed) noexcept {
+  const std::uint64_t before = shortest_run_ns_.load(std::memory_order_relaxed);
+  if (!completed && duration_ns < before) return;
+  const std::uint64_t shorter = std::min(before, duration_ns);
+  shortest_run_ns_.store(shorter + (duration_ns - shorter) / scheduling::kMeanShare, std::memory_order_relaxed);
 }
 
 const RequestPtr* SessionRequests::top(std::int32_t priority) const {

@@ -21,7 +21,8 @@ using RequestPtr = std::shared_ptr<Request>;
 
 class SessionRequests {
  private:
-  // The earliest deadline comes first, then the first request to come.
+  // The earliest deadline comes first, then the first request to come. Requests that cannot meet their deadlines come behind those
+  // that can, and before those without deadlines.
   struct Earlier {
     using is_transparent = void;
     bool operator()(const RequestPtr& a, const RequestPtr& b) const { return comes_before(*a, *b); }
@@ -44,7 +45,8 @@ class SessionRequests {
   // How urgent the most urgent one is: more is more. INT64_MIN where none waits, or no more may be executed now.
   std::int64_t urgency(std::uint64_t now_ns) const;
   std::int32_t top_priority(std::uint64_t now_ns) const;
-  // The most urgent one, which is executed from now on until done().
+  // The most urgent one, which is executed from now on until done(). One whose deadline is nearer than the shortest run of the
+  // session has taken goes behind those that can still end in time: what it computed would be lost.
   RequestPtr pop(std::uint64_t now_ns);
   void done() { --running_; }
   // Takes out those of a priority that `wants` says kTake to, the most urgent first, and appends them to `out`, in the place of
@@ -81,6 +83,8 @@ class SessionRequests {
   bool is_bounded() const noexcept { return most_running_.load(std::memory_order_relaxed) != 0; }
   // Another bound, from now on. From any thread.
   void set_most_running(int most_running) noexcept { most_running_.store(most_running, std::memory_order_relaxed); }
+  // A run of requests, one or several, has ended after so long. From any thread.
+  void note_run(std::uint64_t duration_ns, bool completed) noexcept;
   // How many are under way at a time while most of them wait for devices; 0: as many as execute. From any thread.
   void set_depth(int depth) noexcept { depth_.store(depth, std::memory_order_relaxed); }
   int depth() const noexcept { return depth_.load(std::memory_order_relaxed); }
@@ -134,6 +138,7 @@ class SessionRequests {
   RequestPtr take_top(std::int32_t priority);
   // Takes the first one out, and puts one back, without an allocation.
   Queue::node_type take_node(std::int32_t priority);
+  void put_hopeless_behind(Queue& queue, std::uint64_t now_ns) const;
   void put_back_node(Queue::node_type node) noexcept;
 
   // The class of the most urgent one; -1 where none waits.
@@ -141,6 +146,7 @@ class SessionRequests {
 
   std::atomic<int> most_running_;
   std::atomic<int> depth_{0};
+  std::atomic<std::uint64_t> shortest_run_ns_{UINT64_MAX};  // of late; UINT64_MAX: none has completed
   int running_ = 0;
   std::atomic<std::size_t> waiting_{0};
   std::array<Queue, 2 * kMostPriority + 1> classes_;
